@@ -1,0 +1,133 @@
+#include "base/dtype.h"
+
+#include "base/errors.h"
+
+namespace brrr {
+
+std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return "f32";
+    case DType::f64:
+      return "f64";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::i8:
+      return "i8";
+    case DType::u8:
+      return "u8";
+    case DType::boolean:
+      return "bool";
+  }
+  return "?";
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (DType t : kAllDTypes)
+    if (name_of(t) == name) return t;
+  return std::nullopt;
+}
+
+uint16_t f16_from_float(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // >= 65520 rounds to infinity
+  if (magnitude < 0x38800000u) {  // subnormal or zero: adding 0.5 aligns and rounds the mantissa
+    const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000u);
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return sign | static_cast<uint16_t>((rounded - 0x38000000u) >> 13);
+}
+
+float float_from_f16(uint16_t x) {
+  const uint32_t sign = static_cast<uint32_t>(x & 0x8000u) << 16;
+  const uint32_t exponent = (x >> 10) & 0x1fu;
+  const uint32_t mantissa = x & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 0) {
+    const float value = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+}
+
+double load_as_double(DType t, const void* data, int64_t i) {
+  switch (t) {
+    case DType::f32:
+      return static_cast<const float*>(data)[i];
+    case DType::f64:
+      return static_cast<const double*>(data)[i];
+    case DType::bf16:
+      return float_from_bf16(static_cast<const uint16_t*>(data)[i]);
+    case DType::f16:
+      return float_from_f16(static_cast<const uint16_t*>(data)[i]);
+    case DType::i32:
+      return static_cast<const int32_t*>(data)[i];
+    case DType::i64:
+      return static_cast<double>(static_cast<const int64_t*>(data)[i]);
+    case DType::i8:
+      return static_cast<const int8_t*>(data)[i];
+    case DType::u8:
+      return static_cast<const uint8_t*>(data)[i];
+    case DType::boolean:
+      return static_cast<const uint8_t*>(data)[i] != 0;
+  }
+  BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
+}
+
+namespace {
+// double -> float -> 16 bit would round twice; rounding the first step to odd keeps the second exact.
+float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (bits & 1u) return nearest;
+  const bool nearest_is_larger = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
+  bits = nearest_is_larger ? bits - 1 : bits + 1;
+  return std::bit_cast<float>(bits);
+}
+}  // namespace
+
+void store_from_double(DType t, void* data, int64_t i, double value) {
+  switch (t) {
+    case DType::f32:
+      static_cast<float*>(data)[i] = static_cast<float>(value);
+      return;
+    case DType::f64:
+      static_cast<double*>(data)[i] = value;
+      return;
+    case DType::bf16:
+      static_cast<uint16_t*>(data)[i] = bf16_from_float(round_to_odd(value));
+      return;
+    case DType::f16:
+      static_cast<uint16_t*>(data)[i] = f16_from_float(round_to_odd(value));
+      return;
+    case DType::i32:
+      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(static_cast<int64_t>(value));
+      return;
+    case DType::i64:
+      static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
+      return;
+    case DType::i8:
+      static_cast<int8_t*>(data)[i] = static_cast<int8_t>(static_cast<int64_t>(value));
+      return;
+    case DType::u8:
+      static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(static_cast<int64_t>(value));
+      return;
+    case DType::boolean:
+      static_cast<uint8_t*>(data)[i] = value != 0;
+      return;
+  }
+  BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
+}
+
+}  // namespace brrr

@@ -1,0 +1,39 @@
+#include "base/env.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/errors.h"
+
+namespace brrr::env {
+namespace {
+
+constexpr Variable kVariables[] = {
+    {"BRRR_DATA", "folder with corpora and tokenizer files, searched before the cache"},
+    {"BRRR_CACHE", "cache folder (else XDG_CACHE_HOME/brrr, else ~/.cache/brrr)"},
+    {"BRRR_OFFLINE", "set: never touch the network"},
+    {"BRRR_ISA", "best instruction set to use: portable, sse4, avx2, avx512, amx"},
+    {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
+    {"OMP_NUM_THREADS", "number of threads"},
+    {"XDG_CACHE_HOME", "base of the cache folder"},
+    {"HOME", "home folder"},
+    {"HF_HOME", "Hugging Face's folder; models are looked up in its hub cache"},
+    {"NO_COLOR", "set: no colour on the terminal"},
+    {"TERM", "terminal type; 'dumb' gets plain progress lines"},
+    {"COLUMNS", "terminal width for the progress bar"},
+};
+
+}  // namespace
+
+std::span<const Variable> all() { return kVariables; }
+
+std::optional<std::string> get(const char* name) {
+  bool known = false;
+  for (const Variable& v : kVariables) known |= std::strcmp(v.name, name) == 0;
+  BRRR_CHECK(known, "environment variable {} is not in the table of base/env.cpp", name);
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+}  // namespace brrr::env

@@ -1,0 +1,21 @@
+#pragma once
+// Every environment variable that Brrr reads, in one table (`brrr info --env` prints it).
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace brrr::env {
+
+struct Variable {
+  const char* name;
+  const char* meaning;
+};
+
+/// The table. Reading a variable that is not in it is an InternalError.
+std::span<const Variable> all();
+
+/// The value, or nothing when unset or empty.
+std::optional<std::string> get(const char* name);
+
+}  // namespace brrr::env

@@ -1,0 +1,211 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/env.h"
+#include "base/errors.h"
+
+namespace brrr {
+namespace {
+
+[[noreturn]] void fail(const char* verb, const fs::path& path, int error) {
+  const char* advice = "";
+  if (error == ENOSPC || error == EDQUOT) advice = "; free some space and run again";
+  if (error == EACCES || error == EROFS || error == EPERM)
+    advice = "; choose a place you may write to, or change its permissions";
+  user_error("cannot {} {}: {}{}", verb, path.string(), std::strerror(error), advice);
+}
+
+[[noreturn]] void fail_reading(const fs::path& path, int error) {
+  if (error == EISDIR) user_error("cannot read {}: it is a folder, a file was expected", path.string());
+  user_error("cannot read {}: {}", path.string(), std::strerror(error));
+}
+
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  Descriptor file(path, O_RDONLY);
+  if (file.get() < 0) fail_reading(path, errno);
+  std::string out;
+  struct stat info {};
+  if (::fstat(file.get(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) fail_reading(path, EISDIR);
+    if (info.st_size > 0) out.reserve(static_cast<size_t>(info.st_size) + 1);
+  }
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    const ssize_t n = ::read(file.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_reading(path, errno);
+    if (n == 0) return out;
+    out.append(buffer.data(), static_cast<size_t>(n));
+  }
+}
+
+void create_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("create the folder", path, error.value());
+  if (!fs::is_directory(path)) fail("create the folder", path, ENOTDIR);
+}
+
+void sync_folder(const fs::path& path) {
+  Descriptor folder(path.empty() ? fs::path(".") : path, O_RDONLY | O_DIRECTORY);
+  if (folder.get() < 0) fail("open the folder", path, errno);
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) fail("sync the folder", path, errno);
+}
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  fs::path temporary = path;
+  temporary += ".tmp" + std::to_string(::getpid());
+  try {
+    FileWriter out(temporary);
+    out.write(bytes);
+    out.finish();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("write", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(path.parent_path());
+}
+
+FileWriter::FileWriter(const fs::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail("write", path_, errno);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FileWriter::write(const void* data, size_t bytes) {
+  const char* cursor = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd_, cursor, std::min<size_t>(bytes, size_t{1} << 26));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("write", path_, errno);
+    cursor += n;
+    bytes -= static_cast<size_t>(n);
+    written_ += static_cast<uint64_t>(n);
+  }
+}
+
+void FileWriter::finish() {
+  if (::fsync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) != 0) fail("close", path_, errno);
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  Descriptor file(path, O_RDONLY);
+  if (file.get() < 0) fail_reading(path, errno);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) fail_reading(path, errno);
+  if (S_ISDIR(info.st_mode)) fail_reading(path, EISDIR);
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) fail_reading(path, errno);
+  data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+namespace {
+
+using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr CrcTables make_crc_tables() {
+  CrcTables t{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = (c >> 1) ^ ((c & 1) ? 0x82f63b78u : 0u);
+    t[0][i] = c;
+  }
+  for (size_t k = 1; k < 8; ++k)
+    for (size_t i = 0; i < 256; ++i) t[k][i] = (t[k - 1][i] >> 8) ^ t[0][t[k - 1][i] & 0xff];
+  return t;
+}
+constexpr CrcTables kCrc = make_crc_tables();
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* p, size_t n, uint32_t c) {
+  uint64_t wide = c;
+  for (; n >= 8; p += 8, n -= 8) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  c = static_cast<uint32_t>(wide);
+  for (; n > 0; ++p, --n) c = __builtin_ia32_crc32qi(c, *p);
+  return c;
+}
+#endif
+
+}  // namespace
+
+uint32_t crc32c(const void* data, size_t bytes, uint32_t crc) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  uint32_t c = ~crc;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) return ~crc32c_sse42(p, bytes, c);
+#endif
+  for (; bytes >= 8; p += 8, bytes -= 8) {
+    uint32_t low, high;
+    std::memcpy(&low, p, 4);
+    std::memcpy(&high, p + 4, 4);
+    low ^= c;
+    c = kCrc[7][low & 0xff] ^ kCrc[6][(low >> 8) & 0xff] ^ kCrc[5][(low >> 16) & 0xff] ^
+        kCrc[4][low >> 24] ^ kCrc[3][high & 0xff] ^ kCrc[2][(high >> 8) & 0xff] ^
+        kCrc[1][(high >> 16) & 0xff] ^ kCrc[0][high >> 24];
+  }
+  for (; bytes > 0; ++p, --bytes) c = kCrc[0][(c ^ *p) & 0xff] ^ (c >> 8);
+  return ~c;
+}
+
+void fault_point(const char* point) {
+  static const std::string faults = env::get("BRRR_FAULT").value_or("");
+  if (faults.empty()) return;
+  const size_t at = faults.find(std::string(point) + "=");
+  if (at == std::string::npos || (at > 0 && faults[at - 1] != ',')) return;
+  const size_t begin = at + std::strlen(point) + 1;
+  const std::string action = faults.substr(begin, faults.find(',', begin) - begin);
+  if (action == "enospc") fail("write", point, ENOSPC);
+  if (action == "kill") ::raise(SIGKILL);
+  if (action.starts_with("pause:")) ::usleep(static_cast<useconds_t>(1000 * std::stoul(action.substr(6))));
+}
+
+}  // namespace brrr

@@ -1,0 +1,73 @@
+#pragma once
+// Files: whole reads, memory maps, and writes that are either complete or absent. Every failure is a
+// UserError that names the file, what was tried and the system's reason.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace brrr {
+
+namespace fs = std::filesystem;
+
+/// The whole file as bytes.
+std::string read_file(const fs::path& path);
+
+/// Writes `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. A crash
+/// or a full disk leaves the previous content untouched.
+void write_file_atomically(const fs::path& path, std::string_view bytes);
+
+/// Creates the folder and its parents.
+void create_folder(const fs::path& path);
+
+/// fsync of a folder, so that a rename inside it survives a power cut.
+void sync_folder(const fs::path& path);
+
+/// Sequential writer: append, then finish() = flush + fsync + close. Without finish() the destructor
+/// closes and leaves whatever was written.
+class FileWriter {
+ public:
+  explicit FileWriter(const fs::path& path);
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  ~FileWriter();
+  void write(const void* data, size_t bytes);
+  void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
+  uint64_t bytes_written() const { return written_; }
+  void finish();
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t written_ = 0;
+};
+
+/// Read-only memory map of a file; empty files map to an empty span. Movable.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const fs::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// CRC-32C (Castagnoli), as TensorBoard's records and our checkpoints use it. `crc` continues a sum.
+uint32_t crc32c(const void* data, size_t bytes, uint32_t crc = 0);
+
+/// Test hook: when BRRR_FAULT names `point`, acts as told: "=enospc" throws as a full disk would,
+/// "=kill" raises SIGKILL, "=pause:MS" sleeps. Free when the variable is unset.
+void fault_point(const char* point);
+
+}  // namespace brrr
