@@ -1,0 +1,86 @@
+#pragma once
+// The safetensors format: named tensors in one file, an 8-byte header length, a JSON header, then
+// the bytes. Reading maps the file and checks every number in it before use, so a damaged or
+// hostile file ends in a UserError that names the file and the fault, never in a bad access.
+// Writing is streamed, atomic, and gives the same bytes for the same tensors in any order.
+// Little-endian machines only.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/shape.h"
+
+namespace brrr::io {
+
+/// A tensor whose bytes live elsewhere: row-major, little-endian. In a file of another writer the
+/// bytes may start at any address, so read them with memcpy or copy_as_f32, not through a float
+/// pointer.
+struct TensorView {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::span<const std::byte> bytes;
+};
+
+/// A tensor whose dtype Brrr does not compute with ("F8_E4M3", "U16"): it can be listed, not used.
+struct ForeignTensor {
+  std::string name;
+  std::string dtype;
+  Shape shape;
+  std::span<const std::byte> bytes;
+};
+
+using Metadata = std::map<std::string, std::string>;
+
+/// Views stay valid as long as the file object (moving it is fine). Reading is safe from any
+/// thread.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const fs::path& path);
+  /// Over bytes that outlive the object; `what` stands for the path in errors.
+  SafetensorsFile(std::span<const std::byte> bytes, const std::string& what);
+
+  /// In the order of their bytes.
+  const std::vector<TensorView>& tensors() const { return tensors_; }
+  const std::vector<ForeignTensor>& foreign() const { return foreign_; }
+  const Metadata& metadata() const { return metadata_; }
+  /// The path, for errors.
+  const std::string& what() const { return what_; }
+
+  /// nullptr when absent. Throws UserError for a tensor of a foreign dtype.
+  const TensorView* find(std::string_view name) const;
+  /// Throws UserError when absent or foreign.
+  const TensorView& get(std::string_view name) const;
+
+ private:
+  void parse(std::span<const std::byte> bytes);
+
+  std::string what_;
+  MappedFile map_;
+  std::vector<TensorView> tensors_;
+  std::vector<ForeignTensor> foreign_;
+  std::unordered_map<std::string, size_t>
+      index_;  // into tensors_, or tensors_.size() + into foreign_
+  Metadata metadata_;
+};
+
+/// Writes the file: the largest elements first, then by name, so that every tensor is aligned to
+/// its element; the data begins at a multiple of 64. Names must differ. Throws UserError when the
+/// disk does; `path` then still holds what it held before.
+void write_safetensors(const fs::path& path, std::span<const TensorView> tensors,
+                       const Metadata& metadata = {});
+
+/// The elements of `tensor` (any float dtype) as f32. out.size() must be its number of elements.
+/// f64 is rounded to nearest; the 16-bit types are exact. Throws UserError for other dtypes.
+void copy_as_f32(const TensorView& tensor, std::span<float> out);
+
+}  // namespace brrr::io
