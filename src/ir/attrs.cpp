@@ -1,0 +1,83 @@
+#include "ir/attrs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.h"
+
+namespace brrr {
+
+Attrs::Attrs(std::initializer_list<Entry> entries) {
+  for (const Entry& e : entries) set(e.first, e.second);
+}
+
+void Attrs::set(std::string_view name, AttrValue value) {
+  auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
+                             [](const Entry& e, std::string_view n) { return e.first < n; });
+  if (at != entries_.end() && at->first == name)
+    at->second = std::move(value);
+  else
+    entries_.insert(at, Entry(std::string(name), std::move(value)));
+}
+
+const AttrValue* Attrs::find(std::string_view name) const {
+  auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
+                             [](const Entry& e, std::string_view n) { return e.first < n; });
+  return at != entries_.end() && at->first == name ? &at->second : nullptr;
+}
+
+void Attrs::missing(std::string_view name) const {
+  BRRR_CHECK(false, "attribute '{}' is absent or of another type in {}", name, str());
+  __builtin_unreachable();
+}
+
+std::string double_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string value_text(const AttrValue& value) {
+  struct Printer {
+    std::string operator()(bool v) const { return v ? "true" : "false"; }
+    std::string operator()(int64_t v) const { return std::to_string(v); }
+    std::string operator()(double v) const { return double_text(v); }
+    std::string operator()(const std::string& v) const { return quoted(v); }
+    std::string operator()(const std::vector<int64_t>& v) const {
+      std::string out = "(";
+      for (size_t i = 0; i < v.size(); ++i) out += (i ? "," : "") + std::to_string(v[i]);
+      return out + ")";
+    }
+    std::string operator()(DType v) const { return std::string(name_of(v)); }
+    std::string operator()(const Shape& v) const { return v.str(); }
+  };
+  return std::visit(Printer{}, value);
+}
+
+}  // namespace
+
+std::string Attrs::str() const {
+  if (entries_.empty()) return "";
+  std::string out = "{";
+  for (size_t i = 0; i < entries_.size(); ++i)
+    out += fmt::format("{}{}={}", i ? ", " : "", entries_[i].first, value_text(entries_[i].second));
+  return out + "}";
+}
+
+}  // namespace brrr

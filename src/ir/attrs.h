@@ -1,0 +1,60 @@
+#pragma once
+// Attributes of a node: a small map from name to value, kept sorted, compared and printed exactly.
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+
+namespace brrr {
+
+/// Printed as true, 3, 1e-05, "text", (0,2,1), f32, [8,length].
+using AttrValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Shape>;
+
+class Attrs {
+ public:
+  using Entry = std::pair<std::string, AttrValue>;
+
+  Attrs() = default;
+  Attrs(std::initializer_list<Entry> entries);
+
+  void set(std::string_view name, AttrValue value);
+  const AttrValue* find(std::string_view name) const;
+  /// Throws InternalError when absent or of another type: infer() has checked the node before.
+  template <typename T>
+  const T& get(std::string_view name) const {
+    const AttrValue* value = find(name);
+    if (value == nullptr || !std::holds_alternative<T>(*value)) missing(name);
+    return std::get<T>(*value);
+  }
+  template <typename T>
+  T get_or(std::string_view name, T fallback) const {
+    const AttrValue* value = find(name);
+    return value != nullptr && std::holds_alternative<T>(*value) ? std::get<T>(*value) : fallback;
+  }
+
+  bool empty() const { return entries_.empty(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+  auto begin() { return entries_.begin(); }
+  auto end() { return entries_.end(); }
+  bool operator==(const Attrs&) const = default;
+  /// "{axis=1, eps=1e-05}", "" when empty.
+  std::string str() const;
+
+ private:
+  [[noreturn]] void missing(std::string_view name) const;
+  std::vector<Entry> entries_;
+};
+
+/// The shortest text that parses back to the same bits; always has a '.', an exponent or a name.
+std::string double_text(double value);
+
+}  // namespace brrr

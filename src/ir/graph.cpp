@@ -1,0 +1,194 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "base/errors.h"
+#include "ir/op_def.h"
+
+namespace brrr {
+
+// Value::type() hands out references; they survive growth of the node vector because nodes are moved.
+static_assert(std::is_nothrow_move_constructible_v<Node>);
+
+std::string_view name_of(InputKind kind) {
+  switch (kind) {
+    case InputKind::data:
+      return "data";
+    case InputKind::parameter:
+      return "parameter";
+    case InputKind::state:
+      return "state";
+  }
+  return "?";
+}
+
+std::string_view name_of(OpClass c) {
+  switch (c) {
+    case OpClass::contraction:
+      return "contraction";
+    case OpClass::normalisation:
+      return "normalisation";
+    case OpClass::elementwise:
+      return "element-wise";
+    case OpClass::movement:
+      return "movement";
+    case OpClass::leaf:
+      return "leaf";
+    case OpClass::optimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+void InferContext::fail_text(const std::string& message) const {
+  throw UserError(fmt::format("[{}] {}", op.name, message));
+}
+
+const OpDef& input_op() {
+  static const OpDef op = [] {
+    OpDef d;
+    d.name = "input";
+    d.doc = "A named tensor from outside: data of one step, a parameter, or other state. {name, kind, type}";
+    d.op_class = OpClass::leaf;
+    d.no_gradient = "it is where differentiation ends";
+    d.infer = [](const InferContext& c) {
+      const std::string& kind = c.attr<std::string>("kind");
+      if (kind != "data" && kind != "parameter" && kind != "state")
+        c.fail("kind is data, parameter or state; got '{}'", kind);
+      c.attr<std::string>("name");
+      if (!c.in.empty()) c.fail("takes no operands; got {}", c.in.size());
+      return std::vector<Type>{{c.attr<DType>("dtype"), c.attr<Shape>("shape")}};
+    };
+    d.cost = [](const Node&, std::span<const Type>) { return Cost{}; };
+    return d;
+  }();
+  return op;
+}
+
+Value Graph::input(std::string_view name, Shape shape, DType dtype, InputKind kind) {
+  if (find_input(name) != kNoNode) user_error("[input] the name '{}' is taken", name);
+  Attrs attrs{{"name", std::string(name)},
+              {"kind", std::string(name_of(kind))},
+              {"dtype", dtype},
+              {"shape", std::move(shape)}};
+  return value(add(input_op(), {}, std::move(attrs)));
+}
+
+NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs) {
+  Node node;
+  node.op = &op;
+  node.operands.assign(operands.begin(), operands.end());
+  node.attrs = std::move(attrs);
+  node.scope = current_scope_;
+  for (const ValueId& v : operands)
+    BRRR_CHECK(v.node < nodes_.size() && v.port < nodes_[v.node].results.size(),
+               "{} reads %{}.{}, which does not exist", op.name, v.node, v.port);
+  const std::vector<Type> in = operand_types(*this, node);
+  try {
+    node.results = op.infer(InferContext{op, in, node.attrs});
+  } catch (const UserError& e) {
+    if (current_scope().empty()) throw;
+    throw UserError(fmt::format("{} (at {})", e.what(), current_scope()), e.code());
+  }
+  nodes_.push_back(std::move(node));
+  return static_cast<NodeId>(nodes_.size() - 1);
+}
+
+Value Graph::output(std::string_view name, Value value) {
+  BRRR_CHECK(value.graph == this, "output '{}' belongs to another graph", name);
+  if (find_output(name)) user_error("the output name '{}' is taken", name);
+  outputs_.push_back({std::string(name), value.id, kNoNode});
+  return value;
+}
+
+void Graph::update(Value state, Value value) {
+  BRRR_CHECK(is_input(state.id.node) && input_kind(state.id.node) != InputKind::data,
+             "only parameters and state are updated");
+  BRRR_CHECK(type(state.id) == type(value.id), "update of {} of type {} with {}",
+             input_name(state.id.node), type(state.id).str(), type(value.id).str());
+  outputs_.push_back({input_name(state.id.node), value.id, state.id.node});
+}
+
+uint32_t Graph::set_scope(std::string_view name) {
+  const uint32_t previous = current_scope_;
+  auto at = std::find(scopes_.begin(), scopes_.end(), name);
+  current_scope_ = static_cast<uint32_t>(at - scopes_.begin());
+  if (at == scopes_.end()) scopes_.emplace_back(name);
+  return previous;
+}
+
+const Output* Graph::find_output(std::string_view name) const {
+  for (const Output& o : outputs_)
+    if (o.name == name && o.updates == kNoNode) return &o;
+  return nullptr;
+}
+
+bool Graph::is_input(NodeId id) const { return nodes_[id].op == &input_op(); }
+
+InputKind Graph::input_kind(NodeId id) const {
+  const std::string& kind = nodes_[id].attrs.get<std::string>("kind");
+  if (kind == "parameter") return InputKind::parameter;
+  return kind == "state" ? InputKind::state : InputKind::data;
+}
+
+const std::string& Graph::input_name(NodeId id) const {
+  return nodes_[id].attrs.get<std::string>("name");
+}
+
+std::vector<NodeId> Graph::inputs(std::optional<InputKind> kind) const {
+  std::vector<NodeId> out;
+  for (NodeId id = 0; id < nodes_.size(); ++id)
+    if (is_input(id) && (!kind || input_kind(id) == *kind)) out.push_back(id);
+  return out;
+}
+
+NodeId Graph::find_input(std::string_view name) const {
+  for (NodeId id = 0; id < nodes_.size(); ++id)
+    if (is_input(id) && input_name(id) == name) return id;
+  return kNoNode;
+}
+
+bool Graph::operator==(const Graph& other) const {
+  if (nodes_.size() != other.nodes_.size() || outputs_ != other.outputs_) return false;
+  for (NodeId id = 0; id < nodes_.size(); ++id) {
+    const Node &a = nodes_[id], &b = other.nodes_[id];
+    if (a.op != b.op || a.attrs != b.attrs || a.operands != b.operands || a.results != b.results ||
+        scope_of(id) != other.scope_of(id))
+      return false;
+  }
+  return true;
+}
+
+Scope::Scope(Graph& graph, std::string_view name) : graph_(graph) {
+  const std::string& parent = graph.current_scope();
+  previous_ = graph.set_scope(parent.empty() ? std::string(name) : parent + "." + std::string(name));
+}
+
+std::vector<std::vector<uint32_t>> count_uses(const Graph& graph) {
+  std::vector<std::vector<uint32_t>> uses(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) uses[id].resize(graph.node(id).results.size());
+  for (const Node& node : graph.nodes())
+    for (const ValueId& v : node.operands) ++uses[v.node][v.port];
+  for (const Output& o : graph.outputs()) ++uses[o.value.node][o.value.port];
+  return uses;
+}
+
+std::vector<Type> operand_types(const Graph& graph, const Node& node) {
+  std::vector<Type> types;
+  types.reserve(node.operands.size());
+  for (const ValueId& v : node.operands) types.push_back(graph.type(v));
+  return types;
+}
+
+Cost cost_of(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const std::vector<Type> in = operand_types(graph, node);
+  if (node.op->cost) return node.op->cost(node, in);
+  Cost cost;
+  for (const Type& t : in) cost.bytes_read += static_cast<double>(t.bytes());
+  for (const Type& t : node.results) cost.bytes_written += static_cast<double>(t.bytes());
+  return cost;
+}
+
+}  // namespace brrr

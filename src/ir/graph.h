@@ -1,0 +1,143 @@
+#pragma once
+// The graph: a value type. Nodes stand in one vector, operands always earlier than their users, so a
+// pass is one forward loop, and copying, comparing and printing are trivial. The graph knows no op and
+// no device: what an op means stands in its OpDef.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "ir/attrs.h"
+
+namespace brrr {
+
+struct OpDef;
+class Graph;
+
+/// dtype and shape of one tensor.
+struct Type {
+  DType dtype = DType::f32;
+  Shape shape;
+  bool operator==(const Type&) const = default;
+  /// Throws InternalError for a symbolic shape.
+  int64_t bytes() const { return shape.elements() * static_cast<int64_t>(bytes_of(dtype)); }
+  /// "bf16[8,1024,768]"
+  std::string str() const { return std::string(name_of(dtype)) + shape.str(); }
+};
+
+using NodeId = uint32_t;
+inline constexpr NodeId kNoNode = ~NodeId{0};
+
+/// Result `port` of node `node`.
+struct ValueId {
+  NodeId node = kNoNode;
+  uint32_t port = 0;
+  bool operator==(const ValueId&) const = default;
+  auto operator<=>(const ValueId&) const = default;
+};
+
+/// A handle for building: a result inside a graph. Valid while that Graph object lives and is not moved.
+struct Value {
+  Graph* graph = nullptr;
+  ValueId id;
+  const Type& type() const;
+  const Shape& shape() const { return type().shape; }
+  DType dtype() const { return type().dtype; }
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<ValueId> operands;
+  std::vector<Type> results;
+  uint32_t scope = 0;  // index into Graph::scopes()
+  bool operator==(const Node&) const = default;
+};
+
+/// What an `input` node is for. State survives from one run of the program to the next.
+enum class InputKind { data, parameter, state };
+std::string_view name_of(InputKind kind);
+
+struct Output {
+  std::string name;
+  ValueId value;
+  NodeId updates = kNoNode;  // the state or parameter input that takes this value for the next run
+  bool operator==(const Output&) const = default;
+};
+
+class Graph {
+ public:
+  Graph() : scopes_{""} {}
+
+  // -- building ------------------------------------------------------------------------------------
+  /// A named input. Throws UserError when the name is taken.
+  Value input(std::string_view name, Shape shape, DType dtype, InputKind kind = InputKind::data);
+  Value parameter(std::string_view name, Shape shape, DType dtype = DType::f32) {
+    return input(name, std::move(shape), dtype, InputKind::parameter);
+  }
+  /// Appends a node; its result types come from the op's infer. Throws UserError as infer does.
+  NodeId add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs = {});
+  Value output(std::string_view name, Value value);
+  /// `value` becomes the content of `state` (an input of kind parameter or state) for the next run.
+  void update(Value state, Value value);
+
+  /// Names the nodes that are added from now on; returns the previous scope's index.
+  uint32_t set_scope(std::string_view name);
+  void restore_scope(uint32_t scope) { current_scope_ = scope; }
+  const std::string& current_scope() const { return scopes_[current_scope_]; }
+
+  // -- reading -------------------------------------------------------------------------------------
+  size_t size() const { return nodes_.size(); }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+  Node& node(NodeId id) { return nodes_[id]; }
+  const Type& type(ValueId v) const { return nodes_[v.node].results[v.port]; }
+  Value value(ValueId v) { return Value{this, v}; }
+  Value value(NodeId n, uint32_t port = 0) { return Value{this, {n, port}}; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  std::vector<Output>& outputs() { return outputs_; }
+  const Output* find_output(std::string_view name) const;
+  const std::string& scope_of(NodeId id) const { return scopes_[nodes_[id].scope]; }
+  const std::vector<std::string>& scopes() const { return scopes_; }
+
+  bool is_input(NodeId id) const;
+  InputKind input_kind(NodeId id) const;
+  const std::string& input_name(NodeId id) const;
+  /// Ids of the inputs of one kind (all kinds without an argument), in order.
+  std::vector<NodeId> inputs(std::optional<InputKind> kind = std::nullopt) const;
+  /// The input of that name, or kNoNode.
+  NodeId find_input(std::string_view name) const;
+
+  bool operator==(const Graph& other) const;
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<Output> outputs_;
+  std::vector<std::string> scopes_;
+  uint32_t current_scope_ = 0;
+};
+
+inline const Type& Value::type() const { return graph->type(id); }
+
+/// Nodes built while it lives belong to `parent.name`.
+class Scope {
+ public:
+  Scope(Graph& graph, std::string_view name);
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() { graph_.restore_scope(previous_); }
+
+ private:
+  Graph& graph_;
+  uint32_t previous_;
+};
+
+/// How many times each result is used, outputs included: uses[node][port].
+std::vector<std::vector<uint32_t>> count_uses(const Graph& graph);
+
+}  // namespace brrr

@@ -1,0 +1,151 @@
+#pragma once
+// OpDef: everything the rest of the system asks about an op, in one record. An op is primitive (it has
+// `evaluate`, naive fp64 loops) or composite (it has `decompose`, which IS its meaning). Types are
+// inferred here, derivatives, costs and test samples too.
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/errors.h"
+#include "ir/graph.h"
+
+namespace brrr {
+
+/// The three classes of "Data Movement Is All You Need" (Ivanov et al.), plus movement and leaves.
+enum class OpClass { contraction, normalisation, elementwise, movement, leaf, optimizer };
+std::string_view name_of(OpClass c);
+
+/// What autocast does with an op: runs it in low precision, in fp32, or in what its operands have.
+enum class Autocast { low, fp32, follow };
+
+struct Cost {
+  double flops = 0;
+  double bytes_read = 0;
+  double bytes_written = 0;
+};
+
+struct InferContext {
+  const OpDef& op;
+  std::span<const Type> in;
+  const Attrs& attrs;
+
+  /// Throws UserError "[op] message".
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    fail_text(fmt::format(format, std::forward<Args>(args)...));
+  }
+  [[noreturn]] void fail_text(const std::string& message) const;
+  /// The attribute; UserError when absent or of another type.
+  template <typename T>
+  const T& attr(std::string_view name) const {
+    const AttrValue* value = attrs.find(name);
+    if (value == nullptr || !std::holds_alternative<T>(*value))
+      fail("needs the attribute '{}'", name);
+    return std::get<T>(*value);
+  }
+};
+
+/// A tensor of the reference interpreter: every dtype held as double, row-major.
+struct RefTensor {
+  Type type;
+  std::vector<double> data;
+};
+
+struct EvalContext {
+  const Node& node;
+  std::span<const RefTensor* const> in;
+  std::span<RefTensor> out;  // types set, data sized
+};
+
+struct DecomposeContext {
+  Graph& graph;  // append here
+  const Node& node;
+  std::span<const Value> in;
+};
+
+class VjpContext {
+ public:
+  VjpContext(Graph& g, NodeId id, std::span<const Value> result_grads, std::vector<bool> wanted)
+      : graph(g), id_(id), result_grads_(result_grads), wanted_(std::move(wanted)) {
+    grads_.resize(wanted_.size());
+  }
+  Graph& graph;
+  const Node& node() const { return graph.node(id_); }
+  const Attrs& attrs() const { return node().attrs; }
+  Value operand(size_t i) const { return graph.value(node().operands[i]); }
+  Value result(uint32_t i) const { return graph.value(id_, i); }
+  /// Gradient of result i; absent results have graph == nullptr.
+  bool has_grad(size_t i) const { return result_grads_[i].graph != nullptr; }
+  Value grad(size_t i) const { return result_grads_[i]; }
+  /// Whether anything depends on the gradient of operand i.
+  bool wants(size_t i) const { return wanted_[i]; }
+  void set(size_t i, Value grad) { grads_[i] = grad; }
+  const std::vector<Value>& grads() const { return grads_; }
+
+ private:
+  NodeId id_;
+  std::span<const Value> result_grads_;
+  std::vector<bool> wanted_;
+  std::vector<Value> grads_;
+};
+
+/// One valid call, for the tests that are generated from the table.
+struct Sample {
+  struct Operand {
+    Type type;
+    double low = -1, high = 1;  // uniform; integers are drawn from [low, high)
+  };
+  std::vector<Operand> in;
+  Attrs attrs;
+};
+
+struct OpDef {
+  std::string name;
+  std::string doc;  // a comment with shapes and the accumulation dtype
+  OpClass op_class = OpClass::elementwise;
+  Autocast autocast = Autocast::follow;
+
+  std::function<std::vector<Type>(const InferContext&)> infer;
+  std::function<void(const EvalContext&)> evaluate;                             // primitive
+  std::function<std::vector<Value>(const DecomposeContext&)> decompose;         // composite
+  std::function<void(VjpContext&)> vjp;  // optional for a composite
+  /// Reason why the op has no derivative (integers, randomness, updates); empty when it has one.
+  std::string no_gradient;
+  std::function<Cost(const Node&, std::span<const Type> in)> cost;
+  std::function<std::vector<Sample>()> samples;
+
+  /// result i may be written over operand j when nobody reads j afterwards: a kernel reads an element
+  /// of j no later than it writes that element of i.
+  struct InPlace {
+    uint32_t result;
+    uint32_t operand;
+  };
+  std::vector<InPlace> in_place;
+  /// Variadic ops: result i may be written over operand in_place_map(node)[i].
+  std::function<std::vector<InPlace>(const Node&)> in_place_of;
+  /// Result 0 has the bytes of operand 0 (reshape): it costs nothing.
+  bool is_view = false;
+
+  bool is_primitive() const { return static_cast<bool>(evaluate); }
+  bool is_composite() const { return static_cast<bool>(decompose); }
+  std::vector<InPlace> in_place_pairs(const Node& node) const {
+    return in_place_of ? in_place_of(node) : in_place;
+  }
+};
+
+/// The `input` op: the one op that the graph itself knows.
+const OpDef& input_op();
+
+/// Types of the operands of a node.
+std::vector<Type> operand_types(const Graph& graph, const Node& node);
+
+/// Finds an op by name when text is parsed; nullptr when unknown.
+using OpLookup = std::function<const OpDef*(std::string_view)>;
+
+/// A view of "what this node costs"; falls back to reading operands and writing results once.
+Cost cost_of(const Graph& graph, NodeId id);
+
+}  // namespace brrr

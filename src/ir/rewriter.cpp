@@ -1,0 +1,103 @@
+#include "ir/rewriter.h"
+
+#include "base/errors.h"
+
+namespace brrr {
+
+Rewriter::Rewriter(const Graph& in) : in_(in), map_(in.size()) {
+  for (NodeId id = 0; id < in.size(); ++id) map_[id].resize(in.node(id).results.size());
+}
+
+Value Rewriter::map(ValueId old) {
+  const ValueId mapped = map_[old.node][old.port];
+  BRRR_CHECK(mapped.node != kNoNode, "%{}.{} ({}) was not rewritten before its user", old.node,
+             old.port, in_.node(old.node).op->name);
+  return out_.value(mapped);
+}
+
+std::vector<Value> Rewriter::operands(NodeId old) {
+  std::vector<Value> values;
+  for (const ValueId& v : in_.node(old).operands) values.push_back(map(v));
+  return values;
+}
+
+NodeId Rewriter::copy(NodeId old) {
+  const Node& node = in_.node(old);
+  std::vector<ValueId> operands;
+  for (const ValueId& v : node.operands) operands.push_back(map(v).id);
+  enter_scope_of(old);
+  const NodeId id = out_.add(*node.op, operands, node.attrs);
+  for (uint32_t port = 0; port < node.results.size(); ++port) bind({old, port}, out_.value(id, port));
+  return id;
+}
+
+Graph Rewriter::finish() {
+  for (const Output& o : in_.outputs()) {
+    const NodeId updates =
+        o.updates == kNoNode ? kNoNode : map(ValueId{o.updates, 0}).id.node;
+    out_.outputs().push_back({o.name, map(o.value).id, updates});
+  }
+  out_.set_scope("");
+  return std::move(out_);
+}
+
+Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite_node) {
+  Rewriter rewriter(graph);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    rewriter.enter_scope_of(id);
+    if (!rewrite_node(rewriter, id)) rewriter.copy(id);
+  }
+  return rewriter.finish();
+}
+
+Graph drop_dead(const Graph& graph, bool drop_inputs) {
+  std::vector<bool> live(graph.size());
+  for (const Output& o : graph.outputs()) {
+    live[o.value.node] = true;
+    if (o.updates != kNoNode) live[o.updates] = true;
+  }
+  for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
+    if (!drop_inputs && graph.is_input(id)) live[id] = true;
+    if (live[id])
+      for (const ValueId& v : graph.node(id).operands) live[v.node] = true;
+  }
+  Rewriter rewriter(graph);
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (live[id]) rewriter.copy(id);
+  return rewriter.finish();
+}
+
+Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, int64_t>>& bindings,
+                 bool complete) {
+  auto bind_shape = [&](const Shape& shape) {
+    Shape out = shape;
+    for (int axis = 0; axis < out.rank(); ++axis) {
+      if (!out[axis].is_symbol()) continue;
+      bool found = false;
+      for (const auto& [name, size] : bindings)
+        if (out[axis].name() == name) {
+          out[axis] = Dim(size);
+          found = true;
+          break;
+        }
+      if (!found && complete)
+        user_error("the symbolic dimension '{}' has no binding", out[axis].name());
+    }
+    return out;
+  };
+  Rewriter rewriter(graph);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    Attrs attrs = graph.node(id).attrs;
+    for (auto& [name, value] : attrs)
+      if (auto* shape = std::get_if<Shape>(&value)) *shape = bind_shape(*shape);
+    std::vector<ValueId> operands;
+    for (Value v : rewriter.operands(id)) operands.push_back(v.id);
+    rewriter.enter_scope_of(id);
+    const NodeId copy = rewriter.out().add(*graph.node(id).op, operands, std::move(attrs));
+    for (uint32_t port = 0; port < graph.node(id).results.size(); ++port)
+      rewriter.bind({id, port}, rewriter.out().value(copy, port));
+  }
+  return rewriter.finish();
+}
+
+}  // namespace brrr

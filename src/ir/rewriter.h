@@ -1,0 +1,46 @@
+#pragma once
+// Rewriter: the frame of a pass. Walk the old graph in order; for each node copy it, or build something
+// else in out() and bind() the old results to the new values.
+
+#include <functional>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/op_def.h"
+
+namespace brrr {
+
+class Rewriter {
+ public:
+  explicit Rewriter(const Graph& in);
+  Graph& out() { return out_; }
+  const Graph& in() const { return in_; }
+  /// The new value of an old one.
+  Value map(ValueId old);
+  std::vector<Value> operands(NodeId old);
+  /// Copies the node with its operands mapped, its scope and its inferred types.
+  NodeId copy(NodeId old);
+  void bind(ValueId old, Value value) { map_[old.node][old.port] = value.id; }
+  /// Builds in the scope of the old node from now on.
+  void enter_scope_of(NodeId old) { out_.set_scope(in_.scope_of(old)); }
+  /// Maps the outputs and hands the new graph over.
+  Graph finish();
+
+ private:
+  const Graph& in_;
+  Graph out_;
+  std::vector<std::vector<ValueId>> map_;
+};
+
+/// Copies every node for which `rewrite` returns false. `rewrite` binds all results when it returns true.
+Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite);
+
+/// Drops nodes that no output needs; inputs stay unless `drop_inputs`.
+Graph drop_dead(const Graph& graph, bool drop_inputs = false);
+
+/// Binds symbolic dimensions and infers every type again. Throws UserError for a symbol left unbound
+/// when `complete`.
+Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, int64_t>>& bindings,
+                 bool complete = true);
+
+}  // namespace brrr

@@ -1,0 +1,366 @@
+#include "ir/text.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "base/errors.h"
+
+namespace brrr {
+namespace {
+
+std::string id_text(const Graph& graph, ValueId v) {
+  const bool parameter =
+      graph.is_input(v.node) && graph.input_kind(v.node) == InputKind::parameter;
+  std::string text = (parameter ? "%p" : "%") + std::to_string(v.node);
+  if (v.port > 0) text += "." + std::to_string(v.port);
+  return text;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string print_node(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  std::string types;
+  for (const Type& t : node.results) types += (types.empty() ? "" : ", ") + t.str();
+  if (node.results.size() != 1) types = "(" + types + ")";
+  std::string operands;
+  for (const ValueId& v : node.operands)
+    operands += (operands.empty() ? "" : ", ") + id_text(graph, v);
+  std::string line =
+      fmt::format("{} : {} = {}({})", id_text(graph, {id, 0}), types, node.op->name, operands);
+  if (!node.attrs.empty()) line += " " + node.attrs.str();
+  if (!graph.scope_of(id).empty()) line += " @" + graph.scope_of(id);
+  return line;
+}
+
+std::string print(const Graph& graph) {
+  std::string out;
+  for (NodeId id = 0; id < graph.size(); ++id) out += print_node(graph, id) + "\n";
+  for (const Output& o : graph.outputs()) {
+    if (o.updates == kNoNode)
+      out += fmt::format("output \"{}\" {}\n", escaped(o.name), id_text(graph, o.value));
+    else
+      out += fmt::format("update {} <- {}\n", id_text(graph, {o.updates, 0}),
+                         id_text(graph, o.value));
+  }
+  return out;
+}
+
+namespace {
+
+class Parser {
+ public:
+  Parser(std::string_view text, const OpLookup& lookup) : text_(text), lookup_(lookup) {}
+
+  Graph run() {
+    size_t begin = 0;
+    while (begin < text_.size()) {
+      size_t end = text_.find('\n', begin);
+      if (end == std::string_view::npos) end = text_.size();
+      line_ = text_.substr(begin, end - begin);
+      at_ = 0;
+      ++line_number_;
+      skip_spaces();
+      if (at_ < line_.size() && line_[at_] != '#') parse_line();
+      begin = end + 1;
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
+    user_error("graph text, line {}, column {}: {}", line_number_, at_ + 1,
+               fmt::format(format, std::forward<Args>(args)...));
+  }
+  void skip_spaces() {
+    while (at_ < line_.size() && (line_[at_] == ' ' || line_[at_] == '\t' || line_[at_] == '\r')) ++at_;
+  }
+  bool accept(std::string_view token) {
+    skip_spaces();
+    if (line_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+  }
+  void expect(std::string_view token) {
+    if (!accept(token)) fail("expected '{}'", token);
+  }
+  static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  }
+  std::string_view word() {
+    skip_spaces();
+    const size_t begin = at_;
+    while (at_ < line_.size() && is_word(line_[at_])) ++at_;
+    if (at_ == begin) fail("expected a name");
+    return line_.substr(begin, at_ - begin);
+  }
+  int64_t integer() {
+    skip_spaces();
+    int64_t value = 0;
+    const auto [end, error] =
+        std::from_chars(line_.data() + at_, line_.data() + line_.size(), value);
+    if (error != std::errc()) fail("expected an integer");
+    at_ = static_cast<size_t>(end - line_.data());
+    return value;
+  }
+  std::string quoted() {
+    expect("\"");
+    std::string out;
+    while (at_ < line_.size() && line_[at_] != '"') {
+      char c = line_[at_++];
+      if (c == '\\') {
+        if (at_ >= line_.size()) break;
+        c = line_[at_++];
+        if (c == 'n') c = '\n';
+      }
+      out += c;
+    }
+    if (at_ >= line_.size()) fail("a string does not end");
+    ++at_;
+    return out;
+  }
+  Shape shape() {
+    expect("[");
+    Shape out;
+    if (accept("]")) return out;
+    do {
+      skip_spaces();
+      if (at_ < line_.size() && line_[at_] >= '0' && line_[at_] <= '9')
+        out.push_back(Dim(integer()));
+      else
+        out.push_back(Dim::symbol(word()));
+    } while (accept(","));
+    expect("]");
+    return out;
+  }
+  DType dtype() {
+    const std::string_view name = word();
+    const auto found = dtype_from_name(name);
+    if (!found) fail("'{}' is no dtype", name);
+    return *found;
+  }
+  Type type() {
+    const DType d = dtype();
+    return {d, shape()};
+  }
+  ValueId value() {
+    expect("%");
+    accept("p");
+    const int64_t id = integer();
+    ValueId v;
+    v.port = 0;
+    if (at_ < line_.size() && line_[at_] == '.') {
+      ++at_;
+      const int64_t port = integer();
+      if (port < 0 || port > 1'000'000) fail("port {} is out of range", port);
+      v.port = static_cast<uint32_t>(port);
+    }
+    if (id < 0 || static_cast<uint64_t>(id) >= graph_.size()) fail("%{} is not defined above", id);
+    v.node = static_cast<NodeId>(id);
+    if (v.port >= graph_.node(v.node).results.size())
+      fail("%{} has {} results", id, graph_.node(v.node).results.size());
+    return v;
+  }
+  AttrValue attr_value() {
+    skip_spaces();
+    if (at_ >= line_.size()) fail("expected a value");
+    const char c = line_[at_];
+    if (c == '"') return quoted();
+    if (c == '[') return shape();
+    if (c == '(') {
+      ++at_;
+      std::vector<int64_t> list;
+      if (accept(")")) return list;
+      do list.push_back(integer());
+      while (accept(","));
+      expect(")");
+      return list;
+    }
+    const size_t begin = at_;
+    while (at_ < line_.size() && line_[at_] != ',' && line_[at_] != '}' && line_[at_] != ' ') ++at_;
+    const std::string token(line_.substr(begin, at_ - begin));
+    if (token == "true") return true;
+    if (token == "false") return false;
+    if (auto d = dtype_from_name(token)) return *d;
+    if (token.find_first_not_of("-0123456789") == std::string::npos) {
+      int64_t value = 0;
+      const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
+      if (error == std::errc() && end == token.data() + token.size()) return value;
+    }
+    char* end = nullptr;
+    const double number = std::strtod(token.c_str(), &end);
+    if (token.empty() || end != token.c_str() + token.size()) {
+      at_ = begin;
+      fail("'{}' is no attribute value", token);
+    }
+    return number;
+  }
+  void parse_line() {
+    if (accept("output ")) {
+      const std::string name = quoted();
+      graph_.output(name, graph_.value(value()));
+    } else if (accept("update ")) {
+      const ValueId state = value();
+      expect("<-");
+      const ValueId v = value();
+      if (!graph_.is_input(state.node) || graph_.input_kind(state.node) == InputKind::data)
+        fail("only parameters and state are updated");
+      if (graph_.type(state) != graph_.type(v)) fail("the update has another type");
+      graph_.update(graph_.value(state), graph_.value(v));
+    } else {
+      parse_node();
+    }
+    skip_spaces();
+    if (at_ != line_.size()) fail("expected the end of the line");
+  }
+  void parse_node() {
+    expect("%");
+    accept("p");
+    const int64_t id = integer();
+    if (id != static_cast<int64_t>(graph_.size()))
+      fail("expected node %{}, nodes are numbered in order", graph_.size());
+    expect(":");
+    std::vector<Type> types;
+    if (accept("(")) {
+      if (!accept(")")) {
+        do types.push_back(type());
+        while (accept(","));
+        expect(")");
+      }
+    } else {
+      types.push_back(type());
+    }
+    expect("=");
+    const std::string name(word());
+    const OpDef* op = name == "input" ? &input_op() : lookup_(name);
+    if (op == nullptr) fail("there is no op '{}'", name);
+    expect("(");
+    std::vector<ValueId> operands;
+    if (!accept(")")) {
+      do operands.push_back(value());
+      while (accept(","));
+      expect(")");
+    }
+    Attrs attrs;
+    if (accept("{")) {
+      do {
+        const std::string key(word());
+        expect("=");
+        attrs.set(key, attr_value());
+      } while (accept(","));
+      expect("}");
+    }
+    if (accept("@")) {
+      const size_t begin = at_;
+      while (at_ < line_.size() && line_[at_] != ' ' && line_[at_] != '\r') ++at_;
+      graph_.set_scope(line_.substr(begin, at_ - begin));
+    } else {
+      graph_.set_scope("");
+    }
+    NodeId added = kNoNode;
+    try {
+      if (op == &input_op()) {
+        const AttrValue* input_name = attrs.find("name");
+        if (input_name && std::holds_alternative<std::string>(*input_name) &&
+            graph_.find_input(std::get<std::string>(*input_name)) != kNoNode)
+          fail("the input name {} is taken", std::get<std::string>(*input_name));
+      }
+      added = graph_.add(*op, operands, std::move(attrs));
+    } catch (const UserError& e) {
+      fail("{}", e.what());
+    }
+    if (graph_.node(added).results != types) {
+      std::string inferred;
+      for (const Type& t : graph_.node(added).results) inferred += " " + t.str();
+      fail("the types do not agree with what {} infers:{}", name, inferred);
+    }
+    graph_.set_scope("");
+  }
+
+  std::string_view text_;
+  const OpLookup& lookup_;
+  Graph graph_;
+  std::string_view line_;
+  size_t at_ = 0;
+  int line_number_ = 0;
+};
+
+}  // namespace
+
+Graph parse(std::string_view text, const OpLookup& lookup) { return Parser(text, lookup).run(); }
+
+std::string to_dot(const Graph& graph) {
+  std::string out = "digraph brrr {\n  rankdir=TB; node [shape=box, fontname=\"monospace\"];\n";
+  std::map<std::string, std::vector<NodeId>> by_scope;
+  for (NodeId id = 0; id < graph.size(); ++id) by_scope[graph.scope_of(id)].push_back(id);
+  int cluster = 0;
+  for (const auto& [scope, ids] : by_scope) {
+    if (!scope.empty())
+      out += fmt::format("  subgraph cluster_{} {{ label=\"{}\";\n", cluster++, escaped(scope));
+    for (NodeId id : ids) {
+      const Node& node = graph.node(id);
+      std::string label =
+          graph.is_input(id) ? graph.input_name(id) : std::string(node.op->name);
+      for (const Type& t : node.results) label += "\\n" + t.str();
+      out += fmt::format("    n{} [label=\"{}\"{}];\n", id, label,
+                         graph.is_input(id) ? ", style=rounded" : "");
+    }
+    if (!scope.empty()) out += "  }\n";
+  }
+  for (NodeId id = 0; id < graph.size(); ++id)
+    for (const ValueId& v : graph.node(id).operands)
+      out += fmt::format("  n{} -> n{};\n", v.node, id);
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const Output& o = graph.outputs()[i];
+    out += fmt::format("  o{} [label=\"{}\", shape=ellipse];\n  n{} -> o{};\n", i, escaped(o.name),
+                       o.value.node, i);
+  }
+  return out + "}\n";
+}
+
+void verify(const Graph& graph) {
+  std::set<std::string> names;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    BRRR_CHECK(node.op != nullptr, "node %{} has no op", id);
+    for (const ValueId& v : node.operands) {
+      BRRR_CHECK(v.node < id, "%{} ({}) reads %{}, which comes later", id, node.op->name, v.node);
+      BRRR_CHECK(v.port < graph.node(v.node).results.size(), "%{} reads port {} of %{}", id, v.port,
+                 v.node);
+    }
+    const std::vector<Type> in = operand_types(graph, node);
+    const std::vector<Type> expected = node.op->infer(InferContext{*node.op, in, node.attrs});
+    BRRR_CHECK(expected == node.results, "the types of {} are not what infer says",
+               print_node(graph, id));
+    if (graph.is_input(id))
+      BRRR_CHECK(names.insert(graph.input_name(id)).second, "two inputs are named '{}'",
+                 graph.input_name(id));
+  }
+  std::set<NodeId> updated;
+  for (const Output& o : graph.outputs()) {
+    BRRR_CHECK(o.value.node < graph.size() &&
+                   o.value.port < graph.node(o.value.node).results.size(),
+               "output '{}' reads a value that does not exist", o.name);
+    if (o.updates == kNoNode) continue;
+    BRRR_CHECK(o.updates < graph.size() && graph.is_input(o.updates) &&
+                   graph.input_kind(o.updates) != InputKind::data,
+               "output '{}' updates something that is no state", o.name);
+    BRRR_CHECK(graph.type({o.updates, 0}) == graph.type(o.value), "update of '{}' changes its type",
+               o.name);
+    BRRR_CHECK(updated.insert(o.updates).second, "'{}' is updated twice", o.name);
+  }
+}
+
+}  // namespace brrr

@@ -1,0 +1,351 @@
+// Every element-wise op is a row of a table: name, formula in double, derivative, where samples lie.
+
+#include "ops/support.h"
+
+namespace brrr {
+namespace {
+
+constexpr double kTwoOverSqrtPi = 1.1283791670955125739;  // 2 / sqrt(pi)
+
+struct Unary {
+  const char* name;
+  const char* formula;
+  double (*f)(double);
+  Value (*grad)(Value dy, Value x, Value y);  // nullptr: boolean op
+  double low, high;                           // samples avoid kinks and poles
+  double flops;
+};
+
+const Unary kUnary[] = {
+    {"neg", "-x", [](double x) { return -x; }, [](Value dy, Value, Value) { return -dy; }, -2, 2, 1},
+    {"exp", "e^x", [](double x) { return std::exp(x); },
+     [](Value dy, Value, Value y) { return dy * y; }, -3, 3, 1},
+    {"log", "ln x", [](double x) { return std::log(x); },
+     [](Value dy, Value x, Value) { return dy / x; }, 0.1, 4, 1},
+    {"sqrt", "x^(1/2)", [](double x) { return std::sqrt(x); },
+     [](Value dy, Value, Value y) { return dy * 0.5 / y; }, 0.1, 4, 1},
+    {"rsqrt", "x^(-1/2)", [](double x) { return 1 / std::sqrt(x); },
+     [](Value dy, Value x, Value y) { return dy * -0.5 * y / x; }, 0.1, 4, 2},
+    {"reciprocal", "1/x", [](double x) { return 1 / x; },
+     [](Value dy, Value, Value y) { return -(dy * y * y); }, 0.2, 3, 1},
+    {"square", "x^2", [](double x) { return x * x; },
+     [](Value dy, Value x, Value) { return dy * 2.0 * x; }, -2, 2, 1},
+    {"abs", "|x|", [](double x) { return std::fabs(x); },
+     [](Value dy, Value x, Value) {
+       return where(less(x, scalar(*x.graph, 0, x.dtype())), -dy, dy);
+     },
+     0.1, 2, 1},
+    {"tanh", "tanh x", [](double x) { return std::tanh(x); },
+     [](Value dy, Value, Value y) { return dy * (1.0 - y * y); }, -3, 3, 1},
+    {"erf", "erf x", [](double x) { return std::erf(x); },
+     [](Value dy, Value x, Value) { return dy * (kTwoOverSqrtPi * exp(-(x * x))); }, -2, 2, 1},
+    {"sigmoid", "1 / (1 + e^-x)", [](double x) { return 1 / (1 + std::exp(-x)); },
+     [](Value dy, Value, Value y) { return dy * y * (1.0 - y); }, -4, 4, 3},
+    {"relu", "max(x, 0)", [](double x) { return x > 0 ? x : 0; },
+     [](Value dy, Value x, Value) {
+       Value zero = scalar(*x.graph, 0, x.dtype());
+       return where(greater(x, zero), dy, zero);
+     },
+     0.1, 2, 1},
+    {"sin", "sin x", [](double x) { return std::sin(x); },
+     [](Value dy, Value x, Value) { return dy * cos(x); }, -3, 3, 1},
+    {"cos", "cos x", [](double x) { return std::cos(x); },
+     [](Value dy, Value x, Value) { return -(dy * sin(x)); }, -3, 3, 1},
+    {"logical_not", "not x", [](double x) { return x == 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 1},
+};
+
+enum class Kind { arithmetic, compare, logical };
+
+struct Binary {
+  const char* name;
+  const char* formula;
+  Kind kind;
+  double (*f)(double, double);
+  void (*grad)(VjpContext& c, Value dy, Value a, Value b, Value y);
+  double low_a, high_a, low_b, high_b;
+};
+
+// Sets the gradients of a broadcasting binary op.
+void set_ab(VjpContext& c, Value a, Value da, Value b, Value db) {
+  if (c.wants(0) && da.graph) c.set(0, sum_to(da, a.shape()));
+  if (c.wants(1) && db.graph) c.set(1, sum_to(db, b.shape()));
+}
+// Building a gradient that nobody wants would leave dead nodes.
+template <typename F>
+Value if_wanted(VjpContext& c, size_t i, F&& build) {
+  return c.wants(i) ? build() : Value{};
+}
+
+template <bool kLarger>
+void pick_grad(VjpContext& c, Value dy, Value a, Value b, Value) {
+  Value takes_a = kLarger ? greater_equal(a, b) : less_equal(a, b);
+  Value zero = scalar(c.graph, 0, dy.dtype());
+  set_ab(c, a, if_wanted(c, 0, [&] { return where(takes_a, dy, zero); }), b,
+         if_wanted(c, 1, [&] { return where(takes_a, zero, dy); }));
+}
+
+const Binary kBinary[] = {
+    {"add", "a + b", Kind::arithmetic, [](double a, double b) { return a + b; },
+     [](VjpContext& c, Value dy, Value a, Value b, Value) { set_ab(c, a, dy, b, dy); }, -1, 1, -1, 1},
+    {"sub", "a - b", Kind::arithmetic, [](double a, double b) { return a - b; },
+     [](VjpContext& c, Value dy, Value a, Value b, Value) {
+       set_ab(c, a, dy, b, if_wanted(c, 1, [&] { return -dy; }));
+     },
+     -1, 1, -1, 1},
+    {"mul", "a * b", Kind::arithmetic, [](double a, double b) { return a * b; },
+     [](VjpContext& c, Value dy, Value a, Value b, Value) {
+       set_ab(c, a, if_wanted(c, 0, [&] { return dy * b; }), b,
+              if_wanted(c, 1, [&] { return dy * a; }));
+     },
+     -1, 1, -1, 1},
+    {"div", "a / b", Kind::arithmetic, [](double a, double b) { return a / b; },
+     [](VjpContext& c, Value dy, Value a, Value b, Value y) {
+       set_ab(c, a, if_wanted(c, 0, [&] { return dy / b; }), b,
+              if_wanted(c, 1, [&] { return -(dy * y / b); }));
+     },
+     -1, 1, 0.3, 2},
+    {"maximum", "the larger of a and b; NaN if either is; the gradient of a tie goes to a",
+     Kind::arithmetic,
+     [](double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a >= b ? a : b); },
+     pick_grad<true>, 0, 1, 1.1, 2},
+    {"minimum", "the smaller of a and b; NaN if either is; the gradient of a tie goes to a",
+     Kind::arithmetic,
+     [](double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a <= b ? a : b); },
+     pick_grad<false>, 0, 1, 1.1, 2},
+    {"pow", "a^b", Kind::arithmetic, [](double a, double b) { return std::pow(a, b); },
+     [](VjpContext& c, Value dy, Value a, Value b, Value y) {
+       set_ab(c, a, if_wanted(c, 0, [&] { return dy * b * pow(a, b - 1.0); }), b,
+              if_wanted(c, 1, [&] { return dy * y * log(a); }));
+     },
+     0.3, 2, -1, 2},
+    {"equal", "a == b", Kind::compare, [](double a, double b) { return a == b ? 1.0 : 0.0; },
+     nullptr, 0, 3, 0, 3},
+    {"not_equal", "a != b", Kind::compare, [](double a, double b) { return a != b ? 1.0 : 0.0; },
+     nullptr, 0, 3, 0, 3},
+    {"less", "a < b", Kind::compare, [](double a, double b) { return a < b ? 1.0 : 0.0; }, nullptr,
+     0, 3, 0, 3},
+    {"less_equal", "a <= b", Kind::compare, [](double a, double b) { return a <= b ? 1.0 : 0.0; },
+     nullptr, 0, 3, 0, 3},
+    {"greater", "a > b", Kind::compare, [](double a, double b) { return a > b ? 1.0 : 0.0; }, nullptr,
+     0, 3, 0, 3},
+    {"greater_equal", "a >= b", Kind::compare,
+     [](double a, double b) { return a >= b ? 1.0 : 0.0; }, nullptr, 0, 3, 0, 3},
+    {"logical_and", "a and b", Kind::logical,
+     [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 0, 2},
+    {"logical_or", "a or b", Kind::logical,
+     [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 0, 2},
+};
+
+OpDef unary_op(const Unary& row) {
+  OpDef d;
+  d.name = row.name;
+  d.doc = fmt::format("y = {}. x, y: [...]", row.formula);
+  const bool logical = row.grad == nullptr;
+  d.infer = [logical](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    if (logical && c.in[0].dtype != DType::boolean)
+      c.fail("x must be bool; got {}", c.in[0].str());
+    if (!logical) ops::expect_float(c, 0, "x");
+    return std::vector<Type>{c.in[0]};
+  };
+  d.evaluate = [f = row.f](const EvalContext& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) c.out[0].data[i] = f(c.in[0]->data[i]);
+  };
+  if (logical)
+    d.no_gradient = "its result is boolean";
+  else
+    d.vjp = [grad = row.grad](VjpContext& c) { c.set(0, grad(c.grad(0), c.operand(0), c.result(0))); };
+  d.cost = [flops = row.flops](const Node& n, std::span<const Type> in) {
+    return ops::streaming_cost(n, in, flops * ops::elements(n.results[0]));
+  };
+  d.samples = [row, logical] {
+    const DType t = logical ? DType::boolean : DType::f32;
+    return std::vector<Sample>{{{ops::tensor({3, 37}, row.low, row.high, t)}, {}},
+                               {{ops::tensor({}, row.low, row.high, t)}, {}},
+                               {{ops::tensor({2, 3, 4, 5}, row.low, row.high, t)}, {}}};
+  };
+  d.in_place = {{0, 0}};
+  return d;
+}
+
+OpDef binary_op(const Binary& row) {
+  OpDef d;
+  d.name = row.name;
+  d.doc = fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}", row.formula,
+                      row.kind == Kind::arithmetic ? "" : " bool");
+  d.infer = [kind = row.kind](const InferContext& c) {
+    ops::expect_operands(c, 2);
+    ops::expect_same_dtype(c, 0, 1);
+    if (kind == Kind::logical && c.in[0].dtype != DType::boolean)
+      c.fail("a and b must be bool; got {}", c.in[0].str());
+    if (kind != Kind::logical && c.in[0].dtype == DType::boolean)
+      c.fail("a and b must be numbers; got {}", c.in[0].str());
+    const DType out = kind == Kind::arithmetic ? c.in[0].dtype : DType::boolean;
+    return std::vector<Type>{{out, ops::broadcast(c, c.in[0].shape, c.in[1].shape)}};
+  };
+  d.evaluate = [f = row.f](const EvalContext& c) {
+    const bool integer = !is_float(c.node.results[0].dtype);
+    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+      const double a = c.in[0]->data[static_cast<size_t>(
+          ops::broadcast_index(c.in[0]->type.shape, index))];
+      const double b = c.in[1]->data[static_cast<size_t>(
+          ops::broadcast_index(c.in[1]->type.shape, index))];
+      const double y = f(a, b);
+      c.out[0].data[static_cast<size_t>(i)] = integer ? std::trunc(y) : y;
+    });
+  };
+  if (row.grad == nullptr)
+    d.no_gradient = "its result is boolean";
+  else
+    d.vjp = [grad = row.grad](VjpContext& c) {
+      grad(c, c.grad(0), c.operand(0), c.operand(1), c.result(0));
+    };
+  d.cost = [](const Node& n, std::span<const Type> in) {
+    return ops::streaming_cost(n, in, ops::elements(n.results[0]));
+  };
+  d.samples = [row] {
+    const DType t = row.kind == Kind::logical ? DType::boolean
+                    : row.kind == Kind::compare ? DType::i32
+                                                : DType::f32;
+    auto make = [&](Shape a, Shape b) {
+      return Sample{{ops::tensor(std::move(a), row.low_a, row.high_a, t),
+                     ops::tensor(std::move(b), row.low_b, row.high_b, t)},
+                    {}};
+    };
+    return std::vector<Sample>{make({3, 37}, {3, 37}), make({3, 37}, {}),
+                               make({}, {5}),          make({4, 3, 7}, {7}),
+                               make({4, 1, 7}, {3, 1}), make({2, 3, 4, 5}, {2, 3, 1, 1}),
+                               make({1, 5}, {6, 5})};
+  };
+  if (row.kind != Kind::compare) d.in_place = {{0, 0}, {0, 1}};
+  return d;
+}
+
+OpDef where_op() {
+  OpDef d;
+  d.name = "where";
+  d.doc =
+      "y = condition ? a : b, broadcast as in NumPy. condition: [...] bool; a, b: [...]; y: [...]";
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 3);
+    if (c.in[0].dtype != DType::boolean) c.fail("condition must be bool; got {}", c.in[0].str());
+    ops::expect_same_dtype(c, 1, 2);
+    const Shape ab = ops::broadcast(c, c.in[1].shape, c.in[2].shape);
+    return std::vector<Type>{{c.in[1].dtype, ops::broadcast(c, c.in[0].shape, ab)}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+      auto at = [&](size_t k) {
+        return c.in[k]->data[static_cast<size_t>(
+            ops::broadcast_index(c.in[k]->type.shape, index))];
+      };
+      c.out[0].data[static_cast<size_t>(i)] = at(0) != 0 ? at(1) : at(2);
+    });
+  };
+  d.vjp = [](VjpContext& c) {
+    Value zero = scalar(c.graph, 0, c.grad(0).dtype());
+    if (c.wants(1)) c.set(1, sum_to(where(c.operand(0), c.grad(0), zero), c.operand(1).shape()));
+    if (c.wants(2)) c.set(2, sum_to(where(c.operand(0), zero, c.grad(0)), c.operand(2).shape()));
+  };
+  d.cost = [](const Node& n, std::span<const Type> in) { return ops::streaming_cost(n, in, 0); };
+  d.samples = [] {
+    auto make = [](Shape m, Shape a, Shape b) {
+      return Sample{{ops::tensor(std::move(m), 0, 2, DType::boolean), ops::tensor(std::move(a)),
+                     ops::tensor(std::move(b))},
+                    {}};
+    };
+    return std::vector<Sample>{make({3, 37}, {3, 37}, {3, 37}), make({5, 5}, {2, 3, 5, 5}, {}),
+                               make({4, 1}, {}, {4, 6}), make({7}, {2, 7}, {2, 1})};
+  };
+  d.in_place = {{0, 1}, {0, 2}};
+  return d;
+}
+
+OpDef cast_op() {
+  OpDef d;
+  d.name = "cast";
+  d.doc = "y = x as {dtype}: floats round to nearest even, floats to integers truncate. x, y: [...]";
+  d.op_class = OpClass::movement;
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    return std::vector<Type>{{c.attr<DType>("dtype"), c.in[0].shape}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    const DType to = c.node.results[0].dtype;
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+      const double x = c.in[0]->data[i];
+      c.out[0].data[i] = is_float(to) ? x : to == DType::boolean ? (x != 0 ? 1.0 : 0.0) : std::trunc(x);
+    }
+  };
+  d.vjp = [](VjpContext& c) {
+    if (is_float(c.operand(0).dtype())) c.set(0, cast(c.grad(0), c.operand(0).dtype()));
+  };
+  d.cost = [](const Node& n, std::span<const Type> in) { return ops::streaming_cost(n, in, 0); };
+  d.samples = [] {
+    return std::vector<Sample>{
+        {{ops::tensor({3, 37}, -9, 9)}, {{"dtype", DType::i32}}},
+        {{ops::tensor({3, 37}, -9, 9, DType::i32)}, {{"dtype", DType::f32}}},
+        {{ops::tensor({3, 37}, 0, 2, DType::boolean)}, {{"dtype", DType::f32}}},
+        {{ops::tensor({65}, -9, 9)}, {{"dtype", DType::f64}}}};
+  };
+  return d;
+}
+
+}  // namespace
+
+#define BRRR_UNARY(name) \
+  Value name(Value x) { return call1(#name, {x}); }
+#define BRRR_BINARY(name) \
+  Value name(Value a, Value b) { return call1(#name, {a, b}); }
+BRRR_UNARY(neg)
+BRRR_UNARY(exp)
+BRRR_UNARY(log)
+BRRR_UNARY(sqrt)
+BRRR_UNARY(rsqrt)
+BRRR_UNARY(reciprocal)
+BRRR_UNARY(square)
+BRRR_UNARY(abs)
+BRRR_UNARY(tanh)
+BRRR_UNARY(erf)
+BRRR_UNARY(sigmoid)
+BRRR_UNARY(relu)
+BRRR_UNARY(sin)
+BRRR_UNARY(cos)
+BRRR_UNARY(logical_not)
+BRRR_BINARY(add)
+BRRR_BINARY(sub)
+BRRR_BINARY(mul)
+BRRR_BINARY(div)
+BRRR_BINARY(maximum)
+BRRR_BINARY(minimum)
+BRRR_BINARY(pow)
+BRRR_BINARY(equal)
+BRRR_BINARY(not_equal)
+BRRR_BINARY(less)
+BRRR_BINARY(less_equal)
+BRRR_BINARY(greater)
+BRRR_BINARY(greater_equal)
+BRRR_BINARY(logical_and)
+BRRR_BINARY(logical_or)
+#undef BRRR_UNARY
+#undef BRRR_BINARY
+
+Value where(Value condition, Value a, Value b) { return call1("where", {condition, a, b}); }
+
+Value cast(Value x, DType dtype) {
+  return x.dtype() == dtype ? x : call1("cast", {x}, {{"dtype", dtype}});
+}
+
+namespace ops {
+
+std::vector<OpDef> elementwise_ops() {
+  std::vector<OpDef> list;
+  for (const Unary& row : kUnary) list.push_back(unary_op(row));
+  for (const Binary& row : kBinary) list.push_back(binary_op(row));
+  list.push_back(where_op());
+  list.push_back(cast_op());
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr

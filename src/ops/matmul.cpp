@@ -1,0 +1,181 @@
+// matmul and linear: the contractions.
+
+#include "ops/support.h"
+
+namespace brrr {
+namespace {
+
+struct MatmulDims {
+  Shape batch;
+  Dim m, n, k;
+};
+
+Shape batch_of(const Shape& s) {
+  return Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 2));
+}
+
+MatmulDims matmul_dims(const InferContext& c, const Shape& a, const Shape& b, bool ta, bool tb) {
+  if (a.rank() < 2 || b.rank() < 2)
+    c.fail("a and b need at least two axes; got {} and {}", a.str(), b.str());
+  MatmulDims d{ops::broadcast(c, batch_of(a), batch_of(b)), a[ta ? -1 : -2], b[tb ? -2 : -1],
+               a[ta ? -2 : -1]};
+  const Dim kb = b[tb ? -1 : -2];
+  if (!(d.k == kb))
+    c.fail("the contracted sizes differ: {} of a {}{} against {} of b {}{}", d.k.str(), a.str(),
+           ta ? " transposed" : "", kb.str(), b.str(), tb ? " transposed" : "");
+  return d;
+}
+
+void matmul_loops(const RefTensor& a, const RefTensor& b, bool ta, bool tb, RefTensor& y) {
+  const Shape &sa = a.type.shape, &sb = b.type.shape, &sy = y.type.shape;
+  const int64_t m = sy.size(-2), n = sy.size(-1), k = sa.size(ta ? -2 : -1);
+  const Shape ba = batch_of(sa), bb = batch_of(sb), by = batch_of(sy);
+  ops::for_each_index(by, [&](int64_t batch, const std::vector<int64_t>& index) {
+    const double* pa = a.data.data() + ops::broadcast_index(ba, index) * m * k;
+    const double* pb = b.data.data() + ops::broadcast_index(bb, index) * k * n;
+    double* py = y.data.data() + batch * m * n;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double total = 0;
+        for (int64_t l = 0; l < k; ++l)
+          total += pa[ta ? l * m + i : i * k + l] * pb[tb ? j * k + l : l * n + j];
+        py[i * n + j] = total;
+      }
+  });
+}
+
+Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
+  const double k = static_cast<double>(in[0].shape.size(ta ? -2 : -1));
+  return ops::streaming_cost(n, in, 2 * k * ops::elements(n.results[0]));
+}
+
+// [..., R, C] -> [.. * R, C]
+Value rows_of(Value x) {
+  const Shape& s = x.shape();
+  if (s.rank() == 2) return x;
+  return reshape(x, {s.elements() / std::max<int64_t>(1, s.size(-1)), s[-1]});
+}
+
+}  // namespace
+
+Value matmul(Value a, Value b, bool transpose_a, bool transpose_b) {
+  return call1("matmul", {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+}
+
+Value linear(Value x, Value weight, Value bias) { return call1("linear", {x, weight, bias}); }
+
+namespace ops {
+
+std::vector<OpDef> matmul_ops() {
+  std::vector<OpDef> list;
+  {
+    OpDef d;
+    d.name = "matmul";
+    d.doc =
+        "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
+        "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider";
+    d.op_class = OpClass::contraction;
+    d.autocast = Autocast::low;
+    d.infer = [](const InferContext& c) {
+      expect_operands(c, 2);
+      expect_float(c, 0, "a");
+      expect_same_dtype(c, 0, 1);
+      MatmulDims dims = matmul_dims(c, c.in[0].shape, c.in[1].shape, c.attr<bool>("transpose_a"),
+                                    c.attr<bool>("transpose_b"));
+      Shape y = dims.batch;
+      y.push_back(dims.m);
+      y.push_back(dims.n);
+      return std::vector<Type>{{c.in[0].dtype, y}};
+    };
+    d.evaluate = [](const EvalContext& c) {
+      matmul_loops(*c.in[0], *c.in[1], c.node.attrs.get<bool>("transpose_a"),
+                   c.node.attrs.get<bool>("transpose_b"), c.out[0]);
+    };
+    d.vjp = [](VjpContext& c) {
+      const bool ta = c.attrs().get<bool>("transpose_a"), tb = c.attrs().get<bool>("transpose_b");
+      Value a = c.operand(0), b = c.operand(1), dy = c.grad(0);
+      if (c.wants(0)) {
+        Value da = ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb);
+        c.set(0, sum_to(da, a.shape()));
+      }
+      if (!c.wants(1)) return;
+      if (b.shape().rank() == 2 && a.shape().rank() > 2 && !ta) {
+        // One product over all rows instead of one per batch and a sum.
+        Value rows_a = rows_of(a), rows_dy = rows_of(dy);
+        c.set(1, tb ? matmul(rows_dy, rows_a, true, false) : matmul(rows_a, rows_dy, true, false));
+        return;
+      }
+      Value db = tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false);
+      c.set(1, sum_to(db, b.shape()));
+    };
+    d.cost = [](const Node& n, std::span<const Type> in) {
+      return matmul_cost(n, in, n.attrs.get<bool>("transpose_a"));
+    };
+    d.samples = [] {
+      std::vector<Sample> out;
+      auto add = [&](Shape a, Shape b, bool ta, bool tb) {
+        out.push_back({{tensor(std::move(a)), tensor(std::move(b))},
+                       {{"transpose_a", ta}, {"transpose_b", tb}}});
+      };
+      add({5, 7}, {7, 3}, false, false);
+      add({7, 5}, {7, 3}, true, false);
+      add({5, 7}, {3, 7}, false, true);
+      add({7, 5}, {3, 7}, true, true);
+      add({2, 3, 4, 8}, {2, 3, 8, 5}, false, false);
+      add({2, 3, 4, 8}, {2, 3, 5, 8}, false, true);
+      add({2, 3, 8, 4}, {2, 3, 8, 5}, true, false);
+      add({2, 6, 8}, {8, 5}, false, false);
+      add({2, 6, 8}, {5, 8}, false, true);
+      add({3, 1, 4, 8}, {2, 8, 5}, false, false);
+      add({1, 33}, {33, 65}, false, false);
+      add({19, 33}, {33, 1}, false, false);
+      return out;
+    };
+    list.push_back(std::move(d));
+  }
+  {
+    OpDef d;
+    d.name = "linear";
+    d.doc = "y = x w + b. x: [..., K], w: [K, N], b: [N], y: [..., N]";
+    d.op_class = OpClass::contraction;
+    d.autocast = Autocast::low;
+    d.infer = [](const InferContext& c) {
+      expect_operands(c, 3);
+      expect_float(c, 0, "x");
+      expect_same_dtype(c, 0, 1);
+      expect_same_dtype(c, 0, 2);
+      const Shape &x = c.in[0].shape, &w = c.in[1].shape, &b = c.in[2].shape;
+      if (x.rank() < 2 || w.rank() != 2 || !(x[-1] == w[0]))
+        c.fail("x must be [..., K] and w [K, N]; got {} and {}", x.str(), w.str());
+      if (b.rank() != 1 || !(b[0] == w[1]))
+        c.fail("b must be [{}]; got {}", w[1].str(), b.str());
+      Shape y = x;
+      y[-1] = w[1];
+      return std::vector<Type>{{c.in[0].dtype, y}};
+    };
+    d.decompose = [](const DecomposeContext& c) {
+      return std::vector<Value>{matmul(c.in[0], c.in[1]) + c.in[2]};
+    };
+    d.vjp = [](VjpContext& c) {
+      Value x = c.operand(0), w = c.operand(1), dy = c.grad(0);
+      if (c.wants(0)) c.set(0, matmul(dy, w, false, true));
+      if (c.wants(1)) c.set(1, matmul(rows_of(x), rows_of(dy), true, false));
+      if (c.wants(2)) c.set(2, sum(rows_of(dy), {0}));
+    };
+    d.cost = [](const Node& n, std::span<const Type> in) {
+      Cost cost = matmul_cost(n, in, false);
+      cost.flops += elements(n.results[0]);
+      return cost;
+    };
+    d.samples = [] {
+      return std::vector<Sample>{{{tensor({5, 7}), tensor({7, 3}), tensor({3})}, {}},
+                                 {{tensor({2, 9, 33}), tensor({33, 65}), tensor({65})}, {}},
+                                 {{tensor({1, 16}), tensor({16, 48}), tensor({48})}, {}}};
+    };
+    list.push_back(std::move(d));
+  }
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr

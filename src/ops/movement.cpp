@@ -1,0 +1,351 @@
+// Ops that move elements without arithmetic.
+
+#include <algorithm>
+
+#include "ops/support.h"
+
+namespace brrr {
+namespace {
+
+// [outer, axis, inner] around an axis.
+struct Split {
+  int64_t outer = 1, axis = 1, inner = 1;
+};
+Split split_at(const Shape& s, int64_t axis) {
+  Split out;
+  for (int i = 0; i < s.rank(); ++i)
+    (i < axis ? out.outer : i == axis ? out.axis : out.inner) *= s.size(i);
+  return out;
+}
+
+// Copies rows of an axis: y[:, to + i, :] = x[:, from + i, :] for i < count.
+void copy_axis(const RefTensor& x, int64_t from, RefTensor& y, int64_t to, int64_t count, int64_t axis) {
+  const Split sx = split_at(x.type.shape, axis), sy = split_at(y.type.shape, axis);
+  for (int64_t o = 0; o < sx.outer; ++o)
+    std::copy_n(x.data.begin() + (o * sx.axis + from) * sx.inner, count * sx.inner,
+                y.data.begin() + (o * sy.axis + to) * sy.inner);
+}
+
+void check_axis(const InferContext& c, int64_t axis, const Shape& x) {
+  if (axis < 0 || axis >= x.rank()) c.fail("axis must be in [0, {}); got {}", x.rank(), axis);
+}
+
+OpDef movement(const char* name, const char* doc) {
+  OpDef d;
+  d.name = name;
+  d.doc = doc;
+  d.op_class = OpClass::movement;
+  d.cost = [](const Node& n, std::span<const Type>) {
+    const double bytes = static_cast<double>(n.results[0].bytes());
+    return Cost{0, bytes, bytes};
+  };
+  return d;
+}
+
+OpDef reshape_op() {
+  OpDef d = movement("reshape", "y has the elements of x in row-major order as {shape}. Costs nothing");
+  d.is_view = true;
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    const Shape& shape = c.attr<Shape>("shape");
+    const Shape& x = c.in[0].shape;
+    auto symbols = [](const Shape& s) {
+      std::vector<std::string> names;
+      for (const Dim& dim : s.dims())
+        if (dim.is_symbol()) names.push_back(dim.name());
+      std::sort(names.begin(), names.end());
+      return names;
+    };
+    auto product = [](const Shape& s) {
+      int64_t n = 1;
+      for (const Dim& dim : s.dims())
+        if (!dim.is_symbol()) n *= dim.size();
+      return n;
+    };
+    if (symbols(shape) != symbols(x) || product(shape) != product(x))
+      c.fail("x has the elements of {}, not of {}", x.str(), shape.str());
+    return std::vector<Type>{{c.in[0].dtype, shape}};
+  };
+  d.evaluate = [](const EvalContext& c) { c.out[0].data = c.in[0]->data; };
+  d.vjp = [](VjpContext& c) { c.set(0, reshape(c.grad(0), c.operand(0).shape())); };
+  d.cost = [](const Node&, std::span<const Type>) { return Cost{}; };
+  d.samples = [] {
+    return std::vector<Sample>{{{ops::tensor({6, 4})}, {{"shape", Shape{2, 3, 4}}}},
+                               {{ops::tensor({1, 1})}, {{"shape", Shape{}}}}};
+  };
+  return d;
+}
+
+OpDef transpose_op() {
+  OpDef d = movement("transpose", "Axis i of y is axis permutation[i] of x");
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    const auto& p = c.attr<std::vector<int64_t>>("permutation");
+    const Shape& x = c.in[0].shape;
+    std::vector<int64_t> sorted = p;
+    std::sort(sorted.begin(), sorted.end());
+    bool good = static_cast<int>(p.size()) == x.rank();
+    for (size_t i = 0; good && i < sorted.size(); ++i) good = sorted[i] == static_cast<int64_t>(i);
+    if (!good) c.fail("permutation must hold each axis of x {} once", x.str());
+    Shape y;
+    for (int64_t axis : p) y.push_back(x[static_cast<int>(axis)]);
+    return std::vector<Type>{{c.in[0].dtype, y}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    const auto& p = c.node.attrs.get<std::vector<int64_t>>("permutation");
+    const auto strides = c.in[0]->type.shape.strides();
+    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+      int64_t from = 0;
+      for (size_t axis = 0; axis < p.size(); ++axis)
+        from += index[axis] * strides[static_cast<size_t>(p[axis])];
+      c.out[0].data[static_cast<size_t>(i)] = c.in[0]->data[static_cast<size_t>(from)];
+    });
+  };
+  d.vjp = [](VjpContext& c) {
+    const auto& p = c.attrs().get<std::vector<int64_t>>("permutation");
+    std::vector<int64_t> inverse(p.size());
+    for (size_t i = 0; i < p.size(); ++i) inverse[static_cast<size_t>(p[i])] = static_cast<int64_t>(i);
+    c.set(0, transpose(c.grad(0), inverse));
+  };
+  d.samples = [] {
+    auto make = [](Shape s, std::vector<int64_t> p) {
+      return Sample{{ops::tensor(std::move(s))}, {{"permutation", std::move(p)}}};
+    };
+    return std::vector<Sample>{make({3, 5}, {1, 0}), make({2, 3, 4, 5}, {0, 2, 1, 3}),
+                               make({2, 3, 4}, {2, 0, 1}), make({33, 65}, {1, 0}),
+                               make({2, 3, 4, 5}, {0, 1, 3, 2}), make({4}, {0})};
+  };
+  return d;
+}
+
+OpDef slice_op() {
+  OpDef d = movement("slice", "y = x[..., start : start + size, ...] along {axis}");
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    const int64_t axis = c.attr<int64_t>("axis"), start = c.attr<int64_t>("start"),
+                  size = c.attr<int64_t>("size");
+    check_axis(c, axis, c.in[0].shape);
+    Shape y = c.in[0].shape;
+    Dim& dim = y[static_cast<int>(axis)];
+    if (dim.is_symbol()) c.fail("axis {} of x {} is symbolic", axis, y.str());
+    if (start < 0 || size < 0 || start > dim.size() || size > dim.size() - start)
+      c.fail("[{}, {} + {}) lies outside axis {} of x {}", start, start, size, axis, y.str());
+    dim = Dim(size);
+    return std::vector<Type>{{c.in[0].dtype, y}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    copy_axis(*c.in[0], c.node.attrs.get<int64_t>("start"), c.out[0], 0,
+              c.node.attrs.get<int64_t>("size"), c.node.attrs.get<int64_t>("axis"));
+  };
+  d.vjp = [](VjpContext& c) {
+    const int64_t axis = c.attrs().get<int64_t>("axis"), start = c.attrs().get<int64_t>("start"),
+                  size = c.attrs().get<int64_t>("size");
+    const int64_t total = c.operand(0).shape().size(static_cast<int>(axis));
+    c.set(0, pad(c.grad(0), static_cast<int>(axis), start, total - start - size));
+  };
+  d.samples = [] {
+    auto make = [](Shape s, int64_t axis, int64_t start, int64_t size) {
+      return Sample{{ops::tensor(std::move(s))},
+                    {{"axis", axis}, {"start", start}, {"size", size}}};
+    };
+    return std::vector<Sample>{make({3, 37}, 1, 5, 11), make({3, 37}, 0, 1, 2),
+                               make({2, 6, 5}, 1, 3, 3), make({8}, 0, 0, 8)};
+  };
+  return d;
+}
+
+OpDef pad_op() {
+  OpDef d = movement("pad", "y is x with {before} and {after} zeros along {axis}");
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    const int64_t axis = c.attr<int64_t>("axis"), before = c.attr<int64_t>("before"),
+                  after = c.attr<int64_t>("after");
+    check_axis(c, axis, c.in[0].shape);
+    if (before < 0 || after < 0) c.fail("before and after must not be negative");
+    Shape y = c.in[0].shape;
+    Dim& dim = y[static_cast<int>(axis)];
+    if (dim.is_symbol()) c.fail("axis {} of x {} is symbolic", axis, y.str());
+    dim = Dim(dim.size() + before + after);
+    return std::vector<Type>{{c.in[0].dtype, y}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    std::fill(c.out[0].data.begin(), c.out[0].data.end(), 0.0);
+    const int64_t axis = c.node.attrs.get<int64_t>("axis");
+    copy_axis(*c.in[0], 0, c.out[0], c.node.attrs.get<int64_t>("before"),
+              c.in[0]->type.shape.size(static_cast<int>(axis)), axis);
+  };
+  d.vjp = [](VjpContext& c) {
+    const int64_t axis = c.attrs().get<int64_t>("axis");
+    c.set(0, slice(c.grad(0), static_cast<int>(axis), c.attrs().get<int64_t>("before"),
+                   c.operand(0).shape().size(static_cast<int>(axis))));
+  };
+  d.samples = [] {
+    auto make = [](Shape s, int64_t axis, int64_t before, int64_t after) {
+      return Sample{{ops::tensor(std::move(s))},
+                    {{"axis", axis}, {"before", before}, {"after", after}}};
+    };
+    return std::vector<Sample>{make({3, 7}, 1, 2, 3), make({3, 7}, 0, 0, 4),
+                               make({2, 6, 5}, 1, 3, 0)};
+  };
+  return d;
+}
+
+OpDef concat_op() {
+  OpDef d = movement("concat", "y = the operands side by side along {axis}");
+  d.infer = [](const InferContext& c) {
+    if (c.in.empty()) c.fail("needs an operand");
+    const int64_t axis = c.attr<int64_t>("axis");
+    check_axis(c, axis, c.in[0].shape);
+    Shape y = c.in[0].shape;
+    int64_t total = 0;
+    for (size_t i = 0; i < c.in.size(); ++i) {
+      ops::expect_same_dtype(c, 0, i);
+      Shape same = c.in[i].shape;
+      if (same.rank() == y.rank()) {
+        if (same[static_cast<int>(axis)].is_symbol()) c.fail("axis {} is symbolic", axis);
+        total += same.size(static_cast<int>(axis));
+        same[static_cast<int>(axis)] = y[static_cast<int>(axis)];
+      }
+      if (!(same == y))
+        c.fail("operands must agree outside axis {}; got {} and {}", axis, c.in[0].str(),
+               c.in[i].str());
+    }
+    y[static_cast<int>(axis)] = Dim(total);
+    return std::vector<Type>{{c.in[0].dtype, y}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    const int64_t axis = c.node.attrs.get<int64_t>("axis");
+    int64_t at = 0;
+    for (const RefTensor* x : c.in) {
+      const int64_t count = x->type.shape.size(static_cast<int>(axis));
+      copy_axis(*x, 0, c.out[0], at, count, axis);
+      at += count;
+    }
+  };
+  d.vjp = [](VjpContext& c) {
+    const int64_t axis = c.attrs().get<int64_t>("axis");
+    int64_t at = 0;
+    for (size_t i = 0; i < c.node().operands.size(); ++i) {
+      const int64_t count = c.operand(i).shape().size(static_cast<int>(axis));
+      if (c.wants(i)) c.set(i, slice(c.grad(0), static_cast<int>(axis), at, count));
+      at += count;
+    }
+  };
+  d.samples = [] {
+    return std::vector<Sample>{
+        {{ops::tensor({3, 4}), ops::tensor({3, 7}), ops::tensor({3, 1})}, {{"axis", int64_t{1}}}},
+        {{ops::tensor({3, 4}), ops::tensor({2, 4})}, {{"axis", int64_t{0}}}},
+        {{ops::tensor({2, 3, 5}), ops::tensor({2, 2, 5})}, {{"axis", int64_t{1}}}}};
+  };
+  return d;
+}
+
+OpDef broadcast_to_op() {
+  OpDef d = movement("broadcast_to", "y = x repeated to {shape} as NumPy broadcasts");
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    const Shape& shape = c.attr<Shape>("shape");
+    if (!(ops::broadcast(c, c.in[0].shape, shape) == shape))
+      c.fail("x {} does not broadcast to {}", c.in[0].str(), shape.str());
+    return std::vector<Type>{{c.in[0].dtype, shape}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+      c.out[0].data[static_cast<size_t>(i)] =
+          c.in[0]->data[static_cast<size_t>(ops::broadcast_index(c.in[0]->type.shape, index))];
+    });
+  };
+  d.vjp = [](VjpContext& c) { c.set(0, sum_to(c.grad(0), c.operand(0).shape())); };
+  d.samples = [] {
+    auto make = [](Shape from, Shape to) {
+      return Sample{{ops::tensor(std::move(from))}, {{"shape", std::move(to)}}};
+    };
+    return std::vector<Sample>{make({}, {3, 5}), make({7}, {4, 7}), make({4, 1}, {2, 4, 6}),
+                               make({3, 5}, {3, 5})};
+  };
+  return d;
+}
+
+OpDef update_slice_op() {
+  OpDef d = movement("update_slice",
+                     "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
+                     "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
+                     "position: [] i32");
+  d.no_gradient = "it writes the KV cache of inference";
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 3);
+    ops::expect_same_dtype(c, 0, 1);
+    const int64_t axis = c.attr<int64_t>("axis");
+    check_axis(c, axis, c.in[0].shape);
+    if (c.in[2] != Type{DType::i32, {}}) c.fail("position must be i32[]; got {}", c.in[2].str());
+    Shape part = c.in[1].shape;
+    bool fits = part.rank() == c.in[0].shape.rank();
+    if (fits) {
+      Dim& n = part[static_cast<int>(axis)];
+      const Dim& whole = c.in[0].shape[static_cast<int>(axis)];
+      fits = n.is_symbol() || whole.is_symbol() || n.size() <= whole.size();
+      n = whole;
+      fits = fits && part == c.in[0].shape;
+    }
+    if (!fits) c.fail("part {} does not fit in x {} along axis {}", c.in[1].str(), c.in[0].str(), axis);
+    return std::vector<Type>{c.in[0]};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    const int64_t axis = c.node.attrs.get<int64_t>("axis");
+    const int64_t count = c.in[1]->type.shape.size(static_cast<int>(axis));
+    const int64_t room = c.in[0]->type.shape.size(static_cast<int>(axis)) - count;
+    const int64_t at = std::clamp<int64_t>(static_cast<int64_t>(c.in[2]->data[0]), 0, room);
+    c.out[0].data = c.in[0]->data;
+    copy_axis(*c.in[1], 0, c.out[0], at, count, axis);
+  };
+  d.samples = [] {
+    return std::vector<Sample>{{{ops::tensor({2, 3, 8, 5}), ops::tensor({2, 3, 2, 5}),
+                                 ops::tensor({}, 0, 6, DType::i32)},
+                                {{"axis", int64_t{2}}}},
+                               {{ops::tensor({9, 4}), ops::tensor({1, 4}),
+                                 ops::tensor({}, 0, 9, DType::i32)},
+                                {{"axis", int64_t{0}}}}};
+  };
+  d.in_place = {{0, 0}};
+  return d;
+}
+
+}  // namespace
+
+Value reshape(Value x, Shape shape) { return call1("reshape", {x}, {{"shape", std::move(shape)}}); }
+Value transpose(Value x, std::vector<int64_t> permutation) {
+  return call1("transpose", {x}, {{"permutation", std::move(permutation)}});
+}
+Value slice(Value x, int axis, int64_t start, int64_t size) {
+  return call1("slice", {x},
+               {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"start", start}, {"size", size}});
+}
+Value pad(Value x, int axis, int64_t before, int64_t after) {
+  if (before == 0 && after == 0) return x;
+  return call1(
+      "pad", {x},
+      {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"before", before}, {"after", after}});
+}
+Value concat(std::span<const Value> parts, int axis) {
+  return call("concat", parts, {{"axis", ops::normal_axis(axis, parts[0].shape().rank())}})[0];
+}
+Value broadcast_to(Value x, Shape shape) {
+  return call1("broadcast_to", {x}, {{"shape", std::move(shape)}});
+}
+Value update_slice(Value x, Value part, Value position, int axis) {
+  return call1("update_slice", {x, part, position},
+               {{"axis", ops::normal_axis(axis, x.shape().rank())}});
+}
+
+namespace ops {
+
+std::vector<OpDef> movement_ops() {
+  std::vector<OpDef> list;
+  for (auto* make : {reshape_op, transpose_op, slice_op, pad_op, concat_op, broadcast_to_op,
+                     update_slice_op})
+    list.push_back(make());
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr

@@ -1,0 +1,118 @@
+#pragma once
+// What a model is written with: one function per op, and operators. Each appends to the graph of its
+// operands and throws UserError "[op] ..." when shapes or dtypes do not fit. The meaning, shapes and
+// numerics of every op stand in its OpDef (docs/ops.md is generated from them).
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/op_def.h"
+
+namespace brrr {
+
+/// Every op, in the order of docs/ops.md.
+std::span<const OpDef* const> all_ops();
+/// By name; nullptr when there is none.
+const OpDef* find_op(std::string_view name);
+/// By name; InternalError when there is none.
+const OpDef& op(std::string_view name);
+
+/// Appends `name(operands) {attrs}` and returns its results.
+std::vector<Value> call(std::string_view name, std::span<const Value> operands, Attrs attrs = {});
+Value call1(std::string_view name, std::initializer_list<Value> operands, Attrs attrs = {});
+
+// Leaves
+Value full(Graph& g, Shape shape, double value, DType dtype = DType::f32);
+Value scalar(Graph& g, double value, DType dtype = DType::f32);
+Value iota(Graph& g, Shape shape, int axis, DType dtype = DType::i32);
+Value random_bits(Value key, Shape shape, int64_t stream);
+
+// Element-wise, operands broadcast as in NumPy
+Value neg(Value x);
+Value exp(Value x);
+Value log(Value x);
+Value sqrt(Value x);
+Value rsqrt(Value x);
+Value reciprocal(Value x);
+Value square(Value x);
+Value abs(Value x);
+Value tanh(Value x);
+Value erf(Value x);
+Value sigmoid(Value x);
+Value relu(Value x);
+Value sin(Value x);
+Value cos(Value x);
+Value logical_not(Value x);
+Value add(Value a, Value b);
+Value sub(Value a, Value b);
+Value mul(Value a, Value b);
+Value div(Value a, Value b);
+Value maximum(Value a, Value b);
+Value minimum(Value a, Value b);
+Value pow(Value a, Value b);
+Value equal(Value a, Value b);
+Value not_equal(Value a, Value b);
+Value less(Value a, Value b);
+Value less_equal(Value a, Value b);
+Value greater(Value a, Value b);
+Value greater_equal(Value a, Value b);
+Value logical_and(Value a, Value b);
+Value logical_or(Value a, Value b);
+Value where(Value condition, Value a, Value b);
+Value cast(Value x, DType dtype);
+enum class Gelu { tanh, erf };
+Value gelu(Value x, Gelu approximation = Gelu::tanh);
+Value dropout(Value x, Value key, double p, int64_t stream);
+
+// Contractions
+Value matmul(Value a, Value b, bool transpose_a = false, bool transpose_b = false);
+Value linear(Value x, Value weight, Value bias);
+
+// Reductions and normalisations
+Value sum(Value x, std::vector<int64_t> axes, bool keep = false);
+Value max(Value x, std::vector<int64_t> axes, bool keep = false);
+Value mean(Value x, std::vector<int64_t> axes, bool keep = false);
+Value softmax(Value x);
+struct LayerNorm {
+  Value y, mean, rstd;
+};
+LayerNorm layer_norm(Value x, Value weight, Value bias, double eps = 1e-5);
+struct CrossEntropy {
+  Value losses, lse;
+};
+CrossEntropy cross_entropy(Value logits, Value targets, int64_t ignore_index = -1);
+
+// Movement
+Value reshape(Value x, Shape shape);
+Value transpose(Value x, std::vector<int64_t> permutation);
+Value slice(Value x, int axis, int64_t start, int64_t size);
+Value pad(Value x, int axis, int64_t before, int64_t after);
+Value concat(std::span<const Value> parts, int axis);
+Value broadcast_to(Value x, Shape shape);
+Value embedding(Value table, Value ids);
+Value update_slice(Value x, Value part, Value position, int axis);
+
+// Optimizer
+Value global_norm(std::span<const Value> tensors);
+
+// Helpers that are not ops
+/// Sums a gradient over the axes along which `shape` was broadcast.
+Value sum_to(Value grad, const Shape& shape);
+
+inline Value operator+(Value a, Value b) { return add(a, b); }
+inline Value operator-(Value a, Value b) { return sub(a, b); }
+inline Value operator*(Value a, Value b) { return mul(a, b); }
+inline Value operator/(Value a, Value b) { return div(a, b); }
+inline Value operator-(Value a) { return neg(a); }
+inline Value operator+(Value a, double b) { return add(a, scalar(*a.graph, b, a.dtype())); }
+inline Value operator-(Value a, double b) { return sub(a, scalar(*a.graph, b, a.dtype())); }
+inline Value operator*(Value a, double b) { return mul(a, scalar(*a.graph, b, a.dtype())); }
+inline Value operator/(Value a, double b) { return div(a, scalar(*a.graph, b, a.dtype())); }
+inline Value operator+(double a, Value b) { return add(scalar(*b.graph, a, b.dtype()), b); }
+inline Value operator-(double a, Value b) { return sub(scalar(*b.graph, a, b.dtype()), b); }
+inline Value operator*(double a, Value b) { return mul(scalar(*b.graph, a, b.dtype()), b); }
+inline Value operator/(double a, Value b) { return div(scalar(*b.graph, a, b.dtype()), b); }
+
+}  // namespace brrr

@@ -1,0 +1,141 @@
+// sum and max over axes; mean is a sum and a product.
+
+#include <algorithm>
+
+#include "ops/support.h"
+
+namespace brrr {
+namespace {
+
+Shape reduced_shape(const InferContext& c) {
+  const Shape& x = c.in[0].shape;
+  const auto& axes = c.attr<std::vector<int64_t>>("axes");
+  const bool keep = c.attr<bool>("keep");
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] < 0 || axes[i] >= x.rank() || (i > 0 && axes[i] <= axes[i - 1]))
+      c.fail("axes must be distinct, ascending and in [0, {})", x.rank());
+  Shape y;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (!std::binary_search(axes.begin(), axes.end(), axis))
+      y.push_back(x[axis]);
+    else if (keep)
+      y.push_back(Dim(1));
+  }
+  return y;
+}
+
+// Folds every element of x into its place in y.
+template <typename Fold>
+void reduce(const EvalContext& c, double start, Fold fold) {
+  const auto& axes = c.node.attrs.get<std::vector<int64_t>>("axes");
+  const Shape& x = c.in[0]->type.shape;
+  std::fill(c.out[0].data.begin(), c.out[0].data.end(), start);
+  ops::for_each_index(x, [&](int64_t i, const std::vector<int64_t>& index) {
+    int64_t flat = 0;
+    for (int axis = 0; axis < x.rank(); ++axis)
+      if (!std::binary_search(axes.begin(), axes.end(), axis))
+        flat = flat * x.size(axis) + index[static_cast<size_t>(axis)];
+    double& y = c.out[0].data[static_cast<size_t>(flat)];
+    y = fold(y, c.in[0]->data[static_cast<size_t>(i)]);
+  });
+}
+
+std::vector<int64_t> normal_axes(std::vector<int64_t> axes, int rank) {
+  for (int64_t& axis : axes) axis = ops::normal_axis(axis, rank);
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+// dy with the reduced axes back as ones, so that it broadcasts against x.
+Value with_axes(Value dy, const Shape& x, const std::vector<int64_t>& axes) {
+  Shape shape = x;
+  for (int64_t axis : axes) shape[static_cast<int>(axis)] = Dim(1);
+  return dy.shape() == shape ? dy : reshape(dy, shape);
+}
+
+std::vector<Sample> reduction_samples() {
+  std::vector<Sample> out;
+  auto add = [&](Shape x, std::vector<int64_t> axes, bool keep) {
+    out.push_back({{ops::tensor(std::move(x))}, {{"axes", std::move(axes)}, {"keep", keep}}});
+  };
+  add({3, 37}, {1}, false);
+  add({3, 37}, {0}, false);
+  add({3, 37}, {0, 1}, false);
+  add({2, 3, 4, 5}, {1, 3}, true);
+  add({2, 3, 4, 5}, {0, 1, 2}, false);
+  add({1000, 17}, {0}, false);
+  add({4, 8}, {}, false);
+  return out;
+}
+
+OpDef reduction(const char* name, const char* doc) {
+  OpDef d;
+  d.name = name;
+  d.doc = doc;
+  d.op_class = OpClass::normalisation;
+  d.autocast = Autocast::fp32;
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    if (c.in[0].dtype == DType::boolean) c.fail("x must be a number; got {}", c.in[0].str());
+    return std::vector<Type>{{c.in[0].dtype, reduced_shape(c)}};
+  };
+  d.cost = [](const Node& n, std::span<const Type> in) {
+    return ops::streaming_cost(n, in, ops::elements(in[0]));
+  };
+  d.samples = reduction_samples;
+  return d;
+}
+
+}  // namespace
+
+Value sum(Value x, std::vector<int64_t> axes, bool keep) {
+  return call1("sum", {x}, {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
+}
+
+Value max(Value x, std::vector<int64_t> axes, bool keep) {
+  return call1("max", {x}, {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
+}
+
+Value mean(Value x, std::vector<int64_t> axes, bool keep) {
+  double count = 1;
+  for (int64_t axis : axes) count *= static_cast<double>(x.shape().size(static_cast<int>(axis)));
+  return sum(x, std::move(axes), keep) * (1 / count);
+}
+
+namespace ops {
+
+std::vector<OpDef> reduction_ops() {
+  std::vector<OpDef> list;
+  OpDef sum_op = reduction("sum",
+                           "y = sum of x over {axes}; {keep} leaves them as 1. x: [...]; accumulates "
+                           "in f32 or wider");
+  sum_op.evaluate = [](const EvalContext& c) {
+    reduce(c, 0.0, [](double y, double x) { return y + x; });
+  };
+  sum_op.vjp = [](VjpContext& c) {
+    Value x = c.operand(0);
+    Value dy = with_axes(c.grad(0), x.shape(), c.attrs().get<std::vector<int64_t>>("axes"));
+    c.set(0, broadcast_to(dy, x.shape()));
+  };
+  list.push_back(std::move(sum_op));
+
+  OpDef max_op = reduction("max",
+                           "y = the largest x over {axes}, -inf over none; {keep} leaves them as 1. "
+                           "The gradient goes to every x that equals y. x: [...]");
+  max_op.evaluate = [](const EvalContext& c) {
+    reduce(c, -INFINITY,
+           [](double y, double x) { return std::isnan(x) || std::isnan(y) ? NAN : std::max(y, x); });
+  };
+  max_op.vjp = [](VjpContext& c) {
+    Value x = c.operand(0);
+    const auto axes = c.attrs().get<std::vector<int64_t>>("axes");
+    Value y = with_axes(c.result(0), x.shape(), axes);
+    Value dy = with_axes(c.grad(0), x.shape(), axes);
+    c.set(0, where(equal(x, y), dy, scalar(c.graph, 0, x.dtype())));
+  };
+  list.push_back(std::move(max_op));
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr

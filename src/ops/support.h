@@ -1,0 +1,52 @@
+#pragma once
+// What the op files share: checks that read like sentences, broadcasting, and index loops for the
+// naive reference.
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "ir/op_def.h"
+#include "ops/ops.h"
+
+namespace brrr::ops {
+
+/// Throws "[op] takes N operands; got M".
+void expect_operands(const InferContext& c, size_t count);
+/// Throws unless operand i has a floating dtype.
+void expect_float(const InferContext& c, size_t i, const char* what);
+void expect_integer(const InferContext& c, size_t i, const char* what);
+void expect_same_dtype(const InferContext& c, size_t i, size_t j);
+/// The NumPy broadcast of two shapes; fails naming both.
+Shape broadcast(const InferContext& c, const Shape& a, const Shape& b);
+/// Axis in [0, rank), negative counted from the end.
+int64_t normal_axis(int64_t axis, int rank);
+
+/// For every element of `shape`, in row-major order: body(flat index, multi-index).
+void for_each_index(const Shape& shape,
+                    const std::function<void(int64_t, const std::vector<int64_t>&)>& body);
+/// The flat index into `from` of the broadcast multi-index `index` of a larger shape.
+int64_t broadcast_index(const Shape& from, const std::vector<int64_t>& index);
+
+/// A sample operand, f32 unless said otherwise.
+Sample::Operand tensor(Shape shape, double low = -1, double high = 1, DType dtype = DType::f32);
+
+/// Reads of every operand and writes of every result once, and `flops`.
+Cost streaming_cost(const Node& node, std::span<const Type> in, double flops);
+inline double elements(const Type& t) { return static_cast<double>(t.shape.elements()); }
+
+/// The groups of ops; all_ops.cpp joins them.
+std::vector<OpDef> leaf_ops();
+std::vector<OpDef> elementwise_ops();
+std::vector<OpDef> gelu_ops();
+std::vector<OpDef> dropout_ops();
+std::vector<OpDef> matmul_ops();
+std::vector<OpDef> reduction_ops();
+std::vector<OpDef> softmax_ops();
+std::vector<OpDef> layer_norm_ops();
+std::vector<OpDef> cross_entropy_ops();
+std::vector<OpDef> movement_ops();
+std::vector<OpDef> embedding_ops();
+std::vector<OpDef> optimizer_ops();
+
+}  // namespace brrr::ops
