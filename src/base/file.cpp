@@ -197,7 +197,7 @@ uint32_t crc32c(const void* data, size_t bytes, uint32_t crc) {
 }
 
 void fault_point(const char* point) {
-  static const std::string faults = env::get("BRRR_FAULT").value_or("");
+  const std::string faults = env::get("BRRR_FAULT").value_or("");
   if (faults.empty()) return;
   const size_t at = faults.find(std::string(point) + "=");
   if (at == std::string::npos || (at > 0 && faults[at - 1] != ',')) return;
