@@ -1,0 +1,275 @@
+#include "passes/memory_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace brrr {
+namespace {
+
+constexpr int32_t kBeforeRun = -1;
+
+int64_t round_up(int64_t bytes, int64_t alignment) {
+  return (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+}
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const PlanOptions& options) : g_(graph), options_(options) {}
+
+  MemoryPlan run() {
+    end_ = static_cast<int32_t>(g_.size());
+    find_constants();
+    find_last_uses();
+    plan_.buffer_of.resize(g_.size());
+    plan_.scratch_of.assign(g_.size(), -1);
+    for (NodeId id = 0; id < g_.size(); ++id) place(id);
+    finish_states();
+    for (const Output& o : g_.outputs())
+      if (o.updates == kNoNode) extend(plan_.buffer(o.value), end_);
+    assign_offsets(Region::constant);
+    assign_offsets(Region::temporary);
+    measure_peak();
+    return std::move(plan_);
+  }
+
+ private:
+  void find_constants() {
+    plan_.constant.resize(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      bool constant = !g_.is_input(id);
+      for (const ValueId& v : g_.node(id).operands) constant = constant && plan_.constant[v.node];
+      plan_.constant[id] = constant;
+    }
+  }
+
+  // The last step that reads a value, itself included; views are chased when buffers merge.
+  void find_last_uses() {
+    last_use_.resize(g_.size());
+    update_of_.assign(g_.size(), kNoNode);
+    for (NodeId id = 0; id < g_.size(); ++id)
+      last_use_[id].assign(g_.node(id).results.size(), static_cast<int32_t>(id));
+    for (NodeId id = 0; id < g_.size(); ++id)
+      for (const ValueId& v : g_.node(id).operands)
+        last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], static_cast<int32_t>(id));
+    for (const Output& o : g_.outputs())
+      if (o.updates == kNoNode)
+        last_use_[o.value.node][o.value.port] = end_;
+      else
+        update_of_[o.updates] = o.value.node;
+    // A view's readers are readers of what it views.
+    for (NodeId id = end_node(); id-- > 0;)
+      if (g_.node(id).op->is_view) {
+        const ValueId v = g_.node(id).operands[0];
+        last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], last_use_[id][0]);
+      }
+  }
+  NodeId end_node() const { return static_cast<NodeId>(g_.size()); }
+
+  uint32_t add_buffer(Region region, int64_t bytes, int32_t first, int32_t last, std::string label) {
+    Buffer b;
+    b.region = region;
+    b.bytes = round_up(bytes, options_.alignment);
+    b.first = first;
+    b.last = last;
+    b.label = std::move(label);
+    plan_.buffers.push_back(std::move(b));
+    return static_cast<uint32_t>(plan_.buffers.size() - 1);
+  }
+
+  void extend(uint32_t buffer, int32_t step) {
+    plan_.buffers[buffer].last = std::max(plan_.buffers[buffer].last, step);
+  }
+
+  std::string label(NodeId id) const {
+    if (g_.is_input(id)) return g_.input_name(id);
+    const std::string& scope = g_.scope_of(id);
+    return scope.empty() ? g_.node(id).op->name : scope + "/" + g_.node(id).op->name;
+  }
+
+  void place(NodeId id) {
+    const Node& node = g_.node(id);
+    const int32_t step = static_cast<int32_t>(id);
+    auto& buffers = plan_.buffer_of[id];
+    buffers.assign(node.results.size(), ~0u);
+    if (g_.is_input(id)) {
+      const bool data = g_.input_kind(id) == InputKind::data;
+      buffers[0] = add_buffer(data ? Region::temporary : Region::state, g_.type({id, 0}).bytes(),
+                              kBeforeRun, last_use_[id][0], label(id));
+      if (!data) plan_.buffers[buffers[0]].state = id;
+      return;
+    }
+    const Region region = plan_.constant[id] ? Region::constant : Region::temporary;
+    if (node.op->is_view) {
+      buffers[0] = plan_.buffer(node.operands[0]);
+      extend(buffers[0], last_use_[id][0]);
+      return;
+    }
+    const int64_t scratch = options_.scratch_bytes(id);
+    if (scratch > 0)
+      plan_.scratch_of[id] = static_cast<int32_t>(
+          add_buffer(Region::temporary, scratch, step, step, label(id) + " scratch"));
+    if (options_.reuse && region == Region::temporary && options_.in_place(id))
+      for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
+        if (buffers[pair.result] != ~0u) continue;
+        const uint32_t candidate = plan_.buffer(node.operands[pair.operand]);
+        if (may_overwrite(id, pair, candidate)) buffers[pair.result] = candidate;
+      }
+    for (uint32_t port = 0; port < node.results.size(); ++port) {
+      if (buffers[port] == ~0u)
+        buffers[port] =
+            add_buffer(region, node.results[port].bytes(), region == Region::constant ? kBeforeRun : step,
+                       region == Region::constant ? end_ : step, label(id));
+      extend(buffers[port], last_use_[id][port]);
+    }
+  }
+
+  bool may_overwrite(NodeId id, OpDef::InPlace pair, uint32_t candidate) const {
+    const Node& node = g_.node(id);
+    const Buffer& b = plan_.buffers[candidate];
+    const Type& from = g_.type(node.operands[pair.operand]);
+    const Type& to = node.results[pair.result];
+    if (from.shape != to.shape || bytes_of(from.dtype) != bytes_of(to.dtype)) return false;
+    if (b.last > static_cast<int32_t>(id)) return false;  // read later
+    int readers = 0;
+    for (const ValueId& v : node.operands) readers += plan_.buffer(v) == candidate;
+    if (readers > 1) return false;
+    for (uint32_t port = 0; port < node.results.size(); ++port)
+      if (plan_.buffer_of[id][port] == candidate) return false;
+    if (b.region == Region::temporary) return !is_data_input(candidate);
+    // State is overwritten only by its own next value.
+    if (b.region != Region::state) return false;
+    for (const Output& o : g_.outputs())
+      if (o.updates == b.state && o.value == ValueId{id, pair.result}) return true;
+    return false;
+  }
+
+  bool is_data_input(uint32_t buffer) const {
+    const Buffer& b = plan_.buffers[buffer];
+    return b.region == Region::temporary && b.first == kBeforeRun;
+  }
+
+  // Updates that did not happen in place are copied when the run is over.
+  void finish_states() {
+    for (const Output& o : g_.outputs()) {
+      if (o.updates == kNoNode) continue;
+      const uint32_t from = plan_.buffer(o.value), to = plan_.buffer({o.updates, 0});
+      if (from == to) continue;
+      BRRR_CHECK(plan_.buffers[from].region != Region::state ||
+                     update_of_[plan_.buffers[from].state] == kNoNode,
+                 "'{}' takes the old value of '{}', which changes in the same run",
+                 g_.input_name(o.updates), plan_.buffers[from].label);
+      extend(from, end_);
+      plan_.copies.push_back({o.value, o.updates});
+    }
+  }
+
+  // Largest first, each at the lowest offset that is free for its whole life; then the same in the order
+  // of first use; the better of the two.
+  void assign_offsets(Region region) {
+    std::vector<uint32_t> ids;
+    for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
+      if (plan_.buffers[i].region == region) ids.push_back(i);
+    int64_t& total = region == Region::constant ? plan_.constant_bytes : plan_.temporary_bytes;
+    if (!options_.reuse) {
+      for (uint32_t i : ids) {
+        plan_.buffers[i].offset = total;
+        total += plan_.buffers[i].bytes;
+      }
+      return;
+    }
+    const auto& b = plan_.buffers;
+    std::vector<uint32_t> by_size = ids, by_time = ids;
+    std::stable_sort(by_size.begin(), by_size.end(),
+                     [&](uint32_t x, uint32_t y) { return b[x].bytes > b[y].bytes; });
+    std::stable_sort(by_time.begin(), by_time.end(),
+                     [&](uint32_t x, uint32_t y) { return b[x].first < b[y].first; });
+    std::vector<int64_t> offsets, other;
+    total = pack(by_size, offsets);
+    const int64_t alternative = pack(by_time, other);
+    if (alternative < total) {
+      total = alternative;
+      offsets.swap(other);
+      by_size.swap(by_time);
+    }
+    for (size_t i = 0; i < by_size.size(); ++i) plan_.buffers[by_size[i]].offset = offsets[i];
+  }
+
+  int64_t pack(const std::vector<uint32_t>& order, std::vector<int64_t>& offsets) const {
+    struct Placed {
+      int64_t begin, end;
+      int32_t first, last;
+    };
+    std::vector<Placed> placed;  // sorted by begin
+    offsets.assign(order.size(), 0);
+    int64_t total = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Buffer& b = plan_.buffers[order[i]];
+      int64_t best = -1, best_room = 0, cursor = 0;
+      for (const Placed& p : placed) {
+        if (p.last < b.first || p.first > b.last) continue;
+        const int64_t room = p.begin - cursor;
+        if (room >= b.bytes && (best < 0 || room < best_room)) {
+          best = cursor;
+          best_room = room;
+        }
+        cursor = std::max(cursor, p.end);
+      }
+      if (best < 0) best = cursor;
+      offsets[i] = best;
+      const Placed p{best, best + b.bytes, b.first, b.last};
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), p,
+                                     [](const Placed& x, const Placed& y) { return x.begin < y.begin; }),
+                    p);
+      total = std::max(total, p.end);
+    }
+    return total;
+  }
+
+  void measure_peak() {
+    std::vector<int64_t> change(static_cast<size_t>(end_) + 3, 0);
+    for (const Buffer& b : plan_.buffers) {
+      if (b.region != Region::temporary) continue;
+      change[static_cast<size_t>(b.first + 1)] += b.bytes;
+      change[static_cast<size_t>(b.last + 2)] -= b.bytes;
+    }
+    int64_t live = 0;
+    for (size_t i = 0; i < change.size(); ++i) {
+      live += change[i];
+      if (live > plan_.peak_live_bytes) {
+        plan_.peak_live_bytes = live;
+        plan_.peak_step = static_cast<int32_t>(i) - 1;
+      }
+    }
+  }
+
+  const Graph& g_;
+  const PlanOptions& options_;
+  MemoryPlan plan_;
+  std::vector<std::vector<int32_t>> last_use_;
+  std::vector<NodeId> update_of_;
+  int32_t end_ = 0;
+};
+
+}  // namespace
+
+MemoryPlan memory_plan(const Graph& graph, const PlanOptions& options) {
+  return Planner(graph, options).run();
+}
+
+void verify(const MemoryPlan& plan) {
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer& a = plan.buffers[i];
+    if (a.region == Region::state) continue;
+    const int64_t size =
+        a.region == Region::constant ? plan.constant_bytes : plan.temporary_bytes;
+    BRRR_CHECK(a.offset >= 0 && a.offset + a.bytes <= size, "'{}' lies outside its region", a.label);
+    for (size_t j = i + 1; j < plan.buffers.size(); ++j) {
+      const Buffer& b = plan.buffers[j];
+      if (a.region != b.region || a.last < b.first || b.last < a.first) continue;
+      BRRR_CHECK(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset,
+                 "'{}' and '{}' overlap in memory and in time", a.label, b.label);
+    }
+  }
+}
+
+}  // namespace brrr

@@ -1,0 +1,44 @@
+#pragma once
+// The menu of passes. Each is one pure function from graph to graph; pipeline.cpp alone holds the
+// order. What a pass decides goes into its Notes, which --explain prints.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/rewriter.h"
+
+namespace brrr {
+
+/// What a device is, as far as passes need to know.
+struct Target {
+  std::string name = "reference";
+  int64_t alignment = 64;  // of every buffer, in bytes
+  /// Whether the target has a kernel for the node as it stands (the reference interpreter not
+  /// counted). Composites without one are decomposed.
+  std::function<bool(const Graph&, NodeId)> runs = [](const Graph&, NodeId) { return false; };
+};
+
+/// One line per decision of a pass.
+using Notes = std::vector<std::string>;
+
+/// Common subexpressions merged, algebra (x*1, x+0, double negation, transposes folded into matmul,
+/// chains of reshape and cast), dead nodes dropped. Results are bit-identical, but for x+0 at x = -0.
+Graph simplify(const Graph& graph, Notes* notes = nullptr);
+
+/// Appends the derivative of the scalar output `loss` with respect to every parameter, as outputs named
+/// "grad:<parameter>". Backward nodes carry the scope of their forward node, prefixed "backward:". A
+/// composite without its own vjp is differentiated through its decomposition. Parameters that do not
+/// reach the loss get zeros. Throws UserError when the loss is no scalar or depends on a parameter through
+/// an op that has no derivative.
+Graph differentiate(const Graph& graph, const std::string& loss = "loss", Notes* notes = nullptr);
+
+/// Replaces composites that the target does not run, until all that is left runs or is primitive.
+Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr);
+
+/// Reorders nodes so that fewer bytes live at once: a node whose results free more than they take runs as
+/// soon as it can, leaves as late as they can. Values do not change.
+Graph schedule(const Graph& graph, Notes* notes = nullptr);
+
+}  // namespace brrr

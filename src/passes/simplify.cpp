@@ -1,0 +1,179 @@
+// Local algebra, common subexpressions and dead code, in one forward loop each.
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+namespace brrr {
+namespace {
+
+bool is_op(const Graph& g, ValueId v, std::string_view name) { return g.node(v.node).op->name == name; }
+
+// The value of a `full` node, if it is one.
+const double* full_value(const Graph& g, ValueId v) {
+  if (!is_op(g, v, "full")) return nullptr;
+  return std::get_if<double>(g.node(v.node).attrs.find("value"));
+}
+
+bool is_full_of(const Graph& g, ValueId v, double value) {
+  const double* found = full_value(g, v);
+  return found != nullptr && *found == value;
+}
+
+// Whether a transpose swaps exactly the last two axes.
+bool swaps_last_two(const Node& node) {
+  const auto& p = node.attrs.get<std::vector<int64_t>>("permutation");
+  const size_t n = p.size();
+  if (n < 2) return false;
+  for (size_t i = 0; i + 2 < n; ++i)
+    if (p[i] != static_cast<int64_t>(i)) return false;
+  return p[n - 2] == static_cast<int64_t>(n - 1);
+}
+
+// The value that may stand for result 0 of the node, or nothing. `in` are the new operands.
+std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value>& in) {
+  const std::string& name = node.op->name;
+  const Type& type = node.results[0];
+  auto same_type = [&](Value v) { return v.type() == type; };
+  auto producer = [&](Value v) -> const Node& { return g.node(v.id.node); };
+
+  if (name == "add") {
+    if (is_full_of(g, in[1].id, 0) && same_type(in[0])) return in[0];
+    if (is_full_of(g, in[0].id, 0) && same_type(in[1])) return in[1];
+  } else if (name == "sub") {
+    if (is_full_of(g, in[1].id, 0) && same_type(in[0])) return in[0];
+  } else if (name == "mul") {
+    if (is_full_of(g, in[1].id, 1) && same_type(in[0])) return in[0];
+    if (is_full_of(g, in[0].id, 1) && same_type(in[1])) return in[1];
+  } else if (name == "div") {
+    if (is_full_of(g, in[1].id, 1) && same_type(in[0])) return in[0];
+  } else if (name == "neg") {
+    if (is_op(g, in[0].id, "neg")) return g.value(producer(in[0]).operands[0]);
+  } else if (name == "cast") {
+    if (same_type(in[0])) return in[0];
+  } else if (name == "reshape") {
+    if (same_type(in[0])) return in[0];
+    if (is_op(g, in[0].id, "reshape"))
+      return reshape(g.value(producer(in[0]).operands[0]), type.shape);
+  } else if (name == "broadcast_to") {
+    if (same_type(in[0])) return in[0];
+    if (const double* value = full_value(g, in[0].id)) return full(g, type.shape, *value, type.dtype);
+  } else if (name == "transpose") {
+    const auto& p = node.attrs.get<std::vector<int64_t>>("permutation");
+    bool identity = true;
+    for (size_t i = 0; i < p.size(); ++i) identity = identity && p[i] == static_cast<int64_t>(i);
+    if (identity) return in[0];
+    if (is_op(g, in[0].id, "transpose")) {
+      const auto inner = producer(in[0]).attrs.get<std::vector<int64_t>>("permutation");
+      std::vector<int64_t> both;
+      for (int64_t axis : p) both.push_back(inner[static_cast<size_t>(axis)]);
+      return transpose(g.value(producer(in[0]).operands[0]), both);
+    }
+  } else if (name == "slice") {
+    if (same_type(in[0])) return in[0];
+  } else if (name == "sum" || name == "max") {
+    if (same_type(in[0]) && node.attrs.get<std::vector<int64_t>>("axes").empty()) return in[0];
+  } else if (name == "matmul") {
+    bool flags[2] = {node.attrs.get<bool>("transpose_a"), node.attrs.get<bool>("transpose_b")};
+    Value operands[2] = {in[0], in[1]};
+    bool changed = false;
+    for (int i = 0; i < 2; ++i)
+      while (is_op(g, operands[i].id, "transpose") && swaps_last_two(producer(operands[i]))) {
+        operands[i] = g.value(producer(operands[i]).operands[0]);
+        flags[i] = !flags[i];
+        changed = true;
+      }
+    if (changed) return matmul(operands[0], operands[1], flags[0], flags[1]);
+  }
+  return std::nullopt;
+}
+
+// dx = concat of the slices' gradients: add(pad(a), pad(b)) over disjoint ranges of one axis is a
+// concat. Differentiating slices (q, k, v of one projection) makes exactly this.
+std::optional<Value> sum_of_pads(Graph& g, const std::vector<Value>& in) {
+  struct Part {
+    Value value;
+    int64_t begin, end;
+  };
+  std::vector<Part> parts;
+  int64_t axis = -1, total = 0;
+  std::vector<Value> work{in[0], in[1]};
+  while (!work.empty()) {
+    const Value v = work.back();
+    work.pop_back();
+    const Node& node = g.node(v.id.node);
+    if (node.op->name == "add" && g.type(node.operands[0]) == v.type() &&
+        g.type(node.operands[1]) == v.type()) {
+      work.push_back(g.value(node.operands[0]));
+      work.push_back(g.value(node.operands[1]));
+      if (work.size() > 16) return std::nullopt;
+      continue;
+    }
+    if (node.op->name != "pad") return std::nullopt;
+    if (axis < 0) axis = node.attrs.get<int64_t>("axis");
+    if (axis != node.attrs.get<int64_t>("axis")) return std::nullopt;
+    const Value inner = g.value(node.operands[0]);
+    const int64_t before = node.attrs.get<int64_t>("before");
+    parts.push_back({inner, before, before + inner.shape().size(static_cast<int>(axis))});
+    total = v.shape().size(static_cast<int>(axis));
+  }
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  int64_t at = 0;
+  std::vector<Value> values;
+  for (const Part& p : parts) {
+    if (p.begin != at) return std::nullopt;
+    at = p.end;
+    values.push_back(p.value);
+  }
+  if (at != total) return std::nullopt;
+  return concat(values, static_cast<int>(axis));
+}
+
+// Everything that makes two nodes the same computation.
+std::string cse_key(const Node& node, const std::vector<Value>& in) {
+  std::string key = node.op->name;
+  for (const Value& v : in) key += fmt::format(" {}.{}", v.id.node, v.id.port);
+  key += node.attrs.str();
+  return key;
+}
+
+}  // namespace
+
+Graph simplify(const Graph& in, Notes* notes) {
+  std::unordered_map<std::string, NodeId> seen;
+  size_t merged = 0, simplified = 0;
+  Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    const Node& node = r.in().node(id);
+    if (r.in().is_input(id)) return false;
+    const auto operands = r.operands(id);
+    if (node.results.size() == 1) {
+      std::optional<Value> value = simpler(r.out(), node, operands);
+      if (!value && node.op->name == "add") value = sum_of_pads(r.out(), operands);
+      if (value) {
+        r.bind({id, 0}, *value);
+        ++simplified;
+        return true;
+      }
+    }
+    const auto [at, fresh] = seen.emplace(cse_key(node, operands), kNoNode);
+    if (fresh) {
+      at->second = r.copy(id);
+    } else {
+      for (uint32_t port = 0; port < node.results.size(); ++port)
+        r.bind({id, port}, r.out().value(at->second, port));
+      ++merged;
+    }
+    return true;
+  });
+  const size_t before = out.size();
+  out = drop_dead(out);
+  if (notes && (merged || simplified || before != out.size()))
+    notes->push_back(fmt::format("{} nodes merged, {} simplified, {} dead", merged, simplified,
+                                 before - out.size()));
+  return out;
+}
+
+}  // namespace brrr

@@ -1,0 +1,27 @@
+#include "runtime/backend.h"
+
+namespace brrr {
+
+Backend::Choice Backend::choose(const NodeView& node) const {
+  Choice choice;
+  for (const KernelEntry& entry : kernels) {
+    if (entry.op != node.node().op->name) continue;
+    std::string reason = entry.accepts(node);
+    if (reason.empty()) {
+      choice.entry = &entry;
+      return choice;
+    }
+    choice.refusals.push_back(fmt::format("{}: {}", entry.name, reason));
+  }
+  return choice;
+}
+
+Target Backend::target() const {
+  Target t;
+  t.name = name;
+  t.alignment = alignment;
+  t.runs = [this](const Graph& g, NodeId id) { return choose(NodeView(g, id)).entry != nullptr; };
+  return t;
+}
+
+}  // namespace brrr

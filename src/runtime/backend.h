@@ -1,0 +1,87 @@
+#pragma once
+// A backend: a target and an ordered list of kernels. The first entry that accepts a node wins; each
+// refusal keeps its reason. The reference interpreter stands last, so every graph runs everywhere.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/op_def.h"
+#include "passes/passes.h"
+
+namespace brrr {
+
+/// A node as a kernel sees it: static shapes, operands' types.
+struct NodeView {
+  const Graph& graph;
+  NodeId id;
+  std::vector<Type> in;
+
+  NodeView(const Graph& g, NodeId node) : graph(g), id(node), in(operand_types(g, g.node(node))) {}
+  const Node& node() const { return graph.node(id); }
+  const Attrs& attrs() const { return node().attrs; }
+  std::span<const Type> out() const { return node().results; }
+};
+
+struct KernelArgs {
+  std::span<const void* const> in;  // dense row-major, in the order of the operands
+  std::span<void* const> out;
+  std::byte* scratch = nullptr;  // Kernel::scratch_bytes() bytes, aligned like every buffer
+};
+
+/// A prepared node: everything that depends on shapes and attributes is done. run() is called from one
+/// thread, uses the thread team inside, gives the same bits for any number of threads and throws
+/// UserError only for bad data (an id outside a table).
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual void run(const KernelArgs& args) = 0;
+  /// Bytes needed during run(); part of the memory plan.
+  virtual int64_t scratch_bytes() const { return 0; }
+  /// Whether the in-place pairs of the OpDef hold for this kernel.
+  virtual bool in_place() const { return true; }
+};
+
+struct KernelEntry {
+  std::string_view op;
+  std::string_view name;
+  /// Empty: accepts. Otherwise the reason for the refusal.
+  std::function<std::string(const NodeView&)> accepts;
+  std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
+};
+
+struct Backend {
+  std::string name;  // "cpu:avx512"
+  std::vector<KernelEntry> kernels;
+  int64_t alignment = 64;
+
+  struct Choice {
+    const KernelEntry* entry = nullptr;  // nullptr: only the reference interpreter runs it
+    std::vector<std::string> refusals;   // "name: reason" of the entries before it
+  };
+  Choice choose(const NodeView& node) const;
+  /// What passes know of this backend.
+  Target target() const;
+};
+
+/// A kernel from a function that is all there is to it.
+template <typename F>
+class FunctionKernel final : public Kernel {
+ public:
+  explicit FunctionKernel(F f) : f_(std::move(f)) {}
+  void run(const KernelArgs& args) override { f_(args); }
+
+ private:
+  F f_;
+};
+template <typename F>
+std::unique_ptr<Kernel> make_kernel(F f) {
+  return std::make_unique<FunctionKernel<F>>(std::move(f));
+}
+
+}  // namespace brrr
