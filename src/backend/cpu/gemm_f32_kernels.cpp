@@ -1,0 +1,333 @@
+#include "backend/cpu/gemm_f32_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/gemm_f32_kernels.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+// After foreach_target:
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace brrr::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+
+// A tile keeps kMr x 2 accumulators in registers, beside two vectors of B and one element of A:
+// 28 + 3 of 32 registers with AVX-512, 12 + 3 of 16 elsewhere (without fused multiply-add one more
+// is needed for the product, so a tile is smaller).
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#ifndef BRRR_MR
+#define BRRR_MR 12
+#endif
+constexpr int kMr = BRRR_MR;
+constexpr int kMaxAccumulators = 24;
+#elif HWY_TARGET == HWY_AVX2
+constexpr int kMr = 6;
+constexpr int kMaxAccumulators = 12;
+#else
+constexpr int kMr = 4;
+constexpr int kMaxAccumulators = 8;
+#endif
+constexpr int kNr = 2 * kLanes;
+
+/// Vectors across in the tile that reads an unpacked B for `mr` rows in all: the fewer rows, the
+/// longer the run of each row of B that is read at a time.
+constexpr int wide_nv(int mr) { return std::clamp(kMaxAccumulators / mr, 2, 16); }
+
+struct Tile {
+  int64_t kc;
+  const float* a;
+  int64_t a_row, a_k;
+  const float* b;
+  int64_t b_k;
+  float* c;
+  int64_t ldc;
+  float alpha;
+  bool load_c;
+  const float* bias;
+  int64_t cols;
+};
+
+HWY_INLINE void prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
+
+/// One element of the result from its sum; the only place where C is written.
+template <bool kLoadC>
+HWY_INLINE V finish(V sum, V alpha, const float* c, const float* bias) {
+  const D d;
+  V base = bias != nullptr ? hn::LoadU(d, bias) : hn::Zero(d);
+  if constexpr (kLoadC) base = hn::Add(base, hn::LoadU(d, c));
+  return hn::MulAdd(alpha, sum, base);
+}
+
+template <int kRows, int kNv, bool kLoadC>
+HWY_INLINE void store_tile(const V (&sums)[kRows][kNv], const Tile& t) {
+  const D d;
+  const V alpha = hn::Set(d, t.alpha);
+  if (t.cols == kNv * kLanes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        float* c = t.c + i * t.ldc + v * kLanes;
+        const float* bias = t.bias != nullptr ? t.bias + v * kLanes : nullptr;
+        hn::StoreU(finish<kLoadC>(sums[i][v], alpha, c, bias), d, c);
+      }
+    }
+    return;
+  }
+  // Columns beyond t.cols do not exist in C or the bias: go through whole rows of our own.
+  float row[kNv * kLanes] = {}, bias_row[kNv * kLanes] = {};
+  const size_t bytes = static_cast<size_t>(t.cols) * sizeof(float);
+  if (t.bias != nullptr) std::memcpy(bias_row, t.bias, bytes);
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    float* c = t.c + i * t.ldc;
+    if (kLoadC) std::memcpy(row, c, bytes);
+#pragma GCC unroll 16
+    for (int v = 0; v < kNv; ++v) {
+      const float* bias = t.bias != nullptr ? bias_row + v * kLanes : nullptr;
+      hn::StoreU(finish<kLoadC>(sums[i][v], alpha, row + v * kLanes, bias), d, row + v * kLanes);
+    }
+    std::memcpy(c, row, bytes);
+  }
+}
+
+/// kRows x (kNv vectors) of C, summed in registers over all kc terms in order.
+template <int kRows, int kNv>
+void tile(const Tile& t) {
+  const D d;
+  V sums[kRows][kNv];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kNv; ++v) sums[i][v] = hn::Zero(d);
+      // C is needed only after kc steps: fetch it meanwhile.
+#pragma GCC unroll 16
+    for (int v = 0; v < kNv; ++v) __builtin_prefetch(t.c + i * t.ldc + v * kLanes, 1, 3);
+  }
+  // Rows are addressed as one base per three rows plus 0, 1 or 2 strides, which fit x86 address
+  // modes and leave registers for the rest.
+  constexpr int kBases = (kRows + 2) / 3;
+  const float* base[kBases];
+  const int64_t a_row = t.a_row, a_k = t.a_k, b_k = t.b_k;
+#pragma GCC unroll 16
+  for (int g = 0; g < kBases; ++g) base[g] = t.a + 3 * g * a_row;
+  const float* b = t.b;
+  constexpr int kAhead = 8;  // rows of B to fetch ahead
+  for (int64_t k = t.kc; k > 0; --k) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kNv; v += std::max(1, 16 / kLanes)) {
+      prefetch(b + kAhead * b_k + v * kLanes);
+    }
+    if constexpr (kNv <= 2) {
+      V bv[kNv];
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const V av = hn::Set(d, base[i / 3][(i % 3) * a_row]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) sums[i][v] = hn::MulAdd(av, bv[v], sums[i][v]);
+      }
+    } else {
+      V av[kRows];
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) av[i] = hn::Set(d, base[i / 3][(i % 3) * a_row]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kNv; ++v) {
+        const V bv = hn::LoadU(d, b + v * kLanes);
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; ++i) sums[i][v] = hn::MulAdd(av[i], bv, sums[i][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int g = 0; g < kBases; ++g) base[g] += a_k;
+    b += b_k;
+  }
+  if (t.load_c) {
+    store_tile<kRows, kNv, true>(sums, t);
+  } else {
+    store_tile<kRows, kNv, false>(sums, t);
+  }
+}
+
+using TileFunction = void (*)(const Tile&);
+
+template <int... kRowsMinus1>
+constexpr auto narrow_tiles(std::integer_sequence<int, kRowsMinus1...>) {
+  return std::array<std::array<TileFunction, 2>, kMr>{
+      {{&tile<kRowsMinus1 + 1, 1>, &tile<kRowsMinus1 + 1, 2>}...}};
+}
+template <int... kRowsMinus1>
+constexpr auto wide_tiles(std::integer_sequence<int, kRowsMinus1...>) {
+  return std::array<TileFunction, kMr>{{&tile<kRowsMinus1 + 1, wide_nv(kRowsMinus1 + 1)>...}};
+}
+constexpr auto kNarrow = narrow_tiles(std::make_integer_sequence<int, kMr>());
+constexpr auto kWide = wide_tiles(std::make_integer_sequence<int, kMr>());
+
+void multiply(const GemmBlock& block) {
+  Tile t{};
+  t.kc = block.kc;
+  t.a_row = block.a_row;
+  t.a_k = block.a_k;
+  t.ldc = block.ldc;
+  t.alpha = block.alpha;
+  t.load_c = block.load_c;
+  const int64_t whole = block.b_tail != nullptr ? block.cols / kLanes * kLanes : block.cols;
+  for (int64_t i = 0; i < block.rows; i += kMr) {
+    const int rows = static_cast<int>(std::min<int64_t>(kMr, block.rows - i));
+    t.a = block.a + i / kMr * block.a_panel;
+    const auto run = [&](TileFunction function, int64_t j, const float* b, int64_t b_k,
+                         int64_t cols) {
+      t.b = b;
+      t.b_k = b_k;
+      t.c = block.c + i * block.ldc + j;
+      t.bias = block.bias != nullptr ? block.bias + j : nullptr;
+      t.cols = cols;
+      function(t);
+    };
+    int64_t j = 0;
+    if (!block.b_packed && block.rows <= kMr) {
+      const int64_t width = wide_nv(rows) * kLanes;
+      for (; whole - j >= width; j += width) run(kWide[rows - 1], j, block.b + j, block.b_k, width);
+    }
+    for (; j < whole; j += kNr) {
+      const int64_t cols = std::min<int64_t>(kNr, whole - j);
+      // Packed panels are kc * kNr long, and j is here a multiple of kNr.
+      const float* b = block.b + j * (block.b_packed ? block.kc : 1);
+      run(kNarrow[rows - 1][cols > kLanes], j, b, block.b_k, cols);
+    }
+    if (whole < block.cols) {
+      run(kNarrow[rows - 1][0], whole, block.b_tail, kNr, block.cols - whole);
+    }
+  }
+}
+
+void pack_b_plain(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* out) {
+  const D d;
+  const int64_t whole = cols / kNr;
+  for (int64_t k = 0; k < kc; ++k) {
+    const float* source = b + k * ldb;
+    float* to = out + k * kNr;
+    for (int64_t p = 0; p < whole; ++p) {
+      prefetch(source + 4 * ldb);
+      prefetch(source + 4 * ldb + kNr / 2);
+      const V v0 = hn::LoadU(d, source), v1 = hn::LoadU(d, source + kLanes);
+      hn::StoreU(v0, d, to);
+      hn::StoreU(v1, d, to + kLanes);
+      source += kNr;
+      to += kc * kNr;
+    }
+    const int64_t rest = cols - whole * kNr;
+    if (rest > 0) {
+      std::memcpy(to, source, static_cast<size_t>(rest) * sizeof(float));
+      std::memset(to + rest, 0, static_cast<size_t>(kNr - rest) * sizeof(float));
+    }
+  }
+}
+
+/// Four rows of the source (columns of the panel) become four columns: 4 x 4 transposes.
+HWY_INLINE void transpose_4_rows(const float* source, int64_t ld, int64_t kc, float* to) {
+  const float *r0 = source, *r1 = source + ld, *r2 = source + 2 * ld, *r3 = source + 3 * ld;
+  int64_t k = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Full128<float> d;
+  const hn::Full128<double> d2;
+  for (; k + 4 <= kc; k += 4) {
+    const auto a0 = hn::LoadU(d, r0 + k), a1 = hn::LoadU(d, r1 + k);
+    const auto a2 = hn::LoadU(d, r2 + k), a3 = hn::LoadU(d, r3 + k);
+    const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d, a0, a1));
+    const auto hi01 = hn::BitCast(d2, hn::InterleaveUpper(d, a0, a1));
+    const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d, a2, a3));
+    const auto hi23 = hn::BitCast(d2, hn::InterleaveUpper(d, a2, a3));
+    float* o = to + k * kNr;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, lo01, lo23)), d, o);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, lo01, lo23)), d, o + kNr);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, hi01, hi23)), d, o + 2 * kNr);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, hi01, hi23)), d, o + 3 * kNr);
+  }
+#endif
+  for (; k < kc; ++k) {
+    float* o = to + k * kNr;
+    o[0] = r0[k];
+    o[1] = r1[k];
+    o[2] = r2[k];
+    o[3] = r3[k];
+  }
+}
+
+void pack_b_trans(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* out) {
+  constexpr int64_t kStep =
+      64;  // terms at a time, so that the written part of the panel stays in L1
+  for (int64_t j = 0; j < cols; j += kNr, out += kc * kNr) {
+    const int64_t width = std::min<int64_t>(kNr, cols - j);
+    const int64_t quads = width / 4 * 4;
+    for (int64_t k = 0; k < kc; k += kStep) {
+      const int64_t count = std::min(kStep, kc - k);
+      const float* source = b + j * ldb + k;
+      float* to = out + k * kNr;
+      for (int64_t r = 0; r < quads; r += 4) transpose_4_rows(source + r * ldb, ldb, count, to + r);
+      for (int64_t r = quads; r < width; ++r) {
+        for (int64_t i = 0; i < count; ++i) to[i * kNr + r] = source[r * ldb + i];
+      }
+      for (int64_t i = 0; i < count && width < kNr; ++i) {
+        std::memset(to + i * kNr + width, 0, static_cast<size_t>(kNr - width) * sizeof(float));
+      }
+    }
+  }
+}
+
+void pack_b(const float* b, int64_t ldb, bool trans, int64_t kc, int64_t cols, float* out) {
+  if (trans) {
+    pack_b_trans(b, ldb, kc, cols, out);
+  } else {
+    pack_b_plain(b, ldb, kc, cols, out);
+  }
+}
+
+void pack_a(const float* a, int64_t lda, bool trans, int64_t kc, int64_t rows, int64_t panel,
+            int64_t row, float* out) {
+  if (!trans) {
+    for (int64_t i = 0; i < rows; ++i) {
+      std::memcpy(out + i / kMr * panel + i % kMr * row, a + i * lda,
+                  static_cast<size_t>(kc) * sizeof(float));
+    }
+    return;
+  }
+  const int64_t whole = rows / kMr, rest = rows - whole * kMr;
+  for (int64_t k = 0; k < kc; ++k) {
+    const float* source = a + k * lda;
+    float* to = out + k * kMr;
+    for (int64_t p = 0; p < whole; ++p, source += kMr, to += panel) {
+      prefetch(source + 8 * lda);
+      std::memcpy(to, source, kMr * sizeof(float));
+    }
+    if (rest > 0) std::memcpy(to, source, static_cast<size_t>(rest) * sizeof(float));
+  }
+}
+
+}  // namespace
+
+const GemmKernels& kernels() {
+  static constexpr GemmKernels kKernels = {kMr, kNr, kLanes, &pack_b, &pack_a, &multiply};
+  return kKernels;
+}
+
+}  // namespace brrr::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace brrr::cpu {
+HWY_EXPORT(kernels);
+const GemmKernels& gemm_kernels() { return HWY_DYNAMIC_DISPATCH(kernels)(); }
+}  // namespace brrr::cpu
+#endif

@@ -1,0 +1,47 @@
+#pragma once
+// The part of gemm_f32 that is compiled once per instruction set: packing and the register tiles.
+// gemm_f32.cpp decides what is packed and who computes which block.
+
+#include <cstdint>
+
+namespace brrr::cpu {
+
+/// One block product C += A B over kc terms. Element (i, k) of A lies at
+/// a + (i / mr) * a_panel + (i % mr) * a_row + k * a_k; element (k, j) of B at b + k * b_k + j, or
+/// when packed at b + (j / nr) * kc * nr + k * nr + j % nr.
+struct GemmBlock {
+  int64_t rows = 0, cols = 0, kc = 0;
+  const float* a = nullptr;
+  int64_t a_panel = 0, a_row = 0, a_k = 0;
+  const float* b = nullptr;
+  int64_t b_k = 0;
+  bool b_packed = false;
+  // B is read in whole vectors. Where the memory behind `b` ends with its last column (B is not
+  // packed), the columns beyond the last whole vector come from here: [kc, nr], zero-padded.
+  const float* b_tail = nullptr;
+  float* c = nullptr;
+  int64_t ldc = 0;
+  float alpha = 1.0f;
+  bool load_c = false;          // add to what C holds
+  const float* bias = nullptr;  // [cols] or null
+};
+
+struct GemmKernels {
+  int64_t mr, nr, lanes;  // rows and columns of a register tile; floats of a vector (nr = 2 lanes)
+
+  /// out: panels of nr columns, each [kc, nr], zero-padded; element (k, j) of the source is at
+  /// b + k * ldb + j, or b + j * ldb + k when transposed.
+  void (*pack_b)(const float* b, int64_t ldb, bool trans, int64_t kc, int64_t cols, float* out);
+
+  /// out: panels of mr rows, `panel` floats apart: [mr, kc] with row stride `row`, or when
+  /// transposed [kc, mr]. Rows beyond `rows` are not written.
+  void (*pack_a)(const float* a, int64_t lda, bool trans, int64_t kc, int64_t rows, int64_t panel,
+                 int64_t row, float* out);
+
+  void (*multiply)(const GemmBlock& block);
+};
+
+/// The kernels of the instruction set in use.
+const GemmKernels& gemm_kernels();
+
+}  // namespace brrr::cpu

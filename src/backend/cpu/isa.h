@@ -1,0 +1,33 @@
+#pragma once
+// Which instruction set the CPU backend uses: the best that the processor and the operating system
+// offer, limited by BRRR_ISA. The choice is made once per process, at the first best_isa(), and
+// applied to Highway's dispatch and to oneDNN; so call best_isa() before either is first used.
+
+#include <span>
+#include <string_view>
+
+namespace brrr::cpu {
+
+/// Ordered: each level includes the ones before it.
+enum class Isa { kPortable, kSse4, kAvx2, kAvx512, kAmx };
+
+/// All levels, lowest first.
+std::span<const Isa> all_isas();
+
+/// "portable", "sse4", "avx2", "avx512", "amx": the spelling of BRRR_ISA.
+std::string_view isa_name(Isa isa);
+
+/// The inverse of isa_name; UserError for anything else.
+Isa parse_isa(std::string_view name);
+
+/// What this processor and operating system offer, whatever BRRR_ISA says.
+Isa machine_isa();
+
+/// min(machine_isa(), BRRR_ISA). UserError when BRRR_ISA is not a known name. Any thread.
+Isa best_isa();
+
+/// For tests and benchmarks: from now on Highway dispatches to at most `isa` (and machine_isa()).
+/// oneDNN keeps the level it started with. Not while kernels run.
+void limit_isa(Isa isa);
+
+}  // namespace brrr::cpu
