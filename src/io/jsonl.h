@@ -1,0 +1,37 @@
+#pragma once
+// log.jsonl: one JSON object per line, appended while a run goes on. A kill can leave a
+// half-written last line; it is dropped when the file is opened again, so every reader sees whole
+// records only.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "base/file.h"
+
+namespace brrr::io {
+
+class JsonlWriter {
+ public:
+  /// Opens `path` for appending, creates it if needed, and cuts off a half-written last line.
+  explicit JsonlWriter(const fs::path& path);
+  JsonlWriter(const JsonlWriter&) = delete;
+  JsonlWriter& operator=(const JsonlWriter&) = delete;
+  ~JsonlWriter();
+  /// Appends one object as one line, in one write. Numbers that are not finite become null.
+  void write(const nlohmann::json& record);
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+};
+
+/// The records of the file in order; none when it does not exist. A half-written last line is left
+/// out. Throws UserError naming the line for any other line that is not a JSON object.
+std::vector<nlohmann::json> read_jsonl(const fs::path& path);
+
+/// Drops the records whose "step" is greater than `step`, for a run that resumes there. Records
+/// without a step stay. Atomic: a kill leaves the old file or the new one.
+void truncate_jsonl_after(const fs::path& path, int64_t step);
+
+}  // namespace brrr::io

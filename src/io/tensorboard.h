@@ -1,0 +1,48 @@
+#pragma once
+// TensorBoard event files: scalars by tag and step, written as length- and CRC-framed protobuf
+// records. Every writer opens a new file in its folder; TensorBoard joins the files of a folder. A
+// writer that resumes a run says at which step, and TensorBoard drops what an earlier file holds
+// from that step on.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+
+namespace brrr::io {
+
+class EventWriter {
+ public:
+  /// Creates the folder if needed, and a new event file in it. `resume_step` is the first step that
+  /// will be written, for a run that continues. Throws UserError when the folder cannot be written.
+  explicit EventWriter(const fs::path& folder, std::optional<int64_t> resume_step = std::nullopt);
+  EventWriter(const EventWriter&) = delete;
+  EventWriter& operator=(const EventWriter&) = delete;
+  /// Flushes; errors are lost here, so a careful owner flushes first.
+  ~EventWriter();
+
+  /// "train/loss", 2.45, 100. Buffered; flushed by itself after 5 seconds or 64 KiB. Not
+  /// thread-safe.
+  void scalar(std::string_view tag, double value, int64_t step);
+  /// With the wall time given, in seconds since 1970.
+  void scalar(std::string_view tag, double value, int64_t step, double wall_time);
+  /// Hands everything to the system, whole records only.
+  void flush();
+  const fs::path& path() const { return path_; }
+
+ private:
+  void append_record(std::string_view data);
+
+  fs::path path_;
+  std::unique_ptr<FileWriter> file_;
+  std::string buffer_;
+  double last_flush_ = 0;
+};
+
+/// TensorBoard's masked CRC: a CRC-32C rotated by 15 bits plus a constant.
+uint32_t masked_crc32c(std::string_view data);
+
+}  // namespace brrr::io

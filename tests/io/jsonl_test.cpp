@@ -1,0 +1,79 @@
+#include "io/jsonl.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "io/temp_folder.h"
+
+namespace brrr::io {
+namespace {
+
+using nlohmann::json;
+using test::TempFolder;
+
+TEST(Jsonl, AppendsAndReads) {
+  TempFolder folder;
+  const fs::path path = folder / "log.jsonl";
+  EXPECT_TRUE(read_jsonl(path).empty());
+  {
+    JsonlWriter log(path);
+    log.write({{"step", 1}, {"loss", 0.1}});
+    log.write({{"step", 2}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
+  }
+  {
+    JsonlWriter log(path);
+    log.write({{"note", "line\nbreak \xff"}});
+  }
+  const auto records = read_jsonl(path);
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]["loss"].get<double>(), 0.1);
+  EXPECT_TRUE(records[1]["loss"].is_null());
+  EXPECT_EQ(records[2]["note"], "line\nbreak \xef\xbf\xbd");
+  EXPECT_EQ(std::ranges::count(read_file(path), '\n'), 3);
+}
+
+TEST(Jsonl, AHalfWrittenLastLineIsDropped) {
+  TempFolder folder;
+  const fs::path path = folder / "log.jsonl";
+  const std::string whole = "{\"step\":1}\n{\"step\":2}\n";
+  for (const std::string& half : {std::string("{\"step\":3"), std::string("{\"step\":3}"),
+                                  std::string("{"), std::string(100, '\0')}) {
+    write_file_atomically(path, whole + half);
+    EXPECT_EQ(read_jsonl(path).size(), 2u);
+    {
+      JsonlWriter log(path);
+      log.write({{"step", 9}});
+    }
+    EXPECT_EQ(read_file(path), whole + "{\"step\":9}\n");
+  }
+}
+
+TEST(Jsonl, TruncateKeepsTheStepAndWhatHasNone) {
+  TempFolder folder;
+  const fs::path path = folder / "log.jsonl";
+  truncate_jsonl_after(path, 5);
+  EXPECT_FALSE(fs::exists(path));
+  write_file_atomically(path,
+                        "{\"run\":\"x\"}\n{\"step\":1}\n\n{\"step\":2 "
+                        "}\n{\"step\":3}\n{\"step\":2,\"eval\":1}\n{\"st");
+  truncate_jsonl_after(path, 2);
+  EXPECT_EQ(read_file(path),
+            "{\"run\":\"x\"}\n{\"step\":1}\n{\"step\":2 }\n{\"step\":2,\"eval\":1}\n");
+  truncate_jsonl_after(path, 2);
+  EXPECT_EQ(read_jsonl(path).size(), 4u);
+}
+
+TEST(Jsonl, ABrokenLineInTheMiddleIsNamed) {
+  TempFolder folder;
+  const fs::path path = folder / "log.jsonl";
+  write_file_atomically(path, "{\"step\":1}\n{\"step\":\n{\"step\":3}\n");
+  EXPECT_USER_ERROR(read_jsonl(path), "log.jsonl: line 2: not valid JSON");
+  EXPECT_USER_ERROR(truncate_jsonl_after(path, 1), "log.jsonl: line 2");
+  write_file_atomically(path, "[1]\n");
+  EXPECT_USER_ERROR(read_jsonl(path), "log.jsonl: line 1: expected a JSON object, found an array");
+  EXPECT_USER_ERROR(JsonlWriter(folder / "no/log.jsonl"), "cannot write");
+}
+
+}  // namespace
+}  // namespace brrr::io
