@@ -181,6 +181,11 @@ std::vector<Type> operand_types(const Graph& graph, const Node& node) {
   return types;
 }
 
+std::optional<int64_t> view_offset(const Graph& graph, const Node& node) {
+  if (!node.op->view) return std::nullopt;
+  return node.op->view(node, operand_types(graph, node));
+}
+
 Cost cost_of(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const std::vector<Type> in = operand_types(graph, node);

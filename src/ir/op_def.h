@@ -4,6 +4,7 @@
 // inferred here, derivatives, costs and test samples too.
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -126,8 +127,9 @@ struct OpDef {
   std::vector<InPlace> in_place;
   /// Variadic ops: result i may be written over operand in_place_map(node)[i].
   std::function<std::vector<InPlace>(const Node&)> in_place_of;
-  /// Result 0 has the bytes of operand 0 (reshape): it costs nothing.
-  bool is_view = false;
+  /// When result 0 is a contiguous part of operand 0 (reshape, a slice of the leading axis): the byte
+  /// offset in it. Such a node costs nothing and has no kernel.
+  std::function<std::optional<int64_t>(const Node&, std::span<const Type> in)> view;
 
   bool is_primitive() const { return static_cast<bool>(evaluate); }
   bool is_composite() const { return static_cast<bool>(decompose); }
@@ -138,6 +140,9 @@ struct OpDef {
 
 /// The `input` op: the one op that the graph itself knows.
 const OpDef& input_op();
+
+/// The byte offset in operand 0 when the node is a view, see OpDef::view.
+std::optional<int64_t> view_offset(const Graph& graph, const Node& node);
 
 /// Types of the operands of a node.
 std::vector<Type> operand_types(const Graph& graph, const Node& node);

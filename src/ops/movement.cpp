@@ -44,7 +44,7 @@ OpDef movement(const char* name, const char* doc) {
 
 OpDef reshape_op() {
   OpDef d = movement("reshape", "y has the elements of x in row-major order as {shape}. Costs nothing");
-  d.is_view = true;
+  d.view = [](const Node&, std::span<const Type>) { return std::optional<int64_t>(0); };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     const Shape& shape = c.attr<Shape>("shape");
@@ -119,7 +119,15 @@ OpDef transpose_op() {
 }
 
 OpDef slice_op() {
-  OpDef d = movement("slice", "y = x[..., start : start + size, ...] along {axis}");
+  OpDef d = movement("slice",
+                     "y = x[..., start : start + size, ...] along {axis}. Costs nothing when all earlier "
+                     "axes have one element");
+  d.view = [](const Node& node, std::span<const Type> in) -> std::optional<int64_t> {
+    const int64_t axis = node.attrs.get<int64_t>("axis");
+    const Split s = split_at(in[0].shape, axis);
+    if (s.outer != 1) return std::nullopt;
+    return node.attrs.get<int64_t>("start") * s.inner * static_cast<int64_t>(bytes_of(in[0].dtype));
+  };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     const int64_t axis = c.attr<int64_t>("axis"), start = c.attr<int64_t>("start"),

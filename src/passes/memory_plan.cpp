@@ -21,6 +21,7 @@ class Planner {
     find_constants();
     find_last_uses();
     plan_.buffer_of.resize(g_.size());
+    plan_.offset_in.resize(g_.size());
     plan_.scratch_of.assign(g_.size(), -1);
     for (NodeId id = 0; id < g_.size(); ++id) place(id);
     finish_states();
@@ -58,7 +59,7 @@ class Planner {
         update_of_[o.updates] = o.value.node;
     // A view's readers are readers of what it views.
     for (NodeId id = end_node(); id-- > 0;)
-      if (g_.node(id).op->is_view) {
+      if (view_offset(g_, g_.node(id))) {
         const ValueId v = g_.node(id).operands[0];
         last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], last_use_[id][0]);
       }
@@ -90,7 +91,9 @@ class Planner {
     const Node& node = g_.node(id);
     const int32_t step = static_cast<int32_t>(id);
     auto& buffers = plan_.buffer_of[id];
+    auto& offsets = plan_.offset_in[id];
     buffers.assign(node.results.size(), ~0u);
+    offsets.assign(node.results.size(), 0);
     if (g_.is_input(id)) {
       const bool data = g_.input_kind(id) == InputKind::data;
       buffers[0] = add_buffer(data ? Region::temporary : Region::state, g_.type({id, 0}).bytes(),
@@ -99,8 +102,10 @@ class Planner {
       return;
     }
     const Region region = plan_.constant[id] ? Region::constant : Region::temporary;
-    if (node.op->is_view) {
-      buffers[0] = plan_.buffer(node.operands[0]);
+    if (const auto offset = view_offset(g_, node)) {
+      const ValueId whole = node.operands[0];
+      buffers[0] = plan_.buffer(whole);
+      offsets[0] = plan_.offset_in[whole.node][whole.port] + *offset;
       extend(buffers[0], last_use_[id][0]);
       return;
     }
@@ -111,8 +116,11 @@ class Planner {
     if (options_.reuse && region == Region::temporary && options_.in_place(id))
       for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
         if (buffers[pair.result] != ~0u) continue;
-        const uint32_t candidate = plan_.buffer(node.operands[pair.operand]);
-        if (may_overwrite(id, pair, candidate)) buffers[pair.result] = candidate;
+        const ValueId over = node.operands[pair.operand];
+        const uint32_t candidate = plan_.buffer(over);
+        if (!may_overwrite(id, pair, candidate)) continue;
+        buffers[pair.result] = candidate;
+        offsets[pair.result] = plan_.offset_in[over.node][over.port];
       }
     for (uint32_t port = 0; port < node.results.size(); ++port) {
       if (buffers[port] == ~0u)

@@ -34,6 +34,7 @@ struct StateCopy {
 struct MemoryPlan {
   std::vector<Buffer> buffers;
   std::vector<std::vector<uint32_t>> buffer_of;  // [node][port]
+  std::vector<std::vector<int64_t>> offset_in;   // [node][port]: where a view begins in its buffer
   std::vector<int32_t> scratch_of;               // [node]: buffer of the kernel's scratch, or -1
   std::vector<bool> constant;                    // [node]: runs once
   std::vector<StateCopy> copies;                 // after the last step, in order

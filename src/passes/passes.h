@@ -34,6 +34,9 @@ Graph simplify(const Graph& graph, Notes* notes = nullptr);
 /// an op that has no derivative.
 Graph differentiate(const Graph& graph, const std::string& loss = "loss", Notes* notes = nullptr);
 
+/// What training does and inference does not: dropout becomes its input.
+Graph inference(const Graph& graph, Notes* notes = nullptr);
+
 /// Replaces composites that the target does not run, until all that is left runs or is primitive.
 Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr);
 

@@ -12,7 +12,7 @@ namespace {
 int64_t gain(const Graph& g, NodeId id, const std::vector<std::vector<uint32_t>>& uses_left) {
   int64_t bytes = 0;
   const Node& node = g.node(id);
-  if (!node.op->is_view)
+  if (!view_offset(g, node))
     for (const Type& t : node.results) bytes -= t.bytes();
   for (size_t i = 0; i < node.operands.size(); ++i) {
     const ValueId v = node.operands[i];

@@ -1,0 +1,29 @@
+#pragma once
+// The judge: evaluates any graph in fp64 with the op table's own loops, composites through their
+// decomposition. Slow and right. Values are not rounded between ops, so it says what the mathematics
+// says, whatever the dtypes of the graph.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/op_def.h"
+#include "runtime/backend.h"
+
+namespace brrr::reference {
+
+using Tensors = std::map<std::string, RefTensor>;
+
+/// Inputs by name; results by output name, updates as "update:<state>". Throws UserError for a missing
+/// input or one of another type.
+Tensors evaluate(const Graph& graph, const Tensors& inputs);
+
+/// One node on given operands.
+std::vector<RefTensor> evaluate_node(const Graph& graph, NodeId id,
+                                     std::span<const RefTensor* const> in);
+
+/// A backend without kernels: every primitive runs by its reference loops, rounded to its dtype.
+Backend backend();
+
+}  // namespace brrr::reference

@@ -1,0 +1,84 @@
+#include "passes/pipeline.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "ir/text.h"
+
+namespace brrr {
+namespace {
+
+class Pipeline {
+ public:
+  Pipeline(Graph graph, const PipelineOptions& options, PipelineReport* report)
+      : graph_(std::move(graph)), options_(options), report_(report) {
+    dump("input", true);
+  }
+
+  template <typename Pass>
+  void run(const char* name, Pass&& pass) {
+    if (options_.disabled.contains(name)) return;
+    const Stopwatch watch;
+    PassRecord record;
+    record.name = name;
+    Graph next = pass(graph_, &record.notes);
+    record.milliseconds = watch.milliseconds();
+    if (options_.verify) verify(next);
+    record.changed = !(next == graph_);
+    graph_ = std::move(next);
+    record.nodes = graph_.size();
+    dump(name, record.changed);
+    if (report_) report_->push_back(std::move(record));
+  }
+
+  Graph finish() { return std::move(graph_); }
+
+ private:
+  void dump(const std::string& name, bool changed) {
+    if (options_.dump_folder.empty()) return;
+    create_folder(options_.dump_folder);
+    write_file_atomically(fs::path(options_.dump_folder) /
+                              fmt::format("{}{:02}_{}.txt", options_.dump_prefix, count_++, name),
+                          changed ? print(graph_) : "(unchanged)\n");
+  }
+
+  Graph graph_;
+  const PipelineOptions& options_;
+  PipelineReport* report_;
+  int count_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> optional_passes() { return {"simplify", "schedule"}; }
+
+Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
+                   PipelineReport* report) {
+  const auto optional = optional_passes();
+  for (const std::string& name : options.disabled)
+    if (std::find(optional.begin(), optional.end(), name) == optional.end())
+      usage_error("--disable-pass={}: there is no such optional pass; there are: {}", name,
+                  fmt::join(optional, ", "));
+
+  Pipeline p(graph, options, report);
+  p.run("simplify", simplify);
+  if (options.loss.empty()) {
+    p.run("inference", [](const Graph& g, Notes* notes) { return inference(g, notes); });
+  } else {
+    p.run("differentiate",
+          [&](const Graph& g, Notes* notes) { return differentiate(g, options.loss, notes); });
+    if (options.optimizer)
+      p.run("optimizer", [&](const Graph& g, Notes*) {
+        Graph out = g;
+        options.optimizer(out);
+        return out;
+      });
+  }
+  p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
+  p.run("simplify", simplify);
+  p.run("schedule", schedule);
+  return p.finish();
+}
+
+}  // namespace brrr

@@ -1,0 +1,40 @@
+#pragma once
+// The order of the passes, in one place. After each pass the graph can be verified, timed and dumped,
+// and each optional pass can be switched off by name.
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "passes/passes.h"
+
+namespace brrr {
+
+struct PipelineOptions {
+  /// Differentiate this scalar output; empty: inference.
+  std::string loss;
+  /// Called with the differentiated graph (outputs "grad:<parameter>"): the optimizer builds here.
+  std::function<void(Graph&)> optimizer;
+  std::set<std::string> disabled;  // names of optional passes
+  std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
+  std::string dump_prefix;         // names the program in the dump
+  bool verify = false;
+};
+
+struct PassRecord {
+  std::string name;
+  double milliseconds = 0;
+  size_t nodes = 0;  // after it
+  bool changed = false;
+  Notes notes;
+};
+using PipelineReport = std::vector<PassRecord>;
+
+Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
+                   PipelineReport* report = nullptr);
+
+/// The passes that --disable-pass may name.
+std::vector<std::string> optional_passes();
+
+}  // namespace brrr

@@ -1,0 +1,135 @@
+#include "runtime/program.h"
+
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+
+namespace brrr {
+namespace {
+
+// Last in every list: the op's own fp64 loops over converted copies.
+class ReferenceKernel final : public Kernel {
+ public:
+  explicit ReferenceKernel(const NodeView& view) : node_(view.node()), in_types_(view.in) {}
+  bool in_place() const override { return true; }  // results are written after every operand is read
+  void run(const KernelArgs& args) override {
+    std::vector<RefTensor> in(in_types_.size());
+    std::vector<const RefTensor*> pointers;
+    for (size_t i = 0; i < in.size(); ++i) {
+      in[i].type = in_types_[i];
+      in[i].data.resize(static_cast<size_t>(in_types_[i].shape.elements()));
+      for (size_t j = 0; j < in[i].data.size(); ++j)
+        in[i].data[j] = load_as_double(in_types_[i].dtype, args.in[i], static_cast<int64_t>(j));
+      pointers.push_back(&in[i]);
+    }
+    std::vector<RefTensor> out(node_.results.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].type = node_.results[i];
+      out[i].data.resize(static_cast<size_t>(node_.results[i].shape.elements()));
+    }
+    node_.op->evaluate(EvalContext{node_, pointers, out});
+    for (size_t i = 0; i < out.size(); ++i)
+      for (size_t j = 0; j < out[i].data.size(); ++j)
+        store_from_double(out[i].type.dtype, args.out[i], static_cast<int64_t>(j), out[i].data[j]);
+  }
+
+ private:
+  Node node_;
+  std::vector<Type> in_types_;
+};
+
+}  // namespace
+
+Program::Program(Graph graph, const Backend& backend, const ProgramOptions& options)
+    : graph_(std::move(graph)) {
+  std::vector<std::unique_ptr<Kernel>> kernels(graph_.size());
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    const Node& node = graph_.node(id);
+    if (graph_.is_input(id) || view_offset(graph_, node)) continue;
+    const NodeView view(graph_, id);
+    Backend::Choice choice = backend.choose(view);
+    if (choice.entry != nullptr) {
+      kernels[id] = choice.entry->prepare(view);
+    } else {
+      BRRR_CHECK(node.op->is_primitive(), "{} has no kernel on {} and was not decomposed", node.op->name,
+                 backend.name);
+      kernels[id] = std::make_unique<ReferenceKernel>(view);
+    }
+    dispatch_.push_back({id, std::string(choice.entry ? choice.entry->name : "reference"),
+                         std::move(choice.refusals)});
+  }
+  PlanOptions plan_options;
+  plan_options.alignment = backend.alignment;
+  plan_options.reuse = options.reuse_memory;
+  plan_options.scratch_bytes = [&](NodeId id) { return kernels[id] ? kernels[id]->scratch_bytes() : 0; };
+  plan_options.in_place = [&](NodeId id) { return kernels[id] && kernels[id]->in_place(); };
+  plan_ = memory_plan(graph_, plan_options);
+  if (options.verify_memory) verify(plan_);
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    if (!kernels[id]) continue;
+    Step step;
+    step.node = id;
+    step.kernel = std::move(kernels[id]);
+    (plan_.constant[id] ? constant_steps_ : steps_).push_back(std::move(step));
+  }
+}
+
+void Program::bind(std::byte* temporary, std::byte* constant,
+                   const std::function<std::byte*(NodeId)>& state) {
+  buffers_.clear();
+  for (const Buffer& b : plan_.buffers) {
+    if (b.region == Region::state)
+      buffers_.push_back(state(b.state));
+    else
+      buffers_.push_back((b.region == Region::constant ? constant : temporary) + b.offset);
+  }
+  for (auto* steps : {&constant_steps_, &steps_})
+    for (Step& step : *steps) {
+      const Node& node = graph_.node(step.node);
+      step.in.clear();
+      step.out.clear();
+      for (const ValueId& v : node.operands) step.in.push_back(address(v));
+      for (uint32_t port = 0; port < node.results.size(); ++port)
+        step.out.push_back(address({step.node, port}));
+      const int32_t scratch = plan_.scratch_of[step.node];
+      step.scratch = scratch < 0 ? nullptr : buffers_[static_cast<size_t>(scratch)];
+    }
+  constants_ready_ = false;
+}
+
+std::byte* Program::address(ValueId v) const { 
+  return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
+}
+
+void Program::run_steps(std::vector<Step>& steps, Timeline* timeline) {
+  for (Step& step : steps) {
+    const double start = timeline ? now_seconds() : 0;
+    try {
+      step.kernel->run(KernelArgs{step.in, step.out, step.scratch});
+    } catch (const UserError& e) {
+      const std::string& scope = graph_.scope_of(step.node);
+      throw UserError(scope.empty() ? e.what() : fmt::format("{} (at {})", e.what(), scope), e.code());
+    }
+    if (timeline) timeline->records.push_back({step.node, start, now_seconds() - start});
+  }
+}
+
+void Program::run(Timeline* timeline) {
+  BRRR_CHECK(buffers_.size() == plan_.buffers.size(), "the program has no memory yet");
+  if (!constants_ready_) {
+    run_steps(constant_steps_, nullptr);
+    constants_ready_ = true;
+  }
+  run_steps(steps_, timeline);
+  for (const StateCopy& copy : plan_.copies) {
+    const auto* from = address(copy.from);
+    auto* to = address({copy.to, 0});
+    const int64_t bytes = graph_.type({copy.to, 0}).bytes();
+    parallel_for(bytes, 1 << 20, [&](int64_t begin, int64_t end) {
+      std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+    });
+  }
+}
+
+}  // namespace brrr

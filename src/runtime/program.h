@@ -1,0 +1,63 @@
+#pragma once
+// A compiled graph: scheduled, every node with its kernel, every value with its place. Program knows
+// what memory it needs; Engine gives it the memory.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "passes/memory_plan.h"
+#include "runtime/backend.h"
+#include "runtime/timeline.h"
+
+namespace brrr {
+
+struct ProgramOptions {
+  bool reuse_memory = true;   // off: every value in its own place, to judge the plan
+  bool verify_memory = false;  // check that no two live buffers overlap
+};
+
+/// How a node is run, for --explain-dispatch.
+struct Dispatch {
+  NodeId node;
+  std::string kernel;
+  std::vector<std::string> refusals;
+};
+
+class Program {
+ public:
+  /// `graph` must be static, and hold only what the backend runs or the reference evaluates.
+  Program(Graph graph, const Backend& backend, const ProgramOptions& options = {});
+
+  const Graph& graph() const { return graph_; }
+  const MemoryPlan& plan() const { return plan_; }
+  const std::vector<Dispatch>& dispatch() const { return dispatch_; }
+
+  /// Fixes where everything lies: `state` gives the address of each parameter and state input.
+  void bind(std::byte* temporary, std::byte* constant,
+            const std::function<std::byte*(NodeId)>& state);
+  /// Where the content of a value stands: of inputs before the run, of outputs after it.
+  std::byte* address(ValueId v) const;
+
+  /// One run. The first also computes the constants.
+  void run(Timeline* timeline = nullptr);
+
+ private:
+  struct Step {
+    NodeId node;
+    std::unique_ptr<Kernel> kernel;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    std::byte* scratch = nullptr;
+  };
+  void run_steps(std::vector<Step>& steps, Timeline* timeline);
+
+  Graph graph_;
+  MemoryPlan plan_;
+  std::vector<Dispatch> dispatch_;
+  std::vector<Step> constant_steps_, steps_;
+  std::vector<std::byte*> buffers_;
+  bool constants_ready_ = false;
+};
+
+}  // namespace brrr
