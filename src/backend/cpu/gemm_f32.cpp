@@ -1,7 +1,6 @@
 #include "backend/cpu/gemm_f32.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -14,131 +13,176 @@
 #include "base/errors.h"
 #include "base/parallel.h"
 
-// How the work is laid out. C is cut into tasks of rows x columns; a task packs its block of B
-// (kc x columns, stays in the L2 cache) and a group of row panels of A, multiplies, and goes on to
-// the next kc terms. Tasks share nothing, so they need no barrier, any thread can take any of them,
-// and a thread that is held up delays nobody; the price, packing A once per column block and B once
-// per row block, is a few percent and is what choose_plan weighs.
+// How the work is laid out. C is cut into tasks of rows x columns that share nothing, so any thread
+// can take any of them and one that is held up delays nobody. A task packs its block of B (kc x
+// columns, stays in the L2 cache) and multiplies all its rows by it, kc terms after kc terms. A is
+// read where it lies if the caches like its layout; otherwise the team first packs a chunk of it
+// into one shared buffer, in phases with a barrier between packing and multiplying.
 
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kMaxCols = 512;  // columns of a packed block of B
-constexpr int64_t kAPanels = 8;    // row panels of A packed at a time
-constexpr int64_t kMaxMr = 16;     // no instruction set has taller panels
+constexpr int64_t kMaxCols = 384;  // columns of a packed block of B
+constexpr int64_t kMaxNr = 32;     // no instruction set has wider tiles
+constexpr int64_t kMaxMr = 16;     // or taller ones
 constexpr int64_t kARowPad = 16;   // breaks the power of two between packed rows
-constexpr int64_t kPanelRow = kGemmBlockK + kARowPad;
+constexpr int64_t kAPanels = 8;    // row panels of A that one thread packs at a time
 constexpr int64_t kPackedB = kGemmBlockK * kMaxCols;
-constexpr int64_t kPackedTail = kGemmBlockK * 32;
-constexpr int64_t kPackedA = kAPanels * kMaxMr * kPanelRow;
-constexpr size_t kHugePage = size_t{1} << 21;
-constexpr size_t kWorkspaceBytes =
-    (sizeof(float) * (kPackedA + kPackedB + kPackedTail) + kHugePage - 1) / kHugePage * kHugePage;
+constexpr int64_t kPackedTail = kGemmBlockK * kMaxNr;
+constexpr int64_t kPackedA = int64_t{3} << 19;  // floats of the shared chunk of A
 
-/// Packing buffers of one thread, on one huge page where the system has them.
-class Workspace {
+constexpr size_t kHugePage = size_t{1} << 21;
+constexpr size_t buffer_bytes(int64_t floats) {
+  return (sizeof(float) * static_cast<size_t>(floats) + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+/// Memory on huge pages where the system has them.
+class Buffer {
  public:
-  Workspace() : memory_(static_cast<float*>(std::aligned_alloc(kHugePage, kWorkspaceBytes))) {
+  explicit Buffer(int64_t floats)
+      : memory_(static_cast<float*>(std::aligned_alloc(kHugePage, buffer_bytes(floats)))) {
     if (memory_ == nullptr) throw std::bad_alloc();
 #if defined(__linux__)
-    madvise(memory_, kWorkspaceBytes, MADV_HUGEPAGE);  // a hint: failure costs only speed
+    madvise(memory_, buffer_bytes(floats), MADV_HUGEPAGE);  // a hint: failure costs only speed
 #endif
   }
-  ~Workspace() { std::free(memory_); }
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-
-  float* b() const { return memory_; }
-  float* tail() const { return memory_ + kPackedB; }
-  float* a() const { return memory_ + kPackedB + kPackedTail; }
+  ~Buffer() { std::free(memory_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  float* data() const { return memory_; }
 
  private:
   float* memory_;
 };
 
-Workspace& workspace() {
-  thread_local Workspace instance;
-  return instance;
+/// This thread's packed block of B, then the tail of an unpacked one.
+float* packed_b() {
+  thread_local Buffer buffer(kPackedB + kPackedTail);
+  return buffer.data();
+}
+
+/// The chunk of A that a team shares: it belongs to the thread that called gemm.
+float* packed_a() {
+  thread_local Buffer buffer(kPackedA);
+  return buffer.data();
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 struct Plan {
-  int64_t rows, cols;  // of a task
-  int64_t row_blocks, col_blocks;
-  bool pack_a, pack_b;
+  int64_t rows = 0, cols = 0;  // of a task
+  int64_t k_step = 0;          // terms of a block
+  bool pack_a = false, pack_b = false;
+  int64_t chunk_rows = 0, chunk_k = 0;  // of A in one phase
 };
 
-/// Reading A where it lies is as fast as packed, unless its rows (or, transposed, its columns)
-/// collide in the cache sets or are spread over so many pages that the address caches miss.
+/// Whether A is read as fast where it lies: its rows do not collide in the cache (a set repeats
+/// every 4 KB), it does not have to come from memory once per task, and, transposed, one panel does
+/// not touch more pages than the address caches hold.
 bool a_reads_well(const GemmArgs& g) {
-  constexpr int64_t kPageFloats = 1024;
-  if (g.trans_a) return g.lda * std::min(g.k, kGemmBlockK) <= 32 * kPageFloats;
-  return g.lda % 256 != 0 || g.lda <= 128;
+  constexpr int64_t kSetsRepeat = 1024, kLine = 16, kCached = int64_t{2} << 20;
+  if (g.n <= 64) return true;  // read too few times to repay a copy
+  if (g.trans_a) return g.lda <= 256;
+  const int64_t offset = g.lda % kSetsRepeat;
+  return std::min(offset, kSetsRepeat - offset) >= kLine && g.m * g.k <= kCached;
 }
 
 /// The split with the least estimated time. Costs are in vector multiply-adds per term of the sum;
 /// the constants are measured packing costs.
 Plan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads, const GemmKernels& kernels) {
   const int64_t mr = kernels.mr, nr = kernels.nr;
-  Plan plan{};
+  Plan plan;
+  // Equal blocks, so that none is so short that storing C dominates.
+  plan.k_step = ceil_div(g.k, ceil_div(g.k, kGemmBlockK));
   // Packing B pays when its rows are read by several row panels.
   plan.pack_b = g.trans_b || g.m > 4 * mr;
-  plan.pack_a = !a_reads_well(g);
-  const double pack_b_cost = plan.pack_b ? (g.trans_b ? 0.35 : 0.2) : 0.0;
-  const double pack_a_cost = plan.pack_a ? 0.15 : 0.0;
+  constexpr double kSmallProduct = 1 << 22;
+  const double work =
+      static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  plan.pack_a = g.m > 4 * mr && !a_reads_well(g) && (batch == 1 || work > kSmallProduct);
+  plan.chunk_rows = g.m;
+  plan.chunk_k = g.k;
+  if (plan.pack_a) {
+    const int64_t row = plan.k_step + kARowPad;  // a packed row of one block
+    plan.chunk_rows = std::min(round_up(g.m, mr), kPackedA / row / mr * mr);
+    plan.chunk_rows = round_up(ceil_div(g.m, ceil_div(g.m, plan.chunk_rows)), mr);
+    plan.chunk_k = kPackedA / (plan.chunk_rows * row) * plan.k_step;
+  }
+  const int64_t products = plan.pack_a ? 1 : batch;  // in one phase
+  const int64_t m = std::min(g.m, plan.chunk_rows);
+  const double pack_b_cost = plan.pack_b ? (g.trans_b ? 0.6 : 0.4) : 0.0;
+  constexpr double kReadA = 0.05;
   double best = 0;
   int64_t last_cols = -1;
-  for (const int64_t target : {512, 384, 256, 192, 128, 96, 64, 32}) {
+  for (const int64_t target : {384, 256, 192, 128, 96, 64, 32}) {
     const int64_t cols = round_up(ceil_div(g.n, ceil_div(g.n, target)), nr);
     if (cols == last_cols || cols > kMaxCols) continue;
     last_cols = cols;
     const int64_t col_blocks = ceil_div(g.n, cols);
     int64_t last_rows = -1;
-    for (int64_t parts = 1; parts <= 64 && parts <= ceil_div(g.m, mr); parts += (parts + 3) / 4) {
-      const int64_t rows = round_up(ceil_div(g.m, parts), mr);
+    for (int64_t parts = 1; parts <= 64 && parts <= ceil_div(m, mr); parts += (parts + 3) / 4) {
+      const int64_t rows = round_up(ceil_div(m, parts), mr);
       if (rows == last_rows) continue;
       last_rows = rows;
-      const int64_t row_blocks = ceil_div(g.m, rows);
-      const double area = static_cast<double>(rows * cols) / static_cast<double>(kernels.lanes);
-      const double task = area + pack_a_cost * static_cast<double>(rows) +
+      const double task = static_cast<double>(rows * cols) / static_cast<double>(kernels.lanes) +
+                          kReadA * static_cast<double>(rows) +
                           pack_b_cost * static_cast<double>(cols) +
                           500.0 / static_cast<double>(std::min(g.k, kGemmBlockK));
-      const double turns = static_cast<double>(ceil_div(row_blocks * col_blocks * batch, threads));
+      const double turns =
+          static_cast<double>(ceil_div(ceil_div(m, rows) * col_blocks * products, threads));
       // Tasks never end all at once: expect a quarter of one to be lost.
       const double time = (turns + (threads > 1 ? 0.25 : 0.0)) * task;
       if (plan.rows == 0 || time < best) {
         best = time;
         plan.rows = rows;
         plan.cols = cols;
-        plan.row_blocks = row_blocks;
-        plan.col_blocks = col_blocks;
       }
     }
   }
   return plan;
 }
 
-/// Rows [i0, i1) x columns [j0, j1) of C.
-void run_task(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, int64_t i0,
-              int64_t i1, int64_t j0, int64_t j1) {
-  Workspace& space = workspace();
+/// The part of A that one phase packs: rows [i0, i1), terms [k0, k1). Laid out by blocks of terms,
+/// then by row panels.
+struct Chunk {
+  int64_t i0, i1, k0, k1;
+  int64_t panels(const GemmKernels& kernels) const { return ceil_div(i1 - i0, kernels.mr); }
+};
+
+int64_t panel_floats(const Plan& plan, const GemmKernels& kernels) {
+  return kernels.mr * (plan.k_step + kARowPad);
+}
+
+/// Packs row panels [p, p + kAPanels) of block `kb` of the chunk.
+void pack_a_group(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels,
+                  const Chunk& chunk, int64_t kb, int64_t p, float* out) {
+  const int64_t panel = panel_floats(plan, kernels);
+  const int64_t i = chunk.i0 + p * kernels.mr, k = chunk.k0 + kb * plan.k_step;
+  kernels.pack_a(g.trans_a ? g.a + k * g.lda + i : g.a + i * g.lda + k, g.lda, g.trans_a,
+                 std::min(plan.k_step, chunk.k1 - k), std::min(kAPanels * kernels.mr, chunk.i1 - i),
+                 panel, plan.k_step + kARowPad, out + (kb * chunk.panels(kernels) + p) * panel);
+}
+
+/// Rows [i0, i1) x columns [j0, j1) of C, over the terms of the chunk.
+void run_task(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, const Chunk& chunk,
+              const float* shared_a, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   const int64_t mr = kernels.mr, nr = kernels.nr;
-  // Equal blocks, so that no block is so short that storing C dominates.
-  const int64_t step = ceil_div(g.k, ceil_div(g.k, kGemmBlockK));
-  for (int64_t k0 = 0; k0 < g.k; k0 += step) {
+  float* const space = packed_b();
+  for (int64_t k0 = chunk.k0; k0 < chunk.k1; k0 += plan.k_step) {
     GemmBlock block;
-    block.kc = std::min(step, g.k - k0);
+    block.kc = std::min(plan.k_step, chunk.k1 - k0);
+    block.rows = i1 - i0;
     block.cols = j1 - j0;
     block.alpha = g.alpha;
     block.load_c = k0 > 0 || g.beta != 0.0f;
     block.bias = g.bias != nullptr && k0 == 0 ? g.bias + j0 : nullptr;
+    block.c = g.c + i0 * g.ldc + j0;
     block.ldc = g.ldc;
     const float* b = g.trans_b ? g.b + j0 * g.ldb + k0 : g.b + k0 * g.ldb + j0;
     if (plan.pack_b) {
-      kernels.pack_b(b, g.ldb, g.trans_b, block.kc, block.cols, space.b());
-      block.b = space.b();
+      kernels.pack_b(b, g.ldb, g.trans_b, block.kc, block.cols, space);
+      block.b = space;
       block.b_packed = true;
       block.b_k = nr;
     } else {
@@ -146,30 +190,24 @@ void run_task(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, i
       block.b_k = g.ldb;
       const int64_t rest = block.cols % kernels.lanes;
       if (rest > 0) {
-        kernels.pack_b(b + block.cols - rest, g.ldb, false, block.kc, rest, space.tail());
-        block.b_tail = space.tail();
+        kernels.pack_b(b + block.cols - rest, g.ldb, false, block.kc, rest, space);
+        block.b_tail = space;
       }
     }
-    const int64_t group = plan.pack_a ? kAPanels * mr : i1 - i0;
-    for (int64_t i = i0; i < i1; i += group) {
-      block.rows = std::min(group, i1 - i);
-      const float* a = g.trans_a ? g.a + k0 * g.lda + i : g.a + i * g.lda + k0;
-      if (plan.pack_a) {
-        block.a = space.a();
-        block.a_panel = mr * kPanelRow;
-        block.a_row = g.trans_a ? 1 : kPanelRow;
-        block.a_k = g.trans_a ? mr : 1;
-        kernels.pack_a(a, g.lda, g.trans_a, block.kc, block.rows, block.a_panel, block.a_row,
-                       space.a());
-      } else {
-        block.a = a;
-        block.a_row = g.trans_a ? 1 : g.lda;
-        block.a_k = g.trans_a ? g.lda : 1;
-        block.a_panel = mr * block.a_row;
-      }
-      block.c = g.c + i * g.ldc + j0;
-      kernels.multiply(block);
+    if (plan.pack_a) {
+      const int64_t panel = panel_floats(plan, kernels);
+      const int64_t kb = (k0 - chunk.k0) / plan.k_step, p = (i0 - chunk.i0) / mr;
+      block.a = shared_a + (kb * chunk.panels(kernels) + p) * panel;
+      block.a_row = g.trans_a ? 1 : plan.k_step + kARowPad;
+      block.a_k = g.trans_a ? mr : 1;
+      block.a_panel = panel;
+    } else {
+      block.a = g.trans_a ? g.a + k0 * g.lda + i0 : g.a + i0 * g.lda + k0;
+      block.a_row = g.trans_a ? 1 : g.lda;
+      block.a_k = g.trans_a ? g.lda : 1;
+      block.a_panel = mr * block.a_row;
     }
+    kernels.multiply(block);
   }
 }
 
@@ -194,7 +232,10 @@ void check(const GemmArgs& g, int64_t batch) {
 
 }  // namespace
 
-int64_t gemm_workspace_bytes() { return thread_count() * static_cast<int64_t>(kWorkspaceBytes); }
+int64_t gemm_workspace_bytes() {
+  return thread_count() * static_cast<int64_t>(buffer_bytes(kPackedB + kPackedTail)) +
+         static_cast<int64_t>(buffer_bytes(kPackedA));
+}
 
 void gemm_f32(const GemmArgs& args) { gemm_f32_batched(args, 1, 0, 0, 0); }
 
@@ -222,27 +263,59 @@ void gemm_f32_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int
                       static_cast<double>(args.n) * static_cast<double>(args.k);
   const int64_t threads = work < kSerial || omp_in_parallel() ? 1 : thread_count();
   const Plan plan = choose_plan(args, batch, threads, kernels);
-  const int64_t per_product = plan.row_blocks * plan.col_blocks;
-  const int64_t tasks = batch * per_product;
+
+  const int64_t row_blocks = ceil_div(std::min(args.m, plan.chunk_rows), plan.rows);
+  const int64_t col_blocks = ceil_div(args.n, plan.cols);
+  const int64_t tasks = row_blocks * col_blocks;
   // Neighbouring tasks share the longer operand's block, which is then still in a cache.
   const bool rows_first = args.n >= args.m;
-  const auto run = [&](int64_t task) {
-    const int64_t part = task % per_product;
-    const int64_t row = rows_first ? part % plan.row_blocks : part / plan.col_blocks;
-    const int64_t col = rows_first ? part / plan.row_blocks : part % plan.col_blocks;
-    run_task(product(task / per_product), plan, kernels, row * plan.rows,
-             std::min(args.m, (row + 1) * plan.rows), col * plan.cols,
-             std::min(args.n, (col + 1) * plan.cols));
+  const auto run = [&](const GemmArgs& g, const Chunk& chunk, const float* shared_a, int64_t task) {
+    const int64_t row = rows_first ? task % row_blocks : task / col_blocks;
+    const int64_t col = rows_first ? task / row_blocks : task % col_blocks;
+    const int64_t i0 = chunk.i0 + row * plan.rows, j0 = col * plan.cols;
+    if (i0 >= chunk.i1) return;
+    run_task(g, plan, kernels, chunk, shared_a, i0, std::min(chunk.i1, i0 + plan.rows), j0,
+             std::min(g.n, j0 + plan.cols));
   };
-  const int team = static_cast<int>(std::min(threads, tasks));
-  if (team <= 1) {
-    for (int64_t task = 0; task < tasks; ++task) run(task);
+  const int team = static_cast<int>(
+      std::min(threads, plan.pack_a ? std::max(tasks, ceil_div(args.m, kernels.mr * kAPanels))
+                                    : tasks * batch));
+
+  if (!plan.pack_a) {
+    const Chunk all{0, args.m, 0, args.k};
+    if (team <= 1) {
+      for (int64_t task = 0; task < tasks * batch; ++task) {
+        run(product(task / tasks), all, nullptr, task % tasks);
+      }
+      return;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
+    for (int64_t task = 0; task < tasks * batch; ++task) {
+      run(product(task / tasks), all, nullptr, task % tasks);
+    }
     return;
   }
-  std::atomic<int64_t> next{0};
-#pragma omp parallel num_threads(team)
-  {
-    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) run(task);
+
+  float* const shared_a = packed_a();
+#pragma omp parallel num_threads(team) if (team > 1)
+  for (int64_t i = 0; i < batch; ++i) {
+    const GemmArgs g = product(i);
+    for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
+      for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
+        const Chunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
+                          std::min(g.k, k0 + plan.chunk_k)};
+        const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
+        const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
+        // Both loops end with a barrier: the chunk is complete before it is read, and read before
+        // it is overwritten.
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t part = 0; part < groups * blocks; ++part) {
+          pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels, shared_a);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < tasks; ++task) run(g, chunk, shared_a, task);
+      }
+    }
   }
 }
 

@@ -34,7 +34,7 @@ struct GemmArgs {
   const float* bias = nullptr;  // [n], added to every row, or null
 };
 
-inline constexpr int64_t kGemmBlockK = 256;
+inline constexpr int64_t kGemmBlockK = 512;
 
 void gemm_f32(const GemmArgs& args);
 
