@@ -1,0 +1,44 @@
+#pragma once
+// Numbers as people read them: 36,012 / 1:02:03 / 12.3 MB.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <string>
+
+namespace brrr {
+
+/// "-1,234,567".
+inline std::string with_commas(int64_t value) {
+  std::string digits = std::to_string(value);
+  const int64_t first = digits[0] == '-' ? 1 : 0;
+  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > first; at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
+  return digits;
+}
+
+/// "0:41", "1:02:03", "2d 03:04:05"; "?" when it is not finite or negative.
+inline std::string format_duration(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  const int64_t days = total / 86'400, hours = total / 3600 % 24, minutes = total / 60 % 60,
+                rest = total % 60;
+  if (days > 0) return fmt::format("{}d {:02}:{:02}:{:02}", days, hours, minutes, rest);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, rest);
+  return fmt::format("{}:{:02}", minutes, rest);
+}
+
+/// "812 B", "12.3 MB": powers of 1000, three digits.
+inline std::string format_bytes(double bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  size_t unit = 0;
+  while (std::fabs(bytes) >= 999.5 && unit + 1 < std::size(kUnits)) bytes /= 1000, ++unit;
+  const int decimals = unit == 0 || std::fabs(bytes) >= 99.95 ? 0
+                       : std::fabs(bytes) >= 9.995            ? 1
+                                                              : 2;
+  return fmt::format("{:.{}f} {}", bytes, decimals, kUnits[unit]);
+}
+
+}  // namespace brrr
