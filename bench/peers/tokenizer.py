@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""GPT-2 BPE encoding: Brrr against tiktoken, one thread each, in turns, on the same texts.
+
+    cmake -S . -B build -DBRRR_BENCH=ON && cmake --build build --target bench_tokenizer
+    BRRR_DATA=FOLDER python3 bench/peers/tokenizer.py [--binary build/bench/bench_tokenizer] [--rounds 11]
+
+FOLDER holds gpt2/vocab.json, gpt2/merges.txt and shakespeare/input.txt. The peer is installed into a throw-away virtual
+environment. Both must give the same ids, or nothing is reported. tiktoken is timed from str to list of
+ids (encode_ordinary), Brrr from bytes to ids. The texts: Shakespeare repeated 10 times; a mixture of
+scripts (Greek, Cyrillic, Arabic, Hindi, CJK, Hangul, emoji, code, numbers) drawn at random from 4,000 made-up words a
+script, 8 MB; and the same with every word new, where remembering words cannot help.
+"""
+import argparse
+import importlib.util
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+
+TIKTOKEN = "tiktoken==0.14.0"
+
+
+def run_in_throw_away_environment():
+    with tempfile.TemporaryDirectory(prefix="brrr-peers-") as folder:
+        venv.create(folder, with_pip=True)
+        python = os.path.join(folder, "bin", "python")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", TIKTOKEN], check=True)
+        sys.exit(subprocess.run([python, *sys.argv]).returncode)
+
+
+SCRIPTS = [  # first code point, how many, longest word, joined by
+    (0x61, 26, 9, " "), (0xE0, 31, 7, " "), (0x3B1, 25, 9, " "), (0x430, 32, 10, " "), (0x627, 36, 8, " "), (0x905, 50, 7, " "),
+    (0x4E00, 3000, 12, "\u3002"), (0x3042, 80, 10, "\u3001"), (0xAC00, 11172, 5, " "), (0x1F600, 80, 2, " "), (0x21, 15, 4, " "),
+    (0x30, 10, 6, ", "),
+]
+
+
+def made_up_word(rng, script):
+    first, count, longest, _ = script
+    return "".join(chr(first + rng.randrange(count)) for _ in range(rng.randint(1, longest)))
+
+
+def mixed_text(size, fresh):
+    rng = random.Random(7)
+    known = [[made_up_word(rng, script) for _ in range(4000)] for script in SCRIPTS]
+    out, length = [], 0
+    while length < size:
+        which = rng.randrange(len(SCRIPTS))
+        joint = SCRIPTS[which][3]
+        words = [made_up_word(rng, SCRIPTS[which]) if fresh else known[which][min(int(rng.paretovariate(0.8)), 4000) - 1]
+                 for _ in range(rng.randint(3, 12))]
+        out.append(joint.join(words) + rng.choice([". ", "\n", "\n\n", "  ", "? "]))
+        length += len(out[-1].encode())
+    return "".join(out)
+
+
+def gpt2(folder):
+    import tiktoken
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in printable]
+    letters = {**{chr(b): b for b in printable}, **{chr(256 + i): b for i, b in enumerate(rest)}}
+    with open(os.path.join(folder, "vocab.json"), encoding="utf-8") as f:
+        vocab = json.load(f)
+    end = vocab.pop("<|endoftext|>")
+    ranks = {bytes(letters[c] for c in name): i for name, i in vocab.items()}
+    # tiktoken's own, faster spelling of GPT-2's pattern.
+    pattern = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+    return tiktoken.Encoding("gpt2", pat_str=pattern, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": end})
+
+
+def fnv(ids):
+    h = 0xCBF29CE484222325
+    for i in ids:
+        h = ((h ^ i) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return f"{h:016x}"
+
+
+def line(name, seconds, megabytes):
+    rates = sorted(megabytes / s for s in seconds)
+    print(f"  {name:9} {statistics.median(rates):8.1f} MB/s   (min {rates[0]:.1f}, max {rates[-1]:.1f})")
+    return statistics.median(rates)
+
+
+def compare(name, text, binary, folder, encoding, rounds):
+    data = text.encode()
+    with tempfile.NamedTemporaryFile(suffix=".txt") as f:
+        f.write(data)
+        f.flush()
+        ours = subprocess.Popen([binary, folder, f.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                env={**os.environ, "OMP_NUM_THREADS": "1"})
+        load = ours.stdout.readline().split()[1]
+        our_seconds, peer_seconds = [], []
+        for _ in range(rounds + 1):
+            ours.stdin.write("\n")
+            ours.stdin.flush()
+            seconds, tokens, ids_hash = ours.stdout.readline().split()
+            our_seconds.append(float(seconds))
+            start = time.perf_counter()
+            ids = encoding.encode_ordinary(text)
+            peer_seconds.append(time.perf_counter() - start)
+        ours.stdin.close()
+        ours.wait()
+    if len(ids) != int(tokens) or fnv(ids) != ids_hash:
+        sys.exit(f"{name}: the ids differ: {len(ids)} from tiktoken, {tokens} from Brrr")
+    print(f"{name}: {len(data) / 1e6:.1f} MB, {tokens} tokens, identical ids; {rounds} rounds in turns after one warm-up")
+    first = len(data) / 1e6 / our_seconds[0]
+    ours_rate = line("brrr", our_seconds[1:], len(data) / 1e6)
+    peer_rate = line("tiktoken", peer_seconds[1:], len(data) / 1e6)
+    print(f"  ratio {ours_rate / peer_rate:.1f}x; brrr's first, cold pass {first:.1f} MB/s; loading the vocabulary {load} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="build/bench/bench_tokenizer")
+    parser.add_argument("--rounds", type=int, default=11)
+    arguments = parser.parse_args()
+    if not os.path.exists(arguments.binary):
+        sys.exit(f"{arguments.binary} is missing; build it:\n{__doc__.split(chr(10) * 2)[1]}")
+    if "BRRR_DATA" not in os.environ:
+        sys.exit("BRRR_DATA is not set; it names the folder with gpt2/ and shakespeare/")
+    if importlib.util.find_spec("tiktoken") is None:
+        run_in_throw_away_environment()
+    data = os.environ["BRRR_DATA"]
+    folder = os.path.join(data, "gpt2")
+    encoding = gpt2(folder)
+    with open(os.path.join(data, "shakespeare", "input.txt"), encoding="utf-8") as f:
+        shakespeare = f.read() * 10
+    for name, text in (("shakespeare x10", shakespeare), ("mixed Unicode", mixed_text(8_000_000, False)),
+                       ("mixed Unicode, every word new", mixed_text(8_000_000, True))):
+        compare(name, text, arguments.binary, folder, encoding, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
