@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "io/fetch.h"
+#include "io/tokenizer_utf8.h"
 
 namespace brrr::io {
 namespace {
@@ -121,26 +122,6 @@ CorpusFiles default_corpus(const CorpusOptions& options) {
   return *std::move(headers);
 }
 
-/// Length of the well-formed sequence at bytes[at], or 0.
-size_t sequence_length(std::string_view bytes, size_t at) {
-  const auto byte = [&](size_t i) -> unsigned {
-    return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0u;
-  };
-  const auto trails = [&](size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
-  const unsigned lead = byte(at), second = byte(at + 1);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf) return trails(at + 1) ? 2 : 0;
-  if (lead >= 0xe0 && lead <= 0xef) {
-    const unsigned low = lead == 0xe0 ? 0xa0 : 0x80, high = lead == 0xed ? 0x9f : 0xbf;
-    return second >= low && second <= high && trails(at + 2) ? 3 : 0;
-  }
-  if (lead >= 0xf0 && lead <= 0xf4) {
-    const unsigned low = lead == 0xf0 ? 0x90 : 0x80, high = lead == 0xf4 ? 0x8f : 0xbf;
-    return second >= low && second <= high && trails(at + 2) && trails(at + 3) ? 4 : 0;
-  }
-  return 0;
-}
-
 bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\v' && c != '\f' && c != '\r' && c != 0x1b) ||
          c == 0x7f;
@@ -159,9 +140,10 @@ std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
         continue;
       }
     }
-    const size_t length = sequence_length(bytes, at);
-    if (length == 0) return at;
-    at += length;
+    const DecodedChar c =
+        decode_utf8(as_bytes(bytes.data() + at), as_bytes(bytes.data() + bytes.size()));
+    if (c.code == kInvalidByte) return at;
+    at += c.bytes;
   }
   return std::nullopt;
 }
