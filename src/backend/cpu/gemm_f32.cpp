@@ -22,11 +22,12 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kMaxCols = 384;  // columns of a packed block of B
-constexpr int64_t kMaxNr = 32;     // no instruction set has wider tiles
-constexpr int64_t kMaxMr = 16;     // or taller ones
-constexpr int64_t kARowPad = 16;   // breaks the power of two between packed rows
-constexpr int64_t kAPanels = 8;    // row panels of A that one thread packs at a time
+constexpr int64_t kMaxCols = 384;      // columns of a packed block of B
+constexpr int64_t kMaxRowCols = 2048;  // columns of a task of a single row
+constexpr int64_t kMaxNr = 32;         // no instruction set has wider tiles
+constexpr int64_t kMaxMr = 16;         // or taller ones
+constexpr int64_t kARowPad = 16;       // breaks the power of two between packed rows
+constexpr int64_t kAPanels = 8;        // row panels of A that one thread packs at a time
 constexpr int64_t kPackedB = kGemmBlockK * kMaxCols;
 constexpr int64_t kPackedTail = kGemmBlockK * kMaxNr;
 constexpr int64_t kPackedA = int64_t{3} << 19;  // floats of the shared chunk of A
@@ -113,6 +114,12 @@ Plan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads, const GemmKe
   const int64_t m = std::min(g.m, plan.chunk_rows);
   const double pack_b_cost = plan.pack_b ? (g.trans_b ? 0.6 : 0.4) : 0.0;
   constexpr double kReadA = 0.05;
+  if (g.m == 1 && !plan.pack_b) {
+    // Bound by reading B: long runs of its rows, an equal share for each thread.
+    plan.rows = 1;
+    plan.cols = std::min(kMaxRowCols, round_up(ceil_div(g.n, threads), nr));
+    return plan;
+  }
   double best = 0;
   int64_t last_cols = -1;
   for (const int64_t target : {384, 256, 192, 128, 96, 64, 32}) {
@@ -193,6 +200,7 @@ void run_task(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, c
         kernels.pack_b(b + block.cols - rest, g.ldb, false, block.kc, rest, space);
         block.b_tail = space;
       }
+      if (g.m == 1) block.row_sums = space + kPackedTail;
     }
     if (plan.pack_a) {
       const int64_t panel = panel_floats(plan, kernels);

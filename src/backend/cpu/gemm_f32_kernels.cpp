@@ -122,7 +122,9 @@ void tile(const Tile& t) {
 #pragma GCC unroll 16
   for (int g = 0; g < kBases; ++g) base[g] = t.a + 3 * g * a_row;
   const float* b = t.b;
-  constexpr int kAhead = 8;  // rows of B to fetch ahead
+  // Rows of B to fetch ahead: about 32 lines, so that they do not push each other out of the cache
+  // when the rows are a multiple of its way size apart.
+  constexpr int kAhead = std::clamp(32 * 16 / (kNv * kLanes), 2, 8);
   for (int64_t k = t.kc; k > 0; --k) {
 #pragma GCC unroll 16
     for (int v = 0; v < kNv; v += std::max(1, 16 / kLanes)) {
@@ -157,6 +159,40 @@ void tile(const Tile& t) {
     store_tile<kRows, kNv, true>(sums, t);
   } else {
     store_tile<kRows, kNv, false>(sums, t);
+  }
+}
+
+/// One row: C and the sums are short, B is the work. Rows of B are read from end to end, as memory
+/// likes it, four at a time, into sums in `sums` ([cols]); the order of every sum is the tile's.
+void multiply_row(const GemmBlock& block, int64_t cols, float* sums) {
+  const D d;
+  std::memset(sums, 0, static_cast<size_t>(cols) * sizeof(float));
+  int64_t k = 0;
+  const auto add_rows = [&]<int kCount>(std::integral_constant<int, kCount>) HWY_ATTR {
+    V a[kCount];
+#pragma GCC unroll 4
+    for (int r = 0; r < kCount; ++r) a[r] = hn::Set(d, block.a[(k + r) * block.a_k]);
+    const float* b = block.b + k * block.b_k;
+    for (int64_t j = 0; j < cols; j += kLanes) {
+      V sum = hn::LoadU(d, sums + j);
+#pragma GCC unroll 4
+      for (int r = 0; r < kCount; ++r) {
+        sum = hn::MulAdd(a[r], hn::LoadU(d, b + r * block.b_k + j), sum);
+      }
+      hn::StoreU(sum, d, sums + j);
+    }
+    k += kCount;
+  };
+  while (k + 4 <= block.kc) add_rows(std::integral_constant<int, 4>());
+  while (k < block.kc) add_rows(std::integral_constant<int, 1>());
+  const V alpha = hn::Set(d, block.alpha);
+  for (int64_t j = 0; j < cols; j += kLanes) {
+    const float* bias = block.bias != nullptr ? block.bias + j : nullptr;
+    float* c = block.c + j;
+    const V sum = hn::LoadU(d, sums + j);
+    hn::StoreU(
+        block.load_c ? finish<true>(sum, alpha, c, bias) : finish<false>(sum, alpha, c, bias), d,
+        c);
   }
 }
 
@@ -196,7 +232,10 @@ void multiply(const GemmBlock& block) {
       function(t);
     };
     int64_t j = 0;
-    if (!block.b_packed && block.rows <= kMr) {
+    if (block.row_sums != nullptr) {
+      multiply_row(block, whole, block.row_sums);
+      j = whole;
+    } else if (!block.b_packed && block.rows <= kMr) {
       const int64_t width = wide_nv(rows) * kLanes;
       for (; whole - j >= width; j += width) run(kWide[rows - 1], j, block.b + j, block.b_k, width);
     }
@@ -236,13 +275,17 @@ void pack_b_plain(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* 
 }
 
 /// Four rows of the source (columns of the panel) become four columns: 4 x 4 transposes.
-HWY_INLINE void transpose_4_rows(const float* source, int64_t ld, int64_t kc, float* to) {
+/// `next` is where the same four rows (or the next panel's) are read in the following step.
+HWY_INLINE void transpose_4_rows(const float* source, int64_t ld, int64_t kc,
+                                 [[maybe_unused]] const float* next, float* to) {
   const float *r0 = source, *r1 = source + ld, *r2 = source + 2 * ld, *r3 = source + 3 * ld;
   int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::Full128<float> d;
   const hn::Full128<double> d2;
   for (; k + 4 <= kc; k += 4) {
+    // A line of each row lasts four rounds: fetch one row's next line per round.
+    prefetch(next + (k / 4 % 4) * ld + k / 16 * 16);
     const auto a0 = hn::LoadU(d, r0 + k), a1 = hn::LoadU(d, r1 + k);
     const auto a2 = hn::LoadU(d, r2 + k), a3 = hn::LoadU(d, r3 + k);
     const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d, a0, a1));
@@ -275,7 +318,10 @@ void pack_b_trans(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* 
       const int64_t count = std::min(kStep, kc - k);
       const float* source = b + j * ldb + k;
       float* to = out + k * kNr;
-      for (int64_t r = 0; r < quads; r += 4) transpose_4_rows(source + r * ldb, ldb, count, to + r);
+      const float* next = k + kStep < kc ? source + kStep : b + (j + kNr) * ldb;
+      for (int64_t r = 0; r < quads; r += 4) {
+        transpose_4_rows(source + r * ldb, ldb, count, next + r * ldb, to + r);
+      }
       for (int64_t r = quads; r < width; ++r) {
         for (int64_t i = 0; i < count; ++i) to[i * kNr + r] = source[r * ldb + i];
       }
@@ -297,9 +343,19 @@ void pack_b(const float* b, int64_t ldb, bool trans, int64_t kc, int64_t cols, f
 void pack_a(const float* a, int64_t lda, bool trans, int64_t kc, int64_t rows, int64_t panel,
             int64_t row, float* out) {
   if (!trans) {
+    const D d;
     for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(out + i / kMr * panel + i % kMr * row, a + i * lda,
-                  static_cast<size_t>(kc) * sizeof(float));
+      const float* source = a + i * lda;
+      float* to = out + i / kMr * panel + i % kMr * row;
+      int64_t k = 0;
+      for (; k + 16 <= kc; k += 16) {
+        prefetch(source + 2 * lda + k);  // hardware prefetchers stop at the page that a row ends in
+#pragma GCC unroll 16
+        for (int v = 0; v < 16; v += kLanes) {
+          hn::StoreU(hn::LoadU(d, source + k + v), d, to + k + v);
+        }
+      }
+      std::memcpy(to + k, source + k, static_cast<size_t>(kc - k) * sizeof(float));
     }
     return;
   }

@@ -19,6 +19,8 @@ struct GemmBlock {
   // B is read in whole vectors. Where the memory behind `b` ends with its last column (B is not
   // packed), the columns beyond the last whole vector come from here: [kc, nr], zero-padded.
   const float* b_tail = nullptr;
+  // For one row of A and an unpacked B: space for [cols] sums, or null.
+  float* row_sums = nullptr;
   float* c = nullptr;
   int64_t ldc = 0;
   float alpha = 1.0f;
