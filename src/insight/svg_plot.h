@@ -1,0 +1,44 @@
+#pragma once
+// Line plots as self-contained SVG: no script, no outside font, light and dark by the viewer's
+// preference. The same plot gives the same bytes. Values that are not finite (and, on a logarithmic
+// axis, not positive) are gaps.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace brrr::insight {
+
+enum class LineStyle { line, faint, markers };
+
+struct Series {
+  std::string label;  // empty: not in the legend
+  std::vector<double> x, y;
+  LineStyle style = LineStyle::line;
+  int colour = 0;  // index into the palette of six; a raw and a smoothed curve share one
+};
+
+struct Plot {
+  std::string title, subtitle, x_label, y_label;
+  bool log_y = false;
+  std::vector<Series> series;
+  int width = 880, height = 480;
+};
+
+std::string svg_plot(const Plot& plot);
+
+struct LossCurve {
+  std::vector<double> train_step, train_loss;
+  std::vector<double> val_step, val_loss;
+};
+
+/// The picture of a run: training loss raw and smoothed, validation loss as markers on a line.
+Plot loss_plot(const LossCurve& curve, const std::string& title, const std::string& subtitle);
+
+/// Centred average with triangular weights over 2 * `half_width` neighbours to each side; narrower
+/// near the start, where a loss falls fast and a wide window would lag. What is not finite stays a
+/// gap.
+std::vector<double> smoothed(std::span<const double> values, int half_width);
+
+}  // namespace brrr::insight
