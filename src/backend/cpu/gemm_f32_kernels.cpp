@@ -274,20 +274,40 @@ void pack_b_plain(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* 
   }
 }
 
-/// Four rows of the source (columns of the panel) become four columns: 4 x 4 transposes.
-/// `next` is where the same four rows (or the next panel's) are read in the following step.
-HWY_INLINE void transpose_4_rows(const float* source, int64_t ld, int64_t kc,
-                                 [[maybe_unused]] const float* next, float* to) {
-  const float *r0 = source, *r1 = source + ld, *r2 = source + 2 * ld, *r3 = source + 3 * ld;
+#if HWY_TARGET != HWY_SCALAR
+/// A vector of kCount / 4 blocks: block i is four floats of row 4 i of the source.
+template <int kCount>
+HWY_INLINE auto load_blocks(const float* source, int64_t ld) {
+  if constexpr (kCount == 4) {
+    return hn::LoadU(hn::CappedTag<float, 4>(), source);
+  } else {
+    return hn::Combine(hn::CappedTag<float, kCount>(),
+                       load_blocks<kCount / 2>(source + kCount / 2 * ld, ld),
+                       load_blocks<kCount / 2>(source, ld));
+  }
+}
+
+#endif
+
+/// kCount rows of the source become kCount columns of the panel. Transposing 4 x 4 within each
+/// 128-bit block leaves the columns in order, since block i holds rows 4 i to 4 i + 3. `next` is
+/// where these rows (or the next panel's) are read in the following step.
+template <int kCount>
+HWY_INLINE void transpose_rows(const float* source, int64_t ld, int64_t kc,
+                               [[maybe_unused]] const float* next, float* to) {
   int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const hn::Full128<float> d;
-  const hn::Full128<double> d2;
+  const hn::CappedTag<float, kCount> d;
+  const hn::Repartition<double, decltype(d)> d2;
   for (; k + 4 <= kc; k += 4) {
-    // A line of each row lasts four rounds: fetch one row's next line per round.
-    prefetch(next + (k / 4 % 4) * ld + k / 16 * 16);
-    const auto a0 = hn::LoadU(d, r0 + k), a1 = hn::LoadU(d, r1 + k);
-    const auto a2 = hn::LoadU(d, r2 + k), a3 = hn::LoadU(d, r3 + k);
+    // A line of each row lasts four rounds: fetch a quarter of the rows' next lines per round.
+    const float* ahead = next + (k / 4 % 4) * (kCount / 4) * ld + k / 16 * 16;
+#pragma GCC unroll 4
+    for (int r = 0; r < kCount / 4; ++r) prefetch(ahead + r * ld);
+    const float* from = source + k;
+    const auto a0 = load_blocks<kCount>(from, ld), a1 = load_blocks<kCount>(from + ld, ld);
+    const auto a2 = load_blocks<kCount>(from + 2 * ld, ld);
+    const auto a3 = load_blocks<kCount>(from + 3 * ld, ld);
     const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d, a0, a1));
     const auto hi01 = hn::BitCast(d2, hn::InterleaveUpper(d, a0, a1));
     const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d, a2, a3));
@@ -300,11 +320,7 @@ HWY_INLINE void transpose_4_rows(const float* source, int64_t ld, int64_t kc,
   }
 #endif
   for (; k < kc; ++k) {
-    float* o = to + k * kNr;
-    o[0] = r0[k];
-    o[1] = r1[k];
-    o[2] = r2[k];
-    o[3] = r3[k];
+    for (int r = 0; r < kCount; ++r) to[k * kNr + r] = source[r * ld + k];
   }
 }
 
@@ -313,16 +329,19 @@ void pack_b_trans(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* 
       64;  // terms at a time, so that the written part of the panel stays in L1
   for (int64_t j = 0; j < cols; j += kNr, out += kc * kNr) {
     const int64_t width = std::min<int64_t>(kNr, cols - j);
-    const int64_t quads = width / 4 * 4;
     for (int64_t k = 0; k < kc; k += kStep) {
       const int64_t count = std::min(kStep, kc - k);
       const float* source = b + j * ldb + k;
       float* to = out + k * kNr;
       const float* next = k + kStep < kc ? source + kStep : b + (j + kNr) * ldb;
-      for (int64_t r = 0; r < quads; r += 4) {
-        transpose_4_rows(source + r * ldb, ldb, count, next + r * ldb, to + r);
+      int64_t r = 0;
+      for (; r + kLanes <= width; r += kLanes) {
+        transpose_rows<kLanes>(source + r * ldb, ldb, count, next + r * ldb, to + r);
       }
-      for (int64_t r = quads; r < width; ++r) {
+      for (; r + 4 <= width; r += 4) {
+        transpose_rows<4>(source + r * ldb, ldb, count, next + r * ldb, to + r);
+      }
+      for (; r < width; ++r) {
         for (int64_t i = 0; i < count; ++i) to[i * kNr + r] = source[r * ldb + i];
       }
       for (int64_t i = 0; i < count && width < kNr; ++i) {
