@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace brrr::insight {
+namespace brrr::io {
 
 /// The span of the values seen so far.
 struct Range {
@@ -38,4 +38,4 @@ Axis linear_axis(Range range, int target, bool snap);
 /// For positive values.
 Axis log_axis(Range range);
 
-}  // namespace brrr::insight
+}  // namespace brrr::io

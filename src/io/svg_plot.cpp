@@ -1,4 +1,4 @@
-#include "insight/svg_plot.h"
+#include "io/svg_plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,10 @@
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "insight/plot_axis.h"
+#include "io/plot_axis.h"
 #include "io/tokenizer_utf8.h"
 
-namespace brrr::insight {
+namespace brrr::io {
 namespace {
 
 constexpr double kLargest = 1e200;  // beyond it differences of values could overflow
@@ -345,4 +345,4 @@ Plot loss_plot(const LossCurve& curve, const std::string& title, const std::stri
   return plot;
 }
 
-}  // namespace brrr::insight
+}  // namespace brrr::io

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace brrr::insight {
+namespace brrr::io {
 
 enum class LineStyle { line, faint, markers };
 
@@ -41,4 +41,4 @@ Plot loss_plot(const LossCurve& curve, const std::string& title, const std::stri
 /// gap.
 std::vector<double> smoothed(std::span<const double> values, int half_width);
 
-}  // namespace brrr::insight
+}  // namespace brrr::io

@@ -1,9 +1,9 @@
-#include "insight/plot_axis.h"
+#include "io/plot_axis.h"
 
 #include "base/errors.h"
 #include "base/human.h"
 
-namespace brrr::insight {
+namespace brrr::io {
 namespace {
 
 double step_of(const std::vector<double>& ticks) {
@@ -84,4 +84,4 @@ Axis log_axis(Range range) {
   return axis;
 }
 
-}  // namespace brrr::insight
+}  // namespace brrr::io

@@ -1,4 +1,4 @@
-#include "insight/svg_plot.h"
+#include "io/svg_plot.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/errors.h"
 #include "base/rng.h"
-#include "insight/plot_axis.h"
+#include "io/plot_axis.h"
 
-namespace brrr::insight {
+namespace brrr::io {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -222,4 +222,4 @@ TEST(PlotAxis, LabelsHaveTheDecimalsTheyNeed) {
 }
 
 }  // namespace
-}  // namespace brrr::insight
+}  // namespace brrr::io
