@@ -1,0 +1,275 @@
+#include "base/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace brrr {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
+
+// "--n-layer N", "--[no-]bias", "--text FILE..."
+std::string left_column(const OptionInfo& info) {
+  if (info.kind == OptionKind::kFlag) return "--[no-]" + info.name;
+  if (info.kind == OptionKind::kOptional) return "--" + info.name + " [" + info.value + "]";
+  return "--" + info.name + " " + info.value;
+}
+
+std::vector<std::string> groups_of(std::span<const OptionInfo> infos) {
+  std::vector<std::string> groups;
+  for (const OptionInfo& info : infos)
+    if (info.stands_for.empty() &&
+        std::find(groups.begin(), groups.end(), info.group) == groups.end())
+      groups.push_back(info.group);
+  return groups;
+}
+
+std::string joined(const std::vector<std::string>& items, std::string_view mark = "") {
+  std::string all;
+  for (const std::string& item : items)
+    all.append(all.empty() ? "" : ", ").append(mark).append(item).append(mark);
+  return all;
+}
+
+}  // namespace
+
+bool is_bool_word(std::string_view text) {
+  const std::string word = lower(text);
+  for (const char* known : {"true", "false", "1", "0", "on", "off", "yes", "no"})
+    if (word == known) return true;
+  return false;
+}
+
+bool parse_bool(std::string_view text) {
+  const std::string word = lower(text);
+  if (!is_bool_word(word)) usage_error("expected true or false; got '{}'", text);
+  return word == "true" || word == "1" || word == "on" || word == "yes";
+}
+
+int64_t parse_integer(std::string_view text, int64_t low, int64_t high) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high)
+    return value;
+  if (high == std::numeric_limits<int64_t>::max())
+    usage_error("expected a whole number of at least {}; got '{}'", low, text);
+  usage_error("expected a whole number from {} to {}; got '{}'", low, high, text);
+}
+
+double parse_real(std::string_view text, const RealRange& range) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool parsed =
+      error == std::errc{} && end == text.data() + text.size() && std::isfinite(value);
+  if (parsed && (range.low_open ? value > range.low : value >= range.low) &&
+      (range.high_open ? value < range.high : value <= range.high))
+    return value;
+  constexpr double kNone = std::numeric_limits<double>::max();
+  std::string bounds;
+  if (range.low > -kNone)
+    bounds += fmt::format(" {} {}", range.low_open ? "above" : "of at least", range.low);
+  if (range.high < kNone)
+    bounds += fmt::format("{} {} {}", bounds.empty() ? "" : " and",
+                          range.high_open ? "below" : "at most", range.high);
+  usage_error("expected a number{}; got '{}'", bounds, text);
+}
+
+std::string show_real(double value) { return fmt::format("{}", value); }
+
+std::string canonical_key(std::string_view key) {
+  while (!key.empty() && key.front() == '-') key.remove_prefix(1);
+  std::string result(key);
+  std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  // Optimal string alignment: three rows of the usual table.
+  const size_t n = b.size();
+  std::vector<int> two(n + 1), one(n + 1), now(n + 1);
+  for (size_t j = 0; j <= n; ++j) one[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    now[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= n; ++j) {
+      now[j] = std::min({one[j] + 1, now[j - 1] + 1, one[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        now[j] = std::min(now[j], two[j - 2] + 1);
+    }
+    two.swap(one);
+    one.swap(now);
+  }
+  return one[n];
+}
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  // Far-fetched suggestions are worse than none: at most a third of the letters may differ. A word
+  // of hostile length is no misspelling of anything.
+  if (word.size() > 64) return "";
+  int best = std::max<int>(2, static_cast<int>(word.size()) / 3) + 1;
+  std::string result;
+  for (const std::string& candidate : candidates) {
+    const int distance = edit_distance(word, candidate);
+    if (distance < best && distance < static_cast<int>(candidate.size())) {
+      best = distance;
+      result = candidate;
+    }
+  }
+  if (!result.empty()) return result;
+  for (const std::string& candidate : candidates)  // "layers" is a part of "n-layers", say
+    if (word.size() >= 4 && candidate.find(word) != std::string::npos) return candidate;
+  return "";
+}
+
+size_t find_option(std::span<const OptionInfo> infos, std::string_view key,
+                   const std::string& where) {
+  const std::string name = canonical_key(key);
+  std::vector<std::string> known;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (infos[i].name == name) return i;
+    known.push_back(infos[i].name);
+    for (const std::string& alias : infos[i].aliases) {
+      if (alias == name) return i;
+      known.push_back(alias);
+    }
+  }
+  const std::string likely = nearest(name, known);
+  if (likely.empty()) usage_error("{}unknown option '{}'; --help lists all", where, key);
+  // In a file the key is suggested as it is written there.
+  std::string suggestion = likely;
+  if (key.starts_with("-"))
+    suggestion = "--" + suggestion;
+  else
+    std::replace(suggestion.begin(), suggestion.end(), '-', '_');
+  usage_error("{}unknown option '{}'; did you mean '{}'?", where, key, suggestion);
+}
+
+Arguments parse_arguments(std::span<const OptionInfo> infos, std::span<const std::string> args,
+                          const std::string& command) {
+  Arguments result;
+  const std::string see = fmt::format("; see `{} --help`", command);
+  const auto is_option = [](const std::string& s) { return s.size() > 1 && s[0] == '-'; };
+  // Options begin with "--" and a letter, so "-5", "-" and "- a line" are values.
+  const auto is_value = [](const std::string& s) {
+    return s != "-h" && s != "--" &&
+           !(s.size() > 2 && s.starts_with("--") && s.find(' ') == std::string::npos);
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "-h" || arg == "--help") {
+      result.help = true;
+      continue;
+    }
+    if (arg == "--") {
+      result.positional.insert(result.positional.end(), args.begin() + static_cast<int64_t>(i) + 1,
+                               args.end());
+      break;
+    }
+    if (!is_option(arg)) {
+      result.positional.push_back(arg);
+      continue;
+    }
+    if (!arg.starts_with("--")) usage_error("unknown option '{}'{}", arg, see);
+    const size_t equals = arg.find('=');
+    const std::string key = arg.substr(0, equals);
+    std::string name = canonical_key(key);
+    // --no-x, unless "no-x" itself is a name.
+    bool negated = false;
+    const auto names = [&](const OptionInfo& info, const std::string& n) {
+      return info.name == n ||
+             std::find(info.aliases.begin(), info.aliases.end(), n) != info.aliases.end();
+    };
+    if (name.starts_with("no-") &&
+        std::none_of(infos.begin(), infos.end(), [&](const auto& o) { return names(o, name); })) {
+      for (const OptionInfo& info : infos)
+        if ((info.kind == OptionKind::kFlag || info.kind == OptionKind::kOptional) &&
+            names(info, name.substr(3)))
+          negated = true;
+      if (negated) name = name.substr(3);
+    }
+    const OptionInfo& info = infos[negated ? find_option(infos, name) : find_option(infos, key)];
+    if (negated) {
+      if (equals != std::string::npos) usage_error("{} takes no value; got '{}'{}", key, arg, see);
+      result.given.emplace_back(name, "false");
+      continue;
+    }
+    if (equals != std::string::npos) {
+      result.given.emplace_back(name, arg.substr(equals + 1));
+      continue;
+    }
+    const bool more = i + 1 < args.size();
+    switch (info.kind) {
+      case OptionKind::kFlag:
+        if (more && is_bool_word(args[i + 1]))
+          result.given.emplace_back(name, args[++i]);
+        else
+          result.given.emplace_back(name, "true");
+        break;
+      case OptionKind::kOptional:
+        if (more && is_value(args[i + 1]))
+          result.given.emplace_back(name, args[++i]);
+        else
+          result.given.emplace_back(name, "true");
+        break;
+      case OptionKind::kList:
+        if (!more || !is_value(args[i + 1]))
+          usage_error("{} needs a value ({}){}", key, info.value, see);
+        while (i + 1 < args.size() && is_value(args[i + 1]))
+          result.given.emplace_back(name, args[++i]);
+        break;
+      default:
+        if (!more || !is_value(args[i + 1]))
+          usage_error("{} needs a value ({}){}", key, info.value, see);
+        result.given.emplace_back(name, args[++i]);
+    }
+  }
+  return result;
+}
+
+std::string options_help(std::span<const OptionInfo> infos, bool colour) {
+  constexpr size_t kHelpColumn = 34;
+  std::string text;
+  for (const std::string& group : groups_of(infos)) {
+    text += fmt::format("\n{}{}:{}\n", colour ? "\x1b[1m" : "", group, colour ? "\x1b[0m" : "");
+    for (const OptionInfo& info : infos) {
+      if (info.group != group || !info.stands_for.empty()) continue;
+      std::string line = "  " + left_column(info);
+      if (line.size() + 2 > kHelpColumn) {
+        text += line + "\n";
+        line.clear();
+      }
+      line.resize(kHelpColumn, ' ');
+      line += info.help;
+      if (!info.shown_default.empty()) line += " [" + info.shown_default + "]";
+      text += line + "\n";
+      if (!info.aliases.empty())
+        text += std::string(kHelpColumn, ' ') + "also: " + joined(info.aliases) + "\n";
+    }
+  }
+  return text;
+}
+
+std::string options_markdown(std::span<const OptionInfo> infos) {
+  std::string text;
+  for (const std::string& group : groups_of(infos)) {
+    text += fmt::format("\n### {}\n\n| option | default | meaning | also |\n|---|---|---|---|\n",
+                        group);
+    for (const OptionInfo& info : infos) {
+      if (info.group != group || !info.stands_for.empty()) continue;
+      std::string help = info.help;
+      for (size_t at = 0; (at = help.find('|', at)) != std::string::npos; at += 2)
+        help.insert(at, "\\");
+      text += fmt::format("| `{}` | {} | {} | {} |\n", left_column(info),
+                          info.shown_default.empty() ? "" : "`" + info.shown_default + "`", help,
+                          joined(info.aliases, "`"));
+    }
+  }
+  return text;
+}
+
+}  // namespace brrr

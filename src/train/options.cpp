@@ -1,0 +1,289 @@
+#include "train/options.h"
+
+#include <algorithm>
+
+namespace brrr::train {
+namespace {
+
+using Table = OptionTable<TrainOptions>;
+using Options = TrainOptions;
+constexpr int64_t kSeedLimit = (int64_t{1} << 32) - 1;
+
+RealRange at_least(double low) { return {.low = low}; }
+RealRange share() { return {.low = 0, .high = 1, .high_open = true}; }
+
+void add_data_rows(Table& t) {
+  t.group("general");
+  std::vector<std::vector<std::string>> names;
+  for (const Preset& preset : presets()) names.push_back({preset.name});
+  t.choice("preset", &Options::preset, names, "NAME",
+           "starting point: char-cpu, char, gpt2, gpt2-medium, gpt2-large, gpt2-xl");
+  t.text("config", &Options::config, "FILE", "TOML file with any of these options").free_on_resume =
+      true;
+
+  t.group("data");
+  t.list("text", &Options::text, false, "FILE...",
+         "text files and folders to train on (default: tiny Shakespeare)", {"train-file"})
+      .free_on_resume = true;  // the trainer compares the content's digest
+  t.list("data", &Options::data, false, "SHARD...", "token shards (.bin), or folders of them")
+      .free_on_resume = true;
+  t.list("val-data", &Options::val_data, false, "SHARD...",
+         "token shards for validation (default: a part of --data)")
+      .free_on_resume = true;
+  auto& tokenizer =
+      t.text("tokenizer", &Options::tokenizer, "KIND",
+             "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder",
+             {"tokenizer-name"});
+  tokenizer.set = [](Options& o, const std::string& s) {
+    if (s.starts_with("bpe:")) {
+      try {
+        parse_integer(std::string_view(s).substr(4), 257, 1 << 24);
+      } catch (const UserError&) {
+        usage_error("expected bpe:N with N from 257 to {}; got '{}'", 1 << 24, s);
+      }
+    }
+    o.tokenizer = s;
+  };
+  t.real("val-fraction", &Options::val_fraction,
+         {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
+         "share of the text kept for validation, taken from its end");
+}
+
+void add_model_rows(Table& t) {
+  t.group("model");
+  t.integer("vocab-size", &Options::vocab_size, 0, 1 << 24, "N",
+            "tokens in the vocabulary (0: the tokenizer's)");
+  t.integer("n-layer", &Options::n_layer, 1, 4096, "N", "transformer blocks",
+            {"num-hidden-layers", "num-layers"});
+  t.integer("n-head", &Options::n_head, 1, 1 << 18, "N", "attention heads per block",
+            {"num-attention-heads", "num-heads"});
+  t.integer("n-embd", &Options::n_embd, 1, 1 << 18, "N", "width of the model", {"hidden-size"});
+  t.integer("context", &Options::context, 1, 1 << 24, "N", "sequence length (tokens)",
+            {"block-size", "n-positions", "n-ctx", "max-seq-length"});
+  t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
+  t.flag("bias", &Options::bias, "biases in Linear and LayerNorm");
+  t.text("init-from", &Options::init_from, "FOLDER",
+         "scratch, or a checkpoint, run or Hugging Face folder to start from",
+         {"model-name-or-path"});
+}
+
+void add_training_rows(Table& t) {
+  t.group("training");
+  auto& steps = t.integer("max-steps", &Options::max_steps, -1, int64_t{1} << 31, "N",
+                          "optimizer steps", {"max-iters"});
+  steps.free_on_resume = true;
+  steps.set = [](Options& o, const std::string& s) {
+    o.max_steps = std::max<int64_t>(0, parse_integer(s, -1, int64_t{1} << 31));
+  };
+  t.real("num-train-epochs", &Options::num_train_epochs, {.low = 0, .high = 1e9}, "X",
+         "passes over the training data, when max-steps is not given", {"epochs"})
+      .free_on_resume = true;
+  t.integer("batch-size", &Options::batch_size, 1, 1 << 16, "N", "sequences per micro-batch",
+            {"per-device-train-batch-size", "per-gpu-train-batch-size", "train-batch-size"});
+  t.integer("gradient-accumulation-steps", &Options::gradient_accumulation_steps, 1, 1 << 16, "N",
+            "micro-batches per optimizer step", {"grad-accum-steps"});
+  t.real("learning-rate", &Options::learning_rate, at_least(0), "X", "peak learning rate", {"lr"});
+  t.real("min-lr", &Options::min_lr, at_least(0), "X",
+         "learning rate at the end of the decay (default: a tenth of the peak; linear: 0)");
+  t.choice("lr-scheduler-type", &Options::lr_scheduler_type,
+           {{"cosine", "cosine_with_min_lr"}, {"linear"}, {"constant"}, {"constant_with_warmup"}},
+           "NAME", "cosine, linear, constant, constant_with_warmup", {"lr-schedule"});
+  t.real("warmup-steps", &Options::warmup_steps, at_least(0), "X",
+         "steps of linear warm-up; below 1: a share of all steps", {"warmup-iters"});
+  t.integer("lr-decay-steps", &Options::lr_decay_steps, 0, int64_t{1} << 31, "N",
+            "step at which the decay ends (0: the last)", {"lr-decay-iters"});
+  auto& optim = t.text("optim", &Options::optim, "NAME", "optimizer: adamw", {"optimizer"});
+  optim.set = [](Options& o, const std::string& s) {
+    const std::string name = canonical_key(s);
+    if (name != "adamw" && name != "adamw-torch" && name != "adamw-torch-fused")
+      usage_error(
+          "expected adamw (or adamw_torch, adamw_torch_fused: the same here), "
+          "the one optimizer of this version; got '{}'",
+          s);
+    o.optim = "adamw";
+  };
+  t.real("weight-decay", &Options::weight_decay, at_least(0), "X",
+         "decoupled weight decay of matrices and embeddings");
+  t.real("adam-beta1", &Options::adam_beta1, share(), "X", "decay of the first moment", {"beta1"});
+  t.real("adam-beta2", &Options::adam_beta2, share(), "X", "decay of the second moment", {"beta2"});
+  t.real("adam-epsilon", &Options::adam_epsilon, {.low = 0, .high = 1, .low_open = true}, "X",
+         "added to the root of the second moment", {"adam-eps"});
+  t.real("max-grad-norm", &Options::max_grad_norm, at_least(0), "X",
+         "clip gradients to this global norm (0: off)", {"grad-clip"});
+  t.integer("seed", &Options::seed, 0, kSeedLimit, "N", "seed of weights, dropout and samples");
+  t.integer("data-seed", &Options::data_seed, 0, kSeedLimit, "N",
+            "seed of the data order (default: the seed)");
+  t.choice("sampling", &Options::sampling, {{"random"}, {"epoch"}}, "NAME",
+           "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled");
+}
+
+void add_evaluation_rows(Table& t) {
+  t.group("evaluation");
+  const auto free_integer = [&](const char* name, int64_t Options::*field, int64_t low,
+                                int64_t high, const char* help, std::vector<std::string> aliases) {
+    t.integer(name, field, low, high, "N", help, std::move(aliases)).free_on_resume = true;
+  };
+  free_integer("eval-steps", &Options::eval_steps, 0, int64_t{1} << 31,
+               "steps between evaluations (0: only at the end)", {"eval-interval"});
+  free_integer("eval-batches", &Options::eval_batches, 0, int64_t{1} << 31,
+               "batches per evaluation (0: the whole validation text)", {"eval-iters"});
+  free_integer("eval-batch-size", &Options::eval_batch_size, 1, 1 << 16,
+               "sequences per evaluation batch (default: the batch size)",
+               {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
+  free_integer("logging-steps", &Options::logging_steps, 0, int64_t{1} << 31,
+               "steps between log lines (0: only with evaluations)", {"log-interval"});
+  free_integer("samples", &Options::samples, 0, 1000, "sample texts at the end", {});
+  t.choice("report-to", &Options::report_to, {{"tensorboard", "all"}, {"none"}}, "NAME",
+           "event files to write beside log.jsonl: tensorboard, none")
+      .free_on_resume = true;
+  t.flag("disable-tqdm", &Options::disable_tqdm, "plain lines instead of a progress bar")
+      .free_on_resume = true;
+  t.flag("json", &Options::json, "one JSON object with the result on standard output")
+      .free_on_resume = true;
+}
+
+void add_run_rows(Table& t) {
+  t.group("run");
+  t.text("output-dir", &Options::output_dir, "FOLDER", "run folder (default: runs/PRESET-N)",
+         {"out-dir"})
+      .free_on_resume = true;
+  t.text("run-name", &Options::run_name, "NAME", "name in logs (default: the folder's)",
+         {"wandb-run-name"})
+      .free_on_resume = true;
+  t.integer("save-steps", &Options::save_steps, 0, int64_t{1} << 31, "N",
+            "steps between checkpoints (default: eval-steps; 0: only at the end or on a signal)")
+      .free_on_resume = true;
+  t.integer("save-total-limit", &Options::save_total_limit, 0, 1 << 20, "N",
+            "checkpoints kept, the best one besides (0: all)")
+      .free_on_resume = true;
+  Table::Row& resume =
+      t.text("resume", &Options::resume, "FOLDER",
+             "go on from the newest checkpoint, or from the one given", {"resume-from-checkpoint"});
+  resume.kind = OptionKind::kOptional;
+  resume.free_on_resume = true;
+  resume.set = [](Options& o, const std::string& s) {
+    if (s.empty()) usage_error("expected true, false or a checkpoint folder; got ''");
+    o.resume = is_bool_word(s) ? (parse_bool(s) ? "true" : "false") : s;
+  };
+  t.flag("overwrite", &Options::overwrite, "start afresh in a run folder that is not empty",
+         {"overwrite-output-dir"})
+      .free_on_resume = true;
+
+  t.group("machine");
+  auto& device = t.text("device", &Options::device, "NAME", "auto or cpu");
+  device.set = [](Options& o, const std::string& s) {
+    if (s != "auto" && s != "cpu")
+      usage_error("expected auto or cpu: this version has no other backend; got '{}'", s);
+    o.device = s;
+  };
+  auto& precision = t.text("precision", &Options::precision, "NAME",
+                           "fp32, the one precision of this version", {"dtype", "mixed-precision"});
+  precision.set = [](Options& o, const std::string& s) {
+    if (s != "fp32" && s != "f32" && s != "float32" && s != "no")
+      usage_error("expected fp32: this version trains in fp32 only; got '{}'", s);
+    o.precision = "fp32";
+  };
+  t.integer("threads", &Options::threads, 0, 4096, "N",
+            "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"})
+      .free_on_resume = true;
+  t.flag("compile", &Options::compile, "optimise the graph; off: node by node, for debugging",
+         {"torch-compile"});
+
+  t.group("insight");
+  t.flag("explain", &Options::explain, "print what each pass decided").free_on_resume = true;
+  t.text("dump-graph", &Options::dump_graph, "FOLDER", "write the graph after each pass")
+      .free_on_resume = true;
+  t.list("disable-pass", &Options::disable_pass, true, "NAME...", "optional passes to leave out");
+}
+
+// Names of other trainers whose meaning is another option here, or which this version refuses.
+void add_foreign_rows(Table& t) {
+  t.group("");
+  using Kind = OptionKind;
+  const auto refuse_true = [&](const char* name, const char* target, const char* reason,
+                               std::vector<std::string> aliases = {}) {
+    t.foreign(
+        name, Kind::kFlag, target, reason,
+        [reason](Options&, const std::string& s) {
+          if (parse_bool(s)) usage_error("expected false: {}; got '{}'", reason, s);
+        },
+        std::move(aliases));
+  };
+  const char* fp32 = "this version trains in fp32 only";
+  refuse_true("bf16", "precision", fp32, {"bf16-full-eval"});
+  refuse_true("fp16", "precision", fp32, {"fp16-full-eval"});
+  refuse_true("tf32", "precision", fp32);
+  refuse_true("gradient-checkpointing", "compile", "this version keeps all activations");
+  refuse_true("auto-find-batch-size", "batch-size",
+              "this version does not search; give batch-size");
+  refuse_true("group-by-length", "sampling", "all training sequences have the same length");
+  refuse_true("wandb-log", "report-to", "metrics go to log.jsonl and TensorBoard files");
+  refuse_true("eval-only", "eval-steps", "`brrr eval` evaluates a checkpoint");
+  t.foreign("use-cpu", Kind::kFlag, "device", "device=cpu",
+            [](Options& o, const std::string& s) {
+              if (parse_bool(s)) o.device = "cpu";
+            },
+            {"no-cuda"});
+  t.foreign("decay-lr", Kind::kFlag, "lr-scheduler-type", "false: constant",
+            [](Options& o, const std::string& s) {
+              if (!parse_bool(s)) o.lr_scheduler_type = "constant";
+            });
+  t.foreign("warmup-ratio", Kind::kReal, "warmup-steps", "a share of all steps",
+            [](Options& o, const std::string& s) { o.warmup_steps = parse_real(s, share()); });
+  t.foreign("always-save-checkpoint", Kind::kFlag, "save-steps", "true",
+            [](Options&, const std::string& s) {
+              if (!parse_bool(s))
+                usage_error(
+                    "expected true: the newest checkpoint is always kept beside the best; "
+                    "got '{}'",
+                    s);
+            });
+  t.foreign("full-determinism", Kind::kFlag, "seed", "always so",
+            [](Options&, const std::string& s) { parse_bool(s); });
+  const auto strategy = [&](const char* name, const char* target, int64_t Options::*field,
+                            std::vector<std::string> aliases) {
+    t.foreign(
+        name, Kind::kText, target, "steps or no",
+        [field](Options& o, const std::string& s) {
+          if (s == "no" || s == "false")
+            o.*field = 0;
+          else if (s != "steps")
+            usage_error("expected steps or no; got '{}'", s);
+        },
+        std::move(aliases));
+  };
+  strategy("eval-strategy", "eval-steps", &Options::eval_steps, {"evaluation-strategy"});
+  strategy("save-strategy", "save-steps", &Options::save_steps, {});
+  strategy("logging-strategy", "logging-steps", &Options::logging_steps, {});
+  t.foreign("train-sampling-strategy", Kind::kText, "sampling", "random",
+            [](Options& o, const std::string& s) {
+              if (s != "random")
+                usage_error("expected random (each token once per pass, shuffled); got '{}'", s);
+              o.sampling = "epoch";
+            });
+  t.foreign("dataset", Kind::kText, "text", "", [](Options&, const std::string& s) {
+    usage_error("expected --text FILE... or --data SHARD... instead; got '{}'", s);
+  });
+}
+
+}  // namespace
+
+const OptionTable<TrainOptions>& train_option_table() {
+  static const Table table = [] {
+    Table t;
+    add_data_rows(t);
+    add_model_rows(t);
+    add_training_rows(t);
+    add_evaluation_rows(t);
+    add_run_rows(t);
+    add_foreign_rows(t);
+    return t;
+  }();
+  return table;
+}
+
+bool TrainOptions::was_given(std::string_view name) const {
+  return std::binary_search(given.begin(), given.end(), canonical_key(name));
+}
+
+}  // namespace brrr::train

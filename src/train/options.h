@@ -1,0 +1,136 @@
+#pragma once
+// Everything that `brrr train` can be told: a plain struct and the one table over it that the
+// command line, the TOML file, --help, --print-config, the run folder's record and the documents
+// share. resolve() layers preset, file and command line, and validates; what it returns is complete
+// and in range, so the trainer checks nothing again. All errors are UserError with exit code 2.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/options.h"
+
+namespace brrr::train {
+
+/// The defaults are those of the preset char-cpu. "Filled" fields have -1 (or "") until resolve().
+struct TrainOptions {
+  std::string preset = "char-cpu";  // char-cpu, char, gpt2, gpt2-medium, gpt2-large, gpt2-xl
+  std::string config;               // the TOML file, "" for none
+
+  // Data.
+  std::vector<std::string> text;      // files and folders; empty: the default text
+  std::vector<std::string> data;      // token shards: files, or folders that hold them
+  std::vector<std::string> val_data;  // token shards for validation; empty: a part of `data`
+  std::string tokenizer = "char";     // "byte", "char", "gpt2", "bpe:N", or a folder
+  double val_fraction = 0.1;          // last part of the text kept for validation, in [0, 1)
+
+  // Model.
+  int64_t vocab_size = 0;  // 0: the tokenizer's
+  int64_t n_layer = 4;
+  int64_t n_head = 4;
+  int64_t n_embd = 128;
+  int64_t context = 64;  // T, tokens
+  double dropout = 0.0;
+  bool bias = false;
+  std::string init_from = "scratch";  // or a folder: a checkpoint, a run, or a Hugging Face model
+
+  // Training.
+  int64_t max_steps = 2000;     // 0: from num_train_epochs
+  double num_train_epochs = 0;  // 0: from max_steps; ignored when max_steps > 0
+  int64_t batch_size = 12;      // sequences per micro-batch
+  int64_t gradient_accumulation_steps = 1;
+  double learning_rate = 1e-3;
+  double min_lr = -1;                        // filled: learning_rate / 10; 0 for "linear"
+  std::string lr_scheduler_type = "cosine";  // cosine, linear, constant, constant_with_warmup
+  double warmup_steps = 100;                 // below 1: a share of the steps
+  int64_t lr_decay_steps = 0;                // 0: all steps
+  std::string optim = "adamw";
+  double weight_decay = 0.1;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.99;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;  // 0: no clipping
+  int64_t seed = 1337;
+  int64_t data_seed = -1;           // filled: seed
+  std::string sampling = "random";  // random (with replacement, as nanoGPT) or epoch (shuffled)
+
+  // Evaluation and logging.
+  int64_t eval_steps = 250;     // 0: only at the end
+  int64_t eval_batches = 20;    // 0: the whole validation text
+  int64_t eval_batch_size = 0;  // filled: batch_size
+  int64_t logging_steps = 1;
+  int64_t samples = 1;  // sample texts at the end
+  std::string report_to = "tensorboard";
+  bool disable_tqdm = false;
+  bool json = false;
+
+  // The run folder.
+  std::string output_dir;   // "": runs/<preset>-<n>
+  std::string run_name;     // "": the folder's name
+  int64_t save_steps = -1;  // filled: eval_steps; 0: only at the end and on a signal
+  int64_t save_total_limit = 2;
+  std::string resume = "false";  // "true": the newest checkpoint; else a folder
+  bool overwrite = false;
+
+  // The machine.
+  std::string device = "auto";
+  std::string precision = "fp32";
+  int64_t threads = 0;  // 0: all that the process may use
+  bool compile = true;
+
+  // Looking inside.
+  bool explain = false;
+  std::string dump_graph;                 // folder, "": off
+  std::vector<std::string> disable_pass;  // names of passes
+
+  /// Canonical names that the file or the command line set, sorted. Not recorded.
+  std::vector<std::string> given;
+
+  bool operator==(const TrainOptions&) const = default;
+  bool was_given(std::string_view name) const;
+  bool wants_resume() const { return resume != "false"; }
+};
+
+/// The one table.
+const OptionTable<TrainOptions>& train_option_table();
+
+/// Names of the presets, with a line on each.
+struct Preset {
+  std::string name, summary;
+  KeyValues values;
+};
+const std::vector<Preset>& presets();
+
+/// Preset, then the TOML file (key "config"), then `given` (a later entry wins; a list's entries
+/// add up), then derived fields and validation. Keys may be any alias, with `_` or `-`, with or
+/// without dashes.
+TrainOptions resolve(const KeyValues& given);
+
+/// Ranges across fields: n_embd divisible by n_head, min_lr <= learning_rate, ... Called by
+/// resolve().
+void validate(const TrainOptions& options);
+
+/// One JSON object with every field by its canonical name with '_' (max_steps), in table order.
+std::string to_json(const TrainOptions& options);
+/// Reads what to_json() wrote; `what` names it in errors. Unknown and mistyped keys fail; fields
+/// that are absent keep their defaults.
+TrainOptions options_from_json(std::string_view json, const std::string& what);
+
+/// The same as a TOML file that --config reads back.
+std::string to_toml(const TrainOptions& options);
+
+/// Options to go on with a run that `recorded` started: the recorded ones, with what the user gave
+/// now where that cannot change the run's bits so far (max_steps, logging, saving, threads...).
+/// Throws UserError when now gives another value for anything else. `what` names the record.
+TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
+                              const std::string& what);
+
+/// One key of a TOML file: its value as text, and "run.toml:3" for errors. A list has one entry per
+/// item; tables are headings only.
+struct FileSetting {
+  std::string key, value, where;
+};
+std::vector<FileSetting> read_toml(const std::string& path);
+
+}  // namespace brrr::train

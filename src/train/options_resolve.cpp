@@ -1,0 +1,269 @@
+// Layers of options, their validation, and their records (JSON, TOML).
+#include <algorithm>
+#include <set>
+
+#include "io/json_file.h"
+#include "train/options.h"
+
+namespace brrr::train {
+namespace {
+
+using Row = OptionTable<TrainOptions>::Row;
+using OrderedJson = nlohmann::ordered_json;
+
+// Applies one layer. A list that a layer names starts empty, so that a later layer replaces it.
+class Layer {
+ public:
+  explicit Layer(TrainOptions& options, std::set<std::string>* given)
+      : options_(options), given_(given) {}
+  void set(std::string_view key, std::string value, const std::string& where,
+           const std::string& unknown_where) {
+    const auto& table = train_option_table();
+    // nanoGPT's init_from = "resume" is our --resume.
+    const Row* row = &table.find(key, unknown_where);
+    if (row->name == "init-from" && value == "resume") {
+      row = &table.find("resume");
+      value = "true";
+    }
+    const std::string& name = row->stands_for.empty() ? row->name : row->stands_for;
+    if (row->clear && seen_.insert(row->name).second) row->clear(options_);
+    if (!(row->clear && value.empty() && where != cli_)) table.set(options_, *row, value, where);
+    if (given_ != nullptr) given_->insert(name);
+  }
+  void set_from_command_line(const std::string& key, const std::string& value) {
+    cli_ = "--" + canonical_key(key);
+    set(key, value, cli_, "");
+  }
+
+ private:
+  TrainOptions& options_;
+  std::set<std::string>* given_;
+  std::set<std::string> seen_;
+  std::string cli_;
+};
+
+const Preset& find_preset(const std::string& name) {
+  for (const Preset& preset : presets())
+    if (preset.name == name) return preset;
+  check_failed(__FILE__, __LINE__, "preset exists", name);
+}
+
+// min_lr at full precision prints as 5.9999999999999995e-05; a tenth is meant as people write it.
+double a_tenth_of(double rate) { return parse_real(fmt::format("{:.12g}", rate / 10), {}); }
+
+void fill(TrainOptions& o) {
+  if (o.min_lr < 0) o.min_lr = o.lr_scheduler_type == "linear" ? 0 : a_tenth_of(o.learning_rate);
+  if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
+    o.max_steps = 0;
+  if (o.data_seed < 0) o.data_seed = o.seed;
+  if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
+  if (o.save_steps < 0) o.save_steps = o.eval_steps;
+  // Shards bring their tokenizer; a tokenizer brings its vocabulary.
+  if (!o.data.empty() && !o.was_given("tokenizer")) o.tokenizer.clear();
+  if (o.was_given("tokenizer") && !o.was_given("vocab-size")) o.vocab_size = 0;
+}
+
+OrderedJson value_of(const Row& row, const TrainOptions& options) {
+  const std::vector<std::string> items = row.get(options);
+  switch (row.kind) {
+    case OptionKind::kFlag:
+      return items[0] == "true";
+    case OptionKind::kInteger:
+      return parse_integer(items[0], std::numeric_limits<int64_t>::min(),
+                           std::numeric_limits<int64_t>::max());
+    case OptionKind::kReal:
+      return parse_real(items[0], {});
+    case OptionKind::kList:
+      return items;
+    default:
+      return items[0];
+  }
+}
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::string toml_string(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      result.append({'\\', c});
+    else if (byte < 0x20 || byte == 0x7f)
+      result += fmt::format("\\u{:04X}", byte);
+    else
+      result += c;
+  }
+  return result + "\"";
+}
+
+// What is asked anew each time, never taken from the record.
+bool is_per_call(std::string_view name) {
+  for (const char* known :
+       {"config", "json", "resume", "overwrite", "disable-tqdm", "explain", "dump-graph"})
+    if (name == known) return true;
+  return false;
+}
+
+}  // namespace
+
+TrainOptions resolve(const KeyValues& given) {
+  const auto& table = train_option_table();
+  // The preset and the file come first whatever their place on the command line.
+  TrainOptions heads;
+  const auto take_head = [&](const std::string& key, const std::string& value,
+                             const std::string& where, const std::string& unknown_where) {
+    const Row& row = table.find(key, unknown_where);
+    if (row.name == "preset" || row.name == "config") table.set(heads, row, value, where);
+    return row.name;
+  };
+  for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
+  std::vector<FileSetting> settings;
+  if (!heads.config.empty()) {
+    settings = read_toml(heads.config);
+    const std::string config = heads.config;
+    heads.preset = TrainOptions{}.preset;
+    for (const FileSetting& s : settings)
+      if (take_head(s.key, s.value, s.where + ": " + s.key, s.where + ": ") == "config")
+        usage_error("{}: config: a file cannot name another file", s.where);
+    for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
+  }
+
+  TrainOptions options;
+  Layer preset(options, nullptr);
+  for (const auto& [key, value] : find_preset(heads.preset).values)
+    preset.set(key, value, heads.preset, "");
+  std::set<std::string> names;
+  Layer file(options, &names);
+  for (const FileSetting& s : settings)
+    file.set(s.key, s.value, s.where + ": " + s.key, s.where + ": ");
+  Layer command_line(options, &names);
+  for (const auto& [key, value] : given) command_line.set_from_command_line(key, value);
+  options.given.assign(names.begin(), names.end());
+  fill(options);
+  validate(options);
+  return options;
+}
+
+void validate(const TrainOptions& o) {
+  if (o.n_embd % o.n_head != 0)
+    usage_error("n-embd must be divisible by n-head; got n-embd {} and n-head {}", o.n_embd,
+                o.n_head);
+  if (!o.text.empty() && !o.data.empty())
+    usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
+  if (!o.val_data.empty() && o.data.empty())
+    usage_error("--val-data needs --data: with --text, --val-fraction sets the validation part");
+  if (o.max_steps == 0 && o.num_train_epochs <= 0)
+    usage_error("nothing to do: expected max-steps or num-train-epochs above 0");
+  if (o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear")
+    if (o.min_lr > o.learning_rate)
+      usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
+                  o.min_lr, o.learning_rate);
+  if (o.wants_resume() && o.overwrite)
+    usage_error("expected --resume or --overwrite, not both: one keeps the run, one discards it");
+  if (o.wants_resume() && o.was_given("init-from") && o.init_from != "scratch")
+    usage_error("expected --resume or --init-from, not both: a run already has its weights");
+}
+
+std::string to_json(const TrainOptions& options) {
+  OrderedJson json = OrderedJson::object();
+  for (const Row& row : train_option_table().rows())
+    if (row.get) json[with_underscores(row.name)] = value_of(row, options);
+  // Paths may hold any bytes; JSON holds UTF-8.
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+TrainOptions options_from_json(std::string_view text, const std::string& what) {
+  const io::Json json = io::parse_json(text, what);
+  if (!json.is_object()) user_error("{}: expected an object, got {}", what, io::describe(json));
+  TrainOptions options;
+  for (const auto& [key, value] : json.items()) {
+    const std::string where = fmt::format("{}: {}", what, io::in_quotes(key));
+    const auto& table = train_option_table();
+    const Row& row = table.find(key, what + ": ");
+    const auto mistyped = [&](const char* expected) {
+      user_error("{}: expected {}, got {}", where, expected, io::describe(value));
+    };
+    const auto put = [&](const std::string& s) { table.set(options, row, s, where); };
+    switch (row.kind) {
+      case OptionKind::kFlag:
+        if (!value.is_boolean()) mistyped("true or false");
+        put(value.get<bool>() ? "true" : "false");
+        break;
+      case OptionKind::kInteger:
+        if (!value.is_number_integer()) mistyped("a whole number");
+        put(value.dump());
+        break;
+      case OptionKind::kReal:
+        if (!value.is_number()) mistyped("a number");
+        put(show_real(value.get<double>()));
+        break;
+      case OptionKind::kList:
+        if (!value.is_array()) mistyped("a list of strings");
+        row.clear(options);
+        for (const auto& item : value) {
+          if (!item.is_string()) mistyped("a list of strings");
+          put(item.get<std::string>());
+        }
+        break;
+      default:
+        if (!value.is_string()) mistyped("a string");
+        put(value.get<std::string>());
+    }
+  }
+  return options;
+}
+
+std::string to_toml(const TrainOptions& options) {
+  std::string text, group;
+  for (const Row& row : train_option_table().rows()) {
+    if (!row.get || row.name == "config") continue;
+    const std::vector<std::string> items = row.get(options);
+    std::string value;
+    if (row.kind == OptionKind::kList) {
+      for (const std::string& item : items)
+        value.append(value.empty() ? "" : ", ").append(toml_string(item));
+      if (value.empty()) continue;
+      value = "[" + value + "]";
+    } else if (row.kind == OptionKind::kText || row.kind == OptionKind::kOptional) {
+      if (items[0].empty()) continue;
+      value = toml_string(items[0]);
+    } else {
+      value = items[0];
+      // A TOML float has a point or an exponent.
+      if (row.kind == OptionKind::kReal && value.find_first_of(".e") == std::string::npos)
+        value += ".0";
+    }
+    if (row.group != group) {
+      group = row.group;
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", group);
+    }
+    text += fmt::format("{} = {}  # {}\n", with_underscores(row.name), value, row.help);
+  }
+  return text;
+}
+
+TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
+                              const std::string& what) {
+  TrainOptions result = recorded;
+  result.given = now.given;
+  for (const Row& row : train_option_table().rows()) {
+    if (!row.get) continue;
+    const bool given = now.was_given(row.name);
+    const auto before = row.get(recorded), after = row.get(now);
+    if (given && !row.free_on_resume && before != after)
+      usage_error(
+          "--resume: {} was started with {} = {}; got {}. Leave it out, or start another run", what,
+          row.name, fmt::join(before, " "), fmt::join(after, " "));
+    if (!(given && row.free_on_resume) && !is_per_call(row.name)) continue;
+    if (row.clear) row.clear(result);
+    for (const std::string& item : after) row.set(result, item);
+  }
+  // A longer run goes by steps again.
+  if (now.was_given("num-train-epochs") && now.max_steps == 0) result.max_steps = 0;
+  return result;
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,56 @@
+// The only file that includes toml++, which is slow to compile.
+#define TOML_HEADER_ONLY 1
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+#include "base/file.h"
+#include "train/options.h"
+
+namespace brrr::train {
+namespace {
+
+std::string as_text(const toml::node& node, const std::string& where) {
+  if (const auto* v = node.as_string()) return v->get();
+  if (const auto* v = node.as_integer()) return std::to_string(v->get());
+  if (const auto* v = node.as_floating_point()) return show_real(v->get());
+  if (const auto* v = node.as_boolean()) return v->get() ? "true" : "false";
+  usage_error("{}: expected a string, a number, true or false, or a list of them", where);
+}
+
+void flatten(const toml::table& table, const std::string& path, int depth,
+             std::vector<FileSetting>& settings) {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const std::string where = fmt::format("{}:{}", path, node.source().begin.line);
+    if (const auto* inner = node.as_table()) {
+      if (depth > 0)
+        usage_error("{}: [{}]: tables inside tables have no meaning here", where, name);
+      flatten(*inner, path, depth + 1, settings);
+    } else if (const auto* items = node.as_array()) {
+      if (items->empty()) settings.push_back({name, "", where});
+      for (const auto& item : *items) settings.push_back({name, as_text(item, where), where});
+    } else {
+      settings.push_back({name, as_text(node, where), where});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<FileSetting> read_toml(const std::string& path) {
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const UserError& e) {
+    throw UserError(fmt::format("--config: {}", e.what()), ExitCode::kUsage);
+  }
+  std::vector<FileSetting> settings;
+  try {
+    flatten(toml::parse(text, path), path, 0, settings);
+  } catch (const toml::parse_error& e) {
+    usage_error("{}:{}: not valid TOML: {}", path, e.source().begin.line, e.description());
+  }
+  return settings;
+}
+
+}  // namespace brrr::train

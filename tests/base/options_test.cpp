@@ -1,0 +1,132 @@
+// Option tables: values, distances, suggestions, command lines, help.
+#include "base/options.h"
+
+#include <gtest/gtest.h>
+
+namespace brrr {
+namespace {
+
+struct Fields {
+  int64_t count = 3;
+  double rate = 0.5;
+  bool fast = true;
+  std::string name = "x";
+  std::string resume = "false";
+  std::vector<std::string> files;
+};
+
+OptionTable<Fields> make_table() {
+  OptionTable<Fields> t;
+  t.group("one");
+  t.integer("count", &Fields::count, 0, 10, "N", "how many", {"n-items"});
+  t.real("rate", &Fields::rate, {.low = 0}, "X", "how fast");
+  t.flag("fast", &Fields::fast, "be fast", {"no-slow"});
+  t.group("two");
+  t.text("name", &Fields::name, "NAME", "a|b");
+  t.text("resume", &Fields::resume, "DIR", "go on").kind = OptionKind::kOptional;
+  t.list("files", &Fields::files, true, "FILE...", "inputs");
+  return t;
+}
+
+Arguments parse(std::vector<std::string> args) {
+  static const std::vector<OptionInfo> infos = make_table().infos();
+  return parse_arguments(infos, args, "brrr verb");
+}
+
+std::string usage_message(std::vector<std::string> args) {
+  try {
+    parse(std::move(args));
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "(no error)";
+}
+
+TEST(Options, CommandLineForms) {
+  const KeyValues expected = {{"count", "4"},     {"n-items", "5"},        {"fast", "true"},
+                              {"fast", "false"},  {"fast", "False"},       {"no-slow", "true"},
+                              {"files", "a"},     {"files", "-b"},         {"files", "c,d"},
+                              {"resume", "true"}, {"resume", "run"},       {"resume", "false"},
+                              {"name", "-5"},     {"rate", "-.5"},         {"name", "a=b"},
+                              {"name", ""},       {"name", "-- two words"}};
+  const Arguments got =
+      parse({"--count",     "4",         "--n_items=5", "--fast",      "--no-fast", "--fast",
+             "False",       "--no-slow", "--files",     "a",           "-b",        "c,d",
+             "--resume",    "--resume",  "run",         "--no-resume", "--name",    "-5",
+             "--rate",      "-.5",       "--name=a=b",  "--name",      "",          "--name",
+             "-- two words"});
+  EXPECT_EQ(got.given, expected);
+  EXPECT_TRUE(got.positional.empty());
+  EXPECT_FALSE(got.help);
+
+  const Arguments rest = parse({"first", "--fast", "second", "--", "--count", "-h"});
+  EXPECT_EQ(rest.positional, (std::vector<std::string>{"first", "second", "--count", "-h"}));
+  EXPECT_EQ(rest.given, (KeyValues{{"fast", "true"}}));
+  EXPECT_TRUE(parse({"--count", "3", "-h"}).help);
+}
+
+TEST(Options, CommandLineErrors) {
+  EXPECT_NE(usage_message({"--cuont", "3"}).find("did you mean '--count'"), std::string::npos);
+  EXPECT_NE(usage_message({"--count"}).find("--count needs a value (N)"), std::string::npos);
+  EXPECT_NE(usage_message({"--count", "--fast"}).find("needs a value"), std::string::npos);
+  EXPECT_NE(usage_message({"--files"}).find("--files needs a value (FILE...)"), std::string::npos);
+  EXPECT_NE(usage_message({"--no-fast=1"}).find("takes no value"), std::string::npos);
+  EXPECT_NE(usage_message({"-x"}).find("unknown option '-x'"), std::string::npos);
+  EXPECT_NE(usage_message({"--no-count"}).find("unknown option '--no-count'"), std::string::npos);
+}
+
+TEST(Options, EditDistance) {
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("abc", "abc"), 0);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("setps", "steps"), 1);  // neighbours swapped
+}
+
+TEST(Options, NearestIsNearOrNothing) {
+  const std::vector<std::string> words = {"train", "generate", "eval", "n-layer"};
+  EXPECT_EQ(nearest("trian", words), "train");
+  EXPECT_EQ(nearest("evla", words), "eval");
+  EXPECT_EQ(nearest("layer", words), "n-layer");
+  EXPECT_EQ(nearest("xyz", words), "");
+  EXPECT_EQ(nearest("", words), "");
+}
+
+TEST(Options, RealsComeBackToTheBit) {
+  for (const double x : {0.1, 1e-3 / 10, 1e-300, 5e-324, 1.7976931348623157e308, 6e-4, 0.0})
+    EXPECT_EQ(parse_real(show_real(x), {}), x);
+  for (const char* bad : {"", "x", "1e999", "nan", "inf", "0x1p3", " 1", "1 ", "+1", "1,5"})
+    EXPECT_THROW(parse_real(bad, {}), UserError) << bad;
+}
+
+TEST(Options, TableSetsAndShows) {
+  const auto table = make_table();
+  Fields f;
+  table.set(f, table.find("--n_items"), "7", "--n-items");
+  EXPECT_EQ(f.count, 7);
+  table.set(f, table.find("files"), "a,b", "--files");
+  table.set(f, table.find("files"), "c", "--files");
+  EXPECT_EQ(table.find("files").get(f), (std::vector<std::string>{"a", "b", "c"}));
+  try {
+    table.set(f, table.find("count"), "11", "here");
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "here: expected a whole number from 0 to 10; got '11'");
+  }
+}
+
+TEST(Options, HelpListsEveryRow) {
+  const auto infos = make_table().infos();
+  const std::string help = options_help(infos, false), page = options_markdown(infos);
+  for (const char* part : {"one:", "two:", "--count N", "how many [3]", "also: n-items",
+                           "--[no-]fast", "--resume [DIR]", "--files FILE..."})
+    EXPECT_NE(help.find(part), std::string::npos) << part << "\n" << help;
+  EXPECT_EQ(help.find('\x1b'), std::string::npos);
+  EXPECT_NE(options_help(infos, true).find("\x1b[1m"), std::string::npos);
+  EXPECT_NE(page.find("| `--count N` | `3` | how many | `n-items` |"), std::string::npos) << page;
+  EXPECT_NE(page.find("a\\|b"), std::string::npos) << page;
+}
+
+}  // namespace
+}  // namespace brrr

@@ -1,0 +1,139 @@
+// Wrong options: each is one clear line with exit code 2 that says what was expected and what came.
+#include <gtest/gtest.h>
+
+#include "base/options.h"
+#include "io/temp_folder.h"
+#include "train/options.h"
+
+namespace brrr::train {
+namespace {
+
+std::string usage_message(const KeyValues& given) {
+  try {
+    resolve(given);
+  } catch (const UserError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage) << e.what();
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+    return e.what();
+  }
+  return "(no error)";
+}
+
+void expect_parts(const std::string& message, std::initializer_list<const char*> parts) {
+  for (const char* part : parts)
+    EXPECT_NE(message.find(part), std::string::npos)
+        << "expected: " << part << "\ngot: " << message;
+}
+
+TEST(TrainOptionErrors, UnknownKeysSuggestTheNearest) {
+  expect_parts(usage_message({{"--batch-sise", "3"}}),
+               {"--batch-sise", "did you mean '--batch-size'"});
+  expect_parts(usage_message({{"max_setps", "3"}}), {"max_setps", "did you mean 'max_steps'"});
+  expect_parts(usage_message({{"learning_rte", "3"}}), {"did you mean 'learning_rate'"});
+  expect_parts(usage_message({{"grad-clp", "3"}}), {"did you mean 'grad_clip'"});
+  const std::string far = usage_message({{"--xyzzy-quux", "3"}});
+  expect_parts(far, {"--xyzzy-quux", "--help"});
+  EXPECT_EQ(far.find("did you mean"), std::string::npos) << far;
+  const std::string hostile(100000, 'x');
+  EXPECT_NE(usage_message({{hostile, "3"}}), "(no error)");
+}
+
+TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
+  const struct {
+    const char *key, *value, *expected;
+  } cases[] = {
+      {"n_layer", "0", "whole number from 1"},
+      {"n_layer", "two", "whole number from 1"},
+      {"n_layer", "3.5", "whole number"},
+      {"n_layer", "", "whole number"},
+      {"n_layer", "4 ", "whole number"},
+      {"n_layer", "99999999999999999999", "whole number"},
+      {"dropout", "1", "below 1"},
+      {"dropout", "-0.1", "of at least 0"},
+      {"dropout", "nan", "expected a number"},
+      {"learning_rate", "inf", "expected a number"},
+      {"learning_rate", "1e-3x", "expected a number"},
+      {"adam_beta2", "1", "below 1"},
+      {"adam_epsilon", "0", "above 0"},
+      {"val_fraction", "0", "above 0"},
+      {"val_fraction", "1", "below 1"},
+      {"bias", "maybe", "true or false"},
+      {"compile", "2", "true or false"},
+      {"seed", "-1", "whole number from 0 to 4294967295"},
+      {"seed", "4294967296", "whole number"},
+      {"preset", "gpt3", "char-cpu, char, gpt2"},
+      {"lr_scheduler_type", "polynomial", "cosine, linear, constant, constant_with_warmup"},
+      {"sampling", "sorted", "random, epoch"},
+      {"report_to", "wandb", "tensorboard, none"},
+      {"optim", "sgd", "adamw"},
+      {"device", "cuda", "auto or cpu"},
+      {"precision", "bf16", "fp32"},
+      {"dtype", "float16", "fp32"},
+      {"bf16", "true", "fp32"},
+      {"fp16", "true", "fp32"},
+      {"gradient_checkpointing", "true", "expected false"},
+      {"auto_find_batch_size", "true", "expected false"},
+      {"group_by_length", "true", "expected false"},
+      {"wandb_log", "true", "log.jsonl"},
+      {"eval_only", "true", "brrr eval"},
+      {"always_save_checkpoint", "false", "expected true"},
+      {"full_determinism", "maybe", "true or false"},
+      {"eval_strategy", "epoch", "steps or no"},
+      {"save_strategy", "best", "steps or no"},
+      {"logging_strategy", "epoch", "steps or no"},
+      {"train_sampling_strategy", "group_by_length", "random"},
+      {"warmup_ratio", "1", "below 1"},
+      {"dataset", "openwebtext", "--text"},
+      {"tokenizer", "bpe:256", "bpe:N with N from 257"},
+      {"tokenizer", "bpe:", "bpe:N with N from 257"},
+      {"text", "", "expected a value"},
+      {"disable_pass", "a,,b", "expected a value"},
+      {"resume", "", "expected true, false or a checkpoint folder"},
+      {"max_steps", "-2", "whole number from -1"},
+  };
+  for (const auto& c : cases) {
+    const std::string message = usage_message({{c.key, c.value}});
+    expect_parts(message, {c.expected, c.value});
+    EXPECT_TRUE(message.starts_with("--" + canonical_key(c.key) + ": ")) << message;
+  }
+}
+
+TEST(TrainOptionErrors, FieldsMustFitTogether) {
+  expect_parts(usage_message({{"n_embd", "100"}, {"n_head", "3"}}), {"divisible", "100", "3"});
+  expect_parts(usage_message({{"text", "a"}, {"data", "b"}}), {"--text", "--data"});
+  expect_parts(usage_message({{"val_data", "b"}}), {"--val-data needs --data"});
+  expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
+  expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
+  expect_parts(usage_message({{"resume", "true"}, {"overwrite", "true"}}),
+               {"--resume", "--overwrite"});
+  expect_parts(usage_message({{"resume", "true"}, {"init_from", "m"}}),
+               {"--resume", "--init-from"});
+}
+
+TEST(TrainOptionErrors, FilesNameTheLine) {
+  test::TempFolder folder;
+  const std::string file = (folder / "run.toml").string();
+  const auto message = [&](const char* content) {
+    write_file_atomically(file, content);
+    return usage_message({{"config", file}});
+  };
+  expect_parts(message("a = 1\n"), {"run.toml:1: ", "unknown option 'a'"});
+  expect_parts(message("[model]\n\nn_layr = 1\n"), {"run.toml:3: ", "did you mean 'n_layer'"});
+  expect_parts(message("\nn_layer = 'x'\n"), {"run.toml:2: n_layer: ", "whole number", "'x'"});
+  expect_parts(message("n_layer = 1.5\n"), {"run.toml:1: n_layer: ", "1.5"});
+  expect_parts(message("n_layer = \n"), {"run.toml:1: not valid TOML"});
+  expect_parts(message("n_layer = 1\nn_layer = 2\n"), {"run.toml:2: not valid TOML"});
+  expect_parts(message("seed = 1979-05-27\n"), {"run.toml:1", "expected a string, a number"});
+  expect_parts(message("text = [['a']]\n"), {"run.toml:1", "expected a string"});
+  expect_parts(message("[a.b]\nseed = 1\n"), {"tables inside tables"});
+  expect_parts(message("config = 'other.toml'\n"), {"run.toml:1: config"});
+  expect_parts(message("\xff\xfe"), {"run.toml", "not valid TOML"});
+  EXPECT_EQ(message(""), "(no error)");
+  EXPECT_EQ(message("text = []\n"), "(no error)");
+  expect_parts(usage_message({{"config", (folder / "absent.toml").string()}}),
+               {"--config: ", "absent.toml", "No such file"});
+  expect_parts(usage_message({{"config", folder.path().string()}}), {"--config: ", "folder"});
+}
+
+}  // namespace
+}  // namespace brrr::train

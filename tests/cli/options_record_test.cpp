@@ -1,0 +1,157 @@
+// Records of options: JSON and TOML come back as they went, and a resumed run keeps what it must.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "io/temp_folder.h"
+#include "train/options.h"
+
+namespace brrr::train {
+namespace {
+
+// A value other than the default for every row, so that a forgotten field shows.
+KeyValues unusual() {
+  return {{"preset", "gpt2"},
+          {"text", "a \"quoted\" b\\c.txt"},
+          {"text", "d,e.txt"},
+          {"tokenizer", "bpe:300"},
+          {"val-fraction", "0.123456789012345678"},
+          {"vocab-size", "300"},
+          {"n-layer", "3"},
+          {"n-head", "7"},
+          {"n-embd", "21"},
+          {"context", "17"},
+          {"dropout", "0.3"},
+          {"bias", "false"},
+          {"init-from", "some\tfolder"},
+          {"max-steps", "12"},
+          {"num-train-epochs", "1.5"},
+          {"batch-size", "3"},
+          {"gradient-accumulation-steps", "2"},
+          {"learning-rate", "0.1234"},
+          {"min-lr", "1e-300"},
+          {"lr-scheduler-type", "linear"},
+          {"warmup-steps", "0.5"},
+          {"lr-decay-steps", "9"},
+          {"weight-decay", "0.7"},
+          {"adam-beta1", "0.1"},
+          {"adam-beta2", "0.2"},
+          {"adam-epsilon", "1e-5"},
+          {"max-grad-norm", "3"},
+          {"seed", "4294967295"},
+          {"data-seed", "5"},
+          {"sampling", "epoch"},
+          {"eval-steps", "6"},
+          {"eval-batches", "7"},
+          {"eval-batch-size", "8"},
+          {"logging-steps", "9"},
+          {"samples", "10"},
+          {"report-to", "none"},
+          {"disable-tqdm", "true"},
+          {"json", "true"},
+          {"output-dir", "out"},
+          {"run-name", "name"},
+          {"save-steps", "11"},
+          {"save-total-limit", "12"},
+          {"overwrite", "true"},
+          {"device", "cpu"},
+          {"threads", "3"},
+          {"compile", "false"},
+          {"explain", "true"},
+          {"dump-graph", "graphs"},
+          {"disable-pass", "simplify,schedule"}};
+}
+
+TEST(TrainOptionRecords, JsonRoundTrip) {
+  for (const KeyValues& given :
+       {KeyValues{}, unusual(), KeyValues{{"data", "x"}, {"val_data", "y"}},
+        KeyValues{{"resume", "runs/a"}}}) {
+    TrainOptions options = resolve(given);
+    const TrainOptions back = options_from_json(to_json(options), "train_config.json");
+    options.given.clear();
+    EXPECT_EQ(back, options) << to_json(options);
+  }
+}
+
+TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
+  const TrainOptions options = resolve(unusual()), plain = resolve({});
+  for (const auto& row : train_option_table().rows()) {
+    if (!row.get || row.name == "config" || row.name == "resume" || row.name == "precision" ||
+        row.name == "optim" || row.name == "data" || row.name == "val-data" || row.name == "bias")
+      continue;
+    EXPECT_NE(row.get(options), row.get(plain)) << row.name << " is missing from unusual()";
+  }
+}
+
+TEST(TrainOptionRecords, JsonHasPlainTypes) {
+  const auto json = nlohmann::json::parse(to_json(resolve({{"text", "a"}, {"text", "b"}})));
+  EXPECT_EQ(json["max_steps"], 2000);
+  EXPECT_TRUE(json["max_steps"].is_number_integer());
+  EXPECT_EQ(json["learning_rate"], 1e-3);
+  EXPECT_EQ(json["bias"], false);
+  EXPECT_EQ(json["text"], (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(TrainOptionRecords, BrokenJsonIsRefused) {
+  const auto refused = [](const char* text, const char* part) {
+    EXPECT_USER_ERROR(options_from_json(text, "r.json"), part);
+    EXPECT_USER_ERROR(options_from_json(text, "r.json"), "r.json");
+  };
+  refused("[]", "expected an object");
+  refused("{", "r.json");
+  refused(R"({"n_layr": 3})", "did you mean 'n_layer'");
+  refused(R"({"n_layer": "3"})", "expected a whole number");
+  refused(R"({"n_layer": 0})", "whole number from 1");
+  refused(R"({"n_layer": 1.5})", "expected a whole number");
+  refused(R"({"bias": 1})", "expected true or false");
+  refused(R"({"dropout": "0"})", "expected a number");
+  refused(R"({"text": "a"})", "expected a list of strings");
+  refused(R"({"text": [1]})", "expected a list of strings");
+  refused(R"({"device": 3})", "expected a string");
+}
+
+TEST(TrainOptionRecords, TomlRoundTrip) {
+  test::TempFolder folder;
+  const std::string file = (folder / "printed.toml").string();
+  for (const KeyValues& given :
+       {KeyValues{}, unusual(), KeyValues{{"data", "x"}, {"val_data", "y"}, {"vocab_size", "9"}}}) {
+    TrainOptions options = resolve(given);
+    write_file_atomically(file, to_toml(options));
+    TrainOptions back = resolve({{"config", file}});
+    // num_train_epochs given beside max_steps: steps win both times.
+    back.given.clear();
+    back.config.clear();
+    options.given.clear();
+    EXPECT_EQ(back, options) << to_toml(options);
+  }
+}
+
+TEST(TrainOptionRecords, ResumeKeepsWhatMustNotChange) {
+  TrainOptions recorded = resolve({{"preset", "char"}, {"n_layer", "3"}, {"json", "true"}});
+  recorded.given.clear();
+
+  const TrainOptions same = merge_for_resume(recorded, resolve({{"resume", "true"}}), "runs/a");
+  EXPECT_EQ(same.preset, "char");
+  EXPECT_EQ(same.n_layer, 3);
+  EXPECT_EQ(same.n_embd, 384);
+  EXPECT_FALSE(same.json);  // asked anew each time
+  EXPECT_TRUE(same.wants_resume());
+
+  const TrainOptions longer = merge_for_resume(
+      recorded,
+      resolve({{"resume", "true"}, {"max_iters", "9000"}, {"n_layer", "3"}, {"threads", "1"}}),
+      "runs/a");
+  EXPECT_EQ(longer.max_steps, 9000);
+  EXPECT_EQ(longer.threads, 1);
+  EXPECT_EQ(longer.batch_size, 64);
+
+  EXPECT_USER_ERROR(
+      merge_for_resume(recorded, resolve({{"resume", "true"}, {"n_layer", "4"}}), "runs/a"),
+      "runs/a was started with n-layer = 3; got 4");
+  EXPECT_USER_ERROR(
+      merge_for_resume(recorded, resolve({{"resume", "true"}, {"lr", "0.5"}}), "runs/a"),
+      "learning-rate");
+}
+
+}  // namespace
+}  // namespace brrr::train
