@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -188,6 +190,13 @@ TEST_P(Gemm, ShapesOfTraining) {
   check({.m = 50, .n = 70, .k = 1024});
 }
 
+/// Large enough that A is packed in several chunks of rows and of terms.
+TEST_P(Gemm, PackedInChunks) {
+  check({.m = 4300, .n = 67, .k = 700, .trans_a = true, .bias = true});
+  check({.m = 2050, .n = 66, .k = 1100, .alpha = 0.5f, .beta = 1, .pad_a = 948});
+  check({.m = 300, .n = 80, .k = 1024, .batch = 2});
+}
+
 TEST_P(Gemm, Batched) {
   for (const int trans : {0, 1, 2, 3}) {
     check({.m = 33,
@@ -337,6 +346,28 @@ TEST(IsaNames, RoundTrip) {
   EXPECT_THROW(parse_isa("avx9"), UserError);
   EXPECT_THROW(parse_isa(""), UserError);
   EXPECT_LE(best_isa(), machine_isa());
+}
+
+/// In a process of its own, since the choice is made once: prints what BRRR_ISA leads to.
+void report_isa(const char* value) {
+  setenv("BRRR_ISA", value, 1);
+  try {
+    fmt::print(stderr, "isa {}", isa_name(best_isa()));
+  } catch (const UserError& error) {
+    fmt::print(stderr, "error {}", error.what());
+  }
+  std::exit(0);
+}
+
+TEST(IsaDeathTest, HonoursTheEnvironment) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const Isa isa : all_isas()) {
+    const std::string name(isa_name(isa));
+    const std::string expected = fmt::format("isa {}", isa_name(std::min(isa, machine_isa())));
+    EXPECT_EXIT(report_isa(name.c_str()), testing::ExitedWithCode(0), expected);
+  }
+  EXPECT_EXIT(report_isa("avx9"), testing::ExitedWithCode(0),
+              "error BRRR_ISA: expected portable, sse4, avx2, avx512 or amx, got 'avx9'");
 }
 
 }  // namespace
