@@ -42,6 +42,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view text);
 /// Trains byte-level BPE on `text`: GPT-2's split pattern, the most frequent pair merged first, ties
 /// to the smaller pair. vocab_size counts the 256 bytes, the merges and "<|endoftext|>".
+/// Throws UserError when the text has too few repeated pairs for that many tokens.
 std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size);
 
 }  // namespace brrr::io
