@@ -123,7 +123,8 @@ CorpusFiles default_corpus(const CorpusOptions& options) {
 }
 
 bool is_control(unsigned char c) {
-  return (c < 0x20 && c != '\t' && c != '\n' && c != '\v' && c != '\f' && c != '\r' && c != 0x1b) ||
+  return (c > 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\v' && c != '\f' && c != '\r' &&
+          c != 0x1b) ||
          c == 0x7f;
 }
 
@@ -148,16 +149,10 @@ std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
   return std::nullopt;
 }
 
-void check_is_text(std::string_view bytes, const std::string& name, size_t offset) {
-  if (const size_t nul = bytes.find('\0'); nul != std::string_view::npos) {
-    const bool utf16 = offset == 0 && bytes.size() >= 2 &&
-                       (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff"));
-    if (utf16)
-      user_error("{} is UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 {} > text.txt",
-                 name, name);
-    user_error("{} is binary, not text (NUL at byte {}); name a text file, or {}", name,
-               offset + nul, kBytesAdvice);
-  }
+void check_not_binary(std::string_view bytes, const std::string& name) {
+  if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff"))
+    user_error("{} is UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 {} > text.txt",
+               name, name);
   const auto controls = static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(), [](char c) {
     return is_control(static_cast<unsigned char>(c));
   }));
@@ -165,6 +160,12 @@ void check_is_text(std::string_view bytes, const std::string& name, size_t offse
     user_error(
         "{} is binary, not text ({} of {} bytes are control characters); name a text file, or {}",
         name, controls, bytes.size(), kBytesAdvice);
+}
+
+void check_is_text(std::string_view bytes, const std::string& name, size_t offset) {
+  if (const size_t nul = bytes.find('\0'); nul != std::string_view::npos)
+    user_error("{} is binary, not text (NUL at byte {}); name a text file, or {}", name,
+               offset + nul, kBytesAdvice);
   if (const auto at = find_invalid_utf8(bytes))
     user_error(
         "{} is not UTF-8 (byte 0x{:02x} at offset {}); convert it (for Latin-1: iconv -f LATIN1 -t "
@@ -189,7 +190,10 @@ Corpus load_corpus(const CorpusOptions& options) {
   corpus.text.reserve(total);
   for (const fs::path& file : found.files) {
     const std::string text = read_file(file);
-    if (!options.accept_bytes) check_is_text(text, file.string());
+    if (!options.accept_bytes) {
+      check_not_binary(text, file.string());
+      check_is_text(text, file.string());
+    }
     corpus.text += text;
     if (!text.empty()) corpus.document_ends.push_back(corpus.text.size());
   }

@@ -50,8 +50,12 @@ Corpus load_corpus(const CorpusOptions& options);
 /// surrogates, nothing above U+10FFFF).
 std::optional<size_t> find_invalid_utf8(std::string_view bytes);
 
-/// Throws UserError when `bytes` is no text: a NUL byte, more than 1% control characters, or
-/// invalid UTF-8. `name` and `offset` (of bytes[0] in the file) say where.
+/// Throws UserError when `bytes`, the begin of a file, show that it is no text: UTF-16, or more
+/// than 1% control characters.
+void check_not_binary(std::string_view bytes, const std::string& name);
+
+/// Throws UserError for a NUL byte or invalid UTF-8. `name` and `offset` (of bytes[0] in the file)
+/// say where.
 void check_is_text(std::string_view bytes, const std::string& name, size_t offset = 0);
 
 }  // namespace brrr::io

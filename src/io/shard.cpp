@@ -310,8 +310,11 @@ fs::path ShardWriter::partial(const fs::path& path) {
 
 void ShardWriter::publish(const fs::path& path) {
   if (::rename(partial(path).c_str(), path.c_str()) != 0) {
-    if (errno == ENOENT && fs::exists(path)) return;
-    fail("write", path, errno);
+    const int error = errno;
+    if (error == ENOENT && fs::exists(path)) return;
+    if (error == ENOENT)
+      user_error("{} was written, but is missing now; begin again with --restart", path.string());
+    fail("write", path, error);
   }
   sync_folder(path.parent_path());
 }

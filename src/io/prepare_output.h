@@ -1,0 +1,83 @@
+#pragma once
+// What prepare writes into its output folder, other than the record: the shards of a split and the
+// tokenizer's files; and the lock that keeps two processes from writing there at once.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/prepare_record.h"
+#include "io/shard.h"
+#include "io/tokenizer.h"
+
+namespace brrr::io {
+
+/// One process per output folder: an advisory lock on the folder itself, gone with the process.
+/// Throws UserError when another one holds it; file systems without locks go unlocked.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  int fd_;
+};
+
+struct SplitPlace {
+  std::filesystem::path folder;
+  std::string name;  // "train" or "val"
+  ShardFormat format;
+  int64_t shard_tokens;  // 0: one shard
+  int64_t vocab;
+};
+
+/// The shards of one split. Tokens are appended in order; a complete shard waits under its partial
+/// name until the record knows it (sync, save the record, publish).
+class SplitWriter {
+ public:
+  explicit SplitWriter(SplitPlace place) : place_(std::move(place)) {}
+
+  void resume(const SplitRecord& record);
+  void append(std::span<const int32_t> ids);
+  /// Completes the shard being written.
+  void close();
+  bool has_unpublished() const { return !unpublished_.empty(); }
+  /// Everything appended is on the disk; the record of it.
+  SplitRecord sync();
+  void publish();
+  /// Throws UserError when a complete shard is not as it was written.
+  void verify() const;
+  /// The complete shards.
+  std::vector<std::filesystem::path> paths() const;
+
+ private:
+  std::filesystem::path path(size_t index) const;
+  SplitPlace place_;
+  std::vector<int64_t> shards_;
+  std::vector<std::filesystem::path> unpublished_;
+  std::optional<ShardWriter> current_;
+};
+
+/// The tokenizer's files, saved in a folder of their own to be hashed; publish() moves them to the
+/// output.
+class StagedTokenizer {
+ public:
+  StagedTokenizer(const Tokenizer& tokenizer, const std::filesystem::path& output);
+  StagedTokenizer(const StagedTokenizer&) = delete;
+  StagedTokenizer& operator=(const StagedTokenizer&) = delete;
+  ~StagedTokenizer();
+  /// SHA-256 of names and contents.
+  const std::string& hash() const { return hash_; }
+  void publish();
+
+ private:
+  std::filesystem::path output_, staging_;
+  std::string hash_;
+};
+
+}  // namespace brrr::io
