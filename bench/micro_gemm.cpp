@@ -2,8 +2,11 @@
 // row-major weights, interleaved in one run. GFLOP/s from the median of the repetitions; the spread
 // is (third quartile - first quartile) / median.
 //
-//   micro_gemm [--reps N] [--filter TEXT]     table for the shapes of GPT-2 training, in Markdown
-//   micro_gemm --serve                        one shape per line on stdin, its milliseconds on
+//   micro_gemm [--reps N] [--filter TEXT] [--cpu-time]
+//                                             table for the shapes of GPT-2 training, in Markdown;
+//                                             --cpu-time: one thread, timed by the processor time
+//                                             it got, for machines that are busy with other work
+//   micro_gemm [--cpu-time] --serve                      one shape per line on stdin, its milliseconds on
 //   stdout:
 //                                             lets another program interleave its own measurements
 //                                             (bench/peers/gemm_torch.py)
@@ -14,6 +17,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <dnnl.hpp>
 #include <iostream>
 #include <memory>
@@ -153,12 +157,22 @@ struct Problem {
   }
 };
 
+bool use_cpu_time = false;
+
+/// Wall-clock seconds, or those that this thread spent on a processor.
+double timer() {
+  if (!use_cpu_time) return now_seconds();
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 /// Seconds of one call, from enough calls to last about a millisecond.
 template <typename Body>
 double time_calls(int calls, Body&& body) {
-  const Stopwatch watch;
+  const double start = timer();
   for (int i = 0; i < calls; ++i) body();
-  return watch.seconds() / calls;
+  return (timer() - start) / calls;
 }
 
 int calls_for(const Shape& s) { return static_cast<int>(std::clamp(2e8 / s.flops(), 1.0, 500.0)); }
@@ -201,14 +215,14 @@ double peak_flops() {
   if (isa < cpu::Isa::kAvx2) return 0;
   const bool wide = isa >= cpu::Isa::kAvx512;
   static volatile double sink = 0;
-  const Stopwatch watch;
+  const double start = timer();
 #pragma omp parallel
   {
     const double value = wide ? peak_avx512() : peak_avx2();
 #pragma omp critical
     sink = sink + value;
   }
-  return 2.0 * 16 * (wide ? 16 : 8) * kPeakSteps * thread_count() / watch.seconds();
+  return 2.0 * 16 * (wide ? 16 : 8) * kPeakSteps * thread_count() / (timer() - start);
 }
 #else
 double peak_flops() { return 0; }
@@ -217,9 +231,8 @@ double peak_flops() { return 0; }
 void table(int reps, const std::string& filter) {
   fmt::print("isa {}, {} threads\n\n", cpu::isa_name(cpu::best_isa()), thread_count());
   fmt::print(
-      "| shape | batch x M x K x N | brrr GFLOP/s | spread | of peak | oneDNN | spread | brrr / "
-      "oneDNN "
-      "|\n|---|---|---|---|---|---|---|---|\n");
+      "| shape | batch x M x K x N | brrr GFLOP/s | spread | of peak (bests) | oneDNN | spread "
+      "| ratio of medians | ratio of bests |\n|---|---|---|---|---|---|---|---|---|\n");
   struct Group {
     const char* prefix;
     double log_ratio = 0, log_best = 0;
@@ -305,12 +318,15 @@ int main(int argc, char** argv) {
       brrr::serve();
       return 0;
     }
-    if (arg == "--reps" && i + 1 < argc) {
+    if (arg == "--cpu-time") {
+      brrr::use_cpu_time = true;
+      omp_set_num_threads(1);
+    } else if (arg == "--reps" && i + 1 < argc) {
       reps = std::max(1, std::atoi(argv[++i]));
     } else if (arg == "--filter" && i + 1 < argc) {
       filter = argv[++i];
     } else {
-      fmt::print(stderr, "usage: micro_gemm [--reps N] [--filter TEXT] | --serve\n");
+      fmt::print(stderr, "usage: micro_gemm [--reps N] [--filter TEXT] [--cpu-time] | --serve\n");
       return 2;
     }
   }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """gemm_f32 against PyTorch's matmul (MKL), interleaved in one run.
 
-    gemm_torch.py path/to/micro_gemm [--reps N]
+    gemm_torch.py path/to/micro_gemm [--reps N] [--threads N] [--cpu-time]
 
 Both work on operands of the same shapes and layouts. PyTorch and `micro_gemm --serve` take turns;
-the table gives medians and, since other programs may share the machine, the best of each.
+the table gives medians and, since other programs may share the machine, the best of each. With
+--cpu-time both use one thread and are timed by the processor time that it got.
 """
 
 import argparse
@@ -61,10 +62,14 @@ def main():
     parser.add_argument("micro_gemm")
     parser.add_argument("--reps", type=int, default=11)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--cpu-time", action="store_true")
     args = parser.parse_args()
+    if args.cpu_time:
+        args.threads = 1
+    clock = time.thread_time if args.cpu_time else time.perf_counter
     torch.set_num_threads(args.threads)
     server = subprocess.Popen(
-        [args.micro_gemm, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [args.micro_gemm, *(["--cpu-time"] if args.cpu_time else []), "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     print(f"PyTorch {torch.__version__}, {args.threads} threads\n")
     print("| shape | brrr GFLOP/s | PyTorch | ratio of medians | ratio of bests |")
@@ -81,10 +86,10 @@ def main():
             server.stdin.flush()
             ours.append(float(server.stdout.readline()) * 1e-3)
             torch.matmul(a, b, out=out)
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 torch.matmul(a, b, out=out)
-            theirs.append((time.perf_counter() - start) / calls)
+            theirs.append((clock() - start) / calls)
         o, t = statistics.median(ours), statistics.median(theirs)
         medians.append(t / o)
         bests.append(min(theirs) / min(ours))

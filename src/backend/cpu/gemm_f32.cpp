@@ -97,7 +97,7 @@ Plan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads, const GemmKe
   // Equal blocks, so that none is so short that storing C dominates.
   plan.k_step = ceil_div(g.k, ceil_div(g.k, kGemmBlockK));
   // Packing B pays when its rows are read by several row panels.
-  plan.pack_b = g.trans_b || g.m > 4 * mr;
+  plan.pack_b = g.trans_b ? g.m > 1 : g.m > mr;
   constexpr double kSmallProduct = 1 << 22;
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
@@ -197,10 +197,13 @@ void run_task(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, c
       block.b_k = g.ldb;
       const int64_t rest = block.cols % kernels.lanes;
       if (rest > 0) {
-        kernels.pack_b(b + block.cols - rest, g.ldb, false, block.kc, rest, space);
+        const int64_t whole = block.cols - rest;
+        kernels.pack_b(g.trans_b ? b + whole * g.ldb : b + whole, g.ldb, g.trans_b, block.kc, rest,
+                       space);
         block.b_tail = space;
       }
-      if (g.m == 1) block.row_sums = space + kPackedTail;
+      block.b_trans = g.trans_b;
+      if (g.m == 1 && !g.trans_b) block.row_sums = space + kPackedTail;
     }
     if (plan.pack_a) {
       const int64_t panel = panel_floats(plan, kernels);

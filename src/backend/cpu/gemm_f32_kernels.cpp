@@ -84,7 +84,24 @@ HWY_INLINE void store_tile(const V (&sums)[kRows][kNv], const Tile& t) {
     }
     return;
   }
-  // Columns beyond t.cols do not exist in C or the bias: go through whole rows of our own.
+  // Columns beyond t.cols do not exist in C or the bias.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#pragma GCC unroll 16
+  for (int v = 0; v < kNv; ++v) {
+    const int64_t count = std::clamp<int64_t>(t.cols - v * kLanes, 0, kLanes);
+    if (count == 0) break;
+    const auto exists = hn::FirstN(d, static_cast<size_t>(count));
+    const V bias = t.bias != nullptr ? hn::MaskedLoad(exists, d, t.bias + v * kLanes) : hn::Zero(d);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      float* c = t.c + i * t.ldc + v * kLanes;
+      V base = bias;
+      if constexpr (kLoadC) base = hn::Add(base, hn::MaskedLoad(exists, d, c));
+      hn::BlendedStore(hn::MulAdd(alpha, sums[i][v], base), exists, d, c);
+    }
+  }
+#else
+  // Older instruction sets have no cheap masks: go through whole rows of our own.
   float row[kNv * kLanes] = {}, bias_row[kNv * kLanes] = {};
   const size_t bytes = static_cast<size_t>(t.cols) * sizeof(float);
   if (t.bias != nullptr) std::memcpy(bias_row, t.bias, bytes);
@@ -99,6 +116,7 @@ HWY_INLINE void store_tile(const V (&sums)[kRows][kNv], const Tile& t) {
     }
     std::memcpy(c, row, bytes);
   }
+#endif
 }
 
 /// kRows x (kNv vectors) of C, summed in registers over all kc terms in order.
@@ -162,6 +180,45 @@ void tile(const Tile& t) {
   }
 }
 
+#if HWY_TARGET != HWY_SCALAR
+/// A vector of kCount / 4 blocks: block i is four floats of row 4 i of the source.
+template <int kCount>
+HWY_INLINE auto load_blocks(const float* source, int64_t ld) {
+  if constexpr (kCount == 4) {
+    return hn::LoadU(hn::CappedTag<float, 4>(), source);
+  } else {
+    return hn::Combine(hn::CappedTag<float, kCount>(),
+                       load_blocks<kCount / 2>(source + kCount / 2 * ld, ld),
+                       load_blocks<kCount / 2>(source, ld));
+  }
+}
+
+template <class VD>
+struct ColumnsOf {
+  VD k0, k1, k2, k3;
+};
+using Columns = ColumnsOf<V>;
+
+/// Four terms of kCount rows of the source, as columns. Transposing 4 x 4 within each 128-bit block
+/// leaves the rows in order, since block i holds rows 4 i to 4 i + 3.
+template <int kCount>
+HWY_INLINE auto transpose_blocks(const float* source, int64_t ld) {
+  const hn::CappedTag<float, kCount> d;
+  const hn::Repartition<double, decltype(d)> d2;
+  const auto a0 = load_blocks<kCount>(source, ld), a1 = load_blocks<kCount>(source + ld, ld);
+  const auto a2 = load_blocks<kCount>(source + 2 * ld, ld);
+  const auto a3 = load_blocks<kCount>(source + 3 * ld, ld);
+  const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d, a0, a1));
+  const auto hi01 = hn::BitCast(d2, hn::InterleaveUpper(d, a0, a1));
+  const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d, a2, a3));
+  const auto hi23 = hn::BitCast(d2, hn::InterleaveUpper(d, a2, a3));
+  return ColumnsOf<hn::Vec<decltype(d)>>{hn::BitCast(d, hn::InterleaveLower(d2, lo01, lo23)),
+                                         hn::BitCast(d, hn::InterleaveUpper(d2, lo01, lo23)),
+                                         hn::BitCast(d, hn::InterleaveLower(d2, hi01, hi23)),
+                                         hn::BitCast(d, hn::InterleaveUpper(d2, hi01, hi23))};
+}
+#endif
+
 /// One row: C and the sums are short, B is the work. Rows of B are read from end to end, as memory
 /// likes it, four at a time, into sums in `sums` ([cols]); the order of every sum is the tile's.
 void multiply_row(const GemmBlock& block, int64_t cols, float* sums) {
@@ -193,6 +250,57 @@ void multiply_row(const GemmBlock& block, int64_t cols, float* sums) {
     hn::StoreU(
         block.load_c ? finish<true>(sum, alpha, c, bias) : finish<false>(sum, alpha, c, bias), d,
         c);
+  }
+}
+
+/// One row times a transposed B, which is only read once: transposed in registers, not packed. Two
+/// vectors of columns at a time, because each is one chain of dependent multiply-adds. `cols` is a
+/// multiple of kLanes.
+template <int kNv>
+HWY_INLINE void multiply_row_trans(const GemmBlock& block, int64_t j) {
+  const D d;
+  const int64_t ld = block.b_k;
+  const float *b = block.b + j * ld, *a = block.a;
+  V sums[kNv];
+#pragma GCC unroll 2
+  for (int v = 0; v < kNv; ++v) sums[v] = hn::Zero(d);
+  int64_t k = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; k + 4 <= block.kc; k += 4) {
+    const V a0 = hn::Set(d, a[k * block.a_k]), a1 = hn::Set(d, a[(k + 1) * block.a_k]);
+    const V a2 = hn::Set(d, a[(k + 2) * block.a_k]), a3 = hn::Set(d, a[(k + 3) * block.a_k]);
+#pragma GCC unroll 2
+    for (int v = 0; v < kNv; ++v) {
+      const float* from = b + v * kLanes * ld + k;
+      const float* ahead = from + (kNv * kLanes + k / 4 % 4 * (kLanes / 4)) * ld;
+#pragma GCC unroll 4
+      for (int r = 0; r < kLanes / 4; ++r) prefetch(ahead + r * ld);
+      const Columns columns = transpose_blocks<kLanes>(from, ld);
+      sums[v] = hn::MulAdd(a0, columns.k0, sums[v]);
+      sums[v] = hn::MulAdd(a1, columns.k1, sums[v]);
+      sums[v] = hn::MulAdd(a2, columns.k2, sums[v]);
+      sums[v] = hn::MulAdd(a3, columns.k3, sums[v]);
+    }
+  }
+#endif
+  for (; k < block.kc; ++k) {
+    const V ak = hn::Set(d, a[k * block.a_k]);
+#pragma GCC unroll 2
+    for (int v = 0; v < kNv; ++v) {
+      float column[kLanes];
+      for (int r = 0; r < kLanes; ++r) column[r] = b[(v * kLanes + r) * ld + k];
+      sums[v] = hn::MulAdd(ak, hn::LoadU(d, column), sums[v]);
+    }
+  }
+  const V alpha = hn::Set(d, block.alpha);
+#pragma GCC unroll 2
+  for (int v = 0; v < kNv; ++v) {
+    const int64_t at = j + v * kLanes;
+    const float* bias = block.bias != nullptr ? block.bias + at : nullptr;
+    float* c = block.c + at;
+    hn::StoreU(block.load_c ? finish<true>(sums[v], alpha, c, bias)
+                            : finish<false>(sums[v], alpha, c, bias),
+               d, c);
   }
 }
 
@@ -232,7 +340,11 @@ void multiply(const GemmBlock& block) {
       function(t);
     };
     int64_t j = 0;
-    if (block.row_sums != nullptr) {
+    if (block.b_trans) {
+      for (; j + kNr <= whole; j += kNr) multiply_row_trans<2>(block, j);
+      if (j < whole) multiply_row_trans<1>(block, j);
+      j = whole;
+    } else if (block.row_sums != nullptr) {
       multiply_row(block, whole, block.row_sums);
       j = whole;
     } else if (!block.b_packed && block.rows <= kMr) {
@@ -274,21 +386,6 @@ void pack_b_plain(const float* b, int64_t ldb, int64_t kc, int64_t cols, float* 
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR
-/// A vector of kCount / 4 blocks: block i is four floats of row 4 i of the source.
-template <int kCount>
-HWY_INLINE auto load_blocks(const float* source, int64_t ld) {
-  if constexpr (kCount == 4) {
-    return hn::LoadU(hn::CappedTag<float, 4>(), source);
-  } else {
-    return hn::Combine(hn::CappedTag<float, kCount>(),
-                       load_blocks<kCount / 2>(source + kCount / 2 * ld, ld),
-                       load_blocks<kCount / 2>(source, ld));
-  }
-}
-
-#endif
-
 /// kCount rows of the source become kCount columns of the panel. Transposing 4 x 4 within each
 /// 128-bit block leaves the columns in order, since block i holds rows 4 i to 4 i + 3. `next` is
 /// where these rows (or the next panel's) are read in the following step.
@@ -298,25 +395,17 @@ HWY_INLINE void transpose_rows(const float* source, int64_t ld, int64_t kc,
   int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::CappedTag<float, kCount> d;
-  const hn::Repartition<double, decltype(d)> d2;
   for (; k + 4 <= kc; k += 4) {
     // A line of each row lasts four rounds: fetch a quarter of the rows' next lines per round.
     const float* ahead = next + (k / 4 % 4) * (kCount / 4) * ld + k / 16 * 16;
 #pragma GCC unroll 4
     for (int r = 0; r < kCount / 4; ++r) prefetch(ahead + r * ld);
-    const float* from = source + k;
-    const auto a0 = load_blocks<kCount>(from, ld), a1 = load_blocks<kCount>(from + ld, ld);
-    const auto a2 = load_blocks<kCount>(from + 2 * ld, ld);
-    const auto a3 = load_blocks<kCount>(from + 3 * ld, ld);
-    const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d, a0, a1));
-    const auto hi01 = hn::BitCast(d2, hn::InterleaveUpper(d, a0, a1));
-    const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d, a2, a3));
-    const auto hi23 = hn::BitCast(d2, hn::InterleaveUpper(d, a2, a3));
+    const auto columns = transpose_blocks<kCount>(source + k, ld);
     float* o = to + k * kNr;
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, lo01, lo23)), d, o);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, lo01, lo23)), d, o + kNr);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, hi01, hi23)), d, o + 2 * kNr);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, hi01, hi23)), d, o + 3 * kNr);
+    hn::StoreU(columns.k0, d, o);
+    hn::StoreU(columns.k1, d, o + kNr);
+    hn::StoreU(columns.k2, d, o + 2 * kNr);
+    hn::StoreU(columns.k3, d, o + 3 * kNr);
   }
 #endif
   for (; k < kc; ++k) {

@@ -16,6 +16,7 @@ struct GemmBlock {
   const float* b = nullptr;
   int64_t b_k = 0;
   bool b_packed = false;
+  bool b_trans = false;  // for one row of A: element (k, j) of B lies at b + j * b_k + k
   // B is read in whole vectors. Where the memory behind `b` ends with its last column (B is not
   // packed), the columns beyond the last whole vector come from here: [kc, nr], zero-padded.
   const float* b_tail = nullptr;
