@@ -14,8 +14,8 @@ namespace brrr::test {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (fs::temp_directory_path() / "brrr-test-XXXXXX").string();
+  explicit TempFolder(const fs::path& parent = fs::temp_directory_path()) {
+    std::string pattern = (parent / "brrr-test-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = pattern;
   }
