@@ -110,7 +110,16 @@ void Graph::update(Value state, Value value) {
   outputs_.push_back({input_name(state.id.node), value.id, state.id.node});
 }
 
+int64_t Type::bytes() const {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.elements(), static_cast<int64_t>(bytes_of(dtype)), &bytes))
+    user_error("{} has too many bytes", str());
+  return bytes;
+}
+
 uint32_t Graph::set_scope(std::string_view name) {
+  BRRR_CHECK(name.find_first_of(" \t\r\n") == std::string_view::npos,
+             "the scope '{}' holds a space: it could not be printed and parsed", name);
   const uint32_t previous = current_scope_;
   auto at = std::find(scopes_.begin(), scopes_.end(), name);
   current_scope_ = static_cast<uint32_t>(at - scopes_.begin());

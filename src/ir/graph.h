@@ -24,8 +24,8 @@ struct Type {
   DType dtype = DType::f32;
   Shape shape;
   bool operator==(const Type&) const = default;
-  /// Throws InternalError for a symbolic shape.
-  int64_t bytes() const { return shape.elements() * static_cast<int64_t>(bytes_of(dtype)); }
+  /// Throws InternalError for a symbolic shape, UserError when the count does not fit 63 bits.
+  int64_t bytes() const;
   /// "bf16[8,1024,768]"
   std::string str() const { return std::string(name_of(dtype)) + shape.str(); }
 };

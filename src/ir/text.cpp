@@ -22,7 +22,10 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    out += c;
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
   }
   return out;
 }
@@ -72,7 +75,7 @@ class Parser {
       at_ = 0;
       ++line_number_;
       skip_spaces();
-      if (at_ < line_.size() && line_[at_] != '#') parse_line();
+      if (at_ < line_.size() && line_[at_] != '#') parse_line_or_fail();
       begin = end + 1;
     }
     return std::move(graph_);
@@ -81,12 +84,13 @@ class Parser {
  private:
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-    user_error("graph text, line {}, column {}: {}", line_number_, at_ + 1,
+    user_error("{}{}, column {}: {}", kPrefix, line_number_, at_ + 1,
                fmt::format(format, std::forward<Args>(args)...));
   }
   void skip_spaces() {
-    while (at_ < line_.size() && (line_[at_] == ' ' || line_[at_] == '\t' || line_[at_] == '\r')) ++at_;
+    while (at_ < line_.size() && is_space(line_[at_])) ++at_;
   }
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
   bool accept(std::string_view token) {
     skip_spaces();
     if (line_.substr(at_, token.size()) != token) return false;
@@ -207,6 +211,15 @@ class Parser {
     }
     return number;
   }
+  // Whatever the graph itself refuses (a name taken twice, a bad symbol) gets its line too.
+  void parse_line_or_fail() {
+    try {
+      parse_line();
+    } catch (const UserError& e) {
+      if (std::string_view(e.what()).starts_with(kPrefix)) throw;
+      fail("{}", e.what());
+    }
+  }
   void parse_line() {
     if (accept("output ")) {
       const std::string name = quoted();
@@ -218,6 +231,8 @@ class Parser {
       if (!graph_.is_input(state.node) || graph_.input_kind(state.node) == InputKind::data)
         fail("only parameters and state are updated");
       if (graph_.type(state) != graph_.type(v)) fail("the update has another type");
+      if (!updated_.insert(state.node).second)
+        fail("'{}' is updated twice", graph_.input_name(state.node));
       graph_.update(graph_.value(state), graph_.value(v));
     } else {
       parse_node();
@@ -264,23 +279,16 @@ class Parser {
     }
     if (accept("@")) {
       const size_t begin = at_;
-      while (at_ < line_.size() && line_[at_] != ' ' && line_[at_] != '\r') ++at_;
+      while (at_ < line_.size() && !is_space(line_[at_])) ++at_;
       graph_.set_scope(line_.substr(begin, at_ - begin));
     } else {
       graph_.set_scope("");
     }
-    NodeId added = kNoNode;
-    try {
-      if (op == &input_op()) {
-        const AttrValue* input_name = attrs.find("name");
-        if (input_name && std::holds_alternative<std::string>(*input_name) &&
-            graph_.find_input(std::get<std::string>(*input_name)) != kNoNode)
-          fail("the input name {} is taken", std::get<std::string>(*input_name));
-      }
-      added = graph_.add(*op, operands, std::move(attrs));
-    } catch (const UserError& e) {
-      fail("{}", e.what());
+    if (op == &input_op()) {
+      const std::string input_name = attrs.get_or<std::string>("name", "");
+      if (graph_.find_input(input_name) != kNoNode) fail("the input name '{}' is taken", input_name);
     }
+    const NodeId added = graph_.add(*op, operands, std::move(attrs));
     if (graph_.node(added).results != types) {
       std::string inferred;
       for (const Type& t : graph_.node(added).results) inferred += " " + t.str();
@@ -289,8 +297,10 @@ class Parser {
     graph_.set_scope("");
   }
 
+  static constexpr std::string_view kPrefix = "graph text, line ";
   std::string_view text_;
   const OpLookup& lookup_;
+  std::set<NodeId> updated_;
   Graph graph_;
   std::string_view line_;
   size_t at_ = 0;
@@ -312,7 +322,7 @@ std::string to_dot(const Graph& graph) {
     for (NodeId id : ids) {
       const Node& node = graph.node(id);
       std::string label =
-          graph.is_input(id) ? graph.input_name(id) : std::string(node.op->name);
+          graph.is_input(id) ? escaped(graph.input_name(id)) : std::string(node.op->name);
       for (const Type& t : node.results) label += "\\n" + t.str();
       out += fmt::format("    n{} [label=\"{}\"{}];\n", id, label,
                          graph.is_input(id) ? ", style=rounded" : "");

@@ -20,8 +20,8 @@ namespace brrr {
 std::string print(const Graph& graph);
 std::string print_node(const Graph& graph, NodeId id);
 
-/// The inverse of print. Throws UserError "line N: ..." for anything else, types that infer does not
-/// confirm included.
+/// The inverse of print. Throws UserError "graph text, line N, column M: ..." for anything else, types
+/// that infer does not confirm included. Empty lines and lines that begin with # are skipped.
 Graph parse(std::string_view text, const OpLookup& lookup);
 
 std::string to_dot(const Graph& graph);

@@ -90,6 +90,11 @@ void expect_integer(const InferContext& c, size_t i, const char* what) {
     c.fail("{} must be i32 or i64; got {}", what, c.in[i].str());
 }
 
+void expect_stream(const InferContext& c) {
+  const int64_t stream = c.attr<int64_t>("stream");
+  if (stream < 0 || stream > 0xffffffff) c.fail("stream must be in [0, 2^32); got {}", stream);
+}
+
 void expect_same_dtype(const InferContext& c, size_t i, size_t j) {
   if (c.in[i].dtype != c.in[j].dtype)
     c.fail("operands must have one dtype; got {} and {} (cast one of them)", c.in[i].str(),

@@ -85,10 +85,16 @@ std::vector<OpDef> cross_entropy_ops() {
       return std::vector<Value>{where(counts(c, targets), lse - picked, zero), lse};
     };
     d.vjp = [](VjpContext& c) {
-      if (!c.has_grad(0)) return;
-      BRRR_CHECK(!c.has_grad(1), "the lse of cross_entropy is not differentiated");
-      const Value in[] = {c.operand(0), c.operand(1), c.result(1), c.grad(0)};
-      c.set(0, call("cross_entropy_grad", in, c.attrs())[0]);
+      Value logits = c.operand(0), lse = c.result(1), dx;
+      if (c.has_grad(0)) {
+        const Value in[] = {logits, c.operand(1), lse, c.grad(0)};
+        dx = call("cross_entropy_grad", in, c.attrs())[0];
+      }
+      if (c.has_grad(1)) {  // d lse / d logits = softmax(logits)
+        Value term = column(c.grad(1)) * exp(logits - column(lse));
+        dx = dx.graph == nullptr ? term : dx + term;
+      }
+      c.set(0, dx);
     };
     d.cost = [](const Node& n, std::span<const Type> in) {
       return streaming_cost(n, in, 4 * elements(in[0]));
@@ -114,6 +120,8 @@ std::vector<OpDef> cross_entropy_ops() {
       check_rows(c, 1, "targets", rows);
       check_rows(c, 2, "lse", rows);
       check_rows(c, 3, "dlosses", rows);
+      expect_same_dtype(c, 0, 2);
+      expect_same_dtype(c, 0, 3);
       return std::vector<Type>{c.in[0]};
     };
     d.decompose = [](const DecomposeContext& c) {

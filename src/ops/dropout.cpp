@@ -24,7 +24,7 @@ std::vector<OpDef> dropout_ops() {
     if (c.in[1] != Type{DType::i32, {2}}) c.fail("key must be i32[2]; got {}", c.in[1].str());
     const double p = c.attr<double>("p");
     if (!(p >= 0 && p < 1)) c.fail("p must be in [0, 1); got {}", p);
-    if (c.attr<int64_t>("stream") < 0) c.fail("stream must not be negative");
+    expect_stream(c);
     return std::vector<Type>{c.in[0]};
   };
   d.decompose = [](const DecomposeContext& c) {

@@ -10,7 +10,7 @@ void check_row_parameter(const InferContext& c, size_t i, const char* what) {
   if (p.rank() != 1 || !(p[0] == x[-1]))
     c.fail("{} must have shape [{}] as the last axis of x {}; got {}", what, x[-1].str(), x.str(),
            p.str());
-  if (!is_float(c.in[i].dtype)) c.fail("{} must be floating point; got {}", what, c.in[i].str());
+  ops::expect_same_dtype(c, 0, i);
 }
 
 Shape leading(const Shape& x) {
@@ -70,12 +70,24 @@ std::vector<OpDef> layer_norm_ops() {
       return std::vector<Value>{y, reshape(mu, leading(x.shape())), reshape(r, leading(x.shape()))};
     };
     d.vjp = [](VjpContext& c) {
-      if (!c.has_grad(0)) return;
-      BRRR_CHECK(!c.has_grad(1) && !c.has_grad(2), "the statistics of layer_norm are not differentiated");
-      const Value in[] = {c.grad(0), c.operand(0), c.operand(1), c.result(1), c.result(2)};
-      const auto out = call("layer_norm_grad", in);
-      for (size_t i = 0; i < 3; ++i)
-        if (c.wants(i)) c.set(i, out[i]);
+      Value x = c.operand(0), dx;
+      if (c.has_grad(0)) {
+        const Value in[] = {c.grad(0), x, c.operand(1), c.result(1), c.result(2)};
+        const auto out = call("layer_norm_grad", in);
+        dx = out[0];
+        for (size_t i : {size_t{1}, size_t{2}})
+          if (c.wants(i)) c.set(i, out[i]);
+      }
+      if (!c.wants(0)) return;
+      // The statistics too may be used: d mean / dx = 1/C, d rstd / dx = -rstd^3 (x - mean) / C.
+      const double inverse = 1 / static_cast<double>(x.shape().size(-1));
+      auto more = [&](Value term) { dx = dx.graph == nullptr ? term : dx + term; };
+      if (c.has_grad(1)) more(broadcast_to(column(c.grad(1) * inverse), x.shape()));
+      if (c.has_grad(2)) {
+        Value r = c.result(2);
+        more(column(c.grad(2) * (-inverse) * r * r * r) * (x - column(c.result(1))));
+      }
+      c.set(0, dx);
     };
     d.cost = [](const Node& n, std::span<const Type> in) {
       return streaming_cost(n, in, 7 * elements(in[0]));
@@ -104,9 +116,11 @@ std::vector<OpDef> layer_norm_ops() {
       if (c.in[0] != c.in[1] || c.in[0].shape.rank() < 1)
         c.fail("dy and x must agree; got {} and {}", c.in[0].str(), c.in[1].str());
       check_row_parameter(c, 2, "weight");
-      for (size_t i : {size_t{3}, size_t{4}})
+      for (size_t i : {size_t{3}, size_t{4}}) {
+        expect_same_dtype(c, 0, i);
         if (c.in[i].shape != leading(c.in[0].shape))
           c.fail("mean and rstd must be {}; got {}", leading(c.in[0].shape).str(), c.in[i].str());
+      }
       return std::vector<Type>{c.in[0], c.in[2], c.in[2]};
     };
     d.decompose = [](const DecomposeContext& c) {

@@ -87,7 +87,7 @@ std::vector<OpDef> leaf_ops() {
     d.infer = [](const InferContext& c) {
       expect_operands(c, 1);
       if (c.in[0] != Type{DType::i32, {2}}) c.fail("key must be i32[2]; got {}", c.in[0].str());
-      if (c.attr<int64_t>("stream") < 0) c.fail("stream must not be negative");
+      expect_stream(c);
       return std::vector<Type>{{DType::i32, c.attr<Shape>("shape")}};
     };
     d.evaluate = [](const EvalContext& c) {

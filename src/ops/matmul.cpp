@@ -53,7 +53,8 @@ Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
 Value rows_of(Value x) {
   const Shape& s = x.shape();
   if (s.rank() == 2) return x;
-  return reshape(x, {s.elements() / std::max<int64_t>(1, s.size(-1)), s[-1]});
+  const int64_t rows = Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 1)).elements();
+  return reshape(x, {rows, s[-1]});
 }
 
 }  // namespace

@@ -57,10 +57,10 @@ OpDef reshape_op() {
       return names;
     };
     auto product = [](const Shape& s) {
-      int64_t n = 1;
+      Shape known;
       for (const Dim& dim : s.dims())
-        if (!dim.is_symbol()) n *= dim.size();
-      return n;
+        if (!dim.is_symbol()) known.push_back(dim);
+      return known.elements();
     };
     if (symbols(shape) != symbols(x) || product(shape) != product(x))
       c.fail("x has the elements of {}, not of {}", x.str(), shape.str());
@@ -173,7 +173,10 @@ OpDef pad_op() {
     Shape y = c.in[0].shape;
     Dim& dim = y[static_cast<int>(axis)];
     if (dim.is_symbol()) c.fail("axis {} of x {} is symbolic", axis, y.str());
-    dim = Dim(dim.size() + before + after);
+    int64_t total = dim.size();
+    for (int64_t more : {before, after})
+      if (__builtin_add_overflow(total, more, &total)) c.fail("the padded axis is too long");
+    dim = Dim(total);
     return std::vector<Type>{{c.in[0].dtype, y}};
   };
   d.evaluate = [](const EvalContext& c) {
@@ -211,7 +214,8 @@ OpDef concat_op() {
       Shape same = c.in[i].shape;
       if (same.rank() == y.rank()) {
         if (same[static_cast<int>(axis)].is_symbol()) c.fail("axis {} is symbolic", axis);
-        total += same.size(static_cast<int>(axis));
+        if (__builtin_add_overflow(total, same.size(static_cast<int>(axis)), &total))
+          c.fail("the joined axis is too long");
         same[static_cast<int>(axis)] = y[static_cast<int>(axis)];
       }
       if (!(same == y))

@@ -66,6 +66,8 @@ std::vector<OpDef> optimizer_ops() {
           c.in[2] != Type{DType::f32, {}})
         c.fail("lr, t and scale must be f32[], i32[] and f32[]; got {}, {} and {}", c.in[0].str(),
                c.in[1].str(), c.in[2].str());
+      for (size_t i = kAdamwScalars; i < c.in.size(); ++i)
+        expect_float(c, i, "parameters, gradients and moments");
       if (c.attr<std::vector<int64_t>>("decays").size() != n)
         c.fail("decays must have one entry for each of {} parameters", n);
       for (const char* name : {"beta1", "beta2"})

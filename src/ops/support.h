@@ -16,6 +16,8 @@ void expect_operands(const InferContext& c, size_t count);
 /// Throws unless operand i has a floating dtype.
 void expect_float(const InferContext& c, size_t i, const char* what);
 void expect_integer(const InferContext& c, size_t i, const char* what);
+/// Throws unless the attribute "stream" fits the 32 bits of the generator's counter.
+void expect_stream(const InferContext& c);
 void expect_same_dtype(const InferContext& c, size_t i, size_t j);
 /// The NumPy broadcast of two shapes; fails naming both.
 Shape broadcast(const InferContext& c, const Shape& a, const Shape& b);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace brrr {
 namespace {
@@ -26,7 +27,9 @@ class Planner {
     for (NodeId id = 0; id < g_.size(); ++id) place(id);
     finish_states();
     for (const Output& o : g_.outputs())
-      if (o.updates == kNoNode) extend(plan_.buffer(o.value), end_);
+      BRRR_CHECK(o.updates != kNoNode || !is_old_state(o.value),
+                 "output '{}' is the old value of '{}', which changes in the same run", o.name,
+                 plan_.buffers[plan_.buffer(o.value)].label);
     assign_offsets(Region::constant);
     assign_offsets(Region::temporary);
     measure_peak();
@@ -46,17 +49,17 @@ class Planner {
   // The last step that reads a value, itself included; views are chased when buffers merge.
   void find_last_uses() {
     last_use_.resize(g_.size());
-    update_of_.assign(g_.size(), kNoNode);
+    update_of_.resize(g_.size());
     for (NodeId id = 0; id < g_.size(); ++id)
       last_use_[id].assign(g_.node(id).results.size(), static_cast<int32_t>(id));
     for (NodeId id = 0; id < g_.size(); ++id)
       for (const ValueId& v : g_.node(id).operands)
         last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], static_cast<int32_t>(id));
-    for (const Output& o : g_.outputs())
-      if (o.updates == kNoNode)
-        last_use_[o.value.node][o.value.port] = end_;
-      else
-        update_of_[o.updates] = o.value.node;
+    // A next value that is copied into its state after the run must last until then, too.
+    for (const Output& o : g_.outputs()) {
+      last_use_[o.value.node][o.value.port] = end_;
+      if (o.updates != kNoNode) update_of_[o.updates] = o.value;
+    }
     // A view's readers are readers of what it views.
     for (NodeId id = end_node(); id-- > 0;)
       if (view_offset(g_, g_.node(id))) {
@@ -110,9 +113,12 @@ class Planner {
       return;
     }
     const int64_t scratch = options_.scratch_bytes(id);
-    if (scratch > 0)
+    if (scratch > 0) {
+      // Constants are computed before the first step, when the data inputs are already in place.
+      const int32_t when = plan_.constant[id] ? kBeforeRun : step;
       plan_.scratch_of[id] = static_cast<int32_t>(
-          add_buffer(Region::temporary, scratch, step, step, label(id) + " scratch"));
+          add_buffer(Region::temporary, scratch, when, when, label(id) + " scratch"));
+    }
     if (options_.reuse && region == Region::temporary && options_.in_place(id))
       for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
         if (buffers[pair.result] != ~0u) continue;
@@ -162,13 +168,19 @@ class Planner {
       if (o.updates == kNoNode) continue;
       const uint32_t from = plan_.buffer(o.value), to = plan_.buffer({o.updates, 0});
       if (from == to) continue;
-      BRRR_CHECK(plan_.buffers[from].region != Region::state ||
-                     update_of_[plan_.buffers[from].state] == kNoNode,
-                 "'{}' takes the old value of '{}', which changes in the same run",
+      BRRR_CHECK(!is_old_state(o.value), "'{}' takes the old value of '{}', which changes in the same run",
                  g_.input_name(o.updates), plan_.buffers[from].label);
-      extend(from, end_);
       plan_.copies.push_back({o.value, o.updates});
     }
+  }
+
+  // Whether the value stands in the buffer of a state that gets another value by copy: after the copy it
+  // would be gone. save_old_states() leaves no such outputs.
+  bool is_old_state(ValueId v) const {
+    const uint32_t buffer = plan_.buffer(v);
+    const NodeId state = plan_.buffers[buffer].state;
+    if (state == kNoNode || !update_of_[state]) return false;
+    return plan_.buffer(*update_of_[state]) != buffer;
   }
 
   // Largest first, each at the lowest offset that is free for its whole life; then the same in the order
@@ -254,7 +266,7 @@ class Planner {
   const PlanOptions& options_;
   MemoryPlan plan_;
   std::vector<std::vector<int32_t>> last_use_;
-  std::vector<NodeId> update_of_;
+  std::vector<std::optional<ValueId>> update_of_;  // [input]
   int32_t end_ = 0;
 };
 

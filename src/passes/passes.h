@@ -44,4 +44,8 @@ Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr
 /// soon as it can, leaves as late as they can. Values do not change.
 Graph schedule(const Graph& graph, Notes* notes = nullptr);
 
+/// Outputs (and next values of other states) that are the old value of a state which gets a new one in the
+/// same run become copies, made before anything overwrites it. The last step before memory_plan.
+Graph save_old_states(const Graph& graph, Notes* notes = nullptr);
+
 }  // namespace brrr

@@ -98,6 +98,7 @@ std::optional<Value> sum_of_pads(Graph& g, const std::vector<Value>& in) {
     Value value;
     int64_t begin, end;
   };
+  if (in[0].type() != in[1].type()) return std::nullopt;
   std::vector<Part> parts;
   int64_t axis = -1, total = 0;
   std::vector<Value> work{in[0], in[1]};
@@ -140,12 +141,13 @@ std::string cse_key(const Node& node, const std::vector<Value>& in) {
   return key;
 }
 
-}  // namespace
-
-Graph simplify(const Graph& in, Notes* notes) {
-  std::unordered_map<std::string, NodeId> seen;
+struct Counts {
   size_t merged = 0, simplified = 0;
-  Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+};
+
+Graph simplify_once(const Graph& in, Counts& counts) {
+  std::unordered_map<std::string, NodeId> seen;
+  return rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = r.in().node(id);
     if (r.in().is_input(id)) return false;
     const auto operands = r.operands(id);
@@ -154,7 +156,7 @@ Graph simplify(const Graph& in, Notes* notes) {
       if (!value && node.op->name == "add") value = sum_of_pads(r.out(), operands);
       if (value) {
         r.bind({id, 0}, *value);
-        ++simplified;
+        ++counts.simplified;
         return true;
       }
     }
@@ -164,15 +166,31 @@ Graph simplify(const Graph& in, Notes* notes) {
     } else {
       for (uint32_t port = 0; port < node.results.size(); ++port)
         r.bind({id, port}, r.out().value(at->second, port));
-      ++merged;
+      ++counts.merged;
     }
     return true;
   });
-  const size_t before = out.size();
-  out = drop_dead(out);
-  if (notes && (merged || simplified || before != out.size()))
-    notes->push_back(fmt::format("{} nodes merged, {} simplified, {} dead", merged, simplified,
-                                 before - out.size()));
+}
+
+}  // namespace
+
+Graph simplify(const Graph& in, Notes* notes) {
+  Graph out = in;
+  Counts total;
+  size_t dead = 0;
+  // What one round builds may be equal to, or simpler through, what stands beside it.
+  for (bool changed = true; changed;) {
+    Counts round;
+    const Graph next = simplify_once(out, round);
+    out = drop_dead(next);
+    dead += next.size() - out.size();
+    total.merged += round.merged;
+    total.simplified += round.simplified;
+    changed = round.merged + round.simplified > 0;
+  }
+  if (notes && (total.merged || total.simplified || dead))
+    notes->push_back(fmt::format("{} nodes merged, {} simplified, {} dead", total.merged,
+                                 total.simplified, dead));
   return out;
 }
 

@@ -14,7 +14,7 @@ int64_t round_up(int64_t bytes, int64_t alignment) {
 
 size_t Engine::add(Graph graph, const ProgramOptions& options) {
   register_states(graph);
-  programs_.emplace_back(Program(std::move(graph), backend_, options));
+  programs_.emplace_back(Program(graph, backend_, options));
   Slot& slot = programs_.back();
   const Graph& g = slot.program.graph();
   for (NodeId id : g.inputs()) slot.inputs.emplace(g.input_name(id), id);

@@ -41,8 +41,8 @@ class ReferenceKernel final : public Kernel {
 
 }  // namespace
 
-Program::Program(Graph graph, const Backend& backend, const ProgramOptions& options)
-    : graph_(std::move(graph)) {
+Program::Program(const Graph& graph, const Backend& backend, const ProgramOptions& options)
+    : graph_(save_old_states(graph)) {
   std::vector<std::unique_ptr<Kernel>> kernels(graph_.size());
   for (NodeId id = 0; id < graph_.size(); ++id) {
     const Node& node = graph_.node(id);
@@ -98,7 +98,7 @@ void Program::bind(std::byte* temporary, std::byte* constant,
   constants_ready_ = false;
 }
 
-std::byte* Program::address(ValueId v) const { 
+std::byte* Program::address(ValueId v) const {
   return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
 }
 

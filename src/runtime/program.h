@@ -27,7 +27,7 @@ struct Dispatch {
 class Program {
  public:
   /// `graph` must be static, and hold only what the backend runs or the reference evaluates.
-  Program(Graph graph, const Backend& backend, const ProgramOptions& options = {});
+  Program(const Graph& graph, const Backend& backend, const ProgramOptions& options = {});
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
