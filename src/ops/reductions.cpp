@@ -121,7 +121,7 @@ std::vector<OpDef> reduction_ops() {
 
   OpDef max_op = reduction("max",
                            "y = the largest x over {axes}, -inf over none; {keep} leaves them as 1. "
-                           "The gradient goes to every x that equals y. x: [...]");
+                           "The gradient is shared evenly by every x that equals y. x: [...]");
   max_op.evaluate = [](const EvalContext& c) {
     reduce(c, -INFINITY,
            [](double y, double x) { return std::isnan(x) || std::isnan(y) ? NAN : std::max(y, x); });
@@ -131,7 +131,10 @@ std::vector<OpDef> reduction_ops() {
     const auto axes = c.attrs().get<std::vector<int64_t>>("axes");
     Value y = with_axes(c.result(0), x.shape(), axes);
     Value dy = with_axes(c.grad(0), x.shape(), axes);
-    c.set(0, where(equal(x, y), dy, scalar(c.graph, 0, x.dtype())));
+    // Shared, not repeated: the derivative of max(b, b) is that of b.
+    Value ties = equal(x, y);
+    Value count = sum(cast(ties, x.dtype()), axes, true);
+    c.set(0, where(ties, dy / count, scalar(c.graph, 0, x.dtype())));
   };
   list.push_back(std::move(max_op));
   return list;
