@@ -2,14 +2,13 @@
 // row-major weights, interleaved in one run. GFLOP/s from the median of the repetitions; the spread
 // is (third quartile - first quartile) / median.
 //
-//   micro_gemm [--reps N] [--filter TEXT] [--cpu-time]
-//                                             table for the shapes of GPT-2 training, in Markdown;
-//                                             --cpu-time: one thread, timed by the processor time
-//                                             it got, for machines that are busy with other work
-//   micro_gemm [--cpu-time] --serve                      one shape per line on stdin, its milliseconds on
-//   stdout:
-//                                             lets another program interleave its own measurements
-//                                             (bench/peers/gemm_torch.py)
+//   micro_gemm [--cpu-time] [--reps N] [--filter TEXT]
+//       Table for the shapes of GPT-2 training, in Markdown. --cpu-time: one thread, timed by the
+//       processor time it got, for machines that are busy with other work. When they are, read the
+//       ratio of the bests.
+//   micro_gemm [--cpu-time] --serve
+//       One shape per line on stdin, its milliseconds on stdout: lets another program interleave
+//       its own measurements (bench/peers/gemm_torch.py).
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gemm_f32 against PyTorch's matmul (MKL), interleaved in one run.
 
-    gemm_torch.py path/to/micro_gemm [--reps N] [--threads N] [--cpu-time]
+    gemm_torch.py path/to/micro_gemm [--reps N] [--threads N] [--cpu-time] [--filter TEXT]
 
 Both work on operands of the same shapes and layouts. PyTorch and `micro_gemm --serve` take turns;
 the table gives medians and, since other programs may share the machine, the best of each. With
@@ -63,6 +63,7 @@ def main():
     parser.add_argument("--reps", type=int, default=11)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--filter", default="", help="only shapes whose name contains this")
     args = parser.parse_args()
     if args.cpu_time:
         args.threads = 1
@@ -76,6 +77,8 @@ def main():
     print("|---|---|---|---|---|")
     medians, bests = [], []
     for name, m, k, n, ta, tb, batch in SHAPES:
+        if args.filter not in name:
+            continue
         flops = 2.0 * m * k * n * batch
         calls = int(min(max(2e8 / flops, 1), 500))
         a, b = matrix(batch, m, k, ta), matrix(batch, k, n, tb)
