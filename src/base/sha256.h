@@ -1,6 +1,6 @@
 #pragma once
 // SHA-256 (FIPS 180-4): names the content of corpora, tokenizers and downloads. Uses the
-// processor's SHA instructions where present (about 1.5 GB/s), portable code elsewhere; both give
+// processor's SHA instructions where present, portable code elsewhere; both give
 // the same digest.
 
 #include <array>
