@@ -1,0 +1,28 @@
+#pragma once
+// What the CPU can run: one function per file of kernels, joined in the order of kernel_list.cpp.
+// Each kernel computes in f32 (f64 where noted), gives the same bits for any number of threads and
+// any alignment, and is compiled for every instruction set that isa.h may choose.
+
+#include <vector>
+
+#include "runtime/backend.h"
+
+namespace brrr::cpu {
+
+std::vector<KernelEntry> matmul_kernels();       // matmul, linear
+std::vector<KernelEntry> elementwise_kernels();  // the table of src/ops/elementwise.cpp, gelu
+std::vector<KernelEntry> cast_kernels();
+std::vector<KernelEntry> random_kernels();         // random_bits, dropout
+std::vector<KernelEntry> softmax_kernels();        // softmax, softmax_grad
+std::vector<KernelEntry> layer_norm_kernels();     // layer_norm, layer_norm_grad
+std::vector<KernelEntry> cross_entropy_kernels();  // cross_entropy, cross_entropy_grad
+std::vector<KernelEntry> reduction_kernels();      // sum, max
+std::vector<KernelEntry> movement_kernels();       // transpose, slice, pad, concat, ...
+std::vector<KernelEntry> embedding_kernels();      // embedding, embedding_grad
+std::vector<KernelEntry> optimizer_kernels();      // adamw, global_norm
+std::vector<KernelEntry> leaf_kernels();           // full, iota
+
+/// All of them; for one op the earlier entry is tried first.
+std::vector<KernelEntry> cpu_kernels();
+
+}  // namespace brrr::cpu

@@ -1,0 +1,20 @@
+#pragma once
+// The two inner loops of a reduction, for sum and max: a contiguous run to one number, and rows of
+// a matrix to one row. f32 arithmetic whatever the element type.
+
+#include <cstdint>
+
+namespace brrr::cpu {
+
+enum class Fold { kSum, kMax };
+
+struct ReductionRows {
+  /// x: [n] -> the sum (of blocks of f32 sums, in f64) or the largest, -inf for n = 0; NaN if any
+  /// is.
+  double (*run)(const void* x, int64_t n);
+  /// y: [n] f32 = the fold of x: [rows, n] with rows `stride` elements apart; of y too when `add`.
+  void (*columns)(const void* x, int64_t rows, int64_t stride, float* y, int64_t n, bool add);
+};
+const ReductionRows& reduction_rows(Fold fold, bool bf16);
+
+}  // namespace brrr::cpu

@@ -1,0 +1,46 @@
+#pragma once
+// What the row kernels share: a tensor as rows of its last axis, refusals, and where rows are
+// split.
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/backend.h"
+
+namespace brrr::cpu {
+
+/// [..., N] as rows of N.
+struct Rows {
+  int64_t count = 1, width = 1;
+};
+inline Rows rows_of(const Shape& shape) {
+  Rows rows;
+  rows.width = shape.size(-1);
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) rows.count *= shape.size(axis);
+  return rows;
+}
+
+/// Rows per part of parallel_for so that a part has at least `elements` elements.
+inline int64_t row_grain(int64_t width, int64_t elements) {
+  return std::max<int64_t>(1, elements / std::max<int64_t>(1, width));
+}
+
+/// Sums over rows are made of chunks that depend on the shape alone, then added in order: at most
+/// 64 chunks, each of at least 16 rows.
+struct RowChunks {
+  int64_t rows, size, count;
+  explicit RowChunks(int64_t n) : rows(n), size(std::max<int64_t>(16, (n + 63) / 64)) {
+    count = std::max<int64_t>(1, (n + size - 1) / size);
+  }
+  int64_t begin(int64_t chunk) const { return std::min(rows, chunk * size); }
+  int64_t end(int64_t chunk) const { return std::min(rows, (chunk + 1) * size); }
+};
+
+inline std::string only_f32_or_bf16(const NodeView& node) {
+  const DType t = node.in[0].dtype;
+  if (t != DType::f32 && t != DType::bf16)
+    return fmt::format("dtype {}: only f32 and bf16", name_of(t));
+  return "";
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,16 @@
+#include "backend/cpu/target.h"
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernel_list.h"
+
+namespace brrr::cpu {
+
+Backend cpu_backend() {
+  Backend backend;
+  backend.name = fmt::format("cpu:{}", isa_name(best_isa()));
+  backend.kernels = cpu_kernels();
+  backend.alignment = 64;
+  return backend;
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,199 @@
+#pragma once
+// Runs one node through one kernel and through the reference, and compares. Operands and results
+// lie in buffers of exactly their size between guard bytes.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "backend/reference/interpreter.h"
+#include "base/rng.h"
+#include "ops/ops.h"
+#include "runtime/backend.h"
+#include "support/tolerance.h"
+
+namespace brrr::test {
+
+/// Bytes at an address of chosen misalignment, with guards that reveal a step outside.
+class Buffer {
+ public:
+  explicit Buffer(int64_t bytes, size_t misalign = 0)
+      : storage_(static_cast<size_t>(bytes) + 2 * kGuard + 64, kMark),
+        bytes_(static_cast<size_t>(bytes)) {
+    const auto address = reinterpret_cast<uintptr_t>(storage_.data());
+    start_ = kGuard + (64 - address % 64) % 64 + misalign;
+  }
+  std::byte* data() { return storage_.data() + start_; }
+  const std::byte* data() const { return storage_.data() + start_; }
+  size_t size() const { return bytes_; }
+  bool intact() const {
+    auto marked = [](std::byte b) { return b == kMark; };
+    return std::all_of(storage_.begin(), storage_.begin() + static_cast<int64_t>(start_), marked) &&
+           std::all_of(storage_.begin() + static_cast<int64_t>(start_ + bytes_), storage_.end(),
+                       marked);
+  }
+  bool operator==(const Buffer& other) const {
+    return bytes_ == other.bytes_ && std::memcmp(data(), other.data(), bytes_) == 0;
+  }
+
+ private:
+  static constexpr size_t kGuard = 128;
+  static constexpr std::byte kMark{0xa5};
+  std::vector<std::byte> storage_;
+  size_t start_ = 0, bytes_;
+};
+
+/// One op on operands with values: the graph, the node, the bytes.
+struct Call {
+  Graph graph;
+  NodeId id = kNoNode;
+  std::vector<std::vector<double>> values;  // as stored, that is rounded to the dtypes
+
+  Call(const OpDef& op, const Sample& sample, uint32_t seed = 1) {
+    RngStream rng({seed, 77}, 5);
+    for (const Sample::Operand& operand : sample.in) {
+      std::vector<double> v(static_cast<size_t>(operand.type.shape.elements()));
+      for (double& x : v) {
+        x = operand.low + (operand.high - operand.low) * static_cast<double>(rng.next_uniform());
+        if (!is_float(operand.type.dtype)) x = std::floor(x);
+      }
+      add(operand.type, std::move(v));
+    }
+    finish(op, sample.attrs);
+  }
+  Call(const OpDef& op, std::vector<std::pair<Type, std::vector<double>>> operands,
+       Attrs attrs = {}) {
+    for (auto& [type, v] : operands) add(type, std::move(v));
+    finish(op, std::move(attrs));
+  }
+
+  NodeView view() const { return NodeView(graph, id); }
+  const Node& node() const { return graph.node(id); }
+  std::string text() const {
+    std::string s = node().op->name + "(";
+    for (const Type& t : view().in) s += t.str() + " ";
+    return s + ")" + node().attrs.str();
+  }
+
+  std::vector<Buffer> operand_buffers(size_t misalign = 0) const {
+    std::vector<Buffer> buffers;
+    const NodeView v = view();
+    for (size_t k = 0; k < v.in.size(); ++k) {
+      const size_t shift = misalign ? bytes_of(v.in[k].dtype) * misalign : 0;
+      buffers.emplace_back(v.in[k].bytes(), shift);
+      for (size_t i = 0; i < values[k].size(); ++i)
+        store_from_double(v.in[k].dtype, buffers.back().data(), static_cast<int64_t>(i),
+                          values[k][i]);
+    }
+    return buffers;
+  }
+
+  std::vector<RefTensor> wanted() const {
+    std::vector<RefTensor> tensors;
+    const NodeView v = view();
+    for (size_t k = 0; k < v.in.size(); ++k) tensors.push_back({v.in[k], values[k]});
+    std::vector<const RefTensor*> pointers;
+    for (const RefTensor& t : tensors) pointers.push_back(&t);
+    return reference::evaluate_node(graph, id, pointers);
+  }
+
+ private:
+  void add(const Type& type, std::vector<double> v) {
+    Buffer rounded(type.bytes());
+    for (size_t i = 0; i < v.size(); ++i) {
+      store_from_double(type.dtype, rounded.data(), static_cast<int64_t>(i), v[i]);
+      v[i] = load_as_double(type.dtype, rounded.data(), static_cast<int64_t>(i));
+    }
+    operands_.push_back(
+        graph.input("x" + std::to_string(operands_.size()), type.shape, type.dtype).id);
+    values.push_back(std::move(v));
+  }
+  void finish(const OpDef& op, Attrs attrs) { id = graph.add(op, operands_, std::move(attrs)); }
+  std::vector<ValueId> operands_;
+};
+
+/// Runs the kernel. With `in_place` the results of the OpDef's pairs of equal size are written over
+/// their operands, as many at once as have distinct operands.
+inline std::vector<Buffer> run_kernel(const KernelEntry& entry, const Call& call,
+                                      size_t misalign = 0, bool in_place = false,
+                                      int which_pair = 0) {
+  const NodeView view = call.view();
+  std::unique_ptr<Kernel> kernel = entry.prepare(view);
+  std::vector<Buffer> in = call.operand_buffers(misalign), out;
+  for (const Type& t : view.out())
+    out.emplace_back(t.bytes(), misalign ? bytes_of(t.dtype) * (misalign + 1) : 0);
+  Buffer scratch(kernel->scratch_bytes());
+  std::vector<const void*> in_pointers;
+  std::vector<void*> out_pointers;
+  for (Buffer& b : in) in_pointers.push_back(b.data());
+  for (Buffer& b : out) out_pointers.push_back(b.data());
+  std::vector<int> over(out.size(), -1);
+  if (in_place && kernel->in_place()) {
+    std::vector<bool> taken(in.size(), false);
+    auto pairs = call.node().op->in_place_pairs(call.node());
+    std::rotate(pairs.begin(),
+                pairs.begin() + (pairs.empty() ? 0 : which_pair % static_cast<int>(pairs.size())),
+                pairs.end());
+    for (const auto& pair : pairs) {
+      if (over[pair.result] >= 0 || taken[pair.operand] ||
+          !(view.out()[pair.result] == view.in[pair.operand]))
+        continue;
+      over[pair.result] = static_cast<int>(pair.operand);
+      taken[pair.operand] = true;
+      out_pointers[pair.result] = in[pair.operand].data();
+    }
+  }
+  KernelArgs args{in_pointers, out_pointers, scratch.data()};
+  kernel->run(args);
+  for (size_t k = 0; k < in.size(); ++k) EXPECT_TRUE(in[k].intact()) << "beside operand " << k;
+  for (size_t k = 0; k < out.size(); ++k) {
+    EXPECT_TRUE(out[k].intact()) << "beside result " << k;
+    if (over[k] >= 0)
+      std::memcpy(out[k].data(), in[static_cast<size_t>(over[k])].data(), out[k].size());
+  }
+  EXPECT_TRUE(scratch.intact()) << "beside the scratch memory";
+  return out;
+}
+
+/// Terms of the longest sum that goes into one element of a result.
+inline int64_t terms_of(const Call& call) {
+  int64_t most = 1, least = call.view().in.empty() ? 1 : 0;
+  for (const Type& t : call.view().in) most = std::max(most, t.shape.elements());
+  for (const Type& t : call.view().out()) {
+    const int64_t n = std::max<int64_t>(1, t.shape.elements());
+    least = least == 0 ? n : std::min(least, n);
+  }
+  const std::string& op = call.node().op->name;
+  if (op == "softmax" || op == "softmax_grad" || op.starts_with("cross_entropy"))
+    return call.view().in[0].shape.size(-1);
+  if (call.node().op->op_class == OpClass::elementwise) return 1;
+  return std::max<int64_t>(1, most / std::max<int64_t>(1, least));
+}
+
+inline void expect_close(const Call& call, const std::vector<Buffer>& got,
+                         const std::vector<RefTensor>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t k = 0; k < got.size(); ++k) {
+    const Type& type = call.view().out()[k];
+    double largest = 0;
+    for (double w : wanted[k].data)
+      if (std::isfinite(w)) largest = std::max(largest, std::fabs(w));
+    const double bound = tolerance(type.dtype, terms_of(call)) * largest;
+    int shown = 0;
+    for (size_t i = 0; i < wanted[k].data.size() && shown < 3; ++i) {
+      const double w = wanted[k].data[i];
+      const double g = load_as_double(type.dtype, got[k].data(), static_cast<int64_t>(i));
+      const bool same = (std::isnan(w) && std::isnan(g)) || w == g;
+      if (same || std::fabs(g - w) <= bound) continue;
+      ADD_FAILURE() << call.text() << ": result " << k << " element " << i << " is " << g
+                    << ", wanted " << w << ", bound " << bound;
+      ++shown;
+    }
+  }
+}
+
+}  // namespace brrr::test
