@@ -287,6 +287,24 @@ std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
   return std::nullopt;
 }
 
+namespace {
+
+// First under a hidden name, so that a kill in the middle leaves nothing that looks like a checkpoint.
+void remove_checkpoint(const fs::path& run_dir, const Checkpoint& c) {
+  const fs::path aside = run_dir / hidden_name(c.step, "deleted");
+  remove_hidden(aside);
+  if (::rename(c.folder.c_str(), aside.c_str()) != 0) fail("remove", c.folder, errno);
+  fault_point("checkpoint.prune");
+  remove_hidden(aside);
+}
+
+}  // namespace
+
+void drop_after(const fs::path& run_dir, int64_t step) {
+  for (const Checkpoint& c : list_checkpoints(run_dir))
+    if (c.step > step) remove_checkpoint(run_dir, c);
+}
+
 std::vector<int64_t> prune(const fs::path& run_dir, const PruneOptions& options) {
   BRRR_CHECK(options.keep_last >= 1, "keep_last {}", options.keep_last);
   const std::vector<Checkpoint> all = list_checkpoints(run_dir);
@@ -307,11 +325,7 @@ std::vector<int64_t> prune(const fs::path& run_dir, const PruneOptions& options)
 
   std::vector<int64_t> removed;
   for (const Checkpoint& c : doomed) {
-    const fs::path aside = run_dir / hidden_name(c.step, "deleted");
-    remove_hidden(aside);
-    if (::rename(c.folder.c_str(), aside.c_str()) != 0) fail("remove", c.folder, errno);
-    fault_point("checkpoint.prune");
-    remove_hidden(aside);
+    remove_checkpoint(run_dir, c);
     removed.push_back(c.step);
   }
 

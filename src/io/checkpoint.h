@@ -61,6 +61,9 @@ void verify(const Checkpoint& checkpoint);
 std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
                                        const std::function<void(const std::string&)>& on_damaged);
 
+/// Removes the checkpoints of later steps: a run that goes on from `step` will write its own.
+void drop_after(const fs::path& run_dir, int64_t step);
+
 struct PruneOptions {
   /// Highest steps to keep, at least 1.
   int keep_last = 2;

@@ -1,7 +1,7 @@
 #pragma once
-// GPT-2 (Radford et al. 2019): pre-norm blocks, learned positions, tanh GELU, the head tied to the token
-// embedding. Parameters carry Hugging Face's names. Attention is written as the formula says; making it
-// fast is a matter of passes and kernels.
+// GPT-2 (Radford et al. 2019): pre-norm blocks, learned positions, tanh GELU, the head tied to the
+// token embedding. Parameters carry Hugging Face's names. Attention is written as the formula says;
+// making it fast is a matter of passes and kernels.
 
 #include <memory>
 #include <optional>
@@ -15,7 +15,8 @@ namespace brrr::nn {
 
 class Gpt2 {
  public:
-  /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step), without it there is no dropout.
+  /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step), without it there is no
+  /// dropout.
   Gpt2(Graph& g, const Gpt2Config& config, std::optional<Value> rng_key = std::nullopt);
   ~Gpt2();
   Gpt2(const Gpt2&) = delete;
@@ -24,9 +25,9 @@ class Gpt2 {
   /// tokens: [B, T] i32, T <= n_positions. Returns logits [B, T, V].
   Value operator()(Value tokens) const;
 
-  /// Inference with a KV cache. tokens: [B, T] i32 at positions position .. position + T - 1; position: []
-  /// i32. Declares the states "cache.k.<layer>" and "cache.v.<layer>" [B, H, n_positions, D] and
-  /// their updates. Returns the logits of the last token, [B, V].
+  /// Inference with a KV cache. tokens: [B, T] i32 at positions position .. position + T - 1;
+  /// position: [] i32. Declares the states "cache.k.<layer>" and "cache.v.<layer>" [B, H,
+  /// n_positions, D] and their updates. Returns the logits of the last token, [B, V].
   Value next_token_logits(Value tokens, Value position) const;
 
  private:
@@ -42,8 +43,8 @@ class Gpt2 {
   std::unique_ptr<LayerNorm> ln_f_;
 };
 
-/// Inputs "tokens", "targets" [B, T] i32 (-1: ignored), "loss_scale" f32[] (1 / real tokens of the step,
-/// 1 for a sum), "rng_key" i32[2] when the configuration has dropout. Output "loss" f32[].
+/// Inputs "tokens", "targets" [B, T] i32 (-1: ignored), "loss_scale" f32[] (1 / real tokens of the
+/// step, 1 for a sum), "rng_key" i32[2] when the configuration has dropout. Output "loss" f32[].
 Graph gpt2_loss_graph(const Gpt2Config& config, int64_t batch, int64_t length);
 
 /// Input "tokens" [B, T] i32. Output "logits" [B, T, V].

@@ -1,0 +1,85 @@
+// brrr eval: loss and perplexity of a model on any text or shards.
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "backend/cpu/target.h"
+#include "cli/commands.h"
+#include "cli/model_option.h"
+#include "infer/evaluate.h"
+#include "io/corpus.h"
+#include "train/progress.h"
+
+namespace brrr::cli {
+namespace {
+
+struct Source {
+  io::TokenSource tokens;
+  std::string description;
+  int64_t bytes = 0;  // of the text; 0 for shards
+};
+
+Source open_source(const infer::EvalOptions& options, const io::Tokenizer& tokenizer) {
+  if (!options.data.empty()) {
+    io::TokenSource tokens = io::TokenSource::open(options.data);
+    std::string description = tokens.description();
+    return {std::move(tokens), std::move(description), 0};
+  }
+  io::CorpusOptions c;
+  for (const std::string& path : options.text) c.text.emplace_back(path);
+  c.accept_bytes = tokenizer.kind() == "byte";
+  const io::Corpus corpus = io::load_corpus(c);
+  return {io::TokenSource::from_ids(tokenizer.encode(std::string_view(corpus.text)),
+                                    corpus.description),
+          corpus.description, static_cast<int64_t>(corpus.text.size())};
+}
+
+}  // namespace
+
+int eval_main(const infer::EvalOptions& options) {
+  const io::ModelFolder model = open_named_model(options.model);
+  const Source source = open_source(options, *model.tokenizer);
+
+  std::optional<train::Progress> progress;
+  infer::EvaluateOptions e;
+  e.batch_size = options.batch_size;
+  e.context = options.context;
+  e.progress = [&](int64_t done, int64_t total) {
+    if (!progress) {
+      train::ProgressOptions p;
+      p.label = "eval";
+      p.total = total;
+      p.plain_interval_seconds = 5;
+      if (options.disable_tqdm) p.is_terminal = false;
+      progress.emplace(std::move(p));
+    }
+    progress->update(done);
+  };
+  const infer::Evaluation r = infer::evaluate(model, source.tokens, cpu::cpu_backend(), e);
+  if (progress) progress->finish();
+
+  const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);
+  if (options.json) {
+    nlohmann::json j;
+    j["loss"] = r.loss;
+    j["perplexity"] = r.perplexity;
+    j["tokens"] = r.tokens;
+    if (source.bytes > 0) j["bits_per_byte"] = bits / static_cast<double>(source.bytes);
+    j["seconds"] = r.seconds;
+    j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
+    j["model"] = model.folder.string();
+    fmt::print("{}\n", j.dump());
+    return 0;
+  }
+  fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} tokens of {} ({:.0f} tokens/s)\n",
+             model.folder.string(), r.loss, r.perplexity,
+             source.bytes > 0
+                 ? fmt::format(", {:.4f} bits per byte", bits / static_cast<double>(source.bytes))
+                 : "",
+             r.tokens, source.description, static_cast<double>(r.tokens) / r.seconds);
+  return 0;
+}
+
+}  // namespace brrr::cli

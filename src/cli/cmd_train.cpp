@@ -1,0 +1,96 @@
+// brrr train: text in, a trained model and its run folder out.
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "backend/cpu/target.h"
+#include "cli/commands.h"
+#include "infer/generator.h"
+#include "train/trainer.h"
+
+namespace brrr::cli {
+namespace {
+
+constexpr int64_t kSampleTokens = 300;
+
+std::string grouped(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+void print_summary(const train::TrainResult& r) {
+  const double mib = 1.0 / (1 << 20);
+  fmt::print(stderr, "\n{} steps in {:.1f} s, {} tokens/s; first step after {:.2f} s\n", r.steps,
+             r.seconds, grouped(static_cast<int64_t>(r.tokens_per_second)), r.first_step_seconds);
+  if (r.val_loss)
+    fmt::print(
+        stderr, "validation loss {:.4f} on {} tokens{}\n", *r.val_loss, grouped(r.val_tokens),
+        r.best_step >= 0 && r.best_step < r.steps && *r.best_val_loss < *r.val_loss
+            ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
+                          *r.best_val_loss, r.best_step, r.best_step)
+            : "");
+  fmt::print(stderr, "memory: arena {:.1f} MiB as forecast ({:.1f}), process peak {:.1f} MiB\n",
+             mib * static_cast<double>(r.arena_bytes),
+             mib * static_cast<double>(r.forecast.total()),
+             mib * static_cast<double>(r.process_peak_bytes));
+  const std::string run = r.run_dir.string();
+  fmt::print(stderr, "model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
+  fmt::print(stderr, "next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
+             run);
+}
+
+void print_samples(const train::TrainResult& r, const train::TrainOptions& options) {
+  if (options.samples < 1 || r.signal != 0) return;
+  const io::ModelFolder model = io::open_model(r.run_dir);
+  infer::Generator generator(model.config, cpu::cpu_backend(), infer::weights_of(model));
+  std::vector<int32_t> prompt = std::as_const(*model.tokenizer).encode(std::string_view("\n"));
+  if (prompt.empty()) prompt.push_back(0);
+  for (int64_t i = 0; i < options.samples; ++i) {
+    infer::Sampling sampling;
+    sampling.seed = static_cast<uint32_t>(options.seed);
+    const auto ids = generator.generate(prompt, kSampleTokens,
+                                        infer::Sampler(sampling, static_cast<uint32_t>(i)));
+    fmt::print(stderr, "\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'),
+               model.tokenizer->decode(ids));
+  }
+  fmt::print(stderr, "{}\n", std::string(72, '-'));
+}
+
+nlohmann::json to_json(const train::TrainResult& r) {
+  nlohmann::json j;
+  j["run_dir"] = r.run_dir.string();
+  j["steps"] = r.steps;
+  j["train_loss"] = r.train_loss;
+  j["val_loss"] = r.val_loss ? nlohmann::json(*r.val_loss) : nlohmann::json(nullptr);
+  j["val_tokens"] = r.val_tokens;
+  j["best_val_loss"] = r.best_val_loss ? nlohmann::json(*r.best_val_loss) : nlohmann::json(nullptr);
+  j["best_step"] = r.best_step;
+  j["seconds"] = r.seconds;
+  j["tokens_per_second"] = r.tokens_per_second;
+  j["first_step_seconds"] = r.first_step_seconds;
+  j["compile_seconds"] = r.compile_seconds;
+  j["waiting_share"] = r.waiting_share;
+  j["parameters"] = r.parameters;
+  j["forecast_arena_bytes"] = r.forecast.total();
+  j["arena_bytes"] = r.arena_bytes;
+  j["process_peak_bytes"] = r.process_peak_bytes;
+  return j;
+}
+
+}  // namespace
+
+int train_main(const train::TrainOptions& options) {
+  const train::TrainResult result = train::train(options);
+  if (result.signal != 0)
+    fmt::print(stderr,
+               "\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",
+               result.steps, result.run_dir.string());
+  print_samples(result, options);
+  if (result.signal == 0) print_summary(result);
+  if (options.json) fmt::print("{}\n", to_json(result).dump());
+  return result.signal == 0 ? 0 : 128 + result.signal;
+}
+
+}  // namespace brrr::cli

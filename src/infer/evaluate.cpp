@@ -1,0 +1,57 @@
+#include "infer/evaluate.h"
+
+#include <cmath>
+
+#include "base/clock.h"
+#include "infer/generator.h"
+#include "io/loader.h"
+#include "nn/gpt2.h"
+#include "passes/pipeline.h"
+
+namespace brrr::infer {
+
+Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
+                    const Backend& backend, const EvaluateOptions& options) {
+  const int64_t longest = model.config.n_positions;
+  if (options.context < 0 || options.context > longest)
+    user_error("--context must be between 1 and the model's {}; got {}", longest, options.context);
+  if (options.batch_size < 1)
+    user_error("--batch-size must be at least 1; got {}", options.batch_size);
+  if (tokens.tokens() < 2)
+    user_error("{} has {} token{}: at least two are needed to predict one", tokens.description(),
+               tokens.tokens(), tokens.tokens() == 1 ? "" : "s");
+  const Stopwatch watch;
+  io::LoaderOptions l;
+  l.mode = io::Sampling::kSequential;
+  l.vocab = model.config.vocab_size;
+  // A short text does not pay for a long context or a large batch.
+  l.context = std::min(options.context > 0 ? options.context : longest, tokens.tokens() - 1);
+  l.batch = std::min(options.batch_size, (tokens.tokens() - 2) / l.context + 1);
+
+  Engine engine(backend);
+  const size_t program = engine.add(run_pipeline(
+      nn::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), {}));
+  engine.allocate();
+  const auto weights = weights_of(model);
+  for (const StateInfo& s : engine.states()) weights(s.name, engine.state_f32(s.name));
+
+  io::Loader loader(tokens, l);
+  Evaluation result;
+  const int64_t batches = loader.batches_per_pass();
+  for (int64_t i = 0; i < batches; ++i) {
+    const io::Batch& batch = loader.next();
+    engine.set_input<int32_t>(program, "tokens", batch.inputs);
+    engine.set_input<int32_t>(program, "targets", batch.targets);
+    engine.set_scalar(program, "loss_scale", 1.0f);
+    engine.run(program);
+    result.loss += engine.output_scalar(program, "loss");
+    result.tokens += batch.real_tokens;
+    if (options.progress) options.progress(i + 1, batches);
+  }
+  result.loss /= static_cast<double>(result.tokens);
+  result.perplexity = std::exp(result.loss);
+  result.seconds = watch.seconds();
+  return result;
+}
+
+}  // namespace brrr::infer

@@ -1,0 +1,31 @@
+#pragma once
+// Loss and perplexity of a model on any tokens: every token but the first is predicted once, each
+// from at most `context` tokens of its own window.
+
+#include <cstdint>
+
+#include "io/model_folder.h"
+#include "io/token_source.h"
+#include "runtime/backend.h"
+
+namespace brrr::infer {
+
+struct Evaluation {
+  double loss = 0;  // mean, nats per token
+  double perplexity = 0;
+  int64_t tokens = 0;  // predicted
+  double seconds = 0;
+};
+
+struct EvaluateOptions {
+  int64_t batch_size = 8;
+  int64_t context = 0;                                             // 0: the model's n_positions
+  std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
+};
+
+/// Throws UserError for text with fewer than two tokens, a context the model does not have, or ids
+/// outside its vocabulary.
+Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
+                    const Backend& backend, const EvaluateOptions& options = {});
+
+}  // namespace brrr::infer

@@ -1,0 +1,109 @@
+#include "infer/generator.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "nn/gpt2.h"
+#include "passes/pipeline.h"
+
+namespace brrr::infer {
+namespace {
+
+constexpr int64_t kWindowStep = 64;  // without a cache, lengths are rounded up to this
+
+}  // namespace
+
+Generator::Generator(const nn::Gpt2Config& config, const Backend& backend,
+                     const std::function<void(std::string_view, std::span<float>)>& weights,
+                     const GeneratorOptions& options)
+    : config_(config), options_(options), engine_(backend) {
+  program_for(1);
+  engine_.allocate();
+  for (const StateInfo& s : engine_.states())
+    if (s.kind == InputKind::parameter) weights(s.name, engine_.state_f32(s.name));
+}
+
+size_t Generator::program_for(int64_t length) {
+  const auto at = programs_.find(length);
+  if (at != programs_.end()) return at->second;
+  const Graph graph = options_.use_cache ? nn::gpt2_decode_graph(config_, 1, length)
+                                         : nn::gpt2_logits_graph(config_, 1, length);
+  const Target target = engine_.backend().target();
+  const size_t id = engine_.add(run_pipeline(graph, target, {}));
+  programs_.emplace(length, id);
+  return id;
+}
+
+std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, int64_t position) {
+  const size_t program = program_for(static_cast<int64_t>(tokens.size()));
+  engine_.set_input<int32_t>(program, "tokens", tokens);
+  engine_.set_scalar(program, "position", static_cast<int32_t>(position));
+  engine_.run(program);
+  return {reinterpret_cast<const float*>(engine_.output(program, "logits")),
+          static_cast<size_t>(config_.vocab_size)};
+}
+
+// Logits after the last token of the window.
+std::span<const float> Generator::logits_of(std::span<const int32_t> window) {
+  if (!options_.use_cache) {
+    const int64_t used = static_cast<int64_t>(window.size());
+    const int64_t length =
+        std::min(config_.n_positions, (used + kWindowStep - 1) / kWindowStep * kWindowStep);
+    const size_t program = program_for(length);
+    std::vector<int32_t> padded(window.begin(), window.end());
+    padded.resize(static_cast<size_t>(length), 0);  // causal: what follows cannot be seen
+    engine_.set_input<int32_t>(program, "tokens", padded);
+    engine_.run(program);
+    const auto* all = reinterpret_cast<const float*>(engine_.output(program, "logits"));
+    return {all + (used - 1) * config_.vocab_size, static_cast<size_t>(config_.vocab_size)};
+  }
+  size_t known = 0;
+  while (known < cached_.size() && known < window.size() && cached_[known] == window[known])
+    ++known;
+  known = std::min(known, window.size() - 1);  // the last token is always run, for its logits
+  std::span<const float> logits;
+  // Powers of two, largest first: a prompt of any length needs few programs.
+  while (known < window.size()) {
+    const size_t count = std::bit_floor(window.size() - known);
+    logits = run_cached(window.subspan(known, count), static_cast<int64_t>(known));
+    known += count;
+  }
+  cached_.assign(window.begin(), window.end());
+  return logits;
+}
+
+std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_t count,
+                                         Sampler sampler,
+                                         const std::function<bool(int32_t)>& on_token) {
+  if (prompt.empty()) user_error("the prompt has no tokens; give at least one");
+  for (int32_t id : prompt)
+    if (id < 0 || id >= config_.vocab_size)
+      user_error("token {} of the prompt lies outside the vocabulary of {}", id,
+                 config_.vocab_size);
+  const size_t context = static_cast<size_t>(config_.n_positions);
+  const size_t half = std::max<size_t>(1, context / 2);
+  std::vector<int32_t> window(prompt.begin(), prompt.end());
+  if (window.size() > context)
+    window.erase(window.begin(), window.end() - static_cast<int64_t>(half));
+  std::vector<int32_t> out;
+  while (static_cast<int64_t>(out.size()) < count) {
+    const int32_t token = sampler.next(logits_of(window));
+    out.push_back(token);
+    if (on_token && !on_token(token)) break;
+    if (window.size() == context)
+      window.erase(window.begin(),
+                   window.end() - static_cast<int64_t>(std::min(half, context - 1)));
+    window.push_back(token);
+  }
+  return out;
+}
+
+std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model) {
+  return [&model](std::string_view name, std::span<float> out) {
+    const auto at = model.tensors.find(std::string(name));
+    BRRR_CHECK(at != model.tensors.end(), "the model folder has no tensor '{}'", name);
+    io::copy_as_f32(at->second, out);
+  };
+}
+
+}  // namespace brrr::infer

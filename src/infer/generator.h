@@ -1,0 +1,51 @@
+#pragma once
+// Generation: a GPT-2 that continues token ids. With the KV cache a new token costs one pass over
+// the weights; without it (the judge) every token recomputes the whole window. Both see the same
+// window: when the context is full, the older half is forgotten and the rest is read again.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "infer/sampler.h"
+#include "io/model_folder.h"
+#include "runtime/engine.h"
+
+namespace brrr::infer {
+
+struct GeneratorOptions {
+  bool use_cache = true;
+};
+
+class Generator {
+ public:
+  /// `weights` gives the f32 values of each parameter of the model by name.
+  Generator(const nn::Gpt2Config& config, const Backend& backend,
+            const std::function<void(std::string_view name, std::span<float> out)>& weights,
+            const GeneratorOptions& options = {});
+
+  /// Continues `prompt` (at least one token) by up to `count` tokens; on_token gets each as it
+  /// comes and may return false to stop. Returns the new tokens.
+  std::vector<int32_t> generate(std::span<const int32_t> prompt, int64_t count, Sampler sampler,
+                                const std::function<bool(int32_t)>& on_token = {});
+
+  int64_t arena_bytes() const { return engine_.arena_bytes(); }
+
+ private:
+  std::span<const float> logits_of(std::span<const int32_t> window);
+  std::span<const float> run_cached(std::span<const int32_t> tokens, int64_t position);
+  size_t program_for(int64_t length);
+
+  nn::Gpt2Config config_;
+  GeneratorOptions options_;
+  Engine engine_;
+  std::map<int64_t, size_t> programs_;  // by number of tokens
+  std::vector<int32_t> cached_;         // the tokens whose keys and values the cache holds
+};
+
+/// Weights from an opened model folder.
+std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model);
+
+}  // namespace brrr::infer

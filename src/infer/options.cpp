@@ -1,0 +1,105 @@
+#include "infer/options.h"
+
+#include <cstdio>
+
+#include "base/file.h"
+
+namespace brrr::infer {
+namespace {
+
+constexpr const char* kModelHelp = "run, checkpoint or model folder (default: the newest run)";
+
+template <typename T>
+T apply(const OptionTable<T>& table, const KeyValues& given) {
+  T options;
+  for (const auto& [key, value] : given)
+    table.set(options, table.find(key), value, "--" + canonical_key(key));
+  return options;
+}
+
+std::string read_prompt(const std::string& file) {
+  if (file != "-") return read_file(file);
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) text.append(buffer, n);
+  return text;
+}
+
+}  // namespace
+
+const OptionTable<GenerateOptions>& generate_option_table() {
+  static const OptionTable<GenerateOptions> table = [] {
+    using O = GenerateOptions;
+    OptionTable<O> t;
+    t.group("input");
+    t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
+    t.text("prompt", &O::prompt, "TEXT", "text to continue", {"start"});
+    t.text("prompt-file", &O::prompt_file, "FILE",
+           "read the prompt from a file; -: standard input");
+    t.group("sampling");
+    t.integer("max-new-tokens", &O::max_new_tokens, 1, 1 << 30, "N", "tokens per sample",
+              {"max-tokens"});
+    t.integer("num-samples", &O::num_samples, 1, 1 << 20, "N", "samples", {"num-return-sequences"});
+    t.real("temperature", &O::temperature, {.low = 0, .high = 100}, "X",
+           "below 1 safer, above 1 bolder, 0: the likeliest token");
+    t.integer("top-k", &O::top_k, 0, 1 << 24, "N", "choose among the N likeliest (0: all)");
+    t.real("top-p", &O::top_p, {.low = 0, .high = 1, .low_open = true}, "X",
+           "choose among the likeliest that together reach this probability");
+    t.integer("seed", &O::seed, 0, (int64_t{1} << 32) - 1, "N", "seed of the choices");
+    t.group("running");
+    t.flag("cache", &O::cache, "keep keys and values; --no-cache recomputes every token",
+           {"use-cache"});
+    t.flag("stream", &O::stream, "print tokens as they come");
+    t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.integer("threads", &O::threads, 0, 4096, "N",
+              "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
+    return t;
+  }();
+  return table;
+}
+
+GenerateOptions resolve_generate(const KeyValues& given) {
+  GenerateOptions options = apply(generate_option_table(), given);
+  if (!options.prompt_file.empty()) {
+    for (const auto& [key, value] : given)
+      if (generate_option_table().find(key).name == "prompt")
+        usage_error("expected --prompt or --prompt-file, not both");
+    options.prompt = read_prompt(options.prompt_file);
+  }
+  if (options.prompt.empty())
+    usage_error("--prompt: expected text to continue, at least one character; got ''");
+  return options;
+}
+
+const OptionTable<EvalOptions>& eval_option_table() {
+  static const OptionTable<EvalOptions> table = [] {
+    using O = EvalOptions;
+    OptionTable<O> t;
+    t.group("input");
+    t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
+    t.list("text", &O::text, false, "FILE...", "text files and folders to measure on",
+           {"validation-file"});
+    t.list("data", &O::data, false, "SHARD...", "token shards (.bin) to measure on", {"val-data"});
+    t.group("running");
+    t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences at a time",
+              {"per-device-eval-batch-size", "eval-batch-size"});
+    t.integer("context", &O::context, 0, 1 << 24, "N", "sequence length (tokens; 0: the model's)",
+              {"block-size"});
+    t.flag("disable-tqdm", &O::disable_tqdm, "plain lines instead of a progress bar");
+    t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.integer("threads", &O::threads, 0, 4096, "N",
+              "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
+    return t;
+  }();
+  return table;
+}
+
+EvalOptions resolve_eval(const KeyValues& given) {
+  EvalOptions options = apply(eval_option_table(), given);
+  if (options.text.empty() == options.data.empty())
+    usage_error("expected either --text FILE... or --data SHARD...; got {}",
+                options.text.empty() ? "neither" : "both");
+  return options;
+}
+
+}  // namespace brrr::infer

@@ -1,0 +1,52 @@
+#pragma once
+// What `brrr generate` and `brrr eval` can be told; each struct has one option table. Values out of
+// range are UserErrors with exit code 2 when they are set, so what the tables accept is valid.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+
+namespace brrr::infer {
+
+/// The defaults are those of nanoGPT's sample.py, but for the number of samples and their length.
+struct GenerateOptions {
+  std::string model;  // "": the newest run folder; else a run, checkpoint or model folder, or
+                      // the name of a model in the Hugging Face cache
+  std::string prompt = "\n";  // what is continued; never empty
+  std::string prompt_file;    // read instead of `prompt` ("-": standard input); "": none
+  int64_t max_new_tokens = 300;
+  int64_t num_samples = 1;
+  double temperature = 0.8;  // 0: always the likeliest token
+  int64_t top_k = 200;       // 0: all
+  double top_p = 1.0;
+  int64_t seed = 1337;
+  bool cache = true;   // keys and values are kept; false recomputes every token (to compare)
+  bool stream = true;  // print tokens as they come
+  bool json = false;   // one JSON object on standard output
+  int64_t threads = 0;
+
+  bool operator==(const GenerateOptions&) const = default;
+};
+const OptionTable<GenerateOptions>& generate_option_table();
+/// Reads prompt_file into prompt and checks that there is a prompt.
+GenerateOptions resolve_generate(const KeyValues& given);
+
+struct EvalOptions {
+  std::string model;
+  std::vector<std::string> text;  // files and folders
+  std::vector<std::string> data;  // token shards
+  int64_t batch_size = 8;
+  int64_t context = 0;  // 0: the model's
+  bool disable_tqdm = false;
+  bool json = false;
+  int64_t threads = 0;
+
+  bool operator==(const EvalOptions&) const = default;
+};
+const OptionTable<EvalOptions>& eval_option_table();
+/// Checks that exactly one of text and data is given.
+EvalOptions resolve_eval(const KeyValues& given);
+
+}  // namespace brrr::infer

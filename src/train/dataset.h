@@ -1,0 +1,27 @@
+#pragma once
+// What a run trains on: a tokenizer and two streams of tokens, from text or from shards.
+
+#include <memory>
+#include <string>
+
+#include "io/token_source.h"
+#include "io/tokenizer.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+struct Dataset {
+  std::unique_ptr<io::Tokenizer> tokenizer;
+  io::TokenSource train, val;
+  bool has_val = true;
+  std::string description;  // one line for the user
+  std::string note;         // why a better source was passed over; usually empty
+};
+
+/// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by
+/// characters, is validation (nanoGPT's split). `tokenizer_folder`: use this one instead of making
+/// it (a resumed run, or a model that is trained further); empty otherwise. Throws UserError for
+/// text that is missing, binary, or shorter than one context.
+Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
+
+}  // namespace brrr::train

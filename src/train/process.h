@@ -1,0 +1,26 @@
+#pragma once
+// What the system knows of this process: signals, age, peak memory.
+
+#include <cstdint>
+
+namespace brrr::train {
+
+/// While it lives, SIGINT and SIGTERM are remembered instead of ending the process; a second one
+/// ends it at once. One at a time.
+class SignalGuard {
+ public:
+  SignalGuard();
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+  ~SignalGuard();
+  /// The signal that came, or 0.
+  static int received();
+};
+
+/// Seconds since the process was started, a shell script that became this program included.
+double process_age_seconds();
+
+/// The most memory that the process has had resident, in bytes; 0 when unknown.
+int64_t peak_resident_bytes();
+
+}  // namespace brrr::train

@@ -1,0 +1,200 @@
+#include "train/run_folder.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace brrr::train {
+
+using Json = nlohmann::json;
+
+std::string to_json(const TrainerState& s) {
+  Json j;
+  j["step"] = s.step;
+  j["evaluated"] = s.evaluated;
+  j["best_val_loss"] = s.best_val_loss;
+  j["best_step"] = s.best_step;
+  j["tokens"] = s.tokens;
+  j["seconds"] = s.seconds;
+  j["loader"] = s.loader;
+  return j.dump(2) + "\n";
+}
+
+TrainerState trainer_state_from_json(const std::string& text, const std::string& what) {
+  try {
+    const Json j = Json::parse(text);
+    TrainerState s;
+    s.step = j.at("step").get<int64_t>();
+    s.evaluated = j.at("evaluated").get<int64_t>();
+    s.best_val_loss = j.at("best_val_loss").get<double>();
+    s.best_step = j.at("best_step").get<int64_t>();
+    s.tokens = j.at("tokens").get<int64_t>();
+    s.seconds = j.at("seconds").get<double>();
+    s.loader = j.at("loader").get<std::string>();
+    if (s.step < 0) user_error("{}: step must not be negative; got {}", what, s.step);
+    return s;
+  } catch (const Json::exception& e) {
+    user_error("{}: not the state of a trainer: {}", what, e.what());
+  }
+}
+
+namespace {
+
+io::TensorView view_of(const Engine& engine, const StateInfo& s) {
+  return {
+      s.name, s.type.dtype, s.type.shape,
+      std::span<const std::byte>(engine.state_data(s.name), static_cast<size_t>(s.type.bytes()))};
+}
+
+std::vector<io::TensorView> views_of(const Engine& engine, bool parameters) {
+  std::vector<io::TensorView> views;
+  for (const StateInfo& s : engine.states())
+    if ((s.kind == InputKind::parameter) == parameters && !s.name.starts_with("grad_sum:"))
+      views.push_back(view_of(engine, s));
+  return views;
+}
+
+}  // namespace
+
+void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Config& config,
+                 const io::Tokenizer& tokenizer) {
+  io::write_hf_gpt2(folder, config, views_of(engine, true));
+  tokenizer.save(folder);
+}
+
+void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+                     const io::Tokenizer& tokenizer, const TrainOptions& options,
+                     const TrainerState& state) {
+  io::CheckpointWriter writer(run, state.step);
+  write_model(writer.folder(), engine, config, tokenizer);
+  const auto optimizer = views_of(engine, false);
+  io::write_safetensors(writer.path("optimizer.safetensors"), optimizer);
+  write_file_atomically(writer.path("train_config.json"), to_json(options));
+  write_file_atomically(writer.path("trainer_state.json"), to_json(state));
+  writer.commit();
+  io::PruneOptions prune_options;
+  prune_options.keep_last = static_cast<int>(std::max<int64_t>(1, options.save_total_limit));
+  if (state.best_step >= 0) prune_options.also_keep.insert(state.best_step);
+  prune_options.just_written = state.step;
+  io::prune(run, prune_options);
+}
+
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config) {
+  const io::SafetensorsFile model(folder / "model.safetensors");
+  for (const auto& [name, tensor] : io::match_tensors(model, config))
+    io::copy_as_f32(tensor, engine.state_f32(name));
+  const io::SafetensorsFile optimizer(folder / "optimizer.safetensors");
+  std::set<std::string> wanted;
+  for (const StateInfo& s : engine.states()) {
+    if (s.kind == InputKind::parameter || s.name.starts_with("grad_sum:")) continue;
+    wanted.insert(s.name);
+    const io::TensorView& tensor = optimizer.get(s.name);
+    if (tensor.dtype != s.type.dtype || tensor.shape != s.type.shape)
+      user_error("{}: '{}' is {}{}, this run needs {}", optimizer.what(), s.name,
+                 name_of(tensor.dtype), tensor.shape.str(), s.type.str());
+    std::memcpy(engine.state_data(s.name), tensor.bytes.data(), tensor.bytes.size());
+  }
+  for (const io::TensorView& t : optimizer.tensors())
+    if (!wanted.contains(t.name))
+      user_error("{}: holds the state '{}' of another optimizer; this run uses adamw",
+                 optimizer.what(), t.name);
+  const fs::path state = folder / "trainer_state.json";
+  return trainer_state_from_json(read_file(state), state.string());
+}
+
+RunLog::RunLog(const fs::path& run, const TrainOptions& options, std::optional<int64_t> resume_step)
+    : run_(run),
+      title_(options.run_name.empty() ? run.filename().string() : options.run_name),
+      subtitle_(fmt::format("{} layers, {} heads, width {}, context {}, batch {} x {}, {} steps",
+                            options.n_layer, options.n_head, options.n_embd, options.context,
+                            options.gradient_accumulation_steps, options.batch_size,
+                            options.max_steps)) {
+  const fs::path path = run / "log.jsonl";
+  if (resume_step) {
+    io::truncate_jsonl_after(path, *resume_step);
+    for (const Json& record : io::read_jsonl(path)) {
+      if (!record.contains("step")) continue;
+      const double step = record["step"].get<double>();
+      if (record.contains("loss") && record["loss"].is_number()) {
+        curve_.train_step.push_back(step);
+        curve_.train_loss.push_back(record["loss"].get<double>());
+      }
+      if (record.contains("val_loss") && record["val_loss"].is_number()) {
+        curve_.val_step.push_back(step);
+        curve_.val_loss.push_back(record["val_loss"].get<double>());
+      }
+    }
+  } else {
+    std::error_code error;
+    fs::remove(path, error);
+  }
+  jsonl_.emplace(path);
+  if (options.report_to == "tensorboard")
+    events_ = std::make_unique<io::EventWriter>(
+        run / "tensorboard", resume_step ? std::optional<int64_t>(*resume_step + 1) : std::nullopt);
+}
+
+void RunLog::train_step(int64_t step, double loss, double learning_rate, double grad_norm,
+                        double step_ms, double tokens_per_second, double waiting_share) {
+  Json record;
+  record["step"] = step;
+  record["loss"] = loss;
+  record["lr"] = learning_rate;
+  record["grad_norm"] = grad_norm;
+  record["step_ms"] = step_ms;
+  record["tokens_per_second"] = tokens_per_second;
+  record["waiting_share"] = waiting_share;
+  jsonl_->write(record);
+  curve_.train_step.push_back(static_cast<double>(step));
+  curve_.train_loss.push_back(loss);
+  if (!events_) return;
+  events_->scalar("train/loss", loss, step);
+  events_->scalar("train/learning_rate", learning_rate, step);
+  events_->scalar("train/grad_norm", grad_norm, step);
+  events_->scalar("train/tokens_per_second", tokens_per_second, step);
+}
+
+void RunLog::evaluation(int64_t step, double val_loss) {
+  Json record;
+  record["step"] = step;
+  record["val_loss"] = val_loss;
+  jsonl_->write(record);
+  curve_.val_step.push_back(static_cast<double>(step));
+  curve_.val_loss.push_back(val_loss);
+  if (events_) events_->scalar("eval/loss", val_loss, step);
+}
+
+void RunLog::final_evaluation(int64_t step, double val_loss, int64_t tokens) {
+  Json record;
+  record["step"] = step;
+  record["final_val_loss"] = val_loss;
+  record["val_tokens"] = tokens;
+  jsonl_->write(record);
+}
+
+void RunLog::flush() {
+  if (events_) events_->flush();
+}
+
+void RunLog::draw() {
+  flush();
+  write_file_atomically(run_ / "loss.svg", io::svg_plot(io::loss_plot(curve_, title_, subtitle_)));
+}
+
+fs::path choose_run_folder(const TrainOptions& options) {
+  if (!options.output_dir.empty()) {
+    const fs::path run(options.output_dir);
+    if (fs::exists(run / "train_config.json") && !options.overwrite && !options.wants_resume())
+      user_error(
+          "{} already holds a run: go on with it by --resume, replace it by --overwrite, or name "
+          "another --output-dir",
+          run.string());
+    return run;
+  }
+  for (int n = 1;; ++n) {
+    const fs::path run = fs::path("runs") / fmt::format("{}-{}", options.preset, n);
+    if (!fs::exists(run)) return run;
+  }
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,81 @@
+#pragma once
+// The folder of a run: the model, its tokenizer, the options, the logs, the loss curve and the
+// checkpoints.
+//
+//   model.safetensors config.json vocab.json ...   the last weights, a Hugging Face folder
+//   train_config.json                              the options, complete
+//   log.jsonl                                      one record per logged step and evaluation
+//   tensorboard/                                   the same as events
+//   loss.svg                                       the curve
+//   checkpoint-000250/                             everything that --resume needs
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "io/checkpoint.h"
+#include "io/jsonl.h"
+#include "io/model_folder.h"
+#include "io/svg_plot.h"
+#include "io/tensorboard.h"
+#include "runtime/engine.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+/// Everything besides the tensors that decides how a run goes on.
+struct TrainerState {
+  int64_t step = 0;        // optimizer steps done
+  int64_t evaluated = -1;  // the last step that was evaluated
+  double best_val_loss = 0;
+  int64_t best_step = -1;  // -1: not evaluated yet
+  int64_t tokens = 0;      // trained on so far
+  double seconds = 0;      // spent so far
+  std::string loader;      // io::Loader's state, JSON
+};
+std::string to_json(const TrainerState& state);
+/// `what` names the source in errors.
+TrainerState trainer_state_from_json(const std::string& text, const std::string& what);
+
+/// Writes model.safetensors, config.json and the tokenizer into an existing folder, from the
+/// engine's parameters.
+void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Config& config,
+                 const io::Tokenizer& tokenizer);
+
+/// Commits a checkpoint and removes old ones.
+void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+                     const io::Tokenizer& tokenizer, const TrainOptions& options,
+                     const TrainerState& state);
+
+/// Reads parameters and optimizer state back; types and names must agree exactly.
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config);
+
+/// The logs of a run.
+class RunLog {
+ public:
+  /// `resume_step`: records after it are dropped.
+  RunLog(const fs::path& run, const TrainOptions& options, std::optional<int64_t> resume_step);
+
+  void train_step(int64_t step, double loss, double learning_rate, double grad_norm, double step_ms,
+                  double tokens_per_second, double waiting_share);
+  void evaluation(int64_t step, double val_loss);
+  void final_evaluation(int64_t step, double val_loss, int64_t tokens);
+  /// Redraws loss.svg and flushes.
+  void draw();
+  void flush();
+
+ private:
+  fs::path run_;
+  std::string title_, subtitle_;
+  std::optional<io::JsonlWriter> jsonl_;
+  std::unique_ptr<io::EventWriter> events_;
+  io::LossCurve curve_;
+};
+
+/// The folder for a new run: options.output_dir, or the first free runs/<preset>-<n>. Throws
+/// UserError when it already holds a run and neither resume nor overwrite is asked for.
+fs::path choose_run_folder(const TrainOptions& options);
+
+}  // namespace brrr::train

@@ -1,0 +1,81 @@
+#include "train/session.h"
+
+#include "base/clock.h"
+
+namespace brrr::train {
+
+Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
+                 const SessionOptions& options)
+    : options_(options), engine_(backend) {
+  BRRR_CHECK(options.accumulation >= 1, "accumulation {}", options.accumulation);
+  const Stopwatch watch;
+  has_dropout_ = loss_graph.find_input("rng_key") != kNoNode;
+  const Target target = engine_.backend().target();
+  ProgramOptions program_options;
+  program_options.reuse_memory = options.reuse_memory;
+  auto build = [&](optim::Accumulation accumulation, const char* name) {
+    PipelineOptions p;
+    p.loss = "loss";
+    p.optimizer = [&](Graph& g) { optim::attach_adamw(g, options_.optimizer, accumulation); };
+    p.disabled = options.disabled_passes;
+    p.dump_folder = options.dump_folder;
+    p.dump_prefix = std::string(name) + "_";
+    return engine_.add(run_pipeline(loss_graph, target, p, &report_), program_options);
+  };
+  if (options.accumulation == 1) {
+    last_ = build(optim::Accumulation::none, "step");
+  } else {
+    first_ = build(optim::Accumulation::first, "first");
+    if (options.accumulation > 2) middle_ = build(optim::Accumulation::middle, "middle");
+    last_ = build(optim::Accumulation::last, "last");
+  }
+  PipelineOptions p;
+  p.disabled = options.disabled_passes;
+  p.dump_folder = options.dump_folder;
+  p.dump_prefix = "eval_";
+  eval_ = engine_.add(run_pipeline(eval_graph, target, p, &report_), program_options);
+  compile_seconds_ = watch.seconds();
+}
+
+void Session::fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw) {
+  engine_.set_input<int32_t>(program, "tokens", batch.inputs);
+  engine_.set_input<int32_t>(program, "targets", batch.targets);
+  engine_.set_scalar(program, "loss_scale", static_cast<float>(loss_scale));
+  if (has_dropout_) {
+    const int32_t key[] = {static_cast<int32_t>(options_.seed), static_cast<int32_t>(draw)};
+    engine_.set_input<int32_t>(program, "rng_key", key);
+  }
+}
+
+StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches,
+                         double learning_rate, Timeline* timeline) {
+  BRRR_CHECK(static_cast<int64_t>(micro_batches.size()) == options_.accumulation,
+             "{} micro-batches for accumulation {}", micro_batches.size(), options_.accumulation);
+  int64_t tokens = 0;
+  for (const TokenBatch& b : micro_batches) tokens += b.real_tokens;
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, tokens));
+  StepResult result;
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const bool is_last = i + 1 == micro_batches.size();
+    const size_t program = is_last ? last_ : i == 0 ? *first_ : *middle_;
+    fill(program, micro_batches[i], scale, step * options_.accumulation + static_cast<int64_t>(i));
+    if (is_last) {
+      engine_.set_scalar(program, "learning_rate", static_cast<float>(learning_rate));
+      engine_.set_scalar(program, "adam_step", static_cast<int32_t>(step + 1));
+    }
+    engine_.run(program, timeline);
+    result.loss += engine_.output_scalar(program, "loss");
+    if (is_last) result.grad_norm = engine_.output_scalar(program, "grad_norm");
+  }
+  return result;
+}
+
+double Session::loss_sum(const TokenBatch& batch) {
+  engine_.set_input<int32_t>(eval_, "tokens", batch.inputs);
+  engine_.set_input<int32_t>(eval_, "targets", batch.targets);
+  engine_.set_scalar(eval_, "loss_scale", 1.0f);
+  engine_.run(eval_);
+  return engine_.output_scalar(eval_, "loss");
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,72 @@
+#pragma once
+// A training session: a loss graph, compiled into the programs that one optimizer step needs, with
+// all their memory in one arena. It owns the numbers (parameters, moments); the trainer decides
+// when to step.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "optim/adamw.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+
+namespace brrr::train {
+
+/// One micro-batch of token ids. inputs, targets: [B, T]; targets of -1 do not count.
+struct TokenBatch {
+  std::span<const int32_t> inputs, targets;
+  int64_t real_tokens = 0;  // targets that count
+};
+
+struct SessionOptions {
+  optim::AdamW optimizer;
+  int64_t accumulation = 1;  // micro-batches per step
+  uint32_t seed = 1337;      // of dropout
+  std::set<std::string> disabled_passes;
+  std::string dump_folder;
+  bool reuse_memory = true;
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the real tokens of all micro-batches
+  double grad_norm = 0;  // before clipping
+};
+
+class Session {
+ public:
+  /// `loss_graph`: inputs "tokens", "targets" [B, T] i32, "loss_scale" f32[], perhaps "rng_key"
+  /// i32[2]; output "loss". `eval_graph`: the same for evaluation, perhaps with another batch.
+  Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
+          const SessionOptions& options);
+
+  MemoryForecast forecast() const { return engine_.forecast(); }
+  void allocate() { engine_.allocate(); }
+  Engine& engine() { return engine_; }
+  const Engine& engine() const { return engine_; }
+  const PipelineReport& report() const { return report_; }
+  double compile_seconds() const { return compile_seconds_; }
+
+  /// One optimizer step, the `step`-th from 0, on `accumulation` micro-batches. Gradients are
+  /// divided by the number of real tokens over all of them.
+  StepResult step(int64_t step, std::span<const TokenBatch> micro_batches, double learning_rate,
+                  Timeline* timeline = nullptr);
+  /// Sum of the losses over the real tokens of a batch, dropout off.
+  double loss_sum(const TokenBatch& batch);
+
+ private:
+  void fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw);
+
+  SessionOptions options_;
+  Engine engine_;
+  PipelineReport report_;
+  double compile_seconds_ = 0;
+  bool has_dropout_ = false;
+  std::optional<size_t> first_, middle_;
+  size_t last_ = 0, eval_ = 0;
+};
+
+}  // namespace brrr::train

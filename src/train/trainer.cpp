@@ -1,0 +1,372 @@
+#include "train/trainer.h"
+
+#include <omp.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "backend/cpu/target.h"
+#include "base/clock.h"
+#include "base/parallel.h"
+#include "io/loader.h"
+#include "nn/gpt2.h"
+#include "nn/init.h"
+#include "optim/schedule.h"
+#include "train/dataset.h"
+#include "train/process.h"
+#include "train/progress.h"
+#include "train/run_folder.h"
+#include "train/session.h"
+
+namespace brrr::train {
+
+nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
+  nn::Gpt2Config c;
+  c.vocab_size = o.vocab_size > 0 ? o.vocab_size : vocab_size;
+  if (c.vocab_size < vocab_size)
+    user_error("--vocab-size {} is smaller than the tokenizer's {}", c.vocab_size, vocab_size);
+  c.n_positions = o.context;
+  c.n_embd = o.n_embd;
+  c.n_layer = o.n_layer;
+  c.n_head = o.n_head;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
+  c.bias = o.bias;
+  c.validate();
+  return c;
+}
+
+namespace {
+
+constexpr int64_t kFinalEvalBatches = 200;  // the final evaluation reads at most so many
+
+SessionOptions session_options(const TrainOptions& o) {
+  SessionOptions s;
+  s.optimizer = {o.adam_beta1, o.adam_beta2, o.adam_epsilon, o.weight_decay, o.max_grad_norm};
+  s.accumulation = o.gradient_accumulation_steps;
+  s.seed = static_cast<uint32_t>(o.seed);
+  s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());
+  s.dump_folder = o.dump_graph;
+  return s;
+}
+
+optim::Schedule schedule_of(const TrainOptions& o) {
+  optim::Schedule s;
+  s.kind = optim::schedule_kind(o.lr_scheduler_type);
+  s.peak = o.learning_rate;
+  s.floor = o.min_lr;
+  const double share = o.warmup_steps < 1 ? static_cast<double>(o.max_steps) : 1.0;
+  s.warmup_steps = std::llround(o.warmup_steps * share);
+  s.decay_steps = o.lr_decay_steps > 0 ? o.lr_decay_steps : o.max_steps;
+  return s;
+}
+
+io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
+  io::LoaderOptions l;
+  l.batch = o.batch_size;
+  l.context = o.context;
+  l.seed = static_cast<uint32_t>(o.data_seed);
+  l.mode = io::sampling_from_name(o.sampling);
+  l.vocab = vocab_size;
+  return l;
+}
+
+TokenBatch view_of(const io::Batch& b) { return {b.inputs, b.targets, b.real_tokens}; }
+
+// One run from options to result; the parts that train() strings together.
+class Trainer {
+ public:
+  explicit Trainer(const TrainOptions& options) : options_(options) {}
+
+  TrainResult run() {
+    if (options_.threads > 0) omp_set_num_threads(static_cast<int>(options_.threads));
+    if (options_.wants_resume()) adopt_recorded_options();
+    prepare_data();
+    compile();
+    open_run_folder();
+    load_weights();
+    const SignalGuard signals;
+    loop();
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  void adopt_recorded_options() {
+    resume_ = find_resume_point(options_);
+    const fs::path record = resume_->checkpoint / "train_config.json";
+    options_ = merge_for_resume(options_from_json(read_file(record), record.string()), options_,
+                                record.string());
+  }
+
+  void prepare_data() {
+    std::string tokenizer_folder;
+    if (resume_) {
+      tokenizer_folder = resume_->checkpoint.string();
+    } else if (options_.init_from != "scratch") {
+      start_from_ = io::open_model(io::find_model(options_.init_from));
+      tokenizer_folder = start_from_->folder.string();
+    }
+    dataset_.emplace(load_dataset(options_, tokenizer_folder));
+    if (!dataset_->note.empty()) say("note: " + dataset_->note);
+    say("data: " + dataset_->description);
+    if (options_.max_steps == 0) {
+      const double per_epoch = static_cast<double>(dataset_->train.tokens()) /
+                               static_cast<double>(options_.batch_size * options_.context *
+                                                   options_.gradient_accumulation_steps);
+      options_.max_steps =
+          std::max<int64_t>(1, std::llround(options_.num_train_epochs * per_epoch));
+    }
+  }
+
+  void compile() {
+    if (start_from_) {
+      config_ = start_from_->config;
+      if (options_.context > config_.n_positions)
+        user_error("--context {} is longer than the {} positions of {}", options_.context,
+                   config_.n_positions, start_from_->folder.string());
+      config_.resid_pdrop = config_.embd_pdrop = config_.attn_pdrop = options_.dropout;
+    } else if (resume_) {
+      config_ = io::read_gpt2_config(resume_->checkpoint / "config.json");
+    } else {
+      config_ = model_config(options_, dataset_->tokenizer->vocab_size());
+    }
+    result_.parameters = config_.parameter_count();
+    loader_.emplace(dataset_->train, loader_options(options_, config_.vocab_size));
+    const Graph loss = nn::gpt2_loss_graph(config_, options_.batch_size, options_.context);
+    const Graph eval =
+        options_.eval_batch_size == options_.batch_size
+            ? loss
+            : nn::gpt2_loss_graph(config_, options_.eval_batch_size, options_.context);
+    session_.emplace(loss, eval, cpu::cpu_backend(), session_options(options_));
+    result_.forecast = session_->forecast();
+    result_.compile_seconds = session_->compile_seconds();
+    say(fmt::format(
+        "model: {:.2f}M parameters, {} layers, {} heads, width {}, context {}; {} on {} threads",
+        static_cast<double>(result_.parameters) / 1e6, config_.n_layer, config_.n_head,
+        config_.n_embd, options_.context, session_->engine().backend().name, thread_count()));
+    const double mib = 1.0 / (1 << 20);
+    const MemoryForecast& f = result_.forecast;
+    say(fmt::format(
+        "memory: {:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{} + {:.1f} "
+        "activations and gradients; compiled in {:.0f} ms",
+        mib * static_cast<double>(f.total()), mib * static_cast<double>(f.parameter_bytes),
+        mib * static_cast<double>(f.state_bytes),
+        options_.gradient_accumulation_steps > 1 ? " and gradient sums" : "",
+        mib * static_cast<double>(f.temporary_bytes + f.constant_bytes),
+        1e3 * result_.compile_seconds));
+    if (options_.explain)
+      for (const PassRecord& pass : session_->report())
+        for (const std::string& note : pass.notes) say(fmt::format("  {}: {}", pass.name, note));
+    session_->allocate();
+    result_.arena_bytes = session_->engine().arena_bytes();
+  }
+
+  void open_run_folder() {
+    result_.run_dir = resume_ ? resume_->run : choose_run_folder(options_);
+    create_folder(result_.run_dir);
+    if (!resume_ && options_.overwrite) remove_old_run();
+    write_file_atomically(result_.run_dir / "train_config.json", to_json(options_));
+    say("run: " + result_.run_dir.string());
+  }
+
+  // Only what a run writes: never a file that the user put there.
+  void remove_old_run() {
+    for (const io::Checkpoint& c : io::list_checkpoints(result_.run_dir)) fs::remove_all(c.folder);
+    for (const char* name : {"log.jsonl", "loss.svg", "model.safetensors"})
+      fs::remove(result_.run_dir / name);
+    fs::remove_all(result_.run_dir / "tensorboard");
+  }
+
+  void load_weights() {
+    Engine& engine = session_->engine();
+    if (resume_) {
+      state_ = load_checkpoint(resume_->checkpoint, engine, config_);
+      loader_->restore(io::LoaderState::from_json(state_.loader));
+      io::drop_after(result_.run_dir, state_.step);
+      log_.emplace(result_.run_dir, options_, state_.step);
+      say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
+      return;
+    }
+    for (const StateInfo& s : engine.states()) {
+      if (s.kind != InputKind::parameter) continue;
+      if (start_from_)
+        io::copy_as_f32(start_from_->tensors.at(s.name), engine.state_f32(s.name));
+      else
+        nn::initialise(s.name, config_, static_cast<uint32_t>(options_.seed),
+                       engine.state_f32(s.name));
+    }
+    start_from_.reset();
+    log_.emplace(result_.run_dir, options_, std::nullopt);
+  }
+
+  void loop() {
+    ProgressOptions p;
+    p.total = options_.max_steps;
+    p.start = state_.step;
+    if (options_.disable_tqdm) p.is_terminal = false;
+    progress_.emplace(std::move(p));
+    const optim::Schedule schedule = schedule_of(options_);
+    const int64_t first = state_.step;
+    std::vector<io::Batch> batches(static_cast<size_t>(options_.gradient_accumulation_steps));
+    double stepping = 0, waiting = 0;
+    int64_t stepped_tokens = 0;
+    const Stopwatch since_start;
+    const double seconds_before = state_.seconds;
+
+    for (;;) {
+      const int64_t step = state_.step;
+      if (due(step, options_.eval_steps) && state_.evaluated != step)
+        evaluate(options_.eval_batches);
+      result_.signal = SignalGuard::received();
+      const bool last = step >= options_.max_steps;
+      if (step > first && (last || result_.signal != 0 || due(step, options_.save_steps))) {
+        state_.seconds = seconds_before + since_start.seconds();
+        save();
+      }
+      if (last || result_.signal != 0) break;
+
+      const Stopwatch watch;
+      std::vector<TokenBatch> views;
+      const double waited_before = loader_->seconds_waited();
+      for (io::Batch& b : batches) {
+        b = loader_->next();
+        views.push_back(view_of(b));
+      }
+      const double waited = loader_->seconds_waited() - waited_before;
+      if (step == first) result_.first_step_seconds = process_age_seconds();
+      const double rate = schedule.at(step);
+      const StepResult r = session_->step(step, views, rate);
+      const double seconds = watch.seconds();
+      int64_t tokens = 0;
+      for (const TokenBatch& b : views) tokens += b.real_tokens;
+      ++state_.step;
+      state_.tokens += tokens;
+      stepping += seconds;
+      waiting += waited;
+      stepped_tokens += tokens;
+      result_.train_loss = r.loss;
+      check_finite(r);
+
+      const double tokens_per_second = static_cast<double>(tokens) / seconds;
+      StepFigures figures{r.loss, rate, r.grad_norm, 1e3 * seconds,
+                          static_cast<double>(stepped_tokens) / stepping};
+      if (due(state_.step, options_.logging_steps)) {
+        log_->train_step(state_.step, r.loss, rate, r.grad_norm, 1e3 * seconds, tokens_per_second,
+                         waited / seconds);
+      }
+      if (due(state_.step, plain_interval()) || state_.step == first + 1)
+        progress_->log(state_.step, figures);
+      else
+        progress_->update(state_.step, figures);
+    }
+    result_.tokens_per_second = stepping > 0 ? static_cast<double>(stepped_tokens) / stepping : 0;
+    result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
+  }
+
+  static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+  // Without a terminal a line for every step is too much to read.
+  int64_t plain_interval() const {
+    return std::max<int64_t>(options_.logging_steps, std::max<int64_t>(1, options_.max_steps / 40));
+  }
+
+  void check_finite(const StepResult& r) {
+    if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
+    progress_->finish();
+    user_error(
+        "step {}: the {} is not finite ({}): the run diverged; try a lower --learning-rate, more "
+        "--warmup-steps, or --max-grad-norm 1. Checkpoints before it are intact in {}",
+        state_.step, std::isfinite(r.loss) ? "gradient norm" : "loss",
+        std::isfinite(r.loss) ? r.grad_norm : r.loss, result_.run_dir.string());
+  }
+
+  struct Mean {
+    double loss = 0;
+    int64_t tokens = 0;
+  };
+  // Batches of an evaluation are the same every time: random windows for a part, in order for all.
+  Mean mean_loss(const io::TokenSource& source, int64_t batches) {
+    io::LoaderOptions l;
+    l.batch = options_.eval_batch_size;
+    l.context = options_.context;
+    l.seed = static_cast<uint32_t>(options_.seed) ^ 0x0e7a1u;
+    l.vocab = config_.vocab_size;
+    const int64_t all = (source.tokens() - 2) / (l.batch * l.context) + 1;
+    const bool whole = batches == 0 || batches >= all;
+    l.mode = whole ? io::Sampling::kSequential : io::Sampling::kRandom;
+    io::Loader loader(source, l);
+    const int64_t count = whole ? loader.batches_per_pass() : batches;
+    Mean mean;
+    for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
+      const io::Batch& batch = loader.next();
+      mean.loss += session_->loss_sum(view_of(batch));
+      mean.tokens += batch.real_tokens;
+    }
+    mean.loss /= static_cast<double>(std::max<int64_t>(1, mean.tokens));
+    return mean;
+  }
+
+  void evaluate(int64_t batches) {
+    if (!dataset_->has_val) return;
+    const Mean val = mean_loss(dataset_->val, batches);
+    if (SignalGuard::received() != 0) return;  // half an evaluation is none
+    state_.evaluated = state_.step;
+    result_.val_loss = val.loss;
+    result_.val_tokens = val.tokens;
+    const bool best = state_.best_step < 0 || val.loss < state_.best_val_loss;
+    if (best) {
+      state_.best_val_loss = val.loss;
+      state_.best_step = state_.step;
+    }
+    log_->evaluation(state_.step, val.loss);
+    progress_->message(fmt::format("step {}: validation loss {:.4f}{}", state_.step, val.loss,
+                                   best && state_.step > 0 ? " (best so far)" : ""));
+    log_->draw();
+  }
+
+  void save() {
+    state_.loader = loader_->state().to_json();
+    log_->flush();
+    save_checkpoint(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer, options_,
+                    state_);
+  }
+
+  void finish() {
+    if (result_.signal == 0 && dataset_->has_val && options_.eval_batches != 0) {
+      // The last word is over as much of the validation text as is reasonable.
+      const Mean val = mean_loss(dataset_->val, std::max(kFinalEvalBatches, options_.eval_batches));
+      result_.val_loss = val.loss;
+      result_.val_tokens = val.tokens;
+      log_->final_evaluation(state_.step, val.loss, val.tokens);
+    }
+    progress_->finish();
+    write_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
+    log_->draw();
+    result_.steps = state_.step;
+    if (state_.best_step >= 0) {
+      result_.best_val_loss = state_.best_val_loss;
+      result_.best_step = state_.best_step;
+    }
+    result_.seconds = process_age_seconds();
+    result_.process_peak_bytes = peak_resident_bytes();
+  }
+
+  static void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+  TrainOptions options_;
+  std::optional<ResumePoint> resume_;
+  std::optional<io::ModelFolder> start_from_;
+  std::optional<Dataset> dataset_;
+  std::optional<io::Loader> loader_;
+  nn::Gpt2Config config_;
+  std::optional<Session> session_;
+  std::optional<RunLog> log_;
+  std::optional<Progress> progress_;
+  TrainerState state_;
+  TrainResult result_;
+};
+
+}  // namespace
+
+TrainResult train(const TrainOptions& options) { return Trainer(options).run(); }
+
+}  // namespace brrr::train

@@ -1,0 +1,50 @@
+#pragma once
+// The trainer: from options to a run folder. Everything that decides the bits of a run (data order,
+// dropout, weights, moments, learning rate) is a function of the options and the step, or stands in
+// the checkpoint; so a run that is killed and resumed is the run that was not.
+
+#include <optional>
+#include <string>
+
+#include "io/model_folder.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+struct TrainResult {
+  fs::path run_dir;
+  int64_t steps = 0;               // done in total
+  double train_loss = 0;           // of the last step
+  std::optional<double> val_loss;  // at the end
+  int64_t val_tokens = 0;          // that it was measured on
+  std::optional<double> best_val_loss;
+  int64_t best_step = -1;
+  double seconds = 0;             // of this process, from its start
+  double tokens_per_second = 0;   // over the steps of this process, evaluation and saving left out
+  double first_step_seconds = 0;  // from the start of the process to the first step
+  double compile_seconds = 0;
+  double waiting_share = 0;  // of the step time spent waiting for data
+  MemoryForecast forecast;
+  int64_t arena_bytes = 0;
+  int64_t process_peak_bytes = 0;
+  int64_t parameters = 0;
+  int signal = 0;  // that ended the run after saving, or 0
+};
+
+/// Trains as the options say. Progress and messages go to stderr. Throws UserError.
+TrainResult train(const TrainOptions& options);
+
+/// The configuration of the model that the options describe.
+nn::Gpt2Config model_config(const TrainOptions& options, int64_t vocab_size);
+
+/// The options of the run that a resumed run goes on with, and where it goes on.
+struct ResumePoint {
+  fs::path run, checkpoint;
+};
+/// Resolves --resume: a checkpoint folder, a run folder, or "true" (output_dir, else the newest run
+/// of the preset). Damaged checkpoints are passed over with a line on stderr.
+ResumePoint find_resume_point(const TrainOptions& options);
+
+}  // namespace brrr::train
