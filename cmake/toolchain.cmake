@@ -12,6 +12,13 @@ if(BRRR_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
+if(BRRR_FUZZ)
+  # Clang, which libFuzzer needs, has warnings of its own; GCC's build is the one that must be free
+  # of them.
+  add_compile_options(-Wno-error -Wno-everything -fsanitize=address,undefined,fuzzer-no-link
+                      -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
 find_program(MOLD mold)
 if(MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_link_options(-fuse-ld=mold)

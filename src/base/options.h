@@ -192,7 +192,7 @@ class OptionTable {
     for (size_t i = 0; i < rows_.size(); ++i)
       if (rows_[i].get) {
         const auto items = rows_[i].get(defaults);
-        if (items.size() == 1) result[i].shown_default = items[0];
+        if (items.size() == 1) result[i].shown_default = items[0] == "\n" ? "\\n" : items[0];
       }
     return result;
   }

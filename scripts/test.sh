@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# test.sh [FILTER] [--sanitize] [--fuzz SECONDS]: builds and runs the tests. FILTER is a test folder
+# ("io"), part of a test's name, or a GoogleTest pattern. Failures are printed with their output and a
+# command that repeats them; the last line is "N passed, N failed, N skipped". Exit 1 when any failed.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+kind=release filter= fuzz_seconds=
+while (($# > 0)); do
+  case $1 in
+    --sanitize) kind=sanitize ;;
+    --fuzz)
+      kind=fuzz
+      fuzz_seconds=${2-}
+      [[ $fuzz_seconds =~ ^[1-9][0-9]*$ ]] ||
+        { say "test: --fuzz needs seconds; got '${2-}'"; exit 2; }
+      shift
+      ;;
+    -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -*) say "test: unknown option '$1'; expected --sanitize or --fuzz SECONDS"; exit 2 ;;
+    *) [[ -z $filter ]] || { say "test: one filter at most; got '$filter' and '$1'"; exit 2; }
+      filter=$1 ;;
+  esac
+  shift
+done
+
+# Test data beside the checkout.
+if [[ -z ${BRRR_DATA-} && -d $root/../shared/data ]]; then
+  BRRR_DATA=$(cd "$root/../shared/data" && pwd)
+  export BRRR_DATA
+fi
+# Threads that wait must not spin while other tests run.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
+export ASAN_OPTIONS=${ASAN_OPTIONS-detect_leaks=1:allocator_may_return_null=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS-print_stacktrace=1}
+
+build=$root/build/$kind
+stamp=$build/.built-all
+if [[ ! -e $stamp || $(<"$stamp") != "$HOSTNAME" ]] || [[ -n $(find "$root/src" "$root/cmake" \
+  "$root/tests" "$root/CMakeLists.txt" "$root/scripts/packages" -newer "$stamp" -print -quit) ]]; then
+  "$root/scripts/build.sh" "$kind"
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+
+if [[ $kind == fuzz ]]; then
+  for fuzzer in "$build"/tests/fuzz_*; do
+    name=$(basename "$fuzzer")
+    [[ -x $fuzzer && -f $fuzzer && (-z $filter || $name == *"$filter"*) ]] || continue
+    seeds=$root/tests/fuzz/seeds/${name#fuzz_}
+    mkdir -p "$work/$name"
+    [[ -d $seeds ]] || seeds=
+    # A fixed seed; bounded by time and by runs, whichever comes first.
+    command=("$fuzzer" -seed=1 -runs=$((fuzz_seconds * 20000)) -max_total_time="$fuzz_seconds"
+      -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/crash-$name-"
+      "$work/$name" ${seeds:+"$seeds"})
+    progress_line "brrr: $name"
+    if "${command[@]}" >"$work/log" 2>&1; then
+      passed=$((passed + 1))
+      printf 'ok      %s (%s runs)\n' "$name" \
+        "$(awk '/number_of_executed_units/ {print $2}' "$work/log")"
+    else
+      failed=$((failed + 1))
+      printf 'FAILED  %s\n' "$name"
+      tail -n 60 "$work/log"
+      echo "repeat: $fuzzer $build/crash-$name-..."
+    fi
+  done
+  progress_line ""
+  ((passed + failed > 0)) || { say "test: no fuzzer matches '$filter'"; exit 1; }
+  echo "$passed passed, $failed failed, $skipped skipped"
+  exit $((failed > 0))
+fi
+
+# A filter that names a folder picks its binary; another is a pattern over all test names.
+binaries=() pattern='*'
+for binary in "$build"/tests/test_*; do
+  if [[ -x $binary && -f $binary ]]; then binaries+=("$binary"); fi
+done
+if [[ -n $filter ]]; then
+  if [[ -x $build/tests/test_${filter#test_} ]]; then
+    binaries=("$build/tests/test_${filter#test_}")
+  elif [[ $filter == *[*.:-]* ]]; then
+    pattern=$filter
+  else
+    pattern="*$filter*"
+  fi
+fi
+# Under the sanitizers only what is fast: no whole training runs, no test named Slow.
+slow=(e2e)
+if [[ $kind == sanitize ]]; then
+  [[ $pattern == *-* ]] && pattern+=":*Slow*" || pattern+="-*Slow*"
+fi
+
+run_one() { # BINARY: output and exit code into $work
+  local name
+  name=$(basename "$1")
+  local status=0
+  (cd "$work" && exec "$1" --gtest_filter="$pattern" --gtest_color=no --gtest_print_time=1) \
+    >"$work/$name.log" 2>&1 </dev/null || status=$?
+  echo "$status" >"$work/$name.rc"
+}
+
+report() { # BINARY: prints what failed and adds to the counts
+  local name log rc ok bad skip
+  name=$(basename "$1") log=$work/$name.log rc=$(<"$work/$name.rc")
+  ok=$(grep -c '^\[       OK \]' "$log" || true)
+  bad=$(grep -c '^\[  FAILED  \] .* ms)$' "$log" || true)
+  skip=$(grep -c '^\[  SKIPPED \] .* ms)$' "$log" || true)
+  # A binary that ended without its summary died in the test that it ran last.
+  if ! grep -q '^\[==========\] .* ran\.' "$log" || { ((rc != 0)) && ((bad == 0)); }; then
+    bad=$((bad + 1))
+    printf 'FAILED  %s ended with status %s\n' "$name" "$rc"
+    tail -n 60 "$log"
+    echo "repeat: $1 --gtest_filter='$(grep '^\[ RUN      \]' "$log" | tail -n 1 | cut -c 14-)'"
+  elif ((bad > 0)); then
+    # Each failed test with its output: from its RUN line to its FAILED line.
+    awk -v binary="$1" '
+      /^\[ RUN      \] / { text = ""; inside = 1 }
+      inside { text = text $0 "\n" }
+      /^\[  FAILED  \] .* ms\)$/ {
+        printf "%s", text
+        name = $4; sub(/,.*/, "", name)
+        printf "repeat: %s --gtest_filter=%s%s%s\n\n", binary, "\x27", name, "\x27"
+        inside = 0
+      }
+      /^\[       OK \]/ || /^\[  SKIPPED \]/ { inside = 0 }' "$log"
+  fi
+  passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+  if ((ok + bad + skip > 0)); then
+    printf '%-7s %-28s %4d passed, %d failed, %d skipped, %s\n' \
+      "$( ((bad == 0)) && echo ok || echo FAILED)" "$name" "$ok" "$bad" "$skip" \
+      "$(sed -n 's/.* ran\. (\(.*\) total)$/\1/p' "$log")"
+  fi
+  # Why tests were skipped, once per reason.
+  awk '/^\[ RUN      \] / { reason = "" }
+       /: Skipped$/ { getline; reason = $0 }
+       /^\[  SKIPPED \] .* ms\)$/ { count[reason]++ }
+       END { for (r in count) printf "skipped %d: %s\n", count[r], r }' "$log"
+}
+
+parallel=() alone=()
+for binary in "${binaries[@]}"; do
+  name=$(basename "$binary")
+  if [[ " ${slow[*]} " == *" ${name#test_} "* ]]; then
+    if [[ $kind != sanitize || $filter == "${name#test_}" ]]; then alone+=("$binary"); fi
+  else
+    parallel+=("$binary")
+  fi
+done
+
+jobs=$(nproc)
+for binary in "${parallel[@]}"; do
+  while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
+  progress_line "brrr: $(basename "$binary")"
+  run_one "$binary" &
+done
+wait
+progress_line ""
+for binary in "${parallel[@]}"; do report "$binary"; done
+for binary in "${alone[@]}"; do
+  progress_line "brrr: $(basename "$binary")"
+  run_one "$binary"
+  progress_line ""
+  report "$binary"
+done
+
+if ((passed + failed + skipped == 0)); then
+  say "test: no test matches '${filter:-*}'"
+  echo "0 passed, 0 failed, 0 skipped"
+  exit 1
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+exit $((failed > 0))

@@ -1,0 +1,148 @@
+// brrr completion: what a shell needs to complete verbs and options, from the table of verbs.
+
+#include "cli/commands.h"
+
+namespace brrr::cli {
+namespace {
+
+// A word inside single quotes of any of the shells.
+std::string quoted(std::string text) {
+  for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4)
+    text.replace(at, 1, "'\\''");
+  return "'" + text + "'";
+}
+
+std::vector<std::string> option_words(const Command& command) {
+  std::vector<std::string> words = {"--help"};
+  for (const OptionInfo& info : command.options) {
+    if (!info.stands_for.empty()) continue;
+    words.push_back("--" + info.name);
+    if (info.kind == OptionKind::kFlag) words.push_back("--no-" + info.name);
+  }
+  return words;
+}
+
+std::vector<std::string> names_of(const std::vector<Command>& list) {
+  std::vector<std::string> names;
+  for (const Command& command : list) names.push_back(command.name);
+  return names;
+}
+
+struct Case {
+  std::string verbs;  // "train", "data prepare"
+  const Command* command;
+};
+std::vector<Case> leaves() {
+  std::vector<Case> all;
+  for (const Command& command : commands()) {
+    if (command.subcommands.empty()) all.push_back({command.name, &command});
+    for (const Command& sub : command.subcommands)
+      all.push_back({command.name + " " + sub.name, &sub});
+  }
+  return all;
+}
+
+std::string bash() {
+  std::string text =
+      "# bash completion for brrr: eval \"$(./brrr completion bash)\"\n"
+      "_brrr() {\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} words=\n"
+      "  case \"${COMP_WORDS[*]:1:COMP_CWORD-1}\" in\n";
+  text += fmt::format("    '') words={} ;;\n",
+                      quoted(fmt::format("{}", fmt::join(names_of(commands()), " "))));
+  for (const Command& command : commands())
+    if (!command.subcommands.empty())
+      text += fmt::format("    {}) words={} ;;\n", quoted(command.name),
+                          quoted(fmt::format("{}", fmt::join(names_of(command.subcommands), " "))));
+  for (const Case& c : leaves())
+    text += fmt::format("    {0} | {0}\\ *) words={1} ;;\n", fmt::format("'{}'", c.verbs),
+                        quoted(fmt::format("{}", fmt::join(option_words(*c.command), " "))));
+  text +=
+      "  esac\n"
+      "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+      "}\n"
+      "complete -o default -F _brrr brrr ./brrr\n";
+  return text;
+}
+
+std::string zsh() {
+  std::string text =
+      "#compdef brrr\n"
+      "# zsh completion for brrr: source <(./brrr completion zsh)\n"
+      "_brrr() {\n"
+      "  local -a words_here\n"
+      "  case \"${words[2,CURRENT-1]}\" in\n";
+  const auto described = [](const std::vector<Command>& list) {
+    std::string items;
+    for (const Command& command : list) items += " " + quoted(command.name + ":" + command.summary);
+    return items;
+  };
+  text += fmt::format("    '') words_here=({}); _describe verb words_here; return ;;\n",
+                      described(commands()));
+  for (const Command& command : commands())
+    if (!command.subcommands.empty())
+      text += fmt::format("    {}) words_here=({}); _describe verb words_here; return ;;\n",
+                          quoted(command.name), described(command.subcommands));
+  for (const Case& c : leaves())
+    text += fmt::format("    {0} | {0}\\ *) words_here=({1}) ;;\n", quoted(c.verbs),
+                        fmt::join(option_words(*c.command), " "));
+  text +=
+      "  esac\n"
+      "  compadd -- $words_here\n"
+      "  _files\n"
+      "}\n"
+      "compdef _brrr brrr ./brrr\n";
+  return text;
+}
+
+std::string fish() {
+  std::string text = "# fish completion for brrr: ./brrr completion fish | source\n";
+  for (const Command& command : commands()) {
+    text += fmt::format("complete -c brrr -n __fish_use_subcommand -a {} -d {}\n", command.name,
+                        quoted(command.summary));
+    for (const Command& sub : command.subcommands)
+      text += fmt::format("complete -c brrr -n '__fish_seen_subcommand_from {}' -a {} -d {}\n",
+                          command.name, sub.name, quoted(sub.summary));
+  }
+  for (const Case& c : leaves()) {
+    std::string condition;
+    size_t space = c.verbs.find(' ');
+    condition = "__fish_seen_subcommand_from " + c.verbs.substr(0, space);
+    if (space != std::string::npos)
+      condition += "; and __fish_seen_subcommand_from " + c.verbs.substr(space + 1);
+    for (const OptionInfo& info : c.command->options)
+      if (info.stands_for.empty())
+        text += fmt::format("complete -c brrr -n {} -l {}{} -d {}\n", quoted(condition), info.name,
+                            info.kind == OptionKind::kFlag ? "" : " -r", quoted(info.help));
+  }
+  return text;
+}
+
+int run_completion(const Arguments& args) {
+  const std::string shell = args.positional.empty() ? "" : args.positional[0];
+  if (args.positional.size() > 1)
+    usage_error("expected one shell; got also '{}'", args.positional[1]);
+  if (shell == "bash")
+    fmt::print("{}", bash());
+  else if (shell == "zsh")
+    fmt::print("{}", zsh());
+  else if (shell == "fish")
+    fmt::print("{}", fish());
+  else
+    usage_error("expected bash, zsh or fish; got '{}'", shell);
+  return 0;
+}
+
+}  // namespace
+
+Command completion_command() {
+  return {.name = "completion",
+          .summary = "completion of verbs and options for bash, zsh or fish",
+          .synopsis = "bash|zsh|fish",
+          .notes = "",
+          .options = {},
+          .run = run_completion,
+          .takes_positional = true};
+}
+
+}  // namespace brrr::cli

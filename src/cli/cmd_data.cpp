@@ -1,0 +1,349 @@
+// brrr data: texts to token shards, text to ids and back, and training a tokenizer.
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/human.h"
+#include "cli/commands.h"
+#include "cli/token_lines.h"
+#include "io/corpus.h"
+#include "io/fetch.h"
+#include "io/prepare.h"
+#include "io/tokenizer.h"
+#include "train/progress.h"
+
+namespace brrr::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+template <typename T>
+T apply(const OptionTable<T>& table, const KeyValues& given) {
+  T options;
+  for (const auto& [key, value] : given)
+    table.set(options, table.find(key), value, "--" + canonical_key(key));
+  return options;
+}
+
+/// A tokenizer that exists already: by name or folder.
+std::unique_ptr<io::Tokenizer> existing_tokenizer(const std::string& name) {
+  if (name.empty())
+    usage_error("--tokenizer: expected byte, gpt2 or a folder with tokenizer files; got none");
+  if (name == "byte") return io::make_byte_tokenizer();
+  if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
+  if (name == "char" || name.starts_with("bpe:"))
+    usage_error(
+        "--tokenizer: {} is made from a text: expected byte, gpt2 or the folder of a run, of "
+        "`brrr data prepare` or of `brrr data train-tokenizer`",
+        name);
+  return io::load_tokenizer(name);
+}
+
+void announce(const io::CorpusFiles& files) {
+  if (!files.note.empty()) fmt::print(stderr, "{}\n", files.note);
+  fmt::print(stderr, "text: {}\n", files.description);
+}
+
+std::vector<fs::path> as_paths(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+// ---- prepare
+// --------------------------------------------------------------------------------------
+
+struct PrepareArguments {
+  std::vector<std::string> text;
+  std::string output_dir = "data";
+  std::string tokenizer = "gpt2";
+  std::string format = "llmc";
+  double val_fraction = 0.1;
+  int64_t val_every = 0;
+  int64_t shard_tokens = 0;
+  bool end_of_text = true;
+  std::string separator;
+  bool overwrite = false;
+  bool disable_tqdm = false;
+  bool json = false;
+  int64_t threads = 0;
+};
+
+const OptionTable<PrepareArguments>& prepare_table() {
+  static const OptionTable<PrepareArguments> table = [] {
+    using O = PrepareArguments;
+    OptionTable<O> t;
+    t.group("options");
+    t.list("text", &O::text, false, "FILE...", "text files and folders (default: tiny Shakespeare)",
+           {"train-file"});
+    t.text("output-dir", &O::output_dir, "FOLDER", "where the shards and the tokenizer go",
+           {"out-dir"});
+    t.text("tokenizer", &O::tokenizer, "KIND",
+           "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder");
+    t.choice("format", &O::format, {{"llmc", "llm.c"}, {"nanogpt"}}, "NAME",
+             "llmc (header, 16 or 32 bits) or nanogpt (no header, 16 bits)");
+    t.real("val-fraction", &O::val_fraction, {.low = 0, .high = 1, .high_open = true}, "X",
+           "share of the text for validation, from its end");
+    t.integer("val-every", &O::val_every, 0, int64_t{1} << 40, "N",
+              "instead: each N-th document validates (0: off)");
+    t.integer("shard-tokens", &O::shard_tokens, 0, int64_t{1} << 40, "N",
+              "tokens per shard (0: one shard)");
+    t.flag("end-of-text", &O::end_of_text, "end each document with the end-of-text token");
+    t.text("separator", &O::separator, "TEXT",
+           "text that ends a document inside a file, as <|endoftext|> (default: one per file)");
+    t.flag("overwrite", &O::overwrite, "forget what an earlier run left in the folder");
+    t.flag("disable-tqdm", &O::disable_tqdm, "plain lines instead of a progress bar");
+    t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
+    return t;
+  }();
+  return table;
+}
+
+int run_prepare(const Arguments& args) {
+  const auto o = apply(prepare_table(), args.given);
+  use_threads(o.threads);
+  const bool bytes = o.tokenizer == "byte";
+  io::PrepareOptions options;
+  std::unique_ptr<io::Tokenizer> tokenizer;
+  {
+    const io::CorpusFiles files =
+        io::find_corpus({.text = as_paths(o.text), .accept_bytes = bytes});
+    announce(files);
+    options.inputs = files.files;
+  }
+  if (o.tokenizer == "char" || o.tokenizer.starts_with("bpe:")) {
+    const io::Corpus corpus = io::load_corpus({.text = options.inputs});
+    if (o.tokenizer == "char") {
+      tokenizer = io::make_char_tokenizer(corpus.text);
+    } else {
+      int64_t entries = 0;
+      try {
+        entries = parse_integer(std::string_view(o.tokenizer).substr(4), 257, 1 << 24);
+      } catch (const UserError&) {
+        usage_error("--tokenizer: expected bpe:N with N from 257 to {}; got '{}'", 1 << 24,
+                    o.tokenizer);
+      }
+      fmt::print(stderr, "learning {} entries\n", entries);
+      tokenizer = io::train_bpe(corpus.text, static_cast<int32_t>(entries));
+    }
+  } else {
+    tokenizer = existing_tokenizer(o.tokenizer);
+  }
+  options.output = o.output_dir;
+  options.format = io::shard_format_from_name(o.format);
+  options.val_fraction = o.val_fraction;
+  options.val_every = o.val_every;
+  options.shard_tokens = o.shard_tokens;
+  options.end_of_text = o.end_of_text;
+  options.separator = o.separator;
+  options.accept_bytes = bytes;
+  options.restart = o.overwrite;
+  std::optional<train::Progress> progress;
+  options.progress = [&](const io::PrepareProgress& p) {
+    const auto done = static_cast<int64_t>(p.bytes_done);
+    if (!progress) {
+      train::ProgressOptions look;
+      look.label = "encode";
+      look.total = static_cast<int64_t>(p.bytes_total);
+      look.start = done;
+      look.bytes = true;
+      look.plain_interval_seconds = 2;
+      if (o.disable_tqdm) look.is_terminal = false;
+      progress.emplace(look);
+    }
+    progress->update(done, {.tokens_per_second = p.tokens_per_second});
+  };
+  const io::PrepareSummary s = io::prepare_shards(*tokenizer, options);
+  if (progress) progress->finish();
+  progress.reset();
+  fmt::print(
+      stderr, "{}{} training and {} validation tokens from {} ({:.2f} bytes per token){}\n",
+      s.already_done ? "done before: " : "", with_commas(s.train_tokens), with_commas(s.val_tokens),
+      format_bytes(static_cast<double>(s.bytes)), s.bytes_per_token,
+      s.already_done
+          ? ""
+          : fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(s.tokens_per_second))));
+  fmt::print(stderr, "next: brrr train --data {}\n", o.output_dir);
+  if (o.json) {
+    const auto names = [](const std::vector<fs::path>& paths) {
+      Json list = Json::array();
+      for (const fs::path& path : paths) list.push_back(path.string());
+      return list;
+    };
+    fmt::print("{}\n", dump({{"output_dir", o.output_dir},
+                             {"train_tokens", s.train_tokens},
+                             {"val_tokens", s.val_tokens},
+                             {"documents", s.documents},
+                             {"bytes", s.bytes},
+                             {"bytes_per_token", s.bytes_per_token},
+                             {"vocab_size", tokenizer->vocab_size()},
+                             {"train_shards", names(s.train_shards)},
+                             {"val_shards", names(s.val_shards)},
+                             {"resumed", s.resumed},
+                             {"already_done", s.already_done},
+                             {"seconds", s.seconds},
+                             {"tokens_per_second", s.tokens_per_second}}));
+  }
+  return 0;
+}
+
+// ---- encode, decode
+// ---------------------------------------------------------------------------------
+
+struct CodeArguments {
+  std::string tokenizer;
+  bool json = false;
+  int64_t threads = 0;
+};
+
+const OptionTable<CodeArguments>& code_table() {
+  static const OptionTable<CodeArguments> table = [] {
+    using O = CodeArguments;
+    OptionTable<O> t;
+    t.group("options");
+    t.text("tokenizer", &O::tokenizer, "FOLDER",
+           "folder with tokenizer files (a run, a model, shards), or byte, or gpt2",
+           {"tokenizer-name"});
+    t.flag("json", &O::json, "one JSON object instead of lines");
+    t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
+    return t;
+  }();
+  return table;
+}
+
+int run_encode(const Arguments& args) {
+  const auto o = apply(code_table(), args.given);
+  use_threads(o.threads);
+  const auto tokenizer = existing_tokenizer(o.tokenizer);
+  if (!o.json) {
+    encode_lines(*tokenizer, stdin,
+                 [](std::string_view out) { std::fwrite(out.data(), 1, out.size(), stdout); });
+    return 0;
+  }
+  // The lines of ids are a JSON array each once the spaces are commas.
+  std::string ids;
+  const Stopwatch watch;
+  const CodeCounts counts = encode_lines(*tokenizer, stdin, [&](std::string_view out) {
+    for (const char c : out) ids += c == ' ' ? "," : c == '\n' ? "],[" : std::string(1, c);
+  });
+  if (!ids.empty()) ids = "[" + ids.substr(0, ids.size() - 2);
+  fmt::print("{{\"lines\":{},\"tokens\":{},\"bytes\":{},\"seconds\":{},\"ids\":[{}]}}\n",
+             counts.lines, counts.tokens, counts.bytes, watch.seconds(), ids);
+  return 0;
+}
+
+int run_decode(const Arguments& args) {
+  const auto o = apply(code_table(), args.given);
+  const auto tokenizer = existing_tokenizer(o.tokenizer);
+  std::string text;
+  const CodeCounts counts = decode_lines(*tokenizer, stdin, [&](std::string_view out) {
+    if (o.json)
+      text += out;
+    else
+      std::fwrite(out.data(), 1, out.size(), stdout);
+  });
+  if (o.json)
+    fmt::print("{}\n", dump({{"text", text},
+                             {"lines", counts.lines},
+                             {"tokens", counts.tokens},
+                             {"bytes", counts.bytes}}));
+  return 0;
+}
+
+// ---- train-tokenizer
+// --------------------------------------------------------------------------------
+
+struct TokenizerArguments {
+  std::vector<std::string> text;
+  std::string kind = "bpe";
+  int64_t vocab_size = 4096;
+  std::string output_dir = "tokenizer";
+  bool json = false;
+  int64_t threads = 0;
+};
+
+const OptionTable<TokenizerArguments>& tokenizer_table() {
+  static const OptionTable<TokenizerArguments> table = [] {
+    using O = TokenizerArguments;
+    OptionTable<O> t;
+    t.group("options");
+    t.list("text", &O::text, false, "FILE...", "text files and folders (default: tiny Shakespeare)",
+           {"train-file"});
+    t.choice("kind", &O::kind, {{"bpe"}, {"char"}}, "NAME",
+             "bpe (byte pairs, as GPT-2's) or char (one entry per character)");
+    t.integer("vocab-size", &O::vocab_size, 257, 1 << 24, "N",
+              "entries: 256 bytes, the merges, and the end of a text");
+    t.text("output-dir", &O::output_dir, "FOLDER", "where the tokenizer files go", {"out-dir"});
+    t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
+    return t;
+  }();
+  return table;
+}
+
+int run_train_tokenizer(const Arguments& args) {
+  const auto o = apply(tokenizer_table(), args.given);
+  use_threads(o.threads);
+  const Stopwatch watch;
+  const io::Corpus corpus = io::load_corpus({.text = as_paths(o.text)});
+  if (!corpus.note.empty()) fmt::print(stderr, "{}\n", corpus.note);
+  fmt::print(stderr, "text: {}\n", corpus.description);
+  const auto tokenizer = o.kind == "char"
+                             ? io::make_char_tokenizer(corpus.text)
+                             : io::train_bpe(corpus.text, static_cast<int32_t>(o.vocab_size));
+  create_folder(o.output_dir);
+  tokenizer->save(o.output_dir);
+  fmt::print(stderr, "{} entries in {}, {:.1f} s\n", with_commas(tokenizer->vocab_size()),
+             o.output_dir, watch.seconds());
+  if (o.json)
+    fmt::print("{}\n", dump({{"output_dir", o.output_dir},
+                             {"kind", tokenizer->kind()},
+                             {"vocab_size", tokenizer->vocab_size()},
+                             {"bytes", corpus.text.size()},
+                             {"seconds", watch.seconds()}}));
+  return 0;
+}
+
+}  // namespace
+
+Command data_command() {
+  Command data;
+  data.name = "data";
+  data.summary = "prepare token shards; encode, decode; train a tokenizer";
+  data.synopsis = "prepare|encode|decode|train-tokenizer [options]";
+  data.subcommands = {
+      {.name = "prepare",
+       .summary = "text files to token shards, in parallel, resumable",
+       .synopsis = "[--text FILE...] [--tokenizer KIND] [--output-dir FOLDER] [options]",
+       .notes =
+           "An interrupted run goes on where it was when called again with the same options.\n",
+       .options = prepare_table().infos(),
+       .run = run_prepare},
+      {.name = "encode",
+       .summary = "text on standard input to ids, one line per line",
+       .synopsis = "--tokenizer FOLDER < TEXT",
+       .notes = "The ids of a line include those of its newline.\n",
+       .options = code_table().infos(),
+       .run = run_encode},
+      {.name = "decode",
+       .summary = "ids on standard input to text",
+       .synopsis = "--tokenizer FOLDER < IDS",
+       .notes = "Gives back exactly what `brrr data encode` read.\n",
+       .options = code_table().infos(),
+       .run = run_decode},
+      {.name = "train-tokenizer",
+       .summary = "learn a tokenizer from text",
+       .synopsis = "[--text FILE...] [--vocab-size N] [--output-dir FOLDER] [options]",
+       .notes = "",
+       .options = tokenizer_table().infos(),
+       .run = run_train_tokenizer},
+  };
+  return data;
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,109 @@
+#include "cli/commands.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/env.h"
+#include "base/parallel.h"
+
+namespace brrr::cli {
+namespace {
+
+int run_train(const Arguments& args) {
+  KeyValues given;
+  bool print_config = false;
+  for (const auto& [key, value] : args.given)
+    if (canonical_key(key) == "print-config")
+      print_config = parse_bool(value);
+    else
+      given.emplace_back(key, value);
+  for (const std::string& word : args.positional) {  // nanoGPT: train.py config.py --key=value
+    if (!word.ends_with(".toml"))
+      usage_error(
+          "unexpected '{}': texts follow --text, and a TOML file may stand alone; see "
+          "`brrr train --help`",
+          word);
+    given.emplace_back("config", word);
+  }
+  const train::TrainOptions options = train::resolve(given);
+  if (print_config) {
+    fmt::print("{}", train::to_toml(options));
+    return 0;
+  }
+  use_threads(options.threads);
+  return train_main(options);
+}
+
+int run_generate(const Arguments& args) {
+  const infer::GenerateOptions options = infer::resolve_generate(args.given);
+  use_threads(options.threads);
+  return generate_main(options);
+}
+
+int run_eval(const Arguments& args) {
+  const infer::EvalOptions options = infer::resolve_eval(args.given);
+  use_threads(options.threads);
+  return eval_main(options);
+}
+
+std::vector<OptionInfo> train_infos() {
+  std::vector<OptionInfo> infos = train::train_option_table().infos();
+  OptionInfo print;
+  print.name = "print-config";
+  print.group = "general";
+  print.help = "print all options as a TOML file and stop";
+  print.kind = OptionKind::kFlag;
+  infos.insert(infos.begin() + 2, print);
+  return infos;
+}
+
+std::string train_notes() {
+  std::string notes = "Without options: a small GPT on tiny Shakespeare. Presets:\n";
+  for (const train::Preset& preset : train::presets())
+    notes += fmt::format("  {:<12} {}\n", preset.name, preset.summary);
+  notes +=
+      "Options may be spelled with - or _, as nanoGPT or as Hugging Face's TrainingArguments name\n"
+      "them; a TOML file holds the same names. Defaults in brackets are those of char-cpu.\n";
+  return notes;
+}
+
+}  // namespace
+
+void use_threads(int64_t threads) {
+  if (threads > 0) omp_set_num_threads(static_cast<int>(threads));
+}
+
+bool colour_on_stdout() {
+  return ::isatty(STDOUT_FILENO) == 1 && !env::get("NO_COLOR") && env::get("TERM") != "dumb";
+}
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> all = {
+      {.name = "train",
+       .summary = "train a GPT on text; writes a run folder",
+       .synopsis = "[FILE.toml] [--text FILE...] [--preset NAME] [options]",
+       .notes = train_notes(),
+       .options = train_infos(),
+       .run = run_train,
+       .takes_positional = true},
+      {.name = "generate",
+       .summary = "continue a prompt with a trained model",
+       .synopsis = "[--model FOLDER] [--prompt TEXT] [options]",
+       .notes = "",
+       .options = infer::generate_option_table().infos(),
+       .run = run_generate},
+      {.name = "eval",
+       .summary = "loss and perplexity of a model on any text",
+       .synopsis = "[--model FOLDER] (--text FILE... | --data SHARD...) [options]",
+       .notes = "",
+       .options = infer::eval_option_table().infos(),
+       .run = run_eval},
+      data_command(),
+      info_command(),
+      completion_command(),
+  };
+  return all;
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,41 @@
+#pragma once
+// The verbs of the program: one table from which dispatch, help and shell completion come, and one
+// function per verb. Functions return the exit code; what goes wrong they throw.
+
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "infer/options.h"
+#include "train/options.h"
+
+namespace brrr::cli {
+
+struct Command {
+  std::string name;
+  std::string summary;   // one line, for the list of verbs
+  std::string synopsis;  // after the name: "[--text FILE...] [options]"
+  std::string notes;     // further paragraphs of its help; may be empty
+  std::vector<OptionInfo> options = {};
+  int (*run)(const Arguments&) = nullptr;  // null when there are subcommands
+  std::vector<Command> subcommands = {};
+  bool takes_positional = false;  // else stray words are refused before run()
+};
+
+/// All verbs, in the order of the help.
+const std::vector<Command>& commands();
+
+/// Sets the number of threads for everything that follows; 0 leaves it.
+void use_threads(int64_t threads);
+/// Standard output is a terminal that wants colour.
+bool colour_on_stdout();
+
+// One per cmd_*.cpp.
+Command data_command();
+Command info_command();
+Command completion_command();
+int train_main(const train::TrainOptions& options);
+int generate_main(const infer::GenerateOptions& options);
+int eval_main(const infer::EvalOptions& options);
+
+}  // namespace brrr::cli

@@ -1,0 +1,154 @@
+// The program: finds the verb, prints help, and turns every failure into one line and an exit code.
+// 0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 128 + n ended by signal n.
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "cli/commands.h"
+
+namespace brrr::cli {
+namespace {
+
+std::string bold(const std::string& text) {
+  return colour_on_stdout() ? "\x1b[1m" + text + "\x1b[0m" : text;
+}
+
+const Command& find_command(const std::vector<Command>& list, const std::string& name,
+                            const std::string& parent) {
+  std::vector<std::string> names;
+  for (const Command& command : list) {
+    if (command.name == name) return command;
+    names.push_back(command.name);
+  }
+  const std::string likely = nearest(name, names);
+  usage_error("unknown verb '{} {}'; {}", parent, name,
+              likely.empty() ? fmt::format("see `{} --help`", parent)
+                             : fmt::format("did you mean '{} {}'?", parent, likely));
+}
+
+void print_verbs(const std::vector<Command>& list) {
+  for (const Command& command : list) fmt::print("  {:<18} {}\n", command.name, command.summary);
+}
+
+void print_overview() {
+  fmt::print("brrr {}: trains GPTs, from text to a finished model\n\n{}\n", BRRR_VERSION,
+             bold("usage: brrr VERB [options]"));
+  print_verbs(commands());
+  fmt::print(
+      "  {:<18} {}\n\n`brrr VERB --help` lists the options of a verb. Begin with: brrr train\n",
+      "help VERB", "the same as VERB --help");
+}
+
+void print_help(const Command& command, const std::string& full_name) {
+  fmt::print("{}\n{}\n", bold(fmt::format("usage: {} {}", full_name, command.synopsis)),
+             command.summary);
+  if (!command.notes.empty()) fmt::print("\n{}", command.notes);
+  if (!command.subcommands.empty()) {
+    fmt::print("\n");
+    print_verbs(command.subcommands);
+  }
+  fmt::print("{}", options_help(command.options, colour_on_stdout()));
+}
+
+int run(const Command& command, const std::string& full_name, std::vector<std::string> args) {
+  if (!command.subcommands.empty()) {
+    if (args.empty())
+      usage_error("expected a verb after '{}'; see `{} --help`", full_name, full_name);
+    if (args[0] == "-h" || args[0] == "--help") {
+      print_help(command, full_name);
+      return 0;
+    }
+    const std::string name = args[0];
+    const Command& next = find_command(command.subcommands, name, full_name);
+    args.erase(args.begin());
+    return run(next, full_name + " " + name, std::move(args));
+  }
+  const Arguments arguments = parse_arguments(command.options, args, full_name);
+  if (arguments.help) {
+    print_help(command, full_name);
+    return 0;
+  }
+  if (!command.takes_positional && !arguments.positional.empty())
+    usage_error("unexpected '{}'; see `{} --help`", arguments.positional[0], full_name);
+  return command.run(arguments);
+}
+
+int dispatch(std::vector<std::string> args) {
+  if (args.empty() || args[0] == "-h" || args[0] == "--help") {
+    print_overview();
+    return 0;
+  }
+  if (args[0] == "--version" || args[0] == "-V") {
+    fmt::print("brrr {}\n", BRRR_VERSION);
+    return 0;
+  }
+  if (args[0] == "help") {
+    args.erase(args.begin());
+    if (args.empty()) {
+      print_overview();
+      return 0;
+    }
+    args.emplace_back("--help");
+  }
+  const std::string name = args[0];
+  const Command& command = find_command(commands(), name, "brrr");
+  args.erase(args.begin());
+  return run(command, "brrr " + name, std::move(args));
+}
+
+/// One line, whatever the message holds.
+int complain(std::string message, int code) {
+  for (char& c : message)
+    if (c == '\n' || c == '\r') c = ' ';
+  std::fflush(stdout);
+  std::fprintf(stderr, "brrr: %s\n", message.c_str());
+  return code;
+}
+
+int complain_internal(const std::string& message) {
+  return complain(message + "; this is a fault of Brrr: please report it with the command line",
+                  static_cast<int>(ExitCode::kFailed));
+}
+
+int guarded(std::vector<std::string> args) {
+  try {
+    const int code = dispatch(std::move(args));
+    errno = 0;
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      user_error("cannot write standard output: {}",
+                 errno != 0 ? std::strerror(errno) : "an earlier write failed");
+    return code;
+  } catch (const UserError& e) {
+    return complain(e.what(), static_cast<int>(e.code()));
+  } catch (const InternalError& e) {
+    return complain_internal(e.what());
+  } catch (const std::bad_alloc&) {
+    return complain(
+        "out of memory: expected the system to have more; take a smaller --batch-size, --context "
+        "or "
+        "model, or give the process more memory",
+        static_cast<int>(ExitCode::kNoMemory));
+  } catch (const std::filesystem::filesystem_error& e) {
+    return complain(e.what(), static_cast<int>(ExitCode::kFailed));
+  } catch (const std::system_error& e) {
+    // A reader that went away (where SIGPIPE is blocked) ends the program without a word.
+    if (e.code().value() == EPIPE) return 128 + SIGPIPE;
+    return complain(e.what(), static_cast<int>(ExitCode::kFailed));
+  } catch (const std::exception& e) {
+    return complain_internal(fmt::format("internal error: {}", e.what()));
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cli
+
+int main(int argc, char** argv) {
+  // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE.
+  std::signal(SIGPIPE, SIG_DFL);
+  return brrr::cli::guarded({argv + (argc > 0 ? 1 : 0), argv + argc});
+}

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/human.h"
+#include "insight/machine.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string binary_bytes(int64_t bytes) {
+  if (bytes <= 0) return "unknown";
+  if (bytes >= int64_t{1} << 30)
+    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+  if (bytes >= 1 << 20) return fmt::format("{:g} MiB", static_cast<double>(bytes) / (1 << 20));
+  return fmt::format("{:g} KiB", static_cast<double>(bytes) / 1024);
+}
+
+class Page {
+ public:
+  explicit Page(bool colour) : colour_(colour) {}
+  void heading(const std::string& title) {
+    text_ += fmt::format("{}{}{}{}\n", text_.empty() ? "" : "\n", colour_ ? "\x1b[1;36m" : "",
+                         title, colour_ ? "\x1b[0m" : "");
+  }
+  void row(const std::string& name, const std::string& value) {
+    text_ += fmt::format("  {:<14}{}\n", name, value);
+  }
+  void line(const std::string& line) { text_ += line + "\n"; }
+  std::string strong(const std::string& text) const {
+    return colour_ ? "\x1b[1m" + text + "\x1b[0m" : text;
+  }
+  std::string faint(const std::string& text) const {
+    return colour_ ? "\x1b[2m" + text + "\x1b[0m" : text;
+  }
+  std::string text() const { return text_; }
+
+ private:
+  bool colour_;
+  std::string text_;
+};
+
+bool counts_integers(const std::string& type) { return type == "int8"; }
+
+}  // namespace
+
+std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks>& peaks,
+                   bool colour) {
+  Page page(colour);
+  page.heading("Processor");
+  page.row("model", m.cpu);
+  page.row("kernels use", page.strong(m.isa) +
+                              (m.isa == m.best_isa
+                                   ? ""
+                                   : fmt::format(" (limited by BRRR_ISA; it has {})", m.best_isa)));
+  page.row("features", m.features);
+  std::string cores =
+      fmt::format("{} core{} in {} socket{}, {} processor{}", m.cores, m.cores == 1 ? "" : "s",
+                  m.sockets, m.sockets == 1 ? "" : "s", m.processors, m.processors == 1 ? "" : "s");
+  if (m.usable != m.processors) cores += fmt::format(", {} for this process", m.usable);
+  if (m.cpu_quota > 0) cores += fmt::format(", time of {:.3g} allowed", m.cpu_quota);
+  page.row("cores", cores);
+  page.row("threads", page.strong(std::to_string(m.threads)) + page.faint("  (OMP_NUM_THREADS)"));
+  page.row("caches", fmt::format("L1d {}, L2 {} per core, L3 {}", binary_bytes(m.l1d_bytes),
+                                 binary_bytes(m.l2_bytes), binary_bytes(m.l3_bytes)));
+  std::string memory = fmt::format("{}, {} available", binary_bytes(m.memory_bytes),
+                                   binary_bytes(m.available_bytes));
+  if (m.memory_limit_bytes)
+    memory +=
+        fmt::format(", limited to {} by the control group", binary_bytes(*m.memory_limit_bytes));
+  page.row("memory", memory);
+
+  page.heading("GPU");
+  for (const Gpu& gpu : gpus.devices)
+    page.row(gpu.name, fmt::format("{}, compute capability {}", binary_bytes(gpu.memory_bytes),
+                                   gpu.compute_capability));
+  page.row(gpus.devices.empty() ? "none" : "", gpus.reason);
+
+  if (peaks) {
+    page.heading("Measured peaks, all threads, from registers");
+    for (const cpu::ComputePeak& p : peaks->compute)
+      page.line(
+          fmt::format("  {:<14}{} {:<8} {}", p.type,
+                      page.strong(fmt::format("{:8.3f}", p.ops_per_second * 1e-12)),
+                      counts_integers(p.type) ? "TOP/s" : "TFLOP/s",
+                      page.faint(fmt::format("{}, sums in {}", p.instruction, p.accumulate))));
+    page.heading("Measured bandwidth, all threads");
+    const auto rate = [&](const char* name, double bytes_per_second, const std::string& remark) {
+      page.line(fmt::format("  {:<14}{} GB/s     {}", name,
+                            page.strong(fmt::format("{:8.1f}", bytes_per_second * 1e-9)),
+                            page.faint(remark)));
+    };
+    const cpu::Bandwidth& b = peaks->bandwidth;
+    rate("memory read", b.read, fmt::format("{} per pass", binary_bytes(b.buffer_bytes)));
+    rate("memory copy", b.copy, "bytes read + bytes written");
+    rate("memory write", b.write, "non-temporal stores");
+    rate("L2 read", b.l2_read, "half of each L2");
+  }
+
+  page.heading("Number formats");
+  page.line(page.faint(fmt::format("  {:<10}{:>5}{:>12}{:>12}{:>13}{:>13}", "", "bits", "largest",
+                                   "epsilon", "least normal", "least > 0")));
+  for (const NumberFormat& f : number_formats())
+    page.line(fmt::format("  {:<10}{:>5}{:>12.4g}{:>12.4g}{:>13.4g}{:>13.4g}  {}", f.name, f.bits,
+                          f.largest, f.epsilon, f.smallest_normal, f.smallest_denormal,
+                          page.faint(f.remark)));
+  return page.text();
+}
+
+std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<Peaks>& peaks) {
+  Json json;
+  json["isa"] = m.isa;
+  json["threads"] = m.threads;
+  if (peaks) {
+    // The fastest way of each type; all ways below.
+    Json best = Json::object();
+    for (const cpu::ComputePeak& p : peaks->compute)
+      if (!best.contains(p.type)) best[p.type] = p.ops_per_second * 1e-12;
+    json["peak_tflops"] = best;
+    const cpu::Bandwidth& b = peaks->bandwidth;
+    json["bandwidth_gbps"] = b.read * 1e-9;
+    json["bandwidths_gbps"] = {{"memory_read", b.read * 1e-9},
+                               {"memory_copy", b.copy * 1e-9},
+                               {"memory_write", b.write * 1e-9},
+                               {"l2_read", b.l2_read * 1e-9}};
+    json["peaks"] = Json::array();
+    for (const cpu::ComputePeak& p : peaks->compute)
+      json["peaks"].push_back({{"type", p.type},
+                               {"accumulate", p.accumulate},
+                               {"instruction", p.instruction},
+                               {"tera_ops_per_second", p.ops_per_second * 1e-12}});
+  }
+  if (gpus.devices.empty()) {
+    json["gpu"] = gpus.reason;
+  } else {
+    json["gpu"] = Json::array();
+    for (const Gpu& gpu : gpus.devices)
+      json["gpu"].push_back({{"name", gpu.name},
+                             {"compute_capability", gpu.compute_capability},
+                             {"memory_bytes", gpu.memory_bytes}});
+    json["gpu_note"] = gpus.reason;
+  }
+  json["cpu"] = m.cpu;
+  json["machine_isa"] = m.best_isa;
+  json["features"] = m.features;
+  json["sockets"] = m.sockets;
+  json["cores"] = m.cores;
+  json["processors"] = m.processors;
+  json["usable_processors"] = m.usable;
+  json["cpu_quota"] = m.cpu_quota > 0 ? Json(m.cpu_quota) : Json();
+  json["l1d_bytes"] = m.l1d_bytes;
+  json["l2_bytes"] = m.l2_bytes;
+  json["l3_bytes"] = m.l3_bytes;
+  json["memory_bytes"] = m.memory_bytes;
+  json["memory_available_bytes"] = m.available_bytes;
+  json["memory_limit_bytes"] = m.memory_limit_bytes ? Json(*m.memory_limit_bytes) : Json();
+  json["formats"] = Json::object();
+  for (const NumberFormat& f : number_formats())
+    json["formats"][f.name] = {{"bits", f.bits},
+                               {"largest", f.largest},
+                               {"epsilon", f.epsilon},
+                               {"smallest_normal", f.smallest_normal},
+                               {"smallest_denormal", f.smallest_denormal}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace brrr::insight
