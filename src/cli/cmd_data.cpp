@@ -83,7 +83,11 @@ const OptionTable<PrepareArguments>& prepare_table() {
     t.text("output-dir", &O::output_dir, "FOLDER", "where the shards and the tokenizer go",
            {"out-dir"});
     t.text("tokenizer", &O::tokenizer, "KIND",
-           "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder");
+           "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder")
+        .set = [](O& arguments, const std::string& name) {
+      train::bpe_entries(name);
+      arguments.tokenizer = name;
+    };
     t.choice("format", &O::format, {{"llmc", "llm.c"}, {"nanogpt"}}, "NAME",
              "llmc (header, 16 or 32 bits) or nanogpt (no header, 16 bits)");
     t.real("val-fraction", &O::val_fraction, {.low = 0, .high = 1, .high_open = true}, "X",
@@ -116,21 +120,12 @@ int run_prepare(const Arguments& args) {
     announce(files);
     options.inputs = files.files;
   }
-  if (o.tokenizer == "char" || o.tokenizer.starts_with("bpe:")) {
+  const auto entries = train::bpe_entries(o.tokenizer);
+  if (o.tokenizer == "char" || entries) {
     const io::Corpus corpus = io::load_corpus({.text = options.inputs});
-    if (o.tokenizer == "char") {
-      tokenizer = io::make_char_tokenizer(corpus.text);
-    } else {
-      int64_t entries = 0;
-      try {
-        entries = parse_integer(std::string_view(o.tokenizer).substr(4), 257, 1 << 24);
-      } catch (const UserError&) {
-        usage_error("--tokenizer: expected bpe:N with N from 257 to {}; got '{}'", 1 << 24,
-                    o.tokenizer);
-      }
-      fmt::print(stderr, "learning {} entries\n", entries);
-      tokenizer = io::train_bpe(corpus.text, static_cast<int32_t>(entries));
-    }
+    if (entries) fmt::print(stderr, "learning {} entries\n", *entries);
+    tokenizer = entries ? io::train_bpe(corpus.text, static_cast<int32_t>(*entries))
+                        : io::make_char_tokenizer(corpus.text);
   } else {
     tokenizer = existing_tokenizer(o.tokenizer);
   }

@@ -35,13 +35,7 @@ void add_data_rows(Table& t) {
              "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder",
              {"tokenizer-name"});
   tokenizer.set = [](Options& o, const std::string& s) {
-    if (s.starts_with("bpe:")) {
-      try {
-        parse_integer(std::string_view(s).substr(4), 257, 1 << 24);
-      } catch (const UserError&) {
-        usage_error("expected bpe:N with N from 257 to {}; got '{}'", 1 << 24, s);
-      }
-    }
+    bpe_entries(s);
     o.tokenizer = s;
   };
   t.real("val-fraction", &Options::val_fraction,
@@ -267,6 +261,16 @@ void add_foreign_rows(Table& t) {
 }
 
 }  // namespace
+
+std::optional<int64_t> bpe_entries(const std::string& tokenizer) {
+  if (!tokenizer.starts_with("bpe:")) return std::nullopt;
+  constexpr int64_t kLeast = 257, kMost = 1 << 24;  // the bytes and the end of a text at least
+  try {
+    return parse_integer(std::string_view(tokenizer).substr(4), kLeast, kMost);
+  } catch (const UserError&) {
+    usage_error("expected bpe:N with N from {} to {}; got '{}'", kLeast, kMost, tokenizer);
+  }
+}
 
 const OptionTable<TrainOptions>& train_option_table() {
   static const Table table = [] {

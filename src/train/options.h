@@ -5,6 +5,7 @@
 // and in range, so the trainer checks nothing again. All errors are UserError with exit code 2.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -91,6 +92,9 @@ struct TrainOptions {
   bool was_given(std::string_view name) const;
   bool wants_resume() const { return resume != "false"; }
 };
+
+/// N of the tokenizer name "bpe:N", nothing for other names. Throws UserError (exit 2) for a bad N.
+std::optional<int64_t> bpe_entries(const std::string& tokenizer);
 
 /// The one table.
 const OptionTable<TrainOptions>& train_option_table();

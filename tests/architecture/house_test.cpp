@@ -1,0 +1,176 @@
+// The rules of the house, checked over the sources: which folder may include which, where vendor
+// headers may appear, what headers may not do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
+#include <vector>
+
+#include "base/file.h"
+
+namespace brrr {
+namespace {
+
+const fs::path kSource = fs::path(BRRR_SOURCE_DIR) / "src";
+
+// The ground floor first. A folder may include itself and folders above it in this list; entries
+// with the same number stand side by side and may not include each other.
+const std::vector<std::pair<std::string, int>> kFloors = {
+    {"base", 0},    {"ir", 1},       {"ops", 2},   {"passes", 3}, {"runtime", 4},
+    {"backend", 5}, {"nn", 6},       {"optim", 7}, {"io", 8},     {"train", 9},
+    {"infer", 10},  {"insight", 11}, {"cli", 12}};
+
+struct Source {
+  fs::path path;
+  std::string name;    // "io/shard.h"
+  std::string folder;  // "io"
+  std::string text;
+  bool header = false;
+};
+
+const std::vector<Source>& sources() {
+  static const std::vector<Source> all = [] {
+    std::vector<Source> list;
+    for (const auto& entry : fs::recursive_directory_iterator(kSource)) {
+      const std::string extension = entry.path().extension();
+      if (!entry.is_regular_file() || (extension != ".h" && extension != ".cpp")) continue;
+      const fs::path relative = fs::relative(entry.path(), kSource);
+      const std::string folder =
+          std::distance(relative.begin(), relative.end()) > 1 ? relative.begin()->string() : "";
+      list.push_back(
+          {entry.path(), relative.string(), folder, read_file(entry.path()), extension == ".h"});
+    }
+    std::sort(list.begin(), list.end(),
+              [](const Source& a, const Source& b) { return a.name < b.name; });
+    return list;
+  }();
+  return all;
+}
+
+/// What a file includes, in quotes or in angle brackets.
+std::vector<std::string> includes_of(const Source& source, bool angle) {
+  static const std::regex quotes(R"re(^[ \t]*#[ \t]*include[ \t]*"([^"]+)")re",
+                                 std::regex::ECMAScript | std::regex::multiline);
+  static const std::regex brackets(R"re(^[ \t]*#[ \t]*include[ \t]*<([^>]+)>)re",
+                                   std::regex::ECMAScript | std::regex::multiline);
+  std::vector<std::string> names;
+  const std::regex& pattern = angle ? brackets : quotes;
+  for (std::sregex_iterator it(source.text.begin(), source.text.end(), pattern), end; it != end;
+       ++it)
+    names.push_back((*it)[1]);
+  return names;
+}
+
+int floor_of(const std::string& folder) {
+  for (const auto& [name, floor] : kFloors)
+    if (name == folder) return floor;
+  return -1;
+}
+
+TEST(House, SourcesAreFound) { EXPECT_GT(sources().size(), 50u) << kSource; }
+
+TEST(House, EveryFolderHasItsFloor) {
+  for (const Source& s : sources())
+    EXPECT_TRUE(s.folder.empty() || floor_of(s.folder) >= 0)
+        << s.name << " is in an unknown folder";
+}
+
+TEST(House, FoldersIncludeOnlyWhatIsBelow) {
+  size_t checked = 0;
+  for (const Source& s : sources()) {
+    if (s.folder.empty()) continue;  // the public face may include all
+    for (const std::string& name : includes_of(s, false)) {
+      const std::string folder = name.substr(0, name.find('/'));
+      ASSERT_TRUE(fs::exists(kSource / name))
+          << s.name << " includes \"" << name << "\", which is not rooted at src/";
+      EXPECT_LE(floor_of(folder), floor_of(s.folder)) << s.name << " includes \"" << name << '"';
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 100u);
+}
+
+// Backends do not know each other, but for the reference interpreter, which every kernel list ends
+// with.
+TEST(House, BackendsDoNotIncludeEachOther) {
+  for (const Source& s : sources()) {
+    if (s.folder != "backend") continue;
+    const auto backend_of = [](const std::string& name) {
+      const size_t begin = name.find('/') + 1;
+      return name.substr(begin, name.find('/', begin) - begin);
+    };
+    for (const std::string& name : includes_of(s, false))
+      EXPECT_TRUE(!name.starts_with("backend/") || backend_of(name) == backend_of(s.name) ||
+                  backend_of(name) == "reference")
+          << s.name << " includes \"" << name << '"';
+  }
+}
+
+TEST(House, VendorHeadersStayInTheirBackend) {
+  const std::map<std::string, std::string> homes = {
+      {"dnnl", "backend/cpu/"},  {"hwy/", "backend/cpu/"},    {"immintrin", "backend/cpu/"},
+      {"cuda", "backend/cuda/"}, {"cublas", "backend/cuda/"}, {"cudnn", "backend/cuda/"}};
+  std::set<std::string> seen;
+  for (const Source& s : sources())
+    for (const std::string& name : includes_of(s, true))
+      for (const auto& [start, home] : homes)
+        if (name.starts_with(start)) {
+          seen.insert(start);
+          // SHA-256 uses the processor's instructions and belongs to base/.
+          if (s.name == "base/sha256.cpp" && start == "immintrin") continue;
+          EXPECT_TRUE(s.name.starts_with(home)) << s.name << " includes <" << name << ">";
+        }
+  EXPECT_TRUE(seen.count("dnnl") && seen.count("hwy/")) << "the pattern found nothing to check";
+}
+
+TEST(House, HeadersAreGuardedAndImportNoNamespace) {
+  static const std::regex use(R"re(^[ \t]*using[ \t]+namespace\b)re",
+                              std::regex::ECMAScript | std::regex::multiline);
+  for (const Source& s : sources()) {
+    if (!s.header) continue;
+    EXPECT_FALSE(std::regex_search(s.text, use)) << s.name << " has `using namespace`";
+    // Highway's per-target headers (*-inl.h) are included once per target and guard themselves.
+    if (s.name.ends_with("-inl.h")) continue;
+    EXPECT_NE(s.text.find("#pragma once"), std::string::npos) << s.name;
+  }
+}
+
+// A header opens with what the thing is and promises.
+TEST(House, HeadersOpenWithAComment) {
+  for (const Source& s : sources()) {
+    if (!s.header) continue;
+    std::string_view text = s.text;
+    if (text.starts_with("#pragma once\n")) text.remove_prefix(13);
+    while (text.starts_with("\n")) text.remove_prefix(1);
+    EXPECT_TRUE(text.starts_with("//")) << s.name << " does not open with a comment";
+  }
+}
+
+TEST(House, FilesStayReadable) {
+  for (const Source& s : sources())
+    EXPECT_LE(std::count(s.text.begin(), s.text.end(), '\n'), 600) << s.name;
+}
+
+// Only the table reads the environment, so `brrr info --env` tells all.
+TEST(House, EnvironmentIsReadThroughTheTable) {
+  for (const Source& s : sources())
+    EXPECT_TRUE(s.name == "base/env.cpp" || s.text.find("getenv(") == std::string::npos)
+        << s.name << " calls getenv";
+}
+
+// The test folders mirror the source folders.
+TEST(House, EveryFolderIsTested) {
+  for (const auto& [folder, floor] : kFloors) {
+    const fs::path tests = fs::path(BRRR_SOURCE_DIR) / "tests" / folder;
+    bool found = false;
+    if (fs::is_directory(tests))
+      for (const auto& entry : fs::directory_iterator(tests))
+        found |= entry.path().filename().string().ends_with("_test.cpp");
+    EXPECT_TRUE(found) << "tests/" << folder << " has no test";
+  }
+}
+
+}  // namespace
+}  // namespace brrr

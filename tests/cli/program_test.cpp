@@ -1,0 +1,220 @@
+// The program itself, run as users run it: exit codes, one line per error, one object for --json,
+// and what goes where.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "io/temp_folder.h"
+
+namespace brrr {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+class Program : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(BRRR_BINARY)) GTEST_SKIP() << "the program is not built";
+  }
+  /// `arguments` as a shell sees them; `input` on standard input.
+  Outcome run(const std::string& arguments, const std::string& input = "",
+              const std::string& prefix = "") {
+    write_file_atomically(folder_ / "in", input);
+    const std::string at = folder_.path().string();
+    const std::string command =
+        fmt::format("cd '{0}' && {1} '{2}' {3} <'{0}/in' >'{0}/out' 2>'{0}/err'", at, prefix,
+                    BRRR_BINARY, arguments);
+    const int status = std::system(command.c_str());
+    Outcome outcome;
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.out = read_file(folder_ / "out");
+    outcome.err = read_file(folder_ / "err");
+    return outcome;
+  }
+  void expect_one_line(const Outcome& o, int code, const std::string& part) {
+    EXPECT_EQ(o.code, code) << o.err;
+    EXPECT_EQ(o.out, "");
+    EXPECT_TRUE(o.err.starts_with("brrr: ")) << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_NE(o.err.find(part), std::string::npos) << "expected: " << part << "\ngot: " << o.err;
+  }
+  test::TempFolder folder_;
+};
+
+TEST_F(Program, HelpIsOnStandardOutput) {
+  for (const char* arguments :
+       {"", "--help", "-h", "help", "train --help", "train -h", "help train", "data --help",
+        "data encode --help", "help data encode", "info --help", "eval --help", "generate --help",
+        "completion --help", "train --n_layer 3 --help"}) {
+    const Outcome o = run(arguments);
+    EXPECT_EQ(o.code, 0) << arguments;
+    EXPECT_NE(o.out.find("usage: brrr"), std::string::npos) << arguments << "\n" << o.out;
+    EXPECT_EQ(o.err, "") << arguments;
+    EXPECT_EQ(o.out.find('\x1b'), std::string::npos) << "colour without a terminal";
+  }
+  EXPECT_TRUE(run("--version").out.starts_with("brrr "));
+}
+
+TEST_F(Program, WrongUsageIsOneLineAndTwo) {
+  expect_one_line(run("trian"), 2, "did you mean 'brrr train'");
+  expect_one_line(run("xyzzy"), 2, "brrr --help");
+  expect_one_line(run("data"), 2, "brrr data --help");
+  expect_one_line(run("data encod"), 2, "did you mean 'brrr data encode'");
+  expect_one_line(run("train --batch-sise 3"), 2, "did you mean '--batch-size'");
+  expect_one_line(run("train --n-layer"), 2, "--n-layer needs a value");
+  expect_one_line(run("train --n-layer x"), 2, "--n-layer: expected a whole number");
+  expect_one_line(run("train notes.txt"), 2, "unexpected 'notes.txt'");
+  expect_one_line(run("train absent.toml"), 2, "absent.toml");
+  expect_one_line(run("info extra"), 2, "unexpected 'extra'");
+  expect_one_line(run("completion tcsh"), 2, "bash, zsh or fish");
+  expect_one_line(run("eval"), 2, "--text FILE... or --data SHARD...");
+  expect_one_line(run("generate --prompt ''"), 2, "--prompt");
+  expect_one_line(run("generate --top-p 0"), 2, "--top-p");
+  expect_one_line(run("generate --prompt a --prompt-file in"), 2, "not both");
+  expect_one_line(run("data encode"), 2, "--tokenizer");
+  expect_one_line(run("data encode --tokenizer char"), 2, "byte, gpt2 or the folder");
+  expect_one_line(run("data prepare --tokenizer bpe:1 --text in", "some text"), 2, "bpe:N");
+}
+
+TEST_F(Program, MissingFilesAreOneLineAndOne) {
+  expect_one_line(run("data encode --tokenizer absent"), 1, "absent");
+  expect_one_line(run("generate --prompt-file absent"), 1, "absent");
+  expect_one_line(run("data train-tokenizer --text absent"), 1, "absent");
+}
+
+TEST_F(Program, PrintConfigReadsBack) {
+  const Outcome first = run("train --print-config --n_layer=2 --text a.txt");
+  ASSERT_EQ(first.code, 0) << first.err;
+  write_file_atomically(folder_ / "run.toml", first.out);
+  const Outcome second = run("train run.toml --print-config");
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.out, first.out);
+}
+
+TEST_F(Program, EncodeKeepsLinesAndDecodeReversesIt) {
+  const std::string text = "h\xc3\xa9llo\n\nlast line without its newline";
+  const Outcome ids = run("data encode --tokenizer byte", text);
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  EXPECT_TRUE(ids.out.starts_with("104 195 169 108 108 111 10\n10\n108 ")) << ids.out;
+  EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), '\n'), 3);
+  EXPECT_EQ(run("data decode --tokenizer byte", ids.out).out, text);
+  EXPECT_EQ(run("data encode --tokenizer byte", "").out, "");
+
+  const auto json = nlohmann::json::parse(run("data encode --tokenizer byte --json", "ab\nc").out);
+  EXPECT_EQ(json["lines"], 2);
+  EXPECT_EQ(json["tokens"], 4);
+  EXPECT_EQ(json["ids"], (nlohmann::json{{97, 98, 10}, {99}}));
+  EXPECT_EQ(nlohmann::json::parse(run("data encode --tokenizer byte --json", "").out)["ids"],
+            nlohmann::json::array());
+}
+
+// Longer than a batch and than a chunk, with lines longer than a chunk: what is parallel stays in
+// order.
+TEST_F(Program, LongInputsComeBack) {
+  std::string text;
+  for (int i = 0; i < 120'000; ++i)
+    text += std::string(static_cast<size_t>(i * 7919 % 90), static_cast<char>('a' + i % 26)) + "\n";
+  text += std::string(300'000, 'z');
+  const Outcome ids = run("data encode --tokenizer byte", text);
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(run("data decode --tokenizer byte", ids.out).out, text);
+}
+
+TEST_F(Program, DecodeNamesTheBadLine) {
+  for (const char* bad : {"1 2\n3 x\n", "1\n99999999999\n", "1\n256\n", "1\n-1\n", "1\n2.5\n"}) {
+    const Outcome o = run("data decode --tokenizer byte", bad);
+    EXPECT_EQ(o.code, 1) << bad;
+    EXPECT_NE(o.err.find("standard input, line 2: "), std::string::npos) << o.err;
+  }
+}
+
+TEST_F(Program, TrainTokenizerThenEncode) {
+  write_file_atomically(folder_ / "text", "to be, or not to be: to be or not\n");
+  const Outcome trained =
+      run("data train-tokenizer --text text --vocab-size 262 --output-dir tok --json");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(nlohmann::json::parse(trained.out)["vocab_size"], 262);
+  const std::string text = "not to be\nor \xf0\x9f\x99\x82\n";
+  const Outcome ids = run("data encode --tokenizer tok", text);
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(run("data decode --tokenizer tok", ids.out).out, text);
+}
+
+TEST_F(Program, PrepareWritesShards) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "line " + std::to_string(i) + "\n";
+  write_file_atomically(folder_ / "text", text);
+  const Outcome o = run("data prepare --text text --tokenizer byte --output-dir shards --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(json["bytes"], text.size());
+  EXPECT_GT(json["train_tokens"], json["val_tokens"]);
+  EXPECT_TRUE(fs::exists(folder_ / "shards/train.bin"));
+  EXPECT_TRUE(fs::exists(folder_ / "shards/val.bin"));
+  EXPECT_EQ(nlohmann::json::parse(
+                run("data prepare --text text --tokenizer byte --output-dir shards --json")
+                    .out)["already_done"],
+            true);
+}
+
+TEST_F(Program, InfoIsOneObject) {
+  const Outcome o = run("info --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 1);
+  EXPECT_TRUE(json["isa"].is_string());
+  EXPECT_GE(json["threads"], 1);
+  EXPECT_GT(json["peak_tflops"]["f32"], 0.0);
+  EXPECT_GT(json["bandwidth_gbps"], 0.0);
+  EXPECT_TRUE(json["gpu"].is_string() || json["gpu"].is_array());
+  EXPECT_EQ(json["formats"]["f16"]["largest"], 65504);
+
+  const Outcome environment = run("info --env");
+  EXPECT_EQ(environment.code, 0);
+  EXPECT_NE(environment.out.find("BRRR_DATA"), std::string::npos);
+  EXPECT_FALSE(nlohmann::json::parse(run("info --no-measure --json").out).contains("peak_tflops"));
+}
+
+TEST_F(Program, CompletionsAreValidShell) {
+  const Outcome o = run("completion bash");
+  ASSERT_EQ(o.code, 0) << o.err;
+  write_file_atomically(folder_ / "completion",
+                        o.out +
+                            "COMP_WORDS=(brrr train --learn); COMP_CWORD=2; _brrr\n"
+                            "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+                            "COMP_WORDS=(brrr ev); COMP_CWORD=1; _brrr\n"
+                            "printf '%s\\n' \"${COMPREPLY[@]}\"\n");
+  std::FILE* pipe = ::popen(("bash '" + (folder_ / "completion").string() + "' 2>&1").c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char buffer[4096] = {};
+  const size_t n = std::fread(buffer, 1, sizeof buffer - 1, pipe);
+  EXPECT_EQ(::pclose(pipe), 0);
+  EXPECT_EQ(std::string(buffer, n), "--learning-rate\neval\n");
+  EXPECT_NE(run("completion zsh").out.find("#compdef brrr"), std::string::npos);
+  EXPECT_NE(run("completion fish").out.find("complete -c brrr"), std::string::npos);
+}
+
+TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {
+  if (fs::exists("/dev/full")) {
+    const std::string command =
+        fmt::format("'{}' --help >/dev/full 2>'{}'", BRRR_BINARY, (folder_ / "err").string());
+    const int status = std::system(command.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+    EXPECT_NE(read_file(folder_ / "err").find("standard output"), std::string::npos);
+  }
+  const std::string closed =
+      fmt::format("bash -c \"set -o pipefail; '{}' train --help | true\" 2>'{}'", BRRR_BINARY,
+                  (folder_ / "err").string());
+  const int ignored = std::system(closed.c_str());
+  EXPECT_TRUE(WIFEXITED(ignored));
+  EXPECT_EQ(read_file(folder_ / "err"), "");
+}
+
+}  // namespace
+}  // namespace brrr
