@@ -44,7 +44,9 @@ ExpSum exp_sum(const void* row, int64_t n) {
     });
     const float largest = max_4(top);
     if (largest > out.largest) {
-      out.sum *= std::exp(static_cast<double>(out.largest) - static_cast<double>(largest));
+      if (out.sum != 0) {
+        out.sum *= std::exp(static_cast<double>(out.largest) - static_cast<double>(largest));
+      }
       out.largest = largest;
     } else if (out.largest == -kInfinity) {
       if (any_nan(block, count)) out.sum = std::numeric_limits<double>::quiet_NaN();

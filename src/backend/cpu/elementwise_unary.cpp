@@ -45,7 +45,10 @@ constexpr float kTwoUCubic = 1.5957691216f * 0.044715f;
 HWY_INLINE VF f_gelu_tanh(VF x) {
   const VF x2 = hn::Mul(x, x);
   const VF minus_2u = hn::Mul(x, hn::NegMulAdd(x2, splat(kTwoUCubic), splat(-kTwoU)));
-  return hn::Div(x, hn::Add(splat(1.0f), exp(minus_2u)));
+  const VF e = exp_in_range(clamp(minus_2u, -87.0f, 87.0f));
+  const VF y = hn::Div(x, hn::Add(splat(1.0f), e));
+  // Where e overflows: 0, and NaN for -inf, as the formula has it.
+  return hn::IfThenElse(hn::Gt(minus_2u, splat(87.0f)), hn::Mul(x, hn::Zero(DF())), y);
 }
 HWY_INLINE VF f_gelu_erf(VF x) { return hn::Mul(x, normal_cdf(x)); }
 

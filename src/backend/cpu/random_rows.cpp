@@ -45,9 +45,9 @@ void draw(RngKey key, uint32_t stream, int64_t begin, uint16_t* out) {
     for (int round = 0; round < kPhiloxRounds; ++round) {
       const auto p0 = hn::MulEven(hn::BitCast(d32, c0), m0);
       const auto p1 = hn::MulEven(hn::BitCast(d32, c2), m1);
-      c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, uint64_t{k0}));
+      c0 = hn::Xor3(hn::ShiftRight<32>(p1), c1, hn::Set(d, uint64_t{k0}));
       c1 = p1;
-      c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, uint64_t{k1}));
+      c2 = hn::Xor3(hn::ShiftRight<32>(p0), c3, hn::Set(d, uint64_t{k1}));
       c3 = p0;
       k0 += kPhiloxW0;
       k1 += kPhiloxW1;

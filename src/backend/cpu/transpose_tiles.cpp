@@ -24,11 +24,25 @@ HWY_INLINE void transpose_plain(const T* x, int64_t x_stride, T* y, int64_t y_st
 }
 
 #if HWY_TARGET != HWY_SCALAR
-HWY_INLINE void transpose_4x4(const float* x, int64_t xs, float* y, int64_t ys) {
-  const hn::Full128<float> d;
-  const hn::Full128<double> d2;
-  const auto a0 = hn::LoadU(d, x), a1 = hn::LoadU(d, x + xs);
-  const auto a2 = hn::LoadU(d, x + 2 * xs), a3 = hn::LoadU(d, x + 3 * xs);
+/// One vector of 128-bit blocks, block k from x + 4 k stride.
+HWY_INLINE hn::Vec<hn::Full128<float>> load_blocks(hn::Full128<float> d, const float* x, int64_t) {
+  return hn::LoadU(d, x);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* x, int64_t stride) {
+  const hn::Half<D> half;
+  constexpr int64_t kRows = static_cast<int64_t>(hn::MaxLanes(half));
+  return hn::Combine(d, load_blocks(half, x + kRows * stride, stride),
+                     load_blocks(half, x, stride));
+}
+
+/// As many rows as a vector has lanes by four columns: four whole vectors of y.
+constexpr int64_t kTileRows = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+HWY_INLINE void transpose_tile(const float* x, int64_t xs, float* y, int64_t ys) {
+  const hn::ScalableTag<float> d;
+  const hn::RepartitionToWide<decltype(d)> d2;
+  const auto a0 = load_blocks(d, x, xs), a1 = load_blocks(d, x + xs, xs);
+  const auto a2 = load_blocks(d, x + 2 * xs, xs), a3 = load_blocks(d, x + 3 * xs, xs);
   const auto low01 = hn::BitCast(d2, hn::InterleaveLower(d, a0, a1));
   const auto low23 = hn::BitCast(d2, hn::InterleaveLower(d, a2, a3));
   const auto high01 = hn::BitCast(d2, hn::InterleaveUpper(d, a0, a1));
@@ -40,33 +54,31 @@ HWY_INLINE void transpose_4x4(const float* x, int64_t xs, float* y, int64_t ys) 
 }
 #endif
 
+/// Blocks of 16 rows of x: whole cache lines of y are written at a time.
 template <typename T>
 void transpose(const void* from, int64_t x_stride, void* to, int64_t y_stride, int64_t rows,
                int64_t columns) {
   const T* x = static_cast<const T*>(from);
   T* y = static_cast<T*>(to);
-  // A tile of 16 columns by 64 rows: whole cache lines of y are written at a time.
-  constexpr int64_t kRows = 64, kColumns = 16;
+  constexpr int64_t kRows = 16, kColumns = 64;
   for (int64_t i0 = 0; i0 < rows; i0 += kRows) {
+    const int64_t i1 = std::min(rows, i0 + kRows);
     for (int64_t j0 = 0; j0 < columns; j0 += kColumns) {
-      const int64_t i1 = std::min(rows, i0 + kRows), j1 = std::min(columns, j0 + kColumns);
+      const int64_t j1 = std::min(columns, j0 + kColumns);
+      int64_t j = j0;
 #if HWY_TARGET != HWY_SCALAR
       if constexpr (sizeof(T) == 4) {
-        int64_t i = i0;
-        for (; i + 4 <= i1; i += 4) {
-          int64_t j = j0;
-          for (; j + 4 <= j1; j += 4)
-            transpose_4x4(x + i * x_stride + j, x_stride, y + j * y_stride + i, y_stride);
-          transpose_plain(x + i * x_stride + j, x_stride, y + j * y_stride + i, y_stride, 4,
-                          j1 - j);
+        for (; j + 4 <= j1; j += 4) {
+          int64_t i = i0;
+          for (; i + kTileRows <= i1; i += kTileRows)
+            transpose_tile(x + i * x_stride + j, x_stride, y + j * y_stride + i, y_stride);
+          transpose_plain(x + i * x_stride + j, x_stride, y + j * y_stride + i, y_stride, i1 - i,
+                          4);
         }
-        transpose_plain(x + i * x_stride + j0, x_stride, y + j0 * y_stride + i, y_stride, i1 - i,
-                        j1 - j0);
-        continue;
       }
 #endif
-      transpose_plain(x + i0 * x_stride + j0, x_stride, y + j0 * y_stride + i0, y_stride, i1 - i0,
-                      j1 - j0);
+      transpose_plain(x + i0 * x_stride + j, x_stride, y + j * y_stride + i0, y_stride, i1 - i0,
+                      j1 - j);
     }
   }
 }

@@ -78,16 +78,30 @@ HWY_INLINE VF exp(VF x) {
   return scale_by_power(exp_small(p.r), p.n);
 }
 
+/// e^x for -87.3 <= x <= 88, with relative error 2e-7 + 1.4e-8 |x|: fewer steps than exp. NaN stays
+/// NaN, other arguments give anything.
+HWY_INLINE VF exp_in_range(VF x) {
+#if HWY_NATIVE_FMA
+  // 2^(n + r), where one fused multiply-add leaves r exact but for the rounding of log2 e.
+  static constexpr float c[] = {0.693146977f, 0.240222418f, 0.05550734f, 0.00967153391f,
+                                0.00132646999f};
+  const VF n = hn::Round(hn::Mul(x, splat(kLog2E)));
+  const VF r = hn::MulSub(x, splat(kLog2E), n);
+  const VF y = hn::MulAdd(r, polynomial(r, c), splat(1.0f));
+#else
+  const Reduced p = reduce_ln2(x);
+  const VF n = p.n, y = exp_small(p.r);
+#endif
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return VF{_mm512_scalef_ps(y.raw, n.raw)};
+#else
+  return hn::Mul(y, power_of_two(n));
+#endif
+}
+
 /// e^x for x <= 0, as sums of probabilities need it: results below 2^-126 become 0.
 HWY_INLINE VF exp_nonpositive(VF x) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  const Reduced p = reduce_ln2(clamp(x, -87.33f, 0.0f));
-  const VF y = VF{_mm512_scalef_ps(exp_small(p.r).raw, p.n.raw)};
-#else
-  const Reduced p = reduce_ln2(clamp(x, -87.33f, 0.0f));
-  const VF y = hn::Mul(exp_small(p.r), power_of_two(p.n));
-#endif
-  return hn::IfThenZeroElse(hn::Lt(x, splat(-87.33f)), y);
+  return hn::IfThenZeroElse(hn::Lt(x, splat(-87.33f)), exp_in_range(x));
 }
 
 /// e^x - 1 for x in [0, 40], relative to the result.
