@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/target.h"
+#include "base/human.h"
 #include "cli/commands.h"
 #include "infer/generator.h"
 #include "train/trainer.h"
@@ -13,20 +14,14 @@ namespace {
 
 constexpr int64_t kSampleTokens = 300;
 
-std::string grouped(int64_t n) {
-  std::string digits = std::to_string(n);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
-
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
   fmt::print(stderr, "\n{} steps in {:.1f} s, {} tokens/s; first step after {:.2f} s\n", r.steps,
-             r.seconds, grouped(static_cast<int64_t>(r.tokens_per_second)), r.first_step_seconds);
+             r.seconds, with_commas(static_cast<int64_t>(r.tokens_per_second)),
+             r.first_step_seconds);
   if (r.val_loss)
     fmt::print(
-        stderr, "validation loss {:.4f} on {} tokens{}\n", *r.val_loss, grouped(r.val_tokens),
+        stderr, "validation loss {:.4f} on {} tokens{}\n", *r.val_loss, with_commas(r.val_tokens),
         r.best_step >= 0 && r.best_step < r.steps && *r.best_val_loss < *r.val_loss
             ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
                           *r.best_val_loss, r.best_step, r.best_step)
