@@ -96,7 +96,7 @@ std::vector<double> floats(const std::byte* from, size_t count) {
 
 // Norm-wise, and the largest error over the largest value.
 void expect_close(const std::vector<double>& got, const std::vector<double>& expected,
-                  double tolerance, const std::string& what) {
+                  double tolerance, const std::string& what, bool element_wise = true) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   double gap2 = 0, norm2 = 0, gap = 0, top = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -108,7 +108,7 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& exp
   }
   EXPECT_GT(top, 0) << what;
   EXPECT_LT(std::sqrt(gap2 / norm2), tolerance) << what << ", norm-wise";
-  EXPECT_LT(gap / top, tolerance) << what << ", largest";
+  EXPECT_TRUE(!element_wise || gap / top < tolerance) << what << ", largest: " << gap / top;
 }
 
 struct Case {
@@ -185,11 +185,14 @@ TEST_P(Gpt2Golden, TenAdamwSteps) {
     EXPECT_NEAR(engine.output_scalar(p, "grad_norm"), norms[step], 1e-4 * norms[step])
         << "step " << step;
   }
+  // Norm-wise only: where a gradient is near AdamW's eps of 1e-8, its rounding becomes a step.
+  // PyTorch's own float32 run differs from its float64 run by 9e-5 and 1.2e-4 of the largest weight
+  // in such elements, and by 4e-6 and 1.2e-5 norm-wise.
   int finals = 0;
   for (const auto& t : golden.file.tensors()) {
     if (!t.name.starts_with("final/")) continue;
     const auto weights = engine.state_f32(t.name.substr(6));
-    expect_close({weights.begin(), weights.end()}, golden.numbers(t.name), 1e-4, t.name);
+    expect_close({weights.begin(), weights.end()}, golden.numbers(t.name), 1e-4, t.name, false);
     ++finals;
   }
   EXPECT_EQ(finals, 3);

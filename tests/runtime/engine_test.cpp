@@ -129,12 +129,13 @@ TEST_P(OnBackend, ReuseChangesNoBitOfRandomGraphs) {
 
 struct Training {
   nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+  optim::AdamW adamw;
   int64_t batch = 2, length = 6;
   Graph build(const Target& target, optim::Accumulation accumulation, int64_t rows) const {
     PipelineOptions options;
     options.loss = "loss";
     options.verify = true;
-    options.optimizer = [&](Graph& g) { optim::attach_adamw(g, {}, accumulation); };
+    options.optimizer = [&](Graph& g) { optim::attach_adamw(g, adamw, accumulation); };
     return run_pipeline(nn::gpt2_loss_graph(config, rows, length), target, options);
   }
 };
@@ -186,6 +187,9 @@ TEST_P(OnBackend, TrainingIsTheSameWithoutReuse) {
 TEST_P(OnBackend, AccumulationIsTheLargeBatch) {
   Training t;
   t.config = test::tiny_gpt2(true, 0);  // masks depend on the position in the batch
+  // With the usual 1e-8 AdamW makes whole steps of the rounding of gradients that are zero (a key
+  // bias).
+  t.adamw.eps = 1e-3;
   for (int64_t parts : {2, 3, 5}) {
     SCOPED_TRACE(fmt::format("{} micro-batches; {}", parts, test::rerun()));
     Engine whole(backend()), split(backend());
@@ -220,16 +224,13 @@ TEST_P(OnBackend, AccumulationIsTheLargeBatch) {
       EXPECT_NEAR(split.output_scalar(last, "grad_norm"), whole.output_scalar(one, "grad_norm"),
                   1e-5 * whole.output_scalar(one, "grad_norm"));
     }
-    // AdamW divides by sqrt(v): compare the moments, which are smooth, and the parameters by their
-    // step.
     Tensors a = states(whole), b = states(split);
     std::erase_if(b, [](const auto& item) { return item.first.starts_with("grad_sum:"); });
     for (const auto& [name, x] : a) {
-      const double scale = name.starts_with("adam_") ? 1e-4 : 1e-2;
       double top = 0;
       for (double v : x.data) top = std::max(top, std::fabs(v));
       for (size_t i = 0; i < x.data.size(); ++i)
-        ASSERT_NEAR(x.data[i], b.at(name).data[i], scale * std::max(top, 1e-6)) << name;
+        ASSERT_NEAR(x.data[i], b.at(name).data[i], 1e-5 * std::max(top, 1e-6)) << name;
     }
   }
 }

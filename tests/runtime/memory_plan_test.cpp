@@ -47,7 +47,8 @@ TEST(MemoryPlan, OfATrainingStepIsCloseToItsLowerBound) {
               1.1 * static_cast<double>(plan.peak_live_bytes));
     EXPECT_TRUE(plan.copies.empty()) << "AdamW updates every state in place";
     for (const Output& o : g.outputs())
-      EXPECT_TRUE(o.updates == kNoNode || plan.buffer(o.value) == plan.buffer({o.updates, 0})) << o.name;
+      EXPECT_TRUE(o.updates == kNoNode || plan.buffer(o.value) == plan.buffer({o.updates, 0}))
+          << o.name;
   }
 }
 
