@@ -1,7 +1,7 @@
 #pragma once
-// The graph: a value type. Nodes stand in one vector, operands always earlier than their users, so a
-// pass is one forward loop, and copying, comparing and printing are trivial. The graph knows no op and
-// no device: what an op means stands in its OpDef.
+// The graph: a value type. Nodes stand in one vector, operands always earlier than their users, so
+// a pass is one forward loop, and copying, comparing and printing are trivial. The graph knows no
+// op and no device: what an op means stands in its OpDef.
 
 #include <cstdint>
 #include <optional>
@@ -41,7 +41,8 @@ struct ValueId {
   auto operator<=>(const ValueId&) const = default;
 };
 
-/// A handle for building: a result inside a graph. Valid while that Graph object lives and is not moved.
+/// A handle for building: a result inside a graph. Valid while that Graph object lives and is not
+/// moved.
 struct Value {
   Graph* graph = nullptr;
   ValueId id;
@@ -74,7 +75,8 @@ class Graph {
  public:
   Graph() : scopes_{""} {}
 
-  // -- building ------------------------------------------------------------------------------------
+  // -- building
+  // ------------------------------------------------------------------------------------
   /// A named input. Throws UserError when the name is taken.
   Value input(std::string_view name, Shape shape, DType dtype, InputKind kind = InputKind::data);
   Value parameter(std::string_view name, Shape shape, DType dtype = DType::f32) {
@@ -91,7 +93,8 @@ class Graph {
   void restore_scope(uint32_t scope) { current_scope_ = scope; }
   const std::string& current_scope() const { return scopes_[current_scope_]; }
 
-  // -- reading -------------------------------------------------------------------------------------
+  // -- reading
+  // -------------------------------------------------------------------------------------
   size_t size() const { return nodes_.size(); }
   const std::vector<Node>& nodes() const { return nodes_; }
   const Node& node(NodeId id) const { return nodes_[id]; }

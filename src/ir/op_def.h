@@ -1,7 +1,7 @@
 #pragma once
-// OpDef: everything the rest of the system asks about an op, in one record. An op is primitive (it has
-// `evaluate`, naive fp64 loops) or composite (it has `decompose`, which IS its meaning). Types are
-// inferred here, derivatives, costs and test samples too.
+// OpDef: everything the rest of the system asks about an op, in one record. An op is primitive (it
+// has `evaluate`, naive fp64 loops) or composite (it has `decompose`, which IS its meaning). Types
+// are inferred here, derivatives, costs and test samples too.
 
 #include <functional>
 #include <optional>
@@ -110,16 +110,16 @@ struct OpDef {
   Autocast autocast = Autocast::follow;
 
   std::function<std::vector<Type>(const InferContext&)> infer;
-  std::function<void(const EvalContext&)> evaluate;                             // primitive
-  std::function<std::vector<Value>(const DecomposeContext&)> decompose;         // composite
-  std::function<void(VjpContext&)> vjp;  // optional for a composite
+  std::function<void(const EvalContext&)> evaluate;                      // primitive
+  std::function<std::vector<Value>(const DecomposeContext&)> decompose;  // composite
+  std::function<void(VjpContext&)> vjp;                                  // optional for a composite
   /// Reason why the op has no derivative (integers, randomness, updates); empty when it has one.
   std::string no_gradient;
   std::function<Cost(const Node&, std::span<const Type> in)> cost;
   std::function<std::vector<Sample>()> samples;
 
-  /// result i may be written over operand j when nobody reads j afterwards: a kernel reads an element
-  /// of j no later than it writes that element of i.
+  /// result i may be written over operand j when nobody reads j afterwards: a kernel reads an
+  /// element of j no later than it writes that element of i.
   struct InPlace {
     uint32_t result;
     uint32_t operand;
@@ -127,8 +127,8 @@ struct OpDef {
   std::vector<InPlace> in_place;
   /// Variadic ops: result i may be written over operand in_place_map(node)[i].
   std::function<std::vector<InPlace>(const Node&)> in_place_of;
-  /// When result 0 is a contiguous part of operand 0 (reshape, a slice of the leading axis): the byte
-  /// offset in it. Such a node costs nothing and has no kernel.
+  /// When result 0 is a contiguous part of operand 0 (reshape, a slice of the leading axis): the
+  /// byte offset in it. Such a node costs nothing and has no kernel.
   std::function<std::optional<int64_t>(const Node&, std::span<const Type> in)> view;
 
   bool is_primitive() const { return static_cast<bool>(evaluate); }

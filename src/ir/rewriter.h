@@ -1,6 +1,6 @@
 #pragma once
-// Rewriter: the frame of a pass. Walk the old graph in order; for each node copy it, or build something
-// else in out() and bind() the old results to the new values.
+// Rewriter: the frame of a pass. Walk the old graph in order; for each node copy it, or build
+// something else in out() and bind() the old results to the new values.
 
 #include <functional>
 #include <vector>
@@ -32,14 +32,15 @@ class Rewriter {
   std::vector<std::vector<ValueId>> map_;
 };
 
-/// Copies every node for which `rewrite` returns false. `rewrite` binds all results when it returns true.
+/// Copies every node for which `rewrite` returns false. `rewrite` binds all results when it returns
+/// true.
 Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite);
 
 /// Drops nodes that no output needs; inputs stay unless `drop_inputs`.
 Graph drop_dead(const Graph& graph, bool drop_inputs = false);
 
-/// Binds symbolic dimensions and infers every type again. Throws UserError for a symbol left unbound
-/// when `complete`.
+/// Binds symbolic dimensions and infers every type again. Throws UserError for a symbol left
+/// unbound when `complete`.
 Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, int64_t>>& bindings,
                  bool complete = true);
 

@@ -20,14 +20,15 @@ namespace brrr {
 std::string print(const Graph& graph);
 std::string print_node(const Graph& graph, NodeId id);
 
-/// The inverse of print. Throws UserError "graph text, line N, column M: ..." for anything else, types
-/// that infer does not confirm included. Empty lines and lines that begin with # are skipped.
+/// The inverse of print. Throws UserError "graph text, line N, column M: ..." for anything else,
+/// types that infer does not confirm included. Empty lines and lines that begin with # are skipped.
 Graph parse(std::string_view text, const OpLookup& lookup);
 
 std::string to_dot(const Graph& graph);
 
-/// Every promise of the graph: operands earlier than users, ports in range, types as infer says, unique
-/// input names, updates of matching type, one update per state. Throws InternalError naming the node.
+/// Every promise of the graph: operands earlier than users, ports in range, types as infer says,
+/// unique input names, updates of matching type, one update per state. Throws InternalError naming
+/// the node.
 void verify(const Graph& graph);
 
 }  // namespace brrr

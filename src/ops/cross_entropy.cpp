@@ -25,9 +25,9 @@ Value is_target(Value logits, Value targets) {
 }
 
 Value counts(const DecomposeContext& c, Value targets) {
-  return not_equal(targets, scalar(c.graph, static_cast<double>(
-                                                c.node.attrs.get<int64_t>("ignore_index")),
-                                   targets.dtype()));
+  return not_equal(targets,
+                   scalar(c.graph, static_cast<double>(c.node.attrs.get<int64_t>("ignore_index")),
+                          targets.dtype()));
 }
 
 std::vector<Sample> rows_samples(bool backward) {
@@ -62,7 +62,8 @@ std::vector<OpDef> cross_entropy_ops() {
     d.name = "cross_entropy";
     d.doc =
         "lse = log sum e^logits over the last axis; loss = lse - logits[target], 0 where target == "
-        "{ignore_index}. logits: [..., V]; targets: [...] i32; losses, lse: [...]; f32 accumulation";
+        "{ignore_index}. logits: [..., V]; targets: [...] i32; losses, lse: [...]; f32 "
+        "accumulation";
     d.op_class = OpClass::normalisation;
     d.autocast = Autocast::fp32;
     d.infer = [](const InferContext& c) {

@@ -1,5 +1,5 @@
-// Dropout from the counter-based generator: the mask is a function of (key, stream, index), so it is
-// never stored; the backward draws it again.
+// Dropout from the counter-based generator: the mask is a function of (key, stream, index), so it
+// is never stored; the backward draws it again.
 
 #include "ops/support.h"
 
@@ -29,16 +29,15 @@ std::vector<OpDef> dropout_ops() {
   };
   d.decompose = [](const DecomposeContext& c) {
     Value x = c.in[0];
-    const double threshold = std::min(65535.0, std::nearbyint(c.node.attrs.get<double>("p") * 65536));
+    const double threshold =
+        std::min(65535.0, std::nearbyint(c.node.attrs.get<double>("p") * 65536));
     Value bits = random_bits(c.in[1], x.shape(), c.node.attrs.get<int64_t>("stream"));
     Value keep = greater_equal(bits, scalar(c.graph, threshold, DType::i32));
     return std::vector<Value>{
         where(keep, x * (65536.0 / (65536.0 - threshold)), scalar(c.graph, 0, x.dtype()))};
   };
   // Linear in x: the derivative applies the same mask and scale to dy.
-  d.vjp = [](VjpContext& c) {
-    c.set(0, call1("dropout", {c.grad(0), c.operand(1)}, c.attrs()));
-  };
+  d.vjp = [](VjpContext& c) { c.set(0, call1("dropout", {c.grad(0), c.operand(1)}, c.attrs())); };
   d.cost = [](const Node& n, std::span<const Type> in) {
     return streaming_cost(n, in, elements(in[0]));
   };

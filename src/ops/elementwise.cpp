@@ -1,4 +1,5 @@
-// Every element-wise op is a row of a table: name, formula in double, derivative, where samples lie.
+// Every element-wise op is a row of a table: name, formula in double, derivative, where samples
+// lie.
 
 #include "ops/support.h"
 
@@ -17,7 +18,8 @@ struct Unary {
 };
 
 const Unary kUnary[] = {
-    {"neg", "-x", [](double x) { return -x; }, [](Value dy, Value, Value) { return -dy; }, -2, 2, 1},
+    {"neg", "-x", [](double x) { return -x; }, [](Value dy, Value, Value) { return -dy; }, -2, 2,
+     1},
     {"exp", "e^x", [](double x) { return std::exp(x); },
      [](Value dy, Value, Value y) { return dy * y; }, -3, 3, 1},
     {"log", "ln x", [](double x) { return std::log(x); },
@@ -86,7 +88,8 @@ void pick_grad(VjpContext& c, Value dy, Value a, Value b, Value) {
 
 const Binary kBinary[] = {
     {"add", "a + b", Kind::arithmetic, [](double a, double b) { return a + b; },
-     [](VjpContext& c, Value dy, Value a, Value b, Value) { set_ab(c, a, dy, b, dy); }, -1, 1, -1, 1},
+     [](VjpContext& c, Value dy, Value a, Value b, Value) { set_ab(c, a, dy, b, dy); }, -1, 1, -1,
+     1},
     {"sub", "a - b", Kind::arithmetic, [](double a, double b) { return a - b; },
      [](VjpContext& c, Value dy, Value a, Value b, Value) {
        set_ab(c, a, dy, b, if_wanted(c, 1, [&] { return -dy; }));
@@ -126,8 +129,8 @@ const Binary kBinary[] = {
      0, 3, 0, 3},
     {"less_equal", "a <= b", Kind::compare, [](double a, double b) { return a <= b ? 1.0 : 0.0; },
      nullptr, 0, 3, 0, 3},
-    {"greater", "a > b", Kind::compare, [](double a, double b) { return a > b ? 1.0 : 0.0; }, nullptr,
-     0, 3, 0, 3},
+    {"greater", "a > b", Kind::compare, [](double a, double b) { return a > b ? 1.0 : 0.0; },
+     nullptr, 0, 3, 0, 3},
     {"greater_equal", "a >= b", Kind::compare,
      [](double a, double b) { return a >= b ? 1.0 : 0.0; }, nullptr, 0, 3, 0, 3},
     {"logical_and", "a and b", Kind::logical,
@@ -143,8 +146,7 @@ OpDef unary_op(const Unary& row) {
   const bool logical = row.grad == nullptr;
   d.infer = [logical](const InferContext& c) {
     ops::expect_operands(c, 1);
-    if (logical && c.in[0].dtype != DType::boolean)
-      c.fail("x must be bool; got {}", c.in[0].str());
+    if (logical && c.in[0].dtype != DType::boolean) c.fail("x must be bool; got {}", c.in[0].str());
     if (!logical) ops::expect_float(c, 0, "x");
     return std::vector<Type>{c.in[0]};
   };
@@ -154,7 +156,9 @@ OpDef unary_op(const Unary& row) {
   if (logical)
     d.no_gradient = "its result is boolean";
   else
-    d.vjp = [grad = row.grad](VjpContext& c) { c.set(0, grad(c.grad(0), c.operand(0), c.result(0))); };
+    d.vjp = [grad = row.grad](VjpContext& c) {
+      c.set(0, grad(c.grad(0), c.operand(0), c.result(0)));
+    };
   d.cost = [flops = row.flops](const Node& n, std::span<const Type> in) {
     return ops::streaming_cost(n, in, flops * ops::elements(n.results[0]));
   };
@@ -186,10 +190,10 @@ OpDef binary_op(const Binary& row) {
   d.evaluate = [f = row.f](const EvalContext& c) {
     const bool integer = !is_float(c.node.results[0].dtype);
     ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
-      const double a = c.in[0]->data[static_cast<size_t>(
-          ops::broadcast_index(c.in[0]->type.shape, index))];
-      const double b = c.in[1]->data[static_cast<size_t>(
-          ops::broadcast_index(c.in[1]->type.shape, index))];
+      const double a =
+          c.in[0]->data[static_cast<size_t>(ops::broadcast_index(c.in[0]->type.shape, index))];
+      const double b =
+          c.in[1]->data[static_cast<size_t>(ops::broadcast_index(c.in[1]->type.shape, index))];
       const double y = f(a, b);
       c.out[0].data[static_cast<size_t>(i)] = integer ? std::trunc(y) : y;
     });
@@ -204,7 +208,7 @@ OpDef binary_op(const Binary& row) {
     return ops::streaming_cost(n, in, ops::elements(n.results[0]));
   };
   d.samples = [row] {
-    const DType t = row.kind == Kind::logical ? DType::boolean
+    const DType t = row.kind == Kind::logical   ? DType::boolean
                     : row.kind == Kind::compare ? DType::i32
                                                 : DType::f32;
     auto make = [&](Shape a, Shape b) {
@@ -212,8 +216,8 @@ OpDef binary_op(const Binary& row) {
                      ops::tensor(std::move(b), row.low_b, row.high_b, t)},
                     {}};
     };
-    return std::vector<Sample>{make({3, 37}, {3, 37}), make({3, 37}, {}),
-                               make({}, {5}),          make({4, 3, 7}, {7}),
+    return std::vector<Sample>{make({3, 37}, {3, 37}),  make({3, 37}, {}),
+                               make({}, {5}),           make({4, 3, 7}, {7}),
                                make({4, 1, 7}, {3, 1}), make({2, 3, 4, 5}, {2, 3, 1, 1}),
                                make({1, 5}, {6, 5})};
   };
@@ -236,8 +240,7 @@ OpDef where_op() {
   d.evaluate = [](const EvalContext& c) {
     ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
       auto at = [&](size_t k) {
-        return c.in[k]->data[static_cast<size_t>(
-            ops::broadcast_index(c.in[k]->type.shape, index))];
+        return c.in[k]->data[static_cast<size_t>(ops::broadcast_index(c.in[k]->type.shape, index))];
       };
       c.out[0].data[static_cast<size_t>(i)] = at(0) != 0 ? at(1) : at(2);
     });
@@ -264,7 +267,8 @@ OpDef where_op() {
 OpDef cast_op() {
   OpDef d;
   d.name = "cast";
-  d.doc = "y = x as {dtype}: floats round to nearest even, floats to integers truncate. x, y: [...]";
+  d.doc =
+      "y = x as {dtype}: floats round to nearest even, floats to integers truncate. x, y: [...]";
   d.op_class = OpClass::movement;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
@@ -274,7 +278,9 @@ OpDef cast_op() {
     const DType to = c.node.results[0].dtype;
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
       const double x = c.in[0]->data[i];
-      c.out[0].data[i] = is_float(to) ? x : to == DType::boolean ? (x != 0 ? 1.0 : 0.0) : std::trunc(x);
+      c.out[0].data[i] = is_float(to)           ? x
+                         : to == DType::boolean ? (x != 0 ? 1.0 : 0.0)
+                                                : std::trunc(x);
     }
   };
   d.vjp = [](VjpContext& c) {

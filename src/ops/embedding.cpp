@@ -7,7 +7,8 @@ namespace {
 
 size_t row_at(const RefTensor& ids, int64_t i, int64_t rows) {
   const auto id = static_cast<int64_t>(ids.data[static_cast<size_t>(i)]);
-  if (id < 0 || id >= rows) user_error("[embedding] id {} lies outside the table of {} rows", id, rows);
+  if (id < 0 || id >= rows)
+    user_error("[embedding] id {} lies outside the table of {} rows", id, rows);
   return static_cast<size_t>(id);
 }
 
@@ -36,8 +37,7 @@ std::vector<OpDef> embedding_ops() {
     d.evaluate = [](const EvalContext& c) {
       const int64_t rows = c.in[0]->type.shape.size(0), width = c.in[0]->type.shape.size(1);
       for (int64_t i = 0; i < c.in[1]->type.shape.elements(); ++i)
-        std::copy_n(c.in[0]->data.begin() +
-                        static_cast<int64_t>(row_at(*c.in[1], i, rows)) * width,
+        std::copy_n(c.in[0]->data.begin() + static_cast<int64_t>(row_at(*c.in[1], i, rows)) * width,
                     width, c.out[0].data.begin() + i * width);
     };
     d.vjp = [](VjpContext& c) {
@@ -50,9 +50,8 @@ std::vector<OpDef> embedding_ops() {
       return Cost{0, bytes + static_cast<double>(in[1].bytes()), bytes};
     };
     d.samples = [] {
-      return std::vector<Sample>{
-          {{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
-          {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}}};
+      return std::vector<Sample>{{{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
+                                 {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}}};
     };
     list.push_back(std::move(d));
   }
@@ -60,7 +59,8 @@ std::vector<OpDef> embedding_ops() {
     OpDef d;
     d.name = "embedding_grad";
     d.doc =
-        "dtable[v, :] = sum of dy[i..., :] over ids[i...] == v, in the order of i. dy: [..., C]; ids: "
+        "dtable[v, :] = sum of dy[i..., :] over ids[i...] == v, in the order of i. dy: [..., C]; "
+        "ids: "
         "[...] i32; dtable: [{rows}, C]; f32 accumulation";
     d.op_class = OpClass::movement;
     d.no_gradient = "second derivatives of embeddings are not needed";

@@ -47,7 +47,8 @@ std::vector<OpDef> layer_norm_ops() {
     OpDef d;
     d.name = "layer_norm";
     d.doc =
-        "mean, rstd = 1 / sqrt(variance + eps) over the last axis; y = (x - mean) rstd weight + bias. "
+        "mean, rstd = 1 / sqrt(variance + eps) over the last axis; y = (x - mean) rstd weight + "
+        "bias. "
         "x, y: [..., C]; weight, bias: [C]; mean, rstd: [...]; statistics in f32";
     d.op_class = OpClass::normalisation;
     d.autocast = Autocast::fp32;
@@ -137,8 +138,8 @@ std::vector<OpDef> layer_norm_ops() {
     d.samples = [] {
       std::vector<Sample> out;
       for (const Shape& s : kSampleShapes)
-        out.push_back({{tensor(s), tensor(s), tensor({s[-1]}, 0.5, 1.5), tensor(leading(s), -0.1, 0.1),
-                        tensor(leading(s), 1, 2)},
+        out.push_back({{tensor(s), tensor(s), tensor({s[-1]}, 0.5, 1.5),
+                        tensor(leading(s), -0.1, 0.1), tensor(leading(s), 1, 2)},
                        {}});
       return out;
     };

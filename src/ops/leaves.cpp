@@ -98,8 +98,8 @@ std::vector<OpDef> leaf_ops() {
         c.out[0].data[i] = philox_u16(key, stream, i);
     };
     d.samples = [] {
-      return std::vector<Sample>{{{tensor({2}, 0, 1000, DType::i32)},
-                                  {{"shape", Shape{5, 7}}, {"stream", int64_t{3}}}}};
+      return std::vector<Sample>{
+          {{tensor({2}, 0, 1000, DType::i32)}, {{"shape", Shape{5, 7}}, {"stream", int64_t{3}}}}};
     };
     list.push_back(std::move(d));
   }

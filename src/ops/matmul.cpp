@@ -148,8 +148,7 @@ std::vector<OpDef> matmul_ops() {
       const Shape &x = c.in[0].shape, &w = c.in[1].shape, &b = c.in[2].shape;
       if (x.rank() < 2 || w.rank() != 2 || !(x[-1] == w[0]))
         c.fail("x must be [..., K] and w [K, N]; got {} and {}", x.str(), w.str());
-      if (b.rank() != 1 || !(b[0] == w[1]))
-        c.fail("b must be [{}]; got {}", w[1].str(), b.str());
+      if (b.rank() != 1 || !(b[0] == w[1])) c.fail("b must be [{}]; got {}", w[1].str(), b.str());
       Shape y = x;
       y[-1] = w[1];
       return std::vector<Type>{{c.in[0].dtype, y}};

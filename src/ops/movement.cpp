@@ -19,7 +19,8 @@ Split split_at(const Shape& s, int64_t axis) {
 }
 
 // Copies rows of an axis: y[:, to + i, :] = x[:, from + i, :] for i < count.
-void copy_axis(const RefTensor& x, int64_t from, RefTensor& y, int64_t to, int64_t count, int64_t axis) {
+void copy_axis(const RefTensor& x, int64_t from, RefTensor& y, int64_t to, int64_t count,
+               int64_t axis) {
   const Split sx = split_at(x.type.shape, axis), sy = split_at(y.type.shape, axis);
   for (int64_t o = 0; o < sx.outer; ++o)
     std::copy_n(x.data.begin() + (o * sx.axis + from) * sx.inner, count * sx.inner,
@@ -43,7 +44,8 @@ OpDef movement(const char* name, const char* doc) {
 }
 
 OpDef reshape_op() {
-  OpDef d = movement("reshape", "y has the elements of x in row-major order as {shape}. Costs nothing");
+  OpDef d =
+      movement("reshape", "y has the elements of x in row-major order as {shape}. Costs nothing");
   d.view = [](const Node&, std::span<const Type>) { return std::optional<int64_t>(0); };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
@@ -104,24 +106,26 @@ OpDef transpose_op() {
   d.vjp = [](VjpContext& c) {
     const auto& p = c.attrs().get<std::vector<int64_t>>("permutation");
     std::vector<int64_t> inverse(p.size());
-    for (size_t i = 0; i < p.size(); ++i) inverse[static_cast<size_t>(p[i])] = static_cast<int64_t>(i);
+    for (size_t i = 0; i < p.size(); ++i)
+      inverse[static_cast<size_t>(p[i])] = static_cast<int64_t>(i);
     c.set(0, transpose(c.grad(0), inverse));
   };
   d.samples = [] {
     auto make = [](Shape s, std::vector<int64_t> p) {
       return Sample{{ops::tensor(std::move(s))}, {{"permutation", std::move(p)}}};
     };
-    return std::vector<Sample>{make({3, 5}, {1, 0}), make({2, 3, 4, 5}, {0, 2, 1, 3}),
-                               make({2, 3, 4}, {2, 0, 1}), make({33, 65}, {1, 0}),
-                               make({2, 3, 4, 5}, {0, 1, 3, 2}), make({4}, {0})};
+    return std::vector<Sample>{
+        make({3, 5}, {1, 0}),   make({2, 3, 4, 5}, {0, 2, 1, 3}), make({2, 3, 4}, {2, 0, 1}),
+        make({33, 65}, {1, 0}), make({2, 3, 4, 5}, {0, 1, 3, 2}), make({4}, {0})};
   };
   return d;
 }
 
 OpDef slice_op() {
-  OpDef d = movement("slice",
-                     "y = x[..., start : start + size, ...] along {axis}. Costs nothing when all earlier "
-                     "axes have one element");
+  OpDef d =
+      movement("slice",
+               "y = x[..., start : start + size, ...] along {axis}. Costs nothing when all earlier "
+               "axes have one element");
   d.view = [](const Node& node, std::span<const Type> in) -> std::optional<int64_t> {
     const int64_t axis = node.attrs.get<int64_t>("axis");
     const Split s = split_at(in[0].shape, axis);
@@ -279,10 +283,11 @@ OpDef broadcast_to_op() {
 }
 
 OpDef update_slice_op() {
-  OpDef d = movement("update_slice",
-                     "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
-                     "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
-                     "position: [] i32");
+  OpDef d =
+      movement("update_slice",
+               "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
+               "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
+               "position: [] i32");
   d.no_gradient = "it writes the KV cache of inference";
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 3);
@@ -299,7 +304,8 @@ OpDef update_slice_op() {
       n = whole;
       fits = fits && part == c.in[0].shape;
     }
-    if (!fits) c.fail("part {} does not fit in x {} along axis {}", c.in[1].str(), c.in[0].str(), axis);
+    if (!fits)
+      c.fail("part {} does not fit in x {} along axis {}", c.in[1].str(), c.in[0].str(), axis);
     return std::vector<Type>{c.in[0]};
   };
   d.evaluate = [](const EvalContext& c) {
@@ -311,12 +317,11 @@ OpDef update_slice_op() {
     copy_axis(*c.in[1], 0, c.out[0], at, count, axis);
   };
   d.samples = [] {
-    return std::vector<Sample>{{{ops::tensor({2, 3, 8, 5}), ops::tensor({2, 3, 2, 5}),
-                                 ops::tensor({}, 0, 6, DType::i32)},
-                                {{"axis", int64_t{2}}}},
-                               {{ops::tensor({9, 4}), ops::tensor({1, 4}),
-                                 ops::tensor({}, 0, 9, DType::i32)},
-                                {{"axis", int64_t{0}}}}};
+    return std::vector<Sample>{
+        {{ops::tensor({2, 3, 8, 5}), ops::tensor({2, 3, 2, 5}), ops::tensor({}, 0, 6, DType::i32)},
+         {{"axis", int64_t{2}}}},
+        {{ops::tensor({9, 4}), ops::tensor({1, 4}), ops::tensor({}, 0, 9, DType::i32)},
+         {{"axis", int64_t{0}}}}};
   };
   d.in_place = {{0, 0}};
   return d;
@@ -329,8 +334,9 @@ Value transpose(Value x, std::vector<int64_t> permutation) {
   return call1("transpose", {x}, {{"permutation", std::move(permutation)}});
 }
 Value slice(Value x, int axis, int64_t start, int64_t size) {
-  return call1("slice", {x},
-               {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"start", start}, {"size", size}});
+  return call1(
+      "slice", {x},
+      {{"axis", ops::normal_axis(axis, x.shape().rank())}, {"start", start}, {"size", size}});
 }
 Value pad(Value x, int axis, int64_t before, int64_t after) {
   if (before == 0 && after == 0) return x;
@@ -353,8 +359,8 @@ namespace ops {
 
 std::vector<OpDef> movement_ops() {
   std::vector<OpDef> list;
-  for (auto* make : {reshape_op, transpose_op, slice_op, pad_op, concat_op, broadcast_to_op,
-                     update_slice_op})
+  for (auto* make :
+       {reshape_op, transpose_op, slice_op, pad_op, concat_op, broadcast_to_op, update_slice_op})
     list.push_back(make());
   return list;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// What a model is written with: one function per op, and operators. Each appends to the graph of its
-// operands and throws UserError "[op] ..." when shapes or dtypes do not fit. The meaning, shapes and
-// numerics of every op stand in its OpDef (docs/ops.md is generated from them).
+// What a model is written with: one function per op, and operators. Each appends to the graph of
+// its operands and throws UserError "[op] ..." when shapes or dtypes do not fit. The meaning,
+// shapes and numerics of every op stand in its OpDef (docs/ops.md is generated from them).
 
 #include <span>
 #include <string_view>

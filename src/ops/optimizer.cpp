@@ -1,4 +1,5 @@
-// What an optimizer step does to memory: one node over all tensors, so that a kernel can make one pass.
+// What an optimizer step does to memory: one node over all tensors, so that a kernel can make one
+// pass.
 
 #include "ops/support.h"
 
@@ -24,7 +25,9 @@ std::vector<OpDef> optimizer_ops() {
   {
     OpDef d;
     d.name = "global_norm";
-    d.doc = "y = sqrt(sum of x^2 over all elements of all operands). x: any shapes; y: []; f32 or wider";
+    d.doc =
+        "y = sqrt(sum of x^2 over all elements of all operands). x: any shapes; y: []; f32 or "
+        "wider";
     d.op_class = OpClass::optimizer;
     d.no_gradient = "it measures gradients";
     d.infer = [](const InferContext& c) {
@@ -44,8 +47,9 @@ std::vector<OpDef> optimizer_ops() {
       return streaming_cost(n, in, 2 * count);
     };
     d.samples = [] {
-      return std::vector<Sample>{{{tensor({3, 37})}, {}},
-                                 {{tensor({5}), tensor({}), tensor({2, 3, 4}), tensor({70000})}, {}}};
+      return std::vector<Sample>{
+          {{tensor({3, 37})}, {}},
+          {{tensor({5}), tensor({}), tensor({2, 3, 4}), tensor({70000})}, {}}};
     };
     list.push_back(std::move(d));
   }
@@ -53,9 +57,11 @@ std::vector<OpDef> optimizer_ops() {
     OpDef d;
     d.name = "adamw";
     d.doc =
-        "Decoupled weight decay (Loshchilov and Hutter 2019, alg. 2), for each parameter i with g = "
+        "Decoupled weight decay (Loshchilov and Hutter 2019, alg. 2), for each parameter i with g "
+        "= "
         "scale grad: m' = beta1 m + (1-beta1) g; v' = beta2 v + (1-beta2) g^2; param' = param - lr "
-        "decay_i param - lr (m' / (1-beta1^t)) / (sqrt(v' / (1-beta2^t)) + eps). Operands: lr [] f32, "
+        "decay_i param - lr (m' / (1-beta1^t)) / (sqrt(v' / (1-beta2^t)) + eps). Operands: lr [] "
+        "f32, "
         "t [] i32 (from 1), scale [] f32, then all params, all grads, all m, all v; results: all "
         "params, all m, all v. {weight_decay} applies where {decays} is 1";
     d.op_class = OpClass::optimizer;
@@ -89,7 +95,8 @@ std::vector<OpDef> optimizer_ops() {
       const Attrs& a = c.node.attrs;
       const size_t n = (c.in.size() - kAdamwScalars) / 4;
       const double lr = c.in[0]->data[0], t = c.in[1]->data[0], scale = c.in[2]->data[0];
-      const double b1 = a.get<double>("beta1"), b2 = a.get<double>("beta2"), eps = a.get<double>("eps");
+      const double b1 = a.get<double>("beta1"), b2 = a.get<double>("beta2"),
+                   eps = a.get<double>("eps");
       const auto& decays = a.get<std::vector<int64_t>>("decays");
       const double c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
       for (size_t i = 0; i < n; ++i) {
@@ -107,7 +114,8 @@ std::vector<OpDef> optimizer_ops() {
     };
     d.cost = [](const Node& node, std::span<const Type> in) {
       double count = 0;
-      for (size_t i = 0; i < (in.size() - kAdamwScalars) / 4; ++i) count += elements(in[kAdamwScalars + i]);
+      for (size_t i = 0; i < (in.size() - kAdamwScalars) / 4; ++i)
+        count += elements(in[kAdamwScalars + i]);
       return streaming_cost(node, in, 15 * count);
     };
     d.samples = [] {
@@ -118,7 +126,10 @@ std::vector<OpDef> optimizer_ops() {
         const Shape shapes[] = {{3, 37}, {5}, {700, 101}};
         for (int part = 0; part < 4; ++part)
           for (const Shape& shape : shapes) s.in.push_back(tensor(shape, part == 3 ? 0.1 : -1, 1));
-        s.attrs = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", decay},
+        s.attrs = {{"beta1", 0.9},
+                   {"beta2", 0.95},
+                   {"eps", 1e-8},
+                   {"weight_decay", decay},
                    {"decays", std::vector<int64_t>{1, 0, 1}}};
         out.push_back(std::move(s));
       }

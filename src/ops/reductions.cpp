@@ -89,11 +89,13 @@ OpDef reduction(const char* name, const char* doc) {
 }  // namespace
 
 Value sum(Value x, std::vector<int64_t> axes, bool keep) {
-  return call1("sum", {x}, {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
+  return call1("sum", {x},
+               {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 
 Value max(Value x, std::vector<int64_t> axes, bool keep) {
-  return call1("max", {x}, {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
+  return call1("max", {x},
+               {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 
 Value mean(Value x, std::vector<int64_t> axes, bool keep) {
@@ -106,9 +108,10 @@ namespace ops {
 
 std::vector<OpDef> reduction_ops() {
   std::vector<OpDef> list;
-  OpDef sum_op = reduction("sum",
-                           "y = sum of x over {axes}; {keep} leaves them as 1. x: [...]; accumulates "
-                           "in f32 or wider");
+  OpDef sum_op =
+      reduction("sum",
+                "y = sum of x over {axes}; {keep} leaves them as 1. x: [...]; accumulates "
+                "in f32 or wider");
   sum_op.evaluate = [](const EvalContext& c) {
     reduce(c, 0.0, [](double y, double x) { return y + x; });
   };
@@ -119,12 +122,14 @@ std::vector<OpDef> reduction_ops() {
   };
   list.push_back(std::move(sum_op));
 
-  OpDef max_op = reduction("max",
-                           "y = the largest x over {axes}, -inf over none; {keep} leaves them as 1. "
-                           "The gradient is shared evenly by every x that equals y. x: [...]");
+  OpDef max_op =
+      reduction("max",
+                "y = the largest x over {axes}, -inf over none; {keep} leaves them as 1. "
+                "The gradient is shared evenly by every x that equals y. x: [...]");
   max_op.evaluate = [](const EvalContext& c) {
-    reduce(c, -INFINITY,
-           [](double y, double x) { return std::isnan(x) || std::isnan(y) ? NAN : std::max(y, x); });
+    reduce(c, -INFINITY, [](double y, double x) {
+      return std::isnan(x) || std::isnan(y) ? NAN : std::max(y, x);
+    });
   };
   max_op.vjp = [](VjpContext& c) {
     Value x = c.operand(0);

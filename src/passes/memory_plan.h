@@ -1,8 +1,9 @@
 #pragma once
-// The memory plan: a place for every value of a scheduled, static graph, before anything is allocated.
-// State and parameters live in a region that outlives the run, constants (values that depend on no
-// input) in a region that is filled once, everything else in the temporary region, where values
-// whose lifetimes do not meet share bytes. Views and in-place results share their operand's bytes.
+// The memory plan: a place for every value of a scheduled, static graph, before anything is
+// allocated. State and parameters live in a region that outlives the run, constants (values that
+// depend on no input) in a region that is filled once, everything else in the temporary region,
+// where values whose lifetimes do not meet share bytes. Views and in-place results share their
+// operand's bytes.
 
 #include <cstdint>
 #include <functional>
@@ -40,7 +41,8 @@ struct MemoryPlan {
   std::vector<StateCopy> copies;                 // after the last step, in order
   int64_t constant_bytes = 0;
   int64_t temporary_bytes = 0;
-  int64_t peak_live_bytes = 0;  // lower bound of temporary_bytes: the most that is alive at one step
+  int64_t peak_live_bytes =
+      0;  // lower bound of temporary_bytes: the most that is alive at one step
   int32_t peak_step = 0;
 
   uint32_t buffer(ValueId v) const { return buffer_of[v.node][v.port]; }
@@ -48,7 +50,8 @@ struct MemoryPlan {
 
 struct PlanOptions {
   int64_t alignment = 64;
-  /// Off: no sharing and no in-place results. Slower and larger, bit-identical: the judge of the plan.
+  /// Off: no sharing and no in-place results. Slower and larger, bit-identical: the judge of the
+  /// plan.
   bool reuse = true;
   /// Scratch bytes of the kernel of a node.
   std::function<int64_t(NodeId)> scratch_bytes = [](NodeId) { return int64_t{0}; };
@@ -58,8 +61,8 @@ struct PlanOptions {
 
 MemoryPlan memory_plan(const Graph& graph, const PlanOptions& options = {});
 
-/// Throws InternalError if two buffers of one region that live at the same time overlap, or anything lies
-/// outside its region.
+/// Throws InternalError if two buffers of one region that live at the same time overlap, or
+/// anything lies outside its region.
 void verify(const MemoryPlan& plan);
 
 }  // namespace brrr

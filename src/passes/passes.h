@@ -24,14 +24,15 @@ struct Target {
 using Notes = std::vector<std::string>;
 
 /// Common subexpressions merged, algebra (x*1, x+0, double negation, transposes folded into matmul,
-/// chains of reshape and cast), dead nodes dropped. Results are bit-identical, but for x+0 at x = -0.
+/// chains of reshape and cast), dead nodes dropped. Results are bit-identical, but for x+0 at x =
+/// -0.
 Graph simplify(const Graph& graph, Notes* notes = nullptr);
 
-/// Appends the derivative of the scalar output `loss` with respect to every parameter, as outputs named
-/// "grad:<parameter>". Backward nodes carry the scope of their forward node, prefixed "backward:". A
-/// composite without its own vjp is differentiated through its decomposition. Parameters that do not
-/// reach the loss get zeros. Throws UserError when the loss is no scalar or depends on a parameter through
-/// an op that has no derivative.
+/// Appends the derivative of the scalar output `loss` with respect to every parameter, as outputs
+/// named "grad:<parameter>". Backward nodes carry the scope of their forward node, prefixed
+/// "backward:". A composite without its own vjp is differentiated through its decomposition.
+/// Parameters that do not reach the loss get zeros. Throws UserError when the loss is no scalar or
+/// depends on a parameter through an op that has no derivative.
 Graph differentiate(const Graph& graph, const std::string& loss = "loss", Notes* notes = nullptr);
 
 /// What training does and inference does not: dropout becomes its input.
@@ -40,12 +41,13 @@ Graph inference(const Graph& graph, Notes* notes = nullptr);
 /// Replaces composites that the target does not run, until all that is left runs or is primitive.
 Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
-/// Reorders nodes so that fewer bytes live at once: a node whose results free more than they take runs as
-/// soon as it can, leaves as late as they can. Values do not change.
+/// Reorders nodes so that fewer bytes live at once: a node whose results free more than they take
+/// runs as soon as it can, leaves as late as they can. Values do not change.
 Graph schedule(const Graph& graph, Notes* notes = nullptr);
 
-/// Outputs (and next values of other states) that are the old value of a state which gets a new one in the
-/// same run become copies, made before anything overwrites it. The last step before memory_plan.
+/// Outputs (and next values of other states) that are the old value of a state which gets a new one
+/// in the same run become copies, made before anything overwrites it. The last step before
+/// memory_plan.
 Graph save_old_states(const Graph& graph, Notes* notes = nullptr);
 
 }  // namespace brrr

@@ -1,5 +1,6 @@
 #pragma once
-// The arena: one block of memory, mapped once, huge pages where the system gives them, returned at the end.
+// The arena: one block of memory, mapped once, huge pages where the system gives them, returned at
+// the end.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
-// A backend: a target and an ordered list of kernels. The first entry that accepts a node wins; each
-// refusal keeps its reason. The reference interpreter stands last, so every graph runs everywhere.
+// A backend: a target and an ordered list of kernels. The first entry that accepts a node wins;
+// each refusal keeps its reason. The reference interpreter stands last, so every graph runs
+// everywhere.
 
 #include <cstddef>
 #include <functional>
@@ -34,9 +35,9 @@ struct KernelArgs {
   std::byte* scratch = nullptr;  // Kernel::scratch_bytes() bytes, aligned like every buffer
 };
 
-/// A prepared node: everything that depends on shapes and attributes is done. run() is called from one
-/// thread, uses the thread team inside, gives the same bits for any number of threads and throws
-/// UserError only for bad data (an id outside a table).
+/// A prepared node: everything that depends on shapes and attributes is done. run() is called from
+/// one thread, uses the thread team inside, gives the same bits for any number of threads and
+/// throws UserError only for bad data (an id outside a table).
 class Kernel {
  public:
   virtual ~Kernel() = default;

@@ -1,7 +1,7 @@
 #pragma once
-// Engine: several programs over one state in one arena. A training run has a step program, perhaps an
-// accumulation program, an evaluation program; they see the same parameters by name and take turns in
-// the same temporary bytes. Every byte is known before allocate().
+// Engine: several programs over one state in one arena. A training run has a step program, perhaps
+// an accumulation program, an evaluation program; they see the same parameters by name and take
+// turns in the same temporary bytes. Every byte is known before allocate().
 //
 //   [ state: parameters, moments, caches | constants of each program | temporaries, shared ]
 
@@ -34,8 +34,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const Backend& backend() const { return backend_; }
-  /// Adds a program; the id is its index. Programs must agree on the types of the state they share. May be
-  /// called after allocate() when the program needs no new state: its memory comes on top.
+  /// Adds a program; the id is its index. Programs must agree on the types of the state they share.
+  /// May be called after allocate() when the program needs no new state: its memory comes on top.
   size_t add(Graph graph, const ProgramOptions& options = {});
   const Program& program(size_t id) const { return programs_[id].program; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// A compiled graph: scheduled, every node with its kernel, every value with its place. Program knows
-// what memory it needs; Engine gives it the memory.
+// A compiled graph: scheduled, every node with its kernel, every value with its place. Program
+// knows what memory it needs; Engine gives it the memory.
 
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@
 namespace brrr {
 
 struct ProgramOptions {
-  bool reuse_memory = true;   // off: every value in its own place, to judge the plan
+  bool reuse_memory = true;    // off: every value in its own place, to judge the plan
   bool verify_memory = false;  // check that no two live buffers overlap
 };
 

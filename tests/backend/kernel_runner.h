@@ -16,9 +16,17 @@
 #include "runtime/backend.h"
 #include "support/tolerance.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
 namespace brrr::test {
 
-/// Bytes at an address of chosen misalignment, with guards that reveal a step outside.
+/// Bytes at an address of chosen misalignment, with guards that reveal a write outside,
+/// and under AddressSanitizer a read as well.
 class Buffer {
  public:
   explicit Buffer(int64_t bytes, size_t misalign = 0)
@@ -36,11 +44,23 @@ class Buffer {
            std::all_of(storage_.begin() + static_cast<int64_t>(start_ + bytes_), storage_.end(),
                        marked);
   }
+  /// While closed, AddressSanitizer reports any access to the guards.
+  void close() const {
+    each_guard([](auto* p, size_t n) { ASAN_POISON_MEMORY_REGION(p, n); });
+  }
+  void open() const {
+    each_guard([](auto* p, size_t n) { ASAN_UNPOISON_MEMORY_REGION(p, n); });
+  }
   bool operator==(const Buffer& other) const {
     return bytes_ == other.bytes_ && std::memcmp(data(), other.data(), bytes_) == 0;
   }
 
  private:
+  template <typename F>
+  void each_guard(F&& f) const {
+    f(storage_.data(), start_);
+    f(storage_.data() + start_ + bytes_, storage_.size() - start_ - bytes_);
+  }
   static constexpr size_t kGuard = 128;
   static constexpr std::byte kMark{0xa5};
   std::vector<std::byte> storage_;
@@ -148,7 +168,19 @@ inline std::vector<Buffer> run_kernel(const KernelEntry& entry, const Call& call
     }
   }
   KernelArgs args{in_pointers, out_pointers, scratch.data()};
-  kernel->run(args);
+  auto each_buffer = [&](auto&& f) {
+    for (auto* list : {&in, &out})
+      for (const Buffer& b : *list) f(b);
+    f(scratch);
+  };
+  each_buffer([](const Buffer& b) { b.close(); });
+  try {
+    kernel->run(args);
+  } catch (...) {
+    each_buffer([](const Buffer& b) { b.open(); });
+    throw;
+  }
+  each_buffer([](const Buffer& b) { b.open(); });
   for (size_t k = 0; k < in.size(); ++k) EXPECT_TRUE(in[k].intact()) << "beside operand " << k;
   for (size_t k = 0; k < out.size(); ++k) {
     EXPECT_TRUE(out[k].intact()) << "beside result " << k;

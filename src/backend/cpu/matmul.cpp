@@ -84,9 +84,10 @@ class GemmKernel final : public Kernel {
 std::vector<KernelEntry> matmul_kernels() {
   std::vector<KernelEntry> list;
   for (const char* op : {"matmul", "linear"})
-    list.push_back({op, "gemm_f32", accepts_f32, [](const NodeView& view) -> std::unique_ptr<Kernel> {
-                      return std::make_unique<GemmKernel>(view);
-                    }});
+    list.push_back(
+        {op, "gemm_f32", accepts_f32, [](const NodeView& view) -> std::unique_ptr<Kernel> {
+           return std::make_unique<GemmKernel>(view);
+         }});
   return list;
 }
 

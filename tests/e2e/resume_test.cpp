@@ -1,0 +1,121 @@
+// A run that is killed at any moment and resumed is, bit for bit, the run that was not killed.
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "e2e/run.h"
+#include "io/checkpoint.h"
+
+namespace brrr::test {
+namespace {
+
+class Resume : public EndToEnd {
+ protected:
+  void expect_same_run(const std::string& a, const std::string& b) {
+    EXPECT_EQ(loss_series(a), loss_series(b));
+    EXPECT_TRUE(read_file(path(a) / "model.safetensors") ==
+                read_file(path(b) / "model.safetensors"))
+        << "the final weights differ";
+  }
+  bool has_checkpoint(const std::string& run_name) {
+    return fs::exists(path(run_name)) && !io::list_checkpoints(path(run_name)).empty();
+  }
+};
+
+TEST_F(Resume, KilledAtRandomMoments) {
+  ASSERT_EQ(run(small_run("whole")), 0) << err_;
+  const double whole_seconds = json()["seconds"].get<double>();
+  constexpr int kKills = 30;
+  RngStream random({2026, 0}, 1);
+  int kills = 0, runs = 0, resumed = 0;
+  while (kills < kKills && runs < 100) {
+    const std::string name = "killed" + std::to_string(runs++);
+    for (int attempt = 0; attempt < 200; ++attempt) {
+      const bool resume = has_checkpoint(name);
+      resumed += resume;
+      auto args = small_run(name);
+      if (resume)
+        args = {"train", "--resume", path(name).string(), "--json"};
+      else
+        args.push_back("--overwrite");
+      Child child(path("."), args);
+      ASSERT_TRUE(child.started());
+      // Anywhere from the first moment to the end of what is left of the run.
+      const double wait = static_cast<double>(random.next_uniform()) * whole_seconds * 0.5;
+      ::usleep(static_cast<useconds_t>(1e6 * wait));
+      if (kills < kKills) child.send(SIGKILL);
+      const int code = child.wait();
+      if (code == 0) break;
+      ASSERT_EQ(code, 128 + SIGKILL) << child.err();
+      ++kills;
+    }
+    expect_same_run("whole", name);
+  }
+  EXPECT_GE(kills, 25);
+  EXPECT_GE(resumed, 10) << "too few kills hit a run that had a checkpoint";
+}
+
+TEST_F(Resume, KilledWhileSaving) {
+  ASSERT_EQ(run(small_run("whole", {"--max-steps", "40"})), 0) << err_;
+  for (const char* point : {"safetensors.write", "checkpoint.write", "checkpoint.manifest",
+                            "checkpoint.rename", "checkpoint.prune"}) {
+    const std::string name = std::string("at-") + point;
+    ASSERT_EQ(
+        run(small_run(name, {"--max-steps", "40"}), {fmt::format("BRRR_FAULT={}=kill", point)}),
+        128 + SIGKILL)
+        << point << " was not reached";
+    auto args = has_checkpoint(name)
+                    ? std::vector<std::string>{"train", "--resume", path(name).string()}
+                    : small_run(name, {"--max-steps", "40", "--overwrite"});
+    ASSERT_EQ(run(args), 0) << point << ": " << err_;
+    expect_same_run("whole", name);
+  }
+}
+
+TEST_F(Resume, SignalsSaveFirst) {
+  ASSERT_EQ(run(small_run("whole", {"--max-steps", "3000", "--save-steps", "0"})), 0) << err_;
+  for (int signal : {SIGINT, SIGTERM}) {
+    const std::string name = "signal" + std::to_string(signal);
+    Child child(path("."), small_run(name, {"--max-steps", "3000", "--save-steps", "0"}));
+    const double begin = now_seconds();
+    while (!fs::exists(path(name) / "log.jsonl") ||
+           fs::file_size(path(name) / "log.jsonl") < 2000) {
+      ASSERT_LT(now_seconds() - begin, 60);
+      ::usleep(2000);
+    }
+    child.send(signal);
+    ASSERT_EQ(child.wait(), 128 + signal) << child.err();
+    ASSERT_TRUE(has_checkpoint(name));
+    ASSERT_EQ(run({"train", "--resume", path(name).string()}), 0) << err_;
+    expect_same_run("whole", name);
+  }
+}
+
+TEST_F(Resume, AFullDiskLeavesTheEarlierCheckpointUsable) {
+  ASSERT_EQ(run(small_run("whole", {"--max-steps", "40"})), 0) << err_;
+  ASSERT_EQ(run(small_run("full", {"--max-steps", "9"})), 0) << err_;
+  ASSERT_EQ(run({"train", "--resume", path("full").string(), "--max-steps", "40"},
+                {"BRRR_FAULT=checkpoint.write=enospc"}),
+            1);
+  EXPECT_NE(err_.find("No space left"), std::string::npos) << err_;
+  ASSERT_EQ(io::list_checkpoints(path("full")).back().step, 9);
+  io::verify(io::list_checkpoints(path("full")).back());
+}
+
+TEST_F(Resume, ADamagedCheckpointIsPassedOver) {
+  ASSERT_EQ(run(small_run("whole", {"--max-steps", "40"})), 0) << err_;
+  ASSERT_EQ(run(small_run("hit", {"--max-steps", "40"})), 0) << err_;
+  const auto all = io::list_checkpoints(path("hit"));
+  ASSERT_GE(all.size(), 2u);
+  const fs::path file = all.back().folder / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] ^= 1;
+  write_file_atomically(file, bytes);
+  ASSERT_EQ(run({"train", "--resume", path("hit").string()}), 0) << err_;
+  EXPECT_NE(err_.find("model.safetensors"), std::string::npos) << "says which file is damaged";
+  expect_same_run("whole", "hit");
+}
+
+}  // namespace
+}  // namespace brrr::test

@@ -1,0 +1,143 @@
+#pragma once
+// Runs of the program for the end-to-end tests: a small text, a small model, and what a run leaves
+// behind.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "io/jsonl.h"
+#include "io/temp_folder.h"
+
+extern char** environ;
+
+namespace brrr::test {
+
+/// A child process of the program, its output in files.
+class Child {
+ public:
+  Child(const fs::path& folder, const std::vector<std::string>& args,
+        const std::vector<std::string>& environment = {})
+      : out_(folder / "child.out"), err_(folder / "child.err") {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    std::vector<std::string> words{BRRR_BINARY};
+    words.insert(words.end(), args.begin(), args.end());
+    std::vector<char*> argv, envp;
+    for (std::string& w : words) argv.push_back(w.data());
+    argv.push_back(nullptr);
+    std::vector<std::string> extra = environment;
+    for (std::string& e : extra) envp.push_back(e.data());
+    for (char** e = environ; *e != nullptr; ++e) envp.push_back(*e);
+    envp.push_back(nullptr);
+    if (posix_spawn(&pid_, BRRR_BINARY, &actions, nullptr, argv.data(), envp.data()) != 0)
+      pid_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      wait();
+    }
+  }
+  bool started() const { return pid_ > 0; }
+  void send(int signal) const { ::kill(pid_, signal); }
+  /// Exit code, or 128 + the signal that ended it.
+  int wait() {
+    int status = 0;
+    if (pid_ > 0) ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string out() const { return read_file(out_); }
+  std::string err() const { return read_file(err_); }
+
+ private:
+  fs::path out_, err_;
+  pid_t pid_ = -1;
+};
+
+class EndToEnd : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(BRRR_BINARY)) GTEST_SKIP() << "the program is not built";
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text += "line " + std::to_string(i * i % 97) + " of a small text, with words that repeat.\n";
+    write_file_atomically(text_path(), text);
+  }
+  fs::path text_path() const { return folder_ / "text.txt"; }
+  fs::path path(const std::string& name) const { return folder_ / name; }
+
+  /// Options of a run that takes a second or two; later ones win.
+  std::vector<std::string> small_run(const std::string& run,
+                                     std::vector<std::string> more = {}) const {
+    std::vector<std::string> args{"train",
+                                  "--text",
+                                  text_path().string(),
+                                  "--n-layer",
+                                  "1",
+                                  "--n-head",
+                                  "2",
+                                  "--n-embd",
+                                  "32",
+                                  "--context",
+                                  "32",
+                                  "--batch-size",
+                                  "4",
+                                  "--max-steps",
+                                  "300",
+                                  "--save-steps",
+                                  "9",
+                                  "--eval-steps",
+                                  "50",
+                                  "--eval-batches",
+                                  "2",
+                                  "--samples",
+                                  "0",
+                                  "--dropout",
+                                  "0.1",
+                                  "--threads",
+                                  "1",
+                                  "--output-dir",
+                                  path(run).string(),
+                                  "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  int run(const std::vector<std::string>& args, const std::vector<std::string>& environment = {}) {
+    Child child(folder_.path(), args, environment);
+    const int code = child.wait();
+    out_ = child.out();
+    err_ = child.err();
+    return code;
+  }
+  nlohmann::json json() const { return nlohmann::json::parse(out_); }
+
+  /// Every loss that the log of a run holds, as text with all digits.
+  std::string loss_series(const std::string& run) const {
+    std::string series;
+    for (const nlohmann::json& record : io::read_jsonl(path(run) / "log.jsonl"))
+      for (const char* key : {"loss", "val_loss", "final_val_loss", "grad_norm"})
+        if (record.contains(key))
+          series += fmt::format("{} {} {}\n", record["step"].dump(), key, record[key].dump());
+    return series;
+  }
+
+  TempFolder folder_;
+  std::string out_, err_;
+};
+
+}  // namespace brrr::test
