@@ -85,7 +85,8 @@ double load_as_double(DType t, const void* data, int64_t i) {
 }
 
 namespace {
-// double -> float -> 16 bit would round twice; rounding the first step to odd keeps the second exact.
+// double -> float -> 16 bit would round twice; rounding the first step to odd keeps the second
+// exact.
 float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return nearest;

@@ -12,8 +12,9 @@ namespace brrr {
 
 enum class DType : uint8_t { f32, f64, bf16, f16, i32, i64, i8, u8, boolean };
 
-inline constexpr DType kAllDTypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16,    DType::i32,
-                                       DType::i64, DType::i8,  DType::u8,   DType::boolean};
+inline constexpr DType kAllDTypes[] = {DType::f32, DType::f64, DType::bf16,
+                                       DType::f16, DType::i32, DType::i64,
+                                       DType::i8,  DType::u8,  DType::boolean};
 
 inline constexpr DType f32 = DType::f32, f64 = DType::f64, bf16 = DType::bf16, f16 = DType::f16,
                        i32 = DType::i32, i64 = DType::i64, i8 = DType::i8, u8 = DType::u8,

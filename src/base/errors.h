@@ -1,8 +1,8 @@
 #pragma once
-// The two kinds of failure. UserError: a flag, a file or a shape is wrong; the message says what was
-// expected, what came and what to do, and the command line prints it as one line. InternalError: Brrr
-// broke a promise of its own. Expected refusals (a kernel that does not accept a node) are neither:
-// they return a reason.
+// The two kinds of failure. UserError: a flag, a file or a shape is wrong; the message says what
+// was expected, what came and what to do, and the command line prints it as one line.
+// InternalError: Brrr broke a promise of its own. Expected refusals (a kernel that does not accept
+// a node) are neither: they return a reason.
 
 #include <fmt/format.h>
 
@@ -48,8 +48,8 @@ template <typename... Args>
 }  // namespace brrr
 
 /// A promise of our own code. The message is formatted only when the check fails.
-#define BRRR_CHECK(condition, ...)                                                             \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]]                                                             \
+#define BRRR_CHECK(condition, ...)                                                       \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]]                                                       \
       ::brrr::check_failed(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -25,7 +25,8 @@ namespace {
 }
 
 [[noreturn]] void fail_reading(const fs::path& path, int error) {
-  if (error == EISDIR) user_error("cannot read {}: it is a folder, a file was expected", path.string());
+  if (error == EISDIR)
+    user_error("cannot read {}: it is a folder, a file was expected", path.string());
   user_error("cannot read {}: {}", path.string(), std::strerror(error));
 }
 
@@ -162,7 +163,8 @@ constexpr CrcTables make_crc_tables() {
 constexpr CrcTables kCrc = make_crc_tables();
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* p, size_t n, uint32_t c) {
+__attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const unsigned char* p, size_t n,
+                                                        uint32_t c) {
   uint64_t wide = c;
   for (; n >= 8; p += 8, n -= 8) {
     uint64_t word;
@@ -205,7 +207,8 @@ void fault_point(const char* point) {
   const std::string action = faults.substr(begin, faults.find(',', begin) - begin);
   if (action == "enospc") fail("write", point, ENOSPC);
   if (action == "kill") ::raise(SIGKILL);
-  if (action.starts_with("pause:")) ::usleep(static_cast<useconds_t>(1000 * std::stoul(action.substr(6))));
+  if (action.starts_with("pause:"))
+    ::usleep(static_cast<useconds_t>(1000 * std::stoul(action.substr(6))));
 }
 
 }  // namespace brrr

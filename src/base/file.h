@@ -1,6 +1,6 @@
 #pragma once
-// Files: whole reads, memory maps, and writes that are either complete or absent. Every failure is a
-// UserError that names the file, what was tried and the system's reason.
+// Files: whole reads, memory maps, and writes that are either complete or absent. Every failure is
+// a UserError that names the file, what was tried and the system's reason.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 /// The whole file as bytes.
 std::string read_file(const fs::path& path);
 
-/// Writes `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. A crash
-/// or a full disk leaves the previous content untouched.
+/// Writes `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. A
+/// crash or a full disk leaves the previous content untouched.
 void write_file_atomically(const fs::path& path, std::string_view bytes);
 
 /// Creates the folder and its parents.
@@ -26,8 +26,8 @@ void create_folder(const fs::path& path);
 /// fsync of a folder, so that a rename inside it survives a power cut.
 void sync_folder(const fs::path& path);
 
-/// Sequential writer: append, then finish() = flush + fsync + close. Without finish() the destructor
-/// closes and leaves whatever was written.
+/// Sequential writer: append, then finish() = flush + fsync + close. Without finish() the
+/// destructor closes and leaves whatever was written.
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path);
@@ -63,7 +63,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// CRC-32C (Castagnoli), as TensorBoard's records and our checkpoints use it. `crc` continues a sum.
+/// CRC-32C (Castagnoli), as TensorBoard's records and our checkpoints use it. `crc` continues a
+/// sum.
 uint32_t crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
 /// Test hook: when BRRR_FAULT names `point`, acts as told: "=enospc" throws as a full disk would,

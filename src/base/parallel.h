@@ -1,6 +1,6 @@
 #pragma once
-// The one thread team (OpenMP, shared with oneDNN). Work is split in a way that does not depend on the
-// number of threads wherever the split could change the bits of a result.
+// The one thread team (OpenMP, shared with oneDNN). Work is split in a way that does not depend on
+// the number of threads wherever the split could change the bits of a result.
 
 #include <omp.h>
 
@@ -11,8 +11,8 @@ namespace brrr {
 
 inline int thread_count() { return omp_get_max_threads(); }
 
-/// body(begin, end) over [0, n) in contiguous parts, at most one per thread, none smaller than `grain`
-/// (but the last). For element-wise work only: the split depends on the number of threads.
+/// body(begin, end) over [0, n) in contiguous parts, at most one per thread, none smaller than
+/// `grain` (but the last). For element-wise work only: the split depends on the number of threads.
 template <typename Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;
@@ -22,7 +22,7 @@ void parallel_for(int64_t n, int64_t grain, Body&& body) {
     body(int64_t{0}, n);
     return;
   }
-#pragma omp parallel num_threads(static_cast<int>(parts))
+#pragma omp parallel num_threads(static_cast <int>(parts))
   {
     const int64_t t = omp_get_thread_num(), count = omp_get_num_threads();
     const int64_t begin = n * t / count, end = n * (t + 1) / count;
@@ -30,8 +30,8 @@ void parallel_for(int64_t n, int64_t grain, Body&& body) {
   }
 }
 
-/// body(chunk) for chunk in [0, chunks): the caller fixes the chunks, so partial results per chunk are
-/// the same for any number of threads.
+/// body(chunk) for chunk in [0, chunks): the caller fixes the chunks, so partial results per chunk
+/// are the same for any number of threads.
 template <typename Body>
 void parallel_chunks(int64_t chunks, Body&& body) {
   if (chunks <= 1 || thread_count() == 1 || omp_in_parallel()) {

@@ -43,8 +43,8 @@ inline uint32_t philox_u16(RngKey key, uint32_t stream, uint64_t i) {
 /// A uniform number in [0, 1) with 24 bits from one word.
 inline float uniform_from_bits(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// Host-side sequential generator over one stream (shuffles, sampling). Copyable; its whole state is
-/// (key, stream, position).
+/// Host-side sequential generator over one stream (shuffles, sampling). Copyable; its whole state
+/// is (key, stream, position).
 class RngStream {
  public:
   RngStream(RngKey key, uint32_t stream, uint64_t position = 0)
@@ -65,7 +65,6 @@ class RngStream {
     }
   }
   uint64_t position() const { return position_; }
-
 
  private:
   __extension__ using Wide = unsigned __int128;

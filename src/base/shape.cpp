@@ -14,8 +14,9 @@ Dim::Dim(int64_t size) : word_(size) { BRRR_CHECK(size >= 0, "dimension {}", siz
 
 Dim Dim::symbol(std::string_view name) {
   if (name.empty() || name.size() > 10 || name[0] < 'a' || name[0] > 'z')
-    user_error("a symbolic dimension has 1 to 10 characters of [a-z0-9_], the first a letter; got '{}'",
-               name);
+    user_error(
+        "a symbolic dimension has 1 to 10 characters of [a-z0-9_], the first a letter; got '{}'",
+        name);
   uint64_t word = 0;
   for (size_t i = 0; i < name.size(); ++i) {
     size_t code = 0;
@@ -60,7 +61,8 @@ bool Shape::is_static() const {
 int64_t Shape::elements() const {
   int64_t n = 1;
   for (const Dim& d : dims_)
-    if (__builtin_mul_overflow(n, d.size(), &n)) user_error("shape {} has too many elements", str());
+    if (__builtin_mul_overflow(n, d.size(), &n))
+      user_error("shape {} has too many elements", str());
   return n;
 }
 

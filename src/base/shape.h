@@ -46,8 +46,8 @@ class Shape {
   int64_t size(int axis) const { return dims_[normalise(axis)].size(); }
 
   bool is_static() const;
-  /// Number of elements, 1 for a scalar. Throws InternalError for a symbolic shape, UserError when the
-  /// product does not fit 63 bits.
+  /// Number of elements, 1 for a scalar. Throws InternalError for a symbolic shape, UserError when
+  /// the product does not fit 63 bits.
   int64_t elements() const;
   std::vector<int64_t> sizes() const;
   /// Row-major strides in elements.

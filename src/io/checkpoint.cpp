@@ -289,7 +289,8 @@ std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
 
 namespace {
 
-// First under a hidden name, so that a kill in the middle leaves nothing that looks like a checkpoint.
+// First under a hidden name, so that a kill in the middle leaves nothing that looks like a
+// checkpoint.
 void remove_checkpoint(const fs::path& run_dir, const Checkpoint& c) {
   const fs::path aside = run_dir / hidden_name(c.step, "deleted");
   remove_hidden(aside);

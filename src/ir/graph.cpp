@@ -8,7 +8,8 @@
 
 namespace brrr {
 
-// Value::type() hands out references; they survive growth of the node vector because nodes are moved.
+// Value::type() hands out references; they survive growth of the node vector because nodes are
+// moved.
 static_assert(std::is_nothrow_move_constructible_v<Node>);
 
 std::string_view name_of(InputKind kind) {
@@ -49,7 +50,9 @@ const OpDef& input_op() {
   static const OpDef op = [] {
     OpDef d;
     d.name = "input";
-    d.doc = "A named tensor from outside: data of one step, a parameter, or other state. {name, kind, type}";
+    d.doc =
+        "A named tensor from outside: data of one step, a parameter, or other state. {name, kind, "
+        "type}";
     d.op_class = OpClass::leaf;
     d.no_gradient = "it is where differentiation ends";
     d.infer = [](const InferContext& c) {
@@ -171,7 +174,8 @@ bool Graph::operator==(const Graph& other) const {
 
 Scope::Scope(Graph& graph, std::string_view name) : graph_(graph) {
   const std::string& parent = graph.current_scope();
-  previous_ = graph.set_scope(parent.empty() ? std::string(name) : parent + "." + std::string(name));
+  previous_ =
+      graph.set_scope(parent.empty() ? std::string(name) : parent + "." + std::string(name));
 }
 
 std::vector<std::vector<uint32_t>> count_uses(const Graph& graph) {

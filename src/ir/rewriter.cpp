@@ -27,14 +27,14 @@ NodeId Rewriter::copy(NodeId old) {
   for (const ValueId& v : node.operands) operands.push_back(map(v).id);
   enter_scope_of(old);
   const NodeId id = out_.add(*node.op, operands, node.attrs);
-  for (uint32_t port = 0; port < node.results.size(); ++port) bind({old, port}, out_.value(id, port));
+  for (uint32_t port = 0; port < node.results.size(); ++port)
+    bind({old, port}, out_.value(id, port));
   return id;
 }
 
 Graph Rewriter::finish() {
   for (const Output& o : in_.outputs()) {
-    const NodeId updates =
-        o.updates == kNoNode ? kNoNode : map(ValueId{o.updates, 0}).id.node;
+    const NodeId updates = o.updates == kNoNode ? kNoNode : map(ValueId{o.updates, 0}).id.node;
     out_.outputs().push_back({o.name, map(o.value).id, updates});
   }
   out_.set_scope("");

@@ -11,8 +11,7 @@ namespace brrr {
 namespace {
 
 std::string id_text(const Graph& graph, ValueId v) {
-  const bool parameter =
-      graph.is_input(v.node) && graph.input_kind(v.node) == InputKind::parameter;
+  const bool parameter = graph.is_input(v.node) && graph.input_kind(v.node) == InputKind::parameter;
   std::string text = (parameter ? "%p" : "%") + std::to_string(v.node);
   if (v.port > 0) text += "." + std::to_string(v.port);
   return text;
@@ -54,8 +53,8 @@ std::string print(const Graph& graph) {
     if (o.updates == kNoNode)
       out += fmt::format("output \"{}\" {}\n", escaped(o.name), id_text(graph, o.value));
     else
-      out += fmt::format("update {} <- {}\n", id_text(graph, {o.updates, 0}),
-                         id_text(graph, o.value));
+      out +=
+          fmt::format("update {} <- {}\n", id_text(graph, {o.updates, 0}), id_text(graph, o.value));
   }
   return out;
 }
@@ -286,7 +285,8 @@ class Parser {
     }
     if (op == &input_op()) {
       const std::string input_name = attrs.get_or<std::string>("name", "");
-      if (graph_.find_input(input_name) != kNoNode) fail("the input name '{}' is taken", input_name);
+      if (graph_.find_input(input_name) != kNoNode)
+        fail("the input name '{}' is taken", input_name);
     }
     const NodeId added = graph_.add(*op, operands, std::move(attrs));
     if (graph_.node(added).results != types) {
@@ -360,9 +360,9 @@ void verify(const Graph& graph) {
   }
   std::set<NodeId> updated;
   for (const Output& o : graph.outputs()) {
-    BRRR_CHECK(o.value.node < graph.size() &&
-                   o.value.port < graph.node(o.value.node).results.size(),
-               "output '{}' reads a value that does not exist", o.name);
+    BRRR_CHECK(
+        o.value.node < graph.size() && o.value.port < graph.node(o.value.node).results.size(),
+        "output '{}' reads a value that does not exist", o.name);
     if (o.updates == kNoNode) continue;
     BRRR_CHECK(o.updates < graph.size() && graph.is_input(o.updates) &&
                    graph.input_kind(o.updates) != InputKind::data,

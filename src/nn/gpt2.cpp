@@ -33,8 +33,8 @@ struct Gpt2::Block {
     return {part(0), part(1), part(2)};
   }
 
-  // softmax(q kᵀ / sqrt(D) where visible) v, heads joined again. q: [B, H, T, D], k and v: [B, H, S, D],
-  // visible: [T, S] bool. Returns [B, T, C].
+  // softmax(q kᵀ / sqrt(D) where visible) v, heads joined again. q: [B, H, T, D], k and v: [B, H,
+  // S, D], visible: [T, S] bool. Returns [B, T, C].
   Value attend(Heads x, Value visible, const Gpt2Config& c, const Dropout& drop,
                int64_t layer) const {
     Graph& g = *x.q.graph;
@@ -91,13 +91,15 @@ Value Gpt2::operator()(Value tokens) const {
   Value x = embed(tokens, slice(*wpe_, 0, 0, t.size()));
   Value rows = iota(g_, {t, 1}, 0), columns = iota(g_, {1, t}, 1);
   Value visible = less_equal(columns, rows);
-  const Dropout attention_dropout(rng_key_, config_.attn_pdrop), dropout(rng_key_, config_.resid_pdrop);
+  const Dropout attention_dropout(rng_key_, config_.attn_pdrop),
+      dropout(rng_key_, config_.resid_pdrop);
   for (int64_t i = 0; i < config_.n_layer; ++i) {
     const Block& block = *blocks_[static_cast<size_t>(i)];
     Scope layer(g_, fmt::format("h.{}", i));
     {
       Scope scope(g_, "attn");
-      Value y = block.attend(block.split(block.ln_1(x), config_), visible, config_, attention_dropout, i);
+      Value y =
+          block.attend(block.split(block.ln_1(x), config_), visible, config_, attention_dropout, i);
       x = x + dropout(y, stream_of(i, 1));
     }
     Scope scope(g_, "mlp");

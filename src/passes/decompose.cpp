@@ -17,8 +17,9 @@ Graph decompose(const Graph& in, const Target& target, Notes* notes) {
       const auto operands = r.operands(id);
       const auto results = node.op->decompose(DecomposeContext{r.out(), node, operands});
       for (uint32_t port = 0; port < results.size(); ++port) {
-        BRRR_CHECK(results[port].type() == node.results[port], "decomposition of {} gives {} for {}",
-                   node.op->name, results[port].type().str(), node.results[port].str());
+        BRRR_CHECK(results[port].type() == node.results[port],
+                   "decomposition of {} gives {} for {}", node.op->name, results[port].type().str(),
+                   node.results[port].str());
         r.bind({id, port}, results[port]);
       }
       ++replaced[node.op->name];
@@ -27,7 +28,8 @@ Graph decompose(const Graph& in, const Target& target, Notes* notes) {
   }
   if (notes)
     for (const auto& [name, count] : replaced)
-      notes->push_back(fmt::format("{} has no kernel for {}: {} decomposed", target.name, name, count));
+      notes->push_back(
+          fmt::format("{} has no kernel for {}: {} decomposed", target.name, name, count));
   return graph;
 }
 

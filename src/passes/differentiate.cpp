@@ -76,8 +76,9 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
     }
     if (!wants_any) continue;
     if (!op.vjp)
-      user_error("[differentiate] '{}' depends on a parameter through {}, which has no derivative: {}",
-                 loss, op.name, op.no_gradient);
+      user_error(
+          "[differentiate] '{}' depends on a parameter through {}, which has no derivative: {}",
+          loss, op.name, op.no_gradient);
     g.set_scope("backward:" + g.scope_of(id));
     VjpContext context(g, id, grads[id], wanted);
     op.vjp(context);
@@ -101,7 +102,9 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
     g.output("grad:" + g.input_name(id), grad);
   }
   g.set_scope("");
-  if (notes) notes->push_back(fmt::format("{} forward nodes, {} backward", forward_size, g.size() - forward_size));
+  if (notes)
+    notes->push_back(
+        fmt::format("{} forward nodes, {} backward", forward_size, g.size() - forward_size));
   return g;
 }
 

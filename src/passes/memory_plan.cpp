@@ -69,7 +69,8 @@ class Planner {
   }
   NodeId end_node() const { return static_cast<NodeId>(g_.size()); }
 
-  uint32_t add_buffer(Region region, int64_t bytes, int32_t first, int32_t last, std::string label) {
+  uint32_t add_buffer(Region region, int64_t bytes, int32_t first, int32_t last,
+                      std::string label) {
     Buffer b;
     b.region = region;
     b.bytes = round_up(bytes, options_.alignment);
@@ -130,9 +131,9 @@ class Planner {
       }
     for (uint32_t port = 0; port < node.results.size(); ++port) {
       if (buffers[port] == ~0u)
-        buffers[port] =
-            add_buffer(region, node.results[port].bytes(), region == Region::constant ? kBeforeRun : step,
-                       region == Region::constant ? end_ : step, label(id));
+        buffers[port] = add_buffer(region, node.results[port].bytes(),
+                                   region == Region::constant ? kBeforeRun : step,
+                                   region == Region::constant ? end_ : step, label(id));
       extend(buffers[port], last_use_[id][port]);
     }
   }
@@ -168,14 +169,15 @@ class Planner {
       if (o.updates == kNoNode) continue;
       const uint32_t from = plan_.buffer(o.value), to = plan_.buffer({o.updates, 0});
       if (from == to) continue;
-      BRRR_CHECK(!is_old_state(o.value), "'{}' takes the old value of '{}', which changes in the same run",
+      BRRR_CHECK(!is_old_state(o.value),
+                 "'{}' takes the old value of '{}', which changes in the same run",
                  g_.input_name(o.updates), plan_.buffers[from].label);
       plan_.copies.push_back({o.value, o.updates});
     }
   }
 
-  // Whether the value stands in the buffer of a state that gets another value by copy: after the copy it
-  // would be gone. save_old_states() leaves no such outputs.
+  // Whether the value stands in the buffer of a state that gets another value by copy: after the
+  // copy it would be gone. save_old_states() leaves no such outputs.
   bool is_old_state(ValueId v) const {
     const uint32_t buffer = plan_.buffer(v);
     const NodeId state = plan_.buffers[buffer].state;
@@ -183,8 +185,8 @@ class Planner {
     return plan_.buffer(*update_of_[state]) != buffer;
   }
 
-  // Largest first, each at the lowest offset that is free for its whole life; then the same in the order
-  // of first use; the better of the two.
+  // Largest first, each at the lowest offset that is free for its whole life; then the same in the
+  // order of first use; the better of the two.
   void assign_offsets(Region region) {
     std::vector<uint32_t> ids;
     for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
@@ -237,9 +239,10 @@ class Planner {
       if (best < 0) best = cursor;
       offsets[i] = best;
       const Placed p{best, best + b.bytes, b.first, b.last};
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), p,
-                                     [](const Placed& x, const Placed& y) { return x.begin < y.begin; }),
-                    p);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), p,
+                           [](const Placed& x, const Placed& y) { return x.begin < y.begin; }),
+          p);
       total = std::max(total, p.end);
     }
     return total;
@@ -280,9 +283,9 @@ void verify(const MemoryPlan& plan) {
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& a = plan.buffers[i];
     if (a.region == Region::state) continue;
-    const int64_t size =
-        a.region == Region::constant ? plan.constant_bytes : plan.temporary_bytes;
-    BRRR_CHECK(a.offset >= 0 && a.offset + a.bytes <= size, "'{}' lies outside its region", a.label);
+    const int64_t size = a.region == Region::constant ? plan.constant_bytes : plan.temporary_bytes;
+    BRRR_CHECK(a.offset >= 0 && a.offset + a.bytes <= size, "'{}' lies outside its region",
+               a.label);
     for (size_t j = i + 1; j < plan.buffers.size(); ++j) {
       const Buffer& b = plan.buffers[j];
       if (a.region != b.region || a.last < b.first || b.last < a.first) continue;

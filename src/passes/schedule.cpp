@@ -1,6 +1,7 @@
 // List scheduling for memory: the order of independent nodes decides how many bytes live at once.
-// Backward nodes that produce parameter gradients are taken as soon as their operands exist, so that the
-// activations they read die early; constants and other leaves wait until their first reader.
+// Backward nodes that produce parameter gradients are taken as soon as their operands exist, so
+// that the activations they read die early; constants and other leaves wait until their first
+// reader.
 
 #include "ir/op_def.h"
 #include "passes/passes.h"
@@ -23,7 +24,8 @@ int64_t gain(const Graph& g, NodeId id, const std::vector<std::vector<uint32_t>>
         ++here;
         if (j < i) first = false;
       }
-    if (first && !g.is_input(v.node) && uses_left[v.node][v.port] == here) bytes += g.type(v).bytes();
+    if (first && !g.is_input(v.node) && uses_left[v.node][v.port] == here)
+      bytes += g.type(v).bytes();
   }
   return bytes;
 }

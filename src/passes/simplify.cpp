@@ -10,7 +10,9 @@
 namespace brrr {
 namespace {
 
-bool is_op(const Graph& g, ValueId v, std::string_view name) { return g.node(v.node).op->name == name; }
+bool is_op(const Graph& g, ValueId v, std::string_view name) {
+  return g.node(v.node).op->name == name;
+}
 
 // The value of a `full` node, if it is one.
 const double* full_value(const Graph& g, ValueId v) {
@@ -60,7 +62,8 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
       return reshape(g.value(producer(in[0]).operands[0]), type.shape);
   } else if (name == "broadcast_to") {
     if (same_type(in[0])) return in[0];
-    if (const double* value = full_value(g, in[0].id)) return full(g, type.shape, *value, type.dtype);
+    if (const double* value = full_value(g, in[0].id))
+      return full(g, type.shape, *value, type.dtype);
   } else if (name == "transpose") {
     const auto& p = node.attrs.get<std::vector<int64_t>>("permutation");
     bool identity = true;
@@ -121,7 +124,8 @@ std::optional<Value> sum_of_pads(Graph& g, const std::vector<Value>& in) {
     parts.push_back({inner, before, before + inner.shape().size(static_cast<int>(axis))});
     total = v.shape().size(static_cast<int>(axis));
   }
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.begin < b.begin; });
   int64_t at = 0;
   std::vector<Value> values;
   for (const Part& p : parts) {

@@ -34,8 +34,9 @@ void Engine::register_states(const Graph& graph) {
     const Type& type = graph.type({id, 0});
     const auto at = state_index_.find(name);
     if (at != state_index_.end()) {
-      BRRR_CHECK(states_[at->second].type == type, "state '{}' is {} in one program and {} in another",
-                 name, states_[at->second].type.str(), type.str());
+      BRRR_CHECK(states_[at->second].type == type,
+                 "state '{}' is {} in one program and {} in another", name,
+                 states_[at->second].type.str(), type.str());
       continue;
     }
     BRRR_CHECK(!allocated(), "a program added later needs the new state '{}'", name);
@@ -79,9 +80,8 @@ void Engine::allocate() {
 }
 
 void Engine::bind(Slot& slot, std::byte* temporary, std::byte* constant) {
-  slot.program.bind(temporary, constant, [&](NodeId id) {
-    return state_data(slot.program.graph().input_name(id));
-  });
+  slot.program.bind(temporary, constant,
+                    [&](NodeId id) { return state_data(slot.program.graph().input_name(id)); });
 }
 
 const StateInfo* Engine::find_state(std::string_view name) const {
@@ -98,7 +98,8 @@ std::byte* Engine::state_data(std::string_view name) const {
 std::span<float> Engine::state_f32(std::string_view name) const {
   const StateInfo* info = find_state(name);
   BRRR_CHECK(info != nullptr && info->type.dtype == DType::f32, "there is no f32 state '{}'", name);
-  return {reinterpret_cast<float*>(state_data(name)), static_cast<size_t>(info->type.shape.elements())};
+  return {reinterpret_cast<float*>(state_data(name)),
+          static_cast<size_t>(info->type.shape.elements())};
 }
 
 std::byte* Engine::input(size_t program, std::string_view name) {

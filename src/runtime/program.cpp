@@ -12,7 +12,9 @@ namespace {
 class ReferenceKernel final : public Kernel {
  public:
   explicit ReferenceKernel(const NodeView& view) : node_(view.node()), in_types_(view.in) {}
-  bool in_place() const override { return true; }  // results are written after every operand is read
+  bool in_place() const override {
+    return true;
+  }  // results are written after every operand is read
   void run(const KernelArgs& args) override {
     std::vector<RefTensor> in(in_types_.size());
     std::vector<const RefTensor*> pointers;
@@ -52,8 +54,8 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
     if (choice.entry != nullptr) {
       kernels[id] = choice.entry->prepare(view);
     } else {
-      BRRR_CHECK(node.op->is_primitive(), "{} has no kernel on {} and was not decomposed", node.op->name,
-                 backend.name);
+      BRRR_CHECK(node.op->is_primitive(), "{} has no kernel on {} and was not decomposed",
+                 node.op->name, backend.name);
       kernels[id] = std::make_unique<ReferenceKernel>(view);
     }
     dispatch_.push_back({id, std::string(choice.entry ? choice.entry->name : "reference"),
@@ -62,7 +64,9 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
   PlanOptions plan_options;
   plan_options.alignment = backend.alignment;
   plan_options.reuse = options.reuse_memory;
-  plan_options.scratch_bytes = [&](NodeId id) { return kernels[id] ? kernels[id]->scratch_bytes() : 0; };
+  plan_options.scratch_bytes = [&](NodeId id) {
+    return kernels[id] ? kernels[id]->scratch_bytes() : 0;
+  };
   plan_options.in_place = [&](NodeId id) { return kernels[id] && kernels[id]->in_place(); };
   plan_ = memory_plan(graph_, plan_options);
   if (options.verify_memory) verify(plan_);
@@ -109,7 +113,8 @@ void Program::run_steps(std::vector<Step>& steps, Timeline* timeline) {
       step.kernel->run(KernelArgs{step.in, step.out, step.scratch});
     } catch (const UserError& e) {
       const std::string& scope = graph_.scope_of(step.node);
-      throw UserError(scope.empty() ? e.what() : fmt::format("{} (at {})", e.what(), scope), e.code());
+      throw UserError(scope.empty() ? e.what() : fmt::format("{} (at {})", e.what(), scope),
+                      e.code());
     }
     if (timeline) timeline->records.push_back({step.node, start, now_seconds() - start});
   }

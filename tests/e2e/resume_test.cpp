@@ -74,10 +74,10 @@ TEST_F(Resume, KilledWhileSaving) {
 }
 
 TEST_F(Resume, SignalsSaveFirst) {
-  ASSERT_EQ(run(small_run("whole", {"--max-steps", "3000", "--save-steps", "0"})), 0) << err_;
+  ASSERT_EQ(run(small_run("whole", {"--max-steps", "800", "--save-steps", "0"})), 0) << err_;
   for (int signal : {SIGINT, SIGTERM}) {
     const std::string name = "signal" + std::to_string(signal);
-    Child child(path("."), small_run(name, {"--max-steps", "3000", "--save-steps", "0"}));
+    Child child(path("."), small_run(name, {"--max-steps", "800", "--save-steps", "0"}));
     const double begin = now_seconds();
     while (!fs::exists(path(name) / "log.jsonl") ||
            fs::file_size(path(name) / "log.jsonl") < 2000) {

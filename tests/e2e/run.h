@@ -2,6 +2,7 @@
 // Runs of the program for the end-to-end tests: a small text, a small model, and what a run leaves
 // behind.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>

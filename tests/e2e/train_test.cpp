@@ -1,5 +1,8 @@
 // The main job, as a user runs it.
 
+#include <algorithm>
+#include <cmath>
+
 #include "e2e/run.h"
 #include "io/model_folder.h"
 
