@@ -99,9 +99,8 @@ Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_f
   std::string note = corpus.note;
   const bool has_val = enough_for_validation(val, options.context, note);
   std::string description =
-      fmt::format("{}: {:.2f} MB, {} + {} tokens, {} tokenizer of {}", corpus.description,
-                  static_cast<double>(text.size()) / 1e6, train.tokens(), val.tokens(),
-                  tokenizer->kind(), tokenizer->vocab_size());
+      fmt::format("{}; {} + {} tokens, {} tokenizer of {}", corpus.description, train.tokens(),
+                  val.tokens(), tokenizer->kind(), tokenizer->vocab_size());
   return {std::move(tokenizer),   std::move(train), std::move(val), has_val,
           std::move(description), std::move(note)};
 }

@@ -37,7 +37,7 @@ nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
 
 namespace {
 
-constexpr int64_t kFinalEvalBatches = 200;  // the final evaluation reads at most so many
+constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
 
 SessionOptions session_options(const TrainOptions& o) {
   SessionOptions s;
@@ -333,7 +333,8 @@ class Trainer {
   void finish() {
     if (result_.signal == 0 && dataset_->has_val && options_.eval_batches != 0) {
       // The last word is over as much of the validation text as is reasonable.
-      const Mean val = mean_loss(dataset_->val, std::max(kFinalEvalBatches, options_.eval_batches));
+      const Mean val = mean_loss(
+          dataset_->val, std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
       result_.val_loss = val.loss;
       result_.val_tokens = val.tokens;
       log_->final_evaluation(state_.step, val.loss, val.tokens);
