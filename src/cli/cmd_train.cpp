@@ -53,14 +53,18 @@ void print_samples(const train::TrainResult& r, const train::TrainOptions& optio
   fmt::print(stderr, "{}\n", std::string(72, '-'));
 }
 
+nlohmann::json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
 nlohmann::json to_json(const train::TrainResult& r) {
   nlohmann::json j;
   j["run_dir"] = r.run_dir.string();
   j["steps"] = r.steps;
-  j["train_loss"] = r.train_loss;
-  j["val_loss"] = r.val_loss ? nlohmann::json(*r.val_loss) : nlohmann::json(nullptr);
+  j["train_loss"] = or_null(r.train_loss);
+  j["val_loss"] = or_null(r.val_loss);
   j["val_tokens"] = r.val_tokens;
-  j["best_val_loss"] = r.best_val_loss ? nlohmann::json(*r.best_val_loss) : nlohmann::json(nullptr);
+  j["best_val_loss"] = or_null(r.best_val_loss);
   j["best_step"] = r.best_step;
   j["seconds"] = r.seconds;
   j["tokens_per_second"] = r.tokens_per_second;

@@ -11,6 +11,10 @@ namespace {
 
 std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, std::string_view text) {
   const std::string& name = options.tokenizer;
+  if (name.empty()) {  // shards stand beside the tokenizer that made them
+    const fs::path first(options.data.at(0));
+    return io::load_tokenizer(fs::is_directory(first) ? first : first.parent_path());
+  }
   if (name == "byte") return io::make_byte_tokenizer();
   if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
   if (fs::is_directory(name)) return io::load_tokenizer(name);

@@ -15,10 +15,10 @@ namespace brrr::train {
 
 struct TrainResult {
   fs::path run_dir;
-  int64_t steps = 0;               // done in total
-  double train_loss = 0;           // of the last step
-  std::optional<double> val_loss;  // at the end
-  int64_t val_tokens = 0;          // that it was measured on
+  int64_t steps = 0;                 // done in total
+  std::optional<double> train_loss;  // of the last step of this process
+  std::optional<double> val_loss;    // at the end
+  int64_t val_tokens = 0;            // that it was measured on
   std::optional<double> best_val_loss;
   int64_t best_step = -1;
   double seconds = 0;             // of this process, from its start
