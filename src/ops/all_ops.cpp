@@ -144,6 +144,16 @@ int64_t broadcast_index(const Shape& from, const std::vector<int64_t>& index) {
   return flat;
 }
 
+Shape leading(const Shape& x) {
+  return Shape(std::vector<Dim>(x.dims().begin(), x.dims().end() - 1));
+}
+
+Value column(Value v) {
+  Shape shape = v.shape();
+  shape.push_back(Dim(1));
+  return reshape(v, shape);
+}
+
 Sample::Operand tensor(Shape shape, double low, double high, DType dtype) {
   return {{dtype, std::move(shape)}, low, high};
 }

@@ -5,23 +5,13 @@
 namespace brrr {
 namespace {
 
-Shape leading(const Shape& x) {
-  return Shape(std::vector<Dim>(x.dims().begin(), x.dims().end() - 1));
-}
-
 void check_rows(const InferContext& c, size_t i, const char* what, const Shape& rows) {
   if (c.in[i].shape != rows)
     c.fail("{} must be {}, one per row of logits; got {}", what, rows.str(), c.in[i].str());
 }
 
-Value column(Value v) {
-  Shape shape = v.shape();
-  shape.push_back(Dim(1));
-  return reshape(v, shape);
-}
-
 Value is_target(Value logits, Value targets) {
-  return equal(iota(*logits.graph, {logits.shape()[-1]}, 0, targets.dtype()), column(targets));
+  return equal(iota(*logits.graph, {logits.shape()[-1]}, 0, targets.dtype()), ops::column(targets));
 }
 
 Value counts(const DecomposeContext& c, Value targets) {

@@ -13,16 +13,6 @@ void check_row_parameter(const InferContext& c, size_t i, const char* what) {
   ops::expect_same_dtype(c, 0, i);
 }
 
-Shape leading(const Shape& x) {
-  return Shape(std::vector<Dim>(x.dims().begin(), x.dims().end() - 1));
-}
-
-Value column(Value v) {  // [...] -> [..., 1]
-  Shape shape = v.shape();
-  shape.push_back(Dim(1));
-  return reshape(v, shape);
-}
-
 std::vector<int64_t> leading_axes(const Shape& x) {
   std::vector<int64_t> axes(static_cast<size_t>(x.rank() - 1));
   std::iota(axes.begin(), axes.end(), int64_t{0});

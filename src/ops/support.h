@@ -30,6 +30,11 @@ void for_each_index(const Shape& shape,
 /// The flat index into `from` of the broadcast multi-index `index` of a larger shape.
 int64_t broadcast_index(const Shape& from, const std::vector<int64_t>& index);
 
+/// The shape without its last axis.
+Shape leading(const Shape& x);
+/// [...] -> [..., 1]
+Value column(Value v);
+
 /// A sample operand, f32 unless said otherwise.
 Sample::Operand tensor(Shape shape, double low = -1, double high = 1, DType dtype = DType::f32);
 
