@@ -49,6 +49,13 @@ Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
   return ops::streaming_cost(n, in, 2 * k * ops::elements(n.results[0]));
 }
 
+// The dtype of the result: the attribute "dtype" where given, else that of the operands.
+DType result_dtype(const InferContext& c) {
+  const DType dtype = c.attrs.get_or<DType>("dtype", c.in[0].dtype);
+  if (!is_float(dtype)) c.fail("dtype must be a floating dtype; got {}", name_of(dtype));
+  return dtype;
+}
+
 // [..., R, C] -> [.. * R, C]
 Value rows_of(Value x) {
   const Shape& s = x.shape();
@@ -59,8 +66,10 @@ Value rows_of(Value x) {
 
 }  // namespace
 
-Value matmul(Value a, Value b, bool transpose_a, bool transpose_b) {
-  return call1("matmul", {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, std::optional<DType> dtype) {
+  Attrs attrs{{"transpose_a", transpose_a}, {"transpose_b", transpose_b}};
+  if (dtype && *dtype != a.dtype()) attrs.set("dtype", *dtype);
+  return call1("matmul", {a, b}, std::move(attrs));
 }
 
 Value linear(Value x, Value weight, Value bias) { return call1("linear", {x, weight, bias}); }
@@ -74,7 +83,9 @@ std::vector<OpDef> matmul_ops() {
     d.name = "matmul";
     d.doc =
         "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
-        "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider";
+        "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
+        "has "
+        "{dtype} where given, else that of a and b";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.infer = [](const InferContext& c) {
@@ -86,7 +97,7 @@ std::vector<OpDef> matmul_ops() {
       Shape y = dims.batch;
       y.push_back(dims.m);
       y.push_back(dims.n);
-      return std::vector<Type>{{c.in[0].dtype, y}};
+      return std::vector<Type>{{result_dtype(c), y}};
     };
     d.evaluate = [](const EvalContext& c) {
       matmul_loops(*c.in[0], *c.in[1], c.node.attrs.get<bool>("transpose_a"),
@@ -94,7 +105,7 @@ std::vector<OpDef> matmul_ops() {
     };
     d.vjp = [](VjpContext& c) {
       const bool ta = c.attrs().get<bool>("transpose_a"), tb = c.attrs().get<bool>("transpose_b");
-      Value a = c.operand(0), b = c.operand(1), dy = c.grad(0);
+      Value a = c.operand(0), b = c.operand(1), dy = cast(c.grad(0), c.operand(0).dtype());
       if (c.wants(0)) {
         Value da = ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb);
         c.set(0, sum_to(da, a.shape()));
@@ -130,6 +141,9 @@ std::vector<OpDef> matmul_ops() {
       add({3, 1, 4, 8}, {2, 8, 5}, false, false);
       add({1, 33}, {33, 65}, false, false);
       add({19, 33}, {33, 1}, false, false);
+      Sample widened{{tensor({5, 7}, -1, 1, DType::bf16), tensor({3, 7}, -1, 1, DType::bf16)},
+                     {{"transpose_a", false}, {"transpose_b", true}, {"dtype", DType::f32}}};
+      out.push_back(std::move(widened));
       return out;
     };
     list.push_back(std::move(d));
@@ -137,30 +151,35 @@ std::vector<OpDef> matmul_ops() {
   {
     OpDef d;
     d.name = "linear";
-    d.doc = "y = x w + b. x: [..., K], w: [K, N], b: [N], y: [..., N]";
+    d.doc =
+        "y = x w + b. x: [..., K], w: [K, N], b: [N] of any floating dtype, y: [..., N] of {dtype} "
+        "where given, else of x's; rounded once, after b was added";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.infer = [](const InferContext& c) {
       expect_operands(c, 3);
       expect_float(c, 0, "x");
       expect_same_dtype(c, 0, 1);
-      expect_same_dtype(c, 0, 2);
+      expect_float(c, 2, "b");
       const Shape &x = c.in[0].shape, &w = c.in[1].shape, &b = c.in[2].shape;
       if (x.rank() < 2 || w.rank() != 2 || !(x[-1] == w[0]))
         c.fail("x must be [..., K] and w [K, N]; got {} and {}", x.str(), w.str());
       if (b.rank() != 1 || !(b[0] == w[1])) c.fail("b must be [{}]; got {}", w[1].str(), b.str());
       Shape y = x;
       y[-1] = w[1];
-      return std::vector<Type>{{c.in[0].dtype, y}};
+      return std::vector<Type>{{result_dtype(c), y}};
     };
     d.decompose = [](const DecomposeContext& c) {
-      return std::vector<Value>{matmul(c.in[0], c.in[1]) + c.in[2]};
+      const DType narrow = c.node.results[0].dtype;
+      const DType wide = narrow == DType::f64 ? narrow : DType::f32;
+      Value product = matmul(c.in[0], c.in[1], false, false, wide);
+      return std::vector<Value>{cast(product + cast(c.in[2], wide), narrow)};
     };
     d.vjp = [](VjpContext& c) {
-      Value x = c.operand(0), w = c.operand(1), dy = c.grad(0);
+      Value x = c.operand(0), w = c.operand(1), dy = cast(c.grad(0), c.operand(0).dtype());
       if (c.wants(0)) c.set(0, matmul(dy, w, false, true));
       if (c.wants(1)) c.set(1, matmul(rows_of(x), rows_of(dy), true, false));
-      if (c.wants(2)) c.set(2, sum(rows_of(dy), {0}));
+      if (c.wants(2)) c.set(2, sum(rows_of(cast(c.grad(0), c.operand(2).dtype())), {0}));
     };
     d.cost = [](const Node& n, std::span<const Type> in) {
       Cost cost = matmul_cost(n, in, false);
@@ -168,9 +187,12 @@ std::vector<OpDef> matmul_ops() {
       return cost;
     };
     d.samples = [] {
-      return std::vector<Sample>{{{tensor({5, 7}), tensor({7, 3}), tensor({3})}, {}},
-                                 {{tensor({2, 9, 33}), tensor({33, 65}), tensor({65})}, {}},
-                                 {{tensor({1, 16}), tensor({16, 48}), tensor({48})}, {}}};
+      return std::vector<Sample>{
+          {{tensor({5, 7}), tensor({7, 3}), tensor({3})}, {}},
+          {{tensor({2, 9, 33}), tensor({33, 65}), tensor({65})}, {}},
+          {{tensor({1, 16}), tensor({16, 48}), tensor({48})}, {}},
+          {{tensor({3, 16}, -1, 1, DType::bf16), tensor({16, 9}, -1, 1, DType::bf16), tensor({9})},
+           {}}};
     };
     list.push_back(std::move(d));
   }

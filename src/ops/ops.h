@@ -3,6 +3,7 @@
 // its operands and throws UserError "[op] ..." when shapes or dtypes do not fit. The meaning,
 // shapes and numerics of every op stand in its OpDef (docs/ops.md is generated from them).
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -67,7 +68,8 @@ Value gelu(Value x, Gelu approximation = Gelu::tanh);
 Value dropout(Value x, Value key, double p, int64_t stream);
 
 // Contractions
-Value matmul(Value a, Value b, bool transpose_a = false, bool transpose_b = false);
+Value matmul(Value a, Value b, bool transpose_a = false, bool transpose_b = false,
+             std::optional<DType> dtype = std::nullopt);
 Value linear(Value x, Value weight, Value bias);
 
 // Reductions and normalisations

@@ -89,7 +89,7 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
         flags[i] = !flags[i];
         changed = true;
       }
-    if (changed) return matmul(operands[0], operands[1], flags[0], flags[1]);
+    if (changed) return matmul(operands[0], operands[1], flags[0], flags[1], type.dtype);
   }
   return std::nullopt;
 }

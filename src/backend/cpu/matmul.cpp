@@ -45,8 +45,9 @@ std::string as_product(const NodeView& view, Product& p) {
 }
 
 std::string accepts_f32(const NodeView& view) {
-  for (const Type& t : view.in)
-    if (t.dtype != DType::f32) return fmt::format("dtype {}: only f32", name_of(t.dtype));
+  for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()})
+    for (const Type& t : types)
+      if (t.dtype != DType::f32) return fmt::format("dtype {}: only f32", name_of(t.dtype));
   Product p;
   return as_product(view, p);
 }
