@@ -131,4 +131,16 @@ void store_from_double(DType t, void* data, int64_t i, double value) {
   BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
 }
 
+void store_floats(DType t, const float* from, void* to, int64_t n) {
+  auto* bits = static_cast<uint16_t*>(to);
+  if (t == DType::f32)
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+  else if (t == DType::bf16)
+    for (int64_t i = 0; i < n; ++i) bits[i] = bf16_from_float(from[i]);
+  else if (t == DType::f16)
+    for (int64_t i = 0; i < n; ++i) bits[i] = f16_from_float(from[i]);
+  else
+    BRRR_CHECK(false, "floats stored as {}", name_of(t));
+}
+
 }  // namespace brrr

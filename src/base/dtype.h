@@ -67,5 +67,13 @@ float float_from_f16(uint16_t x);
 double load_as_double(DType t, const void* data, int64_t index);
 /// One element written from double, rounded to nearest even (float types) or truncated (integers).
 void store_from_double(DType t, void* data, int64_t index, double value);
+/// `n` floats written as f32, bf16 or f16, rounded to nearest even.
+void store_floats(DType t, const float* from, void* to, int64_t n);
+/// What a value becomes when it is stored as `t`.
+inline double rounded_to(DType t, double value) {
+  uint64_t room = 0;
+  store_from_double(t, &room, 0, value);
+  return load_as_double(t, &room, 0);
+}
 
 }  // namespace brrr

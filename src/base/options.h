@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/errors.h"
 
 namespace brrr {
@@ -232,5 +233,16 @@ class OptionTable {
   std::string group_;
   std::vector<Row> rows_;
 };
+
+/// The spellings of the option --precision, for OptionTable::choice.
+inline std::vector<std::vector<std::string>> precision_choices() {
+  return {{"fp32", "f32", "float32", "float", "no", "32"},
+          {"bf16", "bfloat16", "bf16-mixed"},
+          {"fp16", "f16", "float16", "half", "16-mixed"}};
+}
+/// What the model is computed in for "fp32", "bf16" or "fp16".
+inline DType dtype_of_precision(const std::string& name) {
+  return name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
+}
 
 }  // namespace brrr

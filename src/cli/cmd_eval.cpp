@@ -46,6 +46,7 @@ int eval_main(const infer::EvalOptions& options) {
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
+  e.precision = dtype_of_precision(options.precision);
   e.progress = [&](int64_t done, int64_t total) {
     if (!progress) {
       train::ProgressOptions p;

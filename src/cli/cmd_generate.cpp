@@ -53,8 +53,9 @@ int generate_main(const infer::GenerateOptions& options) {
   infer::Sampling sampling{options.temperature, options.top_k, options.top_p,
                            static_cast<uint32_t>(options.seed)};
   infer::validate(sampling);
-  infer::Generator generator(model.config, cpu::cpu_backend(), infer::weights_of(model),
-                             {.use_cache = options.cache});
+  infer::Generator generator(
+      model.config, cpu::cpu_backend(), infer::weights_of(model),
+      {.use_cache = options.cache, .precision = dtype_of_precision(options.precision)});
   const std::vector<int32_t> prompt =
       std::as_const(*model.tokenizer).encode(std::string_view(options.prompt));
   const int32_t end_of_text = model.tokenizer->end_of_text();

@@ -39,7 +39,8 @@ void print_summary(const train::TrainResult& r) {
 void print_samples(const train::TrainResult& r, const train::TrainOptions& options) {
   if (options.samples < 1 || r.signal != 0) return;
   const io::ModelFolder model = io::open_model(r.run_dir);
-  infer::Generator generator(model.config, cpu::cpu_backend(), infer::weights_of(model));
+  infer::Generator generator(model.config, cpu::cpu_backend(), infer::weights_of(model),
+                             {.precision = dtype_of_precision(options.precision)});
   std::vector<int32_t> prompt = std::as_const(*model.tokenizer).encode(std::string_view("\n"));
   if (prompt.empty()) prompt.push_back(0);
   for (int64_t i = 0; i < options.samples; ++i) {
@@ -72,6 +73,7 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["compile_seconds"] = r.compile_seconds;
   j["waiting_share"] = r.waiting_share;
   j["parameters"] = r.parameters;
+  j["skipped_steps"] = r.skipped_steps;
   j["forecast_arena_bytes"] = r.forecast.total();
   j["arena_bytes"] = r.arena_bytes;
   j["process_peak_bytes"] = r.process_peak_bytes;

@@ -29,11 +29,13 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   l.batch = std::min(options.batch_size, (tokens.tokens() - 2) / l.context + 1);
 
   Engine engine(backend);
+  PipelineOptions p;
+  p.precision = options.precision;
+  p.low_parameters = true;
   const size_t program = engine.add(run_pipeline(
-      nn::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), {}));
+      nn::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), p));
   engine.allocate();
-  const auto weights = weights_of(model);
-  for (const StateInfo& s : engine.states()) weights(s.name, engine.state_f32(s.name));
+  load_parameters(engine, weights_of(model));
 
   io::Loader loader(tokens, l);
   Evaluation result;

@@ -19,7 +19,8 @@ struct Evaluation {
 
 struct EvaluateOptions {
   int64_t batch_size = 8;
-  int64_t context = 0;                                             // 0: the model's n_positions
+  int64_t context = 0;  // 0: the model's n_positions
+  DType precision = DType::f32;
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
 };
 

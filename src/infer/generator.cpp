@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/parallel.h"
 #include "nn/gpt2.h"
 #include "passes/pipeline.h"
 
@@ -19,17 +20,19 @@ Generator::Generator(const nn::Gpt2Config& config, const Backend& backend,
     : config_(config), options_(options), engine_(backend) {
   program_for(1);
   engine_.allocate();
-  for (const StateInfo& s : engine_.states())
-    if (s.kind == InputKind::parameter) weights(s.name, engine_.state_f32(s.name));
+  load_parameters(engine_, weights);
 }
 
 size_t Generator::program_for(int64_t length) {
   const auto at = programs_.find(length);
   if (at != programs_.end()) return at->second;
-  const Graph graph = options_.use_cache ? nn::gpt2_decode_graph(config_, 1, length)
-                                         : nn::gpt2_logits_graph(config_, 1, length);
-  const Target target = engine_.backend().target();
-  const size_t id = engine_.add(run_pipeline(graph, target, {}));
+  const Graph graph = options_.use_cache
+                          ? nn::gpt2_decode_graph(config_, 1, length, options_.precision)
+                          : nn::gpt2_logits_graph(config_, 1, length);
+  PipelineOptions p;
+  p.precision = options_.precision;
+  p.low_parameters = true;
+  const size_t id = engine_.add(run_pipeline(graph, engine_.backend().target(), p));
   programs_.emplace(length, id);
   return id;
 }
@@ -96,6 +99,25 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
     window.push_back(token);
   }
   return out;
+}
+
+void load_parameters(Engine& engine,
+                     const std::function<void(std::string_view, std::span<float>)>& weights) {
+  std::vector<float> wide;
+  for (const StateInfo& s : engine.states()) {
+    if (s.kind != InputKind::parameter) continue;
+    if (s.type.dtype == DType::f32) {
+      weights(s.name, engine.state_f32(s.name));
+      continue;
+    }
+    wide.resize(static_cast<size_t>(s.type.shape.elements()));
+    weights(s.name, wide);
+    std::byte* to = engine.state_data(s.name);
+    const auto bytes = static_cast<int64_t>(bytes_of(s.type.dtype));
+    parallel_for(s.type.shape.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
+      store_floats(s.type.dtype, wide.data() + begin, to + begin * bytes, end - begin);
+    });
+  }
 }
 
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model) {

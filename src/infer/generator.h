@@ -17,6 +17,7 @@ namespace brrr::infer {
 
 struct GeneratorOptions {
   bool use_cache = true;
+  DType precision = DType::f32;  // of weights, products and the cache
 };
 
 class Generator {
@@ -44,6 +45,11 @@ class Generator {
   std::map<int64_t, size_t> programs_;  // by number of tokens
   std::vector<int32_t> cached_;         // the tokens whose keys and values the cache holds
 };
+
+/// Fills every parameter of the engine, rounding where it is stored in 16 bits.
+void load_parameters(
+    Engine& engine,
+    const std::function<void(std::string_view name, std::span<float> out)>& weights);
 
 /// Weights from an opened model folder.
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model);

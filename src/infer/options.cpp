@@ -51,6 +51,8 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            {"use-cache"});
     t.flag("stream", &O::stream, "print tokens as they come");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.choice("precision", &O::precision, precision_choices(), "NAME",
+             "fp32, or bf16 or fp16 weights and products", {"dtype"});
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;
@@ -87,6 +89,8 @@ const OptionTable<EvalOptions>& eval_option_table() {
               {"block-size"});
     t.flag("disable-tqdm", &O::disable_tqdm, "plain lines instead of a progress bar");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.choice("precision", &O::precision, precision_choices(), "NAME",
+             "fp32, or bf16 or fp16 weights and products", {"dtype"});
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;

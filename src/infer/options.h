@@ -25,6 +25,7 @@ struct GenerateOptions {
   bool cache = true;   // keys and values are kept; false recomputes every token (to compare)
   bool stream = true;  // print tokens as they come
   bool json = false;   // one JSON object on standard output
+  std::string precision = "fp32";
   int64_t threads = 0;
 
   bool operator==(const GenerateOptions&) const = default;
@@ -41,6 +42,7 @@ struct EvalOptions {
   int64_t context = 0;  // 0: the model's
   bool disable_tqdm = false;
   bool json = false;
+  std::string precision = "fp32";
   int64_t threads = 0;
 
   bool operator==(const EvalOptions&) const = default;

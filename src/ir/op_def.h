@@ -108,6 +108,10 @@ struct OpDef {
   std::string doc;  // a comment with shapes and the accumulation dtype
   OpClass op_class = OpClass::elementwise;
   Autocast autocast = Autocast::follow;
+  /// Bit i: autocast converts operand i of a `low` op. The others (a bias, a mask) stay as they
+  /// are.
+  uint32_t autocast_operands = ~0u;
+  bool casts_operand(size_t i) const { return i < 32 && ((autocast_operands >> i) & 1u) != 0; }
 
   std::function<std::vector<Type>(const InferContext&)> infer;
   std::function<void(const EvalContext&)> evaluate;                      // primitive

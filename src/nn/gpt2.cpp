@@ -108,7 +108,7 @@ Value Gpt2::operator()(Value tokens) const {
   return head((*ln_f_)(x));
 }
 
-Value Gpt2::next_token_logits(Value tokens, Value position) const {
+Value Gpt2::next_token_logits(Value tokens, Value position, DType cache_dtype) const {
   const Dim b = tokens.shape()[0], t = tokens.shape()[1];
   Value rows = iota(g_, {t}, 0) + position;
   Value x = embed(tokens, embedding(*wpe_, rows));
@@ -124,9 +124,10 @@ Value Gpt2::next_token_logits(Value tokens, Value position) const {
       for (auto [name, part] : {std::pair{"k", &heads.k}, std::pair{"v", &heads.v}}) {
         Value cache = g_.input(fmt::format("cache.{}.{}", name, i),
                                {b, config_.n_head, config_.n_positions, config_.head_width()},
-                               DType::f32, InputKind::state);
-        *part = update_slice(cache, *part, position, 2);
-        g_.update(cache, *part);
+                               cache_dtype, InputKind::state);
+        Value grown = update_slice(cache, cast(*part, cache_dtype), position, 2);
+        g_.update(cache, grown);
+        *part = cast(grown, part->dtype());
       }
       x = x + block.attend(heads, visible, config_, none, i);
     }
@@ -160,12 +161,12 @@ Graph gpt2_logits_graph(const Gpt2Config& config, Dim batch, Dim length) {
   return g;
 }
 
-Graph gpt2_decode_graph(const Gpt2Config& config, int64_t batch, int64_t length) {
+Graph gpt2_decode_graph(const Gpt2Config& config, int64_t batch, int64_t length, DType cache) {
   Graph g;
   Value tokens = g.input("tokens", {batch, length}, DType::i32);
   Value position = g.input("position", {}, DType::i32);
   Gpt2 model(g, config);
-  g.output("logits", model.next_token_logits(tokens, position));
+  g.output("logits", model.next_token_logits(tokens, position, cache));
   return g;
 }
 

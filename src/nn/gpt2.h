@@ -27,8 +27,8 @@ class Gpt2 {
 
   /// Inference with a KV cache. tokens: [B, T] i32 at positions position .. position + T - 1;
   /// position: [] i32. Declares the states "cache.k.<layer>" and "cache.v.<layer>" [B, H,
-  /// n_positions, D] and their updates. Returns the logits of the last token, [B, V].
-  Value next_token_logits(Value tokens, Value position) const;
+  /// n_positions, D] of `cache` and their updates. Returns the logits of the last token, [B, V].
+  Value next_token_logits(Value tokens, Value position, DType cache = DType::f32) const;
 
  private:
   struct Block;
@@ -50,7 +50,9 @@ Graph gpt2_loss_graph(const Gpt2Config& config, int64_t batch, int64_t length);
 /// Input "tokens" [B, T] i32. Output "logits" [B, T, V].
 Graph gpt2_logits_graph(const Gpt2Config& config, Dim batch, Dim length);
 
-/// Inputs "tokens" [B, T] i32 and "position" i32[]. Output "logits" [B, V]; the cache is state.
-Graph gpt2_decode_graph(const Gpt2Config& config, int64_t batch, int64_t length);
+/// Inputs "tokens" [B, T] i32 and "position" i32[]. Output "logits" [B, V]; the cache is state of
+/// dtype `cache`.
+Graph gpt2_decode_graph(const Gpt2Config& config, int64_t batch, int64_t length,
+                        DType cache = DType::f32);
 
 }  // namespace brrr::nn

@@ -156,6 +156,7 @@ std::vector<OpDef> matmul_ops() {
         "where given, else of x's; rounded once, after b was added";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
+    d.autocast_operands = 0b011;
     d.infer = [](const InferContext& c) {
       expect_operands(c, 3);
       expect_float(c, 0, "x");

@@ -63,7 +63,8 @@ std::vector<OpDef> optimizer_ops() {
         "decay_i param - lr (m' / (1-beta1^t)) / (sqrt(v' / (1-beta2^t)) + eps). Operands: lr [] "
         "f32, "
         "t [] i32 (from 1), scale [] f32, then all params, all grads, all m, all v; results: all "
-        "params, all m, all v. {weight_decay} applies where {decays} is 1";
+        "params, all m, all v. {weight_decay} applies where {decays} is 1. A scale of NaN changes "
+        "nothing: the gradients were not finite";
     d.op_class = OpClass::optimizer;
     d.no_gradient = "it consumes gradients";
     d.infer = [](const InferContext& c) {
@@ -98,6 +99,7 @@ std::vector<OpDef> optimizer_ops() {
       const double b1 = a.get<double>("beta1"), b2 = a.get<double>("beta2"),
                    eps = a.get<double>("eps");
       const auto& decays = a.get<std::vector<int64_t>>("decays");
+      const bool keep = std::isnan(scale);
       const double c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
       for (size_t i = 0; i < n; ++i) {
         const double decay = decays[i] ? a.get<double>("weight_decay") : 0;
@@ -106,9 +108,10 @@ std::vector<OpDef> optimizer_ops() {
           const double g = scale * c.in[kAdamwScalars + n + i]->data[j];
           const double m = b1 * c.in[kAdamwScalars + 2 * n + i]->data[j] + (1 - b1) * g;
           const double v = b2 * c.in[kAdamwScalars + 3 * n + i]->data[j] + (1 - b2) * g * g;
-          c.out[i].data[j] = p[j] - lr * decay * p[j] - lr * (m / c1) / (std::sqrt(v / c2) + eps);
-          c.out[n + i].data[j] = m;
-          c.out[2 * n + i].data[j] = v;
+          const double moved = p[j] - lr * decay * p[j] - lr * (m / c1) / (std::sqrt(v / c2) + eps);
+          c.out[i].data[j] = keep ? p[j] : moved;
+          c.out[n + i].data[j] = keep ? c.in[kAdamwScalars + 2 * n + i]->data[j] : m;
+          c.out[2 * n + i].data[j] = keep ? c.in[kAdamwScalars + 3 * n + i]->data[j] : v;
         }
       }
     };

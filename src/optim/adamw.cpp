@@ -1,5 +1,7 @@
 #include "optim/adamw.h"
 
+#include <cmath>
+
 #include "ops/ops.h"
 
 namespace brrr::optim {
@@ -9,7 +11,8 @@ void attach_adamw(Graph& g, const AdamW& options, Accumulation accumulation) {
   std::vector<Value> params, grads;
   std::vector<Output> kept;
   for (const Output& o : g.outputs())
-    if (!o.name.starts_with("grad:") || o.updates != kNoNode) kept.push_back(o);
+    if ((!o.name.starts_with("grad:") && o.name != "scaled_loss") || o.updates != kNoNode)
+      kept.push_back(o);
   for (NodeId id : g.inputs(InputKind::parameter)) {
     const Output* out = g.find_output("grad:" + g.input_name(id));
     BRRR_CHECK(out != nullptr, "{} has no gradient", g.input_name(id));
@@ -35,12 +38,21 @@ void attach_adamw(Graph& g, const AdamW& options, Accumulation accumulation) {
     }
   }
 
-  Value norm = g.output("grad_norm", global_norm(grads));
-  Value scale = scalar(g, 1);
+  Value norm = global_norm(grads), step = g.input("adam_step", {}, DType::i32);
+  if (options.scaler) {
+    norm = norm / current_scale(g);
+    step = step - skipped_steps(g);
+  }
+  g.output("grad_norm", norm);
+  Value finite = less(norm, scalar(g, INFINITY)), scale = scalar(g, 1);
   if (options.max_grad_norm > 0)  // as torch.nn.utils.clip_grad_norm_
     scale = minimum(scale, scalar(g, options.max_grad_norm) / (norm + 1e-6));
-  std::vector<Value> operands{g.input("learning_rate", {}, DType::f32),
-                              g.input("adam_step", {}, DType::i32), scale};
+  if (options.scaler) {
+    scale = scale / current_scale(g);
+    update_scaler(g, *options.scaler, finite);
+  }
+  scale = where(finite, scale, scalar(g, NAN));  // adamw leaves everything as it is
+  std::vector<Value> operands{g.input("learning_rate", {}, DType::f32), step, scale};
   std::vector<int64_t> decays;
   std::vector<Value> m, v;
   for (size_t i = 0; i < params.size(); ++i) {

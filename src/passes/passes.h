@@ -35,6 +35,27 @@ Graph simplify(const Graph& graph, Notes* notes = nullptr);
 /// depends on a parameter through an op that has no derivative.
 Graph differentiate(const Graph& graph, const std::string& loss = "loss", Notes* notes = nullptr);
 
+/// Mixed precision: each op runs in `low` (bf16 or f16) or in f32 by its OpDef's policy, or follows
+/// its operands (the widest of them); casts stand between. Parameters, state and outputs keep their
+/// types, and constants take the dtype of what they meet. Before differentiate.
+Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
+
+/// For inference: parameters with two or more axes are stored in `low`, so that a product reads
+/// half the bytes. What only moves them (embedding, slice) moves them as they are. Before autocast.
+Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
+
+/// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; the sum of
+/// three products of bf16 halves (about f32's digits less three); or bf16 operands, with f32 sums
+/// in every case.
+enum class MatmulPrecision { highest, high, medium };
+
+/// Rewrites the f32 products, forward and backward alike. After differentiate.
+Graph matmul_precision(const Graph& graph, MatmulPrecision precision, Notes* notes = nullptr);
+
+/// A low-precision product that is only read as f32 (a weight gradient) gives its f32 accumulators,
+/// unrounded. After differentiate.
+Graph keep_accumulators(const Graph& graph, Notes* notes = nullptr);
+
 /// What training does and inference does not: dropout becomes its input.
 Graph inference(const Graph& graph, Notes* notes = nullptr);
 

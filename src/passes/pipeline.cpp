@@ -51,7 +51,7 @@ class Pipeline {
 
 }  // namespace
 
-std::vector<std::string> optional_passes() { return {"simplify", "schedule"}; }
+std::vector<std::string> optional_passes() { return {"simplify", "keep_accumulators", "schedule"}; }
 
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
                    PipelineReport* report) {
@@ -63,6 +63,13 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
 
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
+  if (options.precision != DType::f32 && options.low_parameters)
+    p.run("low_parameters", [&](const Graph& g, Notes* notes) {
+      return low_parameters(g, options.precision, notes);
+    });
+  if (options.precision != DType::f32)
+    p.run("autocast",
+          [&](const Graph& g, Notes* notes) { return autocast(g, options.precision, notes); });
   if (options.loss.empty()) {
     p.run("inference", [](const Graph& g, Notes* notes) { return inference(g, notes); });
   } else {
@@ -75,6 +82,11 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
         return out;
       });
   }
+  if (options.precision != DType::f32) p.run("keep_accumulators", keep_accumulators);
+  if (options.matmul_precision != MatmulPrecision::highest)
+    p.run("matmul_precision", [&](const Graph& g, Notes* notes) {
+      return matmul_precision(g, options.matmul_precision, notes);
+    });
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   p.run("simplify", simplify);
   p.run("schedule", schedule);

@@ -16,6 +16,10 @@ struct PipelineOptions {
   std::string loss;
   /// Called with the differentiated graph (outputs "grad:<parameter>"): the optimizer builds here.
   std::function<void(Graph&)> optimizer;
+  /// bf16 or f16: mixed precision. f32: as the model is written.
+  DType precision = DType::f32;
+  bool low_parameters = false;  // inference: the weights stand in `precision`, too
+  MatmulPrecision matmul_precision = MatmulPrecision::highest;
   std::set<std::string> disabled;  // names of optional passes
   std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
   std::string dump_prefix;         // names the program in the dump

@@ -35,6 +35,12 @@ bool swaps_last_two(const Node& node) {
   return p[n - 2] == static_cast<int64_t>(n - 1);
 }
 
+// Whether every value of `narrow` is one of `wide`.
+bool holds_all_of(DType wide, DType narrow) {
+  const bool low = narrow == DType::bf16 || narrow == DType::f16;
+  return (wide == DType::f32 && low) || (wide == DType::f64 && (low || narrow == DType::f32));
+}
+
 // The value that may stand for result 0 of the node, or nothing. `in` are the new operands.
 std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value>& in) {
   const std::string& name = node.op->name;
@@ -56,6 +62,13 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
     if (is_op(g, in[0].id, "neg")) return g.value(producer(in[0]).operands[0]);
   } else if (name == "cast") {
     if (same_type(in[0])) return in[0];
+    if (const double* value = full_value(g, in[0].id))
+      if (is_float(in[0].dtype()) && is_float(type.dtype) && in[0].dtype() != DType::f64)
+        return full(g, type.shape, rounded_to(in[0].dtype(), *value), type.dtype);
+    if (is_op(g, in[0].id, "cast")) {  // there and back again through a dtype that holds it all
+      const Value before = g.value(producer(in[0]).operands[0]);
+      if (same_type(before) && holds_all_of(in[0].dtype(), before.dtype())) return before;
+    }
   } else if (name == "reshape") {
     if (same_type(in[0])) return in[0];
     if (is_op(g, in[0].id, "reshape"))

@@ -62,6 +62,10 @@ class Engine {
     copy_input(program, name, &value, sizeof(T));
   }
   void run(size_t program, Timeline* timeline = nullptr);
+  /// Program::first_non_finite() on the inputs that are set now.
+  std::optional<std::string> first_non_finite(size_t program) {
+    return programs_[program].program.first_non_finite();
+  }
   /// The content of an output, valid until the next run of any program.
   const std::byte* output(size_t program, std::string_view name) const;
   float output_scalar(size_t program, std::string_view name) const;

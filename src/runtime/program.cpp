@@ -1,5 +1,7 @@
 #include "runtime/program.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/clock.h"
@@ -40,6 +42,27 @@ class ReferenceKernel final : public Kernel {
   Node node_;
   std::vector<Type> in_types_;
 };
+
+// How bad the worst element of a tensor is.
+enum class Finiteness { finite, infinite, nan };
+
+Finiteness finiteness(const Type& type, const std::byte* data) {
+  if (!is_float(type.dtype)) return Finiteness::finite;
+  Finiteness worst = Finiteness::finite;
+  for (int64_t i = 0; i < type.shape.elements() && worst != Finiteness::nan; ++i) {
+    const double x = load_as_double(type.dtype, data, i);
+    if (std::isnan(x))
+      worst = Finiteness::nan;
+    else if (std::isinf(x))
+      worst = Finiteness::infinite;
+  }
+  return worst;
+}
+
+// Masks are written with -inf on purpose.
+bool is_mask(const Node& node) {
+  return node.op->name == "where" || node.op->name == "full" || node.op->name == "fused";
+}
 
 }  // namespace
 
@@ -106,16 +129,20 @@ std::byte* Program::address(ValueId v) const {
   return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
 }
 
+void Program::run_step(Step& step) {
+  try {
+    step.kernel->run(KernelArgs{step.in, step.out, step.scratch});
+  } catch (const UserError& e) {
+    const std::string& scope = graph_.scope_of(step.node);
+    throw UserError(scope.empty() ? e.what() : fmt::format("{} (at {})", e.what(), scope),
+                    e.code());
+  }
+}
+
 void Program::run_steps(std::vector<Step>& steps, Timeline* timeline) {
   for (Step& step : steps) {
     const double start = timeline ? now_seconds() : 0;
-    try {
-      step.kernel->run(KernelArgs{step.in, step.out, step.scratch});
-    } catch (const UserError& e) {
-      const std::string& scope = graph_.scope_of(step.node);
-      throw UserError(scope.empty() ? e.what() : fmt::format("{} (at {})", e.what(), scope),
-                      e.code());
-    }
+    run_step(step);
     if (timeline) timeline->records.push_back({step.node, start, now_seconds() - start});
   }
 }
@@ -135,6 +162,28 @@ void Program::run(Timeline* timeline) {
       std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
     });
   }
+}
+
+std::string Program::describe(NodeId id) const {
+  if (graph_.is_input(id)) return fmt::format("the values of {}", graph_.input_name(id));
+  const std::string& scope = graph_.scope_of(id);
+  return graph_.node(id).op->name + (scope.empty() ? "" : " at " + scope);
+}
+
+std::optional<std::string> Program::first_non_finite() {
+  auto worst = [&](ValueId v) { return finiteness(graph_.type(v), address(v)); };
+  for (NodeId id : graph_.inputs())
+    if (worst({id, 0}) != Finiteness::finite) return describe(id);
+  for (Step& step : steps_) {
+    Finiteness before = Finiteness::finite;
+    for (const ValueId& v : graph_.node(step.node).operands) before = std::max(before, worst(v));
+    run_step(step);
+    for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
+      if (const Finiteness after = worst({step.node, port});
+          after == Finiteness::nan || (after > before && !is_mask(graph_.node(step.node))))
+        return describe(step.node);
+  }
+  return std::nullopt;
 }
 
 }  // namespace brrr

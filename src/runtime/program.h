@@ -3,6 +3,7 @@
 // knows what memory it needs; Engine gives it the memory.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,11 @@ class Program {
   /// One run. The first also computes the constants.
   void run(Timeline* timeline = nullptr);
 
+  /// One run that stops at the first kernel that makes a NaN, or an infinity out of finite numbers:
+  /// what it was and where it stands in the model. Nothing when there is none. States keep their
+  /// old values, but for those that kernels update in place.
+  std::optional<std::string> first_non_finite();
+
  private:
   struct Step {
     NodeId node;
@@ -50,7 +56,9 @@ class Program {
     std::vector<void*> out;
     std::byte* scratch = nullptr;
   };
+  void run_step(Step& step);
   void run_steps(std::vector<Step>& steps, Timeline* timeline);
+  std::string describe(NodeId id) const;
 
   Graph graph_;
   MemoryPlan plan_;

@@ -170,13 +170,13 @@ void add_run_rows(Table& t) {
       usage_error("expected auto or cpu: this version has no other backend; got '{}'", s);
     o.device = s;
   };
-  auto& precision = t.text("precision", &Options::precision, "NAME",
-                           "fp32, the one precision of this version", {"dtype", "mixed-precision"});
-  precision.set = [](Options& o, const std::string& s) {
-    if (s != "fp32" && s != "f32" && s != "float32" && s != "no")
-      usage_error("expected fp32: this version trains in fp32 only; got '{}'", s);
-    o.precision = "fp32";
-  };
+  t.choice("precision", &Options::precision, precision_choices(), "NAME",
+           "fp32, or mixed: bf16, fp16 (with a dynamic loss scale)", {"dtype", "mixed-precision"});
+  t.choice("float32-matmul-precision", &Options::float32_matmul_precision,
+           {{"highest"}, {"high"}, {"medium"}}, "NAME",
+           "f32 products: highest, high (three of bf16 halves), medium (bf16 operands)");
+  t.real("init-loss-scale", &Options::init_loss_scale, {.low = 1, .high = 0x1p126}, "X",
+         "loss scale that fp16 starts with", {"fp16-init-scale"});
   t.integer("threads", &Options::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"})
       .free_on_resume = true;
@@ -203,10 +203,19 @@ void add_foreign_rows(Table& t) {
         },
         std::move(aliases));
   };
-  const char* fp32 = "this version trains in fp32 only";
-  refuse_true("bf16", "precision", fp32, {"bf16-full-eval"});
-  refuse_true("fp16", "precision", fp32, {"fp16-full-eval"});
-  refuse_true("tf32", "precision", fp32);
+  const auto mixed = [&](const char* name, const char* precision, const char* help) {
+    t.foreign(name, Kind::kFlag, "precision", help,
+              [precision](Options& o, const std::string& s) {
+                if (parse_bool(s)) o.precision = precision;
+              },
+              {std::string(name) + "-full-eval"});
+  };
+  mixed("bf16", "bf16", "precision=bf16");
+  mixed("fp16", "fp16", "precision=fp16");
+  t.foreign("tf32", Kind::kFlag, "float32-matmul-precision", "true: high",
+            [](Options& o, const std::string& s) {
+              if (parse_bool(s)) o.float32_matmul_precision = "high";
+            });
   refuse_true("gradient-checkpointing", "compile", "this version keeps all activations");
   refuse_true("auto-find-batch-size", "batch-size",
               "this version does not search; give batch-size");

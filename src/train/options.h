@@ -76,8 +76,10 @@ struct TrainOptions {
 
   // The machine.
   std::string device = "auto";
-  std::string precision = "fp32";
-  int64_t threads = 0;  // 0: all that the process may use
+  std::string precision = "fp32";                    // fp32, bf16, fp16: mixed but for fp32
+  std::string float32_matmul_precision = "highest";  // highest, high, medium
+  double init_loss_scale = 65536;                    // of fp16
+  int64_t threads = 0;                               // 0: all that the process may use
   bool compile = true;
 
   // Looking inside.

@@ -13,14 +13,22 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   const Target target = engine_.backend().target();
   ProgramOptions program_options;
   program_options.reuse_memory = options.reuse_memory;
+  Graph to_differentiate = loss_graph;
+  std::string loss = "loss";
+  if (scales_gradients()) {
+    options_.optimizer.scaler = options.scaler;
+    loss = optim::attach_scaled_loss(to_differentiate, loss);
+  }
   auto build = [&](optim::Accumulation accumulation, const char* name) {
     PipelineOptions p;
-    p.loss = "loss";
+    p.loss = loss;
+    p.precision = options.precision;
+    p.matmul_precision = options.matmul_precision;
     p.optimizer = [&](Graph& g) { optim::attach_adamw(g, options_.optimizer, accumulation); };
     p.disabled = options.disabled_passes;
     p.dump_folder = options.dump_folder;
     p.dump_prefix = std::string(name) + "_";
-    return engine_.add(run_pipeline(loss_graph, target, p, &report_), program_options);
+    return engine_.add(run_pipeline(to_differentiate, target, p, &report_), program_options);
   };
   if (options.accumulation == 1) {
     last_ = build(optim::Accumulation::none, "step");
@@ -30,11 +38,19 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
     last_ = build(optim::Accumulation::last, "last");
   }
   PipelineOptions p;
+  p.precision = options.precision;
+  p.matmul_precision = options.matmul_precision;
   p.disabled = options.disabled_passes;
   p.dump_folder = options.dump_folder;
   p.dump_prefix = "eval_";
   eval_ = engine_.add(run_pipeline(eval_graph, target, p, &report_), program_options);
   compile_seconds_ = watch.seconds();
+}
+
+void Session::allocate() {
+  engine_.allocate();
+  if (scales_gradients())
+    engine_.state_f32(optim::kScaleState)[0] = static_cast<float>(options_.scaler.initial);
 }
 
 void Session::fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw) {
@@ -55,6 +71,7 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
   for (const TokenBatch& b : micro_batches) tokens += b.real_tokens;
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, tokens));
   StepResult result;
+  if (scales_gradients()) result.loss_scale = engine_.state_f32(optim::kScaleState)[0];
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
     const size_t program = is_last ? last_ : i == 0 ? *first_ : *middle_;

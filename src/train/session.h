@@ -29,11 +29,15 @@ struct SessionOptions {
   std::set<std::string> disabled_passes;
   std::string dump_folder;
   bool reuse_memory = true;
+  DType precision = DType::f32;  // bf16, f16: mixed precision; f16 has a dynamic loss scale
+  MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  optim::GradientScaler scaler;
 };
 
 struct StepResult {
-  double loss = 0;       // mean over the real tokens of all micro-batches
-  double grad_norm = 0;  // before clipping
+  double loss = 0;        // mean over the real tokens of all micro-batches
+  double grad_norm = 0;   // before clipping; not finite: the step changed nothing
+  double loss_scale = 1;  // that f16 gradients were multiplied by
 };
 
 class Session {
@@ -44,7 +48,7 @@ class Session {
           const SessionOptions& options);
 
   MemoryForecast forecast() const { return engine_.forecast(); }
-  void allocate() { engine_.allocate(); }
+  void allocate();
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
   const PipelineReport& report() const { return report_; }
@@ -54,8 +58,14 @@ class Session {
   /// divided by the number of real tokens over all of them.
   StepResult step(int64_t step, std::span<const TokenBatch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
+  /// Repeats the last micro-batch of a step whose loss or gradient was not finite, and says which
+  /// op of which layer was the first to make a number that is none.
+  std::optional<std::string> first_non_finite() { return engine_.first_non_finite(last_); }
   /// Sum of the losses over the real tokens of a batch, dropout off.
   double loss_sum(const TokenBatch& batch);
+
+  /// Whether gradients are scaled, and the scale's first value set.
+  bool scales_gradients() const { return options_.precision == DType::f16; }
 
  private:
   void fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw);

@@ -37,15 +37,24 @@ nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
 
 namespace {
 
+constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
 constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
 
 SessionOptions session_options(const TrainOptions& o) {
   SessionOptions s;
-  s.optimizer = {o.adam_beta1, o.adam_beta2, o.adam_epsilon, o.weight_decay, o.max_grad_norm};
+  s.optimizer = {o.adam_beta1,   o.adam_beta2,    o.adam_epsilon,
+                 o.weight_decay, o.max_grad_norm, std::nullopt};
   s.accumulation = o.gradient_accumulation_steps;
   s.seed = static_cast<uint32_t>(o.seed);
   s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());
   s.dump_folder = o.dump_graph;
+  s.precision = dtype_of_precision(o.precision);
+  s.matmul_precision = o.float32_matmul_precision == "medium" ? MatmulPrecision::medium
+                       : o.float32_matmul_precision == "high" ? MatmulPrecision::high
+                                                              : MatmulPrecision::highest;
+  s.scaler.initial = o.init_loss_scale;
+  if (!o.compile)
+    for (const std::string& pass : optional_passes()) s.disabled_passes.insert(pass);
   return s;
 }
 
@@ -269,14 +278,25 @@ class Trainer {
     return std::max<int64_t>(options_.logging_steps, std::max<int64_t>(1, options_.max_steps / 40));
   }
 
+  // Overflowing f16 gradients are what the loss scale is for; anything else that is not finite ends
+  // the run, and names the layer.
   void check_finite(const StepResult& r) {
-    if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
+    const bool loss_is = std::isfinite(r.loss), norm_is = std::isfinite(r.grad_norm);
+    if (loss_is && norm_is) return;
+    if (loss_is && session_->scales_gradients() && r.loss_scale > kLeastLossScale) {
+      ++result_.skipped_steps;
+      progress_->message(fmt::format(
+          "step {}: gradients overflowed at loss scale {}: skipped, the scale is halved",
+          state_.step, r.loss_scale));
+      return;
+    }
     progress_->finish();
+    const std::optional<std::string> origin = session_->first_non_finite();
     user_error(
-        "step {}: the {} is not finite ({}): the run diverged; try a lower --learning-rate, more "
-        "--warmup-steps, or --max-grad-norm 1. Checkpoints before it are intact in {}",
-        state_.step, std::isfinite(r.loss) ? "gradient norm" : "loss",
-        std::isfinite(r.loss) ? r.grad_norm : r.loss, result_.run_dir.string());
+        "step {}: the {} is not finite ({}); it began in {}. Try a lower --learning-rate, more "
+        "--warmup-steps or --max-grad-norm 1. Checkpoints before it are intact in {}",
+        state_.step, loss_is ? "gradient norm" : "loss", loss_is ? r.grad_norm : r.loss,
+        origin.value_or("the sum of the gradients"), result_.run_dir.string());
   }
 
   struct Mean {

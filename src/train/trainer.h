@@ -30,7 +30,8 @@ struct TrainResult {
   int64_t arena_bytes = 0;
   int64_t process_peak_bytes = 0;
   int64_t parameters = 0;
-  int signal = 0;  // that ended the run after saving, or 0
+  int64_t skipped_steps = 0;  // whose f16 gradients overflowed
+  int signal = 0;             // that ended the run after saving, or 0
 };
 
 /// Trains as the options say. Progress and messages go to stderr. Throws UserError.

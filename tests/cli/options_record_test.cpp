@@ -55,6 +55,9 @@ KeyValues unusual() {
           {"save-total-limit", "12"},
           {"overwrite", "true"},
           {"device", "cpu"},
+          {"precision", "bf16"},
+          {"float32-matmul-precision", "high"},
+          {"init-loss-scale", "32"},
           {"threads", "3"},
           {"compile", "false"},
           {"explain", "true"},
@@ -76,7 +79,7 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
   const TrainOptions options = resolve(unusual()), plain = resolve({});
   for (const auto& row : train_option_table().rows()) {
-    if (!row.get || row.name == "config" || row.name == "resume" || row.name == "precision" ||
+    if (!row.get || row.name == "config" || row.name == "resume" ||
         row.name == "optim" || row.name == "data" || row.name == "val-data" || row.name == "bias")
       continue;
     EXPECT_NE(row.get(options), row.get(plain)) << row.name << " is missing from unusual()";

@@ -56,12 +56,14 @@ class AdamwKernel final : public Kernel {
   void run(const KernelArgs& args) override {
     const double lr = static_cast<double>(*static_cast<const float*>(args.in[0]));
     const double t = *static_cast<const int32_t*>(args.in[1]);
+    const float scale = *static_cast<const float*>(args.in[2]);
+    if (std::isnan(scale)) return keep_everything(args);
     AdamwStep step{};
     step.beta1 = static_cast<float>(beta1_);
     step.one_minus_beta1 = static_cast<float>(1 - beta1_);
     step.beta2 = static_cast<float>(beta2_);
     step.one_minus_beta2 = static_cast<float>(1 - beta2_);
-    step.scale = *static_cast<const float*>(args.in[2]);
+    step.scale = scale;
     step.keep = 1.0f;
     step.step_size = static_cast<float>(lr / (1 - std::pow(beta1_, t)));
     step.correction = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2_, t)));
@@ -82,6 +84,18 @@ class AdamwKernel final : public Kernel {
   }
 
  private:
+  // The gradients were not finite: the results are the operands, where they are not in place.
+  void keep_everything(const KernelArgs& args) const {
+    each_chunk(chunks_, [&](size_t c) {
+      const Chunk& chunk = chunks_[c];
+      for (auto [from, to] : {std::pair{0u, 0u}, std::pair{2u, 1u}, std::pair{3u, 2u}}) {
+        const auto* x = static_cast<const float*>(args.in[3 + from * tensors_ + chunk.tensor]);
+        auto* y = static_cast<float*>(args.out[to * tensors_ + chunk.tensor]);
+        if (x != y) std::copy_n(x + chunk.begin, chunk.count, y + chunk.begin);
+      }
+    });
+  }
+
   size_t tensors_;
   std::vector<Chunk> chunks_;
   std::vector<int64_t> decays_;

@@ -1,0 +1,171 @@
+// Mixed precision as a pass over the forward graph. Parameters, state and outputs keep their types;
+// the casts between are ordinary nodes, so their derivatives, merging and fusing are ordinary, too.
+
+#include <map>
+
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+namespace brrr {
+namespace {
+
+class Caster {
+ public:
+  Caster(const Graph& in, DType low) : rewriter_(in), low_(low) {}
+
+  Graph run(Notes* notes) {
+    const Graph& in = rewriter_.in();
+    for (NodeId id = 0; id < in.size(); ++id) {
+      rewriter_.enter_scope_of(id);
+      if (in.is_input(id))
+        rewriter_.copy(id);
+      else
+        place(id);
+    }
+    keep_output_types();
+    if (notes) report(*notes);
+    return rewriter_.finish();
+  }
+
+ private:
+  static bool is_low(DType t) { return t == DType::bf16 || t == DType::f16; }
+
+  // The value in another dtype; each conversion is made once.
+  Value to(Value v, DType dtype) {
+    if (v.dtype() == dtype) return v;
+    const auto [at, fresh] = casts_.try_emplace({v.id, dtype});
+    if (fresh) {
+      const Node& producer = rewriter_.out().node(v.id.node);
+      // Constants are written in the dtype that is wanted.
+      at->second = producer.op->name == "full" ? full(rewriter_.out(), v.shape(),
+                                                      producer.attrs.get<double>("value"), dtype)
+                                               : cast(v, dtype);
+      ++cast_count_;
+    }
+    return at->second;
+  }
+
+  // What the operands of an op that follows them have in common: the widest float dtype among
+  // those that are no constants, as in PyTorch, where a Python number widens nothing.
+  DType common(const std::vector<Value>& operands) const {
+    DType widest = low_;
+    bool any = false;
+    for (const Value& v : operands) {
+      if (!is_float(v.dtype()) || is_constant(v)) continue;
+      any = true;
+      if (bytes_of(v.dtype()) > bytes_of(widest)) widest = v.dtype();
+    }
+    return any ? widest : DType::f32;
+  }
+  static bool is_constant(Value v) { return v.graph->node(v.id.node).op->name == "full"; }
+
+  void place(NodeId id) {
+    const Node& node = rewriter_.in().node(id);
+    std::vector<Value> operands = rewriter_.operands(id);
+    const OpDef& op = *node.op;
+    switch (op.autocast) {
+      case Autocast::low:
+        for (size_t i = 0; i < operands.size(); ++i)
+          if (operands[i].dtype() == DType::f32 && op.casts_operand(i))
+            operands[i] = to(operands[i], low_);
+        break;
+      case Autocast::fp32:
+        for (Value& v : operands)
+          if (is_low(v.dtype())) v = to(v, DType::f32);
+        break;
+      case Autocast::follow:
+        follow(operands);
+        break;
+    }
+    if (op.autocast != Autocast::follow) ++counts_[op.autocast][op.name];
+    Attrs attrs = node.attrs;
+    std::vector<ValueId> ids;
+    for (const Value& v : operands) ids.push_back(v.id);
+    const NodeId copy = rewriter_.out().add(op, ids, std::move(attrs));
+    for (uint32_t port = 0; port < node.results.size(); ++port)
+      rewriter_.bind({id, port}, rewriter_.out().value(copy, port));
+  }
+
+  void follow(std::vector<Value>& operands) {
+    bool mixed = false;
+    std::optional<DType> first;
+    for (const Value& v : operands) {
+      if (!is_float(v.dtype()) || v.dtype() == DType::f64) continue;
+      mixed = mixed || (first && *first != v.dtype());
+      first = v.dtype();
+    }
+    if (!mixed) return;
+    const DType dtype = common(operands);
+    for (Value& v : operands)
+      if (is_float(v.dtype()) && v.dtype() != DType::f64) v = to(v, dtype);
+  }
+
+  // What the outside reads, and state, has the type that the model's author gave it.
+  void keep_output_types() {
+    const Graph& in = rewriter_.in();
+    for (const Output& o : in.outputs()) {
+      const Value now = rewriter_.map(o.value);
+      const DType wanted = in.type(o.value).dtype;
+      if (now.dtype() != wanted) rewriter_.bind(o.value, to(now, wanted));
+    }
+  }
+
+  void report(Notes& notes) const {
+    for (const auto& [policy, ops] : counts_) {
+      std::string names;
+      for (const auto& [name, count] : ops)
+        names += fmt::format("{}{} {}", names.empty() ? "" : ", ", count, name);
+      notes.push_back(
+          fmt::format("in {}: {}", policy == Autocast::low ? name_of(low_) : "f32", names));
+    }
+    notes.push_back(fmt::format("{} casts; every other op follows its operands", cast_count_));
+  }
+
+  Rewriter rewriter_;
+  DType low_;
+  std::map<std::pair<ValueId, DType>, Value> casts_;
+  std::map<Autocast, std::map<std::string, int>> counts_;
+  int cast_count_ = 0;
+};
+
+}  // namespace
+
+Graph autocast(const Graph& graph, DType low, Notes* notes) {
+  BRRR_CHECK(low == DType::bf16 || low == DType::f16, "autocast to {}", name_of(low));
+  return Caster(graph, low).run(notes);
+}
+
+Graph keep_accumulators(const Graph& in, Notes* notes) {
+  const auto uses = count_uses(in);
+  int widened = 0;
+  std::vector<bool> absorbed(in.size());
+  // The product whose only reader is a cast to f32 gives its f32 accumulators instead.
+  for (NodeId id = 0; id < in.size(); ++id) {
+    const Node& node = in.node(id);
+    if (node.op->name != "cast" || node.results[0].dtype != DType::f32) continue;
+    const ValueId from = node.operands[0];
+    const Node& product = in.node(from.node);
+    if (product.op->name != "matmul" && product.op->name != "linear") continue;
+    if (uses[from.node][from.port] == 1) absorbed[from.node] = true;
+  }
+  Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    const Node& node = in.node(id);
+    if (node.op->name == "cast" && absorbed[node.operands[0].node]) {
+      r.bind({id, 0}, r.map(node.operands[0]));
+      return true;
+    }
+    if (!absorbed[id]) return false;
+    Attrs attrs = node.attrs;
+    attrs.set("dtype", DType::f32);
+    std::vector<ValueId> operands;
+    for (const Value& v : r.operands(id)) operands.push_back(v.id);
+    r.bind({id, 0}, r.out().value(r.out().add(*node.op, operands, std::move(attrs))));
+    ++widened;
+    return true;
+  });
+  if (notes && widened)
+    notes->push_back(fmt::format("{} products give their f32 sums without rounding", widened));
+  return out;
+}
+
+}  // namespace brrr

@@ -1,0 +1,54 @@
+#include <map>
+
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+namespace brrr {
+
+Graph low_parameters(const Graph& in, DType low, Notes* notes) {
+  std::map<ValueId, Value> wide;  // the f32 view of a parameter that is stored in low
+  Rewriter r(in);
+  auto is_low = [&](ValueId v) {
+    return in.is_input(v.node) && in.input_kind(v.node) == InputKind::parameter &&
+           in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2;
+  };
+  int count = 0;
+  for (NodeId id = 0; id < in.size(); ++id) {
+    const Node& node = in.node(id);
+    r.enter_scope_of(id);
+    if (is_low({id, 0})) {
+      r.bind({id, 0},
+             r.out().input(in.input_name(id), in.type({id, 0}).shape, low, InputKind::parameter));
+      ++count;
+      continue;
+    }
+    std::vector<Value> operands = r.operands(id);
+    const bool moves = !node.operands.empty() && is_low(node.operands[0]) &&
+                       node.op->op_class == OpClass::movement && node.op->name != "cast";
+    std::vector<ValueId> ids;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      Value v = operands[i];
+      if (is_low(node.operands[i]) && !(moves && i == 0)) {
+        const auto [at, fresh] = wide.try_emplace(v.id);
+        if (fresh) at->second = cast(v, DType::f32);
+        v = at->second;
+      }
+      ids.push_back(v.id);
+    }
+    if (in.is_input(id)) {
+      r.copy(id);
+      continue;
+    }
+    const NodeId copy = r.out().add(*node.op, ids, node.attrs);
+    for (uint32_t port = 0; port < node.results.size(); ++port)
+      r.bind({id, port}, r.out().value(copy, port));
+    if (moves) r.bind({id, 0}, cast(r.out().value(copy), DType::f32));
+  }
+  for (const Output& o : in.outputs())
+    BRRR_CHECK(!is_low(o.value), "'{}' is a parameter, which inference does not give out", o.name);
+  if (notes && count)
+    notes->push_back(fmt::format("{} parameters stored in {}", count, name_of(low)));
+  return r.finish();
+}
+
+}  // namespace brrr
