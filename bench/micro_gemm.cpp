@@ -29,7 +29,7 @@
 #include <immintrin.h>
 #endif
 
-#include "backend/cpu/gemm_f32.h"
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
 #include "base/clock.h"
 #include "base/parallel.h"
@@ -148,7 +148,7 @@ struct Problem {
   }
   void ours() {
     const Shape& s = shape;
-    cpu::gemm_f32_batched(args, s.batch, s.m * s.k, s.k * s.n, s.m * s.n);
+    cpu::gemm_batched(args, s.batch, s.m * s.k, s.k * s.n, s.m * s.n);
   }
   void onednn() {
     matmul.execute(stream, memories);

@@ -1,19 +1,22 @@
 #pragma once
-// The part of gemm_f32 that is compiled once per instruction set: packing and the register tiles.
-// gemm_f32.cpp decides what is packed and who computes which block.
+// The part of gemm() that is compiled once per instruction set: packing and the register tiles of
+// the vector path. gemm_vector.cpp decides what is packed and who computes which block.
 
 #include <cstdint>
+
+#include "base/dtype.h"
 
 namespace brrr::cpu {
 
 /// One block product C += A B over kc terms. Element (i, k) of A lies at
 /// a + (i / mr) * a_panel + (i % mr) * a_row + k * a_k; element (k, j) of B at b + k * b_k + j, or
-/// when packed at b + (j / nr) * kc * nr + k * nr + j % nr.
+/// when packed (to f32) at b + (j / nr) * kc * nr + k * nr + j % nr.
 struct GemmBlock {
   int64_t rows = 0, cols = 0, kc = 0;
   const float* a = nullptr;
   int64_t a_panel = 0, a_row = 0, a_k = 0;
-  const float* b = nullptr;
+  const void* b = nullptr;
+  DType b_dtype = DType::f32;
   int64_t b_k = 0;
   bool b_packed = false;
   bool b_trans = false;  // for one row of A: element (k, j) of B lies at b + j * b_k + k
@@ -31,20 +34,28 @@ struct GemmBlock {
 
 struct GemmKernels {
   int64_t mr, nr, lanes;  // rows and columns of a register tile; floats of a vector (nr = 2 lanes)
-
-  /// out: panels of nr columns, each [kc, nr], zero-padded; element (k, j) of the source is at
-  /// b + k * ldb + j, or b + j * ldb + k when transposed.
-  void (*pack_b)(const float* b, int64_t ldb, bool trans, int64_t kc, int64_t cols, float* out);
-
-  /// out: panels of mr rows, `panel` floats apart: [mr, kc] with row stride `row`, or when
-  /// transposed [kc, mr]. Rows beyond `rows` are not written.
-  void (*pack_a)(const float* a, int64_t lda, bool trans, int64_t kc, int64_t rows, int64_t panel,
-                 int64_t row, float* out);
-
   void (*multiply)(const GemmBlock& block);
 };
 
-/// The kernels of the instruction set in use.
+/// Between memory of any operand dtype and blocks of f32.
+struct GemmPacking {
+  /// out: panels of nr columns, each [kc, nr], zero-padded; element (k, j) of the source is at
+  /// b + k * ldb + j, or b + j * ldb + k when transposed.
+  void (*pack_b)(DType dtype, const void* b, int64_t ldb, bool trans, int64_t kc, int64_t cols,
+                 float* out);
+
+  /// out: panels of mr rows, `panel` floats apart: [mr, kc] with row stride `row`, or when
+  /// transposed [kc, mr]. Rows beyond `rows` are not written.
+  void (*pack_a)(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int64_t rows,
+                 int64_t panel, int64_t row, float* out);
+
+  /// c[i, j] = values[i, j], rounded to nearest even.
+  void (*store)(const float* values, int64_t ld, int64_t rows, int64_t cols, DType dtype, void* c,
+                int64_t ldc);
+};
+
+/// Those of the instruction set in use.
 const GemmKernels& gemm_kernels();
+const GemmPacking& gemm_packing();
 
 }  // namespace brrr::cpu

@@ -1,23 +1,18 @@
-#include "backend/cpu/gemm_f32.h"
+// The vector path of gemm(): f32 register tiles over operands that packing widens to f32.
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-#include "backend/cpu/gemm_f32_kernels.h"
-#include "backend/cpu/isa.h"
-#include "base/errors.h"
+#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/gemm_kernels.h"
 #include "base/parallel.h"
 
 // How the work is laid out. C is cut into tasks of rows x columns that share nothing, so any thread
 // can take any of them and one that is held up delays nobody. A task packs its block of B (kc x
 // columns, stays in the L2 cache) and multiplies all its rows by it, kc terms after kc terms. A is
-// read where it lies if the caches like its layout; otherwise the team first packs a chunk of it
-// into one shared buffer, in phases with a barrier between packing and multiplying.
+// read where it lies if it is f32 and the caches like its layout; otherwise the team first packs a
+// chunk of it into one shared buffer, in phases with a barrier between packing and multiplying; or,
+// if it is narrower than f32, each task widens a few row panels at a time. Sums grow in C, or where
+// C is no f32 memory in a block of the thread's own, which is why such a task runs over all terms.
 
 namespace brrr::cpu {
 namespace {
@@ -32,49 +27,35 @@ constexpr int64_t kPackedB = kGemmBlockK * kMaxCols;
 constexpr int64_t kPackedTail = kGemmBlockK * kMaxNr;
 constexpr int64_t kPackedA = int64_t{3} << 19;  // floats of the shared chunk of A
 
-constexpr size_t kHugePage = size_t{1} << 21;
-constexpr size_t buffer_bytes(int64_t floats) {
-  return (sizeof(float) * static_cast<size_t>(floats) + kHugePage - 1) / kHugePage * kHugePage;
-}
+constexpr int64_t kRowPanels = kAPanels * kMaxMr * (kGemmBlockK + kARowPad);
+constexpr int64_t kSums = 512 * kMaxCols;
 
-/// Memory on huge pages where the system has them.
-class Buffer {
- public:
-  explicit Buffer(int64_t floats)
-      : memory_(static_cast<float*>(std::aligned_alloc(kHugePage, buffer_bytes(floats)))) {
-    if (memory_ == nullptr) throw std::bad_alloc();
-#if defined(__linux__)
-    madvise(memory_, buffer_bytes(floats), MADV_HUGEPAGE);  // a hint: failure costs only speed
-#endif
-  }
-  ~Buffer() { std::free(memory_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  float* data() const { return memory_; }
-
- private:
-  float* memory_;
+/// One thread's memory: in all just under a huge page.
+struct Workspace {
+  float* packed_b;    // [kPackedB], then the tail of an unpacked B
+  float* row_panels;  // of A, widened
+  float* sums;        // where C is no f32 memory
 };
+constexpr int64_t kWorkspace = kPackedB + kPackedTail + kRowPanels + kSums;
 
-/// This thread's packed block of B, then the tail of an unpacked one.
-float* packed_b() {
-  thread_local Buffer buffer(kPackedB + kPackedTail);
-  return buffer.data();
+Workspace workspace() {
+  thread_local PackBuffer buffer(kWorkspace * int64_t{sizeof(float)});
+  float* p = buffer.data();
+  return {p, p + kPackedB + kPackedTail, p + kPackedB + kPackedTail + kRowPanels};
 }
 
 /// The chunk of A that a team shares: it belongs to the thread that called gemm.
 float* packed_a() {
-  thread_local Buffer buffer(kPackedA);
+  thread_local PackBuffer buffer(kPackedA * int64_t{sizeof(float)});
   return buffer.data();
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 struct Plan {
   int64_t rows = 0, cols = 0;  // of a task
   int64_t k_step = 0;          // terms of a block
-  bool pack_a = false, pack_b = false;
+  bool pack_a = false;         // the team, in phases
+  bool widen_a = false;        // each task for itself
+  bool pack_b = false;
   int64_t chunk_rows = 0, chunk_k = 0;  // of A in one phase
 };
 
@@ -104,11 +85,19 @@ Plan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads, const GemmKe
   plan.pack_a = g.m > 4 * mr && !a_reads_well(g) && (batch == 1 || work > kSmallProduct);
   plan.chunk_rows = g.m;
   plan.chunk_k = g.k;
+  plan.widen_a = g.dtype != DType::f32;
+  if (plan.widen_a) plan.pack_a = false;
   if (plan.pack_a) {
     const int64_t row = plan.k_step + kARowPad;  // a packed row of one block
     plan.chunk_rows = std::min(round_up(g.m, mr), kPackedA / row / mr * mr);
     plan.chunk_rows = round_up(ceil_div(g.m, ceil_div(g.m, plan.chunk_rows)), mr);
     plan.chunk_k = kPackedA / (plan.chunk_rows * row) * plan.k_step;
+    if (needs_sums(g) && plan.chunk_k < g.k) {  // sums do not outlive a task
+      plan.pack_a = false;
+      plan.widen_a = true;
+      plan.chunk_rows = g.m;
+      plan.chunk_k = g.k;
+    }
   }
   const int64_t products = plan.pack_a ? 1 : batch;  // in one phase
   const int64_t m = std::min(g.m, plan.chunk_rows);
@@ -128,7 +117,10 @@ Plan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads, const GemmKe
     last_cols = cols;
     const int64_t col_blocks = ceil_div(g.n, cols);
     int64_t last_rows = -1;
-    for (int64_t parts = 1; parts <= 64 && parts <= ceil_div(m, mr); parts += (parts + 3) / 4) {
+    const int64_t most = needs_sums(g) ? kSums / cols / mr * mr : m;
+    const int64_t fewest = ceil_div(m, most);
+    for (int64_t parts = fewest; parts <= 64 + fewest && parts <= ceil_div(m, mr);
+         parts += (parts + 3) / 4) {
       const int64_t rows = round_up(ceil_div(m, parts), mr);
       if (rows == last_rows) continue;
       last_rows = rows;
@@ -161,111 +153,113 @@ int64_t panel_floats(const Plan& plan, const GemmKernels& kernels) {
   return kernels.mr * (plan.k_step + kARowPad);
 }
 
+const void* a_at(const GemmArgs& g, int64_t i, int64_t k) {
+  return offset(g.a, g.dtype, g.trans_a ? k * g.lda + i : i * g.lda + k);
+}
+const void* b_at(const GemmArgs& g, int64_t k, int64_t j) {
+  return offset(g.b, g.dtype, g.trans_b ? j * g.ldb + k : k * g.ldb + j);
+}
+
 /// Packs row panels [p, p + kAPanels) of block `kb` of the chunk.
 void pack_a_group(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels,
                   const Chunk& chunk, int64_t kb, int64_t p, float* out) {
   const int64_t panel = panel_floats(plan, kernels);
   const int64_t i = chunk.i0 + p * kernels.mr, k = chunk.k0 + kb * plan.k_step;
-  kernels.pack_a(g.trans_a ? g.a + k * g.lda + i : g.a + i * g.lda + k, g.lda, g.trans_a,
-                 std::min(plan.k_step, chunk.k1 - k), std::min(kAPanels * kernels.mr, chunk.i1 - i),
-                 panel, plan.k_step + kARowPad, out + (kb * chunk.panels(kernels) + p) * panel);
+  gemm_packing().pack_a(g.dtype, a_at(g, i, k), g.lda, g.trans_a,
+                        std::min(plan.k_step, chunk.k1 - k),
+                        std::min(kAPanels * kernels.mr, chunk.i1 - i), panel,
+                        plan.k_step + kARowPad, out + (kb * chunk.panels(kernels) + p) * panel);
 }
 
-/// Rows [i0, i1) x columns [j0, j1) of C, over the terms of the chunk.
-void run_task(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, const Chunk& chunk,
-              const float* shared_a, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
-  const int64_t mr = kernels.mr, nr = kernels.nr;
-  float* const space = packed_b();
+/// Sets the block's B: kc terms from k0 of its columns from j0.
+void provide_b(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, int64_t k0,
+               int64_t j0, float* space, GemmBlock& block) {
+  const GemmPacking& packing = gemm_packing();
+  const void* b = b_at(g, k0, j0);
+  if (plan.pack_b) {
+    packing.pack_b(g.dtype, b, g.ldb, g.trans_b, block.kc, block.cols, space);
+    block.b = space;
+    block.b_packed = true;
+    block.b_k = kernels.nr;
+    return;
+  }
+  block.b = b;
+  block.b_dtype = g.dtype;
+  block.b_k = g.ldb;
+  block.b_trans = g.trans_b;
+  const int64_t rest = block.cols % kernels.lanes;
+  if (rest > 0) {
+    packing.pack_b(g.dtype, b_at(g, k0, j0 + block.cols - rest), g.ldb, g.trans_b, block.kc, rest,
+                   space);
+    block.b_tail = space;
+  }
+  if (g.m == 1 && !g.trans_b) block.row_sums = space + kPackedTail;
+}
+
+/// Sets the block's A: kc terms from k0 of its rows from i0.
+void provide_a(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, const Chunk& chunk,
+               const float* shared_a, float* row_panels, int64_t k0, int64_t i0, GemmBlock& block) {
+  const int64_t panel = panel_floats(plan, kernels);
+  if (!plan.pack_a && !plan.widen_a) {
+    block.a = static_cast<const float*>(a_at(g, i0, k0));
+    block.a_row = g.trans_a ? 1 : g.lda;
+    block.a_k = g.trans_a ? g.lda : 1;
+    block.a_panel = kernels.mr * block.a_row;
+    return;
+  }
+  if (plan.pack_a) {
+    const int64_t kb = (k0 - chunk.k0) / plan.k_step, p = (i0 - chunk.i0) / kernels.mr;
+    block.a = shared_a + (kb * chunk.panels(kernels) + p) * panel;
+  } else {
+    gemm_packing().pack_a(g.dtype, a_at(g, i0, k0), g.lda, g.trans_a, block.kc, block.rows, panel,
+                          plan.k_step + kARowPad, row_panels);
+    block.a = row_panels;
+  }
+  block.a_row = g.trans_a ? 1 : plan.k_step + kARowPad;
+  block.a_k = g.trans_a ? kernels.mr : 1;
+  block.a_panel = panel;
+}
+
+/// Rows [i0, i1) x columns [j0, j1) of product `index`, over the terms of the chunk.
+void run_task(const GemmArgs& g, int64_t index, const Plan& plan, const GemmKernels& kernels,
+              const Chunk& chunk, const float* shared_a, int64_t i0, int64_t i1, int64_t j0,
+              int64_t j1) {
+  const Workspace space = workspace();
+  const bool own_sums = needs_sums(g);
+  float* const sums = own_sums ? space.sums : static_cast<float*>(g.c) + i0 * g.ldc + j0;
+  const int64_t ld = own_sums ? round_up(j1 - j0, kernels.nr) : g.ldc;
   for (int64_t k0 = chunk.k0; k0 < chunk.k1; k0 += plan.k_step) {
     GemmBlock block;
     block.kc = std::min(plan.k_step, chunk.k1 - k0);
-    block.rows = i1 - i0;
     block.cols = j1 - j0;
     block.alpha = g.alpha;
     block.load_c = k0 > 0 || g.beta != 0.0f;
     block.bias = g.bias != nullptr && k0 == 0 ? g.bias + j0 : nullptr;
-    block.c = g.c + i0 * g.ldc + j0;
-    block.ldc = g.ldc;
-    const float* b = g.trans_b ? g.b + j0 * g.ldb + k0 : g.b + k0 * g.ldb + j0;
-    if (plan.pack_b) {
-      kernels.pack_b(b, g.ldb, g.trans_b, block.kc, block.cols, space);
-      block.b = space;
-      block.b_packed = true;
-      block.b_k = nr;
-    } else {
-      block.b = b;
-      block.b_k = g.ldb;
-      const int64_t rest = block.cols % kernels.lanes;
-      if (rest > 0) {
-        const int64_t whole = block.cols - rest;
-        kernels.pack_b(g.trans_b ? b + whole * g.ldb : b + whole, g.ldb, g.trans_b, block.kc, rest,
-                       space);
-        block.b_tail = space;
-      }
-      block.b_trans = g.trans_b;
-      if (g.m == 1 && !g.trans_b) block.row_sums = space + kPackedTail;
-    }
-    if (plan.pack_a) {
-      const int64_t panel = panel_floats(plan, kernels);
-      const int64_t kb = (k0 - chunk.k0) / plan.k_step, p = (i0 - chunk.i0) / mr;
-      block.a = shared_a + (kb * chunk.panels(kernels) + p) * panel;
-      block.a_row = g.trans_a ? 1 : plan.k_step + kARowPad;
-      block.a_k = g.trans_a ? mr : 1;
-      block.a_panel = panel;
-    } else {
-      block.a = g.trans_a ? g.a + k0 * g.lda + i0 : g.a + i0 * g.lda + k0;
-      block.a_row = g.trans_a ? 1 : g.lda;
-      block.a_k = g.trans_a ? g.lda : 1;
-      block.a_panel = mr * block.a_row;
-    }
-    kernels.multiply(block);
-  }
-}
-
-/// k = 0: C = beta * C + bias.
-void finish_without_terms(const GemmArgs& g) {
-  for (int64_t i = 0; i < g.m; ++i) {
-    for (int64_t j = 0; j < g.n; ++j) {
-      float& c = g.c[i * g.ldc + j];
-      c = (g.bias != nullptr ? g.bias[j] : 0.0f) + (g.beta != 0.0f ? c : 0.0f);
+    block.ldc = ld;
+    provide_b(g, plan, kernels, k0, j0, space.packed_b, block);
+    const bool finish = needs_finish(g) && k0 + block.kc == g.k;
+    // What is widened or finished should still be in the cache for the other half of the work.
+    const int64_t group = plan.widen_a || finish ? kAPanels * kernels.mr : i1 - i0;
+    for (int64_t i = i0; i < i1; i += group) {
+      block.rows = std::min(group, i1 - i);
+      block.c = sums + (i - i0) * ld;
+      provide_a(g, plan, kernels, chunk, shared_a, space.row_panels, k0, i, block);
+      kernels.multiply(block);
+      if (finish) finish_block(g, index, i, j0, block.rows, block.cols, block.c, ld);
     }
   }
-}
-
-void check(const GemmArgs& g, int64_t batch) {
-  BRRR_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0 && batch >= 0, "gemm_f32: batch {} m {} n {} k {}",
-             batch, g.m, g.n, g.k);
-  BRRR_CHECK(g.beta == 0.0f || g.beta == 1.0f, "gemm_f32: beta must be 0 or 1, got {}", g.beta);
-  BRRR_CHECK(g.lda >= (g.trans_a ? g.m : g.k), "gemm_f32: lda {} is shorter than a row", g.lda);
-  BRRR_CHECK(g.ldb >= (g.trans_b ? g.k : g.n), "gemm_f32: ldb {} is shorter than a row", g.ldb);
-  BRRR_CHECK(g.ldc >= g.n, "gemm_f32: ldc {} is shorter than a row of {}", g.ldc, g.n);
 }
 
 }  // namespace
 
-int64_t gemm_workspace_bytes() {
-  return thread_count() * static_cast<int64_t>(buffer_bytes(kPackedB + kPackedTail)) +
-         static_cast<int64_t>(buffer_bytes(kPackedA));
+int64_t gemm_vector_workspace_bytes() {
+  return thread_count() * PackBuffer::rounded(kWorkspace * int64_t{sizeof(float)}) +
+         PackBuffer::rounded(kPackedA * int64_t{sizeof(float)});
 }
 
-void gemm_f32(const GemmArgs& args) { gemm_f32_batched(args, 1, 0, 0, 0); }
-
-void gemm_f32_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
-                      int64_t stride_c) {
-  check(args, batch);
-  if (args.m == 0 || args.n == 0 || batch == 0) return;
-  const auto product = [&](int64_t i) {
-    GemmArgs g = args;
-    g.a += i * stride_a;
-    g.b += i * stride_b;
-    g.c += i * stride_c;
-    return g;
-  };
-  if (args.k == 0) {
-    for (int64_t i = 0; i < batch; ++i) finish_without_terms(product(i));
-    return;
-  }
-  [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
+void gemm_vector(const GemmBatch& all) {
+  const GemmArgs& args = all.args;
+  const int64_t batch = all.batch;
   const GemmKernels& kernels = gemm_kernels();
 
   // Starting the team costs about as much as this many multiply-adds.
@@ -280,12 +274,13 @@ void gemm_f32_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int
   const int64_t tasks = row_blocks * col_blocks;
   // Neighbouring tasks share the longer operand's block, which is then still in a cache.
   const bool rows_first = args.n >= args.m;
-  const auto run = [&](const GemmArgs& g, const Chunk& chunk, const float* shared_a, int64_t task) {
+  const auto run = [&](int64_t index, const Chunk& chunk, const float* shared_a, int64_t task) {
+    const GemmArgs g = all.product(index);
     const int64_t row = rows_first ? task % row_blocks : task / col_blocks;
     const int64_t col = rows_first ? task / row_blocks : task % col_blocks;
     const int64_t i0 = chunk.i0 + row * plan.rows, j0 = col * plan.cols;
     if (i0 >= chunk.i1) return;
-    run_task(g, plan, kernels, chunk, shared_a, i0, std::min(chunk.i1, i0 + plan.rows), j0,
+    run_task(g, index, plan, kernels, chunk, shared_a, i0, std::min(chunk.i1, i0 + plan.rows), j0,
              std::min(g.n, j0 + plan.cols));
   };
   const int team = static_cast<int>(
@@ -293,16 +288,16 @@ void gemm_f32_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int
                                     : tasks * batch));
 
   if (!plan.pack_a) {
-    const Chunk all{0, args.m, 0, args.k};
+    const Chunk whole{0, args.m, 0, args.k};
     if (team <= 1) {
       for (int64_t task = 0; task < tasks * batch; ++task) {
-        run(product(task / tasks), all, nullptr, task % tasks);
+        run(task / tasks, whole, nullptr, task % tasks);
       }
       return;
     }
 #pragma omp parallel for schedule(dynamic, 1) num_threads(team)
     for (int64_t task = 0; task < tasks * batch; ++task) {
-      run(product(task / tasks), all, nullptr, task % tasks);
+      run(task / tasks, whole, nullptr, task % tasks);
     }
     return;
   }
@@ -310,7 +305,7 @@ void gemm_f32_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int
   float* const shared_a = packed_a();
 #pragma omp parallel num_threads(team) if (team > 1)
   for (int64_t i = 0; i < batch; ++i) {
-    const GemmArgs g = product(i);
+    const GemmArgs g = all.product(i);
     for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
       for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
         const Chunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
@@ -324,7 +319,7 @@ void gemm_f32_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int
           pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels, shared_a);
         }
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < tasks; ++task) run(g, chunk, shared_a, task);
+        for (int64_t task = 0; task < tasks; ++task) run(i, chunk, shared_a, task);
       }
     }
   }

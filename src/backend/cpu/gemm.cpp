@@ -1,0 +1,105 @@
+#include "backend/cpu/gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/gemm_kernels.h"
+#include "backend/cpu/isa.h"
+#include "base/errors.h"
+
+namespace brrr::cpu {
+namespace {
+
+bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+void check(const GemmArgs& g, int64_t batch) {
+  BRRR_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0 && batch >= 0, "gemm: batch {} m {} n {} k {}", batch,
+             g.m, g.n, g.k);
+  BRRR_CHECK(is_operand(g.dtype) && is_operand(g.c_dtype), "gemm: dtypes {} and {}",
+             name_of(g.dtype), name_of(g.c_dtype));
+  BRRR_CHECK(g.beta == 0.0f || (g.beta == 1.0f && !needs_sums(g)),
+             "gemm: beta must be 0, or 1 with C of f32; got {}", g.beta);
+  BRRR_CHECK(g.c != nullptr || g.epilogue.run != nullptr || g.m * g.n * batch == 0,
+             "gemm: neither C nor an epilogue");
+  BRRR_CHECK(g.lda >= (g.trans_a ? g.m : g.k), "gemm: lda {} is shorter than a row", g.lda);
+  BRRR_CHECK(g.ldb >= (g.trans_b ? g.k : g.n), "gemm: ldb {} is shorter than a row", g.ldb);
+  BRRR_CHECK(g.ldc >= g.n || g.c == nullptr, "gemm: ldc {} is shorter than a row of {}", g.ldc,
+             g.n);
+}
+
+/// k = 0: C = beta * C + bias.
+void finish_without_terms(const GemmArgs& g, int64_t index) {
+  constexpr int64_t kCols = 256;
+  float row[kCols];
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t j0 = 0; j0 < g.n; j0 += kCols) {
+      const int64_t cols = std::min(kCols, g.n - j0);
+      float* values = needs_sums(g) ? row : static_cast<float*>(g.c) + i * g.ldc + j0;
+      for (int64_t j = 0; j < cols; ++j) {
+        values[j] =
+            (g.bias != nullptr ? g.bias[j0 + j] : 0.0f) + (g.beta != 0.0f ? values[j] : 0.0f);
+      }
+      finish_block(g, index, i, j0, 1, cols, values, kCols);
+    }
+  }
+}
+
+}  // namespace
+
+GemmArgs GemmBatch::product(int64_t i) const {
+  GemmArgs g = args;
+  g.a = offset(g.a, g.dtype, i * stride_a);
+  g.b = offset(g.b, g.dtype, i * stride_b);
+  if (g.c != nullptr) g.c = offset(g.c, g.c_dtype, i * stride_c);
+  return g;
+}
+
+namespace {
+constexpr int64_t kHugePage = int64_t{1} << 21;
+}
+int64_t PackBuffer::rounded(int64_t bytes) { return round_up(bytes, kHugePage); }
+PackBuffer::PackBuffer(int64_t bytes)
+    : memory_(std::aligned_alloc(kHugePage, static_cast<size_t>(rounded(bytes)))) {
+  if (memory_ == nullptr) throw std::bad_alloc();
+#if defined(__linux__)
+  // A hint: failure costs only speed.
+  madvise(memory_, static_cast<size_t>(rounded(bytes)), MADV_HUGEPAGE);
+#endif
+}
+PackBuffer::~PackBuffer() { std::free(memory_); }
+
+void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int64_t rows,
+                  int64_t cols, float* values, int64_t ld) {
+  if (g.epilogue.run != nullptr) {
+    g.epilogue.run(g.epilogue.context, index * g.m + i0, j0, rows, cols, values, ld);
+  }
+  if (g.c == nullptr) return;
+  void* c = offset(g.c, g.c_dtype, i0 * g.ldc + j0);
+  if (c == values) return;
+  gemm_packing().store(values, ld, rows, cols, g.c_dtype, c, g.ldc);
+}
+
+void gemm(const GemmArgs& args) { gemm_batched(args, 1, 0, 0, 0); }
+
+void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
+                  int64_t stride_c) {
+  check(args, batch);
+  if (args.m == 0 || args.n == 0 || batch == 0) return;
+  [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
+  const GemmBatch all{args, batch, stride_a, stride_b, stride_c};
+  if (args.k == 0) {
+    for (int64_t i = 0; i < batch; ++i) finish_without_terms(all.product(i), i);
+    return;
+  }
+  gemm_vector(all);
+}
+
+int64_t gemm_workspace_bytes() { return gemm_vector_workspace_bytes(); }
+
+}  // namespace brrr::cpu

@@ -1,0 +1,68 @@
+#pragma once
+// Matrix multiplication, row-major: C = epilogue(alpha * op(A) op(B) + beta * C + bias). A and B
+// are f32, bf16 or f16, sums are f32, C is f32, bf16 or f16 or left to the epilogue.
+//
+// Promises of every path (GemmPath):
+// - An element of C is computed by the same operations in the same order whatever the number of
+//   threads and whatever m and n are: its bits depend on its row of op(A), its column of op(B), k,
+//   alpha, beta, the bias, the dtypes, the path and (vector path) the instruction set alone. So one
+//   row computed by itself (a decode step) equals the same row computed in a batch.
+// - kVector: operands are widened to f32 exactly; sums are sequential over blocks of at most
+//   kGemmBlockK terms, the block sums then added in order.
+// - kAmx: the sum grows by 32 terms at a time, each group summed as TDPBF16PS does it (even and odd
+//   terms apart; denormals count as zero).
+// - A 16-bit C is rounded once, from the f32 value after alpha, bias and epilogue.
+// - No allocation after a thread's first call; gemm_workspace_bytes() bounds what is kept.
+// - Any size (0 included), any leading dimension that is at least the row length. C must not
+//   overlap A, B or the bias. With beta = 0, C is not read.
+// - Callable from any thread; inside an OpenMP region it runs on the calling thread alone.
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace brrr::cpu {
+
+/// What to do with every finished block of C while it is in the cache: elements [row, row + rows) x
+/// [column, column + columns), after bias and beta, as f32 in `block` with rows `ld` apart. Called
+/// exactly once for each element of C, from several threads at once for different blocks. It may
+/// overwrite the block (which is then stored as C, if C is stored) or store elsewhere. In a batch,
+/// row i of product p is row p * m + i.
+struct GemmEpilogue {
+  void (*run)(const void* context, int64_t row, int64_t column, int64_t rows, int64_t columns,
+              float* block, int64_t ld) = nullptr;
+  const void* context = nullptr;
+};
+
+struct GemmArgs {
+  int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::f32;  // of A and B: f32, bf16, f16
+  const void* a = nullptr;   // [m, k], or [k, m] when trans_a
+  int64_t lda = 0;           // leading dimensions count elements
+  bool trans_a = false;
+  const void* b = nullptr;  // [k, n], or [n, k] when trans_b
+  int64_t ldb = 0;
+  bool trans_b = false;
+  DType c_dtype = DType::f32;  // f32, bf16, f16
+  void* c = nullptr;           // [m, n]; null: not stored, the epilogue has it all
+  int64_t ldc = 0;
+  float alpha = 1.0f;
+  float beta = 0.0f;            // 0 or 1; 1 only for an f32 C
+  const float* bias = nullptr;  // [n], added to every row, or null
+  GemmEpilogue epilogue = {};
+};
+
+inline constexpr int64_t kGemmBlockK = 512;
+
+/// The best path of this machine (best_isa) for the dtype.
+void gemm(const GemmArgs& args);
+
+/// `batch` products; the operands of product i start i * stride elements further (a stride of 0
+/// shares A or B among all of them; the bias is always shared).
+void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
+                  int64_t stride_c);
+
+/// Upper bound of the packing memory that the current number of threads keeps.
+int64_t gemm_workspace_bytes();
+
+}  // namespace brrr::cpu

@@ -1,0 +1,60 @@
+#pragma once
+// What the paths of gemm() share: operands of product i of a batch, packing memory, and how a
+// finished block of f32 sums leaves for C.
+
+#include <cstdint>
+
+#include "backend/cpu/gemm.h"
+
+namespace brrr::cpu {
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// `elements` elements of `dtype` further.
+inline const void* offset(const void* p, DType dtype, int64_t elements) {
+  return static_cast<const char*>(p) + elements * static_cast<int64_t>(bytes_of(dtype));
+}
+inline void* offset(void* p, DType dtype, int64_t elements) {
+  return static_cast<char*>(p) + elements * static_cast<int64_t>(bytes_of(dtype));
+}
+
+/// `batch` products and the distances between their operands, in elements.
+struct GemmBatch {
+  GemmArgs args;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+
+  GemmArgs product(int64_t i) const;
+};
+
+/// Memory on huge pages where the system has them, never given back.
+class PackBuffer {
+ public:
+  explicit PackBuffer(int64_t bytes);
+  ~PackBuffer();
+  PackBuffer(const PackBuffer&) = delete;
+  PackBuffer& operator=(const PackBuffer&) = delete;
+  float* data() const { return static_cast<float*>(memory_); }
+
+  static int64_t rounded(int64_t bytes);
+
+ private:
+  void* memory_;
+};
+
+/// Whether sums must be kept in f32 memory other than C until they are complete.
+inline bool needs_sums(const GemmArgs& g) { return g.c == nullptr || g.c_dtype != DType::f32; }
+/// Whether something is left to do when they are.
+inline bool needs_finish(const GemmArgs& g) { return needs_sums(g) || g.epilogue.run != nullptr; }
+
+/// Complete values [i0, i0 + rows) x [j0, j0 + cols) of product `index`: runs the epilogue, then
+/// stores C unless the values lie there already.
+void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int64_t rows,
+                  int64_t cols, float* values, int64_t ld);
+
+/// The paths. Sizes are checked and not 0.
+void gemm_vector(const GemmBatch& batch);
+
+int64_t gemm_vector_workspace_bytes();
+
+}  // namespace brrr::cpu

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/gemm_kernels.h"
+#include "backend/cpu/simd_types.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/gemm_pack.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+// After foreach_target:
+#include "backend/cpu/gemm_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace brrr::cpu::HWY_NAMESPACE {
+namespace {
+
+template <typename T>
+void pack_b_plain(const T* b, int64_t ldb, int64_t kc, int64_t cols, float* out) {
+  const int64_t whole = cols / kNr;
+  for (int64_t k = 0; k < kc; ++k) {
+    const T* source = b + k * ldb;
+    float* to = out + k * kNr;
+    for (int64_t p = 0; p < whole; ++p) {
+      prefetch(source + 4 * ldb);
+      if (sizeof(T) == 4) prefetch(source + 4 * ldb + kNr / 2);
+      const VF v0 = load(source), v1 = load(source + kLanes);
+      store(v0, to);
+      store(v1, to + kLanes);
+      source += kNr;
+      to += kc * kNr;
+    }
+    const int64_t rest = cols - whole * kNr;
+    if (rest > 0) {
+      for (int64_t j = 0; j < rest; ++j) to[j] = widen(source[j]);
+      std::memset(to + rest, 0, static_cast<size_t>(kNr - rest) * sizeof(float));
+    }
+  }
+}
+
+/// kCount rows of the source become kCount columns of the panel. `next` is where these rows (or the
+/// next panel's) are read in the following step.
+template <int kCount, typename T>
+HWY_INLINE void transpose_rows(const T* source, int64_t ld, int64_t kc,
+                               [[maybe_unused]] const T* next, float* to) {
+  int64_t k = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::CappedTag<float, kCount> d;
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (; k + kTerms<T> <= kc; k += kTerms<T>) {
+    // A line of each row lasts four rounds: fetch a quarter of the rows' next lines per round.
+    const T* ahead = next + (k / kTerms<T> % 4) * (kCount / 4) * ld + k / kLine * kLine;
+#pragma GCC unroll 4
+    for (int r = 0; r < kCount / 4; ++r) prefetch(ahead + r * ld);
+    hn::Vec<decltype(d)> columns[kTerms<T>];
+    transpose_terms<kCount>(source + k, ld, columns);
+    float* o = to + k * kNr;
+#pragma GCC unroll 8
+    for (int i = 0; i < kTerms<T>; ++i) hn::StoreU(columns[i], d, o + i * kNr);
+  }
+#endif
+  for (; k < kc; ++k) {
+    for (int r = 0; r < kCount; ++r) to[k * kNr + r] = widen(source[r * ld + k]);
+  }
+}
+
+template <typename T>
+void pack_b_trans(const T* b, int64_t ldb, int64_t kc, int64_t cols, float* out) {
+  constexpr int64_t kStep = 64;  // terms at a time: the written part of the panel stays in L1
+  for (int64_t j = 0; j < cols; j += kNr, out += kc * kNr) {
+    const int64_t width = std::min<int64_t>(kNr, cols - j);
+    for (int64_t k = 0; k < kc; k += kStep) {
+      const int64_t count = std::min(kStep, kc - k);
+      const T* source = b + j * ldb + k;
+      float* to = out + k * kNr;
+      const T* next = k + kStep < kc ? source + kStep : b + (j + kNr) * ldb;
+      int64_t r = 0;
+      for (; r + kLanes <= width; r += kLanes) {
+        transpose_rows<kWidth>(source + r * ldb, ldb, count, next + r * ldb, to + r);
+      }
+      for (; r + 4 <= width; r += 4) {
+        transpose_rows<4>(source + r * ldb, ldb, count, next + r * ldb, to + r);
+      }
+      for (; r < width; ++r) {
+        for (int64_t i = 0; i < count; ++i) to[i * kNr + r] = widen(source[r * ldb + i]);
+      }
+      for (int64_t i = 0; i < count && width < kNr; ++i) {
+        std::memset(to + i * kNr + width, 0, static_cast<size_t>(kNr - width) * sizeof(float));
+      }
+    }
+  }
+}
+
+void pack_b(DType dtype, const void* b, int64_t ldb, bool trans, int64_t kc, int64_t cols,
+            float* out) {
+  with_type(dtype, [&](auto type) {
+    const auto* source = static_cast<const decltype(type)*>(b);
+    if (trans) {
+      pack_b_trans(source, ldb, kc, cols, out);
+    } else {
+      pack_b_plain(source, ldb, kc, cols, out);
+    }
+  });
+}
+
+template <typename T>
+void pack_a_plain(const T* a, int64_t lda, int64_t kc, int64_t rows, int64_t panel, int64_t row,
+                  float* out) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const T* source = a + i * lda;
+    float* to = out + i / kMr * panel + i % kMr * row;
+    int64_t k = 0;
+    for (; k + 16 <= kc; k += 16) {
+      prefetch(source + 2 * lda + k);  // hardware prefetchers stop at the page that a row ends in
+#pragma GCC unroll 16
+      for (int v = 0; v < 16; v += kWidth) store(load(source + k + v), to + k + v);
+    }
+    for (; k < kc; ++k) to[k] = widen(source[k]);
+  }
+}
+
+/// The next `count` elements of a row of a transposed A.
+HWY_INLINE void widen_run(const float* source, int64_t count, float* to) {
+  std::memcpy(to, source, static_cast<size_t>(count) * sizeof(float));
+}
+template <typename T>
+HWY_INLINE void widen_run(const T* source, int64_t count, float* to) {
+  each_vector(count, [&](auto access, int64_t i)
+                         BRRR_INLINE_BODY { access.store(access.load(source + i), to + i); });
+}
+
+template <typename T>
+void pack_a_trans(const T* a, int64_t lda, int64_t kc, int64_t rows, int64_t panel, float* out) {
+  const int64_t whole = rows / kMr, rest = rows - whole * kMr;
+  for (int64_t k = 0; k < kc; ++k) {
+    const T* source = a + k * lda;
+    float* to = out + k * kMr;
+    for (int64_t p = 0; p < whole; ++p, source += kMr, to += panel) {
+      prefetch(source + 8 * lda);
+      widen_run(source, kMr, to);
+    }
+    if (rest > 0) widen_run(source, rest, to);
+  }
+}
+
+void pack_a(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int64_t rows,
+            int64_t panel, int64_t row, float* out) {
+  with_type(dtype, [&](auto type) {
+    const auto* source = static_cast<const decltype(type)*>(a);
+    if (trans) {
+      pack_a_trans(source, lda, kc, rows, panel, out);
+    } else {
+      pack_a_plain(source, lda, kc, rows, panel, row, out);
+    }
+  });
+}
+
+void store_block(const float* values, int64_t ld, int64_t rows, int64_t cols, DType dtype, void* c,
+                 int64_t ldc) {
+  with_type(dtype, [&](auto type) {
+    auto* to = static_cast<decltype(type)*>(c);
+    for (int64_t i = 0; i < rows; ++i) {
+      each_vector(cols, [&](auto access, int64_t j) BRRR_INLINE_BODY {
+        access.store(access.load(values + i * ld + j), to + i * ldc + j);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+const GemmPacking& packing() {
+  static constexpr GemmPacking kPacking = {&pack_b, &pack_a, &store_block};
+  return kPacking;
+}
+
+}  // namespace brrr::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace brrr::cpu {
+HWY_EXPORT(packing);
+const GemmPacking& gemm_packing() { return HWY_DYNAMIC_DISPATCH(packing)(); }
+}  // namespace brrr::cpu
+#endif

@@ -1,0 +1,120 @@
+// Every entry of the kernel list for matmul and linear against the meaning of the op: the samples
+// of the op table in every dtype, bias dtypes, batches of every form. Bits depend neither on
+// threads nor on alignment, except where an entry says so (onednn).
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <set>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernel_list.h"
+#include "backend/kernel_runner.h"
+
+namespace brrr::cpu {
+namespace {
+
+using test::Buffer;
+using test::Call;
+
+Sample::Operand operand(Shape shape, DType dtype) { return {{dtype, std::move(shape)}, -1, 1}; }
+
+class MatmulKernels : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    best_isa();
+    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+    limit_isa(GetParam());
+  }
+  void TearDown() override {
+    limit_isa(best_isa());
+    omp_set_num_threads(omp_get_num_procs());
+  }
+};
+
+/// Names of the entries that took the call; each was compared with the reference.
+std::set<std::string> check(const Call& call) {
+  std::set<std::string> names;
+  std::vector<RefTensor> wanted;
+  for (const KernelEntry& entry : matmul_kernels()) {
+    if (entry.op != call.node().op->name || !entry.accepts(call.view()).empty()) continue;
+    SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
+    names.insert(std::string(entry.name));
+    omp_set_num_threads(2);
+    const std::vector<Buffer> got = run_kernel(entry, call);
+    if (wanted.empty()) wanted = call.wanted();
+    expect_close(call, got, wanted);
+    for (const int threads : {1, 3}) {
+      omp_set_num_threads(threads);
+      EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
+    }
+    EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";
+  }
+  return names;
+}
+
+Sample with_dtypes(Sample sample, DType operands, DType bias, DType result) {
+  for (size_t i = 0; i < sample.in.size(); ++i) sample.in[i].type.dtype = i < 2 ? operands : bias;
+  if (result != operands) sample.attrs.set("dtype", result);
+  return sample;
+}
+
+TEST_P(MatmulKernels, EverySampleInEveryDtype) {
+  const DType dtypes[] = {DType::f32, DType::bf16, DType::f16};
+  for (const char* name : {"matmul", "linear"}) {
+    for (const Sample& sample : op(name).samples()) {
+      check(Call(op(name), sample));
+      for (const DType operands : dtypes)
+        for (const DType bias : dtypes)
+          for (const DType result : dtypes)
+            check(Call(op(name), with_dtypes(sample, operands, bias, result)));
+    }
+  }
+}
+
+TEST_P(MatmulKernels, OneTakesEveryPlainProduct) {
+  const std::pair<Shape, Shape> shapes[] = {
+      {{1, 1}, {1, 1}},         {{2, 3, 65}, {65, 130}}, {{4, 2, 7, 33}, {4, 2, 33, 9}},
+      {{1, 300}, {300, 257}},   {{7, 33}, {5, 33, 9}},   {{3, 0, 5}, {5, 4}},
+      {{3, 4, 0}, {3, 0, 5}},   {{0, 4, 5}, {5, 6}},     {{129, 64}, {64, 97}},
+      {{1, 1, 64}, {1, 64, 31}}};
+  for (const auto& [a, b] : shapes) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const Sample sample{{operand(a, dtype), operand(b, dtype)},
+                          {{"transpose_a", false}, {"transpose_b", false}}};
+      EXPECT_GE(check(Call(op("matmul"), sample)).size(), 1u);
+    }
+  }
+}
+
+TEST_P(MatmulKernels, TransposesOfBatches) {
+  for (const int trans : {0, 1, 2, 3}) {
+    const bool ta = (trans & 1) != 0, tb = (trans & 2) != 0;
+    const Shape a = ta ? Shape{3, 2, 40, 70} : Shape{3, 2, 70, 40};
+    const Shape b = tb ? Shape{3, 2, 33, 40} : Shape{3, 2, 40, 33};
+    const Shape b1 = tb ? Shape{33, 40} : Shape{40, 33};
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Shape& right : {b, b1}) {
+        const Sample sample{{operand(a, dtype), operand(right, dtype)},
+                            {{"transpose_a", ta}, {"transpose_b", tb}}};
+        EXPECT_GE(check(Call(op("matmul"), sample)).size(), 1u);
+      }
+    }
+  }
+}
+
+TEST(MatmulKernelList, RefusesWithAReason) {
+  const Sample sample{{operand({3, 4}, DType::f64), operand({4, 5}, DType::f64)},
+                      {{"transpose_a", false}, {"transpose_b", false}}};
+  const Call call(op("matmul"), sample);
+  for (const KernelEntry& entry : matmul_kernels()) {
+    if (entry.op != "matmul") continue;
+    EXPECT_NE(entry.accepts(call.view()), "") << entry.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, MatmulKernels, ::testing::ValuesIn(all_isas()),
+                         [](const auto& test) { return std::string(isa_name(test.param)); });
+
+}  // namespace
+}  // namespace brrr::cpu
