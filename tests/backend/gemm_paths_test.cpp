@@ -35,6 +35,10 @@ std::vector<Path> paths() {
   for (const Isa isa : {Isa::kPortable, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
     list.push_back({"vector_" + std::string(isa_name(isa)), isa, isa, kAll, gemm_vector});
   }
+  const std::vector<DType> bf16_only = {DType::bf16};
+  list.push_back({"amx_emulated", Isa::kAvx2, Isa::kAvx2, bf16_only, gemm_amx_emulated});
+  list.push_back({"amx_emulated_avx512", Isa::kAvx512, Isa::kAvx512, bf16_only, gemm_amx_emulated});
+  list.push_back({"amx", Isa::kAmx, Isa::kAmx, bf16_only, gemm_amx});
   return list;
 }
 
@@ -70,6 +74,11 @@ struct Numbers {
   }
   int64_t size() const { return static_cast<int64_t>(bytes.size() / bytes_of(dtype)); }
   double operator[](int64_t i) const { return load_as_double(dtype, bytes.data(), i); }
+  std::vector<double> doubles() const {
+    std::vector<double> all(static_cast<size_t>(size()));
+    for (int64_t i = 0; i < size(); ++i) all[i] = (*this)[i];
+    return all;
+  }
   void set(int64_t i, double x) { store_from_double(dtype, bytes.data(), i, x); }
 };
 
@@ -183,6 +192,7 @@ void check(const Path& path, const Problem& p) {
   SCOPED_TRACE(path.name + " " + p.describe());
   Operands o(p);
   const Numbers before = o.c;
+  const std::vector<double> a = o.a.doubles(), b = o.b.doubles();
   o.run(path);
   std::vector<bool> written(static_cast<size_t>(o.c.size()), false);
   int failures = 0;
@@ -191,7 +201,7 @@ void check(const Path& path, const Problem& p) {
       for (int64_t j = 0; j < p.n; ++j) {
         double sum = 0, magnitude = 0;
         for (int64_t q = 0; q < p.k; ++q) {
-          const double product = o.a[o.a_at(t, i, q)] * o.b[o.b_at(t, q, j)];
+          const double product = a[o.a_at(t, i, q)] * b[o.b_at(t, q, j)];
           sum += product;
           magnitude += std::abs(product);
         }
@@ -315,6 +325,11 @@ TEST_P(GemmPaths, InChunks) {
   check(path(), {.m = 900, .n = 66, .k = 140, .bias = true, .pad = 948});
   check(path(), {.m = 40, .n = 2600, .k = 70, .trans_b = true, .epilogue = true, .store = false});
   check(path(), {.m = 600, .n = 80, .k = 300, .dtype = path().dtypes[0], .epilogue = true});
+  check(path(), {.m = 530, .n = 17, .k = 8100, .c_dtype = DType::f32, .epilogue = true});
+  check(path(), {.m = 17, .n = 530, .k = 8100, .trans_b = true, .bias = true});
+  check(path(), {.m = 45, .n = 70, .k = 9001, .bias = true, .epilogue = true});
+  check(path(), {.m = 2100, .n = 2048, .k = 3});  // C goes around the caches
+  check(path(), {.m = 1100, .n = 2080, .k = 2, .c_dtype = DType::f32, .epilogue = true});
 }
 
 TEST_P(GemmPaths, SameBitsForAnyNumberOfThreads) {

@@ -75,20 +75,30 @@ PackBuffer::PackBuffer(int64_t bytes)
 PackBuffer::~PackBuffer() { std::free(memory_); }
 
 void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int64_t rows,
-                  int64_t cols, float* values, int64_t ld) {
+                  int64_t cols, float* values, int64_t ld, bool past_caches) {
   if (g.epilogue.run != nullptr) {
     g.epilogue.run(g.epilogue.context, index * g.m + i0, j0, rows, cols, values, ld);
   }
   if (g.c == nullptr) return;
   void* c = offset(g.c, g.c_dtype, i0 * g.ldc + j0);
   if (c == values) return;
-  gemm_packing().store(values, ld, rows, cols, g.c_dtype, c, g.ldc);
+  gemm_packing().store(values, ld, rows, cols, g.c_dtype, c, g.ldc, past_caches);
 }
 
-void gemm(const GemmArgs& args) { gemm_batched(args, 1, 0, 0, 0); }
+std::string gemm_refusal(GemmPath path, DType dtype) {
+  if (!is_operand(dtype)) return fmt::format("operands of {}: only f32, bf16, f16", name_of(dtype));
+  if (path != GemmPath::kAmx) return "";
+  if (dtype != DType::bf16) return fmt::format("operands of {}: only bf16", name_of(dtype));
+  if (machine_isa() < Isa::kAmx) return "this machine has no AMX";
+  if (current_isa() < Isa::kAmx)
+    return fmt::format("AMX is not used at {}", isa_name(current_isa()));
+  return "";
+}
+
+void gemm(const GemmArgs& args, GemmPath path) { gemm_batched(args, 1, 0, 0, 0, path); }
 
 void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
-                  int64_t stride_c) {
+                  int64_t stride_c, GemmPath path) {
   check(args, batch);
   if (args.m == 0 || args.n == 0 || batch == 0) return;
   [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
@@ -97,9 +107,18 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
     for (int64_t i = 0; i < batch; ++i) finish_without_terms(all.product(i), i);
     return;
   }
-  gemm_vector(all);
+  const std::string refusal = gemm_refusal(GemmPath::kAmx, args.dtype);
+  BRRR_CHECK(path != GemmPath::kAmx || refusal.empty(), "gemm: {}", refusal);
+  if (path == GemmPath::kVector || !refusal.empty()) {
+    gemm_vector(all);
+  } else {
+    gemm_amx(all);
+  }
 }
 
-int64_t gemm_workspace_bytes() { return gemm_vector_workspace_bytes(); }
+int64_t gemm_workspace_bytes() {
+  return gemm_vector_workspace_bytes() +
+         (current_isa() >= Isa::kAmx ? gemm_amx_workspace_bytes() : 0);
+}
 
 }  // namespace brrr::cpu

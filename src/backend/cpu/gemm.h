@@ -18,6 +18,7 @@
 // - Callable from any thread; inside an OpenMP region it runs on the calling thread alone.
 
 #include <cstdint>
+#include <string>
 
 #include "base/dtype.h"
 
@@ -54,13 +55,18 @@ struct GemmArgs {
 
 inline constexpr int64_t kGemmBlockK = 512;
 
-/// The best path of this machine (best_isa) for the dtype.
-void gemm(const GemmArgs& args);
+/// kBest: kAmx for bf16 operands where current_isa() has it, else kVector.
+enum class GemmPath { kBest, kVector, kAmx };
+
+/// Why the path cannot multiply operands of the dtype on this machine; empty: it can.
+std::string gemm_refusal(GemmPath path, DType dtype);
+
+void gemm(const GemmArgs& args, GemmPath path = GemmPath::kBest);
 
 /// `batch` products; the operands of product i start i * stride elements further (a stride of 0
 /// shares A or B among all of them; the bias is always shared).
 void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
-                  int64_t stride_c);
+                  int64_t stride_c, GemmPath path = GemmPath::kBest);
 
 /// Upper bound of the packing memory that the current number of threads keeps.
 int64_t gemm_workspace_bytes();

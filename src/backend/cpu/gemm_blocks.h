@@ -48,13 +48,18 @@ inline bool needs_sums(const GemmArgs& g) { return g.c == nullptr || g.c_dtype !
 inline bool needs_finish(const GemmArgs& g) { return needs_sums(g) || g.epilogue.run != nullptr; }
 
 /// Complete values [i0, i0 + rows) x [j0, j0 + cols) of product `index`: runs the epilogue, then
-/// stores C unless the values lie there already.
+/// stores C unless the values lie there already. With past_caches, whole lines go to memory
+/// directly (where C is aligned): the caller ends with a store fence.
 void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int64_t rows,
-                  int64_t cols, float* values, int64_t ld);
+                  int64_t cols, float* values, int64_t ld, bool past_caches = false);
 
 /// The paths. Sizes are checked and not 0.
 void gemm_vector(const GemmBatch& batch);
+/// bf16 operands. Only where best_isa() is kAmx; the emulation runs everywhere, for tests.
+void gemm_amx(const GemmBatch& batch);
+void gemm_amx_emulated(const GemmBatch& batch);
 
 int64_t gemm_vector_workspace_bytes();
+int64_t gemm_amx_workspace_bytes();
 
 }  // namespace brrr::cpu

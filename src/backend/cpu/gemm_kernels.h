@@ -49,9 +49,10 @@ struct GemmPacking {
   void (*pack_a)(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int64_t rows,
                  int64_t panel, int64_t row, float* out);
 
-  /// c[i, j] = values[i, j], rounded to nearest even.
+  /// c[i, j] = values[i, j], rounded to nearest even. With past_caches, rows of whole aligned lines
+  /// are written around the caches.
   void (*store)(const float* values, int64_t ld, int64_t rows, int64_t cols, DType dtype, void* c,
-                int64_t ldc);
+                int64_t ldc, bool past_caches);
 };
 
 /// Those of the instruction set in use.

@@ -154,10 +154,31 @@ void pack_a(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int
   });
 }
 
+/// One line of C at a time is made in the L1 cache and then written as whole vectors.
+template <typename T>
+void store_lines(const float* values, int64_t ld, int64_t rows, int64_t cols, T* c, int64_t ldc) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  const hn::ScalableTag<uint8_t> bytes;
+  alignas(64) T line[kLine];
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; j += kLine) {
+      for (int64_t v = 0; v < kLine; v += kLanes) store(load(values + i * ld + j + v), line + v);
+      auto* to = reinterpret_cast<uint8_t*>(c + i * ldc + j);
+      for (size_t v = 0; v < 64; v += hn::Lanes(bytes)) {
+        hn::Stream(hn::Load(bytes, reinterpret_cast<const uint8_t*>(line) + v), bytes, to + v);
+      }
+    }
+  }
+}
+
 void store_block(const float* values, int64_t ld, int64_t rows, int64_t cols, DType dtype, void* c,
-                 int64_t ldc) {
+                 int64_t ldc, bool past_caches) {
   with_type(dtype, [&](auto type) {
-    auto* to = static_cast<decltype(type)*>(c);
+    using T = decltype(type);
+    auto* to = static_cast<T*>(c);
+    const auto ends = reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(ldc) * sizeof(T) |
+                      static_cast<uintptr_t>(cols) * sizeof(T);
+    if (past_caches && ends % 64 == 0) return store_lines(values, ld, rows, cols, to, ldc);
     for (int64_t i = 0; i < rows; ++i) {
       each_vector(cols, [&](auto access, int64_t j) BRRR_INLINE_BODY {
         access.store(access.load(values + i * ld + j), to + i * ldc + j);

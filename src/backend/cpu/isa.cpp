@@ -22,6 +22,9 @@ namespace brrr::cpu {
 namespace {
 
 constexpr Isa kAll[] = {Isa::kPortable, Isa::kSse4, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
+/// Set by limit_isa().
+std::atomic<Isa> current_limit{Isa::kAmx};
+
 constexpr std::string_view kNames[] = {"portable", "sse4", "avx2", "avx512", "amx"};
 
 /// Highway's targets up to a level. Other architectures (NEON, ...) have one level: portable.
@@ -115,8 +118,11 @@ Isa best_isa() {
   return isa;
 }
 
+Isa current_isa() { return std::min(best_isa(), current_limit.load(std::memory_order_relaxed)); }
+
 void limit_isa(Isa isa) {
   const Isa limit = std::min(isa, machine_isa());
+  current_limit = limit;
   hwy::SetSupportedTargetsForTest(0);  // else the next call would intersect with an earlier limit
   const int64_t targets = hwy::SupportedTargets() & highway_targets(limit);
   hwy::SetSupportedTargetsForTest(targets == 0 ? HWY_STATIC_TARGET : targets);

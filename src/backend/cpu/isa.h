@@ -26,6 +26,9 @@ Isa machine_isa();
 /// min(machine_isa(), BRRR_ISA). UserError when BRRR_ISA is not a known name. Any thread.
 Isa best_isa();
 
+/// best_isa(), or the lower level of the last limit_isa(): what kernels may use now. Any thread.
+Isa current_isa();
+
 /// For tests and benchmarks: from now on Highway dispatches to at most `isa` (and machine_isa()).
 /// oneDNN keeps the level it started with. Not while kernels run.
 void limit_isa(Isa isa);

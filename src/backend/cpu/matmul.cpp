@@ -66,6 +66,11 @@ std::string accepts_f32(const NodeView& view) {
   return accepts_product(view);
 }
 
+std::string accepts_amx(const NodeView& view) {
+  std::string refusal = gemm_refusal(GemmPath::kAmx, view.in[0].dtype);
+  return refusal.empty() ? accepts_product(view) : refusal;
+}
+
 std::string accepts_narrow(const NodeView& view) {
   const DType t = view.in[0].dtype;
   if (!is_narrow(t)) return fmt::format("operands of {}: only bf16 and f16", name_of(t));
@@ -74,7 +79,7 @@ std::string accepts_narrow(const NodeView& view) {
 
 class GemmKernel final : public Kernel {
  public:
-  explicit GemmKernel(const NodeView& view) {
+  GemmKernel(const NodeView& view, GemmPath path) : path_(path) {
     as_product(view, p_);
     args_ = {.m = p_.m,
              .n = p_.n,
@@ -101,13 +106,14 @@ class GemmKernel final : public Kernel {
         wide[j] = static_cast<float>(load_as_double(*bias_, args.in[2], j));
       g.bias = wide;
     }
-    gemm_batched(g, p_.batch, p_.stride_a, p_.stride_b, p_.stride_c);
+    gemm_batched(g, p_.batch, p_.stride_a, p_.stride_b, p_.stride_c, path_);
   }
   int64_t scratch_bytes() const override {
     return bias_ && *bias_ != DType::f32 ? p_.n * int64_t{sizeof(float)} : 0;
   }
 
  private:
+  GemmPath path_;
   Product p_;
   GemmArgs args_;
   std::optional<DType> bias_;
@@ -116,13 +122,16 @@ class GemmKernel final : public Kernel {
 }  // namespace
 
 std::vector<KernelEntry> matmul_kernels() {
-  const auto prepare = [](const NodeView& view) -> std::unique_ptr<Kernel> {
-    return std::make_unique<GemmKernel>(view);
+  const auto prepare = [](GemmPath path) {
+    return [path](const NodeView& view) -> std::unique_ptr<Kernel> {
+      return std::make_unique<GemmKernel>(view, path);
+    };
   };
   std::vector<KernelEntry> list;
   for (const char* op : {"matmul", "linear"}) {
-    list.push_back({op, "gemm_f32", accepts_f32, prepare});
-    list.push_back({op, "gemm_widening", accepts_narrow, prepare});
+    list.push_back({op, "gemm_amx", accepts_amx, prepare(GemmPath::kAmx)});
+    list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector)});
+    list.push_back({op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector)});
   }
   return list;
 }

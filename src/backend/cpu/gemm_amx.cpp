@@ -1,0 +1,417 @@
+// The AMX path of gemm(): bf16 operands, 2 x 2 tiles of sums, f32 accumulation.
+//
+// How the work is laid out. Both operands are packed into tiles once, by the team, into shared
+// memory: panels of 32 rows (or columns), each a run of pairs of tiles, 32 terms after 32 terms. A
+// task is a block of rows x columns of C; it goes through the terms in blocks of kBlockTiles, so
+// that a panel of B (16 KB) stays in the L1 cache while all row panels of the block (in L2) pass by
+// it. Sums wait in f32 blocks of 32 x 32 (4 KB in a row, L2) between blocks of terms. In the last
+// block of terms, each finished block is turned into C one micro-kernel later, when its stores have
+// settled and the tile unit is busy with the next.
+//
+// Operands beyond the packing memory are cut into chunks of rows, columns and, if k is very large,
+// terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
+
+#include <algorithm>
+
+#include "backend/cpu/amx_tiles.h"
+#include "backend/cpu/gemm_amx_kernels.h"
+#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/isa.h"
+#include "base/parallel.h"
+
+#if defined(__SSE2__)
+#include <pmmintrin.h>
+#include <xmmintrin.h>
+#endif
+
+namespace brrr::cpu {
+namespace {
+
+constexpr int64_t kPanel = 2 * kTileRows;                  // rows or columns of a panel
+constexpr int64_t kTile = int64_t{kTileRows} * kTileBf16;  // elements of a tile
+constexpr int64_t kBlockTiles = 8;                         // 256 terms
+constexpr int64_t kSumBlock = kPanel * kPanel;             // floats
+constexpr int64_t kPacked = int64_t{4} << 20;              // elements of a packed operand
+constexpr int64_t kLongK = 8192;                           // beyond, terms are cut as well
+constexpr int64_t kChunkK = 4096, kChunkSide = 1024;       // then
+constexpr int64_t kTaskSums = int64_t{512} * 256;          // floats of a task
+constexpr int64_t kRowCols = 1024;                         // columns of a task of a single row
+constexpr int64_t kShared = 2 * kPacked * 2 + kChunkSide * kChunkSide * 4;  // bytes
+constexpr int64_t kSmall = int64_t{1} << 19;  // elements packed by one thread
+
+struct Shared {
+  uint16_t *a, *b;  // packed operands
+  float* sums;      // where terms are cut
+};
+
+/// Belongs to the thread that called gemm.
+Shared shared_memory() {
+  thread_local PackBuffer buffer(kShared);
+  auto* a = reinterpret_cast<uint16_t*>(buffer.data());
+  return {a, a + kPacked, reinterpret_cast<float*>(a + 2 * kPacked)};
+}
+
+/// One thread's memory: the sums of a task, then the operands of a small product.
+float* own_memory() {
+  thread_local PackBuffer buffer(kTaskSums * 4 + kSmall * 2);
+  return buffer.data();
+}
+
+#if defined(__SSE2__)
+/// Tiles take denormals as zero and give zero for them; vector code that must agree does, too.
+class FlushDenormals {
+ public:
+  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  unsigned before_;
+};
+#else
+struct FlushDenormals {};
+#endif
+
+struct Chunks {
+  int64_t rows, cols, k;  // of a chunk; k in terms, whole tiles unless it is all
+};
+
+Chunks choose_chunks(const GemmArgs& g) {
+  const auto equal = [](int64_t n, int64_t most, int64_t unit) {
+    return round_up(ceil_div(n, ceil_div(n, most)), unit);
+  };
+  if (g.k <= kLongK) {
+    const int64_t most = kPacked / round_up(g.k, kTileBf16) / kPanel * kPanel;
+    return {equal(g.m, most, kPanel), equal(g.n, most, kPanel), g.k};
+  }
+  return {equal(g.m, kChunkSide, kPanel), equal(g.n, kChunkSide, kPanel), kChunkK};
+}
+
+/// Rows and columns of a task: the least estimated time in cycles per 32 terms. A pair of tiles
+/// takes 16 cycles; an operand comes from the L3 cache at about 8 bytes per cycle.
+struct TaskSize {
+  int64_t rows, cols;
+};
+TaskSize choose_task(int64_t rows, int64_t cols, int64_t threads) {
+  TaskSize best{};
+  double least = 0;
+  for (const int64_t most_rows : {512, 384, 256, 192, 128, 64, 32}) {
+    for (const int64_t most_cols : {512, 384, 256, 192, 128, 64, 32}) {
+      if (most_rows * most_cols > kTaskSums) continue;
+      const TaskSize t{round_up(ceil_div(rows, ceil_div(rows, most_rows)), kPanel),
+                       round_up(ceil_div(cols, ceil_div(cols, most_cols)), kPanel)};
+      if (t.rows * t.cols > kTaskSums) continue;
+      const double turns =
+          static_cast<double>(ceil_div(ceil_div(rows, t.rows) * ceil_div(cols, t.cols), threads)) +
+          (threads > 1 ? 0.25 : 0.0);
+      const double time = turns * (static_cast<double>(t.rows * t.cols) / 16 +
+                                   8 * static_cast<double>(t.rows + t.cols));
+      if (least == 0 || time < least) {
+        least = time;
+        best = t;
+      }
+    }
+  }
+  return best;
+}
+
+/// A chunk of one operand: which lanes (rows of A, columns of B) and terms.
+struct Operand {
+  const uint16_t* from;  // the first element of the chunk
+  int64_t ld;
+  bool lanes_adjoin;  // lanes or terms are side by side in memory
+  bool right;
+  int64_t lanes, terms;
+
+  int64_t tiles() const { return ceil_div(terms, kTileBf16); }
+  int64_t panels() const { return ceil_div(lanes, kPanel); }
+  int64_t panel_elements() const { return tiles() * 2 * kTile; }
+};
+
+/// Packs tiles [t0, t1) of panels [p0, p1).
+void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1, uint16_t* out) {
+  const AmxKernels& kernels = amx_kernels();
+  for (int64_t t = t0; t < t1; ++t) {
+    for (int64_t lane = p0 * kPanel; lane < std::min(o.lanes, p1 * kPanel); lane += kTileRows) {
+      const int64_t k = t * kTileBf16;
+      const uint16_t* from = o.from + (o.lanes_adjoin ? k * o.ld + lane : lane * o.ld + k);
+      uint16_t* tile =
+          out + lane / kPanel * o.panel_elements() + (2 * t + lane / kTileRows % 2) * kTile;
+      (o.right ? kernels.right_tile : kernels.left_tile)(
+          from, o.ld, o.lanes_adjoin, std::min<int64_t>(kTileRows, o.lanes - lane),
+          std::min<int64_t>(kTileBf16, o.terms - k), tile);
+    }
+  }
+}
+
+/// Packing is shared out in units that read long runs of memory.
+int64_t pack_units(const Operand& o) {
+  return o.lanes_adjoin ? o.tiles() * ceil_div(o.panels(), 16) : o.panels();
+}
+void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
+  if (!o.lanes_adjoin) return pack_panels(o, unit, unit + 1, 0, o.tiles(), out);
+  const int64_t groups = ceil_div(o.panels(), 16), p = unit % groups * 16, t = unit / groups;
+  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out);
+}
+
+/// sums (32 x 32, rows of 32) += `tiles` x 32 terms; kRows x kCols tiles of it exist.
+template <class Tiles, int kRows, int kCols>
+void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, const uint16_t* next,
+           float* sums, bool first) {
+  constexpr int64_t kStride = kPanel * 4, kDown = kTileRows * kPanel;
+  if (first) {
+    tiles.template zero<0>();
+    if constexpr (kCols == 2) tiles.template zero<1>();
+    if constexpr (kRows == 2) tiles.template zero<2>();
+    if constexpr (kRows == 2 && kCols == 2) tiles.template zero<3>();
+  } else {
+    tiles.template load<0>(sums, kStride);
+    if constexpr (kCols == 2) tiles.template load<1>(sums + 16, kStride);
+    if constexpr (kRows == 2) tiles.template load<2>(sums + kDown, kStride);
+    if constexpr (kRows == 2 && kCols == 2) tiles.template load<3>(sums + kDown + 16, kStride);
+  }
+  for (int64_t t = 0; t < count; ++t, a += 2 * kTile, b += 2 * kTile, next += 2 * kTile) {
+    tiles.template load<4>(a, kTileRowBytes);
+    tiles.template load<6>(b, kTileRowBytes);
+    tiles.template dot_bf16<0, 4, 6>();
+    // The next row panel comes from L2: fetch it while the tile unit works.
+#pragma GCC unroll 32
+    for (int line = 0; line < 16 * kRows; ++line) __builtin_prefetch(next + line * 32, 0, 3);
+    if constexpr (kCols == 2) {
+      tiles.template load<7>(b + kTile, kTileRowBytes);
+      tiles.template dot_bf16<1, 4, 7>();
+    }
+    if constexpr (kRows == 2) {
+      tiles.template load<5>(a + kTile, kTileRowBytes);
+      tiles.template dot_bf16<2, 5, 6>();
+    }
+    if constexpr (kRows == 2 && kCols == 2) tiles.template dot_bf16<3, 5, 7>();
+  }
+  tiles.template store<0>(sums, kStride);
+  if constexpr (kCols == 2) tiles.template store<1>(sums + 16, kStride);
+  if constexpr (kRows == 2) tiles.template store<2>(sums + kDown, kStride);
+  if constexpr (kRows == 2 && kCols == 2) tiles.template store<3>(sums + kDown + 16, kStride);
+}
+
+/// A C larger than this is not in a near cache when somebody reads it: writing it around the caches
+/// saves reading each line first.
+bool past_caches(const GemmArgs& g) {
+  constexpr int64_t kNear = int64_t{8} << 20;
+  return g.m * g.n * static_cast<int64_t>(bytes_of(g.c_dtype)) >= kNear;
+}
+
+/// Complete sums of rows from i and columns from j: scale, epilogue, store.
+void finish_sums(const GemmArgs& g, int64_t index, int64_t i, int64_t j, int64_t rows, int64_t cols,
+                 float* sums, int64_t ld) {
+  if (g.alpha != 1.0f || g.bias != nullptr || g.beta != 0.0f) {
+    amx_kernels().scale(
+        sums, ld, rows, cols, g.alpha, g.bias != nullptr ? g.bias + j : nullptr,
+        g.beta != 0.0f ? static_cast<const float*>(offset(g.c, g.c_dtype, i * g.ldc + j)) : nullptr,
+        g.ldc);
+  }
+  finish_block(g, index, i, j, rows, cols, sums, ld, past_caches(g));
+}
+
+/// Rows from i0 and columns from j0 of product `index`.
+struct Task {
+  int64_t index, i0, j0, rows, cols;
+  const uint16_t *a, *b;     // the packed panels of these rows and columns
+  int64_t a_panel, b_panel;  // elements from one to the next
+  int64_t tiles;             // terms / 32
+  float* sums;               // blocks of 32 x 32, row panel by row panel ...
+  int64_t sum_panels;        // ... of this many
+  bool first, last;          // chunk of terms
+};
+
+template <class Tiles>
+void run_task(const GemmArgs& g, const Task& task) {
+  Tiles tiles;
+  const int64_t row_panels = ceil_div(task.rows, kPanel), col_panels = ceil_div(task.cols, kPanel);
+  struct Place {
+    int64_t i, j, rows, cols;
+    float* sums;
+  };
+  for (int64_t t0 = 0; t0 < task.tiles; t0 += kBlockTiles) {
+    const int64_t count = std::min(kBlockTiles, task.tiles - t0);
+    const bool first = task.first && t0 == 0, last = task.last && t0 + count == task.tiles;
+    Place before{};
+    const auto finish = [&] {
+      if (last && before.sums != nullptr) {
+        finish_sums(g, task.index, before.i, before.j, before.rows, before.cols, before.sums,
+                    kPanel);
+      }
+    };
+    for (int64_t q = 0; q < col_panels; ++q) {
+      const uint16_t* b = task.b + q * task.b_panel + t0 * 2 * kTile;
+      for (int64_t p = 0; p < row_panels; ++p) {
+        const uint16_t* a = task.a + p * task.a_panel + t0 * 2 * kTile;
+        const uint16_t* next = p + 1 < row_panels ? a + task.a_panel : task.a + t0 * 2 * kTile;
+        const Place here{task.i0 + p * kPanel, task.j0 + q * kPanel,
+                         std::min(kPanel, task.rows - p * kPanel),
+                         std::min(kPanel, task.cols - q * kPanel),
+                         task.sums + (p * task.sum_panels + q) * kSumBlock};
+        const bool wide = here.cols > kTileRows;
+        if (here.rows > kTileRows) {
+          (wide ? micro<Tiles, 2, 2> : micro<Tiles, 2, 1>)(tiles, a, b, count, next, here.sums,
+                                                           first);
+        } else {
+          (wide ? micro<Tiles, 1, 2> : micro<Tiles, 1, 1>)(tiles, a, b, count, next, here.sums,
+                                                           first);
+        }
+        finish();
+        before = here;
+      }
+    }
+    finish();
+  }
+#if defined(__SSE2__)
+  _mm_sfence();  // stores around the caches are seen by whoever sees the end of the task
+#endif
+}
+
+/// One product by the calling team (all its threads are here) or, when `team` is 1, by this thread.
+template <class Tiles>
+void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t team,
+                 const Shared& memory) {
+  const uint16_t *packed_a = nullptr, *packed_b = nullptr;  // which chunk is packed
+  const auto shared_out = [&](int64_t count, auto&& body) {
+    if (team == 1) {
+      for (int64_t i = 0; i < count; ++i) body(i);
+      return;
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; ++i) body(i);
+  };
+  const auto element = [](const void* p, int64_t i) { return static_cast<const uint16_t*>(p) + i; };
+  for (int64_t i0 = 0; i0 < g.m; i0 += chunks.rows) {
+    for (int64_t j0 = 0; j0 < g.n; j0 += chunks.cols) {
+      for (int64_t k0 = 0; k0 < g.k; k0 += chunks.k) {
+        const int64_t terms = std::min(chunks.k, g.k - k0);
+        const Operand a{element(g.a, g.trans_a ? k0 * g.lda + i0 : i0 * g.lda + k0),
+                        g.lda,
+                        g.trans_a,
+                        false,
+                        std::min(chunks.rows, g.m - i0),
+                        terms};
+        const Operand b{element(g.b, g.trans_b ? j0 * g.ldb + k0 : k0 * g.ldb + j0),
+                        g.ldb,
+                        !g.trans_b,
+                        true,
+                        std::min(chunks.cols, g.n - j0),
+                        terms};
+        // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
+        const int64_t units_a = a.from == packed_a ? 0 : pack_units(a);
+        const int64_t units_b = b.from == packed_b ? 0 : pack_units(b);
+        packed_a = a.from;
+        packed_b = b.from;
+        shared_out(units_a + units_b, [&](int64_t unit) {
+          if (unit < units_a) {
+            pack_unit(a, unit, memory.a);
+          } else {
+            pack_unit(b, unit - units_a, memory.b);
+          }
+        });
+        const TaskSize size = choose_task(a.lanes, b.lanes, team);
+        const int64_t row_tasks = ceil_div(a.lanes, size.rows);
+        const int64_t col_tasks = ceil_div(b.lanes, size.cols);
+        shared_out(row_tasks * col_tasks, [&](int64_t which) {
+          const int64_t i = which % row_tasks * size.rows, j = which / row_tasks * size.cols;
+          Task task{index,
+                    i0 + i,
+                    j0 + j,
+                    std::min(size.rows, a.lanes - i),
+                    std::min(size.cols, b.lanes - j),
+                    memory.a + i / kPanel * a.panel_elements(),
+                    memory.b + j / kPanel * b.panel_elements(),
+                    a.panel_elements(),
+                    b.panel_elements(),
+                    a.tiles(),
+                    own_memory(),
+                    size.cols / kPanel,
+                    k0 == 0,
+                    k0 + terms == g.k};
+          if (terms < g.k) {  // sums outlive the task
+            task.sum_panels = b.panels();
+            task.sums = memory.sums + (i / kPanel * b.panels() + j / kPanel) * kSumBlock;
+          }
+          run_task<Tiles>(g, task);
+        });
+      }
+    }
+  }
+}
+
+/// m = 1: bound by reading B, which is read once where it lies.
+void run_rows(const GemmBatch& all, int64_t team) {
+  const GemmArgs& args = all.args;
+  const int64_t cols = std::min(kRowCols, round_up(ceil_div(args.n, team), 32));
+  const int64_t tasks = ceil_div(args.n, cols);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(team) if (team > 1)
+  for (int64_t task = 0; task < tasks * all.batch; ++task) {
+    const int64_t index = task / tasks, j0 = task % tasks * cols;
+    const GemmArgs g = all.product(index);
+    AmxRow row;
+    // A transposed row is not contiguous unless it is the only one.
+    row.a = static_cast<const uint16_t*>(g.a);
+    row.b = static_cast<const uint16_t*>(offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0));
+    row.ldb = g.ldb;
+    row.k = g.k;
+    row.cols = std::min(cols, g.n - j0);
+    row.trans_b = g.trans_b;
+    row.sums = own_memory();
+    {
+      const FlushDenormals flush;
+      amx_kernels().row(row);
+    }
+    finish_sums(g, index, 0, j0, 1, row.cols, row.sums, cols);
+  }
+}
+
+template <class Tiles>
+void run(const GemmBatch& all) {
+  const GemmArgs& g = all.args;
+  // Starting the team costs about as much as this many multiply-adds.
+  constexpr double kSerial = 1 << 18;
+  const double work = static_cast<double>(all.batch) * static_cast<double>(g.m) *
+                      static_cast<double>(g.n) * static_cast<double>(g.k);
+  const int64_t team = work < kSerial || omp_in_parallel() ? 1 : thread_count();
+  if (g.m == 1 && (!g.trans_a || g.lda == 1)) return run_rows(all, team);
+
+  const int64_t elements =
+      (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * round_up(g.k, kTileBf16);
+  if (elements <= kSmall && g.k <= kLongK && (all.batch > 1 || team == 1)) {
+    // Products that fit one thread's memory: each is one thread's.
+    const Chunks whole{round_up(g.m, kPanel), round_up(g.n, kPanel), g.k};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(team) if (team > 1)
+    for (int64_t i = 0; i < all.batch; ++i) {
+      auto* a = reinterpret_cast<uint16_t*>(own_memory() + kTaskSums);
+      run_product<Tiles>(all.product(i), i, whole, 1,
+                         {a, a + whole.rows * round_up(g.k, kTileBf16), nullptr});
+    }
+    return;
+  }
+  const Chunks chunks = choose_chunks(g);
+  const Shared memory = shared_memory();
+#pragma omp parallel num_threads(team) if (team > 1)
+  for (int64_t i = 0; i < all.batch; ++i) {
+    run_product<Tiles>(all.product(i), i, chunks, team, memory);
+  }
+}
+
+}  // namespace
+
+void gemm_amx_emulated(const GemmBatch& batch) { run<EmulatedTiles>(batch); }
+
+#if defined(__x86_64__)
+void gemm_amx(const GemmBatch& batch) { run<AmxTiles>(batch); }
+#else
+void gemm_amx(const GemmBatch& batch) { run<EmulatedTiles>(batch); }
+#endif
+
+int64_t gemm_amx_workspace_bytes() {
+  return PackBuffer::rounded(kShared) +
+         thread_count() * PackBuffer::rounded(kTaskSums * 4 + kSmall * 2);
+}
+
+}  // namespace brrr::cpu
