@@ -4,47 +4,11 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/onednn_matmul.h"
+#include "backend/cpu/product.h"
 
 namespace brrr::cpu {
 namespace {
-
-int64_t batch_elements(const Shape& s) {
-  int64_t n = 1;
-  for (int axis = 0; axis + 2 < s.rank(); ++axis) n *= s.size(axis);
-  return n;
-}
-
-// A node as one batched row-major product.
-struct Product {
-  int64_t batch = 1, m = 0, n = 0, k = 0;
-  bool ta = false, tb = false;
-  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
-};
-
-// Fills `p`, or returns why the node is no single batched product.
-std::string as_product(const NodeView& view, Product& p) {
-  const bool is_matmul = view.node().op->name == "matmul";
-  const Shape &a = view.in[0].shape, &b = view.in[1].shape;
-  p.ta = is_matmul && view.attrs().get<bool>("transpose_a");
-  p.tb = is_matmul && view.attrs().get<bool>("transpose_b");
-  p.m = a.size(p.ta ? -1 : -2);
-  p.k = a.size(p.ta ? -2 : -1);
-  p.n = b.size(p.tb ? -2 : -1);
-  const int64_t batch_a = batch_elements(a), batch_b = batch_elements(b);
-  const int64_t batch = batch_elements(view.out()[0].shape);
-  if (batch_b == 1 && !p.ta) {  // the rows of all batches are rows of one product
-    p.m *= batch;
-    if (batch_a != batch) return "a is broadcast over the batch of the result";
-    return "";
-  }
-  const bool plain_a = batch_a == batch || batch_a == 1, plain_b = batch_b == batch || batch_b == 1;
-  if (!plain_a || !plain_b) return "a batch is broadcast in part";
-  p.batch = batch;
-  p.stride_a = batch_a == 1 ? 0 : p.m * p.k;
-  p.stride_b = batch_b == 1 ? 0 : p.k * p.n;
-  p.stride_c = p.m * p.n;
-  return "";
-}
 
 bool is_narrow(DType t) { return t == DType::bf16 || t == DType::f16; }
 
@@ -85,9 +49,9 @@ class GemmKernel final : public Kernel {
              .n = p_.n,
              .k = p_.k,
              .dtype = view.in[0].dtype,
-             .lda = p_.ta ? p_.m : p_.k,
+             .lda = p_.lda(),
              .trans_a = p_.ta,
-             .ldb = p_.tb ? p_.k : p_.n,
+             .ldb = p_.ldb(),
              .trans_b = p_.tb,
              .c_dtype = view.out()[0].dtype,
              .ldc = p_.n};
@@ -132,6 +96,7 @@ std::vector<KernelEntry> matmul_kernels() {
     list.push_back({op, "gemm_amx", accepts_amx, prepare(GemmPath::kAmx)});
     list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector)});
     list.push_back({op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector)});
+    list.push_back({op, "onednn", onednn_matmul_refusal, onednn_matmul});
   }
   return list;
 }
