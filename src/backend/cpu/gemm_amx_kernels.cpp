@@ -182,10 +182,7 @@ HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j) {
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
       const Bf16* from = b + v * kLanes * r.ldb + k;
-      // A line of each row lasts four rounds: fetch a quarter of the next columns per round.
-      const Bf16* ahead = from + (kNv * kLanes + k / 8 % 4 * (kLanes / 4)) * r.ldb;
-#pragma GCC unroll 4
-      for (int i = 0; i < kWidth / 4; ++i) prefetch(ahead + i * r.ldb);
+      prefetch_rows<kNv>(from, r.ldb, k, r.k);
       VF columns[8];
       transpose_terms<kWidth>(from, r.ldb, columns);
 #pragma GCC unroll 4

@@ -135,6 +135,19 @@ HWY_INLINE void transpose_terms(const T* source, int64_t ld, VD* columns) {
 }
 #endif
 
+/// For a loop that reads kNv vectors of rows of B, 16 bytes of each per round, then goes to the
+/// next such rows: fetches what comes a few lines later. `from` is at term k of kc of the first row
+/// of one vector. A line of each row lasts four rounds, so each round fetches those of a quarter of
+/// the rows.
+template <int kNv, typename T>
+HWY_INLINE void prefetch_rows(const T* from, int64_t ld, int64_t k, int64_t kc) {
+  constexpr int64_t kAhead = 4 * 64 / sizeof(T);
+  const T* ahead = from + kAhead + k / kTerms<T> % 4 * (kLanes / 4) * ld;
+  if (k + kAhead >= kc) ahead += kNv * kLanes * ld - kc;
+#pragma GCC unroll 4
+  for (int r = 0; r < kWidth / 4; ++r) prefetch(ahead + r * ld);
+}
+
 }  // namespace
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
