@@ -3,6 +3,7 @@
 // its operands and throws UserError "[op] ..." when shapes or dtypes do not fit. The meaning,
 // shapes and numerics of every op stand in its OpDef (docs/ops.md is generated from them).
 
+#include <cmath>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -71,6 +72,19 @@ Value dropout(Value x, Value key, double p, int64_t stream);
 Value matmul(Value a, Value b, bool transpose_a = false, bool transpose_b = false,
              std::optional<DType> dtype = std::nullopt);
 Value linear(Value x, Value weight, Value bias);
+struct Attention {
+  Value y, lse;
+};
+struct AttentionOptions {
+  double scale = 1;
+  bool causal = false;
+  std::optional<Value> position, mask, lengths;
+  double masked = -INFINITY;  // what a score becomes where a boolean mask is false
+  double p = 0;               // dropout
+  std::optional<Value> key;
+  int64_t stream = 0;
+};
+Attention attention(Value q, Value k, Value v, const AttentionOptions& options);
 
 // Reductions and normalisations
 Value sum(Value x, std::vector<int64_t> axes, bool keep = false);

@@ -28,6 +28,12 @@ using Notes = std::vector<std::string>;
 /// -0.
 Graph simplify(const Graph& graph, Notes* notes = nullptr);
 
+/// softmax(q kᵀ) v becomes one attention node, however its scale, its mask and its dropout are
+/// written (match_attention.cpp says which ways). Before differentiate and autocast. Notes say what
+/// was found and why a softmax before a product was left as it is. A causal mask by a constant of
+/// -10000 or lower is taken as -inf.
+Graph match_attention(const Graph& graph, Notes* notes = nullptr);
+
 /// Appends the derivative of the scalar output `loss` with respect to every parameter, as outputs
 /// named "grad:<parameter>". Backward nodes carry the scope of their forward node, prefixed
 /// "backward:". A composite without its own vjp is differentiated through its decomposition.

@@ -51,7 +51,9 @@ class Pipeline {
 
 }  // namespace
 
-std::vector<std::string> optional_passes() { return {"simplify", "keep_accumulators", "schedule"}; }
+std::vector<std::string> optional_passes() {
+  return {"simplify", "match_attention", "keep_accumulators", "schedule"};
+}
 
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
                    PipelineReport* report) {
@@ -63,6 +65,7 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
 
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
+  p.run("match_attention", match_attention);
   if (options.precision != DType::f32 && options.low_parameters)
     p.run("low_parameters", [&](const Graph& g, Notes* notes) {
       return low_parameters(g, options.precision, notes);

@@ -137,6 +137,13 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
       const int64_t k = sample.in[0].type.shape.size(transposed ? -2 : -1);
       int64_t expected = 2 * y.elements() * k;             // 2 M N K, for each batch
       if (op->name == "linear") expected += y.elements();  // the bias
+      if (op->name.starts_with("attention")) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
+        const int64_t dv = sample.in[2].type.shape.size(-1);
+        const int64_t widths = op->name == "attention" ? k + dv : 3 * k + 2 * dv;
+        const int64_t pairs =
+            sample.in[0].type.shape.elements() / k * sample.in[1].type.shape.size(-2);
+        expected = 2 * pairs * widths / (sample.attrs.get<bool>("causal") ? 2 : 1);
+      }
       EXPECT_EQ(cost_of(one.graph, one.id).flops, static_cast<double>(expected));
       ++contractions;
     }

@@ -1,0 +1,41 @@
+#pragma once
+// Reads a boolean value over [..., T, S] (queries by keys) that was made by comparing positions:
+// whether it is the causal mask or a limit of the keys, whatever way the comparison is written.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace brrr {
+
+/// The number that every element of v is, when that is known: constants and arithmetic of them.
+std::optional<double> constant_of(const Graph& graph, ValueId v);
+
+/// A boolean value, or its negation.
+struct Condition {
+  ValueId value;
+  bool inverted = false;
+};
+
+/// Conditions that together are the given one: conjunctions and negations opened, reshapes that
+/// only add leading axes removed.
+std::vector<Condition> conjuncts(const Graph& graph, Condition condition);
+
+/// An i32 value: constant + factor * value.
+struct IndexLimit {
+  int64_t constant = 0;
+  int64_t factor = 0;  // 0: no value
+  ValueId value;       // [..., 1, 1] or one element
+};
+
+struct IndexMask {
+  enum class Kind { causal, lengths } kind;
+  IndexLimit limit;  // causal: key <= query + limit; lengths: key < limit
+};
+
+/// nullopt when it is neither. `queries` is T: a single query has position 0.
+std::optional<IndexMask> index_mask(const Graph& graph, Condition condition, int64_t queries);
+
+}  // namespace brrr
