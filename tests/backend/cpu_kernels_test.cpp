@@ -85,6 +85,7 @@ TEST_P(CpuKernels, EverySampleOfTheOpTable) {
 TEST_P(CpuKernels, EverySampleInBf16) {
   for (const OpDef* d : all_ops()) {
     if (has_no_kernel_here(d->name) || d->name == "adamw" || d->name == "cast") continue;
+    if (d->name == "attention_grad") continue;  // its lse stays f32: attention_test
     for (Sample sample : d->samples()) {
       bool any = false;
       for (Sample::Operand& o : sample.in) {

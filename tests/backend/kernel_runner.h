@@ -202,16 +202,22 @@ inline int64_t terms_of(const Call& call) {
   const std::string& op = call.node().op->name;
   if (op == "softmax" || op == "softmax_grad" || op.starts_with("cross_entropy"))
     return call.view().in[0].shape.size(-1);
+  if (op.starts_with("attention"))  // a product, and the longer of the sums over keys and queries
+    return call.view().in[0].shape.size(-1) +
+           std::max(call.view().in[0].shape.size(-2), call.view().in[1].shape.size(-2));
   if (call.node().op->op_class == OpClass::elementwise) return 1;
   return std::max<int64_t>(1, most / std::max<int64_t>(1, least));
 }
 
+/// `magnitudes`: for each result, how large the terms are that it is the sum of, where they may
+/// cancel.
 inline void expect_close(const Call& call, const std::vector<Buffer>& got,
-                         const std::vector<RefTensor>& wanted) {
+                         const std::vector<RefTensor>& wanted,
+                         const std::vector<double>& magnitudes = {}) {
   ASSERT_EQ(got.size(), wanted.size());
   for (size_t k = 0; k < got.size(); ++k) {
     const Type& type = call.view().out()[k];
-    double largest = 0;
+    double largest = magnitudes.empty() ? 0 : magnitudes[k];
     for (double w : wanted[k].data)
       if (std::isfinite(w)) largest = std::max(largest, std::fabs(w));
     const double bound = tolerance(type.dtype, terms_of(call)) * largest;

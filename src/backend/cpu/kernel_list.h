@@ -10,6 +10,7 @@
 namespace brrr::cpu {
 
 std::vector<KernelEntry> matmul_kernels();       // matmul, linear
+std::vector<KernelEntry> attention_kernels();    // attention, attention_grad
 std::vector<KernelEntry> elementwise_kernels();  // the table of src/ops/elementwise.cpp, gelu
 std::vector<KernelEntry> cast_kernels();
 std::vector<KernelEntry> random_kernels();         // random_bits, dropout

@@ -19,12 +19,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the low half of a word comes first");
 
-/// out[i] = element begin + i of the stream for i < kRandomStep; begin is a multiple of it.
-void draw(RngKey key, uint32_t stream, int64_t begin, uint16_t* out) {
-  constexpr int64_t kBlocks = kRandomStep / 8;  // of four words, eight elements
-  const uint64_t first = static_cast<uint64_t>(begin) / 8;
+/// Blocks are of four words, eight elements.
+void draw(RngKey key, uint32_t stream, uint64_t first, int64_t blocks, uint16_t* out) {
 #if HWY_TARGET == HWY_SCALAR
-  for (int64_t b = 0; b < kBlocks; ++b) {
+  for (int64_t b = 0; b < blocks; ++b) {
     const auto words = philox(key, stream, first + static_cast<uint64_t>(b));
     std::memcpy(out + 8 * b, words.data(), sizeof(words));
   }
@@ -37,7 +35,7 @@ void draw(RngKey key, uint32_t stream, int64_t begin, uint16_t* out) {
   const auto m0 = hn::BitCast(d32, hn::Set(d, kPhiloxM0));
   const auto m1 = hn::BitCast(d32, hn::Set(d, kPhiloxM1));
   auto* words = reinterpret_cast<uint64_t*>(out);
-  for (int64_t b = 0; b < kBlocks; b += static_cast<int64_t>(hn::Lanes(d))) {
+  for (int64_t b = 0; b < blocks; b += static_cast<int64_t>(hn::Lanes(d))) {
     const auto block = hn::Iota(d, first + static_cast<uint64_t>(b));
     auto c0 = block, c1 = hn::ShiftRight<32>(block);
     auto c2 = hn::Set(d, uint64_t{stream}), c3 = hn::Zero(d);
@@ -63,7 +61,7 @@ template <typename Body>
 HWY_INLINE void each_step(RngKey key, uint32_t stream, int64_t begin, int64_t n, Body&& body) {
   alignas(64) uint16_t drawn[kRandomStep];
   for (int64_t i = 0; i < n; i += kRandomStep) {
-    draw(key, stream, begin + i, drawn);
+    draw(key, stream, static_cast<uint64_t>(begin + i) / 8, kRandomStep / 8, drawn);
     body(i, std::min(kRandomStep, n - i), drawn);
   }
 }
@@ -93,7 +91,7 @@ void dropout(RngKey key, uint32_t stream, int64_t begin, uint32_t threshold, flo
   });
 }
 
-constexpr RandomRows kTable[] = {{&bits, &dropout<float>}, {&bits, &dropout<Bf16>}};
+constexpr RandomRows kTable[] = {{&draw, &bits, &dropout<float>}, {&draw, &bits, &dropout<Bf16>}};
 
 }  // namespace
 

@@ -1,0 +1,147 @@
+// attention and attention_grad on the CPU: what the nodes say.
+
+#include "backend/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/kernel_list.h"
+
+namespace brrr::cpu {
+namespace {
+
+// Where the elements of `from`, broadcast to the leading axes of `to`, begin: for each index of
+// the axes before the last `inner` ones.
+std::vector<int64_t> broadcast_offsets(const Shape& from, const Shape& to, int inner) {
+  const int rank = to.rank() - inner;
+  const auto strides = from.strides();
+  std::vector<int64_t> stride(static_cast<size_t>(rank), 0);
+  for (int axis = 0; axis < rank; ++axis) {
+    const int at = axis - (to.rank() - from.rank());
+    if (at >= 0 && from.size(at) != 1)
+      stride[static_cast<size_t>(axis)] = strides[static_cast<size_t>(at)];
+  }
+  std::vector<int64_t> offsets{0};
+  for (int axis = 0; axis < rank; ++axis) {
+    std::vector<int64_t> next;
+    for (int64_t base : offsets)
+      for (int64_t i = 0; i < to.size(axis); ++i)
+        next.push_back(base + i * stride[static_cast<size_t>(axis)]);
+    offsets = std::move(next);
+  }
+  return offsets;
+}
+
+}  // namespace
+
+AttentionProblem::AttentionProblem(const NodeView& node, int first_extra) {
+  const Shape &q = node.in[0].shape, &k = node.in[1].shape;
+  const Attrs& attrs = node.attrs();
+  t = q.size(-2);
+  s = k.size(-2);
+  d = q.size(-1);
+  dv = node.in[2].shape.size(-1);
+  for (int axis = 0; axis + 2 < q.rank(); ++axis) heads *= q.size(axis);
+  dtype = node.in[0].dtype;
+  scale = static_cast<float>(attrs.get<double>("scale"));
+  causal = attrs.get<bool>("causal");
+  int next = first_extra;
+  if (attrs.get<bool>("position")) position = next++;
+  if (attrs.get<bool>("mask")) mask = next++;
+  if (attrs.get<bool>("lengths")) lengths = next++;
+  if (attrs.get<double>("p") > 0) key = next++;
+  if (attrs.get_or<bool>("dlse", false)) dlse = next++;
+
+  Shape scores = q;
+  scores[-1] = k[-2];
+  if (mask >= 0) {
+    const Type& type = node.in[static_cast<size_t>(mask)];
+    mask_dtype = type.dtype;
+    masked = static_cast<float>(attrs.get<double>("masked"));
+    mask_offset = broadcast_offsets(type.shape, scores, 2);
+    const int rank = type.shape.rank();
+    if (rank >= 1 && type.shape.size(-1) != 1) mask_column = 1;
+    if (rank >= 2 && type.shape.size(-2) != 1) mask_row = type.shape.size(-1);
+  }
+  if (lengths >= 0)
+    lengths_offset =
+        broadcast_offsets(node.in[static_cast<size_t>(lengths)].shape,
+                          Shape(std::vector<Dim>(q.dims().begin(), q.dims().end() - 2)), 0);
+  if (key >= 0) {  // as in the op dropout
+    const double limit = std::min(65535.0, std::nearbyint(attrs.get<double>("p") * 65536));
+    threshold = static_cast<uint32_t>(limit);
+    keep_scale = static_cast<float>(65536.0 / (65536.0 - limit));
+    stream = static_cast<uint32_t>(attrs.get<int64_t>("stream"));
+  }
+}
+
+std::string refuse_attention(const NodeView& node) {
+  const DType t = node.in[0].dtype;
+  if (t != DType::f32 && t != DType::bf16 && t != DType::f16)
+    return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t));
+  const Shape& k = node.in[1].shape;
+  if (k.size(-2) == 0) return "no keys";
+  constexpr int64_t kMaxWidth = 512;
+  const int64_t d = k.size(-1), dv = node.in[2].shape.size(-1);
+  if (d == 0 || dv == 0 || d > kMaxWidth || dv > kMaxWidth)
+    return fmt::format("a head width of {} and {}: only 1 to {}", d, dv, kMaxWidth);
+  return "";
+}
+
+bool reads_in_place(DType dtype, int64_t width) {
+  return dtype == DType::f32 && width % attention_rows().lanes == 0;
+}
+
+ScoreRules::ScoreRules(const AttentionProblem& problem, const KernelArgs& args) : p_(problem) {
+  auto operand = [&](int i) { return args.in[static_cast<size_t>(i)]; };
+  if (p_.position >= 0) position_ = *static_cast<const int32_t*>(operand(p_.position));
+  if (p_.mask >= 0) mask_ = operand(p_.mask);
+  if (p_.lengths >= 0) lengths_ = static_cast<const int32_t*>(operand(p_.lengths));
+  if (p_.key >= 0) {
+    const auto* words = static_cast<const int32_t*>(operand(p_.key));
+    key_ = {static_cast<uint32_t>(words[0]), static_cast<uint32_t>(words[1])};
+  }
+}
+
+int64_t ScoreRules::visible(int64_t head, int64_t t) const {
+  int64_t n = p_.s;
+  if (p_.causal) n = std::min(n, t + position_ + 1);
+  if (lengths_ != nullptr)
+    n = std::min<int64_t>(n, lengths_[p_.lengths_offset[static_cast<size_t>(head)]]);
+  return std::max<int64_t>(0, n);
+}
+
+ScoreRow ScoreRules::row(int64_t head, int64_t t, int64_t k0, int64_t n, float* scores,
+                         Space& space) const {
+  ScoreRow row;
+  row.scores = scores;
+  row.n = n;
+  row.visible = std::clamp<int64_t>(visible(head, t) - k0, 0, n);
+  if (mask_ != nullptr && row.visible > 0) {
+    const int64_t from =
+        p_.mask_offset[static_cast<size_t>(head)] + t * p_.mask_row + k0 * p_.mask_column;
+    for (int64_t i = 0; i < row.visible; ++i)
+      space.mask[i] =
+          static_cast<float>(load_as_double(p_.mask_dtype, mask_, from + i * p_.mask_column));
+    row.mask = space.mask;
+    row.boolean = p_.mask_dtype == DType::boolean;
+    row.masked = p_.masked;
+  }
+  if (p_.key >= 0 && row.visible > 0) {
+    const int64_t first = (head * p_.t + t) * p_.s + k0, block = first / 8;
+    random_rows(false).draw(key_, p_.stream, static_cast<uint64_t>(block),
+                            blocks_of(first + row.visible, 8) - block, space.bits);
+    row.bits = space.bits + first % 8;
+    row.threshold = p_.threshold;
+    row.keep_scale = p_.keep_scale;
+  }
+  return row;
+}
+
+std::vector<KernelEntry> attention_kernels() {
+  return {{"attention", "flash", refuse_attention, attention_forward},
+          {"attention_grad", "flash", refuse_attention, attention_backward}};
+}
+
+}  // namespace brrr::cpu

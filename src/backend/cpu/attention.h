@@ -1,0 +1,116 @@
+#pragma once
+// Attention as the kernels see it: what an attention or attention_grad node says, and where the
+// mask, the lengths and the dropout bits of a query stand. Blocks of queries by blocks of keys are
+// computed one after the other and never stored (FlashAttention-2: Dao 2023).
+
+#include <omp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/attention_rows.h"
+#include "backend/cpu/random_rows.h"
+#include "base/parallel.h"
+#include "runtime/backend.h"
+
+namespace brrr::cpu {
+
+/// Multiples of the height and the width of every register tile of gemm_f32.
+inline constexpr int64_t kQueryBlock = 96;
+inline constexpr int64_t kKeyBlock = 96;
+
+inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+struct AttentionProblem {
+  int64_t heads = 1;  // all leading axes
+  int64_t t = 0, s = 0, d = 0, dv = 0;
+  DType dtype = DType::f32;
+  float scale = 1;
+  bool causal = false;
+  int position = -1, mask = -1, lengths = -1, key = -1, dlse = -1;  // operands, -1: absent
+
+  DType mask_dtype = DType::f32;
+  float masked = 0;
+  int64_t mask_row = 0, mask_column = 0;  // strides of the mask, 0 where it is broadcast
+  std::vector<int64_t> mask_offset;       // [heads]
+  std::vector<int64_t> lengths_offset;    // [heads]
+  uint32_t threshold = 0, stream = 0;
+  float keep_scale = 1;
+
+  /// `first_extra`: the number of operands before the optional ones.
+  AttentionProblem(const NodeView& node, int first_extra);
+};
+
+/// Empty, or why the kernels do not take the node.
+std::string refuse_attention(const NodeView& node);
+
+/// A run of a problem: the operands that decide which scores count.
+class ScoreRules {
+ public:
+  ScoreRules(const AttentionProblem& problem, const KernelArgs& args);
+  /// How many keys query t of a head may see: the first ones.
+  int64_t visible(int64_t head, int64_t t) const;
+  /// One row of scores, of keys [k0, k0 + n), with its mask and its random bits in `space`.
+  struct Space {
+    alignas(64) float mask[kKeyBlock];
+    alignas(64) uint16_t bits[kKeyBlock + 8 * (2 + kRandomSlack)];
+  };
+  ScoreRow row(int64_t head, int64_t t, int64_t k0, int64_t n, float* scores, Space& space) const;
+
+ private:
+  const AttentionProblem& p_;
+  int64_t position_ = 0;
+  const void* mask_ = nullptr;
+  const int32_t* lengths_ = nullptr;
+  RngKey key_;
+};
+
+/// A matrix as the products read it: f32, rows zero-padded to whole vectors.
+struct FloatRows {
+  const float* data;
+  int64_t ld;
+};
+
+/// Whether [..., width] of that dtype is such a matrix as it stands.
+bool reads_in_place(DType dtype, int64_t width);
+inline int64_t padded(int64_t width) { return blocks_of(width, 32) * 32; }
+
+/// body(task, slot) for all tasks in any order; slot < slots tells the threads at work apart.
+template <typename Body>
+void run_tasks(int64_t tasks, int slots, Body&& body) {
+  const int team = static_cast<int>(
+      std::min<int64_t>(tasks, omp_in_parallel() ? 1 : std::min(slots, thread_count())));
+  if (team <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    return;
+  }
+#pragma omp parallel num_threads(team)
+  {
+    const int slot = omp_get_thread_num();
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < tasks; ++task) body(task, slot);
+  }
+}
+
+/// Parts of the scratch memory, one after the other, each aligned.
+class ScratchLayout {
+ public:
+  /// Returns the offset of `bytes` more bytes.
+  int64_t take(int64_t bytes) {
+    const int64_t at = bytes_;
+    bytes_ += blocks_of(bytes, 64) * 64;
+    return at;
+  }
+  int64_t take_floats(int64_t count) { return take(count * static_cast<int64_t>(sizeof(float))); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+std::unique_ptr<Kernel> attention_forward(const NodeView& node);
+std::unique_ptr<Kernel> attention_backward(const NodeView& node);
+
+}  // namespace brrr::cpu

@@ -1,0 +1,219 @@
+// attention: for a block of queries, one block of keys after the other with a running softmax.
+//
+// An element of the result is computed by the same operations in the same order whatever the other
+// queries are, how many keys lie beyond the visible ones and how many threads work: its products
+// are gemm_f32's tiles, whose sums go over the terms in order, and blocks of keys begin at
+// multiples of kKeyBlock. So one query by itself (a decode step) equals the same query in a batch.
+
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/gemm_f32_kernels.h"
+
+namespace brrr::cpu {
+namespace {
+
+class Forward final : public Kernel {
+ public:
+  explicit Forward(const NodeView& node)
+      : p_(node, 3), rows_(attention_rows()), gemm_(gemm_kernels()), copies_(row_copies(p_.dtype)) {
+    slots_ = thread_count();
+    one_query_ = p_.t == 1;
+    copy_k_ = !reads_in_place(p_.dtype, p_.d);
+    copy_v_ = !reads_in_place(p_.dtype, p_.dv);
+    const int64_t key_blocks = blocks_of(p_.s, kKeyBlock);
+    ScratchLayout layout;
+    if (!one_query_) packed_k_ = layout.take_floats(p_.heads * key_blocks * packed_block());
+    if (copy_v_) float_v_ = layout.take_floats(p_.heads * p_.s * padded(p_.dv));
+    per_slot_ = layout.bytes();
+    ScratchLayout slot;
+    scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
+    sums_ = slot.take_floats(kQueryBlock * padded(p_.dv));
+    q_ = slot.take_floats(kQueryBlock * padded(p_.d));
+    k_ = slot.take_floats(kKeyBlock * padded(p_.d));
+    tail_ = slot.take_floats(padded(p_.d) * gemm_.nr);
+    slot_bytes_ = slot.bytes();
+  }
+
+  int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
+
+  void run(const KernelArgs& args) override {
+    const Run run{args, ScoreRules(p_, args)};
+    prepare_keys(run);
+    const int64_t blocks = blocks_of(p_.t, kQueryBlock);
+    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      // Under a causal mask the last queries have the most keys: they come first.
+      const int64_t block = blocks - 1 - task % blocks;
+      query_block(run, task / blocks, block * kQueryBlock, slot);
+    });
+  }
+
+ private:
+  struct Run {
+    const KernelArgs& args;
+    ScoreRules rules;
+    float* at(int64_t offset) const { return reinterpret_cast<float*>(args.scratch + offset); }
+  };
+  int64_t packed_block() const { return kKeyBlock * p_.d; }
+  float* in_slot(const Run& run, int slot, int64_t offset) const {
+    return run.at(per_slot_ + slot * slot_bytes_ + offset);
+  }
+  /// Rows [begin, ..) of head `head` of an operand [heads, rows, width].
+  const std::byte* operand(const Run& run, size_t i, int64_t head, int64_t rows, int64_t width,
+                           int64_t begin) const {
+    return static_cast<const std::byte*>(run.args.in[i]) +
+           (head * rows + begin) * width * static_cast<int64_t>(bytes_of(p_.dtype));
+  }
+  /// The keys that any query of the head sees.
+  int64_t keys_of(const Run& run, int64_t head) const { return run.rules.visible(head, p_.t - 1); }
+
+  /// Packs the keys of every head, and converts its values, once.
+  void prepare_keys(const Run& run) const {
+    if (one_query_ && !copy_v_) return;
+    const int64_t blocks = blocks_of(p_.s, kKeyBlock);
+    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      const int64_t head = task / blocks, block = task % blocks, k0 = block * kKeyBlock;
+      const int64_t n = std::min(kKeyBlock, keys_of(run, head) - k0);
+      if (n <= 0) return;
+      if (!one_query_) {
+        const FloatRows k = keys(run, head, k0, n, slot);
+        gemm_.pack_b(k.data, k.ld, true, p_.d, n,
+                     run.at(packed_k_) + (head * blocks + block) * packed_block());
+      }
+      if (copy_v_)
+        copies_.widen(operand(run, 2, head, p_.s, p_.dv, k0), p_.dv, n,
+                      run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
+    });
+  }
+
+  /// n keys of a head as f32.
+  FloatRows keys(const Run& run, int64_t head, int64_t k0, int64_t n, int slot) const {
+    const std::byte* k = operand(run, 1, head, p_.s, p_.d, k0);
+    if (!copy_k_) return {reinterpret_cast<const float*>(k), p_.d};
+    float* to = in_slot(run, slot, k_);
+    copies_.widen(k, p_.d, n, to, padded(p_.d));
+    return {to, padded(p_.d)};
+  }
+  FloatRows values(const Run& run, int64_t head, int64_t k0) const {
+    if (!copy_v_)
+      return {reinterpret_cast<const float*>(operand(run, 2, head, p_.s, p_.dv, k0)), p_.dv};
+    return {run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv)};
+  }
+  FloatRows queries(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
+    const std::byte* q = operand(run, 0, head, p_.t, p_.d, t0);
+    if (p_.dtype == DType::f32) return {reinterpret_cast<const float*>(q), p_.d};
+    float* to = in_slot(run, slot, q_);
+    copies_.widen(q, p_.d, count, to, padded(p_.d));
+    return {to, padded(p_.d)};
+  }
+
+  /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
+  void score(const Run& run, int64_t head, const FloatRows& q, int64_t count, int64_t k0, int64_t n,
+             int slot, float* scores) const {
+    GemmBlock block;
+    block.rows = count;
+    block.cols = n;
+    block.kc = p_.d;
+    block.a = q.data;
+    block.a_row = q.ld;
+    block.a_panel = gemm_.mr * q.ld;
+    block.a_k = 1;
+    block.alpha = p_.scale;
+    block.c = scores;
+    block.ldc = kKeyBlock;
+    if (one_query_) {  // the keys are read once: not worth packing
+      const FloatRows k = keys(run, head, k0, n, slot);
+      block.b = k.data;
+      block.b_k = k.ld;
+      block.b_trans = true;
+      const int64_t rest = n % gemm_.lanes;
+      if (rest > 0) {
+        float* tail = in_slot(run, slot, tail_);
+        gemm_.pack_b(k.data + (n - rest) * k.ld, k.ld, true, p_.d, rest, tail);
+        block.b_tail = tail;
+      }
+    } else {
+      block.b =
+          run.at(packed_k_) + (head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
+      block.b_packed = true;
+      block.b_k = gemm_.nr;
+    }
+    gemm_.multiply(block);
+  }
+
+  /// sums: [count, padded(dv)] (+)= probabilities v of n keys.
+  void weigh(const FloatRows& v, const float* probabilities, int64_t count, int64_t n, bool add,
+             float* sums) const {
+    GemmBlock block;
+    block.rows = count;
+    block.cols = p_.dv;
+    block.kc = n;
+    block.a = probabilities;
+    block.a_row = kKeyBlock;
+    block.a_panel = gemm_.mr * kKeyBlock;
+    block.a_k = 1;
+    block.b = v.data;
+    block.b_k = v.ld;
+    block.c = sums;
+    block.ldc = padded(p_.dv);
+    block.load_c = add;
+    gemm_.multiply(block);
+  }
+
+  void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
+    const int64_t count = std::min(kQueryBlock, p_.t - t0), ld = padded(p_.dv);
+    const int64_t keys_end = run.rules.visible(head, t0 + count - 1);
+    float* const scores = in_slot(run, slot, scores_);
+    float* const sums = in_slot(run, slot, sums_);
+    const FloatRows q = queries(run, head, t0, count, slot);
+    RowState states[kQueryBlock];
+    std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
+    if (keys_end == 0) std::fill_n(sums, count * ld, 0.0f);
+    ScoreRules::Space space;
+    for (int64_t k0 = 0; k0 < keys_end; k0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, keys_end - k0);
+      score(run, head, q, count, k0, n, slot, scores);
+      for (int64_t r = 0; r < count; ++r) {
+        const ScoreRow row = run.rules.row(head, t0 + r, k0, n, scores + r * kKeyBlock, space);
+        const float factor = rows_.forward(row, states[r]);
+        if (k0 > 0 && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
+      }
+      weigh(values(run, head, k0), scores, count, n, k0 > 0, sums);
+    }
+    finish(run, head, t0, count, states, sums);
+  }
+
+  /// A query that saw no key has a total of 0 and becomes NaN.
+  void finish(const Run& run, int64_t head, int64_t t0, int64_t count, const RowState* states,
+              float* sums) const {
+    const int64_t ld = padded(p_.dv), at = head * p_.t + t0;
+    auto* lse = static_cast<float*>(run.args.out[1]) + at;
+    for (int64_t r = 0; r < count; ++r) {
+      const float total = states[r].total;
+      rows_.scale(sums + r * ld, 1 / total, p_.dv);
+      lse[r] =
+          total > 0 ? states[r].top + std::log(total) : std::numeric_limits<float>::quiet_NaN();
+    }
+    copies_.narrow(sums, ld, p_.dv, count,
+                   static_cast<std::byte*>(run.args.out[0]) +
+                       at * p_.dv * static_cast<int64_t>(bytes_of(p_.dtype)));
+  }
+
+  AttentionProblem p_;
+  const AttentionRows& rows_;
+  const GemmKernels& gemm_;
+  const RowCopies& copies_;
+  bool one_query_ = false, copy_k_ = false, copy_v_ = false;
+  int64_t slots_ = 1, slot_bytes_ = 0;
+  int64_t packed_k_ = 0, float_v_ = 0, per_slot_ = 0;         // in the scratch memory
+  int64_t scores_ = 0, sums_ = 0, q_ = 0, k_ = 0, tail_ = 0;  // in a slot
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> attention_forward(const NodeView& node) {
+  return std::make_unique<Forward>(node);
+}
+
+}  // namespace brrr::cpu

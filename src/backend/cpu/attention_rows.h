@@ -1,0 +1,54 @@
+#pragma once
+// The part of attention that is compiled once per instruction set beside the products: a block of
+// scores of one query becomes probabilities, forward and backward; f32 arithmetic.
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace brrr::cpu {
+
+/// Scores of one query with the keys of one block, and what changes them.
+struct ScoreRow {
+  float* scores = nullptr;      // [n], scaled
+  int64_t n = 0;                // the results have n elements, zero from `visible` on
+  int64_t visible = 0;          // scores beyond are not read
+  const float* mask = nullptr;  // [visible] or null: added, or, if `boolean`, 0 where `masked`
+  bool boolean = false;
+  float masked = 0;
+  const uint16_t* bits = nullptr;  // [visible] or null: elements of the dropout stream
+  uint32_t threshold = 0;          // elements below it are dropped
+  float keep_scale = 1;            // the others are multiplied by this
+};
+
+/// The softmax of a query so far.
+struct RowState {
+  float top, total;
+};
+
+struct AttentionRows {
+  int64_t lanes;  // floats of a vector
+
+  /// scores become dropout(e^(scores - top)) with the new top; the state goes on by this block.
+  /// Returns the factor e^(old top - new top) for what was summed before.
+  float (*forward)(const ScoreRow& row, RowState& state);
+  /// With p = e^(scores - lse): scores become dropout(p), dp becomes p (dropout(dp) - delta), 0
+  /// where masked by a boolean.
+  void (*backward)(const ScoreRow& row, float lse, float delta, float* dp);
+  /// y[i] *= factor
+  void (*scale)(float* y, float factor, int64_t n);
+  float (*dot)(const float* a, const float* b, int64_t n);
+};
+const AttentionRows& attention_rows();
+
+/// Rows of f32, bf16 or f16 as f32 and back, `cols` elements of each.
+struct RowCopies {
+  /// to: [rows, to_ld], zero beyond cols.
+  void (*widen)(const void* from, int64_t cols, int64_t rows, float* to, int64_t to_ld);
+  /// to: [rows, cols] = from [rows, from_ld]
+  void (*narrow)(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void* to);
+};
+/// f32, bf16 or f16.
+const RowCopies& row_copies(DType dtype);
+
+}  // namespace brrr::cpu

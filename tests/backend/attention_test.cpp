@@ -1,0 +1,354 @@
+// The attention kernels against the meaning of the op in fp64: blocks cut anywhere, every option,
+// every dtype; that a query by itself has the bits that it has among others; and that memory grows
+// with the length, not with its square.
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernel_list.h"
+#include "backend/kernel_runner.h"
+
+namespace brrr::cpu {
+namespace {
+
+using test::Buffer;
+using test::Call;
+
+struct Case {
+  int64_t t, s, d, dv;
+  bool causal = false;
+  std::optional<int64_t> position = std::nullopt;
+  std::optional<Shape> mask = std::nullopt;
+  DType mask_dtype = DType::boolean;
+  bool lengths = false;
+  double p = 0;
+  double masked = -INFINITY;
+  int64_t batch = 2, heads = 1;
+  bool dlse = false;
+};
+
+class AttentionKernels : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+    limit_isa(GetParam());
+  }
+  void TearDown() override {
+    limit_isa(machine_isa());
+    omp_set_num_threads(omp_get_num_procs());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Isa, AttentionKernels,
+                         ::testing::ValuesIn(all_isas().begin(), all_isas().end()),
+                         [](const auto& param) { return std::string(isa_name(param.param)); });
+
+const KernelEntry& entry_of(const Call& call) {
+  static const std::vector<KernelEntry> list = [] {
+    best_isa();
+    return attention_kernels();
+  }();
+  for (const KernelEntry& entry : list)
+    if (entry.op == call.node().op->name && entry.accepts(call.view()).empty()) return entry;
+  ADD_FAILURE() << "no kernel takes " << call.text();
+  return list[0];
+}
+
+using Operands = std::vector<std::pair<Type, std::vector<double>>>;
+
+std::vector<double> random_values(int64_t n, double low, double high, RngStream& rng) {
+  std::vector<double> v(static_cast<size_t>(n));
+  for (double& x : v) x = low + (high - low) * static_cast<double>(rng.next_uniform());
+  return v;
+}
+
+Attrs attrs_of(const Case& c) {
+  return {{"causal", c.causal},
+          {"lengths", c.lengths},
+          {"mask", c.mask.has_value()},
+          {"masked", c.masked},
+          {"p", c.p},
+          {"position", c.position.has_value()},
+          {"scale", 1.5 / std::sqrt(static_cast<double>(c.d))},
+          {"stream", int64_t{11}}};
+}
+
+Operands qkv_of(const Case& c, DType dtype, RngStream& rng) {
+  Operands out;
+  for (const auto& [rows, width] : {std::pair{c.t, c.d}, {c.s, c.d}, {c.s, c.dv}}) {
+    const Type type{dtype, {c.batch, c.heads, rows, width}};
+    out.emplace_back(type, random_values(type.shape.elements(), -2, 2, rng));
+  }
+  return out;
+}
+
+Operands extras_of(const Case& c, RngStream& rng) {
+  Operands out;
+  if (c.position) out.push_back({{i32, {}}, {static_cast<double>(*c.position)}});
+  if (c.mask) {
+    auto values = random_values(c.mask->elements(), -2, 2, rng);
+    if (c.mask_dtype == DType::boolean)
+      for (size_t i = 0; i < values.size(); ++i) values[i] = i == 0 || values[i] > -0.5 ? 1 : 0;
+    out.push_back({{c.mask_dtype, *c.mask}, values});
+  }
+  if (c.lengths) {
+    auto values = random_values(c.batch, 1, static_cast<double>(c.s), rng);
+    for (double& x : values) x = std::floor(x);
+    out.push_back({{i32, {c.batch, 1}}, values});
+  }
+  if (c.p > 0) out.push_back({{i32, {2}}, {17, -4}});
+  return out;
+}
+
+Call forward_call(const Case& c, DType dtype) {
+  RngStream rng({1, 2}, 3);
+  Operands in = qkv_of(c, dtype, rng);
+  for (auto& extra : extras_of(c, rng)) in.push_back(std::move(extra));
+  return Call(op("attention"), std::move(in), attrs_of(c));
+}
+
+// y and lse as the forward gives them.
+Call backward_call(const Case& c, DType dtype) {
+  const auto wanted = forward_call(c, dtype).wanted();
+  RngStream rng({1, 2}, 3);
+  Operands in = qkv_of(c, dtype, rng);
+  Operands extras = extras_of(c, rng);
+  for (const RefTensor& t : wanted) in.emplace_back(t.type, t.data);
+  in.emplace_back(wanted[0].type, random_values(wanted[0].type.shape.elements(), -1, 1, rng));
+  for (auto& extra : extras) in.push_back(std::move(extra));
+  Attrs attrs = attrs_of(c);
+  attrs.set("dlse", c.dlse);
+  if (c.dlse)
+    in.emplace_back(wanted[1].type, random_values(wanted[1].type.shape.elements(), -1, 1, rng));
+  return Call(op("attention_grad"), std::move(in), attrs);
+}
+
+double largest(const std::vector<double>& values) {
+  double top = 0;
+  for (double x : values) top = std::max(top, std::fabs(x));
+  return top;
+}
+
+// dq and dk are sums of p (dp - delta) k and q, where dp and delta, which are about as large, may
+// cancel.
+std::vector<double> magnitudes_of(const Call& call) {
+  if (call.node().op->name == "attention") return {};
+  const double scale = call.node().attrs.get<double>("scale");
+  const int64_t t = call.view().in[0].shape.size(-2), s = call.view().in[1].shape.size(-2),
+                width = call.view().in[2].shape.size(-1);
+  double dp = 0;
+  for (size_t head = 0; head < call.values[4].size() / static_cast<size_t>(std::max<int64_t>(1, t));
+       ++head)
+    for (int64_t i = 0; i < t * s; ++i) {
+      double dot = 0;
+      for (int64_t j = 0; j < width; ++j)
+        dot += call.values[5][head * static_cast<size_t>(t * width) +
+                              static_cast<size_t>(i / s * width + j)] *
+               call.values[2][head * static_cast<size_t>(s * width) +
+                              static_cast<size_t>(i % s * width + j)];
+      dp = std::max(dp, std::fabs(dot));
+    }
+  return {scale * dp * largest(call.values[1]), scale * dp * largest(call.values[0]), 0};
+}
+
+void check(const Call& call) {
+  const KernelEntry& entry = entry_of(call);
+  SCOPED_TRACE(call.text());
+  omp_set_num_threads(2);
+  const std::vector<Buffer> got = run_kernel(entry, call);
+  expect_close(call, got, call.wanted(), magnitudes_of(call));
+  for (int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    EXPECT_EQ(run_kernel(entry, call), got) << "with " << threads << " threads";
+  }
+  EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";
+}
+
+void check_both(const Case& c, DType dtype = DType::f32) {
+  check(forward_call(c, dtype));
+  check(backward_call(c, dtype));
+}
+
+TEST_P(AttentionKernels, LengthsAndWidthsOfEveryKind) {
+  for (bool causal : {false, true})
+    for (const auto& [t, s, d, dv] : {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 1, 1},
+                                      {1, 97, 64, 64},
+                                      {96, 96, 64, 64},
+                                      {97, 193, 16, 32},
+                                      {200, 200, 80, 80},
+                                      {7, 300, 3, 5},
+                                      {101, 103, 128, 40},
+                                      {193, 2, 9, 100},
+                                      {288, 288, 32, 16}})
+      check_both({.t = t, .s = s, .d = d, .dv = dv, .causal = causal});
+}
+
+TEST_P(AttentionKernels, PositionsMasksLengthsAndDropout) {
+  const Case cases[] = {
+      {.t = 1, .s = 250, .d = 64, .dv = 64, .causal = true, .position = 130},
+      {.t = 40, .s = 250, .d = 24, .dv = 24, .causal = true, .position = 77},
+      {.t = 100, .s = 30, .d = 8, .dv = 8, .causal = true, .position = 500},
+      {.t = 5, .s = 120, .d = 16, .dv = 16, .lengths = true, .batch = 3, .heads = 2},
+      {.t = 130, .s = 110, .d = 16, .dv = 16, .causal = true, .lengths = true, .heads = 2},
+      {.t = 30, .s = 130, .d = 8, .dv = 8, .mask = Shape{2, 1, 1, 130}},
+      {.t = 30, .s = 130, .d = 8, .dv = 8, .mask = Shape{130}, .masked = -1e4},
+      {.t = 130,
+       .s = 110,
+       .d = 8,
+       .dv = 8,
+       .causal = true,
+       .mask = Shape{130, 110},
+       .mask_dtype = DType::f32,
+       .heads = 3},
+      {.t = 130,
+       .s = 110,
+       .d = 8,
+       .dv = 8,
+       .mask = Shape{3, 1, 110},
+       .mask_dtype = DType::bf16,
+       .heads = 3},
+      {.t = 110, .s = 130, .d = 8, .dv = 8, .mask = Shape{110, 1}, .mask_dtype = DType::f32},
+      {.t = 110, .s = 131, .d = 8, .dv = 8, .causal = true, .p = 0.3, .heads = 2},
+      {.t = 1, .s = 131, .d = 8, .dv = 8, .p = 0.3, .heads = 3},
+      {.t = 99, .s = 131, .d = 40, .dv = 8, .mask = Shape{99, 131}, .p = 0.1, .masked = -2e4},
+      {.t = 99,
+       .s = 101,
+       .d = 8,
+       .dv = 8,
+       .mask = Shape{99, 101},
+       .mask_dtype = DType::f32,
+       .p = 0.5,
+       .dlse = true},
+      {.t = 99, .s = 101, .d = 8, .dv = 8, .causal = true, .batch = 40, .dlse = true},
+  };
+  for (const Case& c : cases) check_both(c);
+}
+
+TEST_P(AttentionKernels, BatchWithoutElements) {
+  check_both({.t = 3, .s = 4, .d = 8, .dv = 8, .batch = 0});
+  check_both({.t = 0, .s = 4, .d = 8, .dv = 8});
+}
+
+TEST_P(AttentionKernels, SixteenBits) {
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    check_both({.t = 130, .s = 110, .d = 64, .dv = 64, .causal = true, .position = 3}, dtype);
+    check_both({.t = 100, .s = 99, .d = 7, .dv = 9, .mask = Shape{100, 99}, .p = 0.2}, dtype);
+    check_both({.t = 1, .s = 130, .d = 64, .dv = 64, .causal = true, .position = 100}, dtype);
+    check_both({.t = 97, .s = 97, .d = 80, .dv = 80, .causal = true, .batch = 33}, dtype);
+  }
+}
+
+// A query that sees no key is NaN; its neighbours are not.
+TEST_P(AttentionKernels, QueriesThatSeeNothing) {
+  check(forward_call({.t = 130, .s = 140, .d = 8, .dv = 8, .causal = true, .position = -5},
+                     DType::f32));
+  Case c{.t = 4, .s = 100, .d = 8, .dv = 8, .mask = Shape{4, 100}, .mask_dtype = DType::f32};
+  RngStream rng({1, 2}, 3);
+  Operands in = qkv_of(c, DType::f32, rng);
+  in.push_back({{f32, {4, 100}}, std::vector<double>(400, 0)});
+  for (size_t i = 0; i < 100; ++i) {
+    in[3].second[100 + i] = -INFINITY;                // nothing
+    in[3].second[200 + i] = i == 99 ? 0 : -INFINITY;  // the last block only
+    in[3].second[300 + i] = i == 0 ? 0 : -INFINITY;   // the first key only
+  }
+  check(Call(op("attention"), in, attrs_of(c)));
+}
+
+// -- the same bits in any company
+// --------------------------------------------------------------------
+
+std::vector<float> floats(const Buffer& b) {
+  std::vector<float> v(b.size() / sizeof(float));
+  std::memcpy(v.data(), b.data(), b.size());
+  return v;
+}
+
+TEST_P(AttentionKernels, OneQueryWithACacheEqualsTheWholeSequence) {
+  constexpr int64_t kLength = 230, kCache = 300, kHeads = 2;
+  for (int64_t d : {64, 20}) {
+    Case whole{
+        .t = kLength, .s = kLength, .d = d, .dv = d, .causal = true, .batch = 1, .heads = kHeads};
+    RngStream rng({1, 2}, 3);
+    const Operands all = qkv_of(whole, DType::f32, rng);
+    const Call together(op("attention"), all, attrs_of(whole));
+    const auto y = floats(run_kernel(entry_of(together), together)[0]);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1},
+                                       {95, 1},
+                                       {96, 1},
+                                       {200, 1},
+                                       {229, 1},
+                                       {100, 7},
+                                       {3, 120}}) {
+      Case part{.t = count,
+                .s = kCache,
+                .d = d,
+                .dv = d,
+                .causal = true,
+                .position = first,
+                .batch = 1,
+                .heads = kHeads};
+      Operands in = qkv_of(part, DType::f32, rng);
+      for (int64_t h = 0; h < kHeads; ++h)
+        for (size_t operand = 0; operand < 3; ++operand) {
+          const int64_t rows = operand == 0 ? count : kCache, used = operand == 0 ? count : kLength;
+          std::copy_n(all[operand].second.begin() + (h * kLength + (operand == 0 ? first : 0)) * d,
+                      used * d, in[operand].second.begin() + h * rows * d);
+        }
+      in.push_back({{i32, {}}, {static_cast<double>(first)}});
+      const Call alone(op("attention"), in, attrs_of(part));
+      const auto z = floats(run_kernel(entry_of(alone), alone)[0]);
+      for (int64_t h = 0; h < kHeads; ++h)
+        for (int64_t i = 0; i < count * d; ++i)
+          ASSERT_EQ(z[static_cast<size_t>(h * count * d + i)],
+                    y[static_cast<size_t>((h * kLength + first) * d + i)])
+              << "queries " << first << " + " << count << ", head " << h << ", element " << i;
+    }
+  }
+}
+
+// -- memory
+// ------------------------------------------------------------------------------------------
+
+TEST(AttentionMemory, GrowsWithTheLength) {
+  for (const char* name : {"attention", "attention_grad"})
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      auto scratch = [&](int64_t length) {
+        Case c{.t = length, .s = length, .d = 64, .dv = 64, .causal = true, .batch = 1, .heads = 4};
+        RngStream rng({1, 2}, 3);
+        Graph g;
+        std::vector<ValueId> in;
+        const bool backward = std::string_view(name) == "attention_grad";
+        const Shape x{1, 4, length, 64};
+        for (int i = 0; i < (backward ? 6 : 3); ++i)
+          in.push_back(i == 4 ? g.input("lse", {1, 4, length}, f32).id
+                              : g.input("x" + std::to_string(i), x, dtype).id);
+        Attrs attrs = attrs_of(c);
+        if (backward) attrs.set("dlse", false);
+        const NodeId id = g.add(op(name), in, attrs);
+        for (const KernelEntry& entry : attention_kernels())
+          if (entry.op == name) return entry.prepare(NodeView(g, id))->scratch_bytes();
+        return int64_t{0};
+      };
+      const int64_t one = scratch(4096), two = scratch(8192), four = scratch(16384);
+      EXPECT_LE(two, 2 * one) << name;
+      EXPECT_LE(four, 2 * two) << name;
+      EXPECT_LT(four, int64_t{16384} * 16384 * 4 / 8) << "the scores of one head in f32";
+    }
+}
+
+TEST(AttentionErrors, RefusalsHaveAReason) {
+  for (const auto& [c, dtype, reason] :
+       {std::tuple<Case, DType, const char*>{
+            {.t = 2, .s = 2, .d = 4, .dv = 4}, DType::f64, "dtype f64: only f32, bf16 and f16"},
+        {{.t = 2, .s = 2, .d = 513, .dv = 4},
+         DType::f32,
+         "a head width of 513 and 4: only 1 to 512"},
+        {{.t = 2, .s = 0, .d = 4, .dv = 4}, DType::f32, "no keys"}}) {
+    const Call call = forward_call(c, dtype);
+    for (const KernelEntry& entry : attention_kernels())
+      EXPECT_EQ(entry.accepts(call.view()), reason);
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cpu
