@@ -93,7 +93,8 @@ bool reads_in_place(DType dtype, int64_t width) {
   return dtype == DType::f32 && width % attention_rows().lanes == 0;
 }
 
-ScoreRules::ScoreRules(const AttentionProblem& problem, const KernelArgs& args) : p_(problem) {
+ScoreRules::ScoreRules(const AttentionProblem& problem, const KernelArgs& args)
+    : p_(problem), draw_(random_rows(false).draw) {
   auto operand = [&](int i) { return args.in[static_cast<size_t>(i)]; };
   if (p_.position >= 0) position_ = *static_cast<const int32_t*>(operand(p_.position));
   if (p_.mask >= 0) mask_ = operand(p_.mask);
@@ -130,13 +131,29 @@ ScoreRow ScoreRules::row(int64_t head, int64_t t, int64_t k0, int64_t n, float* 
   }
   if (p_.key >= 0 && row.visible > 0) {
     const int64_t first = (head * p_.t + t) * p_.s + k0, block = first / 8;
-    random_rows(false).draw(key_, p_.stream, static_cast<uint64_t>(block),
-                            blocks_of(first + row.visible, 8) - block, space.bits);
+    draw_(key_, p_.stream, static_cast<uint64_t>(block), blocks_of(first + row.visible, 8) - block,
+          space.bits);
     row.bits = space.bits + first % 8;
     row.threshold = p_.threshold;
     row.keep_scale = p_.keep_scale;
   }
   return row;
+}
+
+void ScoreRules::read_mask(int64_t from, int64_t n, float* to) const {
+  if (p_.mask_column == 0) {
+    std::fill_n(to, n, static_cast<float>(load_as_double(p_.mask_dtype, mask_, from)));
+  } else if (p_.mask_dtype == DType::boolean) {
+    const auto* flags = static_cast<const uint8_t*>(mask_) + from;
+    for (int64_t i = 0; i < n; ++i) to[i] = flags[i] != 0 ? 1.0f : 0.0f;
+  } else if (p_.mask_dtype == DType::f64) {
+    const auto* values = static_cast<const double*>(mask_) + from;
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(values[i]);
+  } else {
+    const auto* bytes = static_cast<const std::byte*>(mask_);
+    row_copies(p_.mask_dtype)
+        .widen(bytes + from * static_cast<int64_t>(bytes_of(p_.mask_dtype)), n, 1, to, n);
+  }
 }
 
 std::vector<KernelEntry> attention_kernels() {

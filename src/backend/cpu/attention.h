@@ -17,9 +17,12 @@
 
 namespace brrr::cpu {
 
-/// Multiples of the height and the width of every register tile of gemm_f32.
-inline constexpr int64_t kQueryBlock = 96;
-inline constexpr int64_t kKeyBlock = 96;
+/// Queries and keys of a block, forward and backward: multiples of the height and the width of
+/// every register tile of gemm_f32, measured to be good.
+inline constexpr int64_t kQueryBlock = 48;
+inline constexpr int64_t kKeyBlock = 192;
+inline constexpr int64_t kGradQueryBlock = 48;
+inline constexpr int64_t kGradKeyBlock = 96;
 
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
@@ -60,7 +63,11 @@ class ScoreRules {
   ScoreRow row(int64_t head, int64_t t, int64_t k0, int64_t n, float* scores, Space& space) const;
 
  private:
+  /// The n elements of the mask from that one on, in f32.
+  void read_mask(int64_t from, int64_t n, float* to) const;
+
   const AttentionProblem& p_;
+  decltype(RandomRows::draw) draw_;
   int64_t position_ = 0;
   const void* mask_ = nullptr;
   const int32_t* lengths_ = nullptr;

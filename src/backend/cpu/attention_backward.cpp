@@ -26,7 +26,7 @@ class Backward final : public Kernel {
     copy_d_ = !reads_in_place(p_.dtype, p_.d);
     copy_dv_ = !reads_in_place(p_.dtype, p_.dv);
     groups_ = std::min({blocks_of(kTasksWanted, std::max<int64_t>(1, p_.heads)), kMaxGroups,
-                        blocks_of(p_.s, kKeyBlock)});
+                        blocks_of(p_.s, kGradKeyBlock)});
     dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32;
     ScratchLayout layout;
     if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
@@ -35,14 +35,14 @@ class Backward final : public Kernel {
     if (copy_d_) q_ = slot.take_floats(p_.t * wide_d_);
     if (copy_dv_) dy_ = slot.take_floats(p_.t * wide_dv_);
     delta_ = slot.take_floats(p_.t);
-    k_ = slot.take_floats(kKeyBlock * wide_d_);
-    v_ = slot.take_floats(kKeyBlock * wide_dv_);
-    packed_k_ = slot.take_floats(kKeyBlock * p_.d);
-    packed_v_ = slot.take_floats(kKeyBlock * p_.dv);
-    scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
-    dp_ = slot.take_floats(kQueryBlock * kKeyBlock);
-    dk_ = slot.take_floats(kKeyBlock * wide_d_);
-    dv_ = slot.take_floats(kKeyBlock * wide_dv_);
+    k_ = slot.take_floats(kGradKeyBlock * wide_d_);
+    v_ = slot.take_floats(kGradKeyBlock * wide_dv_);
+    packed_k_ = slot.take_floats(kGradKeyBlock * p_.d);
+    packed_v_ = slot.take_floats(kGradKeyBlock * p_.dv);
+    scores_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
+    dp_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
+    dk_ = slot.take_floats(kGradKeyBlock * wide_d_);
+    dv_ = slot.take_floats(kGradKeyBlock * wide_dv_);
     slot_bytes_ = slot.bytes();
   }
 
@@ -97,9 +97,9 @@ class Backward final : public Kernel {
                               (t.head * groups_ + t.group) * p_.t * p_.d;
     std::fill_n(t.dq, p_.t * p_.d, 0.0f);
     find_deltas(t);
-    for (int64_t block = t.group; block * kKeyBlock < p_.s; block += groups_) {
-      const int64_t begin = block * kKeyBlock;
-      key_block(t, begin, std::min(kKeyBlock, p_.s - begin));
+    for (int64_t block = t.group; block * kGradKeyBlock < p_.s; block += groups_) {
+      const int64_t begin = block * kGradKeyBlock;
+      key_block(t, begin, std::min(kGradKeyBlock, p_.s - begin));
     }
   }
 
@@ -135,15 +135,15 @@ class Backward final : public Kernel {
     float *dk = t.at(dk_), *dv = t.at(dv_);
     std::fill_n(dk, count * wide_d_, 0.0f);
     std::fill_n(dv, count * wide_dv_, 0.0f);
-    const int64_t first = first_query(t, begin) / kQueryBlock * kQueryBlock;
+    const int64_t first = first_query(t, begin) / kGradQueryBlock * kGradQueryBlock;
     if (first < p_.t) {
       const Keys keys{
           begin, count, as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_)),
           as_floats(operand(t, 2, p_.s, p_.dv, begin), count, p_.dv, copy_dv_, t.at(v_))};
       gemm_.pack_b(keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
       gemm_.pack_b(keys.v.data, keys.v.ld, true, p_.dv, count, t.at(packed_v_));
-      for (int64_t t0 = first; t0 < p_.t; t0 += kQueryBlock)
-        tile(t, keys, t0, std::min(kQueryBlock, p_.t - t0));
+      for (int64_t t0 = first; t0 < p_.t; t0 += kGradQueryBlock)
+        tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
     }
     const int64_t row = t.head * p_.s + begin;
     auto result = [&](size_t i, int64_t width) {
@@ -157,23 +157,24 @@ class Backward final : public Kernel {
   void tile(const Task& t, const Keys& keys, int64_t t0, int64_t count) const {
     float *s = t.at(scores_), *dp = t.at(dp_);
     const float *q = t.q.data + t0 * t.q.ld, *dy = t.dy.data + t0 * t.dy.ld;
-    rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, keys.count, p_.scale, s);
-    rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, keys.count, 1, dp);
+    // Keys that any of the queries sees.
+    const int64_t n = std::min(keys.count, t.rules.visible(t.head, t0 + count - 1) - keys.begin);
+    rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, n, p_.scale, s);
+    rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, n, 1, dp);
     const float* lse = static_cast<const float*>(t.args.in[4]) + t.head * p_.t + t0;
     const float* delta = t.at(delta_) + t0;
     ScoreRules::Space space;
     for (int64_t r = 0; r < count; ++r) {
-      const ScoreRow row =
-          t.rules.row(t.head, t0 + r, keys.begin, keys.count, s + r * kKeyBlock, space);
-      rows_.backward(row, lse[r], delta[r], dp + r * kKeyBlock);
+      const ScoreRow row = t.rules.row(t.head, t0 + r, keys.begin, n, s + r * kGradKeyBlock, space);
+      rows_.backward(row, lse[r], delta[r], dp + r * kGradKeyBlock);
     }
     // dv += pᵀ dy, dk += scale dsᵀ q, dq += scale ds k
-    add_product(s, true, keys.count, count, {dy, t.dy.ld}, p_.dv, 1, t.at(dv_), wide_dv_);
-    add_product(dp, true, keys.count, count, {q, t.q.ld}, p_.d, p_.scale, t.at(dk_), wide_d_);
-    add_product(dp, false, count, keys.count, keys.k, p_.d, p_.scale, t.dq + t0 * p_.d, p_.d);
+    add_product(s, true, n, count, {dy, t.dy.ld}, p_.dv, 1, t.at(dv_), wide_dv_);
+    add_product(dp, true, n, count, {q, t.q.ld}, p_.d, p_.scale, t.at(dk_), wide_d_);
+    add_product(dp, false, count, n, keys.k, p_.d, p_.scale, t.dq + t0 * p_.d, p_.d);
   }
 
-  /// out: [rows, kKeyBlock] = alpha a bᵀ for a: [rows, width] and packed bᵀ of `cols` columns.
+  /// out: [rows, kGradKeyBlock] = alpha a bᵀ for a: [rows, width] and packed bᵀ of `cols` columns.
   void rows_by_packed(const float* a, int64_t lda, const float* b, int64_t width, int64_t rows,
                       int64_t cols, float alpha, float* out) const {
     GemmBlock block;
@@ -189,11 +190,12 @@ class Backward final : public Kernel {
     block.b_k = gemm_.nr;
     block.alpha = alpha;
     block.c = out;
-    block.ldc = kKeyBlock;
+    block.ldc = kGradKeyBlock;
     gemm_.multiply(block);
   }
 
-  /// c: [rows, cols] += alpha op(a) b with a: [rows, terms] or transposed, rows kKeyBlock apart.
+  /// c: [rows, cols] += alpha op(a) b with a: [rows, terms] or transposed, rows kGradKeyBlock
+  /// apart.
   void add_product(const float* a, bool transposed, int64_t rows, int64_t terms, FloatRows b,
                    int64_t cols, float alpha, float* c, int64_t ldc) const {
     GemmBlock block;
@@ -201,8 +203,8 @@ class Backward final : public Kernel {
     block.cols = cols;
     block.kc = terms;
     block.a = a;
-    block.a_row = transposed ? 1 : kKeyBlock;
-    block.a_k = transposed ? kKeyBlock : 1;
+    block.a_row = transposed ? 1 : kGradKeyBlock;
+    block.a_k = transposed ? kGradKeyBlock : 1;
     block.a_panel = gemm_.mr * block.a_row;
     block.b = b.data;
     block.b_k = b.ld;

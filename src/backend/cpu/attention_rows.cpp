@@ -73,7 +73,9 @@ float forward_row(const ScoreRow& row, RowState& state) {
     }
   });
   zero_hidden(s, n, row.n);
-  const float factor = hn::GetLane(exp_nonpositive(splat(before - base)));
+  // e^0 is exactly 1.
+  const float factor =
+      before == state.top ? 1.0f : hn::GetLane(exp_nonpositive(splat(before - base)));
   state.total = state.total * factor + sum_4(total);
   return factor;
 }
