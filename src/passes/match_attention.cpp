@@ -102,6 +102,8 @@ class Matcher {
       return std::vector<Dim>(s.dims().begin(), s.dims().end() - 2);
     };
     if (batch(q) != batch(k) || batch(q) != batch(v)) return "q, k and v differ in leading axes";
+    if (g_.type(c.q).dtype != g_.type(c.v).dtype || g_.type(c.q).dtype != product.results[0].dtype)
+      return "q, v and the result differ in dtype";
     return "";
   }
 

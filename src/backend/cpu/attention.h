@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/attention_rows.h"
+#include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/random_rows.h"
 #include "base/parallel.h"
 #include "runtime/backend.h"
@@ -18,7 +19,7 @@
 namespace brrr::cpu {
 
 /// Queries and keys of a block, forward and backward: multiples of the height and the width of
-/// every register tile of gemm_f32, measured to be good.
+/// every register tile of gemm(), measured to be good.
 inline constexpr int64_t kQueryBlock = 48;
 inline constexpr int64_t kKeyBlock = 192;
 inline constexpr int64_t kGradQueryBlock = 48;
@@ -79,6 +80,16 @@ struct FloatRows {
   const float* data;
   int64_t ld;
 };
+
+/// A product with a B that lies in rows of whole vectors, or has a tail; any number of rows.
+inline void multiply_unpacked(const GemmKernels& gemm, GemmBlock block) {
+  for (int64_t left = block.rows; left > 0; left -= gemm.mr) {
+    block.rows = std::min(left, gemm.mr);
+    gemm.multiply(block);
+    block.a += block.a_panel;
+    block.c += gemm.mr * block.ldc;
+  }
+}
 
 /// Whether [..., width] of that dtype is such a matrix as it stands.
 bool reads_in_place(DType dtype, int64_t width);

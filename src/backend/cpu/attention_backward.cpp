@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "backend/cpu/attention.h"
-#include "backend/cpu/gemm_f32_kernels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -19,7 +18,11 @@ constexpr int64_t kMaxGroups = 4;     // bounds the memory of the parts of dq
 class Backward final : public Kernel {
  public:
   explicit Backward(const NodeView& node)
-      : p_(node, 6), rows_(attention_rows()), gemm_(gemm_kernels()), copies_(row_copies(p_.dtype)) {
+      : p_(node, 6),
+        rows_(attention_rows()),
+        gemm_(gemm_kernels()),
+        packing_(gemm_packing()),
+        copies_(row_copies(p_.dtype)) {
     slots_ = thread_count();
     wide_d_ = padded(p_.d);
     wide_dv_ = padded(p_.dv);
@@ -36,7 +39,6 @@ class Backward final : public Kernel {
     if (copy_dv_) dy_ = slot.take_floats(p_.t * wide_dv_);
     delta_ = slot.take_floats(p_.t);
     k_ = slot.take_floats(kGradKeyBlock * wide_d_);
-    v_ = slot.take_floats(kGradKeyBlock * wide_dv_);
     packed_k_ = slot.take_floats(kGradKeyBlock * p_.d);
     packed_v_ = slot.take_floats(kGradKeyBlock * p_.dv);
     scores_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
@@ -71,7 +73,7 @@ class Backward final : public Kernel {
   // A block of keys, and its results so far.
   struct Keys {
     int64_t begin, count;
-    FloatRows k, v;  // [count, d], [count, dv]
+    FloatRows k;  // [count, d]
   };
 
   int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(p_.dtype)); }
@@ -138,10 +140,10 @@ class Backward final : public Kernel {
     const int64_t first = first_query(t, begin) / kGradQueryBlock * kGradQueryBlock;
     if (first < p_.t) {
       const Keys keys{
-          begin, count, as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_)),
-          as_floats(operand(t, 2, p_.s, p_.dv, begin), count, p_.dv, copy_dv_, t.at(v_))};
-      gemm_.pack_b(keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
-      gemm_.pack_b(keys.v.data, keys.v.ld, true, p_.dv, count, t.at(packed_v_));
+          begin, count, as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_))};
+      packing_.pack_b(DType::f32, keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
+      packing_.pack_b(p_.dtype, operand(t, 2, p_.s, p_.dv, begin), p_.dv, true, p_.dv, count,
+                      t.at(packed_v_));
       for (int64_t t0 = first; t0 < p_.t; t0 += kGradQueryBlock)
         tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
     }
@@ -212,7 +214,7 @@ class Backward final : public Kernel {
     block.c = c;
     block.ldc = ldc;
     block.load_c = true;
-    gemm_.multiply(block);
+    multiply_unpacked(gemm_, block);
   }
 
   /// dq = the sum of the groups' parts, in order.
@@ -233,12 +235,13 @@ class Backward final : public Kernel {
   AttentionProblem p_;
   const AttentionRows& rows_;
   const GemmKernels& gemm_;
+  const GemmPacking& packing_;
   const RowCopies& copies_;
   int64_t wide_d_ = 0, wide_dv_ = 0, groups_ = 1, slots_ = 1;
   bool copy_d_ = false, copy_dv_ = false, dq_in_place_ = false;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:
-  int64_t q_ = 0, dy_ = 0, delta_ = 0, k_ = 0, v_ = 0, packed_k_ = 0, packed_v_ = 0;
+  int64_t q_ = 0, dy_ = 0, delta_ = 0, k_ = 0, packed_k_ = 0, packed_v_ = 0;
   int64_t scores_ = 0, dp_ = 0, dk_ = 0, dv_ = 0;
 };
 

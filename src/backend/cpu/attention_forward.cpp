@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "backend/cpu/attention.h"
-#include "backend/cpu/gemm_f32_kernels.h"
+#include "backend/cpu/gemm_kernels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -17,11 +17,14 @@ namespace {
 class Forward final : public Kernel {
  public:
   explicit Forward(const NodeView& node)
-      : p_(node, 3), rows_(attention_rows()), gemm_(gemm_kernels()), copies_(row_copies(p_.dtype)) {
+      : p_(node, 3),
+        rows_(attention_rows()),
+        gemm_(gemm_kernels()),
+        packing_(gemm_packing()),
+        copies_(row_copies(p_.dtype)) {
     slots_ = thread_count();
     one_query_ = p_.t == 1;
-    copy_k_ = !reads_in_place(p_.dtype, p_.d);
-    copy_v_ = !reads_in_place(p_.dtype, p_.dv);
+    copy_v_ = !one_query_ && !reads_in_place(p_.dtype, p_.dv);
     const int64_t key_blocks = blocks_of(p_.s, kKeyBlock);
     ScratchLayout layout;
     if (!one_query_) packed_k_ = layout.take_floats(p_.heads * key_blocks * packed_block());
@@ -31,8 +34,8 @@ class Forward final : public Kernel {
     scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
     sums_ = slot.take_floats(kQueryBlock * padded(p_.dv));
     q_ = slot.take_floats(kQueryBlock * padded(p_.d));
-    k_ = slot.take_floats(kKeyBlock * padded(p_.d));
-    tail_ = slot.take_floats(padded(p_.d) * gemm_.nr);
+    row_sums_ = slot.take_floats(padded(p_.dv));
+    tail_ = slot.take_floats(std::max(p_.d, kKeyBlock) * gemm_.nr);
     slot_bytes_ = slot.bytes();
   }
 
@@ -70,36 +73,20 @@ class Forward final : public Kernel {
 
   /// Packs the keys of every head, and converts its values, once.
   void prepare_keys(const Run& run) const {
-    if (one_query_ && !copy_v_) return;
+    if (one_query_) return;  // they are read once: not worth it
     const int64_t blocks = blocks_of(p_.s, kKeyBlock);
-    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int slot) {
+    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
       const int64_t head = task / blocks, block = task % blocks, k0 = block * kKeyBlock;
       const int64_t n = std::min(kKeyBlock, keys_of(run, head) - k0);
       if (n <= 0) return;
-      if (!one_query_) {
-        const FloatRows k = keys(run, head, k0, n, slot);
-        gemm_.pack_b(k.data, k.ld, true, p_.d, n,
-                     run.at(packed_k_) + (head * blocks + block) * packed_block());
-      }
+      packing_.pack_b(p_.dtype, operand(run, 1, head, p_.s, p_.d, k0), p_.d, true, p_.d, n,
+                      run.at(packed_k_) + task * packed_block());
       if (copy_v_)
         copies_.widen(operand(run, 2, head, p_.s, p_.dv, k0), p_.dv, n,
                       run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
     });
   }
 
-  /// n keys of a head as f32.
-  FloatRows keys(const Run& run, int64_t head, int64_t k0, int64_t n, int slot) const {
-    const std::byte* k = operand(run, 1, head, p_.s, p_.d, k0);
-    if (!copy_k_) return {reinterpret_cast<const float*>(k), p_.d};
-    float* to = in_slot(run, slot, k_);
-    copies_.widen(k, p_.d, n, to, padded(p_.d));
-    return {to, padded(p_.d)};
-  }
-  FloatRows values(const Run& run, int64_t head, int64_t k0) const {
-    if (!copy_v_)
-      return {reinterpret_cast<const float*>(operand(run, 2, head, p_.s, p_.dv, k0)), p_.dv};
-    return {run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv)};
-  }
   FloatRows queries(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
     const std::byte* q = operand(run, 0, head, p_.t, p_.d, t0);
     if (p_.dtype == DType::f32) return {reinterpret_cast<const float*>(q), p_.d};
@@ -122,17 +109,13 @@ class Forward final : public Kernel {
     block.alpha = p_.scale;
     block.c = scores;
     block.ldc = kKeyBlock;
-    if (one_query_) {  // the keys are read once: not worth packing
-      const FloatRows k = keys(run, head, k0, n, slot);
-      block.b = k.data;
-      block.b_k = k.ld;
+    if (one_query_) {
+      block.b = operand(run, 1, head, p_.s, p_.d, k0);
+      block.b_dtype = p_.dtype;
+      block.b_k = p_.d;
       block.b_trans = true;
-      const int64_t rest = n % gemm_.lanes;
-      if (rest > 0) {
-        float* tail = in_slot(run, slot, tail_);
-        gemm_.pack_b(k.data + (n - rest) * k.ld, k.ld, true, p_.d, rest, tail);
-        block.b_tail = tail;
-      }
+      block.b_tail =
+          tail(run, slot, block, operand(run, 1, head, p_.s, p_.d, k0 + n - n % gemm_.lanes));
     } else {
       block.b =
           run.at(packed_k_) + (head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
@@ -142,9 +125,18 @@ class Forward final : public Kernel {
     gemm_.multiply(block);
   }
 
+  /// The columns of the block's B beyond the last whole vector, which begin at `from`.
+  const float* tail(const Run& run, int slot, const GemmBlock& block, const void* from) const {
+    const int64_t rest = block.cols % gemm_.lanes;
+    if (rest == 0) return nullptr;
+    float* to = in_slot(run, slot, tail_);
+    packing_.pack_b(p_.dtype, from, block.b_k, block.b_trans, block.kc, rest, to);
+    return to;
+  }
+
   /// sums: [count, padded(dv)] (+)= probabilities v of n keys.
-  void weigh(const FloatRows& v, const float* probabilities, int64_t count, int64_t n, bool add,
-             float* sums) const {
+  void weigh(const Run& run, int64_t head, const float* probabilities, int64_t count, int64_t k0,
+             int64_t n, int slot, float* sums) const {
     GemmBlock block;
     block.rows = count;
     block.cols = p_.dv;
@@ -153,12 +145,25 @@ class Forward final : public Kernel {
     block.a_row = kKeyBlock;
     block.a_panel = gemm_.mr * kKeyBlock;
     block.a_k = 1;
-    block.b = v.data;
-    block.b_k = v.ld;
     block.c = sums;
     block.ldc = padded(p_.dv);
-    block.load_c = add;
-    gemm_.multiply(block);
+    block.load_c = k0 > 0;
+    if (copy_v_) {
+      block.b = run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv);
+      block.b_k = padded(p_.dv);
+    } else {
+      block.b = operand(run, 2, head, p_.s, p_.dv, k0);
+      block.b_dtype = p_.dtype;
+      block.b_k = p_.dv;
+    }
+    if (one_query_) {
+      block.b_tail =
+          tail(run, slot, block,
+               operand(run, 2, head, p_.s, p_.dv, k0) +
+                   (p_.dv - p_.dv % gemm_.lanes) * static_cast<int64_t>(bytes_of(p_.dtype)));
+      block.row_sums = in_slot(run, slot, row_sums_);
+    }
+    multiply_unpacked(gemm_, block);
   }
 
   void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
@@ -179,7 +184,7 @@ class Forward final : public Kernel {
         const float factor = rows_.forward(row, states[r]);
         if (k0 > 0 && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
-      weigh(values(run, head, k0), scores, count, n, k0 > 0, sums);
+      weigh(run, head, scores, count, k0, n, slot, sums);
     }
     finish(run, head, t0, count, states, sums);
   }
@@ -203,11 +208,12 @@ class Forward final : public Kernel {
   AttentionProblem p_;
   const AttentionRows& rows_;
   const GemmKernels& gemm_;
+  const GemmPacking& packing_;
   const RowCopies& copies_;
-  bool one_query_ = false, copy_k_ = false, copy_v_ = false;
+  bool one_query_ = false, copy_v_ = false;
   int64_t slots_ = 1, slot_bytes_ = 0;
-  int64_t packed_k_ = 0, float_v_ = 0, per_slot_ = 0;         // in the scratch memory
-  int64_t scores_ = 0, sums_ = 0, q_ = 0, k_ = 0, tail_ = 0;  // in a slot
+  int64_t packed_k_ = 0, float_v_ = 0, per_slot_ = 0;                // in the scratch memory
+  int64_t scores_ = 0, sums_ = 0, q_ = 0, row_sums_ = 0, tail_ = 0;  // in a slot
 };
 
 }  // namespace
