@@ -55,7 +55,7 @@ Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 /// in every case.
 enum class MatmulPrecision { highest, high, medium };
 
-/// Rewrites the f32 products, forward and backward alike. After differentiate.
+/// Rewrites the f32 products, forward and backward alike. After decompose.
 Graph matmul_precision(const Graph& graph, MatmulPrecision precision, Notes* notes = nullptr);
 
 /// A low-precision product that is only read as f32 (a weight gradient) gives its f32 accumulators,

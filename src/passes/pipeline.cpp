@@ -86,11 +86,11 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       });
   }
   if (options.precision != DType::f32) p.run("keep_accumulators", keep_accumulators);
+  p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   if (options.matmul_precision != MatmulPrecision::highest)
     p.run("matmul_precision", [&](const Graph& g, Notes* notes) {
       return matmul_precision(g, options.matmul_precision, notes);
     });
-  p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   p.run("simplify", simplify);
   p.run("schedule", schedule);
   return p.finish();

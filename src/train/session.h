@@ -51,6 +51,8 @@ class Session {
   void allocate();
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
+  /// The program that ends an optimizer step, as it runs.
+  const Program& step_program() const { return engine_.program(last_); }
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 

@@ -35,11 +35,6 @@ nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
   return c;
 }
 
-namespace {
-
-constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
-constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
-
 SessionOptions session_options(const TrainOptions& o) {
   SessionOptions s;
   s.optimizer = {o.adam_beta1,   o.adam_beta2,    o.adam_epsilon,
@@ -57,6 +52,11 @@ SessionOptions session_options(const TrainOptions& o) {
     for (const std::string& pass : optional_passes()) s.disabled_passes.insert(pass);
   return s;
 }
+
+namespace {
+
+constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
+constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
 
 optim::Schedule schedule_of(const TrainOptions& o) {
   optim::Schedule s;

@@ -10,6 +10,7 @@
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "train/options.h"
+#include "train/session.h"
 
 namespace brrr::train {
 
@@ -39,6 +40,9 @@ TrainResult train(const TrainOptions& options);
 
 /// The configuration of the model that the options describe.
 nn::Gpt2Config model_config(const TrainOptions& options, int64_t vocab_size);
+
+/// How the options ask for steps to be compiled and run.
+SessionOptions session_options(const TrainOptions& options);
 
 /// The options of the run that a resumed run goes on with, and where it goes on.
 struct ResumePoint {

@@ -79,8 +79,8 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
   const TrainOptions options = resolve(unusual()), plain = resolve({});
   for (const auto& row : train_option_table().rows()) {
-    if (!row.get || row.name == "config" || row.name == "resume" ||
-        row.name == "optim" || row.name == "data" || row.name == "val-data" || row.name == "bias")
+    if (!row.get || row.name == "config" || row.name == "resume" || row.name == "optim" ||
+        row.name == "data" || row.name == "val-data" || row.name == "bias")
       continue;
     EXPECT_NE(row.get(options), row.get(plain)) << row.name << " is missing from unusual()";
   }

@@ -139,8 +139,8 @@ class Backward final : public Kernel {
     std::fill_n(dv, count * wide_dv_, 0.0f);
     const int64_t first = first_query(t, begin) / kGradQueryBlock * kGradQueryBlock;
     if (first < p_.t) {
-      const Keys keys{
-          begin, count, as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_))};
+      const Keys keys{begin, count,
+                      as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_))};
       packing_.pack_b(DType::f32, keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
       packing_.pack_b(p_.dtype, operand(t, 2, p_.s, p_.dv, begin), p_.dv, true, p_.dv, count,
                       t.at(packed_v_));

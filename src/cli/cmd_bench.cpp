@@ -1,0 +1,269 @@
+// brrr bench: how fast this machine and this build are, one question at a time.
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "insight/bench.h"
+
+namespace brrr::cli {
+namespace {
+
+using insight::Timing;
+using Json = nlohmann::ordered_json;
+
+struct BenchOptions {
+  std::vector<std::string> shapes;      // "MxKxN"
+  std::vector<std::string> dtypes;      // f32, bf16, f16
+  std::vector<std::string> lengths;     // of attention
+  std::vector<std::string> precisions;  // of a step
+  std::string preset = "char-cpu";
+  int64_t batch = 0, context = 0, rows = 1024, elements = int64_t{1} << 24;
+  bool compile = true;
+  bool json = false;
+  double seconds = 2;
+  std::string svg;
+  int64_t threads = 0;
+};
+
+const OptionTable<BenchOptions>& bench_table() {
+  static const OptionTable<BenchOptions> table = [] {
+    using O = BenchOptions;
+    OptionTable<O> t;
+    t.group("what");
+    t.list("shape", &O::shapes, true, "MxKxN...",
+           "matmul: products [M, K] [K, N] (default: the twelve of a GPT-2 124M step)");
+    t.list("dtype", &O::dtypes, true, "NAME...", "matmul, attention: f32, bf16, f16");
+    t.integer("rows", &O::rows, 1, 1 << 24, "N", "matmul: tokens of the GPT-2 products");
+    t.list("length", &O::lengths, true, "T...",
+           "attention: sequence lengths (default: 256, 1024, 4096)");
+    t.integer("elements", &O::elements, 1, int64_t{1} << 32, "N", "fusion: size of the tensor");
+    t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
+    t.text("preset", &O::preset, "NAME", "step: preset of `brrr train`");
+    t.list("precision", &O::precisions, true, "NAME...",
+           "step: fp32, bf16, fp16 (default: fp32 and bf16)", {"dtype-step"});
+    t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
+    t.integer("context", &O::context, 0, 1 << 24, "N", "step: sequence length (0: the preset's)",
+              {"block-size"});
+    t.flag("compile", &O::compile, "step: --no-compile measures node by node, too");
+    t.group("running");
+    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time for each row");
+    t.flag("json", &O::json, "one JSON object on standard output");
+    t.integer("threads", &O::threads, 0, 4096, "N",
+              "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
+    return t;
+  }();
+  return table;
+}
+
+int64_t positive(std::string_view text, const char* option) {
+  int64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size() || value < 1)
+    usage_error("--{}: expected whole numbers from 1; got '{}'", option, text);
+  return value;
+}
+
+insight::MatmulShape parse_shape(const std::string& text) {
+  std::vector<int64_t> sizes;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('x', begin), text.size());
+    sizes.push_back(positive(std::string_view(text).substr(begin, end - begin), "shape"));
+    begin = end + 1;
+  }
+  if (sizes.size() != 3) usage_error("--shape: expected MxKxN; got '{}'", text);
+  return {text, sizes[0], sizes[2], sizes[1], false, false};
+}
+
+std::vector<DType> dtypes_of(const BenchOptions& o, std::vector<DType> fallback) {
+  std::vector<DType> list;
+  for (const std::string& name : o.dtypes) {
+    if (name != "f32" && name != "bf16" && name != "f16")
+      usage_error("--dtype: expected f32, bf16 or f16; got '{}'", name);
+    list.push_back(name == "f32" ? DType::f32 : name == "bf16" ? DType::bf16 : DType::f16);
+  }
+  return list.empty() ? fallback : list;
+}
+
+std::string spread(const Timing& t) {
+  return fmt::format("{:9.3f} ms  ({:.3f}-{:.3f})", t.median, t.low, t.high);
+}
+
+Json list_of(const Json& rows) { return Json{{"results", rows}}; }
+
+Json matmul(const BenchOptions& o) {
+  std::vector<insight::MatmulShape> shapes;
+  for (const std::string& s : o.shapes) shapes.push_back(parse_shape(s));
+  if (shapes.empty()) shapes = insight::gpt2_products(o.rows);
+  Json rows = Json::array();
+  const auto results =
+      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}), o.seconds);
+  for (const auto& r : results)
+    rows.push_back({{"name", r.shape.name},
+                    {"m", r.shape.m},
+                    {"n", r.shape.n},
+                    {"k", r.shape.k},
+                    {"dtype", r.dtype},
+                    {"kernel", r.kernel},
+                    {"ms", r.ms.median},
+                    {"tflops", r.tflops},
+                    {"peak_fraction", r.peak_fraction}});
+  if (!o.json) {
+    fmt::print("{:<20} {:>6} {:>6} {:>6}  {:<5} {:<18} {:>28} {:>9} {:>6}\n", "product", "m", "k",
+               "n", "type", "kernel", "time", "TFLOP/s", "peak");
+    for (const auto& r : results)
+      fmt::print("{:<20} {:>6} {:>6} {:>6}  {:<5} {:<18} {:>28} {:>9.3f} {:>5.0f}%\n", r.shape.name,
+                 r.shape.m, r.shape.k, r.shape.n, r.dtype, r.kernel, spread(r.ms), r.tflops,
+                 100 * r.peak_fraction);
+  }
+  return list_of(rows);
+}
+
+Json fusion(const BenchOptions& o) {
+  const auto results = insight::bench_fusion(o.elements, o.seconds);
+  Json rows = Json::array();
+  for (const auto& r : results)
+    rows.push_back({{"name", r.name},
+                    {"n", r.n},
+                    {"fused_ms", r.fused.median},
+                    {"unfused_ms", r.unfused.median}});
+  if (!o.json) {
+    fmt::print("{} f32 numbers\n{:<26} {:>4} {:>28} {:>28} {:>7}\n", o.elements, "chain", "n",
+               "fused", "one kernel each", "gain");
+    for (const auto& r : results)
+      fmt::print("{:<26} {:>4} {:>28} {:>28} {:>6.1f}x\n", r.name, r.n, spread(r.fused),
+                 spread(r.unfused), r.unfused.median / r.fused.median);
+  }
+  if (!o.svg.empty()) write_file_atomically(o.svg, io::svg_plot(insight::fusion_plot(results)));
+  return list_of(rows);
+}
+
+Json attention(const BenchOptions& o) {
+  std::vector<int64_t> lengths;
+  for (const std::string& t : o.lengths) lengths.push_back(positive(t, "length"));
+  if (lengths.empty()) lengths = {256, 1024, 4096};
+  insight::AttentionOptions a;
+  a.dtype = dtypes_of(o, {DType::f32}).front();
+  if (o.batch > 0) a.batch = o.batch;
+  const auto results = insight::bench_attention(lengths, a, o.seconds);
+  Json rows = Json::array();
+  auto ms = [](const Timing& t) { return t.median > 0 ? Json(t.median) : Json(nullptr); };
+  for (const auto& r : results)
+    rows.push_back({{"t", r.t},
+                    {"direction", r.backward ? "forward and backward" : "forward"},
+                    {"naive_ms", ms(r.naive)},
+                    {"flash_ms", ms(r.flash)},
+                    {"naive_bytes", r.naive_bytes},
+                    {"flash_bytes", r.flash_bytes}});
+  if (!o.json) {
+    const double mib = 1.0 / (1 << 20);
+    fmt::print("causal, {} x {} heads of {}, {}\n{:>6} {:<9} {:>30} {:>30} {:>7} {:>12} {:>12}\n",
+               a.batch, a.heads, a.head_width, name_of(a.dtype), "T", "", "naive", "flash", "gain",
+               "naive MiB", "flash MiB");
+    for (const auto& r : results)
+      fmt::print("{:>6} {:<9} {:>30} {:>30} {:>7} {:>12.1f} {:>12.1f}\n", r.t,
+                 r.backward ? "+backward" : "forward",
+                 r.naive.median > 0 ? spread(r.naive) : "does not fit", spread(r.flash),
+                 r.naive.median > 0 ? fmt::format("{:.1f}x", r.naive.median / r.flash.median) : "",
+                 mib * static_cast<double>(r.naive_bytes),
+                 mib * static_cast<double>(r.flash_bytes));
+  }
+  return list_of(rows);
+}
+
+Json overhead(const BenchOptions& o) {
+  const insight::Overhead r = insight::bench_overhead(o.seconds);
+  if (!o.json)
+    fmt::print(
+        "one small op of a compiled program: {:.3f} us ({:.2f} million a second)\n"
+        "a program of one op: {:.3f} us\n",
+        r.node_us, 1e-6 * r.ops_per_second, r.program_us);
+  return list_of(Json::array({{{"node_us", r.node_us},
+                               {"ops_per_second", r.ops_per_second},
+                               {"program_us", r.program_us}}}));
+}
+
+Json step(const BenchOptions& o) {
+  std::vector<insight::StepOptions> steps;
+  std::vector<std::string> precisions = o.precisions;
+  if (precisions.empty()) precisions = {"fp32", "bf16"};
+  for (const std::string& p : precisions)
+    for (bool compile : {true, false})
+      if (compile || !o.compile)
+        steps.push_back({o.preset, p, compile, o.batch, o.context, -1, o.seconds});
+  const auto results = insight::bench_step(steps);
+  Json rows = Json::array();
+  for (const auto& r : results) {
+    Json classes = Json::object();
+    for (const auto& c : r.classes)
+      classes[c.name] = {{"ms", c.ms}, {"share", c.share}, {"flops", c.flops}};
+    rows.push_back({{"preset", r.preset},
+                    {"precision", r.precision},
+                    {"compile", r.compiled},
+                    {"batch", r.batch},
+                    {"context", r.context},
+                    {"tokens_per_second", r.tokens_per_second},
+                    {"mfu", r.mfu},
+                    {"ms", r.ms.median},
+                    {"peak_tflops", r.peak_tflops},
+                    {"arena_bytes", r.arena_bytes},
+                    {"compile_ms", r.compile_ms},
+                    {"classes", classes}});
+  }
+  if (!o.json)
+    for (const auto& r : results) {
+      fmt::print(
+          "{} {}{}, batch {} x {}: {} per step, {:.0f} tokens/s, MFU {:.1f}% of {:.3f} "
+          "TFLOP/s ({})\n  arena {:.1f} MiB, compiled in {:.0f} ms\n",
+          r.preset, r.precision, r.compiled ? "" : ", node by node", r.batch, r.context,
+          spread(r.ms), r.tokens_per_second, 100 * r.mfu, r.peak_tflops, r.peak_type,
+          static_cast<double>(r.arena_bytes) / (1 << 20), r.compile_ms);
+      for (const auto& c : r.classes)
+        fmt::print("  {:<14} {:9.3f} ms {:5.1f}%\n", c.name, c.ms, 100 * c.share);
+    }
+  return list_of(rows);
+}
+
+struct Question {
+  const char* name;
+  Json (*run)(const BenchOptions&);
+};
+constexpr Question kQuestions[] = {{"matmul", matmul},
+                                   {"fusion", fusion},
+                                   {"attention", attention},
+                                   {"overhead", overhead},
+                                   {"step", step}};
+
+int run_bench(const Arguments& args) {
+  BenchOptions options;
+  for (const auto& [key, value] : args.given)
+    bench_table().set(options, bench_table().find(key), value, "--" + canonical_key(key));
+  if (args.positional.size() != 1)
+    usage_error(
+        "expected one of matmul, fusion, attention, overhead, step; got {}",
+        args.positional.empty() ? "nothing" : fmt::format("{} words", args.positional.size()));
+  for (const Question& q : kQuestions) {
+    if (args.positional[0] != q.name) continue;
+    use_threads(options.threads);
+    const Json result = q.run(options);
+    if (options.json) fmt::print("{}\n", result.dump());
+    return 0;
+  }
+  usage_error("expected one of matmul, fusion, attention, overhead, step; got '{}'",
+              args.positional[0]);
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {.name = "bench",
+          .summary = "time products, fusion, attention, overhead or a training step",
+          .synopsis = "(matmul | fusion | attention | overhead | step) [options]",
+          .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
+          .options = bench_table().infos(),
+          .run = run_bench,
+          .takes_positional = true};
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,268 @@
+#include "insight/bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/peaks.h"
+#include "backend/cpu/target.h"
+#include "base/clock.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+
+namespace brrr::insight {
+namespace {
+
+// A compiled graph with random numbers in every input, ready to run.
+class Runner {
+ public:
+  Runner(const Graph& graph, const PipelineOptions& options, Backend backend = cpu::cpu_backend())
+      : engine_(std::move(backend)) {
+    id_ = engine_.add(run_pipeline(graph, engine_.backend().target(), options));
+    engine_.allocate();
+    std::mt19937 random(7);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    const Graph& g = engine_.program(id_).graph();
+    for (NodeId id : g.inputs()) {
+      const Type& type = g.type({id, 0});
+      std::byte* to = g.input_kind(id) == InputKind::data ? engine_.input(id_, g.input_name(id))
+                                                          : engine_.state_data(g.input_name(id));
+      for (int64_t i = 0; i < type.shape.elements(); ++i)
+        store_from_double(type.dtype, to, i, is_float(type.dtype) ? uniform(random) : 1);
+    }
+  }
+  void run() { engine_.run(id_); }
+  const Program& program() const { return engine_.program(id_); }
+  int64_t temporary_bytes() const { return program().plan().temporary_bytes; }
+
+ private:
+  Engine engine_;
+  size_t id_ = 0;
+};
+
+double fastest(const std::vector<cpu::ComputePeak>& peaks, DType dtype) {
+  // A 16-bit product may be computed in f32, so the faster of the two is its ceiling.
+  double best = 0;
+  for (const cpu::ComputePeak& p : peaks)
+    if (p.type == name_of(dtype) || p.type == "f32") best = std::max(best, p.ops_per_second);
+  return best;
+}
+
+// The CPU backend with one kernel for the contractions.
+Backend only(const std::string& kernel) {
+  Backend b = cpu::cpu_backend();
+  std::erase_if(b.kernels, [&](const KernelEntry& e) {
+    return (e.op == "matmul" || e.op == "linear") && e.name != kernel;
+  });
+  return b;
+}
+
+Graph product_graph(const MatmulShape& s, DType dtype) {
+  Graph g;
+  Value a = g.input("a", s.ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, dtype);
+  Value b = g.input("b", s.tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype);
+  g.output("c", matmul(a, b, s.ta, s.tb));
+  return g;
+}
+
+PipelineOptions without(std::initializer_list<const char*> passes) {
+  PipelineOptions p;
+  const auto known = optional_passes();
+  for (const char* pass : passes)
+    if (std::find(known.begin(), known.end(), pass) != known.end()) p.disabled.insert(pass);
+  return p;
+}
+
+}  // namespace
+
+std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions,
+                               double seconds) {
+  constexpr size_t kLeastRounds = 3, kMostRounds = 1000;
+  for (const auto& f : functions) f();
+  std::vector<std::vector<double>> ms(functions.size());
+  const Stopwatch watch;
+  for (size_t round = 0; round < kLeastRounds || (round < kMostRounds && watch.seconds() < seconds);
+       ++round)
+    for (size_t i = 0; i < functions.size(); ++i) {
+      const Stopwatch one;
+      functions[i]();
+      ms[i].push_back(one.milliseconds());
+    }
+  std::vector<Timing> out;
+  for (auto& samples : ms) {
+    std::sort(samples.begin(), samples.end());
+    const size_t n = samples.size();
+    out.push_back({samples[n / 2], samples[n / 4], samples[n - 1 - n / 4]});
+  }
+  return out;
+}
+
+std::vector<MatmulShape> gpt2_products(int64_t rows) {
+  struct Layer {
+    const char* name;
+    int64_t in, out;
+    bool transposed;  // the head's weight is [out, in]
+  };
+  std::vector<MatmulShape> list;
+  for (const Layer& l :
+       {Layer{"attn.c_attn", 768, 2304, false}, Layer{"mlp.c_fc", 768, 3072, false},
+        Layer{"mlp.c_proj", 3072, 768, false}, Layer{"lm_head", 768, 50257, true}}) {
+    list.push_back({std::string(l.name) + " y", rows, l.out, l.in, false, l.transposed});
+    list.push_back({std::string(l.name) + " dx", rows, l.in, l.out, false, !l.transposed});
+    if (l.transposed)
+      list.push_back({std::string(l.name) + " dw", l.out, l.in, rows, true, false});
+    else
+      list.push_back({std::string(l.name) + " dw", l.in, l.out, rows, true, false});
+  }
+  return list;
+}
+
+std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
+                                    const std::vector<DType>& dtypes, double seconds_per_product) {
+  const auto peaks = cpu::measure_compute_peaks(0.2);
+  const Backend whole = cpu::cpu_backend();
+  std::vector<MatmulRow> rows;
+  for (DType dtype : dtypes)
+    for (const MatmulShape& shape : shapes) {
+      const Graph g = product_graph(shape, dtype);
+      const NodeView view(g, static_cast<NodeId>(g.size() - 1));
+      std::vector<std::unique_ptr<Runner>> runners;
+      std::vector<std::function<void()>> functions;
+      const size_t first = rows.size();
+      for (const KernelEntry& entry : whole.kernels) {
+        if (entry.op != "matmul" || !entry.accepts(view).empty()) continue;
+        runners.push_back(
+            std::make_unique<Runner>(g, PipelineOptions{}, only(std::string(entry.name))));
+        functions.push_back([runner = runners.back().get()] { runner->run(); });
+        MatmulRow row;
+        row.shape = shape;
+        row.dtype = name_of(dtype);
+        row.kernel = entry.name;
+        rows.push_back(std::move(row));
+      }
+      const auto timings = interleave(functions, seconds_per_product);
+      const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+                           static_cast<double>(shape.k);
+      const double peak = fastest(peaks, dtype);
+      for (size_t i = 0; i < timings.size(); ++i) {
+        MatmulRow& row = rows[first + i];
+        row.ms = timings[i];
+        row.tflops = flops / timings[i].median * 1e-9;
+        row.peak_fraction = peak > 0 ? row.tflops * 1e12 / peak : 0;
+      }
+    }
+  return rows;
+}
+
+std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row) {
+  std::vector<FusionRow> rows;
+  auto measure = [&](std::string name, int64_t n, const std::function<void(Graph&)>& build) {
+    Graph g;
+    build(g);
+    Runner fused(g, {}), unfused(g, without({"fuse"}));
+    const auto t = interleave({[&] { fused.run(); }, [&] { unfused.run(); }}, seconds_per_row);
+    rows.push_back({std::move(name), n, t[0], t[1]});
+  };
+  for (int64_t n = 1; n <= 128; n *= 2)
+    measure("x*a", n, [&](Graph& g) {
+      Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {}, DType::f32);
+      for (int64_t i = 0; i < n; ++i) x = x * a;
+      g.output("y", x);
+    });
+  measure("cos(cos x)", 2,
+          [&](Graph& g) { g.output("y", cos(cos(g.input("x", {elements}, DType::f32)))); });
+  measure("layer_norm(x + y), gelu", 3, [&](Graph& g) {
+    constexpr int64_t kWidth = 768;
+    const Shape shape{std::max<int64_t>(1, elements / kWidth), kWidth};
+    Value x = g.input("x", shape, DType::f32), y = g.input("y", shape, DType::f32);
+    Value w = g.parameter("w", {kWidth}), b = g.parameter("b", {kWidth});
+    g.output("z", gelu(layer_norm(x + y, w, b).y));
+  });
+  return rows;
+}
+
+io::Plot fusion_plot(const std::vector<FusionRow>& rows) {
+  io::Plot plot;
+  plot.title = "x * a, repeated";
+  plot.subtitle = "one pass over memory until arithmetic is the limit";
+  plot.x_label = "multiplications";
+  plot.y_label = "ms";
+  plot.log_y = true;
+  io::Series fused{"fused", {}, {}, io::LineStyle::line, 0};
+  io::Series unfused{"one kernel each", {}, {}, io::LineStyle::line, 1};
+  for (const FusionRow& row : rows) {
+    if (row.name != "x*a") continue;
+    for (auto [series, timing] : {std::pair{&fused, row.fused}, std::pair{&unfused, row.unfused}}) {
+      series->x.push_back(static_cast<double>(row.n));
+      series->y.push_back(timing.median);
+    }
+  }
+  plot.series = {std::move(fused), std::move(unfused)};
+  return plot;
+}
+
+std::vector<AttentionRow> bench_attention(const std::vector<int64_t>& lengths,
+                                          const AttentionOptions& o, double seconds_per_row) {
+  std::vector<AttentionRow> rows;
+  for (int64_t t : lengths)
+    for (bool backward : {false, true}) {
+      if (backward && !o.backward) continue;
+      Graph g;
+      const Shape shape{o.batch, o.heads, t, o.head_width};
+      auto operand = [&](const char* name) {
+        return backward ? g.parameter(name, shape, o.dtype) : g.input(name, shape, o.dtype);
+      };
+      Value q = operand("q"), k = operand("k"), v = operand("v");
+      Value visible = less_equal(iota(g, {1, t}, 1), iota(g, {t, 1}, 0));
+      Value scores = matmul(q, k, false, true) * (1 / std::sqrt(static_cast<double>(o.head_width)));
+      Value y = matmul(softmax(where(visible, scores, scalar(g, -INFINITY, o.dtype))), v);
+      if (backward)
+        g.output("loss", sum(cast(y, DType::f32), {0, 1, 2, 3}));
+      else
+        g.output("y", y);
+      PipelineOptions plain = without({"match_attention"}), matched;
+      if (backward) plain.loss = matched.loss = "loss";
+
+      AttentionRow row;
+      row.t = t;
+      row.backward = backward;
+      const Backend backend = cpu::cpu_backend();
+      row.naive_bytes =
+          Program(run_pipeline(g, backend.target(), plain), backend).plan().temporary_bytes;
+      Runner flash(g, matched);
+      row.flash_bytes = flash.temporary_bytes();
+      std::vector<std::function<void()>> functions{[&] { flash.run(); }};
+      std::unique_ptr<Runner> naive;
+      if (row.naive_bytes <= o.naive_limit_bytes) {
+        naive = std::make_unique<Runner>(g, plain);
+        functions.push_back([&] { naive->run(); });
+      }
+      const auto timings = interleave(functions, seconds_per_row);
+      row.flash = timings[0];
+      if (naive) row.naive = timings[1];
+      rows.push_back(row);
+    }
+  return rows;
+}
+
+Overhead bench_overhead(double seconds) {
+  constexpr int64_t kNodes = 1000;
+  Graph chain, empty;
+  Value x = chain.input("x", {16}, DType::f32), a = chain.input("a", {16}, DType::f32);
+  for (int64_t i = 0; i < kNodes; ++i) x = x * a;
+  chain.output("y", x);
+  Value z = empty.input("x", {16}, DType::f32);
+  empty.output("y", neg(z));
+  Runner many(chain, without({"fuse"})), one(empty, {});
+  const auto t = interleave({[&] { many.run(); }, [&] { one.run(); }}, seconds);
+  Overhead o;
+  o.program_us = 1e3 * t[1].median;
+  o.node_us = 1e3 * t[0].median / static_cast<double>(kNodes);
+  o.ops_per_second = 1e6 / o.node_us;
+  return o;
+}
+
+}  // namespace brrr::insight

@@ -1,0 +1,103 @@
+#pragma once
+// Micro-benchmarks of this machine and this build: products, fusion, attention, overhead, a whole
+// training step. What is compared runs interleaved in one process; figures are medians with the
+// spread of the middle half. Not to be run beside other work.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "io/svg_plot.h"
+
+namespace brrr::insight {
+
+/// Milliseconds over the rounds of a measurement.
+struct Timing {
+  double median = 0, low = 0, high = 0;  // the quartiles
+};
+
+/// Runs each of the functions once to warm up, then in turn, until `seconds` have passed or 1,000
+/// rounds, at least 3 rounds.
+std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions, double seconds);
+
+struct MatmulShape {
+  std::string name;  // "mlp.c_fc forward"
+  int64_t m = 0, n = 0, k = 0;
+  bool ta = false, tb = false;
+};
+/// The twelve products of a GPT-2 124M training step on `rows` tokens: each of the four layers and
+/// the head, forward, its input's and its weight's gradient (c_attn and c_proj stand for all).
+std::vector<MatmulShape> gpt2_products(int64_t rows);
+
+struct MatmulRow {
+  MatmulShape shape;
+  std::string dtype, kernel;
+  Timing ms;
+  double tflops = 0, peak_fraction = 0;  // of the fastest measured way to multiply this type
+};
+/// One row for each kernel of the list that accepts the product.
+std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
+                                    const std::vector<DType>& dtypes, double seconds_per_product);
+
+struct FusionRow {
+  std::string name;  // "x*a", "cos(cos x)", "layer_norm + residual + gelu"
+  int64_t n = 1;     // operations in the chain
+  Timing fused, unfused;
+};
+/// x * a repeated 1, 2, 4 .. 128 times over `elements` f32 numbers, and two other clusters.
+std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row);
+io::Plot fusion_plot(const std::vector<FusionRow>& rows);
+
+struct AttentionRow {
+  int64_t t = 0;
+  bool backward = false;
+  Timing naive, flash;  // naive: zeros where it would not fit in `naive_limit_bytes`
+  int64_t naive_bytes = 0, flash_bytes = 0;  // temporaries of the plan
+};
+struct AttentionOptions {
+  int64_t batch = 1, heads = 12, head_width = 64;
+  DType dtype = DType::f32;
+  bool backward = true;
+  int64_t naive_limit_bytes = int64_t{8} << 30;
+};
+std::vector<AttentionRow> bench_attention(const std::vector<int64_t>& lengths,
+                                          const AttentionOptions& options, double seconds_per_row);
+
+struct Overhead {
+  double node_us = 0;  // one small op of a compiled program
+  double ops_per_second = 0;
+  double program_us = 0;  // an empty program
+};
+Overhead bench_overhead(double seconds);
+
+struct StepClass {
+  std::string name;
+  double ms = 0, share = 0, flops = 0;
+};
+struct StepRow {
+  std::string preset, precision;
+  bool compiled = true;
+  int64_t batch = 0, context = 0;
+  Timing ms;
+  double tokens_per_second = 0;
+  double mfu = 0;  // (6 N + 6 L C T) FLOPs per token over the peak of the precision, see peak_type
+  std::string peak_type;
+  double peak_tflops = 0;
+  int64_t arena_bytes = 0;
+  double compile_ms = 0;
+  std::vector<StepClass> classes;  // one timed step by class of operation
+};
+struct StepOptions {
+  std::string preset = "char-cpu";
+  std::string precision = "fp32";
+  bool compile = true;
+  int64_t batch = 0, context = 0;  // 0: the preset's
+  double dropout = -1;             // below 0: the preset's
+  double seconds = 5;
+};
+/// All rows interleaved.
+std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);
+
+}  // namespace brrr::insight
