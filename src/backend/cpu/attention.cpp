@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 
+#include "backend/cpu/attention_amx.h"
+#include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 
 namespace brrr::cpu {
@@ -156,8 +158,58 @@ void ScoreRules::read_mask(int64_t from, int64_t n, float* to) const {
   }
 }
 
+void finish_queries(const AttentionProblem& p, const KernelArgs& args, int64_t head, int64_t t0,
+                    int64_t count, const RowState* states, float* sums, int64_t ld) {
+  const int64_t at = head * p.t + t0;
+  auto* lse = static_cast<float*>(args.out[1]) + at;
+  for (int64_t r = 0; r < count; ++r) {
+    const float total = states[r].total;
+    attention_rows().scale(sums + r * ld, 1 / total, p.dv);
+    lse[r] = total > 0 ? states[r].top + std::log(total) : std::numeric_limits<float>::quiet_NaN();
+  }
+  row_copies(p.dtype).narrow(
+      sums, ld, p.dv, count,
+      static_cast<std::byte*>(args.out[0]) + at * p.dv * static_cast<int64_t>(bytes_of(p.dtype)));
+}
+
+int64_t first_query(const AttentionProblem& p, const ScoreRules& rules, int64_t head,
+                    int64_t begin) {
+  int64_t low = 0, high = p.t;  // visible() grows with the query
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (rules.visible(head, middle) > begin)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+int64_t grad_groups(const AttentionProblem& p, int64_t key_block) {
+  constexpr int64_t kTasksWanted = 32;  // enough for the threads of today's machines
+  constexpr int64_t kMost = 4;          // bounds the memory of the parts of dq
+  return std::min(
+      {blocks_of(kTasksWanted, std::max<int64_t>(1, p.heads)), kMost, blocks_of(p.s, key_block)});
+}
+
+namespace {
+
+std::string refuse_amx(const NodeView& node) {
+  if (current_isa() < Isa::kAmx) return "no AMX here";
+  if (node.in[0].dtype != DType::bf16)
+    return fmt::format("dtype {}: only bf16", name_of(node.in[0].dtype));
+  if (node.in[0].shape.size(-2) == 1) return "one query is bound by reading the keys";
+  return refuse_attention(node);
+}
+
+}  // namespace
+
 std::vector<KernelEntry> attention_kernels() {
-  return {{"attention", "flash", refuse_attention, attention_forward},
+  return {{"attention", "flash_amx", refuse_amx,
+           [](const NodeView& node) { return attention_forward_amx(node, false); }},
+          {"attention_grad", "flash_amx", refuse_amx,
+           [](const NodeView& node) { return attention_backward_amx(node, false); }},
+          {"attention", "flash", refuse_attention, attention_forward},
           {"attention_grad", "flash", refuse_attention, attention_backward}};
 }
 

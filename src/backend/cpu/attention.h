@@ -75,6 +75,20 @@ class ScoreRules {
   RngKey key_;
 };
 
+/// Writes y and lse of some queries: `sums` are the weighted values, [count, ld], divided here. A
+/// query that saw no key has a total of 0 and becomes NaN.
+void finish_queries(const AttentionProblem& problem, const KernelArgs& args, int64_t head,
+                    int64_t t0, int64_t count, const RowState* states, float* sums, int64_t ld);
+
+/// attention_grad: the first query that may see key `begin`.
+int64_t first_query(const AttentionProblem& problem, const ScoreRules& rules, int64_t head,
+                    int64_t begin);
+
+/// attention_grad: a head is one task, or where heads are few, several: task g takes the key blocks
+/// g, g + groups, ... and has its own part of dq; the parts are added in order. The number of
+/// groups depends on shapes alone.
+int64_t grad_groups(const AttentionProblem& problem, int64_t key_block);
+
 /// A matrix as the products read it: f32, rows zero-padded to whole vectors.
 struct FloatRows {
   const float* data;

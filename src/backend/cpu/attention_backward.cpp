@@ -1,9 +1,6 @@
 // attention_grad: for a block of keys, one block of queries after the other. The probabilities are
 // computed again from lse. dk and dv of the block are complete at the end; dq is summed over the
 // blocks of keys in their order.
-//
-// A head is one task, or where heads are few, several: task g takes the key blocks g, g + groups,
-// ... and has its own part of dq; the parts are added in order. The split depends on shapes alone.
 
 #include <algorithm>
 
@@ -11,9 +8,6 @@
 
 namespace brrr::cpu {
 namespace {
-
-constexpr int64_t kTasksWanted = 32;  // enough for the threads of today's machines
-constexpr int64_t kMaxGroups = 4;     // bounds the memory of the parts of dq
 
 class Backward final : public Kernel {
  public:
@@ -28,8 +22,7 @@ class Backward final : public Kernel {
     wide_dv_ = padded(p_.dv);
     copy_d_ = !reads_in_place(p_.dtype, p_.d);
     copy_dv_ = !reads_in_place(p_.dtype, p_.dv);
-    groups_ = std::min({blocks_of(kTasksWanted, std::max<int64_t>(1, p_.heads)), kMaxGroups,
-                        blocks_of(p_.s, kGradKeyBlock)});
+    groups_ = grad_groups(p_, kGradKeyBlock);
     dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32;
     ScratchLayout layout;
     if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
@@ -120,24 +113,12 @@ class Backward final : public Kernel {
     }
   }
 
-  /// The first query that may see key `begin`.
-  int64_t first_query(const Task& t, int64_t begin) const {
-    int64_t low = 0, high = p_.t;  // visible() grows with the query
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (t.rules.visible(t.head, middle) > begin)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    return low;
-  }
-
   void key_block(const Task& t, int64_t begin, int64_t count) const {
     float *dk = t.at(dk_), *dv = t.at(dv_);
     std::fill_n(dk, count * wide_d_, 0.0f);
     std::fill_n(dv, count * wide_dv_, 0.0f);
-    const int64_t first = first_query(t, begin) / kGradQueryBlock * kGradQueryBlock;
+    const int64_t first =
+        first_query(p_, t.rules, t.head, begin) / kGradQueryBlock * kGradQueryBlock;
     if (first < p_.t) {
       const Keys keys{begin, count,
                       as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_))};

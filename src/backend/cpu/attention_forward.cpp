@@ -5,7 +5,6 @@
 // are gemm_f32's tiles, whose sums go over the terms in order, and blocks of keys begin at
 // multiples of kKeyBlock. So one query by itself (a decode step) equals the same query in a batch.
 
-#include <cmath>
 #include <limits>
 
 #include "backend/cpu/attention.h"
@@ -186,23 +185,7 @@ class Forward final : public Kernel {
       }
       weigh(run, head, scores, count, k0, n, slot, sums);
     }
-    finish(run, head, t0, count, states, sums);
-  }
-
-  /// A query that saw no key has a total of 0 and becomes NaN.
-  void finish(const Run& run, int64_t head, int64_t t0, int64_t count, const RowState* states,
-              float* sums) const {
-    const int64_t ld = padded(p_.dv), at = head * p_.t + t0;
-    auto* lse = static_cast<float*>(run.args.out[1]) + at;
-    for (int64_t r = 0; r < count; ++r) {
-      const float total = states[r].total;
-      rows_.scale(sums + r * ld, 1 / total, p_.dv);
-      lse[r] =
-          total > 0 ? states[r].top + std::log(total) : std::numeric_limits<float>::quiet_NaN();
-    }
-    copies_.narrow(sums, ld, p_.dv, count,
-                   static_cast<std::byte*>(run.args.out[0]) +
-                       at * p_.dv * static_cast<int64_t>(bytes_of(p_.dtype)));
+    finish_queries(p_, run.args, head, t0, count, states, sums, ld);
   }
 
   AttentionProblem p_;

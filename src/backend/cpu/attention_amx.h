@@ -1,0 +1,124 @@
+#pragma once
+// Attention in bf16 on AMX tiles: products of whole tiles, and the packing that they need. The
+// scores, their softmax and all sums stay f32; probabilities and their gradients are rounded to
+// bf16 before they are multiplied.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "backend/cpu/amx_tiles.h"
+#include "backend/cpu/attention.h"
+#include "backend/cpu/gemm_amx_kernels.h"
+
+namespace brrr::cpu {
+
+inline constexpr int64_t kTileElements = int64_t{kTileRows} * kTileBf16;
+
+/// Tiles of an operand: tile (i, k) of 16 rows or columns and 32 terms begins at
+/// data + i * step + k * term_step; its rows are `stride` elements apart.
+struct TileGrid {
+  const uint16_t* data;
+  int64_t step, term_step, stride;
+};
+/// One tile after the other, `terms` tiles for each 16 rows or columns.
+inline TileGrid packed_tiles(const uint16_t* data, int64_t terms) {
+  return {data, terms * kTileElements, kTileElements, kTileBf16};
+}
+/// Rows in memory, padded to whole tiles: left operands only.
+inline TileGrid tiles_in_rows(const uint16_t* data, int64_t ld) {
+  return {data, kTileRows * ld, kTileBf16, ld};
+}
+
+/// c = a b or c += a b for kRows x kCols tiles.
+template <int kRows, int kCols, class Tiles>
+void tile_block(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t row, int64_t col,
+                int64_t terms, float* c, int64_t ldc, bool add) {
+  const int64_t c_stride = ldc * 4, a_stride = a.stride * 2;
+  float* right = c + 16;
+  float* down = c + kTileRows * ldc;
+  if (add) {
+    tiles.template load<0>(c, c_stride);
+    if constexpr (kCols == 2) tiles.template load<1>(right, c_stride);
+    if constexpr (kRows == 2) tiles.template load<2>(down, c_stride);
+    if constexpr (kRows == 2 && kCols == 2) tiles.template load<3>(down + 16, c_stride);
+  } else {
+    tiles.template zero<0>();
+    tiles.template zero<1>();
+    tiles.template zero<2>();
+    tiles.template zero<3>();
+  }
+  const uint16_t* from_a = a.data + row * a.step;
+  const uint16_t* from_b = b.data + col * b.step;
+  for (int64_t k = 0; k < terms; ++k, from_a += a.term_step, from_b += b.term_step) {
+    tiles.template load<4>(from_a, a_stride);
+    tiles.template load<6>(from_b, kTileRowBytes);
+    tiles.template dot_bf16<0, 4, 6>();
+    if constexpr (kCols == 2) {
+      tiles.template load<7>(from_b + b.step, kTileRowBytes);
+      tiles.template dot_bf16<1, 4, 7>();
+    }
+    if constexpr (kRows == 2) {
+      tiles.template load<5>(from_a + a.step, a_stride);
+      tiles.template dot_bf16<2, 5, 6>();
+    }
+    if constexpr (kRows == 2 && kCols == 2) tiles.template dot_bf16<3, 5, 7>();
+  }
+  tiles.template store<0>(c, c_stride);
+  if constexpr (kCols == 2) tiles.template store<1>(right, c_stride);
+  if constexpr (kRows == 2) tiles.template store<2>(down, c_stride);
+  if constexpr (kRows == 2 && kCols == 2) tiles.template store<3>(down + 16, c_stride);
+}
+
+/// c [16 rows, 16 cols] = a b, or c += a b, all counts in tiles.
+template <class Tiles>
+void tile_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
+                  int64_t terms, float* c, int64_t ldc, bool add) {
+  for (int64_t i = 0; i < rows; i += 2)
+    for (int64_t j = 0; j < cols; j += 2) {
+      float* to = c + i * kTileRows * ldc + j * 16;
+      const bool two_rows = i + 1 < rows, two_cols = j + 1 < cols;
+      if (two_rows && two_cols)
+        tile_block<2, 2>(tiles, a, b, i, j, terms, to, ldc, add);
+      else if (two_rows)
+        tile_block<2, 1>(tiles, a, b, i, j, terms, to, ldc, add);
+      else if (two_cols)
+        tile_block<1, 2>(tiles, a, b, i, j, terms, to, ldc, add);
+      else
+        tile_block<1, 1>(tiles, a, b, i, j, terms, to, ldc, add);
+    }
+}
+
+/// Right tiles of `columns` columns and `terms` terms; room for `grid_terms` tiles of terms. As in
+/// AmxKernels::right_tile, element (j, k) is at from[j * ld + k], or from[k * ld + j] transposed.
+inline void pack_right(const uint16_t* from, int64_t ld, bool trans, int64_t columns, int64_t terms,
+                       int64_t grid_terms, uint16_t* to) {
+  for (int64_t j = 0; j < columns; j += kTileRows)
+    for (int64_t k = 0; k < terms; k += kTileBf16)
+      amx_kernels().right_tile(from + (trans ? k * ld + j : j * ld + k), ld, trans,
+                               std::min<int64_t>(kTileRows, columns - j),
+                               std::min<int64_t>(kTileBf16, terms - k),
+                               to + (j / kTileRows * grid_terms + k / kTileBf16) * kTileElements);
+}
+
+/// Left tiles of the transpose of [terms, rows], whole tiles.
+inline void pack_left_transposed(const uint16_t* from, int64_t ld, int64_t rows, int64_t terms,
+                                 uint16_t* to) {
+  for (int64_t i = 0; i < rows; i += kTileRows)
+    for (int64_t k = 0; k < terms; k += kTileBf16, to += kTileElements)
+      amx_kernels().left_tile(from + k * ld + i, ld, true, kTileRows, kTileBf16, to);
+}
+
+/// [rows, cols] to [padded_rows, ld], zero beyond.
+inline void pad_rows(const uint16_t* from, int64_t rows, int64_t cols, uint16_t* to,
+                     int64_t padded_rows, int64_t ld) {
+  std::memset(to, 0, static_cast<size_t>(padded_rows * ld) * sizeof(uint16_t));
+  for (int64_t i = 0; i < rows; ++i)
+    std::memcpy(to + i * ld, from + i * cols, static_cast<size_t>(cols) * sizeof(uint16_t));
+}
+
+/// `emulated`: tiles in plain C++, for tests on machines without AMX.
+std::unique_ptr<Kernel> attention_forward_amx(const NodeView& node, bool emulated);
+std::unique_ptr<Kernel> attention_backward_amx(const NodeView& node, bool emulated);
+
+}  // namespace brrr::cpu
