@@ -50,12 +50,21 @@ class Matcher {
     Candidate c;
     c.product = id;
     ValueId p = product.operands[0];
+    std::string between;
+    while (is(p, "cast") || is(p, "reshape") || is(p, "transpose") || is(p, "slice")) {
+      between = node(p).op->name;
+      p = node(p).operands[0];
+    }
     if (is(p, "dropout")) {
       c.dropout = &node(p);
       p = c.dropout->operands[0];
     }
     const auto argument = softmax_argument(p);
     if (!argument) return std::nullopt;
+    if (!between.empty()) {
+      c.reason = "a " + between + " stands between the two";
+      return c;
+    }
     c.v = product.operands[1];
     c.transpose_v = product.attrs.get<bool>("transpose_b");
     c.reason = explain(product, p, *argument, c);

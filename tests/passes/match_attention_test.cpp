@@ -284,6 +284,9 @@ const Refusal kRefusals[] = {
        p.g.output("y", matmul(softmax(where(p.visible(), p.scores(), p.number(-5))), p.v));
      },
      "its argument comes from where, not from a product of q and k"},
+    {"a slice of the probabilities",
+     [](Parts& p) { p.g.output("y", matmul(slice(softmax(p.scores()), 2, 0, 1), p.v)); },
+     "a slice stands between the two"},
     {"probabilities transposed",
      [](Parts& p) {
        Value w = softmax(matmul(p.k, p.q, false, true));
