@@ -37,7 +37,8 @@ constexpr int64_t kChunkK = 4096, kChunkSide = 1024;       // then
 constexpr int64_t kTaskSums = int64_t{512} * 256;          // floats of a task
 constexpr int64_t kRowCols = 1024;                         // columns of a task of a single row
 constexpr int64_t kShared = 2 * kPacked * 2 + kChunkSide * kChunkSide * 4;  // bytes
-constexpr int64_t kSmall = int64_t{1} << 19;  // elements packed by one thread
+constexpr int64_t kThinPacked = int64_t{1} << 18;  // elements of B that a task packs
+constexpr int64_t kSmall = int64_t{1} << 19;       // elements packed by one thread
 
 struct Shared {
   uint16_t *a, *b;  // packed operands
@@ -51,9 +52,10 @@ Shared shared_memory() {
   return {a, a + kPacked, reinterpret_cast<float*>(a + 2 * kPacked)};
 }
 
-/// One thread's memory: the sums of a task, then the operands of a small product.
+/// One thread's memory: the sums of a task, the operands of a small product, the panels of B of a
+/// task with few rows.
 float* own_memory() {
-  thread_local PackBuffer buffer(kTaskSums * 4 + kSmall * 2);
+  thread_local PackBuffer buffer(kTaskSums * 4 + kSmall * 2 + kThinPacked * 2);
   return buffer.data();
 }
 
@@ -129,7 +131,7 @@ struct Operand {
   int64_t panel_elements() const { return tiles() * 2 * kTile; }
 };
 
-/// Packs tiles [t0, t1) of panels [p0, p1).
+/// Packs tiles [t0, t1) of panels [p0, p1); `out` is where panel p0 begins.
 void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1, uint16_t* out) {
   const AmxKernels& kernels = amx_kernels();
   for (int64_t t = t0; t < t1; ++t) {
@@ -137,7 +139,7 @@ void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t
       const int64_t k = t * kTileBf16;
       const uint16_t* from = o.from + (o.lanes_adjoin ? k * o.ld + lane : lane * o.ld + k);
       uint16_t* tile =
-          out + lane / kPanel * o.panel_elements() + (2 * t + lane / kTileRows % 2) * kTile;
+          out + (lane / kPanel - p0) * o.panel_elements() + (2 * t + lane / kTileRows % 2) * kTile;
       (o.right ? kernels.right_tile : kernels.left_tile)(
           from, o.ld, o.lanes_adjoin, std::min<int64_t>(kTileRows, o.lanes - lane),
           std::min<int64_t>(kTileBf16, o.terms - k), tile);
@@ -150,9 +152,11 @@ int64_t pack_units(const Operand& o) {
   return o.lanes_adjoin ? o.tiles() * ceil_div(o.panels(), 16) : o.panels();
 }
 void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
-  if (!o.lanes_adjoin) return pack_panels(o, unit, unit + 1, 0, o.tiles(), out);
+  if (!o.lanes_adjoin) {
+    return pack_panels(o, unit, unit + 1, 0, o.tiles(), out + unit * o.panel_elements());
+  }
   const int64_t groups = ceil_div(o.panels(), 16), p = unit % groups * 16, t = unit / groups;
-  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out);
+  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_elements());
 }
 
 /// sums (32 x 32, rows of 32) += `tiles` x 32 terms; kRows x kCols tiles of it exist.
@@ -270,6 +274,15 @@ void run_task(const GemmArgs& g, const Task& task) {
 #endif
 }
 
+/// With few rows (decoding a batch), packing B is the work, and only one task reads each of its
+/// columns: the task packs them for itself, a few panels at a time, and nothing leaves its caches.
+bool is_thin(int64_t rows) { return rows <= 2 * kPanel; }
+TaskSize thin_task(const Operand& b) {
+  const int64_t panels = std::clamp<int64_t>(kThinPacked / b.panel_elements(), 1, 4);
+  return {2 * kPanel, panels * kPanel};
+}
+uint16_t* thin_panels() { return reinterpret_cast<uint16_t*>(own_memory() + kTaskSums) + kSmall; }
+
 /// One product by the calling team (all its threads are here) or, when `team` is 1, by this thread.
 template <class Tiles>
 void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t team,
@@ -302,7 +315,8 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                         terms};
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
         const int64_t units_a = a.from == packed_a ? 0 : pack_units(a);
-        const int64_t units_b = b.from == packed_b ? 0 : pack_units(b);
+        const bool thin = is_thin(a.lanes);
+        const int64_t units_b = thin || b.from == packed_b ? 0 : pack_units(b);
         packed_a = a.from;
         packed_b = b.from;
         shared_out(units_a + units_b, [&](int64_t unit) {
@@ -312,7 +326,7 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
             pack_unit(b, unit - units_a, memory.b);
           }
         });
-        const TaskSize size = choose_task(a.lanes, b.lanes, team);
+        const TaskSize size = thin ? thin_task(b) : choose_task(a.lanes, b.lanes, team);
         const int64_t row_tasks = ceil_div(a.lanes, size.rows);
         const int64_t col_tasks = ceil_div(b.lanes, size.cols);
         shared_out(row_tasks * col_tasks, [&](int64_t which) {
@@ -331,6 +345,11 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     size.cols / kPanel,
                     k0 == 0,
                     k0 + terms == g.k};
+          if (thin) {
+            uint16_t* panels = thin_panels();
+            pack_panels(b, j / kPanel, ceil_div(j + task.cols, kPanel), 0, b.tiles(), panels);
+            task.b = panels;
+          }
           if (terms < g.k) {  // sums outlive the task
             task.sum_panels = b.panels();
             task.sums = memory.sums + (i / kPanel * b.panels() + j / kPanel) * kSumBlock;
@@ -411,7 +430,7 @@ void gemm_amx(const GemmBatch& batch) { run<EmulatedTiles>(batch); }
 
 int64_t gemm_amx_workspace_bytes() {
   return PackBuffer::rounded(kShared) +
-         thread_count() * PackBuffer::rounded(kTaskSums * 4 + kSmall * 2);
+         thread_count() * PackBuffer::rounded(kTaskSums * 4 + kSmall * 2 + kThinPacked * 2);
 }
 
 }  // namespace brrr::cpu

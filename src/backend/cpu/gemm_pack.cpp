@@ -118,27 +118,36 @@ void pack_a_plain(const T* a, int64_t lda, int64_t kc, int64_t rows, int64_t pan
   }
 }
 
-/// The next `count` elements of a row of a transposed A.
-HWY_INLINE void widen_run(const float* source, int64_t count, float* to) {
-  std::memcpy(to, source, static_cast<size_t>(count) * sizeof(float));
-}
+/// Whole rows of a transposed A are widened before panels take their kMr elements each.
+constexpr int64_t kMaxRun = 256;
+
 template <typename T>
-HWY_INLINE void widen_run(const T* source, int64_t count, float* to) {
+HWY_INLINE const float* widened_run(const T* source, int64_t count, float* space) {
   each_vector(count, [&](auto access, int64_t i)
-                         BRRR_INLINE_BODY { access.store(access.load(source + i), to + i); });
+                         BRRR_INLINE_BODY { access.store(access.load(source + i), space + i); });
+  return space;
 }
+HWY_INLINE const float* widened_run(const float* source, int64_t, float*) { return source; }
 
 template <typename T>
 void pack_a_trans(const T* a, int64_t lda, int64_t kc, int64_t rows, int64_t panel, float* out) {
-  const int64_t whole = rows / kMr, rest = rows - whole * kMr;
-  for (int64_t k = 0; k < kc; ++k) {
-    const T* source = a + k * lda;
-    float* to = out + k * kMr;
-    for (int64_t p = 0; p < whole; ++p, source += kMr, to += panel) {
-      prefetch(source + 8 * lda);
-      widen_run(source, kMr, to);
+  constexpr int64_t kRows = kMaxRun / kMr * kMr;
+  alignas(64) float space[kMaxRun];
+  for (int64_t i = 0; i < rows; i += kRows, out += kRows / kMr * panel) {
+    const int64_t count = std::min(kRows, rows - i);
+    const int64_t whole = count / kMr, rest = count - whole * kMr;
+    for (int64_t k = 0; k < kc; ++k) {
+      const T* source = a + k * lda + i;
+      for (int64_t line = 0; line < count; line += 64 / static_cast<int64_t>(sizeof(T))) {
+        prefetch(source + 8 * lda + line);
+      }
+      const float* from = widened_run(source, count, space);
+      float* to = out + k * kMr;
+      for (int64_t p = 0; p < whole; ++p, from += kMr, to += panel) {
+        std::memcpy(to, from, kMr * sizeof(float));
+      }
+      if (rest > 0) std::memcpy(to, from, static_cast<size_t>(rest) * sizeof(float));
     }
-    if (rest > 0) widen_run(source, rest, to);
   }
 }
 
