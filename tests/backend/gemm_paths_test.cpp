@@ -26,6 +26,7 @@ struct Path {
   Isa needs, limit;  // skipped below `needs`; run with Highway limited to `limit`
   std::vector<DType> dtypes;
   std::function<void(const GemmBatch&)> run;
+  bool needs_pairs = false;  // avx512_bf16
 };
 
 const std::vector<DType> kAll = {DType::f32, DType::bf16, DType::f16};
@@ -39,6 +40,8 @@ std::vector<Path> paths() {
   list.push_back({"amx_emulated", Isa::kAvx2, Isa::kAvx2, bf16_only, gemm_amx_emulated});
   list.push_back({"amx_emulated_avx512", Isa::kAvx512, Isa::kAvx512, bf16_only, gemm_amx_emulated});
   list.push_back({"amx", Isa::kAmx, Isa::kAmx, bf16_only, gemm_amx});
+  list.push_back({"pairs_emulated", Isa::kAvx2, Isa::kAvx2, bf16_only, gemm_pairs_emulated});
+  list.push_back({"pairs", Isa::kAvx512, Isa::kAvx512, bf16_only, gemm_pairs, true});
   return list;
 }
 
@@ -248,6 +251,8 @@ class GemmPaths : public testing::TestWithParam<Path> {
     best_isa();
     if (GetParam().needs > machine_isa())
       GTEST_SKIP() << "this machine has no " << isa_name(GetParam().needs);
+    if (GetParam().needs_pairs && !has_bf16_pairs())
+      GTEST_SKIP() << "this machine has no avx512_bf16";
     limit_isa(GetParam().limit);
   }
   void TearDown() override {

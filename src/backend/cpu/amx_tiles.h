@@ -81,6 +81,23 @@ class AmxTiles {
 };
 #endif
 
+/// How bf16 instructions treat numbers, whatever the rounding mode says.
+inline float tile_flush(float x) {
+  return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+}
+/// Number i of a row of bf16.
+inline float tile_bf16(const uint8_t* row, int i) {
+  uint16_t bits;
+  std::memcpy(&bits, row + 2 * i, sizeof(bits));
+  return tile_flush(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+}
+/// The product of two bf16 is exact in double. So is the sum, unless one of the two is too small to
+/// change the other as f32 (they have 24 and 16 bits): one rounding.
+inline float tile_fma(float a, float b, float sum) {
+  return tile_flush(static_cast<float>(static_cast<double>(sum) +
+                                       static_cast<double>(a) * static_cast<double>(b)));
+}
+
 /// What the instructions compute, bit for bit: Intel's manual, volume 2, TDPBF16PS (sums of even
 /// and of odd terms by fused multiply-adds, then added to the tile; denormals are zero on the way
 /// in and out) and TDPBSSD.
@@ -115,14 +132,15 @@ class EmulatedTiles {
       float even[16] = {}, odd[16] = {};
       for (int k = 0; k < kTileRows; ++k) {
         const uint8_t* b = tiles_[kB][k];
-        const float a0 = bf16_at(a, 2 * k), a1 = bf16_at(a, 2 * k + 1);
+        const float a0 = tile_bf16(a, 2 * k), a1 = tile_bf16(a, 2 * k + 1);
         for (int n = 0; n < 16; ++n) {
-          even[n] = fused_multiply_add(a0, bf16_at(b, 2 * n), even[n]);
-          odd[n] = fused_multiply_add(a1, bf16_at(b, 2 * n + 1), odd[n]);
+          even[n] = tile_fma(a0, tile_bf16(b, 2 * n), even[n]);
+          odd[n] = tile_fma(a1, tile_bf16(b, 2 * n + 1), odd[n]);
         }
       }
       auto* sum = reinterpret_cast<float*>(tiles_[kSum][m]);
-      for (int n = 0; n < 16; ++n) sum[n] = flush(flush(sum[n]) + flush(even[n] + odd[n]));
+      for (int n = 0; n < 16; ++n)
+        sum[n] = tile_flush(tile_flush(sum[n]) + tile_flush(even[n] + odd[n]));
     }
   }
   template <int kSum, int kA, int kB>
@@ -140,21 +158,6 @@ class EmulatedTiles {
 
  private:
   using Tile = uint8_t[kTileRows][kTileRowBytes];
-
-  static float flush(float x) {
-    return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
-  }
-  /// The product of two bf16 is exact in double. So is the sum, unless one of the two is too small
-  /// to change the other as f32 (they have 24 and 16 bits): one rounding.
-  static float fused_multiply_add(float a, float b, float sum) {
-    return flush(static_cast<float>(static_cast<double>(sum) +
-                                    static_cast<double>(a) * static_cast<double>(b)));
-  }
-  static float bf16_at(const uint8_t* row, int i) {
-    uint16_t bits;
-    std::memcpy(&bits, row + 2 * i, sizeof(bits));
-    return flush(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
-  }
 
   alignas(64) Tile tiles_[8] = {};
 };

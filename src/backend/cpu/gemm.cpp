@@ -33,6 +33,13 @@ void check(const GemmArgs& g, int64_t batch) {
              g.n);
 }
 
+GemmPath best_path(DType dtype) {
+  for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs}) {
+    if (gemm_refusal(path, dtype).empty()) return path;
+  }
+  return GemmPath::kVector;
+}
+
 /// k = 0: C = beta * C + bias.
 void finish_without_terms(const GemmArgs& g, int64_t index) {
   constexpr int64_t kCols = 256;
@@ -87,11 +94,13 @@ void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int6
 
 std::string gemm_refusal(GemmPath path, DType dtype) {
   if (!is_operand(dtype)) return fmt::format("operands of {}: only f32, bf16, f16", name_of(dtype));
-  if (path != GemmPath::kAmx) return "";
+  if (path == GemmPath::kBest || path == GemmPath::kVector) return "";
   if (dtype != DType::bf16) return fmt::format("operands of {}: only bf16", name_of(dtype));
-  if (machine_isa() < Isa::kAmx) return "this machine has no AMX";
-  if (current_isa() < Isa::kAmx)
-    return fmt::format("AMX is not used at {}", isa_name(current_isa()));
+  const Isa needed = path == GemmPath::kAmx ? Isa::kAmx : Isa::kAvx512;
+  if (machine_isa() < needed) return fmt::format("this machine has no {}", isa_name(needed));
+  if (path == GemmPath::kPairs && !has_fast_bf16_pairs())
+    return "this machine has no avx512_bf16 of full rate";
+  if (current_isa() < needed) return fmt::format("limited to {}", isa_name(current_isa()));
   return "";
 }
 
@@ -107,18 +116,17 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
     for (int64_t i = 0; i < batch; ++i) finish_without_terms(all.product(i), i);
     return;
   }
-  const std::string refusal = gemm_refusal(GemmPath::kAmx, args.dtype);
-  BRRR_CHECK(path != GemmPath::kAmx || refusal.empty(), "gemm: {}", refusal);
-  if (path == GemmPath::kVector || !refusal.empty()) {
-    gemm_vector(all);
-  } else {
-    gemm_amx(all);
-  }
+  if (path == GemmPath::kBest) path = best_path(args.dtype);
+  const std::string refusal = gemm_refusal(path, args.dtype);
+  BRRR_CHECK(refusal.empty(), "gemm: {}", refusal);
+  if (path == GemmPath::kAmx) return gemm_amx(all);
+  if (path == GemmPath::kPairs) return gemm_pairs(all);
+  gemm_vector(all);
 }
 
 int64_t gemm_workspace_bytes() {
   return gemm_vector_workspace_bytes() +
-         (current_isa() >= Isa::kAmx ? gemm_amx_workspace_bytes() : 0);
+         (best_path(DType::bf16) != GemmPath::kVector ? gemm_amx_workspace_bytes() : 0);
 }
 
 }  // namespace brrr::cpu

@@ -11,6 +11,7 @@
 //   kGemmBlockK terms, the block sums then added in order.
 // - kAmx: the sum grows by 32 terms at a time, each group summed as TDPBF16PS does it (even and odd
 //   terms apart; denormals count as zero).
+// - kPairs: the sum grows by two terms at a time, as VDPBF16PS does it (denormals count as zero).
 // - A 16-bit C is rounded once, from the f32 value after alpha, bias and epilogue.
 // - No allocation after a thread's first call; gemm_workspace_bytes() bounds what is kept.
 // - Any size (0 included), any leading dimension that is at least the row length. C must not
@@ -55,8 +56,8 @@ struct GemmArgs {
 
 inline constexpr int64_t kGemmBlockK = 512;
 
-/// kBest: kAmx for bf16 operands where current_isa() has it, else kVector.
-enum class GemmPath { kBest, kVector, kAmx };
+/// kBest: for bf16 operands kAmx or else kPairs where current_isa() has them; else kVector.
+enum class GemmPath { kBest, kVector, kPairs, kAmx };
 
 /// Why the path cannot multiply operands of the dtype on this machine; empty: it can.
 std::string gemm_refusal(GemmPath path, DType dtype);

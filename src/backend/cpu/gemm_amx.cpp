@@ -1,4 +1,5 @@
-// The AMX path of gemm(): bf16 operands, 2 x 2 tiles of sums, f32 accumulation.
+// The AMX path of gemm(): bf16 operands, 2 x 2 tiles of sums, f32 accumulation. With other tiles
+// (pair_tiles.h) also the path for avx512_bf16.
 //
 // How the work is laid out. Both operands are packed into tiles once, by the team, into shared
 // memory: panels of 32 rows (or columns), each a run of pairs of tiles, 32 terms after 32 terms. A
@@ -16,7 +17,7 @@
 #include "backend/cpu/amx_tiles.h"
 #include "backend/cpu/gemm_amx_kernels.h"
 #include "backend/cpu/gemm_blocks.h"
-#include "backend/cpu/isa.h"
+#include "backend/cpu/pair_tiles.h"
 #include "base/parallel.h"
 
 #if defined(__SSE2__)
@@ -362,7 +363,7 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
 }
 
 /// m = 1: bound by reading B, which is read once where it lies.
-void run_rows(const GemmBatch& all, int64_t team) {
+void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   const GemmArgs& args = all.args;
   const int64_t cols = std::min(kRowCols, round_up(ceil_div(args.n, team), 32));
   const int64_t tasks = ceil_div(args.n, cols);
@@ -371,6 +372,7 @@ void run_rows(const GemmBatch& all, int64_t team) {
     const int64_t index = task / tasks, j0 = task % tasks * cols;
     const GemmArgs g = all.product(index);
     AmxRow row;
+    row.rule = rule;
     // A transposed row is not contiguous unless it is the only one.
     row.a = static_cast<const uint16_t*>(g.a);
     row.b = static_cast<const uint16_t*>(offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0));
@@ -388,14 +390,14 @@ void run_rows(const GemmBatch& all, int64_t team) {
 }
 
 template <class Tiles>
-void run(const GemmBatch& all) {
+void run(const GemmBatch& all, RowSums rule) {
   const GemmArgs& g = all.args;
   // Starting the team costs about as much as this many multiply-adds.
   constexpr double kSerial = 1 << 18;
   const double work = static_cast<double>(all.batch) * static_cast<double>(g.m) *
                       static_cast<double>(g.n) * static_cast<double>(g.k);
   const int64_t team = work < kSerial || omp_in_parallel() ? 1 : thread_count();
-  if (g.m == 1 && (!g.trans_a || g.lda == 1)) return run_rows(all, team);
+  if (g.m == 1 && (!g.trans_a || g.lda == 1)) return run_rows(all, team, rule);
 
   const int64_t elements =
       (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * round_up(g.k, kTileBf16);
@@ -420,12 +422,17 @@ void run(const GemmBatch& all) {
 
 }  // namespace
 
-void gemm_amx_emulated(const GemmBatch& batch) { run<EmulatedTiles>(batch); }
+void gemm_amx_emulated(const GemmBatch& batch) { run<EmulatedTiles>(batch, RowSums::kAmx); }
+void gemm_pairs_emulated(const GemmBatch& batch) {
+  run<PairTiles<EmulatedPairs>>(batch, RowSums::kEmulatedPairs);
+}
 
 #if defined(__x86_64__)
-void gemm_amx(const GemmBatch& batch) { run<AmxTiles>(batch); }
+void gemm_amx(const GemmBatch& batch) { run<AmxTiles>(batch, RowSums::kAmx); }
+void gemm_pairs(const GemmBatch& batch) { run<PairTiles<VdpPairs>>(batch, RowSums::kPairs); }
 #else
-void gemm_amx(const GemmBatch& batch) { run<EmulatedTiles>(batch); }
+void gemm_amx(const GemmBatch& batch) { gemm_amx_emulated(batch); }
+void gemm_pairs(const GemmBatch& batch) { gemm_pairs_emulated(batch); }
 #endif
 
 int64_t gemm_amx_workspace_bytes() {

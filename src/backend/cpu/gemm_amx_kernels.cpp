@@ -1,6 +1,7 @@
 #include "backend/cpu/gemm_amx_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "backend/cpu/amx_tiles.h"
@@ -114,124 +115,161 @@ void scale(float* values, int64_t ld, int64_t rows, int64_t cols, float alpha, c
   }
 }
 
-/// sums[j] += the terms [k0, k1) of at most 32, even and odd ones apart, for kNv vectors of columns
-/// of B as it lies.
-template <int kNv, class Access>
+// How the sums of a row grow. begin() and end() enclose a group of at most 32 terms; add() takes an
+// even and the following odd term of A (scalars) and of B (in each lane), all widened from bf16.
+
+/// As TDPBF16PS does: even and odd terms of a group apart.
+struct AmxSum {
+  VF even, odd;
+  HWY_INLINE void begin(VF) { even = odd = hn::Zero(DF()); }
+  HWY_INLINE void add(float a0, float a1, VF b0, VF b1) {
+    even = hn::MulAdd(splat(a0), b0, even);
+    odd = hn::MulAdd(splat(a1), b1, odd);
+  }
+  HWY_INLINE VF end(VF before) const { return hn::Add(before, hn::Add(even, odd)); }
+};
+
+/// As VDPBF16PS does: odd, then even, straight into the sum.
+struct EmulatedPairSum {
+  VF sum;
+  HWY_INLINE void begin(VF before) { sum = before; }
+  HWY_INLINE void add(float a0, float a1, VF b0, VF b1) {
+    sum = hn::MulAdd(splat(a0), b0, hn::MulAdd(splat(a1), b1, sum));
+  }
+  HWY_INLINE VF end(VF) const { return sum; }
+};
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+/// By VDPBF16PS.
+struct PairSum {
+  VF sum;
+  HWY_INLINE void begin(VF before) { sum = before; }
+  HWY_INLINE void add(float a0, float a1, VF b0, VF b1) {
+    const DU du;
+    const auto high = std::bit_cast<uint32_t>(a1), low = std::bit_cast<uint32_t>(a0) >> 16;
+    const auto a = hn::Set(du, high | low);
+    const auto b = hn::Or(hn::BitCast(du, b1), hn::ShiftRight<16>(hn::BitCast(du, b0)));
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  }
+  HWY_INLINE VF end(VF) const { return sum; }
+};
+#endif
+
+/// sums[j] += the terms [k0, k1) of at most 32, for kNv vectors of columns of B as it lies.
+template <class Sum, int kNv, class Access>
 HWY_INLINE void row_group(const AmxRow& r, int64_t k0, int64_t k1, int64_t j, Access access) {
-  constexpr int kAhead = 256;  // columns fetched ahead in each of the 32 rows
+  constexpr int kAhead = 256;  // columns fetched ahead in each of the rows
   const auto* b = reinterpret_cast<const Bf16*>(r.b) + k0 * r.ldb + j;
-  VF even[kNv], odd[kNv];
+  float* const to = r.sums + j;
+  Sum sums[kNv];
 #pragma GCC unroll 4
-  for (int v = 0; v < kNv; ++v) even[v] = odd[v] = hn::Zero(DF());
+  for (int v = 0; v < kNv; ++v) sums[v].begin(access.load(to + v * kLanes));
   int64_t k = k0;
   for (; k + 2 <= k1; k += 2, b += 2 * r.ldb) {
-    const VF a0 = splat(float_from_bf16(r.a[k])), a1 = splat(float_from_bf16(r.a[k + 1]));
+    const float a0 = float_from_bf16(r.a[k]), a1 = float_from_bf16(r.a[k + 1]);
     prefetch(b + kAhead);
     prefetch(b + r.ldb + kAhead);
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
-      even[v] = hn::MulAdd(a0, access.load(b + v * kLanes), even[v]);
-      odd[v] = hn::MulAdd(a1, access.load(b + r.ldb + v * kLanes), odd[v]);
+      sums[v].add(a0, a1, access.load(b + v * kLanes), access.load(b + r.ldb + v * kLanes));
     }
   }
   if (k < k1) {
-    const VF a0 = splat(float_from_bf16(r.a[k]));
+    const float a0 = float_from_bf16(r.a[k]);
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
-      even[v] = hn::MulAdd(a0, access.load(b + v * kLanes), even[v]);
+      sums[v].add(a0, 0.0f, access.load(b + v * kLanes), hn::Zero(DF()));
     }
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kNv; ++v) {
-    float* to = r.sums + j + v * kLanes;
-    access.store(hn::Add(access.load(to), hn::Add(even[v], odd[v])), to);
+    access.store(sums[v].end(access.load(to + v * kLanes)), to + v * kLanes);
   }
 }
 
+template <class Sum>
 void row_plain(const AmxRow& r) {
   std::memset(r.sums, 0, static_cast<size_t>(r.cols) * sizeof(float));
-  constexpr int kNv = std::max(1, 32 / kWidth);  // a line of B
+  constexpr int kNv = std::clamp(32 / kWidth, 1, 4);  // a line of B
   for (int64_t k0 = 0; k0 < r.k; k0 += kTileBf16) {
     const int64_t k1 = std::min<int64_t>(r.k, k0 + kTileBf16);
     int64_t j = 0;
-    if constexpr (kNv <= 4) {
-      for (; j + kNv * kLanes <= r.cols; j += kNv * kLanes) row_group<kNv>(r, k0, k1, j, Whole{});
+    for (; j + kNv * kLanes <= r.cols; j += kNv * kLanes) {
+      row_group<Sum, kNv>(r, k0, k1, j, Whole{});
     }
-    for (; j + kLanes <= r.cols; j += kLanes) row_group<1>(r, k0, k1, j, Whole{});
-    if (j < r.cols) row_group<1>(r, k0, k1, j, Part{r.cols - j});
+    for (; j + kLanes <= r.cols; j += kLanes) row_group<Sum, 1>(r, k0, k1, j, Whole{});
+    if (j < r.cols) row_group<Sum, 1>(r, k0, k1, j, Part{r.cols - j});
   }
 }
 
 /// kNv vectors of columns of a transposed B from column j on: transposed in registers, read once.
-template <int kNv>
-HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j) {
+/// Of the last vector, only `lanes` columns exist.
+template <class Sum, int kNv>
+HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j, int64_t lanes) {
   const auto* b = reinterpret_cast<const Bf16*>(r.b) + j * r.ldb;
-  VF sums[kNv], even[kNv], odd[kNv];
+  VF sums[kNv];
 #pragma GCC unroll 4
-  for (int v = 0; v < kNv; ++v) sums[v] = even[v] = odd[v] = hn::Zero(DF());
-  int64_t k = 0;
-  const auto add_group = [&]() BRRR_INLINE_BODY {
+  for (int v = 0; v < kNv; ++v) sums[v] = hn::Zero(DF());
+  for (int64_t k0 = 0; k0 < r.k; k0 += kTileBf16) {
+    const int64_t k1 = std::min<int64_t>(r.k, k0 + kTileBf16);
+    Sum parts[kNv];
 #pragma GCC unroll 4
-    for (int v = 0; v < kNv; ++v) {
-      sums[v] = hn::Add(sums[v], hn::Add(even[v], odd[v]));
-      even[v] = odd[v] = hn::Zero(DF());
-    }
-  };
+    for (int v = 0; v < kNv; ++v) parts[v].begin(sums[v]);
+    int64_t k = k0;
 #if HWY_TARGET != HWY_SCALAR
-  for (; k + 8 <= r.k; k += 8) {
+    for (; k + 8 <= k1 && lanes == kLanes; k += 8) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kNv; ++v) {
-      const Bf16* from = b + v * kLanes * r.ldb + k;
-      prefetch_rows<kNv>(from, r.ldb, k, r.k);
-      VF columns[8];
-      transpose_terms<kWidth>(from, r.ldb, columns);
+      for (int v = 0; v < kNv; ++v) {
+        const Bf16* from = b + v * kLanes * r.ldb + k;
+        prefetch_rows<kNv>(from, r.ldb, k, r.k);
+        VF columns[8];
+        transpose_terms<kWidth>(from, r.ldb, columns);
 #pragma GCC unroll 4
-      for (int i = 0; i < 8; i += 2) {
-        even[v] = hn::MulAdd(splat(float_from_bf16(r.a[k + i])), columns[i], even[v]);
-        odd[v] = hn::MulAdd(splat(float_from_bf16(r.a[k + i + 1])), columns[i + 1], odd[v]);
+        for (int i = 0; i < 8; i += 2) {
+          parts[v].add(float_from_bf16(r.a[k + i]), float_from_bf16(r.a[k + i + 1]), columns[i],
+                       columns[i + 1]);
+        }
       }
     }
-    if ((k + 8) % kTileBf16 == 0) add_group();
-  }
 #endif
-  for (; k < r.k; ++k) {
-    const VF a = splat(float_from_bf16(r.a[k]));
+    for (; k < k1; k += 2) {
+      const bool pair = k + 1 < k1;
 #pragma GCC unroll 4
-    for (int v = 0; v < kNv; ++v) {
-      float column[kLanes];
-      for (int i = 0; i < kWidth; ++i) column[i] = widen(b[(v * kLanes + i) * r.ldb + k]);
-      VF& sum = k % 2 == 0 ? even[v] : odd[v];
-      sum = hn::MulAdd(a, load(column), sum);
+      for (int v = 0; v < kNv; ++v) {
+        float even[kLanes] = {}, odd[kLanes] = {};
+        for (int64_t i = 0; i < (kNv == 1 ? lanes : kLanes); ++i) {
+          const Bf16* from = b + (v * kLanes + i) * r.ldb + k;
+          even[i] = widen(from[0]);
+          if (pair) odd[i] = widen(from[1]);
+        }
+        parts[v].add(float_from_bf16(r.a[k]), pair ? float_from_bf16(r.a[k + 1]) : 0.0f, load(even),
+                     load(odd));
+      }
     }
-    if ((k + 1) % kTileBf16 == 0) add_group();
+#pragma GCC unroll 4
+    for (int v = 0; v < kNv; ++v) sums[v] = parts[v].end(sums[v]);
   }
-  if (r.k % kTileBf16 != 0) add_group();
+  if (kNv == 1 && lanes < kLanes) return store_part(sums[0], r.sums + j, lanes);
 #pragma GCC unroll 4
   for (int v = 0; v < kNv; ++v) store(sums[v], r.sums + j + v * kLanes);
 }
 
-/// One column: the last few, which do not fill a vector.
-HWY_INLINE float row_trans_column(const AmxRow& r, int64_t j) {
-  float sum = 0;
-  for (int64_t k0 = 0; k0 < r.k; k0 += kTileBf16) {
-    VF even = hn::Zero(DF()), odd = even;
-    const int64_t k1 = std::min<int64_t>(r.k, k0 + kTileBf16);
-    for (int64_t k = k0; k < k1; ++k) {
-      VF& part = k % 2 == 0 ? even : odd;
-      part = hn::MulAdd(splat(float_from_bf16(r.a[k])), splat(float_from_bf16(r.b[j * r.ldb + k])),
-                        part);
-    }
-    sum += hn::GetLane(hn::Add(even, odd));
+template <class Sum>
+void row_of(const AmxRow& r) {
+  if (!r.trans_b) return row_plain<Sum>(r);
+  int64_t j = 0;
+  for (; j + 2 * kLanes <= r.cols; j += 2 * kLanes) row_trans_columns<Sum, 2>(r, j, kLanes);
+  for (; j < r.cols; j += kLanes) {
+    row_trans_columns<Sum, 1>(r, j, std::min(kLanes, r.cols - j));
   }
-  return sum;
 }
 
 void row(const AmxRow& r) {
-  if (!r.trans_b) return row_plain(r);
-  int64_t j = 0;
-  for (; j + 2 * kLanes <= r.cols; j += 2 * kLanes) row_trans_columns<2>(r, j);
-  for (; j + kLanes <= r.cols; j += kLanes) row_trans_columns<1>(r, j);
-  for (; j < r.cols; ++j) r.sums[j] = row_trans_column(r, j);
+  if (r.rule == RowSums::kAmx) return row_of<AmxSum>(r);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if (r.rule == RowSums::kPairs) return row_of<PairSum>(r);
+#endif
+  row_of<EmulatedPairSum>(r);
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 namespace brrr::cpu {
 
 /// One row of A times B, summed as tiles do it. Called with denormals flushed to zero.
+enum class RowSums { kAmx, kPairs, kEmulatedPairs };
 struct AmxRow {
+  RowSums rule = RowSums::kAmx;
   const uint16_t* a = nullptr;  // [k]
   const uint16_t* b = nullptr;  // [k, cols], or [cols, k] when transposed
   int64_t ldb = 0, k = 0, cols = 0;

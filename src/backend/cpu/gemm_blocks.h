@@ -58,6 +58,9 @@ void gemm_vector(const GemmBatch& batch);
 /// bf16 operands. Only where best_isa() is kAmx; the emulation runs everywhere, for tests.
 void gemm_amx(const GemmBatch& batch);
 void gemm_amx_emulated(const GemmBatch& batch);
+/// The same where there is VDPBF16PS.
+void gemm_pairs(const GemmBatch& batch);
+void gemm_pairs_emulated(const GemmBatch& batch);
 
 int64_t gemm_vector_workspace_bytes();
 int64_t gemm_amx_workspace_bytes();

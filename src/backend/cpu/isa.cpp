@@ -54,6 +54,22 @@ bool amx_available() {
 bool amx_available() { return false; }
 #endif
 
+#if defined(__x86_64__)
+bool detect_bf16_pairs() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) return false;
+  return (a & (1u << 5)) != 0 && machine_isa() >= Isa::kAvx512;
+}
+bool made_by_amd() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAuth = 0x68747541;  // the first four letters of AuthenticAMD
+  return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == kAuth;
+}
+#else
+bool detect_bf16_pairs() { return false; }
+bool made_by_amd() { return false; }
+#endif
+
 Isa detect() {
   const int64_t targets = hwy::SupportedTargets();
   Isa isa = Isa::kPortable;
@@ -119,6 +135,16 @@ Isa best_isa() {
 }
 
 Isa current_isa() { return std::min(best_isa(), current_limit.load(std::memory_order_relaxed)); }
+
+bool has_bf16_pairs() {
+  static const bool has = detect_bf16_pairs();
+  return has;
+}
+
+bool has_fast_bf16_pairs() {
+  static const bool fast = has_bf16_pairs() && made_by_amd();
+  return fast;
+}
 
 void limit_isa(Isa isa) {
   const Isa limit = std::min(isa, machine_isa());

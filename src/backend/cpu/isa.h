@@ -29,6 +29,13 @@ Isa best_isa();
 /// best_isa(), or the lower level of the last limit_isa(): what kernels may use now. Any thread.
 Isa current_isa();
 
+/// Whether there is VDPBF16PS (avx512_bf16).
+bool has_bf16_pairs();
+
+/// Whether it is worth using: it multiplies twice as many terms per cycle as an
+/// f32 multiply-add on AMD's processors (Zen 4 and later), but only half as many on Intel's.
+bool has_fast_bf16_pairs();
+
 /// For tests and benchmarks: from now on Highway dispatches to at most `isa` (and machine_isa()).
 /// oneDNN keeps the level it started with. Not while kernels run.
 void limit_isa(Isa isa);

@@ -30,9 +30,11 @@ std::string accepts_f32(const NodeView& view) {
   return accepts_product(view);
 }
 
-std::string accepts_amx(const NodeView& view) {
-  std::string refusal = gemm_refusal(GemmPath::kAmx, view.in[0].dtype);
-  return refusal.empty() ? accepts_product(view) : refusal;
+auto accepts_path(GemmPath path) {
+  return [path](const NodeView& view) {
+    std::string refusal = gemm_refusal(path, view.in[0].dtype);
+    return refusal.empty() ? accepts_product(view) : refusal;
+  };
 }
 
 std::string accepts_narrow(const NodeView& view) {
@@ -93,7 +95,9 @@ std::vector<KernelEntry> matmul_kernels() {
   };
   std::vector<KernelEntry> list;
   for (const char* op : {"matmul", "linear"}) {
-    list.push_back({op, "gemm_amx", accepts_amx, prepare(GemmPath::kAmx)});
+    list.push_back({op, "gemm_amx", accepts_path(GemmPath::kAmx), prepare(GemmPath::kAmx)});
+    list.push_back(
+        {op, "gemm_avx512_bf16", accepts_path(GemmPath::kPairs), prepare(GemmPath::kPairs)});
     list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector)});
     list.push_back({op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector)});
     list.push_back({op, "onednn", onednn_matmul_refusal, onednn_matmul});

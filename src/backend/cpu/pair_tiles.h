@@ -1,0 +1,107 @@
+#pragma once
+// Tiles (amx_tiles.h) on a processor with VDPBF16PS (avx512_bf16) instead of AMX: each sum of a
+// tile grows by one pair of terms at a time. Tiles 0 to 3 are sums; 4 to 7 are operands, which are
+// not copied: what they were loaded from must stay as it is until the last dot. `Pairs` computes
+// the product of two tiles: VdpPairs by the instruction, EmulatedPairs in plain C++.
+
+#include <cstdint>
+#include <cstring>
+
+#include "backend/cpu/amx_tiles.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace brrr::cpu {
+
+#if defined(__x86_64__)
+struct VdpPairs {
+  /// sums: [16, 16] f32; rows of a and b are `stride` bytes apart.
+  __attribute__((target("avx512f,avx512bf16"), noinline)) static void dot(
+      float* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b, int64_t b_stride) {
+    __m512 c[kTileRows];
+#pragma GCC unroll 16
+    for (int m = 0; m < kTileRows; ++m) c[m] = _mm512_load_ps(sums + 16 * m);
+    for (int k = 0; k < kTileBf16 / 2; ++k, b += b_stride) {
+      const __m512i right = _mm512_loadu_si512(b);
+#pragma GCC unroll 16
+      for (int m = 0; m < kTileRows; ++m) {
+        int32_t pair;
+        std::memcpy(&pair, a + m * a_stride + 4 * k, sizeof(pair));
+        c[m] = _mm512_dpbf16_ps(c[m], reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)),
+                                reinterpret_cast<__m512bh>(right));
+      }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kTileRows; ++m) _mm512_store_ps(sums + 16 * m, c[m]);
+  }
+};
+#endif
+
+/// Intel's manual, volume 2, VDPBF16PS: the odd terms' product, then the even terms', each added
+/// with one rounding; denormals are zero on the way in and out.
+struct EmulatedPairs {
+  static void dot(float* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b,
+                  int64_t b_stride) {
+    for (int m = 0; m < kTileRows; ++m) {
+      for (int k = 0; k < kTileBf16 / 2; ++k) {
+        for (int n = 0; n < 16; ++n) {
+          float& sum = sums[16 * m + n];
+          for (const int odd : {1, 0}) {
+            sum = tile_fma(tile_bf16(a + m * a_stride, 2 * k + odd),
+                           tile_bf16(b + k * b_stride, 2 * n + odd), sum);
+          }
+        }
+      }
+    }
+  }
+};
+
+template <class Pairs>
+class PairTiles {
+ public:
+  PairTiles() = default;
+  PairTiles(const PairTiles&) = delete;
+  PairTiles& operator=(const PairTiles&) = delete;
+
+  template <int kTile>
+  void zero() {
+    static_assert(kTile < kSums);
+    std::memset(sums_[kTile], 0, sizeof(sums_[kTile]));
+  }
+  template <int kTile>
+  void load(const void* from, int64_t stride) {
+    if constexpr (kTile < kSums) {
+      for (int r = 0; r < kTileRows; ++r) {
+        std::memcpy(sums_[kTile] + 16 * r, static_cast<const uint8_t*>(from) + r * stride,
+                    kTileRowBytes);
+      }
+    } else {
+      operands_[kTile - kSums] = {static_cast<const uint8_t*>(from), stride};
+    }
+  }
+  template <int kTile>
+  void store(void* to, int64_t stride) {
+    static_assert(kTile < kSums);
+    for (int r = 0; r < kTileRows; ++r) {
+      std::memcpy(static_cast<uint8_t*>(to) + r * stride, sums_[kTile] + 16 * r, kTileRowBytes);
+    }
+  }
+  template <int kSum, int kA, int kB>
+  void dot_bf16() {
+    const Operand &a = operands_[kA - kSums], &b = operands_[kB - kSums];
+    Pairs::dot(sums_[kSum], a.from, a.stride, b.from, b.stride);
+  }
+
+ private:
+  static constexpr int kSums = 4;
+  struct Operand {
+    const uint8_t* from = nullptr;
+    int64_t stride = 0;
+  };
+  alignas(64) float sums_[kSums][kTileRows * 16] = {};
+  Operand operands_[4];
+};
+
+}  // namespace brrr::cpu
