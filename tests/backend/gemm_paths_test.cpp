@@ -333,6 +333,8 @@ TEST_P(GemmPaths, InChunks) {
   check(path(), {.m = 530, .n = 17, .k = 8100, .c_dtype = DType::f32, .epilogue = true});
   check(path(), {.m = 17, .n = 530, .k = 8100, .trans_b = true, .bias = true});
   check(path(), {.m = 45, .n = 70, .k = 9001, .bias = true, .epilogue = true});
+  check(path(), {.m = 100, .n = 70, .k = 9001, .alpha = 0.5f, .bias = true, .epilogue = true});
+  check(path(), {.m = 130, .n = 100, .k = 5000, .bias = true, .epilogue = true});
   check(path(), {.m = 2100, .n = 2048, .k = 3});  // C goes around the caches
   check(path(), {.m = 1100, .n = 2080, .k = 2, .c_dtype = DType::f32, .epilogue = true});
 }

@@ -5,9 +5,9 @@
 // memory: panels of 32 rows (or columns), each a run of pairs of tiles, 32 terms after 32 terms. A
 // task is a block of rows x columns of C; it goes through the terms in blocks of kBlockTiles, so
 // that a panel of B (16 KB) stays in the L1 cache while all row panels of the block (in L2) pass by
-// it. Sums wait in f32 blocks of 32 x 32 (4 KB in a row, L2) between blocks of terms. In the last
-// block of terms, each finished block is turned into C one micro-kernel later, when its stores have
-// settled and the tile unit is busy with the next.
+// it. Sums wait in f32 blocks of 32 x 32 (4 KB in a row, L2) between blocks of terms. A complete
+// block is turned into C some micro-kernels later, when its stores have settled and the tile unit
+// is busy with others.
 //
 // Operands beyond the packing memory are cut into chunks of rows, columns and, if k is very large,
 // terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
@@ -230,46 +230,53 @@ struct Task {
 };
 
 template <class Tiles>
+void multiply_block(Tiles& tiles, const Task& task, int64_t p, int64_t q, int64_t t0, int64_t count,
+                    int64_t row_panels) {
+  const uint16_t* a = task.a + p * task.a_panel + t0 * 2 * kTile;
+  const uint16_t* b = task.b + q * task.b_panel + t0 * 2 * kTile;
+  const uint16_t* next = p + 1 < row_panels ? a + task.a_panel : task.a + t0 * 2 * kTile;
+  float* sums = task.sums + (p * task.sum_panels + q) * kSumBlock;
+  const bool first = task.first && t0 == 0;
+  const bool tall = task.rows - p * kPanel > kTileRows, wide = task.cols - q * kPanel > kTileRows;
+  if (tall) {
+    (wide ? micro<Tiles, 2, 2> : micro<Tiles, 2, 1>)(tiles, a, b, count, next, sums, first);
+  } else {
+    (wide ? micro<Tiles, 1, 2> : micro<Tiles, 1, 1>)(tiles, a, b, count, next, sums, first);
+  }
+}
+
+template <class Tiles>
 void run_task(const GemmArgs& g, const Task& task) {
+  constexpr int64_t kStaysInL2 = int64_t{1} << 20;
   Tiles tiles;
   const int64_t row_panels = ceil_div(task.rows, kPanel), col_panels = ceil_div(task.cols, kPanel);
-  struct Place {
-    int64_t i, j, rows, cols;
-    float* sums;
+  const int64_t blocks = ceil_div(task.tiles, kBlockTiles);
+  // With all terms of the rows in L2, one column panel is completed after the other, and blocks of
+  // the last one are finished one by one between the micro-kernels of the next.
+  const bool by_panel = row_panels * task.tiles * 2 * kTile * 2 <= kStaysInL2;
+  const int64_t group = by_panel ? 1 : col_panels, period = by_panel ? blocks : 1;
+  int64_t complete = 0, finished = 0, steps = 0;  // blocks of C, in the order of their sums
+  const auto finish_next = [&] {
+    const int64_t p = finished % row_panels, q = finished / row_panels;
+    finish_sums(g, task.index, task.i0 + p * kPanel, task.j0 + q * kPanel,
+                std::min(kPanel, task.rows - p * kPanel), std::min(kPanel, task.cols - q * kPanel),
+                task.sums + (p * task.sum_panels + q) * kSumBlock, kPanel);
+    ++finished;
   };
-  for (int64_t t0 = 0; t0 < task.tiles; t0 += kBlockTiles) {
-    const int64_t count = std::min(kBlockTiles, task.tiles - t0);
-    const bool first = task.first && t0 == 0, last = task.last && t0 + count == task.tiles;
-    Place before{};
-    const auto finish = [&] {
-      if (last && before.sums != nullptr) {
-        finish_sums(g, task.index, before.i, before.j, before.rows, before.cols, before.sums,
-                    kPanel);
-      }
-    };
-    for (int64_t q = 0; q < col_panels; ++q) {
-      const uint16_t* b = task.b + q * task.b_panel + t0 * 2 * kTile;
-      for (int64_t p = 0; p < row_panels; ++p) {
-        const uint16_t* a = task.a + p * task.a_panel + t0 * 2 * kTile;
-        const uint16_t* next = p + 1 < row_panels ? a + task.a_panel : task.a + t0 * 2 * kTile;
-        const Place here{task.i0 + p * kPanel, task.j0 + q * kPanel,
-                         std::min(kPanel, task.rows - p * kPanel),
-                         std::min(kPanel, task.cols - q * kPanel),
-                         task.sums + (p * task.sum_panels + q) * kSumBlock};
-        const bool wide = here.cols > kTileRows;
-        if (here.rows > kTileRows) {
-          (wide ? micro<Tiles, 2, 2> : micro<Tiles, 2, 1>)(tiles, a, b, count, next, here.sums,
-                                                           first);
-        } else {
-          (wide ? micro<Tiles, 1, 2> : micro<Tiles, 1, 1>)(tiles, a, b, count, next, here.sums,
-                                                           first);
+  for (int64_t q0 = 0; q0 < col_panels; q0 += group) {
+    for (int64_t t0 = 0; t0 < task.tiles; t0 += kBlockTiles) {
+      const int64_t count = std::min(kBlockTiles, task.tiles - t0);
+      const bool last = task.last && t0 + count == task.tiles;
+      for (int64_t q = q0; q < q0 + group; ++q) {
+        for (int64_t p = 0; p < row_panels; ++p) {
+          multiply_block(tiles, task, p, q, t0, count, row_panels);
+          if (finished < complete && ++steps % period == 0) finish_next();
+          if (last) ++complete;
         }
-        finish();
-        before = here;
       }
     }
-    finish();
   }
+  while (finished < complete) finish_next();
 #if defined(__SSE2__)
   _mm_sfence();  // stores around the caches are seen by whoever sees the end of the task
 #endif
