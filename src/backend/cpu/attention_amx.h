@@ -1,7 +1,8 @@
 #pragma once
 // Attention in bf16 on AMX tiles: products of whole tiles, and the packing that they need. The
 // scores, their softmax and all sums stay f32; probabilities and their gradients are rounded to
-// bf16 before they are multiplied.
+// bf16 before they are multiplied. One query alone runs on the vector kernels: its bits may differ
+// from those it has among others, unlike in f32.
 
 #include <algorithm>
 #include <cstdint>
