@@ -1,8 +1,10 @@
 #include "passes/pipeline.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/file.h"
 #include "ir/text.h"
 
@@ -55,14 +57,27 @@ std::vector<std::string> optional_passes() {
   return {"simplify", "match_attention", "keep_accumulators", "schedule"};
 }
 
-Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
-                   PipelineReport* report) {
+namespace {
+
+// What the options and BRRR_DISABLE_PASS leave out.
+std::set<std::string> disabled_passes(const PipelineOptions& options) {
+  std::set<std::string> disabled = options.disabled;
+  std::istringstream names(env::get("BRRR_DISABLE_PASS").value_or(""));
+  for (std::string name; std::getline(names, name, ',');) disabled.insert(name);
   const auto optional = optional_passes();
-  for (const std::string& name : options.disabled)
+  for (const std::string& name : disabled)
     if (std::find(optional.begin(), optional.end(), name) == optional.end())
       usage_error("--disable-pass={}: there is no such optional pass; there are: {}", name,
                   fmt::join(optional, ", "));
+  return disabled;
+}
 
+}  // namespace
+
+Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& given,
+                   PipelineReport* report) {
+  PipelineOptions options = given;
+  options.disabled = disabled_passes(given);
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
   p.run("match_attention", match_attention);

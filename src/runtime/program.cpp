@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/clock.h"
 #include "base/parallel.h"
@@ -184,6 +185,19 @@ std::optional<std::string> Program::first_non_finite() {
         return describe(step.node);
   }
   return std::nullopt;
+}
+
+std::vector<std::string> summary(const Graph& graph, const std::vector<Dispatch>& dispatch) {
+  std::map<std::string, int> counts;
+  std::vector<std::string> order;
+  for (const Dispatch& d : dispatch) {
+    std::string line = fmt::format("{} by {}", graph.node(d.node).op->name, d.kernel);
+    for (const std::string& refusal : d.refusals) line += fmt::format("; not {}", refusal);
+    if (counts[line]++ == 0) order.push_back(line);
+  }
+  std::vector<std::string> lines;
+  for (const std::string& line : order) lines.push_back(fmt::format("{:4} {}", counts[line], line));
+  return lines;
 }
 
 }  // namespace brrr

@@ -25,6 +25,10 @@ struct Dispatch {
   std::vector<std::string> refusals;
 };
 
+/// The dispatch as lines for people: ops of one name that one kernel runs for the same reasons are
+/// one line with their number.
+std::vector<std::string> summary(const Graph& graph, const std::vector<Dispatch>& dispatch);
+
 class Program {
  public:
   /// `graph` must be static, and hold only what the backend runs or the reference evaluates.

@@ -185,6 +185,9 @@ void add_run_rows(Table& t) {
 
   t.group("insight");
   t.flag("explain", &Options::explain, "print what each pass decided").free_on_resume = true;
+  t.flag("explain-dispatch", &Options::explain_dispatch,
+         "print which kernel runs each op, and why not the ones before it")
+      .free_on_resume = true;
   t.text("dump-graph", &Options::dump_graph, "FOLDER", "write the graph after each pass")
       .free_on_resume = true;
   t.list("disable-pass", &Options::disable_pass, true, "NAME...", "optional passes to leave out");

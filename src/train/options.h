@@ -84,6 +84,7 @@ struct TrainOptions {
 
   // Looking inside.
   bool explain = false;
+  bool explain_dispatch = false;
   std::string dump_graph;                 // folder, "": off
   std::vector<std::string> disable_pass;  // names of passes
 

@@ -101,8 +101,8 @@ std::string toml_string(const std::string& text) {
 
 // What is asked anew each time, never taken from the record.
 bool is_per_call(std::string_view name) {
-  for (const char* known :
-       {"config", "json", "resume", "overwrite", "disable-tqdm", "explain", "dump-graph"})
+  for (const char* known : {"config", "json", "resume", "overwrite", "disable-tqdm", "explain",
+                            "explain-dispatch", "dump-graph"})
     if (name == known) return true;
   return false;
 }

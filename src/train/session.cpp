@@ -1,5 +1,7 @@
 #include "train/session.h"
 
+#include <cmath>
+
 #include "base/clock.h"
 
 namespace brrr::train {
@@ -76,15 +78,33 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
     const bool is_last = i + 1 == micro_batches.size();
     const size_t program = is_last ? last_ : i == 0 ? *first_ : *middle_;
     fill(program, micro_batches[i], scale, step * options_.accumulation + static_cast<int64_t>(i));
-    if (is_last) {
-      engine_.set_scalar(program, "learning_rate", static_cast<float>(learning_rate));
-      engine_.set_scalar(program, "adam_step", static_cast<int32_t>(step + 1));
-    }
+    if (is_last) fill_optimizer(step, learning_rate);
     engine_.run(program, timeline);
     result.loss += engine_.output_scalar(program, "loss");
     if (is_last) result.grad_norm = engine_.output_scalar(program, "grad_norm");
   }
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    const TokenBatch& b = micro_batches.back();
+    bad_step_ = {{b.inputs.begin(), b.inputs.end()},
+                 {b.targets.begin(), b.targets.end()},
+                 scale,
+                 learning_rate,
+                 step,
+                 (step + 1) * options_.accumulation - 1};
+  }
   return result;
+}
+
+std::optional<std::string> Session::first_non_finite() {
+  if (!bad_step_) return std::nullopt;
+  fill(last_, {bad_step_->inputs, bad_step_->targets, 0}, bad_step_->loss_scale, bad_step_->draw);
+  fill_optimizer(bad_step_->step, bad_step_->learning_rate);
+  return engine_.first_non_finite(last_);
+}
+
+void Session::fill_optimizer(int64_t step, double learning_rate) {
+  engine_.set_scalar(last_, "learning_rate", static_cast<float>(learning_rate));
+  engine_.set_scalar(last_, "adam_step", static_cast<int32_t>(step + 1));
 }
 
 double Session::loss_sum(const TokenBatch& batch) {

@@ -60,9 +60,9 @@ class Session {
   /// divided by the number of real tokens over all of them.
   StepResult step(int64_t step, std::span<const TokenBatch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
-  /// Repeats the last micro-batch of a step whose loss or gradient was not finite, and says which
-  /// op of which layer was the first to make a number that is none.
-  std::optional<std::string> first_non_finite() { return engine_.first_non_finite(last_); }
+  /// Repeats the last micro-batch of the last step whose loss or gradient was not finite, and says
+  /// which op of which layer was the first to make a number that is none; nothing when no step was.
+  std::optional<std::string> first_non_finite();
   /// Sum of the losses over the real tokens of a batch, dropout off.
   double loss_sum(const TokenBatch& batch);
 
@@ -71,7 +71,15 @@ class Session {
 
  private:
   void fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw);
+  void fill_optimizer(int64_t step, double learning_rate);
 
+  // What first_non_finite() repeats: inputs do not outlive a run.
+  struct BadStep {
+    std::vector<int32_t> inputs, targets;
+    double loss_scale, learning_rate;
+    int64_t step, draw;
+  };
+  std::optional<BadStep> bad_step_;
   SessionOptions options_;
   Engine engine_;
   PipelineReport report_;

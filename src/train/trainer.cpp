@@ -166,8 +166,24 @@ class Trainer {
     if (options_.explain)
       for (const PassRecord& pass : session_->report())
         for (const std::string& note : pass.notes) say(fmt::format("  {}: {}", pass.name, note));
+    const Program& program = session_->step_program();
+    if (options_.explain_dispatch)
+      for (const std::string& line : summary(program.graph(), program.dispatch())) say(line);
+    if (options_.precision != "fp32") note_emulation(program);
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
+  }
+
+  // Where no unit multiplies 16-bit numbers, the kernels widen them as they read.
+  static void note_emulation(const Program& program) {
+    for (const Dispatch& d : program.dispatch())
+      if (d.kernel == "gemm_widening") {
+        say(fmt::format(
+            "note: this processor does not multiply {} natively: products are computed in f32, at "
+            "about the speed of --precision fp32; 16-bit activations take half the memory",
+            name_of(program.graph().type(program.graph().node(d.node).operands[0]).dtype)));
+        return;
+      }
   }
 
   void open_run_folder() {

@@ -61,6 +61,7 @@ KeyValues unusual() {
           {"threads", "3"},
           {"compile", "false"},
           {"explain", "true"},
+          {"explain-dispatch", "true"},
           {"dump-graph", "graphs"},
           {"disable-pass", "simplify,schedule"}};
 }

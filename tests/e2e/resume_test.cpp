@@ -73,6 +73,21 @@ TEST_F(Resume, KilledWhileSaving) {
   }
 }
 
+// The loss scale and its counters are state like any other.
+TEST_F(Resume, MixedPrecisionGoesOnWithTheSameBits) {
+  for (const char* precision : {"bf16", "fp16"}) {
+    const std::vector<std::string> options{"--max-steps",       "40",  "--precision", precision,
+                                           "--init-loss-scale", "1e12"};
+    const std::string whole = std::string("whole-") + precision;
+    const std::string killed = std::string("killed-") + precision;
+    ASSERT_EQ(run(small_run(whole, options)), 0) << err_;
+    ASSERT_EQ(run(small_run(killed, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+    ASSERT_TRUE(has_checkpoint(killed));
+    ASSERT_EQ(run({"train", "--resume", path(killed).string()}), 0) << err_;
+    expect_same_run(whole, killed);
+  }
+}
+
 TEST_F(Resume, SignalsSaveFirst) {
   ASSERT_EQ(run(small_run("whole", {"--max-steps", "800", "--save-steps", "0"})), 0) << err_;
   for (int signal : {SIGINT, SIGTERM}) {

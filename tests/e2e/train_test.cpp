@@ -5,6 +5,7 @@
 
 #include "e2e/run.h"
 #include "io/model_folder.h"
+#include "passes/pipeline.h"
 
 namespace brrr::test {
 namespace {
@@ -34,12 +35,72 @@ TEST_F(Train, ThreadsDoNotChangeTheBits) {
   EXPECT_EQ(loss_series("one"), loss_series("two"));
 }
 
+// Everything that a user does, with each optional pass left out: the losses stay, but for the order
+// of roundings.
 TEST_F(Train, PassesCanBeDisabled) {
-  ASSERT_EQ(run(small_run("all", {"--max-steps", "30"})), 0) << err_;
-  ASSERT_EQ(run(small_run("none", {"--max-steps", "30", "--disable-pass", "schedule"})), 0) << err_;
-  EXPECT_EQ(loss_series("all"), loss_series("none"));
+  for (const char* precision : {"fp32", "bf16"}) {
+    const std::vector<std::string> options{"--max-steps", "30", "--precision", precision};
+    auto losses = [&](const std::string& name) {
+      std::vector<double> list;
+      for (const nlohmann::json& record : io::read_jsonl(path(name) / "log.jsonl"))
+        if (record.contains("loss")) list.push_back(record["loss"].get<double>());
+      return list;
+    };
+    const std::string all = std::string("all-") + precision;
+    ASSERT_EQ(run(small_run(all, options)), 0) << err_;
+    const auto expected = losses(all);
+    ASSERT_EQ(expected.size(), 30u);
+    const double tolerance = precision == std::string("fp32") ? 1e-4 : 1e-2;
+    for (const std::string& pass : optional_passes()) {
+      SCOPED_TRACE(fmt::format("{} without {}", precision, pass));
+      const std::string name = fmt::format("{}-{}", pass, precision);
+      const std::vector<std::string> environment{"BRRR_DISABLE_PASS=" + pass};
+      ASSERT_EQ(run(small_run(name, options), environment), 0) << err_;
+      const auto got = losses(name);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], tolerance) << i;
+      ASSERT_EQ(run({"eval", "--model", path(name).string(), "--text", text_path().string(),
+                     "--precision", precision, "--json"},
+                    environment),
+                0)
+          << err_;
+      ASSERT_EQ(run({"generate", "--model", path(name).string(), "--max-new-tokens", "40",
+                     "--precision", precision, "--json"},
+                    environment),
+                0)
+          << err_;
+      EXPECT_EQ(json()["tokens"], 40);
+    }
+  }
   ASSERT_EQ(run(small_run("bad", {"--disable-pass", "fly"})), 2);
   EXPECT_NE(err_.find("fly"), std::string::npos);
+}
+
+// Every optional pass off at once: node by node.
+TEST_F(Train, CompileIsASwitch) {
+  ASSERT_EQ(run(small_run("on", {"--max-steps", "30"})), 0) << err_;
+  const double on = json()["train_loss"].get<double>();
+  ASSERT_EQ(run(small_run("off", {"--max-steps", "30", "--no-compile"})), 0) << err_;
+  EXPECT_NEAR(json()["train_loss"].get<double>(), on, 1e-4);
+}
+
+TEST_F(Train, SixteenBitsLearnAsWell) {
+  ASSERT_EQ(run(small_run("fp32")), 0) << err_;
+  const double expected = json()["val_loss"].get<double>();
+  for (const char* precision : {"bf16", "fp16"}) {
+    ASSERT_EQ(run(small_run(precision, {"--precision", precision})), 0) << err_;
+    EXPECT_NEAR(json()["val_loss"].get<double>(), expected, 0.05) << precision;
+  }
+}
+
+// A scale that is far too large: the first steps overflow and are skipped, the run recovers.
+TEST_F(Train, Fp16RecoversFromOverflows) {
+  ASSERT_EQ(run(small_run("run", {"--precision", "fp16", "--init-loss-scale", "1e30"})), 0) << err_;
+  const nlohmann::json j = json();
+  EXPECT_GT(j["skipped_steps"].get<int>(), 20);
+  EXPECT_LT(j["skipped_steps"].get<int>(), 120);
+  EXPECT_LT(j["val_loss"].get<double>(), 2.6) << "it did not learn";
+  EXPECT_NE(err_.find("skipped, the scale is halved"), std::string::npos);
 }
 
 TEST_F(Train, EvaluatesWhatItTrained) {

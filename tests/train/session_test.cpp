@@ -1,0 +1,108 @@
+// The training session: what is not finite is skipped, and named.
+
+#include "train/session.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/target.h"
+#include "nn/gpt2.h"
+#include "nn/init.h"
+#include "support/gpt2.h"
+
+namespace brrr::train {
+namespace {
+
+class Sessions : public testing::Test {
+ protected:
+  void start(const SessionOptions& options) {
+    const Graph g = nn::gpt2_loss_graph(config_, 2, 5);
+    session_.emplace(g, g, cpu::cpu_backend(), options);
+    session_->allocate();
+    for (const StateInfo& s : session_->engine().states())
+      if (s.kind == InputKind::parameter)
+        nn::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+  }
+  std::span<float> weights(const std::string& name) {
+    return session_->engine().state_f32("transformer." + name);
+  }
+  StepResult step(int64_t number = 0) {
+    const TokenBatch batch{tokens_, targets_, 10};
+    return session_->step(number, std::span(&batch, 1), 1e-2);
+  }
+
+  const nn::Gpt2Config config_ = test::tiny_gpt2();
+  const std::vector<int32_t> tokens_{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const std::vector<int32_t> targets_{2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  std::optional<Session> session_;
+};
+
+TEST_F(Sessions, NamesTheLayerWhereNumbersEnd) {
+  for (const char* layer : {"h.0.mlp", "h.1.mlp", "h.0.attn", "h.1.attn"}) {
+    start({});
+    const std::string name =
+        std::string(layer) + (std::string(layer).ends_with("mlp") ? ".c_fc" : ".c_attn");
+    for (float& w : weights(name + ".weight")) w = 1e38f;  // finite, but its products are not
+    const StepResult r = step();
+    EXPECT_FALSE(std::isfinite(r.loss) && std::isfinite(r.grad_norm));
+    const auto origin = session_->first_non_finite();
+    ASSERT_TRUE(origin.has_value());
+    EXPECT_NE(origin->find(layer), std::string::npos) << *origin;
+  }
+}
+
+TEST_F(Sessions, NamesTheParameterThatHoldsANaN) {
+  start({});
+  weights("h.1.attn.c_proj.weight")[3] = NAN;
+  step();
+  EXPECT_EQ(session_->first_non_finite().value_or(""),
+            "the values of transformer.h.1.attn.c_proj.weight");
+}
+
+TEST_F(Sessions, FindsNothingWhereAllIsWell) {
+  start({});
+  EXPECT_TRUE(std::isfinite(step().loss));
+  EXPECT_EQ(session_->first_non_finite(), std::nullopt);
+}
+
+TEST_F(Sessions, ASkippedStepChangesNoWeightAndHalvesTheScale) {
+  SessionOptions options;
+  options.precision = DType::f16;
+  options.scaler.initial = 0x1p60;
+  start(options);
+  auto all = [&] {
+    std::vector<float> values;
+    for (const StateInfo& s : session_->engine().states()) {
+      if (s.type.dtype != DType::f32 || s.name.starts_with("scaler:")) continue;
+      const auto part = session_->engine().state_f32(s.name);
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+  };
+  const auto before = all();
+  const StepResult first = step();
+  EXPECT_TRUE(std::isfinite(first.loss));
+  EXPECT_FALSE(std::isfinite(first.grad_norm));
+  EXPECT_EQ(first.loss_scale, 0x1p60);
+  EXPECT_TRUE(all() == before);
+  int64_t number = 1;
+  StepResult r = step(number++);
+  EXPECT_EQ(r.loss_scale, 0x1p59);
+  while (!std::isfinite(r.grad_norm) && number < 80) r = step(number++);
+  EXPECT_TRUE(std::isfinite(r.grad_norm)) << "it never recovered";
+  EXPECT_FALSE(all() == before);
+  EXPECT_LT(r.grad_norm, 100) << "the norm is that of the unscaled gradients";
+}
+
+TEST_F(Sessions, TheScaleGrowsAfterGoodSteps) {
+  SessionOptions options;
+  options.precision = DType::f16;
+  options.scaler.initial = 8;
+  options.scaler.growth_interval = 3;
+  start(options);
+  std::vector<double> scales;
+  for (int64_t i = 0; i < 7; ++i) scales.push_back(step(i).loss_scale);
+  EXPECT_EQ(scales, (std::vector<double>{8, 8, 8, 16, 16, 16, 32}));
+}
+
+}  // namespace
+}  // namespace brrr::train
