@@ -339,6 +339,7 @@ std::vector<OpDef> attention_ops() {
         ". y: [..., T, Dv], lse: [..., T] f32 (f64 of f64); sums and statistics in f32 or wider";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
+    d.autocast_operands = 0b111;  // q, k, v; a mask keeps its digits
     d.infer = [](const InferContext& c) {
       check_attributes(c);
       expect_operands(c, kForwardFirst + extras_of(c.attrs).size());

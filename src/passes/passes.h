@@ -15,6 +15,9 @@ namespace brrr {
 struct Target {
   std::string name = "reference";
   int64_t alignment = 64;  // of every buffer, in bytes
+  /// Products run best when their rows of k terms and columns are multiples of this; 1: any size is
+  /// as good, because kernels pad inside (no copy of a weight for the sake of its size).
+  int64_t product_multiple = 1;
   /// Whether the target has a kernel for the node as it stands (the reference interpreter not
   /// counted). Composites without one are decomposed.
   std::function<bool(const Graph&, NodeId)> runs = [](const Graph&, NodeId) { return false; };
@@ -40,6 +43,12 @@ Graph match_attention(const Graph& graph, Notes* notes = nullptr);
 /// Parameters that do not reach the loss get zeros. Throws UserError when the loss is no scalar or
 /// depends on a parameter through an op that has no derivative.
 Graph differentiate(const Graph& graph, const std::string& loss = "loss", Notes* notes = nullptr);
+
+/// Ugly numbers: the contracted size and the columns of products with a weight become multiples of
+/// Target::product_multiple by zeros that are cut off again (50257 -> 50304), where that adds at
+/// most a tenth. Results are unchanged, gradients of the zeros are exactly zero. Before
+/// differentiate.
+Graph pad_dims(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// Mixed precision: each op runs in `low` (bf16 or f16) or in f32 by its OpDef's policy, or follows
 /// its operands (the widest of them); casts stand between. Parameters, state and outputs keep their

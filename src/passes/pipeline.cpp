@@ -54,7 +54,7 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify", "match_attention", "keep_accumulators", "schedule"};
+  return {"simplify", "match_attention", "pad_dims", "keep_accumulators", "schedule"};
 }
 
 namespace {
@@ -81,6 +81,7 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
   p.run("match_attention", match_attention);
+  p.run("pad_dims", [&](const Graph& g, Notes* notes) { return pad_dims(g, target, notes); });
   if (options.precision != DType::f32 && options.low_parameters)
     p.run("low_parameters", [&](const Graph& g, Notes* notes) {
       return low_parameters(g, options.precision, notes);

@@ -337,7 +337,7 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   const Graph full = run_pipeline(g, Target{}, options, &report);
   std::string names;
   for (const PassRecord& r : report) names += r.name + " ";
-  EXPECT_EQ(names, "simplify match_attention differentiate optimizer decompose simplify schedule ");
+  EXPECT_EQ(names, "simplify match_attention pad_dims differentiate optimizer decompose simplify schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
   in["adam_step"].data = {3};
