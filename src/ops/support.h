@@ -56,5 +56,6 @@ std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> movement_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();
+std::vector<OpDef> fused_ops();
 
 }  // namespace brrr::ops

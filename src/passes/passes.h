@@ -77,6 +77,10 @@ Graph inference(const Graph& graph, Notes* notes = nullptr);
 /// Replaces composites that the target does not run, until all that is left runs or is primitive.
 Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
+/// Element-wise chains, and rows with what surrounds them, become single `fused` nodes where the
+/// target runs those. Nothing is computed twice but constants and broadcasts; never makes a cycle.
+Graph fuse(const Graph& graph, const Target& target, Notes* notes = nullptr);
+
 /// Reorders nodes so that fewer bytes live at once: a node whose results free more than they take
 /// runs as soon as it can, leaves as late as they can. Values do not change.
 Graph schedule(const Graph& graph, Notes* notes = nullptr);

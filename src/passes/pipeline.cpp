@@ -54,7 +54,7 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify", "match_attention", "pad_dims", "keep_accumulators", "schedule"};
+  return {"simplify", "match_attention", "pad_dims", "keep_accumulators", "fuse", "schedule"};
 }
 
 namespace {
@@ -108,6 +108,7 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       return matmul_precision(g, options.matmul_precision, notes);
     });
   p.run("simplify", simplify);
+  p.run("fuse", [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); });
   p.run("schedule", schedule);
   return p.finish();
 }

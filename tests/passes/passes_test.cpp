@@ -294,6 +294,80 @@ TEST(Inference, IsTheModelWithoutDropout) {
             1e-3);
 }
 
+// -- fuse
+// --------------------------------------------------------------------------------------------
+
+// Runs every cluster, and every composite as it is.
+Target fusing_target() {
+  Target target;
+  target.name = "fusing";
+  target.runs = [](const Graph&, NodeId) { return true; };
+  return target;
+}
+
+TEST(Fuse, ChangesNoBitOfRandomGraphs) {
+  size_t before = 0, after = 0;
+  for_random_graphs(true, [&](const Graph& g, const auto& in) {
+    const Graph full = simplify(differentiate(g)), out = fuse(full, fusing_target());
+    check_same(full, out, in, kIdentical);
+    EXPECT_TRUE(fuse(full, fusing_target()) == out) << "another result the second time";
+    before += full.size();
+    after += out.size();
+  });
+  EXPECT_LT(after, before * 3 / 4);
+}
+
+TEST(Fuse, ChangesNoBitOfGpt2AndItsGradients) {
+  for_gpt2_graphs([&](const Graph& g, const auto& in) {
+    const Graph full = simplify(differentiate(g));
+    Notes notes;
+    const Graph out = fuse(full, fusing_target(), &notes);
+    check_same(full, out, in, kIdentical);
+    ASSERT_FALSE(notes.empty());
+    EXPECT_NE(notes.back().find("row clusters: "), std::string::npos) << notes.back();
+    // Decomposing gives back what was fused.
+    const Graph opened = decompose(out, Target{});
+    check_same(full, opened, in, 1e-12);
+    EXPECT_EQ(count_ops(opened, "fused"), 0u);
+  });
+}
+
+TEST(Fuse, MakesOneNodeOfAChain) {
+  Graph g;
+  Value x = g.input("x", {64, 32}, f32), a = g.input("a", {}, f32), y = x;
+  for (int i = 0; i < 100; ++i) y = y * a;
+  g.output("y", y);
+  const Graph out = fuse(g, fusing_target());
+  EXPECT_EQ(out.size(), 3u) << print(out);
+  EXPECT_EQ(fuse(g, Target{}), g) << "a target that runs no cluster";
+}
+
+TEST(Fuse, LeavesOutWhatWouldMakeACycle) {
+  Graph g;
+  Value x = g.input("x", {8, 8}, f32), e = exp(x), s = softmax(tanh(e));
+  g.output("y", matmul(s, s) + e * 2.0);
+  g.output("mean of rows", e - broadcast_to(sum(e, {1}, true), {8, 8}));
+  const Graph out = fuse(g, fusing_target());
+  verify(out);
+  // exp, tanh, softmax and e * 2 in one, the difference in another; the sum of the product waits.
+  EXPECT_EQ(count_ops(out, "fused"), 2u) << print(out);
+  EXPECT_EQ(count_ops(out, "add"), 1u) << print(out);
+  EXPECT_EQ(test::difference(reference::evaluate(g, test::random_inputs(g, 1, -1, 1, 2)),
+                             reference::evaluate(out, test::random_inputs(g, 1, -1, 1, 2))),
+            0);
+}
+
+TEST(Fuse, KeepsConstantsOutAndBroadcastsIn) {
+  Graph g;
+  Value x = g.input("x", {8, 8}, f32), b = g.input("b", {8}, f32);
+  Value mask = less_equal(iota(g, {8, 8}, 1), iota(g, {8, 8}, 0));
+  g.output("y", where(mask, x + broadcast_to(b, {8, 8}), scalar(g, -1)));
+  const Graph out = fuse(g, fusing_target());
+  EXPECT_EQ(count_ops(out, "fused"), 1u) << print(out);
+  EXPECT_EQ(count_ops(out, "less_equal"), 1u) << "computed once, before the first step";
+  EXPECT_EQ(count_ops(out, "broadcast_to"), 0u) << print(out);
+}
+
 // -- schedule
 // ----------------------------------------------------------------------------------------
 
@@ -337,7 +411,9 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   const Graph full = run_pipeline(g, Target{}, options, &report);
   std::string names;
   for (const PassRecord& r : report) names += r.name + " ";
-  EXPECT_EQ(names, "simplify match_attention pad_dims differentiate optimizer decompose simplify schedule ");
+  EXPECT_EQ(names,
+            "simplify match_attention pad_dims differentiate optimizer decompose simplify fuse "
+            "schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
   in["adam_step"].data = {3};

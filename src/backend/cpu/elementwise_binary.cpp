@@ -9,7 +9,7 @@
 // After foreach_target:
 #include <hwy/highway.h>
 
-#include "backend/cpu/vmath-inl.h"
+#include "backend/cpu/functions-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
@@ -68,54 +68,6 @@ void binary(const Row& row) {
     binary_row<T, Y, Op, false, true>(a, b, y, row.n);
   }
 }
-
-#define BRRR_OP(Name, ...)                       \
-  struct Name {                                  \
-    template <typename V>                        \
-    HWY_INLINE auto operator()(V a, V b) const { \
-      return __VA_ARGS__;                        \
-    }                                            \
-  };
-BRRR_OP(Add, hn::Add(a, b))
-BRRR_OP(Sub, hn::Sub(a, b))
-BRRR_OP(Mul, hn::Mul(a, b))
-BRRR_OP(Div, hn::Div(a, b))
-BRRR_OP(Equal, hn::Eq(a, b))
-BRRR_OP(NotEqual, hn::Not(hn::Eq(a, b)))  // true for NaN, which Highway's Ne denies on AVX
-BRRR_OP(Less, hn::Lt(a, b))
-BRRR_OP(Greater, hn::Gt(a, b))
-BRRR_OP(MaxInt, hn::Max(a, b))
-BRRR_OP(MinInt, hn::Min(a, b))
-// NaN if either is; of two equal values the first, which matters for -0 and 0.
-BRRR_OP(Maximum, hn::IfThenElse(hn::IsNaN(b), b, hn::IfThenElse(hn::Lt(a, b), b, a)))
-BRRR_OP(Minimum, hn::IfThenElse(hn::IsNaN(b), b, hn::IfThenElse(hn::Gt(a, b), b, a)))
-BRRR_OP(LessEqual, hn::Le(a, b))
-BRRR_OP(GreaterEqual, hn::Ge(a, b))
-// Integers have no Le on every target.
-BRRR_OP(LessEqualInt, hn::Not(hn::Gt(a, b)))
-BRRR_OP(GreaterEqualInt, hn::Not(hn::Lt(a, b)))
-#undef BRRR_OP
-
-// d/dx of x s with s = 1 / (1 + e^-2u): s + x s (1 - s) (2u)', where 1 - s = e s for e = e^-2u.
-struct GeluTanhGrad {
-  HWY_INLINE VF operator()(VF dy, VF x_any) const {
-    constexpr float kTwoU = 1.5957691216f, kCubic = 0.044715f;
-    // From |x| = 12 on the derivative is 0 or 1; beyond, x^3 would overflow before s vanishes.
-    const VF x = clamp(x_any, -12.0f, 12.0f), x2 = hn::Mul(x, x);
-    const VF minus_2u = hn::Mul(x, hn::NegMulAdd(x2, splat(kTwoU * kCubic), splat(-kTwoU)));
-    const VF e = exp_in_range(clamp(minus_2u, -87.0f, 87.0f));
-    const VF s = hn::Div(splat(1.0f), hn::Add(splat(1.0f), e));
-    const VF slope = hn::MulAdd(x2, splat(3 * kTwoU * kCubic), splat(kTwoU));
-    return hn::Mul(dy, hn::MulAdd(hn::Mul(hn::Mul(x, slope), hn::Mul(e, s)), s, s));
-  }
-};
-struct GeluErfGrad {
-  HWY_INLINE VF operator()(VF dy, VF x_any) const {
-    const VF x = clamp(x_any, -14.0f, 14.0f);  // beyond, the density is 0 in f32
-    const VF density = hn::Mul(splat(0.3989422804f), exp(hn::Mul(hn::Mul(x, x), splat(-0.5f))));
-    return hn::Mul(dy, hn::MulAdd(x, density, normal_cdf(x)));
-  }
-};
 
 template <bool kAnd>
 void logical(const Row& row) {

@@ -9,7 +9,7 @@
 // After foreach_target:
 #include <hwy/highway.h>
 
-#include "backend/cpu/vmath-inl.h"
+#include "backend/cpu/functions-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
@@ -22,35 +22,6 @@ void unary(const Row& row) {
   each_vector(
       row.n, [&](auto w, int64_t i) BRRR_INLINE_BODY { w.store(kFunction(w.load(x + i)), y + i); });
 }
-
-HWY_INLINE VF f_neg(VF x) { return hn::Neg(x); }
-HWY_INLINE VF f_exp(VF x) { return exp(x); }
-HWY_INLINE VF f_log(VF x) { return log(x); }
-HWY_INLINE VF f_sqrt(VF x) { return hn::Sqrt(x); }
-HWY_INLINE VF f_rsqrt(VF x) { return hn::Div(splat(1.0f), hn::Sqrt(x)); }
-HWY_INLINE VF f_reciprocal(VF x) { return hn::Div(splat(1.0f), x); }
-HWY_INLINE VF f_square(VF x) { return hn::Mul(x, x); }
-HWY_INLINE VF f_abs(VF x) { return hn::Abs(x); }
-HWY_INLINE VF f_tanh(VF x) { return tanh(x); }
-HWY_INLINE VF f_erf(VF x) { return erf(x); }
-HWY_INLINE VF f_sigmoid(VF x) { return sigmoid(x); }
-HWY_INLINE VF f_relu(VF x) {
-  return hn::IfThenElseZero(hn::Gt(x, hn::Zero(DF())), x);  // 0 for NaN, as the op says
-}
-
-// x Phi(x) in its tanh form is x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential
-// and no cancellation for negative x.
-constexpr float kTwoU = 1.5957691216f;  // 2 sqrt(2/pi)
-constexpr float kTwoUCubic = 1.5957691216f * 0.044715f;
-HWY_INLINE VF f_gelu_tanh(VF x) {
-  const VF x2 = hn::Mul(x, x);
-  const VF minus_2u = hn::Mul(x, hn::NegMulAdd(x2, splat(kTwoUCubic), splat(-kTwoU)));
-  const VF e = exp_in_range(clamp(minus_2u, -87.0f, 87.0f));
-  const VF y = hn::Div(x, hn::Add(splat(1.0f), e));
-  // Where e overflows: 0, and NaN for -inf, as the formula has it.
-  return hn::IfThenElse(hn::Gt(minus_2u, splat(87.0f)), hn::Mul(x, hn::Zero(DF())), y);
-}
-HWY_INLINE VF f_gelu_erf(VF x) { return hn::Mul(x, normal_cdf(x)); }
 
 void logical_not(const Row& row) {
   const auto* x = static_cast<const uint8_t*>(row.in[0]);

@@ -40,7 +40,7 @@ class LayerNormGradKernel final : public Kernel {
  public:
   explicit LayerNormGradKernel(const NodeView& node)
       : rows_(rows_of(node.in[0].shape)),
-        chunks_(rows_.count),
+        chunks_(rows_.count, rows_.width),
         bytes_(static_cast<int64_t>(bytes_of(node.in[0].dtype))),
         rows_functions_(layer_norm_rows(node.in[0].dtype == DType::bf16)) {
     stride_ = (2 * rows_.width + 15) / 16 * 16;
@@ -64,7 +64,7 @@ class LayerNormGradKernel final : public Kernel {
         rows_functions_.backward(in(0, begin * n), in(1, begin * n), args.in[2], in(3, begin),
                                  in(4, begin),
                                  static_cast<std::byte*>(args.out[0]) + begin * n * bytes_, dweight,
-                                 dweight + n, rows, n);
+                                 dweight + n, false, rows, n);
       }
     });
     rows_functions_.combine(partial, chunks_.count, stride_, args.out[1], n);

@@ -98,10 +98,12 @@ void backward_rows(const T* dy, const T* x, const T* weight, const T* means, con
 
 template <typename T>
 void backward(const void* dy, const void* x, const void* weight, const void* mean, const void* rstd,
-              void* dx, float* dweight, float* dbias, int64_t rows, int64_t n) {
+              void* dx, float* dweight, float* dbias, bool add, int64_t rows, int64_t n) {
   constexpr int kTogether = 4;
-  std::fill_n(dweight, n, 0.0f);
-  std::fill_n(dbias, n, 0.0f);
+  if (!add) {
+    std::fill_n(dweight, n, 0.0f);
+    std::fill_n(dbias, n, 0.0f);
+  }
   auto run = [&](auto function, int64_t r) {
     function(static_cast<const T*>(dy) + r * n, static_cast<const T*>(x) + r * n,
              static_cast<const T*>(weight), static_cast<const T*>(mean) + r,

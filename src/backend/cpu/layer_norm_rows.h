@@ -11,9 +11,9 @@ struct LayerNormRows {
   void (*forward)(const void* x, const void* weight, const void* bias, float eps, void* y,
                   void* mean, void* rstd, int64_t rows, int64_t n);
   /// dy, x, dx: [rows, n], dx may be dy or x; weight: [n]; mean, rstd: [rows]. Writes the sums over
-  /// these rows to dweight and dbias: [n] f32.
+  /// these rows to dweight and dbias: [n] f32, or adds them to what is there, row by row.
   void (*backward)(const void* dy, const void* x, const void* weight, const void* mean,
-                   const void* rstd, void* dx, float* dweight, float* dbias, int64_t rows,
+                   const void* rstd, void* dx, float* dweight, float* dbias, bool add, int64_t rows,
                    int64_t n);
   /// out: [n] of the element type = the sum of chunks: [count, n] f32, `stride` apart, in order.
   void (*combine)(const float* chunks, int64_t count, int64_t stride, void* out, int64_t n);

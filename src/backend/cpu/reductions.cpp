@@ -77,9 +77,9 @@ class ReductionKernel final : public Kernel {
     if (empty_) return;
     // One piece: some reduced rows of a kept row, or some reduced elements.
     const int64_t work = layout_.run_is_kept ? reduced_ : reduced_ * run_blocks();
-    const int64_t step = layout_.run_is_kept ? layout_.run : std::min(layout_.run, kPiece);
-    piece_ = std::max<int64_t>({1, kPiece / step, (work + 63) / 64});
-    if (layout_.run_is_kept) piece_ = (piece_ + 7) / 8 * 8;  // rows are folded eight at a time
+    piece_ = layout_.run_is_kept
+                 ? RowChunks(reduced_, layout_.run).size
+                 : std::max<int64_t>({1, kPiece / std::min(layout_.run, kPiece), (work + 63) / 64});
     pieces_ = (work + piece_ - 1) / piece_;
   }
 

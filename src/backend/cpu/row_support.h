@@ -25,11 +25,15 @@ inline int64_t row_grain(int64_t width, int64_t elements) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, width));
 }
 
-/// Sums over rows are made of chunks that depend on the shape alone, then added in order: at most
-/// 64 chunks, each of at least 16 rows.
+/// Sums over the rows of a matrix are made of chunks that depend on its shape alone, then added in
+/// order: at most 64 chunks (but for rounding) of some thousand elements at least, each of whole
+/// groups of the eight rows that are folded at a time.
 struct RowChunks {
   int64_t rows, size, count;
-  explicit RowChunks(int64_t n) : rows(n), size(std::max<int64_t>(16, (n + 63) / 64)) {
+  RowChunks(int64_t n, int64_t width) : rows(n) {
+    constexpr int64_t kElements = 8192, kTogether = 8;
+    size = std::max<int64_t>({1, kElements / std::max<int64_t>(1, width), (n + 63) / 64});
+    size = (size + kTogether - 1) / kTogether * kTogether;
     count = std::max<int64_t>(1, (n + size - 1) / size);
   }
   int64_t begin(int64_t chunk) const { return std::min(rows, chunk * size); }

@@ -49,8 +49,9 @@ HWY_INLINE VF load(const Bf16* p) {
   const auto bits = hn::PromoteTo(DU(), hn::LoadU(D16(), reinterpret_cast<const uint16_t*>(p)));
   return hn::BitCast(DF(), hn::ShiftLeft<16>(bits));
 }
-/// Rounds to nearest even as bf16_from_float does.
-HWY_INLINE void store(VF v, Bf16* p) {
+/// The bits of the nearest bf16 in the low half of each lane; ties to even, as bf16_from_float
+/// does.
+HWY_INLINE hn::Vec<DU> bf16_bits(VF v) {
   const DU du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
@@ -58,10 +59,15 @@ HWY_INLINE void store(VF v, Bf16* p) {
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   const auto nan =
       hn::Gt(hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7fffffff)), hn::Set(DI(), 0x7f800000));
-  const auto high = hn::ShiftRight<16>(
+  return hn::ShiftRight<16>(
       hn::BitCast(du, hn::IfThenElse(nan, hn::BitCast(DI(), quiet), hn::BitCast(DI(), rounded))));
-  hn::StoreU(hn::DemoteTo(D16(), hn::BitCast(DI(), high)), D16(), reinterpret_cast<uint16_t*>(p));
 }
+HWY_INLINE void store(VF v, Bf16* p) {
+  hn::StoreU(hn::DemoteTo(D16(), hn::BitCast(DI(), bf16_bits(v))), D16(),
+             reinterpret_cast<uint16_t*>(p));
+}
+/// v as it comes back from bf16.
+HWY_INLINE VF round_to_bf16(VF v) { return hn::BitCast(DF(), hn::ShiftLeft<16>(bf16_bits(v))); }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 HWY_INLINE VF load(const F16* p) {

@@ -1,0 +1,71 @@
+// fused: the tiles of a body split among threads.
+
+#include "ops/fused.h"
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/row_support.h"
+#include "backend/cpu/tile_program.h"
+#include "base/parallel.h"
+
+namespace brrr::cpu {
+namespace {
+
+class TileKernel final : public Kernel {
+ public:
+  explicit TileKernel(const NodeView& node) : program_(*fused_body(node.node())) {}
+
+  int64_t scratch_bytes() const override {
+    return program_.chunks() * program_.partial_floats() * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const KernelArgs& args) override {
+    if (program_.chunk_rows() > 0) {
+      run_chunks(args);
+    } else {
+      run_tiles(args);
+    }
+  }
+
+ private:
+  void run_tiles(const KernelArgs& args) const {
+    const int64_t tile = program_.tile(), elements = program_.elements();
+    parallel_for((elements + tile - 1) / tile, std::max<int64_t>(1, kElementGrain / tile),
+                 [&](int64_t first, int64_t last) {
+                   TileFrame frame(program_, args);
+                   for (int64_t t = first; t < last; ++t)
+                     program_.run_tile(frame, t * tile, std::min(tile, elements - t * tile),
+                                       nullptr, false);
+                 });
+  }
+
+  /// The sums of a chunk of rows are made by one thread, tile after tile.
+  void run_chunks(const KernelArgs& args) const {
+    auto* partials = reinterpret_cast<float*>(args.scratch);
+    const int64_t tile = program_.tile(), elements = program_.elements();
+    const int64_t chunk = program_.chunk_rows() * program_.width();
+    parallel_for(program_.chunks(), std::max<int64_t>(1, kElementGrain / chunk),
+                 [&](int64_t first, int64_t last) {
+                   TileFrame frame(program_, args);
+                   for (int64_t c = first; c < last; ++c) {
+                     const int64_t begin = c * chunk, end = std::min(elements, begin + chunk);
+                     for (int64_t at = begin; at < end; at += tile)
+                       program_.run_tile(frame, at, std::min(tile, end - at),
+                                         partials + c * program_.partial_floats(), at > begin);
+                   }
+                 });
+    program_.combine(args, partials);
+  }
+
+  TileProgram program_;
+};
+
+}  // namespace
+
+std::vector<KernelEntry> fused_kernels() {
+  return {{"fused", "tiles",
+           [](const NodeView& node) { return TileProgram(*fused_body(node.node())).refusal(); },
+           [](const NodeView& node) -> std::unique_ptr<Kernel> {
+             return std::make_unique<TileKernel>(node);
+           }}};
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,201 @@
+// fused: several ops as one node. The body says what it means, so that every graph with fused nodes
+// still runs wherever its parts run.
+
+#include "ops/fused.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include "ir/text.h"
+#include "ops/support.h"
+
+namespace brrr {
+namespace {
+
+void check_body(const Graph& body) {
+  size_t inputs = 0;
+  for (NodeId id = 0; id < body.size(); ++id) {
+    const Node& node = body.node(id);
+    if (node.op->name == "fused") user_error("a body holds no fused node");
+    for (const Type& t : node.results)
+      if (!t.shape.is_static()) user_error("shapes are static; got {}", t.str());
+    if (!body.is_input(id)) continue;
+    if (body.input_kind(id) != InputKind::data || body.input_name(id) != fmt::format("a{}", inputs))
+      user_error("input {} must be data named a{}; got {} '{}'", inputs, inputs,
+                 name_of(body.input_kind(id)), body.input_name(id));
+    ++inputs;
+  }
+  if (body.outputs().empty()) user_error("there is no output");
+  for (size_t i = 0; i < body.outputs().size(); ++i)
+    if (body.outputs()[i].name != std::to_string(i))
+      user_error("output {} must be named \"{}\"; got \"{}\"", i, i, body.outputs()[i].name);
+}
+
+/// Whether every use of input `id` reads, for an element of a result, the same element of the
+/// input, and no node after `last` uses it.
+bool may_be_overwritten(const Graph& body, NodeId id, NodeId last) {
+  for (NodeId user = id + 1; user < body.size(); ++user) {
+    const Node& node = body.node(user);
+    for (uint32_t k = 0; k < node.operands.size(); ++k) {
+      if (node.operands[k].node != id) continue;
+      if (user > last) return false;
+      if (is_pointwise(*node.op)) {
+        if (node.results[0].shape != body.type({id, 0}).shape) return false;
+        if (node.op->name == "dropout" && k == 1) return false;  // the key
+        continue;
+      }
+      bool pair = false;
+      for (const OpDef::InPlace& p : node.op->in_place_pairs(node)) pair |= p.operand == k;
+      if (!pair || node.op->op_class != OpClass::normalisation) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<OpDef::InPlace> in_place_pairs(const Graph& body) {
+  std::vector<OpDef::InPlace> pairs;
+  const std::vector<NodeId> inputs = body.inputs();
+  for (uint32_t r = 0; r < body.outputs().size(); ++r) {
+    const ValueId result = body.outputs()[r].value;
+    const OpDef& op = *body.node(result.node).op;
+    if (!is_pointwise(op) && (op.op_class != OpClass::normalisation || result.port != 0)) continue;
+    for (uint32_t k = 0; k < inputs.size(); ++k)
+      if (body.type({inputs[k], 0}) == body.type(result) &&
+          may_be_overwritten(body, inputs[k], result.node))
+        pairs.push_back({r, k});
+  }
+  return pairs;
+}
+
+Sample sample_of(const Graph& body) {
+  Sample sample;
+  for (NodeId id : body.inputs()) {
+    const Type& type = body.type({id, 0});
+    const bool is_key = type.dtype == DType::i32;
+    sample.in.push_back({type, is_key ? 0.0 : -1.0, is_key ? 1000.0 : 1.0});
+  }
+  sample.attrs.set("body", print(body));
+  return sample;
+}
+
+// A chain with constants and a broadcast; two results and random bits; rows with their sums.
+std::vector<Sample> fused_samples() {
+  std::vector<Sample> out;
+  {
+    Graph g;
+    Value x = g.input("a0", {3, 37}, f32), b = g.input("a1", {37}, f32);
+    g.output("0", gelu(x * 0.5 + b) * x);
+    out.push_back(sample_of(g));
+  }
+  {
+    Graph g;
+    Value x = g.input("a0", {2, 5, 64}, f32), key = g.input("a1", {2}, i32);
+    Value column = g.input("a2", {5, 1}, f32);
+    Value y = dropout(x, key, 0.25, 3) - column;
+    g.output("0", y);
+    g.output("1", where(less(x, column), y, tanh(x)));
+    out.push_back(sample_of(g));
+  }
+  {
+    Graph g;
+    Value x = g.input("a0", {19, 33}, f32), r = g.input("a1", {19, 33}, f32);
+    Value w = g.input("a2", {33}, f32), b = g.input("a3", {33}, f32);
+    Value s = x + r;
+    const LayerNorm norm = layer_norm(s, w, b, 0.1);
+    g.output("0", s);
+    g.output("1", norm.y * 2.0);
+    g.output("2", norm.mean);
+    g.output("3", norm.rstd);
+    g.output("4", sum(norm.y, {0}));
+    out.push_back(sample_of(g));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const Graph> fused_body(const std::string& text) {
+  // A memo of a pure function: every pass, the verifier and the kernel ask for the same few bodies.
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::shared_ptr<const Graph>> memo;
+  {
+    const std::lock_guard lock(mutex);
+    if (auto at = memo.find(text); at != memo.end()) return at->second;
+  }
+  auto body = std::make_shared<const Graph>(parse(text, find_op));
+  check_body(*body);
+  constexpr size_t kMost = 4096;
+  const std::lock_guard lock(mutex);
+  if (memo.size() >= kMost) memo.clear();
+  return memo.emplace(text, std::move(body)).first->second;
+}
+
+std::shared_ptr<const Graph> fused_body(const Node& node) {
+  return fused_body(node.attrs.get<std::string>("body"));
+}
+
+bool is_pointwise(const OpDef& op) {
+  return op.op_class == OpClass::elementwise || op.name == "cast";
+}
+
+namespace ops {
+
+std::vector<OpDef> fused_ops() {
+  OpDef d;
+  d.name = "fused";
+  d.doc =
+      "The outputs \"0\", \"1\", ... of the graph {body} with its inputs a0, a1, ... in place of "
+      "the operands. Made by the pass `fuse`; what is rounded, and where, is as in the body";
+  d.infer = [](const InferContext& c) {
+    std::shared_ptr<const Graph> body;
+    try {
+      body = fused_body(c.attr<std::string>("body"));
+    } catch (const UserError& e) {
+      if (std::string_view(e.what()).starts_with("[fused]")) throw;
+      c.fail("body: {}", e.what());
+    }
+    const std::vector<NodeId> inputs = body->inputs();
+    expect_operands(c, inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (c.in[i] != body->type({inputs[i], 0}))
+        c.fail("operand {} must be {} as the body says; got {}", i,
+               body->type({inputs[i], 0}).str(), c.in[i].str());
+    std::vector<Type> out;
+    for (const Output& o : body->outputs()) out.push_back(body->type(o.value));
+    return out;
+  };
+  d.decompose = [](const DecomposeContext& c) {
+    const auto body = fused_body(c.node);
+    std::vector<std::vector<ValueId>> map(body->size());
+    size_t next_input = 0;
+    for (NodeId id = 0; id < body->size(); ++id) {
+      const Node& node = body->node(id);
+      if (body->is_input(id)) {
+        map[id] = {c.in[next_input++].id};
+        continue;
+      }
+      std::vector<ValueId> operands;
+      for (const ValueId& v : node.operands) operands.push_back(map[v.node][v.port]);
+      const NodeId added = c.graph.add(*node.op, operands, node.attrs);
+      for (uint32_t port = 0; port < node.results.size(); ++port) map[id].push_back({added, port});
+    }
+    std::vector<Value> out;
+    for (const Output& o : body->outputs())
+      out.push_back(c.graph.value(map[o.value.node][o.value.port]));
+    return out;
+  };
+  d.cost = [](const Node& n, std::span<const Type> in) {
+    const auto body = fused_body(n);
+    double flops = 0;
+    for (NodeId id = 0; id < body->size(); ++id) flops += cost_of(*body, id).flops;
+    return streaming_cost(n, in, flops);
+  };
+  d.samples = fused_samples;
+  d.in_place_of = [](const Node& n) { return in_place_pairs(*fused_body(n)); };
+  std::vector<OpDef> list;
+  list.push_back(std::move(d));
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr
