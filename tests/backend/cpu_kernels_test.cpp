@@ -86,7 +86,7 @@ TEST_P(CpuKernels, EverySampleInBf16) {
   for (const OpDef* d : all_ops()) {
     if (has_no_kernel_here(d->name) || d->name == "adamw" || d->name == "cast") continue;
     if (d->name == "attention_grad") continue;  // its lse stays f32: attention_test
-    if (d->name == "fused") continue;  // the body says the dtypes
+    if (d->name == "fused") continue;           // the body says the dtypes
     for (Sample sample : d->samples()) {
       bool any = false;
       for (Sample::Operand& o : sample.in) {

@@ -576,9 +576,9 @@ bool TileCompiler::dropout(NodeId id) {
 void TileCompiler::end_step() {
   for (size_t i = code_.size(); i-- > 1;) {
     TileInstruction &before = code_[i - 1], &after = code_[i];
-    const bool runs = before.code == after.code && before.code >= tile_code(TileBinary{}, {}) &&
-                      before.code % kTileSources != tile_code(TileBinary{}, TileSource::kBf16) %
-                                                        kTileSources;
+    const bool runs =
+        before.code == after.code && before.code >= tile_code(TileBinary{}, {}) &&
+        before.code % kTileSources != tile_code(TileBinary{}, TileSource::kBf16) % kTileSources;
     if (runs && after.other < 0xffff) before.other = static_cast<uint16_t>(after.other + 1);
   }
   if (!code_.empty()) p_.steps_.push_back({std::move(code_), {}});

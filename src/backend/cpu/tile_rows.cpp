@@ -372,26 +372,25 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
         BRRR_TILE_UNARY(BRRR_UNARY_CASE)
 #undef BRRR_UNARY_CASE
 // A run of the same instruction is a loop of its own: no dispatch in between.
-#define BRRR_BINARY_CASE(Name)                                                                  \
-  case tile_code(TileBinary::k##Name, TileSource::kScalar):                                     \
-    for (const TileInstruction* last = at + at->other;; ++at) {                                 \
-      const VF value = scalar(at->from);                                                        \
-      acc = binary<Do##Name>(acc, [&](int64_t) BRRR_INLINE_BODY { return value; });             \
-      if (at == last) break;                                                                    \
-    }                                                                                           \
-    break;                                                                                      \
-  case tile_code(TileBinary::k##Name, TileSource::k32):                                         \
-    for (const TileInstruction* last = at + at->other;; ++at) {                                 \
-      const float* p = as_f32(at->from);                                                        \
-      acc =                                                                                     \
-          binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); }); \
-      if (at == last) break;                                                                    \
-    }                                                                                           \
-    break;                                                                                      \
-  case tile_code(TileBinary::k##Name, TileSource::kBf16): {                                     \
-    const auto* p = reinterpret_cast<const Bf16*>(address(at->from));                           \
-    acc = binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); }); \
-    break;                                                                                      \
+#define BRRR_BINARY_CASE(Name)                                                                    \
+  case tile_code(TileBinary::k##Name, TileSource::kScalar):                                       \
+    for (const TileInstruction* last = at + at->other;; ++at) {                                   \
+      const VF value = scalar(at->from);                                                          \
+      acc = binary<Do##Name>(acc, [&](int64_t) BRRR_INLINE_BODY { return value; });               \
+      if (at == last) break;                                                                      \
+    }                                                                                             \
+    break;                                                                                        \
+  case tile_code(TileBinary::k##Name, TileSource::k32):                                           \
+    for (const TileInstruction* last = at + at->other;; ++at) {                                   \
+      const float* p = as_f32(at->from);                                                          \
+      acc = binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); }); \
+      if (at == last) break;                                                                      \
+    }                                                                                             \
+    break;                                                                                        \
+  case tile_code(TileBinary::k##Name, TileSource::kBf16): {                                       \
+    const auto* p = reinterpret_cast<const Bf16*>(address(at->from));                             \
+    acc = binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); });   \
+    break;                                                                                        \
   }
         BRRR_TILE_BINARY(BRRR_BINARY_CASE)
 #undef BRRR_BINARY_CASE
