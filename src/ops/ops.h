@@ -99,6 +99,8 @@ struct CrossEntropy {
   Value losses, lse;
 };
 CrossEntropy cross_entropy(Value logits, Value targets, int64_t ignore_index = -1);
+CrossEntropy linear_cross_entropy(Value x, Value w, Value targets, bool transpose_w,
+                                  int64_t ignore_index = -1);
 
 // Movement
 Value reshape(Value x, Shape shape);

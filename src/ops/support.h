@@ -53,6 +53,7 @@ std::vector<OpDef> reduction_ops();
 std::vector<OpDef> softmax_ops();
 std::vector<OpDef> layer_norm_ops();
 std::vector<OpDef> cross_entropy_ops();
+std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();

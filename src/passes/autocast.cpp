@@ -2,6 +2,7 @@
 // the casts between are ordinary nodes, so their derivatives, merging and fusing are ordinary, too.
 
 #include <map>
+#include <set>
 
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -135,32 +136,49 @@ Graph autocast(const Graph& graph, DType low, Notes* notes) {
   return Caster(graph, low).run(notes);
 }
 
+namespace {
+
+// The attribute that gives the dtype of a result which is a sum of products; null: it is none.
+const char* dtype_attribute(const Node& node, uint32_t port) {
+  const std::string& op = node.op->name;
+  if (op == "matmul" || op == "linear") return "dtype";
+  const bool step = op == "linear_cross_entropy_step";
+  if (!step && op != "linear_cross_entropy_grad") return nullptr;
+  const uint32_t dx = step ? 2 : 0;
+  return port == dx ? "dx_dtype" : port == dx + 1 ? "dw_dtype" : nullptr;
+}
+
+}  // namespace
+
 Graph keep_accumulators(const Graph& in, Notes* notes) {
   const auto uses = count_uses(in);
   int widened = 0;
-  std::vector<bool> absorbed(in.size());
+  std::set<ValueId> absorbed;
   // The product whose only reader is a cast to f32 gives its f32 accumulators instead.
   for (NodeId id = 0; id < in.size(); ++id) {
     const Node& node = in.node(id);
     if (node.op->name != "cast" || node.results[0].dtype != DType::f32) continue;
     const ValueId from = node.operands[0];
-    const Node& product = in.node(from.node);
-    if (product.op->name != "matmul" && product.op->name != "linear") continue;
-    if (uses[from.node][from.port] == 1) absorbed[from.node] = true;
+    if (dtype_attribute(in.node(from.node), from.port) == nullptr) continue;
+    if (uses[from.node][from.port] == 1) absorbed.insert(from);
   }
   Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
-    if (node.op->name == "cast" && absorbed[node.operands[0].node]) {
+    if (node.op->name == "cast" && absorbed.contains(node.operands[0])) {
       r.bind({id, 0}, r.map(node.operands[0]));
       return true;
     }
-    if (!absorbed[id]) return false;
     Attrs attrs = node.attrs;
-    attrs.set("dtype", DType::f32);
-    std::vector<ValueId> operands;
-    for (const Value& v : r.operands(id)) operands.push_back(v.id);
-    r.bind({id, 0}, r.out().value(r.out().add(*node.op, operands, std::move(attrs))));
-    ++widened;
+    const int before = widened;
+    const auto ports = static_cast<uint32_t>(node.results.size());
+    for (uint32_t port = 0; port < ports; ++port) {
+      if (!absorbed.contains({id, port})) continue;
+      attrs.set(dtype_attribute(node, port), DType::f32);
+      ++widened;
+    }
+    if (widened == before) return false;
+    const auto results = call(node.op->name, r.operands(id), std::move(attrs));
+    for (uint32_t port = 0; port < ports; ++port) r.bind({id, port}, results[port]);
     return true;
   });
   if (notes && widened)

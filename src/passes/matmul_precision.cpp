@@ -13,6 +13,20 @@ Halves halves(Value x) {
   return {high, cast(x - cast(high, DType::f32), DType::bf16)};
 }
 
+// The loss head of bf16 operands, its gradients in f32. (There is none of halves: `high` leaves it
+// in f32.)
+void narrow_loss_head(Rewriter& r, NodeId id) {
+  const Node& node = r.in().node(id);
+  auto operands = r.operands(id);
+  for (size_t i : {size_t{0}, size_t{1}}) operands[i] = cast(operands[i], DType::bf16);
+  Attrs attrs = node.attrs;
+  if (node.op->name != "linear_cross_entropy")
+    for (const char* name : {"dx_dtype", "dw_dtype"})
+      if (attrs.find(name) == nullptr) attrs.set(name, DType::f32);
+  const auto results = call(node.op->name, operands, std::move(attrs));
+  for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
+}
+
 }  // namespace
 
 Graph matmul_precision(const Graph& in, MatmulPrecision precision, Notes* notes) {
@@ -20,6 +34,12 @@ Graph matmul_precision(const Graph& in, MatmulPrecision precision, Notes* notes)
   int count = 0;
   Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
+    if (node.op->name.starts_with("linear_cross_entropy") &&
+        in.type(node.operands[0]).dtype == DType::f32 && precision == MatmulPrecision::medium) {
+      narrow_loss_head(r, id);
+      ++count;
+      return true;
+    }
     const bool is_matmul = node.op->name == "matmul";
     if (!is_matmul && node.op->name != "linear") return false;
     if (in.type(node.operands[0]).dtype != DType::f32) return false;

@@ -37,6 +37,14 @@ Graph simplify(const Graph& graph, Notes* notes = nullptr);
 /// -10000 or lower is taken as -inf.
 Graph match_attention(const Graph& graph, Notes* notes = nullptr);
 
+/// cross_entropy of a product that nothing else reads becomes one linear_cross_entropy node: no
+/// logits. Notes say what was found, and why the logits of another cross_entropy are written out.
+Graph match_loss_head(const Graph& graph, Notes* notes = nullptr);
+
+/// A linear_cross_entropy and its gradient become one node that computes the logits once, where the
+/// gradient of the losses depends on neither (a mean, a sum). After differentiate.
+Graph join_loss_head(const Graph& graph, Notes* notes = nullptr);
+
 /// Appends the derivative of the scalar output `loss` with respect to every parameter, as outputs
 /// named "grad:<parameter>". Backward nodes carry the scope of their forward node, prefixed
 /// "backward:". A composite without its own vjp is differentiated through its decomposition.

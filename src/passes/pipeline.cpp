@@ -54,7 +54,8 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify", "match_attention", "pad_dims", "keep_accumulators", "fuse", "schedule"};
+  return {"simplify",       "match_attention",   "match_loss_head", "pad_dims",
+          "join_loss_head", "keep_accumulators", "fuse",            "schedule"};
 }
 
 namespace {
@@ -81,6 +82,7 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
   p.run("match_attention", match_attention);
+  p.run("match_loss_head", match_loss_head);
   p.run("pad_dims", [&](const Graph& g, Notes* notes) { return pad_dims(g, target, notes); });
   if (options.precision != DType::f32 && options.low_parameters)
     p.run("low_parameters", [&](const Graph& g, Notes* notes) {
@@ -100,6 +102,7 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
         options.optimizer(out);
         return out;
       });
+    p.run("join_loss_head", join_loss_head);
   }
   if (options.precision != DType::f32) p.run("keep_accumulators", keep_accumulators);
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });

@@ -205,6 +205,10 @@ inline int64_t terms_of(const Call& call) {
   if (op.starts_with("attention"))  // a product, and the longer of the sums over keys and queries
     return call.view().in[0].shape.size(-1) +
            std::max(call.view().in[0].shape.size(-2), call.view().in[1].shape.size(-2));
+  if (op.starts_with("linear_cross_entropy"))  // sums over x, over classes and over rows
+    return call.view().in[0].shape.size(-1) + call.view().in[2].shape.elements() +
+           call.view().in[1].shape.elements() /
+               std::max<int64_t>(1, call.view().in[0].shape.size(-1));
   if (call.node().op->op_class == OpClass::elementwise) return 1;
   return std::max<int64_t>(1, most / std::max<int64_t>(1, least));
 }

@@ -412,8 +412,9 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   std::string names;
   for (const PassRecord& r : report) names += r.name + " ";
   EXPECT_EQ(names,
-            "simplify match_attention pad_dims differentiate optimizer decompose simplify fuse "
-            "schedule ");
+  EXPECT_EQ(names,
+            "simplify match_attention match_loss_head pad_dims differentiate optimizer "
+            "join_loss_head decompose simplify fuse schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
   in["adam_step"].data = {3};

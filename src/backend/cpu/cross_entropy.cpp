@@ -14,15 +14,6 @@ namespace {
 
 constexpr int64_t kGrain = 8192;  // elements
 
-/// Targets of either integer type.
-struct Targets {
-  const void* data;
-  bool wide;
-  int64_t operator[](int64_t row) const {
-    return wide ? static_cast<const int64_t*>(data)[row] : static_cast<const int32_t*>(data)[row];
-  }
-};
-
 /// A loss, an lse or a logit of either float type.
 struct Floats {
   std::byte* data;
@@ -58,15 +49,7 @@ struct Problem {
         ignore(node.attrs().get<int64_t>("ignore_index")),
         run(cross_entropy_rows(bf16)) {}
 
-  void check(const Targets& targets) const {
-    for (int64_t r = 0; r < rows.count; ++r) {
-      const int64_t t = targets[r];
-      if ((t < 0 || t >= rows.width) && t != ignore)
-        user_error(
-            "[{}] the target of row {} is {}; expected a class in [0, {}) or ignore_index {}", op,
-            r, t, rows.width, ignore);
-    }
-  }
+  void check(const Targets& targets) const { targets.check(op, rows.count, rows.width, ignore); }
   template <typename Body>
   void each_row(Body&& body) const {
     parallel_for(rows.count, row_grain(rows.width, kGrain), [&](int64_t begin, int64_t end) {
@@ -81,13 +64,9 @@ void forward(const Problem& p, const KernelArgs& args) {
   const Floats logits(args.in[0], p.bf16), losses(args.out[0], p.bf16), lses(args.out[1], p.bf16);
   p.each_row([&](int64_t r) {
     const ExpSum s = p.run.exp_sum(logits.at(r * p.rows.width), p.rows.width);
-    const double log_sum = std::log(s.sum), largest = static_cast<double>(s.largest);
     const int64_t t = targets[r];
-    const double loss =
-        t == p.ignore ? 0.0
-                      : largest - static_cast<double>(logits.get(r * p.rows.width + t)) + log_sum;
-    losses.set(r, static_cast<float>(loss));
-    lses.set(r, static_cast<float>(largest + log_sum));
+    losses.set(r, t == p.ignore ? 0.0f : s.loss(logits.get(r * p.rows.width + t)));
+    lses.set(r, s.lse());
   });
 }
 

@@ -65,10 +65,10 @@ ExpSum exp_sum(const void* row, int64_t n) {
   return out;
 }
 
-template <typename T>
+template <typename In, typename Out>
 void probabilities(const void* row, float lse, float scale, void* out, int64_t n) {
-  const T* x = static_cast<const T*>(row);
-  T* y = static_cast<T*>(out);
+  const In* x = static_cast<const In*>(row);
+  Out* y = static_cast<Out*>(out);
   const VF shift = splat(lse), factor = splat(scale);
   each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
     __builtin_prefetch(x + i + kBlock, 1, 3);
@@ -76,12 +76,16 @@ void probabilities(const void* row, float lse, float scale, void* out, int64_t n
   });
 }
 
-constexpr CrossEntropyRows kTable[] = {{&exp_sum<float>, &probabilities<float>},
-                                       {&exp_sum<Bf16>, &probabilities<Bf16>}};
+constexpr CrossEntropyRows kTable[] = {{&exp_sum<float>, &probabilities<float, float>},
+                                       {&exp_sum<Bf16>, &probabilities<Bf16, Bf16>}};
 
 }  // namespace
 
 const CrossEntropyRows& cross_entropy_table(bool bf16) { return kTable[bf16]; }
+ProbabilitiesFunction probabilities_table(DType y) {
+  if (y == DType::f32) return &probabilities<float, float>;
+  return y == DType::bf16 ? &probabilities<float, Bf16> : &probabilities<float, F16>;
+}
 
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -91,6 +95,12 @@ namespace brrr::cpu {
 HWY_EXPORT(cross_entropy_table);
 const CrossEntropyRows& cross_entropy_rows(bool bf16) {
   return HWY_DYNAMIC_DISPATCH(cross_entropy_table)(bf16);
+}
+HWY_EXPORT(probabilities_table);
+ProbabilitiesFunction probabilities_as(DType y) {
+  BRRR_CHECK(y == DType::f32 || y == DType::bf16 || y == DType::f16, "probabilities as {}",
+             name_of(y));
+  return HWY_DYNAMIC_DISPATCH(probabilities_table)(y);
 }
 }  // namespace brrr::cpu
 #endif

@@ -1,7 +1,12 @@
 #pragma once
-// The streaming parts of cross_entropy: f32 arithmetic whatever the element type.
+// What the cross_entropy kernels share: targets, and the streaming parts of a row in f32 arithmetic
+// whatever the element type.
 
+#include <cmath>
 #include <cstdint>
+
+#include "base/dtype.h"
+#include "base/errors.h"
 
 namespace brrr::cpu {
 
@@ -9,6 +14,13 @@ namespace brrr::cpu {
 struct ExpSum {
   float largest = 0;
   double sum = 0;
+
+  float lse() const { return static_cast<float>(static_cast<double>(largest) + std::log(sum)); }
+  /// lse - logit without the rounding of lse.
+  float loss(float logit) const {
+    return static_cast<float>(static_cast<double>(largest) - static_cast<double>(logit) +
+                              std::log(sum));
+  }
 };
 
 struct CrossEntropyRows {
@@ -18,5 +30,29 @@ struct CrossEntropyRows {
   void (*probabilities)(const void* x, float lse, float scale, void* y, int64_t n);
 };
 const CrossEntropyRows& cross_entropy_rows(bool bf16);
+
+/// probabilities() of f32 x as f32, bf16 or f16 y, which may begin where x does.
+using ProbabilitiesFunction = void (*)(const void* x, float lse, float scale, void* y, int64_t n);
+ProbabilitiesFunction probabilities_as(DType y);
+
+/// Targets of either integer type.
+struct Targets {
+  const void* data;
+  bool wide;
+
+  int64_t operator[](int64_t row) const {
+    return wide ? static_cast<const int64_t*>(data)[row] : static_cast<const int32_t*>(data)[row];
+  }
+  /// Throws UserError "[op] ..." unless each of `rows` is a class or `ignore`.
+  void check(const char* op, int64_t rows, int64_t classes, int64_t ignore) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t t = (*this)[r];
+      if ((t < 0 || t >= classes) && t != ignore)
+        user_error(
+            "[{}] the target of row {} is {}; expected a class in [0, {}) or ignore_index {}", op,
+            r, t, classes, ignore);
+    }
+  }
+};
 
 }  // namespace brrr::cpu

@@ -17,6 +17,7 @@ std::vector<KernelEntry> random_kernels();         // random_bits, dropout
 std::vector<KernelEntry> softmax_kernels();        // softmax, softmax_grad
 std::vector<KernelEntry> layer_norm_kernels();     // layer_norm, layer_norm_grad
 std::vector<KernelEntry> cross_entropy_kernels();  // cross_entropy, cross_entropy_grad
+std::vector<KernelEntry> loss_head_kernels();      // linear_cross_entropy, _grad, _step
 std::vector<KernelEntry> reduction_kernels();      // sum, max
 std::vector<KernelEntry> movement_kernels();       // transpose, slice, pad, concat, ...
 std::vector<KernelEntry> embedding_kernels();      // embedding, embedding_grad

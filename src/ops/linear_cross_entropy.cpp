@@ -1,0 +1,241 @@
+// The loss head: the product with the output weights and its cross-entropy in one op, so that a
+// kernel need not hold all B T x V logits. The decompositions do.
+
+#include <optional>
+
+#include "ops/support.h"
+
+namespace brrr {
+namespace {
+
+DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
+bool transposed(const Attrs& attrs) { return attrs.get<bool>("transpose_w"); }
+
+Dim classes_of(const Attrs& attrs, const Shape& w) { return w[transposed(attrs) ? 0 : 1]; }
+
+// Shape of one number per row of x.
+Shape check_head(const InferContext& c) {
+  ops::expect_float(c, 0, "x");
+  ops::expect_same_dtype(c, 0, 1);
+  ops::expect_integer(c, 2, "targets");
+  c.attr<int64_t>("ignore_index");
+  const bool tw = c.attr<bool>("transpose_w");
+  const Shape &x = c.in[0].shape, &w = c.in[1].shape;
+  if (x.rank() < 2 || w.rank() != 2 || !(x[-1] == w[tw ? 1 : 0]))
+    c.fail("x must be [..., K] and w {}; got {} and {}", tw ? "[V, K]" : "[K, V]", x.str(),
+           w.str());
+  const Shape rows = ops::leading(x);
+  if (c.in[2].shape != rows)
+    c.fail("targets must be {}, one per row of x; got {}", rows.str(), c.in[2].str());
+  return rows;
+}
+
+void check_statistic(const InferContext& c, size_t i, const char* what) {
+  const Type wanted{work_dtype(c.in[0].dtype), ops::leading(c.in[0].shape)};
+  if (!(c.in[i] == wanted)) c.fail("{} must be {}; got {}", what, wanted.str(), c.in[i].str());
+}
+
+DType gradient_dtype(const InferContext& c, const char* name) {
+  const DType dtype = c.attrs.get_or<DType>(name, c.in[0].dtype);
+  if (!is_float(dtype)) c.fail("{} must be a floating dtype; got {}", name, name_of(dtype));
+  return dtype;
+}
+Type dx_type(const InferContext& c) { return {gradient_dtype(c, "dx_dtype"), c.in[0].shape}; }
+Type dw_type(const InferContext& c) { return {gradient_dtype(c, "dw_dtype"), c.in[1].shape}; }
+
+Attrs head_attrs(const Attrs& attrs) {
+  return {{"ignore_index", attrs.get<int64_t>("ignore_index")}, {"transpose_w", transposed(attrs)}};
+}
+
+Value logits_of(const Attrs& attrs, Value x, Value w) {
+  return matmul(x, w, false, transposed(attrs), work_dtype(x.dtype()));
+}
+
+// [..., N] -> [rows, N]
+Value rows_of(Value x) {
+  if (x.shape().rank() == 2) return x;
+  return reshape(x, {ops::leading(x.shape()).elements(), x.shape()[-1]});
+}
+
+std::vector<Value> backward(const DecomposeContext& c) {
+  const Attrs& attrs = c.node.attrs;
+  Value x = c.in[0], w = c.in[1], lse = c.in[3];
+  Value logits = logits_of(attrs, x, w);
+  const Value in[] = {logits, c.in[2], lse, c.in[4]};
+  Value dlogits =
+      call("cross_entropy_grad", in, {{"ignore_index", attrs.get<int64_t>("ignore_index")}})[0];
+  if (attrs.get<bool>("dlse"))  // d lse / d logits = softmax(logits)
+    dlogits = dlogits + ops::column(c.in[5]) * exp(logits - ops::column(lse));
+  dlogits = cast(dlogits, x.dtype());
+  const bool tw = transposed(attrs);
+  Value dx = matmul(dlogits, w, false, !tw, c.node.results[0].dtype);
+  Value rows = rows_of(dlogits), x_rows = rows_of(x);
+  Value dw = tw ? matmul(rows, x_rows, true, false, c.node.results[1].dtype)
+                : matmul(x_rows, rows, true, false, c.node.results[1].dtype);
+  return {dx, dw};
+}
+
+void vjp(VjpContext& c) {
+  Value x = c.operand(0), lse = c.result(1);
+  std::vector<Value> in{x, c.operand(1), c.operand(2), lse};
+  in.push_back(c.has_grad(0) ? c.grad(0) : full(c.graph, lse.shape(), 0, lse.dtype()));
+  if (c.has_grad(1)) in.push_back(c.grad(1));
+  Attrs attrs = c.attrs();
+  attrs.set("dlse", c.has_grad(1));
+  const auto grads = call("linear_cross_entropy_grad", in, attrs);
+  for (size_t i : {size_t{0}, size_t{1}})
+    if (c.wants(i)) c.set(i, grads[i]);
+}
+
+// What each of `products` passes over x, w and the logits costs.
+auto cost_of_products(double products) {
+  return [products](const Node& n, std::span<const Type> in) {
+    const double classes = static_cast<double>(classes_of(n.attrs, in[1].shape).size());
+    return ops::streaming_cost(n, in, products * 2 * ops::elements(in[0]) * classes);
+  };
+}
+
+enum class Head { forward, gradient, step };
+
+std::vector<Sample> head_samples(Head head) {
+  struct Case {
+    Shape x;
+    int64_t classes;
+    bool transpose_w, dlse;
+    DType dtype = DType::f32;
+    std::optional<DType> dw_dtype = std::nullopt;
+  };
+  std::vector<Sample> out;
+  for (const Case& s : {Case{{3, 8}, 11, true, true}, Case{{2, 5, 7}, 13, false, false},
+                        Case{{6, 1}, 37, true, false}, Case{{1, 3}, 1, false, true},
+                        Case{{4, 9}, 19, true, false, DType::bf16},
+                        Case{{2, 3, 9}, 19, true, false, DType::f32, DType::bf16}}) {
+    // Gradients of bf16 operands round twice: the kernels' own test has a bound for that.
+    if (head != Head::forward && s.dtype != DType::f32) continue;
+    const Dim k = s.x[-1];
+    const Shape rows = ops::leading(s.x);
+    Sample sample{
+        {ops::tensor(s.x, -1, 1, s.dtype),
+         ops::tensor(s.transpose_w ? Shape{s.classes, k} : Shape{k, s.classes}, -1, 1, s.dtype),
+         ops::tensor(rows, -1, static_cast<double>(s.classes), DType::i32)},
+        {{"ignore_index", int64_t{-1}}, {"transpose_w", s.transpose_w}}};
+    if (head == Head::gradient) {
+      sample.in.push_back(ops::tensor(rows, 2, 4));
+      sample.attrs.set("dlse", s.dlse);
+    }
+    if (head != Head::forward) {
+      sample.in.push_back(ops::tensor(rows));
+      if (s.dw_dtype) sample.attrs.set("dw_dtype", *s.dw_dtype);
+    }
+    if (head == Head::gradient && s.dlse) sample.in.push_back(ops::tensor(rows));
+    out.push_back(std::move(sample));
+  }
+  return out;
+}
+
+constexpr const char* kOperandsDoc =
+    " x: [..., K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: "
+    "[...] f32 (f64 of f64)";
+constexpr const char* kGradientsDoc =
+    "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given. dlogits are rounded to the "
+    "dtype of x; all else in f32 or wider";
+
+}  // namespace
+
+CrossEntropy linear_cross_entropy(Value x, Value w, Value targets, bool transpose_w,
+                                  int64_t ignore_index) {
+  const Value in[] = {x, w, targets};
+  const auto out = call("linear_cross_entropy", in,
+                        {{"ignore_index", ignore_index}, {"transpose_w", transpose_w}});
+  return {out[0], out[1]};
+}
+
+namespace ops {
+
+std::vector<OpDef> linear_cross_entropy_ops() {
+  std::vector<OpDef> list;
+  {
+    OpDef d;
+    d.name = "linear_cross_entropy";
+    d.doc = std::string(
+                "cross_entropy of the logits x op(w), which are not rounded to the dtype "
+                "of x and w and need never be held at once.") +
+            kOperandsDoc;
+    d.op_class = OpClass::contraction;
+    d.autocast = Autocast::low;
+    d.autocast_operands = 0b011;
+    d.infer = [](const InferContext& c) {
+      expect_operands(c, 3);
+      const Type row{work_dtype(c.in[0].dtype), check_head(c)};
+      return std::vector<Type>{row, row};
+    };
+    d.decompose = [](const DecomposeContext& c) {
+      const auto out = cross_entropy(logits_of(c.node.attrs, c.in[0], c.in[1]), c.in[2],
+                                     c.node.attrs.get<int64_t>("ignore_index"));
+      return std::vector<Value>{out.losses, out.lse};
+    };
+    d.vjp = vjp;
+    d.cost = cost_of_products(1);
+    d.samples = [] { return head_samples(Head::forward); };
+    list.push_back(std::move(d));
+  }
+  {
+    OpDef d;
+    d.name = "linear_cross_entropy_grad";
+    d.doc = std::string(
+                "The gradients of linear_cross_entropy, from logits computed again: with "
+                "dlogits = dlosses (e^(logits - lse) - onehot(target)), 0 where target == "
+                "{ignore_index}, plus where {dlse} says so dlse e^(logits - lse), dx = "
+                "dlogits op(w)ᵀ and dw = xᵀ dlogits, transposed as w is.") +
+            kOperandsDoc + "; dlosses, {dlse}: as lse" + kGradientsDoc;
+    d.op_class = OpClass::contraction;
+    d.autocast = Autocast::low;
+    d.autocast_operands = 0b011;
+    d.infer = [](const InferContext& c) {
+      const bool dlse = c.attr<bool>("dlse");
+      expect_operands(c, dlse ? 6 : 5);
+      check_head(c);
+      check_statistic(c, 3, "lse");
+      check_statistic(c, 4, "dlosses");
+      if (dlse) check_statistic(c, 5, "dlse");
+      return std::vector<Type>{dx_type(c), dw_type(c)};
+    };
+    d.decompose = backward;
+    d.cost = cost_of_products(3);
+    d.samples = [] { return head_samples(Head::gradient); };
+    list.push_back(std::move(d));
+  }
+  {
+    OpDef d;
+    d.name = "linear_cross_entropy_step";
+    d.doc = std::string(
+                "linear_cross_entropy and its gradients together, where dlosses depends on "
+                "neither of its results: the logits are computed once.") +
+            kOperandsDoc + "; dlosses: as losses" + kGradientsDoc;
+    d.op_class = OpClass::contraction;
+    d.autocast = Autocast::low;
+    d.autocast_operands = 0b011;
+    d.infer = [](const InferContext& c) {
+      expect_operands(c, 4);
+      const Type row{work_dtype(c.in[0].dtype), check_head(c)};
+      check_statistic(c, 3, "dlosses");
+      return std::vector<Type>{row, row, dx_type(c), dw_type(c)};
+    };
+    d.decompose = [](const DecomposeContext& c) {
+      const auto head = call("linear_cross_entropy", c.in.first(3), head_attrs(c.node.attrs));
+      const Value in[] = {c.in[0], c.in[1], c.in[2], head[1], c.in[3]};
+      Attrs attrs = c.node.attrs;
+      attrs.set("dlse", false);
+      const auto grads = call("linear_cross_entropy_grad", in, attrs);
+      return std::vector<Value>{head[0], head[1], grads[0], grads[1]};
+    };
+    d.cost = cost_of_products(3);
+    d.samples = [] { return head_samples(Head::step); };
+    list.push_back(std::move(d));
+  }
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr
