@@ -54,8 +54,9 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify",       "match_attention",   "match_loss_head", "pad_dims",
-          "join_loss_head", "keep_accumulators", "fuse",            "schedule"};
+  return {"simplify", "match_attention", "match_loss_head",
+          "pad_dims", "join_loss_head",  "keep_accumulators",
+          "fuse",     "schedule"};
 }
 
 namespace {

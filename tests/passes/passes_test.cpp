@@ -412,7 +412,6 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   std::string names;
   for (const PassRecord& r : report) names += r.name + " ";
   EXPECT_EQ(names,
-  EXPECT_EQ(names,
             "simplify match_attention match_loss_head pad_dims differentiate optimizer "
             "join_loss_head decompose simplify fuse schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
