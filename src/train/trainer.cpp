@@ -7,6 +7,7 @@
 
 #include "backend/cpu/target.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/parallel.h"
 #include "io/loader.h"
 #include "nn/gpt2.h"
@@ -17,6 +18,7 @@
 #include "train/progress.h"
 #include "train/run_folder.h"
 #include "train/session.h"
+#include "train/team_size.h"
 
 namespace brrr::train {
 
@@ -235,6 +237,8 @@ class Trainer {
     std::vector<io::Batch> batches(static_cast<size_t>(options_.gradient_accumulation_steps));
     double stepping = 0, waiting = 0;
     int64_t stepped_tokens = 0;
+    TeamSize team(thread_count());
+    const bool follows_load = options_.threads == 0 && !env::get("OMP_NUM_THREADS");
     const Stopwatch since_start;
     const double seconds_before = state_.seconds;
 
@@ -260,7 +264,10 @@ class Trainer {
       const double waited = loader_->seconds_waited() - waited_before;
       if (step == first) result_.first_step_seconds = process_age_seconds();
       const double rate = schedule.at(step);
+      if (follows_load) omp_set_num_threads(team.threads());
+      const Stopwatch computing;
       const StepResult r = session_->step(step, views, rate);
+      team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0;
       for (const TokenBatch& b : views) tokens += b.real_tokens;
