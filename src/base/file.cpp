@@ -19,6 +19,7 @@ namespace {
 [[noreturn]] void fail(const char* verb, const fs::path& path, int error) {
   const char* advice = "";
   if (error == ENOSPC || error == EDQUOT) advice = "; free some space and run again";
+  if (error == EFBIG) advice = "; raise the limit on the size of files (ulimit -f) and run again";
   if (error == EACCES || error == EROFS || error == EPERM)
     advice = "; choose a place you may write to, or change its permissions";
   user_error("cannot {} {}: {}{}", verb, path.string(), std::strerror(error), advice);

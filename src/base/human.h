@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 namespace brrr {
 
@@ -39,6 +41,18 @@ inline std::string format_bytes(double bytes) {
                        : std::fabs(bytes) >= 9.995            ? 1
                                                               : 2;
   return fmt::format("{:.{}f} {}", bytes, decimals, kUnits[unit]);
+}
+
+/// As one word of a shell's command line: in quotes where it needs them.
+inline std::string shell_word(const std::string& text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-+=./:,@%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
 }
 
 }  // namespace brrr

@@ -163,7 +163,7 @@ int run_prepare(const Arguments& args) {
       s.already_done
           ? ""
           : fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(s.tokens_per_second))));
-  fmt::print(stderr, "next: brrr train --data {}\n", o.output_dir);
+  fmt::print(stderr, "next: brrr train --data {}\n", shell_word(o.output_dir));
   if (o.json) {
     const auto names = [](const std::vector<fs::path>& paths) {
       Json list = Json::array();
@@ -281,8 +281,22 @@ const OptionTable<TokenizerArguments>& tokenizer_table() {
   return table;
 }
 
+// A folder has one tokenizer: files of another kind beside the new ones would be read in their
+// stead.
+void check_tokenizer_folder(const TokenizerArguments& o) {
+  for (const std::string_view name : io::tokenizer_file_names()) {
+    const bool same =
+        o.kind == "char" ? name == "char.json" : name == "vocab.json" || name == "merges.txt";
+    if (!same && fs::exists(fs::path(o.output_dir) / name))
+      user_error(
+          "{} holds a tokenizer of another kind ({}): remove it, or name another --output-dir",
+          o.output_dir, name);
+  }
+}
+
 int run_train_tokenizer(const Arguments& args) {
   const auto o = apply(tokenizer_table(), args.given);
+  check_tokenizer_folder(o);
   use_threads(o.threads);
   const Stopwatch watch;
   const io::Corpus corpus = io::load_corpus({.text = as_paths(o.text)});

@@ -71,7 +71,7 @@ int eval_main(const infer::EvalOptions& options) {
     j["seconds"] = r.seconds;
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
     j["model"] = model.folder.string();
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
   fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} tokens of {} ({:.0f} tokens/s)\n",

@@ -56,8 +56,14 @@ int generate_main(const infer::GenerateOptions& options) {
   infer::Generator generator(
       model.config, cpu::cpu_backend(), infer::weights_of(model),
       {.use_cache = options.cache, .precision = dtype_of_precision(options.precision)});
-  const std::vector<int32_t> prompt =
-      std::as_const(*model.tokenizer).encode(std::string_view(options.prompt));
+  std::string text = options.prompt;
+  std::vector<int32_t> prompt;
+  if (text == infer::GenerateOptions{}.prompt) {
+    prompt = default_prompt(*model.tokenizer);
+    text = model.tokenizer->decode(prompt);
+  } else {
+    prompt = std::as_const(*model.tokenizer).encode(std::string_view(text));
+  }
   const int32_t end_of_text = model.tokenizer->end_of_text();
   const bool stream = options.stream && !options.json;
 
@@ -68,7 +74,7 @@ int generate_main(const infer::GenerateOptions& options) {
     Stream out;
     if (stream && options.num_samples > 1)
       fmt::print("{}--- {} ---\n", sample ? "\n" : "", sample + 1);
-    if (stream) out.add(options.prompt);
+    if (stream) out.add(text);
     std::vector<int32_t> ids = generator.generate(
         prompt, options.max_new_tokens, infer::Sampler(sampling, static_cast<uint32_t>(sample)),
         [&](int32_t token) {
@@ -78,7 +84,7 @@ int generate_main(const infer::GenerateOptions& options) {
         });
     tokens += static_cast<int64_t>(ids.size());
     if (!ids.empty() && ids.back() == end_of_text) ids.pop_back();
-    texts.push_back(options.prompt + model.tokenizer->decode(ids));
+    texts.push_back(text + model.tokenizer->decode(ids));
     if (stream) out.finish();
   }
   const double seconds = watch.seconds();

@@ -6,6 +6,7 @@
 #include "backend/cpu/target.h"
 #include "base/human.h"
 #include "cli/commands.h"
+#include "cli/model_option.h"
 #include "infer/generator.h"
 #include "train/trainer.h"
 
@@ -33,16 +34,15 @@ void print_summary(const train::TrainResult& r) {
   const std::string run = r.run_dir.string();
   fmt::print(stderr, "model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
   fmt::print(stderr, "next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
-             run);
+             shell_word(run));
 }
 
-void print_samples(const train::TrainResult& r, const train::TrainOptions& options) {
-  if (options.samples < 1 || r.signal != 0) return;
+void print_samples(const train::TrainResult& r) {
+  const train::TrainOptions& options = r.options;
   const io::ModelFolder model = io::open_model(r.run_dir);
   infer::Generator generator(model.config, cpu::cpu_backend(), infer::weights_of(model),
                              {.precision = dtype_of_precision(options.precision)});
-  std::vector<int32_t> prompt = std::as_const(*model.tokenizer).encode(std::string_view("\n"));
-  if (prompt.empty()) prompt.push_back(0);
+  const std::vector<int32_t> prompt = default_prompt(*model.tokenizer);
   for (int64_t i = 0; i < options.samples; ++i) {
     infer::Sampling sampling;
     sampling.seed = static_cast<uint32_t>(options.seed);
@@ -84,13 +84,22 @@ nlohmann::json to_json(const train::TrainResult& r) {
 
 int train_main(const train::TrainOptions& options) {
   const train::TrainResult result = train::train(options);
-  if (result.signal != 0)
-    fmt::print(stderr,
-               "\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",
-               result.steps, result.run_dir.string());
-  print_samples(result, options);
-  if (result.signal == 0) print_summary(result);
-  if (options.json) fmt::print("{}\n", to_json(result).dump());
+  if (result.signal != 0) {
+    const std::string line = fmt::format(
+        "\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",
+        result.steps, shell_word(result.run_dir.string()));
+    std::fputs(line.c_str(), stderr);  // the terminal may be gone, which is no error here
+  } else if (!result.was_complete) {
+    try {
+      if (result.options.samples > 0) print_samples(result);
+    } catch (const UserError& e) {  // the training is done: a sample is only to look at
+      fmt::print(stderr, "no sample: {}\n", e.what());
+    }
+    print_summary(result);
+  }
+  if (options.json)
+    fmt::print("{}\n",
+               to_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return result.signal == 0 ? 0 : 128 + result.signal;
 }
 

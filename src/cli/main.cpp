@@ -150,5 +150,7 @@ int guarded(std::vector<std::string> args) {
 int main(int argc, char** argv) {
   // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);
+  // A limit on the size of files then is a failed write like any other, with its line.
+  std::signal(SIGXFSZ, SIG_IGN);
   return brrr::cli::guarded({argv + (argc > 0 ? 1 : 0), argv + argc});
 }

@@ -9,4 +9,14 @@ io::ModelFolder open_named_model(const std::string& name) {
       name, [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }));
 }
 
+std::vector<int32_t> default_prompt(const io::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  try {
+    ids = tokenizer.encode(std::string_view("\n"));
+  } catch (const UserError&) {  // its text had no newline
+  }
+  if (ids.empty()) ids.push_back(0);
+  return ids;
+}
+
 }  // namespace brrr::cli

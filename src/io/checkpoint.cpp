@@ -21,6 +21,7 @@ namespace brrr::io {
 namespace {
 
 constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kReplaced = "replaced-";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFormat = "brrr-checkpoint";
 constexpr int kVersion = 1;
@@ -33,9 +34,9 @@ std::string hidden_name(int64_t step, const char* kind) {
 }
 
 /// The step of "checkpoint-000250", nothing for any other name.
-std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const char* begin = name.data() + std::strlen(kPrefix);
+std::optional<int64_t> step_of(const std::string& name, const char* prefix = kPrefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* begin = name.data() + std::strlen(prefix);
   const char* end = name.data() + name.size();
   if (begin == end || *begin < '0' || *begin > '9') return std::nullopt;
   int64_t step = 0;
@@ -109,12 +110,17 @@ std::string self_sum(const Json& body) {
   return hex(crc32c(text.data(), text.size()));
 }
 
-std::vector<ManifestFile> read_manifest(const Checkpoint& checkpoint) {
-  const fs::path path = checkpoint.folder / kManifest;
+struct Manifest {
+  int64_t step = 0;
+  std::vector<ManifestFile> files;
+};
+
+/// `step`: the one that it must be of, when that is known.
+Manifest read_manifest(const fs::path& folder, std::optional<int64_t> step) {
+  const fs::path path = folder / kManifest;
   std::error_code error;
   if (!fs::is_regular_file(path, error))
-    user_error("{} is not a complete checkpoint: {} is missing", checkpoint.folder.string(),
-               kManifest);
+    user_error("{} is not a complete checkpoint: {} is missing", folder.string(), kManifest);
   Json manifest = parse_json(read_file(path), path.string());
   const auto damaged = [&](const std::string& fault) {
     user_error("{} is damaged: {}", path.string(), fault);
@@ -130,19 +136,20 @@ std::vector<ManifestFile> read_manifest(const Checkpoint& checkpoint) {
   manifest.erase(kSelfSum);
   if (!sum.is_string() || sum != self_sum(manifest)) damaged("its own checksum does not match");
   // From here on the text is what a writer of ours wrote, or was made to look so: still checked.
-  if (manifest.value("step", Json()) != checkpoint.step)
-    damaged(fmt::format("it is of step {}, the folder's name says {}",
-                        manifest.value("step", Json()).dump(), checkpoint.step));
+  const Json found = manifest.value("step", Json());
+  if (!found.is_number_integer() || found < 0) damaged("'step' must be a whole number");
+  if (step && found != *step)
+    damaged(fmt::format("it is of step {}, the folder's name says {}", found.dump(), *step));
   const Json files = manifest.value("files", Json());
   if (!files.is_object()) damaged("'files' must be an object");
-  std::vector<ManifestFile> out;
+  Manifest out{.step = found.get<int64_t>(), .files = {}};
   for (const auto& [name, entry] : files.items()) {
     const bool plain = !name.empty() && name != "." && name != ".." &&
                        name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
     if (!plain || !entry.is_object() || !entry.value("bytes", Json()).is_number_unsigned() ||
         !entry.value("crc32c", Json()).is_string())
       damaged("the entry " + in_quotes(name) + " is not a file name with bytes and crc32c");
-    out.push_back({name, entry["bytes"].get<uint64_t>(), entry["crc32c"].get<std::string>()});
+    out.files.push_back({name, entry["bytes"].get<uint64_t>(), entry["crc32c"].get<std::string>()});
   }
   return out;
 }
@@ -255,9 +262,11 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& run_dir) {
   return out;
 }
 
-void verify(const Checkpoint& checkpoint) {
-  for (const ManifestFile& expected : read_manifest(checkpoint)) {
-    const fs::path path = checkpoint.folder / expected.name;
+namespace {
+
+void verify_files(const fs::path& folder, const Manifest& manifest) {
+  for (const ManifestFile& expected : manifest.files) {
+    const fs::path path = folder / expected.name;
     std::error_code error;
     if (!fs::is_regular_file(path, error))
       user_error("{} is missing from the checkpoint: {} bytes were expected", path.string(),
@@ -271,6 +280,20 @@ void verify(const Checkpoint& checkpoint) {
       user_error("{} is damaged: expected CRC-32C {}, found {}", path.string(),
                  in_quotes(expected.crc), in_quotes(crc));
   }
+}
+
+}  // namespace
+
+void verify(const Checkpoint& checkpoint) {
+  verify_files(checkpoint.folder, read_manifest(checkpoint.folder, checkpoint.step));
+}
+
+Checkpoint open_checkpoint(const fs::path& folder) {
+  fs::path path = fs::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // it ended with a slash
+  const Manifest manifest = read_manifest(folder, step_of(path.filename().string()));
+  verify_files(folder, manifest);
+  return {folder, manifest.step};
 }
 
 std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
@@ -301,9 +324,22 @@ void remove_checkpoint(const fs::path& run_dir, const Checkpoint& c) {
 
 }  // namespace
 
-void drop_after(const fs::path& run_dir, int64_t step) {
-  for (const Checkpoint& c : list_checkpoints(run_dir))
-    if (c.step > step) remove_checkpoint(run_dir, c);
+std::vector<int64_t> set_aside_after(const fs::path& run_dir, int64_t step) {
+  std::vector<int64_t> steps;
+  const std::vector<Checkpoint> all = list_checkpoints(run_dir);
+  for (auto c = all.rbegin(); c != all.rend() && c->step > step; ++c) {
+    const fs::path aside = run_dir / fmt::format("{}{:06}", kReplaced, c->step);
+    remove_hidden(aside);
+    if (::rename(c->folder.c_str(), aside.c_str()) != 0) fail("rename", c->folder, errno);
+    fault_point("checkpoint.set_aside");
+    steps.insert(steps.begin(), c->step);
+  }
+  return steps;
+}
+
+void drop_set_aside(const fs::path& run_dir) {
+  for (const std::string& name : names_in(run_dir))
+    if (step_of(name, kReplaced)) remove_hidden(run_dir / name);
 }
 
 std::vector<int64_t> prune(const fs::path& run_dir, const PruneOptions& options) {

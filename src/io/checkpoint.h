@@ -56,13 +56,23 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& run_dir);
 /// wrong checksum, with what was expected and found.
 void verify(const Checkpoint& checkpoint);
 
+/// The checkpoint in a folder that a user named, verified. A folder called checkpoint-* must be of
+/// that step; under any other name its manifest says which step it is of.
+Checkpoint open_checkpoint(const fs::path& folder);
+
 /// The checkpoint of the highest step that verifies. For each damaged one above it, `on_damaged`
 /// gets one line that says what is wrong with it.
 std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
                                        const std::function<void(const std::string&)>& on_damaged);
 
-/// Removes the checkpoints of later steps: a run that goes on from `step` will write its own.
-void drop_after(const fs::path& run_dir, int64_t step);
+/// Renames the checkpoints of later steps to replaced-*, for a run that goes on from `step`: the
+/// newest checkpoint is then the one it goes on from, and nothing is lost before it has saved one
+/// of its own. The latest goes first, so that after a kill the newest is still one that the log
+/// reaches. Returns the steps, lowest first.
+std::vector<int64_t> set_aside_after(const fs::path& run_dir, int64_t step);
+
+/// Removes what set_aside_after() put aside.
+void drop_set_aside(const fs::path& run_dir);
 
 struct PruneOptions {
   /// Highest steps to keep, at least 1.

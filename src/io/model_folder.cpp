@@ -84,7 +84,7 @@ fs::path find_model(const std::string& name,
 }
 
 ModelFolder open_model(const fs::path& folder) {
-  if (fs::exists(folder / "manifest.json")) verify(Checkpoint{folder, 0});
+  if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   ModelFolder model;
   model.folder = folder;
   model.config = read_gpt2_config(folder / "config.json");

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/sha256.h"
 #include "io/corpus.h"
+#include "io/folder_lock.h"
 #include "io/prepare_output.h"
 #include "io/prepare_plan.h"
 #include "io/prepare_record.h"
@@ -284,7 +285,7 @@ PrepareSummary Prepare::summary() const {
 
 PrepareSummary Prepare::run() {
   create_folder(options_.output);
-  const FolderLock lock(options_.output);
+  const FolderLock lock(options_.output, "preparing shards");
   begin_or_resume();
   if (already_done_) {
     record_.seconds = earlier_seconds_;

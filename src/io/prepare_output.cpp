@@ -13,19 +13,6 @@
 
 namespace brrr::io {
 
-FolderLock::FolderLock(const fs::path& folder)
-    : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(fd_);
-    user_error("another process is preparing shards in {}; wait for it, or choose another folder",
-               folder.string());
-  }
-}
-
-FolderLock::~FolderLock() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 fs::path SplitWriter::path(size_t index) const {
   return shard_path(place_.folder, place_.name, index, place_.shard_tokens);
 }

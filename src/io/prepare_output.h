@@ -1,6 +1,6 @@
 #pragma once
 // What prepare writes into its output folder, other than the record: the shards of a split and the
-// tokenizer's files; and the lock that keeps two processes from writing there at once.
+// tokenizer's files.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,19 +14,6 @@
 #include "io/tokenizer.h"
 
 namespace brrr::io {
-
-/// One process per output folder: an advisory lock on the folder itself, gone with the process.
-/// Throws UserError when another one holds it; file systems without locks go unlocked.
-class FolderLock {
- public:
-  explicit FolderLock(const std::filesystem::path& folder);
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  ~FolderLock();
-
- private:
-  int fd_;
-};
 
 struct SplitPlace {
   std::filesystem::path folder;

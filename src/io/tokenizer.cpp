@@ -47,6 +47,12 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
+std::span<const std::string_view> tokenizer_file_names() {
+  static constexpr std::string_view kNames[] = {"vocab.json", "merges.txt", "tokenizer.json",
+                                                "char.json", "byte.json"};
+  return kNames;
+}
+
 std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
 
 std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size) {

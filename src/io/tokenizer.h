@@ -36,6 +36,9 @@ class Tokenizer {
 /// says which file is missing or which line is broken.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
+/// The names of all files that load_tokenizer may read.
+std::span<const std::string_view> tokenizer_file_names();
+
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// Every distinct code point of `text`, in code-point order (nanoGPT's order). Throws UserError
 /// with the byte offset where the text is not UTF-8.

@@ -5,22 +5,42 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 
 namespace brrr::train {
 namespace {
 
-volatile sig_atomic_t g_signal = 0;
-struct sigaction g_old_int, g_old_term;
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr long kSameNanoseconds = 1'000'000'000;
 
+volatile sig_atomic_t g_signal = 0;
+timespec g_first;
+struct sigaction g_old[std::size(kSignals)];
+
+// Only what a signal handler may call.
 void remember(int signal) {
-  if (g_signal != 0) _exit(128 + signal);
-  g_signal = signal;
+  const int saved_errno = errno;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (g_signal != 0) {
+    const long since =
+        (now.tv_sec - g_first.tv_sec) * 1'000'000'000 + (now.tv_nsec - g_first.tv_nsec);
+    if (since >= kSameNanoseconds) _exit(128 + signal);
+  } else {
+    g_first = now;
+    g_signal = signal;
+    constexpr char kText[] = "\nsaving after this step; again to quit without saving\n";
+    if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
+      // The terminal is gone (SIGHUP): saving matters more.
+    }
+  }
+  errno = saved_errno;
 }
 
 }  // namespace
@@ -30,14 +50,16 @@ SignalGuard::SignalGuard() {
   struct sigaction action {};
   action.sa_handler = remember;
   sigemptyset(&action.sa_mask);
+  for (const int signal : kSignals) sigaddset(&action.sa_mask, signal);
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &g_old_int);
-  sigaction(SIGTERM, &action, &g_old_term);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &g_old[i]);
+    if (g_old[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 SignalGuard::~SignalGuard() {
-  sigaction(SIGINT, &g_old_int, nullptr);
-  sigaction(SIGTERM, &g_old_term, nullptr);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &g_old[i], nullptr);
 }
 
 int SignalGuard::received() { return g_signal; }

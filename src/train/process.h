@@ -5,8 +5,10 @@
 
 namespace brrr::train {
 
-/// While it lives, SIGINT and SIGTERM are remembered instead of ending the process; a second one
-/// ends it at once. One at a time.
+/// While it lives, SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process; the
+/// first one says so, a later one ends the process at once. What comes within a second of the first
+/// is taken for the same: `timeout` and terminals send twice. A signal that the parent ignores
+/// (nohup) stays ignored. One guard at a time.
 class SignalGuard {
  public:
   SignalGuard();

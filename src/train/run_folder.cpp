@@ -1,6 +1,7 @@
 #include "train/run_folder.h"
 
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -72,8 +73,12 @@ void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Co
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
   writer.commit();
+  io::drop_set_aside(run);
   io::PruneOptions prune_options;
-  prune_options.keep_last = static_cast<int>(std::max<int64_t>(1, options.save_total_limit));
+  if (options.save_total_limit > 0)
+    prune_options.keep_last = static_cast<int>(options.save_total_limit);
+  else
+    prune_options.keep_last = std::numeric_limits<int>::max();
   if (state.best_step >= 0) prune_options.also_keep.insert(state.best_step);
   prune_options.just_written = state.step;
   io::prune(run, prune_options);
@@ -123,6 +128,7 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, std::optional<i
         curve_.val_step.push_back(step);
         curve_.val_loss.push_back(record["val_loss"].get<double>());
       }
+      if (record.contains("final_val_loss")) last_final_ = record;
     }
   } else {
     std::error_code error;
@@ -169,7 +175,16 @@ void RunLog::final_evaluation(int64_t step, double val_loss, int64_t tokens) {
   record["step"] = step;
   record["final_val_loss"] = val_loss;
   record["val_tokens"] = tokens;
-  jsonl_->write(record);
+  // A run that was killed right after this record ends once more.
+  if (record != last_final_) jsonl_->write(record);
+}
+
+void RunLog::finished(int64_t step) { jsonl_->write({{"step", step}, {"finished", true}}); }
+
+bool has_finished(const fs::path& run, int64_t step) {
+  for (const Json& record : io::read_jsonl(run / "log.jsonl"))
+    if (record.value("finished", false) && record.value("step", int64_t{-1}) == step) return true;
+  return false;
 }
 
 void RunLog::flush() {
@@ -179,22 +194,6 @@ void RunLog::flush() {
 void RunLog::draw() {
   flush();
   write_file_atomically(run_ / "loss.svg", io::svg_plot(io::loss_plot(curve_, title_, subtitle_)));
-}
-
-fs::path choose_run_folder(const TrainOptions& options) {
-  if (!options.output_dir.empty()) {
-    const fs::path run(options.output_dir);
-    if (fs::exists(run / "train_config.json") && !options.overwrite && !options.wants_resume())
-      user_error(
-          "{} already holds a run: go on with it by --resume, replace it by --overwrite, or name "
-          "another --output-dir",
-          run.string());
-    return run;
-  }
-  for (int n = 1;; ++n) {
-    const fs::path run = fs::path("runs") / fmt::format("{}-{}", options.preset, n);
-    if (!fs::exists(run)) return run;
-  }
 }
 
 }  // namespace brrr::train

@@ -10,6 +10,7 @@
 //   checkpoint-000250/                             everything that --resume needs
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +63,8 @@ class RunLog {
                   double tokens_per_second, double waiting_share);
   void evaluation(int64_t step, double val_loss);
   void final_evaluation(int64_t step, double val_loss, int64_t tokens);
+  /// The last record of a run that reached its last step.
+  void finished(int64_t step);
   /// Redraws loss.svg and flushes.
   void draw();
   void flush();
@@ -72,10 +75,10 @@ class RunLog {
   std::optional<io::JsonlWriter> jsonl_;
   std::unique_ptr<io::EventWriter> events_;
   io::LossCurve curve_;
+  nlohmann::json last_final_;  // the last record of final_evaluation()
 };
 
-/// The folder for a new run: options.output_dir, or the first free runs/<preset>-<n>. Throws
-/// UserError when it already holds a run and neither resume nor overwrite is asked for.
-fs::path choose_run_folder(const TrainOptions& options);
+/// Whether the log of a run says that it was complete at that step: everything is written.
+bool has_finished(const fs::path& run, int64_t step);
 
 }  // namespace brrr::train

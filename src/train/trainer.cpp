@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/parallel.h"
+#include "io/folder_lock.h"
 #include "io/loader.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
@@ -17,6 +18,7 @@
 #include "train/process.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
+#include "train/run_place.h"
 #include "train/session.h"
 #include "train/team_size.h"
 
@@ -26,7 +28,10 @@ nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
   nn::Gpt2Config c;
   c.vocab_size = o.vocab_size > 0 ? o.vocab_size : vocab_size;
   if (c.vocab_size < vocab_size)
-    user_error("--vocab-size {} is smaller than the tokenizer's {}", c.vocab_size, vocab_size);
+    usage_error(
+        "--vocab-size {} is smaller than the tokenizer's {}: take at least that, or leave it "
+        "out",
+        c.vocab_size, vocab_size);
   c.n_positions = o.context;
   c.n_embd = o.n_embd;
   c.n_layer = o.n_layer;
@@ -89,24 +94,64 @@ class Trainer {
   explicit Trainer(const TrainOptions& options) : options_(options) {}
 
   TrainResult run() {
+    if (options_.wants_resume())
+      adopt_recorded_options();
+    else
+      check_place();
     if (options_.threads > 0) omp_set_num_threads(static_cast<int>(options_.threads));
-    if (options_.wants_resume()) adopt_recorded_options();
+    if (is_complete()) return report_complete();
     prepare_data();
+    if (is_complete()) return report_complete();  // now max_steps is known in any case
     compile();
     open_run_folder();
     load_weights();
     const SignalGuard signals;
     loop();
     finish();
+    result_.options = options_;
     return std::move(result_);
   }
 
  private:
   void adopt_recorded_options() {
     resume_ = find_resume_point(options_);
+    lock(resume_->run);
     const fs::path record = resume_->checkpoint / "train_config.json";
     options_ = merge_for_resume(options_from_json(read_file(record), record.string()), options_,
                                 record.string());
+    const fs::path state = resume_->checkpoint / "trainer_state.json";
+    resume_step_ = trainer_state_from_json(read_file(state), state.string()).step;
+  }
+
+  // Before the data is read: a place that cannot be written to is known at once.
+  void check_place() {
+    const fs::path run = without_last_slash(options_.output_dir);
+    std::error_code ignored;
+    if (!run.empty() && fs::is_directory(run, ignored)) lock(run);
+    check_run_folder(options_);
+  }
+
+  void lock(const fs::path& run) {
+    if (!lock_) lock_.emplace(run, "training");
+  }
+
+  // Whether a resumed run has done all its steps and written all its files. One that was killed
+  // between the two still has to write.
+  bool is_complete() const {
+    if (!resume_ || options_.max_steps == 0 || resume_step_ < options_.max_steps) return false;
+    if (resume_step_ > options_.max_steps || has_finished(resume_->run, resume_step_)) return true;
+    const auto all = io::list_checkpoints(resume_->run);
+    return !all.empty() && all.back().step > resume_step_;
+  }
+
+  TrainResult report_complete() {
+    say(fmt::format("already complete ({} of {} steps); raise --max-steps to go on", resume_step_,
+                    options_.max_steps));
+    result_.run_dir = resume_->run;
+    result_.steps = resume_step_;
+    result_.was_complete = true;
+    result_.options = options_;
+    return std::move(result_);
   }
 
   void prepare_data() {
@@ -115,6 +160,7 @@ class Trainer {
       tokenizer_folder = resume_->checkpoint.string();
     } else if (options_.init_from != "scratch") {
       start_from_ = io::open_model(io::find_model(options_.init_from));
+      adopt_architecture(options_, *start_from_);
       tokenizer_folder = start_from_->folder.string();
     }
     dataset_.emplace(load_dataset(options_, tokenizer_folder));
@@ -132,9 +178,6 @@ class Trainer {
   void compile() {
     if (start_from_) {
       config_ = start_from_->config;
-      if (options_.context > config_.n_positions)
-        user_error("--context {} is longer than the {} positions of {}", options_.context,
-                   config_.n_positions, start_from_->folder.string());
       config_.resid_pdrop = config_.embd_pdrop = config_.attn_pdrop = options_.dropout;
     } else if (resume_) {
       config_ = io::read_gpt2_config(resume_->checkpoint / "config.json");
@@ -189,19 +232,18 @@ class Trainer {
   }
 
   void open_run_folder() {
-    result_.run_dir = resume_ ? resume_->run : choose_run_folder(options_);
-    create_folder(result_.run_dir);
-    if (!resume_ && options_.overwrite) remove_old_run();
-    write_file_atomically(result_.run_dir / "train_config.json", to_json(options_));
+    result_.run_dir = resume_ ? resume_->run : make_run_folder(options_);
+    lock(result_.run_dir);
+    if (!resume_) {
+      check_run_folder(options_);  // again: another process may have been there since
+      if (options_.overwrite) remove_old_run(result_.run_dir);
+      record_options();
+    }
     say("run: " + result_.run_dir.string());
   }
 
-  // Only what a run writes: never a file that the user put there.
-  void remove_old_run() {
-    for (const io::Checkpoint& c : io::list_checkpoints(result_.run_dir)) fs::remove_all(c.folder);
-    for (const char* name : {"log.jsonl", "loss.svg", "model.safetensors"})
-      fs::remove(result_.run_dir / name);
-    fs::remove_all(result_.run_dir / "tensorboard");
+  void record_options() {
+    write_file_atomically(result_.run_dir / "train_config.json", to_json(options_));
   }
 
   void load_weights() {
@@ -209,7 +251,8 @@ class Trainer {
     if (resume_) {
       state_ = load_checkpoint(resume_->checkpoint, engine, config_);
       loader_->restore(io::LoaderState::from_json(state_.loader));
-      io::drop_after(result_.run_dir, state_.step);
+      record_options();
+      set_later_checkpoints_aside();
       log_.emplace(result_.run_dir, options_, state_.step);
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
@@ -224,6 +267,15 @@ class Trainer {
     }
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, std::nullopt);
+  }
+
+  void set_later_checkpoints_aside() {
+    const std::vector<int64_t> later = io::set_aside_after(result_.run_dir, state_.step);
+    if (later.empty()) return;
+    say(fmt::format(
+        "note: this run goes on from step {} and replaces what came after it; until its first "
+        "checkpoint, those of step {} wait as replaced-*",
+        state_.step, fmt::join(later, ", ")));
   }
 
   void loop() {
@@ -378,13 +430,17 @@ class Trainer {
       // The last word is over as much of the validation text as is reasonable.
       const Mean val = mean_loss(
           dataset_->val, std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
-      result_.val_loss = val.loss;
-      result_.val_tokens = val.tokens;
-      log_->final_evaluation(state_.step, val.loss, val.tokens);
+      result_.signal = SignalGuard::received();
+      if (result_.signal == 0) {  // else it is half an evaluation
+        result_.val_loss = val.loss;
+        result_.val_tokens = val.tokens;
+        log_->final_evaluation(state_.step, val.loss, val.tokens);
+      }
     }
     progress_->finish();
     write_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
     log_->draw();
+    if (result_.signal == 0) log_->finished(state_.step);
     result_.steps = state_.step;
     if (state_.best_step >= 0) {
       result_.best_val_loss = state_.best_val_loss;
@@ -397,7 +453,9 @@ class Trainer {
   static void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
   TrainOptions options_;
+  std::optional<io::FolderLock> lock_;
   std::optional<ResumePoint> resume_;
+  int64_t resume_step_ = 0;  // of the checkpoint
   std::optional<io::ModelFolder> start_from_;
   std::optional<Dataset> dataset_;
   std::optional<io::Loader> loader_;

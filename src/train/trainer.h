@@ -33,6 +33,8 @@ struct TrainResult {
   int64_t parameters = 0;
   int64_t skipped_steps = 0;  // whose f16 gradients overflowed
   int signal = 0;             // that ended the run after saving, or 0
+  bool was_complete = false;  // nothing was left to do: nothing was done
+  TrainOptions options;  // of the run: for a resumed one the recorded ones, but for what is new
 };
 
 /// Trains as the options say. Progress and messages go to stderr. Throws UserError.
@@ -43,6 +45,10 @@ nn::Gpt2Config model_config(const TrainOptions& options, int64_t vocab_size);
 
 /// How the options ask for steps to be compiled and run.
 SessionOptions session_options(const TrainOptions& options);
+
+/// Takes the shape of the model over into the options. Throws UserError where the user asked for
+/// another one, for another tokenizer or for more context.
+void adopt_architecture(TrainOptions& options, const io::ModelFolder& model);
 
 /// The options of the run that a resumed run goes on with, and where it goes on.
 struct ResumePoint {

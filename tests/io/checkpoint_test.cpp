@@ -123,6 +123,32 @@ TEST(Checkpoint, SavingAStepAgainReplacesIt) {
   EXPECT_TRUE(hidden_in(run.path()).empty());
 }
 
+TEST(Checkpoint, AFolderOfAnyNameSaysItsStep) {
+  TempFolder run;
+  const Checkpoint c = save(run.path(), 10);
+  EXPECT_EQ(open_checkpoint(c.folder).step, 10);
+  EXPECT_EQ(open_checkpoint(c.folder.string() + "/").step, 10);
+  fs::rename(c.folder, run / "best");
+  EXPECT_EQ(open_checkpoint(run / "best").step, 10);
+  fs::rename(run / "best", run / "checkpoint-000011");
+  EXPECT_USER_ERROR(open_checkpoint(run / "checkpoint-000011"), "the folder's name says 11");
+}
+
+TEST(Checkpoint, LaterStepsAreSetAsideThenDropped) {
+  TempFolder run;
+  for (const int64_t step : {5, 10, 15, 20}) save(run.path(), step);
+  write_file_atomically(run / "replaced-notes", "not ours");
+  EXPECT_EQ(set_aside_after(run.path(), 10), (Steps{15, 20}));
+  EXPECT_EQ(steps_in(run.path()), (Steps{5, 10}));
+  EXPECT_EQ(open_checkpoint(run / "replaced-000020").step, 20);
+  save(run.path(), 20);
+  EXPECT_EQ(set_aside_after(run.path(), 10), Steps{20}) << "over one of the same name";
+  drop_set_aside(run.path());
+  EXPECT_EQ(steps_in(run.path()), (Steps{5, 10}));
+  EXPECT_FALSE(fs::exists(run / "replaced-000015"));
+  EXPECT_TRUE(fs::exists(run / "replaced-notes"));
+}
+
 TEST(Checkpoint, VerifyNamesTheDamage) {
   TempFolder run;
   const Checkpoint c = save(run.path(), 10);
