@@ -35,7 +35,9 @@ class Prepare {
     std::vector<std::vector<int32_t>> ids;
     uint64_t bytes = 0;
   };
+  void check_inputs() const;
   void begin_or_resume();
+  void publish_tokenizer();
   void forget_earlier_run();
   Wave plan_wave();
   void encode(Wave& wave) const;
@@ -57,6 +59,7 @@ class Prepare {
   std::map<size_t, MappedFile> mapped_;
   PlanPosition planned_;  // the next piece to plan; record_.position follows behind
   SplitWriter train_, val_;
+  std::optional<StagedTokenizer> staged_;
   int64_t run_tokens_ = 0, start_tokens_ = 0;
   uint64_t unrecorded_bytes_ = 0;
   double earlier_seconds_ = 0;
@@ -134,9 +137,9 @@ void Prepare::forget_earlier_run() {
 }
 
 void Prepare::begin_or_resume() {
-  StagedTokenizer staged(tokenizer_, options_.output);
+  staged_.emplace(tokenizer_, options_.output);
   record_.settings = {
-      {"tokenizer", staged.hash()},
+      {"tokenizer", staged_->hash()},
       {"format", std::string(name_of(options_.format))},
       {"validation fraction", fmt::format("{}", options_.val_every ? 0 : options_.val_fraction)},
       {"validation every", std::to_string(options_.val_every)},
@@ -145,7 +148,9 @@ void Prepare::begin_or_resume() {
       {"separator", sha256_hex(options_.separator)},
       {"raw bytes", options_.accept_bytes ? "yes" : "no"}};
   if (options_.restart) forget_earlier_run();
-  if (const auto earlier = load_record(options_.output)) {
+  auto earlier = load_record(options_.output);
+  if (earlier && !earlier->has_begun()) earlier.reset();  // nothing to lose, nothing to continue
+  if (earlier) {
     check_same_run(options_.output, *earlier, record_);
     for (size_t i = 0; i < record_.inputs.size(); ++i)
       record_.inputs[i].crc = earlier->inputs[i].crc;
@@ -163,12 +168,29 @@ void Prepare::begin_or_resume() {
           fs::exists(shard))
         user_error(
             "{} exists, but no prepare.json says where it comes from; choose another folder, or "
-            "overwrite it with --restart",
+            "replace it with --overwrite",
             shard.string());
-    save_record(options_.output, record_);
   }
   start_tokens_ = tokens();
-  staged.publish();
+}
+
+/// Not before the first text has been read and accepted: a refused one leaves the folder as it was.
+void Prepare::publish_tokenizer() {
+  if (!staged_) return;
+  staged_->publish();
+  staged_.reset();
+  if (!resumed_) save_record(options_.output, record_);
+}
+
+/// The beginnings of all inputs, before anything is written: what is binary is refused at once.
+void Prepare::check_inputs() const {
+  if (options_.accept_bytes) return;
+  for (const fs::path& input : options_.inputs) {
+    const MappedFile file(input);
+    const std::string_view start = file.text().substr(0, kSniffBytes);
+    check_not_binary(start, input.string());
+    if (start.size() == file.text().size()) check_is_text(start, input.string());
+  }
 }
 
 std::string_view Prepare::text_of(size_t file) {
@@ -286,8 +308,10 @@ PrepareSummary Prepare::summary() const {
 PrepareSummary Prepare::run() {
   create_folder(options_.output);
   const FolderLock lock(options_.output, "preparing shards");
+  check_inputs();
   begin_or_resume();
   if (already_done_) {
+    publish_tokenizer();
     record_.seconds = earlier_seconds_;
     train_.verify();
     val_.verify();
@@ -296,6 +320,7 @@ PrepareSummary Prepare::run() {
   while (record_.position.file < options_.inputs.size()) {
     Wave wave = plan_wave();
     encode(wave);
+    publish_tokenizer();
     write(wave);
     if (unrecorded_bytes_ >= options_.checkpoint_bytes || train_.has_unpublished() ||
         val_.has_unpublished())
@@ -305,7 +330,7 @@ PrepareSummary Prepare::run() {
   for (size_t i = 0; i < options_.inputs.size(); ++i)
     if (const InputRecord now = look_at(options_.inputs[i]);
         now.bytes != record_.inputs[i].bytes || now.modified_ns != record_.inputs[i].modified_ns)
-      user_error("{} changed while it was read; run again with --restart", now.path);
+      user_error("{} changed while it was read; run again with --overwrite", now.path);
   train_.close();
   val_.close();
   if (train_.paths().empty())

@@ -45,7 +45,7 @@ class SplitWriter {
  private:
   std::filesystem::path path(size_t index) const;
   SplitPlace place_;
-  std::vector<int64_t> shards_;
+  std::vector<ShardRecord> shards_;
   std::vector<std::filesystem::path> unpublished_;
   std::optional<ShardWriter> current_;
 };

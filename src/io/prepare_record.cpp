@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -14,10 +13,10 @@
 namespace brrr::io {
 namespace {
 
-constexpr int kRecordVersion = 1;
+constexpr int kRecordVersion = 2;
 
 Json json_of(const SplitRecord& split) {
-  return {{"shards", split.shards}, {"partial_tokens", split.partial_tokens}};
+  return {{"shards", to_json(split.shards)}, {"partial_tokens", split.partial_tokens}};
 }
 
 /// A count that is not negative.
@@ -33,11 +32,7 @@ T count_of(const Json& object, const char* key) {
 
 SplitRecord split_of(const Json& object) {
   SplitRecord split;
-  for (const Json& tokens : object.at("shards")) {
-    if (!tokens.is_number_unsigned() || tokens.get<uint64_t>() > uint64_t{1} << 40)
-      throw std::invalid_argument("a shard's token count is no count");
-    split.shards.push_back(tokens.get<int64_t>());
-  }
+  split.shards = shard_records_of(object.at("shards"));
   split.partial_tokens = count_of<int64_t>(object, "partial_tokens");
   return split;
 }
@@ -76,7 +71,9 @@ uint32_t crc_of_start(const fs::path& path, uint64_t bytes) {
 }  // namespace
 
 int64_t SplitRecord::tokens() const {
-  return std::accumulate(shards.begin(), shards.end(), partial_tokens);
+  int64_t sum = partial_tokens;
+  for (const ShardRecord& shard : shards) sum += shard.tokens;
+  return sum;
 }
 
 fs::path record_path(const fs::path& folder) { return folder / "prepare.json"; }
@@ -115,10 +112,10 @@ std::optional<PrepareRecord> load_record(const fs::path& folder) {
   try {
     return record_of(parse_json(text, path.string()));
   } catch (const UserError& broken) {
-    user_error("{}; the record of the earlier run is damaged, begin again with --restart",
+    user_error("{}; the record of the earlier run is damaged, begin again with --overwrite",
                broken.what());
   } catch (const std::exception& broken) {
-    user_error("{}: damaged record of an earlier run ({}); begin again with --restart",
+    user_error("{}: damaged record of an earlier run ({}); begin again with --overwrite",
                path.string(), broken.what());
   }
 }
@@ -146,29 +143,39 @@ void check_same_run(const fs::path& folder, const PrepareRecord& earlier,
       user_error(
           "{} holds shards prepared with another {}: '{}', now '{}'; choose another folder, or "
           "begin again "
-          "with --restart",
+          "with --overwrite",
           folder.string(), name, before, value);
   if (earlier.inputs.size() != now.inputs.size())
     user_error(
         "{} was begun with {} input files, now there are {}; choose another folder, or begin again "
         "with "
-        "--restart",
+        "--overwrite",
         folder.string(), earlier.inputs.size(), now.inputs.size());
   for (size_t i = 0; i < now.inputs.size(); ++i) {
     const InputRecord &before = earlier.inputs[i], &input = now.inputs[i];
+    const bool renamed = before.path != input.path;
+    const auto refuse_other = [&] {
+      user_error(
+          "{} was begun with the input {}, now it is {}; choose another folder, or begin again "
+          "with "
+          "--overwrite",
+          folder.string(), before.path, input.path);
+    };
+    if (renamed && before.bytes != input.bytes) refuse_other();
     if (before.bytes != input.bytes)
       user_error(
           "the input {} changed since {} was begun: {} bytes then, {} now; begin again with "
-          "--restart",
+          "--overwrite",
           input.path, folder.string(), before.bytes, input.bytes);
-    if (before.modified_ns == input.modified_ns && before.path == input.path) continue;
+    if (before.modified_ns == input.modified_ns && !renamed) continue;
     const PlanPosition& at = earlier.position;
     const uint64_t consumed = i < at.file ? input.bytes : i == at.file ? at.offset : 0;
-    if (crc_of_start(input.path, consumed) != before.crc)
-      user_error(
-          "the input {} changed since {} was begun: same size, other content; begin again with "
-          "--restart",
-          input.path, folder.string());
+    if (crc_of_start(input.path, consumed) == before.crc) continue;
+    if (renamed) refuse_other();
+    user_error(
+        "the input {} changed since {} was begun: same size, other content; begin again with "
+        "--overwrite",
+        input.path, folder.string());
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "io/prepare.h"
 #include "io/prepare_plan.h"
+#include "io/shard_record.h"
 
 namespace brrr::io {
 
@@ -21,9 +22,9 @@ struct InputRecord {
   uint32_t crc = 0;  // CRC-32C of the part that has been consumed
 };
 
-/// One split: the token counts of its complete shards, and of the one being written.
+/// One split: its complete shards, and the token count of the one being written.
 struct SplitRecord {
-  std::vector<int64_t> shards;
+  std::vector<ShardRecord> shards;
   int64_t partial_tokens = 0;
   int64_t tokens() const;
 };
@@ -36,6 +37,7 @@ struct PrepareRecord {
   SplitRecord train, val;
   double seconds = 0;
   bool complete = false;
+  bool has_begun() const { return position.file > 0 || position.offset > 0; }
 };
 
 std::filesystem::path record_path(const std::filesystem::path& folder);

@@ -225,8 +225,9 @@ ShardWriter::ShardWriter(fs::path path, ShardFormat format, int64_t vocab, int64
   const off_t size = ::lseek(fd_, 0, SEEK_END);
   if (size < 0) fail("read", partial(path_), errno);
   if (tokens > 0 && static_cast<uint64_t>(size) < written_)
-    user_error("{} has {} bytes, {} were written before the interruption; start again (--restart)",
-               partial(path_).string(), size, written_);
+    user_error(
+        "{} has {} bytes, {} were written before the interruption; start again (--overwrite)",
+        partial(path_).string(), size, written_);
   if (::ftruncate(fd_, static_cast<off_t>(written_)) != 0) fail("write", partial(path_), errno);
 }
 
@@ -313,7 +314,7 @@ void ShardWriter::publish(const fs::path& path) {
     const int error = errno;
     if (error == ENOENT && fs::exists(path)) return;
     if (error == ENOENT)
-      user_error("{} was written, but is missing now; begin again with --restart", path.string());
+      user_error("{} was written, but is missing now; begin again with --overwrite", path.string());
     fail("write", path, error);
   }
   sync_folder(path.parent_path());

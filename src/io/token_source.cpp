@@ -3,10 +3,13 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <exception>
+#include <map>
 
 #include "base/errors.h"
 #include "base/parallel.h"
 #include "base/sha256.h"
+#include "io/shard_record.h"
 
 namespace brrr::io {
 namespace {
@@ -58,6 +61,28 @@ std::vector<fs::path> expand(const std::string& path) {
   return paths;
 }
 
+/// Compares every shard with the record beside it, where there is one.
+void check_shards(const std::vector<MappedFile>& files) {
+  std::map<fs::path, std::vector<ShardRecord>> records;
+  for (const MappedFile& file : files) {
+    const fs::path folder = file.path().parent_path();
+    if (!records.contains(folder)) records[folder] = shard_records(folder);
+  }
+  std::vector<std::exception_ptr> errors(files.size());
+  parallel_chunks(static_cast<int64_t>(files.size()), [&](int64_t chunk) {
+    const auto i = static_cast<size_t>(chunk);
+    const fs::path& path = files[i].path();
+    try {
+      for (const ShardRecord& record : records.at(path.parent_path()))
+        if (record.file == path.filename()) check_shard(files[i].bytes(), path.string(), record);
+    } catch (...) {  // no exception may leave a parallel region
+      errors[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
 }  // namespace
 
 void TokenSource::add(ShardView view, std::string name) {
@@ -76,6 +101,7 @@ TokenSource TokenSource::open(const std::vector<std::string>& paths) {
     const MappedFile& mapped = source.files_.emplace_back(file);
     source.add(parse_shard(mapped.bytes(), file.string()), file.string());
   }
+  check_shards(source.files_);
   source.description_ = files.size() == 1
                             ? files[0].string()
                             : fmt::format("{} shards ({}, ...)", files.size(), files[0].string());

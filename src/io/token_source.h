@@ -17,7 +17,8 @@ class TokenSource {
  public:
   /// Each of `paths` is a shard, a folder (its *.bin files in sorted order) or a glob pattern.
   /// Throws UserError: nothing matches, a broken shard (parse_shard), or a folder that holds both
-  /// training and validation shards (name them apart: FOLDER/*train*.bin).
+  /// training and validation shards (name them apart: FOLDER/*train*.bin). Shards beside a
+  /// prepare.json that lists them are read once and must have the size and checksum it says.
   static TokenSource open(const std::vector<std::string>& paths);
   /// The shards of a prepared folder whose name contains `split` ("train", "val").
   static TokenSource open_split(const std::filesystem::path& folder, const std::string& split);

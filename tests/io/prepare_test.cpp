@@ -462,6 +462,58 @@ TEST_F(PrepareAgain, OtherSettingsAreRefused) {
   EXPECT_EQ(read_file(folder_ / "out/fake.json"), "257");
 }
 
+TEST_F(PrepareAgain, AnotherInputIsNamed) {
+  PrepareOptions other = options_;
+  other.inputs = {put(folder_ / "b", words(2000, 2))};
+  EXPECT_USER_ERROR(
+      prepare_shards(FakeTokenizer(), other),
+      "was begun with the input " + input_.string() + ", now it is " + other.inputs[0].string());
+}
+
+TEST(Prepare, ARefusedInputLeavesNothingBehind) {
+  TempFolder folder;
+  const auto good = put(folder / "good", words(3000, 1));
+  for (const std::string& bad :
+       {std::string("abc\0def", 7), std::string("caf\xe9 au lait")}) {
+    put(folder / "bad", bad);
+    EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), small(folder / "out", {folder / "bad"})),
+                      (folder / "bad").string());
+    EXPECT_FALSE(fs::exists(folder / "out/prepare.json"));
+    EXPECT_FALSE(fs::exists(folder / "out/fake.json"));
+  }
+  EXPECT_FALSE(prepare_shards(FakeTokenizer(), small(folder / "out", {good})).resumed);
+}
+
+// Any bit of any shard: the reader names the file, what the record says and what it found.
+TEST(Prepare, AFlippedBitIsNoticedByTheReader) {
+  TempFolder folder;
+  PrepareOptions options = small(folder / "out", {put(folder / "a", words(5000, 1))});
+  options.shard_tokens = 1500;
+  prepare_shards(FakeTokenizer(), options);
+  const fs::path shard = folder / "out/train_000001.bin";
+  const std::string sound = read_file(shard);
+  for (const size_t at : {size_t{1024}, sound.size() / 2, sound.size() - 2}) {
+    std::string text = sound;
+    text[at] = static_cast<char>(text[at] ^ 1);
+    put(shard, text);
+    EXPECT_USER_ERROR(TokenSource::open_split(folder / "out", "train"),
+                      shard.string() + " has the checksum");
+    EXPECT_USER_ERROR(TokenSource::open({shard.string()}), "prepare.json beside it says");
+    EXPECT_GT(TokenSource::open_split(folder / "out", "val").tokens(), 0);
+  }
+  put(shard, sound.substr(0, 1024) + sound.substr(1024) + sound.substr(1024));
+  EXPECT_ANY_THROW(TokenSource::open({shard.string()}));
+  put(shard, sound);
+  EXPECT_EQ(TokenSource::open({shard.string()}).tokens(), 1500);
+  const fs::path record = folder / "out/prepare.json";
+  const std::string record_text = read_file(record);
+  put(record, record_text.substr(0, record_text.size() / 2));
+  EXPECT_USER_ERROR(TokenSource::open({shard.string()}), "prepare.json");
+  put(record, "{\"somebody\": \"else\"}");
+  put(shard, std::string(sound).replace(1030, 1, "x"));
+  EXPECT_EQ(TokenSource::open({shard.string()}).tokens(), 1500);
+}
+
 TEST_F(PrepareAgain, ADoneRunIsDone) {
   const PrepareSummary first = prepare_shards(FakeTokenizer(), options_);
   const PrepareSummary second = prepare_shards(FakeTokenizer(), options_);
@@ -483,7 +535,7 @@ TEST_F(PrepareAgain, DamagedRecordsAndForeignShards) {
        {std::string("{"), std::string("[]"), std::string("{\"version\": 1}"),
         std::string(text).replace(text.find("\"offset\": "), 10, "\"offset\": 9")}) {
     put(record, bad);
-    EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), options_), "--restart");
+    EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), options_), "--overwrite");
   }
   fs::remove(record);
   put(folder_ / "out/train.bin", "somebody's");
