@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,10 +18,12 @@ namespace brrr::train {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-constexpr long kSameNanoseconds = 1'000'000'000;
+constexpr int64_t kSameNanoseconds = 1'000'000'000;
 
-volatile sig_atomic_t g_signal = 0;
-timespec g_first;
+// Any thread may be the one that handles a signal.
+std::atomic<int> g_signal = 0;
+std::atomic<int64_t> g_first = 0;  // when the first came, nanoseconds; 0: it is just coming
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 struct sigaction g_old[std::size(kSignals)];
 
 // Only what a signal handler may call.
@@ -28,17 +31,16 @@ void remember(int signal) {
   const int saved_errno = errno;
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  if (g_signal != 0) {
-    const long since =
-        (now.tv_sec - g_first.tv_sec) * 1'000'000'000 + (now.tv_nsec - g_first.tv_nsec);
-    if (since >= kSameNanoseconds) _exit(128 + signal);
-  } else {
-    g_first = now;
-    g_signal = signal;
+  const int64_t at = now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+  int none = 0;
+  if (g_signal.compare_exchange_strong(none, signal)) {
+    g_first = at;
     constexpr char kText[] = "\nsaving after this step; again to quit without saving\n";
     if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
       // The terminal is gone (SIGHUP): saving matters more.
     }
+  } else if (const int64_t first = g_first; first != 0 && at - first >= kSameNanoseconds) {
+    _exit(128 + signal);
   }
   errno = saved_errno;
 }
@@ -46,6 +48,7 @@ void remember(int signal) {
 }  // namespace
 
 SignalGuard::SignalGuard() {
+  g_first = 0;
   g_signal = 0;
   struct sigaction action {};
   action.sa_handler = remember;

@@ -192,10 +192,13 @@ TEST_F(RunFolder, OneProcessAtATimeAndSignals) {
     EXPECT_NE(second.err().find("another process"), std::string::npos) << second.err();
   }
   child.send(SIGHUP);
+  while (child.err().find("saving after this step") == std::string::npos) {
+    ASSERT_LT(now_seconds() - begin, 60);
+    ::usleep(2000);
+  }
   child.send(SIGTERM);
   child.send(SIGTERM);
   EXPECT_EQ(child.wait(), 128 + SIGHUP) << child.err();
-  EXPECT_NE(child.err().find("saving after this step"), std::string::npos);
   EXPECT_EQ(steps_in("run").size(), 1u);
 }
 
