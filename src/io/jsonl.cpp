@@ -30,10 +30,16 @@ void for_each_record(const fs::path& path, std::string_view text, Visit&& visit)
     ++number;
     if (line.empty()) continue;
     const std::string what = fmt::format("{}: line {}", path.string(), number);
-    Json record = parse_json(line, what);
-    if (!record.is_object())
-      user_error("{}: expected a JSON object, found {}", what, describe(record));
-    visit(line, std::move(record));
+    try {
+      Json record = parse_json(line, what);
+      if (!record.is_object())
+        user_error("{}: expected a JSON object, found {}", what, describe(record));
+      if (const auto step = record.find("step"); step != record.end() && !step->is_number())
+        user_error("{}: expected a number for \"step\", found {}", what, describe(*step));
+      visit(line, std::move(record));
+    } catch (const UserError& damaged) {
+      fmt::print(stderr, "{}; the line is left out\n", damaged.what());
+    }
   }
 }
 
@@ -88,8 +94,7 @@ void truncate_jsonl_after(const fs::path& path, int64_t step) {
   std::string kept;
   for_each_record(path, text, [&](std::string_view line, const Json& record) {
     const auto at = record.find("step");
-    if (at != record.end() && at->is_number() && at->get<double>() > static_cast<double>(step))
-      return;
+    if (at != record.end() && at->get<double>() > static_cast<double>(step)) return;
     kept.append(line) += '\n';
   });
   if (kept != text) write_file_atomically(path, kept);

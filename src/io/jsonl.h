@@ -27,11 +27,12 @@ class JsonlWriter {
 };
 
 /// The records of the file in order; none when it does not exist. A half-written last line is left
-/// out. Throws UserError naming the line for any other line that is not a JSON object.
+/// out; so is a damaged line elsewhere, with a warning on standard error that names it: a log is
+/// no reason not to go on with a run.
 std::vector<nlohmann::json> read_jsonl(const fs::path& path);
 
 /// Drops the records whose "step" is greater than `step`, for a run that resumes there. Records
-/// without a step stay. Atomic: a kill leaves the old file or the new one.
+/// without a step stay, damaged lines go. Atomic: a kill leaves the old file or the new one.
 void truncate_jsonl_after(const fs::path& path, int64_t step);
 
 }  // namespace brrr::io
