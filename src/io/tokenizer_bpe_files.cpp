@@ -2,6 +2,7 @@
 #include <bit>
 #include <charconv>
 #include <optional>
+#include <unordered_map>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -138,6 +139,14 @@ class MergeReader {
     model_.merges.push_back({id(left, left, right, file, number, unit),
                              id(right, left, right, file, number, unit),
                              id(joined_, left, right, file, number, unit)});
+    const BpeMerge& merge = model_.merges.back();
+    const auto [first, is_new] =
+        number_of_.emplace(uint64_t{merge.left} << 32 | merge.right, number);
+    if (!is_new)
+      user_error(
+          "{}: {} {}: the merge of {} and {} stands in {} {} already; every pair has one rank",
+          file, unit, number, in_quotes(left), in_quotes(right), unit, first->second);
+    check_order(file, number, unit);
   }
 
   /// A merges file cut short would silently encode differently: tokens that no merge makes are
@@ -162,6 +171,29 @@ class MergeReader {
   }
 
  private:
+  /// Where the ids are GPT-2's way (the bytes in the order of their letters, then what each merge
+  /// makes), they show the order of the merges. Other vocabularies number as they like.
+  void check_order(const std::string& file, size_t number, const char* unit) {
+    const uint32_t made = model_.merges.back().result;
+    if (!ids_follow_merges_ || made_[made]) return;  // "a bc" after "ab c"
+    made_[made] = true;
+    if (made == next_) {
+      ++next_;
+      return;
+    }
+    user_error(
+        "{}: {} {}: this merge makes {} with the id {}, but by its place it would have {}: the "
+        "lines "
+        "are out of order, or one is missing; take the file as its maker wrote it",
+        file, unit, number, in_quotes(joined_), made, next_);
+  }
+
+  bool has_gpt2_ids() const {
+    for (uint32_t i = 0; i < 256; ++i)
+      if (model_.byte_ids[bytes_by_letter()[i]] != i) return false;
+    return true;
+  }
+
   uint32_t id(std::string_view token, std::string_view left, std::string_view right,
               const std::string& file, size_t number, const char* unit) const {
     const auto entry = tokens_.find(token);
@@ -178,6 +210,10 @@ class MergeReader {
   const std::string& vocab_name_;
   BpeModel& model_;
   std::string joined_;
+  std::unordered_map<uint64_t, size_t> number_of_;  // a pair -> its line
+  std::vector<bool> made_ = std::vector<bool>(model_.size());
+  bool ids_follow_merges_ = has_gpt2_ids();
+  uint32_t next_ = 256;
 };
 
 /// "left right" with exactly one space.

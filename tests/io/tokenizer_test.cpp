@@ -274,6 +274,25 @@ TEST_F(BrokenBpe, TheUnbrokenForms) {
             model);  // \u escapes
 }
 
+// Merges out of order load as another tokenizer, which no shape of the file gives away but the ids.
+TEST_F(BrokenBpe, TheOrderOfMerges) {
+  EXPECT_USER_ERROR(load("Ġ ab\na b\n"),
+                    "merges.txt: line 1: this merge makes 'Ġab' with the id 257");
+  EXPECT_USER_ERROR(load("a b\na b\nĠ ab\n"),
+                    "merges.txt: line 2: the merge of 'a' and 'b' stands in line 1");
+  EXPECT_USER_ERROR(load("#version: 0.2\nĠ ab\n"), "line 2");  // the line before it is missing
+  // Two merges may make one token, and others number as they like.
+  vocab_["Ġa"] = 259;
+  EXPECT_USER_ERROR(load("a b\nĠ a\nĠa b\n"), "merges.txt: line 2");
+  vocab_["Ġa"] = 257;
+  vocab_["Ġab"] = 259;
+  vocab_["<|endoftext|>"] = 260;
+  vocab_["ba"] = 258;
+  EXPECT_EQ(load("a b\nĠ a\nb a\nĠa b\nĠ ab\n").merges.size(), 5u);
+  std::swap(vocab_["a"], vocab_["b"]);
+  EXPECT_EQ(load("Ġ a\na b\n").merges.size(), 2u);
+}
+
 TEST_F(BrokenBpe, AddedTokensOfTokenizerJson) {
   Json root = tokenizer_json();
   root["added_tokens"].push_back({{"id", 259}, {"content", "<пад ding>"}, {"special", true}});
