@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 
 #include "base/env.h"
 #include "base/errors.h"
@@ -28,7 +30,11 @@ namespace {
 [[noreturn]] void fail_reading(const fs::path& path, int error) {
   if (error == EISDIR)
     user_error("cannot read {}: it is a folder, a file was expected", path.string());
-  user_error("cannot read {}: {}", path.string(), std::strerror(error));
+  const char* advice = "";
+  if (error == ENOENT || error == ENOTDIR) advice = "; check the name";
+  if (error == EACCES || error == EPERM)
+    advice = "; make it readable (chmod), or name another file";
+  user_error("cannot read {}: {}{}", path.string(), std::strerror(error), advice);
 }
 
 class Descriptor {
@@ -199,9 +205,44 @@ uint32_t crc32c(const void* data, size_t bytes, uint32_t crc) {
   return ~c;
 }
 
+namespace {
+
+// "start" is where the program begins: it makes a misspelt BRRR_FAULT an error at once.
+constexpr const char* kFaultPoints[] = {"start",
+                                        "checkpoint.write",
+                                        "checkpoint.manifest",
+                                        "checkpoint.rename",
+                                        "checkpoint.prune",
+                                        "safetensors.write",
+                                        "shard.write",
+                                        "prepare.record",
+                                        "prepare.publish"};
+
+void check_faults(const std::string& faults) {
+  for (size_t begin = 0; begin <= faults.size();) {
+    const size_t end = std::min(faults.find(',', begin), faults.size());
+    const std::string fault = faults.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t equals = std::min(fault.find('='), fault.size());
+    const std::string point = fault.substr(0, equals);
+    const std::string action = fault.substr(std::min(equals + 1, fault.size()));
+    if (std::find(std::begin(kFaultPoints), std::end(kFaultPoints), point) ==
+        std::end(kFaultPoints))
+      usage_error("BRRR_FAULT: there is no fault point '{}'; there are: {}", point,
+                  fmt::join(kFaultPoints, ", "));
+    const bool pause = action.starts_with("pause:") && action.size() > 6 && action.size() < 16 &&
+                       action.find_first_not_of("0123456789", 6) == std::string::npos;
+    if (action != "enospc" && action != "kill" && !pause)
+      usage_error("BRRR_FAULT: {}: expected enospc, kill or pause:MS; got '{}'", point, action);
+  }
+}
+
+}  // namespace
+
 void fault_point(const char* point) {
   const std::string faults = env::get("BRRR_FAULT").value_or("");
   if (faults.empty()) return;
+  check_faults(faults);
   const size_t at = faults.find(std::string(point) + "=");
   if (at == std::string::npos || (at > 0 && faults[at - 1] != ',')) return;
   const size_t begin = at + std::strlen(point) + 1;

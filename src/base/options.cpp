@@ -231,6 +231,11 @@ Arguments parse_arguments(std::span<const OptionInfo> infos, std::span<const std
   return result;
 }
 
+/// Not where the help says it in words: "-1" is only how the table writes "not given".
+static bool shows_default(const OptionInfo& info) {
+  return !info.shown_default.empty() && info.help.find("(default:") == std::string::npos;
+}
+
 std::string options_help(std::span<const OptionInfo> infos, bool colour) {
   constexpr size_t kHelpColumn = 34;
   std::string text;
@@ -245,7 +250,7 @@ std::string options_help(std::span<const OptionInfo> infos, bool colour) {
       }
       line.resize(kHelpColumn, ' ');
       line += info.help;
-      if (!info.shown_default.empty()) line += " [" + info.shown_default + "]";
+      if (shows_default(info)) line += " [" + info.shown_default + "]";
       text += line + "\n";
       if (!info.aliases.empty())
         text += std::string(kHelpColumn, ' ') + "also: " + joined(info.aliases) + "\n";
@@ -265,7 +270,7 @@ std::string options_markdown(std::span<const OptionInfo> infos) {
       for (size_t at = 0; (at = help.find('|', at)) != std::string::npos; at += 2)
         help.insert(at, "\\");
       text += fmt::format("| `{}` | {} | {} | {} |\n", left_column(info),
-                          info.shown_default.empty() ? "" : "`" + info.shown_default + "`", help,
+                          !shows_default(info) ? "" : "`" + info.shown_default + "`", help,
                           joined(info.aliases, "`"));
     }
   }

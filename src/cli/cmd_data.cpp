@@ -26,8 +26,12 @@ std::string dump(const Json& json) {
 template <typename T>
 T apply(const OptionTable<T>& table, const KeyValues& given) {
   T options;
-  for (const auto& [key, value] : given)
-    table.set(options, table.find(key), value, "--" + canonical_key(key));
+  for (const auto& [key, value] : given) {
+    const auto& row = table.find(key);
+    if (row.kind == OptionKind::kText && value.empty() && row.name != "separator")
+      usage_error("--{}: expected a value; got an empty one", canonical_key(key));
+    table.set(options, row, value, "--" + canonical_key(key));
+  }
   return options;
 }
 
@@ -122,7 +126,7 @@ int run_prepare(const Arguments& args) {
   }
   const auto entries = train::bpe_entries(o.tokenizer);
   if (o.tokenizer == "char" || entries) {
-    const io::Corpus corpus = io::load_corpus({.text = options.inputs});
+    const io::Corpus corpus = io::load_corpus({.text = options.inputs, .offer_bytes = true});
     if (entries) fmt::print(stderr, "learning {} entries\n", *entries);
     tokenizer = entries ? io::train_bpe(corpus.text, static_cast<int32_t>(*entries))
                         : io::make_char_tokenizer(corpus.text);

@@ -9,6 +9,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/file.h"
 #include "cli/commands.h"
 
 namespace brrr::cli {
@@ -79,6 +80,7 @@ int run(const Command& command, const std::string& full_name, std::vector<std::s
 }
 
 int dispatch(std::vector<std::string> args) {
+  fault_point("start");
   if (args.empty() || args[0] == "-h" || args[0] == "--help") {
     print_overview();
     return 0;

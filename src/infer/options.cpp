@@ -68,6 +68,9 @@ GenerateOptions resolve_generate(const KeyValues& given) {
         usage_error("expected --prompt or --prompt-file, not both");
     options.prompt = read_prompt(options.prompt_file);
   }
+  if (!options.prompt_file.empty() && options.prompt.empty())
+    usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
+                options.prompt_file == "-" ? "standard input" : options.prompt_file);
   if (options.prompt.empty())
     usage_error("--prompt: expected text to continue, at least one character; got ''");
   return options;

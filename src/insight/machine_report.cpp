@@ -2,6 +2,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/env.h"
 #include "base/human.h"
 #include "insight/machine.h"
 
@@ -62,7 +63,8 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
   if (m.usable != m.processors) cores += fmt::format(", {} for this process", m.usable);
   if (m.cpu_quota > 0) cores += fmt::format(", time of {:.3g} allowed", m.cpu_quota);
   page.row("cores", cores);
-  page.row("threads", page.strong(std::to_string(m.threads)) + page.faint("  (OMP_NUM_THREADS)"));
+  page.row("threads", page.strong(std::to_string(m.threads)) +
+                          (env::get("OMP_NUM_THREADS") ? page.faint("  (OMP_NUM_THREADS)") : ""));
   page.row("caches", fmt::format("L1d {}, L2 {} per core, L3 {}", binary_bytes(m.l1d_bytes),
                                  binary_bytes(m.l2_bytes), binary_bytes(m.l3_bytes)));
   std::string memory = fmt::format("{}, {} available", binary_bytes(m.memory_bytes),

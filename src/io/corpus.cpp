@@ -15,7 +15,9 @@
 namespace brrr::io {
 namespace {
 
-constexpr const char* kBytesAdvice = "to train on raw bytes use --tokenizer byte";
+const char* bytes_advice(bool offer_bytes) {
+  return offer_bytes ? ", or take it as raw bytes with --tokenizer byte" : "";
+}
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
@@ -60,7 +62,7 @@ void add_path(const fs::path& path, std::vector<fs::path>& files) {
   if (!fs::is_regular_file(status))
     user_error("{} is neither a file nor a folder; --text reads files", path.string());
   if (size_of(path) == 0)
-    user_error("{} is empty; training needs text, name another file", path.string());
+    user_error("{} is empty; expected text, name another file", path.string());
   files.push_back(path);
 }
 
@@ -149,7 +151,7 @@ std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
   return std::nullopt;
 }
 
-void check_not_binary(std::string_view bytes, const std::string& name) {
+void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes) {
   if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff"))
     user_error("{} is UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 {} > text.txt",
                name, name);
@@ -157,20 +159,20 @@ void check_not_binary(std::string_view bytes, const std::string& name) {
     return is_control(static_cast<unsigned char>(c));
   }));
   if (controls * 100 > bytes.size())
-    user_error(
-        "{} is binary, not text ({} of {} bytes are control characters); name a text file, or {}",
-        name, controls, bytes.size(), kBytesAdvice);
+    user_error("{} is binary, not text ({} of {} bytes are control characters); name a text file{}",
+               name, controls, bytes.size(), bytes_advice(offer_bytes));
 }
 
-void check_is_text(std::string_view bytes, const std::string& name, size_t offset) {
+void check_is_text(std::string_view bytes, const std::string& name, size_t offset,
+                   bool offer_bytes) {
   if (const size_t nul = bytes.find('\0'); nul != std::string_view::npos)
-    user_error("{} is binary, not text (NUL at byte {}); name a text file, or {}", name,
-               offset + nul, kBytesAdvice);
+    user_error("{} is binary, not text (NUL at byte {}); name a text file{}", name, offset + nul,
+               bytes_advice(offer_bytes));
   if (const auto at = find_invalid_utf8(bytes))
     user_error(
         "{} is not UTF-8 (byte 0x{:02x} at offset {}); convert it (for Latin-1: iconv -f LATIN1 -t "
-        "UTF-8), or {}",
-        name, static_cast<unsigned char>(bytes[*at]), offset + *at, kBytesAdvice);
+        "UTF-8){}",
+        name, static_cast<unsigned char>(bytes[*at]), offset + *at, bytes_advice(offer_bytes));
 }
 
 CorpusFiles find_corpus(const CorpusOptions& options) {
@@ -191,8 +193,8 @@ Corpus load_corpus(const CorpusOptions& options) {
   for (const fs::path& file : found.files) {
     const std::string text = read_file(file);
     if (!options.accept_bytes) {
-      check_not_binary(text, file.string());
-      check_is_text(text, file.string());
+      check_not_binary(text, file.string(), options.offer_bytes);
+      check_is_text(text, file.string(), 0, options.offer_bytes);
     }
     corpus.text += text;
     if (!text.empty()) corpus.document_ends.push_back(corpus.text.size());

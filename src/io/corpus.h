@@ -17,6 +17,8 @@ struct CorpusOptions {
   std::vector<std::filesystem::path> text = {};
   /// Take bytes as they are: binary and non-UTF-8 content passes (for the byte tokenizer).
   bool accept_bytes = false;
+  /// Advise --tokenizer byte where such content is refused: the command has that option.
+  bool offer_bytes = false;
   /// Where the compiler's headers are; the last resort.
   std::filesystem::path header_root = "/usr/include/c++";
 };
@@ -52,10 +54,11 @@ std::optional<size_t> find_invalid_utf8(std::string_view bytes);
 
 /// Throws UserError when `bytes`, the begin of a file, show that it is no text: UTF-16, or more
 /// than 1% control characters.
-void check_not_binary(std::string_view bytes, const std::string& name);
+void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes = true);
 
 /// Throws UserError for a NUL byte or invalid UTF-8. `name` and `offset` (of bytes[0] in the file)
-/// say where.
-void check_is_text(std::string_view bytes, const std::string& name, size_t offset = 0);
+/// say where; `offer_bytes`: the message advises --tokenizer byte.
+void check_is_text(std::string_view bytes, const std::string& name, size_t offset = 0,
+                   bool offer_bytes = true);
 
 }  // namespace brrr::io

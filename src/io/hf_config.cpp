@@ -88,8 +88,9 @@ void check_model_type(const Json& root, const Keys& keys, const std::string& wha
   if (architectures != root.end() && architectures->is_array() && !architectures->empty()) {
     const Json& first = architectures->front();
     if (!first.is_string() || !first.get_ref<const std::string&>().starts_with("GPT2"))
-      user_error("{}: expected the configuration of a GPT-2, found the architecture {}", what,
-                 describe(first));
+      user_error(
+          "{}: expected the configuration of a GPT-2, found the architecture {}", what,
+          first.is_string() ? in_quotes(first.get_ref<const std::string&>()) : describe(first));
     return;
   }
   if (!root.contains("n_embd"))

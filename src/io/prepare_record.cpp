@@ -123,10 +123,10 @@ std::optional<PrepareRecord> load_record(const fs::path& folder) {
 InputRecord look_at(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    user_error("cannot read {}: {}", path.string(), std::strerror(errno));
+    user_error("cannot read {}: {}; check its name and its permissions", path.string(),
+               std::strerror(errno));
   if (!S_ISREG(info.st_mode)) user_error("{} is not a file; name text files", path.string());
-  if (info.st_size == 0)
-    user_error("{} is empty; training needs text, name another file", path.string());
+  if (info.st_size == 0) user_error("{} is empty; expected text, name another file", path.string());
   return {path.string(), static_cast<uint64_t>(info.st_size),
           int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, 0};
 }

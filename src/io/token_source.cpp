@@ -122,6 +122,12 @@ TokenSource TokenSource::open_split(const fs::path& folder, const std::string& s
   return open(paths);
 }
 
+bool TokenSource::has_split(const fs::path& folder, const std::string& split) {
+  const std::vector<fs::path> paths = shards_in(folder);
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const fs::path& path) { return name_contains(path, split); });
+}
+
 TokenSource TokenSource::from_ids(std::vector<int32_t> ids, std::string name) {
   TokenSource source;
   source.ids_ = std::move(ids);

@@ -22,6 +22,7 @@ class TokenSource {
   static TokenSource open(const std::vector<std::string>& paths);
   /// The shards of a prepared folder whose name contains `split` ("train", "val").
   static TokenSource open_split(const std::filesystem::path& folder, const std::string& split);
+  static bool has_split(const std::filesystem::path& folder, const std::string& split);
   /// `name` stands for the ids in messages.
   static TokenSource from_ids(std::vector<int32_t> ids, std::string name = "the text");
 

@@ -26,6 +26,8 @@ class Layer {
       value = "true";
     }
     const std::string& name = row->stands_for.empty() ? row->name : row->stands_for;
+    if (given_ != nullptr && row->kind == OptionKind::kText && value.empty())
+      usage_error("{}: expected a value; got an empty one", where);
     if (row->clear && seen_.insert(row->name).second) row->clear(options_);
     if (!(row->clear && value.empty() && where != cli_)) table.set(options_, *row, value, where);
     if (given_ != nullptr) given_->insert(name);

@@ -473,8 +473,7 @@ TEST_F(PrepareAgain, AnotherInputIsNamed) {
 TEST(Prepare, ARefusedInputLeavesNothingBehind) {
   TempFolder folder;
   const auto good = put(folder / "good", words(3000, 1));
-  for (const std::string& bad :
-       {std::string("abc\0def", 7), std::string("caf\xe9 au lait")}) {
+  for (const std::string& bad : {std::string("abc\0def", 7), std::string("caf\xe9 au lait")}) {
     put(folder / "bad", bad);
     EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), small(folder / "out", {folder / "bad"})),
                       (folder / "bad").string());

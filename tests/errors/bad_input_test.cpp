@@ -1,0 +1,243 @@
+// What a user can get wrong: every case ends with the right exit code, leaves standard output
+// empty and says one line on standard error that names the thing and what to do.
+
+#include <algorithm>
+
+#include "e2e/run.h"
+
+namespace brrr::test {
+namespace {
+
+struct Case {
+  std::vector<std::string> args;
+  int code;
+  std::vector<std::string> parts;  // each must be in the line
+  std::vector<std::string> environment = {};
+};
+
+class Errors : public EndToEnd {
+ protected:
+  void SetUp() override {
+    EndToEnd::SetUp();
+    if (IsSkipped()) return;
+    put("empty.txt", "");
+    put("binary.txt", std::string("abc\0def", 7));
+    put("latin1.txt", "caf\xe9 au lait, caf\xe9 noir\n");
+    put("utf16.txt", std::string("\xff\xfe\x61\0\x62\0", 6));
+    fs::create_directory(path("nothing"));
+  }
+  void put(const std::string& name, const std::string& content) {
+    write_file_atomically(path(name), content);
+  }
+  std::string at(const std::string& name) const { return path(name).string(); }
+
+  void check(const std::vector<Case>& cases) {
+    for (const Case& c : cases) {
+      const std::string command = fmt::format("{}", fmt::join(c.args, " "));
+      EXPECT_EQ(run(c.args, c.environment), c.code) << command << "\n" << err_;
+      const auto begin = err_.find("brrr: ");
+      ASSERT_NE(begin, std::string::npos) << command << "\n" << err_;
+      const std::string line = err_.substr(begin);
+      EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << command << "\n" << err_;
+      EXPECT_EQ(out_, "") << command;
+      for (const std::string& part : c.parts)
+        EXPECT_NE(line.find(part), std::string::npos)
+            << command << "\nexpected '" << part << "', got: " << line;
+      EXPECT_EQ(err_.find("fault of Brrr"), std::string::npos) << command;
+    }
+  }
+  /// Shards of the text in the folder `name`, by bytes.
+  void prepare(const std::string& name, std::vector<std::string> more = {}) {
+    std::vector<std::string> args{"data",        "prepare", "--text",       text_path().string(),
+                                  "--tokenizer", "byte",    "--output-dir", at(name)};
+    args.insert(args.end(), more.begin(), more.end());
+    ASSERT_EQ(run(args), 0) << err_;
+  }
+  /// A training run on shards, too small to matter.
+  std::vector<std::string> train_on(const std::string& data,
+                                    std::vector<std::string> more = {}) const {
+    std::vector<std::string> args{
+        "train", "--data",    data, "--output-dir", at("run"), "--n-layer",   "1", "--n-embd",
+        "16",    "--n-head",  "1",  "--context",    "16",      "--max-steps", "2", "--eval-batches",
+        "1",     "--samples", "0",  "--threads",    "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+};
+
+TEST_F(Errors, Texts) {
+  std::vector<Case> cases;
+  for (const std::string verb : {"prepare", "train-tokenizer"})
+    for (const auto& [file, part] : {std::pair{"absent.txt", "no such text file"},
+                                     {"empty.txt", "is empty"},
+                                     {"binary.txt", "binary"},
+                                     {"latin1.txt", "UTF-8"},
+                                     {"utf16.txt", "UTF-16"},
+                                     {"nothing", "holds no text files"}})
+      cases.push_back(
+          {{"data", verb, "--text", at(file), "--output-dir", at("out")}, 1, {at(file), part}});
+  cases.push_back({{"train", "--text", ""}, 2, {"--text", "empty"}});
+  cases.push_back({{"train", "--text", at("nothing")}, 1, {at("nothing"), "holds no text files"}});
+  check(cases);
+  EXPECT_FALSE(fs::exists(path("out") / "prepare.json"));
+  // The option is advised only where it exists.
+  run({"data", "train-tokenizer", "--text", at("binary.txt"), "--output-dir", at("out")});
+  EXPECT_EQ(err_.find("--tokenizer"), std::string::npos) << err_;
+}
+
+TEST_F(Errors, ARefusedTextDoesNotBindItsFolder) {
+  const auto prepare_from = [&](const std::string& file) -> std::vector<std::string> {
+    return {"data",         "prepare", "--text",      at(file),
+            "--output-dir", at("out"), "--tokenizer", "char"};
+  };
+  check({{prepare_from("binary.txt"), 1, {"binary.txt"}},
+         {prepare_from("latin1.txt"), 1, {"latin1.txt", "UTF-8"}}});
+  ASSERT_EQ(run(prepare_from("text.txt")), 0) << err_;
+  put("other.txt", "another text\n");
+  check({{prepare_from("other.txt"), 1, {"--overwrite"}}});
+  EXPECT_EQ(err_.find("--restart"), std::string::npos) << err_;
+}
+
+TEST_F(Errors, Shards) {
+  prepare("bytes");
+  prepare("shards", {"--val-fraction", "0"});
+  const std::string shard = read_file(path("bytes") / "train.bin");
+  put("cut.bin", shard.substr(0, shard.size() - 7));
+  put("magic.bin", "\x01" + shard.substr(1));
+  put("odd.bin", "abc");
+  put("empty.bin", "");
+  check({{train_on(at("absent")), 1, {at("absent"), "brrr data"}},
+         {train_on("nope"), 1, {"nope", "brrr data"}},
+         {train_on(at("nothing")), 1, {at("nothing")}},
+         {train_on(at("text.txt")), 1, {at("text.txt")}},
+         {train_on(at("cut.bin")), 1, {at("cut.bin")}},
+         {train_on(at("magic.bin")), 1, {at("magic.bin")}},
+         {train_on(at("odd.bin")), 1, {at("odd.bin")}},
+         {train_on(at("empty.bin")), 1, {at("empty.bin"), "empty"}},
+         {train_on(at("bytes"), {"--context", "100000"}), 1, {"context", "smaller"}},
+         {train_on(at("bytes"), {"--tokenizer", at("chars")}), 2, {at("chars")}}});
+  std::string flipped = shard;
+  flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 4);
+  write_file_atomically(path("bytes") / "train.bin", flipped);
+  check({{train_on(at("bytes")), 1, {(path("bytes") / "train.bin").string(), "checksum"}}});
+  EXPECT_FALSE(fs::exists(path("run") / "model.safetensors"));
+  // All of a folder may be for training; the run says so and goes on.
+  EXPECT_EQ(run(train_on(at("shards"))), 0) << err_;
+  EXPECT_NE((out_ + err_).find("no validation"), std::string::npos) << err_;
+}
+
+TEST_F(Errors, AShardOfAnotherTokenizer) {
+  prepare("bytes");
+  ASSERT_EQ(run({"data", "train-tokenizer", "--text", text_path().string(), "--kind", "char",
+                 "--output-dir", at("chars")}),
+            0)
+      << err_;
+  check({{train_on(at("bytes"), {"--tokenizer", at("chars")}),
+          1,
+          {at("chars"), at("bytes"), "char of", "byte of 256"}}});
+  EXPECT_EQ(run(train_on(at("bytes"), {"--tokenizer", "byte"})), 0) << err_;
+  fs::remove(path("bytes") / "byte.json");
+  check({{train_on(at("bytes")), 1, {at("bytes"), "--tokenizer"}}});
+}
+
+TEST_F(Errors, Tokenizers) {
+  ASSERT_EQ(run({"data", "train-tokenizer", "--text", text_path().string(), "--vocab-size", "300",
+                 "--output-dir", at("bpe")}),
+            0)
+      << err_;
+  const std::string vocab = read_file(path("bpe") / "vocab.json");
+  const std::string merges = read_file(path("bpe") / "merges.txt");
+  const auto encode = [&](const std::string& name) -> std::vector<std::string> {
+    return {"data", "encode", "--tokenizer", name};
+  };
+  ASSERT_EQ(run(encode(at("bpe"))), 0) << err_;
+  const auto damaged = [&](const std::string& v, const std::string& m, const std::string& part) {
+    write_file_atomically(path("bpe") / "vocab.json", v);
+    write_file_atomically(path("bpe") / "merges.txt", m);
+    check({{encode(at("bpe")), 1, {at("bpe"), part}}});
+  };
+  damaged(vocab.substr(0, vocab.size() / 2), merges, "vocab.json: not valid JSON");
+  damaged(vocab, merges + "broken\n", "merges.txt: line");
+  damaged(vocab, merges + merges.substr(merges.find('\n') + 1), "already");
+  damaged("{}", merges, "no tokens");
+  fs::remove(path("bpe") / "merges.txt");
+  check({{encode(at("bpe")), 1, {"merges.txt is missing"}},
+         {encode(at("absent")), 1, {at("absent"), "no such folder"}},
+         {encode(at("nothing")), 1, {at("nothing"), "no tokenizer"}},
+         {encode("bpe:500"), 2, {"bpe:500"}},
+         {{"data", "encode"}, 2, {"--tokenizer"}}});
+}
+
+TEST_F(Errors, Options) {
+  put("prompt.txt", "");
+  put("list.toml", "max_steps = [1, 2]\n");
+  put("twice.toml", "n_layer = 1\nn-layer = 2\n");
+  put("alias.toml", "[model]\ncontext = 8\n[data]\nblock_size = 16\n");
+  put("unknown.toml", "n_layr = 3\n");
+  put("broken.toml", "n_layer = \n");
+  const auto config = [&](const std::string& name) -> std::vector<std::string> {
+    return {"train", "--config", at(name)};
+  };
+  check({{{"train", "--max-step", "3"}, 2, {"--max-steps"}},
+         {{"trian"}, 2, {"train"}},
+         {{"train", "--n-layer", "three"}, 2, {"n-layer", "three"}},
+         {{"train", "--n-layer"}, 2, {"n-layer"}},
+         {{"train", "--output-dir", ""}, 2, {"--output-dir", "empty"}},
+         {{"train", "--config", ""}, 2, {"--config", "empty"}},
+         {{"data", "prepare", "--output-dir", ""}, 2, {"--output-dir", "empty"}},
+         {config("absent.toml"), 2, {"absent.toml"}},
+         {config("list.toml"), 2, {"list.toml:1", "max_steps", "list"}},
+         {config("twice.toml"), 2, {"twice.toml:2", "n-layer", "twice.toml:1"}},
+         {config("alias.toml"), 2, {"alias.toml:2", "context is also set at", "alias.toml:4"}},
+         {config("unknown.toml"), 2, {"unknown.toml:1", "n_layer"}},
+         {config("broken.toml"), 2, {"broken.toml:1"}},
+         {{"generate", "--model", at("nothing"), "--prompt-file", at("prompt.txt")},
+          2,
+          {"--prompt-file", "prompt.txt", "empty"}},
+         {{"info"}, 2, {"BRRR_FAULT", "bogus", "checkpoint.write"}, {"BRRR_FAULT=bogus"}},
+         {{"info"}, 2, {"BRRR_FAULT", "pause:MS"}, {"BRRR_FAULT=shard.write=pause:x"}}});
+}
+
+TEST_F(Errors, HelpSaysDefaultsInWords) {
+  ASSERT_EQ(run({"train", "--help"}), 0);
+  EXPECT_EQ(out_.find("[-1]"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("default: the seed"), std::string::npos);
+}
+
+TEST_F(Errors, PlacesThatCannotBeRead) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read and write everything";
+  fs::permissions(text_path(), fs::perms::none);
+  fs::create_directory(path("closed"));
+  fs::permissions(path("closed"), fs::perms::owner_read | fs::perms::owner_exec);
+  put("open.txt", "some text\n");
+  check({{{"train", "--text", text_path().string()}, 1, {text_path().string(), "readable"}},
+         {{"data", "prepare", "--text", at("open.txt"), "--tokenizer", "byte", "--output-dir",
+           (path("closed") / "out").string()},
+          1,
+          {"closed", "permissions"}}});
+}
+
+// The device is full in the middle of a save: the checkpoints before it stay usable.
+TEST_F(Errors, AFullDiskLeavesEarlierCheckpoints) {
+  ASSERT_EQ(run(small_run("full", {"--max-steps", "9"})), 0) << err_;
+  check({{{"train", "--resume", at("full"), "--max-steps", "20", "--json"},
+          1,
+          {"free some space"},
+          {"BRRR_FAULT=safetensors.write=enospc"}}});
+  EXPECT_EQ(run({"train", "--resume", at("full"), "--max-steps", "12", "--json"}), 0) << err_;
+}
+
+// A damaged line of the log is told and left out; the run goes on.
+TEST_F(Errors, ADamagedLogDoesNotStopTheRun) {
+  ASSERT_EQ(run(small_run("log", {"--max-steps", "9"})), 0) << err_;
+  const fs::path log = path("log") / "log.jsonl";
+  std::string text = read_file(log);
+  text[text.find('\n') + 1] = '\xff';
+  write_file_atomically(log, text);
+  EXPECT_EQ(run({"train", "--resume", at("log"), "--max-steps", "12"}), 0) << err_;
+  EXPECT_NE((out_ + err_).find("log.jsonl: line 2"), std::string::npos) << err_;
+  EXPECT_EQ(read_file(log).find('\xff'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace brrr::test
