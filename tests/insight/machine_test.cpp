@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cfloat>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/isa.h"
@@ -107,6 +108,11 @@ TEST(Machine, ReportsHoldTheFacts) {
   for (const char* part : {"3.000 TFLOP/s", "25.0 GB/s", "no driver", "limited to 2.0 GiB", "bf16"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  ::unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(report(m, gpus, peaks, false).find("OMP_NUM_THREADS"), std::string::npos);
+  ::setenv("OMP_NUM_THREADS", "2", 1);
+  EXPECT_NE(report(m, gpus, peaks, false).find("OMP_NUM_THREADS"), std::string::npos);
+  ::unsetenv("OMP_NUM_THREADS");
 
   gpus.devices.push_back({"Some GPU", "9.0", int64_t{80} << 30});
   EXPECT_EQ(nlohmann::json::parse(report_json(m, gpus, std::nullopt))["gpu"][0]["name"],
