@@ -10,7 +10,7 @@
 namespace brrr::cpu {
 
 /// Where the second operand of a binary instruction comes from.
-enum class TileSource : uint16_t { kScalar, k32, kBf16 };
+enum class TileSource : uint16_t { kScalar, k32, kBf16 };  // kBf16: for floats only
 inline constexpr uint16_t kTileSources = 3;
 
 // clang-format off
@@ -21,19 +21,22 @@ inline constexpr uint16_t kTileSources = 3;
   X(IntToFloat) X(MaskToFloat) X(MaskToInt)
 
 // With two: a is the accumulator, b the source; R...: the other way round.
-#define BRRR_TILE_BINARY(X)                                                                  \
+#define BRRR_TILE_BINARY_FLOAT(X)                                                            \
   X(Add) X(Sub) X(RSub) X(Mul) X(Div) X(RDiv) X(Maximum) X(RMaximum) X(Minimum) X(RMinimum)  \
   X(Pow) X(RPow) X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)        \
-  X(GeluTanhGrad) X(RGeluTanhGrad) X(GeluErfGrad) X(RGeluErfGrad) X(AddInt) X(SubInt)        \
-  X(RSubInt) X(MulInt) X(MaximumInt) X(MinimumInt) X(EqualInt) X(NotEqualInt) X(LessInt)     \
-  X(LessEqualInt) X(GreaterInt) X(GreaterEqualInt) X(And) X(Or)
+  X(GeluTanhGrad) X(RGeluTanhGrad) X(GeluErfGrad) X(RGeluErfGrad)
+#define BRRR_TILE_BINARY_BITS(X)                                                             \
+  X(AddInt) X(SubInt) X(RSubInt) X(MulInt) X(MaximumInt) X(MinimumInt) X(EqualInt)           \
+  X(NotEqualInt) X(LessInt) X(LessEqualInt) X(GreaterInt) X(GreaterEqualInt) X(And) X(Or)
 // clang-format on
 
 enum class TileUnary : uint16_t {
 #define BRRR_NAME(name) k##name,
   BRRR_TILE_UNARY(BRRR_NAME)
 };
-enum class TileBinary : uint16_t { BRRR_TILE_BINARY(BRRR_NAME) };
+enum class TileBinary : uint16_t {
+  BRRR_TILE_BINARY_FLOAT(BRRR_NAME) BRRR_TILE_BINARY_BITS(BRRR_NAME)
+};
 #undef BRRR_NAME
 
 enum class TileCode : uint16_t {

@@ -26,25 +26,35 @@ struct Block {
   VF v0, v1, v2, v3, v4, v5, v6, v7;
 };
 
+// Everything is inlined into one function, but not under the sanitizers: the compiler would spend
+// the better part of an hour on their checks of all that.
+#if defined(__SANITIZE_ADDRESS__)
+#define BRRR_TILE_INLINE __attribute__((noinline))
+constexpr bool kOthersAreLong = true;
+#else
+#define BRRR_TILE_INLINE HWY_INLINE
+constexpr bool kOthersAreLong = false;
+#endif
+
 /// f(vector, lane of its first element) for all eight.
 template <typename F>
-HWY_INLINE Block map(const Block& b, F&& f) {
+BRRR_TILE_INLINE Block map(const Block& b, F&& f) {
   return {f(b.v0, 0 * kLanes), f(b.v1, 1 * kLanes), f(b.v2, 2 * kLanes), f(b.v3, 3 * kLanes),
           f(b.v4, 4 * kLanes), f(b.v5, 5 * kLanes), f(b.v6, 6 * kLanes), f(b.v7, 7 * kLanes)};
 }
 template <typename F>
-HWY_INLINE Block make(F&& f) {
+BRRR_TILE_INLINE Block make(F&& f) {
   return {f(0 * kLanes), f(1 * kLanes), f(2 * kLanes), f(3 * kLanes),
           f(4 * kLanes), f(5 * kLanes), f(6 * kLanes), f(7 * kLanes)};
 }
 template <typename F>
-HWY_INLINE void each(const Block& b, F&& f) {
+BRRR_TILE_INLINE void each(const Block& b, F&& f) {
   f(b.v0, 0 * kLanes), f(b.v1, 1 * kLanes), f(b.v2, 2 * kLanes), f(b.v3, 3 * kLanes);
   f(b.v4, 4 * kLanes), f(b.v5, 5 * kLanes), f(b.v6, 6 * kLanes), f(b.v7, 7 * kLanes);
 }
 /// As map, for functions so long that eight copies would only fill the instruction cache.
 template <typename F>
-HWY_INLINE Block map_in_loop(const Block& b, F&& f) {
+BRRR_TILE_INLINE Block map_in_loop(const Block& b, F&& f) {
   alignas(64) float lanes[kBlock];
   each(b, [&](VF v, int64_t at) BRRR_INLINE_BODY { store(v, lanes + at); });
 #pragma GCC unroll 1
@@ -124,7 +134,7 @@ using DoSin = LaneByLane<libm_sin>;
 using DoCos = LaneByLane<libm_cos>;
 
 template <typename F>
-constexpr bool kIsLong = false;
+constexpr bool kIsLong = kOthersAreLong;
 template <>
 constexpr bool kIsLong<DoExp> = true;
 template <>
@@ -147,7 +157,7 @@ template <>
 constexpr bool kIsLong<DoCos> = true;
 
 template <typename F>
-HWY_INLINE Block unary(const Block& b) {
+BRRR_TILE_INLINE Block unary(const Block& b) {
   auto body = [](VF v, int64_t) BRRR_INLINE_BODY { return F()(v); };
   if constexpr (kIsLong<F>)
     return map_in_loop(b, body);
@@ -229,7 +239,7 @@ using DoAnd = AndLanes;
 using DoOr = OrLanes;
 
 template <typename F>
-constexpr bool kIsLongBinary = false;
+constexpr bool kIsLongBinary = kOthersAreLong;
 template <>
 constexpr bool kIsLongBinary<DoPow> = true;
 template <>
@@ -249,7 +259,7 @@ struct Bound {
   HWY_INLINE VF operator()(VF v, int64_t lane) const { return F()(v, get(lane)); }
 };
 template <typename F, typename Get>
-HWY_INLINE Block binary(const Block& b, const Get& get) {
+BRRR_TILE_INLINE Block binary(const Block& b, const Get& get) {
   const Bound<F, Get> body{get};
   if constexpr (kIsLongBinary<F>)
     return map_in_loop(b, body);
@@ -386,13 +396,17 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
       acc = binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); }); \
       if (at == last) break;                                                                      \
     }                                                                                             \
-    break;                                                                                        \
-  case tile_code(TileBinary::k##Name, TileSource::kBf16): {                                       \
-    const auto* p = reinterpret_cast<const Bf16*>(address(at->from));                             \
-    acc = binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); });   \
-    break;                                                                                        \
+    break;
+#define BRRR_BF16_CASE(Name)                                                                    \
+  case tile_code(TileBinary::k##Name, TileSource::kBf16): {                                     \
+    const auto* p = reinterpret_cast<const Bf16*>(address(at->from));                           \
+    acc = binary<Do##Name>(acc, [&](int64_t lane) BRRR_INLINE_BODY { return load(p + lane); }); \
+    break;                                                                                      \
   }
-        BRRR_TILE_BINARY(BRRR_BINARY_CASE)
+        BRRR_TILE_BINARY_FLOAT(BRRR_BINARY_CASE)
+        BRRR_TILE_BINARY_FLOAT(BRRR_BF16_CASE)
+        BRRR_TILE_BINARY_BITS(BRRR_BINARY_CASE)
+#undef BRRR_BF16_CASE
 #undef BRRR_BINARY_CASE
       default:
         __builtin_unreachable();
@@ -434,6 +448,8 @@ void run(const TileRun& program, int64_t n) {
   for (; i + kBlock <= n; i += kBlock) run_block(program, i);
   if (i < n) run_rest(program, i, n - i);
 }
+
+#undef BRRR_TILE_INLINE
 
 constexpr TileRows kTable{&run};
 
