@@ -87,7 +87,7 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
       {R"({"model_type":"llama","hidden_size":8})",
        "(\"model_type\": \"gpt2\"), found the string 'llama'"},
       {R"({"architectures":["BertModel"]})",
-       "expected the configuration of a GPT-2, found the architecture the string 'BertModel'"},
+       "expected the configuration of a GPT-2, found the architecture 'BertModel'"},
       {"{}", "neither \"model_type\": \"gpt2\" nor \"n_embd\""},
       {R"({"model_type":"gpt2"})", "'vocab_size' is missing"},
       {R"({"model_type":"gpt2","vocab_size":"65"})",
