@@ -13,6 +13,7 @@ constexpr Variable kVariables[] = {
     {"BRRR_CACHE", "cache folder (else XDG_CACHE_HOME/brrr, else ~/.cache/brrr)"},
     {"BRRR_OFFLINE", "set: never touch the network"},
     {"BRRR_ISA", "best instruction set to use: portable, sse4, avx2, avx512, amx"},
+    {"BRRR_BUILD_SECONDS", "set by ./brrr: how long it built before it became this process"},
     {"BRRR_DISABLE_PASS", "optional passes to leave out of every program, apart by commas"},
     {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},

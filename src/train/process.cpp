@@ -14,6 +14,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/env.h"
+
 namespace brrr::train {
 namespace {
 
@@ -78,8 +80,11 @@ double process_age_seconds() {
     fields >> field;  // field 22 of proc(5): start time in ticks since boot
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
-         std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double started =
+      std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const std::string building = env::get("BRRR_BUILD_SECONDS").value_or("0");
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started -
+         std::strtod(building.c_str(), nullptr);
 }
 
 int64_t peak_resident_bytes() {
