@@ -368,10 +368,15 @@ class Trainer {
     progress_->finish();
     const std::optional<std::string> origin = session_->first_non_finite();
     user_error(
-        "step {}: the {} is not finite ({}); it began in {}. Try a lower --learning-rate, more "
-        "--warmup-steps or --max-grad-norm 1. Checkpoints before it are intact in {}",
-        state_.step, loss_is ? "gradient norm" : "loss", loss_is ? r.grad_norm : r.loss,
-        origin.value_or("the sum of the gradients"), result_.run_dir.string());
+        "step {}: the {} is {}; it began in {}. Try a lower --learning-rate, more --warmup-steps "
+        "or "
+        "--max-grad-norm 1. {}",
+        state_.step, loss_is ? "gradient norm" : "loss",
+        std::isnan(loss_is ? r.grad_norm : r.loss) ? "not a number" : "infinite",
+        origin.value_or("the sum of the gradients"),
+        io::list_checkpoints(result_.run_dir).empty()
+            ? "No checkpoint was written before it"
+            : fmt::format("Checkpoints before it are intact in {}", result_.run_dir.string()));
   }
 
   struct Mean {
