@@ -42,7 +42,7 @@ const OptionTable<BenchOptions>& bench_table() {
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
     t.text("preset", &O::preset, "NAME", "step: preset of `brrr train`");
     t.list("precision", &O::precisions, true, "NAME...",
-           "step: fp32, bf16, fp16 (default: fp32 and bf16)", {"dtype-step"});
+           "step: fp32, bf16, fp16 (default: fp32 and bf16)");
     t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
     t.integer("context", &O::context, 0, 1 << 24, "N", "step: sequence length (0: the preset's)",
               {"block-size"});

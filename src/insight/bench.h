@@ -27,8 +27,8 @@ struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;
   bool ta = false, tb = false;
 };
-/// The twelve products of a GPT-2 124M training step on `rows` tokens: each of the four layers and
-/// the head, forward, its input's and its weight's gradient (c_attn and c_proj stand for all).
+/// Twelve products of a GPT-2 124M training step on `rows` tokens: attn.c_attn, mlp.c_fc,
+/// mlp.c_proj and the head, each forward, for its input's gradient and for its weight's.
 std::vector<MatmulShape> gpt2_products(int64_t rows);
 
 struct MatmulRow {

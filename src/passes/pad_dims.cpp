@@ -6,33 +6,22 @@ namespace {
 
 constexpr double kMostWaste = 0.1;  // of a size
 
-class Padder {
- public:
-  explicit Padder(int64_t multiple) : multiple_(multiple) {}
+// The size to pad to; the size itself where it fits already or would grow too much.
+int64_t padded_size(int64_t size, int64_t multiple) {
+  const int64_t up = (size + multiple - 1) / multiple * multiple;
+  return static_cast<double>(up - size) <= kMostWaste * static_cast<double>(size) ? up : size;
+}
 
-  /// The size to pad to; the size itself where it fits already, is symbolic or would grow too much.
-  int64_t target(const Dim& d) const {
-    if (d.is_symbol()) return -1;
-    const int64_t up = (d.size() + multiple_ - 1) / multiple_ * multiple_;
-    return static_cast<double>(up - d.size()) <= kMostWaste * static_cast<double>(d.size())
-               ? up
-               : d.size();
-  }
-  static Value pad_to(Value x, int axis, int64_t size) {
-    const int normal = axis < 0 ? axis + x.shape().rank() : axis;
-    const int64_t more = size - x.shape().size(normal);
-    return more > 0 ? pad(x, normal, 0, more) : x;
-  }
-
- private:
-  int64_t multiple_;
-};
+Value pad_to(Value x, int axis, int64_t size) {
+  const int normal = axis < 0 ? axis + x.shape().rank() : axis;
+  const int64_t more = size - x.shape().size(normal);
+  return more > 0 ? pad(x, normal, 0, more) : x;
+}
 
 }  // namespace
 
 Graph pad_dims(const Graph& in, const Target& target, Notes* notes) {
   if (target.product_multiple <= 1) return in;
-  const Padder padder(target.product_multiple);
   return rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
     const bool is_matmul = node.op->name == "matmul";
@@ -45,13 +34,15 @@ Graph pad_dims(const Graph& in, const Target& target, Notes* notes) {
     const int k_of_a = ta ? -2 : -1, k_of_b = tb ? -1 : -2, n_of_b = tb ? -2 : -1;
     const Dim& columns = in.type(w).shape[n_of_b];
     const Dim& terms = in.type(w).shape[k_of_b];
-    const int64_t n = padder.target(columns), k = padder.target(terms);
-    if (n < 0 || k < 0 || (n == columns.size() && k == terms.size())) return false;
+    if (columns.is_symbol() || terms.is_symbol()) return false;
+    const int64_t n = padded_size(columns.size(), target.product_multiple);
+    const int64_t k = padded_size(terms.size(), target.product_multiple);
+    if (n == columns.size() && k == terms.size()) return false;
 
     std::vector<Value> x = r.operands(id);
-    x[0] = Padder::pad_to(x[0], k_of_a, k);
-    x[1] = Padder::pad_to(Padder::pad_to(x[1], k_of_b, k), n_of_b, n);
-    if (!is_matmul) x[2] = Padder::pad_to(x[2], 0, n);
+    x[0] = pad_to(x[0], k_of_a, k);
+    x[1] = pad_to(pad_to(x[1], k_of_b, k), n_of_b, n);
+    if (!is_matmul) x[2] = pad_to(x[2], 0, n);
     Value y = call(node.op->name, x, node.attrs)[0];
     if (n != columns.size()) y = slice(y, y.shape().rank() - 1, 0, columns.size());
     r.bind({id, 0}, y);

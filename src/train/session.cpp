@@ -21,14 +21,15 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
     options_.optimizer.scaler = options.scaler;
     loss = optim::attach_scaled_loss(to_differentiate, loss);
   }
+  PipelineOptions common;
+  common.precision = options.precision;
+  common.matmul_precision = options.matmul_precision;
+  common.disabled = options.disabled_passes;
+  common.dump_folder = options.dump_folder;
   auto build = [&](optim::Accumulation accumulation, const char* name) {
-    PipelineOptions p;
+    PipelineOptions p = common;
     p.loss = loss;
-    p.precision = options.precision;
-    p.matmul_precision = options.matmul_precision;
     p.optimizer = [&](Graph& g) { optim::attach_adamw(g, options_.optimizer, accumulation); };
-    p.disabled = options.disabled_passes;
-    p.dump_folder = options.dump_folder;
     p.dump_prefix = std::string(name) + "_";
     return engine_.add(run_pipeline(to_differentiate, target, p, &report_), program_options);
   };
@@ -39,11 +40,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
     if (options.accumulation > 2) middle_ = build(optim::Accumulation::middle, "middle");
     last_ = build(optim::Accumulation::last, "last");
   }
-  PipelineOptions p;
-  p.precision = options.precision;
-  p.matmul_precision = options.matmul_precision;
-  p.disabled = options.disabled_passes;
-  p.dump_folder = options.dump_folder;
+  PipelineOptions p = common;
   p.dump_prefix = "eval_";
   eval_ = engine_.add(run_pipeline(eval_graph, target, p, &report_), program_options);
   compile_seconds_ = watch.seconds();
