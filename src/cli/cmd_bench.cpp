@@ -18,8 +18,8 @@ struct BenchOptions {
   std::vector<std::string> dtypes;      // f32, bf16, f16
   std::vector<std::string> lengths;     // of attention
   std::vector<std::string> precisions;  // of a step
-  std::string preset = "char-cpu";
-  int64_t batch = 0, context = 0, rows = 1024, elements = int64_t{1} << 24;
+  std::string preset;                   // "": char-cpu for step, gpt2 for decode
+  int64_t batch = 0, context = 0, prompt = 64, rows = 1024, elements = int64_t{1} << 24;
   bool compile = true;
   bool json = false;
   double seconds = 2;
@@ -40,9 +40,11 @@ const OptionTable<BenchOptions>& bench_table() {
            "attention: sequence lengths (default: 256, 1024, 4096)");
     t.integer("elements", &O::elements, 1, int64_t{1} << 32, "N", "fusion: size of the tensor");
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
-    t.text("preset", &O::preset, "NAME", "step: preset of `brrr train`");
+    t.text("preset", &O::preset, "NAME",
+           "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
+    t.integer("prompt", &O::prompt, 1, 1 << 20, "N", "decode: tokens in the cache at the start");
     t.list("precision", &O::precisions, true, "NAME...",
-           "step: fp32, bf16, fp16 (default: fp32 and bf16)");
+           "step, decode: fp32, bf16, fp16 (default: fp32 and bf16)");
     t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
     t.integer("context", &O::context, 0, 1 << 24, "N", "step: sequence length (0: the preset's)",
               {"block-size"});
@@ -191,7 +193,8 @@ Json step(const BenchOptions& o) {
   for (const std::string& p : precisions)
     for (bool compile : {true, false})
       if (compile || !o.compile)
-        steps.push_back({o.preset, p, compile, o.batch, o.context, -1, o.seconds});
+        steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
+                         -1, o.seconds});
   const auto results = insight::bench_step(steps);
   Json rows = Json::array();
   for (const auto& r : results) {
@@ -225,15 +228,40 @@ Json step(const BenchOptions& o) {
   return list_of(rows);
 }
 
+Json decode(const BenchOptions& o) {
+  std::vector<insight::DecodeOptions> list;
+  std::vector<std::string> precisions = o.precisions;
+  if (precisions.empty()) precisions = {"fp32", "bf16"};
+  for (const std::string& p : precisions)
+    list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt});
+  const auto results =
+      insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
+  Json rows = Json::array();
+  for (const auto& r : results)
+    rows.push_back({{"preset", r.preset},
+                    {"precision", r.precision},
+                    {"position", r.position},
+                    {"tokens_per_second", r.tokens_per_second},
+                    {"ms", r.ms.median},
+                    {"bytes", r.bytes},
+                    {"bandwidth_fraction", r.bandwidth_fraction}});
+  if (!o.json)
+    for (const auto& r : results)
+      fmt::print(
+          "{} {}, {} tokens in the cache: {} per token, {:.1f} tokens/s; reads {:.1f} MB, {:.0f}% "
+          "of the memory's speed\n",
+          r.preset, r.precision, r.position, spread(r.ms), r.tokens_per_second,
+          1e-6 * static_cast<double>(r.bytes), 100 * r.bandwidth_fraction);
+  return list_of(rows);
+}
+
 struct Question {
   const char* name;
   Json (*run)(const BenchOptions&);
 };
-constexpr Question kQuestions[] = {{"matmul", matmul},
-                                   {"fusion", fusion},
-                                   {"attention", attention},
-                                   {"overhead", overhead},
-                                   {"step", step}};
+constexpr Question kQuestions[] = {{"matmul", matmul},       {"fusion", fusion},
+                                   {"attention", attention}, {"overhead", overhead},
+                                   {"step", step},           {"decode", decode}};
 
 int run_bench(const Arguments& args) {
   BenchOptions options;
@@ -241,7 +269,7 @@ int run_bench(const Arguments& args) {
     bench_table().set(options, bench_table().find(key), value, "--" + canonical_key(key));
   if (args.positional.size() != 1)
     usage_error(
-        "expected one of matmul, fusion, attention, overhead, step; got {}",
+        "expected one of matmul, fusion, attention, overhead, step, decode; got {}",
         args.positional.empty() ? "nothing" : fmt::format("{} words", args.positional.size()));
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
@@ -250,7 +278,7 @@ int run_bench(const Arguments& args) {
     if (options.json) fmt::print("{}\n", result.dump());
     return 0;
   }
-  usage_error("expected one of matmul, fusion, attention, overhead, step; got '{}'",
+  usage_error("expected one of matmul, fusion, attention, overhead, step, decode; got '{}'",
               args.positional[0]);
 }
 
@@ -258,8 +286,8 @@ int run_bench(const Arguments& args) {
 
 Command bench_command() {
   return {.name = "bench",
-          .summary = "time products, fusion, attention, overhead or a training step",
-          .synopsis = "(matmul | fusion | attention | overhead | step) [options]",
+          .summary = "time products, fusion, attention, overhead, a training step or decoding",
+          .synopsis = "(matmul | fusion | attention | overhead | step | decode) [options]",
           .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
           .options = bench_table().infos(),
           .run = run_bench,

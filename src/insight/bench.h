@@ -1,7 +1,7 @@
 #pragma once
 // Micro-benchmarks of this machine and this build: products, fusion, attention, overhead, a whole
-// training step. What is compared runs interleaved in one process; figures are medians with the
-// spread of the middle half. Not to be run beside other work.
+// training step, decoding. What is compared runs interleaved in one process; figures are medians
+// with the spread of the middle half. Not to be run beside other work.
 
 #include <cstdint>
 #include <functional>
@@ -99,5 +99,22 @@ struct StepOptions {
 };
 /// All rows interleaved.
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);
+
+struct DecodeRow {
+  std::string preset, precision;
+  int64_t position = 0;  // tokens in the cache at the middle of the measurement
+  Timing ms;             // for one token
+  double tokens_per_second = 0;
+  int64_t bytes = 0;              // that a token must read: the weights, and the keys and values
+  double bandwidth_fraction = 0;  // bytes over the time, against the measured read bandwidth
+};
+struct DecodeOptions {
+  std::string preset = "gpt2";
+  std::string precision = "bf16";
+  int64_t prompt = 64;  // tokens before the first that is timed
+};
+/// Generation of one sequence with the KV cache, weights at random. All rows interleaved, for
+/// `seconds` in all.
+std::vector<DecodeRow> bench_decode(const std::vector<DecodeOptions>& options, double seconds);
 
 }  // namespace brrr::insight

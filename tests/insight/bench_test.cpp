@@ -1,0 +1,82 @@
+// The benchmarks run, on small sizes, and say what they promise: their figures are not judged here.
+#include "insight/bench.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "io/temp_folder.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::json;
+
+// The rows of `brrr bench ARGUMENTS --json`, each with all the keys.
+Json rows_of(const std::string& arguments, const std::vector<std::string>& keys) {
+  const test::TempFolder folder;
+  const std::string out = (folder / "out").string();
+  const std::string command = fmt::format(
+      "OMP_NUM_THREADS=2 '{}' bench {} --seconds 0 --json >'{}'", BRRR_BINARY, arguments, out);
+  const int status = std::system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
+  const Json object = Json::parse(read_file(out));
+  EXPECT_EQ(object.size(), 1u);
+  const Json rows = object.at("results");
+  EXPECT_FALSE(rows.empty()) << command;
+  for (const Json& row : rows)
+    for (const std::string& key : keys) EXPECT_TRUE(row.contains(key)) << key << " in " << row;
+  return rows;
+}
+
+TEST(Bench, Matmul) {
+  const Json rows = rows_of("matmul --shape 33x65x17 --dtype f32",
+                            {"m", "n", "k", "dtype", "kernel", "tflops", "peak_fraction"});
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["m"], 33);
+    EXPECT_EQ(row["k"], 65);
+    EXPECT_EQ(row["n"], 17);
+    EXPECT_GT(row["tflops"].get<double>(), 0);
+  }
+  EXPECT_GE(rows.size(), 2u) << "our own and oneDNN's";
+}
+
+TEST(Bench, Fusion) {
+  const Json rows = rows_of("fusion --elements 5000", {"n", "fused_ms", "unfused_ms"});
+  EXPECT_EQ(rows.front()["n"], 1);
+}
+
+TEST(Bench, Attention) {
+  const Json rows =
+      rows_of("attention --length 48", {"t", "naive_ms", "flash_ms", "naive_bytes", "flash_bytes"});
+  for (const Json& row : rows) EXPECT_EQ(row["t"], 48);
+}
+
+TEST(Bench, Overhead) {
+  EXPECT_GT(rows_of("overhead", {"node_us", "ops_per_second"})[0]["node_us"].get<double>(), 0);
+}
+
+TEST(Bench, Step) {
+  const Json rows = rows_of(
+      "step --preset char-cpu --batch-size 2 --context 16 --precision fp32",
+      {"preset", "precision", "batch", "context", "tokens_per_second", "mfu", "ms", "classes"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]["batch"], 2);
+  EXPECT_GT(rows[0]["tokens_per_second"].get<double>(), 0);
+}
+
+TEST(Bench, Decode) {
+  const Json rows = rows_of("decode --preset char-cpu --prompt 5 --precision fp32 --precision bf16",
+                            {"preset", "tokens_per_second", "ms", "bandwidth_fraction"});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["bytes"].get<int64_t>(), 2 * rows[1]["bytes"].get<int64_t>());
+}
+
+TEST(Bench, DecodeKeepsToTheContext) {
+  EXPECT_THROW(bench_decode({{"char-cpu", "fp32", 60}}, 0), UserError);
+}
+
+}  // namespace
+}  // namespace brrr::insight
