@@ -13,6 +13,7 @@
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 namespace brrr::insight {
@@ -99,13 +100,8 @@ void read_caches(Machine& m) {
   }
 }
 
-/// Limits of the control groups from this process's up to the root: the least counts.
+/// Processor time of the control groups from this process's up to the root: the least counts.
 void read_cgroups(Machine& m) {
-  const auto limit_memory = [&](const fs::path& file) {
-    const auto bytes = number(read_or_empty(file));
-    if (!bytes || *bytes <= 0 || *bytes >= m.memory_bytes) return;
-    m.memory_limit_bytes = std::min(m.memory_limit_bytes.value_or(*bytes), *bytes);
-  };
   const auto limit_cpu = [&](double quota, double period) {
     if (quota <= 0 || period <= 0) return;
     m.cpu_quota = m.cpu_quota > 0 ? std::min(m.cpu_quota, quota / period) : quota / period;
@@ -125,7 +121,6 @@ void read_cgroups(Machine& m) {
     if (path.string().find("..") != std::string::npos || !path.is_absolute()) path = "/";
     if (controllers.empty()) {  // version 2
       climb("/sys/fs/cgroup", path, [&](const fs::path& folder) {
-        limit_memory(folder / "memory.max");
         const std::string cpu = read_or_empty(folder / "cpu.max");  // "200000 100000", "max 100000"
         const size_t space = cpu.find(' ');
         const auto quota = number(cpu);
@@ -133,9 +128,6 @@ void read_cgroups(Machine& m) {
           if (const auto period = number(std::string_view(cpu).substr(space)))
             limit_cpu(static_cast<double>(*quota), static_cast<double>(*period));
       });
-    } else if (controllers == "memory") {
-      climb("/sys/fs/cgroup/memory", path,
-            [&](const fs::path& folder) { limit_memory(folder / "memory.limit_in_bytes"); });
     } else if (controllers.find("cpu") != std::string::npos &&
                controllers.find("cpuset") == std::string::npos) {
       climb("/sys/fs/cgroup/" + controllers, path, [&](const fs::path& folder) {
@@ -167,6 +159,7 @@ Machine read_machine() {
     if (line.substr(0, colon) == "MemTotal") m.memory_bytes = bytes;
     if (line.substr(0, colon) == "MemAvailable") m.available_bytes = bytes;
   });
+  m.memory_limit_bytes = control_group_memory_limit();
   read_cgroups(m);
   return m;
 }

@@ -1,0 +1,189 @@
+#include "base/memory.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+
+namespace brrr {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kExpected =
+    "expected an amount of memory with its unit, such as 6GiB (2^30 bytes), 6GB (10^9) or 800MiB";
+
+std::string read_or_empty(const fs::path& path) {
+  std::ifstream file(path);
+  return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+/// The decimal number that `text` begins with.
+std::optional<int64_t> number(std::string_view text) {
+  text = trimmed(text);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return value;
+}
+
+void each_line(std::string_view text, const std::function<void(std::string_view)>& visit) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    visit(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+/// "key: 123 kB" and "key 123" lines, as in meminfo, status and memory.stat.
+std::optional<int64_t> field(std::string_view text, std::string_view key) {
+  std::optional<int64_t> value;
+  each_line(text, [&](std::string_view line) {
+    if (!line.starts_with(key)) return;
+    line.remove_prefix(key.size());
+    if (line.empty() || (line[0] != ':' && line[0] != ' ')) return;
+    const auto n = number(line.substr(1));
+    if (n && !value) value = line.ends_with("kB") ? *n * 1024 : *n;
+  });
+  return value;
+}
+
+/// A control group with a limit on memory.
+struct Group {
+  int64_t limit = 0;
+  int64_t others = 0;  // charged to it, not reclaimable and not ours
+};
+
+std::vector<Group> groups(const fs::path& root) {
+  const int64_t installed = installed_memory(root);
+  const ResidentMemory own = resident_memory();
+  std::vector<Group> found;
+  const auto look = [&](const fs::path& folder, const char* limit_file, const char* usage_file,
+                        const char* reclaimable_key) {
+    const auto limit = number(read_or_empty(folder / limit_file));
+    if (!limit || *limit <= 0 || (installed > 0 && *limit >= installed)) return;
+    const int64_t usage = number(read_or_empty(folder / usage_file)).value_or(0);
+    const int64_t files = field(read_or_empty(folder / "memory.stat"), reclaimable_key).value_or(0);
+    found.push_back({*limit, std::max<int64_t>(0, usage - files - own.anonymous)});
+  };
+  const auto climb = [](const fs::path& mount, fs::path path, const auto& visit) {
+    for (;; path = path.parent_path()) {
+      visit(mount / path.relative_path());
+      if (path == path.parent_path()) break;
+    }
+  };
+  each_line(read_or_empty(root / "proc/self/cgroup"), [&](std::string_view line) {
+    const size_t first = line.find(':');
+    const size_t second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos) return;
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    fs::path path(line.substr(second + 1));
+    if (path.string().find("..") != std::string::npos || !path.is_absolute()) path = "/";
+    if (controllers.empty())
+      climb(root / "sys/fs/cgroup", path, [&](const fs::path& folder) {
+        look(folder, "memory.max", "memory.current", "file");
+      });
+    else if (controllers == "memory")
+      climb(root / "sys/fs/cgroup/memory", path, [&](const fs::path& folder) {
+        look(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache");
+      });
+  });
+  return found;
+}
+
+}  // namespace
+
+int64_t parse_memory(std::string_view given) {
+  const std::string_view text = trimmed(given);
+  const auto refuse = [&](const std::string& what) {
+    usage_error("{}{}; got '{}'", what, kExpected, given);
+  };
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || !std::isfinite(value)) refuse("");
+  std::string unit(
+      trimmed(text.substr(static_cast<size_t>(stop - text.data()))));
+  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.empty()) refuse("a number without a unit has no size: ");
+  double scale = 0;
+  constexpr std::string_view kPrefixes = "kmgt";
+  if (unit == "b" || unit == "byte" || unit == "bytes") {
+    scale = 1;
+  } else if (const size_t power = kPrefixes.find(unit[0]); power != std::string_view::npos) {
+    const std::string_view rest = std::string_view(unit).substr(1);
+    const int exponent = static_cast<int>(power) + 1;
+    if (rest.empty() || rest == "i" || rest == "ib") scale = std::pow(1024.0, exponent);
+    if (rest == "b") scale = std::pow(1000.0, exponent);
+  }
+  if (scale == 0) refuse(fmt::format("'{}' is no unit of memory: ", unit));
+  const double bytes = std::floor(value * scale);
+  if (bytes < 1) refuse("it must be above 0: ");
+  if (bytes > 0x1p62) refuse("no machine has so much: ");
+  return static_cast<int64_t>(bytes);
+}
+
+std::string memory_text(int64_t bytes) {
+  const auto b = static_cast<double>(bytes);
+  const double size = std::fabs(b);
+  if (size >= 0x1p40) return fmt::format("{:.2f} TiB", b * 0x1p-40);
+  if (size >= 0x1p30) return fmt::format("{:.2f} GiB", b * 0x1p-30);
+  if (size >= 0x1p20) return fmt::format("{:.1f} MiB", b * 0x1p-20);
+  if (size >= 0x1p10) return fmt::format("{:.1f} KiB", b * 0x1p-10);
+  return fmt::format("{} B", bytes);
+}
+
+std::string memory_at_least(int64_t needed) {
+  const auto n = static_cast<double>(needed);
+  if (n > 0x1p30) return fmt::format("{:.2f}GiB", std::ceil(n * 0x1p-30 * 100) / 100);
+  return fmt::format("{:.0f}MiB", std::max(1.0, std::ceil(n * 0x1p-20)));
+}
+
+int64_t installed_memory(const fs::path& root) {
+  return field(read_or_empty(root / "proc/meminfo"), "MemTotal").value_or(0);
+}
+
+std::optional<int64_t> control_group_memory_limit(const fs::path& root) {
+  std::optional<int64_t> least;
+  for (const Group& g : groups(root)) least = std::min(least.value_or(g.limit), g.limit);
+  return least;
+}
+
+std::optional<MemoryLimit> usable_memory(const fs::path& root) {
+  const ResidentMemory own = resident_memory();
+  std::optional<MemoryLimit> limit;
+  const auto consider = [&](int64_t bytes, std::string source) {
+    if (!limit || bytes < limit->bytes) limit = MemoryLimit{bytes, std::move(source)};
+  };
+  if (const auto available = field(read_or_empty(root / "proc/meminfo"), "MemAvailable"))
+    consider(*available + own.anonymous, "available on this machine");
+  for (const Group& g : groups(root))
+    consider(std::max<int64_t>(0, g.limit - g.others),
+             g.others > 0 ? fmt::format("left in the control group's limit of {}",
+                                        memory_text(g.limit))
+                          : "the control group's limit");
+  return limit;
+}
+
+ResidentMemory resident_memory() {
+  const std::string status = read_or_empty("/proc/self/status");
+  ResidentMemory m;
+  m.anonymous = field(status, "RssAnon").value_or(0) + field(status, "RssShmem").value_or(0);
+  m.file = field(status, "RssFile").value_or(0);
+  m.peak = field(status, "VmHWM").value_or(m.total());
+  return m;
+}
+
+}  // namespace brrr
