@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -212,11 +213,15 @@ TEST(Loader, PrefetchingChangesNothing) {
   const TokenSource source = counting(500);
   for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch, Sampling::kSequential}) {
     LoaderOptions options = options_of(mode, 3, 7);
-    options.prefetch = 0;
+    options.workers = 0;
     Loader direct(source, options);
-    options.prefetch = 5;
-    Loader ahead(source, options);
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(same(direct.next(), ahead.next())) << i;
+    for (const int64_t workers : {1, 2, 7}) {
+      options.workers = workers;
+      options.prefetch_factor = 1 + workers % 3;
+      Loader ahead(source, options);
+      direct.restore(ahead.state());
+      for (int i = 0; i < 100; ++i) ASSERT_TRUE(same(direct.next(), ahead.next())) << i;
+    }
   }
 }
 
@@ -246,8 +251,9 @@ TEST(Loader, RestoreContinuesExactly) {
 TEST(Loader, RestoringWhileThePrefetcherWorks) {
   const TokenSource source = counting(5000);
   LoaderOptions options = options_of(Sampling::kEpoch, 8, 64);
+  options.workers = 3;
   Loader loader(source, options);
-  options.prefetch = 0;
+  options.workers = 0;
   Loader direct(source, options);
   LoaderState state = loader.state();
   for (int round = 0; round < 300; ++round) {
@@ -346,10 +352,10 @@ TEST(Loader, AnIdBeyondTheVocabularyComesWithItsPlaceAndTurn) {
   std::vector<int32_t> ids(100, 1);
   ids[50] = 7;
   const TokenSource source = TokenSource::from_ids(ids);
-  for (const int prefetch : {0, 3}) {
+  for (const int64_t workers : {0, 1, 3}) {
     LoaderOptions options = options_of(Sampling::kSequential, 1, 10);
     options.vocab = 7;
-    options.prefetch = prefetch;
+    options.workers = workers;
     Loader loader(source, options);
     for (int i = 0; i < 4; ++i) loader.next();  // the batches before it are good
     const LoaderState before = loader.state();
@@ -364,11 +370,81 @@ TEST(Loader, AnIdBeyondTheVocabularyComesWithItsPlaceAndTurn) {
   }
 }
 
+/// Batch i holds i; computing it takes longer the smaller i modulo 4 is. `bad` ones fail.
+class Numbers final : public BatchSource {
+ public:
+  explicit Numbers(std::set<int64_t> bad = {}) : bad_(std::move(bad)) {}
+  void fill(int64_t index, Batch& batch) const override {
+    highest_ = std::max(highest_.load(), index);
+    std::this_thread::sleep_for(std::chrono::microseconds(400 - 100 * (index % 4)));
+    if (bad_.contains(index)) user_error("batch {} is bad", index);
+    batch.clear(1, 1);
+    batch.inputs[0] = static_cast<int32_t>(index);
+  }
+  int64_t epoch_of(int64_t) const override { return 0; }
+  int64_t batches_per_pass() const override { return 1000; }
+  int64_t tokens() const override { return 1000; }
+  std::string fingerprint() const override { return "numbers"; }
+  int64_t highest() const { return highest_; }
+
+ private:
+  std::set<int64_t> bad_;
+  mutable std::atomic<int64_t> highest_ = -1;
+};
+
+TEST(Prefetcher, HandsOutInOrderAndStaysInItsWindow) {
+  for (const int workers : {1, 2, 5}) {
+    const Numbers source;
+    Prefetcher prefetcher(source, workers, 6);
+    for (int32_t i = 0; i < 60; ++i) {
+      ASSERT_EQ(prefetcher.next().inputs[0], i);
+      ASSERT_LE(source.highest(), i + 6);
+    }
+    prefetcher.seek(20);
+    ASSERT_EQ(prefetcher.next().inputs[0], 20);
+  }
+  const Numbers fresh;
+  Prefetcher idle(fresh, 3, 4);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_LE(fresh.highest(), 3);  // nobody asked for anything yet
+}
+
+TEST(Prefetcher, AnErrorComesInItsTurnWhoeverMadeIt) {
+  for (const int workers : {0, 1, 2, 5}) {
+    const Numbers source({7, 9});
+    Prefetcher prefetcher(source, workers, 8);
+    for (int32_t i = 0; i < 7; ++i) ASSERT_EQ(prefetcher.next().inputs[0], i);
+    EXPECT_USER_ERROR(prefetcher.next(), "batch 7 is bad");
+    EXPECT_USER_ERROR(prefetcher.next(), "batch 7 is bad");
+    EXPECT_EQ(prefetcher.position(), 7);
+    prefetcher.seek(8);
+    EXPECT_EQ(prefetcher.next().inputs[0], 8);
+    EXPECT_USER_ERROR(prefetcher.next(), "batch 9 is bad");
+  }
+}
+
+TEST(Loader, AbsurdWorkersAndPrefetching) {
+  const TokenSource source = counting(100'000);
+  const auto with = [&](int64_t workers, int64_t factor) {
+    LoaderOptions options = options_of(Sampling::kRandom, 16, 1024);
+    options.workers = workers;
+    options.prefetch_factor = factor;
+    Loader loader(source, options);
+  };
+  with(256, 1);
+  EXPECT_USER_ERROR(with(-1, 2), "-1 workers of the data loader; 0 to 256");
+  EXPECT_USER_ERROR(with(257, 2), "257 workers");
+  EXPECT_USER_ERROR(with(1, 0), "prefetch factor of 0; at least 1");
+  EXPECT_USER_ERROR(with(4, -3), "prefetch factor of -3");
+  EXPECT_USER_ERROR(with(4, int64_t{1} << 60), "the batches ahead would take");
+}
+
 TEST(Loader, StopsAtAnyMoment) {
   const TokenSource source = counting(100'000);
   for (int i = 0; i < 200; ++i) {
     LoaderOptions options = options_of(Sampling::kEpoch, 16, 128);
-    options.prefetch = 1 + i % 4;
+    options.workers = i % 4;
+    options.prefetch_factor = 1 + i % 3;
     Loader loader(source, options);
     for (int n = 0; n < i % 3; ++n) loader.next();
     EXPECT_GE(loader.seconds_waited(), 0);

@@ -1,0 +1,71 @@
+#pragma once
+// What a loader hands out: batches of token ids as a pure function of their index. Sources are
+// immutable to their readers; fill() may be called from any thread, for any index, in any order.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brrr::io {
+
+enum class Sampling {
+  /// Every row starts at a uniformly random token (nanoGPT).
+  kRandom,
+  /// Rows of T tokens side by side, in another random order each epoch; every target once per
+  /// epoch. The last
+  /// row of the text may be shorter. Batches run on over the end of an epoch.
+  kEpoch,
+  /// The same rows in order, for evaluation: every target once per pass. The last batches of a pass
+  /// are filled
+  /// with empty rows; the next pass begins with a new batch.
+  kSequential,
+};
+
+std::string_view name_of(Sampling mode);
+/// "random", "epoch", "sequential". Throws UserError (usage) for another name.
+Sampling sampling_from_name(std::string_view name);
+
+/// Target of a position that is not scored; its input is 0.
+inline constexpr int32_t kIgnoreId = -1;
+
+struct BatchOptions {
+  Sampling mode = Sampling::kRandom;
+  int64_t batch = 1;    // B: rows per rank
+  int64_t context = 1;  // T
+  int64_t vocab = 0;    // ids are checked against it
+  uint32_t seed = 0;
+  /// Of the rows of all ranks, laid out batch by batch, rank r gets every world-th, from r on.
+  int64_t rank = 0, world = 1;
+
+  /// The number, in the endless sequence of rows of all ranks, of row `b` of batch `index`.
+  int64_t row(int64_t index, int64_t b) const { return (index * batch + b) * world + rank; }
+};
+/// Throws UserError (usage) for sizes below 1 or beyond any memory.
+void check_options(const BatchOptions& options);
+
+struct Batch {
+  std::vector<int32_t> inputs;   // [B, T]
+  std::vector<int32_t> targets;  // [B, T], kIgnoreId where there is none
+  int64_t real_tokens = 0;       // targets that are scored
+
+  /// B * T positions, none of them scored.
+  void clear(int64_t batch, int64_t context);
+};
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Batch `index` >= 0. Throws UserError for what is wrong with the data.
+  virtual void fill(int64_t index, Batch& batch) const = 0;
+  /// The epoch of the batch's first row; 0 where there are none.
+  virtual int64_t epoch_of(int64_t index) const = 0;
+  /// Batches until every target was seen once: of a pass (sequential), of an epoch rounded up
+  /// (epoch), or tokens / (B * T * world) rounded up (random).
+  virtual int64_t batches_per_pass() const = 0;
+  virtual int64_t tokens() const = 0;
+  /// Identifies what is read.
+  virtual std::string fingerprint() const = 0;
+};
+
+}  // namespace brrr::io
