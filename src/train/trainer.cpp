@@ -431,10 +431,13 @@ class Trainer {
   }
 
   void finish() {
-    if (result_.signal == 0 && dataset_->has_val && options_.eval_batches != 0) {
+    const bool whole = options_.eval_batches == 0;
+    const bool is_known = whole && result_.val_loss && state_.evaluated == state_.step;
+    if (result_.signal == 0 && dataset_->has_val && !is_known) {
       // The last word is over as much of the validation text as is reasonable.
       const Mean val = mean_loss(
-          dataset_->val, std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
+          dataset_->val,
+          whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
       result_.signal = SignalGuard::received();
       if (result_.signal == 0) {  // else it is half an evaluation
         result_.val_loss = val.loss;

@@ -106,6 +106,12 @@ TEST_F(Train, Fp16RecoversFromOverflows) {
 TEST_F(Train, EvaluatesWhatItTrained) {
   ASSERT_EQ(run(small_run("run")), 0) << err_;
   const double val_loss = json()["val_loss"].get<double>();
+  // The whole text is asked for, once: by the last step's evaluation, or at the end.
+  for (const char* every : {"0", "300"}) {
+    ASSERT_EQ(run(small_run("whole", {"--eval-batches", "0", "--eval-steps", every})), 0) << err_;
+    EXPECT_NEAR(json()["val_loss"].get<double>(), val_loss, 1e-9) << every;
+    fs::remove_all(path("whole"));
+  }
   const std::string text = read_file(text_path());
   write_file_atomically(path("val.txt"),
                         text.substr(static_cast<size_t>(static_cast<double>(text.size()) * 0.9)));
