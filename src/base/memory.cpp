@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -104,6 +105,35 @@ std::vector<Group> groups(const fs::path& root) {
   return found;
 }
 
+/// Resident bytes of the mapped files of which no part may be executed.
+int64_t mapped_inputs() {
+  struct File {
+    int64_t resident = 0;
+    bool executable = false;
+  };
+  std::map<std::string, File, std::less<>> files;
+  File* current = nullptr;
+  // "7f..-7f.. r-xp 00000000 08:01 123   /usr/lib/libc.so.6", then fields with a colon.
+  each_line(read_or_empty("/proc/self/smaps"), [&](std::string_view line) {
+    const size_t dash = line.find('-'), space = line.find(' ');
+    const bool heading = dash != line.npos && space != line.npos && dash < space &&
+                         line.find_first_not_of("0123456789abcdef") == dash;
+    if (heading) {
+      const size_t path = line.find('/', space);
+      current = path == line.npos ? nullptr : &files[std::string(line.substr(path))];
+      if (current != nullptr && line.size() > space + 3) current->executable |= line[space + 3] == 'x';
+    } else if (current != nullptr) {
+      if (line.starts_with("Rss:")) current->resident += number(line.substr(4)).value_or(0) * 1024;
+      if (line.starts_with("Anonymous:"))
+        current->resident -= number(line.substr(10)).value_or(0) * 1024;
+    }
+  });
+  int64_t bytes = 0;
+  for (const auto& [path, file] : files)
+    if (!file.executable) bytes += file.resident;
+  return bytes;
+}
+
 }  // namespace
 
 int64_t parse_memory(std::string_view given) {
@@ -181,7 +211,9 @@ ResidentMemory resident_memory() {
   const std::string status = read_or_empty("/proc/self/status");
   ResidentMemory m;
   m.anonymous = field(status, "RssAnon").value_or(0) + field(status, "RssShmem").value_or(0);
-  m.file = field(status, "RssFile").value_or(0);
+  m.code = field(status, "RssFile").value_or(0);
+  m.inputs = std::min(m.code, mapped_inputs());
+  m.code -= m.inputs;
   m.peak = field(status, "VmHWM").value_or(m.total());
   return m;
 }

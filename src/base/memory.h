@@ -34,12 +34,15 @@ int64_t installed_memory(const std::filesystem::path& root = "/");
 /// The least limit of the control groups of this process, if any is below the installed memory.
 std::optional<int64_t> control_group_memory_limit(const std::filesystem::path& root = "/");
 
-/// Resident memory of this process, by /proc/self/status; zeros when unknown.
+/// Resident memory of this process, by /proc/self; zeros when unknown.
 struct ResidentMemory {
   int64_t anonymous = 0;  // its own: heap, stacks, arenas
-  int64_t file = 0;       // pages of mapped files: the program, libraries, inputs
+  int64_t code = 0;       // pages of the program and its libraries
+  int64_t inputs = 0;     // pages of other mapped files: the system takes them back when it must
   int64_t peak = 0;       // of the sum, since the start
-  int64_t total() const { return anonymous + file; }
+  int64_t total() const { return anonymous + code + inputs; }
+  /// What the process cannot do without.
+  int64_t needed() const { return anonymous + code; }
 };
 ResidentMemory resident_memory();
 

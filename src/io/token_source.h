@@ -28,6 +28,12 @@ class TokenSource {
 
   int64_t tokens() const { return starts_.back(); }
   size_t shards() const { return views_.size(); }
+  /// Of files that are mapped into memory.
+  int64_t mapped_bytes() const {
+    int64_t bytes = 0;
+    for (const MappedFile& f : files_) bytes += static_cast<int64_t>(f.bytes().size());
+    return bytes;
+  }
   /// "train.bin", "12 shards (first.bin, ...)".
   const std::string& description() const { return description_; }
 

@@ -15,6 +15,8 @@ struct Dataset {
   io::TokenSource train, val;
   bool has_val = true;
   std::string description;  // one line for the user
+  /// Of the token shards that are mapped into memory.
+  int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
   std::string note;         // why a better source was passed over; usually empty
 };
 

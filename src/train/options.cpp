@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/memory.h"
+
 namespace brrr::train {
 namespace {
 
@@ -180,6 +182,24 @@ void add_run_rows(Table& t) {
   t.integer("threads", &Options::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"})
       .free_on_resume = true;
+  auto& limit = t.text("memory-limit", &Options::memory_limit, "SIZE",
+                       "the most memory that the process may use, such as 6GiB (default: what the "
+                       "system allows); refused at once when the run does not fit");
+  limit.free_on_resume = true;
+  limit.set = [](Options& o, const std::string& s) {
+    if (!s.empty()) parse_memory(s);
+    o.memory_limit = s;
+  };
+  Table::Row& fit = t.text("fit", &Options::fit, "all",
+                           "choose micro-batch, accumulation and rematerialisation so that the run "
+                           "fits and is fastest; all: the optimizer, too",
+                           {"auto-find-batch-size"});
+  fit.kind = OptionKind::kOptional;
+  fit.free_on_resume = true;
+  fit.set = [](Options& o, const std::string& s) {
+    if (s != "all" && !is_bool_word(s)) usage_error("expected true, false or all; got '{}'", s);
+    o.fit = s == "all" ? "all" : parse_bool(s) ? "true" : "false";
+  };
   t.flag("compile", &Options::compile, "optimise the graph; off: node by node, for debugging",
          {"torch-compile"});
 
@@ -220,8 +240,6 @@ void add_foreign_rows(Table& t) {
               if (parse_bool(s)) o.float32_matmul_precision = "high";
             });
   refuse_true("gradient-checkpointing", "compile", "this version keeps all activations");
-  refuse_true("auto-find-batch-size", "batch-size",
-              "this version does not search; give batch-size");
   refuse_true("group-by-length", "sampling", "all training sequences have the same length");
   refuse_true("wandb-log", "report-to", "metrics go to log.jsonl and TensorBoard files");
   refuse_true("eval-only", "eval-steps", "`brrr eval` evaluates a checkpoint");

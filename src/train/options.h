@@ -80,6 +80,8 @@ struct TrainOptions {
   std::string float32_matmul_precision = "highest";  // highest, high, medium
   double init_loss_scale = 65536;                    // of fp16
   int64_t threads = 0;                               // 0: all that the process may use
+  std::string memory_limit;                          // "6GiB"; "": what the process may use
+  std::string fit = "false";                         // "true", or "all": the optimizer, too
   bool compile = true;
 
   // Looking inside.
@@ -94,6 +96,7 @@ struct TrainOptions {
   bool operator==(const TrainOptions&) const = default;
   bool was_given(std::string_view name) const;
   bool wants_resume() const { return resume != "false"; }
+  bool wants_fit() const { return fit != "false"; }
 };
 
 /// N of the tokenizer name "bpe:N", nothing for other names. Throws UserError (exit 2) for a bad N.

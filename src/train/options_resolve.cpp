@@ -103,7 +103,7 @@ std::string toml_string(const std::string& text) {
 
 // What is asked anew each time, never taken from the record.
 bool is_per_call(std::string_view name) {
-  for (const char* known : {"config", "json", "resume", "overwrite", "disable-tqdm", "explain",
+  for (const char* known : {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
                             "explain-dispatch", "dump-graph"})
     if (name == known) return true;
   return false;

@@ -46,6 +46,15 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   compile_seconds_ = watch.seconds();
 }
 
+std::vector<Session::ProgramUse> Session::programs() const {
+  std::vector<ProgramUse> list;
+  if (first_) list.push_back({"first", &engine_.program(*first_), 1});
+  if (middle_) list.push_back({"middle", &engine_.program(*middle_), options_.accumulation - 2});
+  list.push_back({first_ ? "last" : "step", &engine_.program(last_), 1});
+  list.push_back({"eval", &engine_.program(eval_), 0});
+  return list;
+}
+
 void Session::allocate() {
   engine_.allocate();
   if (scales_gradients())

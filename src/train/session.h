@@ -53,6 +53,14 @@ class Session {
   const Engine& engine() const { return engine_; }
   /// The program that ends an optimizer step, as it runs.
   const Program& step_program() const { return engine_.program(last_); }
+  /// The programs and how often each runs in an optimizer step: "first", "middle", "last", or
+  /// "step" alone; "eval", which runs in none.
+  struct ProgramUse {
+    const char* name;
+    const Program* program;
+    int64_t runs;
+  };
+  std::vector<ProgramUse> programs() const;
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 

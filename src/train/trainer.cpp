@@ -8,13 +8,14 @@
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "io/folder_lock.h"
 #include "io/loader.h"
-#include "nn/gpt2.h"
 #include "nn/init.h"
 #include "optim/schedule.h"
 #include "train/dataset.h"
+#include "train/fit.h"
 #include "train/process.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
@@ -185,13 +186,13 @@ class Trainer {
       config_ = model_config(options_, dataset_->tokenizer->vocab_size());
     }
     result_.parameters = config_.parameter_count();
+    ProcessInputs inputs{dataset_->mapped_bytes(), start_from_bytes()};
+    SettledRun run = settle_run(options_, config_, inputs, say);
+    options_ = run.plan.options;
+    session_ = std::move(run.session);
+    result_.process_forecast = run.plan.process;
+    result_.memory_limit = run.limit.bytes;
     loader_.emplace(dataset_->train, loader_options(options_, config_.vocab_size));
-    const Graph loss = nn::gpt2_loss_graph(config_, options_.batch_size, options_.context);
-    const Graph eval =
-        options_.eval_batch_size == options_.batch_size
-            ? loss
-            : nn::gpt2_loss_graph(config_, options_.eval_batch_size, options_.context);
-    session_.emplace(loss, eval, cpu::cpu_backend(), session_options(options_));
     result_.forecast = session_->forecast();
     result_.compile_seconds = session_->compile_seconds();
     say(fmt::format(
@@ -217,6 +218,23 @@ class Trainer {
     if (options_.precision != "fp32") note_emulation(program);
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
+  }
+
+  // Of the file that the first weights come from.
+  int64_t start_from_bytes() const {
+    const fs::path folder = resume_ ? resume_->checkpoint : start_from_ ? start_from_->folder : "";
+    int64_t bytes = 0;
+    std::error_code ignored;
+    if (!folder.empty())
+      for (const auto& entry : fs::directory_iterator(folder, ignored))
+        if (entry.path().extension() == ".safetensors")
+          bytes += static_cast<int64_t>(entry.file_size(ignored));
+    return bytes;
+  }
+
+  // The arena only grows into its place, so a look after each kind of work finds the most.
+  void watch_memory() {
+    result_.needed_peak_bytes = std::max(result_.needed_peak_bytes, resident_memory().needed());
   }
 
   // Where no unit multiplies 16-bit numbers, the kernels widen them as they read.
@@ -330,6 +348,7 @@ class Trainer {
       stepped_tokens += tokens;
       result_.train_loss = r.loss;
       check_finite(r);
+      if (state_.step == first + 1) watch_memory();
 
       const double tokens_per_second = static_cast<double>(tokens) / seconds;
       StepFigures figures{r.loss, rate, r.grad_norm, 1e3 * seconds,
@@ -421,6 +440,7 @@ class Trainer {
     progress_->message(fmt::format("step {}: validation loss {:.4f}{}", state_.step, val.loss,
                                    best && state_.step > 0 ? " (best so far)" : ""));
     log_->draw();
+    watch_memory();
   }
 
   void save() {
@@ -455,7 +475,11 @@ class Trainer {
       result_.best_step = state_.best_step;
     }
     result_.seconds = process_age_seconds();
+    watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
+    if (result_.needed_peak_bytes > result_.memory_limit)
+      say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
+                      memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));
   }
 
   static void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
@@ -468,7 +492,7 @@ class Trainer {
   std::optional<Dataset> dataset_;
   std::optional<io::Loader> loader_;
   nn::Gpt2Config config_;
-  std::optional<Session> session_;
+  std::unique_ptr<Session> session_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;
   TrainerState state_;

@@ -10,6 +10,7 @@
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "train/options.h"
+#include "train/process_forecast.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -28,8 +29,11 @@ struct TrainResult {
   double compile_seconds = 0;
   double waiting_share = 0;  // of the step time spent waiting for data
   MemoryForecast forecast;
+  ProcessForecast process_forecast;
+  int64_t memory_limit = 0;  // that the run had to keep
   int64_t arena_bytes = 0;
-  int64_t process_peak_bytes = 0;
+  int64_t process_peak_bytes = 0;  // the most that was resident, pages of mapped inputs included
+  int64_t needed_peak_bytes = 0;   // without them: what counts against the limit
   int64_t parameters = 0;
   int64_t skipped_steps = 0;  // whose f16 gradients overflowed
   int signal = 0;             // that ended the run after saving, or 0

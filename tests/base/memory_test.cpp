@@ -101,8 +101,22 @@ TEST_F(Limits, AnUnknownSystemSetsNone) {
 TEST(Memory, OfThisProcess) {
   const ResidentMemory m = resident_memory();
   EXPECT_GT(m.anonymous, 100'000);
-  EXPECT_GT(m.file, 100'000);
+  EXPECT_GT(m.code, 100'000);
   EXPECT_GE(m.peak + (1 << 20), m.total());
+}
+
+TEST(Memory, MappedInputsAreApart) {
+  test::TempFolder folder;
+  constexpr size_t kBytes = size_t{8} << 20;
+  write_file_atomically(folder / "data.bin", std::string(kBytes, 'x'));
+  const ResidentMemory before = resident_memory();
+  const MappedFile file(folder / "data.bin");
+  int sum = 0;
+  for (size_t i = 0; i < kBytes; i += 4096) sum += file.text()[i];
+  EXPECT_EQ(sum, 'x' * static_cast<int>(kBytes / 4096));
+  const ResidentMemory after = resident_memory();
+  EXPECT_GE(after.inputs - before.inputs, static_cast<int64_t>(kBytes));
+  EXPECT_LT(after.needed() - before.needed(), static_cast<int64_t>(kBytes / 4));
 }
 
 }  // namespace

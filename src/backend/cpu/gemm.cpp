@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 #if defined(__linux__)
@@ -125,8 +126,13 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 }
 
 int64_t gemm_workspace_bytes() {
-  return gemm_vector_workspace_bytes() +
-         (best_path(DType::bf16) != GemmPath::kVector ? gemm_amx_workspace_bytes() : 0);
+  return gemm_workspace_bytes(std::numeric_limits<int64_t>::max(), true);
+}
+
+int64_t gemm_workspace_bytes(int64_t largest_f32_left, bool with_bf16) {
+  return gemm_vector_workspace_bytes(largest_f32_left) +
+         (with_bf16 && best_path(DType::bf16) != GemmPath::kVector ? gemm_amx_workspace_bytes()
+                                                                   : 0);
 }
 
 }  // namespace brrr::cpu

@@ -72,4 +72,8 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 /// Upper bound of the packing memory that the current number of threads keeps.
 int64_t gemm_workspace_bytes();
 
+/// About what of it becomes resident when the left operands of f32 products have at most so many
+/// elements, and with or without products of bf16.
+int64_t gemm_workspace_bytes(int64_t largest_f32_left, bool with_bf16);
+
 }  // namespace brrr::cpu

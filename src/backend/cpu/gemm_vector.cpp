@@ -252,9 +252,10 @@ void run_task(const GemmArgs& g, int64_t index, const Plan& plan, const GemmKern
 
 }  // namespace
 
-int64_t gemm_vector_workspace_bytes() {
+int64_t gemm_vector_workspace_bytes(int64_t largest_left) {
+  const int64_t packed = std::min(kPackedA, largest_left) * int64_t{sizeof(float)};
   return thread_count() * PackBuffer::rounded(kWorkspace * int64_t{sizeof(float)}) +
-         PackBuffer::rounded(kPackedA * int64_t{sizeof(float)});
+         PackBuffer::rounded(packed);
 }
 
 void gemm_vector(const GemmBatch& all) {

@@ -1,0 +1,161 @@
+#include "train/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "backend/cpu/target.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "nn/gpt2.h"
+#include "train/trainer.h"
+
+namespace brrr::train {
+namespace {
+
+/// What may vary besides the sizes of batches.
+struct Variant {
+  std::string rematerialize, optim;
+};
+
+std::vector<Variant> variants(const TrainOptions& o, FitFreedom) {
+  return {{"", o.optim}};
+}
+
+TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t batch) {
+  TrainOptions o = options;
+  const int64_t rows = options.batch_size * options.gradient_accumulation_steps;
+  o.batch_size = batch;
+  o.gradient_accumulation_steps = rows / batch;
+  o.optim = variant.optim;
+  // Evaluation goes over the same rows in other portions.
+  if (!options.was_given("eval-batch-size") && options.eval_batch_size > batch) {
+    if (o.eval_batches > 0)
+      o.eval_batches = (o.eval_batches * options.eval_batch_size + batch - 1) / batch;
+    o.eval_batch_size = batch;
+  }
+  return o;
+}
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> list;
+  for (int64_t d = 1; d * d <= n; ++d)
+    if (n % d == 0) {
+      list.push_back(d);
+      if (d * d != n) list.push_back(n / d);
+    }
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+/// Faster first; where the machine was not measured, fewer and larger portions first.
+bool better(const Plan& a, const Plan& b) {
+  if (a.fits != b.fits) return a.fits;
+  if (a.ms != b.ms) return a.ms < b.ms;
+  return a.options.batch_size > b.options.batch_size;
+}
+
+}  // namespace
+
+std::unique_ptr<Session> compile_run(const TrainOptions& o, const nn::Gpt2Config& config) {
+  const Graph loss = nn::gpt2_loss_graph(config, o.batch_size, o.context);
+  const Graph eval = o.eval_batch_size == o.batch_size
+                         ? loss
+                         : nn::gpt2_loss_graph(config, o.eval_batch_size, o.context);
+  return std::make_unique<Session>(loss, eval, cpu::cpu_backend(), session_options(o));
+}
+
+Plan plan_of(const TrainOptions& options, const FitContext& context,
+             std::unique_ptr<Session>* keep) {
+  std::unique_ptr<Session> session = compile_run(options, context.config);
+  Plan plan;
+  plan.options = options;
+  plan.arena = session->forecast();
+  plan.process = forecast_process(options, *session, context.inputs, context.now);
+  plan.fits = plan.process.needed() <= context.budget;
+  if (context.speed) plan.ms = predict_step(*session, *context.speed).total_ms();
+  if (keep != nullptr) *keep = std::move(session);
+  return plan;
+}
+
+FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom freedom) {
+  const Stopwatch watch;
+  FitResult result;
+  TrainOptions quiet = options;
+  quiet.dump_graph.clear();
+  std::optional<Plan> smallest;
+  // Portions by size. A resumed run keeps its own: another would change its bits.
+  std::vector<int64_t> portions = divisors(options.batch_size * options.gradient_accumulation_steps);
+  if (options.wants_resume()) portions = {options.batch_size};
+  for (const Variant& variant : variants(options, freedom)) {
+    std::map<size_t, Plan> seen;
+    const auto look = [&](size_t i) -> const Plan& {
+      if (const auto at = seen.find(i); at != seen.end()) return at->second;
+      ++result.compiled;
+      return seen.emplace(i, plan_of(with(quiet, variant, portions[i]), context)).first->second;
+    };
+    // Memory grows with the portion: the largest that fits, by bisection.
+    size_t fits = 0, too_much = portions.size();
+    if (look(portions.size() - 1).fits) fits = portions.size() - 1;
+    while (fits + 1 < too_much) {
+      const size_t middle = fits + (too_much - fits) / 2;
+      (look(middle).fits ? fits : too_much) = middle;
+    }
+    look(fits);
+    for (const auto& [i, plan] : seen)
+      if (!smallest || plan.process.needed() < smallest->process.needed()) smallest = plan;
+    // What the table shows: the choice of this variant and its neighbours.
+    for (const auto& [i, plan] : seen)
+      if (i + 1 >= fits && i <= fits + 1) result.tried.push_back(plan);
+  }
+  std::stable_sort(result.tried.begin(), result.tried.end(), better);
+  if (result.tried.front().fits) {
+    result.best = result.tried.front();
+    result.best->options.dump_graph = options.dump_graph;
+  }
+  result.smallest = *smallest;
+  result.seconds = watch.seconds();
+  return result;
+}
+
+Plan largest_batch(const TrainOptions& options, const FitContext& context) {
+  constexpr int64_t kMost = 1 << 16;
+  const auto look = [&](int64_t batch) {
+    TrainOptions o = options;
+    o.batch_size = batch;
+    if (!options.was_given("eval-batch-size")) o.eval_batch_size = batch;
+    return plan_of(o, context);
+  };
+  Plan fits = look(1);
+  if (!fits.fits) {
+    fits.options.batch_size = 0;
+    return fits;
+  }
+  // Bytes are nearly affine in the batch: go where the last two plans point, and halve what is
+  // left when that does not close in.
+  Plan other = look(2);
+  if (!other.fits) return fits;
+  int64_t too_many = kMost + 1;
+  for (int round = 0; fits.options.batch_size + 1 < too_many; ++round) {
+    const auto bytes = [](const Plan& p) { return static_cast<double>(p.process.needed()); };
+    const int64_t a = fits.options.batch_size, b = other.options.batch_size;
+    const double slope = (bytes(other) - bytes(fits)) / static_cast<double>(b - a);
+    int64_t next = a + (too_many - a) / 2;
+    if (round < 8 && slope > 0) {
+      const double room = (static_cast<double>(context.budget) - bytes(fits)) / slope;
+      next = a + static_cast<int64_t>(std::min(room, static_cast<double>(kMost)));
+      next = std::clamp(next, a + 1, too_many - 1);
+    }
+    Plan plan = look(next);
+    if (plan.fits) {
+      other = std::exchange(fits, std::move(plan));
+    } else {
+      too_many = next;
+      if (other.options.batch_size > too_many || other.options.batch_size == a)
+        other = std::move(plan);
+    }
+  }
+  return fits;
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,83 @@
+#pragma once
+// Fitting a run into a memory budget. Everything is decided from compiled plans, whose bytes are
+// exact, before anything is allocated: how many sequences go through at once (the tokens of a step
+// stay the same), what is kept for the backward pass and, when that may change, how wide the
+// optimizer's states are.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/gpt2_config.h"
+#include "train/predict.h"
+#include "train/process_forecast.h"
+
+namespace brrr::train {
+
+/// The programs of a run, compiled and not allocated.
+std::unique_ptr<Session> compile_run(const TrainOptions& options, const nn::Gpt2Config& config);
+
+/// One way to do the run.
+struct Plan {
+  TrainOptions options;
+  MemoryForecast arena;
+  ProcessForecast process;
+  double ms = 0;  // predicted for a step; 0: the machine was not measured
+  bool fits = false;
+};
+
+/// What the search needs to know besides the options.
+struct FitContext {
+  nn::Gpt2Config config;
+  ProcessInputs inputs;
+  ResidentMemory now;
+  std::optional<MachineSpeed> speed;
+  int64_t budget = 0;  // bytes for ProcessForecast::needed()
+};
+
+/// The plan of the options as they are; `keep` gets the compiled session.
+Plan plan_of(const TrainOptions& options, const FitContext& context,
+             std::unique_ptr<Session>* keep = nullptr);
+
+enum class FitFreedom {
+  memory,  // micro-batch, accumulation, rematerialisation: the maths of the step stays
+  all      // and the optimizer
+};
+
+struct FitResult {
+  std::optional<Plan> best;  // predicted fastest of those that fit
+  std::vector<Plan> tried;   // the most promising of each kind, the best first
+  Plan smallest;             // the least memory that was found
+  int compiled = 0;          // plans looked at
+  double seconds = 0;
+};
+FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom freedom);
+
+/// The largest micro-batch that fits, everything else as in the options; 0: not even one sequence
+/// does. The accumulation stays, so the step grows with it.
+Plan largest_batch(const TrainOptions& options, const FitContext& context);
+
+/// "batch 2 x accumulation 4": the part of a plan that fit() chooses, in a few words.
+std::string description(const TrainOptions& options);
+
+/// The plans that were looked at as an aligned table, the chosen one marked; a line each.
+std::vector<std::string> fit_table(const FitResult& result);
+
+/// What the process may use: --memory-limit, or less where the system allows less. Throws UserError
+/// (exit 2) for a --memory-limit that the machine does not have.
+MemoryLimit memory_budget(const TrainOptions& options);
+
+/// Compiles the run; with --fit the one that fits and is predicted fastest, whose options replace
+/// those given. Throws UserError (exit 3) for what does not fit. `say` gets lines for people.
+struct SettledRun {
+  Plan plan;
+  std::unique_ptr<Session> session;
+  MemoryLimit limit;
+};
+SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
+                      const ProcessInputs& inputs,
+                      const std::function<void(const std::string&)>& say);
+
+}  // namespace brrr::train

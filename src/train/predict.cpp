@@ -1,0 +1,166 @@
+#include "train/predict.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/peaks.h"
+#include "base/file.h"
+#include "base/parallel.h"
+#include "base/sha256.h"
+#include "io/fetch.h"
+#include "io/json_file.h"
+#include "ops/fused.h"
+
+namespace brrr::train {
+namespace {
+
+constexpr double kSecondsEach = 0.08;  // of a measured rate
+
+// What kernels reach of the peaks, over GPT-2's shapes.
+constexpr double kProductShare = 0.8, kAttentionShare = 0.4, kVectorShare = 0.25;
+constexpr double kMemoryShare = 0.85;
+constexpr double kNodeSeconds = 2e-6;  // to start one
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line;
+  return "unknown";
+}
+
+fs::path speed_file() {
+  const std::string machine =
+      fmt::format("{} {} {}", processor_name(), cpu::isa_name(cpu::best_isa()), thread_count());
+  return io::cache_folder() / fmt::format("speed-{}.json", sha256_hex(machine).substr(0, 16));
+}
+
+std::string today() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
+std::optional<MachineSpeed> read_speed() {
+  try {
+    const fs::path path = speed_file();
+    if (!fs::exists(path)) return std::nullopt;
+    const io::Json j = io::parse_json(read_file(path), path.string());
+    MachineSpeed s;
+    s.f32 = j.at("f32").get<double>();
+    s.bf16 = j.at("bf16").get<double>();
+    s.f16 = j.at("f16").get<double>();
+    s.memory = j.at("memory").get<double>();
+    s.cache = j.at("cache").get<double>();
+    s.cache_bytes = j.at("cache_bytes").get<int64_t>();
+    s.when = "measured " + j.at("date").get<std::string>();
+    if (!(s.f32 > 0 && s.memory > 0 && s.cache > 0)) return std::nullopt;
+    return s;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+void keep_speed(const MachineSpeed& s) {
+  try {
+    const fs::path path = speed_file();
+    create_folder(path.parent_path());
+    const io::Json j{{"f32", s.f32},       {"bf16", s.bf16},   {"f16", s.f16},
+                     {"memory", s.memory}, {"cache", s.cache}, {"cache_bytes", s.cache_bytes},
+                     {"date", today()}};
+    write_file_atomically(path, j.dump(2) + "\n");
+  } catch (const std::exception&) {  // the next process measures again
+  }
+}
+
+int64_t cache_size(int name) { return std::max<int64_t>(0, ::sysconf(name)); }
+
+MachineSpeed measure_speed(int64_t memory_limit) {
+  MachineSpeed s;
+  for (const cpu::ComputePeak& p : cpu::measure_compute_peaks(kSecondsEach)) {
+    double* rate = p.type == "f32" ? &s.f32 : p.type == "bf16" ? &s.bf16
+                   : p.type == "f16" ? &s.f16
+                                     : nullptr;
+    if (rate != nullptr) *rate = std::max(*rate, p.ops_per_second);
+  }
+  const int64_t l2 = cache_size(_SC_LEVEL2_CACHE_SIZE), l3 = cache_size(_SC_LEVEL3_CACHE_SIZE);
+  const cpu::Bandwidth b = cpu::measure_bandwidth(l2, l3, memory_limit, kSecondsEach);
+  s.memory = b.read;
+  s.cache = b.l2_read;
+  s.cache_bytes = l2 * thread_count();
+  s.when = "measured now";
+  return s;
+}
+
+/// Products of 16-bit factors without a unit for them run in f32.
+double product_rate(const MachineSpeed& s, DType dtype) {
+  if (dtype == DType::bf16) return std::max(s.f32, s.bf16);
+  return s.f32;
+}
+
+double node_seconds(const Program& program, NodeId id, const MachineSpeed& s) {
+  const Graph& g = program.graph();
+  const Node& node = g.node(id);
+  const Cost cost = cost_of(g, id);
+  const double bytes = cost.bytes_read + cost.bytes_written;
+  const bool cached = bytes < static_cast<double>(s.cache_bytes);
+  const double traffic = bytes / (cached ? s.cache : s.memory) / kMemoryShare;
+  double rate = s.f32 * kVectorShare;
+  if (node.op->op_class == OpClass::contraction) {
+    const DType dtype = g.type(node.operands[0]).dtype;
+    const bool product = !node.op->name.starts_with("attention");
+    rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);
+  }
+  return std::max(traffic, cost.flops / rate) + kNodeSeconds;
+}
+
+}  // namespace
+
+std::optional<MachineSpeed> machine_speed(bool measure, int64_t memory_limit) {
+  if (auto known = read_speed()) return known;
+  if (!measure) return std::nullopt;
+  const MachineSpeed speed = measure_speed(memory_limit);
+  // Figures of buffers that a cache holds are good for this once.
+  if (memory_limit >= 4 * cache_size(_SC_LEVEL3_CACHE_SIZE)) keep_speed(speed);
+  return speed;
+}
+
+double PredictedTime::total_ms() const {
+  double sum = 0;
+  for (double ms : by_class) sum += ms;
+  return sum;
+}
+
+void each_part(const Graph& graph, NodeId id,
+               const std::function<void(const OpDef& op, const Cost& cost)>& visit) {
+  const Node& node = graph.node(id);
+  if (node.op->name != "fused") return visit(*node.op, cost_of(graph, id));
+  const auto body = fused_body(node);
+  for (NodeId part = 0; part < body->size(); ++part)
+    if (!body->is_input(part)) visit(*body->node(part).op, cost_of(*body, part));
+}
+
+PredictedTime predict_step(const Session& session, const MachineSpeed& speed) {
+  PredictedTime time;
+  for (const Session::ProgramUse& use : session.programs()) {
+    if (use.runs == 0) continue;
+    const Graph& g = use.program->graph();
+    for (NodeId id = 0; id < g.size(); ++id) {
+      if (g.is_input(id) || use.program->plan().constant[id] || view_offset(g, g.node(id))) continue;
+      // A fused node counts to the weightiest of its parts.
+      OpClass most = g.node(id).op->op_class;
+      each_part(g, id, [&](const OpDef& op, const Cost&) {
+        if (op.op_class == OpClass::normalisation) most = OpClass::normalisation;
+      });
+      time.by_class[static_cast<size_t>(most)] +=
+          1e3 * static_cast<double>(use.runs) * node_seconds(*use.program, id, speed);
+    }
+  }
+  return time;
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,38 @@
+#pragma once
+// The time of a step before it runs: for every node the longer of its arithmetic and its traffic at
+// the rates that this machine was measured at. Good for choosing between plans; a share of what
+// kernels reach of the peaks stands in predict.cpp.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/session.h"
+
+namespace brrr::train {
+
+/// Measured rates of this machine with the present number of threads and instruction set.
+struct MachineSpeed {
+  double f32 = 0, bf16 = 0, f16 = 0;  // operations per second on factors of the type; 0: no unit
+  double memory = 0, cache = 0;       // bytes per second read from memory, from second-level caches
+  int64_t cache_bytes = 0;            // of all second-level caches
+  std::string when;                   // "measured now", "measured 2026-03-01"
+};
+
+/// The rates in the cache folder; measured (about a second) and kept there when they are absent and
+/// `measure` is set. `memory_limit` bounds the buffers of the measurement. Nothing when there is
+/// neither. Never throws: a cache that cannot be read or written is none.
+std::optional<MachineSpeed> machine_speed(bool measure, int64_t memory_limit);
+
+struct PredictedTime {
+  std::array<double, 6> by_class{};  // ms of a step, by OpClass
+  double total_ms() const;
+};
+PredictedTime predict_step(const Session& session, const MachineSpeed& speed);
+
+/// What a node does, with the parts of a fused node apart.
+void each_part(const Graph& graph, NodeId id,
+               const std::function<void(const OpDef& op, const Cost& cost)>& visit);
+
+}  // namespace brrr::train

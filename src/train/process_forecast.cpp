@@ -1,0 +1,73 @@
+#include "train/process_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/gemm.h"
+#include "base/parallel.h"
+
+namespace brrr::train {
+namespace {
+
+// Measured on x86-64 Linux with glibc.
+constexpr int64_t kThreadBytes = int64_t{96} << 10;  // what a thread touches of its stack and heap
+constexpr int64_t kCodeBytes = int64_t{960} << 10;   // kernels, checkpoints, plots: run later
+constexpr int64_t kSavingBytes = int64_t{384} << 10;  // writing a checkpoint
+constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
+constexpr int64_t kLoaderBatches = 4;                 // ahead, current and spare ones
+constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
+
+/// What packs operands: the largest left one of an f32 product, and whether there are bf16 ones.
+int64_t packing_bytes(const Session& session) {
+  int64_t largest = 0;
+  bool bf16 = false;
+  for (const Session::ProgramUse& use : session.programs()) {
+    const Graph& g = use.program->graph();
+    for (NodeId id = 0; id < g.size(); ++id) {
+      const Node& node = g.node(id);
+      if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
+      const Type& left = g.type(node.operands[0]);
+      bf16 |= left.dtype == DType::bf16;
+      if (left.dtype == DType::f32) largest = std::max(largest, left.shape.elements());
+    }
+  }
+  return cpu::gemm_workspace_bytes(largest, bf16);
+}
+
+// Windows fall anywhere in the shards, and each brings its neighbourhood in.
+int64_t touched(int64_t file_bytes, double windows, int64_t context) {
+  if (file_bytes == 0) return 0;
+  const double bytes = static_cast<double>(file_bytes);
+  const double each = static_cast<double>(kFaultBytes + 4 * context);
+  return static_cast<int64_t>(bytes * -std::expm1(-windows * each / bytes));
+}
+
+}  // namespace
+
+int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
+
+ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
+                                 const ProcessInputs& inputs, const ResidentMemory& now) {
+  const MemoryForecast arena = session.forecast();
+  ProcessForecast f;
+  f.program = now.needed();
+  f.peak_before = now.peak - now.inputs;
+  f.arena = arena.total();
+  f.packing = packing_bytes(session);
+  const int64_t row = 2 * o.context * int64_t{sizeof(int32_t)};
+  f.batches = row * ((kLoaderBatches + o.gradient_accumulation_steps) * o.batch_size +
+                     kLoaderBatches * o.eval_batch_size);
+  f.threads = (thread_count() + 1) * kThreadBytes + kSavingBytes;
+  const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
+  f.logging = o.max_steps / every * kPointBytes;
+  f.code = kCodeBytes;
+  const double windows =
+      static_cast<double>(o.max_steps) * static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
+  const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);
+  // While the weights are read, nothing of the arena is resident but they.
+  const int64_t rest_of_arena = arena.total() - arena.parameter_bytes;
+  f.mapped = std::max({now.inputs, shards, inputs.weights_bytes - rest_of_arena});
+  return f;
+}
+
+}  // namespace brrr::train

@@ -1,0 +1,43 @@
+#pragma once
+// What a run will have resident besides its arena. What is there already is measured, in the
+// process that asks; what comes later is reckoned from sizes: packed operands of products, batches
+// in flight, threads, logs. Forecast and measurement stand side by side at the end of every run.
+
+#include <cstdint>
+
+#include "base/memory.h"
+#include "train/options.h"
+#include "train/session.h"
+
+namespace brrr::train {
+
+struct ProcessForecast {
+  int64_t program = 0;   // resident now: the program, libraries, tokenizer, tokens, compiled graphs
+  int64_t peak_before = 0;  // the most that was resident until now (a text being tokenised)
+  int64_t arena = 0;
+  int64_t packing = 0;  // operands of products, packed; see gemm_workspace_bytes()
+  int64_t batches = 0;  // of the loaders
+  int64_t threads = 0;  // stacks of the team and of the loaders
+  int64_t logging = 0;  // curves of the run
+  int64_t code = 0;     // of the program and its libraries that was not run yet
+  // Pages of mapped inputs (shards, weights to start from). The system takes them back when memory
+  // runs short, so they count to what is resident and not to what must fit.
+  int64_t mapped = 0;
+
+  int64_t overhead() const { return program + packing + batches + threads + logging + code; }
+  /// What must fit into the memory that the process may use.
+  int64_t needed() const;
+  /// What the system will report as the most that was resident (VmHWM).
+  int64_t resident() const { return needed() + mapped; }
+};
+
+struct ProcessInputs {
+  int64_t mapped_bytes = 0;   // of token shards
+  int64_t weights_bytes = 0;  // of a file to start from; unmapped when it was read
+};
+
+/// `now` was measured when the data was open, before the session was allocated.
+ProcessForecast forecast_process(const TrainOptions& options, const Session& session,
+                                 const ProcessInputs& inputs, const ResidentMemory& now);
+
+}  // namespace brrr::train

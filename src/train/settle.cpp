@@ -1,0 +1,96 @@
+// From a budget to a run that keeps it, or to the refusal that says what would.
+#include <algorithm>
+#include <limits>
+
+#include "base/memory.h"
+#include "train/fit.h"
+
+namespace brrr::train {
+namespace {
+
+/// One line for a UserError with exit code 3: by how much the run does not fit and what would.
+std::string refusal(const Plan& wanted, const FitResult& found, const FitContext& context,
+                    const MemoryLimit& limit) {
+  std::string text = fmt::format(
+      "the run does not fit: {} needs {} ({} of it the arena), and {} is {}. ",
+      description(wanted.options), memory_text(wanted.process.needed()),
+      memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
+  if (found.best)
+    return text + fmt::format("With --fit it runs as {} in {}", description(found.best->options),
+                              memory_text(found.best->process.needed()));
+  const Plan& least = found.smallest;
+  const std::string how = description(least.options);
+  text += fmt::format("The smallest budget that would do is --memory-limit {}",
+                      memory_at_least(least.process.needed()));
+  if (how != description(wanted.options)) text += fmt::format(" --fit ({})", how);
+  const int64_t states = wanted.arena.parameter_bytes + wanted.arena.state_bytes;
+  if (context.now.needed() + states > context.budget)
+    return text + fmt::format("; weights and optimizer states alone are {}: take a smaller model",
+                              memory_text(states));
+  return text + "; or take a smaller --context or model";
+}
+
+}  // namespace
+
+std::string description(const TrainOptions& o) {
+  std::string text = fmt::format("batch {}", o.batch_size);
+  if (o.gradient_accumulation_steps > 1)
+    text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
+  return text;
+}
+
+std::vector<std::string> fit_table(const FitResult& result) {
+  std::vector<std::string> lines{fmt::format("  {:>8} {:>12}  {:<10} {:>11} {:>13}", "batch",
+                                             "accumulation", "optimizer", "memory", "predicted")};
+  for (const Plan& p : result.tried) {
+    const bool chosen = &p == &result.tried.front() && p.fits;
+    lines.push_back(fmt::format(
+        "{} {:>8} {:>12}  {:<10} {:>11} {:>13}{}", chosen ? '>' : ' ', p.options.batch_size,
+        p.options.gradient_accumulation_steps, p.options.optim, memory_text(p.process.needed()),
+        p.ms > 0 ? fmt::format("{:.0f} ms/step", p.ms) : "", p.fits ? "" : "  does not fit"));
+  }
+  return lines;
+}
+
+MemoryLimit memory_budget(const TrainOptions& o) {
+  MemoryLimit limit{std::numeric_limits<int64_t>::max(), "no limit"};
+  if (const auto usable = usable_memory())
+    limit = {usable->bytes, "what this process may use (" + usable->source + ")"};
+  if (o.memory_limit.empty()) return limit;
+  const int64_t asked = parse_memory(o.memory_limit);
+  const int64_t installed = installed_memory();
+  if (installed > 0 && asked > installed)
+    usage_error("--memory-limit {} is more than this machine has: {}", o.memory_limit,
+                memory_text(installed));
+  if (asked <= limit.bytes) limit = {asked, "--memory-limit"};
+  return limit;
+}
+
+SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
+                      const ProcessInputs& inputs,
+                      const std::function<void(const std::string&)>& say) {
+  SettledRun run;
+  run.limit = memory_budget(options);
+  FitContext context{config, inputs, resident_memory(), std::nullopt, run.limit.bytes};
+  if (!options.wants_fit()) {
+    run.plan = plan_of(options, context, &run.session);
+    if (run.plan.fits) return run;
+    const FitResult found = fit(options, context, FitFreedom::memory);
+    throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
+  }
+  context.speed = machine_speed(true, run.limit.bytes);
+  const FitResult found =
+      fit(options, context, options.fit == "all" ? FitFreedom::all : FitFreedom::memory);
+  if (!found.best)
+    throw UserError(refusal(plan_of(options, context), found, context, run.limit),
+                    ExitCode::kNoMemory);
+  say(fmt::format("fit: {} in {} ({}); {} plans compiled in {:.1f} s",
+                  description(found.best->options), memory_text(run.limit.bytes), run.limit.source,
+                  found.compiled, found.seconds));
+  for (const std::string& line : fit_table(found)) say(line);
+  context.now = resident_memory();
+  run.plan = plan_of(found.best->options, context, &run.session);
+  return run;
+}
+
+}  // namespace brrr::train
