@@ -53,6 +53,13 @@ struct Batch {
   void clear(int64_t batch, int64_t context);
 };
 
+/// A group of rows that only reading shows the size of, and the number of its first row. Where a
+/// source has no such groups: zeros.
+struct Anchor {
+  int64_t group = 0, row = 0;
+  bool operator==(const Anchor&) const = default;
+};
+
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -66,6 +73,11 @@ class BatchSource {
   virtual int64_t tokens() const = 0;
   /// Identifies what is read.
   virtual std::string fingerprint() const = 0;
+  /// The group that batch `index` begins in: what a saved position needs besides the index.
+  virtual Anchor anchor(int64_t) const { return {}; }
+  /// Batches from `index` on will be asked for, and it begins in the group `anchor`. False, and
+  /// nothing is changed, when it does not. Batches before it may be refused from here on.
+  virtual bool start_from(const Anchor& anchor, int64_t) { return anchor == Anchor{}; }
 };
 
 }  // namespace brrr::io

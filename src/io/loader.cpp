@@ -10,10 +10,11 @@
 namespace brrr::io {
 
 std::string LoaderState::to_json() const {
-  return Json{{"mode", name_of(mode)}, {"epoch", epoch},     {"position", position},
-              {"seed", seed},          {"source", source},   {"tokens", tokens},
-              {"batch", batch},        {"context", context}, {"world", world}}
-      .dump();
+  Json json{{"mode", name_of(mode)}, {"epoch", epoch},     {"position", position},
+            {"seed", seed},          {"source", source},   {"tokens", tokens},
+            {"batch", batch},        {"context", context}, {"world", world}};
+  if (anchor != Anchor{}) json["group"] = anchor.group, json["group_row"] = anchor.row;
+  return json.dump();
 }
 
 LoaderState LoaderState::from_json(std::string_view text) {
@@ -50,6 +51,8 @@ LoaderState LoaderState::from_json(std::string_view text) {
   state.batch = count("batch", 1, kMost);
   state.context = count("context", 1, kMost);
   state.world = count("world", 1, kMost);
+  if (json.contains("group"))
+    state.anchor = {count("group", 0, kMost), count("group_row", 0, int64_t{1} << 62)};
   return state;
 }
 
@@ -88,7 +91,7 @@ LoaderState Loader::state() const {
   const int64_t position = prefetcher_->position();
   return {options_.mode, source_->epoch_of(position), position,         options_.seed,
           fingerprint_,  source_->tokens(),           options_.batch,   options_.context,
-          options_.world};
+          options_.world, source_->anchor(position)};
 }
 
 void Loader::restore(const LoaderState& state) {
@@ -108,9 +111,17 @@ void Loader::restore(const LoaderState& state) {
   same("token count", state.tokens, now.tokens, text);
   same("text fingerprint", state.source, now.source, text);
   const int64_t most = (int64_t{1} << 62) / options_.batch / options_.world;
-  if (state.position < 0 || state.position > most || source_->epoch_of(state.position) != state.epoch)
+  const auto damaged = [&] {
     user_error("the data loader's state is damaged: epoch {} does not belong to position {}",
                state.epoch, state.position);
+  };
+  if (state.position < 0 || state.position > most ||
+      !source_->start_from(state.anchor, state.position))
+    damaged();
+  if (source_->epoch_of(state.position) != state.epoch) {
+    source_->start_from(now.anchor, now.position);
+    damaged();
+  }
   prefetcher_->seek(state.position);
 }
 

@@ -32,6 +32,7 @@ struct LoaderState {
   std::string source;  // BatchSource::fingerprint()
   int64_t tokens = 0;
   int64_t batch = 0, context = 0, world = 1;
+  Anchor anchor = {};  // of the next batch
 
   std::string to_json() const;
   /// Throws UserError for text that is no such state.

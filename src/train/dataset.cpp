@@ -1,92 +1,18 @@
 #include "train/dataset.h"
 
-#include <charconv>
-#include <set>
-
 #include "base/file.h"
 #include "io/corpus.h"
-#include "io/fetch.h"
+#include "io/stream_batches.h"
+#include "io/text_samples.h"
+#include "io/window_batches.h"
+#include "train/dataset_tokenizer.h"
 
 namespace brrr::train {
 namespace {
 
-bool holds_tokenizer(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* file : {"vocab.json", "merges.txt", "tokenizer.json", "char.json", "byte.json"})
-    if (fs::exists(folder / file, ignored)) return true;
-  return false;
-}
-
-/// Shards stand beside the tokenizer that made them.
-fs::path folder_of(const std::string& shard) {
-  const fs::path path(shard);
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return path;
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
-std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, std::string_view text) {
-  const std::string& name = options.tokenizer;
-  if (name.empty()) {
-    const fs::path folder = folder_of(options.data.at(0));
-    if (!holds_tokenizer(folder))
-      user_error(
-          "{}: no tokenizer stands beside the shards; name the one that made them: --tokenizer "
-          "gpt2, byte, or its folder",
-          folder.string());
-    return io::load_tokenizer(folder);
-  }
-  if (name == "byte") return io::make_byte_tokenizer();
-  if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
-  if (fs::is_directory(name)) return io::load_tokenizer(name);
-  if (name == "char" || name.starts_with("bpe:")) {
-    if (text.empty())
-      user_error(
-          "--tokenizer {} learns from text, and --data gives only token shards: name the tokenizer "
-          "that made them (byte, gpt2, or its folder)",
-          name);
-    if (name == "char") return io::make_char_tokenizer(text);
-    int32_t size = 0;
-    const char *begin = name.data() + 4, *end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(begin, end, size);
-    if (error != std::errc() || stop != end || size < 257)
-      usage_error("--tokenizer bpe:N needs a vocabulary of at least 257; got '{}'", name);
-    return io::train_bpe(text, size);
-  }
-  usage_error(
-      "--tokenizer must be byte, char, gpt2, bpe:N or a folder with tokenizer files; got '{}'",
-      name);
-}
-
-bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b) {
-  if (a.kind() != b.kind() || a.vocab_size() != b.vocab_size()) return false;
-  for (int32_t id = 0; id < a.vocab_size(); ++id)
-    if (a.decode(std::span(&id, 1)) != b.decode(std::span(&id, 1))) return false;
-  return true;
-}
-
-/// Ids of one tokenizer read with another are noise that trains without an error. `name` is where
-/// the one in use comes from.
-void check_tokenizer(const io::Tokenizer& used, const std::string& name,
-                     const std::vector<std::string>& shards) {
-  std::set<fs::path> folders;
-  for (const std::string& shard : shards) folders.insert(folder_of(shard));
-  for (const fs::path& folder : folders) {
-    if (!holds_tokenizer(folder)) continue;
-    std::unique_ptr<io::Tokenizer> beside;
-    try {
-      beside = io::load_tokenizer(folder);
-    } catch (const UserError&) {  // of a kind that we cannot read; the one in use was named
-      continue;
-    }
-    if (!same_tokens(used, *beside))
-      user_error(
-          "the tokenizer {} ({} of {}) did not make the shards in {}, whose own is {} of {}; leave "
-          "--tokenizer out, or make shards with the other one",
-          name, used.kind(), used.vocab_size(), folder.string(), beside->kind(),
-          beside->vocab_size());
-  }
-}
+constexpr uint64_t kMostAhead = uint64_t{64} << 20;      // bytes of text that "auto" reads at once
+constexpr uint64_t kMostValidation = uint64_t{8} << 20;  // bytes, beside a stream
+constexpr uint64_t kBpeSample = uint64_t{16} << 20;      // bytes that bpe:N learns from there
 
 // The split falls between characters: never inside a UTF-8 sequence.
 size_t split_point(std::string_view text, double val_fraction) {
@@ -112,65 +38,111 @@ void check_length(const io::TokenSource& source, const char* what, int64_t conte
         what, source.tokens(), context + 1, context);
 }
 
+std::unique_ptr<io::Tokenizer> known_or_made(const TrainOptions& options,
+                                             const std::string& tokenizer_folder,
+                                             const Learn& learn) {
+  if (!tokenizer_folder.empty()) return io::load_tokenizer(tokenizer_folder);
+  return make_tokenizer(options, learn);
+}
+
+Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_folder) {
+  const bool folder = options.data.size() == 1 && fs::is_directory(options.data[0]);
+  const bool split = folder && options.val_data.empty();
+  Dataset d;
+  d.train = split ? io::TokenSource::open_split(options.data[0], "train")
+                  : io::TokenSource::open(options.data);
+  const bool val_in_folder = split && io::TokenSource::has_split(options.data[0], "val");
+  if (val_in_folder)
+    d.val = io::TokenSource::open_split(options.data[0], "val");
+  else if (!options.val_data.empty())
+    d.val = io::TokenSource::open(options.val_data);
+  d.tokenizer = known_or_made(options, tokenizer_folder, {});
+  std::vector<std::string> shards = options.data;
+  shards.insert(shards.end(), options.val_data.begin(), options.val_data.end());
+  if (!tokenizer_folder.empty() || !options.tokenizer.empty())
+    check_tokenizer(*d.tokenizer,
+                    tokenizer_folder.empty() ? options.tokenizer : "of " + tokenizer_folder,
+                    shards);
+  check_length(d.train, d.train.description().c_str(), options.context);
+  d.has_val = val_in_folder || !options.val_data.empty();
+  if (d.has_val)
+    d.has_val = enough_for_validation(d.val, options.context, d.note);
+  else
+    d.note = split ? fmt::format("no validation: {} holds no *val*.bin shards", options.data[0])
+                   : "no validation: name shards for it with --val-data";
+  d.description = fmt::format("{} ({} tokens)", d.train.description(), d.train.tokens());
+  return d;
+}
+
+Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenizer_folder,
+                        const io::CorpusOptions& corpus_options) {
+  const io::Corpus corpus = io::load_corpus(corpus_options);
+  const std::string_view text = corpus.text;
+  Dataset d;
+  d.tokenizer = known_or_made(options, tokenizer_folder, [&](std::optional<int64_t> entries) {
+    return entries ? io::train_bpe(text, static_cast<int32_t>(*entries))
+                   : io::make_char_tokenizer(text);
+  });
+  const size_t at = split_point(text, options.val_fraction);
+  const io::Tokenizer& tokenizer = *d.tokenizer;
+  d.train = io::TokenSource::from_ids(tokenizer.encode(text.substr(0, at)), "the training text");
+  d.val = io::TokenSource::from_ids(tokenizer.encode(text.substr(at)), "the validation text");
+  check_length(d.train, "the training text", options.context);
+  d.note = corpus.note;
+  d.has_val = enough_for_validation(d.val, options.context, d.note);
+  d.description =
+      fmt::format("{}; {} + {} tokens, {} tokenizer of {}", corpus.description, d.train.tokens(),
+                  d.val.tokens(), tokenizer.kind(), tokenizer.vocab_size());
+  return d;
+}
+
+// Only the validation text, of which there is little, is tokenised here.
+Dataset from_text_stream(const TrainOptions& options, const std::string& tokenizer_folder,
+                         const io::CorpusFiles& corpus) {
+  const io::TextFiles text(corpus.files, options.tokenizer == "byte");
+  Dataset d;
+  d.note = corpus.note;
+  d.tokenizer = known_or_made(options, tokenizer_folder, [&](std::optional<int64_t> entries) {
+    return entries ? io::train_bpe(io::sample_text(text, kBpeSample), static_cast<int32_t>(*entries))
+                   : io::make_char_tokenizer(text);
+  });
+  const auto share = static_cast<uint64_t>(static_cast<double>(text.bytes()) * options.val_fraction);
+  auto [train, val] = text.split(text.bytes() - std::min(share, kMostValidation));
+  d.stream = std::make_unique<io::TextFiles>(std::move(train));
+  d.val = io::TokenSource::from_ids(io::encode_all(val, *d.tokenizer), "the validation text");
+  d.has_val = enough_for_validation(d.val, options.context, d.note);
+  const double mb = 1e-6 * static_cast<double>(d.stream->bytes());
+  d.description = fmt::format(
+      "{}, {:.2f} MB of it to train on, tokenised on the way; {} tokens for validation, {} "
+      "tokenizer of {}",
+      corpus.description, mb, d.val.tokens(), d.tokenizer->kind(), d.tokenizer->vocab_size());
+  return d;
+}
+
+bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
+  if (options.tokenize != "auto") return options.tokenize == "stream";
+  uint64_t bytes = 0;
+  std::error_code ignored;
+  for (const fs::path& file : corpus.files) bytes += fs::file_size(file, ignored);
+  return bytes > kMostAhead;
+}
+
 }  // namespace
 
-Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
-  auto known_tokenizer = [&]() -> std::unique_ptr<io::Tokenizer> {
-    if (tokenizer_folder.empty()) return nullptr;
-    return io::load_tokenizer(tokenizer_folder);
-  };
-  if (!options.data.empty()) {
-    const bool folder = options.data.size() == 1 && fs::is_directory(options.data[0]);
-    const bool split = folder && options.val_data.empty();
-    io::TokenSource train = split ? io::TokenSource::open_split(options.data[0], "train")
-                                  : io::TokenSource::open(options.data);
-    const bool val_in_folder = split && io::TokenSource::has_split(options.data[0], "val");
-    io::TokenSource val = val_in_folder ? io::TokenSource::open_split(options.data[0], "val")
-                          : options.val_data.empty()
-                              ? io::TokenSource::from_ids({}, "no validation data")
-                              : io::TokenSource::open(options.val_data);
-    std::unique_ptr<io::Tokenizer> tokenizer = known_tokenizer();
-    if (!tokenizer) tokenizer = make_tokenizer(options, {});
-    std::vector<std::string> shards = options.data;
-    shards.insert(shards.end(), options.val_data.begin(), options.val_data.end());
-    if (!tokenizer_folder.empty() || !options.tokenizer.empty())
-      check_tokenizer(*tokenizer,
-                      tokenizer_folder.empty() ? options.tokenizer : "of " + tokenizer_folder,
-                      shards);
-    check_length(train, train.description().c_str(), options.context);
-    std::string note;
-    bool has_val = val_in_folder || !options.val_data.empty();
-    if (has_val)
-      has_val = enough_for_validation(val, options.context, note);
-    else
-      note = split ? fmt::format("no validation: {} holds no *val*.bin shards", options.data[0])
-                   : "no validation: name shards for it with --val-data";
-    std::string description = fmt::format("{} ({} tokens)", train.description(), train.tokens());
-    return {std::move(tokenizer),   std::move(train), std::move(val), has_val,
-            std::move(description), std::move(note)};
-  }
+std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& options) const {
+  if (stream) return std::make_unique<io::StreamBatches>(*stream, *tokenizer, options);
+  return std::make_unique<io::WindowBatches>(train, options);
+}
 
+Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
+  if (!options.data.empty()) return from_shards(options, tokenizer_folder);
   io::CorpusOptions corpus_options;
   for (const std::string& t : options.text) corpus_options.text.emplace_back(t);
   corpus_options.accept_bytes = options.tokenizer == "byte";
   corpus_options.offer_bytes = true;
-  const io::Corpus corpus = io::load_corpus(corpus_options);
-  std::unique_ptr<io::Tokenizer> tokenizer = known_tokenizer();
-  if (!tokenizer) tokenizer = make_tokenizer(options, corpus.text);
-  const std::string_view text = corpus.text;
-  const size_t at = split_point(text, options.val_fraction);
-  io::TokenSource train = io::TokenSource::from_ids(
-      std::as_const(*tokenizer).encode(text.substr(0, at)), "the training text");
-  io::TokenSource val = io::TokenSource::from_ids(std::as_const(*tokenizer).encode(text.substr(at)),
-                                                  "the validation text");
-  check_length(train, "the training text", options.context);
-  std::string note = corpus.note;
-  const bool has_val = enough_for_validation(val, options.context, note);
-  std::string description =
-      fmt::format("{}; {} + {} tokens, {} tokenizer of {}", corpus.description, train.tokens(),
-                  val.tokens(), tokenizer->kind(), tokenizer->vocab_size());
-  return {std::move(tokenizer),   std::move(train), std::move(val), has_val,
-          std::move(description), std::move(note)};
+  const io::CorpusFiles corpus = io::find_corpus(corpus_options);
+  if (streams(options, corpus)) return from_text_stream(options, tokenizer_folder, corpus);
+  return from_text_ahead(options, tokenizer_folder, corpus_options);
 }
 
 }  // namespace brrr::train

@@ -40,6 +40,8 @@ void add_data_rows(Table& t) {
     bpe_entries(s);
     o.tokenizer = s;
   };
+  t.choice("tokenize", &Options::tokenize, {{"auto"}, {"ahead"}, {"stream"}}, "WHEN",
+           "text becomes tokens ahead of the training, in a stream during it, or auto: by its size");
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
          "share of the text kept for validation, taken from its end");
@@ -111,6 +113,12 @@ void add_training_rows(Table& t) {
             "seed of the data order (default: the seed)");
   t.choice("sampling", &Options::sampling, {{"random"}, {"epoch"}}, "NAME",
            "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled");
+  t.integer("dataloader-num-workers", &Options::dataloader_num_workers, 0, 256, "N",
+            "threads that prepare batches ahead (0: the step prepares its own)", {"num-workers"})
+      .free_on_resume = true;
+  t.integer("dataloader-prefetch-factor", &Options::dataloader_prefetch_factor, 1, 1 << 16, "N",
+            "batches prepared ahead per worker", {"prefetch-factor"})
+      .free_on_resume = true;
 }
 
 void add_evaluation_rows(Table& t) {

@@ -24,6 +24,7 @@ struct TrainOptions {
   std::vector<std::string> data;      // token shards: files, or folders that hold them
   std::vector<std::string> val_data;  // token shards for validation; empty: a part of `data`
   std::string tokenizer = "char";     // "byte", "char", "gpt2", "bpe:N", or a folder
+  std::string tokenize = "auto";      // of text: "ahead", "stream" (while training), "auto"
   double val_fraction = 0.1;          // last part of the text kept for validation, in [0, 1)
 
   // Model.
@@ -55,6 +56,8 @@ struct TrainOptions {
   int64_t seed = 1337;
   int64_t data_seed = -1;           // filled: seed
   std::string sampling = "random";  // random (with replacement, as nanoGPT) or epoch (shuffled)
+  int64_t dataloader_num_workers = 1;  // threads that make batches; 0: the step makes its own
+  int64_t dataloader_prefetch_factor = 2;  // batches ahead per worker
 
   // Evaluation and logging.
   int64_t eval_steps = 250;     // 0: only at the end

@@ -44,6 +44,8 @@ std::string rate_text(double tokens_per_second) {
   return with_commas(std::llround(std::clamp(tokens_per_second, -1e15, 1e15))) + " tok/s";
 }
 
+std::string waiting_text(double share) { return fmt::format("wait {:.1f}%", 100 * share); }
+
 }  // namespace
 
 Progress::Progress(ProgressOptions options)
@@ -148,6 +150,7 @@ std::string Progress::plain_line() const {
   if (f.grad_norm) add(fmt::format("norm {:.2f}", *f.grad_norm));
   if (f.step_ms) add(fmt::format("{:.1f} ms", *f.step_ms));
   if (f.tokens_per_second) add(rate_text(*f.tokens_per_second));
+  if (f.waiting_share) add(waiting_text(*f.waiting_share));
   if (options_.bytes && std::isfinite(units_per_second()))
     add(format_bytes(units_per_second()) + "/s");
   if (options_.total > 0) add("eta " + format_duration(seconds_left()));
@@ -177,6 +180,7 @@ std::string Progress::bar_line() const {
   if (figures_.loss) pieces.push_back({loss_text(*figures_.loss), kAccent, 70});
   if (figures_.tokens_per_second)
     pieces.push_back({rate_text(*figures_.tokens_per_second), kDim, 50});
+  if (figures_.waiting_share) pieces.push_back({waiting_text(*figures_.waiting_share), kDim, 30});
   if (known) pieces.push_back({"eta " + format_duration(seconds_left()), "", 60});
   pieces.push_back({format_duration(options_.now() - begin_), kDim, 40});
 

@@ -42,6 +42,7 @@ struct StepFigures {
   std::optional<double> grad_norm = {};
   std::optional<double> step_ms = {};
   std::optional<double> tokens_per_second = {};
+  std::optional<double> waiting_share = {};  // of the time, for data
 };
 
 class Progress {

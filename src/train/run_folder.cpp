@@ -158,6 +158,7 @@ void RunLog::train_step(int64_t step, double loss, double learning_rate, double 
   events_->scalar("train/learning_rate", learning_rate, step);
   events_->scalar("train/grad_norm", grad_norm, step);
   events_->scalar("train/tokens_per_second", tokens_per_second, step);
+  events_->scalar("train/waiting_share", waiting_share, step);
 }
 
 void RunLog::evaluation(int64_t step, double val_loss) {

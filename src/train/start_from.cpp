@@ -2,17 +2,11 @@
 
 #include <algorithm>
 
+#include "train/dataset_tokenizer.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
 namespace {
-
-bool same_tokenizer(const io::Tokenizer& a, const io::Tokenizer& b) {
-  if (a.kind() != b.kind() || a.vocab_size() != b.vocab_size()) return false;
-  for (int32_t id = 0; id < a.vocab_size(); ++id)
-    if (a.decode(std::span(&id, 1)) != b.decode(std::span(&id, 1))) return false;
-  return true;
-}
 
 // Whether --tokenizer asks for the tokenizer that the model has.
 bool asks_for(const std::string& name, const io::Tokenizer& model) {
@@ -21,7 +15,7 @@ bool asks_for(const std::string& name, const io::Tokenizer& model) {
   if (name == "gpt2") return model.kind() == "bpe" && model.vocab_size() == kGpt2Entries;
   if (const auto entries = bpe_entries(name))
     return model.kind() == "bpe" && model.vocab_size() == *entries;
-  return same_tokenizer(*io::load_tokenizer(name), model);
+  return same_tokens(*io::load_tokenizer(name), model);
 }
 
 }  // namespace

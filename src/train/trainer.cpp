@@ -84,6 +84,8 @@ io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
   l.seed = static_cast<uint32_t>(o.data_seed);
   l.mode = io::sampling_from_name(o.sampling);
   l.vocab = vocab_size;
+  l.workers = o.dataloader_num_workers;
+  l.prefetch_factor = o.dataloader_prefetch_factor;
   return l;
 }
 
@@ -168,7 +170,8 @@ class Trainer {
     if (!dataset_->note.empty()) say("note: " + dataset_->note);
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
-      const double per_epoch = static_cast<double>(dataset_->train.tokens()) /
+      const io::LoaderOptions l = loader_options(options_, dataset_->tokenizer->vocab_size());
+      const double per_epoch = static_cast<double>(dataset_->batches(l)->tokens()) /
                                static_cast<double>(options_.batch_size * options_.context *
                                                    options_.gradient_accumulation_steps);
       options_.max_steps =
@@ -192,7 +195,8 @@ class Trainer {
     session_ = std::move(run.session);
     result_.process_forecast = run.plan.process;
     result_.memory_limit = run.limit.bytes;
-    loader_.emplace(dataset_->train, loader_options(options_, config_.vocab_size));
+    const io::LoaderOptions l = loader_options(options_, config_.vocab_size);
+    loader_.emplace(dataset_->batches(l), l);
     result_.forecast = session_->forecast();
     result_.compile_seconds = session_->compile_seconds();
     say(fmt::format(
@@ -352,7 +356,7 @@ class Trainer {
 
       const double tokens_per_second = static_cast<double>(tokens) / seconds;
       StepFigures figures{r.loss, rate, r.grad_norm, 1e3 * seconds,
-                          static_cast<double>(stepped_tokens) / stepping};
+                          static_cast<double>(stepped_tokens) / stepping, waiting / stepping};
       if (due(state_.step, options_.logging_steps)) {
         log_->train_step(state_.step, r.loss, rate, r.grad_norm, 1e3 * seconds, tokens_per_second,
                          waited / seconds);

@@ -52,6 +52,8 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
       {"optim", "adamw_torch", "optim", "adamw"},
       {"optim", "adamw_torch_fused", "optim", "adamw"},
       {"torch_compile", "False", "compile", "false"},
+      {"dataloader_num_workers", "4", "dataloader-num-workers", "4"},
+      {"dataloader_prefetch_factor", "3", "dataloader-prefetch-factor", "3"},
       {"seed", "42", "seed", "42"},
       {"data_seed", "43", "data-seed", "43"},
       {"logging_steps", "9", "logging-steps", "9"},

@@ -132,5 +132,38 @@ TEST_F(Resume, ADamagedCheckpointIsPassedOver) {
   expect_same_run("whole", "hit");
 }
 
+// Text that is tokenised while training, shuffled or not: resumed in the middle, by another number
+// of workers, it is the same run.
+TEST_F(Resume, StreamedTextWithAnyNumberOfWorkers) {
+  for (const std::string sampling : {"random", "epoch"}) {
+    const auto args = [&](const std::string& name, const std::string& steps,
+                          const std::string& workers) {
+      return small_run(name + sampling,
+                       {"--tokenize", "stream", "--tokenizer", "byte", "--sampling", sampling,
+                        "--max-steps", steps, "--dataloader-num-workers", workers,
+                        "--lr-scheduler-type", "constant"});
+    };
+    ASSERT_EQ(run(args("whole-", "150", "1")), 0) << err_;
+    ASSERT_EQ(run(args("part-", "80", "0")), 0) << err_;
+    ASSERT_EQ(run({"train", "--resume", path("part-" + sampling).string(), "--max-steps", "150",
+                   "--dataloader-num-workers", "3", "--dataloader-prefetch-factor", "7", "--json"}),
+              0)
+        << err_;
+    EXPECT_TRUE(json().contains("waiting_share"));
+    EXPECT_TRUE(read_file(path("whole-" + sampling) / "model.safetensors") ==
+                read_file(path("part-" + sampling) / "model.safetensors"));
+    for (const nlohmann::json& record : io::read_jsonl(path("part-" + sampling) / "log.jsonl"))
+      EXPECT_EQ(record.contains("loss"), record.contains("waiting_share"));
+  }
+}
+
+// A text that changes while it is read ends the run with a line that says so.
+TEST_F(Resume, AStreamedTextThatChangesIsNoticed) {
+  ASSERT_EQ(run(small_run("run", {"--tokenize", "stream", "--max-steps", "20"})), 0) << err_;
+  write_file_atomically(text_path(), read_file(text_path()) + "and more\n");
+  EXPECT_EQ(run({"train", "--resume", path("run").string(), "--max-steps", "40"}), 1);
+  EXPECT_NE(err_.find("resume with the same text and tokenizer"), std::string::npos) << err_;
+}
+
 }  // namespace
 }  // namespace brrr::test

@@ -57,7 +57,7 @@ int columns_of(const std::string& line) {
   return n;
 }
 
-const StepFigures kFigures{2.45312, 9.8e-4, 1.0249, 21.27, 36012.4};
+const StepFigures kFigures{2.45312, 9.8e-4, 1.0249, 21.27, 36012.4, 0.0042};
 
 TEST_F(ProgressTest, PlainLinesAtTheLoggingIntervalOnly) {
   Progress p(options(false, 2000));
@@ -69,7 +69,8 @@ TEST_F(ProgressTest, PlainLinesAtTheLoggingIntervalOnly) {
   p.log(100, kFigures);
   EXPECT_EQ(
       written(),
-      "step 100/2000 | loss 2.4531 | lr 9.8e-04 | norm 1.02 | 21.3 ms | 36,012 tok/s | eta 0:41\n");
+      "step 100/2000 | loss 2.4531 | lr 9.8e-04 | norm 1.02 | 21.3 ms | 36,012 tok/s | wait 0.4% | "
+      "eta 0:41\n");
   p.message("saved checkpoint-000100");
   EXPECT_EQ(written(), "saved checkpoint-000100\n");
   p.log(2000, {.loss = std::numeric_limits<double>::quiet_NaN()});
@@ -126,7 +127,7 @@ TEST_F(ProgressTest, TheLineOfABar) {
   written();
   time_ += 21;
   p.update(1000, kFigures);
-  // 79 columns less the last one; 13 are left for the bar, half of them full.
+  // 79 columns less the last one: no room for the wait, and 13 are left for the bar, half full.
   EXPECT_EQ(
       written(),
       "\rstep ━━━━━━╸──────   50%  1000/2000  loss 2.4531  36,012 tok/s  eta 0:21  0:21\x1b[K");
@@ -151,6 +152,7 @@ TEST_F(ProgressTest, NeverWiderThanTheTerminal) {
       }
       if (width >= 100) {
         EXPECT_NE(line.find("36,012 tok/s"), std::string::npos) << line;
+        EXPECT_NE(line.find("wait 0.4%"), std::string::npos) << line;
       }
       EXPECT_EQ(line.find("\x1b[36m") != std::string::npos,
                 colour && line.find("━") != std::string::npos);

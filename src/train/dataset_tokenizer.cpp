@@ -1,0 +1,83 @@
+#include "train/dataset_tokenizer.h"
+
+#include <set>
+
+#include "base/file.h"
+#include "io/fetch.h"
+
+namespace brrr::train {
+namespace {
+
+bool holds_tokenizer(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* file : {"vocab.json", "merges.txt", "tokenizer.json", "char.json", "byte.json"})
+    if (fs::exists(folder / file, ignored)) return true;
+  return false;
+}
+
+/// Shards stand beside the tokenizer that made them.
+fs::path folder_of(const std::string& shard) {
+  const fs::path path(shard);
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return path;
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const Learn& learn) {
+  const std::string& name = options.tokenizer;
+  if (name.empty()) {
+    const fs::path folder = folder_of(options.data.at(0));
+    if (!holds_tokenizer(folder))
+      user_error(
+          "{}: no tokenizer stands beside the shards; name the one that made them: --tokenizer "
+          "gpt2, byte, or its folder",
+          folder.string());
+    return io::load_tokenizer(folder);
+  }
+  if (name == "byte") return io::make_byte_tokenizer();
+  if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
+  if (fs::is_directory(name)) return io::load_tokenizer(name);
+  const std::optional<int64_t> entries = bpe_entries(name);
+  if (name != "char" && !entries)
+    usage_error(
+        "--tokenizer must be byte, char, gpt2, bpe:N or a folder with tokenizer files; got '{}'",
+        name);
+  if (!learn)
+    user_error(
+        "--tokenizer {} learns from text, and --data gives only token shards: name the tokenizer "
+        "that made them (byte, gpt2, or its folder)",
+        name);
+  return learn(entries);
+}
+
+bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b) {
+  if (a.kind() != b.kind() || a.vocab_size() != b.vocab_size()) return false;
+  for (int32_t id = 0; id < a.vocab_size(); ++id)
+    if (a.decode(std::span(&id, 1)) != b.decode(std::span(&id, 1))) return false;
+  return true;
+}
+
+void check_tokenizer(const io::Tokenizer& used, const std::string& name,
+                     const std::vector<std::string>& shards) {
+  std::set<fs::path> folders;
+  for (const std::string& shard : shards) folders.insert(folder_of(shard));
+  for (const fs::path& folder : folders) {
+    if (!holds_tokenizer(folder)) continue;
+    std::unique_ptr<io::Tokenizer> beside;
+    try {
+      beside = io::load_tokenizer(folder);
+    } catch (const UserError&) {  // of a kind that we cannot read; the one in use was named
+      continue;
+    }
+    if (!same_tokens(used, *beside))
+      user_error(
+          "the tokenizer {} ({} of {}) did not make the shards in {}, whose own is {} of {}; leave "
+          "--tokenizer out, or make shards with the other one",
+          name, used.kind(), used.vocab_size(), folder.string(), beside->kind(),
+          beside->vocab_size());
+  }
+}
+
+}  // namespace brrr::train

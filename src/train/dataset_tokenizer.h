@@ -1,0 +1,27 @@
+#pragma once
+// The tokenizer of a run: which one the options mean, and whether shards are of it.
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "io/tokenizer.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+/// Makes a tokenizer from the text: BPE with that many entries, or one of characters.
+using Learn = std::function<std::unique_ptr<io::Tokenizer>(std::optional<int64_t> bpe_entries)>;
+
+/// The one that --tokenizer names; the one beside the shards when it is empty. `learn` is empty
+/// where there is no text to learn from. Throws UserError.
+std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const Learn& learn);
+
+bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b);
+
+/// Ids of one tokenizer read with another are noise that trains without an error. `name` is where
+/// the one in use comes from. Throws UserError where another stands beside the shards.
+void check_tokenizer(const io::Tokenizer& used, const std::string& name,
+                     const std::vector<std::string>& shards);
+
+}  // namespace brrr::train
