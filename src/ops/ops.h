@@ -112,6 +112,9 @@ Value broadcast_to(Value x, Shape shape);
 Value embedding(Value table, Value ids);
 Value update_slice(Value x, Value part, Value position, int axis);
 
+// Order
+Value after(Value x, Value gate);
+
 // Optimizer
 Value global_norm(std::span<const Value> tensors);
 

@@ -58,5 +58,6 @@ std::vector<OpDef> movement_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();
 std::vector<OpDef> fused_ops();
+std::vector<OpDef> order_ops();
 
 }  // namespace brrr::ops

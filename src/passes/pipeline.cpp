@@ -112,6 +112,10 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       return matmul_precision(g, options.matmul_precision, notes);
     });
   p.run("simplify", simplify);
+  if (!options.loss.empty() && options.rematerialize.policy != RematPolicy::none)
+    p.run("rematerialize", [&](const Graph& g, Notes* notes) {
+      return rematerialize(g, options.rematerialize, notes);
+    });
   p.run("fuse", [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); });
   p.run("schedule", schedule);
   return p.finish();

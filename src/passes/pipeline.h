@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "passes/passes.h"
+#include "passes/rematerialize.h"
 
 namespace brrr {
 
@@ -20,6 +21,7 @@ struct PipelineOptions {
   DType precision = DType::f32;
   bool low_parameters = false;  // inference: the weights stand in `precision`, too
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  Rematerialize rematerialize;     // where there is a loss
   std::set<std::string> disabled;  // names of optional passes
   std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
   std::string dump_prefix;         // names the program in the dump

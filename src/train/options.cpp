@@ -146,6 +146,36 @@ void add_evaluation_rows(Table& t) {
       .free_on_resume = true;
 }
 
+// A budget is for `auto`: it asks for it, and another policy forgets it.
+void set_rematerialize(Options& o, const std::string& policy) {
+  o.rematerialize = policy;
+  if (policy != "auto") o.activation_memory.clear();
+}
+
+void add_rematerialize_rows(Table& t) {
+  auto& policy = t.choice(
+      "rematerialize", &Options::rematerialize, {{"none"}, {"all"}, {"blocks"}, {"auto"}}, "NAME",
+      "activations to compute again: none, blocks (each layer's), auto (what is cheap, or "
+      "what the budget needs), all");
+  policy.free_on_resume = true;
+  policy.set = [parse = policy.set](Options& o, const std::string& s) {
+    Options chosen;
+    parse(chosen, s);
+    set_rematerialize(o, chosen.rematerialize);
+  };
+  auto& budget = t.text("activation-memory", &Options::activation_memory, "BYTES",
+                        "the most memory for activations, such as 2GiB, for rematerialize=auto");
+  budget.free_on_resume = true;
+  budget.set = [](Options& o, const std::string& s) {
+    o.activation_memory = s;
+    if (s.empty()) return;
+    parse_memory(s);
+    if (o.rematerialize == "none") o.rematerialize = "auto";
+    if (o.rematerialize != "auto")
+      usage_error("it is the budget of rematerialize=auto; got rematerialize={}", o.rematerialize);
+  };
+}
+
 void add_run_rows(Table& t) {
   t.group("run");
   t.text("output-dir", &Options::output_dir, "FOLDER", "run folder (default: runs/PRESET-N)",
@@ -208,6 +238,7 @@ void add_run_rows(Table& t) {
     if (s != "all" && !is_bool_word(s)) usage_error("expected true, false or all; got '{}'", s);
     o.fit = s == "all" ? "all" : parse_bool(s) ? "true" : "false";
   };
+  add_rematerialize_rows(t);
   t.flag("compile", &Options::compile, "optimise the graph; off: node by node, for debugging",
          {"torch-compile"});
 
@@ -247,7 +278,10 @@ void add_foreign_rows(Table& t) {
             [](Options& o, const std::string& s) {
               if (parse_bool(s)) o.float32_matmul_precision = "high";
             });
-  refuse_true("gradient-checkpointing", "compile", "this version keeps all activations");
+  t.foreign("gradient-checkpointing", Kind::kFlag, "rematerialize", "true: blocks",
+            [](Options& o, const std::string& s) {
+              set_rematerialize(o, parse_bool(s) ? "blocks" : "none");
+            });
   refuse_true("group-by-length", "sampling", "all training sequences have the same length");
   refuse_true("wandb-log", "report-to", "metrics go to log.jsonl and TensorBoard files");
   refuse_true("eval-only", "eval-steps", "`brrr eval` evaluates a checkpoint");

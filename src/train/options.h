@@ -85,6 +85,8 @@ struct TrainOptions {
   int64_t threads = 0;                               // 0: all that the process may use
   std::string memory_limit;                          // "6GiB"; "": what the process may use
   std::string fit = "false";                         // "true", or "all": the optimizer, too
+  std::string rematerialize = "none";                // none, all, blocks, auto
+  std::string activation_memory;                     // budget of auto ("2GiB"), "" for none
   bool compile = true;
 
   // Looking inside.

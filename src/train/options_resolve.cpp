@@ -143,6 +143,7 @@ TrainOptions resolve(const KeyValues& given) {
     file.set(s.key, s.value, s.where + ": " + s.key, s.where + ": ");
   Layer command_line(options, &names);
   for (const auto& [key, value] : given) command_line.set_from_command_line(key, value);
+  if (names.contains("activation-memory")) names.insert("rematerialize");  // it sets both
   options.given.assign(names.begin(), names.end());
   fill(options);
   validate(options);

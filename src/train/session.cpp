@@ -24,6 +24,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   PipelineOptions common;
   common.precision = options.precision;
   common.matmul_precision = options.matmul_precision;
+  common.rematerialize = options.rematerialize;
   common.disabled = options.disabled_passes;
   common.dump_folder = options.dump_folder;
   auto build = [&](optim::Accumulation accumulation, const char* name) {

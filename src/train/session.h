@@ -32,6 +32,7 @@ struct SessionOptions {
   DType precision = DType::f32;  // bf16, f16: mixed precision; f16 has a dynamic loss scale
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   optim::GradientScaler scaler;
+  Rematerialize rematerialize;
 };
 
 struct StepResult {

@@ -56,6 +56,9 @@ SessionOptions session_options(const TrainOptions& o) {
                        : o.float32_matmul_precision == "high" ? MatmulPrecision::high
                                                               : MatmulPrecision::highest;
   s.scaler.initial = o.init_loss_scale;
+  s.rematerialize.policy = remat_policy(o.rematerialize);
+  if (!o.activation_memory.empty())
+    s.rematerialize.budget_bytes = parse_memory(o.activation_memory);
   if (!o.compile)
     for (const std::string& pass : optional_passes()) s.disabled_passes.insert(pass);
   return s;

@@ -78,7 +78,6 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"fp16", "2", "true or false"},
       {"float32_matmul_precision", "low", "highest, high, medium"},
       {"init_loss_scale", "0.5", "1"},
-      {"gradient_checkpointing", "true", "expected false"},
       {"auto_find_batch_size", "some", "true, false or all"},
       {"fit", "maybe", "true, false or all"},
       {"memory_limit", "6", "without a unit"},
@@ -87,6 +86,12 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"memory_limit", "lots", "such as 6GiB"},
       {"memory_limit", "6 giga", "'giga' is no unit"},
       {"memory_limit", "9e30GiB", "no machine has so much"},
+      {"gradient_checkpointing", "often", "true or false"},
+      {"rematerialize", "some", "none, all, blocks, auto"},
+      {"activation_memory", "2", "without a unit"},
+      {"activation_memory", "0GiB", "above 0"},
+      {"activation_memory", "-1GiB", "above 0"},
+      {"activation_memory", "lots", "amount of memory"},
       {"group_by_length", "true", "expected false"},
       {"wandb_log", "true", "log.jsonl"},
       {"eval_only", "true", "brrr eval"},
@@ -116,6 +121,8 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
   expect_parts(usage_message({{"n_embd", "100"}, {"n_head", "3"}}), {"divisible", "100", "3"});
   expect_parts(usage_message({{"text", "a"}, {"data", "b"}}), {"--text", "--data"});
   expect_parts(usage_message({{"val_data", "b"}}), {"--val-data needs --data"});
+  expect_parts(usage_message({{"rematerialize", "blocks"}, {"activation_memory", "1GiB"}}),
+               {"--activation-memory", "rematerialize=auto", "rematerialize=blocks"});
   expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
   expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
   expect_parts(usage_message({{"resume", "true"}, {"overwrite", "true"}}),

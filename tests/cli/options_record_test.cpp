@@ -62,6 +62,8 @@ KeyValues unusual() {
           {"dataloader-num-workers", "3"},
           {"dataloader-prefetch-factor", "5"},
           {"threads", "3"},
+          {"rematerialize", "auto"},
+          {"activation-memory", "1.5GiB"},
           {"compile", "false"},
           {"explain", "true"},
           {"explain-dispatch", "true"},
@@ -151,6 +153,17 @@ TEST(TrainOptionRecords, ResumeKeepsWhatMustNotChange) {
   EXPECT_EQ(longer.max_steps, 9000);
   EXPECT_EQ(longer.threads, 1);
   EXPECT_EQ(longer.batch_size, 64);
+
+  // What is computed again changes no bit: it may be another policy each time.
+  recorded.rematerialize = "blocks";
+  const TrainOptions within = merge_for_resume(
+      recorded, resolve({{"resume", "true"}, {"activation_memory", "2GiB"}}), "runs/a");
+  EXPECT_EQ(within.rematerialize, "auto");
+  EXPECT_EQ(within.activation_memory, "2GiB");
+  const TrainOptions blocks = merge_for_resume(
+      within, resolve({{"resume", "true"}, {"gradient_checkpointing", "true"}}), "runs/a");
+  EXPECT_EQ(blocks.rematerialize, "blocks");
+  EXPECT_EQ(blocks.activation_memory, "");
 
   EXPECT_USER_ERROR(
       merge_for_resume(recorded, resolve({{"resume", "true"}, {"n_layer", "4"}}), "runs/a"),

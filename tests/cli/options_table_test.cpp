@@ -54,6 +54,8 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
       {"torch_compile", "False", "compile", "false"},
       {"dataloader_num_workers", "4", "dataloader-num-workers", "4"},
       {"dataloader_prefetch_factor", "3", "dataloader-prefetch-factor", "3"},
+      {"gradient_checkpointing", "True", "rematerialize", "blocks"},
+      {"activation_memory", "1.5GiB", "activation-memory", "1.5GiB"},
       {"seed", "42", "seed", "42"},
       {"data_seed", "43", "data-seed", "43"},
       {"logging_steps", "9", "logging-steps", "9"},

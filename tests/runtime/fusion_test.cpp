@@ -12,44 +12,16 @@
 #include "ir/text.h"
 #include "optim/adamw.h"
 #include "passes/pipeline.h"
-#include "runtime/engine.h"
+#include "support/engine_run.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
 
 namespace brrr {
 namespace {
 
+using test::Bytes;
 using test::Random;
-
-/// Every output and state after one run, as bytes.
-using Bytes = std::map<std::string, std::vector<std::byte>>;
-
-Bytes run(const Graph& g, const reference::Tensors& in, bool reuse) {
-  Engine engine(cpu::cpu_backend());
-  ProgramOptions options;
-  options.reuse_memory = reuse;
-  options.verify_memory = true;
-  const size_t p = engine.add(g, options);
-  engine.allocate();
-  auto write = [](std::byte* to, const RefTensor& t) {
-    for (size_t i = 0; i < t.data.size(); ++i)
-      store_from_double(t.type.dtype, to, static_cast<int64_t>(i), t.data[i]);
-  };
-  for (const StateInfo& s : engine.states()) write(engine.state_data(s.name), in.at(s.name));
-  for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
-    write(engine.input(p, g.input_name(id)), in.at(g.input_name(id)));
-  engine.run(p);
-  Bytes out;
-  auto keep = [&](const std::string& name, const std::byte* data, const Type& type) {
-    out[name].assign(data, data + type.bytes());
-  };
-  for (const Output& o : engine.program(p).graph().outputs())
-    if (o.updates == kNoNode)
-      keep(o.name, engine.output(p, o.name), g.type(g.find_output(o.name)->value));
-  for (const StateInfo& s : engine.states())
-    keep("state:" + s.name, engine.state_data(s.name), s.type);
-  return out;
-}
+using test::run_on_cpu;
 
 size_t count_ops(const Graph& g, std::string_view name) {
   size_t n = 0;
@@ -66,11 +38,11 @@ size_t check(const Graph& g, const reference::Tensors& in) {
   EXPECT_TRUE(fuse(plain, backend.target()) == fused) << "not the same every time";
   EXPECT_EQ(print(parse(print(fused), find_op)), print(fused));
   omp_set_num_threads(2);
-  const Bytes expected = run(plain, in, true);
+  const Bytes expected = run_on_cpu(plain, in, true);
   for (bool reuse : {true, false})
     for (int threads : {1, 3}) {
       omp_set_num_threads(threads);
-      const Bytes got = run(fused, in, reuse);
+      const Bytes got = run_on_cpu(fused, in, reuse);
       for (const auto& [name, bytes] : expected)
         EXPECT_TRUE(got.at(name) == bytes)
             << name << ", threads " << threads << ", reuse " << reuse << "\n"
@@ -279,7 +251,7 @@ TEST(FusionOfGpt2, IsAPassThatCanBeSwitchedOff) {
   EXPECT_EQ(count_ops(without, "fused"), 0u);
   auto in = test::gpt2_inputs(with, config, 3);
   in["adam_step"].data = {1};
-  const Bytes a = run(with, in, true), b = run(without, in, true);
+  const Bytes a = run_on_cpu(with, in), b = run_on_cpu(without, in);
   for (const auto& [name, bytes] : b) EXPECT_TRUE(a.at(name) == bytes) << name;
 }
 

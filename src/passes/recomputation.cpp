@@ -1,0 +1,342 @@
+#include "passes/recomputation.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ops/fused.h"
+#include "ops/ops.h"
+#include "passes/rematerialize.h"
+
+namespace brrr {
+namespace {
+
+constexpr ValueId kNone{kNoNode, 0};
+
+/// What the pass `fuse` may put into a cluster. A gate is none of these: nothing is kept from
+/// joining what it joins without copies.
+bool may_fuse(const OpDef& op) {
+  return is_pointwise(op) || op.op_class == OpClass::normalisation || op.name == "sum";
+}
+
+}  // namespace
+
+Recomputation::Recomputation(const Graph& graph) : graph_(graph) {
+  find_kinds();
+  find_roots();
+  find_gates();
+  find_readers();
+}
+
+void Recomputation::find_kinds() {
+  kind_.assign(graph_.size(), Kind::constant);
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    if (graph_.is_input(id)) {
+      kind_[id] = Kind::input;
+      continue;
+    }
+    bool constant = true, backward = graph_.scope_of(id).starts_with(kBackwardScope);
+    for (const ValueId& v : graph_.node(id).operands) {
+      constant = constant && kind_[v.node] == Kind::constant;
+      backward = backward || kind_[v.node] == Kind::backward;
+    }
+    if (!constant) kind_[id] = backward ? Kind::backward : Kind::forward;
+  }
+}
+
+void Recomputation::find_roots() {
+  is_view_.resize(graph_.size());
+  root_.resize(graph_.size());
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    const Node& node = graph_.node(id);
+    if (!view_offset(graph_, node)) continue;
+    is_view_[id] = true;
+    root_[id] = {root(node.operands[0])};
+  }
+}
+
+// The gate of a backward node is the nearest product among what it waits for anyway: a copy that
+// waits for it, too, is not early, and keeps nothing apart that `fuse` would join. A node that
+// serves no gradient yet (the derivative of tanh from its result) takes the last product before it.
+void Recomputation::find_gates() {
+  gate_.assign(graph_.size(), kNone);
+  std::vector<ValueId> heavy(graph_.size(), kNone), any(graph_.size(), kNone);
+  std::vector<bool> late(graph_.size());  // depends on a forward value: cannot run at the start
+  ValueId last_heavy = kNone, last_any = kNone;
+  auto later = [](ValueId a, ValueId b) {
+    if (a.node == kNoNode) return b;
+    return b.node == kNoNode || a.node > b.node ? a : b;
+  };
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    if (kind_[id] != Kind::backward) continue;
+    const Node& node = graph_.node(id);
+    bool serves = false;
+    for (const ValueId& v : node.operands) {
+      late[id] = late[id] || kind_[v.node] == Kind::forward || late[v.node];
+      if (kind_[v.node] != Kind::backward || !late[v.node]) continue;
+      serves = true;
+      heavy[id] = later(heavy[id], heavy[v.node]);
+      any[id] = later(any[id], any[v.node]);
+    }
+    if (graph_.scope_of(id).starts_with(kBackwardScope)) {
+      gate_[id] = heavy[id].node != kNoNode ? heavy[id] : any[id];
+      if (!serves) gate_[id] = last_heavy.node != kNoNode ? last_heavy : last_any;
+    }
+    if (!late[id] || is_view_[id]) continue;
+    ValueId smallest{id, 0};
+    for (uint32_t port = 1; port < node.results.size(); ++port)
+      if (node.results[port].bytes() < graph_.type(smallest).bytes()) smallest.port = port;
+    any[id] = last_any = smallest;
+    if (!may_fuse(*node.op)) heavy[id] = last_heavy = smallest;
+  }
+}
+
+void Recomputation::find_readers() {
+  readers_.resize(graph_.size());
+  for (NodeId id = 0; id < graph_.size(); ++id) readers_[id].resize(graph_.node(id).results.size());
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    if (is_view_[id]) continue;
+    for (const ValueId& v : graph_.node(id).operands) {
+      const ValueId from = root(v);
+      if (is_forward(from.node))
+        readers_[from.node][from.port].push_back({id, gate_[id].node != kNoNode});
+    }
+  }
+}
+
+bool Recomputation::read_late(NodeId id) const {
+  for (const auto& port : readers_[id])
+    for (const Reader& r : port)
+      if (r.late) return true;
+  return false;
+}
+
+bool Recomputation::runs_again(ValueId v, const Choice& again) const {
+  const ValueId from = root(v);
+  return is_forward(from.node) && again[from.node];
+}
+
+void Recomputation::add_copies(NodeId id, ValueId gate, const Choice& again,
+                               std::vector<bool>& done, std::vector<Step>& steps) const {
+  std::vector<NodeId> found, stack{id};
+  done[id] = true;
+  while (!stack.empty()) {
+    found.push_back(stack.back());
+    stack.pop_back();
+    for (const ValueId& v : graph_.node(found.back()).operands)
+      if (!done[v.node] && runs_again(v, again)) {
+        done[v.node] = true;
+        stack.push_back(v.node);
+      }
+  }
+  std::sort(found.begin(), found.end());
+  for (NodeId node : found) steps.push_back({node, true, gate});
+}
+
+std::vector<Recomputation::Step> Recomputation::order(const Choice& again) const {
+  std::vector<Step> steps;
+  std::vector<bool> done(graph_.size());
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    if (gate_[id].node != kNoNode)
+      for (const ValueId& v : graph_.node(id).operands)
+        if (!done[v.node] && runs_again(v, again))
+          add_copies(v.node, gate_[id], again, done, steps);
+    steps.push_back({id, false, kNone});
+  }
+  return steps;
+}
+
+std::vector<NodeId> Recomputation::copies(const Choice& again) const {
+  std::vector<NodeId> out;
+  for (const Step& s : order(again))
+    if (s.copy && !is_view_[s.node]) out.push_back(s.node);
+  return out;
+}
+
+Graph Recomputation::apply(const Choice& again) const {
+  Rewriter r(graph_);
+  std::vector<std::vector<ValueId>> copy(graph_.size());
+  std::map<std::pair<ValueId, ValueId>, Value> gated;
+  // The operand that holds a copy back when no other operand does.
+  auto held_operand = [&](const Node& node) {
+    size_t best = 0;
+    auto rank = [&](size_t k) {
+      const ValueId v = node.operands[k];
+      const bool parameter =
+          graph_.is_input(v.node) && graph_.input_kind(v.node) != InputKind::data;
+      return std::pair(kind_[v.node] == Kind::forward    ? 2
+                       : kind_[v.node] == Kind::constant ? -1
+                       : parameter                       ? 0
+                                                         : 1,
+                       graph_.type(v).bytes());
+    };
+    for (size_t k = 1; k < node.operands.size(); ++k)
+      if (rank(k) > rank(best)) best = k;
+    return best;
+  };
+  for (const Step& step : order(again)) {
+    const Node& node = graph_.node(step.node);
+    if (!reads_copies(step)) {
+      r.copy(step.node);
+      continue;
+    }
+    std::vector<ValueId> operands;
+    bool holds = false;
+    for (const ValueId& v : node.operands) {
+      const bool is_copy = runs_again(v, again);
+      operands.push_back(is_copy ? copy[v.node][v.port] : r.map(v).id);
+      holds = holds || is_copy;
+    }
+    if (!step.copy) {
+      r.enter_scope_of(step.node);
+      const NodeId added = r.out().add(*node.op, operands, node.attrs);
+      for (uint32_t port = 0; port < node.results.size(); ++port)
+        r.bind({step.node, port}, r.out().value(added, port));
+      continue;
+    }
+    r.out().set_scope(std::string(kRecomputeScope) + graph_.scope_of(step.node));
+    if (!holds) {
+      const size_t k = held_operand(node);
+      const ValueId gate = r.map(step.gate).id;
+      auto [at, is_new] = gated.try_emplace({operands[k], gate});
+      if (is_new) at->second = after(r.out().value(operands[k]), r.out().value(gate));
+      operands[k] = at->second.id;
+    }
+    const NodeId added = r.out().add(*node.op, operands, node.attrs);
+    for (uint32_t port = 0; port < node.results.size(); ++port)
+      copy[step.node].push_back({added, port});
+  }
+  return drop_dead(r.finish());
+}
+
+// -- bytes
+
+namespace {
+
+/// Places where values stand, first and last use, and the sweep over them.
+class Lives {
+ public:
+  explicit Lives(size_t steps) : change_(steps + 2) {}
+  void add(int64_t bytes, size_t first, size_t last, bool handed_over) {
+    const int64_t rounded = (std::max<int64_t>(bytes, 1) + 63) / 64 * 64;
+    change_[first] += rounded;
+    change_[handed_over ? last : last + 1] -= rounded;
+  }
+  int64_t peak() const {
+    int64_t live = 0, most = 0;
+    for (int64_t c : change_) most = std::max(most, live += c);
+    return most;
+  }
+
+ private:
+  std::vector<int64_t> change_;
+};
+
+}  // namespace
+
+int64_t Recomputation::peak_bytes(const Choice& again) const {
+  const std::vector<Step> steps = order(again);
+  constexpr size_t kNever = ~size_t{0};
+  // [copy][node]: the last step that reads each result, and whether the node runs at all.
+  std::vector<std::vector<size_t>> last[2];
+  std::vector<bool> needed[2], handed[2];
+  for (int c : {0, 1}) {
+    last[c].resize(graph_.size());
+    needed[c].resize(graph_.size());
+    handed[c].resize(graph_.size());
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      last[c][id].assign(graph_.node(id).results.size(), kNever);
+  }
+  for (const Output& o : graph_.outputs()) {
+    const ValueId from = root(o.value);
+    needed[0][o.value.node] = needed[0][from.node] = true;
+    last[0][from.node][from.port] = steps.size();
+  }
+  for (size_t i = steps.size(); i-- > 0;) {
+    const Step& step = steps[i];
+    if (!needed[step.copy][step.node]) continue;
+    const Node& node = graph_.node(step.node);
+    for (const ValueId& v : node.operands) {
+      const bool is_copy = reads_copies(step) && runs_again(v, again);
+      const ValueId from = root(v);
+      needed[is_copy][v.node] = needed[is_copy][from.node] = true;
+      size_t& at = last[is_copy][from.node][from.port];
+      if (at == kNever) at = i;
+    }
+    // A result that takes the bytes of an operand whose last reader this is.
+    if (is_view_[step.node]) continue;
+    for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
+      const ValueId v = node.operands[pair.operand], from = root(v);
+      const bool is_copy = reads_copies(step) && runs_again(v, again);
+      if (kind_[step.node] == Kind::forward && is_forward(from.node) && from == v &&
+          last[is_copy][from.node][from.port] == i && from.port == 0 &&
+          node.results[pair.result].bytes() == graph_.type(v).bytes())
+        handed[is_copy][from.node] = true;
+    }
+  }
+  Lives lives(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    if (!is_forward(step.node) || !needed[step.copy][step.node]) continue;
+    const Node& node = graph_.node(step.node);
+    for (uint32_t port = 0; port < node.results.size(); ++port) {
+      const size_t end = last[step.copy][step.node][port];
+      lives.add(node.results[port].bytes(), i, end == kNever ? i : end,
+                end != kNever && port == 0 && handed[step.copy][step.node]);
+    }
+  }
+  return lives.peak();
+}
+
+int64_t activation_bytes(const Graph& graph) {
+  // In a graph that has copies, these count as the originals do.
+  std::vector<bool> counts(graph.size()), backward(graph.size()), constant(graph.size());
+  std::vector<ValueId> root(graph.size(), kNone);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    const std::string& scope = graph.scope_of(id);
+    constant[id] = !graph.is_input(id);
+    const bool copy = scope.starts_with(kRecomputeScope);
+    backward[id] = scope.starts_with(kBackwardScope);
+    for (const ValueId& v : node.operands) {
+      constant[id] = constant[id] && constant[v.node];
+      backward[id] = backward[id] || backward[v.node];
+    }
+    if (copy) backward[id] = false;
+    const bool view = view_offset(graph, node).has_value();
+    counts[id] = !graph.is_input(id) && !constant[id] && !backward[id] && !view;
+    if (view) {
+      const ValueId v = node.operands[0];
+      root[id] = root[v.node].node == kNoNode ? v : root[v.node];
+    }
+  }
+  auto root_of = [&](ValueId v) { return root[v.node].node == kNoNode ? v : root[v.node]; };
+  std::vector<std::vector<size_t>> last(graph.size());
+  std::vector<bool> handed(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) last[id].assign(graph.node(id).results.size(), id);
+  auto read = [&](ValueId v, size_t at) {
+    const ValueId from = root_of(v);
+    last[from.node][from.port] = std::max(last[from.node][from.port], at);
+  };
+  for (NodeId id = 0; id < graph.size(); ++id)
+    for (const ValueId& v : graph.node(id).operands) read(v, id);
+  for (const Output& o : graph.outputs()) read(o.value, graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (root[id].node != kNoNode || !counts[id]) continue;
+    for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
+      const ValueId v = node.operands[pair.operand];
+      if (v.port == 0 && root[v.node].node == kNoNode && counts[v.node] && last[v.node][0] == id &&
+          node.results[pair.result].bytes() == graph.type(v).bytes())
+        handed[v.node] = true;
+    }
+  }
+  Lives lives(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    if (!counts[id]) continue;
+    for (uint32_t port = 0; port < graph.node(id).results.size(); ++port)
+      lives.add(graph.type({id, port}).bytes(), id, last[id][port], port == 0 && handed[id]);
+  }
+  return lives.peak();
+}
+
+}  // namespace brrr

@@ -1,0 +1,33 @@
+#pragma once
+// How each policy of rematerialize chooses what runs again.
+
+#include "passes/recomputation.h"
+#include "passes/rematerialize.h"
+
+namespace brrr {
+
+Recomputation::Choice choose(const Recomputation& r, const Rematerialize& options);
+
+/// Predicted time of the copies, element-wise ones joined with what reads them.
+double copy_seconds(const Recomputation& r, const Rates& rates, const Recomputation::Choice& again);
+
+/// Places in the order of the nodes where few bytes pass from the nodes up to there to those after:
+/// good places to start again from. Ascending.
+std::vector<NodeId> narrow_places(const Recomputation& r);
+
+/// All forward nodes but those whose results pass one of the places.
+Recomputation::Choice all_between(const Recomputation& r, const std::vector<NodeId>& places);
+
+/// Of several sets of places, the one whose all_between holds the fewest bytes.
+Recomputation::Choice fewest_bytes(const Recomputation& r);
+
+/// The cheapest choice that holds the budget, or that balances time and bytes where there is none.
+/// Throws UserError (exit 3) when no choice holds it.
+Recomputation::Choice cheapest(const Recomputation& r, const Rates& rates, int64_t budget_bytes);
+
+/// "h.3" of "h.3.attn": the scope up to its first number; empty where there is none.
+std::string_view block_of(std::string_view scope);
+/// All nodes of numbered blocks but those that another block, or none, reads.
+Recomputation::Choice within_blocks(const Recomputation& r);
+
+}  // namespace brrr

@@ -1,0 +1,92 @@
+#include "passes/rematerialize.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/errors.h"
+#include "base/human.h"
+#include "passes/recomputation.h"
+#include "passes/recomputation_choice.h"
+
+namespace brrr {
+namespace {
+
+using Choice = Recomputation::Choice;
+
+// What runs again, by op, and what that takes.
+void explain(const Recomputation& r, const Rematerialize& options, const Choice& again,
+             Notes* notes) {
+  if (notes == nullptr) return;
+  const Graph& g = r.graph();
+  struct Count {
+    int nodes = 0;
+    double bytes = 0;
+  };
+  std::map<std::string, Count> copied, kept;
+  std::vector<bool> is_copied(g.size());
+  for (NodeId id : r.copies(again)) is_copied[id] = true;
+  auto total = [](const std::map<std::string, Count>& counts) {
+    std::string text;
+    for (const auto& [name, c] : counts)
+      text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", c.nodes, name,
+                          format_bytes(c.bytes));
+    return text.empty() ? std::string("nothing") : text;
+  };
+  for (NodeId id = 0; id < g.size(); ++id) {
+    if (!r.is_forward(id)) continue;
+    const Node& node = g.node(id);
+    double bytes = 0;
+    for (uint32_t port = 0; port < node.results.size(); ++port) {
+      bool late = is_copied[id];
+      for (const Recomputation::Reader& reader : r.readers({id, port}))
+        late = late || reader.late || is_copied[reader.node];
+      if (late) bytes += static_cast<double>(node.results[port].bytes());
+    }
+    if (bytes == 0) continue;
+    Count& count = (is_copied[id] ? copied : kept)[node.op->name];
+    ++count.nodes;
+    count.bytes += bytes;
+  }
+  const double seconds = copy_seconds(r, options.rates, again);
+  notes->push_back(
+      fmt::format("{}: activations {} instead of {}, for {:.1f}% more time (predicted)",
+                  name_of(options.policy), format_bytes(static_cast<double>(r.peak_bytes(again))),
+                  format_bytes(static_cast<double>(r.peak_bytes(Choice(g.size())))),
+                  100 * seconds / std::max(1e-30, predicted_seconds(g, options.rates))));
+  notes->push_back("runs again: " + total(copied));
+  notes->push_back("kept: " + total(kept));
+}
+
+}  // namespace
+
+std::string_view name_of(RematPolicy policy) {
+  switch (policy) {
+    case RematPolicy::none:
+      return "none";
+    case RematPolicy::all:
+      return "all";
+    case RematPolicy::blocks:
+      return "blocks";
+    case RematPolicy::automatic:
+      return "auto";
+  }
+  return "?";
+}
+
+RematPolicy remat_policy(std::string_view name) {
+  for (const RematPolicy policy :
+       {RematPolicy::none, RematPolicy::all, RematPolicy::blocks, RematPolicy::automatic})
+    if (name_of(policy) == name) return policy;
+  BRRR_CHECK(false, "no policy is named {}", name);
+  __builtin_unreachable();
+}
+
+Graph rematerialize(const Graph& graph, const Rematerialize& options, Notes* notes) {
+  if (options.policy == RematPolicy::none) return graph;
+  const Recomputation r(graph);
+  const Choice again = choose(r, options);
+  explain(r, options, again, notes);
+  return r.apply(again);
+}
+
+}  // namespace brrr

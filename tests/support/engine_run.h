@@ -1,0 +1,43 @@
+#pragma once
+// One run of a graph on the CPU's kernels, for tests that compare bits.
+
+#include <cstring>
+#include <map>
+
+#include "backend/cpu/target.h"
+#include "runtime/engine.h"
+#include "support/tensors.h"
+
+namespace brrr::test {
+
+/// Every output and state after one run, as bytes.
+using Bytes = std::map<std::string, std::vector<std::byte>>;
+
+inline Bytes run_on_cpu(const Graph& g, const reference::Tensors& in, bool reuse = true) {
+  Engine engine(cpu::cpu_backend());
+  ProgramOptions options;
+  options.reuse_memory = reuse;
+  options.verify_memory = true;
+  const size_t p = engine.add(g, options);
+  engine.allocate();
+  auto write = [](std::byte* to, const RefTensor& t) {
+    for (size_t i = 0; i < t.data.size(); ++i)
+      store_from_double(t.type.dtype, to, static_cast<int64_t>(i), t.data[i]);
+  };
+  for (const StateInfo& s : engine.states()) write(engine.state_data(s.name), in.at(s.name));
+  for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
+    write(engine.input(p, g.input_name(id)), in.at(g.input_name(id)));
+  engine.run(p);
+  Bytes out;
+  auto keep = [&](const std::string& name, const std::byte* data, const Type& type) {
+    out[name].assign(data, data + type.bytes());
+  };
+  for (const Output& o : engine.program(p).graph().outputs())
+    if (o.updates == kNoNode)
+      keep(o.name, engine.output(p, o.name), g.type(g.find_output(o.name)->value));
+  for (const StateInfo& s : engine.states())
+    keep("state:" + s.name, engine.state_data(s.name), s.type);
+  return out;
+}
+
+}  // namespace brrr::test
