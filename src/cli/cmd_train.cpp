@@ -18,10 +18,11 @@ constexpr int64_t kSampleTokens = 300;
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
   fmt::print(stderr,
-             "\n{} steps in {:.1f} s, {} tokens/s, {:.2f}% of the time waiting for data; first step "
-             "after {:.2f} s\n",
-             r.steps, r.seconds, with_commas(static_cast<int64_t>(r.tokens_per_second)),
-             100 * r.waiting_share, r.first_step_seconds);
+             "\n{} steps in {:.1f} s, {:.1f} samples/s, {} tokens/s, {:.2f}% of the time waiting for "
+             "data; first step after {:.2f} s\n",
+             r.steps, r.seconds, r.samples_per_second(),
+             with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
+             r.first_step_seconds);
   if (r.val_loss)
     fmt::print(
         stderr, "validation loss {:.4f} on {} tokens{}\n", *r.val_loss, with_commas(r.val_tokens),
@@ -29,10 +30,13 @@ void print_summary(const train::TrainResult& r) {
             ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
                           *r.best_val_loss, r.best_step, r.best_step)
             : "");
-  fmt::print(stderr, "memory: arena {:.1f} MiB as forecast ({:.1f}), process peak {:.1f} MiB\n",
+  fmt::print(stderr,
+             "memory: arena {:.1f} MiB (forecast {:.1f}), process at its peak {:.1f} MiB (forecast "
+             "{:.1f})\n",
              mib * static_cast<double>(r.arena_bytes),
              mib * static_cast<double>(r.forecast.total()),
-             mib * static_cast<double>(r.process_peak_bytes));
+             mib * static_cast<double>(r.process_peak_bytes),
+             mib * static_cast<double>(r.process_forecast.resident()));
   const std::string run = r.run_dir.string();
   fmt::print(stderr, "model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
   fmt::print(stderr, "next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
@@ -78,7 +82,13 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["skipped_steps"] = r.skipped_steps;
   j["forecast_arena_bytes"] = r.forecast.total();
   j["arena_bytes"] = r.arena_bytes;
+  j["forecast_process_bytes"] = r.process_forecast.resident();
   j["process_peak_bytes"] = r.process_peak_bytes;
+  j["forecast_needed_bytes"] = r.process_forecast.needed();
+  j["needed_peak_bytes"] = r.needed_peak_bytes;
+  j["samples_per_second"] = r.samples_per_second();
+  j["batch_size"] = r.options.batch_size;
+  j["gradient_accumulation_steps"] = r.options.gradient_accumulation_steps;
   return j;
 }
 

@@ -99,6 +99,7 @@ const std::vector<Command>& commands() {
        .notes = "",
        .options = infer::eval_option_table().infos(),
        .run = run_eval},
+      plan_command(),
       data_command(),
       bench_command(),
       info_command(),

@@ -33,6 +33,7 @@ bool colour_on_stdout();
 // One per cmd_*.cpp.
 Command data_command();
 Command bench_command();
+Command plan_command();
 Command info_command();
 Command completion_command();
 int train_main(const train::TrainOptions& options);

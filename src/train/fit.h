@@ -69,6 +69,10 @@ std::vector<std::string> fit_table(const FitResult& result);
 /// (exit 2) for a --memory-limit that the machine does not have.
 MemoryLimit memory_budget(const TrainOptions& options);
 
+/// By how much the run does not fit and what would: for a UserError with exit code 3.
+std::string refusal(const Plan& wanted, const FitResult& found, const FitContext& context,
+                    const MemoryLimit& limit);
+
 /// Compiles the run; with --fit the one that fits and is predicted fastest, whose options replace
 /// those given. Throws UserError (exit 3) for what does not fit. `say` gets lines for people.
 struct SettledRun {

@@ -19,6 +19,7 @@ namespace brrr::train {
 namespace {
 
 constexpr double kSecondsEach = 0.08;  // of a measured rate
+constexpr int64_t kMeasureBytes = int64_t{2} << 30;  // an eighth of it is one of two buffers
 
 // What kernels reach of the peaks, over GPT-2's shapes.
 constexpr double kProductShare = 0.8, kAttentionShare = 0.4, kVectorShare = 0.25;
@@ -120,12 +121,14 @@ double node_seconds(const Program& program, NodeId id, const MachineSpeed& s) {
 
 }  // namespace
 
-std::optional<MachineSpeed> machine_speed(bool measure, int64_t memory_limit) {
-  if (auto known = read_speed()) return known;
-  if (!measure) return std::nullopt;
+std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit) {
+  if (measure != Measure::again)
+    if (auto known = read_speed()) return known;
+  if (measure == Measure::never) return std::nullopt;
+  memory_limit = std::min(memory_limit, kMeasureBytes);
   const MachineSpeed speed = measure_speed(memory_limit);
   // Figures of buffers that a cache holds are good for this once.
-  if (memory_limit >= 4 * cache_size(_SC_LEVEL3_CACHE_SIZE)) keep_speed(speed);
+  if (memory_limit == kMeasureBytes) keep_speed(speed);
   return speed;
 }
 

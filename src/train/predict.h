@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,10 +21,11 @@ struct MachineSpeed {
   std::string when;                   // "measured now", "measured 2026-03-01"
 };
 
-/// The rates in the cache folder; measured (about a second) and kept there when they are absent and
-/// `measure` is set. `memory_limit` bounds the buffers of the measurement. Nothing when there is
+enum class Measure { never, once, again };
+/// The rates in the cache folder; measured (about a second) and kept there when they are absent
+/// (once) or in any case (again). A quarter of `memory_limit` bounds the buffers of the measurement. Nothing when there is
 /// neither. Never throws: a cache that cannot be read or written is none.
-std::optional<MachineSpeed> machine_speed(bool measure, int64_t memory_limit);
+std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit);
 
 struct PredictedTime {
   std::array<double, 6> by_class{};  // ms of a step, by OpClass

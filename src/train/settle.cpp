@@ -6,9 +6,13 @@
 #include "train/fit.h"
 
 namespace brrr::train {
-namespace {
+std::string description(const TrainOptions& o) {
+  std::string text = fmt::format("batch {}", o.batch_size);
+  if (o.gradient_accumulation_steps > 1)
+    text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
+  return text;
+}
 
-/// One line for a UserError with exit code 3: by how much the run does not fit and what would.
 std::string refusal(const Plan& wanted, const FitResult& found, const FitContext& context,
                     const MemoryLimit& limit) {
   std::string text = fmt::format(
@@ -28,15 +32,6 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
     return text + fmt::format("; weights and optimizer states alone are {}: take a smaller model",
                               memory_text(states));
   return text + "; or take a smaller --context or model";
-}
-
-}  // namespace
-
-std::string description(const TrainOptions& o) {
-  std::string text = fmt::format("batch {}", o.batch_size);
-  if (o.gradient_accumulation_steps > 1)
-    text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
-  return text;
 }
 
 std::vector<std::string> fit_table(const FitResult& result) {
@@ -78,7 +73,7 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
     const FitResult found = fit(options, context, FitFreedom::memory);
     throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
   }
-  context.speed = machine_speed(true, run.limit.bytes);
+  context.speed = machine_speed(Measure::once, run.limit.bytes);
   const FitResult found =
       fit(options, context, options.fit == "all" ? FitFreedom::all : FitFreedom::memory);
   if (!found.best)

@@ -3,6 +3,7 @@
 // dropout, weights, moments, learning rate) is a function of the options and the step, or stands in
 // the checkpoint; so a run that is killed and resumed is the run that was not.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,10 @@ struct TrainResult {
   std::optional<double> best_val_loss;
   int64_t best_step = -1;
   double seconds = 0;             // of this process, from its start
+  /// Sequences of the whole context.
+  double samples_per_second() const {
+    return tokens_per_second / static_cast<double>(std::max<int64_t>(1, options.context));
+  }
   double tokens_per_second = 0;   // over the steps of this process, evaluation and saving left out
   double first_step_seconds = 0;  // from the start of the process to the first step
   double compile_seconds = 0;
