@@ -12,6 +12,7 @@ namespace brrr {
 struct Rates {
   double contraction_flops = 120e9;      // per second, f32 products
   double low_contraction_flops = 120e9;  // per second, products of 16-bit operands
+  double attention_share = 0.5;          // of these rates, in attention
   double other_flops = 20e9;             // per second, everything else
   double bytes = 16e9;                   // per second, to and from memory
   double node_seconds = 2e-6;            // to start any node

@@ -112,11 +112,15 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       return matmul_precision(g, options.matmul_precision, notes);
     });
   p.run("simplify", simplify);
+  const auto fuse_all = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
   if (!options.loss.empty() && options.rematerialize.policy != RematPolicy::none)
     p.run("rematerialize", [&](const Graph& g, Notes* notes) {
-      return rematerialize(g, options.rematerialize, notes);
+      return rematerialize(g, options.rematerialize, notes, [&](const Graph& chosen) {
+        const Graph fused = options.disabled.contains("fuse") ? chosen : fuse_all(chosen, nullptr);
+        return options.disabled.contains("schedule") ? fused : schedule(fused);
+      });
     });
-  p.run("fuse", [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); });
+  p.run("fuse", fuse_all);
   p.run("schedule", schedule);
   return p.finish();
 }

@@ -25,6 +25,7 @@ Recomputation::Recomputation(const Graph& graph) : graph_(graph) {
   find_roots();
   find_gates();
   find_readers();
+  find_flows();
 }
 
 void Recomputation::find_kinds() {
@@ -115,31 +116,53 @@ bool Recomputation::runs_again(ValueId v, const Choice& again) const {
   return is_forward(from.node) && again[from.node];
 }
 
-void Recomputation::add_copies(NodeId id, ValueId gate, const Choice& again,
-                               std::vector<bool>& done, std::vector<Step>& steps) const {
-  std::vector<NodeId> found, stack{id};
-  done[id] = true;
-  while (!stack.empty()) {
-    found.push_back(stack.back());
-    stack.pop_back();
-    for (const ValueId& v : graph_.node(found.back()).operands)
-      if (!done[v.node] && runs_again(v, again)) {
-        done[v.node] = true;
-        stack.push_back(v.node);
-      }
+void Recomputation::find_flows() {
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    first_value_.push_back(static_cast<uint32_t>(bytes_.size()));
+    for (const Type& t : graph_.node(id).results)
+      bytes_.push_back((std::max<int64_t>(t.bytes(), 1) + 63) / 64 * 64);
   }
-  std::sort(found.begin(), found.end());
-  for (NodeId node : found) steps.push_back({node, true, gate});
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    const Node& node = graph_.node(id);
+    first_flow_.push_back(static_cast<uint32_t>(flows_.size()));
+    for (const ValueId& v : node.operands) {
+      const ValueId from = root(v);
+      flows_.push_back({v.node, from.node, first_value_[from.node] + from.port, false});
+    }
+    if (!is_forward(id)) continue;
+    for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
+      const ValueId v = node.operands[pair.operand];
+      if (root(v) == v && is_forward(v.node) &&
+          node.results[pair.result].bytes() == graph_.type(v).bytes())
+        flows_[first_flow_[id] + pair.operand].overwritten = true;
+    }
+  }
+  first_flow_.push_back(static_cast<uint32_t>(flows_.size()));
 }
 
+// Forward and backward in their order, each copy just before the first backward node that needs it,
+// with what it needs itself.
 std::vector<Recomputation::Step> Recomputation::order(const Choice& again) const {
   std::vector<Step> steps;
-  std::vector<bool> done(graph_.size());
+  steps.reserve(2 * graph_.size());
+  std::vector<uint8_t> done(graph_.size());
+  std::vector<NodeId> found;
+  auto find = [&](NodeId reader) {
+    for (uint32_t k = first_flow_[reader]; k < first_flow_[reader + 1]; ++k) {
+      const Flow& flow = flows_[k];
+      if (done[flow.node] || !is_forward(flow.root) || !again[flow.root]) continue;
+      done[flow.node] = 1;
+      found.push_back(flow.node);
+    }
+  };
   for (NodeId id = 0; id < graph_.size(); ++id) {
-    if (gate_[id].node != kNoNode)
-      for (const ValueId& v : graph_.node(id).operands)
-        if (!done[v.node] && runs_again(v, again))
-          add_copies(v.node, gate_[id], again, done, steps);
+    if (gate_[id].node != kNoNode) {
+      found.clear();
+      find(id);
+      for (size_t i = 0; i < found.size(); ++i) find(found[i]);
+      std::sort(found.begin(), found.end());
+      for (NodeId node : found) steps.push_back({node, true, gate_[id]});
+    }
     steps.push_back({id, false, kNone});
   }
   return steps;
@@ -212,10 +235,10 @@ Graph Recomputation::apply(const Choice& again) const {
 
 namespace {
 
-/// Places where values stand, first and last use, and the sweep over them.
-class Lives {
+/// Bytes that come and go with the steps.
+class Sweep {
  public:
-  explicit Lives(size_t steps) : change_(steps + 2) {}
+  explicit Sweep(size_t steps) : change_(steps + 2) {}
   void add(int64_t bytes, size_t first, size_t last, bool handed_over) {
     const int64_t rounded = (std::max<int64_t>(bytes, 1) + 63) / 64 * 64;
     change_[first] += rounded;
@@ -235,56 +258,46 @@ class Lives {
 
 int64_t Recomputation::peak_bytes(const Choice& again) const {
   const std::vector<Step> steps = order(again);
-  constexpr size_t kNever = ~size_t{0};
-  // [copy][node]: the last step that reads each result, and whether the node runs at all.
-  std::vector<std::vector<size_t>> last[2];
-  std::vector<bool> needed[2], handed[2];
-  for (int c : {0, 1}) {
-    last[c].resize(graph_.size());
-    needed[c].resize(graph_.size());
-    handed[c].resize(graph_.size());
-    for (NodeId id = 0; id < graph_.size(); ++id)
-      last[c][id].assign(graph_.node(id).results.size(), kNever);
+  const auto end = static_cast<uint32_t>(steps.size());
+  constexpr uint32_t kNever = ~0u;
+  // Of originals and of copies: whether a node runs at all, the last step that reads a value, and
+  // whether that step takes over its bytes.
+  struct Life {
+    std::vector<uint8_t> needed, handed_over;
+    std::vector<uint32_t> last;
+  } lives[2];
+  for (Life& life : lives) {
+    life.needed.assign(graph_.size(), 0);
+    life.handed_over.assign(bytes_.size(), 0);
+    life.last.assign(bytes_.size(), kNever);
   }
   for (const Output& o : graph_.outputs()) {
     const ValueId from = root(o.value);
-    needed[0][o.value.node] = needed[0][from.node] = true;
-    last[0][from.node][from.port] = steps.size();
+    lives[0].needed[o.value.node] = lives[0].needed[from.node] = 1;
+    lives[0].last[first_value_[from.node] + from.port] = end;
   }
-  for (size_t i = steps.size(); i-- > 0;) {
+  for (uint32_t i = end; i-- > 0;) {
     const Step& step = steps[i];
-    if (!needed[step.copy][step.node]) continue;
-    const Node& node = graph_.node(step.node);
-    for (const ValueId& v : node.operands) {
-      const bool is_copy = reads_copies(step) && runs_again(v, again);
-      const ValueId from = root(v);
-      needed[is_copy][v.node] = needed[is_copy][from.node] = true;
-      size_t& at = last[is_copy][from.node][from.port];
-      if (at == kNever) at = i;
-    }
-    // A result that takes the bytes of an operand whose last reader this is.
-    if (is_view_[step.node]) continue;
-    for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
-      const ValueId v = node.operands[pair.operand], from = root(v);
-      const bool is_copy = reads_copies(step) && runs_again(v, again);
-      if (kind_[step.node] == Kind::forward && is_forward(from.node) && from == v &&
-          last[is_copy][from.node][from.port] == i && from.port == 0 &&
-          node.results[pair.result].bytes() == graph_.type(v).bytes())
-        handed[is_copy][from.node] = true;
+    if (!lives[step.copy].needed[step.node]) continue;
+    for (uint32_t k = first_flow_[step.node]; k < first_flow_[step.node + 1]; ++k) {
+      const Flow& flow = flows_[k];
+      Life& life = lives[is_copy(step, flow.root, again)];
+      life.needed[flow.node] = life.needed[flow.root] = 1;
+      if (life.last[flow.value] != kNever) continue;
+      life.last[flow.value] = i;
+      life.handed_over[flow.value] = flow.overwritten;
     }
   }
-  Lives lives(steps.size());
-  for (size_t i = 0; i < steps.size(); ++i) {
+  Sweep sweep(steps.size());
+  for (uint32_t i = 0; i < end; ++i) {
     const Step& step = steps[i];
-    if (!is_forward(step.node) || !needed[step.copy][step.node]) continue;
-    const Node& node = graph_.node(step.node);
-    for (uint32_t port = 0; port < node.results.size(); ++port) {
-      const size_t end = last[step.copy][step.node][port];
-      lives.add(node.results[port].bytes(), i, end == kNever ? i : end,
-                end != kNever && port == 0 && handed[step.copy][step.node]);
-    }
+    const Life& life = lives[step.copy];
+    if (!is_forward(step.node) || !life.needed[step.node]) continue;
+    for (uint32_t v = first_value_[step.node];
+         v < first_value_[step.node] + graph_.node(step.node).results.size(); ++v)
+      sweep.add(bytes_[v], i, life.last[v] == kNever ? i : life.last[v], life.handed_over[v]);
   }
-  return lives.peak();
+  return sweep.peak();
 }
 
 int64_t activation_bytes(const Graph& graph) {
@@ -330,7 +343,7 @@ int64_t activation_bytes(const Graph& graph) {
         handed[v.node] = true;
     }
   }
-  Lives lives(graph.size());
+  Sweep lives(graph.size());
   for (NodeId id = 0; id < graph.size(); ++id) {
     if (!counts[id]) continue;
     for (uint32_t port = 0; port < graph.node(id).results.size(); ++port)

@@ -58,8 +58,11 @@ class Recomputation {
     return step.copy || gate_[step.node].node != kNoNode;
   }
   std::vector<Step> order(const Choice& again) const;
-  void add_copies(NodeId id, ValueId gate, const Choice& again, std::vector<bool>& done,
-                  std::vector<Step>& steps) const;
+  void find_flows();
+  /// Which operands of a step are copies.
+  bool is_copy(const Step& step, NodeId root, const Choice& again) const {
+    return is_forward(root) && again[root] && reads_copies(step);
+  }
 
   const Graph& graph_;
   std::vector<Kind> kind_;
@@ -67,6 +70,16 @@ class Recomputation {
   std::vector<std::vector<ValueId>> root_;  // empty for what is no view
   std::vector<ValueId> gate_;               // [backward node]: what its copies wait for
   std::vector<std::vector<std::vector<Reader>>> readers_;
+
+  // The same for speed: a search asks for the bytes of thousands of choices.
+  struct Flow {
+    NodeId node, root;
+    uint32_t value;    // the number of the root's value
+    bool overwritten;  // by a forward result of the same size, if this is the last reader
+  };
+  std::vector<uint32_t> first_flow_, first_value_;  // [node], and one more
+  std::vector<Flow> flows_;                         // operands
+  std::vector<int64_t> bytes_;                      // [value]
 };
 
 }  // namespace brrr

@@ -19,10 +19,12 @@ using Choice = Recomputation::Choice;
 /// Without a budget, a byte is worth the time of moving so many bytes: cheap ops run again, most
 /// products do not.
 constexpr double kBytesMovedPerByte = 8;
-constexpr int kPrices = 12;  // bisections of the price
+constexpr int kPrices = 10;     // bisections of the price
+constexpr size_t kRefined = 3;  // the best so many are undone where there is room
 
 struct Candidate {
   Choice again;
+  Choice cheaper;  // what a lower price chooses, and the budget has no room for
   double seconds = 0;
 };
 
@@ -30,100 +32,115 @@ class Search {
  public:
   Search(const Recomputation& r, const Rates& rates) : r_(r), cost_(r, rates), rates_(rates) {}
 
+  // With every restart point kept: a chain of cheap ops over all layers would hold what it makes.
   Choice balance() {
-    const Choice again = cost_.cheapest(kBytesMovedPerByte / rates_.bytes, nothing());
-    return undone(again, r_.peak_bytes(again));
+    const Choice again =
+        cost_.cheapest(kBytesMovedPerByte / rates_.bytes, kept_at(narrow_places(r_)));
+    return undone({again, nothing()}, r_.peak_bytes(again)).again;
   }
 
-  Choice within(int64_t budget) {
+  Choice within(const Budget& given) {
+    const int64_t budget = given.bytes - given.slack;
     const Choice none = nothing();
-    const int64_t all_bytes = r_.peak_bytes(none);
-    if (all_bytes <= budget) return none;
-    std::optional<Candidate> best;
-    int64_t fewest = all_bytes;
-    for (const Choice& kept : restarts()) {
-      const auto found = within(budget, kept, fewest);
-      if (found && (!best || found->seconds < best->seconds)) best = found;
-    }
-    if (!best)
+    int64_t fewest = r_.peak_bytes(none);
+    if (fewest <= budget) return none;
+    std::vector<Candidate> found;
+    for (const Choice& kept : restarts())
+      if (auto candidate = within(budget, kept, fewest)) found.push_back(std::move(*candidate));
+    if (found.empty())
       throw UserError(
-          fmt::format("[rematerialize] activations need at least {} ({} bytes) however much runs "
+          fmt::format("[rematerialize] activations need at least {} ({} bytes), however much runs "
                       "again; the budget is {}. A smaller batch or context needs less",
-                      format_bytes(static_cast<double>(fewest)), fewest,
-                      format_bytes(static_cast<double>(budget))),
+                      format_bytes(static_cast<double>(fewest + given.slack)), fewest + given.slack,
+                      format_bytes(static_cast<double>(given.bytes))),
           ExitCode::kNoMemory);
-    return undone(best->again, budget);
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+    if (found.size() > kRefined) found.resize(kRefined);
+    for (Candidate& c : found) c = undone(std::move(c), budget);
+    return std::min_element(found.begin(), found.end(),
+                            [](const auto& a, const auto& b) { return a.seconds < b.seconds; })
+        ->again;
   }
 
  private:
   Choice nothing() const { return Choice(r_.graph().size()); }
+
+  Choice kept_at(const std::vector<NodeId>& places) const {
+    Choice kept = all_between(r_, places);
+    for (NodeId id = 0; id < kept.size(); ++id) kept[id] = r_.is_forward(id) && !kept[id];
+    return kept;
+  }
 
   // Sets of nodes that are kept so that no chain of copies is longer than from one of them to the
   // next: none, and those of every first, second, third... narrow place.
   std::vector<Choice> restarts() const {
     std::vector<Choice> sets{nothing()};
     const std::vector<NodeId> places = narrow_places(r_);
-    for (size_t stride = 1; stride <= std::min<size_t>(places.size(), 6); ++stride)
-      for (size_t start = 0; start < stride; ++start) {
+    for (size_t stride : {1, 2, 3, 4, 6, 8})
+      for (size_t start = 0; start < std::min<size_t>(stride, 2); ++start) {
+        if (stride > places.size()) continue;
         std::vector<NodeId> some;
         for (size_t i = start; i < places.size(); i += stride) some.push_back(places[i]);
-        Choice kept = all_between(r_, some);
-        for (NodeId id = 0; id < kept.size(); ++id) kept[id] = r_.is_forward(id) && !kept[id];
-        sets.push_back(std::move(kept));
+        sets.push_back(kept_at(some));
       }
     return sets;
   }
 
   std::optional<Candidate> within(int64_t budget, const Choice& kept, int64_t& fewest) {
-    double high = cost_.highest_price(), low = high * 1e-7;
-    Choice again = cost_.cheapest(high, kept);
-    const int64_t bytes = r_.peak_bytes(again);
+    double high = cost_.highest_price(), low = high * 1e-6;
+    Candidate found{cost_.cheapest(high, kept), nothing()};
+    const int64_t bytes = r_.peak_bytes(found.again);
     fewest = std::min(fewest, bytes);
     if (bytes > budget) return std::nullopt;
     for (int i = 0; i < kPrices; ++i) {
       const double price = std::sqrt(low * high);
       Choice next = cost_.cheapest(price, kept);
       if (r_.peak_bytes(next) <= budget) {
-        again = std::move(next);
+        found.again = std::move(next);
         high = price;
       } else {
+        found.cheaper = std::move(next);
         low = price;
       }
     }
-    again = undone(again, budget);
-    const double seconds = cost_.seconds(again);
-    return Candidate{std::move(again), seconds};
+    found.seconds = cost_.seconds(found.again);
+    return found;
   }
 
-  // What the choice runs again although the budget has room to keep it: first whole groups of
-  // copies that hand values to each other, then single ones; of equal ones the last, which the
-  // backward pass reads first.
-  Choice undone(Choice again, int64_t budget) const {
-    std::vector<std::vector<NodeId>> groups = groups_of(again);
+  // Keeps what the choice runs again although the budget has room: first what a lower price keeps,
+  // then whole groups of copies that hand values to each other, then single ones; of equal ones the
+  // last, which the backward pass reads first.
+  Candidate undone(Candidate c, int64_t budget) const {
+    Choice dearer = c.again;
+    for (NodeId id = 0; id < dearer.size(); ++id) dearer[id] = dearer[id] && !c.cheaper[id];
     std::vector<std::vector<NodeId>> singles;
-    for (const auto& group : groups)
-      if (group.size() > 1)
-        for (NodeId id : group) singles.push_back({id});
-    for (auto* list : {&groups, &singles}) {
-      sort_by_worth(*list, again);
-      for (const auto& group : *list) {
-        Choice fewer = again;
+    for (NodeId id : r_.copies(c.again)) singles.push_back({id});
+    c.seconds = cost_.seconds(c.again);
+    for (auto groups : {groups_of(c.again, dearer), groups_of(c.again, c.again), singles}) {
+      sort_by_worth(groups, c.again);
+      for (const auto& group : groups) {
+        Choice fewer = c.again;
         for (NodeId id : group) fewer[id] = false;
-        if (r_.peak_bytes(fewer) <= budget && cost_.seconds(fewer) < cost_.seconds(again))
-          again = std::move(fewer);
+        const double less = cost_.seconds(fewer);
+        if (less >= c.seconds || r_.peak_bytes(fewer) > budget) continue;
+        c.again = std::move(fewer);
+        c.seconds = less;
       }
     }
-    return again;
+    return c;
   }
 
-  // The copies of a choice, joined where one reads the other.
-  std::vector<std::vector<NodeId>> groups_of(const Choice& again) const {
+  // The copies of a choice that are `some`, joined where one reads the other.
+  std::vector<std::vector<NodeId>> groups_of(const Choice& again, const Choice& some) const {
     std::vector<NodeId> leader(again.size(), kNoNode);
     auto find = [&](NodeId id) {
       while (leader[id] != id) id = leader[id] = leader[leader[id]];
       return id;
     };
-    std::vector<NodeId> copies = r_.copies(again);
+    std::vector<NodeId> copies;
+    for (NodeId id : r_.copies(again))
+      if (some[id]) copies.push_back(id);
     std::sort(copies.begin(), copies.end());
     for (NodeId id : copies) leader[id] = id;
     for (NodeId id : copies)
@@ -167,10 +184,11 @@ class Search {
 
 }  // namespace
 
-Choice cheapest(const Recomputation& r, const Rates& rates, int64_t budget_bytes) {
-  Search search(r, rates);
-  return budget_bytes > 0 ? search.within(budget_bytes) : search.balance();
+Choice cheapest(const Recomputation& r, const Rates& rates, const Budget& budget) {
+  return Search(r, rates).within(budget);
 }
+
+Choice balanced(const Recomputation& r, const Rates& rates) { return Search(r, rates).balance(); }
 
 double copy_seconds(const Recomputation& r, const Rates& rates, const Choice& again) {
   return RecomputationCost(r, rates).seconds(again);

@@ -71,23 +71,28 @@ Choice all_between(const Recomputation& r, const std::vector<NodeId>& places) {
   return again;
 }
 
-Choice fewest_bytes(const Recomputation& r) {
+Choice fewest_bytes(const Recomputation& r, const Rates& rates) {
+  constexpr double kAsGood = 1.01;
   const std::vector<NodeId> places = narrow_places(r);
   Choice best = all_between(r, places);
-  int64_t fewest = r.peak_bytes(best);
+  auto fewest = static_cast<double>(r.peak_bytes(best));
+  double seconds = copy_seconds(r, rates, best);
   for (size_t stride = 2; stride <= places.size(); ++stride) {
-    int64_t fewest_here = -1;
+    bool near = false;
     for (size_t start = 0; start < stride; ++start) {
       std::vector<NodeId> some;
       for (size_t i = start; i < places.size(); i += stride) some.push_back(places[i]);
       Choice again = all_between(r, some);
-      const int64_t bytes = r.peak_bytes(again);
-      if (fewest_here < 0 || bytes < fewest_here) fewest_here = bytes;
-      if (bytes >= fewest) continue;
+      const auto bytes = static_cast<double>(r.peak_bytes(again));
+      near = near || bytes < 2 * fewest;
+      if (bytes > kAsGood * fewest) continue;
+      const double time = copy_seconds(r, rates, again);
+      if (bytes * kAsGood > fewest && time >= seconds) continue;
       fewest = bytes;
+      seconds = time;
       best = std::move(again);
     }
-    if (fewest_here > 2 * fewest) break;
+    if (!near) break;  // longer ways only get worse
   }
   return best;
 }
@@ -116,20 +121,6 @@ Choice within_blocks(const Recomputation& r) {
         if (!reader.late && block_of(g.scope_of(reader.node)) != block) again[id] = false;
   }
   return again;
-}
-
-Choice choose(const Recomputation& r, const Rematerialize& options) {
-  switch (options.policy) {
-    case RematPolicy::none:
-      break;
-    case RematPolicy::all:
-      return fewest_bytes(r);
-    case RematPolicy::blocks:
-      return within_blocks(r);
-    case RematPolicy::automatic:
-      return cheapest(r, options.rates, options.budget_bytes);
-  }
-  return Choice(r.graph().size());
 }
 
 }  // namespace brrr

@@ -6,8 +6,6 @@
 
 namespace brrr {
 
-Recomputation::Choice choose(const Recomputation& r, const Rematerialize& options);
-
 /// Predicted time of the copies, element-wise ones joined with what reads them.
 double copy_seconds(const Recomputation& r, const Rates& rates, const Recomputation::Choice& again);
 
@@ -18,12 +16,18 @@ std::vector<NodeId> narrow_places(const Recomputation& r);
 /// All forward nodes but those whose results pass one of the places.
 Recomputation::Choice all_between(const Recomputation& r, const std::vector<NodeId>& places);
 
-/// Of several sets of places, the one whose all_between holds the fewest bytes.
-Recomputation::Choice fewest_bytes(const Recomputation& r);
+/// Of several sets of places, the one whose all_between holds the fewest bytes; of those that are as
+/// good, the fastest.
+Recomputation::Choice fewest_bytes(const Recomputation& r, const Rates& rates);
 
-/// The cheapest choice that holds the budget, or that balances time and bytes where there is none.
-/// Throws UserError (exit 3) when no choice holds it.
-Recomputation::Choice cheapest(const Recomputation& r, const Rates& rates, int64_t budget_bytes);
+struct Budget {
+  int64_t bytes = 0;
+  int64_t slack = 0;  // not to be used
+};
+/// The fastest choice that holds the budget. Throws UserError (exit 3) when none does.
+Recomputation::Choice cheapest(const Recomputation& r, const Rates& rates, const Budget& budget);
+/// What costs little for the bytes that it frees.
+Recomputation::Choice balanced(const Recomputation& r, const Rates& rates);
 
 /// "h.3" of "h.3.attn": the scope up to its first number; empty where there is none.
 std::string_view block_of(std::string_view scope);

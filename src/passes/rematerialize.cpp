@@ -81,10 +81,44 @@ RematPolicy remat_policy(std::string_view name) {
   __builtin_unreachable();
 }
 
-Graph rematerialize(const Graph& graph, const Rematerialize& options, Notes* notes) {
+namespace {
+
+// The choice for a budget is made with the bytes of the graph as it comes out of this pass; what the
+// passes after it make of it decides.
+Choice within_budget(const Recomputation& r, const Rematerialize& options, const Finish& finish) {
+  constexpr int kTries = 4;
+  Budget budget{options.budget_bytes, 0};
+  for (int i = 0;; ++i) {
+    const Choice again = cheapest(r, options.rates, budget);
+    if (!finish || i == kTries) return again;
+    const int64_t over = activation_bytes(finish(r.apply(again))) - options.budget_bytes;
+    if (over <= 0) return again;
+    budget.slack += over;
+  }
+}
+
+Choice choose(const Recomputation& r, const Rematerialize& options, const Finish& finish) {
+  switch (options.policy) {
+    case RematPolicy::all:
+      return fewest_bytes(r, options.rates);
+    case RematPolicy::blocks:
+      return within_blocks(r);
+    case RematPolicy::automatic:
+      return options.budget_bytes > 0 ? within_budget(r, options, finish)
+                                      : balanced(r, options.rates);
+    case RematPolicy::none:
+      break;
+  }
+  return Choice(r.graph().size());
+}
+
+}  // namespace
+
+Graph rematerialize(const Graph& graph, const Rematerialize& options, Notes* notes,
+                    const Finish& finish) {
   if (options.policy == RematPolicy::none) return graph;
   const Recomputation r(graph);
-  const Choice again = choose(r, options);
+  const Choice again = choose(r, options, finish);
   explain(r, options, again, notes);
   return r.apply(again);
 }

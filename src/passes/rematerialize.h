@@ -3,6 +3,7 @@
 // computed again when it comes to them. Results are the same to the bit under every policy.
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "passes/cost_model.h"
@@ -33,7 +34,10 @@ struct Rematerialize {
 /// forward node that runs again is a copy in the scope "recompute:<scope>"; an `after` holds it
 /// back until the gradient that it serves is there. Nodes of the scopes "backward:..." are the
 /// backward pass. Throws UserError (exit 3) when no choice holds the budget.
-Graph rematerialize(const Graph& graph, const Rematerialize& options, Notes* notes = nullptr);
+/// `finish` is what comes after it: where given, the budget holds for the finished graph.
+using Finish = std::function<Graph(const Graph&)>;
+Graph rematerialize(const Graph& graph, const Rematerialize& options, Notes* notes = nullptr,
+                    const Finish& finish = nullptr);
 
 /// The most bytes that forward values of a training graph and their copies hold at one time when
 /// its nodes run in their order: what a budget is for. Inputs, parameters and constants do not

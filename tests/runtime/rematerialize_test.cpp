@@ -32,7 +32,7 @@ PipelineOptions options_for(RematPolicy policy) {
   options.verify = true;
   options.rematerialize.policy = policy;
   // Any arithmetic is cheap here: `auto` without a budget would keep everything that is so small.
-  options.rematerialize.rates = {1e30, 1e30, 1e30, 16e9, 0};
+  options.rematerialize.rates = {1e30, 1e30, 1, 1e30, 16e9, 0};
   return options;
 }
 
@@ -96,7 +96,7 @@ TEST(Rematerialize, ChangesNoBitOfRandomGraphs) {
 TEST(Rematerialize, ChangesNoBitOfGpt2) {
   for (const double dropout : {0.0, 0.2})
     for (const DType precision : {DType::f32, DType::bf16})
-      for (const int64_t layers : {1, 3}) {
+      for (const int64_t layers : {2}) {
         SCOPED_TRACE(fmt::format("dropout {}, {}, {} layers", dropout, name_of(precision), layers));
         auto config = test::tiny_gpt2(true, dropout);
         config.n_layer = layers;
