@@ -42,6 +42,9 @@ class Recomputation {
   int64_t peak_bytes(const Choice& again) const;
   Graph apply(const Choice& again) const;
 
+  /// As buffers are: a multiple of 64, at least one.
+  static int64_t aligned(int64_t bytes);
+
  private:
   enum class Kind : uint8_t { constant, input, forward, backward };
   struct Step {

@@ -18,7 +18,7 @@ using Choice = Recomputation::Choice;
 
 /// Without a budget, a byte is worth the time of moving so many bytes: cheap ops run again, most
 /// products do not.
-constexpr double kBytesMovedPerByte = 8;
+constexpr double kBytesMovedPerByte = 4;
 constexpr int kPrices = 10;     // bisections of the price
 constexpr size_t kRefined = 3;  // the best so many are undone where there is room
 

@@ -16,8 +16,8 @@ std::vector<NodeId> narrow_places(const Recomputation& r);
 /// All forward nodes but those whose results pass one of the places.
 Recomputation::Choice all_between(const Recomputation& r, const std::vector<NodeId>& places);
 
-/// Of several sets of places, the one whose all_between holds the fewest bytes; of those that are as
-/// good, the fastest.
+/// Of several sets of places, the one whose all_between holds the fewest bytes; of those that are
+/// as good, the fastest.
 Recomputation::Choice fewest_bytes(const Recomputation& r, const Rates& rates);
 
 struct Budget {

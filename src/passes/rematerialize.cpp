@@ -83,8 +83,8 @@ RematPolicy remat_policy(std::string_view name) {
 
 namespace {
 
-// The choice for a budget is made with the bytes of the graph as it comes out of this pass; what the
-// passes after it make of it decides.
+// The choice for a budget is made with the bytes of the graph as it comes out of this pass; what
+// the passes after it make of it decides.
 Choice within_budget(const Recomputation& r, const Rematerialize& options, const Finish& finish) {
   constexpr int kTries = 4;
   Budget budget{options.budget_bytes, 0};

@@ -73,6 +73,27 @@ TEST_F(Resume, KilledWhileSaving) {
   }
 }
 
+// What is computed again is no part of the run's maths: each leg may have another policy.
+TEST_F(Resume, AnotherPolicyOfRematerialisationGivesTheSameBits) {
+  const std::vector<std::string> options{"--dropout", "0.1", "--max-steps"};
+  auto with = [&](const std::string& steps, const std::vector<std::string>& more) {
+    std::vector<std::string> args = options;
+    args.push_back(steps);
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  ASSERT_EQ(run(small_run("whole", with("30", {}))), 0) << err_;
+  ASSERT_EQ(run(small_run("legs", with("10", {"--gradient-checkpointing"}))), 0) << err_;
+  auto resume = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args{"train", "--resume", path("legs").string(), "--max-steps"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  ASSERT_EQ(resume({"20", "--activation-memory", "200KiB"}), 0) << err_;
+  ASSERT_EQ(resume({"30", "--rematerialize", "none"}), 0) << err_;
+  expect_same_run("whole", "legs");
+}
+
 // The loss scale and its counters are state like any other.
 TEST_F(Resume, MixedPrecisionGoesOnWithTheSameBits) {
   for (const char* precision : {"bf16", "fp16"}) {
