@@ -94,9 +94,8 @@ std::vector<Group> groups(const fs::path& root) {
     fs::path path(line.substr(second + 1));
     if (path.string().find("..") != std::string::npos || !path.is_absolute()) path = "/";
     if (controllers.empty())
-      climb(root / "sys/fs/cgroup", path, [&](const fs::path& folder) {
-        look(folder, "memory.max", "memory.current", "file");
-      });
+      climb(root / "sys/fs/cgroup", path,
+            [&](const fs::path& folder) { look(folder, "memory.max", "memory.current", "file"); });
     else if (controllers == "memory")
       climb(root / "sys/fs/cgroup/memory", path, [&](const fs::path& folder) {
         look(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache");
@@ -121,7 +120,8 @@ int64_t mapped_inputs() {
     if (heading) {
       const size_t path = line.find('/', space);
       current = path == line.npos ? nullptr : &files[std::string(line.substr(path))];
-      if (current != nullptr && line.size() > space + 3) current->executable |= line[space + 3] == 'x';
+      if (current != nullptr && line.size() > space + 3)
+        current->executable |= line[space + 3] == 'x';
     } else if (current != nullptr) {
       if (line.starts_with("Rss:")) current->resident += number(line.substr(4)).value_or(0) * 1024;
       if (line.starts_with("Anonymous:"))
@@ -144,8 +144,7 @@ int64_t parse_memory(std::string_view given) {
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || !std::isfinite(value)) refuse("");
-  std::string unit(
-      trimmed(text.substr(static_cast<size_t>(stop - text.data()))));
+  std::string unit(trimmed(text.substr(static_cast<size_t>(stop - text.data()))));
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (unit.empty()) refuse("a number without a unit has no size: ");
   double scale = 0;
@@ -201,9 +200,9 @@ std::optional<MemoryLimit> usable_memory(const fs::path& root) {
     consider(*available + own.anonymous, "available on this machine");
   for (const Group& g : groups(root))
     consider(std::max<int64_t>(0, g.limit - g.others),
-             g.others > 0 ? fmt::format("left in the control group's limit of {}",
-                                        memory_text(g.limit))
-                          : "the control group's limit");
+             g.others > 0
+                 ? fmt::format("left in the control group's limit of {}", memory_text(g.limit))
+                 : "the control group's limit");
   return limit;
 }
 

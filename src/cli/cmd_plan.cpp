@@ -46,8 +46,7 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   const fs::path record = folder / "train_config.json";
   std::error_code ignored;
   if (!fs::exists(record, ignored)) return given;
-  const train::TrainOptions recorded =
-      train::options_from_json(read_file(record), record.string());
+  const train::TrainOptions recorded = train::options_from_json(read_file(record), record.string());
   KeyValues all;
   for (const auto& row : train::train_option_table().rows()) {
     if (!row.get || row.name == "config" || row.name == "resume" || row.name == "overwrite" ||
@@ -125,8 +124,8 @@ train::TrainOptions searched(const train::TrainOptions& o, const train::FitConte
     return plan.options;
   }
   if (!o.wants_fit()) return o;
-  const train::FitResult found = train::fit(
-      o, context, o.fit == "all" ? train::FitFreedom::all : train::FitFreedom::memory);
+  const train::FitResult found =
+      train::fit(o, context, o.fit == "all" ? train::FitFreedom::all : train::FitFreedom::memory);
   for (const std::string& line : train::fit_table(found)) fmt::print(stderr, "{}\n", line);
   if (!found.best)
     throw UserError(train::refusal(train::plan_of(o, context), found, context, limit),
@@ -169,7 +168,7 @@ int run_plan(const Arguments& args) {
   if (!folder.empty())
     context.config = config_of(folder, o);
   else
-    context.config = train::model_config(o, data ? data->tokenizer->vocab_size()
+    context.config = train::model_config(o, data               ? data->tokenizer->vocab_size()
                                             : o.vocab_size > 0 ? o.vocab_size
                                                                : kCharacters);
   if (o.max_steps == 0) o.max_steps = 1000;  // decides only how long the curves get

@@ -17,12 +17,13 @@ constexpr int64_t kSampleTokens = 300;
 
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
-  fmt::print(stderr,
-             "\n{} steps in {:.1f} s, {:.1f} samples/s, {} tokens/s, {:.2f}% of the time waiting for "
-             "data; first step after {:.2f} s\n",
-             r.steps, r.seconds, r.samples_per_second(),
-             with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
-             r.first_step_seconds);
+  fmt::print(
+      stderr,
+      "\n{} steps in {:.1f} s, {:.1f} samples/s, {} tokens/s, {:.2f}% of the time waiting for "
+      "data; first step after {:.2f} s\n",
+      r.steps, r.seconds, r.samples_per_second(),
+      with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
+      r.first_step_seconds);
   if (r.val_loss)
     fmt::print(
         stderr, "validation loss {:.4f} on {} tokens{}\n", *r.val_loss, with_commas(r.val_tokens),

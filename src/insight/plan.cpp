@@ -100,7 +100,7 @@ class Kinds {
     const auto begin = static_cast<int32_t>(phases_.backward_begins());
     if (b.first < begin && b.last >= begin && phases_.backward_begins() < g_.size())
       return Holds::activations;
-    return Holds::temporaries;
+    return g_.scope_of(maker).starts_with("recompute:") ? Holds::recomputed : Holds::temporaries;
   }
 
   // A parameter in another type, perhaps turned or padded on the way.
@@ -134,9 +134,10 @@ void add_to(std::map<std::string, NamedBytes>& groups, const std::string& name, 
   ++entry.count;
 }
 
-/// "h.3" of "h.3.attn", "backward:h.3.mlp" and "h.3".
+/// "h.3" of "h.3.attn", "backward:h.3.mlp", "recompute:h.3" and "h.3".
 std::string layer_of(std::string scope) {
-  if (scope.starts_with("backward:")) scope.erase(0, 9);
+  for (const std::string_view prefix : {"backward:", "recompute:"})
+    if (scope.starts_with(prefix)) scope.erase(0, prefix.size());
   if (!scope.starts_with("h.")) return scope.empty() ? "(model)" : scope.substr(0, scope.find('.'));
   return scope.substr(0, scope.find('.', 2));
 }
@@ -189,9 +190,9 @@ void add_moments(RunPlan& p, const Session& session) {
 
   Moment always;  // states and constants of all programs
   for (const NamedBytes& s : p.states) {
-    const Holds holds = s.name.starts_with("weights ")     ? Holds::weights
+    const Holds holds = s.name.starts_with("weights ")    ? Holds::weights
                         : s.name.starts_with("grad_sum ") ? Holds::gradient_sums
-                                                           : Holds::optimizer;
+                                                          : Holds::optimizer;
     always.bytes[static_cast<size_t>(holds)] += s.bytes;
   }
   always.bytes[static_cast<size_t>(Holds::constants)] = p.plan.arena.constant_bytes;
@@ -250,7 +251,9 @@ void add_flops(RunPlan& p, const Session& session) {
           c.forward += flops / 3;
           c.backward += flops * 2 / 3;
         } else {
-          (phase == "forward" ? c.forward : phase == "backward" ? c.backward : c.optimizer) += flops;
+          (phase == "forward"    ? c.forward
+           : phase == "backward" ? c.backward
+                                 : c.optimizer) += flops;
         }
       });
     }
@@ -271,8 +274,8 @@ GenerationPlan generation(const train::TrainOptions& o, const nn::Gpt2Config& co
   options.precision = precision;
   options.low_parameters = precision != DType::f32;
   Engine engine(backend);
-  engine.add(run_pipeline(nn::gpt2_decode_graph(config, 1, 1, precision), backend.target(),
-                          options));
+  engine.add(
+      run_pipeline(nn::gpt2_decode_graph(config, 1, 1, precision), backend.target(), options));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }
@@ -288,8 +291,9 @@ void add_rules(RunPlan& p) {
   const int64_t n = p.config.parameter_count();
   int64_t weights = 0, states = 0, sums = 0;
   for (const NamedBytes& s : p.states)
-    (s.name.starts_with("weights ") ? weights : s.name.starts_with("grad_sum ") ? sums : states) +=
-        s.bytes;
+    (s.name.starts_with("weights ")    ? weights
+     : s.name.starts_with("grad_sum ") ? sums
+                                       : states) += s.bytes;
   const bool mixed = p.plan.options.precision != "fp32";
   int64_t copies = 0, gradients = 0;
   for (const Moment& m : p.moments) {
@@ -317,9 +321,10 @@ void add_rules(RunPlan& p) {
 }  // namespace
 
 std::string_view name_of(Holds holds) {
-  constexpr std::string_view kNames[] = {"weights",     "optimizer",  "gradient sums",
-                                         "16-bit copies", "gradients", "saved activations",
-                                         "temporaries", "inputs",     "constants"};
+  constexpr std::string_view kNames[] = {
+      "weights",   "optimizer",         "gradient sums",          "16-bit copies",
+      "gradients", "saved activations", "recomputed activations", "temporaries",
+      "inputs",    "constants"};
   return kNames[static_cast<size_t>(holds)];
 }
 
@@ -336,8 +341,8 @@ RunPlan analyse(const train::Plan& plan, const nn::Gpt2Config& config, const Ses
   p.config = config;
   p.backend = session.engine().backend().name;
   p.compile_ms = 1e3 * session.compile_seconds();
-  p.tokens_per_step = plan.options.batch_size * plan.options.gradient_accumulation_steps *
-                      plan.options.context;
+  p.tokens_per_step =
+      plan.options.batch_size * plan.options.gradient_accumulation_steps * plan.options.context;
   p.speed = speed;
   if (speed) p.time = train::predict_step(session, *speed);
   add_states(p, session);

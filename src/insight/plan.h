@@ -15,16 +15,17 @@ namespace brrr::insight {
 /// What a buffer holds.
 enum class Holds : uint8_t {
   weights,
-  optimizer,       // states of the optimizer, and of the loss scale
-  gradient_sums,   // over micro-batches
-  copies,          // of weights in 16 bits
-  gradients,       // of weights, until the optimizer has used them
-  activations,     // made in the forward pass, read in the backward pass
-  temporaries,     // everything else, the scratch memory of kernels included
-  inputs,          // tokens, targets, scalars
+  optimizer,      // states of the optimizer, and of the loss scale
+  gradient_sums,  // over micro-batches
+  copies,         // of weights in 16 bits
+  gradients,      // of weights, until the optimizer has used them
+  activations,    // made in the forward pass, read in the backward pass
+  recomputed,     // activations that were thrown away and made again
+  temporaries,    // everything else, the scratch memory of kernels included
+  inputs,         // tokens, targets, scalars
   constants,
 };
-inline constexpr size_t kHolds = 9;
+inline constexpr size_t kHolds = 10;
 std::string_view name_of(Holds holds);
 
 struct NamedBytes {
@@ -69,14 +70,14 @@ struct RunPlan {
   double compile_ms = 0;
   int64_t tokens_per_step = 0;
 
-  std::vector<NamedBytes> states;                // weights, moments, sums: by kind and dtype
-  std::array<int64_t, kHolds> at_peak{};         // what the arena holds at the peak
-  int64_t gaps = 0;                              // of the arena, in use at no moment of the peak
+  std::vector<NamedBytes> states;         // weights, moments, sums: by kind and dtype
+  std::array<int64_t, kHolds> at_peak{};  // what the arena holds at the peak
+  int64_t gaps = 0;                       // of the arena, in use at no moment of the peak
   Peak peak;
-  int64_t saved_bytes = 0;                       // activations alive where the backward begins
+  int64_t saved_bytes = 0;  // activations alive where the backward begins
   std::vector<NamedBytes> saved_by_op, saved_by_layer;  // largest first
-  std::vector<Moment> moments;                   // of the program that needs most
-  size_t backward_begins = 0;                    // index into moments
+  std::vector<Moment> moments;                          // of the program that needs most
+  size_t backward_begins = 0;                           // index into moments
   std::vector<ClassFlops> flops;
   double flops_forward = 0, flops_backward = 0, flops_optimizer = 0;  // per token
   std::optional<train::PredictedTime> time;

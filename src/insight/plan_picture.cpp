@@ -10,7 +10,7 @@
 namespace brrr::insight {
 namespace {
 
-constexpr double kWidth = 960, kHeight = 520, kLeft = 84, kRight = 932, kTop = 104, kBottom = 468;
+constexpr double kWidth = 960, kHeight = 536, kLeft = 84, kRight = 932, kTop = 104, kBottom = 468;
 constexpr size_t kMostPoints = 700;  // a step of more kernels is drawn by its maxima
 
 struct Band {
@@ -25,7 +25,8 @@ const std::vector<Band>& bands() {
       {"gradients", "#be185d", "#ec4899", {Holds::gradient_sums, Holds::gradients}},
       {"16-bit copies", "#0e7490", "#22d3ee", {Holds::copies}},
       {"saved activations", "#15803d", "#4ade80", {Holds::activations}},
-      {"temporaries", "#c2410c", "#fb923c", {Holds::temporaries, Holds::inputs, Holds::constants}}};
+      {"recomputed", "#ca8a04", "#facc15", {Holds::recomputed}},
+      {"temporaries", "#64748b", "#94a3b8", {Holds::temporaries, Holds::inputs, Holds::constants}}};
   return all;
 }
 
@@ -50,10 +51,11 @@ std::string style_sheet() {
       ".g{stroke-width:1}.p{stroke-width:1.5;stroke-dasharray:4 4;fill:none}";
   const auto theme = [](bool dark) {
     std::string s =
-        dark ? ".bg{fill:#0f1420;stroke:#232c3d}text{fill:#e8edf6}.m{fill:#93a1b8}.g{stroke:#202a3b}"
-               ".p{stroke:#e8edf6}.q{fill:#e8edf6}"
-             : ".bg{fill:#fff;stroke:#e2e8f0}text{fill:#0f172a}.m{fill:#64748b}.g{stroke:#e9eef5}"
-               ".p{stroke:#0f172a}.q{fill:#0f172a}";
+        dark
+            ? ".bg{fill:#0f1420;stroke:#232c3d}text{fill:#e8edf6}.m{fill:#93a1b8}.g{stroke:#202a3b}"
+              ".p{stroke:#e8edf6}.q{fill:#e8edf6}"
+            : ".bg{fill:#fff;stroke:#e2e8f0}text{fill:#0f172a}.m{fill:#64748b}.g{stroke:#e9eef5}"
+              ".p{stroke:#0f172a}.q{fill:#0f172a}";
     for (size_t i = 0; i < bands().size(); ++i)
       s += fmt::format(".b{}{{fill:{}}}", i, dark ? bands()[i].dark : bands()[i].light);
     return s;
@@ -101,7 +103,8 @@ std::string memory_picture(const RunPlan& p) {
                           o.context, o.precision, o.optim, memory_text(p.plan.arena.total()))));
   for (size_t i = 0; i < y.ticks.size(); ++i)
     svg += fmt::format(
-        "<line class=\"g\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/><text class=\"m n\" "
+        "<line class=\"g\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/><text class=\"m "
+        "n\" "
         "x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5} {6}</text>",
         kLeft, kRight, py(y.ticks[i]), kLeft - 10, py(y.ticks[i]) + 4.5, y.labels[i],
         scale > 0x1p-25 ? "MiB" : "GiB");
@@ -129,8 +132,8 @@ std::string memory_picture(const RunPlan& p) {
     for (size_t i = drawn.size(); i-- > 0;) {
       const double from = n * static_cast<double>(i) / static_cast<double>(drawn.size());
       const double to = n * static_cast<double>(i + 1) / static_cast<double>(drawn.size());
-      path += fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", px(to), py(floor[i]), px(from),
-                          py(floor[i]));
+      path +=
+          fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", px(to), py(floor[i]), px(from), py(floor[i]));
     }
     svg += fmt::format("<path class=\"b{}\" d=\"{}Z\"/>", b, path);
     const std::string name = bands()[b].name;
@@ -146,8 +149,8 @@ std::string memory_picture(const RunPlan& p) {
   if (p.backward_begins > 0) {
     const double x = px(static_cast<double>(p.backward_begins));
     svg += fmt::format(
-        "<line class=\"p\" opacity=\".45\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>", x,
-        kTop, kBottom);
+        "<line class=\"p\" opacity=\".45\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>",
+        x, kTop, kBottom);
     svg += fmt::format(
         "<text class=\"m\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">forward</text><text "
         "class=\"m\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">backward, optimizer</text>",
@@ -165,13 +168,14 @@ std::string memory_picture(const RunPlan& p) {
   svg += fmt::format(
       "<text class=\"m\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{} kernels of program '{}', in the "
       "order in which they run</text></svg>\n",
-      kRight, kHeight - 16, p.moments.size(), p.peak.program);
+      kRight, kHeight - 18, p.moments.size(), p.peak.program);
   return svg;
 }
 
 std::string memory_page(const RunPlan& p) {
   return "<!doctype html><meta charset=\"utf-8\"><meta name=\"viewport\" "
-         "content=\"width=device-width\"><title>brrr plan</title><style>body{max-width:960px;margin:"
+         "content=\"width=device-width\"><title>brrr "
+         "plan</title><style>body{max-width:960px;margin:"
          "32px auto;padding:0 16px;color-scheme:light dark;font-family:ui-sans-serif,system-ui,"
          "sans-serif}svg{max-width:100%;height:auto}pre{font:13px/1.45 ui-monospace,monospace;"
          "overflow-x:auto}</style>\n" +

@@ -61,8 +61,12 @@ std::string title(const RunPlan& p) {
       o.gradient_accumulation_steps > 1
           ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
           : "",
-      with_commas(p.tokens_per_step), o.precision, o.optim, p.backend, thread_count(),
-      p.compile_ms);
+      with_commas(p.tokens_per_step), o.precision,
+      o.optim + (o.rematerialize == "none"
+                     ? ""
+                     : ", rematerialize " + o.rematerialize +
+                           (o.activation_memory.empty() ? "" : " in " + o.activation_memory)),
+      p.backend, thread_count(), p.compile_ms);
   return text;
 }
 
@@ -75,16 +79,15 @@ void add_memory(Report& r, const RunPlan& p) {
             : s.name == "adam_v f32" ? "second moments (adam_v) f32"
                                      : s.name,
             s.bytes, whole);
-  for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::temporaries,
-                  Holds::inputs, Holds::constants})
+  for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,
+                  Holds::temporaries, Holds::inputs, Holds::constants})
     if (held(h) > 0 || h == Holds::activations) r.bytes(std::string(name_of(h)), held(h), whole);
   if (p.gaps > 0) r.bytes("gaps between them", p.gaps, whole);
   r.total("arena", whole, "exact");
   const train::ProcessForecast& f = p.plan.process;
   r.line("");
   const auto part = [&](const char* name, int64_t amount) {
-    if (amount > 0)
-      r.line(fmt::format("  {:<{}} {:>11}", name, kNameWidth, memory_text(amount)));
+    if (amount > 0) r.line(fmt::format("  {:<{}} {:>11}", name, kNameWidth, memory_text(amount)));
   };
   part("program, libraries, tokens", f.program + f.code);
   part("packed operands of products", f.packing);
@@ -96,6 +99,26 @@ void add_memory(Report& r, const RunPlan& p) {
                      p.peak.scope.empty() ? "" : " at " + p.peak.scope));
 }
 
+/// Layers that keep the same become one row.
+std::vector<NamedBytes> alike_as_one(const std::vector<NamedBytes>& layers) {
+  std::vector<NamedBytes> rows;
+  for (size_t i = 0; i < layers.size();) {
+    size_t end = i + 1;
+    while (end < layers.size() && layers[end].bytes == layers[i].bytes &&
+           layers[end].count == layers[i].count)
+      ++end;
+    const auto n = static_cast<int64_t>(end - i);
+    if (n >= 3)
+      rows.push_back({fmt::format("{} layers, {} each", n, memory_text(layers[i].bytes)),
+                      n * layers[i].bytes, n * layers[i].count});
+    else
+      rows.insert(rows.end(), layers.begin() + static_cast<std::ptrdiff_t>(i),
+                  layers.begin() + static_cast<std::ptrdiff_t>(end));
+    i = end;
+  }
+  return rows;
+}
+
 void add_saved(Report& r, const RunPlan& p) {
   if (p.saved_bytes == 0) return;
   r.heading(fmt::format("kept from forward to backward: {}", memory_text(p.saved_bytes)));
@@ -103,9 +126,9 @@ void add_saved(Report& r, const RunPlan& p) {
     int64_t rest = 0;
     for (size_t i = 0; i < list.size(); ++i)
       if (i < kMostRows)
-        r.bytes(list[i].count > 1 ? fmt::format("{} ({})", list[i].name, list[i].count)
-                                  : list[i].name,
-                list[i].bytes, p.saved_bytes);
+        r.bytes(
+            list[i].count > 1 ? fmt::format("{} ({})", list[i].name, list[i].count) : list[i].name,
+            list[i].bytes, p.saved_bytes);
       else
         rest += list[i].bytes;
     if (rest > 0) r.bytes(fmt::format("{} more", list.size() - kMostRows), rest, p.saved_bytes);
@@ -113,7 +136,7 @@ void add_saved(Report& r, const RunPlan& p) {
   r.line("  by op (tensors)");
   rows(p.saved_by_op);
   r.line("  by layer (tensors)");
-  rows(p.saved_by_layer);
+  rows(alike_as_one(p.saved_by_layer));
 }
 
 void add_work(Report& r, const RunPlan& p) {
@@ -127,16 +150,14 @@ void add_work(Report& r, const RunPlan& p) {
   for (size_t c = 0; c < 6; ++c) {
     const auto op_class = static_cast<OpClass>(c);
     const double ms = p.time ? p.time->by_class[c] : 0;
-    const auto at = std::find_if(p.flops.begin(), p.flops.end(), [&](const ClassFlops& f) {
-      return f.name == name_of(op_class);
-    });
+    const auto at = std::find_if(p.flops.begin(), p.flops.end(),
+                                 [&](const ClassFlops& f) { return f.name == name_of(op_class); });
     if (at != p.flops.end())
       row(at->name, at->forward, at->backward, at->optimizer, ms);
     else if (ms >= 0.05)
       row(std::string(name_of(op_class)), 0, 0, 0, ms);
   }
-  row("all", p.flops_forward, p.flops_backward, p.flops_optimizer,
-      p.time ? p.time->total_ms() : 0);
+  row("all", p.flops_forward, p.flops_backward, p.flops_optimizer, p.time ? p.time->total_ms() : 0);
   if (p.time && p.speed)
     r.line(fmt::format(
         "  predicted: {:.0f} ms a step, {} tokens/s ({:.2f} TFLOP/s f32, {:.0f} GB/s, {})",
@@ -175,8 +196,8 @@ std::string report_json(const RunPlan& p) {
   const train::ProcessForecast& f = p.plan.process;
   Json components = Json::object();
   for (const NamedBytes& s : p.states) components[s.name] = s.bytes;
-  for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::temporaries,
-                  Holds::inputs, Holds::constants})
+  for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,
+                  Holds::temporaries, Holds::inputs, Holds::constants})
     components[std::string(name_of(h))] = p.at_peak[static_cast<size_t>(h)];
   components["gaps"] = p.gaps;
   const auto list = [](const std::vector<NamedBytes>& all) {
@@ -194,46 +215,47 @@ std::string report_json(const RunPlan& p) {
   Json rules = Json::array();
   for (const Rule& rule : p.rules)
     rules.push_back({{"rule", rule.rule}, {"sources", rule.source_says}, {"here", rule.here}});
-  const Json j = {
-      {"preset", o.preset},
-      {"parameters", p.config.parameter_count()},
-      {"batch_size", o.batch_size},
-      {"gradient_accumulation_steps", o.gradient_accumulation_steps},
-      {"context", o.context},
-      {"precision", o.precision},
-      {"optim", o.optim},
-      {"tokens_per_step", p.tokens_per_step},
-      {"arena_bytes", p.plan.arena.total()},
-      {"process_bytes", f.resident()},
-      {"needed_bytes", f.needed()},
-      {"components", components},
-      {"process",
-       {{"program", f.program + f.code},
-        {"packing", f.packing},
-        {"batches", f.batches},
-        {"threads", f.threads},
-        {"logging", f.logging},
-        {"mapped", f.mapped}}},
-      {"peak_at",
-       {{"program", p.peak.program},
-        {"phase", p.peak.phase},
-        {"op", p.peak.op},
-        {"scope", p.peak.scope},
-        {"step", p.peak.step},
-        {"steps", p.peak.steps},
-        {"bytes", p.peak.bytes}}},
-      {"saved_activations",
-       {{"bytes", p.saved_bytes},
-        {"by_op", list(p.saved_by_op)},
-        {"by_layer", list(p.saved_by_layer)}}},
-      {"flops_per_token", flops},
-      {"predicted_ms", p.time ? Json(p.time->total_ms()) : Json(nullptr)},
-      {"generation",
-       {{"weights", p.generation.weights},
-        {"kv_cache", p.generation.cache},
-        {"temporaries", p.generation.temporaries}}},
-      {"rules", rules},
-      {"plan_ms", p.compile_ms}};
+  const Json j = {{"preset", o.preset},
+                  {"parameters", p.config.parameter_count()},
+                  {"batch_size", o.batch_size},
+                  {"gradient_accumulation_steps", o.gradient_accumulation_steps},
+                  {"context", o.context},
+                  {"precision", o.precision},
+                  {"optim", o.optim},
+                  {"rematerialize", o.rematerialize},
+                  {"activation_memory", o.activation_memory},
+                  {"tokens_per_step", p.tokens_per_step},
+                  {"arena_bytes", p.plan.arena.total()},
+                  {"process_bytes", f.resident()},
+                  {"needed_bytes", f.needed()},
+                  {"components", components},
+                  {"process",
+                   {{"program", f.program + f.code},
+                    {"packing", f.packing},
+                    {"batches", f.batches},
+                    {"threads", f.threads},
+                    {"logging", f.logging},
+                    {"mapped", f.mapped}}},
+                  {"peak_at",
+                   {{"program", p.peak.program},
+                    {"phase", p.peak.phase},
+                    {"op", p.peak.op},
+                    {"scope", p.peak.scope},
+                    {"step", p.peak.step},
+                    {"steps", p.peak.steps},
+                    {"bytes", p.peak.bytes}}},
+                  {"saved_activations",
+                   {{"bytes", p.saved_bytes},
+                    {"by_op", list(p.saved_by_op)},
+                    {"by_layer", list(p.saved_by_layer)}}},
+                  {"flops_per_token", flops},
+                  {"predicted_ms", p.time ? Json(p.time->total_ms()) : Json(nullptr)},
+                  {"generation",
+                   {{"weights", p.generation.weights},
+                    {"kv_cache", p.generation.cache},
+                    {"temporaries", p.generation.temporaries}}},
+                  {"rules", rules},
+                  {"plan_ms", p.compile_ms}};
   return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

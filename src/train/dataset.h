@@ -21,16 +21,17 @@ struct Dataset {
   std::string description;  // one line for the user
   /// Of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
-  std::string note;         // why a better source was passed over; usually empty
+  std::string note;  // why a better source was passed over; usually empty
 
   /// What to train on; must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
 };
 
 /// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by
-/// characters, is validation (nanoGPT's split); beside a stream at most 8 MiB of it. `tokenizer_folder`: use this one instead of making
-/// it (a resumed run, or a model that is trained further); empty otherwise. Throws UserError for
-/// text that is missing, binary, or shorter than one context.
+/// characters, is validation (nanoGPT's split); beside a stream at most 8 MiB of it.
+/// `tokenizer_folder`: use this one instead of making it (a resumed run, or a model that is trained
+/// further); empty otherwise. Throws UserError for text that is missing, binary, or shorter than
+/// one context.
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
 
 }  // namespace brrr::train

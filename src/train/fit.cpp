@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "nn/gpt2.h"
+#include "passes/rematerialize.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
@@ -19,7 +20,11 @@ struct Variant {
 };
 
 std::vector<Variant> variants(const TrainOptions& o, FitFreedom) {
-  return {{"", o.optim}};
+  std::vector<Variant> list;
+  std::vector<std::string> policies{"none", "auto", "blocks", "all"};
+  if (o.was_given("rematerialize")) policies = {o.rematerialize};
+  for (const std::string& policy : policies) list.push_back({policy, o.optim});
+  return list;
 }
 
 TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t batch) {
@@ -28,6 +33,7 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
   o.batch_size = batch;
   o.gradient_accumulation_steps = rows / batch;
   o.optim = variant.optim;
+  o.rematerialize = variant.rematerialize;
   // Evaluation goes over the same rows in other portions.
   if (!options.was_given("eval-batch-size") && options.eval_batch_size > batch) {
     if (o.eval_batches > 0)
@@ -35,6 +41,33 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
     o.eval_batch_size = batch;
   }
   return o;
+}
+
+/// `auto` with the most activations that the budget leaves room for. How far the arena follows the
+/// activations only a plan tells, so it takes a few.
+Plan plan_for_budget(TrainOptions o, const FitContext& context, int* compiled) {
+  constexpr int kRounds = 3;
+  std::unique_ptr<Session> session;
+  o.rematerialize = "none";
+  Plan plan = plan_of(o, context, &session);
+  ++*compiled;
+  if (plan.fits) return plan;
+  int64_t activations = activation_bytes(session->step_program().graph());
+  o.rematerialize = "auto";
+  for (int round = 0; round < kRounds && !plan.fits; ++round) {
+    const int64_t excess = plan.process.needed() - context.budget;
+    activations -= excess + excess / 16;
+    const int64_t mib = activations >> 20;
+    if (mib < 1) break;
+    o.activation_memory = fmt::format("{}MiB", mib);
+    try {
+      ++*compiled;
+      plan = plan_of(o, context);
+    } catch (const UserError&) {  // no choice keeps so few
+      break;
+    }
+  }
+  return plan;
 }
 
 std::vector<int64_t> divisors(int64_t n) {
@@ -48,7 +81,17 @@ std::vector<int64_t> divisors(int64_t n) {
   return list;
 }
 
-/// Faster first; where the machine was not measured, fewer and larger portions first.
+/// Policies may come to the same plan: with room for everything, `auto` keeps everything.
+void add_new(std::vector<Plan>& plans, const Plan& plan) {
+  const auto same = [&](const Plan& p) {
+    return p.options.batch_size == plan.options.batch_size &&
+           p.options.rematerialize == plan.options.rematerialize &&
+           p.options.optim == plan.options.optim;
+  };
+  if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(plan);
+}
+
+/// Faster first.
 bool better(const Plan& a, const Plan& b) {
   if (a.fits != b.fits) return a.fits;
   if (a.ms != b.ms) return a.ms < b.ms;
@@ -73,7 +116,7 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
   plan.arena = session->forecast();
   plan.process = forecast_process(options, *session, context.inputs, context.now);
   plan.fits = plan.process.needed() <= context.budget;
-  if (context.speed) plan.ms = predict_step(*session, *context.speed).total_ms();
+  plan.ms = predict_step(*session, context.speed.value_or(nominal_speed())).total_ms();
   if (keep != nullptr) *keep = std::move(session);
   return plan;
 }
@@ -85,14 +128,18 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
   quiet.dump_graph.clear();
   std::optional<Plan> smallest;
   // Portions by size. A resumed run keeps its own: another would change its bits.
-  std::vector<int64_t> portions = divisors(options.batch_size * options.gradient_accumulation_steps);
+  std::vector<int64_t> portions =
+      divisors(options.batch_size * options.gradient_accumulation_steps);
   if (options.wants_resume()) portions = {options.batch_size};
   for (const Variant& variant : variants(options, freedom)) {
     std::map<size_t, Plan> seen;
     const auto look = [&](size_t i) -> const Plan& {
       if (const auto at = seen.find(i); at != seen.end()) return at->second;
+      const TrainOptions o = with(quiet, variant, portions[i]);
+      if (variant.rematerialize == "auto" && !options.was_given("activation-memory"))
+        return seen.emplace(i, plan_for_budget(o, context, &result.compiled)).first->second;
       ++result.compiled;
-      return seen.emplace(i, plan_of(with(quiet, variant, portions[i]), context)).first->second;
+      return seen.emplace(i, plan_of(o, context)).first->second;
     };
     // Memory grows with the portion: the largest that fits, by bisection.
     size_t fits = 0, too_much = portions.size();
@@ -104,9 +151,9 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
     look(fits);
     for (const auto& [i, plan] : seen)
       if (!smallest || plan.process.needed() < smallest->process.needed()) smallest = plan;
-    // What the table shows: the choice of this variant and its neighbours.
+    // What the table shows: the choice of this variant, and its neighbour above that does not fit.
     for (const auto& [i, plan] : seen)
-      if (i + 1 >= fits && i <= fits + 1) result.tried.push_back(plan);
+      if (i >= fits && i <= fits + 1) add_new(result.tried, plan);
   }
   std::stable_sort(result.tried.begin(), result.tried.end(), better);
   if (result.tried.front().fits) {

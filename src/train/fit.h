@@ -24,7 +24,7 @@ struct Plan {
   TrainOptions options;
   MemoryForecast arena;
   ProcessForecast process;
-  double ms = 0;  // predicted for a step; 0: the machine was not measured
+  double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
   bool fits = false;
 };
 

@@ -18,7 +18,7 @@
 namespace brrr::train {
 namespace {
 
-constexpr double kSecondsEach = 0.08;  // of a measured rate
+constexpr double kSecondsEach = 0.08;                // of a measured rate
 constexpr int64_t kMeasureBytes = int64_t{2} << 30;  // an eighth of it is one of two buffers
 
 // What kernels reach of the peaks, over GPT-2's shapes.
@@ -83,9 +83,10 @@ int64_t cache_size(int name) { return std::max<int64_t>(0, ::sysconf(name)); }
 MachineSpeed measure_speed(int64_t memory_limit) {
   MachineSpeed s;
   for (const cpu::ComputePeak& p : cpu::measure_compute_peaks(kSecondsEach)) {
-    double* rate = p.type == "f32" ? &s.f32 : p.type == "bf16" ? &s.bf16
-                   : p.type == "f16" ? &s.f16
-                                     : nullptr;
+    double* rate = p.type == "f32"    ? &s.f32
+                   : p.type == "bf16" ? &s.bf16
+                   : p.type == "f16"  ? &s.f16
+                                      : nullptr;
     if (rate != nullptr) *rate = std::max(*rate, p.ops_per_second);
   }
   const int64_t l2 = cache_size(_SC_LEVEL2_CACHE_SIZE), l3 = cache_size(_SC_LEVEL3_CACHE_SIZE);
@@ -132,6 +133,8 @@ std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit)
   return speed;
 }
 
+MachineSpeed nominal_speed() { return {200e9, 0, 0, 25e9, 150e9, 1 << 20, "nominal"}; }
+
 double PredictedTime::total_ms() const {
   double sum = 0;
   for (double ms : by_class) sum += ms;
@@ -153,7 +156,8 @@ PredictedTime predict_step(const Session& session, const MachineSpeed& speed) {
     if (use.runs == 0) continue;
     const Graph& g = use.program->graph();
     for (NodeId id = 0; id < g.size(); ++id) {
-      if (g.is_input(id) || use.program->plan().constant[id] || view_offset(g, g.node(id))) continue;
+      if (g.is_input(id) || use.program->plan().constant[id] || view_offset(g, g.node(id)))
+        continue;
       // A fused node counts to the weightiest of its parts.
       OpClass most = g.node(id).op->op_class;
       each_part(g, id, [&](const OpDef& op, const Cost&) {

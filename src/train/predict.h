@@ -23,9 +23,13 @@ struct MachineSpeed {
 
 enum class Measure { never, once, again };
 /// The rates in the cache folder; measured (about a second) and kept there when they are absent
-/// (once) or in any case (again). A quarter of `memory_limit` bounds the buffers of the measurement. Nothing when there is
-/// neither. Never throws: a cache that cannot be read or written is none.
+/// (once) or in any case (again). A quarter of `memory_limit` bounds the buffers of the
+/// measurement. Nothing when there is neither. Never throws: a cache that cannot be read or written
+/// is none.
 std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit);
+
+/// Rates in the proportions of two cores with AVX2: good for telling which of two plans is faster.
+MachineSpeed nominal_speed();
 
 struct PredictedTime {
   std::array<double, 6> by_class{};  // ms of a step, by OpClass

@@ -3,35 +3,33 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/packing.h"
 #include "base/parallel.h"
 
 namespace brrr::train {
 namespace {
 
 // Measured on x86-64 Linux with glibc.
-constexpr int64_t kThreadBytes = int64_t{96} << 10;  // what a thread touches of its stack and heap
-constexpr int64_t kCodeBytes = int64_t{960} << 10;   // kernels, checkpoints, plots: run later
+constexpr int64_t kThreadBytes = int64_t{96} << 10;   // what a thread touches of its stack and heap
+constexpr int64_t kNodeBytes = int64_t{2} << 10;      // of a compiled program
+constexpr int64_t kCodeBytes = int64_t{1760} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{384} << 10;  // writing a checkpoint
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
 constexpr int64_t kLoaderBatches = 4;                 // ahead, current and spare ones
 constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
 
-/// What packs operands: the largest left one of an f32 product, and whether there are bf16 ones.
 int64_t packing_bytes(const Session& session) {
-  int64_t largest = 0;
-  bool bf16 = false;
-  for (const Session::ProgramUse& use : session.programs()) {
-    const Graph& g = use.program->graph();
-    for (NodeId id = 0; id < g.size(); ++id) {
-      const Node& node = g.node(id);
-      if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
-      const Type& left = g.type(node.operands[0]);
-      bf16 |= left.dtype == DType::bf16;
-      if (left.dtype == DType::f32) largest = std::max(largest, left.shape.elements());
-    }
-  }
-  return cpu::gemm_workspace_bytes(largest, bf16);
+  cpu::Packing all;
+  for (const Session::ProgramUse& use : session.programs())
+    all += cpu::packing_of(use.program->graph());
+  return all.bytes();
+}
+
+int64_t compiled_bytes(const Session& session) {
+  int64_t nodes = 0;
+  for (const Session::ProgramUse& use : session.programs())
+    nodes += static_cast<int64_t>(use.program->graph().size());
+  return nodes * kNodeBytes;
 }
 
 // Windows fall anywhere in the shards, and each brings its neighbourhood in.
@@ -50,19 +48,19 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
                                  const ProcessInputs& inputs, const ResidentMemory& now) {
   const MemoryForecast arena = session.forecast();
   ProcessForecast f;
-  f.program = now.needed();
+  f.program = now.needed() + compiled_bytes(session);
   f.peak_before = now.peak - now.inputs;
   f.arena = arena.total();
   f.packing = packing_bytes(session);
   const int64_t row = 2 * o.context * int64_t{sizeof(int32_t)};
   f.batches = row * ((kLoaderBatches + o.gradient_accumulation_steps) * o.batch_size +
                      kLoaderBatches * o.eval_batch_size);
-  f.threads = (thread_count() + 1) * kThreadBytes + kSavingBytes;
+  f.threads = (thread_count() + 2) * kThreadBytes + kSavingBytes;
   const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
   f.logging = o.max_steps / every * kPointBytes;
   f.code = kCodeBytes;
-  const double windows =
-      static_cast<double>(o.max_steps) * static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
+  const double windows = static_cast<double>(o.max_steps) *
+                         static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
   const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);
   // While the weights are read, nothing of the arena is resident but they.
   const int64_t rest_of_arena = arena.total() - arena.parameter_bytes;

@@ -12,10 +12,10 @@
 namespace brrr::train {
 
 struct ProcessForecast {
-  int64_t program = 0;   // resident now: the program, libraries, tokenizer, tokens, compiled graphs
-  int64_t peak_before = 0;  // the most that was resident until now (a text being tokenised)
+  int64_t program = 0;      // the program, libraries, tokenizer, tokens, compiled graphs
+  int64_t peak_before = 0;  // the most that was resident until now: a text being tokenised
   int64_t arena = 0;
-  int64_t packing = 0;  // operands of products, packed; see gemm_workspace_bytes()
+  int64_t packing = 0;  // operands of products, see backend/cpu/packing.h
   int64_t batches = 0;  // of the loaders
   int64_t threads = 0;  // stacks of the team and of the loaders
   int64_t logging = 0;  // curves of the run
@@ -36,7 +36,7 @@ struct ProcessInputs {
   int64_t weights_bytes = 0;  // of a file to start from; unmapped when it was read
 };
 
-/// `now` was measured when the data was open, before the session was allocated.
+/// `now` was measured when the data was open, before anything was compiled.
 ProcessForecast forecast_process(const TrainOptions& options, const Session& session,
                                  const ProcessInputs& inputs, const ResidentMemory& now);
 

@@ -10,15 +10,16 @@ std::string description(const TrainOptions& o) {
   std::string text = fmt::format("batch {}", o.batch_size);
   if (o.gradient_accumulation_steps > 1)
     text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
+  if (o.rematerialize != "none") text += fmt::format(", rematerialize {}", o.rematerialize);
   return text;
 }
 
 std::string refusal(const Plan& wanted, const FitResult& found, const FitContext& context,
                     const MemoryLimit& limit) {
-  std::string text = fmt::format(
-      "the run does not fit: {} needs {} ({} of it the arena), and {} is {}. ",
-      description(wanted.options), memory_text(wanted.process.needed()),
-      memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
+  std::string text =
+      fmt::format("the run does not fit: {} needs {} ({} of it the arena), and {} is {}. ",
+                  description(wanted.options), memory_text(wanted.process.needed()),
+                  memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
   if (found.best)
     return text + fmt::format("With --fit it runs as {} in {}", description(found.best->options),
                               memory_text(found.best->process.needed()));
@@ -35,14 +36,18 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
 }
 
 std::vector<std::string> fit_table(const FitResult& result) {
-  std::vector<std::string> lines{fmt::format("  {:>8} {:>12}  {:<10} {:>11} {:>13}", "batch",
-                                             "accumulation", "optimizer", "memory", "predicted")};
+  std::vector<std::string> lines{fmt::format("  {:>7} {:>13}  {:<18} {:<11} {:>10} {:>9}", "batch",
+                                             "accumulation", "rematerialize", "optimizer", "memory",
+                                             "predicted")};
   for (const Plan& p : result.tried) {
+    const TrainOptions& o = p.options;
     const bool chosen = &p == &result.tried.front() && p.fits;
-    lines.push_back(fmt::format(
-        "{} {:>8} {:>12}  {:<10} {:>11} {:>13}{}", chosen ? '>' : ' ', p.options.batch_size,
-        p.options.gradient_accumulation_steps, p.options.optim, memory_text(p.process.needed()),
-        p.ms > 0 ? fmt::format("{:.0f} ms/step", p.ms) : "", p.fits ? "" : "  does not fit"));
+    const std::string policy =
+        o.rematerialize + (o.activation_memory.empty() ? "" : " " + o.activation_memory);
+    lines.push_back(fmt::format("{} {:>7} {:>13}  {:<18} {:<11} {:>10} {:>6.0f} ms{}",
+                                chosen ? '>' : ' ', o.batch_size, o.gradient_accumulation_steps,
+                                policy, o.optim, memory_text(p.process.needed()), p.ms,
+                                p.fits ? "" : "  does not fit"));
   }
   return lines;
 }

@@ -358,8 +358,12 @@ class Trainer {
       if (state_.step == first + 1) watch_memory();
 
       const double tokens_per_second = static_cast<double>(tokens) / seconds;
-      StepFigures figures{r.loss, rate, r.grad_norm, 1e3 * seconds,
-                          static_cast<double>(stepped_tokens) / stepping, waiting / stepping};
+      StepFigures figures{r.loss,
+                          rate,
+                          r.grad_norm,
+                          1e3 * seconds,
+                          static_cast<double>(stepped_tokens) / stepping,
+                          waiting / stepping};
       if (due(state_.step, options_.logging_steps)) {
         log_->train_step(state_.step, r.loss, rate, r.grad_norm, 1e3 * seconds, tokens_per_second,
                          waited / seconds);

@@ -217,6 +217,27 @@ TEST_F(Errors, PlacesThatCannotBeRead) {
           {"closed", "permissions"}}});
 }
 
+TEST_F(Errors, Budgets) {
+  prepare("bytes");
+  const auto train = [&](std::vector<std::string> more) { return train_on(at("bytes"), more); };
+  check({{train({"--memory-limit", "6"}), 2, {"--memory-limit", "without a unit", "6GiB"}},
+         {train({"--memory-limit", "0GiB"}), 2, {"above 0"}},
+         {train({"--memory-limit", "-3GiB"}), 2, {"above 0"}},
+         {train({"--memory-limit", "some"}), 2, {"6GiB", "'some'"}},
+         {train({"--memory-limit", "6 gigs"}), 2, {"'gigs'", "6GiB"}},
+         {train({"--memory-limit", "4000TiB"}), 2, {"more than this machine has"}},
+         {train({"--memory-limit", "1MiB"}), 3, {"does not fit", "would do is --memory-limit"}},
+         {train({"--memory-limit", "1MiB", "--fit"}), 3, {"would do is --memory-limit"}},
+         {train({"--fit", "most"}), 2, {"--fit", "true, false or all"}},
+         {{"plan", "--memory-limit", "1MiB", "--largest-batch", "--no-measure"},
+          3,
+          {"not even one sequence", "1.0 MiB"}},
+         {{"plan", "a.toml", "b"}, 2, {"'a.toml'", "'b'"}},
+         {{"plan", at("absent")}, 1, {"absent"}},
+         {{"plan", "--svg", at("absent/x.svg"), "--no-measure"}, 1, {"x.svg"}}});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
 // The device is full in the middle of a save: the checkpoints before it stay usable.
 TEST_F(Errors, AFullDiskLeavesEarlierCheckpoints) {
   ASSERT_EQ(run(small_run("full", {"--max-steps", "9"})), 0) << err_;

@@ -129,10 +129,16 @@ int64_t gemm_workspace_bytes() {
   return gemm_workspace_bytes(std::numeric_limits<int64_t>::max(), true);
 }
 
-int64_t gemm_workspace_bytes(int64_t largest_f32_left, bool with_bf16) {
-  return gemm_vector_workspace_bytes(largest_f32_left) +
+int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_bf16) {
+  return gemm_vector_workspace_bytes(left_bytes) +
          (with_bf16 && best_path(DType::bf16) != GemmPath::kVector ? gemm_amx_workspace_bytes()
                                                                    : 0);
+}
+
+int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch) {
+  [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
+  if (args.m == 0 || args.n == 0 || args.k == 0 || batch == 0) return 0;
+  return gemm_vector_left_bytes(args, batch);
 }
 
 }  // namespace brrr::cpu

@@ -72,8 +72,10 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 /// Upper bound of the packing memory that the current number of threads keeps.
 int64_t gemm_workspace_bytes();
 
-/// About what of it becomes resident when the left operands of f32 products have at most so many
-/// elements, and with or without products of bf16.
-int64_t gemm_workspace_bytes(int64_t largest_f32_left, bool with_bf16);
+/// What of it becomes resident when no product packs more than `left_bytes` of A for the team, with
+/// or without products of bf16.
+int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_bf16);
+/// Bytes of A that an f32 product packs for the team at a time; 0 when A is read where it lies.
+int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch);
 
 }  // namespace brrr::cpu

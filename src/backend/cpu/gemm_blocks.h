@@ -62,7 +62,8 @@ void gemm_amx_emulated(const GemmBatch& batch);
 void gemm_pairs(const GemmBatch& batch);
 void gemm_pairs_emulated(const GemmBatch& batch);
 
-int64_t gemm_vector_workspace_bytes(int64_t largest_left);
+int64_t gemm_vector_workspace_bytes(int64_t left_bytes);
+int64_t gemm_vector_left_bytes(const GemmArgs& args, int64_t batch);
 int64_t gemm_amx_workspace_bytes();
 
 }  // namespace brrr::cpu

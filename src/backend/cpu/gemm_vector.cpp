@@ -252,10 +252,18 @@ void run_task(const GemmArgs& g, int64_t index, const Plan& plan, const GemmKern
 
 }  // namespace
 
-int64_t gemm_vector_workspace_bytes(int64_t largest_left) {
-  const int64_t packed = std::min(kPackedA, largest_left) * int64_t{sizeof(float)};
+int64_t gemm_vector_workspace_bytes(int64_t left_bytes) {
   return thread_count() * PackBuffer::rounded(kWorkspace * int64_t{sizeof(float)}) +
-         PackBuffer::rounded(packed);
+         PackBuffer::rounded(std::min(left_bytes, kPackedA * int64_t{sizeof(float)}));
+}
+
+int64_t gemm_vector_left_bytes(const GemmArgs& g, int64_t batch) {
+  const GemmKernels& kernels = gemm_kernels();
+  const Plan plan = choose_plan(g, batch, thread_count(), kernels);
+  if (!plan.pack_a) return 0;
+  const int64_t rows = round_up(std::min(g.m, plan.chunk_rows), kernels.mr);
+  const int64_t blocks = ceil_div(std::min(g.k, plan.chunk_k), plan.k_step);
+  return rows * blocks * (plan.k_step + kARowPad) * int64_t{sizeof(float)};
 }
 
 void gemm_vector(const GemmBatch& all) {

@@ -1,0 +1,19 @@
+#pragma once
+// What the products of a program pack outside the arena.
+
+#include <cstdint>
+
+#include "ir/graph.h"
+
+namespace brrr::cpu {
+
+struct Packing {
+  int64_t left_bytes = 0;  // the most that an f32 product packs of its left operand for the team
+  bool bf16 = false;       // whether there are products of bf16
+  void operator+=(const Packing& other);
+  /// About what becomes resident for products like these.
+  int64_t bytes() const;
+};
+Packing packing_of(const Graph& graph);
+
+}  // namespace brrr::cpu

@@ -1,0 +1,112 @@
+// What a run is forecast to need, what it needs, and what happens when that is too much.
+
+#include "base/memory.h"
+#include "e2e/run.h"
+
+namespace brrr::test {
+namespace {
+
+class Memory : public EndToEnd {
+ protected:
+  static constexpr int64_t kMiB = 1 << 20;
+  std::vector<std::string> plan(std::vector<std::string> train) const {
+    train[0] = "plan";
+    train.insert(train.end(), {"--no-measure", "--json"});
+    return train;
+  }
+  int64_t bytes(const char* key) const { return json().at(key).get<int64_t>(); }
+  /// A run whose activations are more than the rest.
+  std::vector<std::string> wide_run(const std::string& name, std::vector<std::string> more) const {
+    std::vector<std::string> args =
+        small_run(name, {"--n-layer", "4", "--n-embd", "64", "--batch-size", "32", "--context",
+                         "64", "--max-steps", "3", "--eval-batches", "1", "--save-steps", "0"});
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+};
+
+TEST_F(Memory, PlanSaysWhatTheRunTakes) {
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {},
+           {"--precision", "bf16"},
+           {"--gradient-accumulation-steps", "3", "--batch-size", "8"},
+           {"--rematerialize", "blocks"},
+           {"--threads", "2"}}) {
+    const auto args = wide_run("run", more);
+    ASSERT_EQ(run(plan(args)), 0) << err_;
+    const int64_t arena = bytes("arena_bytes"), process = bytes("process_bytes");
+    EXPECT_FALSE(fs::exists(path("run")));
+    ASSERT_EQ(run(args), 0) << err_;
+    EXPECT_EQ(bytes("arena_bytes"), arena);
+    EXPECT_EQ(bytes("forecast_arena_bytes"), arena);
+    const auto peak = static_cast<double>(bytes("process_peak_bytes"));
+    EXPECT_NEAR(static_cast<double>(bytes("forecast_process_bytes")), peak, 0.05 * peak);
+    EXPECT_NEAR(static_cast<double>(process), peak, 0.05 * peak);
+    fs::remove_all(path("run"));
+  }
+}
+
+TEST_F(Memory, ALimitIsKeptByWhatFitChooses) {
+  ASSERT_EQ(run(plan(wide_run("run", {}))), 0) << err_;
+  const int64_t plain = bytes("needed_bytes");
+  const int64_t limit = plain - plain / 4;
+  const std::string text = fmt::format("{}MiB", limit / kMiB);
+  // Refused as it is, with what would do; nothing was made.
+  EXPECT_EQ(run(wide_run("run", {"--memory-limit", text})), 3) << err_;
+  EXPECT_NE(err_.find("--fit"), std::string::npos) << err_;
+  EXPECT_FALSE(fs::exists(path("run")));
+  ASSERT_EQ(run(wide_run("run", {"--memory-limit", text, "--fit"})), 0) << err_;
+  EXPECT_LE(bytes("needed_peak_bytes"), limit);
+  EXPECT_LE(bytes("forecast_needed_bytes"), limit);
+  EXPECT_EQ(bytes("batch_size") * bytes("gradient_accumulation_steps"), 32);
+  // The run can be resumed as it was fitted.
+  const int64_t batch = bytes("batch_size");
+  ASSERT_EQ(run({"train", "--resume", path("run").string(), "--max-steps", "5", "--json"}), 0)
+      << err_;
+  EXPECT_EQ(bytes("batch_size"), batch);
+}
+
+TEST_F(Memory, TheSmallestBudgetThatIsNamedDoes) {
+  EXPECT_EQ(run(wide_run("run", {"--memory-limit", "1MiB"})), 3) << err_;
+  const size_t at = err_.find("would do is --memory-limit ");
+  ASSERT_NE(at, std::string::npos) << err_;
+  const size_t begin = at + std::string("would do is --memory-limit ").size();
+  const std::string least = err_.substr(begin, err_.find_first_of(" ;", begin) - begin);
+  EXPECT_EQ(run(wide_run("run", {"--memory-limit", least, "--fit", "--max-steps", "1"})), 0)
+      << least << "\n"
+      << err_;
+}
+
+TEST_F(Memory, LargestBatchRunsAndOneMoreDoesNot) {
+  auto args = plan(wide_run("run", {"--memory-limit", "60MiB"}));
+  args.push_back("--largest-batch");
+  ASSERT_EQ(run(args), 0) << err_;
+  const int64_t batch = bytes("batch_size");
+  EXPECT_GT(batch, 1);
+  const auto with = [&](int64_t n) {
+    return wide_run("run", {"--memory-limit", "60MiB", "--max-steps", "1", "--batch-size",
+                            std::to_string(n), "--overwrite"});
+  };
+  EXPECT_EQ(run(with(batch - batch / 16)), 0) << err_;
+  EXPECT_EQ(run(with(batch + 1 + batch / 16)), 3) << err_;
+}
+
+TEST_F(Memory, PlansARunFolderAndAPicture) {
+  ASSERT_EQ(run(wide_run("run", {"--max-steps", "1"})), 0) << err_;
+  const int64_t arena = bytes("arena_bytes");
+  ASSERT_EQ(
+      run({"plan", path("run").string(), "--no-measure", "--json", "--text", text_path().string(),
+           "--svg", path("memory.svg").string(), "--html", path("memory.html").string()}),
+      0)
+      << err_;
+  EXPECT_EQ(bytes("arena_bytes"), arena);
+  EXPECT_TRUE(read_file(path("memory.svg")).starts_with("<svg"));
+  EXPECT_NE(read_file(path("memory.html")).find("<svg"), std::string::npos);
+  ASSERT_EQ(run({"plan", "--preset", "gpt2-medium", "--no-measure"}), 0) << err_;
+  for (const char* part :
+       {"gpt2-medium", "arena", "peak:", "by layer", "rules of thumb", "not measured", "KV cache"})
+    EXPECT_NE(out_.find(part), std::string::npos) << part;
+}
+
+}  // namespace
+}  // namespace brrr::test

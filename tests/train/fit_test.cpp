@@ -1,0 +1,185 @@
+// Fitting into a budget: what is chosen keeps the budget and the tokens of a step, and the search
+// finds the edge.
+#include "train/fit.h"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "train/trainer.h"
+
+namespace brrr::train {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+class Fit : public testing::Test {
+ protected:
+  static TrainOptions options(KeyValues given = {}) {
+    KeyValues all{{"n-layer", "2"},
+                  {"n-embd", "32"},
+                  {"n-head", "2"},
+                  {"context", "16"},
+                  {"batch-size", "12"}};
+    all.insert(all.end(), given.begin(), given.end());
+    return resolve(all);
+  }
+  FitContext context(const TrainOptions& o, int64_t budget) const {
+    FitContext c;
+    c.config = model_config(o, 65);
+    c.now = now_;
+    c.budget = budget;
+    return c;
+  }
+  Plan plan(const TrainOptions& o) const { return plan_of(o, context(o, 0)); }
+  const ResidentMemory now_{8 * kMiB, 4 * kMiB, 0, 12 * kMiB};
+};
+
+TEST_F(Fit, ForecastIsWhatIsAllocated) {
+  std::vector<KeyValues> runs;
+  for (const char* batch : {"1", "3", "12"})
+    for (const char* precision : {"fp32", "bf16", "fp16"})
+      for (const char* accumulation : {"1", "2", "5"})
+        runs.push_back({{"batch-size", batch},
+                        {"precision", precision},
+                        {"gradient-accumulation-steps", accumulation}});
+  for (const char* policy : {"blocks", "all", "auto"})
+    for (const char* precision : {"fp32", "bf16"})
+      runs.push_back({{"rematerialize", policy}, {"precision", precision}});
+  runs.push_back({{"activation-memory", "400KiB"}});
+  runs.push_back({{"dropout", "0.1"}});
+  runs.push_back({{"eval-batch-size", "64"}});
+  runs.push_back({{"compile", "false"}});
+  runs.push_back({{"disable-pass", "match_attention"}});
+  runs.push_back({{"float32-matmul-precision", "high"}});
+  ASSERT_GE(runs.size(), 20u);
+  for (const KeyValues& run : runs) {
+    const TrainOptions o = options(run);
+    std::unique_ptr<Session> session;
+    const Plan p = plan_of(o, context(o, 0), &session);
+    session->allocate();
+    EXPECT_EQ(p.arena.total(), session->engine().arena_bytes());
+    int64_t temporary = 0, constant = 0, state = 0;
+    for (const Session::ProgramUse& use : session->programs()) {
+      verify(use.program->plan());
+      temporary = std::max(temporary, use.program->plan().temporary_bytes);
+      constant += use.program->plan().constant_bytes;
+    }
+    for (const StateInfo& s : session->engine().states()) state += (s.type.bytes() + 63) / 64 * 64;
+    EXPECT_EQ(p.arena.total(), state + constant + temporary);
+  }
+}
+
+TEST_F(Fit, KeepsTheBudgetAndTheTokensOfAStep) {
+  const TrainOptions o = options();
+  for (int64_t batch : {1, 2, 3, 4, 6, 12}) {
+    TrainOptions portion = o;
+    portion.batch_size = portion.eval_batch_size = batch;
+    portion.gradient_accumulation_steps = 12 / batch;
+    const int64_t budget = plan(portion).process.needed();
+    const FitResult found = fit(o, context(o, budget), FitFreedom::memory);
+    ASSERT_TRUE(found.best) << batch;
+    EXPECT_LE(found.best->process.needed(), budget);
+    EXPECT_LE(found.best->ms, plan(portion).ms);
+    EXPECT_EQ(found.best->options.batch_size * found.best->options.gradient_accumulation_steps, 12);
+    EXPECT_EQ(found.best->options.optim, o.optim);
+  }
+}
+
+TEST_F(Fit, APolicyThatWasAskedForStays) {
+  const TrainOptions o = options({{"rematerialize", "blocks"}});
+  const FitResult found = fit(o, context(o, int64_t{1} << 30), FitFreedom::memory);
+  for (const Plan& p : found.tried) EXPECT_EQ(p.options.rematerialize, "blocks");
+}
+
+TEST_F(Fit, RoomForEverythingNeedsNoRecomputation) {
+  const TrainOptions o = options();
+  const FitResult found = fit(o, context(o, int64_t{1} << 30), FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->options.rematerialize, "none");
+  EXPECT_EQ(found.best->options.batch_size, 12);
+}
+
+TEST_F(Fit, EvaluationSeesTheSameRows) {
+  const TrainOptions o = options({{"eval-batches", "5"}});
+  const FitResult found = fit(o, context(o, 0), FitFreedom::memory);
+  const TrainOptions& least = found.smallest.options;
+  EXPECT_EQ(least.eval_batch_size * least.eval_batches, 12 * 5);
+  const TrainOptions own = options({{"eval-batches", "5"}, {"eval-batch-size", "7"}});
+  const TrainOptions kept = fit(own, context(own, 0), FitFreedom::memory).smallest.options;
+  EXPECT_EQ(kept.eval_batch_size, 7);
+  EXPECT_EQ(kept.eval_batches, 5);
+}
+
+TEST_F(Fit, WhatCannotFitSaysWhatWould) {
+  const TrainOptions o = options();
+  const FitContext c = context(o, 5 * kMiB);
+  const FitResult found = fit(o, c, FitFreedom::memory);
+  EXPECT_FALSE(found.best);
+  for (const Plan& p : found.tried) EXPECT_FALSE(p.fits);
+  const int64_t least = found.smallest.process.needed();
+  const std::string line = refusal(plan_of(o, c), found, c, {5 * kMiB, "--memory-limit"});
+  EXPECT_NE(line.find("--memory-limit " + memory_at_least(least)), std::string::npos) << line;
+  // What it says is true.
+  FitContext enough = c;
+  enough.budget = parse_memory(memory_at_least(least));
+  EXPECT_TRUE(fit(o, enough, FitFreedom::memory).best);
+}
+
+TEST_F(Fit, AResumedRunKeepsItsPortions) {
+  TrainOptions o = options();
+  o.resume = "true";
+  const FitResult found = fit(o, context(o, int64_t{1} << 30), FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->options.batch_size, 12);
+  EXPECT_EQ(found.best->options.gradient_accumulation_steps, 1);
+}
+
+TEST_F(Fit, LooksAtFewPlans) {
+  const TrainOptions o = options({{"batch-size", "960"}});
+  const FitResult found = fit(o, context(o, 40 * kMiB), FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  EXPECT_LE(found.compiled, 40);  // 28 divisors and 4 policies
+}
+
+TEST_F(Fit, LargestBatchIsAtTheEdge) {
+  for (int64_t mib : {14, 17, 25, 70}) {
+    const TrainOptions o = options();
+    const FitContext c = context(o, mib * kMiB);
+    const Plan best = largest_batch(o, c);
+    const int64_t batch = best.options.batch_size;
+    if (batch == 0) {
+      EXPECT_FALSE(best.fits);
+      continue;
+    }
+    EXPECT_TRUE(best.fits);
+    EXPECT_LE(best.process.needed(), c.budget);
+    TrainOptions more = o;
+    more.batch_size = more.eval_batch_size = batch + 1;
+    EXPECT_GT(plan(more).process.needed(), c.budget) << "batch " << batch;
+  }
+  const TrainOptions o = options();
+  EXPECT_FALSE(largest_batch(o, context(o, 13 * kMiB)).fits);
+}
+
+TEST_F(Fit, FasterIsBetterWhenTheMachineIsKnown) {
+  const TrainOptions o = options();
+  FitContext c = context(o, int64_t{1} << 30);
+  c.speed = MachineSpeed{1e11, 0, 0, 1e10, 1e11, 1 << 20, "for a test"};
+  const FitResult found = fit(o, c, FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  for (const Plan& p : found.tried) EXPECT_GE(p.ms, found.best->ms);
+  EXPECT_GT(found.best->ms, 0);
+}
+
+TEST_F(Fit, ALimitBeyondTheMachineIsWrong) {
+  TrainOptions o = options();
+  o.memory_limit = "4000TiB";
+  EXPECT_THROW(memory_budget(o), UserError);
+  o.memory_limit = "1MiB";
+  EXPECT_EQ(memory_budget(o).bytes, kMiB);
+  o.memory_limit.clear();
+  EXPECT_GT(memory_budget(o).bytes, kMiB);
+}
+
+}  // namespace
+}  // namespace brrr::train
