@@ -32,6 +32,8 @@ struct OptionInfo {
   std::string value;                 // what --help shows for the value: "N", "FILE..."
   std::string help;                  // one line, with the unit
   OptionKind kind = OptionKind::kText;
+  std::vector<std::string> choices =
+      {};                     // values to offer for completion; others may be right, too
   std::string shown_default;  // filled by OptionTable::infos()
   // Not empty: a foreign name that is understood but sets the field of another row (of this name);
   // it is not recorded and --help does not list it.
@@ -148,6 +150,7 @@ class OptionTable {
               std::vector<std::string> aliases = {}) {
     Row& row = text(std::move(name), field, std::move(value), std::move(help), std::move(aliases));
     row.set = [=](T& t, const std::string& s) { t.*field = match_choice(s, choices); };
+    for (const auto& choice : choices) row.choices.push_back(choice[0]);
     return row;
   }
   /// Each value may hold several items apart by commas when `split` is set.

@@ -42,11 +42,36 @@ std::vector<Case> leaves() {
   return all;
 }
 
+bool takes_files(const OptionInfo& info) {
+  return info.value.starts_with("FILE") || info.value.starts_with("FOLDER") ||
+         info.value.starts_with("SHARD");
+}
+
+// The lines of a case statement over the option before the cursor, for options that take a value:
+// `choices` makes those of one with choices, `files` those of one that names files.
+template <typename Choices>
+std::string value_cases(const Command& command, const std::string& indent, Choices&& choices,
+                        const std::string& files, const std::string& other) {
+  std::string text;
+  for (const OptionInfo& info : command.options) {
+    if (info.kind == OptionKind::kFlag || !info.stands_for.empty()) continue;
+    std::string spellings = "--" + info.name;
+    for (const std::string& alias : info.aliases) spellings += " | --" + alias;
+    text += fmt::format("{}{}) {} ;;\n", indent, spellings,
+                        !info.choices.empty() ? choices(info)
+                        : takes_files(info)   ? files
+                                              : other);
+  }
+  return text;
+}
+
 std::string bash() {
   std::string text =
       "# bash completion for brrr: eval \"$(./brrr completion bash)\"\n"
       "_brrr() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} words=\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+      "  if [ \"$before\" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi  # --name=value\n"
+      "  if [ \"$word\" = = ]; then word=; fi\n"
       "  case \"${COMP_WORDS[*]:1:COMP_CWORD-1}\" in\n";
   text += fmt::format("    '') words={} ;;\n",
                       quoted(fmt::format("{}", fmt::join(names_of(commands()), " "))));
@@ -54,9 +79,18 @@ std::string bash() {
     if (!command.subcommands.empty())
       text += fmt::format("    {}) words={} ;;\n", quoted(command.name),
                           quoted(fmt::format("{}", fmt::join(names_of(command.subcommands), " "))));
-  for (const Case& c : leaves())
-    text += fmt::format("    {0} | {0}\\ *) words={1} ;;\n", fmt::format("'{}'", c.verbs),
+  for (const Case& c : leaves()) {
+    text += fmt::format("    {0} | {0}\\ *)\n      words={1}\n      case \"$before\" in\n",
+                        fmt::format("'{}'", c.verbs),
                         quoted(fmt::format("{}", fmt::join(option_words(*c.command), " "))));
+    text += value_cases(
+        *c.command, "        ",
+        [](const OptionInfo& info) {
+          return "words=" + quoted(fmt::format("{}", fmt::join(info.choices, " ")));
+        },
+        "words=", "return");
+    text += "      esac ;;\n";
+  }
   text +=
       "  esac\n"
       "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
@@ -83,9 +117,18 @@ std::string zsh() {
     if (!command.subcommands.empty())
       text += fmt::format("    {}) words_here=({}); _describe verb words_here; return ;;\n",
                           quoted(command.name), described(command.subcommands));
-  for (const Case& c : leaves())
-    text += fmt::format("    {0} | {0}\\ *) words_here=({1}) ;;\n", quoted(c.verbs),
-                        fmt::join(option_words(*c.command), " "));
+  for (const Case& c : leaves()) {
+    text += fmt::format(
+        "    {0} | {0}\\ *)\n      words_here=({1})\n      case \"${{words[CURRENT-1]}}\" in\n",
+        quoted(c.verbs), fmt::join(option_words(*c.command), " "));
+    text += value_cases(
+        *c.command, "        ",
+        [](const OptionInfo& info) {
+          return fmt::format("compadd -- {}; _files; return", fmt::join(info.choices, " "));
+        },
+        "_files; return", "return");
+    text += "      esac ;;\n";
+  }
   text +=
       "  esac\n"
       "  compadd -- $words_here\n"
@@ -104,6 +147,12 @@ std::string fish() {
       text += fmt::format("complete -c brrr -n '__fish_seen_subcommand_from {}' -a {} -d {}\n",
                           command.name, sub.name, quoted(sub.summary));
   }
+  const auto value = [](const OptionInfo& info) -> std::string {
+    if (info.kind == OptionKind::kFlag) return "";
+    if (!info.choices.empty())
+      return " -x -a " + quoted(fmt::format("{}", fmt::join(info.choices, " ")));
+    return takes_files(info) ? " -r -F" : " -x";
+  };
   for (const Case& c : leaves()) {
     std::string condition;
     size_t space = c.verbs.find(' ');
@@ -113,7 +162,7 @@ std::string fish() {
     for (const OptionInfo& info : c.command->options)
       if (info.stands_for.empty())
         text += fmt::format("complete -c brrr -n {} -l {}{} -d {}\n", quoted(condition), info.name,
-                            info.kind == OptionKind::kFlag ? "" : " -r", quoted(info.help));
+                            value(info), quoted(info.help));
   }
   return text;
 }
@@ -137,7 +186,7 @@ int run_completion(const Arguments& args) {
 
 Command completion_command() {
   return {.name = "completion",
-          .summary = "completion of verbs and options for bash, zsh or fish",
+          .summary = "completion of verbs, options and values for bash, zsh or fish",
           .synopsis = "bash|zsh|fish",
           .notes = "",
           .options = {},

@@ -1,6 +1,7 @@
 // The program: finds the verb, prints help, and turns every failure into one line and an exit code.
 // 0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 128 + n ended by signal n.
 
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -42,7 +43,25 @@ void print_overview() {
   print_verbs(commands());
   fmt::print(
       "  {:<18} {}\n\n`brrr VERB --help` lists the options of a verb. Begin with: brrr train\n",
-      "help VERB", "the same as VERB --help");
+      "help VERB", "the same as VERB --help; help --markdown: all options as a page");
+}
+
+/// The page docs/options.md.
+void print_markdown() {
+  fmt::print(
+      "# The verbs and their options\n\nGenerated from the option tables by `./brrr help "
+      "--markdown`; `tests/cli/docs_test.cpp` checks it. Do not edit.\n\nOptions may be spelled "
+      "with `-` or `_`, on the command line and in TOML files. Lists take several values.\n");
+  const auto print = [](const Command& command, const std::string& name) {
+    fmt::print("\n## {0}\n\n{1}{2}.\n\n    {0} {3}\n{4}", name,
+               static_cast<char>(std::toupper(command.summary[0])), command.summary.substr(1),
+               command.synopsis, options_markdown(command.options));
+  };
+  for (const Command& command : commands()) {
+    if (command.subcommands.empty()) print(command, "brrr " + command.name);
+    for (const Command& sub : command.subcommands)
+      print(sub, fmt::format("brrr {} {}", command.name, sub.name));
+  }
 }
 
 void print_help(const Command& command, const std::string& full_name) {
@@ -93,6 +112,10 @@ int dispatch(std::vector<std::string> args) {
     args.erase(args.begin());
     if (args.empty()) {
       print_overview();
+      return 0;
+    }
+    if (args[0] == "--markdown") {
+      print_markdown();
       return 0;
     }
     args.emplace_back("--help");

@@ -10,7 +10,9 @@ constexpr struct {
   std::string_view name;
 } kModes[] = {{Sampling::kRandom, "random"},
               {Sampling::kEpoch, "epoch"},
-              {Sampling::kSequential, "sequential"}};
+              {Sampling::kSequential, "sequential"},
+              {Sampling::kDocuments, "documents"},
+              {Sampling::kGroupByLength, "group_by_length"}};
 
 }  // namespace
 
@@ -23,7 +25,9 @@ std::string_view name_of(Sampling mode) {
 Sampling sampling_from_name(std::string_view name) {
   for (const auto& entry : kModes)
     if (entry.name == name) return entry.mode;
-  usage_error("unknown sampling '{}': random, epoch or sequential was expected", name);
+  usage_error(
+      "unknown sampling '{}': random, epoch, sequential, documents or group_by_length was expected",
+      name);
 }
 
 void check_options(const BatchOptions& o) {

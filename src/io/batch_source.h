@@ -20,10 +20,15 @@ enum class Sampling {
   /// are filled
   /// with empty rows; the next pass begins with a new batch.
   kSequential,
+  /// Rows are documents, in another random order each epoch.
+  kDocuments,
+  /// The same, documents of similar length in one batch.
+  kGroupByLength,
 };
 
 std::string_view name_of(Sampling mode);
-/// "random", "epoch", "sequential". Throws UserError (usage) for another name.
+/// "random", "epoch", "sequential", "documents", "group_by_length". Throws UserError (usage) for
+/// another name.
 Sampling sampling_from_name(std::string_view name);
 
 /// Target of a position that is not scored; its input is 0.
@@ -37,6 +42,8 @@ struct BatchOptions {
   uint32_t seed = 0;
   /// Of the rows of all ranks, laid out batch by batch, rank r gets every world-th, from r on.
   int64_t rank = 0, world = 1;
+  /// Of documents: lengths that a batch may have, ascending, the last one T. Empty: T only.
+  std::vector<int64_t> lengths = {};
 
   /// The number, in the endless sequence of rows of all ranks, of row `b` of batch `index`.
   int64_t row(int64_t index, int64_t b) const { return (index * batch + b) * world + rank; }
@@ -45,8 +52,8 @@ struct BatchOptions {
 void check_options(const BatchOptions& options);
 
 struct Batch {
-  std::vector<int32_t> inputs;   // [B, T]
-  std::vector<int32_t> targets;  // [B, T], kIgnoreId where there is none
+  std::vector<int32_t> inputs;   // [B, T], or shorter rows (BatchOptions::lengths)
+  std::vector<int32_t> targets;  // the same, kIgnoreId where there is none
   int64_t real_tokens = 0;       // targets that are scored
 
   /// B * T positions, none of them scored.

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/options.h"
 #include "io/checkpoint.h"
+#include "io/json_file.h"
 
 namespace brrr::io {
 namespace {
@@ -54,7 +56,80 @@ std::optional<fs::path> newest_run() {
   return best;
 }
 
+constexpr const char* kChecksums = "checksums.json";
+constexpr const char* kModel = "model.safetensors";
+
+struct FileSum {
+  uint64_t bytes = 0;
+  std::string crc32c;
+  bool operator==(const FileSum&) const = default;
+};
+
+FileSum sum_of(const fs::path& path) {
+  const MappedFile file(path);
+  return {file.bytes().size(),
+          fmt::format("{:08x}", crc32c(file.bytes().data(), file.bytes().size()))};
+}
+
+/// Throws UserError where checksums.json says something else about the model.
+void check_model(const fs::path& folder) {
+  const fs::path record = folder / kChecksums, path = folder / kModel;
+  std::error_code ignored;
+  if (!fs::exists(record, ignored) || !fs::exists(path, ignored)) return;
+  const Json json = parse_json(read_file(record), record.string());
+  const Json entry = json.is_object() ? json.value(kModel, Json()) : Json();
+  if (!entry.is_object() || !entry.value("bytes", Json()).is_number_unsigned() ||
+      !entry.value("crc32c", Json()).is_string())
+    user_error(
+        "{}: expected the size and the checksum of {}; delete it if the model is known to be "
+        "good",
+        record.string(), kModel);
+  const FileSum recorded{entry["bytes"].get<uint64_t>(), entry["crc32c"].get<std::string>()};
+  const FileSum found = sum_of(path);
+  if (found == recorded) return;
+  const std::vector<Checkpoint> checkpoints = list_checkpoints(folder);
+  user_error(
+      "{} is damaged: {} bytes with checksum {}, {} says {} bytes with {}; {} (or delete {} if the "
+      "file was replaced on purpose)",
+      path.string(), found.bytes, found.crc32c, kChecksums, recorded.bytes, recorded.crc32c,
+      checkpoints.empty() ? "take another copy"
+                          : "take its checkpoint " + checkpoints.back().folder.string(),
+      kChecksums);
+}
+
+/// What the user may have meant by a name that is nothing: the runs that there are.
+std::string advice_for(const std::string& name) {
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("runs", error))
+    if (entry.is_directory() &&
+        (holds_model(entry.path()) || !list_checkpoints(entry.path()).empty()))
+      runs.push_back(entry.path().string());
+  std::sort(runs.begin(), runs.end());
+  std::vector<std::string> names = runs;
+  for (const std::string& run : runs) names.push_back(fs::path(run).filename().string());
+  const std::string likely = nearest(name, names);
+  if (!likely.empty())
+    return fmt::format("did you mean {}?", likely.starts_with("runs/") ? likely : "runs/" + likely);
+  if (runs.empty()) return "train one (brrr train), or name a folder with a model";
+  constexpr size_t kMost = 3;
+  const std::string more = runs.size() > kMost ? ", ..." : "";
+  runs.resize(std::min(runs.size(), kMost));
+  return fmt::format("there are {}{}", fmt::join(runs, ", "), more);
+}
+
 }  // namespace
+
+void write_model_checksum(const fs::path& folder) {
+  const FileSum sum = sum_of(folder / kModel);
+  const Json json{{kModel, {{"bytes", sum.bytes}, {"crc32c", sum.crc32c}}}};
+  write_file_atomically(folder / kChecksums, json.dump() + "\n");
+}
+
+void remove_model_checksum(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove(folder / kChecksums, ignored);
+}
 
 fs::path find_model(const std::string& name,
                     const std::function<void(const std::string&)>& on_damaged) {
@@ -80,11 +155,13 @@ fs::path find_model(const std::string& name,
                name);
   const fs::path hub = find_in_hub(name);
   if (!hub.empty()) return hub;
-  user_error("there is no folder {}, and no model of that name in {}", name, hub_folder().string());
+  user_error("there is no folder {}, and no model of that name in {}: {}", name,
+             hub_folder().string(), advice_for(name));
 }
 
 ModelFolder open_model(const fs::path& folder) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
+  check_model(folder);
   ModelFolder model;
   model.folder = folder;
   model.config = read_gpt2_config(folder / "config.json");

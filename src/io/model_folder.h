@@ -29,8 +29,15 @@ struct ModelFolder {
 fs::path find_model(const std::string& name,
                     const std::function<void(const std::string&)>& on_damaged = {});
 
-/// Opens it. Checkpoint folders are verified first. The tokenizer's vocabulary must not exceed the
-/// model's. Throws UserError that names the file and what is wrong with it.
+/// Records size and checksum of the folder's model.safetensors in checksums.json, as a checkpoint's
+/// manifest does for its files.
+void write_model_checksum(const fs::path& folder);
+/// Before model.safetensors is written anew: a kill must not leave the checksum of another file.
+void remove_model_checksum(const fs::path& folder);
+
+/// Opens it. Checkpoint folders, and models with a checksum, are verified first. The tokenizer's
+/// vocabulary must not exceed the model's. Throws UserError that names the file and what is wrong
+/// with it.
 ModelFolder open_model(const fs::path& folder);
 
 }  // namespace brrr::io

@@ -43,12 +43,12 @@ StreamBatches::StreamBatches(const TextFiles& text, const Tokenizer& tokenizer,
       options_(options),
       chunk_bytes_(chunk_bytes_for(options.context)) {
   check_options(options);
-  BRRR_CHECK(options.mode != Sampling::kSequential, "a stream has no end to evaluate to");
+  BRRR_CHECK(options.mode == Sampling::kRandom || options.mode == Sampling::kEpoch,
+             "a stream has no sampling {}", name_of(options.mode));
   BRRR_CHECK(options.vocab >= tokenizer.vocab_size(), "vocab {}", options.vocab);
   for (size_t file = 0; file < text.count(); ++file)
-    first_chunk_.push_back(
-        first_chunk_.back() +
-        ceil_div(static_cast<int64_t>(text.bytes(file)), static_cast<int64_t>(chunk_bytes_)));
+    first_chunk_.push_back(first_chunk_.back() + ceil_div(static_cast<int64_t>(text.bytes(file)),
+                                                          static_cast<int64_t>(chunk_bytes_)));
   sample();
   const auto needed = static_cast<size_t>(options.context) + 1;
   const size_t found = text.count() == 0 ? 0 : ids_from({}, needed, false).size();

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "io/json_file.h"
 #include "io/tokenizer_bpe.h"
+#include "io/tokenizer_json_parts.h"
 #include "io/tokenizer_utf8.h"
 #include "io/tokenizer_vocab_json.h"
 
@@ -301,13 +302,15 @@ void check_like_gpt2(const Json& root, const Json& model, const std::string& fil
 }  // namespace
 
 BpeModel parse_tokenizer_json(std::string_view text, const std::string& name) {
-  const Json root = parse_json(text, name);
+  std::optional<TokenizerJsonParts> parts = split_tokenizer_json(text);
+  if (parts && !Json::accept(parts->rest)) parts.reset();  // errors count lines of the whole file
+  const Json root = parse_json(parts ? std::string_view(parts->rest) : text, name);
   if (!root.is_object())
     user_error("{}: it holds {}; expected an object with \"model\"", name, describe(root));
   const Json& bpe = member(root, "the file", "model", Json::value_t::object, "an object", name);
   check_like_gpt2(root, bpe, name);
 
-  VocabTokens tokens;
+  VocabTokens tokens = parts ? std::move(parts->vocab) : VocabTokens();
   const Json& vocab =
       member(bpe, "model", "vocab", Json::value_t::object, "{\"token\": id, ...}", name);
   for (const auto& [token, id] : vocab.items()) tokens.add_json(token, id, false, name);
@@ -339,6 +342,9 @@ BpeModel parse_tokenizer_json(std::string_view text, const std::string& name) {
 
   BpeModel model = model_of_tokens(tokens, name);
   MergeReader reader(tokens, name, model);
+  if (parts)
+    for (size_t i = 0; i < parts->merges.size(); ++i)
+      reader.add(parts->merges[i].first, parts->merges[i].second, name, i + 1, "merge");
   const Json& merges =
       member(bpe, "model", "merges", Json::value_t::array, "a list of pairs", name);
   for (size_t i = 0; i < merges.size(); ++i) {

@@ -65,10 +65,9 @@ std::optional<uint32_t> hex4(const char* p, const char* end) {
   return value;
 }
 
-/// The string at `p` (after its opening quote) into `out`; returns the end after the closing quote,
-/// or nullptr for anything unusual: control characters, broken UTF-8, lone surrogates, other
-/// escapes.
-const char* scan_string(const char* p, const char* end, std::string& out) {
+}  // namespace
+
+const char* scan_json_string(const char* p, const char* end, std::string& out) {
   out.clear();
   while (p < end) {
     const auto c = static_cast<uint8_t>(*p);
@@ -100,6 +99,8 @@ const char* scan_string(const char* p, const char* end, std::string& out) {
   return nullptr;
 }
 
+namespace {
+
 const char* skip_blank(const char* p, const char* end) {
   while (p < end && (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')) ++p;
   return p;
@@ -108,7 +109,7 @@ const char* skip_blank(const char* p, const char* end) {
 }  // namespace
 
 /// True when the whole text had the usual form, with distinct names.
-bool VocabTokens::scan(std::string_view text) {
+bool VocabTokens::scan_all(std::string_view text) {
   const char* p = text.data();
   const char* const end = p + text.size();
   const auto take = [&](char wanted) {
@@ -121,7 +122,7 @@ bool VocabTokens::scan(std::string_view text) {
   if (!take('{')) return false;
   do {
     if (!take('"')) return false;
-    p = scan_string(p, end, token);
+    p = scan_json_string(p, end, token);
     if (p == nullptr || !take(':')) return false;
     p = skip_blank(p, end);
     int64_t id = 0;
@@ -134,13 +135,18 @@ bool VocabTokens::scan(std::string_view text) {
   return take('}') && skip_blank(p, end) == end;
 }
 
-VocabTokens VocabTokens::parse(std::string_view text, const std::string& file) {
+std::optional<VocabTokens> VocabTokens::scan(std::string_view text) {
   VocabTokens tokens;
   tokens.names_.reserve(text.size());
   tokens.entries_.reserve(text.size() / 24);
   tokens.grow();
-  if (tokens.scan(text)) return tokens;
-  tokens = {};
+  if (!tokens.scan_all(text)) return std::nullopt;
+  return tokens;
+}
+
+VocabTokens VocabTokens::parse(std::string_view text, const std::string& file) {
+  if (auto usual = scan(text)) return *std::move(usual);
+  VocabTokens tokens;
   const Json root = parse_json(text, file);
   if (!root.is_object())
     user_error("{}: it holds {}; expected {{\"token\": id, ...}}", file, describe(root));

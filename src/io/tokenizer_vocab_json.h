@@ -14,11 +14,19 @@
 
 namespace brrr::io {
 
+/// The JSON string at `p` (after its opening quote) into `out`; returns the end after the closing
+/// quote, or nullptr for anything unusual: control characters, broken UTF-8, lone surrogates, rare
+/// escapes.
+const char* scan_json_string(const char* p, const char* end, std::string& out);
+
 class VocabTokens {
  public:
   VocabTokens() = default;
   /// Throws UserError for anything but an object of whole numbers with distinct names.
   static VocabTokens parse(std::string_view text, const std::string& file);
+
+  /// The same for the usual form alone; nothing for any other.
+  static std::optional<VocabTokens> scan(std::string_view text);
 
   /// `added`: a token of tokenizer.json's added_tokens, whose name is its text. Throws UserError
   /// when `id` is no whole number or the name is taken.
@@ -42,7 +50,7 @@ class VocabTokens {
   };
   /// False when the name is taken.
   bool add(std::string_view name, int64_t id, bool added);
-  bool scan(std::string_view text);
+  bool scan_all(std::string_view text);
   void grow();
 
   std::string names_;  // end to end

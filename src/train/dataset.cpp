@@ -38,6 +38,39 @@ void check_length(const io::TokenSource& source, const char* what, int64_t conte
         what, source.tokens(), context + 1, context);
 }
 
+// The documents of a text: files, and parts of them apart by the separator, which is left out.
+std::vector<std::string_view> documents_of(const io::Corpus& corpus, const std::string& separator) {
+  std::vector<std::string_view> documents;
+  size_t begin = 0;
+  for (const size_t end : corpus.document_ends) {
+    std::string_view file = std::string_view(corpus.text).substr(begin, end - begin);
+    begin = end;
+    while (!file.empty()) {
+      const size_t at = separator.empty() ? std::string_view::npos : file.find(separator);
+      if (at != 0) documents.push_back(file.substr(0, at));
+      file.remove_prefix(at == std::string_view::npos ? file.size() : at + separator.size());
+    }
+  }
+  return documents;
+}
+
+// Tokenises document by document; the last ones, about the share that is asked for, validate.
+void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dataset& d) {
+  const auto val_begin = split_point(corpus.text, options.val_fraction);
+  std::vector<int32_t> train, val;
+  for (const std::string_view document : documents_of(corpus, options.separator)) {
+    const auto begin = static_cast<size_t>(document.data() - corpus.text.data());
+    const bool validates = begin >= val_begin && !train.empty();
+    std::vector<int32_t>& ids = validates ? val : train;
+    const auto first = static_cast<int64_t>(ids.size());
+    d.tokenizer->encode(document, ids);
+    if (d.tokenizer->end_of_text() >= 0) ids.push_back(d.tokenizer->end_of_text());
+    if (!validates) d.documents.push_back({first, static_cast<int64_t>(ids.size())});
+  }
+  d.train = io::TokenSource::from_ids(std::move(train), "the training text");
+  d.val = io::TokenSource::from_ids(std::move(val), "the validation text");
+}
+
 std::unique_ptr<io::Tokenizer> known_or_made(const TrainOptions& options,
                                              const std::string& tokenizer_folder,
                                              const Learn& learn) {
@@ -63,7 +96,17 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
     check_tokenizer(*d.tokenizer,
                     tokenizer_folder.empty() ? options.tokenizer : "of " + tokenizer_folder,
                     shards);
-  check_length(d.train, d.train.description().c_str(), options.context);
+  if (by_document(options)) {
+    if (d.tokenizer->end_of_text() < 0)
+      user_error(
+          "--sampling {}: the {} tokenizer has no end-of-text token, so the shards do not say "
+          "where "
+          "a document ends; train on the text (--text), or make shards with another tokenizer",
+          options.sampling, d.tokenizer->kind());
+    d.documents = io::find_documents(d.train, d.tokenizer->end_of_text());
+  } else {
+    check_length(d.train, d.train.description().c_str(), options.context);
+  }
   d.has_val = val_in_folder || !options.val_data.empty();
   if (d.has_val)
     d.has_val = enough_for_validation(d.val, options.context, d.note);
@@ -83,16 +126,21 @@ Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenize
     return entries ? io::train_bpe(text, static_cast<int32_t>(*entries))
                    : io::make_char_tokenizer(text);
   });
-  const size_t at = split_point(text, options.val_fraction);
   const io::Tokenizer& tokenizer = *d.tokenizer;
-  d.train = io::TokenSource::from_ids(tokenizer.encode(text.substr(0, at)), "the training text");
-  d.val = io::TokenSource::from_ids(tokenizer.encode(text.substr(at)), "the validation text");
-  check_length(d.train, "the training text", options.context);
+  if (by_document(options)) {
+    encode_documents(corpus, options, d);
+  } else {
+    const size_t at = split_point(text, options.val_fraction);
+    d.train = io::TokenSource::from_ids(tokenizer.encode(text.substr(0, at)), "the training text");
+    d.val = io::TokenSource::from_ids(tokenizer.encode(text.substr(at)), "the validation text");
+    check_length(d.train, "the training text", options.context);
+  }
   d.note = corpus.note;
   d.has_val = enough_for_validation(d.val, options.context, d.note);
   d.description =
       fmt::format("{}; {} + {} tokens, {} tokenizer of {}", corpus.description, d.train.tokens(),
                   d.val.tokens(), tokenizer.kind(), tokenizer.vocab_size());
+  if (!d.documents.empty()) d.description += fmt::format(", {} documents", d.documents.size());
   return d;
 }
 
@@ -103,10 +151,12 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
   Dataset d;
   d.note = corpus.note;
   d.tokenizer = known_or_made(options, tokenizer_folder, [&](std::optional<int64_t> entries) {
-    return entries ? io::train_bpe(io::sample_text(text, kBpeSample), static_cast<int32_t>(*entries))
-                   : io::make_char_tokenizer(text);
+    return entries
+               ? io::train_bpe(io::sample_text(text, kBpeSample), static_cast<int32_t>(*entries))
+               : io::make_char_tokenizer(text);
   });
-  const auto share = static_cast<uint64_t>(static_cast<double>(text.bytes()) * options.val_fraction);
+  const auto share =
+      static_cast<uint64_t>(static_cast<double>(text.bytes()) * options.val_fraction);
   auto [train, val] = text.split(text.bytes() - std::min(share, kMostValidation));
   d.stream = std::make_unique<io::TextFiles>(std::move(train));
   d.val = io::TokenSource::from_ids(io::encode_all(val, *d.tokenizer), "the validation text");
@@ -120,6 +170,7 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
 }
 
 bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
+  if (by_document(options)) return false;
   if (options.tokenize != "auto") return options.tokenize == "stream";
   uint64_t bytes = 0;
   std::error_code ignored;
@@ -129,7 +180,16 @@ bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
 
 }  // namespace
 
+bool by_document(const TrainOptions& options) {
+  return options.sampling == "documents" || options.sampling == "group_by_length";
+}
+
+std::vector<int64_t> row_lengths(const TrainOptions& options) {
+  return by_document(options) ? io::quarter_lengths(options.context) : std::vector<int64_t>{};
+}
+
 std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& options) const {
+  if (!documents.empty()) return std::make_unique<io::DocumentBatches>(train, documents, options);
   if (stream) return std::make_unique<io::StreamBatches>(*stream, *tokenizer, options);
   return std::make_unique<io::WindowBatches>(train, options);
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "io/batch_source.h"
+#include "io/document_batches.h"
 #include "io/text_files.h"
 #include "io/token_source.h"
 #include "io/tokenizer.h"
@@ -17,6 +18,7 @@ struct Dataset {
   io::TokenSource train = io::TokenSource::from_ids({}, "no training data");
   io::TokenSource val = io::TokenSource::from_ids({}, "no validation data");
   std::unique_ptr<io::TextFiles> stream;  // instead of `train`: text, tokenised while training
+  std::vector<io::Document> documents;    // of `train`, where --sampling goes by them
   bool has_val = true;
   std::string description;  // one line for the user
   /// Of the token shards that are mapped into memory.
@@ -26,6 +28,11 @@ struct Dataset {
   /// What to train on; must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
 };
+
+/// Whether a row is a document (--sampling documents, group_by_length).
+bool by_document(const TrainOptions& options);
+/// The lengths that the rows of a batch may have; empty: the context only.
+std::vector<int64_t> row_lengths(const TrainOptions& options);
 
 /// Reads, tokenises and splits as the options say. The last `val_fraction` of a text, by
 /// characters, is validation (nanoGPT's split); beside a stream at most 8 MiB of it.

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "nn/gpt2.h"
 #include "passes/rematerialize.h"
+#include "train/dataset.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
@@ -105,7 +106,10 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const nn::Gpt2Config
   const Graph eval = o.eval_batch_size == o.batch_size
                          ? loss
                          : nn::gpt2_loss_graph(config, o.eval_batch_size, o.context);
-  return std::make_unique<Session>(loss, eval, cpu::cpu_backend(), session_options(o));
+  auto session = std::make_unique<Session>(loss, eval, cpu::cpu_backend(), session_options(o));
+  for (const int64_t length : row_lengths(o))
+    if (length < o.context) session->add_shorter(nn::gpt2_loss_graph(config, o.batch_size, length));
+  return session;
 }
 
 Plan plan_of(const TrainOptions& options, const FitContext& context,

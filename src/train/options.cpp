@@ -36,12 +36,16 @@ void add_data_rows(Table& t) {
       t.text("tokenizer", &Options::tokenizer, "KIND",
              "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder",
              {"tokenizer-name"});
+  tokenizer.choices = {"byte", "char", "gpt2"};
   tokenizer.set = [](Options& o, const std::string& s) {
     bpe_entries(s);
     o.tokenizer = s;
   };
-  t.choice("tokenize", &Options::tokenize, {{"auto"}, {"ahead"}, {"stream"}}, "WHEN",
-           "text becomes tokens ahead of the training, in a stream during it, or auto: by its size");
+  t.choice(
+      "tokenize", &Options::tokenize, {{"auto"}, {"ahead"}, {"stream"}}, "WHEN",
+      "text becomes tokens ahead of the training, in a stream during it, or auto: by its size");
+  t.text("separator", &Options::separator, "TEXT",
+         "text that ends a document inside a file (default: a file is a document)");
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
          "share of the text kept for validation, taken from its end");
@@ -111,8 +115,10 @@ void add_training_rows(Table& t) {
   t.integer("seed", &Options::seed, 0, kSeedLimit, "N", "seed of weights, dropout and samples");
   t.integer("data-seed", &Options::data_seed, 0, kSeedLimit, "N",
             "seed of the data order (default: the seed)");
-  t.choice("sampling", &Options::sampling, {{"random"}, {"epoch"}}, "NAME",
-           "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled");
+  t.choice("sampling", &Options::sampling,
+           {{"random"}, {"epoch"}, {"documents"}, {"group_by_length", "length"}}, "NAME",
+           "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled; "
+           "documents: a row is a document; group_by_length: those of similar length together");
   t.integer("dataloader-num-workers", &Options::dataloader_num_workers, 0, 256, "N",
             "threads that prepare batches ahead (0: the step prepares its own)", {"num-workers"})
       .free_on_resume = true;
@@ -205,6 +211,7 @@ void add_run_rows(Table& t) {
 
   t.group("machine");
   auto& device = t.text("device", &Options::device, "NAME", "auto or cpu");
+  device.choices = {"auto", "cpu"};
   device.set = [](Options& o, const std::string& s) {
     if (s != "auto" && s != "cpu")
       usage_error("expected auto or cpu: this version has no other backend; got '{}'", s);
@@ -282,7 +289,10 @@ void add_foreign_rows(Table& t) {
             [](Options& o, const std::string& s) {
               set_rematerialize(o, parse_bool(s) ? "blocks" : "none");
             });
-  refuse_true("group-by-length", "sampling", "all training sequences have the same length");
+  t.foreign("group-by-length", Kind::kFlag, "sampling", "sampling=group_by_length",
+            [](Options& o, const std::string& s) {
+              if (parse_bool(s)) o.sampling = "group_by_length";
+            });
   refuse_true("wandb-log", "report-to", "metrics go to log.jsonl and TensorBoard files");
   refuse_true("eval-only", "eval-steps", "`brrr eval` evaluates a checkpoint");
   t.foreign("use-cpu", Kind::kFlag, "device", "device=cpu",
@@ -321,11 +331,14 @@ void add_foreign_rows(Table& t) {
   strategy("eval-strategy", "eval-steps", &Options::eval_steps, {"evaluation-strategy"});
   strategy("save-strategy", "save-steps", &Options::save_steps, {});
   strategy("logging-strategy", "logging-steps", &Options::logging_steps, {});
-  t.foreign("train-sampling-strategy", Kind::kText, "sampling", "random",
+  t.foreign("train-sampling-strategy", Kind::kText, "sampling", "random or group_by_length",
             [](Options& o, const std::string& s) {
-              if (s != "random")
-                usage_error("expected random (each token once per pass, shuffled); got '{}'", s);
-              o.sampling = "epoch";
+              if (s != "random" && s != "group_by_length")
+                usage_error(
+                    "expected random (each token once per pass, shuffled) or group_by_length; got "
+                    "'{}'",
+                    s);
+              o.sampling = s == "random" ? "epoch" : s;
             });
   t.foreign("dataset", Kind::kText, "text", "", [](Options&, const std::string& s) {
     usage_error("expected --text FILE... or --data SHARD... instead; got '{}'", s);

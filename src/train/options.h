@@ -25,6 +25,7 @@ struct TrainOptions {
   std::vector<std::string> val_data;  // token shards for validation; empty: a part of `data`
   std::string tokenizer = "char";     // "byte", "char", "gpt2", "bpe:N", or a folder
   std::string tokenize = "auto";      // of text: "ahead", "stream" (while training), "auto"
+  std::string separator;              // that ends a document inside a text file; "": none
   double val_fraction = 0.1;          // last part of the text kept for validation, in [0, 1)
 
   // Model.
@@ -54,9 +55,10 @@ struct TrainOptions {
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  // 0: no clipping
   int64_t seed = 1337;
-  int64_t data_seed = -1;           // filled: seed
-  std::string sampling = "random";  // random (with replacement, as nanoGPT) or epoch (shuffled)
-  int64_t dataloader_num_workers = 1;  // threads that make batches; 0: the step makes its own
+  int64_t data_seed = -1;  // filled: seed
+  // random (with replacement, as nanoGPT), epoch (shuffled), documents, group_by_length
+  std::string sampling = "random";
+  int64_t dataloader_num_workers = 1;      // threads that make batches; 0: the step makes its own
   int64_t dataloader_prefetch_factor = 2;  // batches ahead per worker
 
   // Evaluation and logging.

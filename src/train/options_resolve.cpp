@@ -103,8 +103,8 @@ std::string toml_string(const std::string& text) {
 
 // What is asked anew each time, never taken from the record.
 bool is_per_call(std::string_view name) {
-  for (const char* known : {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
-                            "explain-dispatch", "dump-graph"})
+  for (const char* known : {"fit", "memory-limit", "config", "json", "resume", "overwrite",
+                            "disable-tqdm", "explain", "explain-dispatch", "dump-graph"})
     if (name == known) return true;
   return false;
 }
@@ -158,6 +158,14 @@ void validate(const TrainOptions& o) {
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())
     usage_error("--val-data needs --data: with --text, --val-fraction sets the validation part");
+  const bool documents = o.sampling == "documents" || o.sampling == "group_by_length";
+  if (documents && o.tokenize == "stream")
+    usage_error("--sampling {} needs --tokenize ahead: a stream is read in windows", o.sampling);
+  if (!o.separator.empty() && !documents)
+    usage_error("--separator tells documents apart, but --sampling {} takes no notice of them; {}",
+                o.sampling, "add --sampling documents or group_by_length");
+  if (!o.separator.empty() && !o.data.empty())
+    usage_error("--separator is for text: shards have an end-of-text token behind each document");
   if (o.max_steps == 0 && o.num_train_epochs <= 0)
     usage_error("nothing to do: expected max-steps or num-train-epochs above 0");
   if (o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear")

@@ -15,7 +15,7 @@ constexpr int64_t kNodeBytes = int64_t{2} << 10;      // of a compiled program
 constexpr int64_t kCodeBytes = int64_t{1760} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{384} << 10;  // writing a checkpoint
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
-constexpr int64_t kLoaderBatches = 4;                 // ahead, current and spare ones
+constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead
 constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
 
 int64_t packing_bytes(const Session& session) {
@@ -53,9 +53,11 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   f.arena = arena.total();
   f.packing = packing_bytes(session);
   const int64_t row = 2 * o.context * int64_t{sizeof(int32_t)};
-  f.batches = row * ((kLoaderBatches + o.gradient_accumulation_steps) * o.batch_size +
-                     kLoaderBatches * o.eval_batch_size);
-  f.threads = (thread_count() + 2) * kThreadBytes + kSavingBytes;
+  // Those ahead, one in the hands of each worker, and the current one.
+  const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
+  f.batches = row * ((loader_batches + o.gradient_accumulation_steps) * o.batch_size +
+                     kEvalLoaderBatches * o.eval_batch_size);
+  f.threads = (thread_count() + 1 + o.dataloader_num_workers) * kThreadBytes + kSavingBytes;
   const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
   f.logging = o.max_steps / every * kPointBytes;
   f.code = kCodeBytes;

@@ -63,6 +63,13 @@ void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Con
   tokenizer.save(folder);
 }
 
+void write_final_model(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+                       const io::Tokenizer& tokenizer) {
+  io::remove_model_checksum(run);
+  write_model(run, engine, config, tokenizer);
+  io::write_model_checksum(run);
+}
+
 void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
                      const io::Tokenizer& tokenizer, const TrainOptions& options,
                      const TrainerState& state) {

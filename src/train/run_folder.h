@@ -45,6 +45,10 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
 void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Config& config,
                  const io::Tokenizer& tokenizer);
 
+/// The same for the run folder itself at the end of a run, with a checksum.
+void write_final_model(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+                       const io::Tokenizer& tokenizer);
+
 /// Commits a checkpoint and removes old ones.
 void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
                      const io::Tokenizer& tokenizer, const TrainOptions& options,

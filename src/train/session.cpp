@@ -27,12 +27,16 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   common.rematerialize = options.rematerialize;
   common.disabled = options.disabled_passes;
   common.dump_folder = options.dump_folder;
-  auto build = [&](optim::Accumulation accumulation, const char* name) {
+  build_ = [=, this](const Graph& graph, optim::Accumulation accumulation,
+                     const std::string& name) {
     PipelineOptions p = common;
     p.loss = loss;
     p.optimizer = [&](Graph& g) { optim::attach_adamw(g, options_.optimizer, accumulation); };
-    p.dump_prefix = std::string(name) + "_";
-    return engine_.add(run_pipeline(to_differentiate, target, p, &report_), program_options);
+    p.dump_prefix = name + "_";
+    return engine_.add(run_pipeline(graph, target, p, &report_), program_options);
+  };
+  const auto build = [&](optim::Accumulation accumulation, const char* name) {
+    return build_(to_differentiate, accumulation, name);
   };
   if (options.accumulation == 1) {
     last_ = build(optim::Accumulation::none, "step");
@@ -54,6 +58,33 @@ std::vector<Session::ProgramUse> Session::programs() const {
   list.push_back({first_ ? "last" : "step", &engine_.program(last_), 1});
   list.push_back({"eval", &engine_.program(eval_), 0});
   return list;
+}
+
+void Session::add_shorter(const Graph& loss_graph) {
+  const Stopwatch watch;
+  Graph graph = loss_graph;
+  if (scales_gradients()) optim::attach_scaled_loss(graph, "loss");
+  Shorter s;
+  const NodeId tokens = loss_graph.find_input("tokens");
+  s.positions = static_cast<size_t>(loss_graph.type({tokens, 0}).shape.elements());
+  const std::string prefix = fmt::format("positions{}_", s.positions);
+  if (first_) s.first = build_(graph, optim::Accumulation::first, prefix + "first");
+  if (middle_) s.middle = build_(graph, optim::Accumulation::middle, prefix + "middle");
+  s.last = build_(graph, first_ ? optim::Accumulation::last : optim::Accumulation::none,
+                  prefix + (first_ ? "last" : "step"));
+  shorter_.push_back(s);
+  compile_seconds_ += watch.seconds();
+}
+
+const Session::Shorter* Session::shorter_for(const TokenBatch& batch) const {
+  for (const Shorter& s : shorter_)
+    if (s.positions == batch.inputs.size()) return &s;
+  return nullptr;
+}
+
+size_t Session::last_for(const TokenBatch& batch) const {
+  const Shorter* s = shorter_for(batch);
+  return s != nullptr ? s->last : last_;
 }
 
 void Session::allocate() {
@@ -83,9 +114,12 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
   if (scales_gradients()) result.loss_scale = engine_.state_f32(optim::kScaleState)[0];
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
-    const size_t program = is_last ? last_ : i == 0 ? *first_ : *middle_;
+    const Shorter* s = shorter_for(micro_batches[i]);
+    const size_t program = is_last  ? last_for(micro_batches[i])
+                           : i == 0 ? (s != nullptr ? *s->first : *first_)
+                                    : (s != nullptr ? *s->middle : *middle_);
     fill(program, micro_batches[i], scale, step * options_.accumulation + static_cast<int64_t>(i));
-    if (is_last) fill_optimizer(step, learning_rate);
+    if (is_last) fill_optimizer(program, step, learning_rate);
     engine_.run(program, timeline);
     result.loss += engine_.output_scalar(program, "loss");
     if (is_last) result.grad_norm = engine_.output_scalar(program, "grad_norm");
@@ -104,14 +138,16 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
 
 std::optional<std::string> Session::first_non_finite() {
   if (!bad_step_) return std::nullopt;
-  fill(last_, {bad_step_->inputs, bad_step_->targets, 0}, bad_step_->loss_scale, bad_step_->draw);
-  fill_optimizer(bad_step_->step, bad_step_->learning_rate);
-  return engine_.first_non_finite(last_);
+  const TokenBatch batch{bad_step_->inputs, bad_step_->targets, 0};
+  const size_t program = last_for(batch);
+  fill(program, batch, bad_step_->loss_scale, bad_step_->draw);
+  fill_optimizer(program, bad_step_->step, bad_step_->learning_rate);
+  return engine_.first_non_finite(program);
 }
 
-void Session::fill_optimizer(int64_t step, double learning_rate) {
-  engine_.set_scalar(last_, "learning_rate", static_cast<float>(learning_rate));
-  engine_.set_scalar(last_, "adam_step", static_cast<int32_t>(step + 1));
+void Session::fill_optimizer(size_t program, int64_t step, double learning_rate) {
+  engine_.set_scalar(program, "learning_rate", static_cast<float>(learning_rate));
+  engine_.set_scalar(program, "adam_step", static_cast<int32_t>(step + 1));
 }
 
 double Session::loss_sum(const TokenBatch& batch) {

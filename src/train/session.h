@@ -16,7 +16,8 @@
 
 namespace brrr::train {
 
-/// One micro-batch of token ids. inputs, targets: [B, T]; targets of -1 do not count.
+/// One micro-batch of token ids. inputs, targets: [B, T], or rows of a length that add_shorter()
+/// was told; targets of -1 do not count.
 struct TokenBatch {
   std::span<const int32_t> inputs, targets;
   int64_t real_tokens = 0;  // targets that count
@@ -47,6 +48,10 @@ class Session {
   /// i32[2]; output "loss". `eval_graph`: the same for evaluation, perhaps with another batch.
   Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
           const SessionOptions& options);
+
+  /// Also takes batches of shorter rows: `loss_graph` as for the constructor. Their programs use
+  /// the same temporary bytes. Before allocate().
+  void add_shorter(const Graph& loss_graph);
 
   MemoryForecast forecast() const { return engine_.forecast(); }
   void allocate();
@@ -79,8 +84,16 @@ class Session {
   bool scales_gradients() const { return options_.precision == DType::f16; }
 
  private:
+  /// What a step runs on batches of other than the usual shape.
+  struct Shorter {
+    size_t positions = 0;  // B * T
+    std::optional<size_t> first, middle;
+    size_t last = 0;
+  };
+  const Shorter* shorter_for(const TokenBatch& batch) const;
+  size_t last_for(const TokenBatch& batch) const;
   void fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw);
-  void fill_optimizer(int64_t step, double learning_rate);
+  void fill_optimizer(size_t program, int64_t step, double learning_rate);
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {
@@ -94,8 +107,10 @@ class Session {
   PipelineReport report_;
   double compile_seconds_ = 0;
   bool has_dropout_ = false;
+  std::function<size_t(const Graph&, optim::Accumulation, const std::string& name)> build_;
   std::optional<size_t> first_, middle_;
   size_t last_ = 0, eval_ = 0;
+  std::vector<Shorter> shorter_;
 };
 
 }  // namespace brrr::train

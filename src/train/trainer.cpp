@@ -87,6 +87,7 @@ io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
   l.seed = static_cast<uint32_t>(o.data_seed);
   l.mode = io::sampling_from_name(o.sampling);
   l.vocab = vocab_size;
+  l.lengths = row_lengths(o);
   l.workers = o.dataloader_num_workers;
   l.prefetch_factor = o.dataloader_prefetch_factor;
   return l;
@@ -174,9 +175,11 @@ class Trainer {
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
       const io::LoaderOptions l = loader_options(options_, dataset_->tokenizer->vocab_size());
-      const double per_epoch = static_cast<double>(dataset_->batches(l)->tokens()) /
-                               static_cast<double>(options_.batch_size * options_.context *
-                                                   options_.gradient_accumulation_steps);
+      const auto batches = dataset_->batches(l);
+      const double per_pass = l.lengths.empty() ? static_cast<double>(batches->tokens()) /
+                                                      static_cast<double>(l.batch * l.context)
+                                                : static_cast<double>(batches->batches_per_pass());
+      const double per_epoch = per_pass / static_cast<double>(options_.gradient_accumulation_steps);
       options_.max_steps =
           std::max<int64_t>(1, std::llround(options_.num_train_epochs * per_epoch));
     }
@@ -477,7 +480,7 @@ class Trainer {
       }
     }
     progress_->finish();
-    write_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
+    write_final_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
     log_->draw();
     if (result_.signal == 0) log_->finished(state_.step);
     result_.steps = state_.step;

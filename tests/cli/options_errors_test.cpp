@@ -63,7 +63,7 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"seed", "4294967296", "whole number"},
       {"preset", "gpt3", "char-cpu, char, gpt2"},
       {"lr_scheduler_type", "polynomial", "cosine, linear, constant, constant_with_warmup"},
-      {"sampling", "sorted", "random, epoch"},
+      {"sampling", "sorted", "random, epoch, documents, group_by_length"},
       {"tokenize", "never", "auto, ahead, stream"},
       {"dataloader_num_workers", "-1", "whole number from 0 to 256"},
       {"dataloader_num_workers", "many", "whole number"},
@@ -92,7 +92,7 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"activation_memory", "0GiB", "above 0"},
       {"activation_memory", "-1GiB", "above 0"},
       {"activation_memory", "lots", "amount of memory"},
-      {"group_by_length", "true", "expected false"},
+      {"group_by_length", "maybe", "true or false"},
       {"wandb_log", "true", "log.jsonl"},
       {"eval_only", "true", "brrr eval"},
       {"always_save_checkpoint", "false", "expected true"},
@@ -100,7 +100,7 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"eval_strategy", "epoch", "steps or no"},
       {"save_strategy", "best", "steps or no"},
       {"logging_strategy", "epoch", "steps or no"},
-      {"train_sampling_strategy", "group_by_length", "random"},
+      {"train_sampling_strategy", "sequential", "random"},
       {"warmup_ratio", "1", "below 1"},
       {"dataset", "openwebtext", "--text"},
       {"tokenizer", "bpe:256", "bpe:N with N from 257"},
@@ -123,6 +123,11 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
   expect_parts(usage_message({{"val_data", "b"}}), {"--val-data needs --data"});
   expect_parts(usage_message({{"rematerialize", "blocks"}, {"activation_memory", "1GiB"}}),
                {"--activation-memory", "rematerialize=auto", "rematerialize=blocks"});
+  expect_parts(usage_message({{"tokenize", "stream"}, {"group_by_length", "true"}}),
+               {"group_by_length", "--tokenize ahead"});
+  expect_parts(usage_message({{"separator", "|"}}), {"--separator", "--sampling random"});
+  expect_parts(usage_message({{"separator", "|"}, {"sampling", "documents"}, {"data", "b"}}),
+               {"--separator is for text"});
   expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
   expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
   expect_parts(usage_message({{"resume", "true"}, {"overwrite", "true"}}),

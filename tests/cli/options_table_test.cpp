@@ -76,6 +76,8 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
       {"no_cuda", "true", "device", "cpu"},
       {"bf16", "False", "precision", "fp32"},
       {"train_sampling_strategy", "random", "sampling", "epoch"},
+      {"train_sampling_strategy", "group_by_length", "sampling", "group_by_length"},
+      {"group_by_length", "true", "sampling", "group_by_length"},
       {"hidden_size", "64", "n-embd", "64"},
       {"num_hidden_layers", "2", "n-layer", "2"},
       {"num_attention_heads", "2", "n-head", "2"},

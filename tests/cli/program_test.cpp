@@ -189,15 +189,31 @@ TEST_F(Program, CompletionsAreValidShell) {
                             "COMP_WORDS=(brrr train --learn); COMP_CWORD=2; _brrr\n"
                             "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
                             "COMP_WORDS=(brrr ev); COMP_CWORD=1; _brrr\n"
+                            "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+                            "COMP_WORDS=(brrr train --precision b); COMP_CWORD=3; _brrr\n"
+                            "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+                            "COMP_WORDS=(brrr train --n-layer 3 --preset = gpt2-m); COMP_CWORD=6; "
+                            "_brrr\n"
+                            "printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+                            "COMP_WORDS=(brrr train --lr-schedule = =); COMP_CWORD=3; _brrr\n"
+                            "printf '%s\\n' \"${#COMPREPLY[@]}\"\n"
+                            "COMP_WORDS=(brrr train --config ''); COMP_CWORD=3; _brrr\n"
+                            "printf '%s\\n' \"${#COMPREPLY[@]}\"\n"
+                            "COMP_WORDS=(brrr data prepare --format ''); COMP_CWORD=4; _brrr\n"
                             "printf '%s\\n' \"${COMPREPLY[@]}\"\n");
   std::FILE* pipe = ::popen(("bash '" + (folder_ / "completion").string() + "' 2>&1").c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   char buffer[4096] = {};
   const size_t n = std::fread(buffer, 1, sizeof buffer - 1, pipe);
   EXPECT_EQ(::pclose(pipe), 0);
-  EXPECT_EQ(std::string(buffer, n), "--learning-rate\neval\n");
+  EXPECT_EQ(std::string(buffer, n),
+            "--learning-rate\neval\nbf16\ngpt2-medium\n4\n0\nllmc\nnanogpt\n");
   EXPECT_NE(run("completion zsh").out.find("#compdef brrr"), std::string::npos);
   EXPECT_NE(run("completion fish").out.find("complete -c brrr"), std::string::npos);
+  EXPECT_NE(run("completion zsh").out.find("compadd -- fp32 bf16 fp16;"), std::string::npos);
+  EXPECT_NE(run("completion fish").out.find("-l precision -x -a 'fp32 bf16 fp16'"),
+            std::string::npos);
+  EXPECT_NE(run("completion fish").out.find("-l output-dir -r -F"), std::string::npos);
 }
 
 TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {

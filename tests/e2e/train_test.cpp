@@ -196,5 +196,33 @@ TEST_F(Train, DamagedModelsAreRefused) {
   EXPECT_NE(err_.find("llama"), std::string::npos) << err_;
 }
 
+// Documents of different lengths, apart by a separator: every length has its program.
+TEST_F(Train, DocumentsAreGroupedByLength) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    text += "document " + std::to_string(i) + ":";
+    for (int word = 0; word < i * i % 23; ++word) text += " word" + std::to_string(word);
+    text += i % 50 == 0 ? "||" : "|";  // some are empty
+  }
+  write_file_atomically(text_path(), text);
+  for (const char* sampling : {"documents", "group_by_length"}) {
+    const auto args = [&](const std::string& name, const std::string& steps) {
+      return small_run(name + sampling, {"--separator", "|", "--sampling", sampling, "--max-steps",
+                                         steps, "--context", "64", "--save-steps", "40",
+                                         "--lr-scheduler-type", "constant"});
+    };
+    ASSERT_EQ(run(args("whole-", "80")), 0) << err_;
+    EXPECT_NE(err_.find("documents"), std::string::npos) << err_;
+    EXPECT_LT(json()["train_loss"].get<double>(), 3.0);
+    ASSERT_EQ(run(args("part-", "40")), 0) << err_;
+    ASSERT_EQ(run({"train", "--resume", path(std::string("part-") + sampling).string(),
+                   "--max-steps", "80"}),
+              0)
+        << err_;
+    EXPECT_TRUE(read_file(path(std::string("whole-") + sampling) / "model.safetensors") ==
+                read_file(path(std::string("part-") + sampling) / "model.safetensors"));
+  }
+}
+
 }  // namespace
 }  // namespace brrr::test

@@ -248,6 +248,32 @@ TEST_F(Errors, AFullDiskLeavesEarlierCheckpoints) {
   EXPECT_EQ(run({"train", "--resume", at("full"), "--max-steps", "12", "--json"}), 0) << err_;
 }
 
+// The model that a run leaves behind has a checksum: damage is noticed by whoever reads it.
+TEST_F(Errors, ADamagedFinalModelIsNoticed) {
+  ASSERT_EQ(run(small_run("run", {"--max-steps", "9"})), 0) << err_;
+  const fs::path model = path("run") / "model.safetensors";
+  std::string bytes = read_file(model);
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  write_file_atomically(model, bytes);
+  const std::vector<std::string> parts{model.string(), "is damaged", "checkpoint-000009"};
+  check({{{"generate", "--model", at("run"), "--prompt", "a"}, 1, parts},
+         {{"eval", "--model", at("run"), "--text", text_path().string()}, 1, parts},
+         {small_run("next", {"--init-from", at("run")}), 1, parts}});
+  fs::remove(path("run") / "checksums.json");  // replaced on purpose
+  EXPECT_EQ(run({"eval", "--model", at("run"), "--text", text_path().string()}), 0) << err_;
+  // A run that goes on writes both anew.
+  ASSERT_EQ(run({"train", "--resume", at("run"), "--max-steps", "12"}), 0) << err_;
+  EXPECT_TRUE(fs::exists(path("run") / "checksums.json"));
+  EXPECT_EQ(run({"eval", "--model", at("run"), "--text", text_path().string()}), 0) << err_;
+  put("run/checksums.json", "{}");
+  check(
+      {{{"generate", "--model", at("run"), "--prompt", "a"}, 1, {"checksums.json", "delete it"}}});
+}
+
+TEST_F(Errors, AModelThatIsNot) {
+  check({{{"generate", "--model", "nope", "--prompt", "a"}, 1, {"no folder nope", "brrr train"}}});
+}
+
 // A damaged line of the log is told and left out; the run goes on.
 TEST_F(Errors, ADamagedLogDoesNotStopTheRun) {
   ASSERT_EQ(run(small_run("log", {"--max-steps", "9"})), 0) << err_;

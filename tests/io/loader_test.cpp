@@ -345,7 +345,8 @@ TEST(Loader, ImpossibleGeometry) {
   EXPECT_USER_ERROR(Loader(source, options_of(Sampling::kRandom, 1, 0)), "context is 0");
   EXPECT_USER_ERROR(Loader(source, options_of(Sampling::kRandom, int64_t{1} << 40, 8)),
                     "any memory");
-  EXPECT_USER_ERROR(sampling_from_name("shuffled"), "random, epoch or sequential");
+  EXPECT_USER_ERROR(sampling_from_name("shuffled"),
+                    "random, epoch, sequential, documents or group_by_length");
 }
 
 TEST(Loader, AnIdBeyondTheVocabularyComesWithItsPlaceAndTurn) {

@@ -269,6 +269,10 @@ TEST_F(BrokenBpe, TheUnbrokenForms) {
   Json pairs = tokenizer_json();
   pairs["model"]["merges"] = Json::parse(R"([["a","b"],["Ġ","ab"]])");
   EXPECT_EQ(load_json(pairs), model);
+  for (const Json& root : {tokenizer_json(), pairs}) {
+    EXPECT_EQ(parse_tokenizer_json(root.dump(2) + "\n", "t"), model);
+    EXPECT_EQ(parse_tokenizer_json(root.dump(-1, ' ', true), "t"), model);  // \u escapes
+  }
   EXPECT_EQ(parse_vocab_and_merges("\n" + vocab_.dump(2) + "\n", "v", "a b\nĠ ab\n", "m"), model);
   EXPECT_EQ(parse_vocab_and_merges(vocab_.dump(-1, ' ', true), "v", "a b\nĠ ab\n", "m"),
             model);  // \u escapes

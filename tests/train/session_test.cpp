@@ -104,5 +104,43 @@ TEST_F(Sessions, TheScaleGrowsAfterGoodSteps) {
   EXPECT_EQ(scales, (std::vector<double>{8, 8, 8, 16, 16, 16, 32}));
 }
 
+// Rows that end early: whether the programs are of the whole length and the rest is ignored, or of
+// a shorter one, a step does the same.
+TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
+  const std::vector<int32_t> long_in{1, 2, 3, 0, 0, 6, 7, 8, 0, 0},
+      long_out{2, 3, 4, -1, -1, 7, 8, -1, -1, -1};
+  const std::vector<int32_t> short_in{1, 2, 3, 6, 7, 8}, short_out{2, 3, 4, 7, 8, -1};
+  for (const int64_t accumulation : {1, 2, 3}) {
+    SessionOptions options;
+    options.accumulation = accumulation;
+    std::vector<float> weights_after[2];
+    StepResult results[2];
+    for (const bool is_short : {false, true}) {
+      start(options);
+      if (is_short) {
+        const Graph g = nn::gpt2_loss_graph(config_, 2, 5);
+        session_.emplace(g, g, cpu::cpu_backend(), options);
+        session_->add_shorter(nn::gpt2_loss_graph(config_, 2, 3));
+        session_->allocate();
+        for (const StateInfo& s : session_->engine().states())
+          if (s.kind == InputKind::parameter)
+            nn::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+      }
+      // Shapes mix within a step, too.
+      std::vector<TokenBatch> batches(static_cast<size_t>(accumulation), {tokens_, targets_, 10});
+      batches.back() =
+          is_short ? TokenBatch{short_in, short_out, 5} : TokenBatch{long_in, long_out, 5};
+      if (accumulation == 3) std::swap(batches[1], batches[2]);
+      results[is_short] = session_->step(0, batches, 1e-3);
+      const auto after = weights("h.0.mlp.c_fc.weight");
+      weights_after[is_short].assign(after.begin(), after.end());
+    }
+    EXPECT_NEAR(results[0].loss, results[1].loss, 1e-5);
+    EXPECT_NEAR(results[0].grad_norm, results[1].grad_norm, 1e-5);
+    for (size_t i = 0; i < weights_after[0].size(); ++i)
+      ASSERT_NEAR(weights_after[0][i], weights_after[1][i], 1e-5) << accumulation << " at " << i;
+  }
+}
+
 }  // namespace
 }  // namespace brrr::train

@@ -1,0 +1,32 @@
+#include "train/mean_loss.h"
+
+#include <algorithm>
+
+#include "io/loader.h"
+#include "train/process.h"
+
+namespace brrr::train {
+
+MeanLoss mean_loss(Session& session, const io::TokenSource& source, const TrainOptions& options,
+                   int64_t vocab_size, int64_t batches) {
+  io::LoaderOptions l;
+  l.batch = options.eval_batch_size;
+  l.context = options.context;
+  l.seed = static_cast<uint32_t>(options.seed) ^ 0x0e7a1u;
+  l.vocab = vocab_size;
+  const int64_t all = (source.tokens() - 2) / (l.batch * l.context) + 1;
+  const bool whole = batches == 0 || batches >= all;
+  l.mode = whole ? io::Sampling::kSequential : io::Sampling::kRandom;
+  io::Loader loader(source, l);
+  const int64_t count = whole ? loader.batches_per_pass() : batches;
+  MeanLoss mean;
+  for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
+    const io::Batch& batch = loader.next();
+    mean.loss += session.loss_sum({batch.inputs, batch.targets, batch.real_tokens});
+    mean.tokens += batch.real_tokens;
+  }
+  mean.loss /= static_cast<double>(std::max<int64_t>(1, mean.tokens));
+  return mean;
+}
+
+}  // namespace brrr::train
