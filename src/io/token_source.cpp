@@ -98,6 +98,7 @@ TokenSource TokenSource::open(const std::vector<std::string>& paths) {
   if (files.empty()) usage_error("no token shards were named");
   TokenSource source;
   for (const fs::path& file : files) {
+    source.stamps_.push_back(stamp_of(file));
     const MappedFile& mapped = source.files_.emplace_back(file);
     source.add(parse_shard(mapped.bytes(), file.string()), file.string());
   }
@@ -145,6 +146,9 @@ void TokenSource::read(int64_t offset, std::span<int32_t> out) const {
   auto shard = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), offset) -
                                    starts_.begin() - 1);
   while (!out.empty()) {
+    if (!files_.empty())  // one that was deleted stays as it was mapped
+      if (const FileStamp now = stamp_of(files_[shard].path()); now != FileStamp{})
+        check_unchanged(files_[shard].path(), stamps_[shard], now);
     const int64_t inside = offset - starts_[shard];
     const auto n = std::min(out.size(), static_cast<size_t>(views_[shard].tokens - inside));
     views_[shard].read(inside, out.first(n));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "io/file_stamp.h"
 #include "io/shard.h"
 
 namespace brrr::io {
@@ -37,7 +38,8 @@ class TokenSource {
   /// "train.bin", "12 shards (first.bin, ...)".
   const std::string& description() const { return description_; }
 
-  /// Ids [offset, offset + out.size()), which must lie inside [0, tokens()).
+  /// Ids [offset, offset + out.size()), which must lie inside [0, tokens()). Throws UserError when
+  /// a shard has changed since it was opened.
   void read(int64_t offset, std::span<int32_t> out) const;
   /// Where a token lies, for messages: "train_000001.bin, token 17".
   std::string locate(int64_t offset) const;
@@ -54,6 +56,7 @@ class TokenSource {
   TokenSource() = default;
   void add(ShardView view, std::string name);
   std::vector<MappedFile> files_;
+  std::vector<FileStamp> stamps_;  // of files_, when they were opened
   std::vector<int32_t> ids_;
   std::vector<ShardView> views_;
   std::vector<std::string> names_;

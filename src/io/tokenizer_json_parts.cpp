@@ -7,7 +7,8 @@ namespace {
 /// form that was asked for.
 class Walker {
  public:
-  explicit Walker(std::string_view text) : begin_(text.data()), p_(begin_), end_(p_ + text.size()) {}
+  explicit Walker(std::string_view text)
+      : begin_(text.data()), p_(begin_), end_(p_ + text.size()) {}
 
   size_t at() const { return static_cast<size_t>(p_ - begin_); }
   bool done() {
@@ -83,7 +84,8 @@ bool read_merge(Walker& walker, std::pair<std::string, std::string>& merge) {
   const size_t space = both.find(' ');
   if (space == std::string::npos) return false;
   merge = {both.substr(0, space), both.substr(space + 1)};
-  return !merge.first.empty() && !merge.second.empty() && both.find(' ', space + 1) == std::string::npos;
+  return !merge.first.empty() && !merge.second.empty() &&
+         both.find(' ', space + 1) == std::string::npos;
 }
 
 bool read_merges(std::string_view text, std::vector<std::pair<std::string, std::string>>& merges) {
@@ -121,7 +123,8 @@ std::optional<TokenizerJsonParts> split_tokenizer_json(std::string_view text) {
   if (!tokens || !read_merges(merges, parts.merges)) return std::nullopt;
   parts.vocab = *std::move(tokens);
   const bool vocab_first = vocab.data() < merges.data();
-  const std::string_view first = vocab_first ? vocab : merges, second = vocab_first ? merges : vocab;
+  const std::string_view first = vocab_first ? vocab : merges,
+                         second = vocab_first ? merges : vocab;
   const auto offset = [&](std::string_view part) {
     return static_cast<size_t>(part.data() - text.data());
   };

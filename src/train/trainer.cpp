@@ -16,6 +16,8 @@
 #include "optim/schedule.h"
 #include "train/dataset.h"
 #include "train/fit.h"
+#include "train/mean_loss.h"
+#include "train/parts.h"
 #include "train/process.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
@@ -25,73 +27,10 @@
 
 namespace brrr::train {
 
-nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
-  nn::Gpt2Config c;
-  c.vocab_size = o.vocab_size > 0 ? o.vocab_size : vocab_size;
-  if (c.vocab_size < vocab_size)
-    usage_error(
-        "--vocab-size {} is smaller than the tokenizer's {}: take at least that, or leave it "
-        "out",
-        c.vocab_size, vocab_size);
-  c.n_positions = o.context;
-  c.n_embd = o.n_embd;
-  c.n_layer = o.n_layer;
-  c.n_head = o.n_head;
-  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
-  c.bias = o.bias;
-  c.validate();
-  return c;
-}
-
-SessionOptions session_options(const TrainOptions& o) {
-  SessionOptions s;
-  s.optimizer = {o.adam_beta1,   o.adam_beta2,    o.adam_epsilon,
-                 o.weight_decay, o.max_grad_norm, std::nullopt};
-  s.accumulation = o.gradient_accumulation_steps;
-  s.seed = static_cast<uint32_t>(o.seed);
-  s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());
-  s.dump_folder = o.dump_graph;
-  s.precision = dtype_of_precision(o.precision);
-  s.matmul_precision = o.float32_matmul_precision == "medium" ? MatmulPrecision::medium
-                       : o.float32_matmul_precision == "high" ? MatmulPrecision::high
-                                                              : MatmulPrecision::highest;
-  s.scaler.initial = o.init_loss_scale;
-  s.rematerialize.policy = remat_policy(o.rematerialize);
-  if (!o.activation_memory.empty())
-    s.rematerialize.budget_bytes = parse_memory(o.activation_memory);
-  if (!o.compile)
-    for (const std::string& pass : optional_passes()) s.disabled_passes.insert(pass);
-  return s;
-}
-
 namespace {
 
 constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
 constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
-
-optim::Schedule schedule_of(const TrainOptions& o) {
-  optim::Schedule s;
-  s.kind = optim::schedule_kind(o.lr_scheduler_type);
-  s.peak = o.learning_rate;
-  s.floor = o.min_lr;
-  const double share = o.warmup_steps < 1 ? static_cast<double>(o.max_steps) : 1.0;
-  s.warmup_steps = std::llround(o.warmup_steps * share);
-  s.decay_steps = o.lr_decay_steps > 0 ? o.lr_decay_steps : o.max_steps;
-  return s;
-}
-
-io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
-  io::LoaderOptions l;
-  l.batch = o.batch_size;
-  l.context = o.context;
-  l.seed = static_cast<uint32_t>(o.data_seed);
-  l.mode = io::sampling_from_name(o.sampling);
-  l.vocab = vocab_size;
-  l.lengths = row_lengths(o);
-  l.workers = o.dataloader_num_workers;
-  l.prefetch_factor = o.dataloader_prefetch_factor;
-  return l;
-}
 
 TokenBatch view_of(const io::Batch& b) { return {b.inputs, b.targets, b.real_tokens}; }
 
@@ -412,35 +351,13 @@ class Trainer {
             : fmt::format("Checkpoints before it are intact in {}", result_.run_dir.string()));
   }
 
-  struct Mean {
-    double loss = 0;
-    int64_t tokens = 0;
-  };
-  // Batches of an evaluation are the same every time: random windows for a part, in order for all.
-  Mean mean_loss(const io::TokenSource& source, int64_t batches) {
-    io::LoaderOptions l;
-    l.batch = options_.eval_batch_size;
-    l.context = options_.context;
-    l.seed = static_cast<uint32_t>(options_.seed) ^ 0x0e7a1u;
-    l.vocab = config_.vocab_size;
-    const int64_t all = (source.tokens() - 2) / (l.batch * l.context) + 1;
-    const bool whole = batches == 0 || batches >= all;
-    l.mode = whole ? io::Sampling::kSequential : io::Sampling::kRandom;
-    io::Loader loader(source, l);
-    const int64_t count = whole ? loader.batches_per_pass() : batches;
-    Mean mean;
-    for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
-      const io::Batch& batch = loader.next();
-      mean.loss += session_->loss_sum(view_of(batch));
-      mean.tokens += batch.real_tokens;
-    }
-    mean.loss /= static_cast<double>(std::max<int64_t>(1, mean.tokens));
-    return mean;
+  MeanLoss mean_loss(int64_t batches) {
+    return train::mean_loss(*session_, dataset_->val, options_, config_.vocab_size, batches);
   }
 
   void evaluate(int64_t batches) {
     if (!dataset_->has_val) return;
-    const Mean val = mean_loss(dataset_->val, batches);
+    const MeanLoss val = mean_loss(batches);
     if (SignalGuard::received() != 0) return;  // half an evaluation is none
     state_.evaluated = state_.step;
     result_.val_loss = val.loss;
@@ -469,8 +386,7 @@ class Trainer {
     const bool is_known = whole && result_.val_loss && state_.evaluated == state_.step;
     if (result_.signal == 0 && dataset_->has_val && !is_known) {
       // The last word is over as much of the validation text as is reasonable.
-      const Mean val = mean_loss(
-          dataset_->val,
+      const MeanLoss val = mean_loss(
           whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
       result_.signal = SignalGuard::received();
       if (result_.signal == 0) {  // else it is half an evaluation

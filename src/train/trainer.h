@@ -11,6 +11,7 @@
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "train/options.h"
+#include "train/parts.h"
 #include "train/process_forecast.h"
 #include "train/session.h"
 
@@ -48,12 +49,6 @@ struct TrainResult {
 
 /// Trains as the options say. Progress and messages go to stderr. Throws UserError.
 TrainResult train(const TrainOptions& options);
-
-/// The configuration of the model that the options describe.
-nn::Gpt2Config model_config(const TrainOptions& options, int64_t vocab_size);
-
-/// How the options ask for steps to be compiled and run.
-SessionOptions session_options(const TrainOptions& options);
 
 /// Takes the shape of the model over into the options. Throws UserError where the user asked for
 /// another one, for another tokenizer or for more context.

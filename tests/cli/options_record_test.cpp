@@ -63,6 +63,8 @@ KeyValues unusual() {
           {"dataloader-num-workers", "3"},
           {"dataloader-prefetch-factor", "5"},
           {"threads", "3"},
+          {"memory-limit", "3GiB"},
+          {"fit", "true"},
           {"rematerialize", "auto"},
           {"activation-memory", "1.5GiB"},
           {"compile", "false"},

@@ -277,5 +277,22 @@ TEST_F(ShardTest, NamesThatMatchNothing) {
       has(error_of([&] { TokenSource::open_split(folder_ / "x", "val"); }), "no such folder"));
 }
 
+TEST(ShardChanges, AreNoticedAtTheNextRead) {
+  const test::TempFolder folder;
+  const fs::path path = folder / "s.bin";
+  write_shard(path, ShardFormat::kLlmc, 100, std::vector<int32_t>(50, 1));
+  std::vector<int32_t> ids(10);
+  const TokenSource source = TokenSource::open({path.string()});
+  source.read(5, ids);
+  EXPECT_EQ(ids[9], 1);
+  fs::rename(path, folder / "aside");
+  source.read(5, ids);  // gone, but still mapped
+  write_shard(path, ShardFormat::kLlmc, 100, std::vector<int32_t>(50, 2));
+  EXPECT_USER_ERROR(source.read(5, ids), "s.bin changed while it was read");
+  fs::remove(path);
+  fs::rename(folder / "aside", path);
+  source.read(5, ids);
+}
+
 }  // namespace
 }  // namespace brrr::io

@@ -20,8 +20,9 @@ using test::TempFolder;
 
 /// Words, numbers, punctuation, blank lines, some of it not ASCII; from the seed alone.
 std::string text_of(size_t bytes, uint32_t seed) {
-  static const char* const kWords[] = {"the",  "engine", "naïve", "it's", "42",  "Größe",   "loss",
-                                       "日本語", "a",      "step",  "we'll", "...", "entropy", "x"};
+  static const char* const kWords[] = {"the",   "engine", "naïve",   "it's", "42",
+                                       "Größe", "loss",   "日本語",  "a",    "step",
+                                       "we'll", "...",    "entropy", "x"};
   std::mt19937 random(seed);
   std::string text;
   while (text.size() < bytes) {
@@ -81,7 +82,8 @@ TEST_F(Streams, WindowsArePiecesOfTheTextsTokens) {
         batches.fill(index, batch);
         ASSERT_EQ(batch.real_tokens, 3 * T);
         for (int64_t b = 0; b < 3; ++b) {
-          std::vector<int32_t> row(batch.inputs.begin() + b * T, batch.inputs.begin() + (b + 1) * T);
+          std::vector<int32_t> row(batch.inputs.begin() + b * T,
+                                   batch.inputs.begin() + (b + 1) * T);
           row.push_back(batch.targets[static_cast<size_t>((b + 1) * T - 1)]);
           ASSERT_TRUE(std::equal(row.begin() + 1, row.end(), batch.targets.begin() + b * T));
           ASSERT_TRUE(occurs(row, circle)) << tokenizer->kind() << " T " << T << " batch " << index;
@@ -297,8 +299,8 @@ TEST_F(Streams, TooLittleText) {
                       "longer than the text, which has 15");
   }
   const TextFiles none({}, false);
-  EXPECT_USER_ERROR(
-      StreamBatches(none, *tokenizer, options(Sampling::kRandom, 1, 1, *tokenizer)), "which has 0");
+  EXPECT_USER_ERROR(StreamBatches(none, *tokenizer, options(Sampling::kRandom, 1, 1, *tokenizer)),
+                    "which has 0");
   const TextFiles letters = files({"a", "b", "c", "d"});
   const StreamBatches batches(letters, *tokenizer, options(Sampling::kEpoch, 1, 2, *tokenizer));
   Batch batch;
@@ -309,8 +311,8 @@ TEST_F(Streams, FilesSplitAtACut) {
   const std::vector<std::string> texts{text_of(5000, 15), text_of(4000, 16)};
   const TextFiles text = files(texts);
   const std::string whole = texts[0] + texts[1];
-  for (const uint64_t at : {uint64_t{0}, uint64_t{3}, uint64_t{4999}, uint64_t{7000},
-                            text.bytes() - 1, text.bytes()}) {
+  for (const uint64_t at :
+       {uint64_t{0}, uint64_t{3}, uint64_t{4999}, uint64_t{7000}, text.bytes() - 1, text.bytes()}) {
     const auto [before, behind] = text.split(at);
     std::string joined;
     for (const TextFiles* part : {&before, &behind})

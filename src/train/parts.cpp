@@ -1,0 +1,74 @@
+#include "train/parts.h"
+
+#include <cmath>
+
+#include "base/memory.h"
+#include "passes/pipeline.h"
+#include "train/dataset.h"
+
+namespace brrr::train {
+
+nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
+  nn::Gpt2Config c;
+  c.vocab_size = o.vocab_size > 0 ? o.vocab_size : vocab_size;
+  if (c.vocab_size < vocab_size)
+    usage_error(
+        "--vocab-size {} is smaller than the tokenizer's {}: take at least that, or leave it "
+        "out",
+        c.vocab_size, vocab_size);
+  c.n_positions = o.context;
+  c.n_embd = o.n_embd;
+  c.n_layer = o.n_layer;
+  c.n_head = o.n_head;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
+  c.bias = o.bias;
+  c.validate();
+  return c;
+}
+
+SessionOptions session_options(const TrainOptions& o) {
+  SessionOptions s;
+  s.optimizer = {o.adam_beta1,   o.adam_beta2,    o.adam_epsilon,
+                 o.weight_decay, o.max_grad_norm, std::nullopt};
+  s.accumulation = o.gradient_accumulation_steps;
+  s.seed = static_cast<uint32_t>(o.seed);
+  s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());
+  s.dump_folder = o.dump_graph;
+  s.precision = dtype_of_precision(o.precision);
+  s.matmul_precision = o.float32_matmul_precision == "medium" ? MatmulPrecision::medium
+                       : o.float32_matmul_precision == "high" ? MatmulPrecision::high
+                                                              : MatmulPrecision::highest;
+  s.scaler.initial = o.init_loss_scale;
+  s.rematerialize.policy = remat_policy(o.rematerialize);
+  if (!o.activation_memory.empty())
+    s.rematerialize.budget_bytes = parse_memory(o.activation_memory);
+  if (!o.compile)
+    for (const std::string& pass : optional_passes()) s.disabled_passes.insert(pass);
+  return s;
+}
+
+optim::Schedule schedule_of(const TrainOptions& o) {
+  optim::Schedule s;
+  s.kind = optim::schedule_kind(o.lr_scheduler_type);
+  s.peak = o.learning_rate;
+  s.floor = o.min_lr;
+  const double share = o.warmup_steps < 1 ? static_cast<double>(o.max_steps) : 1.0;
+  s.warmup_steps = std::llround(o.warmup_steps * share);
+  s.decay_steps = o.lr_decay_steps > 0 ? o.lr_decay_steps : o.max_steps;
+  return s;
+}
+
+io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
+  io::LoaderOptions l;
+  l.batch = o.batch_size;
+  l.context = o.context;
+  l.seed = static_cast<uint32_t>(o.data_seed);
+  l.mode = io::sampling_from_name(o.sampling);
+  l.vocab = vocab_size;
+  l.lengths = row_lengths(o);
+  l.workers = o.dataloader_num_workers;
+  l.prefetch_factor = o.dataloader_prefetch_factor;
+  return l;
+}
+
+}  // namespace brrr::train
