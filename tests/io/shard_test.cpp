@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "io/temp_folder.h"
 #include "io/token_source.h"
 
 namespace brrr::io {
