@@ -18,7 +18,8 @@ struct BenchOptions {
   std::vector<std::string> dtypes;      // f32, bf16, f16
   std::vector<std::string> lengths;     // of attention
   std::vector<std::string> precisions;  // of a step
-  std::string preset;                   // "": char-cpu for step, gpt2 for decode
+  std::vector<std::string> rematerialize;
+  std::string preset;  // "": char-cpu for step, gpt2 for decode
   int64_t batch = 0, context = 0, prompt = 64, rows = 1024, elements = int64_t{1} << 24;
   bool compile = true;
   bool json = false;
@@ -48,6 +49,8 @@ const OptionTable<BenchOptions>& bench_table() {
     t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
     t.integer("context", &O::context, 0, 1 << 24, "N", "step: sequence length (0: the preset's)",
               {"block-size"});
+    t.list("rematerialize", &O::rematerialize, true, "NAME...",
+           "step: none, all, blocks, auto, or budgets of auto such as 300MB (default: none)");
     t.flag("compile", &O::compile, "step: --no-compile measures node by node, too");
     t.group("running");
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time for each row");
@@ -190,11 +193,14 @@ Json step(const BenchOptions& o) {
   std::vector<insight::StepOptions> steps;
   std::vector<std::string> precisions = o.precisions;
   if (precisions.empty()) precisions = {"fp32", "bf16"};
+  std::vector<std::string> policies = o.rematerialize;
+  if (policies.empty()) policies = {"none"};
   for (const std::string& p : precisions)
-    for (bool compile : {true, false})
-      if (compile || !o.compile)
-        steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                         -1, o.seconds});
+    for (const std::string& policy : policies)
+      for (bool compile : {true, false})
+        if (compile || !o.compile)
+          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
+                           -1, o.seconds, policy});
   const auto results = insight::bench_step(steps);
   Json rows = Json::array();
   for (const auto& r : results) {
@@ -211,17 +217,21 @@ Json step(const BenchOptions& o) {
                     {"ms", r.ms.median},
                     {"peak_tflops", r.peak_tflops},
                     {"arena_bytes", r.arena_bytes},
+                    {"activation_bytes", r.activation_bytes},
+                    {"rematerialize", r.rematerialize},
                     {"compile_ms", r.compile_ms},
                     {"classes", classes}});
   }
   if (!o.json)
     for (const auto& r : results) {
       fmt::print(
-          "{} {}{}, batch {} x {}: {} per step, {:.0f} tokens/s, MFU {:.1f}% of {:.3f} "
-          "TFLOP/s ({})\n  arena {:.1f} MiB, compiled in {:.0f} ms\n",
+          "{} {}{}, batch {} x {}, rematerialize {}: {} per step, {:.0f} tokens/s, MFU {:.1f}% of "
+          "{:.3f} TFLOP/s ({})\n  arena {:.1f} MiB, activations {:.1f} MiB, compiled in {:.0f} "
+          "ms\n",
           r.preset, r.precision, r.compiled ? "" : ", node by node", r.batch, r.context,
-          spread(r.ms), r.tokens_per_second, 100 * r.mfu, r.peak_tflops, r.peak_type,
-          static_cast<double>(r.arena_bytes) / (1 << 20), r.compile_ms);
+          r.rematerialize, spread(r.ms), r.tokens_per_second, 100 * r.mfu, r.peak_tflops,
+          r.peak_type, static_cast<double>(r.arena_bytes) / (1 << 20),
+          static_cast<double>(r.activation_bytes) / (1 << 20), r.compile_ms);
       for (const auto& c : r.classes)
         fmt::print("  {:<14} {:9.3f} ms {:5.1f}%\n", c.name, c.ms, 100 * c.share);
     }

@@ -85,8 +85,9 @@ struct StepRow {
   double mfu = 0;  // (6 N + 6 L C T) FLOPs per token over the peak of the precision, see peak_type
   std::string peak_type;
   double peak_tflops = 0;
-  int64_t arena_bytes = 0;
+  int64_t arena_bytes = 0, activation_bytes = 0;
   double compile_ms = 0;
+  std::string rematerialize;
   std::vector<StepClass> classes;  // one timed step by class of operation
 };
 struct StepOptions {
@@ -96,6 +97,7 @@ struct StepOptions {
   int64_t batch = 0, context = 0;  // 0: the preset's
   double dropout = -1;             // below 0: the preset's
   double seconds = 5;
+  std::string rematerialize = "none";  // a policy, or the budget of auto: "300MB"
 };
 /// All rows interleaved.
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);

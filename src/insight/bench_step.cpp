@@ -1,5 +1,6 @@
 // The training step of a preset, timed as a whole and by class of operation.
 
+#include <cctype>
 #include <map>
 #include <random>
 
@@ -52,6 +53,9 @@ class Step {
     r.ms = timing;
     r.tokens_per_second = 1e3 * static_cast<double>(tokens_.size()) / timing.median;
     r.arena_bytes = session_->engine().arena_bytes();
+    r.activation_bytes = activation_bytes(session_->step_program().graph());
+    r.rematerialize = options_.rematerialize;
+    if (!options_.activation_memory.empty()) r.rematerialize += " " + options_.activation_memory;
     r.compile_ms = 1e3 * session_->compile_seconds();
     r.classes = classes();
     return r;
@@ -71,6 +75,8 @@ class Step {
     if (o.context > 0) given.emplace_back("context", std::to_string(o.context));
     if (o.dropout >= 0) given.emplace_back("dropout", fmt::format("{}", o.dropout));
     given.emplace_back("gradient-accumulation-steps", "1");
+    const bool budget = std::isdigit(static_cast<unsigned char>(o.rematerialize[0])) != 0;
+    given.emplace_back(budget ? "activation-memory" : "rematerialize", o.rematerialize);
     return train::resolve(given);
   }
 

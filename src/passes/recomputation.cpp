@@ -215,7 +215,9 @@ Graph Recomputation::apply(const Choice& again) const {
         r.bind({step.node, port}, r.out().value(added, port));
       continue;
     }
-    r.out().set_scope(std::string(kRecomputeScope) + graph_.scope_of(step.node));
+    const std::string& scope = graph_.scope_of(step.node);  // a view may be the backward's own
+    r.out().set_scope(scope.starts_with(kBackwardScope) ? scope
+                                                        : std::string(kRecomputeScope) + scope);
     if (!holds) {
       const size_t k = held_operand(node);
       const ValueId gate = r.map(step.gate).id;

@@ -159,10 +159,10 @@ TEST_F(Resume, StreamedTextWithAnyNumberOfWorkers) {
   for (const std::string sampling : {"random", "epoch"}) {
     const auto args = [&](const std::string& name, const std::string& steps,
                           const std::string& workers) {
-      return small_run(name + sampling,
-                       {"--tokenize", "stream", "--tokenizer", "byte", "--sampling", sampling,
-                        "--max-steps", steps, "--dataloader-num-workers", workers,
-                        "--lr-scheduler-type", "constant"});
+      return small_run(
+          name + sampling,
+          {"--tokenize", "stream", "--tokenizer", "byte", "--sampling", sampling, "--max-steps",
+           steps, "--dataloader-num-workers", workers, "--lr-scheduler-type", "constant"});
     };
     ASSERT_EQ(run(args("whole-", "150", "1")), 0) << err_;
     ASSERT_EQ(run(args("part-", "80", "0")), 0) << err_;
