@@ -75,23 +75,32 @@ TEST_F(Resume, KilledWhileSaving) {
 
 // What is computed again is no part of the run's maths: each leg may have another policy.
 TEST_F(Resume, AnotherPolicyOfRematerialisationGivesTheSameBits) {
-  const std::vector<std::string> options{"--dropout", "0.1", "--max-steps"};
-  auto with = [&](const std::string& steps, const std::vector<std::string>& more) {
-    std::vector<std::string> args = options;
-    args.push_back(steps);
-    args.insert(args.end(), more.begin(), more.end());
-    return args;
+  using Words = std::vector<std::string>;
+  std::vector<int64_t> arenas;
+  auto legs = [&](const std::string& name, const std::vector<Words>& policies) {
+    for (size_t i = 0; i < policies.size(); ++i) {
+      Words args{"--max-steps", std::to_string(10 * (i + 1))};
+      args.insert(args.end(), policies[i].begin(), policies[i].end());
+      if (i == 0) {
+        args.insert(args.end(), {"--dropout", "0.1", "--n-layer", "3"});
+        args = small_run(name, args);
+      } else {
+        args.insert(args.begin(), {"train", "--resume", path(name).string()});
+      }
+      args.push_back("--json");
+      ASSERT_EQ(run(args), 0) << err_;
+      arenas.push_back(json()["arena_bytes"].get<int64_t>());
+    }
   };
-  ASSERT_EQ(run(small_run("whole", with("30", {}))), 0) << err_;
-  ASSERT_EQ(run(small_run("legs", with("10", {"--gradient-checkpointing"}))), 0) << err_;
-  auto resume = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> args{"train", "--resume", path("legs").string(), "--max-steps"};
-    args.insert(args.end(), more.begin(), more.end());
-    return run(args);
-  };
-  ASSERT_EQ(resume({"20", "--activation-memory", "200KiB"}), 0) << err_;
-  ASSERT_EQ(resume({"30", "--rematerialize", "none"}), 0) << err_;
-  expect_same_run("whole", "legs");
+  legs("plain", {{}, {}, {}});
+  legs("legs", {{"--gradient-checkpointing"},
+                {"--activation-memory", "300KiB"},
+                {"--rematerialize", "none"}});
+  expect_same_run("plain", "legs");
+  ASSERT_EQ(arenas.size(), 6u);
+  EXPECT_LT(arenas[3], arenas[0]);
+  EXPECT_LT(arenas[4], arenas[1]);
+  EXPECT_EQ(arenas[5], arenas[2]);
 }
 
 // The loss scale and its counters are state like any other.
