@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "base/file.h"
@@ -90,7 +91,7 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
     return train::load_dataset(o, folder);
   } catch (const UserError& e) {
     if (!o.text.empty() || !o.data.empty()) throw;
-    fmt::print(stderr, "note: planned without data: {}\n", e.what());
+    fmt::print(stderr, "note: planned without text and tokenizer, which are not on this machine\n");
     return std::nullopt;
   }
 }
@@ -162,6 +163,7 @@ int run_plan(const Arguments& args) {
     o = train::resolve(with_record(folder, given));
   }
   use_threads(o.threads);
+  ::setenv("BRRR_OFFLINE", "1", 1);  // a plan downloads nothing
   const MemoryLimit limit = plan_budget(o);
   const std::optional<train::Dataset> data = open_data(o, folder.string());
   train::FitContext context;

@@ -20,11 +20,26 @@ struct Variant {
   std::string rematerialize, optim;
 };
 
-std::vector<Variant> variants(const TrainOptions& o, FitFreedom) {
+bool is_optimizer(const std::string& name) {
+  try {
+    TrainOptions o;
+    train_option_table().find("optim").set(o, name);
+    return o.optim == name;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+std::vector<Variant> variants(const TrainOptions& o, FitFreedom freedom) {
+  // The same algorithm with narrower states.
+  std::vector<std::string> optimizers{o.optim};
+  if (freedom == FitFreedom::all && o.optim == "adamw" && is_optimizer("adamw_8bit"))
+    optimizers.push_back("adamw_8bit");
   std::vector<Variant> list;
   std::vector<std::string> policies{"none", "auto", "blocks", "all"};
   if (o.was_given("rematerialize")) policies = {o.rematerialize};
-  for (const std::string& policy : policies) list.push_back({policy, o.optim});
+  for (const std::string& optimizer : optimizers)
+    for (const std::string& policy : policies) list.push_back({policy, optimizer});
   return list;
 }
 

@@ -22,7 +22,7 @@ constexpr double kSecondsEach = 0.08;                // of a measured rate
 constexpr int64_t kMeasureBytes = int64_t{2} << 30;  // an eighth of it is one of two buffers
 
 // What kernels reach of the peaks, over GPT-2's shapes.
-constexpr double kProductShare = 0.8, kAttentionShare = 0.4, kVectorShare = 0.25;
+constexpr double kProductShare = 0.85, kAttentionShare = 0.4, kVectorShare = 0.25;
 constexpr double kMemoryShare = 0.85;
 constexpr double kNodeSeconds = 2e-6;  // to start one
 

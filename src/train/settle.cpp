@@ -11,6 +11,7 @@ std::string description(const TrainOptions& o) {
   if (o.gradient_accumulation_steps > 1)
     text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
   if (o.rematerialize != "none") text += fmt::format(", rematerialize {}", o.rematerialize);
+  if (o.optim != "adamw") text += ", " + o.optim;
   return text;
 }
 

@@ -36,7 +36,7 @@ TEST(Plan, PartsAreTheWhole) {
     EXPECT_EQ(held, p.peak.bytes);
     EXPECT_EQ(held + p.gaps, p.plan.arena.total());
     EXPECT_GE(p.gaps, 0);
-    EXPECT_LT(p.gaps, p.plan.arena.total() / 20);
+    EXPECT_LT(p.gaps, p.plan.arena.total() / 8);
     int64_t states = 0;
     for (const NamedBytes& s : p.states) states += s.bytes;
     EXPECT_EQ(states, p.plan.arena.parameter_bytes + p.plan.arena.state_bytes);
