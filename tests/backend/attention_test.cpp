@@ -12,6 +12,7 @@
 #include "backend/kernel_runner.h"
 #include "passes/pipeline.h"
 #include "runtime/program.h"
+#include "support/each_isa.h"
 
 namespace brrr::cpu {
 namespace {
@@ -32,20 +33,8 @@ struct Case {
   bool dlse = false;
 };
 
-class AttentionKernels : public ::testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    limit_isa(GetParam());
-  }
-  void TearDown() override {
-    limit_isa(machine_isa());
-    omp_set_num_threads(omp_get_num_procs());
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Isa, AttentionKernels,
-                         ::testing::ValuesIn(all_isas().begin(), all_isas().end()),
-                         [](const auto& param) { return std::string(isa_name(param.param)); });
+class AttentionKernels : public test::EachIsa {};
+INSTANTIATE_TEST_SUITE_P(Isa, AttentionKernels, test::every_isa(), test::isa_of);
 
 const KernelEntry& entry_of(const Call& call) {
   static const std::vector<KernelEntry> list = [] {

@@ -8,6 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "support/each_isa.h"
 
 namespace brrr::cpu {
 namespace {
@@ -19,17 +20,7 @@ Sample::Operand operand(Shape shape, double low = -1, double high = 1, DType dty
   return {{dtype, std::move(shape)}, low, high};
 }
 
-class CpuKernels : public ::testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    limit_isa(GetParam());
-  }
-  void TearDown() override {
-    limit_isa(machine_isa());
-    omp_set_num_threads(omp_get_num_procs());
-  }
-};
+class CpuKernels : public test::EachIsa {};
 
 const std::vector<KernelEntry>& kernels() {
   static const std::vector<KernelEntry> list = [] {
@@ -372,8 +363,7 @@ TEST_P(CpuKernels, RowsWithInfinitiesAndNan) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, CpuKernels, ::testing::ValuesIn(all_isas().begin(), all_isas().end()),
-                         [](const auto& param) { return std::string(isa_name(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Isa, CpuKernels, test::every_isa(), test::isa_of);
 
 void expect_user_error(const Call& call, const std::string& message) {
   for (const KernelEntry& entry : kernels()) {

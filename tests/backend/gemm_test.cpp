@@ -17,6 +17,7 @@
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "base/rng.h"
+#include "support/each_isa.h"
 
 namespace brrr::cpu {
 namespace {
@@ -133,22 +134,11 @@ void check(const Problem& p) {
 }
 
 /// Every test runs once per instruction set (AMX adds nothing to fp32).
-class Gemm : public testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    best_isa();
-    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    limit_isa(GetParam());
-  }
-  void TearDown() override {
-    limit_isa(best_isa());
-    omp_set_num_threads(omp_get_num_procs());
-  }
-};
+class Gemm : public test::EachIsa {};
 
 INSTANTIATE_TEST_SUITE_P(Isas, Gemm,
                          testing::Values(Isa::kPortable, Isa::kSse4, Isa::kAvx2, Isa::kAvx512),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+                         test::isa_of);
 
 TEST_P(Gemm, EverySmallSize) {
   for (int64_t m = 1; m <= 30; ++m) {

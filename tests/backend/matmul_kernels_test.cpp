@@ -10,6 +10,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "support/each_isa.h"
 
 namespace brrr::cpu {
 namespace {
@@ -19,18 +20,7 @@ using test::Call;
 
 Sample::Operand operand(Shape shape, DType dtype) { return {{dtype, std::move(shape)}, -1, 1}; }
 
-class MatmulKernels : public ::testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    best_isa();
-    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    limit_isa(GetParam());
-  }
-  void TearDown() override {
-    limit_isa(best_isa());
-    omp_set_num_threads(omp_get_num_procs());
-  }
-};
+class MatmulKernels : public test::EachIsa {};
 
 /// Names of the entries that took the call; each was compared with the reference.
 std::set<std::string> check(const Call& call) {
@@ -139,8 +129,7 @@ TEST(MatmulKernelList, RefusesWithAReason) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, MatmulKernels, ::testing::ValuesIn(all_isas()),
-                         [](const auto& test) { return std::string(isa_name(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Isa, MatmulKernels, test::every_isa(), test::isa_of);
 
 }  // namespace
 }  // namespace brrr::cpu

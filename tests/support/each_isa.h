@@ -1,0 +1,36 @@
+#pragma once
+// Tests that run once for each instruction set: kernels are limited to it, and the test is skipped
+// where the machine lacks it.
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <string>
+
+#include "backend/cpu/isa.h"
+
+namespace brrr::test {
+
+class EachIsa : public testing::TestWithParam<cpu::Isa> {
+ protected:
+  void SetUp() override {
+    cpu::best_isa();  // applies BRRR_ISA before the first limit
+    if (GetParam() > cpu::machine_isa())
+      GTEST_SKIP() << "this machine has no " << cpu::isa_name(GetParam());
+    cpu::limit_isa(GetParam());
+  }
+  void TearDown() override {
+    cpu::limit_isa(cpu::best_isa());
+    omp_set_num_threads(omp_get_num_procs());
+  }
+};
+
+/// For INSTANTIATE_TEST_SUITE_P(Isa, Suite, every_isa(), isa_of).
+inline auto every_isa() {
+  return testing::ValuesIn(cpu::all_isas().begin(), cpu::all_isas().end());
+}
+inline std::string isa_of(const testing::TestParamInfo<cpu::Isa>& row) {
+  return std::string(cpu::isa_name(row.param));
+}
+
+}  // namespace brrr::test
