@@ -113,6 +113,10 @@ struct OpDef {
   uint32_t autocast_operands = ~0u;
   bool casts_operand(size_t i) const { return i < 32 && ((autocast_operands >> i) & 1u) != 0; }
 
+  /// For each result that is a sum of products: the attribute that gives the dtype to which its f32
+  /// accumulators are rounded. Null: it is none.
+  std::vector<const char*> accumulator_dtype;
+
   std::function<std::vector<Type>(const InferContext&)> infer;
   std::function<void(const EvalContext&)> evaluate;                      // primitive
   std::function<std::vector<Value>(const DecomposeContext&)> decompose;  // composite

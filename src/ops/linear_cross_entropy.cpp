@@ -192,6 +192,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
+    d.accumulator_dtype = {"dx_dtype", "dw_dtype"};
     d.infer = [](const InferContext& c) {
       const bool dlse = c.attr<bool>("dlse");
       expect_operands(c, dlse ? 6 : 5);
@@ -216,6 +217,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
+    d.accumulator_dtype = {nullptr, nullptr, "dx_dtype", "dw_dtype"};
     d.infer = [](const InferContext& c) {
       expect_operands(c, 4);
       const Type row{work_dtype(c.in[0].dtype), check_head(c)};

@@ -88,6 +88,7 @@ std::vector<OpDef> matmul_ops() {
         "{dtype} where given, else that of a and b";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
+    d.accumulator_dtype = {"dtype"};
     d.infer = [](const InferContext& c) {
       expect_operands(c, 2);
       expect_float(c, 0, "a");
@@ -157,6 +158,7 @@ std::vector<OpDef> matmul_ops() {
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
+    d.accumulator_dtype = {"dtype"};
     d.infer = [](const InferContext& c) {
       expect_operands(c, 3);
       expect_float(c, 0, "x");

@@ -140,12 +140,8 @@ namespace {
 
 // The attribute that gives the dtype of a result which is a sum of products; null: it is none.
 const char* dtype_attribute(const Node& node, uint32_t port) {
-  const std::string& op = node.op->name;
-  if (op == "matmul" || op == "linear") return "dtype";
-  const bool step = op == "linear_cross_entropy_step";
-  if (!step && op != "linear_cross_entropy_grad") return nullptr;
-  const uint32_t dx = step ? 2 : 0;
-  return port == dx ? "dx_dtype" : port == dx + 1 ? "dw_dtype" : nullptr;
+  const auto& attributes = node.op->accumulator_dtype;
+  return port < attributes.size() ? attributes[port] : nullptr;
 }
 
 }  // namespace
