@@ -8,19 +8,12 @@
 
 #include "backend/cpu/elementwise_rows.h"
 #include "backend/cpu/isa.h"
+#include "support/each_isa.h"
 
 namespace brrr::cpu {
 namespace {
 
-class CpuMath : public ::testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    best_isa();
-    limit_isa(GetParam());
-  }
-  void TearDown() override { limit_isa(machine_isa()); }
-};
+class CpuMath : public test::EachIsa {};
 
 RowFunction row(std::string_view op) {
   for (const RowEntry& entry : unary_rows())
@@ -68,6 +61,8 @@ TEST_P(CpuMath, RelativeErrorOverTheWholeRange) {
       {"log", [](double x) { return std::log(x); }, 3.4e38f, 3e-7},
       {"tanh", [](double x) { return std::tanh(x); }, 3.4e38f, 3e-7},
       {"erf", [](double x) { return std::erf(x); }, 3.4e38f, 3e-7},
+      {"sin", [](double x) { return std::sin(x); }, 3.4e38f, 3e-7},
+      {"cos", [](double x) { return std::cos(x); }, 3.4e38f, 3e-7},
       {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, 3.4e38f, 4e-7},
       // The exponent reaches 2u = 1.6 (x + 0.0447 x^3): its rounding grows with it.
       {"gelu.tanh",
@@ -86,8 +81,7 @@ TEST_P(CpuMath, RelativeErrorOverTheWholeRange) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, CpuMath, ::testing::ValuesIn(all_isas().begin(), all_isas().end()),
-                         [](const auto& param) { return std::string(isa_name(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Isa, CpuMath, test::every_isa(), test::isa_of);
 
 }  // namespace
 }  // namespace brrr::cpu

@@ -11,25 +11,15 @@
 namespace brrr::cpu {
 namespace {
 
-template <float (*kFunction)(float)>
-void libm_unary(const Row& row) {
-  const auto* x = static_cast<const float*>(row.in[0]);
-  auto* y = static_cast<float*>(row.out);
-  for (int64_t i = 0; i < row.n; ++i) y[i] = kFunction(x[i]);
-}
 void libm_pow(const Row& row) {
   const auto *a = static_cast<const float*>(row.in[0]), *b = static_cast<const float*>(row.in[1]);
   auto* y = static_cast<float*>(row.out);
   const int64_t step_a = !(row.repeated & 1), step_b = !(row.repeated & 2);
   for (int64_t i = 0; i < row.n; ++i) y[i] = std::pow(a[i * step_a], b[i * step_b]);
 }
-float libm_sin(float x) { return std::sin(x); }
-float libm_cos(float x) { return std::cos(x); }
 
-// Rare ops for which the C library is fast enough.
-constexpr RowEntry kLibmRows[] = {{"sin", DType::f32, &libm_unary<libm_sin>},
-                                  {"cos", DType::f32, &libm_unary<libm_cos>},
-                                  {"pow", DType::f32, &libm_pow}};
+// A rare op for which the C library is fast enough.
+constexpr RowEntry kLibmRows[] = {{"pow", DType::f32, &libm_pow}};
 constexpr int64_t kLibmGrain = 1024;
 
 RowFunction find(std::span<const RowEntry> table, std::string_view op, DType dtype) {

@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/functions-inl.h"
+#include "backend/cpu/trig-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
@@ -49,6 +50,8 @@ constexpr RowEntry kRows[] = {
     {"erf", DType::f32, &unary<f_erf>},
     {"sigmoid", DType::f32, &unary<f_sigmoid>},
     {"relu", DType::f32, &unary<f_relu>},
+    {"sin", DType::f32, &unary<f_sin>},
+    {"cos", DType::f32, &unary<f_cos>},
     {"gelu.tanh", DType::f32, &unary<f_gelu_tanh>},
     {"gelu.none", DType::f32, &unary<f_gelu_erf>},
     {"logical_not", DType::boolean, &logical_not},

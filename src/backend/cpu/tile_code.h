@@ -92,11 +92,21 @@ struct TileRun {
   const TileMemory* memory = nullptr;
   int64_t memory_length = 0;  // <= kMaxTileMemory
   const float* scalars = nullptr;
+  /// What lies so many elements further is fetched while a chain computes.
+  int64_t ahead = 512;
+};
+
+/// Rows `stride` bytes apart.
+struct TileLines {
+  std::byte* data = nullptr;
+  int64_t stride = 0;
 };
 
 struct TileRows {
   /// Elements [0, n) of the stretch. The bits of an element depend on its operands alone.
   void (*run)(const TileRun& program, int64_t n);
+  /// `rows` rows of a few hundred bytes.
+  void (*copy)(TileLines from, TileLines to, int64_t rows, int64_t bytes);
 };
 const TileRows& tile_rows();
 

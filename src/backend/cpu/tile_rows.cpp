@@ -12,13 +12,13 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/functions-inl.h"
+#include "backend/cpu/trig-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kBlock = 8 * kLanes;
-constexpr int64_t kAhead = 512;  // elements: what comes later is on its way while a chain computes
 static_assert(kBlock * 4 <= kTileBlockBytes);
 
 /// The accumulator. Eight named vectors, not an array, so that they stay in registers.
@@ -105,6 +105,8 @@ BRRR_UNARY_FUNCTION(DoSigmoid, f_sigmoid(x))
 BRRR_UNARY_FUNCTION(DoRelu, f_relu(x))
 BRRR_UNARY_FUNCTION(DoGeluTanh, f_gelu_tanh(x))
 BRRR_UNARY_FUNCTION(DoGeluErf, f_gelu_erf(x))
+BRRR_UNARY_FUNCTION(DoSin, f_sin(x))
+BRRR_UNARY_FUNCTION(DoCos, f_cos(x))
 BRRR_UNARY_FUNCTION(DoNot, as_float(hn::Not(as_int(x))))
 BRRR_UNARY_FUNCTION(DoRoundBf16, round_to_bf16(x))
 BRRR_UNARY_FUNCTION(DoIntToFloat, hn::ConvertTo(DF(), as_int(x)))
@@ -118,20 +120,6 @@ struct DoRoundF16 {
     return load(half);
   }
 };
-// The C library's functions, as in the kernels of the single ops.
-template <float (*kFunction)(float)>
-struct LaneByLane {
-  HWY_INLINE VF operator()(VF x) const {
-    float lanes[kLanes];
-    store(x, lanes);
-    for (float& lane : lanes) lane = kFunction(lane);
-    return load(lanes);
-  }
-};
-inline float libm_sin(float x) { return std::sin(x); }
-inline float libm_cos(float x) { return std::cos(x); }
-using DoSin = LaneByLane<libm_sin>;
-using DoCos = LaneByLane<libm_cos>;
 
 template <typename F>
 constexpr bool kIsLong = kOthersAreLong;
@@ -286,7 +274,7 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
       case static_cast<uint16_t>(TileCode::kLoad32): {
         const float* p = as_f32(at->from);
         acc = make([&](int64_t lane) BRRR_INLINE_BODY {
-          __builtin_prefetch(p + lane + kAhead, 0, 3);
+          __builtin_prefetch(p + lane + program.ahead, 0, 3);
           return load(p + lane);
         });
         break;
@@ -319,7 +307,7 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
       case static_cast<uint16_t>(TileCode::kStore32): {
         float* p = as_f32(at->from);
         each(acc, [&](VF v, int64_t lane) BRRR_INLINE_BODY {
-          __builtin_prefetch(p + lane + kAhead, 1, 3);
+          __builtin_prefetch(p + lane + program.ahead, 1, 3);
           store(v, p + lane);
         });
         break;
@@ -451,7 +439,19 @@ void run(const TileRun& program, int64_t n) {
 
 #undef BRRR_TILE_INLINE
 
-constexpr TileRows kTable{&run};
+void copy(TileLines from, TileLines to, int64_t rows, int64_t bytes) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole = bytes / lanes * lanes;
+  for (int64_t r = 0; r < rows; ++r, from.data += from.stride, to.data += to.stride) {
+    const auto* x = reinterpret_cast<const uint8_t*>(from.data);
+    auto* y = reinterpret_cast<uint8_t*>(to.data);
+    for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(hn::LoadU(d, x + i), d, y + i);
+    for (int64_t i = whole; i < bytes; ++i) y[i] = x[i];
+  }
+}
+
+constexpr TileRows kTable{&run, &copy};
 
 }  // namespace
 
