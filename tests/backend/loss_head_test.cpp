@@ -13,6 +13,7 @@
 #include "backend/kernel_runner.h"
 #include "passes/pipeline.h"
 #include "runtime/program.h"
+#include "support/each_isa.h"
 
 namespace brrr::cpu {
 namespace {
@@ -30,20 +31,8 @@ struct Case {
   double scale = 1;  // of x
 };
 
-class LossHeadKernels : public ::testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    if (GetParam() > machine_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    limit_isa(GetParam());
-  }
-  void TearDown() override {
-    limit_isa(machine_isa());
-    omp_set_num_threads(omp_get_num_procs());
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Isa, LossHeadKernels,
-                         ::testing::ValuesIn(all_isas().begin(), all_isas().end()),
-                         [](const auto& param) { return std::string(isa_name(param.param)); });
+class LossHeadKernels : public test::EachIsa {};
+INSTANTIATE_TEST_SUITE_P(Isa, LossHeadKernels, test::every_isa(), test::isa_of);
 
 using Operands = std::vector<std::pair<Type, std::vector<double>>>;
 
@@ -303,6 +292,8 @@ TEST(LossHeadMemory, ChunksAreFewAndNeverAllRows) {
     }
   EXPECT_EQ(loss_head_chunk(1024, 50257), 256);
   EXPECT_EQ(loss_head_chunk(4096, 50257), 320);
+  EXPECT_EQ(loss_head_chunk(1024, 50257, true), 512);
+  EXPECT_EQ(loss_head_chunk(4096, 50257, true), 1024);
 }
 
 int64_t temporary_bytes(int64_t rows, int64_t classes, DType precision,
