@@ -24,7 +24,11 @@ class Planner {
     plan_.buffer_of.resize(g_.size());
     plan_.offset_in.resize(g_.size());
     plan_.scratch_of.assign(g_.size(), -1);
-    for (NodeId id = 0; id < g_.size(); ++id) place(id);
+    // A value may be made in the place of a state that stands behind it in the graph.
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (is_state(id)) place(id);
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (!is_state(id)) place(id);
     finish_states();
     for (const Output& o : g_.outputs())
       BRRR_CHECK(o.updates != kNoNode || !is_old_state(o.value),
@@ -67,6 +71,7 @@ class Planner {
         last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], last_use_[id][0]);
       }
   }
+  bool is_state(NodeId id) const { return g_.is_input(id) && g_.input_kind(id) != InputKind::data; }
   NodeId end_node() const { return static_cast<NodeId>(g_.size()); }
 
   uint32_t add_buffer(Region region, int64_t bytes, int32_t first, int32_t last,
@@ -130,12 +135,25 @@ class Planner {
         offsets[pair.result] = plan_.offset_in[over.node][over.port];
       }
     for (uint32_t port = 0; port < node.results.size(); ++port) {
+      if (buffers[port] == ~0u && options_.reuse && region == Region::temporary)
+        buffers[port] = unread_state({id, port});
       if (buffers[port] == ~0u)
         buffers[port] = add_buffer(region, node.results[port].bytes(),
                                    region == Region::constant ? kBeforeRun : step,
                                    region == Region::constant ? end_ : step, label(id));
       extend(buffers[port], last_use_[id][port]);
     }
+  }
+
+  // The buffer of a state that takes this value and whose old value nobody reads: the value is made
+  // in its place. Else none.
+  uint32_t unread_state(ValueId v) const {
+    for (const Output& o : g_.outputs()) {
+      if (o.updates == kNoNode || !(o.value == v)) continue;
+      if (last_use_[o.updates][0] == static_cast<int32_t>(o.updates))
+        return plan_.buffer({o.updates, 0});
+    }
+    return ~0u;
   }
 
   bool may_overwrite(NodeId id, OpDef::InPlace pair, uint32_t candidate) const {

@@ -84,6 +84,23 @@ TEST(MemoryPlan, PutsViewsInsideWhatTheyView) {
   EXPECT_NE(plan.buffer(g.outputs()[1].value), plan.buffer(x.id));
 }
 
+TEST(MemoryPlan, MakesTheNextValueOfAnUnreadStateInItsPlace) {
+  Graph g;
+  Value x = g.input("x", {8, 8}, f32);
+  Value s = g.input("s", {8, 8}, f32, InputKind::state);
+  Value t = g.input("t", {8, 8}, f32, InputKind::state);
+  Value next = matmul(x, x);
+  Value y = tanh(next);  // must not run over next
+  g.update(s, next);
+  g.update(t, y);
+  g.output("y", y * next + t);
+  const MemoryPlan plan = memory_plan(g);
+  verify(plan);
+  EXPECT_EQ(plan.buffer(next.id), plan.buffer(s.id));
+  EXPECT_NE(plan.buffer(y.id), plan.buffer(s.id));
+  EXPECT_NE(plan.buffer(y.id), plan.buffer(t.id));  // whose old value is read later
+}
+
 TEST(MemoryPlan, KeepsANextValueUntilItIsCopied) {
   Graph g;
   Value s = g.input("s", {64}, f32, InputKind::state);
