@@ -16,6 +16,7 @@ constexpr Variable kVariables[] = {
     {"BRRR_BUILD_SECONDS", "set by ./brrr: how long it built before it became this process"},
     {"BRRR_DISABLE_PASS", "optional passes to leave out of every program, apart by commas"},
     {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
+    {"BRRR_FUZZ_GRAPHS", "tests: how many random graphs each test of fusion makes"},
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},
     {"OMP_NUM_THREADS", "number of threads"},
     {"XDG_CACHE_HOME", "base of the cache folder"},

@@ -10,6 +10,7 @@
 #include "insight/bench.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
+#include "ops/fused.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -88,8 +89,8 @@ class Step {
     double total = 0;
     for (const TimelineRecord& record : timeline.records) {
       const Node& node = g.node(record.node);
-      StepClass& c = by_class[node.op->op_class];
-      c.name = name_of(node.op->op_class);
+      StepClass& c = by_class[class_of(node)];
+      c.name = name_of(class_of(node));
       c.ms += 1e3 * record.seconds;
       c.flops += cost_of(g, record.node).flops;
       total += 1e3 * record.seconds;

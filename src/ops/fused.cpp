@@ -78,7 +78,8 @@ Sample sample_of(const Graph& body) {
   return sample;
 }
 
-// A chain with constants and a broadcast; two results and random bits; rows with their sums.
+// A chain with constants and a broadcast; two results and random bits; rows with their sums; a
+// product that is a result, too.
 std::vector<Sample> fused_samples() {
   std::vector<Sample> out;
   {
@@ -109,6 +110,15 @@ std::vector<Sample> fused_samples() {
     g.output("4", sum(norm.y, {0}));
     out.push_back(sample_of(g));
   }
+  {
+    Graph g;
+    Value x = g.input("a0", {5, 7}, f32), w = g.input("a1", {7, 33}, f32);
+    Value r = g.input("a2", {5, 33}, f32);
+    Value y = matmul(x, w);
+    g.output("0", gelu(y) + r);
+    g.output("1", y);
+    out.push_back(sample_of(g));
+  }
   return out;
 }
 
@@ -132,6 +142,18 @@ std::shared_ptr<const Graph> fused_body(const std::string& text) {
 
 std::shared_ptr<const Graph> fused_body(const Node& node) {
   return fused_body(node.attrs.get<std::string>("body"));
+}
+
+NodeId product_of(const Graph& body) {
+  for (NodeId id = 0; id < body.size(); ++id)
+    if (body.node(id).op->name == "matmul" || body.node(id).op->name == "linear") return id;
+  return kNoNode;
+}
+
+OpClass class_of(const Node& node) {
+  if (node.op->name == "fused" && product_of(*fused_body(node)) != kNoNode)
+    return OpClass::contraction;
+  return node.op->op_class;
 }
 
 bool is_pointwise(const OpDef& op) {

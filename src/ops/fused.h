@@ -16,6 +16,11 @@ std::shared_ptr<const Graph> fused_body(const std::string& text);
 /// The body of a node that infer has checked.
 std::shared_ptr<const Graph> fused_body(const Node& node);
 
+/// The product (matmul, linear) that a body begins with, or kNoNode.
+NodeId product_of(const Graph& body);
+/// The class of the op; of a fused node with a product: contraction.
+OpClass class_of(const Node& node);
+
 /// Element i of every result depends on element i of the operands alone (of operands that are not
 /// broadcast): add, where, gelu, dropout, cast, ...
 bool is_pointwise(const OpDef& op);

@@ -21,6 +21,10 @@ struct Target {
   /// Whether the target has a kernel for the node as it stands (the reference interpreter not
   /// counted). Composites without one are decomposed.
   std::function<bool(const Graph&, NodeId)> runs = [](const Graph&, NodeId) { return false; };
+  /// Whether it is faster to run the element-wise `reader` of a product on parts of it while they
+  /// are in the cache than afterwards.
+  std::function<bool(const Graph&, NodeId product, NodeId reader)> gains_by_epilogue =
+      [](const Graph&, NodeId, NodeId) { return true; };
 };
 
 /// One line per decision of a pass.
@@ -88,6 +92,12 @@ Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr
 /// Element-wise chains, and rows with what surrounds them, become single `fused` nodes where the
 /// target runs those. Nothing is computed twice but constants and broadcasts; never makes a cycle.
 Graph fuse(const Graph& graph, const Target& target, Notes* notes = nullptr);
+
+/// The element-wise node that reads a product (matmul, linear) becomes one `fused` node with it,
+/// where the target runs that: GELU, its derivative, a cast, a sum of gradients are computed on
+/// each part of the product as it is finished, if the target gains by that. What else reads the
+/// product still finds it. After fuse.
+Graph fuse_epilogues(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// Reorders nodes so that fewer bytes live at once: a node whose results free more than they take
 /// runs as soon as it can, leaves as late as they can. Values do not change.

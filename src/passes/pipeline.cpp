@@ -56,7 +56,7 @@ class Pipeline {
 std::vector<std::string> optional_passes() {
   return {"simplify", "match_attention", "match_loss_head",
           "pad_dims", "join_loss_head",  "keep_accumulators",
-          "fuse",     "schedule"};
+          "fuse",     "fuse_epilogues",  "schedule"};
 }
 
 namespace {
@@ -112,15 +112,20 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       return matmul_precision(g, options.matmul_precision, notes);
     });
   p.run("simplify", simplify);
-  const auto fuse_all = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
+  const auto clusters = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
+  const auto epilogues = [&](const Graph& g, Notes* notes) {
+    return fuse_epilogues(g, target, notes);
+  };
   if (!options.loss.empty() && options.rematerialize.policy != RematPolicy::none)
     p.run("rematerialize", [&](const Graph& g, Notes* notes) {
-      return rematerialize(g, options.rematerialize, notes, [&](const Graph& chosen) {
-        const Graph fused = options.disabled.contains("fuse") ? chosen : fuse_all(chosen, nullptr);
-        return options.disabled.contains("schedule") ? fused : schedule(fused);
+      return rematerialize(g, options.rematerialize, notes, [&](Graph chosen) {
+        if (!options.disabled.contains("fuse")) chosen = clusters(chosen, nullptr);
+        if (!options.disabled.contains("fuse_epilogues")) chosen = epilogues(chosen, nullptr);
+        return options.disabled.contains("schedule") ? chosen : schedule(chosen);
       });
     });
-  p.run("fuse", fuse_all);
+  p.run("fuse", clusters);
+  p.run("fuse_epilogues", epilogues);
   p.run("schedule", schedule);
   return p.finish();
 }

@@ -21,6 +21,10 @@ Target Backend::target() const {
   t.name = name;
   t.alignment = alignment;
   t.runs = [this](const Graph& g, NodeId id) { return choose(NodeView(g, id)).entry != nullptr; };
+  if (gains_by_epilogue)
+    t.gains_by_epilogue = [this](const Graph& g, NodeId product, NodeId reader) {
+      return gains_by_epilogue(NodeView(g, product), NodeView(g, reader));
+    };
   return t;
 }
 

@@ -60,6 +60,8 @@ struct Backend {
   std::string name;  // "cpu:avx512"
   std::vector<KernelEntry> kernels;
   int64_t alignment = 64;
+  /// Target::gains_by_epilogue; null: always.
+  std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;
 
   struct Choice {
     const KernelEntry* entry = nullptr;  // nullptr: only the reference interpreter runs it

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "ops/fused.h"
 
 namespace brrr {
 namespace {
@@ -62,7 +63,10 @@ Finiteness finiteness(const Type& type, const std::byte* data) {
 
 // Masks are written with -inf on purpose.
 bool is_mask(const Node& node) {
-  return node.op->name == "where" || node.op->name == "full" || node.op->name == "fused";
+  const std::string& op = node.op->name;
+  if (op != "fused") return op == "where" || op == "full";
+  const auto body = fused_body(node);
+  return std::any_of(body->nodes().begin(), body->nodes().end(), is_mask);
 }
 
 }  // namespace

@@ -34,8 +34,10 @@ class TempFolder {
   fs::path path_;
 };
 
+/// `first`: the number of the first stage whose text is kept; `target`: what the graph is for.
 void compare_with_goldens(const std::string& name, const PipelineOptions& base, double dropout,
-                          int64_t layers = 1, const std::string& first = "") {
+                          int64_t layers = 1, const std::string& first = "",
+                          const Target& target = {}) {
   auto config = test::tiny_gpt2(true, dropout);
   config.n_layer = layers;
   const TempFolder folder;
@@ -43,7 +45,7 @@ void compare_with_goldens(const std::string& name, const PipelineOptions& base, 
   options.dump_folder = folder.path().string();
   options.dump_prefix = name + "_";
   options.verify = true;
-  run_pipeline(nn::gpt2_loss_graph(config, 2, 4), Target{}, options);
+  run_pipeline(nn::gpt2_loss_graph(config, 2, 4), target, options);
   const fs::path goldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/graphs";
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path()))
@@ -80,6 +82,16 @@ TEST(GoldenGraphs, TrainingInBlocks) {
   options.loss = "loss";
   options.rematerialize.policy = RematPolicy::blocks;
   compare_with_goldens("blocks", options, 0, 2, "09");
+}
+
+// As on a target that has every op and takes every fused node; a program that collects gradients.
+TEST(GoldenGraphs, Fusion) {
+  Target target;
+  target.runs = [](const Graph&, NodeId) { return true; };
+  PipelineOptions options;
+  options.loss = "loss";
+  options.optimizer = [](Graph& g) { optim::attach_adamw(g, {}, optim::Accumulation::middle); };
+  compare_with_goldens("fusing", options, 0.1, 1, "10", target);
 }
 
 TEST(GoldenGraphs, Inference) { compare_with_goldens("eval", {}, 0.1); }

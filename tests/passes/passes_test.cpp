@@ -413,7 +413,7 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   for (const PassRecord& r : report) names += r.name + " ";
   EXPECT_EQ(names,
             "simplify match_attention match_loss_head pad_dims differentiate optimizer "
-            "join_loss_head decompose simplify fuse schedule ");
+            "join_loss_head decompose simplify fuse fuse_epilogues schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
   in["adam_step"].data = {3};

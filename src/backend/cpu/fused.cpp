@@ -1,6 +1,7 @@
-// fused: the tiles of a body split among threads.
+// fused: the tiles of a body split among threads. Bodies with a product: fused_product.cpp.
 
 #include "ops/fused.h"
+#include "backend/cpu/fused_product.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/row_support.h"
 #include "backend/cpu/tile_program.h"
@@ -61,11 +62,15 @@ class TileKernel final : public Kernel {
 }  // namespace
 
 std::vector<KernelEntry> fused_kernels() {
-  return {{"fused", "tiles",
-           [](const NodeView& node) { return TileProgram(*fused_body(node.node())).refusal(); },
-           [](const NodeView& node) -> std::unique_ptr<Kernel> {
-             return std::make_unique<TileKernel>(node);
-           }}};
+  const auto accepts = [](const NodeView& node) {
+    const TileProgram program(*fused_body(node.node()));
+    return program.has_product() ? "a product" : program.refusal();
+  };
+  const auto prepare = [](const NodeView& node) -> std::unique_ptr<Kernel> {
+    return std::make_unique<TileKernel>(node);
+  };
+  return {{"fused", "tiles", accepts, prepare},
+          {"fused", "gemm_and_tiles", fused_product_refusal, fused_product}};
 }
 
 }  // namespace brrr::cpu

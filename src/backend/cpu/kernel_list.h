@@ -23,7 +23,7 @@ std::vector<KernelEntry> movement_kernels();       // transpose, slice, pad, con
 std::vector<KernelEntry> embedding_kernels();      // embedding, embedding_grad
 std::vector<KernelEntry> optimizer_kernels();      // adamw, global_norm
 std::vector<KernelEntry> leaf_kernels();           // full, iota
-std::vector<KernelEntry> fused_kernels();          // fused: tiles
+std::vector<KernelEntry> fused_kernels();          // fused: tiles, gemm and tiles
 
 /// All of them; for one op the earlier entry is tried first.
 std::vector<KernelEntry> cpu_kernels();

@@ -37,7 +37,11 @@ struct RowSpace {
       if (begin < end) body(begin, at, end - begin);
       return;
     }
-    std::vector<int64_t> index(sizes.size());
+    // Called for every tile: no allocation in all but the strangest shapes.
+    constexpr size_t kFew = 8;
+    std::array<int64_t, kFew> few{};
+    std::vector<int64_t> many(sizes.size() > kFew ? sizes.size() : 0);
+    int64_t* const index = many.empty() ? few.data() : many.data();
     Offsets base{};
     int64_t rest = begin / row, column = begin % row;
     for (size_t d = sizes.size(); d-- > 0;) {

@@ -1,5 +1,6 @@
 #include "backend/cpu/target.h"
 
+#include "backend/cpu/fused_product.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 
@@ -10,6 +11,7 @@ Backend cpu_backend() {
   backend.name = fmt::format("cpu:{}", isa_name(best_isa()));
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
+  backend.gains_by_epilogue = gains_by_epilogue;
   return backend;
 }
 

@@ -17,7 +17,11 @@ bool is_row_op(const Node& node) {
   return node.op->op_class == OpClass::normalisation || node.op->name == "sum";
 }
 
-bool is_computed(const Node& node) { return is_pointwise(*node.op) || is_row_op(node); }
+bool is_product(const Node& node) { return node.op->op_class == OpClass::contraction; }
+
+bool is_computed(const Node& node) {
+  return is_pointwise(*node.op) || is_row_op(node) || is_product(node);
+}
 
 }  // namespace
 
@@ -130,6 +134,10 @@ void TileCompiler::run() {
   for (NodeId id = 0; id < body_.size(); ++id)
     if (!compile(id)) return;
   end_step();
+  // Nothing has to be held for a tile: the longer, the less there is to do between tiles.
+  if (p_.width_ == 0 && !p_.has_product() && p_.stagings_.empty() && p_.draws_.empty() &&
+      p_.buffers_ == 0)
+    p_.tile_ = kElementGrain;
   if (p_.places_.size() > static_cast<size_t>(kMaxTileMemory)) refuse("too many tensors");
   if (p_.scalars_.size() > 0xffff) refuse("too many scalars");
 }
@@ -173,6 +181,7 @@ bool TileCompiler::compile(NodeId id) {
   }
   if (name == "reshape" || name == "broadcast_to") return alias(id);
   if (name == "sum") return sum_step(id);
+  if (is_product(node)) return product(id);
   if (is_row_op(node)) return row_step(id);
   if (is_pointwise(*node.op)) return pointwise(id);
   return refuse(fmt::format("{} is no part of a tile", name));
@@ -203,6 +212,28 @@ bool TileCompiler::alias(NodeId id) {
   }
   place({id, 0}) = at;
   return true;
+}
+
+/// The product is in memory, block by block, as unrounded f32.
+bool TileCompiler::product(NodeId id) {
+  const Type& t = body_.node(id).results[0];
+  if (id != product_of(body_)) return refuse("a second product");
+  if (p_.width_ > 0) return refuse("rows of a product");
+  if (t.shape.elements() == 0 || t.shape.elements() != p_.elements_)
+    return refuse(
+        fmt::format("a product of {} elements beside {}", t.shape.elements(), p_.elements_));
+  if (!is_lane_float(t.dtype)) return refuse(fmt::format("a product of {}", name_of(t.dtype)));
+  p_.product_columns_ = t.shape.size(-1);
+  const uint16_t entry = memory_entry(TilePlace::product, 0, 4);
+  if (t.dtype == DType::f32 && result_of({id, 0}) < 0) {
+    Place& at = place({id, 0});
+    at.kind = Place::memory;
+    at.index = entry;
+    return true;
+  }
+  save_accumulator();
+  emit(TileCode::kLoad32, entry);
+  return define(id, false);
 }
 
 // -- emitting

@@ -54,6 +54,7 @@ class TileCompiler {
   bool pointwise(NodeId id);
   bool row_step(NodeId id);
   bool sum_step(NodeId id);
+  bool product(NodeId id);
   void end_step();
   bool unary(NodeId id);
   bool binary(NodeId id);

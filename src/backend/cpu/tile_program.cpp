@@ -24,6 +24,9 @@ int64_t drawn_bytes(int64_t tile) {
   return aligned(2 * kDrawn * (tile / kDrawn + 2 + kRandomSlack));
 }
 
+/// Not a multiple of 4 KB apart: the cache would take them for one another.
+int64_t gathered_bytes(int64_t tile) { return aligned(tile * 4) + 5 * kAlign; }
+
 }  // namespace
 
 float tile_lane(DType t, const void* data) {
@@ -47,6 +50,9 @@ TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args) : in_(args.in
   for (const TileStaging& s : p.stagings_) bytes += aligned(p.tile_ * s.bytes);
   bytes += static_cast<int64_t>(p.draws_.size()) * drawn_bytes(p.tile_);
   if (p.width_ > 0) bytes += 2 * buffer / p.width_ + 2 * kAlign;
+  const int64_t gathered =
+      p.has_product() ? static_cast<int64_t>(p.places_.size()) * gathered_bytes(p.tile_) : 0;
+  bytes += gathered;
   storage_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes + kAlign));
   base_ = storage_.get() + (kAlign - reinterpret_cast<uintptr_t>(storage_.get()) % kAlign) % kAlign;
   for (const TileScalar& s : p.scalars_)
@@ -67,6 +73,7 @@ TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args) : in_(args.in
   std::byte* slots = take(p.slots_ * kTileBlockBytes);
   for (const TileStaging& s : p.stagings_) stagings.push_back(take(aligned(p.tile_ * s.bytes)));
   for (size_t i = 0; i < p.draws_.size(); ++i) draws.push_back(take(drawn_bytes(p.tile_)));
+  gathered_ = take(gathered);
   statistics_ = reinterpret_cast<float*>(next);
   places_.resize(p.places_.size());
   for (size_t k = 0; k < p.places_.size(); ++k) {
@@ -91,6 +98,8 @@ TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args) : in_(args.in
       case TilePlace::drawn:
         places_[k] = draws[place.index];
         break;
+      case TilePlace::product:
+        break;  // given with each block
     }
   }
 }
@@ -115,6 +124,16 @@ void TileProgram::stage(const TileStaging& staging, const std::byte* from, std::
                          });
 }
 
+/// The random bits of the elements [begin, begin + count), somewhere in the buffer.
+std::byte* TileProgram::draw(const TilePlace& place, const TileFrame& frame, std::byte* buffer,
+                             int64_t begin, int64_t count) const {
+  const int64_t first = begin / kDrawn, last = (begin + count + kDrawn - 1) / kDrawn;
+  random_rows(false).draw(frame.keys_[place.index], draws_[place.index].stream,
+                          static_cast<uint64_t>(first), last - first,
+                          reinterpret_cast<uint16_t*>(buffer));
+  return buffer + 2 * (begin - first * kDrawn);
+}
+
 void TileProgram::run_tile(TileFrame& frame, int64_t begin, int64_t count, float* partial,
                            bool add) const {
   for (size_t k = 0; k < places_.size(); ++k) {
@@ -135,14 +154,11 @@ void TileProgram::run_tile(TileFrame& frame, int64_t begin, int64_t count, float
         stage(s, static_cast<const std::byte*>(frame.in_[s.operand]), base, begin, count, memory);
         break;
       }
-      case TilePlace::drawn: {
-        const int64_t first = begin / kDrawn, last = (begin + count + kDrawn - 1) / kDrawn;
-        random_rows(false).draw(frame.keys_[place.index], draws_[place.index].stream,
-                                static_cast<uint64_t>(first), last - first,
-                                reinterpret_cast<uint16_t*>(base));
-        memory.data = base + 2 * (begin - first * kDrawn);
+      case TilePlace::drawn:
+        memory.data = draw(place, frame, base, begin, count);
         break;
-      }
+      case TilePlace::product:
+        break;  // set by run_block()
     }
   }
   for (const TileStep& step : steps_) {
@@ -150,13 +166,108 @@ void TileProgram::run_tile(TileFrame& frame, int64_t begin, int64_t count, float
       run_row_step(step.row, frame, begin, count, partial, add);
       continue;
     }
-    TileRun run;
-    run.code = step.code.data();
-    run.length = static_cast<int64_t>(step.code.size());
-    run.memory = frame.memory_;
-    run.memory_length = static_cast<int64_t>(places_.size());
-    run.scalars = frame.scalars_.data();
-    tile_rows().run(run, count);
+    run_code(step, frame, count);
+  }
+}
+
+void TileProgram::run_code(const TileStep& step, TileFrame& frame, int64_t count) const {
+  TileRun run;
+  run.code = step.code.data();
+  run.length = static_cast<int64_t>(step.code.size());
+  run.memory = frame.memory_;
+  run.memory_length = static_cast<int64_t>(places_.size());
+  run.scalars = frame.scalars_.data();
+  if (has_product()) run.ahead = product_columns_;  // the row below
+  tile_rows().run(run, count);
+}
+
+void TileProgram::run_block(TileFrame& frame, const ProductBlock& block) const {
+  // Long rows are tiles where they lie. Short ones (AMX finishes 32 columns at a time) are first
+  // put side by side: the program goes through whole blocks of its own.
+  constexpr int64_t kLongRow = 512, kWholeBlocks = kTileBlockBytes / 4;
+  const bool in_place = block.columns >= kLongRow || block.columns % kWholeBlocks == 0;
+  const int64_t columns = std::min(block.columns, tile_);
+  const int64_t rows = in_place ? 1 : tile_ / columns;
+  for (int64_t i = 0; i < block.rows; i += rows)
+    for (int64_t j = 0; j < block.columns; j += columns) {
+      ProductBlock part = block;
+      part.row += i;
+      part.column += j;
+      part.rows = std::min(rows, block.rows - i);
+      part.columns = std::min(columns, block.columns - j);
+      part.values += i * block.ld + j;
+      if (!in_place) {
+        gather(frame, part);
+        for (const TileStep& step : steps_) run_code(step, frame, part.rows * part.columns);
+        scatter(frame, part);
+        continue;
+      }
+      for (size_t k = 0; k < places_.size(); ++k)
+        if (places_[k].kind == TilePlace::product)
+          frame.memory_[k].data = reinterpret_cast<std::byte*>(const_cast<float*>(part.values));
+      run_tile(frame, part.row * product_columns_ + part.column, part.columns, nullptr, false);
+    }
+}
+
+void TileProgram::gather(TileFrame& frame, const ProductBlock& block) const {
+  const int64_t first = block.row * product_columns_ + block.column, n = block.columns;
+  for (size_t k = 0; k < places_.size(); ++k) {
+    const TilePlace& place = places_[k];
+    std::byte* const base = frame.places_[k];
+    std::byte* const to = frame.gathered_ + static_cast<int64_t>(k) * gathered_bytes(tile_);
+    TileMemory& memory = frame.memory_[k];
+    const auto each_row = [&](auto&& row_at) {
+      for (int64_t r = 0; r < block.rows; ++r) {
+        const std::byte* row = row_at(first + r * product_columns_);
+        std::memcpy(to + r * n * place.step, row, static_cast<size_t>(n * place.step));
+      }
+    };
+    memory.data = to;
+    switch (place.kind) {
+      case TilePlace::slot:
+        memory.data = base;
+        break;
+      case TilePlace::operand:
+        tile_rows().copy({base + first * place.step, product_columns_ * place.step},
+                         {to, n * place.step}, block.rows, n * place.step);
+        break;
+      case TilePlace::product: {
+        auto* values = reinterpret_cast<std::byte*>(const_cast<float*>(block.values));
+        if (block.ld == n)
+          memory.data = values;
+        else
+          tile_rows().copy({values, block.ld * 4}, {to, n * 4}, block.rows, n * 4);
+        break;
+      }
+      case TilePlace::staged: {
+        const TileStaging& s = stagings_[place.index];
+        const auto* from = static_cast<const std::byte*>(frame.in_[s.operand]);
+        each_row([&](int64_t begin) {
+          TileMemory row;
+          stage(s, from, base, begin, n, row);
+          return row.data;
+        });
+        break;
+      }
+      case TilePlace::drawn:
+        each_row([&](int64_t begin) { return draw(place, frame, base, begin, n); });
+        break;
+      case TilePlace::result:
+      case TilePlace::buffer:
+        break;  // written before it is read
+    }
+  }
+}
+
+void TileProgram::scatter(TileFrame& frame, const ProductBlock& block) const {
+  const int64_t first = block.row * product_columns_ + block.column;
+  for (size_t k = 0; k < places_.size(); ++k) {
+    const TilePlace& place = places_[k];
+    if (place.kind != TilePlace::result) continue;
+    const int64_t bytes = block.columns * place.step;
+    tile_rows().copy({frame.memory_[k].data, bytes},
+                     {frame.places_[k] + first * place.step, product_columns_ * place.step},
+                     block.rows, bytes);
   }
 }
 

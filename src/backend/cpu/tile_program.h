@@ -1,8 +1,9 @@
 #pragma once
 // The body of a fused node as a program over tiles: element-wise stretches (tile_code.h) and row
 // functions in between. Values that only one stretch needs live in registers or in one block;
-// what a row function reads or a later stretch needs lies in a buffer of one tile. Compiled once,
-// run by any thread with a TileFrame of its own.
+// what a row function reads or a later stretch needs lies in a buffer of one tile. A body may begin
+// with a product: then the program has the rest of it, and reads the product block by block.
+// Compiled once, run by any thread with a TileFrame of its own.
 
 #include <memory>
 #include <string>
@@ -17,7 +18,7 @@ namespace brrr::cpu {
 
 /// What an entry of the memory table stands for.
 struct TilePlace {
-  enum Kind { operand, staged, result, buffer, slot, drawn } kind = operand;
+  enum Kind { operand, staged, result, buffer, slot, drawn, product } kind = operand;
   uint32_t index = 0;  // of the operand, the result, the staging, the buffer, the slot, the draw
   int64_t step = 0;    // bytes from one element to the next
 };
@@ -62,6 +63,13 @@ struct TileStep {
   TileRowStep row;
 };
 
+/// Part of a product: f32 values [row, row + rows) x [column, column + columns), lines `ld` apart.
+struct ProductBlock {
+  int64_t row = 0, column = 0, rows = 0, columns = 0;
+  const float* values = nullptr;
+  int64_t ld = 0;
+};
+
 class TileProgram;
 
 /// What one thread needs to run a program: the memory table and buffers.
@@ -78,6 +86,7 @@ class TileFrame {
   std::unique_ptr<std::byte[]> storage_;
   std::byte* base_ = nullptr;
   float* statistics_ = nullptr;     // that nobody wants, of the rows of a tile
+  std::byte* gathered_ = nullptr;   // short rows side by side, for each place
   std::vector<std::byte*> places_;  // where the tensor or the buffer of a place begins
   TileMemory memory_[kMaxTileMemory];
 };
@@ -98,9 +107,13 @@ class TileProgram {
   int64_t chunks() const;
   /// Floats that hold the partial sums of a chunk.
   int64_t partial_floats() const { return partial_floats_; }
+  /// Whether the body has a product, which is not computed here.
+  bool has_product() const { return product_columns_ > 0; }
 
   /// Elements [begin, begin + count). `partial` gets the sums of these rows, or is added to.
   void run_tile(TileFrame& frame, int64_t begin, int64_t count, float* partial, bool add) const;
+  /// The elements of a block of the product.
+  void run_block(TileFrame& frame, const ProductBlock& block) const;
   /// The results that are sums over all rows, from the partial sums of all chunks (overwritten).
   void combine(const KernelArgs& args, float* partials) const;
 
@@ -109,11 +122,17 @@ class TileProgram {
   friend class TileFrame;
   void run_row_step(const TileRowStep& row, TileFrame& frame, int64_t begin, int64_t count,
                     float* partial, bool add) const;
+  void run_code(const TileStep& step, TileFrame& frame, int64_t count) const;
+  std::byte* draw(const TilePlace& place, const TileFrame& frame, std::byte* buffer, int64_t begin,
+                  int64_t count) const;
+  void gather(TileFrame& frame, const ProductBlock& block) const;
+  void scatter(TileFrame& frame, const ProductBlock& block) const;
   void stage(const TileStaging& staging, const std::byte* from, std::byte* buffer, int64_t begin,
              int64_t count, TileMemory& memory) const;
 
   std::string refusal_;
   int64_t elements_ = 0, tile_ = 0, width_ = 0, chunk_rows_ = 0, partial_floats_ = 0;
+  int64_t product_columns_ = 0;
   std::vector<TileStep> steps_;
   std::vector<TilePlace> places_;
   std::vector<TileStaging> stagings_;

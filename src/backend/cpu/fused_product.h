@@ -1,0 +1,17 @@
+#pragma once
+// fused, where the body begins with a product: the rest of the body is computed on every block of
+// the product when gemm() has finished it.
+
+#include "runtime/backend.h"
+
+namespace brrr::cpu {
+
+std::string fused_product_refusal(const NodeView& node);
+std::unique_ptr<Kernel> fused_product(const NodeView& node);
+
+/// Matrix units finish a product so soon that a second pass over it would cost a good part of it.
+/// f32 multiply-adds take an order of magnitude longer, the tiles' own pass hides its memory behind
+/// its arithmetic, and the product loses more (its sums may not grow in C) than the pass takes.
+bool gains_by_epilogue(const NodeView& product, const NodeView& reader);
+
+}  // namespace brrr::cpu

@@ -1,0 +1,63 @@
+#include "backend/cpu/gemm_node.h"
+
+namespace brrr::cpu {
+namespace {
+
+bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+}  // namespace
+
+std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
+  if (std::string refusal = gemm_refusal(path, view.in[0].dtype); !refusal.empty()) return refusal;
+  for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()})
+    for (const Type& t : types)
+      if (!is_operand(t.dtype))
+        return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
+  Product p;
+  return as_product(view, p);
+}
+
+std::optional<GemmPath> gemm_node_path(const NodeView& view) {
+  for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs, GemmPath::kVector})
+    if (gemm_node_refusal(view, path).empty()) return path;
+  return {};
+}
+
+GemmNode::GemmNode(const NodeView& view, GemmPath path) : path_(path) {
+  as_product(view, p_);
+  args_ = {.m = p_.m,
+           .n = p_.n,
+           .k = p_.k,
+           .dtype = view.in[0].dtype,
+           .lda = p_.lda(),
+           .trans_a = p_.ta,
+           .ldb = p_.ldb(),
+           .trans_b = p_.tb,
+           .c_dtype = view.out()[0].dtype,
+           .ldc = p_.n};
+  if (view.in.size() > 2) bias_ = view.in[2].dtype;
+}
+
+int64_t GemmNode::scratch_bytes() const {
+  return bias_ && *bias_ != DType::f32 ? p_.n * int64_t{sizeof(float)} : 0;
+}
+
+void GemmNode::run(std::span<const void* const> in, void* c, std::byte* scratch,
+                   GemmEpilogue epilogue) const {
+  GemmArgs g = args_;
+  g.a = in[0];
+  g.b = in[1];
+  g.c = c;
+  g.epilogue = epilogue;
+  if (bias_ == DType::f32) {
+    g.bias = static_cast<const float*>(in[2]);
+  } else if (bias_) {
+    auto* wide = reinterpret_cast<float*>(scratch);
+    for (int64_t j = 0; j < g.n; ++j)
+      wide[j] = static_cast<float>(load_as_double(*bias_, in[2], j));
+    g.bias = wide;
+  }
+  gemm_batched(g, p_.batch, p_.stride_a, p_.stride_b, p_.stride_c, path_);
+}
+
+}  // namespace brrr::cpu

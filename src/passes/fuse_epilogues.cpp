@@ -1,0 +1,287 @@
+// Epilogues: the element-wise node that reads a product joins it, so that what the product has just
+// computed is used where it lies. Runs after `fuse`: the reader may be a whole chain by then.
+
+#include <algorithm>
+#include <map>
+#include <queue>
+
+#include "ir/text.h"
+#include "ops/fused.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+namespace brrr {
+namespace {
+
+bool is_product(const Node& node) { return node.op->name == "matmul" || node.op->name == "linear"; }
+
+bool may_follow(const Node& node) {
+  if (node.op->name != "fused") return is_pointwise(*node.op);
+  const auto body = fused_body(node);
+  return std::all_of(body->nodes().begin(), body->nodes().end(), [](const Node& part) {
+    const OpClass c = part.op->op_class;
+    return is_pointwise(*part.op) || c == OpClass::movement || c == OpClass::leaf;
+  });
+}
+
+/// The two as one: operands and results of the graph, and a body.
+struct Pair {
+  Graph body;
+  std::vector<ValueId> operands, results;
+  Attrs attrs() const { return {{"body", print(body)}}; }
+};
+
+class EpilogueFuser {
+ public:
+  EpilogueFuser(const Graph& graph, const Target& target) : g_(graph), target_(target) {
+    const size_t n = graph.size();
+    partner_.assign(n, kNoNode);
+    readers_.resize(n);
+    is_output_.resize(n);
+    unread_.resize(n);
+    for (NodeId id = 0; id < n; ++id)
+      for (const ValueId& v : graph.node(id).operands)
+        if (readers_[v.node].empty() || readers_[v.node].back() != id)
+          readers_[v.node].push_back(id);
+    for (const Output& o : graph.outputs()) is_output_[o.value.node] = true;
+  }
+
+  Graph run(Notes* notes) {
+    find_constants();
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (is_product(g_.node(id)) && !constant_[id]) join(id);
+    Rewriter r(g_);
+    for (NodeId id : order()) {
+      if (unread_[id]) continue;
+      if (is_product(g_.node(id)) && partner_[id] != kNoNode)
+        emit(r, id);
+      else
+        r.copy(id);
+    }
+    if (notes && pairs_ > 0)
+      notes->push_back(
+          fmt::format("{} products with {} element-wise ops, {:.1f} MB less to read "
+                      "and write",
+                      pairs_, ops_, bytes_saved_ / 1e6));
+    return r.finish();
+  }
+
+ private:
+  // What depends on no input is computed once, before the first step.
+  void find_constants() {
+    constant_.resize(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      bool constant = !g_.is_input(id);
+      for (const ValueId& v : g_.node(id).operands) constant = constant && constant_[v.node];
+      constant_[id] = constant;
+    }
+  }
+
+  /// What is read when v is read: reshapes only look at it.
+  NodeId root(NodeId id) const {
+    while (g_.node(id).op->name == "reshape") id = g_.node(id).operands[0].node;
+    return id;
+  }
+  void add_readers(NodeId id, std::vector<NodeId>& all) const {
+    for (NodeId reader : readers_[id]) {
+      if (g_.node(reader).op->name == "reshape")
+        add_readers(reader, all);
+      else
+        all.push_back(reader);
+    }
+  }
+
+  void join(NodeId product) {
+    std::vector<NodeId> all;
+    add_readers(product, all);
+    std::sort(all.begin(), all.end());
+    for (NodeId reader : all)
+      if (partner_[reader] == kNoNode && may_follow(g_.node(reader)) &&
+          target_.gains_by_epilogue(g_, product, reader) && !depends_otherwise(reader, product) &&
+          runs(pair(product, reader))) {
+        partner_[product] = reader;
+        partner_[reader] = product;
+        return;
+      }
+  }
+
+  /// Whether the reader needs the product by way of a third node, with the pairs that there are as
+  /// one node each: joining them would make a cycle.
+  bool depends_otherwise(NodeId reader, NodeId product) const {
+    std::vector<bool> seen(g_.size());
+    std::vector<NodeId> open;
+    const auto visit = [&](NodeId id) {
+      if (!seen[id]) open.push_back(id);
+      seen[id] = true;
+    };
+    for (NodeId id : {product, reader})
+      for (const ValueId& v : g_.node(id).operands)
+        if (root(v.node) != product) visit(v.node);
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (id == product || id == reader) return true;
+      for (const ValueId& v : g_.node(id).operands) visit(v.node);
+      if (const NodeId other = partner_[id]; other != kNoNode) visit(other);
+    }
+    return false;
+  }
+
+  bool runs(const Pair& pair) const {
+    Graph alone;
+    std::vector<ValueId> operands;
+    for (const ValueId& v : pair.operands) {
+      const Type& t = g_.type(v);
+      operands.push_back(alone.input(std::to_string(operands.size()), t.shape, t.dtype).id);
+    }
+    return target_.runs(alone, alone.add(op("fused"), operands, pair.attrs()));
+  }
+
+  /// Whether anything but the reader reads the product.
+  bool leaves(NodeId id, NodeId reader) const {
+    if (is_output_[id]) return true;
+    for (NodeId user : readers_[id]) {
+      if (user == reader) continue;
+      if (g_.node(user).op->name != "reshape" || leaves(user, reader)) return true;
+    }
+    return false;
+  }
+
+  Pair pair(NodeId product, NodeId reader) const {
+    Pair p;
+    std::map<ValueId, ValueId> inputs;
+    const auto outside = [&](ValueId v) {
+      auto [at, is_new] = inputs.try_emplace(v);
+      if (is_new) {
+        const Type& t = g_.type(v);
+        at->second = p.body.input(fmt::format("a{}", p.operands.size()), t.shape, t.dtype).id;
+        p.operands.push_back(v);
+      }
+      return at->second;
+    };
+    const Node& first = g_.node(product);
+    std::vector<ValueId> operands;
+    for (const ValueId& v : first.operands) operands.push_back(outside(v));
+    const Value y = p.body.value(p.body.add(*first.op, operands, first.attrs));
+    // The product as the reader sees it, or what comes from elsewhere.
+    const auto read = [&](ValueId v) {
+      if (root(v.node) != product) return outside(v);
+      return (g_.type(v).shape == y.shape() ? y : reshape(y, g_.type(v).shape)).id;
+    };
+    const Node& second = g_.node(reader);
+    if (second.op->name == "fused")
+      inline_body(*fused_body(second), second, read, p);
+    else
+      add_alone(second, read, p);
+    for (uint32_t i = 0; i < second.results.size(); ++i) p.results.push_back({reader, i});
+    if (leaves(product, reader)) {
+      p.body.output(std::to_string(p.results.size()), y);
+      p.results.push_back({product, 0});
+    }
+    return p;
+  }
+
+  template <typename Read>
+  static void add_alone(const Node& node, Read&& read, Pair& p) {
+    std::vector<ValueId> operands;
+    for (const ValueId& v : node.operands) operands.push_back(read(v));
+    p.body.output("0", p.body.value(p.body.add(*node.op, operands, node.attrs)));
+  }
+  template <typename Read>
+  static void inline_body(const Graph& body, const Node& node, Read&& read, Pair& p) {
+    std::vector<ValueId> map(body.size());  // element-wise: one result each
+    size_t next_input = 0;
+    for (NodeId id = 0; id < body.size(); ++id) {
+      if (body.is_input(id)) {
+        map[id] = read(node.operands[next_input++]);
+        continue;
+      }
+      std::vector<ValueId> operands;
+      for (const ValueId& v : body.node(id).operands) operands.push_back(map[v.node]);
+      map[id] = {p.body.add(*body.node(id).op, operands, body.node(id).attrs), 0};
+    }
+    for (const Output& o : body.outputs()) p.body.output(o.name, p.body.value(map[o.value.node]));
+  }
+
+  /// All nodes but the readers of pairs, each pair after what either of its two needs. A pair
+  /// stands where its reader stood, or later.
+  std::vector<NodeId> order() const {
+    const auto name = [&](NodeId id) {  // of a pair: its product
+      return partner_[id] != kNoNode && !is_product(g_.node(id)) ? partner_[id] : id;
+    };
+    const size_t n = g_.size();
+    std::vector<std::vector<NodeId>> needed_by(n);
+    std::vector<size_t> missing(n);
+    for (NodeId id = 0; id < n; ++id)
+      for (const ValueId& v : g_.node(id).operands) {
+        const bool inside = partner_[id] != kNoNode && root(v.node) == partner_[id];
+        if (inside) continue;
+        needed_by[name(v.node)].push_back(name(id));
+        ++missing[name(id)];
+      }
+    using Entry = std::pair<NodeId, NodeId>;  // where it stands, what it is
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    const auto add = [&](NodeId id) {
+      ready.push({partner_[id] != kNoNode ? partner_[id] : id, id});
+    };
+    for (NodeId id = 0; id < n; ++id)
+      if (name(id) == id && missing[id] == 0) add(id);
+    std::vector<NodeId> out;
+    while (!ready.empty()) {
+      const NodeId id = ready.top().second;
+      ready.pop();
+      out.push_back(id);
+      for (NodeId next : needed_by[id])
+        if (--missing[next] == 0) add(next);
+    }
+    for (NodeId id = 0; id < n; ++id)
+      BRRR_CHECK(missing[name(id)] == 0, "epilogues make a cycle at %{}", id);
+    return out;
+  }
+
+  /// The reshapes of a product that is gone look at nothing.
+  void drop_reshapes(NodeId id) {
+    for (NodeId user : readers_[id]) {
+      if (g_.node(user).op->name != "reshape") continue;
+      unread_[user] = true;
+      drop_reshapes(user);
+    }
+  }
+
+  void emit(Rewriter& r, NodeId product) {
+    const NodeId reader = partner_[product];
+    const Pair p = pair(product, reader);
+    std::vector<ValueId> operands;
+    for (const ValueId& v : p.operands) operands.push_back(r.map(v).id);
+    r.enter_scope_of(product);
+    const NodeId fused = r.out().add(op("fused"), operands, p.attrs());
+    for (uint32_t i = 0; i < p.results.size(); ++i) r.bind(p.results[i], r.out().value(fused, i));
+    if (!leaves(product, reader)) drop_reshapes(product);
+    ++pairs_;
+    for (NodeId id = product_of(p.body) + 1; id < p.body.size(); ++id)
+      ops_ += is_pointwise(*p.body.node(id).op);
+    const Cost after = cost_of(r.out(), fused);
+    for (NodeId id : {product, reader}) {
+      const Cost cost = cost_of(g_, id);
+      bytes_saved_ += cost.bytes_read + cost.bytes_written;
+    }
+    bytes_saved_ -= after.bytes_read + after.bytes_written;
+  }
+
+  const Graph& g_;
+  const Target& target_;
+  std::vector<NodeId> partner_;               // of a product its reader, of that reader the product
+  std::vector<std::vector<NodeId>> readers_;  // of a node's results
+  std::vector<bool> is_output_, constant_;
+  std::vector<bool> unread_;  // reshapes of products that are gone
+  int pairs_ = 0, ops_ = 0;
+  double bytes_saved_ = 0;
+};
+
+}  // namespace
+
+Graph fuse_epilogues(const Graph& graph, const Target& target, Notes* notes) {
+  return EpilogueFuser(graph, target).run(notes);
+}
+
+}  // namespace brrr

@@ -1,0 +1,189 @@
+// The rest of a body on blocks of its product, as every path of gemm() hands them over: the same
+// bits as on the whole product.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/tile_program.h"
+#include "ops/ops.h"
+#include "support/each_isa.h"
+#include "support/tensors.h"
+
+namespace brrr::cpu {
+namespace {
+
+class FusedProduct : public test::EachIsa {};
+INSTANTIATE_TEST_SUITE_P(Isa, FusedProduct, test::every_isa(), test::isa_of);
+
+/// Operands of every kind that a chain can read, after a product or after an operand a0 in its
+/// place. a0: [m, k], a1: [k, n].
+struct Body {
+  Graph graph;
+  std::vector<Type> in, out;
+};
+
+Body body_of(int64_t m, int64_t n, int64_t k, DType dtype, bool product) {
+  Body body;
+  Graph& g = body.graph;
+  auto input = [&](Shape shape, DType t) {
+    body.in.push_back({t, shape});
+    return g.input(fmt::format("a{}", body.in.size() - 1), shape, t);
+  };
+  Value a = input(product ? Shape{m, k} : Shape{m, n}, dtype);
+  Value b = input(Shape{k, n}, dtype);
+  Value y = product ? matmul(a, b) : a;
+  Value r = input({m, n}, f32), h = input({m, n}, bf16), mask = input({m, n}, boolean);
+  Value row = input({n}, f32), column = input({m, 1}, f32), key = input({2}, i32);
+  Value x = cast(y, f32);
+  auto output = [&](Value v) {
+    g.output(std::to_string(body.out.size()), v);
+    body.out.push_back(v.type());
+  };
+  Value z = where(mask, gelu(x) + r, x * row - column);
+  output(z);
+  output(dropout(z, key, 0.3, 2) * x);
+  output(cast(tanh(z) + cast(h, f32), bf16));
+  if (product) output(y);
+  return body;
+}
+
+struct Case {
+  int64_t m, n, rows, columns;  // of C, and of the blocks
+  DType dtype = f32;
+};
+
+using Memory = std::vector<std::vector<std::byte>>;
+
+Memory operands(const Body& body, uint32_t seed) {
+  test::Random random(seed);
+  Memory memory;
+  for (const Type& t : body.in) {
+    const RefTensor values = test::random_tensor(t, t.dtype == boolean ? 0 : -2, 2, random);
+    memory.emplace_back(static_cast<size_t>(t.bytes()));
+    for (size_t i = 0; i < values.data.size(); ++i)
+      store_from_double(t.dtype, memory.back().data(), static_cast<int64_t>(i), values.data[i]);
+  }
+  return memory;
+}
+
+Memory results(const Body& body) {
+  Memory memory;
+  for (const Type& t : body.out)
+    memory.emplace_back(static_cast<size_t>(t.bytes()), std::byte{0xee});
+  return memory;
+}
+
+struct Args {
+  Args(const Memory& in, Memory& out) {
+    for (const auto& bytes : in) in_.push_back(bytes.data());
+    for (auto& bytes : out) out_.push_back(bytes.data());
+  }
+  KernelArgs get() const { return {in_, out_, nullptr}; }
+  std::vector<const void*> in_;
+  std::vector<void*> out_;
+};
+
+TEST_P(FusedProduct, BlocksGiveTheBitsOfTheWhole) {
+  constexpr int64_t kTerms = 5;
+  const Case cases[] = {{64, 96, 32, 32},     {33, 65, 32, 32},       {7, 130, 3, 130},
+                        {50, 384, 48, 384},   {3, 2500, 1, 2500},     {40, 256, 6, 128},
+                        {1, 1, 1, 1},         {64, 96, 32, 32, bf16}, {9, 257, 4, 100, f16},
+                        {31, 33, 31, 7, bf16}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{}x{} by {}x{} {}", c.m, c.n, c.rows, c.columns, name_of(c.dtype)));
+    const Body fused = body_of(c.m, c.n, kTerms, c.dtype, true);
+    const Body plain = body_of(c.m, c.n, kTerms, c.dtype, false);
+    const TileProgram program(fused.graph), judge(plain.graph);
+    ASSERT_EQ(program.refusal(), "");
+    ASSERT_TRUE(program.has_product());
+    ASSERT_EQ(judge.refusal(), "");
+    Memory in = operands(fused, 1), in_plain = operands(plain, 1);
+    for (size_t i = 1; i < in.size(); ++i) in[i] = in_plain[i];
+    // Values that are exact in the dtype, and digits beyond it for the block: they are rounded.
+    std::vector<float> product(static_cast<size_t>(c.m * c.n));
+    for (size_t i = 0; i < product.size(); ++i) {
+      const double x = load_as_double(c.dtype, in_plain[0].data(), static_cast<int64_t>(i));
+      product[i] = static_cast<float>(c.dtype == f32 ? x : x * (1 + 1e-6));
+    }
+    Memory got = results(fused), wanted = results(plain);
+    const Args args(in, got), args_plain(in_plain, wanted);
+    TileFrame frame(program, args.get()), frame_plain(judge, args_plain.get());
+    for (int64_t begin = 0; begin < c.m * c.n; begin += judge.tile())
+      judge.run_tile(frame_plain, begin, std::min(judge.tile(), c.m * c.n - begin), nullptr, false);
+    for (int64_t i = 0; i < c.m; i += c.rows)
+      for (int64_t j = 0; j < c.n; j += c.columns) {
+        const int64_t rows = std::min(c.rows, c.m - i), columns = std::min(c.columns, c.n - j);
+        const int64_t ld = (i + j) % 2 == 0 ? columns : columns + 3;
+        std::vector<float> block(static_cast<size_t>(rows * ld), -7.0f);
+        for (int64_t r = 0; r < rows; ++r)
+          std::copy_n(product.data() + (i + r) * c.n + j, columns, block.data() + r * ld);
+        program.run_block(frame, {i, j, rows, columns, block.data(), ld});
+      }
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(got[i] == wanted[i]) << "result " << i;
+    EXPECT_TRUE(got.back() == in_plain[0]) << "the product itself";
+  }
+}
+
+/// The paths of gemm() with the program as their epilogue, against the product stored first.
+TEST_P(FusedProduct, FollowsEveryPath) {
+  struct Path {
+    const char* name;
+    DType dtype;
+    void (*run)(const GemmBatch&);
+  };
+  const Path paths[] = {{"vector", f32, gemm_vector},
+                        {"vector", bf16, gemm_vector},
+                        {"amx", bf16, gemm_amx_emulated},
+                        {"pairs", bf16, gemm_pairs_emulated}};
+  for (const Path& path : paths)
+    for (const auto [m, n, k] :
+         {std::array<int64_t, 3>{1, 100, 40}, {70, 96, 300}, {130, 33, 17}}) {
+      SCOPED_TRACE(fmt::format("{} {}: {}x{}x{}", path.name, name_of(path.dtype), m, n, k));
+      const Body fused = body_of(m, n, k, path.dtype, true);
+      const Body plain = body_of(m, n, k, path.dtype, false);
+      const TileProgram program(fused.graph), judge(plain.graph);
+      const Memory in = operands(fused, 2);
+      Memory in_plain = operands(plain, 2);
+      for (size_t i = 1; i < in.size(); ++i) in_plain[i] = in[i];
+      Memory got = results(fused), wanted = results(plain);
+      GemmBatch batch;
+      batch.args = {.m = m,
+                    .n = n,
+                    .k = k,
+                    .dtype = path.dtype,
+                    .a = in[0].data(),
+                    .lda = k,
+                    .b = in[1].data(),
+                    .ldb = n,
+                    .c_dtype = path.dtype,
+                    .c = in_plain[0].data(),
+                    .ldc = n};
+      path.run(batch);
+      const Args args(in, got), args_plain(in_plain, wanted);
+      TileFrame frame_plain(judge, args_plain.get());
+      for (int64_t begin = 0; begin < m * n; begin += judge.tile())
+        judge.run_tile(frame_plain, begin, std::min(judge.tile(), m * n - begin), nullptr, false);
+      struct Context {
+        const TileProgram& program;
+        TileFrame frame;
+      } context{program, TileFrame(program, args.get())};
+      omp_set_num_threads(1);
+      batch.args.c = nullptr;
+      batch.args.epilogue = {
+          [](const void* c, int64_t row, int64_t column, int64_t rows, int64_t columns,
+             float* block, int64_t ld) {
+            auto& at = *static_cast<Context*>(const_cast<void*>(c));
+            at.program.run_block(at.frame, {row, column, rows, columns, block, ld});
+          },
+          &context};
+      path.run(batch);
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(got[i] == wanted[i]) << "result " << i;
+      EXPECT_TRUE(got.back() == in_plain[0]) << "the product itself";
+    }
+}
+
+}  // namespace
+}  // namespace brrr::cpu
