@@ -7,6 +7,7 @@
 #include "io/loader.h"
 #include "nn/gpt2.h"
 #include "passes/pipeline.h"
+#include "runtime/parameters.h"
 
 namespace brrr::infer {
 
@@ -31,7 +32,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   Engine engine(backend);
   PipelineOptions p;
   p.precision = options.precision;
-  p.low_parameters = true;
+  p.parameter_dtype = options.precision;
   const size_t program = engine.add(run_pipeline(
       nn::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), p));
   engine.allocate();

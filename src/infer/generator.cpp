@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/parallel.h"
 #include "nn/gpt2.h"
 #include "passes/pipeline.h"
+#include "runtime/parameters.h"
 
 namespace brrr::infer {
 namespace {
@@ -31,7 +31,7 @@ size_t Generator::program_for(int64_t length) {
                           : nn::gpt2_logits_graph(config_, 1, length);
   PipelineOptions p;
   p.precision = options_.precision;
-  p.low_parameters = true;
+  p.parameter_dtype = options_.precision;
   const size_t id = engine_.add(run_pipeline(graph, engine_.backend().target(), p));
   programs_.emplace(length, id);
   return id;
@@ -99,25 +99,6 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
     window.push_back(token);
   }
   return out;
-}
-
-void load_parameters(Engine& engine,
-                     const std::function<void(std::string_view, std::span<float>)>& weights) {
-  std::vector<float> wide;
-  for (const StateInfo& s : engine.states()) {
-    if (s.kind != InputKind::parameter) continue;
-    if (s.type.dtype == DType::f32) {
-      weights(s.name, engine.state_f32(s.name));
-      continue;
-    }
-    wide.resize(static_cast<size_t>(s.type.shape.elements()));
-    weights(s.name, wide);
-    std::byte* to = engine.state_data(s.name);
-    const auto bytes = static_cast<int64_t>(bytes_of(s.type.dtype));
-    parallel_for(s.type.shape.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
-      store_floats(s.type.dtype, wide.data() + begin, to + begin * bytes, end - begin);
-    });
-  }
 }
 
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model) {

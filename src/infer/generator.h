@@ -46,11 +46,6 @@ class Generator {
   std::vector<int32_t> cached_;         // the tokens whose keys and values the cache holds
 };
 
-/// Fills every parameter of the engine, rounding where it is stored in 16 bits.
-void load_parameters(
-    Engine& engine,
-    const std::function<void(std::string_view name, std::span<float> out)>& weights);
-
 /// Weights from an opened model folder.
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model);
 

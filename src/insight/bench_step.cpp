@@ -11,6 +11,7 @@
 #include "nn/gpt2.h"
 #include "nn/init.h"
 #include "ops/fused.h"
+#include "runtime/parameters.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -29,9 +30,9 @@ class Step {
     const Graph g = nn::gpt2_loss_graph(config_, options_.batch_size, options_.context);
     session_.emplace(g, g, cpu::cpu_backend(), train::session_options(options_));
     session_->allocate();
-    for (const StateInfo& s : session_->engine().states())
-      if (s.kind == InputKind::parameter)
-        nn::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+    load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {
+      nn::initialise(name, config_, 1, out);
+    });
     std::mt19937 random(7);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config_.vocab_size - 1));
     const auto n = static_cast<size_t>(options_.batch_size * options_.context);

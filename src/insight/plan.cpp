@@ -272,7 +272,7 @@ GenerationPlan generation(const train::TrainOptions& o, const nn::Gpt2Config& co
   const Backend backend = cpu::cpu_backend();
   PipelineOptions options;
   options.precision = precision;
-  options.low_parameters = precision != DType::f32;
+  options.parameter_dtype = precision;
   Engine engine(backend);
   engine.add(
       run_pipeline(nn::gpt2_decode_graph(config, 1, 1, precision), backend.target(), options));

@@ -182,13 +182,14 @@ nn::Gpt2Config read_gpt2_config(const fs::path& path) {
   return parse_gpt2_config(read_file(path), path.string());
 }
 
-std::string gpt2_config_json(const nn::Gpt2Config& c) {
+std::string gpt2_config_json(const nn::Gpt2Config& c, DType stored) {
+  const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
   const auto token = [&](int64_t id) { return id >= 0 && id < c.vocab_size ? Json(id) : Json(); };
   Json out = {{"activation_function", c.activation},
               {"architectures", {"GPT2LMHeadModel"}},
               {"attn_pdrop", c.attn_pdrop},
               {"bos_token_id", token(c.bos_token_id)},
-              {"dtype", "float32"},
+              {"dtype", dtype},
               {"embd_pdrop", c.embd_pdrop},
               {"eos_token_id", token(c.eos_token_id)},
               {"initializer_range", c.initializer_range},
@@ -205,7 +206,7 @@ std::string gpt2_config_json(const nn::Gpt2Config& c) {
               {"scale_attn_by_inverse_layer_idx", false},
               {"scale_attn_weights", true},
               {"tie_word_embeddings", c.tie_word_embeddings},
-              {"torch_dtype", "float32"},
+              {"torch_dtype", dtype},
               {"use_cache", true},
               {"vocab_size", c.vocab_size}};
   if (!c.bias) out["bias"] = false;
@@ -279,7 +280,11 @@ void write_hf_gpt2(const fs::path& folder, const nn::Gpt2Config& config,
   BRRR_CHECK(tensors.size() == expected.size(), "{} tensors, expected {}", tensors.size(),
              expected.size());
   std::map<std::string_view, const TensorView*> by_name;
-  for (const TensorView& t : tensors) by_name[t.name] = &t;
+  DType stored = DType::f32;
+  for (const TensorView& t : tensors) {
+    by_name[t.name] = &t;
+    if (t.dtype == DType::bf16) stored = DType::bf16;
+  }
   for (const ExpectedTensor& e : expected) {
     const auto at = by_name.find(e.name);
     BRRR_CHECK(at != by_name.end(), "{} is missing", e.name);
@@ -289,7 +294,7 @@ void write_hf_gpt2(const fs::path& folder, const nn::Gpt2Config& config,
   // transformers before version 5 refuses a file that does not say which framework its layout is
   // of.
   write_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
-  write_file_atomically(folder / "config.json", gpt2_config_json(config));
+  write_file_atomically(folder / "config.json", gpt2_config_json(config, stored));
 }
 
 }  // namespace brrr::io

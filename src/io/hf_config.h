@@ -21,7 +21,7 @@ nn::Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what)
 nn::Gpt2Config read_gpt2_config(const fs::path& path);
 
 /// The text of a config.json with every key that transformers needs.
-std::string gpt2_config_json(const nn::Gpt2Config& config);
+std::string gpt2_config_json(const nn::Gpt2Config& config, DType stored = DType::f32);
 
 struct ExpectedTensor {
   std::string name;  // "transformer.h.0.attn.c_attn.weight"

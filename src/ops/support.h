@@ -57,6 +57,9 @@ std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();
+std::vector<OpDef> optimizer_8bit_ops();
+std::vector<OpDef> adafactor_ops();
+std::vector<OpDef> muon_ops();
 std::vector<OpDef> fused_ops();
 std::vector<OpDef> order_ops();
 

@@ -10,7 +10,7 @@
 
 namespace brrr::optim {
 
-enum class ScheduleKind { cosine, linear, constant, constant_with_warmup };
+enum class ScheduleKind { cosine, linear, constant, constant_with_warmup, relative_step };
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;
@@ -21,6 +21,8 @@ struct Schedule {
   /// Rate of the step `step`, counted from 0. Warm-up is linear and never 0 (nanoGPT's form).
   double at(int64_t step) const {
     if (kind == ScheduleKind::constant) return peak;
+    if (kind == ScheduleKind::relative_step)  // Shazeer and Stern 2018, section 8
+      return std::min(1e-2, 1 / std::sqrt(static_cast<double>(step + 1)));
     if (step < warmup_steps)
       return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
     if (kind == ScheduleKind::constant_with_warmup) return peak;

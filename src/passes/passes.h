@@ -67,8 +67,9 @@ Graph pad_dims(const Graph& graph, const Target& target, Notes* notes = nullptr)
 /// types, and constants take the dtype of what they meet. Before differentiate.
 Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 
-/// For inference: parameters with two or more axes are stored in `low`, so that a product reads
-/// half the bytes. What only moves them (embedding, slice) moves them as they are. Before autocast.
+/// Parameters with two or more axes are stored in `low`, so that a product reads half the bytes.
+/// For inference, and for training without f32 copies. What only moves them (embedding, slice)
+/// moves them as they are. Before autocast.
 Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 
 /// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; the sum of

@@ -85,9 +85,9 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   p.run("match_attention", match_attention);
   p.run("match_loss_head", match_loss_head);
   p.run("pad_dims", [&](const Graph& g, Notes* notes) { return pad_dims(g, target, notes); });
-  if (options.precision != DType::f32 && options.low_parameters)
+  if (options.parameter_dtype != DType::f32)
     p.run("low_parameters", [&](const Graph& g, Notes* notes) {
-      return low_parameters(g, options.precision, notes);
+      return low_parameters(g, options.parameter_dtype, notes);
     });
   if (options.precision != DType::f32)
     p.run("autocast",

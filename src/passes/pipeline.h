@@ -19,7 +19,8 @@ struct PipelineOptions {
   std::function<void(Graph&)> optimizer;
   /// bf16 or f16: mixed precision. f32: as the model is written.
   DType precision = DType::f32;
-  bool low_parameters = false;  // inference: the weights stand in `precision`, too
+  /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
+  DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   Rematerialize rematerialize;     // where there is a loss
   std::set<std::string> disabled;  // names of optional passes

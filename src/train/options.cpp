@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/memory.h"
+#include "optim/optimizer.h"
 
 namespace brrr::train {
 namespace {
@@ -84,7 +85,8 @@ void add_training_rows(Table& t) {
             {"per-device-train-batch-size", "per-gpu-train-batch-size", "train-batch-size"});
   t.integer("gradient-accumulation-steps", &Options::gradient_accumulation_steps, 1, 1 << 16, "N",
             "micro-batches per optimizer step", {"grad-accum-steps"});
-  t.real("learning-rate", &Options::learning_rate, at_least(0), "X", "peak learning rate", {"lr"});
+  t.real("learning-rate", &Options::learning_rate, at_least(0), "X",
+         "peak learning rate (default: the preset's; lion a third of it, sgd 0.1)", {"lr"});
   t.real("min-lr", &Options::min_lr, at_least(0), "X",
          "learning rate at the end of the decay (default: a tenth of the peak; linear: 0)");
   t.choice("lr-scheduler-type", &Options::lr_scheduler_type,
@@ -94,20 +96,23 @@ void add_training_rows(Table& t) {
          "steps of linear warm-up; below 1: a share of all steps", {"warmup-iters"});
   t.integer("lr-decay-steps", &Options::lr_decay_steps, 0, int64_t{1} << 31, "N",
             "step at which the decay ends (0: the last)", {"lr-decay-iters"});
-  auto& optim = t.text("optim", &Options::optim, "NAME", "optimizer: adamw", {"optimizer"});
-  optim.set = [](Options& o, const std::string& s) {
-    const std::string name = canonical_key(s);
-    if (name != "adamw" && name != "adamw-torch" && name != "adamw-torch-fused")
-      usage_error(
-          "expected adamw (or adamw_torch, adamw_torch_fused: the same here), "
-          "the one optimizer of this version; got '{}'",
-          s);
-    o.optim = "adamw";
-  };
+  std::vector<std::vector<std::string>> optimizers;
+  for (const optim::OptimizerName& n : optim::optimizer_names()) optimizers.push_back(n.spellings);
+  t.choice("optim", &Options::optim, optimizers, "NAME",
+           "optimizer: adamw, adamw_8bit, sgd, lion, adafactor, muon", {"optimizer"});
   t.real("weight-decay", &Options::weight_decay, at_least(0), "X",
-         "decoupled weight decay of matrices and embeddings");
-  t.real("adam-beta1", &Options::adam_beta1, share(), "X", "decay of the first moment", {"beta1"});
-  t.real("adam-beta2", &Options::adam_beta2, share(), "X", "decay of the second moment", {"beta2"});
+         "weight decay of matrices and embeddings (default: lion three times the preset's; sgd, "
+         "adafactor 0)");
+  t.real("adam-beta1", &Options::adam_beta1, share(), "X",
+         "decay of the first moment; of adamw, adamw_8bit, lion and muon's adamw", {"beta1"});
+  t.real("adam-beta2", &Options::adam_beta2, share(), "X",
+         "decay of the second moment; lion: of its momentum (default: 0.99)", {"beta2"});
+  t.real("momentum", &Options::momentum, share(), "X", "momentum of sgd", {"sgd-momentum"});
+  t.real("muon-learning-rate", &Options::muon_learning_rate, at_least(0), "X",
+         "muon: peak learning rate of hidden matrices; all else has --learning-rate");
+  t.flag("relative-step", &Options::relative_step,
+         "adafactor: steps of min(0.01, 1 / sqrt(step)), relative to the size of a parameter "
+         "(default: unless a learning rate is given)");
   t.real("adam-epsilon", &Options::adam_epsilon, {.low = 0, .high = 1, .low_open = true}, "X",
          "added to the root of the second moment", {"adam-eps"});
   t.real("max-grad-norm", &Options::max_grad_norm, at_least(0), "X",
@@ -224,6 +229,9 @@ void add_run_rows(Table& t) {
            "f32 products: highest, high (three of bf16 halves), medium (bf16 operands)");
   t.real("init-loss-scale", &Options::init_loss_scale, {.low = 1, .high = 0x1p126}, "X",
          "loss scale that fp16 starts with", {"fp16-init-scale"});
+  t.choice("param-dtype", &Options::param_dtype, {{"fp32", "f32", "float32"}, {"bf16", "bfloat16"}},
+           "NAME",
+           "type in which matrices are stored; bf16: no fp32 copy, updates rounded at random");
   t.integer("threads", &Options::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"})
       .free_on_resume = true;

@@ -48,8 +48,11 @@ struct TrainOptions {
   std::string lr_scheduler_type = "cosine";  // cosine, linear, constant, constant_with_warmup
   double warmup_steps = 100;                 // below 1: a share of the steps
   int64_t lr_decay_steps = 0;                // 0: all steps
-  std::string optim = "adamw";
+  std::string optim = "adamw";               // adamw, adamw_8bit, sgd, lion, adafactor, muon
   double weight_decay = 0.1;
+  double momentum = 0.9;             // of sgd
+  double muon_learning_rate = 0.02;  // of hidden matrices; the others have learning_rate
+  bool relative_step = false;        // filled: adafactor without a learning rate
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.99;
   double adam_epsilon = 1e-8;
@@ -84,6 +87,7 @@ struct TrainOptions {
   std::string precision = "fp32";                    // fp32, bf16, fp16: mixed but for fp32
   std::string float32_matmul_precision = "highest";  // highest, high, medium
   double init_loss_scale = 65536;                    // of fp16
+  std::string param_dtype = "fp32";                  // fp32, or bf16: no fp32 copy of matrices
   int64_t threads = 0;                               // 0: all that the process may use
   std::string memory_limit;                          // "6GiB"; "": what the process may use
   std::string fit = "false";                         // "true", or "all": the optimizer, too

@@ -51,9 +51,29 @@ const Preset& find_preset(const std::string& name) {
 }
 
 // min_lr at full precision prints as 5.9999999999999995e-05; a tenth is meant as people write it.
-double a_tenth_of(double rate) { return parse_real(fmt::format("{:.12g}", rate / 10), {}); }
+double rounded(double x, int digits) { return parse_real(fmt::format("{:.{}g}", x, digits), {}); }
+double a_tenth_of(double rate) { return rounded(rate / 10, 12); }
+
+// Presets are written for AdamW; with these optimizers other numbers are usual.
+void fill_for_optimizer(TrainOptions& o) {
+  const auto fill_in = [&](const char* name, double& field, double value) {
+    if (!o.was_given(name)) field = value;
+  };
+  if (o.optim == "lion") {  // Chen et al. 2023, section 5: a third to a tenth, and the inverse
+    fill_in("learning-rate", o.learning_rate, rounded(o.learning_rate / 3, 3));
+    fill_in("weight-decay", o.weight_decay, rounded(o.weight_decay * 3, 3));
+    fill_in("adam-beta2", o.adam_beta2, 0.99);
+  } else if (o.optim == "sgd") {
+    fill_in("learning-rate", o.learning_rate, 0.1);
+    fill_in("weight-decay", o.weight_decay, 0);
+  } else if (o.optim == "adafactor") {
+    fill_in("weight-decay", o.weight_decay, 0);
+    if (!o.was_given("relative-step")) o.relative_step = !o.was_given("learning-rate");
+  }
+}
 
 void fill(TrainOptions& o) {
+  fill_for_optimizer(o);
   if (o.min_lr < 0) o.min_lr = o.lr_scheduler_type == "linear" ? 0 : a_tenth_of(o.learning_rate);
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
@@ -172,6 +192,13 @@ void validate(const TrainOptions& o) {
     if (o.min_lr > o.learning_rate)
       usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
                   o.min_lr, o.learning_rate);
+  if (o.relative_step && o.optim != "adafactor")
+    usage_error("--relative-step is of --optim adafactor; got --optim {}", o.optim);
+  if (o.param_dtype == "bf16" && o.precision == "fp16")
+    usage_error("--param-dtype bf16 goes with --precision fp32 or bf16; got fp16");
+  if (o.param_dtype == "bf16" && o.optim == "adafactor")
+    usage_error(
+        "--param-dtype bf16: not with adafactor; expected adamw, adamw_8bit, sgd, lion or muon");
   if (o.wants_resume() && o.overwrite)
     usage_error("expected --resume or --overwrite, not both: one keeps the run, one discards it");
   if (o.wants_resume() && o.was_given("init-from") && o.init_from != "scratch")

@@ -1,5 +1,6 @@
 #include "train/parts.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/memory.h"
@@ -28,13 +29,22 @@ nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
 
 SessionOptions session_options(const TrainOptions& o) {
   SessionOptions s;
-  s.optimizer = {o.adam_beta1,   o.adam_beta2,    o.adam_epsilon,
-                 o.weight_decay, o.max_grad_norm, std::nullopt};
+  s.optimizer.kind = optim::optimizer_kind(o.optim);
+  s.optimizer.beta1 = o.adam_beta1;
+  s.optimizer.beta2 = o.adam_beta2;
+  s.optimizer.eps = o.adam_epsilon;
+  s.optimizer.weight_decay = o.weight_decay;
+  s.optimizer.momentum = o.momentum;
+  s.optimizer.muon_rate = o.muon_learning_rate / std::max(o.learning_rate, 1e-30);
+  if (o.precision == "bf16") s.optimizer.muon_products = DType::bf16;
+  s.optimizer.scale_parameter = o.relative_step;
+  s.optimizer.max_grad_norm = o.max_grad_norm;
   s.accumulation = o.gradient_accumulation_steps;
   s.seed = static_cast<uint32_t>(o.seed);
   s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());
   s.dump_folder = o.dump_graph;
   s.precision = dtype_of_precision(o.precision);
+  s.parameter_dtype = dtype_of_precision(o.param_dtype);
   s.matmul_precision = o.float32_matmul_precision == "medium" ? MatmulPrecision::medium
                        : o.float32_matmul_precision == "high" ? MatmulPrecision::high
                                                               : MatmulPrecision::highest;
@@ -49,7 +59,8 @@ SessionOptions session_options(const TrainOptions& o) {
 
 optim::Schedule schedule_of(const TrainOptions& o) {
   optim::Schedule s;
-  s.kind = optim::schedule_kind(o.lr_scheduler_type);
+  s.kind = o.relative_step ? optim::ScheduleKind::relative_step
+                           : optim::schedule_kind(o.lr_scheduler_type);
   s.peak = o.learning_rate;
   s.floor = o.min_lr;
   const double share = o.warmup_steps < 1 ? static_cast<double>(o.max_steps) : 1.0;

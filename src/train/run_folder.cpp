@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "runtime/parameters.h"
+
 namespace brrr::train {
 
 using Json = nlohmann::json;
@@ -47,10 +49,15 @@ io::TensorView view_of(const Engine& engine, const StateInfo& s) {
       std::span<const std::byte>(engine.state_data(s.name), static_cast<size_t>(s.type.bytes()))};
 }
 
+// What a run keeps between steps: moments and counters, not the sums of a step's gradients.
+bool is_kept(const StateInfo& s) {
+  return s.kind == InputKind::state && !s.name.starts_with("grad_sum:");
+}
+
 std::vector<io::TensorView> views_of(const Engine& engine, bool parameters) {
   std::vector<io::TensorView> views;
   for (const StateInfo& s : engine.states())
-    if ((s.kind == InputKind::parameter) == parameters && !s.name.starts_with("grad_sum:"))
+    if (parameters ? s.kind == InputKind::parameter : is_kept(s))
       views.push_back(view_of(engine, s));
   return views;
 }
@@ -91,25 +98,38 @@ void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Co
   io::prune(run, prune_options);
 }
 
-TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config) {
-  const io::SafetensorsFile model(folder / "model.safetensors");
-  for (const auto& [name, tensor] : io::match_tensors(model, config))
-    io::copy_as_f32(tensor, engine.state_f32(name));
-  const io::SafetensorsFile optimizer(folder / "optimizer.safetensors");
+namespace {
+
+void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::string& optim) {
   std::set<std::string> wanted;
   for (const StateInfo& s : engine.states()) {
-    if (s.kind == InputKind::parameter || s.name.starts_with("grad_sum:")) continue;
+    if (!is_kept(s)) continue;
     wanted.insert(s.name);
-    const io::TensorView& tensor = optimizer.get(s.name);
-    if (tensor.dtype != s.type.dtype || tensor.shape != s.type.shape)
-      user_error("{}: '{}' is {}{}, this run needs {}", optimizer.what(), s.name,
-                 name_of(tensor.dtype), tensor.shape.str(), s.type.str());
-    std::memcpy(engine.state_data(s.name), tensor.bytes.data(), tensor.bytes.size());
+    const io::TensorView* tensor = file.find(s.name);
+    if (tensor == nullptr || tensor->dtype != s.type.dtype || tensor->shape != s.type.shape)
+      usage_error(
+          "{}: not the state of this run's optimizer ({}): it needs '{}' as {}, the file has {}",
+          file.what(), optim, s.name, s.type.str(),
+          tensor == nullptr ? "none"
+                            : fmt::format("{}{}", name_of(tensor->dtype), tensor->shape.str()));
+    std::memcpy(engine.state_data(s.name), tensor->bytes.data(), tensor->bytes.size());
   }
-  for (const io::TensorView& t : optimizer.tensors())
+  for (const io::TensorView& t : file.tensors())
     if (!wanted.contains(t.name))
-      user_error("{}: holds the state '{}' of another optimizer; this run uses adamw",
-                 optimizer.what(), t.name);
+      usage_error("{}: holds the state '{}' of another optimizer; this run's is {}", file.what(),
+                  t.name, optim);
+}
+
+}  // namespace
+
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config,
+                             const std::string& optim) {
+  const io::SafetensorsFile model(folder / "model.safetensors");
+  const auto tensors = io::match_tensors(model, config);
+  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+    io::copy_as_f32(tensors.at(std::string(name)), out);
+  });
+  load_optimizer(io::SafetensorsFile(folder / "optimizer.safetensors"), engine, optim);
   const fs::path state = folder / "trainer_state.json";
   return trainer_state_from_json(read_file(state), state.string());
 }

@@ -54,8 +54,10 @@ void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Co
                      const io::Tokenizer& tokenizer, const TrainOptions& options,
                      const TrainerState& state);
 
-/// Reads parameters and optimizer state back; types and names must agree exactly.
-TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config);
+/// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the
+/// optimizer of this run, for errors.
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config,
+                             const std::string& optim);
 
 /// The logs of a run.
 class RunLog {

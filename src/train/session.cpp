@@ -23,6 +23,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   }
   PipelineOptions common;
   common.precision = options.precision;
+  common.parameter_dtype = options.parameter_dtype;
   common.matmul_precision = options.matmul_precision;
   common.rematerialize = options.rematerialize;
   common.disabled = options.disabled_passes;
@@ -31,7 +32,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
                      const std::string& name) {
     PipelineOptions p = common;
     p.loss = loss;
-    p.optimizer = [&](Graph& g) { optim::attach_adamw(g, options_.optimizer, accumulation); };
+    p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, options_.optimizer, accumulation); };
     p.dump_prefix = name + "_";
     return engine_.add(run_pipeline(graph, target, p, &report_), program_options);
   };
@@ -147,7 +148,10 @@ std::optional<std::string> Session::first_non_finite() {
 
 void Session::fill_optimizer(size_t program, int64_t step, double learning_rate) {
   engine_.set_scalar(program, "learning_rate", static_cast<float>(learning_rate));
-  engine_.set_scalar(program, "adam_step", static_cast<int32_t>(step + 1));
+  engine_.set_scalar(program, "optimizer_step", static_cast<int32_t>(step + 1));
+  if (engine_.program(program).graph().find_input("rounding_key") == kNoNode) return;
+  const int32_t key[] = {static_cast<int32_t>(options_.seed), static_cast<int32_t>(step)};
+  engine_.set_input<int32_t>(program, "rounding_key", key);
 }
 
 double Session::loss_sum(const TokenBatch& batch) {

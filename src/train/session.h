@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 
@@ -24,13 +24,14 @@ struct TokenBatch {
 };
 
 struct SessionOptions {
-  optim::AdamW optimizer;
+  optim::Optimizer optimizer;
   int64_t accumulation = 1;  // micro-batches per step
   uint32_t seed = 1337;      // of dropout
   std::set<std::string> disabled_passes;
   std::string dump_folder;
   bool reuse_memory = true;
-  DType precision = DType::f32;  // bf16, f16: mixed precision; f16 has a dynamic loss scale
+  DType parameter_dtype = DType::f32;  // bf16: matrices have no f32 copy
+  DType precision = DType::f32;        // bf16, f16: mixed precision; f16 has a dynamic loss scale
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   optim::GradientScaler scaler;
   Rematerialize rematerialize;

@@ -14,6 +14,7 @@
 #include "io/loader.h"
 #include "nn/init.h"
 #include "optim/schedule.h"
+#include "runtime/parameters.h"
 #include "train/dataset.h"
 #include "train/fit.h"
 #include "train/mean_loss.h"
@@ -216,7 +217,7 @@ class Trainer {
   void load_weights() {
     Engine& engine = session_->engine();
     if (resume_) {
-      state_ = load_checkpoint(resume_->checkpoint, engine, config_);
+      state_ = load_checkpoint(resume_->checkpoint, engine, config_, options_.optim);
       loader_->restore(io::LoaderState::from_json(state_.loader));
       record_options();
       set_later_checkpoints_aside();
@@ -224,14 +225,12 @@ class Trainer {
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
     }
-    for (const StateInfo& s : engine.states()) {
-      if (s.kind != InputKind::parameter) continue;
+    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
       if (start_from_)
-        io::copy_as_f32(start_from_->tensors.at(s.name), engine.state_f32(s.name));
+        io::copy_as_f32(start_from_->tensors.at(std::string(name)), out);
       else
-        nn::initialise(s.name, config_, static_cast<uint32_t>(options_.seed),
-                       engine.state_f32(s.name));
-    }
+        nn::initialise(name, config_, static_cast<uint32_t>(options_.seed), out);
+    });
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, std::nullopt);
   }

@@ -70,7 +70,11 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"dataloader_prefetch_factor", "0", "whole number from 1"},
       {"dataloader_prefetch_factor", "99999999999", "whole number"},
       {"report_to", "wandb", "tensorboard, none"},
-      {"optim", "sgd", "adamw"},
+      {"optim", "adam", "adamw, adamw_8bit, sgd, lion, adafactor, muon"},
+      {"momentum", "1", "below 1"},
+      {"muon_learning_rate", "-1", "of at least 0"},
+      {"relative_step", "maybe", "true or false"},
+      {"param_dtype", "fp16", "fp32, bf16"},
       {"device", "cuda", "auto or cpu"},
       {"precision", "fp8", "fp32, bf16, fp16"},
       {"dtype", "int8", "fp32, bf16, fp16"},
@@ -130,6 +134,11 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
                {"--separator is for text"});
   expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
   expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
+  expect_parts(usage_message({{"relative_step", "true"}}), {"--relative-step", "adafactor"});
+  expect_parts(usage_message({{"param_dtype", "bf16"}, {"precision", "fp16"}}),
+               {"--param-dtype bf16", "fp16"});
+  expect_parts(usage_message({{"param_dtype", "bf16"}, {"optim", "adafactor"}}),
+               {"--param-dtype bf16", "adafactor", "lion"});
   expect_parts(usage_message({{"resume", "true"}, {"overwrite", "true"}}),
                {"--resume", "--overwrite"});
   expect_parts(usage_message({{"resume", "true"}, {"init_from", "m"}}),

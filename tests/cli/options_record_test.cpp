@@ -33,6 +33,10 @@ KeyValues unusual() {
           {"lr-scheduler-type", "linear"},
           {"warmup-steps", "0.5"},
           {"lr-decay-steps", "9"},
+          {"optim", "adafactor"},
+          {"momentum", "0.4"},
+          {"muon-learning-rate", "0.5"},
+          {"relative-step", "true"},
           {"weight-decay", "0.7"},
           {"adam-beta1", "0.1"},
           {"adam-beta2", "0.2"},
@@ -88,7 +92,7 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
   const TrainOptions options = resolve(unusual()), plain = resolve({});
   for (const auto& row : train_option_table().rows()) {
-    if (!row.get || row.name == "config" || row.name == "resume" || row.name == "optim" ||
+    if (!row.get || row.name == "config" || row.name == "resume" || row.name == "param-dtype" ||
         row.name == "data" || row.name == "val-data" || row.name == "bias")
       continue;
     EXPECT_NE(row.get(options), row.get(plain)) << row.name << " is missing from unusual()";

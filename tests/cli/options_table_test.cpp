@@ -51,6 +51,9 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
       {"max_grad_norm", "0", "max-grad-norm", "0"},
       {"optim", "adamw_torch", "optim", "adamw"},
       {"optim", "adamw_torch_fused", "optim", "adamw"},
+      {"optim", "adamw_bnb_8bit", "optim", "adamw_8bit"},
+      {"optim", "lion_32bit", "optim", "lion"},
+      {"sgd_momentum", "0.8", "momentum", "0.8"},
       {"torch_compile", "False", "compile", "false"},
       {"dataloader_num_workers", "4", "dataloader-num-workers", "4"},
       {"dataloader_prefetch_factor", "3", "dataloader-prefetch-factor", "3"},
@@ -171,6 +174,34 @@ TEST(TrainOptions, PresetsAreNanoGpts) {
   EXPECT_EQ(xl.n_layer, 48);
   EXPECT_EQ(xl.n_head, 25);
   EXPECT_EQ(xl.n_embd, 1600);
+}
+
+// Presets are AdamW's; other optimizers are given what is usual for them, unless the user says.
+TEST(TrainOptions, OptimizersBringTheirNumbers) {
+  const auto with = [](const char* optim, KeyValues more = {}) {
+    more.push_back({"optim", optim});
+    return resolve(more);
+  };
+  EXPECT_EQ(with("adamw_8bit").learning_rate, 1e-3);
+  EXPECT_EQ(with("muon").learning_rate, 1e-3);
+  EXPECT_EQ(with("muon").muon_learning_rate, 0.02);
+  const TrainOptions lion = with("lion");
+  EXPECT_EQ(lion.learning_rate, 3.33e-4);
+  EXPECT_EQ(lion.min_lr, 3.33e-5);
+  EXPECT_EQ(lion.weight_decay, 0.3);
+  EXPECT_EQ(lion.adam_beta2, 0.99);
+  EXPECT_EQ(with("lion", {{"preset", "gpt2"}}).adam_beta2, 0.99);
+  EXPECT_EQ(with("lion", {{"adam_beta2", "0.95"}}).adam_beta2, 0.95);
+  EXPECT_EQ(with("lion", {{"lr", "0.5"}, {"weight_decay", "1"}}).learning_rate, 0.5);
+  EXPECT_EQ(with("lion", {{"lr", "0.5"}, {"weight_decay", "1"}}).weight_decay, 1);
+  EXPECT_EQ(with("sgd").learning_rate, 0.1);
+  EXPECT_EQ(with("sgd").weight_decay, 0);
+  EXPECT_EQ(with("sgd", {{"lr", "1"}}).learning_rate, 1);
+  // As the paper without a learning rate, as transformers' Trainer with one.
+  EXPECT_TRUE(with("adafactor").relative_step);
+  EXPECT_FALSE(with("adafactor", {{"lr", "1e-3"}}).relative_step);
+  EXPECT_TRUE(with("adafactor", {{"lr", "1e-3"}, {"relative_step", "true"}}).relative_step);
+  EXPECT_FALSE(with("adafactor", {{"relative_step", "false"}}).relative_step);
 }
 
 TEST(TrainOptions, LaterLayersWin) {

@@ -18,6 +18,18 @@ class Resume : public EndToEnd {
                 read_file(path(b) / "model.safetensors"))
         << "the final weights differ";
   }
+  /// Writes checkpoint 9 of a run again, with the optimizer's file of another folder.
+  void give_optimizer(const std::string& run_name, const fs::path& other) {
+    const fs::path folder = path(run_name) / "checkpoint-000009";
+    io::CheckpointWriter writer(path(run_name), 9);
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename();
+      if (name == "manifest.json") continue;
+      fs::copy_file(name == "optimizer.safetensors" ? other / name : entry.path(),
+                    writer.path(name));
+    }
+    writer.commit();
+  }
   bool has_checkpoint(const std::string& run_name) {
     return fs::exists(path(run_name)) && !io::list_checkpoints(path(run_name)).empty();
   }
@@ -115,6 +127,72 @@ TEST_F(Resume, MixedPrecisionGoesOnWithTheSameBits) {
     ASSERT_TRUE(has_checkpoint(killed));
     ASSERT_EQ(run({"train", "--resume", path(killed).string()}), 0) << err_;
     expect_same_run(whole, killed);
+  }
+}
+
+// Every optimizer's state is in the checkpoint: half a run and the other half, with another number
+// of threads, is the whole. Another optimizer, or another width of its state, is refused.
+TEST_F(Resume, EveryOptimizerGoesOnWithTheSameBits) {
+  const std::vector<std::vector<std::string>> all = {
+      {"adamw"},
+      {"adamw_8bit"},
+      {"sgd"},
+      {"lion"},
+      {"adafactor"},
+      {"adafactor", "--learning-rate", "1e-3"},
+      {"muon"},
+      {"adamw_8bit", "--gradient-accumulation-steps", "3"},
+      {"adamw", "--param-dtype", "bf16"},
+      {"adamw_8bit", "--param-dtype", "bf16", "--precision", "bf16"},
+      {"sgd", "--param-dtype", "bf16", "--precision", "bf16"},
+      {"lion", "--param-dtype", "bf16"},
+      {"muon", "--param-dtype", "bf16", "--precision", "bf16"},
+      {"adamw_8bit", "--precision", "fp16", "--init-loss-scale", "1e12"}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(all[i], " ")));
+    std::vector<std::string> options{"--bias", "--optim"};
+    options.insert(options.end(), all[i].begin(), all[i].end());
+    // Killed once a few steps are saved; then up to 40.
+    const std::string whole = fmt::format("whole{}", i), half = fmt::format("half{}", i);
+    options.insert(options.end(), {"--max-steps", "40"});
+    ASSERT_EQ(run(small_run(whole, options)), 0) << err_;
+    EXPECT_LT(json()["train_loss"].get<double>(), 4.3) << "it did not learn";
+    ASSERT_EQ(run(small_run(half, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
+    ASSERT_TRUE(has_checkpoint(half));
+    ASSERT_EQ(run({"train", "--resume", path(half).string(), "--threads", "2"}), 0) << err_;
+    expect_same_run(whole, half);
+    ASSERT_EQ(run({"generate", "--model", path(half).string(), "--max-new-tokens", "4"}), 0)
+        << err_;
+  }
+  const auto refused = [&](std::vector<std::string> more, const char* part) {
+    std::vector<std::string> args{"train", "--resume", path("whole0").string(), "--max-steps",
+                                  "50"};
+    args.insert(args.end(), more.begin(), more.end());
+    EXPECT_EQ(run(args), 2) << err_;
+    EXPECT_NE(err_.find(part), std::string::npos) << err_;
+    EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
+  };
+  for (const char* other : {"sgd", "lion", "adafactor", "muon"})
+    refused({"--optim", other}, "optim = adamw; got");
+  refused({"--optim", "adamw_8bit"}, "optim = adamw; got adamw_8bit");
+  refused({"--param-dtype", "bf16"}, "param-dtype = fp32; got bf16");
+  refused({"--momentum", "0.5"}, "momentum");
+}
+
+// Checkpoints whose optimizer file is not of this run, though its folder says so.
+TEST_F(Resume, TheStateOfAnotherOptimizerIsRefused) {
+  for (const auto& [name, optim] : {std::pair{"adamw", "adamw"}, {"8bit", "adamw_8bit"}})
+    ASSERT_EQ(run(small_run(name, {"--n-embd", "48", "--max-steps", "9", "--optim", optim})), 0)
+        << err_;
+  const fs::path kept = path("kept");
+  fs::copy(path("adamw") / "checkpoint-000009", kept, fs::copy_options::recursive);
+  give_optimizer("adamw", path("8bit") / "checkpoint-000009");
+  give_optimizer("8bit", kept);
+  for (const auto& [name, part] :
+       {std::pair{"adamw", "it needs 'adam_m:"}, {"8bit", "it needs 'adam_m_code:"}}) {
+    EXPECT_EQ(run({"train", "--resume", path(name).string(), "--max-steps", "20"}), 2) << err_;
+    EXPECT_NE(err_.find(part), std::string::npos) << err_;
+    EXPECT_NE(err_.find("optimizer.safetensors"), std::string::npos) << err_;
   }
 }
 

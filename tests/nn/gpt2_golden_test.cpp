@@ -10,7 +10,7 @@
 #include "backend/reference/interpreter.h"
 #include "io/safetensors.h"
 #include "nn/gpt2.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 
@@ -162,7 +162,7 @@ TEST_P(Gpt2Golden, LossAndEveryGradient) {
 // Ten optimizer steps; check(step, loss, gradient norm) after each.
 template <typename Check>
 void run_ten_steps(const Golden& golden, Engine& engine, DType precision, Check&& check) {
-  optim::AdamW adamw;
+  optim::Optimizer adamw;
   adamw.beta1 = golden.adamw["beta1"];
   adamw.beta2 = golden.adamw["beta2"];
   adamw.eps = golden.adamw["eps"];
@@ -176,7 +176,7 @@ void run_ten_steps(const Golden& golden, Engine& engine, DType precision, Check&
     adamw.scaler.emplace();
     options.loss = optim::attach_scaled_loss(g, "loss");
   }
-  options.optimizer = [&](Graph& graph) { optim::attach_adamw(graph, adamw); };
+  options.optimizer = [&](Graph& graph) { optim::attach_optimizer(graph, adamw); };
   const size_t p = engine.add(run_pipeline(g, engine.backend().target(), options));
   engine.allocate();
   golden.load(engine);
@@ -184,7 +184,7 @@ void run_ten_steps(const Golden& golden, Engine& engine, DType precision, Check&
   for (int64_t step = 0; step < 10; ++step) {
     golden.feed(engine, p, step);
     engine.set_scalar(p, "learning_rate", static_cast<float>(golden.adamw["lr"].get<double>()));
-    engine.set_scalar(p, "adam_step", static_cast<int32_t>(step + 1));
+    engine.set_scalar(p, "optimizer_step", static_cast<int32_t>(step + 1));
     engine.run(p);
     check(static_cast<size_t>(step), engine.output_scalar(p, "loss"),
           engine.output_scalar(p, "grad_norm"));

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "ir/text.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
 
@@ -72,7 +72,7 @@ void compare_with_goldens(const std::string& name, const PipelineOptions& base, 
 TEST(GoldenGraphs, Training) {
   PipelineOptions options;
   options.loss = "loss";
-  options.optimizer = [](Graph& g) { optim::attach_adamw(g, {}); };
+  options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
   compare_with_goldens("train", options, 0.1);
 }
 
@@ -90,7 +90,7 @@ TEST(GoldenGraphs, Fusion) {
   target.runs = [](const Graph&, NodeId) { return true; };
   PipelineOptions options;
   options.loss = "loss";
-  options.optimizer = [](Graph& g) { optim::attach_adamw(g, {}, optim::Accumulation::middle); };
+  options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}, optim::Accumulation::middle); };
   compare_with_goldens("fusing", options, 0.1, 1, "10", target);
 }
 

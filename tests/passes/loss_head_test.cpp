@@ -5,7 +5,7 @@
 
 #include "ir/text.h"
 #include "ops/ops.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/memory_plan.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
@@ -387,7 +387,7 @@ TEST(Schedule, TakesNoMoreMemoryOnGpt2) {
       SCOPED_TRACE(fmt::format("{}, length {}", v.name, length));
       const auto config = test::tiny_gpt2(v.bias, v.dropout);
       Graph g = simplify(differentiate(nn::gpt2_loss_graph(config, 4, length)));
-      optim::attach_adamw(g, {});
+      optim::attach_optimizer(g, {});
       EXPECT_LE(peak(schedule(g)), peak(g));
       const Graph opened = simplify(decompose(g, Target{}));
       EXPECT_LE(peak(schedule(opened)), peak(opened)) << "decomposed";
@@ -406,7 +406,7 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;
-  options.optimizer = [](Graph& graph) { optim::attach_adamw(graph, {}); };
+  options.optimizer = [](Graph& graph) { optim::attach_optimizer(graph, {}); };
   PipelineReport report;
   const Graph full = run_pipeline(g, Target{}, options, &report);
   std::string names;
@@ -416,7 +416,7 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
             "join_loss_head decompose simplify fuse fuse_epilogues schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
-  in["adam_step"].data = {3};
+  in["optimizer_step"].data = {3};
   for (const std::string& name : optional_passes()) {
     PipelineOptions without = options;
     without.disabled = {name};

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "backend/cpu/target.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/min_cut.h"
 #include "passes/pipeline.h"
 #include "passes/recomputation_choice.h"
@@ -152,7 +152,7 @@ TEST(RecomputationCost, TheCutIsTheCheapestOfAllChoices) {
 PipelineOptions training(const Rematerialize& rematerialize) {
   PipelineOptions options;
   options.loss = "loss";
-  options.optimizer = [](Graph& g) { optim::attach_adamw(g, {}); };
+  options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
   options.rematerialize = rematerialize;
   return options;
 }

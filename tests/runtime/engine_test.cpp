@@ -9,7 +9,7 @@
 
 #include "backend/cpu/target.h"
 #include "ir/text.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
@@ -129,13 +129,13 @@ TEST_P(OnBackend, ReuseChangesNoBitOfRandomGraphs) {
 
 struct Training {
   nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
-  optim::AdamW adamw;
+  optim::Optimizer adamw;
   int64_t batch = 2, length = 6;
   Graph build(const Target& target, optim::Accumulation accumulation, int64_t rows) const {
     PipelineOptions options;
     options.loss = "loss";
     options.verify = true;
-    options.optimizer = [&](Graph& g) { optim::attach_adamw(g, adamw, accumulation); };
+    options.optimizer = [&](Graph& g) { optim::attach_optimizer(g, adamw, accumulation); };
     return run_pipeline(nn::gpt2_loss_graph(config, rows, length), target, options);
   }
 };
@@ -150,7 +150,7 @@ RefTensor rows_of(const RefTensor& t, int64_t from, int64_t count) {
 }
 
 void set_step(Tensors& in, int step) {
-  in["adam_step"] = {{i32, {}}, {static_cast<double>(step)}};
+  in["optimizer_step"] = {{i32, {}}, {static_cast<double>(step)}};
   in["learning_rate"] = {{f32, {}}, {static_cast<float>(1e-2)}};
   in["rng_key"] = {{i32, {2}}, {5, static_cast<double>(step)}};
 }

@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "ir/text.h"
 #include "ops/fused.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/each_isa.h"
 #include "support/engine_run.h"
@@ -196,7 +196,7 @@ TEST(FusionOfGpt2, IsAPassThatCanBeSwitchedOff) {
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;
-  options.optimizer = [](Graph& graph) { optim::attach_adamw(graph, {}); };
+  options.optimizer = [](Graph& graph) { optim::attach_optimizer(graph, {}); };
   const Graph with = run_pipeline(g, eager(backend), options);
   options.disabled = {"fuse_epilogues"};
   const Graph clusters = run_pipeline(g, eager(backend), options);
@@ -207,7 +207,7 @@ TEST(FusionOfGpt2, IsAPassThatCanBeSwitchedOff) {
   EXPECT_GT(count_ops(clusters, "fused"), 8u);
   EXPECT_EQ(count_ops(without, "fused"), 0u);
   auto in = test::gpt2_inputs(with, config, 3);
-  in["adam_step"].data = {1};
+  in["optimizer_step"].data = {1};
   const Bytes a = run_on_cpu(with, in), b = run_on_cpu(clusters, in), c = run_on_cpu(without, in);
   for (const auto& [name, bytes] : c) {
     EXPECT_TRUE(a.at(name) == bytes) << name;

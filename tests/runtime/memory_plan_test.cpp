@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
@@ -16,7 +16,7 @@ namespace {
 Graph training_graph(const nn::Gpt2Config& config, int64_t batch, int64_t length) {
   PipelineOptions options;
   options.loss = "loss";
-  options.optimizer = [](Graph& g) { optim::attach_adamw(g, {}); };
+  options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
   return run_pipeline(nn::gpt2_loss_graph(config, batch, length), Target{}, options);
 }
 

@@ -13,17 +13,19 @@ std::vector<KernelEntry> matmul_kernels();       // matmul, linear
 std::vector<KernelEntry> attention_kernels();    // attention, attention_grad
 std::vector<KernelEntry> elementwise_kernels();  // the table of src/ops/elementwise.cpp, gelu
 std::vector<KernelEntry> cast_kernels();
-std::vector<KernelEntry> random_kernels();         // random_bits, dropout
-std::vector<KernelEntry> softmax_kernels();        // softmax, softmax_grad
-std::vector<KernelEntry> layer_norm_kernels();     // layer_norm, layer_norm_grad
-std::vector<KernelEntry> cross_entropy_kernels();  // cross_entropy, cross_entropy_grad
-std::vector<KernelEntry> loss_head_kernels();      // linear_cross_entropy, _grad, _step
-std::vector<KernelEntry> reduction_kernels();      // sum, max
-std::vector<KernelEntry> movement_kernels();       // transpose, slice, pad, concat, ...
-std::vector<KernelEntry> embedding_kernels();      // embedding, embedding_grad
-std::vector<KernelEntry> optimizer_kernels();      // adamw, global_norm
-std::vector<KernelEntry> leaf_kernels();           // full, iota
-std::vector<KernelEntry> fused_kernels();          // fused: tiles, gemm and tiles
+std::vector<KernelEntry> random_kernels();          // random_bits, dropout
+std::vector<KernelEntry> softmax_kernels();         // softmax, softmax_grad
+std::vector<KernelEntry> layer_norm_kernels();      // layer_norm, layer_norm_grad
+std::vector<KernelEntry> cross_entropy_kernels();   // cross_entropy, cross_entropy_grad
+std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _grad, _step
+std::vector<KernelEntry> reduction_kernels();       // sum, max
+std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
+std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
+std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
+std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit
+std::vector<KernelEntry> adafactor_kernels();       // adafactor, adafactor_vector
+std::vector<KernelEntry> leaf_kernels();            // full, iota
+std::vector<KernelEntry> fused_kernels();           // fused: tiles, gemm and tiles
 
 /// All of them; for one op the earlier entry is tried first.
 std::vector<KernelEntry> cpu_kernels();

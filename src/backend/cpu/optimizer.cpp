@@ -1,106 +1,133 @@
-// adamw and global_norm: one pass over all tensors, cut into fixed chunks.
-
-#include <algorithm>
-#include <cmath>
+// The element-wise optimizers and global_norm: one pass over all tensors.
 
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/optimizer_rows.h"
-#include "base/parallel.h"
+#include "backend/cpu/update_kernel.h"
 
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kChunk = 65536;         // elements
-constexpr int64_t kSingleThread = 32768;  // elements in all, below which the team is not woken
-
-struct Chunk {
-  size_t tensor;
-  int64_t begin, count;
+// What the optimizers differ in: the numbers of a step and the row function.
+struct Adamw : AdamwRule {
+  static constexpr size_t kStates = 2;
+  using AdamwRule::AdamwRule;
+  static auto row() { return optimizer_rows().adamw; }
 };
 
-/// The tensors in[first, last) as chunks.
-std::vector<Chunk> chunks_of(const NodeView& node, size_t first, size_t last) {
-  std::vector<Chunk> chunks;
-  for (size_t t = first; t < last; ++t) {
-    const int64_t n = node.in[t].shape.elements();
-    for (int64_t begin = 0; begin < n; begin += kChunk)
-      chunks.push_back({t - first, begin, std::min(kChunk, n - begin)});
+struct Sgd {
+  static constexpr size_t kStates = 1;
+  double momentum;
+  explicit Sgd(const Attrs& a) : momentum(a.get<double>("momentum")) {}
+  SgdStep step(const StepScalars& s, double decay) const {
+    return {static_cast<float>(momentum), s.scale, static_cast<float>(decay),
+            static_cast<float>(s.lr)};
   }
-  return chunks;
-}
+  static auto row() { return optimizer_rows().sgd; }
+};
 
-template <typename Body>
-void each_chunk(const std::vector<Chunk>& chunks, Body&& body) {
-  int64_t total = 0;
-  for (const Chunk& c : chunks) total += c.count;
-  if (total <= kSingleThread) {
-    for (size_t c = 0; c < chunks.size(); ++c) body(c);
-  } else {
-    parallel_chunks(static_cast<int64_t>(chunks.size()),
-                    [&](int64_t c) { body(static_cast<size_t>(c)); });
+struct Lion {
+  static constexpr size_t kStates = 1;
+  double beta1, beta2;
+  explicit Lion(const Attrs& a) : beta1(a.get<double>("beta1")), beta2(a.get<double>("beta2")) {}
+  LionStep step(const StepScalars& s, double decay) const {
+    return {static_cast<float>(beta1),
+            static_cast<float>(1 - beta1),
+            static_cast<float>(beta2),
+            static_cast<float>(1 - beta2),
+            s.scale,
+            static_cast<float>(1 - s.lr * decay),
+            static_cast<float>(s.lr)};
   }
-}
+  static auto row() { return optimizer_rows().lion; }
+};
 
-class AdamwKernel final : public Kernel {
+struct Muon {
+  static constexpr size_t kStates = 0;
+  double rate;
+  explicit Muon(const Attrs& a) : rate(a.get<double>("rate")) {}
+  MuonStep step(const StepScalars& s, double decay) const {
+    return {static_cast<float>(1 - s.lr * rate * decay), static_cast<float>(s.lr * rate) * s.scale};
+  }
+  static auto row() { return optimizer_rows().muon; }
+};
+
+template <typename Rule>
+class ElementwiseUpdate final : public Kernel {
  public:
-  explicit AdamwKernel(const NodeView& node)
-      : tensors_((node.in.size() - 3) / 4),
-        chunks_(chunks_of(node, 3, 3 + tensors_)),
-        decays_(node.attrs().get<std::vector<int64_t>>("decays")),
-        beta1_(node.attrs().get<double>("beta1")),
-        beta2_(node.attrs().get<double>("beta2")),
-        eps_(node.attrs().get<double>("eps")),
-        weight_decay_(node.attrs().get<double>("weight_decay")),
-        run_(optimizer_rows().adamw) {}
+  explicit ElementwiseUpdate(const NodeView& node)
+      : frame_(node, Rule::kStates), rule_(node.attrs()), row_(Rule::row()) {
+    for (size_t i = 0; i < frame_.tensors(); ++i)
+      muon_scale_.push_back(
+          static_cast<float>(ops::muon_scale(node.in[frame_.at().param(i)].shape)));
+  }
 
   void run(const KernelArgs& args) override {
-    const double lr = static_cast<double>(*static_cast<const float*>(args.in[0]));
-    const double t = *static_cast<const int32_t*>(args.in[1]);
-    const float scale = *static_cast<const float*>(args.in[2]);
-    if (std::isnan(scale)) return keep_everything(args);
-    AdamwStep step{};
-    step.beta1 = static_cast<float>(beta1_);
-    step.one_minus_beta1 = static_cast<float>(1 - beta1_);
-    step.beta2 = static_cast<float>(beta2_);
-    step.one_minus_beta2 = static_cast<float>(1 - beta2_);
-    step.scale = scale;
-    step.keep = 1.0f;
-    step.step_size = static_cast<float>(lr / (1 - std::pow(beta1_, t)));
-    step.correction = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2_, t)));
-    step.eps = static_cast<float>(eps_);
-    AdamwStep decaying = step;
-    decaying.keep = static_cast<float>(1 - lr * weight_decay_);
-    each_chunk(chunks_, [&](size_t c) {
-      const Chunk& chunk = chunks_[c];
-      auto in = [&](size_t part) {
-        return static_cast<const float*>(args.in[3 + part * tensors_ + chunk.tensor]) + chunk.begin;
-      };
-      auto out = [&](size_t part) {
-        return static_cast<float*>(args.out[part * tensors_ + chunk.tensor]) + chunk.begin;
-      };
-      run_(decays_[chunk.tensor] ? decaying : step, in(0), in(1), in(2), in(3), out(0), out(1),
-           out(2), chunk.count);
+    const StepScalars s = UpdateFrame::scalars(args);
+    if (std::isnan(s.scale)) return frame_.keep_everything(args);
+    const auto plain = rule_.step(s, 0), decaying = rule_.step(s, frame_.weight_decay());
+    frame_.each_block(args, [&](size_t tensor, int64_t begin, UpdateRun& run) {
+      for (size_t k = 0; k < Rule::kStates; ++k) {
+        const auto& at = frame_.at();
+        run.state[k] = static_cast<const float*>(args.in[at.state(k, tensor)]) + begin;
+        run.new_state[k] = static_cast<float*>(args.out[at.new_state(k, tensor)]) + begin;
+      }
+      auto step = frame_.decays(tensor) ? decaying : plain;
+      if constexpr (std::is_same_v<Rule, Muon>) step.step_size *= muon_scale_[tensor];
+      row_(step, run);
     });
   }
 
  private:
-  // The gradients were not finite: the results are the operands, where they are not in place.
-  void keep_everything(const KernelArgs& args) const {
+  UpdateFrame frame_;
+  Rule rule_;
+  decltype(Rule::row()) row_;
+  std::vector<float> muon_scale_;  // of each tensor
+};
+
+template <typename Rule>
+KernelEntry update_kernel(std::string_view op) {
+  return {op, "fused", [](const NodeView& node) { return refuse_update(node, Rule::kStates); },
+          [](const NodeView& node) -> std::unique_ptr<Kernel> {
+            return std::make_unique<ElementwiseUpdate<Rule>>(node);
+          }};
+}
+
+class MuonMomentum final : public Kernel {
+ public:
+  explicit MuonMomentum(const NodeView& node)
+      : tensors_(node.in.size() / 2),
+        chunks_(chunks_of(node, 1, tensors_)),
+        momentum_(node.attrs().get<double>("momentum")) {}
+
+  void run(const KernelArgs& args) override {
+    const float scale = *static_cast<const float*>(args.in[0]);
+    const SgdStep step{static_cast<float>(momentum_), scale, static_cast<float>(1 - momentum_), 0};
     each_chunk(chunks_, [&](size_t c) {
       const Chunk& chunk = chunks_[c];
-      for (auto [from, to] : {std::pair{0u, 0u}, std::pair{2u, 1u}, std::pair{3u, 2u}}) {
-        const auto* x = static_cast<const float*>(args.in[3 + from * tensors_ + chunk.tensor]);
-        auto* y = static_cast<float*>(args.out[to * tensors_ + chunk.tensor]);
-        if (x != y) std::copy_n(x + chunk.begin, chunk.count, y + chunk.begin);
+      auto in = [&](size_t part) {
+        return static_cast<const float*>(args.in[1 + part * tensors_ + chunk.tensor]) + chunk.begin;
+      };
+      auto out = [&](size_t part) {
+        return static_cast<float*>(args.out[part * tensors_ + chunk.tensor]) + chunk.begin;
+      };
+      if (std::isnan(scale)) {
+        std::fill_n(out(0), chunk.count, 0.0f);
+        if (in(1) != out(1)) std::copy_n(in(1), chunk.count, out(1));
+        return;
       }
+      UpdateRun run;
+      run.grad = in(0);
+      run.state[0] = in(1);
+      run.new_param = out(0);
+      run.new_state[0] = out(1);
+      run.n = chunk.count;
+      optimizer_rows().muon_momentum(step, run);
     });
   }
 
+ private:
   size_t tensors_;
   std::vector<Chunk> chunks_;
-  std::vector<int64_t> decays_;
-  double beta1_, beta2_, eps_, weight_decay_;
-  decltype(OptimizerRows::adamw) run_;
+  double momentum_;
 };
 
 class GlobalNormKernel final : public Kernel {
@@ -133,15 +160,19 @@ class GlobalNormKernel final : public Kernel {
 }  // namespace
 
 std::vector<KernelEntry> optimizer_kernels() {
-  return {{"adamw", "fused",
+  return {update_kernel<Adamw>("adamw"),
+          update_kernel<Sgd>("sgd"),
+          update_kernel<Lion>("lion"),
+          update_kernel<Muon>("muon"),
+          {"muon_momentum", "fused",
            [](const NodeView& node) -> std::string {
-             for (size_t i = 3; i < node.in.size(); ++i)
-               if (node.in[i].dtype != DType::f32)
-                 return fmt::format("dtype {}: only f32", name_of(node.in[i].dtype));
+             for (const Type& t : node.in)
+               if (t.dtype != DType::f32)
+                 return fmt::format("dtype {}: only f32", name_of(t.dtype));
              return "";
            },
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
-             return std::make_unique<AdamwKernel>(node);
+             return std::make_unique<MuonMomentum>(node);
            }},
           {"global_norm", "chunks",
            [](const NodeView& node) -> std::string {

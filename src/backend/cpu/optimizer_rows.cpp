@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/simd_types.h"
+#include "ops/update.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/optimizer_rows.cpp"
@@ -16,27 +17,73 @@ HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
-void adamw(const AdamwStep& s, const float* param, const float* grad, const float* m,
-           const float* v, float* new_param, float* new_m, float* new_v, int64_t n) {
+// Four streams are more than the hardware prefetcher follows well.
+HWY_INLINE void prefetch(const UpdateRun& run, int64_t i, int states) {
+  constexpr int64_t kAhead = 512;
+  __builtin_prefetch(run.param + i + kAhead, 1, 3);
+  __builtin_prefetch(run.grad + i + kAhead, 0, 3);
+  for (int k = 0; k < states; ++k) __builtin_prefetch(run.state[k] + i + kAhead, 1, 3);
+}
+
+void adamw(const AdamwStep& s, const UpdateRun& run) {
   const VF beta1 = splat(s.beta1), rest1 = splat(s.one_minus_beta1), beta2 = splat(s.beta2);
   const VF rest2 = splat(s.one_minus_beta2), scale = splat(s.scale), keep = splat(s.keep);
   const VF step_size = splat(s.step_size), correction = splat(s.correction), eps = splat(s.eps);
-  each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
-    constexpr int64_t kAhead =
-        512;  // four streams are more than the hardware prefetcher follows well
-    __builtin_prefetch(param + i + kAhead, 1, 3);
-    __builtin_prefetch(grad + i + kAhead, 0, 3);
-    __builtin_prefetch(m + i + kAhead, 1, 3);
-    __builtin_prefetch(v + i + kAhead, 1, 3);
-    const VF g = hn::Mul(scale, w.load(grad + i));
-    const VF m1 = hn::MulAdd(beta1, w.load(m + i), hn::Mul(rest1, g));
-    const VF v1 = hn::MulAdd(beta2, w.load(v + i), hn::Mul(hn::Mul(rest2, g), g));
-    const VF below = hn::MulAdd(hn::Sqrt(v1), correction, eps);
-    const VF step = hn::Div(hn::Mul(step_size, m1), below);
-    const VF p1 = hn::MulSub(w.load(param + i), keep, step);
-    w.store(p1, new_param + i);
-    w.store(m1, new_m + i);
-    w.store(v1, new_v + i);
+  each_vector(run.n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+    prefetch(run, i, 2);
+    const VF g = hn::Mul(scale, w.load(run.grad + i));
+    const VF m = hn::MulAdd(beta1, w.load(run.state[0] + i), hn::Mul(rest1, g));
+    const VF v = hn::MulAdd(beta2, w.load(run.state[1] + i), hn::Mul(hn::Mul(rest2, g), g));
+    const VF below = hn::MulAdd(hn::Sqrt(v), correction, eps);
+    const VF step = hn::Div(hn::Mul(step_size, m), below);
+    w.store(hn::MulSub(w.load(run.param + i), keep, step), run.new_param + i);
+    w.store(m, run.new_state[0] + i);
+    w.store(v, run.new_state[1] + i);
+  });
+}
+
+void sgd(const SgdStep& s, const UpdateRun& run) {
+  const VF momentum = splat(s.momentum), scale = splat(s.scale), decay = splat(s.decay);
+  const VF lr = splat(s.lr);
+  each_vector(run.n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+    prefetch(run, i, 1);
+    const VF p = w.load(run.param + i);
+    const VF g = hn::MulAdd(decay, p, hn::Mul(scale, w.load(run.grad + i)));
+    const VF m = hn::MulAdd(momentum, w.load(run.state[0] + i), g);
+    w.store(hn::NegMulAdd(lr, m, p), run.new_param + i);
+    w.store(m, run.new_state[0] + i);
+  });
+}
+
+void lion(const LionStep& s, const UpdateRun& run) {
+  const VF beta1 = splat(s.beta1), rest1 = splat(s.one_minus_beta1), beta2 = splat(s.beta2);
+  const VF rest2 = splat(s.one_minus_beta2), scale = splat(s.scale), keep = splat(s.keep);
+  const VF lr = splat(s.lr), zero = hn::Zero(DF());
+  each_vector(run.n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+    prefetch(run, i, 1);
+    const VF g = hn::Mul(scale, w.load(run.grad + i)), m = w.load(run.state[0] + i);
+    const VF c = hn::MulAdd(beta1, m, hn::Mul(rest1, g));
+    const VF step = hn::IfThenElse(hn::Eq(c, zero), zero, hn::CopySign(lr, c));
+    w.store(hn::MulSub(w.load(run.param + i), keep, step), run.new_param + i);
+    w.store(hn::MulAdd(beta2, m, hn::Mul(rest2, g)), run.new_state[0] + i);
+  });
+}
+
+void muon(const MuonStep& s, const UpdateRun& run) {
+  const VF keep = splat(s.keep), step = splat(s.step_size);
+  each_vector(run.n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+    const VF u = hn::Mul(step, w.load(run.grad + i));
+    w.store(hn::MulSub(w.load(run.param + i), keep, u), run.new_param + i);
+  });
+}
+
+void muon_momentum(const SgdStep& s, const UpdateRun& run) {
+  const VF momentum = splat(s.momentum), rest = splat(s.decay * s.scale);
+  each_vector(run.n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+    const VF g = hn::Mul(rest, w.load(run.grad + i));
+    const VF m = hn::MulAdd(momentum, w.load(run.state[0] + i), g);
+    w.store(hn::MulAdd(momentum, m, g), run.new_param + i);
+    w.store(m, run.new_state[0] + i);
   });
 }
 
@@ -65,7 +112,36 @@ void add_to(const float* x, float* y, int64_t n) {
                      BRRR_INLINE_BODY { w.store(hn::Add(w.load(y + i), w.load(x + i)), y + i); });
 }
 
-constexpr OptimizerRows kTable = {&adamw, &sum_of_squares<float>, &sum_of_squares<Bf16>, &add_to};
+void widen(const uint16_t* x, float* y, int64_t n) {
+  const auto* from = reinterpret_cast<const Bf16*>(x);
+  each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY { w.store(w.load(from + i), y + i); });
+}
+
+void round_at_random(const float* x, const uint16_t* random, uint16_t* y, int64_t n) {
+  const DU du;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VF v = load(x + i);
+    const auto bits = hn::BitCast(du, v);
+    const auto sum = hn::Add(bits, hn::PromoteTo(du, hn::LoadU(D16(), random + i)));
+    const auto exponent = hn::Set(du, 0x7f800000u);
+    const auto special = hn::Eq(hn::And(bits, exponent), exponent);
+    const auto rounded = hn::IfThenElse(special, bf16_bits(v), hn::ShiftRight<16>(sum));
+    hn::StoreU(hn::DemoteTo(D16(), hn::BitCast(DI(), rounded)), D16(), y + i);
+  }
+  for (; i < n; ++i) y[i] = ops::bf16_at_random(x[i], random[i]);
+}
+
+constexpr OptimizerRows kTable = {&adamw,
+                                  &sgd,
+                                  &lion,
+                                  &muon,
+                                  &muon_momentum,
+                                  &sum_of_squares<float>,
+                                  &sum_of_squares<Bf16>,
+                                  &add_to,
+                                  &widen,
+                                  &round_at_random};
 
 }  // namespace
 

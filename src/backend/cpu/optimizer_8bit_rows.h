@@ -1,0 +1,31 @@
+#pragma once
+// AdamW on one block of 256 elements whose moments are 8-bit codes (ops/dynamic_code.h).
+
+#include <cstdint>
+
+#include "backend/cpu/optimizer_rows.h"
+
+namespace brrr::cpu {
+
+/// A block; everything that is written may lie over what is read. Always 256 elements.
+struct CodeBlock {
+  const float* param;
+  const float* grad;
+  const uint8_t *m, *v;
+  float m_scale, v_scale;
+  float* new_param;
+  uint8_t *new_m, *new_v;
+  float new_m_scale, new_v_scale;  // results
+};
+
+struct Optimizer8bitRows {
+  void (*adamw)(const AdamwStep& step, CodeBlock& block);
+  /// The nearest codes of n numbers in [-1, 1], or in [0, 1]. Within a few roundings of halfway
+  /// between two codes it may be either.
+  void (*encode)(const float* x, bool is_signed, uint8_t* codes, int64_t n);
+  /// The numbers of n codes.
+  void (*decode)(const uint8_t* codes, bool is_signed, float* x, int64_t n);
+};
+const Optimizer8bitRows& optimizer_8bit_rows();
+
+}  // namespace brrr::cpu

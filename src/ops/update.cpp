@@ -1,0 +1,150 @@
+#include "ops/update.h"
+
+namespace brrr::ops {
+
+UpdateLayout::UpdateLayout(const Attrs& attrs, size_t operands, size_t state_kinds)
+    : has_key(attrs.find("stream") != nullptr), states(state_kinds) {
+  n = operands < scalars() ? 0 : (operands - scalars()) / (2 + states);
+}
+
+UpdateLayout check_update(const InferContext& c, size_t states,
+                          const std::vector<std::string>& shares,
+                          const std::vector<std::string>& positive_or_zero) {
+  const UpdateLayout at(c.attrs, c.in.size(), states);
+  if (c.in.size() != at.scalars() + at.n * (2 + states))
+    c.fail("takes {} scalars and then {} tensors for each parameter; got {} operands", at.scalars(),
+           2 + states, c.in.size());
+  const Type wanted[] = {{DType::f32, {}}, {DType::i32, {}}, {DType::f32, {}}, {DType::i32, {2}}};
+  for (size_t i = 0; i < at.scalars(); ++i)
+    if (c.in[i] != wanted[i])
+      c.fail("lr, t, scale (and key) must be f32[], i32[], f32[] (and i32[2]); operand {} is {}", i,
+             c.in[i].str());
+  for (size_t i = 0; i < at.n; ++i) {
+    expect_float(c, at.param(i), "parameters");
+    expect_float(c, at.grad(i), "gradients");
+    const Type &p = c.in[at.param(i)], &g = c.in[at.grad(i)];
+    if (p.shape != g.shape) c.fail("parameter {} is {}, its gradient {}", i, p.str(), g.str());
+    if (p.dtype == DType::f16 || (p.dtype == DType::bf16 && !at.has_key))
+      c.fail("parameter {} is {}: expected f32, or bf16 with a key to round by", i, p.str());
+  }
+  if (c.attr<std::vector<int64_t>>("decays").size() != at.n)
+    c.fail("decays must have one entry for each of {} parameters", at.n);
+  if (at.has_key && c.attr<int64_t>("stream") + static_cast<int64_t>(at.n) > int64_t{1} << 32)
+    c.fail("the streams from {} on do not fit 32 bits", c.attr<int64_t>("stream"));
+  for (const std::string& name : shares)
+    if (!(c.attr<double>(name) >= 0 && c.attr<double>(name) < 1))
+      c.fail("{} must be in [0, 1); got {}", name, c.attr<double>(name));
+  for (const std::string& name : positive_or_zero)
+    if (!(c.attr<double>(name) >= 0))
+      c.fail("{} must not be negative; got {}", name, c.attr<double>(name));
+  return at;
+}
+
+std::function<std::vector<OpDef::InPlace>(const Node&)> update_in_place(size_t states) {
+  return [states](const Node& node) {
+    const UpdateLayout at(node.attrs, node.operands.size(), states);
+    std::vector<OpDef::InPlace> pairs;
+    auto pair = [&](size_t result, size_t operand) {
+      pairs.push_back({static_cast<uint32_t>(result), static_cast<uint32_t>(operand)});
+    };
+    for (size_t i = 0; i < at.n; ++i) {
+      pair(at.new_param(i), at.param(i));
+      for (size_t k = 0; k < states; ++k) pair(at.new_state(k, i), at.state(k, i));
+    }
+    return pairs;
+  };
+}
+
+void store_param(const EvalContext& c, const UpdateLayout& at, size_t i, size_t element,
+                 double value) {
+  double& to = c.out[at.new_param(i)].data[element];
+  to = value;
+  if (c.in[at.param(i)]->type.dtype != DType::bf16) return;
+  const auto& key = c.in[UpdateLayout::kKey]->data;
+  const auto word = [](double x) { return static_cast<uint32_t>(static_cast<int64_t>(x)); };
+  const auto stream =
+      static_cast<uint32_t>(c.node.attrs.get<int64_t>("stream")) + static_cast<uint32_t>(i);
+  const uint32_t random = philox_u16({word(key[0]), word(key[1])}, stream, element);
+  to = static_cast<double>(float_from_bf16(bf16_at_random(static_cast<float>(value), random)));
+}
+
+std::vector<Sample::Operand> update_scalars() {
+  return {tensor({}, 1e-3, 1e-2), tensor({}, 1, 9, DType::i32), tensor({}, 0.1, 1)};
+}
+
+namespace {
+
+void evaluate_update(const UpdateRule& r, const EvalContext& c) {
+  const UpdateLayout at(c.node.attrs, c.in.size(), r.states);
+  const double lr = c.in[UpdateLayout::kLearningRate]->data[0];
+  const double t = c.in[UpdateLayout::kStep]->data[0];
+  const double scale = c.in[UpdateLayout::kScale]->data[0];
+  const auto& decays = c.node.attrs.get<std::vector<int64_t>>("decays");
+  std::vector<double> state(r.states);
+  for (size_t i = 0; i < at.n; ++i) {
+    const RefTensor& param = *c.in[at.param(i)];
+    const double decay = decays[i] ? c.node.attrs.get<double>("weight_decay") : 0;
+    const ElementRule change = r.rule(c.node.attrs, lr, t, decay, param.type.shape);
+    for (size_t j = 0; j < param.data.size(); ++j) {
+      for (size_t k = 0; k < r.states; ++k) state[k] = c.in[at.state(k, i)]->data[j];
+      double p = param.data[j];
+      if (std::isnan(scale)) {
+        c.out[at.new_param(i)].data[j] = p;
+      } else {
+        change(p, scale * c.in[at.grad(i)]->data[j], state.data());
+        store_param(c, at, i, j, p);
+      }
+      for (size_t k = 0; k < r.states; ++k) c.out[at.new_state(k, i)].data[j] = state[k];
+    }
+  }
+}
+
+}  // namespace
+
+OpDef update_op(UpdateRule r) {
+  OpDef d;
+  d.name = r.name;
+  d.doc = r.doc;
+  d.op_class = OpClass::optimizer;
+  d.no_gradient = "it consumes gradients";
+  d.infer = [r](const InferContext& c) {
+    const UpdateLayout at = check_update(c, r.states, r.shares, r.positive_or_zero);
+    std::vector<Type> out;
+    for (size_t i = 0; i < at.n; ++i) out.push_back(c.in[at.param(i)]);
+    for (size_t k = 0; k < r.states; ++k)
+      for (size_t i = 0; i < at.n; ++i) {
+        const Type& state = c.in[at.state(k, i)];
+        if (state.shape != c.in[at.param(i)].shape || state.dtype != DType::f32)
+          c.fail("parameter {} is {}, its state must be f32 of that shape; got {}", i,
+                 c.in[at.param(i)].str(), state.str());
+        out.push_back(state);
+      }
+    return out;
+  };
+  d.evaluate = [r](const EvalContext& c) { evaluate_update(r, c); };
+  d.cost = [r](const Node& node, std::span<const Type> in) {
+    const UpdateLayout at(node.attrs, in.size(), r.states);
+    double count = 0;
+    for (size_t i = 0; i < at.n; ++i) count += elements(in[at.param(i)]);
+    return streaming_cost(node, in, r.flops * count);
+  };
+  d.samples = [r] {
+    std::vector<Sample> out;
+    for (double decay : {0.0, 0.1}) {
+      Sample s;
+      s.in = update_scalars();
+      const Shape shapes[] = {{3, 37}, {5}, {700, 101}};
+      for (size_t part = 0; part < 2 + r.states; ++part)
+        for (const Shape& shape : shapes) s.in.push_back(tensor(shape, part == 3 ? 0.1 : -1, 1));
+      s.attrs = r.sample;
+      s.attrs.set("weight_decay", decay);
+      s.attrs.set("decays", std::vector<int64_t>{1, 0, 1});
+      out.push_back(std::move(s));
+    }
+    return out;
+  };
+  d.in_place_of = update_in_place(r.states);
+  return d;
+}
+
+}  // namespace brrr::ops

@@ -1,0 +1,34 @@
+// Adafactor (Shazeer and Stern 2018): two vectors of state for each matrix. Relative steps are the
+// schedule's (ScheduleKind::relative_step); the constants are the paper's and transformers'.
+
+#include "optim/updates.h"
+
+namespace brrr::optim {
+
+void update_by_adafactor(Update& u, const Group& group) {
+  Group matrices, vectors;
+  for (const Trained& t : group) (t.param.shape().rank() < 2 ? vectors : matrices).push_back(t);
+  const Attrs attrs{{"decay_rate", -0.8},
+                    {"eps1", 1e-30},
+                    {"eps2", 1e-3},
+                    {"clip", 1.0},
+                    {"scale_parameter", u.options.scale_parameter}};
+  u.append(
+      "adafactor", matrices,
+      [](const Trained& t) {
+        std::vector<Dim> rows = t.param.shape().dims(), columns = rows;
+        rows.pop_back();
+        columns.erase(columns.end() - 2);
+        return std::vector<Update::State>{{"adafactor_row", {DType::f32, Shape(rows)}},
+                                          {"adafactor_col", {DType::f32, Shape(columns)}}};
+      },
+      attrs);
+  u.append(
+      "adafactor_vector", vectors,
+      [](const Trained& t) {
+        return std::vector<Update::State>{{"adafactor_v", {DType::f32, t.param.shape()}}};
+      },
+      attrs);
+}
+
+}  // namespace brrr::optim

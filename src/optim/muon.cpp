@@ -1,0 +1,78 @@
+// Muon (Jordan et al. 2024, github.com/KellerJordan/Muon): hidden matrices move along
+// orthogonalised momentum, everything else by AdamW. The learning rate of matrices is {rate} times
+// that of AdamW, times sqrt(max(1, out / in)) of the matrix.
+
+#include <set>
+
+#include "optim/updates.h"
+
+namespace brrr::optim {
+namespace {
+
+constexpr double kMomentum = 0.95;
+constexpr int64_t kIterations = 5;
+
+// The parameter that a value is, whatever it was cast or reshaped to.
+NodeId parameter_behind(const Graph& g, ValueId v) {
+  while (!g.is_input(v.node)) {
+    const Node& node = g.node(v.node);
+    const std::string& op = node.op->name;
+    if (op != "cast" && op != "reshape" && op != "pad" && op != "transpose") return kNoNode;
+    v = node.operands[0];
+  }
+  return g.input_kind(v.node) == InputKind::parameter ? v.node : kNoNode;
+}
+
+// Embeddings and the head: what is looked up in, cut from, or gives the logits.
+std::set<NodeId> tables_of(const Graph& g) {
+  std::set<NodeId> tables;
+  for (const Node& node : g.nodes()) {
+    if (!node.op) continue;
+    const std::string& op = node.op->name;
+    if (op == "embedding" || op == "slice") tables.insert(parameter_behind(g, node.operands[0]));
+    if (op.starts_with("linear_cross_entropy"))
+      for (const ValueId& v : node.operands) tables.insert(parameter_behind(g, v));
+    if (op == "cross_entropy") {
+      ValueId v = node.operands[0];
+      while (!g.is_input(v.node) &&
+             (g.node(v.node).op->name == "cast" || g.node(v.node).op->name == "reshape" ||
+              g.node(v.node).op->name == "slice"))
+        v = g.node(v.node).operands[0];
+      if (!g.is_input(v.node) && g.node(v.node).op->name == "matmul")
+        tables.insert(parameter_behind(g, g.node(v.node).operands[1]));
+    }
+  }
+  return tables;
+}
+
+}  // namespace
+
+void update_by_muon(Update& u, const Group& group) {
+  const std::set<NodeId> tables = tables_of(u.g);
+  Group matrices, others;
+  for (const Trained& t : group) {
+    const bool hidden = t.param.shape().rank() == 2 && !tables.contains(t.param.id.node);
+    (hidden ? matrices : others).push_back(t);
+  }
+  if (!matrices.empty()) {
+    std::vector<Value> operands{u.scale}, momenta;
+    for (const Trained& t : matrices) operands.push_back(t.grad);
+    for (const Trained& t : matrices) momenta.push_back(u.state("muon_m", t));
+    operands.insert(operands.end(), momenta.begin(), momenta.end());
+    const auto next = call("muon_momentum", operands, {{"momentum", kMomentum}});
+    const size_t n = matrices.size();
+    for (size_t i = 0; i < n; ++i) {
+      u.g.update(momenta[i], next[n + i]);
+      matrices[i].grad = call1("newton_schulz", {next[i]},
+                               {{"steps", kIterations}, {"dtype", u.options.muon_products}});
+    }
+    const Value clipped = u.scale;
+    u.scale = clipped * 0.0 + 1.0;  // 1, or NaN where gradients are not finite
+    u.append("muon", matrices, [](const Trained&) { return std::vector<Update::State>{}; },
+             {{"rate", u.options.muon_rate}});
+    u.scale = clipped;
+  }
+  update_by_adamw(u, others);
+}
+
+}  // namespace brrr::optim

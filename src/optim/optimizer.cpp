@@ -1,0 +1,156 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+
+#include "optim/updates.h"
+
+namespace brrr::optim {
+
+const std::vector<OptimizerName>& optimizer_names() {
+  using K = OptimizerKind;
+  static const std::vector<OptimizerName> names = {
+      {K::adamw, {"adamw", "adamw_torch", "adamw_torch_fused"}},
+      {K::adamw_8bit, {"adamw_8bit", "adamw_bnb_8bit"}},
+      {K::sgd, {"sgd"}},
+      {K::lion, {"lion", "lion_32bit"}},
+      {K::adafactor, {"adafactor"}},
+      {K::muon, {"muon"}}};
+  return names;
+}
+
+const std::string& name_of(OptimizerKind kind) {
+  for (const OptimizerName& n : optimizer_names())
+    if (n.kind == kind) return n.spellings[0];
+  check_failed(__FILE__, __LINE__, "the optimizer has a name", "");
+}
+
+OptimizerKind optimizer_kind(std::string_view name) {
+  for (const OptimizerName& n : optimizer_names())
+    if (n.spellings[0] == name) return n.kind;
+  check_failed(__FILE__, __LINE__, "the optimizer exists", std::string(name));
+}
+
+Value Update::state(const std::string& kind, const Trained& t, std::optional<Type> type) {
+  const Type wanted = type.value_or(Type{DType::f32, t.param.shape()});
+  return g.input(fmt::format("{}:{}", kind, t.name), wanted.shape, wanted.dtype, InputKind::state);
+}
+
+void Update::append_node(const char* op, const Group& group,
+                         const std::vector<std::vector<State>>& kinds, Attrs attrs) {
+  if (group.empty()) return;
+  const size_t n = group.size(), count = kinds[0].size();
+  std::vector<Value> operands{learning_rate, step, scale};
+  bool at_random = false;
+  for (const Trained& t : group) at_random = at_random || t.param.dtype() == DType::bf16;
+  if (at_random) {
+    const NodeId key = g.find_input("rounding_key");
+    operands.push_back(key != kNoNode ? g.value(key) : g.input("rounding_key", {2}, DType::i32));
+    attrs.set("stream", next_stream);
+    next_stream += static_cast<int64_t>(n);
+  }
+  for (const Trained& t : group) operands.push_back(t.param);
+  for (const Trained& t : group) operands.push_back(t.grad);
+  std::vector<Value> states(count * n);  // all of the first kind, all of the second, ...
+  for (size_t i = 0; i < n; ++i)
+    for (size_t k = 0; k < count; ++k)
+      states[k * n + i] = state(kinds[i][k].kind, group[i], kinds[i][k].type);
+  operands.insert(operands.end(), states.begin(), states.end());
+  attrs.set("decays", decays_of(group));
+  attrs.set("weight_decay", options.weight_decay);
+  const auto next = call(op, operands, std::move(attrs));
+  for (size_t i = 0; i < n; ++i) g.update(group[i].param, next[i]);
+  for (size_t i = 0; i < states.size(); ++i) g.update(states[i], next[n + i]);
+}
+
+std::vector<int64_t> decays_of(const Group& group) {
+  std::vector<int64_t> decays;
+  for (const Trained& t : group) decays.push_back(t.param.shape().rank() >= 2);
+  return decays;
+}
+
+namespace {
+
+// Streams of dropout are small numbers; those of rounding begin here.
+constexpr int64_t kRoundingStreams = int64_t{1} << 31;
+
+// The parameters and their gradients, whose outputs are taken out of the graph.
+Group take_gradients(Graph& g) {
+  Group group;
+  std::vector<Output> kept;
+  for (const Output& o : g.outputs())
+    if ((!o.name.starts_with("grad:") && o.name != "scaled_loss") || o.updates != kNoNode)
+      kept.push_back(o);
+  for (NodeId id : g.inputs(InputKind::parameter)) {
+    const std::string name = g.input_name(id);
+    const Output* out = g.find_output("grad:" + name);
+    BRRR_CHECK(out != nullptr, "{} has no gradient", name);
+    group.push_back({g.value(id), g.value(out->value), name});
+  }
+  g.outputs() = std::move(kept);
+  if (group.empty()) user_error("[optimizer] the graph has no parameters to train");
+  return group;
+}
+
+// Sums are f32 whatever the gradients are. The first micro-batch overwrites: nothing is zeroed.
+void accumulate(Graph& g, Group& group, Accumulation accumulation) {
+  for (Trained& t : group) {
+    Value sum = g.input("grad_sum:" + t.name, t.param.shape(), DType::f32, InputKind::state);
+    if (t.grad.dtype() != DType::f32) t.grad = cast(t.grad, DType::f32);
+    if (accumulation != Accumulation::first) t.grad = sum + t.grad;
+    if (accumulation != Accumulation::last) g.update(sum, t.grad);
+  }
+}
+
+// What gradients are multiplied by: unscaling and clipping; NaN where they are not finite.
+Value gradient_scale(Graph& g, const Optimizer& options, Value norm) {
+  Value finite = less(norm, scalar(g, INFINITY)), scale = scalar(g, 1);
+  if (options.max_grad_norm > 0)  // as torch.nn.utils.clip_grad_norm_
+    scale = minimum(scale, scalar(g, options.max_grad_norm) / (norm + 1e-6));
+  if (options.scaler) {
+    scale = scale / current_scale(g);
+    update_scaler(g, *options.scaler, finite);
+  }
+  return where(finite, scale, scalar(g, NAN));  // the update leaves everything as it is
+}
+
+void append_update(Update& u, const Group& group) {
+  switch (u.options.kind) {
+    case OptimizerKind::adamw:
+      return update_by_adamw(u, group);
+    case OptimizerKind::adamw_8bit:
+      return update_by_adamw_8bit(u, group);
+    case OptimizerKind::sgd:
+      return update_by_sgd(u, group);
+    case OptimizerKind::lion:
+      return update_by_lion(u, group);
+    case OptimizerKind::adafactor:
+      return update_by_adafactor(u, group);
+    case OptimizerKind::muon:
+      return update_by_muon(u, group);
+  }
+}
+
+}  // namespace
+
+void attach_optimizer(Graph& g, const Optimizer& options, Accumulation accumulation) {
+  g.set_scope("optimizer");
+  Group group = take_gradients(g);
+  if (accumulation != Accumulation::none) accumulate(g, group, accumulation);
+  if (accumulation == Accumulation::none || accumulation == Accumulation::last) {
+    std::vector<Value> grads;
+    for (const Trained& t : group) grads.push_back(t.grad);
+    Value norm = global_norm(grads), step = g.input("optimizer_step", {}, DType::i32);
+    if (options.scaler) {
+      norm = norm / current_scale(g);
+      step = step - skipped_steps(g);
+    }
+    g.output("grad_norm", norm);
+    const Value scale = gradient_scale(g, options, norm);
+    Update update{g,    options, g.input("learning_rate", {}, DType::f32),
+                  step, scale,   kRoundingStreams};
+    append_update(update, group);
+  }
+  g.set_scope("");
+}
+
+}  // namespace brrr::optim

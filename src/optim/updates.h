@@ -1,0 +1,51 @@
+#pragma once
+// What the optimizers are made of: each takes a group of parameters with their gradients and
+// appends its nodes and states. attach_optimizer has made the scalars before.
+
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+
+namespace brrr::optim {
+
+struct Trained {
+  Value param, grad;
+  std::string name;
+};
+using Group = std::vector<Trained>;
+
+struct Update {
+  Graph& g;
+  const Optimizer& options;
+  Value learning_rate, step, scale;  // f32[], i32[], f32[]
+  int64_t next_stream = 0;           // of the random bits that bf16 parameters are rounded by
+
+  /// A state of one kind for one parameter.
+  struct State {
+    std::string kind;  // "adam_m": the state is "adam_m:<parameter>"
+    Type type;
+  };
+  /// Appends the node `op` over the group: its operands are the scalars, the parameters, the
+  /// gradients and `states(t)` for each of them, its results their next values (ops/update.h).
+  template <typename StatesOf>
+  void append(const char* op, const Group& group, StatesOf&& states, Attrs attrs) {
+    std::vector<std::vector<State>> kinds;
+    for (const Trained& t : group) kinds.push_back(states(t));
+    append_node(op, group, kinds, std::move(attrs));
+  }
+  void append_node(const char* op, const Group& group, const std::vector<std::vector<State>>& kinds,
+                   Attrs attrs);
+  /// The state of that kind, f32 in the parameter's shape unless another type is given.
+  Value state(const std::string& kind, const Trained& t, std::optional<Type> type = std::nullopt);
+};
+
+/// One entry for each parameter: whether weight decay applies to it.
+std::vector<int64_t> decays_of(const Group& group);
+
+void update_by_adamw(Update& u, const Group& group);
+void update_by_adamw_8bit(Update& u, const Group& group);
+void update_by_sgd(Update& u, const Group& group);
+void update_by_lion(Update& u, const Group& group);
+void update_by_adafactor(Update& u, const Group& group);
+void update_by_muon(Update& u, const Group& group);
+
+}  // namespace brrr::optim
