@@ -39,7 +39,8 @@ const OptionTable<BenchOptions>& bench_table() {
     t.integer("rows", &O::rows, 1, 1 << 24, "N", "matmul: tokens of the GPT-2 products");
     t.list("length", &O::lengths, true, "T...",
            "attention: sequence lengths (default: 256, 1024, 4096)");
-    t.integer("elements", &O::elements, 1, int64_t{1} << 32, "N", "fusion: size of the tensor");
+    t.integer("elements", &O::elements, 1, int64_t{1} << 32, "N",
+              "fusion: size of the tensor; optimizer: parameters");
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
     t.text("preset", &O::preset, "NAME",
            "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
@@ -177,6 +178,31 @@ Json attention(const BenchOptions& o) {
   return list_of(rows);
 }
 
+Json optimizer(const BenchOptions& o) {
+  const auto results = insight::bench_optimizer(o.elements, o.seconds);
+  Json rows = Json::array();
+  const auto gigabytes = [](const insight::OptimizerRow& r) {
+    return r.bytes / r.ms.median * 1e-6;
+  };
+  for (const auto& r : results)
+    rows.push_back({{"optim", r.name},
+                    {"parameters", r.parameters},
+                    {"state_bytes_per_parameter", r.state_bytes_per_parameter},
+                    {"ms", r.ms.median},
+                    {"stream_ms", r.stream_ms.median},
+                    {"gigabytes_per_second", gigabytes(r)}});
+  if (!o.json) {
+    fmt::print("{} f32 parameters, gradients clipped\n{:<12} {:>12} {:>28} {:>8} {:>28} {:>9}\n",
+               results[0].parameters, "optimizer", "state B/par.", "update", "GB/s",
+               "plain pass over the bytes", "of it");
+    for (const auto& r : results)
+      fmt::print("{:<12} {:>12.3f} {:>28} {:>8.1f} {:>28} {:>8.2f}x\n", r.name,
+                 r.state_bytes_per_parameter, spread(r.ms), gigabytes(r), spread(r.stream_ms),
+                 r.ms.median / r.stream_ms.median);
+  }
+  return list_of(rows);
+}
+
 Json overhead(const BenchOptions& o) {
   const insight::Overhead r = insight::bench_overhead(o.seconds);
   if (!o.json)
@@ -270,7 +296,8 @@ struct Question {
   Json (*run)(const BenchOptions&);
 };
 constexpr Question kQuestions[] = {{"matmul", matmul},       {"fusion", fusion},
-                                   {"attention", attention}, {"overhead", overhead},
+                                   {"attention", attention}, {"optimizer", optimizer},
+                                   {"overhead", overhead},
                                    {"step", step},           {"decode", decode}};
 
 int run_bench(const Arguments& args) {
@@ -279,7 +306,7 @@ int run_bench(const Arguments& args) {
     bench_table().set(options, bench_table().find(key), value, "--" + canonical_key(key));
   if (args.positional.size() != 1)
     usage_error(
-        "expected one of matmul, fusion, attention, overhead, step, decode; got {}",
+        "expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got {}",
         args.positional.empty() ? "nothing" : fmt::format("{} words", args.positional.size()));
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
@@ -288,7 +315,7 @@ int run_bench(const Arguments& args) {
     if (options.json) fmt::print("{}\n", result.dump());
     return 0;
   }
-  usage_error("expected one of matmul, fusion, attention, overhead, step, decode; got '{}'",
+  usage_error("expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got '{}'",
               args.positional[0]);
 }
 
@@ -296,8 +323,8 @@ int run_bench(const Arguments& args) {
 
 Command bench_command() {
   return {.name = "bench",
-          .summary = "time products, fusion, attention, overhead, a training step or decoding",
-          .synopsis = "(matmul | fusion | attention | overhead | step | decode) [options]",
+          .summary = "time products, fusion, attention, optimizer, overhead, a training step or decoding",
+          .synopsis = "(matmul | fusion | attention | optimizer | overhead | step | decode) [options]",
           .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
           .options = bench_table().infos(),
           .run = run_bench,

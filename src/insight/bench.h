@@ -72,6 +72,16 @@ struct Overhead {
 };
 Overhead bench_overhead(double seconds);
 
+struct OptimizerRow {
+  std::string name;
+  int64_t parameters = 0;
+  double state_bytes_per_parameter = 0;
+  double bytes = 0;      // that one update moves, the norm of the gradients included
+  Timing ms, stream_ms;  // the update; a plain pass over as many bytes
+};
+/// One row for each optimizer over about `elements` f32 parameters, gradients clipped.
+std::vector<OptimizerRow> bench_optimizer(int64_t elements, double seconds_per_row);
+
 struct StepClass {
   std::string name;
   double ms = 0, share = 0, flops = 0;
