@@ -156,7 +156,6 @@ TEST_F(Resume, EveryOptimizerGoesOnWithTheSameBits) {
     const std::string whole = fmt::format("whole{}", i), half = fmt::format("half{}", i);
     options.insert(options.end(), {"--max-steps", "40"});
     ASSERT_EQ(run(small_run(whole, options)), 0) << err_;
-    EXPECT_LT(json()["train_loss"].get<double>(), 4.3) << "it did not learn";
     ASSERT_EQ(run(small_run(half, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
     ASSERT_TRUE(has_checkpoint(half));
     ASSERT_EQ(run({"train", "--resume", path(half).string(), "--threads", "2"}), 0) << err_;

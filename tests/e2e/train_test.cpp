@@ -93,6 +93,23 @@ TEST_F(Train, SixteenBitsLearnAsWell) {
   }
 }
 
+TEST_F(Train, EveryOptimizerLearns) {
+  for (const std::vector<std::string>& options : {std::vector<std::string>{"adamw_8bit"},
+                                                  {"sgd"},
+                                                  {"lion"},
+                                                  {"adafactor"},
+                                                  {"adafactor", "--learning-rate", "1e-3"},
+                                                  {"muon"},
+                                                  {"adamw", "--param-dtype", "bf16"},
+                                                  {"muon", "--precision", "bf16"}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(options, " ")));
+    std::vector<std::string> more{"--overwrite", "--optim"};
+    more.insert(more.end(), options.begin(), options.end());
+    ASSERT_EQ(run(small_run("run", more)), 0) << err_;
+    EXPECT_LT(json()["val_loss"].get<double>(), 2.6) << "it did not learn";
+  }
+}
+
 // A scale that is far too large: the first steps overflow and are skipped, the run recovers.
 TEST_F(Train, Fp16RecoversFromOverflows) {
   ASSERT_EQ(run(small_run("run", {"--precision", "fp16", "--init-loss-scale", "1e30"})), 0) << err_;
