@@ -295,10 +295,9 @@ struct Question {
   const char* name;
   Json (*run)(const BenchOptions&);
 };
-constexpr Question kQuestions[] = {{"matmul", matmul},       {"fusion", fusion},
-                                   {"attention", attention}, {"optimizer", optimizer},
-                                   {"overhead", overhead},
-                                   {"step", step},           {"decode", decode}};
+constexpr Question kQuestions[] = {
+    {"matmul", matmul},     {"fusion", fusion}, {"attention", attention}, {"optimizer", optimizer},
+    {"overhead", overhead}, {"step", step},     {"decode", decode}};
 
 int run_bench(const Arguments& args) {
   BenchOptions options;
@@ -315,20 +314,23 @@ int run_bench(const Arguments& args) {
     if (options.json) fmt::print("{}\n", result.dump());
     return 0;
   }
-  usage_error("expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got '{}'",
-              args.positional[0]);
+  usage_error(
+      "expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got '{}'",
+      args.positional[0]);
 }
 
 }  // namespace
 
 Command bench_command() {
-  return {.name = "bench",
-          .summary = "time products, fusion, attention, optimizer, overhead, a training step or decoding",
-          .synopsis = "(matmul | fusion | attention | optimizer | overhead | step | decode) [options]",
-          .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
-          .options = bench_table().infos(),
-          .run = run_bench,
-          .takes_positional = true};
+  return {
+      .name = "bench",
+      .summary =
+          "time products, fusion, attention, optimizers, overhead, a training step or decoding",
+      .synopsis = "(matmul | fusion | attention | optimizer | overhead | step | decode) [options]",
+      .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
+      .options = bench_table().infos(),
+      .run = run_bench,
+      .takes_positional = true};
 }
 
 }  // namespace brrr::cli
