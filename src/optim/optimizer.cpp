@@ -58,8 +58,10 @@ void Update::append_node(const char* op, const Group& group,
   attrs.set("decays", decays_of(group));
   attrs.set("weight_decay", options.weight_decay);
   const auto next = call(op, operands, std::move(attrs));
-  for (size_t i = 0; i < n; ++i) g.update(group[i].param, next[i]);
-  for (size_t i = 0; i < states.size(); ++i) g.update(states[i], next[n + i]);
+  for (size_t i = 0; i < n; ++i) {
+    g.update(group[i].param, next[i]);
+    for (size_t k = 0; k < count; ++k) g.update(states[k * n + i], next[(1 + k) * n + i]);
+  }
 }
 
 std::vector<int64_t> decays_of(const Group& group) {
