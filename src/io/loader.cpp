@@ -89,8 +89,8 @@ Loader::Loader(const TokenSource& source, const LoaderOptions& options)
 
 LoaderState Loader::state() const {
   const int64_t position = prefetcher_->position();
-  return {options_.mode, source_->epoch_of(position), position,         options_.seed,
-          fingerprint_,  source_->tokens(),           options_.batch,   options_.context,
+  return {options_.mode,  source_->epoch_of(position), position,       options_.seed,
+          fingerprint_,   source_->tokens(),           options_.batch, options_.context,
           options_.world, source_->anchor(position)};
 }
 

@@ -18,9 +18,8 @@ void Prefetcher::work(std::stop_token stop) {
   Batch batch;
   std::unique_lock lock(mutex_);
   for (;;) {
-    const bool has_work = work_.wait(lock, stop, [&] {
-      return begun_ < position_ + static_cast<int64_t>(slots_.size());
-    });
+    const bool has_work = work_.wait(
+        lock, stop, [&] { return begun_ < position_ + static_cast<int64_t>(slots_.size()); });
     if (!has_work || stop.stop_requested()) return;
     const int64_t index = begun_++;
     const uint64_t generation = generation_;

@@ -48,9 +48,9 @@ class Prefetcher {
   // Shared with the workers.
   std::mutex mutex_;
   std::condition_variable_any work_, ready_;
-  std::vector<Slot> slots_;  // batch i stands in slot i modulo their number
-  int64_t begun_ = 0;        // the next index that a worker takes
-  uint64_t generation_ = 0;  // seek() makes what is being computed obsolete
+  std::vector<Slot> slots_;            // batch i stands in slot i modulo their number
+  int64_t begun_ = 0;                  // the next index that a worker takes
+  uint64_t generation_ = 0;            // seek() makes what is being computed obsolete
   std::vector<std::jthread> threads_;  // last: they stop before the rest goes
 };
 

@@ -38,8 +38,7 @@ int64_t WindowBatches::batches_per_pass() const {
 }
 
 int64_t WindowBatches::epoch_of(int64_t index) const {
-  if (options_.mode == Sampling::kEpoch)
-    return index * options_.batch * options_.world / windows_;
+  if (options_.mode == Sampling::kEpoch) return index * options_.batch * options_.world / windows_;
   return options_.mode == Sampling::kSequential ? index / batches_per_pass() : 0;
 }
 

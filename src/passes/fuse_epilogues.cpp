@@ -63,6 +63,11 @@ class EpilogueFuser {
           fmt::format("{} products with {} element-wise ops, {:.1f} MB less to read "
                       "and write",
                       pairs_, ops_, bytes_saved_ / 1e6));
+    if (notes && apart_ > 0)
+      notes->push_back(
+          fmt::format("{} products and their element-wise ops stay apart: {} gains nothing by "
+                      "joining them",
+                      apart_, target_.name));
     return r.finish();
   }
 
@@ -95,14 +100,19 @@ class EpilogueFuser {
     std::vector<NodeId> all;
     add_readers(product, all);
     std::sort(all.begin(), all.end());
-    for (NodeId reader : all)
-      if (partner_[reader] == kNoNode && may_follow(g_.node(reader)) &&
-          target_.gains_by_epilogue(g_, product, reader) && !depends_otherwise(reader, product) &&
-          runs(pair(product, reader))) {
-        partner_[product] = reader;
-        partner_[reader] = product;
+    for (NodeId reader : all) {
+      if (partner_[reader] != kNoNode || !may_follow(g_.node(reader)) ||
+          depends_otherwise(reader, product))
+        continue;
+      if (!target_.gains_by_epilogue(g_, product, reader)) {
+        ++apart_;
         return;
       }
+      if (!runs(pair(product, reader))) continue;
+      partner_[product] = reader;
+      partner_[reader] = product;
+      return;
+    }
   }
 
   /// Whether the reader needs the product by way of a third node, with the pairs that there are as
@@ -274,7 +284,7 @@ class EpilogueFuser {
   std::vector<std::vector<NodeId>> readers_;  // of a node's results
   std::vector<bool> is_output_, constant_;
   std::vector<bool> unread_;  // reshapes of products that are gone
-  int pairs_ = 0, ops_ = 0;
+  int pairs_ = 0, ops_ = 0, apart_ = 0;
   double bytes_saved_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/tile_program.h"
@@ -55,7 +56,17 @@ struct Case {
   DType dtype = f32;
 };
 
-using Memory = std::vector<std::vector<std::byte>>;
+/// Whole lines, as buffers of programs are.
+template <typename T>
+struct LineAllocator {
+  using value_type = T;
+  T* allocate(size_t n) {
+    return static_cast<T*>(::operator new (n * sizeof(T), std::align_val_t{64}));
+  }
+  void deallocate(T* p, size_t) { ::operator delete (p, std::align_val_t{64}); }
+  bool operator==(const LineAllocator&) const = default;
+};
+using Memory = std::vector<std::vector<std::byte, LineAllocator<std::byte>>>;
 
 Memory operands(const Body& body, uint32_t seed) {
   test::Random random(seed);
@@ -88,10 +99,11 @@ struct Args {
 
 TEST_P(FusedProduct, BlocksGiveTheBitsOfTheWhole) {
   constexpr int64_t kTerms = 5;
-  const Case cases[] = {{64, 96, 32, 32},     {33, 65, 32, 32},       {7, 130, 3, 130},
-                        {50, 384, 48, 384},   {3, 2500, 1, 2500},     {40, 256, 6, 128},
-                        {1, 1, 1, 1},         {64, 96, 32, 32, bf16}, {9, 257, 4, 100, f16},
-                        {31, 33, 31, 7, bf16}};
+  const Case
+      cases[] = {{64, 96, 32, 32},      {33, 65, 32, 32},       {7, 130, 3, 130},
+                 {50, 384, 48, 384},    {3, 2500, 1, 2500},     {40, 256, 6, 128},
+                 {1, 1, 1, 1},          {64, 96, 32, 32, bf16}, {9, 257, 4, 100, f16},
+                 {31, 33, 31, 7, bf16}, {1056, 2048, 32, 32}};  // 8 MB: stored around the caches
   for (const Case& c : cases) {
     SCOPED_TRACE(fmt::format("{}x{} by {}x{} {}", c.m, c.n, c.rows, c.columns, name_of(c.dtype)));
     const Body fused = body_of(c.m, c.n, kTerms, c.dtype, true);

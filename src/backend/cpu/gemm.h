@@ -28,8 +28,8 @@ namespace brrr::cpu {
 /// What to do with every finished block of C while it is in the cache: elements [row, row + rows) x
 /// [column, column + columns), after bias and beta, as f32 in `block` with rows `ld` apart. Called
 /// exactly once for each element of C, from several threads at once for different blocks. It may
-/// overwrite the block (which is then stored as C, if C is stored) or store elsewhere. In a batch,
-/// row i of product p is row p * m + i.
+/// overwrite the block (which is then stored as C, if C is stored) or store elsewhere, around the
+/// caches too: a store fence follows. In a batch, row i of product p is row p * m + i.
 struct GemmEpilogue {
   void (*run)(const void* context, int64_t row, int64_t column, int64_t rows, int64_t columns,
               float* block, int64_t ld) = nullptr;

@@ -393,6 +393,9 @@ void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
       amx_kernels().row(row);
     }
     finish_sums(g, index, 0, j0, 1, row.cols, row.sums, cols);
+#if defined(__SSE2__)
+    if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
+#endif
   }
 }
 

@@ -6,6 +6,10 @@
 #include "backend/cpu/gemm_kernels.h"
 #include "base/parallel.h"
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 // How the work is laid out. C is cut into tasks of rows x columns that share nothing, so any thread
 // can take any of them and one that is held up delays nobody. A task packs its block of B (kc x
 // columns, stays in the L2 cache) and multiplies all its rows by it, kc terms after kc terms. A is
@@ -248,6 +252,9 @@ void run_task(const GemmArgs& g, int64_t index, const Plan& plan, const GemmKern
       if (finish) finish_block(g, index, i, j0, block.rows, block.cols, block.c, ld);
     }
   }
+#if defined(__SSE2__)
+  if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
+#endif
 }
 
 }  // namespace

@@ -105,8 +105,9 @@ struct TileLines {
 struct TileRows {
   /// Elements [0, n) of the stretch. The bits of an element depend on its operands alone.
   void (*run)(const TileRun& program, int64_t n);
-  /// `rows` rows of a few hundred bytes.
-  void (*copy)(TileLines from, TileLines to, int64_t rows, int64_t bytes);
+  /// `rows` rows of a few hundred bytes. With past_caches, rows of whole aligned lines go to memory
+  /// directly: the caller ends with a store fence.
+  void (*copy)(TileLines from, TileLines to, int64_t rows, int64_t bytes, bool past_caches);
 };
 const TileRows& tile_rows();
 

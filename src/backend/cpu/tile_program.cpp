@@ -229,14 +229,14 @@ void TileProgram::gather(TileFrame& frame, const ProductBlock& block) const {
         break;
       case TilePlace::operand:
         tile_rows().copy({base + first * place.step, product_columns_ * place.step},
-                         {to, n * place.step}, block.rows, n * place.step);
+                         {to, n * place.step}, block.rows, n * place.step, false);
         break;
       case TilePlace::product: {
         auto* values = reinterpret_cast<std::byte*>(const_cast<float*>(block.values));
         if (block.ld == n)
           memory.data = values;
         else
-          tile_rows().copy({values, block.ld * 4}, {to, n * 4}, block.rows, n * 4);
+          tile_rows().copy({values, block.ld * 4}, {to, n * 4}, block.rows, n * 4, false);
         break;
       }
       case TilePlace::staged: {
@@ -260,6 +260,7 @@ void TileProgram::gather(TileFrame& frame, const ProductBlock& block) const {
 }
 
 void TileProgram::scatter(TileFrame& frame, const ProductBlock& block) const {
+  constexpr int64_t kNear = int64_t{8} << 20;  // as for a product that is stored: gemm_amx.cpp
   const int64_t first = block.row * product_columns_ + block.column;
   for (size_t k = 0; k < places_.size(); ++k) {
     const TilePlace& place = places_[k];
@@ -267,7 +268,7 @@ void TileProgram::scatter(TileFrame& frame, const ProductBlock& block) const {
     const int64_t bytes = block.columns * place.step;
     tile_rows().copy({frame.memory_[k].data, bytes},
                      {frame.places_[k] + first * place.step, product_columns_ * place.step},
-                     block.rows, bytes);
+                     block.rows, bytes, elements_ * place.step >= kNear);
   }
 }
 

@@ -439,13 +439,19 @@ void run(const TileRun& program, int64_t n) {
 
 #undef BRRR_TILE_INLINE
 
-void copy(TileLines from, TileLines to, int64_t rows, int64_t bytes) {
+void copy(TileLines from, TileLines to, int64_t rows, int64_t bytes, bool past_caches) {
+  constexpr int64_t kLine = 64;
   const hn::ScalableTag<uint8_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t whole = bytes / lanes * lanes;
+  past_caches &= (reinterpret_cast<intptr_t>(to.data) | to.stride | bytes) % kLine == 0;
   for (int64_t r = 0; r < rows; ++r, from.data += from.stride, to.data += to.stride) {
     const auto* x = reinterpret_cast<const uint8_t*>(from.data);
     auto* y = reinterpret_cast<uint8_t*>(to.data);
+    if (past_caches) {
+      for (int64_t i = 0; i < whole; i += lanes) hn::Stream(hn::LoadU(d, x + i), d, y + i);
+      continue;
+    }
     for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(hn::LoadU(d, x + i), d, y + i);
     for (int64_t i = whole; i < bytes; ++i) y[i] = x[i];
   }
