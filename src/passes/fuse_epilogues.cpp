@@ -214,7 +214,8 @@ class EpilogueFuser {
   }
 
   /// All nodes but the readers of pairs, each pair after what either of its two needs. A pair
-  /// stands where its reader stood, or later.
+  /// stands where its product stood, or as soon after that as what its reader needs is there: what
+  /// a product reads should not live longer than before.
   std::vector<NodeId> order() const {
     const auto name = [&](NodeId id) {  // of a pair: its product
       return partner_[id] != kNoNode && !is_product(g_.node(id)) ? partner_[id] : id;
@@ -229,11 +230,16 @@ class EpilogueFuser {
         needed_by[name(v.node)].push_back(name(id));
         ++missing[name(id)];
       }
+    // An input may be declared late (a state of the optimizer): it comes when a pair wants it.
+    std::vector<NodeId> place(n);
+    for (NodeId id = 0; id < n; ++id) place[id] = id;
+    for (NodeId id = 0; id < n; ++id)
+      if (name(id) != id)
+        for (const ValueId& v : g_.node(id).operands)
+          if (g_.is_input(v.node)) place[v.node] = std::min(place[v.node], name(id));
     using Entry = std::pair<NodeId, NodeId>;  // where it stands, what it is
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-    const auto add = [&](NodeId id) {
-      ready.push({partner_[id] != kNoNode ? partner_[id] : id, id});
-    };
+    const auto add = [&](NodeId id) { ready.push({place[id], id}); };
     for (NodeId id = 0; id < n; ++id)
       if (name(id) == id && missing[id] == 0) add(id);
     std::vector<NodeId> out;
