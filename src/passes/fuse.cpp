@@ -97,11 +97,12 @@ class Fuser {
     groups_.grow();
     uses_ = find_uses();
     unread_.resize(graph_.size());
+    copied_.resize(graph_.size());
     Rewriter r(graph_);
     for (uint32_t group : groups_.order()) {
       const auto& members = groups_.members(group);
       if (unread_[members[0]] || fuse(r, members)) continue;
-      for (NodeId id : members) r.copy(id);
+      for (NodeId id : members) copy(r, id);
     }
     if (notes)
       for (const auto& [kind, count] : counts_)
@@ -180,6 +181,16 @@ class Fuser {
     return false;
   }
 
+  /// A node as it is, after the reshapes that it reads: those of values of its own group stand
+  /// behind the group.
+  void copy(Rewriter& r, NodeId id) {
+    if (copied_[id]) return;
+    copied_[id] = true;
+    for (const ValueId& v : graph_.node(id).operands)
+      if (graph_.node(v.node).op->name == "reshape") copy(r, v.node);
+    r.copy(id);
+  }
+
   /// The reshapes of a value that does not leave its group look at nothing.
   void drop_reshapes(ValueId v, uint32_t group) {
     for (NodeId user : uses_[v.node][v.port]) {
@@ -235,6 +246,7 @@ class Fuser {
   FuseGroups groups_;
   std::vector<std::vector<std::vector<NodeId>>> uses_;
   std::vector<bool> unread_;  // reshapes of values that are gone
+  std::vector<bool> copied_;
   std::map<std::string, Count> counts_;
 };
 

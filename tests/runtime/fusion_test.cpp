@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, Fusion, test::every_isa(), test::isa_of);
 /// How many graphs a test makes.
 uint32_t graphs() {
   const auto given = env::get("BRRR_FUZZ_GRAPHS");
-  return given ? static_cast<uint32_t>(std::stoul(*given)) : 150;
+  return given ? static_cast<uint32_t>(std::stoul(*given)) : 250;
 }
 
 TEST_P(Fusion, ChangesNoBitOfRandomGraphs) {
