@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/fused.h"
 #include "passes/recomputation.h"
 #include "passes/rematerialize.h"
 
@@ -78,28 +79,57 @@ int64_t Recomputation::peak_bytes(const Choice& again) const {
   return sweep.peak();
 }
 
+namespace {
+
+// Which results depend on a value of the backward pass. What `after` waits for does not count, so
+// copies are forward values; of a fused node each result depends on what its own part reads.
+std::vector<std::vector<bool>> backward_values(const Graph& graph) {
+  std::vector<std::vector<bool>> backward(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    auto reads_backward = [&](size_t k) {
+      const ValueId v = node.operands[k];
+      return static_cast<bool>(backward[v.node][v.port]);
+    };
+    if (node.op->name == "fused") {
+      const auto body = fused_body(node);
+      std::vector<bool> depends(body->size());
+      size_t operand = 0;
+      for (NodeId part = 0; part < body->size(); ++part) {
+        if (body->is_input(part)) depends[part] = reads_backward(operand++);
+        for (const ValueId& v : body->node(part).operands)
+          depends[part] = depends[part] || depends[v.node];
+      }
+      for (const Output& o : body->outputs()) backward[id].push_back(depends[o.value.node]);
+      continue;
+    }
+    bool any = graph.scope_of(id).starts_with(kBackwardScope);
+    const size_t operands = node.op->name == "after" ? 1 : node.operands.size();
+    if (operands == 1 && node.op->view) any = false;  // a view is what it looks at
+    for (size_t k = 0; k < operands; ++k) any = any || reads_backward(k);
+    backward[id].assign(node.results.size(), any);
+  }
+  return backward;
+}
+
+}  // namespace
+
 int64_t activation_bytes(const Graph& graph) {
-  // In a graph that has copies, these count as the originals do.
-  std::vector<bool> counts(graph.size()), backward(graph.size()), constant(graph.size());
+  const auto backward = backward_values(graph);
+  std::vector<bool> may_count(graph.size()), constant(graph.size());
   std::vector<ValueId> root(graph.size(), kNone);
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    const std::string& scope = graph.scope_of(id);
     constant[id] = !graph.is_input(id);
-    const bool copy = scope.starts_with(kRecomputeScope);
-    backward[id] = scope.starts_with(kBackwardScope);
-    for (const ValueId& v : node.operands) {
-      constant[id] = constant[id] && constant[v.node];
-      backward[id] = backward[id] || backward[v.node];
-    }
-    if (copy) backward[id] = false;
+    for (const ValueId& v : node.operands) constant[id] = constant[id] && constant[v.node];
     const bool view = view_offset(graph, node).has_value();
-    counts[id] = !graph.is_input(id) && !constant[id] && !backward[id] && !view;
+    may_count[id] = !graph.is_input(id) && !constant[id] && !view;
     if (view) {
       const ValueId v = node.operands[0];
       root[id] = root[v.node].node == kNoNode ? v : root[v.node];
     }
   }
+  auto counts = [&](ValueId v) { return may_count[v.node] && !backward[v.node][v.port]; };
   auto root_of = [&](ValueId v) { return root[v.node].node == kNoNode ? v : root[v.node]; };
   std::vector<std::vector<size_t>> last(graph.size());
   std::vector<bool> handed(graph.size());
@@ -113,20 +143,20 @@ int64_t activation_bytes(const Graph& graph) {
   for (const Output& o : graph.outputs()) read(o.value, graph.size());
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    if (root[id].node != kNoNode || !counts[id]) continue;
+    if (!may_count[id]) continue;
     for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
       const ValueId v = node.operands[pair.operand];
-      if (v.port == 0 && root[v.node].node == kNoNode && counts[v.node] && last[v.node][0] == id &&
+      if (v.port == 0 && counts(v) && counts({id, pair.result}) && last[v.node][0] == id &&
           node.results[pair.result].bytes() == graph.type(v).bytes())
         handed[v.node] = true;
     }
   }
   Sweep sweep(graph.size());
   for (NodeId id = 0; id < graph.size(); ++id) {
-    if (!counts[id]) continue;
     for (uint32_t port = 0; port < graph.node(id).results.size(); ++port)
-      sweep.add(Recomputation::aligned(graph.type({id, port}).bytes()), id, last[id][port],
-                port == 0 && handed[id]);
+      if (counts({id, port}))
+        sweep.add(Recomputation::aligned(graph.type({id, port}).bytes()), id, last[id][port],
+                  port == 0 && handed[id]);
   }
   return sweep.peak();
 }

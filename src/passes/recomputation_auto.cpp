@@ -6,8 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "base/errors.h"
-#include "base/human.h"
 #include "passes/recomputation_choice.h"
 #include "passes/recomputation_cost.h"
 
@@ -39,21 +37,13 @@ class Search {
     return undone({again, nothing()}, r_.peak_bytes(again)).again;
   }
 
-  Choice within(const Budget& given) {
-    const int64_t budget = given.bytes - given.slack;
+  std::optional<Choice> within(int64_t budget) {
     const Choice none = nothing();
-    int64_t fewest = r_.peak_bytes(none);
-    if (fewest <= budget) return none;
+    if (r_.peak_bytes(none) <= budget) return none;
     std::vector<Candidate> found;
     for (const Choice& kept : restarts())
-      if (auto candidate = within(budget, kept, fewest)) found.push_back(std::move(*candidate));
-    if (found.empty())
-      throw UserError(
-          fmt::format("[rematerialize] activations need at least {} ({} bytes), however much runs "
-                      "again; the budget is {}. A smaller batch or context needs less",
-                      format_bytes(static_cast<double>(fewest + given.slack)), fewest + given.slack,
-                      format_bytes(static_cast<double>(given.bytes))),
-          ExitCode::kNoMemory);
+      if (auto candidate = within(budget, kept)) found.push_back(std::move(*candidate));
+    if (found.empty()) return std::nullopt;
     std::stable_sort(found.begin(), found.end(),
                      [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
     if (found.size() > kRefined) found.resize(kRefined);
@@ -87,12 +77,10 @@ class Search {
     return sets;
   }
 
-  std::optional<Candidate> within(int64_t budget, const Choice& kept, int64_t& fewest) {
+  std::optional<Candidate> within(int64_t budget, const Choice& kept) {
     double high = cost_.highest_price(), low = high * 1e-6;
     Candidate found{cost_.cheapest(high, kept), nothing()};
-    const int64_t bytes = r_.peak_bytes(found.again);
-    fewest = std::min(fewest, bytes);
-    if (bytes > budget) return std::nullopt;
+    if (r_.peak_bytes(found.again) > budget) return std::nullopt;
     for (int i = 0; i < kPrices; ++i) {
       const double price = std::sqrt(low * high);
       Choice next = cost_.cheapest(price, kept);
@@ -184,8 +172,8 @@ class Search {
 
 }  // namespace
 
-Choice cheapest(const Recomputation& r, const Rates& rates, const Budget& budget) {
-  return Search(r, rates).within(budget);
+std::optional<Choice> cheapest(const Recomputation& r, const Rates& rates, int64_t budget_bytes) {
+  return Search(r, rates).within(budget_bytes);
 }
 
 Choice balanced(const Recomputation& r, const Rates& rates) { return Search(r, rates).balance(); }

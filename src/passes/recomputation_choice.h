@@ -1,6 +1,8 @@
 #pragma once
 // How each policy of rematerialize chooses what runs again.
 
+#include <optional>
+
 #include "passes/recomputation.h"
 #include "passes/rematerialize.h"
 
@@ -20,12 +22,9 @@ Recomputation::Choice all_between(const Recomputation& r, const std::vector<Node
 /// as good, the fastest.
 Recomputation::Choice fewest_bytes(const Recomputation& r, const Rates& rates);
 
-struct Budget {
-  int64_t bytes = 0;
-  int64_t slack = 0;  // not to be used
-};
-/// The fastest choice that holds the budget. Throws UserError (exit 3) when none does.
-Recomputation::Choice cheapest(const Recomputation& r, const Rates& rates, const Budget& budget);
+/// The fastest choice that holds the budget, if one does.
+std::optional<Recomputation::Choice> cheapest(const Recomputation& r, const Rates& rates,
+                                              int64_t budget_bytes);
 /// What costs little for the bytes that it frees.
 Recomputation::Choice balanced(const Recomputation& r, const Rates& rates);
 

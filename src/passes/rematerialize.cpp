@@ -84,17 +84,30 @@ RematPolicy remat_policy(std::string_view name) {
 namespace {
 
 // The choice for a budget is made with the bytes of the graph as it comes out of this pass; what
-// the passes after it make of it decides.
+// the passes after it make of it decides. Where no choice holds, the one of fewest bytes may.
 Choice within_budget(const Recomputation& r, const Rematerialize& options, const Finish& finish) {
-  constexpr int kTries = 4;
-  Budget budget{options.budget_bytes, 0};
-  for (int i = 0;; ++i) {
-    const Choice again = cheapest(r, options.rates, budget);
-    if (!finish || i == kTries) return again;
-    const int64_t over = activation_bytes(finish(r.apply(again))) - options.budget_bytes;
-    if (over <= 0) return again;
-    budget.slack += over;
+  constexpr int kTries = 8;
+  auto finished_bytes = [&](const Choice& again) {
+    return finish ? activation_bytes(finish(r.apply(again))) : r.peak_bytes(again);
+  };
+  int64_t slack = 0;
+  for (int i = 0; i < kTries; ++i) {
+    const auto again = cheapest(r, options.rates, options.budget_bytes - slack);
+    if (!again) break;
+    const int64_t over = finished_bytes(*again) - options.budget_bytes;
+    if (over <= 0) return *again;
+    slack += over * (i + 1);  // ever larger steps
   }
+  Choice fewest = fewest_bytes(r, options.rates);
+  const int64_t least = finished_bytes(fewest);
+  if (least > options.budget_bytes)
+    throw UserError(
+        fmt::format("[rematerialize] activations need at least {} ({} bytes), however much runs "
+                    "again; the budget is {}. A smaller batch or context needs less",
+                    format_bytes(static_cast<double>(least)), least,
+                    format_bytes(static_cast<double>(options.budget_bytes))),
+        ExitCode::kNoMemory);
+  return fewest;
 }
 
 Choice choose(const Recomputation& r, const Rematerialize& options, const Finish& finish) {
