@@ -20,7 +20,9 @@ class Report {
   void heading(const std::string& text) {
     out_ += colour_ ? fmt::format("\n\x1b[1m{}\x1b[0m\n", text) : fmt::format("\n{}\n", text);
   }
-  void line(const std::string& text) { out_ += text + "\n"; }
+  void line(const std::string& text) {
+    out_.append(text, 0, text.find_last_not_of(' ') + 1).append("\n");
+  }
   /// A row of bytes with a bar for its share of `whole`.
   void bytes(const std::string& name, int64_t amount, int64_t whole) {
     const double share = whole > 0 ? static_cast<double>(amount) / static_cast<double>(whole) : 0;
@@ -172,7 +174,7 @@ void add_work(Report& r, const RunPlan& p) {
 void add_rules(Report& r, const RunPlan& p) {
   r.heading("rules of thumb, and this run");
   for (const Rule& rule : p.rules)
-    r.line(fmt::format("  {:<18} {:<58} {}", rule.rule, rule.source_says, rule.here));
+    r.line(fmt::format("  {:<18} {:<66} {}", rule.rule, rule.source_says, rule.here));
   r.heading("to generate text with it, one sequence of the whole context");
   const GenerationPlan& g = p.generation;
   r.line(fmt::format("  weights {} + KV cache {} + temporaries {} = {}", memory_text(g.weights),

@@ -1,6 +1,7 @@
 #include "io/model_folder.h"
 
 #include <algorithm>
+#include <fstream>
 #include <vector>
 
 #include "base/env.h"
@@ -65,10 +66,20 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
+// Read in pieces: the pages of a mapped model would double what the process has resident.
 FileSum sum_of(const fs::path& path) {
-  const MappedFile file(path);
-  return {file.bytes().size(),
-          fmt::format("{:08x}", crc32c(file.bytes().data(), file.bytes().size()))};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) user_error("{}: cannot be read", path.string());
+  std::vector<char> piece(size_t{1} << 18);
+  FileSum sum;
+  uint32_t crc = 0;
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
+    const auto n = static_cast<size_t>(file.gcount());
+    crc = crc32c(piece.data(), n, crc);
+    sum.bytes += n;
+  }
+  sum.crc32c = fmt::format("{:08x}", crc);
+  return sum;
 }
 
 /// Throws UserError where checksums.json says something else about the model.

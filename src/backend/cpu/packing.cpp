@@ -25,6 +25,7 @@ Packing packing_of(const Graph& graph) {
     Packing one{0, dtype == DType::bf16};
     Product p;
     if (dtype == DType::f32 && (node.op->name == "matmul" || node.op->name == "linear")) {
+      static float result;  // there is one, and its address is never used
       if (as_product(view, p).empty())
         one.left_bytes = gemm_left_bytes({.m = p.m,
                                           .n = p.n,
@@ -33,6 +34,7 @@ Packing packing_of(const Graph& graph) {
                                           .trans_a = p.ta,
                                           .ldb = p.ldb(),
                                           .trans_b = p.tb,
+                                          .c = &result,
                                           .ldc = p.n},
                                          p.batch);
     } else if (dtype == DType::f32 && node.op->name.starts_with("linear_cross_entropy")) {
