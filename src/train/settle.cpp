@@ -89,7 +89,8 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
                   description(found.best->options), memory_text(run.limit.bytes), run.limit.source,
                   found.compiled, found.seconds));
   for (const std::string& line : fit_table(found)) say(line);
-  context.now = resident_memory();
+  // What the search leaves on the heap is used again; what it was at its highest has been.
+  context.now.peak = std::max(context.now.peak, resident_memory().peak);
   run.plan = plan_of(found.best->options, context, &run.session);
   return run;
 }
