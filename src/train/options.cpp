@@ -106,7 +106,8 @@ void add_training_rows(Table& t) {
   t.real("adam-beta1", &Options::adam_beta1, share(), "X",
          "decay of the first moment; of adamw, adamw_8bit, lion and muon's adamw", {"beta1"});
   t.real("adam-beta2", &Options::adam_beta2, share(), "X",
-         "decay of the second moment; lion: of its momentum (default: the preset's; lion 0.99)", {"beta2"});
+         "decay of the second moment; lion: of its momentum (default: the preset's; lion 0.99)",
+         {"beta2"});
   t.real("momentum", &Options::momentum, share(), "X", "momentum of sgd", {"sgd-momentum"});
   t.real("muon-learning-rate", &Options::muon_learning_rate, at_least(0), "X",
          "muon: peak learning rate of hidden matrices; all else has --learning-rate");

@@ -107,7 +107,7 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
     wanted.insert(s.name);
     const io::TensorView* tensor = file.find(s.name);
     if (tensor == nullptr || tensor->dtype != s.type.dtype || tensor->shape != s.type.shape)
-      usage_error(
+      user_error(
           "{}: not the state of this run's optimizer ({}): it needs '{}' as {}, the file has {}",
           file.what(), optim, s.name, s.type.str(),
           tensor == nullptr ? "none"
@@ -116,8 +116,8 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
   }
   for (const io::TensorView& t : file.tensors())
     if (!wanted.contains(t.name))
-      usage_error("{}: holds the state '{}' of another optimizer; this run's is {}", file.what(),
-                  t.name, optim);
+      user_error("{}: holds the state '{}' of another optimizer; this run's is {}", file.what(),
+                 t.name, optim);
 }
 
 }  // namespace

@@ -30,11 +30,11 @@ const std::vector<KernelEntry>& kernels() {
   return list;
 }
 
-// gemm_test has the products, optimizer_kernels_test the codes; reshape is a view; newton_schulz is
-// always decomposed.
+// gemm_test has the products, optimizer_kernels_test the codes; reshape and after are views;
+// newton_schulz is always decomposed.
 bool has_no_kernel_here(std::string_view op) {
-  return op == "matmul" || op == "linear" || op == "reshape" || op == "adamw_8bit" ||
-         op == "newton_schulz";
+  return op == "matmul" || op == "linear" || op == "reshape" || op == "after" ||
+         op == "adamw_8bit" || op == "newton_schulz";
 }
 
 /// All properties of one call, on every kernel that accepts it. Returns how many did.
