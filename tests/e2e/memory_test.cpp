@@ -1,5 +1,7 @@
 // What a run is forecast to need, what it needs, and what happens when that is too much.
 
+#include <algorithm>
+
 #include "base/memory.h"
 #include "e2e/run.h"
 
@@ -40,8 +42,11 @@ TEST_F(Memory, PlanSaysWhatTheRunTakes) {
     EXPECT_EQ(bytes("arena_bytes"), arena);
     EXPECT_EQ(bytes("forecast_arena_bytes"), arena);
     const auto peak = static_cast<double>(bytes("process_peak_bytes"));
-    EXPECT_NEAR(static_cast<double>(bytes("forecast_process_bytes")), peak, 0.05 * peak);
-    EXPECT_NEAR(static_cast<double>(process), peak, 0.05 * peak);
+    // How many pages of the program and its libraries the system maps varies by a few MiB, which is
+    // much for a run as small as this one; bench/memory_forecast judges the 5% of real ones.
+    const double tolerance = std::max(0.05 * peak, 6.0 * kMiB);
+    EXPECT_NEAR(static_cast<double>(bytes("forecast_process_bytes")), peak, tolerance);
+    EXPECT_NEAR(static_cast<double>(process), peak, tolerance);
     fs::remove_all(path("run"));
   }
 }
