@@ -4,50 +4,20 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <functional>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/system_text.h"
 
 namespace brrr {
 namespace {
 
+using namespace system_text;
 namespace fs = std::filesystem;
 constexpr const char* kExpected =
     "expected an amount of memory with its unit, such as 6GiB (2^30 bytes), 6GB (10^9) or 800MiB";
-
-std::string read_or_empty(const fs::path& path) {
-  std::ifstream file(path);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-/// The decimal number that `text` begins with.
-std::optional<int64_t> number(std::string_view text) {
-  text = trimmed(text);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end == text.data()) return std::nullopt;
-  return value;
-}
-
-void each_line(std::string_view text, const std::function<void(std::string_view)>& visit) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    visit(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
 
 /// "key: 123 kB" and "key 123" lines, as in meminfo, status and memory.stat.
 std::optional<int64_t> field(std::string_view text, std::string_view key) {

@@ -15,42 +15,12 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/system_text.h"
 
 namespace brrr::insight {
 namespace {
 
-std::string read_or_empty(const fs::path& path) {
-  try {
-    return read_file(path);
-  } catch (const UserError&) {
-    return "";
-  }
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\n' || text.back() == '\t'))
-    text.remove_suffix(1);
-  return text;
-}
-
-/// The leading decimal number of `text`, or nothing.
-std::optional<int64_t> number(std::string_view text) {
-  text = trimmed(text);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end == text.data()) return std::nullopt;
-  return value;
-}
-
-template <typename Line>
-void each_line(std::string_view text, Line&& line) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    line(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
+using namespace system_text;
 
 /// "48K", "2048K", "260M" of /sys.
 int64_t cache_size(std::string_view text) {
