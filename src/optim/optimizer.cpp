@@ -99,7 +99,9 @@ void accumulate(Graph& g, Group& group, Accumulation accumulation) {
     Value sum = g.input("grad_sum:" + t.name, t.param.shape(), DType::f32, InputKind::state);
     if (t.grad.dtype() != DType::f32) t.grad = cast(t.grad, DType::f32);
     if (accumulation != Accumulation::first) t.grad = sum + t.grad;
-    if (accumulation != Accumulation::last) g.update(sum, t.grad);
+    // The last sum, too: nobody reads the state before it is overwritten, but in the state's memory
+    // it needs no other.
+    g.update(sum, t.grad);
   }
 }
 

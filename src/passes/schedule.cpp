@@ -77,6 +77,10 @@ Graph schedule(const Graph& g, Notes* notes) {
   for (NodeId id = 0; id < n; ++id)
     if (late[id])
       for (NodeId user : users[id]) --waiting[user];
+  // Inputs are there before anything runs: no node waits because its state stands far below.
+  for (NodeId id = 0; id < n; ++id)
+    if (g.is_input(id)) emit(id);
+  candidates.clear();
   for (NodeId id = 0; id < n; ++id) {
     if (done[id] || late[id]) continue;
     BRRR_CHECK(waiting[id] == 0, "schedule: %{} waits for a later node", id);
