@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "insight/plan.h"
+#include "insight/timed_step.h"
 #include "train/dataset.h"
 #include "train/trainer.h"
 
@@ -96,8 +97,6 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
   }
 }
 
-constexpr int64_t kCharacters = 65;  // of tiny Shakespeare, when no text is there
-
 void print_verdict(const train::Plan& plan, const MemoryLimit& limit) {
   if (limit.bytes == std::numeric_limits<int64_t>::max()) return;
   fmt::print("\n{}: {} needed, {} is {}\n", plan.fits ? "fits" : "DOES NOT FIT",
@@ -172,9 +171,9 @@ int run_plan(const Arguments& args) {
   else
     context.config = train::model_config(o, data               ? data->tokenizer->vocab_size()
                                             : o.vocab_size > 0 ? o.vocab_size
-                                                               : kCharacters);
+                                                               : insight::kCharacters);
   if (o.max_steps == 0) o.max_steps = 1000;  // decides only how long the curves get
-  if (data) context.inputs.mapped_bytes = data->mapped_bytes();
+  context.inputs = train::inputs_of(o, data ? &*data : nullptr, context.config.vocab_size);
   if (!folder.empty()) context.inputs.weights_bytes = file_bytes(folder, ".safetensors");
   context.budget = limit.bytes;
   context.now = resident_memory();

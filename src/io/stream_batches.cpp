@@ -143,6 +143,18 @@ void StreamBatches::fill_window(int64_t row, std::span<int32_t> inputs,
 
 // ---- epochs
 
+int64_t StreamBatches::cache_bytes(int64_t rows) const {
+  if (options_.mode != Sampling::kEpoch) return 0;
+  const double bytes_per_group = static_cast<double>(
+      std::min(chunk_bytes_ * static_cast<uint64_t>(kGroupChunks), text_.bytes()));
+  const double tokens = bytes_per_group / bytes_per_token_;
+  const double rows_per_group = tokens / static_cast<double>(options_.context) + 1;
+  const auto groups =
+      std::min({static_cast<double>(groups_.size()), static_cast<double>(groups_per_epoch()),
+                std::ceil(static_cast<double>(rows) / rows_per_group)});
+  return std::llround(groups * (tokens * sizeof(int32_t) + rows_per_group * sizeof(Group::Row)));
+}
+
 int64_t StreamBatches::groups_per_epoch() const {
   return ceil_div(first_chunk_.back(), kGroupChunks);
 }
@@ -163,6 +175,7 @@ std::vector<int32_t> StreamBatches::encode_chunk(int64_t chunk) const {
     encode(file, end, text_.cut(file, end + kEnoughForOne), ids);
     ids.resize(count + 1);
   }
+  ids.shrink_to_fit();
   return ids;
 }
 

@@ -42,6 +42,8 @@ class StreamBatches final : public BatchSource {
   /// a loader's state.
   Anchor anchor(int64_t index) const override;
   bool start_from(const Anchor& anchor, int64_t index) override;
+  /// Bytes of the groups that are kept while the first `rows` rows are read.
+  int64_t cache_bytes(int64_t rows) const;
 
  private:
   struct Group;  // the rows of some chunks

@@ -194,6 +194,10 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
   return std::make_unique<io::WindowBatches>(train, options);
 }
 
+int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) const {
+  return stream ? io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows) : 0;
+}
+
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {
   if (!options.data.empty()) return from_shards(options, tokenizer_folder);
   io::CorpusOptions corpus_options;

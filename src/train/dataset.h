@@ -27,6 +27,8 @@ struct Dataset {
 
   /// What to train on; must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
+  /// Of the pieces of a stream that are kept while the first `rows` rows are read.
+  int64_t cached_bytes(const io::BatchOptions& options, int64_t rows) const;
 };
 
 /// Whether a row is a document (--sampling documents, group_by_length).

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/packing.h"
 #include "base/parallel.h"
+#include "train/parts.h"
 
 namespace brrr::train {
 namespace {
@@ -44,6 +45,15 @@ int64_t touched(int64_t file_bytes, double windows, int64_t context) {
 
 int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
 
+ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t vocab_size) {
+  ProcessInputs inputs;
+  if (data == nullptr) return inputs;
+  const int64_t rows = o.max_steps * o.gradient_accumulation_steps * o.batch_size;
+  inputs.mapped_bytes = data->mapped_bytes();
+  inputs.cached_bytes = data->cached_bytes(loader_options(o, vocab_size), rows);
+  return inputs;
+}
+
 ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
                                  const ProcessInputs& inputs, const ResidentMemory& now) {
   const MemoryForecast arena = session.forecast();
@@ -56,7 +66,8 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   // Those ahead, one in the hands of each worker, and the current one.
   const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
   f.batches = row * ((loader_batches + o.gradient_accumulation_steps) * o.batch_size +
-                     kEvalLoaderBatches * o.eval_batch_size);
+                     kEvalLoaderBatches * o.eval_batch_size) +
+              inputs.cached_bytes;
   f.threads = (thread_count() + 1 + o.dataloader_num_workers) * kThreadBytes + kSavingBytes;
   const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
   f.logging = o.max_steps / every * kPointBytes;

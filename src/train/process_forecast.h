@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/memory.h"
+#include "train/dataset.h"
 #include "train/options.h"
 #include "train/session.h"
 
@@ -34,7 +35,11 @@ struct ProcessForecast {
 struct ProcessInputs {
   int64_t mapped_bytes = 0;   // of token shards
   int64_t weights_bytes = 0;  // of a file to start from; unmapped when it was read
+  int64_t cached_bytes = 0;   // of text that is tokenised while training
 };
+
+/// What the data of the run take. `data` may be none.
+ProcessInputs inputs_of(const TrainOptions& options, const Dataset* data, int64_t vocab_size);
 
 /// `now` was measured when the data was open, before anything was compiled.
 ProcessForecast forecast_process(const TrainOptions& options, const Session& session,

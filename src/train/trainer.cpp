@@ -135,7 +135,8 @@ class Trainer {
       config_ = model_config(options_, dataset_->tokenizer->vocab_size());
     }
     result_.parameters = config_.parameter_count();
-    ProcessInputs inputs{dataset_->mapped_bytes(), start_from_bytes()};
+    ProcessInputs inputs = inputs_of(options_, &*dataset_, config_.vocab_size);
+    inputs.weights_bytes = start_from_bytes();
     SettledRun run = settle_run(options_, config_, inputs, say);
     options_ = run.plan.options;
     session_ = std::move(run.session);
