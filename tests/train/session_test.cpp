@@ -142,5 +142,62 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
   }
 }
 
+// k micro-batches of b rows give the gradient of one batch of k b rows, each real token weighing
+// the same wherever the ignored ones are.
+TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
+  constexpr int64_t kRows = 8, kLength = 24;
+  nn::Gpt2Config config = test::tiny_gpt2();
+  config.vocab_size = 101;
+  config.n_positions = kLength;
+  config.n_embd = 48;
+  std::vector<int32_t> in, out;
+  for (int32_t i = 0; i < kRows * kLength; ++i) {
+    in.push_back(i * 37 % 101);
+    out.push_back(i % 7 == 0 || i / kLength == 3 ? -1 : i * 53 % 101);  // a row of none, too
+  }
+  const auto gradient = [&](int64_t parts) {
+    SessionOptions options;
+    options.optimizer.kind = optim::OptimizerKind::sgd;  // its momentum is then the gradient
+    options.optimizer.weight_decay = 0;
+    options.optimizer.max_grad_norm = 0;
+    options.accumulation = parts;
+    const Graph g = nn::gpt2_loss_graph(config, kRows / parts, kLength);
+    Session session(g, g, cpu::cpu_backend(), options);
+    session.allocate();
+    Engine& engine = session.engine();
+    for (const StateInfo& s : engine.states())
+      if (s.kind == InputKind::parameter)
+        nn::initialise(s.name, config, 1, engine.state_f32(s.name));
+    std::vector<TokenBatch> batches;
+    const auto n = static_cast<size_t>(kRows / parts * kLength);
+    for (size_t at = 0; at < in.size(); at += n) {
+      const std::span targets = std::span(out).subspan(at, n);
+      const auto real = std::count_if(targets.begin(), targets.end(), [](int t) { return t >= 0; });
+      batches.push_back({std::span(in).subspan(at, n), targets, real});
+    }
+    const StepResult r = session.step(0, batches, 1e-3);
+    std::vector<float> all{static_cast<float>(r.loss)};
+    for (const StateInfo& s : engine.states())
+      if (s.name.starts_with("momentum:")) {
+        const auto part = engine.state_f32(s.name);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+    return all;
+  };
+  const std::vector<float> whole = gradient(1);
+  ASSERT_GT(whole.size(), 50'000u);
+  for (const int64_t parts : {2, 4, 8}) {
+    const std::vector<float> sum = gradient(parts);
+    ASSERT_EQ(sum.size(), whole.size());
+    double gap = 0, norm = 0;
+    for (size_t i = 1; i < whole.size(); ++i) {
+      gap += std::pow(double{sum[i]} - whole[i], 2);
+      norm += std::pow(double{whole[i]}, 2);
+    }
+    EXPECT_LT(std::sqrt(gap / norm), 1e-6) << parts;
+    EXPECT_NEAR(sum[0], whole[0], 1e-6 * whole[0]) << parts;
+  }
+}
+
 }  // namespace
 }  // namespace brrr::train
