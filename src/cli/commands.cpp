@@ -100,6 +100,7 @@ const std::vector<Command>& commands() {
        .options = infer::eval_option_table().infos(),
        .run = run_eval},
       plan_command(),
+      ladder_command(),
       data_command(),
       bench_command(),
       info_command(),

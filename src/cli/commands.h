@@ -34,6 +34,7 @@ bool colour_on_stdout();
 Command data_command();
 Command bench_command();
 Command plan_command();
+Command ladder_command();
 Command info_command();
 Command completion_command();
 int train_main(const train::TrainOptions& options);

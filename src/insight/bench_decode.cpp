@@ -8,14 +8,14 @@
 #include "infer/generator.h"
 #include "insight/bench.h"
 #include "insight/machine.h"
+#include "insight/timed_step.h"
 #include "nn/init.h"
 #include "train/trainer.h"
 
 namespace brrr::insight {
 namespace {
 
-constexpr int64_t kCharacters = 65;  // of presets whose vocabulary is a text's
-constexpr int64_t kBurst = 8;        // tokens of one measurement
+constexpr int64_t kBurst = 8;  // tokens of one measurement
 
 class Decoder {
  public:

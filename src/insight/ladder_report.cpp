@@ -1,0 +1,95 @@
+// A climbed ladder as a table for people and as one object for programs.
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/human.h"
+#include "base/memory.h"
+#include "insight/ladder.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string ratio(std::optional<double> value) {
+  return value ? fmt::format("{:.2f}x", *value) : std::string("-");
+}
+
+/// How a rung did against the first.
+struct Against {
+  double speed = 0, low = 0, high = 0;  // sequences per second; the quartiles of the rung's rounds
+  double memory = 0, activations = 0;
+};
+
+Against against(const RungResult& r, const RungResult& first) {
+  const Timing mine = timing_of(r), theirs = timing_of(first);
+  const double scale = static_cast<double>(r.sequences) / static_cast<double>(first.sequences);
+  const auto share = [](int64_t a, int64_t b) {
+    return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(b, 1));
+  };
+  return {scale * theirs.median / mine.median, scale * theirs.median / mine.high,
+          scale * theirs.median / mine.low, share(r.arena_bytes, first.arena_bytes),
+          share(r.activation_bytes, first.activation_bytes)};
+}
+
+double per_second(int64_t count, const RungResult& r) {
+  return 1e3 * static_cast<double>(count) / timing_of(r).median;
+}
+
+}  // namespace
+
+std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& results) {
+  std::string out =
+      fmt::format("{}\n{:<34} {:>10} {:>8} {:>7} {:>13} {:>10} {:>7} {:>10} {:>10} {:>10}\n",
+                  ladder.title, "rung", "samples/s", "tok/s", "speed", "quartiles", "memory",
+                  "of it", "activations", "publ.speed", "publ.mem.");
+  const RungResult& first = results.front();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const RungResult& r = results[i];
+    if (r.ms.empty()) {
+      out += fmt::format("{:<34} {}\n", r.name, r.failure.empty() ? "not measured" : r.failure);
+      continue;
+    }
+    const bool compared = !first.ms.empty();
+    const Against a = compared ? against(r, first) : Against{};
+    out += fmt::format(
+        "{:<34} {:>10.3f} {:>8.0f} {:>7} {:>13} {:>10} {:>7} {:>11} {:>10} {:>10}\n", r.name,
+        per_second(r.sequences, r), per_second(r.tokens, r), compared ? ratio(a.speed) : "-",
+        compared ? fmt::format("{:.2f}-{:.2f}", a.low, a.high) : "-", memory_text(r.arena_bytes),
+        compared ? ratio(a.memory) : "-", memory_text(r.activation_bytes),
+        ratio(ladder.rungs[i].published_speed), ratio(ladder.rungs[i].published_memory));
+  }
+  if (!ladder.published.empty()) out += fmt::format("published: {}\n", ladder.published);
+  return out;
+}
+
+std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& results) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const RungResult& r = results[i];
+    Json row{{"name", r.name}};
+    if (r.ms.empty()) {
+      row["failure"] = r.failure;
+    } else {
+      row.update({{"samples_per_second", per_second(r.sequences, r)},
+                  {"tokens_per_second", per_second(r.tokens, r)},
+                  {"ms", timing_of(r).median},
+                  {"arena_bytes", r.arena_bytes},
+                  {"activation_bytes", r.activation_bytes},
+                  {"state_bytes", r.state_bytes}});
+      if (!results.front().ms.empty()) {
+        const Against a = against(r, results.front());
+        row["speed"] = a.speed;
+        row["memory"] = a.memory;
+      }
+    }
+    const Rung& rung = ladder.rungs[i];
+    if (rung.published_speed) row["published_speed"] = *rung.published_speed;
+    if (rung.published_memory) row["published_memory"] = *rung.published_memory;
+    rows.push_back(std::move(row));
+  }
+  return Json{{"ladder", ladder.name}, {"title", ladder.title}, {"rungs", rows}}.dump();
+}
+
+}  // namespace brrr::insight

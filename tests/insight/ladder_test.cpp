@@ -1,0 +1,115 @@
+// Ladders: every rung compiles and runs, what was measured is kept, what does not fit says so.
+#include "insight/ladder.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "io/temp_folder.h"
+
+namespace brrr::insight {
+namespace {
+
+// A model on which a step takes no time.
+const KeyValues kTiny{{"n-layer", "4"},  {"n-head", "2"},      {"n-embd", "64"},
+                      {"context", "32"}, {"vocab-size", "37"}, {"threads", "1"}};
+
+LadderOptions options_with(const std::filesystem::path& record = {}) {
+  LadderOptions o;
+  o.rounds = 1;
+  o.memory_limit = int64_t{1} << 30;
+  o.options = kTiny;
+  o.record = record;
+  return o;
+}
+
+const Ladder& ladder(const std::string& name) {
+  for (const Ladder& l : ladders())
+    if (l.name == name) return l;
+  throw std::out_of_range(name);
+}
+
+TEST(Ladders, EveryRungOfEveryLadderRuns) {
+  for (const Ladder& l : ladders()) {
+    const auto results = climb(l, options_with());
+    ASSERT_EQ(results.size(), l.rungs.size());
+    for (const RungResult& r : results) {
+      EXPECT_EQ(r.failure, "") << l.name << ": " << r.name;
+      ASSERT_EQ(r.ms.size(), 1u) << l.name << ": " << r.name;
+      EXPECT_GT(r.ms[0], 0);
+      EXPECT_GT(r.arena_bytes, r.state_bytes);
+      EXPECT_EQ(r.tokens, r.sequences * 32);
+    }
+    const auto json = nlohmann::json::parse(ladder_json(l, results));
+    EXPECT_EQ(json["rungs"].size(), l.rungs.size());
+    EXPECT_EQ(json["rungs"][0]["speed"], 1.0);
+    const std::string table = ladder_table(l, results);
+    for (const Rung& rung : l.rungs) EXPECT_NE(table.find(rung.name), std::string::npos);
+  }
+}
+
+TEST(Ladders, RungsAreWhatTheySay) {
+  const auto results = climb(ladder("memory"), options_with());
+  std::map<std::string, RungResult> by_name;
+  for (const RungResult& r : results) by_name[r.name] = r;
+  const RungResult& plain = by_name.at("plain");
+  EXPECT_EQ(plain.sequences, 4);
+  EXPECT_EQ(by_name.at("accumulation 4 x 1").sequences, 4);
+  EXPECT_LT(by_name.at("accumulation 4 x 1").activation_bytes, plain.activation_bytes / 2);
+  EXPECT_LT(by_name.at("checkpointing (blocks)").activation_bytes, plain.activation_bytes);
+  EXPECT_LE(by_name.at("auto, 25% of the activations").activation_bytes,
+            plain.activation_bytes / 4);
+  EXPECT_LT(by_name.at("bf16").activation_bytes, plain.activation_bytes);
+  EXPECT_LT(by_name.at("adamw_8bit").state_bytes, by_name.at("sgd with momentum").state_bytes);
+  EXPECT_LT(by_name.at("sgd with momentum").state_bytes, plain.state_bytes);
+  EXPECT_LT(by_name.at("adafactor").state_bytes, by_name.at("lion").state_bytes);
+}
+
+TEST(Ladders, WhatWasMeasuredIsKept) {
+  const test::TempFolder folder;
+  const auto record = folder / "ladder.json";
+  LadderOptions o = options_with(record);
+  const auto first = climb(ladder("precision"), o);
+  const auto again = climb(ladder("precision"), o);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(again[i].ms, first[i].ms);
+  o.rounds = 2;  // one more on top
+  const auto more = climb(ladder("precision"), o);
+  for (size_t i = 0; i < first.size(); ++i) {
+    ASSERT_EQ(more[i].ms.size(), 2u);
+    EXPECT_EQ(more[i].ms[0], first[i].ms[0]);
+  }
+  o.options.emplace_back("batch-size", "2");  // another ladder
+  const auto other = climb(ladder("precision"), o);
+  EXPECT_EQ(other[0].sequences, 2);
+  EXPECT_NE(other[0].ms[0], first[0].ms[0]);
+}
+
+TEST(Ladders, ADamagedRecordIsNamed) {
+  const test::TempFolder folder;
+  const auto record = folder / "ladder.json";
+  for (const char* text : {"{", "[]", "{\"precision\": 3}"}) {
+    write_file_atomically(record, text);
+    LadderOptions o = options_with(record);
+    o.options.clear();
+    o.memory_limit = 0;  // measures nothing
+    try {
+      climb(ladder("precision"), o);
+      FAIL() << text;
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("ladder.json"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(Ladders, RungsThatDoNotFitSaySo) {
+  LadderOptions o = options_with();
+  o.memory_limit = 100'000;
+  const auto results = climb(ladder("memory"), o);
+  EXPECT_NE(results[0].failure.find("needs"), std::string::npos);
+  EXPECT_TRUE(results[0].ms.empty());
+  EXPECT_NE(ladder_table(ladder("memory"), results).find("needs"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace brrr::insight
