@@ -55,6 +55,7 @@ struct LaunchArg {
     i32,      // `value`
     i64,      // `value`
     f32,      // `number`
+    error,    // address of a u32 of this launch, 0 before the run; 1 says that data are bad: `text`
     record    // a struct by value: its members are `fields`, 8 bytes each: addresses and i64
   };
   Kind kind = Kind::i32;
@@ -62,20 +63,25 @@ struct LaunchArg {
   int64_t value = 0;
   float number = 0;
   std::vector<LaunchArg> fields;
+  std::string text;
   bool operator==(const LaunchArg&) const = default;
 
   static LaunchArg in(size_t operand, int64_t bytes = 0) {
-    return {Kind::in, static_cast<uint32_t>(operand), bytes, 0, {}};
+    return {Kind::in, static_cast<uint32_t>(operand), bytes, 0, {}, {}};
   }
   static LaunchArg out(size_t result, int64_t bytes = 0) {
-    return {Kind::out, static_cast<uint32_t>(result), bytes, 0, {}};
+    return {Kind::out, static_cast<uint32_t>(result), bytes, 0, {}, {}};
   }
-  static LaunchArg scratch(int64_t bytes) { return {Kind::scratch, 0, bytes, 0, {}}; }
-  static LaunchArg i32(int64_t v) { return {Kind::i32, 0, v, 0, {}}; }
-  static LaunchArg i64(int64_t v) { return {Kind::i64, 0, v, 0, {}}; }
-  static LaunchArg f32(float v) { return {Kind::f32, 0, 0, v, {}}; }
+  static LaunchArg scratch(int64_t bytes) { return {Kind::scratch, 0, bytes, 0, {}, {}}; }
+  static LaunchArg i32(int64_t v) { return {Kind::i32, 0, v, 0, {}, {}}; }
+  static LaunchArg i64(int64_t v) { return {Kind::i64, 0, v, 0, {}, {}}; }
+  static LaunchArg f32(float v) { return {Kind::f32, 0, 0, v, {}, {}}; }
+  /// The message of the UserError; what the kernel writes then is of no use, but stays inside.
+  static LaunchArg error(std::string message) {
+    return {Kind::error, 0, 0, 0, {}, std::move(message)};
+  }
   static LaunchArg record(std::vector<LaunchArg> members) {
-    return {Kind::record, 0, 0, 0, std::move(members)};
+    return {Kind::record, 0, 0, 0, std::move(members), {}};
   }
 };
 /// All arguments of a launch together: what every driver takes.

@@ -1,0 +1,128 @@
+#include "backend/cuda/text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+
+#include "base/errors.h"
+
+namespace brrr::cuda {
+
+std::string_view stored_type(DType t) { return t == DType::boolean ? "b8" : name_of(t); }
+
+std::string_view work_type(DType t) {
+  switch (t) {
+    case DType::f64:
+      return "double";
+    case DType::i64:
+      return "i64";
+    case DType::boolean:
+      return "bool";
+    case DType::i32:
+    case DType::i8:
+    case DType::u8:
+      return "int";
+    default:
+      return "float";
+  }
+}
+
+std::string literal(DType t, double value) {
+  value = rounded_to(t, value);
+  if (t == DType::boolean) return value != 0 ? "true" : "false";
+  if (!is_float(t)) {
+    const auto number = static_cast<int64_t>(value);
+    if (t == DType::i64) return fmt::format("static_cast<i64>({}ll)", number);
+    return number == INT32_MIN ? "(-2147483647 - 1)" : fmt::format("({})", number);
+  }
+  const bool wide = t == DType::f64;
+  std::string text;
+  if (std::isnan(value))
+    text = "BRRR_NAN";
+  else if (std::isinf(value))
+    text = value > 0 ? "BRRR_INFINITY" : "(-BRRR_INFINITY)";
+  else if (wide)
+    return fmt::format("({:#.17g})", value);
+  else
+    return fmt::format("({:#.9g}f)", value);
+  return wide ? fmt::format("static_cast<double>({})", text) : text;
+}
+
+std::string identifier(std::string_view name) {
+  std::string out(name);
+  for (char& c : out)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return out;
+}
+
+namespace {
+
+std::string cast_expression(DType from, DType to, const std::string& x) {
+  if (to == DType::boolean) return from == DType::boolean ? x : fmt::format("({} != 0)", x);
+  return fmt::format("static_cast<{}>({})", work_type(to), x);
+}
+
+// {0}, {1}: operands; one() is 1 in their type.
+const std::map<std::string_view, const char*>& table() {
+  static const std::map<std::string_view, const char*> t{
+      {"neg", "-{0}"},
+      {"exp", "op_exp({0})"},
+      {"log", "op_log({0})"},
+      {"sqrt", "op_sqrt({0})"},
+      {"rsqrt", "op_rsqrt({0})"},
+      {"square", "{0} * {0}"},
+      {"abs", "op_abs({0})"},
+      {"tanh", "op_tanh({0})"},
+      {"erf", "op_erf({0})"},
+      {"sigmoid", "op_sigmoid({0})"},
+      {"relu", "({0} > 0 ? {0} : 0)"},
+      {"sin", "op_sin({0})"},
+      {"cos", "op_cos({0})"},
+      {"logical_not", "!{0}"},
+      {"add", "{0} + {1}"},
+      {"sub", "{0} - {1}"},
+      {"mul", "{0} * {1}"},
+      {"div", "op_div({0}, {1})"},
+      {"maximum", "op_maximum({0}, {1})"},
+      {"minimum", "op_minimum({0}, {1})"},
+      {"pow", "op_pow({0}, {1})"},
+      {"equal", "{0} == {1}"},
+      {"not_equal", "{0} != {1}"},
+      {"less", "{0} < {1}"},
+      {"less_equal", "{0} <= {1}"},
+      {"greater", "{0} > {1}"},
+      {"greater_equal", "{0} >= {1}"},
+      {"logical_and", "{0} && {1}"},
+      {"logical_or", "{0} || {1}"},
+      {"where", "({0} ? {1} : {2})"},
+      {"gelu.tanh", "gelu_tanh({0})"},
+      {"gelu.none", "gelu_none({0})"},
+      {"gelu_grad.tanh", "gelu_grad_tanh({0}, {1})"},
+      {"gelu_grad.none", "gelu_grad_none({0}, {1})"}};
+  return t;
+}
+
+}  // namespace
+
+std::string pointwise_expression(const Node& node, DType in, const std::vector<std::string>& args) {
+  const std::string& name = node.op->name;
+  if (name == "cast") return cast_expression(in, node.results[0].dtype, args[0]);
+  if (name == "reciprocal") return fmt::format("op_div({}, {})", literal(in, 1), args[0]);
+  std::string key = name;
+  if (name == "gelu" || name == "gelu_grad")
+    key += "." + node.attrs.get<std::string>("approximate");
+  const auto at = table().find(key);
+  if (at == table().end()) return "";
+  std::string a = args[0], b = args.size() > 1 ? args[1] : "", c = args.size() > 2 ? args[2] : "";
+  return fmt::format(fmt::runtime(at->second), a, b, c);
+}
+
+std::string dropout_expression(const Node& node, const std::string& x, const std::string& bits) {
+  const double threshold = std::min(65535.0, std::nearbyint(node.attrs.get<double>("p") * 65536));
+  const DType t = node.results[0].dtype == DType::f64 ? DType::f64 : DType::f32;
+  return fmt::format("({} >= {} ? {} * {} : {})", bits, static_cast<int>(threshold), x,
+                     literal(t, 65536.0 / (65536.0 - threshold)), literal(t, 0));
+}
+
+}  // namespace brrr::cuda
