@@ -123,7 +123,7 @@ std::string ClusterWriter::read(uint32_t operand, const Shape& view, const Shape
   r.held = (r.held || hold || access.is_dense()) && r.phases.size() > 1;
   if (r.held && phase != *r.phases.begin()) return fmt::format("h{}[j]", k);
   const bool single = access.is_repeated(at_.vector) && !access.is_dense();
-  return fmt::format(single ? "x{}" : "x{}[e]", k);
+  return fmt::format("x{}{}", k, single ? "" : "[e]");
 }
 
 /// `hold`: it is needed in the next phase, too.
@@ -149,11 +149,15 @@ std::string ClusterWriter::value(ValueId v, const Shape& out, int phase, bool ho
 /// An array of drawn bits.
 std::string ClusterWriter::bits(const Node& node, int phase) {
   const uint32_t key = s_.place(node.operands.back()).number;
+  // An argument, not part of the text: the layers of a model differ in it alone.
   const int64_t stream = node.attrs.get<int64_t>("stream");
-  const std::string name = fmt::format("r{}_{}", key, stream);
-  if (text_[phase].seen.insert(name).second)
-    text_[phase].loads +=
-        fmt::format("int {0}[{1}];\ndraw({0}, a{2}, {3}u, i);\n", name, at_.vector, key, stream);
+  auto at = std::find(streams_.begin(), streams_.end(), stream);
+  if (at == streams_.end()) at = streams_.insert(at, stream);
+  const auto number = at - streams_.begin();
+  const std::string name = fmt::format("r{}_{}", key, number);
+  if (text_[static_cast<size_t>(phase)].seen.insert(name).second)
+    text_[static_cast<size_t>(phase)].loads += fmt::format(
+        "int {0}[{1}];\ndraw({0}, a{2}, stream{3}, i);\n", name, at_.vector, key, number);
   return name + "[e]";
 }
 
@@ -345,8 +349,9 @@ void ClusterWriter::walk() {
       const bool single = r.access.is_repeated(at_.vector) && !r.access.is_dense();
       arrays_.push_back(
           fmt::format("{} h{}[{}];", work_type(dtype_of(r.operand)), k, at_.chunks * at_.vector));
-      text.lines = fmt::format("h{0}[j] = {1};\n", k, fmt::format(single ? "x{}" : "x{}[e]", k)) +
-                   text.lines;
+      text.lines =
+          fmt::format("h{0}[j] = {1};\n", k, fmt::format("x{}{}", k, single ? "" : "[e]")) +
+          text.lines;
       break;
     }
   }
@@ -387,6 +392,7 @@ std::string ClusterWriter::parameters() const {
   for (size_t k = 0; k < inputs_.size(); ++k)
     add(fmt::format("const {}* a{}", stored_type(inputs_[k].dtype), k));
   for (size_t r = 0; r < result_types_.size(); ++r) add(fmt::format("{}* y{}", result_type(r), r));
+  for (size_t k = 0; k < streams_.size(); ++k) add(fmt::format("u32 stream{}", k));
   if (!accumulators_.empty()) add("f32* partials");
   return list;
 }
@@ -505,6 +511,7 @@ void ClusterWriter::add_to(LaunchPlan& plan) {
   Launch main;
   for (const ClusterOperand& o : c_.operands) main.args.push_back(o.address);
   main.args.insert(main.args.end(), c_.results.begin(), c_.results.end());
+  for (int64_t stream : streams_) main.args.push_back(LaunchArg::i32(stream));
   LaunchArg partials;
   if (!accumulators_.empty()) {
     partials = LaunchArg::scratch(

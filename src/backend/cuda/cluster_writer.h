@@ -78,6 +78,7 @@ class ClusterWriter {
   std::vector<Read> reads_;
   std::map<NodeId, int> last_use_;           // of results: the last phase
   std::map<uint32_t, std::string> uniform_;  // operands of one element
+  std::vector<int64_t> streams_;             // of random bits, as arguments
   std::vector<PhaseText> text_;
   std::vector<std::string> arrays_;  // declared for each row
   struct Accumulator {

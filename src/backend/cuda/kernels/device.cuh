@@ -7,11 +7,17 @@
 #define BRRR_KERNEL(threads) static void
 #define BRRR_DEVICE static inline
 #define BRRR_METHOD static inline
+#define BRRR_MEMBER inline
 #define BRRR_DYNAMIC_SHARED(name) unsigned char* const name = emulated::dynamic_shared()
+#define BRRR_GRID_CONSTANT
+#define BRRR_CONSTANT static const
 #else
+#define BRRR_GRID_CONSTANT __grid_constant__
+#define BRRR_CONSTANT static __device__ const
 #define BRRR_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define BRRR_DEVICE __device__ __forceinline__
 #define BRRR_METHOD static __device__ __forceinline__
+#define BRRR_MEMBER __device__ __forceinline__
 #define BRRR_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
 
@@ -166,6 +172,10 @@ BRRR_DEVICE float quotient(float a, float b) {
 }
 BRRR_DEVICE double quotient(double a, double b) { return a / b; }
 
+/// a b + c rounded once.
+BRRR_DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+BRRR_DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+
 #define BRRR_UNARY(name, single, other)                \
   BRRR_DEVICE float op_##name(float x) { return single; } \
   BRRR_DEVICE double op_##name(double x) { return other; }
@@ -176,6 +186,7 @@ BRRR_UNARY(rsqrt, 1.0f / sqrtf(x), 1.0 / sqrt(x))
 BRRR_UNARY(abs, fabsf(x), fabs(x))
 BRRR_UNARY(tanh, tanhf(x), tanh(x))
 BRRR_UNARY(erf, erff(x), erf(x))
+BRRR_UNARY(erfc, erfcf(x), erfc(x))
 BRRR_UNARY(sigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
 BRRR_UNARY(sin, sinf(x), sin(x))
 BRRR_UNARY(cos, cosf(x), cos(x))
@@ -208,10 +219,14 @@ BRRR_DEVICE W gelu_tanh(W x) {
   const W u = static_cast<W>(0.79788456080286535588) * (x + static_cast<W>(0.044715) * x * x * x);
   return quotient(x, static_cast<W>(1) + op_exp(static_cast<W>(-2) * u));
 }
+// 1 + erf z = erfc -z, of which nothing cancels where z is negative.
+template <typename W>
+BRRR_DEVICE W normal_cdf(W x) {
+  return static_cast<W>(0.5) * op_erfc(static_cast<W>(-0.70710678118654752440) * x);
+}
 template <typename W>
 BRRR_DEVICE W gelu_none(W x) {
-  return static_cast<W>(0.5) * x *
-         (static_cast<W>(1) + op_erf(static_cast<W>(0.70710678118654752440) * x));
+  return x * normal_cdf(x);
 }
 template <typename W>
 BRRR_DEVICE W gelu_grad_tanh(W dy, W x) {
@@ -227,9 +242,7 @@ BRRR_DEVICE W gelu_grad_tanh(W dy, W x) {
 template <typename W>
 BRRR_DEVICE W gelu_grad_none(W dy, W x) {
   const W density = static_cast<W>(0.39894228040143267794) * op_exp(static_cast<W>(-0.5) * x * x);
-  const W half = static_cast<W>(0.5);
-  return dy * (half * (static_cast<W>(1) + op_erf(static_cast<W>(0.70710678118654752440) * x)) +
-               x * density);
+  return dy * (normal_cdf(x) + x * density);
 }
 
 // -- random bits: Philox4x32 with 7 rounds, as base/rng.h has it

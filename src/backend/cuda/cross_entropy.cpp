@@ -1,0 +1,269 @@
+#include <algorithm>
+
+#include "backend/cuda/cluster.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/text.h"
+#include "ops/ops.h"
+
+namespace brrr::cuda {
+namespace {
+
+/// Neighbouring elements of a thread in rows of `classes`.
+int64_t vector_of(int64_t classes, int64_t bytes, int64_t alignment) {
+  int64_t v = 8;
+  while (v > 1 && (classes % v != 0 || alignment % std::min<int64_t>(16, v * bytes) != 0)) v /= 2;
+  return v;
+}
+int64_t threads_of(int64_t classes) { return classes <= 1024 ? 32 : classes <= 8192 ? 256 : 1024; }
+
+LaunchArg bad_target(const std::string& op, int64_t classes) {
+  return LaunchArg::error(
+      fmt::format("[{}] a target is neither one of {} classes nor the ignored one", op, classes));
+}
+
+std::string refusal(const NodeView& node, const GpuDescription&) {
+  if (node.in[0].dtype == DType::f64) return "f64";
+  if (node.in[0].shape.size(-1) == 0) return "no classes";
+  return "";
+}
+
+Launch launch(const std::string& name, const std::string& parameters, const std::string& call,
+              std::vector<LaunchArg> args, int64_t rows, int64_t threads) {
+  Launch l;
+  l.source = {
+      name,
+      {"device.cuh", "cross_entropy.cuh"},
+      fmt::format("BRRR_KERNEL({}) {}({}) {{\n  {}\n}}\n", threads, name, parameters, call)};
+  l.args = std::move(args);
+  l.grid = {static_cast<uint32_t>(rows), 1, 1};
+  l.block = {static_cast<uint32_t>(threads), 1, 1};
+  return l;
+}
+
+LaunchPlan forward(const NodeView& node, const GpuDescription&) {
+  LaunchPlan p;
+  const int64_t classes = node.in[0].shape.size(-1), rows = node.in[1].shape.elements();
+  if (rows == 0) return p;
+  const std::string_view t = stored_type(node.in[0].dtype), id = stored_type(node.in[1].dtype);
+  const int64_t threads = threads_of(classes);
+  const int64_t v = vector_of(classes, static_cast<int64_t>(bytes_of(node.in[0].dtype)),
+                              operand_alignment(node, 0));
+  p.launches.push_back(launch(
+      "cross_entropy",
+      fmt::format("const {0}* logits, const {1}* targets, {0}* losses, {0}* lse, u32* error", t,
+                  id),
+      fmt::format(
+          "cross_entropy_row<{0}, {1}, {0}, {2}, {3}>(logits, targets, losses, lse, error, {4}, "
+          "{5}, {4});",
+          t, id, threads, v, classes, node.attrs().get<int64_t>("ignore_index")),
+      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::out(0), LaunchArg::out(1),
+       bad_target("cross_entropy", classes)},
+      rows, threads));
+  return p;
+}
+
+LaunchPlan backward(const NodeView& node, const GpuDescription&) {
+  LaunchPlan p;
+  const int64_t classes = node.in[0].shape.size(-1), rows = node.in[1].shape.elements();
+  if (rows == 0) return p;
+  const std::string_view t = stored_type(node.in[0].dtype), id = stored_type(node.in[1].dtype);
+  const int64_t threads = threads_of(classes);
+  const int64_t v = vector_of(classes, static_cast<int64_t>(bytes_of(node.in[0].dtype)),
+                              operand_alignment(node, 0));
+  p.launches.push_back(launch(
+      "cross_entropy_grad",
+      fmt::format(
+          "const {0}* logits, const {1}* targets, const {0}* lse, const {0}* dlosses, {0}* dlogits",
+          t, id),
+      fmt::format(
+          "cross_entropy_grad_row<{0}, {1}, {0}, {0}, {2}, {3}>(logits, targets, lse, dlosses, "
+          "static_cast<const {0}*>(nullptr), dlogits, {4}, {5}, {4}, {4});",
+          t, id, threads, v, classes, node.attrs().get<int64_t>("ignore_index")),
+      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(3), LaunchArg::out(0)},
+      rows, threads));
+  return p;
+}
+
+// -- the loss head: products of a chunk of rows at a time, and its gradient over its logits
+
+constexpr int64_t kChunkBytes = 512 << 20;  // of logits
+
+/// Operands and results of the three ops.
+struct Head {
+  const NodeView& node;
+  bool forward, gradient;
+  int64_t rows, width, classes;
+  DType dtype;
+  bool transposed;
+  int64_t chunk;
+
+  explicit Head(const NodeView& n)
+      : node(n),
+        forward(n.node().op->name != "linear_cross_entropy_grad"),
+        gradient(n.node().op->name != "linear_cross_entropy"),
+        rows(n.in[2].shape.elements()),
+        width(n.in[0].shape.size(-1)),
+        classes(n.in[1].shape.size(n.attrs().get<bool>("transpose_w") ? 0 : 1)),
+        dtype(n.in[0].dtype),
+        transposed(n.attrs().get<bool>("transpose_w")) {
+    chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, classes * 4), 64, 1 << 20);
+    chunk = std::min(chunk, rows);
+  }
+  bool has_dlse() const { return node.attrs().get_or<bool>("dlse", false); }
+  size_t dx() const { return forward ? 2 : 0; }
+  size_t dw() const { return forward ? 3 : 1; }
+  int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
+
+  Product logits(int64_t begin, int64_t count, const LaunchArg& to) const {
+    Product p;
+    p.in = dtype;
+    p.out = DType::f32;
+    p.m = count;
+    p.n = classes;
+    p.k = width;
+    p.transpose_b = transposed;
+    p.row_a = width;
+    p.row_b = transposed ? width : classes;
+    p.row_y = classes;
+    p.a = LaunchArg::in(0, begin * width * element());
+    p.b = LaunchArg::in(1);
+    p.y = to;
+    return p;
+  }
+  // The gradient's rows are as far apart as the logits'.
+  int64_t gradient_row() const { return classes * 4 / element(); }
+  Product into_x(int64_t begin, int64_t count, const LaunchArg& dlogits) const {
+    Product p;
+    p.in = dtype;
+    p.out = node.out()[dx()].dtype;
+    p.m = count;
+    p.n = width;
+    p.k = classes;
+    p.transpose_b = !transposed;
+    p.row_a = gradient_row();
+    p.row_b = transposed ? width : classes;
+    p.row_y = width;
+    p.a = dlogits;
+    p.b = LaunchArg::in(1);
+    p.y = LaunchArg::out(dx(), begin * width * static_cast<int64_t>(bytes_of(p.out)));
+    return p;
+  }
+  Product into_w(int64_t begin, int64_t count, const LaunchArg& dlogits,
+                 const LaunchArg& to) const {
+    Product p;
+    p.in = dtype;
+    p.out = DType::f32;
+    p.k = count;
+    p.transpose_a = true;
+    const LaunchArg x = LaunchArg::in(0, begin * width * element());
+    p.a = transposed ? dlogits : x;
+    p.b = transposed ? x : dlogits;
+    p.row_a = transposed ? gradient_row() : width;
+    p.row_b = transposed ? width : gradient_row();
+    p.m = transposed ? classes : width;
+    p.n = transposed ? width : classes;
+    p.row_y = p.n;
+    p.y = to;
+    p.accumulate = begin > 0;
+    return p;
+  }
+};
+
+Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchArg& logits) {
+  const int64_t threads = threads_of(h.classes);
+  int64_t v = vector_of(h.classes, 4, LaunchPlan::kAlignment);
+  const std::string_view id = stored_type(h.node.in[2].dtype), t = stored_type(h.dtype);
+  const int64_t ignore = h.node.attrs().get<int64_t>("ignore_index");
+  const LaunchArg targets =
+      LaunchArg::in(2, begin * static_cast<int64_t>(bytes_of(h.node.in[2].dtype)));
+  const std::string& op = h.node.node().op->name;
+  const LaunchArg error = bad_target(op, h.classes);
+  if (!h.gradient)
+    return launch(
+        op,
+        fmt::format("const f32* logits, const {}* targets, f32* losses, f32* lse, u32* error", id),
+        fmt::format(
+            "cross_entropy_row<f32, {0}, f32, {1}, {2}>(logits, targets, losses, lse, error, "
+            "{3}, {4}, {3});",
+            id, threads, v, h.classes, ignore),
+        {logits, targets, LaunchArg::out(0, begin * 4), LaunchArg::out(1, begin * 4), error}, count,
+        threads);
+  if (h.forward)
+    return launch(
+        op,
+        fmt::format(
+            "const f32* logits, const {}* targets, const f32* dlosses, f32* losses, f32* lse, "
+            "{}* dlogits, u32* error",
+            id, t),
+        fmt::format(
+            "cross_entropy_step_row<{0}, {1}, {2}, {3}>(logits, targets, dlosses, losses, lse, "
+            "dlogits, error, {4}, {5}, {4}, {6});",
+            id, t, threads, v, h.classes, ignore, h.gradient_row()),
+        {logits, targets, LaunchArg::in(3, begin * 4), LaunchArg::out(0, begin * 4),
+         LaunchArg::out(1, begin * 4), logits, error},
+        count, threads);
+  std::vector<LaunchArg> args{logits, targets, LaunchArg::in(3, begin * 4),
+                              LaunchArg::in(4, begin * 4)};
+  if (h.has_dlse()) args.push_back(LaunchArg::in(5, begin * 4));
+  args.push_back(logits);
+  return launch(
+      op,
+      fmt::format("const f32* logits, const {}* targets, const f32* lse, const f32* dlosses, {}{}* "
+                  "dlogits",
+                  id, h.has_dlse() ? "const f32* dlse, " : "", t),
+      fmt::format(
+          "cross_entropy_grad_row<f32, {0}, {1}, f32, {2}, {3}>(logits, targets, lse, dlosses, "
+          "{7}, dlogits, {4}, {5}, {4}, {6});",
+          id, t, threads, v, h.classes, ignore, h.gradient_row(),
+          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)"),
+      std::move(args), count, threads);
+}
+
+LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu) {
+  LaunchPlan p;
+  const Head h(node);
+  const LaunchArg logits = LaunchArg::scratch(p.take_scratch(h.chunk * h.classes * 4));
+  const bool direct = h.gradient && node.out()[h.dw()].dtype == DType::f32;
+  LaunchArg dw;
+  if (direct)
+    dw = LaunchArg::out(h.dw());
+  else if (h.gradient)
+    dw = LaunchArg::scratch(p.take_scratch(node.in[1].shape.elements() * 4));
+  for (int64_t begin = 0; begin < h.rows; begin += h.chunk) {
+    const int64_t count = std::min(h.chunk, h.rows - begin);
+    add_product(p, h.logits(begin, count, logits));
+    p.launches.push_back(rows_of_chunk(h, begin, count, logits));
+    if (!h.gradient) continue;
+    add_product(p, h.into_x(begin, count, logits));
+    add_product(p, h.into_w(begin, count, logits, dw));
+  }
+  if (!h.gradient || direct) return p;
+  Graph body;  // rounded once, after the last chunk
+  const Value sum = body.input("a0", node.in[1].shape, DType::f32);
+  body.output("0", cast(sum, node.out()[h.dw()].dtype));
+  add_cluster(p, Cluster{body, {{dw}}, {LaunchArg::out(h.dw())}, "round_dw"}, gpu);
+  return p;
+}
+
+std::string head_refusal(const NodeView& node, const GpuDescription&) {
+  const Head h(node);
+  if (h.dtype == DType::f64) return "f64";
+  if (h.rows == 0 || h.width == 0 || h.classes == 0) return "an empty tensor";
+  if (h.classes > int64_t{65535} * 64) return "too many classes";
+  return "";
+}
+
+}  // namespace
+
+std::vector<PlanEntry> cross_entropy_entries() {
+  return {{"cross_entropy", "rows", refusal, forward},
+          {"cross_entropy_grad", "rows", refusal, backward}};
+}
+
+std::vector<PlanEntry> loss_head_entries() {
+  return {{"linear_cross_entropy", "chunks", head_refusal, head_plan},
+          {"linear_cross_entropy_grad", "chunks", head_refusal, head_plan},
+          {"linear_cross_entropy_step", "chunks", head_refusal, head_plan}};
+}
+
+}  // namespace brrr::cuda

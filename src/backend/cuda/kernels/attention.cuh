@@ -1,0 +1,227 @@
+// Attention in blocks of 32 queries and 32 keys with a running softmax, f32 arithmetic, any widths up
+// to 128: what runs where no faster kernel does. `Options` is made for a node: sizes, and what becomes
+// of a score. The backward pass computes the probabilities again, once by queries (dq) and once by
+// keys (dk, dv), so that every sum has one owner and one order.
+//
+// q: [heads, T, D], k: [heads, S, D], v: [heads, S, Dv], y: [heads, T, Dv], lse, delta: [heads, T] f32
+
+enum { kTile = 32 };
+
+template <typename Options>
+struct AttentionTiles {
+  static constexpr int kD = Options::kWidth, kDv = Options::kValues;
+  static constexpr int kRow = kD + 1, kRowV = kDv + 1;  // no two rows in one bank
+};
+
+/// rows [first, first + 32) of a [count, width] matrix; behind the end zeros.
+template <typename T>
+BRRR_DEVICE void load_tile(float* to, const T* from, int first, int count, int width) {
+  for (int at = threadIdx.x; at < kTile * width; at += 128) {
+    const int r = at / width, c = at % width;
+    to[r * (width + 1) + c] =
+        first + r < count ? widen(from[static_cast<u64>(first + r) * width + c]) : 0.0f;
+  }
+}
+BRRR_DEVICE float row_product(const float* a, const float* b, int width) {
+  float sum = 0.0f;
+  for (int c = 0; c < width; ++c) sum = fmaf(a[c], b[c], sum);
+  return sum;
+}
+/// Over the four threads that share a query (or a key).
+template <typename Fold>
+BRRR_DEVICE float quad_fold(float x) {
+  x = Fold::of(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return Fold::of(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+template <typename Options, typename Extra, typename T>
+BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, float* lse, const Extra& extra) {
+  using Tiles = AttentionTiles<Options>;
+  constexpr int kD = Tiles::kD, kDv = Tiles::kDv, kMine = (kDv + 3) / 4;
+  BRRR_DYNAMIC_SHARED(memory);
+  float* const qs = reinterpret_cast<float*>(memory);
+  float* const ks = qs + kTile * Tiles::kRow;
+  float* const vs = ks + kTile * Tiles::kRow;
+  float* const ps = vs + kTile * Tiles::kRowV;
+  const u64 head = blockIdx.y;
+  // The longest rows of a causal mask first.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int r = threadIdx.x / 4, lane = threadIdx.x % 4, i = first + r;
+  load_tile(qs, q + head * Options::kQueries * kD, first, Options::kQueries, kD);
+  float top = -BRRR_INFINITY, total = 0.0f, sum[kMine] = {};
+  const int end = Options::last_key(extra, first + kTile - 1);
+  for (int key = 0; key < end; key += kTile) {
+    __syncthreads();
+    load_tile(ks, k + head * Options::kKeys * kD, key, Options::kKeys, kD);
+    load_tile(vs, v + head * Options::kKeys * kDv, key, Options::kKeys, kDv);
+    __syncthreads();
+    float s[8], most = -BRRR_INFINITY;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int c = lane + 4 * e, j = key + c;
+      s[e] = i < Options::kQueries && j < Options::kKeys
+                 ? Options::score(row_product(qs + r * Tiles::kRow, ks + c * Tiles::kRow, kD) * Options::scale(),
+                                  extra, head, i, j)
+                 : -BRRR_INFINITY;
+      most = op_maximum(most, s[e]);
+    }
+    const float now = op_maximum(top, quad_fold<Larger>(most));
+    const float shrink = now == -BRRR_INFINITY ? 1.0f : op_exp(top - now);
+    float added = 0.0f;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int c = lane + 4 * e;
+      const float p = now == -BRRR_INFINITY ? 0.0f : op_exp(s[e] - now);
+      added += p;
+      ps[r * (kTile + 1) + c] = i < Options::kQueries && key + c < Options::kKeys
+                                    ? Options::kept(p, extra, head, i, key + c)
+                                    : 0.0f;
+    }
+    total = total * shrink + added;
+    top = now;
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < kMine; ++e) {
+      const int c = lane + 4 * e;
+      sum[e] *= shrink;
+      if (c < kDv)
+        for (int j = 0; j < kTile; ++j)
+          sum[e] = fmaf(ps[r * (kTile + 1) + j], vs[j * Tiles::kRowV + c], sum[e]);
+    }
+    __syncwarp();
+  }
+  total = quad_fold<Add>(total);
+  if (i >= Options::kQueries) return;
+  const u64 row = head * Options::kQueries + i;
+  // A query that sees no key: 0 / 0.
+#pragma unroll
+  for (int e = 0; e < kMine; ++e)
+    if (lane + 4 * e < kDv) y[row * kDv + lane + 4 * e] = narrow<T>(sum[e] / total);
+  if (lane == 0) lse[row] = top == -BRRR_INFINITY ? BRRR_NAN : op_log(total) + top;
+}
+
+/// dq, and delta = sum(dy y) - dlse for the other half.
+template <typename Options, typename Extra, typename T>
+BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, const T* y, const float* lse,
+                                            const T* dy, const float* dlse, T* dq, float* delta,
+                                            const Extra& extra) {
+  using Tiles = AttentionTiles<Options>;
+  constexpr int kD = Tiles::kD, kDv = Tiles::kDv, kMine = (kD + 3) / 4;
+  BRRR_DYNAMIC_SHARED(memory);
+  float* const qs = reinterpret_cast<float*>(memory);
+  float* const ks = qs + kTile * Tiles::kRow;
+  float* const vs = ks + kTile * Tiles::kRow;
+  float* const dys = vs + kTile * Tiles::kRowV;
+  float* const ps = dys + kTile * Tiles::kRowV;
+  const u64 head = blockIdx.y;
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int r = threadIdx.x / 4, lane = threadIdx.x % 4, i = first + r;
+  const bool is_query = i < Options::kQueries;
+  const u64 row = head * Options::kQueries + i;
+  load_tile(qs, q + head * Options::kQueries * kD, first, Options::kQueries, kD);
+  load_tile(dys, dy + head * Options::kQueries * kDv, first, Options::kQueries, kDv);
+  float part = 0.0f;
+  if (is_query)
+    for (int c = lane; c < kDv; c += 4) part += widen(dy[row * kDv + c]) * widen(y[row * kDv + c]);
+  part = quad_fold<Add>(part);
+  if (is_query && dlse != nullptr) part -= dlse[row];
+  if (is_query && lane == 0) delta[row] = part;
+  const float my_lse = is_query ? lse[row] : 0.0f;
+  float sum[kMine] = {};
+  const int end = Options::last_key(extra, first + kTile - 1);
+  for (int key = 0; key < end; key += kTile) {
+    __syncthreads();
+    load_tile(ks, k + head * Options::kKeys * kD, key, Options::kKeys, kD);
+    load_tile(vs, v + head * Options::kKeys * kDv, key, Options::kKeys, kDv);
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int c = lane + 4 * e, j = key + c;
+      float ds = 0.0f;
+      if (is_query && j < Options::kKeys) {
+        const float s = Options::score(
+            row_product(qs + r * Tiles::kRow, ks + c * Tiles::kRow, kD) * Options::scale(), extra, head, i, j);
+        const float g = row_product(dys + r * Tiles::kRowV, vs + c * Tiles::kRowV, kDv);
+        ds = op_exp(s - my_lse) * (Options::kept(g, extra, head, i, j) - part);
+        if (!Options::passes(extra, head, i, j)) ds = 0.0f;
+      }
+      ps[r * (kTile + 1) + c] = ds;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < kMine; ++e)
+      if (lane + 4 * e < kD)
+        for (int j = 0; j < kTile; ++j)
+          sum[e] = fmaf(ps[r * (kTile + 1) + j], ks[j * Tiles::kRow + lane + 4 * e], sum[e]);
+    __syncwarp();
+  }
+  if (!is_query) return;
+#pragma unroll
+  for (int e = 0; e < kMine; ++e)
+    if (lane + 4 * e < kD) dq[row * kD + lane + 4 * e] = narrow<T>(sum[e] * Options::scale());
+}
+
+template <typename Options, typename Extra, typename T>
+BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, const float* lse, const T* dy,
+                                         const float* delta, T* dk, T* dv, const Extra& extra) {
+  using Tiles = AttentionTiles<Options>;
+  constexpr int kD = Tiles::kD, kDv = Tiles::kDv, kMine = (kD + 3) / 4, kMineV = (kDv + 3) / 4;
+  BRRR_DYNAMIC_SHARED(memory);
+  float* const qs = reinterpret_cast<float*>(memory);
+  float* const ks = qs + kTile * Tiles::kRow;
+  float* const vs = ks + kTile * Tiles::kRow;
+  float* const dys = vs + kTile * Tiles::kRowV;
+  float* const ps = dys + kTile * Tiles::kRowV;
+  float* const dss = ps + kTile * (kTile + 1);
+  const u64 head = blockIdx.y;
+  const int first = static_cast<int>(blockIdx.x) * kTile;
+  const int r = threadIdx.x / 4, lane = threadIdx.x % 4, j = first + r;
+  const bool is_key = j < Options::kKeys;
+  load_tile(ks, k + head * Options::kKeys * kD, first, Options::kKeys, kD);
+  load_tile(vs, v + head * Options::kKeys * kDv, first, Options::kKeys, kDv);
+  float sum[kMine] = {}, sum_v[kMineV] = {};
+  for (int query = Options::first_query(extra, first) / kTile * kTile; query < Options::kQueries;
+       query += kTile) {
+    __syncthreads();
+    load_tile(qs, q + head * Options::kQueries * kD, query, Options::kQueries, kD);
+    load_tile(dys, dy + head * Options::kQueries * kDv, query, Options::kQueries, kDv);
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int c = lane + 4 * e, i = query + c;
+      float p = 0.0f, ds = 0.0f;
+      if (is_key && i < Options::kQueries) {
+        const u64 row = head * Options::kQueries + i;
+        const float s = Options::score(
+            row_product(qs + c * Tiles::kRow, ks + r * Tiles::kRow, kD) * Options::scale(), extra, head, i, j);
+        const float g = row_product(dys + c * Tiles::kRowV, vs + r * Tiles::kRowV, kDv);
+        p = op_exp(s - lse[row]);
+        ds = p * (Options::kept(g, extra, head, i, j) - delta[row]);
+        p = Options::kept(p, extra, head, i, j);
+        if (!Options::passes(extra, head, i, j)) ds = 0.0f;
+      }
+      ps[r * (kTile + 1) + c] = p;
+      dss[r * (kTile + 1) + c] = ds;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < kMine; ++e)
+      if (lane + 4 * e < kD)
+        for (int i = 0; i < kTile; ++i)
+          sum[e] = fmaf(dss[r * (kTile + 1) + i], qs[i * Tiles::kRow + lane + 4 * e], sum[e]);
+#pragma unroll
+    for (int e = 0; e < kMineV; ++e)
+      if (lane + 4 * e < kDv)
+        for (int i = 0; i < kTile; ++i)
+          sum_v[e] = fmaf(ps[r * (kTile + 1) + i], dys[i * Tiles::kRowV + lane + 4 * e], sum_v[e]);
+    __syncwarp();
+  }
+  if (!is_key) return;
+  const u64 row = head * Options::kKeys + j;
+#pragma unroll
+  for (int e = 0; e < kMine; ++e)
+    if (lane + 4 * e < kD) dk[row * kD + lane + 4 * e] = narrow<T>(sum[e] * Options::scale());
+#pragma unroll
+  for (int e = 0; e < kMineV; ++e)
+    if (lane + 4 * e < kDv) dv[row * kDv + lane + 4 * e] = narrow<T>(sum_v[e]);
+}

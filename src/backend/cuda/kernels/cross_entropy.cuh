@@ -1,0 +1,109 @@
+// Cross-entropy of a row of logits by one block, and its gradient written over the logits: each is
+// read twice, the second time out of the cache, and written once.
+
+/// Running maximum and sum of e^(x - maximum).
+struct Running {
+  float top, total;
+};
+BRRR_DEVICE Running joined(Running a, Running b) {
+  const float top = op_maximum(a.top, b.top);
+  if (top == -BRRR_INFINITY) return Running{top, 0.0f};
+  return Running{top, a.total * op_exp(a.top - top) + b.total * op_exp(b.top - top)};
+}
+/// log sum e^logits over a row; T threads, V neighbours each (V divides the classes).
+template <typename In, int T, int V>
+BRRR_DEVICE float row_lse(const In* logits, u32 classes) {
+  Running mine{-BRRR_INFINITY, 0.0f};
+  for (u32 col = threadIdx.x * V; col < classes; col += T * V) {
+    float x[V];
+    load(x, logits + col);
+    float top = x[0];
+#pragma unroll
+    for (int e = 1; e < V; ++e) top = op_maximum(top, x[e]);
+    top = op_maximum(top, mine.top);
+    if (top == -BRRR_INFINITY) continue;
+    float total = mine.total * op_exp(mine.top - top);
+#pragma unroll
+    for (int e = 0; e < V; ++e) total += op_exp(x[e] - top);
+    mine = Running{top, total};
+  }
+  const float top = fold<Larger, T>(mine.top);
+  const float scaled = top == -BRRR_INFINITY ? 0.0f : mine.total * op_exp(mine.top - top);
+  return op_log(fold<Add, T>(scaled)) + top;
+}
+
+/// What a row's gradient is made of: scale (e^(x - lse) - [col == target]) + more e^(x - lse).
+struct RowGradient {
+  float lse, scale, more;
+  i64 target;  // -1: none
+};
+/// `to` may begin where the logits begin, with elements that are no larger.
+template <typename In, typename Out, int T, int V>
+BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, RowGradient g) {
+  for (u32 first = 0; first < classes; first += T * V) {
+    const u32 col = first + threadIdx.x * V;
+    float x[V];
+    if (col < classes) {
+      load(x, logits + col);
+#pragma unroll
+      for (int e = 0; e < V; ++e) {
+        const float p = op_exp(x[e] - g.lse);
+        const float hot = static_cast<i64>(col + e) == g.target ? 1.0f : 0.0f;
+        x[e] = g.scale * (p - hot) + g.more * p;
+      }
+    }
+    __syncthreads();  // what is overwritten now has been read by all
+    if (col < classes) store(to + col, x);
+  }
+}
+
+/// losses, lse: one number for each row. A target outside the classes: *error = 1.
+template <typename In, typename Id, typename Out, int T, int V>
+BRRR_DEVICE void cross_entropy_row(const In* logits, const Id* targets, Out* losses, Out* lse, u32* error,
+                                   u32 classes, i64 ignore, u64 row_stride) {
+  const u64 row = blockIdx.x;
+  const In* x = logits + row * row_stride;
+  const float value = row_lse<In, T, V>(x, classes);
+  if (threadIdx.x != 0) return;
+  const i64 target = static_cast<i64>(targets[row]);
+  const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
+  if (counts && !inside) *error = 1u;
+  const float picked = counts && inside ? static_cast<float>(widen(x[inside ? target : 0])) : 0.0f;
+  losses[row] = narrow<Out>(counts ? value - picked : 0.0f);
+  lse[row] = narrow<Out>(value);
+}
+template <typename In, typename Id, typename Out, typename Stat, int T, int V>
+BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, const Stat* lse,
+                                        const Stat* dlosses, const Stat* dlse, Out* dlogits, u32 classes,
+                                        i64 ignore, u64 in_stride, u64 out_stride) {
+  const u64 row = blockIdx.x;
+  const i64 target = static_cast<i64>(targets[row]);
+  RowGradient g;
+  g.lse = static_cast<float>(widen(lse[row]));
+  g.scale = target != ignore ? static_cast<float>(widen(dlosses[row])) : 0.0f;
+  g.more = dlse != nullptr ? static_cast<float>(widen(dlse[row])) : 0.0f;
+  g.target = target;
+  row_gradient<In, Out, T, V>(logits + row * in_stride, dlogits + row * out_stride, classes, g);
+}
+/// Both at once: the logits are read while they are near.
+template <typename Id, typename Out, int T, int V>
+BRRR_DEVICE void cross_entropy_step_row(const float* logits, const Id* targets, const float* dlosses,
+                                        float* losses, float* lse, Out* dlogits, u32* error, u32 classes,
+                                        i64 ignore, u64 in_stride, u64 out_stride) {
+  const u64 row = blockIdx.x;
+  const float* x = logits + row * in_stride;
+  RowGradient g;
+  g.lse = row_lse<float, T, V>(x, classes);
+  const i64 target = static_cast<i64>(targets[row]);
+  const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
+  g.scale = counts ? dlosses[row] : 0.0f;
+  g.more = 0.0f;
+  g.target = target;
+  if (threadIdx.x == 0) {
+    if (counts && !inside) *error = 1u;
+    losses[row] = counts ? g.lse - (inside ? x[inside ? target : 0] : 0.0f) : 0.0f;
+    lse[row] = g.lse;
+  }
+  __syncthreads();  // the target's logit has been read
+  row_gradient<float, Out, T, V>(x, dlogits + row * out_stride, classes, g);
+}

@@ -1,0 +1,224 @@
+// The attention kernels under the emulation, in 16 bits and f32, against fp64: every option,
+// lengths that fill no tile, both head widths of the matrix unit; and the loss head and the updates
+// in the dtypes of mixed precision.
+
+#include <gtest/gtest.h>
+
+#include "backend/kernel_runner.h"
+#include "support/cuda_emulator.h"
+
+namespace brrr::cuda {
+namespace {
+
+using test::Buffer;
+using test::Call;
+
+Sample::Operand operand(Shape shape, double low = -1, double high = 1, DType dtype = DType::f32) {
+  return {{dtype, std::move(shape)}, low, high};
+}
+
+const Backend& backend() {
+  static const Backend b = test::emulated_backend();
+  return b;
+}
+
+struct Case {
+  int64_t heads, queries, keys, width;
+  bool causal = false, position = false, mask = false, added_mask = false, lengths = false;
+  double p = 0;
+  bool dlse = false;
+};
+
+const Case kCases[] = {
+    {.heads = 2, .queries = 64, .keys = 64, .width = 64, .causal = true},
+    {.heads = 2, .queries = 100, .keys = 100, .width = 64, .causal = true, .dlse = true},
+    {.heads = 1, .queries = 130, .keys = 130, .width = 128, .causal = true},
+    {.heads = 1, .queries = 200, .keys = 200, .width = 64, .causal = true, .p = 0.3},
+    {.heads = 2, .queries = 3, .keys = 150, .width = 64, .causal = true, .position = true},
+    {.heads = 3, .queries = 65, .keys = 33, .width = 64},
+    {.heads = 2, .queries = 70, .keys = 90, .width = 128, .mask = true},
+    {.heads = 2, .queries = 70, .keys = 90, .width = 64, .added_mask = true, .p = 0.5},
+    {.heads = 3, .queries = 70, .keys = 90, .width = 64, .lengths = true},
+    {.heads = 1, .queries = 1, .keys = 1, .width = 128},
+    {.heads = 2, .queries = 40, .keys = 50, .width = 48, .causal = true},
+};
+
+Call call_of(const Case& c, DType t, bool backward) {
+  const Shape q{c.heads, c.queries, c.width}, k{c.heads, c.keys, c.width}, rows{c.heads, c.queries};
+  Sample s{{operand(q, -1, 1, t), operand(k, -1, 1, t), operand(k, -1, 1, t)},
+           {{"causal", c.causal},
+            {"lengths", c.lengths},
+            {"mask", c.mask || c.added_mask},
+            {"masked", -INFINITY},
+            {"p", c.p},
+            {"position", c.position},
+            {"scale", 1 / std::sqrt(static_cast<double>(c.width))},
+            {"stream", int64_t{5}}}};
+  if (backward) {
+    s.in.push_back(operand(q, -1, 1, t));
+    s.in.push_back(operand(rows, 2, 4));
+    s.in.push_back(operand(q, -1, 1, t));
+    s.attrs.set("dlse", c.dlse);
+  }
+  if (c.position) s.in.push_back(operand({}, 100, 110, DType::i32));
+  if (c.mask) s.in.push_back(operand({c.queries, c.keys}, 0, 2, DType::boolean));
+  if (c.added_mask) s.in.push_back(operand({c.heads, 1, c.keys}));
+  if (c.lengths) s.in.push_back(operand({c.heads}, 1, static_cast<double>(c.keys) + 1, DType::i32));
+  if (c.p > 0) s.in.push_back(operand({2}, 0, 1000, DType::i32));
+  if (backward && c.dlse) s.in.push_back(operand(rows));
+  return Call(op(backward ? "attention_grad" : "attention"), s);
+}
+
+/// Probabilities and their gradients are rounded to 16 bits before they are multiplied: terms of
+/// the size of v (or of the gradients) with an error of half a unit, twice.
+std::vector<double> magnitudes(const Call& call, const std::vector<RefTensor>& wanted,
+                               bool backward) {
+  std::vector<double> m;
+  for (const RefTensor& t : wanted) {
+    double largest = 0;
+    for (double x : t.data) largest = std::max(largest, std::isfinite(x) ? std::fabs(x) : 0);
+    m.push_back(backward ? 2 * largest : std::max(1.0, largest));
+  }
+  (void)call;
+  return m;
+}
+
+void check_attention(bool backward) {
+  std::vector<Call> calls;
+  for (const Case& c : kCases)
+    for (DType t : {DType::f32, DType::bf16, DType::f16}) calls.push_back(call_of(c, t, backward));
+  size_t on_matrix_unit = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const Call& call : calls) {
+      std::vector<RefTensor> wanted;
+      for (const KernelEntry& entry : backend().kernels) {
+        if (entry.op != call.node().op->name || !entry.accepts(call.view()).empty()) continue;
+        if (pass == 0) {
+          entry.prepare(call.view());
+          continue;
+        }
+        SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
+        on_matrix_unit += entry.name == "mma";
+        if (wanted.empty()) wanted = call.wanted();
+        expect_close(call, run_kernel(entry, call), wanted, magnitudes(call, wanted, backward));
+      }
+    }
+    if (pass == 0) test::compile_emulated();
+  }
+  EXPECT_GE(on_matrix_unit, 20u);
+}
+
+TEST(DeviceAttention, Forward) { check_attention(false); }
+TEST(DeviceAttention, Backward) { check_attention(true); }
+
+/// Logits, losses and both gradients in bf16; the gradient of the logits is rounded once more.
+TEST(DeviceLossHead, InBf16) {
+  for (const bool transposed : {true, false})
+    for (const char* name :
+         {"linear_cross_entropy", "linear_cross_entropy_step", "linear_cross_entropy_grad"}) {
+      const std::string_view which = name;
+      const Shape x{70, 24}, rows{70};
+      Sample s{{operand(x, -1, 1, DType::bf16),
+                operand(transposed ? Shape{56, 24} : Shape{24, 56}, -1, 1, DType::bf16),
+                operand(rows, -1, 56, DType::i32)},
+               {{"ignore_index", int64_t{-1}}, {"transpose_w", transposed}}};
+      if (which.ends_with("grad")) {
+        s.in.push_back(operand(rows, 4, 5));
+        s.attrs.set("dlse", true);
+      }
+      if (which != "linear_cross_entropy") s.in.push_back(operand(rows));
+      if (which.ends_with("grad")) s.in.push_back(operand(rows));
+      const Call call(op(name), s);
+      const std::vector<RefTensor> wanted = call.wanted();
+      for (const KernelEntry& entry : backend().kernels)
+        if (entry.op == which) {
+          EXPECT_EQ(entry.accepts(call.view()), "");
+          expect_close(call, run_kernel(entry, call), wanted, magnitudes(call, wanted, true));
+        }
+    }
+}
+
+/// bf16 parameters: rounded up or down at random by the bits of the op, so that the result is one
+/// of the two neighbours of what is exact, and nearly always the one that the reference chooses.
+TEST(DeviceUpdates, OfBf16Parameters) {
+  Sample s;
+  s.in = {operand({}, 1e-3, 1e-2),
+          operand({}, 1, 9, DType::i32),
+          operand({}, 0.1, 1),
+          operand({2}, 0, 1000, DType::i32),
+          operand({130, 33}, -1, 1, DType::bf16),
+          operand({77}),
+          operand({130, 33}, -1, 1, DType::bf16),
+          operand({77}),
+          operand({130, 33}),
+          operand({77}),
+          operand({130, 33}, 0.1, 1),
+          operand({77}, 0.1, 1)};
+  s.attrs = {{"beta1", 0.9},
+             {"beta2", 0.95},
+             {"eps", 1e-8},
+             {"weight_decay", 0.1},
+             {"decays", std::vector<int64_t>{1, 0}},
+             {"stream", int64_t{11}}};
+  const Call call(op("adamw"), s);
+  const std::vector<RefTensor> wanted = call.wanted();
+  for (const KernelEntry& entry : backend().kernels) {
+    if (entry.op != "adamw") continue;
+    ASSERT_EQ(entry.accepts(call.view()), "");
+    const std::vector<Buffer> got = run_kernel(entry, call);
+    size_t different = 0;
+    for (size_t i = 0; i < wanted[0].data.size(); ++i) {
+      const double g = load_as_double(DType::bf16, got[0].data(), static_cast<int64_t>(i));
+      different += g != wanted[0].data[i];
+      EXPECT_LE(std::fabs(g - wanted[0].data[i]), std::ldexp(1.0, -7));
+    }
+    EXPECT_LE(different, wanted[0].data.size() / 200);
+  }
+}
+
+/// Moments in 8 bits: parameters as exact as f32 is; a code may be the neighbour of the one wanted.
+TEST(DeviceUpdates, Of8Bits) {
+  const Call call(op("adamw_8bit"), op("adamw_8bit").samples()[0]);
+  const std::vector<RefTensor> wanted = call.wanted();
+  for (const KernelEntry& entry : backend().kernels) {
+    if (entry.op != "adamw_8bit") continue;
+    ASSERT_EQ(entry.accepts(call.view()), "");
+    const std::vector<Buffer> got = run_kernel(entry, call);
+    EXPECT_EQ(run_kernel(entry, call, 0, true), got) << "in place";
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      const DType t = wanted[k].type.dtype;
+      double largest = 1e-30, gap = 0;
+      size_t different = 0;
+      for (size_t i = 0; i < wanted[k].data.size(); ++i) {
+        const double g = load_as_double(t, got[k].data(), static_cast<int64_t>(i)),
+                     w = wanted[k].data[i];
+        largest = std::max(largest, std::fabs(w));
+        gap = std::max(gap, std::fabs(g - w));
+        different += g != w;
+      }
+      if (t == DType::u8) {
+        EXPECT_LE(gap, 1) << "codes " << k;
+        EXPECT_LE(different, wanted[k].data.size() / 100 + 1) << "codes " << k;
+      } else {
+        EXPECT_LE(gap, largest * 2e-6) << "result " << k;
+      }
+    }
+  }
+}
+
+/// A scale that is not a number leaves everything as it is.
+TEST(DeviceUpdates, KeepEverythingWhereGradientsAreNotFinite) {
+  for (const char* name : {"adamw", "sgd", "lion", "muon", "muon_momentum", "adafactor",
+                           "adafactor_vector", "adamw_8bit"}) {
+    Sample s = op(name).samples()[0];
+    Call call(op(name), s);
+    const size_t scale = std::string_view(name) == "muon_momentum" ? 0 : 2;
+    call.values[scale] = {NAN};
+    const std::vector<RefTensor> wanted = call.wanted();
+    for (const KernelEntry& entry : backend().kernels)
+      if (entry.op == std::string_view(name)) expect_close(call, run_kernel(entry, call), wanted);
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cuda

@@ -1,0 +1,222 @@
+// Every device kernel against the meaning of its op in fp64, under the emulation: the samples of
+// the op table in f32, bf16 and f16, and odd shapes.
+
+#include <gtest/gtest.h>
+
+#include "backend/kernel_runner.h"
+#include "support/cuda_emulator.h"
+
+namespace brrr::cuda {
+namespace {
+
+using test::Buffer;
+using test::Call;
+
+Sample::Operand operand(Shape shape, double low = -1, double high = 1, DType dtype = DType::f32) {
+  return {{dtype, std::move(shape)}, low, high};
+}
+
+const Backend& backend() {
+  static const Backend b = test::emulated_backend();
+  return b;
+}
+
+/// Calls that are checked together, so that their kernels are compiled together.
+class Checks {
+ public:
+  void add(const OpDef& op, const Sample& sample) { calls_.emplace_back(op, sample); }
+  void add(const char* name, const Sample& sample) { add(op(name), sample); }
+  void add(Call call) { calls_.push_back(std::move(call)); }
+  /// Every call is accepted by some entry, where `all` is true.
+  void run(bool all = true) {
+    for (const Call& call : calls_) {
+      int accepted = 0;
+      for (const KernelEntry* entry : entries_of(call)) {
+        entry->prepare(call.view());
+        ++accepted;
+      }
+      EXPECT_TRUE(accepted > 0 || !all) << "no kernel takes " << call.text();
+    }
+    test::compile_emulated();
+    for (const Call& call : calls_) check(call);
+  }
+
+ private:
+  static std::vector<const KernelEntry*> entries_of(const Call& call) {
+    std::vector<const KernelEntry*> list;
+    for (const KernelEntry& entry : backend().kernels)
+      if (entry.op == call.node().op->name && entry.accepts(call.view()).empty())
+        list.push_back(&entry);
+    return list;
+  }
+  static void check(const Call& call) {
+    std::vector<RefTensor> wanted;
+    for (const KernelEntry* entry : entries_of(call)) {
+      SCOPED_TRACE(call.text() + " by " + std::string(entry->name));
+      const std::vector<Buffer> got = run_kernel(*entry, call);
+      if (wanted.empty()) wanted = call.wanted();
+      expect_close(call, got, wanted);
+      for (int pair = 0; pair < 2; ++pair)
+        EXPECT_EQ(run_kernel(*entry, call, 0, true, pair), got) << "in place, pair " << pair;
+    }
+  }
+  std::vector<Call> calls_;
+};
+
+// newton_schulz is always decomposed; the codes of adamw_8bit have a test of their own.
+bool is_left_out(const std::string& op) { return op == "newton_schulz" || op == "adamw_8bit"; }
+
+TEST(DeviceKernels, EverySampleOfTheOpTable) {
+  Checks checks;
+  for (const OpDef* d : all_ops())
+    if (!is_left_out(d->name))
+      for (const Sample& sample : d->samples()) checks.add(*d, sample);
+  checks.run();
+}
+
+/// Where every f32 operand of a sample may be of 16 bits.
+bool has_narrow_samples(const OpDef& d) {
+  if (is_left_out(d.name) || d.name == "cast" || d.name == "fused") return false;
+  if (d.op_class == OpClass::optimizer && d.name != "global_norm") return false;  // f32 states
+  return d.name != "attention_grad" &&
+         !d.name.starts_with("linear_cross_entropy_");  // f32 statistics
+}
+
+void check_samples_in(DType dtype) {
+  Checks checks;
+  for (const OpDef* d : all_ops()) {
+    if (!has_narrow_samples(*d)) continue;
+    for (Sample sample : d->samples()) {
+      bool any = false;
+      for (Sample::Operand& o : sample.in) {
+        if (o.type.dtype != DType::f32) continue;
+        o.type.dtype = dtype;
+        any = true;
+      }
+      if (any) checks.add(*d, sample);
+    }
+  }
+  checks.run();
+}
+TEST(DeviceKernels, EverySampleInBf16) { check_samples_in(DType::bf16); }
+TEST(DeviceKernels, EverySampleInF16) { check_samples_in(DType::f16); }
+
+TEST(DeviceKernels, OtherDTypes) {
+  Checks checks;
+  for (const char* name : {"add", "sub", "mul", "maximum", "minimum", "div"})
+    for (DType t : {DType::i32, DType::i64, DType::f64})
+      checks.add(name, {{operand({40, 33}, -9, 9, t), operand({33}, 1, 9, t)}, {}});
+  for (DType from : kAllDTypes)
+    for (DType to : kAllDTypes)
+      checks.add("cast",
+                 {{operand({5, 13}, 0, from == DType::boolean ? 2 : 100, from)}, {{"dtype", to}}});
+  for (DType t : {DType::u8, DType::bf16, DType::i64, DType::f64}) {
+    checks.add("where", {{operand({65, 33}, 0, 2, DType::boolean), operand({65, 33}, 0, 9, t),
+                          operand({33}, 0, 9, t)},
+                         {}});
+    checks.add("transpose",
+               {{operand({5, 7, 16}, 0, 9, t)}, {{"permutation", std::vector<int64_t>{1, 0, 2}}}});
+    checks.add("full", {{}, {{"shape", Shape{7, 5}}, {"value", 3.0}, {"dtype", t}}});
+  }
+  for (DType t : {DType::i32, DType::f64, DType::i64})
+    for (const char* name : {"sum", "max"})
+      checks.add(name, {{operand({3, 500}, -90, 90, t)},
+                        {{"axes", std::vector<int64_t>{1}}, {"keep", true}}});
+  checks.run();
+}
+
+TEST(DeviceKernels, BroadcastsOfEveryKind) {
+  const std::pair<Shape, Shape> pairs[] = {{{300, 257}, {300, 257}},
+                                           {{300, 256}, {256}},
+                                           {{300, 257}, {300, 1}},
+                                           {{300, 257}, {}},
+                                           {{}, {300, 257}},
+                                           {{257}, {300, 257}},
+                                           {{2, 3, 33, 33}, {33, 33}},
+                                           {{2, 3, 33, 33}, {3, 1, 1}},
+                                           {{2, 3, 32, 32}, {2, 1, 32, 1}},
+                                           {{5, 1, 7}, {1, 6, 1}},
+                                           {{1, 1}, {1}},
+                                           {{70001}, {1}},
+                                           {{0, 4}, {4}},
+                                           {{64, 1}, {1, 1023}}};
+  Checks checks;
+  for (const auto& [a, b] : pairs) {
+    for (const char* name : {"sub", "less"}) checks.add(name, {{operand(a), operand(b)}, {}});
+    checks.add("where", {{operand(b, 0, 2, DType::boolean), operand(a), operand({})}, {}});
+    checks.add("where", {{operand(a, 0, 2, DType::boolean), operand(b), operand(a)}, {}});
+  }
+  checks.run();
+}
+
+TEST(DeviceKernels, RowsOfEveryWidth) {
+  Checks checks;
+  for (int64_t width : {1, 2, 7, 16, 33, 64, 127, 768, 1023, 1600, 4099, 8192, 16384}) {
+    const Shape s{width > 4000 ? 2 : 11, width};
+    checks.add("softmax", {{operand(s, -5, 5)}, {}});
+    checks.add("softmax_grad", {{operand(s), operand(s, 0, 1)}, {}});
+    checks.add("layer_norm",
+               {{operand(s), operand({width}, 0.5, 1.5), operand({width})}, {{"eps", 1e-5}}});
+    checks.add("layer_norm_grad", {{operand(s), operand(s), operand({width}, 0.5, 1.5),
+                                    operand({s[0]}, -0.1, 0.1), operand({s[0]}, 1, 2)},
+                                   {}});
+    checks.add("cross_entropy",
+               {{operand(s, -5, 5), operand({s[0]}, 0, static_cast<double>(width), DType::i32)},
+                {{"ignore_index", int64_t{0}}}});
+    checks.add("sum", {{operand(s)}, {{"axes", std::vector<int64_t>{0}}, {"keep", false}}});
+  }
+  checks.add("layer_norm_grad", {{operand({3001, 48}), operand({3001, 48}), operand({48}, 0.5, 1.5),
+                                  operand({3001}, -0.1, 0.1), operand({3001}, 1, 2)},
+                                 {}});
+  checks.add("sum", {{operand({20000, 10})}, {{"axes", std::vector<int64_t>{0}}, {"keep", false}}});
+  checks.add("sum", {{operand({300000})}, {{"axes", std::vector<int64_t>{0}}, {"keep", false}}});
+  checks.run();
+}
+
+TEST(DeviceKernels, ProductsOfOddSizes) {
+  Checks checks;
+  for (const auto [m, n, k] :
+       {std::array<int64_t, 3>{1, 1, 1}, {65, 63, 17}, {130, 70, 1}, {2, 129, 100}})
+    for (int t = 0; t < 4; ++t) {
+      const bool ta = t % 2 == 1, tb = t / 2 == 1;
+      checks.add("matmul", {{operand(ta ? Shape{k, m} : Shape{m, k}),
+                             operand(tb ? Shape{n, k} : Shape{k, n})},
+                            {{"transpose_a", ta}, {"transpose_b", tb}}});
+    }
+  checks.add("matmul", {{operand({5, 7}, -1, 1, DType::f64), operand({7, 9}, -1, 1, DType::f64)},
+                        {{"transpose_a", false}, {"transpose_b", false}}});
+  checks.run();
+}
+
+TEST(DeviceKernels, EmbeddingsOfManyTokens) {
+  Checks checks;
+  for (DType t : {DType::f32, DType::bf16})
+    for (const auto [tokens, rows, width] :
+         {std::array<int64_t, 3>{5000, 300, 24}, {1000, 700, 4}, {100, 1, 33}, {0, 5, 8}}) {
+      checks.add("embedding", {{operand({rows, width}, -1, 1, t),
+                                operand({tokens}, 0, static_cast<double>(rows), DType::i32)},
+                               {}});
+      checks.add(
+          "embedding_grad",
+          {{operand({tokens, width}, -1, 1, t),
+            operand({tokens}, 0, static_cast<double>(std::min<int64_t>(rows, 290)), DType::i64)},
+           {{"rows", rows}}});
+    }
+  checks.run();
+}
+
+TEST(DeviceKernels, IdsOutsideTheTableAreRefused) {
+  for (const char* name : {"embedding", "embedding_grad"}) {
+    const bool grad = std::string_view(name) == "embedding_grad";
+    const Call call(op(name),
+                    {{operand(grad ? Shape{4, 8} : Shape{5, 8}), operand({4}, 5, 6, DType::i32)},
+                     grad ? Attrs{{"rows", int64_t{5}}} : Attrs{}});
+    for (const KernelEntry& entry : backend().kernels)
+      if (entry.op == name) {
+        EXPECT_THROW(run_kernel(entry, call), UserError) << name;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cuda

@@ -1,0 +1,178 @@
+// The compiler of the toolkit takes every kernel of GPT-2 124M, without a warning, for each
+// architecture; what it reports of registers and spills is checked; and the text of a few clusters
+// is kept. Needs no GPU; skipped where NVRTC is not installed.
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+#include "passes/pipeline.h"
+#include "support/cuda_emulator.h"
+#include "support/gpt2.h"
+
+namespace brrr::cuda {
+namespace {
+
+/// What is used of libnvrtc, found at run time.
+class Nvrtc {
+ public:
+  static const Nvrtc* get() {
+    static const Nvrtc n;
+    return n.library_ != nullptr ? &n : nullptr;
+  }
+  struct Result {
+    bool good = false;
+    std::string log;
+    size_t cubin_bytes = 0;
+  };
+  Result compile(const KernelSource& source, int sm) const {
+    void* program = nullptr;
+    Result result;
+    const std::string text = source.text();
+    if (create_(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr) != 0) return result;
+    std::vector<std::string> options = compile_options();
+    options.push_back(fmt::format("--gpu-architecture=sm_{}", sm));
+    options.emplace_back("--ptxas-options=-v");
+    std::vector<const char*> pointers;
+    for (const std::string& o : options) pointers.push_back(o.c_str());
+    result.good = compile_(program, static_cast<int>(pointers.size()), pointers.data()) == 0;
+    size_t size = 0;
+    log_size_(program, &size);
+    result.log.resize(size);
+    log_(program, result.log.data());
+    while (!result.log.empty() && result.log.back() == '\0') result.log.pop_back();
+    if (result.good) cubin_size_(program, &result.cubin_bytes);
+    destroy_(&program);
+    return result;
+  }
+
+ private:
+  Nvrtc() {
+    for (const char* name :
+         {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so",
+          "/usr/local/cuda/lib/libnvrtc.so"})
+      if ((library_ = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+    if (library_ == nullptr) return;
+    find("nvrtcCreateProgram", create_);
+    find("nvrtcCompileProgram", compile_);
+    find("nvrtcGetProgramLogSize", log_size_);
+    find("nvrtcGetProgramLog", log_);
+    find("nvrtcGetCUBINSize", cubin_size_);
+    find("nvrtcDestroyProgram", destroy_);
+  }
+  template <typename F>
+  void find(const char* name, F& f) {
+    f = reinterpret_cast<F>(::dlsym(library_, name));
+    BRRR_CHECK(f != nullptr, "libnvrtc has no {}", name);
+  }
+  void* library_ = nullptr;
+  int (*create_)(void**, const char*, const char*, int, const char* const*,
+                 const char* const*) = nullptr;
+  int (*compile_)(void*, int, const char* const*) = nullptr;
+  int (*log_size_)(void*, size_t*) = nullptr;
+  int (*log_)(void*, char*) = nullptr;
+  int (*cubin_size_)(void*, size_t*) = nullptr;
+  int (*destroy_)(void**) = nullptr;
+};
+
+LaunchPlan plan_of(const NodeView& view, const GpuDescription& gpu) {
+  static const std::vector<PlanEntry> entries = device_kernels();
+  for (const PlanEntry& e : entries)
+    if (e.op == view.node().op->name && e.accepts(view, gpu).empty()) return e.plan(view, gpu);
+  ADD_FAILURE() << "no kernel for " << view.node().op->name;
+  return {};
+}
+
+/// The training step of GPT-2 124M in bf16 as the passes leave it for a GPU whose products have no
+/// epilogues.
+Graph gpt2_124m(const GpuDescription& gpu, double dropout) {
+  nn::Gpt2Config config;
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
+  Backend backend = test::emulated_backend(gpu);
+  backend.gains_by_epilogue = [](const NodeView&, const NodeView&) { return false; };
+  PipelineOptions options;
+  options.loss = "loss";
+  options.precision = DType::bf16;
+  options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
+  return run_pipeline(nn::gpt2_loss_graph(config, 8, 1024), backend.target(), options);
+}
+
+/// Distinct kernels of a graph: text by its own words, and the launches' names.
+std::map<std::string, KernelSource> kernels_of(const Graph& g, const GpuDescription& gpu) {
+  std::map<std::string, KernelSource> list;
+  for (NodeId id = 0; id < g.size(); ++id) {
+    if (g.is_input(id) || view_offset(g, g.node(id))) continue;
+    for (const Launch& launch : plan_of(NodeView(g, id), gpu).launches)
+      list.emplace(launch.source.text(), launch.source);
+  }
+  return list;
+}
+
+int number_in(const std::string& log, const char* pattern) {
+  std::smatch found;
+  const std::regex expression(pattern);
+  return std::regex_search(log, found, expression) ? std::stoi(found[1]) : -1;
+}
+
+class Architectures : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Each, Architectures, testing::Values("cuda:sm_80", "cuda:sm_90"),
+                         [](const auto& row) { return std::string(row.param).substr(5); });
+
+TEST_P(Architectures, TakeEveryKernelOfGpt2WithoutWarningsOrSpills) {
+  const Nvrtc* nvrtc = Nvrtc::get();
+  if (nvrtc == nullptr) GTEST_SKIP() << "libnvrtc is not installed";
+  const GpuDescription gpu = *gpu_description(GetParam());
+  auto kernels = kernels_of(gpt2_124m(gpu, 0.0), gpu);
+  for (auto& kernel : kernels_of(gpt2_124m(gpu, 0.1), gpu)) kernels.insert(kernel);
+  EXPECT_GT(kernels.size(), 20u);
+  for (const auto& [text, source] : kernels) {
+    const Nvrtc::Result result = nvrtc->compile(source, gpu.sm);
+    EXPECT_TRUE(result.good) << source.entry << "\n" << result.log << "\n" << source.body;
+    EXPECT_EQ(result.log.find("warning"), std::string::npos) << source.entry << "\n" << result.log;
+    const int registers = number_in(result.log, "Used (\\d+) registers");
+    const int spilled = number_in(result.log, "(\\d+) bytes spill stores");
+    EXPECT_GT(registers, 0) << result.log;
+    EXPECT_EQ(spilled, 0) << source.entry << " spills\n" << result.log;
+    if (env::get("BRRR_UPDATE"))
+      std::printf("%-28s %s %3d registers, %zu bytes\n", source.entry.c_str(), gpu.name.c_str(),
+                  registers, result.cubin_bytes);
+  }
+}
+
+/// What the writer of clusters makes of the parts of a block: a change here is a change of kernels.
+TEST(DeviceText, OfTheClustersOfGpt2) {
+  const GpuDescription gpu = *gpu_description("cuda:sm_90");
+  const Graph g = gpt2_124m(gpu, 0.1);
+  std::map<std::string, std::string> bodies;  // by a short name
+  std::map<std::string, int> numbers;
+  std::set<std::string> seen;
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const std::string& op = g.node(id).op->name;
+    if (op != "fused" && op != "gelu" && op != "transpose" && op != "adamw") continue;
+    std::string all;
+    for (const Launch& launch : plan_of(NodeView(g, id), gpu).launches)
+      if (all.find(launch.source.body) == std::string::npos) all += launch.source.body;
+    if (seen.insert(all).second) bodies[fmt::format("{}_{}.cu", op, numbers[op]++)] = all;
+  }
+  EXPECT_GE(bodies.size(), 6u);
+  const fs::path goldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/cuda";
+  if (env::get("BRRR_UPDATE")) create_folder(goldens);
+  for (const auto& [name, text] : bodies) {
+    if (env::get("BRRR_UPDATE")) write_file_atomically(goldens / name, text);
+    ASSERT_TRUE(fs::exists(goldens / name)) << name << " is absent: run with BRRR_UPDATE=1";
+    EXPECT_EQ(read_file(goldens / name), text)
+        << name << ": if that is right, run with BRRR_UPDATE=1";
+  }
+  for (const auto& entry : fs::directory_iterator(goldens))
+    EXPECT_TRUE(bodies.contains(entry.path().filename().string())) << entry.path() << " is stale";
+}
+
+}  // namespace
+}  // namespace brrr::cuda

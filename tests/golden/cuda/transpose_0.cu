@@ -1,0 +1,6 @@
+BRRR_KERNEL(256) transpose(const bf16* x, bf16* y) {
+  const u32 i = (blockIdx.x * static_cast<u32>(256) + threadIdx.x) * 8;
+  if (i >= 18874368u || (const void*)x == (const void*)y) return;
+  const Pack<bf16, 8> pack = *reinterpret_cast<const Pack<bf16, 8>*>(x + i / 6291456u * 768u + i / 786432u % 8u * 2359296u + i / 65536u % 12u * 64u + i / 64u % 1024u * 2304u + i % 64u);
+  *reinterpret_cast<Pack<bf16, 8>*>(y + i) = pack;
+}

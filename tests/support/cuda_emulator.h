@@ -1,0 +1,26 @@
+#pragma once
+// Runs launch plans without a GPU: the same text, compiled by the host's compiler, many kernels to
+// a file, kept by content from run to run. The threads of a block are fibers that take turns at
+// barriers and shuffles. Shared memory starts as NaN; blocks run in an order of no meaning.
+
+#include <memory>
+#include <vector>
+
+#include "backend/cuda/launch.h"
+#include "runtime/backend.h"
+
+namespace brrr::test {
+
+/// Kernels of the plan will be compiled with the next ones that are.
+void emulate_later(const cuda::LaunchPlan& plan);
+/// Compiles what is waiting.
+void compile_emulated();
+/// Runs a plan on host memory. Throws UserError where a kernel says that its data are bad.
+void run_emulated(const cuda::LaunchPlan& plan, const KernelArgs& args);
+
+/// An entry as one of the host: its kernels run under the emulation.
+KernelEntry emulated_entry(const cuda::PlanEntry& entry, const cuda::GpuDescription& gpu);
+/// All of device_kernels().
+Backend emulated_backend(const cuda::GpuDescription& gpu = {});
+
+}  // namespace brrr::test
