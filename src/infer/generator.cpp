@@ -37,13 +37,19 @@ size_t Generator::program_for(int64_t length) {
   return id;
 }
 
+// One row of the program's logits.
+std::span<const float> Generator::logits_row(size_t program, int64_t row) {
+  const auto bytes = engine_.read_output(program, "logits", room_);
+  const auto* all = reinterpret_cast<const float*>(bytes.data());
+  return {all + row * config_.vocab_size, static_cast<size_t>(config_.vocab_size)};
+}
+
 std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, int64_t position) {
   const size_t program = program_for(static_cast<int64_t>(tokens.size()));
   engine_.set_input<int32_t>(program, "tokens", tokens);
   engine_.set_scalar(program, "position", static_cast<int32_t>(position));
   engine_.run(program);
-  return {reinterpret_cast<const float*>(engine_.output(program, "logits")),
-          static_cast<size_t>(config_.vocab_size)};
+  return logits_row(program, 0);
 }
 
 // Logits after the last token of the window.
@@ -57,8 +63,7 @@ std::span<const float> Generator::logits_of(std::span<const int32_t> window) {
     padded.resize(static_cast<size_t>(length), 0);  // causal: what follows cannot be seen
     engine_.set_input<int32_t>(program, "tokens", padded);
     engine_.run(program);
-    const auto* all = reinterpret_cast<const float*>(engine_.output(program, "logits"));
-    return {all + (used - 1) * config_.vocab_size, static_cast<size_t>(config_.vocab_size)};
+    return logits_row(program, used - 1);
   }
   size_t known = 0;
   while (known < cached_.size() && known < window.size() && cached_[known] == window[known])

@@ -37,6 +37,7 @@ class Generator {
  private:
   std::span<const float> logits_of(std::span<const int32_t> window);
   std::span<const float> run_cached(std::span<const int32_t> tokens, int64_t position);
+  std::span<const float> logits_row(size_t program, int64_t row);
   size_t program_for(int64_t length);
 
   nn::Gpt2Config config_;
@@ -44,6 +45,7 @@ class Generator {
   Engine engine_;
   std::map<int64_t, size_t> programs_;  // by number of tokens
   std::vector<int32_t> cached_;         // the tokens whose keys and values the cache holds
+  std::vector<std::byte> room_;         // logits of a device whose memory is not the host's
 };
 
 /// Weights from an opened model folder.

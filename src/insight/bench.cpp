@@ -28,10 +28,13 @@ class Runner {
     const Graph& g = engine_.program(id_).graph();
     for (NodeId id : g.inputs()) {
       const Type& type = g.type({id, 0});
-      std::byte* to = g.input_kind(id) == InputKind::data ? engine_.input(id_, g.input_name(id))
-                                                          : engine_.state_data(g.input_name(id));
+      std::vector<std::byte> values(static_cast<size_t>(type.bytes()));
       for (int64_t i = 0; i < type.shape.elements(); ++i)
-        store_from_double(type.dtype, to, i, is_float(type.dtype) ? uniform(random) : 1);
+        store_from_double(type.dtype, values.data(), i, is_float(type.dtype) ? uniform(random) : 1);
+      if (g.input_kind(id) == InputKind::data)
+        engine_.set_input<std::byte>(id_, g.input_name(id), values);
+      else
+        engine_.write_state(g.input_name(id), values);
     }
   }
   void run() { engine_.run(id_); }

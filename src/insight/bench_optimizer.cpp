@@ -73,7 +73,8 @@ double state_bytes(const Graph& g) {
   return bytes;
 }
 
-void fill(std::span<float> out, float size) {
+void fill(std::span<std::byte> bytes, float size) {
+  const std::span out(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
   for (size_t i = 0; i < out.size(); ++i)
     out[i] = size * (static_cast<float>((i * 2654435761u) % 2001) - 1000.0f) * 1e-3f;
 }
@@ -103,7 +104,10 @@ std::vector<OptimizerRow> bench_optimizer(int64_t elements, double seconds) {
   for (const StateInfo& s : engine.states()) {
     const bool is_input =
         s.kind == InputKind::parameter || s.name.starts_with("g:") || s.name.starts_with("stream");
-    if (is_input) fill(engine.state_f32(s.name), s.name.starts_with("g:") ? 1e-2f : 1.0f);
+    if (is_input)
+      engine.fill_state(s.name, [&](std::span<std::byte> out) {
+        fill(out, s.name.starts_with("g:") ? 1e-2f : 1.0f);
+      });
   }
   std::vector<std::function<void()>> functions;
   for (size_t i = 0; i < programs.size(); ++i)

@@ -29,15 +29,17 @@ struct NodeView {
   std::span<const Type> out() const { return node().results; }
 };
 
+/// Addresses in the memory of the device that the backend is for.
 struct KernelArgs {
   std::span<const void* const> in;  // dense row-major, in the order of the operands
   std::span<void* const> out;
   std::byte* scratch = nullptr;  // Kernel::scratch_bytes() bytes, aligned like every buffer
 };
 
-/// A prepared node: everything that depends on shapes and attributes is done. run() is called from
-/// one thread, uses the thread team inside, gives the same bits for any number of threads and
-/// throws UserError only for bad data (an id outside a table).
+/// A prepared node: everything that depends on shapes and attributes is done. On the host run() is
+/// called from one thread, uses the thread team inside, gives the same bits for any number of
+/// threads and throws UserError only for bad data (an id outside a table). Another device knows the
+/// kernels of its backend and what to do with them.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -56,10 +58,18 @@ struct KernelEntry {
   std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
 };
 
+class Device;
+
 struct Backend {
   std::string name;  // "cpu:avx512"
   std::vector<KernelEntry> kernels;
   int64_t alignment = 64;
+  /// Opens the device that the kernels run on; null: they run on the host. Programs are compiled
+  /// and planned without it; UserError when there is no such device here.
+  std::function<std::unique_ptr<Device>()> open_device;
+  int64_t memory_bytes = 0;  // of that device; 0: the host's memory
+  /// Whether the reference interpreter stands last in the list; it needs the host's memory.
+  bool runs_reference = true;
   /// Target::gains_by_epilogue; null: always.
   std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;
 

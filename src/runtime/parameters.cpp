@@ -11,16 +11,16 @@ void load_parameters(Engine& engine,
   std::vector<float> wide;
   for (const StateInfo& s : engine.states()) {
     if (s.kind != InputKind::parameter) continue;
-    if (s.type.dtype == DType::f32) {
-      weights(s.name, engine.state_f32(s.name));
-      continue;
-    }
-    wide.resize(static_cast<size_t>(s.type.shape.elements()));
-    weights(s.name, wide);
-    std::byte* to = engine.state_data(s.name);
-    const auto bytes = static_cast<int64_t>(bytes_of(s.type.dtype));
-    parallel_for(s.type.shape.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
-      store_floats(s.type.dtype, wide.data() + begin, to + begin * bytes, end - begin);
+    const auto elements = static_cast<size_t>(s.type.shape.elements());
+    engine.fill_state(s.name, [&](std::span<std::byte> to) {
+      if (s.type.dtype == DType::f32)
+        return weights(s.name, {reinterpret_cast<float*>(to.data()), elements});
+      wide.resize(elements);
+      weights(s.name, wide);
+      const auto bytes = static_cast<int64_t>(bytes_of(s.type.dtype));
+      parallel_for(s.type.shape.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
+        store_floats(s.type.dtype, wide.data() + begin, to.data() + begin * bytes, end - begin);
+      });
     });
   }
 }

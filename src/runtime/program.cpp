@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 
 #include "base/clock.h"
-#include "base/parallel.h"
 #include "ops/fused.h"
 
 namespace brrr {
@@ -81,14 +79,17 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
     Backend::Choice choice = backend.choose(view);
     if (choice.entry != nullptr) {
       kernels[id] = choice.entry->prepare(view);
-    } else {
+    } else if (backend.runs_reference) {
       BRRR_CHECK(node.op->is_primitive(), "{} has no kernel on {} and was not decomposed",
                  node.op->name, backend.name);
       kernels[id] = std::make_unique<ReferenceKernel>(view);
     }
-    dispatch_.push_back({id, std::string(choice.entry ? choice.entry->name : "reference"),
-                         std::move(choice.refusals)});
+    const char* without = backend.runs_reference ? "reference" : "none";
+    dispatch_.push_back(
+        {id, std::string(choice.entry ? choice.entry->name : without), std::move(choice.refusals)});
   }
+  if (const std::string missing = missing_kernels(backend); !missing.empty())
+    user_error("{} has no kernel for {}", backend.name, missing);
   PlanOptions plan_options;
   plan_options.alignment = backend.alignment;
   plan_options.reuse = options.reuse_memory;
@@ -107,8 +108,30 @@ Program::Program(const Graph& graph, const Backend& backend, const ProgramOption
   }
 }
 
-void Program::bind(std::byte* temporary, std::byte* constant,
+// "sin f32[8] (at h.0.mlp; 2 more), ...": what neither the backend nor the reference runs.
+std::string Program::missing_kernels(const Backend& backend) const {
+  std::map<std::string, int> more;
+  std::vector<std::pair<std::string, std::string>> first;  // op, where
+  if (backend.runs_reference) return "";
+  for (const Dispatch& d : dispatch_) {
+    if (d.kernel != "none") continue;
+    const Node& node = graph_.node(d.node);
+    if (more[node.op->name]++ > 0) continue;
+    std::string where = graph_.scope_of(d.node);
+    for (const std::string& refusal : d.refusals) where += (where.empty() ? "" : "; ") + refusal;
+    first.emplace_back(node.op->name, where);
+  }
+  std::string text;
+  for (const auto& [op, where] : first)
+    text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", op,
+                        more[op] > 1 ? fmt::format(" ({} times)", more[op]) : "",
+                        where.empty() ? "" : fmt::format(" (at {})", where));
+  return text;
+}
+
+void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
                    const std::function<std::byte*(NodeId)>& state) {
+  device_ = &device;
   buffers_.clear();
   for (const Buffer& b : plan_.buffers) {
     if (b.region == Region::state)
@@ -125,8 +148,15 @@ void Program::bind(std::byte* temporary, std::byte* constant,
       for (uint32_t port = 0; port < node.results.size(); ++port)
         step.out.push_back(address({step.node, port}));
       const int32_t scratch = plan_.scratch_of[step.node];
-      step.scratch = scratch < 0 ? nullptr : buffers_[static_cast<size_t>(scratch)];
+      step.task = {
+          step.kernel.get(),
+          {step.in, step.out, scratch < 0 ? nullptr : buffers_[static_cast<size_t>(scratch)]},
+          graph_.scope_of(step.node)};
     }
+  std::vector<Task> tasks;
+  for (const auto* steps : {&constant_steps_, &steps_})
+    for (const Step& step : *steps) tasks.push_back(step.task);
+  device.prepare(tasks);
   constants_ready_ = false;
 }
 
@@ -134,39 +164,28 @@ std::byte* Program::address(ValueId v) const {
   return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
 }
 
-void Program::run_step(Step& step) {
-  try {
-    step.kernel->run(KernelArgs{step.in, step.out, step.scratch});
-  } catch (const UserError& e) {
-    const std::string& scope = graph_.scope_of(step.node);
-    throw UserError(scope.empty() ? e.what() : fmt::format("{} (at {})", e.what(), scope),
-                    e.code());
-  }
-}
-
 void Program::run_steps(std::vector<Step>& steps, Timeline* timeline) {
   for (Step& step : steps) {
     const double start = timeline ? now_seconds() : 0;
-    run_step(step);
-    if (timeline) timeline->records.push_back({step.node, start, now_seconds() - start});
+    device_->run(step.task);
+    if (!timeline) continue;
+    device_->synchronise();
+    timeline->records.push_back({step.node, start, now_seconds() - start});
   }
 }
 
+void Program::prepare() {
+  BRRR_CHECK(device_ != nullptr, "the program has no memory yet");
+  if (constants_ready_) return;
+  run_steps(constant_steps_, nullptr);
+  constants_ready_ = true;
+}
+
 void Program::run(Timeline* timeline) {
-  BRRR_CHECK(buffers_.size() == plan_.buffers.size(), "the program has no memory yet");
-  if (!constants_ready_) {
-    run_steps(constant_steps_, nullptr);
-    constants_ready_ = true;
-  }
+  prepare();
   run_steps(steps_, timeline);
-  for (const StateCopy& copy : plan_.copies) {
-    const auto* from = address(copy.from);
-    auto* to = address({copy.to, 0});
-    const int64_t bytes = graph_.type({copy.to, 0}).bytes();
-    parallel_for(bytes, 1 << 20, [&](int64_t begin, int64_t end) {
-      std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
-    });
-  }
+  for (const StateCopy& copy : plan_.copies)
+    device_->copy(address({copy.to, 0}), address(copy.from), graph_.type({copy.to, 0}).bytes());
 }
 
 std::string Program::describe(NodeId id) const {
@@ -176,13 +195,20 @@ std::string Program::describe(NodeId id) const {
 }
 
 std::optional<std::string> Program::first_non_finite() {
-  auto worst = [&](ValueId v) { return finiteness(graph_.type(v), address(v)); };
+  std::vector<std::byte> room;
+  auto worst = [&](ValueId v) {
+    const Type& type = graph_.type(v);
+    if (device_->is_host()) return finiteness(type, address(v));
+    room.resize(static_cast<size_t>(type.bytes()));
+    device_->copy_out(room.data(), address(v), type.bytes());
+    return finiteness(type, room.data());
+  };
   for (NodeId id : graph_.inputs())
     if (worst({id, 0}) != Finiteness::finite) return describe(id);
   for (Step& step : steps_) {
     Finiteness before = Finiteness::finite;
     for (const ValueId& v : graph_.node(step.node).operands) before = std::max(before, worst(v));
-    run_step(step);
+    device_->run(step.task);
     for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
       if (const Finiteness after = worst({step.node, port});
           after == Finiteness::nan || (after > before && !is_mask(graph_.node(step.node))))

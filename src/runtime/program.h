@@ -9,6 +9,7 @@
 
 #include "passes/memory_plan.h"
 #include "runtime/backend.h"
+#include "runtime/device.h"
 #include "runtime/timeline.h"
 
 namespace brrr {
@@ -31,20 +32,24 @@ std::vector<std::string> summary(const Graph& graph, const std::vector<Dispatch>
 
 class Program {
  public:
-  /// `graph` must be static, and hold only what the backend runs or the reference evaluates.
+  /// `graph` must be static, and hold only what the backend runs or, where its backend has it, the
+  /// reference evaluates: else UserError with the ops that remain.
   Program(const Graph& graph, const Backend& backend, const ProgramOptions& options = {});
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
   const std::vector<Dispatch>& dispatch() const { return dispatch_; }
 
-  /// Fixes where everything lies: `state` gives the address of each parameter and state input.
-  void bind(std::byte* temporary, std::byte* constant,
+  /// Fixes where everything lies, in the memory of `device`, which outlives it: `state` gives the
+  /// address of each parameter and state input.
+  void bind(Device& device, std::byte* temporary, std::byte* constant,
             const std::function<std::byte*(NodeId)>& state);
   /// Where the content of a value stands: of inputs before the run, of outputs after it.
   std::byte* address(ValueId v) const;
 
-  /// One run. The first also computes the constants.
+  /// Computes the constants, once; a run does it by itself.
+  void prepare();
+  /// Queues one run; with a timeline, waits for each kernel.
   void run(Timeline* timeline = nullptr);
 
   /// One run that stops at the first kernel that makes a NaN, or an infinity out of finite numbers:
@@ -58,16 +63,17 @@ class Program {
     std::unique_ptr<Kernel> kernel;
     std::vector<const void*> in;
     std::vector<void*> out;
-    std::byte* scratch = nullptr;
+    Task task = {};
   };
-  void run_step(Step& step);
   void run_steps(std::vector<Step>& steps, Timeline* timeline);
+  std::string missing_kernels(const Backend& backend) const;
   std::string describe(NodeId id) const;
 
   Graph graph_;
   MemoryPlan plan_;
   std::vector<Dispatch> dispatch_;
   std::vector<Step> constant_steps_, steps_;
+  Device* device_ = nullptr;
   std::vector<std::byte*> buffers_;
   bool constants_ready_ = false;
 };

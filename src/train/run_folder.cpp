@@ -1,6 +1,6 @@
 #include "train/run_folder.h"
 
-#include <cstring>
+#include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -43,30 +43,32 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
 
 namespace {
 
-io::TensorView view_of(const Engine& engine, const StateInfo& s) {
-  return {
-      s.name, s.type.dtype, s.type.shape,
-      std::span<const std::byte>(engine.state_data(s.name), static_cast<size_t>(s.type.bytes()))};
-}
+// States as tensors: those of the host's memory as they lie, others as copies.
+struct Tensors {
+  std::vector<io::TensorView> views;
+  std::deque<std::vector<std::byte>> copies;
+};
 
 // What a run keeps between steps: moments and counters, not the sums of a step's gradients.
 bool is_kept(const StateInfo& s) {
   return s.kind == InputKind::state && !s.name.starts_with("grad_sum:");
 }
 
-std::vector<io::TensorView> views_of(const Engine& engine, bool parameters) {
-  std::vector<io::TensorView> views;
-  for (const StateInfo& s : engine.states())
-    if (parameters ? s.kind == InputKind::parameter : is_kept(s))
-      views.push_back(view_of(engine, s));
-  return views;
+Tensors tensors_of(const Engine& engine, bool parameters) {
+  Tensors t;
+  for (const StateInfo& s : engine.states()) {
+    if (parameters ? s.kind != InputKind::parameter : !is_kept(s)) continue;
+    t.views.push_back(
+        {s.name, s.type.dtype, s.type.shape, engine.read_state(s.name, t.copies.emplace_back())});
+  }
+  return t;
 }
 
 }  // namespace
 
 void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Config& config,
                  const io::Tokenizer& tokenizer) {
-  io::write_hf_gpt2(folder, config, views_of(engine, true));
+  io::write_hf_gpt2(folder, config, tensors_of(engine, true).views);
   tokenizer.save(folder);
 }
 
@@ -82,8 +84,7 @@ void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Co
                      const TrainerState& state) {
   io::CheckpointWriter writer(run, state.step);
   write_model(writer.folder(), engine, config, tokenizer);
-  const auto optimizer = views_of(engine, false);
-  io::write_safetensors(writer.path("optimizer.safetensors"), optimizer);
+  io::write_safetensors(writer.path("optimizer.safetensors"), tensors_of(engine, false).views);
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
   writer.commit();
@@ -112,7 +113,7 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
           file.what(), optim, s.name, s.type.str(),
           tensor == nullptr ? "none"
                             : fmt::format("{}{}", name_of(tensor->dtype), tensor->shape.str()));
-    std::memcpy(engine.state_data(s.name), tensor->bytes.data(), tensor->bytes.size());
+    engine.write_state(s.name, tensor->bytes);
   }
   for (const io::TensorView& t : file.tensors())
     if (!wanted.contains(t.name))
@@ -168,7 +169,8 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, std::optional<i
 }
 
 void RunLog::train_step(int64_t step, double loss, double learning_rate, double grad_norm,
-                        double step_ms, double tokens_per_second, double waiting_share) {
+                        double step_ms, double tokens_per_second, double waiting_share,
+                        const std::optional<DeviceReading>& device) {
   Json record;
   record["step"] = step;
   record["loss"] = loss;
@@ -177,6 +179,13 @@ void RunLog::train_step(int64_t step, double loss, double learning_rate, double 
   record["step_ms"] = step_ms;
   record["tokens_per_second"] = tokens_per_second;
   record["waiting_share"] = waiting_share;
+  if (device) {
+    record["gpu_memory_used"] = device->memory_used;
+    record["gpu_busy_percent"] = device->busy_percent;
+    record["gpu_watts"] = device->watts;
+    record["gpu_clock_mhz"] = device->clock_mhz;
+    record["gpu_celsius"] = device->celsius;
+  }
   jsonl_->write(record);
   curve_.train_step.push_back(static_cast<double>(step));
   curve_.train_loss.push_back(loss);

@@ -66,7 +66,8 @@ class RunLog {
   RunLog(const fs::path& run, const TrainOptions& options, std::optional<int64_t> resume_step);
 
   void train_step(int64_t step, double loss, double learning_rate, double grad_norm, double step_ms,
-                  double tokens_per_second, double waiting_share);
+                  double tokens_per_second, double waiting_share,
+                  const std::optional<DeviceReading>& device = {});
   void evaluation(int64_t step, double val_loss);
   void final_evaluation(int64_t step, double val_loss, int64_t tokens);
   /// The last record of a run that reached its last step.

@@ -10,6 +10,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
                  const SessionOptions& options)
     : options_(options), engine_(backend) {
   BRRR_CHECK(options.accumulation >= 1, "accumulation {}", options.accumulation);
+  engine_.expect_calls(options.accumulation);
   const Stopwatch watch;
   has_dropout_ = loss_graph.find_input("rng_key") != kNoNode;
   const Target target = engine_.backend().target();
@@ -91,17 +92,38 @@ size_t Session::last_for(const TokenBatch& batch) const {
 void Session::allocate() {
   engine_.allocate();
   if (scales_gradients())
-    engine_.state_f32(optim::kScaleState)[0] = static_cast<float>(options_.scaler.initial);
+    engine_.write_scalar(optim::kScaleState, static_cast<float>(options_.scaler.initial));
 }
 
-void Session::fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw) {
-  engine_.set_input<int32_t>(program, "tokens", batch.inputs);
-  engine_.set_input<int32_t>(program, "targets", batch.targets);
-  engine_.set_scalar(program, "loss_scale", static_cast<float>(loss_scale));
-  if (has_dropout_) {
-    const int32_t key[] = {static_cast<int32_t>(options_.seed), static_cast<int32_t>(draw)};
-    engine_.set_input<int32_t>(program, "rng_key", key);
-  }
+Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double learning_rate) const {
+  Scalars s;
+  const auto seed = static_cast<int32_t>(options_.seed);
+  s.loss_scale = static_cast<float>(loss_scale);
+  s.learning_rate = static_cast<float>(learning_rate);
+  s.optimizer_step = static_cast<int32_t>(step + 1);
+  s.rounding_key[0] = seed;
+  s.rounding_key[1] = static_cast<int32_t>(step);
+  for (int64_t i = 0; i < options_.accumulation; ++i)
+    s.rng_keys.push_back({seed, static_cast<int32_t>(step * options_.accumulation + i)});
+  return s;
+}
+
+Call Session::call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
+                      size_t micro_batch) const {
+  Call call{program, {}, {"loss"}};
+  call.set("tokens", batch.inputs);
+  call.set("targets", batch.targets);
+  call.set("loss_scale", std::span(&scalars.loss_scale, 1));
+  if (has_dropout_) call.set("rng_key", std::span<const int32_t>(scalars.rng_keys[micro_batch]));
+  return call;
+}
+
+void Session::add_optimizer(Call& call, const Scalars& scalars) const {
+  call.scalars.push_back("grad_norm");
+  call.set("learning_rate", std::span(&scalars.learning_rate, 1));
+  call.set("optimizer_step", std::span(&scalars.optimizer_step, 1));
+  if (engine_.program(call.program).graph().find_input("rounding_key") != kNoNode)
+    call.set("rounding_key", std::span<const int32_t>(scalars.rounding_key));
 }
 
 StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches,
@@ -112,27 +134,28 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
   for (const TokenBatch& b : micro_batches) tokens += b.real_tokens;
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, tokens));
   StepResult result;
-  if (scales_gradients()) result.loss_scale = engine_.state_f32(optim::kScaleState)[0];
+  if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
+  const Scalars scalars = scalars_of(step, scale, learning_rate);
+  std::vector<Call> calls;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
     const Shorter* s = shorter_for(micro_batches[i]);
     const size_t program = is_last  ? last_for(micro_batches[i])
                            : i == 0 ? (s != nullptr ? *s->first : *first_)
                                     : (s != nullptr ? *s->middle : *middle_);
-    fill(program, micro_batches[i], scale, step * options_.accumulation + static_cast<int64_t>(i));
-    if (is_last) fill_optimizer(program, step, learning_rate);
-    engine_.run(program, timeline);
-    result.loss += engine_.output_scalar(program, "loss");
-    if (is_last) result.grad_norm = engine_.output_scalar(program, "grad_norm");
+    calls.push_back(call_of(program, micro_batches[i], scalars, i));
+    if (is_last) add_optimizer(calls.back(), scalars);
   }
+  const auto read = engine_.run(calls, timeline);
+  for (const std::vector<float>& of_call : read) result.loss += of_call[0];
+  result.grad_norm = read.back()[1];
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     const TokenBatch& b = micro_batches.back();
     bad_step_ = {{b.inputs.begin(), b.inputs.end()},
                  {b.targets.begin(), b.targets.end()},
                  scale,
                  learning_rate,
-                 step,
-                 (step + 1) * options_.accumulation - 1};
+                 step};
   }
   return result;
 }
@@ -141,25 +164,20 @@ std::optional<std::string> Session::first_non_finite() {
   if (!bad_step_) return std::nullopt;
   const TokenBatch batch{bad_step_->inputs, bad_step_->targets, 0};
   const size_t program = last_for(batch);
-  fill(program, batch, bad_step_->loss_scale, bad_step_->draw);
-  fill_optimizer(program, bad_step_->step, bad_step_->learning_rate);
-  return engine_.first_non_finite(program);
-}
-
-void Session::fill_optimizer(size_t program, int64_t step, double learning_rate) {
-  engine_.set_scalar(program, "learning_rate", static_cast<float>(learning_rate));
-  engine_.set_scalar(program, "optimizer_step", static_cast<int32_t>(step + 1));
-  if (engine_.program(program).graph().find_input("rounding_key") == kNoNode) return;
-  const int32_t key[] = {static_cast<int32_t>(options_.seed), static_cast<int32_t>(step)};
-  engine_.set_input<int32_t>(program, "rounding_key", key);
+  const Scalars scalars =
+      scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
+  Call call = call_of(program, batch, scalars, static_cast<size_t>(options_.accumulation - 1));
+  add_optimizer(call, scalars);
+  return engine_.first_non_finite(call);
 }
 
 double Session::loss_sum(const TokenBatch& batch) {
-  engine_.set_input<int32_t>(eval_, "tokens", batch.inputs);
-  engine_.set_input<int32_t>(eval_, "targets", batch.targets);
-  engine_.set_scalar(eval_, "loss_scale", 1.0f);
-  engine_.run(eval_);
-  return engine_.output_scalar(eval_, "loss");
+  const float one = 1;
+  Call call{eval_, {}, {"loss"}};
+  call.set("tokens", batch.inputs);
+  call.set("targets", batch.targets);
+  call.set("loss_scale", std::span(&one, 1));
+  return engine_.run(std::span(&call, 1))[0][0];
 }
 
 }  // namespace brrr::train

@@ -3,6 +3,7 @@
 // all their memory in one arena. It owns the numbers (parameters, moments); the trainer decides
 // when to step.
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -93,14 +94,23 @@ class Session {
   };
   const Shorter* shorter_for(const TokenBatch& batch) const;
   size_t last_for(const TokenBatch& batch) const;
-  void fill(size_t program, const TokenBatch& batch, double loss_scale, int64_t draw);
-  void fill_optimizer(size_t program, int64_t step, double learning_rate);
+  // The scalars that a step's programs take, held while they run.
+  struct Scalars {
+    float loss_scale = 0, learning_rate = 0;
+    int32_t optimizer_step = 0;
+    int32_t rounding_key[2] = {};
+    std::vector<std::array<int32_t, 2>> rng_keys;  // of the micro-batches
+  };
+  Scalars scalars_of(int64_t step, double loss_scale, double learning_rate) const;
+  Call call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
+               size_t micro_batch) const;
+  void add_optimizer(Call& call, const Scalars& scalars) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {
     std::vector<int32_t> inputs, targets;
     double loss_scale, learning_rate;
-    int64_t step, draw;
+    int64_t step;
   };
   std::optional<BadStep> bad_step_;
   SessionOptions options_;

@@ -308,7 +308,7 @@ class Trainer {
                           waiting / stepping};
       if (due(state_.step, options_.logging_steps)) {
         log_->train_step(state_.step, r.loss, rate, r.grad_norm, 1e3 * seconds, tokens_per_second,
-                         waited / seconds);
+                         waited / seconds, session_->engine().device().reading());
       }
       if (due(state_.step, plain_interval()) || state_.step == first + 1)
         progress_->log(state_.step, figures);
