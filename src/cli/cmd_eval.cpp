@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "backend/cpu/target.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/evaluate.h"
 #include "io/corpus.h"
+#include "train/device.h"
 #include "train/progress.h"
 
 namespace brrr::cli {
@@ -58,7 +58,8 @@ int eval_main(const infer::EvalOptions& options) {
     }
     progress->update(done);
   };
-  const infer::Evaluation r = infer::evaluate(model, source.tokens, cpu::cpu_backend(), e);
+  const infer::Evaluation r =
+      infer::evaluate(model, source.tokens, train::backend_for(options.device), e);
   if (progress) progress->finish();
 
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);

@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
+#include "train/device.h"
 
 namespace brrr::cli {
 namespace {
@@ -54,7 +54,7 @@ int generate_main(const infer::GenerateOptions& options) {
                            static_cast<uint32_t>(options.seed)};
   infer::validate(sampling);
   infer::Generator generator(
-      model.config, cpu::cpu_backend(), infer::weights_of(model),
+      model.config, train::backend_for(options.device), infer::weights_of(model),
       {.use_cache = options.cache, .precision = dtype_of_precision(options.precision)});
   std::string text = options.prompt;
   std::vector<int32_t> prompt;

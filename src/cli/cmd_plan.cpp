@@ -11,6 +11,7 @@
 #include "insight/plan.h"
 #include "insight/timed_step.h"
 #include "train/dataset.h"
+#include "train/device.h"
 #include "train/trainer.h"
 
 namespace brrr::cli {
@@ -100,7 +101,7 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
 void print_verdict(const train::Plan& plan, const MemoryLimit& limit) {
   if (limit.bytes == std::numeric_limits<int64_t>::max()) return;
   fmt::print("\n{}: {} needed, {} is {}\n", plan.fits ? "fits" : "DOES NOT FIT",
-             memory_text(plan.process.needed()), limit.source, memory_text(limit.bytes));
+             memory_text(plan.needed()), limit.source, memory_text(limit.bytes));
 }
 
 // Planning may be for another machine: a limit that is given counts as it is.
@@ -117,7 +118,7 @@ train::TrainOptions searched(const train::TrainOptions& o, const train::FitConte
     if (!plan.fits)
       throw UserError(
           fmt::format("not even one sequence fits: it needs {}, and {} is {}",
-                      memory_text(plan.process.needed()), limit.source, memory_text(limit.bytes)),
+                      memory_text(plan.needed()), limit.source, memory_text(limit.bytes)),
           ExitCode::kNoMemory);
     fmt::print(stderr, "largest batch that fits: {} ({} is {})\n", plan.options.batch_size,
                limit.source, memory_text(limit.bytes));
@@ -177,10 +178,12 @@ int run_plan(const Arguments& args) {
   if (!folder.empty()) context.inputs.weights_bytes = file_bytes(folder, ".safetensors");
   context.budget = limit.bytes;
   context.now = resident_memory();
-  context.speed = train::machine_speed(own.measure == "never"   ? train::Measure::never
-                                       : own.measure == "again" ? train::Measure::again
-                                                                : train::Measure::once,
-                                       limit.bytes);
+  // What a GPU reaches is not measured yet: no times are predicted for one.
+  if (train::backend_for(o.device).memory_bytes == 0)
+    context.speed = train::machine_speed(own.measure == "never"   ? train::Measure::never
+                                         : own.measure == "again" ? train::Measure::again
+                                                                  : train::Measure::once,
+                                         limit.bytes);
   o = searched(o, context, limit, own.largest_batch);
 
   std::unique_ptr<train::Session> session;

@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "backend/cpu/target.h"
 #include "base/human.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
+#include "train/device.h"
 #include "train/trainer.h"
 
 namespace brrr::cli {
@@ -47,7 +47,8 @@ void print_summary(const train::TrainResult& r) {
 void print_samples(const train::TrainResult& r) {
   const train::TrainOptions& options = r.options;
   const io::ModelFolder model = io::open_model(r.run_dir);
-  infer::Generator generator(model.config, cpu::cpu_backend(), infer::weights_of(model),
+  infer::Generator generator(model.config, train::backend_for(options.device),
+                             infer::weights_of(model),
                              {.precision = dtype_of_precision(options.precision)});
   const std::vector<int32_t> prompt = default_prompt(*model.tokenizer);
   for (int64_t i = 0; i < options.samples; ++i) {

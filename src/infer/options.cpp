@@ -3,11 +3,22 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "train/device.h"
 
 namespace brrr::infer {
 namespace {
 
 constexpr const char* kModelHelp = "run, checkpoint or model folder (default: the newest run)";
+
+template <typename T>
+void add_device_row(OptionTable<T>& t) {
+  auto& device = t.text("device", &T::device, "NAME", train::kDeviceHelp);
+  device.choices = {"auto", "cpu", "cuda"};
+  device.set = [](T& o, const std::string& s) {
+    train::check_device_name(s);
+    o.device = s;
+  };
+}
 
 template <typename T>
 T apply(const OptionTable<T>& table, const KeyValues& given) {
@@ -53,6 +64,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
+    add_device_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;
@@ -94,6 +106,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
+    add_device_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;

@@ -26,6 +26,7 @@ struct GenerateOptions {
   bool stream = true;  // print tokens as they come
   bool json = false;   // one JSON object on standard output
   std::string precision = "fp32";
+  std::string device = "auto";
   int64_t threads = 0;
 
   bool operator==(const GenerateOptions&) const = default;
@@ -43,6 +44,7 @@ struct EvalOptions {
   bool disable_tqdm = false;
   bool json = false;
   std::string precision = "fp32";
+  std::string device = "auto";
   int64_t threads = 0;
 
   bool operator==(const EvalOptions&) const = default;

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "backend/cuda/device.h"
 #include "base/errors.h"
 #include "insight/machine.h"
 
@@ -25,6 +26,13 @@ template <typename Function>
 bool find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
   return function != nullptr;
+}
+
+// What a GPU that is there is used for.
+std::string usage() {
+  const std::string missing = cuda::missing_libraries();
+  if (!missing.empty()) return "present, not used: " + missing;
+  return "used with --device cuda (the default computes on the CPU)";
 }
 
 }  // namespace
@@ -73,11 +81,10 @@ Gpus find_gpus() {
         driver.device_attribute(&major, kMajor, device) != 0 ||
         driver.device_attribute(&minor, kMinor, device) != 0)
       continue;
-    gpus.devices.push_back(
-        {name.data(), fmt::format("{}.{}", major, minor), static_cast<int64_t>(bytes)});
+    gpus.devices.push_back({name.data(), fmt::format("{}.{}", major, minor),
+                            static_cast<int64_t>(bytes), cuda::read_gpu(i)});
   }
-  gpus.reason = gpus.devices.empty() ? "the NVIDIA driver lists no GPU"
-                                     : "present, not used: this version computes on the CPU";
+  gpus.reason = gpus.devices.empty() ? "the NVIDIA driver lists no GPU" : usage();
   return gpus;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/peaks.h"
+#include "runtime/device.h"
 
 namespace brrr::insight {
 
@@ -39,6 +40,7 @@ struct Gpu {
   std::string name;
   std::string compute_capability;  // "9.0"
   int64_t memory_bytes = 0;
+  std::optional<DeviceReading> now = {};
 };
 struct Gpus {
   std::vector<Gpu> devices;

@@ -47,6 +47,25 @@ bool counts_integers(const std::string& type) { return type == "int8"; }
 
 }  // namespace
 
+namespace {
+
+// "12.0 GiB in use, 97% busy, 645 W, 1980 MHz, 61 degrees": the figures that are known.
+std::string text_of(const DeviceReading& r) {
+  std::vector<std::string> parts;
+  const auto add = [&](bool is_known, std::string text) {
+    if (is_known) parts.push_back(std::move(text));
+  };
+  add(r.memory_used >= 0, binary_bytes(r.memory_used) + " in use");
+  add(r.busy_percent >= 0, fmt::format("{}% busy", r.busy_percent));
+  add(r.watts >= 0, fmt::format("{:.0f} W", r.watts));
+  add(r.clock_mhz >= 0, fmt::format("{} MHz", r.clock_mhz));
+  add(r.memory_clock_mhz >= 0, fmt::format("memory {} MHz", r.memory_clock_mhz));
+  add(r.celsius >= 0, fmt::format("{} degrees Celsius", r.celsius));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
 std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks>& peaks,
                    bool colour) {
   Page page(colour);
@@ -75,9 +94,11 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
   page.row("memory", memory);
 
   page.heading("GPU");
-  for (const Gpu& gpu : gpus.devices)
+  for (const Gpu& gpu : gpus.devices) {
     page.row(gpu.name, fmt::format("{}, compute capability {}", binary_bytes(gpu.memory_bytes),
                                    gpu.compute_capability));
+    if (gpu.now) page.row("", text_of(*gpu.now));
+  }
   page.row(gpus.devices.empty() ? "none" : "", gpus.reason);
 
   if (peaks) {
@@ -138,10 +159,19 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
     json["gpu"] = gpus.reason;
   } else {
     json["gpu"] = Json::array();
-    for (const Gpu& gpu : gpus.devices)
+    for (const Gpu& gpu : gpus.devices) {
       json["gpu"].push_back({{"name", gpu.name},
                              {"compute_capability", gpu.compute_capability},
                              {"memory_bytes", gpu.memory_bytes}});
+      if (!gpu.now) continue;
+      const DeviceReading& now = *gpu.now;
+      json["gpu"].back()["now"] = {{"memory_used", now.memory_used},
+                                   {"busy_percent", now.busy_percent},
+                                   {"watts", now.watts},
+                                   {"clock_mhz", now.clock_mhz},
+                                   {"memory_clock_mhz", now.memory_clock_mhz},
+                                   {"celsius", now.celsius}};
+    }
     json["gpu_note"] = gpus.reason;
   }
   json["cpu"] = m.cpu;

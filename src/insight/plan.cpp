@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
-#include "backend/cpu/target.h"
 #include "base/memory.h"
 #include "nn/gpt2.h"
 #include "runtime/engine.h"
+#include "train/device.h"
 
 namespace brrr::insight {
 namespace {
@@ -269,7 +269,7 @@ void add_flops(RunPlan& p, const Session& session) {
 
 GenerationPlan generation(const train::TrainOptions& o, const nn::Gpt2Config& config) {
   const DType precision = dtype_of_precision(o.precision);
-  const Backend backend = cpu::cpu_backend();
+  const Backend backend = train::backend_for(o.device);
   PipelineOptions options;
   options.precision = precision;
   options.parameter_dtype = precision;

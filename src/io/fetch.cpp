@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/cache.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/file.h"
@@ -137,13 +138,6 @@ std::optional<fs::path> gpt2_of_hub(const fs::path& hub) {
 }
 
 }  // namespace
-
-fs::path cache_folder() {
-  if (const auto cache = env::get("BRRR_CACHE")) return *cache;
-  if (const auto cache = env::get("XDG_CACHE_HOME")) return fs::path(*cache) / "brrr";
-  if (const auto home = env::get("HOME")) return fs::path(*home) / ".cache" / "brrr";
-  user_error("no cache folder: none of BRRR_CACHE, XDG_CACHE_HOME and HOME is set; set BRRR_CACHE");
-}
 
 void download(const std::string& url, const std::string& sha256, const fs::path& destination) {
   if (env::get("BRRR_OFFLINE"))

@@ -19,10 +19,6 @@ extern const RemoteFile kTinyShakespeare;
 extern const RemoteFile kGpt2Vocab;
 extern const RemoteFile kGpt2Merges;
 
-/// $BRRR_CACHE, else $XDG_CACHE_HOME/brrr, else $HOME/.cache/brrr; not created. Throws UserError
-/// when none of the three is set.
-std::filesystem::path cache_folder();
-
 /// Downloads `url` to `destination` and verifies its SHA-256; gives up after five seconds without a
 /// connection. Throws UserError: BRRR_OFFLINE is set, neither curl nor wget exists, the transfer
 /// failed (with the program's own reason), or the content is another.

@@ -4,16 +4,19 @@
 #include <cmath>
 #include <map>
 
-#include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "nn/gpt2.h"
 #include "passes/rematerialize.h"
 #include "train/dataset.h"
+#include "train/device.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
 namespace {
+
+// Of a GPU's memory: its context, code and libraries. Not measured yet.
+constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 
 /// What may vary besides the sizes of batches.
 struct Variant {
@@ -71,7 +74,7 @@ Plan plan_for_budget(TrainOptions o, const FitContext& context, int* compiled) {
   int64_t activations = activation_bytes(session->step_program().graph());
   o.rematerialize = "auto";
   for (int round = 0; round < kRounds && !plan.fits; ++round) {
-    const int64_t excess = plan.process.needed() - context.budget;
+    const int64_t excess = plan.needed() - context.budget;
     activations -= excess + excess / 16;
     const int64_t mib = activations >> 20;
     if (mib < 1) break;
@@ -121,7 +124,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const nn::Gpt2Config
   const Graph eval = o.eval_batch_size == o.batch_size
                          ? loss
                          : nn::gpt2_loss_graph(config, o.eval_batch_size, o.context);
-  auto session = std::make_unique<Session>(loss, eval, cpu::cpu_backend(), session_options(o));
+  auto session = std::make_unique<Session>(loss, eval, backend_for(o.device), session_options(o));
   for (const int64_t length : row_lengths(o))
     if (length < o.context) session->add_shorter(nn::gpt2_loss_graph(config, o.batch_size, length));
   return session;
@@ -134,7 +137,9 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
   plan.options = options;
   plan.arena = session->forecast();
   plan.process = forecast_process(options, *session, context.inputs, context.now);
-  plan.fits = plan.process.needed() <= context.budget;
+  if (session->engine().backend().memory_bytes > 0)
+    plan.device_bytes = plan.arena.total() + kDeviceReserve;
+  plan.fits = plan.needed() <= context.budget;
   plan.ms = predict_step(*session, context.speed.value_or(nominal_speed())).total_ms();
   if (keep != nullptr) *keep = std::move(session);
   return plan;
@@ -169,7 +174,7 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
     }
     look(fits);
     for (const auto& [i, plan] : seen)
-      if (!smallest || plan.process.needed() < smallest->process.needed()) smallest = plan;
+      if (!smallest || plan.needed() < smallest->needed()) smallest = plan;
     // What the table shows: the choice of this variant, and its neighbour above that does not fit.
     for (const auto& [i, plan] : seen)
       if (i >= fits && i <= fits + 1) add_new(result.tried, plan);
@@ -203,7 +208,7 @@ Plan largest_batch(const TrainOptions& options, const FitContext& context) {
   if (!other.fits) return fits;
   int64_t too_many = kMost + 1;
   for (int round = 0; fits.options.batch_size + 1 < too_many; ++round) {
-    const auto bytes = [](const Plan& p) { return static_cast<double>(p.process.needed()); };
+    const auto bytes = [](const Plan& p) { return static_cast<double>(p.needed()); };
     const int64_t a = fits.options.batch_size, b = other.options.batch_size;
     const double slope = (bytes(other) - bytes(fits)) / static_cast<double>(b - a);
     int64_t next = a + (too_many - a) / 2;

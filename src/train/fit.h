@@ -26,6 +26,11 @@ struct Plan {
   ProcessForecast process;
   double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
   bool fits = false;
+  /// Of a GPU: what it needs of that GPU's memory. 0: the arena is the process'.
+  int64_t device_bytes = 0;
+
+  /// What must fit into the budget.
+  int64_t needed() const { return device_bytes > 0 ? device_bytes : process.needed(); }
 };
 
 /// What the search needs to know besides the options.
@@ -34,7 +39,7 @@ struct FitContext {
   ProcessInputs inputs;
   ResidentMemory now;
   std::optional<MachineSpeed> speed;
-  int64_t budget = 0;  // bytes for ProcessForecast::needed()
+  int64_t budget = 0;  // bytes for Plan::needed()
 };
 
 /// The plan of the options as they are; `keep` gets the compiled session.
@@ -65,8 +70,8 @@ std::string description(const TrainOptions& options);
 /// The plans that were looked at as an aligned table, the chosen one marked; a line each.
 std::vector<std::string> fit_table(const FitResult& result);
 
-/// What the process may use: --memory-limit, or less where the system allows less. Throws UserError
-/// (exit 2) for a --memory-limit that the machine does not have.
+/// What the run may use: --memory-limit, or less where the system (of a GPU: its memory) allows
+/// less. Throws UserError (exit 2) for a --memory-limit that the machine does not have.
 MemoryLimit memory_budget(const TrainOptions& options);
 
 /// By how much the run does not fit and what would: for a UserError with exit code 3.

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "optim/optimizer.h"
+#include "train/device.h"
 
 namespace brrr::train {
 namespace {
@@ -216,11 +217,11 @@ void add_run_rows(Table& t) {
       .free_on_resume = true;
 
   t.group("machine");
-  auto& device = t.text("device", &Options::device, "NAME", "auto or cpu");
-  device.choices = {"auto", "cpu"};
+  auto& device = t.text("device", &Options::device, "NAME", kDeviceHelp);
+  device.choices = {"auto", "cpu", "cuda"};
+  device.free_on_resume = true;  // checkpoints move between devices
   device.set = [](Options& o, const std::string& s) {
-    if (s != "auto" && s != "cpu")
-      usage_error("expected auto or cpu: this version has no other backend; got '{}'", s);
+    check_device_name(s);
     o.device = s;
   };
   t.choice("precision", &Options::precision, precision_choices(), "NAME",

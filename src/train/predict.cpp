@@ -8,10 +8,10 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/peaks.h"
+#include "base/cache.h"
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/sha256.h"
-#include "io/fetch.h"
 #include "io/json_file.h"
 #include "ops/fused.h"
 
@@ -36,7 +36,7 @@ std::string processor_name() {
 fs::path speed_file() {
   const std::string machine =
       fmt::format("{} {} {}", processor_name(), cpu::isa_name(cpu::best_isa()), thread_count());
-  return io::cache_folder() / fmt::format("speed-{}.json", sha256_hex(machine).substr(0, 16));
+  return cache_folder() / fmt::format("speed-{}.json", sha256_hex(machine).substr(0, 16));
 }
 
 std::string today() {

@@ -60,8 +60,9 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   ProcessForecast f;
   f.program = now.needed() + compiled_bytes(session);
   f.peak_before = now.peak - now.inputs;
-  f.arena = arena.total();
-  f.packing = packing_bytes(session);
+  const bool is_on_device = session.engine().backend().memory_bytes > 0;
+  f.arena = is_on_device ? 0 : arena.total();
+  f.packing = is_on_device ? 0 : packing_bytes(session);
   const int64_t row = 2 * o.context * int64_t{sizeof(int32_t)};
   // Those ahead, one in the hands of each worker, and the current one.
   const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
@@ -76,7 +77,7 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
                          static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
   const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);
   // While the weights are read, nothing of the arena is resident but they.
-  const int64_t rest_of_arena = arena.total() - arena.parameter_bytes;
+  const int64_t rest_of_arena = is_on_device ? 0 : arena.total() - arena.parameter_bytes;
   f.mapped = std::max({now.inputs, shards, inputs.weights_bytes - rest_of_arena});
   return f;
 }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/memory.h"
+#include "train/device.h"
 #include "train/fit.h"
 
 namespace brrr::train {
@@ -19,7 +20,7 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
                     const MemoryLimit& limit) {
   std::string text =
       fmt::format("the run does not fit: {} needs {} ({} of it the arena), and {} is {}. ",
-                  description(wanted.options), memory_text(wanted.process.needed()),
+                  description(wanted.options), memory_text(wanted.needed()),
                   memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
   if (found.best)
     return text + fmt::format("With --fit it runs as {} in {}", description(found.best->options),
@@ -27,7 +28,7 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
   text += fmt::format("The smallest budget that would do is --memory-limit {}",
-                      memory_at_least(least.process.needed()));
+                      memory_at_least(least.needed()));
   if (how != description(wanted.options)) text += fmt::format(" --fit ({})", how);
   const int64_t states = wanted.arena.parameter_bytes + wanted.arena.state_bytes;
   if (context.now.needed() + states > context.budget)
@@ -47,13 +48,29 @@ std::vector<std::string> fit_table(const FitResult& result) {
         o.rematerialize + (o.activation_memory.empty() ? "" : " " + o.activation_memory);
     lines.push_back(fmt::format("{} {:>7} {:>13}  {:<18} {:<11} {:>10} {:>6.0f} ms{}",
                                 chosen ? '>' : ' ', o.batch_size, o.gradient_accumulation_steps,
-                                policy, o.optim, memory_text(p.process.needed()), p.ms,
+                                policy, o.optim, memory_text(p.needed()), p.ms,
                                 p.fits ? "" : "  does not fit"));
   }
   return lines;
 }
 
+namespace {
+
+MemoryLimit device_budget(const TrainOptions& o, const Backend& backend) {
+  const MemoryLimit all{backend.memory_bytes, "the memory of " + backend.name};
+  if (o.memory_limit.empty()) return all;
+  const int64_t asked = parse_memory(o.memory_limit);
+  if (asked > all.bytes)
+    usage_error("--memory-limit {} is more than {} has: {}", o.memory_limit, backend.name,
+                memory_text(all.bytes));
+  return {asked, "--memory-limit"};
+}
+
+}  // namespace
+
 MemoryLimit memory_budget(const TrainOptions& o) {
+  if (const Backend backend = backend_for(o.device); backend.memory_bytes > 0)
+    return device_budget(o, backend);
   MemoryLimit limit{std::numeric_limits<int64_t>::max(), "no limit"};
   if (const auto usable = usable_memory())
     limit = {usable->bytes, "what this process may use (" + usable->source + ")"};
@@ -79,7 +96,9 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
     const FitResult found = fit(options, context, FitFreedom::memory);
     throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
   }
-  context.speed = machine_speed(Measure::once, run.limit.bytes);
+  // What a GPU reaches is not measured yet: plans are compared on a nominal machine.
+  if (backend_for(options.device).memory_bytes == 0)
+    context.speed = machine_speed(Measure::once, run.limit.bytes);
   const FitResult found =
       fit(options, context, options.fit == "all" ? FitFreedom::all : FitFreedom::memory);
   if (!found.best)

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/cache.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"

@@ -365,8 +365,6 @@ struct Arguments {
 };
 
 void run_launch(const cuda::Launch& launch, const KernelArgs& args) {
-  const Compiled& compiled = kernels().find(launch.source);
-  Block& b = block();
   Arguments arguments{args, {}, 0, ""};
   std::vector<void*> pointers;
   int64_t bytes = 0;
@@ -376,30 +374,7 @@ void run_launch(const cuda::Launch& launch, const KernelArgs& args) {
   }
   BRRR_CHECK(bytes <= cuda::kMostArgumentBytes, "{}: {} bytes of arguments", launch.source.entry,
              bytes);
-  BRRR_CHECK(launch.block.y == 1 && launch.block.z == 1 && launch.block.x <= kMostThreads &&
-             launch.block.x % 32 == 0);
-  BRRR_CHECK(launch.grid.y <= 65535 && launch.grid.z <= 65535 && launch.grid.x > 0);
-  std::vector<unsigned char> shared(static_cast<size_t>(launch.shared_bytes) + 128);
-  b.context.shared = shared.data() + (128 - reinterpret_cast<uintptr_t>(shared.data()) % 128);
-  b.context.block_barrier = block_barrier;
-  b.context.warp_barrier = warp_barrier;
-  b.context.exchange = exchange;
-  b.context.float_from_f16 = float_from_f16;
-  b.context.f16_from_float = f16_from_float;
-  b.context.threads = {launch.block.x, 1, 1};
-  b.context.blocks = {launch.grid.x, launch.grid.y, launch.grid.z};
-  b.threads = launch.block.x;
-  b.call = compiled.library->call;
-  b.kernel = compiled.index;
-  b.args = pointers.data();
-  for (uint32_t z = 0; z < launch.grid.z; ++z)
-    for (uint32_t y = 0; y < launch.grid.y; ++y)
-      for (uint32_t odd : {1u, 0u})  // any order must do
-        for (uint32_t x = odd; x < launch.grid.x; x += 2) {
-          b.context.block = {x, y, z};
-          std::memset(shared.data(), 0xff, shared.size());
-          run_block();
-        }
+  run_emulated(launch.source, launch.grid, launch.block, launch.shared_bytes, pointers.data());
   if (arguments.error != 0) throw UserError(arguments.message);
 }
 
@@ -415,6 +390,35 @@ class EmulatedKernel final : public Kernel {
 };
 
 }  // namespace
+
+void run_emulated(const cuda::KernelSource& source, cuda::Dim3 grid, cuda::Dim3 threads,
+                  int shared_bytes, void** args) {
+  const Compiled& compiled = kernels().find(source);
+  Block& b = block();
+  BRRR_CHECK(threads.y == 1 && threads.z == 1 && threads.x <= kMostThreads && threads.x % 32 == 0);
+  BRRR_CHECK(grid.y <= 65535 && grid.z <= 65535 && grid.x > 0);
+  std::vector<unsigned char> shared(static_cast<size_t>(shared_bytes) + 128);
+  b.context.shared = shared.data() + (128 - reinterpret_cast<uintptr_t>(shared.data()) % 128);
+  b.context.block_barrier = block_barrier;
+  b.context.warp_barrier = warp_barrier;
+  b.context.exchange = exchange;
+  b.context.float_from_f16 = float_from_f16;
+  b.context.f16_from_float = f16_from_float;
+  b.context.threads = {threads.x, 1, 1};
+  b.context.blocks = {grid.x, grid.y, grid.z};
+  b.threads = threads.x;
+  b.call = compiled.library->call;
+  b.kernel = compiled.index;
+  b.args = args;
+  for (uint32_t z = 0; z < grid.z; ++z)
+    for (uint32_t y = 0; y < grid.y; ++y)
+      for (uint32_t odd : {1u, 0u})  // any order must do
+        for (uint32_t x = odd; x < grid.x; x += 2) {
+          b.context.block = {x, y, z};
+          std::memset(shared.data(), 0xff, shared.size());
+          run_block();
+        }
+}
 
 void emulate_later(const cuda::LaunchPlan& plan) {
   for (const cuda::Launch& launch : plan.launches) kernels().add(launch.source);

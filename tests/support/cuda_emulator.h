@@ -17,6 +17,9 @@ void emulate_later(const cuda::LaunchPlan& plan);
 void compile_emulated();
 /// Runs a plan on host memory. Throws UserError where a kernel says that its data are bad.
 void run_emulated(const cuda::LaunchPlan& plan, const KernelArgs& args);
+/// Runs one grid; `args` as cuLaunchKernel takes them.
+void run_emulated(const cuda::KernelSource& source, cuda::Dim3 grid, cuda::Dim3 threads,
+                  int shared_bytes, void** args);
 
 /// An entry as one of the host: its kernels run under the emulation.
 KernelEntry emulated_entry(const cuda::PlanEntry& entry, const cuda::GpuDescription& gpu);

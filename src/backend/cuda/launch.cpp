@@ -11,7 +11,7 @@ namespace cuda {
 
 std::optional<GpuDescription> gpu_description(std::string_view name) {
   const GpuDescription known[] = {{"cuda:sm_80", 80, 108, 163 * 1024, 40 << 20},
-                                  {"cuda:sm_89", 89, 142, 99 * 1024, 96 << 20},
+                                  {"cuda:sm_89", 89, 142, 99 * 1024, 96 << 20, int64_t{48} << 30},
                                   {"cuda:sm_90", 90, 132, 227 * 1024, 50 << 20}};
   for (const GpuDescription& gpu : known)
     if (gpu.name == name) return gpu;

@@ -23,6 +23,7 @@ struct GpuDescription {
   int multiprocessors = 132;
   int shared_bytes = 227 * 1024;  // that one block may have
   int64_t l2_bytes = 50 << 20;
+  int64_t memory_bytes = int64_t{80} << 30;
 };
 /// "cuda:sm_80" (A100), "cuda:sm_89" (L40S), "cuda:sm_90" (H100, H200); nullopt: none of them.
 std::optional<GpuDescription> gpu_description(std::string_view name);

@@ -1,0 +1,45 @@
+#pragma once
+// Which of several ways to compute the same thing is fastest here: measured once, remembered on
+// disk. The first way is the default: another is taken only where it was measured faster. What is
+// remembered decides for ever (delete the file to measure again), because another way may round
+// differently.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace brrr::cuda {
+
+class Autotune {
+ public:
+  /// Milliseconds of one run of a way; infinity when it does not run.
+  using Measure = std::function<double(size_t way)>;
+
+  /// `file`: remembers; "": nothing is remembered. A damaged line is ignored.
+  explicit Autotune(fs::path file);
+
+  /// The way to take. `key` says what is computed and where; `ways` name themselves for ever.
+  size_t choose(const std::string& key, const std::vector<std::string>& ways,
+                const Measure& measure);
+  /// What was chosen before, nothing when it was not or is none of the ways.
+  std::optional<size_t> remembered(const std::string& key,
+                                   const std::vector<std::string>& ways) const;
+  /// How many keys were measured, not remembered.
+  int measured() const { return measured_; }
+
+  static constexpr int kRounds = 5;           // of every way, interleaved; the median counts
+  static constexpr double kLeastGain = 0.02;  // that another way than the first must bring
+  static constexpr double kHopeless = 3;      // times the best of the first round: not run again
+
+ private:
+  void remember(const std::string& key, const std::string& way);
+  fs::path file_;
+  std::map<std::string, std::string> chosen_;
+  int measured_ = 0;
+};
+
+}  // namespace brrr::cuda

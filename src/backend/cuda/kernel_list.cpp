@@ -1,0 +1,162 @@
+#include "backend/cuda/kernel_list.h"
+
+#include "ops/fused.h"
+#include "ops/ops.h"
+
+namespace brrr::cuda {
+namespace {
+
+/// The plan of the first kernel of our own that runs node `id`; no value: there is none.
+std::optional<LaunchPlan> plan_alone(const Graph& g, NodeId id, const GpuDescription& gpu) {
+  const NodeView view(g, id);
+  for (const PlanEntry& entry : device_kernels())
+    if (entry.op == view.node().op->name && entry.accepts(view, gpu).empty())
+      return entry.plan(view, gpu);
+  return std::nullopt;
+}
+
+std::optional<LaunchPlan> cast_plan(DType from, DType to, int64_t elements,
+                                    const GpuDescription& gpu) {
+  Graph g;
+  const Value y = cast(g.input("x", {elements}, from), to);
+  return plan_alone(g, y.id.node, gpu);
+}
+
+/// What the epilogue of a call does, as a kernel of its own: reads the product and one more
+/// operand.
+std::optional<LaunchPlan> epilogue_plan(const MatmulCall& call, const GpuDescription& gpu) {
+  const Product& p = call.product;
+  const Shape shape{p.batch * p.m * p.n};
+  Graph g;
+  const Value x = g.input("x", shape, p.out);
+  Value y;
+  if (call.epilogue == Epilogue::gelu)
+    y = gelu(x, Gelu::tanh);
+  else if (call.epilogue == Epilogue::gelu_grad)
+    y = call1("gelu_grad", {x, g.input("z", shape, p.out)}, {{"approximate", std::string("tanh")}});
+  else
+    y = x + g.input("z", shape, p.out);
+  return plan_alone(g, y.id.node, gpu);
+}
+
+bool needs_cast(const Product& p) { return p.bias && p.bias_dtype != p.out; }
+
+/// cuBLASLt takes a bias of the result's dtype: another is rounded to it, as autocast would.
+std::string cast_refusal(const Product& p, const GpuDescription& gpu) {
+  if (!needs_cast(p) || cast_plan(p.bias_dtype, p.out, p.n, gpu)) return "";
+  return fmt::format("no kernel makes the bias {}", name_of(p.out));
+}
+
+void cast_bias(NodePlan& plan, Product& p, const GpuDescription& gpu) {
+  if (!needs_cast(p)) return;
+  const LaunchArg to =
+      LaunchArg::scratch(plan.take_scratch(p.n * static_cast<int64_t>(bytes_of(p.out))));
+  plan.append(*cast_plan(p.bias_dtype, p.out, p.n, gpu), {*p.bias}, {to});
+  p.bias = to;
+  p.bias_dtype = p.out;
+}
+
+void add_call(NodePlan& plan, MatmulCall call, const GpuDescription& gpu) {
+  cast_bias(plan, call.product, gpu);
+  call.workspace = plan.take_scratch(workspace_bytes(gpu));
+  plan.commands.emplace_back(std::move(call));
+}
+
+std::vector<LaunchArg> operands_of(const NodeView& view) {
+  std::vector<LaunchArg> args;
+  for (size_t i = 0; i < view.in.size(); ++i) args.push_back(LaunchArg::in(i));
+  return args;
+}
+
+KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
+  return {op, "cublaslt",
+          [gpu](const NodeView& view) {
+            Product p;
+            std::string refusal = as_product(view, operands_of(view), LaunchArg::out(0), p);
+            return refusal.empty() ? cast_refusal(p, gpu) : refusal;
+          },
+          [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
+            MatmulCall call;
+            as_product(view, operands_of(view), LaunchArg::out(0), call.product);
+            NodePlan plan;
+            plan.name = "cublaslt";
+            add_call(plan, std::move(call), gpu);
+            std::vector<NodePlan> ways{std::move(plan)};
+            if (auto own = plan_alone(view.graph, view.id, gpu)) {
+              ways.push_back(own_plan(*own, "a kernel of our own"));
+              ways.back().is_last_resort = true;
+            }
+            return std::make_unique<CudaKernel>(view, std::move(ways));
+          }};
+}
+
+/// The product by the library, what follows by a kernel of our own.
+std::optional<NodePlan> split_plan(const MatmulCall& whole, const GpuDescription& gpu) {
+  const auto rest = epilogue_plan(whole, gpu);
+  if (!rest) return std::nullopt;
+  NodePlan plan;
+  plan.name = "cublaslt, then a kernel";
+  MatmulCall call;
+  call.product = whole.product;
+  const Product& p = whole.product;
+  const bool is_kept = whole.epilogue == Epilogue::gelu && whole.aux;
+  call.product.y = is_kept ? *whole.aux
+                           : LaunchArg::scratch(plan.take_scratch(
+                                 p.batch * p.m * p.n * static_cast<int64_t>(bytes_of(p.out))));
+  std::vector<LaunchArg> in{call.product.y};
+  if (whole.epilogue == Epilogue::gelu_grad) in.push_back(*whole.aux);
+  if (whole.addend) in.push_back(*whole.addend);
+  add_call(plan, std::move(call), gpu);
+  plan.append(*rest, in, {p.y});
+  return plan;
+}
+
+KernelEntry epilogue_entry(const GpuDescription& gpu) {
+  return {"fused", "cublaslt_epilogue",
+          [gpu](const NodeView& view) {
+            MatmulCall call;
+            std::string refusal = as_matmul_call(view, call);
+            return refusal.empty() ? cast_refusal(call.product, gpu) : refusal;
+          },
+          [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
+            MatmulCall call;
+            as_matmul_call(view, call);
+            NodePlan joined;
+            joined.name = "cublaslt with its epilogue";
+            // An addend may be overwritten, what an epilogue squashes may not.
+            joined.in_place = call.epilogue == Epilogue::none;
+            add_call(joined, call, gpu);
+            std::vector<NodePlan> ways{std::move(joined)};
+            if (auto split = split_plan(call, gpu)) ways.push_back(std::move(*split));
+            return std::make_unique<CudaKernel>(view, std::move(ways));
+          }};
+}
+
+KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
+  return {entry.op, entry.name,
+          [accepts = entry.accepts, gpu](const NodeView& view) { return accepts(view, gpu); },
+          [entry, gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
+            const LaunchPlan plan = entry.plan(view, gpu);
+            std::vector<NodePlan> ways;
+            if (auto library = library_plan(plan, "products by cublaslt", gpu))
+              ways.push_back(std::move(*library));
+            ways.push_back(own_plan(plan, std::string(entry.name)));
+            return std::make_unique<CudaKernel>(view, std::move(ways));
+          }};
+}
+
+}  // namespace
+
+std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu) {
+  std::vector<KernelEntry> all{epilogue_entry(gpu), product_entry("matmul", gpu),
+                               product_entry("linear", gpu)};
+  for (const PlanEntry& entry : device_kernels()) all.push_back(own_entry(entry, gpu));
+  return all;
+}
+
+bool gains_by_epilogue(const NodeView&, const NodeView& reader) {
+  const std::string& op = reader.node().op->name;
+  return op == "gelu" || op == "gelu_grad" || op == "add";
+}
+
+}  // namespace brrr::cuda

@@ -1,0 +1,92 @@
+#include "backend/cuda/live/bound_node.h"
+
+#include <cstring>
+
+#include "base/errors.h"
+
+namespace brrr::cuda {
+namespace {
+
+template <typename T>
+void append(std::vector<std::byte>& to, const T& value) {
+  const size_t at = to.size();
+  to.resize(at + sizeof(value));
+  std::memcpy(to.data() + at, &value, sizeof(value));
+}
+
+void append_value(std::vector<std::byte>& to, const LaunchArg& a, const KernelArgs& args,
+                  CUdeviceptr error) {
+  using Kind = LaunchArg::Kind;
+  switch (a.kind) {
+    case Kind::in:
+    case Kind::out:
+    case Kind::scratch:
+      return append(to, address_of(a, args));
+    case Kind::i32:
+      return append(to, static_cast<int32_t>(a.value));
+    case Kind::i64:
+      return append(to, a.value);
+    case Kind::f32:
+      return append(to, a.number);
+    case Kind::error:
+      return append(to, error);
+    case Kind::record:
+      for (const LaunchArg& field : a.fields) append_value(to, field, args, error);
+  }
+}
+
+constexpr int kPlainSharedBytes = 48 << 10;  // what a kernel has without asking
+
+}  // namespace
+
+std::byte* address_of(const LaunchArg& a, const KernelArgs& args) {
+  using Kind = LaunchArg::Kind;
+  switch (a.kind) {
+    case Kind::in:
+      return static_cast<std::byte*>(const_cast<void*>(args.in[a.index])) + a.value;
+    case Kind::out:
+      return static_cast<std::byte*>(args.out[a.index]) + a.value;
+    case Kind::scratch:
+      return args.scratch + a.value;
+    default:
+      BRRR_CHECK(false, "an argument without an address");
+      return nullptr;
+  }
+}
+
+MatmulAddresses addresses_of(const MatmulCall& call, const KernelArgs& args,
+                             const GpuDescription& gpu) {
+  const Product& p = call.product;
+  MatmulAddresses at;
+  at.a = address_of(p.a, args);
+  at.b = address_of(p.b, args);
+  at.y = address_of(p.y, args);
+  if (p.bias) at.bias = address_of(*p.bias, args);
+  if (call.aux) at.aux = address_of(*call.aux, args);
+  if (call.addend) at.addend = address_of(*call.addend, args);
+  at.workspace = args.scratch + call.workspace;
+  at.workspace_bytes = static_cast<size_t>(workspace_bytes(gpu));
+  return at;
+}
+
+BoundLaunch::BoundLaunch(const Driver& driver, CUfunction function, const Launch& launch,
+                         const KernelArgs& args, CUdeviceptr error)
+    : function_(function),
+      grid_(launch.grid),
+      block_(launch.block),
+      shared_bytes_(static_cast<unsigned>(launch.shared_bytes)) {
+  for (const LaunchArg& a : launch.args) {
+    append_value(values_.emplace_back(), a, args, error);
+    parameters_.push_back(values_.back().data());
+  }
+  if (launch.shared_bytes > kPlainSharedBytes)
+    BRRR_CU(driver, cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                       launch.shared_bytes));
+}
+
+void BoundLaunch::run(const Driver& driver, CUstream stream) {
+  BRRR_CU(driver, cuLaunchKernel(function_, grid_.x, grid_.y, grid_.z, block_.x, block_.y, block_.z,
+                                 shared_bytes_, stream, parameters_.data(), nullptr));
+}
+
+}  // namespace brrr::cuda

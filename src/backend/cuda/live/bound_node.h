@@ -1,0 +1,35 @@
+#pragma once
+// A node's plan on a device: functions loaded, addresses filled in, ready to be queued.
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "backend/cuda/live/cublaslt.h"
+#include "backend/cuda/live/driver.h"
+#include "backend/cuda/node_plan.h"
+
+namespace brrr::cuda {
+
+/// The values of a kernel's parameters, as cuLaunchKernel takes them.
+class BoundLaunch {
+ public:
+  /// `function` was loaded from the launch's source; may be told of its shared memory.
+  BoundLaunch(const Driver& driver, CUfunction function, const Launch& launch,
+              const KernelArgs& args, CUdeviceptr error);
+  void run(const Driver& driver, CUstream stream);
+
+ private:
+  CUfunction function_;
+  Dim3 grid_, block_;
+  unsigned shared_bytes_;
+  std::deque<std::vector<std::byte>> values_;
+  std::vector<void*> parameters_;
+};
+
+/// Where an argument lies on the device.
+std::byte* address_of(const LaunchArg& arg, const KernelArgs& args);
+MatmulAddresses addresses_of(const MatmulCall& call, const KernelArgs& args,
+                             const GpuDescription& gpu);
+
+}  // namespace brrr::cuda

@@ -1,0 +1,425 @@
+#include "backend/cuda/live/cuda_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "backend/cuda/cubin_cache.h"
+#include "base/cache.h"
+#include "base/env.h"
+#include "base/errors.h"
+
+namespace brrr::cuda {
+namespace {
+
+constexpr size_t kPinnedBytes = size_t{4} << 20;
+constexpr size_t kMostErrors = 4096;
+
+CUdeviceptr on_device(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
+
+// Of the addresses that an algorithm may care about.
+std::string alignments_of(const MatmulAddresses& at) {
+  std::string text = "aligned";
+  for (const void* p : {at.a, at.b, at.addend, static_cast<const void*>(at.y)})
+    text += fmt::format(" {}", p == nullptr ? 0u : alignment_of(p));
+  return text;
+}
+
+std::string key_of(const KernelSource& source) { return source.entry + '\n' + source.text(); }
+
+}  // namespace
+
+// -- life
+// ----------------------------------------------------------------------------------------
+
+std::unique_ptr<Device> open_gpu(int ordinal, const GpuDescription& gpu) {
+  return std::make_unique<CudaDevice>(ordinal, gpu);
+}
+
+CudaDevice::CudaDevice(int ordinal, GpuDescription gpu) : gpu_(std::move(gpu)) {
+  for (const std::string& reason : {Driver::load(d_), nvrtc_.load()})
+    if (!reason.empty()) throw UserError(reason);
+  BRRR_CU(d_, cuDeviceGet(&device_, ordinal));
+  BRRR_CU(d_, cuDevicePrimaryCtxRetain(&context_, device_));
+  enter();
+  if (const std::string reason = cublaslt_.load(); !reason.empty()) throw UserError(reason);
+  char model[256] = {};
+  BRRR_CU(d_, cuDeviceGetName(model, sizeof(model) - 1, device_));
+  name_ = fmt::format("cuda:{} ({})", ordinal, model);
+  BRRR_CU(d_, cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  for (Pinned& p : pinned_) {
+    BRRR_CU(d_, cuMemAllocHost(&p.data, kPinnedBytes));
+    BRRR_CU(d_, cuEventCreate(&p.done, CU_EVENT_DISABLE_TIMING));
+  }
+  void* read = nullptr;
+  BRRR_CU(d_, cuMemAllocHost(&read, kMostErrors * sizeof(uint32_t)));
+  errors_read_ = static_cast<uint32_t*>(read);
+  BRRR_CU(d_, cuMemAlloc(&errors_, (kMostErrors + 1) * sizeof(uint32_t)));
+  BRRR_CU(d_, cuMemsetD8Async(errors_, 0, kMostErrors * sizeof(uint32_t), stream_));
+  char bus[32] = {};
+  BRRR_CU(d_, cuDeviceGetPCIBusId(bus, sizeof(bus) - 1, device_));
+  nvml_ = std::make_unique<Nvml>(bus);
+  tunes_ = env::get("BRRR_AUTOTUNE") != "0";
+  autotune_ = std::make_unique<Autotune>(
+      cache_folder() / "cuda" / fmt::format("autotune-{}-{}.txt", gpu_.name.substr(5), model));
+}
+
+CudaDevice::~CudaDevice() {
+  if (context_ == nullptr) return;
+  d_.cuCtxSetCurrent(context_);
+  bench_.reset();
+  if (stream_ != nullptr) d_.cuStreamSynchronize(stream_);
+  for (CUmodule m : modules_) d_.cuModuleUnload(m);
+  for (const Pinned& p : pinned_) {
+    if (p.data != nullptr) d_.cuMemFreeHost(p.data);
+    if (p.done != nullptr) d_.cuEventDestroy(p.done);
+  }
+  if (errors_read_ != nullptr) d_.cuMemFreeHost(errors_read_);
+  if (errors_ != 0) d_.cuMemFree(errors_);
+  if (stream_ != nullptr) d_.cuStreamDestroy(stream_);
+  d_.cuDevicePrimaryCtxRelease(device_);
+}
+
+void CudaDevice::enter() const { BRRR_CU(d_, cuCtxSetCurrent(context_)); }
+
+// -- memory
+// --------------------------------------------------------------------------------------
+
+std::byte* CudaDevice::allocate(int64_t bytes) {
+  enter();
+  CUdeviceptr data = 0;
+  BRRR_CU(d_, cuMemAlloc(&data, static_cast<size_t>(bytes)));
+  BRRR_CU(d_, cuMemsetD8Async(data, 0, static_cast<size_t>(bytes), stream_));
+  return reinterpret_cast<std::byte*>(data);
+}
+
+void CudaDevice::release(std::byte* data, int64_t) noexcept {
+  if (d_.cuCtxSetCurrent(context_) != CUDA_SUCCESS) return;
+  d_.cuStreamSynchronize(stream_);
+  d_.cuMemFree(on_device(data));
+}
+
+void CudaDevice::copy_in(std::byte* to, const void* from, int64_t bytes) {
+  enter();
+  const auto n = static_cast<size_t>(bytes);
+  if (n > kPinnedBytes) {  // the driver copies what is not pinned before it returns
+    BRRR_CU(d_, cuMemcpyHtoDAsync(on_device(to), from, n, stream_));
+    return;
+  }
+  Pinned& p = pinned_[next_pinned_];
+  next_pinned_ = 1 - next_pinned_;
+  BRRR_CU(d_, cuEventSynchronize(p.done));
+  std::memcpy(p.data, from, n);
+  BRRR_CU(d_, cuMemcpyHtoDAsync(on_device(to), p.data, n, stream_));
+  BRRR_CU(d_, cuEventRecord(p.done, stream_));
+}
+
+void CudaDevice::copy_out(void* to, const std::byte* from, int64_t bytes) {
+  enter();
+  BRRR_CU(d_, cuMemcpyDtoHAsync(to, on_device(from), static_cast<size_t>(bytes), stream_));
+  synchronise();
+}
+
+void CudaDevice::copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  enter();
+  BRRR_CU(d_,
+          cuMemcpyDtoDAsync(on_device(to), on_device(from), static_cast<size_t>(bytes), stream_));
+}
+
+void CudaDevice::synchronise() {
+  enter();
+  const size_t errors = error_texts_.size();
+  if (errors > 0)
+    BRRR_CU(d_, cuMemcpyDtoHAsync(errors_read_, errors_, errors * sizeof(uint32_t), stream_));
+  BRRR_CU(d_, cuStreamSynchronize(stream_));
+  throw_errors();
+}
+
+CUdeviceptr CudaDevice::error_cell(const LaunchArg& arg, const std::string& scope) {
+  BRRR_CHECK(error_texts_.size() < kMostErrors, "too many kernels that check their data");
+  error_texts_.push_back(scope.empty() ? arg.text : fmt::format("{} (at {})", arg.text, scope));
+  errors_read_[error_texts_.size() - 1] = 0;
+  return errors_ + (error_texts_.size() - 1) * sizeof(uint32_t);
+}
+
+void CudaDevice::throw_errors() {
+  for (size_t i = 0; i < error_texts_.size(); ++i) {
+    if (errors_read_[i] == 0) continue;
+    BRRR_CU(d_, cuMemsetD8Async(errors_, 0, error_texts_.size() * sizeof(uint32_t), stream_));
+    throw UserError(error_texts_[i]);
+  }
+}
+
+// -- nodes
+// ---------------------------------------------------------------------------------------
+
+class CudaDevice::Prepared final : public CudaKernel::Prepared {
+ public:
+  using Step = std::variant<BoundLaunch, std::unique_ptr<BoundMatmul>>;
+  std::vector<Step> steps;
+
+  /// False when the library refuses.
+  bool run(const Driver& d, CUstream stream) {
+    for (Step& step : steps) {
+      if (auto* launch = std::get_if<BoundLaunch>(&step))
+        launch->run(d, stream);
+      else if (!std::get<std::unique_ptr<BoundMatmul>>(step)->run(stream))
+        return false;
+    }
+    return true;
+  }
+};
+
+// A stretch of memory full of numbers that are neither zero nor equal, two events, and the time
+// between them.
+class CudaDevice::Bench {
+ public:
+  explicit Bench(const Driver& d, CUstream stream) : d_(d), stream_(stream) {
+    BRRR_CU(d_, cuEventCreate(&start_, CU_EVENT_DEFAULT));
+    BRRR_CU(d_, cuEventCreate(&end_, CU_EVENT_DEFAULT));
+  }
+  ~Bench() {
+    if (data_ != 0) d_.cuMemFree(data_);
+    d_.cuEventDestroy(start_);
+    d_.cuEventDestroy(end_);
+  }
+  /// At least that many bytes; false when there is no room for them beside the arena.
+  bool reserve(size_t bytes) {
+    if (bytes <= bytes_) return true;
+    if (data_ != 0) d_.cuMemFree(data_);
+    data_ = bytes_ = 0;
+    if (d_.cuMemAlloc(&data_, bytes) != CUDA_SUCCESS) return false;
+    bytes_ = bytes;
+    fill();
+    return true;
+  }
+  std::byte* data() const { return reinterpret_cast<std::byte*>(data_); }
+  double milliseconds(const std::function<bool()>& run) {
+    constexpr int kRuns = 4;
+    if (!run()) return std::numeric_limits<double>::infinity();  // warm
+    BRRR_CU(d_, cuEventRecord(start_, stream_));
+    for (int i = 0; i < kRuns; ++i) run();
+    BRRR_CU(d_, cuEventRecord(end_, stream_));
+    BRRR_CU(d_, cuEventSynchronize(end_));
+    float ms = 0;
+    d_.check(d_.event_elapsed_time(&ms, start_, end_), "cuEventElapsedTime");
+    return static_cast<double>(ms) / kRuns;
+  }
+
+ private:
+  // Halves in (-1, 1) as bf16: two of them are an f32 of such size, and each is an f16, too.
+  void fill() {
+    std::vector<uint16_t> pattern((size_t{8} << 20) / sizeof(uint16_t));
+    uint32_t x = 12345;
+    for (uint16_t& half : pattern) {
+      x = x * 1664525u + 1013904223u;
+      half = static_cast<uint16_t>(((x >> 16) & 0x8000u) | 0x3f00u | ((x >> 24) & 0x7fu));
+    }
+    for (size_t at = 0; at < bytes_; at += pattern.size() * sizeof(uint16_t))
+      BRRR_CU(d_,
+              cuMemcpyHtoDAsync(data_ + at, pattern.data(),
+                                std::min(pattern.size() * sizeof(uint16_t), bytes_ - at), stream_));
+    BRRR_CU(d_, cuStreamSynchronize(stream_));
+  }
+  const Driver& d_;
+  CUstream stream_;
+  CUevent start_ = nullptr, end_ = nullptr;
+  CUdeviceptr data_ = 0;
+  size_t bytes_ = 0;
+};
+
+void CudaDevice::prepare(std::span<const Task> tasks) {
+  enter();
+  load_functions(tasks);
+  bench_ = std::make_unique<Bench>(d_, stream_);
+  for (const Task& task : tasks) {
+    auto& kernel = dynamic_cast<CudaKernel&>(*task.kernel);
+    kernel.prepared = fastest(kernel, task);
+  }
+  bench_.reset();
+}
+
+void CudaDevice::load_functions(std::span<const Task> tasks) {
+  std::map<std::string, const KernelSource*> wanted;
+  for (const Task& task : tasks)
+    for (const NodePlan& way : dynamic_cast<const CudaKernel&>(*task.kernel).ways())
+      for (const Command& command : way.commands)
+        if (const auto* launch = std::get_if<Launch>(&command))
+          if (std::string key = key_of(launch->source); !functions_.contains(key))
+            wanted.emplace(std::move(key), &launch->source);
+  const std::string arch = architecture_of(gpu_);
+  const std::vector<std::string> options = compile_options();
+  const CubinCache cache(cache_folder() / "cuda", fmt::format("nvrtc {} {} {}", nvrtc_.version(),
+                                                              arch, fmt::join(options, " ")));
+  std::vector<std::string> texts;
+  for (const auto& [key, source] : wanted) texts.push_back(source->text());
+  const auto codes = cache.get(
+      texts, [&](const std::string& text) { return nvrtc_.compile(text, options, arch); });
+  size_t i = 0;
+  for (const auto& [key, source] : wanted) {
+    CUmodule module = nullptr;
+    BRRR_CU(d_, cuModuleLoadData(&module, codes[i++].data()));
+    modules_.push_back(module);
+    BRRR_CU(d_, cuModuleGetFunction(&functions_[key], module, source->entry.c_str()));
+  }
+}
+
+// The algorithm that is remembered or, where `measures`, measured; false: the library has none.
+bool CudaDevice::choose_algorithm(BoundMatmul& matmul, const MatmulCall& call,
+                                  const MatmulAddresses& at, bool measures) {
+  constexpr int kMostAlgorithms = 8;
+  const auto algorithms = matmul.algorithms(kMostAlgorithms);
+  if (algorithms.empty()) return false;
+  std::vector<std::string> names;
+  for (const auto& a : algorithms) names.push_back(name_of(a));
+  const std::string key =
+      fmt::format("algorithm {} {} {}", cublaslt_.version(), describe(call), alignments_of(at));
+  size_t best = autotune_->remembered(key, names).value_or(0);
+  if (measures)
+    best = autotune_->choose(key, names, [&](size_t i) {
+      matmul.set_algorithm(algorithms[i]);
+      return bench_->milliseconds([&] { return matmul.run(stream_); });
+    });
+  matmul.set_algorithm(algorithms[best]);
+  return true;
+}
+
+std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, const KernelArgs& args,
+                                                       const std::string& scope, bool measures) {
+  auto bound = std::make_unique<Prepared>();
+  for (const Command& command : plan.commands) {
+    if (const auto* launch = std::get_if<Launch>(&command)) {
+      // Numbers to measure with are no data: nobody looks at the last cell.
+      CUdeviceptr error = errors_ + kMostErrors * sizeof(uint32_t);
+      for (const LaunchArg& a : launch->args)
+        if (a.kind == LaunchArg::Kind::error && !measures) error = error_cell(a, scope);
+      bound->steps.emplace_back(
+          BoundLaunch(d_, functions_.at(key_of(launch->source)), *launch, args, error));
+    } else {
+      const auto& call = std::get<MatmulCall>(command);
+      const MatmulAddresses at = addresses_of(call, args, gpu_);
+      auto matmul = std::make_unique<BoundMatmul>(cublaslt_, call, at);
+      if (!choose_algorithm(*matmul, call, at, measures)) return nullptr;
+      bound->steps.emplace_back(std::move(matmul));
+    }
+  }
+  return bound;
+}
+
+// Operands, results and scratch memory of a node within the bench's memory, apart from each other.
+// No value: there is no room for them.
+struct CudaDevice::BenchArgs {
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  std::byte* scratch = nullptr;
+  KernelArgs args() const { return {in, out, scratch}; }
+};
+
+std::optional<CudaDevice::BenchArgs> CudaDevice::bench_args(const CudaKernel& kernel) {
+  const auto rounded = [](int64_t bytes) {
+    return (static_cast<size_t>(bytes) / LaunchPlan::kAlignment + 1) * LaunchPlan::kAlignment;
+  };
+  size_t total = rounded(kernel.scratch_bytes());
+  for (const auto& list : {kernel.in_bytes(), kernel.out_bytes()})
+    for (int64_t bytes : list) total += rounded(bytes);
+  if (!bench_->reserve(total)) return std::nullopt;
+  BenchArgs at;
+  std::byte* next = bench_->data();
+  const auto take = [&](int64_t bytes) { return std::exchange(next, next + rounded(bytes)); };
+  for (int64_t bytes : kernel.in_bytes()) at.in.push_back(take(bytes));
+  for (int64_t bytes : kernel.out_bytes()) at.out.push_back(take(bytes));
+  at.scratch = take(kernel.scratch_bytes());
+  return at;
+}
+
+// Which way is fastest, and with which algorithms, is measured on memory of its own: the arena's
+// may hold a model.
+void CudaDevice::measure(const CudaKernel& kernel, const std::string& key,
+                         const std::vector<const NodePlan*>& ways,
+                         const std::vector<std::string>& names) {
+  const auto at = bench_args(kernel);
+  if (!at) return;
+  std::vector<std::unique_ptr<Prepared>> bound;
+  for (const NodePlan* way : ways) bound.push_back(bind(*way, at->args(), "", true));
+  autotune_->choose(key, names, [&](size_t i) {
+    if (!bound[i]) return std::numeric_limits<double>::infinity();
+    return bench_->milliseconds([&] { return bound[i]->run(d_, stream_); });
+  });
+}
+
+std::unique_ptr<CudaDevice::Prepared> CudaDevice::fastest(const CudaKernel& kernel,
+                                                          const Task& task) {
+  std::vector<const NodePlan*> ways, all;
+  std::vector<std::string> names;
+  std::string key = fmt::format("way {}", cublaslt_.version());
+  bool has_products = false;
+  for (const NodePlan& way : kernel.ways()) {
+    all.push_back(&way);
+    for (const Command& c : way.commands) has_products |= std::holds_alternative<MatmulCall>(c);
+    if (way.is_last_resort) continue;
+    ways.push_back(&way);
+    names.push_back(way.name);
+    key += fmt::format(" | {}", describe(way));
+  }
+  if (has_products && tunes_ && !autotune_->remembered(key, names))
+    measure(kernel, key, ways, names);
+  if (!ways.empty()) {
+    const size_t best = autotune_->remembered(key, names).value_or(0);
+    std::rotate(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(best),
+                all.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  for (const NodePlan* way : all)
+    if (auto bound = bind(*way, task.args, task.scope, false)) return bound;
+  throw InternalError(fmt::format("{} computes none of: {}", name_, key));
+}
+
+void CudaDevice::run(const Task& task) {
+  enter();
+  auto& kernel = static_cast<CudaKernel&>(*task.kernel);
+  BRRR_CHECK(kernel.prepared != nullptr, "a kernel that was not prepared");
+  BRRR_CHECK(static_cast<Prepared&>(*kernel.prepared).run(d_, stream_),
+             "cuBLASLt refused what it had accepted (at {})", task.scope);
+}
+
+// -- recordings
+// ----------------------------------------------------------------------------------
+
+class CudaDevice::Graph final : public Recording {
+ public:
+  explicit Graph(const Driver& d) : d_(d) {}
+  ~Graph() override {
+    if (exec != nullptr) d_.cuGraphExecDestroy(exec);
+  }
+  CUgraphExec exec = nullptr;
+
+ private:
+  const Driver& d_;
+};
+
+std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work) {
+  enter();
+  auto recording = std::make_unique<Graph>(d_);
+  CUgraph graph = nullptr;
+  BRRR_CU(d_, cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  try {
+    work();
+  } catch (...) {
+    d_.cuStreamEndCapture(stream_, &graph);
+    if (graph != nullptr) d_.cuGraphDestroy(graph);
+    throw;
+  }
+  BRRR_CU(d_, cuStreamEndCapture(stream_, &graph));
+  const CUresult result = d_.cuGraphInstantiate(&recording->exec, graph, 0);
+  d_.cuGraphDestroy(graph);
+  d_.check(result, "cuGraphInstantiate");
+  return recording;
+}
+
+void CudaDevice::replay(Recording& recording) {
+  enter();
+  BRRR_CU(d_, cuGraphLaunch(static_cast<Graph&>(recording).exec, stream_));
+}
+
+}  // namespace brrr::cuda

@@ -1,0 +1,82 @@
+#pragma once
+// One GPU as a Device: its arena, one stream on which everything runs in order, kernels compiled
+// and chosen when a program is bound, recordings as CUDA graphs.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/autotune.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/live/bound_node.h"
+#include "backend/cuda/live/nvml.h"
+#include "backend/cuda/live/nvrtc.h"
+
+namespace brrr::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int ordinal, GpuDescription gpu);
+  ~CudaDevice() override;
+
+  std::string name() const override { return name_; }
+  std::optional<DeviceReading> reading() const override { return nvml_->read(); }
+  std::byte* allocate(int64_t bytes) override;
+  void release(std::byte* data, int64_t bytes) noexcept override;
+  void copy_in(std::byte* to, const void* from, int64_t bytes) override;
+  void copy_out(void* to, const std::byte* from, int64_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void prepare(std::span<const Task> tasks) override;
+  void run(const Task& task) override;
+  void synchronise() override;
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override;
+  void replay(Recording& recording) override;
+
+ private:
+  class Prepared;  // of a node: what CudaKernel keeps
+  class Graph;     // a recording
+  class Bench;     // memory and events to measure ways of a node
+
+  void enter() const;  // this thread uses the context
+  void load_functions(std::span<const Task> tasks);
+  struct BenchArgs;
+  std::unique_ptr<Prepared> bind(const NodePlan& plan, const KernelArgs& args,
+                                 const std::string& scope, bool measures);
+  std::unique_ptr<Prepared> fastest(const CudaKernel& kernel, const Task& task);
+  std::optional<BenchArgs> bench_args(const CudaKernel& kernel);
+  void measure(const CudaKernel& kernel, const std::string& key,
+               const std::vector<const NodePlan*>& ways, const std::vector<std::string>& names);
+  bool choose_algorithm(BoundMatmul& matmul, const MatmulCall& call, const MatmulAddresses& at,
+                        bool measures);
+  CUdeviceptr error_cell(const LaunchArg& arg, const std::string& scope);
+  void throw_errors();
+
+  Driver d_;
+  Nvrtc nvrtc_;
+  CublasLt cublaslt_;
+  GpuDescription gpu_;
+  std::string name_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  // Small copies go through two pinned buffers in turns, so that the host need not wait.
+  struct Pinned {
+    void* data = nullptr;
+    CUevent done = nullptr;
+  };
+  Pinned pinned_[2];
+  size_t next_pinned_ = 0;
+  // One word for each argument of kind error, and what it means when it is set.
+  CUdeviceptr errors_ = 0;
+  uint32_t* errors_read_ = nullptr;  // pinned
+  std::vector<std::string> error_texts_;
+  std::map<std::string, CUfunction> functions_;  // by text and entry
+  std::vector<CUmodule> modules_;
+  bool tunes_ = true;
+  std::unique_ptr<Autotune> autotune_;
+  std::unique_ptr<Bench> bench_;
+  std::unique_ptr<Nvml> nvml_;
+};
+
+}  // namespace brrr::cuda

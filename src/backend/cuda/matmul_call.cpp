@@ -1,0 +1,183 @@
+#include "backend/cuda/matmul_call.h"
+
+#include <algorithm>
+
+#include "ops/fused.h"
+
+namespace brrr::cuda {
+namespace {
+
+int64_t batch_elements(const Shape& s) {
+  int64_t n = 1;
+  for (int axis = 0; axis + 2 < s.rank(); ++axis) n *= s.size(axis);
+  return n;
+}
+
+bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+/// Rows, columns and the batch with constant strides.
+std::string set_sizes(const NodeView& view, Product& p) {
+  const bool is_matmul = view.node().op->name == "matmul";
+  const Shape &a = view.in[0].shape, &b = view.in[1].shape;
+  p.transpose_a = is_matmul && view.attrs().get<bool>("transpose_a");
+  p.transpose_b = is_matmul && view.attrs().get<bool>("transpose_b");
+  p.m = a.size(p.transpose_a ? -1 : -2);
+  p.k = a.size(p.transpose_a ? -2 : -1);
+  p.n = b.size(p.transpose_b ? -2 : -1);
+  p.row_a = p.transpose_a ? p.m : p.k;
+  p.row_b = p.transpose_b ? p.k : p.n;
+  p.row_y = p.n;
+  const int64_t batch_a = batch_elements(a), batch_b = batch_elements(b);
+  const int64_t batch = batch_elements(view.out()[0].shape);
+  if (batch_b == 1 && !p.transpose_a && batch_a == batch) {
+    p.m *= batch;  // the rows of all batches are rows of one product
+  } else {
+    if ((batch_a != batch && batch_a != 1) || (batch_b != batch && batch_b != 1))
+      return "a batch is broadcast in part";
+    p.batch = batch;
+    p.batch_a = batch_a == 1 ? 0 : p.m * p.k;
+    p.batch_b = batch_b == 1 ? 0 : p.k * p.n;
+    p.batch_y = p.m * p.n;
+  }
+  if (p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0) return "a size of zero";
+  return "";
+}
+
+/// The body of a fused node as an epilogue: walks from the product to the result.
+class EpilogueReader {
+ public:
+  EpilogueReader(const NodeView& fused, MatmulCall& call)
+      : body_(fused_body(fused.node())), call_(call) {}
+
+  std::string read() {
+    const Graph& g = *body_;
+    const NodeId product = product_of(g);
+    if (product == kNoNode) return "no product";
+    std::vector<LaunchArg> operands;
+    for (const ValueId& v : g.node(product).operands) {
+      if (!g.is_input(v.node)) return "a product of something that is computed";
+      operands.push_back(input(v.node));
+    }
+    const std::string refusal =
+        as_product(NodeView(g, product), operands, LaunchArg::out(0), call_.product);
+    if (!refusal.empty()) return refusal;
+    for (const Output& o : g.outputs())
+      if (root(o.value.node) == product) kept_ = output(o);
+    const NodeId last = root(g.outputs()[0].value.node);
+    for (const Output& o : g.outputs())
+      if (root(o.value.node) != last && root(o.value.node) != product)
+        return "more than one result of the epilogue";
+    call_.product.y = LaunchArg::out(0);
+    // What is read besides the product, and one op: nothing else may be computed.
+    for (NodeId id = 0; id < g.size(); ++id)
+      if (!g.is_input(id) && g.node(id).op->name != "reshape" && id != product && id != last)
+        return fmt::format("{} besides {}", g.node(id).op->name, g.node(last).op->name);
+    if (last == product) return "no epilogue";
+    return read_op(g.node(last), product);
+  }
+
+ private:
+  std::string read_op(const Node& node, NodeId product) {
+    const Graph& g = *body_;
+    const std::string& op = node.op->name;
+    const Type& y = g.type({product, 0});
+    if (node.results[0].dtype != y.dtype) return "a result of another dtype than the product";
+    const auto is_product = [&](size_t i) { return root(node.operands[i].node) == product; };
+    const auto other = [&](size_t i) -> std::string {
+      const ValueId v = node.operands[i];
+      if (!g.is_input(root(v.node))) return "an operand that is computed";
+      const Type& type = g.type({root(v.node), 0});
+      if (type.dtype != y.dtype || type.shape.elements() != y.shape.elements())
+        return fmt::format("an operand {} beside a product {}", type.str(), y.str());
+      return "";
+    };
+    if (op == "add") {
+      const size_t i = is_product(0) ? 1 : 0;
+      if (is_product(i)) return "the product twice";
+      if (kept_) return "the product is kept beside its sum";
+      if (std::string refusal = other(i); !refusal.empty()) return refusal;
+      call_.addend = input(root(node.operands[i].node));
+      return "";
+    }
+    if (op != "gelu" && op != "gelu_grad") return fmt::format("no epilogue does {}", op);
+    if (node.attrs.get<std::string>("approximate") != "tanh") return "gelu without tanh";
+    if (call_.product.in == DType::f32) return "gelu of f32 is more exact in a kernel of its own";
+    if (call_.product.batch != 1) return "a batch";
+    if (call_.product.n % 8 != 0) return "columns must be a multiple of 8";
+    if (op == "gelu") {
+      call_.epilogue = Epilogue::gelu;
+      call_.aux = kept_;
+      return "";
+    }
+    if (kept_) return "the product is kept beside its derivative";
+    if (!is_product(0)) return "the product is what was squashed";
+    if (std::string refusal = other(1); !refusal.empty()) return refusal;
+    call_.epilogue = Epilogue::gelu_grad;
+    call_.aux = input(root(node.operands[1].node));
+    return "";
+  }
+
+  NodeId root(NodeId id) const {
+    while (body_->node(id).op->name == "reshape") id = body_->node(id).operands[0].node;
+    return id;
+  }
+  LaunchArg input(NodeId id) const {
+    const std::vector<NodeId> inputs = body_->inputs();
+    return LaunchArg::in(
+        static_cast<size_t>(std::find(inputs.begin(), inputs.end(), id) - inputs.begin()));
+  }
+  LaunchArg output(const Output& o) const {
+    return LaunchArg::out(static_cast<size_t>(&o - body_->outputs().data()));
+  }
+
+  std::shared_ptr<const Graph> body_;
+  MatmulCall& call_;
+  std::optional<LaunchArg> kept_;
+};
+
+}  // namespace
+
+int64_t workspace_bytes(const GpuDescription& gpu) {
+  // What NVIDIA recommends for cuBLAS: 32 MiB from Hopper on, 4 MiB before.
+  return gpu.sm >= 90 ? int64_t{32} << 20 : int64_t{4} << 20;
+}
+
+std::string as_product(const NodeView& view, const std::vector<LaunchArg>& operands, LaunchArg y,
+                       Product& p) {
+  p = Product();
+  p.in = view.in[0].dtype;
+  p.out = view.out()[0].dtype;
+  if (!is_operand(p.in) || (p.out != p.in && p.out != DType::f32))
+    return fmt::format("{} products with {} results", name_of(p.in), name_of(p.out));
+  if (std::string refusal = set_sizes(view, p); !refusal.empty()) return refusal;
+  p.a = operands[0];
+  p.b = operands[1];
+  p.y = std::move(y);
+  if (operands.size() > 2) {
+    p.bias = operands[2];
+    p.bias_dtype = view.in[2].dtype;
+    if (!is_operand(p.bias_dtype)) return fmt::format("a bias of {}", name_of(p.bias_dtype));
+  }
+  return "";
+}
+
+std::string as_matmul_call(const NodeView& fused, MatmulCall& call) {
+  call = MatmulCall();
+  return EpilogueReader(fused, call).read();
+}
+
+std::string describe(const MatmulCall& call) {
+  const Product& p = call.product;
+  std::string text = fmt::format("{}", name_of(p.in));
+  if (p.out != p.in) text += fmt::format("->{}", name_of(p.out));
+  if (p.batch != 1) text += fmt::format(" {} x", p.batch);
+  text += fmt::format(" {}x{}x{} {}{}", p.m, p.n, p.k, p.transpose_a ? 't' : 'n',
+                      p.transpose_b ? 't' : 'n');
+  if (p.bias) text += " +bias";
+  if (call.addend || p.accumulate) text += " +addend";
+  if (call.epilogue == Epilogue::gelu) text += call.aux ? " +gelu(aux)" : " +gelu";
+  if (call.epilogue == Epilogue::gelu_grad) text += " *gelu_grad";
+  return text;
+}
+
+}  // namespace brrr::cuda

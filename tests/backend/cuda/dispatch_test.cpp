@@ -1,0 +1,145 @@
+// What a GPU would run, decided without one: the kernels of whole training steps and their memory,
+// for three architectures, as texts in tests/golden/dispatch. Look at a difference, then write the
+// files again with BRRR_UPDATE=1.
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/node_plan.h"
+#include "backend/cuda/target.h"
+#include "base/env.h"
+#include "base/file.h"
+#include "nn/gpt2.h"
+#include "optim/optimizer.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+#include "support/tensors.h"
+
+namespace brrr::cuda {
+namespace {
+
+const fs::path kGoldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/dispatch";
+
+struct Case {
+  const char* name;
+  nn::Gpt2Config config;
+  int64_t batch = 8, length = 0;
+  DType precision = DType::bf16;
+  const char* gpu = "cuda:sm_90";
+  bool trains = true;
+};
+
+nn::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vocab = 50257,
+                    int64_t context = 1024) {
+  nn::Gpt2Config c;
+  c.n_layer = layers;
+  c.n_head = heads;
+  c.n_embd = width;
+  c.vocab_size = vocab;
+  c.n_positions = context;
+  return c;
+}
+
+std::vector<Case> cases() {
+  Case odd{"odd_shapes", gpt2(2, 3, 111, 997, 37), 3};
+  odd.config.resid_pdrop = odd.config.embd_pdrop = odd.config.attn_pdrop = 0.1;
+  Case f32{"gpt2_124m_fp32", gpt2(12, 12, 768), 4};
+  f32.precision = DType::f32;
+  Case a100{"gpt2_124m_bf16_sm80", gpt2(12, 12, 768), 8};
+  a100.gpu = "cuda:sm_80";
+  Case l40{"gpt2_124m_bf16_sm89", gpt2(12, 12, 768), 8};
+  l40.gpu = "cuda:sm_89";
+  Case decode{"gpt2_124m_decode", gpt2(12, 12, 768), 1};
+  decode.trains = false;
+  return {{"gpt2_124m_bf16", gpt2(12, 12, 768), 32},
+          {"gpt2_350m_bf16", gpt2(24, 16, 1024), 16},
+          {"gpt2_774m_bf16", gpt2(36, 20, 1280), 8},
+          {"gpt2_1558m_bf16", gpt2(48, 25, 1600), 4},
+          f32,
+          a100,
+          l40,
+          odd,
+          decode};
+}
+
+std::string describe(const Case& c) {
+  const Backend backend = described_backend(*gpu_description(c.gpu));
+  PipelineOptions p;
+  p.precision = c.precision;
+  Graph graph;
+  if (c.trains) {
+    p.loss = "loss";
+    p.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
+    graph = nn::gpt2_loss_graph(c.config, c.batch, c.length > 0 ? c.length : c.config.n_positions);
+  } else {
+    p.parameter_dtype = c.precision;
+    graph = nn::gpt2_decode_graph(c.config, 1, 1, c.precision);
+  }
+  Engine engine(backend);
+  ProgramOptions options;
+  options.verify_memory = true;
+  const size_t id = engine.add(run_pipeline(graph, backend.target(), p), options);
+  const Program& program = engine.program(id);
+  const MemoryForecast f = engine.forecast();
+  std::string text = fmt::format(
+      "{}, batch {}: {} bytes of weights, {} of optimizer, {} of constants, {} of activations\n",
+      backend.name, c.batch, f.parameter_bytes, f.state_bytes, f.constant_bytes, f.temporary_bytes);
+  for (const std::string& line : summary(program.graph(), program.dispatch())) text += line + '\n';
+  return text;
+}
+
+class Dispatch : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Cases, Dispatch, testing::ValuesIn(cases()),
+                         [](const auto& row) { return row.param.name; });
+
+TEST_P(Dispatch, IsAsWritten) {
+  const std::string text = describe(GetParam());
+  const fs::path file = kGoldens / fmt::format("{}.txt", GetParam().name);
+  if (env::get("BRRR_UPDATE")) {
+    create_folder(kGoldens);
+    write_file_atomically(file, text);
+  }
+  ASSERT_TRUE(fs::exists(file)) << file << " is absent: BRRR_UPDATE=1 " << test::rerun();
+  EXPECT_EQ(read_file(file), text) << "BRRR_UPDATE=1 " << test::rerun();
+}
+
+TEST(Targets, KnowTheirNames) {
+  for (const char* name : {"cuda", "cuda:0", "cuda:12", "cuda:sm_80", "cuda:sm_89", "cuda:sm_90"})
+    EXPECT_TRUE(is_name(name)) << name;
+  for (const char* name : {"", "cud", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda: 1",
+                           "cuda:sm_70", "cuda:sm_900", "cuda0", "CUDA"})
+    EXPECT_FALSE(is_name(name)) << name;
+}
+
+TEST(Targets, ADescribedGpuPlansButDoesNotRun) {
+  const Backend backend = described_backend(*gpu_description("cuda:sm_90"));
+  EXPECT_EQ(backend.name, "cuda:sm_90");
+  EXPECT_GT(backend.memory_bytes, int64_t{1} << 34);
+  try {
+    backend.open_device();
+    ADD_FAILURE() << "opened";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("--device cuda"), std::string::npos) << e.what();
+  }
+}
+
+// An op without a kernel is refused when it is compiled, with its name and its place.
+TEST(Targets, RefuseWhatTheyCannotRun) {
+  Backend backend = described_backend(*gpu_description("cuda:sm_90"));
+  std::erase_if(backend.kernels, [](const KernelEntry& e) { return e.op == "tanh"; });
+  std::erase_if(backend.kernels, [](const KernelEntry& e) { return e.op == "fused"; });
+  Graph g;
+  {
+    const Scope scope(g, "h.3.mlp");
+    const Value x = g.input("x", {4}, DType::f32);
+    g.output("y", tanh(tanh(x)) * 2.0);
+  }
+  try {
+    Program program(decompose(g, backend.target()), backend);
+    ADD_FAILURE() << "compiled";
+  } catch (const UserError& e) {
+    EXPECT_EQ(std::string(e.what()), "cuda:sm_90 has no kernel for tanh (2 times) (at h.3.mlp)");
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cuda

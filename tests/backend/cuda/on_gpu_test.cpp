@@ -1,0 +1,92 @@
+// Every op of the table on a GPU of this machine, against the reference interpreter; skipped where
+// there is none.
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/target.h"
+#include "backend/reference/interpreter.h"
+#include "ir/text.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+#include "support/tensors.h"
+#include "support/tolerance.h"
+
+namespace brrr::cuda {
+namespace {
+
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    const LiveGpus live = live_gpus();
+    std::string reason = live.gpus.empty() ? live.reason : missing_libraries();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+
+  /// One node on the device; terms: of the longest sum.
+  static void check(const OpDef& op, const Sample& sample, const std::string& what) {
+    Graph g;
+    std::vector<ValueId> operands;
+    for (const Sample::Operand& o : sample.in)
+      operands.push_back(
+          g.input(fmt::format("x{}", operands.size()), o.type.shape, o.type.dtype).id);
+    const NodeId id = g.add(op, operands, sample.attrs);
+    for (uint32_t i = 0; i < g.node(id).results.size(); ++i)
+      g.output(fmt::format("y{}", i), g.value(id, i));
+    std::vector<RefTensor> in = test::operands_of(sample, 11);
+    reference::Tensors named;
+    int64_t terms = 1;
+    for (size_t i = 0; i < in.size(); ++i) {
+      for (double& x : in[i].data) x = rounded_to(in[i].type.dtype, x);
+      named[fmt::format("x{}", i)] = in[i];
+      terms = std::max(terms, in[i].type.shape.elements());
+    }
+    const Backend backend = backend_named("cuda");
+    Engine engine(backend);
+    const size_t p = engine.add(decompose(g, backend.target()));
+    engine.allocate();
+    for (size_t i = 0; i < in.size(); ++i) {
+      std::vector<std::byte> bytes(static_cast<size_t>(in[i].type.bytes()));
+      for (size_t j = 0; j < in[i].data.size(); ++j)
+        store_from_double(in[i].type.dtype, bytes.data(), static_cast<int64_t>(j), in[i].data[j]);
+      engine.set_input<std::byte>(p, fmt::format("x{}", i), bytes);
+    }
+    engine.run(p);
+    const auto wanted = reference::evaluate(g, named);
+    std::vector<std::byte> room;
+    for (const Output& o : g.outputs()) {
+      const auto bytes = engine.read_output(p, o.name, room);
+      const RefTensor& w = wanted.at(o.name);
+      double top = 1e-30;
+      for (double x : w.data)
+        if (std::isfinite(x)) top = std::max(top, std::fabs(x));
+      const double bound = 2 * top * test::tolerance(w.type.dtype, terms);
+      for (size_t i = 0; i < w.data.size(); ++i) {
+        const double got = load_as_double(w.type.dtype, bytes.data(), static_cast<int64_t>(i));
+        if (got == w.data[i] || (std::isnan(got) && std::isnan(w.data[i]))) continue;
+        ASSERT_NEAR(got, w.data[i], bound) << what << ": " << o.name << '[' << i << ']';
+      }
+    }
+  }
+
+  static int check_all(bool only_first) {
+    int checked = 0;
+    for (const OpDef* op : all_ops()) {
+      if (op->name == "input" || !op->samples) continue;
+      const std::vector<Sample> samples = op->samples();
+      for (size_t i = 0; i < samples.size(); ++i) {
+        if (only_first && i > 0) break;
+        check(*op, samples[i], fmt::format("{} sample {}", op->name, i));
+        ++checked;
+      }
+    }
+    return checked;
+  }
+};
+
+TEST_F(OnGpu, EveryOpOfTheTable) { EXPECT_GT(check_all(false), 100); }
+TEST_F(OnGpu, SanitizedOps) { EXPECT_GT(check_all(true), 40); }
+
+}  // namespace
+}  // namespace brrr::cuda

@@ -1,0 +1,410 @@
+// The device that runs plans, on a driver that tests/support/fake_cuda plays: memory, copies,
+// recordings and cuBLASLt's products as the library documents its arguments. What a real GPU does
+// with them only a GPU can say.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "backend/cpu/target.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernel_list.h"
+#include "backend/cuda/node_plan.h"
+#include "backend/cuda/target.h"
+#include "backend/reference/interpreter.h"
+#include "base/file.h"
+#include "ir/text.h"
+#include "nn/gpt2.h"
+#include "nn/init.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+#include "runtime/parameters.h"
+#include "support/cuda_emulator.h"
+#include "support/fake_cuda/fake_cuda.h"
+#include "support/gpt2.h"
+#include "support/tolerance.h"
+
+namespace brrr::cuda {
+namespace {
+
+class OnFakeGpu : public testing::Test {
+ protected:
+  OnFakeGpu() {
+    std::string pattern = (fs::temp_directory_path() / "brrr-cuda-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    ::setenv("CUDA_HOME", BRRR_FAKE_CUDA, 1);
+    ::setenv("BRRR_CACHE", folder_.c_str(), 1);
+    ::setenv("BRRR_AUTOTUNE", "0", 1);
+  }
+  ~OnFakeGpu() override {
+    ::unsetenv("CUDA_HOME");
+    ::unsetenv("BRRR_CACHE");
+    ::unsetenv("BRRR_AUTOTUNE");
+    fs::remove_all(folder_);
+  }
+
+  /// Products alone: what needs no kernel of our own. The library's ways only.
+  static Backend products(size_t way = 0) {
+    Backend backend = backend_named("cuda");
+    std::erase_if(backend.kernels,
+                  [](const KernelEntry& e) { return !e.name.starts_with("cublaslt"); });
+    for (KernelEntry& e : backend.kernels)
+      e.prepare = [prepare = e.prepare, way](const NodeView& view) -> std::unique_ptr<Kernel> {
+        auto kernel = prepare(view);
+        auto ways = dynamic_cast<CudaKernel&>(*kernel).ways();
+        return std::make_unique<CudaKernel>(view,
+                                            std::vector{ways[std::min(way, ways.size() - 1)]});
+      };
+    return backend;
+  }
+
+  static reference::Tensors run(const Graph& g, const reference::Tensors& in, Backend backend) {
+    Engine engine(std::move(backend));
+    const size_t p = engine.add(g);
+    engine.allocate();
+    const auto bytes_of_tensor = [](const RefTensor& t) {
+      std::vector<std::byte> bytes(static_cast<size_t>(t.type.bytes()));
+      for (size_t i = 0; i < t.data.size(); ++i)
+        store_from_double(t.type.dtype, bytes.data(), static_cast<int64_t>(i), t.data[i]);
+      return bytes;
+    };
+    for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
+      engine.set_input<std::byte>(p, g.input_name(id), bytes_of_tensor(in.at(g.input_name(id))));
+    engine.run(p);
+    reference::Tensors out;
+    std::vector<std::byte> room;
+    for (const Output& o : g.outputs()) {
+      const auto bytes = engine.read_output(p, o.name, room);
+      RefTensor& t = out[o.name];
+      t.type = g.type(o.value);
+      for (int64_t i = 0; i < t.type.shape.elements(); ++i)
+        t.data.push_back(load_as_double(t.type.dtype, bytes.data(), i));
+    }
+    return out;
+  }
+
+  static void expect_as_reference(const Graph& g, const Backend& backend, int64_t terms) {
+    reference::Tensors in = test::random_inputs(g, 7, -1, 1, 5);
+    for (auto& [name, t] : in)
+      for (double& x : t.data) x = rounded_to(t.type.dtype, x);
+    const auto got = run(g, in, backend), wanted = reference::evaluate(g, in);
+    for (const auto& [name, t] : got) {
+      const RefTensor& w = wanted.at(name);
+      double top = 1e-30;
+      for (double x : w.data) top = std::max(top, std::fabs(x));
+      for (size_t i = 0; i < t.data.size(); ++i)
+        ASSERT_NEAR(t.data[i], w.data[i], top * 2 * test::tolerance(t.type.dtype, terms))
+            << name << '[' << i << "]\n"
+            << print(g);
+    }
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OnFakeGpu, IsFoundAndDescribed) {
+  const LiveGpus live = live_gpus();
+  ASSERT_EQ(live.reason, "");
+  ASSERT_EQ(live.gpus.size(), 1u);
+  EXPECT_EQ(live.gpus[0].model, "Fake H200");
+  EXPECT_EQ(live.gpus[0].description.sm, 90);
+  EXPECT_EQ(live.gpus[0].description.multiprocessors, 132);
+  EXPECT_EQ(missing_libraries(), "");
+  EXPECT_EQ(backend_named("cuda:0").name, "cuda:sm_90");
+  EXPECT_THROW(backend_named("cuda:1"), UserError);
+}
+
+TEST_F(OnFakeGpu, MemoryIsZeroedCopiedAndGivenBack) {
+  const int64_t before = fake_counts().live_blocks;
+  {
+    const auto device = open_gpu(0, live_gpus().gpus[0].description);
+    const int64_t bytes = (int64_t{9} << 20) + 4;
+    std::byte* data = device->allocate(bytes);
+    std::vector<uint8_t> host(static_cast<size_t>(bytes), 7);
+    device->copy_out(host.data(), data, bytes);
+    EXPECT_EQ(std::count(host.begin(), host.end(), 0), bytes);
+    for (const int64_t n : {int64_t{1}, int64_t{4096}, bytes}) {  // small ones are pinned
+      for (size_t i = 0; i < host.size(); ++i)
+        host[i] = static_cast<uint8_t>(i * 31 + static_cast<size_t>(n));
+      device->copy_in(data, host.data(), n);
+      std::vector<uint8_t> back(static_cast<size_t>(n));
+      device->copy_out(back.data(), data, n);
+      EXPECT_TRUE(std::equal(back.begin(), back.end(), host.begin())) << n;
+    }
+    std::byte* other = device->allocate(64);
+    device->copy(other, data, 64);
+    std::vector<uint8_t> back(64);
+    device->copy_out(back.data(), other, 64);
+    EXPECT_TRUE(std::equal(back.begin(), back.end(), host.begin()));
+    EXPECT_THROW(device->allocate(int64_t{5} << 30), UserError);
+    device->release(data, bytes);
+    device->release(other, 64);
+  }
+  EXPECT_EQ(fake_counts().live_blocks, before) << "the device kept memory";
+}
+
+// Row-major products of every transposition, batch and dtype as column-major calls.
+TEST_F(OnFakeGpu, ProductsAreThoseOfTheReference) {
+  int checked = 0;
+  for (const DType in : {DType::f32, DType::bf16, DType::f16})
+    for (const DType out : {in, DType::f32})
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true})
+          for (const Shape& batch_a : {Shape{}, Shape{3}, Shape{2, 3}})
+            for (const Shape& batch_b : {Shape{}, Shape{3}}) {
+              const auto with = [](Shape batch, int64_t r, int64_t c) {
+                batch.push_back(r);
+                batch.push_back(c);
+                return batch;
+              };
+              Graph g;
+              const Value a = g.input("a", with(batch_a, ta ? 7 : 5, ta ? 5 : 7), in);
+              const Value b = g.input("b", with(batch_b, tb ? 3 : 7, tb ? 7 : 3), in);
+              const Value y = matmul(a, b, ta, tb, out);
+              Product p;
+              if (!as_product(NodeView(g, y.id.node), {LaunchArg::in(0), LaunchArg::in(1)},
+                              LaunchArg::out(0), p)
+                       .empty())
+                continue;
+              g.output("y", y);
+              expect_as_reference(g, products(), 7);
+              ++checked;
+            }
+  EXPECT_GE(checked, 80);
+}
+
+TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
+  const auto check = [&](DType dtype,
+                         const std::function<void(Graph&, Value, Value, Value, Value)>& build) {
+    Graph body;
+    const Value x = body.input("a0", {5, 7}, dtype), w = body.input("a1", {7, 16}, dtype);
+    const Value z = body.input("a2", {5, 16}, dtype), b = body.input("a3", {16}, dtype);
+    build(body, x, w, z, b);
+    Graph g;
+    std::vector<ValueId> in;
+    for (NodeId id : body.inputs())
+      in.push_back(
+          g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
+    const NodeId fused = g.add(op("fused"), in, {{"body", print(body)}});
+    for (uint32_t i = 0; i < g.node(fused).results.size(); ++i)
+      g.output(fmt::format("y{}", i), g.value(fused, i));
+    expect_as_reference(g, products(), 7);
+  };
+  const Attrs tanh_gelu{{"approximate", std::string("tanh")}};
+  for (const DType t : {DType::f32, DType::bf16})
+    check(t, [](Graph& g, Value x, Value w, Value z, Value) { g.output("0", matmul(x, w) + z); });
+  for (const DType t : {DType::bf16, DType::f16}) {
+    check(t, [](Graph& g, Value x, Value w, Value, Value) { g.output("0", gelu(matmul(x, w))); });
+    check(t, [](Graph& g, Value x, Value w, Value, Value b) {
+      const Value y = linear(x, w, b);
+      g.output("0", gelu(y));
+      g.output("1", y);
+    });
+    check(t, [&](Graph& g, Value x, Value w, Value z, Value) {
+      g.output("0", call1("gelu_grad", {matmul(x, w), z}, tanh_gelu));
+    });
+  }
+}
+
+TEST_F(OnFakeGpu, AlgorithmsAreChosenOnce) {
+  ::unsetenv("BRRR_AUTOTUNE");
+  Graph g;
+  g.output("y", matmul(g.input("a", {4, 6}, DType::f32), g.input("b", {6, 3}, DType::f32)));
+  expect_as_reference(g, products(), 6);
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder_ / "cuda")) files.push_back(entry.path());
+  ASSERT_EQ(files.size(), 1u);
+  const std::string text = read_file(files[0]);
+  EXPECT_NE(text.find("f32 4x3x6 nn"), std::string::npos) << text;
+  expect_as_reference(g, products(), 6);
+  EXPECT_EQ(read_file(files[0]), text);
+}
+
+TEST_F(OnFakeGpu, CallsAreOneGraph) {
+  Graph g;
+  const Value w = g.input("w", {2, 2}, DType::f32, InputKind::state);
+  const Value y = matmul(g.input("a", {2, 2}, DType::f32), w);
+  g.update(w, y);
+  g.output("corner", slice(reshape(y, {4}), 0, 0, 1));
+  Engine engine(products());
+  const size_t p = engine.add(g);
+  engine.expect_calls(3);
+  const int64_t forecast = engine.forecast().total();
+  engine.allocate();
+  EXPECT_EQ(engine.arena_bytes(), forecast);
+  const std::vector<float> identity{1, 0, 0, 1}, twice{2, 0, 0, 2}, thrice{3, 0, 0, 3};
+  engine.write_state("w", std::as_bytes(std::span(identity)));
+  const auto step = [&] {
+    std::vector<Call> calls;
+    for (const auto* a : {&twice, &thrice, &identity}) {
+      calls.push_back({p, {}, {"corner"}});
+      calls.back().set("a", std::span<const float>(*a));
+    }
+    return engine.run(calls);
+  };
+  const auto before = fake_counts();
+  EXPECT_EQ(step(), (std::vector<std::vector<float>>{{2}, {6}, {6}}));
+  EXPECT_EQ(step(), (std::vector<std::vector<float>>{{12}, {36}, {36}}));
+  const auto after = fake_counts();
+  EXPECT_EQ(after.graphs - before.graphs, 1);
+  EXPECT_EQ(after.graph_launches - before.graph_launches, 2);
+  EXPECT_EQ(after.copies_in - before.copies_in, 2);
+}
+
+// -- with the kernels, which the emulation runs
+// ------------------------------------------------------------------------
+
+std::map<std::string, KernelSource>& sources() {
+  static std::map<std::string, KernelSource> all;
+  return all;
+}
+
+std::function<void()> emulate(const test::FakeLaunch& launch, void** parameters) {
+  const KernelSource& source = sources().at(std::string(launch.entry) + '\n' + launch.text);
+  // The parameters live as long as the kernel that is bound to them.
+  return [&source, parameters, shared = launch.shared_bytes,
+          grid = Dim3{launch.grid[0], launch.grid[1], launch.grid[2]},
+          block = Dim3{launch.block[0], launch.block[1], launch.block[2]}] {
+    test::run_emulated(source, grid, block, shared, parameters);
+  };
+}
+
+/// The whole kernel list; the emulation learns what it will be asked for.
+Backend all_kernels() {
+  fake_set_launcher(emulate);
+  Backend backend = backend_named("cuda");
+  for (KernelEntry& e : backend.kernels)
+    e.prepare = [prepare = e.prepare](const NodeView& view) {
+      auto kernel = prepare(view);
+      for (const NodePlan& way : dynamic_cast<CudaKernel&>(*kernel).ways())
+        for (const Command& command : way.commands)
+          if (const auto* launch = std::get_if<Launch>(&command)) {
+            sources()[launch->source.entry + '\n' + launch->source.text()] = launch->source;
+            test::emulate_later({{*launch}, 0, true});
+          }
+      return kernel;
+    };
+  return backend;
+}
+
+struct Trained {
+  std::vector<float> figures;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+/// Steps of two micro-batches with dropout, clipping and AdamW.
+Trained train(const Backend& backend, DType precision, int64_t accumulation) {
+  const nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+  Engine engine(backend);
+  const auto build = [&](optim::Accumulation a) {
+    PipelineOptions p;
+    p.precision = precision;
+    p.loss = "loss";
+    p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, {}, a); };
+    return engine.add(run_pipeline(nn::gpt2_loss_graph(config, 2, 8), backend.target(), p));
+  };
+  std::vector<size_t> programs;
+  if (accumulation == 1) programs = {build(optim::Accumulation::none)};
+  if (accumulation == 2)
+    programs = {build(optim::Accumulation::first), build(optim::Accumulation::last)};
+  engine.expect_calls(accumulation);
+  engine.allocate();
+  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+    nn::initialise(name, config, 1, out);
+  });
+  Trained t;
+  for (int32_t step = 0; step < 3; ++step) {
+    const float rate = 1e-2f, scale = 1.0f / static_cast<float>(16 * accumulation);
+    const int32_t number = step + 1;
+    std::vector<std::vector<int32_t>> ids(programs.size());
+    std::vector<std::array<int32_t, 2>> keys(programs.size());
+    std::vector<Call> calls;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      for (int32_t j = 0; j < 16; ++j)
+        ids[i].push_back((7 * step + 3 * j + static_cast<int32_t>(i)) % 13);
+      keys[i] = {1, 2 * step + static_cast<int32_t>(i)};
+      calls.push_back({programs[i], {}, {"loss"}});
+      calls[i].set("tokens", std::span<const int32_t>(ids[i]));
+      calls[i].set("targets", std::span<const int32_t>(ids[i]));
+      calls[i].set("loss_scale", std::span(&scale, 1));
+      calls[i].set("rng_key", std::span<const int32_t>(keys[i]));
+    }
+    calls.back().scalars.push_back("grad_norm");
+    calls.back().set("learning_rate", std::span(&rate, 1));
+    calls.back().set("optimizer_step", std::span(&number, 1));
+    for (const auto& scalars : engine.run(calls))
+      t.figures.insert(t.figures.end(), scalars.begin(), scalars.end());
+  }
+  std::vector<std::byte> room;
+  for (const StateInfo& s : engine.states()) {
+    if (s.kind != InputKind::parameter) continue;
+    const auto bytes = engine.read_state(s.name, room);
+    auto& values = t.weights[s.name];
+    values.resize(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  return t;
+}
+
+TEST_F(OnFakeGpu, TrainsAsTheCpuDoes) {
+  const Backend gpu = all_kernels();
+  for (const int64_t accumulation : {1, 2}) {
+    const auto before = fake_counts();
+    const Trained there = train(gpu, DType::f32, accumulation);
+    const Trained here = train(cpu::cpu_backend(), DType::f32, accumulation);
+    ASSERT_EQ(there.figures.size(), here.figures.size());
+    for (size_t i = 0; i < here.figures.size(); ++i)
+      EXPECT_NEAR(there.figures[i], here.figures[i], 2e-4 * std::fabs(here.figures[i])) << i;
+    for (const auto& [name, w] : here.weights)
+      for (size_t i = 0; i < w.size(); ++i)
+        ASSERT_NEAR(there.weights.at(name)[i], w[i], 2e-3) << name << '[' << i << ']';
+    EXPECT_EQ(fake_counts().graphs - before.graphs, 1) << "a step is one recording";
+    EXPECT_EQ(fake_counts().graph_launches - before.graph_launches, 3);
+  }
+}
+
+TEST_F(OnFakeGpu, TheSameBitsEveryTime) {
+  const Backend gpu = all_kernels();
+  const Trained a = train(gpu, DType::bf16, 1), b = train(gpu, DType::bf16, 1);
+  EXPECT_EQ(a.figures, b.figures);
+  EXPECT_TRUE(a.weights == b.weights);
+  const Trained here = train(cpu::cpu_backend(), DType::bf16, 1);
+  for (size_t i = 0; i < here.figures.size(); ++i)
+    EXPECT_NEAR(a.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+}
+
+TEST_F(OnFakeGpu, AnIdOutsideTheTableIsTheUsersError) {
+  Graph g;
+  {
+    const Scope scope(g, "embed");
+    const Value table = g.input("table", {5, 8}, DType::f32);
+    g.output("y", embedding(table, g.input("ids", {3}, DType::i32)));
+  }
+  const Backend backend = all_kernels();
+  Engine engine(backend);
+  const size_t p = engine.add(decompose(g, backend.target()));
+  engine.allocate();
+  const std::vector<float> table(40, 1.0f);
+  engine.set_input<float>(p, "table", table);
+  std::vector<std::byte> room;
+  for (int round = 0; round < 2; ++round) {
+    engine.set_input<int32_t>(p, "ids", std::vector<int32_t>{1, 7, 2});
+    engine.run(p);
+    try {
+      engine.read_output(p, "y", room);
+      ADD_FAILURE() << "no error";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("(at embed)"), std::string::npos) << e.what();
+    }
+    engine.set_input<int32_t>(p, "ids", std::vector<int32_t>{1, 4, 2});
+    engine.run(p);
+    EXPECT_NO_THROW(engine.read_output(p, "y", room)) << "the flag is not taken back";
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cuda

@@ -1,0 +1,31 @@
+#pragma once
+// What tests and the fake driver know of each other.
+
+#include <cstdint>
+#include <functional>
+
+namespace brrr::test {
+
+struct FakeLaunch {
+  const char* text;  // what the fake compiler was given
+  const char* entry;
+  unsigned grid[3], block[3];
+  int shared_bytes;
+};
+/// Copies the parameters it needs now and returns what runs the kernel.
+using FakeLauncher = std::function<void()> (*)(const FakeLaunch&, void** parameters);
+
+struct FakeCounts {
+  int64_t copies_in = 0, copies_out = 0, launches = 0, products = 0, graphs = 0, graph_launches = 0,
+          live_blocks = 0;
+};
+
+}  // namespace brrr::test
+
+extern "C" {
+void fake_set_launcher(brrr::test::FakeLauncher launcher);
+brrr::test::FakeCounts fake_counts();
+/// Now or, while a stream captures, when its graph is launched.
+void fake_queue(const std::function<void()>& step);
+bool fake_is_device(const void* p, size_t bytes);
+}
