@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # build.sh [release | sanitize | fuzz] [TARGET]: installs what is missing, configures and builds
-# build/<kind>. Calls at the same time wait for each other. One line of progress; on failure the
+# build/<kind>. With BRRR_DEPS_DIR nothing is installed (scripts/pack_dependencies.sh). Calls at the
+# same time wait for each other. One line of progress; on failure the
 # compiler's messages.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -24,9 +25,12 @@ esac
 need "${purposes[@]}"
 if [[ $kind != fuzz && ! " ${purposes[*]} " == *" test "* ]]; then
   # Without GoogleTest the same folder is configured without tests, and again with them later.
-  [[ -e /usr/include/gtest/gtest.h ]] || options+=(-DBRRR_TESTS=OFF)
+  [[ -e ${BRRR_DEPS_DIR:-/usr}/include/gtest/gtest.h ]] || options+=(-DBRRR_TESTS=OFF)
 fi
 [[ " ${options[*]} " == *BRRR_TESTS* ]] || options+=(-DBRRR_TESTS=ON)
+if [[ -n ${BRRR_DEPS_DIR-} ]]; then
+  options+=("-DBRRR_DEPS_DIR=$(cd "$BRRR_DEPS_DIR" && pwd)")
+fi
 
 build=$root/build/$kind
 log=$build/build.log

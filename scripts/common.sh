@@ -31,6 +31,8 @@ missing_packages() {
 # machine keeps the answer, so nothing is asked twice.
 need() {
   local packages stamp key
+  # Unpacked beside us by scripts/pack_dependencies.sh, for a machine without a package manager.
+  if [[ -n ${BRRR_DEPS_DIR-} ]]; then return; fi
   mapfile -t packages < <(packages_for "$@")
   stamp=$root/build/.packages-$(IFS=-; echo "$*")
   key="$HOSTNAME ${packages[*]}"

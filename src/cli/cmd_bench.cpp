@@ -22,6 +22,8 @@ struct BenchOptions {
   std::string preset;  // "": char-cpu for step, gpt2 for decode
   int64_t batch = 0, context = 0, prompt = 64, rows = 1024, elements = int64_t{1} << 24;
   bool compile = true;
+  std::string device = "auto";
+  int64_t layers = 0, heads = 0, width = 0;
   bool json = false;
   double seconds = 2;
   std::string svg;
@@ -53,6 +55,10 @@ const OptionTable<BenchOptions>& bench_table() {
     t.list("rematerialize", &O::rematerialize, true, "NAME...",
            "step: none, all, blocks, auto, or budgets of auto such as 300MB (default: none)");
     t.flag("compile", &O::compile, "step: --no-compile measures node by node, too");
+    t.text("device", &O::device, "NAME", "step: auto, cpu, or a GPU of this machine: cuda, cuda:N");
+    t.integer("n-layer", &O::layers, 0, 4096, "N", "step: layers (0: the preset's)");
+    t.integer("n-head", &O::heads, 0, 4096, "N", "step: heads (0: the preset's)");
+    t.integer("n-embd", &O::width, 0, 1 << 20, "N", "step: width (0: the preset's)");
     t.group("running");
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time for each row");
     t.flag("json", &O::json, "one JSON object on standard output");
@@ -226,13 +232,21 @@ Json step(const BenchOptions& o) {
       for (bool compile : {true, false})
         if (compile || !o.compile)
           steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                           -1, o.seconds, policy});
+                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width});
   const auto results = insight::bench_step(steps);
   Json rows = Json::array();
   for (const auto& r : results) {
     Json classes = Json::object();
     for (const auto& c : r.classes)
       classes[c.name] = {{"ms", c.ms}, {"share", c.share}, {"flops", c.flops}};
+    Json kernels = Json::array();
+    for (const auto& k : r.kernels)
+      kernels.push_back({{"op", k.op},
+                         {"kernel", k.kernel},
+                         {"nodes", k.nodes},
+                         {"ms", k.ms},
+                         {"flops", k.flops},
+                         {"bytes", k.bytes}});
     rows.push_back({{"preset", r.preset},
                     {"precision", r.precision},
                     {"compile", r.compiled},
@@ -246,7 +260,8 @@ Json step(const BenchOptions& o) {
                     {"activation_bytes", r.activation_bytes},
                     {"rematerialize", r.rematerialize},
                     {"compile_ms", r.compile_ms},
-                    {"classes", classes}});
+                    {"classes", classes},
+                    {"kernels", kernels}});
   }
   if (!o.json)
     for (const auto& r : results) {

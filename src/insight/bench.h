@@ -86,6 +86,12 @@ struct StepClass {
   std::string name;
   double ms = 0, share = 0, flops = 0;
 };
+/// What one kernel did in a step: every node that it ran.
+struct StepKernel {
+  std::string op, kernel;
+  int64_t nodes = 0;
+  double ms = 0, flops = 0, bytes = 0;
+};
 struct StepRow {
   std::string preset, precision;
   bool compiled = true;
@@ -98,7 +104,8 @@ struct StepRow {
   int64_t arena_bytes = 0, activation_bytes = 0;
   double compile_ms = 0;
   std::string rematerialize;
-  std::vector<StepClass> classes;  // one timed step by class of operation
+  std::vector<StepClass> classes;   // one timed step by class of operation
+  std::vector<StepKernel> kernels;  // and by kernel
 };
 struct StepOptions {
   std::string preset = "char-cpu";
@@ -108,6 +115,8 @@ struct StepOptions {
   double dropout = -1;             // below 0: the preset's
   double seconds = 5;
   std::string rematerialize = "none";  // a policy, or the budget of auto: "300MB"
+  std::string device = "auto";
+  int64_t layers = 0, heads = 0, width = 0;  // 0: the preset's
 };
 /// All rows interleaved.
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);

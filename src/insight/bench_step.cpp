@@ -1,13 +1,19 @@
 // The training step of a preset, timed as a whole and by class of operation.
 
+#include <algorithm>
 #include <cctype>
 #include <map>
+#include <random>
 
 #include "backend/cpu/peaks.h"
 #include "insight/bench.h"
 #include "insight/timed_step.h"
 #include "ops/fused.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
 #include "passes/rematerialize.h"
+#include "runtime/engine.h"
+#include "train/device.h"
 
 namespace brrr::insight {
 namespace {
@@ -19,15 +25,17 @@ train::TrainOptions resolved(const StepOptions& o) {
   if (o.context > 0) given.emplace_back("context", std::to_string(o.context));
   if (o.dropout >= 0) given.emplace_back("dropout", fmt::format("{}", o.dropout));
   given.emplace_back("gradient-accumulation-steps", "1");
+  given.emplace_back("device", o.device);
+  for (const auto& [name, size] :
+       {std::pair{"n-layer", o.layers}, std::pair{"n-head", o.heads}, std::pair{"n-embd", o.width}})
+    if (size > 0) given.emplace_back(name, std::to_string(size));
   const bool budget = std::isdigit(static_cast<unsigned char>(o.rematerialize[0])) != 0;
   given.emplace_back(budget ? "activation-memory" : "rematerialize", o.rematerialize);
   return train::resolve(given);
 }
 
-// One more step, by class of operation.
-std::vector<StepClass> classes_of(TimedStep& step) {
-  Timeline timeline;
-  step.run(&timeline);
+// By class of operation.
+std::vector<StepClass> classes_of(const TimedStep& step, const Timeline& timeline) {
   const Graph& g = step.session().step_program().graph();
   std::map<OpClass, StepClass> by_class;
   double total = 0;
@@ -47,6 +55,57 @@ std::vector<StepClass> classes_of(TimedStep& step) {
   return list;
 }
 
+std::vector<StepKernel> kernels_of(const TimedStep& step, const Timeline& timeline) {
+  const Program& program = step.session().step_program();
+  const Graph& g = program.graph();
+  std::map<NodeId, std::string> kernel_of;
+  for (const Dispatch& d : program.dispatch()) kernel_of[d.node] = d.kernel;
+  std::map<std::pair<std::string, std::string>, StepKernel> by_kernel;
+  for (const TimelineRecord& record : timeline.records) {
+    const std::string& op = g.node(record.node).op->name;
+    StepKernel& k = by_kernel[{op, kernel_of[record.node]}];
+    k.op = op;
+    k.kernel = kernel_of[record.node];
+    ++k.nodes;
+    k.ms += 1e3 * record.seconds;
+    const Cost cost = cost_of(g, record.node);
+    k.flops += cost.flops;
+    k.bytes += cost.bytes_read + cost.bytes_written;
+  }
+  std::vector<StepKernel> list;
+  for (auto& [name, k] : by_kernel) list.push_back(k);
+  std::sort(list.begin(), list.end(),
+            [](const StepKernel& a, const StepKernel& b) { return a.ms > b.ms; });
+  return list;
+}
+
+// What a GPU reaches on a large product of random numbers, in FLOP/s: its ceiling.
+double product_peak(const Backend& backend, DType dtype) {
+  constexpr int64_t kSize = 8192;
+  constexpr double kSeconds = 0.5;
+  Graph g;
+  const Shape square{kSize, kSize};
+  g.output("y", matmul(g.input("a", square, dtype), g.input("b", square, dtype)));
+  Engine engine(backend);
+  const size_t program = engine.add(run_pipeline(g, backend.target(), {}));
+  engine.allocate();
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> wide(static_cast<size_t>(kSize * kSize));
+  std::vector<std::byte> values(wide.size() * bytes_of(dtype));
+  for (const char* name : {"a", "b"}) {
+    for (float& x : wide) x = uniform(random);
+    store_floats(dtype, wide.data(), values.data(), kSize * kSize);
+    engine.set_input<std::byte>(program, name, values);
+  }
+  const auto run = [&] {
+    Timeline timeline;  // waits
+    engine.run(program, &timeline);
+  };
+  const Timing t = interleave({run}, kSeconds)[0];
+  return 2.0 * kSize * kSize * kSize / (1e-3 * t.median);
+}
+
 StepRow row_of(TimedStep& step, const Timing& timing) {
   const train::TrainOptions& o = step.options();
   StepRow r;
@@ -62,7 +121,10 @@ StepRow row_of(TimedStep& step, const Timing& timing) {
   r.rematerialize = o.rematerialize;
   if (!o.activation_memory.empty()) r.rematerialize += " " + o.activation_memory;
   r.compile_ms = 1e3 * step.session().compile_seconds();
-  r.classes = classes_of(step);
+  Timeline timeline;  // of one more step
+  step.run(&timeline);
+  r.classes = classes_of(step, timeline);
+  r.kernels = kernels_of(step, timeline);
   return r;
 }
 
@@ -77,7 +139,10 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
     functions.push_back([step = steps.back().get()] { step->run(); });
     seconds += o.seconds;
   }
-  const auto peaks = cpu::measure_compute_peaks(0.2);
+  const Backend backend = train::backend_for(options.at(0).device);
+  const bool is_on_gpu = backend.memory_bytes > 0;
+  std::vector<cpu::ComputePeak> peaks;
+  if (!is_on_gpu) peaks = cpu::measure_compute_peaks(0.2);
   const auto timings = interleave(functions, seconds);
   std::vector<StepRow> rows;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -85,6 +150,10 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
     const std::string wanted = row.precision == "bf16"   ? "bf16"
                                : row.precision == "fp16" ? "f16"
                                                          : "f32";
+    if (is_on_gpu) {
+      row.peak_tflops = 1e-12 * product_peak(backend, dtype_of_precision(row.precision));
+      row.peak_type = "a product of 8192 x 8192 matrices";
+    }
     // Without a unit for the type, products run in f32 and that is the ceiling.
     for (const std::string& type : {wanted, std::string("f32")})
       for (const cpu::ComputePeak& p : peaks)

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# pack_dependencies.sh FOLDER: copies what a build needs besides a compiler, CMake and Ninja (headers
+# and libraries of the packages in scripts/packages) into FOLDER, for a machine without a package
+# manager. There:  BRRR_DEPS_DIR=FOLDER ./brrr train ...  The CUDA toolkit is not copied.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+(($# == 1)) || { say "pack_dependencies: expected a folder"; exit 2; }
+need build test
+folder=$1
+mkdir -p "$folder/include" "$folder/lib"
+
+# header folders and files, as they stand below an include path
+headers=(hwy fmt nlohmann toml++ gtest oneapi)
+for name in "${headers[@]}"; do
+  found=
+  for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
+    if [[ -d $root_folder/$name ]]; then
+      cp -rL "$root_folder/$name" "$folder/include/"
+      found=1
+    fi
+  done
+  [[ -n $found ]] || die "pack_dependencies: the headers $name were not found"
+done
+for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
+  for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp; do
+    if [[ -e $file ]]; then cp -L "$file" "$folder/include/"; fi
+  done
+done
+
+# Libraries once, under the name that programs ask for, and a link for the linker.
+for name in dnnl hwy fmt; do
+  path=$(find /usr/lib -name "lib$name.so" -print -quit 2>/dev/null)
+  [[ -n $path ]] || die "pack_dependencies: lib$name.so was not found"
+  real=$(readlink -f "$path")
+  soname=$(objdump -p "$real" | awk '/SONAME/ {print $2}')
+  cp "$real" "$folder/lib/$soname"
+  ln -sf "$soname" "$folder/lib/lib$name.so"
+done
+for name in gtest gtest_main; do
+  path=$(find /usr/lib -name "lib$name.a" -print -quit 2>/dev/null)
+  [[ -n $path ]] || die "pack_dependencies: lib$name.a was not found"
+  cp "$path" "$folder/lib/"
+done
+say "$folder: $(du -sm "$folder" | cut -f 1) MiB"
