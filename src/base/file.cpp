@@ -83,7 +83,19 @@ void sync_folder(const fs::path& path) {
   if (::fsync(folder.get()) != 0 && errno != EINVAL) fail("sync the folder", path, errno);
 }
 
-void write_file_atomically(const fs::path& path, std::string_view bytes) {
+void write_file_atomically(const fs::path& given, std::string_view bytes) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(given, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    FileWriter out(given);  // a device or a pipe: there is nothing to replace
+    out.write(bytes);
+    out.finish();
+    return;
+  }
+  // A link goes on pointing where it points.
+  const fs::path path = fs::is_symlink(fs::symlink_status(given, ignored)) && fs::exists(status)
+                            ? fs::canonical(given)
+                            : given;
   fs::path temporary = path;
   temporary += ".tmp" + std::to_string(::getpid());
   try {

@@ -43,11 +43,14 @@ std::vector<Group> groups(const fs::path& root) {
   const ResidentMemory own = resident_memory();
   std::vector<Group> found;
   const auto look = [&](const fs::path& folder, const char* limit_file, const char* usage_file,
-                        const char* reclaimable_key) {
+                        const std::string& prefix) {
     const auto limit = number(read_or_empty(folder / limit_file));
     if (!limit || *limit <= 0 || (installed > 0 && *limit >= installed)) return;
     const int64_t usage = number(read_or_empty(folder / usage_file)).value_or(0);
-    const int64_t files = field(read_or_empty(folder / "memory.stat"), reclaimable_key).value_or(0);
+    // The page cache less what lies in shared memory and in tmpfs, which nobody can take back.
+    const std::string stat = read_or_empty(folder / "memory.stat");
+    const int64_t files = field(stat, prefix + "inactive_file").value_or(0) +
+                          field(stat, prefix + "active_file").value_or(0);
     found.push_back({*limit, std::max<int64_t>(0, usage - files - own.anonymous)});
   };
   const auto climb = [](const fs::path& mount, fs::path path, const auto& visit) {
@@ -64,11 +67,13 @@ std::vector<Group> groups(const fs::path& root) {
     fs::path path(line.substr(second + 1));
     if (path.string().find("..") != std::string::npos || !path.is_absolute()) path = "/";
     if (controllers.empty())
-      climb(root / "sys/fs/cgroup", path,
-            [&](const fs::path& folder) { look(folder, "memory.max", "memory.current", "file"); });
+      climb(root / "sys/fs/cgroup", path, [&](const fs::path& folder) {
+        look(folder, "memory.max", "memory.current", "");
+        look(folder, "memory.high", "memory.current", "");  // above it everything crawls
+      });
     else if (controllers == "memory")
       climb(root / "sys/fs/cgroup/memory", path, [&](const fs::path& folder) {
-        look(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache");
+        look(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
       });
   });
   return found;

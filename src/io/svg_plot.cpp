@@ -323,6 +323,18 @@ std::string svg_plot(const Plot& plot) {
   return out + legend + "</svg>\n";
 }
 
+void LossCurve::add_train(double step, double loss) {
+  if (seen++ % stride != 0) return;
+  train_step.push_back(step);
+  train_loss.push_back(loss);
+  if (train_step.size() < kMost) return;
+  stride *= 2;
+  for (auto* values : {&train_step, &train_loss}) {
+    for (size_t i = 0; i < kMost / 2; ++i) (*values)[i] = (*values)[2 * i];
+    values->resize(kMost / 2);
+  }
+}
+
 Plot loss_plot(const LossCurve& curve, const std::string& title, const std::string& subtitle) {
   Plot plot;
   plot.title = title;

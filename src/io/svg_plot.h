@@ -31,6 +31,12 @@ std::string svg_plot(const Plot& plot);
 struct LossCurve {
   std::vector<double> train_step, train_loss;
   std::vector<double> val_step, val_loss;
+
+  /// A training loss. Of a long run every second, every fourth ... is kept: fewer than kMost.
+  void add_train(double step, double loss);
+  static constexpr size_t kMost = 1 << 16;
+
+  size_t seen = 0, stride = 1;  // of training losses: all that came, and every which is kept
 };
 
 /// The picture of a run: training loss raw and smoothed, validation loss as markers on a line.

@@ -149,8 +149,7 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, std::optional<i
       if (!record.contains("step")) continue;
       const double step = record["step"].get<double>();
       if (record.contains("loss") && record["loss"].is_number()) {
-        curve_.train_step.push_back(step);
-        curve_.train_loss.push_back(record["loss"].get<double>());
+        curve_.add_train(step, record["loss"].get<double>());
       }
       if (record.contains("val_loss") && record["val_loss"].is_number()) {
         curve_.val_step.push_back(step);
@@ -187,8 +186,7 @@ void RunLog::train_step(int64_t step, double loss, double learning_rate, double 
     record["gpu_celsius"] = device->celsius;
   }
   jsonl_->write(record);
-  curve_.train_step.push_back(static_cast<double>(step));
-  curve_.train_loss.push_back(loss);
+  curve_.add_train(static_cast<double>(step), loss);
   if (!events_) return;
   events_->scalar("train/loss", loss, step);
   events_->scalar("train/learning_rate", learning_rate, step);

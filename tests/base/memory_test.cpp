@@ -71,7 +71,8 @@ TEST_F(Limits, OfAControlGroupVersion2AndThoseAboveIt) {
   put("sys/fs/cgroup/a/b/memory.max", "max\n");
   put("sys/fs/cgroup/a/memory.max", "2147483648\n");
   put("sys/fs/cgroup/a/memory.current", "1610612736\n");
-  put("sys/fs/cgroup/a/memory.stat", "anon 1\nfile 1073741824\nfile_mapped 7\n");
+  put("sys/fs/cgroup/a/memory.stat",
+      "anon 1\nfile 1610612736\nshmem 536870912\ninactive_file 1000000000\nactive_file 73741824\n");
   EXPECT_EQ(control_group_memory_limit(folder_.path()), 2 * kGiB);
   const auto limit = usable_memory(folder_.path());
   ASSERT_TRUE(limit);

@@ -222,5 +222,21 @@ TEST(PlotAxis, LabelsHaveTheDecimalsTheyNeed) {
             (Labels{"0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1"}));
 }
 
+TEST(LossCurve, KeepsEveryNthOfALongRun) {
+  LossCurve curve;
+  const auto n = static_cast<int64_t>(5 * LossCurve::kMost);
+  for (int64_t i = 0; i < n; ++i)
+    curve.add_train(static_cast<double>(i), 1.0 / (1.0 + static_cast<double>(i)));
+  ASSERT_LT(curve.train_step.size(), LossCurve::kMost);
+  ASSERT_GT(curve.train_step.size(), LossCurve::kMost / 4);
+  ASSERT_EQ(curve.train_step.size(), curve.train_loss.size());
+  const double stride = curve.train_step[1] - curve.train_step[0];
+  for (size_t i = 0; i < curve.train_step.size(); ++i) {
+    ASSERT_EQ(curve.train_step[i], stride * static_cast<double>(i));
+    ASSERT_EQ(curve.train_loss[i], 1.0 / (1.0 + curve.train_step[i]));
+  }
+  EXPECT_GT(curve.train_step.back(), static_cast<double>(n) - 2 * stride);
+}
+
 }  // namespace
 }  // namespace brrr::io
