@@ -108,7 +108,8 @@ std::vector<OpDef> optimizer_8bit_ops() {
     const UpdateLayout at(node.attrs, in.size(), kStates);
     double count = 0;
     for (size_t i = 0; i < at.n; ++i) count += elements(in[at.param(i)]);
-    return streaming_cost(node, in, 31 * count);
+    constexpr double kDecode = 9, kEncode = 18, kUpdate = 14;  // operations on one number
+    return streaming_cost(node, in, (2 * kDecode + 2 * kEncode + kUpdate) * count);
   };
   d.samples = [] {
     Sample s;

@@ -56,7 +56,7 @@ void update_by_muon(Update& u, const Group& group) {
   }
   if (!matrices.empty()) {
     std::vector<Value> operands{u.scale}, momenta;
-    for (const Trained& t : matrices) operands.push_back(t.grad);
+    for (const Trained& t : matrices) operands.push_back(in_f32(t.grad));
     for (const Trained& t : matrices) momenta.push_back(u.state("muon_m", t));
     operands.insert(operands.end(), momenta.begin(), momenta.end());
     const auto next = call("muon_momentum", operands, {{"momentum", kMomentum}});

@@ -64,6 +64,24 @@ void Update::append_node(const char* op, const Group& group,
   }
 }
 
+Value in_f32(Value v) {
+  if (v.dtype() == DType::f32) return v;
+  const Node node = v.graph->node(v.id.node);
+  if (node.op->name == "cast" && v.graph->type(node.operands[0]).dtype == DType::f32)
+    return v.graph->value(node.operands[0]);
+  if (node.op->name == "add")
+    return in_f32(v.graph->value(node.operands[0])) + in_f32(v.graph->value(node.operands[1]));
+  // What only moves numbers, or sums rows, does the same in f32.
+  if (node.op->name == "embedding_grad" || (node.op->op_class == OpClass::movement &&
+                                            node.op->name != "cast" && node.operands.size() == 1)) {
+    std::vector<Value> operands{in_f32(v.graph->value(node.operands[0]))};
+    for (size_t i = 1; i < node.operands.size(); ++i)
+      operands.push_back(v.graph->value(node.operands[i]));
+    return call(node.op->name, operands, node.attrs)[v.id.port];
+  }
+  return cast(v, DType::f32);
+}
+
 std::vector<int64_t> decays_of(const Group& group) {
   std::vector<int64_t> decays;
   for (const Trained& t : group) decays.push_back(t.param.shape().rank() >= 2);
@@ -97,7 +115,7 @@ Group take_gradients(Graph& g) {
 void accumulate(Graph& g, Group& group, Accumulation accumulation) {
   for (Trained& t : group) {
     Value sum = g.input("grad_sum:" + t.name, t.param.shape(), DType::f32, InputKind::state);
-    if (t.grad.dtype() != DType::f32) t.grad = cast(t.grad, DType::f32);
+    t.grad = in_f32(t.grad);
     if (accumulation != Accumulation::first) t.grad = sum + t.grad;
     // The last sum, too: nobody reads the state before it is overwritten, but in the state's memory
     // it needs no other.

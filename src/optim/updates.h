@@ -41,6 +41,9 @@ struct Update {
 /// One entry for each parameter: whether weight decay applies to it.
 std::vector<int64_t> decays_of(const Group& group);
 
+/// A gradient in f32: unrounded where rounding it was the last thing that was done.
+Value in_f32(Value gradient);
+
 void update_by_adamw(Update& u, const Group& group);
 void update_by_adamw_8bit(Update& u, const Group& group);
 void update_by_sgd(Update& u, const Group& group);

@@ -105,7 +105,8 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       });
     p.run("join_loss_head", join_loss_head);
   }
-  if (options.precision != DType::f32) p.run("keep_accumulators", keep_accumulators);
+  if (options.precision != DType::f32 || options.parameter_dtype != DType::f32)
+    p.run("keep_accumulators", keep_accumulators);
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   if (options.matmul_precision != MatmulPrecision::highest)
     p.run("matmul_precision", [&](const Graph& g, Notes* notes) {

@@ -7,6 +7,7 @@
 #include "backend/cpu/target.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
+#include "runtime/parameters.h"
 #include "support/gpt2.h"
 
 namespace brrr::train {
@@ -140,6 +141,35 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
     for (size_t i = 0; i < weights_after[0].size(); ++i)
       ASSERT_NEAR(weights_after[0][i], weights_after[1][i], 1e-5) << accumulation << " at " << i;
   }
+}
+
+// Weights in 16 bits: gradients are summed before they are rounded.
+TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
+  const auto norm = [&](int64_t parts) {
+    SessionOptions options;
+    options.optimizer.kind = optim::OptimizerKind::sgd;
+    options.parameter_dtype = DType::bf16;
+    options.accumulation = parts;
+    const Graph g = nn::gpt2_loss_graph(config_, 6 / parts, 5);
+    Session session(g, g, cpu::cpu_backend(), options);
+    session.allocate();
+    load_parameters(session.engine(), [&](std::string_view name, std::span<float> out) {
+      nn::initialise(name, config_, 1, out);
+    });
+    std::vector<int32_t> in, out;
+    for (int32_t i = 0; i < 30; ++i) {
+      in.push_back(i * 7 % 13);
+      out.push_back(i * 5 % 13);
+    }
+    std::vector<TokenBatch> batches;
+    const auto n = in.size() / static_cast<size_t>(parts);
+    for (size_t at = 0; at < in.size(); at += n)
+      batches.push_back(
+          {std::span(in).subspan(at, n), std::span(out).subspan(at, n), static_cast<int64_t>(n)});
+    return session.step(0, batches, 1e-3).grad_norm;
+  };
+  EXPECT_NEAR(norm(3), norm(2), 1e-6 * norm(2));
+  EXPECT_NEAR(norm(6), norm(2), 1e-6 * norm(2));
 }
 
 // k micro-batches of b rows give the gradient of one batch of k b rows, each real token weighing
