@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -50,12 +51,20 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   std::error_code ignored;
   if (!fs::exists(record, ignored)) return given;
   const train::TrainOptions recorded = train::options_from_json(read_file(record), record.string());
+  // What follows from an option that is given now is worked out again.
+  std::set<std::string> open{"config", "resume", "overwrite", "init-from", "json",
+                             "text",   "data",   "val-data",  "fit",       "memory-limit"};
+  for (const auto& [key, value] : given) {
+    const auto& info = train::train_option_table().find(key);
+    const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;
+    if (name == "learning-rate") open.insert("min-lr");
+    if (name == "optim")
+      open.insert({"learning-rate", "min-lr", "relative-step", "momentum", "muon-learning-rate"});
+    if (name == "fit") open.insert({"rematerialize", "activation-memory"});
+  }
   KeyValues all;
   for (const auto& row : train::train_option_table().rows()) {
-    if (!row.get || row.name == "config" || row.name == "resume" || row.name == "overwrite" ||
-        row.name == "init-from" || row.name == "json" || row.name == "text" || row.name == "data" ||
-        row.name == "val-data" || row.name == "fit" || row.name == "memory-limit")
-      continue;
+    if (!row.get || open.contains(row.name)) continue;
     for (const std::string& item : row.get(recorded))
       if (!item.empty()) all.emplace_back(row.name, item);
   }
@@ -187,7 +196,8 @@ int run_plan(const Arguments& args) {
   o = searched(o, context, limit, own.largest_batch);
 
   std::unique_ptr<train::Session> session;
-  const train::Plan plan = train::plan_of(o, context, &session);
+  train::Plan plan = train::plan_of(o, context, &session);
+  train::measure_again(plan, context, *session);
   const insight::RunPlan run = insight::analyse(plan, context.config, *session, context.speed);
   if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(run));
   if (!own.html.empty()) write_file_atomically(own.html, insight::memory_page(run));

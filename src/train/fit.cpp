@@ -1,5 +1,7 @@
 #include "train/fit.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,7 +38,8 @@ bool is_optimizer(const std::string& name) {
 std::vector<Variant> variants(const TrainOptions& o, FitFreedom freedom) {
   // The same algorithm with narrower states.
   std::vector<std::string> optimizers{o.optim};
-  if (freedom == FitFreedom::all && o.optim == "adamw" && is_optimizer("adamw_8bit"))
+  if (freedom == FitFreedom::all && o.optim == "adamw" && !o.was_given("optim") &&
+      !o.wants_resume() && is_optimizer("adamw_8bit"))
     optimizers.push_back("adamw_8bit");
   std::vector<Variant> list;
   std::vector<std::string> policies{"none", "auto", "blocks", "all"};
@@ -60,6 +63,19 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
     o.eval_batch_size = batch;
   }
   return o;
+}
+
+/// What no choice of recomputation brings under --activation-memory fits nowhere.
+Plan plan_or_too_much(const TrainOptions& o, const FitContext& context) {
+  try {
+    return plan_of(o, context);
+  } catch (const UserError& e) {
+    if (e.code() != ExitCode::kNoMemory) throw;
+    Plan plan;
+    plan.options = o;
+    plan.why_not = e.what();
+    return plan;
+  }
 }
 
 /// `auto` with the most activations that the budget leaves room for. How far the arena follows the
@@ -145,6 +161,14 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
   return plan;
 }
 
+void measure_again(Plan& plan, const FitContext& context, const Session& session) {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+  plan.process = forecast_process(plan.options, session, context.inputs, resident_memory(), true);
+  plan.fits = plan.needed() <= context.budget;
+}
+
 FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom freedom) {
   const Stopwatch watch;
   FitResult result;
@@ -163,7 +187,7 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
       if (variant.rematerialize == "auto" && !options.was_given("activation-memory"))
         return seen.emplace(i, plan_for_budget(o, context, &result.compiled)).first->second;
       ++result.compiled;
-      return seen.emplace(i, plan_of(o, context)).first->second;
+      return seen.emplace(i, plan_or_too_much(o, context)).first->second;
     };
     // Memory grows with the portion: the largest that fits, by bisection.
     size_t fits = 0, too_much = portions.size();
@@ -174,7 +198,8 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
     }
     look(fits);
     for (const auto& [i, plan] : seen)
-      if (!smallest || plan.needed() < smallest->needed()) smallest = plan;
+      if (plan.why_not.empty() && (!smallest || plan.needed() < smallest->needed()))
+        smallest = plan;
     // What the table shows: the choice of this variant, and its neighbour above that does not fit.
     for (const auto& [i, plan] : seen)
       if (i >= fits && i <= fits + 1) add_new(result.tried, plan);
@@ -184,6 +209,7 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
     result.best = result.tried.front();
     result.best->options.dump_graph = options.dump_graph;
   }
+  if (!smallest) throw UserError(result.tried.front().why_not, ExitCode::kNoMemory);
   result.smallest = *smallest;
   result.seconds = watch.seconds();
   return result;
@@ -195,7 +221,7 @@ Plan largest_batch(const TrainOptions& options, const FitContext& context) {
     TrainOptions o = options;
     o.batch_size = batch;
     if (!options.was_given("eval-batch-size")) o.eval_batch_size = batch;
-    return plan_of(o, context);
+    return plan_or_too_much(o, context);
   };
   Plan fits = look(1);
   if (!fits.fits) {
@@ -222,6 +248,7 @@ Plan largest_batch(const TrainOptions& options, const FitContext& context) {
       other = std::exchange(fits, std::move(plan));
     } else {
       too_many = next;
+      if (!plan.why_not.empty()) continue;
       if (other.options.batch_size > too_many || other.options.batch_size == a)
         other = std::move(plan);
     }

@@ -26,6 +26,7 @@ struct Plan {
   ProcessForecast process;
   double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
   bool fits = false;
+  std::string why_not;  // not empty: it was not even compiled, and there are no figures
   /// Of a GPU: what it needs of that GPU's memory. 0: the arena is the process'.
   int64_t device_bytes = 0;
 
@@ -39,12 +40,17 @@ struct FitContext {
   ProcessInputs inputs;
   ResidentMemory now;
   std::optional<MachineSpeed> speed;
-  int64_t budget = 0;  // bytes for Plan::needed()
+  int64_t budget = 0;          // bytes for Plan::needed()
+  int64_t left_by_search = 0;  // that an earlier search turned out to leave in the process
 };
 
 /// The plan of the options as they are; `keep` gets the compiled session.
 Plan plan_of(const TrainOptions& options, const FitContext& context,
              std::unique_ptr<Session>* keep = nullptr);
+
+/// The plan again, when `session` is there: what compiling and searching have left in the process
+/// is measured instead of reckoned.
+void measure_again(Plan& plan, const FitContext& context, const Session& session);
 
 enum class FitFreedom {
   memory,  // micro-batch, accumulation, rematerialisation: the maths of the step stays

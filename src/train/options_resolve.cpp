@@ -122,6 +122,9 @@ std::string toml_string(const std::string& text) {
 }
 
 // What is asked anew each time, never taken from the record.
+/// Sequences in a step.
+int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
+
 bool is_per_call(std::string_view name) {
   for (const char* known : {"fit", "memory-limit", "config", "json", "resume", "overwrite",
                             "disable-tqdm", "explain", "explain-dispatch", "dump-graph"})
@@ -291,7 +294,11 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     if (!row.get) continue;
     const bool given = now.was_given(row.name);
     const auto before = row.get(recorded), after = row.get(now);
-    if (given && !row.free_on_resume && before != after)
+    // What --fit cut the step into may be asked for as a whole again.
+    const bool recut = recorded.wants_fit() &&
+                       (row.name == "batch-size" || row.name == "gradient-accumulation-steps") &&
+                       rows_of(recorded) == rows_of(now);
+    if (given && !row.free_on_resume && before != after && !recut)
       usage_error(
           "--resume: {} was started with {} = {}; got {}. Leave it out, or start another run", what,
           row.name, fmt::join(before, " "), fmt::join(after, " "));

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/packing.h"
 #include "base/parallel.h"
+#include "io/svg_plot.h"
 #include "train/parts.h"
 
 namespace brrr::train {
@@ -21,15 +22,14 @@ constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a ma
 
 int64_t packing_bytes(const Session& session) {
   cpu::Packing all;
-  for (const Session::ProgramUse& use : session.programs())
-    all += cpu::packing_of(use.program->graph());
+  for (const Program* program : session.all_programs()) all += cpu::packing_of(program->graph());
   return all.bytes();
 }
 
 int64_t compiled_bytes(const Session& session) {
   int64_t nodes = 0;
-  for (const Session::ProgramUse& use : session.programs())
-    nodes += static_cast<int64_t>(use.program->graph().size());
+  for (const Program* program : session.all_programs())
+    nodes += static_cast<int64_t>(program->graph().size());
   return nodes * kNodeBytes;
 }
 
@@ -55,10 +55,11 @@ ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t voca
 }
 
 ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
-                                 const ProcessInputs& inputs, const ResidentMemory& now) {
+                                 const ProcessInputs& inputs, const ResidentMemory& now,
+                                 bool compiled) {
   const MemoryForecast arena = session.forecast();
   ProcessForecast f;
-  f.program = now.needed() + compiled_bytes(session);
+  f.program = now.needed() + (compiled ? 0 : compiled_bytes(session));
   f.peak_before = now.peak - now.inputs;
   const bool is_on_device = session.engine().backend().memory_bytes > 0;
   f.arena = is_on_device ? 0 : arena.total();
@@ -71,13 +72,16 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
               inputs.cached_bytes;
   f.threads = (thread_count() + 1 + o.dataloader_num_workers) * kThreadBytes + kSavingBytes;
   const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
-  f.logging = o.max_steps / every * kPointBytes;
+  f.logging =
+      std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
   f.code = kCodeBytes;
   const double windows = static_cast<double>(o.max_steps) *
                          static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
   const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);
-  // While the weights are read, nothing of the arena is resident but they.
-  const int64_t rest_of_arena = is_on_device ? 0 : arena.total() - arena.parameter_bytes;
+  // While the weights are read, nothing of the arena is resident but they; when a run is resumed,
+  // the states, too.
+  int64_t rest_of_arena = is_on_device ? 0 : arena.total() - arena.parameter_bytes;
+  if (inputs.weights_with_states && !is_on_device) rest_of_arena -= arena.state_bytes;
   f.mapped = std::max({now.inputs, shards, inputs.weights_bytes - rest_of_arena});
   return f;
 }

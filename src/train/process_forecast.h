@@ -33,16 +33,19 @@ struct ProcessForecast {
 };
 
 struct ProcessInputs {
-  int64_t mapped_bytes = 0;   // of token shards
-  int64_t weights_bytes = 0;  // of a file to start from; unmapped when it was read
-  int64_t cached_bytes = 0;   // of text that is tokenised while training
+  int64_t mapped_bytes = 0;          // of token shards
+  int64_t weights_bytes = 0;         // of files to start from; unmapped when they were read
+  bool weights_with_states = false;  // those of a checkpoint
+  int64_t cached_bytes = 0;          // of text that is tokenised while training
 };
 
 /// What the data of the run take. `data` may be none.
 ProcessInputs inputs_of(const TrainOptions& options, const Dataset* data, int64_t vocab_size);
 
-/// `now` was measured when the data was open, before anything was compiled.
+/// `now` was measured when the data was open: before anything was compiled, or, where `compiled`
+/// says so, with `session` in it.
 ProcessForecast forecast_process(const TrainOptions& options, const Session& session,
-                                 const ProcessInputs& inputs, const ResidentMemory& now);
+                                 const ProcessInputs& inputs, const ResidentMemory& now,
+                                 bool compiled = false);
 
 }  // namespace brrr::train

@@ -62,6 +62,15 @@ std::vector<Session::ProgramUse> Session::programs() const {
   return list;
 }
 
+std::vector<const Program*> Session::all_programs() const {
+  std::vector<const Program*> list;
+  for (const ProgramUse& use : programs()) list.push_back(use.program);
+  for (const Shorter& s : shorter_)
+    for (const std::optional<size_t>& id : {s.first, s.middle, std::optional(s.last)})
+      if (id) list.push_back(&engine_.program(*id));
+  return list;
+}
+
 void Session::add_shorter(const Graph& loss_graph) {
   const Stopwatch watch;
   Graph graph = loss_graph;

@@ -69,6 +69,8 @@ class Session {
     int64_t runs;
   };
   std::vector<ProgramUse> programs() const;
+  /// Every program, those for shorter rows as well.
+  std::vector<const Program*> all_programs() const;
   const PipelineReport& report() const { return report_; }
   double compile_seconds() const { return compile_seconds_; }
 

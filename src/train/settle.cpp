@@ -24,12 +24,14 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
                   memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
   if (found.best)
     return text + fmt::format("With --fit it runs as {} in {}", description(found.best->options),
-                              memory_text(found.best->process.needed()));
+                              memory_text(found.best->needed() + context.left_by_search));
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
   text += fmt::format("The smallest budget that would do is --memory-limit {}",
-                      memory_at_least(least.needed()));
-  if (how != description(wanted.options)) text += fmt::format(" --fit ({})", how);
+                      memory_at_least(least.needed() + context.left_by_search));
+  if (how != description(wanted.options))
+    text += fmt::format(" {} ({})",
+                        least.options.optim == wanted.options.optim ? "--fit" : "--fit=all", how);
   const int64_t states = wanted.arena.parameter_bytes + wanted.arena.state_bytes;
   if (context.now.needed() + states > context.budget)
     return text + fmt::format("; weights and optimizer states alone are {}: take a smaller model",
@@ -44,6 +46,12 @@ std::vector<std::string> fit_table(const FitResult& result) {
   for (const Plan& p : result.tried) {
     const TrainOptions& o = p.options;
     const bool chosen = &p == &result.tried.front() && p.fits;
+    if (!p.why_not.empty()) {
+      lines.push_back(fmt::format("  {:>7} {:>13}  {:<18} {:<11} {}", o.batch_size,
+                                  o.gradient_accumulation_steps, o.rematerialize, o.optim,
+                                  p.why_not));
+      continue;
+    }
     const std::string policy =
         o.rematerialize + (o.activation_memory.empty() ? "" : " " + o.activation_memory);
     lines.push_back(fmt::format("{} {:>7} {:>13}  {:<18} {:<11} {:>10} {:>6.0f} ms{}",
@@ -92,25 +100,44 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
   FitContext context{config, inputs, resident_memory(), std::nullopt, run.limit.bytes};
   if (!options.wants_fit()) {
     run.plan = plan_of(options, context, &run.session);
+    const int64_t reckoned = run.plan.needed();
+    measure_again(run.plan, context, *run.session);
     if (run.plan.fits) return run;
-    const FitResult found = fit(options, context, FitFreedom::memory);
+    context.left_by_search = run.plan.needed() - reckoned;
+    FitContext left = context;
+    left.budget -= left.left_by_search;
+    const FitResult found = fit(options, left, FitFreedom::memory);
     throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
   }
   // What a GPU reaches is not measured yet: plans are compared on a nominal machine.
   if (backend_for(options.device).memory_bytes == 0)
     context.speed = machine_speed(Measure::once, run.limit.bytes);
-  const FitResult found =
-      fit(options, context, options.fit == "all" ? FitFreedom::all : FitFreedom::memory);
-  if (!found.best)
+  const FitFreedom freedom = options.fit == "all" ? FitFreedom::all : FitFreedom::memory;
+  // The search itself takes memory, which shows when it is over; then there is less for the run.
+  constexpr int kRounds = 3;
+  FitResult found;
+  for (int round = 0; round < kRounds && !run.plan.fits; ++round) {
+    if (round > 0) {
+      const int64_t excess = run.plan.needed() - run.limit.bytes;
+      context.left_by_search += excess;
+      run.session.reset();
+    }
+    FitContext left = context;
+    left.budget -= context.left_by_search;
+    found = fit(options, left, freedom);
+    if (!found.best) break;
+    run.plan = plan_of(found.best->options, left, &run.session);
+    measure_again(run.plan, context, *run.session);
+  }
+  if (!run.plan.fits) {
+    found.best.reset();
     throw UserError(refusal(plan_of(options, context), found, context, run.limit),
                     ExitCode::kNoMemory);
+  }
   say(fmt::format("fit: {} in {} ({}); {} plans compiled in {:.1f} s",
                   description(found.best->options), memory_text(run.limit.bytes), run.limit.source,
                   found.compiled, found.seconds));
   for (const std::string& line : fit_table(found)) say(line);
-  // What the search leaves on the heap is used again; what it was at its highest has been.
-  context.now.peak = std::max(context.now.peak, resident_memory().peak);
-  run.plan = plan_of(found.best->options, context, &run.session);
   return run;
 }
 

@@ -137,6 +137,7 @@ class Trainer {
     result_.parameters = config_.parameter_count();
     ProcessInputs inputs = inputs_of(options_, &*dataset_, config_.vocab_size);
     inputs.weights_bytes = start_from_bytes();
+    inputs.weights_with_states = resume_.has_value();
     SettledRun run = settle_run(options_, config_, inputs, say);
     options_ = run.plan.options;
     session_ = std::move(run.session);

@@ -134,6 +134,50 @@ TEST_F(Fit, AResumedRunKeepsItsPortions) {
   EXPECT_EQ(found.best->options.gradient_accumulation_steps, 1);
 }
 
+TEST_F(Fit, AllFreedomKeepsAnOptimizerThatWasAskedForOrHasStates) {
+  for (const bool resumed : {false, true}) {
+    TrainOptions o = resumed ? options() : options({{"optim", "adamw"}});
+    if (resumed) o.resume = "true";
+    const FitResult found = fit(o, context(o, int64_t{1} << 30), FitFreedom::all);
+    for (const Plan& p : found.tried) EXPECT_EQ(p.options.optim, "adamw");
+  }
+}
+
+TEST_F(Fit, ABudgetOfActivationsThatIsTooSmallForTheBatchFitsInPortions) {
+  const TrainOptions o = options({{"activation-memory", "24KiB"}});
+  EXPECT_THROW(plan(o), UserError);
+  const FitResult found = fit(o, context(o, int64_t{1} << 30), FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  EXPECT_LT(found.best->options.batch_size, 12);
+  const Plan most = largest_batch(o, context(o, int64_t{1} << 30));
+  EXPECT_TRUE(most.fits);
+  EXPECT_LT(most.options.batch_size, 12);
+}
+
+// Nothing of a run is left to the interpreter, whose memory no plan knows.
+TEST_F(Fit, EveryKindOfRunHasKernelsForAllOfIt) {
+  for (const char* optim : {"adamw", "adamw_8bit", "sgd", "lion", "adafactor", "muon"})
+    for (const char* precision : {"fp32", "bf16", "fp16"})
+      for (const char* weights : {"fp32", "bf16"})
+        for (const char* accumulation : {"1", "3"}) {
+          const bool low = std::string_view(weights) == "bf16";
+          if (low && std::string_view(optim) == "adafactor") continue;
+          if (low && std::string_view(precision) == "fp16") continue;
+          const TrainOptions o = options({{"optim", optim},
+                                          {"precision", precision},
+                                          {"param-dtype", weights},
+                                          {"dropout", "0.1"},
+                                          {"gradient-accumulation-steps", accumulation}});
+          const auto session = compile_run(o, model_config(o, 65));
+          for (const Program* program : session->all_programs())
+            for (const Dispatch& d : program->dispatch())
+              EXPECT_NE(d.kernel, "reference")
+                  << optim << " " << precision << " " << weights << " x " << accumulation << ": "
+                  << program->graph().node(d.node).op->name << ", "
+                  << fmt::format("{}", fmt::join(d.refusals, "; "));
+        }
+}
+
 TEST_F(Fit, LooksAtFewPlans) {
   const TrainOptions o = options({{"batch-size", "960"}});
   const FitResult found = fit(o, context(o, 40 * kMiB), FitFreedom::memory);
