@@ -1,6 +1,7 @@
 #include "backend/cuda/cluster_writer.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "backend/cuda/text.h"
 #include "base/errors.h"
@@ -33,6 +34,17 @@ std::string indented(const std::string& text, int by) {
     begin = end + 1;
   }
   return out;
+}
+
+/// Whether the text has `i` as a word.
+bool uses_index(const std::string& text) {
+  auto is_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
+  for (size_t at = text.find('i'); at != std::string::npos; at = text.find('i', at + 1))
+    if ((at == 0 || !is_word(text[at - 1])) && (at + 1 == text.size() || !is_word(text[at + 1])))
+      return true;
+  return false;
 }
 
 std::string rounding(DType t, const std::string& x) {
@@ -437,8 +449,9 @@ std::string ClusterWriter::row_text() const {
   for (const PhaseText& text : text_) {
     std::string chunk = fmt::format("const int col = {}(c * {} + lane) * {};\n",
                                     at_.tile > 0 ? "column + " : "", at_.threads, at_.vector);
-    chunk += fmt::format("const {0} i = row * static_cast<{0}>({1}) + static_cast<{0}>(col);\n",
-                         index, s_.width);
+    if (uses_index(text.loads + text.lines + text.stores))
+      chunk += fmt::format("const {0} i = row * static_cast<{0}>({1}) + static_cast<{0}>(col);\n",
+                           index, s_.width);
     chunk += text.loads;
     chunk += fmt::format(
         "#pragma unroll\nfor (int e = 0; e < {0}; ++e) {{\n  const int j = c * {0} + e;\n{1}}}\n",

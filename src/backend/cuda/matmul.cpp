@@ -39,19 +39,21 @@ Launch launch_of(const Product& p, const Batches& batches) {
   launch.source = {
       "matmul",
       {"device.cuh", "matmul.cuh"},
-      fmt::format(
-          "BRRR_KERNEL(256) matmul(const {0}* a, const {0}* b, {1}* y{2}) {{\n"
-          "  for (u64 batch = blockIdx.z; batch < {3}ull; batch += gridDim.z)\n"
-          "    matmul_block<{0}, {1}, {4}, {5}, {6}, {7}, {8}>(\n"
-          "        a + {9}, b + {10}, y + {11}, {12}, {13}, {14}, {15}, {16}, {17}, {18});\n"
-          "}}\n",
-          in, out, p.bias ? fmt::format(", const {}* bias", bias) : "", batches.count, bias,
-          wide ? "double" : "float", p.transpose_a, p.transpose_b, p.accumulate, batches.a,
-          batches.b, batches.y,
-          p.bias ? "bias" : fmt::format("static_cast<const {}*>(nullptr)", bias), p.m, p.n, p.k,
-          p.row_a, p.row_b, p.row_y)};
+      fmt::format("BRRR_KERNEL(256) matmul(const {0}* a, const {0}* b, {1}* y{2}, i64 m, i64 n, "
+                  "i64 k, i64 row_a, "
+                  "i64 row_b, i64 row_y) {{\n"
+                  "  for (u64 batch = blockIdx.z; batch < {3}ull; batch += gridDim.z)\n"
+                  "    matmul_block<{0}, {1}, {4}, {5}, {6}, {7}, {8}>(\n"
+                  "        a + {9}, b + {10}, y + {11}, {12}, m, n, k, row_a, row_b, row_y);\n"
+                  "}}\n",
+                  in, out, p.bias ? fmt::format(", const {}* bias", bias) : "", batches.count, bias,
+                  wide ? "double" : "float", p.transpose_a, p.transpose_b, p.accumulate, batches.a,
+                  batches.b, batches.y,
+                  p.bias ? "bias" : fmt::format("static_cast<const {}*>(nullptr)", bias))};
   launch.args = {p.a, p.b, p.y};
   if (p.bias) launch.args.push_back(*p.bias);
+  for (int64_t size : {p.m, p.n, p.k, p.row_a, p.row_b, p.row_y})
+    launch.args.push_back(LaunchArg::i64(size));
   launch.grid = {static_cast<uint32_t>(tiles(p.n)), static_cast<uint32_t>(tiles(p.m)),
                  static_cast<uint32_t>(std::min<int64_t>(batches.count, 65535))};
   launch.block = {256, 1, 1};

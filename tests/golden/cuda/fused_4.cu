@@ -13,7 +13,6 @@ BRRR_KERNEL(256) fused_kernel(const f32* a0, const f32* a1, const f32* a2, const
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
       const int col = (c * 32 + lane) * 8;
-      const u32 i = row * static_cast<u32>(768) + static_cast<u32>(col);
       float x0[8];
       load(x0, a0 + row * 768u + col);
       float x1[8];

@@ -9,7 +9,6 @@ BRRR_KERNEL(128) fused_kernel(const bf16* a0, f32* y0, f32* partials) {
     for (int c = 0; c < 1; ++c) {
       if (column + (c * 128 + lane) * 8 < 2304) {
         const int col = column + (c * 128 + lane) * 8;
-        const u32 i = row * static_cast<u32>(2304) + static_cast<u32>(col);
         float x0[8];
         load(x0, a0 + row * 2304u + col);
 #pragma unroll
