@@ -89,6 +89,8 @@ struct Block {
   int kernel = 0;
   void** args = nullptr;
   bool is_stuck = false;
+  bool backwards =
+      false;  // from the last thread to the first: a missing barrier shows in one of both
 
   Block() {
     void* memory = ::mmap(nullptr, kStack * kMostThreads, PROT_READ | PROT_WRITE,
@@ -113,7 +115,7 @@ void go_to(unsigned thread, Saved& from) {
 void next(Saved& from) {
   Block& b = block();
   for (unsigned k = 1; k <= b.threads; ++k) {
-    const unsigned thread = (b.current + k) % b.threads;
+    const unsigned thread = (b.current + (b.backwards ? b.threads - k : k)) % b.threads;
     if (b.state[thread] == State::ready) return go_to(thread, from);
   }
   b.is_stuck = b.live > 0;
@@ -193,7 +195,8 @@ void run_block() {
     b.phase[t] = 0;
     prepare_fiber(b.fibers[t], b.stacks + t * kStack, thread_main);
   }
-  go_to(0, b.scheduler);
+  b.backwards = !b.backwards;
+  go_to(b.backwards ? b.threads - 1 : 0, b.scheduler);
   BRRR_CHECK(!b.is_stuck, "threads of a block wait for each other in vain");
 }
 
@@ -410,6 +413,7 @@ void run_emulated(const cuda::KernelSource& source, cuda::Dim3 grid, cuda::Dim3 
   b.call = compiled.library->call;
   b.kernel = compiled.index;
   b.args = args;
+  b.backwards = !b.backwards;
   for (uint32_t z = 0; z < grid.z; ++z)
     for (uint32_t y = 0; y < grid.y; ++y)
       for (uint32_t odd : {1u, 0u})  // any order must do

@@ -1,7 +1,8 @@
 #pragma once
 // Runs launch plans without a GPU: the same text, compiled by the host's compiler, many kernels to
 // a file, kept by content from run to run. The threads of a block are fibers that take turns at
-// barriers and shuffles. Shared memory starts as NaN; blocks run in an order of no meaning.
+// barriers and shuffles, forwards and backwards in turn. Shared memory starts as NaN; blocks run in
+// an order of no meaning.
 
 #include <memory>
 #include <vector>

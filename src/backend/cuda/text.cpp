@@ -49,6 +49,21 @@ std::string literal(DType t, double value) {
   return wide ? fmt::format("static_cast<double>({})", text) : text;
 }
 
+std::string indented(const std::string& text, int by) {
+  std::string out;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = text.find('\n', begin);
+    const std::string line = text.substr(begin, end - begin);
+    if (!line.empty())
+      out += (line[0] == '#' ? "" : std::string(static_cast<size_t>(by), ' ')) + line;
+    out += '\n';
+    if (end == std::string::npos) break;
+    begin = end + 1;
+  }
+  return out;
+}
+
 std::string identifier(std::string_view name) {
   std::string out(name);
   for (char& c : out)

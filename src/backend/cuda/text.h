@@ -16,6 +16,8 @@ std::string_view stored_type(DType t);
 std::string_view work_type(DType t);
 /// A value of that dtype as a literal of its work type, rounded to the dtype.
 std::string literal(DType t, double value);
+/// Every line of code (not of directives) moved to the right.
+std::string indented(const std::string& text, int by);
 /// A name of C++ from anything.
 std::string identifier(std::string_view name);
 
