@@ -1,9 +1,10 @@
-// Attention in blocks of 32 queries and 32 keys with a running softmax, f32 arithmetic, any widths up
-// to 128: what runs where no faster kernel does. `Options` is made for a node: sizes, and what becomes
-// of a score. The backward pass computes the probabilities again, once by queries (dq) and once by
-// keys (dk, dv), so that every sum has one owner and one order.
+// Attention in blocks of 32 queries and 32 keys with a running softmax, f32 arithmetic, any widths
+// up to 128: what runs where no faster kernel does. `Options` is made for a node: sizes, and what
+// becomes of a score. The backward pass computes the probabilities again, once by queries (dq) and
+// once by keys (dk, dv), so that every sum has one owner and one order.
 //
-// q: [heads, T, D], k: [heads, S, D], v: [heads, S, Dv], y: [heads, T, Dv], lse, delta: [heads, T] f32
+// q: [heads, T, D], k: [heads, S, D], v: [heads, S, Dv], y: [heads, T, Dv], lse, delta: [heads, T]
+// f32
 
 enum { kTile = 32 };
 
@@ -35,7 +36,8 @@ BRRR_DEVICE float quad_fold(float x) {
 }
 
 template <typename Options, typename Extra, typename T>
-BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, float* lse, const Extra& extra) {
+BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, float* lse,
+                                   const Extra& extra) {
   using Tiles = AttentionTiles<Options>;
   constexpr int kD = Tiles::kD, kDv = Tiles::kDv, kMine = (kDv + 3) / 4;
   BRRR_DYNAMIC_SHARED(memory);
@@ -60,7 +62,8 @@ BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, flo
     for (int e = 0; e < 8; ++e) {
       const int c = lane + 4 * e, j = key + c;
       s[e] = i < Options::kQueries && j < Options::kKeys
-                 ? Options::score(row_product(qs + r * Tiles::kRow, ks + c * Tiles::kRow, kD) * Options::scale(),
+                 ? Options::score(row_product(qs + r * Tiles::kRow, ks + c * Tiles::kRow, kD) *
+                                      Options::scale(),
                                   extra, head, i, j)
                  : -BRRR_INFINITY;
       most = op_maximum(most, s[e]);
@@ -102,9 +105,9 @@ BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, flo
 
 /// dq, and delta = sum(dy y) - dlse for the other half.
 template <typename Options, typename Extra, typename T>
-BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, const T* y, const float* lse,
-                                            const T* dy, const float* dlse, T* dq, float* delta,
-                                            const Extra& extra) {
+BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, const T* y,
+                                            const float* lse, const T* dy, const float* dlse, T* dq,
+                                            float* delta, const Extra& extra) {
   using Tiles = AttentionTiles<Options>;
   constexpr int kD = Tiles::kD, kDv = Tiles::kDv, kMine = (kD + 3) / 4;
   BRRR_DYNAMIC_SHARED(memory);
@@ -140,7 +143,8 @@ BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, 
       float ds = 0.0f;
       if (is_query && j < Options::kKeys) {
         const float s = Options::score(
-            row_product(qs + r * Tiles::kRow, ks + c * Tiles::kRow, kD) * Options::scale(), extra, head, i, j);
+            row_product(qs + r * Tiles::kRow, ks + c * Tiles::kRow, kD) * Options::scale(), extra,
+            head, i, j);
         const float g = row_product(dys + r * Tiles::kRowV, vs + c * Tiles::kRowV, kDv);
         ds = op_exp(s - my_lse) * (Options::kept(g, extra, head, i, j) - part);
         if (!Options::passes(extra, head, i, j)) ds = 0.0f;
@@ -162,8 +166,9 @@ BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, 
 }
 
 template <typename Options, typename Extra, typename T>
-BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, const float* lse, const T* dy,
-                                         const float* delta, T* dk, T* dv, const Extra& extra) {
+BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, const float* lse,
+                                         const T* dy, const float* delta, T* dk, T* dv,
+                                         const Extra& extra) {
   using Tiles = AttentionTiles<Options>;
   constexpr int kD = Tiles::kD, kDv = Tiles::kDv, kMine = (kD + 3) / 4, kMineV = (kDv + 3) / 4;
   BRRR_DYNAMIC_SHARED(memory);
@@ -193,7 +198,8 @@ BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, con
       if (is_key && i < Options::kQueries) {
         const u64 row = head * Options::kQueries + i;
         const float s = Options::score(
-            row_product(qs + c * Tiles::kRow, ks + r * Tiles::kRow, kD) * Options::scale(), extra, head, i, j);
+            row_product(qs + c * Tiles::kRow, ks + r * Tiles::kRow, kD) * Options::scale(), extra,
+            head, i, j);
         const float g = row_product(dys + c * Tiles::kRowV, vs + r * Tiles::kRowV, kDv);
         p = op_exp(s - lse[row]);
         ds = p * (Options::kept(g, extra, head, i, j) - delta[row]);

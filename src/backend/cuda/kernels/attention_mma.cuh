@@ -22,7 +22,8 @@ BRRR_DEVICE float masked_score(float product, const Extra& extra, u64 head, int 
 }
 
 template <typename Options, typename T, int kKeys, typename Extra>
-BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y, float* lse, const Extra& extra) {
+BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y, float* lse,
+                                       const Extra& extra) {
   constexpr int D = Options::kWidth;
   BRRR_DYNAMIC_SHARED(memory);
   T* const shared = reinterpret_cast<T*>(memory);
@@ -33,8 +34,12 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
   const int row = first + warp * 16 + g;  // and row + 8
   const T* const head_k = k + head * Options::kKeys * D;
   const T* const head_v = v + head * Options::kKeys * D;
-  auto key_tile = [&](int n) { return Tile<T, D>{shared + (kBlockRows + (n % 2) * 2 * kKeys) * D}; };
-  auto value_tile = [&](int n) { return Tile<T, D>{shared + (kBlockRows + (n % 2) * 2 * kKeys + kKeys) * D}; };
+  auto key_tile = [&](int n) {
+    return Tile<T, D>{shared + (kBlockRows + (n % 2) * 2 * kKeys) * D};
+  };
+  auto value_tile = [&](int n) {
+    return Tile<T, D>{shared + (kBlockRows + (n % 2) * 2 * kKeys + kKeys) * D};
+  };
   const int end = Options::last_key(extra, first + kBlockRows - 1 < Options::kQueries - 1
                                                ? first + kBlockRows - 1
                                                : Options::kQueries - 1);
@@ -76,7 +81,8 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
       for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          s[c][e] = masked_score<Options>(s[c][e], extra, head, row + (e / 2) * 8, n * kKeys + c * 8 + 2 * t + e % 2);
+          s[c][e] = masked_score<Options>(s[c][e], extra, head, row + (e / 2) * 8,
+                                          n * kKeys + c * 8 + 2 * t + e % 2);
     } else {
 #pragma unroll
       for (int c = 0; c < kKeys / 8; ++c)
@@ -88,7 +94,8 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
     for (int h = 0; h < 2; ++h) {
       float most = top[h];
 #pragma unroll
-      for (int c = 0; c < kKeys / 8; ++c) most = op_maximum(most, op_maximum(s[c][2 * h], s[c][2 * h + 1]));
+      for (int c = 0; c < kKeys / 8; ++c)
+        most = op_maximum(most, op_maximum(s[c][2 * h], s[c][2 * h + 1]));
       most = op_maximum(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = op_maximum(most, __shfl_xor_sync(0xffffffffu, most, 2));
       const float base = most == -BRRR_INFINITY ? 0.0f : most;
@@ -109,7 +116,8 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
       for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          s[c][e] = Options::kept(s[c][e], extra, head, row + (e / 2) * 8, n * kKeys + c * 8 + 2 * t + e % 2);
+          s[c][e] = Options::kept(s[c][e], extra, head, row + (e / 2) * 8,
+                                  n * kKeys + c * 8 + 2 * t + e % 2);
     }
 #pragma unroll
     for (int d = 0; d < D / 8; ++d)
@@ -118,7 +126,8 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
 #pragma unroll
     for (int c = 0; c < kKeys / 16; ++c) {
       const u32 p[4] = {packed<T>(s[2 * c][0], s[2 * c][1]), packed<T>(s[2 * c][2], s[2 * c][3]),
-                        packed<T>(s[2 * c + 1][0], s[2 * c + 1][1]), packed<T>(s[2 * c + 1][2], s[2 * c + 1][3])};
+                        packed<T>(s[2 * c + 1][0], s[2 * c + 1][1]),
+                        packed<T>(s[2 * c + 1][2], s[2 * c + 1][3])};
 #pragma unroll
       for (int d = 0; d < D / 16; ++d) {
         u32 b[4];
@@ -146,7 +155,8 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
 
 /// delta = sum(dy y) - dlse, a warp to a query.
 template <typename Options, typename T>
-BRRR_DEVICE void attention_mma_delta(const T* y, const T* dy, const float* dlse, float* delta, u64 rows) {
+BRRR_DEVICE void attention_mma_delta(const T* y, const T* dy, const float* dlse, float* delta,
+                                     u64 rows) {
   constexpr int D = Options::kWidth, V = D / 32;
   const u64 row = blockIdx.x * 8ull + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -164,8 +174,8 @@ BRRR_DEVICE void attention_mma_delta(const T* y, const T* dy, const float* dlse,
 
 /// p and ds from a score and from dy v.
 template <typename Options, typename Extra>
-BRRR_DEVICE void score_gradient(float& p, float& g, float lse, float delta, bool look, const Extra& extra,
-                                u64 head, int i, int j) {
+BRRR_DEVICE void score_gradient(float& p, float& g, float lse, float delta, bool look,
+                                const Extra& extra, u64 head, int i, int j) {
   if (look) {
     const float s = masked_score<Options>(p, extra, head, i, j);
     const bool inside = i < Options::kQueries && j < Options::kKeys;
@@ -180,8 +190,8 @@ BRRR_DEVICE void score_gradient(float& p, float& g, float lse, float delta, bool
 }
 
 template <typename Options, typename T, int kKeys, typename Extra>
-BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const float* lse, const T* dy,
-                                       const float* delta, T* dq, const Extra& extra) {
+BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const float* lse,
+                                       const T* dy, const float* delta, T* dq, const Extra& extra) {
   constexpr int D = Options::kWidth;
   BRRR_DYNAMIC_SHARED(memory);
   T* const shared = reinterpret_cast<T*>(memory);
@@ -192,8 +202,12 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
   const int row = first + warp * 16 + g;
   const T* const head_k = k + head * Options::kKeys * D;
   const T* const head_v = v + head * Options::kKeys * D;
-  auto key_tile = [&](int n) { return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kKeys) * D}; };
-  auto value_tile = [&](int n) { return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kKeys + kKeys) * D}; };
+  auto key_tile = [&](int n) {
+    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kKeys) * D};
+  };
+  auto value_tile = [&](int n) {
+    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kKeys + kKeys) * D};
+  };
   const int end = Options::last_key(extra, first + kBlockRows - 1 < Options::kQueries - 1
                                                ? first + kBlockRows - 1
                                                : Options::kQueries - 1);
@@ -246,12 +260,14 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
     for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        score_gradient<Options>(s[c][e], ds[c][e], row_lse[e / 2], row_delta[e / 2], look, extra, head,
-                                row + (e / 2) * 8, n * kKeys + c * 8 + 2 * t + e % 2);
+        score_gradient<Options>(s[c][e], ds[c][e], row_lse[e / 2], row_delta[e / 2], look, extra,
+                                head, row + (e / 2) * 8, n * kKeys + c * 8 + 2 * t + e % 2);
 #pragma unroll
     for (int c = 0; c < kKeys / 16; ++c) {
-      const u32 p[4] = {packed<T>(ds[2 * c][0], ds[2 * c][1]), packed<T>(ds[2 * c][2], ds[2 * c][3]),
-                        packed<T>(ds[2 * c + 1][0], ds[2 * c + 1][1]), packed<T>(ds[2 * c + 1][2], ds[2 * c + 1][3])};
+      const u32 p[4] = {packed<T>(ds[2 * c][0], ds[2 * c][1]),
+                        packed<T>(ds[2 * c][2], ds[2 * c][3]),
+                        packed<T>(ds[2 * c + 1][0], ds[2 * c + 1][1]),
+                        packed<T>(ds[2 * c + 1][2], ds[2 * c + 1][3])};
 #pragma unroll
       for (int d = 0; d < D / 16; ++d) {
         u32 b[4];
@@ -274,21 +290,27 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
 }
 
 template <typename Options, typename T, int kRows, typename Extra>
-BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const float* lse, const T* dy,
-                                    const float* delta, T* dk, T* dv, const Extra& extra) {
+BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const float* lse,
+                                    const T* dy, const float* delta, T* dk, T* dv,
+                                    const Extra& extra) {
   constexpr int D = Options::kWidth;
   BRRR_DYNAMIC_SHARED(memory);
   T* const shared = reinterpret_cast<T*>(memory);
   const Tile<T, D> ks{shared}, vs{shared + kBlockRows * D};
   float* const statistics = reinterpret_cast<float*>(shared + (2 * kBlockRows + 4 * kRows) * D);
   const u64 head = blockIdx.y;
-  const int first = static_cast<int>(blockIdx.x) * kBlockRows;  // the longest come first by themselves
+  const int first =
+      static_cast<int>(blockIdx.x) * kBlockRows;  // the longest come first by themselves
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int row = first + warp * 16 + g;
   const T* const head_q = q + head * Options::kQueries * D;
   const T* const head_dy = dy + head * Options::kQueries * D;
-  auto query_tile = [&](int n) { return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kRows) * D}; };
-  auto dy_tile = [&](int n) { return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kRows + kRows) * D}; };
+  auto query_tile = [&](int n) {
+    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kRows) * D};
+  };
+  auto dy_tile = [&](int n) {
+    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kRows + kRows) * D};
+  };
   const int begin = Options::first_query(extra, first) / kRows;
   const int tiles = (Options::kQueries + kRows - 1) / kRows;
   ks.template copy<kBlockRows, 128>(k + head * Options::kKeys * D, first, Options::kKeys);
@@ -331,23 +353,27 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
         multiply<T>(ds[2 * c + 1], x, b[2], b[3]);
       }
     }
-    const bool look = !Options::kPlain || first + kBlockRows > Options::kKeys ||
-                      (n + 1) * kRows > Options::kQueries ||
-                      (Options::kCausal && first + kBlockRows > Options::last_key(extra, n * kRows));
+    const bool look =
+        !Options::kPlain || first + kBlockRows > Options::kKeys ||
+        (n + 1) * kRows > Options::kQueries ||
+        (Options::kCausal && first + kBlockRows > Options::last_key(extra, n * kRows));
 #pragma unroll
     for (int c = 0; c < kRows / 8; ++c)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int r = c * 8 + 2 * t + e % 2;
-        score_gradient<Options>(s[c][e], ds[c][e], statistics[r], statistics[kRows + r], look, extra, head,
-                                n * kRows + r, row + (e / 2) * 8);
+        score_gradient<Options>(s[c][e], ds[c][e], statistics[r], statistics[kRows + r], look,
+                                extra, head, n * kRows + r, row + (e / 2) * 8);
       }
 #pragma unroll
     for (int c = 0; c < kRows / 16; ++c) {
       const u32 p[4] = {packed<T>(s[2 * c][0], s[2 * c][1]), packed<T>(s[2 * c][2], s[2 * c][3]),
-                        packed<T>(s[2 * c + 1][0], s[2 * c + 1][1]), packed<T>(s[2 * c + 1][2], s[2 * c + 1][3])};
-      const u32 x[4] = {packed<T>(ds[2 * c][0], ds[2 * c][1]), packed<T>(ds[2 * c][2], ds[2 * c][3]),
-                        packed<T>(ds[2 * c + 1][0], ds[2 * c + 1][1]), packed<T>(ds[2 * c + 1][2], ds[2 * c + 1][3])};
+                        packed<T>(s[2 * c + 1][0], s[2 * c + 1][1]),
+                        packed<T>(s[2 * c + 1][2], s[2 * c + 1][3])};
+      const u32 x[4] = {packed<T>(ds[2 * c][0], ds[2 * c][1]),
+                        packed<T>(ds[2 * c][2], ds[2 * c][3]),
+                        packed<T>(ds[2 * c + 1][0], ds[2 * c + 1][1]),
+                        packed<T>(ds[2 * c + 1][2], ds[2 * c + 1][3])};
 #pragma unroll
       for (int d = 0; d < D / 16; ++d) {
         u32 b[4];
@@ -370,7 +396,8 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
     for (int d = 0; d < D / 8; ++d) {
       *reinterpret_cast<u32*>(dk + at * D + d * 8 + 2 * t) =
           packed<T>(sum[d][2 * h] * Options::scale(), sum[d][2 * h + 1] * Options::scale());
-      *reinterpret_cast<u32*>(dv + at * D + d * 8 + 2 * t) = packed<T>(sum_v[d][2 * h], sum_v[d][2 * h + 1]);
+      *reinterpret_cast<u32*>(dv + at * D + d * 8 + 2 * t) =
+          packed<T>(sum_v[d][2 * h], sum_v[d][2 * h + 1]);
     }
   }
 }

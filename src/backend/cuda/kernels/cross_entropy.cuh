@@ -59,8 +59,8 @@ BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, RowGradien
 
 /// losses, lse: one number for each row. A target outside the classes: *error = 1.
 template <typename In, typename Id, typename Out, int T, int V>
-BRRR_DEVICE void cross_entropy_row(const In* logits, const Id* targets, Out* losses, Out* lse, u32* error,
-                                   u32 classes, i64 ignore, u64 row_stride) {
+BRRR_DEVICE void cross_entropy_row(const In* logits, const Id* targets, Out* losses, Out* lse,
+                                   u32* error, u32 classes, i64 ignore, u64 row_stride) {
   const u64 row = blockIdx.x;
   const In* x = logits + row * row_stride;
   const float value = row_lse<In, T, V>(x, classes);
@@ -74,8 +74,8 @@ BRRR_DEVICE void cross_entropy_row(const In* logits, const Id* targets, Out* los
 }
 template <typename In, typename Id, typename Out, typename Stat, int T, int V>
 BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, const Stat* lse,
-                                        const Stat* dlosses, const Stat* dlse, Out* dlogits, u32 classes,
-                                        i64 ignore, u64 in_stride, u64 out_stride) {
+                                        const Stat* dlosses, const Stat* dlse, Out* dlogits,
+                                        u32 classes, i64 ignore, u64 in_stride, u64 out_stride) {
   const u64 row = blockIdx.x;
   const i64 target = static_cast<i64>(targets[row]);
   RowGradient g;
@@ -87,9 +87,10 @@ BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, con
 }
 /// Both at once: the logits are read while they are near.
 template <typename Id, typename Out, int T, int V>
-BRRR_DEVICE void cross_entropy_step_row(const float* logits, const Id* targets, const float* dlosses,
-                                        float* losses, float* lse, Out* dlogits, u32* error, u32 classes,
-                                        i64 ignore, u64 in_stride, u64 out_stride) {
+BRRR_DEVICE void cross_entropy_step_row(const float* logits, const Id* targets,
+                                        const float* dlosses, float* losses, float* lse,
+                                        Out* dlogits, u32* error, u32 classes, i64 ignore,
+                                        u64 in_stride, u64 out_stride) {
   const u64 row = blockIdx.x;
   const float* x = logits + row * in_stride;
   RowGradient g;

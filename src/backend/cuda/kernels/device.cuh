@@ -1,7 +1,7 @@
-// The language that every kernel is written in: element types, vector loads and stores, the maths of
-// element-wise ops, random bits, sums over a warp and a block. Nothing is included, so that a kernel
-// compiles in milliseconds. Where BRRR_EMULATED is defined, a shim has given threadIdx, barriers and
-// shuffles, and what is an instruction here has a twin in plain C++.
+// The language that every kernel is written in: element types, vector loads and stores, the maths
+// of element-wise ops, random bits, sums over a warp and a block. Nothing is included, so that a
+// kernel compiles in milliseconds. Where BRRR_EMULATED is defined, a shim has given threadIdx,
+// barriers and shuffles, and what is an instruction here has a twin in plain C++.
 
 #ifdef BRRR_EMULATED
 #define BRRR_KERNEL(threads) static void
@@ -176,7 +176,7 @@ BRRR_DEVICE double quotient(double a, double b) { return a / b; }
 BRRR_DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 BRRR_DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 
-#define BRRR_UNARY(name, single, other)                \
+#define BRRR_UNARY(name, single, other)                   \
   BRRR_DEVICE float op_##name(float x) { return single; } \
   BRRR_DEVICE double op_##name(double x) { return other; }
 BRRR_UNARY(exp, expf(x), exp(x))

@@ -3,8 +3,8 @@
 
 /// Each thread moves V neighbouring elements. A bad id: *error = 1 and a row of zeros.
 template <typename T, typename Id, int V>
-BRRR_DEVICE void embedding_rows(const T* table, const Id* ids, T* y, u32* error, u64 tokens, u32 width,
-                                i64 rows) {
+BRRR_DEVICE void embedding_rows(const T* table, const Id* ids, T* y, u32* error, u64 tokens,
+                                u32 width, i64 rows) {
   const u32 vectors = width / V;
   const u64 at = blockIdx.x * 256ull + threadIdx.x;
   if (at >= tokens * vectors) return;
@@ -65,8 +65,8 @@ BRRR_DEVICE void sort_scan(u32* counts, u32 n) {
 }
 /// Stable: tokens of a digit keep their order.
 template <typename Key, typename Index>
-BRRR_DEVICE void sort_move(Key key, Index index, const u32* starts, u32* keys, u32* indices, u64 tokens,
-                           int shift) {
+BRRR_DEVICE void sort_move(Key key, Index index, const u32* starts, u32* keys, u32* indices,
+                           u64 tokens, int shift) {
   __shared__ u32 next[256];
   __shared__ u32 digits[256];
   next[threadIdx.x] = starts[threadIdx.x * gridDim.x + blockIdx.x];
@@ -108,7 +108,8 @@ BRRR_DEVICE void sort_starts(const u32* keys, u32* starts, u32 tokens, u32 rows)
 }
 /// A row of the table to a block: 4 slices of its tokens, V columns to a thread.
 template <typename T, int V>
-BRRR_DEVICE void embedding_row_sums(const T* dy, const u32* starts, const u32* indices, T* y, u32 width) {
+BRRR_DEVICE void embedding_row_sums(const T* dy, const u32* starts, const u32* indices, T* y,
+                                    u32 width) {
   __shared__ float slices[3][128][V];
   const u32 lane = threadIdx.x % 128, slice = threadIdx.x / 128;
   const u32 col = (blockIdx.y * 128 + lane) * V;

@@ -9,11 +9,12 @@ struct MatmulTiles {
 /// y[m, n] = op(a) op(b) + bias, or y += that. a: [m, k] or transposed; rows are row_a apart.
 template <typename In, typename Out, typename Bias, typename W, bool kTransposeA, bool kTransposeB,
           bool kAccumulate>
-BRRR_DEVICE void matmul_block(const In* a, const In* b, Out* y, const Bias* bias, i64 m, i64 n, i64 k,
-                              i64 row_a, i64 row_b, i64 row_y) {
+BRRR_DEVICE void matmul_block(const In* a, const In* b, Out* y, const Bias* bias, i64 m, i64 n,
+                              i64 k, i64 row_a, i64 row_b, i64 row_y) {
   __shared__ MatmulTiles<W> tiles;
   const int thread = threadIdx.x;
-  const i64 first_m = static_cast<i64>(blockIdx.y) * 64, first_n = static_cast<i64>(blockIdx.x) * 64;
+  const i64 first_m = static_cast<i64>(blockIdx.y) * 64,
+            first_n = static_cast<i64>(blockIdx.x) * 64;
   const int my_m = thread / 16 * 4, my_n = thread % 16 * 4;
   W sum[4][4] = {};
   for (i64 first_k = 0; first_k < k; first_k += 16) {
@@ -24,12 +25,14 @@ BRRR_DEVICE void matmul_block(const In* a, const In* b, Out* y, const Bias* bias
       // Neighbouring threads read neighbouring elements, as the operand lies.
       const int mm = kTransposeA ? at % 64 : at / 16, ka = kTransposeA ? at / 64 : at % 16;
       const i64 i = first_m + mm, l = first_k + ka;
-      tiles.a[ka][mm] = i < m && l < k ? static_cast<W>(widen(a[kTransposeA ? l * row_a + i : i * row_a + l]))
-                                       : static_cast<W>(0);
+      tiles.a[ka][mm] = i < m && l < k
+                            ? static_cast<W>(widen(a[kTransposeA ? l * row_a + i : i * row_a + l]))
+                            : static_cast<W>(0);
       const int nn = kTransposeB ? at / 16 : at % 64, kb = kTransposeB ? at % 16 : at / 64;
       const i64 j = first_n + nn, lb = first_k + kb;
-      tiles.b[kb][nn] = j < n && lb < k ? static_cast<W>(widen(b[kTransposeB ? j * row_b + lb : lb * row_b + j]))
-                                        : static_cast<W>(0);
+      tiles.b[kb][nn] =
+          j < n && lb < k ? static_cast<W>(widen(b[kTransposeB ? j * row_b + lb : lb * row_b + j]))
+                          : static_cast<W>(0);
     }
     __syncthreads();
     for (int l = 0; l < 16; ++l) {

@@ -25,7 +25,8 @@ BRRR_DEVICE void copy_async(void* shared, const void* global, bool valid) {
 #else
   const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
+               : "memory");
 #endif
 }
 BRRR_DEVICE void commit_copies() {
@@ -104,13 +105,15 @@ BRRR_DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #else
   if constexpr (Is16<T>::kBf16)
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -133,8 +136,8 @@ BRRR_DEVICE u32 packed(float low, float high) {
   return static_cast<u32>(narrow<T>(low).bits) | static_cast<u32>(narrow<T>(high).bits) << 16;
 }
 
-/// A tile of rows of D elements of 16 bits in shared memory, its 16-byte chunks exchanged by the row's
-/// last bits, so that eight rows of a column of chunks lie in different banks.
+/// A tile of rows of D elements of 16 bits in shared memory, its 16-byte chunks exchanged by the
+/// row's last bits, so that eight rows of a column of chunks lie in different banks.
 template <typename T, int D>
 struct Tile {
   T* base;
@@ -147,7 +150,8 @@ struct Tile {
     for (int k = threadIdx.x; k < kRows * D / 8; k += kThreads) {
       const int row = k / (D / 8), chunk = k % (D / 8);
       const bool valid = first + row < count;
-      copy_async(at(row, chunk), from + static_cast<u64>(valid ? first + row : 0) * D + chunk * 8, valid);
+      copy_async(at(row, chunk), from + static_cast<u64>(valid ? first + row : 0) * D + chunk * 8,
+                 valid);
     }
   }
   /// Rows from `row` and columns from `k` on as the left operand.
@@ -155,7 +159,8 @@ struct Tile {
     const int lane = threadIdx.x % 32, m = lane / 8;
     load_matrices<false>(a, at(row + (m & 1) * 8 + lane % 8, k / 8 + (m >> 1)));
   }
-  /// 16 rows as columns n of the right operand: b[0], b[1] of the first 8, b[2], b[3] of the others.
+  /// 16 rows as columns n of the right operand: b[0], b[1] of the first 8, b[2], b[3] of the
+  /// others.
   BRRR_MEMBER void right(u32 (&b)[4], int n, int k) const {
     const int lane = threadIdx.x % 32, m = lane / 8;
     load_matrices<false>(b, at(n + (m >> 1) * 8 + lane % 8, k / 8 + (m & 1)));
