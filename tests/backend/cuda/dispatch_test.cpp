@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/node_plan.h"
+#include "backend/cuda/device.h"
 #include "backend/cuda/target.h"
 #include "base/env.h"
 #include "base/file.h"
@@ -120,6 +120,21 @@ TEST(Targets, ADescribedGpuPlansButDoesNotRun) {
   } catch (const UserError& e) {
     EXPECT_NE(std::string(e.what()).find("--device cuda"), std::string::npos) << e.what();
   }
+}
+
+// Without a GPU the answer is one line, with the reason and what does work.
+TEST(Targets, SayWhatIsMissing) {
+  const LiveGpus live = live_gpus();
+  if (!live.gpus.empty()) GTEST_SKIP() << "this machine has a GPU";
+  for (const char* name : {"cuda", "cuda:3"}) try {
+      backend_named(name);
+      ADD_FAILURE() << name << " was found";
+    } catch (const UserError& e) {
+      const std::string said = e.what();
+      EXPECT_NE(said.find(live.reason), std::string::npos) << said;
+      EXPECT_NE(said.find("cuda:sm_90"), std::string::npos) << said;
+      EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    }
 }
 
 // An op without a kernel is refused when it is compiled, with its name and its place.

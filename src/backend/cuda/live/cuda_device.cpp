@@ -217,10 +217,13 @@ class CudaDevice::Bench {
       x = x * 1664525u + 1013904223u;
       half = static_cast<uint16_t>(((x >> 16) & 0x8000u) | 0x3f00u | ((x >> 24) & 0x7fu));
     }
-    for (size_t at = 0; at < bytes_; at += pattern.size() * sizeof(uint16_t))
-      BRRR_CU(d_,
-              cuMemcpyHtoDAsync(data_ + at, pattern.data(),
-                                std::min(pattern.size() * sizeof(uint16_t), bytes_ - at), stream_));
+    const size_t first = std::min(pattern.size() * sizeof(uint16_t), bytes_);
+    BRRR_CU(d_, cuMemcpyHtoDAsync(data_, pattern.data(), first, stream_));
+    for (size_t done = first; done < bytes_;) {
+      const size_t more = std::min(done, bytes_ - done);
+      BRRR_CU(d_, cuMemcpyDtoDAsync(data_ + done, data_, more, stream_));
+      done += more;
+    }
     BRRR_CU(d_, cuStreamSynchronize(stream_));
   }
   const Driver& d_;
