@@ -15,7 +15,7 @@ def records(folder, part):
 
 
 def first_row(record):
-    rows = (record.get("result") or {}).get("rows") or []
+    rows = (record.get("result") or {}).get("results") or []
     return rows[0] if rows else None
 
 

@@ -173,6 +173,7 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
                                    {"celsius", now.celsius}};
     }
     json["gpu_note"] = gpus.reason;
+    json["gpu_driver"] = gpus.driver;
   }
   json["cpu"] = m.cpu;
   json["machine_isa"] = m.best_isa;

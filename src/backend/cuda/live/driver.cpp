@@ -31,7 +31,8 @@ void Driver::check(CUresult result, const char* call) const {
         "the GPU has not enough free memory: make the batch, the context or the model smaller, or "
         "end what else uses it",
         ExitCode::kNoMemory);
-  throw InternalError(fmt::format("the NVIDIA driver: {} said {}", call, name_of(result)));
+  const std::string_view name = std::string_view(call).substr(0, std::string_view(call).find('('));
+  throw InternalError(fmt::format("the NVIDIA driver: {} said {}", name, name_of(result)));
 }
 
 }  // namespace brrr::cuda
