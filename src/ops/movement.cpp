@@ -132,6 +132,11 @@ OpDef slice_op() {
     if (s.outer != 1) return std::nullopt;
     return node.attrs.get<int64_t>("start") * s.inner * static_cast<int64_t>(bytes_of(in[0].dtype));
   };
+  d.cost = [](const Node& n, std::span<const Type> in) {
+    if (split_at(in[0].shape, n.attrs.get<int64_t>("axis")).outer == 1) return Cost{};
+    const double bytes = static_cast<double>(n.results[0].bytes());
+    return Cost{0, bytes, bytes};
+  };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     const int64_t axis = c.attr<int64_t>("axis"), start = c.attr<int64_t>("start"),
@@ -168,6 +173,8 @@ OpDef slice_op() {
 
 OpDef pad_op() {
   OpDef d = movement("pad", "y is x with {before} and {after} zeros along {axis}");
+  // Reads less than it writes.
+  d.cost = [](const Node& n, std::span<const Type> in) { return ops::streaming_cost(n, in, 0); };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     const int64_t axis = c.attr<int64_t>("axis"), before = c.attr<int64_t>("before"),
@@ -258,6 +265,8 @@ OpDef concat_op() {
 
 OpDef broadcast_to_op() {
   OpDef d = movement("broadcast_to", "y = x repeated to {shape} as NumPy broadcasts");
+  // Reads less than it writes.
+  d.cost = [](const Node& n, std::span<const Type> in) { return ops::streaming_cost(n, in, 0); };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     const Shape& shape = c.attr<Shape>("shape");
