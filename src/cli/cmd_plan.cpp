@@ -4,16 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <set>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/run_options.h"
 #include "insight/plan.h"
-#include "insight/timed_step.h"
-#include "train/dataset.h"
 #include "train/device.h"
-#include "train/trainer.h"
 
 namespace brrr::cli {
 namespace {
@@ -43,68 +40,6 @@ const OptionTable<PlanOptions>& plan_table() {
     return t;
   }();
   return table;
-}
-
-/// The options of `train` that a run's record holds, under what was given now.
-KeyValues with_record(const fs::path& folder, const KeyValues& given) {
-  const fs::path record = folder / "train_config.json";
-  std::error_code ignored;
-  if (!fs::exists(record, ignored)) return given;
-  const train::TrainOptions recorded = train::options_from_json(read_file(record), record.string());
-  // What follows from an option that is given now is worked out again.
-  std::set<std::string> open{"config", "resume", "overwrite", "init-from", "json",
-                             "text",   "data",   "val-data",  "fit",       "memory-limit"};
-  for (const auto& [key, value] : given) {
-    const auto& info = train::train_option_table().find(key);
-    const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;
-    if (name == "learning-rate") open.insert("min-lr");
-    if (name == "optim")
-      open.insert({"learning-rate", "min-lr", "relative-step", "momentum", "muon-learning-rate"});
-    if (name == "fit") open.insert({"rematerialize", "activation-memory"});
-  }
-  KeyValues all;
-  for (const auto& row : train::train_option_table().rows()) {
-    if (!row.get || open.contains(row.name)) continue;
-    for (const std::string& item : row.get(recorded))
-      if (!item.empty()) all.emplace_back(row.name, item);
-  }
-  all.insert(all.end(), given.begin(), given.end());
-  return all;
-}
-
-/// The configuration of a model folder, without opening its weights.
-nn::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
-  nn::Gpt2Config c = io::read_gpt2_config(folder / "config.json");
-  if (!o.was_given("context")) o.context = c.n_positions;
-  if (o.context > c.n_positions)
-    usage_error("--context {} is more than the {} positions of {}", o.context, c.n_positions,
-                folder.string());
-  o.n_layer = c.n_layer;
-  o.n_head = c.n_head;
-  o.n_embd = c.n_embd;
-  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
-  return c;
-}
-
-int64_t file_bytes(const fs::path& folder, const char* extension) {
-  int64_t bytes = 0;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == extension)
-      bytes += static_cast<int64_t>(entry.file_size(ignored));
-  return bytes;
-}
-
-/// Opens the data as `train` would, for the memory that it takes and for its vocabulary. Texts and
-/// tokenizers that are not there are no obstacle unless they were asked for.
-std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std::string& folder) {
-  try {
-    return train::load_dataset(o, folder);
-  } catch (const UserError& e) {
-    if (!o.text.empty() || !o.data.empty()) throw;
-    fmt::print(stderr, "note: planned without text and tokenizer, which are not on this machine\n");
-    return std::nullopt;
-  }
 }
 
 void print_verdict(const train::Plan& plan, const MemoryLimit& limit) {
@@ -143,48 +78,16 @@ train::TrainOptions searched(const train::TrainOptions& o, const train::FitConte
   return found.best->options;
 }
 
-/// The options of `train` and ours, apart.
-KeyValues train_options_of(const Arguments& args, PlanOptions& own) {
-  KeyValues given;
-  const std::vector<OptionInfo> infos = plan_table().infos();
-  for (const auto& [key, value] : args.given) {
-    const std::string name = canonical_key(key);
-    if (std::any_of(infos.begin(), infos.end(), [&](const auto& i) { return i.name == name; }))
-      plan_table().set(own, plan_table().find(key), value, "--" + name);
-    else
-      given.emplace_back(key, value);
-  }
-  if (args.positional.size() > 1)
-    usage_error("expected one TOML file or model folder; got '{}' and '{}'", args.positional[0],
-                args.positional[1]);
-  for (const std::string& word : args.positional)
-    given.emplace_back(word.ends_with(".toml") ? "config" : "init-from", word);
-  return given;
-}
-
 int run_plan(const Arguments& args) {
   PlanOptions own;
-  const KeyValues given = train_options_of(args, own);
-  train::TrainOptions o = train::resolve(given);
-  fs::path folder;
-  if (o.init_from != "scratch") {
-    folder = io::find_model(o.init_from);
-    o = train::resolve(with_record(folder, given));
-  }
-  use_threads(o.threads);
-  ::setenv("BRRR_OFFLINE", "1", 1);  // a plan downloads nothing
+  const KeyValues given = options_of_run(args, plan_table(), own);
+  DescribedRun run = describe_run(given, WantsData::if_there);
+  train::TrainOptions& o = run.options;
   const MemoryLimit limit = plan_budget(o);
-  const std::optional<train::Dataset> data = open_data(o, folder.string());
   train::FitContext context;
-  if (!folder.empty())
-    context.config = config_of(folder, o);
-  else
-    context.config = train::model_config(o, data               ? data->tokenizer->vocab_size()
-                                            : o.vocab_size > 0 ? o.vocab_size
-                                                               : insight::kCharacters);
+  context.config = run.config;
   if (o.max_steps == 0) o.max_steps = 1000;  // decides only how long the curves get
-  context.inputs = train::inputs_of(o, data ? &*data : nullptr, context.config.vocab_size);
-  if (!folder.empty()) context.inputs.weights_bytes = file_bytes(folder, ".safetensors");
+  context.inputs = run.inputs();
   context.budget = limit.bytes;
   context.now = resident_memory();
   // What a GPU reaches is not measured yet: no times are predicted for one.
@@ -198,13 +101,13 @@ int run_plan(const Arguments& args) {
   std::unique_ptr<train::Session> session;
   train::Plan plan = train::plan_of(o, context, &session);
   train::measure_again(plan, context, *session);
-  const insight::RunPlan run = insight::analyse(plan, context.config, *session, context.speed);
-  if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(run));
-  if (!own.html.empty()) write_file_atomically(own.html, insight::memory_page(run));
+  const insight::RunPlan planned = insight::analyse(plan, context.config, *session, context.speed);
+  if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(planned));
+  if (!own.html.empty()) write_file_atomically(own.html, insight::memory_page(planned));
   if (o.json) {
-    fmt::print("{}", insight::report_json(run));
+    fmt::print("{}", insight::report_json(planned));
   } else {
-    fmt::print("{}", insight::report(run, colour_on_stdout()));
+    fmt::print("{}", insight::report(planned, colour_on_stdout()));
     print_verdict(plan, limit);
   }
   // A limit that was named and is not kept is an answer that scripts can read.

@@ -101,6 +101,7 @@ const std::vector<Command>& commands() {
        .run = run_eval},
       plan_command(),
       ladder_command(),
+      profile_command(),
       data_command(),
       bench_command(),
       info_command(),

@@ -35,6 +35,7 @@ Command data_command();
 Command bench_command();
 Command plan_command();
 Command ladder_command();
+Command profile_command();
 Command info_command();
 Command completion_command();
 int train_main(const train::TrainOptions& options);

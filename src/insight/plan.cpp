@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/memory.h"
+#include "insight/anatomy.h"
 #include "nn/gpt2.h"
 #include "runtime/engine.h"
 #include "train/device.h"
@@ -12,49 +13,6 @@ namespace brrr::insight {
 namespace {
 
 using train::Session;
-
-bool is_backward(const Graph& g, NodeId id) {
-  const std::string& name = g.node(id).op->name;
-  return g.scope_of(id).starts_with("backward:") || name.ends_with("_grad") ||
-         name == "linear_cross_entropy_step";
-}
-
-/// Small scalars of the backward pass may be scheduled anywhere; it begins with real work.
-bool is_work(const Graph& g, NodeId id) {
-  bool work = false;
-  train::each_part(g, id, [&](const OpDef& op, const Cost&) {
-    work |= op.op_class == OpClass::contraction || op.op_class == OpClass::normalisation;
-  });
-  return work;
-}
-
-bool is_optimizer(const Graph& g, NodeId id) {
-  return !g.is_input(id) &&
-         (g.node(id).op->op_class == OpClass::optimizer || g.scope_of(id) == "optimizer");
-}
-
-// The phases of a scheduled program. The optimizer's small change (a learning rate, a norm of one
-// gradient) may be scheduled early, so phases follow the nodes and not the clock.
-class Phases {
- public:
-  explicit Phases(const Graph& g) : g_(g), begin_(static_cast<NodeId>(g.size())) {
-    for (NodeId id = 0; id < g.size(); ++id)
-      if (!g.is_input(id) && is_backward(g, id) && is_work(g, id)) {
-        begin_ = id;
-        break;
-      }
-  }
-  /// The first node of the backward pass, or the size of the graph.
-  NodeId backward_begins() const { return begin_; }
-  const char* of(NodeId id) const {
-    if (is_optimizer(g_, id)) return "optimizer";
-    return id >= begin_ || is_backward(g_, id) ? "backward" : "forward";
-  }
-
- private:
-  const Graph& g_;
-  NodeId begin_;
-};
 
 // Which kind of thing each buffer of a program's plan holds.
 class Kinds {
@@ -132,26 +90,6 @@ void add_to(std::map<std::string, NamedBytes>& groups, const std::string& name, 
   NamedBytes& entry = groups.try_emplace(name, NamedBytes{name, 0, 0}).first->second;
   entry.bytes += bytes;
   ++entry.count;
-}
-
-/// "h.3" of "h.3.attn", "backward:h.3.mlp", "recompute:h.3" and "h.3".
-std::string layer_of(std::string scope) {
-  for (const std::string_view prefix : {"backward:", "recompute:"})
-    if (scope.starts_with(prefix)) scope.erase(0, prefix.size());
-  if (!scope.starts_with("h.")) return scope.empty() ? "(model)" : scope.substr(0, scope.find('.'));
-  return scope.substr(0, scope.find('.', 2));
-}
-
-/// What a fused node is known by: the parts that do the work.
-std::string op_text(const Graph& g, NodeId id) {
-  if (g.node(id).op->name != "fused") return g.node(id).op->name;
-  std::vector<std::string> parts;
-  train::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
-    if (cost.flops > 0 && std::find(parts.begin(), parts.end(), op.name) == parts.end())
-      parts.push_back(op.name);
-  });
-  if (parts.size() > 3) parts = {parts[0], parts[1], "..."};
-  return parts.empty() ? "fused" : fmt::format("{}", fmt::join(parts, "+"));
 }
 
 /// The program that needs the most temporary bytes; the step's own where several do.

@@ -183,9 +183,23 @@ void Program::prepare() {
 
 void Program::run(Timeline* timeline) {
   prepare();
+  TimelineRun record;
+  if (timeline) record = {this, now_seconds(), 0, timeline->records.size(), 0};
   run_steps(steps_, timeline);
-  for (const StateCopy& copy : plan_.copies)
+  copy_states(timeline);
+  if (timeline) {
+    record.seconds = now_seconds() - record.start;
+    record.last = timeline->records.size();
+    timeline->runs.push_back(record);
+  }
+}
+
+void Program::copy_states(Timeline* timeline) {
+  for (const StateCopy& copy : plan_.copies) {
+    const double start = timeline ? now_seconds() : 0;
     device_->copy(address({copy.to, 0}), address(copy.from), graph_.type({copy.to, 0}).bytes());
+    if (timeline) timeline->records.push_back({copy.to, start, now_seconds() - start});
+  }
 }
 
 std::string Program::describe(NodeId id) const {

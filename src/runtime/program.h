@@ -67,6 +67,7 @@ class Program {
   };
   void run_steps(std::vector<Step>& steps, Timeline* timeline);
   std::string missing_kernels(const Backend& backend) const;
+  void copy_states(Timeline* timeline);
   std::string describe(NodeId id) const;
 
   Graph graph_;

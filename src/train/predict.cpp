@@ -104,23 +104,22 @@ double product_rate(const MachineSpeed& s, DType dtype) {
   return s.f32;
 }
 
-double node_seconds(const Program& program, NodeId id, const MachineSpeed& s) {
-  const Graph& g = program.graph();
+}  // namespace
+
+double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   const Node& node = g.node(id);
   const Cost cost = cost_of(g, id);
   const double bytes = cost.bytes_read + cost.bytes_written;
   const bool cached = bytes < static_cast<double>(s.cache_bytes);
   const double traffic = bytes / (cached ? s.cache : s.memory) / kMemoryShare;
   double rate = s.f32 * kVectorShare;
-  if (node.op->op_class == OpClass::contraction) {
+  if (class_of(node) == OpClass::contraction) {
     const DType dtype = g.type(node.operands[0]).dtype;
     const bool product = !node.op->name.starts_with("attention");
     rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);
   }
   return std::max(traffic, cost.flops / rate) + kNodeSeconds;
 }
-
-}  // namespace
 
 std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit) {
   if (measure != Measure::again)
@@ -164,7 +163,7 @@ PredictedTime predict_step(const Session& session, const MachineSpeed& speed) {
         if (op.op_class == OpClass::normalisation) most = OpClass::normalisation;
       });
       time.by_class[static_cast<size_t>(most)] +=
-          1e3 * static_cast<double>(use.runs) * node_seconds(*use.program, id, speed);
+          1e3 * static_cast<double>(use.runs) * predict_node(g, id, speed);
     }
   }
   return time;

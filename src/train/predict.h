@@ -37,6 +37,9 @@ struct PredictedTime {
 };
 PredictedTime predict_step(const Session& session, const MachineSpeed& speed);
 
+/// Seconds of one node.
+double predict_node(const Graph& graph, NodeId id, const MachineSpeed& speed);
+
 /// What a node does, with the parts of a fused node apart.
 void each_part(const Graph& graph, NodeId id,
                const std::function<void(const OpDef& op, const Cost& cost)>& visit);

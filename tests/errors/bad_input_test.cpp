@@ -235,6 +235,22 @@ TEST_F(Errors, Budgets) {
          {{"plan", "a.toml", "b"}, 2, {"'a.toml'", "'b'"}},
          {{"plan", at("absent")}, 1, {"absent"}},
          {{"plan", "--svg", at("absent/x.svg"), "--no-measure"}, 1, {"x.svg"}}});
+}
+
+TEST_F(Errors, Profile) {
+  check({{{"profile", "--inference", "--generate"}, 2, {"--inference and --generate"}},
+         {{"profile", "--generate", "--prompt", "60"}, 2, {"--prompt 60", "context of 64"}},
+         {{"profile", "--generate", "--prompt", "-1"}, 2, {"--prompt"}},
+         {{"profile", "--seconds", "-1"}, 2, {"--seconds"}},
+         {{"profile", "--fit"}, 2, {"--fit", "brrr plan"}},
+         {{"profile", "--text", at("absent.txt")}, 1, {"absent.txt"}},
+         {{"profile", "--text", at("binary.txt")}, 1, {"binary"}},
+         {{"profile", "--disable-pass", "nonsense"}, 2, {"nonsense", "match_attention"}},
+         {{"profile", at("absent")}, 1, {"absent"}},
+         {{"profile", "a.toml", "b"}, 2, {"'a.toml'", "'b'"}},
+         {{"profile", "--memory-limit", "20MiB"}, 3, {"--memory-limit", "--batch-size"}},
+         {{"profile", "--html", at("absent/x.html")}, 1, {"absent"}},
+         {{"profile", "--trace", at("absent/x.json")}, 1, {"absent"}}});
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

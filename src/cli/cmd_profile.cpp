@@ -1,0 +1,157 @@
+// brrr profile: where the time of a step goes, kernel by kernel, and what would help most.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "cli/commands.h"
+#include "cli/run_options.h"
+#include "insight/advice.h"
+#include "insight/plan.h"
+#include "insight/profile_page.h"
+#include "train/fit.h"
+
+namespace brrr::cli {
+namespace {
+
+using insight::Mode;
+
+struct ProfileOptions {
+  bool inference = false, generate = false;
+  bool advice = true;
+  int64_t prompt = 0;
+  double seconds = 5;
+  std::string trace, html;
+};
+
+const OptionTable<ProfileOptions>& profile_table() {
+  static const OptionTable<ProfileOptions> table = [] {
+    using O = ProfileOptions;
+    OptionTable<O> t;
+    t.group("profile");
+    t.flag("inference", &O::inference, "one forward batch instead of a training step");
+    t.flag("generate", &O::generate, "one token after the other with the KV cache");
+    t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
+              "generate: tokens in the cache (0: half of the context, at most 64)");
+    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time to measure for");
+    t.flag("advice", &O::advice, "what would help (--no-advice: only what is)");
+    t.text("trace", &O::trace, "FILE", "the first steps as Chrome's trace JSON, for Perfetto");
+    t.text("html", &O::html, "FILE", "roofline, tables and memory as one page that loads nothing");
+    return t;
+  }();
+  return table;
+}
+
+/// Before anything is allocated.
+void check_memory(const insight::Workload& workload, const MemoryLimit& limit) {
+  const int64_t needed = resident_memory().needed() + workload.forecast().total();
+  if (needed <= limit.bytes) return;
+  throw UserError(
+      fmt::format("the {} that this needs are more than {}, which is {}; take a smaller "
+                  "--batch-size or --context, or see `brrr plan --fit`",
+                  memory_text(needed), limit.source, memory_text(limit.bytes)),
+      ExitCode::kNoMemory);
+}
+
+/// Before the work is done whose result would have no place.
+void check_place(const std::string& file) {
+  if (file.empty()) return;
+  const fs::path folder = fs::absolute(file).parent_path();
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    user_error("{}: expected a file in a folder that exists; {} does not", file, folder.string());
+}
+
+std::string memory_svg(const DescribedRun& run, const insight::Ceilings& ceilings) {
+  train::FitContext context;
+  context.config = run.config;
+  context.inputs = run.inputs();
+  std::unique_ptr<train::Session> session;
+  const train::Plan plan = train::plan_of(run.options, context, &session);
+  return insight::memory_picture(insight::analyse(plan, run.config, *session, ceilings.speed()));
+}
+
+std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
+  const train::TrainOptions& o = run.options;
+  const std::string name = run.folder.empty() ? o.preset : run.folder.string();
+  if (mode == Mode::generation)
+    return fmt::format("{}: a token of generation, {} in the cache, {}", name, prompt, o.precision);
+  if (mode == Mode::inference)
+    return fmt::format("{}: a forward batch of {} x {} tokens, {}", name, o.batch_size, o.context,
+                       o.precision);
+  return fmt::format("{}: a training step of {}{} x {} tokens, {}, {}", name, o.batch_size,
+                     o.gradient_accumulation_steps > 1
+                         ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
+                         : "",
+                     o.context, o.precision, o.optim);
+}
+
+int run_profile(const Arguments& args) {
+  ProfileOptions own;
+  const KeyValues given = options_of_run(args, profile_table(), own);
+  if (own.inference && own.generate)
+    usage_error("--inference and --generate: expected one of them; got both");
+  check_place(own.trace);
+  check_place(own.html);
+  DescribedRun run = describe_run(given, WantsData::if_named);
+  train::TrainOptions& o = run.options;
+  if (o.wants_fit()) usage_error("--fit: `brrr plan --fit` searches; profile what it finds");
+  if (o.max_steps == 0) o.max_steps = 1000;  // of no consequence here
+
+  insight::WorkloadOptions w;
+  w.mode = own.generate ? Mode::generation : own.inference ? Mode::inference : Mode::training;
+  w.options = o;
+  w.config = run.config;
+  w.data = run.data ? &*run.data : nullptr;
+  w.prompt = own.prompt > 0 ? own.prompt : std::min<int64_t>(64, run.config.n_positions / 2);
+  const std::unique_ptr<insight::Workload> workload = insight::make_workload(w);
+  if (workload->backend().memory_bytes > 0)
+    user_error("--device {}: kernels of a GPU are not timed one by one yet; expected --device cpu",
+               o.device);
+  const MemoryLimit limit = train::memory_budget(o);
+  check_memory(*workload, limit);
+  const insight::Ceilings ceilings =
+      insight::measure_ceilings(limit.bytes / 4, own.seconds > 0.5 ? 0.08 : 0.01);
+  workload->allocate();
+  insight::Profile p = insight::profile(*workload, ceilings, own.seconds);
+  p.mode = w.mode;
+  p.title = title_of(run, w.mode, w.prompt);
+  p.evaluation_every = o.eval_steps;
+  if (own.advice) {
+    insight::AdviceOptions a;
+    a.workload = w;
+    a.fixed_model = !run.folder.empty();
+    a.budget = limit.bytes;
+    p.advised = true;
+    p.advice = insight::advise(p, *workload, a);
+  }
+  if (!own.trace.empty()) write_file_atomically(own.trace, insight::chrome_trace(p));
+  if (!own.html.empty())
+    write_file_atomically(
+        own.html,
+        insight::profile_page(p, w.mode == Mode::training ? memory_svg(run, ceilings) : ""));
+  fmt::print("{}", o.json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
+  return 0;
+}
+
+}  // namespace
+
+Command profile_command() {
+  std::vector<OptionInfo> options = profile_table().infos();
+  const std::vector<OptionInfo> more = train::train_option_table().infos();
+  options.insert(options.end(), more.begin(), more.end());
+  return {.name = "profile",
+          .summary = "where the time of a step goes, kernel by kernel, and what would help",
+          .synopsis = "[FILE.toml | MODEL_FOLDER] [any option of train]",
+          .notes =
+              "Times a training step (or --inference, --generate) of a preset, a configuration or\n"
+              "a model folder, on random tokens or on --text. Every kernel is held against what\n"
+              "this machine was measured to reach, and is compute-, bandwidth- or overhead-bound.\n"
+              "Not to be run beside other work. Nothing is saved: weights are random.\n",
+          .options = std::move(options),
+          .run = run_profile,
+          .takes_positional = true};
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,117 @@
+#include "cli/run_options.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "insight/timed_step.h"
+#include "io/hf_config.h"
+#include "io/model_folder.h"
+#include "train/parts.h"
+
+namespace brrr::cli {
+namespace {
+
+/// The options of `train` that a run's record holds, under what was given now.
+KeyValues with_record(const fs::path& folder, const KeyValues& given) {
+  const fs::path record = folder / "train_config.json";
+  std::error_code ignored;
+  if (!fs::exists(record, ignored)) return given;
+  const train::TrainOptions recorded = train::options_from_json(read_file(record), record.string());
+  // What follows from an option that is given now is worked out again.
+  std::set<std::string> open{"config", "resume", "overwrite", "init-from", "json",
+                             "text",   "data",   "val-data",  "fit",       "memory-limit"};
+  for (const auto& [key, value] : given) {
+    const auto& info = train::train_option_table().find(key);
+    const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;
+    if (name == "learning-rate") open.insert("min-lr");
+    if (name == "optim")
+      open.insert({"learning-rate", "min-lr", "relative-step", "momentum", "muon-learning-rate"});
+    if (name == "fit") open.insert({"rematerialize", "activation-memory"});
+  }
+  KeyValues all;
+  for (const auto& row : train::train_option_table().rows()) {
+    if (!row.get || open.contains(row.name)) continue;
+    for (const std::string& item : row.get(recorded))
+      if (!item.empty()) all.emplace_back(row.name, item);
+  }
+  all.insert(all.end(), given.begin(), given.end());
+  return all;
+}
+
+/// The configuration of a model folder, without opening its weights.
+nn::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
+  nn::Gpt2Config c = io::read_gpt2_config(folder / "config.json");
+  if (!o.was_given("context")) o.context = c.n_positions;
+  if (o.context > c.n_positions)
+    usage_error("--context {} is more than the {} positions of {}", o.context, c.n_positions,
+                folder.string());
+  o.n_layer = c.n_layer;
+  o.n_head = c.n_head;
+  o.n_embd = c.n_embd;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
+  return c;
+}
+
+int64_t file_bytes(const fs::path& folder, const char* extension) {
+  int64_t bytes = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == extension)
+      bytes += static_cast<int64_t>(entry.file_size(ignored));
+  return bytes;
+}
+
+/// Opens the data as `train` would, for the memory that it takes and for its vocabulary. Texts and
+/// tokenizers that are not there are no obstacle unless they were asked for.
+std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std::string& folder) {
+  try {
+    return train::load_dataset(o, folder);
+  } catch (const UserError& e) {
+    if (!o.text.empty() || !o.data.empty()) throw;
+    fmt::print(stderr, "note: planned without text and tokenizer, which are not on this machine\n");
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void add_run_file(const Arguments& args, KeyValues& given) {
+  if (args.positional.size() > 1)
+    usage_error("expected one TOML file or model folder; got '{}' and '{}'", args.positional[0],
+                args.positional[1]);
+  for (const std::string& word : args.positional)
+    given.emplace_back(word.ends_with(".toml") ? "config" : "init-from", word);
+}
+
+DescribedRun describe_run(const KeyValues& given, WantsData wants) {
+  DescribedRun run;
+  train::TrainOptions& o = run.options;
+  o = train::resolve(given);
+  if (o.init_from != "scratch") {
+    run.folder = io::find_model(o.init_from);
+    o = train::resolve(with_record(run.folder, given));
+  }
+  use_threads(o.threads);
+  ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
+  if (wants == WantsData::if_there || !o.text.empty() || !o.data.empty())
+    run.data = open_data(o, run.folder.string());
+  if (!run.folder.empty())
+    run.config = config_of(run.folder, o);
+  else
+    run.config = train::model_config(o, run.data           ? run.data->tokenizer->vocab_size()
+                                        : o.vocab_size > 0 ? o.vocab_size
+                                                           : insight::kCharacters);
+  return run;
+}
+
+train::ProcessInputs DescribedRun::inputs() const {
+  train::ProcessInputs inputs =
+      train::inputs_of(options, data ? &*data : nullptr, config.vocab_size);
+  if (!folder.empty()) inputs.weights_bytes = file_bytes(folder, ".safetensors");
+  return inputs;
+}
+
+}  // namespace brrr::cli

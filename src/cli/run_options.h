@@ -1,0 +1,51 @@
+#pragma once
+// A training run that is looked at, not started (`brrr plan`, `brrr profile`): its options from the
+// command line, a TOML file or a folder, the configuration of its model, its data.
+
+#include <algorithm>
+#include <optional>
+
+#include "base/file.h"
+#include "base/options.h"
+#include "nn/gpt2_config.h"
+#include "train/dataset.h"
+#include "train/process_forecast.h"
+
+namespace brrr::cli {
+
+struct DescribedRun {
+  train::TrainOptions options;
+  fs::path folder;  // of the model that it starts from, or empty
+  std::optional<train::Dataset> data;
+  nn::Gpt2Config config;
+
+  train::ProcessInputs inputs() const;
+};
+
+enum class WantsData {
+  if_there,  // what `train` would read, when it is on this machine
+  if_named   // by --text or --data
+};
+/// Resolves the options, sets the threads, opens the data. No weight is read, nothing downloaded.
+DescribedRun describe_run(const KeyValues& given, WantsData wants);
+
+/// A TOML file or a model folder that stands alone on the command line.
+void add_run_file(const Arguments& args, KeyValues& given);
+
+/// What was given besides the options of `table`, which go to `own`.
+template <typename T>
+KeyValues options_of_run(const Arguments& args, const OptionTable<T>& table, T& own) {
+  KeyValues given;
+  for (const auto& [key, value] : args.given) {
+    const std::string name = canonical_key(key);
+    const auto& rows = table.rows();
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; }))
+      table.set(own, table.find(key), value, "--" + name);
+    else
+      given.emplace_back(key, value);
+  }
+  add_run_file(args, given);
+  return given;
+}
+
+}  // namespace brrr::cli

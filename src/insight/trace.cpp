@@ -1,0 +1,134 @@
+// Chrome's trace format ("Trace Event Format"): complete events in microseconds. Times are counted
+// in whole nanoseconds, so that a slice lies inside its parent to the last digit.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "insight/profile.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kProcess = 1, kThread = 1;
+
+/// "backward:h.3.attn" as backward, h.3, attn.
+std::vector<std::string> path_of(const std::string& scope) {
+  std::vector<std::string> path;
+  std::string part;
+  const auto flush = [&] {
+    if (part.empty()) return;
+    const bool is_number = part.find_first_not_of("0123456789") == std::string::npos;
+    if (is_number && !path.empty())
+      path.back() += "." + part;
+    else
+      path.push_back(part);
+    part.clear();
+  };
+  for (const char c : scope)
+    if (c == '.' || c == ':')
+      flush();
+    else
+      part += c;
+  flush();
+  return path;
+}
+
+class Trace {
+ public:
+  explicit Trace(const Profile& p) : p_(p) {
+    name("process_name", "brrr profile: " + p.title);
+    name("thread_name", fmt::format("steps ({} threads inside each kernel)", p.threads));
+    if (!p.traced.empty()) origin_ = p.traced[0].clock.start;
+  }
+
+  void add(const TracedStep& step, size_t number) {
+    const int64_t begin = at(step.clock.start), end = at(step.clock.start + step.clock.wall);
+    slice(fmt::format("step {}", number + 1), "step", begin, end, Json::object());
+    if (step.clock.batch > 0)
+      slice("preparing the batch", "data", begin, at(step.clock.start + step.clock.batch),
+            Json::object());
+    for (const TracedStep::Run& run : step.runs) add(run);
+  }
+
+  std::string text() const {
+    const Json j = {{"displayTimeUnit", "ms"}, {"traceEvents", events_}};
+    return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
+ private:
+  int64_t at(double seconds) const {
+    return static_cast<int64_t>(std::llround(1e9 * (seconds - origin_)));
+  }
+
+  void add(const TracedStep::Run& run) {
+    slice("program " + p_.programs[run.program], "program", at(run.start),
+          at(run.start + run.seconds), Json::object());
+    // Neighbours that share scopes lie in one slice of each.
+    std::vector<std::string> open;
+    std::vector<int64_t> begun;
+    int64_t last = 0;
+    const auto close = [&](size_t depth) {
+      while (open.size() > depth) {
+        slice(open.back(), "scope", begun.back(), last, Json::object());
+        open.pop_back();
+        begun.pop_back();
+      }
+    };
+    for (const TracedStep::Slice& s : run.slices) {
+      const KernelProfile& k = p_.kernels[s.kernel];
+      const std::vector<std::string> path = path_of(k.scope);
+      size_t same = 0;
+      while (same < open.size() && same < path.size() && open[same] == path[same]) ++same;
+      close(same);
+      const int64_t begin = at(s.start), end = at(s.start + s.seconds);
+      for (size_t i = same; i < path.size(); ++i) {
+        open.push_back(path[i]);
+        begun.push_back(begin);
+      }
+      slice(k.name, std::string(name_of(k.op_class)), begin, end,
+            {{"kernel", k.kernel},
+             {"shape", k.shape},
+             {"scope", k.scope},
+             {"pass", k.phase},
+             {"flops", k.flops / static_cast<double>(k.calls)},
+             {"bytes", k.bytes / static_cast<double>(k.calls)},
+             {"verdict", name_of(k.verdict.bound)},
+             {"of its ceiling", k.verdict.fraction(s.seconds)}});
+      last = end;
+    }
+    close(0);
+  }
+
+  void name(const char* what, const std::string& text) {
+    events_.push_back({{"ph", "M"},
+                       {"pid", kProcess},
+                       {"tid", kThread},
+                       {"name", what},
+                       {"args", {{"name", text}}}});
+  }
+  void slice(const std::string& text, const std::string& category, int64_t begin, int64_t end,
+             Json args) {
+    events_.push_back({{"ph", "X"},
+                       {"pid", kProcess},
+                       {"tid", kThread},
+                       {"name", text},
+                       {"cat", category},
+                       {"ts", 1e-3 * static_cast<double>(begin)},
+                       {"dur", 1e-3 * static_cast<double>(end - begin)},
+                       {"args", std::move(args)}});
+  }
+
+  const Profile& p_;
+  double origin_ = 0;
+  Json events_ = Json::array();
+};
+
+}  // namespace
+
+std::string chrome_trace(const Profile& p) {
+  Trace trace(p);
+  for (size_t i = 0; i < p.traced.size(); ++i) trace.add(p.traced[i], i);
+  return trace.text();
+}
+
+}  // namespace brrr::insight

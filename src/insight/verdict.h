@@ -1,0 +1,67 @@
+#pragma once
+// The three regimes of "Making Deep Learning Go Brrrr From First Principles" (He, 2022): what a
+// kernel waits for. Its work at the rates that this machine was measured at gives three times below
+// which it cannot run: arithmetic, traffic, and being started. The longest is its ceiling and names
+// the regime.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/op_def.h"
+#include "train/predict.h"
+
+namespace brrr::insight {
+
+enum class Bound : uint8_t { compute, bandwidth, overhead };
+inline constexpr size_t kBounds = 3;
+std::string_view name_of(Bound bound);
+
+/// One level of the memory: what fits into `bytes` is read at `rate`.
+struct MemoryLevel {
+  std::string name;   // "L2", "L3", "memory"
+  int64_t bytes = 0;  // of all caches of the level that the team reaches; memory: no limit
+  double read = 0;    // bytes per second
+  double write = 0;   // bytes per second
+};
+
+/// What this machine was measured to reach, with the present team and instruction set.
+struct Ceilings {
+  double f32 = 0, bf16 = 0, f16 = 0;  // multiply-adds count twice; 0: no unit for the type
+  std::vector<MemoryLevel> levels;    // the nearest first, memory last
+  double launch_seconds = 0;          // one small op of a compiled program
+  double team_seconds = 0;            // to start the thread team and wait for it
+  double clock_seconds = 0;           // one look at the clock
+
+  /// Operations per second of products of the type: in f32 where it has no faster unit.
+  double compute(DType dtype) const;
+  /// The level that holds `bytes`.
+  const MemoryLevel& level_of(double bytes) const;
+  train::MachineSpeed speed() const;
+};
+/// About `seconds` for each of ten figures. `memory_limit` bounds the buffers.
+Ceilings measure_ceilings(int64_t memory_limit, double seconds = 0.08);
+
+/// What a kernel does in one call.
+struct Work {
+  double flops = 0, bytes_read = 0, bytes_written = 0;
+  DType dtype = DType::f32;  // of the factors of a product
+  double bytes() const { return bytes_read + bytes_written; }
+};
+/// The op's cost as the program runs it: a cache is updated in its place. `cache_share`: of the
+/// keys and values that an attention with a position is given, those that it reads.
+Work work_of(const Program& program, NodeId id, double cache_share = 1);
+
+struct Verdict {
+  Bound bound = Bound::overhead;
+  double ceiling_seconds = 0;             // the longest of the three
+  std::array<double, kBounds> seconds{};  // by Bound
+  /// What is reached of the ceiling by a call that takes so long.
+  double fraction(double taken) const { return taken > 0 ? ceiling_seconds / taken : 0; }
+};
+/// `taken` seconds by the clock: a kernel that is faster than starting the team did not start it.
+Verdict judge(const Work& work, const Ceilings& ceilings, double taken);
+
+}  // namespace brrr::insight

@@ -1,0 +1,109 @@
+// The page of a profile in a real browser: drawn, alive, silent, alone.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/env.h"
+#include "insight/profile_page.h"
+#include "insight/profile_sample.h"
+#include "support/browser.h"
+
+namespace brrr::insight {
+namespace {
+
+class ProfilePage : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    program_ = test::find_chromium();
+    if (program_.empty()) GTEST_SKIP() << "there is no Chromium on this machine";
+    write_file_atomically(folder_ / "page.html",
+                          profile_page(advised_profile(), sample_memory_picture()));
+    url_ = "file://" + (folder_ / "page.html").string();
+  }
+  test::TempFolder folder_;
+  std::string program_, url_;
+};
+
+TEST_F(ProfilePage, IsDrawnAndSilentAndAlone) {
+  for (const bool dark : {false, true}) {
+    test::Browser browser(program_, 1100, 1400, dark);
+    browser.open(url_);
+    const auto kernels = static_cast<int>(sample_profile().kernels.size());
+    EXPECT_EQ(browser.evaluate("document.querySelectorAll('circle.k').length"), kernels);
+    EXPECT_EQ(browser.evaluate("document.querySelectorAll('svg.roof .ceiling').length > 2"), true);
+    // Inside the picture, and visible.
+    EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('circle.k')].every(c => {"
+                               "const b = c.getBoundingClientRect(),"
+                               "p = c.ownerSVGElement.getBoundingClientRect();"
+                               "return b.width > 2 && b.left > p.left && b.right < p.right + 1"
+                               "&& b.top > p.top - 30 && b.bottom < p.bottom; })"),
+              true);
+    EXPECT_EQ(browser.evaluate("document.querySelector('img').naturalWidth > 100"), true);
+    const std::string back = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+    EXPECT_EQ(back == "rgb(255, 255, 255)", !dark) << back;
+    EXPECT_TRUE(browser.complaints().empty()) << browser.complaints()[0];
+    ASSERT_EQ(browser.requests().size(), 1u) << "only the page itself";
+    EXPECT_EQ(browser.requests()[0], url_);
+  }
+}
+
+TEST_F(ProfilePage, TellsAboutTheKernelUnderThePointer) {
+  test::Browser browser(program_, 1100, 1400, false);
+  browser.open(url_);
+  const auto at = browser.evaluate(
+      "(() => { const b = [...document.querySelectorAll('circle.k')].at(-1)"
+      ".getBoundingClientRect(); return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()");
+  EXPECT_EQ(browser.evaluate("getComputedStyle(document.getElementById('tip')).visibility"),
+            "hidden");
+  browser.move_mouse(at["x"], at["y"]);
+  EXPECT_EQ(browser.evaluate("getComputedStyle(document.getElementById('tip')).visibility"),
+            "visible");
+  const std::string tip = browser.evaluate("document.getElementById('tip').textContent");
+  EXPECT_NE(tip.find("-bound"), std::string::npos) << tip;
+  EXPECT_NE(tip.find("ms a step"), std::string::npos) << tip;
+  browser.move_mouse(3, 3);
+  EXPECT_EQ(browser.evaluate("getComputedStyle(document.getElementById('tip')).visibility"),
+            "hidden");
+}
+
+TEST_F(ProfilePage, SortsItsTables) {
+  test::Browser browser(program_, 1100, 1400, false);
+  browser.open(url_);
+  const std::string values =
+      "[...document.querySelector('table.sorts').tBodies[0].rows].map(r => +r.cells[2].dataset.v)";
+  const auto is_sorted = [&](const char* order) {
+    return browser.evaluate(values + ".every((v, i, a) => i == 0 || a[i - 1] " + order + " v)");
+  };
+  const std::string head = "document.querySelector('table.sorts th:nth-child(3) button')";
+  browser.evaluate(head + ".click()");
+  EXPECT_EQ(is_sorted(">="), true);
+  browser.evaluate(head + ".click()");
+  EXPECT_EQ(is_sorted("<="), true);
+  EXPECT_EQ(browser.evaluate("document.querySelector('table.sorts th[aria-sort]').ariaSort"),
+            "ascending");
+}
+
+TEST_F(ProfilePage, FitsAPhone) {
+  test::Browser browser(program_, 380, 800, true);
+  browser.open(url_);
+  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
+      << "wide parts scroll by themselves";
+  EXPECT_TRUE(browser.complaints().empty());
+}
+
+TEST_F(ProfilePage, EscapesWhatIsShown) {
+  Profile p = sample_profile();
+  p.title = "<script>document.title = 'broken'</script>";
+  p.kernels[0].name = "\"><img src=x onerror=\"document.title = 'broken'\">";
+  p.kernels[0].scope = "'&<b>";
+  write_file_atomically(folder_ / "page.html", profile_page(p, ""));
+  test::Browser browser(program_, 1100, 1400, false);
+  browser.open(url_);
+  EXPECT_NE(browser.evaluate("document.title"), "broken");
+  EXPECT_EQ(browser.evaluate("document.querySelectorAll('img').length"), 0);
+  EXPECT_TRUE(browser.complaints().empty());
+}
+
+}  // namespace
+}  // namespace brrr::insight

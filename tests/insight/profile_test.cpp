@@ -1,0 +1,240 @@
+// A profile: its groups are its kernels, its parts are the step, its work is the plan's, its trace
+// nests.
+#include "insight/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "insight/profile_sample.h"
+#include "io/temp_folder.h"
+#include "ops/ops.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::json;
+
+double sum_ms(const std::vector<Group>& groups) {
+  return std::accumulate(groups.begin(), groups.end(), 0.0,
+                         [](double s, const Group& g) { return s + g.ms; });
+}
+
+TEST(Profile, GroupsAreTheKernels) {
+  for (const Mode mode : {Mode::training, Mode::inference, Mode::generation}) {
+    const Profile p = measured(sample_options(mode));
+    SCOPED_TRACE(name_of(mode));
+    double ms = 0, flops = 0;
+    int64_t calls = 0;
+    for (const KernelProfile& k : p.kernels) {
+      ms += k.ms;
+      flops += k.flops;
+      calls += k.calls;
+      EXPECT_FALSE(k.name.empty());
+      EXPECT_FALSE(k.kernel.empty());
+      EXPECT_GT(k.verdict.ceiling_seconds, 0);
+    }
+    for (const auto* groups : {&p.by_kind, &p.by_class, &p.by_phase, &p.by_scope}) {
+      EXPECT_NEAR(sum_ms(*groups), ms, 1e-9 * ms);
+      double share = 0, done = 0;
+      int64_t n = 0, called = 0;
+      for (const Group& g : *groups) {
+        share += g.share;
+        done += g.flops;
+        n += g.kernels;
+        called += g.calls;
+      }
+      EXPECT_NEAR(share, 1, 1e-9);
+      EXPECT_NEAR(done, flops, 1e-6 * flops);
+      EXPECT_EQ(n, static_cast<int64_t>(p.kernels.size()));
+      EXPECT_EQ(called, calls);
+    }
+    EXPECT_EQ(p.by_phase.size(), mode == Mode::training ? 3u : 1u);
+    EXPECT_GT(p.step.median, 0);
+    EXPECT_GE(p.steps, 5);
+  }
+}
+
+TEST(Profile, PartsAreTheStep) {
+  const Profile& p = sample_profile();
+  ASSERT_EQ(p.traced.size(), 3u);
+  for (const TracedStep& step : p.traced) {
+    double runs = 0, end = step.clock.start + step.clock.batch;
+    for (const TracedStep::Run& run : step.runs) {
+      EXPECT_GE(run.start, end) << "programs follow the batch and each other";
+      end = run.start;
+      double inside = 0;
+      for (const TracedStep::Slice& s : run.slices) {
+        EXPECT_GE(s.start, end);
+        end = s.start + s.seconds;
+        inside += s.seconds;
+      }
+      EXPECT_LE(end, run.start + run.seconds);
+      EXPECT_LE(inside, run.seconds);
+      runs += run.seconds;
+    }
+    EXPECT_LE(runs + step.clock.batch, step.clock.wall);
+  }
+  // Two looks at the clock for a kernel are less than a fiftieth of a step of the smallest model.
+  EXPECT_GT(p.clock_cost, 0);
+  EXPECT_LT(p.clock_cost, 0.02);
+}
+
+TEST(Profile, AKernelOfAMiddleProgramRunsOncePerPortion) {
+  const Profile p =
+      measured(sample_options(Mode::training, {{"gradient-accumulation-steps", "4"}}));
+  ASSERT_EQ(p.programs, (std::vector<std::string>{"first", "middle", "last"}));
+  for (const KernelProfile& k : p.kernels) EXPECT_EQ(k.calls, k.program == 1 ? 2 : 1);
+  for (const TracedStep& step : p.traced) EXPECT_EQ(step.runs.size(), 4u);
+  EXPECT_EQ(p.tokens, 4 * 4 * 32);
+}
+
+TEST(Profile, WorkIsThatOfThePlan) {
+  const WorkloadOptions w = sample_options(Mode::training);
+  train::FitContext context;
+  context.config = w.config;
+  std::unique_ptr<train::Session> session;
+  const train::Plan plan = train::plan_of(w.options, context, &session);
+  const RunPlan run = analyse(plan, w.config, *session, std::nullopt);
+  const Profile& p = sample_profile();
+  double flops = 0;
+  for (const KernelProfile& k : p.kernels) flops += k.flops;
+  const double planned = run.flops_forward + run.flops_backward + run.flops_optimizer;
+  EXPECT_NEAR(flops / static_cast<double>(p.tokens), planned, 1e-6 * planned);
+}
+
+TEST(Profile, AnatomyAddsUpAndHasThePublishedFigures) {
+  const Profile& p = sample_profile();
+  ASSERT_EQ(p.anatomy.size(), 3u);
+  double flops = 0, time = 0, published_flops = 0, published_time = 0;
+  for (const ClassShares& c : p.anatomy) {
+    flops += c.flops;
+    time += c.time;
+    published_flops += c.published_flops;
+    published_time += c.published_time;
+  }
+  EXPECT_NEAR(flops, 1, 1e-9);
+  EXPECT_NEAR(time, 1, 1e-9);
+  EXPECT_NEAR(published_flops, 1, 1e-3);
+  EXPECT_NEAR(published_time, 1, 1e-3);
+  EXPECT_GT(p.anatomy[0].flops, 0.9) << "most of the work of a transformer is products";
+}
+
+TEST(Profile, GenerationCountsThePartOfTheCacheThatIsRead) {
+  const auto attention_bytes = [](int64_t prompt) {
+    WorkloadOptions w = sample_options(Mode::generation, {{"context", "1024"}});
+    w.prompt = prompt;
+    double bytes = 0;
+    for (const KernelProfile& k : measured(w).kernels)
+      if (k.name.starts_with("attention")) bytes += k.bytes;
+    return bytes;
+  };
+  const double few = attention_bytes(8), many = attention_bytes(1000);
+  EXPECT_GT(few, 0);
+  EXPECT_GT(many, 20 * few);
+}
+
+TEST(Profile, ReportsHoldTheFactsAndKeepToTheScreen) {
+  const Profile& p = sample_profile();
+  const std::string text = report(p, false);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_NE(report(p, true).find('\x1b'), std::string::npos);
+  for (const char* part :
+       {"a small model", "by class of operation", "contraction", "backward", "optimizer",
+        "between kernels", "-bound", "99.80%", "61.0%", "L3", "timing it costs"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  const Json j = Json::parse(report_json(p));
+  EXPECT_EQ(j["kernels"].size(), p.kernels.size());
+  EXPECT_EQ(j["mode"], "training");
+  EXPECT_NEAR(j["step_ms"].get<double>(), p.step.median, 1e-9);
+  for (const Json& k : j["kernels"])
+    EXPECT_TRUE(k["verdict"] == "compute" || k["verdict"] == "bandwidth" ||
+                k["verdict"] == "overhead");
+}
+
+// -- traces
+// ----------------------------------------------------------------------------------
+
+struct Slice {
+  int64_t begin, end;  // ns
+  std::string name, category;
+};
+
+std::vector<Slice> slices_of(const Profile& p) {
+  const Json j = Json::parse(chrome_trace(p));
+  std::vector<Slice> slices;
+  std::set<int> threads;
+  for (const Json& e : j.at("traceEvents")) {
+    threads.insert(e.at("tid").get<int>());
+    if (e.at("ph") != "X") continue;
+    const auto begin = std::llround(1e3 * e.at("ts").get<double>());
+    slices.push_back(
+        {begin, begin + std::llround(1e3 * e.at("dur").get<double>()), e.at("name"), e.at("cat")});
+  }
+  EXPECT_EQ(threads.size(), 1u) << "one thread gives all orders";
+  return slices;
+}
+
+TEST(Trace, NestsStrictly) {
+  const Profile p =
+      measured(sample_options(Mode::training, {{"gradient-accumulation-steps", "2"}}));
+  const std::vector<Slice> slices = slices_of(p);
+  std::map<std::string, int> categories;
+  for (const Slice& s : slices) {
+    EXPECT_LE(s.begin, s.end);
+    ++categories[s.category];
+  }
+  EXPECT_EQ(categories["step"], 3);
+  EXPECT_EQ(categories["program"], 6);
+  EXPECT_GT(categories["scope"], 20);
+  for (size_t i = 0; i < slices.size(); ++i)
+    for (size_t j = i + 1; j < slices.size(); ++j) {
+      const Slice &a = slices[i], &b = slices[j];
+      const bool apart = a.end <= b.begin || b.end <= a.begin;
+      const bool inside =
+          (a.begin <= b.begin && b.end <= a.end) || (b.begin <= a.begin && a.end <= b.end);
+      ASSERT_TRUE(apart || inside) << a.name << " and " << b.name;
+    }
+}
+
+TEST(Trace, KernelsLieInTheirScopes) {
+  const Profile& p = sample_profile();
+  const std::vector<Slice> slices = slices_of(p);
+  const auto holds = [&](const Slice& inner, const std::string& scope) {
+    return std::any_of(slices.begin(), slices.end(), [&](const Slice& s) {
+      return s.category == "scope" && s.name == scope && s.begin <= inner.begin &&
+             inner.end <= s.end;
+    });
+  };
+  int seen = 0;
+  for (const Slice& s : slices)
+    if (s.name == "attention") {
+      EXPECT_TRUE(holds(s, "attn"));
+      EXPECT_TRUE(holds(s, "h.0") || holds(s, "h.1"));
+      ++seen;
+    }
+  EXPECT_EQ(seen, 6) << "two layers, three steps";
+}
+
+TEST(Trace, NamesAreEscaped) {
+  Profile p = sample_profile();
+  p.title = "a \"model\"\n\\ \xff";
+  p.kernels[0].name = "quote \" and \t tab";
+  const Json j = Json::parse(chrome_trace(p));
+  EXPECT_FALSE(j["traceEvents"].empty());
+}
+
+TEST(Profile, RefusesAPromptBeyondTheContext) {
+  EXPECT_USER_ERROR(make_workload(sample_options(Mode::generation, {{"context", "16"}})),
+                    "exceed the context");
+}
+
+}  // namespace
+}  // namespace brrr::insight

@@ -1,0 +1,108 @@
+// Which regime a kernel is in: right on cases that are made for it, and another one when the size
+// is.
+#include "insight/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include "insight/profile.h"
+#include "insight/profile_sample.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
+
+namespace brrr::insight {
+namespace {
+
+/// The regime of most of the time of a graph's kernels, by this machine's ceilings and clock.
+Bound regime(const Graph& graph, bool fuse = true) {
+  static const Ceilings ceilings = measure_ceilings(int64_t{1} << 30, 0.02);
+  PipelineOptions options;
+  if (!fuse) options.disabled = {"fuse"};
+  const auto workload = graph_workload(graph, options);
+  workload->allocate();
+  const Profile p = profile(*workload, ceilings, 0.05);
+  std::array<double, kBounds> ms{};
+  for (const Group& g : p.by_kind)
+    for (size_t i = 0; i < kBounds; ++i) ms[i] += g.bound_ms[i];
+  return static_cast<Bound>(std::max_element(ms.begin(), ms.end()) - ms.begin());
+}
+
+Graph square_product(int64_t n) {
+  Graph g;
+  g.output("c", matmul(g.input("a", {n, n}, DType::f32), g.input("b", {n, n}, DType::f32)));
+  return g;
+}
+
+Graph chain(int64_t length, int64_t elements) {
+  Graph g;
+  Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {elements}, DType::f32);
+  for (int64_t i = 0; i < length; ++i) x = x * a;
+  g.output("y", x);
+  return g;
+}
+
+TEST(Verdict, ALargeProductComputesASmallOneIsOverhead) {
+  EXPECT_EQ(regime(square_product(768)), Bound::compute);
+  EXPECT_EQ(regime(square_product(4)), Bound::overhead);
+}
+
+TEST(Verdict, AThinProductWaitsForBytes) {
+  Graph g;  // a vector times a matrix: two operations for every four bytes
+  g.output("c",
+           matmul(g.input("a", {1, 4096}, DType::f32), g.input("b", {4096, 8192}, DType::f32)));
+  EXPECT_EQ(regime(g), Bound::bandwidth);
+}
+
+TEST(Verdict, ABigChainWaitsForBytesUntilItComputes) {
+  EXPECT_EQ(regime(chain(4, 1 << 22)), Bound::bandwidth);
+  EXPECT_EQ(regime(chain(4, 8)), Bound::overhead);
+  EXPECT_EQ(regime(chain(512, 1 << 20)), Bound::compute) << "fused: one pass, 512 products each";
+}
+
+TEST(Verdict, AThousandTinyOpsAreOverheadLargeOnesAreNot) {
+  EXPECT_EQ(regime(chain(1000, 16), false), Bound::overhead);
+  EXPECT_EQ(regime(chain(20, 1 << 20), false), Bound::bandwidth);
+}
+
+TEST(Verdict, TheLongestOfTheThreeTimes) {
+  const Ceilings c = sample_ceilings();
+  const Verdict product = judge({200e6, 1e6, 1e6, DType::f32}, c, 3e-3);
+  EXPECT_EQ(product.bound, Bound::compute);
+  EXPECT_NEAR(product.ceiling_seconds, 2e-3, 1e-9);
+  EXPECT_NEAR(product.fraction(4e-3), 0.5, 1e-9);
+  // 30 MB do not fit into L3: read at 20, written at 10 GB/s.
+  const Verdict copy = judge({0, 15e6, 15e6, DType::f32}, c, 1);
+  EXPECT_EQ(copy.bound, Bound::bandwidth);
+  EXPECT_NEAR(copy.ceiling_seconds, 15e6 / 20e9 + 15e6 / 10e9, 1e-12);
+  // 1 MB in L2 is ten times as fast.
+  EXPECT_NEAR(judge({0, 5e5, 5e5, DType::f32}, c, 1).ceiling_seconds, 1e6 / 200e9, 1e-12);
+  // Faster than starting the team: it was not started.
+  EXPECT_NEAR(judge({10, 100, 100, DType::f32}, c, 1e-6).ceiling_seconds, 1e-7, 1e-12);
+  EXPECT_NEAR(judge({10, 100, 100, DType::f32}, c, 1e-5).ceiling_seconds, 2.1e-6, 1e-12);
+}
+
+TEST(Verdict, ProductsOfShortFloatsHaveTheCeilingOfTheirUnit) {
+  Ceilings c = sample_ceilings();
+  EXPECT_EQ(c.compute(DType::bf16), 100e9) << "no unit: computed in f32";
+  c.bf16 = 900e9;
+  EXPECT_EQ(c.compute(DType::bf16), 900e9);
+  EXPECT_EQ(c.compute(DType::f16), 100e9);
+  EXPECT_EQ(c.compute(DType::f32), 100e9);
+}
+
+TEST(Verdict, MeasuredCeilingsAreOrdered) {
+  const Ceilings c = measure_ceilings(int64_t{256} << 20, 0.01);
+  EXPECT_GT(c.f32, 1e9);
+  ASSERT_GE(c.levels.size(), 2u);
+  EXPECT_EQ(c.levels.back().name, "memory");
+  EXPECT_GT(c.levels.front().read, c.levels.back().read);
+  for (const MemoryLevel& l : c.levels) {
+    EXPECT_GT(l.write, 0);
+    EXPECT_LE(l.write, l.read);
+  }
+  EXPECT_GT(c.launch_seconds, 1e-9);
+  EXPECT_LT(c.launch_seconds, 1e-3);
+  EXPECT_GT(c.clock_seconds, 1e-10);
+}
+
+}  // namespace
+}  // namespace brrr::insight
