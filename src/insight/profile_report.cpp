@@ -72,7 +72,11 @@ void add_parts(Report& r, const Profile& p) {
       r.line(fmt::format("  {:<28} {:>9} ms {:>6.1f}%  {}", name, number_text(ms),
                          100 * ms / p.timed_ms, more));
   };
-  row("kernels", p.kernels_ms);
+  // What kernels took beyond their medians: somebody else had the processor.
+  double at_median = 0;
+  for (const Group& g : p.by_class) at_median += g.ms;
+  at_median = std::min(at_median, p.kernels_ms);
+  row("kernels", at_median);
   std::array<double, kBounds> bounds{};
   double all = 0;
   for (const Group& g : p.by_phase)
@@ -86,7 +90,8 @@ void add_parts(Report& r, const Profile& p) {
   for (size_t i = 0; i < kBounds; ++i)
     if (all > 0)
       row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(),
-          p.kernels_ms * bounds[i] / all, kMeaning[i]);
+          at_median * bounds[i] / all, kMeaning[i]);
+  row("kernels held up", p.kernels_ms - at_median, "slower than their median, by other work");
   row("between kernels", p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);
   if (p.sampling_ms > 0) row("choosing the token", p.sampling_ms);

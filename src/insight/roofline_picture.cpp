@@ -105,7 +105,7 @@ class Picture {
     };
     plateau(f32, "f32");
     if (bf16 > 1.05 * f32) plateau(bf16, "bf16");
-    double label = 0.10;
+    double label = 0.08;
     for (const MemoryLevel& level : p_.ceilings.levels) {
       // From the left edge, or where it enters the picture, to the plateau.
       const double rate = 1e-9 * level.read;
@@ -115,7 +115,7 @@ class Picture {
       const double at = from * std::pow(to / from, label);
       text(px(at) + 6, py(at * rate) + 14, "start",
            fmt::format("{} {:.0f} GB/s", level.name, rate));
-      label += 0.12;
+      label += 0.3;
     }
   }
 
