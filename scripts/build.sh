@@ -59,6 +59,8 @@ if [[ ! -e $build/build.ninja || ! -e $build/.configured || $(<"$build/.configur
   printf '%s' "$key" >"$build/.configured"
 fi
 
+# What ccache asks for where headers are precompiled.
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 [[ -t 2 ]] || say "building build/$kind ($target)"
 started=$SECONDS
 # Memory, not cores, limits small machines: about 1 GB per compiler.
