@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "insight/ladder.h"
@@ -14,6 +15,7 @@ namespace {
 struct LadderFlags {
   std::string output_dir = "ladder";
   int64_t rounds = 3;
+  std::string html;
   bool quick = false;
   bool again = false;
   bool json = false;
@@ -27,6 +29,7 @@ const OptionTable<LadderFlags>& ladder_table() {
               "visits to each rung; medians and quartiles are over them");
     t.text("output-dir", &LadderFlags::output_dir, "DIR",
            "folder of ladder.json: what stands there is not measured again");
+    t.text("html", &LadderFlags::html, "FILE", "bars and tables as one page");
     t.flag("quick", &LadderFlags::quick, "smaller models: the same comparison in a few minutes");
     t.flag("again", &LadderFlags::again, "measure everything again");
     t.flag("json", &LadderFlags::json, "one JSON object for each ladder on standard output");
@@ -71,6 +74,7 @@ int run_ladder(const Arguments& args) {
   std::filesystem::create_directories(flags.output_dir, ignored);
   options.record = std::filesystem::path(flags.output_dir) / "ladder.json";
   if (flags.again) std::filesystem::remove(options.record, ignored);
+  std::vector<insight::ClimbedLadder> climbed;
   for (const insight::Ladder* ladder : chosen) {
     train::Progress progress({.label = "rung",
                               .total = static_cast<int64_t>(ladder->rungs.size()) * flags.rounds,
@@ -79,12 +83,14 @@ int run_ladder(const Arguments& args) {
     changes.insert(changes.end(), user.begin(), user.end());
     options.options = changes;
     options.progress = [&](int64_t done) { progress.update(done); };
-    const auto results = insight::climb(*ladder, options);
+    climbed.push_back({ladder, insight::climb(*ladder, options)});
     progress.finish();
+    const auto& results = climbed.back().results;
     if (flags.json)
       fmt::print("{}\n", insight::ladder_json(*ladder, results));
     else
       fmt::print("{}\n", insight::ladder_table(*ladder, results));
+    if (!flags.html.empty()) write_file_atomically(flags.html, insight::ladder_page(climbed));
   }
   return 0;
 }

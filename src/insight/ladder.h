@@ -63,4 +63,21 @@ std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& re
 /// One object: ladder, title, rungs.
 std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& results);
 
+struct ClimbedLadder {
+  const Ladder* ladder = nullptr;
+  std::vector<RungResult> results;
+};
+/// All of them as one page: bars of speed and memory with the published ones marked, and tables.
+std::string ladder_page(const std::vector<ClimbedLadder>& ladders);
+
+/// A rung against the first one.
+struct Against {
+  double speed = 0, low = 0, high = 0;  // sequences per second; the quartiles of the rung's rounds
+  double memory = 0;                    // of the arena
+};
+/// Nothing where either was not measured.
+std::optional<Against> against(const RungResult& result, const RungResult& first);
+/// Of sequences or tokens, at the median.
+double per_second(int64_t count, const RungResult& result);
+
 }  // namespace brrr::insight

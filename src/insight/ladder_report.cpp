@@ -16,28 +16,21 @@ std::string ratio(std::optional<double> value) {
   return value ? fmt::format("{:.2f}x", *value) : std::string("-");
 }
 
-/// How a rung did against the first.
-struct Against {
-  double speed = 0, low = 0, high = 0;  // sequences per second; the quartiles of the rung's rounds
-  double memory = 0, activations = 0;
-};
+}  // namespace
 
-Against against(const RungResult& r, const RungResult& first) {
+std::optional<Against> against(const RungResult& r, const RungResult& first) {
+  if (r.ms.empty() || first.ms.empty()) return std::nullopt;
   const Timing mine = timing_of(r), theirs = timing_of(first);
   const double scale = static_cast<double>(r.sequences) / static_cast<double>(first.sequences);
-  const auto share = [](int64_t a, int64_t b) {
-    return static_cast<double>(a) / static_cast<double>(std::max<int64_t>(b, 1));
-  };
-  return {scale * theirs.median / mine.median, scale * theirs.median / mine.high,
-          scale * theirs.median / mine.low, share(r.arena_bytes, first.arena_bytes),
-          share(r.activation_bytes, first.activation_bytes)};
+  return Against{scale * theirs.median / mine.median, scale * theirs.median / mine.high,
+                 scale * theirs.median / mine.low,
+                 static_cast<double>(r.arena_bytes) /
+                     static_cast<double>(std::max<int64_t>(first.arena_bytes, 1))};
 }
 
 double per_second(int64_t count, const RungResult& r) {
   return 1e3 * static_cast<double>(count) / timing_of(r).median;
 }
-
-}  // namespace
 
 std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& results) {
   std::string out =
@@ -51,13 +44,12 @@ std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& re
       out += fmt::format("{:<34} {}\n", r.name, r.failure.empty() ? "not measured" : r.failure);
       continue;
     }
-    const bool compared = !first.ms.empty();
-    const Against a = compared ? against(r, first) : Against{};
+    const std::optional<Against> a = against(r, first);
     out += fmt::format(
         "{:<34} {:>10.3f} {:>8.0f} {:>7} {:>13} {:>10} {:>7} {:>11} {:>10} {:>10}\n", r.name,
-        per_second(r.sequences, r), per_second(r.tokens, r), compared ? ratio(a.speed) : "-",
-        compared ? fmt::format("{:.2f}-{:.2f}", a.low, a.high) : "-", memory_text(r.arena_bytes),
-        compared ? ratio(a.memory) : "-", memory_text(r.activation_bytes),
+        per_second(r.sequences, r), per_second(r.tokens, r), a ? ratio(a->speed) : "-",
+        a ? fmt::format("{:.2f}-{:.2f}", a->low, a->high) : "-", memory_text(r.arena_bytes),
+        a ? ratio(a->memory) : "-", memory_text(r.activation_bytes),
         ratio(ladder.rungs[i].published_speed), ratio(ladder.rungs[i].published_memory));
   }
   if (!ladder.published.empty()) out += fmt::format("published: {}\n", ladder.published);
@@ -78,10 +70,9 @@ std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& res
                   {"arena_bytes", r.arena_bytes},
                   {"activation_bytes", r.activation_bytes},
                   {"state_bytes", r.state_bytes}});
-      if (!results.front().ms.empty()) {
-        const Against a = against(r, results.front());
-        row["speed"] = a.speed;
-        row["memory"] = a.memory;
+      if (const auto a = against(r, results.front())) {
+        row["speed"] = a->speed;
+        row["memory"] = a->memory;
       }
     }
     const Rung& rung = ladder.rungs[i];

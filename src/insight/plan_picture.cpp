@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/memory.h"
+#include "insight/page.h"
 #include "insight/plan.h"
 #include "io/plot_axis.h"
 
@@ -28,20 +29,6 @@ const std::vector<Band>& bands() {
       {"recomputed", "#ca8a04", "#facc15", {Holds::recomputed}},
       {"temporaries", "#64748b", "#94a3b8", {Holds::temporaries, Holds::inputs, Holds::constants}}};
   return all;
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text)
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
-  return out;
 }
 
 std::string style_sheet() {
@@ -98,9 +85,9 @@ std::string memory_picture(const RunPlan& p) {
   svg += fmt::format("<text class=\"t\" x=\"28\" y=\"36\">Memory over a training step</text>");
   svg += fmt::format(
       "<text class=\"m\" x=\"28\" y=\"58\">{}</text>",
-      escaped(fmt::format("{}, {}, context {}, {}, {}: arena {}",
-                          o.init_from == "scratch" ? o.preset : o.init_from, description(o),
-                          o.context, o.precision, o.optim, memory_text(p.plan.arena.total()))));
+      html_text(fmt::format("{}, {}, context {}, {}, {}: arena {}",
+                            o.init_from == "scratch" ? o.preset : o.init_from, description(o),
+                            o.context, o.precision, o.optim, memory_text(p.plan.arena.total()))));
   for (size_t i = 0; i < y.ticks.size(); ++i)
     svg += fmt::format(
         "<line class=\"g\" x1=\"{0}\" y1=\"{2:.1f}\" x2=\"{1}\" y2=\"{2:.1f}\"/><text class=\"m "
@@ -163,8 +150,8 @@ std::string memory_picture(const RunPlan& p) {
       "<circle class=\"q\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"/><text x=\"{:.1f}\" y=\"{:.1f}\" "
       "text-anchor=\"{}\">{}</text>",
       peak_x, peak_y, peak_x + (right ? 8 : -8), peak_y - 9, right ? "start" : "end",
-      escaped(fmt::format("peak {}: {}{}", memory_text(p.peak.bytes), p.peak.op,
-                          p.peak.scope.empty() ? "" : " at " + p.peak.scope)));
+      html_text(fmt::format("peak {}: {}{}", memory_text(p.peak.bytes), p.peak.op,
+                            p.peak.scope.empty() ? "" : " at " + p.peak.scope)));
   svg += fmt::format(
       "<text class=\"m\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{} kernels of program '{}', in the "
       "order in which they run</text></svg>\n",
@@ -173,13 +160,9 @@ std::string memory_picture(const RunPlan& p) {
 }
 
 std::string memory_page(const RunPlan& p) {
-  return "<!doctype html><meta charset=\"utf-8\"><meta name=\"viewport\" "
-         "content=\"width=device-width\"><title>brrr "
-         "plan</title><style>body{max-width:960px;margin:"
-         "32px auto;padding:0 16px;color-scheme:light dark;font-family:ui-sans-serif,system-ui,"
-         "sans-serif}svg{max-width:100%;height:auto}pre{font:13px/1.45 ui-monospace,monospace;"
-         "overflow-x:auto}</style>\n" +
-         memory_picture(p) + "<pre>" + escaped(report(p, false)) + "</pre>\n";
+  return page("brrr plan", memory_picture(p) + "<pre>" + html_text(report(p, false)) + "</pre>",
+              "svg{max-width:100%;height:auto}"
+              "pre{font:13px/1.45 ui-monospace,monospace;overflow-x:auto}");
 }
 
 }  // namespace brrr::insight

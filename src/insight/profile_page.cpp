@@ -3,31 +3,13 @@
 #include <algorithm>
 
 #include "base/human.h"
+#include "insight/page.h"
 
 namespace brrr::insight {
 namespace {
 
+// On top of what every page has: the regimes, the bar of the step, the roofline.
 constexpr const char* kStyle = R"(
-:root{color-scheme:light dark;--back:#fff;--card:#f8fafc;--text:#0f172a;--faint:#64748b;
---line:#e2e8f0;--compute:#15803d;--bandwidth:#b45309;--overhead:#be185d}
-@media(prefers-color-scheme:dark){:root{--back:#0b1018;--card:#0f1622;--text:#e8edf6;
---faint:#93a1b8;--line:#232c3d;--compute:#4ade80;--bandwidth:#fbbf24;--overhead:#f472b6}}
-@media print{:root{--back:#fff;--card:#fff;--text:#000;--faint:#444;--line:#bbb;
---compute:#15803d;--bandwidth:#b45309;--overhead:#be185d}.card{break-inside:avoid}#tip{display:none}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1080px;padding:20px 16px 48px;background:var(--back);color:var(--text);
-font:15px/1.5 ui-sans-serif,system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}
-h1{font-size:21px;margin:0 0 2px}h2{font-size:16px;margin:0 0 10px}
-p{margin:4px 0}.faint{color:var(--faint)}ol{margin:0;padding-left:22px}li{margin:6px 0}
-.card{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 16px;
-margin:16px 0}.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:13.5px}
-th,td{padding:4px 8px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
-th:first-child,td:first-child{text-align:left;white-space:normal;min-width:150px}
-th button{all:unset;cursor:pointer;color:var(--faint);font-weight:600}
-th button:focus-visible{outline:2px solid var(--text)}
-th[aria-sort=ascending] button::after{content:" \2191"}
-th[aria-sort=descending] button::after{content:" \2193"}
 .bar{display:flex;height:22px;border-radius:6px;overflow:hidden;border:1px solid var(--line)}
 .bar span{display:block}
 .key{display:inline-flex;align-items:center;gap:6px;margin:8px 16px 0 0}
@@ -45,12 +27,10 @@ svg.roof .bandwidth{fill:var(--bandwidth);stroke:var(--bandwidth)}
 svg.roof .overhead{fill:var(--overhead);stroke:var(--overhead)}
 #tip{position:fixed;z-index:2;max-width:min(420px,92vw);padding:8px 12px;border-radius:8px;
 background:var(--text);color:var(--back);font-size:13px;pointer-events:none;visibility:hidden}
-img{width:100%;height:auto}
 )";
 
-// Sorting of tables by their heads, and the words beside a kernel under the pointer.
+// The words beside a kernel under the pointer.
 constexpr const char* kScript = R"(
-'use strict';
 const tip=document.getElementById('tip');
 function show(e){const d=e.target.dataset;tip.textContent='';
  for(const [k,t] of [['b',d.name],['div',d.shape],['div',d.scope],['div',d.figures],['div',d.verdict]])
@@ -63,47 +43,15 @@ function hide(){tip.style.visibility='hidden';}
 for(const k of document.querySelectorAll('circle.k')){
  k.addEventListener('pointerenter',show);k.addEventListener('focus',show);
  k.addEventListener('pointerleave',hide);k.addEventListener('blur',hide);}
-for(const table of document.querySelectorAll('table.sorts')){
- const heads=[...table.tHead.rows[0].cells];
- heads.forEach((head,i)=>head.firstElementChild.addEventListener('click',()=>{
-  const down=head.getAttribute('aria-sort')!=='descending'&&i>0||head.getAttribute('aria-sort')==='ascending';
-  heads.forEach(h=>h.removeAttribute('aria-sort'));
-  head.setAttribute('aria-sort',down?'descending':'ascending');
-  const key=r=>{const c=r.cells[i];return c.dataset.v===undefined?c.textContent:+c.dataset.v;};
-  const rows=[...table.tBodies[0].rows].sort((a,b)=>{const x=key(a),y=key(b);
-   return (x<y?-1:x>y?1:0)*(down?-1:1);});
-  table.tBodies[0].append(...rows);}));}
 )";
-
-std::string encoded(const std::string& svg) {
-  std::string out = "data:image/svg+xml,";
-  for (const char c : svg) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '.' || c == '-' || c == '/' || c == ':' || c == '=' || c == ',';
-    out += plain ? std::string(1, c) : fmt::format("%{:02x}", byte);
-  }
-  return out;
-}
-
-std::string cell(double value, const std::string& text) {
-  return fmt::format("<td data-v=\"{:.9g}\">{}</td>", value, text);
-}
 
 std::string verdict_cell(Bound bound) {
   return fmt::format("<td class=\"v-{0}\">{0}</td>", name_of(bound));
 }
 
 std::string table(const std::string& first, const std::string& rows) {
-  std::string head;
-  for (const std::string& name : {first, std::string("calls"), std::string("ms"),
-                                  std::string("share"), std::string("GFLOP/s"), std::string("GB/s"),
-                                  std::string("of ceiling"), std::string("verdict")})
-    head += fmt::format("<th><button>{}</button></th>", name);
-  return fmt::format(
-      "<div class=\"wide\"><table class=\"sorts\"><thead><tr>{}</tr></thead><tbody>{}</tbody>"
-      "</table></div>",
-      head, rows);
+  return sorting_table({first, "calls", "ms", "share", "GFLOP/s", "GB/s", "of ceiling", "verdict"},
+                       rows);
 }
 
 std::string row(const std::string& name, const Group& g) {
@@ -113,10 +61,6 @@ std::string row(const std::string& name, const Group& g) {
          cell(g.gflops(), number_text(g.gflops())) + cell(g.gbytes(), number_text(g.gbytes())) +
          cell(g.ceiling(), fmt::format("{:.0f}%", 100 * g.ceiling())) + verdict_cell(g.bound()) +
          "</tr>\n";
-}
-
-std::string card(const std::string& title, const std::string& body) {
-  return fmt::format("<section class=\"card\"><h2>{}</h2>{}</section>\n", html_text(title), body);
 }
 
 std::string group_card(const std::string& title, const std::string& first,
@@ -182,31 +126,9 @@ std::string anatomy_table(const Profile& p) {
 
 }  // namespace
 
-std::string html_text(const std::string& text) {
-  std::string out;
-  for (const char c : text)
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (c == '\'')
-      out += "&#39;";
-    else
-      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  return out;
-}
-
 std::string profile_page(const Profile& p, const std::string& memory_svg) {
-  std::string page =
-      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><link rel=\"icon\" href=\"data:,\"><title>" +
-      html_text("brrr profile: " + p.title) + "</title><style>" + kStyle +
-      "</style></head><body>\n<h1>" + html_text(p.title) + "</h1>";
-  page += fmt::format(
+  std::string body = "<h1>" + html_text(p.title) + "</h1>";
+  body += fmt::format(
       "<p class=\"faint\">{} on {} threads; a step takes {} ms ({}&ndash;{}){}; timing it costs "
       "{:.1f}%</p>\n",
       html_text(p.backend), p.threads, number_text(p.step.median), number_text(p.step.low),
@@ -216,9 +138,9 @@ std::string profile_page(const Profile& p, const std::string& memory_svg) {
                                              1e3 * static_cast<double>(p.tokens) / p.step.median)))
           : "",
       100 * p.timing_cost);
-  if (p.advised) page += card("What would help most", advice_list(p.advice));
-  page += card("Where the time goes", step_bar(p));
-  page += card("Roofline: every kernel under what this machine was measured to reach",
+  if (p.advised) body += card("What would help most", advice_list(p.advice));
+  body += card("Where the time goes", step_bar(p));
+  body += card("Roofline: every kernel under what this machine was measured to reach",
                "<div class=\"wide\">" + roofline_picture(p) +
                    "</div><p class=\"faint\">Area: share of the time. Green: compute-bound, "
                    "amber: bandwidth-bound, pink: overhead-bound. Kernels without arithmetic stand "
@@ -228,19 +150,16 @@ std::string profile_page(const Profile& p, const std::string& memory_svg) {
     const KernelProfile& k = p.kernels[g.example];
     kinds += row(fmt::format("{} {} ({})", k.name, k.shape, k.kernel), g);
   }
-  page += card("Kernels", table("kernel", kinds));
-  page += group_card("By class of operation", "class", p.by_class);
-  if (p.by_phase.size() > 1) page += group_card("By pass", "pass", p.by_phase);
-  page += group_card("By scope of the model", "scope", p.by_scope);
+  body += card("Kernels", table("kernel", kinds));
+  body += group_card("By class of operation", "class", p.by_class);
+  if (p.by_phase.size() > 1) body += group_card("By pass", "pass", p.by_phase);
+  body += group_card("By scope of the model", "scope", p.by_scope);
   if (p.mode == Mode::training)
-    page += card("FLOPs against time: the BERT analysis", anatomy_table(p));
+    body += card("FLOPs against time: the BERT analysis", anatomy_table(p));
   if (!memory_svg.empty())
-    page += card("Memory over the step",
-                 "<img alt=\"memory over the step\" src=\"" + encoded(memory_svg) + "\">");
-  page += "<div id=\"tip\" role=\"status\"></div>\n<script>";
-  page += kScript;
-  page += "</script></body></html>\n";
-  return page;
+    body += card("Memory over the step", picture(memory_svg, "memory over the step"));
+  body += "<div id=\"tip\" role=\"status\"></div>";
+  return page("brrr profile: " + p.title, body, kStyle, kScript);
 }
 
 }  // namespace brrr::insight

@@ -15,7 +15,4 @@ std::string roofline_picture(const Profile& profile);
 /// `memory_svg`: the picture of memory over the step, or empty.
 std::string profile_page(const Profile& profile, const std::string& memory_svg);
 
-/// Text for inside HTML, attributes included.
-std::string html_text(const std::string& text);
-
 }  // namespace brrr::insight

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "insight/page.h"
 #include "insight/profile_page.h"
 
 namespace brrr::insight {

@@ -45,7 +45,11 @@ TEST(Ladders, EveryRungOfEveryLadderRuns) {
     EXPECT_EQ(json["rungs"].size(), l.rungs.size());
     EXPECT_EQ(json["rungs"][0]["speed"], 1.0);
     const std::string table = ladder_table(l, results);
-    for (const Rung& rung : l.rungs) EXPECT_NE(table.find(rung.name), std::string::npos);
+    const std::string page = ladder_page({{&l, results}});
+    for (const Rung& rung : l.rungs) {
+      EXPECT_NE(table.find(rung.name), std::string::npos);
+      EXPECT_NE(page.find("<span>" + rung.name + "</span>"), std::string::npos);
+    }
   }
 }
 

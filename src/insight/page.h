@@ -1,0 +1,29 @@
+#pragma once
+// Pages that stand alone: one file, light and dark, for a screen, a phone or paper. A page loads
+// nothing: script, style and pictures stand in it. Tables sort by their heads.
+
+#include <string>
+#include <vector>
+
+namespace brrr::insight {
+
+/// Text for inside HTML, attributes included.
+std::string html_text(const std::string& text);
+
+/// A section with a heading; `body` is HTML.
+std::string card(const std::string& title, const std::string& body);
+
+/// A cell that sorts by `value` and shows `text`.
+std::string cell(double value, const std::string& text);
+
+/// A table that sorts. `rows`: "<tr>...</tr>"; the first column is a name.
+std::string sorting_table(const std::vector<std::string>& heads, const std::string& rows);
+
+/// A picture for inside a page: an <img> whose source is the SVG itself.
+std::string picture(const std::string& svg, const std::string& description);
+
+/// The whole file. `style` and `script` come on top of what every page has.
+std::string page(const std::string& title, const std::string& body, const std::string& style = "",
+                 const std::string& script = "");
+
+}  // namespace brrr::insight

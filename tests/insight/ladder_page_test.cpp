@@ -1,0 +1,77 @@
+// The page of climbed ladders in a real browser.
+
+#include <gtest/gtest.h>
+
+#include "insight/ladder.h"
+#include "support/browser.h"
+
+namespace brrr::insight {
+namespace {
+
+std::vector<ClimbedLadder> climbed() {
+  std::vector<ClimbedLadder> all;
+  for (const Ladder& l : ladders()) {
+    all.push_back({&l, {}});
+    double ms = 100;
+    for (const Rung& rung : l.rungs) {
+      RungResult& r = all.back().results.emplace_back();
+      r.name = rung.name;
+      r.sequences = 4;
+      r.tokens = 2048;
+      r.arena_bytes = static_cast<int64_t>(ms * 1e7);
+      r.ms = {ms, ms * 1.02, ms * 0.97};
+      ms *= 0.9;
+    }
+    all.back().results.back().ms.clear();
+    all.back().results.back().failure = "needs <b>9.1 GiB</b>";
+  }
+  return all;
+}
+
+class LadderPage : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    program_ = test::find_chromium();
+    if (program_.empty()) GTEST_SKIP() << "there is no Chromium on this machine";
+    write_file_atomically(folder_ / "page.html", ladder_page(climbed()));
+    url_ = "file://" + (folder_ / "page.html").string();
+  }
+  test::TempFolder folder_;
+  std::string program_, url_;
+};
+
+TEST_F(LadderPage, IsDrawnSilentAndAloneAndSorts) {
+  test::Browser browser(program_, 1000, 1200, true);
+  browser.open(url_);
+  size_t rungs = 0, published = 0;
+  for (const Ladder& l : ladders()) {
+    rungs += l.rungs.size() - 1;
+    for (size_t i = 0; i + 1 < l.rungs.size(); ++i)
+      published += l.rungs[i].published_speed.has_value() + l.rungs[i].published_memory.has_value();
+  }
+  EXPECT_EQ(browser.evaluate("document.querySelectorAll('.track').length"), 2 * rungs);
+  EXPECT_EQ(browser.evaluate("document.querySelectorAll('.track b').length"), published);
+  EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.track')].every(t => {"
+                             "const i = t.firstElementChild.getBoundingClientRect(),"
+                             "b = t.getBoundingClientRect();"
+                             "return i.width > 1 && i.right <= b.right && i.height > 4; })"),
+            true);
+  EXPECT_EQ(browser.evaluate("document.body.textContent.includes('needs <b>9.1 GiB</b>')"), true);
+  browser.evaluate("document.querySelector('table.sorts th:nth-child(2) button').click()");
+  EXPECT_EQ(browser.evaluate("[...document.querySelector('table.sorts').tBodies[0].rows]"
+                             ".map(r => +r.cells[1].dataset.v).filter(v => v > 0)"
+                             ".every((v, i, a) => i == 0 || a[i - 1] >= v)"),
+            true);
+  EXPECT_TRUE(browser.complaints().empty()) << browser.complaints()[0];
+  EXPECT_EQ(browser.requests().size(), 1u) << "only the page itself";
+}
+
+TEST_F(LadderPage, FitsAPhone) {
+  test::Browser browser(program_, 380, 800, false);
+  browser.open(url_);
+  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
+      << "wide parts scroll by themselves";
+}
+
+}  // namespace
+}  // namespace brrr::insight
