@@ -54,9 +54,15 @@ MemoryLimit plan_budget(const train::TrainOptions& o) {
   return train::memory_budget(o);
 }
 
+/// The options of a search, and what it has to say.
+struct Searched {
+  train::TrainOptions options;
+  std::vector<std::string> lines;
+};
+
 /// With --largest-batch or --fit: the options that the search finds. Exit code 3 when nothing fits.
-train::TrainOptions searched(const train::TrainOptions& o, const train::FitContext& context,
-                             const MemoryLimit& limit, bool largest_batch) {
+Searched searched(const train::TrainOptions& o, const train::FitContext& context,
+                  const MemoryLimit& limit, bool largest_batch) {
   if (largest_batch) {
     const train::Plan plan = train::largest_batch(o, context);
     if (!plan.fits)
@@ -64,18 +70,17 @@ train::TrainOptions searched(const train::TrainOptions& o, const train::FitConte
           fmt::format("not even one sequence fits: it needs {}, and {} is {}",
                       memory_text(plan.needed()), limit.source, memory_text(limit.bytes)),
           ExitCode::kNoMemory);
-    fmt::print(stderr, "largest batch that fits: {} ({} is {})\n", plan.options.batch_size,
-               limit.source, memory_text(limit.bytes));
-    return plan.options;
+    return {plan.options,
+            {fmt::format("largest batch that fits: {} ({} is {})", plan.options.batch_size,
+                         limit.source, memory_text(limit.bytes))}};
   }
-  if (!o.wants_fit()) return o;
+  if (!o.wants_fit()) return {o, {}};
   const train::FitResult found =
       train::fit(o, context, o.fit == "all" ? train::FitFreedom::all : train::FitFreedom::memory);
-  for (const std::string& line : train::fit_table(found)) fmt::print(stderr, "{}\n", line);
   if (!found.best)
     throw UserError(train::refusal(train::plan_of(o, context), found, context, limit),
                     ExitCode::kNoMemory);
-  return found.best->options;
+  return {found.best->options, train::fit_table(found)};
 }
 
 int run_plan(const Arguments& args) {
@@ -96,11 +101,25 @@ int run_plan(const Arguments& args) {
                                          : own.measure == "again" ? train::Measure::again
                                                                   : train::Measure::once,
                                          limit.bytes);
-  o = searched(o, context, limit, own.largest_batch);
-
+  // A search takes memory of its own, which shows when it is over: then there is less.
+  constexpr int kRounds = 5;
   std::unique_ptr<train::Session> session;
-  train::Plan plan = train::plan_of(o, context, &session);
-  train::measure_again(plan, context, *session);
+  train::Plan plan;
+  Searched found;
+  for (int round = 0; round < kRounds && !plan.fits; ++round) {
+    if (round > 0) {
+      context.left_by_search += train::room_to_make(plan.needed() - limit.bytes);
+      session.reset();
+    }
+    train::FitContext left = context;
+    left.budget -= context.left_by_search;
+    found = searched(o, left, limit, own.largest_batch);
+    plan = train::plan_of(found.options, left, &session);
+    train::measure_again(plan, context, *session);
+    if (!own.largest_batch && !o.wants_fit()) break;
+  }
+  o = found.options;
+  for (const std::string& line : found.lines) fmt::print(stderr, "{}\n", line);
   const insight::RunPlan planned = insight::analyse(plan, context.config, *session, context.speed);
   if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(planned));
   if (!own.html.empty()) write_file_atomically(own.html, insight::memory_page(planned));

@@ -161,10 +161,14 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
   return plan;
 }
 
-void measure_again(Plan& plan, const FitContext& context, const Session& session) {
+void trim_heap() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
+}
+
+void measure_again(Plan& plan, const FitContext& context, const Session& session) {
+  trim_heap();
   plan.process = forecast_process(plan.options, session, context.inputs, resident_memory(), true);
   plan.fits = plan.needed() <= context.budget;
 }

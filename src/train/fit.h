@@ -48,6 +48,13 @@ struct FitContext {
 Plan plan_of(const TrainOptions& options, const FitContext& context,
              std::unique_ptr<Session>* keep = nullptr);
 
+/// Gives memory that nobody uses back to the system.
+void trim_heap();
+
+/// By how much the next search must aim lower after one whose choice was too large by `excess`: a
+/// little more, because it will leave something, too.
+constexpr int64_t room_to_make(int64_t excess) { return excess + excess / 4 + (int64_t{1} << 18); }
+
 /// The plan again, when `session` is there: what compiling and searching have left in the process
 /// is measured instead of reckoned.
 void measure_again(Plan& plan, const FitContext& context, const Session& session);

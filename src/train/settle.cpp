@@ -92,6 +92,12 @@ MemoryLimit memory_budget(const TrainOptions& o) {
   return limit;
 }
 
+/// What the searches up to now have left in the process.
+static int64_t left_on_heap(const FitContext& context) {
+  trim_heap();
+  return std::max<int64_t>(0, resident_memory().needed() - context.now.needed());
+}
+
 SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
                       const ProcessInputs& inputs,
                       const std::function<void(const std::string&)>& say) {
@@ -106,7 +112,9 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
     context.left_by_search = run.plan.needed() - reckoned;
     FitContext left = context;
     left.budget -= left.left_by_search;
+    run.session.reset();
     const FitResult found = fit(options, left, FitFreedom::memory);
+    context.left_by_search = std::max(context.left_by_search, left_on_heap(context));
     throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
   }
   // What a GPU reaches is not measured yet: plans are compared on a nominal machine.
@@ -114,12 +122,11 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
     context.speed = machine_speed(Measure::once, run.limit.bytes);
   const FitFreedom freedom = options.fit == "all" ? FitFreedom::all : FitFreedom::memory;
   // The search itself takes memory, which shows when it is over; then there is less for the run.
-  constexpr int kRounds = 3;
+  constexpr int kRounds = 5;
   FitResult found;
   for (int round = 0; round < kRounds && !run.plan.fits; ++round) {
     if (round > 0) {
-      const int64_t excess = run.plan.needed() - run.limit.bytes;
-      context.left_by_search += excess;
+      context.left_by_search += room_to_make(run.plan.needed() - run.limit.bytes);
       run.session.reset();
     }
     FitContext left = context;
@@ -131,6 +138,8 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
   }
   if (!run.plan.fits) {
     found.best.reset();
+    run.session.reset();
+    context.left_by_search = std::max(context.left_by_search, left_on_heap(context));
     throw UserError(refusal(plan_of(options, context), found, context, run.limit),
                     ExitCode::kNoMemory);
   }
