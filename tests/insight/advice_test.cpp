@@ -70,30 +70,32 @@ void expect_first(const KeyValues& given, const std::string& cause) {
   EXPECT_LT(t.advice[0].gain(), 0.95);
 }
 
-TEST(Advice, CompilerOff) { expect_first({{"compile", "false"}}, "compile"); }
+TEST(SlowAdvice, CompilerOff) { expect_first({{"compile", "false"}}, "compile"); }
 
-TEST(Advice, AttentionWrittenOut) {
+TEST(SlowAdvice, AttentionWrittenOut) {
   expect_first({{"disable-pass", "match_attention"}, {"context", "256"}, {"batch-size", "4"}},
                "match_attention");
 }
 
-TEST(Advice, NothingFused) {
+TEST(SlowAdvice, NothingFused) {
   expect_first({{"disable-pass", "fuse"}, {"batch-size", "48"}}, "fuse");
 }
 
-TEST(Advice, PortionsTooSmall) {
+TEST(SlowAdvice, PortionsTooSmall) {
   expect_first({{"batch-size", "1"}, {"gradient-accumulation-steps", "16"}, {"context", "16"}},
                "micro-batch");
 }
 
-TEST(Advice, RecomputesWhatHasRoom) { expect_first({{"rematerialize", "all"}}, "rematerialize"); }
+TEST(SlowAdvice, RecomputesWhatHasRoom) {
+  expect_first({{"rematerialize", "all"}}, "rematerialize");
+}
 
-TEST(Advice, EvaluatesTooOften) {
+TEST(SlowAdvice, EvaluatesTooOften) {
   expect_first({{"eval-steps", "2"}, {"eval-batches", "20"}}, "evaluation");
 }
 
 // A unit that this machine may not have, made up.
-TEST(Advice, SinglePrecisionWhereThereIsAUnitForHalf) {
+TEST(SlowAdvice, SinglePrecisionWhereThereIsAUnitForHalf) {
   Profile p;
   const WorkloadOptions w = setup({});
   const auto workload = make_workload(w);
@@ -116,7 +118,7 @@ TEST(Advice, SinglePrecisionWhereThereIsAUnitForHalf) {
   EXPECT_FALSE(names_it());
 }
 
-TEST(Advice, AnUglyVocabularyIsLookedAt) {
+TEST(SlowAdvice, AnUglyVocabularyIsLookedAt) {
   AdviceOptions o;
   o.workload = setup({{"vocab-size", "5003"}, {"eval-steps", "0"}});
   const auto option_of = [&] {
@@ -129,7 +131,7 @@ TEST(Advice, AnUglyVocabularyIsLookedAt) {
   EXPECT_EQ(option_of(), "") << "weights have their sizes";
 }
 
-TEST(Advice, WhatDoesNotFitIsNoAdvice) {
+TEST(SlowAdvice, WhatDoesNotFitIsNoAdvice) {
   const WorkloadOptions w = setup({{"rematerialize", "all"}});
   const auto workload = make_workload(w);
   workload->allocate();
