@@ -159,7 +159,7 @@ TEST(DeviceText, OfTheClustersOfGpt2) {
     std::string all;
     for (const Launch& launch : plan_of(NodeView(g, id), gpu).launches)
       if (all.find(launch.source.body) == std::string::npos) all += launch.source.body;
-    if (seen.insert(all).second) bodies[fmt::format("{}_{}.cu", op, numbers[op]++)] = all;
+    if (seen.insert(all).second) bodies[fmt::format("{}_{}.txt", op, numbers[op]++)] = all;
   }
   EXPECT_GE(bodies.size(), 6u);
   const fs::path goldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/cuda";
