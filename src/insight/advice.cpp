@@ -9,17 +9,20 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "insight/machine.h"
+#include "insight/race.h"
 
 namespace brrr::insight {
 namespace {
 
 constexpr double kLeastGain = 0.01;
 constexpr double kPlainGain = 0.05;
+constexpr double kWorthTrying = -0.15;  // a forecast may be as wrong as that
 constexpr double kFasterUnit = 1.2;  // times f32: worth another precision
 constexpr double kEvalShare = 0.02;  // of the run, that evaluation should take
 constexpr double kNoticedEval = 0.06;
 constexpr int64_t kNiceVocabulary = 64;
-constexpr double kLongTrial = 10;  // seconds of a step: one trial has to do
+constexpr double kShortTrial = 0.5;  // caches still hold what the last step left there
+constexpr double kLongTrial = 10;  // seconds of a step: one round of trials has to do
 
 class Adviser {
  public:
@@ -62,11 +65,29 @@ class Adviser {
     const std::unique_ptr<Workload> other = compiled(c.options);
     if (other == nullptr) return;
     const PlanFacts now = forecaster_.here(), then = forecaster_.of(*other);
-    add({c.cause,
-         fmt::format("{}: {} kernels move {} a step; otherwise {} kernels move {}", c.what,
-                     with_commas(now.kernels), format_bytes(now.bytes), with_commas(then.kernels),
-                     format_bytes(then.bytes)),
-         c.option, now.ms, then.ms, c.change});
+    Advice a{c.cause,
+             fmt::format("{}: {} kernels move {} a step; otherwise {} kernels move {}", c.what,
+                         with_commas(now.kernels), format_bytes(now.bytes),
+                         with_commas(then.kernels), format_bytes(then.bytes)),
+             c.option, now.ms, then.ms, c.change};
+    try_out(a, *other);
+    add(std::move(a));
+  }
+
+  /// The forecast chose; where the plan fits beside the present one, a few steps of both decide.
+  void try_out(Advice& a, Workload& other) {
+    if (!o_.trials || a.gain() < kWorthTrying) return;
+    if (resident_memory().needed() + other.forecast().total() > o_.budget) return;
+    other.allocate();
+    race_with(a, [&] { return other.run(nullptr).wall; });
+  }
+  void race_with(Advice& a, const std::function<double()>& other) {
+    RaceOptions options;
+    options.settle = 1e-3 * p_.step.median < kShortTrial;
+    if (1e-3 * p_.step.median > kLongTrial) options.least_rounds = 1;
+    const Race r = race([&] { return workload_.run(nullptr).wall; }, other, options);
+    a.tried = true;
+    a.predicted_ms = r.faster() ? a.ms * r.ratio : a.ms;
   }
 
   // The same step in larger portions: of those that fit, the fastest.
@@ -75,6 +96,7 @@ class Adviser {
     const int64_t rows = options_.batch_size * options_.gradient_accumulation_steps;
     const PlanFacts now = forecaster_.here();
     Advice best;
+    std::unique_ptr<Workload> chosen;
     for (int64_t batch = 2 * options_.batch_size; batch <= rows; batch *= 2) {
       if (2 * batch > rows) batch = rows;
       if (rows % batch != 0) continue;
@@ -83,10 +105,11 @@ class Adviser {
       if (o.eval_batch_size == o.batch_size) o.eval_batch_size = batch;
       o.batch_size = batch;
       o.gradient_accumulation_steps = rows / batch;
-      const std::unique_ptr<Workload> other = compiled(o);
+      std::unique_ptr<Workload> other = compiled(o);
       if (other == nullptr) break;
       const PlanFacts then = forecaster_.of(*other);
       if (best.ms > 0 && then.ms > 0.98 * best.predicted_ms) continue;
+      chosen = std::move(other);
       best = {
           "micro-batch",
           fmt::format(
@@ -99,7 +122,9 @@ class Adviser {
           {{"batch-size", std::to_string(batch)},
            {"gradient-accumulation-steps", std::to_string(rows / batch)}}};
     }
-    if (best.ms > 0) add(best);
+    if (best.ms <= 0) return;
+    try_out(best, *chosen);
+    add(std::move(best));
   }
 
   // Batches that the step waits for. Beside a team as large as the machine a worker takes its time
@@ -122,14 +147,19 @@ class Adviser {
       if (ms < 0.98 * best) best = ms, more = w;
     }
     if (more == 0) return;
-    add({"dataloader",
+    Advice a{"dataloader",
          fmt::format("the step waits {} ms for its batches, which take {} ms to make{}",
                      number_text(waited), number_text(making),
                      workers == 0 ? "; nobody makes them ahead" : ""),
          fmt::format("--dataloader-num-workers {}", more),
          p_.step.median,
          best,
-         {{"dataloader-num-workers", std::to_string(more)}}});
+         {{"dataloader-num-workers", std::to_string(more)}}};
+    train::TrainOptions o = options_;
+    o.dump_graph.clear();
+    o.dataloader_num_workers = more;
+    if (const std::unique_ptr<Workload> other = compiled(o)) try_out(a, *other);
+    add(std::move(a));
   }
 
   void look_at_evaluation() {
@@ -158,31 +188,21 @@ class Adviser {
     Advice best;
     for (const int threads : {m.usable, m.cores, m.usable / 2}) {
       if (threads < 1 || threads == now) continue;
-      const double ms = with_threads(threads, now);
-      if (best.ms > 0 && ms >= best.predicted_ms) continue;
-      best = {"threads",
-              fmt::format("{} threads on {} processors", now, m.usable),
-              fmt::format("--threads {}", threads),
-              p_.step.median,
-              ms,
-              {{"threads", std::to_string(threads)}}};
+      Advice a{"threads",
+               fmt::format("{} threads on {} processors", now, m.usable),
+               fmt::format("--threads {}", threads),
+               p_.step.median,
+               p_.step.median,
+               {{"threads", std::to_string(threads)}}};
+      race_with(a, [&] {
+        omp_set_num_threads(threads);
+        const double seconds = workload_.run(nullptr).wall;
+        omp_set_num_threads(now);
+        return seconds;
+      });
+      if (best.ms <= 0 || a.gain() > best.gain()) best = std::move(a);
     }
-    // Trials are few: what they show must be plain.
-    if (best.ms > 0 && best.gain() > kPlainGain) add(best);
-  }
-  // In turn with the present number, so that a machine that drifts does not decide.
-  double with_threads(int threads, int now) {
-    const int rounds = 1e-3 * p_.step.median > kLongTrial ? 1 : 3;
-    std::vector<double> ratios;
-    for (int i = 0; i <= rounds; ++i) {
-      omp_set_num_threads(threads);
-      const double other = workload_.run(nullptr).wall;
-      omp_set_num_threads(now);
-      const double here = workload_.run(nullptr).wall;
-      if (i > 0 || rounds == 1) ratios.push_back(other / here);  // the first forms the team
-    }
-    std::sort(ratios.begin(), ratios.end());
-    return p_.step.median * ratios[ratios.size() / 2];
+    if (best.ms > 0 && best.gain() > kPlainGain) add(std::move(best));
   }
 
   void add(Advice a) {
@@ -246,8 +266,9 @@ std::vector<Advice> advise(const Profile& p, Workload& workload, const AdviceOpt
 }
 
 std::string sentence(const Advice& a) {
-  return fmt::format("{}: {:.0f}% less time ({} -> {} ms) with {}", a.text, 100 * a.gain(),
-                     number_text(a.ms), number_text(a.predicted_ms), a.option);
+  return fmt::format("{}: {:.0f}% less time ({} -> {} ms{}) with {}", a.text, 100 * a.gain(),
+                     number_text(a.ms), number_text(a.predicted_ms), a.tried ? ", tried" : "",
+                     a.option);
 }
 
 }  // namespace brrr::insight

@@ -1,7 +1,8 @@
 #pragma once
 // What would help most. Each piece of advice is the answer to "what if this option were another":
 // the other plan is compiled and its time reckoned from what was measured here (forecast.h), or,
-// for what is no matter of plans (threads, the loader, evaluation), from clocks.
+// for what is no matter of plans (the loader, evaluation), from clocks. What promises something
+// and fits beside the present plan is then tried: a few steps of both in turn (race.h).
 
 #include <functional>
 #include <string>
@@ -15,7 +16,7 @@ struct AdviceOptions {
   WorkloadOptions workload;  // what was profiled
   bool fixed_model = false;  // its sizes belong to weights
   int64_t budget = 0;        // bytes that the process may use
-  bool trials = true;        // kernels alone, other numbers of threads; false: by the model only
+  bool trials = true;        // of kernels, plans, numbers of threads; false: by the model only
 };
 
 /// Another plan that is worth a look.

@@ -57,6 +57,7 @@ struct Advice {
   std::string option;               // what to type, or to leave out
   double ms = 0, predicted_ms = 0;  // of a step of as many tokens
   KeyValues change;                 // the options as they should be
+  bool tried = false;               // predicted_ms from steps that ran, not from a forecast
   double gain() const { return ms > 0 ? 1 - predicted_ms / ms : 0; }
 };
 

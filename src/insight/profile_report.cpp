@@ -213,6 +213,7 @@ Json json_of(const Advice& a) {
           {"ms", a.ms},
           {"predicted_ms", a.predicted_ms},
           {"gain", a.gain()},
+          {"tried", a.tried},
           {"change", change}};
 }
 
