@@ -10,7 +10,7 @@ folder=$1
 mkdir -p "$folder/include" "$folder/lib"
 
 # header folders and files, as they stand below an include path
-headers=(hwy fmt nlohmann toml++ gtest oneapi)
+headers=(hwy fmt nlohmann toml++ gtest oneapi openssl)
 for name in "${headers[@]}"; do
   found=
   for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
@@ -22,19 +22,26 @@ for name in "${headers[@]}"; do
   [[ -n $found ]] || die "pack_dependencies: the headers $name were not found"
 done
 for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
-  for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp; do
+  for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp "$root_folder/httplib.h"; do
     if [[ -e $file ]]; then cp -L "$file" "$folder/include/"; fi
   done
 done
 
 # Libraries once, under the name that programs ask for, and a link for the linker.
-for name in dnnl hwy fmt; do
+for name in dnnl hwy fmt cpp-httplib; do
   path=$(find /usr/lib -name "lib$name.so" -print -quit 2>/dev/null)
   [[ -n $path ]] || die "pack_dependencies: lib$name.so was not found"
   real=$(readlink -f "$path")
   soname=$(objdump -p "$real" | awk '/SONAME/ {print $2}')
   cp "$real" "$folder/lib/$soname"
   ln -sf "$soname" "$folder/lib/lib$name.so"
+done
+# What cpp-httplib was built with.
+for soname in $(objdump -p "$folder"/lib/libcpp-httplib.so | awk '/NEEDED/ {print $2}' |
+  grep -E '^lib(ssl|crypto|z|brotli)') libbrotlicommon.so.1; do
+  path=$(find /usr/lib -name "$soname" -print -quit 2>/dev/null)
+  [[ -n $path ]] || die "pack_dependencies: $soname was not found"
+  cp -L "$path" "$folder/lib/$soname"
 done
 for name in gtest gtest_main; do
   path=$(find /usr/lib -name "lib$name.a" -print -quit 2>/dev/null)
