@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
+#include "insight/live_page.h"
 #include "train/device.h"
 #include "train/trainer.h"
 
@@ -38,6 +39,7 @@ void print_summary(const train::TrainResult& r) {
              mib * static_cast<double>(r.forecast.total()),
              mib * static_cast<double>(r.process_peak_bytes),
              mib * static_cast<double>(r.process_forecast.resident()));
+  if (!r.health_summary.empty()) fmt::print(stderr, "health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
   fmt::print(stderr, "model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
   fmt::print(stderr, "next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
@@ -82,6 +84,9 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["waiting_share"] = r.waiting_share;
   j["parameters"] = r.parameters;
   j["skipped_steps"] = r.skipped_steps;
+  j["health"] = nlohmann::json::array();
+  for (const train::HealthNote& n : r.health)
+    j["health"].push_back({{"step", n.step}, {"kind", name_of(n.ailment)}, {"text", n.text}});
   j["forecast_arena_bytes"] = r.forecast.total();
   j["arena_bytes"] = r.arena_bytes;
   j["forecast_process_bytes"] = r.process_forecast.resident();
@@ -94,10 +99,31 @@ nlohmann::json to_json(const train::TrainResult& r) {
   return j;
 }
 
+/// Trains, with a live page if one is wanted, which learns how the run ended.
+train::TrainResult train_watched(const train::TrainOptions& options,
+                                 std::optional<insight::LivePage>& live) {
+  if (!options.wants_live()) return train::train(options);
+  live.emplace(static_cast<int>(options.live_port));
+  try {
+    train::TrainResult result = train::train(options, &*live);
+    const std::string run = shell_word(result.run_dir.string());
+    if (result.signal != 0)
+      live->ended("stopped",
+                  "stopped by a signal after saving; go on with: ./brrr train --resume " + run);
+    else
+      live->ended("finished", "finished; open it again with: ./brrr report " + run);
+    return result;
+  } catch (const std::exception& e) {
+    live->ended("failed", e.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 int train_main(const train::TrainOptions& options) {
-  const train::TrainResult result = train::train(options);
+  std::optional<insight::LivePage> live;
+  const train::TrainResult result = train_watched(options, live);
   if (result.signal != 0) {
     const std::string line = fmt::format(
         "\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",

@@ -102,6 +102,7 @@ const std::vector<Command>& commands() {
       plan_command(),
       ladder_command(),
       profile_command(),
+      report_command(),
       data_command(),
       bench_command(),
       info_command(),

@@ -36,6 +36,7 @@ Command bench_command();
 Command plan_command();
 Command ladder_command();
 Command profile_command();
+Command report_command();
 Command info_command();
 Command completion_command();
 int train_main(const train::TrainOptions& options);

@@ -20,8 +20,13 @@ std::string_view whole_lines(std::string_view text) {
   return last == std::string_view::npos ? std::string_view() : text.substr(0, last + 1);
 }
 
-template <typename Visit>
-void for_each_record(const fs::path& path, std::string_view text, Visit&& visit) {
+void print_damage(const std::string& what) {
+  fmt::print(stderr, "{}; the line is left out\n", what);
+}
+
+template <typename Visit, typename Damage = decltype(&print_damage)>
+void for_each_record(const fs::path& path, std::string_view text, Visit&& visit,
+                     Damage&& damage = print_damage) {
   size_t number = 0;
   for (std::string_view rest = whole_lines(text); !rest.empty();) {
     const size_t end = rest.find('\n');
@@ -38,7 +43,7 @@ void for_each_record(const fs::path& path, std::string_view text, Visit&& visit)
         user_error("{}: expected a number for \"step\", found {}", what, describe(*step));
       visit(line, std::move(record));
     } catch (const UserError& damaged) {
-      fmt::print(stderr, "{}; the line is left out\n", damaged.what());
+      damage(damaged.what());
     }
   }
 }
@@ -87,6 +92,19 @@ std::vector<nlohmann::json> read_jsonl(const fs::path& path) {
   for_each_record(path, text,
                   [&](std::string_view, Json record) { out.push_back(std::move(record)); });
   return out;
+}
+
+size_t each_jsonl_record(const fs::path& path, const std::function<void(const Json&)>& visit,
+                         const std::function<void(const std::string&)>& damage) {
+  const std::string text = text_if_exists(path);
+  size_t damaged = 0;
+  for_each_record(
+      path, text, [&](std::string_view, const Json& record) { visit(record); },
+      [&](const std::string& what) {
+        ++damaged;
+        damage(what);
+      });
+  return damaged;
 }
 
 void truncate_jsonl_after(const fs::path& path, int64_t step) {

@@ -4,7 +4,9 @@
 // records only.
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -30,6 +32,12 @@ class JsonlWriter {
 /// out; so is a damaged line elsewhere, with a warning on standard error that names it: a log is
 /// no reason not to go on with a run.
 std::vector<nlohmann::json> read_jsonl(const fs::path& path);
+
+/// One after the other, without holding all of them; `damage` gets what is wrong with each damaged
+/// line. Returns how many there were.
+size_t each_jsonl_record(const fs::path& path,
+                         const std::function<void(const nlohmann::json&)>& visit,
+                         const std::function<void(const std::string&)>& damage);
 
 /// Drops the records whose "step" is greater than `step`, for a run that resumes there. Records
 /// without a step stay, damaged lines go. Atomic: a kill leaves the old file or the new one.

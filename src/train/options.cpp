@@ -150,8 +150,17 @@ void add_evaluation_rows(Table& t) {
   free_integer("logging-steps", &Options::logging_steps, 0, int64_t{1} << 31,
                "steps between log lines (0: only with evaluations)", {"log-interval"});
   free_integer("samples", &Options::samples, 0, 1000, "sample texts at the end", {});
-  t.choice("report-to", &Options::report_to, {{"tensorboard", "all"}, {"none"}}, "NAME",
-           "event files to write beside log.jsonl: tensorboard, none")
+  auto& report = t.choice(
+      "report-to", &Options::report_to, {{"tensorboard", "all"}, {"none", "jsonl"}}, "NAME",
+      "event files to write beside log.jsonl, which is always written: tensorboard (or all), none "
+      "(or jsonl)");
+  report.choices = {"tensorboard", "all", "jsonl", "none"};
+  report.free_on_resume = true;
+  t.flag("live", &Options::live,
+         "a page that shows the run while it goes on, for browsers on this machine only")
+      .free_on_resume = true;
+  t.integer("live-port", &Options::live_port, 0, 65535, "N",
+            "port of that page, which there then is (0: any that is free, with --live)")
       .free_on_resume = true;
   t.flag("disable-tqdm", &Options::disable_tqdm, "plain lines instead of a progress bar")
       .free_on_resume = true;

@@ -69,8 +69,10 @@ struct TrainOptions {
   int64_t eval_batches = 20;    // 0: the whole validation text
   int64_t eval_batch_size = 0;  // filled: batch_size
   int64_t logging_steps = 1;
-  int64_t samples = 1;  // sample texts at the end
-  std::string report_to = "tensorboard";
+  int64_t samples = 1;                    // sample texts at the end
+  std::string report_to = "tensorboard";  // event files; log.jsonl is written in any case
+  bool live = false;                      // a page of the run on this machine
+  int64_t live_port = 0;                  // 0: any that is free
   bool disable_tqdm = false;
   bool json = false;
 
@@ -107,6 +109,7 @@ struct TrainOptions {
   bool operator==(const TrainOptions&) const = default;
   bool was_given(std::string_view name) const;
   bool wants_resume() const { return resume != "false"; }
+  bool wants_live() const { return live || live_port > 0; }
   bool wants_fit() const { return fit != "false"; }
 };
 

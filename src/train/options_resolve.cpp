@@ -126,8 +126,9 @@ std::string toml_string(const std::string& text) {
 int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
 
 bool is_per_call(std::string_view name) {
-  for (const char* known : {"fit", "memory-limit", "config", "json", "resume", "overwrite",
-                            "disable-tqdm", "explain", "explain-dispatch", "dump-graph"})
+  for (const char* known :
+       {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
+        "explain-dispatch", "dump-graph", "live", "live-port"})
     if (name == known) return true;
   return false;
 }

@@ -167,32 +167,53 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, std::optional<i
         run / "tensorboard", resume_step ? std::optional<int64_t>(*resume_step + 1) : std::nullopt);
 }
 
-void RunLog::train_step(int64_t step, double loss, double learning_rate, double grad_norm,
-                        double step_ms, double tokens_per_second, double waiting_share,
-                        const std::optional<DeviceReading>& device) {
+void RunLog::train_step(const StepRecord& r) {
+  // One list for both logs: a name in log.jsonl, a tag in TensorBoard.
   Json record;
-  record["step"] = step;
-  record["loss"] = loss;
-  record["lr"] = learning_rate;
-  record["grad_norm"] = grad_norm;
-  record["step_ms"] = step_ms;
-  record["tokens_per_second"] = tokens_per_second;
-  record["waiting_share"] = waiting_share;
-  if (device) {
-    record["gpu_memory_used"] = device->memory_used;
-    record["gpu_busy_percent"] = device->busy_percent;
-    record["gpu_watts"] = device->watts;
-    record["gpu_clock_mhz"] = device->clock_mhz;
-    record["gpu_celsius"] = device->celsius;
+  record["step"] = r.step;
+  const auto put = [&](const char* name, const std::string& tag, double value) {
+    record[name] = value;
+    if (events_) events_->scalar(tag, value, r.step);
+  };
+  // What is not known is -1 and is not written.
+  const auto put_known = [&](const char* name, const std::string& tag, double value) {
+    if (value >= 0) put(name, tag, value);
+  };
+  put("loss", "train/loss", r.loss);
+  put("lr", "train/learning_rate", r.learning_rate);
+  put("grad_norm", "train/grad_norm", r.grad_norm);
+  put("step_ms", "train/step_ms", 1e3 * r.seconds);
+  put("tokens_per_second", "train/tokens_per_second", r.tokens_per_second());
+  put("waiting_share", "train/waiting_share", r.waiting_share());
+  if (r.skipped) record["skipped"] = true;
+  if (r.host) {
+    put("arena_bytes", "memory/arena_bytes", static_cast<double>(r.arena_bytes));
+    put_known("process_bytes", "memory/process_bytes", static_cast<double>(r.host->resident_bytes));
+    put_known("cpu_busy", "cpu/busy", r.host->busy);
+    put_known("cpu_processors", "cpu/processors", r.host->own_processors);
+    put_known("cpu_clock_mhz", "cpu/clock_mhz", r.host->clock_mhz);
+  }
+  if (r.regimes) {
+    put("share_compute", "regime/compute", r.regimes->compute);
+    put("share_bandwidth", "regime/bandwidth", r.regimes->bandwidth);
+    put("share_overhead", "regime/overhead", r.regimes->overhead);
+    put("share_waiting", "regime/waiting", r.regimes->waiting);
+    put("share_other", "regime/other", r.regimes->other);
+  }
+  if (r.device) {
+    put_known("gpu_memory_used", "gpu/memory_used", static_cast<double>(r.device->memory_used));
+    put_known("gpu_busy_percent", "gpu/busy_percent", r.device->busy_percent);
+    put_known("gpu_watts", "gpu/watts", r.device->watts);
+    put_known("gpu_clock_mhz", "gpu/clock_mhz", r.device->clock_mhz);
+    put_known("gpu_celsius", "gpu/celsius", r.device->celsius);
   }
   jsonl_->write(record);
-  curve_.add_train(static_cast<double>(step), loss);
-  if (!events_) return;
-  events_->scalar("train/loss", loss, step);
-  events_->scalar("train/learning_rate", learning_rate, step);
-  events_->scalar("train/grad_norm", grad_norm, step);
-  events_->scalar("train/tokens_per_second", tokens_per_second, step);
-  events_->scalar("train/waiting_share", waiting_share, step);
+  curve_.add_train(static_cast<double>(r.step), r.loss);
+}
+
+void RunLog::health(const HealthNote& note) {
+  jsonl_->write({{"step", note.step}, {"health", name_of(note.ailment)}, {"text", note.text}});
+  flush();
 }
 
 void RunLog::evaluation(int64_t step, double val_loss) {
@@ -214,7 +235,11 @@ void RunLog::final_evaluation(int64_t step, double val_loss, int64_t tokens) {
   if (record != last_final_) jsonl_->write(record);
 }
 
-void RunLog::finished(int64_t step) { jsonl_->write({{"step", step}, {"finished", true}}); }
+void RunLog::finished(int64_t step, Json figures) {
+  figures["step"] = step;
+  figures["finished"] = true;
+  jsonl_->write(figures);
+}
 
 bool has_finished(const fs::path& run, int64_t step) {
   for (const Json& record : io::read_jsonl(run / "log.jsonl"))

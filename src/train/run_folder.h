@@ -23,6 +23,7 @@
 #include "io/tensorboard.h"
 #include "runtime/engine.h"
 #include "train/options.h"
+#include "train/run_watch.h"
 
 namespace brrr::train {
 
@@ -65,13 +66,13 @@ class RunLog {
   /// `resume_step`: records after it are dropped.
   RunLog(const fs::path& run, const TrainOptions& options, std::optional<int64_t> resume_step);
 
-  void train_step(int64_t step, double loss, double learning_rate, double grad_norm, double step_ms,
-                  double tokens_per_second, double waiting_share,
-                  const std::optional<DeviceReading>& device = {});
+  void train_step(const StepRecord& record);
   void evaluation(int64_t step, double val_loss);
   void final_evaluation(int64_t step, double val_loss, int64_t tokens);
-  /// The last record of a run that reached its last step.
-  void finished(int64_t step);
+  /// At once: the run may be about to end.
+  void health(const HealthNote& note);
+  /// The last record of a run that reached its last step, with its figures.
+  void finished(int64_t step, nlohmann::json figures);
   /// Redraws loss.svg and flushes.
   void draw();
   void flush();

@@ -115,6 +115,7 @@ void remove_old_run(const fs::path& run) {
   for (const io::Checkpoint& c : io::list_checkpoints(run)) fs::remove_all(c.folder);
   io::drop_set_aside(run);
   for (const char* name : kRunFiles) fs::remove_all(run / name);
+  fs::remove(run / "report.html");
   for (const std::string_view name : io::tokenizer_file_names()) fs::remove(run / name);
 }
 

@@ -38,7 +38,8 @@ TokenBatch view_of(const io::Batch& b) { return {b.inputs, b.targets, b.real_tok
 // One run from options to result; the parts that train() strings together.
 class Trainer {
  public:
-  explicit Trainer(const TrainOptions& options) : options_(options) {}
+  Trainer(const TrainOptions& options, RunObserver* observer)
+      : options_(options), observer_(observer) {}
 
   TrainResult run() {
     if (options_.wants_resume())
@@ -252,6 +253,9 @@ class Trainer {
     p.start = state_.step;
     if (options_.disable_tqdm) p.is_terminal = false;
     progress_.emplace(std::move(p));
+    watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
+    if (observer_)
+      observer_->started({result_.run_dir, options_, *session_, state_.step, result_.parameters});
     const optim::Schedule schedule = schedule_of(options_);
     const int64_t first = state_.step;
     std::vector<io::Batch> batches(static_cast<size_t>(options_.gradient_accumulation_steps));
@@ -286,11 +290,14 @@ class Trainer {
       const double rate = schedule.at(step);
       if (follows_load) omp_set_num_threads(team.threads());
       const Stopwatch computing;
-      const StepResult r = session_->step(step, views, rate);
+      const StepResult r = session_->step(step, views, rate, watch_->timeline());
       team.record(computing.seconds());
       const double seconds = watch.seconds();
-      int64_t tokens = 0;
-      for (const TokenBatch& b : views) tokens += b.real_tokens;
+      int64_t tokens = 0, positions = 0;
+      for (const TokenBatch& b : views) {
+        tokens += b.real_tokens;
+        positions += static_cast<int64_t>(b.inputs.size());
+      }
       ++state_.step;
       state_.tokens += tokens;
       stepping += seconds;
@@ -300,17 +307,21 @@ class Trainer {
       check_finite(r);
       if (state_.step == first + 1) watch_memory();
 
-      const double tokens_per_second = static_cast<double>(tokens) / seconds;
       StepFigures figures{r.loss,
                           rate,
                           r.grad_norm,
                           1e3 * seconds,
                           static_cast<double>(stepped_tokens) / stepping,
                           waiting / stepping};
-      if (due(state_.step, options_.logging_steps)) {
-        log_->train_step(state_.step, r.loss, rate, r.grad_norm, 1e3 * seconds, tokens_per_second,
-                         waited / seconds, session_->engine().device().reading());
-      }
+      const bool is_logged = due(state_.step, options_.logging_steps);
+      StepRecord record{{state_.step, r.loss, r.grad_norm, overflowed(r), r.loss_scale, seconds,
+                         waited, positions}};
+      record.learning_rate = rate;
+      record.tokens = tokens;
+      record.arena_bytes = result_.arena_bytes;
+      if (is_logged) record.device = session_->engine().device().reading();
+      watch_->step(record, is_logged);
+      if (is_logged) log_->train_step(record);
       if (due(state_.step, plain_interval()) || state_.step == first + 1)
         progress_->log(state_.step, figures);
       else
@@ -326,27 +337,50 @@ class Trainer {
     return std::max<int64_t>(options_.logging_steps, std::max<int64_t>(1, options_.max_steps / 40));
   }
 
+  HealthOptions health_options() const {
+    HealthOptions h;
+    h.max_grad_norm = options_.max_grad_norm;
+    h.workers = options_.dataloader_num_workers;
+    h.clock_mhz = [] { return processor_clock_mhz(); };
+    return h;
+  }
+
+  // The end of a run is an error of its own and is not said twice.
+  void say_note(const HealthNote& note) {
+    result_.health.push_back(note);
+    log_->health(note);
+    if (note.ailment != Ailment::non_finite)
+      progress_->message(fmt::format("step {}: note: {}", note.step, note.text));
+  }
+
+  bool overflowed(const StepResult& r) const {
+    return std::isfinite(r.loss) && !std::isfinite(r.grad_norm) && session_->scales_gradients() &&
+           r.loss_scale > kLeastLossScale;
+  }
+
   // Overflowing f16 gradients are what the loss scale is for; anything else that is not finite ends
   // the run, and names the layer.
   void check_finite(const StepResult& r) {
     const bool loss_is = std::isfinite(r.loss), norm_is = std::isfinite(r.grad_norm);
     if (loss_is && norm_is) return;
-    if (loss_is && session_->scales_gradients() && r.loss_scale > kLeastLossScale) {
-      ++result_.skipped_steps;
-      progress_->message(fmt::format(
-          "step {}: gradients overflowed at loss scale {}: skipped, the scale is halved",
-          state_.step, r.loss_scale));
+    if (overflowed(r)) {
+      if (++result_.skipped_steps == 1)
+        progress_->message(
+            fmt::format("step {}: gradients overflowed at loss scale {}: skipped, the scale is "
+                        "halved; from here on such steps are only counted",
+                        state_.step, r.loss_scale));
       return;
     }
     progress_->finish();
-    const std::optional<std::string> origin = session_->first_non_finite();
+    const std::string origin = session_->first_non_finite().value_or("the sum of the gradients");
+    const std::string what =
+        fmt::format("the {} is {}", loss_is ? "gradient norm" : "loss",
+                    std::isnan(loss_is ? r.grad_norm : r.loss) ? "not a number" : "infinite");
+    watch_->not_finite(state_.step, what, origin);
     user_error(
-        "step {}: the {} is {}; it began in {}. Try a lower --learning-rate, more --warmup-steps "
-        "or "
+        "step {}: {}; it began in {}. Try a lower --learning-rate, more --warmup-steps or "
         "--max-grad-norm 1. {}",
-        state_.step, loss_is ? "gradient norm" : "loss",
-        std::isnan(loss_is ? r.grad_norm : r.loss) ? "not a number" : "infinite",
-        origin.value_or("the sum of the gradients"),
+        state_.step, what, origin,
         io::list_checkpoints(result_.run_dir).empty()
             ? "No checkpoint was written before it"
             : fmt::format("Checkpoints before it are intact in {}", result_.run_dir.string()));
@@ -369,6 +403,7 @@ class Trainer {
       state_.best_step = state_.step;
     }
     log_->evaluation(state_.step, val.loss);
+    watch_->evaluation(state_.step, val.loss);
     progress_->message(fmt::format("step {}: validation loss {:.4f}{}", state_.step, val.loss,
                                    best && state_.step > 0 ? " (best so far)" : ""));
     log_->draw();
@@ -394,13 +429,14 @@ class Trainer {
         result_.val_loss = val.loss;
         result_.val_tokens = val.tokens;
         log_->final_evaluation(state_.step, val.loss, val.tokens);
+        watch_->evaluation(state_.step, val.loss);
       }
     }
     progress_->finish();
     write_final_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
     log_->draw();
-    if (result_.signal == 0) log_->finished(state_.step);
     result_.steps = state_.step;
+    result_.health_summary = watch_->health().summary();
     if (state_.best_step >= 0) {
       result_.best_val_loss = state_.best_val_loss;
       result_.best_step = state_.best_step;
@@ -408,14 +444,27 @@ class Trainer {
     result_.seconds = process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
+    if (result_.signal == 0) log_->finished(state_.step, figures());
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",
                       memory_text(result_.needed_peak_bytes), memory_text(result_.memory_limit)));
   }
 
+  // What `brrr report` cannot read off the steps.
+  nlohmann::json figures() const {
+    return {{"seconds", result_.seconds},
+            {"tokens_per_second", result_.tokens_per_second},
+            {"waiting_share", result_.waiting_share},
+            {"parameters", result_.parameters},
+            {"skipped_steps", result_.skipped_steps},
+            {"arena_bytes", result_.arena_bytes},
+            {"process_peak_bytes", result_.process_peak_bytes}};
+  }
+
   static void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
   TrainOptions options_;
+  RunObserver* observer_;
   std::optional<io::FolderLock> lock_;
   std::optional<ResumePoint> resume_;
   int64_t resume_step_ = 0;  // of the checkpoint
@@ -426,12 +475,15 @@ class Trainer {
   std::unique_ptr<Session> session_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;
+  std::optional<RunWatch> watch_;
   TrainerState state_;
   TrainResult result_;
 };
 
 }  // namespace
 
-TrainResult train(const TrainOptions& options) { return Trainer(options).run(); }
+TrainResult train(const TrainOptions& options, RunObserver* observer) {
+  return Trainer(options, observer).run();
+}
 
 }  // namespace brrr::train

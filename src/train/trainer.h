@@ -13,6 +13,7 @@
 #include "train/options.h"
 #include "train/parts.h"
 #include "train/process_forecast.h"
+#include "train/run_watch.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -41,14 +42,17 @@ struct TrainResult {
   int64_t process_peak_bytes = 0;  // the most that was resident, pages of mapped inputs included
   int64_t needed_peak_bytes = 0;   // without them: what counts against the limit
   int64_t parameters = 0;
-  int64_t skipped_steps = 0;  // whose f16 gradients overflowed
-  int signal = 0;             // that ended the run after saving, or 0
-  bool was_complete = false;  // nothing was left to do: nothing was done
+  int64_t skipped_steps = 0;       // whose f16 gradients overflowed
+  std::vector<HealthNote> health;  // what was not as it should be
+  std::string health_summary;      // in a line, or ""
+  int signal = 0;                  // that ended the run after saving, or 0
+  bool was_complete = false;       // nothing was left to do: nothing was done
   TrainOptions options;  // of the run: for a resumed one the recorded ones, but for what is new
 };
 
-/// Trains as the options say. Progress and messages go to stderr. Throws UserError.
-TrainResult train(const TrainOptions& options);
+/// Trains as the options say. Progress and messages go to stderr. `observer` may look on. Throws
+/// UserError.
+TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr);
 
 /// Takes the shape of the model over into the options. Throws UserError where the user asked for
 /// another one, for another tokenizer or for more context.

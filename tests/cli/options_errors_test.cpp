@@ -70,6 +70,8 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"dataloader_prefetch_factor", "0", "whole number from 1"},
       {"dataloader_prefetch_factor", "99999999999", "whole number"},
       {"report_to", "wandb", "tensorboard, none"},
+      {"live_port", "65536", "whole number from 0 to 65535"},
+      {"live", "maybe", "true or false"},
       {"optim", "adam", "adamw, adamw_8bit, sgd, lion, adafactor, muon"},
       {"momentum", "1", "below 1"},
       {"muon_learning_rate", "-1", "of at least 0"},

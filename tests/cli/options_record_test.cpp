@@ -51,6 +51,8 @@ KeyValues unusual() {
           {"logging-steps", "9"},
           {"samples", "10"},
           {"report-to", "none"},
+          {"live", "true"},
+          {"live-port", "8123"},
           {"disable-tqdm", "true"},
           {"json", "true"},
           {"output-dir", "out"},

@@ -74,6 +74,8 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
       {"overwrite_output_dir", "1", "overwrite", "true"},
       {"disable_tqdm", "True", "disable-tqdm", "true"},
       {"report_to", "none", "report-to", "none"},
+      {"report_to", "jsonl", "report-to", "none"},
+      {"report_to", "all", "report-to", "tensorboard"},
       {"run_name", "r", "run-name", "r"},
       {"use_cpu", "true", "device", "cpu"},
       {"no_cuda", "true", "device", "cpu"},

@@ -1,0 +1,106 @@
+// brrr report: finished, running or stopped runs as one page.
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "insight/run_page.h"
+#include "io/http_server.h"
+
+namespace brrr::cli {
+namespace {
+
+struct ReportOptions {
+  std::string output;
+  bool serve = false;
+  int64_t port = 0;
+  bool json = false;
+};
+
+const OptionTable<ReportOptions>& report_table() {
+  static const OptionTable<ReportOptions> table = [] {
+    using O = ReportOptions;
+    OptionTable<O> t;
+    t.group("report");
+    t.text("output", &O::output, "FILE", "the page (default: report.html in the first run)");
+    t.flag("serve", &O::serve,
+           "hand the page to browsers on this machine until Ctrl-C; the runs are read again each "
+           "time");
+    t.integer("port", &O::port, 0, 65535, "N", "port of --serve (0: any that is free)");
+    t.flag("json", &O::json, "one JSON object with all of it on standard output, no page");
+    return t;
+  }();
+  return table;
+}
+
+/// Those that can be read; what cannot be read is said in a line each.
+std::vector<insight::RunRecord> read_runs(const std::vector<std::string>& folders, bool speak) {
+  std::vector<insight::RunRecord> runs;
+  for (const std::string& folder : folders) {
+    try {
+      runs.push_back(insight::read_run(folder));
+      for (const std::string& remark : runs.back().remarks)
+        if (speak) fmt::print(stderr, "note: {}: {}\n", folder, remark);
+    } catch (const UserError& e) {
+      if (folders.size() == 1) throw;
+      if (speak) fmt::print(stderr, "note: {}; it is left out\n", e.what());
+    }
+  }
+  if (runs.empty()) user_error("none of the {} folders holds a run", folders.size());
+  return runs;
+}
+
+/// Until a signal ends it; returns that.
+int serve(const std::vector<std::string>& folders, int port) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  io::HttpRoutes routes;
+  routes.pages.push_back({"/", "text/html; charset=utf-8",
+                          [folders] { return insight::run_page(read_runs(folders, false)); }});
+  const io::HttpServer server(port, std::move(routes));
+  fmt::print(stderr, "report: {} (Ctrl-C ends it)\n", server.url());
+  int signal = 0;
+  sigwait(&ends, &signal);
+  return signal;
+}
+
+int run_report(const Arguments& args) {
+  ReportOptions o;
+  for (const auto& [key, value] : args.given)
+    report_table().set(o, report_table().find(key), value, "--" + canonical_key(key));
+  if (args.positional.empty())
+    usage_error("expected the folder of a run; see `brrr report --help`");
+  if (o.json && (o.serve || !o.output.empty()))
+    usage_error("--json: makes no page; leave out {}", o.serve ? "--serve" : "--output");
+  const std::vector<insight::RunRecord> runs = read_runs(args.positional, true);
+  if (o.json) {
+    fmt::print("{}", insight::report_json(runs));
+    return 0;
+  }
+  if (o.serve && o.output.empty()) return 128 + serve(args.positional, static_cast<int>(o.port));
+  const fs::path file = o.output.empty() ? runs[0].folder / "report.html" : fs::path(o.output);
+  write_file_atomically(file, insight::run_page(runs));
+  fmt::print(stderr, "report: {}\n", file.string());
+  return o.serve ? 128 + serve(args.positional, static_cast<int>(o.port)) : 0;
+}
+
+}  // namespace
+
+Command report_command() {
+  return {.name = "report",
+          .summary = "runs as one page: curves, health, figures, options; several compared",
+          .synopsis = "RUN [RUN...] [--output FILE] [options]",
+          .notes =
+              "Runs may be finished, going on, or stopped anywhere. The page stands alone: it\n"
+              "loads nothing and works from disk.\n",
+          .options = report_table().infos(),
+          .run = run_report,
+          .takes_positional = true};
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,351 @@
+// The page of runs: `brrr train --live` feeds it while a run goes on, `brrr report` hands it finished
+// runs. What stands in `#data` and what comes by events has the same form: columns of numbers.
+const data = JSON.parse(document.getElementById('data').textContent);
+const runs = data.runs.map((r) => ({...r, tables: {}, notes: []}));
+const several = runs.length > 1;
+const kSvg = 'http://www.w3.org/2000/svg';
+const by = (id) => document.getElementById(id);
+
+function merge(run, news) {
+  for (const [name, table] of Object.entries(news.tables ?? {})) {
+    const mine = (run.tables[name] ??= {});
+    for (const [column, values] of Object.entries(table.columns))
+      mine[column] = (mine[column] ?? []).slice(0, table.from).concat(values);
+  }
+  run.notes.push(...(news.notes ?? []));
+}
+
+// ---- numbers as people read them
+
+const commas = (v) => Math.round(v).toString().replace(/\B(?=(\d{3})+$)/g, ',');
+function short(v) {
+  if (v === null || v === undefined || !isFinite(v)) return '–';
+  const a = Math.abs(v);
+  if (a >= 1e3 && a < 1e9) return commas(v);
+  if (a !== 0 && (a < 1e-3 || a >= 1e9)) return (+v.toPrecision(3)).toExponential();
+  return +v.toPrecision(4) + '';
+}
+const percent = (v) => (v === null || v === undefined ? '–' : (100 * v).toFixed(1) + '%');
+function bytes(v) {
+  if (v === null || v === undefined) return '–';
+  let unit = 0;
+  for (; v >= 1024 && unit < 4; ++unit) v /= 1024;
+  return (unit ? v.toFixed(v < 10 ? 2 : v < 100 ? 1 : 0) : v) + ['B', 'KiB', 'MiB', 'GiB', 'TiB'].map((u) => ' ' + u)[unit];
+}
+function duration(s) {
+  if (s === null || s === undefined || !(s >= 0)) return '–';
+  s = Math.round(s);
+  const two = (n) => String(n).padStart(2, '0');
+  const clock = two(Math.floor(s / 60) % 60) + ':' + two(s % 60);
+  return s >= 3600 ? Math.floor(s / 3600) + ':' + clock : clock.replace(/^0/, '');
+}
+
+// ---- what is drawn: a chart is a title, how its values are written, and its lines for each run
+
+// A moving average, twice: about a fortieth of the points.
+function trend(values) {
+  let now = values;
+  const half = Math.floor(values.length / 80);
+  for (let pass = 0; half > 0 && pass < 2; ++pass) {
+    const sum = [0], count = [0];
+    now.forEach((v, i) => {
+      sum.push(sum[i] + (v ?? 0));
+      count.push(count[i] + (v === null ? 0 : 1));
+    });
+    now = now.map((v, i) => {
+      const h = Math.min(half, Math.floor(i / 4)), a = i - h, b = Math.min(now.length, i + h + 1);
+      return v === null ? null : (sum[b] - sum[a]) / (count[b] - count[a]);
+    });
+  }
+  return now;
+}
+const named = (run, name) => (several ? run.name + (name ? ': ' + name : '') : name);
+// One line for each run from a column.
+function plain(table, column, name) {
+  return (run, i) => {
+    const t = run.tables[table];
+    return t?.[column]?.some((v) => v !== null)
+      ? [{name: named(run, name), x: t.step, y: t[column], colour: i}] : [];
+  };
+}
+function lossLines(run, i) {
+  const t = run.tables.steps, v = run.tables.evaluations, lines = [];
+  if (t) {
+    if (!several) lines.push({x: t.step, y: t.loss, colour: i, style: 'faint'});
+    lines.push({name: named(run, 'train'), x: t.step, y: trend(t.loss), colour: i});
+  }
+  if (v) lines.push({name: named(run, 'validation'), x: v.step, y: v.val_loss, colour: several ? i : 1, style: 'points'});
+  return lines;
+}
+const each = (...parts) => (run, i) => parts.flatMap((p, k) => p(run, i).map((l) => (several ? l : {...l, colour: k})));
+const kRegimes = [['share_compute', 'compute-bound', '--compute'], ['share_bandwidth', 'bandwidth-bound', '--bandwidth'],
+  ['share_overhead', 'overhead', '--overhead'], ['share_waiting', 'waiting for data', '--c3'], ['share_other', 'other', '--faint']];
+const charts = [
+  {title: 'Loss', lines: lossLines, log: 'auto', text: short, marks: true},
+  {title: 'Gradient norm', lines: plain('steps', 'grad_norm', 'norm'), log: 'auto', text: short},
+  {title: 'Learning rate', lines: plain('steps', 'lr', 'rate'), zero: true, text: short},
+  {title: 'Tokens per second', lines: plain('steps', 'tokens_per_second', 'tokens/s'), zero: true, text: short},
+  {title: 'Share per regime', regimes: true, text: percent},
+  {title: 'Waiting for data', lines: plain('steps', 'waiting_share', 'waiting'), zero: true, top: 0.05, text: percent},
+  {title: 'Memory', lines: each(plain('host', 'process_bytes', 'process'), plain('host', 'arena_bytes', 'arena')), zero: true, base: 1024, text: bytes},
+  {title: 'Processors busy', lines: each(plain('host', 'cpu_busy', 'of this machine')), zero: true, top: 1, text: percent},
+  {title: 'Processors of this run', lines: plain('host', 'cpu_processors', 'processors'), zero: true, text: short},
+  {title: 'Processor clock, MHz', lines: plain('host', 'cpu_clock_mhz', 'clock'), text: short, optional: true},
+  {title: 'GPU busy, %', lines: plain('gpu', 'gpu_busy_percent', 'busy'), zero: true, text: short, optional: true},
+  {title: 'GPU memory', lines: plain('gpu', 'gpu_memory_used', 'used'), zero: true, base: 1024, text: bytes, optional: true},
+  {title: 'GPU power, W', lines: plain('gpu', 'gpu_watts', 'power'), zero: true, text: short, optional: true},
+  {title: 'GPU clock, MHz', lines: plain('gpu', 'gpu_clock_mhz', 'clock'), text: short, optional: true},
+];
+
+// ---- axes
+
+function ticks(low, high, wanted) {
+  const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
+  const lead = raw / power, step = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
+  const out = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k) out.push(k * step);
+  return out;
+}
+function logTicks(low, high) {
+  if (high / low < 10) return ticks(low, high, 4).filter((v) => v > 0);
+  const out = [];
+  for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high); ++e)
+    for (const m of high / low < 1000 ? [1, 2, 5] : [1]) if (m * 10 ** e >= low && m * 10 ** e <= high) out.push(m * 10 ** e);
+  return out;
+}
+
+// ---- drawing
+
+function node(name, attributes, parent) {
+  const n = document.createElementNS(kSvg, name);
+  for (const [k, v] of Object.entries(attributes)) n.setAttribute(k, v);
+  parent?.append(n);
+  return n;
+}
+function label(parent, x, y, text, anchor) {
+  node('text', {x, y, 'text-anchor': anchor}, parent).textContent = text;
+}
+const at = (v) => Math.round(10 * v) / 10;
+
+// Of many points in a column of pixels the lowest and the highest are drawn.
+function path(xs, ys, px, py, log) {
+  let d = '', column = -1, low = 0, high = 0, pen = false;
+  const flush = () => {
+    if (column < 0) return;
+    d += (pen ? 'L' : 'M') + at(column) + ' ' + at(low);
+    if (high !== low) d += 'V' + at(high);
+    pen = true;
+  };
+  for (let i = 0; i < xs.length; ++i) {
+    const y = ys[i];
+    if (y === null || (log && y <= 0)) {
+      flush();
+      column = -1;
+      pen = false;
+      continue;
+    }
+    const c = at(px(xs[i])), p = py(y);
+    if (Math.abs(c - column) < 0.5) {
+      low = Math.max(low, p);
+      high = Math.min(high, p);
+      continue;
+    }
+    flush();
+    column = c;
+    low = high = p;
+  }
+  flush();
+  return d;
+}
+
+function span(values, log) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) if (v !== null && (!log || v > 0)) { if (v < low) low = v; if (v > high) high = v; }
+  return [low, high];
+}
+
+class Chart {
+  constructor(what, parent) {
+    this.what = what;
+    this.card = document.createElement('section');
+    this.card.className = 'card chart';
+    const head = document.createElement('h2');
+    head.textContent = what.title;
+    this.legend = document.createElement('p');
+    this.legend.className = 'legend';
+    this.svg = node('svg', {class: 'plot', role: 'img'});
+    this.empty = document.createElement('p');
+    this.empty.className = 'faint';
+    this.card.append(head, this.legend, this.svg, this.empty);
+    parent.append(this.card);
+    this.svg.addEventListener('pointermove', (e) => this.hover(e));
+    this.svg.addEventListener('pointerleave', () => hideTip());
+  }
+
+  lines() {
+    if (!this.what.regimes) return runs.flatMap((run, i) => this.what.lines(run, i));
+    const t = runs[0].tables.regimes;  // as one picture: only of one run
+    if (several || !t) return [];
+    let below = t.step.map(() => 0);
+    return kRegimes.map(([column, name, colour]) => {
+      const values = t[column], top = below.map((b, i) => b + (values[i] ?? 0)), line = {name, x: t.step, y: values, below, top, colour};
+      below = top;
+      return line;
+    });
+  }
+
+  draw() {
+    const {what, svg} = this;
+    const lines = this.lines();
+    this.drawn = lines;
+    svg.replaceChildren();
+    this.legend.replaceChildren();
+    const some = lines.some((l) => l.x.length > 0);
+    this.card.hidden = !some && (what.optional || (what.regimes && several));
+    svg.style.display = some ? '' : 'none';
+    this.empty.textContent = some ? '' : what.regimes ? data.regimes : data.live ? 'no data yet' : 'not recorded';
+    if (!some) return;
+    const w = Math.max(260, this.card.clientWidth - 34), h = 200, left = 64, right = w - 18, top = 8, bottom = h - 26;
+    svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
+    svg.setAttribute('aria-label', what.title);
+    let [x0, x1] = span(lines.flatMap((l) => [l.x[0], l.x[l.x.length - 1]]));
+    if (x0 === x1) { x0 -= 1; x1 += 1; }
+    // Spikes of single steps may leave the picture of a loss; trends and evaluations may not.
+    const main = lines.filter((l) => l.style !== 'faint');
+    let [y0, y1] = what.regimes ? [0, 1] : span(main.flatMap((l) => l.y));
+    const log = what.log === 'auto' && y0 > 0 && y1 > 2 * y0;
+    if (!isFinite(y0)) [y0, y1] = [0, 1];
+    if (what.zero) { y0 = Math.min(0, y0); if (y1 <= y0) y1 = y0 + 1; }
+    if (what.top) y1 = Math.max(y1, what.top);
+    if (y0 === y1) { y0 -= Math.abs(y0) * 0.1 || 1; y1 += Math.abs(y1) * 0.1 || 1; }
+    if (!what.regimes && log) { y0 /= 1.03; y1 *= 1.03; }
+    else if (!what.regimes && y1 !== what.top) { const room = 0.05 * (y1 - y0); y1 += room; if (!what.zero) y0 -= room; }
+    const px = (v) => left + ((v - x0) / (x1 - x0)) * (right - left);
+    const place = log ? (v) => Math.log(v / y0) / Math.log(y1 / y0) : (v) => (v - y0) / (y1 - y0);
+    const py = (v) => Math.min(bottom, Math.max(top, bottom - place(v) * (bottom - top)));
+    this.frame = {px, py, left, right, top, bottom, w};
+    const unit = what.base ? what.base ** Math.floor(Math.log(Math.max(y1, 1)) / Math.log(what.base)) : 1;
+    for (const v of log ? logTicks(y0, y1) : ticks(y0 / unit, y1 / unit, 4).map((t) => t * unit)) {
+      node('path', {class: 'grid', d: `M${left} ${at(py(v))}H${right}`}, svg);
+      label(svg, left - 8, at(py(v)) + 4, what.text(v), 'end');
+    }
+    for (const v of ticks(x0, x1, Math.max(2, Math.floor(w / 130)))) if (Number.isInteger(v)) label(svg, at(px(v)), h - 6, commas(v), 'middle');
+    for (const l of lines) {
+      const colour = typeof l.colour === 'string' ? `var(${l.colour})` : `var(--c${l.colour % 6})`;
+      if (l.top) {
+        const up = l.x.map((x, i) => `${at(px(x))} ${at(py(l.top[i]))}`), down = l.x.map((x, i) => `${at(px(x))} ${at(py(l.below[i]))}`).reverse();
+        const edge = l.x.length === 1 ? `M${left} ${at(py(l.below[0]))}H${right}V${at(py(l.top[0]))}H${left}Z` : `M${up.join('L')}L${down.join('L')}Z`;
+        node('path', {class: 'area', d: edge, style: `fill:${colour}`}, svg);
+      } else {
+        node('path', {class: 'line ' + (l.style ?? ''), d: path(l.x, l.y, px, py, log), style: `stroke:${colour}`}, svg);
+        if (l.style === 'points' || l.x.length === 1)
+          l.x.forEach((x, i) => l.y[i] !== null && l.x.length <= 200 &&
+            node('circle', {cx: at(px(x)), cy: at(py(l.y[i])), r: 3, style: `fill:${colour}`}, svg));
+      }
+      if (!l.name) continue;
+      const item = document.createElement('span'), swatch = document.createElement('i');
+      const last = [...l.y].reverse().find((v) => v !== null);
+      swatch.style.background = colour;
+      item.append(swatch, `${l.name} ${what.text(last)}`);
+      this.legend.append(item);
+    }
+    if (what.marks && !several)
+      for (const n of runs[0].notes) if (n.step >= x0 && n.step <= x1)
+        node('path', {class: 'mark', d: `M${at(px(n.step))} ${top}V${bottom}`}, svg);
+    this.hair = node('path', {class: 'hair', d: ''}, svg);
+  }
+
+  hover(e) {
+    if (!this.frame) return;
+    const box = this.svg.getBoundingClientRect(), x = ((e.clientX - box.left) / box.width) * this.frame.w;
+    let best = null;
+    for (const l of this.drawn) for (const v of l.x) {
+      const far = Math.abs(this.frame.px(v) - x);
+      if (best === null || far < best.far) best = {far, step: v};
+    }
+    if (best === null) return;
+    this.hair.setAttribute('d', `M${at(this.frame.px(best.step))} ${this.frame.top}V${this.frame.bottom}`);
+    const rows = [`step ${commas(best.step)}`];
+    for (const l of this.drawn) {
+      const i = l.x.indexOf(best.step);
+      if (i >= 0 && l.name) rows.push(`${l.name}: ${this.what.text(l.y[i])}`);
+    }
+    if (this.what.marks && !several) for (const n of runs[0].notes) if (n.step === best.step) rows.push(n.text);
+    showTip(rows, e.clientX, e.clientY);
+  }
+}
+
+const tip = by('tip');
+function showTip(rows, x, y) {
+  tip.replaceChildren(...rows.map((text) => Object.assign(document.createElement('div'), {textContent: text})));
+  tip.style.visibility = 'visible';
+  tip.style.left = Math.max(8, Math.min(x + 14, innerWidth - tip.offsetWidth - 8)) + 'px';
+  tip.style.top = Math.max(8, Math.min(y + 14, innerHeight - tip.offsetHeight - 8)) + 'px';
+}
+function hideTip() {
+  tip.style.visibility = 'hidden';
+  for (const c of drawn) c.hair?.setAttribute('d', '');
+}
+const drawn = charts.map((what) => new Chart(what, by('charts')));
+
+// ---- what was not as it should be
+
+function drawNotes() {
+  const all = runs.flatMap((run) => run.notes.map((n) => ({...n, run: run.name})));
+  by('notes').replaceChildren(...(all.length ? all : [{text: data.live ? 'Nothing unusual so far.' : 'Nothing unusual.'}]).map((n) => {
+    const item = document.createElement('li');
+    if (n.step !== undefined) item.append(Object.assign(document.createElement('b'), {textContent: (several ? n.run + ', ' : '') + 'step ' + commas(n.step) + ' '}));
+    item.append(n.text);
+    return item;
+  }));
+}
+
+// Once a second at most, and not where nobody looks: the browser may share the run's processors.
+let asked = false, last = -1e9;
+function draw() {
+  if (asked) return;
+  asked = true;
+  setTimeout(() => requestAnimationFrame(() => {
+    asked = false;
+    last = performance.now();
+    for (const c of drawn) c.draw();
+    drawNotes();
+  }), data.live ? Math.max(0, last + 1000 - performance.now()) : 0);
+}
+runs.forEach((run) => merge(run, run.news ?? {}));
+draw();
+addEventListener('resize', draw);
+
+// ---- a run that goes on
+
+const tiles = [['step', (n) => commas(n.step) + (n.total ? ' of ' + commas(n.total) : '')], ['loss', (n) => short(n.loss)],
+  ['validation loss', (n) => short(n.val_loss)], ['learning rate', (n) => short(n.lr)], ['gradient norm', (n) => short(n.grad_norm)],
+  ['tokens/s', (n) => short(n.tokens_per_second)], ['waiting for data', (n) => percent(n.waiting_share)],
+  ['memory', (n) => bytes(n.process_bytes)], ['time left', (n) => duration(n.seconds_left)]];
+function show(now) {
+  by('status').textContent = now.status;
+  by('status').dataset.state = now.state;
+  by('progress').style.width = (now.total ? (100 * now.step) / now.total : 0) + '%';
+  by('tiles').replaceChildren(...tiles.map(([name, text]) => {
+    const tile = document.createElement('div'), value = document.createElement('b');
+    value.textContent = text(now);
+    tile.append(value, name);
+    return tile;
+  }));
+}
+if (data.live) {
+  const events = new EventSource('events');
+  events.onmessage = (e) => {
+    const message = JSON.parse(e.data);
+    merge(runs[0], message.news);
+    show(message.now);
+    draw();
+    if (message.now.state !== 'running') events.close();
+  };
+  // What comes first after a new connection is everything.
+  events.onopen = () => { runs[0].tables = {}; runs[0].notes = []; };
+  events.onerror = () => {
+    by('status').textContent = events.readyState === EventSource.CLOSED ? 'no connection: are too many of these pages open?' : 'connection lost, trying again';
+    by('status').dataset.state = 'lost';
+  };
+}

@@ -1,0 +1,87 @@
+#pragma once
+// What a run has gone through, as columns for a page: a live run adds to it step by step, a
+// finished one is read from its log. Columns stay short however long the run is. Not thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "train/run_watch.h"
+
+namespace brrr::insight {
+
+/// Columns of numbers, the first of which counts (steps). When there are kMost rows, neighbours
+/// become one: its count is the later one's, its other values are means. What is not finite is left
+/// out of means.
+class Columns {
+ public:
+  static constexpr size_t kMost = 2048;
+  explicit Columns(std::vector<std::string> names);
+
+  void add(const std::vector<double>& row);
+  size_t rows() const { return columns_[0].size(); }
+  /// Increases when rows that were there have become others.
+  int64_t generation() const { return generation_; }
+  const std::vector<double>& column(size_t i) const { return columns_[i]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+  /// What a reader has who has seen `rows` of a generation.
+  struct Place {
+    int64_t generation = -1;
+    size_t rows = 0;
+  };
+  /// {"from": rows that stay, "columns": {name: [...]}} for what is new to a reader, whose place
+  /// moves on; null when nothing is.
+  nlohmann::json news(Place& place) const;
+
+ private:
+  void halve();
+  void finish_row();
+
+  std::vector<std::string> names_;
+  std::vector<std::vector<double>> columns_;
+  size_t stride_ = 1;  // rows that came to one that is kept
+  int64_t generation_ = 0;
+  // The row that is being made.
+  size_t waiting_ = 0;
+  std::vector<double> sums_;
+  std::vector<size_t> counts_;
+};
+
+class RunHistory {
+ public:
+  enum Table : size_t { steps, evaluations, host, gpu, regimes };
+  static constexpr size_t kTables = 5;
+  static constexpr size_t kMostNotes = 200;  // that are kept
+  RunHistory();
+
+  void add(const train::StepRecord& record);
+  void evaluation(int64_t step, double val_loss);
+  void note(int64_t step, std::string kind, std::string text);
+  /// One record of log.jsonl; what it does not understand it leaves out.
+  void add_logged(const nlohmann::json& record);
+
+  struct Place {
+    std::array<Columns::Place, kTables> tables;
+    size_t notes = 0;
+  };
+  /// {"tables": {name: Columns::news}, "notes": [...]}, without what is not new; an empty object
+  /// when nothing is.
+  nlohmann::json news(Place& place) const;
+
+  struct Note {
+    int64_t step = 0;
+    std::string kind, text;
+  };
+  const Columns& table(Table t) const { return tables_[t]; }
+  const std::vector<Note>& notes() const { return notes_; }
+
+ private:
+  std::array<Columns, kTables> tables_;
+  std::vector<Note> notes_;
+};
+
+}  // namespace brrr::insight

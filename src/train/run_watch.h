@@ -1,0 +1,118 @@
+#pragma once
+// Who looks on while a run goes: its health, the readings of the machine (once a second at most),
+// and an observer such as the live page. Nothing here changes a bit of the run.
+
+#include <functional>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/host_load.h"
+#include "runtime/device.h"
+#include "runtime/timeline.h"
+#include "train/health.h"
+#include "train/options.h"
+#include "train/session.h"
+
+namespace brrr::train {
+
+/// How the wall time of one step divides, as shares: kernels by what bounds them (and the time
+/// between kernels, which is overhead), waiting for data, the rest.
+struct RegimeShares {
+  double compute = 0, bandwidth = 0, overhead = 0, waiting = 0, other = 0;
+};
+
+/// One optimizer step, as it is logged and shown.
+struct StepRecord : StepSigns {
+  double learning_rate = 0;
+  int64_t tokens = 0;
+  int64_t arena_bytes = 0;
+  std::optional<DeviceReading> device = {};
+  std::optional<HostReading> host = {};
+  std::optional<RegimeShares> regimes = {};
+  double tokens_per_second() const {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
+  double waiting_share() const { return seconds > 0 ? waited / seconds : 0; }
+};
+
+struct RunStart {
+  const fs::path& run;
+  const TrainOptions& options;  // resolved, with all steps known
+  const Session& session;       // allocated; it lives until the last call
+  int64_t first_step = 0;       // done already
+  int64_t parameters = 0;
+};
+
+/// Called by the thread that trains: to be brief.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void started(const RunStart& start) { static_cast<void>(start); }
+  /// Where the kernels of the next step are to be written down; null for most steps.
+  virtual Timeline* timeline() { return nullptr; }
+  /// What that timeline says, after the step.
+  virtual std::optional<RegimeShares> regimes(const StepSigns& step) {
+    static_cast<void>(step);
+    return std::nullopt;
+  }
+  virtual void step(const StepRecord& record) { static_cast<void>(record); }
+  virtual void evaluation(int64_t step, double val_loss) {
+    static_cast<void>(step), static_cast<void>(val_loss);
+  }
+  virtual void health(const HealthNote& note) { static_cast<void>(note); }
+};
+
+class RunWatch {
+ public:
+  /// `say` gets every note, before the observer.
+  RunWatch(HealthOptions options, RunObserver* observer, std::function<void(const HealthNote&)> say)
+      : health_(std::move(options)), observer_(observer), say_(std::move(say)) {}
+
+  Timeline* timeline() { return timeline_ = observer_ ? observer_->timeline() : nullptr; }
+
+  /// After a step: adds readings to the record, and says what is not as it should be. `is_logged`:
+  /// the record is written down; readings of steps that are not go to the next one that is.
+  void step(StepRecord& record, bool is_logged) {
+    if (const double now = now_seconds(); now - last_reading_ >= kReadingSeconds) {
+      last_reading_ = now;
+      record.host = load_.read();
+    }
+    if (timeline_) record.regimes = observer_->regimes(record);
+    timeline_ = nullptr;
+    for (const HealthNote& note : health_.record(record)) pass_on(note);
+    if (observer_) observer_->step(record);
+    if (record.host) host_ = record.host;
+    if (record.regimes) regimes_ = record.regimes;
+    if (!is_logged) return;
+    record.host.swap(host_);
+    record.regimes.swap(regimes_);
+    host_.reset();
+    regimes_.reset();
+  }
+  void evaluation(int64_t step, double val_loss) {
+    if (observer_) observer_->evaluation(step, val_loss);
+  }
+  void not_finite(int64_t step, const std::string& what, const std::string& origin) {
+    pass_on(health_.not_finite(step, what, origin));
+  }
+  const Health& health() const { return health_; }
+
+ private:
+  static constexpr double kReadingSeconds = 1;
+  void pass_on(const HealthNote& note) {
+    say_(note);
+    if (observer_) observer_->health(note);
+  }
+
+  Health health_;
+  RunObserver* observer_;
+  std::function<void(const HealthNote&)> say_;
+  HostLoad load_;
+  double last_reading_ = 0;
+  Timeline* timeline_ = nullptr;
+  std::optional<HostReading> host_;      // not written down yet
+  std::optional<RegimeShares> regimes_;  // the same
+};
+
+}  // namespace brrr::train

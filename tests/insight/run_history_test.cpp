@@ -1,0 +1,145 @@
+#include "insight/run_history.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::json;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// What a page has after one message: as run.js does it.
+void merge(Json& page, const Json& news) {
+  if (news.is_null()) return;
+  for (const auto& [name, values] : news["columns"].items()) {
+    Json& mine = page[name];
+    if (mine.is_null()) mine = Json::array();
+    Json kept = Json::array();
+    for (size_t i = 0; i < news["from"].get<size_t>(); ++i) kept.push_back(mine[i]);
+    for (const Json& v : values) kept.push_back(v);
+    mine = std::move(kept);
+  }
+}
+
+TEST(Columns, AReaderWhoAsksAtAnyTimeHasWhatALateOneGets) {
+  for (const int every : {1, 7, 1000, 5000}) {
+    Columns columns({"step", "loss"});
+    Columns::Place place;
+    Json page = Json::object();
+    for (int i = 1; i <= 20'000; ++i) {
+      columns.add({static_cast<double>(i), i % 10 == 0 ? kNan : 1000.0 / i});
+      if (i % every == 0) merge(page, columns.news(place));
+    }
+    merge(page, columns.news(place));
+    EXPECT_TRUE(columns.news(place).is_null()) << "nothing is new";
+    Columns::Place late;
+    Json all = Json::object();
+    merge(all, columns.news(late));
+    EXPECT_EQ(page, all) << "every " << every;
+    EXPECT_LT(columns.rows(), Columns::kMost);
+    EXPECT_GE(columns.rows(), Columns::kMost / 4);
+  }
+}
+
+TEST(Columns, RowsThatBecomeOneAreMeans) {
+  Columns columns({"step", "a", "b"});
+  const size_t n = 4 * Columns::kMost;
+  for (size_t i = 0; i < n; ++i)
+    columns.add({static_cast<double>(i + 1), static_cast<double>(i), i % 2 == 0 ? 5 : kNan});
+  const size_t wide = n / columns.rows();
+  EXPECT_GE(wide, 4u);
+  for (size_t r = 0; r < columns.rows(); ++r) {
+    const auto last = static_cast<double>((r + 1) * wide);
+    ASSERT_EQ(columns.column(0)[r], last);
+    ASSERT_DOUBLE_EQ(columns.column(1)[r], last - 0.5 - static_cast<double>(wide) / 2);
+    ASSERT_EQ(columns.column(2)[r], 5);
+  }
+}
+
+TEST(Columns, WhatIsNotFiniteIsAGap) {
+  Columns columns({"step", "loss"});
+  columns.add({1, kNan});
+  columns.add({2, std::numeric_limits<double>::infinity()});
+  columns.add({3, 0.123456789});
+  columns.add({123456789, 2});
+  Columns::Place place;
+  const Json news = columns.news(place);
+  EXPECT_EQ(news["columns"]["loss"].dump(), "[null,null,0.123457,2.0]");
+  EXPECT_EQ(news["columns"]["step"].dump(), "[1,2,3,123456789]");
+}
+
+TEST(RunHistory, TheLogTellsWhatTheRunTold) {
+  RunHistory live, read;
+  for (int64_t step = 1; step <= 5; ++step) {
+    train::StepRecord r;
+    r.step = step;
+    r.loss = 3.0 / static_cast<double>(step);
+    r.grad_norm = step == 3 ? kNan : 1;
+    r.learning_rate = 1e-3;
+    r.seconds = 0.5;
+    r.waited = 0.125;
+    r.tokens = 100;
+    r.arena_bytes = 1 << 20;
+    Json record = {{"step", step},
+                   {"loss", r.loss},
+                   {"lr", 1e-3},
+                   {"step_ms", 500.0},
+                   {"waiting_share", 0.25},
+                   {"tokens_per_second", 200.0},
+                   {"grad_norm", step == 3 ? Json() : Json(1.0)}};
+    if (step == 2) {
+      r.host = HostReading{0.5, 1.5, -1, 1 << 22};
+      record.update({{"process_bytes", 1 << 22},
+                     {"arena_bytes", 1 << 20},
+                     {"cpu_busy", 0.5},
+                     {"cpu_processors", 1.5}});
+    }
+    if (step == 4) {
+      r.regimes = train::RegimeShares{0.5, 0.25, 0.125, 0.0625, 0.0625};
+      record.update({{"share_compute", 0.5},
+                     {"share_bandwidth", 0.25},
+                     {"share_overhead", 0.125},
+                     {"share_waiting", 0.0625},
+                     {"share_other", 0.0625}});
+    }
+    live.add(r);
+    read.add_logged(record);
+  }
+  live.evaluation(5, 0.75);
+  read.add_logged({{"step", 5}, {"val_loss", 0.75}});
+  live.note(5, "loss_spike", "the loss jumped");
+  read.add_logged({{"step", 5}, {"health", "loss_spike"}, {"text", "the loss jumped"}});
+  read.add_logged({{"step", 5}, {"finished", true}, {"tokens_per_second", 1e9}});
+  RunHistory::Place a, b;
+  const Json told = live.news(a);
+  EXPECT_EQ(told.dump(), read.news(b).dump());  // as text: a gap is not equal to itself
+  EXPECT_EQ(told["tables"].size(), 4u) << told;
+  EXPECT_EQ(told["notes"].size(), 1u);
+  EXPECT_TRUE(live.news(a).empty());
+}
+
+TEST(RunHistory, NonsenseInALogIsLeftOut) {
+  RunHistory h;
+  for (const char* text :
+       {"{}", "{\"loss\":1}", "{\"step\":\"x\",\"loss\":1}", "{\"step\":1e300,\"loss\":1}",
+        "{\"step\":1,\"loss\":\"big\"}", "{\"step\":1,\"loss\":{}}", "{\"step\":1,\"text\":\"t\"}",
+        "{\"step\":null,\"val_loss\":2}"})
+    h.add_logged(Json::parse(text));
+  RunHistory::Place place;
+  EXPECT_TRUE(h.news(place).empty()) << h.news(place);
+  h.add_logged(Json::parse("{\"step\":1,\"health\":3,\"text\":[1]}"));
+  EXPECT_EQ(h.notes().size(), 1u);
+}
+
+TEST(RunHistory, NotesAreLimited) {
+  RunHistory h;
+  for (int i = 0; i < 10'000; ++i) h.note(i, "loss_spike", "text");
+  EXPECT_EQ(h.notes().size(), RunHistory::kMostNotes);
+}
+
+}  // namespace
+}  // namespace brrr::insight

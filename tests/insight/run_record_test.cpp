@@ -1,0 +1,127 @@
+// Run folders as they may be found: whole, of another version, cut off, or no run at all.
+
+#include "insight/run_record.h"
+
+#include <gtest/gtest.h>
+
+#include "io/folder_lock.h"
+#include "io/temp_folder.h"
+#include "train/options.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::json;
+
+class RunRecordTest : public testing::Test {
+ protected:
+  fs::path put_run(const std::string& name, const std::string& log,
+                   const std::string& config = train::to_json(train::resolve({}))) {
+    const fs::path run = folder_ / name;
+    fs::create_directories(run);
+    if (!log.empty()) write_file_atomically(run / "log.jsonl", log);
+    if (!config.empty()) write_file_atomically(run / "train_config.json", config);
+    return run;
+  }
+  static std::string steps(int count) {
+    std::string log;
+    for (int i = 1; i <= count; ++i)
+      log += fmt::format("{{\"step\":{},\"loss\":{},\"tokens_per_second\":{}}}\n", i, 3.0 / i,
+                         100 * i);
+    return log;
+  }
+  test::TempFolder folder_;
+};
+
+TEST_F(RunRecordTest, AFinishedRun) {
+  const RunRecord r = read_run(put_run(
+      "a", steps(9) +
+               "{\"step\":5,\"val_loss\":0.5}\n{\"step\":9,\"val_loss\":0.75}\n"
+               "{\"step\":9,\"finished\":true,\"seconds\":12.5,\"process_peak_bytes\":4096}\n"));
+  EXPECT_EQ(r.name, "a");
+  EXPECT_EQ(r.status, "finished");
+  EXPECT_EQ(r.last_step, 9);
+  EXPECT_EQ(r.max_steps, 2000);
+  EXPECT_NEAR(r.train_loss.value_or(0), 3.0 / 9, 1e-12);
+  EXPECT_EQ(r.val_loss, 0.75);
+  EXPECT_EQ(r.best_val_loss, 0.5);
+  EXPECT_EQ(r.best_step, 5);
+  EXPECT_EQ(r.tokens_per_second, 500);
+  EXPECT_EQ(r.seconds, 12.5);
+  EXPECT_EQ(r.process_bytes, 4096);
+  EXPECT_TRUE(r.remarks.empty()) << r.remarks[0];
+}
+
+TEST_F(RunRecordTest, ARunThatGoesOnHoldsItsLock) {
+  const fs::path run = put_run("a", steps(3));
+  EXPECT_EQ(read_run(run).status, "stopped");
+  const io::FolderLock lock(run, "training");
+  EXPECT_EQ(read_run(run).status, "running");
+}
+
+TEST_F(RunRecordTest, WhatIsNoRunIsSaid) {
+  EXPECT_USER_ERROR(read_run(folder_ / "absent"), "no such folder");
+  fs::create_directories(folder_ / "empty");
+  EXPECT_USER_ERROR(read_run(folder_ / "empty"), "holds no run: expected log.jsonl");
+  write_file_atomically(folder_ / "file", "x");
+  EXPECT_USER_ERROR(read_run(folder_ / "file"), "no such folder");
+}
+
+TEST_F(RunRecordTest, AnotherVersionIsRemarkedOnAndShown) {
+  const RunRecord r =
+      read_run(put_run("a", steps(3), "{\"n_layer\": 5, \"warp_drive\": true, \"seed\": 1}"));
+  ASSERT_EQ(r.remarks.size(), 1u);
+  EXPECT_TRUE(r.remarks[0].starts_with("written by another version")) << r.remarks[0];
+  EXPECT_NE(r.remarks[0].find("warp_drive"), std::string::npos) << r.remarks[0];
+  EXPECT_EQ(option_text(r, "n_layer"), "5");
+  EXPECT_EQ(r.last_step, 3);
+}
+
+TEST_F(RunRecordTest, DamageIsOneLineAndTheRestIsThere) {
+  std::string log = steps(3);
+  for (int i = 0; i < 100; ++i) log += "{\"step\":4,\"lo\n";
+  log += std::string("\0\0\n", 3) + "[1]\n" + "{\"step\":5,\"loss\":7}\n{\"step\":6,\"lo";
+  const RunRecord r = read_run(put_run("a", log, "{\"n_layer\": "));
+  ASSERT_EQ(r.remarks.size(), 2u);
+  EXPECT_NE(r.remarks[0].find("train_config.json"), std::string::npos) << r.remarks[0];
+  EXPECT_TRUE(r.remarks[1].starts_with("102 lines of log.jsonl could not be read")) << r.remarks[1];
+  EXPECT_EQ(r.history.table(RunHistory::steps).rows(), 4u);
+  EXPECT_EQ(r.last_step, 5);
+}
+
+TEST_F(RunRecordTest, ARunThatDidNothingYet) {
+  const RunRecord r = read_run(put_run("a", ""));
+  ASSERT_EQ(r.remarks.size(), 1u);
+  EXPECT_EQ(r.remarks[0], "log.jsonl holds no step of training");
+  EXPECT_FALSE(r.train_loss || r.val_loss || r.tokens_per_second || r.waiting_share);
+  const RunRecord log_only = read_run(put_run("b", steps(2), ""));
+  ASSERT_EQ(log_only.remarks.size(), 1u);
+  EXPECT_NE(log_only.remarks[0].find("train_config.json"), std::string::npos);
+}
+
+TEST_F(RunRecordTest, OptionsThatDiffer) {
+  const std::string same = "{\"n_layer\":4,\"optim\":\"adamw\",\"output_dir\":\"a\"}";
+  const std::vector<RunRecord> runs{
+      read_run(put_run("a", steps(1), same)), read_run(put_run("b", steps(1), same)),
+      read_run(put_run("c", steps(1), "{\"n_layer\":4,\"optim\":\"lion\",\"text\":[\"x\"]}")),
+      read_run(put_run("d", steps(1), "broken"))};
+  EXPECT_EQ(differing_options(runs), (std::vector<std::string>{"optim", "text"}));
+  EXPECT_EQ(option_text(runs[2], "text"), "[\"x\"]");
+  EXPECT_EQ(option_text(runs[0], "text"), "");
+  EXPECT_TRUE(differing_options({runs[0], runs[1]}).empty());
+}
+
+TEST_F(RunRecordTest, JsonHasCurvesAndFigures) {
+  const Json j = Json::parse(report_json(
+      {read_run(put_run("a", steps(4) + "{\"step\":4,\"health\":\"data_stall\",\"text\":\"t\"}\n")),
+       read_run(put_run("b", "", "{\"run_name\":\"named <b>\"}"))}));
+  ASSERT_EQ(j["runs"].size(), 2u);
+  EXPECT_EQ(j["runs"][0]["curves"]["steps"]["loss"].size(), 4u);
+  EXPECT_EQ(j["runs"][0]["health"][0]["kind"], "data_stall");
+  EXPECT_EQ(j["runs"][1]["name"], "named <b>");
+  EXPECT_TRUE(j["runs"][1]["train_loss"].is_null());
+  EXPECT_FALSE(j["differing_options"].empty());
+}
+
+}  // namespace
+}  // namespace brrr::insight
