@@ -46,7 +46,7 @@ background:var(--text);color:var(--back);font-size:13px;pointer-events:none;visi
 font-variant-numeric:tabular-nums}
 #bar{height:6px;border-radius:3px;background:var(--line);margin:12px 0;overflow:hidden}
 #progress{height:100%;width:0;background:var(--c0)}
-#tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(118px,1fr));gap:8px;margin:0 0 16px}
+#tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:8px;margin:0 0 16px}
 #tiles div{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:8px 12px;
 color:var(--faint);font-size:12.5px}
 #tiles b{display:block;color:var(--text);font-size:17px;font-variant-numeric:tabular-nums;
@@ -163,7 +163,7 @@ std::string run_page(const std::vector<RunRecord>& runs, bool live) {
         "id=\"progress\"></div></div><div id=\"tiles\"></div>\n";
   else
     body += card("Figures", figures(runs)) + remarks(runs);
-  body += "<div id=\"charts\"></div>\n" + card("Health", "<ul id=\"notes\"></ul>");
+  body += card("Health", "<ul id=\"notes\"></ul>") + "<div id=\"charts\"></div>\n";
   if (runs.size() > 1) {
     const std::vector<std::string> names = differing_options(runs);
     body +=

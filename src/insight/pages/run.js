@@ -215,7 +215,7 @@ class Chart {
     let [y0, y1] = what.regimes ? [0, 1] : span(main.flatMap((l) => l.y));
     const log = what.log === 'auto' && y0 > 0 && y1 > 2 * y0;
     if (!isFinite(y0)) [y0, y1] = [0, 1];
-    if (what.zero) { y0 = Math.min(0, y0); if (y1 <= y0) y1 = y0 + 1; }
+    if (what.zero) { y0 = Math.min(0, y0); if (y1 <= y0) y1 = what.top ?? y0 + 1; }
     if (what.top) y1 = Math.max(y1, what.top);
     if (y0 === y1) { y0 -= Math.abs(y0) * 0.1 || 1; y1 += Math.abs(y1) * 0.1 || 1; }
     if (!what.regimes && log) { y0 /= 1.03; y1 *= 1.03; }
@@ -229,7 +229,7 @@ class Chart {
       node('path', {class: 'grid', d: `M${left} ${at(py(v))}H${right}`}, svg);
       label(svg, left - 8, at(py(v)) + 4, what.text(v), 'end');
     }
-    for (const v of ticks(x0, x1, Math.max(2, Math.floor(w / 130)))) if (Number.isInteger(v)) label(svg, at(px(v)), h - 6, commas(v), 'middle');
+    for (const v of ticks(x0, x1, Math.max(2, Math.floor(w / 85)))) if (Number.isInteger(v)) label(svg, at(px(v)), h - 6, commas(v), 'middle');
     for (const l of lines) {
       const colour = typeof l.colour === 'string' ? `var(${l.colour})` : `var(--c${l.colour % 6})`;
       if (l.top) {
