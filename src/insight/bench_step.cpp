@@ -156,11 +156,11 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
     }
     // Without a unit for the type, products run in f32 and that is the ceiling.
     for (const std::string& type : {wanted, std::string("f32")})
-      for (const cpu::ComputePeak& p : peaks)
-        if (p.type == type && p.ops_per_second * 1e-12 > row.peak_tflops) {
-          row.peak_tflops = p.ops_per_second * 1e-12;
-          row.peak_type = p.instruction;
-        }
+      if (const cpu::ComputePeak* peak = cpu::fastest(peaks, type);
+          peak != nullptr && peak->ops_per_second * 1e-12 > row.peak_tflops) {
+        row.peak_tflops = peak->ops_per_second * 1e-12;
+        row.peak_type = peak->instruction;
+      }
     row.mfu = row.tokens_per_second * steps[i]->flops_per_token() / (row.peak_tflops * 1e12);
     rows.push_back(std::move(row));
   }

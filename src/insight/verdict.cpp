@@ -64,13 +64,10 @@ train::MachineSpeed Ceilings::speed() const {
 
 Ceilings measure_ceilings(int64_t memory_limit, double seconds) {
   Ceilings c;
-  for (const cpu::ComputePeak& p : cpu::measure_compute_peaks(seconds)) {
-    double* rate = p.type == "f32"    ? &c.f32
-                   : p.type == "bf16" ? &c.bf16
-                   : p.type == "f16"  ? &c.f16
-                                      : nullptr;
-    if (rate != nullptr) *rate = std::max(*rate, p.ops_per_second);
-  }
+  const auto peaks = cpu::measure_compute_peaks(seconds);
+  c.f32 = cpu::fastest_rate(peaks, "f32");
+  c.bf16 = cpu::fastest_rate(peaks, "bf16");
+  c.f16 = cpu::fastest_rate(peaks, "f16");
   const Machine m = read_machine();
   const auto threads = static_cast<int64_t>(thread_count());
   const cpu::Bandwidth b = cpu::measure_bandwidth(m.l2_bytes, m.l3_bytes, memory_limit, seconds);

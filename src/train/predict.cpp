@@ -82,13 +82,10 @@ int64_t cache_size(int name) { return std::max<int64_t>(0, ::sysconf(name)); }
 
 MachineSpeed measure_speed(int64_t memory_limit) {
   MachineSpeed s;
-  for (const cpu::ComputePeak& p : cpu::measure_compute_peaks(kSecondsEach)) {
-    double* rate = p.type == "f32"    ? &s.f32
-                   : p.type == "bf16" ? &s.bf16
-                   : p.type == "f16"  ? &s.f16
-                                      : nullptr;
-    if (rate != nullptr) *rate = std::max(*rate, p.ops_per_second);
-  }
+  const auto peaks = cpu::measure_compute_peaks(kSecondsEach);
+  s.f32 = cpu::fastest_rate(peaks, "f32");
+  s.bf16 = cpu::fastest_rate(peaks, "bf16");
+  s.f16 = cpu::fastest_rate(peaks, "f16");
   const int64_t l2 = cache_size(_SC_LEVEL2_CACHE_SIZE), l3 = cache_size(_SC_LEVEL3_CACHE_SIZE);
   const cpu::Bandwidth b = cpu::measure_bandwidth(l2, l3, memory_limit, kSecondsEach);
   s.memory = b.read;

@@ -65,6 +65,18 @@ class Buffer {
 
 }  // namespace
 
+const ComputePeak* fastest(const std::vector<ComputePeak>& peaks, std::string_view type) {
+  const ComputePeak* best = nullptr;
+  for (const ComputePeak& p : peaks)
+    if (p.type == type && (best == nullptr || p.ops_per_second > best->ops_per_second)) best = &p;
+  return best;
+}
+
+double fastest_rate(const std::vector<ComputePeak>& peaks, std::string_view type) {
+  const ComputePeak* best = fastest(peaks, type);
+  return best != nullptr ? best->ops_per_second : 0;
+}
+
 std::vector<ComputePeak> measure_compute_peaks(double seconds) {
   constexpr int64_t kRounds = 20'000;  // 20 to 100 microseconds between looks at the clock
   std::vector<ComputePeak> peaks;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace brrr::cpu {
@@ -20,6 +21,11 @@ struct ComputePeak {
 
 /// Every way that this processor has, the fastest of each type first. About `seconds` per entry.
 std::vector<ComputePeak> measure_compute_peaks(double seconds);
+
+/// The fastest way to multiply factors of that type; null where there is none.
+const ComputePeak* fastest(const std::vector<ComputePeak>& peaks, std::string_view type);
+/// Its rate; 0 where there is none.
+double fastest_rate(const std::vector<ComputePeak>& peaks, std::string_view type);
 
 /// Bytes per second over all threads. A copy counts the bytes read and the bytes written.
 struct Bandwidth {
