@@ -213,11 +213,21 @@ void vjp(VjpContext& c) {
 
 double width(const Type& t) { return static_cast<double>(t.shape.size(-1)); }
 
-// Products of all (query, key) pairs with vectors of that width, half of them under a causal mask.
+// The (query, key) pairs that see each other. Only what the attributes say is known: masks and
+// lengths count as open, a position as that of the last query at the last key.
+double visible_pairs(const Node& n, std::span<const Type> in) {
+  const int64_t queries = in[0].shape.size(-2), keys = in[1].shape.size(-2);
+  const auto all = ops::elements(Type{DType::f32, scores_shape(in[0].shape, in[1].shape)});
+  if (!n.attrs.get<bool>("causal") || queries == 0) return all;
+  const int64_t first = n.attrs.get<bool>("position") ? std::max<int64_t>(0, keys - queries) : 0;
+  double seen = 0;  // of one head
+  for (int64_t i = 0; i < queries; ++i) seen += static_cast<double>(std::min(keys, first + i + 1));
+  return keys == 0 ? 0 : all / static_cast<double>(queries * keys) * seen;
+}
+
+// Products of those pairs with vectors of that width.
 double pair_flops(const Node& n, std::span<const Type> in, double of_width) {
-  const double pairs = ops::elements(Type{DType::f32, scores_shape(in[0].shape, in[1].shape)}) *
-                       (n.attrs.get<bool>("causal") ? 0.5 : 1.0);
-  return 2 * pairs * of_width;
+  return 2 * visible_pairs(n, in) * of_width;
 }
 
 struct SampleCase {

@@ -140,9 +140,15 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
       if (op->name.starts_with("attention")) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
         const int64_t dv = sample.in[2].type.shape.size(-1);
         const int64_t widths = op->name == "attention" ? k + dv : 3 * k + 2 * dv;
-        const int64_t pairs =
-            sample.in[0].type.shape.elements() / k * sample.in[1].type.shape.size(-2);
-        expected = 2 * pairs * widths / (sample.attrs.get<bool>("causal") ? 2 : 1);
+        const int64_t queries = sample.in[0].type.shape.size(-2),
+                      keys = sample.in[1].type.shape.size(-2),
+                      heads = sample.in[0].type.shape.elements() / k / queries;
+        int64_t pairs = 0;
+        for (int64_t i = 0; i < queries; ++i) {
+          const int64_t at = sample.attrs.get<bool>("position") ? keys - queries + i : i;
+          pairs += sample.attrs.get<bool>("causal") ? std::min(keys, at + 1) : keys;
+        }
+        expected = 2 * heads * pairs * widths;
       }
       if (op->name.starts_with("linear_cross_entropy")) {  // logits; backward dx and dw, too
         const int64_t products = op->name == "linear_cross_entropy" ? 1 : 3;
