@@ -1,5 +1,7 @@
 // AdamW (Loshchilov and Hutter 2019), its moments in f32 or in blocks of 8-bit codes.
 
+#include <cmath>
+
 #include "ops/dynamic_code.h"
 #include "optim/updates.h"
 
@@ -20,6 +22,27 @@ void update_by_adamw(Update& u, const Group& group) {
         return std::vector<Update::State>{{"adam_m", moment}, {"adam_v", moment}};
       },
       attributes(u.options));
+}
+
+// What one node of "adamw" does (ops/optimizer.cpp), as a trainer without such a kernel does it.
+void update_by_plain_adamw(Update& u, const Group& group) {
+  Graph& g = u.g;
+  const Optimizer& o = u.options;
+  const Value t = cast(u.step, DType::f32);
+  const Value c1 = 1.0 - pow(scalar(g, o.beta1), t), c2 = 1.0 - pow(scalar(g, o.beta2), t);
+  const Value finite = less(u.scale, scalar(g, INFINITY));  // false of NaN: nothing changes
+  const std::vector<int64_t> decays = decays_of(group);
+  for (size_t i = 0; i < group.size(); ++i) {
+    const Value param = group[i].param, grad = in_f32(group[i].grad) * u.scale;
+    const Value m = u.state("adam_m", group[i]), v = u.state("adam_v", group[i]);
+    const Value new_m = m * o.beta1 + grad * (1 - o.beta1);
+    const Value new_v = v * o.beta2 + square(grad) * (1 - o.beta2);
+    const Value move = (new_m / c1) / (sqrt(new_v / c2) + o.eps);
+    const Value kept = decays[i] != 0 ? param * (1.0 - u.learning_rate * o.weight_decay) : param;
+    g.update(param, where(finite, kept - u.learning_rate * move, param));
+    g.update(m, where(finite, new_m, m));
+    g.update(v, where(finite, new_v, v));
+  }
 }
 
 void update_by_adamw_8bit(Update& u, const Group& group) {

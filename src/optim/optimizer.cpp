@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "optim/updates.h"
 
@@ -123,6 +124,20 @@ void accumulate(Graph& g, Group& group, Accumulation accumulation) {
   }
 }
 
+// Of all gradients: one node, or the sums of squares of each tensor.
+Value norm_of(Graph& g, const Group& group, bool fused) {
+  std::vector<Value> grads;
+  for (const Trained& t : group) grads.push_back(t.grad);
+  if (fused) return global_norm(grads);
+  Value total = scalar(g, 0);
+  for (const Value& grad : grads) {
+    std::vector<int64_t> axes(static_cast<size_t>(grad.shape().rank()));
+    std::iota(axes.begin(), axes.end(), 0);
+    total = total + sum(square(in_f32(grad)), axes);
+  }
+  return sqrt(total);
+}
+
 // What gradients are multiplied by: unscaling and clipping; NaN where they are not finite.
 Value gradient_scale(Graph& g, const Optimizer& options, Value norm) {
   Value finite = less(norm, scalar(g, INFINITY)), scale = scalar(g, 1);
@@ -138,7 +153,7 @@ Value gradient_scale(Graph& g, const Optimizer& options, Value norm) {
 void append_update(Update& u, const Group& group) {
   switch (u.options.kind) {
     case OptimizerKind::adamw:
-      return update_by_adamw(u, group);
+      return u.options.fused ? update_by_adamw(u, group) : update_by_plain_adamw(u, group);
     case OptimizerKind::adamw_8bit:
       return update_by_adamw_8bit(u, group);
     case OptimizerKind::sgd:
@@ -159,9 +174,7 @@ void attach_optimizer(Graph& g, const Optimizer& options, Accumulation accumulat
   Group group = take_gradients(g);
   if (accumulation != Accumulation::none) accumulate(g, group, accumulation);
   if (accumulation == Accumulation::none || accumulation == Accumulation::last) {
-    std::vector<Value> grads;
-    for (const Trained& t : group) grads.push_back(t.grad);
-    Value norm = global_norm(grads), step = g.input("optimizer_step", {}, DType::i32);
+    Value norm = norm_of(g, group, options.fused), step = g.input("optimizer_step", {}, DType::i32);
     if (options.scaler) {
       norm = norm / current_scale(g);
       step = step - skipped_steps(g);

@@ -36,6 +36,7 @@ struct Optimizer {
   DType muon_products = DType::f32;      // what muon's Newton-Schulz iterations are computed in
   bool scale_parameter = true;           // adafactor: steps relative to the size of the parameter
   double max_grad_norm = 1.0;            // 0: no clipping
+  bool fused = true;                     // false (adamw): element-wise ops for each tensor
   std::optional<GradientScaler> scaler;  // the loss was scaled by attach_scaled_loss
 };
 

@@ -45,6 +45,8 @@ std::vector<int64_t> decays_of(const Group& group);
 Value in_f32(Value gradient);
 
 void update_by_adamw(Update& u, const Group& group);
+/// The same written out, tensor by tensor.
+void update_by_plain_adamw(Update& u, const Group& group);
 void update_by_adamw_8bit(Update& u, const Group& group);
 void update_by_sgd(Update& u, const Group& group);
 void update_by_lion(Update& u, const Group& group);

@@ -101,6 +101,8 @@ void add_training_rows(Table& t) {
   for (const optim::OptimizerName& n : optim::optimizer_names()) optimizers.push_back(n.spellings);
   t.choice("optim", &Options::optim, optimizers, "NAME",
            "optimizer: adamw, adamw_8bit, sgd, lion, adafactor, muon", {"optimizer"});
+  t.flag("fused-optimizer", &Options::fused_optimizer,
+         "adamw: clip and update all parameters in one pass; off: ops for each tensor, to compare");
   t.real("weight-decay", &Options::weight_decay, at_least(0), "X",
          "weight decay of matrices and embeddings (default: lion three times the preset's; sgd, "
          "adafactor 0)");

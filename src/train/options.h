@@ -49,6 +49,7 @@ struct TrainOptions {
   double warmup_steps = 100;                 // below 1: a share of the steps
   int64_t lr_decay_steps = 0;                // 0: all steps
   std::string optim = "adamw";               // adamw, adamw_8bit, sgd, lion, adafactor, muon
+  bool fused_optimizer = true;               // false: element-wise ops for each tensor
   double weight_decay = 0.1;
   double momentum = 0.9;             // of sgd
   double muon_learning_rate = 0.02;  // of hidden matrices; the others have learning_rate

@@ -198,6 +198,9 @@ void validate(const TrainOptions& o) {
                   o.min_lr, o.learning_rate);
   if (o.relative_step && o.optim != "adafactor")
     usage_error("--relative-step is of --optim adafactor; got --optim {}", o.optim);
+  if (!o.fused_optimizer && (o.optim != "adamw" || o.param_dtype != "fp32"))
+    usage_error("--no-fused-optimizer is of --optim adamw with --param-dtype fp32; got {} with {}",
+                o.optim, o.param_dtype);
   if (o.param_dtype == "bf16" && o.precision == "fp16")
     usage_error("--param-dtype bf16 goes with --precision fp32 or bf16; got fp16");
   if (o.param_dtype == "bf16" && o.optim == "adafactor")

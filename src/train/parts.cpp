@@ -39,6 +39,7 @@ SessionOptions session_options(const TrainOptions& o) {
   if (o.precision == "bf16") s.optimizer.muon_products = DType::bf16;
   s.optimizer.scale_parameter = o.relative_step;
   s.optimizer.max_grad_norm = o.max_grad_norm;
+  s.optimizer.fused = o.fused_optimizer;
   s.accumulation = o.gradient_accumulation_steps;
   s.seed = static_cast<uint32_t>(o.seed);
   s.disabled_passes.insert(o.disable_pass.begin(), o.disable_pass.end());

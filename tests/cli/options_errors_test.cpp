@@ -76,6 +76,7 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"momentum", "1", "below 1"},
       {"muon_learning_rate", "-1", "of at least 0"},
       {"relative_step", "maybe", "true or false"},
+      {"fused_optimizer", "maybe", "true or false"},
       {"param_dtype", "fp16", "fp32, bf16"},
       {"device", "gpu", "expected auto, cpu, cuda"},
       {"device", "cuda:sm_75", "cuda:sm_80"},
@@ -138,6 +139,10 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
   expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
   expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
   expect_parts(usage_message({{"relative_step", "true"}}), {"--relative-step", "adafactor"});
+  expect_parts(usage_message({{"fused_optimizer", "false"}, {"optim", "lion"}}),
+               {"--no-fused-optimizer", "adamw", "lion"});
+  expect_parts(usage_message({{"fused_optimizer", "false"}, {"param_dtype", "bf16"}}),
+               {"--no-fused-optimizer", "fp32", "bf16"});
   expect_parts(usage_message({{"param_dtype", "bf16"}, {"precision", "fp16"}}),
                {"--param-dtype bf16", "fp16"});
   expect_parts(usage_message({{"param_dtype", "bf16"}, {"optim", "adafactor"}}),
