@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/work_spans.h"
+
 namespace brrr {
 
 inline int thread_count() { return omp_get_max_threads(); }
@@ -24,6 +26,7 @@ void parallel_for(int64_t n, int64_t grain, Body&& body) {
   }
 #pragma omp parallel num_threads(static_cast <int>(parts))
   {
+    const WorkClock clock("share");
     const int64_t t = omp_get_thread_num(), count = omp_get_num_threads();
     const int64_t begin = n * t / count, end = n * (t + 1) / count;
     if (begin < end) body(begin, end);
@@ -38,8 +41,12 @@ void parallel_chunks(int64_t chunks, Body&& body) {
     for (int64_t c = 0; c < chunks; ++c) body(c);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t c = 0; c < chunks; ++c) body(c);
+#pragma omp parallel
+  {
+    const WorkClock clock("share");
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t c = 0; c < chunks; ++c) body(c);
+  }
 }
 
 }  // namespace brrr

@@ -76,30 +76,40 @@ class Collector {
 
   void add(const Timeline& timeline, const StepClock& clock) {
     double inside = 0, runs = 0;
-    TracedStep step;
-    step.clock = clock;
     std::vector<double> now(kernels_.size(), 0);
     for (const TimelineRun& run : timeline.runs) {
       const size_t program = index_of(run.program);
       runs += run.seconds;
-      step.runs.push_back({program, run.start, run.seconds, {}});
       for (size_t r = run.first; r < run.last; ++r) {
         const TimelineRecord& record = timeline.records[r];
         const size_t i = kernel(program, record.node);
         if (i >= now.size()) now.resize(i + 1, 0);
         now[i] += record.seconds;
         inside += record.seconds;
-        step.runs.back().slices.push_back({i, record.start, record.seconds});
       }
     }
     for (size_t i = 0; i < now.size(); ++i) times_[i].push_back(now[i]);
-    if (traced_.size() < kTraced) traced_.push_back(std::move(step));
     wall_.push_back(clock.wall);
     kernels_seconds_.push_back(inside);
     between_.push_back(runs - inside);
     batch_.push_back(clock.batch);
     sampling_.push_back(clock.sampling);
     rest_.push_back(clock.wall - runs - clock.batch - clock.sampling);
+  }
+
+  TracedStep traced(const Timeline& timeline, const StepClock& clock) {
+    TracedStep step;
+    step.clock = clock;
+    for (const TimelineRun& run : timeline.runs) {
+      const size_t program = index_of(run.program);
+      step.runs.push_back({program, run.start, run.seconds, {}});
+      for (size_t r = run.first; r < run.last; ++r) {
+        const TimelineRecord& record = timeline.records[r];
+        step.runs.back().slices.push_back(
+            {kernel(program, record.node), record.start, record.seconds});
+      }
+    }
+    return step;
   }
 
   void finish(Profile& p) {
@@ -115,7 +125,6 @@ class Collector {
       k.bytes *= static_cast<double>(k.calls);
     }
     p.kernels = std::move(kernels_);
-    p.traced = std::move(traced_);
     const auto ms = [](const std::vector<double>& seconds) { return 1e3 * median(seconds); };
     p.timed_ms = ms(wall_);
     p.kernels_ms = ms(kernels_seconds_);
@@ -150,7 +159,6 @@ class Collector {
   std::map<std::pair<size_t, NodeId>, size_t> index_;
   std::vector<KernelProfile> kernels_;
   std::vector<std::vector<double>> times_;
-  std::vector<TracedStep> traced_;
   std::vector<double> wall_, kernels_seconds_, between_, batch_, sampling_, rest_;
 };
 
@@ -271,13 +279,21 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds) {
     off.push_back(1e3 * without);
     ratios.push_back(with / without);
   }
+  // Noting the work of every thread costs time, so the trace is of steps of its own.
+  start_work_spans();
+  while (p.traced.size() < kTraced) {
+    timeline.clear();
+    const StepClock clock = workload.run(&timeline);
+    p.traced.push_back(collector.traced(timeline, clock));
+  }
+  p.evaluation_ms = 1e3 * workload.evaluation_seconds();
+  p.spans = stop_work_spans();
   collector.finish(p);
   p.step = timing(off);
   p.timing_cost = median(ratios) - 1;
   p.clock_cost = 2e3 * static_cast<double>(timeline.records.size()) * ceilings.clock_seconds /
                  std::max(p.step.median, 1e-9);
   p.batches = workload.batches();
-  p.evaluation_ms = 1e3 * workload.evaluation_seconds();
   add_groups(p);
   p.anatomy = anatomy_of(p, programs);
   return p;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/work_spans.h"
 #include "insight/bench.h"
 #include "insight/verdict.h"
 #include "insight/workload.h"
@@ -108,7 +109,9 @@ struct Profile {
   Workload::Batches batches;
   Ceilings ceilings;
 
-  std::vector<TracedStep> traced;  // the first three timed steps
+  // For the trace: three more steps, an evaluation, and what each thread did meanwhile.
+  std::vector<TracedStep> traced;
+  std::vector<WorkSpan> spans;
 };
 
 /// Runs the workload (allocated) for `seconds`, at least 5 steps timed and 5 not.
@@ -118,8 +121,9 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds);
 std::string report(const Profile& profile, bool colour);
 /// One object with everything that report() shows, and every kernel.
 std::string report_json(const Profile& profile);
-/// Chrome's trace format, for Perfetto or chrome://tracing: strictly nested slices step > program >
-/// scopes > kernel.
+/// Chrome's trace format, for Perfetto or chrome://tracing: one track for each thread, with
+/// strictly nested slices. On the first: step > program > scopes > kernel > the thread's own share
+/// of it, and the evaluation; on the others their shares of kernels, or the batches that they made.
 std::string chrome_trace(const Profile& profile);
 /// "1,234.5", "0.012": three or four digits.
 std::string number_text(double value);

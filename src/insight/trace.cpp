@@ -1,6 +1,8 @@
 // Chrome's trace format ("Trace Event Format"): complete events in microseconds. Times are counted
 // in whole nanoseconds, so that a slice lies inside its parent to the last digit.
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "insight/profile.h"
@@ -9,7 +11,8 @@ namespace brrr::insight {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kProcess = 1, kThread = 1;
+constexpr int kProcess = 1;
+constexpr size_t kMain = 0;  // the thread that starts the kernels
 
 /// "backward:h.3.attn" as backward, h.3, attn.
 std::vector<std::string> path_of(const std::string& scope) {
@@ -36,9 +39,13 @@ std::vector<std::string> path_of(const std::string& scope) {
 class Trace {
  public:
   explicit Trace(const Profile& p) : p_(p) {
-    name("process_name", "brrr profile: " + p.title);
-    name("thread_name", fmt::format("steps ({} threads inside each kernel)", p.threads));
+    name("process_name", kMain, "brrr profile: " + p.title);
+    name("thread_name", kMain, "steps, and this thread's share of each kernel");
     if (!p.traced.empty()) origin_ = p.traced[0].clock.start;
+    for (const WorkSpan& s : p.spans) origin_ = std::min(origin_, s.start);
+    for (const TracedStep& step : p.traced)
+      for (const TracedStep::Run& run : step.runs)
+        kernels_.insert(kernels_.end(), run.slices.begin(), run.slices.end());
   }
 
   void add(const TracedStep& step, size_t number) {
@@ -48,6 +55,22 @@ class Trace {
       slice("preparing the batch", "data", begin, at(step.clock.start + step.clock.batch),
             Json::object());
     for (const TracedStep::Run& run : step.runs) add(run);
+  }
+
+  /// What the threads did: shares of kernels, batches, evaluation.
+  void add(const std::vector<WorkSpan>& spans) {
+    std::map<size_t, std::string> tracks;
+    for (const WorkSpan& s : spans) {
+      const bool is_share = s.what == std::string_view("share");
+      const std::string what = is_share ? kernel_at(s) : s.what;
+      slice(what, is_share ? "share" : "thread", at(s.start), at(s.start + s.seconds),
+            Json::object(), s.thread);
+      std::string& track = tracks[s.thread];
+      if (track.empty()) track = is_share ? "shares of kernels" : what;
+    }
+    for (const auto& [thread, text] : tracks)
+      if (thread != kMain)
+        name("thread_name", thread, fmt::format("thread {}: {}", thread + 1, text));
   }
 
   std::string text() const {
@@ -99,18 +122,29 @@ class Trace {
     close(0);
   }
 
-  void name(const char* what, const std::string& text) {
+  /// The name of the kernel that ran when a thread began its share.
+  std::string kernel_at(const WorkSpan& s) const {
+    const auto after = std::upper_bound(
+        kernels_.begin(), kernels_.end(), s.start,
+        [](double start, const TracedStep::Slice& slice) { return start < slice.start; });
+    if (after == kernels_.begin()) return "share";
+    const TracedStep::Slice& slice = *std::prev(after);
+    if (s.start > slice.start + slice.seconds) return "share";
+    return p_.kernels[slice.kernel].name;
+  }
+
+  void name(const char* what, size_t thread, const std::string& text) {
     events_.push_back({{"ph", "M"},
                        {"pid", kProcess},
-                       {"tid", kThread},
+                       {"tid", thread + 1},
                        {"name", what},
                        {"args", {{"name", text}}}});
   }
   void slice(const std::string& text, const std::string& category, int64_t begin, int64_t end,
-             Json args) {
+             Json args, size_t thread = kMain) {
     events_.push_back({{"ph", "X"},
                        {"pid", kProcess},
-                       {"tid", kThread},
+                       {"tid", thread + 1},
                        {"name", text},
                        {"cat", category},
                        {"ts", 1e-3 * static_cast<double>(begin)},
@@ -120,6 +154,7 @@ class Trace {
 
   const Profile& p_;
   double origin_ = 0;
+  std::vector<TracedStep::Slice> kernels_;  // in the order of time
   Json events_ = Json::array();
 };
 
@@ -128,6 +163,7 @@ class Trace {
 std::string chrome_trace(const Profile& p) {
   Trace trace(p);
   for (size_t i = 0; i < p.traced.size(); ++i) trace.add(p.traced[i], i);
+  trace.add(p.spans);
   return trace.text();
 }
 

@@ -6,6 +6,7 @@
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/work_spans.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
 #include "passes/pipeline.h"
@@ -47,6 +48,7 @@ class TimedBatches final : public io::BatchSource {
  public:
   explicit TimedBatches(std::unique_ptr<io::BatchSource> source) : source_(std::move(source)) {}
   void fill(int64_t index, io::Batch& batch) const override {
+    const WorkClock clock("making a batch");
     const Stopwatch watch;
     source_->fill(index, batch);
     nanoseconds_ += static_cast<int64_t>(1e9 * watch.seconds());
@@ -99,6 +101,7 @@ class Training final : public Workload {
     const std::vector<int32_t> tokens(n, 1);
     const train::TokenBatch batch{tokens, tokens, static_cast<int64_t>(n)};
     session_->loss_sum(batch);  // touches its memory
+    const WorkClock clock("evaluation of a batch");
     const Stopwatch watch;
     session_->loss_sum(batch);
     return batches * watch.seconds();

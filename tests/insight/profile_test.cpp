@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/parallel.h"
 #include "insight/profile_sample.h"
 #include "io/temp_folder.h"
 #include "ops/ops.h"
@@ -167,22 +168,23 @@ TEST(Profile, ReportsHoldTheFactsAndKeepToTheScreen) {
 struct Slice {
   int64_t begin, end;  // ns
   std::string name, category;
+  int thread = 1;
 };
 
 std::vector<Slice> slices_of(const Profile& p) {
   const Json j = Json::parse(chrome_trace(p));
   std::vector<Slice> slices;
-  std::set<int> threads;
   for (const Json& e : j.at("traceEvents")) {
-    threads.insert(e.at("tid").get<int>());
     if (e.at("ph") != "X") continue;
     const auto begin = std::llround(1e3 * e.at("ts").get<double>());
-    slices.push_back(
-        {begin, begin + std::llround(1e3 * e.at("dur").get<double>()), e.at("name"), e.at("cat")});
+    slices.push_back({begin, begin + std::llround(1e3 * e.at("dur").get<double>()), e.at("name"),
+                      e.at("cat"), e.at("tid")});
   }
-  EXPECT_EQ(threads.size(), 1u) << "one thread gives all orders";
   return slices;
 }
+
+bool apart(const Slice& a, const Slice& b) { return a.end <= b.begin || b.end <= a.begin; }
+bool lies_in(const Slice& a, const Slice& b) { return b.begin <= a.begin && a.end <= b.end; }
 
 TEST(Trace, NestsStrictly) {
   const Profile p =
@@ -199,11 +201,72 @@ TEST(Trace, NestsStrictly) {
   for (size_t i = 0; i < slices.size(); ++i)
     for (size_t j = i + 1; j < slices.size(); ++j) {
       const Slice &a = slices[i], &b = slices[j];
-      const bool apart = a.end <= b.begin || b.end <= a.begin;
-      const bool inside =
-          (a.begin <= b.begin && b.end <= a.end) || (b.begin <= a.begin && a.end <= b.end);
-      ASSERT_TRUE(apart || inside) << a.name << " and " << b.name;
+      if (a.thread != b.thread) continue;
+      ASSERT_TRUE(apart(a, b) || lies_in(a, b) || lies_in(b, a)) << a.name << " and " << b.name;
     }
+}
+
+/// The number of threads until the end of the scope.
+class Threads {
+ public:
+  explicit Threads(int n) : before_(thread_count()) { omp_set_num_threads(n); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+TEST(Trace, EveryThreadOfTheTeamHasATrackOfItsShares) {
+  const Threads three(3);
+  const Profile p = measured(sample_options(Mode::training, {{"batch-size", "16"}}));
+  const std::vector<Slice> slices = slices_of(p);
+  std::map<int, int> shares;  // by thread
+  for (const Slice& s : slices) {
+    if (s.category != "share") continue;
+    ++shares[s.thread];
+    // A share of a kernel lies inside that kernel, whichever thread does it.
+    const bool held = std::any_of(slices.begin(), slices.end(), [&](const Slice& k) {
+      return k.thread == 1 && k.category != "share" && k.category != "scope" && k.name == s.name &&
+             lies_in(s, k);
+    });
+    ASSERT_TRUE(held || s.name == "share") << s.name << " of thread " << s.thread;
+  }
+  EXPECT_GE(shares.size(), 3u);
+  for (const auto& [thread, count] : shares) EXPECT_GT(count, 10) << "thread " << thread;
+}
+
+TEST(Trace, LoadersAndTheEvaluationAreThere) {
+  const Profile p = measured(sample_options(Mode::training, {{"dataloader-num-workers", "2"}}));
+  std::set<int> makers;
+  int evaluations = 0;
+  for (const Slice& s : slices_of(p)) {
+    if (s.name == "making a batch") makers.insert(s.thread);
+    if (s.name != "evaluation of a batch") continue;
+    ++evaluations;
+    EXPECT_EQ(s.thread, 1);
+  }
+  EXPECT_EQ(evaluations, 1);
+  EXPECT_FALSE(makers.empty());
+  EXPECT_FALSE(makers.contains(1)) << "others make them ahead";
+  const Profile alone = measured(sample_options(Mode::training, {{"dataloader-num-workers", "0"}}));
+  for (const Slice& s : slices_of(alone)) {
+    if (s.name == "making a batch") {
+      EXPECT_EQ(s.thread, 1);
+    }
+  }
+}
+
+TEST(Trace, SpansAreKeptOnlyWhileTheyAreAskedFor) {
+  { const WorkClock before("before"); }
+  start_work_spans();
+  { const WorkClock during("during"); }
+  const auto spans = stop_work_spans();
+  { const WorkClock after("after"); }
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_STREQ(spans[0].what, "during");
+  EXPECT_TRUE(stop_work_spans().empty());
 }
 
 TEST(Trace, KernelsLieInTheirScopes) {
@@ -217,7 +280,7 @@ TEST(Trace, KernelsLieInTheirScopes) {
   };
   int seen = 0;
   for (const Slice& s : slices)
-    if (s.name == "attention") {
+    if (s.name == "attention" && s.category != "share") {
       EXPECT_TRUE(holds(s, "attn"));
       EXPECT_TRUE(holds(s, "h.0") || holds(s, "h.1"));
       ++seen;

@@ -120,8 +120,9 @@ void run_tasks(int64_t tasks, int slots, Body&& body) {
   }
 #pragma omp parallel num_threads(team)
   {
+    const WorkClock clock("share");
     const int slot = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
     for (int64_t task = 0; task < tasks; ++task) body(task, slot);
   }
 }

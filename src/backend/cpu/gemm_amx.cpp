@@ -374,28 +374,32 @@ void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   const GemmArgs& args = all.args;
   const int64_t cols = std::min(kRowCols, round_up(ceil_div(args.n, team), 32));
   const int64_t tasks = ceil_div(args.n, cols);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team) if (team > 1)
-  for (int64_t task = 0; task < tasks * all.batch; ++task) {
-    const int64_t index = task / tasks, j0 = task % tasks * cols;
-    const GemmArgs g = all.product(index);
-    AmxRow row;
-    row.rule = rule;
-    // A transposed row is not contiguous unless it is the only one.
-    row.a = static_cast<const uint16_t*>(g.a);
-    row.b = static_cast<const uint16_t*>(offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0));
-    row.ldb = g.ldb;
-    row.k = g.k;
-    row.cols = std::min(cols, g.n - j0);
-    row.trans_b = g.trans_b;
-    row.sums = own_memory();
-    {
-      const FlushDenormals flush;
-      amx_kernels().row(row);
-    }
-    finish_sums(g, index, 0, j0, 1, row.cols, row.sums, cols);
+#pragma omp parallel num_threads(team) if (team > 1)
+  {
+    const WorkClock clock("share");
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t task = 0; task < tasks * all.batch; ++task) {
+      const int64_t index = task / tasks, j0 = task % tasks * cols;
+      const GemmArgs g = all.product(index);
+      AmxRow row;
+      row.rule = rule;
+      // A transposed row is not contiguous unless it is the only one.
+      row.a = static_cast<const uint16_t*>(g.a);
+      row.b = static_cast<const uint16_t*>(offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0));
+      row.ldb = g.ldb;
+      row.k = g.k;
+      row.cols = std::min(cols, g.n - j0);
+      row.trans_b = g.trans_b;
+      row.sums = own_memory();
+      {
+        const FlushDenormals flush;
+        amx_kernels().row(row);
+      }
+      finish_sums(g, index, 0, j0, 1, row.cols, row.sums, cols);
 #if defined(__SSE2__)
-    if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
+      if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
 #endif
+    }
   }
 }
 
@@ -414,19 +418,25 @@ void run(const GemmBatch& all, RowSums rule) {
   if (elements <= kSmall && g.k <= kLongK && (all.batch > 1 || team == 1)) {
     // Products that fit one thread's memory: each is one thread's.
     const Chunks whole{round_up(g.m, kPanel), round_up(g.n, kPanel), g.k};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team) if (team > 1)
-    for (int64_t i = 0; i < all.batch; ++i) {
-      auto* a = reinterpret_cast<uint16_t*>(own_memory() + kTaskSums);
-      run_product<Tiles>(all.product(i), i, whole, 1,
-                         {a, a + whole.rows * round_up(g.k, kTileBf16), nullptr});
+#pragma omp parallel num_threads(team) if (team > 1)
+    {
+      const WorkClock clock("share");
+#pragma omp for schedule(dynamic, 1) nowait
+      for (int64_t i = 0; i < all.batch; ++i) {
+        auto* a = reinterpret_cast<uint16_t*>(own_memory() + kTaskSums);
+        run_product<Tiles>(all.product(i), i, whole, 1,
+                           {a, a + whole.rows * round_up(g.k, kTileBf16), nullptr});
+      }
     }
     return;
   }
   const Chunks chunks = choose_chunks(g);
   const Shared memory = shared_memory();
 #pragma omp parallel num_threads(team) if (team > 1)
-  for (int64_t i = 0; i < all.batch; ++i) {
-    run_product<Tiles>(all.product(i), i, chunks, team, memory);
+  {
+    const WorkClock clock("share");
+    for (int64_t i = 0; i < all.batch; ++i)
+      run_product<Tiles>(all.product(i), i, chunks, team, memory);
   }
 }
 

@@ -311,31 +311,39 @@ void gemm_vector(const GemmBatch& all) {
       }
       return;
     }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
-    for (int64_t task = 0; task < tasks * batch; ++task) {
-      run(task / tasks, whole, nullptr, task % tasks);
+#pragma omp parallel num_threads(team)
+    {
+      const WorkClock clock("share");
+#pragma omp for schedule(dynamic, 1) nowait
+      for (int64_t task = 0; task < tasks * batch; ++task) {
+        run(task / tasks, whole, nullptr, task % tasks);
+      }
     }
     return;
   }
 
   float* const shared_a = packed_a();
 #pragma omp parallel num_threads(team) if (team > 1)
-  for (int64_t i = 0; i < batch; ++i) {
-    const GemmArgs g = all.product(i);
-    for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
-      for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
-        const Chunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
-                          std::min(g.k, k0 + plan.chunk_k)};
-        const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
-        const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
-        // Both loops end with a barrier: the chunk is complete before it is read, and read before
-        // it is overwritten.
+  {
+    const WorkClock clock("share");
+    for (int64_t i = 0; i < batch; ++i) {
+      const GemmArgs g = all.product(i);
+      for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
+        for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
+          const Chunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
+                            std::min(g.k, k0 + plan.chunk_k)};
+          const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
+          const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
+          // Both loops end with a barrier: the chunk is complete before it is read, and read before
+          // it is overwritten.
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t part = 0; part < groups * blocks; ++part) {
-          pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels, shared_a);
+          for (int64_t part = 0; part < groups * blocks; ++part) {
+            pack_a_group(g, plan, kernels, chunk, part / groups, part % groups * kAPanels,
+                         shared_a);
+          }
+#pragma omp for schedule(dynamic, 1)
+          for (int64_t task = 0; task < tasks; ++task) run(i, chunk, shared_a, task);
         }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < tasks; ++task) run(i, chunk, shared_a, task);
       }
     }
   }

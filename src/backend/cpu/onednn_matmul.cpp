@@ -118,13 +118,17 @@ class OnednnMatmul final : public Kernel {
       return;
     }
     std::string failure;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
-    for (int64_t i = 0; i < count; ++i) {
-      try {
-        run_block(args, i / row_blocks, i % row_blocks, omp_get_thread_num());
-      } catch (const dnnl::error& error) {
+#pragma omp parallel num_threads(team)
+    {
+      const WorkClock clock("share");
+#pragma omp for schedule(dynamic, 1) nowait
+      for (int64_t i = 0; i < count; ++i) {
+        try {
+          run_block(args, i / row_blocks, i % row_blocks, omp_get_thread_num());
+        } catch (const dnnl::error& error) {
 #pragma omp critical(brrr_onednn_failure)
-        failure = error.what();
+          failure = error.what();
+        }
       }
     }
     BRRR_CHECK(failure.empty(), "oneDNN: {}", failure);
