@@ -46,14 +46,6 @@ class Runner {
   size_t id_ = 0;
 };
 
-double fastest(const std::vector<cpu::ComputePeak>& peaks, DType dtype) {
-  // A 16-bit product may be computed in f32, so the faster of the two is its ceiling.
-  double best = 0;
-  for (const cpu::ComputePeak& p : peaks)
-    if (p.type == name_of(dtype) || p.type == "f32") best = std::max(best, p.ops_per_second);
-  return best;
-}
-
 // The CPU backend with one kernel for the contractions.
 Backend only(const std::string& kernel) {
   Backend b = cpu::cpu_backend();
@@ -149,7 +141,9 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
       const auto timings = interleave(functions, seconds_per_product);
       const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                            static_cast<double>(shape.k);
-      const double peak = fastest(peaks, dtype);
+      // A 16-bit product may be computed in f32, so the faster of the two is its ceiling.
+      const double peak =
+          std::max(cpu::fastest_rate(peaks, name_of(dtype)), cpu::fastest_rate(peaks, "f32"));
       for (size_t i = 0; i < timings.size(); ++i) {
         MatmulRow& row = rows[first + i];
         row.ms = timings[i];
@@ -160,21 +154,33 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
   return rows;
 }
 
+namespace {
+
+FusionRow fused_against_unfused(std::string name, int64_t n, const Graph& g, double seconds) {
+  Runner fused(g, {}), unfused(g, without({"fuse"}));
+  const auto t = interleave({[&] { fused.run(); }, [&] { unfused.run(); }}, seconds);
+  return {std::move(name), n, t[0], t[1]};
+}
+
+}  // namespace
+
+FusionRow bench_multiplications(int64_t elements, int64_t n, double seconds) {
+  Graph g;
+  Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {}, DType::f32);
+  for (int64_t i = 0; i < n; ++i) x = x * a;
+  g.output("y", x);
+  return fused_against_unfused("x*a", n, g, seconds);
+}
+
 std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row) {
   std::vector<FusionRow> rows;
   auto measure = [&](std::string name, int64_t n, const std::function<void(Graph&)>& build) {
     Graph g;
     build(g);
-    Runner fused(g, {}), unfused(g, without({"fuse"}));
-    const auto t = interleave({[&] { fused.run(); }, [&] { unfused.run(); }}, seconds_per_row);
-    rows.push_back({std::move(name), n, t[0], t[1]});
+    rows.push_back(fused_against_unfused(std::move(name), n, g, seconds_per_row));
   };
   for (int64_t n = 1; n <= 128; n *= 2)
-    measure("x*a", n, [&](Graph& g) {
-      Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {}, DType::f32);
-      for (int64_t i = 0; i < n; ++i) x = x * a;
-      g.output("y", x);
-    });
+    rows.push_back(bench_multiplications(elements, n, seconds_per_row));
   measure("cos(cos x)", 2,
           [&](Graph& g) { g.output("y", cos(cos(g.input("x", {elements}, DType::f32)))); });
   measure("layer_norm(x + y), gelu", 3, [&](Graph& g) {
@@ -253,18 +259,20 @@ std::vector<AttentionRow> bench_attention(const std::vector<int64_t>& lengths,
 
 Overhead bench_overhead(double seconds) {
   constexpr int64_t kNodes = 1000;
-  Graph chain, empty;
-  Value x = chain.input("x", {16}, DType::f32), a = chain.input("a", {16}, DType::f32);
-  for (int64_t i = 0; i < kNodes; ++i) x = x * a;
+  Graph chain, single;
+  Value x = chain.input("x", {kSmallOp}, DType::f32), a = chain.input("a", {kSmallOp}, DType::f32);
+  for (int64_t i = 0; i < kNodes; ++i) x = x + a;
   chain.output("y", x);
-  Value z = empty.input("x", {16}, DType::f32);
-  empty.output("y", neg(z));
-  Runner many(chain, without({"fuse"})), one(empty, {});
-  const auto t = interleave({[&] { many.run(); }, [&] { one.run(); }}, seconds);
+  single.output(
+      "y", single.input("x", {kSmallOp}, DType::f32) + single.input("a", {kSmallOp}, DType::f32));
+  Runner many(chain, without({"fuse"})), one(single, {}), fused(chain, {});
+  const auto t =
+      interleave({[&] { many.run(); }, [&] { one.run(); }, [&] { fused.run(); }}, seconds);
   Overhead o;
-  o.program_us = 1e3 * t[1].median;
   o.node_us = 1e3 * t[0].median / static_cast<double>(kNodes);
   o.ops_per_second = 1e6 / o.node_us;
+  o.program_us = 1e3 * t[1].median;
+  o.compiled_us = 1e3 * t[2].median / static_cast<double>(kNodes);
   return o;
 }
 

@@ -46,6 +46,8 @@ struct FusionRow {
   int64_t n = 1;     // operations in the chain
   Timing fused, unfused;
 };
+/// x * a repeated n times over `elements` f32 numbers, as one kernel and as n, interleaved.
+FusionRow bench_multiplications(int64_t elements, int64_t n, double seconds);
 /// x * a repeated 1, 2, 4 .. 128 times over `elements` f32 numbers, and two other clusters.
 std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row);
 io::Plot fusion_plot(const std::vector<FusionRow>& rows);
@@ -65,11 +67,14 @@ struct AttentionOptions {
 std::vector<AttentionRow> bench_attention(const std::vector<int64_t>& lengths,
                                           const AttentionOptions& options, double seconds_per_row);
 
+/// What one small op costs: an addition of kSmallOp f32 numbers.
 struct Overhead {
-  double node_us = 0;  // one small op of a compiled program
+  double node_us = 0;  // as a node of a compiled program
   double ops_per_second = 0;
-  double program_us = 0;  // an empty program
+  double program_us = 0;   // as a program of its own, called for each
+  double compiled_us = 0;  // fused with others into one kernel
 };
+inline constexpr int64_t kSmallOp = 16;
 Overhead bench_overhead(double seconds);
 
 struct OptimizerRow {

@@ -1,16 +1,12 @@
 #pragma once
-// Ladders: the optimisation tables of the literature, climbed again on this machine. A rung is a
-// name and a few options of `train`; its training step is timed on random tokens, and its speed and
-// memory stand beside the published ones, all as ratios to the first rung.
+// Ladders: the optimisation tables of the literature, climbed again on this machine. Most are made
+// of training steps: a rung is a name and a few options of `train`; its step is timed on random
+// tokens, and its speed and memory stand beside the published ones, all as ratios to the first
+// rung. The others (micro_ladders.h, precision.h) measure other things in the same rounds.
 
-#include <filesystem>
-#include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "base/options.h"
-#include "insight/bench.h"
+#include "insight/climb.h"
 
 namespace brrr::insight {
 
@@ -23,61 +19,56 @@ struct Rung {
 
 struct Ladder {
   std::string name, title;
-  std::string published;  // whose figures, on what
-  KeyValues options;      // of every rung
-  KeyValues quick;        // on top: a smaller model, the same comparison
+  std::string published;    // whose figures, on what
+  KeyValues options;        // of every rung
+  KeyValues quick;          // on top: a smaller model, the same comparison
+  bool cumulative = false;  // each rung keeps those before it
   std::vector<Rung> rungs;
 };
 
 /// Every ladder that is made of training steps.
-const std::vector<Ladder>& ladders();
+const std::vector<Ladder>& step_ladders();
 
-/// What was measured of one rung, over the rounds.
-struct RungResult {
-  std::string name;
-  int64_t sequences = 0, tokens = 0;  // of a step
-  std::vector<double> ms;             // one step in each round
-  int64_t arena_bytes = 0, activation_bytes = 0, state_bytes = 0;
-  std::string failure;  // why there are no figures: "needs 9.1 GiB..."
-};
-
-struct LadderOptions {
-  int rounds = 3;
-  int64_t memory_limit = 0;  // rungs whose arena is larger are not climbed
-  KeyValues options;         // of the user, on top of everything
-  /// Results are kept here after every step, and what is here already is not measured again.
-  std::filesystem::path record;
-  /// Called with the visits done, of rungs times rounds.
-  std::function<void(int64_t done)> progress;
-};
-
-/// Climbs: each round visits every rung, with a session of its own, a step to warm up and a step
-/// that counts.
+/// Climbs: each visit is a session of its own, a step to warm up and a step that counts.
 std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options);
-
-/// The quartiles of the rounds.
-Timing timing_of(const RungResult& result);
 
 /// An aligned table, speed and memory as ratios to the first rung beside the published ones.
 std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& results);
 /// One object: ladder, title, rungs.
 std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& results);
+/// A part of a page: bars of speed and memory with the published ones marked, and a table.
+std::string ladder_section(const Ladder& ladder, const std::vector<RungResult>& results);
 
-struct ClimbedLadder {
-  const Ladder* ladder = nullptr;
-  std::vector<RungResult> results;
+/// A ladder that was climbed, in the forms in which it is shown.
+struct Climbed {
+  std::string table, json, section;
 };
-/// All of them as one page: bars of speed and memory with the published ones marked, and tables.
-std::string ladder_page(const std::vector<ClimbedLadder>& ladders);
+/// What `brrr ladder NAME` climbs.
+struct NamedLadder {
+  std::string name, summary;
+  bool by_default = true;  // without a name
+  std::function<int64_t(const LadderOptions&)> visits;
+  std::function<Climbed(const LadderOptions&)> climb;
+};
+const std::vector<NamedLadder>& ladders();
 
-/// A rung against the first one.
+/// All of them as one page.
+std::string ladder_page(const std::vector<Climbed>& ladders);
+
+/// A rung against another one.
 struct Against {
   double speed = 0, low = 0, high = 0;  // sequences per second; the quartiles of the rung's rounds
   double memory = 0;                    // of the arena
 };
 /// Nothing where either was not measured.
 std::optional<Against> against(const RungResult& result, const RungResult& first);
+/// The last rung before `i` that was measured, in a cumulative ladder.
+std::optional<Against> against_before(const Ladder& ladder, const std::vector<RungResult>& results,
+                                      size_t i);
 /// Of sequences or tokens, at the median.
 double per_second(int64_t count, const RungResult& result);
+
+/// "name --option value ...": what a record is kept under.
+std::string key_of(const std::string& ladder, const KeyValues& changes);
 
 }  // namespace brrr::insight

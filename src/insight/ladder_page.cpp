@@ -1,4 +1,4 @@
-// Climbed ladders as one page.
+// Climbed ladders as one page: what those of training steps show of themselves, and the frame.
 
 #include <algorithm>
 
@@ -15,7 +15,9 @@ font-variant-numeric:tabular-nums;font-size:14px}
 .track{position:relative;height:10px;border-radius:5px;background:var(--line);margin:2px 0}
 .track i{position:absolute;left:0;top:0;bottom:0;border-radius:5px}
 .track b{position:absolute;top:-3px;bottom:-3px;width:2px;background:var(--text)}
-.speed i{background:var(--compute)}.memory i{background:var(--bandwidth)}
+.v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}
+.published i{background:var(--faint)}.speed i{background:var(--compute)}.memory i{background:var(--bandwidth)}
+@media(max-width:600px){.rungs{grid-template-columns:1fr 58px}.rungs>span:not(.value){grid-column:1/-1}}
 .value{font-size:12px;line-height:14px;text-align:right}
 .key{display:inline-flex;align-items:center;gap:6px;margin:0 16px 8px 0;font-size:13px}
 .key i{width:11px;height:11px;border-radius:3px;display:inline-block}
@@ -32,20 +34,19 @@ std::string track(const char* kind, double ratio, std::optional<double> publishe
                      100 * ratio / most, mark);
 }
 
-std::string bars(const ClimbedLadder& climbed) {
-  const auto& [ladder, results] = climbed;
+std::string bars(const Ladder& ladder, const std::vector<RungResult>& results) {
   double most = 1;
   for (size_t i = 0; i < results.size(); ++i) {
     if (const auto a = against(results[i], results[0]))
       most = std::max({most, a->speed, a->memory});
-    most = std::max(most, ladder->rungs[i].published_speed.value_or(0));
+    most = std::max(most, ladder.rungs[i].published_speed.value_or(0));
   }
   most *= 1.02;
   std::string rows;
   for (size_t i = 0; i < results.size(); ++i) {
     const auto a = against(results[i], results[0]);
     if (!a) continue;
-    const Rung& rung = ladder->rungs[i];
+    const Rung& rung = ladder.rungs[i];
     rows += fmt::format(
         "<span>{}</span><div>{}{}</div><span class=\"value\">{:.2f}x<br>{:.2f}x</span>\n",
         html_text(rung.name), track("speed", a->speed, rung.published_speed, most),
@@ -57,51 +58,53 @@ std::string bars(const ClimbedLadder& climbed) {
          rows + "</div>";
 }
 
-std::string table(const ClimbedLadder& climbed) {
-  const auto& [ladder, results] = climbed;
+std::string table(const Ladder& ladder, const std::vector<RungResult>& results) {
   const auto optional_cell = [](std::optional<double> value) {
     return value ? cell(*value, fmt::format("{:.2f}x", *value)) : cell(-1, "-");
   };
   std::string rows;
   for (size_t i = 0; i < results.size(); ++i) {
     const RungResult& r = results[i];
-    const Rung& rung = ladder->rungs[i];
+    const Rung& rung = ladder.rungs[i];
     rows += "<tr><td>" + html_text(rung.name) + "</td>";
     if (r.ms.empty()) {
-      rows += "<td colspan=\"9\">" + html_text(r.failure.empty() ? "not measured" : r.failure) +
+      rows += "<td colspan=\"10\">" + html_text(r.failure.empty() ? "not measured" : r.failure) +
               "</td></tr>\n";
       continue;
     }
-    const auto a = against(r, results[0]);
+    const auto a = against(r, results[0]), gain = against_before(ladder, results, i);
     const double samples = per_second(r.sequences, r), tokens = per_second(r.tokens, r);
     rows += cell(samples, fmt::format("{:.3g}", samples)) +
             cell(tokens, fmt::format("{:.0f}", tokens)) +
             optional_cell(a ? std::optional(a->speed) : std::nullopt) +
             cell(a ? a->low : -1, a ? fmt::format("{:.2f}-{:.2f}", a->low, a->high) : "-") +
+            optional_cell(gain ? std::optional(gain->speed) : std::nullopt) +
             cell(static_cast<double>(r.arena_bytes), memory_text(r.arena_bytes)) +
             optional_cell(a ? std::optional(a->memory) : std::nullopt) +
             cell(static_cast<double>(r.activation_bytes), memory_text(r.activation_bytes)) +
             optional_cell(rung.published_speed) + optional_cell(rung.published_memory) + "</tr>\n";
   }
-  return sorting_table({"rung", "samples/s", "tokens/s", "speed", "quartiles", "memory", "of first",
-                        "activations", "publ. speed", "publ. memory"},
+  return sorting_table({"rung", "samples/s", "tokens/s", "speed", "quartiles", "gain", "memory",
+                        "of first", "activations", "publ. speed", "publ. memory"},
                        rows);
 }
 
 }  // namespace
 
-std::string ladder_page(const std::vector<ClimbedLadder>& ladders) {
+std::string ladder_section(const Ladder& ladder, const std::vector<RungResult>& results) {
+  const std::string& source = ladder.published;
+  return card(
+      ladder.title,
+      bars(ladder, results) + table(ladder, results) +
+          (source.empty() ? "" : "<p class=\"faint\">Published: " + html_text(source) + "</p>"));
+}
+
+std::string ladder_page(const std::vector<Climbed>& ladders) {
   std::string body =
-      "<h1>brrr ladder</h1><p class=\"faint\">Training steps on random tokens, each "
-      "rung in a session of its own; medians over the rounds, ratios to the first "
-      "rung.</p>";
-  for (const ClimbedLadder& climbed : ladders) {
-    const std::string& source = climbed.ladder->published;
-    body += card(
-        climbed.ladder->title,
-        bars(climbed) + table(climbed) +
-            (source.empty() ? "" : "<p class=\"faint\">Published: " + html_text(source) + "</p>"));
-  }
+      "<h1>brrr ladder</h1><p class=\"faint\">Training steps on random tokens, each rung in a "
+      "session of its own; medians over the rounds, ratios to the first rung; gain: to the rung "
+      "before.</p>";
+  for (const Climbed& climbed : ladders) body += climbed.section;
   return page("brrr ladder", body, kStyle);
 }
 

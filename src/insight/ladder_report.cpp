@@ -32,11 +32,19 @@ double per_second(int64_t count, const RungResult& r) {
   return 1e3 * static_cast<double>(count) / timing_of(r).median;
 }
 
+std::optional<Against> against_before(const Ladder& ladder, const std::vector<RungResult>& results,
+                                      size_t i) {
+  if (ladder.cumulative)
+    for (size_t before = i; before-- > 0;)
+      if (const auto a = against(results[i], results[before])) return a;
+  return std::nullopt;
+}
+
 std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& results) {
   std::string out =
-      fmt::format("{}\n{:<34} {:>10} {:>8} {:>7} {:>13} {:>10} {:>7} {:>10} {:>10} {:>10}\n",
-                  ladder.title, "rung", "samples/s", "tok/s", "speed", "quartiles", "memory",
-                  "of it", "activations", "publ.speed", "publ.mem.");
+      fmt::format("{}\n{:<34} {:>10} {:>8} {:>7} {:>13} {:>7} {:>10} {:>7} {:>11} {:>10} {:>10}\n",
+                  ladder.title, "rung", "samples/s", "tok/s", "speed", "quartiles", "gain",
+                  "memory", "of it", "activations", "publ.speed", "publ.mem.");
   const RungResult& first = results.front();
   for (size_t i = 0; i < results.size(); ++i) {
     const RungResult& r = results[i];
@@ -45,11 +53,12 @@ std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& re
       continue;
     }
     const std::optional<Against> a = against(r, first);
+    const auto gain = against_before(ladder, results, i);
     out += fmt::format(
-        "{:<34} {:>10.3f} {:>8.0f} {:>7} {:>13} {:>10} {:>7} {:>11} {:>10} {:>10}\n", r.name,
+        "{:<34} {:>10.3f} {:>8.0f} {:>7} {:>13} {:>7} {:>10} {:>7} {:>11} {:>10} {:>10}\n", r.name,
         per_second(r.sequences, r), per_second(r.tokens, r), a ? ratio(a->speed) : "-",
-        a ? fmt::format("{:.2f}-{:.2f}", a->low, a->high) : "-", memory_text(r.arena_bytes),
-        a ? ratio(a->memory) : "-", memory_text(r.activation_bytes),
+        a ? fmt::format("{:.2f}-{:.2f}", a->low, a->high) : "-", gain ? ratio(gain->speed) : "-",
+        memory_text(r.arena_bytes), a ? ratio(a->memory) : "-", memory_text(r.activation_bytes),
         ratio(ladder.rungs[i].published_speed), ratio(ladder.rungs[i].published_memory));
   }
   if (!ladder.published.empty()) out += fmt::format("published: {}\n", ladder.published);
@@ -74,6 +83,7 @@ std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& res
         row["speed"] = a->speed;
         row["memory"] = a->memory;
       }
+      if (const auto gain = against_before(ladder, results, i)) row["gain"] = gain->speed;
     }
     const Rung& rung = ladder.rungs[i];
     if (rung.published_speed) row["published_speed"] = *rung.published_speed;

@@ -11,7 +11,9 @@ constexpr const char* kStyle = R"(
 @media(prefers-color-scheme:dark){:root{--back:#0b1018;--card:#0f1622;--text:#e8edf6;
 --faint:#93a1b8;--line:#232c3d;--compute:#4ade80;--bandwidth:#fbbf24;--overhead:#f472b6}}
 @media print{:root{--back:#fff;--card:#fff;--text:#000;--faint:#444;--line:#bbb;
---compute:#15803d;--bandwidth:#b45309;--overhead:#be185d}.card{break-inside:avoid}#tip{display:none}}
+--compute:#15803d;--bandwidth:#b45309;--overhead:#be185d}tr,img,svg,.rungs{break-inside:avoid}
+h2{break-after:avoid}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.wide{overflow-x:visible!important}table{font-size:10px!important}#tip{display:none}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1080px;padding:20px 16px 48px;background:var(--back);color:var(--text);
 font:15px/1.5 ui-sans-serif,system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}

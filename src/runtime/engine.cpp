@@ -204,6 +204,11 @@ std::optional<std::string> Engine::first_non_finite(const Call& call) {
   return programs_[call.program].program.first_non_finite();
 }
 
+void Engine::run_and_look(const Call& call, const Program::Look& look) {
+  set_inputs(call);
+  programs_[call.program].program.run_and_look(look);
+}
+
 void Engine::run(size_t program, Timeline* timeline) { programs_[program].program.run(timeline); }
 
 std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timeline* timeline) {

@@ -208,15 +208,29 @@ std::string Program::describe(NodeId id) const {
   return graph_.node(id).op->name + (scope.empty() ? "" : " at " + scope);
 }
 
+/// The content of a value, copied to `room` where it lies elsewhere.
+const std::byte* Program::on_host(ValueId v, std::vector<std::byte>& room) const {
+  if (device_->is_host()) return address(v);
+  room.resize(static_cast<size_t>(graph_.type(v).bytes()));
+  device_->copy_out(room.data(), address(v), graph_.type(v).bytes());
+  return room.data();
+}
+
+void Program::run_and_look(const Look& look) {
+  prepare();
+  std::vector<std::byte> room;
+  for (Step& step : steps_) {
+    device_->run(step.task);
+    device_->synchronise();
+    for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
+      look({step.node, port}, on_host({step.node, port}, room));
+  }
+  copy_states(nullptr);
+}
+
 std::optional<std::string> Program::first_non_finite() {
   std::vector<std::byte> room;
-  auto worst = [&](ValueId v) {
-    const Type& type = graph_.type(v);
-    if (device_->is_host()) return finiteness(type, address(v));
-    room.resize(static_cast<size_t>(type.bytes()));
-    device_->copy_out(room.data(), address(v), type.bytes());
-    return finiteness(type, room.data());
-  };
+  const auto worst = [&](ValueId v) { return finiteness(graph_.type(v), on_host(v, room)); };
   for (NodeId id : graph_.inputs())
     if (worst({id, 0}) != Finiteness::finite) return describe(id);
   for (Step& step : steps_) {

@@ -2,6 +2,7 @@
 // A compiled graph: scheduled, every node with its kernel, every value with its place. Program
 // knows what memory it needs; Engine gives it the memory.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,11 @@ class Program {
   /// old values, but for those that kernels update in place.
   std::optional<std::string> first_non_finite();
 
+  /// What a run that is looked at shows: a result of a node, as soon as it is there, on the host.
+  using Look = std::function<void(ValueId value, const std::byte* content)>;
+  /// One run, slow, that shows every result.
+  void run_and_look(const Look& look);
+
  private:
   struct Step {
     NodeId node;
@@ -68,6 +74,7 @@ class Program {
   void run_steps(std::vector<Step>& steps, Timeline* timeline);
   std::string missing_kernels(const Backend& backend) const;
   void copy_states(Timeline* timeline);
+  const std::byte* on_host(ValueId v, std::vector<std::byte>& room) const;
   std::string describe(NodeId id) const;
 
   Graph graph_;

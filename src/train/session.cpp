@@ -180,6 +180,16 @@ std::optional<std::string> Session::first_non_finite() {
   return engine_.first_non_finite(call);
 }
 
+void Session::look_at_step(int64_t step, const TokenBatch& batch, double learning_rate,
+                           const Program::Look& look) {
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.real_tokens));
+  const Scalars scalars = scalars_of(step, scale, learning_rate);
+  Call call =
+      call_of(last_for(batch), batch, scalars, static_cast<size_t>(options_.accumulation - 1));
+  add_optimizer(call, scalars);
+  engine_.run_and_look(call, look);
+}
+
 double Session::loss_sum(const TokenBatch& batch) {
   const float one = 1;
   Call call{eval_, {}, {"loss"}};

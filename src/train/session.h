@@ -81,6 +81,10 @@ class Session {
   /// Repeats the last micro-batch of the last step whose loss or gradient was not finite, and says
   /// which op of which layer was the first to make a number that is none; nothing when no step was.
   std::optional<std::string> first_non_finite();
+  /// The program that ends a step, on one batch, showing every value: to see what numbers a model
+  /// is made of. Parameters change as in a step.
+  void look_at_step(int64_t step, const TokenBatch& batch, double learning_rate,
+                    const Program::Look& look);
   /// Sum of the losses over the real tokens of a batch, dropout off.
   double loss_sum(const TokenBatch& batch);
 

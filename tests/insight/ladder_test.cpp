@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "io/temp_folder.h"
@@ -25,13 +26,13 @@ LadderOptions options_with(const std::filesystem::path& record = {}) {
 }
 
 const Ladder& ladder(const std::string& name) {
-  for (const Ladder& l : ladders())
+  for (const Ladder& l : step_ladders())
     if (l.name == name) return l;
   throw std::out_of_range(name);
 }
 
 TEST(Ladders, EveryRungOfEveryLadderRuns) {
-  for (const Ladder& l : ladders()) {
+  for (const Ladder& l : step_ladders()) {
     const auto results = climb(l, options_with());
     ASSERT_EQ(results.size(), l.rungs.size());
     for (const RungResult& r : results) {
@@ -45,7 +46,7 @@ TEST(Ladders, EveryRungOfEveryLadderRuns) {
     EXPECT_EQ(json["rungs"].size(), l.rungs.size());
     EXPECT_EQ(json["rungs"][0]["speed"], 1.0);
     const std::string table = ladder_table(l, results);
-    const std::string page = ladder_page({{&l, results}});
+    const std::string page = ladder_section(l, results);
     for (const Rung& rung : l.rungs) {
       EXPECT_NE(table.find(rung.name), std::string::npos);
       EXPECT_NE(page.find("<span>" + rung.name + "</span>"), std::string::npos);
@@ -104,6 +105,60 @@ TEST(Ladders, ADamagedRecordIsNamed) {
       EXPECT_NE(std::string(e.what()).find("ladder.json"), std::string::npos) << e.what();
     }
   }
+}
+
+TEST(Ladders, EveryNameClimbsAndCountsItsVisits) {
+  std::set<std::string> names;
+  for (const NamedLadder& l : ladders()) {
+    EXPECT_TRUE(names.insert(l.name).second) << l.name;
+    EXPECT_FALSE(l.summary.empty());
+    if (l.name == "memory-medium") {
+      EXPECT_FALSE(l.by_default);
+      continue;
+    }
+    LadderOptions o = options_with();
+    o.quick = true;
+    int64_t visited = 0;
+    o.progress = [&](int64_t done) {
+      EXPECT_GE(done, visited) << l.name;
+      visited = done;
+    };
+    const Climbed c = l.climb(o);
+    EXPECT_EQ(visited, l.visits(o)) << l.name;
+    EXPECT_EQ(nlohmann::json::parse(c.json).at("ladder"), l.name);
+    EXPECT_FALSE(c.table.empty());
+    EXPECT_NE(c.section.find("<table"), std::string::npos);
+  }
+}
+
+TEST(Ladders, ACumulativeOneSaysWhatEachRungGains) {
+  const Ladder& l = ladder("gpt2");
+  ASSERT_TRUE(l.cumulative);
+  std::vector<RungResult> results;
+  double ms = 64;
+  for (const Rung& rung : l.rungs) {
+    RungResult& r = results.emplace_back();
+    r.name = rung.name;
+    r.sequences = 4;
+    r.arena_bytes = 100;
+    r.ms = {ms};
+    ms /= 2;
+  }
+  EXPECT_FALSE(against_before(l, results, 0));
+  EXPECT_DOUBLE_EQ(against_before(l, results, 3)->speed, 2);
+  EXPECT_DOUBLE_EQ(against(results[3], results[0])->speed, 8);
+  results[2].ms.clear();  // did not fit
+  EXPECT_DOUBLE_EQ(against_before(l, results, 3)->speed, 4);
+  EXPECT_FALSE(against_before(ladder("memory"), results, 3));
+}
+
+TEST(Ladders, TheFusedOptimizerIsTheLastRungOfGpt2) {
+  const Ladder& l = ladder("gpt2");
+  EXPECT_EQ(l.rungs.back().name, "fused optimizer");
+  EXPECT_TRUE(l.rungs[l.rungs.size() - 2].name.starts_with("padded vocabulary"));
+  EXPECT_NE(std::find(l.options.begin(), l.options.end(),
+                      std::pair<std::string, std::string>("fused-optimizer", "false")),
+            l.options.end());
 }
 
 TEST(Ladders, RungsThatDoNotFitSaySo) {

@@ -85,11 +85,19 @@ TEST_F(ProfilePage, SortsItsTables) {
 }
 
 TEST_F(ProfilePage, FitsAPhone) {
-  test::Browser browser(program_, 380, 800, true);
+  test::Browser browser(program_, 390, 800, true);
   browser.open(url_);
   EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
       << "wide parts scroll by themselves";
   EXPECT_TRUE(browser.complaints().empty());
+}
+
+TEST_F(ProfilePage, IsDarkOrLightOrOnPaper) {
+  for (const bool dark : {false, true}) {
+    test::Browser browser(program_, 1100, 1400, dark);
+    browser.open(url_);
+    test::expect_readable(browser, dark);
+  }
 }
 
 TEST_F(ProfilePage, EscapesWhatIsShown) {

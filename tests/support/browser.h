@@ -4,6 +4,7 @@
 // machine without Chromium skips.
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -85,9 +86,8 @@ class Browser {
       call(domain);
     call("Emulation.setDeviceMetricsOverride",
          {{"width", width}, {"height", height}, {"deviceScaleFactor", 1}, {"mobile", width < 600}});
-    call("Emulation.setEmulatedMedia",
-         {{"features",
-           Json::array({{{"name", "prefers-color-scheme"}, {"value", dark ? "dark" : "light"}}})}});
+    dark_ = dark;
+    print(false);
   }
   Browser(const Browser&) = delete;
   Browser& operator=(const Browser&) = delete;
@@ -120,6 +120,14 @@ class Browser {
     for (const char* type : {"mousePressed", "mouseReleased"})
       call("Input.dispatchMouseEvent",
            {{"type", type}, {"x", x}, {"y", y}, {"button", "left"}, {"clickCount", 1}});
+  }
+  /// As a printer would show it.
+  void print(bool on_paper) {
+    call(
+        "Emulation.setEmulatedMedia",
+        {{"media", on_paper ? "print" : "screen"},
+         {"features",
+          Json::array({{{"name", "prefers-color-scheme"}, {"value", dark_ ? "dark" : "light"}}})}});
   }
   /// PNG, as base64.
   std::string screenshot(bool whole_page) {
@@ -186,8 +194,35 @@ class Browser {
   pid_t pid_ = -1;
   int write_ = -1, read_ = -1, last_id_ = 0;
   std::string session_, buffer_;
-  bool loaded_ = false;
+  bool loaded_ = false, dark_ = false;
   std::vector<std::string> complaints_, requests_;
 };
+
+/// The ground is light or dark as it is preferred, white on paper, and text stands out from it.
+inline void expect_readable(Browser& browser, bool dark) {
+  const std::string contrast =
+      "(() => { const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(x => {"
+      "x = x / 255; return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; });"
+      "return 0.2126 * r + 0.7152 * g + 0.0722 * b; };"
+      "const ground = light(getComputedStyle(document.body).backgroundColor);"
+      "let least = 99; for (const e of document.querySelectorAll('h1, h2, p, td, th button, li')) {"
+      "const text = light(getComputedStyle(e).color);"
+      "least = Math.min(least, (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05)); "
+      "}"
+      "return least; })()";
+  const auto ground = [&] {
+    return browser.evaluate("getComputedStyle(document.body).backgroundColor").get<std::string>();
+  };
+  EXPECT_EQ(ground() == "rgb(255, 255, 255)", !dark) << ground();
+  EXPECT_GE(browser.evaluate(contrast).get<double>(), 4.5) << "WCAG's contrast";
+  browser.print(true);
+  EXPECT_EQ(ground(), "rgb(255, 255, 255)");
+  EXPECT_GE(browser.evaluate(contrast).get<double>(), 4.5) << "on paper";
+  // A card that is cut in two cannot be read; a table that scrolls would be cut off.
+  EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.wide')].every("
+                             "e => getComputedStyle(e).overflowX === 'visible')"),
+            true);
+  browser.print(false);
+}
 
 }  // namespace brrr::test

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "backend/cpu/target.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
@@ -92,6 +94,48 @@ TEST_F(Sessions, ASkippedStepChangesNoWeightAndHalvesTheScale) {
   EXPECT_TRUE(std::isfinite(r.grad_norm)) << "it never recovered";
   EXPECT_FALSE(all() == before);
   EXPECT_LT(r.grad_norm, 100) << "the norm is that of the unscaled gradients";
+}
+
+// The optimizer as ops for each tensor does what its one node does, clipping and all, whatever is
+// compiled; and a step that is not finite changes nothing there, either.
+TEST_F(Sessions, TheOptimizerInPartsIsTheFusedOne) {
+  for (const bool compile : {true, false})
+    for (const double clip : {0.0, 0.1}) {
+      std::vector<float> after[2];
+      for (const bool fused : {true, false}) {
+        SessionOptions options;
+        options.optimizer.fused = fused;
+        options.optimizer.max_grad_norm = clip;
+        if (!compile)
+          for (const std::string& pass : optional_passes()) options.disabled_passes.insert(pass);
+        start(options);
+        StepResult r;
+        for (int64_t i = 0; i < 5; ++i) r = step(i);
+        EXPECT_TRUE(std::isfinite(r.grad_norm));
+        const auto w = weights("h.0.mlp.c_fc.weight");
+        after[fused].assign(w.begin(), w.end());
+        weights("h.1.mlp.c_fc.weight")[0] = NAN;
+        const std::vector<float> before(w.begin(), w.end());
+        step(5);
+        EXPECT_TRUE(std::equal(before.begin(), before.end(), w.begin())) << fused;
+      }
+      for (size_t i = 0; i < after[0].size(); ++i) ASSERT_NEAR(after[0][i], after[1][i], 2e-5) << i;
+    }
+}
+
+TEST_F(Sessions, ShowsTheNumbersOfAStep) {
+  start({});
+  const TokenBatch batch{tokens_, targets_, 10};
+  const Graph& g = session_->step_program().graph();
+  size_t values = 0;
+  float norm = 0;
+  session_->look_at_step(0, batch, 1e-2, [&](ValueId v, const std::byte* content) {
+    ++values;
+    if (g.find_output("grad_norm")->value == v) std::memcpy(&norm, content, sizeof norm);
+  });
+  EXPECT_GT(values, 20u);
+  start({});
+  EXPECT_EQ(step().grad_norm, norm);
 }
 
 TEST_F(Sessions, TheScaleGrowsAfterGoodSteps) {

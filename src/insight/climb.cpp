@@ -1,0 +1,98 @@
+#include "insight/climb.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "io/json_file.h"
+
+namespace brrr::insight {
+namespace {
+
+using io::Json;
+
+Json record_of(const RungResult& r) {
+  Json row{{"name", r.name},
+           {"sequences", r.sequences},
+           {"tokens", r.tokens},
+           {"ms", r.ms},
+           {"arena_bytes", r.arena_bytes},
+           {"activation_bytes", r.activation_bytes},
+           {"state_bytes", r.state_bytes}};
+  if (!r.figures.empty()) row["figures"] = r.figures;
+  if (!r.notes.empty()) row["notes"] = r.notes;
+  return row;
+}
+
+void read_row(const Json& row, RungResult& r) {
+  row.at("sequences").get_to(r.sequences);
+  row.at("tokens").get_to(r.tokens);
+  row.at("ms").get_to(r.ms);
+  row.at("arena_bytes").get_to(r.arena_bytes);
+  row.at("activation_bytes").get_to(r.activation_bytes);
+  row.at("state_bytes").get_to(r.state_bytes);
+  if (row.contains("figures")) row.at("figures").get_to(r.figures);
+  if (row.contains("notes")) row.at("notes").get_to(r.notes);
+}
+
+void keep(const std::filesystem::path& path, const std::string& key,
+          const std::vector<RungResult>& results) {
+  if (path.empty()) return;
+  Json all = Json::object();
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) all = io::parse_json(read_file(path), path.string());
+  Json& rows = all[key] = Json::array();
+  for (const RungResult& r : results)
+    if (r.failure.empty()) rows.push_back(record_of(r));
+  write_file_atomically(path, all.dump(1) + "\n");
+}
+
+/// What an earlier climb of the same ladder has measured.
+void recall(const std::filesystem::path& path, const std::string& key,
+            std::vector<RungResult>& results) {
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) return;
+  const Json all = io::parse_json(read_file(path), path.string());
+  if (!all.is_object()) throw UserError(path.string() + " is no record of a ladder");
+  if (!all.contains(key)) return;
+  try {
+    for (const Json& row : all.at(key))
+      for (RungResult& r : results)
+        if (r.name == row.at("name").get<std::string>()) read_row(row, r);
+  } catch (const Json::exception& e) {
+    throw UserError(fmt::format("{} is no record of a ladder: {}", path.string(), e.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<RungResult> climb(const std::string& key, const std::vector<std::string>& rungs,
+                              const LadderOptions& options, const Visit& visit) {
+  std::vector<RungResult> results;
+  for (const std::string& name : rungs) results.emplace_back().name = name;
+  recall(options.record, key, results);
+  int64_t done = 0;
+  for (int round = 1; round <= options.rounds; ++round)
+    for (size_t i = 0; i < results.size(); ++i) {
+      RungResult& r = results[i];
+      if (options.progress) options.progress(done++);
+      if (!r.failure.empty() || r.ms.size() >= static_cast<size_t>(round)) continue;
+      try {
+        visit(i, r);
+      } catch (const UserError& e) {
+        if (e.code() != ExitCode::kNoMemory) throw;
+        r.failure = e.what();
+      }
+      keep(options.record, key, results);
+    }
+  if (options.progress) options.progress(done);
+  return results;
+}
+
+Timing timing_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n == 0 ? Timing{} : Timing{values[n / 2], values[n / 4], values[n - 1 - n / 4]};
+}
+
+}  // namespace brrr::insight

@@ -1,0 +1,89 @@
+// Where a chain of multiplications begins to cost, and what is kept of the small experiments.
+#include "insight/micro_ladders.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "io/temp_folder.h"
+
+namespace brrr::insight {
+namespace {
+
+const std::vector<int64_t> kCounts{1, 2, 4, 8, 16, 32, 64, 128};
+
+/// Times of a machine on which a pass over memory takes `pass`, a multiplication `each`.
+std::vector<double> times(double pass, double each) {
+  std::vector<double> ms;
+  for (const int64_t n : kCounts) ms.push_back(std::max(pass, each * static_cast<double>(n)));
+  return ms;
+}
+
+TEST(Crossing, IsWhereArithmeticTakesAsLongAsThePass) {
+  EXPECT_NEAR(crossing(kCounts, times(10, 0.5)).value_or(0), 20, 1e-9);
+  EXPECT_NEAR(crossing(kCounts, times(10, 10)).value_or(0), 1, 1e-9);
+  EXPECT_NEAR(crossing(kCounts, times(10, 0.15)).value_or(0), 10 / (9.2 / 64), 1e-9)
+      << "between the last two rungs";
+}
+
+TEST(Crossing, IsNowhereWhileMemoryIsTheLimit) {
+  EXPECT_FALSE(crossing(kCounts, times(10, 0.05)));
+  std::vector<double> noisy = times(10, 0);
+  noisy.back() = 10.1;
+  EXPECT_FALSE(crossing(kCounts, noisy)) << "noise is no arithmetic";
+  noisy.back() = 9.9;
+  EXPECT_FALSE(crossing(kCounts, noisy));
+  EXPECT_FALSE(crossing({}, {}));
+}
+
+LadderOptions quick(const std::filesystem::path& record) {
+  LadderOptions o;
+  o.quick = true;
+  o.rounds = 2;
+  o.record = record;
+  return o;
+}
+
+TEST(MicroLadders, SayWhatTheyPromiseAndKeepIt) {
+  const test::TempFolder folder;
+  for (const NamedLadder& l : {fusion_ladder(), overhead_ladder()}) {
+    const Climbed first = l.climb(quick(folder / "ladder.json"));
+    const Climbed again = l.climb(quick(folder / "ladder.json"));
+    EXPECT_EQ(first.json, again.json) << "nothing is measured twice";
+    EXPECT_EQ(first.section, again.section);
+    EXPECT_NE(first.table.find("published"), std::string::npos) << first.table;
+  }
+}
+
+TEST(MicroLadders, FusionHasEveryCount) {
+  const auto j = nlohmann::json::parse(fusion_ladder().climb(quick({})).json);
+  ASSERT_EQ(j["rungs"].size(), kCounts.size());
+  for (size_t i = 0; i < kCounts.size(); ++i) {
+    const auto& row = j["rungs"][i];
+    EXPECT_EQ(row["n"], kCounts[i]);
+    const double elements = j["elements"], ms = row["fused_ms"];
+    EXPECT_NEAR(row["ns_per_element"], 1e6 * ms / elements, 1e-9 * ms);
+    EXPECT_NEAR(row["gigabytes_per_second"].get<double>(), 8e-6 * elements / ms, 1e-9 * elements);
+    EXPECT_NEAR(row["tflops"].get<double>(), static_cast<double>(kCounts[i]) * elements * 1e-9 / ms,
+                1e-9);
+    EXPECT_GT(row["unfused_ms"], 0);
+  }
+}
+
+TEST(MicroLadders, OverheadComparesWithThePublishedFigures) {
+  const auto j = nlohmann::json::parse(overhead_ladder().climb(quick({})).json);
+  ASSERT_EQ(j["rungs"].size(), 5u);
+  EXPECT_EQ(j["rungs"][3]["ops_per_second"].get<double>(), 280e3);
+  EXPECT_EQ(j["rungs"][4]["ops_per_second"].get<double>(), 32e6);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(j["rungs"][i]["published"].get<bool>());
+  EXPECT_GT(j["flops_per_second"].get<double>(), 1e8);
+#if !defined(__SANITIZE_ADDRESS__)
+  // Fewer of the machine's steps for each op from rung to rung: the reason for compiling at all.
+  EXPECT_LT(j["rungs"][1]["us"].get<double>(), j["rungs"][0]["us"].get<double>());
+  EXPECT_LT(j["rungs"][2]["us"].get<double>(), j["rungs"][1]["us"].get<double>());
+#endif
+}
+
+}  // namespace
+}  // namespace brrr::insight
