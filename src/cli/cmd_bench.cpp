@@ -11,7 +11,7 @@ namespace brrr::cli {
 namespace {
 
 using insight::Timing;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct BenchOptions {
   std::vector<std::string> shapes;      // "MxKxN"
@@ -102,13 +102,13 @@ std::string spread(const Timing& t) {
   return fmt::format("{:9.3f} ms  ({:.3f}-{:.3f})", t.median, t.low, t.high);
 }
 
-Json list_of(const Json& rows) { return Json{{"results", rows}}; }
+OrderedJson list_of(const OrderedJson& rows) { return OrderedJson{{"results", rows}}; }
 
-Json matmul(const BenchOptions& o) {
+OrderedJson matmul(const BenchOptions& o) {
   std::vector<insight::MatmulShape> shapes;
   for (const std::string& s : o.shapes) shapes.push_back(parse_shape(s));
   if (shapes.empty()) shapes = insight::gpt2_products(o.rows);
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   const auto results =
       insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}), o.seconds);
   for (const auto& r : results)
@@ -132,9 +132,9 @@ Json matmul(const BenchOptions& o) {
   return list_of(rows);
 }
 
-Json fusion(const BenchOptions& o) {
+OrderedJson fusion(const BenchOptions& o) {
   const auto results = insight::bench_fusion(o.elements, o.seconds);
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const auto& r : results)
     rows.push_back({{"name", r.name},
                     {"n", r.n},
@@ -151,7 +151,7 @@ Json fusion(const BenchOptions& o) {
   return list_of(rows);
 }
 
-Json attention(const BenchOptions& o) {
+OrderedJson attention(const BenchOptions& o) {
   std::vector<int64_t> lengths;
   for (const std::string& t : o.lengths) lengths.push_back(positive(t, "length"));
   if (lengths.empty()) lengths = {256, 1024, 4096};
@@ -159,8 +159,10 @@ Json attention(const BenchOptions& o) {
   a.dtype = dtypes_of(o, {DType::f32}).front();
   if (o.batch > 0) a.batch = o.batch;
   const auto results = insight::bench_attention(lengths, a, o.seconds);
-  Json rows = Json::array();
-  auto ms = [](const Timing& t) { return t.median > 0 ? Json(t.median) : Json(nullptr); };
+  OrderedJson rows = OrderedJson::array();
+  auto ms = [](const Timing& t) {
+    return t.median > 0 ? OrderedJson(t.median) : OrderedJson(nullptr);
+  };
   for (const auto& r : results)
     rows.push_back({{"t", r.t},
                     {"direction", r.backward ? "forward and backward" : "forward"},
@@ -184,9 +186,9 @@ Json attention(const BenchOptions& o) {
   return list_of(rows);
 }
 
-Json optimizer(const BenchOptions& o) {
+OrderedJson optimizer(const BenchOptions& o) {
   const auto results = insight::bench_optimizer(o.elements, o.seconds);
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   const auto gigabytes = [](const insight::OptimizerRow& r) {
     return r.bytes / r.ms.median * 1e-6;
   };
@@ -209,7 +211,7 @@ Json optimizer(const BenchOptions& o) {
   return list_of(rows);
 }
 
-Json overhead(const BenchOptions& o) {
+OrderedJson overhead(const BenchOptions& o) {
   const insight::Overhead r = insight::bench_overhead(o.seconds);
   if (!o.json)
     fmt::print(
@@ -217,13 +219,13 @@ Json overhead(const BenchOptions& o) {
         "a program of one op: {:.3f} us\n"
         "one of many that are compiled into one kernel: {:.4f} us\n",
         r.node_us, 1e-6 * r.ops_per_second, r.program_us, r.compiled_us);
-  return list_of(Json::array({{{"node_us", r.node_us},
-                               {"ops_per_second", r.ops_per_second},
-                               {"program_us", r.program_us},
-                               {"compiled_us", r.compiled_us}}}));
+  return list_of(OrderedJson::array({{{"node_us", r.node_us},
+                                      {"ops_per_second", r.ops_per_second},
+                                      {"program_us", r.program_us},
+                                      {"compiled_us", r.compiled_us}}}));
 }
 
-Json step(const BenchOptions& o) {
+OrderedJson step(const BenchOptions& o) {
   std::vector<insight::StepOptions> steps;
   std::vector<std::string> precisions = o.precisions;
   if (precisions.empty()) precisions = {"fp32", "bf16"};
@@ -236,12 +238,12 @@ Json step(const BenchOptions& o) {
           steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
                            -1, o.seconds, policy, o.device, o.layers, o.heads, o.width});
   const auto results = insight::bench_step(steps);
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {
-    Json classes = Json::object();
+    OrderedJson classes = OrderedJson::object();
     for (const auto& c : r.classes)
       classes[c.name] = {{"ms", c.ms}, {"share", c.share}, {"flops", c.flops}};
-    Json kernels = Json::array();
+    OrderedJson kernels = OrderedJson::array();
     for (const auto& k : r.kernels)
       kernels.push_back({{"op", k.op},
                          {"kernel", k.kernel},
@@ -281,7 +283,7 @@ Json step(const BenchOptions& o) {
   return list_of(rows);
 }
 
-Json decode(const BenchOptions& o) {
+OrderedJson decode(const BenchOptions& o) {
   std::vector<insight::DecodeOptions> list;
   std::vector<std::string> precisions = o.precisions;
   if (precisions.empty()) precisions = {"fp32", "bf16"};
@@ -289,7 +291,7 @@ Json decode(const BenchOptions& o) {
     list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt});
   const auto results =
       insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const auto& r : results)
     rows.push_back({{"preset", r.preset},
                     {"precision", r.precision},
@@ -310,7 +312,7 @@ Json decode(const BenchOptions& o) {
 
 struct Question {
   const char* name;
-  Json (*run)(const BenchOptions&);
+  OrderedJson (*run)(const BenchOptions&);
 };
 constexpr Question kQuestions[] = {
     {"matmul", matmul},     {"fusion", fusion}, {"attention", attention}, {"optimizer", optimizer},
@@ -327,7 +329,7 @@ int run_bench(const Arguments& args) {
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
     use_threads(options.threads);
-    const Json result = q.run(options);
+    const OrderedJson result = q.run(options);
     if (options.json) fmt::print("{}\n", result.dump());
     return 0;
   }

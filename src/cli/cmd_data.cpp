@@ -17,10 +17,10 @@
 namespace brrr::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 template <typename T>
@@ -170,7 +170,7 @@ int run_prepare(const Arguments& args) {
   fmt::print(stderr, "next: brrr train --data {}\n", shell_word(o.output_dir));
   if (o.json) {
     const auto names = [](const std::vector<fs::path>& paths) {
-      Json list = Json::array();
+      OrderedJson list = OrderedJson::array();
       for (const fs::path& path : paths) list.push_back(path.string());
       return list;
     };

@@ -37,9 +37,9 @@ void print_environment(bool json) {
                      {"meaning", v.meaning},
                      {"value", value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json()}});
     }
-    using Json = nlohmann::ordered_json;
-    fmt::print("{}\n",
-               Json{{"environment", all}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+    using OrderedJson = nlohmann::ordered_json;
+    fmt::print("{}\n", OrderedJson{{"environment", all}}.dump(
+                           -1, ' ', false, OrderedJson::error_handler_t::replace));
     return;
   }
   for (const env::Variable& v : env::all()) {

@@ -17,12 +17,12 @@ namespace {
 constexpr double kLeastGain = 0.01;
 constexpr double kPlainGain = 0.05;
 constexpr double kWorthTrying = -0.15;  // a forecast may be as wrong as that
-constexpr double kFasterUnit = 1.2;  // times f32: worth another precision
-constexpr double kEvalShare = 0.02;  // of the run, that evaluation should take
+constexpr double kFasterUnit = 1.2;     // times f32: worth another precision
+constexpr double kEvalShare = 0.02;     // of the run, that evaluation should take
 constexpr double kNoticedEval = 0.06;
 constexpr int64_t kNiceVocabulary = 64;
 constexpr double kShortTrial = 0.5;  // caches still hold what the last step left there
-constexpr double kLongTrial = 10;  // seconds of a step: one round of trials has to do
+constexpr double kLongTrial = 10;    // seconds of a step: one round of trials has to do
 
 class Adviser {
  public:
@@ -69,7 +69,10 @@ class Adviser {
              fmt::format("{}: {} kernels move {} a step; otherwise {} kernels move {}", c.what,
                          with_commas(now.kernels), format_bytes(now.bytes),
                          with_commas(then.kernels), format_bytes(then.bytes)),
-             c.option, now.ms, then.ms, c.change};
+             c.option,
+             now.ms,
+             then.ms,
+             c.change};
     try_out(a, *other);
     add(std::move(a));
   }
@@ -148,13 +151,13 @@ class Adviser {
     }
     if (more == 0) return;
     Advice a{"dataloader",
-         fmt::format("the step waits {} ms for its batches, which take {} ms to make{}",
-                     number_text(waited), number_text(making),
-                     workers == 0 ? "; nobody makes them ahead" : ""),
-         fmt::format("--dataloader-num-workers {}", more),
-         p_.step.median,
-         best,
-         {{"dataloader-num-workers", std::to_string(more)}}};
+             fmt::format("the step waits {} ms for its batches, which take {} ms to make{}",
+                         number_text(waited), number_text(making),
+                         workers == 0 ? "; nobody makes them ahead" : ""),
+             fmt::format("--dataloader-num-workers {}", more),
+             p_.step.median,
+             best,
+             {{"dataloader-num-workers", std::to_string(more)}}};
     train::TrainOptions o = options_;
     o.dump_graph.clear();
     o.dataloader_num_workers = more;

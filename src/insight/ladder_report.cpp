@@ -10,7 +10,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string ratio(std::optional<double> value) {
   return value ? fmt::format("{:.2f}x", *value) : std::string("-");
@@ -66,10 +66,10 @@ std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& re
 }
 
 std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& results) {
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (size_t i = 0; i < results.size(); ++i) {
     const RungResult& r = results[i];
-    Json row{{"name", r.name}};
+    OrderedJson row{{"name", r.name}};
     if (r.ms.empty()) {
       row["failure"] = r.failure;
     } else {
@@ -90,7 +90,7 @@ std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& res
     if (rung.published_memory) row["published_memory"] = *rung.published_memory;
     rows.push_back(std::move(row));
   }
-  return Json{{"ladder", ladder.name}, {"title", ladder.title}, {"rungs", rows}}.dump();
+  return OrderedJson{{"ladder", ladder.name}, {"title", ladder.title}, {"rungs", rows}}.dump();
 }
 
 }  // namespace brrr::insight

@@ -9,7 +9,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string binary_bytes(int64_t bytes) {
   if (bytes <= 0) return "unknown";
@@ -133,12 +133,12 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
 }
 
 std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<Peaks>& peaks) {
-  Json json;
+  OrderedJson json;
   json["isa"] = m.isa;
   json["threads"] = m.threads;
   if (peaks) {
     // The fastest way of each type; all ways below.
-    Json best = Json::object();
+    OrderedJson best = OrderedJson::object();
     for (const cpu::ComputePeak& p : peaks->compute)
       if (!best.contains(p.type)) best[p.type] = p.ops_per_second * 1e-12;
     json["peak_tflops"] = best;
@@ -148,7 +148,7 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
                                {"memory_copy", b.copy * 1e-9},
                                {"memory_write", b.write * 1e-9},
                                {"l2_read", b.l2_read * 1e-9}};
-    json["peaks"] = Json::array();
+    json["peaks"] = OrderedJson::array();
     for (const cpu::ComputePeak& p : peaks->compute)
       json["peaks"].push_back({{"type", p.type},
                                {"accumulate", p.accumulate},
@@ -158,7 +158,7 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
   if (gpus.devices.empty()) {
     json["gpu"] = gpus.reason;
   } else {
-    json["gpu"] = Json::array();
+    json["gpu"] = OrderedJson::array();
     for (const Gpu& gpu : gpus.devices) {
       json["gpu"].push_back({{"name", gpu.name},
                              {"compute_capability", gpu.compute_capability},
@@ -182,21 +182,22 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
   json["cores"] = m.cores;
   json["processors"] = m.processors;
   json["usable_processors"] = m.usable;
-  json["cpu_quota"] = m.cpu_quota > 0 ? Json(m.cpu_quota) : Json();
+  json["cpu_quota"] = m.cpu_quota > 0 ? OrderedJson(m.cpu_quota) : OrderedJson();
   json["l1d_bytes"] = m.l1d_bytes;
   json["l2_bytes"] = m.l2_bytes;
   json["l3_bytes"] = m.l3_bytes;
   json["memory_bytes"] = m.memory_bytes;
   json["memory_available_bytes"] = m.available_bytes;
-  json["memory_limit_bytes"] = m.memory_limit_bytes ? Json(*m.memory_limit_bytes) : Json();
-  json["formats"] = Json::object();
+  json["memory_limit_bytes"] =
+      m.memory_limit_bytes ? OrderedJson(*m.memory_limit_bytes) : OrderedJson();
+  json["formats"] = OrderedJson::object();
   for (const NumberFormat& f : number_formats())
     json["formats"][f.name] = {{"bits", f.bits},
                                {"largest", f.largest},
                                {"epsilon", f.epsilon},
                                {"smallest_normal", f.smallest_normal},
                                {"smallest_denormal", f.smallest_denormal}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace brrr::insight

@@ -12,7 +12,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // -- fusion ---------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ std::string fusion_table(const Fusion& f) {
 }
 
 std::string fusion_json(const Fusion& f) {
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const FusionFigures& r : f.rows)
     rows.push_back({{"n", r.n},
                     {"fused_ms", r.fused.median},
@@ -108,8 +108,8 @@ std::string fusion_json(const Fusion& f) {
                     {"gigabytes_per_second", r.gbytes},
                     {"tflops", r.tflops},
                     {"bound", bound_of(r)}});
-  Json j{{"ladder", "fusion"}, {"title", fusion_title(f)}, {"elements", f.elements}};
-  j["compute_bound_from"] = f.crossing ? Json(*f.crossing) : Json(nullptr);
+  OrderedJson j{{"ladder", "fusion"}, {"title", fusion_title(f)}, {"elements", f.elements}};
+  j["compute_bound_from"] = f.crossing ? OrderedJson(*f.crossing) : OrderedJson(nullptr);
   j["rungs"] = rows;
   return j.dump();
 }
@@ -210,16 +210,16 @@ std::string overhead_table(const OverheadFigures& f) {
 }
 
 std::string overhead_json(const OverheadFigures& f) {
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const OverheadRow& r : f.rows)
     rows.push_back({{"name", r.name},
                     {"us", r.us.median},
                     {"ops_per_second", r.ops()},
                     {"published", !r.measured}});
-  return Json{{"ladder", "overhead"},
-              {"title", overhead_title()},
-              {"flops_per_second", f.peak},
-              {"rungs", rows}}
+  return OrderedJson{{"ladder", "overhead"},
+                     {"title", overhead_title()},
+                     {"flops_per_second", f.peak},
+                     {"rungs", rows}}
       .dump();
 }
 

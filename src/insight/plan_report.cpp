@@ -10,7 +10,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr int kNameWidth = 34;
 constexpr size_t kMostRows = 6;
 
@@ -196,69 +196,70 @@ std::string report(const RunPlan& p, bool colour) {
 std::string report_json(const RunPlan& p) {
   const train::TrainOptions& o = p.plan.options;
   const train::ProcessForecast& f = p.plan.process;
-  Json components = Json::object();
+  OrderedJson components = OrderedJson::object();
   for (const NamedBytes& s : p.states) components[s.name] = s.bytes;
   for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,
                   Holds::temporaries, Holds::inputs, Holds::constants})
     components[std::string(name_of(h))] = p.at_peak[static_cast<size_t>(h)];
   components["gaps"] = p.gaps;
   const auto list = [](const std::vector<NamedBytes>& all) {
-    Json rows = Json::array();
+    OrderedJson rows = OrderedJson::array();
     for (const NamedBytes& b : all)
       rows.push_back({{"name", b.name}, {"bytes", b.bytes}, {"tensors", b.count}});
     return rows;
   };
-  Json flops = Json::object();
+  OrderedJson flops = OrderedJson::object();
   for (const ClassFlops& c : p.flops)
     flops[c.name] = {{"forward", c.forward}, {"backward", c.backward}, {"optimizer", c.optimizer}};
   flops["all"] = {{"forward", p.flops_forward},
                   {"backward", p.flops_backward},
                   {"optimizer", p.flops_optimizer}};
-  Json rules = Json::array();
+  OrderedJson rules = OrderedJson::array();
   for (const Rule& rule : p.rules)
     rules.push_back({{"rule", rule.rule}, {"sources", rule.source_says}, {"here", rule.here}});
-  const Json j = {{"preset", o.preset},
-                  {"parameters", p.config.parameter_count()},
-                  {"batch_size", o.batch_size},
-                  {"gradient_accumulation_steps", o.gradient_accumulation_steps},
-                  {"context", o.context},
-                  {"precision", o.precision},
-                  {"optim", o.optim},
-                  {"rematerialize", o.rematerialize},
-                  {"activation_memory", o.activation_memory},
-                  {"tokens_per_step", p.tokens_per_step},
-                  {"arena_bytes", p.plan.arena.total()},
-                  {"process_bytes", f.resident()},
-                  {"needed_bytes", f.needed()},
-                  {"components", components},
-                  {"process",
-                   {{"program", f.program + f.code},
-                    {"packing", f.packing},
-                    {"batches", f.batches},
-                    {"threads", f.threads},
-                    {"logging", f.logging},
-                    {"mapped", f.mapped}}},
-                  {"peak_at",
-                   {{"program", p.peak.program},
-                    {"phase", p.peak.phase},
-                    {"op", p.peak.op},
-                    {"scope", p.peak.scope},
-                    {"step", p.peak.step},
-                    {"steps", p.peak.steps},
-                    {"bytes", p.peak.bytes}}},
-                  {"saved_activations",
-                   {{"bytes", p.saved_bytes},
-                    {"by_op", list(p.saved_by_op)},
-                    {"by_layer", list(p.saved_by_layer)}}},
-                  {"flops_per_token", flops},
-                  {"predicted_ms", p.time ? Json(p.time->total_ms()) : Json(nullptr)},
-                  {"generation",
-                   {{"weights", p.generation.weights},
-                    {"kv_cache", p.generation.cache},
-                    {"temporaries", p.generation.temporaries}}},
-                  {"rules", rules},
-                  {"plan_ms", p.compile_ms}};
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson j = {
+      {"preset", o.preset},
+      {"parameters", p.config.parameter_count()},
+      {"batch_size", o.batch_size},
+      {"gradient_accumulation_steps", o.gradient_accumulation_steps},
+      {"context", o.context},
+      {"precision", o.precision},
+      {"optim", o.optim},
+      {"rematerialize", o.rematerialize},
+      {"activation_memory", o.activation_memory},
+      {"tokens_per_step", p.tokens_per_step},
+      {"arena_bytes", p.plan.arena.total()},
+      {"process_bytes", f.resident()},
+      {"needed_bytes", f.needed()},
+      {"components", components},
+      {"process",
+       {{"program", f.program + f.code},
+        {"packing", f.packing},
+        {"batches", f.batches},
+        {"threads", f.threads},
+        {"logging", f.logging},
+        {"mapped", f.mapped}}},
+      {"peak_at",
+       {{"program", p.peak.program},
+        {"phase", p.peak.phase},
+        {"op", p.peak.op},
+        {"scope", p.peak.scope},
+        {"step", p.peak.step},
+        {"steps", p.peak.steps},
+        {"bytes", p.peak.bytes}}},
+      {"saved_activations",
+       {{"bytes", p.saved_bytes},
+        {"by_op", list(p.saved_by_op)},
+        {"by_layer", list(p.saved_by_layer)}}},
+      {"flops_per_token", flops},
+      {"predicted_ms", p.time ? OrderedJson(p.time->total_ms()) : OrderedJson(nullptr)},
+      {"generation",
+       {{"weights", p.generation.weights},
+        {"kv_cache", p.generation.cache},
+        {"temporaries", p.generation.temporaries}}},
+      {"rules", rules},
+      {"plan_ms", p.compile_ms}};
+  return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace brrr::insight

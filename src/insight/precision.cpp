@@ -13,7 +13,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Exponents: numbers below 2^top are finite, those of at most 2^bottom are rounded to zero.
 struct Range {
@@ -136,8 +136,8 @@ std::string table(const Checked& c) {
 }
 
 std::string json(const Checked& c) {
-  Json j = Json::parse(ladder_json(*c.ladder, c.speeds));
-  Json formats = Json::array();
+  OrderedJson j = OrderedJson::parse(ladder_json(*c.ladder, c.speeds));
+  OrderedJson formats = OrderedJson::array();
   for (size_t i = 0; i < c.advice.formats.size(); ++i) {
     const RungResult& r = c.trainings[i];
     formats.push_back({{"name", r.name},

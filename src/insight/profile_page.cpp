@@ -102,11 +102,10 @@ std::string advice_list(const std::vector<Advice>& advice) {
   if (advice.empty()) return "<p>No option that was looked at would gain more than 1%.</p>";
   std::string items;
   for (size_t i = 0; i < advice.size() && i < 3; ++i)
-    items +=
-        fmt::format("<li><b>{:.0f}% less time: {}</b><br>{} ({} &rarr; {} ms{})</li>",
-                    100 * advice[i].gain(), html_text(advice[i].option), html_text(advice[i].text),
-                    number_text(advice[i].ms), number_text(advice[i].predicted_ms),
-                    advice[i].tried ? ", tried" : "");
+    items += fmt::format("<li><b>{:.0f}% less time: {}</b><br>{} ({} &rarr; {} ms{})</li>",
+                         100 * advice[i].gain(), html_text(advice[i].option),
+                         html_text(advice[i].text), number_text(advice[i].ms),
+                         number_text(advice[i].predicted_ms), advice[i].tried ? ", tried" : "");
   return "<ol>" + items + "</ol>";
 }
 

@@ -8,7 +8,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr double kBusy = 1.3;  // between the quartiles of steps
 constexpr size_t kMostKinds = 12, kMostScopes = 10;
 constexpr size_t kNameWidth = 44, kTextWidth = 90, kMostAdvice = 3;
@@ -204,8 +204,8 @@ void add_advice(Report& r, const Profile& p) {
     r.line(fmt::format("  {}. {}", i + 1, wrapped(sentence(p.advice[i]), kTextWidth, "     ")));
 }
 
-Json json_of(const Advice& a) {
-  Json change = Json::object();
+OrderedJson json_of(const Advice& a) {
+  OrderedJson change = OrderedJson::object();
   for (const auto& [key, value] : a.change) change[key] = value;
   return {{"cause", a.cause},
           {"text", a.text},
@@ -217,7 +217,7 @@ Json json_of(const Advice& a) {
           {"change", change}};
 }
 
-Json json_of(const Group& g) {
+OrderedJson json_of(const Group& g) {
   return {{"name", g.name},
           {"kernels", g.kernels},
           {"calls", g.calls},
@@ -231,7 +231,7 @@ Json json_of(const Group& g) {
           {"verdict", name_of(g.bound())}};
 }
 
-Json json_of(const Profile& p, const KernelProfile& k) {
+OrderedJson json_of(const Profile& p, const KernelProfile& k) {
   return {{"program", p.programs[k.program]},
           {"node", k.node},
           {"name", k.name},
@@ -268,14 +268,15 @@ std::string report(const Profile& p, bool colour) {
 }
 
 std::string report_json(const Profile& p) {
-  Json advice = Json::array();
+  OrderedJson advice = OrderedJson::array();
   for (const Advice& a : p.advice) advice.push_back(json_of(a));
   const auto list = [](const std::vector<Group>& groups) {
-    Json rows = Json::array();
+    OrderedJson rows = OrderedJson::array();
     for (const Group& g : groups) rows.push_back(json_of(g));
     return rows;
   };
-  Json kernels = Json::array(), anatomy = Json::array(), levels = Json::array();
+  OrderedJson kernels = OrderedJson::array(), anatomy = OrderedJson::array(),
+              levels = OrderedJson::array();
   for (const KernelProfile& k : p.kernels) kernels.push_back(json_of(p, k));
   for (const ClassShares& c : p.anatomy)
     anatomy.push_back({{"class", c.name},
@@ -285,7 +286,7 @@ std::string report_json(const Profile& p) {
                        {"published_time", c.published_time}});
   for (const MemoryLevel& l : p.ceilings.levels)
     levels.push_back({{"name", l.name}, {"bytes", l.bytes}, {"read", l.read}, {"write", l.write}});
-  const Json j = {
+  const OrderedJson j = {
       {"mode", name_of(p.mode)},
       {"title", p.title},
       {"backend", p.backend},
@@ -319,7 +320,7 @@ std::string report_json(const Profile& p) {
       {"by_kind", list(p.by_kind)},
       {"anatomy", anatomy},
       {"kernels", kernels}};
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace brrr::insight

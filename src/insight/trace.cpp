@@ -10,7 +10,7 @@
 namespace brrr::insight {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr int kProcess = 1;
 constexpr size_t kMain = 0;  // the thread that starts the kernels
 
@@ -50,10 +50,10 @@ class Trace {
 
   void add(const TracedStep& step, size_t number) {
     const int64_t begin = at(step.clock.start), end = at(step.clock.start + step.clock.wall);
-    slice(fmt::format("step {}", number + 1), "step", begin, end, Json::object());
+    slice(fmt::format("step {}", number + 1), "step", begin, end, OrderedJson::object());
     if (step.clock.batch > 0)
       slice("preparing the batch", "data", begin, at(step.clock.start + step.clock.batch),
-            Json::object());
+            OrderedJson::object());
     for (const TracedStep::Run& run : step.runs) add(run);
   }
 
@@ -64,7 +64,7 @@ class Trace {
       const bool is_share = s.what == std::string_view("share");
       const std::string what = is_share ? kernel_at(s) : s.what;
       slice(what, is_share ? "share" : "thread", at(s.start), at(s.start + s.seconds),
-            Json::object(), s.thread);
+            OrderedJson::object(), s.thread);
       std::string& track = tracks[s.thread];
       if (track.empty()) track = is_share ? "shares of kernels" : what;
     }
@@ -74,8 +74,8 @@ class Trace {
   }
 
   std::string text() const {
-    const Json j = {{"displayTimeUnit", "ms"}, {"traceEvents", events_}};
-    return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const OrderedJson j = {{"displayTimeUnit", "ms"}, {"traceEvents", events_}};
+    return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   }
 
  private:
@@ -85,14 +85,14 @@ class Trace {
 
   void add(const TracedStep::Run& run) {
     slice("program " + p_.programs[run.program], "program", at(run.start),
-          at(run.start + run.seconds), Json::object());
+          at(run.start + run.seconds), OrderedJson::object());
     // Neighbours that share scopes lie in one slice of each.
     std::vector<std::string> open;
     std::vector<int64_t> begun;
     int64_t last = 0;
     const auto close = [&](size_t depth) {
       while (open.size() > depth) {
-        slice(open.back(), "scope", begun.back(), last, Json::object());
+        slice(open.back(), "scope", begun.back(), last, OrderedJson::object());
         open.pop_back();
         begun.pop_back();
       }
@@ -141,7 +141,7 @@ class Trace {
                        {"args", {{"name", text}}}});
   }
   void slice(const std::string& text, const std::string& category, int64_t begin, int64_t end,
-             Json args, size_t thread = kMain) {
+             OrderedJson args, size_t thread = kMain) {
     events_.push_back({{"ph", "X"},
                        {"pid", kProcess},
                        {"tid", thread + 1},
@@ -155,7 +155,7 @@ class Trace {
   const Profile& p_;
   double origin_ = 0;
   std::vector<TracedStep::Slice> kernels_;  // in the order of time
-  Json events_ = Json::array();
+  OrderedJson events_ = OrderedJson::array();
 };
 
 }  // namespace

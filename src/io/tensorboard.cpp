@@ -15,7 +15,7 @@ namespace brrr::io {
 namespace {
 
 constexpr double kFlushSeconds = 5;
-constexpr size_t kFlushBytes = size_t{1} << 16;
+constexpr size_t kEventBytes = size_t{1} << 16;
 
 // Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
 constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
@@ -131,7 +131,7 @@ void EventWriter::scalar(std::string_view tag, double value, int64_t step, doubl
   std::string record = event(wall_time, step);
   put_bytes(record, kEventSummary, summary);
   append_record(record);
-  if (buffer_.size() >= kFlushBytes || now_seconds() - last_flush_ >= kFlushSeconds) flush();
+  if (buffer_.size() >= kEventBytes || now_seconds() - last_flush_ >= kFlushSeconds) flush();
 }
 
 void EventWriter::flush() {

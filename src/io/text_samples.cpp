@@ -11,13 +11,13 @@ namespace {
 
 constexpr uint64_t kPieceBytes = 1 << 20;
 
-struct Piece {
+struct Stretch {
   size_t file;
   uint64_t begin, end;
 };
 
-std::vector<Piece> pieces_of(const TextFiles& text) {
-  std::vector<Piece> pieces;
+std::vector<Stretch> pieces_of(const TextFiles& text) {
+  std::vector<Stretch> pieces;
   for (size_t file = 0; file < text.count(); ++file)
     for (uint64_t begin = 0; begin < text.bytes(file); begin = pieces.back().end)
       pieces.push_back({file, begin, text.cut(file, begin + kPieceBytes)});
@@ -43,7 +43,7 @@ void for_each_piece(size_t count, Body&& body) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_char_tokenizer(const TextFiles& text) {
-  const std::vector<Piece> pieces = pieces_of(text);
+  const std::vector<Stretch> pieces = pieces_of(text);
   std::vector<std::string> characters(pieces.size());
   for_each_piece(pieces.size(), [&](size_t i) {
     const auto [file, begin, end] = pieces[i];
@@ -72,7 +72,7 @@ std::string sample_text(const TextFiles& text, uint64_t bytes) {
 }
 
 std::vector<int32_t> encode_all(const TextFiles& text, const Tokenizer& tokenizer) {
-  const std::vector<Piece> pieces = pieces_of(text);
+  const std::vector<Stretch> pieces = pieces_of(text);
   std::vector<std::vector<int32_t>> parts(pieces.size());
   for_each_piece(pieces.size(), [&](size_t i) {
     const auto [file, begin, end] = pieces[i];

@@ -156,6 +156,11 @@ Value column(Value v) {
   return reshape(v, shape);
 }
 
+Value rows_of(Value x) {
+  if (x.shape().rank() == 2) return x;
+  return reshape(x, {leading(x.shape()).elements(), x.shape()[-1]});
+}
+
 Sample::Operand tensor(Shape shape, double low, double high, DType dtype) {
   return {{dtype, std::move(shape)}, low, high};
 }

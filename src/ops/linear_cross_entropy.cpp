@@ -52,12 +52,6 @@ Value logits_of(const Attrs& attrs, Value x, Value w) {
   return matmul(x, w, false, transposed(attrs), work_dtype(x.dtype()));
 }
 
-// [..., N] -> [rows, N]
-Value rows_of(Value x) {
-  if (x.shape().rank() == 2) return x;
-  return reshape(x, {ops::leading(x.shape()).elements(), x.shape()[-1]});
-}
-
 std::vector<Value> backward(const DecomposeContext& c) {
   const Attrs& attrs = c.node.attrs;
   Value x = c.in[0], w = c.in[1], lse = c.in[3];
@@ -70,7 +64,7 @@ std::vector<Value> backward(const DecomposeContext& c) {
   dlogits = cast(dlogits, x.dtype());
   const bool tw = transposed(attrs);
   Value dx = matmul(dlogits, w, false, !tw, c.node.results[0].dtype);
-  Value rows = rows_of(dlogits), x_rows = rows_of(x);
+  Value rows = ops::rows_of(dlogits), x_rows = ops::rows_of(x);
   Value dw = tw ? matmul(rows, x_rows, true, false, c.node.results[1].dtype)
                 : matmul(x_rows, rows, true, false, c.node.results[1].dtype);
   return {dx, dw};

@@ -56,14 +56,6 @@ DType result_dtype(const InferContext& c) {
   return dtype;
 }
 
-// [..., R, C] -> [.. * R, C]
-Value rows_of(Value x) {
-  const Shape& s = x.shape();
-  if (s.rank() == 2) return x;
-  const int64_t rows = Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 1)).elements();
-  return reshape(x, {rows, s[-1]});
-}
-
 }  // namespace
 
 Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, std::optional<DType> dtype) {
@@ -114,7 +106,7 @@ std::vector<OpDef> matmul_ops() {
       if (!c.wants(1)) return;
       if (b.shape().rank() == 2 && a.shape().rank() > 2 && !ta) {
         // One product over all rows instead of one per batch and a sum.
-        Value rows_a = rows_of(a), rows_dy = rows_of(dy);
+        Value rows_a = ops::rows_of(a), rows_dy = ops::rows_of(dy);
         c.set(1, tb ? matmul(rows_dy, rows_a, true, false) : matmul(rows_a, rows_dy, true, false));
         return;
       }
@@ -181,8 +173,8 @@ std::vector<OpDef> matmul_ops() {
     d.vjp = [](VjpContext& c) {
       Value x = c.operand(0), w = c.operand(1), dy = cast(c.grad(0), c.operand(0).dtype());
       if (c.wants(0)) c.set(0, matmul(dy, w, false, true));
-      if (c.wants(1)) c.set(1, matmul(rows_of(x), rows_of(dy), true, false));
-      if (c.wants(2)) c.set(2, sum(rows_of(cast(c.grad(0), c.operand(2).dtype())), {0}));
+      if (c.wants(1)) c.set(1, matmul(ops::rows_of(x), ops::rows_of(dy), true, false));
+      if (c.wants(2)) c.set(2, sum(ops::rows_of(cast(c.grad(0), c.operand(2).dtype())), {0}));
     };
     d.cost = [](const Node& n, std::span<const Type> in) {
       Cost cost = matmul_cost(n, in, false);

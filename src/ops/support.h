@@ -34,6 +34,8 @@ int64_t broadcast_index(const Shape& from, const std::vector<int64_t>& index);
 Shape leading(const Shape& x);
 /// [...] -> [..., 1]
 Value column(Value v);
+/// [..., R, C] -> [... R, C]
+Value rows_of(Value x);
 
 /// A sample operand, f32 unless said otherwise.
 Sample::Operand tensor(Shape shape, double low = -1, double high = 1, DType dtype = DType::f32);
