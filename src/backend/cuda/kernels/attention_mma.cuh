@@ -7,6 +7,87 @@
 #define BRRR_LOG2E 1.4426950408889634f
 enum { kBlockRows = 64 };
 
+/// What a thread of a block has of 64 rows from `first` on: `row` and row + 8, and of every eight
+/// columns 2 t and 2 t + 1.
+struct Part {
+  int warp, t, row;
+  BRRR_METHOD Part of(int first) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    return Part{warp, lane % 4, first + warp * 16 + lane / 4};
+  }
+};
+
+/// Two matrices [count, D] side by side in tiles of kRows: one tile of each is worked on while the
+/// next is copied.
+template <typename T, int D, int kRows>
+struct TilePairs {
+  T* shared;  // [2, 2, kRows, D]
+  const T* a;
+  const T* b;
+  int count;
+  BRRR_MEMBER Tile<T, D> first(int n) const { return {shared + n % 2 * 2 * kRows * D}; }
+  BRRR_MEMBER Tile<T, D> second(int n) const { return {shared + (n % 2 * 2 + 1) * kRows * D}; }
+  BRRR_MEMBER void copy(int n) const {
+    first(n).template copy<kRows, 128>(a, n * kRows, count);
+    second(n).template copy<kRows, 128>(b, n * kRows, count);
+  }
+};
+
+/// s += a k^T and g += x v^T, 16 rows from `row` on of a and of x, 8 C of k and of v.
+template <typename T, int D, int C>
+BRRR_DEVICE void add_two_scores(float (&s)[C][4], float (&g)[C][4], const Tile<T, D>& a,
+                                const Tile<T, D>& x, int row, const Tile<T, D>& k,
+                                const Tile<T, D>& v) {
+#pragma unroll
+  for (int d = 0; d < D / 16; ++d) {
+    u32 left_a[4], left_x[4];
+    a.left(left_a, row, d * 16);
+    x.left(left_x, row, d * 16);
+#pragma unroll
+    for (int c = 0; c < C / 2; ++c) {
+      u32 b[4];
+      k.right(b, c * 16, d * 16);
+      multiply<T>(s[2 * c], left_a, b[0], b[1]);
+      multiply<T>(s[2 * c + 1], left_a, b[2], b[3]);
+      v.right(b, c * 16, d * 16);
+      multiply<T>(g[2 * c], left_x, b[0], b[1]);
+      multiply<T>(g[2 * c + 1], left_x, b[2], b[3]);
+    }
+  }
+}
+/// sum += p rows; p is rounded to T. p: [16, 8 C] of the warp, rows: [8 C, D].
+template <typename T, int D, int C>
+BRRR_DEVICE void add_product(float (&sum)[D / 8][4], const float (&p)[C][4],
+                             const Tile<T, D>& rows) {
+#pragma unroll
+  for (int c = 0; c < C / 2; ++c) {
+    const u32 left[4] = {packed<T>(p[2 * c][0], p[2 * c][1]), packed<T>(p[2 * c][2], p[2 * c][3]),
+                         packed<T>(p[2 * c + 1][0], p[2 * c + 1][1]),
+                         packed<T>(p[2 * c + 1][2], p[2 * c + 1][3])};
+#pragma unroll
+    for (int d = 0; d < D / 16; ++d) {
+      u32 b[4];
+      rows.right_transposed(b, c * 16, d * 16);
+      multiply<T>(sum[2 * d], left, b[0], b[1]);
+      multiply<T>(sum[2 * d + 1], left, b[2], b[3]);
+    }
+  }
+}
+/// The thread's part of one row: of its rows the h-th.
+template <typename T, int C>
+BRRR_DEVICE void store_row(T* to, const float (&sum)[C][4], int h, int t, float factor) {
+#pragma unroll
+  for (int d = 0; d < C; ++d)
+    *reinterpret_cast<u32*>(to + d * 8 + 2 * t) =
+        packed<T>(sum[d][2 * h] * factor, sum[d][2 * h + 1] * factor);
+}
+/// One behind the last key that a query of the block sees.
+template <typename Options, typename Extra>
+BRRR_DEVICE int end_of_keys(const Extra& extra, int first) {
+  const int last = first + kBlockRows - 1;
+  return Options::last_key(extra, last < Options::kQueries - 1 ? last : Options::kQueries - 1);
+}
+
 /// Whether a tile of rows [i, i + 64) and keys [j, j + n) needs a look at every element.
 template <typename Options>
 BRRR_DEVICE bool needs_mask(int i, int j, int n, int keys_end_for_first) {
@@ -30,26 +111,14 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
   const Tile<T, D> qs{shared};
   const u64 head = blockIdx.y;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kBlockRows;  // the longest first
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int row = first + warp * 16 + g;  // and row + 8
-  const T* const head_k = k + head * Options::kKeys * D;
-  const T* const head_v = v + head * Options::kKeys * D;
-  auto key_tile = [&](int n) {
-    return Tile<T, D>{shared + (kBlockRows + (n % 2) * 2 * kKeys) * D};
-  };
-  auto value_tile = [&](int n) {
-    return Tile<T, D>{shared + (kBlockRows + (n % 2) * 2 * kKeys + kKeys) * D};
-  };
-  const int end = Options::last_key(extra, first + kBlockRows - 1 < Options::kQueries - 1
-                                               ? first + kBlockRows - 1
-                                               : Options::kQueries - 1);
+  const Part part = Part::of(first);
+  const int t = part.t;
+  const TilePairs<T, D, kKeys> keys{shared + kBlockRows * D, k + head * Options::kKeys * D,
+                                    v + head * Options::kKeys * D, Options::kKeys};
   const int end_of_first = Options::last_key(extra, first);
-  const int tiles = (end + kKeys - 1) / kKeys;
+  const int tiles = (end_of_keys<Options>(extra, first) + kKeys - 1) / kKeys;
   qs.template copy<kBlockRows, 128>(q + head * Options::kQueries * D, first, Options::kQueries);
-  if (tiles > 0) {
-    key_tile(0).template copy<kKeys, 128>(head_k, 0, Options::kKeys);
-    value_tile(0).template copy<kKeys, 128>(head_v, 0, Options::kKeys);
-  }
+  if (tiles > 0) keys.copy(0);
   commit_copies();
   u32 query[D / 16][4];
   float sum[D / 8][4] = {};
@@ -59,13 +128,10 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
     __syncthreads();
     if (n == 0)
 #pragma unroll
-      for (int d = 0; d < D / 16; ++d) qs.left(query[d], warp * 16, d * 16);
-    if (n + 1 < tiles) {
-      key_tile(n + 1).template copy<kKeys, 128>(head_k, (n + 1) * kKeys, Options::kKeys);
-      value_tile(n + 1).template copy<kKeys, 128>(head_v, (n + 1) * kKeys, Options::kKeys);
-    }
+      for (int d = 0; d < D / 16; ++d) qs.left(query[d], part.warp * 16, d * 16);
+    if (n + 1 < tiles) keys.copy(n + 1);
     commit_copies();
-    const Tile<T, D> ks = key_tile(n), vs = value_tile(n);
+    const Tile<T, D> ks = keys.first(n);
     float s[kKeys / 8][4] = {};
 #pragma unroll
     for (int d = 0; d < D / 16; ++d)
@@ -81,7 +147,7 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
       for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          s[c][e] = masked_score<Options>(s[c][e], extra, head, row + (e / 2) * 8,
+          s[c][e] = masked_score<Options>(s[c][e], extra, head, part.row + (e / 2) * 8,
                                           n * kKeys + c * 8 + 2 * t + e % 2);
     } else {
 #pragma unroll
@@ -116,39 +182,24 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
       for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          s[c][e] = Options::kept(s[c][e], extra, head, row + (e / 2) * 8,
+          s[c][e] = Options::kept(s[c][e], extra, head, part.row + (e / 2) * 8,
                                   n * kKeys + c * 8 + 2 * t + e % 2);
     }
 #pragma unroll
     for (int d = 0; d < D / 8; ++d)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[d][e] *= shrink[e / 2];
-#pragma unroll
-    for (int c = 0; c < kKeys / 16; ++c) {
-      const u32 p[4] = {packed<T>(s[2 * c][0], s[2 * c][1]), packed<T>(s[2 * c][2], s[2 * c][3]),
-                        packed<T>(s[2 * c + 1][0], s[2 * c + 1][1]),
-                        packed<T>(s[2 * c + 1][2], s[2 * c + 1][3])};
-#pragma unroll
-      for (int d = 0; d < D / 16; ++d) {
-        u32 b[4];
-        vs.right_transposed(b, c * 16, d * 16);
-        multiply<T>(sum[2 * d], p, b[0], b[1]);
-        multiply<T>(sum[2 * d + 1], p, b[2], b[3]);
-      }
-    }
+    add_product(sum, s, keys.second(n));
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float all = total[h] + __shfl_xor_sync(0xffffffffu, total[h], 1);
     all += __shfl_xor_sync(0xffffffffu, all, 2);
-    const int i = row + h * 8;
+    const int i = part.row + h * 8;
     if (i >= Options::kQueries) continue;
     const u64 at = head * Options::kQueries + i;
     const float inverse = all == 0.0f ? BRRR_NAN : 1.0f / all;  // a query that sees no key
-#pragma unroll
-    for (int d = 0; d < D / 8; ++d)
-      *reinterpret_cast<u32*>(y + at * D + d * 8 + 2 * t) =
-          packed<T>(sum[d][2 * h] * inverse, sum[d][2 * h + 1] * inverse);
+    store_row(y + at * D, sum, h, t, inverse);
     if (t == 0) lse[at] = all == 0.0f ? BRRR_NAN : (top[h] + log2f(all)) * 0.69314718055994531f;
   }
 }
@@ -198,32 +249,19 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
   const Tile<T, D> qs{shared}, dys{shared + kBlockRows * D};
   const u64 head = blockIdx.y;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kBlockRows;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int row = first + warp * 16 + g;
-  const T* const head_k = k + head * Options::kKeys * D;
-  const T* const head_v = v + head * Options::kKeys * D;
-  auto key_tile = [&](int n) {
-    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kKeys) * D};
-  };
-  auto value_tile = [&](int n) {
-    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kKeys + kKeys) * D};
-  };
-  const int end = Options::last_key(extra, first + kBlockRows - 1 < Options::kQueries - 1
-                                               ? first + kBlockRows - 1
-                                               : Options::kQueries - 1);
+  const Part part = Part::of(first);
+  const TilePairs<T, D, kKeys> keys{shared + 2 * kBlockRows * D, k + head * Options::kKeys * D,
+                                    v + head * Options::kKeys * D, Options::kKeys};
   const int end_of_first = Options::last_key(extra, first);
-  const int tiles = (end + kKeys - 1) / kKeys;
+  const int tiles = (end_of_keys<Options>(extra, first) + kKeys - 1) / kKeys;
   qs.template copy<kBlockRows, 128>(q + head * Options::kQueries * D, first, Options::kQueries);
   dys.template copy<kBlockRows, 128>(dy + head * Options::kQueries * D, first, Options::kQueries);
-  if (tiles > 0) {
-    key_tile(0).template copy<kKeys, 128>(head_k, 0, Options::kKeys);
-    value_tile(0).template copy<kKeys, 128>(head_v, 0, Options::kKeys);
-  }
+  if (tiles > 0) keys.copy(0);
   commit_copies();
   float row_lse[2], row_delta[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int i = row + h * 8;
+    const int i = part.row + h * 8;
     const u64 at = head * Options::kQueries + i;
     row_lse[h] = i < Options::kQueries ? lse[at] : 0.0f;
     row_delta[h] = i < Options::kQueries ? delta[at] : 0.0f;
@@ -232,60 +270,25 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
   for (int n = 0; n < tiles; ++n) {
     wait_copies<0>();
     __syncthreads();
-    if (n + 1 < tiles) {
-      key_tile(n + 1).template copy<kKeys, 128>(head_k, (n + 1) * kKeys, Options::kKeys);
-      value_tile(n + 1).template copy<kKeys, 128>(head_v, (n + 1) * kKeys, Options::kKeys);
-    }
+    if (n + 1 < tiles) keys.copy(n + 1);
     commit_copies();
-    const Tile<T, D> ks = key_tile(n), vs = value_tile(n);
     float s[kKeys / 8][4] = {}, ds[kKeys / 8][4] = {};
-#pragma unroll
-    for (int d = 0; d < D / 16; ++d) {
-      u32 a[4], x[4];
-      qs.left(a, warp * 16, d * 16);
-      dys.left(x, warp * 16, d * 16);
-#pragma unroll
-      for (int c = 0; c < kKeys / 16; ++c) {
-        u32 b[4];
-        ks.right(b, c * 16, d * 16);
-        multiply<T>(s[2 * c], a, b[0], b[1]);
-        multiply<T>(s[2 * c + 1], a, b[2], b[3]);
-        vs.right(b, c * 16, d * 16);
-        multiply<T>(ds[2 * c], x, b[0], b[1]);
-        multiply<T>(ds[2 * c + 1], x, b[2], b[3]);
-      }
-    }
+    add_two_scores(s, ds, qs, dys, part.warp * 16, keys.first(n), keys.second(n));
     const bool look = needs_mask<Options>(first, n * kKeys, kKeys, end_of_first);
 #pragma unroll
     for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         score_gradient<Options>(s[c][e], ds[c][e], row_lse[e / 2], row_delta[e / 2], look, extra,
-                                head, row + (e / 2) * 8, n * kKeys + c * 8 + 2 * t + e % 2);
-#pragma unroll
-    for (int c = 0; c < kKeys / 16; ++c) {
-      const u32 p[4] = {packed<T>(ds[2 * c][0], ds[2 * c][1]),
-                        packed<T>(ds[2 * c][2], ds[2 * c][3]),
-                        packed<T>(ds[2 * c + 1][0], ds[2 * c + 1][1]),
-                        packed<T>(ds[2 * c + 1][2], ds[2 * c + 1][3])};
-#pragma unroll
-      for (int d = 0; d < D / 16; ++d) {
-        u32 b[4];
-        ks.right_transposed(b, c * 16, d * 16);
-        multiply<T>(sum[2 * d], p, b[0], b[1]);
-        multiply<T>(sum[2 * d + 1], p, b[2], b[3]);
-      }
-    }
+                                head, part.row + (e / 2) * 8,
+                                n * kKeys + c * 8 + 2 * part.t + e % 2);
+    add_product(sum, ds, keys.first(n));
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int i = row + h * 8;
+    const int i = part.row + h * 8;
     if (i >= Options::kQueries) continue;
-    const u64 at = head * Options::kQueries + i;
-#pragma unroll
-    for (int d = 0; d < D / 8; ++d)
-      *reinterpret_cast<u32*>(dq + at * D + d * 8 + 2 * t) =
-          packed<T>(sum[d][2 * h] * Options::scale(), sum[d][2 * h + 1] * Options::scale());
+    store_row(dq + (head * Options::kQueries + i) * D, sum, h, part.t, Options::scale());
   }
 }
 
@@ -301,24 +304,15 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
   const u64 head = blockIdx.y;
   const int first =
       static_cast<int>(blockIdx.x) * kBlockRows;  // the longest come first by themselves
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int row = first + warp * 16 + g;
-  const T* const head_q = q + head * Options::kQueries * D;
-  const T* const head_dy = dy + head * Options::kQueries * D;
-  auto query_tile = [&](int n) {
-    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kRows) * D};
-  };
-  auto dy_tile = [&](int n) {
-    return Tile<T, D>{shared + (2 * kBlockRows + (n % 2) * 2 * kRows + kRows) * D};
-  };
+  const Part part = Part::of(first);
+  const TilePairs<T, D, kRows> queries{shared + 2 * kBlockRows * D,
+                                       q + head * Options::kQueries * D,
+                                       dy + head * Options::kQueries * D, Options::kQueries};
   const int begin = Options::first_query(extra, first) / kRows;
   const int tiles = (Options::kQueries + kRows - 1) / kRows;
   ks.template copy<kBlockRows, 128>(k + head * Options::kKeys * D, first, Options::kKeys);
   vs.template copy<kBlockRows, 128>(v + head * Options::kKeys * D, first, Options::kKeys);
-  if (begin < tiles) {
-    query_tile(begin).template copy<kRows, 128>(head_q, begin * kRows, Options::kQueries);
-    dy_tile(begin).template copy<kRows, 128>(head_dy, begin * kRows, Options::kQueries);
-  }
+  if (begin < tiles) queries.copy(begin);
   commit_copies();
   float sum[D / 8][4] = {}, sum_v[D / 8][4] = {};
   for (int n = begin; n < tiles; ++n) {
@@ -330,29 +324,10 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
     }
     wait_copies<0>();
     __syncthreads();
-    if (n + 1 < tiles) {
-      query_tile(n + 1).template copy<kRows, 128>(head_q, (n + 1) * kRows, Options::kQueries);
-      dy_tile(n + 1).template copy<kRows, 128>(head_dy, (n + 1) * kRows, Options::kQueries);
-    }
+    if (n + 1 < tiles) queries.copy(n + 1);
     commit_copies();
-    const Tile<T, D> qs = query_tile(n), dys = dy_tile(n);
     float s[kRows / 8][4] = {}, ds[kRows / 8][4] = {};  // keys by queries
-#pragma unroll
-    for (int d = 0; d < D / 16; ++d) {
-      u32 a[4], x[4];
-      ks.left(a, warp * 16, d * 16);
-      vs.left(x, warp * 16, d * 16);
-#pragma unroll
-      for (int c = 0; c < kRows / 16; ++c) {
-        u32 b[4];
-        qs.right(b, c * 16, d * 16);
-        multiply<T>(s[2 * c], a, b[0], b[1]);
-        multiply<T>(s[2 * c + 1], a, b[2], b[3]);
-        dys.right(b, c * 16, d * 16);
-        multiply<T>(ds[2 * c], x, b[0], b[1]);
-        multiply<T>(ds[2 * c + 1], x, b[2], b[3]);
-      }
-    }
+    add_two_scores(s, ds, ks, vs, part.warp * 16, queries.first(n), queries.second(n));
     const bool look =
         !Options::kPlain || first + kBlockRows > Options::kKeys ||
         (n + 1) * kRows > Options::kQueries ||
@@ -361,43 +336,20 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
     for (int c = 0; c < kRows / 8; ++c)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int r = c * 8 + 2 * t + e % 2;
+        const int r = c * 8 + 2 * part.t + e % 2;
         score_gradient<Options>(s[c][e], ds[c][e], statistics[r], statistics[kRows + r], look,
-                                extra, head, n * kRows + r, row + (e / 2) * 8);
+                                extra, head, n * kRows + r, part.row + (e / 2) * 8);
       }
-#pragma unroll
-    for (int c = 0; c < kRows / 16; ++c) {
-      const u32 p[4] = {packed<T>(s[2 * c][0], s[2 * c][1]), packed<T>(s[2 * c][2], s[2 * c][3]),
-                        packed<T>(s[2 * c + 1][0], s[2 * c + 1][1]),
-                        packed<T>(s[2 * c + 1][2], s[2 * c + 1][3])};
-      const u32 x[4] = {packed<T>(ds[2 * c][0], ds[2 * c][1]),
-                        packed<T>(ds[2 * c][2], ds[2 * c][3]),
-                        packed<T>(ds[2 * c + 1][0], ds[2 * c + 1][1]),
-                        packed<T>(ds[2 * c + 1][2], ds[2 * c + 1][3])};
-#pragma unroll
-      for (int d = 0; d < D / 16; ++d) {
-        u32 b[4];
-        dys.right_transposed(b, c * 16, d * 16);
-        multiply<T>(sum_v[2 * d], p, b[0], b[1]);
-        multiply<T>(sum_v[2 * d + 1], p, b[2], b[3]);
-        qs.right_transposed(b, c * 16, d * 16);
-        multiply<T>(sum[2 * d], x, b[0], b[1]);
-        multiply<T>(sum[2 * d + 1], x, b[2], b[3]);
-      }
-    }
+    add_product(sum_v, s, queries.second(n));
+    add_product(sum, ds, queries.first(n));
     __syncthreads();
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int j = row + h * 8;
+    const int j = part.row + h * 8;
     if (j >= Options::kKeys) continue;
     const u64 at = head * Options::kKeys + j;
-#pragma unroll
-    for (int d = 0; d < D / 8; ++d) {
-      *reinterpret_cast<u32*>(dk + at * D + d * 8 + 2 * t) =
-          packed<T>(sum[d][2 * h] * Options::scale(), sum[d][2 * h + 1] * Options::scale());
-      *reinterpret_cast<u32*>(dv + at * D + d * 8 + 2 * t) =
-          packed<T>(sum_v[d][2 * h], sum_v[d][2 * h + 1]);
-    }
+    store_row(dk + at * D, sum, h, part.t, Options::scale());
+    store_row(dv + at * D, sum_v, h, part.t, 1.0f);
   }
 }
