@@ -43,11 +43,12 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   const int64_t batches = loader.batches_per_pass();
   for (int64_t i = 0; i < batches; ++i) {
     const io::Batch& batch = loader.next();
-    engine.set_input<int32_t>(program, "tokens", batch.inputs);
-    engine.set_input<int32_t>(program, "targets", batch.targets);
-    engine.set_scalar(program, "loss_scale", 1.0f);
-    engine.run(program);
-    result.loss += engine.output_scalar(program, "loss");
+    const float scale = 1;
+    Call call{program, {}, {"loss"}};
+    call.set("tokens", std::span<const int32_t>(batch.inputs));
+    call.set("targets", std::span<const int32_t>(batch.targets));
+    call.set("loss_scale", std::span(&scale, 1));
+    result.loss += engine.run(std::span(&call, 1))[0][0];
     result.tokens += batch.real_tokens;
     if (options.progress) options.progress(i + 1, batches);
   }

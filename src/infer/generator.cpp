@@ -46,9 +46,11 @@ std::span<const float> Generator::logits_row(size_t program, int64_t row) {
 
 std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, int64_t position) {
   const size_t program = program_for(static_cast<int64_t>(tokens.size()));
-  engine_.set_input<int32_t>(program, "tokens", tokens);
-  engine_.set_scalar(program, "position", static_cast<int32_t>(position));
-  engine_.run(program);
+  const auto at = static_cast<int32_t>(position);
+  Call call{program, {}, {}};
+  call.set("tokens", tokens);
+  call.set("position", std::span(&at, 1));
+  engine_.run(std::span(&call, 1));
   return logits_row(program, 0);
 }
 

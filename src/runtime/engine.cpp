@@ -84,8 +84,9 @@ void Engine::allocate() {
     bind(slot, temporary, constant);
     constant += round_up(slot.program.plan().constant_bytes, backend_.alignment);
   }
+  staging_bytes_ = staging_bytes();
   if (!device_->is_host())
-    staging_ = std::make_unique<Staging>(*device_, temporary - staging_bytes(), staging_bytes());
+    staging_ = std::make_unique<Staging>(*device_, temporary - staging_bytes_, staging_bytes_);
 }
 
 // Room for the inputs and scalars of every call at once, where the host cannot hand them over call
@@ -214,7 +215,7 @@ void Engine::run(size_t program, Timeline* timeline) { programs_[program].progra
 std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timeline* timeline) {
   BRRR_CHECK(static_cast<int64_t>(calls.size()) <= most_calls_, "{} calls; {} were expected",
              calls.size(), most_calls_);
-  if (staging_ && timeline == nullptr) return run_staged(calls);
+  if (staging_ && timeline == nullptr && fits_staging(calls)) return run_staged(calls);
   std::vector<std::vector<float>> scalars;
   for (const Call& call : calls) {
     set_inputs(call);
@@ -224,6 +225,17 @@ std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timelin
       scalars.back().push_back(output_scalar(call.program, name));
   }
   return scalars;
+}
+
+// A program that was added later may have more inputs than there is room for.
+bool Engine::fits_staging(std::span<const Call> calls) const {
+  int64_t bytes = 0;
+  for (const Call& call : calls) {
+    for (const Call::Input& in : call.inputs)
+      bytes += Staging::room_for(static_cast<int64_t>(in.bytes.size()));
+    bytes += static_cast<int64_t>(call.scalars.size()) * Staging::room_for(sizeof(float));
+  }
+  return bytes <= staging_bytes_;
 }
 
 std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) {

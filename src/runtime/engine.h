@@ -134,6 +134,7 @@ class Engine {
   Place output_place(size_t program, std::string_view name) const;
   void copy_input(size_t program, std::string_view name, std::span<const std::byte> bytes);
   std::span<const std::byte> read(Place place, std::vector<std::byte>& room) const;
+  bool fits_staging(std::span<const Call> calls) const;
   std::vector<std::vector<float>> run_staged(std::span<const Call> calls);
   void set_inputs(const Call& call);
   std::byte* host(Place place) const;
@@ -149,6 +150,7 @@ class Engine {
   int64_t extra_bytes_ = 0;
   int64_t most_calls_ = 1;
   std::unique_ptr<Staging> staging_;  // of another device than the host
+  int64_t staging_bytes_ = 0;
 };
 
 }  // namespace brrr

@@ -170,6 +170,10 @@ TEST_P(Devices, GenerateTheSameTokens) {
       tokens[there] = g.generate(prompt, 20, infer::Sampler({1.0, 0, 1.0, 7}, 0));
     }
     EXPECT_EQ(tokens[0], tokens[1]);
+    // From the second token on the step is a recording.
+    if (cache && GetParam() == Where::recording) {
+      EXPECT_GE(log_.replays, 19);
+    }
   }
 }
 

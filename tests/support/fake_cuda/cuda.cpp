@@ -1,10 +1,14 @@
-// A driver (libcuda.so.1) for tests on machines without one: its one GPU is the host's memory,
-// streams do everything at once or, while they capture, keep it. Kernels are run by whoever sets
-// fake_launcher. Allocations are counted and poisoned, so what is read before it is written shows.
+// A driver (libcuda.so.1) for tests on machines without one: its one GPU is the host's memory.
+// Streams keep what is queued until the host waits, and then take turns in an order that is allowed
+// but unkind: the stream that was created last runs ahead as far as events let it, or stays behind
+// for as long as they do (fake_set_order). While a stream captures, it keeps its work for the
+// graph. Kernels are run by whoever sets fake_launcher. Allocations are counted and poisoned, so
+// what is read before it is written shows.
 
 #include <cuda.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,8 +23,25 @@ struct Graph {
   std::vector<std::function<void()>> steps;
 };
 
+struct Event {
+  int64_t recorded = 0, reached = 0;  // how often that was queued, how often it has happened
+};
+struct Operation {
+  std::function<void()> run;  // or one of these two:
+  Event* waits = nullptr;     // until it has happened `number` times
+  Event* happens = nullptr;   // for the `number`th time
+  int64_t number = 0;
+};
+struct Stream {
+  std::deque<Operation> queue;
+};
+
 struct State {
   std::map<CUdeviceptr, size_t> blocks;
+  std::map<const void*, size_t> pinned;
+  std::vector<std::unique_ptr<Stream>> streams;  // in the order of their creation
+  bool last_runs_ahead = true;
+  std::function<void()> on_copy_in;
   Graph* capturing = nullptr;
   brrr::test::FakeLauncher launcher = nullptr;
   brrr::test::FakeCounts counts;
@@ -36,12 +57,47 @@ struct Function {
   int shared_bytes = 0;
 };
 
-void queue(std::function<void()> step) {
+/// Runs what stands first in the stream; false: it is empty or waits.
+bool advance(Stream& s) {
+  if (s.queue.empty()) return false;
+  const Operation& first = s.queue.front();
+  if (first.waits != nullptr && first.waits->reached < first.number) return false;
+  const Operation now = std::move(s.queue.front());
+  s.queue.pop_front();
+  if (now.run) now.run();
+  if (now.happens != nullptr) now.happens->reached = now.number;
+  return true;
+}
+
+/// Lets the streams go on until `done`, each as far as it gets in its turn.
+bool run_until(const std::function<bool()>& done) {
   State& s = state();
-  if (s.capturing != nullptr)
+  while (!done()) {
+    bool any = false;
+    for (size_t i = 0; i < s.streams.size() && !any; ++i) {
+      const size_t turn = s.last_runs_ahead ? s.streams.size() - 1 - i : i;
+      any = advance(*s.streams[turn]);
+    }
+    if (!any) return false;
+  }
+  return true;
+}
+bool is_idle() {
+  for (const auto& stream : state().streams)
+    if (!stream->queue.empty()) return false;
+  return true;
+}
+
+Stream& of(CUstream s) { return *reinterpret_cast<Stream*>(s); }
+
+/// On the given stream, or on the first one, which captures.
+void queue(std::function<void()> step, CUstream on = nullptr) {
+  State& s = state();
+  Stream& stream = on != nullptr ? of(on) : *s.streams.front();
+  if (s.capturing != nullptr && &stream == s.streams.front().get())
     s.capturing->steps.push_back(std::move(step));
   else
-    step();
+    stream.queue.push_back({std::move(step)});
 }
 
 bool is_inside(CUdeviceptr at, size_t bytes) {
@@ -58,6 +114,10 @@ void* host(CUdeviceptr p) { return reinterpret_cast<void*>(p); }
 extern "C" {
 
 void fake_set_launcher(brrr::test::FakeLauncher launcher) { state().launcher = launcher; }
+void fake_set_order(bool last_stream_runs_ahead) {
+  state().last_runs_ahead = last_stream_runs_ahead;
+}
+void fake_on_copy_in(const std::function<void()>& f) { state().on_copy_in = f; }
 brrr::test::FakeCounts fake_counts() {
   state().counts.live_blocks = static_cast<int64_t>(state().blocks.size());
   return state().counts;
@@ -129,50 +189,76 @@ CUresult cuMemAlloc(CUdeviceptr* p, size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemFree(CUdeviceptr p) {
+  run_until(is_idle);
   if (state().blocks.erase(p) == 0) return CUDA_ERROR_INVALID_VALUE;
   std::free(host(p));
   return CUDA_SUCCESS;
 }
 CUresult cuMemAllocHost(void** p, size_t bytes) {
   *p = std::malloc(bytes);
+  state().pinned[*p] = bytes;
   return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void* p) {
+  run_until(is_idle);
+  state().pinned.erase(p);
   std::free(p);
   return CUDA_SUCCESS;
 }
-CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t bytes, CUstream) {
+CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t bytes, CUstream stream) {
   if (!is_inside(p, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  queue([=] { std::memset(host(p), value, bytes); });
+  queue([=] { std::memset(host(p), value, bytes); }, stream);
   return CUDA_SUCCESS;
 }
-CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
   if (!is_inside(to, bytes) || state().capturing) return CUDA_ERROR_INVALID_VALUE;
   ++state().counts.copies_in;
-  std::memcpy(host(to), from, bytes);
+  if (state().pinned.contains(from)) {
+    queue(
+        [=] {
+          if (state().on_copy_in) state().on_copy_in();
+          std::memcpy(host(to), from, bytes);
+        },
+        stream);
+  } else {  // what is not pinned has been read when the call returns
+    const auto* begin = static_cast<const char*>(from);
+    queue([=, data = std::vector<char>(
+                  begin, begin + bytes)] { std::memcpy(host(to), data.data(), bytes); },
+          stream);
+  }
   return CUDA_SUCCESS;
 }
-CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream) {
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   if (!is_inside(from, bytes) || state().capturing) return CUDA_ERROR_INVALID_VALUE;
   ++state().counts.copies_out;
-  std::memcpy(to, host(from), bytes);
+  queue([=] { std::memcpy(to, host(from), bytes); }, stream);
   return CUDA_SUCCESS;
 }
-CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   if (!is_inside(from, bytes) || !is_inside(to, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  queue([=] { std::memcpy(host(to), host(from), bytes); });
+  queue([=] { std::memcpy(host(to), host(from), bytes); }, stream);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamCreate(CUstream* s, unsigned) {
-  *s = reinterpret_cast<CUstream>(&state());
+  state().streams.push_back(std::make_unique<Stream>());
+  *s = reinterpret_cast<CUstream>(state().streams.back().get());
   return CUDA_SUCCESS;
 }
-CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream) {
-  return state().capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+CUresult cuStreamDestroy(CUstream s) {
+  run_until(is_idle);
+  std::erase_if(state().streams, [&](const auto& stream) { return stream.get() == &of(s); });
+  return CUDA_SUCCESS;
 }
-CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream s) {
+  if (state().capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return run_until([&] { return of(s).queue.empty(); }) ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
+  auto* event = reinterpret_cast<Event*>(e);
+  of(s).queue.push_back({{}, event, nullptr, event->recorded});
+  return CUDA_SUCCESS;
+}
 CUresult cuStreamBeginCapture(CUstream, CUstreamCaptureMode) {
   state().capturing = new Graph;
   return CUDA_SUCCESS;
@@ -187,9 +273,9 @@ CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long
   ++state().counts.graphs;
   return CUDA_SUCCESS;
 }
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream) {
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   ++state().counts.graph_launches;
-  for (const auto& step : reinterpret_cast<Graph*>(exec)->steps) step();
+  for (const auto& step : reinterpret_cast<Graph*>(exec)->steps) queue(step, stream);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
@@ -202,12 +288,25 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 }
 
 CUresult cuEventCreate(CUevent* e, unsigned) {
-  *e = reinterpret_cast<CUevent>(&state());
+  *e = reinterpret_cast<CUevent>(new Event);
   return CUDA_SUCCESS;
 }
-CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
-CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventDestroy(CUevent e) {
+  run_until(is_idle);
+  delete reinterpret_cast<Event*>(e);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent e, CUstream s) {
+  auto* event = reinterpret_cast<Event*>(e);
+  of(s).queue.push_back({{}, nullptr, event, ++event->recorded});
+  return CUDA_SUCCESS;
+}
+CUresult cuEventSynchronize(CUevent e) {
+  const auto* event = reinterpret_cast<Event*>(e);
+  const int64_t number = event->recorded;
+  return run_until([&] { return event->reached >= number; }) ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_LAUNCH_TIMEOUT;
+}
 CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
   *ms = 1;
   return CUDA_SUCCESS;

@@ -24,8 +24,12 @@ struct FakeCounts {
 
 extern "C" {
 void fake_set_launcher(brrr::test::FakeLauncher launcher);
+/// Of the streams that may go on, the one that was created last does so first, or last.
+void fake_set_order(bool last_stream_runs_ahead);
+/// Called when a copy from pinned memory is made.
+void fake_on_copy_in(const std::function<void()>& f);
 brrr::test::FakeCounts fake_counts();
-/// Now or, while a stream captures, when its graph is launched.
+/// On the first stream.
 void fake_queue(const std::function<void()>& step);
 bool fake_is_device(const void* p, size_t bytes);
 }

@@ -14,7 +14,7 @@
 namespace brrr::cuda {
 namespace {
 
-constexpr size_t kPinnedBytes = size_t{4} << 20;
+constexpr size_t kLandingBytes = size_t{4} << 20;
 constexpr size_t kMostErrors = 4096;
 
 CUdeviceptr on_device(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
@@ -49,9 +49,11 @@ CudaDevice::CudaDevice(int ordinal, GpuDescription gpu) : gpu_(std::move(gpu)) {
   BRRR_CU(d_, cuDeviceGetName(model, sizeof(model) - 1, device_));
   name_ = fmt::format("cuda:{} ({})", ordinal, model);
   BRRR_CU(d_, cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
-  for (Pinned& p : pinned_) {
-    BRRR_CU(d_, cuMemAllocHost(&p.data, kPinnedBytes));
-    BRRR_CU(d_, cuEventCreate(&p.done, CU_EVENT_DISABLE_TIMING));
+  BRRR_CU(d_, cuStreamCreate(&copies_, CU_STREAM_NON_BLOCKING));
+  for (Landing& l : landings_) {
+    BRRR_CU(d_, cuMemAllocHost(&l.host, kLandingBytes));
+    BRRR_CU(d_, cuMemAlloc(&l.device, kLandingBytes));
+    for (CUevent* e : {&l.sent, &l.taken}) BRRR_CU(d_, cuEventCreate(e, CU_EVENT_DISABLE_TIMING));
   }
   void* read = nullptr;
   BRRR_CU(d_, cuMemAllocHost(&read, kMostErrors * sizeof(uint32_t)));
@@ -72,10 +74,14 @@ CudaDevice::~CudaDevice() {
   bench_.reset();
   if (stream_ != nullptr) d_.cuStreamSynchronize(stream_);
   for (CUmodule m : modules_) d_.cuModuleUnload(m);
-  for (const Pinned& p : pinned_) {
-    if (p.data != nullptr) d_.cuMemFreeHost(p.data);
-    if (p.done != nullptr) d_.cuEventDestroy(p.done);
+  if (copies_ != nullptr) d_.cuStreamSynchronize(copies_);
+  for (const Landing& l : landings_) {
+    if (l.host != nullptr) d_.cuMemFreeHost(l.host);
+    if (l.device != 0) d_.cuMemFree(l.device);
+    for (CUevent e : {l.sent, l.taken})
+      if (e != nullptr) d_.cuEventDestroy(e);
   }
+  if (copies_ != nullptr) d_.cuStreamDestroy(copies_);
   if (errors_read_ != nullptr) d_.cuMemFreeHost(errors_read_);
   if (errors_ != 0) d_.cuMemFree(errors_);
   if (stream_ != nullptr) d_.cuStreamDestroy(stream_);
@@ -103,17 +109,20 @@ void CudaDevice::release(std::byte* data, int64_t) noexcept {
 
 void CudaDevice::copy_in(std::byte* to, const void* from, int64_t bytes) {
   enter();
-  const auto n = static_cast<size_t>(bytes);
-  if (n > kPinnedBytes) {  // the driver copies what is not pinned before it returns
-    BRRR_CU(d_, cuMemcpyHtoDAsync(on_device(to), from, n, stream_));
-    return;
+  const auto all = static_cast<size_t>(bytes);
+  for (size_t done = 0; done < all; done += kLandingBytes) {
+    const size_t n = std::min(kLandingBytes, all - done);
+    Landing& l = landings_[next_landing_];
+    next_landing_ = 1 - next_landing_;
+    BRRR_CU(d_, cuEventSynchronize(l.sent));
+    std::memcpy(l.host, static_cast<const std::byte*>(from) + done, n);
+    BRRR_CU(d_, cuStreamWaitEvent(copies_, l.taken, 0));
+    BRRR_CU(d_, cuMemcpyHtoDAsync(l.device, l.host, n, copies_));
+    BRRR_CU(d_, cuEventRecord(l.sent, copies_));
+    BRRR_CU(d_, cuStreamWaitEvent(stream_, l.sent, 0));
+    BRRR_CU(d_, cuMemcpyDtoDAsync(on_device(to + done), l.device, n, stream_));
+    BRRR_CU(d_, cuEventRecord(l.taken, stream_));
   }
-  Pinned& p = pinned_[next_pinned_];
-  next_pinned_ = 1 - next_pinned_;
-  BRRR_CU(d_, cuEventSynchronize(p.done));
-  std::memcpy(p.data, from, n);
-  BRRR_CU(d_, cuMemcpyHtoDAsync(on_device(to), p.data, n, stream_));
-  BRRR_CU(d_, cuEventRecord(p.done, stream_));
 }
 
 void CudaDevice::copy_out(void* to, const std::byte* from, int64_t bytes) {

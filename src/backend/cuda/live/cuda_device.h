@@ -1,6 +1,7 @@
 #pragma once
-// One GPU as a Device: its arena, one stream on which everything runs in order, kernels compiled
-// and chosen when a program is bound, recordings as CUDA graphs.
+// One GPU as a Device: its arena, one stream on which everything runs in order and one for what
+// comes from the host, kernels compiled and chosen when a program is bound, recordings as CUDA
+// graphs.
 
 #include <map>
 #include <memory>
@@ -60,13 +61,17 @@ class CudaDevice final : public Device {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
-  // Small copies go through two pinned buffers in turns, so that the host need not wait.
-  struct Pinned {
-    void* data = nullptr;
-    CUevent done = nullptr;
+  // What comes from the host goes through two pairs of buffers in turns: over on a stream of its
+  // own, so beside kernels that run, and to its place when its turn on the other stream has come.
+  struct Landing {
+    void* host = nullptr;  // pinned
+    CUdeviceptr device = 0;
+    CUevent sent = nullptr;   // the host's buffer may be filled again
+    CUevent taken = nullptr;  // the device's buffer may be filled again
   };
-  Pinned pinned_[2];
-  size_t next_pinned_ = 0;
+  CUstream copies_ = nullptr;
+  Landing landings_[2];
+  size_t next_landing_ = 0;
   // One word for each argument of kind error, and what it means when it is set.
   CUdeviceptr errors_ = 0;
   uint32_t* errors_read_ = nullptr;  // pinned
