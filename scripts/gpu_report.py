@@ -55,6 +55,7 @@ def step_text(step, peers):
         if r["result"]:
             torch[r["name"].replace("PyTorch ", "")] = r["result"]["tokens_per_second"]
     rows = []
+    ours = {r["name"]: first_row(r) for r in step or []}
     for r in step or []:
         row = first_row(r)
         if row is None:
@@ -62,9 +63,12 @@ def step_text(step, peers):
             rows.append([r["name"], "", "", "", "", f"{seconds} s" if seconds else f"failed ({r['status']})"])
             continue
         theirs = torch.get(r["name"])
+        beside = ours.get(r["name"].replace(" fp8", " bf16")) if r["name"].endswith(" fp8") else None
+        ratio = f"{row['tokens_per_second'] / theirs:.2f}x" if theirs else ""
+        if beside:
+            ratio = f"{row['tokens_per_second'] / beside['tokens_per_second']:.2f}x of bf16"
         rows.append([r["name"], row["batch"], f"{row['tokens_per_second']:.0f}", f"{100 * row['mfu']:.1f}%",
-                     f"{theirs:.0f}" if theirs else "not measured",
-                     f"{row['tokens_per_second'] / theirs:.2f}x" if theirs else ""])
+                     f"{theirs:.0f}" if theirs else "not measured", ratio])
     return table(["what", "batch", "tokens/s", "MFU of the measured product peak", "PyTorch tokens/s", ""], rows)
 
 

@@ -1,5 +1,8 @@
 #include "base/dtype.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/errors.h"
 
 namespace brrr {
@@ -24,6 +27,10 @@ std::string_view name_of(DType t) {
       return "u8";
     case DType::boolean:
       return "bool";
+    case DType::f8e4m3:
+      return "f8e4m3";
+    case DType::f8e5m2:
+      return "f8e5m2";
   }
   return "?";
 }
@@ -60,6 +67,45 @@ float float_from_f16(uint16_t x) {
   return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
+namespace {
+
+/// 8 bits with `kMantissa` bits of mantissa and the exponent's bias; 0x7f is NaN.
+template <int kMantissa, int kBias, uint32_t kLargest>
+uint8_t f8_from_float(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  constexpr int kShift = 23 - kMantissa;
+  if (magnitude > 0x7f800000u) return 0x7f;
+  if (magnitude < static_cast<uint32_t>(128 - kBias) << 23) {  // subnormal or zero
+    // Adding this number aligns and rounds the mantissa.
+    constexpr uint32_t kAligner = static_cast<uint32_t>(128 - kBias + kShift) << 23;
+    const float aligned = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kAligner);
+    return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(aligned) - kAligner));
+  }
+  const uint32_t rounded = magnitude + ((1u << (kShift - 1)) - 1) + ((magnitude >> kShift) & 1u);
+  const uint32_t small = (rounded >> kShift) - (static_cast<uint32_t>(127 - kBias) << kMantissa);
+  return static_cast<uint8_t>(sign | std::min(small, kLargest));
+}
+
+}  // namespace
+
+uint8_t f8e4m3_from_float(float x) { return f8_from_float<3, 7, 0x7e>(x); }
+uint8_t f8e5m2_from_float(float x) { return f8_from_float<2, 15, 0x7b>(x); }
+
+float float_from_f8e4m3(uint8_t x) {
+  const uint32_t exponent = (x >> 3) & 0xfu, mantissa = x & 7u;
+  float y = 0;
+  if ((x & 0x7fu) == 0x7fu)
+    y = std::bit_cast<float>(0x7fc00000u);
+  else if (exponent == 0)
+    y = static_cast<float>(mantissa) * 0x1p-9f;
+  else
+    y = std::bit_cast<float>(((exponent + 120) << 23) | (mantissa << 20));
+  return (x & 0x80u) != 0 ? -y : y;
+}
+// The upper half of a binary16.
+float float_from_f8e5m2(uint8_t x) { return float_from_f16(static_cast<uint16_t>(x << 8)); }
+
 double load_as_double(DType t, const void* data, int64_t i) {
   switch (t) {
     case DType::f32:
@@ -80,13 +126,17 @@ double load_as_double(DType t, const void* data, int64_t i) {
       return static_cast<const uint8_t*>(data)[i];
     case DType::boolean:
       return static_cast<const uint8_t*>(data)[i] != 0;
+    case DType::f8e4m3:
+      return float_from_f8e4m3(static_cast<const uint8_t*>(data)[i]);
+    case DType::f8e5m2:
+      return float_from_f8e5m2(static_cast<const uint8_t*>(data)[i]);
   }
   BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
 }
 
 namespace {
-// double -> float -> 16 bit would round twice; rounding the first step to odd keeps the second
-// exact.
+// double -> float -> 16 or 8 bits would round twice; rounding the first step to odd keeps the
+// second exact.
 float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return nearest;
@@ -126,6 +176,12 @@ void store_from_double(DType t, void* data, int64_t i, double value) {
       return;
     case DType::boolean:
       static_cast<uint8_t*>(data)[i] = value != 0;
+      return;
+    case DType::f8e4m3:
+      static_cast<uint8_t*>(data)[i] = f8e4m3_from_float(round_to_odd(value));
+      return;
+    case DType::f8e5m2:
+      static_cast<uint8_t*>(data)[i] = f8e5m2_from_float(round_to_odd(value));
       return;
   }
   BRRR_CHECK(false, "dtype {}", static_cast<int>(t));

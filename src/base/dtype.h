@@ -1,5 +1,5 @@
 #pragma once
-// Element types of tensors, their sizes, and the conversions of the 16-bit floats.
+// Element types of tensors, their sizes, and the conversions of the small floats.
 
 #include <bit>
 #include <cmath>
@@ -10,15 +10,15 @@
 
 namespace brrr {
 
-enum class DType : uint8_t { f32, f64, bf16, f16, i32, i64, i8, u8, boolean };
+enum class DType : uint8_t { f32, f64, bf16, f16, i32, i64, i8, u8, boolean, f8e4m3, f8e5m2 };
 
-inline constexpr DType kAllDTypes[] = {DType::f32, DType::f64, DType::bf16,
-                                       DType::f16, DType::i32, DType::i64,
-                                       DType::i8,  DType::u8,  DType::boolean};
+inline constexpr DType kAllDTypes[] = {DType::f32,     DType::f64,    DType::bf16,  DType::f16,
+                                       DType::i32,     DType::i64,    DType::i8,    DType::u8,
+                                       DType::boolean, DType::f8e4m3, DType::f8e5m2};
 
 inline constexpr DType f32 = DType::f32, f64 = DType::f64, bf16 = DType::bf16, f16 = DType::f16,
                        i32 = DType::i32, i64 = DType::i64, i8 = DType::i8, u8 = DType::u8,
-                       boolean = DType::boolean;
+                       boolean = DType::boolean, f8e4m3 = DType::f8e4m3, f8e5m2 = DType::f8e5m2;
 
 constexpr size_t bytes_of(DType t) {
   switch (t) {
@@ -34,13 +34,16 @@ constexpr size_t bytes_of(DType t) {
     case DType::i8:
     case DType::u8:
     case DType::boolean:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       return 1;
   }
   return 0;
 }
 
+constexpr bool is_fp8(DType t) { return t == DType::f8e4m3 || t == DType::f8e5m2; }
 constexpr bool is_float(DType t) {
-  return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16;
+  return t == DType::f32 || t == DType::f64 || t == DType::bf16 || t == DType::f16 || is_fp8(t);
 }
 constexpr bool is_integer(DType t) {
   return t == DType::i32 || t == DType::i64 || t == DType::i8 || t == DType::u8;
@@ -62,6 +65,15 @@ inline float float_from_bf16(uint16_t x) {
 /// IEEE binary16, round to nearest even, subnormals kept, overflow to infinity.
 uint16_t f16_from_float(float x);
 float float_from_f16(uint16_t x);
+
+/// The formats of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022), round to nearest
+/// even, subnormals kept; what is too large (infinity, too) becomes the largest number, as the
+/// conversions of GPUs do; NaN stays NaN. e4m3 has no infinity and one NaN.
+inline constexpr float kLargestE4m3 = 448, kLargestE5m2 = 57344;
+uint8_t f8e4m3_from_float(float x);
+float float_from_f8e4m3(uint8_t x);
+uint8_t f8e5m2_from_float(float x);
+float float_from_f8e5m2(uint8_t x);
 
 /// One element read as double (exact for every dtype but i64 beyond 2^53).
 double load_as_double(DType t, const void* data, int64_t index);

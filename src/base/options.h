@@ -238,14 +238,16 @@ class OptionTable {
 };
 
 /// The spellings of the option --precision, for OptionTable::choice.
-inline std::vector<std::vector<std::string>> precision_choices() {
-  return {{"fp32", "f32", "float32", "float", "no", "32"},
-          {"bf16", "bfloat16", "bf16-mixed"},
-          {"fp16", "f16", "float16", "half", "16-mixed"}};
+inline std::vector<std::vector<std::string>> precision_choices(bool trains = false) {
+  std::vector<std::vector<std::string>> all{{"fp32", "f32", "float32", "float", "no", "32"},
+                                            {"bf16", "bfloat16", "bf16-mixed"},
+                                            {"fp16", "f16", "float16", "half", "16-mixed"}};
+  if (trains) all.push_back({"fp8", "float8"});
+  return all;
 }
-/// What the model is computed in for "fp32", "bf16" or "fp16".
+/// What the model is computed in for "fp32", "bf16", "fp16" or "fp8" (but for its products).
 inline DType dtype_of_precision(const std::string& name) {
-  return name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
+  return name == "bf16" || name == "fp8" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
 }
 
 }  // namespace brrr

@@ -48,7 +48,7 @@ const OptionTable<BenchOptions>& bench_table() {
            "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
     t.integer("prompt", &O::prompt, 1, 1 << 20, "N", "decode: tokens in the cache at the start");
     t.list("precision", &O::precisions, true, "NAME...",
-           "step, decode: fp32, bf16, fp16 (default: fp32 and bf16)");
+           "step, decode: fp32, bf16, fp16; step: tf32, fp8 (default: fp32 and bf16)");
     t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
     t.integer("context", &O::context, 0, 1 << 24, "N", "step: sequence length (0: the preset's)",
               {"block-size"});

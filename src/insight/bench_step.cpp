@@ -19,7 +19,9 @@ namespace brrr::insight {
 namespace {
 
 train::TrainOptions resolved(const StepOptions& o) {
-  KeyValues given{{"preset", o.preset}, {"precision", o.precision}};
+  const bool tf32 = o.precision == "tf32";  // f32 products as fast as they may be
+  KeyValues given{{"preset", o.preset}, {"precision", tf32 ? "fp32" : o.precision}};
+  if (tf32) given.emplace_back("float32-matmul-precision", "high");
   given.emplace_back("compile", o.compile ? "true" : "false");
   if (o.batch > 0) given.emplace_back("batch-size", std::to_string(o.batch));
   if (o.context > 0) given.emplace_back("context", std::to_string(o.context));
@@ -110,7 +112,7 @@ StepRow row_of(TimedStep& step, const Timing& timing) {
   const train::TrainOptions& o = step.options();
   StepRow r;
   r.preset = o.preset;
-  r.precision = o.precision;
+  r.precision = o.float32_matmul_precision == "high" ? "tf32" : o.precision;
   r.compiled = o.compile;
   r.batch = o.batch_size;
   r.context = o.context;
@@ -147,11 +149,10 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   std::vector<StepRow> rows;
   for (size_t i = 0; i < steps.size(); ++i) {
     StepRow row = row_of(*steps[i], timings[i]);
-    const std::string wanted = row.precision == "bf16"   ? "bf16"
-                               : row.precision == "fp16" ? "f16"
-                                                         : "f32";
+    const DType dtype = dtype_of_precision(row.precision);  // of fp8: bf16, which is its measure
+    const std::string wanted(name_of(dtype));
     if (is_on_gpu) {
-      row.peak_tflops = 1e-12 * product_peak(backend, dtype_of_precision(row.precision));
+      row.peak_tflops = 1e-12 * product_peak(backend, dtype);
       row.peak_type = "a product of 8192 x 8192 matrices";
     }
     // Without a unit for the type, products run in f32 and that is the ceiling.

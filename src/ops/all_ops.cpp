@@ -16,12 +16,26 @@ struct Table {
 const Table& table() {
   static const Table t = [] {
     Table out;
-    for (auto* group :
-         {ops::leaf_ops, ops::elementwise_ops, ops::gelu_ops, ops::dropout_ops, ops::matmul_ops,
-          ops::reduction_ops, ops::softmax_ops, ops::attention_ops, ops::layer_norm_ops,
-          ops::cross_entropy_ops, ops::linear_cross_entropy_ops, ops::movement_ops,
-          ops::embedding_ops, ops::optimizer_ops, ops::optimizer_8bit_ops, ops::adafactor_ops,
-          ops::muon_ops, ops::fused_ops, ops::order_ops})
+    for (auto* group : {ops::leaf_ops,
+                        ops::elementwise_ops,
+                        ops::gelu_ops,
+                        ops::dropout_ops,
+                        ops::matmul_ops,
+                        ops::reduction_ops,
+                        ops::softmax_ops,
+                        ops::attention_ops,
+                        ops::layer_norm_ops,
+                        ops::cross_entropy_ops,
+                        ops::linear_cross_entropy_ops,
+                        ops::movement_ops,
+                        ops::embedding_ops,
+                        ops::optimizer_ops,
+                        ops::optimizer_8bit_ops,
+                        ops::adafactor_ops,
+                        ops::muon_ops,
+                        ops::fp8_ops,
+                        ops::fused_ops,
+                        ops::order_ops})
       for (OpDef& d : group()) out.storage.push_back(std::move(d));
     for (const OpDef& d : out.storage) {
       out.list.push_back(&d);

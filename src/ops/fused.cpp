@@ -146,8 +146,13 @@ std::shared_ptr<const Graph> fused_body(const Node& node) {
 
 NodeId product_of(const Graph& body) {
   for (NodeId id = 0; id < body.size(); ++id)
-    if (body.node(id).op->name == "matmul" || body.node(id).op->name == "linear") return id;
+    if (is_matrix_product(body.node(id))) return id;
   return kNoNode;
+}
+
+bool is_matrix_product(const Node& node) {
+  const std::string& op = node.op->name;
+  return op == "matmul" || op == "linear" || op == "scaled_matmul";
 }
 
 OpClass class_of(const Node& node) {

@@ -16,7 +16,9 @@ std::shared_ptr<const Graph> fused_body(const std::string& text);
 /// The body of a node that infer has checked.
 std::shared_ptr<const Graph> fused_body(const Node& node);
 
-/// The product (matmul, linear) that a body begins with, or kNoNode.
+/// matmul, linear and scaled_matmul.
+bool is_matrix_product(const Node& node);
+/// The product that a body begins with, or kNoNode.
 NodeId product_of(const Graph& body);
 /// The class of the op; of a fused node with a product: contraction.
 OpClass class_of(const Node& node);

@@ -77,7 +77,7 @@ std::vector<OpDef> matmul_ops() {
         "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
         "has "
-        "{dtype} where given, else that of a and b";
+        "{dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 bits";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.accumulator_dtype = {"dtype"};

@@ -112,6 +112,10 @@ Value broadcast_to(Value x, Shape shape);
 Value embedding(Value table, Value ids);
 Value update_slice(Value x, Value part, Value position, int axis);
 
+// Products in 8 bits
+Value quantize_scale(Value x, DType dtype);
+Value quantize(Value x, Value scale, DType dtype);
+
 // Order
 Value after(Value x, Value gate);
 

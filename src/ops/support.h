@@ -62,6 +62,7 @@ std::vector<OpDef> optimizer_ops();
 std::vector<OpDef> optimizer_8bit_ops();
 std::vector<OpDef> adafactor_ops();
 std::vector<OpDef> muon_ops();
+std::vector<OpDef> fp8_ops();
 std::vector<OpDef> fused_ops();
 std::vector<OpDef> order_ops();
 

@@ -1,6 +1,7 @@
 // Nodes that pass a tensor from one to the next become one node, so that the tensor is neither
 // written nor read: element-wise chains of any length, and rows, such as residual + dropout +
-// layer_norm, with the sums over rows that their gradients need.
+// layer_norm, with the sums over rows that their gradients need; and the scale and the transposed
+// copy of what is multiplied in 8 bits.
 
 #include <map>
 
@@ -136,6 +137,9 @@ class Fuser {
     if (name == "softmax" || name == "softmax_grad" || name == "layer_norm" ||
         name == "layer_norm_grad")
       return alone(id) ? FuseRole::rows : FuseRole::none;
+    if (name == "quantize_scale") return alone(id) ? FuseRole::scale : FuseRole::none;
+    if (name == "transpose" && graph_.node(node.operands[0].node).op->name == "quantize")
+      return node.results[0].shape.rank() == 2 && alone(id) ? FuseRole::turned : FuseRole::none;
     if (name != "sum") return FuseRole::none;
     const Type& x = graph_.type(node.operands[0]);
     const auto& axes = node.attrs.get<std::vector<int64_t>>("axes");
@@ -212,7 +216,7 @@ class Fuser {
     double before = 0;
     for (NodeId id : members) {
       builder.add(id);
-      has_rows |= groups_.role(id) != FuseRole::pointwise;
+      has_rows |= groups_.role(id) == FuseRole::rows || groups_.role(id) == FuseRole::sum_rows;
       const Cost cost = cost_of(graph_, id);
       before += cost.bytes_read + cost.bytes_written;
     }

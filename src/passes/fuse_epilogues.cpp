@@ -13,8 +13,6 @@
 namespace brrr {
 namespace {
 
-bool is_product(const Node& node) { return node.op->name == "matmul" || node.op->name == "linear"; }
-
 bool may_follow(const Node& node) {
   if (node.op->name != "fused") return is_pointwise(*node.op);
   const auto body = fused_body(node);
@@ -49,11 +47,11 @@ class EpilogueFuser {
   Graph run(Notes* notes) {
     find_constants();
     for (NodeId id = 0; id < g_.size(); ++id)
-      if (is_product(g_.node(id)) && !constant_[id]) join(id);
+      if (is_matrix_product(g_.node(id)) && !constant_[id]) join(id);
     Rewriter r(g_);
     for (NodeId id : order()) {
       if (unread_[id]) continue;
-      if (is_product(g_.node(id)) && partner_[id] != kNoNode)
+      if (is_matrix_product(g_.node(id)) && partner_[id] != kNoNode)
         emit(r, id);
       else
         r.copy(id);
@@ -218,7 +216,7 @@ class EpilogueFuser {
   /// a product reads should not live longer than before.
   std::vector<NodeId> order() const {
     const auto name = [&](NodeId id) {  // of a pair: its product
-      return partner_[id] != kNoNode && !is_product(g_.node(id)) ? partner_[id] : id;
+      return partner_[id] != kNoNode && !is_matrix_product(g_.node(id)) ? partner_[id] : id;
     };
     const size_t n = g_.size();
     std::vector<std::vector<NodeId>> needed_by(n);

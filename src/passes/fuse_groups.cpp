@@ -39,10 +39,16 @@ FuseGroups::Space FuseGroups::space_of(NodeId id) const {
     case FuseRole::pointwise:
       return {node.results[0].shape.elements(), 0};
     case FuseRole::rows:
-      return {node.results[0].shape.elements(), node.results[0].shape.size(-1)};
+      return {node.results[0].shape.elements(), node.results[0].shape.size(-1), true};
     case FuseRole::sum_rows: {
       const Shape& x = graph_.type(node.operands[0]).shape;
-      return {x.elements(), x.size(-1)};
+      return {x.elements(), x.size(-1), true};
+    }
+    case FuseRole::scale:
+      return {graph_.type(node.operands[0]).shape.elements(), 0};
+    case FuseRole::turned: {
+      const Shape& x = graph_.type(node.operands[0]).shape;
+      return {x.elements(), x.size(-1), false, true};
     }
   }
   return {};
@@ -64,7 +70,7 @@ ValueId FuseGroups::read(NodeId id, size_t operand) const {
 /// reader.
 bool FuseGroups::flows(NodeId from, NodeId to, size_t operand) const {
   const ValueId v = read(to, operand);
-  if (v.port != 0 || roles_[from] == FuseRole::sum_rows) return false;
+  if (v.port != 0 || is_end(roles_[from])) return false;
   if (roles_[from] == FuseRole::none || roles_[to] == FuseRole::none) return false;
   if (roles_[to] == FuseRole::rows && operand >= row_operands(graph_.node(to))) return false;
   return graph_.type(v).shape.elements() == spaces_[to].elements;
@@ -96,9 +102,11 @@ bool FuseGroups::try_join(uint32_t a, uint32_t b) {
   const Space &sa = spaces_[a], &sb = spaces_[b];
   if (sa.elements != sb.elements) return false;
   if (sa.width != 0 && sb.width != 0 && sa.width != sb.width) return false;
+  if ((sa.in_rows || sb.in_rows) && (sa.in_tiles || sb.in_tiles)) return false;
   if (!edges_fit(a, b) || makes_cycle(a, b) || too_many_tensors(a, b)) return false;
   const uint32_t root = std::min(a, b), other = std::max(a, b);
-  spaces_[root].width = std::max(sa.width, sb.width);
+  spaces_[root] = {sa.elements, std::max(sa.width, sb.width), sa.in_rows || sb.in_rows,
+                   sa.in_tiles || sb.in_tiles};
   std::vector<NodeId> all;
   std::merge(members_[root].begin(), members_[root].end(), members_[other].begin(),
              members_[other].end(), std::back_inserter(all));

@@ -14,8 +14,14 @@ enum class FuseRole : uint8_t {
   none,
   pointwise,  // element by element
   rows,       // row by row of the last axis: softmax, layer_norm and their derivatives
-  sum_rows    // the sum over all rows
+  sum_rows,   // the sum over all rows
+  scale,      // one number from all elements
+  turned      // the transposed copy of a matrix
 };
+/// What is read by no node of its group.
+inline bool is_end(FuseRole role) {
+  return role == FuseRole::sum_rows || role == FuseRole::scale || role == FuseRole::turned;
+}
 
 /// Starts with every node as a group of its own, and joins groups along the edges between them.
 class FuseGroups {
@@ -39,6 +45,7 @@ class FuseGroups {
   /// (0: any).
   struct Space {
     int64_t elements = 0, width = 0;
+    bool in_rows = false, in_tiles = false;  // by whole rows; by tiles that are turned: not both
   };
   Space space_of(NodeId id) const;
   ValueId read(NodeId id, size_t operand) const;

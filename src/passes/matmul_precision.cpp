@@ -27,10 +27,30 @@ void narrow_loss_head(Rewriter& r, NodeId id) {
   for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
 }
 
+bool is_product(const std::string& op) {
+  return op == "matmul" || op == "linear" || op.starts_with("linear_cross_entropy");
+}
+
+// The products say that tf32 will do; whether it is faster is the target's affair.
+Graph allow_tf32(const Graph& in, Notes* notes) {
+  Graph out = in;
+  int count = 0;
+  for (NodeId id = 0; id < out.size(); ++id) {
+    Node& node = out.node(id);
+    if (!is_product(node.op->name) || in.type(node.operands[0]).dtype != DType::f32) continue;
+    node.attrs.set("tf32", true);
+    ++count;
+  }
+  if (notes && count) notes->push_back(fmt::format("{} f32 products in tf32", count));
+  return out;
+}
+
 }  // namespace
 
-Graph matmul_precision(const Graph& in, MatmulPrecision precision, Notes* notes) {
+Graph matmul_precision(const Graph& in, MatmulPrecision precision, const Target& target,
+                       Notes* notes) {
   if (precision == MatmulPrecision::highest) return in;
+  if (precision == MatmulPrecision::high && target.has_tf32) return allow_tf32(in, notes);
   int count = 0;
   Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);

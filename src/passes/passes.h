@@ -18,6 +18,8 @@ struct Target {
   /// Products run best when their rows of k terms and columns are multiples of this; 1: any size is
   /// as good, because kernels pad inside (no copy of a weight for the sake of its size).
   int64_t product_multiple = 1;
+  /// Whether products of f32 operands can be computed in tf32 (8 bits of exponent, 11 of mantissa).
+  bool has_tf32 = false;
   /// Whether the target has a kernel for the node as it stands (the reference interpreter not
   /// counted). Composites without one are decomposed.
   std::function<bool(const Graph&, NodeId)> runs = [](const Graph&, NodeId) { return false; };
@@ -72,17 +74,24 @@ Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 /// moves them as they are. Before autocast.
 Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 
-/// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; the sum of
-/// three products of bf16 halves (about f32's digits less three); or bf16 operands, with f32 sums
-/// in every case.
+/// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; tf32 where
+/// the target has it, else the sum of three products of bf16 halves (about f32's digits less
+/// three); or bf16 operands, with f32 sums in every case.
 enum class MatmulPrecision { highest, high, medium };
 
-/// Rewrites the f32 products, forward and backward alike. After decompose.
-Graph matmul_precision(const Graph& graph, MatmulPrecision precision, Notes* notes = nullptr);
+/// Rewrites the f32 products, or allows tf32 in them, forward and backward alike. After decompose.
+Graph matmul_precision(const Graph& graph, MatmulPrecision precision, const Target& target,
+                       Notes* notes = nullptr);
 
 /// A low-precision product that is only read as f32 (a weight gradient) gives its f32 accumulators,
 /// unrounded. After differentiate.
 Graph keep_accumulators(const Graph& graph, Notes* notes = nullptr);
+
+/// The products of blocks in 8 bits (`--precision fp8`): activations and weights in e4m3, gradients
+/// in e5m2, a scale for each tensor as it is, f32 weights quantised directly. The head, attention
+/// and products whose sizes are no multiples of 16 stay in 16 bits. After autocast, differentiate
+/// and keep_accumulators.
+Graph fp8_products(const Graph& graph, Notes* notes = nullptr);
 
 /// What training does and inference does not: dropout becomes its input.
 Graph inference(const Graph& graph, Notes* notes = nullptr);

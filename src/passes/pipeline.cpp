@@ -107,10 +107,11 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   }
   if (options.precision != DType::f32 || options.parameter_dtype != DType::f32)
     p.run("keep_accumulators", keep_accumulators);
+  if (options.fp8) p.run("fp8_products", fp8_products);
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   if (options.matmul_precision != MatmulPrecision::highest)
     p.run("matmul_precision", [&](const Graph& g, Notes* notes) {
-      return matmul_precision(g, options.matmul_precision, notes);
+      return matmul_precision(g, options.matmul_precision, target, notes);
     });
   p.run("simplify", simplify);
   const auto clusters = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };

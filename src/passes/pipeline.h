@@ -19,6 +19,7 @@ struct PipelineOptions {
   std::function<void(Graph&)> optimizer;
   /// bf16 or f16: mixed precision. f32: as the model is written.
   DType precision = DType::f32;
+  bool fp8 = false;  // products of blocks in 8 bits, beside bf16
   /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;

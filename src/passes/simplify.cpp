@@ -102,7 +102,12 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
         flags[i] = !flags[i];
         changed = true;
       }
-    if (changed) return matmul(operands[0], operands[1], flags[0], flags[1], type.dtype);
+    if (changed) {
+      Attrs attrs = node.attrs;
+      attrs.set("transpose_a", flags[0]);
+      attrs.set("transpose_b", flags[1]);
+      return call1("matmul", {operands[0], operands[1]}, std::move(attrs));
+    }
   }
   return std::nullopt;
 }

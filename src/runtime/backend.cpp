@@ -20,6 +20,7 @@ Target Backend::target() const {
   Target t;
   t.name = name;
   t.alignment = alignment;
+  t.has_tf32 = has_tf32;
   t.runs = [this](const Graph& g, NodeId id) { return choose(NodeView(g, id)).entry != nullptr; };
   if (gains_by_epilogue)
     t.gains_by_epilogue = [this](const Graph& g, NodeId product, NodeId reader) {

@@ -70,6 +70,7 @@ struct Backend {
   int64_t memory_bytes = 0;  // of that device; 0: the host's memory
   /// Whether the reference interpreter stands last in the list; it needs the host's memory.
   bool runs_reference = true;
+  bool has_tf32 = false;  // Target::has_tf32
   /// Target::gains_by_epilogue; null: always.
   std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;
 

@@ -235,11 +235,16 @@ void add_run_rows(Table& t) {
     check_device_name(s);
     o.device = s;
   };
-  t.choice("precision", &Options::precision, precision_choices(), "NAME",
-           "fp32, or mixed: bf16, fp16 (with a dynamic loss scale)", {"dtype", "mixed-precision"});
-  t.choice("float32-matmul-precision", &Options::float32_matmul_precision,
-           {{"highest"}, {"high"}, {"medium"}}, "NAME",
-           "f32 products: highest, high (three of bf16 halves), medium (bf16 operands)");
+  t.choice(
+      "precision", &Options::precision, precision_choices(true), "NAME",
+      "fp32, or mixed: bf16, fp16 (with a dynamic loss scale), fp8 (bf16, the products of blocks "
+      "in 8 bits: for GPUs from sm_89 on, emulated elsewhere)",
+      {"dtype", "mixed-precision"});
+  t.choice(
+      "float32-matmul-precision", &Options::float32_matmul_precision,
+      {{"highest"}, {"high"}, {"medium"}}, "NAME",
+      "f32 products: highest, high (tf32 on a GPU, three of bf16 halves elsewhere), medium (bf16 "
+      "operands)");
   t.real("init-loss-scale", &Options::init_loss_scale, {.low = 1, .high = 0x1p126}, "X",
          "loss scale that fp16 starts with", {"fp16-init-scale"});
   t.choice("param-dtype", &Options::param_dtype, {{"fp32", "f32", "float32"}, {"bf16", "bfloat16"}},

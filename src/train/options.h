@@ -87,7 +87,7 @@ struct TrainOptions {
 
   // The machine.
   std::string device = "auto";
-  std::string precision = "fp32";                    // fp32, bf16, fp16: mixed but for fp32
+  std::string precision = "fp32";                    // fp32, bf16, fp16, fp8: mixed but for fp32
   std::string float32_matmul_precision = "highest";  // highest, high, medium
   double init_loss_scale = 65536;                    // of fp16
   std::string param_dtype = "fp32";                  // fp32, or bf16: no fp32 copy of matrices

@@ -36,7 +36,8 @@ SessionOptions session_options(const TrainOptions& o) {
   s.optimizer.weight_decay = o.weight_decay;
   s.optimizer.momentum = o.momentum;
   s.optimizer.muon_rate = o.muon_learning_rate / std::max(o.learning_rate, 1e-30);
-  if (o.precision == "bf16") s.optimizer.muon_products = DType::bf16;
+  s.fp8 = o.precision == "fp8";
+  if (o.precision == "bf16" || s.fp8) s.optimizer.muon_products = DType::bf16;
   s.optimizer.scale_parameter = o.relative_step;
   s.optimizer.max_grad_norm = o.max_grad_norm;
   s.optimizer.fused = o.fused_optimizer;

@@ -24,6 +24,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   }
   PipelineOptions common;
   common.precision = options.precision;
+  common.fp8 = options.fp8;
   common.parameter_dtype = options.parameter_dtype;
   common.matmul_precision = options.matmul_precision;
   common.rematerialize = options.rematerialize;

@@ -33,6 +33,7 @@ struct SessionOptions {
   bool reuse_memory = true;
   DType parameter_dtype = DType::f32;  // bf16: matrices have no f32 copy
   DType precision = DType::f32;        // bf16, f16: mixed precision; f16 has a dynamic loss scale
+  bool fp8 = false;                    // products of blocks in 8 bits, beside bf16
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   optim::GradientScaler scaler;
   Rematerialize rematerialize;

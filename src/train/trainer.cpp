@@ -190,8 +190,17 @@ class Trainer {
     result_.needed_peak_bytes = std::max(result_.needed_peak_bytes, resident_memory().needed());
   }
 
-  // Where no unit multiplies 16-bit numbers, the kernels widen them as they read.
-  static void note_emulation(const Program& program) {
+  // Where no unit multiplies 16-bit numbers, the kernels widen them as they read; where none takes
+  // 8-bit numbers, they are rounded as such a unit would and multiplied in 16.
+  void note_emulation(const Program& program) const {
+    const auto& nodes = program.graph().nodes();
+    if (options_.precision == "fp8" && std::none_of(nodes.begin(), nodes.end(), [](const Node& n) {
+          return n.op->name == "scaled_matmul";
+        }))
+      say("note: this device does not multiply in 8 bits: --precision fp8 is emulated (operands "
+          "are "
+          "rounded as there, products run in bf16), for its numbers; it is much slower than "
+          "--precision bf16");
     for (const Dispatch& d : program.dispatch())
       if (d.kernel == "gemm_widening") {
         say(fmt::format(

@@ -80,7 +80,7 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"param_dtype", "fp16", "fp32, bf16"},
       {"device", "gpu", "expected auto, cpu, cuda"},
       {"device", "cuda:sm_75", "cuda:sm_80"},
-      {"precision", "fp8", "fp32, bf16, fp16"},
+      {"precision", "fp4", "fp32, bf16, fp16, fp8"},
       {"dtype", "int8", "fp32, bf16, fp16"},
       {"bf16", "maybe", "true or false"},
       {"fp16", "2", "true or false"},

@@ -33,8 +33,9 @@ TEST(Safetensors, RoundTripOfEveryDType) {
   const std::vector<double> storage(6, 1.25);
   std::vector<TensorView> tensors;
   for (const DType t : kAllDTypes)
-    tensors.push_back({std::string("w.") + std::string(name_of(t)), t, Shape({2, 3}),
-                       std::as_bytes(std::span(storage)).first(6 * brrr::bytes_of(t))});
+    if (!is_fp8(t))  // operands of products, made anew in every step
+      tensors.push_back({std::string("w.") + std::string(name_of(t)), t, Shape({2, 3}),
+                         std::as_bytes(std::span(storage)).first(6 * brrr::bytes_of(t))});
   tensors.push_back({"scalar", f32, Shape(), std::as_bytes(std::span(storage)).first(4)});
   tensors.push_back({"none", f64, Shape({4, 0}), {}});
   write_safetensors(folder / "a.safetensors", tensors,

@@ -79,6 +79,75 @@ TEST(Float16, OverflowsToInfinity) {
   EXPECT_EQ(f16_from_float(std::nextafter(std::ldexp(1.0f, -25), 1.0f)), 1);
 }
 
+// The 8-bit formats from their definition: sign, exponent, mantissa.
+struct Format8 {
+  const char* name;
+  int mantissa_bits, bias;
+  uint32_t largest;  // bits of the largest number
+  uint8_t (*round)(float);
+  float (*value)(uint8_t);
+  DType dtype;
+  double defined(uint32_t bits) const {
+    const int exponent = static_cast<int>((bits & 0x7fu) >> mantissa_bits);
+    const double fraction = std::ldexp(bits & ((1u << mantissa_bits) - 1), -mantissa_bits);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+    return (bits & 0x80u) != 0 ? -magnitude : magnitude;
+  }
+};
+const Format8 kFormats8[] = {
+    {"e4m3", 3, 7, 0x7e, f8e4m3_from_float, float_from_f8e4m3, DType::f8e4m3},
+    {"e5m2", 2, 15, 0x7b, f8e5m2_from_float, float_from_f8e5m2, DType::f8e5m2}};
+
+TEST(Float8, EveryValueIsAsDefined) {
+  for (const Format8& f : kFormats8) {
+    SCOPED_TRACE(f.name);
+    for (uint32_t bits = 0; bits < 256; ++bits) {
+      const auto byte = static_cast<uint8_t>(bits);
+      const uint32_t magnitude = bits & 0x7fu;
+      if (magnitude <= f.largest) {
+        EXPECT_EQ(f.value(byte), f.defined(bits)) << bits;
+        EXPECT_EQ(std::signbit(f.value(byte)), bits >= 0x80) << bits;
+        EXPECT_EQ(f.round(f.value(byte)), bits) << bits;
+        EXPECT_EQ(load_as_double(f.dtype, &byte, 0), f.defined(bits)) << bits;
+      } else if (f.mantissa_bits == 2 && magnitude == 0x7c) {
+        EXPECT_TRUE(std::isinf(f.value(byte))) << bits;
+      } else {
+        EXPECT_TRUE(std::isnan(f.value(byte))) << bits;
+      }
+    }
+  }
+  EXPECT_EQ(float_from_f8e4m3(0x7e), kLargestE4m3);
+  EXPECT_EQ(float_from_f8e5m2(0x7b), kLargestE5m2);
+}
+
+TEST(Float8, RoundsToNearestEvenOnceAndSaturates) {
+  for (const Format8& f : kFormats8) {
+    SCOPED_TRACE(f.name);
+    for (uint32_t low = 0; low < f.largest; ++low) {
+      const double middle = (f.defined(low) + f.defined(low + 1)) / 2;
+      const auto even = static_cast<uint8_t>(low % 2 == 0 ? low : low + 1);
+      const auto below = std::nextafter(static_cast<float>(middle), 0.0f);
+      const auto above = std::nextafter(static_cast<float>(middle), INFINITY);
+      EXPECT_EQ(f.round(static_cast<float>(middle)), even) << low;
+      EXPECT_EQ(f.round(below), low) << low;
+      EXPECT_EQ(f.round(above), low + 1) << low;
+      EXPECT_EQ(f.round(-above), (low + 1) | 0x80u) << low;
+      uint8_t stored = 0;  // nearer to the middle than a float can say
+      store_from_double(f.dtype, &stored, 0, std::nextafter(middle, 1e9));
+      EXPECT_EQ(stored, low + 1) << low;
+    }
+    const auto top = static_cast<uint8_t>(f.largest);
+    for (float x : {1e9f, INFINITY, 3.4e38f, static_cast<float>(f.defined(top)) * 1.001f}) {
+      EXPECT_EQ(f.round(x), top) << x;
+      EXPECT_EQ(f.round(-x), top | 0x80u) << x;
+    }
+    EXPECT_TRUE(std::isnan(f.value(f.round(NAN))));
+    EXPECT_EQ(f.round(1e-30f), 0);
+    EXPECT_EQ(f.round(-0.0f), 0x80);
+  }
+}
+
 TEST(StoreFromDouble, RoundsOnce) {
   // Just above the middle of two bf16 values, by less than a float can say.
   const double bf = 1 + 0x1p-8 + 0x1p-40;

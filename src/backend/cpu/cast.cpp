@@ -17,6 +17,12 @@ namespace {
 struct Bool {
   uint8_t bits;
 };
+struct E4m3 {
+  uint8_t bits;
+};
+struct E5m2 {
+  uint8_t bits;
+};
 
 // Calls f with a value of the type that stores `t`.
 template <typename F>
@@ -40,6 +46,10 @@ auto with_type(DType t, F&& f) {
       return f(uint8_t{});
     case DType::boolean:
       return f(Bool{});
+    case DType::f8e4m3:
+      return f(E4m3{});
+    case DType::f8e5m2:
+      return f(E5m2{});
   }
   BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
 }
@@ -72,12 +82,20 @@ void loop(const Row& row) {
         value = float_from_f16(x[i].bits);
       else if constexpr (std::is_same_v<From, Bool>)
         value = x[i].bits != 0;
+      else if constexpr (std::is_same_v<From, E4m3>)
+        value = float_from_f8e4m3(x[i].bits);
+      else if constexpr (std::is_same_v<From, E5m2>)
+        value = float_from_f8e5m2(x[i].bits);
       else
         value = static_cast<double>(x[i]);
       if constexpr (std::is_same_v<To, Bf16>)
         store_from_double(DType::bf16, y, i, value);
       else if constexpr (std::is_same_v<To, F16>)
         store_from_double(DType::f16, y, i, value);
+      else if constexpr (std::is_same_v<To, E4m3>)
+        store_from_double(DType::f8e4m3, y, i, value);
+      else if constexpr (std::is_same_v<To, E5m2>)
+        store_from_double(DType::f8e5m2, y, i, value);
       else if constexpr (std::is_same_v<To, Bool>)
         y[i].bits = value != 0;
       else if constexpr (std::is_integral_v<To>)

@@ -11,12 +11,12 @@ namespace {
 
 int64_t quotient_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
-/// Whether the text has `i` as a word.
-bool uses_index(const std::string& text) {
+/// Whether the text has the letter as a word.
+bool uses(const std::string& text, char letter) {
   auto is_word = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
   };
-  for (size_t at = text.find('i'); at != std::string::npos; at = text.find('i', at + 1))
+  for (size_t at = text.find(letter); at != std::string::npos; at = text.find(letter, at + 1))
     if ((at == 0 || !is_word(text[at - 1])) && (at + 1 == text.size() || !is_word(text[at + 1])))
       return true;
   return false;
@@ -32,6 +32,7 @@ std::string ClusterWriter::parameters() const {
   for (size_t r = 0; r < result_types_.size(); ++r) add(fmt::format("{}* y{}", result_type(r), r));
   for (size_t k = 0; k < streams_.size(); ++k) add(fmt::format("u32 stream{}", k));
   if (!accumulators_.empty()) add("f32* partials");
+  if (!s_.scales.empty()) add("f32* tops");
   return list;
 }
 
@@ -41,15 +42,24 @@ std::string ClusterWriter::element_text() const {
   for (const auto& [operand, name] : uniform_)
     body +=
         fmt::format("const {} {} = widen(a{}[0]);\n", work_type(dtype_of(operand)), name, operand);
-  body += fmt::format("const {0} i = (blockIdx.x * static_cast<{0}>({1}) + threadIdx.x) * {2};\n",
-                      index_type(), at_.threads, at_.vector);
-  body += fmt::format("if (i >= {}u) return;\n", s_.elements);
+  std::string part;
   if (!at_.exact)
-    body += fmt::format("const int n = {0}u - i < {1} ? static_cast<int>({0}u - i) : {1};\n",
+    part += fmt::format("const int n = {0}u - i < {1} ? static_cast<int>({0}u - i) : {1};\n",
                         s_.elements, at_.vector);
-  body += text.loads + fmt::format("#pragma unroll\nfor (int e = 0; e < {}; ++e) {{\n{}}}\n",
+  part += text.loads + fmt::format("#pragma unroll\nfor (int e = 0; e < {}; ++e) {{\n{}}}\n",
                                    at_.vector, indented(text.lines, 2));
-  body += text.stores;
+  part += text.stores;
+  const std::string first = fmt::format("(blockIdx.x * static_cast<{0}>({1}) + threadIdx.x) * {2}",
+                                        index_type(), at_.threads, at_.vector);
+  if (s_.scales.empty()) {
+    body += fmt::format("const {} i = {};\n", index_type(), first);
+    body += fmt::format("if (i >= {}u) return;\n", s_.elements) + part;
+  } else {
+    for (NodeId id : s_.scales) body += fmt::format("float top{} = 0.0f;\n", id);
+    body += fmt::format("for ({} i = {}; i < {}u; i += {}u) {{\n{}}}\n", index_type(), first,
+                        s_.elements, at_.blocks * at_.threads * at_.vector, indented(part, 2));
+    body += block_scales_text();
+  }
   return fmt::format("BRRR_KERNEL({}) {}({}) {{\n{}}}\n", at_.threads, c_.name, parameters(),
                      indented(body, 2));
 }
@@ -65,6 +75,11 @@ std::string ClusterWriter::row_text() const {
   if (at_.tile > 0) body += fmt::format("const int column = blockIdx.y * {};\n", at_.tile);
   for (const Accumulator& a : accumulators_)
     body += fmt::format("float {}[{}] = {{}};\n", a.name, elements);
+  for (NodeId id : s_.scales) body += fmt::format("float top{} = 0.0f;\n", id);
+  for (NodeId id : s_.transposed)
+    body += fmt::format("__shared__ __align__(16) {} tile{}[{}];\n",
+                        stored_type(body_.node(id).results[0].dtype), id,
+                        at_.tile * (at_.block_rows + 4));
   const std::string index = index_type();
   body +=
       fmt::format("const {0} first = blockIdx.x * static_cast<{0}>({1});\n", index, at_.block_rows);
@@ -75,18 +90,21 @@ std::string ClusterWriter::row_text() const {
   for (const PhaseText& text : text_) {
     std::string chunk = fmt::format("const int col = {}(c * {} + lane) * {};\n",
                                     at_.tile > 0 ? "column + " : "", at_.threads, at_.vector);
-    if (uses_index(text.loads + text.lines + text.stores))
+    if (uses(text.loads + text.lines + text.stores, 'i'))
       chunk += fmt::format("const {0} i = row * static_cast<{0}>({1}) + static_cast<{0}>(col);\n",
                            index, s_.width);
     chunk += text.loads;
     chunk += fmt::format(
-        "#pragma unroll\nfor (int e = 0; e < {0}; ++e) {{\n  const int j = c * {0} + e;\n{1}}}\n",
-        at_.vector, indented(text.lines, 2));
+        "#pragma unroll\nfor (int e = 0; e < {0}; ++e) {{\n{1}{2}}}\n", at_.vector,
+        uses(text.lines, 'j') ? fmt::format("  const int j = c * {} + e;\n", at_.vector) : "",
+        indented(text.lines, 2));
     chunk += text.stores;
     row += each_chunk(chunk) + text.tail;
   }
   body += fmt::format("for ({} row = first + group; row < last; row += {}) {{\n{}}}\n", index,
                       at_.groups, indented(row, 2));
+  if (!s_.transposed.empty()) body += transposed_text();
+  body += block_scales_text();
   // The sums of this block's rows.
   if (!accumulators_.empty() && at_.groups > 1)
     body += fmt::format("__shared__ float columns[{}];\n", at_.tile > 0 ? at_.tile : s_.width);
@@ -151,18 +169,31 @@ void ClusterWriter::add_to(LaunchPlan& plan) {
   for (const ClusterOperand& o : c_.operands) main.args.push_back(o.address);
   main.args.insert(main.args.end(), c_.results.begin(), c_.results.end());
   for (int64_t stream : streams_) main.args.push_back(LaunchArg::i32(stream));
-  LaunchArg partials;
+  LaunchArg partials, tops;
   if (!accumulators_.empty()) {
     partials = LaunchArg::scratch(
         plan.take_scratch(static_cast<int64_t>(accumulators_.size()) * at_.blocks * s_.width * 4));
     main.args.push_back(partials);
   }
+  if (!s_.scales.empty()) {
+    tops = LaunchArg::scratch(
+        plan.take_scratch(static_cast<int64_t>(s_.scales.size()) * all_blocks() * 4));
+    main.args.push_back(tops);
+  }
   main.source = {c_.name, {"device.cuh"}, s_.width == 0 ? element_text() : row_text()};
-  main.grid = {static_cast<uint32_t>(at_.blocks),
-               at_.tile > 0 ? static_cast<uint32_t>(quotient_up(s_.width, at_.tile)) : 1, 1};
+  main.grid = {static_cast<uint32_t>(at_.blocks), static_cast<uint32_t>(all_blocks() / at_.blocks),
+               1};
   main.block = {static_cast<uint32_t>(at_.threads * at_.groups), 1, 1};
   plan.launches.push_back(std::move(main));
-  if (accumulators_.empty()) return;
+  if (!accumulators_.empty()) add_sums(plan, partials);
+  if (!s_.scales.empty()) add_scales(plan, tops);
+}
+
+int64_t ClusterWriter::all_blocks() const {
+  return at_.blocks * (at_.tile > 0 ? quotient_up(s_.width, at_.tile) : 1);
+}
+
+void ClusterWriter::add_sums(LaunchPlan& plan, const LaunchArg& partials) const {
   Launch sums;
   sums.source = {c_.name + "_sums", {"device.cuh"}, sums_text()};
   sums.args.push_back(partials);
@@ -172,6 +203,35 @@ void ClusterWriter::add_to(LaunchPlan& plan) {
                static_cast<uint32_t>(accumulators_.size()), 1};
   sums.block = {1024, 1, 1};
   plan.launches.push_back(std::move(sums));
+}
+
+/// From the largest of each block to the scales, one block for each.
+void ClusterWriter::add_scales(LaunchPlan& plan, const LaunchArg& tops) const {
+  Launch scales;
+  scales.args.push_back(tops);
+  std::string parameters = "const f32* tops", stores;
+  for (size_t k = 0; k < s_.scales.size(); ++k) {
+    const Node& node = body_.node(s_.scales[k]);
+    const int exponent = node.attrs.get<DType>("dtype") == DType::f8e4m3 ? 8 : 15;
+    for (uint32_t r : results_of({s_.scales[k], 0})) {
+      parameters += fmt::format(", f32* y{}", r);
+      stores += fmt::format("if (blockIdx.x == {}) *y{} = scale_for(top, {});\n", k, r, exponent);
+      scales.args.push_back(c_.results[r]);
+    }
+  }
+  scales.source = {c_.name + "_scales",
+                   {"device.cuh"},
+                   fmt::format("BRRR_KERNEL(1024) {0}_scales({1}) {{\n"
+                               "  float top = 0.0f;\n"
+                               "  for (u32 k = threadIdx.x; k < {2}u; k += 1024)\n"
+                               "    top = op_maximum(top, tops[blockIdx.x * {2}u + k]);\n"
+                               "  top = fold<Larger, 1024>(top);\n"
+                               "  if (threadIdx.x != 0) return;\n"
+                               "{3}}}\n",
+                               c_.name, parameters, all_blocks(), indented(stores, 2))};
+  scales.grid = {static_cast<uint32_t>(s_.scales.size()), 1, 1};
+  scales.block = {1024, 1, 1};
+  plan.launches.push_back(std::move(scales));
 }
 
 }  // namespace brrr::cuda

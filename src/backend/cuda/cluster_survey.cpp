@@ -21,13 +21,19 @@ bool is_row_op(const Node& node) {
          name == "layer_norm_grad";
 }
 
+bool is_end(const Node& node) {
+  const std::string& name = node.op->name;
+  return name == "sum" || name == "quantize_scale" || name == "transpose";
+}
+
 ClusterSurvey::ClusterSurvey(const Graph& body) {
   survey(body);
   if (!refusal.empty()) return;
   for (NodeId id = 0; id < body.size() && refusal.empty(); ++id) look_at(body, id);
   for (const Output& o : body.outputs()) {
     const Place& at = place(o.value);
-    const bool statistic = o.value.port > 0 || body.node(o.value.node).op->name == "sum";
+    const std::string& name = body.node(o.value.node).op->name;
+    const bool statistic = o.value.port > 0 || name == "sum" || name == "quantize_scale";
     if (!statistic && body.type(o.value).shape.elements() != elements)
       refuse("results of several sizes");
     if (at.kind == Place::nowhere) refuse("a result of what is not computed");
@@ -66,6 +72,13 @@ void ClusterSurvey::survey(const Graph& body) {
     } else if (node.op->name == "sum") {
       sums.push_back(id);
       set_rows(body.type(node.operands[0]).shape);
+    } else if (node.op->name == "transpose") {
+      transposed.push_back(id);
+      set_rows(body.type(node.operands[0]).shape);
+    } else if (node.op->name == "quantize_scale") {
+      scales.push_back(id);
+      if (body.type(node.operands[0]).shape.elements() == 0) refuse("the scale of no elements");
+      if (width == 0) elements = body.type(node.operands[0]).shape.elements();
     } else if (is_pointwise(*node.op)) {
       if (width == 0) elements = node.results[0].shape.elements();
     }
@@ -93,6 +106,15 @@ void ClusterSurvey::check_sum(const Graph& body, const Node& node) {
   for (size_t i = 0; leading && i < axes.size(); ++i) leading = axes[i] == static_cast<int64_t>(i);
   if (!leading || axes.empty()) refuse("a sum that is not over all rows");
   if (!is_narrow_float(x.dtype)) refuse(fmt::format("a sum of {}", name_of(x.dtype)));
+}
+
+/// A tile of it is turned in shared memory, and a column of the tile leaves in 16 bytes.
+void ClusterSurvey::check_transposed(const Graph& body, const Node& node) {
+  const Type& x = body.type(node.operands[0]);
+  const auto& order = node.attrs.get<std::vector<int64_t>>("permutation");
+  if (order != std::vector<int64_t>{1, 0}) refuse("a transpose of more than two axes");
+  if (bytes_of(x.dtype) != 1) refuse(fmt::format("a transposed {}", name_of(x.dtype)));
+  if (!row_ops.empty() || !sums.empty()) refuse("a transpose beside rows and their sums");
 }
 
 void ClusterSurvey::look_at(const Graph& body, NodeId id) {
@@ -127,12 +149,19 @@ void ClusterSurvey::look_at(const Graph& body, NodeId id) {
     const Place& at = place(node.operands[k]);
     if (at.kind != Place::computed) continue;
     if (at.value.port > 0) return refuse("a statistic is read");
-    if (body.node(at.value.node).op->name == "sum") return refuse("a sum over rows is read");
+    if (is_end(body.node(at.value.node)))
+      return refuse(fmt::format("a {} is read", body.node(at.value.node).op->name));
   }
   for (uint32_t port = 0; port < node.results.size(); ++port)
     places_[id][port] = {Place::computed, 0, {}, "", {id, port}};
   if (is_row_op(node)) return check_row_op(body, node);
   if (name == "sum") return check_sum(body, node);
+  if (name == "transpose") return check_transposed(body, node);
+  if (name == "quantize_scale") {
+    if (body.type(node.operands[0]).shape.elements() != elements)
+      refuse("a scale of something else");
+    return;
+  }
   if (name != "random_bits" && name != "iota" && !is_pointwise(*node.op))
     return refuse(fmt::format("{} is no part of a cluster", name));
   if (node.results[0].shape.elements() != elements)

@@ -12,6 +12,9 @@ namespace brrr::cuda {
 
 /// softmax, layer_norm and their derivatives.
 bool is_row_op(const Node& node);
+/// What stands at the end of a body and is read by nothing in it: a sum over rows, the scale of all
+/// elements, a transposed copy.
+bool is_end(const Node& node);
 
 struct ClusterSurvey {
   explicit ClusterSurvey(const Graph& body);
@@ -27,7 +30,7 @@ struct ClusterSurvey {
   std::string refusal;
   int64_t elements = 0, width = 0, rows = 0;  // width 0: no rows
   int phases = 1;
-  std::vector<NodeId> row_ops, sums;
+  std::vector<NodeId> row_ops, sums, scales, transposed;
   std::vector<int> phase;            // in which the node's result is there
   std::vector<uint32_t> operand_of;  // of an input: its number
   const Place& place(ValueId v) const { return places_[v.node][v.port]; }
@@ -37,6 +40,7 @@ struct ClusterSurvey {
   void look_at(const Graph& body, NodeId id);
   void check_row_op(const Graph& body, const Node& node);
   void check_sum(const Graph& body, const Node& node);
+  void check_transposed(const Graph& body, const Node& node);
   void set_rows(const Shape& x);
   void refuse(std::string reason) {
     if (refusal.empty()) refusal = std::move(reason);

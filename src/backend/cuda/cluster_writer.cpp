@@ -12,6 +12,9 @@ namespace {
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 int64_t quotient_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
+// Of what a block turns, where there is a transposed copy.
+constexpr int64_t kTileRows = 128, kTileColumns = 64;
+
 /// Threads that share a row: at most 24 elements of it for each, as long as a block is large
 /// enough.
 int64_t threads_of_row(int64_t width) {
@@ -21,7 +24,7 @@ int64_t threads_of_row(int64_t width) {
 }
 
 std::string rounding(DType t, const std::string& x) {
-  if (t == DType::bf16 || t == DType::f16 || t == DType::i8 || t == DType::u8)
+  if (t == DType::bf16 || t == DType::f16 || t == DType::i8 || t == DType::u8 || is_fp8(t))
     return fmt::format("rounded<{}>({})", stored_type(t), x);
   return x;
 }
@@ -51,6 +54,8 @@ ClusterWriter::Layout ClusterWriter::element_layout() const {
   at.vector = draws || least < 4 ? 8 : 4;
   at.exact = s_.elements % at.vector == 0;
   at.blocks = quotient_up(s_.elements, at.vector * at.threads);
+  // The largest of all is that of the blocks' largest: few blocks, many elements for each.
+  if (!s_.scales.empty()) at.blocks = std::min<int64_t>(at.blocks, 8 * gpu_.multiprocessors);
   return at;
 }
 
@@ -58,13 +63,22 @@ ClusterWriter::Layout ClusterWriter::row_layout() const {
   Layout at;
   const int64_t c = s_.width;
   at.vector = c % 8 == 0 ? 8 : c % 4 == 0 ? 4 : c % 2 == 0 ? 2 : 1;
+  if (!s_.transposed.empty()) {
+    at.tile = kTileColumns;
+    at.threads = kTileColumns / at.vector;
+    at.groups = 256 / at.threads;
+    at.block_rows = kTileRows;
+    at.blocks = quotient_up(s_.rows, kTileRows);
+    at.exact = c % kTileColumns == 0;
+    return at;
+  }
   const int64_t row_threads = threads_of_row(c);
   at.groups = row_threads == 32 ? 8 : 1;
   const int64_t block = row_threads * at.groups;
   at.block_rows = at.groups;
-  if (!s_.sums.empty() || std::any_of(s_.row_ops.begin(), s_.row_ops.end(), [&](NodeId id) {
-        return body_.node(id).op->name == "layer_norm_grad";
-      })) {
+  if (!s_.sums.empty() || !s_.scales.empty() ||
+      std::any_of(s_.row_ops.begin(), s_.row_ops.end(),
+                  [&](NodeId id) { return body_.node(id).op->name == "layer_norm_grad"; })) {
     const int64_t wanted = gpu_.multiprocessors * std::max<int64_t>(1, 512 / block);
     at.block_rows = round_up(quotient_up(s_.rows, wanted), at.groups);
   }
@@ -146,6 +160,15 @@ std::string ClusterWriter::bits(const Node& node, int phase) {
   return name + "[e]";
 }
 
+/// Whether a node of the body other than a transpose reads it.
+bool ClusterWriter::is_computed_with(NodeId id) const {
+  return std::any_of(body_.nodes().begin(), body_.nodes().end(), [&](const Node& reader) {
+    return reader.op->name != "transpose" &&
+           std::any_of(reader.operands.begin(), reader.operands.end(),
+                       [&](const ValueId& v) { return v.node == id; });
+  });
+}
+
 std::string ClusterWriter::iota(const Node& node) const {
   const Shape& s = node.results[0].shape;
   const auto axis = static_cast<int>(node.attrs.get<int64_t>("axis"));
@@ -184,6 +207,8 @@ void ClusterWriter::write_node(NodeId id) {
     return;
   if (is_row_op(node)) return write_row_op(id);
   if (name == "sum") return write_sum(id);
+  if (name == "quantize_scale") return write_scale(id);
+  if (name == "transpose") return write_transposed(id);
   const int phase = s_.phase[id];
   const DType dtype = node.results[0].dtype;
   const Shape& shape = node.results[0].shape;
@@ -200,8 +225,10 @@ void ClusterWriter::write_node(NodeId id) {
     for (const ValueId& v : node.operands) args.push_back(value(v, shape, phase));
     expression = pointwise_expression(node, body_.type(node.operands[0]).dtype, args);
   }
+  // What is only stored is rounded there.
+  if (!is_fp8(dtype) || is_computed_with(id)) expression = rounding(dtype, expression);
   text_[static_cast<size_t>(phase)].lines +=
-      fmt::format("const {} v{} = {};\n", work_type(dtype), id, rounding(dtype, expression));
+      fmt::format("const {} v{} = {};\n", work_type(dtype), id, expression);
   write_results(id);
 }
 
@@ -313,6 +340,62 @@ void ClusterWriter::write_sum(NodeId id) {
   const std::string x = value(node.operands[0], body_.type(node.operands[0]).shape, s_.phase[id]);
   text_[static_cast<size_t>(s_.phase[id])].lines += fmt::format("{}[j] += {};\n", sum, x);
   accumulators_.push_back({sum, results_of({id, 0})});
+}
+
+void ClusterWriter::write_scale(NodeId id) {
+  const ValueId of = body_.node(id).operands[0];
+  const std::string x = value(of, body_.type(of).shape, s_.phase[id]);
+  const char* some = at_.exact || s_.width > 0 ? "" : "if (e < n) ";
+  text_[static_cast<size_t>(s_.phase[id])].lines += fmt::format(
+      "{0}top{1} = op_maximum(top{1}, op_abs(static_cast<float>({2})));\n", some, id, x);
+}
+
+/// Into the tile, of which transposed_text() makes rows of the result.
+void ClusterWriter::write_transposed(NodeId id) {
+  const ValueId of = body_.node(id).operands[0];
+  const std::string x = value(of, body_.type(of).shape, s_.phase[id]);
+  text_[static_cast<size_t>(s_.phase[id])].lines += fmt::format(
+      "tile{}[(col - column + e) * {} + static_cast<int>(row - first)] = "
+      "narrow<{}>({});\n",
+      id, kTileRows + 4, stored_type(body_.type(of).dtype), x);
+}
+
+std::string ClusterWriter::transposed_text() const {
+  std::string all = "__syncthreads();\n";
+  for (NodeId id : s_.transposed)
+    for (uint32_t r : results_of({id, 0})) {
+      const std::string to = fmt::format("y{} + (column + c) * {}ull + first + r", r, s_.rows);
+      const std::string from = fmt::format("tile{} + c * {} + r", id, kTileRows + 4);
+      // Rows of 16 elements of the result, or one by one where it has a ragged edge.
+      const std::string copy =
+          s_.rows % 16 == 0
+              ? fmt::format("if (first + r < {}u) copy_16({}, {});\n", s_.rows, to, from)
+              : fmt::format(
+                    "for (int e = 0; e < 16; ++e)\n"
+                    "  if (first + r + e < {}u) *({} + e) = *({} + e);\n",
+                    s_.rows, to, from);
+      all += fmt::format(
+          "for (int k = threadIdx.x; k < {}; k += {}) {{\n"
+          "  const int c = k / {}, r = k % {} * 16;\n{}}}\n",
+          kTileColumns * kTileRows / 16, at_.threads * at_.groups, kTileRows / 16, kTileRows / 16,
+          indented(at_.exact ? copy
+                             : fmt::format("if (column + c < {}) {{\n{}}}\n", s_.width,
+                                           indented(copy, 2)),
+                   2));
+    }
+  return all;
+}
+
+/// The largest of a block's elements, behind those of the scales before it.
+std::string ClusterWriter::block_scales_text() const {
+  std::string all;
+  for (size_t k = 0; k < s_.scales.size(); ++k)
+    all += fmt::format(
+        "top{0} = fold<Larger, {1}>(top{0});\n"
+        "if (threadIdx.x == 0) tops[({2} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = "
+        "top{0};\n",
+        s_.scales[k], at_.threads * at_.groups, k);
+  return all;
 }
 
 void ClusterWriter::walk() {

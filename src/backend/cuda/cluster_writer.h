@@ -49,19 +49,27 @@ class ClusterWriter {
   void write_result(size_t index, const std::string& value, int phase);
   void write_row_op(NodeId id);
   void write_sum(NodeId id);
+  void write_scale(NodeId id);
+  void write_transposed(NodeId id);
 
   std::string value(ValueId v, const Shape& out, int phase, bool hold = false);
   std::string read(uint32_t operand, const Shape& view, const Shape& out, int phase, bool hold);
   std::string load_text(const Read& r, size_t k, int phase) const;
   std::string bits(const Node& node, int phase);
   std::string iota(const Node& node) const;
+  bool is_computed_with(NodeId id) const;
   std::string row_value(ValueId v) const;
   std::string loop(const std::string& statement) const;
   std::string each_chunk(const std::string& body) const;
   std::string parameters() const;
   std::string element_text() const;
   std::string row_text() const;
+  std::string transposed_text() const;
+  std::string block_scales_text() const;
   std::string sums_text() const;
+  int64_t all_blocks() const;
+  void add_sums(LaunchPlan& plan, const LaunchArg& partials) const;
+  void add_scales(LaunchPlan& plan, const LaunchArg& tops) const;
   std::string index_type() const { return s_.elements < (int64_t{1} << 31) ? "u32" : "u64"; }
   DType dtype_of(uint32_t operand) const { return inputs_[operand].dtype; }
   std::vector<uint32_t> results_of(ValueId v) const;

@@ -114,9 +114,14 @@ struct Head {
   size_t dw() const { return forward ? 3 : 1; }
   int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
 
-  Product logits(int64_t begin, int64_t count, const LaunchArg& to) const {
+  Product product() const {
     Product p;
     p.in = dtype;
+    p.tf32 = node.attrs().get_or<bool>("tf32", false);
+    return p;
+  }
+  Product logits(int64_t begin, int64_t count, const LaunchArg& to) const {
+    Product p = product();
     p.out = DType::f32;
     p.m = count;
     p.n = classes;
@@ -133,8 +138,7 @@ struct Head {
   // The gradient's rows are as far apart as the logits'.
   int64_t gradient_row() const { return classes * 4 / element(); }
   Product into_x(int64_t begin, int64_t count, const LaunchArg& dlogits) const {
-    Product p;
-    p.in = dtype;
+    Product p = product();
     p.out = node.out()[dx()].dtype;
     p.m = count;
     p.n = width;
@@ -150,8 +154,7 @@ struct Head {
   }
   Product into_w(int64_t begin, int64_t count, const LaunchArg& dlogits,
                  const LaunchArg& to) const {
-    Product p;
-    p.in = dtype;
+    Product p = product();
     p.out = DType::f32;
     p.k = count;
     p.transpose_a = true;

@@ -72,6 +72,8 @@ KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
   return {op, "cublaslt",
           [gpu](const NodeView& view) {
             Product p;
+            if (view.node().op->name == "scaled_matmul" && gpu.sm < kLeastSmOfFp8)
+              return std::string("products of fp8 are multiplied from sm_89 on");
             std::string refusal = as_product(view, operands_of(view), LaunchArg::out(0), p);
             return refusal.empty() ? cast_refusal(p, gpu) : refusal;
           },
@@ -149,14 +151,17 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
 
 std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu) {
   std::vector<KernelEntry> all{epilogue_entry(gpu), product_entry("matmul", gpu),
-                               product_entry("linear", gpu)};
+                               product_entry("linear", gpu), product_entry("scaled_matmul", gpu)};
   for (const PlanEntry& entry : device_kernels()) all.push_back(own_entry(entry, gpu));
   return all;
 }
 
-bool gains_by_epilogue(const NodeView&, const NodeView& reader) {
+bool gains_by_epilogue(const NodeView& product, const NodeView& reader) {
   const std::string& op = reader.node().op->name;
-  return op == "gelu" || op == "gelu_grad" || op == "add";
+  if (op == "add") return true;
+  // What no epilogue does is better off with the ops behind it.
+  return (op == "gelu" || op == "gelu_grad") && product.in[0].dtype != DType::f32 &&
+         reader.attrs().get<std::string>("approximate") == "tanh";
 }
 
 }  // namespace brrr::cuda

@@ -25,6 +25,7 @@ struct GpuDescription {
   int64_t l2_bytes = 50 << 20;
   int64_t memory_bytes = int64_t{80} << 30;
 };
+inline constexpr int kLeastSmOfFp8 = 89;
 /// "cuda:sm_80" (A100), "cuda:sm_89" (L40S), "cuda:sm_90" (H100, H200); nullopt: none of them.
 std::optional<GpuDescription> gpu_description(std::string_view name);
 
@@ -88,10 +89,12 @@ struct LaunchArg {
 /// All arguments of a launch together: what every driver takes.
 inline constexpr int64_t kMostArgumentBytes = 4000;
 
-/// A matrix product that a launch computes: y = op(a) op(b) + bias, or y += that. A library may do
-/// it instead of the launch. Row-major; m x k times k x n; strides in elements.
+/// A matrix product that a launch computes: y = scales op(a) op(b) + bias, or y += that. A library
+/// may do it instead of the launch. Row-major; m x k times k x n; strides in elements.
 struct Product {
   DType in = DType::f32, out = DType::f32;
+  std::optional<DType> in_b;  // of b, where it is another than that of a
+  bool tf32 = false;          // f32 operands may be rounded to tf32
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   int64_t row_a = 0, row_b = 0, row_y = 0;  // between rows as stored
@@ -99,7 +102,10 @@ struct Product {
   LaunchArg a, b, y;
   std::optional<LaunchArg> bias;  // [n]
   DType bias_dtype = DType::f32;
+  std::optional<LaunchArg> scale_a, scale_b;  // [] f32: the sum is multiplied by both
+  bool fast_accumulation = false;             // of fp8: sums may have fewer bits than f32
   bool accumulate = false;
+  DType dtype_b() const { return in_b.value_or(in); }
 };
 
 struct Launch {

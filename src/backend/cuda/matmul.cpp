@@ -35,23 +35,25 @@ Launch launch_of(const Product& p, const Batches& batches) {
   const bool wide = p.in == DType::f64;
   Launch launch;
   const std::string_view in = stored_type(p.in), out = stored_type(p.out),
-                         bias = stored_type(p.bias_dtype);
+                         bias = stored_type(p.bias_dtype), in_b = stored_type(p.dtype_b());
   launch.source = {
       "matmul",
       {"device.cuh", "matmul.cuh"},
-      fmt::format("BRRR_KERNEL(256) matmul(const {0}* a, const {0}* b, {1}* y{2}, i64 m, i64 n, "
-                  "i64 k, i64 row_a, "
-                  "i64 row_b, i64 row_y) {{\n"
+      fmt::format("BRRR_KERNEL(256) matmul(const {0}* a, const {13}* b, {1}* y{2}{14}, i64 m, i64 "
+                  "n, i64 k, i64 row_a, i64 row_b, i64 row_y) {{\n"
                   "  for (u64 batch = blockIdx.z; batch < {3}ull; batch += gridDim.z)\n"
                   "    matmul_block<{0}, {1}, {4}, {5}, {6}, {7}, {8}>(\n"
-                  "        a + {9}, b + {10}, y + {11}, {12}, m, n, k, row_a, row_b, row_y);\n"
+                  "        a + {9}, b + {10}, y + {11}, {12}, m, n, k, row_a, row_b, row_y{15});\n"
                   "}}\n",
                   in, out, p.bias ? fmt::format(", const {}* bias", bias) : "", batches.count, bias,
                   wide ? "double" : "float", p.transpose_a, p.transpose_b, p.accumulate, batches.a,
                   batches.b, batches.y,
-                  p.bias ? "bias" : fmt::format("static_cast<const {}*>(nullptr)", bias))};
+                  p.bias ? "bias" : fmt::format("static_cast<const {}*>(nullptr)", bias), in_b,
+                  p.scale_a ? ", const f32* scale_a, const f32* scale_b" : "",
+                  p.scale_a ? ", scale_a[0] * scale_b[0]" : "")};
   launch.args = {p.a, p.b, p.y};
   if (p.bias) launch.args.push_back(*p.bias);
+  if (p.scale_a) launch.args.insert(launch.args.end(), {*p.scale_a, *p.scale_b});
   for (int64_t size : {p.m, p.n, p.k, p.row_a, p.row_b, p.row_y})
     launch.args.push_back(LaunchArg::i64(size));
   launch.grid = {static_cast<uint32_t>(tiles(p.n)), static_cast<uint32_t>(tiles(p.m)),
@@ -65,12 +67,13 @@ void add_node_product(LaunchPlan& plan, const Node& node, const std::vector<Type
                       const std::vector<LaunchArg>& operands, const LaunchArg& y, DType out) {
   const Shape &sa = in[0].shape, &sb = in[1].shape, &sy = node.results[0].shape;
   if (sy.elements() == 0) return;
-  const bool linear = node.op->name == "linear";
+  const bool scaled = node.op->name == "scaled_matmul", matmul = node.op->name == "matmul";
   Product p;
   p.in = in[0].dtype;
   p.out = out;
-  p.transpose_a = !linear && node.attrs.get<bool>("transpose_a");
-  p.transpose_b = !linear && node.attrs.get<bool>("transpose_b");
+  p.tf32 = node.attrs.get_or<bool>("tf32", false);
+  p.transpose_a = matmul && node.attrs.get<bool>("transpose_a");
+  p.transpose_b = scaled || (matmul && node.attrs.get<bool>("transpose_b"));
   p.m = sy.size(-2);
   p.n = sy.size(-1);
   p.k = sa.size(p.transpose_a ? -2 : -1);
@@ -80,9 +83,15 @@ void add_node_product(LaunchPlan& plan, const Node& node, const std::vector<Type
   p.a = operands[0];
   p.b = operands[1];
   p.y = y;
-  if (linear) {
-    p.bias = operands[2];
-    p.bias_dtype = in[2].dtype;
+  if (scaled) {
+    p.in_b = in[1].dtype;
+    p.scale_a = operands[2];
+    p.scale_b = operands[3];
+    p.fast_accumulation = node.attrs.get<bool>("fast_accumulation");
+  }
+  if (const size_t bias = scaled ? 4 : 2; !matmul && operands.size() > bias) {
+    p.bias = operands[bias];
+    p.bias_dtype = in[bias].dtype;
   }
   const Shape batch = batch_of(sy);
   Batches batches;
@@ -200,8 +209,13 @@ std::vector<PlanEntry> matmul_entries() {
   const auto accepts = [](const NodeView& node, const GpuDescription&) {
     return refuse_size(node.node());
   };
+  const auto accepts_fp8 = [](const NodeView& node, const GpuDescription& gpu) -> std::string {
+    if (gpu.sm < kLeastSmOfFp8) return "products of fp8 are multiplied from sm_89 on";
+    return refuse_size(node.node());
+  };
   return {{"matmul", "tiles", accepts, plan},
           {"linear", "tiles", accepts, plan},
+          {"scaled_matmul", "tiles", accepts_fp8, plan},
           {"fused", "product_and_cluster", fused_refusal, fused_plan}};
 }
 

@@ -15,12 +15,24 @@ int64_t batch_elements(const Shape& s) {
 
 bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
+/// What the library multiplies in 8 bits: both rows along k, sizes that fill its tiles.
+std::string fp8_refusal(const NodeView& view, const Product& p) {
+  if (p.in == DType::f8e5m2 && p.in_b == DType::f8e5m2) return "e5m2 products of e5m2";
+  if (p.out == DType::f64) return "results in f64";
+  if (p.m % 16 != 0 || p.n % 16 != 0 || p.k % 16 != 0)
+    return fmt::format("{}x{}x{}: sizes must be multiples of 16", p.m, p.n, p.k);
+  for (size_t k : {size_t{2}, size_t{3}})
+    if (view.in[k].dtype != DType::f32) return "scales are f32";
+  return "";
+}
+
 /// Rows, columns and the batch with constant strides.
 std::string set_sizes(const NodeView& view, Product& p) {
   const bool is_matmul = view.node().op->name == "matmul";
   const Shape &a = view.in[0].shape, &b = view.in[1].shape;
   p.transpose_a = is_matmul && view.attrs().get<bool>("transpose_a");
-  p.transpose_b = is_matmul && view.attrs().get<bool>("transpose_b");
+  p.transpose_b = view.node().op->name == "scaled_matmul" ||
+                  (is_matmul && view.attrs().get<bool>("transpose_b"));
   p.m = a.size(p.transpose_a ? -1 : -2);
   p.k = a.size(p.transpose_a ? -2 : -1);
   p.n = b.size(p.transpose_b ? -2 : -1);
@@ -147,15 +159,24 @@ std::string as_product(const NodeView& view, const std::vector<LaunchArg>& opera
   p = Product();
   p.in = view.in[0].dtype;
   p.out = view.out()[0].dtype;
-  if (!is_operand(p.in) || (p.out != p.in && p.out != DType::f32))
+  const bool is_scaled = view.node().op->name == "scaled_matmul";
+  if (!is_scaled && (!is_operand(p.in) || (p.out != p.in && p.out != DType::f32)))
     return fmt::format("{} products with {} results", name_of(p.in), name_of(p.out));
   if (std::string refusal = set_sizes(view, p); !refusal.empty()) return refusal;
   p.a = operands[0];
   p.b = operands[1];
   p.y = std::move(y);
-  if (operands.size() > 2) {
-    p.bias = operands[2];
-    p.bias_dtype = view.in[2].dtype;
+  p.tf32 = view.attrs().get_or<bool>("tf32", false);
+  if (is_scaled) {
+    p.in_b = view.in[1].dtype;
+    p.scale_a = operands[2];
+    p.scale_b = operands[3];
+    p.fast_accumulation = view.attrs().get<bool>("fast_accumulation");
+    if (std::string refusal = fp8_refusal(view, p); !refusal.empty()) return refusal;
+  }
+  if (const size_t bias = is_scaled ? 4 : 2; operands.size() > bias) {
+    p.bias = operands[bias];
+    p.bias_dtype = view.in[bias].dtype;
     if (!is_operand(p.bias_dtype)) return fmt::format("a bias of {}", name_of(p.bias_dtype));
   }
   return "";
@@ -168,11 +189,13 @@ std::string as_matmul_call(const NodeView& fused, MatmulCall& call) {
 
 std::string describe(const MatmulCall& call) {
   const Product& p = call.product;
-  std::string text = fmt::format("{}", name_of(p.in));
+  std::string text = fmt::format("{}", p.tf32 ? "tf32" : name_of(p.in));
+  if (p.in_b) text += fmt::format("*{}", name_of(*p.in_b));
   if (p.out != p.in) text += fmt::format("->{}", name_of(p.out));
   if (p.batch != 1) text += fmt::format(" {} x", p.batch);
   text += fmt::format(" {}x{}x{} {}{}", p.m, p.n, p.k, p.transpose_a ? 't' : 'n',
                       p.transpose_b ? 't' : 'n');
+  if (p.fast_accumulation) text += " fast";
   if (p.bias) text += " +bias";
   if (call.addend || p.accumulate) text += " +addend";
   if (call.epilogue == Epilogue::gelu) text += call.aux ? " +gelu(aux)" : " +gelu";

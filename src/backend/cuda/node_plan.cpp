@@ -29,6 +29,7 @@ struct Places {
 std::optional<MatmulCall> call_of(const Launch& launch) {
   if (!launch.product) return std::nullopt;
   const Product& p = *launch.product;
+  if (p.scale_a) return std::nullopt;  // those have an entry of their own
   const bool known = p.in == DType::f32 || p.in == DType::bf16 || p.in == DType::f16;
   if (!known || (p.out != p.in && p.out != DType::f32)) return std::nullopt;
   if (p.bias && p.bias_dtype != p.out) return std::nullopt;

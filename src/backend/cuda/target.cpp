@@ -17,6 +17,7 @@ Backend backend_of(const GpuDescription& gpu) {
   backend.alignment = LaunchPlan::kAlignment;
   backend.gains_by_epilogue = gains_by_epilogue;
   backend.runs_reference = false;
+  backend.has_tf32 = true;
   backend.memory_bytes = gpu.memory_bytes;
   return backend;
 }

@@ -124,6 +124,45 @@ TEST(DeviceGraphs, OperandsThatAreViews) {
   check(pairs);
 }
 
+/// What is quantised leaves its producer in 8 bits, as it is and transposed; its scale leaves the
+/// producer, too. GELU is computed twice instead of being written.
+TEST(DeviceGraphs, QuantisedCopiesComeFromTheirProducers) {
+  std::vector<Pair> pairs;
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{128, 64},
+                                      {16, 16},
+                                      {1, 1},
+                                      {129, 65},
+                                      {200, 136},
+                                      {48, 70},
+                                      {256, 320}}) {
+    Graph g;
+    const Value z = g.input("z", {rows, columns}, bf16), w = g.input("w", {columns}, f32);
+    const Value b = g.input("b", {columns}, f32), x = g.input("x", {rows, columns}, f32);
+    const auto add = [&](const std::string& name, Value q) {
+      g.output(name, q);
+      g.output(name + "T", transpose(q, {1, 0}));
+    };
+    const Value scale = quantize_scale(gelu(z), f8e4m3);
+    add("gelu", quantize(gelu(after(z, scale)), scale, f8e4m3));
+    const Value y = cast(layer_norm(x + cast(z, f32), w, b).y, bf16);
+    const Value scale_y = quantize_scale(y, f8e4m3);
+    add("norm", quantize(y, scale_y, f8e4m3));
+    const Value d = cast(x * cast(z, f32), bf16), scale_d = quantize_scale(d, f8e5m2);
+    add("grad", quantize(d, scale_d, f8e5m2));
+    g.output("bias", sum(cast(d, f32), {0}));
+    pairs.push_back(pair_of(static_cast<uint32_t>(rows), g, test::random_inputs(g, 1, -2, 2, 5)));
+    const auto stays = [](const Node& node) {
+      const std::string& op = node.op->name;
+      return op == "transpose" || op == "gelu" || op.starts_with("quantize");
+    };
+    const auto& nodes = pairs.back().fused.nodes();
+    if (columns > 1) {
+      EXPECT_TRUE(std::none_of(nodes.begin(), nodes.end(), stays)) << print(pairs.back().fused);
+    }
+  }
+  check(pairs);
+}
+
 Graph training_graph(const nn::Gpt2Config& config, const Target& target, DType precision,
                      const optim::Optimizer& optimizer, optim::Accumulation accumulation) {
   PipelineOptions options;
@@ -221,6 +260,44 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
     const double device_error = test::difference({{name, t}}, {{name, got.at(name)}});
     const double host_error = test::difference({{name, t}}, {{name, other.at(name)}});
     EXPECT_LT(device_error, 3 * host_error + 1e-6) << name;
+  }
+}
+
+/// A step with products in 8 bits against the fp64 meaning of the same graph, and its loss beside
+/// that of bf16.
+TEST(DeviceGraphs, TrainingStepIn8Bits) {
+  auto config = test::tiny_gpt2(true, 0.1);
+  config.n_embd = 64;
+  config.n_head = 2;
+  const auto build = [&](const Target& target, bool fp8) {
+    PipelineOptions options;
+    options.loss = "loss";
+    options.verify = true;
+    options.precision = bf16;
+    options.fp8 = fp8;
+    return run_pipeline(nn::gpt2_loss_graph(config, 2, 8), target, options);
+  };
+  const Graph meant = build(Target{}, true), device = build(backend().target(), true);
+  const Graph in_bf16 = build(backend().target(), false);
+  size_t products = 0;
+  for (const Node& node : device.nodes()) products += node.op->name == "scaled_matmul";
+  EXPECT_EQ(products, 24u);
+  reference::Tensors in = inputs_of(meant, config);
+  test::cool_weights(in);
+  GraphRun run(device, backend()), run_bf16(in_bf16, backend());
+  test::compile_emulated();
+  const auto wanted = reference::evaluate(meant, in), got = run.run(in), beside = run_bf16.run(in);
+  // A number that is rounded to bf16 first may fall to the other side of a middle.
+  const double loss = wanted.at("loss").data[0];
+  EXPECT_NEAR(got.at("loss").data[0], loss, 2e-3 * loss);
+  EXPECT_NEAR(got.at("loss").data[0], beside.at("loss").data[0], 0.01 * loss);
+  for (const auto& [name, t] : wanted) {
+    double gap = 0, norm = 0;
+    for (size_t i = 0; i < t.data.size(); ++i) {
+      gap += std::pow(t.data[i] - got.at(name).data[i], 2);
+      norm += std::pow(t.data[i], 2);
+    }
+    EXPECT_LT(std::sqrt(gap), 0.1 * std::sqrt(norm) + 1e-6) << name;
   }
 }
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "backend/kernel_runner.h"
+#include "passes/passes.h"
 #include "support/cuda_emulator.h"
+#include "support/graph_run.h"
 
 namespace brrr::cuda {
 namespace {
@@ -79,7 +81,8 @@ bool has_narrow_samples(const OpDef& d) {
   if (is_left_out(d.name) || d.name == "cast" || d.name == "fused") return false;
   if (d.op_class == OpClass::optimizer && d.name != "global_norm") return false;  // f32 states
   return d.name != "attention_grad" &&
-         !d.name.starts_with("linear_cross_entropy_");  // f32 statistics
+         !d.name.starts_with("linear_cross_entropy_") &&     // f32 statistics
+         d.name != "quantize" && d.name != "scaled_matmul";  // f32 scales
 }
 
 void check_samples_in(DType dtype) {
@@ -185,6 +188,54 @@ TEST(DeviceKernels, ProductsOfOddSizes) {
     }
   checks.add("matmul", {{operand({5, 7}, -1, 1, DType::f64), operand({7, 9}, -1, 1, DType::f64)},
                         {{"transpose_a", false}, {"transpose_b", false}}});
+  checks.run();
+}
+
+/// To the bit: every number of 8 bits, its neighbours, what is too large, infinity and NaN.
+TEST(DeviceKernels, QuantisedNumbersAreThoseOfTheDefinition) {
+  std::vector<float> x{INFINITY, -INFINITY, NAN, 1e30f, -1e30f, 0.0f, -0.0f, 1e-30f};
+  for (uint32_t bits = 0; bits < 256; ++bits)
+    for (const float v : {float_from_f8e4m3(static_cast<uint8_t>(bits)),
+                          float_from_f8e5m2(static_cast<uint8_t>(bits))})
+      for (const float factor : {1.0f, 1.03125f, 1.0625f, 1.09375f, 1.125f, 1.1250001f})
+        if (std::isfinite(v)) x.push_back(v * factor);
+  while (x.size() % 16 != 0) x.push_back(1.0f);
+  const Shape shape{16, static_cast<int64_t>(x.size()) / 16};
+  for (const DType t : {f8e4m3, f8e5m2}) {
+    Graph g;
+    const Value scale = g.input("scale", {}, f32);
+    const Value q = quantize(g.input("x", shape, f32), scale, t);
+    g.output("q", q);
+    g.output("turned", transpose(q, {1, 0}));
+    const Graph fused = fuse(g, backend().target());
+    EXPECT_EQ(fused.size(), 3u) << "both copies from one launch";
+    test::GraphRun run(fused, backend());
+    test::compile_emulated();
+    for (const double s : {1.0, 0.25, 16.0}) {
+      reference::Tensors in{{"scale", {{f32, {}}, {s}}}, {"x", {{f32, shape}, {}}}};
+      in["x"].data.assign(x.begin(), x.end());
+      const auto got = run.run(in);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double wanted = rounded_to(t, x[i] / s), y = got.at("q").data[i];
+        const auto columns = static_cast<size_t>(shape[1].size());
+        const double turned = got.at("turned").data[i % columns * 16 + i / columns];
+        EXPECT_TRUE(y == wanted || (std::isnan(y) && std::isnan(wanted)))
+            << x[i] << " became " << y;
+        EXPECT_TRUE(turned == y || std::isnan(y)) << i;
+        EXPECT_EQ(std::signbit(y), std::signbit(wanted) && !std::isnan(wanted)) << x[i];
+      }
+    }
+  }
+}
+
+/// Scales of tensors of every size: of few elements and of more than the blocks take at once.
+TEST(DeviceKernels, ScalesOfEverySize) {
+  Checks checks;
+  for (const Shape& s :
+       {Shape{1}, Shape{3}, Shape{2047}, Shape{5, 7, 9}, Shape{300, 257}, Shape{1100, 2048}})
+    for (const DType in : {f32, bf16})
+      for (const DType t : {f8e4m3, f8e5m2})
+        checks.add("quantize_scale", {{operand(s, -3, 2.5, in)}, {{"dtype", t}}});
   checks.run();
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/node_plan.h"
 #include "backend/cuda/target.h"
 #include "base/env.h"
 #include "base/file.h"
@@ -12,6 +13,7 @@
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
+#include "support/bert.h"
 #include "support/tensors.h"
 
 namespace brrr::cuda {
@@ -26,6 +28,9 @@ struct Case {
   DType precision = DType::bf16;
   const char* gpu = "cuda:sm_90";
   bool trains = true;
+  bool fp8 = false;
+  MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  std::optional<test::BertConfig> bert = std::nullopt;  // instead of GPT-2
 };
 
 nn::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vocab = 50257,
@@ -48,6 +53,19 @@ std::vector<Case> cases() {
   a100.gpu = "cuda:sm_80";
   Case l40{"gpt2_124m_bf16_sm89", gpt2(12, 12, 768), 8};
   l40.gpu = "cuda:sm_89";
+  Case tf32{"gpt2_124m_tf32", gpt2(12, 12, 768), 4};
+  tf32.precision = DType::f32;
+  tf32.matmul_precision = MatmulPrecision::high;
+  Case fp8{"gpt2_1558m_fp8", gpt2(48, 25, 1600), 4},
+      fp8_l40{"gpt2_124m_fp8_sm89", gpt2(12, 12, 768), 8},
+      no_fp8{"gpt2_124m_fp8_sm80", gpt2(12, 12, 768), 8};
+  fp8.fp8 = fp8_l40.fp8 = no_fp8.fp8 = true;
+  fp8_l40.gpu = "cuda:sm_89";
+  no_fp8.gpu = "cuda:sm_80";
+  Case bert{"bert_base_bf16", {}, 32, 512}, bert_l40{"bert_large_bf16_sm89", {}, 8, 512};
+  bert.bert = test::BertConfig{};
+  bert_l40.bert = test::BertConfig{24, 16, 1024};
+  bert_l40.gpu = "cuda:sm_89";
   Case decode{"gpt2_124m_decode", gpt2(12, 12, 768), 1};
   decode.trains = false;
   return {{"gpt2_124m_bf16", gpt2(12, 12, 768), 32},
@@ -57,19 +75,53 @@ std::vector<Case> cases() {
           f32,
           a100,
           l40,
+          tf32,
+          fp8,
+          fp8_l40,
+          no_fp8,
+          bert,
+          bert_l40,
           odd,
           decode};
+}
+
+/// The library's calls of the first way of each node, and how many there are of each.
+std::string calls_of(const Graph& g, const Backend& backend) {
+  std::vector<std::pair<std::string, int>> calls;
+  for (NodeId id = 0; id < g.size(); ++id) {
+    if (g.is_input(id) || view_offset(g, g.node(id))) continue;
+    const NodeView view(g, id);
+    const auto kernel = backend.choose(view).entry->prepare(view);
+    for (const Command& command : dynamic_cast<CudaKernel&>(*kernel).ways().front().commands) {
+      const auto* call = std::get_if<MatmulCall>(&command);
+      if (call == nullptr) continue;
+      const std::string text = describe(*call);
+      const auto at = std::find_if(calls.begin(), calls.end(),
+                                   [&](const auto& other) { return other.first == text; });
+      if (at == calls.end())
+        calls.emplace_back(text, 1);
+      else
+        ++at->second;
+    }
+  }
+  std::string text = "calls of cublaslt:\n";
+  for (const auto& [call, count] : calls) text += fmt::format("{:4} {}\n", count, call);
+  return text;
 }
 
 std::string describe(const Case& c) {
   const Backend backend = described_backend(*gpu_description(c.gpu));
   PipelineOptions p;
   p.precision = c.precision;
+  p.fp8 = c.fp8;
+  p.matmul_precision = c.matmul_precision;
   Graph graph;
   if (c.trains) {
     p.loss = "loss";
     p.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
-    graph = nn::gpt2_loss_graph(c.config, c.batch, c.length > 0 ? c.length : c.config.n_positions);
+    graph = c.bert ? test::bert_loss_graph(*c.bert, c.batch, c.length)
+                   : nn::gpt2_loss_graph(c.config, c.batch,
+                                         c.length > 0 ? c.length : c.config.n_positions);
   } else {
     p.parameter_dtype = c.precision;
     graph = nn::gpt2_decode_graph(c.config, 1, 1, c.precision);
@@ -84,7 +136,7 @@ std::string describe(const Case& c) {
       "{}, batch {}: {} bytes of weights, {} of optimizer, {} of constants, {} of activations\n",
       backend.name, c.batch, f.parameter_bytes, f.state_bytes, f.constant_bytes, f.temporary_bytes);
   for (const std::string& line : summary(program.graph(), program.dispatch())) text += line + '\n';
-  return text;
+  return text + calls_of(program.graph(), backend);
 }
 
 class Dispatch : public testing::TestWithParam<Case> {};

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <regex>
 #include <set>
@@ -90,18 +91,22 @@ LaunchPlan plan_of(const NodeView& view, const GpuDescription& gpu) {
   return {};
 }
 
-/// The training step of GPT-2 124M in bf16 as the passes leave it for a GPU whose products have no
+/// The training step of a GPT-2 in bf16 as the passes leave it for a GPU whose products have no
 /// epilogues.
-Graph gpt2_124m(const GpuDescription& gpu, double dropout) {
-  nn::Gpt2Config config;
+Graph gpt2_step(const GpuDescription& gpu, nn::Gpt2Config config, double dropout, bool fp8) {
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
   Backend backend = test::emulated_backend(gpu);
   backend.gains_by_epilogue = [](const NodeView&, const NodeView&) { return false; };
   PipelineOptions options;
   options.loss = "loss";
   options.precision = DType::bf16;
+  options.fp8 = fp8;
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
   return run_pipeline(nn::gpt2_loss_graph(config, 8, 1024), backend.target(), options);
+}
+
+Graph gpt2_124m(const GpuDescription& gpu, double dropout, bool fp8 = false) {
+  return gpt2_step(gpu, {}, dropout, fp8);
 }
 
 /// Distinct kernels of a graph: text by its own words, and the launches' names.
@@ -122,18 +127,13 @@ int number_in(const std::string& log, const char* pattern) {
 }
 
 class Architectures : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Each, Architectures, testing::Values("cuda:sm_80", "cuda:sm_90"),
+INSTANTIATE_TEST_SUITE_P(Each, Architectures,
+                         testing::Values("cuda:sm_80", "cuda:sm_89", "cuda:sm_90"),
                          [](const auto& row) { return std::string(row.param).substr(5); });
 
-TEST_P(Architectures, TakeEveryKernelOfGpt2WithoutWarningsOrSpills) {
-  const Nvrtc* nvrtc = Nvrtc::get();
-  if (nvrtc == nullptr) GTEST_SKIP() << "libnvrtc is not installed";
-  const GpuDescription gpu = *gpu_description(GetParam());
-  auto kernels = kernels_of(gpt2_124m(gpu, 0.0), gpu);
-  for (auto& kernel : kernels_of(gpt2_124m(gpu, 0.1), gpu)) kernels.insert(kernel);
-  EXPECT_GT(kernels.size(), 20u);
+void expect_clean(const std::map<std::string, KernelSource>& kernels, const GpuDescription& gpu) {
   for (const auto& [text, source] : kernels) {
-    const Nvrtc::Result result = nvrtc->compile(source, gpu.sm);
+    const Nvrtc::Result result = Nvrtc::get()->compile(source, gpu.sm);
     EXPECT_TRUE(result.good) << source.entry << "\n" << result.log << "\n" << source.body;
     EXPECT_EQ(result.log.find("warning"), std::string::npos) << source.entry << "\n" << result.log;
     const int registers = number_in(result.log, "Used (\\d+) registers");
@@ -146,21 +146,63 @@ TEST_P(Architectures, TakeEveryKernelOfGpt2WithoutWarningsOrSpills) {
   }
 }
 
+TEST_P(Architectures, TakeEveryKernelOfGpt2WithoutWarningsOrSpills) {
+  if (Nvrtc::get() == nullptr) GTEST_SKIP() << "libnvrtc is not installed";
+  const GpuDescription gpu = *gpu_description(GetParam());
+  auto kernels = kernels_of(gpt2_124m(gpu, 0.0), gpu);
+  for (auto& kernel : kernels_of(gpt2_124m(gpu, 0.1), gpu)) kernels.insert(kernel);
+  if (gpu.sm >= kLeastSmOfFp8)
+    for (auto& kernel : kernels_of(gpt2_124m(gpu, 0.0, true), gpu)) kernels.insert(kernel);
+  EXPECT_GT(kernels.size(), 20u);
+  expect_clean(kernels, gpu);
+}
+
+/// The widths of the larger models, two layers of each: the others are the same.
+class Models : public testing::TestWithParam<std::pair<const char*, std::array<int64_t, 2>>> {};
+INSTANTIATE_TEST_SUITE_P(Each, Models,
+                         testing::Values(std::pair{"gpt2_350m", std::array<int64_t, 2>{16, 1024}},
+                                         std::pair{"gpt2_774m", std::array<int64_t, 2>{20, 1280}},
+                                         std::pair{"gpt2_1558m", std::array<int64_t, 2>{25, 1600}}),
+                         [](const auto& row) { return std::string(row.param.first); });
+
+TEST_P(Models, NoKernelSpills) {
+  if (Nvrtc::get() == nullptr) GTEST_SKIP() << "libnvrtc is not installed";
+  nn::Gpt2Config config;
+  config.n_layer = 2;
+  config.n_head = GetParam().second[0];
+  config.n_embd = GetParam().second[1];
+  const GpuDescription gpu = *gpu_description("cuda:sm_90");
+  auto kernels = kernels_of(gpt2_step(gpu, config, 0.0, false), gpu);
+  for (auto& kernel : kernels_of(gpt2_step(gpu, config, 0.0, true), gpu)) kernels.insert(kernel);
+  EXPECT_GT(kernels.size(), 20u);
+  expect_clean(kernels, gpu);
+}
+
 /// What the writer of clusters makes of the parts of a block: a change here is a change of kernels.
 TEST(DeviceText, OfTheClustersOfGpt2) {
   const GpuDescription gpu = *gpu_description("cuda:sm_90");
-  const Graph g = gpt2_124m(gpu, 0.1);
   std::map<std::string, std::string> bodies;  // by a short name
   std::map<std::string, int> numbers;
   std::set<std::string> seen;
-  for (NodeId id = 0; id < g.size(); ++id) {
+  const auto add = [&](const Graph& g, NodeId id, const std::string& prefix) {
     const std::string& op = g.node(id).op->name;
-    if (op != "fused" && op != "gelu" && op != "transpose" && op != "adamw") continue;
+    if (op != "fused" && op != "gelu" && op != "transpose" && op != "adamw" &&
+        op != "quantize_scale")
+      return;
     std::string all;
     for (const Launch& launch : plan_of(NodeView(g, id), gpu).launches)
       if (all.find(launch.source.body) == std::string::npos) all += launch.source.body;
-    if (seen.insert(all).second) bodies[fmt::format("{}_{}.txt", op, numbers[op]++)] = all;
-  }
+    // Of the step in 8 bits what the other has not: scales and transposed copies.
+    if (!prefix.empty() && all.find("tops") == std::string::npos &&
+        all.find("tile") == std::string::npos)
+      return;
+    const std::string name = prefix + op;
+    if (!prefix.empty() && numbers[name] == 4) return;  // the others differ in sizes
+    if (seen.insert(all).second) bodies[fmt::format("{}_{}.txt", name, numbers[name]++)] = all;
+  };
+  const Graph g = gpt2_124m(gpu, 0.1), in_fp8 = gpt2_124m(gpu, 0.0, true);
+  for (NodeId id = 0; id < g.size(); ++id) add(g, id, "");
+  for (NodeId id = 0; id < in_fp8.size(); ++id) add(in_fp8, id, "fp8_");
   EXPECT_GE(bodies.size(), 6u);
   const fs::path goldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/cuda";
   if (env::get("BRRR_UPDATE")) create_folder(goldens);

@@ -147,6 +147,56 @@ TEST_F(OnFakeGpu, MemoryIsZeroedCopiedAndGivenBack) {
   EXPECT_EQ(fake_counts().live_blocks, before) << "the device kept memory";
 }
 
+// What comes from the host does so beside what runs, in whatever order the streams get on: nothing
+// is overwritten that is still to be read, nothing is read that has not come.
+TEST_F(OnFakeGpu, CopiesRunBesideKernelsAndOverwriteNothing) {
+  for (const bool copies_first : {true, false}) {
+    fake_set_order(copies_first);
+    const auto device = open_gpu(0, live_gpus().gpus[0].description);
+    constexpr int64_t kBytes = 64, kSteps = 7;
+    std::byte* in = device->allocate(kBytes);
+    std::byte* seen = device->allocate(kBytes * kSteps);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      // The host goes on at once with the buffer that it has handed over.
+      std::vector<uint8_t> host(kBytes, static_cast<uint8_t>(step + 1));
+      device->copy_in(in, host.data(), kBytes);
+      device->copy(seen + step * kBytes, in, kBytes);  // what a step reads of its inputs
+    }
+    std::vector<uint8_t> back(kBytes * kSteps);
+    device->copy_out(back.data(), seen, kBytes * kSteps);
+    for (int64_t i = 0; i < kBytes * kSteps; ++i)
+      ASSERT_EQ(back[static_cast<size_t>(i)], i / kBytes + 1) << "copies first: " << copies_first;
+    // More than the buffers hold at once.
+    std::vector<uint8_t> large(static_cast<size_t>(13 << 20) + 5), other(large.size());
+    for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<uint8_t>(i * 7 + i / 4096);
+    std::byte* place = device->allocate(static_cast<int64_t>(large.size()));
+    device->copy_in(place, large.data(), static_cast<int64_t>(large.size()));
+    device->copy_out(other.data(), place, static_cast<int64_t>(large.size()));
+    EXPECT_TRUE(other == large);
+    for (std::byte* p : {in, seen, place}) device->release(p, 0);
+  }
+  fake_set_order(true);
+}
+
+/// The transfer of the next inputs does not wait for the step that runs.
+TEST_F(OnFakeGpu, TheNextCopyNeedNotWaitForTheStep) {
+  fake_set_order(true);
+  const auto device = open_gpu(0, live_gpus().gpus[0].description);
+  std::byte* in = device->allocate(8);
+  int done_before = -1, steps = 0;
+  const std::vector<uint8_t> host(8, 1);
+  device->copy_in(in, host.data(), 8);
+  device->synchronise();
+  fake_queue([&] { ++steps; });  // a step that takes its time
+  device->copy_in(in, host.data(), 8);
+  fake_on_copy_in([&] { done_before = steps; });
+  device->synchronise();
+  fake_on_copy_in({});
+  EXPECT_EQ(steps, 1);
+  EXPECT_EQ(done_before, 0) << "the copy came after the step";
+  device->release(in, 8);
+}
+
 // Row-major products of every transposition, batch and dtype as column-major calls.
 TEST_F(OnFakeGpu, ProductsAreThoseOfTheReference) {
   int checked = 0;
@@ -177,6 +227,38 @@ TEST_F(OnFakeGpu, ProductsAreThoseOfTheReference) {
   EXPECT_GE(checked, 80);
 }
 
+TEST_F(OnFakeGpu, Tf32RoundsTheOperands) {
+  Graph g;
+  const Value a = g.input("a", {1, 1}, f32), b = g.input("b", {1, 1}, f32);
+  g.output("exact", matmul(a, b));
+  g.output("rounded", call1("matmul", {a, b},
+                            {{"transpose_a", false}, {"transpose_b", false}, {"tf32", true}}));
+  const Type t{f32, {1, 1}};
+  const auto got = run(g, {{"a", {t, {1 + 0x1p-12}}}, {"b", {t, {3}}}}, products());
+  EXPECT_EQ(got.at("exact").data[0], 3 + 3 * 0x1p-12);
+  EXPECT_EQ(got.at("rounded").data[0], 3);
+}
+
+TEST_F(OnFakeGpu, ProductsOf8BitsHaveTheirScales) {
+  for (const DType a : {f8e4m3, f8e5m2})
+    for (const DType b : {f8e4m3, f8e5m2})
+      for (const DType out : {bf16, f32})
+        for (const bool bias : {false, true}) {
+          Graph g;
+          std::vector<Value> in{g.input("a", {32, 48}, a), g.input("b", {16, 48}, b),
+                                g.input("sa", {}, f32), g.input("sb", {}, f32)};
+          if (bias) in.push_back(g.input("bias", {16}, out));
+          g.output("y", call("scaled_matmul", in,
+                             {{"dtype", out}, {"fast_accumulation", a == b}, {"bias", bias}})[0]);
+          MatmulCall call;
+          std::vector<LaunchArg> places(in.size(), LaunchArg::in(0));
+          const std::string refusal = as_product(NodeView(g, static_cast<NodeId>(g.size() - 1)),
+                                                 places, LaunchArg::out(0), call.product);
+          EXPECT_EQ(refusal.empty(), a == f8e4m3 || b == f8e4m3) << refusal;
+          if (refusal.empty()) expect_as_reference(g, products(), 48);
+        }
+}
+
 TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
   const auto check = [&](DType dtype,
                          const std::function<void(Graph&, Value, Value, Value, Value)>& build) {
@@ -194,6 +276,22 @@ TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
       g.output(fmt::format("y{}", i), g.value(fused, i));
     expect_as_reference(g, products(), 7);
   };
+  {
+    Graph body, g;
+    const std::vector<Value> x{body.input("a0", {16, 32}, f8e4m3),
+                               body.input("a1", {48, 32}, f8e5m2), body.input("a2", {}, f32),
+                               body.input("a3", {}, f32)};
+    const Value z = body.input("a4", {16, 48}, f32);
+    body.output("0",
+                z + brrr::call("scaled_matmul", x,
+                               {{"dtype", f32}, {"fast_accumulation", false}, {"bias", false}})[0]);
+    std::vector<ValueId> in;
+    for (NodeId id : body.inputs())
+      in.push_back(
+          g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
+    g.output("y", g.value(g.add(op("fused"), in, {{"body", print(body)}})));
+    expect_as_reference(g, products(), 32);
+  }
   const Attrs tanh_gelu{{"approximate", std::string("tanh")}};
   for (const DType t : {DType::f32, DType::bf16})
     check(t, [](Graph& g, Value x, Value w, Value z, Value) { g.output("0", matmul(x, w) + z); });
@@ -297,12 +395,17 @@ struct Trained {
 };
 
 /// Steps of two micro-batches with dropout, clipping and AdamW.
-Trained train(const Backend& backend, DType precision, int64_t accumulation) {
-  const nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+Trained train(const Backend& backend, DType precision, int64_t accumulation, bool fp8 = false) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+  if (fp8) {
+    config.n_embd = 16;
+    config.n_head = 2;
+  }
   Engine engine(backend);
   const auto build = [&](optim::Accumulation a) {
     PipelineOptions p;
     p.precision = precision;
+    p.fp8 = fp8;
     p.loss = "loss";
     p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, {}, a); };
     return engine.add(run_pipeline(nn::gpt2_loss_graph(config, 2, 8), backend.target(), p));
@@ -375,6 +478,20 @@ TEST_F(OnFakeGpu, TheSameBitsEveryTime) {
   const Trained here = train(cpu::cpu_backend(), DType::bf16, 1);
   for (size_t i = 0; i < here.figures.size(); ++i)
     EXPECT_NEAR(a.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+}
+
+/// On the device 8 bits are multiplied, on the CPU the same numbers in bf16.
+TEST_F(OnFakeGpu, TrainsIn8BitsAsTheEmulationDoes) {
+  const Backend gpu = all_kernels();
+  for (const int64_t accumulation : {1, 2}) {
+    const Trained there = train(gpu, DType::bf16, accumulation, true);
+    const Trained again = train(gpu, DType::bf16, accumulation, true);
+    const Trained here = train(cpu::cpu_backend(), DType::bf16, accumulation, true);
+    EXPECT_EQ(there.figures, again.figures);
+    EXPECT_TRUE(there.weights == again.weights);
+    for (size_t i = 0; i < here.figures.size(); ++i)
+      EXPECT_NEAR(there.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+  }
 }
 
 TEST_F(OnFakeGpu, AnIdOutsideTheTableIsTheUsersError) {

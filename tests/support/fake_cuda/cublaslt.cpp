@@ -23,6 +23,7 @@ struct Layout {
   int64_t stride = 0;
 };
 struct Desc {
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   std::map<int, std::vector<char>> attributes;
   template <typename T>
   T get(cublasLtMatmulDescAttributes_t which, T fallback) const {
@@ -35,7 +36,25 @@ struct Desc {
 };
 
 DType dtype_of(cudaDataType t) {
-  return t == CUDA_R_16BF ? DType::bf16 : t == CUDA_R_16F ? DType::f16 : DType::f32;
+  switch (t) {
+    case CUDA_R_16BF:
+      return DType::bf16;
+    case CUDA_R_16F:
+      return DType::f16;
+    case CUDA_R_8F_E4M3:
+      return DType::f8e4m3;
+    case CUDA_R_8F_E5M2:
+      return DType::f8e5m2;
+    default:
+      return DType::f32;
+  }
+}
+
+/// 11 bits of mantissa, as the matrix unit reads f32 operands in tf32.
+double to_tf32(double x) {
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, 11)), exponent - 11);
 }
 
 constexpr double kRoot2OverPi = 0.7978845608028654;
@@ -64,7 +83,16 @@ struct Call {
     const auto bias_type = static_cast<cudaDataType>(
         desc.get<int32_t>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(d.type)));
     const int64_t k = ta ? a.rows : a.columns;
-    const DType in = dtype_of(a.type), out = dtype_of(d.type);
+    const DType in = dtype_of(a.type), in_b = dtype_of(b.type), out = dtype_of(d.type);
+    const bool tf32 = desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const auto read = [&](DType t, const void* data, int64_t at) {
+      const double x = load_as_double(t, data, at);
+      return tf32 ? to_tf32(x) : x;
+    };
+    double scale = alpha;
+    for (const auto which :
+         {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      if (const auto* factor = desc.get<const float*>(which, nullptr)) scale *= *factor;
     for (int64_t batch = 0; batch < d.batch; ++batch)
       for (int64_t column = 0; column < d.columns; ++column)
         for (int64_t row = 0; row < d.rows; ++row) {
@@ -72,9 +100,9 @@ struct Call {
           for (int64_t i = 0; i < k; ++i) {
             const int64_t at = batch * a.stride + (ta ? row * a.ld + i : i * a.ld + row);
             const int64_t bt = batch * b.stride + (tb ? i * b.ld + column : column * b.ld + i);
-            sum += load_as_double(in, pa, at) * load_as_double(dtype_of(b.type), pb, bt);
+            sum += read(in, pa, at) * read(in_b, pb, bt);
           }
-          double y = alpha * sum;
+          double y = scale * sum;
           if (beta != 0)
             y +=
                 beta * load_as_double(dtype_of(c.type), pc, batch * c.stride + column * c.ld + row);
@@ -95,12 +123,27 @@ struct Call {
 Layout& of(cublasLtMatrixLayout_t l) { return *reinterpret_cast<Layout*>(l); }
 Desc& of(cublasLtMatmulDesc_t d) { return *reinterpret_cast<Desc*>(d); }
 
+/// 8 bits: both operands lie along k, sizes are multiples of 16, not two of e5m2, with scales.
+bool is_valid_fp8(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
+  const bool is_fp8_a = is_fp8(dtype_of(a.type)), is_fp8_b = is_fp8(dtype_of(b.type));
+  if (!is_fp8_a && !is_fp8_b) return true;
+  for (int64_t size : {a.rows, d.rows, d.columns})
+    if (size % 16 != 0) return false;
+  return is_fp8_a && is_fp8_b && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
+         desc.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T &&
+         desc.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_N &&
+         desc.compute == CUBLAS_COMPUTE_32F &&
+         desc.get<const void*>(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, nullptr) != nullptr &&
+         desc.get<const void*>(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, nullptr) != nullptr;
+}
+
 // What the library would not take.
 bool is_valid(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   const bool ta = desc.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T;
   const bool tb = desc.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;
   for (const Layout* l : {&a, &b, &d})
     if (l->ld < l->rows) return false;
+  if (!is_valid_fp8(desc, a, b, d)) return false;
   return (ta ? a.columns : a.rows) == d.rows && (tb ? b.rows : b.columns) == d.columns &&
          (ta ? a.rows : a.columns) == (tb ? b.columns : b.rows) &&
          desc.get<int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 8) % 8 == 0;
@@ -120,9 +163,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete reinterpret_cast<int*>(handle);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                         cudaDataType_t) {
-  *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new Desc);
+  *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new Desc{compute, {}});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {

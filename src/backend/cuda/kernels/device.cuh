@@ -39,6 +39,12 @@ struct bf16 {
 struct f16 {
   u16 bits;
 };
+struct f8e4m3 {
+  u8 bits;
+};
+struct f8e5m2 {
+  u8 bits;
+};
 
 #define BRRR_INFINITY __int_as_float(0x7f800000)
 #define BRRR_NAN __int_as_float(0x7fc00000)
@@ -61,6 +67,34 @@ BRRR_DEVICE float widen(f16 x) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
   return y;
 #endif
+}
+
+BRRR_DEVICE float widen(f8e5m2 x) { return widen(f16{static_cast<u16>(x.bits << 8)}); }
+BRRR_DEVICE float widen(f8e4m3 x) {
+  const u32 magnitude = x.bits & 0x7fu;
+  const float y = magnitude == 0x7fu ? BRRR_NAN
+                  : magnitude < 8u   ? static_cast<float>(magnitude) * 0.001953125f  // 2^-9
+                                     : __uint_as_float((magnitude << 20) + (120u << 23));
+  return (x.bits & 0x80u) != 0 ? -y : y;
+}
+
+#if !defined(BRRR_EMULATED) && __CUDA_ARCH__ >= 890
+#define BRRR_HAS_FP8 1
+#endif
+/// As base/dtype.cpp has it: 8 bits, kMantissa of them the mantissa.
+template <int kMantissa, int kBias, u32 kLargest>
+BRRR_DEVICE u8 fp8_bits(float x) {
+  const u32 bits = __float_as_uint(x), sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  const int shift = 23 - kMantissa;
+  if (magnitude > 0x7f800000u) return 0x7f;
+  if (magnitude < static_cast<u32>(128 - kBias) << 23) {
+    const u32 aligner = static_cast<u32>(128 - kBias + shift) << 23;
+    const float aligned = __uint_as_float(magnitude) + __uint_as_float(aligner);
+    return static_cast<u8>(sign | (__float_as_uint(aligned) - aligner));
+  }
+  const u32 rounded = magnitude + ((1u << (shift - 1)) - 1) + ((magnitude >> shift) & 1u);
+  const u32 y = (rounded >> shift) - (static_cast<u32>(127 - kBias) << kMantissa);
+  return static_cast<u8>(sign | (y < kLargest ? y : kLargest));
 }
 
 /// Round to nearest even; integers truncate.
@@ -107,6 +141,32 @@ struct Narrow<f16, W> {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 #endif
     return y;
+  }
+};
+template <typename W>
+struct Narrow<f8e4m3, W> {
+  BRRR_METHOD f8e4m3 from(W value) {
+    const float x = static_cast<float>(value);
+#ifdef BRRR_HAS_FP8
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return f8e4m3{static_cast<u8>(pair)};
+#else
+    return f8e4m3{fp8_bits<3, 7, 0x7e>(x)};
+#endif
+  }
+};
+template <typename W>
+struct Narrow<f8e5m2, W> {
+  BRRR_METHOD f8e5m2 from(W value) {
+    const float x = static_cast<float>(value);
+#ifdef BRRR_HAS_FP8
+    u16 pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return f8e5m2{static_cast<u8>(pair)};
+#else
+    return f8e5m2{fp8_bits<2, 15, 0x7b>(x)};
+#endif
   }
 };
 template <typename T, typename W>
@@ -291,6 +351,27 @@ BRRR_DEVICE void draw(i32 (&bits)[V], const i32* key, u32 stream, u64 i) {
       bits[e] = static_cast<i32>((word_of(words, k / 2) >> (16 * (k % 2))) & 0xffffu);
     }
   }
+}
+
+// -- scales of 8-bit tensors
+
+/// The least power of two, from 2^-100 on, by which `top` (>= 0 or NaN) becomes 1.75 times
+/// 2^`exponent` at most.
+BRRR_DEVICE float scale_for(float top, int exponent) {
+  const u32 bits = __float_as_uint(top);
+  if ((bits & 0x7fffffffu) >= 0x7f800000u) return BRRR_NAN;
+  if (bits == 0) return 1.0f;
+  const int power =
+      static_cast<int>(bits >> 23) - 127 - exponent + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0);
+  return __uint_as_float(static_cast<u32>((power < -100 ? -100 : power) + 127) << 23);
+}
+/// 16 neighbours of a byte each; `from` is a multiple of 4, `to` of 16.
+template <typename T>
+BRRR_DEVICE void copy_16(T* to, const T* from) {
+  Pack<u32, 4> words;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) words.v[w] = reinterpret_cast<const u32*>(from)[w];
+  *reinterpret_cast<Pack<u32, 4>*>(to) = words;
 }
 
 // -- sums over a warp and over a block, in an order that never changes

@@ -6,11 +6,11 @@ struct MatmulTiles {
   W a[16][68], b[16][68];
 };
 
-/// y[m, n] = op(a) op(b) + bias, or y += that. a: [m, k] or transposed; rows are row_a apart.
+/// y[m, n] = scale op(a) op(b) + bias, or y += that. a: [m, k] or transposed; rows are row_a apart.
 template <typename In, typename Out, typename Bias, typename W, bool kTransposeA, bool kTransposeB,
-          bool kAccumulate>
-BRRR_DEVICE void matmul_block(const In* a, const In* b, Out* y, const Bias* bias, i64 m, i64 n,
-                              i64 k, i64 row_a, i64 row_b, i64 row_y) {
+          bool kAccumulate, typename InB>
+BRRR_DEVICE void matmul_block(const In* a, const InB* b, Out* y, const Bias* bias, i64 m, i64 n,
+                              i64 k, i64 row_a, i64 row_b, i64 row_y, W scale = 1) {
   __shared__ MatmulTiles<W> tiles;
   const int thread = threadIdx.x;
   const i64 first_m = static_cast<i64>(blockIdx.y) * 64,
@@ -54,7 +54,7 @@ BRRR_DEVICE void matmul_block(const In* a, const In* b, Out* y, const Bias* bias
     for (int q = 0; q < 4; ++q) {
       const i64 i = first_m + my_m + p, j = first_n + my_n + q;
       if (i >= m || j >= n) continue;
-      W total = sum[p][q];
+      W total = sum[p][q] * scale;
       if (bias != nullptr) total += static_cast<W>(widen(bias[j]));
       Out& to = y[i * row_y + j];
       if (kAccumulate) total += static_cast<W>(widen(to));

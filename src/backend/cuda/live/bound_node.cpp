@@ -62,6 +62,8 @@ MatmulAddresses addresses_of(const MatmulCall& call, const KernelArgs& args,
   at.b = address_of(p.b, args);
   at.y = address_of(p.y, args);
   if (p.bias) at.bias = address_of(*p.bias, args);
+  if (p.scale_a) at.scale_a = address_of(*p.scale_a, args);
+  if (p.scale_b) at.scale_b = address_of(*p.scale_b, args);
   if (call.aux) at.aux = address_of(*call.aux, args);
   if (call.addend) at.addend = address_of(*call.addend, args);
   at.workspace = args.scratch + call.workspace;

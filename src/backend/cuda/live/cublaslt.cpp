@@ -9,7 +9,18 @@ namespace brrr::cuda {
 namespace {
 
 cudaDataType type_of(DType t) {
-  return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+  switch (t) {
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_32F;
+  }
 }
 
 cublasLtEpilogue_t epilogue_of(const MatmulCall& call) {
@@ -80,7 +91,8 @@ BoundMatmul::BoundMatmul(const CublasLt& library, const MatmulCall& call,
   if (p.accumulate) at_.addend = at_.y;
   beta_ = at_.addend != nullptr ? 1.0f : 0.0f;
   if (at_.addend == nullptr) at_.addend = at_.y;
-  BRRR_LT(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const cublasComputeType_t compute = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  BRRR_LT(cublasLtMatmulDescCreate(&desc_, compute, CUDA_R_32F));
   const cublasOperation_t left = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t right = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
@@ -89,9 +101,15 @@ BoundMatmul::BoundMatmul(const CublasLt& library, const MatmulCall& call,
   set(CUBLASLT_MATMUL_DESC_TRANSA, left);
   set(CUBLASLT_MATMUL_DESC_TRANSB, right);
   set_epilogue(call);
-  const cudaDataType in = type_of(p.in), out = type_of(p.out);
-  a_ =
-      layout(in, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.row_b, p.batch, p.batch_b);
+  if (p.scale_a) {  // the library's left operand is b
+    const int8_t fast = p.fast_accumulation ? 1 : 0;
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at_.scale_b);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at_.scale_a);
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+  }
+  const cudaDataType in = type_of(p.in), in_b = type_of(p.dtype_b()), out = type_of(p.out);
+  a_ = layout(in_b, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.row_b, p.batch,
+              p.batch_b);
   b_ =
       layout(in, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.row_a, p.batch, p.batch_a);
   const int64_t row_c = p.accumulate ? p.row_y : p.n;

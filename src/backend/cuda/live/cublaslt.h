@@ -57,6 +57,7 @@ class CublasLt {
 /// Device addresses of a call's arguments; null: the call has none.
 struct MatmulAddresses {
   const void *a = nullptr, *b = nullptr, *bias = nullptr, *addend = nullptr;
+  const void *scale_a = nullptr, *scale_b = nullptr;
   void *y = nullptr, *aux = nullptr, *workspace = nullptr;
   size_t workspace_bytes = 0;
 };
