@@ -16,9 +16,9 @@ struct Head {
   std::string reason;  // empty: it is one
 };
 
-class Matcher {
+class HeadMatcher {
  public:
-  explicit Matcher(const Graph& g) : g_(g), uses_(count_uses(g)) {}
+  explicit HeadMatcher(const Graph& g) : g_(g), uses_(count_uses(g)) {}
 
   Head match(const Node& loss) const {
     Head head{loss.operands[0], ""};
@@ -165,7 +165,7 @@ class Joiner {
 }  // namespace
 
 Graph match_loss_head(const Graph& in, Notes* notes) {
-  const Matcher matcher(in);
+  const HeadMatcher matcher(in);
   const Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& loss = in.node(id);
     if (loss.op->name != "cross_entropy") return false;
