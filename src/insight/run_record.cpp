@@ -73,7 +73,8 @@ void read_options(RunRecord& run) {
 void read_log(RunRecord& run) {
   bool is_finished = false;
   const auto figure = [](const Json& record, const char* name, std::optional<double>& to) {
-    if (const auto at = record.find(name); at != record.end() && at->is_number())
+    if (const auto at = record.find(name);
+        record.is_object() && at != record.end() && at->is_number())
       to = finite(at->get<double>());
   };
   std::string first_damage;
@@ -87,11 +88,12 @@ void read_log(RunRecord& run) {
         const auto end = record.find("finished");
         if (end == record.end() || *end != true) return;
         is_finished = true;
-        figure(record, "seconds", run.seconds);
-        figure(record, "waiting_share", run.waiting_share);
-        figure(record, "parameters", run.parameters);
-        figure(record, "arena_bytes", run.arena_bytes);
-        figure(record, "process_peak_bytes", run.process_bytes);
+        const Json figures = record.value("figures", Json::object());
+        figure(figures, "seconds", run.seconds);
+        figure(figures, "waiting_share", run.waiting_share);
+        figure(figures, "parameters", run.parameters);
+        figure(figures, "arena_bytes", run.arena_bytes);
+        figure(figures, "process_peak_bytes", run.process_bytes);
       },
       [&](const std::string& what) {
         if (first_damage.empty()) first_damage = what;

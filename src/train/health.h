@@ -2,7 +2,7 @@
 // Whether a run is well: pure logic over what each step gave. One note when something begins, and
 // another only after it has been gone for a while. Medians and their absolute deviations (robust:
 // one wild step does not move them) say what is usual; batches of different shapes are compared
-// with their own kind. Costs about a microsecond a step.
+// with their own kind. Costs some microseconds a step.
 
 #include <array>
 #include <cstdint>

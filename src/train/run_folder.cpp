@@ -236,9 +236,7 @@ void RunLog::final_evaluation(int64_t step, double val_loss, int64_t tokens) {
 }
 
 void RunLog::finished(int64_t step, Json figures) {
-  figures["step"] = step;
-  figures["finished"] = true;
-  jsonl_->write(figures);
+  jsonl_->write({{"step", step}, {"finished", true}, {"figures", std::move(figures)}});
 }
 
 bool has_finished(const fs::path& run, int64_t step) {

@@ -34,10 +34,10 @@ class RunRecordTest : public testing::Test {
 };
 
 TEST_F(RunRecordTest, AFinishedRun) {
-  const RunRecord r = read_run(put_run(
-      "a", steps(9) +
-               "{\"step\":5,\"val_loss\":0.5}\n{\"step\":9,\"val_loss\":0.75}\n"
-               "{\"step\":9,\"finished\":true,\"seconds\":12.5,\"process_peak_bytes\":4096}\n"));
+  const RunRecord r = read_run(
+      put_run("a", steps(9) + "{\"step\":5,\"val_loss\":0.5}\n{\"step\":9,\"val_loss\":0.75}\n"
+                              "{\"step\":9,\"finished\":true,\"figures\":{\"seconds\":12.5,"
+                              "\"process_peak_bytes\":4096}}\n"));
   EXPECT_EQ(r.name, "a");
   EXPECT_EQ(r.status, "finished");
   EXPECT_EQ(r.last_step, 9);
