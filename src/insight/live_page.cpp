@@ -20,8 +20,15 @@ using Json = nlohmann::json;
 constexpr double kMeasureSeconds = 0.005;  // for each of the machine's ceilings
 constexpr int64_t kLeastBuffers = int64_t{64} << 20;
 
+/// A running mean of about the last twenty values.
+void follow(std::optional<double>& mean, double value) {
+  mean = mean ? 0.95 * *mean + 0.05 * value : value;
+}
+
+}  // namespace
+
 /// What is known of the newest step.
-struct Now {
+struct LiveStep {
   std::string state = "running", text = "running";
   int64_t step = 0, total = 0;
   std::optional<double> loss, val_loss, learning_rate, grad_norm, tokens_per_second, waiting_share,
@@ -46,19 +53,12 @@ struct Now {
   }
 };
 
-/// A running mean of about the last twenty values.
-void follow(std::optional<double>& mean, double value) {
-  mean = mean ? 0.95 * *mean + 0.05 * value : value;
-}
-
-}  // namespace
-
 // What the run and the server's threads share. The lock is held to copy, never to make or send
 // text, so nobody who looks can hold the run up.
 struct LiveState {
   std::mutex mutex;
   RunHistory history;
-  Now now;
+  LiveStep now;
   uint64_t version = 1;  // increases with everything new
 };
 
@@ -69,7 +69,7 @@ class Stream : public io::EventSource {
   explicit Stream(std::shared_ptr<LiveState> state) : state_(std::move(state)) {}
   std::string next() override {
     RunHistory history;
-    Now now;
+    LiveStep now;
     {
       const std::lock_guard hold(state_->mutex);
       if (seen_ == state_->version) return "";
@@ -144,7 +144,7 @@ std::optional<train::RegimeShares> LivePage::regimes(const train::StepSigns& ste
 
 void LivePage::step(const train::StepRecord& r) {
   const std::lock_guard hold(state_->mutex);
-  Now& now = state_->now;
+  LiveStep& now = state_->now;
   state_->history.add(r);
   ++state_->version;
   now.step = r.step;
