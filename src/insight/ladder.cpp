@@ -81,8 +81,11 @@ NamedLadder of_steps(const Ladder& ladder, std::string summary) {
   };
   n.climb = [&ladder](const LadderOptions& o) {
     const auto results = climb(ladder, o);
-    return Climbed{ladder_table(ladder, results), ladder_json(ladder, results),
-                   ladder_section(ladder, results)};
+    Ladder shown = ladder;  // with what is different from what its title says
+    if (const KeyValues changes = changes_of(ladder, o); !changes.empty())
+      shown.title += "; here" + key_of("", changes);
+    return Climbed{ladder_table(shown, results), ladder_json(shown, results),
+                   ladder_section(shown, results)};
   };
   return n;
 }

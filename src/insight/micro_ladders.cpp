@@ -230,8 +230,8 @@ std::string overhead_section(const OverheadFigures& f) {
     const double percent = std::clamp((std::log10(r.ops()) - 3) / 7 * 100, 0.5, 100.0);
     bars += fmt::format(
         "<span>{}</span><div><div class=\"track {}\"><i style=\"width:{:.2f}%\"></i></div></div>"
-        "<span class=\"value\">{:.3g}/s</span>\n",
-        html_text(r.name), r.measured ? "speed" : "published", percent, r.ops());
+        "<span class=\"value\">{:.3g} M/s</span>\n",
+        html_text(r.name), r.measured ? "speed" : "published", percent, 1e-6 * r.ops());
     rows += "<tr><td>" + html_text(r.name) + "</td>" +
             cell(r.us.median, fmt::format("{:.4f}", r.us.median)) +
             cell(r.us.low, r.measured ? fmt::format("{:.4f}-{:.4f}", r.us.low, r.us.high)

@@ -12,7 +12,7 @@ KeyValues joined(std::initializer_list<KeyValues> lists) {
 }
 
 const KeyValues kQuickModel{
-    {"n-layer", "2"}, {"n-embd", "192"}, {"n-head", "3"}, {"context", "128"}};
+    {"n-layer", "2"}, {"n-embd", "128"}, {"n-head", "2"}, {"context", "64"}};
 
 /// Accumulation, checkpointing, precision, optimizers and their combinations.
 Ladder memory_ladder(const char* name, const char* preset) {
