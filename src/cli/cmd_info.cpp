@@ -37,9 +37,8 @@ void print_environment(bool json) {
                      {"meaning", v.meaning},
                      {"value", value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json()}});
     }
-    using OrderedJson = nlohmann::ordered_json;
-    fmt::print("{}\n", OrderedJson{{"environment", all}}.dump(
-                           -1, ' ', false, OrderedJson::error_handler_t::replace));
+    fmt::print("{}\n", nlohmann::ordered_json{{"environment", all}}.dump(
+                           -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
   for (const env::Variable& v : env::all()) {
