@@ -1,6 +1,8 @@
 // Products in 8 bits: a scale for a whole tensor, the tensor in 8 bits, and the product of two
 // such. Made by the pass fp8_products, after differentiation: rounding has no derivative of use.
 
+#include "ops/fp8.h"
+
 #include "ops/support.h"
 
 namespace brrr {
@@ -13,17 +15,6 @@ DType fp8_dtype(const InferContext& c) {
 }
 
 double largest_of(DType t) { return t == DType::f8e4m3 ? kLargestE4m3 : kLargestE5m2; }
-
-constexpr int kLeastScale = -100;  // as a power of two; its inverse is an f32, too
-
-// The least power of two, from 2^-100 on, that brings `top` within the range of t.
-double scale_for(double top, DType t) {
-  if (!std::isfinite(top)) return NAN;
-  if (top == 0) return 1;
-  int exponent = std::max(kLeastScale, std::ilogb(top) - std::ilogb(largest_of(t)));
-  if (std::ldexp(top, -exponent) > largest_of(t)) ++exponent;
-  return std::ldexp(1.0, exponent);
-}
 
 OpDef quantize_scale_op() {
   OpDef d;
@@ -43,7 +34,7 @@ OpDef quantize_scale_op() {
     double top = 0;
     for (double x : c.in[0]->data)
       top = std::isnan(x) || std::isnan(top) ? NAN : std::max(top, std::fabs(x));
-    c.out[0].data[0] = scale_for(top, c.node.attrs.get<DType>("dtype"));
+    c.out[0].data[0] = ops::fp8_scale(top, c.node.attrs.get<DType>("dtype"));
   };
   d.no_gradient = "it is constant almost everywhere";
   d.cost = [](const Node& n, std::span<const Type> in) {
@@ -164,6 +155,15 @@ Value quantize(Value x, Value scale, DType dtype) {
 }
 
 namespace ops {
+
+double fp8_scale(double top, DType t) {
+  constexpr int kLeast = -100;  // as a power of two; its inverse is an f32, too
+  if (!std::isfinite(top)) return NAN;
+  if (top == 0) return 1;
+  int exponent = std::max(kLeast, std::ilogb(top) - std::ilogb(largest_of(t)));
+  if (std::ldexp(top, -exponent) > largest_of(t)) ++exponent;
+  return std::ldexp(1.0, exponent);
+}
 
 std::vector<OpDef> fp8_ops() {
   std::vector<OpDef> list;

@@ -34,7 +34,7 @@ const std::vector<KernelEntry>& kernels() {
 // newton_schulz is always decomposed.
 bool has_no_kernel_here(std::string_view op) {
   return op == "matmul" || op == "linear" || op == "reshape" || op == "after" ||
-         op == "adamw_8bit" || op == "newton_schulz";
+         op == "adamw_8bit" || op == "newton_schulz" || op == "scaled_matmul";
 }
 
 /// All properties of one call, on every kernel that accepts it. Returns how many did.
@@ -82,11 +82,12 @@ TEST_P(CpuKernels, EverySampleInBf16) {
     if (d->op_class == OpClass::optimizer && d->name != "global_norm") continue;
     // Their statistics stay f32: attention_test, loss_head_test.
     if (d->name == "attention_grad" || d->name.starts_with("linear_cross_entropy_")) continue;
-    if (d->name == "fused") continue;  // the body says the dtypes
+    if (d->name == "fused") continue;           // the body says the dtypes
+    const bool scaled = d->name == "quantize";  // by an f32
     for (Sample sample : d->samples()) {
       bool any = false;
       for (Sample::Operand& o : sample.in) {
-        if (o.type.dtype != DType::f32) continue;
+        if (o.type.dtype != DType::f32 || (scaled && &o != &sample.in[0])) continue;
         o.type.dtype = DType::bf16;
         any = true;
       }

@@ -73,7 +73,7 @@ void expect_first(const KeyValues& given, const std::string& cause) {
 TEST(SlowAdvice, CompilerOff) { expect_first({{"compile", "false"}}, "compile"); }
 
 TEST(SlowAdvice, AttentionWrittenOut) {
-  expect_first({{"disable-pass", "match_attention"}, {"context", "256"}, {"batch-size", "4"}},
+  expect_first({{"disable-pass", "match_attention"}, {"context", "512"}, {"batch-size", "2"}},
                "match_attention");
 }
 

@@ -13,6 +13,7 @@ std::vector<KernelEntry> matmul_kernels();       // matmul, linear
 std::vector<KernelEntry> attention_kernels();    // attention, attention_grad
 std::vector<KernelEntry> elementwise_kernels();  // the table of src/ops/elementwise.cpp, gelu
 std::vector<KernelEntry> cast_kernels();
+std::vector<KernelEntry> quantize_kernels();        // quantize, quantize_scale
 std::vector<KernelEntry> random_kernels();          // random_bits, dropout
 std::vector<KernelEntry> softmax_kernels();         // softmax, softmax_grad
 std::vector<KernelEntry> layer_norm_kernels();      // layer_norm, layer_norm_grad
