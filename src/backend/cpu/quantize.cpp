@@ -4,8 +4,8 @@
 #include <atomic>
 #include <bit>
 
-#include "backend/cpu/elementwise_rows.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/row_space.h"
 #include "backend/cpu/row_support.h"
 #include "base/parallel.h"
 #include "ops/fp8.h"
