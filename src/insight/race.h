@@ -7,7 +7,7 @@
 namespace brrr::insight {
 
 struct RaceOptions {
-  double seconds = 1;  // to go on for, at the least
+  double seconds = 1;   // to go on for, at the least
   bool settle = false;  // before each that counts one that does not: caches hold what it needs
   int64_t least_rounds = 3, most_rounds = 30;
 };
