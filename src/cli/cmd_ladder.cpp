@@ -109,7 +109,8 @@ std::string notes() {
          ".\nA rung's training step is timed on random tokens, round after round, each time in a\n"
          "session of its own; the precision ladder also trains a small model in each format.\n"
          "What was measured is kept in the output folder, so a ladder that was interrupted goes "
-         "on.\n--quick takes less than three minutes for all of them on two cores.\n";
+         "on.\n--quick takes smaller models and fewer rounds: some minutes for all of them on two "
+         "cores.\n";
 }
 
 }  // namespace
