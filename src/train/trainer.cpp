@@ -197,9 +197,8 @@ class Trainer {
     if (options_.precision == "fp8" && std::none_of(nodes.begin(), nodes.end(), [](const Node& n) {
           return n.op->name == "scaled_matmul";
         }))
-      say("note: this device does not multiply in 8 bits: --precision fp8 is emulated (operands "
-          "are "
-          "rounded as there, products run in bf16), for its numbers; it is much slower than "
+      say("note: this device does not multiply in 8 bits: --precision fp8 is emulated, for its "
+          "numbers (operands are rounded as there, products run in bf16); it is much slower than "
           "--precision bf16");
     for (const Dispatch& d : program.dispatch())
       if (d.kernel == "gemm_widening") {
