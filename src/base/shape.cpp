@@ -52,6 +52,11 @@ size_t Shape::normalise(int axis) const {
   return static_cast<size_t>(axis < 0 ? axis + r : axis);
 }
 
+Shape Shape::without_last(int count) const {
+  BRRR_CHECK(count >= 0 && count <= rank(), "{} axes less of a shape of rank {}", count, rank());
+  return Shape(std::vector<Dim>(dims_.begin(), dims_.end() - count));
+}
+
 bool Shape::is_static() const {
   for (const Dim& d : dims_)
     if (d.is_symbol()) return false;

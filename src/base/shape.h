@@ -56,6 +56,8 @@ class Shape {
   std::string str() const;
 
   const std::vector<Dim>& dims() const { return dims_; }
+  /// The axes before the last `count`. InternalError where there are fewer.
+  Shape without_last(int count) const;
   void push_back(Dim d) { dims_.push_back(d); }
   void insert(int axis, Dim d) { dims_.insert(dims_.begin() + axis, d); }
   void erase(int axis) { dims_.erase(dims_.begin() + axis); }

@@ -15,7 +15,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct BenchOptions {
   std::vector<std::string> shapes;      // "MxKxN"
-  std::vector<std::string> dtypes;      // f32, bf16, f16
+  std::vector<std::string> dtypes;      // f32, bf16, f16, i8
   std::vector<std::string> lengths;     // of attention
   std::vector<std::string> precisions;  // of a step
   std::vector<std::string> rematerialize;
@@ -37,7 +37,7 @@ const OptionTable<BenchOptions>& bench_table() {
     t.group("what");
     t.list("shape", &O::shapes, true, "MxKxN...",
            "matmul: products [M, K] [K, N] (default: the twelve of a GPT-2 124M step)");
-    t.list("dtype", &O::dtypes, true, "NAME...", "matmul, attention: f32, bf16, f16");
+    t.list("dtype", &O::dtypes, true, "NAME...", "f32, bf16, f16; matmul: i8, too");
     t.integer("rows", &O::rows, 1, 1 << 24, "N", "matmul: tokens of the GPT-2 products");
     t.list("length", &O::lengths, true, "T...",
            "attention: sequence lengths (default: 256, 1024, 4096)");
@@ -88,12 +88,14 @@ insight::MatmulShape parse_shape(const std::string& text) {
   return {text, sizes[0], sizes[2], sizes[1], false, false};
 }
 
-std::vector<DType> dtypes_of(const BenchOptions& o, std::vector<DType> fallback) {
+std::vector<DType> dtypes_of(const BenchOptions& o, std::vector<DType> fallback,
+                             bool int8 = false) {
   std::vector<DType> list;
   for (const std::string& name : o.dtypes) {
-    if (name != "f32" && name != "bf16" && name != "f16")
-      usage_error("--dtype: expected f32, bf16 or f16; got '{}'", name);
-    list.push_back(name == "f32" ? DType::f32 : name == "bf16" ? DType::bf16 : DType::f16);
+    if (name != "f32" && name != "bf16" && name != "f16" && (name != "i8" || !int8))
+      usage_error("--dtype: expected f32, bf16{}; got '{}'", int8 ? ", f16 or i8" : " or f16",
+                  name);
+    list.push_back(*dtype_from_name(name));
   }
   return list.empty() ? fallback : list;
 }
@@ -110,7 +112,7 @@ OrderedJson matmul(const BenchOptions& o) {
   if (shapes.empty()) shapes = insight::gpt2_products(o.rows);
   OrderedJson rows = OrderedJson::array();
   const auto results =
-      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}), o.seconds);
+      insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds);
   for (const auto& r : results)
     rows.push_back({{"name", r.shape.name},
                     {"m", r.shape.m},

@@ -29,8 +29,12 @@ class Runner {
     for (NodeId id : g.inputs()) {
       const Type& type = g.type({id, 0});
       std::vector<std::byte> values(static_cast<size_t>(type.bytes()));
-      for (int64_t i = 0; i < type.shape.elements(); ++i)
-        store_from_double(type.dtype, values.data(), i, is_float(type.dtype) ? uniform(random) : 1);
+      for (int64_t i = 0; i < type.shape.elements(); ++i) {
+        const double x = is_float(type.dtype)      ? uniform(random)
+                         : type.dtype == DType::i8 ? std::round(127 * uniform(random))
+                                                   : 1;
+        store_from_double(type.dtype, values.data(), i, x);
+      }
       if (g.input_kind(id) == InputKind::data)
         engine_.set_input<std::byte>(id_, g.input_name(id), values);
       else
@@ -141,9 +145,10 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
       const auto timings = interleave(functions, seconds_per_product);
       const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                            static_cast<double>(shape.k);
-      // A 16-bit product may be computed in f32, so the faster of the two is its ceiling.
+      // A narrow product may be computed in f32, so the faster of the two is its ceiling.
       const double peak =
-          std::max(cpu::fastest_rate(peaks, name_of(dtype)), cpu::fastest_rate(peaks, "f32"));
+          std::max(cpu::fastest_rate(peaks, dtype == DType::i8 ? "int8" : name_of(dtype)),
+                   cpu::fastest_rate(peaks, "f32"));
       for (size_t i = 0; i < timings.size(); ++i) {
         MatmulRow& row = rows[first + i];
         row.ms = timings[i];

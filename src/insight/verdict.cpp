@@ -48,6 +48,7 @@ std::string_view name_of(Bound bound) {
 
 double Ceilings::compute(DType dtype) const {
   if (dtype == DType::bf16) return std::max(f32, bf16);
+  if (dtype == DType::i8) return std::max(f32, int8);
   return f32;  // products of f16 are computed in f32
 }
 
@@ -68,6 +69,7 @@ Ceilings measure_ceilings(int64_t memory_limit, double seconds) {
   c.f32 = cpu::fastest_rate(peaks, "f32");
   c.bf16 = cpu::fastest_rate(peaks, "bf16");
   c.f16 = cpu::fastest_rate(peaks, "f16");
+  c.int8 = cpu::fastest_rate(peaks, "int8");
   const Machine m = read_machine();
   const auto threads = static_cast<int64_t>(thread_count());
   const cpu::Bandwidth b = cpu::measure_bandwidth(m.l2_bytes, m.l3_bytes, memory_limit, seconds);

@@ -29,11 +29,12 @@ struct MemoryLevel {
 
 /// What this machine was measured to reach, with the present team and instruction set.
 struct Ceilings {
-  double f32 = 0, bf16 = 0, f16 = 0;  // multiply-adds count twice; 0: no unit for the type
-  std::vector<MemoryLevel> levels;    // the nearest first, memory last
-  double launch_seconds = 0;          // one small op of a compiled program
-  double team_seconds = 0;            // to start the thread team and wait for it
-  double clock_seconds = 0;           // one look at the clock
+  // Multiply-adds count twice; 0: no unit for the type.
+  double f32 = 0, bf16 = 0, f16 = 0, int8 = 0;
+  std::vector<MemoryLevel> levels;  // the nearest first, memory last
+  double launch_seconds = 0;        // one small op of a compiled program
+  double team_seconds = 0;          // to start the thread team and wait for it
+  double clock_seconds = 0;         // one look at the clock
 
   /// Operations per second of products of the type: in f32 where it has no faster unit.
   double compute(DType dtype) const;

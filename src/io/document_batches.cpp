@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/integers.h"
 #include "base/sha256.h"
 #include "io/permutation.h"
 
@@ -11,8 +12,6 @@ namespace {
 
 // LengthGroupedSampler of Hugging Face's transformers sorts within this many batches.
 constexpr int64_t kMegabatch = 50;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "base/integers.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "io/permutation.h"
@@ -22,8 +23,6 @@ uint64_t chunk_bytes_for(int64_t context) {
   constexpr uint64_t kLeast = 1 << 14, kMost = 1 << 18;
   return std::max(std::clamp(256 * positions, kLeast, kMost), 16 * positions);
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

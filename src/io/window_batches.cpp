@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/integers.h"
 #include "base/rng.h"
 #include "io/permutation.h"
 
@@ -10,8 +11,6 @@ namespace brrr::io {
 namespace {
 
 constexpr uint32_t kOffsetStream = 0x4f460000u;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

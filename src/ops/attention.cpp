@@ -34,10 +34,6 @@ std::optional<size_t> index_of(const Attrs& attrs, size_t first, Extra which) {
 
 DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-Shape batch_of(const Shape& s) {
-  return Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 2));
-}
-
 Shape scores_shape(const Shape& q, const Shape& k) {
   Shape s = ops::leading(q);
   s.push_back(k[-2]);
@@ -61,8 +57,9 @@ void check_qkv(const InferContext& c) {
   ops::expect_same_dtype(c, 0, 1);
   ops::expect_same_dtype(c, 0, 2);
   const Shape &q = c.in[0].shape, &k = c.in[1].shape, &v = c.in[2].shape;
-  if (q.rank() < 2 || k.rank() != q.rank() || v.rank() != q.rank() || batch_of(q) != batch_of(k) ||
-      batch_of(q) != batch_of(v) || !(q[-1] == k[-1]) || !(k[-2] == v[-2]))
+  if (q.rank() < 2 || k.rank() != q.rank() || v.rank() != q.rank() ||
+      q.without_last(2) != k.without_last(2) || q.without_last(2) != v.without_last(2) ||
+      !(q[-1] == k[-1]) || !(k[-2] == v[-2]))
     c.fail("q, k, v must be [..., T, D], [..., S, D], [..., S, Dv]; got {}, {}, {}", q.str(),
            k.str(), v.str());
 }
@@ -82,7 +79,7 @@ void check_extras(const InferContext& c, size_t first) {
   }
   if (auto i = index_of(c.attrs, first, Extra::lengths)) {
     if (c.in[*i].dtype != DType::i32) c.fail("lengths must be i32; got {}", c.in[*i].str());
-    expect_broadcasts_to(c, *i, "lengths", batch_of(q));
+    expect_broadcasts_to(c, *i, "lengths", q.without_last(2));
   }
   if (auto i = index_of(c.attrs, first, Extra::key); i && c.in[*i] != Type{DType::i32, {2}})
     c.fail("key must be i32[2]; got {}", c.in[*i].str());
@@ -296,7 +293,7 @@ std::vector<Sample> attention_samples(bool backward) {
                                                    : ops::tensor(s.mask_shape));
     if (s.lengths)
       sample.in.push_back(
-          ops::tensor(batch_of(s.q), 1, static_cast<double>(s.k.size(-2) + 1), DType::i32));
+          ops::tensor(s.q.without_last(2), 1, static_cast<double>(s.k.size(-2) + 1), DType::i32));
     if (s.p > 0) sample.in.push_back(ops::tensor({2}, 0, 1000, DType::i32));
     if (backward && s.causal) sample.in.push_back(ops::tensor(ops::leading(s.q)));
     out.push_back(std::move(sample));

@@ -10,15 +10,11 @@ struct MatmulDims {
   Dim m, n, k;
 };
 
-Shape batch_of(const Shape& s) {
-  return Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 2));
-}
-
 MatmulDims matmul_dims(const InferContext& c, const Shape& a, const Shape& b, bool ta, bool tb) {
   if (a.rank() < 2 || b.rank() < 2)
     c.fail("a and b need at least two axes; got {} and {}", a.str(), b.str());
-  MatmulDims d{ops::broadcast(c, batch_of(a), batch_of(b)), a[ta ? -1 : -2], b[tb ? -2 : -1],
-               a[ta ? -2 : -1]};
+  MatmulDims d{ops::broadcast(c, a.without_last(2), b.without_last(2)), a[ta ? -1 : -2],
+               b[tb ? -2 : -1], a[ta ? -2 : -1]};
   const Dim kb = b[tb ? -1 : -2];
   if (!(d.k == kb))
     c.fail("the contracted sizes differ: {} of a {}{} against {} of b {}{}", d.k.str(), a.str(),
@@ -29,7 +25,7 @@ MatmulDims matmul_dims(const InferContext& c, const Shape& a, const Shape& b, bo
 void matmul_loops(const RefTensor& a, const RefTensor& b, bool ta, bool tb, RefTensor& y) {
   const Shape &sa = a.type.shape, &sb = b.type.shape, &sy = y.type.shape;
   const int64_t m = sy.size(-2), n = sy.size(-1), k = sa.size(ta ? -2 : -1);
-  const Shape ba = batch_of(sa), bb = batch_of(sb), by = batch_of(sy);
+  const Shape ba = sa.without_last(2), bb = sb.without_last(2), by = sy.without_last(2);
   ops::for_each_index(by, [&](int64_t batch, const std::vector<int64_t>& index) {
     const double* pa = a.data.data() + ops::broadcast_index(ba, index) * m * k;
     const double* pb = b.data.data() + ops::broadcast_index(bb, index) * k * n;
@@ -48,6 +44,9 @@ Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
   const double k = static_cast<double>(in[0].shape.size(ta ? -2 : -1));
   return ops::streaming_cost(n, in, 2 * k * ops::elements(n.results[0]));
 }
+
+// So many times 128 * 128 fit an i32.
+constexpr int64_t kMostInt8Terms = 131071;
 
 // The dtype of the result: the attribute "dtype" where given, else that of the operands.
 DType result_dtype(const InferContext& c) {
@@ -77,20 +76,29 @@ std::vector<OpDef> matmul_ops() {
         "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
         "has "
-        "{dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 bits";
+        "{dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
+        "bits. a and b may be i8: then y is i32 and exact, K at most 131071, and there is no "
+        "gradient";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.accumulator_dtype = {"dtype"};
     d.infer = [](const InferContext& c) {
       expect_operands(c, 2);
-      expect_float(c, 0, "a");
+      const bool int8 = c.in[0].dtype == DType::i8;
+      if (!int8) expect_float(c, 0, "a");
       expect_same_dtype(c, 0, 1);
       MatmulDims dims = matmul_dims(c, c.in[0].shape, c.in[1].shape, c.attr<bool>("transpose_a"),
                                     c.attr<bool>("transpose_b"));
       Shape y = dims.batch;
       y.push_back(dims.m);
       y.push_back(dims.n);
-      return std::vector<Type>{{result_dtype(c), y}};
+      if (!int8) return std::vector<Type>{{result_dtype(c), y}};
+      if (c.attrs.get_or<DType>("dtype", DType::i32) != DType::i32)
+        c.fail("the product of i8 is i32; got dtype {}", name_of(c.attr<DType>("dtype")));
+      if (!dims.k.is_symbol() && dims.k.size() > kMostInt8Terms)
+        c.fail("a sum of {} products of i8 may not fit i32: at most {}", dims.k.size(),
+               kMostInt8Terms);
+      return std::vector<Type>{{DType::i32, y}};
     };
     d.evaluate = [](const EvalContext& c) {
       matmul_loops(*c.in[0], *c.in[1], c.node.attrs.get<bool>("transpose_a"),
@@ -137,6 +145,11 @@ std::vector<OpDef> matmul_ops() {
       Sample widened{{tensor({5, 7}, -1, 1, DType::bf16), tensor({3, 7}, -1, 1, DType::bf16)},
                      {{"transpose_a", false}, {"transpose_b", true}, {"dtype", DType::f32}}};
       out.push_back(std::move(widened));
+      for (const bool transposed : {false, true}) {
+        const Shape b = transposed ? Shape{37, 130} : Shape{130, 37};
+        out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},
+                       {{"transpose_a", false}, {"transpose_b", transposed}}});
+      }
       return out;
     };
     list.push_back(std::move(d));

@@ -107,10 +107,8 @@ class Matcher {
     if (std::string why = take_apart(softmax.x, softmax.x_uses, 1, found); !why.empty()) return why;
     c = std::move(found);
     const Shape &q = shape(c.q), &k = shape(c.k), &v = shape(c.v);
-    auto batch = [](const Shape& s) {
-      return std::vector<Dim>(s.dims().begin(), s.dims().end() - 2);
-    };
-    if (batch(q) != batch(k) || batch(q) != batch(v)) return "q, k and v differ in leading axes";
+    if (q.without_last(2) != k.without_last(2) || q.without_last(2) != v.without_last(2))
+      return "q, k and v differ in leading axes";
     if (g_.type(c.q).dtype != g_.type(c.v).dtype || g_.type(c.q).dtype != product.results[0].dtype)
       return "q, v and the result differ in dtype";
     return "";

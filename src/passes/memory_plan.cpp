@@ -4,13 +4,15 @@
 #include <numeric>
 #include <optional>
 
+#include "base/integers.h"
+
 namespace brrr {
 namespace {
 
 constexpr int32_t kBeforeRun = -1;
 
-int64_t round_up(int64_t bytes, int64_t alignment) {
-  return (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+int64_t slot_bytes(int64_t bytes, int64_t alignment) {
+  return round_up(std::max<int64_t>(bytes, 1), alignment);
 }
 
 class Planner {
@@ -78,7 +80,7 @@ class Planner {
                       std::string label) {
     Buffer b;
     b.region = region;
-    b.bytes = round_up(bytes, options_.alignment);
+    b.bytes = slot_bytes(bytes, options_.alignment);
     b.first = first;
     b.last = last;
     b.label = std::move(label);

@@ -3,17 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/integers.h"
 #include "runtime/staging.h"
 
 namespace brrr {
-namespace {
-
-int64_t round_up(int64_t bytes, int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-}  // namespace
-
 Engine::Engine(Backend backend) : backend_(std::move(backend)), device_(host_device()) {}
 Engine::~Engine() = default;
 

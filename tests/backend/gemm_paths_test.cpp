@@ -408,6 +408,47 @@ TEST_P(GemmPaths, NaNStaysInItsRow) {
   }
 }
 
+/// Sums of int8 are exact, so every path gives the same, and the extremes show what overflows.
+TEST(GemmInt8, EveryPathIsExact) {
+  std::vector<std::pair<std::string, std::function<void(const GemmBatch&)>>> ways = {
+      {"amx_emulated", gemm_amx_emulated},
+      {"vnni_emulated", gemm_vnni_emulated},
+      {"int8", gemm_int8}};
+  if (best_isa() >= Isa::kAmx) ways.push_back({"amx", gemm_amx});
+  if (best_isa() >= Isa::kAvx512 && has_vnni()) ways.push_back({"vnni", gemm_vnni});
+  RngStream rng({9, 0}, 0);
+  for (const Problem& p :
+       {Problem{.m = 1, .n = 1, .k = 1}, Problem{.m = 33, .n = 50, .k = 130, .pad = 3},
+        Problem{.m = 16, .n = 17, .k = 64, .trans_a = true},
+        Problem{.m = 40, .n = 70, .k = 99, .trans_b = true, .pad = 1},
+        Problem{.m = 5, .n = 31, .k = 63, .trans_a = true, .trans_b = true, .batch = 3},
+        Problem{.m = 70, .n = 40, .k = 9001}, Problem{.m = 1, .n = 90, .k = 777, .trans_b = true},
+        Problem{.m = 1, .n = 91, .k = 777, .pad = 2}}) {
+    for (const bool extremes : {false, true}) {
+      Problem q = p;
+      q.dtype = DType::i8;
+      q.c_dtype = DType::i32;
+      Operands o(q);
+      for (Numbers* x : {&o.a, &o.b})
+        for (int64_t i = 0; i < x->size(); ++i)
+          x->set(i, extremes ? -128 : static_cast<double>(rng.next_below(256)) - 128);
+      std::vector<double> wanted(static_cast<size_t>(o.c.size()), -7);
+      for (int64_t t = 0; t < q.batch; ++t)
+        for (int64_t i = 0; i < q.m; ++i)
+          for (int64_t j = 0; j < q.n; ++j) {
+            double& sum = wanted[static_cast<size_t>(t * o.stride_c + i * o.ldc + j)];
+            sum = 0;
+            for (int64_t k = 0; k < q.k; ++k) sum += o.a[o.a_at(t, i, k)] * o.b[o.b_at(t, k, j)];
+          }
+      for (const auto& [name, run] : ways) {
+        for (int64_t i = 0; i < o.c.size(); ++i) o.c.set(i, -7);
+        run(o.batch());
+        EXPECT_EQ(o.c.doubles(), wanted) << name << " " << q.describe();
+      }
+    }
+  }
+}
+
 TEST(GemmWithoutTerms, StillHasBiasAndEpilogue) {
   const Path whole{"gemm", Isa::kPortable, Isa::kPortable, kAll, [](const GemmBatch& g) {
                      gemm_batched(g.args, g.batch, g.stride_a, g.stride_b, g.stride_c);

@@ -14,7 +14,7 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kSmall = 65536;  // elements of a matrix that one thread takes whole
+constexpr int64_t kOneThread = 65536;  // elements of a matrix that one thread takes whole
 constexpr int64_t kParts = 64;
 
 struct Constants {
@@ -47,7 +47,7 @@ struct Matrix {
   bool decays = false;
 
   int64_t elements() const { return batch * rows * columns; }
-  bool is_small() const { return elements() <= kSmall; }
+  bool is_small() const { return elements() <= kOneThread; }
   // Scratch, in doubles: sums of squares of each part's parameters and updates, row factors; then
   // floats: column sums of each part and matrix that it touches, column factors.
   int64_t doubles() const { return 2 * parts + batch * rows; }

@@ -6,14 +6,14 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kQueries = 64, kKeys = 128;  // of a block
-constexpr int64_t kQueryTerms = kQueries / kTileBf16, kKeyTerms = kKeys / kTileBf16;
-static_assert(kKeys <= kKeyBlock);
-
 template <class Tiles>
-class Backward final : public Kernel {
+class AmxBackward final : public Kernel {
+  static constexpr int64_t kQueries = 64, kKeys = 128;  // of a block
+  static constexpr int64_t kQueryTerms = kQueries / kTileBf16, kKeyTerms = kKeys / kTileBf16;
+  static_assert(kKeys <= kKeyBlock);
+
  public:
-  explicit Backward(const NodeView& node)
+  explicit AmxBackward(const NodeView& node)
       : p_(node, 6), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
     slots_ = thread_count();
     groups_ = grad_groups(p_, kKeys);
@@ -203,9 +203,9 @@ class Backward final : public Kernel {
 
 std::unique_ptr<Kernel> attention_backward_amx(const NodeView& node, bool emulated) {
 #if defined(__x86_64__)
-  if (!emulated) return std::make_unique<Backward<AmxTiles>>(node);
+  if (!emulated) return std::make_unique<AmxBackward<AmxTiles>>(node);
 #endif
-  return std::make_unique<Backward<EmulatedTiles>>(node);
+  return std::make_unique<AmxBackward<EmulatedTiles>>(node);
 }
 
 }  // namespace brrr::cpu

@@ -7,14 +7,14 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kQueries = 64;  // of a block
-constexpr int64_t kKeys = kKeyBlock;
-static_assert(kKeys % kTileBf16 == 0 && kQueries % kTileRows == 0);
-
 template <class Tiles>
-class Forward final : public Kernel {
+class AmxForward final : public Kernel {
+  static constexpr int64_t kQueries = 64;  // of a block
+  static constexpr int64_t kKeys = kKeyBlock;
+  static_assert(kKeys % kTileBf16 == 0 && kQueries % kTileRows == 0);
+
  public:
-  explicit Forward(const NodeView& node)
+  explicit AmxForward(const NodeView& node)
       : p_(node, 3), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
     slots_ = thread_count();
     terms_ = blocks_of(p_.d, kTileBf16);
@@ -120,9 +120,9 @@ class Forward final : public Kernel {
 
 std::unique_ptr<Kernel> attention_forward_amx(const NodeView& node, bool emulated) {
 #if defined(__x86_64__)
-  if (!emulated) return std::make_unique<Forward<AmxTiles>>(node);
+  if (!emulated) return std::make_unique<AmxForward<AmxTiles>>(node);
 #endif
-  return std::make_unique<Forward<EmulatedTiles>>(node);
+  return std::make_unique<AmxForward<EmulatedTiles>>(node);
 }
 
 }  // namespace brrr::cpu

@@ -12,8 +12,6 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements
-
 /// A loss, an lse or a logit of either float type.
 struct Floats {
   std::byte* data;
@@ -34,14 +32,14 @@ struct Floats {
   std::byte* at(int64_t i) const { return data + i * (bf16 ? 2 : 4); }
 };
 
-struct Problem {
+struct Loss {
   const char* op;
   Rows rows;
   bool bf16, wide;
   int64_t ignore;
   const CrossEntropyRows& run;
 
-  explicit Problem(const NodeView& node)
+  explicit Loss(const NodeView& node)
       : op(node.node().op->name.c_str()),
         rows(rows_of(node.in[0].shape)),
         bf16(node.in[0].dtype == DType::bf16),
@@ -52,13 +50,13 @@ struct Problem {
   void check(const Targets& targets) const { targets.check(op, rows.count, rows.width, ignore); }
   template <typename Body>
   void each_row(Body&& body) const {
-    parallel_for(rows.count, row_grain(rows.width, kGrain), [&](int64_t begin, int64_t end) {
+    parallel_for(rows.count, row_grain(rows.width, kExpGrain), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) body(r);
     });
   }
 };
 
-void forward(const Problem& p, const KernelArgs& args) {
+void forward(const Loss& p, const KernelArgs& args) {
   const Targets targets{args.in[1], p.wide};
   p.check(targets);
   const Floats logits(args.in[0], p.bf16), losses(args.out[0], p.bf16), lses(args.out[1], p.bf16);
@@ -70,7 +68,7 @@ void forward(const Problem& p, const KernelArgs& args) {
   });
 }
 
-void backward(const Problem& p, const KernelArgs& args) {
+void backward(const Loss& p, const KernelArgs& args) {
   const Targets targets{args.in[1], p.wide};
   p.check(targets);
   const Floats logits(args.in[0], p.bf16), lses(args.in[2], p.bf16), dlosses(args.in[3], p.bf16),
@@ -93,7 +91,7 @@ void backward(const Problem& p, const KernelArgs& args) {
   });
 }
 
-std::string accepts(const NodeView& node) {
+std::string loss_refusal(const NodeView& node) {
   for (size_t k : {size_t{2}, size_t{3}})
     if (k < node.in.size() && node.in[k].dtype != node.in[0].dtype)
       return fmt::format("logits of {}, rows of {}", name_of(node.in[0].dtype),
@@ -104,12 +102,12 @@ std::string accepts(const NodeView& node) {
 }  // namespace
 
 std::vector<KernelEntry> cross_entropy_kernels() {
-  return {{"cross_entropy", "rows", accepts,
+  return {{"cross_entropy", "rows", loss_refusal,
            [](const NodeView& node) {
-             return make_kernel([p = Problem(node)](const KernelArgs& args) { forward(p, args); });
+             return make_kernel([p = Loss(node)](const KernelArgs& args) { forward(p, args); });
            }},
-          {"cross_entropy_grad", "rows", accepts, [](const NodeView& node) {
-             return make_kernel([p = Problem(node)](const KernelArgs& args) { backward(p, args); });
+          {"cross_entropy_grad", "rows", loss_refusal, [](const NodeView& node) {
+             return make_kernel([p = Loss(node)](const KernelArgs& args) { backward(p, args); });
            }}};
 }
 

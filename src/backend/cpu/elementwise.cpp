@@ -31,15 +31,15 @@ RowFunction find(std::span<const RowEntry> table, std::string_view op, DType dty
 bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 
 /// How a node is computed; run == nullptr: not at all.
-struct Plan {
+struct RowPlan {
   RowFunction run = nullptr;
   RowFunction load = nullptr, store = nullptr;  // of a 16-bit float, by way of f32
   int64_t grain = kElementGrain;
 };
 
-Plan plan_of(const NodeView& node) {
+RowPlan plan_of(const NodeView& node) {
   const std::string& op = node.node().op->name;
-  Plan plan;
+  RowPlan plan;
   if (op == "where") {
     const DType by_size[] = {DType::u8, DType::bf16, DType::f32, DType::f64};
     for (DType t : by_size)
@@ -121,7 +121,7 @@ class ElementwiseKernel final : public Kernel {
     }
   }
 
-  Plan plan_;
+  RowPlan plan_;
   RowSpace space_;
   size_t operands_;
   uint32_t repeated_ = 0;

@@ -17,13 +17,22 @@
 namespace brrr::cpu {
 namespace {
 
-bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+bool is_operand(DType t) {
+  return t == DType::f32 || t == DType::bf16 || t == DType::f16 || t == DType::i8;
+}
+bool is_result(DType t, DType operands) {
+  if (operands == DType::i8) return t == DType::i32;
+  return t == DType::f32 || t == DType::bf16 || t == DType::f16;
+}
 
 void check(const GemmArgs& g, int64_t batch) {
   BRRR_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0 && batch >= 0, "gemm: batch {} m {} n {} k {}", batch,
              g.m, g.n, g.k);
-  BRRR_CHECK(is_operand(g.dtype) && is_operand(g.c_dtype), "gemm: dtypes {} and {}",
+  BRRR_CHECK(is_operand(g.dtype) && is_result(g.c_dtype, g.dtype), "gemm: dtypes {} and {}",
              name_of(g.dtype), name_of(g.c_dtype));
+  BRRR_CHECK(g.dtype != DType::i8 || (g.alpha == 1.0f && g.beta == 0.0f && g.bias == nullptr &&
+                                      g.epilogue.run == nullptr),
+             "gemm: products of int8 are stored as they are");
   BRRR_CHECK(g.beta == 0.0f || (g.beta == 1.0f && !needs_sums(g)),
              "gemm: beta must be 0, or 1 with C of f32; got {}", g.beta);
   BRRR_CHECK(g.c != nullptr || g.epilogue.run != nullptr || g.m * g.n * batch == 0,
@@ -35,7 +44,7 @@ void check(const GemmArgs& g, int64_t batch) {
 }
 
 GemmPath best_path(DType dtype) {
-  for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs}) {
+  for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs, GemmPath::kVnni}) {
     if (gemm_refusal(path, dtype).empty()) return path;
   }
   return GemmPath::kVector;
@@ -90,17 +99,34 @@ void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int6
   if (g.c == nullptr) return;
   void* c = offset(g.c, g.c_dtype, i0 * g.ldc + j0);
   if (c == values) return;
-  gemm_packing().store(values, ld, rows, cols, g.c_dtype, c, g.ldc, past_caches);
+  // Sums of int8 products are 32 bits, to be copied as they are.
+  const DType as = g.c_dtype == DType::i32 ? DType::f32 : g.c_dtype;
+  gemm_packing().store(values, ld, rows, cols, as, c, g.ldc, past_caches);
 }
 
 std::string gemm_refusal(GemmPath path, DType dtype) {
-  if (!is_operand(dtype)) return fmt::format("operands of {}: only f32, bf16, f16", name_of(dtype));
-  if (path == GemmPath::kBest || path == GemmPath::kVector) return "";
-  if (dtype != DType::bf16) return fmt::format("operands of {}: only bf16", name_of(dtype));
+  if (!is_operand(dtype))
+    return fmt::format("operands of {}: only f32, bf16, f16, i8", name_of(dtype));
+  const bool bf16 = dtype == DType::bf16, int8 = dtype == DType::i8;
+  switch (path) {
+    case GemmPath::kBest:
+    case GemmPath::kVector:
+      return "";
+    case GemmPath::kAmx:
+      if (!bf16 && !int8) return fmt::format("operands of {}: only bf16 and i8", name_of(dtype));
+      break;
+    case GemmPath::kPairs:
+      if (!bf16) return fmt::format("operands of {}: only bf16", name_of(dtype));
+      break;
+    case GemmPath::kVnni:
+      if (!int8) return fmt::format("operands of {}: only i8", name_of(dtype));
+      break;
+  }
   const Isa needed = path == GemmPath::kAmx ? Isa::kAmx : Isa::kAvx512;
   if (machine_isa() < needed) return fmt::format("this machine has no {}", isa_name(needed));
   if (path == GemmPath::kPairs && !has_fast_bf16_pairs())
     return "this machine has no avx512_bf16 of full rate";
+  if (path == GemmPath::kVnni && !has_vnni()) return "this machine has no avx512_vnni";
   if (current_isa() < needed) return fmt::format("limited to {}", isa_name(current_isa()));
   return "";
 }
@@ -122,6 +148,8 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
   BRRR_CHECK(refusal.empty(), "gemm: {}", refusal);
   if (path == GemmPath::kAmx) return gemm_amx(all);
   if (path == GemmPath::kPairs) return gemm_pairs(all);
+  if (path == GemmPath::kVnni) return gemm_vnni(all);
+  if (args.dtype == DType::i8) return gemm_int8(all);
   gemm_vector(all);
 }
 
@@ -129,10 +157,12 @@ int64_t gemm_workspace_bytes() {
   return gemm_workspace_bytes(std::numeric_limits<int64_t>::max(), true);
 }
 
-int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_bf16) {
-  return gemm_vector_workspace_bytes(left_bytes) +
-         (with_bf16 && best_path(DType::bf16) != GemmPath::kVector ? gemm_amx_workspace_bytes()
-                                                                   : 0);
+int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_tiles) {
+  return gemm_vector_workspace_bytes(left_bytes) + (with_tiles ? gemm_tiles_workspace_bytes() : 0);
+}
+
+bool gemm_packs_tiles(DType dtype) {
+  return dtype == DType::i8 || (dtype == DType::bf16 && best_path(dtype) != GemmPath::kVector);
 }
 
 int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch) {

@@ -1,6 +1,7 @@
 #pragma once
 // Matrix multiplication, row-major: C = epilogue(alpha * op(A) op(B) + beta * C + bias). A and B
-// are f32, bf16 or f16, sums are f32, C is f32, bf16 or f16 or left to the epilogue.
+// are f32, bf16 or f16, sums are f32, C is f32, bf16 or f16 or left to the epilogue. Or A and B are
+// int8 and C is int32, exact modulo 2^32, with neither alpha, beta, bias nor epilogue.
 //
 // Promises of every path (GemmPath):
 // - An element of C is computed by the same operations in the same order whatever the number of
@@ -38,14 +39,14 @@ struct GemmEpilogue {
 
 struct GemmArgs {
   int64_t m = 0, n = 0, k = 0;
-  DType dtype = DType::f32;  // of A and B: f32, bf16, f16
+  DType dtype = DType::f32;  // of A and B: f32, bf16, f16, i8
   const void* a = nullptr;   // [m, k], or [k, m] when trans_a
   int64_t lda = 0;           // leading dimensions count elements
   bool trans_a = false;
   const void* b = nullptr;  // [k, n], or [n, k] when trans_b
   int64_t ldb = 0;
   bool trans_b = false;
-  DType c_dtype = DType::f32;  // f32, bf16, f16
+  DType c_dtype = DType::f32;  // f32, bf16, f16; of i8 operands i32
   void* c = nullptr;           // [m, n]; null: not stored, the epilogue has it all
   int64_t ldc = 0;
   float alpha = 1.0f;
@@ -56,8 +57,9 @@ struct GemmArgs {
 
 inline constexpr int64_t kGemmBlockK = 512;
 
-/// kBest: for bf16 operands kAmx or else kPairs where current_isa() has them; else kVector.
-enum class GemmPath { kBest, kVector, kPairs, kAmx };
+/// kBest: the last of these that the machine and current_isa() have for the dtype. kVector: any
+/// dtype, any machine; kPairs: bf16 by VDPBF16PS; kVnni: int8 by VPDPBUSD; kAmx: bf16 and int8.
+enum class GemmPath { kBest, kVector, kPairs, kVnni, kAmx };
 
 /// Why the path cannot multiply operands of the dtype on this machine; empty: it can.
 std::string gemm_refusal(GemmPath path, DType dtype);
@@ -73,8 +75,10 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 int64_t gemm_workspace_bytes();
 
 /// What of it becomes resident when no product packs more than `left_bytes` of A for the team, with
-/// or without products of bf16.
-int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_bf16);
+/// or without products that pack tiles.
+int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_tiles);
+/// Whether products of the dtype do that here.
+bool gemm_packs_tiles(DType dtype);
 /// Bytes of A that an f32 product packs for the team at a time; 0 when A is read where it lies.
 int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch);
 

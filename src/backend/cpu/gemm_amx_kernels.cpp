@@ -19,28 +19,6 @@ namespace {
 
 constexpr int kPairs = kTileBf16 / 2;
 
-/// to[j][i] = from[i][j] for 16 x 16 words of two terms; rows of `from` are ld terms apart.
-HWY_INLINE void transpose_pairs(const uint16_t* from, int64_t ld, uint16_t* to) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < kPairs; ++j) std::memcpy(to + 32 * j + 2 * i, from + i * ld + 2 * j, 4);
-  }
-#else
-  const DF d;
-  auto* words = reinterpret_cast<float*>(to);
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += kWidth) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kPairs; j += 4) {
-      VF columns[4];
-      transpose_words<kWidth>(from + i * ld + 2 * j, ld, columns);
-#pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) hn::StoreU(columns[c], d, words + 16 * (j + c) + i);
-    }
-  }
-#endif
-}
-
 /// Rows 2 r and 2 r + 1 of 32 rows of 16 numbers become row r of 16 pairs.
 HWY_INLINE void pair_rows(const uint16_t* from, int64_t ld, uint16_t* to) {
   const DU du;
@@ -83,10 +61,10 @@ HWY_INLINE void make_tile(const uint16_t* from, int64_t ld, bool lanes_adjoin, i
   if (kPaired && lanes_adjoin) {
     pair_rows(from, ld, tile);
   } else if (kPaired) {
-    transpose_pairs(from, ld, tile);
+    transpose_tile(from, ld, tile);
   } else if (lanes_adjoin) {
     pair_rows(from, ld, pairs);
-    transpose_pairs(pairs, kTileBf16, tile);
+    transpose_tile(pairs, kTileBf16, tile);
   } else {
     for (int i = 0; i < kTileRows; ++i) std::memcpy(tile + 32 * i, from + i * ld, kTileRowBytes);
   }

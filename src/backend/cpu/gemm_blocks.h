@@ -5,11 +5,9 @@
 #include <cstdint>
 
 #include "backend/cpu/gemm.h"
+#include "base/integers.h"
 
 namespace brrr::cpu {
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /// `elements` elements of `dtype` further.
 inline const void* offset(const void* p, DType dtype, int64_t elements) {
@@ -55,15 +53,19 @@ void finish_block(const GemmArgs& g, int64_t index, int64_t i0, int64_t j0, int6
 
 /// The paths. Sizes are checked and not 0.
 void gemm_vector(const GemmBatch& batch);
-/// bf16 operands. Only where best_isa() is kAmx; the emulation runs everywhere, for tests.
+/// bf16 or int8 operands. Only where best_isa() is kAmx; the emulation runs everywhere, for tests.
 void gemm_amx(const GemmBatch& batch);
 void gemm_amx_emulated(const GemmBatch& batch);
-/// The same where there is VDPBF16PS.
+/// bf16, only where there is VDPBF16PS.
 void gemm_pairs(const GemmBatch& batch);
 void gemm_pairs_emulated(const GemmBatch& batch);
+/// int8, only where there is VPDPBUSD of 512 bits; and everywhere.
+void gemm_vnni(const GemmBatch& batch);
+void gemm_vnni_emulated(const GemmBatch& batch);
+void gemm_int8(const GemmBatch& batch);
 
 int64_t gemm_vector_workspace_bytes(int64_t left_bytes);
 int64_t gemm_vector_left_bytes(const GemmArgs& args, int64_t batch);
-int64_t gemm_amx_workspace_bytes();
+int64_t gemm_tiles_workspace_bytes();
 
 }  // namespace brrr::cpu

@@ -3,7 +3,7 @@
 namespace brrr::cpu {
 namespace {
 
-bool is_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
 }  // namespace
 
@@ -11,13 +11,14 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
   if (std::string refusal = gemm_refusal(path, view.in[0].dtype); !refusal.empty()) return refusal;
   for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()})
     for (const Type& t : types)
-      if (!is_operand(t.dtype))
+      if (!is_float_operand(t.dtype) && view.in[0].dtype != DType::i8)
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   Product p;
   return as_product(view, p);
 }
 
 std::optional<GemmPath> gemm_node_path(const NodeView& view) {
+  if (view.in[0].dtype == DType::i8) return {};
   for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs, GemmPath::kVector})
     if (gemm_node_refusal(view, path).empty()) return path;
   return {};

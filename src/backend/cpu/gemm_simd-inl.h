@@ -8,6 +8,8 @@
 #define BRRR_GEMM_SIMD_INL_H
 #endif
 
+#include <cstring>
+
 #include "backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -134,6 +136,29 @@ HWY_INLINE void transpose_terms(const T* source, int64_t ld, VD* columns) {
   }
 }
 #endif
+
+/// to[j][i] = from[i][j] for 16 x 16 words of 32 bits: two bf16 or four int8, the form in which a
+/// right operand's tile holds its terms. Rows of `from` are ld 16-bit numbers apart.
+HWY_INLINE void transpose_tile(const uint16_t* from, int64_t ld, uint16_t* to) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) std::memcpy(to + 32 * j + 2 * i, from + i * ld + 2 * j, 4);
+  }
+#else
+  const DF d;
+  auto* words = reinterpret_cast<float*>(to);
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += kWidth) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 16; j += 4) {
+      VF columns[4];
+      transpose_words<kWidth>(from + i * ld + 2 * j, ld, columns);
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) hn::StoreU(columns[c], d, words + 16 * (j + c) + i);
+    }
+  }
+#endif
+}
 
 /// For a loop that reads kNv vectors of rows of B, 16 bytes of each per round, then goes to the
 /// next such rows: fetches what comes a few lines later. `from` is at term k of kc of the first row

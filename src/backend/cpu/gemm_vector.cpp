@@ -54,7 +54,7 @@ float* packed_a() {
   return buffer.data();
 }
 
-struct Plan {
+struct BlockPlan {
   int64_t rows = 0, cols = 0;  // of a task
   int64_t k_step = 0;          // terms of a block
   bool pack_a = false;         // the team, in phases
@@ -76,9 +76,10 @@ bool a_reads_well(const GemmArgs& g) {
 
 /// The split with the least estimated time. Costs are in vector multiply-adds per term of the sum;
 /// the constants are measured packing costs.
-Plan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads, const GemmKernels& kernels) {
+BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
+                      const GemmKernels& kernels) {
   const int64_t mr = kernels.mr, nr = kernels.nr;
-  Plan plan;
+  BlockPlan plan;
   // Equal blocks, so that none is so short that storing C dominates.
   plan.k_step = ceil_div(g.k, ceil_div(g.k, kGemmBlockK));
   // Packing B pays when its rows are read by several row panels.
@@ -153,7 +154,7 @@ struct Chunk {
   int64_t panels(const GemmKernels& kernels) const { return ceil_div(i1 - i0, kernels.mr); }
 };
 
-int64_t panel_floats(const Plan& plan, const GemmKernels& kernels) {
+int64_t panel_floats(const BlockPlan& plan, const GemmKernels& kernels) {
   return kernels.mr * (plan.k_step + kARowPad);
 }
 
@@ -165,7 +166,7 @@ const void* b_at(const GemmArgs& g, int64_t k, int64_t j) {
 }
 
 /// Packs row panels [p, p + kAPanels) of block `kb` of the chunk.
-void pack_a_group(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels,
+void pack_a_group(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels,
                   const Chunk& chunk, int64_t kb, int64_t p, float* out) {
   const int64_t panel = panel_floats(plan, kernels);
   const int64_t i = chunk.i0 + p * kernels.mr, k = chunk.k0 + kb * plan.k_step;
@@ -176,7 +177,7 @@ void pack_a_group(const GemmArgs& g, const Plan& plan, const GemmKernels& kernel
 }
 
 /// Sets the block's B: kc terms from k0 of its columns from j0.
-void provide_b(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, int64_t k0,
+void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels, int64_t k0,
                int64_t j0, float* space, GemmBlock& block) {
   const GemmPacking& packing = gemm_packing();
   const void* b = b_at(g, k0, j0);
@@ -201,8 +202,9 @@ void provide_b(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, 
 }
 
 /// Sets the block's A: kc terms from k0 of its rows from i0.
-void provide_a(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, const Chunk& chunk,
-               const float* shared_a, float* row_panels, int64_t k0, int64_t i0, GemmBlock& block) {
+void provide_a(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels,
+               const Chunk& chunk, const float* shared_a, float* row_panels, int64_t k0, int64_t i0,
+               GemmBlock& block) {
   const int64_t panel = panel_floats(plan, kernels);
   if (!plan.pack_a && !plan.widen_a) {
     block.a = static_cast<const float*>(a_at(g, i0, k0));
@@ -225,7 +227,7 @@ void provide_a(const GemmArgs& g, const Plan& plan, const GemmKernels& kernels, 
 }
 
 /// Rows [i0, i1) x columns [j0, j1) of product `index`, over the terms of the chunk.
-void run_task(const GemmArgs& g, int64_t index, const Plan& plan, const GemmKernels& kernels,
+void run_task(const GemmArgs& g, int64_t index, const BlockPlan& plan, const GemmKernels& kernels,
               const Chunk& chunk, const float* shared_a, int64_t i0, int64_t i1, int64_t j0,
               int64_t j1) {
   const Workspace space = workspace();
@@ -266,7 +268,7 @@ int64_t gemm_vector_workspace_bytes(int64_t left_bytes) {
 
 int64_t gemm_vector_left_bytes(const GemmArgs& g, int64_t batch) {
   const GemmKernels& kernels = gemm_kernels();
-  const Plan plan = choose_plan(g, batch, thread_count(), kernels);
+  const BlockPlan plan = choose_plan(g, batch, thread_count(), kernels);
   if (!plan.pack_a) return 0;
   const int64_t rows = round_up(std::min(g.m, plan.chunk_rows), kernels.mr);
   const int64_t blocks = ceil_div(std::min(g.k, plan.chunk_k), plan.k_step);
@@ -283,7 +285,7 @@ void gemm_vector(const GemmBatch& all) {
   const double work = static_cast<double>(batch) * static_cast<double>(args.m) *
                       static_cast<double>(args.n) * static_cast<double>(args.k);
   const int64_t threads = work < kSerial || omp_in_parallel() ? 1 : thread_count();
-  const Plan plan = choose_plan(args, batch, threads, kernels);
+  const BlockPlan plan = choose_plan(args, batch, threads, kernels);
 
   const int64_t row_blocks = ceil_div(std::min(args.m, plan.chunk_rows), plan.rows);
   const int64_t col_blocks = ceil_div(args.n, plan.cols);

@@ -44,8 +44,8 @@ int64_t highway_targets(Isa isa) {
 bool amx_available() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
-  constexpr unsigned kNeeded = kBf16 | kTile | kInt8;
+  constexpr unsigned kBf16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;
+  constexpr unsigned kNeeded = kBf16 | kTiles | kInt8;
   if ((d & kNeeded) != kNeeded) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -60,6 +60,11 @@ bool detect_bf16_pairs() {
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) return false;
   return (a & (1u << 5)) != 0 && machine_isa() >= Isa::kAvx512;
 }
+bool detect_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  return (c & (1u << 11)) != 0 && machine_isa() >= Isa::kAvx512;
+}
 bool made_by_amd() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kAuth = 0x68747541;  // the first four letters of AuthenticAMD
@@ -67,6 +72,7 @@ bool made_by_amd() {
 }
 #else
 bool detect_bf16_pairs() { return false; }
+bool detect_vnni() { return false; }
 bool made_by_amd() { return false; }
 #endif
 
@@ -138,6 +144,11 @@ Isa current_isa() { return std::min(best_isa(), current_limit.load(std::memory_o
 
 bool has_bf16_pairs() {
   static const bool has = detect_bf16_pairs();
+  return has;
+}
+
+bool has_vnni() {
+  static const bool has = detect_vnni();
   return has;
 }
 

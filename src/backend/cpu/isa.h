@@ -36,6 +36,9 @@ bool has_bf16_pairs();
 /// f32 multiply-add on AMD's processors (Zen 4 and later), but only half as many on Intel's.
 bool has_fast_bf16_pairs();
 
+/// Whether there is VPDPBUSD of 512 bits (avx512_vnni).
+bool has_vnni();
+
 /// For tests and benchmarks: from now on Highway dispatches to at most `isa` (and machine_isa()).
 /// oneDNN keeps the level it started with. Not while kernels run.
 void limit_isa(Isa isa);

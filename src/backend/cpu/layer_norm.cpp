@@ -9,8 +9,6 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements
-
 class LayerNormKernel final : public Kernel {
  public:
   explicit LayerNormKernel(const NodeView& node)
@@ -20,7 +18,7 @@ class LayerNormKernel final : public Kernel {
         run_(layer_norm_rows(node.in[0].dtype == DType::bf16).forward) {}
 
   void run(const KernelArgs& args) override {
-    parallel_for(rows_.count, row_grain(rows_.width, kGrain), [&](int64_t begin, int64_t end) {
+    parallel_for(rows_.count, row_grain(rows_.width, kRowGrain), [&](int64_t begin, int64_t end) {
       const int64_t at = begin * rows_.width * bytes_;
       run_(static_cast<const std::byte*>(args.in[0]) + at, args.in[1], args.in[2], eps_,
            static_cast<std::byte*>(args.out[0]) + at,
@@ -56,7 +54,7 @@ class LayerNormGradKernel final : public Kernel {
     auto in = [&](size_t k, int64_t element) {
       return static_cast<const std::byte*>(args.in[k]) + element * bytes_;
     };
-    const int64_t grain = row_grain(chunks_.size * n, kGrain);
+    const int64_t grain = row_grain(chunks_.size * n, kRowGrain);
     parallel_for(chunks_.count, grain, [&](int64_t first, int64_t last) {
       for (int64_t c = first; c < last; ++c) {
         const int64_t begin = chunks_.begin(c), rows = chunks_.end(c) - begin;

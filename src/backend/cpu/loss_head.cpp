@@ -22,7 +22,6 @@ namespace {
 // size and 20 GB/s some 29 ms. The products of 320 rows take 22 ms on two cores with AMX, those of
 // 1280 rows 90; in f32 they take 500 and more, and a large chunk gains nothing.
 constexpr int64_t kChunkBytes = int64_t{64} << 20, kMatrixUnitChunkBytes = int64_t{256} << 20;
-constexpr int64_t kGrain = 8192;  // elements
 
 enum class Head { forward, gradient, step };
 
@@ -32,7 +31,7 @@ Head head_of(const NodeView& node) {
   return op == "linear_cross_entropy_grad" ? Head::gradient : Head::step;
 }
 
-struct Problem {
+struct HeadLoss {
   std::string op;
   Head head;
   DType dtype;                             // of x, w and the gradients of logits
@@ -42,7 +41,7 @@ struct Problem {
   bool transpose_w, wide_targets, dlse = false;
   int64_t ignore;
 
-  Problem(const NodeView& node, int64_t chunk_rows)
+  HeadLoss(const NodeView& node, int64_t chunk_rows)
       : op(node.node().op->name),
         head(head_of(node)),
         dtype(node.in[0].dtype),
@@ -75,7 +74,7 @@ struct Tensors {
   void *dx = nullptr, *dw = nullptr;
   float *logits, *sums;  // dw in f32
 
-  Tensors(const Problem& p, const KernelArgs& args)
+  Tensors(const HeadLoss& p, const KernelArgs& args)
       : x(args.in[0]), w(args.in[1]), targets{args.in[2], p.wide_targets} {
     auto floats = [&](size_t i) { return static_cast<const float*>(args.in[i]); };
     if (p.head == Head::gradient) {
@@ -100,7 +99,7 @@ struct Tensors {
 
 class LossHead final : public Kernel {
  public:
-  explicit LossHead(const Problem& p)
+  explicit LossHead(const HeadLoss& p)
       : p_(p), rows_(cross_entropy_rows(false)), probabilities_(probabilities_as(p.dtype)) {}
 
   void run(const KernelArgs& args) override {
@@ -110,7 +109,7 @@ class LossHead final : public Kernel {
     do {  // no rows: one chunk of none, which makes dw zeros
       const int64_t count = std::min(p_.chunk, p_.rows - begin);
       multiply_logits(t, begin, count);
-      parallel_for(count, row_grain(p_.classes, kGrain), [&](int64_t first, int64_t end) {
+      parallel_for(count, row_grain(p_.classes, kExpGrain), [&](int64_t first, int64_t end) {
         for (int64_t i = first; i < end; ++i) finish_row(t, begin + i, t.logits + i * p_.ld);
       });
       if (p_.head != Head::forward) {
@@ -216,20 +215,20 @@ class LossHead final : public Kernel {
 
   void round_dw(const Tensors& t) const {
     const int64_t n = p_.classes * p_.width;
-    parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(n, kExpGrain, [&](int64_t begin, int64_t end) {
       gemm_packing().store(t.sums + begin, end - begin, 1, end - begin, p_.dw,
                            offset(t.dw, p_.dw, begin), end - begin, false);
     });
   }
 
-  const Problem p_;
+  const HeadLoss p_;
   const CrossEntropyRows& rows_;
   const ProbabilitiesFunction probabilities_;
 };
 
 bool is_gemm_dtype(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
-std::string accepts(const NodeView& node) {
+std::string head_refusal(const NodeView& node) {
   for (const std::span<const Type> types : {std::span<const Type>(node.in), node.out()})
     for (const Type& t : types)
       if (is_float(t.dtype) && !is_gemm_dtype(t.dtype))
@@ -249,15 +248,15 @@ int64_t loss_head_chunk(int64_t rows, int64_t classes, bool matrix_unit) {
 }
 
 std::unique_ptr<Kernel> loss_head(const NodeView& node, int64_t chunk) {
-  return std::make_unique<LossHead>(Problem(node, chunk));
+  return std::make_unique<LossHead>(HeadLoss(node, chunk));
 }
 
 std::vector<KernelEntry> loss_head_kernels() {
   std::vector<KernelEntry> list;
   for (const char* op :
        {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"})
-    list.push_back({op, "chunked", accepts, [](const NodeView& node) {
-                      const Problem p(node, 1);
+    list.push_back({op, "chunked", head_refusal, [](const NodeView& node) {
+                      const HeadLoss p(node, 1);
                       const bool amx = gemm_refusal(GemmPath::kAmx, p.dtype).empty();
                       return loss_head(node, loss_head_chunk(p.rows, p.classes, amx));
                     }});

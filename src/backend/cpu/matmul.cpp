@@ -19,6 +19,12 @@ std::string accepts_f32(const NodeView& view) {
   return gemm_node_refusal(view, GemmPath::kVector);
 }
 
+std::string accepts_int8(const NodeView& view) {
+  const DType t = view.in[0].dtype;
+  if (t != DType::i8) return fmt::format("operands of {}: only i8", name_of(t));
+  return gemm_node_refusal(view, GemmPath::kVector);
+}
+
 std::string accepts_narrow(const NodeView& view) {
   const DType t = view.in[0].dtype;
   if (!is_narrow(t)) return fmt::format("operands of {}: only bf16 and f16", name_of(t));
@@ -49,8 +55,11 @@ std::vector<KernelEntry> matmul_kernels() {
     list.push_back({op, "gemm_amx", accepts_path(GemmPath::kAmx), prepare(GemmPath::kAmx)});
     list.push_back(
         {op, "gemm_avx512_bf16", accepts_path(GemmPath::kPairs), prepare(GemmPath::kPairs)});
+    list.push_back(
+        {op, "gemm_avx512_vnni", accepts_path(GemmPath::kVnni), prepare(GemmPath::kVnni)});
     list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector)});
     list.push_back({op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector)});
+    list.push_back({op, "gemm_int8", accepts_int8, prepare(GemmPath::kVector)});
     list.push_back({op, "onednn", onednn_matmul_refusal, onednn_matmul});
   }
   return list;

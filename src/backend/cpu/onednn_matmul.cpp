@@ -41,6 +41,10 @@ std::optional<memory::data_type> type_of(DType t) {
       return memory::data_type::bf16;
     case DType::f16:
       return memory::data_type::f16;
+    case DType::i8:
+      return memory::data_type::s8;
+    case DType::i32:
+      return memory::data_type::s32;
     default:
       return std::nullopt;
   }
@@ -173,11 +177,15 @@ class OnednnMatmul final : public Kernel {
 std::string onednn_matmul_refusal(const NodeView& view) {
   for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()}) {
     for (const Type& t : types) {
-      if (!type_of(t.dtype)) return fmt::format("dtype {}: only f32, bf16, f16", name_of(t.dtype));
+      if (!type_of(t.dtype))
+        return fmt::format("dtype {}: only f32, bf16, f16 and i8 to i32", name_of(t.dtype));
       if (t.shape.elements() == 0) return "an operand has no elements";
     }
   }
   best_isa();  // limits oneDNN before its first use
+  // Without VPDPBUSD it adds pairs of products in 16 bits, which saturate: another number.
+  if (view.in[0].dtype == DType::i8 && !(best_isa() >= Isa::kAvx512 && has_vnni()))
+    return "oneDNN's sums of i8 are exact with avx512_vnni only";
   try {
     make_block(view, as_scattered_products(view).each, 1);
   } catch (const dnnl::error& error) {

@@ -10,10 +10,10 @@ namespace brrr::cpu {
 
 void Packing::operator+=(const Packing& other) {
   left_bytes = std::max(left_bytes, other.left_bytes);
-  bf16 |= other.bf16;
+  tiles |= other.tiles;
 }
 
-int64_t Packing::bytes() const { return gemm_workspace_bytes(left_bytes, bf16); }
+int64_t Packing::bytes() const { return gemm_workspace_bytes(left_bytes, tiles); }
 
 Packing packing_of(const Graph& graph) {
   Packing all;
@@ -22,7 +22,7 @@ Packing packing_of(const Graph& graph) {
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
     const DType dtype = view.in[0].dtype;
-    Packing one{0, dtype == DType::bf16};
+    Packing one{0, gemm_packs_tiles(dtype)};
     Product p;
     if (dtype == DType::f32 && (node.op->name == "matmul" || node.op->name == "linear")) {
       static float result;  // there is one, and its address is never used

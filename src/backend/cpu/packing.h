@@ -9,7 +9,7 @@ namespace brrr::cpu {
 
 struct Packing {
   int64_t left_bytes = 0;  // the most that an f32 product packs of its left operand for the team
-  bool bf16 = false;       // whether there are products of bf16
+  bool tiles = false;      // whether there are products of bf16 or int8 that pack tiles
   void operator+=(const Packing& other);
   /// About what becomes resident for products like these.
   int64_t bytes() const;

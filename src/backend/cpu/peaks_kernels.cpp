@@ -79,6 +79,33 @@ __attribute__((target("avx2,fma"))) float fma_f32_avx2(int64_t rounds) {
   return _mm256_cvtss_f32(sum);
 }
 
+/// int8 where nothing multiplies it: widened to 16 bits, four instructions for 32 products.
+__attribute__((target("avx2"))) float dot_int8_avx2(int64_t rounds) {
+  int32_t values[2] = {0x00020003, 0x00010001};
+  asm volatile("" : "+m"(values));
+  const __m256i b = _mm256_set1_epi32(values[1]);
+  __m256i a = _mm256_set1_epi32(values[0]);
+#define BRRR_DECLARE(i) __m256i x##i = _mm256_set1_epi32(values[0] + i);
+  BRRR_CHAINS_12(BRRR_DECLARE)
+#undef BRRR_DECLARE
+  for (int64_t r = 0; r < rounds; ++r) {
+    asm("" : "+x"(a));  // or the product would be computed once
+#define BRRR_STEP(i)                                             \
+  {                                                              \
+    __m256i factor = a;                                          \
+    asm("" : "+x"(factor));                                      \
+    x##i = _mm256_add_epi32(x##i, _mm256_madd_epi16(factor, b)); \
+  }
+    BRRR_CHAINS_12(BRRR_STEP)
+#undef BRRR_STEP
+  }
+  __m256i sum = _mm256_setzero_si256();
+#define BRRR_SUM(i) sum = _mm256_add_epi32(sum, x##i);
+  BRRR_CHAINS_12(BRRR_SUM)
+#undef BRRR_SUM
+  return static_cast<float>(_mm256_extract_epi32(sum, 0));
+}
+
 __attribute__((target("avxvnni,avx2"))) float dot_int8_avxvnni(int64_t rounds) {
   int32_t values[2] = {0x01020301, 0x01010101};
   asm volatile("" : "+m"(values));
@@ -323,6 +350,7 @@ std::vector<ComputeKernel> compute_kernels() {
       all.push_back({"int8", "int32", "avx512_vnni vpdpbusd", dot_int8_avx512, 64 * 2 * kWide});
   } else if (isa >= Isa::kAvx2) {
     all.push_back({"f32", "f32", "avx2 vfmadd", fma_f32_avx2, 8 * 2 * kNarrow});
+    all.push_back({"int8", "int32", "avx2 vpmaddwd + vpaddd", dot_int8_avx2, 16 * 2 * kNarrow});
     if (f.avx_vnni)
       all.push_back({"int8", "int32", "avx_vnni vpdpbusd", dot_int8_avxvnni, 32 * 2 * kNarrow});
   } else {

@@ -12,8 +12,6 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements
-
 RngKey key_at(const void* key) {
   const auto* words = static_cast<const int32_t*>(key);
   return {static_cast<uint32_t>(words[0]), static_cast<uint32_t>(words[1])};
@@ -22,7 +20,7 @@ RngKey key_at(const void* key) {
 /// body(begin, end) with begin at multiples of kRandomStep.
 template <typename Body>
 void parallel_steps(int64_t n, Body&& body) {
-  parallel_for((n + kRandomStep - 1) / kRandomStep, kGrain / kRandomStep,
+  parallel_for((n + kRandomStep - 1) / kRandomStep, kRowGrain / kRandomStep,
                [&](int64_t begin, int64_t end) {
                  body(begin * kRandomStep, std::min(n, end * kRandomStep));
                });

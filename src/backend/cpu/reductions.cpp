@@ -14,7 +14,6 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements of x
 constexpr int64_t kPiece = 32768;  // elements of x that one piece of a long reduction reads
 
 /// Offsets of all index combinations of some axes, row-major.
@@ -129,7 +128,7 @@ class ReductionKernel final : public Kernel {
     const bool plain = layout_.reduced.sizes.size() <= 1;
     const int64_t step = layout_.reduced.strides.empty() ? 0 : layout_.reduced.strides.back();
     const int64_t task = std::min(piece_, reduced_) * layout_.run;
-    parallel_for(kept_ * pieces_, row_grain(task, kGrain), [&](int64_t first, int64_t last) {
+    parallel_for(kept_ * pieces_, row_grain(task, kRowGrain), [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t) {
         const int64_t base = layout_.kept.at(t / pieces_);
         const int64_t begin = t % pieces_ * piece_, end = std::min(reduced_, begin + piece_);
@@ -145,19 +144,21 @@ class ReductionKernel final : public Kernel {
       }
     });
     if (direct) return;
-    parallel_for(kept_, row_grain(pieces_ * layout_.run, kGrain), [&](int64_t first, int64_t last) {
-      for (int64_t k = first; k < last; ++k) {
-        float* partial = to + k * pieces_ * stride;
-        if (!bf16_) {
-          f32_rows_.columns(partial, pieces_, stride,
-                            static_cast<float*>(args.out[0]) + k * layout_.run, layout_.run, false);
-        } else {
-          f32_rows_.columns(partial + stride, pieces_ - 1, stride, partial, layout_.run, true);
-          for (int64_t i = 0; i < layout_.run; ++i)
-            put(args.out[0], k * layout_.run + i, static_cast<double>(partial[i]));
-        }
-      }
-    });
+    parallel_for(
+        kept_, row_grain(pieces_ * layout_.run, kRowGrain), [&](int64_t first, int64_t last) {
+          for (int64_t k = first; k < last; ++k) {
+            float* partial = to + k * pieces_ * stride;
+            if (!bf16_) {
+              f32_rows_.columns(partial, pieces_, stride,
+                                static_cast<float*>(args.out[0]) + k * layout_.run, layout_.run,
+                                false);
+            } else {
+              f32_rows_.columns(partial + stride, pieces_ - 1, stride, partial, layout_.run, true);
+              for (int64_t i = 0; i < layout_.run; ++i)
+                put(args.out[0], k * layout_.run + i, static_cast<double>(partial[i]));
+            }
+          }
+        });
   }
 
   /// x: [kept, reduced, run] -> [kept].
@@ -165,7 +166,7 @@ class ReductionKernel final : public Kernel {
     const int64_t blocks = run_blocks(), work = reduced_ * blocks;
     auto* partial = reinterpret_cast<double*>(args.scratch);
     const int64_t task = std::min(piece_, work) * std::min(layout_.run, kPiece);
-    parallel_for(kept_ * pieces_, row_grain(task, kGrain), [&](int64_t first, int64_t last) {
+    parallel_for(kept_ * pieces_, row_grain(task, kRowGrain), [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t) {
         const int64_t base = layout_.kept.at(t / pieces_);
         const int64_t begin = t % pieces_ * piece_, end = std::min(work, begin + piece_);

@@ -20,6 +20,8 @@ inline Rows rows_of(const Shape& shape) {
   return rows;
 }
 
+/// Elements of rows that are worth another thread; of rows that take an exponential of each.
+inline constexpr int64_t kRowGrain = 16384, kExpGrain = 8192;
 /// Rows per part of parallel_for so that a part has at least `elements` elements.
 inline int64_t row_grain(int64_t width, int64_t elements) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, width));

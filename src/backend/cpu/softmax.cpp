@@ -6,11 +6,7 @@
 #include "base/parallel.h"
 
 namespace brrr::cpu {
-namespace {
-
-constexpr int64_t kGrain = 8192;  // elements
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<KernelEntry> softmax_kernels() {
   KernelEntry forward{
@@ -21,10 +17,11 @@ std::vector<KernelEntry> softmax_kernels() {
                             bytes = static_cast<int64_t>(bytes_of(t))](const KernelArgs& args) {
           const auto* x = static_cast<const std::byte*>(args.in[0]);
           auto* y = static_cast<std::byte*>(args.out[0]);
-          parallel_for(rows.count, row_grain(rows.width, kGrain), [&](int64_t begin, int64_t end) {
-            const int64_t at = begin * rows.width * bytes;
-            run(x + at, y + at, end - begin, rows.width);
-          });
+          parallel_for(rows.count, row_grain(rows.width, kExpGrain),
+                       [&](int64_t begin, int64_t end) {
+                         const int64_t at = begin * rows.width * bytes;
+                         run(x + at, y + at, end - begin, rows.width);
+                       });
         });
       }};
   KernelEntry backward{
@@ -36,7 +33,7 @@ std::vector<KernelEntry> softmax_kernels() {
           const auto* dy = static_cast<const std::byte*>(args.in[0]);
           const auto* y = static_cast<const std::byte*>(args.in[1]);
           auto* dx = static_cast<std::byte*>(args.out[0]);
-          parallel_for(rows.count, row_grain(rows.width, 2 * kGrain),
+          parallel_for(rows.count, row_grain(rows.width, 2 * kExpGrain),
                        [&](int64_t begin, int64_t end) {
                          const int64_t at = begin * rows.width * bytes;
                          run(dy + at, y + at, dx + at, end - begin, rows.width);

@@ -9,7 +9,7 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kTile = 2048;       // elements of a tile without rows
+constexpr int64_t kFlatTile = 2048;   // elements of a tile without rows
 constexpr int64_t kRowTile = 4096;    // elements that the rows of a tile have at most, roughly
 constexpr int64_t kRowsTogether = 8;  // that sums over rows fold at a time
 
@@ -106,7 +106,7 @@ bool TileCompiler::survey() {
         ++uses_left_[v.node][v.port];
     }
   }
-  p_.tile_ = kTile;
+  p_.tile_ = kFlatTile;
   if (rows == nullptr) return true;
   p_.width_ = rows->size(-1);
   if (p_.elements_ == 0) return refuse("rows without elements");

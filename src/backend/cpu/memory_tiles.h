@@ -1,11 +1,12 @@
 #pragma once
-// Tiles (amx_tiles.h) on a processor with VDPBF16PS (avx512_bf16) instead of AMX: each sum of a
-// tile grows by one pair of terms at a time. Tiles 0 to 3 are sums; 4 to 7 are operands, which are
-// not copied: what they were loaded from must stay as it is until the last dot. `Pairs` computes
-// the product of two tiles: VdpPairs by the instruction, EmulatedPairs in plain C++.
+// Tiles (amx_tiles.h) on a processor without AMX. Tiles 0 to 3 are sums; 4 to 7 are operands, which
+// are not copied: what they were loaded from must stay as it is until the last dot. `Product`
+// multiplies two tiles: of bf16 by VDPBF16PS (avx512_bf16; each sum grows by one pair of terms at a
+// time), in VdpPairs by the instruction, in EmulatedPairs in plain C++; of int8 in gemm_int8.h.
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/cpu/amx_tiles.h"
 
@@ -17,6 +18,7 @@ namespace brrr::cpu {
 
 #if defined(__x86_64__)
 struct VdpPairs {
+  using Sum = float;
   /// sums: [16, 16] f32; rows of a and b are `stride` bytes apart.
   __attribute__((target("avx512f,avx512bf16"), noinline)) static void dot(
       float* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b, int64_t b_stride) {
@@ -42,6 +44,7 @@ struct VdpPairs {
 /// Intel's manual, volume 2, VDPBF16PS: the odd terms' product, then the even terms', each added
 /// with one rounding; denormals are zero on the way in and out.
 struct EmulatedPairs {
+  using Sum = float;
   static void dot(float* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b,
                   int64_t b_stride) {
     for (int m = 0; m < kTileRows; ++m) {
@@ -58,12 +61,12 @@ struct EmulatedPairs {
   }
 };
 
-template <class Pairs>
-class PairTiles {
+template <class Product>
+class MemoryTiles {
  public:
-  PairTiles() = default;
-  PairTiles(const PairTiles&) = delete;
-  PairTiles& operator=(const PairTiles&) = delete;
+  MemoryTiles() = default;
+  MemoryTiles(const MemoryTiles&) = delete;
+  MemoryTiles& operator=(const MemoryTiles&) = delete;
 
   template <int kTile>
   void zero() {
@@ -90,17 +93,30 @@ class PairTiles {
   }
   template <int kSum, int kA, int kB>
   void dot_bf16() {
-    const Operand &a = operands_[kA - kSums], &b = operands_[kB - kSums];
-    Pairs::dot(sums_[kSum], a.from, a.stride, b.from, b.stride);
+    static_assert(std::is_same_v<Sum, float>);
+    dot<kSum, kA, kB>();
+  }
+  template <int kSum, int kA, int kB>
+  void dot_int8() {
+    static_assert(std::is_same_v<Sum, int32_t>);
+    dot<kSum, kA, kB>();
   }
 
  private:
+  using Sum = typename Product::Sum;
   static constexpr int kSums = 4;
   struct Operand {
     const uint8_t* from = nullptr;
     int64_t stride = 0;
   };
-  alignas(64) float sums_[kSums][kTileRows * 16] = {};
+
+  template <int kSum, int kA, int kB>
+  void dot() {
+    const Operand &a = operands_[kA - kSums], &b = operands_[kB - kSums];
+    Product::dot(sums_[kSum], a.from, a.stride, b.from, b.stride);
+  }
+
+  alignas(64) Sum sums_[kSums][kTileRows * 16] = {};
   Operand operands_[4];
 };
 

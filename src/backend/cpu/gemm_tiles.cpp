@@ -1,13 +1,14 @@
-// The AMX path of gemm(): bf16 operands, 2 x 2 tiles of sums, f32 accumulation. With other tiles
-// (pair_tiles.h) also the path for avx512_bf16.
+// The paths of gemm() that multiply tiles (amx_tiles.h): by AMX, bf16 operands with f32 sums and
+// int8 operands with int32 sums; with tiles in memory (memory_tiles.h), bf16 by avx512_bf16 and
+// int8 everywhere else.
 //
 // How the work is laid out. Both operands are packed into tiles once, by the team, into shared
-// memory: panels of 32 rows (or columns), each a run of pairs of tiles, 32 terms after 32 terms. A
-// task is a block of rows x columns of C; it goes through the terms in blocks of kBlockTiles, so
-// that a panel of B (16 KB) stays in the L1 cache while all row panels of the block (in L2) pass by
-// it. Sums wait in f32 blocks of 32 x 32 (4 KB in a row, L2) between blocks of terms. A complete
-// block is turned into C some micro-kernels later, when its stores have settled and the tile unit
-// is busy with others.
+// memory: panels of 32 rows (or columns), each a run of pairs of tiles, one tile's terms (32 of
+// bf16, 64 of int8) after the other. A task is a block of rows x columns of C; it goes through the
+// terms in blocks of kBlockTiles, so that a panel of B (16 KB) stays in the L1 cache while all row
+// panels of the block (in L2) pass by it. Sums wait in f32 blocks of 32 x 32 (4 KB in a row, L2)
+// between blocks of terms. A complete block is turned into C some micro-kernels later, when its
+// stores have settled and the tile unit is busy with others.
 //
 // Operands beyond the packing memory are cut into chunks of rows, columns and, if k is very large,
 // terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
@@ -17,7 +18,8 @@
 #include "backend/cpu/amx_tiles.h"
 #include "backend/cpu/gemm_amx_kernels.h"
 #include "backend/cpu/gemm_blocks.h"
-#include "backend/cpu/pair_tiles.h"
+#include "backend/cpu/gemm_int8.h"
+#include "backend/cpu/memory_tiles.h"
 #include "base/parallel.h"
 
 #if defined(__SSE2__)
@@ -28,18 +30,20 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kPanel = 2 * kTileRows;                  // rows or columns of a panel
-constexpr int64_t kTile = int64_t{kTileRows} * kTileBf16;  // elements of a tile
-constexpr int64_t kBlockTiles = 8;                         // 256 terms
-constexpr int64_t kSumBlock = kPanel * kPanel;             // floats
-constexpr int64_t kPacked = int64_t{4} << 20;              // elements of a packed operand
-constexpr int64_t kLongK = 8192;                           // beyond, terms are cut as well
-constexpr int64_t kChunkK = 4096, kChunkSide = 1024;       // then
-constexpr int64_t kTaskSums = int64_t{512} * 256;          // floats of a task
-constexpr int64_t kRowCols = 1024;                         // columns of a task of a single row
+constexpr int64_t kPanel = 2 * kTileRows;  // rows or columns of a panel
+// Packed operands are counted in 16 bits, whatever they hold.
+constexpr int64_t kTileWords = kTileRowBytes / 2;  // of a lane
+constexpr int64_t kTile = int64_t{kTileRows} * kTileWords;
+constexpr int64_t kBlockTiles = 8;                    // that pass a panel of B
+constexpr int64_t kSumBlock = kPanel * kPanel;        // floats
+constexpr int64_t kPacked = int64_t{4} << 20;         // words of a packed operand
+constexpr int64_t kLongK = 8192;                      // beyond, terms are cut as well
+constexpr int64_t kChunkK = 4096, kChunkSide = 1024;  // then
+constexpr int64_t kTaskSums = int64_t{512} * 256;     // floats of a task
+constexpr int64_t kRowCols = 1024;                    // columns of a task of a single row
 constexpr int64_t kShared = 2 * kPacked * 2 + kChunkSide * kChunkSide * 4;  // bytes
-constexpr int64_t kThinPacked = int64_t{1} << 18;  // elements of B that a task packs
-constexpr int64_t kSmall = int64_t{1} << 19;       // elements packed by one thread
+constexpr int64_t kThinPacked = int64_t{1} << 18;  // words of B that a task packs
+constexpr int64_t kSmall = int64_t{1} << 19;       // words packed by one thread
 
 struct Shared {
   uint16_t *a, *b;  // packed operands
@@ -76,6 +80,11 @@ class FlushDenormals {
 struct FlushDenormals {};
 #endif
 
+/// Terms of a lane of a tile.
+int64_t tile_terms(DType dtype) { return dtype == DType::i8 ? kTileInt8 : kTileBf16; }
+/// Words that a lane of k terms takes when packed.
+int64_t lane_words(const GemmArgs& g) { return ceil_div(g.k, tile_terms(g.dtype)) * kTileWords; }
+
 struct Chunks {
   int64_t rows, cols, k;  // of a chunk; k in terms, whole tiles unless it is all
 };
@@ -85,7 +94,7 @@ Chunks choose_chunks(const GemmArgs& g) {
     return round_up(ceil_div(n, ceil_div(n, most)), unit);
   };
   if (g.k <= kLongK) {
-    const int64_t most = kPacked / round_up(g.k, kTileBf16) / kPanel * kPanel;
+    const int64_t most = kPacked / lane_words(g) / kPanel * kPanel;
     return {equal(g.m, most, kPanel), equal(g.n, most, kPanel), g.k};
   }
   return {equal(g.m, kChunkSide, kPanel), equal(g.n, kChunkSide, kPanel), kChunkK};
@@ -121,29 +130,41 @@ TaskSize choose_task(int64_t rows, int64_t cols, int64_t threads) {
 
 /// A chunk of one operand: which lanes (rows of A, columns of B) and terms.
 struct Operand {
-  const uint16_t* from;  // the first element of the chunk
+  DType dtype;
+  const void* from;  // the first element of the chunk
   int64_t ld;
   bool lanes_adjoin;  // lanes or terms are side by side in memory
   bool right;
   int64_t lanes, terms;
 
-  int64_t tiles() const { return ceil_div(terms, kTileBf16); }
+  int64_t tiles() const { return ceil_div(terms, tile_terms(dtype)); }
   int64_t panels() const { return ceil_div(lanes, kPanel); }
-  int64_t panel_elements() const { return tiles() * 2 * kTile; }
+  int64_t panel_words() const { return tiles() * 2 * kTile; }
 };
+
+/// The tile of 16 lanes from `lane` on and the terms from k on.
+void pack_tile(const Operand& o, int64_t lane, int64_t k, uint16_t* tile) {
+  const void* from = offset(o.from, o.dtype, o.lanes_adjoin ? k * o.ld + lane : lane * o.ld + k);
+  const int64_t lanes = std::min<int64_t>(kTileRows, o.lanes - lane);
+  const int64_t terms = std::min<int64_t>(tile_terms(o.dtype), o.terms - k);
+  if (o.dtype == DType::i8) {
+    const Int8Kernels& kernels = int8_kernels();
+    (o.right ? kernels.right_tile : kernels.left_tile)(static_cast<const int8_t*>(from), o.ld,
+                                                       o.lanes_adjoin, lanes, terms, tile);
+  } else {
+    const AmxKernels& kernels = amx_kernels();
+    (o.right ? kernels.right_tile : kernels.left_tile)(static_cast<const uint16_t*>(from), o.ld,
+                                                       o.lanes_adjoin, lanes, terms, tile);
+  }
+}
 
 /// Packs tiles [t0, t1) of panels [p0, p1); `out` is where panel p0 begins.
 void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1, uint16_t* out) {
-  const AmxKernels& kernels = amx_kernels();
   for (int64_t t = t0; t < t1; ++t) {
     for (int64_t lane = p0 * kPanel; lane < std::min(o.lanes, p1 * kPanel); lane += kTileRows) {
-      const int64_t k = t * kTileBf16;
-      const uint16_t* from = o.from + (o.lanes_adjoin ? k * o.ld + lane : lane * o.ld + k);
-      uint16_t* tile =
-          out + (lane / kPanel - p0) * o.panel_elements() + (2 * t + lane / kTileRows % 2) * kTile;
-      (o.right ? kernels.right_tile : kernels.left_tile)(
-          from, o.ld, o.lanes_adjoin, std::min<int64_t>(kTileRows, o.lanes - lane),
-          std::min<int64_t>(kTileBf16, o.terms - k), tile);
+      pack_tile(
+          o, lane, t * tile_terms(o.dtype),
+          out + (lane / kPanel - p0) * o.panel_words() + (2 * t + lane / kTileRows % 2) * kTile);
     }
   }
 }
@@ -154,13 +175,13 @@ int64_t pack_units(const Operand& o) {
 }
 void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
   if (!o.lanes_adjoin) {
-    return pack_panels(o, unit, unit + 1, 0, o.tiles(), out + unit * o.panel_elements());
+    return pack_panels(o, unit, unit + 1, 0, o.tiles(), out + unit * o.panel_words());
   }
   const int64_t groups = ceil_div(o.panels(), 16), p = unit % groups * 16, t = unit / groups;
-  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_elements());
+  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_words());
 }
 
-/// sums (32 x 32, rows of 32) += `tiles` x 32 terms; kRows x kCols tiles of it exist.
+/// sums (32 x 32, rows of 32) += `count` tiles of terms; kRows x kCols tiles of it exist.
 template <class Tiles, int kRows, int kCols>
 void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, const uint16_t* next,
            float* sums, bool first) {
@@ -179,19 +200,19 @@ void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, co
   for (int64_t t = 0; t < count; ++t, a += 2 * kTile, b += 2 * kTile, next += 2 * kTile) {
     tiles.template load<4>(a, kTileRowBytes);
     tiles.template load<6>(b, kTileRowBytes);
-    tiles.template dot_bf16<0, 4, 6>();
+    tiles.template dot<0, 4, 6>();
     // The next row panel comes from L2: fetch it while the tile unit works.
 #pragma GCC unroll 32
     for (int line = 0; line < 16 * kRows; ++line) __builtin_prefetch(next + line * 32, 0, 3);
     if constexpr (kCols == 2) {
       tiles.template load<7>(b + kTile, kTileRowBytes);
-      tiles.template dot_bf16<1, 4, 7>();
+      tiles.template dot<1, 4, 7>();
     }
     if constexpr (kRows == 2) {
       tiles.template load<5>(a + kTile, kTileRowBytes);
-      tiles.template dot_bf16<2, 5, 6>();
+      tiles.template dot<2, 5, 6>();
     }
-    if constexpr (kRows == 2 && kCols == 2) tiles.template dot_bf16<3, 5, 7>();
+    if constexpr (kRows == 2 && kCols == 2) tiles.template dot<3, 5, 7>();
   }
   tiles.template store<0>(sums, kStride);
   if constexpr (kCols == 2) tiles.template store<1>(sums + 16, kStride);
@@ -222,8 +243,8 @@ void finish_sums(const GemmArgs& g, int64_t index, int64_t i, int64_t j, int64_t
 struct Task {
   int64_t index, i0, j0, rows, cols;
   const uint16_t *a, *b;     // the packed panels of these rows and columns
-  int64_t a_panel, b_panel;  // elements from one to the next
-  int64_t tiles;             // terms / 32
+  int64_t a_panel, b_panel;  // words from one to the next
+  int64_t tiles;             // of terms
   float* sums;               // blocks of 32 x 32, row panel by row panel ...
   int64_t sum_panels;        // ... of this many
   bool first, last;          // chunk of terms
@@ -286,7 +307,7 @@ void run_task(const GemmArgs& g, const Task& task) {
 /// columns: the task packs them for itself, a few panels at a time, and nothing leaves its caches.
 bool is_thin(int64_t rows) { return rows <= 2 * kPanel; }
 TaskSize thin_task(const Operand& b) {
-  const int64_t panels = std::clamp<int64_t>(kThinPacked / b.panel_elements(), 1, 4);
+  const int64_t panels = std::clamp<int64_t>(kThinPacked / b.panel_words(), 1, 4);
   return {2 * kPanel, panels * kPanel};
 }
 uint16_t* thin_panels() { return reinterpret_cast<uint16_t*>(own_memory() + kTaskSums) + kSmall; }
@@ -295,7 +316,7 @@ uint16_t* thin_panels() { return reinterpret_cast<uint16_t*>(own_memory() + kTas
 template <class Tiles>
 void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t team,
                  const Shared& memory) {
-  const uint16_t *packed_a = nullptr, *packed_b = nullptr;  // which chunk is packed
+  const void *packed_a = nullptr, *packed_b = nullptr;  // which chunk is packed
   const auto shared_out = [&](int64_t count, auto&& body) {
     if (team == 1) {
       for (int64_t i = 0; i < count; ++i) body(i);
@@ -304,22 +325,18 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < count; ++i) body(i);
   };
-  const auto element = [](const void* p, int64_t i) { return static_cast<const uint16_t*>(p) + i; };
+  const auto element = [&](const void* p, int64_t i) { return offset(p, g.dtype, i); };
   for (int64_t i0 = 0; i0 < g.m; i0 += chunks.rows) {
     for (int64_t j0 = 0; j0 < g.n; j0 += chunks.cols) {
       for (int64_t k0 = 0; k0 < g.k; k0 += chunks.k) {
         const int64_t terms = std::min(chunks.k, g.k - k0);
-        const Operand a{element(g.a, g.trans_a ? k0 * g.lda + i0 : i0 * g.lda + k0),
-                        g.lda,
-                        g.trans_a,
-                        false,
-                        std::min(chunks.rows, g.m - i0),
+        const Operand a{g.dtype, element(g.a, g.trans_a ? k0 * g.lda + i0 : i0 * g.lda + k0),
+                        g.lda,   g.trans_a,
+                        false,   std::min(chunks.rows, g.m - i0),
                         terms};
-        const Operand b{element(g.b, g.trans_b ? j0 * g.ldb + k0 : k0 * g.ldb + j0),
-                        g.ldb,
-                        !g.trans_b,
-                        true,
-                        std::min(chunks.cols, g.n - j0),
+        const Operand b{g.dtype, element(g.b, g.trans_b ? j0 * g.ldb + k0 : k0 * g.ldb + j0),
+                        g.ldb,   !g.trans_b,
+                        true,    std::min(chunks.cols, g.n - j0),
                         terms};
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
         const int64_t units_a = a.from == packed_a ? 0 : pack_units(a);
@@ -344,10 +361,10 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     j0 + j,
                     std::min(size.rows, a.lanes - i),
                     std::min(size.cols, b.lanes - j),
-                    memory.a + i / kPanel * a.panel_elements(),
-                    memory.b + j / kPanel * b.panel_elements(),
-                    a.panel_elements(),
-                    b.panel_elements(),
+                    memory.a + i / kPanel * a.panel_words(),
+                    memory.b + j / kPanel * b.panel_words(),
+                    a.panel_words(),
+                    b.panel_words(),
                     a.tiles(),
                     own_memory(),
                     size.cols / kPanel,
@@ -370,32 +387,33 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
 }
 
 /// m = 1: bound by reading B, which is read once where it lies.
+void multiply_row(const GemmArgs& g, RowSums rule, int64_t j0, int64_t cols, float* sums) {
+  // A transposed row is not contiguous unless it is the only one.
+  const void* b = offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0);
+  if (g.dtype == DType::i8) {
+    return int8_kernels().row({static_cast<const int8_t*>(g.a), static_cast<const int8_t*>(b),
+                               g.ldb, g.k, cols, g.trans_b, reinterpret_cast<int32_t*>(sums)});
+  }
+  const FlushDenormals flush;
+  amx_kernels().row({rule, static_cast<const uint16_t*>(g.a), static_cast<const uint16_t*>(b),
+                     g.ldb, g.k, cols, g.trans_b, sums});
+}
+
 void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   const GemmArgs& args = all.args;
-  const int64_t cols = std::min(kRowCols, round_up(ceil_div(args.n, team), 32));
-  const int64_t tasks = ceil_div(args.n, cols);
+  const int64_t most = std::min(kRowCols, round_up(ceil_div(args.n, team), 32));
+  const int64_t tasks = ceil_div(args.n, most);
 #pragma omp parallel num_threads(team) if (team > 1)
   {
     const WorkClock clock("share");
 #pragma omp for schedule(dynamic, 1) nowait
     for (int64_t task = 0; task < tasks * all.batch; ++task) {
-      const int64_t index = task / tasks, j0 = task % tasks * cols;
+      const int64_t index = task / tasks, j0 = task % tasks * most;
       const GemmArgs g = all.product(index);
-      AmxRow row;
-      row.rule = rule;
-      // A transposed row is not contiguous unless it is the only one.
-      row.a = static_cast<const uint16_t*>(g.a);
-      row.b = static_cast<const uint16_t*>(offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0));
-      row.ldb = g.ldb;
-      row.k = g.k;
-      row.cols = std::min(cols, g.n - j0);
-      row.trans_b = g.trans_b;
-      row.sums = own_memory();
-      {
-        const FlushDenormals flush;
-        amx_kernels().row(row);
-      }
-      finish_sums(g, index, 0, j0, 1, row.cols, row.sums, cols);
+      const int64_t cols = std::min(most, g.n - j0);
+      float* sums = own_memory();
+      multiply_row(g, rule, j0, cols, sums);
+      finish_sums(g, index, 0, j0, 1, cols, sums, most);
 #if defined(__SSE2__)
       if (g.epilogue.run != nullptr) _mm_sfence();  // it may store around the caches
 #endif
@@ -413,9 +431,8 @@ void run(const GemmBatch& all, RowSums rule) {
   const int64_t team = work < kSerial || omp_in_parallel() ? 1 : thread_count();
   if (g.m == 1 && (!g.trans_a || g.lda == 1)) return run_rows(all, team, rule);
 
-  const int64_t elements =
-      (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * round_up(g.k, kTileBf16);
-  if (elements <= kSmall && g.k <= kLongK && (all.batch > 1 || team == 1)) {
+  const int64_t words = (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * lane_words(g);
+  if (words <= kSmall && g.k <= kLongK && (all.batch > 1 || team == 1)) {
     // Products that fit one thread's memory: each is one thread's.
     const Chunks whole{round_up(g.m, kPanel), round_up(g.n, kPanel), g.k};
 #pragma omp parallel num_threads(team) if (team > 1)
@@ -425,7 +442,7 @@ void run(const GemmBatch& all, RowSums rule) {
       for (int64_t i = 0; i < all.batch; ++i) {
         auto* a = reinterpret_cast<uint16_t*>(own_memory() + kTaskSums);
         run_product<Tiles>(all.product(i), i, whole, 1,
-                           {a, a + whole.rows * round_up(g.k, kTileBf16), nullptr});
+                           {a, a + whole.rows * lane_words(g), nullptr});
       }
     }
     return;
@@ -440,22 +457,52 @@ void run(const GemmBatch& all, RowSums rule) {
   }
 }
 
-}  // namespace
+/// What dot() multiplies.
+template <class Tiles>
+struct Bf16 : Tiles {
+  template <int kSum, int kA, int kB>
+  void dot() {
+    this->template dot_bf16<kSum, kA, kB>();
+  }
+};
+template <class Tiles>
+struct Int8 : Tiles {
+  template <int kSum, int kA, int kB>
+  void dot() {
+    this->template dot_int8<kSum, kA, kB>();
+  }
+};
 
-void gemm_amx_emulated(const GemmBatch& batch) { run<EmulatedTiles>(batch, RowSums::kAmx); }
-void gemm_pairs_emulated(const GemmBatch& batch) {
-  run<PairTiles<EmulatedPairs>>(batch, RowSums::kEmulatedPairs);
+template <class Tiles>
+void run_amx(const GemmBatch& batch) {
+  if (batch.args.dtype == DType::i8) return run<Int8<Tiles>>(batch, {});
+  run<Bf16<Tiles>>(batch, RowSums::kAmx);
 }
 
+}  // namespace
+
+void gemm_amx_emulated(const GemmBatch& batch) { run_amx<EmulatedTiles>(batch); }
+void gemm_pairs_emulated(const GemmBatch& batch) {
+  run<Bf16<MemoryTiles<EmulatedPairs>>>(batch, RowSums::kEmulatedPairs);
+}
+void gemm_vnni_emulated(const GemmBatch& batch) {
+  run<Int8<MemoryTiles<EmulatedVnniQuads>>>(batch, {});
+}
+void gemm_int8(const GemmBatch& batch) { run<Int8<MemoryTiles<WidenedQuads>>>(batch, {}); }
+
 #if defined(__x86_64__)
-void gemm_amx(const GemmBatch& batch) { run<AmxTiles>(batch, RowSums::kAmx); }
-void gemm_pairs(const GemmBatch& batch) { run<PairTiles<VdpPairs>>(batch, RowSums::kPairs); }
+void gemm_amx(const GemmBatch& batch) { run_amx<AmxTiles>(batch); }
+void gemm_pairs(const GemmBatch& batch) {
+  run<Bf16<MemoryTiles<VdpPairs>>>(batch, RowSums::kPairs);
+}
+void gemm_vnni(const GemmBatch& batch) { run<Int8<MemoryTiles<VnniQuads>>>(batch, {}); }
 #else
 void gemm_amx(const GemmBatch& batch) { gemm_amx_emulated(batch); }
 void gemm_pairs(const GemmBatch& batch) { gemm_pairs_emulated(batch); }
+void gemm_vnni(const GemmBatch& batch) { gemm_vnni_emulated(batch); }
 #endif
 
-int64_t gemm_amx_workspace_bytes() {
+int64_t gemm_tiles_workspace_bytes() {
   return PackBuffer::rounded(kShared) +
          thread_count() * PackBuffer::rounded(kTaskSums * 4 + kSmall * 2 + kThinPacked * 2);
 }
