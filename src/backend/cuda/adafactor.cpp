@@ -14,7 +14,7 @@ using ops::UpdateLayout;
 
 constexpr int64_t kBlockElements = 4096;
 
-std::string refusal(const NodeView& node, const GpuDescription&) {
+std::string adafactor_refusal(const NodeView& node, const GpuDescription&) {
   for (const Type& t : node.in)
     if (t.dtype == DType::f64) return "f64";
   return "";
@@ -195,7 +195,7 @@ class Parameter {
   int64_t n_ = 0, rows_ = 1, columns_ = 1, matrices_ = 1;
 };
 
-LaunchPlan plan(const NodeView& node, const GpuDescription&) {
+LaunchPlan adafactor_plan(const NodeView& node, const GpuDescription&) {
   LaunchPlan plan;
   const bool factored = node.node().op->name == "adafactor";
   const UpdateLayout at(node.attrs(), node.in.size(), factored ? 2 : 1);
@@ -206,8 +206,8 @@ LaunchPlan plan(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> adafactor_entries() {
-  return {{"adafactor", "parameters", refusal, plan},
-          {"adafactor_vector", "parameters", refusal, plan}};
+  return {{"adafactor", "parameters", adafactor_refusal, adafactor_plan},
+          {"adafactor_vector", "parameters", adafactor_refusal, adafactor_plan}};
 }
 
 }  // namespace brrr::cuda

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kTile = 32;  // as in attention.cuh
 constexpr int64_t kMostWidth = 128;
 
-std::string refusal(const NodeView& node, const GpuDescription&) {
+std::string attention_refusal(const NodeView& node, const GpuDescription&) {
   const AttentionNode n(node);
   if (n.dtype == DType::f64) return "f64";
   if (n.width > kMostWidth || n.values > kMostWidth)
@@ -22,7 +22,7 @@ std::string refusal(const NodeView& node, const GpuDescription&) {
 }
 
 std::string mma_refusal(const NodeView& node, const GpuDescription& gpu) {
-  if (std::string why = refusal(node, gpu); !why.empty()) return why;
+  if (std::string why = attention_refusal(node, gpu); !why.empty()) return why;
   const AttentionNode n(node);
   if (n.dtype != DType::bf16 && n.dtype != DType::f16) return "no 16-bit floats";
   if (n.width != n.values || (n.width != 64 && n.width != 128))
@@ -38,9 +38,9 @@ int shared(const AttentionNode& n, int64_t tiles, int64_t value_tiles, int64_t s
       4 * kTile * (tiles * (n.width + 1) + value_tiles * (n.values + 1) + square * (kTile + 1)));
 }
 
-Launch launch(const AttentionNode& n, const std::string& name, const std::string& parameters,
-              const std::string& call, std::vector<LaunchArg> args, int64_t length,
-              int shared_bytes) {
+Launch attention_launch(const AttentionNode& n, const std::string& name,
+                        const std::string& parameters, const std::string& call,
+                        std::vector<LaunchArg> args, int64_t length, int shared_bytes) {
   Launch l;
   l.source = {name,
               {"device.cuh", "attention.cuh"},
@@ -55,11 +55,11 @@ Launch launch(const AttentionNode& n, const std::string& name, const std::string
   return l;
 }
 
-LaunchPlan forward(const NodeView& node, const GpuDescription&) {
+LaunchPlan attention_forward(const NodeView& node, const GpuDescription&) {
   LaunchPlan plan;
   const AttentionNode n(node);
   const std::string_view t = stored_type(n.dtype);
-  plan.launches.push_back(launch(
+  plan.launches.push_back(attention_launch(
       n, "attention", fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
       "attention_forward<Options>(q, k, v, y, lse, extra)",
       {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::out(0), LaunchArg::out(1)},
@@ -67,7 +67,7 @@ LaunchPlan forward(const NodeView& node, const GpuDescription&) {
   return plan;
 }
 
-LaunchPlan backward(const NodeView& node, const GpuDescription&) {
+LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
   LaunchPlan plan;
   const AttentionNode n(node);
   const std::string_view t = stored_type(n.dtype);
@@ -77,7 +77,7 @@ LaunchPlan backward(const NodeView& node, const GpuDescription&) {
   if (n.has_dlse) args.push_back(LaunchArg::in(n.dlse));
   args.push_back(LaunchArg::out(0));
   args.push_back(delta);
-  plan.launches.push_back(launch(
+  plan.launches.push_back(attention_launch(
       n, "attention_grad_queries",
       fmt::format("const {0}* q, const {0}* k, const {0}* v, const {0}* y, const f32* lse, const "
                   "{0}* dy, {1}"
@@ -86,16 +86,16 @@ LaunchPlan backward(const NodeView& node, const GpuDescription&) {
       fmt::format("attention_backward_queries<Options>(q, k, v, y, lse, dy, {}, dq, delta, extra)",
                   n.has_dlse ? "dlse" : "static_cast<const f32*>(nullptr)"),
       args, n.queries, shared(n, 2, 2, 1)));
-  plan.launches.push_back(
-      launch(n, "attention_grad_keys",
-             fmt::format("const {0}* q, const {0}* k, const {0}* v, const f32* lse, const {0}* dy, "
-                         "const f32* delta, "
-                         "{0}* dk, {0}* dv",
-                         t),
-             "attention_backward_keys<Options>(q, k, v, lse, dy, delta, dk, dv, extra)",
-             {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4),
-              LaunchArg::in(5), delta, LaunchArg::out(1), LaunchArg::out(2)},
-             n.keys, shared(n, 2, 2, 2)));
+  plan.launches.push_back(attention_launch(
+      n, "attention_grad_keys",
+      fmt::format("const {0}* q, const {0}* k, const {0}* v, const f32* lse, const {0}* dy, "
+                  "const f32* delta, "
+                  "{0}* dk, {0}* dv",
+                  t),
+      "attention_backward_keys<Options>(q, k, v, lse, dy, delta, dk, dv, extra)",
+      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4), LaunchArg::in(5),
+       delta, LaunchArg::out(1), LaunchArg::out(2)},
+      n.keys, shared(n, 2, 2, 2)));
   return plan;
 }
 
@@ -104,7 +104,7 @@ LaunchPlan backward(const NodeView& node, const GpuDescription&) {
 Launch mma_launch(const AttentionNode& n, const std::string& name, const std::string& parameters,
                   const std::string& call, std::vector<LaunchArg> args, int64_t length,
                   int64_t shared_rows) {
-  Launch l = launch(n, name, parameters, call, std::move(args), length, 0);
+  Launch l = attention_launch(n, name, parameters, call, std::move(args), length, 0);
   l.source.headers = {"device.cuh", "mma.cuh", "attention_mma.cuh"};
   l.grid.x = static_cast<uint32_t>((length + 63) / 64);
   l.shared_bytes = static_cast<int>(shared_rows * n.width * 2 + 2 * 64 * 4);
@@ -173,9 +173,9 @@ LaunchPlan mma_backward(const NodeView& node, const GpuDescription&) {
 
 std::vector<PlanEntry> attention_entries() {
   return {{"attention", "mma", mma_refusal, mma_forward},
-          {"attention", "tiles", refusal, forward},
+          {"attention", "tiles", attention_refusal, attention_forward},
           {"attention_grad", "mma", mma_refusal, mma_backward},
-          {"attention_grad", "tiles", refusal, backward}};
+          {"attention_grad", "tiles", attention_refusal, attention_backward}};
 }
 
 }  // namespace brrr::cuda

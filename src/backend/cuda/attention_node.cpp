@@ -8,19 +8,11 @@
 #include "ops/ops.h"
 
 namespace brrr::cuda {
-namespace {
-
-Shape batch_of(const Shape& s) {
-  return Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 2));
-}
-
-}  // namespace
-
 AttentionNode::AttentionNode(const NodeView& node) {
   const Attrs& a = node.attrs();
   const Shape &q = node.in[0].shape, &k = node.in[1].shape, &v = node.in[2].shape;
   backward = node.node().op->name == "attention_grad";
-  const Shape batch = batch_of(q);
+  const Shape batch = q.without_last(2);
   heads = batch.elements();
   queries = q.size(-2);
   keys = k.size(-2);

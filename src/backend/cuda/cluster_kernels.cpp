@@ -5,11 +5,10 @@
 #include "backend/cuda/cluster_writer.h"
 #include "backend/cuda/text.h"
 #include "base/errors.h"
+#include "base/integers.h"
 
 namespace brrr::cuda {
 namespace {
-
-int64_t quotient_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
 /// Whether the text has the letter as a word.
 bool uses(const std::string& text, char letter) {
@@ -190,7 +189,7 @@ void ClusterWriter::add_to(LaunchPlan& plan) {
 }
 
 int64_t ClusterWriter::all_blocks() const {
-  return at_.blocks * (at_.tile > 0 ? quotient_up(s_.width, at_.tile) : 1);
+  return at_.blocks * (at_.tile > 0 ? ceil_div(s_.width, at_.tile) : 1);
 }
 
 void ClusterWriter::add_sums(LaunchPlan& plan, const LaunchArg& partials) const {
@@ -199,7 +198,7 @@ void ClusterWriter::add_sums(LaunchPlan& plan, const LaunchArg& partials) const 
   sums.args.push_back(partials);
   for (const Accumulator& a : accumulators_)
     for (uint32_t r : a.results) sums.args.push_back(c_.results[r]);
-  sums.grid = {static_cast<uint32_t>(quotient_up(s_.width, 32)),
+  sums.grid = {static_cast<uint32_t>(ceil_div(s_.width, 32)),
                static_cast<uint32_t>(accumulators_.size()), 1};
   sums.block = {1024, 1, 1};
   plan.launches.push_back(std::move(sums));

@@ -4,13 +4,11 @@
 
 #include "backend/cuda/text.h"
 #include "base/errors.h"
+#include "base/integers.h"
 #include "ops/fused.h"
 
 namespace brrr::cuda {
 namespace {
-
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-int64_t quotient_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
 // Of what a block turns, where there is a transposed copy.
 constexpr int64_t kTileRows = 128, kTileColumns = 64;
@@ -53,7 +51,7 @@ ClusterWriter::Layout ClusterWriter::element_layout() const {
   }
   at.vector = draws || least < 4 ? 8 : 4;
   at.exact = s_.elements % at.vector == 0;
-  at.blocks = quotient_up(s_.elements, at.vector * at.threads);
+  at.blocks = ceil_div(s_.elements, at.vector * at.threads);
   // The largest of all is that of the blocks' largest: few blocks, many elements for each.
   if (!s_.scales.empty()) at.blocks = std::min<int64_t>(at.blocks, 8 * gpu_.multiprocessors);
   return at;
@@ -68,7 +66,7 @@ ClusterWriter::Layout ClusterWriter::row_layout() const {
     at.threads = kTileColumns / at.vector;
     at.groups = 256 / at.threads;
     at.block_rows = kTileRows;
-    at.blocks = quotient_up(s_.rows, kTileRows);
+    at.blocks = ceil_div(s_.rows, kTileRows);
     at.exact = c % kTileColumns == 0;
     return at;
   }
@@ -80,9 +78,9 @@ ClusterWriter::Layout ClusterWriter::row_layout() const {
       std::any_of(s_.row_ops.begin(), s_.row_ops.end(),
                   [&](NodeId id) { return body_.node(id).op->name == "layer_norm_grad"; })) {
     const int64_t wanted = gpu_.multiprocessors * std::max<int64_t>(1, 512 / block);
-    at.block_rows = round_up(quotient_up(s_.rows, wanted), at.groups);
+    at.block_rows = round_up(ceil_div(s_.rows, wanted), at.groups);
   }
-  at.blocks = quotient_up(s_.rows, at.block_rows);
+  at.blocks = ceil_div(s_.rows, at.block_rows);
   at.threads = row_threads;
   if (s_.row_ops.empty()) {  // nothing is summed along a row: columns may be split
     at.threads = at.groups == 8 ? 32 : 128;
@@ -90,7 +88,7 @@ ClusterWriter::Layout ClusterWriter::row_layout() const {
     at.exact = c % at.tile == 0;
     return at;
   }
-  at.chunks = quotient_up(c, at.threads * at.vector);
+  at.chunks = ceil_div(c, at.threads * at.vector);
   at.exact = c == at.chunks * at.threads * at.vector;
   return at;
 }

@@ -3,15 +3,16 @@
 #include "backend/cuda/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "base/integers.h"
 #include "ops/ops.h"
 
 namespace brrr::cuda {
 namespace {
 
-/// Neighbouring elements of a thread in rows of `classes`.
-int64_t vector_of(int64_t classes, int64_t bytes, int64_t alignment) {
+/// Neighbouring elements of a thread in rows that lie `row` apart.
+int64_t vector_of(int64_t row, int64_t bytes, int64_t alignment) {
   int64_t v = 8;
-  while (v > 1 && (classes % v != 0 || alignment % std::min<int64_t>(16, v * bytes) != 0)) v /= 2;
+  while (v > 1 && (row % v != 0 || alignment % std::min<int64_t>(16, v * bytes) != 0)) v /= 2;
   return v;
 }
 int64_t threads_of(int64_t classes) { return classes <= 1024 ? 32 : classes <= 8192 ? 256 : 1024; }
@@ -21,14 +22,14 @@ LaunchArg bad_target(const std::string& op, int64_t classes) {
       fmt::format("[{}] a target is neither one of {} classes nor the ignored one", op, classes));
 }
 
-std::string refusal(const NodeView& node, const GpuDescription&) {
+std::string loss_refusal(const NodeView& node, const GpuDescription&) {
   if (node.in[0].dtype == DType::f64) return "f64";
   if (node.in[0].shape.size(-1) == 0) return "no classes";
   return "";
 }
 
-Launch launch(const std::string& name, const std::string& parameters, const std::string& call,
-              std::vector<LaunchArg> args, int64_t rows, int64_t threads) {
+Launch loss_launch(const std::string& name, const std::string& parameters, const std::string& call,
+                   std::vector<LaunchArg> args, int64_t rows, int64_t threads) {
   Launch l;
   l.source = {
       name,
@@ -40,7 +41,7 @@ Launch launch(const std::string& name, const std::string& parameters, const std:
   return l;
 }
 
-LaunchPlan forward(const NodeView& node, const GpuDescription&) {
+LaunchPlan loss_forward(const NodeView& node, const GpuDescription&) {
   LaunchPlan p;
   const int64_t classes = node.in[0].shape.size(-1), rows = node.in[1].shape.elements();
   if (rows == 0) return p;
@@ -48,7 +49,7 @@ LaunchPlan forward(const NodeView& node, const GpuDescription&) {
   const int64_t threads = threads_of(classes);
   const int64_t v = vector_of(classes, static_cast<int64_t>(bytes_of(node.in[0].dtype)),
                               operand_alignment(node, 0));
-  p.launches.push_back(launch(
+  p.launches.push_back(loss_launch(
       "cross_entropy",
       fmt::format("const {0}* logits, const {1}* targets, {0}* losses, {0}* lse, u32* error", t,
                   id),
@@ -62,7 +63,7 @@ LaunchPlan forward(const NodeView& node, const GpuDescription&) {
   return p;
 }
 
-LaunchPlan backward(const NodeView& node, const GpuDescription&) {
+LaunchPlan loss_backward(const NodeView& node, const GpuDescription&) {
   LaunchPlan p;
   const int64_t classes = node.in[0].shape.size(-1), rows = node.in[1].shape.elements();
   if (rows == 0) return p;
@@ -70,7 +71,7 @@ LaunchPlan backward(const NodeView& node, const GpuDescription&) {
   const int64_t threads = threads_of(classes);
   const int64_t v = vector_of(classes, static_cast<int64_t>(bytes_of(node.in[0].dtype)),
                               operand_alignment(node, 0));
-  p.launches.push_back(launch(
+  p.launches.push_back(loss_launch(
       "cross_entropy_grad",
       fmt::format(
           "const {0}* logits, const {1}* targets, const {0}* lse, const {0}* dlosses, {0}* dlogits",
@@ -87,6 +88,9 @@ LaunchPlan backward(const NodeView& node, const GpuDescription&) {
 // -- the loss head: products of a chunk of rows at a time, and its gradient over its logits
 
 constexpr int64_t kChunkBytes = 512 << 20;  // of logits
+// Rows of logits begin at multiples of so many numbers: matrix units want rows of whole 16 bytes,
+// and few vocabularies (50257) have them.
+constexpr int64_t kRowMultiple = 64;
 
 /// Operands and results of the three ops.
 struct Head {
@@ -113,6 +117,7 @@ struct Head {
   size_t dx() const { return forward ? 2 : 0; }
   size_t dw() const { return forward ? 3 : 1; }
   int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
+  int64_t logits_row() const { return round_up(classes, kRowMultiple); }
 
   Product product() const {
     Product p;
@@ -129,14 +134,14 @@ struct Head {
     p.transpose_b = transposed;
     p.row_a = width;
     p.row_b = transposed ? width : classes;
-    p.row_y = classes;
+    p.row_y = logits_row();
     p.a = LaunchArg::in(0, begin * width * element());
     p.b = LaunchArg::in(1);
     p.y = to;
     return p;
   }
   // The gradient's rows are as far apart as the logits'.
-  int64_t gradient_row() const { return classes * 4 / element(); }
+  int64_t gradient_row() const { return logits_row() * 4 / element(); }
   Product into_x(int64_t begin, int64_t count, const LaunchArg& dlogits) const {
     Product p = product();
     p.out = node.out()[dx()].dtype;
@@ -174,7 +179,7 @@ struct Head {
 
 Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchArg& logits) {
   const int64_t threads = threads_of(h.classes);
-  int64_t v = vector_of(h.classes, 4, LaunchPlan::kAlignment);
+  const int64_t v = vector_of(h.logits_row(), 4, LaunchPlan::kAlignment);
   const std::string_view id = stored_type(h.node.in[2].dtype), t = stored_type(h.dtype);
   const int64_t ignore = h.node.attrs().get<int64_t>("ignore_index");
   const LaunchArg targets =
@@ -182,17 +187,17 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
   const std::string& op = h.node.node().op->name;
   const LaunchArg error = bad_target(op, h.classes);
   if (!h.gradient)
-    return launch(
+    return loss_launch(
         op,
         fmt::format("const f32* logits, const {}* targets, f32* losses, f32* lse, u32* error", id),
         fmt::format(
             "cross_entropy_row<f32, {0}, f32, {1}, {2}>(logits, targets, losses, lse, error, "
-            "{3}, {4}, {3});",
-            id, threads, v, h.classes, ignore),
+            "{3}, {4}, {5});",
+            id, threads, v, h.classes, ignore, h.logits_row()),
         {logits, targets, LaunchArg::out(0, begin * 4), LaunchArg::out(1, begin * 4), error}, count,
         threads);
   if (h.forward)
-    return launch(
+    return loss_launch(
         op,
         fmt::format(
             "const f32* logits, const {}* targets, const f32* dlosses, f32* losses, f32* lse, "
@@ -200,8 +205,8 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
             id, t),
         fmt::format(
             "cross_entropy_step_row<{0}, {1}, {2}, {3}>(logits, targets, dlosses, losses, lse, "
-            "dlogits, error, {4}, {5}, {4}, {6});",
-            id, t, threads, v, h.classes, ignore, h.gradient_row()),
+            "dlogits, error, {4}, {5}, {7}, {6});",
+            id, t, threads, v, h.classes, ignore, h.gradient_row(), h.logits_row()),
         {logits, targets, LaunchArg::in(3, begin * 4), LaunchArg::out(0, begin * 4),
          LaunchArg::out(1, begin * 4), logits, error},
         count, threads);
@@ -209,23 +214,23 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
                               LaunchArg::in(4, begin * 4)};
   if (h.has_dlse()) args.push_back(LaunchArg::in(5, begin * 4));
   args.push_back(logits);
-  return launch(
+  return loss_launch(
       op,
       fmt::format("const f32* logits, const {}* targets, const f32* lse, const f32* dlosses, {}{}* "
                   "dlogits",
                   id, h.has_dlse() ? "const f32* dlse, " : "", t),
       fmt::format(
           "cross_entropy_grad_row<f32, {0}, {1}, f32, {2}, {3}>(logits, targets, lse, dlosses, "
-          "{7}, dlogits, {4}, {5}, {4}, {6});",
+          "{7}, dlogits, {4}, {5}, {8}, {6});",
           id, t, threads, v, h.classes, ignore, h.gradient_row(),
-          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)"),
+          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)", h.logits_row()),
       std::move(args), count, threads);
 }
 
 LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu) {
   LaunchPlan p;
   const Head h(node);
-  const LaunchArg logits = LaunchArg::scratch(p.take_scratch(h.chunk * h.classes * 4));
+  const LaunchArg logits = LaunchArg::scratch(p.take_scratch(h.chunk * h.logits_row() * 4));
   const bool direct = h.gradient && node.out()[h.dw()].dtype == DType::f32;
   LaunchArg dw;
   if (direct)
@@ -259,8 +264,8 @@ std::string head_refusal(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> cross_entropy_entries() {
-  return {{"cross_entropy", "rows", refusal, forward},
-          {"cross_entropy_grad", "rows", refusal, backward}};
+  return {{"cross_entropy", "rows", loss_refusal, loss_forward},
+          {"cross_entropy_grad", "rows", loss_refusal, loss_backward}};
 }
 
 std::vector<PlanEntry> loss_head_entries() {

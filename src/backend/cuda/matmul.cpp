@@ -16,10 +16,6 @@ namespace {
 
 int64_t tiles(int64_t x) { return (x + 63) / 64; }
 
-Shape batch_of(const Shape& s) {
-  return Shape(std::vector<Dim>(s.dims().begin(), s.dims().end() - 2));
-}
-
 /// A batch index of the result as the offset of an operand's matrix.
 std::string batch_offset(const Shape& operand, const Shape& result, int64_t matrix) {
   const Access access(operand, result);
@@ -93,15 +89,15 @@ void add_node_product(LaunchPlan& plan, const Node& node, const std::vector<Type
     p.bias = operands[bias];
     p.bias_dtype = in[bias].dtype;
   }
-  const Shape batch = batch_of(sy);
+  const Shape batch = sy.without_last(2);
   Batches batches;
   batches.count = batch.elements();
   if (sb.rank() == 2 && !p.transpose_a) {  // all rows are those of one product
     p.m *= batches.count;
     batches.count = 1;
   } else {
-    batches.a = batch_offset(batch_of(sa), batch, p.m * p.k);
-    batches.b = batch_offset(batch_of(sb), batch, p.k * p.n);
+    batches.a = batch_offset(sa.without_last(2), batch, p.m * p.k);
+    batches.b = batch_offset(sb.without_last(2), batch, p.k * p.n);
     batches.y = fmt::format("batch * {}ull", p.m * p.n);
   }
   Launch launch = launch_of(p, batches);
@@ -188,7 +184,7 @@ LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
   return plan;
 }
 
-LaunchPlan plan(const NodeView& node, const GpuDescription&) {
+LaunchPlan product_plan(const NodeView& node, const GpuDescription&) {
   LaunchPlan p;
   std::vector<LaunchArg> operands;
   for (size_t k = 0; k < node.in.size(); ++k) operands.push_back(LaunchArg::in(k));
@@ -213,9 +209,9 @@ std::vector<PlanEntry> matmul_entries() {
     if (gpu.sm < kLeastSmOfFp8) return "products of fp8 are multiplied from sm_89 on";
     return refuse_size(node.node());
   };
-  return {{"matmul", "tiles", accepts, plan},
-          {"linear", "tiles", accepts, plan},
-          {"scaled_matmul", "tiles", accepts_fp8, plan},
+  return {{"matmul", "tiles", accepts, product_plan},
+          {"linear", "tiles", accepts, product_plan},
+          {"scaled_matmul", "tiles", accepts_fp8, product_plan},
           {"fused", "product_and_cluster", fused_refusal, fused_plan}};
 }
 

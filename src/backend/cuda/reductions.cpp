@@ -71,7 +71,7 @@ Launch reduce(const std::string& name, std::string_view in, std::string_view out
   return launch;
 }
 
-LaunchPlan plan(const NodeView& node, const GpuDescription& gpu) {
+LaunchPlan reduction_plan(const NodeView& node, const GpuDescription& gpu) {
   LaunchPlan p;
   const Reduction r(node);
   const int64_t kept = r.kept.elements(), terms = r.reduced.elements();
@@ -103,7 +103,7 @@ std::vector<PlanEntry> reduction_entries() {
   const auto accepts = [](const NodeView& node, const GpuDescription&) -> std::string {
     return node.in[0].dtype == DType::boolean ? "bool" : "";
   };
-  return {{"sum", "reduce", accepts, plan}, {"max", "reduce", accepts, plan}};
+  return {{"sum", "reduce", accepts, reduction_plan}, {"max", "reduce", accepts, reduction_plan}};
 }
 
 }  // namespace brrr::cuda

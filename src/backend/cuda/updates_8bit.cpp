@@ -81,7 +81,7 @@ std::string body_of(const Attrs& a, bool random) {
       random ? "        p[e] = at_random(p[e], r[e]);\n" : "");
 }
 
-std::string refusal(const NodeView& node, const GpuDescription&) {
+std::string update_8bit_refusal(const NodeView& node, const GpuDescription&) {
   for (size_t k = 0; k < node.in.size(); ++k) {
     if (node.in[k].dtype == DType::f64) return "f64";
     if (operand_alignment(node, k) % 16 != 0) return "an operand that is not aligned";
@@ -89,7 +89,7 @@ std::string refusal(const NodeView& node, const GpuDescription&) {
   return "";
 }
 
-LaunchPlan plan(const NodeView& node, const GpuDescription&) {
+LaunchPlan update_8bit_plan(const NodeView& node, const GpuDescription&) {
   LaunchPlan plan;
   const UpdateLayout at(node.attrs(), node.in.size(), kStates);
   const auto& decays = node.attrs().get<std::vector<int64_t>>("decays");
@@ -126,7 +126,7 @@ LaunchPlan plan(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> update_8bit_entries() {
-  return {{"adamw_8bit", "multi_tensor", refusal, plan}};
+  return {{"adamw_8bit", "multi_tensor", update_8bit_refusal, update_8bit_plan}};
 }
 
 }  // namespace brrr::cuda

@@ -10,13 +10,21 @@ BRRR_DEVICE Running joined(Running a, Running b) {
   if (top == -BRRR_INFINITY) return Running{top, 0.0f};
   return Running{top, a.total * op_exp(a.top - top) + b.total * op_exp(b.top - top)};
 }
-/// log sum e^logits over a row; T threads, V neighbours each (V divides the classes).
+/// V logits from column `col` on; what lies behind the last class counts as no class.
+template <typename In, int V>
+BRRR_DEVICE void load_logits(float (&x)[V], const In* logits, u32 col, u32 classes) {
+  load(x, logits + col);
+#pragma unroll
+  for (int e = 1; e < V; ++e)
+    if (col + e >= classes) x[e] = -BRRR_INFINITY;
+}
+/// log sum e^logits over a row; T threads, V neighbours each (rows lie a multiple of V apart).
 template <typename In, int T, int V>
 BRRR_DEVICE float row_lse(const In* logits, u32 classes) {
   Running mine{-BRRR_INFINITY, 0.0f};
   for (u32 col = threadIdx.x * V; col < classes; col += T * V) {
     float x[V];
-    load(x, logits + col);
+    load_logits(x, logits, col, classes);
     float top = x[0];
 #pragma unroll
     for (int e = 1; e < V; ++e) top = op_maximum(top, x[e]);
@@ -37,14 +45,15 @@ struct RowGradient {
   float lse, scale, more;
   i64 target;  // -1: none
 };
-/// `to` may begin where the logits begin, with elements that are no larger.
+/// `to` may begin where the logits begin, with elements that are no larger. Behind the last class,
+/// up to a multiple of V, it is zero.
 template <typename In, typename Out, int T, int V>
 BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, RowGradient g) {
   for (u32 first = 0; first < classes; first += T * V) {
     const u32 col = first + threadIdx.x * V;
     float x[V];
     if (col < classes) {
-      load(x, logits + col);
+      load_logits(x, logits, col, classes);
 #pragma unroll
       for (int e = 0; e < V; ++e) {
         const float p = op_exp(x[e] - g.lse);
