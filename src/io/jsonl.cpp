@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,10 +17,47 @@
 namespace brrr::io {
 namespace {
 
-/// The text up to its last newline: what follows was cut off by a kill.
-std::string_view whole_lines(std::string_view text) {
-  const size_t last = text.rfind('\n');
-  return last == std::string_view::npos ? std::string_view() : text.substr(0, last + 1);
+/// The lines of a file one after the other, none when it does not exist. What follows the last
+/// newline was cut off by a kill and is no line.
+class Lines {
+ public:
+  explicit Lines(const fs::path& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
+    std::error_code ignored;
+    if (file_ == nullptr && fs::exists(path, ignored)) fail_reading();
+  }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+  ~Lines() {
+    std::free(line_);
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  /// Without its newline, until the next call.
+  std::optional<std::string_view> next() {
+    if (file_ == nullptr) return std::nullopt;
+    errno = 0;
+    const ssize_t n = ::getline(&line_, &room_, file_);
+    if (n < 0 && std::ferror(file_) != 0) fail_reading();
+    if (n <= 0 || line_[n - 1] != '\n') return std::nullopt;
+    return std::string_view(line_, static_cast<size_t>(n) - 1);
+  }
+
+ private:
+  [[noreturn]] void fail_reading() const {
+    user_error("cannot read {}: {}", path_.string(), std::strerror(errno));
+  }
+
+  fs::path path_;
+  std::FILE* file_;
+  char* line_ = nullptr;
+  size_t room_ = 0;
+};
+
+/// Up to the last newline.
+size_t bytes_of_lines(const fs::path& path) {
+  size_t bytes = 0;
+  Lines lines(path);
+  while (const auto line = lines.next()) bytes += line->size() + 1;
+  return bytes;
 }
 
 void print_damage(const std::string& what) {
@@ -25,13 +65,11 @@ void print_damage(const std::string& what) {
 }
 
 template <typename Visit, typename Damage = decltype(&print_damage)>
-void for_each_record(const fs::path& path, std::string_view text, Visit&& visit,
-                     Damage&& damage = print_damage) {
+void for_each_record(const fs::path& path, Visit&& visit, Damage&& damage = print_damage) {
   size_t number = 0;
-  for (std::string_view rest = whole_lines(text); !rest.empty();) {
-    const size_t end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end + 1);
+  Lines lines(path);
+  while (const auto next = lines.next()) {
+    const std::string_view line = *next;
     ++number;
     if (line.empty()) continue;
     const std::string what = fmt::format("{}: line {}", path.string(), number);
@@ -48,11 +86,6 @@ void for_each_record(const fs::path& path, std::string_view text, Visit&& visit,
   }
 }
 
-std::string text_if_exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error) ? read_file(path) : std::string();
-}
-
 [[noreturn]] void fail(const fs::path& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   user_error("cannot write {}: {}{}", path.string(), std::strerror(error),
@@ -62,11 +95,10 @@ std::string text_if_exists(const fs::path& path) {
 }  // namespace
 
 JsonlWriter::JsonlWriter(const fs::path& path) : path_(path) {
-  const std::string text = text_if_exists(path);
+  const auto keep = static_cast<off_t>(bytes_of_lines(path));
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) fail(path, errno);
-  const size_t keep = whole_lines(text).size();
-  if (keep != text.size() && ::ftruncate(fd_, static_cast<off_t>(keep)) != 0) {
+  if (::lseek(fd_, 0, SEEK_END) > keep && ::ftruncate(fd_, keep) != 0) {
     const int error = errno;
     ::close(fd_);
     fail(path, error);
@@ -87,19 +119,16 @@ void JsonlWriter::write(const nlohmann::json& record) {
 }
 
 std::vector<nlohmann::json> read_jsonl(const fs::path& path) {
-  const std::string text = text_if_exists(path);
   std::vector<Json> out;
-  for_each_record(path, text,
-                  [&](std::string_view, Json record) { out.push_back(std::move(record)); });
+  for_each_record(path, [&](std::string_view, Json record) { out.push_back(std::move(record)); });
   return out;
 }
 
 size_t each_jsonl_record(const fs::path& path, const std::function<void(const Json&)>& visit,
                          const std::function<void(const std::string&)>& damage) {
-  const std::string text = text_if_exists(path);
   size_t damaged = 0;
   for_each_record(
-      path, text, [&](std::string_view, const Json& record) { visit(record); },
+      path, [&](std::string_view, const Json& record) { visit(record); },
       [&](const std::string& what) {
         ++damaged;
         damage(what);
@@ -108,14 +137,16 @@ size_t each_jsonl_record(const fs::path& path, const std::function<void(const Js
 }
 
 void truncate_jsonl_after(const fs::path& path, int64_t step) {
-  const std::string text = text_if_exists(path);
   std::string kept;
-  for_each_record(path, text, [&](std::string_view line, const Json& record) {
+  for_each_record(path, [&](std::string_view line, const Json& record) {
     const auto at = record.find("step");
     if (at != record.end() && at->get<double>() > static_cast<double>(step)) return;
     kept.append(line) += '\n';
   });
-  if (kept != text) write_file_atomically(path, kept);
+  // Lines only go, so a file of the same size is the same.
+  std::error_code absent;
+  const auto size = fs::file_size(path, absent);
+  if (!absent && kept.size() != size) write_file_atomically(path, kept);
 }
 
 }  // namespace brrr::io

@@ -1,6 +1,7 @@
 #include "io/jsonl.h"
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -64,6 +65,35 @@ TEST(Jsonl, TruncateKeepsTheStepAndWhatHasNone) {
   EXPECT_EQ(read_jsonl(path).size(), 4u);
 }
 
+/// A line of /proc/self/status in bytes.
+int64_t status_bytes(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;)
+    if (int64_t kib = 0; word == name + ":" && file >> kib) return kib * 1024;
+  return -1;
+}
+
+TEST(Jsonl, AHugeLogIsNotHeldInMemory) {
+  TempFolder folder;
+  const fs::path path = folder / "log.jsonl";
+  {
+    FileWriter log(path);
+    const std::string line = json({{"step", 1}, {"text", std::string(20'000, 'x')}}).dump() + "\n";
+    for (int i = 0; i < 4000; ++i) log.write(line);
+    log.finish();
+  }
+  const int64_t before = status_bytes("VmRSS");
+  std::ofstream("/proc/self/clear_refs") << 5;  // the peak is that of now
+  if (before < 0 || status_bytes("VmHWM") > before + (16 << 20))
+    GTEST_SKIP() << "this system does not reset the peak";
+  size_t records = 0;
+  each_jsonl_record(
+      path, [&](const json&) { ++records; }, [](const std::string&) {});
+  { const JsonlWriter log(path); }
+  EXPECT_EQ(records, 4000u);
+  EXPECT_LT(status_bytes("VmHWM"), before + (32 << 20)) << "of 80 MB";
+}
+
 TEST(Jsonl, ADamagedLineIsNamedAndLeftOut) {
   TempFolder folder;
   const fs::path path = folder / "log.jsonl";
@@ -85,6 +115,7 @@ TEST(Jsonl, ADamagedLineIsNamedAndLeftOut) {
   truncate_jsonl_after(path, 3);
   EXPECT_EQ(read_file(path), "{\"step\":1}\n{\"step\":3}\n");
   EXPECT_USER_ERROR(JsonlWriter(folder / "no/log.jsonl"), "cannot write");
+  EXPECT_USER_ERROR(read_jsonl(folder.path()), "cannot read");
 }
 
 }  // namespace
