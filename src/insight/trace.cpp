@@ -1,5 +1,6 @@
-// Chrome's trace format ("Trace Event Format"): complete events in microseconds. Times are counted
-// in whole nanoseconds, so that a slice lies inside its parent to the last digit.
+// Chrome's trace format ("Trace Event Format"): complete events in microseconds. Times are whole
+// numbers of 2^-10 us (about a nanosecond): floating point adds them exactly, so the end of a
+// slice, which is a sum, lies inside its parent to the last digit.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,7 +13,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 constexpr int kProcess = 1;
-constexpr size_t kMain = 0;  // the thread that starts the kernels
+constexpr double kTicks = 1024;  // of a microsecond
+constexpr size_t kMain = 0;      // the thread that starts the kernels
 
 /// "backward:h.3.attn" as backward, h.3, attn.
 std::vector<std::string> path_of(const std::string& scope) {
@@ -80,7 +82,7 @@ class Trace {
 
  private:
   int64_t at(double seconds) const {
-    return static_cast<int64_t>(std::llround(1e9 * (seconds - origin_)));
+    return static_cast<int64_t>(std::llround(1e6 * kTicks * (seconds - origin_)));
   }
 
   void add(const TracedStep::Run& run) {
@@ -147,8 +149,8 @@ class Trace {
                        {"tid", thread + 1},
                        {"name", text},
                        {"cat", category},
-                       {"ts", 1e-3 * static_cast<double>(begin)},
-                       {"dur", 1e-3 * static_cast<double>(end - begin)},
+                       {"ts", static_cast<double>(begin) / kTicks},
+                       {"dur", static_cast<double>(end - begin) / kTicks},
                        {"args", std::move(args)}});
   }
 
