@@ -31,8 +31,8 @@ const OptionTable<LadderFlags>& ladder_table() {
            "folder of ladder.json: what stands there is not measured again");
     t.text("html", &LadderFlags::html, "FILE", "bars and tables as one page");
     t.flag("quick", &LadderFlags::quick, "smaller models: the same comparison in a few minutes");
-    t.flag("again", &LadderFlags::again, "measure everything again");
-    t.flag("json", &LadderFlags::json, "one JSON object for each ladder on standard output");
+    t.flag("again", &LadderFlags::again, "measure these ladders again");
+    t.flag("json", &LadderFlags::json, "one JSON object with all of them on standard output");
     return t;
   }();
   return table;
@@ -60,6 +60,15 @@ std::vector<const insight::NamedLadder*> chosen_ladders(const std::vector<std::s
   return list;
 }
 
+void print(const std::vector<insight::Climbed>& climbed, bool json) {
+  std::vector<std::string> parts;
+  for (const insight::Climbed& c : climbed) parts.push_back(json ? c.json : c.table);
+  if (json)
+    fmt::print("{{\"ladders\":[{}]}}\n", fmt::join(parts, ","));
+  else
+    fmt::print("{}\n", fmt::join(parts, "\n"));
+}
+
 int run_ladder(const Arguments& args) {
   LadderFlags flags;
   insight::LadderOptions options;
@@ -80,24 +89,32 @@ int run_ladder(const Arguments& args) {
   options.quick = flags.quick;
   options.options = user;
   options.memory_limit = train::memory_budget(checked).bytes;
-  std::error_code ignored;
-  std::filesystem::create_directories(flags.output_dir, ignored);
-  options.record = std::filesystem::path(flags.output_dir) / "ladder.json";
-  if (flags.again) std::filesystem::remove(options.record, ignored);
+  options.again = flags.again;
+  options.record = fs::path(flags.output_dir) / "ladder.json";
+  create_folder(flags.output_dir);
+  check_place(options.record.string());
+  check_place(flags.html);
   int64_t all = 0, before = 0;
   for (const insight::NamedLadder* ladder : chosen) all += ladder->visits(options);
   std::vector<insight::Climbed> climbed;
   {
     train::Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
-    for (const insight::NamedLadder* ladder : chosen) {
-      options.progress = [&](int64_t done) { progress.update(before + done); };
-      climbed.push_back(ladder->climb(options));
-      before += ladder->visits(options);
-      if (!flags.html.empty()) write_file_atomically(flags.html, insight::ladder_page(climbed));
+    options.say = [&](const std::string& line) { progress.message(line); };
+    try {
+      for (const insight::NamedLadder* ladder : chosen) {
+        options.progress = [&](int64_t done) { progress.update(before + done); };
+        climbed.push_back(ladder->climb(options));
+        before += ladder->visits(options);
+        if (!flags.html.empty()) write_file_atomically(flags.html, insight::ladder_page(climbed));
+      }
+    } catch (...) {
+      progress.finish();
+      if (!flags.json) print(climbed, false);  // what was measured before is not lost
+      throw;
     }
     progress.finish();
   }
-  for (const insight::Climbed& c : climbed) fmt::print("{}\n", flags.json ? c.json : c.table);
+  print(climbed, flags.json);
   return 0;
 }
 
@@ -109,8 +126,7 @@ std::string notes() {
          ".\nA rung's training step is timed on random tokens, round after round, each time in a\n"
          "session of its own; the precision ladder also trains a small model in each format.\n"
          "What was measured is kept in the output folder, so a ladder that was interrupted goes "
-         "on.\n--quick takes smaller models and fewer rounds: some minutes for all of them on two "
-         "cores.\n";
+         "on.\n--quick takes smaller models: some minutes for all of them on two cores.\n";
 }
 
 }  // namespace

@@ -54,15 +54,6 @@ void check_memory(const insight::Workload& workload, const MemoryLimit& limit) {
       ExitCode::kNoMemory);
 }
 
-/// Before the work is done whose result would have no place.
-void check_place(const std::string& file) {
-  if (file.empty()) return;
-  const fs::path folder = fs::absolute(file).parent_path();
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored))
-    user_error("{}: expected a file in a folder that exists; {} does not", file, folder.string());
-}
-
 std::string memory_svg(const DescribedRun& run, const insight::Ceilings& ceilings) {
   train::FitContext context;
   context.config = run.config;
@@ -126,12 +117,13 @@ int run_profile(const Arguments& args) {
     p.advised = true;
     p.advice = insight::advise(p, *workload, a);
   }
+  // First what needs no place: a disk that is full takes nothing of it.
+  fmt::print("{}", o.json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
   if (!own.trace.empty()) write_file_atomically(own.trace, insight::chrome_trace(p));
   if (!own.html.empty())
     write_file_atomically(
         own.html,
         insight::profile_page(p, w.mode == Mode::training ? memory_svg(run, ceilings) : ""));
-  fmt::print("{}", o.json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
   return 0;
 }
 

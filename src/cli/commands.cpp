@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/env.h"
+#include "base/file.h"
 #include "base/parallel.h"
 
 namespace brrr::cli {
@@ -69,6 +70,20 @@ std::string train_notes() {
 }
 
 }  // namespace
+
+void check_place(const std::string& file) {
+  if (file.empty()) return;
+  std::error_code ignored;
+  const fs::path folder = fs::absolute(file).parent_path();
+  if (!fs::is_directory(folder, ignored))
+    user_error("{}: expected a file in a folder that exists; {} does not", file, folder.string());
+  if (fs::is_directory(file, ignored)) user_error("{}: expected a file; it is a folder", file);
+  // Files are replaced by new ones; a device or a pipe is written to.
+  const bool is_other = fs::exists(file, ignored) && !fs::is_regular_file(file, ignored);
+  if (!is_other && ::access(folder.c_str(), W_OK) != 0)
+    user_error("{}: expected a file in a folder that may be written to; {} may not", file,
+               folder.string());
+}
 
 void use_threads(int64_t threads) {
   if (threads > 0) omp_set_num_threads(static_cast<int>(threads));

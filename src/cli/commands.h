@@ -27,6 +27,9 @@ const std::vector<Command>& commands();
 
 /// Sets the number of threads for everything that follows; 0 leaves it.
 void use_threads(int64_t threads);
+/// Throws UserError for a file that cannot be written, before the work is done whose result it is
+/// to hold; "" is no file.
+void check_place(const std::string& file);
 /// Standard output is a terminal that wants colour.
 bool colour_on_stdout();
 

@@ -91,11 +91,7 @@ std::vector<Timing> interleave(const std::vector<std::function<void()>>& functio
       ms[i].push_back(one.milliseconds());
     }
   std::vector<Timing> out;
-  for (auto& samples : ms) {
-    std::sort(samples.begin(), samples.end());
-    const size_t n = samples.size();
-    out.push_back({samples[n / 2], samples[n / 4], samples[n - 1 - n / 4]});
-  }
+  for (auto& samples : ms) out.push_back(timing_of(std::move(samples)));
   return out;
 }
 

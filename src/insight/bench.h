@@ -9,17 +9,13 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "insight/timing.h"
 #include "io/svg_plot.h"
 
 namespace brrr::insight {
 
-/// Milliseconds over the rounds of a measurement.
-struct Timing {
-  double median = 0, low = 0, high = 0;  // the quartiles
-};
-
 /// Runs each of the functions once to warm up, then in turn, until `seconds` have passed or 1,000
-/// rounds, at least 3 rounds.
+/// rounds, at least 3 rounds. Milliseconds.
 std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions, double seconds);
 
 struct MatmulShape {

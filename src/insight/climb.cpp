@@ -35,12 +35,19 @@ void read_row(const Json& row, RungResult& r) {
   if (row.contains("notes")) row.at("notes").get_to(r.notes);
 }
 
+/// The whole record, of all ladders.
+Json read_record(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) return Json::object();
+  Json all = io::parse_json(read_file(path), path.string());
+  if (!all.is_object()) user_error("{} is no record of a ladder", path.string());
+  return all;
+}
+
 void keep(const std::filesystem::path& path, const std::string& key,
           const std::vector<RungResult>& results) {
   if (path.empty()) return;
-  Json all = Json::object();
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) all = io::parse_json(read_file(path), path.string());
+  Json all = read_record(path);
   Json& rows = all[key] = Json::array();
   for (const RungResult& r : results)
     if (r.failure.empty()) rows.push_back(record_of(r));
@@ -50,17 +57,14 @@ void keep(const std::filesystem::path& path, const std::string& key,
 /// What an earlier climb of the same ladder has measured.
 void recall(const std::filesystem::path& path, const std::string& key,
             std::vector<RungResult>& results) {
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::exists(path, ignored)) return;
-  const Json all = io::parse_json(read_file(path), path.string());
-  if (!all.is_object()) throw UserError(path.string() + " is no record of a ladder");
+  const Json all = read_record(path);
   if (!all.contains(key)) return;
   try {
     for (const Json& row : all.at(key))
       for (RungResult& r : results)
         if (r.name == row.at("name").get<std::string>()) read_row(row, r);
   } catch (const Json::exception& e) {
-    throw UserError(fmt::format("{} is no record of a ladder: {}", path.string(), e.what()));
+    user_error("{} is no record of a ladder: {}; --again replaces it", path.string(), e.what());
   }
 }
 
@@ -70,7 +74,8 @@ std::vector<RungResult> climb(const std::string& key, const std::vector<std::str
                               const LadderOptions& options, const Visit& visit) {
   std::vector<RungResult> results;
   for (const std::string& name : rungs) results.emplace_back().name = name;
-  recall(options.record, key, results);
+  std::filesystem::path record = options.record;
+  if (!options.again) recall(record, key, results);
   int64_t done = 0;
   for (int round = 1; round <= options.rounds; ++round)
     for (size_t i = 0; i < results.size(); ++i) {
@@ -83,16 +88,23 @@ std::vector<RungResult> climb(const std::string& key, const std::vector<std::str
         if (e.code() != ExitCode::kNoMemory) throw;
         r.failure = e.what();
       }
-      keep(options.record, key, results);
+      try {
+        keep(record, key, results);
+      } catch (const UserError& e) {  // what is measured is worth more than its record
+        if (options.say) options.say(fmt::format("{}; going on without keeping it", e.what()));
+        record.clear();
+      }
     }
   if (options.progress) options.progress(done);
   return results;
 }
 
-Timing timing_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n == 0 ? Timing{} : Timing{values[n / 2], values[n / 4], values[n - 1 - n / 4]};
+const std::vector<double>& figure_of(const RungResult& r, const std::string& name) {
+  const auto at = r.figures.find(name);
+  if (at == r.figures.end() || at->second.empty())
+    user_error("the record of the rung '{}' has no figure '{}': measure it with --again", r.name,
+               name);
+  return at->second;
 }
 
 }  // namespace brrr::insight

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/options.h"
-#include "insight/bench.h"
+#include "insight/timing.h"
 
 namespace brrr::insight {
 
@@ -32,6 +32,9 @@ struct LadderOptions {
   KeyValues options;         // of `train`, from the user, on top of everything
   /// Results are kept here after every visit, and what is here already is not measured again.
   std::filesystem::path record;
+  bool again = false;  // measure what is there, too, and replace it
+  /// Called with a line on what could not be kept.
+  std::function<void(const std::string& line)> say;
   /// Called with the visits done, of rungs times rounds.
   std::function<void(int64_t done)> progress;
 };
@@ -44,8 +47,10 @@ using Visit = std::function<void(size_t rung, RungResult& result)>;
 std::vector<RungResult> climb(const std::string& key, const std::vector<std::string>& rungs,
                               const LadderOptions& options, const Visit& visit);
 
-/// The median and the quartiles.
-Timing timing_of(std::vector<double> values);
+/// A figure that the ladder's visits add. Throws UserError where the record lacks it: another
+/// version wrote it.
+const std::vector<double>& figure_of(const RungResult& result, const std::string& name);
+
 inline Timing timing_of(const RungResult& result) { return timing_of(result.ms); }
 
 }  // namespace brrr::insight

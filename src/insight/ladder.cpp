@@ -4,10 +4,12 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "insight/micro_ladders.h"
 #include "insight/precision.h"
 #include "insight/timed_step.h"
 #include "passes/rematerialize.h"
+#include "train/device.h"
 #include "train/fit.h"
 #include "train/parts.h"
 
@@ -103,7 +105,11 @@ std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options
   const KeyValues changes = changes_of(ladder, options);
   std::vector<std::string> names;
   for (const Rung& rung : ladder.rungs) names.push_back(rung.name);
-  return climb(key_of(ladder.name, changes), names, options, [&](size_t i, RungResult& r) {
+  // Figures of another processor, instruction set or team are others.
+  const train::TrainOptions first = resolved(options_of(ladder, 0, changes));
+  const std::string key = fmt::format("{} on {}, {} threads", key_of(ladder.name, changes),
+                                      train::backend_for(first.device).name, thread_count());
+  return climb(key, names, options, [&](size_t i, RungResult& r) {
     visit(resolved(options_of(ladder, i, changes)), options.memory_limit, r);
   });
 }

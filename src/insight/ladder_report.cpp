@@ -76,6 +76,8 @@ std::string ladder_json(const Ladder& ladder, const std::vector<RungResult>& res
       row.update({{"samples_per_second", per_second(r.sequences, r)},
                   {"tokens_per_second", per_second(r.tokens, r)},
                   {"ms", timing_of(r).median},
+                  {"ms_quartiles", {timing_of(r).low, timing_of(r).high}},
+                  {"rounds", r.ms.size()},
                   {"arena_bytes", r.arena_bytes},
                   {"activation_bytes", r.activation_bytes},
                   {"state_bytes", r.state_bytes}});

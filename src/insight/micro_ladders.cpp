@@ -7,6 +7,7 @@
 #include "backend/cpu/peaks.h"
 #include "base/human.h"
 #include "base/parallel.h"
+#include "insight/bench.h"
 #include "insight/page.h"
 
 namespace brrr::insight {
@@ -47,7 +48,7 @@ Fusion fusion_of(int64_t elements, const std::vector<RungResult>& results) {
     const RungResult& r = results[i];
     FusionFigures row{.n = kCounts[i],
                       .fused = timing_of(r),
-                      .unfused = timing_of(r.figures.at("unfused")),
+                      .unfused = timing_of(figure_of(r, "unfused")),
                       .ns_per_element = 0,
                       .gbytes = 0,
                       .tflops = 0,
@@ -173,7 +174,7 @@ struct OverheadFigures {
 };
 
 OverheadFigures overhead_of(const RungResult& r) {
-  const auto us = [&](const char* name) { return timing_of(r.figures.at(name)); };
+  const auto us = [&](const char* name) { return timing_of(figure_of(r, name)); };
   const auto published = [](double per_second) {
     return Timing{1e6 / per_second, 1e6 / per_second, 1e6 / per_second};
   };
@@ -183,7 +184,7 @@ OverheadFigures overhead_of(const RungResult& r) {
             {"compiled: a thousand in one kernel", us("compiled")},
             {"published: PyTorch, one small addition", published(kPyTorchOps), false},
             {"published: Python, one floating-point addition", published(kPythonFlops), false}};
-  f.peak = timing_of(r.figures.at("peak")).median;
+  f.peak = timing_of(figure_of(r, "peak")).median;
   return f;
 }
 

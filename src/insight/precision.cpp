@@ -39,7 +39,7 @@ struct Checked {
 
 /// The lines on where the numbers of the model lie.
 std::vector<std::string> range_lines(const RungResult& fp32) {
-  const auto magnitudes = [&](const char* name) { return Magnitudes(fp32.figures.at(name)); };
+  const auto magnitudes = [&](const char* name) { return Magnitudes(figure_of(fp32, name)); };
   const Magnitudes activations = magnitudes("activations"), gradients = magnitudes("gradients");
   std::vector<std::string> lines;
   for (const Range& r : kRanges) {

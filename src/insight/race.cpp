@@ -1,9 +1,9 @@
 #include "insight/race.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "base/clock.h"
+#include "insight/timing.h"
 
 namespace brrr::insight {
 
@@ -30,10 +30,8 @@ Race race(const std::function<double()>& here, const std::function<double()>& ot
     if (!swapped) now = timed(here);
     ratios.push_back(then / now);
   }
-  std::sort(ratios.begin(), ratios.end());
-  const size_t n = ratios.size();
-  return {n % 2 == 1 ? ratios[n / 2] : (ratios[n / 2 - 1] + ratios[n / 2]) / 2, ratios[n / 4],
-          ratios[n - 1 - n / 4], static_cast<int64_t>(n)};
+  const Timing t = timing_of(ratios);
+  return {t.median, t.low, t.high, static_cast<int64_t>(ratios.size())};
 }
 
 }  // namespace brrr::insight

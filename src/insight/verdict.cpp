@@ -23,9 +23,7 @@ double seconds_of(F&& f, double seconds) {
     f();
     all.push_back(one.seconds());
   }
-  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
-                   all.end());
-  return all[all.size() / 2];
+  return timing_of(std::move(all)).median;
 }
 
 double clock_seconds() {

@@ -181,6 +181,36 @@ TEST_F(Program, InfoIsOneObject) {
   EXPECT_FALSE(nlohmann::json::parse(run("info --no-measure --json").out).contains("peak_tflops"));
 }
 
+TEST_F(Program, LaddersAreOneObjectAndKeepWhatTheyMeasured) {
+  const std::string quick = "--quick --rounds 1 --output-dir out --html page.html --json";
+  const Outcome o = run("ladder overhead fusion " + quick);
+  EXPECT_EQ(o.code, 0) << o.err;
+  const auto json = nlohmann::json::parse(o.out);
+  ASSERT_EQ(json["ladders"].size(), 2u);
+  EXPECT_EQ(json["ladders"][0]["ladder"], "overhead");
+  EXPECT_EQ(json["ladders"][1]["ladder"], "fusion");
+  EXPECT_TRUE(read_file(folder_ / "page.html").starts_with("<!doctype html>"));
+  EXPECT_EQ(run("ladder overhead fusion " + quick).out, o.out) << "nothing is measured twice";
+  // Another climb leaves the figures of this one alone.
+  const auto again = nlohmann::json::parse(run("ladder overhead --again " + quick).out);
+  EXPECT_NE(again["ladders"][0], json["ladders"][0]);
+  EXPECT_EQ(nlohmann::json::parse(run("ladder fusion " + quick).out)["ladders"][0],
+            json["ladders"][1]);
+}
+
+TEST_F(Program, AProfileIsOneObject) {
+  for (const char* mode : {"", "--inference", "--generate"}) {
+    const Outcome o = run(fmt::format(
+        "profile {} --n-layer 1 --n-embd 16 --n-head 2 --context 32 --batch-size 1 --seconds 0 "
+        "--no-advice --json --trace trace.json --html page.html",
+        mode));
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_GT(nlohmann::json::parse(o.out)["step_ms"], 0);
+    EXPECT_FALSE(nlohmann::json::parse(read_file(folder_ / "trace.json"))["traceEvents"].empty());
+    EXPECT_TRUE(read_file(folder_ / "page.html").starts_with("<!doctype html>"));
+  }
+}
+
 TEST_F(Program, CompletionsAreValidShell) {
   const Outcome o = run("completion bash");
   ASSERT_EQ(o.code, 0) << o.err;

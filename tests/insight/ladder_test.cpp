@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/parallel.h"
 #include "io/temp_folder.h"
 
 namespace brrr::insight {
@@ -45,6 +46,9 @@ TEST(Ladders, EveryRungOfEveryLadderRuns) {
     const auto json = nlohmann::json::parse(ladder_json(l, results));
     EXPECT_EQ(json["rungs"].size(), l.rungs.size());
     EXPECT_EQ(json["rungs"][0]["speed"], 1.0);
+    EXPECT_EQ(json["rungs"][0]["rounds"], 1);
+    EXPECT_EQ(json["rungs"][0]["ms_quartiles"],
+              (std::vector<double>{results[0].ms[0], results[0].ms[0]}));
     const std::string table = ladder_table(l, results);
     const std::string page = ladder_section(l, results);
     for (const Rung& rung : l.rungs) {
@@ -90,14 +94,58 @@ TEST(Ladders, WhatWasMeasuredIsKept) {
   EXPECT_NE(other[0].ms[0], first[0].ms[0]);
 }
 
+TEST(Ladders, FiguresOfAnotherTeamAreOthers) {
+  const test::TempFolder folder;
+  const int before = thread_count();
+  std::vector<std::vector<double>> ms;
+  for (const int threads : {1, 2, 1}) {
+    omp_set_num_threads(threads);
+    ms.push_back(climb(ladder("precision"), options_with(folder / "ladder.json"))[0].ms);
+  }
+  omp_set_num_threads(before);
+  EXPECT_NE(ms[1], ms[0]);
+  EXPECT_EQ(ms[2], ms[0]);
+}
+
+TEST(Ladders, AgainMeasuresOnlyWhatIsClimbedAgain) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  const auto kept = climb(ladder("precision"), o), old = climb(ladder("batch"), o);
+  o.again = true;
+  const auto fresh = climb(ladder("batch"), o);
+  EXPECT_NE(fresh[0].ms, old[0].ms);
+  EXPECT_EQ(fresh[0].ms.size(), 1u);
+  o.again = false;
+  EXPECT_EQ(climb(ladder("batch"), o)[0].ms, fresh[0].ms);
+  EXPECT_EQ(climb(ladder("precision"), o)[0].ms, kept[0].ms);
+}
+
+// A disk that is full, or gone, costs the record and not the figures.
+TEST(Ladders, WhatCannotBeKeptIsSaidOnceAndMeasured) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "absent" / "ladder.json");
+  std::vector<std::string> lines;
+  o.say = [&](const std::string& line) { lines.push_back(line); };
+  const auto results = climb(ladder("precision"), o);
+  for (const RungResult& r : results) EXPECT_EQ(r.ms.size(), 1u) << r.name;
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("ladder.json"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("going on without keeping it"), std::string::npos) << lines[0];
+}
+
 TEST(Ladders, ADamagedRecordIsNamed) {
   const test::TempFolder folder;
   const auto record = folder / "ladder.json";
-  for (const char* text : {"{", "[]", "{\"precision\": 3}"}) {
+  LadderOptions o = options_with(record);
+  o.memory_limit = 0;  // measures nothing
+  climb(ladder("precision"), o);
+  const auto kept = nlohmann::json::parse(read_file(record));
+  ASSERT_EQ(kept.size(), 1u);
+  const std::string key = kept.begin().key();
+  for (const std::string& text :
+       {std::string("{"), std::string("[]"), nlohmann::json{{key, 3}}.dump(),
+        nlohmann::json{{key, {{{"name", "bf16"}, {"ms", "x"}}}}}.dump()}) {
     write_file_atomically(record, text);
-    LadderOptions o = options_with(record);
-    o.options.clear();
-    o.memory_limit = 0;  // measures nothing
     try {
       climb(ladder("precision"), o);
       FAIL() << text;

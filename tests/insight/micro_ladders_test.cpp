@@ -56,6 +56,20 @@ TEST(MicroLadders, SayWhatTheyPromiseAndKeepIt) {
   }
 }
 
+TEST(MicroLadders, ARecordThatLacksAFigureIsSaid) {
+  const test::TempFolder folder;
+  LadderOptions o = quick(folder / "ladder.json");
+  o.rounds = 1;
+  for (const NamedLadder& l : {fusion_ladder(), overhead_ladder()}) {
+    l.climb(o);
+    auto kept = nlohmann::json::parse(read_file(folder / "ladder.json"));
+    for (auto& [key, rows] : kept.items())
+      for (auto& row : rows) row.erase("figures");
+    write_file_atomically(folder / "ladder.json", kept.dump());
+    EXPECT_USER_ERROR(l.climb(o), "--again");
+  }
+}
+
 TEST(MicroLadders, FusionHasEveryCount) {
   const auto j = nlohmann::json::parse(fusion_ladder().climb(quick({})).json);
   ASSERT_EQ(j["rungs"].size(), kCounts.size());
