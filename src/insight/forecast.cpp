@@ -163,9 +163,7 @@ double Forecaster::alone(const Program& program, NodeId id) {
     for (const TimelineRecord& r : timeline.records) seconds += r.seconds;
     times.push_back(seconds);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                   times.end());
-  return at->second = times[times.size() / 2];
+  return at->second = timing_of(std::move(times)).median;
 }
 
 double Forecaster::seconds_of(const Program& program, NodeId id, bool* modelled) {
@@ -213,8 +211,7 @@ PlanFacts Forecaster::of(const Workload& other) {
       f.flops += runs * work.flops;
     }
   }
-  // What the clocks take off, and that a sum of medians is less than the median of sums, is in
-  // both plans.
+  // What the clocks take off is in both plans.
   double parts = profile_.between_ms + profile_.rest_ms + profile_.batch_ms + profile_.sampling_ms;
   for (const KernelProfile& k : profile_.kernels) parts += k.ms;
   const double scale = parts > 0 ? profile_.step.median / parts : 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "base/clock.h"
 #include "base/parallel.h"
@@ -13,20 +14,6 @@ namespace {
 
 constexpr size_t kLeastSteps = 5, kMostSteps = 500, kTraced = 3;
 constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
-Timing timing(std::vector<double> values) {
-  const double middle = median(values);
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return {middle, values[n / 4], values[n - 1 - n / 4]};
-}
 
 /// "f32[768,768] f32[768,2304]": the two largest operands say what a kernel works on.
 std::string shape_text(const Graph& g, const Node& node) {
@@ -113,10 +100,11 @@ class Collector {
   }
 
   void finish(Profile& p) {
+    choose_steps();
     for (size_t i = 0; i < kernels_.size(); ++i) {
       KernelProfile& k = kernels_[i];
       k.calls = programs_[k.program].runs;
-      k.ms = 1e3 * median(times_[i]);
+      k.ms = ms(times_[i]);
       const Graph& g = programs_[k.program].program->graph();
       Work work = g.is_input(k.node) ? Work{0, k.bytes / 2, k.bytes / 2, DType::f32}
                                      : work_of(*programs_[k.program].program, k.node, cache_share_);
@@ -125,7 +113,6 @@ class Collector {
       k.bytes *= static_cast<double>(k.calls);
     }
     p.kernels = std::move(kernels_);
-    const auto ms = [](const std::vector<double>& seconds) { return 1e3 * median(seconds); };
     p.timed_ms = ms(wall_);
     p.kernels_ms = ms(kernels_seconds_);
     p.between_ms = ms(between_);
@@ -136,6 +123,21 @@ class Collector {
   }
 
  private:
+  /// The middle half of the steps by their time. All figures are means over the same steps, so
+  /// parts add up to the step, whatever else this machine does.
+  void choose_steps() {
+    std::vector<size_t> order(wall_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return wall_[a] < wall_[b]; });
+    const auto quarter = static_cast<std::ptrdiff_t>(order.size() / 4);
+    chosen_.assign(order.begin() + quarter, order.end() - quarter);
+  }
+  double ms(const std::vector<double>& seconds) const {
+    double sum = 0;
+    for (const size_t step : chosen_) sum += seconds[step];
+    return 1e3 * sum / static_cast<double>(chosen_.size());
+  }
   size_t index_of(const Program* program) const {
     for (size_t i = 0; i < programs_.size(); ++i)
       if (programs_[i].program == program) return i;
@@ -148,7 +150,7 @@ class Collector {
       kernels_.push_back(
           kernel_of(*programs_[program].program, phases_[program], node, cache_share_));
       kernels_.back().program = program;
-      times_.emplace_back();
+      times_.emplace_back(wall_.size(), 0.0);  // it did not run in the steps before
     }
     return at->second;
   }
@@ -160,6 +162,7 @@ class Collector {
   std::vector<KernelProfile> kernels_;
   std::vector<std::vector<double>> times_;
   std::vector<double> wall_, kernels_seconds_, between_, batch_, sampling_, rest_;
+  std::vector<size_t> chosen_;
 };
 
 /// Groups by a name of each kernel, in the order of first appearance.
@@ -289,8 +292,8 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds) {
   p.evaluation_ms = 1e3 * workload.evaluation_seconds();
   p.spans = stop_work_spans();
   collector.finish(p);
-  p.step = timing(off);
-  p.timing_cost = median(ratios) - 1;
+  p.step = timing_of(off);
+  p.timing_cost = timing_of(ratios).median - 1;
   p.clock_cost = 2e3 * static_cast<double>(timeline.records.size()) * ceilings.clock_seconds /
                  std::max(p.step.median, 1e-9);
   p.batches = workload.batches();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/work_spans.h"
-#include "insight/bench.h"
+#include "insight/timing.h"
 #include "insight/verdict.h"
 #include "insight/workload.h"
 
@@ -23,7 +23,7 @@ struct KernelProfile {
   std::string scope, phase, shape;
   OpClass op_class = OpClass::elementwise;
   int64_t calls = 1;            // a step
-  double ms = 0;                // of a step: the median over steps
+  double ms = 0;                // of a step: the mean over the middle half of the steps
   double flops = 0, bytes = 0;  // of a step
   Verdict verdict;              // of one call
   double seconds() const { return 1e-3 * ms / static_cast<double>(calls); }  // of one call
@@ -93,9 +93,9 @@ struct Profile {
   bool advised = false;
   std::vector<Advice> advice;  // the most gain first
 
-  // Medians over the steps, in ms.
-  Timing step;            // clocks off
-  double timed_ms = 0;    // clocks on; the parts of it:
+  Timing step;  // clocks off, in ms
+  // Means over the middle half of the steps, in ms.
+  double timed_ms = 0;    // clocks on; the sum of these parts:
   double kernels_ms = 0;  // in kernels
   double between_ms = 0;  // from a kernel's end to the next one's start
   double batch_ms = 0;    // preparing the batch, or waiting for it

@@ -72,11 +72,7 @@ void add_parts(Report& r, const Profile& p) {
       r.line(fmt::format("  {:<28} {:>9} ms {:>6.1f}%  {}", name, number_text(ms),
                          100 * ms / p.timed_ms, more));
   };
-  // What kernels took beyond their medians: somebody else had the processor.
-  double at_median = 0;
-  for (const Group& g : p.by_class) at_median += g.ms;
-  at_median = std::min(at_median, p.kernels_ms);
-  row("kernels", at_median);
+  row("kernels", p.kernels_ms);
   std::array<double, kBounds> bounds{};
   double all = 0;
   for (const Group& g : p.by_phase)
@@ -90,8 +86,7 @@ void add_parts(Report& r, const Profile& p) {
   for (size_t i = 0; i < kBounds; ++i)
     if (all > 0)
       row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(),
-          at_median * bounds[i] / all, kMeaning[i]);
-  row("kernels held up", p.kernels_ms - at_median, "slower than their median, by other work");
+          p.kernels_ms * bounds[i] / all, kMeaning[i]);
   row("between kernels", p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);
   if (p.sampling_ms > 0) row("choosing the token", p.sampling_ms);

@@ -85,6 +85,23 @@ TEST(Profile, PartsAreTheStep) {
 #endif
 }
 
+// What the report names beside the kernels is the rest of the step: nothing is left out, nothing
+// counted twice, however busy this machine is.
+TEST(Profile, KernelsAndWhatIsNamedBesideThemAreTheStep) {
+  for (const Mode mode : {Mode::training, Mode::inference, Mode::generation}) {
+    const Profile p = measured(sample_options(mode));
+    SCOPED_TRACE(name_of(mode));
+    const double named = p.kernels_ms + p.between_ms + p.batch_ms + p.sampling_ms + p.rest_ms;
+    EXPECT_NEAR(named, p.timed_ms, 1e-6 * p.timed_ms);
+    EXPECT_NEAR(sum_ms(p.by_class), p.kernels_ms, 1e-6 * p.timed_ms);
+    for (const double part : {p.between_ms, p.batch_ms, p.sampling_ms, p.rest_ms}) {
+      EXPECT_GE(part, 0);
+      EXPECT_LT(part, p.timed_ms);
+    }
+    EXPECT_GT(p.kernels_ms, 0);
+  }
+}
+
 TEST(Profile, AKernelOfAMiddleProgramRunsOncePerPortion) {
   const Profile p =
       measured(sample_options(Mode::training, {{"gradient-accumulation-steps", "4"}}));
@@ -166,7 +183,7 @@ TEST(Profile, ReportsHoldTheFactsAndKeepToTheScreen) {
 // ----------------------------------------------------------------------------------
 
 struct Slice {
-  int64_t begin, end;  // ns
+  double begin, end;  // us
   std::string name, category;
   int thread = 1;
 };
@@ -176,9 +193,9 @@ std::vector<Slice> slices_of(const Profile& p) {
   std::vector<Slice> slices;
   for (const Json& e : j.at("traceEvents")) {
     if (e.at("ph") != "X") continue;
-    const auto begin = std::llround(1e3 * e.at("ts").get<double>());
-    slices.push_back({begin, begin + std::llround(1e3 * e.at("dur").get<double>()), e.at("name"),
-                      e.at("cat"), e.at("tid")});
+    // As a viewer adds them.
+    const double begin = e.at("ts").get<double>(), end = begin + e.at("dur").get<double>();
+    slices.push_back({begin, end, e.at("name"), e.at("cat"), e.at("tid")});
   }
   return slices;
 }
