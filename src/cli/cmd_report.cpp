@@ -50,6 +50,7 @@ std::vector<insight::RunRecord> read_runs(const std::vector<std::string>& folder
     }
   }
   if (runs.empty()) user_error("none of the {} folders holds a run", folders.size());
+  insight::tell_apart(runs);
   return runs;
 }
 

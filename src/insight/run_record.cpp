@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
+#include "insight/timing.h"
 #include "io/folder_lock.h"
 #include "io/json_file.h"
 #include "io/jsonl.h"
@@ -14,26 +16,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A training run holds the lock of its folder.
-bool is_running(const fs::path& folder) {
-  try {
-    const io::FolderLock lock(folder, "training");
-    return false;
-  } catch (const UserError&) {
-    return true;
-  }
-}
-
 std::optional<double> finite(double value) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-std::optional<double> median(std::vector<double> values) {
+std::optional<double> finite_median(std::vector<double> values) {
   std::erase_if(values, [](double v) { return !std::isfinite(v); });
   if (values.empty()) return std::nullopt;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return timing_of(std::move(values)).median;
 }
 
 std::optional<double> mean_of_last(const std::vector<double>& values, size_t count) {
@@ -82,9 +72,19 @@ void read_log(RunRecord& run) {
       run.folder / "log.jsonl",
       [&](const Json& record) {
         run.history.add_logged(record);
+        int64_t at = 0;
         if (const auto step = record.find("step"); step != record.end())
-          run.last_step = static_cast<int64_t>(
-              std::clamp(step->get<double>(), static_cast<double>(run.last_step), 1e15));
+          at = static_cast<int64_t>(std::clamp(step->get<double>(), 0.0, 1e15));
+        run.last_step = std::max(run.last_step, at);
+        // Here and not from the history, where neighbours become one in time.
+        for (const char* name : {"val_loss", "final_val_loss"}) {
+          const auto loss = record.find(name);
+          if (loss == record.end() || !loss->is_number()) continue;
+          run.val_loss = loss->get<double>();
+          if (run.best_val_loss && *run.best_val_loss <= *run.val_loss) continue;
+          run.best_val_loss = run.val_loss;
+          run.best_step = at;
+        }
         const auto end = record.find("finished");
         if (end == record.end() || *end != true) return;
         is_finished = true;
@@ -103,22 +103,17 @@ void read_log(RunRecord& run) {
         fmt::format("{} of log.jsonl could not be read and {} left out: {}",
                     damaged == 1 ? std::string("a line") : fmt::format("{} lines", damaged),
                     damaged == 1 ? "is" : "are", first_damage));
-  run.status = is_running(run.folder) ? "running" : is_finished ? "finished" : "stopped";
+  // A training run holds the lock of its folder.
+  run.status = io::FolderLock::is_held(run.folder) ? "running"
+               : is_finished                       ? "finished"
+                                                   : "stopped";
 }
 
 void read_figures(RunRecord& run) {
   const Columns& steps = run.history.table(RunHistory::steps);
-  const Columns& evaluations = run.history.table(RunHistory::evaluations);
   run.train_loss = mean_of_last(steps.column(1), std::max<size_t>(1, steps.rows() / 100));
-  run.tokens_per_second = median(steps.column(4));
+  run.tokens_per_second = finite_median(steps.column(4));
   if (!run.waiting_share) run.waiting_share = mean_of_last(steps.column(6), steps.rows());
-  run.val_loss = mean_of_last(evaluations.column(1), 1);
-  for (size_t i = 0; i < evaluations.rows(); ++i)
-    if (const double v = evaluations.column(1)[i];
-        std::isfinite(v) && (!run.best_val_loss || v < *run.best_val_loss)) {
-      run.best_val_loss = v;
-      run.best_step = static_cast<int64_t>(evaluations.column(0)[i]);
-    }
   const Columns& host = run.history.table(RunHistory::host);
   for (const double v : host.column(1))
     if (std::isfinite(v) && !(run.process_bytes > v)) run.process_bytes = v;
@@ -158,6 +153,13 @@ RunRecord read_run(const fs::path& folder) {
   if (run.history.table(RunHistory::steps).rows() == 0)
     run.remarks.push_back("log.jsonl holds no step of training");
   return run;
+}
+
+void tell_apart(std::vector<RunRecord>& runs) {
+  std::map<std::string, int> bearers;
+  for (const RunRecord& run : runs) ++bearers[run.name];
+  for (RunRecord& run : runs)
+    if (bearers[run.name] > 1) run.name += fmt::format(" ({})", run.folder.string());
 }
 
 std::vector<std::string> differing_options(const std::vector<RunRecord>& runs) {

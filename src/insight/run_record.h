@@ -35,6 +35,9 @@ struct RunRecord {
 /// Throws UserError for a folder that holds no run.
 RunRecord read_run(const fs::path& folder);
 
+/// Names that several runs have get their folders beside them.
+void tell_apart(std::vector<RunRecord>& runs);
+
 /// Options whose values are not the same in all runs, by name; those that are only about places and
 /// logging are left out.
 std::vector<std::string> differing_options(const std::vector<RunRecord>& runs);

@@ -17,6 +17,9 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
+  /// Whether another process has it now. Those who ask do not see each other.
+  static bool is_held(const fs::path& folder);
+
  private:
   int fd_;
 };

@@ -254,6 +254,38 @@ TEST_F(Errors, Profile) {
   EXPECT_FALSE(fs::exists(path("run")));
 }
 
+TEST_F(Errors, Report) {
+  put("file", "x");
+  check({{{"report"}, 2, {"expected the folder of a run"}},
+         {{"report", at("absent")}, 1, {"absent: there is no such folder"}},
+         {{"report", at("file")}, 1, {"there is no such folder"}},
+         {{"report", at("nothing")}, 1, {"holds no run", "log.jsonl"}},
+         {{"report", at("nothing"), "--serve"}, 1, {"holds no run"}},
+         {{"report", at("nothing"), "--port", "70000"}, 2, {"--port", "65535"}},
+         {{"report", at("nothing"), "--port", "abc"}, 2, {"--port", "abc"}},
+         {{"report", at("nothing"), "--json", "--serve"}, 2, {"--json", "--serve"}},
+         {{"train", "--live-port", "70000"}, 2, {"--live-port", "65535"}},
+         {{"train", "--live-port", "abc"}, 2, {"--live-port", "abc"}}});
+  ASSERT_EQ(run(small_run("run", {"--max-steps", "3"})), 0) << err_;
+  check({{{"report", at("run"), "--output", at("absent/x.html")}, 1, {"absent/x.html"}},
+         {{"report", at("run"), "--output", at("nothing")}, 1, {"nothing"}}});
+}
+
+TEST_F(Errors, Ladder) {
+  put("file", "x");
+  fs::create_directory(path("broken"));
+  put("broken/ladder.json", "{\"precision");
+  check({{{"ladder", "nonsense"}, 2, {"no ladder 'nonsense'", "gpt2, memory", "precision"}},
+         {{"ladder", "gpt2", "--rounds", "0"}, 2, {"--rounds"}},
+         {{"ladder", "gpt2", "--n-layer", "x"}, 2, {"--n-layer"}},
+         {{"ladder", "gpt2", "--warp", "9"}, 2, {"--warp"}},
+         {{"ladder", "gpt2", "--output-dir", at("file")}, 1, {"file"}},
+         {{"ladder", "gpt2", "--output-dir", at("out"), "--html", at("absent/x.html")},
+          1,
+          {"absent"}},
+         {{"ladder", "gpt2", "--output-dir", at("broken")}, 1, {"ladder.json"}}});
+}
+
 // The device is full in the middle of a save: the checkpoints before it stay usable.
 TEST_F(Errors, AFullDiskLeavesEarlierCheckpoints) {
   ASSERT_EQ(run(small_run("full", {"--max-steps", "9"})), 0) << err_;

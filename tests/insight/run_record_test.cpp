@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "io/folder_lock.h"
 #include "io/temp_folder.h"
 #include "train/options.h"
@@ -59,6 +63,32 @@ TEST_F(RunRecordTest, ARunThatGoesOnHoldsItsLock) {
   EXPECT_EQ(read_run(run).status, "running");
 }
 
+// Pages that look at a run do not see each other, and do not keep a run from starting.
+TEST_F(RunRecordTest, WhoLooksIsNoRun) {
+  const fs::path run = put_run("a", steps(1));
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> lookers;
+  for (int i = 0; i < 3; ++i)
+    lookers.emplace_back([&] {
+      while (!done) {
+        wrong += io::FolderLock::is_held(run);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  int refused = 0;
+  for (int i = 0; i < 200; ++i) wrong += read_run(run).status != "stopped";
+  EXPECT_EQ(wrong, 0);
+  for (int i = 0; i < 50; ++i) try {
+      const io::FolderLock lock(run, "training");
+    } catch (const UserError&) {
+      ++refused;
+    }
+  done = true;
+  for (std::thread& t : lookers) t.join();
+  EXPECT_EQ(refused, 0);
+}
+
 TEST_F(RunRecordTest, WhatIsNoRunIsSaid) {
   EXPECT_USER_ERROR(read_run(folder_ / "absent"), "no such folder");
   fs::create_directories(folder_ / "empty");
@@ -97,6 +127,32 @@ TEST_F(RunRecordTest, ARunThatDidNothingYet) {
   const RunRecord log_only = read_run(put_run("b", steps(2), ""));
   ASSERT_EQ(log_only.remarks.size(), 1u);
   EXPECT_NE(log_only.remarks[0].find("train_config.json"), std::string::npos);
+}
+
+// The history of so many is shortened to means; the best of them is none.
+TEST_F(RunRecordTest, TheBestOfManyEvaluationsIsExact) {
+  std::string log = steps(2);
+  for (int i = 1; i <= 10'001; ++i)
+    log += fmt::format("{{\"step\":{},\"val_loss\":{}}}\n", i,
+                       i == 4321     ? 0.25
+                       : i == 10'001 ? 3
+                                     : 1);
+  const RunRecord r = read_run(put_run("a", log));
+  EXPECT_EQ(r.best_val_loss, 0.25);
+  EXPECT_EQ(r.best_step, 4321);
+  EXPECT_EQ(r.val_loss, 3);
+}
+
+TEST_F(RunRecordTest, RunsOfOneNameAreToldApart) {
+  fs::create_directories(folder_ / "x");
+  fs::create_directories(folder_ / "y");
+  std::vector<RunRecord> runs{read_run(put_run("x/run", steps(1))),
+                              read_run(put_run("y/run", steps(1))),
+                              read_run(put_run("other", steps(1)))};
+  tell_apart(runs);
+  EXPECT_EQ(runs[0].name, "run (" + (folder_ / "x/run").string() + ")");
+  EXPECT_EQ(runs[1].name, "run (" + (folder_ / "y/run").string() + ")");
+  EXPECT_EQ(runs[2].name, "other");
 }
 
 TEST_F(RunRecordTest, OptionsThatDiffer) {
