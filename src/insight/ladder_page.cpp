@@ -15,12 +15,9 @@ font-variant-numeric:tabular-nums;font-size:14px}
 .track{position:relative;height:10px;border-radius:5px;background:var(--line);margin:2px 0}
 .track i{position:absolute;left:0;top:0;bottom:0;border-radius:5px}
 .track b{position:absolute;top:-3px;bottom:-3px;width:2px;background:var(--text)}
-.v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}
 .published i{background:var(--faint)}.speed i{background:var(--compute)}.memory i{background:var(--bandwidth)}
 @media(max-width:600px){.rungs{grid-template-columns:1fr 58px}.rungs>span:not(.value){grid-column:1/-1}}
 .value{font-size:12px;line-height:14px;text-align:right}
-.key{display:inline-flex;align-items:center;gap:6px;margin:0 16px 8px 0;font-size:13px}
-.key i{width:11px;height:11px;border-radius:3px;display:inline-block}
 .key b{width:2px;height:13px;background:var(--text);display:inline-block}
 )";
 
@@ -68,8 +65,8 @@ std::string table(const Ladder& ladder, const std::vector<RungResult>& results) 
     const Rung& rung = ladder.rungs[i];
     rows += "<tr><td>" + html_text(rung.name) + "</td>";
     if (r.ms.empty()) {
-      rows += "<td colspan=\"10\">" + html_text(r.failure.empty() ? "not measured" : r.failure) +
-              "</td></tr>\n";
+      rows += "<td colspan=\"10\" data-v=\"-1\">" +
+              html_text(r.failure.empty() ? "not measured" : r.failure) + "</td></tr>\n";
       continue;
     }
     const auto a = against(r, results[0]), gain = against_before(ladder, results, i);

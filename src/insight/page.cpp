@@ -13,7 +13,7 @@ constexpr const char* kStyle = R"(
 @media print{:root{--back:#fff;--card:#fff;--text:#000;--faint:#444;--line:#bbb;
 --compute:#15803d;--bandwidth:#b45309;--overhead:#be185d}tr,img,svg,.rungs{break-inside:avoid}
 h2{break-after:avoid}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-.wide{overflow-x:visible!important}table{font-size:10px!important}#tip{display:none}}
+.wide{overflow-x:visible!important}table{font-size:10px!important}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1080px;padding:20px 16px 48px;background:var(--back);color:var(--text);
 font:15px/1.5 ui-sans-serif,system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}
@@ -29,6 +29,13 @@ th button:focus-visible{outline:2px solid var(--text)}
 th[aria-sort=ascending] button::after{content:" \2191"}
 th[aria-sort=descending] button::after{content:" \2193"}
 img{width:100%;height:auto}
+.key{display:inline-flex;align-items:center;gap:6px;margin:4px 16px 4px 0;font-size:13px}
+.key i{width:11px;height:11px;border-radius:3px;display:inline-block}
+.v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}.v-overhead{color:var(--overhead)}
+#tip{position:fixed;z-index:2;max-width:min(420px,92vw);padding:8px 12px;border-radius:8px;
+background:var(--text);color:var(--back);font-size:13px;pointer-events:none;visibility:hidden;
+font-variant-numeric:tabular-nums}
+@media print{#tip{display:none}}
 )";
 
 // Sorting of tables by their heads.
@@ -40,7 +47,8 @@ for(const table of document.querySelectorAll('table.sorts')){
   const down=head.getAttribute('aria-sort')!=='descending'&&i>0||head.getAttribute('aria-sort')==='ascending';
   heads.forEach(h=>h.removeAttribute('aria-sort'));
   head.setAttribute('aria-sort',down?'descending':'ascending');
-  const key=r=>{const c=r.cells[i];return c.dataset.v===undefined?c.textContent:+c.dataset.v;};
+  const key=r=>{const c=r.cells[i];  // a row may end with one wide cell
+   return c===undefined?-Infinity:c.dataset.v===undefined?c.textContent:+c.dataset.v;};
   const rows=[...table.tBodies[0].rows].sort((a,b)=>{const x=key(a),y=key(b);
    return (x<y?-1:x>y?1:0)*(down?-1:1);});
   table.tBodies[0].append(...rows);}));}

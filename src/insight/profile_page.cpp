@@ -12,11 +12,8 @@ namespace {
 constexpr const char* kStyle = R"(
 .bar{display:flex;height:22px;border-radius:6px;overflow:hidden;border:1px solid var(--line)}
 .bar span{display:block}
-.key{display:inline-flex;align-items:center;gap:6px;margin:8px 16px 0 0}
-.key i{width:11px;height:11px;border-radius:3px;display:inline-block}
 .b-compute{background:var(--compute)}.b-bandwidth{background:var(--bandwidth)}
 .b-overhead{background:var(--overhead)}.b-other{background:var(--faint)}
-.v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}.v-overhead{color:var(--overhead)}
 svg.roof{width:100%;height:auto;min-width:560px;display:block}
 svg.roof text{fill:var(--faint);font-size:13px}svg.roof .grid{stroke:var(--line)}
 svg.roof .ceiling{stroke:var(--text);stroke-width:1.5;stroke-dasharray:6 4;opacity:.6}
@@ -25,8 +22,6 @@ svg.roof .k:hover,svg.roof .k:focus{fill-opacity:.9;outline:none}
 svg.roof .compute{fill:var(--compute);stroke:var(--compute)}
 svg.roof .bandwidth{fill:var(--bandwidth);stroke:var(--bandwidth)}
 svg.roof .overhead{fill:var(--overhead);stroke:var(--overhead)}
-#tip{position:fixed;z-index:2;max-width:min(420px,92vw);padding:8px 12px;border-radius:8px;
-background:var(--text);color:var(--back);font-size:13px;pointer-events:none;visibility:hidden}
 )";
 
 // The words beside a kernel under the pointer.

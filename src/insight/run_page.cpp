@@ -41,9 +41,6 @@ svg.plot .points{stroke-width:1.4;stroke-dasharray:5 3}
 svg.plot .area{fill-opacity:.75}
 svg.plot .mark{stroke:var(--overhead);stroke-dasharray:2 3}
 svg.plot .hair{stroke:var(--faint)}
-#tip{position:fixed;z-index:2;max-width:min(420px,92vw);padding:8px 12px;border-radius:8px;
-background:var(--text);color:var(--back);font-size:13px;pointer-events:none;visibility:hidden;
-font-variant-numeric:tabular-nums}
 #bar{height:6px;border-radius:3px;background:var(--line);margin:12px 0;overflow:hidden}
 #progress{height:100%;width:0;background:var(--c0)}
 #tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:8px;margin:0 0 16px}
