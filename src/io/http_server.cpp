@@ -117,7 +117,11 @@ struct HttpServer::State {
     });
     for (const HttpRoutes::Page& page : routes.pages)
       server.Get(page.path, [&page](const httplib::Request&, httplib::Response& r) {
-        r.set_content(page.content(), page.type);
+        try {
+          r.set_content(page.content(), page.type);
+        } catch (const std::exception& e) {
+          refuse(r, {500, e.what()});
+        }
       });
     for (const HttpRoutes::Stream& stream : routes.streams)
       server.Get(stream.path, [this, &stream](const httplib::Request&, httplib::Response& r) {

@@ -58,7 +58,10 @@ TEST(HttpServer, AnswersOnThisMachine) {
                              "Cross-Origin-Resource-Policy: same-origin", "X-Frame-Options: DENY"})
     EXPECT_NE(answer.find(header), std::string::npos) << header << "\n" << answer;
   EXPECT_EQ(status_of(http_get(server.port(), "/absent")), "404");
-  EXPECT_EQ(status_of(http_get(server.port(), "/broken")), "500");
+  const std::string broken = http_get(server.port(), "/broken");
+  EXPECT_EQ(status_of(broken), "500");
+  EXPECT_TRUE(broken.ends_with("no page today\n")) << broken;
+  EXPECT_EQ(broken.find("EXCEPTION"), std::string::npos) << broken;
   EXPECT_EQ(status_of(http_get(server.port(), "/../etc/passwd")), "404");
 }
 
