@@ -105,8 +105,47 @@ TEST(Health, ALossThatStaysHighBecomesUsual) {
   Series series;
   const auto notes = notes_of(health, series, 2000, [](StepSigns& s) {
     if (s.step >= 600) s.loss += 3;
+    if (s.step == 1500) s.loss += 4;
   });
-  expect_one(notes, Ailment::loss_spike, 600);
+  ASSERT_EQ(notes.size(), 2u) << texts(notes);
+  EXPECT_EQ(notes[0].step, 600);
+  EXPECT_EQ(notes[1].step, 1500) << "and what is unusual then is said";
+}
+
+TEST(Health, SpikesInARowAreOne) {
+  Health health;
+  Series series;
+  expect_one(notes_of(health, series, 800,
+                      [](StepSigns& s) {
+                        if (s.step >= 300 && s.step % 20 == 0) s.loss += 1.5;
+                      }),
+             Ailment::loss_spike, 300);
+}
+
+// Where nothing ever varies, whatever does is many deviations out; that alone is no news.
+TEST(Health, SmallChangesOfASteadyRunAreUsual) {
+  const auto steady = [](double loss, double norm) {
+    Health health;
+    Series series;
+    return texts(notes_of(health, series, 600, [&](StepSigns& s) {
+      s.loss = loss * (1 + 1e-5 * series.noise());
+      s.grad_norm = 1 + 1e-5 * series.noise();
+      if (s.step % 100 == 0) s.grad_norm *= norm;
+    }));
+  };
+  EXPECT_EQ(steady(2, 1), "");
+  EXPECT_EQ(steady(2, 3), "") << "a norm three times as large";
+  const auto bumped = [](double loss, double to) {
+    Health health;
+    Series series;
+    return texts(notes_of(health, series, 600, [&](StepSigns& s) {
+      s.loss = (s.step % 100 == 0 ? to : loss) * (1 + 1e-5 * series.noise());
+      s.grad_norm = 1;
+    }));
+  };
+  EXPECT_EQ(bumped(2, 2.1), "") << "five percent";
+  EXPECT_EQ(bumped(0.01, 0.04), "") << "four hundredths";
+  EXPECT_NE(bumped(2, 2.5), "");
 }
 
 TEST(Health, ANormFarOutSaysWhetherItWasClipped) {
@@ -180,6 +219,76 @@ TEST(Health, AHiccupOfTheLoaderIsUsual) {
                              }
                            })),
             "");
+}
+
+TEST(Health, TheFirstBatchIsNoStall) {
+  Health health;
+  Series series;
+  EXPECT_EQ(texts(notes_of(health, series, 500,
+                           [](StepSigns& s) {
+                             if (s.step == 1) s.seconds += s.waited = 100;
+                           })),
+            "");
+}
+
+// A few long steps say little: one that waits is no stall, one block that is slow no slowness.
+TEST(Health, LongStepsAreNotJudgedByOne) {
+  Health health;
+  Series series;
+  EXPECT_EQ(texts(notes_of(health, series, 600,
+                           [](StepSigns& s) {
+                             s.seconds *= 250;
+                             if (s.step % 45 == 0) s.seconds += s.waited = 6;
+                             if (s.step > 304 && s.step <= 320) s.seconds *= 2;
+                           })),
+            "");
+}
+
+TEST(Health, WaitingIsNotSlowness) {
+  Health health;
+  Series series;
+  const auto notes = notes_of(health, series, 3000, [](StepSigns& s) {
+    if (s.step > 1000) s.seconds += s.waited = 2 * s.seconds;
+  });
+  ASSERT_EQ(notes.size(), 1u) << texts(notes);
+  EXPECT_EQ(notes[0].ailment, Ailment::data_stall);
+}
+
+TEST(Health, StepsThatBecomeSlowLittleByLittleAreSlow) {
+  Health health;
+  Series series;
+  const auto notes = notes_of(health, series, 6000, [](StepSigns& s) {
+    s.seconds *= 1 + static_cast<double>(s.step) / 6000;
+  });
+  ASSERT_EQ(notes.size(), 1u) << texts(notes);
+  EXPECT_EQ(notes[0].ailment, Ailment::slow_steps);
+  EXPECT_GT(notes[0].step, 2500);
+}
+
+TEST(Health, SlownessThatComesAndGoesIsOne) {
+  for (const bool goes : {false, true}) {
+    Health health;
+    Series series;
+    // Less of it in between, or a moment without.
+    const auto notes = notes_of(health, series, 4000, [&](StepSigns& s) {
+      if (s.step <= 1000) return;
+      const bool better = s.step % 400 < (goes ? 40 : 200);
+      s.seconds *= !better ? 2 : goes ? 1 : 1.35;
+    });
+    ASSERT_EQ(notes.size(), 1u) << texts(notes);
+    EXPECT_EQ(notes[0].ailment, Ailment::slow_steps);
+  }
+}
+
+TEST(Health, SlownessThatStaysBecomesUsual) {
+  Health health;
+  Series series;
+  const auto notes = notes_of(health, series, 6000, [](StepSigns& s) {
+    s.seconds *= s.step <= 1000 ? 1 : s.step <= 4000 ? 2 : 4;
+  });
+  ASSERT_EQ(notes.size(), 2u) << texts(notes);
+  EXPECT_GT(notes[1].step, 4000) << "and what is slower still is said";
+  EXPECT_LT(notes[1].step, 4200);
 }
 
 TEST(Health, SlowStepsNameTheClockWhereItFell) {
