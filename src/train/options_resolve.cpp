@@ -196,6 +196,11 @@ void validate(const TrainOptions& o) {
     if (o.min_lr > o.learning_rate)
       usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
                   o.min_lr, o.learning_rate);
+  if (o.optim == "muon" && o.learning_rate == 0 && o.muon_learning_rate > 0)
+    usage_error(
+        "--optim muon needs a --learning-rate above 0: --muon-learning-rate {} follows its "
+        "schedule; got 0",
+        o.muon_learning_rate);
   if (o.relative_step && o.optim != "adafactor")
     usage_error("--relative-step is of --optim adafactor; got --optim {}", o.optim);
   if (!o.fused_optimizer && (o.optim != "adamw" || o.param_dtype != "fp32"))

@@ -138,6 +138,10 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
                {"--separator is for text"});
   expect_parts(usage_message({{"max_steps", "0"}}), {"max-steps", "num-train-epochs"});
   expect_parts(usage_message({{"min_lr", "1"}}), {"min-lr", "learning-rate", "0.001"});
+  expect_parts(usage_message({{"optim", "muon"}, {"learning_rate", "0"}}),
+               {"--learning-rate above 0", "--muon-learning-rate 0.02"});
+  EXPECT_EQ(usage_message({{"optim", "muon"}, {"learning_rate", "0"}, {"muon_learning_rate", "0"}}),
+            "(no error)");
   expect_parts(usage_message({{"relative_step", "true"}}), {"--relative-step", "adafactor"});
   expect_parts(usage_message({{"fused_optimizer", "false"}, {"optim", "lion"}}),
                {"--no-fused-optimizer", "adamw", "lion"});
