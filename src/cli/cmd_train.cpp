@@ -16,34 +16,38 @@ namespace {
 
 constexpr int64_t kSampleTokens = 300;
 
+/// Text for people. Training is done: that nobody can read about it is no failure.
+template <typename... Args>
+void tell(fmt::format_string<Args...> text, Args&&... args) {
+  const std::string line = fmt::format(text, std::forward<Args>(args)...);
+  std::fwrite(line.data(), 1, line.size(), stderr);  // a sample may hold any byte
+}
+
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
-  fmt::print(
-      stderr,
+  tell(
       "\n{} steps in {:.1f} s, {:.1f} samples/s, {} tokens/s, {:.2f}% of the time waiting for "
       "data; first step after {:.2f} s\n",
       r.steps, r.seconds, r.samples_per_second(),
       with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
       r.first_step_seconds);
   if (r.val_loss)
-    fmt::print(
-        stderr, "validation loss {:.4f} on {} tokens{}\n", *r.val_loss, with_commas(r.val_tokens),
-        r.best_step >= 0 && r.best_step < r.steps && *r.best_val_loss < *r.val_loss
-            ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
-                          *r.best_val_loss, r.best_step, r.best_step)
-            : "");
-  fmt::print(stderr,
-             "memory: arena {:.1f} MiB (forecast {:.1f}), process at its peak {:.1f} MiB (forecast "
-             "{:.1f})\n",
-             mib * static_cast<double>(r.arena_bytes),
-             mib * static_cast<double>(r.forecast.total()),
-             mib * static_cast<double>(r.process_peak_bytes),
-             mib * static_cast<double>(r.process_forecast.resident()));
-  if (!r.health_summary.empty()) fmt::print(stderr, "health: {}\n", r.health_summary);
+    tell("validation loss {:.4f} on {} tokens{}\n", *r.val_loss, with_commas(r.val_tokens),
+         r.best_step >= 0 && r.best_step < r.steps && *r.best_val_loss < *r.val_loss
+             ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
+                           *r.best_val_loss, r.best_step, r.best_step)
+             : "");
+  tell(
+      "memory: arena {:.1f} MiB (forecast {:.1f}), process at its peak {:.1f} MiB (forecast "
+      "{:.1f})\n",
+      mib * static_cast<double>(r.arena_bytes), mib * static_cast<double>(r.forecast.total()),
+      mib * static_cast<double>(r.process_peak_bytes),
+      mib * static_cast<double>(r.process_forecast.resident()));
+  if (!r.health_summary.empty()) tell("health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
-  fmt::print(stderr, "model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
-  fmt::print(stderr, "next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
-             shell_word(run));
+  tell("model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
+  tell("next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
+       shell_word(run));
 }
 
 void print_samples(const train::TrainResult& r) {
@@ -58,10 +62,9 @@ void print_samples(const train::TrainResult& r) {
     sampling.seed = static_cast<uint32_t>(options.seed);
     const auto ids = generator.generate(prompt, kSampleTokens,
                                         infer::Sampler(sampling, static_cast<uint32_t>(i)));
-    fmt::print(stderr, "\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'),
-               model.tokenizer->decode(ids));
+    tell("\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'), model.tokenizer->decode(ids));
   }
-  fmt::print(stderr, "{}\n", std::string(72, '-'));
+  tell("{}\n", std::string(72, '-'));
 }
 
 nlohmann::json or_null(const std::optional<double>& value) {
@@ -125,15 +128,13 @@ int train_main(const train::TrainOptions& options) {
   std::optional<insight::LivePage> live;
   const train::TrainResult result = train_watched(options, live);
   if (result.signal != 0) {
-    const std::string line = fmt::format(
-        "\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",
-        result.steps, shell_word(result.run_dir.string()));
-    std::fputs(line.c_str(), stderr);  // the terminal may be gone, which is no error here
+    tell("\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",
+         result.steps, shell_word(result.run_dir.string()));
   } else if (!result.was_complete) {
     try {
       if (result.options.samples > 0) print_samples(result);
     } catch (const UserError& e) {  // the training is done: a sample is only to look at
-      fmt::print(stderr, "no sample: {}\n", e.what());
+      tell("no sample: {}\n", e.what());
     }
     print_summary(result);
   }

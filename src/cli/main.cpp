@@ -1,6 +1,8 @@
 // The program: finds the verb, prints help, and turns every failure into one line and an exit code.
 // 0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 128 + n ended by signal n.
 
+#include <fcntl.h>
+
 #include <cctype>
 #include <cerrno>
 #include <csignal>
@@ -169,10 +171,19 @@ int guarded(std::vector<std::string> args) {
   }
 }
 
+/// A standard stream that the parent closed would become the next file that is opened, and what is
+/// said would be written into it. Reading and writing them fails as before; messages go nowhere.
+void fill_closed_streams() {
+  constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDWR};
+  for (int fd = 0; fd < 3; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", kModes[fd]) < 0) return;
+}
+
 }  // namespace
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
+  brrr::cli::fill_closed_streams();
   // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);
   // A limit on the size of files then is a failed write like any other, with its line.

@@ -185,9 +185,13 @@ class Trainer {
     return bytes;
   }
 
-  // The arena only grows into its place, so a look after each kind of work finds the most.
+  // After each kind of work. What was there between two looks only the system knows, and it counts
+  // mapped inputs as well.
   void watch_memory() {
-    result_.needed_peak_bytes = std::max(result_.needed_peak_bytes, resident_memory().needed());
+    const ResidentMemory now = resident_memory();
+    mapped_peak_ = std::max({mapped_peak_, now.inputs, result_.process_forecast.mapped});
+    result_.needed_peak_bytes =
+        std::max({result_.needed_peak_bytes, now.needed(), now.peak - mapped_peak_});
   }
 
   // Where no unit multiplies 16-bit numbers, the kernels widen them as they read; where none takes
@@ -469,13 +473,16 @@ class Trainer {
             {"process_peak_bytes", result_.process_peak_bytes}};
   }
 
-  static void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+  // A run does not end because nobody can read what it says: the terminal may be gone, the log
+  // full.
+  static void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
   TrainOptions options_;
   RunObserver* observer_;
   std::optional<io::FolderLock> lock_;
   std::optional<ResumePoint> resume_;
   int64_t resume_step_ = 0;  // of the checkpoint
+  int64_t mapped_peak_ = 0;  // of mapped inputs, as far as it was seen
   std::optional<io::ModelFolder> start_from_;
   std::optional<Dataset> dataset_;
   std::optional<io::Loader> loader_;

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/file.h"
 #include "io/temp_folder.h"
@@ -260,6 +261,37 @@ TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {
   const int ignored = std::system(closed.c_str());
   EXPECT_TRUE(WIFEXITED(ignored));
   EXPECT_EQ(read_file(folder_ / "err"), "");
+}
+
+// What the parent closed is not opened again for something else: messages would be written there.
+TEST_F(Program, ClosedStandardStreamsHoldNoFiles) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i * i % 83) + " of a text\n";
+  write_file_atomically(folder_ / "text", text);
+  for (const char* closed : {"<&- 2>/dev/null", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"}) {
+    const std::string command = fmt::format(
+        "cd '{}' && '{}' train --text text --n-layer 1 --n-head 1 --n-embd 16 --context 16 "
+        "--max-steps 4 --eval-steps 2 --eval-batches 1 --samples 0 --threads 1 --output-dir run "
+        "--overwrite {}",
+        folder_.path().string(), BRRR_BINARY, closed);
+    EXPECT_EQ(std::system(command.c_str()), 0) << closed;
+    size_t records = 0;
+    std::istringstream log(read_file(folder_ / "run/log.jsonl"));
+    for (std::string line; std::getline(log, line); ++records)
+      EXPECT_TRUE(nlohmann::json::accept(line)) << closed << ": " << line;
+    EXPECT_GE(records, 6u) << closed;
+    EXPECT_EQ(run("eval --model run --text text").code, 0) << closed;
+  }
+  // Nor does a run end because what it says cannot be written.
+  if (fs::exists("/dev/full")) {
+    const std::string command = fmt::format(
+        "cd '{}' && '{}' train --text text --n-layer 1 --n-head 1 --n-embd 16 --context 16 "
+        "--max-steps 4 --eval-batches 1 --threads 1 --output-dir run --overwrite 2>/dev/full",
+        folder_.path().string(), BRRR_BINARY);
+    EXPECT_EQ(std::system(command.c_str()), 0);
+  }
+  EXPECT_NE(std::system(fmt::format("'{}' info --env >&- 2>/dev/null", BRRR_BINARY).c_str()), 0)
+      << "what was asked for is lost, and nobody is told";
 }
 
 }  // namespace
