@@ -1,11 +1,15 @@
 #include "train/dataset.h"
 
+#include <limits>
+
 #include "base/file.h"
+#include "base/memory.h"
 #include "io/corpus.h"
 #include "io/stream_batches.h"
 #include "io/text_samples.h"
 #include "io/window_batches.h"
 #include "train/dataset_tokenizer.h"
+#include "train/device.h"
 
 namespace brrr::train {
 namespace {
@@ -169,13 +173,43 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
   return d;
 }
 
-bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
-  if (by_document(options)) return false;
-  if (options.tokenize != "auto") return options.tokenize == "stream";
+uint64_t bytes_of(const io::CorpusFiles& corpus) {
   uint64_t bytes = 0;
   std::error_code ignored;
   for (const fs::path& file : corpus.files) bytes += fs::file_size(file, ignored);
-  return bytes > kMostAhead;
+  return bytes;
+}
+
+bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
+  if (by_document(options)) return false;
+  if (options.tokenize != "auto") return options.tokenize == "stream";
+  return bytes_of(corpus) > kMostAhead;
+}
+
+// A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
+// a character has at most four bytes, and how few tokens a vocabulary needs is not known.
+void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus) {
+  const auto bytes = static_cast<int64_t>(bytes_of(corpus));
+  constexpr int64_t kIdBytes = sizeof(int32_t);
+  const int64_t ids = options.tokenizer == "byte"   ? kIdBytes * bytes
+                      : options.tokenizer == "char" ? bytes
+                                                    : 0;
+  MemoryLimit limit{std::numeric_limits<int64_t>::max(), ""};
+  if (const auto usable = usable_memory())
+    limit = {usable->bytes, "what this process may use (" + usable->source + ")"};
+  // On a GPU the limit is of its memory.
+  if (!options.memory_limit.empty() && backend_for(options.device).memory_bytes == 0)
+    if (const int64_t asked = parse_memory(options.memory_limit); asked < limit.bytes)
+      limit = {asked, "--memory-limit"};
+  if (bytes + ids <= limit.bytes) return;
+  throw UserError(
+      fmt::format("the text does not fit: {} of it are read ahead, which takes {} or more with "
+                  "their tokens, and {} is {}. {}`brrr data prepare` and --data",
+                  memory_text(bytes), memory_text(bytes + ids), limit.source,
+                  memory_text(limit.bytes),
+                  by_document(options) ? "Make shards of it: "
+                                       : "Take --tokenize stream, or make shards of it: "),
+      ExitCode::kNoMemory);
 }
 
 }  // namespace
@@ -195,6 +229,14 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
 }
 
 int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) const {
+  if (!documents.empty()) {
+    // Their list of rows, which grows by doubling: the old one and the new one together.
+    constexpr int64_t kRowBytes = 16, kGrowth = 3;
+    int64_t all = 0;
+    for (const io::Document& d : documents)
+      all += (d.end - d.begin + options.context - 2) / options.context;
+    return kGrowth * kRowBytes * all;
+  }
   return stream ? io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows) : 0;
 }
 
@@ -206,6 +248,7 @@ Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_f
   corpus_options.offer_bytes = true;
   const io::CorpusFiles corpus = io::find_corpus(corpus_options);
   if (streams(options, corpus)) return from_text_stream(options, tokenizer_folder, corpus);
+  check_room_ahead(options, corpus);
   return from_text_ahead(options, tokenizer_folder, corpus_options);
 }
 

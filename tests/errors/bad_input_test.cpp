@@ -237,6 +237,27 @@ TEST_F(Errors, Budgets) {
          {{"plan", "--svg", at("absent/x.svg"), "--no-measure"}, 1, {"x.svg"}}});
 }
 
+// A text that is read ahead and cannot fit with its tokens: refused before it is read, by its size
+// alone. (It is a hole of a GiB: reading it would say that it is binary.)
+TEST_F(Errors, ATextLargerThanTheBudget) {
+  put("hole.txt", "");
+  fs::resize_file(path("hole.txt"), uintmax_t{1} << 30);
+  const auto train = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{"train",          "--text", at("hole.txt"),   "--output-dir",
+                                  at("run"),        "--json", "--memory-limit", "200MiB",
+                                  "--eval-batches", "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::vector<std::string> parts{"1.00 GiB", "--memory-limit is 200.0 MiB", "data prepare"};
+  check({{train({"--tokenize", "ahead"}), 3, {"--tokenize stream"}},
+         {train({"--tokenize", "ahead", "--tokenizer", "byte"}), 3, {"5.00 GiB"}},
+         {train({"--tokenize", "ahead", "--tokenizer", "bpe:300"}), 3, parts},
+         {train({"--sampling", "documents"}), 3, parts},
+         {train({}), 1, {"hole.txt", "binary"}}});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
 TEST_F(Errors, Profile) {
   check({{{"profile", "--inference", "--generate"}, 2, {"--inference and --generate"}},
          {{"profile", "--generate", "--prompt", "60"}, 2, {"--prompt 60", "context of 64"}},
