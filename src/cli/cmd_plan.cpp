@@ -32,7 +32,8 @@ const OptionTable<PlanOptions>& plan_table() {
     t.text("html", &PlanOptions::html, "FILE", "the picture and the tables as one page");
     auto& measure = t.text("measure", &PlanOptions::measure, "",
                            "measure this machine again, to predict times (a second; done once by "
-                           "itself and kept in the cache; --no-measure: not at all)");
+                           "itself and kept in the cache, unless other work had the processors; "
+                           "--no-measure: not at all)");
     measure.kind = OptionKind::kFlag;
     measure.set = [](PlanOptions& o, const std::string& s) {
       o.measure = parse_bool(s) ? "again" : "never";
@@ -95,6 +96,7 @@ int run_plan(const Arguments& args) {
   context.inputs = run.inputs();
   context.budget = limit.bytes;
   context.now = resident_memory();
+  context.plans_only = true;
   // What a GPU reaches is not measured yet: no times are predicted for one.
   if (train::backend_for(o.device).memory_bytes == 0)
     context.speed = train::machine_speed(own.measure == "never"   ? train::Measure::never
@@ -107,15 +109,16 @@ int run_plan(const Arguments& args) {
   train::Plan plan;
   Searched found;
   for (int round = 0; round < kRounds && !plan.fits; ++round) {
-    if (round > 0) {
-      context.left_by_search += train::room_to_make(plan.needed() - limit.bytes);
-      session.reset();
-    }
+    session.reset();
     train::FitContext left = context;
     left.budget -= context.left_by_search;
     found = searched(o, left, limit, own.largest_batch);
     plan = train::plan_of(found.options, left, &session);
+    const int64_t reckoned = plan.needed();
     train::measure_again(plan, context, *session);
+    if (!plan.fits)
+      context.left_by_search =
+          train::room_to_leave(context.left_by_search, reckoned, plan.needed());
     if (!own.largest_batch && !o.wants_fit()) break;
   }
   o = found.options;

@@ -169,7 +169,9 @@ void trim_heap() {
 
 void measure_again(Plan& plan, const FitContext& context, const Session& session) {
   trim_heap();
-  plan.process = forecast_process(plan.options, session, context.inputs, resident_memory(), true);
+  ResidentMemory now = resident_memory();
+  if (context.plans_only) now.peak = context.now.peak;
+  plan.process = forecast_process(plan.options, session, context.inputs, now, true);
   plan.fits = plan.needed() <= context.budget;
 }
 

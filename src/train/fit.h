@@ -4,6 +4,7 @@
 // stay the same), what is kept for the backward pass and, when that may change, how wide the
 // optimizer's states are.
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ struct FitContext {
   std::optional<MachineSpeed> speed;
   int64_t budget = 0;          // bytes for Plan::needed()
   int64_t left_by_search = 0;  // that an earlier search turned out to leave in the process
+  bool plans_only = false;     // the run is another process, without the peak of this one's search
 };
 
 /// The plan of the options as they are; `keep` gets the compiled session.
@@ -51,9 +53,12 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
 /// Gives memory that nobody uses back to the system.
 void trim_heap();
 
-/// By how much the next search must aim lower after one whose choice was too large by `excess`: a
-/// little more, because it will leave something, too.
-constexpr int64_t room_to_make(int64_t excess) { return excess + excess / 4 + (int64_t{1} << 18); }
+/// What the next search must keep free, after one that kept `left` free and whose choice was
+/// reckoned to need `reckoned` bytes and turned out to need `needed`: all that the searches left
+/// behind, however little of it was too much, and a little more, for it leaves something, too.
+constexpr int64_t room_to_leave(int64_t left, int64_t reckoned, int64_t needed) {
+  return std::max(left, needed - reckoned) + (int64_t{1} << 18);
+}
 
 /// The plan again, when `session` is there: what compiling and searching have left in the process
 /// is measured instead of reckoned.

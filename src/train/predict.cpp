@@ -10,6 +10,7 @@
 #include "backend/cpu/peaks.h"
 #include "base/cache.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/sha256.h"
 #include "io/json_file.h"
@@ -118,14 +119,26 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   return std::max(traffic, cost.flops / rate) + kNodeSeconds;
 }
 
+bool is_disturbed(const HostReading& load, int64_t processors, int64_t threads) {
+  constexpr double kTolerated = 0.1;                           // of a processor, for each thread
+  if (load.busy < 0 || load.own_processors < 0) return false;  // nobody says
+  const double elsewhere = load.busy * static_cast<double>(processors) - load.own_processors;
+  return static_cast<double>(processors) - elsewhere <
+         (1 - kTolerated) * static_cast<double>(threads);
+}
+
 std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit) {
   if (measure != Measure::again)
     if (auto known = read_speed()) return known;
   if (measure == Measure::never) return std::nullopt;
-  memory_limit = std::min(memory_limit, kMeasureBytes);
-  const MachineSpeed speed = measure_speed(memory_limit);
-  // Figures of buffers that a cache holds are good for this once.
-  if (memory_limit == kMeasureBytes) keep_speed(speed);
+  const int64_t room =
+      std::clamp<int64_t>(memory_limit - resident_memory().needed(), 0, kMeasureBytes);
+  HostLoad load;
+  const MachineSpeed speed = measure_speed(room);
+  // Figures of buffers that a cache holds are good for this once, too.
+  if (room == kMeasureBytes &&
+      !is_disturbed(load.read(), ::sysconf(_SC_NPROCESSORS_ONLN), thread_count()))
+    keep_speed(speed);
   return speed;
 }
 

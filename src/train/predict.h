@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/host_load.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -23,10 +24,14 @@ struct MachineSpeed {
 
 enum class Measure { never, once, again };
 /// The rates in the cache folder; measured (about a second) and kept there when they are absent
-/// (once) or in any case (again). A quarter of `memory_limit` bounds the buffers of the
-/// measurement. Nothing when there is neither. Never throws: a cache that cannot be read or written
-/// is none.
+/// (once) or in any case (again). The buffers of the measurement take at most a quarter of what
+/// `memory_limit` leaves beside what the process has. Nothing when there is neither. Never throws:
+/// a cache that cannot be read or written is none. What was measured beside other work is good for
+/// this once and not kept.
 std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit);
+
+/// Whether other work left fewer processors than the team has threads.
+bool is_disturbed(const HostReading& load, int64_t processors, int64_t threads);
 
 /// Rates in the proportions of two cores with AVX2: good for telling which of two plans is faster.
 MachineSpeed nominal_speed();

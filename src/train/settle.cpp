@@ -125,16 +125,16 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
   constexpr int kRounds = 5;
   FitResult found;
   for (int round = 0; round < kRounds && !run.plan.fits; ++round) {
-    if (round > 0) {
-      context.left_by_search += room_to_make(run.plan.needed() - run.limit.bytes);
-      run.session.reset();
-    }
+    run.session.reset();
     FitContext left = context;
     left.budget -= context.left_by_search;
     found = fit(options, left, freedom);
     if (!found.best) break;
     run.plan = plan_of(found.best->options, left, &run.session);
+    const int64_t reckoned = run.plan.needed();
     measure_again(run.plan, context, *run.session);
+    if (!run.plan.fits)
+      context.left_by_search = room_to_leave(context.left_by_search, reckoned, run.plan.needed());
   }
   if (!run.plan.fits) {
     found.best.reset();

@@ -82,6 +82,19 @@ TEST_F(Memory, TheSmallestBudgetThatIsNamedDoes) {
       << err_;
 }
 
+// Measuring the machine takes memory of the process that plans, not of the one that runs.
+TEST_F(Memory, APlanIsTheSameWhetherThisMachineIsMeasuredNow) {
+  const std::vector<std::string> cache{"BRRR_CACHE=" + path("cache").string()};
+  std::vector<std::string> args = plan(wide_run("run", {}));
+  ASSERT_EQ(run(args, cache), 0) << err_;
+  const int64_t unmeasured = bytes("process_bytes");
+  std::replace(args.begin(), args.end(), std::string("--no-measure"), std::string("--measure"));
+  ASSERT_EQ(run(args, cache), 0) << err_;
+  EXPECT_GT(json().at("predicted_ms").get<double>(), 0);
+  EXPECT_NEAR(static_cast<double>(bytes("process_bytes")), static_cast<double>(unmeasured),
+              4.0 * kMiB);
+}
+
 TEST_F(Memory, LargestBatchRunsAndOneMoreDoesNot) {
   auto args = plan(wide_run("run", {"--memory-limit", "60MiB"}));
   args.push_back("--largest-batch");

@@ -215,6 +215,40 @@ TEST_F(Fit, FasterIsBetterWhenTheMachineIsKnown) {
   EXPECT_GT(found.best->ms, 0);
 }
 
+// A search is told what the one before left in the process; then the next choice fits, however
+// little the first was over and however much of what is left was hidden by room to spare.
+TEST(RoomToLeave, TheSecondSearchSettlesIt) {
+  constexpr int64_t kReckoned[] = {60, 41, 35, 30};  // MiB, what there is to choose from
+  for (int64_t gap = 0; gap <= 12; ++gap)
+    for (int64_t limit = 50 + gap; limit >= 31 + gap; --limit) {
+      int64_t left = 0;
+      int rounds = 0;
+      for (bool fits = false; !fits; ++rounds) {
+        ASSERT_LT(rounds, 2) << gap << " MiB left behind, a limit of " << limit;
+        const int64_t* chosen = std::begin(kReckoned);
+        while (chosen != std::end(kReckoned) && *chosen * kMiB > limit * kMiB - left) ++chosen;
+        ASSERT_NE(chosen, std::end(kReckoned)) << gap << " " << limit;
+        fits = *chosen + gap <= limit;
+        left = room_to_leave(left, *chosen * kMiB, (*chosen + gap) * kMiB);
+      }
+    }
+}
+
+// A measurement beside other work is no figure of the machine.
+TEST(MachineSpeedTest, OtherWorkDisturbsWhereItTakesProcessorsOfTheTeam) {
+  const auto disturbed = [](double busy, double own, int64_t processors, int64_t threads) {
+    return is_disturbed({.busy = busy, .own_processors = own}, processors, threads);
+  };
+  EXPECT_FALSE(disturbed(1, 2, 2, 2));
+  EXPECT_FALSE(disturbed(0.95, 1.8, 2, 2));  // a tenth of a processor each is nothing
+  EXPECT_TRUE(disturbed(1, 1.5, 2, 2));
+  EXPECT_TRUE(disturbed(1, 1, 2, 2));
+  EXPECT_FALSE(disturbed(1, 1, 2, 1));  // the other processor's work
+  EXPECT_FALSE(disturbed(0.5, 4, 64, 4));
+  EXPECT_TRUE(disturbed(0.5, 16, 64, 64));
+  EXPECT_FALSE(disturbed(-1, 1, 2, 2));  // the system does not say
+}
+
 TEST_F(Fit, ALimitBeyondTheMachineIsWrong) {
   TrainOptions o = options();
   o.memory_limit = "4000TiB";

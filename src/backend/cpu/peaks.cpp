@@ -105,8 +105,7 @@ Bandwidth measure_bandwidth(int64_t l2_bytes, int64_t l3_bytes, int64_t memory_l
 
   // Two buffers that the caches cannot hold, but no more than an eighth of the memory each.
   int64_t part = std::max<int64_t>(int64_t{64} << 20, 4 * l3_bytes);
-  part =
-      std::min({part, int64_t{512} << 20, std::max<int64_t>(memory_limit / 8, int64_t{8} << 20)});
+  part = std::min({part, int64_t{512} << 20, memory_limit / 8});
   part = part / threads / kPage * kPage;  // per thread
   part = std::max(part, kPage);
   const auto bytes = static_cast<size_t>(part * threads);
