@@ -73,6 +73,11 @@ TEST(Machine, BandwidthIsPositiveAndBufferBounded) {
   EXPECT_GT(b.copy, 1e7);
   EXPECT_GT(b.l2_read, 1e7);
   EXPECT_LE(b.buffer_bytes, int64_t{32} << 20);
+  // A small limit is kept, too: buffers of caches are then measured.
+  const cpu::Bandwidth small = cpu::measure_bandwidth(1 << 20, 4 << 20, int64_t{2} << 20, 0.002);
+  EXPECT_LE(small.buffer_bytes, int64_t{256} << 10);
+  EXPECT_GT(small.read, 1e7);
+  EXPECT_GT(cpu::measure_bandwidth(1 << 20, 4 << 20, 0, 0.002).l2_read, 1e7);
 }
 
 // The passes over memory do what they are timed for.

@@ -75,6 +75,16 @@ TEST(Plan, KnowsWhatIsWhat) {
   EXPECT_EQ(evaluated.peak.phase, "forward");
 }
 
+// Two codes for a parameter, and a scale for each block of 256 of them; small tensors are in f32.
+TEST(Plan, EightBitAdamwKeepsTwoBytesForAParameter) {
+  for (const char* preset : {"char-cpu", "gpt2"}) {
+    const RunPlan p = plan_of({{"preset", preset}, {"optim", "adamw_8bit"}, {"batch-size", "1"}});
+    const double n = static_cast<double>(p.config.parameter_count());
+    EXPECT_LE(static_cast<double>(p.plan.arena.state_bytes), 2.1 * n) << preset;
+    EXPECT_GT(static_cast<double>(p.plan.arena.state_bytes), 2 * n) << preset;
+  }
+}
+
 TEST(Plan, CountsTheWorkOfTheModel) {
   for (const char* accumulation : {"1", "4"}) {
     const RunPlan p = plan_of({{"gradient-accumulation-steps", accumulation}, {"batch-size", "4"}});
