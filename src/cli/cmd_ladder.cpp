@@ -109,7 +109,8 @@ int run_ladder(const Arguments& args) {
       }
     } catch (...) {
       progress.finish();
-      if (!flags.json) print(climbed, false);  // what was measured before is not lost
+      // What was measured before is not lost.
+      if (!flags.json && !climbed.empty()) print(climbed, false);
       throw;
     }
     progress.finish();

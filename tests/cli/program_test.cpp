@@ -183,7 +183,7 @@ TEST_F(Program, InfoIsOneObject) {
 }
 
 TEST_F(Program, LaddersAreOneObjectAndKeepWhatTheyMeasured) {
-  const std::string quick = "--quick --rounds 1 --output-dir out --html page.html --json";
+  const std::string quick = "--quick --rounds 1 --output-dir lad --html page.html --json";
   const Outcome o = run("ladder overhead fusion " + quick);
   EXPECT_EQ(o.code, 0) << o.err;
   const auto json = nlohmann::json::parse(o.out);
