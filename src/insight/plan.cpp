@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "insight/anatomy.h"
 #include "nn/gpt2.h"
+#include "passes/keep_copies.h"
 #include "runtime/engine.h"
 #include "train/device.h"
 
@@ -47,8 +48,10 @@ class Kinds {
     if (b.region == Region::constant) return Holds::constants;
     if (b.region == Region::state) {
       if (g_.input_kind(b.state) == InputKind::parameter) return Holds::weights;
-      return g_.input_name(b.state).starts_with("grad_sum:") ? Holds::gradient_sums
-                                                             : Holds::optimizer;
+      const std::string& name = g_.input_name(b.state);
+      return name.starts_with("grad_sum:")   ? Holds::gradient_sums
+             : name.starts_with(kCopyPrefix) ? Holds::copies
+                                             : Holds::optimizer;
     }
     const NodeId maker = makers_[i];
     if (maker == kNoNode) return Holds::temporaries;
@@ -104,9 +107,11 @@ Session::ProgramUse largest_program(const Session& session) {
   return most;
 }
 
+// Weights, moments, sums; copies of weights count with those that programs make.
 void add_states(RunPlan& p, const Session& session) {
   std::map<std::string, NamedBytes> groups;
   for (const StateInfo& s : session.engine().states()) {
+    if (s.name.starts_with(kCopyPrefix)) continue;
     const std::string kind =
         s.kind == InputKind::parameter ? "weights" : s.name.substr(0, s.name.find(':'));
     const int64_t align = session.engine().backend().alignment;
@@ -133,6 +138,7 @@ void add_moments(RunPlan& p, const Session& session) {
                                                           : Holds::optimizer;
     always.bytes[static_cast<size_t>(holds)] += s.bytes;
   }
+  always.bytes[static_cast<size_t>(Holds::copies)] = session.copy_bytes();
   always.bytes[static_cast<size_t>(Holds::constants)] = p.plan.arena.constant_bytes;
   std::vector<Moment> all(g.size() + 1, always);
   std::map<std::string, NamedBytes> by_op, by_layer;
@@ -260,7 +266,7 @@ void add_rules(RunPlan& p) {
 
 std::string_view name_of(Holds holds) {
   constexpr std::string_view kNames[] = {
-      "weights",   "optimizer",         "gradient sums",          "16-bit copies",
+      "weights",   "optimizer",         "gradient sums",          "low-precision copies",
       "gradients", "saved activations", "recomputed activations", "temporaries",
       "inputs",    "constants"};
   return kNames[static_cast<size_t>(holds)];

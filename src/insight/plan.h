@@ -17,7 +17,7 @@ enum class Holds : uint8_t {
   weights,
   optimizer,      // states of the optimizer, and of the loss scale
   gradient_sums,  // over micro-batches
-  copies,         // of weights in 16 bits
+  copies,         // of weights in fewer bits
   gradients,      // of weights, until the optimizer has used them
   activations,    // made in the forward pass, read in the backward pass
   recomputed,     // activations that were thrown away and made again

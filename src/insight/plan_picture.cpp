@@ -23,8 +23,8 @@ const std::vector<Band>& bands() {
   static const std::vector<Band> all = {
       {"weights", "#1d4ed8", "#3b82f6", {Holds::weights}},
       {"optimizer", "#6d28d9", "#8b5cf6", {Holds::optimizer}},
+      {"low-precision copies", "#0e7490", "#22d3ee", {Holds::copies}},
       {"gradients", "#be185d", "#ec4899", {Holds::gradient_sums, Holds::gradients}},
-      {"16-bit copies", "#0e7490", "#22d3ee", {Holds::copies}},
       {"saved activations", "#15803d", "#4ade80", {Holds::activations}},
       {"recomputed", "#ca8a04", "#facc15", {Holds::recomputed}},
       {"temporaries", "#64748b", "#94a3b8", {Holds::temporaries, Holds::inputs, Holds::constants}}};

@@ -34,6 +34,7 @@ std::vector<Type> infer(const InferContext& c, bool factored) {
                c.in[at.state(k, i)].str());
       out.push_back(wanted);
     }
+  append_copies(c, at, out);
   return out;
 }
 
@@ -110,6 +111,7 @@ void evaluate(const EvalContext& c, bool factored) {
     for (size_t j = 0; j < p.size(); ++j)
       c.out[at.new_param(i)].data[j] = p[j] - lr * size * (decay * p[j] + u[j] / clip);
   }
+  store_copies(c, at);
 }
 
 OpDef adafactor(bool factored) {
@@ -162,7 +164,8 @@ OpDef adafactor(bool factored) {
                  {"weight_decay", 0.1},
                  {"decays", std::vector<int64_t>{1, 0, 1}},
                  {"scale_parameter", scaled}};
-      out.push_back(std::move(s));
+      out.push_back(s);
+      out.push_back(with_copies(std::move(s), scaled ? DType::bf16 : DType::f16));
     }
     return out;
   };

@@ -23,6 +23,7 @@ std::vector<Type> infer(const InferContext& c) {
                wanted.str(), state.str());
       out.push_back(wanted);
     }
+  append_copies(c, at, out);
   return out;
 }
 
@@ -85,6 +86,7 @@ void evaluate(const EvalContext& c) {
       v_codes.write(v, new_state(1), new_state(3)[block], begin);
     }
   }
+  store_copies(c, at);
 }
 
 }  // namespace
@@ -127,7 +129,7 @@ std::vector<OpDef> optimizer_8bit_ops() {
                {"eps", 1e-8},
                {"weight_decay", 0.1},
                {"decays", std::vector<int64_t>{1, 0, 1}}};
-    return std::vector<Sample>{std::move(s)};
+    return std::vector<Sample>{s, with_copies(s, DType::bf16), with_copies(s, DType::f16)};
   };
   d.in_place_of = update_in_place(kStates);
   return {std::move(d)};

@@ -1,10 +1,21 @@
 #include "ops/update.h"
 
+#include <algorithm>
+
 namespace brrr::ops {
 
 UpdateLayout::UpdateLayout(const Attrs& attrs, size_t operands, size_t state_kinds)
     : has_key(attrs.find("stream") != nullptr), states(state_kinds) {
   n = operands < scalars() ? 0 : (operands - scalars()) / (2 + states);
+  int64_t copies = 0;
+  for (int64_t flag : attrs.get_or<std::vector<int64_t>>("copies", {}))
+    copy_of_.push_back(flag != 0 ? copies++ : -1);
+}
+
+bool updates_parameters(const OpDef& op) {
+  constexpr std::string_view kUpdates[] = {
+      "adamw", "sgd", "lion", "muon", "adamw_8bit", "adafactor", "adafactor_vector"};
+  return std::find(std::begin(kUpdates), std::end(kUpdates), op.name) != std::end(kUpdates);
 }
 
 UpdateLayout check_update(const InferContext& c, size_t states,
@@ -38,6 +49,36 @@ UpdateLayout check_update(const InferContext& c, size_t states,
     if (!(c.attr<double>(name) >= 0))
       c.fail("{} must not be negative; got {}", name, c.attr<double>(name));
   return at;
+}
+
+void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Type>& results) {
+  if (c.attrs.find("copies") == nullptr) return;
+  if (c.attr<std::vector<int64_t>>("copies").size() != at.n)
+    c.fail("copies must have one entry for each of {} parameters", at.n);
+  const DType dtype = c.attr<DType>("copy_dtype");
+  if (dtype != DType::bf16 && dtype != DType::f16)
+    c.fail("copy_dtype must be bf16 or f16; got {}", name_of(dtype));
+  for (size_t i = 0; i < at.n; ++i) {
+    const int64_t flag = c.attr<std::vector<int64_t>>("copies")[i];
+    if (flag != 0 && flag != 1) c.fail("copies must be 0 or 1; got {}", flag);
+    if (flag == 0) continue;
+    const Type& param = c.in[at.param(i)];
+    if (param.dtype != DType::f32) c.fail("parameter {} is {}: a copy is of f32", i, param.str());
+    results.push_back({dtype, param.shape});
+  }
+}
+
+void store_copies(const EvalContext& c, const UpdateLayout& at) {
+  for (size_t i = 0; i < at.n; ++i)
+    if (at.has_copy(i)) c.out[at.new_copy(i)].data = c.out[at.new_param(i)].data;
+}
+
+Sample with_copies(Sample s, DType dtype) {
+  std::vector<int64_t> copies(s.attrs.get<std::vector<int64_t>>("decays").size());
+  for (size_t i = 0; i < copies.size(); i += 2) copies[i] = 1;
+  s.attrs.set("copies", std::move(copies));
+  s.attrs.set("copy_dtype", dtype);
+  return s;
 }
 
 std::function<std::vector<OpDef::InPlace>(const Node&)> update_in_place(size_t states) {
@@ -97,6 +138,7 @@ void evaluate_update(const UpdateRule& r, const EvalContext& c) {
       for (size_t k = 0; k < r.states; ++k) c.out[at.new_state(k, i)].data[j] = state[k];
     }
   }
+  store_copies(c, at);
 }
 
 }  // namespace
@@ -119,6 +161,7 @@ OpDef update_op(UpdateRule r) {
                  c.in[at.param(i)].str(), state.str());
         out.push_back(state);
       }
+    append_copies(c, at, out);
     return out;
   };
   d.evaluate = [r](const EvalContext& c) { evaluate_update(r, c); };
@@ -139,7 +182,8 @@ OpDef update_op(UpdateRule r) {
       s.attrs = r.sample;
       s.attrs.set("weight_decay", decay);
       s.attrs.set("decays", std::vector<int64_t>{1, 0, 1});
-      out.push_back(std::move(s));
+      out.push_back(s);
+      out.push_back(with_copies(std::move(s), decay == 0 ? DType::bf16 : DType::f16));
     }
     return out;
   };

@@ -4,8 +4,9 @@
 //
 // Operands: lr f32[], t i32[] (the step, from 1), scale f32[] (of the gradients: unscaling and
 // clipping), with {stream} also a key i32[2]; then all parameters, all gradients, all states of the
-// first kind, all of the second, ... Results: all parameters, then all states. A scale of NaN
-// changes nothing: the gradients were not finite.
+// first kind, all of the second, ... Results: all parameters, then all states; with {copies} and
+// {copy_dtype} then, of each f32 parameter i where copies[i] is 1, a copy rounded to those 16 bits.
+// A scale of NaN changes nothing: the gradients were not finite.
 
 #include <bit>
 #include <functional>
@@ -27,10 +28,18 @@ struct UpdateLayout {
   size_t state(size_t kind, size_t i) const { return scalars() + (2 + kind) * n + i; }
   size_t new_param(size_t i) const { return i; }
   size_t new_state(size_t kind, size_t i) const { return (1 + kind) * n + i; }
+  bool has_copy(size_t i) const { return i < copy_of_.size() && copy_of_[i] >= 0; }
+  size_t new_copy(size_t i) const { return (1 + states) * n + static_cast<size_t>(copy_of_[i]); }
 
   /// Of a node whose op has `states` kinds of state.
   UpdateLayout(const Attrs& attrs, size_t operands, size_t states);
+
+ private:
+  std::vector<int64_t> copy_of_;  // which of the copies is that of parameter i, or -1
 };
+
+/// Whether an op is an update of this frame: one that takes {copies}.
+bool updates_parameters(const OpDef& op);
 
 /// The bf16 below or above x, the nearer the likelier: `random` are 16 uniform bits. What is exact
 /// stays. Unbiased, so that updates smaller than a step of bf16 add up over the steps.
@@ -66,6 +75,12 @@ UpdateLayout check_update(const InferContext& c, size_t states,
 std::function<std::vector<OpDef::InPlace>(const Node&)> update_in_place(size_t states);
 void store_param(const EvalContext& c, const UpdateLayout& at, size_t i, size_t element,
                  double value);
+/// Appends the types of {copies} to those of parameters and states; fills them in when the
+/// parameters are there.
+void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Type>& results);
+void store_copies(const EvalContext& c, const UpdateLayout& at);
+/// The same sample with a copy of every other parameter as a result.
+Sample with_copies(Sample sample, DType dtype);
 /// How far muon steps in a matrix [in, out], by its shape: sqrt(max(1, out / in)).
 double muon_scale(const Shape& shape);
 

@@ -147,12 +147,13 @@ class Planner {
     }
   }
 
-  // The buffer of a state that takes this value and whose old value nobody reads: the value is made
-  // in its place. Else none.
+  // The buffer of a state that takes this value and whose old value nobody reads any more: the
+  // value is made in its place. Else none.
   uint32_t unread_state(ValueId v) const {
     for (const Output& o : g_.outputs()) {
       if (o.updates == kNoNode || !(o.value == v)) continue;
-      if (last_use_[o.updates][0] == static_cast<int32_t>(o.updates))
+      const bool is_unread = last_use_[o.updates][0] == static_cast<int32_t>(o.updates);
+      if (is_unread || last_use_[o.updates][0] < static_cast<int32_t>(v.node))
         return plan_.buffer({o.updates, 0});
     }
     return ~0u;

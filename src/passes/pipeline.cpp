@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "ir/text.h"
+#include "passes/keep_copies.h"
 
 namespace brrr {
 namespace {
@@ -54,9 +55,9 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify", "match_attention", "match_loss_head",
-          "pad_dims", "join_loss_head",  "keep_accumulators",
-          "fuse",     "fuse_epilogues",  "schedule"};
+  return {"simplify",       "match_attention",   "match_loss_head", "pad_dims",
+          "join_loss_head", "keep_accumulators", "keep_copies",     "fuse",
+          "fuse_epilogues", "schedule"};
 }
 
 namespace {
@@ -114,6 +115,11 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
       return matmul_precision(g, options.matmul_precision, target, notes);
     });
   p.run("simplify", simplify);
+  if (options.copies_from_parameters != nullptr &&
+      (options.precision != DType::f32 || options.parameter_dtype != DType::f32))
+    p.run("keep_copies", [&](const Graph& g, Notes* notes) {
+      return keep_copies(g, target, *options.copies_from_parameters, notes);
+    });
   const auto clusters = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
   const auto epilogues = [&](const Graph& g, Notes* notes) {
     return fuse_epilogues(g, target, notes);

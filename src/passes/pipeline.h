@@ -23,7 +23,10 @@ struct PipelineOptions {
   /// What matrices are stored in: bf16 or f16 to have no f32 copy of them.
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
-  Rematerialize rematerialize;     // where there is a loss
+  Rematerialize rematerialize;  // where there is a loss
+  /// Where programs share their parameters: keep_copies, which extends this graph. Null: each
+  /// program casts for itself.
+  Graph* copies_from_parameters = nullptr;
   std::set<std::string> disabled;  // names of optional passes
   std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
   std::string dump_prefix;         // names the program in the dump

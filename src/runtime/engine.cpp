@@ -121,6 +121,12 @@ Engine::Place Engine::state_place(std::string_view name) const {
   return {arena_.data() + info->offset, info->type.bytes()};
 }
 
+Engine::Place Engine::state_to_write(std::string_view name) {
+  const Place place = state_place(name);
+  parameter_writes_ += find_state(name)->kind == InputKind::parameter;
+  return place;
+}
+
 Engine::Place Engine::input_place(size_t program, std::string_view name) const {
   const Slot& slot = programs_[program];
   const auto at = slot.inputs.find(name);
@@ -152,7 +158,7 @@ std::span<const std::byte> Engine::read(Place place, std::vector<std::byte>& roo
 }
 
 void Engine::write_state(std::string_view name, std::span<const std::byte> bytes) {
-  const Place place = state_place(name);
+  const Place place = state_to_write(name);
   BRRR_CHECK(static_cast<int64_t>(bytes.size()) == place.bytes, "state '{}' has {} bytes, got {}",
              name, place.bytes, bytes.size());
   device_->copy_in(place.data, bytes.data(), place.bytes);
@@ -160,7 +166,7 @@ void Engine::write_state(std::string_view name, std::span<const std::byte> bytes
 
 void Engine::fill_state(std::string_view name,
                         const std::function<void(std::span<std::byte>)>& fill) {
-  const Place place = state_place(name);
+  const Place place = state_to_write(name);
   if (device_->is_host()) return fill({place.data, static_cast<size_t>(place.bytes)});
   std::vector<std::byte> room(static_cast<size_t>(place.bytes));
   fill(room);
@@ -277,9 +283,9 @@ std::byte* Engine::host(Place place) const {
   return place.data;
 }
 
-std::byte* Engine::state_data(std::string_view name) const { return host(state_place(name)); }
+std::byte* Engine::state_data(std::string_view name) { return host(state_to_write(name)); }
 
-std::span<float> Engine::state_f32(std::string_view name) const {
+std::span<float> Engine::state_f32(std::string_view name) {
   const StateInfo* info = find_state(name);
   BRRR_CHECK(info != nullptr && info->type.dtype == DType::f32, "there is no f32 state '{}'", name);
   return {reinterpret_cast<float*>(state_data(name)),

@@ -81,6 +81,9 @@ class Engine {
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   /// Calls fill with room for all bytes of the state, which then become its content.
   void fill_state(std::string_view name, const std::function<void(std::span<std::byte>)>& fill);
+  /// Grows whenever parameters may have been written by others than programs: what was made of them
+  /// may hold no longer.
+  uint64_t parameter_writes() const { return parameter_writes_; }
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
 
@@ -110,8 +113,8 @@ class Engine {
 
   // -- the arena itself, where the device is the host (InternalError elsewhere)
   // ------------------------------------------------------------------------------------------
-  std::byte* state_data(std::string_view name) const;
-  std::span<float> state_f32(std::string_view name) const;
+  std::byte* state_data(std::string_view name);
+  std::span<float> state_f32(std::string_view name);
   /// The place of a data input, to be filled before run(). InternalError when there is none.
   std::byte* input(size_t program, std::string_view name);
   const std::byte* output(size_t program, std::string_view name) const;
@@ -130,6 +133,7 @@ class Engine {
   void register_states(const Graph& graph);
   void bind(Slot& slot, std::byte* temporary, std::byte* constant);
   Place state_place(std::string_view name) const;
+  Place state_to_write(std::string_view name);
   Place input_place(size_t program, std::string_view name) const;
   Place output_place(size_t program, std::string_view name) const;
   void copy_input(size_t program, std::string_view name, std::span<const std::byte> bytes);
@@ -146,6 +150,7 @@ class Engine {
   std::vector<StateInfo> states_;
   std::map<std::string, size_t, std::less<>> state_index_;
   int64_t state_total_ = 0;
+  uint64_t parameter_writes_ = 0;
   Arena arena_;
   int64_t extra_bytes_ = 0;
   int64_t most_calls_ = 1;

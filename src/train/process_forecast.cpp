@@ -81,7 +81,8 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   // While the weights are read, nothing of the arena is resident but they; when a run is resumed,
   // the states, too.
   int64_t rest_of_arena = is_on_device ? 0 : arena.total() - arena.parameter_bytes;
-  if (inputs.weights_with_states && !is_on_device) rest_of_arena -= arena.state_bytes;
+  if (inputs.weights_with_states && !is_on_device)
+    rest_of_arena -= arena.state_bytes - session.copy_bytes();
   f.mapped = std::max({now.inputs, shards, inputs.weights_bytes - rest_of_arena});
   return f;
 }

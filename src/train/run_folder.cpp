@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "passes/keep_copies.h"
 #include "runtime/parameters.h"
 
 namespace brrr::train {
@@ -49,9 +50,11 @@ struct Tensors {
   std::deque<std::vector<std::byte>> copies;
 };
 
-// What a run keeps between steps: moments and counters, not the sums of a step's gradients.
+// What a run keeps between steps: moments and counters, not the sums of a step's gradients and not
+// what parameters say.
 bool is_kept(const StateInfo& s) {
-  return s.kind == InputKind::state && !s.name.starts_with("grad_sum:");
+  return s.kind == InputKind::state && !s.name.starts_with("grad_sum:") &&
+         !s.name.starts_with(kCopyPrefix);
 }
 
 Tensors tensors_of(const Engine& engine, bool parameters) {

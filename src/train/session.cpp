@@ -1,8 +1,10 @@
 #include "train/session.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
+#include "passes/keep_copies.h"
 
 namespace brrr::train {
 
@@ -28,6 +30,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   common.parameter_dtype = options.parameter_dtype;
   common.matmul_precision = options.matmul_precision;
   common.rematerialize = options.rematerialize;
+  common.copies_from_parameters = &copies_from_parameters_;
   common.disabled = options.disabled_passes;
   common.dump_folder = options.dump_folder;
   build_ = [=, this](const Graph& graph, optim::Accumulation accumulation,
@@ -99,10 +102,54 @@ size_t Session::last_for(const TokenBatch& batch) const {
   return s != nullptr ? s->last : last_;
 }
 
+int64_t Session::copy_bytes() const {
+  const int64_t align = engine_.backend().alignment;
+  int64_t bytes = 0;
+  for (const StateInfo& s : engine_.states())
+    if (s.name.starts_with(kCopyPrefix))
+      bytes += (std::max<int64_t>(s.type.bytes(), 1) + align - 1) / align * align;
+  return bytes;
+}
+
 void Session::allocate() {
+  if (copies_from_parameters_.size() > 0) copies_ = engine_.add(simplify(copies_from_parameters_));
   engine_.allocate();
   if (scales_gradients())
     engine_.write_scalar(optim::kScaleState, static_cast<float>(options_.scaler.initial));
+}
+
+// Before programs that read copies: those that are stale are made of the parameters.
+void Session::refresh_copies(std::span<const Call> calls) {
+  if (!copies_) return;
+  if (const uint64_t writes = engine_.parameter_writes(); writes != known_writes_) {
+    known_writes_ = writes;
+    for (NodeId id : copies_from_parameters_.inputs(InputKind::state))
+      stale_copies_.insert(copies_from_parameters_.input_name(id));
+  }
+  if (stale_copies_.empty()) return;
+  const auto reads_stale = [&](const Call& call) {
+    const Graph& g = engine_.program(call.program).graph();
+    const auto states = g.inputs(InputKind::state);
+    return std::any_of(states.begin(), states.end(),
+                       [&](NodeId id) { return stale_copies_.contains(g.input_name(id)); });
+  };
+  if (std::none_of(calls.begin(), calls.end(), reads_stale)) return;
+  engine_.run(*copies_);
+  stale_copies_.clear();
+}
+
+// After an update: the copies that it does not know. Programs for shorter rows may read other ones.
+void Session::note_stale_copies(size_t updating_program) {
+  if (!copies_) return;
+  const auto [unknown, fresh] = unknown_copies_.try_emplace(updating_program);
+  if (fresh) {
+    const Graph& g = engine_.program(updating_program).graph();
+    for (NodeId id : copies_from_parameters_.inputs(InputKind::state))
+      if (const std::string& name = copies_from_parameters_.input_name(id);
+          g.find_input(name) == kNoNode)
+        unknown->second.push_back(name);
+  }
+  stale_copies_.insert(unknown->second.begin(), unknown->second.end());
 }
 
 Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double learning_rate) const {
@@ -156,7 +203,9 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
     calls.push_back(call_of(program, micro_batches[i], scalars, i));
     if (is_last) add_optimizer(calls.back(), scalars);
   }
+  refresh_copies(calls);
   const auto read = engine_.run(calls, timeline);
+  note_stale_copies(calls.back().program);
   for (const std::vector<float>& of_call : read) result.loss += of_call[0];
   result.grad_norm = read.back()[1];
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
@@ -178,6 +227,7 @@ std::optional<std::string> Session::first_non_finite() {
       scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
   Call call = call_of(program, batch, scalars, static_cast<size_t>(options_.accumulation - 1));
   add_optimizer(call, scalars);
+  refresh_copies(std::span(&call, 1));
   return engine_.first_non_finite(call);
 }
 
@@ -188,7 +238,9 @@ void Session::look_at_step(int64_t step, const TokenBatch& batch, double learnin
   Call call =
       call_of(last_for(batch), batch, scalars, static_cast<size_t>(options_.accumulation - 1));
   add_optimizer(call, scalars);
+  refresh_copies(std::span(&call, 1));
   engine_.run_and_look(call, look);
+  note_stale_copies(call.program);
 }
 
 double Session::loss_sum(const TokenBatch& batch) {
@@ -197,6 +249,7 @@ double Session::loss_sum(const TokenBatch& batch) {
   call.set("tokens", batch.inputs);
   call.set("targets", batch.targets);
   call.set("loss_scale", std::span(&one, 1));
+  refresh_copies(std::span(&call, 1));
   return engine_.run(std::span(&call, 1))[0][0];
 }
 

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +59,8 @@ class Session {
   void add_shorter(const Graph& loss_graph);
 
   MemoryForecast forecast() const { return engine_.forecast(); }
+  /// Of the forecast's state_bytes: low-precision copies of parameters.
+  int64_t copy_bytes() const;
   void allocate();
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
@@ -109,6 +113,8 @@ class Session {
     std::vector<std::array<int32_t, 2>> rng_keys;  // of the micro-batches
   };
   Scalars scalars_of(int64_t step, double loss_scale, double learning_rate) const;
+  void refresh_copies(std::span<const Call> calls);
+  void note_stale_copies(size_t updating_program);
   Call call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
                size_t micro_batch) const;
   void add_optimizer(Call& call, const Scalars& scalars) const;
@@ -129,6 +135,14 @@ class Session {
   std::optional<size_t> first_, middle_;
   size_t last_ = 0, eval_ = 0;
   std::vector<Shorter> shorter_;
+  // Low-precision copies of the parameters are states that updates keep (passes/keep_copies.h).
+  // When parameters were written by others, or another program reads a copy that the update does
+  // not know, this program makes them again.
+  Graph copies_from_parameters_;
+  std::optional<size_t> copies_;
+  std::set<std::string> stale_copies_;
+  std::map<size_t, std::vector<std::string>> unknown_copies_;  // by program
+  uint64_t known_writes_ = 0;
 };
 
 }  // namespace brrr::train

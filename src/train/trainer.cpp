@@ -154,12 +154,16 @@ class Trainer {
         config_.n_embd, options_.context, session_->engine().backend().name, thread_count()));
     const double mib = 1.0 / (1 << 20);
     const MemoryForecast& f = result_.forecast;
+    const int64_t copies = session_->copy_bytes();
     say(fmt::format(
-        "memory: {:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{} + {:.1f} "
+        "memory: {:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{}{} + {:.1f} "
         "activations and gradients; compiled in {:.0f} ms",
         mib * static_cast<double>(f.total()), mib * static_cast<double>(f.parameter_bytes),
-        mib * static_cast<double>(f.state_bytes),
+        mib * static_cast<double>(f.state_bytes - copies),
         options_.gradient_accumulation_steps > 1 ? " and gradient sums" : "",
+        copies > 0
+            ? fmt::format(" + {:.1f} low-precision copies", mib * static_cast<double>(copies))
+            : "",
         mib * static_cast<double>(f.temporary_bytes + f.constant_bytes),
         1e3 * result_.compile_seconds));
     if (options_.explain)

@@ -29,6 +29,31 @@ struct Optimizer {
   size_t states;
 };
 void PrintTo(const Optimizer& o, std::ostream* out) { *out << o.op; }
+/// Each copy is the new parameter rounded, whatever the scale of the gradients is; everything else
+/// is as without copies.
+template <typename Run>
+void expect_copies(Call call, const std::vector<Buffer>& plain, Run&& run) {
+  const DType dtype = call.node().attrs.get<DType>("copy_dtype");
+  const auto& flags = call.node().attrs.get<std::vector<int64_t>>("copies");
+  for (const bool is_finite : {true, false}) {
+    SCOPED_TRACE(call.text());
+    if (!is_finite) call.values[2][0] = NAN;
+    const std::vector<Buffer> got = run(call);
+    ASSERT_GT(got.size(), plain.size());
+    for (size_t k = 0; k < plain.size() && is_finite; ++k) EXPECT_EQ(got[k], plain[k]) << k;
+    size_t next = plain.size();
+    for (size_t i = 0; i < flags.size(); ++i) {
+      if (flags[i] == 0) continue;
+      const Buffer& copy = got[next++];
+      Buffer wanted(static_cast<int64_t>(copy.size()));
+      for (int64_t j = 0; j < static_cast<int64_t>(copy.size() / 2); ++j)
+        store_from_double(dtype, wanted.data(), j, load_as_double(DType::f32, got[i].data(), j));
+      EXPECT_EQ(copy, wanted) << "of parameter " << i;
+    }
+    EXPECT_EQ(next, got.size());
+  }
+}
+
 constexpr Optimizer kOptimizers[] = {{"adamw", 2}, {"sgd", 1}, {"lion", 1}, {"muon", 0}};
 
 class OptimizerKernels : public ::testing::TestWithParam<std::tuple<Isa, Optimizer>> {
@@ -130,6 +155,15 @@ TEST_P(OptimizerKernels, GradientsThatAreNotFiniteChangeNothing) {
     const auto wanted = call.wanted();
     for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(wanted[i].data.size() > 0, got[i].size() > 0);
   }
+}
+
+TEST_P(OptimizerKernels, CopiesInSixteenBits) {
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (DType grad : {DType::f32, DType::bf16}) {
+      const Sample plain = sample(many_, DType::f32, grad);
+      expect_copies(Call(op(), ops::with_copies(plain, dtype)), run(Call(op(), plain)),
+                    [&](const Call& call) { return run(call); });
+    }
 }
 
 // Parameters in bf16: rounded up or down at random, the same as the reference wherever the f32 sum
@@ -329,6 +363,18 @@ TEST_P(BlockOptimizers, Adamw8bitOfNothing) {
   const auto kept = run(nan), before = nan.operand_buffers();
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(kept[i], before[3 + i]);
   for (size_t i = 2; i < 10; ++i) EXPECT_EQ(kept[i], before[5 + i]);
+}
+
+TEST_P(BlockOptimizers, CopiesInSixteenBits) {
+  const std::vector<Shape> matrices = {{300, 300}, {3, 37}, {1031, 129}, {0, 4}, {3, 40, 1031}};
+  const std::vector<Shape> vectors = {{4099}, {1}, {}, {0}, {257}};
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (const auto& [name, plain] : {std::pair{"adamw_8bit", adamw_8bit(matrices)},
+                                      {"adamw_8bit", adamw_8bit(vectors)},
+                                      {"adafactor", adafactor(matrices, true, true)},
+                                      {"adafactor_vector", adafactor(vectors, false, true)}})
+      expect_copies(Call(op(name), ops::with_copies(plain, dtype)), run(Call(op(name), plain)),
+                    [](const Call& call) { return run(call); });
 }
 
 // Every float that can decide: the bounds between codes and their neighbours, each bucket's ends,

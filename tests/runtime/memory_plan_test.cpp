@@ -114,6 +114,22 @@ TEST(MemoryPlan, KeepsANextValueUntilItIsCopied) {
   EXPECT_NE(plan.buffer(y.id), plan.buffer(next.id));
 }
 
+// Its old value has been read: the next one takes its place, wherever that comes from.
+TEST(MemoryPlan, MakesANextValueInPlaceOfAnOldOneThatIsReadNoMore) {
+  for (const bool is_read_later : {false, true}) {
+    Graph g;
+    Value s = g.input("s", {8, 8}, f32, InputKind::state), x = g.input("x", {8, 8}, f32);
+    Value y = tanh(reshape(s, {64}));
+    Value next = matmul(x, reshape(y, {8, 8}));
+    g.update(s, next);
+    g.output("y", is_read_later ? next * s : next * x);
+    const MemoryPlan plan = memory_plan(g);
+    verify(plan);
+    EXPECT_EQ(plan.copies.size(), is_read_later ? 1u : 0u);
+    EXPECT_EQ(plan.buffer(next.id) == plan.buffer(s.id), !is_read_later);
+  }
+}
+
 TEST(MemoryPlan, KeepsScratchOfConstantsOffTheInputs) {
   Graph g;
   Value x = g.input("x", {64}, f32);

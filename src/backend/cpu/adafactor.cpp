@@ -87,13 +87,13 @@ class AdafactorKernel final : public Kernel {
     parallel_chunks(static_cast<int64_t>(small_.size()), [&](int64_t i) {
       Work work = open(args, s, small_[static_cast<size_t>(i)]);
       if (work.m.parts == 0) return frame_.keep(args, work.m.tensor);
-      update(work, [](int64_t n, auto&& body) {
+      update(args, work, [](int64_t n, auto&& body) {
         for (int64_t part = 0; part < n; ++part) body(part);
       });
     });
     for (size_t i : large_) {
       Work work = open(args, s, i);
-      update(work, [](int64_t n, auto&& body) { parallel_chunks(n, body); });
+      update(args, work, [](int64_t n, auto&& body) { parallel_chunks(n, body); });
     }
   }
 
@@ -129,7 +129,7 @@ class AdafactorKernel final : public Kernel {
   }
 
   template <typename Each>
-  void update(Work& w, Each&& each) const {
+  void update(const KernelArgs& args, Work& w, Each&& each) const {
     const Matrix& m = w.m;
     each(m.parts, [&](int64_t part) { sum_squares(w, part); });
     next_moments(w);
@@ -142,7 +142,7 @@ class AdafactorKernel final : public Kernel {
     const double rate = constants_.rate(w.s.lr, params, m.elements());
     const double size = rate / constants_.clipping(updates, m.elements());
     const double decay = m.decays ? constants_.weight_decay : 0;
-    each(m.parts, [&](int64_t part) { step(w, part, 1 - rate * decay, size); });
+    each(m.parts, [&](int64_t part) { step(args, w, part, 1 - rate * decay, size); });
   }
 
   // body(row) for the rows of a part, numbered over all matrices of the batch.
@@ -223,7 +223,7 @@ class AdafactorKernel final : public Kernel {
     w.update_squares[part] = sum;
   }
 
-  void step(Work& w, int64_t part, double keep, double size) const {
+  void step(const KernelArgs& args, Work& w, int64_t part, double keep, double size) const {
     const Matrix& m = w.m;
     each_row(m, part, [&](int64_t r) {
       const int64_t at = r * m.columns;
@@ -231,6 +231,7 @@ class AdafactorKernel final : public Kernel {
       adafactor_rows().step(w.param + at, w.grad + at, w.column_factors + r / m.rows * m.columns,
                             static_cast<float>(keep), static_cast<float>(factor), w.new_param + at,
                             m.columns);
+      frame_.copy(args, m.tensor, at, m.columns);
     });
   }
 
@@ -280,6 +281,7 @@ class AdafactorVectorKernel final : public Kernel {
       new_param[j] = static_cast<float>(keep * static_cast<double>(param[j]) -
                                         size * g / std::sqrt(static_cast<double>(new_v[j])));
     }
+    frame_.copy(args, i, 0, n);
   }
 
   ops::UpdateLayout at_;

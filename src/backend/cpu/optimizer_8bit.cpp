@@ -48,6 +48,7 @@ class Adamw8bit final : public Kernel {
       optimizer_8bit_rows().adamw(step, b);
     else
       update_part(step, b, n);
+    frame_.copy(args, tensor, begin, n);  // bf16 parameters are still in the staging, without copy
     static_cast<float*>(out(2))[block] = b.new_m_scale;
     static_cast<float*>(out(3))[block] = b.new_v_scale;
   }

@@ -25,6 +25,21 @@ HWY_INLINE void prefetch(const UpdateRun& run, int64_t i, int states) {
   for (int k = 0; k < states; ++k) __builtin_prefetch(run.state[k] + i + kAhead, 1, 3);
 }
 
+template <typename Access>
+HWY_INLINE void put_narrow(Access w, VF x, bool is_f16, uint16_t* to) {
+  if (is_f16)
+    w.store(x, reinterpret_cast<F16*>(to));
+  else
+    w.store(x, reinterpret_cast<Bf16*>(to));
+}
+
+// The new parameter, and its copy while it is in a register.
+template <typename Access>
+HWY_INLINE void put_param(const UpdateRun& run, Access w, VF p, int64_t i) {
+  w.store(p, run.new_param + i);
+  if (run.copy != nullptr) put_narrow(w, p, run.copy_is_f16, run.copy + i);
+}
+
 void adamw(const AdamwStep& s, const UpdateRun& run) {
   const VF beta1 = splat(s.beta1), rest1 = splat(s.one_minus_beta1), beta2 = splat(s.beta2);
   const VF rest2 = splat(s.one_minus_beta2), scale = splat(s.scale), keep = splat(s.keep);
@@ -36,7 +51,7 @@ void adamw(const AdamwStep& s, const UpdateRun& run) {
     const VF v = hn::MulAdd(beta2, w.load(run.state[1] + i), hn::Mul(hn::Mul(rest2, g), g));
     const VF below = hn::MulAdd(hn::Sqrt(v), correction, eps);
     const VF step = hn::Div(hn::Mul(step_size, m), below);
-    w.store(hn::MulSub(w.load(run.param + i), keep, step), run.new_param + i);
+    put_param(run, w, hn::MulSub(w.load(run.param + i), keep, step), i);
     w.store(m, run.new_state[0] + i);
     w.store(v, run.new_state[1] + i);
   });
@@ -50,7 +65,7 @@ void sgd(const SgdStep& s, const UpdateRun& run) {
     const VF p = w.load(run.param + i);
     const VF g = hn::MulAdd(decay, p, hn::Mul(scale, w.load(run.grad + i)));
     const VF m = hn::MulAdd(momentum, w.load(run.state[0] + i), g);
-    w.store(hn::NegMulAdd(lr, m, p), run.new_param + i);
+    put_param(run, w, hn::NegMulAdd(lr, m, p), i);
     w.store(m, run.new_state[0] + i);
   });
 }
@@ -64,7 +79,7 @@ void lion(const LionStep& s, const UpdateRun& run) {
     const VF g = hn::Mul(scale, w.load(run.grad + i)), m = w.load(run.state[0] + i);
     const VF c = hn::MulAdd(beta1, m, hn::Mul(rest1, g));
     const VF step = hn::IfThenElse(hn::Eq(c, zero), zero, hn::CopySign(lr, c));
-    w.store(hn::MulSub(w.load(run.param + i), keep, step), run.new_param + i);
+    put_param(run, w, hn::MulSub(w.load(run.param + i), keep, step), i);
     w.store(hn::MulAdd(beta2, m, hn::Mul(rest2, g)), run.new_state[0] + i);
   });
 }
@@ -73,7 +88,7 @@ void muon(const MuonStep& s, const UpdateRun& run) {
   const VF keep = splat(s.keep), step = splat(s.step_size);
   each_vector(run.n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
     const VF u = hn::Mul(step, w.load(run.grad + i));
-    w.store(hn::MulSub(w.load(run.param + i), keep, u), run.new_param + i);
+    put_param(run, w, hn::MulSub(w.load(run.param + i), keep, u), i);
   });
 }
 
@@ -117,6 +132,11 @@ void widen(const uint16_t* x, float* y, int64_t n) {
   each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY { w.store(w.load(from + i), y + i); });
 }
 
+void narrow(const float* x, bool is_f16, uint16_t* y, int64_t n) {
+  each_vector(
+      n, [&](auto w, int64_t i) BRRR_INLINE_BODY { put_narrow(w, w.load(x + i), is_f16, y + i); });
+}
+
 void round_at_random(const float* x, const uint16_t* random, uint16_t* y, int64_t n) {
   const DU du;
   int64_t i = 0;
@@ -141,6 +161,7 @@ constexpr OptimizerRows kTable = {&adamw,
                                   &sum_of_squares<Bf16>,
                                   &add_to,
                                   &widen,
+                                  &narrow,
                                   &round_at_random};
 
 }  // namespace

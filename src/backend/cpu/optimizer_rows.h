@@ -15,6 +15,8 @@ struct UpdateRun {
   const float* state[2] = {};
   float* new_param = nullptr;
   float* new_state[2] = {};
+  uint16_t* copy = nullptr;  // where the new parameter goes in 16 bits, too
+  bool copy_is_f16 = false;  // else bf16
   int64_t n = 0;
 };
 
@@ -51,6 +53,8 @@ struct OptimizerRows {
   void (*add_to)(const float* x, float* y, int64_t n);
   /// y: [n] f32 = x: [n] bf16
   void (*widen)(const uint16_t* x, float* y, int64_t n);
+  /// y: [n] f16 or bf16 = x: [n] f32, to nearest even
+  void (*narrow)(const float* x, bool is_f16, uint16_t* y, int64_t n);
   /// y: [n] bf16 = x: [n] rounded up or down by the 16 random bits of each (ops/update.h)
   void (*round_at_random)(const float* x, const uint16_t* random, uint16_t* y, int64_t n);
 };

@@ -24,6 +24,7 @@ UpdateFrame::UpdateFrame(const NodeView& node, size_t states)
     low_grad_.push_back(node.in[at_.grad(i)].dtype == DType::bf16);
   }
   for (const Type& t : node.out()) result_bytes_.push_back(t.bytes());
+  copies_f16_ = node.attrs().get_or<DType>("copy_dtype", DType::bf16) == DType::f16;
 }
 
 StepScalars UpdateFrame::scalars(const KernelArgs& args) {
@@ -35,6 +36,14 @@ StepScalars UpdateFrame::scalars(const KernelArgs& args) {
 
 void UpdateFrame::keep_everything(const KernelArgs& args) const {
   for (size_t i = 0; i < at_.n; ++i) keep(args, i);
+  each_chunk(chunks_,
+             [&](size_t c) { copy(args, chunks_[c].tensor, chunks_[c].begin, chunks_[c].count); });
+}
+
+void UpdateFrame::copy(const KernelArgs& args, size_t tensor, int64_t begin, int64_t n) const {
+  if (!at_.has_copy(tensor)) return;
+  rows_.narrow(static_cast<const float*>(args.out[at_.new_param(tensor)]) + begin, copies_f16_,
+               static_cast<uint16_t*>(args.out[at_.new_copy(tensor)]) + begin, n);
 }
 
 void UpdateFrame::keep(const KernelArgs& args, size_t i) const {
@@ -57,6 +66,9 @@ void UpdateFrame::open(const KernelArgs& args, size_t tensor, int64_t begin, Sta
   run.grad = floats(args.in[at_.grad(tensor)], low_grad_[tensor], staging.grad);
   run.new_param = low_param_[tensor] ? staging.param
                                      : static_cast<float*>(args.out[at_.new_param(tensor)]) + begin;
+  run.copy_is_f16 = copies_f16_;
+  run.copy = at_.has_copy(tensor) ? static_cast<uint16_t*>(args.out[at_.new_copy(tensor)]) + begin
+                                  : nullptr;
 }
 
 void UpdateFrame::close(const KernelArgs& args, size_t tensor, int64_t begin, Staging& staging,

@@ -76,11 +76,15 @@ class UpdateFrame {
   double weight_decay() const { return weight_decay_; }
   static StepScalars scalars(const KernelArgs& args);
 
-  /// Where results are not over their operands they become copies of them.
+  /// Where results are not over their operands they become copies of them. Copies in 16 bits are
+  /// made of the parameters as they are.
   void keep_everything(const KernelArgs& args) const;
   void keep(const KernelArgs& args, size_t tensor) const;
 
-  /// body(tensor, begin, run): run.param, run.grad, run.new_param and run.n are set.
+  /// Writes the copy in 16 bits, where there is one, of new parameters [begin, begin + n).
+  void copy(const KernelArgs& args, size_t tensor, int64_t begin, int64_t n) const;
+
+  /// body(tensor, begin, run): run.param, run.grad, run.new_param, run.copy and run.n are set.
   template <typename Body>
   void each_block(const KernelArgs& args, Body&& body) const {
     each_chunk(chunks_, [&](size_t c) {
@@ -116,6 +120,7 @@ class UpdateFrame {
   double weight_decay_;
   uint32_t stream_ = 0;
   std::vector<bool> low_param_, low_grad_;
+  bool copies_f16_ = false;
   std::vector<int64_t> result_bytes_;
   const OptimizerRows& rows_ = optimizer_rows();
 };

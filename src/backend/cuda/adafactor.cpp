@@ -91,22 +91,30 @@ class Parameter {
         {partials, sizes}, {});
     const Attrs& a = node_.attrs();
     const auto& decays = a.get<std::vector<int64_t>>("decays");
-    launch(
-        "step",
-        fmt::format("const {0}* p, const {1}* grad, {2}, const f32* sizes, {0}* y", p, g, moments),
-        fmt::format("  const u64 i = blockIdx.x * 256ull + threadIdx.x;\n"
-                    "  if (i >= {0}ull) return;\n"
-                    "  const float g = factor * widen(grad[i]), x = widen(p[i]);\n{1}"
-                    "  const float rate = *lr * {2}, most = op_maximum(1.0f, sizes[0] / {3});\n"
-                    "  y[i] = good ? narrow<{4}>(x - rate * ({5} * x + u / most)) : p[i];\n",
-                    n_, u,
-                    a.get<bool>("scale_parameter")
-                        ? fmt::format("op_maximum({}, sizes[1])", number("eps2"))
-                        : "1.0f",
-                    number("clip"), p, decays[i_] != 0 ? number("weight_decay") : "0.0f"),
-        with({LaunchArg::in(at_.param(i_)), LaunchArg::in(at_.grad(i_))}, state,
-             {sizes, LaunchArg::out(at_.new_param(i_))}),
-        {static_cast<uint32_t>((n_ + 255) / 256), 1, 1});
+    std::vector<LaunchArg> results{sizes, LaunchArg::out(at_.new_param(i_))};
+    std::string copy, copied;
+    if (at_.has_copy(i_)) {
+      const std::string_view low = stored_type(a.get<DType>("copy_dtype"));
+      copy = fmt::format(", {}* copy", low);
+      copied = fmt::format("  copy[i] = narrow<{}>(y[i]);\n", low);
+      results.push_back(LaunchArg::out(at_.new_copy(i_)));
+    }
+    launch("step",
+           fmt::format("const {0}* p, const {1}* grad, {2}, const f32* sizes, {0}* y{3}", p, g,
+                       moments, copy),
+           fmt::format("  const u64 i = blockIdx.x * 256ull + threadIdx.x;\n"
+                       "  if (i >= {0}ull) return;\n"
+                       "  const float g = factor * widen(grad[i]), x = widen(p[i]);\n{1}"
+                       "  const float rate = *lr * {2}, most = op_maximum(1.0f, sizes[0] / {3});\n"
+                       "  y[i] = good ? narrow<{4}>(x - rate * ({5} * x + u / most)) : p[i];\n",
+                       n_, u,
+                       a.get<bool>("scale_parameter")
+                           ? fmt::format("op_maximum({}, sizes[1])", number("eps2"))
+                           : "1.0f",
+                       number("clip"), p, decays[i_] != 0 ? number("weight_decay") : "0.0f") +
+               copied,
+           with({LaunchArg::in(at_.param(i_)), LaunchArg::in(at_.grad(i_))}, state, results),
+           {static_cast<uint32_t>((n_ + 255) / 256), 1, 1});
   }
 
  private:

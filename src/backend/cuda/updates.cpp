@@ -64,10 +64,16 @@ LaunchPlan update_plan(const NodeView& node, const GpuDescription&) {
   const Rule rule = rule_of(node.node());
   const UpdateLayout at(node.attrs(), node.in.size(), rule.states);
   const auto& decays = node.attrs().get<std::vector<int64_t>>("decays");
-  std::map<std::pair<DType, DType>, MultiTensor> groups;
+  const DType copy_type = node.attrs().get_or<DType>("copy_dtype", DType::bf16);
+  struct Types {
+    DType param, grad;
+    bool has_copy;
+    auto operator<=>(const Types&) const = default;
+  };
+  std::map<Types, MultiTensor> groups;
   for (size_t i = 0; i < at.n; ++i) {
     const Type &param = node.in[at.param(i)], &grad = node.in[at.grad(i)];
-    MultiTensor& m = groups[{param.dtype, grad.dtype}];
+    MultiTensor& m = groups[{param.dtype, grad.dtype, at.has_copy(i)}];
     MultiTensor::Tensor t;
     t.elements = param.shape.elements();
     t.in = {LaunchArg::in(at.param(i)), LaunchArg::in(at.grad(i))};
@@ -76,6 +82,7 @@ LaunchPlan update_plan(const NodeView& node, const GpuDescription&) {
       t.in.push_back(LaunchArg::in(at.state(k, i)));
       t.out.push_back(LaunchArg::out(at.new_state(k, i)));
     }
+    if (at.has_copy(i)) t.out.push_back(LaunchArg::out(at.new_copy(i)));
     t.numbers = {decays[i], static_cast<int64_t>(i),
                  std::bit_cast<int64_t>(ops::muon_scale(param.shape))};
     m.tensors.push_back(std::move(t));
@@ -83,12 +90,13 @@ LaunchPlan update_plan(const NodeView& node, const GpuDescription&) {
       if (operand_alignment(node, k) % 16 != 0) m.vector = 1;
   }
   for (auto& [types, m] : groups) {
-    const bool random = types.first == DType::bf16;
+    const bool random = types.param == DType::bf16;
     m.name = node.node().op->name;
-    m.in = {types.first, types.second};
-    m.out = {types.first};
+    m.in = {types.param, types.grad};
+    m.out = {types.param};
     m.in.insert(m.in.end(), rule.states, DType::f32);
     m.out.insert(m.out.end(), rule.states, DType::f32);
+    if (types.has_copy) m.out.push_back(copy_type);
     m.parameters = "const f32* lr, const i32* t, const f32* scale";
     for (size_t k = 0; k < 3; ++k) m.args.push_back(LaunchArg::in(k));
     if (random) {
@@ -107,6 +115,7 @@ LaunchPlan update_plan(const NodeView& node, const GpuDescription&) {
       states += fmt::format("float s{} = v{}[e];\n", k, k + 2);
       back += fmt::format("w{}[e] = s{};\n", k + 1, k);
     }
+    if (types.has_copy) back += fmt::format("w{}[e] = p;\n", rule.states + 1);
     m.element = fmt::format(
         "float p = v0[e];\n{}"
         "if (factor == factor) {{\n"

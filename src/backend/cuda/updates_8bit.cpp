@@ -23,7 +23,7 @@ std::string book(const char* name, bool is_signed) {
   return fmt::format("BRRR_CONSTANT float {}[256] = {{{}}};\n", name, numbers);
 }
 
-std::string body_of(const Attrs& a, bool random) {
+std::string body_of(const Attrs& a, bool random, bool has_copy) {
   auto number = [&](const char* name) { return literal(DType::f32, a.get<double>(name)); };
   auto rest = [&](const char* name) { return literal(DType::f32, 1 - a.get<double>(name)); };
   auto power = [&](const char* name) {
@@ -64,7 +64,7 @@ std::string body_of(const Attrs& a, bool random) {
       v_scale = encode(v_codes, v, vc, n);
     }}
     store_some(x.y0 + i, p, n);
-    store_some(x.y1 + i, mc, n);
+{10}    store_some(x.y1 + i, mc, n);
     store_some(x.y2 + i, vc, n);
     if (lane == 0) {{
       x.y3[block] = m_scale;
@@ -78,7 +78,8 @@ std::string body_of(const Attrs& a, bool random) {
                         a.get<int64_t>("stream"))
           : "",
       number("beta1"), rest("beta1"), number("beta2"), rest("beta2"), number("eps"),
-      random ? "        p[e] = at_random(p[e], r[e]);\n" : "");
+      random ? "        p[e] = at_random(p[e], r[e]);\n" : "",
+      has_copy ? "    store_some(x.y5 + i, p, n);\n" : "");
 }
 
 std::string update_8bit_refusal(const NodeView& node, const GpuDescription&) {
@@ -93,9 +94,15 @@ LaunchPlan update_8bit_plan(const NodeView& node, const GpuDescription&) {
   LaunchPlan plan;
   const UpdateLayout at(node.attrs(), node.in.size(), kStates);
   const auto& decays = node.attrs().get<std::vector<int64_t>>("decays");
-  std::map<std::pair<DType, DType>, MultiTensor> groups;
+  struct Types {
+    DType param, grad;
+    bool has_copy;
+    auto operator<=>(const Types&) const = default;
+  };
+  std::map<Types, MultiTensor> groups;
   for (size_t i = 0; i < at.n; ++i) {
-    MultiTensor& m = groups[{node.in[at.param(i)].dtype, node.in[at.grad(i)].dtype}];
+    MultiTensor& m =
+        groups[{node.in[at.param(i)].dtype, node.in[at.grad(i)].dtype, at.has_copy(i)}];
     MultiTensor::Tensor t;
     t.elements = node.in[at.param(i)].shape.elements();
     t.in = {LaunchArg::in(at.param(i)), LaunchArg::in(at.grad(i))};
@@ -104,20 +111,22 @@ LaunchPlan update_8bit_plan(const NodeView& node, const GpuDescription&) {
       t.in.push_back(LaunchArg::in(at.state(k, i)));
       t.out.push_back(LaunchArg::out(at.new_state(k, i)));
     }
+    if (at.has_copy(i)) t.out.push_back(LaunchArg::out(at.new_copy(i)));
     t.numbers = {decays[i], static_cast<int64_t>(i)};
     m.tensors.push_back(std::move(t));
   }
   for (auto& [types, m] : groups) {
-    const bool random = types.first == DType::bf16;
+    const bool random = types.param == DType::bf16;
     m.name = "adamw_8bit";
     m.headers = {"device.cuh", "dynamic_code.cuh"};
-    m.in = {types.first, types.second, DType::u8, DType::u8, DType::f32, DType::f32};
-    m.out = {types.first, DType::u8, DType::u8, DType::f32, DType::f32};
+    m.in = {types.param, types.grad, DType::u8, DType::u8, DType::f32, DType::f32};
+    m.out = {types.param, DType::u8, DType::u8, DType::f32, DType::f32};
+    if (types.has_copy) m.out.push_back(node.attrs().get<DType>("copy_dtype"));
     m.helpers = book("kSigned", true) + book("kUnsigned", false) + (random ? kBf16AtRandom : "");
     m.parameters = "const f32* lr, const i32* t, const f32* scale";
     for (size_t k = 0; k < at.scalars(); ++k) m.args.push_back(LaunchArg::in(k));
     if (at.has_key) m.parameters += ", const i32* key";
-    m.body = body_of(node.attrs(), random);
+    m.body = body_of(node.attrs(), random, types.has_copy);
     m.add_to(plan);
   }
   return plan;

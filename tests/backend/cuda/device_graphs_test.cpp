@@ -164,7 +164,8 @@ TEST(DeviceGraphs, QuantisedCopiesComeFromTheirProducers) {
 }
 
 Graph training_graph(const nn::Gpt2Config& config, const Target& target, DType precision,
-                     const optim::Optimizer& optimizer, optim::Accumulation accumulation) {
+                     const optim::Optimizer& optimizer, optim::Accumulation accumulation,
+                     Graph* copies = nullptr) {
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;
@@ -172,6 +173,8 @@ Graph training_graph(const nn::Gpt2Config& config, const Target& target, DType p
   options.optimizer = [&](Graph& graph) {
     optim::attach_optimizer(graph, optimizer, accumulation);
   };
+  Graph unused;  // the states of copies are inputs like any other
+  options.copies_from_parameters = copies != nullptr ? copies : &unused;
   return run_pipeline(nn::gpt2_loss_graph(config, 3, 7), target, options);
 }
 
@@ -184,6 +187,21 @@ reference::Tensors inputs_of(const Graph& g, const nn::Gpt2Config& config) {
       if (name.starts_with("adam_v") || name.starts_with("adafactor")) x = std::fabs(x) + 0.1;
       x = rounded_to(t.type.dtype, x);
     }
+  return in;
+}
+
+/// The inputs, and the states of copies as they are then.
+reference::Tensors and_copies(reference::Tensors in, const Graph& copies) {
+  for (NodeId id : copies.inputs(InputKind::state)) {
+    RefTensor& t = in[copies.input_name(id)];
+    t.type = copies.type({id, 0});
+    t.data.resize(static_cast<size_t>(t.type.shape.elements()));
+  }
+  for (auto& [name, t] : reference::evaluate(copies, in)) {
+    RefTensor& state = in[name.substr(std::string("update:").size())];
+    state = t;
+    for (double& x : state.data) x = rounded_to(t.type.dtype, x);
+  }
   return in;
 }
 
@@ -241,8 +259,9 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   config.n_embd = 128;
   config.n_head = 2;
   const Graph plain = training_graph(config, Target{}, f32, {}, optim::Accumulation::none);
+  Graph copies;
   const Graph fused =
-      training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none);
+      training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none, &copies);
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
     if (fused.node(id).op->name.starts_with("attention"))
@@ -251,10 +270,11 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   const reference::Tensors in = inputs_of(plain, config);
   GraphRun run(fused, backend());
   test::compile_emulated();
-  const reference::Tensors wanted = reference::evaluate(plain, in), got = run.run(in);
+  const reference::Tensors wanted = reference::evaluate(plain, in);
+  const reference::Tensors got = run.run(and_copies(in, copies));
   const Backend host = cpu::cpu_backend();
   const Graph on_host = training_graph(config, host.target(), bf16, {}, optim::Accumulation::none);
-  const reference::Tensors other = GraphRun(on_host, host).run(in);
+  const reference::Tensors other = GraphRun(on_host, host).run(and_copies(in, copies));
   // As far from what is exact as the host's kernels in bf16 are.
   for (const auto& [name, t] : wanted) {
     const double device_error = test::difference({{name, t}}, {{name, got.at(name)}});

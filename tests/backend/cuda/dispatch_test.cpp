@@ -115,10 +115,11 @@ std::string describe(const Case& c) {
   p.precision = c.precision;
   p.fp8 = c.fp8;
   p.matmul_precision = c.matmul_precision;
-  Graph graph;
+  Graph graph, copies;
   if (c.trains) {
     p.loss = "loss";
     p.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
+    p.copies_from_parameters = &copies;
     graph = c.bert ? test::bert_loss_graph(*c.bert, c.batch, c.length)
                    : nn::gpt2_loss_graph(c.config, c.batch,
                                          c.length > 0 ? c.length : c.config.n_positions);
@@ -133,7 +134,8 @@ std::string describe(const Case& c) {
   const Program& program = engine.program(id);
   const MemoryForecast f = engine.forecast();
   std::string text = fmt::format(
-      "{}, batch {}: {} bytes of weights, {} of optimizer, {} of constants, {} of activations\n",
+      "{}, batch {}: {} bytes of weights, {} of optimizer and copies, {} of constants, {} of "
+      "activations\n",
       backend.name, c.batch, f.parameter_bytes, f.state_bytes, f.constant_bytes, f.temporary_bytes);
   for (const std::string& line : summary(program.graph(), program.dispatch())) text += line + '\n';
   return text + calls_of(program.graph(), backend);

@@ -102,6 +102,8 @@ Graph gpt2_step(const GpuDescription& gpu, nn::Gpt2Config config, double dropout
   options.precision = DType::bf16;
   options.fp8 = fp8;
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
+  Graph copies;
+  options.copies_from_parameters = &copies;
   return run_pipeline(nn::gpt2_loss_graph(config, 8, 1024), backend.target(), options);
 }
 

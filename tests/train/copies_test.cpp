@@ -1,0 +1,243 @@
+// Whole trainings with low-precision copies as states and without: the same bits.
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstring>
+
+#include "backend/cpu/target.h"
+#include "nn/gpt2.h"
+#include "nn/init.h"
+#include "passes/keep_copies.h"
+#include "runtime/parameters.h"
+#include "support/gpt2.h"
+#include "train/session.h"
+
+namespace brrr::train {
+namespace {
+
+using optim::OptimizerKind;
+
+/// Everything that a training gives: losses, norms, evaluations, states.
+struct Outcome {
+  std::vector<double> figures;
+  std::map<std::string, std::vector<std::byte>> states;
+  bool operator==(const Outcome&) const = default;
+};
+
+nn::Gpt2Config config_of(double dropout = 0) {
+  nn::Gpt2Config c = test::tiny_gpt2(true, dropout);
+  c.n_embd = 48;  // fp8 multiplies what is a multiple of 16
+  c.n_layer = 1;
+  return c;
+}
+
+class Copies : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 2, kLength = 8, kShort = 5;
+  // Steps are small and many, and threads change no bit.
+  void SetUp() override { omp_set_num_threads(1); }
+  void TearDown() override { omp_set_num_threads(omp_get_num_procs()); }
+
+  std::unique_ptr<Session> session(SessionOptions options, bool with_copies, double dropout = 0,
+                                   bool takes_shorter = false) {
+    config_ = config_of(dropout);
+    if (!with_copies) options.disabled_passes.insert("keep_copies");
+    const Graph g = nn::gpt2_loss_graph(config_, kRows, kLength);
+    auto s = std::make_unique<Session>(g, g, cpu::cpu_backend(), options);
+    if (takes_shorter) s->add_shorter(nn::gpt2_loss_graph(config_, kRows, kShort));
+    const int64_t forecast = s->forecast().total();
+    s->allocate();
+    EXPECT_EQ(s->engine().arena_bytes(), forecast);
+    EXPECT_EQ(s->copy_bytes() > 0, with_copies && copies(*s) > 0);
+    initialise(*s);
+    return s;
+  }
+  void initialise(Session& s) {
+    load_parameters(s.engine(), [&](std::string_view name, std::span<float> out) {
+      nn::initialise(name, config_, 1, out);
+    });
+  }
+  static size_t copies(const Session& s) {
+    size_t n = 0;
+    for (const StateInfo& info : s.engine().states()) n += info.name.starts_with(kCopyPrefix);
+    return n;
+  }
+
+  std::vector<int32_t> ids(int64_t count, int64_t seed) const {
+    std::vector<int32_t> row;
+    for (int64_t i = 0; i < count; ++i)
+      row.push_back(static_cast<int32_t>((i * 7 + seed * 11) % config_.vocab_size));
+    return row;
+  }
+  void step(Session& s, int64_t number, int64_t accumulation, Outcome& out,
+            const std::function<int64_t(int64_t)>& length = {}) {
+    std::vector<std::vector<int32_t>> rows;
+    std::vector<TokenBatch> batches;
+    for (int64_t i = 0; i < accumulation; ++i) {
+      const int64_t micro = number * accumulation + i;
+      rows.push_back(ids(kRows * (length ? length(micro) : kLength), micro));
+    }
+    for (const auto& row : rows) batches.push_back({row, row, static_cast<int64_t>(row.size())});
+    const StepResult r = s.step(number, batches, 1e-2);
+    out.figures.insert(out.figures.end(), {r.loss, std::isnan(r.grad_norm) ? -1 : r.grad_norm});
+    const auto row = ids(kRows * kLength, number + 1000);
+    out.figures.push_back(s.loss_sum({row, row, kRows * kLength}));
+  }
+  static void keep_states(const Session& s, Outcome& out) {
+    std::vector<std::byte> room;
+    for (const StateInfo& info : s.engine().states()) {
+      const auto bytes = s.engine().read_state(info.name, room);
+      if (!info.name.starts_with(kCopyPrefix))
+        out.states[info.name].assign(bytes.begin(), bytes.end());
+    }
+  }
+  Outcome train(Session& s, int64_t steps, int64_t accumulation) {
+    Outcome out;
+    for (int64_t i = 0; i < steps; ++i) step(s, i, accumulation, out);
+    keep_states(s, out);
+    return out;
+  }
+  /// Copies of plain casts hold what the parameters hold.
+  static void expect_fresh(const Session& s) {
+    std::vector<std::byte> room, parameter;
+    for (const StateInfo& info : s.engine().states()) {
+      const std::string of = info.name.substr(std::min(info.name.size(), kCopyPrefix.size()));
+      if (!info.name.starts_with(kCopyPrefix) || s.engine().find_state(of) == nullptr) continue;
+      const auto got = s.engine().read_state(info.name, room);
+      const auto from = s.engine().read_state(of, parameter);
+      std::vector<std::byte> wanted(got.size());
+      for (int64_t i = 0; i < info.type.shape.elements(); ++i)
+        store_from_double(info.type.dtype, wanted.data(), i,
+                          load_as_double(DType::f32, from.data(), i));
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), wanted.begin())) << info.name;
+    }
+  }
+
+  nn::Gpt2Config config_;
+};
+
+TEST_F(Copies, ChangeNoBitOfATraining) {
+  struct Precision {
+    DType dtype;
+    bool fp8;
+    DType parameters;
+  };
+  for (const optim::OptimizerName& name : optim::optimizer_names())
+    for (const Precision& p : {Precision{DType::bf16, false, DType::f32},
+                               {DType::f16, false, DType::f32},
+                               {DType::bf16, true, DType::f32},
+                               {DType::bf16, false, DType::bf16}})
+      for (const int64_t accumulation : {1, 2, 3}) {
+        if (p.parameters == DType::bf16 && name.kind == OptimizerKind::adafactor) continue;
+        SCOPED_TRACE(fmt::format("{} {}{} weights {} accumulation {}", name.spellings[0],
+                                 brrr::name_of(p.dtype), p.fp8 ? " fp8" : "",
+                                 brrr::name_of(p.parameters), accumulation));
+        SessionOptions o;
+        o.optimizer.kind = name.kind;
+        o.precision = p.dtype;
+        o.fp8 = p.fp8;
+        o.parameter_dtype = p.parameters;
+        o.accumulation = accumulation;
+        o.scaler.initial = 0x1p20;  // some of the first steps overflow
+        const auto with = session(o, true), without = session(o, false);
+        EXPECT_EQ(copies(*without), 0u);
+        if (p.parameters == DType::f32) {
+          EXPECT_GT(copies(*with), 0u);
+        }
+        EXPECT_TRUE(train(*with, 4, accumulation) == train(*without, 4, accumulation));
+        expect_fresh(*with);
+      }
+}
+
+TEST_F(Copies, ChangeNoBitWithOtherOptions) {
+  for (const int64_t accumulation : {1, 2}) {
+    std::vector<SessionOptions> all(6);
+    all[0].reuse_memory = false;
+    all[1].optimizer.fused = false;
+    all[2].rematerialize.policy = RematPolicy::all;
+    all[3].optimizer.max_grad_norm = 0;
+    for (const std::string& pass : optional_passes())
+      if (pass != "keep_copies") all[4].disabled_passes.insert(pass);
+    all[5].disabled_passes = {"join_loss_head", "keep_accumulators"};
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(i);
+      SessionOptions& o = all[i];
+      o.precision = DType::bf16;
+      o.accumulation = accumulation;
+      const auto with = session(o, true, 0.1), without = session(o, false, 0.1);
+      EXPECT_GT(copies(*with), 0u);
+      EXPECT_TRUE(train(*with, 5, accumulation) == train(*without, 5, accumulation));
+      expect_fresh(*with);
+    }
+  }
+}
+
+TEST_F(Copies, SurviveOverflows) {
+  SessionOptions o;
+  o.precision = DType::f16;
+  o.scaler.initial = 0x1p40;
+  const auto with = session(o, true), without = session(o, false);
+  Outcome a, b;
+  int64_t skipped = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    step(*with, i, 1, a);
+    step(*without, i, 1, b);
+    skipped += a.figures[a.figures.size() - 2] == -1 || std::isinf(a.figures[a.figures.size() - 2]);
+    expect_fresh(*with);
+  }
+  EXPECT_TRUE(a == b);
+  EXPECT_GT(skipped, 2);
+  EXPECT_LT(skipped, 38);
+}
+
+// Weights that somebody writes (a checkpoint, the best model again) are the next step's.
+TEST_F(Copies, FollowWeightsThatAreWritten) {
+  for (const bool fp8 : {false, true}) {
+    SessionOptions o;
+    o.precision = DType::bf16;
+    o.fp8 = fp8;
+    o.accumulation = 2;
+    const auto with = session(o, true), without = session(o, false);
+    Outcome a = train(*with, 2, 2), b = train(*without, 2, 2);
+    initialise(*with);
+    initialise(*without);
+    const auto row = ids(kRows * kLength, 3);
+    a.figures.push_back(with->loss_sum({row, row, kRows * kLength}));
+    b.figures.push_back(without->loss_sum({row, row, kRows * kLength}));
+    for (Session* s : {with.get(), without.get()})
+      s->engine().state_f32("transformer.h.0.mlp.c_fc.weight")[5] = 0.5f;
+    step(*with, 2, 2, a);
+    step(*without, 2, 2, b);
+    keep_states(*with, a);
+    keep_states(*without, b);
+    EXPECT_TRUE(a == b);
+    expect_fresh(*with);
+  }
+}
+
+// Shorter rows: fp8 multiplies other products there, so each program reads copies that the other
+// does not keep.
+TEST_F(Copies, AreThoseOfEveryProgram) {
+  for (const bool fp8 : {false, true})
+    for (const int64_t accumulation : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("fp8 {} accumulation {}", fp8, accumulation));
+      SessionOptions o;
+      o.precision = DType::bf16;
+      o.fp8 = fp8;
+      o.accumulation = accumulation;
+      const auto with = session(o, true, 0, true), without = session(o, false, 0, true);
+      Outcome a, b;
+      const auto length = [](int64_t micro) { return micro % 3 == 1 ? kShort : kLength; };
+      for (int64_t i = 0; i < 6; ++i) {
+        step(*with, i, accumulation, a, length);
+        step(*without, i, accumulation, b, length);
+      }
+      keep_states(*with, a);
+      keep_states(*without, b);
+      EXPECT_TRUE(a == b);
+    }
+}
+
+}  // namespace
+}  // namespace brrr::train
