@@ -137,17 +137,22 @@ OrderedJson matmul(const BenchOptions& o) {
 OrderedJson fusion(const BenchOptions& o) {
   const auto results = insight::bench_fusion(o.elements, o.seconds);
   OrderedJson rows = OrderedJson::array();
-  for (const auto& r : results)
+  for (const auto& r : results) {
     rows.push_back({{"name", r.name},
                     {"n", r.n},
                     {"fused_ms", r.fused.median},
                     {"unfused_ms", r.unfused.median}});
+    if (r.over_one.median > 0) rows.back()["over_one"] = r.over_one.median;
+  }
   if (!o.json) {
-    fmt::print("{} f32 numbers\n{:<26} {:>4} {:>28} {:>28} {:>7}\n", o.elements, "chain", "n",
-               "fused", "one kernel each", "gain");
+    fmt::print("{} f32 numbers\n{:<26} {:>4} {:>28} {:>28} {:>7} {:>22}\n", o.elements, "chain",
+               "n", "fused", "one kernel each", "gain", "fused over n = 1");
     for (const auto& r : results)
-      fmt::print("{:<26} {:>4} {:>28} {:>28} {:>6.1f}x\n", r.name, r.n, spread(r.fused),
-                 spread(r.unfused), r.unfused.median / r.fused.median);
+      fmt::print("{:<26} {:>4} {:>28} {:>28} {:>6.1f}x {:>22}\n", r.name, r.n, spread(r.fused),
+                 spread(r.unfused), r.unfused.median / r.fused.median,
+                 r.over_one.median > 0 ? fmt::format("{:.3f} [{:.3f}, {:.3f}]", r.over_one.median,
+                                                     r.over_one.low, r.over_one.high)
+                                       : "");
   }
   if (!o.svg.empty()) write_file_atomically(o.svg, io::svg_plot(insight::fusion_plot(results)));
   return list_of(rows);
@@ -196,19 +201,20 @@ OrderedJson optimizer(const BenchOptions& o) {
   };
   for (const auto& r : results)
     rows.push_back({{"optim", r.name},
+                    {"bf16_copies", r.copies},
                     {"parameters", r.parameters},
                     {"state_bytes_per_parameter", r.state_bytes_per_parameter},
                     {"ms", r.ms.median},
                     {"stream_ms", r.stream_ms.median},
                     {"gigabytes_per_second", gigabytes(r)}});
   if (!o.json) {
-    fmt::print("{} f32 parameters, gradients clipped\n{:<12} {:>12} {:>28} {:>8} {:>28} {:>9}\n",
+    fmt::print("{} f32 parameters, gradients clipped\n{:<18} {:>12} {:>28} {:>8} {:>28} {:>9}\n",
                results[0].parameters, "optimizer", "state B/par.", "update", "GB/s",
                "plain pass over the bytes", "of it");
     for (const auto& r : results)
-      fmt::print("{:<12} {:>12.3f} {:>28} {:>8.1f} {:>28} {:>8.2f}x\n", r.name,
-                 r.state_bytes_per_parameter, spread(r.ms), gigabytes(r), spread(r.stream_ms),
-                 r.ms.median / r.stream_ms.median);
+      fmt::print("{:<18} {:>12.3f} {:>28} {:>8.1f} {:>28} {:>8.2f}x\n",
+                 r.name + (r.copies ? " +bf16" : ""), r.state_bytes_per_parameter, spread(r.ms),
+                 gigabytes(r), spread(r.stream_ms), r.ms.median / r.stream_ms.median);
   }
   return list_of(rows);
 }

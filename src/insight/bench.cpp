@@ -75,10 +75,9 @@ PipelineOptions without(std::initializer_list<const char*> passes) {
   return p;
 }
 
-}  // namespace
-
-std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions,
-                               double seconds) {
+/// Milliseconds of each round of each function, see interleave.
+std::vector<std::vector<double>> interleaved_rounds(
+    const std::vector<std::function<void()>>& functions, double seconds) {
   constexpr size_t kLeastRounds = 3, kMostRounds = 1000;
   for (const auto& f : functions) f();
   std::vector<std::vector<double>> ms(functions.size());
@@ -90,8 +89,16 @@ std::vector<Timing> interleave(const std::vector<std::function<void()>>& functio
       functions[i]();
       ms[i].push_back(one.milliseconds());
     }
+  return ms;
+}
+
+}  // namespace
+
+std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions,
+                               double seconds) {
   std::vector<Timing> out;
-  for (auto& samples : ms) out.push_back(timing_of(std::move(samples)));
+  for (auto& samples : interleaved_rounds(functions, seconds))
+    out.push_back(timing_of(std::move(samples)));
   return out;
 }
 
@@ -157,20 +164,36 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
 
 namespace {
 
+Graph multiplications(int64_t elements, int64_t n) {
+  Graph g;
+  Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {}, DType::f32);
+  for (int64_t i = 0; i < n; ++i) x = x * a;
+  g.output("y", x);
+  return g;
+}
+
 FusionRow fused_against_unfused(std::string name, int64_t n, const Graph& g, double seconds) {
   Runner fused(g, {}), unfused(g, without({"fuse"}));
   const auto t = interleave({[&] { fused.run(); }, [&] { unfused.run(); }}, seconds);
-  return {std::move(name), n, t[0], t[1]};
+  return {std::move(name), n, t[0], t[1], {}};
+}
+
+// n of them, one kernel each, and one alone right before those that are fused.
+FusionRow multiplications_over_one(int64_t elements, int64_t n, double seconds) {
+  const Graph g = multiplications(elements, n);
+  Runner one(multiplications(elements, 1), {}), fused(g, {}), unfused(g, without({"fuse"}));
+  const auto ms = interleaved_rounds(
+      {[&] { unfused.run(); }, [&] { one.run(); }, [&] { fused.run(); }}, seconds);
+  std::vector<double> ratios;
+  for (size_t round = 0; round < ms[1].size(); ++round)
+    ratios.push_back(ms[2][round] / ms[1][round]);
+  return {"x*a", n, timing_of(ms[2]), timing_of(ms[0]), timing_of(std::move(ratios))};
 }
 
 }  // namespace
 
 FusionRow bench_multiplications(int64_t elements, int64_t n, double seconds) {
-  Graph g;
-  Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {}, DType::f32);
-  for (int64_t i = 0; i < n; ++i) x = x * a;
-  g.output("y", x);
-  return fused_against_unfused("x*a", n, g, seconds);
+  return fused_against_unfused("x*a", n, multiplications(elements, n), seconds);
 }
 
 std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row) {
@@ -181,7 +204,7 @@ std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row) {
     rows.push_back(fused_against_unfused(std::move(name), n, g, seconds_per_row));
   };
   for (int64_t n = 1; n <= 128; n *= 2)
-    rows.push_back(bench_multiplications(elements, n, seconds_per_row));
+    rows.push_back(multiplications_over_one(elements, n, seconds_per_row));
   measure("cos(cos x)", 2,
           [&](Graph& g) { g.output("y", cos(cos(g.input("x", {elements}, DType::f32)))); });
   measure("layer_norm(x + y), gelu", 3, [&](Graph& g) {

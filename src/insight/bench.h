@@ -41,6 +41,9 @@ struct FusionRow {
   std::string name;  // "x*a", "cos(cos x)", "layer_norm + residual + gelu"
   int64_t n = 1;     // operations in the chain
   Timing fused, unfused;
+  /// The fused one's time over that of one multiplication, each against the one that ran right
+  /// before it, so that what slows the machine for a while slows both. Zeros for other chains.
+  Timing over_one;
 };
 /// x * a repeated n times over `elements` f32 numbers, as one kernel and as n, interleaved.
 FusionRow bench_multiplications(int64_t elements, int64_t n, double seconds);
@@ -75,12 +78,14 @@ Overhead bench_overhead(double seconds);
 
 struct OptimizerRow {
   std::string name;
+  bool copies = false;  // new parameters are written in bf16, too
   int64_t parameters = 0;
   double state_bytes_per_parameter = 0;
   double bytes = 0;      // that one update moves, the norm of the gradients included
   Timing ms, stream_ms;  // the update; a plain pass over as many bytes
 };
-/// One row for each optimizer over about `elements` f32 parameters, gradients clipped.
+/// Two rows for each optimizer over about `elements` f32 parameters, gradients clipped: without
+/// and with copies in bf16.
 std::vector<OptimizerRow> bench_optimizer(int64_t elements, double seconds_per_row);
 
 struct StepClass {

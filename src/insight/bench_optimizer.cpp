@@ -5,6 +5,7 @@
 #include "backend/cpu/target.h"
 #include "insight/bench.h"
 #include "ops/ops.h"
+#include "ops/update.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -39,6 +40,27 @@ Graph update_graph(const Tensors& tensors, OptimizerKind kind) {
   return g;
 }
 
+// The same update, which also writes each new parameter in bf16.
+Graph with_copies(const Graph& in) {
+  return rewrite(in, [&](Rewriter& r, NodeId id) {
+    const Node& node = in.node(id);
+    if (!ops::updates_parameters(*node.op)) return false;
+    const size_t n = node.attrs.get<std::vector<int64_t>>("decays").size();
+    Attrs attrs = node.attrs;
+    attrs.set("copies", std::vector<int64_t>(n, 1));
+    attrs.set("copy_dtype", DType::bf16);
+    const auto results = call(node.op->name, r.operands(id), std::move(attrs));
+    for (uint32_t port = 0; port < node.results.size(); ++port) r.bind({id, port}, results[port]);
+    for (size_t i = 0; i < n; ++i) {
+      const Value copy = results[node.results.size() + i];
+      const std::string& name = in.input_name(node.operands[3 + i].node);
+      r.out().update(r.out().input("copy:" + name, copy.shape(), DType::bf16, InputKind::state),
+                     copy);
+    }
+    return true;
+  });
+}
+
 struct Traffic {
   double read = 0, written = 0;
 };
@@ -69,7 +91,8 @@ Graph stream_graph(const Traffic& t, int64_t number) {
 double state_bytes(const Graph& g) {
   double bytes = 0;
   for (NodeId id : g.inputs(InputKind::state))
-    if (!g.input_name(id).starts_with("g:")) bytes += static_cast<double>(g.type({id, 0}).bytes());
+    if (!g.input_name(id).starts_with("g:") && !g.input_name(id).starts_with("copy:"))
+      bytes += static_cast<double>(g.type({id, 0}).bytes());
   return bytes;
 }
 
@@ -86,11 +109,15 @@ std::vector<OptimizerRow> bench_optimizer(int64_t elements, double seconds) {
   Engine engine(cpu::cpu_backend());
   std::vector<OptimizerRow> rows;
   std::vector<size_t> programs;
-  for (const optim::OptimizerName& name : optim::optimizer_names()) {
-    const Graph g = update_graph(tensors, name.kind);
+  for (size_t i = 0; i < 2 * optim::optimizer_names().size(); ++i) {
+    const optim::OptimizerName& name = optim::optimizer_names()[i / 2];
+    const bool copies = i % 2 == 1;
+    Graph g = update_graph(tensors, name.kind);
+    if (copies) g = with_copies(g);
     const Traffic t = traffic_of(g);
     OptimizerRow row;
     row.name = name.spellings[0];
+    row.copies = copies;
     row.parameters = tensors.elements();
     row.state_bytes_per_parameter = state_bytes(g) / static_cast<double>(tensors.elements());
     row.bytes = t.read + t.written;

@@ -119,7 +119,7 @@ std::string fusion_section(const Fusion& f) {
   std::string rows;
   std::vector<FusionRow> plotted;
   for (const FusionFigures& r : f.rows) {
-    plotted.push_back({"x*a", r.n, r.fused, r.unfused});
+    plotted.push_back({"x*a", r.n, r.fused, r.unfused, {}});
     rows += "<tr>" + cell(static_cast<double>(r.n), std::to_string(r.n)) +
             cell(r.fused.median, fmt::format("{:.3f}", r.fused.median)) +
             cell(r.fused.low, fmt::format("{:.3f}-{:.3f}", r.fused.low, r.fused.high)) +

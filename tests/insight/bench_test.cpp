@@ -46,6 +46,13 @@ TEST(Bench, Matmul) {
 TEST(Bench, Fusion) {
   const Json rows = rows_of("fusion --elements 5000", {"n", "fused_ms", "unfused_ms"});
   EXPECT_EQ(rows.front()["n"], 1);
+  for (const Json& row : rows) EXPECT_EQ(row.contains("over_one"), row["name"] == "x*a");
+}
+
+TEST(Bench, Optimizer) {
+  const Json rows = rows_of("optimizer --elements 2400000",
+                            {"optim", "bf16_copies", "parameters", "ms", "stream_ms"});
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i]["bf16_copies"], i % 2 == 1);
 }
 
 TEST(Bench, Attention) {
