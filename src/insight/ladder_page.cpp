@@ -65,7 +65,7 @@ std::string table(const Ladder& ladder, const std::vector<RungResult>& results) 
     const Rung& rung = ladder.rungs[i];
     rows += "<tr><td>" + html_text(rung.name) + "</td>";
     if (r.ms.empty()) {
-      rows += "<td colspan=\"10\" data-v=\"-1\">" +
+      rows += "<td colspan=\"10\" data-v=\"-1\" style=\"white-space:normal;text-align:left\">" +
               html_text(r.failure.empty() ? "not measured" : r.failure) + "</td></tr>\n";
       continue;
     }

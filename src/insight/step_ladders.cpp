@@ -23,7 +23,7 @@ Ladder memory_ladder(const char* name, const char* preset) {
   l.name = name;
   l.title = fmt::format("{}, batch 4 x 512: memory against speed", preset);
   l.published = "BERT-large, batch 4 x 512, one GPU (Hugging Face, efficient training)";
-  l.quick = kQuickModel;
+  l.quick = {{"n-layer", "8"}, {"n-embd", "128"}, {"n-head", "2"}, {"context", "64"}};
   l.options = {{"preset", preset},
                {"context", "512"},
                {"batch-size", "4"},
