@@ -32,6 +32,14 @@ class Child {
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    // Whoever started the tests in the background may ignore them: the child must not.
+    sigset_t heard;
+    sigemptyset(&heard);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&heard, signal);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &heard);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
     std::vector<std::string> words{BRRR_BINARY};
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv, envp;
@@ -41,8 +49,9 @@ class Child {
     for (std::string& e : extra) envp.push_back(e.data());
     for (char** e = environ; *e != nullptr; ++e) envp.push_back(*e);
     envp.push_back(nullptr);
-    if (posix_spawn(&pid_, BRRR_BINARY, &actions, nullptr, argv.data(), envp.data()) != 0)
+    if (posix_spawn(&pid_, BRRR_BINARY, &actions, &attributes, argv.data(), envp.data()) != 0)
       pid_ = -1;
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
   }
   Child(const Child&) = delete;
