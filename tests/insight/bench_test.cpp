@@ -49,7 +49,7 @@ TEST(Bench, Fusion) {
   for (const Json& row : rows) EXPECT_EQ(row.contains("over_one"), row["name"] == "x*a");
 }
 
-TEST(Bench, Optimizer) {
+TEST(SlowBench, Optimizer) {
   const Json rows = rows_of("optimizer --elements 2400000",
                             {"optim", "bf16_copies", "parameters", "ms", "stream_ms"});
   for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i]["bf16_copies"], i % 2 == 1);
