@@ -45,7 +45,7 @@ LadderOptions quick(const std::filesystem::path& record) {
   return o;
 }
 
-TEST(MicroLadders, SayWhatTheyPromiseAndKeepIt) {
+TEST(SlowMicroLadders, SayWhatTheyPromiseAndKeepIt) {
   const test::TempFolder folder;
   for (const NamedLadder& l : {fusion_ladder(), overhead_ladder()}) {
     const Climbed first = l.climb(quick(folder / "ladder.json"));
