@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/integers.h"
 #include "passes/keep_copies.h"
 
 namespace brrr::train {
@@ -107,7 +108,7 @@ int64_t Session::copy_bytes() const {
   int64_t bytes = 0;
   for (const StateInfo& s : engine_.states())
     if (s.name.starts_with(kCopyPrefix))
-      bytes += (std::max<int64_t>(s.type.bytes(), 1) + align - 1) / align * align;
+      bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
   return bytes;
 }
 
