@@ -20,9 +20,10 @@ PRESETS = {
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads, bias):
+    def __init__(self, width, heads, bias, dropout):
         super().__init__()
         self.heads = heads
+        self.dropout = dropout
         self.ln_1 = nn.LayerNorm(width, bias=bias)
         self.attn = nn.Linear(width, 3 * width, bias=bias)
         self.attn_proj = nn.Linear(width, width, bias=bias)
@@ -34,24 +35,25 @@ class Block(nn.Module):
         b, t, c = x.shape
         q, k, v = self.attn(self.ln_1(x)).split(c, dim=2)
         q, k, v = (p.view(b, t, self.heads, c // self.heads).transpose(1, 2) for p in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn_proj(y.transpose(1, 2).reshape(b, t, c))
-        return x + self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout)
+        x = x + F.dropout(self.attn_proj(y.transpose(1, 2).reshape(b, t, c)), self.dropout)
+        return x + F.dropout(self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh")), self.dropout)
 
 
 class Gpt2(nn.Module):
-    def __init__(self, vocab, context, layers, heads, width, bias):
+    def __init__(self, vocab, context, layers, heads, width, bias, dropout=0.0):
         super().__init__()
+        self.dropout = dropout
         self.wte = nn.Embedding(vocab, width)
         self.wpe = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads, bias) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, bias, dropout) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width, bias=bias)
         for p in self.parameters():
             if p.dim() >= 2:
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        x = F.dropout(self.wte(tokens) + self.wpe.weight[: tokens.shape[1]], self.dropout)
         for block in self.blocks:
             x = block(x)
         logits = self.ln_f(x) @ self.wte.weight.t()
@@ -67,13 +69,14 @@ def main():
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(1337)
     size = PRESETS[args.preset]
-    model = Gpt2(**size)
+    model = Gpt2(**size, dropout=args.dropout)
     decay = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(

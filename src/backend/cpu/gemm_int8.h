@@ -8,10 +8,6 @@
 
 #include "backend/cpu/amx_tiles.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace brrr::cpu {
 
 /// One row of A times B.
@@ -51,39 +47,7 @@ struct WidenedQuads {
   }
 };
 
-// VPDPBUSD multiplies unsigned by signed numbers: A enters with 128 added to each number (its sign
-// bit flipped), and 128 times the sum of each of B's columns is taken off again. All modulo 2^32,
-// so exact wherever the result is.
-
-#if defined(__x86_64__)
-/// For MemoryTiles: by VPDPBUSD (avx512_vnni).
-struct VnniQuads {
-  using Sum = int32_t;
-  __attribute__((target("avx512f,avx512vnni"), noinline)) static void dot(
-      int32_t* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b, int64_t b_stride) {
-    const __m512i offset = _mm512_set1_epi32(static_cast<int>(0x80808080u));
-    __m512i c[kTileRows], excess = _mm512_setzero_si512();
-#pragma GCC unroll 16
-    for (int m = 0; m < kTileRows; ++m) c[m] = _mm512_load_si512(sums + 16 * m);
-    for (int k = 0; k < kTileRows; ++k, b += b_stride) {
-      const __m512i right = _mm512_loadu_si512(b);
-      excess = _mm512_dpbusd_epi32(excess, offset, right);
-#pragma GCC unroll 16
-      for (int m = 0; m < kTileRows; ++m) {
-        uint32_t quad;
-        std::memcpy(&quad, a + m * a_stride + 4 * k, sizeof(quad));
-        const __m512i left = _mm512_set1_epi32(static_cast<int>(quad ^ 0x80808080u));
-        c[m] = _mm512_dpbusd_epi32(c[m], left, right);
-      }
-    }
-#pragma GCC unroll 16
-    for (int m = 0; m < kTileRows; ++m)
-      _mm512_store_si512(sums + 16 * m, _mm512_sub_epi32(c[m], excess));
-  }
-};
-#endif
-
-/// The same in plain C++.
+/// What register_tiles.h does by VPDPBUSD, in plain C++.
 struct EmulatedVnniQuads {
   using Sum = int32_t;
   static void dot(int32_t* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b,

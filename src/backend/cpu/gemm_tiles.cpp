@@ -1,11 +1,11 @@
 // The paths of gemm() that multiply tiles (amx_tiles.h): by AMX, bf16 operands with f32 sums and
-// int8 operands with int32 sums; with tiles in memory (memory_tiles.h), bf16 by avx512_bf16 and
-// int8 everywhere else.
+// int8 operands with int32 sums; by vectors (register_tiles.h), bf16 by avx512_bf16 and int8 by
+// avx512_vnni; with tiles in memory (memory_tiles.h), int8 everywhere else.
 //
 // How the work is laid out. Both operands are packed into tiles once, by the team, into shared
 // memory: panels of 32 rows (or columns), each a run of pairs of tiles, one tile's terms (32 of
 // bf16, 64 of int8) after the other. A task is a block of rows x columns of C; it goes through the
-// terms in blocks of kBlockTiles, so that a panel of B (16 KB) stays in the L1 cache while all row
+// terms in blocks of a few tiles, so that a panel of B (16 KB) stays in the L1 cache while all row
 // panels of the block (in L2) pass by it. Sums wait in f32 blocks of 32 x 32 (4 KB in a row, L2)
 // between blocks of terms. A complete block is turned into C some micro-kernels later, when its
 // stores have settled and the tile unit is busy with others.
@@ -20,6 +20,7 @@
 #include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/gemm_int8.h"
 #include "backend/cpu/memory_tiles.h"
+#include "backend/cpu/register_tiles.h"
 #include "base/parallel.h"
 
 #if defined(__SSE2__)
@@ -34,7 +35,6 @@ constexpr int64_t kPanel = 2 * kTileRows;  // rows or columns of a panel
 // Packed operands are counted in 16 bits, whatever they hold.
 constexpr int64_t kTileWords = kTileRowBytes / 2;  // of a lane
 constexpr int64_t kTile = int64_t{kTileRows} * kTileWords;
-constexpr int64_t kBlockTiles = 8;                    // that pass a panel of B
 constexpr int64_t kSumBlock = kPanel * kPanel;        // floats
 constexpr int64_t kPacked = int64_t{4} << 20;         // words of a packed operand
 constexpr int64_t kLongK = 8192;                      // beyond, terms are cut as well
@@ -181,10 +181,10 @@ void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
   pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_words());
 }
 
-/// sums (32 x 32, rows of 32) += `count` tiles of terms; kRows x kCols tiles of it exist.
+/// What RegisterTiles::block() does, by tile registers.
 template <class Tiles, int kRows, int kCols>
-void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, const uint16_t* next,
-           float* sums, bool first) {
+void tile_block(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count,
+                const uint16_t* next, float* sums, bool first) {
   constexpr int64_t kStride = kPanel * 4, kDown = kTileRows * kPanel;
   if (first) {
     tiles.template zero<0>();
@@ -218,6 +218,17 @@ void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, co
   if constexpr (kCols == 2) tiles.template store<1>(sums + 16, kStride);
   if constexpr (kRows == 2) tiles.template store<2>(sums + kDown, kStride);
   if constexpr (kRows == 2 && kCols == 2) tiles.template store<3>(sums + kDown + 16, kStride);
+}
+
+/// sums (32 x 32, rows of 32) += `count` tiles of terms; kRows x kCols tiles of it exist.
+template <class Tiles, int kRows, int kCols>
+void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, const uint16_t* next,
+           float* sums, bool first) {
+  if constexpr (Tiles::kWholeBlocks) {
+    Tiles::template block<kRows, kCols>(a, b, count, sums, first);
+  } else {
+    tile_block<Tiles, kRows, kCols>(tiles, a, b, count, next, sums, first);
+  }
 }
 
 /// A C larger than this is not in a near cache when somebody reads it: writing it around the caches
@@ -268,7 +279,7 @@ void multiply_block(Tiles& tiles, const Task& task, int64_t p, int64_t q, int64_
 
 template <class Tiles>
 void run_task(const GemmArgs& g, const Task& task) {
-  constexpr int64_t kStaysInL2 = int64_t{1} << 20;
+  constexpr int64_t kStaysInL2 = int64_t{1} << 20, kBlockTiles = Tiles::kBlockTiles;
   Tiles tiles;
   const int64_t row_panels = ceil_div(task.rows, kPanel), col_panels = ceil_div(task.cols, kPanel);
   const int64_t blocks = ceil_div(task.tiles, kBlockTiles);
@@ -457,16 +468,22 @@ void run(const GemmBatch& all, RowSums rule) {
   }
 }
 
+/// Products by tile registers, real or not.
+template <class Tiles>
+struct ByTiles : Tiles {
+  static constexpr bool kWholeBlocks = false;
+  static constexpr int64_t kBlockTiles = 8;
+};
 /// What dot() multiplies.
 template <class Tiles>
-struct Bf16 : Tiles {
+struct Bf16 : ByTiles<Tiles> {
   template <int kSum, int kA, int kB>
   void dot() {
     this->template dot_bf16<kSum, kA, kB>();
   }
 };
 template <class Tiles>
-struct Int8 : Tiles {
+struct Int8 : ByTiles<Tiles> {
   template <int kSum, int kA, int kB>
   void dot() {
     this->template dot_int8<kSum, kA, kB>();
@@ -493,9 +510,9 @@ void gemm_int8(const GemmBatch& batch) { run<Int8<MemoryTiles<WidenedQuads>>>(ba
 #if defined(__x86_64__)
 void gemm_amx(const GemmBatch& batch) { run_amx<AmxTiles>(batch); }
 void gemm_pairs(const GemmBatch& batch) {
-  run<Bf16<MemoryTiles<VdpPairs>>>(batch, RowSums::kPairs);
+  run<RegisterTiles<PairProducts>>(batch, RowSums::kPairs);
 }
-void gemm_vnni(const GemmBatch& batch) { run<Int8<MemoryTiles<VnniQuads>>>(batch, {}); }
+void gemm_vnni(const GemmBatch& batch) { run<RegisterTiles<QuadProducts>>(batch, {}); }
 #else
 void gemm_amx(const GemmBatch& batch) { gemm_amx_emulated(batch); }
 void gemm_pairs(const GemmBatch& batch) { gemm_pairs_emulated(batch); }

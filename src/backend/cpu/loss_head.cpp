@@ -20,8 +20,9 @@ namespace {
 
 // Logits of a chunk. Every chunk reads and packs w twice and adds to the f32 sums of dw: at GPT-2's
 // size and 20 GB/s some 29 ms. The products of 320 rows take 22 ms on two cores with AMX, those of
-// 1280 rows 90; in f32 they take 500 and more, and a large chunk gains nothing.
-constexpr int64_t kChunkBytes = int64_t{64} << 20, kMatrixUnitChunkBytes = int64_t{256} << 20;
+// 1280 rows 90; with avx512_bf16 256 rows take 160. In f32 they take 500 and more, and a large
+// chunk gains nothing.
+constexpr int64_t kChunkBytes = int64_t{64} << 20, kPackedChunkBytes = int64_t{256} << 20;
 
 enum class Head { forward, gradient, step };
 
@@ -238,9 +239,9 @@ std::string head_refusal(const NodeView& node) {
 
 }  // namespace
 
-int64_t loss_head_chunk(int64_t rows, int64_t classes, bool matrix_unit) {
+int64_t loss_head_chunk(int64_t rows, int64_t classes, bool packs_tiles) {
   const int64_t row_bytes = std::max<int64_t>(1, classes) * int64_t{sizeof(float)};
-  const int64_t bytes = matrix_unit ? kMatrixUnitChunkBytes : kChunkBytes;
+  const int64_t bytes = packs_tiles ? kPackedChunkBytes : kChunkBytes;
   int64_t most = std::max<int64_t>(128, bytes / row_bytes);
   if (rows > 256) most = std::min(most, ceil_div(rows, 2));
   const int64_t chunks = std::max<int64_t>(1, ceil_div(rows, most));
@@ -257,8 +258,8 @@ std::vector<KernelEntry> loss_head_kernels() {
        {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"})
     list.push_back({op, "chunked", head_refusal, [](const NodeView& node) {
                       const HeadLoss p(node, 1);
-                      const bool amx = gemm_refusal(GemmPath::kAmx, p.dtype).empty();
-                      return loss_head(node, loss_head_chunk(p.rows, p.classes, amx));
+                      const bool tiles = gemm_packs_tiles(p.dtype);
+                      return loss_head(node, loss_head_chunk(p.rows, p.classes, tiles));
                     }});
   return list;
 }

@@ -1,8 +1,8 @@
 #pragma once
 // Tiles (amx_tiles.h) on a processor without AMX. Tiles 0 to 3 are sums; 4 to 7 are operands, which
 // are not copied: what they were loaded from must stay as it is until the last dot. `Product`
-// multiplies two tiles: of bf16 by VDPBF16PS (avx512_bf16; each sum grows by one pair of terms at a
-// time), in VdpPairs by the instruction, in EmulatedPairs in plain C++; of int8 in gemm_int8.h.
+// multiplies two tiles: of bf16 in plain C++ as VDPBF16PS does it (each sum grows by one pair of
+// terms at a time), of int8 in gemm_int8.h.
 
 #include <cstdint>
 #include <cstring>
@@ -10,36 +10,7 @@
 
 #include "backend/cpu/amx_tiles.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace brrr::cpu {
-
-#if defined(__x86_64__)
-struct VdpPairs {
-  using Sum = float;
-  /// sums: [16, 16] f32; rows of a and b are `stride` bytes apart.
-  __attribute__((target("avx512f,avx512bf16"), noinline)) static void dot(
-      float* sums, const uint8_t* a, int64_t a_stride, const uint8_t* b, int64_t b_stride) {
-    __m512 c[kTileRows];
-#pragma GCC unroll 16
-    for (int m = 0; m < kTileRows; ++m) c[m] = _mm512_load_ps(sums + 16 * m);
-    for (int k = 0; k < kTileBf16 / 2; ++k, b += b_stride) {
-      const __m512i right = _mm512_loadu_si512(b);
-#pragma GCC unroll 16
-      for (int m = 0; m < kTileRows; ++m) {
-        int32_t pair;
-        std::memcpy(&pair, a + m * a_stride + 4 * k, sizeof(pair));
-        c[m] = _mm512_dpbf16_ps(c[m], reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)),
-                                reinterpret_cast<__m512bh>(right));
-      }
-    }
-#pragma GCC unroll 16
-    for (int m = 0; m < kTileRows; ++m) _mm512_store_ps(sums + 16 * m, c[m]);
-  }
-};
-#endif
 
 /// Intel's manual, volume 2, VDPBF16PS: the odd terms' product, then the even terms', each added
 /// with one rounding; denormals are zero on the way in and out.
