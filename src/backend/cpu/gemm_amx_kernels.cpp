@@ -1,6 +1,7 @@
 #include "backend/cpu/gemm_amx_kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -93,11 +94,14 @@ void scale(float* values, int64_t ld, int64_t rows, int64_t cols, float alpha, c
   }
 }
 
-// How the sums of a row grow. begin() and end() enclose a group of at most 32 terms; add() takes an
-// even and the following odd term of A (scalars) and of B (in each lane), all widened from bf16.
+// How the sums of a row grow. begin() and end() enclose a group of terms; add() takes an even and the
+// following odd term of A (scalars) and of B (in each lane), all widened from bf16. kWords: it takes
+// pairs of bf16 as they are, too.
 
 /// As TDPBF16PS does: even and odd terms of a group apart.
 struct AmxSum {
+  static constexpr bool kWords = false;
+  static constexpr int64_t kGroup = kTileBf16;
   VF even, odd;
   HWY_INLINE void begin(VF) { even = odd = hn::Zero(DF()); }
   HWY_INLINE void add(float a0, float a1, VF b0, VF b1) {
@@ -107,8 +111,13 @@ struct AmxSum {
   HWY_INLINE VF end(VF before) const { return hn::Add(before, hn::Add(even, odd)); }
 };
 
-/// As VDPBF16PS does: odd, then even, straight into the sum.
+// As VDPBF16PS does: odd, then even, straight into the sum. Groups may be of any even size: so many
+// rows of B are read side by side.
+constexpr int64_t kPairGroup = 8;
+
 struct EmulatedPairSum {
+  static constexpr bool kWords = false;
+  static constexpr int64_t kGroup = kPairGroup;
   VF sum;
   HWY_INLINE void begin(VF before) { sum = before; }
   HWY_INLINE void add(float a0, float a1, VF b0, VF b1) {
@@ -120,43 +129,84 @@ struct EmulatedPairSum {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 /// By VDPBF16PS.
 struct PairSum {
+  static constexpr bool kWords = true;
+  static constexpr int64_t kGroup = kPairGroup;
+  using Words = hn::Vec<DU>;
   VF sum;
   HWY_INLINE void begin(VF before) { sum = before; }
+  HWY_INLINE void add(Words a, Words b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  }
   HWY_INLINE void add(float a0, float a1, VF b0, VF b1) {
     const DU du;
     const auto high = std::bit_cast<uint32_t>(a1), low = std::bit_cast<uint32_t>(a0) >> 16;
-    const auto a = hn::Set(du, high | low);
-    const auto b = hn::Or(hn::BitCast(du, b1), hn::ShiftRight<16>(hn::BitCast(du, b0)));
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    add(hn::Set(du, high | low),
+        hn::Or(hn::BitCast(du, b1), hn::ShiftRight<16>(hn::BitCast(du, b0))));
   }
   HWY_INLINE VF end(VF) const { return sum; }
+
+  /// Two terms of A, in each lane.
+  static HWY_INLINE Words left(const uint16_t* two) {
+    uint32_t word;
+    std::memcpy(&word, two, sizeof(word));
+    return hn::Set(DU(), word);
+  }
+  /// Two terms of 32 columns of B, which lie in two rows.
+  static HWY_INLINE void add_rows(PairSum (&sums)[2], const uint16_t* a, const uint16_t* even,
+                                  const uint16_t* odd) {
+    alignas(64) static constexpr auto kOrder = [] {
+      std::array<std::array<uint16_t, 32>, 2> order{};
+      for (size_t half = 0; half < 2; ++half) {
+        for (size_t j = 0; j < 32; ++j)
+          order[half][j] = static_cast<uint16_t>(16 * half + j / 2 + j % 2 * 32);
+      }
+      return order;
+    }();
+    const __m512i b0 = _mm512_loadu_si512(even), b1 = _mm512_loadu_si512(odd);
+    const Words terms = left(a);
+#pragma GCC unroll 2
+    for (size_t half = 0; half < 2; ++half) {
+      Words pairs;
+      pairs.raw = _mm512_permutex2var_epi16(b0, _mm512_load_si512(kOrder[half].data()), b1);
+      sums[half].add(terms, pairs);
+    }
+  }
+  /// Two terms of a column of B in each word.
+  HWY_INLINE void add_words(const uint16_t* a, VF words) { add(left(a), hn::BitCast(DU(), words)); }
 };
 #endif
 
-/// sums[j] += the terms [k0, k1) of at most 32, for kNv vectors of columns of B as it lies.
+/// sums[j] += the terms [k0, k1) of a group, for kNv vectors of columns of B as it lies.
 template <class Sum, int kNv, class Access>
 HWY_INLINE void row_group(const AmxRow& r, int64_t k0, int64_t k1, int64_t j, Access access) {
-  constexpr int kAhead = 256;  // columns fetched ahead in each of the rows
-  const auto* b = reinterpret_cast<const Bf16*>(r.b) + k0 * r.ldb + j;
+  // Rows fetched ahead: runs of a row are short, and the hardware does not see what comes next.
+  constexpr int64_t kAhead = std::max<int64_t>(16, Sum::kGroup);
+  const uint16_t* b = r.b + k0 * r.ldb + j;
   float* const to = r.sums + j;
   Sum sums[kNv];
 #pragma GCC unroll 4
   for (int v = 0; v < kNv; ++v) sums[v].begin(access.load(to + v * kLanes));
   int64_t k = k0;
   for (; k + 2 <= k1; k += 2, b += 2 * r.ldb) {
+    prefetch_far(b + kAhead * r.ldb);
+    prefetch_far(b + (kAhead + 1) * r.ldb);
+    if constexpr (Sum::kWords && kNv == 2) {
+      Sum::add_rows(sums, r.a + k, b, b + r.ldb);
+      continue;
+    }
     const float a0 = float_from_bf16(r.a[k]), a1 = float_from_bf16(r.a[k + 1]);
-    prefetch(b + kAhead);
-    prefetch(b + r.ldb + kAhead);
+    const auto* wide = reinterpret_cast<const Bf16*>(b);
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
-      sums[v].add(a0, a1, access.load(b + v * kLanes), access.load(b + r.ldb + v * kLanes));
+      sums[v].add(a0, a1, access.load(wide + v * kLanes), access.load(wide + r.ldb + v * kLanes));
     }
   }
   if (k < k1) {
     const float a0 = float_from_bf16(r.a[k]);
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
-      sums[v].add(a0, 0.0f, access.load(b + v * kLanes), hn::Zero(DF()));
+      const VF b0 = access.load(reinterpret_cast<const Bf16*>(b) + v * kLanes);
+      sums[v].add(a0, 0.0f, b0, hn::Zero(DF()));
     }
   }
 #pragma GCC unroll 4
@@ -169,8 +219,8 @@ template <class Sum>
 void row_plain(const AmxRow& r) {
   std::memset(r.sums, 0, static_cast<size_t>(r.cols) * sizeof(float));
   constexpr int kNv = std::clamp(32 / kWidth, 1, 4);  // a line of B
-  for (int64_t k0 = 0; k0 < r.k; k0 += kTileBf16) {
-    const int64_t k1 = std::min<int64_t>(r.k, k0 + kTileBf16);
+  for (int64_t k0 = 0; k0 < r.k; k0 += Sum::kGroup) {
+    const int64_t k1 = std::min<int64_t>(r.k, k0 + Sum::kGroup);
     int64_t j = 0;
     for (; j + kNv * kLanes <= r.cols; j += kNv * kLanes) {
       row_group<Sum, kNv>(r, k0, k1, j, Whole{});
@@ -179,6 +229,27 @@ void row_plain(const AmxRow& r) {
     if (j < r.cols) row_group<Sum, 1>(r, k0, k1, j, Part{r.cols - j});
   }
 }
+
+#if HWY_TARGET != HWY_SCALAR
+/// Terms k to k + 7 of kLanes columns of a transposed B, which begin at `from`.
+template <class Sum>
+HWY_INLINE void add_terms(Sum& sum, const AmxRow& r, int64_t k, const Bf16* from) {
+  if constexpr (Sum::kWords) {
+    VF words[4];
+    transpose_words<kWidth>(from, r.ldb, words);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) sum.add_words(r.a + k + 2 * i, words[i]);
+  } else {
+    VF columns[8];
+    transpose_terms<kWidth>(from, r.ldb, columns);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+      sum.add(float_from_bf16(r.a[k + i]), float_from_bf16(r.a[k + i + 1]), columns[i],
+              columns[i + 1]);
+    }
+  }
+}
+#endif
 
 /// kNv vectors of columns of a transposed B from column j on: transposed in registers, read once.
 /// Of the last vector, only `lanes` columns exist.
@@ -199,14 +270,8 @@ HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j, int64_t lanes) {
 #pragma GCC unroll 4
       for (int v = 0; v < kNv; ++v) {
         const Bf16* from = b + v * kLanes * r.ldb + k;
-        prefetch_rows<kNv>(from, r.ldb, k, r.k);
-        VF columns[8];
-        transpose_terms<kWidth>(from, r.ldb, columns);
-#pragma GCC unroll 4
-        for (int i = 0; i < 8; i += 2) {
-          parts[v].add(float_from_bf16(r.a[k + i]), float_from_bf16(r.a[k + i + 1]), columns[i],
-                       columns[i + 1]);
-        }
+        prefetch_rows<kNv>(from, r.ldb, k);
+        add_terms(parts[v], r, k, from);
       }
     }
 #endif
@@ -236,7 +301,9 @@ template <class Sum>
 void row_of(const AmxRow& r) {
   if (!r.trans_b) return row_plain<Sum>(r);
   int64_t j = 0;
-  for (; j + 2 * kLanes <= r.cols; j += 2 * kLanes) row_trans_columns<Sum, 2>(r, j, kLanes);
+  if constexpr (!Sum::kWords) {  // two chains of dependent sums, where they are the bound
+    for (; j + 2 * kLanes <= r.cols; j += 2 * kLanes) row_trans_columns<Sum, 2>(r, j, kLanes);
+  }
   for (; j < r.cols; j += kLanes) {
     row_trans_columns<Sum, 1>(r, j, std::min(kLanes, r.cols - j));
   }

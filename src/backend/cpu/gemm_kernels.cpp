@@ -173,12 +173,12 @@ void multiply_row(const GemmBlock& block, int64_t cols, float* sums) {
 #pragma GCC unroll 4
     for (int r = 0; r < kCount; ++r) a[r] = hn::Set(d, block.a[(k + r) * block.a_k]);
     const T* b = all_b + k * block.b_k;
-    constexpr int64_t kLine = 64 / sizeof(T), kRowsAhead = 8;
+    constexpr int64_t kLine = 64 / sizeof(T), kRowsAhead = 16;
     for (int64_t j = 0; j < cols; j += kLanes) {
       // Rows may be too short for the hardware to notice that they are read on and on.
       if (j % kLine == 0) {
 #pragma GCC unroll 4
-        for (int r = 0; r < kCount; ++r) prefetch(b + (kRowsAhead + r) * block.b_k + j);
+        for (int r = 0; r < kCount; ++r) prefetch_far(b + (kRowsAhead + r) * block.b_k + j);
       }
       V sum = hn::LoadU(d, sums + j);
 #pragma GCC unroll 4
@@ -220,7 +220,7 @@ HWY_INLINE void multiply_row_trans(const GemmBlock& block, int64_t j) {
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
       const T* from = b + v * kLanes * ld + k;
-      prefetch_rows<kNv>(from, ld, k, block.kc);
+      prefetch_rows<kNv>(from, ld, k);
       V columns[kTerms<T>];
       transpose_terms<kWidth>(from, ld, columns);
 #pragma GCC unroll 8

@@ -33,6 +33,8 @@ constexpr int kWidth = static_cast<int>(kLanes);
 constexpr int kNr = 2 * kWidth;
 
 HWY_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+/// Into the L2 cache, which has room for more requests under way than L1: where memory is the bound.
+HWY_INLINE void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 HWY_INLINE float widen(float x) { return x; }
 HWY_INLINE float widen(Bf16 x) { return float_from_bf16(x.bits); }
@@ -161,16 +163,14 @@ HWY_INLINE void transpose_tile(const uint16_t* from, int64_t ld, uint16_t* to) {
 }
 
 /// For a loop that reads kNv vectors of rows of B, 16 bytes of each per round, then goes to the
-/// next such rows: fetches what comes a few lines later. `from` is at term k of kc of the first row
-/// of one vector. A line of each row lasts four rounds, so each round fetches those of a quarter of
-/// the rows.
+/// next such rows: fetches the same terms of those. `from` is at term k of the first row of one
+/// vector. A line of each row lasts four rounds, so each round fetches those of a quarter of the
+/// rows.
 template <int kNv, typename T>
-HWY_INLINE void prefetch_rows(const T* from, int64_t ld, int64_t k, int64_t kc) {
-  constexpr int64_t kAhead = 4 * 64 / sizeof(T);
-  const T* ahead = from + kAhead + k / kTerms<T> % 4 * (kLanes / 4) * ld;
-  if (k + kAhead >= kc) ahead += kNv * kLanes * ld - kc;
+HWY_INLINE void prefetch_rows(const T* from, int64_t ld, int64_t k) {
+  const T* ahead = from + (kNv * kLanes + k / kTerms<T> % 4 * (kLanes / 4)) * ld;
 #pragma GCC unroll 4
-  for (int r = 0; r < kWidth / 4; ++r) prefetch(ahead + r * ld);
+  for (int r = 0; r < kWidth / 4; ++r) prefetch_far(ahead + r * ld);
 }
 
 }  // namespace
