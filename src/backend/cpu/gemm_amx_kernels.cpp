@@ -94,9 +94,9 @@ void scale(float* values, int64_t ld, int64_t rows, int64_t cols, float alpha, c
   }
 }
 
-// How the sums of a row grow. begin() and end() enclose a group of terms; add() takes an even and the
-// following odd term of A (scalars) and of B (in each lane), all widened from bf16. kWords: it takes
-// pairs of bf16 as they are, too.
+// How the sums of a row grow. begin() and end() enclose a group of terms; add() takes an even and
+// the following odd term of A (scalars) and of B (in each lane), all widened from bf16. kWords: it
+// takes pairs of bf16 as they are, too.
 
 /// As TDPBF16PS does: even and odd terms of a group apart.
 struct AmxSum {

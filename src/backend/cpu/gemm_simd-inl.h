@@ -33,7 +33,8 @@ constexpr int kWidth = static_cast<int>(kLanes);
 constexpr int kNr = 2 * kWidth;
 
 HWY_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
-/// Into the L2 cache, which has room for more requests under way than L1: where memory is the bound.
+/// Into the L2 cache, which has room for more requests under way than L1: where memory is the
+/// bound.
 HWY_INLINE void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 HWY_INLINE float widen(float x) { return x; }
