@@ -274,7 +274,7 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
       case static_cast<uint16_t>(TileCode::kLoad32): {
         const float* p = as_f32(at->from);
         acc = make([&](int64_t lane) BRRR_INLINE_BODY {
-          __builtin_prefetch(p + lane + program.ahead, 0, 3);
+          __builtin_prefetch(p + lane + program.ahead, 0, 2);
           return load(p + lane);
         });
         break;
@@ -307,7 +307,6 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
       case static_cast<uint16_t>(TileCode::kStore32): {
         float* p = as_f32(at->from);
         each(acc, [&](VF v, int64_t lane) BRRR_INLINE_BODY {
-          __builtin_prefetch(p + lane + program.ahead, 1, 3);
           store(v, p + lane);
         });
         break;
