@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "backend/cpu/attention_amx.h"
+#include "backend/cpu/attention_tiles.h"
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/target.h"
@@ -240,17 +241,21 @@ TEST_P(AttentionKernels, SixteenBits) {
   }
 }
 
-// The AMX kernels with emulated tiles: the same everything in bf16.
+// The kernels on tiles, emulated or where the machine has them: the same everything in bf16.
 void check_tiles(const Case& c) {
-  for (const Call& call : {forward_call(c, DType::bf16), backward_call(c, DType::bf16)}) {
-    const bool forward = call.node().op->name == "attention";
-    const KernelEntry emulated{
-        call.node().op->name, "flash_amx_emulated", [](const NodeView&) { return std::string(); },
-        [forward](const NodeView& node) {
-          return forward ? attention_forward_amx(node, true) : attention_backward_amx(node, true);
-        }};
-    check(call, emulated);
-  }
+  for (const Call& call : {forward_call(c, DType::bf16), backward_call(c, DType::bf16)})
+    for (const TileUnit unit :
+         {TileUnit::emulated_amx, TileUnit::emulated_pairs, TileUnit::pairs}) {
+      if (unit == TileUnit::pairs && !gemm_refusal(GemmPath::kPairs, DType::bf16).empty()) continue;
+      const bool forward = call.node().op->name == "attention";
+      const KernelEntry entry{call.node().op->name, "flash_tiles",
+                              [](const NodeView&) { return std::string(); },
+                              [forward, unit](const NodeView& node) {
+                                return forward ? attention_forward_tiles(node, unit)
+                                               : attention_backward_tiles(node, unit);
+                              }};
+      check(call, entry);
+    }
 }
 
 TEST_P(AttentionKernels, TilesOfEveryLengthAndWidth) {

@@ -6,7 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/cpu/attention_amx.h"
+#include "backend/cpu/attention_tiles.h"
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 
@@ -194,10 +195,10 @@ int64_t grad_groups(const AttentionProblem& p, int64_t key_block) {
 
 namespace {
 
-std::string refuse_amx(const NodeView& node) {
-  if (current_isa() < Isa::kAmx) return "no AMX here";
-  if (node.in[0].dtype != DType::bf16)
-    return fmt::format("dtype {}: only bf16", name_of(node.in[0].dtype));
+std::string refuse_tiles(const NodeView& node, GemmPath path) {
+  const DType dtype = node.in[0].dtype;
+  if (dtype != DType::bf16) return fmt::format("dtype {}: only bf16", name_of(dtype));
+  if (std::string refusal = gemm_refusal(path, dtype); !refusal.empty()) return refusal;
   if (node.in[0].shape.size(-2) == 1) return "one query is bound by reading the keys";
   return refuse_attention(node);
 }
@@ -205,12 +206,19 @@ std::string refuse_amx(const NodeView& node) {
 }  // namespace
 
 std::vector<KernelEntry> attention_kernels() {
-  return {{"attention", "flash_amx", refuse_amx,
-           [](const NodeView& node) { return attention_forward_amx(node, false); }},
-          {"attention_grad", "flash_amx", refuse_amx,
-           [](const NodeView& node) { return attention_backward_amx(node, false); }},
-          {"attention", "flash", refuse_attention, attention_forward},
-          {"attention_grad", "flash", refuse_attention, attention_backward}};
+  std::vector<KernelEntry> list;
+  const auto add = [&](const char* name, GemmPath path, TileUnit unit) {
+    const auto refuse = [path](const NodeView& node) { return refuse_tiles(node, path); };
+    list.push_back({"attention", name, refuse,
+                    [unit](const NodeView& node) { return attention_forward_tiles(node, unit); }});
+    list.push_back({"attention_grad", name, refuse,
+                    [unit](const NodeView& node) { return attention_backward_tiles(node, unit); }});
+  };
+  add("flash_amx", GemmPath::kAmx, TileUnit::amx);
+  add("flash_avx512_bf16", GemmPath::kPairs, TileUnit::pairs);
+  list.push_back({"attention", "flash", refuse_attention, attention_forward});
+  list.push_back({"attention_grad", "flash", refuse_attention, attention_backward});
+  return list;
 }
 
 }  // namespace brrr::cpu

@@ -181,10 +181,10 @@ void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
   pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_words());
 }
 
-/// What RegisterTiles::block() does, by tile registers.
+/// micro() by tile registers.
 template <class Tiles, int kRows, int kCols>
-void tile_block(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count,
-                const uint16_t* next, float* sums, bool first) {
+void micro_by_tiles(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count,
+                    const uint16_t* next, float* sums, bool first) {
   constexpr int64_t kStride = kPanel * 4, kDown = kTileRows * kPanel;
   if (first) {
     tiles.template zero<0>();
@@ -224,10 +224,17 @@ void tile_block(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t coun
 template <class Tiles, int kRows, int kCols>
 void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, const uint16_t* next,
            float* sums, bool first) {
-  if constexpr (Tiles::kWholeBlocks) {
-    Tiles::template block<kRows, kCols>(a, b, count, sums, first);
+  if constexpr (MultipliesStrips<Tiles>) {
+    constexpr int64_t kTileBytes = 2 * kTile;
+    const auto* left = reinterpret_cast<const uint8_t*>(a);
+    for (int64_t row = 0; row < kRows * kTileRows; row += Tiles::kStripRows) {
+      Tiles::template strip<kCols>(
+          {left + row / kTileRows * kTileBytes + row % kTileRows * kTileRowBytes, kTileRowBytes,
+           2 * kTileBytes, reinterpret_cast<const uint8_t*>(b), kTileBytes, 2 * kTileBytes, count,
+           sums + row * kPanel, kPanel, !first});
+    }
   } else {
-    tile_block<Tiles, kRows, kCols>(tiles, a, b, count, next, sums, first);
+    micro_by_tiles<Tiles, kRows, kCols>(tiles, a, b, count, next, sums, first);
   }
 }
 
@@ -471,7 +478,6 @@ void run(const GemmBatch& all, RowSums rule) {
 /// Products by tile registers, real or not.
 template <class Tiles>
 struct ByTiles : Tiles {
-  static constexpr bool kWholeBlocks = false;
   static constexpr int64_t kBlockTiles = 8;
 };
 /// What dot() multiplies.

@@ -1,8 +1,7 @@
 #pragma once
 // Blocks of products by the vector instructions that multiply several narrow terms at a time:
-// VDPBF16PS (avx512_bf16) and VPDPBUSD (avx512_vnni). Operands are packed as tiles (amx_tiles.h),
-// sums stay in registers over all terms of a block: 12 rows x 32 columns of them take 24 of the 32
-// registers, beside two of B and one of A, so 14 loads feed 24 instructions.
+// VDPBF16PS (avx512_bf16) and VPDPBUSD (avx512_vnni), of operands that are packed as tiles
+// (amx_tiles.h).
 
 #include <cstdint>
 #include <cstring>
@@ -11,10 +10,30 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-
-#define BRRR_AVX512_DOTS target("avx512f,avx512bf16,avx512vnni")
+#endif
 
 namespace brrr::cpu {
+
+/// 8 rows x kCols tiles of C: c = a b, or c += a b. Distances of A and B in bytes, of C in words.
+struct StripOperands {
+  const uint8_t* a = nullptr;      // the terms of a tile in row i begin at a + i * a_row ...
+  int64_t a_row = 0, a_terms = 0;  // ... and the next tile of terms a_terms further
+  const uint8_t* b = nullptr;      // right tiles, column by column b_col apart
+  int64_t b_col = 0, b_terms = 0;
+  int64_t count = 0;  // tiles of terms
+  float* c = nullptr;
+  int64_t ldc = 0;
+  bool add = false;
+};
+
+/// Whether a class multiplies strips instead of tiles.
+template <class Tiles>
+concept MultipliesStrips = requires {
+  Tiles::kStripRows;
+};
+
+#if defined(__x86_64__)
+#define BRRR_AVX512_DOTS target("avx512f,avx512bf16,avx512vnni")
 
 /// Each sum grows by one pair of terms at a time, as VDPBF16PS does it.
 struct PairProducts {
@@ -50,75 +69,50 @@ struct QuadProducts {
   }
 };
 
+/// Sums stay in registers over all terms: 8 rows x 2 tiles of them take 16, beside two of B and one
+/// of A, so 10 loads feed 16 instructions.
 template <class Products>
 class RegisterTiles {
  public:
-  static constexpr bool kWholeBlocks = true;
   /// Arithmetic takes so long here that operands may come from the L2 cache, a tile ahead: all that
   /// counts is to load and store the sums seldom.
   static constexpr int64_t kBlockTiles = 24;
+  static constexpr int kStripRows = 8;
 
-  /// sums (32 x 32, rows of 32 words) += `count` tiles of terms; kRows x kCols tiles of it exist.
-  /// Panels are two tiles side by side.
-  template <int kRows, int kCols>
-  static void block(const uint16_t* a, const uint16_t* b, int64_t count, float* sums, bool first) {
-    const Block all{reinterpret_cast<const uint8_t*>(a), reinterpret_cast<const uint8_t*>(b), count,
-                    sums, first};
-    if constexpr (kRows == 2) {
-      strip<0, 12, kCols>(all);
-      strip<12, 12, kCols>(all);
-      strip<24, 8, kCols>(all);
-    } else {
-      strip<0, 8, kCols>(all);
-      strip<8, 8, kCols>(all);
-    }
-  }
-
- private:
-  static constexpr int64_t kTileBytes = int64_t{kTileRows} * kTileRowBytes;
-  static constexpr int64_t row_at(int64_t row) {
-    return row / kTileRows * kTileBytes + row % kTileRows * kTileRowBytes;
-  }
-  struct Block {
-    const uint8_t *a, *b;
-    int64_t count;
-    float* sums;
-    bool first;
-  };
-
-  template <int kFirst, int kHeight, int kCols>
-  __attribute__((BRRR_AVX512_DOTS, noinline)) static void strip(const Block& block) {
-    constexpr int64_t kWidth = 2 * kTileRows;
-    float* const sums = block.sums + kFirst * kWidth;
-    __m512i c[kHeight][kCols];
+  template <int kCols>
+  __attribute__((BRRR_AVX512_DOTS, noinline)) static void strip(const StripOperands& s) {
+    __m512i c[kStripRows][kCols];
     [[maybe_unused]] __m512i excess[kCols];
-#pragma GCC unroll 16
-    for (int m = 0; m < kHeight; ++m) {
+#pragma GCC unroll 8
+    for (int m = 0; m < kStripRows; ++m) {
 #pragma GCC unroll 2
       for (int v = 0; v < kCols; ++v) {
-        c[m][v] = block.first ? _mm512_setzero_si512()
-                              : _mm512_load_si512(sums + m * kWidth + v * kTileRows);
+        c[m][v] =
+            s.add ? _mm512_loadu_si512(s.c + m * s.ldc + v * kTileRows) : _mm512_setzero_si512();
       }
     }
 #pragma GCC unroll 2
     for (int v = 0; v < kCols; ++v) excess[v] = _mm512_setzero_si512();
-    const uint8_t *a = block.a, *b = block.b;
-    for (int64_t t = block.count; t > 0; --t) {
-      const uint8_t *next_a = a + 2 * kTileBytes, *next_b = b + 2 * kTileBytes;
-#pragma GCC unroll 16
-      for (int m = 0; m < kHeight; ++m) __builtin_prefetch(next_a + row_at(kFirst + m), 0, 3);
+    const int64_t a_row = s.a_row, b_col = s.b_col;
+    const uint8_t *a = s.a, *b = s.b;
+    for (int64_t t = s.count; t > 0; --t) {
+      const uint8_t *next_a = a + s.a_terms, *next_b = b + s.b_terms;
+#pragma GCC unroll 8
+      for (int m = 0; m < kStripRows; ++m) __builtin_prefetch(next_a + m * a_row, 0, 3);
+      const uint8_t *top = a, *middle = a + 3 * a_row, *bottom = a + 6 * a_row;
       for (int k = 0; k < kTileRows; ++k) {
         __m512i right[kCols];
 #pragma GCC unroll 2
         for (int v = 0; v < kCols; ++v) {
-          const int64_t at = k * kTileRowBytes + v * kTileBytes;
+          const int64_t at = k * kTileRowBytes + v * b_col;
           right[v] = _mm512_load_si512(b + at);
           __builtin_prefetch(next_b + at, 0, 3);
           if constexpr (Products::kInt8) Products::add(excess[v], Products::offset(), right[v]);
         }
-#pragma GCC unroll 16
-        for (int m = 0; m < kHeight; ++m) {
-          const __m512i left = Products::left(a + row_at(kFirst + m) + 4 * k);
+#pragma GCC unroll 8
+        for (int m = 0; m < kStripRows; ++m) {
+          const uint8_t* row = (m < 3 ? top : m < 6 ? middle : bottom) + m % 3 * a_row;
+          const __m512i left = Products::left(row + 4 * k);
 #pragma GCC unroll 2
           for (int v = 0; v < kCols; ++v) Products::add(c[m][v], left, right[v]);
         }
@@ -126,18 +120,18 @@ class RegisterTiles {
       a = next_a;
       b = next_b;
     }
-#pragma GCC unroll 16
-    for (int m = 0; m < kHeight; ++m) {
+#pragma GCC unroll 8
+    for (int m = 0; m < kStripRows; ++m) {
 #pragma GCC unroll 2
       for (int v = 0; v < kCols; ++v) {
         if constexpr (Products::kInt8) c[m][v] = _mm512_sub_epi32(c[m][v], excess[v]);
-        _mm512_store_si512(sums + m * kWidth + v * kTileRows, c[m][v]);
+        _mm512_storeu_si512(s.c + m * s.ldc + v * kTileRows, c[m][v]);
       }
     }
   }
 };
 
-}  // namespace brrr::cpu
-
 #undef BRRR_AVX512_DOTS
 #endif
+
+}  // namespace brrr::cpu

@@ -306,9 +306,7 @@ HWY_INLINE void run_block(const TileRun& program, int64_t i) {
       }
       case static_cast<uint16_t>(TileCode::kStore32): {
         float* p = as_f32(at->from);
-        each(acc, [&](VF v, int64_t lane) BRRR_INLINE_BODY {
-          store(v, p + lane);
-        });
+        each(acc, [&](VF v, int64_t lane) BRRR_INLINE_BODY { store(v, p + lane); });
         break;
       }
       case static_cast<uint16_t>(TileCode::kStoreBf16): {

@@ -1,5 +1,6 @@
 #pragma once
-// Attention in bf16 on AMX tiles: products of whole tiles, and the packing that they need. The
+// Attention in bf16 on AMX tiles or by avx512_bf16: products of whole tiles, and the packing that
+// they need. The
 // scores, their softmax and all sums stay f32; probabilities and their gradients are rounded to
 // bf16 before they are multiplied. One query alone runs on the vector kernels: its bits may differ
 // from those it has among others, unlike in f32.
@@ -7,10 +8,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/cpu/amx_tiles.h"
 #include "backend/cpu/attention.h"
 #include "backend/cpu/gemm_amx_kernels.h"
+#include "backend/cpu/memory_tiles.h"
+#include "backend/cpu/register_tiles.h"
 
 namespace brrr::cpu {
 
@@ -71,10 +75,10 @@ void tile_block(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t row,
   if constexpr (kRows == 2 && kCols == 2) tiles.template store<3>(down + 16, c_stride);
 }
 
-/// c [16 rows, 16 cols] = a b, or c += a b, all counts in tiles.
+/// tile_product() by tile registers.
 template <class Tiles>
-void tile_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
-                  int64_t terms, float* c, int64_t ldc, bool add) {
+void tiles_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
+                   int64_t terms, float* c, int64_t ldc, bool add) {
   for (int64_t i = 0; i < rows; i += 2)
     for (int64_t j = 0; j < cols; j += 2) {
       float* to = c + i * kTileRows * ldc + j * 16;
@@ -90,6 +94,39 @@ void tile_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t ro
     }
 }
 
+/// tile_product() by strips of rows.
+template <class Tiles>
+void strip_product(const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols, int64_t terms,
+                   float* c, int64_t ldc, bool add) {
+  const auto bytes = [](const uint16_t* p) { return reinterpret_cast<const uint8_t*>(p); };
+  for (int64_t row = 0; row < rows * kTileRows; row += Tiles::kStripRows) {
+    const uint16_t* from = a.data + row / kTileRows * a.step + row % kTileRows * a.stride;
+    for (int64_t j = 0; j < cols; j += 2) {
+      const StripOperands strip{bytes(from),
+                                2 * a.stride,
+                                2 * a.term_step,
+                                bytes(b.data + j * b.step),
+                                2 * b.step,
+                                2 * b.term_step,
+                                terms,
+                                c + row * ldc + j * kTileRows,
+                                ldc,
+                                add};
+      (j + 1 < cols ? Tiles::template strip<2> : Tiles::template strip<1>)(strip);
+    }
+  }
+}
+
+/// c [16 rows, 16 cols] = a b, or c += a b, all counts in tiles.
+template <class Tiles>
+void tile_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
+                  int64_t terms, float* c, int64_t ldc, bool add) {
+  if constexpr (MultipliesStrips<Tiles>) {
+    strip_product<Tiles>(a, b, rows, cols, terms, c, ldc, add);
+  } else {
+    tiles_product(tiles, a, b, rows, cols, terms, c, ldc, add);
+  }
+}
 /// Right tiles of `columns` columns and `terms` terms; room for `grid_terms` tiles of terms. As in
 /// AmxKernels::right_tile, element (j, k) is at from[j * ld + k], or from[k * ld + j] transposed.
 inline void pack_right(const uint16_t* from, int64_t ld, bool trans, int64_t columns, int64_t terms,
@@ -118,8 +155,26 @@ inline void pad_rows(const uint16_t* from, int64_t rows, int64_t cols, uint16_t*
     std::memcpy(to + i * ld, from + i * cols, static_cast<size_t>(cols) * sizeof(uint16_t));
 }
 
-/// `emulated`: tiles in plain C++, for tests on machines without AMX.
-std::unique_ptr<Kernel> attention_forward_amx(const NodeView& node, bool emulated);
-std::unique_ptr<Kernel> attention_backward_amx(const NodeView& node, bool emulated);
+/// By the instructions of AMX or of avx512_bf16, or in plain C++ for tests on any machine.
+enum class TileUnit { amx, emulated_amx, pairs, emulated_pairs };
+std::unique_ptr<Kernel> attention_forward_tiles(const NodeView& node, TileUnit unit);
+std::unique_ptr<Kernel> attention_backward_tiles(const NodeView& node, TileUnit unit);
+
+/// make(the class of tiles).
+template <typename Make>
+std::unique_ptr<Kernel> with_tiles(TileUnit unit, Make&& make) {
+  switch (unit) {
+#if defined(__x86_64__)
+    case TileUnit::amx:
+      return make(std::type_identity<AmxTiles>());
+    case TileUnit::pairs:
+      return make(std::type_identity<RegisterTiles<PairProducts>>());
+#endif
+    case TileUnit::emulated_pairs:
+      return make(std::type_identity<MemoryTiles<EmulatedPairs>>());
+    default:
+      return make(std::type_identity<EmulatedTiles>());
+  }
+}
 
 }  // namespace brrr::cpu

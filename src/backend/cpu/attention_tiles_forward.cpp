@@ -1,20 +1,20 @@
-// attention in bf16 on AMX tiles; attention_forward.cpp with other products.
+// attention in bf16 on tiles; attention_forward.cpp with other products.
 
 #include <limits>
 
-#include "backend/cpu/attention_amx.h"
+#include "backend/cpu/attention_tiles.h"
 
 namespace brrr::cpu {
 namespace {
 
 template <class Tiles>
-class AmxForward final : public Kernel {
+class TileForward final : public Kernel {
   static constexpr int64_t kQueries = 64;  // of a block
   static constexpr int64_t kKeys = kKeyBlock;
   static_assert(kKeys % kTileBf16 == 0 && kQueries % kTileRows == 0);
 
  public:
-  explicit AmxForward(const NodeView& node)
+  explicit TileForward(const NodeView& node)
       : p_(node, 3), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
     slots_ = thread_count();
     terms_ = blocks_of(p_.d, kTileBf16);
@@ -118,11 +118,10 @@ class AmxForward final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> attention_forward_amx(const NodeView& node, bool emulated) {
-#if defined(__x86_64__)
-  if (!emulated) return std::make_unique<AmxForward<AmxTiles>>(node);
-#endif
-  return std::make_unique<AmxForward<EmulatedTiles>>(node);
+std::unique_ptr<Kernel> attention_forward_tiles(const NodeView& node, TileUnit unit) {
+  return with_tiles(unit, [&]<class Tiles>(std::type_identity<Tiles>) -> std::unique_ptr<Kernel> {
+    return std::make_unique<TileForward<Tiles>>(node);
+  });
 }
 
 }  // namespace brrr::cpu

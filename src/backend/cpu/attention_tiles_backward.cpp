@@ -1,19 +1,19 @@
-// attention_grad in bf16 on AMX tiles; attention_backward.cpp with other products: the queries of a
+// attention_grad in bf16 on tiles; attention_backward.cpp with other products: the queries of a
 // head are packed once per task, the transposes of p and ds once per pair of blocks.
 
-#include "backend/cpu/attention_amx.h"
+#include "backend/cpu/attention_tiles.h"
 
 namespace brrr::cpu {
 namespace {
 
 template <class Tiles>
-class AmxBackward final : public Kernel {
+class TileBackward final : public Kernel {
   static constexpr int64_t kQueries = 64, kKeys = 128;  // of a block
   static constexpr int64_t kQueryTerms = kQueries / kTileBf16, kKeyTerms = kKeys / kTileBf16;
   static_assert(kKeys <= kKeyBlock);
 
  public:
-  explicit AmxBackward(const NodeView& node)
+  explicit TileBackward(const NodeView& node)
       : p_(node, 6), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
     slots_ = thread_count();
     groups_ = grad_groups(p_, kKeys);
@@ -201,11 +201,10 @@ class AmxBackward final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> attention_backward_amx(const NodeView& node, bool emulated) {
-#if defined(__x86_64__)
-  if (!emulated) return std::make_unique<AmxBackward<AmxTiles>>(node);
-#endif
-  return std::make_unique<AmxBackward<EmulatedTiles>>(node);
+std::unique_ptr<Kernel> attention_backward_tiles(const NodeView& node, TileUnit unit) {
+  return with_tiles(unit, [&]<class Tiles>(std::type_identity<Tiles>) -> std::unique_ptr<Kernel> {
+    return std::make_unique<TileBackward<Tiles>>(node);
+  });
 }
 
 }  // namespace brrr::cpu
