@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/target.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernel_list.h"
@@ -39,8 +41,11 @@ class OnFakeGpu : public testing::Test {
     ::setenv("CUDA_HOME", BRRR_FAKE_CUDA, 1);
     ::setenv("BRRR_CACHE", folder_.c_str(), 1);
     ::setenv("BRRR_AUTOTUNE", "0", 1);
+    // What the device is compared with multiplies in f32, whatever units this processor has.
+    cpu::limit_isa(std::min(cpu::best_isa(), cpu::Isa::kAvx2));
   }
   ~OnFakeGpu() override {
+    cpu::limit_isa(cpu::best_isa());
     ::unsetenv("CUDA_HOME");
     ::unsetenv("BRRR_CACHE");
     ::unsetenv("BRRR_AUTOTUNE");
