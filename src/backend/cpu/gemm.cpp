@@ -154,11 +154,25 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 }
 
 int64_t gemm_workspace_bytes() {
-  return gemm_workspace_bytes(std::numeric_limits<int64_t>::max(), true);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return gemm_workspace_bytes(kMost, {true, kMost, kMost, kMost});
 }
 
-int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_tiles) {
-  return gemm_vector_workspace_bytes(left_bytes) + (with_tiles ? gemm_tiles_workspace_bytes() : 0);
+int64_t gemm_workspace_bytes(int64_t left_bytes, const GemmTiles& tiles) {
+  return gemm_vector_workspace_bytes(left_bytes) + gemm_tiles_workspace_bytes(tiles);
+}
+
+void GemmTiles::operator+=(const GemmTiles& other) {
+  any |= other.any;
+  left = std::max(left, other.left);
+  right = std::max(right, other.right);
+  sums = std::max(sums, other.sums);
+}
+
+GemmTiles gemm_tiles(const GemmArgs& args, int64_t batch) {
+  [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
+  if (args.m == 0 || args.n == 0 || args.k == 0 || batch == 0) return {};
+  return gemm_packs_tiles(args.dtype) ? gemm_tiles_packing(args, batch) : GemmTiles{};
 }
 
 bool gemm_packs_tiles(DType dtype) {

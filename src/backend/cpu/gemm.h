@@ -74,10 +74,19 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 /// Upper bound of the packing memory that the current number of threads keeps.
 int64_t gemm_workspace_bytes();
 
-/// What of it becomes resident when no product packs more than `left_bytes` of A for the team, with
-/// or without products that pack tiles.
-int64_t gemm_workspace_bytes(int64_t left_bytes, bool with_tiles);
-/// Whether products of the dtype do that here.
+/// Bytes that products of tiles pack into memory that the team shares; `any`: there are such
+/// products, and each thread has memory of its own for them.
+struct GemmTiles {
+  bool any = false;
+  int64_t left = 0, right = 0, sums = 0;
+  void operator+=(const GemmTiles& other);  // the larger of each: they share the memory
+};
+/// What a product packs that goes by way of tiles here; nothing when it does not.
+GemmTiles gemm_tiles(const GemmArgs& args, int64_t batch);
+/// What becomes resident when no product packs more of A for the team than `left_bytes`, or more
+/// tiles than these.
+int64_t gemm_workspace_bytes(int64_t left_bytes, const GemmTiles& tiles);
+/// Whether products of the dtype go by way of tiles here.
 bool gemm_packs_tiles(DType dtype);
 /// Bytes of A that an f32 product packs for the team at a time; 0 when A is read where it lies.
 int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch);

@@ -439,19 +439,30 @@ void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   }
 }
 
+/// A row of A, in whose product no tiles are packed.
+bool is_row(const GemmArgs& g) { return g.m == 1 && (!g.trans_a || g.lda == 1); }
+
+int64_t team_of(const GemmArgs& g, int64_t batch) {
+  // Starting the team costs about as much as this many multiply-adds.
+  constexpr double kSerial = 1 << 18;
+  const double work = static_cast<double>(batch) * static_cast<double>(g.m) *
+                      static_cast<double>(g.n) * static_cast<double>(g.k);
+  return work < kSerial || omp_in_parallel() ? 1 : thread_count();
+}
+
+/// Products that fit one thread's memory: each is one thread's.
+bool is_small(const GemmArgs& g, int64_t batch, int64_t team) {
+  const int64_t words = (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * lane_words(g);
+  return words <= kSmall && g.k <= kLongK && (batch > 1 || team == 1);
+}
+
 template <class Tiles>
 void run(const GemmBatch& all, RowSums rule) {
   const GemmArgs& g = all.args;
-  // Starting the team costs about as much as this many multiply-adds.
-  constexpr double kSerial = 1 << 18;
-  const double work = static_cast<double>(all.batch) * static_cast<double>(g.m) *
-                      static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int64_t team = work < kSerial || omp_in_parallel() ? 1 : thread_count();
-  if (g.m == 1 && (!g.trans_a || g.lda == 1)) return run_rows(all, team, rule);
+  const int64_t team = team_of(g, all.batch);
+  if (is_row(g)) return run_rows(all, team, rule);
 
-  const int64_t words = (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * lane_words(g);
-  if (words <= kSmall && g.k <= kLongK && (all.batch > 1 || team == 1)) {
-    // Products that fit one thread's memory: each is one thread's.
+  if (is_small(g, all.batch, team)) {
     const Chunks whole{round_up(g.m, kPanel), round_up(g.n, kPanel), g.k};
 #pragma omp parallel num_threads(team) if (team > 1)
     {
@@ -525,8 +536,23 @@ void gemm_pairs(const GemmBatch& batch) { gemm_pairs_emulated(batch); }
 void gemm_vnni(const GemmBatch& batch) { gemm_vnni_emulated(batch); }
 #endif
 
-int64_t gemm_tiles_workspace_bytes() {
-  return PackBuffer::rounded(kShared) +
+GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch) {
+  if (is_row(g) || is_small(g, batch, team_of(g, batch))) return {true};
+  const Chunks chunks = choose_chunks(g);
+  const int64_t lane_bytes = ceil_div(std::min(chunks.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
+  const int64_t rows = std::min(chunks.rows, g.m), cols = std::min(chunks.cols, g.n);
+  return {true, round_up(rows, kPanel) * lane_bytes,
+          is_thin(rows) ? 0 : round_up(cols, kPanel) * lane_bytes,
+          chunks.k < g.k ? round_up(rows, kPanel) * round_up(cols, kPanel) * 4 : 0};
+}
+
+int64_t gemm_tiles_workspace_bytes(const GemmTiles& tiles) {
+  if (!tiles.any) return 0;
+  const auto touched = [](int64_t bytes, int64_t most) {
+    return PackBuffer::rounded(std::min(bytes, most));
+  };
+  return touched(tiles.left, kPacked * 2) + touched(tiles.right, kPacked * 2) +
+         touched(tiles.sums, kChunkSide * kChunkSide * 4) +
          thread_count() * PackBuffer::rounded(kTaskSums * 4 + kSmall * 2 + kThinPacked * 2);
 }
 

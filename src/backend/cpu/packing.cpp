@@ -3,14 +3,55 @@
 #include <algorithm>
 
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/loss_head.h"
 #include "backend/cpu/product.h"
+#include "ops/fused.h"
 #include "runtime/backend.h"
 
 namespace brrr::cpu {
 
+namespace {
+
+GemmArgs args_of(const Product& p, DType dtype) {
+  static float result;  // there is one, and its address is never used
+  return {.m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .dtype = dtype,
+          .lda = p.lda(),
+          .trans_a = p.ta,
+          .ldb = p.ldb(),
+          .trans_b = p.tb,
+          .c = &result,
+          .ldc = p.n};
+}
+
+Packing packing_of_product(const GemmArgs& args, int64_t batch) {
+  const int64_t left = args.dtype == DType::f32 ? gemm_left_bytes(args, batch) : 0;
+  return {left, gemm_tiles(args, batch)};
+}
+
+Packing packing_of_loss_head(const NodeView& view) {
+  const DType dtype = view.in[0].dtype;
+  const int64_t width = view.in[0].shape[view.in[0].shape.rank() - 1].size();
+  const int64_t rows = view.in[0].shape.elements() / std::max<int64_t>(1, width);
+  const int64_t vocab = view.in[1].shape.elements() / std::max<int64_t>(1, width);
+  // Logits and their gradient, as large as there are.
+  if (dtype == DType::f32) return {rows * std::max(vocab, width) * int64_t{sizeof(float)}, {}};
+  const int64_t chunk = std::min(rows, loss_head_chunk(rows, vocab, gemm_packs_tiles(dtype)));
+  Packing all;
+  for (const Product& p : {Product{.m = chunk, .n = vocab, .k = width, .tb = true},
+                           Product{.m = chunk, .n = width, .k = vocab},
+                           Product{.m = vocab, .n = width, .k = chunk, .ta = true}})
+    all += packing_of_product(args_of(p, dtype), 1);
+  return all;
+}
+
+}  // namespace
+
 void Packing::operator+=(const Packing& other) {
   left_bytes = std::max(left_bytes, other.left_bytes);
-  tiles |= other.tiles;
+  tiles += other.tiles;
 }
 
 int64_t Packing::bytes() const { return gemm_workspace_bytes(left_bytes, tiles); }
@@ -19,32 +60,19 @@ Packing packing_of(const Graph& graph) {
   Packing all;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
+    if (node.op->name == "fused") {
+      all += packing_of(*fused_body(node));
+      continue;
+    }
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
-    const DType dtype = view.in[0].dtype;
-    Packing one{0, gemm_packs_tiles(dtype)};
     Product p;
-    if (dtype == DType::f32 && (node.op->name == "matmul" || node.op->name == "linear")) {
-      static float result;  // there is one, and its address is never used
-      if (as_product(view, p).empty())
-        one.left_bytes = gemm_left_bytes({.m = p.m,
-                                          .n = p.n,
-                                          .k = p.k,
-                                          .lda = p.lda(),
-                                          .trans_a = p.ta,
-                                          .ldb = p.ldb(),
-                                          .trans_b = p.tb,
-                                          .c = &result,
-                                          .ldc = p.n},
-                                         p.batch);
-    } else if (dtype == DType::f32 && node.op->name.starts_with("linear_cross_entropy")) {
-      // Logits and their gradient, as large as there are.
-      const int64_t width = view.in[0].shape[view.in[0].shape.rank() - 1].size();
-      const int64_t rows = view.in[0].shape.elements() / std::max<int64_t>(1, width);
-      const int64_t vocab = view.in[1].shape.elements() / std::max<int64_t>(1, width);
-      one.left_bytes = rows * std::max(vocab, width) * int64_t{sizeof(float)};
+    if (node.op->name.starts_with("linear_cross_entropy")) {
+      all += packing_of_loss_head(view);
+    } else if ((node.op->name == "matmul" || node.op->name == "linear") &&
+               as_product(view, p).empty()) {
+      all += packing_of_product(args_of(p, view.in[0].dtype), p.batch);
     }
-    all += one;
   }
   return all;
 }

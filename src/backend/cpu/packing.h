@@ -3,13 +3,14 @@
 
 #include <cstdint>
 
+#include "backend/cpu/gemm.h"
 #include "ir/graph.h"
 
 namespace brrr::cpu {
 
 struct Packing {
   int64_t left_bytes = 0;  // the most that an f32 product packs of its left operand for the team
-  bool tiles = false;      // whether there are products of bf16 or int8 that pack tiles
+  GemmTiles tiles;         // what those of bf16 and int8 pack
   void operator+=(const Packing& other);
   /// About what becomes resident for products like these.
   int64_t bytes() const;
