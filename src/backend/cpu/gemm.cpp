@@ -158,8 +158,9 @@ int64_t gemm_workspace_bytes() {
   return gemm_workspace_bytes(kMost, {true, kMost, kMost, kMost});
 }
 
-int64_t gemm_workspace_bytes(int64_t left_bytes, const GemmTiles& tiles) {
-  return gemm_vector_workspace_bytes(left_bytes) + gemm_tiles_workspace_bytes(tiles);
+int64_t gemm_workspace_bytes(std::optional<int64_t> left_bytes, const GemmTiles& tiles) {
+  return (left_bytes ? gemm_vector_workspace_bytes(*left_bytes) : 0) +
+         gemm_tiles_workspace_bytes(tiles);
 }
 
 void GemmTiles::operator+=(const GemmTiles& other) {

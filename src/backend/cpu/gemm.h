@@ -20,6 +20,7 @@
 // - Callable from any thread; inside an OpenMP region it runs on the calling thread alone.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/dtype.h"
@@ -83,9 +84,9 @@ struct GemmTiles {
 };
 /// What a product packs that goes by way of tiles here; nothing when it does not.
 GemmTiles gemm_tiles(const GemmArgs& args, int64_t batch);
-/// What becomes resident when no product packs more of A for the team than `left_bytes`, or more
-/// tiles than these.
-int64_t gemm_workspace_bytes(int64_t left_bytes, const GemmTiles& tiles);
+/// What becomes resident when no product packs more of A for the team than `left_bytes` (nothing:
+/// there are no products of kVector), or more tiles than these.
+int64_t gemm_workspace_bytes(std::optional<int64_t> left_bytes, const GemmTiles& tiles);
 /// Whether products of the dtype go by way of tiles here.
 bool gemm_packs_tiles(DType dtype);
 /// Bytes of A that an f32 product packs for the team at a time; 0 when A is read where it lies.

@@ -27,8 +27,8 @@ GemmArgs args_of(const Product& p, DType dtype) {
 }
 
 Packing packing_of_product(const GemmArgs& args, int64_t batch) {
-  const int64_t left = args.dtype == DType::f32 ? gemm_left_bytes(args, batch) : 0;
-  return {left, gemm_tiles(args, batch)};
+  if (gemm_packs_tiles(args.dtype)) return {{}, gemm_tiles(args, batch)};
+  return {args.dtype == DType::f32 ? gemm_left_bytes(args, batch) : 0, {}};
 }
 
 Packing packing_of_loss_head(const NodeView& view) {
@@ -50,7 +50,7 @@ Packing packing_of_loss_head(const NodeView& view) {
 }  // namespace
 
 void Packing::operator+=(const Packing& other) {
-  left_bytes = std::max(left_bytes, other.left_bytes);
+  left_bytes = std::max(left_bytes, other.left_bytes);  // nothing is less than 0
   tiles += other.tiles;
 }
 

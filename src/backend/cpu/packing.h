@@ -2,6 +2,7 @@
 // What the products of a program pack outside the arena.
 
 #include <cstdint>
+#include <optional>
 
 #include "backend/cpu/gemm.h"
 #include "ir/graph.h"
@@ -9,8 +10,9 @@
 namespace brrr::cpu {
 
 struct Packing {
-  int64_t left_bytes = 0;  // the most that an f32 product packs of its left operand for the team
-  GemmTiles tiles;         // what those of bf16 and int8 pack
+  // The most that an f32 product packs of its left operand for the team; nothing: there are none.
+  std::optional<int64_t> left_bytes;
+  GemmTiles tiles;  // what those of bf16 and int8 pack
   void operator+=(const Packing& other);
   /// About what becomes resident for products like these.
   int64_t bytes() const;
