@@ -108,7 +108,7 @@ void judge(const Graph& plain, const reference::Tensors& in, const Bytes& got) {
     const double relative = test::difference({{name, t}}, {{name, values}});
     if (relative < kOfResult) continue;
     EXPECT_TRUE(std::isfinite(relative) && gap < kOfLargest * largest.at(name))
-        << name << " differs by " << gap << ", " << relative << " of the largest\n"
+        << name << " differs by " << gap << ", " << relative << " of itself\n"
         << print(plain);
   }
 }

@@ -1,9 +1,8 @@
 #pragma once
 // Attention in bf16 on AMX tiles or by avx512_bf16: products of whole tiles, and the packing that
-// they need. The
-// scores, their softmax and all sums stay f32; probabilities and their gradients are rounded to
-// bf16 before they are multiplied. One query alone runs on the vector kernels: its bits may differ
-// from those it has among others, unlike in f32.
+// they need. The scores, their softmax and all sums stay f32; probabilities and their gradients are
+// rounded to bf16 before they are multiplied. One query alone runs on the vector kernels: its bits
+// may differ from those it has among others, unlike in f32.
 
 #include <algorithm>
 #include <cstdint>
@@ -77,8 +76,8 @@ void tile_block(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t row,
 
 /// tile_product() by tile registers.
 template <class Tiles>
-void tiles_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
-                   int64_t terms, float* c, int64_t ldc, bool add) {
+void product_by_tiles(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows,
+                      int64_t cols, int64_t terms, float* c, int64_t ldc, bool add) {
   for (int64_t i = 0; i < rows; i += 2)
     for (int64_t j = 0; j < cols; j += 2) {
       float* to = c + i * kTileRows * ldc + j * 16;
@@ -96,8 +95,8 @@ void tiles_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t r
 
 /// tile_product() by strips of rows.
 template <class Tiles>
-void strip_product(const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols, int64_t terms,
-                   float* c, int64_t ldc, bool add) {
+void product_by_strips(const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
+                       int64_t terms, float* c, int64_t ldc, bool add) {
   const auto bytes = [](const uint16_t* p) { return reinterpret_cast<const uint8_t*>(p); };
   for (int64_t row = 0; row < rows * kTileRows; row += Tiles::kStripRows) {
     const uint16_t* from = a.data + row / kTileRows * a.step + row % kTileRows * a.stride;
@@ -122,11 +121,12 @@ template <class Tiles>
 void tile_product(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t rows, int64_t cols,
                   int64_t terms, float* c, int64_t ldc, bool add) {
   if constexpr (MultipliesStrips<Tiles>) {
-    strip_product<Tiles>(a, b, rows, cols, terms, c, ldc, add);
+    product_by_strips<Tiles>(a, b, rows, cols, terms, c, ldc, add);
   } else {
-    tiles_product(tiles, a, b, rows, cols, terms, c, ldc, add);
+    product_by_tiles(tiles, a, b, rows, cols, terms, c, ldc, add);
   }
 }
+
 /// Right tiles of `columns` columns and `terms` terms; room for `grid_terms` tiles of terms. As in
 /// AmxKernels::right_tile, element (j, k) is at from[j * ld + k], or from[k * ld + j] transposed.
 inline void pack_right(const uint16_t* from, int64_t ld, bool trans, int64_t columns, int64_t terms,
