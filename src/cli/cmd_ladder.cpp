@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "insight/ladder.h"
+#include "io/folder_lock.h"
 #include "train/fit.h"
 #include "train/progress.h"
 
@@ -92,6 +93,7 @@ int run_ladder(const Arguments& args) {
   options.again = flags.again;
   options.record = fs::path(flags.output_dir) / "ladder.json";
   create_folder(flags.output_dir);
+  const io::FolderLock lock(flags.output_dir, "climbing ladders");
   check_place(options.record.string());
   check_place(flags.html);
   int64_t all = 0, before = 0;

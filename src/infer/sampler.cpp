@@ -2,11 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/errors.h"
 
 namespace brrr::infer {
+namespace {
+
+float largest_of(std::span<const float> x) {
+  float most = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : most)
+  for (size_t i = 0; i < x.size(); ++i) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+/// The largest logit. Throws UserError where one is no number.
+float largest(std::span<const float> logits) {
+  int nans = 0;
+#pragma omp simd reduction(| : nans)
+  for (size_t i = 0; i < logits.size(); ++i) nans |= static_cast<int>(logits[i] != logits[i]);
+  if (nans != 0)
+    user_error(
+        "the model gave logits that are not numbers: its weights are damaged or it diverged");
+  return largest_of(logits);
+}
+
+}  // namespace
 
 void validate(const Sampling& s) {
   if (!(s.temperature >= 0 && s.temperature <= 100))
@@ -19,37 +41,48 @@ Sampler::Sampler(const Sampling& sampling, uint32_t sample_number)
     : sampling_(sampling), random_({sampling.seed, sample_number}, 0x5a3d1e) {}
 
 int32_t Sampler::next(std::span<const float> logits) {
-  for (float x : logits)
-    if (std::isnan(x))
-      user_error(
-          "the model gave logits that are not numbers: its weights are damaged or it diverged");
+  const float top = largest(logits);
   if (sampling_.temperature == 0)
-    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    return static_cast<int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
 
-  order_.resize(logits.size());
-  std::iota(order_.begin(), order_.end(), 0);
-  const auto larger = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
+  const auto weight = [&](float logit) {
+    return std::exp((static_cast<double>(logit) - static_cast<double>(top)) /
+                    sampling_.temperature);
   };
-  size_t kept = logits.size();
-  if (sampling_.top_k > 0) kept = std::min(kept, static_cast<size_t>(sampling_.top_k));
-  if (kept < order_.size())
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<int64_t>(kept), order_.end(),
-                      larger);
-  else if (sampling_.top_p < 1)
-    std::sort(order_.begin(), order_.end(), larger);
-  const double top = *std::max_element(logits.begin(), logits.end());
-  weight_.resize(kept);
+  /// Of those in order_; returns the sum.
+  const auto weigh = [&] {
+    weight_.clear();
+    double sum = 0;
+    for (int32_t id : order_) {
+      weight_.push_back(weight(logits[static_cast<size_t>(id)]));
+      sum += weight_.back();
+    }
+    return sum;
+  };
+  const size_t all = logits.size();
+  const bool takes_all = sampling_.top_k == 0 || static_cast<size_t>(sampling_.top_k) >= all;
   double total = 0;
-  for (size_t i = 0; i < kept; ++i) {
-    weight_[i] = std::exp((static_cast<double>(logits[static_cast<size_t>(order_[i])]) - top) /
-                          sampling_.temperature);
-    total += weight_[i];
+  if (takes_all && sampling_.top_p < 1) {
+    for (float x : logits) total += weight(x);
+    double sum = 0;
+    order_.clear();
+    for (size_t n = 256; sum < sampling_.top_p * total && order_.size() < all; n *= 4) {
+      keep_likeliest(logits, std::min(n, all));
+      sum = weigh();
+    }
+  } else {
+    if (takes_all) {
+      order_.resize(all);
+      std::iota(order_.begin(), order_.end(), 0);
+    } else {
+      keep_likeliest(logits, static_cast<size_t>(sampling_.top_k));
+    }
+    total = weigh();
   }
+  size_t kept = order_.size();
   if (sampling_.top_p < 1) {
     double sum = 0;
-    for (size_t i = 0; i < kept; ++i) {
+    for (size_t i = 0; i < order_.size(); ++i) {
       sum += weight_[i];
       if (sum >= sampling_.top_p * total) {
         kept = i + 1;
@@ -65,6 +98,35 @@ int32_t Sampler::next(std::span<const float> logits) {
     if (draw < sum) return order_[i];
   }
   return order_[kept - 1];
+}
+
+void Sampler::keep_likeliest(std::span<const float> logits, size_t n) {
+  const auto is_likelier = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  constexpr size_t kBlock = 64;
+  const auto nth = static_cast<std::ptrdiff_t>(n - 1);
+  // What is not above the n-th likeliest so far need not be looked at: most blocks are skipped.
+  float bound = 0;
+  bool has_bound = false;
+  order_.clear();
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const std::span<const float> block =
+        logits.subspan(begin, std::min(kBlock, logits.size() - begin));
+    if (has_bound && !(largest_of(block) > bound)) continue;
+    for (size_t i = 0; i < block.size(); ++i)
+      if (!has_bound || block[i] > bound) order_.push_back(static_cast<int32_t>(begin + i));
+    if (order_.size() < 2 * n + kBlock) continue;
+    std::nth_element(order_.begin(), order_.begin() + nth, order_.end(), is_likelier);
+    order_.resize(n);
+    bound = logits[static_cast<size_t>(order_.back())];
+    has_bound = true;
+  }
+  n = std::min(n, order_.size());
+  std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(n), order_.end(),
+                    is_likelier);
+  order_.resize(n);
 }
 
 }  // namespace brrr::infer

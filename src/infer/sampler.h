@@ -28,9 +28,12 @@ class Sampler {
   int32_t next(std::span<const float> logits);
 
  private:
+  /// order_: the ids of the n largest logits, the largest first.
+  void keep_likeliest(std::span<const float> logits, size_t n);
+
   Sampling sampling_;
   RngStream random_;
-  std::vector<int32_t> order_;
+  std::vector<int32_t> order_;  // the ids to choose among, and their weights
   std::vector<double> weight_;
 };
 

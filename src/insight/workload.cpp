@@ -246,16 +246,17 @@ class Generation final : public Model {
       : Model(o, nn::gpt2_decode_graph(o.config, 1, 1, dtype_of_precision(o.options.precision)), 1,
               1),
         sampler_(infer::Sampling{}, 0),
-        first_(o.prompt) {}
+        first_(o.prompt),
+        stretch_(std::min<int64_t>(16, o.config.n_positions - o.prompt)) {}
 
   double cache_share() const override {
-    return static_cast<double>(first_ + kStretch / 2) / static_cast<double>(config_.n_positions);
+    return static_cast<double>(first_ + stretch_ / 2) / static_cast<double>(config_.n_positions);
   }
 
  protected:
   void before(StepClock& clock) override {
     Model::before(clock);
-    engine_.set_scalar(id_, "position", static_cast<int32_t>(first_ + done_ % kStretch));
+    engine_.set_scalar(id_, "position", static_cast<int32_t>(first_ + done_ % stretch_));
   }
   void after(StepClock& clock) override {
     const Stopwatch watch;
@@ -265,12 +266,9 @@ class Generation final : public Model {
     ++done_;
   }
 
- public:
-  static constexpr int64_t kStretch = 16;
-
  private:
   infer::Sampler sampler_;
-  int64_t first_, done_ = 0;
+  int64_t first_, stretch_, done_ = 0;
 };
 
 }  // namespace
@@ -286,9 +284,9 @@ std::unique_ptr<Workload> make_workload(const WorkloadOptions& o) {
   if (o.mode == Mode::inference)
     return std::make_unique<Model>(o, nn::gpt2_logits_graph(o.config, batch, length), batch,
                                    length);
-  if (o.prompt + Generation::kStretch > o.config.n_positions)
-    usage_error("--prompt {}: {} tokens and the {} that are generated exceed the context of {}",
-                o.prompt, o.prompt, Generation::kStretch, o.config.n_positions);
+  if (o.prompt >= o.config.n_positions)
+    usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
+                o.config.n_positions);
   return std::make_unique<Generation>(o);
 }
 

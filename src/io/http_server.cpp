@@ -21,7 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kHost = "127.0.0.1";
-constexpr int kStreams = 8;  // clients at once; a thread waits on each
+constexpr const char* kThreadName = "brrr-http";  // in top, perf and debuggers
+constexpr int kStreams = 8;                       // clients at once; a thread waits on each
 constexpr int kThreads = kStreams + 4;
 constexpr auto kInterval = 250ms;  // between two events
 constexpr int kSilent = 40;        // intervals after which a client is asked whether it is there
@@ -187,7 +188,10 @@ HttpServer::HttpServer(int port, HttpRoutes routes) : state_(std::make_unique<St
     user_error("cannot listen on port {} of {}: it is in use, or may not be taken", port, kHost);
   {
     const SignalsBlocked blocked;
-    state_->thread = std::thread([state = state_.get()] { state->server.listen_after_bind(); });
+    state_->thread = std::thread([state = state_.get()] {
+      ::pthread_setname_np(::pthread_self(), kThreadName);  // those of the clients inherit it
+      state->server.listen_after_bind();
+    });
   }
   // A server that does not run yet would not hear that it is to stop.
   while (!state_->server.is_running()) std::this_thread::sleep_for(1ms);

@@ -1,8 +1,12 @@
 // The live page of a run, in a real browser and for clients that are no browsers; health records;
 // reports of what the runs leave behind.
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "e2e/run.h"
@@ -47,6 +51,32 @@ class Live : public EndToEnd {
     }
     return all;
   }
+  /// Processor time of a process, in hundredths of a second, and the part of its server's threads.
+  struct ThreadTicks {
+    double all = 0, serving = 0;
+    int serving_threads = 0;
+  };
+  static ThreadTicks ticks_of(pid_t pid) {
+    ThreadTicks t;
+    std::error_code ended;
+    for (const auto& thread : fs::directory_iterator(fmt::format("/proc/{}/task", pid), ended)) {
+      std::ifstream file(thread.path() / "stat");
+      std::string text;
+      std::getline(file, text);  // "123 (name) S 1 ...", time in the 14th and 15th word
+      const size_t open = text.find('('), close = text.rfind(')');
+      if (open == std::string::npos || close == std::string::npos) continue;
+      std::istringstream rest(text.substr(close + 2));
+      std::string skipped;
+      for (int i = 3; i < 14; ++i) rest >> skipped;
+      double user = 0, system = 0;
+      rest >> user >> system;
+      t.all += user + system;
+      if (text.substr(open + 1, close - open - 1) != "brrr-http") continue;
+      t.serving += user + system;
+      ++t.serving_threads;
+    }
+    return t;
+  }
   std::string url_;
   int port_ = 0;
 };
@@ -87,6 +117,24 @@ TEST_F(Live, APageChangesNoBit) {
   EXPECT_EQ(loss_series("plain"), loss_series("live"));
   EXPECT_TRUE(read_file(path("plain") / "model.safetensors") ==
               read_file(path("live") / "model.safetensors"));
+}
+
+// What a browser that looks on costs the run, by the clocks of the threads: the system's other
+// work does not blur it.
+TEST_F(Live, ServingTakesLessThanAHundredthOfTheRun) {
+  const auto child = start(small_run("run", {"--live", "--max-steps", "3000"}));
+  std::jthread browser([port = port_] {
+    http_get(port, "/");
+    http_get(port, "/events");  // to the end of the run
+  });
+  double all = 0, serving = 0;
+  for (ThreadTicks now; (now = ticks_of(child->pid())).serving_threads > 0; pause(20)) {
+    all = now.all;
+    serving = now.serving;
+  }
+  EXPECT_EQ(child->wait(), 0) << child->err();
+  EXPECT_GT(all, 50) << "half a second at least";
+  EXPECT_LT(serving, 0.01 * all);
 }
 
 TEST_F(Live, ClientsThatComeLateGetTheHistoryAndThoseThatDoNotReadHoldNothingUp) {

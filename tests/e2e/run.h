@@ -63,6 +63,7 @@ class Child {
     }
   }
   bool started() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
   /// Exit code, or 128 + the signal that ended it.
   int wait() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "e2e/run.h"
+#include "io/folder_lock.h"
 
 namespace brrr::test {
 namespace {
@@ -260,7 +261,7 @@ TEST_F(Errors, ATextLargerThanTheBudget) {
 
 TEST_F(Errors, Profile) {
   check({{{"profile", "--inference", "--generate"}, 2, {"--inference and --generate"}},
-         {{"profile", "--generate", "--prompt", "60"}, 2, {"--prompt 60", "context of 64"}},
+         {{"profile", "--generate", "--prompt", "64"}, 2, {"--prompt 64", "context, which is 64"}},
          {{"profile", "--generate", "--prompt", "-1"}, 2, {"--prompt"}},
          {{"profile", "--seconds", "-1"}, 2, {"--seconds"}},
          {{"profile", "--fit"}, 2, {"--fit", "brrr plan"}},
@@ -305,6 +306,10 @@ TEST_F(Errors, Ladder) {
           1,
           {"absent"}},
          {{"ladder", "gpt2", "--output-dir", at("broken")}, 1, {"ladder.json"}}});
+  const io::FolderLock other(path("nothing"), "");
+  check({{{"ladder", "overhead", "--output-dir", at("nothing")},
+          1,
+          {"another process is climbing ladders in", "another folder"}}});
 }
 
 // The device is full in the middle of a save: the checkpoints before it stay usable.

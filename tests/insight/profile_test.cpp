@@ -313,9 +313,13 @@ TEST(Trace, NamesAreEscaped) {
   EXPECT_FALSE(j["traceEvents"].empty());
 }
 
-TEST(Profile, RefusesAPromptBeyondTheContext) {
-  EXPECT_USER_ERROR(make_workload(sample_options(Mode::generation, {{"context", "16"}})),
-                    "exceed the context");
+TEST(Profile, APromptFitsIntoTheContextOrIsRefused) {
+  WorkloadOptions w = sample_options(Mode::generation, {{"context", "9"}});
+  const Profile p = measured(w);
+  EXPECT_GT(p.kernels_ms, 0) << "one place is left after the prompt";
+  EXPECT_NEAR(make_workload(w)->cache_share(), 8.0 / 9, 1e-9);
+  w.prompt = 9;
+  EXPECT_USER_ERROR(make_workload(w), "--prompt 9: expected fewer tokens than the context");
 }
 
 }  // namespace

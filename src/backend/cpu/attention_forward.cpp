@@ -94,6 +94,17 @@ class Forward final : public Kernel {
     return {to, padded(p_.d)};
   }
 
+  /// Asks for keys and values that one query reads once: runs of a head are over before the
+  /// hardware notices them.
+  void fetch(const Run& run, int64_t head, int64_t k0, int64_t n) const {
+    const auto bytes = static_cast<int64_t>(bytes_of(p_.dtype));
+    const auto rows = [&](const std::byte* begin, int64_t width) {
+      for (int64_t at = 0; at < n * width * bytes; at += 64) __builtin_prefetch(begin + at, 0, 2);
+    };
+    rows(operand(run, 1, head, p_.s, p_.d, k0), p_.d);
+    rows(operand(run, 2, head, p_.s, p_.dv, k0), p_.dv);
+  }
+
   /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
   void score(const Run& run, int64_t head, const FloatRows& q, int64_t count, int64_t k0, int64_t n,
              int slot, float* scores) const {
@@ -177,6 +188,7 @@ class Forward final : public Kernel {
     ScoreRules::Space space;
     for (int64_t k0 = 0; k0 < keys_end; k0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, keys_end - k0);
+      if (one_query_) fetch(run, head, k0, n);
       score(run, head, q, count, k0, n, slot, scores);
       for (int64_t r = 0; r < count; ++r) {
         const ScoreRow row = run.rules.row(head, t0 + r, k0, n, scores + r * kKeyBlock, space);
