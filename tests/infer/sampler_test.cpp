@@ -56,9 +56,9 @@ std::vector<float> random_logits(size_t n, bool has_ties) {
 TEST(Sampler, DrawsWhatTheDefinitionAllowsAsOftenAsItSays) {
   for (const size_t n : {size_t{1}, size_t{5}, size_t{65}, size_t{3000}})
     for (const bool has_ties : {false, true})
-      for (const Sampling s : {Sampling{0.8, 0, 1.0, 1}, Sampling{0.8, 20, 1.0, 2},
-                               Sampling{1.3, 0, 0.7, 3}, Sampling{1.0, 7, 0.5, 4},
-                               Sampling{1.0, 2999, 1.0, 5}, Sampling{20.0, 0, 0.95, 6}}) {
+      for (const Sampling s :
+           {Sampling{0.8, 0, 1.0, 1}, Sampling{0.8, 20, 1.0, 2}, Sampling{1.3, 0, 0.7, 3},
+            Sampling{1.0, 7, 0.5, 4}, Sampling{1.0, 2999, 1.0, 5}, Sampling{20.0, 0, 0.95, 6}}) {
         SCOPED_TRACE(testing::Message() << n << " tokens, ties " << has_ties << ", top-k "
                                         << s.top_k << ", top-p " << s.top_p);
         const std::vector<float> logits = random_logits(n, has_ties);

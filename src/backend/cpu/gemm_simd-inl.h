@@ -164,8 +164,8 @@ HWY_INLINE void transpose_tile(const uint16_t* from, int64_t ld, uint16_t* to) {
 }
 
 /// For a loop that reads kNv vectors of rows of B, 16 bytes of each per round, then goes to the
-/// next such rows: fetches a part of those, which are `rows` on, one line after the other, as memory
-/// likes it. `from` is at term k of the first row of vector v.
+/// next such rows: fetches a part of those, which are `rows` on, one line after the other, as
+/// memory likes it. `from` is at term k of the first row of vector v.
 template <int kNv, typename T>
 HWY_INLINE void prefetch_rows(const T* from, int64_t ld, int64_t k, int v) {
   constexpr int64_t kLine = 64 / sizeof(T), kLines = kWidth / 4;
