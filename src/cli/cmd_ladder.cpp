@@ -39,6 +39,15 @@ const OptionTable<LadderFlags>& ladder_table() {
   return table;
 }
 
+/// Whether an option of `train` concerns only the run that it keeps: its folder, its evaluations,
+/// its log, what it prints. None of them changes what a step costs.
+bool is_of_a_run(const OptionInfo& given) {
+  const OptionInfo& info =
+      given.stands_for.empty() ? given : train::train_option_table().find(given.stands_for);
+  return info.group == "run" || info.group == "evaluation" || info.name == "explain" ||
+         info.name == "explain-dispatch";
+}
+
 std::string names(bool only_default) {
   std::string list;
   for (const insight::NamedLadder& l : insight::ladders())
@@ -79,6 +88,8 @@ int run_ladder(const Arguments& args) {
     const std::string name = canonical_key(key);
     if (std::any_of(own.begin(), own.end(), [&](const auto& i) { return i.name == name; }))
       ladder_table().set(flags, ladder_table().find(key), value, "--" + name);
+    else if (is_of_a_run(train::train_option_table().find(key)))
+      usage_error("--{} has no meaning for a ladder: it times steps and keeps no run", name);
     else
       user.emplace_back(key, value);
   }
@@ -99,6 +110,7 @@ int run_ladder(const Arguments& args) {
   int64_t all = 0, before = 0;
   for (const insight::NamedLadder* ladder : chosen) all += ladder->visits(options);
   std::vector<insight::Climbed> climbed;
+  bool page_failed = false;
   {
     train::Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
     options.say = [&](const std::string& line) { progress.message(line); };
@@ -107,7 +119,16 @@ int run_ladder(const Arguments& args) {
         options.progress = [&](int64_t done) { progress.update(before + done); };
         climbed.push_back(ladder->climb(options));
         before += ladder->visits(options);
-        if (!flags.html.empty()) write_file_atomically(flags.html, insight::ladder_page(climbed));
+        if (flags.html.empty()) continue;
+        try {
+          write_file_atomically(flags.html, insight::ladder_page(climbed));
+          page_failed = false;
+        } catch (const UserError& e) {
+          // What is measured is worth more than its page, which the next ladder tries again.
+          if (!page_failed)
+            progress.message(fmt::format("{}; going on without the page", e.what()));
+          page_failed = true;
+        }
       }
     } catch (...) {
       progress.finish();
@@ -118,7 +139,7 @@ int run_ladder(const Arguments& args) {
     progress.finish();
   }
   print(climbed, flags.json);
-  return 0;
+  return static_cast<int>(page_failed ? ExitCode::kFailed : ExitCode::kDone);
 }
 
 std::string notes() {
@@ -136,12 +157,14 @@ std::string notes() {
 
 Command ladder_command() {
   std::vector<OptionInfo> options = ladder_table().infos();
-  const std::vector<OptionInfo> more = train::train_option_table().infos();
-  for (const OptionInfo& i : more)
-    if (i.name != "output-dir" && i.name != "json") options.push_back(i);
+  for (OptionInfo& i : train::train_option_table().infos()) {
+    if (i.name == "output-dir" || i.name == "json") continue;
+    if (is_of_a_run(i)) i.stands_for = i.name;  // understood, to be refused, and not listed
+    options.push_back(std::move(i));
+  }
   return {.name = "ladder",
           .summary = "optimisation tables of the literature, measured again on this machine",
-          .synopsis = "[LADDER...] [options, also any of train]",
+          .synopsis = "[LADDER...] [options, also those of train that shape a step]",
           .notes = notes(),
           .options = std::move(options),
           .run = run_ladder,

@@ -89,6 +89,13 @@ int run_profile(const Arguments& args) {
   train::TrainOptions& o = run.options;
   if (o.wants_fit()) usage_error("--fit: `brrr plan --fit` searches; profile what it finds");
   if (o.max_steps == 0) o.max_steps = 1000;  // of no consequence here
+  if (train::by_document(o)) {
+    fmt::print(
+        stderr,
+        "note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
+        o.sampling, o.context);
+    o.sampling = "random";
+  }
 
   insight::WorkloadOptions w;
   w.mode = own.generate ? Mode::generation : own.inference ? Mode::inference : Mode::training;
@@ -103,9 +110,10 @@ int run_profile(const Arguments& args) {
   const MemoryLimit limit = train::memory_budget(o);
   check_memory(*workload, limit);
   const insight::Ceilings ceilings =
-      insight::measure_ceilings(limit.bytes / 4, own.seconds > 0.5 ? 0.08 : 0.01);
+      insight::measure_ceilings(limit.bytes / 4, own.seconds > 0.5 ? 0.03 : 0.01);
   workload->allocate();
-  insight::Profile p = insight::profile(*workload, ceilings, own.seconds);
+  const auto say = [](const std::string& line) { fmt::print(stderr, "profile: {}\n", line); };
+  insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say);
   p.mode = w.mode;
   p.title = title_of(run, w.mode, w.prompt);
   p.evaluation_every = o.eval_steps;
@@ -114,6 +122,7 @@ int run_profile(const Arguments& args) {
     a.workload = w;
     a.fixed_model = !run.folder.empty();
     a.budget = limit.bytes;
+    a.say = say;
     p.advised = true;
     p.advice = insight::advise(p, *workload, a);
   }

@@ -85,6 +85,7 @@ class Adviser {
     race_with(a, [&] { return other.run(nullptr).wall; });
   }
   void race_with(Advice& a, const std::function<double()>& other) {
+    if (o_.say) o_.say(fmt::format("trying {}", a.option));
     RaceOptions options;
     options.settle = 1e-3 * p_.step.median < kShortTrial;
     if (1e-3 * p_.step.median > kLongTrial) options.least_rounds = 1;

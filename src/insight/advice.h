@@ -17,6 +17,8 @@ struct AdviceOptions {
   bool fixed_model = false;  // its sizes belong to weights
   int64_t budget = 0;        // bytes that the process may use
   bool trials = true;        // of kernels, plans, numbers of threads; false: by the model only
+  /// Told, in a line, what is tried next.
+  std::function<void(const std::string& line)> say = {};
 };
 
 /// Another plan that is worth a look.

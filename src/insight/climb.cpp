@@ -1,6 +1,7 @@
 #include "insight/climb.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -40,14 +41,16 @@ Json read_record(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) return Json::object();
   Json all = io::parse_json(read_file(path), path.string());
-  if (!all.is_object()) user_error("{} is no record of a ladder", path.string());
+  if (!all.is_object())
+    user_error("{}: expected an object of ladders; got {}", path.string(), io::describe(all));
   return all;
 }
 
-void keep(const std::filesystem::path& path, const std::string& key,
+/// `afresh`: without what the record holds of other ladders.
+void keep(const std::filesystem::path& path, bool afresh, const std::string& key,
           const std::vector<RungResult>& results) {
   if (path.empty()) return;
-  Json all = read_record(path);
+  Json all = afresh ? Json::object() : read_record(path);
   Json& rows = all[key] = Json::array();
   for (const RungResult& r : results)
     if (r.failure.empty()) rows.push_back(record_of(r));
@@ -57,14 +60,29 @@ void keep(const std::filesystem::path& path, const std::string& key,
 /// What an earlier climb of the same ladder has measured.
 void recall(const std::filesystem::path& path, const std::string& key,
             std::vector<RungResult>& results) {
-  const Json all = read_record(path);
-  if (!all.contains(key)) return;
+  const auto refuse = [](const std::string& reason) {
+    user_error("{}; --again measures anew and replaces it, another --output-dir leaves it", reason);
+  };
   try {
+    const Json all = read_record(path);
+    if (!all.contains(key)) return;
     for (const Json& row : all.at(key))
       for (RungResult& r : results)
         if (r.name == row.at("name").get<std::string>()) read_row(row, r);
+  } catch (const UserError& e) {
+    refuse(e.what());
   } catch (const Json::exception& e) {
-    user_error("{} is no record of a ladder: {}; --again replaces it", path.string(), e.what());
+    refuse(fmt::format("{} is no record of a ladder: {}", path.string(), e.what()));
+  }
+}
+
+/// Why the record cannot be read, if it cannot.
+std::optional<std::string> damage_of(const std::filesystem::path& path) {
+  try {
+    read_record(path);
+    return std::nullopt;
+  } catch (const UserError& e) {
+    return e.what();
   }
 }
 
@@ -75,7 +93,13 @@ std::vector<RungResult> climb(const std::string& key, const std::vector<std::str
   std::vector<RungResult> results;
   for (const std::string& name : rungs) results.emplace_back().name = name;
   std::filesystem::path record = options.record;
-  if (!options.again) recall(record, key, results);
+  bool afresh = false;
+  if (!options.again) {
+    recall(record, key, results);
+  } else if (const auto damage = damage_of(record)) {
+    if (options.say) options.say(*damage + "; it is replaced");
+    afresh = true;
+  }
   int64_t done = 0;
   for (int round = 1; round <= options.rounds; ++round)
     for (size_t i = 0; i < results.size(); ++i) {
@@ -89,7 +113,8 @@ std::vector<RungResult> climb(const std::string& key, const std::vector<std::str
         r.failure = e.what();
       }
       try {
-        keep(record, key, results);
+        keep(record, afresh, key, results);
+        afresh = false;
       } catch (const UserError& e) {  // what is measured is worth more than its record
         if (options.say) options.say(fmt::format("{}; going on without keeping it", e.what()));
         record.clear();

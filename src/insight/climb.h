@@ -32,8 +32,9 @@ struct LadderOptions {
   KeyValues options;         // of `train`, from the user, on top of everything
   /// Results are kept here after every visit, and what is here already is not measured again.
   std::filesystem::path record;
-  bool again = false;  // measure what is there, too, and replace it
-  /// Called with a line on what could not be kept.
+  /// Measure what is there, too, and replace it; all of it where it cannot be read.
+  bool again = false;
+  /// Called with a line on what could not be kept, and on a record that is replaced unread.
   std::function<void(const std::string& line)> say;
   /// Called with the visits done, of rungs times rounds.
   std::function<void(int64_t done)> progress;

@@ -101,14 +101,17 @@ std::string key_of(const std::string& ladder, const KeyValues& changes) {
   return key;
 }
 
+std::string key_on(const std::string& backend, const std::string& ladder,
+                   const KeyValues& changes) {
+  return fmt::format("{} on {}, {} threads", key_of(ladder, changes), backend, thread_count());
+}
+
 std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options) {
   const KeyValues changes = changes_of(ladder, options);
   std::vector<std::string> names;
   for (const Rung& rung : ladder.rungs) names.push_back(rung.name);
-  // Figures of another processor, instruction set or team are others.
   const train::TrainOptions first = resolved(options_of(ladder, 0, changes));
-  const std::string key = fmt::format("{} on {}, {} threads", key_of(ladder.name, changes),
-                                      train::backend_for(first.device).name, thread_count());
+  const std::string key = key_on(train::backend_for(first.device).name, ladder.name, changes);
   return climb(key, names, options, [&](size_t i, RungResult& r) {
     visit(resolved(options_of(ladder, i, changes)), options.memory_limit, r);
   });

@@ -70,5 +70,8 @@ double per_second(int64_t count, const RungResult& result);
 
 /// "name --option value ...": what a record is kept under.
 std::string key_of(const std::string& ladder, const KeyValues& changes);
+/// The same with the backend ("cpu:avx512") and the number of threads: figures of another
+/// instruction set or team are others.
+std::string key_on(const std::string& backend, const std::string& ladder, const KeyValues& changes);
 
 }  // namespace brrr::insight

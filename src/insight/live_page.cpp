@@ -103,7 +103,7 @@ std::optional<RegimeMeter> meter_for(const train::Session& session) {
   // The buffers of the measurement take no more than what the run will have, of which little is
   // resident yet.
   const int64_t buffers = std::max(session.engine().arena_bytes() / 2, kLeastBuffers / 4);
-  return RegimeMeter(measure_ceilings(4 * buffers, kMeasureSeconds));
+  return RegimeMeter(measure_ceilings(4 * buffers, kMeasureSeconds, 1));
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/peaks.h"
 #include "base/human.h"
-#include "base/parallel.h"
 #include "insight/bench.h"
 #include "insight/page.h"
 
@@ -14,6 +14,11 @@ namespace brrr::insight {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+/// Both experiments are the processor's, whatever --device says.
+std::string key_here(const std::string& ladder, const KeyValues& changes) {
+  return key_on(fmt::format("cpu:{}", cpu::isa_name(cpu::current_isa())), ladder, changes);
+}
 
 // -- fusion ---------------------------------------------------------------------------------------
 
@@ -145,13 +150,13 @@ Climbed climb_fusion(const LadderOptions& o) {
   const double seconds = o.quick ? 0.05 : 0.3;
   std::vector<std::string> names;
   for (const int64_t n : kCounts) names.push_back(std::to_string(n));
-  const auto results =
-      climb(fmt::format("fusion --elements {} --threads {}", elements, thread_count()), names, o,
-            [&](size_t i, RungResult& r) {
-              const FusionRow row = bench_multiplications(elements, kCounts[i], seconds);
-              r.ms.push_back(row.fused.median);
-              r.figures["unfused"].push_back(row.unfused.median);
-            });
+  const std::string key =
+      key_here("fusion", {{"elements", std::to_string(elements)}, {"seconds", show_real(seconds)}});
+  const auto results = climb(key, names, o, [&](size_t i, RungResult& r) {
+    const FusionRow row = bench_multiplications(elements, kCounts[i], seconds);
+    r.ms.push_back(row.fused.median);
+    r.figures["unfused"].push_back(row.unfused.median);
+  });
   const Fusion f = fusion_of(elements, results);
   return {fusion_table(f), fusion_json(f), fusion_section(f)};
 }
@@ -249,7 +254,7 @@ std::string overhead_section(const OverheadFigures& f) {
 
 Climbed climb_overhead(const LadderOptions& o) {
   const double seconds = o.quick ? 0.1 : 1;
-  const std::string key = fmt::format("overhead --threads {}", thread_count());
+  const std::string key = key_here("overhead", {{"seconds", show_real(seconds)}});
   const auto results = climb(key, {"small additions"}, o, [&](size_t, RungResult& r) {
     const Overhead overhead = bench_overhead(seconds);
     r.ms.push_back(1e-3 * overhead.node_us);

@@ -245,7 +245,8 @@ Bound Group::bound() const {
   return static_cast<Bound>(std::max_element(bound_ms.begin(), bound_ms.end()) - bound_ms.begin());
 }
 
-Profile profile(Workload& workload, const Ceilings& ceilings, double seconds) {
+Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
+                const std::function<void(const std::string& line)>& say) {
   Profile p;
   p.ceilings = ceilings;
   p.threads = thread_count();
@@ -258,10 +259,15 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds) {
 
   // The first run touches every page and computes the constants.
   Timeline timeline;
+  double step = 0;
   for (int i = 0; i < 2; ++i) {
     timeline.clear();
-    workload.run(&timeline);
+    step = workload.run(&timeline).wall;
   }
+  constexpr double kLong = 5;
+  const double least = static_cast<double>(2 * kLeastSteps + kTraced) * step;
+  if (say && least > kLong)
+    say(fmt::format("a step takes {:.1f} s, so timing takes about {:.0f} s", step, least));
   Collector collector(programs, workload.cache_share());
   std::vector<double> off, ratios;
   const Stopwatch watch;

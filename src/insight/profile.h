@@ -4,6 +4,7 @@
 // kernels did not take, by name. Steps with the clocks on and off alternate, so what timing itself
 // costs is measured in every run.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -115,7 +116,8 @@ struct Profile {
 };
 
 /// Runs the workload (allocated) for `seconds`, at least 5 steps timed and 5 not.
-Profile profile(Workload& workload, const Ceilings& ceilings, double seconds);
+Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
+                const std::function<void(const std::string& line)>& say = {});
 
 /// Tables for people.
 std::string report(const Profile& profile, bool colour);

@@ -125,7 +125,9 @@ void RunHistory::evaluation(int64_t step, double val_loss) {
 }
 
 void RunHistory::note(int64_t step, std::string kind, std::string text) {
-  if (notes_.size() < kMostNotes) notes_.push_back({step, std::move(kind), std::move(text)});
+  // The first ones and the newest: among these is what ended the run.
+  if (notes_.size() == kMostNotes) notes_.erase(notes_.begin() + kMostNotes / 2);
+  notes_.push_back({step, std::move(kind), std::move(text), notes_there_were_++});
 }
 
 void RunHistory::add_logged(const Json& record) {
@@ -158,10 +160,10 @@ Json RunHistory::news(Place& place) const {
   for (size_t t = 0; t < kTables; ++t)
     if (Json news = tables_[t].news(place.tables[t]); !news.is_null())
       out["tables"][kTableNames[t]] = std::move(news);
-  for (; place.notes < notes_.size(); ++place.notes) {
-    const Note& n = notes_[place.notes];
-    out["notes"].push_back({{"step", n.step}, {"kind", n.kind}, {"text", n.text}});
-  }
+  for (const Note& n : notes_)
+    if (n.number >= place.notes)
+      out["notes"].push_back({{"step", n.step}, {"kind", n.kind}, {"text", n.text}});
+  place.notes = notes_there_were_;
   return out;
 }
 

@@ -66,7 +66,7 @@ class RunHistory {
 
   struct Place {
     std::array<Columns::Place, kTables> tables;
-    size_t notes = 0;
+    size_t notes = 0;  // how many there were
   };
   /// {"tables": {name: Columns::news}, "notes": [...]}, without what is not new; an empty object
   /// when nothing is.
@@ -75,6 +75,7 @@ class RunHistory {
   struct Note {
     int64_t step = 0;
     std::string kind, text;
+    size_t number = 0;  // of all there were
   };
   const Columns& table(Table t) const { return tables_[t]; }
   const std::vector<Note>& notes() const { return notes_; }
@@ -82,6 +83,7 @@ class RunHistory {
  private:
   std::array<Columns, kTables> tables_;
   std::vector<Note> notes_;
+  size_t notes_there_were_ = 0;
 };
 
 }  // namespace brrr::insight

@@ -9,6 +9,7 @@
 #include "io/folder_lock.h"
 #include "io/json_file.h"
 #include "io/jsonl.h"
+#include "train/health.h"
 #include "train/options.h"
 
 namespace brrr::insight {
@@ -61,7 +62,7 @@ void read_options(RunRecord& run) {
 }
 
 void read_log(RunRecord& run) {
-  bool is_finished = false;
+  bool is_finished = false, has_failed = false;
   const auto figure = [](const Json& record, const char* name, std::optional<double>& to) {
     if (const auto at = record.find(name);
         record.is_object() && at != record.end() && at->is_number())
@@ -86,8 +87,9 @@ void read_log(RunRecord& run) {
           run.best_step = at;
         }
         const auto end = record.find("finished");
-        if (end == record.end() || *end != true) return;
-        is_finished = true;
+        is_finished = end != record.end() && *end == true;  // a resumed run goes on after it
+        has_failed = record.value("health", Json()) == train::name_of(train::Ailment::non_finite);
+        if (!is_finished) return;
         const Json figures = record.value("figures", Json::object());
         figure(figures, "seconds", run.seconds);
         figure(figures, "waiting_share", run.waiting_share);
@@ -106,6 +108,7 @@ void read_log(RunRecord& run) {
   // A training run holds the lock of its folder.
   run.status = io::FolderLock::is_held(run.folder) ? "running"
                : is_finished                       ? "finished"
+               : has_failed                        ? "failed"
                                                    : "stopped";
 }
 

@@ -15,7 +15,7 @@ namespace brrr::insight {
 struct RunRecord {
   fs::path folder;
   std::string name;
-  std::string status;  // "finished", "running", "stopped"
+  std::string status;  // "finished", "running", "stopped", "failed"
   int64_t last_step = 0;
   int64_t max_steps = 0;                              // 0: not known
   nlohmann::json options = nlohmann::json::object();  // as they stand in train_config.json

@@ -42,8 +42,9 @@ struct Ceilings {
   const MemoryLevel& level_of(double bytes) const;
   train::MachineSpeed speed() const;
 };
-/// About `seconds` for each of ten figures. `memory_limit` bounds the buffers.
-Ceilings measure_ceilings(int64_t memory_limit, double seconds = 0.08);
+/// About `seconds` for each of ten figures in each round; the best of the rounds, so that other
+/// work on this machine has to be there in all of them to show. `memory_limit` bounds the buffers.
+Ceilings measure_ceilings(int64_t memory_limit, double seconds = 0.03, int rounds = 3);
 
 /// What a kernel does in one call.
 struct Work {

@@ -12,6 +12,7 @@
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 #include "train/device.h"
+#include "train/mean_loss.h"
 #include "train/parts.h"
 
 namespace brrr::insight {
@@ -93,18 +94,18 @@ class Training final : public Workload {
   double evaluation_seconds() override {
     if (options_.eval_steps == 0) return 0;
     const auto n = static_cast<size_t>(options_.eval_batch_size * options_.context);
-    auto batches = static_cast<double>(options_.eval_batches);
-    if (options_.eval_batches == 0) {  // the whole validation text
-      if (data_ == nullptr || !data_->has_val) return 0;
-      batches = static_cast<double>(data_->val.tokens()) / static_cast<double>(n);
-    }
+    int64_t batches = options_.eval_batches;
+    if (data_ != nullptr && data_->has_val)
+      batches = train::batches_of_mean_loss(data_->val.tokens(), options_, batches);
+    else if (batches == 0)  // the whole of a text that is not here
+      return 0;
     const std::vector<int32_t> tokens(n, 1);
     const train::TokenBatch batch{tokens, tokens, static_cast<int64_t>(n)};
     session_->loss_sum(batch);  // touches its memory
     const WorkClock clock("evaluation of a batch");
     const Stopwatch watch;
     session_->loss_sum(batch);
-    return batches * watch.seconds();
+    return static_cast<double>(batches) * watch.seconds();
   }
   Batches batches() const override { return source_ != nullptr ? source_->done() : Batches{}; }
 

@@ -10,6 +10,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -64,6 +66,20 @@ void refuse(httplib::Response& response, const Refusal& why) {
   response.set_content(std::string(why.reason) + "\n", "text/plain; charset=utf-8");
 }
 
+/// Ends the connections of clients: who sends a byte now and then would hold a thread for ever.
+void close_connections(int port) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_in here{}, there{};
+    socklen_t size = sizeof here, other = sizeof there;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+        here.sin_family == AF_INET && ntohs(here.sin_port) == port &&
+        ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &other) == 0)
+      ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
 // Threads that start while it lives handle no signals.
 class SignalsBlocked {
  public:
@@ -89,7 +105,7 @@ struct HttpServer::State {
   std::thread thread;
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
-  bool stopping = false;
+  bool stopping = false, stopped = false;
   int streams = 0;  // open ones
 
   void set_up() {
@@ -190,7 +206,10 @@ HttpServer::HttpServer(int port, HttpRoutes routes) : state_(std::make_unique<St
     const SignalsBlocked blocked;
     state_->thread = std::thread([state = state_.get()] {
       ::pthread_setname_np(::pthread_self(), kThreadName);  // those of the clients inherit it
-      state->server.listen_after_bind();
+      state->server.listen_after_bind();  // returns when the last client's thread has ended
+      const std::lock_guard hold(state->mutex);
+      state->stopped = true;
+      state->changed.notify_all();
     });
   }
   // A server that does not run yet would not hear that it is to stop.
@@ -205,6 +224,11 @@ HttpServer::~HttpServer() {
     state_->changed.wait_for(hold, kLastWords, [&] { return state_->streams == 0; });
   }
   state_->server.stop();
+  {
+    std::unique_lock hold(state_->mutex);
+    do close_connections(state_->port);
+    while (!state_->changed.wait_for(hold, kInterval, [&] { return state_->stopped; }));
+  }
   state_->thread.join();
 }
 

@@ -116,11 +116,12 @@ std::vector<std::vector<bool>> backward_values(const Graph& graph) {
 
 int64_t activation_bytes(const Graph& graph) {
   const auto backward = backward_values(graph);
+  // Constant: until the parameters change.
   std::vector<bool> may_count(graph.size()), constant(graph.size());
   std::vector<ValueId> root(graph.size(), kNone);
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    constant[id] = !graph.is_input(id);
+    constant[id] = !graph.is_input(id) || graph.input_kind(id) == InputKind::parameter;
     for (const ValueId& v : node.operands) constant[id] = constant[id] && constant[v.node];
     const bool view = view_offset(graph, node).has_value();
     may_count[id] = !graph.is_input(id) && !constant[id] && !view;

@@ -79,7 +79,9 @@ Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 /// three); or bf16 operands, with f32 sums in every case.
 enum class MatmulPrecision { highest, high, medium };
 
-/// Rewrites the f32 products, or allows tf32 in them, forward and backward alike. After decompose.
+/// Rewrites the f32 products, or allows tf32 in them, forward and backward alike. After decompose,
+/// and after rematerialize, so that what a product reads in bf16 is no value to keep: the forward
+/// pass does not share it with what comes behind it, unless simplify runs.
 Graph matmul_precision(const Graph& graph, MatmulPrecision precision, const Target& target,
                        Notes* notes = nullptr);
 

@@ -75,6 +75,18 @@ std::set<std::string> disabled_passes(const PipelineOptions& options) {
   return disabled;
 }
 
+// What rematerialize counts on, which sees f32 products before matmul_precision does.
+Rates rates_of_products(const PipelineOptions& options, const Target& target) {
+  Rates rates = options.rematerialize.rates;
+  const bool in_tf32 = options.matmul_precision == MatmulPrecision::high && target.has_tf32;
+  if (options.matmul_precision == MatmulPrecision::highest || in_tf32) return rates;
+  const double products = options.matmul_precision == MatmulPrecision::high ? 3 : 1;
+  rates.contraction_flops = rates.low_contraction_flops / products;
+  // Attention stays in f32.
+  rates.attention_share *= options.rematerialize.rates.contraction_flops / rates.contraction_flops;
+  return rates;
+}
+
 }  // namespace
 
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& given,
@@ -110,28 +122,37 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
     p.run("keep_accumulators", keep_accumulators);
   if (options.fp8) p.run("fp8_products", fp8_products);
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
-  if (options.matmul_precision != MatmulPrecision::highest)
-    p.run("matmul_precision", [&](const Graph& g, Notes* notes) {
-      return matmul_precision(g, options.matmul_precision, target, notes);
-    });
   p.run("simplify", simplify);
   if (options.copies_from_parameters != nullptr &&
       (options.precision != DType::f32 || options.parameter_dtype != DType::f32))
     p.run("keep_copies", [&](const Graph& g, Notes* notes) {
       return keep_copies(g, target, *options.copies_from_parameters, notes);
     });
+  const auto products = [&](const Graph& g, Notes* notes) {
+    return matmul_precision(g, options.matmul_precision, target, notes);
+  };
   const auto clusters = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
   const auto epilogues = [&](const Graph& g, Notes* notes) {
     return fuse_epilogues(g, target, notes);
   };
-  if (!options.loss.empty() && options.rematerialize.policy != RematPolicy::none)
+  const bool recomputes =
+      !options.loss.empty() && options.rematerialize.policy != RematPolicy::none;
+  if (options.precision == DType::f32)
+    options.rematerialize.rates = rates_of_products(options, target);
+  if (recomputes)
     p.run("rematerialize", [&](const Graph& g, Notes* notes) {
       return rematerialize(g, options.rematerialize, notes, [&](Graph chosen) {
+        chosen = products(chosen, nullptr);
         if (!options.disabled.contains("fuse")) chosen = clusters(chosen, nullptr);
         if (!options.disabled.contains("fuse_epilogues")) chosen = epilogues(chosen, nullptr);
         return options.disabled.contains("schedule") ? chosen : schedule(chosen);
       });
     });
+  // Behind rematerialize: what products read in bf16 is made where they are, and made again.
+  if (options.matmul_precision != MatmulPrecision::highest) {
+    p.run("matmul_precision", products);
+    if (!recomputes) p.run("simplify", simplify);  // one cast for forward and backward
+  }
   p.run("fuse", clusters);
   p.run("fuse_epilogues", epilogues);
   p.run("schedule", schedule);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/human.h"
@@ -90,14 +91,23 @@ Choice within_budget(const Recomputation& r, const Rematerialize& options, const
   auto finished_bytes = [&](const Choice& again) {
     return finish ? activation_bytes(finish(r.apply(again))) : r.peak_bytes(again);
   };
-  int64_t slack = 0;
+  std::optional<Choice> found;
+  int64_t slack = 0, too_little = 0, enough = -1;
   for (int i = 0; i < kTries; ++i) {
-    const auto again = cheapest(r, options.rates, options.budget_bytes - slack);
-    if (!again) break;
-    const int64_t over = finished_bytes(*again) - options.budget_bytes;
-    if (over <= 0) return *again;
-    slack += over * (i + 1);  // ever larger steps
+    auto again = cheapest(r, options.rates, options.budget_bytes - slack);
+    const int64_t over = again ? finished_bytes(*again) - options.budget_bytes : 0;
+    if (over > 0) {
+      too_little = slack;
+    } else {
+      enough = slack;
+      if (again) found = std::move(again);
+    }
+    if (enough >= 0 && enough - too_little <= options.budget_bytes / 16) break;
+    // Ever larger steps until one is enough, then back to what is just enough.
+    slack = enough < 0 ? slack + std::max(over * (i + 1), options.budget_bytes / 64)
+                       : (too_little + enough) / 2;
   }
+  if (found) return *found;
   Choice fewest = fewest_bytes(r, options.rates);
   const int64_t least = finished_bytes(fewest);
   if (least > options.budget_bytes)

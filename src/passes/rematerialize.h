@@ -40,8 +40,8 @@ Graph rematerialize(const Graph& graph, const Rematerialize& options, Notes* not
                     const Finish& finish = nullptr);
 
 /// The most bytes that forward values of a training graph and their copies hold at one time when
-/// its nodes run in their order: what a budget is for. Inputs, parameters and constants do not
-/// count.
+/// its nodes run in their order: what a budget is for. Inputs, parameters, constants, and what is
+/// computed from these two alone do not count.
 int64_t activation_bytes(const Graph& graph);
 
 }  // namespace brrr

@@ -242,6 +242,7 @@ std::optional<std::string> Program::first_non_finite() {
           after == Finiteness::nan || (after > before && !is_mask(graph_.node(step.node))))
         return describe(step.node);
   }
+  copy_states(nullptr);
   return std::nullopt;
 }
 

@@ -54,8 +54,8 @@ class Program {
   void run(Timeline* timeline = nullptr);
 
   /// One run that stops at the first kernel that makes a NaN, or an infinity out of finite numbers:
-  /// what it was and where it stands in the model. Nothing when there is none. States keep their
-  /// old values, but for those that kernels update in place.
+  /// what it was and where it stands in the model; states keep their old values then, but for those
+  /// that kernels update in place. Nothing when there is none.
   std::optional<std::string> first_non_finite();
 
   /// What a run that is looked at shows: a result of a node, as soon as it is there, on the host.

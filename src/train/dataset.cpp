@@ -10,12 +10,15 @@
 #include "io/window_batches.h"
 #include "train/dataset_tokenizer.h"
 #include "train/device.h"
+#include "train/fit.h"
+#include "train/parts.h"
 
 namespace brrr::train {
 namespace {
 
 constexpr uint64_t kMostAhead = uint64_t{64} << 20;      // bytes of text that "auto" reads at once
 constexpr uint64_t kMostValidation = uint64_t{8} << 20;  // bytes, beside a stream
+constexpr int64_t kLittleText = int64_t{8} << 20;        // bytes, read for a refusal's sake
 constexpr uint64_t kBpeSample = uint64_t{16} << 20;      // bytes that bpe:N learns from there
 
 // The split falls between characters: never inside a UTF-8 sequence.
@@ -186,6 +189,16 @@ bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
   return bytes_of(corpus) > kMostAhead;
 }
 
+/// What the run takes at the least with nothing of its text in memory. How large the vocabulary
+/// gets is not known yet: as small as any.
+int64_t least_without_text(const TrainOptions& options, int64_t budget) {
+  FitContext context;
+  context.config = model_config(options, 2);
+  context.now = resident_memory();
+  context.budget = budget;
+  return fit(options, context, FitFreedom::memory).smallest.process.needed();
+}
+
 // A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
 // a character has at most four bytes, and how few tokens a vocabulary needs is not known.
 void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus) {
@@ -197,18 +210,36 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
   MemoryLimit limit{std::numeric_limits<int64_t>::max(), ""};
   if (const auto usable = usable_memory())
     limit = {usable->bytes, "what this process may use (" + usable->source + ")"};
+  const bool there_is_room = bytes + ids <= limit.bytes;
   // On a GPU the limit is of its memory.
+  bool asked_for = false;
   if (!options.memory_limit.empty() && backend_for(options.device).memory_bytes == 0)
-    if (const int64_t asked = parse_memory(options.memory_limit); asked < limit.bytes)
+    if (const int64_t asked = parse_memory(options.memory_limit); asked < limit.bytes) {
       limit = {asked, "--memory-limit"};
+      asked_for = true;
+    }
   if (bytes + ids <= limit.bytes) return;
+  // Less than the program alone: no way to read the text helps, and with the text the refusal of
+  // the run names the smallest budget.
+  if (there_is_room && bytes <= kLittleText && limit.bytes < resident_memory().needed()) return;
+  const bool shards_only = by_document(options);
+  const int64_t least = least_without_text(options, limit.bytes);
+  const std::string advice =
+      least <= limit.bytes
+          ? fmt::format("{}`brrr data prepare` and --data",
+                        shards_only ? "Make shards of it: "
+                                    : "Take --tokenize stream, or make shards of it: ")
+          : fmt::format(
+                "Even {} the run takes {} or more: take {}",
+                shards_only ? "from shards (`brrr data prepare` and --data)"
+                            : "with --tokenize stream",
+                memory_text(least),
+                asked_for ? "a larger --memory-limit or a smaller model" : "a smaller model");
   throw UserError(
       fmt::format("the text does not fit: {} of it are read ahead, which takes {} or more with "
-                  "their tokens, and {} is {}. {}`brrr data prepare` and --data",
+                  "their tokens, and {} is {}. {}",
                   memory_text(bytes), memory_text(bytes + ids), limit.source,
-                  memory_text(limit.bytes),
-                  by_document(options) ? "Make shards of it: "
-                                       : "Take --tokenize stream, or make shards of it: "),
+                  memory_text(limit.bytes), advice),
       ExitCode::kNoMemory);
 }
 

@@ -56,6 +56,8 @@ TrainOptions with(const TrainOptions& options, const Variant& variant, int64_t b
   o.gradient_accumulation_steps = rows / batch;
   o.optim = variant.optim;
   o.rematerialize = variant.rematerialize;
+  // A recorded budget is of an earlier search.
+  if (!options.was_given("activation-memory")) o.activation_memory.clear();
   // Evaluation goes over the same rows in other portions.
   if (!options.was_given("eval-batch-size") && options.eval_batch_size > batch) {
     if (o.eval_batches > 0)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace brrr::train {
@@ -76,7 +77,11 @@ Health::Health(HealthOptions options)
 
 void Health::note(Notes& notes, int64_t step, Ailment ailment, std::string text) {
   const auto i = static_cast<size_t>(ailment);
-  if (counts_[i]++ == 0) first_[i] = step;
+  const auto count = static_cast<uint64_t>(++counts_[i]);
+  if (count == 1) first_[i] = step;
+  // What comes again and again is said less and less often.
+  if (!std::has_single_bit(count)) return;
+  if (count > 1) text += fmt::format(" (time {} of this run)", count);
   notes.push_back({step, ailment, std::move(text)});
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// Whether a run is well: pure logic over what each step gave. One note when something begins, and
-// another only after it has been gone for a while. Medians and their absolute deviations (robust:
-// one wild step does not move them) say what is usual; batches of different shapes are compared
-// with their own kind. Costs some microseconds a step.
+// Whether a run is well: pure logic over what each step gave. One note when something begins; when
+// it comes back after it has been gone for a while, the second, fourth, eighth time. Medians and
+// their absolute deviations (robust: one wild step does not move them) say what is usual; batches
+// of different shapes are compared with their own kind. Costs some microseconds a step.
 
 #include <array>
 #include <cstdint>

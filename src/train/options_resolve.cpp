@@ -121,10 +121,10 @@ std::string toml_string(const std::string& text) {
   return result + "\"";
 }
 
-// What is asked anew each time, never taken from the record.
 /// Sequences in a step.
 int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
 
+// What is asked anew each time, never taken from the record.
 bool is_per_call(std::string_view name) {
   for (const char* known :
        {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
@@ -299,15 +299,15 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
                               const std::string& what) {
   TrainOptions result = recorded;
   result.given = now.given;
+  // What --fit cut the step into may be asked for as a whole again. The command that first did has
+  // --fit, where the record, which is of the last part of the run, may have none.
+  const bool recut = (recorded.wants_fit() || now.wants_fit()) && rows_of(recorded) == rows_of(now);
   for (const Row& row : train_option_table().rows()) {
     if (!row.get) continue;
     const bool given = now.was_given(row.name);
     const auto before = row.get(recorded), after = row.get(now);
-    // What --fit cut the step into may be asked for as a whole again.
-    const bool recut = recorded.wants_fit() &&
-                       (row.name == "batch-size" || row.name == "gradient-accumulation-steps") &&
-                       rows_of(recorded) == rows_of(now);
-    if (given && !row.free_on_resume && before != after && !recut)
+    const bool cuts = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
+    if (given && !row.free_on_resume && before != after && !(cuts && recut))
       usage_error(
           "--resume: {} was started with {} = {}; got {}. Leave it out, or start another run", what,
           row.name, fmt::join(before, " "), fmt::join(after, " "));
@@ -315,6 +315,13 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     if (row.clear) row.clear(result);
     for (const std::string& item : after) row.set(result, item);
   }
+  // That command names the batches of an evaluation as a whole, too: as many rows in those
+  // recorded.
+  if (recut && now.wants_fit() && recorded.batch_size != now.batch_size &&
+      now.was_given("eval-batches") && !now.was_given("eval-batch-size") &&
+      result.eval_batch_size > 0)
+    result.eval_batches = (now.eval_batches * now.eval_batch_size + result.eval_batch_size - 1) /
+                          result.eval_batch_size;
   // A longer run goes by steps again.
   if (now.was_given("num-train-epochs") && now.max_steps == 0) result.max_steps = 0;
   return result;

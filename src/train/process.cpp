@@ -1,7 +1,6 @@
 #include "train/process.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <string>
 
 #include "base/env.h"
+#include "base/memory.h"
 
 namespace brrr::train {
 namespace {
@@ -87,10 +87,7 @@ double process_age_seconds() {
          std::strtod(building.c_str(), nullptr);
 }
 
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
-}
+// Not ru_maxrss of getrusage(2): Linux carries that over exec, from whoever started the program.
+int64_t peak_resident_bytes() { return resident_memory().peak; }
 
 }  // namespace brrr::train

@@ -14,8 +14,9 @@ namespace {
 // Measured on x86-64 Linux with glibc.
 constexpr int64_t kThreadBytes = int64_t{96} << 10;   // what a thread touches of its stack and heap
 constexpr int64_t kNodeBytes = int64_t{2} << 10;      // of a compiled program
-constexpr int64_t kCodeBytes = int64_t{1760} << 10;   // kernels, checkpoints, plots: run later
+constexpr int64_t kCodeBytes = int64_t{1920} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{384} << 10;  // writing a checkpoint
+constexpr int64_t kLiveBytes = int64_t{6} << 20;      // the live page, its server, its clock
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
 constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead
 constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
@@ -74,6 +75,7 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
+  if (o.wants_live()) f.logging += kLiveBytes;
   f.code = kCodeBytes;
   const double windows = static_cast<double>(o.max_steps) *
                          static_cast<double>(o.batch_size * o.gradient_accumulation_steps);

@@ -184,16 +184,8 @@ void Session::add_optimizer(Call& call, const Scalars& scalars) const {
     call.set("rounding_key", std::span<const int32_t>(scalars.rounding_key));
 }
 
-StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches,
-                         double learning_rate, Timeline* timeline) {
-  BRRR_CHECK(static_cast<int64_t>(micro_batches.size()) == options_.accumulation,
-             "{} micro-batches for accumulation {}", micro_batches.size(), options_.accumulation);
-  int64_t tokens = 0;
-  for (const TokenBatch& b : micro_batches) tokens += b.real_tokens;
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, tokens));
-  StepResult result;
-  if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
-  const Scalars scalars = scalars_of(step, scale, learning_rate);
+std::vector<Call> Session::calls_of(std::span<const TokenBatch> micro_batches,
+                                    const Scalars& scalars) const {
   std::vector<Call> calls;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
@@ -204,32 +196,51 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
     calls.push_back(call_of(program, micro_batches[i], scalars, i));
     if (is_last) add_optimizer(calls.back(), scalars);
   }
+  return calls;
+}
+
+StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches,
+                         double learning_rate, Timeline* timeline) {
+  BRRR_CHECK(static_cast<int64_t>(micro_batches.size()) == options_.accumulation,
+             "{} micro-batches for accumulation {}", micro_batches.size(), options_.accumulation);
+  int64_t tokens = 0;
+  for (const TokenBatch& b : micro_batches) tokens += b.real_tokens;
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, tokens));
+  StepResult result;
+  if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
+  const Scalars scalars = scalars_of(step, scale, learning_rate);
+  const std::vector<Call> calls = calls_of(micro_batches, scalars);
   refresh_copies(calls);
   const auto read = engine_.run(calls, timeline);
   note_stale_copies(calls.back().program);
   for (const std::vector<float>& of_call : read) result.loss += of_call[0];
   result.grad_norm = read.back()[1];
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    const TokenBatch& b = micro_batches.back();
-    bad_step_ = {{b.inputs.begin(), b.inputs.end()},
-                 {b.targets.begin(), b.targets.end()},
-                 scale,
-                 learning_rate,
-                 step};
+    bad_step_ = {{}, {}, scale, learning_rate, step};
+    for (const TokenBatch& b : micro_batches) {
+      bad_step_->inputs.emplace_back(b.inputs.begin(), b.inputs.end());
+      bad_step_->targets.emplace_back(b.targets.begin(), b.targets.end());
+    }
   }
   return result;
 }
 
 std::optional<std::string> Session::first_non_finite() {
   if (!bad_step_) return std::nullopt;
-  const TokenBatch batch{bad_step_->inputs, bad_step_->targets, 0};
-  const size_t program = last_for(batch);
+  std::vector<TokenBatch> micro_batches;
+  for (size_t i = 0; i < bad_step_->inputs.size(); ++i)
+    micro_batches.push_back({bad_step_->inputs[i], bad_step_->targets[i], 0});
   const Scalars scalars =
       scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
-  Call call = call_of(program, batch, scalars, static_cast<size_t>(options_.accumulation - 1));
-  add_optimizer(call, scalars);
-  refresh_copies(std::span(&call, 1));
-  return engine_.first_non_finite(call);
+  const std::vector<Call> calls = calls_of(micro_batches, scalars);
+  refresh_copies(calls);
+  // In order, from sums of nothing: those that are bad now are no cause.
+  for (const StateInfo& s : engine_.states())
+    if (s.name.starts_with("grad_sum:"))
+      engine_.write_state(s.name, std::vector<std::byte>(static_cast<size_t>(s.type.bytes())));
+  for (const Call& call : calls)
+    if (std::optional<std::string> origin = engine_.first_non_finite(call)) return origin;
+  return std::nullopt;
 }
 
 void Session::look_at_step(int64_t step, const TokenBatch& batch, double learning_rate,

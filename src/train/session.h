@@ -83,8 +83,8 @@ class Session {
   /// divided by the number of real tokens over all of them.
   StepResult step(int64_t step, std::span<const TokenBatch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
-  /// Repeats the last micro-batch of the last step whose loss or gradient was not finite, and says
-  /// which op of which layer was the first to make a number that is none; nothing when no step was.
+  /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer
+  /// was the first to make a number that is none; nothing when no step was.
   std::optional<std::string> first_non_finite();
   /// The program that ends a step, on one batch, showing every value: to see what numbers a model
   /// is made of. Parameters change as in a step.
@@ -118,10 +118,12 @@ class Session {
   Call call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
                size_t micro_batch) const;
   void add_optimizer(Call& call, const Scalars& scalars) const;
+  std::vector<Call> calls_of(std::span<const TokenBatch> micro_batches,
+                             const Scalars& scalars) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {
-    std::vector<int32_t> inputs, targets;
+    std::vector<std::vector<int32_t>> inputs, targets;  // of the micro-batches
     double loss_scale, learning_rate;
     int64_t step;
   };

@@ -16,15 +16,37 @@ std::string description(const TrainOptions& o) {
   return text;
 }
 
+namespace {
+
+/// The plan, but with evaluation in portions of no more than `rows`; nothing where they are now.
+std::optional<Plan> with_evaluation_of(int64_t rows, const Plan& plan, const FitContext& context) {
+  if (plan.options.eval_batch_size <= rows) return std::nullopt;
+  TrainOptions o = plan.options;
+  o.eval_batch_size = rows;
+  o.dump_graph.clear();
+  return plan_of(o, context);
+}
+
+}  // namespace
+
 std::string refusal(const Plan& wanted, const FitResult& found, const FitContext& context,
                     const MemoryLimit& limit) {
   std::string text =
       fmt::format("the run does not fit: {} needs {} ({} of it the arena), and {} is {}. ",
                   description(wanted.options), memory_text(wanted.needed()),
                   memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
+  const auto fits = [&](const std::optional<Plan>& plan) {
+    return plan && plan->needed() + context.left_by_search <= context.budget;
+  };
+  std::string by_evaluation;  // with less of it at once, all else as it is
+  if (const auto plan = with_evaluation_of(wanted.options.batch_size, wanted, context); fits(plan))
+    by_evaluation =
+        fmt::format("; with --eval-batch-size {} it runs in {}", plan->options.eval_batch_size,
+                    memory_text(plan->needed() + context.left_by_search));
   if (found.best)
-    return text + fmt::format("With --fit it runs as {} in {}", description(found.best->options),
-                              memory_text(found.best->needed() + context.left_by_search));
+    return text + fmt::format("With --fit it runs as {} in {}{}", description(found.best->options),
+                              memory_text(found.best->needed() + context.left_by_search),
+                              by_evaluation);
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
   text += fmt::format("The smallest budget that would do is --memory-limit {}",
@@ -32,11 +54,19 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
   if (how != description(wanted.options))
     text += fmt::format(" {} ({})",
                         least.options.optim == wanted.options.optim ? "--fit" : "--fit=all", how);
+  text += by_evaluation;
+  constexpr int64_t kWorthSaying = int64_t{1} << 20;
+  std::optional<Plan> little;
+  if (by_evaluation.empty()) little = with_evaluation_of(1, least, context);
+  const bool less_evaluation =
+      fits(little) || (little && least.needed() - little->needed() >= kWorthSaying);
   const int64_t states = wanted.arena.parameter_bytes + wanted.arena.state_bytes;
   if (context.now.needed() + states > context.budget)
-    return text + fmt::format("; weights and optimizer states alone are {}: take a smaller model",
-                              memory_text(states));
-  return text + "; or take a smaller --context or model";
+    return text + fmt::format("; weights and optimizer states alone are {}: take a smaller model{}",
+                              memory_text(states),
+                              less_evaluation ? " and a smaller --eval-batch-size" : "");
+  return text + fmt::format("; or take a smaller {}--context or model",
+                            less_evaluation ? "--eval-batch-size, " : "");
 }
 
 std::vector<std::string> fit_table(const FitResult& result) {

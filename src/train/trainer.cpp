@@ -280,7 +280,7 @@ class Trainer {
     TeamSize team(thread_count());
     const bool follows_load = options_.threads == 0 && !env::get("OMP_NUM_THREADS");
     const Stopwatch since_start;
-    const double seconds_before = state_.seconds;
+    seconds_before_ = state_.seconds;
 
     for (;;) {
       const int64_t step = state_.step;
@@ -289,7 +289,7 @@ class Trainer {
       result_.signal = SignalGuard::received();
       const bool last = step >= options_.max_steps;
       if (step > first && (last || result_.signal != 0 || due(step, options_.save_steps))) {
-        state_.seconds = seconds_before + since_start.seconds();
+        state_.seconds = seconds_before_ + since_start.seconds();
         save();
       }
       if (last || result_.signal != 0) break;
@@ -457,7 +457,7 @@ class Trainer {
       result_.best_val_loss = state_.best_val_loss;
       result_.best_step = state_.best_step;
     }
-    result_.seconds = process_age_seconds();
+    result_.seconds = seconds_before_ + process_age_seconds();
     watch_memory();
     result_.process_peak_bytes = peak_resident_bytes();
     if (result_.signal == 0) log_->finished(state_.step, figures());
@@ -484,6 +484,7 @@ class Trainer {
   TrainOptions options_;
   RunObserver* observer_;
   std::optional<io::FolderLock> lock_;
+  double seconds_before_ = 0;  // of the processes that this one goes on from
   std::optional<ResumePoint> resume_;
   int64_t resume_step_ = 0;  // of the checkpoint
   int64_t mapped_peak_ = 0;  // of mapped inputs, as far as it was seen

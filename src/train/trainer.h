@@ -26,7 +26,7 @@ struct TrainResult {
   int64_t val_tokens = 0;            // that it was measured on
   std::optional<double> best_val_loss;
   int64_t best_step = -1;
-  double seconds = 0;  // of this process, from its start
+  double seconds = 0;  // of the run: this process from its start, and those that it goes on from
   /// Sequences of the whole context.
   double samples_per_second() const {
     return tokens_per_second / static_cast<double>(std::max<int64_t>(1, options.context));

@@ -183,5 +183,34 @@ TEST(TrainOptionRecords, ResumeKeepsWhatMustNotChange) {
       "learning-rate");
 }
 
+TEST(TrainOptionRecords, ResumeTakesTheCommandThatWasFittedEachTime) {
+  const KeyValues command{{"fit", "true"}, {"batch_size", "12"}, {"eval_batches", "2"}};
+  KeyValues again = command;
+  again.emplace_back("resume", "true");
+  TrainOptions recorded = resolve(command);
+  recorded.given.clear();
+  // As --fit cuts it.
+  recorded.batch_size = recorded.eval_batch_size = 1;
+  recorded.gradient_accumulation_steps = 12;
+  recorded.eval_batches = 24;
+  for (const KeyValues& part :
+       {KeyValues{{"resume", "true"}}, again, again, KeyValues{{"resume", "true"}},
+        KeyValues{{"resume", "true"}}, again}) {
+    recorded = merge_for_resume(recorded, resolve(part), "runs/a");
+    EXPECT_EQ(recorded.batch_size, 1);
+    EXPECT_EQ(recorded.gradient_accumulation_steps, 12);
+    EXPECT_EQ(recorded.eval_batch_size, 1);
+    EXPECT_EQ(recorded.eval_batches, 24);
+    recorded.given.clear();
+  }
+  // Other sizes of a step are still refused, and so is another cut of a run that nothing fits.
+  again[1].second = "24";
+  EXPECT_USER_ERROR(merge_for_resume(recorded, resolve(again), "runs/a"), "batch-size = 1; got 24");
+  recorded.fit = "false";
+  EXPECT_USER_ERROR(
+      merge_for_resume(recorded, resolve({{"resume", "true"}, {"batch_size", "12"}}), "runs/a"),
+      "batch-size = 1; got 12");
+}
+
 }  // namespace
 }  // namespace brrr::train

@@ -82,6 +82,45 @@ TEST_F(Memory, TheSmallestBudgetThatIsNamedDoes) {
       << err_;
 }
 
+// The system carries the peak of whoever starts a program over into it.
+TEST_F(Memory, ThePeakIsNotOfTheProcessThatStartedTheRun) {
+  const std::vector<char> held(size_t{300} * kMiB, 1);
+  ASSERT_EQ(run(wide_run("run", {"--max-steps", "1"})), 0) << err_;
+  EXPECT_EQ(held.back(), 1);
+  EXPECT_GT(bytes("process_peak_bytes"), bytes("arena_bytes"));
+  EXPECT_LT(bytes("process_peak_bytes"), 200 * kMiB);
+}
+
+TEST_F(Memory, AFittedRunIsResumedByItsOwnCommandEachTime) {
+  // Room for half of the batch.
+  ASSERT_EQ(run(plan(wide_run("run", {"--batch-size", "16"}))), 0) << err_;
+  const int64_t limit = bytes("needed_bytes") / kMiB + 4;
+  const auto command = wide_run(
+      "run", {"--rematerialize", "none", "--fit", "--memory-limit", fmt::format("{}MiB", limit)});
+  ASSERT_EQ(run(command), 0) << err_;
+  const int64_t batch = bytes("batch_size"), val_tokens = bytes("val_tokens");
+  EXPECT_LT(batch, 32);
+  int64_t steps = 3;
+  for (const bool whole : {false, true, false, true}) {
+    std::vector<std::string> next{"train", "--output-dir", path("run").string(), "--json"};
+    if (whole) next = command;
+    next.insert(next.end(), {"--resume", "--max-steps", std::to_string(++steps)});
+    ASSERT_EQ(run(next), 0) << err_;
+    EXPECT_EQ(bytes("batch_size"), batch);
+    EXPECT_EQ(bytes("val_tokens"), val_tokens);
+  }
+}
+
+TEST_F(Memory, TheSmallerEvaluationThatIsNamedDoes) {
+  const auto with = [&](const std::string& evaluation) {
+    return wide_run("run", {"--batch-size", "4", "--eval-batch-size", evaluation, "--max-steps",
+                            "1", "--memory-limit", "60MiB"});
+  };
+  EXPECT_EQ(run(with("512")), 3) << err_;
+  EXPECT_NE(err_.find("with --eval-batch-size 4 it runs in "), std::string::npos) << err_;
+  EXPECT_EQ(run(with("4")), 0) << err_;
+}
+
 // Measuring the machine takes memory of the process that plans, not of the one that runs.
 TEST_F(Memory, APlanIsTheSameWhetherThisMachineIsMeasuredNow) {
   const std::vector<std::string> cache{"BRRR_CACHE=" + path("cache").string()};

@@ -256,7 +256,35 @@ TEST_F(Errors, ATextLargerThanTheBudget) {
          {train({"--tokenize", "ahead", "--tokenizer", "bpe:300"}), 3, parts},
          {train({"--sampling", "documents"}), 3, parts},
          {train({}), 1, {"hole.txt", "binary"}}});
+  // Where no run fits, a stream is no advice.
+  for (const auto& [more, part] : {std::pair{"ahead", "Even with --tokenize stream the run takes"},
+                                   {"documents", "Even from shards"}}) {
+    const std::string option = std::string_view(more) == "ahead" ? "--tokenize" : "--sampling";
+    check({{train({option, more, "--memory-limit", "1MiB"}),
+            3,
+            {"1.00 GiB", part, "a larger --memory-limit"}}});
+    EXPECT_EQ(err_.find("Take --tokenize stream"), std::string::npos) << err_;
+  }
   EXPECT_FALSE(fs::exists(path("run")));
+}
+
+// A budget below the text's size, and below what the program takes: what would do is named, and so
+// it does.
+TEST_F(Errors, ABudgetBelowTheProgram) {
+  std::string text = read_file(text_path());
+  while (text.size() < (size_t{1} << 20)) text += text;
+  put("long.txt", text);
+  const auto train = [&](const std::string& budget) {
+    return small_run(
+        "run", {"--text", at("long.txt"), "--max-steps", "1", "--fit", "--memory-limit", budget});
+  };
+  const std::string words = "would do is --memory-limit ";
+  EXPECT_EQ(run(train("1MiB")), 3) << err_;
+  ASSERT_NE(err_.find(words), std::string::npos) << err_;
+  EXPECT_EQ(err_.find("--tokenize stream"), std::string::npos) << err_;
+  const size_t begin = err_.find(words) + words.size();
+  const std::string least = err_.substr(begin, err_.find_first_of(" ;\n", begin) - begin);
+  EXPECT_EQ(run(train(least)), 0) << least << "\n" << err_;
 }
 
 TEST_F(Errors, Profile) {
@@ -305,11 +333,49 @@ TEST_F(Errors, Ladder) {
          {{"ladder", "gpt2", "--output-dir", at("out"), "--html", at("absent/x.html")},
           1,
           {"absent"}},
-         {{"ladder", "gpt2", "--output-dir", at("broken")}, 1, {"ladder.json"}}});
+         {{"ladder", "gpt2", "--output-dir", at("broken")},
+          1,
+          {"ladder.json", "--again", "another --output-dir"}}});
+  // What concerns only a run's folder, log or progress is refused, by whatever name, and not
+  // listed.
+  std::vector<Case> meaningless;
+  for (const char* option :
+       {"--resume", "--resume-from-checkpoint=x", "--overwrite", "--run-name=x", "--save-steps=1",
+        "--save-total-limit=1", "--save-strategy=no", "--eval-steps=1", "--logging-steps=1",
+        "--samples=1", "--report-to=none", "--live", "--live-port=1", "--disable-tqdm",
+        "--explain"}) {
+    const std::string name = std::string(option).substr(0, std::string(option).find('='));
+    meaningless.push_back({{"ladder", "gpt2", "--output-dir", at("out"), option},
+                           2,
+                           {name + " has no meaning for a ladder", "keeps no run"}});
+  }
+  check(meaningless);
+  EXPECT_FALSE(fs::exists(path("out") / "ladder.json"));
+  ASSERT_EQ(run({"ladder", "--help"}), 0) << err_;
+  for (const char* name : {"--resume", "save-steps", "--samples", "live", "disable-tqdm"})
+    EXPECT_EQ(out_.find(name), std::string::npos) << name;
+  for (const char* name : {"--batch-size", "--precision", "--optim", "--threads", "--text"})
+    EXPECT_NE(out_.find(name), std::string::npos) << name;
   const io::FolderLock other(path("nothing"), "");
   check({{{"ladder", "overhead", "--output-dir", at("nothing")},
           1,
           {"another process is climbing ladders in", "another folder"}}});
+  // What cannot be read is replaced when it is measured again; a page that cannot be written ends
+  // no ladder.
+  std::vector<std::string> climb{"ladder", "overhead", "fusion",  "--quick",      "--rounds",
+                                 "1",      "--json",   "--again", "--output-dir", at("broken")};
+  if (fs::exists("/dev/full")) climb.insert(climb.end(), {"--html", "/dev/full"});
+  EXPECT_EQ(run(climb), fs::exists("/dev/full") ? 1 : 0) << err_;
+  EXPECT_EQ(json()["ladders"].size(), 2u);
+  const auto lines_with = [&](const std::string& part) {
+    int count = 0;
+    for (size_t at = 0; (at = err_.find(part, at)) != std::string::npos; at += part.size()) ++count;
+    return count;
+  };
+  EXPECT_EQ(lines_with("ladder.json"), 1) << err_;
+  EXPECT_EQ(lines_with("it is replaced"), 1) << err_;
+  EXPECT_EQ(lines_with("going on without the page"), fs::exists("/dev/full") ? 1 : 0) << err_;
+  EXPECT_EQ(nlohmann::json::parse(read_file(path("broken") / "ladder.json")).size(), 2u);
 }
 
 // The device is full in the middle of a save: the checkpoints before it stay usable.

@@ -133,7 +133,7 @@ TEST(Ladders, WhatCannotBeKeptIsSaidOnceAndMeasured) {
   EXPECT_NE(lines[0].find("going on without keeping it"), std::string::npos) << lines[0];
 }
 
-TEST(Ladders, ADamagedRecordIsNamed) {
+TEST(Ladders, ADamagedRecordIsNamedAndAgainReplacesIt) {
   const test::TempFolder folder;
   const auto record = folder / "ladder.json";
   LadderOptions o = options_with(record);
@@ -146,13 +146,33 @@ TEST(Ladders, ADamagedRecordIsNamed) {
        {std::string("{"), std::string("[]"), nlohmann::json{{key, 3}}.dump(),
         nlohmann::json{{key, {{{"name", "bf16"}, {"ms", "x"}}}}}.dump()}) {
     write_file_atomically(record, text);
-    try {
-      climb(ladder("precision"), o);
-      FAIL() << text;
-    } catch (const UserError& e) {
-      EXPECT_NE(std::string(e.what()).find("ladder.json"), std::string::npos) << e.what();
-    }
+    for (const char* part : {"ladder.json", "--again", "--output-dir"})
+      EXPECT_USER_ERROR(climb(ladder("precision"), o), part);
+    EXPECT_EQ(read_file(record), text);
+    o.again = true;
+    climb(ladder("precision"), o);
+    o.again = false;
+    EXPECT_EQ(nlohmann::json::parse(read_file(record)), kept) << text;
   }
+}
+
+TEST(Ladders, ARecordThatIsReplacedUnreadIsSaidOnce) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  std::vector<std::string> lines;
+  o.say = [&](const std::string& line) { lines.push_back(line); };
+  o.again = true;
+  write_file_atomically(o.record, "{\"precision");
+  const auto first = climb(ladder("precision"), o);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("ladder.json"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("it is replaced"), std::string::npos) << lines[0];
+  o.options.emplace_back("batch-size", "2");
+  climb(ladder("precision"), o);
+  EXPECT_EQ(lines.size(), 1u);
+  o.options.pop_back();
+  o.again = false;
+  EXPECT_EQ(climb(ladder("precision"), o)[0].ms, first[0].ms) << "the next one leaves it";
 }
 
 void expect_climbs(const NamedLadder& l) {

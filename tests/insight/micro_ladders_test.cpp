@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/cpu/isa.h"
 #include "base/file.h"
 #include "io/temp_folder.h"
 
@@ -56,6 +57,31 @@ TEST(SlowMicroLadders, SayWhatTheyPromiseAndKeepIt) {
   }
 }
 
+TEST(MicroLadders, FiguresOfAnotherInstructionSetAreOthers) {
+  if (cpu::best_isa() == cpu::Isa::kPortable) GTEST_SKIP() << "one instruction set only";
+  const test::TempFolder folder;
+  LadderOptions o = quick(folder / "ladder.json");
+  o.rounds = 1;
+  std::vector<std::string> json;
+  for (const cpu::Isa isa : {cpu::best_isa(), cpu::Isa::kPortable, cpu::best_isa()}) {
+    cpu::limit_isa(isa);
+    json.push_back(overhead_ladder().climb(o).json);
+  }
+  EXPECT_NE(json[1], json[0]);
+  EXPECT_EQ(json[2], json[0]);
+}
+
+TEST(MicroLadders, QuickFiguresAreOthers) {
+  const test::TempFolder folder;
+  LadderOptions o = quick(folder / "ladder.json");
+  o.rounds = 1;
+  const std::string first = overhead_ladder().climb(o).json;
+  o.quick = false;
+  EXPECT_NE(overhead_ladder().climb(o).json, first);
+  o.quick = true;
+  EXPECT_EQ(overhead_ladder().climb(o).json, first);
+}
+
 TEST(MicroLadders, ARecordThatLacksAFigureIsSaid) {
   const test::TempFolder folder;
   LadderOptions o = quick(folder / "ladder.json");
@@ -63,8 +89,12 @@ TEST(MicroLadders, ARecordThatLacksAFigureIsSaid) {
   for (const NamedLadder& l : {fusion_ladder(), overhead_ladder()}) {
     l.climb(o);
     auto kept = nlohmann::json::parse(read_file(folder / "ladder.json"));
-    for (auto& [key, rows] : kept.items())
+    for (auto& [key, rows] : kept.items()) {
+      EXPECT_NE(key.find(fmt::format(" on cpu:{}, ", cpu::isa_name(cpu::best_isa()))),
+                std::string::npos)
+          << key;
       for (auto& row : rows) row.erase("figures");
+    }
     write_file_atomically(folder / "ladder.json", kept.dump());
     EXPECT_USER_ERROR(l.climb(o), "--again");
   }

@@ -137,8 +137,21 @@ TEST(RunHistory, NonsenseInALogIsLeftOut) {
 
 TEST(RunHistory, NotesAreLimited) {
   RunHistory h;
-  for (int i = 0; i < 10'000; ++i) h.note(i, "loss_spike", "text");
+  RunHistory::Place early, late;
+  for (int i = 0; i < 10'000; ++i) {
+    h.note(i, "loss_spike", "text");
+    if (i == 150) {
+      EXPECT_EQ(h.news(early)["notes"].size(), 151u);
+    }
+  }
   EXPECT_EQ(h.notes().size(), RunHistory::kMostNotes);
+  EXPECT_EQ(h.notes().front().step, 0) << "the first ones";
+  EXPECT_EQ(h.notes().back().step, 9'999) << "and the newest";
+  EXPECT_EQ(h.news(late)["notes"].size(), RunHistory::kMostNotes);
+  const Json rest = h.news(early)["notes"];
+  EXPECT_EQ(rest.size(), RunHistory::kMostNotes / 2) << "nothing twice";
+  EXPECT_EQ(rest[0]["step"], 9'900);
+  EXPECT_TRUE(h.news(early).empty());
 }
 
 }  // namespace

@@ -56,6 +56,17 @@ TEST_F(RunRecordTest, AFinishedRun) {
   EXPECT_TRUE(r.remarks.empty()) << r.remarks[0];
 }
 
+TEST_F(RunRecordTest, ARunThatWentOnAfterItsEndIsNotFinished) {
+  const std::string end = "{\"step\":3,\"finished\":true,\"figures\":{\"seconds\":2}}\n";
+  EXPECT_EQ(read_run(put_run("a", steps(3) + end + "{\"step\":4,\"loss\":1}\n")).status, "stopped");
+  EXPECT_EQ(read_run(put_run("b", steps(3) + end + "{\"step\":4,\"loss\":1}\n" + end)).status,
+            "finished");
+  EXPECT_EQ(read_run(put_run("c", steps(3) + "{\"step\":4,\"health\":\"non_finite\","
+                                             "\"text\":\"the loss is not a number\"}\n"))
+                .status,
+            "failed");
+}
+
 TEST_F(RunRecordTest, ARunThatGoesOnHoldsItsLock) {
   const fs::path run = put_run("a", steps(3));
   EXPECT_EQ(read_run(run).status, "stopped");

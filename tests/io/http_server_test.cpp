@@ -148,6 +148,25 @@ TEST(HttpServer, SlowAndRudeClientsHoldNobodyUp) {
   EXPECT_LT(watch.seconds(), 20);
 }
 
+TEST(HttpServer, AClientThatSendsAByteNowAndThenKeepsNoServerAlive) {
+  std::unique_ptr<Socket> client;
+  std::jthread dribble;
+  const Stopwatch watch;
+  {
+    const HttpServer server(0, routes());
+    client = std::make_unique<Socket>(server.port());
+    client->send("GET / HTTP/1.1\r\n");
+    dribble = std::jthread([&client](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        client->send("X");
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  EXPECT_LT(watch.seconds(), 10);
+}
+
 TEST(HttpServer, StreamsAreLimitedAndComeBack) {
   const HttpServer server(0, routes());
   {

@@ -13,6 +13,7 @@
 #include "passes/pipeline.h"
 #include "passes/recomputation_choice.h"
 #include "passes/recomputation_cost.h"
+#include "support/engine_run.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
 
@@ -164,9 +165,15 @@ Rematerialize policy(RematPolicy p, int64_t budget = 0) {
   return options;
 }
 
-Graph compiled(const Graph& loss, const Rematerialize& rematerialize) {
-  return run_pipeline(loss, cpu::cpu_backend().target(), training(rematerialize));
+Graph compiled(const Graph& loss, const Rematerialize& rematerialize,
+               MatmulPrecision products = MatmulPrecision::highest) {
+  PipelineOptions options = training(rematerialize);
+  options.matmul_precision = products;
+  return run_pipeline(loss, cpu::cpu_backend().target(), options);
 }
+
+constexpr MatmulPrecision kProducts[] = {MatmulPrecision::highest, MatmulPrecision::high,
+                                         MatmulPrecision::medium};
 
 nn::Gpt2Config small_gpt2(int64_t layers) {
   nn::Gpt2Config c = test::tiny_gpt2();
@@ -178,15 +185,70 @@ nn::Gpt2Config small_gpt2(int64_t layers) {
 
 // Copies that came early would be alive together: a layer more would cost all its activations.
 TEST(Rematerialize, WithBlocksALayerMoreCostsItsInput) {
-  auto bytes = [](int64_t layers, RematPolicy p) {
-    return activation_bytes(compiled(nn::gpt2_loss_graph(small_gpt2(layers), 2, 64), policy(p)));
-  };
-  const int64_t input = 2 * 64 * 48 * 4;
-  EXPECT_EQ(bytes(9, RematPolicy::blocks) - bytes(4, RematPolicy::blocks), 5 * input);
-  EXPECT_GT(bytes(9, RematPolicy::none) - bytes(4, RematPolicy::none), 5 * 15 * input);
-  EXPECT_LE(bytes(9, RematPolicy::all), bytes(9, RematPolicy::blocks));
-  // Of many small layers not even every input is kept.
-  EXPECT_LT(bytes(40, RematPolicy::all), bytes(40, RematPolicy::blocks));
+  for (const MatmulPrecision products : kProducts) {
+    SCOPED_TRACE(static_cast<int>(products));
+    auto bytes = [&](int64_t layers, RematPolicy p) {
+      return activation_bytes(
+          compiled(nn::gpt2_loss_graph(small_gpt2(layers), 2, 64), policy(p), products));
+    };
+    const int64_t input = 2 * 64 * 48 * 4;
+    EXPECT_EQ(bytes(9, RematPolicy::blocks) - bytes(4, RematPolicy::blocks), 5 * input);
+    EXPECT_GT(bytes(9, RematPolicy::none) - bytes(4, RematPolicy::none), 5 * 10 * input);
+    EXPECT_LE(bytes(9, RematPolicy::all), bytes(9, RematPolicy::blocks));
+    // Of many small layers not even every input is kept.
+    EXPECT_LT(bytes(40, RematPolicy::all), bytes(40, RematPolicy::blocks));
+  }
+}
+
+// Copies cast for themselves, and come to the same bits.
+TEST(Rematerialize, ChangesNoBitOfProductsOfBf16) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0.2);
+  config.n_layer = 2;
+  const Graph loss = nn::gpt2_loss_graph(config, 2, 7);
+  const Backend backend = cpu::cpu_backend();
+  for (const MatmulPrecision products : {MatmulPrecision::high, MatmulPrecision::medium})
+    for (const bool fused : {true, false}) {
+      PipelineOptions options;
+      options.loss = "loss";
+      options.verify = true;
+      options.matmul_precision = products;
+      if (!fused) options.disabled = {"fuse", "fuse_epilogues"};
+      const Graph none = run_pipeline(loss, backend.target(), options);
+      const auto in = test::gpt2_inputs(none, config, 3);
+      const test::Bytes wanted = test::run_on_cpu(none, in);
+      for (const RematPolicy p : {RematPolicy::blocks, RematPolicy::all, RematPolicy::automatic}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", static_cast<int>(products), fused, name_of(p)));
+        options.rematerialize = policy(p);
+        options.rematerialize.rates = {1e30, 1e30, 1, 1e30, 16e9, 0};
+        const Graph g = run_pipeline(loss, backend.target(), options);
+        options.rematerialize = {};
+        EXPECT_GT(g.size(), none.size());
+        const test::Bytes got = test::run_on_cpu(g, in);
+        ASSERT_EQ(got.size(), wanted.size());
+        for (const auto& [name, bytes] : wanted) EXPECT_TRUE(got.at(name) == bytes) << name;
+      }
+    }
+}
+
+// A cast of a weight that was made for two products would live from the one to the other.
+TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
+  const nn::Gpt2Config config = small_gpt2(3);
+  const Graph loss = nn::gpt2_loss_graph(config, 2, 64);
+  for (const RematPolicy p : {RematPolicy::blocks, RematPolicy::all, RematPolicy::automatic}) {
+    PipelineOptions options = training(policy(p));
+    options.matmul_precision = MatmulPrecision::medium;
+    options.disabled = {"fuse", "fuse_epilogues"};
+    const Graph g = run_pipeline(loss, cpu::cpu_backend().target(), options);
+    const auto uses = count_uses(g);
+    int casts = 0;
+    for (NodeId id = 0; id < g.size(); ++id) {
+      const Node& node = g.node(id);
+      if (node.op->name != "cast" || !g.is_input(node.operands[0].node)) continue;
+      EXPECT_EQ(uses[id][0], 1u) << name_of(p) << " %" << id;
+      ++casts;
+    }
+    EXPECT_GE(casts, 2 * 4 * 3) << name_of(p);
+  }
 }
 
 TEST(Rematerialize, CopiesStandBehindTheBackwardOfTheNextLayer) {
@@ -220,17 +282,22 @@ TEST(Rematerialize, NeedsNoModelButNumberedScopes) {
 }
 
 TEST(Rematerialize, EveryBudgetHoldsOrIsRefusedWithTheLeast) {
-  for (const double dropout : {0.0, 0.2}) {
+  int64_t least_of_highest = 0;
+  for (const auto& [dropout, products] : {std::pair{0.0, MatmulPrecision::highest},
+                                          {0.2, MatmulPrecision::highest},
+                                          {0.2, MatmulPrecision::high},
+                                          {0.2, MatmulPrecision::medium}}) {
+    SCOPED_TRACE(fmt::format("dropout {}, {}", dropout, static_cast<int>(products)));
     nn::Gpt2Config config = small_gpt2(4);
     config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
     const Graph loss = nn::gpt2_loss_graph(config, 2, 64);
-    const int64_t all = activation_bytes(compiled(loss, policy(RematPolicy::none)));
+    const int64_t all = activation_bytes(compiled(loss, policy(RematPolicy::none), products));
     int64_t least = 0;
     double before = 0;
     for (int percent = 100; percent > 0 && least == 0; percent -= 7) {
       const int64_t budget = all * percent / 100;
       try {
-        const Graph g = compiled(loss, policy(RematPolicy::automatic, budget));
+        const Graph g = compiled(loss, policy(RematPolicy::automatic, budget), products);
         EXPECT_LE(activation_bytes(g), budget) << percent;
         const double seconds = predicted_seconds(g, Rates{});
         EXPECT_GE(seconds, before * 0.99) << percent << ": less memory, but faster";
@@ -245,8 +312,11 @@ TEST(Rematerialize, EveryBudgetHoldsOrIsRefusedWithTheLeast) {
       }
     }
     ASSERT_GT(least, 0);
-    EXPECT_LT(least, all / 3);
-    EXPECT_LE(activation_bytes(compiled(loss, policy(RematPolicy::automatic, least))), least);
+    EXPECT_LT(least, products == MatmulPrecision::highest ? all / 3 : all * 2 / 5);
+    EXPECT_LE(activation_bytes(compiled(loss, policy(RematPolicy::automatic, least), products)),
+              least);
+    if (products == MatmulPrecision::highest) least_of_highest = least;
+    EXPECT_LE(least, least_of_highest * 3 / 2);
   }
 }
 

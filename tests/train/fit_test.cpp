@@ -50,7 +50,9 @@ TEST_F(Fit, ForecastIsWhatIsAllocated) {
   runs.push_back({{"eval-batch-size", "64"}});
   runs.push_back({{"compile", "false"}});
   runs.push_back({{"disable-pass", "match_attention"}});
-  runs.push_back({{"float32-matmul-precision", "high"}});
+  for (const char* products : {"high", "medium"})
+    for (const char* policy : {"none", "blocks", "all", "auto"})
+      runs.push_back({{"float32-matmul-precision", products}, {"rematerialize", policy}});
   ASSERT_GE(runs.size(), 20u);
   for (const KeyValues& run : runs) {
     const TrainOptions o = options(run);
@@ -66,6 +68,43 @@ TEST_F(Fit, ForecastIsWhatIsAllocated) {
     }
     for (const StateInfo& s : session->engine().states()) state += (s.type.bytes() + 63) / 64 * 64;
     EXPECT_EQ(p.arena.total(), state + constant + temporary);
+  }
+}
+
+// What products read in bf16 is no value to keep, and no reason to keep less: recomputation brings
+// with it what it brings with products in f32.
+TEST_F(Fit, RecomputationBringsAsMuchWhateverProductsAreComputedWith) {
+  const auto arena = [&](const char* products, const char* policy, const char* budget) {
+    KeyValues given{{"n-layer", "6"},
+                    {"n-embd", "96"},
+                    {"context", "128"},
+                    {"dropout", "0.1"},
+                    {"float32-matmul-precision", products},
+                    {"rematerialize", policy}};
+    if (*budget != 0) given.push_back({"activation-memory", budget});
+    return plan(options(given)).arena;
+  };
+  const auto wide = [&](const char* policy, const char* budget = "") {
+    return arena("highest", policy, budget).total();
+  };
+  const int64_t none = wide("none"), blocks = wide("blocks"), all = wide("all");
+  const char* kBudget = "20MiB";
+  const int64_t within = wide("auto", kBudget);
+  ASSERT_LT(blocks * 2, none);
+  ASSERT_LT(within * 2, none);
+  const int64_t weights = 6 * 12 * 96 * 96 * 4;
+  const auto at_most = [&](int64_t bytes) { return bytes + bytes / 4 + weights; };
+  for (const char* products : {"high", "medium"}) {
+    SCOPED_TRACE(products);
+    const auto bytes = [&](const char* policy, const char* budget = "") {
+      return arena(products, policy, budget).total();
+    };
+    EXPECT_LE(bytes("none"), none + none / 10 + weights);
+    EXPECT_LE(bytes("auto"), at_most(wide("auto")));
+    EXPECT_LE(bytes("blocks"), at_most(blocks));
+    EXPECT_LE(bytes("all"), at_most(all));
+    EXPECT_LE(bytes("all") * 100, bytes("blocks") * 102);
+    EXPECT_LE(bytes("auto", kBudget), at_most(within));
   }
 }
 
@@ -123,6 +162,41 @@ TEST_F(Fit, WhatCannotFitSaysWhatWould) {
   FitContext enough = c;
   enough.budget = parse_memory(memory_at_least(least));
   EXPECT_TRUE(fit(o, enough, FitFreedom::memory).best);
+}
+
+TEST_F(Fit, ARefusalNamesAnEvaluationThatIsTooLarge) {
+  const auto said = [&](const TrainOptions& o, int64_t budget) {
+    const FitContext c = context(o, budget);
+    return refusal(plan_of(o, c), fit(o, c, FitFreedom::memory), c, {budget, "--memory-limit"});
+  };
+  const TrainOptions o = options({{"eval-batch-size", "512"}});
+  const TrainOptions small = options({{"eval-batch-size", "12"}});
+  const int64_t enough = plan(small).needed();
+  ASSERT_LT(enough, plan(o).needed());
+  std::string line = said(o, enough);
+  EXPECT_NE(line.find("with --eval-batch-size 12 it runs in " + memory_text(enough)), line.npos)
+      << line;
+  // Then it is not enough alone, and it still helps.
+  line = said(o, enough - 1);
+  EXPECT_NE(line.find("take a smaller --eval-batch-size, --context or model"), line.npos) << line;
+  line = said(o, 5 * kMiB);
+  EXPECT_NE(line.find("--eval-batch-size"), line.npos) << line;
+  // Evaluation is no larger than the rest.
+  for (const TrainOptions& even : {options(), small})
+    EXPECT_EQ(said(even, 5 * kMiB).find("--eval-batch-size"), line.npos);
+}
+
+TEST_F(Fit, ARecordedBudgetOfActivationsIsForgotten) {
+  TrainOptions o = options();
+  o.resume = "true";
+  o.rematerialize = "auto";
+  o.activation_memory = "9MiB";
+  const FitResult found = fit(o, context(o, int64_t{1} << 30), FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  for (const Plan& p : found.tried) EXPECT_EQ(p.options.activation_memory, "");
+  const TrainOptions asked = options({{"activation-memory", "9MiB"}});
+  const FitResult kept = fit(asked, context(asked, int64_t{1} << 30), FitFreedom::memory);
+  for (const Plan& p : kept.tried) EXPECT_EQ(p.options.activation_memory, "9MiB");
 }
 
 TEST_F(Fit, AResumedRunKeepsItsPortions) {

@@ -100,6 +100,25 @@ TEST(Health, ALossSpikeIsSaidOnceAndAgainAfterItIsOver) {
   EXPECT_EQ(health.summary(), "2 loss spikes (the first at step 300)");
 }
 
+TEST(Health, WhatComesAgainAndAgainIsSaidLessAndLess) {
+  Health health;
+  int64_t step = 0;
+  std::vector<HealthNote> notes;
+  for (int spike = 0; spike < 20; ++spike)
+    for (int i = 0; i < 100; ++i, ++step) {
+      StepSigns s;
+      s.step = step;
+      s.loss = i == 99 ? 9 : 2;
+      s.grad_norm = 1;
+      s.seconds = 1e-3;
+      for (HealthNote& n : health.record(s)) notes.push_back(std::move(n));
+    }
+  EXPECT_EQ(health.count(Ailment::loss_spike), 20);
+  ASSERT_EQ(notes.size(), 5u) << "the first, second, fourth, eighth, sixteenth time";
+  EXPECT_EQ(notes[0].text.find("of this run"), std::string::npos);
+  EXPECT_NE(notes[4].text.find("(time 16 of this run)"), std::string::npos) << notes[4].text;
+}
+
 TEST(Health, ALossThatStaysHighBecomesUsual) {
   Health health;
   Series series;

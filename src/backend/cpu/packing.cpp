@@ -36,8 +36,6 @@ Packing packing_of_loss_head(const NodeView& view) {
   const int64_t width = view.in[0].shape[view.in[0].shape.rank() - 1].size();
   const int64_t rows = view.in[0].shape.elements() / std::max<int64_t>(1, width);
   const int64_t vocab = view.in[1].shape.elements() / std::max<int64_t>(1, width);
-  // Logits and their gradient, as large as there are.
-  if (dtype == DType::f32) return {rows * std::max(vocab, width) * int64_t{sizeof(float)}, {}};
   const int64_t chunk = std::min(rows, loss_head_chunk(rows, vocab, gemm_packs_tiles(dtype)));
   Packing all;
   for (const Product& p : {Product{.m = chunk, .n = vocab, .k = width, .tb = true},
