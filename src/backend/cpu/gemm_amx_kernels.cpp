@@ -270,7 +270,7 @@ HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j, int64_t lanes) {
 #pragma GCC unroll 4
       for (int v = 0; v < kNv; ++v) {
         const Bf16* from = b + v * kLanes * r.ldb + k;
-        prefetch_rows<kNv>(from, r.ldb, k, v);
+        prefetch_rows<kNv>(from, r.ldb, k);
         add_terms(parts[v], r, k, from);
       }
     }

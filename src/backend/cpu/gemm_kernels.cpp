@@ -220,7 +220,7 @@ HWY_INLINE void multiply_row_trans(const GemmBlock& block, int64_t j) {
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
       const T* from = b + v * kLanes * ld + k;
-      prefetch_rows<kNv>(from, ld, k, v);
+      prefetch_rows<kNv>(from, ld, k);
       V columns[kTerms<T>];
       transpose_terms<kWidth>(from, ld, columns);
 #pragma GCC unroll 8

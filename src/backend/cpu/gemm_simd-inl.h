@@ -164,15 +164,14 @@ HWY_INLINE void transpose_tile(const uint16_t* from, int64_t ld, uint16_t* to) {
 }
 
 /// For a loop that reads kNv vectors of rows of B, 16 bytes of each per round, then goes to the
-/// next such rows: fetches a part of those, which are `rows` on, one line after the other, as
-/// memory likes it. `from` is at term k of the first row of vector v.
+/// next such rows: fetches the same terms of those. `from` is at term k of the first row of one
+/// vector. A line of each row lasts four rounds, so each round fetches those of a quarter of the
+/// rows.
 template <int kNv, typename T>
-HWY_INLINE void prefetch_rows(const T* from, int64_t ld, int64_t k, int v) {
-  constexpr int64_t kLine = 64 / sizeof(T), kLines = kWidth / 4;
-  const T* next = from - k + (kNv - v) * kLanes * ld;
-  const T* ahead = next + (k / kTerms<T> * kNv + v) * kLines * kLine;
+HWY_INLINE void prefetch_rows(const T* from, int64_t ld, int64_t k) {
+  const T* ahead = from + (kNv * kLanes + k / kTerms<T> % 4 * (kLanes / 4)) * ld;
 #pragma GCC unroll 4
-  for (int64_t i = 0; i < kLines; ++i) prefetch_far(ahead + i * kLine);
+  for (int r = 0; r < kWidth / 4; ++r) prefetch_far(ahead + r * ld);
 }
 
 }  // namespace
