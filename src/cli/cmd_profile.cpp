@@ -36,7 +36,7 @@ const OptionTable<ProfileOptions>& profile_table() {
               "generate: tokens in the cache (0: half of the context, at most 64)");
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time to measure for");
     t.flag("advice", &O::advice, "what would help (--no-advice: only what is)");
-    t.text("trace", &O::trace, "FILE", "the first steps as Chrome's trace JSON, for Perfetto");
+    t.text("trace", &O::trace, "FILE", "three more steps as Chrome's trace JSON, for Perfetto");
     t.text("html", &O::html, "FILE", "roofline, tables and memory as one page that loads nothing");
     return t;
   }();

@@ -7,6 +7,7 @@
 #include "insight/precision.h"
 #include "nn/init.h"
 #include "runtime/parameters.h"
+#include "train/device.h"
 #include "train/fit.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
@@ -68,7 +69,10 @@ FormatTraining::FormatTraining(const LadderOptions& o) {
     if (of_text.contains(canonical_key(key))) options_.emplace_back(key, value);
 }
 
-std::string FormatTraining::key() const { return key_of("precision safety", options_); }
+std::string FormatTraining::key() const {
+  const std::string device = train::resolve(options_).device;
+  return key_on(train::backend_for(device).name, "precision safety", options_);
+}
 
 void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& result) {
   KeyValues given = options_;

@@ -80,7 +80,7 @@ void add_parts(Report& r, const Profile& p) {
       bounds[i] += g.bound_ms[i];
       all += g.bound_ms[i];
     }
-  constexpr const char* kMeaning[] = {"the units multiply and add as fast as they can",
+  constexpr const char* kMeaning[] = {"held up by the units that multiply and add",
                                       "waiting for bytes from caches and memory",
                                       "being started, not working"};
   for (size_t i = 0; i < kBounds; ++i)
