@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as people read them: 36,012 / 1:02:03 / 12.3 MB.
+// Numbers as people read them: 36,012 / 2 threads / 1:02:03 / 12.3 MB.
 
 #include <fmt/format.h>
 
@@ -19,6 +19,11 @@ inline std::string with_commas(int64_t value) {
   for (auto at = static_cast<int64_t>(digits.size()) - 3; at > first; at -= 3)
     digits.insert(static_cast<size_t>(at), 1, ',');
   return digits;
+}
+
+/// "1 thread", "2,000 threads".
+inline std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", with_commas(count), noun, count == 1 ? "" : "s");
 }
 
 /// "0:41", "1:02:03", "2d 03:04:05"; "?" when it is not finite or negative.

@@ -78,11 +78,37 @@ std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
                      o.context, o.precision, o.optim);
 }
 
+/// Of the options given, those that shape nothing but a training step.
+std::string only_for_training(const KeyValues& given, Mode mode) {
+  std::string list;
+  for (const auto& [key, value] : given) {
+    const std::string name = canonical_key(key);
+    const auto& own = profile_table().rows();
+    if (std::any_of(own.begin(), own.end(), [&](const auto& row) { return row.name == name; }))
+      continue;
+    const OptionInfo& info = train::train_option_table().find(key);
+    const bool of_a_step = info.group == "training" || info.name == "dropout" ||
+                           info.name == "init-loss-scale" || info.name == "rematerialize" ||
+                           info.name == "activation-memory";
+    if (!of_a_step || (info.name == "batch-size" && mode == Mode::inference)) continue;
+    list += (list.empty() ? "--" : ", --") + name;
+  }
+  return list;
+}
+
 int run_profile(const Arguments& args) {
   ProfileOptions own;
   const KeyValues given = options_of_run(args, profile_table(), own);
   if (own.inference && own.generate)
     usage_error("--inference and --generate: expected one of them; got both");
+  if (own.prompt > 0 && !own.generate)
+    usage_error("--prompt: expected --generate beside it, which alone has tokens in a cache");
+  if (own.inference || own.generate)
+    if (const std::string list =
+            only_for_training(args.given, own.generate ? Mode::generation : Mode::inference);
+        !list.empty())
+      fmt::print(stderr, "note: {}: of no effect with --{}\n", list,
+                 own.generate ? "generate" : "inference");
   check_place(own.trace);
   check_place(own.html);
   DescribedRun run = describe_run(given, WantsData::if_named);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/human.h"
 #include "infer/generator.h"
 #include "io/loader.h"
 #include "nn/gpt2.h"
@@ -19,8 +20,8 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   if (options.batch_size < 1)
     user_error("--batch-size must be at least 1; got {}", options.batch_size);
   if (tokens.tokens() < 2)
-    user_error("{} has {} token{}: at least two are needed to predict one", tokens.description(),
-               tokens.tokens(), tokens.tokens() == 1 ? "" : "s");
+    user_error("{} has {}: at least two are needed to predict one", tokens.description(),
+               counted(tokens.tokens(), "token"));
   const Stopwatch watch;
   io::LoaderOptions l;
   l.mode = io::Sampling::kSequential;

@@ -193,7 +193,7 @@ class Adviser {
     for (const int threads : {m.usable, m.cores, m.usable / 2}) {
       if (threads < 1 || threads == now) continue;
       Advice a{"threads",
-               fmt::format("{} threads on {} processors", now, m.usable),
+               fmt::format("{} on {}", counted(now, "thread"), counted(m.usable, "processor")),
                fmt::format("--threads {}", threads),
                p_.step.median,
                p_.step.median,

@@ -76,9 +76,8 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
                                    ? ""
                                    : fmt::format(" (limited by BRRR_ISA; it has {})", m.best_isa)));
   page.row("features", m.features);
-  std::string cores =
-      fmt::format("{} core{} in {} socket{}, {} processor{}", m.cores, m.cores == 1 ? "" : "s",
-                  m.sockets, m.sockets == 1 ? "" : "s", m.processors, m.processors == 1 ? "" : "s");
+  std::string cores = fmt::format("{} in {}, {}", counted(m.cores, "core"),
+                                  counted(m.sockets, "socket"), counted(m.processors, "processor"));
   if (m.usable != m.processors) cores += fmt::format(", {} for this process", m.usable);
   if (m.cpu_quota > 0) cores += fmt::format(", time of {:.3g} allowed", m.cpu_quota);
   page.row("cores", cores);

@@ -55,20 +55,20 @@ std::string flops_text(double flops) {
 std::string title(const RunPlan& p) {
   const train::TrainOptions& o = p.plan.options;
   std::string text = fmt::format(
-      "{}: {:.2f}M parameters, {} layers, {} heads, width {}, context {}\n"
-      "batch {}{} = {} tokens a step, {}, {}; {} on {} threads; planned in {:.0f} ms",
+      "{}: {:.2f}M parameters, {}, {}, width {}, context {}\n"
+      "batch {}{} = {} a step, {}, {}; {} on {}; planned in {:.0f} ms",
       o.init_from == "scratch" ? o.preset : o.init_from,
-      1e-6 * static_cast<double>(p.config.parameter_count()), p.config.n_layer, p.config.n_head,
-      p.config.n_embd, o.context, o.batch_size,
+      1e-6 * static_cast<double>(p.config.parameter_count()), counted(p.config.n_layer, "layer"),
+      counted(p.config.n_head, "head"), p.config.n_embd, o.context, o.batch_size,
       o.gradient_accumulation_steps > 1
           ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
           : "",
-      with_commas(p.tokens_per_step), o.precision,
+      counted(p.tokens_per_step, "token"), o.precision,
       o.optim + (o.rematerialize == "none"
                      ? ""
                      : ", rematerialize " + o.rematerialize +
                            (o.activation_memory.empty() ? "" : " in " + o.activation_memory)),
-      p.backend, thread_count(), p.compile_ms);
+      p.backend, counted(thread_count(), "thread"), p.compile_ms);
   return text;
 }
 

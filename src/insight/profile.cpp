@@ -300,7 +300,7 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
   collector.finish(p);
   p.step = timing_of(off);
   p.timing_cost = timing_of(ratios).median - 1;
-  p.clock_cost = 2e3 * static_cast<double>(timeline.records.size()) * ceilings.clock_seconds /
+  p.clock_cost = 1e3 * static_cast<double>(timeline.records.size()) * ceilings.tick_seconds /
                  std::max(p.step.median, 1e-9);
   p.batches = workload.batches();
   add_groups(p);

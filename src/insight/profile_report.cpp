@@ -50,8 +50,8 @@ class Report {
 
 void add_step(Report& r, const Profile& p) {
   r.line(p.title);
-  r.line(fmt::format("{} on {} thread{}; compiled in {:.0f} ms, arena {}", p.backend, p.threads,
-                     p.threads == 1 ? "" : "s", p.compile_ms,
+  r.line(fmt::format("{} on {}; compiled in {:.0f} ms, arena {}", p.backend,
+                     counted(p.threads, "thread"), p.compile_ms,
                      format_bytes(static_cast<double>(p.memory.total()))));
   std::string speed;
   if (p.tokens > 0 && p.step.median > 0)

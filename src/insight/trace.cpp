@@ -64,9 +64,15 @@ class Trace {
     std::map<size_t, std::string> tracks;
     for (const WorkSpan& s : spans) {
       const bool is_share = s.what == std::string_view("share");
-      const std::string what = is_share ? kernel_at(s) : s.what;
-      slice(what, is_share ? "share" : "thread", at(s.start), at(s.start + s.seconds),
-            OrderedJson::object(), s.thread);
+      std::string what = s.what;
+      int64_t begin = at(s.start), end = at(s.start + s.seconds);
+      if (const TracedStep::Slice* kernel = is_share ? kernel_at(s) : nullptr) {
+        what = p_.kernels[kernel->kernel].name;
+        // Kernels are timed by another counter, which differs in the last digits.
+        begin = std::max(begin, at(kernel->start));
+        end = std::max(begin, std::min(end, at(kernel->start + kernel->seconds)));
+      }
+      slice(what, is_share ? "share" : "thread", begin, end, OrderedJson::object(), s.thread);
       std::string& track = tracks[s.thread];
       if (track.empty()) track = is_share ? "shares of kernels" : what;
     }
@@ -124,15 +130,16 @@ class Trace {
     close(0);
   }
 
-  /// The name of the kernel that ran when a thread began its share.
-  std::string kernel_at(const WorkSpan& s) const {
+  /// The kernel that a thread's share belongs to: the one that ran in the middle of it. None:
+  /// nullptr.
+  const TracedStep::Slice* kernel_at(const WorkSpan& s) const {
+    const double middle = s.start + s.seconds / 2;
     const auto after = std::upper_bound(
-        kernels_.begin(), kernels_.end(), s.start,
-        [](double start, const TracedStep::Slice& slice) { return start < slice.start; });
-    if (after == kernels_.begin()) return "share";
+        kernels_.begin(), kernels_.end(), middle,
+        [](double time, const TracedStep::Slice& slice) { return time < slice.start; });
+    if (after == kernels_.begin()) return nullptr;
     const TracedStep::Slice& slice = *std::prev(after);
-    if (s.start > slice.start + slice.seconds) return "share";
-    return p_.kernels[slice.kernel].name;
+    return middle <= slice.start + slice.seconds ? &slice : nullptr;
   }
 
   void name(const char* what, size_t thread, const std::string& text) {

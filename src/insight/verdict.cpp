@@ -26,12 +26,12 @@ double seconds_of(F&& f, double seconds) {
   return timing_of(std::move(all)).median;
 }
 
-double clock_seconds() {
+double tick_seconds() {
   constexpr int kLooks = 1000;
-  volatile double sink = 0;
+  volatile uint64_t sink = 0;
   return seconds_of(
              [&] {
-               for (int i = 0; i < kLooks; ++i) sink = now_seconds();
+               for (int i = 0; i < kLooks; ++i) sink = clock_ticks();
              },
              0) /
          kLooks;
@@ -94,7 +94,7 @@ Ceilings measure_once(int64_t memory_limit, double seconds) {
           here.fetch_add(1, std::memory_order_relaxed);
         },
         seconds);
-  c.clock_seconds = clock_seconds();
+  c.tick_seconds = tick_seconds();
   return c;
 }
 
@@ -103,7 +103,7 @@ void improve(Ceilings& c, const Ceilings& other) {
   for (double Ceilings::*rate : {&Ceilings::f32, &Ceilings::bf16, &Ceilings::f16, &Ceilings::int8})
     c.*rate = std::max(c.*rate, other.*rate);
   for (double Ceilings::*cost :
-       {&Ceilings::launch_seconds, &Ceilings::team_seconds, &Ceilings::clock_seconds})
+       {&Ceilings::launch_seconds, &Ceilings::team_seconds, &Ceilings::tick_seconds})
     c.*cost = std::min(c.*cost, other.*cost);
   for (auto& level : c.levels)
     for (const auto& again : other.levels)

@@ -34,7 +34,7 @@ struct Ceilings {
   std::vector<MemoryLevel> levels;  // the nearest first, memory last
   double launch_seconds = 0;        // one small op of a compiled program
   double team_seconds = 0;          // to start the thread team and wait for it
-  double clock_seconds = 0;         // one look at the clock
+  double tick_seconds = 0;          // one look at the processor's counter
 
   /// Operations per second of products of the type: in f32 where it has no faster unit.
   double compute(DType dtype) const;

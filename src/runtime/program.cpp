@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "base/clock.h"
 #include "ops/fused.h"
 
 namespace brrr {
@@ -164,13 +163,12 @@ std::byte* Program::address(ValueId v) const {
   return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
 }
 
-void Program::run_steps(std::vector<Step>& steps, Timeline* timeline) {
+void Program::run_steps(std::vector<Step>& steps, TimelineWriter* times) {
   for (Step& step : steps) {
-    const double start = timeline ? now_seconds() : 0;
     device_->run(step.task);
-    if (!timeline) continue;
+    if (!times) continue;
     device_->synchronise();
-    timeline->records.push_back({step.node, start, now_seconds() - start});
+    times->ended(step.node);
   }
 }
 
@@ -183,22 +181,18 @@ void Program::prepare() {
 
 void Program::run(Timeline* timeline) {
   prepare();
-  TimelineRun record;
-  if (timeline) record = {this, now_seconds(), 0, timeline->records.size(), 0};
-  run_steps(steps_, timeline);
-  copy_states(timeline);
-  if (timeline) {
-    record.seconds = now_seconds() - record.start;
-    record.last = timeline->records.size();
-    timeline->runs.push_back(record);
-  }
+  std::optional<TimelineWriter> times;
+  if (timeline) times.emplace(*timeline, *this);
+  TimelineWriter* writer = times ? &*times : nullptr;
+  run_steps(steps_, writer);
+  copy_states(writer);
+  if (times) times->finish();
 }
 
-void Program::copy_states(Timeline* timeline) {
+void Program::copy_states(TimelineWriter* times) {
   for (const StateCopy& copy : plan_.copies) {
-    const double start = timeline ? now_seconds() : 0;
     device_->copy(address({copy.to, 0}), address(copy.from), graph_.type({copy.to, 0}).bytes());
-    if (timeline) timeline->records.push_back({copy.to, start, now_seconds() - start});
+    if (times) times->ended(copy.to);
   }
 }
 

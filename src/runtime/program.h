@@ -71,9 +71,9 @@ class Program {
     std::vector<void*> out;
     Task task = {};
   };
-  void run_steps(std::vector<Step>& steps, Timeline* timeline);
+  void run_steps(std::vector<Step>& steps, TimelineWriter* times);
   std::string missing_kernels(const Backend& backend) const;
-  void copy_states(Timeline* timeline);
+  void copy_states(TimelineWriter* times);
   const std::byte* on_host(ValueId v, std::vector<std::byte>& room) const;
   std::string describe(NodeId id) const;
 

@@ -1,7 +1,8 @@
 #pragma once
-// What ran when: one record per node and run, kept only when a Timeline is attached. Two looks at
-// the clock for each kernel are all that it costs.
+// What ran when: one record per node and run, kept only when a Timeline is attached. A look at the
+// processor's counter for each kernel is all that it costs; the clock is looked at twice a run.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ class Program;
 struct TimelineRecord {
   NodeId node = kNoNode;  // a state input: its new value is copied to it, see MemoryPlan::copies
   double start = 0;       // seconds on the monotonic clock
-  double seconds = 0;     // wall time of the kernel
+  double seconds = 0;     // wall time of the kernel, and of what the loop does to start it
 };
 
 /// One run of a program: records[first .. last) are its kernels, in the order in which they ran.
@@ -31,6 +32,21 @@ struct Timeline {
     records.clear();
     runs.clear();
   }
+};
+
+/// Adds one run to a timeline while it happens: a kernel begins where the one before ended.
+class TimelineWriter {
+ public:
+  TimelineWriter(Timeline& timeline, const Program& program);
+  /// The kernel of `node` has just ended.
+  void ended(NodeId node);
+  /// The run has ended: its records are in seconds from now on.
+  void finish();
+
+ private:
+  Timeline& timeline_;
+  TimelineRun run_;
+  uint64_t first_, last_;  // ticks
 };
 
 }  // namespace brrr

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/human.h"
+
 namespace brrr::train {
 namespace {
 
@@ -237,9 +239,7 @@ std::string Health::summary() const {
                         counts_[i] == 1 ? kOne[i] : kMany[i],
                         counts_[i] == 1 ? "" : "the first at ", first_[i]);
   }
-  if (skipped_ > 0)
-    text += fmt::format("{}{} skipped step{}", text.empty() ? "" : ", ", skipped_,
-                        skipped_ == 1 ? "" : "s");
+  if (skipped_ > 0) text += (text.empty() ? "" : ", ") + counted(skipped_, "skipped step");
   return text;
 }
 

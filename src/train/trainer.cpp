@@ -8,6 +8,7 @@
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/human.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "io/folder_lock.h"
@@ -148,10 +149,11 @@ class Trainer {
     loader_.emplace(dataset_->batches(l), l);
     result_.forecast = session_->forecast();
     result_.compile_seconds = session_->compile_seconds();
-    say(fmt::format(
-        "model: {:.2f}M parameters, {} layers, {} heads, width {}, context {}; {} on {} threads",
-        static_cast<double>(result_.parameters) / 1e6, config_.n_layer, config_.n_head,
-        config_.n_embd, options_.context, session_->engine().backend().name, thread_count()));
+    say(fmt::format("model: {:.2f}M parameters, {}, {}, width {}, context {}; {} on {}",
+                    static_cast<double>(result_.parameters) / 1e6,
+                    counted(config_.n_layer, "layer"), counted(config_.n_head, "head"),
+                    config_.n_embd, options_.context, session_->engine().backend().name,
+                    counted(thread_count(), "thread")));
     const double mib = 1.0 / (1 << 20);
     const MemoryForecast& f = result_.forecast;
     const int64_t copies = session_->copy_bytes();

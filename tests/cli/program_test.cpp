@@ -212,6 +212,21 @@ TEST_F(Program, AProfileIsOneObject) {
   }
 }
 
+TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
+  const std::string tiny =
+      "--n-layer 1 --n-embd 16 --n-head 2 --context 32 --seconds 0 --no-advice ";
+  Outcome o = run("profile --generate " + tiny + "--batch-size 8 --optim lion --threads 1");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("note: --batch-size, --optim: of no effect with --generate\n"),
+            std::string::npos)
+      << o.err;
+  o = run("profile --inference " + tiny + "--batch-size 2");
+  EXPECT_EQ(o.err.find("note:"), std::string::npos) << o.err;
+  o = run("profile " + tiny + "--batch-size 2 --optim lion");
+  EXPECT_EQ(o.err.find("note:"), std::string::npos) << o.err;
+  expect_one_line(run("profile --prompt 3"), 2, "--generate");
+}
+
 TEST_F(Program, CompletionsAreValidShell) {
   const Outcome o = run("completion bash");
   ASSERT_EQ(o.code, 0) << o.err;

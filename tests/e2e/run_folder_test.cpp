@@ -123,7 +123,7 @@ TEST_F(RunFolder, ResumeKeepsWhatWasRecorded) {
   const std::string folder = path("run").string();
   ASSERT_EQ(run({"train", "--resume", folder, "--max-steps", "25"}), 0) << err_;
   EXPECT_FALSE(says("--- sample")) << "--samples 0 was recorded";
-  EXPECT_TRUE(says("on 1 threads")) << "--threads 1 was recorded: " << err_;
+  EXPECT_TRUE(says("on 1 thread\n")) << "--threads 1 was recorded: " << err_;
   ASSERT_EQ(run({"train", "--resume", folder, "--max-steps", "26", "--samples", "1"}), 0) << err_;
   EXPECT_TRUE(says("--- sample")) << err_;
 

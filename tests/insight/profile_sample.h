@@ -17,7 +17,7 @@ inline Ceilings sample_ceilings() {
       {"L2", 1 << 20, 200e9, 200e9}, {"L3", 16 << 20, 80e9, 80e9}, {"memory", 0, 20e9, 10e9}};
   c.launch_seconds = 1e-7;
   c.team_seconds = 2e-6;
-  c.clock_seconds = 25e-9;
+  c.tick_seconds = 12e-9;
   return c;
 }
 

@@ -78,11 +78,6 @@ TEST(Profile, PartsAreTheStep) {
     }
     EXPECT_LE(runs + step.clock.batch, step.clock.wall);
   }
-  // Two looks at the clock for a kernel are less than a fiftieth of a step of the smallest model.
-  EXPECT_GT(p.clock_cost, 0);
-#if !defined(__SANITIZE_ADDRESS__)
-  EXPECT_LT(p.clock_cost, 0.02);
-#endif
 }
 
 // What the report names beside the kernels is the rest of the step: nothing is left out, nothing
@@ -91,6 +86,11 @@ TEST(Profile, KernelsAndWhatIsNamedBesideThemAreTheStep) {
   for (const Mode mode : {Mode::training, Mode::inference, Mode::generation}) {
     const Profile p = measured(sample_options(mode));
     SCOPED_TRACE(name_of(mode));
+    // Looking is less than a fiftieth of a step of the smallest model.
+    EXPECT_GT(p.clock_cost, 0);
+#if !defined(__SANITIZE_ADDRESS__)
+    EXPECT_LT(p.clock_cost, 0.02);
+#endif
     const double named = p.kernels_ms + p.between_ms + p.batch_ms + p.sampling_ms + p.rest_ms;
     EXPECT_NEAR(named, p.timed_ms, 1e-6 * p.timed_ms);
     EXPECT_NEAR(sum_ms(p.by_class), p.kernels_ms, 1e-6 * p.timed_ms);
