@@ -239,7 +239,7 @@ std::vector<Candidate> candidates(const Profile& p, const AdviceOptions& o) {
         {{"compile", "true"}}, [](auto& t) { t.compile = true; });
   for (const std::string& pass : options.disable_pass)
     add(pass, fmt::format("the pass {} is off", pass),
-        fmt::format("leave out --disable-pass {}", pass), {{"enable-pass", pass}},
+        fmt::format("{} on (leave out --disable-pass {})", pass, pass), {{"enable-pass", pass}},
         [&](auto& t) { std::erase(t.disable_pass, pass); });
   if (training && options.rematerialize != "none")
     add("rematerialize", "activations are computed again that memory has room for",

@@ -40,17 +40,18 @@ int shared(const AttentionNode& n, int64_t tiles, int64_t value_tiles, int64_t s
 
 Launch attention_launch(const AttentionNode& n, const std::string& name,
                         const std::string& parameters, const std::string& call,
-                        std::vector<LaunchArg> args, int64_t length, int shared_bytes) {
+                        std::vector<LaunchArg> args, int64_t length, int shared_bytes,
+                        uint32_t threads = 128) {
   Launch l;
   l.source = {name,
               {"device.cuh", "attention.cuh"},
-              n.text + fmt::format("BRRR_KERNEL(128) {}({}{}) {{\n{}  {};\n}}\n", name, parameters,
-                                   n.extra_parameter(),
+              n.text + fmt::format("BRRR_KERNEL({}) {}({}{}) {{\n{}  {};\n}}\n", threads, name,
+                                   parameters, n.extra_parameter(),
                                    n.extras.empty() ? "  const Extra extra{};\n" : "", call)};
   l.args = std::move(args);
   if (!n.extras.empty()) l.args.push_back(n.extra());
   l.grid = {static_cast<uint32_t>((length + kTile - 1) / kTile), static_cast<uint32_t>(n.heads), 1};
-  l.block = {128, 1, 1};
+  l.block = {threads, 1, 1};
   l.shared_bytes = shared_bytes;
   return l;
 }
@@ -99,31 +100,45 @@ LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
   return plan;
 }
 
-// -- the matrix unit: 64 queries or keys to a block, the other side in tiles of `tile` rows
+// -- the matrix unit
 
-Launch mma_launch(const AttentionNode& n, const std::string& name, const std::string& parameters,
-                  const std::string& call, std::vector<LaunchArg> args, int64_t length,
-                  int64_t shared_rows) {
-  Launch l = attention_launch(n, name, parameters, call, std::move(args), length, 0);
-  l.source.headers = {"device.cuh", "mma.cuh", "attention_mma.cuh"};
-  l.grid.x = static_cast<uint32_t>((length + 63) / 64);
-  l.shared_bytes = static_cast<int>(shared_rows * n.width * 2 + 2 * 64 * 4);
+/// Who multiplies, as the kernels name it, and what a block of them has.
+struct Unit {
+  std::string_view name;
+  int64_t rows;  // queries or keys
+  uint32_t threads;
+  std::vector<std::string> headers;
+};
+const Unit kByWarps{"ByWarps", 64, 128, {"device.cuh", "mma.cuh", "attention_mma.cuh"}};
+const Unit kByGroups{
+    "ByGroups", 128, 256, {"device.cuh", "mma.cuh", "wgmma.cuh", "attention_mma.cuh"}};
+
+/// The other side comes in tiles; `tile_rows` are all rows of tiles in shared memory.
+Launch mma_launch(const AttentionNode& n, const Unit& unit, const std::string& name,
+                  const std::string& parameters, const std::string& call,
+                  std::vector<LaunchArg> args, int64_t length, int64_t tile_rows) {
+  Launch l = attention_launch(n, name, parameters, call, std::move(args), length, 0, unit.threads);
+  l.source.headers = unit.headers;
+  l.grid.x = static_cast<uint32_t>((length + unit.rows - 1) / unit.rows);
+  l.shared_bytes = static_cast<int>(tile_rows * n.width * 2 + 2 * 64 * 4);
   return l;
 }
 
-LaunchPlan mma_forward(const NodeView& node, const GpuDescription&) {
+LaunchPlan mma_forward(const NodeView& node, const Unit& unit) {
   LaunchPlan plan;
   const AttentionNode n(node);
   const std::string_view t = stored_type(n.dtype);
   plan.launches.push_back(mma_launch(
-      n, "attention", fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
-      fmt::format("attention_mma_forward<Options, {}, 64>(q, k, v, y, lse, extra)", t),
+      n, unit, "attention",
+      fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
+      fmt::format("attention_mma_forward<Options, {}, {}, 64>(q, k, v, y, lse, extra)", unit.name,
+                  t),
       {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::out(0), LaunchArg::out(1)},
-      n.queries, 64 + 4 * 64));
+      n.queries, unit.rows + 4 * 64));
   return plan;
 }
 
-LaunchPlan mma_backward(const NodeView& node, const GpuDescription&) {
+LaunchPlan mma_backward(const NodeView& node, const Unit& unit) {
   LaunchPlan plan;
   const AttentionNode n(node);
   const std::string_view t = stored_type(n.dtype);
@@ -131,7 +146,7 @@ LaunchPlan mma_backward(const NodeView& node, const GpuDescription&) {
   const LaunchArg delta = LaunchArg::scratch(plan.take_scratch(rows * 4));
   Launch sums;
   sums.source.entry = "attention_grad_delta";
-  sums.source.headers = {"device.cuh", "mma.cuh", "attention_mma.cuh"};
+  sums.source.headers = unit.headers;
   sums.source.body =
       n.text + fmt::format(
                    "BRRR_KERNEL(256) attention_grad_delta(const {0}* y, const {0}* dy, {1}f32* "
@@ -145,36 +160,47 @@ LaunchPlan mma_backward(const NodeView& node, const GpuDescription&) {
   sums.block = {256, 1, 1};
   plan.launches.push_back(std::move(sums));
   plan.launches.push_back(mma_launch(
-      n, "attention_grad_queries",
+      n, unit, "attention_grad_queries",
       fmt::format("const {0}* q, const {0}* k, const {0}* v, const f32* lse, const {0}* dy, const "
                   "f32* delta, "
                   "{0}* dq",
                   t),
-      fmt::format("attention_mma_queries<Options, {}, {}>(q, k, v, lse, dy, delta, dq, extra)", t,
-                  tile),
+      fmt::format("attention_mma_queries<Options, {}, {}, {}>(q, k, v, lse, dy, delta, dq, extra)",
+                  unit.name, t, tile),
       {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4), LaunchArg::in(5),
        delta, LaunchArg::out(0)},
-      n.queries, 128 + 4 * tile));
+      n.queries, 2 * unit.rows + 4 * tile));
   plan.launches.push_back(mma_launch(
-      n, "attention_grad_keys",
+      n, unit, "attention_grad_keys",
       fmt::format("const {0}* q, const {0}* k, const {0}* v, const f32* lse, const {0}* dy, const "
                   "f32* delta, "
                   "{0}* dk, {0}* dv",
                   t),
-      fmt::format("attention_mma_keys<Options, {}, {}>(q, k, v, lse, dy, delta, dk, dv, extra)", t,
-                  tile),
+      fmt::format("attention_mma_keys<Options, {}, {}, {}>(q, k, v, lse, dy, delta, dk, dv, extra)",
+                  unit.name, t, tile),
       {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4), LaunchArg::in(5),
        delta, LaunchArg::out(1), LaunchArg::out(2)},
-      n.keys, 128 + 4 * tile));
+      n.keys, 2 * unit.rows + 4 * tile));
   return plan;
+}
+
+std::string wgmma_refusal(const NodeView& node, const GpuDescription& gpu) {
+  if (gpu.sm != kSmOfWgmma) return "four warps multiply as one on sm_90 only";
+  return mma_refusal(node, gpu);
+}
+
+auto planned(LaunchPlan (*plan)(const NodeView&, const Unit&), const Unit& unit) {
+  return [plan, &unit](const NodeView& node, const GpuDescription&) { return plan(node, unit); };
 }
 
 }  // namespace
 
 std::vector<PlanEntry> attention_entries() {
-  return {{"attention", "mma", mma_refusal, mma_forward},
+  return {{"attention", "wgmma", wgmma_refusal, planned(mma_forward, kByGroups)},
+          {"attention", "mma", mma_refusal, planned(mma_forward, kByWarps)},
           {"attention", "tiles", attention_refusal, attention_forward},
-          {"attention_grad", "mma", mma_refusal, mma_backward},
+          {"attention_grad", "wgmma", wgmma_refusal, planned(mma_backward, kByGroups)},
+          {"attention_grad", "mma", mma_refusal, planned(mma_backward, kByWarps)},
           {"attention_grad", "tiles", attention_refusal, attention_backward}};
 }
 

@@ -26,6 +26,7 @@ struct GpuDescription {
   int64_t memory_bytes = int64_t{80} << 30;
 };
 inline constexpr int kLeastSmOfFp8 = 89;
+inline constexpr int kSmOfWgmma = 90;  // alone: sm_90a
 /// "cuda:sm_80" (A100), "cuda:sm_89" (L40S), "cuda:sm_90" (H100, H200); nullopt: none of them.
 std::optional<GpuDescription> gpu_description(std::string_view name);
 

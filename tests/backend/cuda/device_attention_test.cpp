@@ -87,7 +87,7 @@ void check_attention(bool backward) {
   std::vector<Call> calls;
   for (const Case& c : kCases)
     for (DType t : {DType::f32, DType::bf16, DType::f16}) calls.push_back(call_of(c, t, backward));
-  size_t on_matrix_unit = 0;
+  size_t on_matrix_unit = 0, by_groups = 0;
   for (int pass = 0; pass < 2; ++pass) {
     for (const Call& call : calls) {
       std::vector<RefTensor> wanted;
@@ -99,6 +99,7 @@ void check_attention(bool backward) {
         }
         SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
         on_matrix_unit += entry.name == "mma";
+        by_groups += entry.name == "wgmma";
         if (wanted.empty()) wanted = call.wanted();
         expect_close(call, run_kernel(entry, call), wanted, magnitudes(call, wanted, backward));
       }
@@ -106,6 +107,7 @@ void check_attention(bool backward) {
     if (pass == 0) test::compile_emulated();
   }
   EXPECT_GE(on_matrix_unit, 20u);
+  EXPECT_EQ(by_groups, on_matrix_unit);
 }
 
 TEST(DeviceAttention, Forward) { check_attention(false); }

@@ -265,7 +265,7 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
     if (fused.node(id).op->name.starts_with("attention"))
-      on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "mma";
+      on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "wgmma";
   EXPECT_EQ(on_matrix_unit, 4u);
   const reference::Tensors in = inputs_of(plain, config);
   GraphRun run(fused, backend());

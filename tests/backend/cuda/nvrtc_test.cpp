@@ -39,7 +39,7 @@ class Nvrtc {
     const std::string text = source.text();
     if (create_(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr) != 0) return result;
     std::vector<std::string> options = compile_options();
-    options.push_back(fmt::format("--gpu-architecture=sm_{}", sm));
+    options.push_back(fmt::format("--gpu-architecture=sm_{}{}", sm, sm == kSmOfWgmma ? "a" : ""));
     options.emplace_back("--ptxas-options=-v");
     std::vector<const char*> pointers;
     for (const std::string& o : options) pointers.push_back(o.c_str());
@@ -138,6 +138,8 @@ void expect_clean(const std::map<std::string, KernelSource>& kernels, const GpuD
     const Nvrtc::Result result = Nvrtc::get()->compile(source, gpu.sm);
     EXPECT_TRUE(result.good) << source.entry << "\n" << result.log << "\n" << source.body;
     EXPECT_EQ(result.log.find("warning"), std::string::npos) << source.entry << "\n" << result.log;
+    EXPECT_EQ(result.log.find("serialized"), std::string::npos) << source.entry << "\n"
+                                                                << result.log;
     const int registers = number_in(result.log, "Used (\\d+) registers");
     const int spilled = number_in(result.log, "(\\d+) bytes spill stores");
     EXPECT_GT(registers, 0) << result.log;
@@ -164,7 +166,8 @@ class Models : public testing::TestWithParam<std::pair<const char*, std::array<i
 INSTANTIATE_TEST_SUITE_P(Each, Models,
                          testing::Values(std::pair{"gpt2_350m", std::array<int64_t, 2>{16, 1024}},
                                          std::pair{"gpt2_774m", std::array<int64_t, 2>{20, 1280}},
-                                         std::pair{"gpt2_1558m", std::array<int64_t, 2>{25, 1600}}),
+                                         std::pair{"gpt2_1558m", std::array<int64_t, 2>{25, 1600}},
+                                         std::pair{"heads_of_128", std::array<int64_t, 2>{4, 512}}),
                          [](const auto& row) { return std::string(row.param.first); });
 
 TEST_P(Models, NoKernelSpills) {

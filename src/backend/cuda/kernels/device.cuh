@@ -18,7 +18,7 @@
 #define BRRR_DEVICE __device__ __forceinline__
 #define BRRR_METHOD static __device__ __forceinline__
 #define BRRR_MEMBER __device__ __forceinline__
-#define BRRR_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define BRRR_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 #endif
 
 using f32 = float;

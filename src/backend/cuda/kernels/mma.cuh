@@ -136,15 +136,19 @@ BRRR_DEVICE u32 packed(float low, float high) {
   return static_cast<u32>(narrow<T>(low).bits) | static_cast<u32>(narrow<T>(high).bits) << 16;
 }
 
-/// A tile of rows of D elements of 16 bits in shared memory, its 16-byte chunks exchanged by the
-/// row's last bits, so that eight rows of a column of chunks lie in different banks.
-template <typename T, int D>
+/// A tile of kRows rows of D elements of 16 bits in shared memory: panels of 64 columns (128
+/// bytes), in each the rows one after the other, their 16-byte chunks exchanged by the row's last
+/// bits, so that eight rows of a column of chunks lie in different banks. It is what sm_90 calls a
+/// swizzle of 128 bytes; the tile begins at a multiple of 1024 bytes.
+template <typename T, int D, int kRows>
 struct Tile {
   T* base;
-  BRRR_MEMBER T* at(int row, int chunk) const { return base + row * D + ((chunk ^ (row & 7)) * 8); }
+  BRRR_MEMBER T* at(int row, int chunk) const {
+    return base + (chunk / 8 * kRows + row) * 64 + ((chunk ^ row) & 7) * 8;
+  }
 
   /// Rows [first, first + kRows) of [count, D]; behind the end zeros.
-  template <int kRows, int kThreads>
+  template <int kThreads>
   BRRR_MEMBER void copy(const T* from, int first, int count) const {
 #pragma unroll
     for (int k = threadIdx.x; k < kRows * D / 8; k += kThreads) {
@@ -169,5 +173,48 @@ struct Tile {
   BRRR_MEMBER void right_transposed(u32 (&b)[4], int k, int n) const {
     const int lane = threadIdx.x % 32, m = lane / 8;
     load_matrices<true>(b, at(k + (m & 1) * 8 + lane % 8, n / 8 + (m >> 1)));
+  }
+};
+
+// -- who multiplies: each warp its 16 rows (mma), or four warps their 64 at once (wgmma, sm_90a),
+// which read the right operand from shared memory themselves
+
+struct ByWarps {
+  enum { kRows = 64, kThreads = 128 };  // of a block
+  // A product reads its registers when it begins.
+  enum { kAtOnce = false };
+  /// Before the first product of several: their registers (sums and left operands) are as they
+  /// shall be read.
+  template <typename... Registers>
+  BRRR_METHOD void begin(Registers&...) {}
+  /// After the last: these sums are there.
+  template <typename... Registers>
+  BRRR_METHOD void end(Registers&...) {}
+  /// After copies, before the barrier behind which products read what was copied.
+  BRRR_METHOD void publish() {}
+
+  /// c += a b^T: columns from k on of all rows of b.
+  template <typename T, int D, int kRows>
+  BRRR_METHOD void by_columns(float (&c)[kRows / 8][4], const u32 (&a)[4],
+                              const Tile<T, D, kRows>& tile, int k) {
+#pragma unroll
+    for (int n = 0; n < kRows / 16; ++n) {
+      u32 b[4];
+      tile.right(b, n * 16, k);
+      multiply<T>(c[2 * n], a, b[0], b[1]);
+      multiply<T>(c[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+  /// c += a b: rows from k on of b.
+  template <typename T, int D, int kRows>
+  BRRR_METHOD void by_rows(float (&c)[D / 8][4], const u32 (&a)[4], const Tile<T, D, kRows>& tile,
+                           int k) {
+#pragma unroll
+    for (int n = 0; n < D / 16; ++n) {
+      u32 b[4];
+      tile.right_transposed(b, k, n * 16);
+      multiply<T>(c[2 * n], a, b[0], b[1]);
+      multiply<T>(c[2 * n + 1], a, b[2], b[3]);
+    }
   }
 };
