@@ -121,6 +121,7 @@ int64_t parse_memory(std::string_view given) {
   if (error != std::errc{} || !std::isfinite(value)) refuse("");
   std::string unit(trimmed(text.substr(static_cast<size_t>(stop - text.data()))));
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (value <= 0) usage_error("expected a size above 0, such as 6GiB; got {}", given);
   if (unit.empty()) refuse("a number without a unit has no size: ");
   double scale = 0;
   constexpr std::string_view kPrefixes = "kmgt";
@@ -134,7 +135,7 @@ int64_t parse_memory(std::string_view given) {
   }
   if (scale == 0) refuse(fmt::format("'{}' is no unit of memory: ", unit));
   const double bytes = std::floor(value * scale);
-  if (bytes < 1) refuse("it must be above 0: ");
+  if (bytes < 1) usage_error("expected a size above 0, such as 6GiB; got {}", given);
   if (bytes > 0x1p62) refuse("no machine has so much: ");
   return static_cast<int64_t>(bytes);
 }

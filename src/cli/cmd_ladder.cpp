@@ -1,7 +1,14 @@
 // brrr ladder: the optimisation tables of the literature, measured again on this machine.
 
-#include <algorithm>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <iterator>
+
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/commands.h"
@@ -48,6 +55,104 @@ bool is_of_a_run(const OptionInfo& given) {
          info.name == "explain-dispatch";
 }
 
+// -- signals
+
+std::atomic<int> g_signal = 0;
+std::atomic<double> g_at = 0;  // when the first came; 0: it is just coming
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
+
+// Only what a signal handler may call. What comes within a second of the first is the same one:
+// `timeout` and terminals send twice.
+void stop_after_this_visit(int signal) {
+  const int saved_errno = errno;
+  int none = 0;
+  if (g_signal.compare_exchange_strong(none, signal)) {
+    g_at = now_seconds();
+    constexpr char kText[] = "\nstopping after this visit; again to stop at once\n";
+    if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
+      // The terminal is gone; the record is kept all the same.
+    }
+  } else if (const double at = g_at; at > 0 && now_seconds() - at > 1) {
+    _exit(128 + signal);
+  }
+  errno = saved_errno;
+}
+
+/// While it lives, SIGINT, SIGTERM and SIGHUP end the climb after the visit, a second one at once.
+class StopGuard {
+ public:
+  StopGuard() {
+    g_at = 0;
+    g_signal = 0;
+    struct sigaction action {};
+    action.sa_handler = stop_after_this_visit;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      sigaction(kSignals[i], nullptr, &old_[i]);
+      if (old_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  StopGuard(const StopGuard&) = delete;
+  StopGuard& operator=(const StopGuard&) = delete;
+  ~StopGuard() {
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &old_[i], nullptr);
+  }
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction old_[std::size(kSignals)];
+};
+
+// -- options
+
+/// Options of `train` that shape the steps, and what opens an error on each.
+struct Changes {
+  KeyValues options;
+  std::vector<std::string> where;
+  void add(const std::string& key, const std::string& value, std::string place) {
+    options.emplace_back(key, value);
+    where.push_back(std::move(place));
+  }
+};
+
+/// What is given, the contents of a --config file in place of its name: a ladder's own options lie
+/// under all of it, and its record is kept under the values.
+Changes changes_of(const KeyValues& given, const std::string& config) {
+  const auto& table = train::train_option_table();
+  const auto is_given_list = [&](const OptionInfo& row) {
+    return row.kind == OptionKind::kList &&
+           std::any_of(given.begin(), given.end(),
+                       [&](const auto& g) { return table.find(g.first).name == row.name; });
+  };
+  Changes changes;
+  if (!config.empty())
+    for (const train::FileSetting& s : train::read_toml(config)) {
+      const OptionInfo& row = table.find(s.key);
+      if (is_of_a_run(row) || row.name == "fit" || s.value.empty() || is_given_list(row)) continue;
+      changes.add(s.key, s.value, s.where + ": " + s.key);
+    }
+  for (const auto& [key, value] : given)
+    if (const std::string& name = table.find(key).name; name != "config" && name != "fit")
+      changes.add(key, value, "--" + canonical_key(key));
+  return changes;
+}
+
+/// Ladders without training steps look at no option of `train` but the threads.
+void check_micro(const KeyValues& given, const std::vector<const insight::NamedLadder*>& chosen) {
+  std::string names;
+  for (const insight::NamedLadder* l : chosen) {
+    if (l->of_steps != nullptr) return;
+    names += (names.empty() ? "" : ", ") + l->name;
+  }
+  for (const auto& [key, value] : given)
+    if (train::train_option_table().find(key).name != "threads")
+      usage_error(
+          "--{}: of no effect on {}, which time no training step; expected --threads or "
+          "the ladder's own options",
+          canonical_key(key), names);
+}
+
 std::string names(bool only_default) {
   std::string list;
   for (const insight::NamedLadder& l : insight::ladders())
@@ -65,7 +170,7 @@ std::vector<const insight::NamedLadder*> chosen_ladders(const std::vector<std::s
         std::find_if(all.begin(), all.end(), [&](const auto& l) { return l.name == name; });
     if (at == all.end())
       usage_error("there is no ladder '{}'; expected one of {}", name, names(false));
-    list.push_back(&*at);
+    if (std::find(list.begin(), list.end(), &*at) == list.end()) list.push_back(&*at);
   }
   return list;
 }
@@ -94,12 +199,20 @@ int run_ladder(const Arguments& args) {
       user.emplace_back(key, value);
   }
   const std::vector<const insight::NamedLadder*> chosen = chosen_ladders(args.positional);
+  check_micro(user, chosen);
   const train::TrainOptions checked = train::resolve(user);  // wrong options show before hours
+  if (checked.wants_fit())
+    usage_error("--fit: a ladder chooses nothing; `brrr plan --fit` searches");
   use_threads(checked.threads);
+  const Changes changes = changes_of(user, checked.config);
 
   options.rounds = static_cast<int>(flags.rounds);
   options.quick = flags.quick;
-  options.options = user;
+  options.options = changes.options;
+  options.version = BRRR_VERSION;
+  for (const insight::NamedLadder* ladder : chosen)
+    if (ladder->of_steps != nullptr)
+      insight::check_options(*ladder->of_steps, options, changes.where);
   options.memory_limit = train::memory_budget(checked).bytes;
   options.again = flags.again;
   options.record = fs::path(flags.output_dir) / "ladder.json";
@@ -111,6 +224,8 @@ int run_ladder(const Arguments& args) {
   for (const insight::NamedLadder* ladder : chosen) all += ladder->visits(options);
   std::vector<insight::Climbed> climbed;
   bool page_failed = false;
+  const StopGuard guard;
+  options.stop = [] { return g_signal != 0; };
   {
     train::Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
     options.say = [&](const std::string& line) { progress.message(line); };
@@ -130,6 +245,16 @@ int run_ladder(const Arguments& args) {
           page_failed = true;
         }
       }
+    } catch (const insight::ClimbStopped&) {
+      progress.finish();
+      if (!flags.json && !climbed.empty()) print(climbed, false);
+      if (fs::exists(options.record))
+        progress.message(fmt::format(
+            "stopped; what was measured is in {}, the same command{} goes on from there",
+            options.record.string(), flags.again ? " without --again" : ""));
+      else
+        progress.message("stopped; nothing was measured");
+      return 128 + g_signal;
     } catch (...) {
       progress.finish();
       // What was measured before is not lost.
@@ -149,6 +274,7 @@ std::string notes() {
   return text + "Without a name: " + names(true) +
          ".\nA rung's training step is timed on random tokens, round after round, each time in a\n"
          "session of its own; the precision ladder also trains a small model in each format.\n"
+         "Options that the rungs of a ladder differ in are refused.\n"
          "What was measured is kept in the output folder, so a ladder that was interrupted goes "
          "on.\n--quick takes smaller models: some minutes for all of them on two cores.\n";
 }
@@ -159,7 +285,8 @@ Command ladder_command() {
   std::vector<OptionInfo> options = ladder_table().infos();
   for (OptionInfo& i : train::train_option_table().infos()) {
     if (i.name == "output-dir" || i.name == "json") continue;
-    if (is_of_a_run(i)) i.stands_for = i.name;  // understood, to be refused, and not listed
+    if (is_of_a_run(i) || i.name == "fit")
+      i.stands_for = i.name;  // understood, to be refused, and not listed
     options.push_back(std::move(i));
   }
   return {.name = "ladder",

@@ -51,8 +51,16 @@ void print_verdict(const train::Plan& plan, const MemoryLimit& limit) {
 
 // Planning may be for another machine: a limit that is given counts as it is.
 MemoryLimit plan_budget(const train::TrainOptions& o) {
-  if (!o.memory_limit.empty()) return {parse_memory(o.memory_limit), "--memory-limit"};
-  return train::memory_budget(o);
+  if (o.memory_limit.empty()) return train::memory_budget(o);
+  const MemoryLimit limit{parse_memory(o.memory_limit), "--memory-limit"};
+  const Backend backend = train::backend_for(o.device);
+  const bool on_device = backend.memory_bytes > 0;
+  const int64_t there = on_device ? backend.memory_bytes : installed_memory();
+  if (there > 0 && limit.bytes > there)
+    fmt::print(stderr, "note: --memory-limit {} is more than the {} of {}\n",
+               memory_text(limit.bytes), memory_text(there),
+               on_device ? backend.name : "this machine");
+  return limit;
 }
 
 /// The options of a search, and what it has to say.

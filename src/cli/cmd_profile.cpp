@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -78,8 +79,8 @@ std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
                      o.context, o.precision, o.optim);
 }
 
-/// Of the options given, those that shape nothing but a training step.
-std::string only_for_training(const KeyValues& given, Mode mode) {
+/// Of the options given, those without a part in what the mode times.
+std::string without_effect(const KeyValues& given, Mode mode) {
   std::string list;
   for (const auto& [key, value] : given) {
     const std::string name = canonical_key(key);
@@ -89,8 +90,14 @@ std::string only_for_training(const KeyValues& given, Mode mode) {
     const OptionInfo& info = train::train_option_table().find(key);
     const bool of_a_step = info.group == "training" || info.name == "dropout" ||
                            info.name == "init-loss-scale" || info.name == "rematerialize" ||
-                           info.name == "activation-memory";
-    if (!of_a_step || (info.name == "batch-size" && mode == Mode::inference)) continue;
+                           info.name == "activation-memory" || info.name == "param-dtype" ||
+                           info.name.starts_with("eval-");
+    const bool of_a_run = info.group == "run" || info.name == "logging-steps" ||
+                          info.name == "samples" || info.name == "report-to" ||
+                          info.name.starts_with("live") || info.name.starts_with("explain");
+    const bool has_part = mode == Mode::training ||
+                          (info.name == "batch-size" && mode == Mode::inference) || !of_a_step;
+    if (has_part && !of_a_run) continue;
     list += (list.empty() ? "--" : ", --") + name;
   }
   return list;
@@ -103,12 +110,13 @@ int run_profile(const Arguments& args) {
     usage_error("--inference and --generate: expected one of them; got both");
   if (own.prompt > 0 && !own.generate)
     usage_error("--prompt: expected --generate beside it, which alone has tokens in a cache");
-  if (own.inference || own.generate)
-    if (const std::string list =
-            only_for_training(args.given, own.generate ? Mode::generation : Mode::inference);
-        !list.empty())
-      fmt::print(stderr, "note: {}: of no effect with --{}\n", list,
-                 own.generate ? "generate" : "inference");
+  const Mode mode = own.generate    ? Mode::generation
+                    : own.inference ? Mode::inference
+                                    : Mode::training;
+  if (const std::string list = without_effect(args.given, mode); !list.empty())
+    fmt::print(stderr, "note: {}: of no effect on what is timed\n", list);
+  if (!own.trace.empty() && own.trace == own.html)
+    usage_error("--trace and --html: expected two files; got {} for both", own.trace);
   check_place(own.trace);
   check_place(own.html);
   DescribedRun run = describe_run(given, WantsData::if_named);
@@ -116,15 +124,16 @@ int run_profile(const Arguments& args) {
   if (o.wants_fit()) usage_error("--fit: `brrr plan --fit` searches; profile what it finds");
   if (o.max_steps == 0) o.max_steps = 1000;  // of no consequence here
   if (train::by_document(o)) {
-    fmt::print(
-        stderr,
-        "note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
-        o.sampling, o.context);
+    if (mode == Mode::training)
+      fmt::print(
+          stderr,
+          "note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
+          o.sampling, o.context);
     o.sampling = "random";
   }
 
   insight::WorkloadOptions w;
-  w.mode = own.generate ? Mode::generation : own.inference ? Mode::inference : Mode::training;
+  w.mode = mode;
   w.options = o;
   w.config = run.config;
   w.data = run.data ? &*run.data : nullptr;
@@ -154,11 +163,23 @@ int run_profile(const Arguments& args) {
   }
   // First what needs no place: a disk that is full takes nothing of it.
   fmt::print("{}", o.json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
-  if (!own.trace.empty()) write_file_atomically(own.trace, insight::chrome_trace(p));
-  if (!own.html.empty())
-    write_file_atomically(
-        own.html,
-        insight::profile_page(p, w.mode == Mode::training ? memory_svg(run, ceilings) : ""));
+  // One file that cannot be written takes nothing of the other.
+  std::optional<UserError> failed;
+  const auto write = [&](const std::string& file, auto&& text) {
+    try {
+      if (!file.empty()) write_file_atomically(file, text());
+    } catch (const UserError& e) {
+      if (failed)
+        fmt::print(stderr, "profile: {}\n", e.what());
+      else
+        failed = e;
+    }
+  };
+  write(own.trace, [&] { return insight::chrome_trace(p); });
+  write(own.html, [&] {
+    return insight::profile_page(p, mode == Mode::training ? memory_svg(run, ceilings) : "");
+  });
+  if (failed) throw UserError(*failed);
   return 0;
 }
 

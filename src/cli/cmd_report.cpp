@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/file.h"
@@ -37,7 +38,15 @@ const OptionTable<ReportOptions>& report_table() {
 }
 
 /// Those that can be read; what cannot be read is said in a line each.
-std::vector<insight::RunRecord> read_runs(const std::vector<std::string>& folders, bool speak) {
+std::vector<insight::RunRecord> read_runs(const std::vector<std::string>& given, bool speak) {
+  std::vector<std::string> folders;  // each once
+  for (const std::string& folder : given) {
+    std::error_code absent;
+    if (std::none_of(folders.begin(), folders.end(), [&](const std::string& other) {
+          return folder == other || fs::equivalent(folder, other, absent);
+        }))
+      folders.push_back(folder);
+  }
   std::vector<insight::RunRecord> runs;
   for (const std::string& folder : folders) {
     try {
@@ -76,6 +85,10 @@ int run_report(const Arguments& args) {
     report_table().set(o, report_table().find(key), value, "--" + canonical_key(key));
   if (args.positional.empty())
     usage_error("expected the folder of a run; see `brrr report --help`");
+  const bool has_port = std::any_of(args.given.begin(), args.given.end(), [](const auto& option) {
+    return canonical_key(option.first) == "port";
+  });
+  if (has_port && !o.serve) usage_error("--port: is the port of --serve, which is not given");
   if (o.json && (o.serve || !o.output.empty()))
     usage_error("--json: makes no page; leave out {}", o.serve ? "--serve" : "--output");
   const std::vector<insight::RunRecord> runs = read_runs(args.positional, true);

@@ -26,8 +26,8 @@ void tell(fmt::format_string<Args...> text, Args&&... args) {
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
   tell(
-      "\n{} steps in {:.1f} s, {:.1f} samples/s, {} tokens/s, {:.2f}% of the time waiting for "
-      "data; first step after {:.2f} s\n",
+      "\n{} steps in {:.1f} s with start, evaluations and saving; {:.1f} samples/s, {} tokens/s "
+      "while training, {:.2f}% of that waiting for data; first step after {:.2f} s\n",
       r.steps, r.seconds, r.samples_per_second(),
       with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
       r.first_step_seconds);

@@ -2,6 +2,7 @@
 // 0 done, 1 failed, 2 wrong usage, 3 does not fit in memory, 128 + n ended by signal n.
 
 #include <fcntl.h>
+#include <malloc.h>
 
 #include <cctype>
 #include <cerrno>
@@ -179,10 +180,19 @@ void fill_closed_streams() {
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", kModes[fd]) < 0) return;
 }
 
+/// Large buffers go back to the system when they are freed: glibc would raise its threshold after
+/// the first one and keep those that follow on the heap, where they count against --memory-limit.
+void return_large_buffers() {
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+#endif
+}
+
 }  // namespace
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
+  brrr::cli::return_large_buffers();
   brrr::cli::fill_closed_streams();
   // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);

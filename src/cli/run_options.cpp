@@ -10,16 +10,27 @@
 #include "io/hf_config.h"
 #include "io/model_folder.h"
 #include "train/parts.h"
+#include "train/trainer.h"
 
 namespace brrr::cli {
 namespace {
+
+// Stands among the options for a folder that stands alone on the command line.
+constexpr const char* kFolder = "the folder of a run";
 
 /// The options of `train` that a run's record holds, under what was given now.
 KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   const fs::path record = folder / "train_config.json";
   std::error_code ignored;
   if (!fs::exists(record, ignored)) return given;
-  const train::TrainOptions recorded = train::options_from_json(read_file(record), record.string());
+  train::TrainOptions recorded;
+  try {
+    recorded = train::options_from_json(read_file(record), record.string());
+  } catch (const UserError& e) {
+    fmt::print(stderr, "note: without the options of this run, which another version wrote: {}\n",
+               e.what());
+    return given;
+  }
   // What follows from an option that is given now is worked out again.
   std::set<std::string> open{"config", "resume", "overwrite", "init-from", "json",
                              "text",   "data",   "val-data",  "fit",       "memory-limit"};
@@ -41,18 +52,40 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   return all;
 }
 
-/// The configuration of a model folder, without opening its weights.
+/// The configuration of a folder that is planned for, without opening its weights.
 nn::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
   nn::Gpt2Config c = io::read_gpt2_config(folder / "config.json");
   if (!o.was_given("context")) o.context = c.n_positions;
   if (o.context > c.n_positions)
     usage_error("--context {} is more than the {} positions of {}", o.context, c.n_positions,
                 folder.string());
+  const auto same = [&](const char* name, int64_t chosen, int64_t there) {
+    if (o.was_given(name) && chosen != there)
+      usage_error("--{} {}: the model in {} has {}", name, chosen, folder.string(), there);
+  };
+  same("n-layer", o.n_layer, c.n_layer);
+  same("n-head", o.n_head, c.n_head);
+  same("n-embd", o.n_embd, c.n_embd);
   o.n_layer = c.n_layer;
   o.n_head = c.n_head;
   o.n_embd = c.n_embd;
   c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
   return c;
+}
+
+/// The same for --init-from, which goes by the options that are given, as `train` does.
+nn::Gpt2Config config_to_start_from(const fs::path& folder, train::TrainOptions& o) {
+  const io::ModelFolder model = io::open_model(folder);
+  train::adopt_architecture(o, model);
+  nn::Gpt2Config c = model.config;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
+  return c;
+}
+
+bool names_a_model(const std::string& key) {
+  if (key == kFolder) return false;
+  const auto& info = train::train_option_table().find(key);
+  return (info.stands_for.empty() ? info.name : info.stands_for) == "init-from";
 }
 
 int64_t file_bytes(const fs::path& folder, const char* extension) {
@@ -83,24 +116,30 @@ void add_run_file(const Arguments& args, KeyValues& given) {
     usage_error("expected one TOML file or model folder; got '{}' and '{}'", args.positional[0],
                 args.positional[1]);
   for (const std::string& word : args.positional)
-    given.emplace_back(word.ends_with(".toml") ? "config" : "init-from", word);
+    given.emplace_back(word.ends_with(".toml") ? "config" : kFolder, word);
 }
 
 DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   DescribedRun run;
   train::TrainOptions& o = run.options;
-  o = train::resolve(given);
-  if (o.init_from != "scratch") {
-    run.folder = io::find_model(o.init_from);
-    o = train::resolve(with_record(run.folder, given));
-  }
+  KeyValues options = given;
+  const auto alone = std::find_if(options.begin(), options.end(),
+                                  [](const auto& option) { return option.first == kFolder; });
+  const bool of_folder = alone != options.end();
+  for (const auto& [key, value] : given)
+    if (of_folder && names_a_model(key))
+      usage_error("expected one model; got {} and --init-from {}", alone->second, value);
+  if (of_folder) alone->first = "init-from";
+  o = train::resolve(options);
+  if (o.init_from != "scratch") run.folder = io::find_model(o.init_from);
+  if (of_folder) o = train::resolve(with_record(run.folder, options));
   use_threads(o.threads);
   ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
+  if (!run.folder.empty())
+    run.config = of_folder ? config_of(run.folder, o) : config_to_start_from(run.folder, o);
   if (wants == WantsData::if_there || !o.text.empty() || !o.data.empty())
     run.data = open_data(o, run.folder.string());
-  if (!run.folder.empty())
-    run.config = config_of(run.folder, o);
-  else
+  if (run.folder.empty())
     run.config = train::model_config(o, run.data           ? run.data->tokenizer->vocab_size()
                                         : o.vocab_size > 0 ? o.vocab_size
                                                            : insight::kCharacters);

@@ -32,6 +32,7 @@ size_t Generator::program_for(int64_t length) {
   PipelineOptions p;
   p.precision = options_.precision;
   p.parameter_dtype = options_.precision;
+  p.packs_parameters = true;
   const size_t id = engine_.add(run_pipeline(graph, engine_.backend().target(), p));
   programs_.emplace(length, id);
   return id;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "base/clock.h"
 #include "base/human.h"
@@ -190,8 +191,10 @@ class Adviser {
     const Machine m = read_machine();
     const int now = thread_count();
     Advice best;
-    for (const int threads : {m.usable, m.cores, m.usable / 2}) {
+    for (const int threads : std::set<int>{m.usable, m.cores, m.usable / 2}) {
       if (threads < 1 || threads == now) continue;
+      // A team that `train` chooses itself gives way to other work.
+      if (threads < now && options_.threads == 0 && p_.is_disturbed()) continue;
       Advice a{"threads",
                fmt::format("{} on {}", counted(now, "thread"), counted(m.usable, "processor")),
                fmt::format("--threads {}", threads),

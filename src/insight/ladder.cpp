@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/sha256.h"
+#include "insight/machine.h"
 #include "insight/micro_ladders.h"
 #include "insight/precision.h"
 #include "insight/timed_step.h"
@@ -31,16 +34,23 @@ int64_t kept_bytes(const KeyValues& given) {
   return activation_bytes(session->step_program().graph());
 }
 
-/// A budget that is a share of what would be kept without one becomes a number.
-train::TrainOptions resolved(KeyValues given) {
+/// A budget that is a share of what would be kept without one ("25%"), which is taken out of
+/// `given`.
+std::optional<double> take_share(KeyValues& given) {
   const auto share = std::find_if(given.begin(), given.end(), [](const auto& entry) {
     return entry.first == "activation-memory" && entry.second.ends_with('%');
   });
-  if (share != given.end()) {
-    const double percent =
-        parse_real(share->second.substr(0, share->second.size() - 1), {.low = 0, .high = 100});
-    given.erase(share);
-    const double bytes = percent / 100 * static_cast<double>(kept_bytes(given));
+  if (share == given.end()) return std::nullopt;
+  const double percent =
+      parse_real(share->second.substr(0, share->second.size() - 1), {.low = 0, .high = 100});
+  given.erase(share);
+  return percent / 100;
+}
+
+/// Such a budget becomes a number.
+train::TrainOptions resolved(KeyValues given) {
+  if (const std::optional<double> share = take_share(given)) {
+    const double bytes = *share * static_cast<double>(kept_bytes(given));
     given.emplace_back("activation-memory",
                        fmt::format("{}KiB", static_cast<int64_t>(bytes) >> 10));
   }
@@ -74,8 +84,29 @@ KeyValues changes_of(const Ladder& ladder, const LadderOptions& options) {
   return changes;
 }
 
+/// Without what changes no step, and the threads, which stand in the key by themselves.
+KeyValues of_a_step(KeyValues changes) {
+  std::erase_if(changes, [](const auto& change) {
+    const std::string& name = train::train_option_table().find(change.first).name;
+    return name == "memory-limit" || name == "threads";
+  });
+  return changes;
+}
+
+/// All options of all rungs in a few letters: presets and defaults are among them.
+std::string digest_of(const Ladder& ladder, const KeyValues& changes) {
+  std::string all;
+  for (size_t i = 0; i < ladder.rungs.size(); ++i) {
+    KeyValues given = options_of(ladder, i, changes);
+    const std::optional<double> share = take_share(given);
+    all += fmt::format("{}{}", train::to_json(train::resolve(given)), share.value_or(0));
+  }
+  return sha256_hex(all).substr(0, 16);
+}
+
 NamedLadder of_steps(const Ladder& ladder, std::string summary) {
   NamedLadder n;
+  n.of_steps = &ladder;
   n.name = ladder.name;
   n.summary = std::move(summary);
   n.visits = [&ladder](const LadderOptions& o) {
@@ -103,7 +134,36 @@ std::string key_of(const std::string& ladder, const KeyValues& changes) {
 
 std::string key_on(const std::string& backend, const std::string& ladder,
                    const KeyValues& changes) {
-  return fmt::format("{} on {}, {} threads", key_of(ladder, changes), backend, thread_count());
+  std::string key =
+      fmt::format("{} on {}, {} threads", key_of(ladder, changes), backend, thread_count());
+  if (const std::string cpu = read_machine().cpu; !cpu.empty()) key += ", " + cpu;
+  if (const auto passes = env::get("BRRR_DISABLE_PASS")) key += ", without " + *passes;
+  return key;
+}
+
+void check_options(const Ladder& ladder, const LadderOptions& options,
+                   const std::vector<std::string>& where) {
+  const auto& table = train::train_option_table();
+  const auto name_of = [&](const std::string& key) {
+    const OptionInfo& info = table.find(key);
+    return info.stands_for.empty() ? info.name : info.stands_for;
+  };
+  for (size_t at = 0; at < where.size(); ++at)
+    for (const Rung& rung : ladder.rungs)
+      for (const auto& [key, value] : rung.options)
+        if (name_of(key) == name_of(options.options[at].first))
+          usage_error("{}: the rungs of the ladder {} differ in it; leave it out", where[at],
+                      ladder.name);
+  const KeyValues changes = changes_of(ladder, options);
+  for (size_t i = 0; i < ladder.rungs.size(); ++i) {
+    KeyValues given = options_of(ladder, i, changes);
+    take_share(given);
+    try {
+      train::resolve(given);
+    } catch (const UserError& e) {
+      usage_error("ladder {}, rung '{}': {}", ladder.name, ladder.rungs[i].name, e.what());
+    }
+  }
 }
 
 std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options) {
@@ -111,10 +171,16 @@ std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options
   std::vector<std::string> names;
   for (const Rung& rung : ladder.rungs) names.push_back(rung.name);
   const train::TrainOptions first = resolved(options_of(ladder, 0, changes));
-  const std::string key = key_on(train::backend_for(first.device).name, ladder.name, changes);
-  return climb(key, names, options, [&](size_t i, RungResult& r) {
-    visit(resolved(options_of(ladder, i, changes)), options.memory_limit, r);
-  });
+  const std::string key =
+      fmt::format("{}, options {}",
+                  key_on(train::backend_for(first.device).name, ladder.name, of_a_step(changes)),
+                  digest_of(ladder, of_a_step(changes)));
+  return climb(
+      ladder.name, key, names, options,
+      [&](size_t i, RungResult& r) {
+        visit(resolved(options_of(ladder, i, changes)), options.memory_limit, r);
+      },
+      [](const RungResult& r) { return r.sequences > 0 && r.tokens > 0 && r.arena_bytes > 0; });
 }
 
 const std::vector<NamedLadder>& ladders() {

@@ -42,11 +42,13 @@ std::string ladder_section(const Ladder& ladder, const std::vector<RungResult>& 
 /// A ladder that was climbed, in the forms in which it is shown.
 struct Climbed {
   std::string table, json, section;
+  bool of_steps = true;  // of training; else of this processor's small operations
 };
 /// What `brrr ladder NAME` climbs.
 struct NamedLadder {
   std::string name, summary;
-  bool by_default = true;  // without a name
+  bool by_default = true;            // without a name
+  const Ladder* of_steps = nullptr;  // the options of `train` change what it measures
   std::function<int64_t(const LadderOptions&)> visits;
   std::function<Climbed(const LadderOptions&)> climb;
 };
@@ -65,13 +67,26 @@ std::optional<Against> against(const RungResult& result, const RungResult& first
 /// The last rung before `i` that was measured, in a cumulative ladder.
 std::optional<Against> against_before(const Ladder& ladder, const std::vector<RungResult>& results,
                                       size_t i);
+/// "0.95-1.02"; "-" of fewer than two rounds.
+std::string quartiles_text(const Timing& timing, size_t rounds, int digits);
+/// What of its columns a ladder of training steps has figures for.
+struct LadderColumns {
+  bool gain, published_speed, published_memory;
+};
+LadderColumns columns_of(const Ladder& ladder);
 /// Of sequences or tokens, at the median.
 double per_second(int64_t count, const RungResult& result);
 
+/// Throws UserError (exit 2) where the rungs cannot be climbed with the user's options on top: one
+/// of them sets what a rung sets, by whatever name, or a rung is no valid run with them. `where`
+/// opens the message on each ("--batch-size", "run.toml:3: batch_size").
+void check_options(const Ladder& ladder, const LadderOptions& options,
+                   const std::vector<std::string>& where);
+
 /// "name --option value ...": what a record is kept under.
 std::string key_of(const std::string& ladder, const KeyValues& changes);
-/// The same with the backend ("cpu:avx512") and the number of threads: figures of another
-/// instruction set or team are others.
+/// The same with the backend ("cpu:avx512"), the number of threads, the processor and the passes
+/// that BRRR_DISABLE_PASS leaves out: with others the figures are others.
 std::string key_on(const std::string& backend, const std::string& ladder, const KeyValues& changes);
 
 }  // namespace brrr::insight

@@ -59,14 +59,22 @@ std::string table(const Ladder& ladder, const std::vector<RungResult>& results) 
   const auto optional_cell = [](std::optional<double> value) {
     return value ? cell(*value, fmt::format("{:.2f}x", *value)) : cell(-1, "-");
   };
+  const LadderColumns columns = columns_of(ladder);
+  std::vector<std::string> heads{"rung", "samples/s", "tokens/s", "speed", "quartiles"};
+  if (columns.gain) heads.emplace_back("gain");
+  heads.insert(heads.end(), {"memory", "of first", "activations"});
+  if (columns.published_speed) heads.emplace_back("publ. speed");
+  if (columns.published_memory) heads.emplace_back("publ. memory");
   std::string rows;
   for (size_t i = 0; i < results.size(); ++i) {
     const RungResult& r = results[i];
     const Rung& rung = ladder.rungs[i];
     rows += "<tr><td>" + html_text(rung.name) + "</td>";
     if (r.ms.empty()) {
-      rows += "<td colspan=\"10\" data-v=\"-1\" style=\"white-space:normal;text-align:left\">" +
-              html_text(r.failure.empty() ? "not measured" : r.failure) + "</td></tr>\n";
+      rows += fmt::format(
+          "<td colspan=\"{}\" data-v=\"-1\" "
+          "style=\"white-space:normal;text-align:left\">{}</td></tr>\n",
+          heads.size() - 1, html_text(r.failure.empty() ? "not measured" : r.failure));
       continue;
     }
     const auto a = against(r, results[0]), gain = against_before(ladder, results, i);
@@ -74,16 +82,17 @@ std::string table(const Ladder& ladder, const std::vector<RungResult>& results) 
     rows += cell(samples, fmt::format("{:.3g}", samples)) +
             cell(tokens, fmt::format("{:.0f}", tokens)) +
             optional_cell(a ? std::optional(a->speed) : std::nullopt) +
-            cell(a ? a->low : -1, a ? fmt::format("{:.2f}-{:.2f}", a->low, a->high) : "-") +
-            optional_cell(gain ? std::optional(gain->speed) : std::nullopt) +
-            cell(static_cast<double>(r.arena_bytes), memory_text(r.arena_bytes)) +
+            cell(a ? a->low : -1,
+                 a ? quartiles_text({a->speed, a->low, a->high}, r.ms.size(), 2) : "-");
+    if (columns.gain) rows += optional_cell(gain ? std::optional(gain->speed) : std::nullopt);
+    rows += cell(static_cast<double>(r.arena_bytes), memory_text(r.arena_bytes)) +
             optional_cell(a ? std::optional(a->memory) : std::nullopt) +
-            cell(static_cast<double>(r.activation_bytes), memory_text(r.activation_bytes)) +
-            optional_cell(rung.published_speed) + optional_cell(rung.published_memory) + "</tr>\n";
+            cell(static_cast<double>(r.activation_bytes), memory_text(r.activation_bytes));
+    if (columns.published_speed) rows += optional_cell(rung.published_speed);
+    if (columns.published_memory) rows += optional_cell(rung.published_memory);
+    rows += "</tr>\n";
   }
-  return sorting_table({"rung", "samples/s", "tokens/s", "speed", "quartiles", "gain", "memory",
-                        "of first", "activations", "publ. speed", "publ. memory"},
-                       rows);
+  return sorting_table(heads, rows);
 }
 
 }  // namespace
@@ -93,14 +102,18 @@ std::string ladder_section(const Ladder& ladder, const std::vector<RungResult>& 
   return card(
       ladder.title,
       bars(ladder, results) + table(ladder, results) +
+          (columns_of(ladder).gain ? "<p class=\"faint\">Gain: to the rung before.</p>" : "") +
           (source.empty() ? "" : "<p class=\"faint\">Published: " + html_text(source) + "</p>"));
 }
 
 std::string ladder_page(const std::vector<Climbed>& ladders) {
+  const bool steps =
+      std::any_of(ladders.begin(), ladders.end(), [](const Climbed& c) { return c.of_steps; });
   std::string body =
-      "<h1>brrr ladder</h1><p class=\"faint\">Training steps on random tokens, each rung in a "
-      "session of its own; medians over the rounds, ratios to the first rung; gain: to the rung "
-      "before.</p>";
+      fmt::format("<h1>brrr ladder</h1><p class=\"faint\">{}; medians over the rounds{}.</p>",
+                  steps ? "Training steps on random tokens, each rung in a session of its own"
+                        : "Small operations on this processor",
+                  steps ? ", ratios to the first rung" : "");
   for (const Climbed& climbed : ladders) body += climbed.section;
   return page("brrr ladder", body, kStyle);
 }

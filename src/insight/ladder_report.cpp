@@ -40,11 +40,36 @@ std::optional<Against> against_before(const Ladder& ladder, const std::vector<Ru
   return std::nullopt;
 }
 
+std::string quartiles_text(const Timing& t, size_t rounds, int digits) {
+  return rounds < 2 ? "-" : fmt::format("{:.{}f}-{:.{}f}", t.low, digits, t.high, digits);
+}
+
+LadderColumns columns_of(const Ladder& ladder) {
+  const auto& rungs = ladder.rungs;
+  return {
+      ladder.cumulative,
+      std::any_of(rungs.begin(), rungs.end(), [](const Rung& r) { return r.published_speed; }),
+      std::any_of(rungs.begin(), rungs.end(), [](const Rung& r) { return r.published_memory; })};
+}
+
 std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& results) {
+  const LadderColumns columns = columns_of(ladder);
+  const auto only = [](bool has, int width, const std::string& text) {
+    return has ? fmt::format(" {:>{}}", text, width) : std::string();
+  };
+  const auto line = [&](const std::string& name, const std::string& measured,
+                        const std::string& gain, const std::string& memory,
+                        const std::string& speed_there, const std::string& memory_there) {
+    return fmt::format("{:<34} {}{} {}{}{}\n", name, measured, only(columns.gain, 7, gain), memory,
+                       only(columns.published_speed, 10, speed_there),
+                       only(columns.published_memory, 10, memory_there));
+  };
   std::string out =
-      fmt::format("{}\n{:<34} {:>10} {:>8} {:>7} {:>13} {:>7} {:>10} {:>7} {:>11} {:>10} {:>10}\n",
-                  ladder.title, "rung", "samples/s", "tok/s", "speed", "quartiles", "gain",
-                  "memory", "of it", "activations", "publ.speed", "publ.mem.");
+      ladder.title + "\n" +
+      line("rung",
+           fmt::format("{:>10} {:>8} {:>7} {:>13}", "samples/s", "tok/s", "speed", "quartiles"),
+           "gain", fmt::format("{:>10} {:>7} {:>11}", "memory", "of it", "activations"),
+           "publ.speed", "publ.mem.");
   const RungResult& first = results.front();
   for (size_t i = 0; i < results.size(); ++i) {
     const RungResult& r = results[i];
@@ -54,12 +79,14 @@ std::string ladder_table(const Ladder& ladder, const std::vector<RungResult>& re
     }
     const std::optional<Against> a = against(r, first);
     const auto gain = against_before(ladder, results, i);
-    out += fmt::format(
-        "{:<34} {:>10.3f} {:>8.0f} {:>7} {:>13} {:>7} {:>10} {:>7} {:>11} {:>10} {:>10}\n", r.name,
-        per_second(r.sequences, r), per_second(r.tokens, r), a ? ratio(a->speed) : "-",
-        a ? fmt::format("{:.2f}-{:.2f}", a->low, a->high) : "-", gain ? ratio(gain->speed) : "-",
-        memory_text(r.arena_bytes), a ? ratio(a->memory) : "-", memory_text(r.activation_bytes),
-        ratio(ladder.rungs[i].published_speed), ratio(ladder.rungs[i].published_memory));
+    out += line(r.name,
+                fmt::format("{:>10.3f} {:>8.0f} {:>7} {:>13}", per_second(r.sequences, r),
+                            per_second(r.tokens, r), a ? ratio(a->speed) : "-",
+                            a ? quartiles_text({a->speed, a->low, a->high}, r.ms.size(), 2) : "-"),
+                gain ? ratio(gain->speed) : "-",
+                fmt::format("{:>10} {:>7} {:>11}", memory_text(r.arena_bytes),
+                            a ? ratio(a->memory) : "-", memory_text(r.activation_bytes)),
+                ratio(ladder.rungs[i].published_speed), ratio(ladder.rungs[i].published_memory));
   }
   if (!ladder.published.empty()) out += fmt::format("published: {}\n", ladder.published);
   return out;

@@ -35,6 +35,8 @@ struct FusionFigures {
   Timing fused, unfused;
   double ns_per_element, gbytes, tflops, gain;
   double unfused_gbytes;
+  double to_one;  // the time over that of one multiplication
+  size_t rounds;
   bool computes = false;  // past the crossing
 };
 
@@ -58,13 +60,16 @@ Fusion fusion_of(int64_t elements, const std::vector<RungResult>& results) {
                       .gbytes = 0,
                       .tflops = 0,
                       .gain = 0,
-                      .unfused_gbytes = 0};
+                      .unfused_gbytes = 0,
+                      .to_one = 0,
+                      .rounds = r.ms.size()};
     const double pass = 8e-6 * size;  // MB that one pass reads and writes, so GB/s of ms
     row.ns_per_element = 1e6 * row.fused.median / size;
     row.gbytes = pass / row.fused.median;
     row.tflops = 1e-9 * size * static_cast<double>(row.n) / row.fused.median;
     row.unfused_gbytes = pass * static_cast<double>(row.n) / row.unfused.median;
     row.gain = row.unfused.median / row.fused.median;
+    row.to_one = row.fused.median / timing_of(results[0]).median;
     ms.push_back(row.fused.median);
     f.rows.push_back(row);
   }
@@ -93,13 +98,14 @@ std::string fusion_title(const Fusion& f) {
 
 std::string fusion_table(const Fusion& f) {
   std::string out =
-      fmt::format("{}\n{:>6} {:>10} {:>17} {:>9} {:>8} {:>8} {:>10} {:>8} {:>7}  {}\n",
-                  fusion_title(f), "n", "fused ms", "quartiles", "ns/elem.", "GB/s", "TFLOP/s",
-                  "one each", "GB/s", "gain", "bound by");
+      fmt::format("{}\n{:>6} {:>10} {:>17} {:>7} {:>9} {:>8} {:>8} {:>10} {:>8} {:>7}  {}\n",
+                  fusion_title(f), "n", "fused ms", "quartiles", "to one", "ns/elem.", "GB/s",
+                  "TFLOP/s", "one each", "GB/s", "gain", "bound by");
   for (const FusionFigures& r : f.rows)
     out += fmt::format(
-        "{:>6} {:>10.3f} {:>17} {:>9.3f} {:>8.1f} {:>8.4f} {:>10.3f} {:>8.1f} {:>6.1f}x  {}\n", r.n,
-        r.fused.median, fmt::format("{:.3f}-{:.3f}", r.fused.low, r.fused.high), r.ns_per_element,
+        "{:>6} {:>10.3f} {:>17} {:>6.2f}x {:>9.3f} {:>8.1f} {:>8.4f} {:>10.3f} {:>8.1f} {:>6.1f}x  "
+        "{}\n",
+        r.n, r.fused.median, quartiles_text(r.fused, r.rounds, 3), r.to_one, r.ns_per_element,
         r.gbytes, r.tflops, r.unfused.median, r.unfused_gbytes, r.gain, bound_of(r));
   return out + crossing_text(f) + "\npublished: " + kFusionSource + "\n";
 }
@@ -109,7 +115,12 @@ std::string fusion_json(const Fusion& f) {
   for (const FusionFigures& r : f.rows)
     rows.push_back({{"n", r.n},
                     {"fused_ms", r.fused.median},
+                    {"fused_ms_quartiles", {r.fused.low, r.fused.high}},
                     {"unfused_ms", r.unfused.median},
+                    {"unfused_ms_quartiles", {r.unfused.low, r.unfused.high}},
+                    {"rounds", r.rounds},
+                    {"to_one", r.to_one},
+                    {"gain", r.gain},
                     {"ns_per_element", r.ns_per_element},
                     {"gigabytes_per_second", r.gbytes},
                     {"tflops", r.tflops},
@@ -127,7 +138,8 @@ std::string fusion_section(const Fusion& f) {
     plotted.push_back({"x*a", r.n, r.fused, r.unfused, {}});
     rows += "<tr>" + cell(static_cast<double>(r.n), std::to_string(r.n)) +
             cell(r.fused.median, fmt::format("{:.3f}", r.fused.median)) +
-            cell(r.fused.low, fmt::format("{:.3f}-{:.3f}", r.fused.low, r.fused.high)) +
+            cell(r.fused.low, quartiles_text(r.fused, r.rounds, 3)) +
+            cell(r.to_one, fmt::format("{:.2f}x", r.to_one)) +
             cell(r.ns_per_element, fmt::format("{:.3f}", r.ns_per_element)) +
             cell(r.gbytes, fmt::format("{:.1f}", r.gbytes)) +
             cell(r.tflops, fmt::format("{:.4f}", r.tflops)) +
@@ -135,12 +147,16 @@ std::string fusion_section(const Fusion& f) {
             cell(r.gain, fmt::format("{:.1f}x", r.gain)) +
             fmt::format("<td class=\"v-{0}\">{0}</td></tr>\n", bound_of(r));
   }
+  io::Plot plot = fusion_plot(plotted);
+  plot.x_label = "multiplications: 2 to the power of";
+  for (io::Series& series : plot.series)
+    for (double& n : series.x) n = std::log2(n);
   return card(fusion_title(f),
               "<p>" + html_text(crossing_text(f)) + "</p>" +
-                  picture(io::svg_plot(fusion_plot(plotted)),
+                  picture(io::svg_plot(plot),
                           "time over the number of multiplications, fused and one kernel each") +
-                  sorting_table({"n", "fused ms", "quartiles", "ns/element", "GB/s", "TFLOP/s",
-                                 "one each, ms", "gain", "bound by"},
+                  sorting_table({"n", "fused ms", "quartiles", "to one", "ns/element", "GB/s",
+                                 "TFLOP/s", "one each, ms", "gain", "bound by"},
                                 rows) +
                   "<p class=\"faint\">Published: " + html_text(kFusionSource) + "</p>");
 }
@@ -152,13 +168,15 @@ Climbed climb_fusion(const LadderOptions& o) {
   for (const int64_t n : kCounts) names.push_back(std::to_string(n));
   const std::string key =
       key_here("fusion", {{"elements", std::to_string(elements)}, {"seconds", show_real(seconds)}});
-  const auto results = climb(key, names, o, [&](size_t i, RungResult& r) {
+  const auto visit = [&](size_t i, RungResult& r) {
     const FusionRow row = bench_multiplications(elements, kCounts[i], seconds);
     r.ms.push_back(row.fused.median);
     r.figures["unfused"].push_back(row.unfused.median);
-  });
+  };
+  const auto results = climb("fusion", key, names, o, visit,
+                             [](const RungResult& r) { return has_positive(r, "unfused"); });
   const Fusion f = fusion_of(elements, results);
-  return {fusion_table(f), fusion_json(f), fusion_section(f)};
+  return {fusion_table(f), fusion_json(f), fusion_section(f), false};
 }
 
 // -- overhead -------------------------------------------------------------------------------------
@@ -176,6 +194,7 @@ struct OverheadRow {
 struct OverheadFigures {
   std::vector<OverheadRow> rows;
   double peak = 0;  // FLOP/s of this processor
+  size_t rounds = 0;
 };
 
 OverheadFigures overhead_of(const RungResult& r) {
@@ -190,6 +209,7 @@ OverheadFigures overhead_of(const RungResult& r) {
             {"published: PyTorch, one small addition", published(kPyTorchOps), false},
             {"published: Python, one floating-point addition", published(kPythonFlops), false}};
   f.peak = timing_of(figure_of(r, "peak")).median;
+  f.rounds = r.ms.size();
   return f;
 }
 
@@ -210,18 +230,22 @@ std::string overhead_table(const OverheadFigures& f) {
                                 "us each", "quartiles", "ops/s", "PyTorch's");
   for (const OverheadRow& r : f.rows)
     out += fmt::format("{:<48} {:>10.4f} {:>17} {:>14} {:>9.1f}x\n", r.name, r.us.median,
-                       r.measured ? fmt::format("{:.4f}-{:.4f}", r.us.low, r.us.high) : "-",
+                       quartiles_text(r.us, r.measured ? f.rounds : 0, 4),
                        with_commas(std::llround(r.ops())), r.ops() / kPyTorchOps);
   return out + peak_text(f) + "\n";
 }
 
 std::string overhead_json(const OverheadFigures& f) {
   OrderedJson rows = OrderedJson::array();
-  for (const OverheadRow& r : f.rows)
+  for (const OverheadRow& r : f.rows) {
     rows.push_back({{"name", r.name},
                     {"us", r.us.median},
                     {"ops_per_second", r.ops()},
                     {"published", !r.measured}});
+    if (!r.measured) continue;
+    rows.back()["us_quartiles"] = {r.us.low, r.us.high};
+    rows.back()["rounds"] = f.rounds;
+  }
   return OrderedJson{{"ladder", "overhead"},
                      {"title", overhead_title()},
                      {"flops_per_second", f.peak},
@@ -240,8 +264,7 @@ std::string overhead_section(const OverheadFigures& f) {
         html_text(r.name), r.measured ? "speed" : "published", percent, 1e-6 * r.ops());
     rows += "<tr><td>" + html_text(r.name) + "</td>" +
             cell(r.us.median, fmt::format("{:.4f}", r.us.median)) +
-            cell(r.us.low, r.measured ? fmt::format("{:.4f}-{:.4f}", r.us.low, r.us.high)
-                                      : std::string("-")) +
+            cell(r.us.low, quartiles_text(r.us, r.measured ? f.rounds : 0, 4)) +
             cell(r.ops(), with_commas(std::llround(r.ops()))) +
             cell(r.ops() / kPyTorchOps, fmt::format("{:.1f}x", r.ops() / kPyTorchOps)) + "</tr>\n";
   }
@@ -255,16 +278,21 @@ std::string overhead_section(const OverheadFigures& f) {
 Climbed climb_overhead(const LadderOptions& o) {
   const double seconds = o.quick ? 0.1 : 1;
   const std::string key = key_here("overhead", {{"seconds", show_real(seconds)}});
-  const auto results = climb(key, {"small additions"}, o, [&](size_t, RungResult& r) {
+  const auto visit = [&](size_t, RungResult& r) {
     const Overhead overhead = bench_overhead(seconds);
     r.ms.push_back(1e-3 * overhead.node_us);
     r.figures["program"].push_back(overhead.program_us);
     r.figures["node"].push_back(overhead.node_us);
     r.figures["compiled"].push_back(overhead.compiled_us);
     r.figures["peak"].push_back(cpu::fastest_rate(cpu::measure_compute_peaks(0.02), "f32"));
-  });
+  };
+  const auto is_sound = [](const RungResult& r) {
+    return has_positive(r, "program") && has_positive(r, "node") && has_positive(r, "compiled") &&
+           has_positive(r, "peak");
+  };
+  const auto results = climb("overhead", key, {"small additions"}, o, visit, is_sound);
   const OverheadFigures f = overhead_of(results[0]);
-  return {overhead_table(f), overhead_json(f), overhead_section(f)};
+  return {overhead_table(f), overhead_json(f), overhead_section(f), false};
 }
 
 }  // namespace
@@ -282,14 +310,17 @@ std::optional<double> crossing(std::span<const int64_t> counts, std::span<const 
 
 NamedLadder fusion_ladder() {
   return {
-      "fusion", "1 to 128 multiplications, fused and one kernel each", true,
+      "fusion",
+      "1 to 128 multiplications, fused and one kernel each",
+      true,
+      nullptr,
       [](const LadderOptions& o) { return o.rounds * static_cast<int64_t>(std::size(kCounts)); },
       climb_fusion};
 }
 
 NamedLadder overhead_ladder() {
   return {"overhead", "small operations a second: called, node by node, compiled", true,
-          [](const LadderOptions& o) { return int64_t{o.rounds}; }, climb_overhead};
+          nullptr,    [](const LadderOptions& o) { return int64_t{o.rounds}; },    climb_overhead};
 }
 
 }  // namespace brrr::insight

@@ -217,6 +217,7 @@ GenerationPlan generation(const train::TrainOptions& o, const nn::Gpt2Config& co
   PipelineOptions options;
   options.precision = precision;
   options.parameter_dtype = precision;
+  options.packs_parameters = true;
   Engine engine(backend);
   engine.add(
       run_pipeline(nn::gpt2_decode_graph(config, 1, 1, precision), backend.target(), options));

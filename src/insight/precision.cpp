@@ -71,11 +71,41 @@ FormatRun run_of(const RungResult& r, const std::string& name) {
   return f;
 }
 
+/// A training may end without a loss that is finite, but not in fp32; fp32's own has magnitudes.
+bool is_sound_training(const RungResult& r) {
+  const double loss = figure(r, "loss"), skipped = figure(r, "skipped");
+  if (!(skipped >= 0 && skipped < 1e9)) return false;
+  if (std::isnan(loss) ? r.name.starts_with("fp32") : loss < 0) return false;
+  if (r.name != "fp32") return true;
+  for (const char* name : {"activations", "gradients"}) {
+    const auto at = r.figures.find(name);
+    if (at == r.figures.end() || at->second.size() != Magnitudes().counts().size() ||
+        std::any_of(at->second.begin(), at->second.end(), [](double count) { return count < 0; }))
+      return false;
+  }
+  return true;
+}
+
 /// Products of fp16 are computed in f32 on every processor (backend/cpu/gemm.h).
 bool has_unit(const std::string& rung) {
   if (rung.starts_with("fp16")) return false;
   static const auto peaks = cpu::measure_compute_peaks(0.02);
   return cpu::fastest_rate(peaks, "bf16") > cpu::fastest_rate(peaks, "f32");
+}
+
+/// What tells the files of --text and --data from others of the same names, for the record.
+std::string files_of(const KeyValues& options) {
+  std::string files;
+  for (const auto& [key, path] : options) {
+    const std::string name = canonical_key(key);
+    std::error_code none;
+    if (name != "text" && name != "train-file" && name != "data" && name != "val-data") continue;
+    const auto bytes = std::filesystem::file_size(path, none);
+    if (none) continue;  // a folder
+    const auto written = std::filesystem::last_write_time(path, none).time_since_epoch().count();
+    files += fmt::format(", {} of {} bytes at {}", name, bytes, written);
+  }
+  return files;
 }
 
 /// The trainings behind the ladder's rungs: those first, then fp32 from other seeds.
@@ -94,13 +124,15 @@ Checked check(const Ladder& ladder, const LadderOptions& options) {
   if (options.progress)
     once.progress = [&, before = options.rounds * static_cast<int64_t>(ladder.rungs.size())](
                         int64_t done) { options.progress(before + done); };
-  c.trainings = climb(training.key(), names, once, [&](size_t i, RungResult& r) {
+  const auto train = [&](size_t i, RungResult& r) {
     const bool is_format = i < ladder.rungs.size();
     const Stopwatch watch;
     training.run(is_format ? ladder.rungs[i].options : KeyValues{},
                  is_format ? 0 : kOtherSeeds[i - ladder.rungs.size()], r);
     r.ms.push_back(watch.milliseconds());
-  });
+  };
+  c.trainings = climb("precision (trainings)", training.key() + files_of(options.options), names,
+                      once, train, is_sound_training);
   c.text = c.trainings[0].notes["text"];
   std::vector<FormatRun> runs;
   std::vector<double> losses;
@@ -233,8 +265,12 @@ PrecisionAdvice advise_format(const std::vector<FormatRun>& runs,
       v.line = fmt::format("{}: safe here; its speed was not measured", v.name);
     else if (faster)
       v.line = fmt::format("{}: safe here and {:.2f}x as fast as fp32", v.name, v.speed);
+    else if (v.speed >= kWorthwhile)
+      v.line =
+          fmt::format("{}: safe here but not faster for certain: {:.2f}x, quartiles {:.2f}-{:.2f}",
+                      v.name, v.speed, speeds[i].low, speeds[i].high);
     else
-      v.line = fmt::format("{}: safe here but {} ({:.2f}x{}): use fp32", v.name,
+      v.line = fmt::format("{}: safe here but {} ({:.2f}x{})", v.name,
                            v.speed < 1 / kWorthwhile ? "slower" : "not faster", v.speed,
                            has_unit(v.name) ? "" : ", no unit for it");
     if (runs[i].skipped > 0)
@@ -243,14 +279,18 @@ PrecisionAdvice advise_format(const std::vector<FormatRun>& runs,
     if (i > 0 && v.safe && faster && v.speed > a.formats[best].speed) best = i;
     a.formats.push_back(std::move(v));
   }
-  a.use = best == 0 ? fmt::format("use {}: no format that is safe here is faster", runs[0].name)
+  a.use = best == 0 ? fmt::format("use {}: no format that is safe here is faster for certain",
+                                  runs[0].name)
                     : fmt::format("use {}: the fastest that is safe here, {:.2f}x of fp32",
                                   runs[best].name, a.formats[best].speed);
   return a;
 }
 
 NamedLadder precision_ladder(const Ladder& speeds) {
-  return {"precision", "number formats: which are fastest, and which are safe here", true,
+  return {"precision",
+          "number formats: which are fastest, and which are safe here",
+          true,
+          &speeds,
           [&speeds](const LadderOptions& o) {
             const auto rungs = static_cast<int64_t>(speeds.rungs.size());
             return o.rounds * rungs + rungs + std::ssize(kOtherSeeds);

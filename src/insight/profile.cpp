@@ -4,8 +4,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "base/clock.h"
+#include "base/host_load.h"
 #include "base/parallel.h"
 #include "insight/anatomy.h"
 
@@ -245,6 +247,21 @@ Bound Group::bound() const {
   return static_cast<Bound>(std::max_element(bound_ms.begin(), bound_ms.end()) - bound_ms.begin());
 }
 
+void Group::operator+=(const Group& other) {
+  calls += other.calls;
+  ms += other.ms;
+  share += other.share;
+  flops += other.flops;
+  bytes += other.bytes;
+  ceiling_ms += other.ceiling_ms;
+  for (size_t i = 0; i < kBounds; ++i) bound_ms[i] += other.bound_ms[i];
+}
+
+bool Profile::is_disturbed() const {
+  constexpr double kOthers = 0.25, kScatter = 1.3;  // a processor; between the quartiles of steps
+  return other_processors > kOthers || step.high > kScatter * step.low;
+}
+
 Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
                 const std::function<void(const std::string& line)>& say) {
   Profile p;
@@ -270,6 +287,7 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
     say(fmt::format("a step takes {:.1f} s, so timing takes about {:.0f} s", step, least));
   Collector collector(programs, workload.cache_share());
   std::vector<double> off, ratios;
+  HostLoad host;
   const Stopwatch watch;
   while (off.size() < kLeastSteps || (watch.seconds() < seconds && off.size() < kMostSteps)) {
     // Which of the two comes first alternates, too.
@@ -288,6 +306,10 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
     off.push_back(1e3 * without);
     ratios.push_back(with / without);
   }
+  if (const HostReading load = host.read(); load.busy >= 0 && load.own_processors >= 0)
+    p.other_processors =
+        std::max(0.0, load.busy * static_cast<double>(std::thread::hardware_concurrency()) -
+                          load.own_processors);
   // Noting the work of every thread costs time, so the trace is of steps of its own.
   start_work_spans();
   while (p.traced.size() < kTraced) {

@@ -43,6 +43,8 @@ struct Group {
   double gflops() const { return ms > 0 ? 1e-6 * flops / ms : 0; }
   double gbytes() const { return ms > 0 ? 1e-6 * bytes / ms : 0; }
   double ceiling() const { return ms > 0 ? ceiling_ms / ms : 0; }
+  /// All but names and the number of kernels.
+  void operator+=(const Group& other);
 };
 
 /// The classes of the BERT analysis (Ivanov et al., 2021, table 1), their shares of FLOPs and time.
@@ -107,8 +109,11 @@ struct Profile {
   int64_t evaluation_every = 0;  // steps; 0: only at the end
   double timing_cost = 0;        // the share by which the clocks slow a step down, measured
   double clock_cost = 0;         // the same, reckoned from the time of one look
+  double other_processors = 0;   // processors' worth of time that other work had meanwhile
   Workload::Batches batches;
   Ceilings ceilings;
+  /// Whether other work makes the figures uncertain.
+  bool is_disturbed() const;
 
   // For the trace: three more steps, an evaluation, and what each thread did meanwhile.
   std::vector<TracedStep> traced;

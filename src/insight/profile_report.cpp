@@ -9,7 +9,6 @@ namespace brrr::insight {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-constexpr double kBusy = 1.3;  // between the quartiles of steps
 constexpr size_t kMostKinds = 12, kMostScopes = 10;
 constexpr size_t kNameWidth = 44, kTextWidth = 90, kMostAdvice = 3;
 
@@ -59,34 +58,43 @@ void add_step(Report& r, const Profile& p) {
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
   r.line(
-      fmt::format("a step: {} ms ({}-{}){}; timing it costs {:.1f}% ({} steps with, as many "
+      fmt::format("a step: {} ms ({}-{}){}; timing it costs {:.1f}%{} ({} steps with, as many "
                   "without)",
                   number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
-                  speed, 100 * p.timing_cost, p.steps));
+                  speed, 100 * (p.is_disturbed() ? p.clock_cost : p.timing_cost),
+                  p.is_disturbed() ? ", reckoned" : "", p.steps));
+  if (p.other_processors > 0.25)
+    r.line(r.painted(fmt::format("other work had {:.1f} processors meanwhile: neither times nor "
+                                 "verdicts are worth much",
+                                 p.other_processors),
+                     "33"));
+  else if (p.is_disturbed())
+    r.line(r.painted("steps differ much in time: neither times nor verdicts are worth much", "33"));
+}
+
+/// The kernels' time by what held them up.
+std::array<double, kBounds> bound_ms(const Profile& p) {
+  std::array<double, kBounds> ms{};
+  for (const Group& g : p.by_phase)
+    for (size_t i = 0; i < kBounds; ++i) ms[i] += g.bound_ms[i];
+  return ms;
 }
 
 void add_parts(Report& r, const Profile& p) {
-  r.heading("where the time goes");
+  r.heading(fmt::format("where the time goes: {} ms, the timed steps' middle half",
+                        number_text(p.timed_ms)));
   const auto row = [&](const char* name, double ms, const char* more = "") {
     if (p.timed_ms > 0)
       r.line(fmt::format("  {:<28} {:>9} ms {:>6.1f}%  {}", name, number_text(ms),
                          100 * ms / p.timed_ms, more));
   };
   row("kernels", p.kernels_ms);
-  std::array<double, kBounds> bounds{};
-  double all = 0;
-  for (const Group& g : p.by_phase)
-    for (size_t i = 0; i < kBounds; ++i) {
-      bounds[i] += g.bound_ms[i];
-      all += g.bound_ms[i];
-    }
+  const std::array<double, kBounds> bounds = bound_ms(p);
   constexpr const char* kMeaning[] = {"held up by the units that multiply and add",
                                       "waiting for bytes from caches and memory",
                                       "being started, not working"};
   for (size_t i = 0; i < kBounds; ++i)
-    if (all > 0)
-      row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(),
-          p.kernels_ms * bounds[i] / all, kMeaning[i]);
+    row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   row("between kernels", p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);
   if (p.sampling_ms > 0) row("choosing the token", p.sampling_ms);
@@ -121,10 +129,11 @@ void add_groups(Report& r, const Profile& p) {
     for (const Group& g : p.by_phase) r.group(g.name, g);
     Group data;
     data.calls = static_cast<int64_t>(p.traced.empty() ? 0 : p.traced[0].runs.size());
+    // The shares above are of the kernels' time.
     if (p.timed_ms > 0)
-      r.line(fmt::format("  {:<{}} {:>5} {:>9} {:>5.1f}%", "data (the rest of the step apart)",
-                         kNameWidth, data.calls, number_text(p.batch_ms),
-                         100 * p.batch_ms / p.timed_ms));
+      r.line(fmt::format("  {:<{}} {:>5} {:>9}        {:.1f}% of the step",
+                         "data, beside the kernels", kNameWidth, data.calls,
+                         number_text(p.batch_ms), 100 * p.batch_ms / p.timed_ms));
   }
   r.columns("by scope of the model");
   // Layers are alike: they are one row.
@@ -136,23 +145,25 @@ void add_groups(Report& r, const Profile& p) {
       continue;
     }
     ++layers.kernels;
-    layers.calls += g.calls;
-    layers.ms += g.ms;
-    layers.share += g.share;
-    layers.flops += g.flops;
-    layers.bytes += g.bytes;
-    layers.ceiling_ms += g.ceiling_ms;
-    for (size_t i = 0; i < kBounds; ++i) layers.bound_ms[i] += g.bound_ms[i];
+    layers += g;
   }
   if (layers.kernels > 0) {
     layers.name =
-        fmt::format("h.0 .. h.{}: {} layers, {} ms each", layers.kernels - 1, layers.kernels,
-                    number_text(layers.ms / static_cast<double>(layers.kernels)));
+        layers.kernels == 1
+            ? "h.0: the only layer"
+            : fmt::format("h.0 .. h.{}: {} layers, {} ms each", layers.kernels - 1, layers.kernels,
+                          number_text(layers.ms / static_cast<double>(layers.kernels)));
     scopes.push_back(layers);
   }
   std::stable_sort(scopes.begin(), scopes.end(),
                    [](const Group& a, const Group& b) { return a.ms > b.ms; });
-  if (scopes.size() > kMostScopes) scopes.resize(kMostScopes);
+  if (scopes.size() > kMostScopes) {
+    Group rest;
+    rest.name = fmt::format("{} more", scopes.size() - kMostScopes + 1);
+    for (size_t i = kMostScopes - 1; i < scopes.size(); ++i) rest += scopes[i];
+    scopes.resize(kMostScopes - 1);
+    scopes.push_back(std::move(rest));
+  }
   for (const Group& g : scopes) r.group(g.name, g);
 }
 
@@ -281,6 +292,9 @@ std::string report_json(const Profile& p) {
                        {"published_time", c.published_time}});
   for (const MemoryLevel& l : p.ceilings.levels)
     levels.push_back({{"name", l.name}, {"bytes", l.bytes}, {"read", l.read}, {"write", l.write}});
+  OrderedJson bounds = OrderedJson::object();
+  for (size_t i = 0; i < kBounds; ++i)
+    bounds[std::string(name_of(static_cast<Bound>(i)))] = bound_ms(p)[i];
   const OrderedJson j = {
       {"mode", name_of(p.mode)},
       {"title", p.title},
@@ -292,6 +306,7 @@ std::string report_json(const Profile& p) {
       {"timed_step_ms", p.timed_ms},
       {"timing_cost", p.timing_cost},
       {"clock_cost", p.clock_cost},
+      {"other_processors", p.other_processors},
       {"steps", p.steps},
       {"evaluation_ms", p.evaluation_ms},
       {"evaluation_ms_per_step",
@@ -303,6 +318,7 @@ std::string report_json(const Profile& p) {
         {"batch", p.batch_ms},
         {"sampling", p.sampling_ms},
         {"inputs_and_results", p.rest_ms}}},
+      {"bound_ms", bounds},
       {"ceilings",
        {{"f32", p.ceilings.f32},
         {"bf16", p.ceilings.bf16},

@@ -1,5 +1,6 @@
 #include "insight/run_page.h"
 
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,7 @@ color:var(--faint);font-size:12.5px}
 white-space:nowrap}
 #status[data-state=lost],#status[data-state=failed]{color:var(--overhead)}
 #notes{margin:0;padding-left:20px}
+.options th{text-align:left}
 td.text{white-space:normal;overflow-wrap:anywhere;text-align:left;max-width:420px}
 )";
 
@@ -72,10 +74,19 @@ std::string figure_cell(const std::optional<double>& value, const std::string& t
   return value ? cell(*value, text) : cell(-1, "-");
 }
 
+/// A run that has not ended has only its steps to tell.
+std::string speed(const RunRecord& r) {
+  const auto text = [](double v) { return with_commas(static_cast<int64_t>(v)); };
+  if (r.tokens_per_second) return cell(*r.tokens_per_second, text(*r.tokens_per_second));
+  const std::optional<double>& median = r.median_tokens_per_second;
+  return figure_cell(median, "median " + text(median.value_or(0)));
+}
+
 std::string figures(const std::vector<RunRecord>& runs) {
   std::string rows;
   for (const RunRecord& r : runs) {
     const auto loss = [](const std::optional<double>& v) {
+      if (v && !std::isfinite(*v)) return cell(1e300, "NaN");  // sorts as the worst
       return figure_cell(v, fmt::format("{:.4f}", v.value_or(0)));
     };
     const auto memory = [](const std::optional<double>& v) {
@@ -87,16 +98,18 @@ std::string figures(const std::vector<RunRecord>& runs) {
         loss(r.val_loss) +
         figure_cell(r.best_val_loss,
                     fmt::format("{:.4f} at {}", r.best_val_loss.value_or(0), r.best_step)) +
-        figure_cell(r.tokens_per_second,
-                    with_commas(static_cast<int64_t>(r.tokens_per_second.value_or(0)))) +
+        speed(r) +
+        figure_cell(r.skipped_steps,
+                    with_commas(static_cast<int64_t>(r.skipped_steps.value_or(0)))) +
         figure_cell(r.waiting_share, fmt::format("{:.2f}%", 100 * r.waiting_share.value_or(0))) +
         figure_cell(r.seconds, format_duration(r.seconds.value_or(0))) +
         figure_cell(r.parameters, with_commas(static_cast<int64_t>(r.parameters.value_or(0)))) +
         memory(r.arena_bytes) + memory(r.process_bytes) + "</tr>\n";
   }
-  return sorting_table({"run", "status", "steps", "train loss", "val. loss", "best val. loss",
-                        "tokens/s", "waiting", "time", "parameters", "arena", "process"},
-                       rows);
+  return sorting_table(
+      {"run", "status", "steps", "train loss", "val. loss", "best val. loss", "tokens/s",
+       "skipped steps", "waiting", "time", "parameters", "arena", "process"},
+      rows);
 }
 
 std::string options_table(const std::vector<RunRecord>& runs,
@@ -110,7 +123,7 @@ std::string options_table(const std::vector<RunRecord>& runs,
       rows += "<td class=\"text\">" + html_text(option_text(r, name)) + "</td>";
     rows += "</tr>\n";
   }
-  return sorting_table(heads, rows);
+  return "<div class=\"options\">" + sorting_table(heads, rows) + "</div>";
 }
 
 std::string all_options(const std::vector<RunRecord>& runs) {

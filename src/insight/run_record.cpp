@@ -80,18 +80,22 @@ void read_log(RunRecord& run) {
         // Here and not from the history, where neighbours become one in time.
         for (const char* name : {"val_loss", "final_val_loss"}) {
           const auto loss = record.find(name);
-          if (loss == record.end() || !loss->is_number()) continue;
-          run.val_loss = loss->get<double>();
+          if (loss == record.end() || !(loss->is_number() || loss->is_null())) continue;
+          run.val_loss = loss->is_null() ? std::nan("") : loss->get<double>();  // JSON has no NaN
+          if (!std::isfinite(*run.val_loss)) continue;
           if (run.best_val_loss && *run.best_val_loss <= *run.val_loss) continue;
           run.best_val_loss = run.val_loss;
           run.best_step = at;
         }
+        figure(record, "skipped_steps", run.skipped_steps);
         const auto end = record.find("finished");
         is_finished = end != record.end() && *end == true;  // a resumed run goes on after it
         has_failed = record.value("health", Json()) == train::name_of(train::Ailment::non_finite);
         if (!is_finished) return;
         const Json figures = record.value("figures", Json::object());
         figure(figures, "seconds", run.seconds);
+        figure(figures, "tokens_per_second", run.tokens_per_second);
+        figure(figures, "skipped_steps", run.skipped_steps);
         figure(figures, "waiting_share", run.waiting_share);
         figure(figures, "parameters", run.parameters);
         figure(figures, "arena_bytes", run.arena_bytes);
@@ -115,7 +119,7 @@ void read_log(RunRecord& run) {
 void read_figures(RunRecord& run) {
   const Columns& steps = run.history.table(RunHistory::steps);
   run.train_loss = mean_of_last(steps.column(1), std::max<size_t>(1, steps.rows() / 100));
-  run.tokens_per_second = finite_median(steps.column(4));
+  run.median_tokens_per_second = finite_median(steps.column(4));
   if (!run.waiting_share) run.waiting_share = mean_of_last(steps.column(6), steps.rows());
   const Columns& host = run.history.table(RunHistory::host);
   for (const double v : host.column(1))
@@ -139,6 +143,9 @@ RunRecord read_run(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     user_error("{}: there is no such folder; expected the folder of a run", folder.string());
+  if (fs::exists(folder / "trainer_state.json", ignored))
+    user_error("{}: is a checkpoint; expected the folder of the run that it stands in",
+               folder.string());
   if (!fs::exists(folder / "log.jsonl", ignored) &&
       !fs::exists(folder / "train_config.json", ignored))
     user_error(
@@ -199,6 +206,8 @@ std::string report_json(const std::vector<RunRecord>& runs) {
     j["best_val_loss"] = or_null(run.best_val_loss);
     j["best_step"] = run.best_step;
     j["tokens_per_second"] = or_null(run.tokens_per_second);
+    j["median_tokens_per_second"] = or_null(run.median_tokens_per_second);
+    j["skipped_steps"] = or_null(run.skipped_steps);
     j["waiting_share"] = or_null(run.waiting_share);
     j["seconds"] = or_null(run.seconds);
     j["parameters"] = or_null(run.parameters);

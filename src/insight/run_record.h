@@ -23,9 +23,12 @@ struct RunRecord {
 
   // Final figures; what is not known is absent.
   std::optional<double> train_loss;  // mean over the last hundredth of the steps
-  std::optional<double> val_loss, best_val_loss;
+  std::optional<double> val_loss;    // the last one; NaN where it was not finite
+  std::optional<double> best_val_loss;
   int64_t best_step = -1;
-  std::optional<double> tokens_per_second;  // median over the logged steps
+  std::optional<double> tokens_per_second;         // over all steps, as the run says at its end
+  std::optional<double> median_tokens_per_second;  // of the logged steps
+  std::optional<double> skipped_steps;             // f16 gradients overflowed
   std::optional<double> waiting_share;
   std::optional<double> seconds, parameters, arena_bytes, process_bytes;
   /// What could not be read, a line each, without the folder's name.

@@ -14,9 +14,14 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit) :
   config_ =
       train::model_config(options_, options_.vocab_size > 0 ? options_.vocab_size : kCharacters);
   session_ = train::compile_run(options_, config_);
-  if (const int64_t arena = session_->forecast().total(); arena > memory_limit)
+  int64_t needed = session_->forecast().total();
+  if (session_->engine().backend().memory_bytes == 0) {
+    train::trim_heap();  // of what was measured before
+    needed += resident_memory().needed();
+  }
+  if (needed > memory_limit)
     throw UserError(
-        fmt::format("needs {}, more than {}", memory_text(arena), memory_text(memory_limit)),
+        fmt::format("needs {}, more than {}", memory_text(needed), memory_text(memory_limit)),
         ExitCode::kNoMemory);
   session_->allocate();
   load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {

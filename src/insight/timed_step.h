@@ -19,7 +19,8 @@ inline constexpr int64_t kCharacters = 65;
 class TimedStep {
  public:
   /// `options` are resolved; a vocabulary of 0 is kCharacters. Throws UserError (exit 3) before
-  /// anything is allocated when the arena would be larger than `memory_limit`.
+  /// anything is allocated when the process, or the arena in a GPU's memory, would need more than
+  /// `memory_limit`.
   explicit TimedStep(const train::TrainOptions& options,
                      int64_t memory_limit = std::numeric_limits<int64_t>::max());
 

@@ -212,6 +212,7 @@ PipelineOptions forward_options(const train::TrainOptions& o) {
   PipelineOptions p;
   p.precision = s.precision;
   p.parameter_dtype = s.precision;
+  p.packs_parameters = true;
   p.matmul_precision = s.matmul_precision;
   p.disabled = s.disabled_passes;
   return p;

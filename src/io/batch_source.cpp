@@ -35,6 +35,7 @@ void check_options(const BatchOptions& o) {
   if (o.context < 1) usage_error("the context is {} tokens; at least 1 was expected", o.context);
   if (o.batch > (int64_t{1} << 40) / o.context)
     usage_error("a batch of {} rows of {} tokens does not fit any memory", o.batch, o.context);
+  BRRR_CHECK(o.batches_per_step >= 1, "{} batches per step", o.batches_per_step);
   BRRR_CHECK(o.world >= 1 && o.rank >= 0 && o.rank < o.world, "rank {} of {}", o.rank, o.world);
   BRRR_CHECK(o.vocab > 0, "vocab {}", o.vocab);
 }

@@ -44,6 +44,9 @@ struct BatchOptions {
   int64_t rank = 0, world = 1;
   /// Of documents: lengths that a batch may have, ascending, the last one T. Empty: T only.
   std::vector<int64_t> lengths = {};
+  /// Of documents: consecutive batches that make one step. However a step is cut into batches, it
+  /// has the same rows.
+  int64_t batches_per_step = 1;
 
   /// The number, in the endless sequence of rows of all ranks, of row `b` of batch `index`.
   int64_t row(int64_t index, int64_t b) const { return (index * batch + b) * world + rank; }

@@ -46,11 +46,22 @@ std::vector<int64_t> quarter_lengths(int64_t context) {
   return lengths;
 }
 
+int64_t document_rows(const std::vector<Document>& documents, int64_t context) {
+  int64_t rows = 0;
+  for (const Document& d : documents)
+    if (d.end - d.begin > 1) rows += ceil_div(d.end - d.begin - 1, context);
+  return rows;
+}
+
 DocumentBatches::DocumentBatches(const TokenSource& source, const std::vector<Document>& documents,
                                  const BatchOptions& options)
-    : source_(source), options_(options), batch_rows_(options.batch * options.world) {
+    : source_(source),
+      options_(options),
+      batch_rows_(options.batch * options.world),
+      step_rows_(batch_rows_ * options.batches_per_step) {
   check_options(options);
   const int64_t T = options.context;
+  rows_.reserve(static_cast<size_t>(document_rows(documents, T)));
   for (const Document& d : documents)
     for (int64_t at = d.begin; at + 1 < d.end; at += T)
       rows_.push_back({at, std::min(T, d.end - 1 - at)});
@@ -61,14 +72,14 @@ DocumentBatches::DocumentBatches(const TokenSource& source, const std::vector<Do
     if (rows_[i].length > rows_[longest_].length) longest_ = i;
   }
   const auto rows = static_cast<int64_t>(rows_.size());
-  const int64_t batches = options.mode == Sampling::kGroupByLength
-                              ? std::clamp(rows / (4 * batch_rows_), int64_t{1}, kMegabatch)
-                              : 1;
-  megabatch_rows_ = batches * batch_rows_;
+  const int64_t steps = options.mode == Sampling::kGroupByLength
+                            ? std::clamp(rows / (4 * step_rows_), int64_t{1}, kMegabatch)
+                            : 1;
+  megabatch_rows_ = steps * step_rows_;
 }
 
 int64_t DocumentBatches::batches_per_pass() const {
-  return ceil_div(static_cast<int64_t>(rows_.size()), batch_rows_);
+  return ceil_div(static_cast<int64_t>(rows_.size()), step_rows_) * options_.batches_per_step;
 }
 
 std::string DocumentBatches::fingerprint() const {
@@ -116,7 +127,8 @@ void DocumentBatches::fill(int64_t index, Batch& batch) const {
   const int64_t epoch = epoch_of(index);
   const int64_t first = index % batches_per_pass() * batch_rows_;  // row of the epoch
   const auto rows_of = megabatch(epoch, first / megabatch_rows_);
-  const auto begin = static_cast<size_t>(first % megabatch_rows_);
+  // A batch of the last step may have nothing left.
+  const auto begin = std::min(static_cast<size_t>(first % megabatch_rows_), rows_of->rows.size());
   const auto count = std::min(static_cast<size_t>(batch_rows_), rows_of->rows.size() - begin);
   const auto rows = std::span(rows_of->rows).subspan(begin, count);
   int64_t longest = 0;  // of all ranks: they must agree

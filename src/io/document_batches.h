@@ -1,7 +1,8 @@
 #pragma once
 // Batches of whole documents: a row is a document, or T tokens of one that is longer, and never
 // reaches into the next. What is left of a row is not scored. A batch is as long as its longest row
-// needs, rounded up to one of a few lengths: programs have fixed shapes.
+// needs, rounded up to one of a few lengths: programs have fixed shapes. Rows are grouped by the
+// step, so that a step has the same rows however it is cut into batches.
 
 #include <memory>
 #include <mutex>
@@ -24,6 +25,9 @@ std::vector<Document> find_documents(const TokenSource& source, int32_t end_of_t
 /// Lengths for batches of up to `context` tokens: its quarters, rounded up to a multiple of 8.
 std::vector<int64_t> quarter_lengths(int64_t context);
 
+/// How many rows of up to `context` tokens they make.
+int64_t document_rows(const std::vector<Document>& documents, int64_t context);
+
 class DocumentBatches final : public BatchSource {
  public:
   /// Sampling::kDocuments or kGroupByLength. `source` must outlive this. Documents of fewer than
@@ -33,7 +37,7 @@ class DocumentBatches final : public BatchSource {
 
   void fill(int64_t index, Batch& batch) const override;
   int64_t epoch_of(int64_t index) const override { return index / batches_per_pass(); }
-  /// The last batch of an epoch is filled with empty rows.
+  /// The last step of an epoch is filled with empty rows.
   int64_t batches_per_pass() const override;
   int64_t tokens() const override { return tokens_; }
   std::string fingerprint() const override;
@@ -53,6 +57,7 @@ class DocumentBatches final : public BatchSource {
   std::vector<Row> rows_;
   size_t longest_ = 0;      // index of the first of the longest rows
   int64_t batch_rows_ = 0;  // of all ranks
+  int64_t step_rows_ = 0;   // of all its batches
   int64_t megabatch_rows_ = 0;
   int64_t tokens_ = 0;
 

@@ -14,6 +14,7 @@ std::string LoaderState::to_json() const {
             {"seed", seed},          {"source", source},   {"tokens", tokens},
             {"batch", batch},        {"context", context}, {"world", world}};
   if (anchor != Anchor{}) json["group"] = anchor.group, json["group_row"] = anchor.row;
+  if (batches_per_step > 1) json["batches_per_step"] = batches_per_step;
   return json.dump();
 }
 
@@ -53,6 +54,8 @@ LoaderState LoaderState::from_json(std::string_view text) {
   state.world = count("world", 1, kMost);
   if (json.contains("group"))
     state.anchor = {count("group", 0, kMost), count("group_row", 0, int64_t{1} << 62)};
+  if (json.contains("batches_per_step"))
+    state.batches_per_step = count("batches_per_step", 1, kMost);
   return state;
 }
 
@@ -89,9 +92,17 @@ Loader::Loader(const TokenSource& source, const LoaderOptions& options)
 
 LoaderState Loader::state() const {
   const int64_t position = prefetcher_->position();
-  return {options_.mode,  source_->epoch_of(position), position,       options_.seed,
-          fingerprint_,   source_->tokens(),           options_.batch, options_.context,
-          options_.world, source_->anchor(position)};
+  return {options_.mode,
+          source_->epoch_of(position),
+          position,
+          options_.seed,
+          fingerprint_,
+          source_->tokens(),
+          options_.batch,
+          options_.context,
+          options_.world,
+          source_->anchor(position),
+          options_.batches_per_step};
 }
 
 void Loader::restore(const LoaderState& state) {
@@ -118,7 +129,9 @@ void Loader::restore(const LoaderState& state) {
   if (state.position < 0 || state.position > most ||
       !source_->start_from(state.anchor, state.position))
     damaged();
-  if (source_->epoch_of(state.position) != state.epoch) {
+  // Before steps were recorded, epochs of documents ended with a batch.
+  const bool same_steps = state.batches_per_step == options_.batches_per_step;
+  if (same_steps && source_->epoch_of(state.position) != state.epoch) {
     source_->start_from(now.anchor, now.position);
     damaged();
   }

@@ -33,6 +33,7 @@ struct LoaderState {
   int64_t tokens = 0;
   int64_t batch = 0, context = 0, world = 1;
   Anchor anchor = {};  // of the next batch
+  int64_t batches_per_step = 1;
 
   std::string to_json() const;
   /// Throws UserError for text that is no such state.

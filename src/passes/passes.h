@@ -27,6 +27,11 @@ struct Target {
   /// are in the cache than afterwards.
   std::function<bool(const Graph&, NodeId product, NodeId reader)> gains_by_epilogue =
       [](const Graph&, NodeId, NodeId) { return true; };
+  /// Whether the product would be computed at least as fast from a right operand in panels
+  /// (ops/panels.h).
+  std::function<bool(const Graph&, NodeId)> reads_panels = [](const Graph&, NodeId) {
+    return false;
+  };
 };
 
 /// One line per decision of a pass.
@@ -73,6 +78,11 @@ Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 /// For inference, and for training without f32 copies. What only moves them (embedding, slice)
 /// moves them as they are. Before autocast.
 Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
+
+/// Parameters that products alone read, as their right operand, lie in panels (ops/panels.h) where
+/// the target likes to read them so: states named "panels:<parameter>". For inference, whose
+/// parameters are written once.
+Graph pack_parameters(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; tf32 where
 /// the target has it, else the sum of three products of bf16 halves (about f32's digits less

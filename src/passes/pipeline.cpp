@@ -56,8 +56,8 @@ class Pipeline {
 
 std::vector<std::string> optional_passes() {
   return {"simplify",       "match_attention",   "match_loss_head", "pad_dims",
-          "join_loss_head", "keep_accumulators", "keep_copies",     "fuse",
-          "fuse_epilogues", "schedule"};
+          "join_loss_head", "keep_accumulators", "keep_copies",     "pack_parameters",
+          "fuse",           "fuse_epilogues",    "schedule"};
 }
 
 namespace {
@@ -128,6 +128,9 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
     p.run("keep_copies", [&](const Graph& g, Notes* notes) {
       return keep_copies(g, target, *options.copies_from_parameters, notes);
     });
+  if (options.packs_parameters)
+    p.run("pack_parameters",
+          [&](const Graph& g, Notes* notes) { return pack_parameters(g, target, notes); });
   const auto products = [&](const Graph& g, Notes* notes) {
     return matmul_precision(g, options.matmul_precision, target, notes);
   };

@@ -27,6 +27,9 @@ struct PipelineOptions {
   /// Where programs share their parameters: keep_copies, which extends this graph. Null: each
   /// program casts for itself.
   Graph* copies_from_parameters = nullptr;
+  /// For inference whose parameters only load_parameters() writes and nobody reads back:
+  /// pack_parameters.
+  bool packs_parameters = false;
   std::set<std::string> disabled;  // names of optional passes
   std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
   std::string dump_prefix;         // names the program in the dump

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/human.h"
+#include "base/memory.h"
 #include "passes/recomputation.h"
 #include "passes/recomputation_choice.h"
 
@@ -114,8 +115,7 @@ Choice within_budget(const Recomputation& r, const Rematerialize& options, const
     throw UserError(
         fmt::format("[rematerialize] activations need at least {} ({} bytes), however much runs "
                     "again; the budget is {}. A smaller batch or context needs less",
-                    format_bytes(static_cast<double>(least)), least,
-                    format_bytes(static_cast<double>(options.budget_bytes))),
+                    memory_text(least), least, memory_text(options.budget_bytes)),
         ExitCode::kNoMemory);
   return fewest;
 }

@@ -26,6 +26,10 @@ Target Backend::target() const {
     t.gains_by_epilogue = [this](const Graph& g, NodeId product, NodeId reader) {
       return gains_by_epilogue(NodeView(g, product), NodeView(g, reader));
     };
+  if (reads_panels)
+    t.reads_panels = [this](const Graph& g, NodeId product) {
+      return reads_panels(NodeView(g, product));
+    };
   return t;
 }
 

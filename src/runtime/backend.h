@@ -73,6 +73,8 @@ struct Backend {
   bool has_tf32 = false;  // Target::has_tf32
   /// Target::gains_by_epilogue; null: always.
   std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;
+  /// Target::reads_panels; null: never.
+  std::function<bool(const NodeView& product)> reads_panels;
 
   struct Choice {
     const KernelEntry* entry = nullptr;  // nullptr: only the reference interpreter runs it

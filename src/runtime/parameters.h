@@ -10,7 +10,8 @@
 namespace brrr {
 
 /// Calls weights(name, room) for each parameter; what it writes is rounded to the nearest number of
-/// the parameter's dtype.
+/// the parameter's dtype. A parameter in panels (ops/panels.h) goes by its own name and is written
+/// as the matrix it is.
 void load_parameters(Engine& engine,
                      const std::function<void(std::string_view, std::span<float>)>& weights);
 

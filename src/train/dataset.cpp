@@ -261,12 +261,8 @@ std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& option
 
 int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) const {
   if (!documents.empty()) {
-    // Their list of rows, which grows by doubling: the old one and the new one together.
-    constexpr int64_t kRowBytes = 16, kGrowth = 3;
-    int64_t all = 0;
-    for (const io::Document& d : documents)
-      all += (d.end - d.begin + options.context - 2) / options.context;
-    return kGrowth * kRowBytes * all;
+    constexpr int64_t kRowBytes = 16;  // of their list of rows
+    return kRowBytes * io::document_rows(documents, options.context);
   }
   return stream ? io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows) : 0;
 }

@@ -79,6 +79,7 @@ io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {
   l.mode = io::sampling_from_name(o.sampling);
   l.vocab = vocab_size;
   l.lengths = row_lengths(o);
+  l.batches_per_step = o.gradient_accumulation_steps;
   l.workers = o.dataloader_num_workers;
   l.prefetch_factor = o.dataloader_prefetch_factor;
   return l;

@@ -92,7 +92,7 @@ MachineSpeed measure_speed(int64_t memory_limit) {
   s.memory = b.read;
   s.cache = b.l2_read;
   s.cache_bytes = l2 * thread_count();
-  s.when = "measured now";
+  s.when = kMeasuredNow;
   return s;
 }
 

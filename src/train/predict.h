@@ -14,12 +14,14 @@
 
 namespace brrr::train {
 
+inline constexpr const char* kMeasuredNow = "measured now";
+
 /// Measured rates of this machine with the present number of threads and instruction set.
 struct MachineSpeed {
   double f32 = 0, bf16 = 0, f16 = 0;  // operations per second on factors of the type; 0: no unit
   double memory = 0, cache = 0;       // bytes per second read from memory, from second-level caches
   int64_t cache_bytes = 0;            // of all second-level caches
-  std::string when;                   // "measured now", "measured 2026-03-01"
+  std::string when;                   // kMeasuredNow, "measured 2026-03-01"
 };
 
 enum class Measure { never, once, again };

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kThreadBytes = int64_t{96} << 10;   // what a thread touches of its stack and heap
 constexpr int64_t kNodeBytes = int64_t{2} << 10;      // of a compiled program
 constexpr int64_t kCodeBytes = int64_t{1920} << 10;   // kernels, checkpoints, plots: run later
-constexpr int64_t kSavingBytes = int64_t{384} << 10;  // writing a checkpoint
+constexpr int64_t kSavingBytes = int64_t{640} << 10;  // writing a checkpoint
 constexpr int64_t kLiveBytes = int64_t{6} << 20;      // the live page: 2 to 6, by what is mapped
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
 constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead

@@ -189,6 +189,10 @@ void RunLog::train_step(const StepRecord& r) {
   put("tokens_per_second", "train/tokens_per_second", r.tokens_per_second());
   put("waiting_share", "train/waiting_share", r.waiting_share());
   if (r.skipped) record["skipped"] = true;
+  if (r.skipped_steps) {
+    put("loss_scale", "train/loss_scale", r.loss_scale);
+    put("skipped_steps", "train/skipped_steps", static_cast<double>(*r.skipped_steps));
+  }
   if (r.host) {
     put("arena_bytes", "memory/arena_bytes", static_cast<double>(r.arena_bytes));
     put_known("process_bytes", "memory/process_bytes", static_cast<double>(r.host->resident_bytes));

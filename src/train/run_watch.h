@@ -27,6 +27,7 @@ struct StepRecord : StepSigns {
   double learning_rate = 0;
   int64_t tokens = 0;
   int64_t arena_bytes = 0;
+  std::optional<int64_t> skipped_steps = {};  // so far, of a run whose gradients are scaled
   std::optional<DeviceReading> device = {};
   std::optional<HostReading> host = {};
   std::optional<RegimeShares> regimes = {};

@@ -18,6 +18,11 @@ std::string description(const TrainOptions& o) {
 
 namespace {
 
+/// What the plan needs in a process that has searched for it.
+int64_t with_search(const Plan& plan, const FitContext& context) {
+  return plan.needed() + context.left_by_search;
+}
+
 /// The plan, but with evaluation in portions of no more than `rows`; nothing where they are now.
 std::optional<Plan> with_evaluation_of(int64_t rows, const Plan& plan, const FitContext& context) {
   if (plan.options.eval_batch_size <= rows) return std::nullopt;
@@ -36,21 +41,21 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
                   description(wanted.options), memory_text(wanted.needed()),
                   memory_text(wanted.arena.total()), limit.source, memory_text(limit.bytes));
   const auto fits = [&](const std::optional<Plan>& plan) {
-    return plan && plan->needed() + context.left_by_search <= context.budget;
+    return plan && with_search(*plan, context) <= context.budget;
   };
   std::string by_evaluation;  // with less of it at once, all else as it is
   if (const auto plan = with_evaluation_of(wanted.options.batch_size, wanted, context); fits(plan))
     by_evaluation =
         fmt::format("; with --eval-batch-size {} it runs in {}", plan->options.eval_batch_size,
-                    memory_text(plan->needed() + context.left_by_search));
-  if (found.best)
+                    memory_text(with_search(*plan, context)));
+  // What was found may not keep the budget beside what the search has left.
+  if (found.best && fits(*found.best))
     return text + fmt::format("With --fit it runs as {} in {}{}", description(found.best->options),
-                              memory_text(found.best->needed() + context.left_by_search),
-                              by_evaluation);
+                              memory_text(with_search(*found.best, context)), by_evaluation);
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
   text += fmt::format("The smallest budget that would do is --memory-limit {}",
-                      memory_at_least(least.needed() + context.left_by_search));
+                      memory_at_least(with_search(least, context)));
   if (how != description(wanted.options))
     text += fmt::format(" {} ({})",
                         least.options.optim == wanted.options.optim ? "--fit" : "--fit=all", how);
@@ -131,6 +136,7 @@ static int64_t left_on_heap(const FitContext& context) {
 SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
                       const ProcessInputs& inputs,
                       const std::function<void(const std::string&)>& say) {
+  constexpr int kRounds = 5;
   SettledRun run;
   run.limit = memory_budget(options);
   FitContext context{config, inputs, resident_memory(), std::nullopt, run.limit.bytes};
@@ -139,12 +145,17 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
     const int64_t reckoned = run.plan.needed();
     measure_again(run.plan, context, *run.session);
     if (run.plan.fits) return run;
-    context.left_by_search = run.plan.needed() - reckoned;
-    FitContext left = context;
-    left.budget -= left.left_by_search;
+    context.left_by_search = std::max<int64_t>(0, run.plan.needed() - reckoned);
     run.session.reset();
-    const FitResult found = fit(options, left, FitFreedom::memory);
-    context.left_by_search = std::max(context.left_by_search, left_on_heap(context));
+    FitResult found;  // kept beside what the search itself leaves
+    for (int round = 0; round < kRounds; ++round) {
+      FitContext left = context;
+      left.budget -= context.left_by_search;
+      found = fit(options, left, FitFreedom::memory);
+      context.left_by_search =
+          std::max(context.left_by_search, room_to_leave(left_on_heap(context), 0, 0));
+      if (!found.best || with_search(*found.best, context) <= context.budget) break;
+    }
     throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
   }
   // What a GPU reaches is not measured yet: plans are compared on a nominal machine.
@@ -152,7 +163,6 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
     context.speed = machine_speed(Measure::once, run.limit.bytes);
   const FitFreedom freedom = options.fit == "all" ? FitFreedom::all : FitFreedom::memory;
   // The search itself takes memory, which shows when it is over; then there is less for the run.
-  constexpr int kRounds = 5;
   FitResult found;
   for (int round = 0; round < kRounds && !run.plan.fits; ++round) {
     run.session.reset();
@@ -177,6 +187,12 @@ SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
                   description(found.best->options), memory_text(run.limit.bytes), run.limit.source,
                   found.compiled, found.seconds));
   for (const std::string& line : fit_table(found)) say(line);
+  if (const ProcessForecast& p = run.plan.process; p.needed() > p.overhead() + p.arena)
+    say(fmt::format(
+        "note: the peak of this process was {}{}; the run needs {}", memory_text(p.peak_before),
+        context.speed && context.speed->when == kMeasuredNow ? ", while this machine was measured"
+                                                             : "",
+        memory_text(p.overhead() + p.arena)));
   return run;
 }
 

@@ -243,6 +243,7 @@ class Trainer {
       record_options();
       set_later_checkpoints_aside();
       log_.emplace(result_.run_dir, options_, state_.step);
+      read_own_log();
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
     }
@@ -254,6 +255,23 @@ class Trainer {
     });
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, std::nullopt);
+  }
+
+  // What the log of a resumed run tells and its checkpoint does not.
+  void read_own_log() {
+    sound_step_ = state_.step - 1;  // it went on from there
+    for (const nlohmann::json& record : io::read_jsonl(result_.run_dir / "log.jsonl")) {
+      const auto number = [&](const char* name) -> std::optional<double> {
+        const auto at = record.find(name);
+        if (at == record.end() || !at->is_number()) return std::nullopt;
+        return at->get<double>();
+      };
+      if ((number("val_loss") || number("final_val_loss")) &&
+          number("step") == static_cast<double>(state_.step))
+        sound_step_ = state_.step;
+      if (const auto skipped = number("skipped_steps"))
+        skipped_before_ = result_.skipped_steps = static_cast<int64_t>(*skipped);
+    }
   }
 
   void set_later_checkpoints_aside() {
@@ -276,7 +294,6 @@ class Trainer {
       observer_->started({result_.run_dir, options_, *session_, state_.step, result_.parameters});
     const optim::Schedule schedule = schedule_of(options_);
     const int64_t first = state_.step;
-    std::vector<io::Batch> batches(static_cast<size_t>(options_.gradient_accumulation_steps));
     double stepping = 0, waiting = 0;
     int64_t stepped_tokens = 0;
     TeamSize team(thread_count());
@@ -288,8 +305,9 @@ class Trainer {
       const int64_t step = state_.step;
       if (due(step, options_.eval_steps) && state_.evaluated != step)
         evaluate(options_.eval_batches);
-      result_.signal = SignalGuard::received();
       const bool last = step >= options_.max_steps;
+      if (last) evaluate_at_the_end();  // before anything of this step is written
+      result_.signal = SignalGuard::received();
       if (step > first && (last || result_.signal != 0 || due(step, options_.save_steps))) {
         state_.seconds = seconds_before_ + since_start.seconds();
         save();
@@ -297,12 +315,8 @@ class Trainer {
       if (last || result_.signal != 0) break;
 
       const Stopwatch watch;
-      std::vector<TokenBatch> views;
       const double waited_before = loader_->seconds_waited();
-      for (io::Batch& b : batches) {
-        b = loader_->next();
-        views.push_back(view_of(b));
-      }
+      const std::vector<TokenBatch> views = next_batches();
       const double waited = loader_->seconds_waited() - waited_before;
       if (step == first) result_.first_step_seconds = process_age_seconds();
       const double rate = schedule.at(step);
@@ -337,6 +351,7 @@ class Trainer {
       record.learning_rate = rate;
       record.tokens = tokens;
       record.arena_bytes = result_.arena_bytes;
+      if (session_->scales_gradients()) record.skipped_steps = result_.skipped_steps;
       if (is_logged) record.device = session_->engine().device().reading();
       watch_->step(record, is_logged);
       if (is_logged) log_->train_step(record);
@@ -347,6 +362,17 @@ class Trainer {
     }
     result_.tokens_per_second = stepping > 0 ? static_cast<double>(stepped_tokens) / stepping : 0;
     result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
+  }
+
+  /// Of one optimizer step; valid until the next call.
+  std::vector<TokenBatch> next_batches() {
+    batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
+    std::vector<TokenBatch> views;
+    for (io::Batch& b : batches_) {
+      b = loader_->next();
+      views.push_back(view_of(b));
+    }
+    return views;
   }
 
   static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -380,28 +406,52 @@ class Trainer {
   // the run, and names the layer.
   void check_finite(const StepResult& r) {
     const bool loss_is = std::isfinite(r.loss), norm_is = std::isfinite(r.grad_norm);
+    if (loss_is && (norm_is || overflowed(r))) sound_step_ = state_.step - 1;  // its weights
     if (loss_is && norm_is) return;
     if (overflowed(r)) {
-      if (++result_.skipped_steps == 1)
+      if (++result_.skipped_steps == skipped_before_ + 1)
         progress_->message(
-            fmt::format("step {}: gradients overflowed at loss scale {}: skipped, the scale is "
+            fmt::format("step {}: gradients overflowed at loss scale {:.6g}: skipped, the scale is "
                         "halved; from here on such steps are only counted",
                         state_.step, r.loss_scale));
       return;
     }
+    end_not_finite(loss_is ? "gradient norm" : "loss", loss_is ? r.grad_norm : r.loss,
+                   session_->first_non_finite().value_or("the sum of the gradients"));
+  }
+
+  // The same for a validation loss: what made it is found by one more step on the same weights,
+  // of which nothing is kept.
+  void check_finite(const MeanLoss& val) {
+    if (std::isfinite(val.loss)) {
+      sound_step_ = state_.step;
+      return;
+    }
+    const StepResult r = session_->step(state_.step, next_batches(), 0);
+    const auto origin = std::isfinite(r.loss) ? std::nullopt : session_->first_non_finite();
+    end_not_finite("validation loss", val.loss, origin.value_or("a batch of the validation text"));
+  }
+
+  [[noreturn]] void end_not_finite(const char* name, double value, const std::string& origin) {
     progress_->finish();
-    const std::string origin = session_->first_non_finite().value_or("the sum of the gradients");
     const std::string what =
-        fmt::format("the {} is {}", loss_is ? "gradient norm" : "loss",
-                    std::isnan(loss_is ? r.grad_norm : r.loss) ? "not a number" : "infinite");
+        fmt::format("the {} is {}", name, std::isnan(value) ? "not a number" : "infinite");
     watch_->not_finite(state_.step, what, origin);
     user_error(
         "step {}: {}; it began in {}. Try a lower --learning-rate, more --warmup-steps or "
         "--max-grad-norm 1. {}",
-        state_.step, what, origin,
-        io::list_checkpoints(result_.run_dir).empty()
-            ? "No checkpoint was written before it"
-            : fmt::format("Checkpoints before it are intact in {}", result_.run_dir.string()));
+        state_.step, what, origin, sound_checkpoint());
+  }
+
+  // A checkpoint is as good as its weights are known to be: by an evaluation, or the next step.
+  std::string sound_checkpoint() const {
+    const auto all = io::list_checkpoints(result_.run_dir);
+    if (all.empty()) return "No checkpoint was written before it";
+    const auto after = std::find_if(all.begin(), all.end(),
+                                    [&](const io::Checkpoint& c) { return c.step > sound_step_; });
+    if (after == all.begin()) return "No checkpoint before it is known to be good";
+    return fmt::format("The newest checkpoint whose loss was still finite is {}",
+                       std::prev(after)->folder.string());
   }
 
   MeanLoss mean_loss(int64_t batches) {
@@ -415,13 +465,14 @@ class Trainer {
     state_.evaluated = state_.step;
     result_.val_loss = val.loss;
     result_.val_tokens = val.tokens;
+    log_->evaluation(state_.step, val.loss);
+    watch_->evaluation(state_.step, val.loss);
+    check_finite(val);
     const bool best = state_.best_step < 0 || val.loss < state_.best_val_loss;
     if (best) {
       state_.best_val_loss = val.loss;
       state_.best_step = state_.step;
     }
-    log_->evaluation(state_.step, val.loss);
-    watch_->evaluation(state_.step, val.loss);
     progress_->message(fmt::format("step {}: validation loss {:.4f}{}", state_.step, val.loss,
                                    best && state_.step > 0 ? " (best so far)" : ""));
     log_->draw();
@@ -435,21 +486,22 @@ class Trainer {
                     state_);
   }
 
-  void finish() {
+  // The last word is over as much of the validation text as is reasonable.
+  void evaluate_at_the_end() {
     const bool whole = options_.eval_batches == 0;
     const bool is_known = whole && result_.val_loss && state_.evaluated == state_.step;
-    if (result_.signal == 0 && dataset_->has_val && !is_known) {
-      // The last word is over as much of the validation text as is reasonable.
-      const MeanLoss val = mean_loss(
-          whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
-      result_.signal = SignalGuard::received();
-      if (result_.signal == 0) {  // else it is half an evaluation
-        result_.val_loss = val.loss;
-        result_.val_tokens = val.tokens;
-        log_->final_evaluation(state_.step, val.loss, val.tokens);
-        watch_->evaluation(state_.step, val.loss);
-      }
-    }
+    if (SignalGuard::received() != 0 || !dataset_->has_val || is_known) return;
+    const MeanLoss val = mean_loss(
+        whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
+    if (SignalGuard::received() != 0) return;  // half an evaluation is none
+    result_.val_loss = val.loss;
+    result_.val_tokens = val.tokens;
+    log_->final_evaluation(state_.step, val.loss, val.tokens);
+    watch_->evaluation(state_.step, val.loss);
+    check_finite(val);
+  }
+
+  void finish() {
     progress_->finish();
     write_final_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
     log_->draw();
@@ -497,8 +549,11 @@ class Trainer {
   std::unique_ptr<Session> session_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;
+  std::vector<io::Batch> batches_;  // of the step that runs
   std::optional<RunWatch> watch_;
   TrainerState state_;
+  int64_t sound_step_ = -1;     // the last one whose weights gave a finite loss
+  int64_t skipped_before_ = 0;  // by the processes that this one goes on from
   TrainResult result_;
 };
 

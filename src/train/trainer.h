@@ -42,7 +42,7 @@ struct TrainResult {
   int64_t process_peak_bytes = 0;  // the most that was resident, pages of mapped inputs included
   int64_t needed_peak_bytes = 0;   // without them: what counts against the limit
   int64_t parameters = 0;
-  int64_t skipped_steps = 0;       // whose f16 gradients overflowed
+  int64_t skipped_steps = 0;       // of the run: f16 gradients overflowed
   std::vector<HealthNote> health;  // what was not as it should be
   std::string health_summary;      // in a line, or ""
   int signal = 0;                  // that ended the run after saving, or 0

@@ -31,6 +31,12 @@ TEST(Memory, AmountsAsPeopleWriteThem) {
     }
 }
 
+TEST(Memory, ASizeOfNothingIsRefusedAsSuch) {
+  for (const char* bad : {"0", "-1", "0GiB", "-3 MiB"})
+    EXPECT_USER_ERROR(parse_memory(bad),
+                      fmt::format("expected a size above 0, such as 6GiB; got {}", bad));
+}
+
 TEST(Memory, TextIsReadBackAsAtLeastAsMuch) {
   EXPECT_EQ(memory_text(0), "0 B");
   EXPECT_EQ(memory_text(1536), "1.5 KiB");

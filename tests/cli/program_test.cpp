@@ -199,6 +199,61 @@ TEST_F(Program, LaddersAreOneObjectAndKeepWhatTheyMeasured) {
             json["ladders"][1]);
 }
 
+TEST_F(Program, LaddersRefuseWhatCancelsTheirRungs) {
+  expect_one_line(run("ladder batch --batch-size 4"), 2,
+                  "--batch-size: the rungs of the ladder batch differ in it");
+  expect_one_line(run("ladder gpt2 --no-torch-compile"), 2, "--torch-compile: the rungs");
+  expect_one_line(run("ladder gpt2 --dtype fp32"), 2, "--dtype: the rungs of the ladder gpt2");
+  expect_one_line(run("ladder overhead memory --optim sgd"), 2, "the ladder memory");
+  expect_one_line(run("ladder --precision bf16"), 2, "the ladder gpt2");
+  expect_one_line(run("ladder batch --fit"), 2, "--fit: a ladder chooses nothing");
+  write_file_atomically(folder_ / "run.toml", "n_layer = 2\nbatch_size = 3\n");
+  expect_one_line(run("ladder batch --config run.toml"), 2,
+                  "run.toml:2: batch_size: the rungs of the ladder batch");
+  // Those that time no training step look at none of its options.
+  for (const char* option :
+       {"--precision bf16", "--n-layer 3", "--text x", "--device cpu", "--config run.toml"})
+    expect_one_line(run(fmt::format("ladder fusion overhead {}", option)), 2,
+                    "of no effect on fusion, overhead");
+  EXPECT_FALSE(fs::exists(folder_ / "ladder"));
+}
+
+// The contents of a file count, not its name; what is recalled is said.
+TEST_F(Program, LaddersKeepWhatAFileSays) {
+  const std::string command =
+      "ladder batch batch --quick --rounds 1 --n-embd 32 --n-head 1 --context 16 --threads 1 "
+      "--config run.toml --output-dir lad --json";
+  write_file_atomically(folder_ / "run.toml", "n_layer = 1\nlog_interval = 7\n");
+  const Outcome first = run(command);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.err.find("measured before"), std::string::npos) << first.err;
+  EXPECT_EQ(nlohmann::json::parse(first.out)["ladders"].size(), 1u) << "named twice, climbed once";
+  const Outcome same = run(command);
+  EXPECT_EQ(same.out, first.out);
+  EXPECT_NE(same.err.find("13 of 13 rungs of batch were measured before (2"), std::string::npos)
+      << same.err;
+  EXPECT_NE(same.err.find("stand in lad/ladder.json; --again measures them anew\n"),
+            std::string::npos)
+      << same.err;
+  write_file_atomically(folder_ / "run.toml", "n_layer = 3\n");
+  const Outcome other = run(command);
+  EXPECT_EQ(other.err.find("measured before"), std::string::npos) << other.err;
+  EXPECT_NE(other.out, first.out);
+}
+
+TEST_F(Program, AStoppedLadderSaysHowToGoOn) {
+  const Outcome o = run("ladder overhead --rounds 500 --threads 1 --output-dir lad", "",
+                        "timeout --preserve-status -s INT 2.5");
+  EXPECT_EQ(o.code, 130) << o.err;
+  EXPECT_EQ(o.out, "");
+  EXPECT_TRUE(
+      o.err.ends_with("stopped; what was measured is in lad/ladder.json, the same command "
+                      "goes on from there\n"))
+      << o.err;
+  const auto kept = nlohmann::json::parse(read_file(folder_ / "lad/ladder.json"));
+  EXPECT_GE(kept.begin().value()[0]["ms"].size(), 1u);
+}
+
 TEST_F(Program, AProfileIsOneObject) {
   for (const char* mode : {"", "--inference", "--generate"}) {
     const Outcome o = run(fmt::format(
@@ -217,14 +272,17 @@ TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
       "--n-layer 1 --n-embd 16 --n-head 2 --context 32 --seconds 0 --no-advice ";
   Outcome o = run("profile --generate " + tiny + "--batch-size 8 --optim lion --threads 1");
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_NE(o.err.find("note: --batch-size, --optim: of no effect with --generate\n"),
+  EXPECT_NE(o.err.find("note: --batch-size, --optim: of no effect on what is timed\n"),
             std::string::npos)
       << o.err;
   o = run("profile --inference " + tiny + "--batch-size 2");
   EXPECT_EQ(o.err.find("note:"), std::string::npos) << o.err;
   o = run("profile " + tiny + "--batch-size 2 --optim lion");
   EXPECT_EQ(o.err.find("note:"), std::string::npos) << o.err;
+  o = run("profile " + tiny + "--output-dir x --live");
+  EXPECT_NE(o.err.find("note: --output-dir, --live: of no effect"), std::string::npos) << o.err;
   expect_one_line(run("profile --prompt 3"), 2, "--generate");
+  expect_one_line(run("profile --trace a --html a"), 2, "two files");
 }
 
 TEST_F(Program, CompletionsAreValidShell) {

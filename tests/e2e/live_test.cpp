@@ -223,6 +223,10 @@ TEST_F(Live, ReportsCompareAndLeaveOutWhatIsNoRun) {
   EXPECT_EQ(j["runs"][0]["status"], "finished");
   EXPECT_EQ(j["runs"][0]["curves"]["steps"]["loss"].size(), 30u);
   EXPECT_EQ(j["runs"][1]["steps"], 20);
+  for (const nlohmann::json& r : j["runs"]) {
+    EXPECT_GT(r["tokens_per_second"].get<double>(), 0);
+    EXPECT_GT(r["median_tokens_per_second"].get<double>(), 0);
+  }
   const auto& differ = j["differing_options"];
   EXPECT_NE(std::find(differ.begin(), differ.end(), "optim"), differ.end()) << differ;
   const std::string page = path("page.html").string();
@@ -234,6 +238,27 @@ TEST_F(Live, ReportsCompareAndLeaveOutWhatIsNoRun) {
     for (size_t at = 0; (at = html.find(outside, at)) != std::string::npos; ++at)
       EXPECT_EQ(html.substr(at, 26), "http://www.w3.org/2000/svg");
   }
+}
+
+TEST_F(Live, AReportIsOfRunsEachOnce) {
+  ASSERT_EQ(run(small_run("a", {"--max-steps", "10"})), 0) << err_;
+  const double said = json()["tokens_per_second"].get<double>();
+  const std::string a = path("a").string();
+  ASSERT_EQ(run({"report", a, a + "/", path("absent/../a").string(), "--json"}), 0) << err_;
+  ASSERT_EQ(json()["runs"].size(), 1u) << json()["runs"];
+  EXPECT_EQ(json()["runs"][0]["tokens_per_second"].get<double>(), said) << "one figure of one run";
+  const fs::path checkpoint = path("a") / "checkpoint-000009";
+  ASSERT_TRUE(fs::exists(checkpoint));
+  for (const std::string& name : {checkpoint.string(), checkpoint.string() + "/"}) {
+    EXPECT_EQ(run({"report", name}), 1);
+    EXPECT_NE(err_.find("is a checkpoint; expected the folder of the run"), std::string::npos)
+        << err_;
+    EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
+    EXPECT_FALSE(fs::exists(checkpoint / "report.html"));
+  }
+  EXPECT_EQ(run({"report", a, "--port", "9999"}), 2);
+  EXPECT_EQ(err_.find("--port: "), std::string("brrr: ").size()) << err_;
+  EXPECT_FALSE(fs::exists(path("a") / "report.html"));
 }
 
 TEST_F(Live, LogsHaveAllOfItForOtherTools) {

@@ -71,6 +71,51 @@ TEST_F(Memory, ALimitIsKeptByWhatFitChooses) {
   EXPECT_EQ(bytes("batch_size"), batch);
 }
 
+// What is read and freed while text is tokenised must not stay on the heap.
+TEST_F(Memory, ARunStaysWithinItsForecast) {
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--tokenize", "stream"},
+           {"--tokenize", "stream", "--precision", "fp16", "--gradient-accumulation-steps", "2"},
+           {"--sampling", "group_by_length", "--context", "2"},
+           {"--vocab-size", "30011", "--batch-size", "2", "--param-dtype", "bf16"}}) {
+    ASSERT_EQ(run(wide_run("run", more)), 0) << err_;
+    EXPECT_LE(bytes("needed_peak_bytes"), bytes("forecast_needed_bytes")) << more[1];
+    EXPECT_GE(bytes("needed_peak_bytes") + 6 * kMiB, bytes("forecast_needed_bytes")) << more[1];
+    fs::remove_all(path("run"));
+  }
+}
+
+// Rows are grouped by the step, not by the portions that it is cut into.
+TEST_F(Memory, FitTrainsTheSameRowsWhenTheyAreGroupedByLength) {
+  const auto grouped = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--sampling", "group_by_length", "--separator", "\n", "--dropout",
+                               "0", "--max-steps", "20"});
+    return wide_run(name, more);
+  };
+  const auto losses = [&](const std::string& name) {
+    std::vector<double> list;
+    for (const nlohmann::json& record : io::read_jsonl(path(name) / "log.jsonl"))
+      if (record.contains("grad_norm")) list.push_back(record["loss"].get<double>());
+    return list;
+  };
+  ASSERT_EQ(run(grouped("whole", {})), 0) << err_;
+  const auto whole = losses("whole");
+  ASSERT_EQ(whole.size(), 20u);
+  const std::string limit = fmt::format("{}MiB", bytes("forecast_needed_bytes") / kMiB - 6);
+  const std::vector<std::vector<std::string>> cuts{
+      {"--batch-size", "8", "--gradient-accumulation-steps", "4"},
+      {"--batch-size", "1", "--gradient-accumulation-steps", "32"},
+      {"--memory-limit", limit, "--fit", "--rematerialize", "none"}};
+  for (const auto& cut : cuts) {
+    ASSERT_EQ(run(grouped("cut", cut)), 0) << err_;
+    EXPECT_LT(bytes("batch_size"), 32);
+    const auto now = losses("cut");
+    ASSERT_EQ(now.size(), whole.size());
+    for (size_t i = 0; i < now.size(); ++i) EXPECT_NEAR(now[i], whole[i], 1e-4 * whole[i]) << i;
+    fs::remove_all(path("cut"));
+  }
+}
+
 TEST_F(Memory, TheSmallestBudgetThatIsNamedDoes) {
   EXPECT_EQ(run(wide_run("run", {"--memory-limit", "1MiB"})), 3) << err_;
   const size_t at = err_.find("would do is --memory-limit ");
@@ -146,6 +191,41 @@ TEST_F(Memory, LargestBatchRunsAndOneMoreDoesNot) {
   };
   EXPECT_EQ(run(with(batch - batch / 16)), 0) << err_;
   EXPECT_EQ(run(with(batch + 1 + batch / 16)), 3) << err_;
+}
+
+// A folder alone is planned as its run was; --init-from is the run that `train` would start.
+TEST_F(Memory, APlanOfInitFromIsTheRunThatTrainStarts) {
+  ASSERT_EQ(run(wide_run("from", {"--max-steps", "1", "--precision", "bf16", "--optim", "sgd",
+                                  "--batch-size", "3"})),
+            0)
+      << err_;
+  const std::vector<std::string> next{"--init-from",        path("from").string(), "--text",
+                                      text_path().string(), "--threads",           "1"};
+  std::vector<std::string> args{"plan", "--json", "--no-measure"};
+  args.insert(args.end(), next.begin(), next.end());
+  ASSERT_EQ(run(args), 0) << err_;
+  const int64_t arena = bytes("arena_bytes"), batch = bytes("batch_size");
+  EXPECT_NE(batch, 3);
+  args = {"train",     "--json", "--max-steps",  "1",
+          "--samples", "0",      "--output-dir", path("next").string()};
+  args.insert(args.end(), next.begin(), next.end());
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_EQ(bytes("arena_bytes"), arena);
+  EXPECT_EQ(bytes("batch_size"), batch);
+  ASSERT_EQ(run({"plan", path("from").string(), "--json", "--no-measure"}), 0) << err_;
+  EXPECT_EQ(bytes("batch_size"), 3);
+  EXPECT_EQ(run({"plan", path("from").string(), "--init-from", path("from").string()}), 2);
+  EXPECT_NE(err_.find("expected one model"), std::string::npos) << err_;
+}
+
+TEST_F(Memory, APlanForALargerMachineSaysSo) {
+  auto args = plan(wide_run("run", {"--memory-limit", "1000TiB"}));
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_NE(err_.find("note: --memory-limit 1000.00 TiB is more than the "), std::string::npos)
+      << err_;
+  args = plan(wide_run("run", {"--memory-limit", "200MiB"}));
+  ASSERT_EQ(run(args), 0) << err_;
+  EXPECT_EQ(err_.find("note: --memory-limit"), std::string::npos) << err_;
 }
 
 TEST_F(Memory, PlansARunFolderAndAPicture) {

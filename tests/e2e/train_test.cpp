@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "e2e/run.h"
+#include "io/checkpoint.h"
 #include "io/model_folder.h"
 #include "passes/pipeline.h"
 
@@ -22,6 +23,8 @@ TEST_F(Train, LeavesACompleteRunFolder) {
   EXPECT_EQ(j["steps"], 300);
   EXPECT_LT(j["val_loss"].get<double>(), 2.5) << "it did not learn";
   EXPECT_EQ(j["arena_bytes"], j["forecast_arena_bytes"]);
+  EXPECT_NE(err_.find("s with start, evaluations and saving; "), std::string::npos) << err_;
+  EXPECT_NE(err_.find(" tokens/s while training, "), std::string::npos) << err_;
   for (const char* name : {"model.safetensors", "config.json", "char.json", "log.jsonl", "loss.svg",
                            "train_config.json", "tensorboard"})
     EXPECT_TRUE(fs::exists(path("run") / name)) << name;
@@ -110,6 +113,76 @@ TEST_F(Train, EveryOptimizerLearns) {
   }
 }
 
+// Weights that one step has thrown away show in the next validation loss, and only there.
+class Diverged : public EndToEnd {
+ protected:
+  std::vector<std::string> diverging(const std::string& name,
+                                     const std::vector<std::string>& more) const {
+    std::vector<std::string> args =
+        small_run(name, {"--optim", "sgd", "--learning-rate", "1e30", "--max-grad-norm", "0",
+                         "--warmup-steps", "0", "--dropout", "0"});
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  bool says(const std::string& part) const { return err_.find(part) != std::string::npos; }
+  std::vector<int64_t> checkpoints(const std::string& name) const {
+    std::vector<int64_t> steps;
+    for (const io::Checkpoint& c : io::list_checkpoints(path(name))) steps.push_back(c.step);
+    return steps;
+  }
+};
+
+TEST_F(Diverged, AValidationLossThatIsNoNumberEndsTheRun) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--max-steps", "1"},  // the evaluation at the end
+        {"--max-steps", "10", "--eval-steps", "1", "--save-steps", "1"}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(more, " ")));
+    fs::remove_all(path("run"));
+    EXPECT_EQ(run(diverging("run", more)), 1);
+    EXPECT_TRUE(says("step 1: the validation loss is not a number; it began in ")) << err_;
+    EXPECT_TRUE(says("No checkpoint was written before it")) << err_;
+    EXPECT_FALSE(says("nan")) << err_;
+    EXPECT_FALSE(fs::exists(path("run") / "model.safetensors"));
+    EXPECT_TRUE(checkpoints("run").empty());
+    const auto records = io::read_jsonl(path("run") / "log.jsonl");
+    EXPECT_EQ(records.back().value("health", ""), "non_finite") << records.back();
+    EXPECT_NE(records.back()["text"].get<std::string>().find(" at "), std::string::npos)
+        << "the layer: " << records.back();
+    ASSERT_EQ(run({"report", path("run").string(), "--json"}), 0) << err_;
+    const nlohmann::json r = json()["runs"][0];
+    EXPECT_EQ(r["status"], "failed");
+    EXPECT_TRUE(r["val_loss"].is_null()) << r["val_loss"];
+    EXPECT_EQ(r["best_step"], 0);
+    ASSERT_EQ(run({"report", path("run").string()}), 0) << err_;
+    EXPECT_NE(read_file(path("run") / "report.html").find(">NaN<"), std::string::npos);
+  }
+}
+
+TEST_F(Diverged, OnlyACheckpointOfFiniteLossIsRecommended) {
+  const std::vector<std::string> unseen{"--eval-steps", "0", "--save-steps", "1"};
+  EXPECT_EQ(run(diverging("none", unseen)), 1);
+  EXPECT_TRUE(says("step 2: the loss is not a number")) << err_;
+  EXPECT_EQ(checkpoints("none"), (std::vector<int64_t>{1})) << "nobody could know";
+  EXPECT_TRUE(says("No checkpoint before it is known to be good")) << err_;
+
+  // After steps that were well, the one before the last is; and it is one to go on from.
+  std::vector<std::string> slower{"--learning-rate",    "1e4", "--warmup-steps", "20",
+                                  "--save-total-limit", "0"};
+  slower.insert(slower.end(), unseen.begin(), unseen.end());
+  EXPECT_EQ(run(diverging("run", slower)), 1);
+  const std::vector<int64_t> all = checkpoints("run");
+  ASSERT_GE(all.size(), 2u) << err_;
+  const int64_t bad = all.back() + 1;
+  EXPECT_TRUE(says(fmt::format("step {}: the loss is not a number", bad))) << err_;
+  const std::string good = (path("run") / fmt::format("checkpoint-{:06}", bad - 2)).string();
+  const std::string line = "The newest checkpoint whose loss was still finite is " + good + "\n";
+  EXPECT_TRUE(says(line)) << err_;
+  EXPECT_EQ(run({"train", "--resume", good}), 1);
+  EXPECT_TRUE(says("resumed at step")) << err_;
+  EXPECT_TRUE(says(fmt::format("step {}: the loss is not a number", bad))) << err_;
+  EXPECT_TRUE(says(line)) << err_;
+}
+
 // A scale that is far too large: the first steps overflow and are skipped, the run recovers.
 TEST_F(Train, Fp16RecoversFromOverflows) {
   ASSERT_EQ(run(small_run("run", {"--precision", "fp16", "--init-loss-scale", "1e30"})), 0) << err_;
@@ -117,7 +190,28 @@ TEST_F(Train, Fp16RecoversFromOverflows) {
   EXPECT_GT(j["skipped_steps"].get<int>(), 20);
   EXPECT_LT(j["skipped_steps"].get<int>(), 120);
   EXPECT_LT(j["val_loss"].get<double>(), 2.6) << "it did not learn";
-  EXPECT_NE(err_.find("skipped, the scale is halved"), std::string::npos);
+  EXPECT_NE(err_.find("overflowed at loss scale 1e+30: skipped, the scale is halved"),
+            std::string::npos)
+      << err_;
+  // Every record says how it stands.
+  nlohmann::json last;
+  double before = 0;
+  for (const nlohmann::json& record : io::read_jsonl(path("run") / "log.jsonl")) {
+    if (!record.contains("loss")) continue;
+    ASSERT_TRUE(record.contains("loss_scale") && record.contains("skipped_steps")) << record;
+    EXPECT_GE(record["skipped_steps"].get<double>(), before);
+    before = record["skipped_steps"].get<double>();
+    last = record;
+  }
+  EXPECT_EQ(last["skipped_steps"].get<int>(), j["skipped_steps"].get<int>());
+  EXPECT_LT(last["loss_scale"].get<double>(), 1e30);
+  std::string events;
+  for (const auto& entry : fs::directory_iterator(path("run") / "tensorboard"))
+    events += read_file(entry.path());
+  for (const char* tag : {"train/loss_scale", "train/skipped_steps"})
+    EXPECT_NE(events.find(tag), std::string::npos) << tag;
+  ASSERT_EQ(run({"report", path("run").string(), "--json"}), 0) << err_;
+  EXPECT_EQ(json()["runs"][0]["skipped_steps"].get<int>(), j["skipped_steps"].get<int>());
 }
 
 TEST_F(Train, EvaluatesWhatItTrained) {

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/parallel.h"
+#include "insight/timed_step.h"
 #include "io/temp_folder.h"
 
 namespace brrr::insight {
@@ -105,6 +107,163 @@ TEST(Ladders, FiguresOfAnotherTeamAreOthers) {
   omp_set_num_threads(before);
   EXPECT_NE(ms[1], ms[0]);
   EXPECT_EQ(ms[2], ms[0]);
+}
+
+// Nor of another version of the program, or with a pass left out, by whatever way.
+TEST(Ladders, FiguresOfAnotherProgramAreOthers) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  const auto figures = [&] { return climb(ladder("batch"), o)[0].ms; };
+  o.version = "1.0";
+  const auto first = figures();
+  o.version = "1.1";
+  EXPECT_NE(figures(), first);
+  o.version = "1.0";
+  EXPECT_EQ(figures(), first);
+  ASSERT_EQ(::setenv("BRRR_DISABLE_PASS", "schedule", 1), 0);
+  const auto without = figures();
+  ::unsetenv("BRRR_DISABLE_PASS");
+  EXPECT_NE(without, first);
+  EXPECT_EQ(figures(), first);
+  o.options.emplace_back("memory-limit", "1GiB");
+  EXPECT_EQ(figures(), first) << "changes no step";
+  const auto record = nlohmann::json::parse(read_file(o.record));
+  EXPECT_EQ(record.size(), 3u);
+  for (const auto& [key, rows] : record.items())
+    EXPECT_NE(key.find(", brrr 1."), std::string::npos) << key;
+}
+
+TEST(Ladders, WhatIsRecalledIsSaidWithItsDate) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  std::vector<std::string> lines;
+  o.say = [&](const std::string& line) { lines.push_back(line); };
+  climb(ladder("precision"), o);
+  EXPECT_TRUE(lines.empty()) << lines[0];
+  auto record = nlohmann::json::parse(read_file(o.record));
+  auto& rows = record.begin().value();
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0]["date"].get<std::string>().size(), 10u);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i]["date"] = i == 2 ? "2026-01-02" : "2026-01-30";
+  rows.erase(5);
+  write_file_atomically(o.record, record.dump());
+  climb(ladder("precision"), o);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0],
+            fmt::format("5 of 6 rungs of precision were measured before (2026-01-02 to 2026-01-30) "
+                        "and stand in {}; --again measures them anew",
+                        o.record.string()));
+}
+
+TEST(Ladders, FiguresThatCannotBeAreMeasuredAnew) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  std::vector<std::string> lines;
+  o.say = [&](const std::string& line) { lines.push_back(line); };
+  const auto first = climb(ladder("precision"), o);
+  const std::string good = read_file(o.record);
+  using Json = nlohmann::json;
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"ms", {-1.0}},
+                                   {"ms", {0}},
+                                   {"ms", Json::array()},
+                                   {"sequences", 0},
+                                   {"tokens", 0},
+                                   {"arena_bytes", -1},
+                                   {"state_bytes", 1.5},
+                                   {"activation_bytes", 1e300},
+                                   {"arena_bytes", 0}}) {
+    Json record = Json::parse(good);
+    record.begin().value()[3][key] = value;
+    write_file_atomically(o.record, record.dump());
+    lines.clear();
+    const auto results = climb(ladder("precision"), o);
+    for (size_t i = 0; i < results.size(); ++i) {
+      ASSERT_EQ(results[i].ms.size(), 1u) << key;
+      EXPECT_GT(results[i].ms[0], 0) << key;
+      if (i == 3)
+        EXPECT_NE(results[i].ms, first[i].ms) << key;
+      else
+        EXPECT_EQ(results[i].ms, first[i].ms) << key;
+      EXPECT_EQ(results[i].arena_bytes, first[i].arena_bytes) << key;
+    }
+    ASSERT_EQ(lines.size(), 2u) << key;
+    EXPECT_NE(lines[0].find("1 of 6 rungs of precision have figures that cannot be"),
+              std::string::npos)
+        << lines[0];
+  }
+}
+
+TEST(Ladders, AStoppedClimbGoesOnWhereItWas) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  int asked = 0;
+  o.stop = [&] { return ++asked > 4; };
+  EXPECT_THROW(climb(ladder("precision"), o), ClimbStopped);
+  const auto kept = nlohmann::json::parse(read_file(o.record));
+  const auto& rows = kept.begin().value();
+  ASSERT_EQ(rows.size(), 6u);
+  o.stop = nullptr;
+  const auto results = climb(ladder("precision"), o);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(results[i].ms, rows[i]["ms"].get<std::vector<double>>()) << i;
+  for (const RungResult& r : results) EXPECT_EQ(r.ms.size(), 1u) << r.name;
+}
+
+TEST(Ladders, OptionsThatRungsSetAreRefused) {
+  const auto check = [](const char* name, const std::string& key, const char* value) {
+    LadderOptions o;
+    o.options = {{key, value}};
+    check_options(ladder(name), o, {"--" + key});
+  };
+  const auto expect_refused = [&](const char* name, const char* key, const char* value) {
+    EXPECT_USER_ERROR(check(name, key, value),
+                      fmt::format("--{}: the rungs of the ladder {} differ in it", key, name));
+  };
+  expect_refused("batch", "batch-size", "4");
+  expect_refused("batch", "per_device_train_batch_size", "4");
+  expect_refused("gpt2", "precision", "fp32");
+  expect_refused("gpt2", "bf16", "true");
+  expect_refused("gpt2", "torch-compile", "false");
+  expect_refused("gpt2", "vocab-size", "65");
+  expect_refused("gpt2", "disable-pass", "match_attention");
+  expect_refused("memory", "optim", "sgd");
+  expect_refused("memory-medium", "optimizer", "sgd");
+  expect_refused("memory", "gradient-checkpointing", "true");
+  expect_refused("memory", "activation-memory", "2GiB");
+  expect_refused("precision", "dtype", "fp32");
+  expect_refused("precision", "param-dtype", "fp32");
+  check("batch", "optim", "sgd");
+  check("precision", "batch-size", "2");
+  check("memory", "disable-pass", "fuse");
+  // Before hours of the other rungs.
+  EXPECT_USER_ERROR(check("memory", "param-dtype", "bf16"), "ladder memory, rung 'adafactor': ");
+}
+
+TEST(Ladders, AreNotMadeOfWhatMeansNothing) {
+  const auto table_of = [](const Ladder& l, size_t rounds) {
+    std::vector<RungResult> results;
+    for (const Rung& rung : l.rungs) {
+      RungResult& r = results.emplace_back();
+      r.name = rung.name;
+      r.sequences = r.tokens = 4;
+      r.arena_bytes = 100;
+      r.ms.assign(rounds, 2.0);
+    }
+    EXPECT_NE(ladder_section(l, results).find("of first"), std::string::npos);
+    return ladder_table(l, results);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string gpt2 = table_of(ladder("gpt2"), 2), batch = table_of(ladder("batch"), 1),
+                    memory = table_of(ladder("memory"), 2);
+  EXPECT_TRUE(has(gpt2, " gain ") && has(gpt2, "publ.speed")) << gpt2;
+  EXPECT_FALSE(has(gpt2, "publ.mem.")) << gpt2;
+  EXPECT_TRUE(has(memory, "publ.speed") && has(memory, "publ.mem.")) << memory;
+  EXPECT_FALSE(has(memory, " gain ")) << memory;
+  EXPECT_FALSE(has(batch, "publ") || has(batch, "gain")) << batch;
+  EXPECT_TRUE(has(gpt2, "1.00-1.00")) << gpt2;
+  EXPECT_FALSE(has(batch, "1.00-1.00")) << "one round has no quartiles\n" << batch;
 }
 
 TEST(Ladders, AgainMeasuresOnlyWhatIsClimbedAgain) {
@@ -207,6 +366,23 @@ TEST(SlowLadders, TheOneOfFormatsClimbs) {
   FAIL() << "there is none";
 }
 
+TEST(SlowLadders, ATrainingWithoutFiguresIsDoneAnew) {
+  const test::TempFolder folder;
+  LadderOptions o = options_with(folder / "ladder.json");
+  o.quick = true;
+  const NamedLadder& l = ladders().back();
+  ASSERT_EQ(l.name, "precision");
+  const std::string first = l.climb(o).json;
+  auto record = nlohmann::json::parse(read_file(o.record));
+  for (auto& [key, rows] : record.items())
+    for (auto& row : rows)
+      if (row["name"] == "bf16" || row["name"] == "fp32, seed 1") row.erase("figures");
+  write_file_atomically(o.record, record.dump());
+  const Climbed again = l.climb(o);
+  EXPECT_EQ(again.json, first) << "the same training, the same figures";
+  EXPECT_EQ(again.table.find("nan"), std::string::npos) << again.table;
+}
+
 TEST(Ladders, ACumulativeOneSaysWhatEachRungGains) {
   const Ladder& l = ladder("gpt2");
   ASSERT_TRUE(l.cumulative);
@@ -235,6 +411,19 @@ TEST(Ladders, TheFusedOptimizerIsTheLastRungOfGpt2) {
   EXPECT_NE(std::find(l.options.begin(), l.options.end(),
                       std::pair<std::string, std::string>("fused-optimizer", "false")),
             l.options.end());
+}
+
+// What the program has already counts, not only what the arena adds.
+TEST(Ladders, TheLimitIsOfTheProcess) {
+  LadderOptions o = options_with();
+  KeyValues first = ladder("batch").options;
+  first.insert(first.end(), kTiny.begin(), kTiny.end());
+  first.emplace_back("batch-size", "1");
+  const int64_t arena = TimedStep(train::resolve(first)).session().forecast().total();
+  o.memory_limit = arena + resident_memory().needed() / 2;
+  EXPECT_NE(climb(ladder("batch"), o)[0].failure.find("more than"), std::string::npos);
+  o.memory_limit += 2 * resident_memory().needed();
+  EXPECT_EQ(climb(ladder("batch"), o)[0].failure, "");
 }
 
 TEST(Ladders, RungsThatDoNotFitSaySo) {

@@ -157,7 +157,28 @@ TEST_F(RunPage, ComparesRuns) {
       "differ')).textContent");
   EXPECT_NE(differ.find("n_layer"), std::string::npos) << differ;
   EXPECT_EQ(differ.find("preset"), std::string::npos) << differ;
+  EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.options th, .options td')]"
+                             ".every(c => getComputedStyle(c).textAlign === 'left')"),
+            true)
+      << "heads stand over their cells";
   expect_silent(browser, url);
+}
+
+TEST(RunPageText, AFigureSaysWhatItIs) {
+  RunRecord ended, going;
+  ended.name = "ended";
+  ended.tokens_per_second = 1234;
+  ended.median_tokens_per_second = 5678;
+  ended.val_loss = std::nan("");
+  ended.skipped_steps = 7;
+  going.name = "going";
+  going.median_tokens_per_second = 5678;
+  const std::string one = run_page({ended}), other = run_page({going});
+  EXPECT_NE(one.find(">1,234<"), std::string::npos);
+  EXPECT_EQ(one.find("5,678"), std::string::npos) << "one run, one speed";
+  EXPECT_NE(one.find(">NaN<"), std::string::npos);
+  EXPECT_NE(one.find(">skipped steps<"), std::string::npos);
+  EXPECT_NE(other.find(">median 5,678<"), std::string::npos);
 }
 
 TEST_F(RunPage, FitsAPhone) {

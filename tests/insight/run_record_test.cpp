@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "io/folder_lock.h"
@@ -41,6 +42,7 @@ TEST_F(RunRecordTest, AFinishedRun) {
   const RunRecord r = read_run(
       put_run("a", steps(9) + "{\"step\":5,\"val_loss\":0.5}\n{\"step\":9,\"val_loss\":0.75}\n"
                               "{\"step\":9,\"finished\":true,\"figures\":{\"seconds\":12.5,"
+                              "\"tokens_per_second\":450,\"skipped_steps\":2,"
                               "\"process_peak_bytes\":4096}}\n"));
   EXPECT_EQ(r.name, "a");
   EXPECT_EQ(r.status, "finished");
@@ -50,7 +52,9 @@ TEST_F(RunRecordTest, AFinishedRun) {
   EXPECT_EQ(r.val_loss, 0.75);
   EXPECT_EQ(r.best_val_loss, 0.5);
   EXPECT_EQ(r.best_step, 5);
-  EXPECT_EQ(r.tokens_per_second, 500);
+  EXPECT_EQ(r.tokens_per_second, 450) << "as the run itself says";
+  EXPECT_EQ(r.median_tokens_per_second, 500);
+  EXPECT_EQ(r.skipped_steps, 2);
   EXPECT_EQ(r.seconds, 12.5);
   EXPECT_EQ(r.process_bytes, 4096);
   EXPECT_TRUE(r.remarks.empty()) << r.remarks[0];
@@ -65,6 +69,37 @@ TEST_F(RunRecordTest, ARunThatWentOnAfterItsEndIsNotFinished) {
                                              "\"text\":\"the loss is not a number\"}\n"))
                 .status,
             "failed");
+}
+
+TEST_F(RunRecordTest, AValidationLossThatIsNoNumberIsTheLastOne) {
+  for (const char* key : {"val_loss", "final_val_loss"}) {
+    const fs::path run = put_run(
+        key, steps(3) + "{\"step\":0,\"val_loss\":4}\n" +
+                 fmt::format("{{\"step\":3,\"{}\":null}}\n", key) +
+                 "{\"step\":3,\"health\":\"non_finite\",\"text\":\"the validation loss\"}\n");
+    const RunRecord r = read_run(run);
+    EXPECT_EQ(r.status, "failed");
+    ASSERT_TRUE(r.val_loss.has_value());
+    EXPECT_TRUE(std::isnan(*r.val_loss));
+    EXPECT_EQ(r.best_val_loss, 4);
+    EXPECT_EQ(r.best_step, 0);
+    const Json j = Json::parse(report_json({r}))["runs"][0];
+    EXPECT_TRUE(j["val_loss"].is_null()) << j["val_loss"];
+  }
+}
+
+TEST_F(RunRecordTest, ARunThatHasNotEndedHasTheSpeedOfItsSteps) {
+  const RunRecord r =
+      read_run(put_run("a", steps(3) + "{\"step\":4,\"loss\":1,\"skipped_steps\":7}\n"));
+  EXPECT_FALSE(r.tokens_per_second);
+  EXPECT_EQ(r.median_tokens_per_second, 200);
+  EXPECT_EQ(r.skipped_steps, 7);
+}
+
+TEST_F(RunRecordTest, ACheckpointIsNoRun) {
+  const fs::path checkpoint = put_run("a/checkpoint-000003", "");
+  write_file_atomically(checkpoint / "trainer_state.json", "{}");
+  EXPECT_USER_ERROR(read_run(checkpoint), "checkpoint-000003: is a checkpoint");
 }
 
 TEST_F(RunRecordTest, ARunThatGoesOnHoldsItsLock) {
@@ -134,7 +169,8 @@ TEST_F(RunRecordTest, ARunThatDidNothingYet) {
   const RunRecord r = read_run(put_run("a", ""));
   ASSERT_EQ(r.remarks.size(), 1u);
   EXPECT_EQ(r.remarks[0], "log.jsonl holds no step of training");
-  EXPECT_FALSE(r.train_loss || r.val_loss || r.tokens_per_second || r.waiting_share);
+  EXPECT_FALSE(r.train_loss || r.val_loss || r.tokens_per_second || r.median_tokens_per_second ||
+               r.waiting_share);
   const RunRecord log_only = read_run(put_run("b", steps(2), ""));
   ASSERT_EQ(log_only.remarks.size(), 1u);
   EXPECT_NE(log_only.remarks[0].find("train_config.json"), std::string::npos);

@@ -179,6 +179,58 @@ TEST(DocumentBatches, RanksShareTheRowsAndTheLength) {
   }
 }
 
+// The rows of a step are the same however it is cut into batches, to the end of an epoch and on.
+TEST(DocumentBatches, AStepHasTheSameRowsHoweverItIsCut) {
+  const Counting data(mixed_lengths(307, 6));
+  for (const Sampling mode : {Sampling::kDocuments, Sampling::kGroupByLength}) {
+    const auto steps_of = [&](int64_t batch) {
+      LoaderOptions o = options_of(mode, batch, 32);
+      o.batches_per_step = 12 / batch;
+      const DocumentBatches batches(data.source, data.documents, o);
+      EXPECT_EQ(batches.batches_per_pass() % o.batches_per_step, 0);
+      const int64_t steps = batches.batches_per_pass() / o.batches_per_step;
+      std::vector<std::vector<int32_t>> targets;
+      Batch b;
+      for (int64_t i = 0; i < 2 * batches.batches_per_pass(); ++i) {
+        batches.fill(i, b);
+        EXPECT_EQ(batches.epoch_of(i), i / o.batches_per_step / steps);
+        if (i % o.batches_per_step == 0) targets.emplace_back();
+        for (const int32_t target : b.targets)
+          if (target != kIgnoreId) targets.back().push_back(target);
+      }
+      return targets;
+    };
+    const auto whole = steps_of(12);
+    for (const int64_t batch : {1, 2, 3, 4, 6}) EXPECT_EQ(steps_of(batch), whole) << batch;
+  }
+}
+
+TEST(DocumentBatches, RowsAreCountedBeforeTheyAreMade) {
+  const Counting data(mixed_lengths(200, 7));
+  for (const int64_t context : {1, 2, 3, 16, 200})
+    EXPECT_EQ(
+        document_rows(data.documents, context),
+        DocumentBatches(data.source, data.documents, options_of(Sampling::kDocuments, 1, context))
+            .batches_per_pass())
+        << context;
+}
+
+// Epochs ended with a batch, not with a step, when states did not say how many make one.
+TEST(DocumentBatches, AStateOfBeforeStepsWereRecordedIsResumed) {
+  const Counting data(mixed_lengths(100, 8));
+  LoaderOptions o = options_of(Sampling::kDocuments, 4, 32);
+  o.batches_per_step = 16;
+  Loader loader(std::make_unique<DocumentBatches>(data.source, data.documents, o), o);
+  for (int i = 0; i < 48; ++i) loader.next();
+  LoaderState state = loader.state();
+  EXPECT_EQ(LoaderState::from_json(state.to_json()), state);
+  ++state.epoch;
+  EXPECT_USER_ERROR(loader.restore(state), "is damaged");
+  state.batches_per_step = 1;
+  loader.restore(state);
+  EXPECT_EQ(loader.state().position, 48);
+}
+
 TEST(DocumentBatches, RestoreContinuesExactly) {
   const Counting data(mixed_lengths(400, 5));
   for (const Sampling mode : {Sampling::kDocuments, Sampling::kGroupByLength}) {

@@ -164,6 +164,37 @@ TEST_F(Fit, WhatCannotFitSaysWhatWould) {
   EXPECT_TRUE(fit(o, enough, FitFreedom::memory).best);
 }
 
+// With what the search left in the process the plan that it found is too much.
+TEST_F(Fit, ARefusalPromisesOnlyWhatFitsBesideTheSearch) {
+  const TrainOptions o = options();
+  const int64_t budget = plan(options({{"batch-size", "6"},
+                                       {"eval-batch-size", "6"},
+                                       {"gradient-accumulation-steps", "2"}}))
+                             .needed();
+  FitContext c = context(o, budget);
+  const FitResult found = fit(o, c, FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  const auto said = [&] { return refusal(plan_of(o, c), found, c, {budget, "--memory-limit"}); };
+  c.left_by_search = budget - found.best->needed();
+  EXPECT_NE(said().find("With --fit it runs as"), std::string::npos) << said();
+  c.left_by_search += 1;
+  EXPECT_EQ(said().find("it runs as"), std::string::npos) << said();
+  c.left_by_search = budget;
+  const std::string least = memory_at_least(found.smallest.needed() + budget);
+  EXPECT_NE(said().find("The smallest budget that would do is --memory-limit " + least),
+            std::string::npos)
+      << said();
+}
+
+TEST_F(Fit, TooSmallABudgetOfActivationsIsRefusedInMebibytes) {
+  try {
+    plan(options({{"activation-memory", "24KiB"}}));
+    ADD_FAILURE();
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("the budget is 24.0 KiB"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(Fit, ARefusalNamesAnEvaluationThatIsTooLarge) {
   const auto said = [&](const TrainOptions& o, int64_t budget) {
     const FitContext c = context(o, budget);

@@ -13,6 +13,7 @@
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
+#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -39,6 +40,9 @@ void check(const GemmArgs& g, int64_t batch) {
              "gemm: neither C nor an epilogue");
   BRRR_CHECK(g.lda >= (g.trans_a ? g.m : g.k), "gemm: lda {} is shorter than a row", g.lda);
   BRRR_CHECK(g.ldb >= (g.trans_b ? g.k : g.n), "gemm: ldb {} is shorter than a row", g.ldb);
+  BRRR_CHECK(!g.panels || (g.dtype == DType::bf16 && !g.trans_b && g.k % kPanelTerms == 0 &&
+                           g.n % kPanelColumns == 0 && g.k <= kMostPanelTerms && batch == 1),
+             "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
   BRRR_CHECK(g.ldc >= g.n || g.c == nullptr, "gemm: ldc {} is shorter than a row of {}", g.ldc,
              g.n);
 }

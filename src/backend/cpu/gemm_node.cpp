@@ -3,6 +3,7 @@
 namespace brrr::cpu {
 namespace {
 
+bool reads_panels(GemmPath path) { return path == GemmPath::kAmx || path == GemmPath::kPairs; }
 bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
 }  // namespace
@@ -14,7 +15,16 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
       if (!is_float_operand(t.dtype) && view.in[0].dtype != DType::i8)
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   Product p;
-  return as_product(view, p);
+  if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
+  if (p.panels && !reads_panels(path)) return "the right operand lies in panels";
+  return "";
+}
+
+bool reads_panels(const NodeView& product) {
+  const std::optional<GemmPath> path = gemm_node_path(product);
+  Product p;
+  return path && reads_panels(*path) && product.in[0].dtype == DType::bf16 &&
+         as_product(product, p).empty() && p.batch == 1 && p.k <= kMostPanelTerms;
 }
 
 std::optional<GemmPath> gemm_node_path(const NodeView& view) {
@@ -34,6 +44,7 @@ GemmNode::GemmNode(const NodeView& view, GemmPath path) : path_(path) {
            .trans_a = p_.ta,
            .ldb = p_.ldb(),
            .trans_b = p_.tb,
+           .panels = p_.panels,
            .c_dtype = view.out()[0].dtype,
            .ldc = p_.n};
   if (view.in.size() > 2) bias_ = view.in[2].dtype;

@@ -15,6 +15,9 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path);
 /// The path that stands first in the kernel list among those that can; nothing: there is none.
 std::optional<GemmPath> gemm_node_path(const NodeView& view);
 
+/// Target::reads_panels: where tiles of bf16 are multiplied.
+bool reads_panels(const NodeView& product);
+
 class GemmNode {
  public:
   GemmNode(const NodeView& view, GemmPath path);

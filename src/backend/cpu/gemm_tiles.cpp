@@ -22,6 +22,7 @@
 #include "backend/cpu/memory_tiles.h"
 #include "backend/cpu/register_tiles.h"
 #include "base/parallel.h"
+#include "ops/panels.h"
 
 #if defined(__SSE2__)
 #include <pmmintrin.h>
@@ -330,6 +331,12 @@ TaskSize thin_task(const Operand& b) {
 }
 uint16_t* thin_panels() { return reinterpret_cast<uint16_t*>(own_memory() + kTaskSums) + kSmall; }
 
+/// Where the panel of column j0 begins, when B lies in panels: just as pack_panels() makes them.
+const uint16_t* panels_of(const GemmArgs& g, int64_t j0) {
+  static_assert(kPanel == kPanelColumns && kTileBf16 == kPanelTerms && kMostPanelTerms <= kLongK);
+  return static_cast<const uint16_t*>(g.b) + j0 * g.k;
+}
+
 /// One product by the calling team (all its threads are here) or, when `team` is 1, by this thread.
 template <class Tiles>
 void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t team,
@@ -359,7 +366,8 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
         const int64_t units_a = a.from == packed_a ? 0 : pack_units(a);
         const bool thin = is_thin(a.lanes);
-        const int64_t units_b = thin || b.from == packed_b ? 0 : pack_units(b);
+        const int64_t units_b = g.panels || thin || b.from == packed_b ? 0 : pack_units(b);
+        const uint16_t* panels = g.panels ? panels_of(g, j0) : memory.b;
         packed_a = a.from;
         packed_b = b.from;
         shared_out(units_a + units_b, [&](int64_t unit) {
@@ -380,7 +388,7 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     std::min(size.rows, a.lanes - i),
                     std::min(size.cols, b.lanes - j),
                     memory.a + i / kPanel * a.panel_words(),
-                    memory.b + j / kPanel * b.panel_words(),
+                    panels + j / kPanel * b.panel_words(),
                     a.panel_words(),
                     b.panel_words(),
                     a.tiles(),
@@ -388,10 +396,10 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     size.cols / kPanel,
                     k0 == 0,
                     k0 + terms == g.k};
-          if (thin) {
-            uint16_t* panels = thin_panels();
-            pack_panels(b, j / kPanel, ceil_div(j + task.cols, kPanel), 0, b.tiles(), panels);
-            task.b = panels;
+          if (thin && !g.panels) {
+            uint16_t* own = thin_panels();
+            pack_panels(b, j / kPanel, ceil_div(j + task.cols, kPanel), 0, b.tiles(), own);
+            task.b = own;
           }
           if (terms < g.k) {  // sums outlive the task
             task.sum_panels = b.panels();
@@ -407,14 +415,14 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
 /// m = 1: bound by reading B, which is read once where it lies.
 void multiply_row(const GemmArgs& g, RowSums rule, int64_t j0, int64_t cols, float* sums) {
   // A transposed row is not contiguous unless it is the only one.
-  const void* b = offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0);
+  const void* b = g.panels ? panels_of(g, j0) : offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0);
   if (g.dtype == DType::i8) {
     return int8_kernels().row({static_cast<const int8_t*>(g.a), static_cast<const int8_t*>(b),
                                g.ldb, g.k, cols, g.trans_b, reinterpret_cast<int32_t*>(sums)});
   }
   const FlushDenormals flush;
   amx_kernels().row({rule, static_cast<const uint16_t*>(g.a), static_cast<const uint16_t*>(b),
-                     g.ldb, g.k, cols, g.trans_b, sums});
+                     g.ldb, g.k, cols, g.trans_b, g.panels, sums});
 }
 
 void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
@@ -542,7 +550,7 @@ GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch) {
   const int64_t lane_bytes = ceil_div(std::min(chunks.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
   const int64_t rows = std::min(chunks.rows, g.m), cols = std::min(chunks.cols, g.n);
   return {true, round_up(rows, kPanel) * lane_bytes,
-          is_thin(rows) ? 0 : round_up(cols, kPanel) * lane_bytes,
+          is_thin(rows) || g.panels ? 0 : round_up(cols, kPanel) * lane_bytes,
           chunks.k < g.k ? round_up(rows, kPanel) * round_up(cols, kPanel) * 4 : 0};
 }
 

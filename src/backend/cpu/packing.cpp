@@ -22,6 +22,7 @@ GemmArgs args_of(const Product& p, DType dtype) {
           .trans_a = p.ta,
           .ldb = p.ldb(),
           .trans_b = p.tb,
+          .panels = p.panels,
           .c = &result,
           .ldc = p.n};
 }

@@ -1,5 +1,7 @@
 #include "backend/cpu/product.h"
 
+#include "ops/panels.h"
+
 namespace brrr::cpu {
 namespace {
 
@@ -17,7 +19,8 @@ Product sizes_of(const NodeView& view) {
   p.tb = is_matmul && view.attrs().get<bool>("transpose_b");
   p.m = a.size(p.ta ? -1 : -2);
   p.k = a.size(p.ta ? -2 : -1);
-  p.n = b.size(p.tb ? -2 : -1);
+  p.panels = view.attrs().get_or<bool>("panels", false);
+  p.n = p.panels ? b.size(0) * kPanelColumns : b.size(p.tb ? -2 : -1);
   return p;
 }
 
@@ -42,7 +45,7 @@ std::vector<int64_t> broadcast_batch(const Shape& operand, const Shape& result) 
 std::string as_product(const NodeView& view, Product& p) {
   p = sizes_of(view);
   const Shape &a = view.in[0].shape, &b = view.in[1].shape;
-  const int64_t batch_a = batch_elements(a), batch_b = batch_elements(b);
+  const int64_t batch_a = batch_elements(a), batch_b = p.panels ? 1 : batch_elements(b);
   const int64_t batch = batch_elements(view.out()[0].shape);
   if (batch_b == 1 && !p.ta) {  // the rows of all batches are rows of one product
     p.m *= batch;

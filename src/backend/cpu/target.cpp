@@ -1,6 +1,7 @@
 #include "backend/cpu/target.h"
 
 #include "backend/cpu/fused_product.h"
+#include "backend/cpu/gemm_node.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 
@@ -12,6 +13,7 @@ Backend cpu_backend() {
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
   backend.gains_by_epilogue = gains_by_epilogue;
+  backend.reads_panels = reads_panels;
   return backend;
 }
 

@@ -1,0 +1,102 @@
+// Parameters of products in panels: the same numbers, bit for bit, as with the parameters as they
+// are.
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/target.h"
+#include "infer/generator.h"
+#include "infer/sampler.h"
+#include "nn/gpt2.h"
+#include "nn/init.h"
+#include "ops/panels.h"
+#include "passes/pipeline.h"
+#include "support/gpt2.h"
+
+namespace brrr {
+namespace {
+
+nn::Gpt2Config config() {
+  nn::Gpt2Config c = test::tiny_gpt2(true);
+  c.n_embd = 64;
+  c.n_head = 2;
+  c.n_positions = 96;
+  c.vocab_size = 96;
+  return c;
+}
+
+Graph compiled(const Backend& backend, int64_t tokens, const char* disabled, Notes* notes) {
+  PipelineOptions p;
+  p.precision = p.parameter_dtype = DType::bf16;
+  p.packs_parameters = true;
+  if (*disabled != '\0') p.disabled.insert(disabled);
+  PipelineReport report;
+  const Graph g = run_pipeline(nn::gpt2_decode_graph(config(), 1, tokens, DType::bf16),
+                               backend.target(), p, &report);
+  for (const PassRecord& pass : report)
+    if (pass.name == "pack_parameters") *notes = pass.notes;
+  return g;
+}
+
+bool has_tiles() {
+  return cpu::gemm_refusal(cpu::GemmPath::kAmx, DType::bf16).empty() ||
+         cpu::gemm_refusal(cpu::GemmPath::kPairs, DType::bf16).empty();
+}
+
+TEST(PackParameters, OfProductsAlone) {
+  Notes notes;
+  const Backend backend = cpu::cpu_backend();
+  const Graph g = compiled(backend, 1, "", &notes);
+  size_t packed = 0;
+  for (const NodeId id : g.inputs()) {
+    const bool in_panels = g.input_name(id).starts_with(kPanelsPrefix);
+    packed += in_panels;
+    // The embedding is read by rows, too; vectors are no matrices.
+    EXPECT_EQ(in_panels, g.type({id, 0}).shape.rank() == 6) << g.input_name(id);
+    EXPECT_FALSE(in_panels && g.input_name(id).find("wte") != std::string::npos);
+  }
+  EXPECT_EQ(packed, has_tiles() ? 4u * static_cast<size_t>(config().n_layer) : 0u);
+  EXPECT_EQ(notes.empty(), !has_tiles());
+  const Graph plain = compiled(backend, 1, "pack_parameters", &notes);
+  for (const NodeId id : plain.inputs())
+    EXPECT_FALSE(plain.input_name(id).starts_with(kPanelsPrefix));
+  EXPECT_EQ(g.size(), plain.size());
+}
+
+TEST(PackParameters, ThePlacesArePermuted) {
+  const int64_t k = 96, n = 64;
+  std::vector<bool> taken(static_cast<size_t>(k * n));
+  for (int64_t i = 0; i < k; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t at = place_in_panels(i, j, k);
+      ASSERT_GE(at, 0);
+      ASSERT_LT(at, k * n);
+      EXPECT_FALSE(taken[static_cast<size_t>(at)]);
+      taken[static_cast<size_t>(at)] = true;
+    }
+  EXPECT_EQ(panels_shape(k, n).elements(), k * n);
+}
+
+std::vector<int32_t> generated(const char* disabled) {
+  if (*disabled != '\0') ::setenv("BRRR_DISABLE_PASS", disabled, 1);
+  infer::GeneratorOptions options;
+  options.precision = DType::bf16;
+  infer::Generator generator(
+      config(), cpu::cpu_backend(),
+      [](std::string_view name, std::span<float> out) {
+        nn::initialise(std::string(name), config(), 5, out);
+      },
+      options);
+  infer::Sampling sampling;
+  sampling.temperature = 1;
+  // A prompt of several tokens is a product of several rows.
+  const std::vector<int32_t> tokens =
+      generator.generate(std::vector<int32_t>{3, 1, 4, 1, 5}, 60, infer::Sampler(sampling, 11));
+  ::unsetenv("BRRR_DISABLE_PASS");
+  return tokens;
+}
+
+TEST(PackParameters, TextsAreTheSame) { EXPECT_EQ(generated(""), generated("pack_parameters")); }
+
+}  // namespace
+}  // namespace brrr
