@@ -57,12 +57,10 @@ void add_step(Report& r, const Profile& p) {
     speed = fmt::format(
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
-  r.line(
-      fmt::format("a step: {} ms ({}-{}){}; timing it costs {:.1f}%{} ({} steps with, as many "
-                  "without)",
-                  number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
-                  speed, 100 * (p.is_disturbed() ? p.clock_cost : p.timing_cost),
-                  p.is_disturbed() ? ", reckoned" : "", p.steps));
+  r.line(fmt::format("a step: {} ms ({}-{}){}; timing it costs {:.1f}%{} ({} steps each way)",
+                     number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
+                     speed, 100 * (p.is_disturbed() ? p.clock_cost : p.timing_cost),
+                     p.is_disturbed() ? ", reckoned" : "", p.steps));
   if (p.other_processors > 0.25)
     r.line(r.painted(fmt::format("other work had {:.1f} processors meanwhile: neither times nor "
                                  "verdicts are worth much",

@@ -14,6 +14,7 @@
 // terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/cpu/amx_tiles.h"
 #include "backend/cpu/gemm_amx_kernels.h"
@@ -137,6 +138,7 @@ struct Operand {
   bool lanes_adjoin;  // lanes or terms are side by side in memory
   bool right;
   int64_t lanes, terms;
+  const uint16_t* packed = nullptr;  // where it lies in panels already
 
   int64_t tiles() const { return ceil_div(terms, tile_terms(dtype)); }
   int64_t panels() const { return ceil_div(lanes, kPanel); }
@@ -161,6 +163,11 @@ void pack_tile(const Operand& o, int64_t lane, int64_t k, uint16_t* tile) {
 
 /// Packs tiles [t0, t1) of panels [p0, p1); `out` is where panel p0 begins.
 void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1, uint16_t* out) {
+  if (o.packed != nullptr) {
+    std::memcpy(out, o.packed + p0 * o.panel_words(),
+                static_cast<size_t>((p1 - p0) * o.panel_words()) * sizeof(uint16_t));
+    return;
+  }
   for (int64_t t = t0; t < t1; ++t) {
     for (int64_t lane = p0 * kPanel; lane < std::min(o.lanes, p1 * kPanel); lane += kTileRows) {
       pack_tile(
@@ -360,14 +367,16 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                         false,   std::min(chunks.rows, g.m - i0),
                         terms};
         const Operand b{g.dtype, element(g.b, g.trans_b ? j0 * g.ldb + k0 : k0 * g.ldb + j0),
-                        g.ldb,   !g.trans_b,
+                        g.ldb,   !g.trans_b && !g.panels,
                         true,    std::min(chunks.cols, g.n - j0),
-                        terms};
+                        terms,   g.panels ? panels_of(g, j0) : nullptr};
+        // Read where it lies, but for its alignment.
+        const bool in_place = g.panels && reinterpret_cast<uintptr_t>(g.b) % 64 == 0;
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
         const int64_t units_a = a.from == packed_a ? 0 : pack_units(a);
         const bool thin = is_thin(a.lanes);
-        const int64_t units_b = g.panels || thin || b.from == packed_b ? 0 : pack_units(b);
-        const uint16_t* panels = g.panels ? panels_of(g, j0) : memory.b;
+        const int64_t units_b = in_place || thin || b.from == packed_b ? 0 : pack_units(b);
+        const uint16_t* panels = in_place ? b.packed : memory.b;
         packed_a = a.from;
         packed_b = b.from;
         shared_out(units_a + units_b, [&](int64_t unit) {
@@ -396,7 +405,7 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     size.cols / kPanel,
                     k0 == 0,
                     k0 + terms == g.k};
-          if (thin && !g.panels) {
+          if (thin && !in_place) {
             uint16_t* own = thin_panels();
             pack_panels(b, j / kPanel, ceil_div(j + task.cols, kPanel), 0, b.tiles(), own);
             task.b = own;

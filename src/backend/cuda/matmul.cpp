@@ -202,7 +202,8 @@ void add_product(LaunchPlan& plan, const Product& product) {
 }
 
 std::vector<PlanEntry> matmul_entries() {
-  const auto accepts = [](const NodeView& node, const GpuDescription&) {
+  const auto accepts = [](const NodeView& node, const GpuDescription&) -> std::string {
+    if (node.attrs().get_or<bool>("panels", false)) return "the right operand lies in panels";
     return refuse_size(node.node());
   };
   const auto accepts_fp8 = [](const NodeView& node, const GpuDescription& gpu) -> std::string {
