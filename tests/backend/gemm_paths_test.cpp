@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "base/rng.h"
+#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -261,6 +263,47 @@ class GemmPaths : public testing::TestWithParam<Path> {
   }
   const Path& path() const { return GetParam(); }
 };
+
+/// A right operand in panels gives the bits of the same one as it lies: one row, few rows, many;
+/// and where the panels are not aligned.
+TEST_P(GemmPaths, APanelIsTheMatrix) {
+  if (path().name.starts_with("vector") || path().dtypes != std::vector<DType>{DType::bf16})
+    GTEST_SKIP() << "tiles of bf16 alone";
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 32}, {160, 96}, {1056, 640}})
+    for (const int64_t m : {1, 5, 40, 130}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
+      RngStream random({7, 9}, 3);
+      const auto draw = [&](int64_t count) {
+        std::vector<uint16_t> numbers(static_cast<size_t>(count));
+        for (uint16_t& x : numbers) {
+          const float value = 2 * random.next_uniform() - 1;
+          x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+        }
+        return numbers;
+      };
+      const std::vector<uint16_t> a = draw(m * k), b = draw(k * n);
+      std::vector<uint16_t> room(static_cast<size_t>(k * n) + 64);
+      auto* const aligned =
+          room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
+      std::vector<float> plain(static_cast<size_t>(m * n), -1), panels = plain;
+      GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = k};
+      g.b = b.data();
+      g.ldb = n;
+      g.c = plain.data();
+      g.ldc = n;
+      path().run({g, 1, 0, 0, 0});
+      for (const int64_t shift : {0, 8}) {
+        for (int64_t i = 0; i < k; ++i)
+          for (int64_t j = 0; j < n; ++j)
+            aligned[shift + place_in_panels(i, j, k)] = b[static_cast<size_t>(i * n + j)];
+        g.b = aligned + shift;
+        g.panels = true;
+        g.c = panels.data();
+        path().run({g, 1, 0, 0, 0});
+        EXPECT_EQ(panels, plain) << "shifted by " << shift;
+      }
+    }
+}
 
 INSTANTIATE_TEST_SUITE_P(All, GemmPaths, testing::ValuesIn(paths()),
                          [](const auto& test) { return test.param.name; });
