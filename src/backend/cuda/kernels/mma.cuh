@@ -78,6 +78,13 @@ static inline float half_of(u32 word, int k) {
   x.bits = static_cast<u16>(word >> (16 * k));
   return widen(x);
 }
+/// Of what the lanes exchanged: the word'th word of a lane, and in it term k of 16, two to a lane.
+template <typename T>
+static inline float term_of(const unsigned char* all, int lane, int word, int k) {
+  u32 w;
+  __builtin_memcpy(&w, all + 64 * (lane + k % 8 / 2) + 4 * word, 4);
+  return half_of<T>(w, k % 2);
+}
 #endif
 
 /// c += a b. Lane 4 g + t has rows g and g + 8 and columns 2 t, 2 t + 1 of c.
@@ -87,21 +94,11 @@ BRRR_DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   const u32 mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const unsigned char* all = emulated_context->exchange(mine, 24);
   const int g = BRRR_LANE / 4, t = BRRR_LANE % 4;
-  auto word = [&](int lane, int k) {
-    u32 w;
-    __builtin_memcpy(&w, all + 64 * lane + 4 * k, 4);
-    return w;
-  };
-  for (int k = 0; k < 16; ++k) {
-    const int part = k / 8, in = k % 8;
-    const float x0 = half_of<T>(word(4 * g + in / 2, 2 * part), in % 2);
-    const float x1 = half_of<T>(word(4 * g + in / 2, 2 * part + 1), in % 2);
+  for (int k = 0; k < 16; ++k)
     for (int e = 0; e < 2; ++e) {
-      const float y = half_of<T>(word(4 * (2 * t + e) + in / 2, 4 + part), in % 2);
-      c[e] += x0 * y;
-      c[2 + e] += x1 * y;
+      const float y = term_of<T>(all, 4 * (2 * t + e), 4 + k / 8, k);
+      for (int h = 0; h < 2; ++h) c[2 * h + e] += term_of<T>(all, 4 * g, k / 8 * 2 + h, k) * y;
     }
-  }
 #else
   if constexpr (Is16<T>::kBf16)
     asm volatile(

@@ -58,21 +58,11 @@ template <typename T, int C, typename Element>
 BRRR_DEVICE void add_plain(float (&c)[C][4], const u32 (&a)[4], const Element& element) {
   const unsigned char* all = emulated_context->exchange(a, 16);
   const int g = BRRR_LANE / 4, t = BRRR_LANE % 4;
-  auto word = [&](int lane, int k) {
-    u32 w;
-    __builtin_memcpy(&w, all + 64 * lane + 4 * k, 4);
-    return w;
-  };
   for (int k = 0; k < 16; ++k) {
-    const int part = k / 8, in = k % 8;
-    const float x0 = half_of<T>(word(4 * g + in / 2, 2 * part), in % 2);
-    const float x1 = half_of<T>(word(4 * g + in / 2, 2 * part + 1), in % 2);
-    for (int n = 0; n < C; ++n)
-      for (int e = 0; e < 2; ++e) {
-        const float y = widen(element(k, 8 * n + 2 * t + e));
-        c[n][e] += x0 * y;
-        c[n][2 + e] += x1 * y;
-      }
+    const float x[2] = {term_of<T>(all, 4 * g, k / 8 * 2, k),
+                        term_of<T>(all, 4 * g, k / 8 * 2 + 1, k)};
+    for (int i = 0; i < 4 * C; ++i)
+      c[i / 4][i % 4] += x[i % 4 / 2] * widen(element(k, i / 4 * 8 + 2 * t + i % 2));
   }
 }
 #endif
