@@ -49,6 +49,33 @@ def kernels_text(part):
     return lines
 
 
+def flops(call):
+    """FLOPs of one call as the autotuner describes it: a product or attention; None for others."""
+    if m := re.match(r"(\S+)(?: (\d+) x)? (\d+)x(\d+)x(\d+) [nt][nt]", call):
+        return 2.0 * int(m[2] or 1) * int(m[3]) * int(m[4]) * int(m[5])
+    if m := re.match(r"sdpa(_grad)? \S+ (\d+)x(\d+) (\d+)x(\d+)x(\d+)( causal)?", call):
+        pairs = int(m[2]) * int(m[3]) * int(m[4]) * int(m[5]) * (0.5 if m[7] else 1)
+        return pairs * int(m[6]) * (10 if m[1] else 4)
+    return None
+
+
+def ways_text(files):
+    """What each way of a node took, as the autotuner measured it."""
+    rows = []
+    for file in files:
+        for line in file.read_text().splitlines()[1:]:
+            key, way, times = (line.split("\t") + ["", ""])[:3]
+            if not key.startswith("way ") or not times:
+                continue
+            ways = key.split(" | ")[1:]
+            work = next((f for f in map(flops, ways) if f), None)
+            taken = [float(t) for t in times.split()]
+            best = min(taken)
+            rate = f"{1e-9 * work / best:.0f}" if work and best > 0 else ""
+            rows.append([ways[0], way, " / ".join(f"{t:.3f}" for t in taken), rate])
+    return table(["node", "taken", "ms of each way", "TFLOP/s of the fastest"], sorted(rows)) if rows else []
+
+
 def step_text(step, peers):
     torch = {}
     for r in peers or []:
@@ -88,6 +115,8 @@ def main():
         lines += ["## Whole steps", ""] + step_text(parts["step"], parts["peers"])
     if parts["micro"] is not None:
         lines += ["## Kernels", ""] + kernels_text(parts["micro"])
+    if ways := ways_text(sorted(folder.glob("caches/cuda/autotune-*.txt"))):
+        lines += ["## Ways to compute a node, measured when programs were bound", ""] + ways
     failed = [r for part in parts.values() for r in part or [] if r["status"] != 0]
     for r in failed:
         lines += [f"## Failed: {r['name']}", "", f"`{r['command']}`", "", "```", r["tail"].strip(), "```", ""]

@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# pack_dependencies.sh FOLDER: copies what a build needs besides a compiler, CMake and Ninja (headers
-# and libraries of the packages in scripts/packages) into FOLDER, for a machine without a package
-# manager. There:  BRRR_DEPS_DIR=FOLDER ./brrr train ...  The CUDA toolkit is not copied.
+# pack_dependencies.sh FOLDER|FILE.tar.xz: copies what a build needs besides a compiler, CMake and Ninja
+# (headers and libraries of the packages in scripts/packages, CUDA's headers, texts for tests) into
+# FOLDER, or into an archive, which is a sixth as large, for a machine without a package manager. There,
+# unpacked:  BRRR_DEPS_DIR=FOLDER ./brrr train ...
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-(($# == 1)) || { say "pack_dependencies: expected a folder"; exit 2; }
+(($# == 1)) || { say "pack_dependencies: expected a folder, or a file named *.tar.xz"; exit 2; }
 need build test
 folder=$1
+if [[ $1 == *.tar.xz ]]; then
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+fi
 mkdir -p "$folder/include" "$folder/lib"
 
 # header folders and files, as they stand below an include path
@@ -36,9 +41,9 @@ for name in dnnl hwy fmt cpp-httplib; do
   cp "$real" "$folder/lib/$soname"
   ln -sf "$soname" "$folder/lib/lib$name.so"
 done
-# What cpp-httplib was built with.
-for soname in $(objdump -p "$folder"/lib/libcpp-httplib.so | awk '/NEEDED/ {print $2}' |
-  grep -E '^lib(ssl|crypto|z|brotli)') libbrotlicommon.so.1; do
+# What those were built with.
+for soname in $(objdump -p "$folder"/lib/lib{cpp-httplib,dnnl}.so | awk '/NEEDED/ {print $2}' |
+  grep -E '^lib(ssl|crypto|z|brotli|OpenCL)' | sort -u) libbrotlicommon.so.1; do
   path=$(find /usr/lib -name "$soname" -print -quit 2>/dev/null)
   [[ -n $path ]] || die "pack_dependencies: $soname was not found"
   cp -L "$path" "$folder/lib/$soname"
@@ -48,4 +53,17 @@ for name in gtest gtest_main; do
   [[ -n $path ]] || die "pack_dependencies: lib$name.a was not found"
   cp "$path" "$folder/lib/"
 done
-say "$folder: $(du -sm "$folder" | cut -f 1) MiB"
+# The headers of CUDA, where they are here: that machine may have its libraries alone.
+cuda=${CUDA_HOME:-/usr/local/cuda}/include
+if [[ -e $cuda/cublasLt.h ]]; then
+  printf '#include <%s>\n' cuda.h nvrtc.h cublasLt.h | "${CXX:-c++}" -M -x c++ -I"$cuda" - |
+    tr -s ' \\' '\n' | grep "^$cuda/" | while read -r file; do
+      mkdir -p "$folder/cuda/include/$(dirname "${file#"$cuda/"}")"
+      cp -L "$file" "$folder/cuda/include/${file#"$cuda/"}"
+    done
+fi
+# Texts and tokenizers for a machine without a network, where they are here.
+data=${BRRR_DATA:-$root/../shared/data}
+if [[ -d $data ]]; then cp -rL "$data" "$folder/data"; fi
+if [[ $1 == *.tar.xz ]]; then tar -C "$folder" -cJf "$1" .; fi
+say "$1: $(du -sm "$1" | cut -f 1) MiB"

@@ -124,7 +124,8 @@ int dispatch(std::vector<std::string> args) {
     args.emplace_back("--help");
   }
   const std::string name = args[0];
-  const Command& command = find_command(commands(), name, "brrr");
+  const std::string program = "brrr";
+  const Command& command = find_command(commands(), name, program);
   args.erase(args.begin());
   return run(command, "brrr " + name, std::move(args));
 }

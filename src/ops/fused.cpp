@@ -155,6 +155,79 @@ bool is_matrix_product(const Node& node) {
   return op == "matmul" || op == "linear" || op == "scaled_matmul";
 }
 
+namespace {
+
+/// What v is a reshape or, where `casts`, a cast of.
+ValueId seen_through(const Graph& g, ValueId v, bool casts) {
+  while (g.node(v.node).op->name == "reshape" || (casts && g.node(v.node).op->name == "cast"))
+    v = g.node(v.node).operands[0];
+  return v;
+}
+
+/// Whether the sum is one over all rows of [..., width], of as many numbers as x: [K, width] has.
+bool sums_rows_of(const Graph& g, const Node& sum, const Shape& x) {
+  const Shape& from = g.type(sum.operands[0]).shape;
+  const auto& axes = sum.attrs.get<std::vector<int64_t>>("axes");
+  if (from.rank() < 2 || static_cast<int>(axes.size()) != from.rank() - 1) return false;
+  for (const int64_t axis : axes)
+    if (axis == from.rank() - 1) return false;
+  return x.rank() == 2 && from.size(-1) == x.size(-1) && from.elements() == x.elements();
+}
+
+}  // namespace
+
+std::optional<BiasGradient> bias_gradient_of(const Graph& body) {
+  const NodeId id = product_of(body);
+  if (id == kNoNode || body.node(id).op->name != "matmul") return std::nullopt;
+  const Node& product = body.node(id);
+  for (uint32_t i = 0; i < body.outputs().size(); ++i) {
+    const NodeId at = seen_through(body, body.outputs()[i].value, false).node;
+    const Node& sum = body.node(at);
+    if (sum.op->name != "sum") continue;
+    const ValueId x = seen_through(body, sum.operands[0], true);
+    for (const bool left : {false, true}) {
+      const ValueId operand = product.operands[left ? 0 : 1];
+      const bool lies_by_terms =
+          product.attrs.get<bool>(left ? "transpose_a" : "transpose_b") == left;
+      if (operand == x && body.is_input(x.node) && lies_by_terms &&
+          sums_rows_of(body, sum, body.type(x).shape))
+        return BiasGradient{at, i, left};
+    }
+  }
+  return std::nullopt;
+}
+
+BodyPart without(const Graph& body, const BiasGradient& gradient) {
+  BodyPart part;
+  std::vector<bool> wanted(body.size());
+  for (uint32_t i = 0; i < body.outputs().size(); ++i)
+    if (i != gradient.result) {
+      part.results.push_back(i);
+      wanted[body.outputs()[i].value.node] = true;
+    }
+  for (NodeId id = static_cast<NodeId>(body.size()); id-- > 0;) {
+    if (!wanted[id]) continue;
+    for (const ValueId& v : body.node(id).operands) wanted[v.node] = true;
+  }
+  std::vector<NodeId> map(body.size());
+  for (NodeId id = 0; id < body.size(); ++id) {
+    const Node& node = body.node(id);
+    if (body.is_input(id)) {
+      const Type& t = node.results[0];
+      map[id] = part.body.input(body.input_name(id), t.shape, t.dtype).id.node;
+    } else if (wanted[id]) {
+      std::vector<ValueId> operands;
+      for (const ValueId& v : node.operands) operands.push_back({map[v.node], v.port});
+      map[id] = part.body.add(*node.op, operands, node.attrs);
+    }
+  }
+  for (size_t i = 0; i < part.results.size(); ++i) {
+    const ValueId v = body.outputs()[part.results[i]].value;
+    part.body.output(std::to_string(i), part.body.value(map[v.node], v.port));
+  }
+  return part;
+}
+
 OpClass class_of(const Node& node) {
   if (node.op->name == "fused" && product_of(*fused_body(node)) != kNoNode)
     return OpClass::contraction;

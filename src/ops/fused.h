@@ -2,7 +2,9 @@
 // The body of a `fused` node: a small graph of its own, in the text form of ir/text.h.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "ir/graph.h"
 #include "ir/op_def.h"
@@ -20,6 +22,23 @@ std::shared_ptr<const Graph> fused_body(const Node& node);
 bool is_matrix_product(const Node& node);
 /// The product that a body begins with, or kNoNode.
 NodeId product_of(const Graph& body);
+
+/// A sum that stands beside the product of a body, over the terms that the product contracts: of
+/// the right operand [K, N] -> N numbers, or of a left one [K, M] -> M. Beside the gradient of a
+/// weight that is the gradient of its bias.
+struct BiasGradient {
+  NodeId sum = kNoNode;
+  uint32_t result = 0;   // output of the body: the sum, or a reshape of it
+  bool of_left = false;  // operand of the product
+};
+std::optional<BiasGradient> bias_gradient_of(const Graph& body);
+/// The body with the same inputs, but without that sum; `results[i]` is its output i in the whole.
+struct BodyPart {
+  Graph body;
+  std::vector<uint32_t> results;
+};
+BodyPart without(const Graph& body, const BiasGradient& gradient);
+
 /// The class of the op; of a fused node with a product: contraction.
 OpClass class_of(const Node& node);
 

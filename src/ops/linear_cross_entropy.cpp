@@ -44,12 +44,18 @@ DType gradient_dtype(const InferContext& c, const char* name) {
 Type dx_type(const InferContext& c) { return {gradient_dtype(c, "dx_dtype"), c.in[0].shape}; }
 Type dw_type(const InferContext& c) { return {gradient_dtype(c, "dw_dtype"), c.in[1].shape}; }
 
-Attrs head_attrs(const Attrs& attrs) {
-  return {{"ignore_index", attrs.get<int64_t>("ignore_index")}, {"transpose_w", transposed(attrs)}};
+bool rounds(const Attrs& attrs) { return attrs.get_or<bool>("round_logits", false); }
+
+Attrs head_attrs(int64_t ignore_index, bool transpose_w, bool round_logits) {
+  Attrs attrs{{"ignore_index", ignore_index}, {"transpose_w", transpose_w}};
+  if (round_logits) attrs.set("round_logits", true);
+  return attrs;
 }
 
 Value logits_of(const Attrs& attrs, Value x, Value w) {
-  return matmul(x, w, false, transposed(attrs), work_dtype(x.dtype()));
+  const DType work = work_dtype(x.dtype());
+  Value logits = matmul(x, w, false, transposed(attrs), rounds(attrs) ? x.dtype() : work);
+  return cast(logits, work);
 }
 
 std::vector<Value> backward(const DecomposeContext& c) {
@@ -99,12 +105,14 @@ std::vector<Sample> head_samples(Head head) {
     bool transpose_w, dlse;
     DType dtype = DType::f32;
     std::optional<DType> dw_dtype = std::nullopt;
+    bool round_logits = false;
   };
   std::vector<Sample> out;
   for (const Case& s : {Case{{3, 8}, 11, true, true}, Case{{2, 5, 7}, 13, false, false},
                         Case{{6, 1}, 37, true, false}, Case{{1, 3}, 1, false, true},
                         Case{{4, 9}, 19, true, false, DType::bf16},
-                        Case{{2, 3, 9}, 19, true, false, DType::f32, DType::bf16}}) {
+                        Case{{2, 3, 9}, 19, true, false, DType::f32, DType::bf16},
+                        Case{{5, 4}, 21, false, false, DType::f32, std::nullopt, true}}) {
     // Gradients of bf16 operands round twice: the kernels' own test has a bound for that.
     if (head != Head::forward && s.dtype != DType::f32) continue;
     const Dim k = s.x[-1];
@@ -113,7 +121,7 @@ std::vector<Sample> head_samples(Head head) {
         {ops::tensor(s.x, -1, 1, s.dtype),
          ops::tensor(s.transpose_w ? Shape{s.classes, k} : Shape{k, s.classes}, -1, 1, s.dtype),
          ops::tensor(rows, -1, static_cast<double>(s.classes), DType::i32)},
-        {{"ignore_index", int64_t{-1}}, {"transpose_w", s.transpose_w}}};
+        head_attrs(-1, s.transpose_w, s.round_logits)};
     if (head == Head::gradient) {
       sample.in.push_back(ops::tensor(rows, 2, 4));
       sample.attrs.set("dlse", s.dlse);
@@ -138,10 +146,10 @@ constexpr const char* kGradientsDoc =
 }  // namespace
 
 CrossEntropy linear_cross_entropy(Value x, Value w, Value targets, bool transpose_w,
-                                  int64_t ignore_index) {
+                                  int64_t ignore_index, bool round_logits) {
   const Value in[] = {x, w, targets};
-  const auto out = call("linear_cross_entropy", in,
-                        {{"ignore_index", ignore_index}, {"transpose_w", transpose_w}});
+  const auto out =
+      call("linear_cross_entropy", in, head_attrs(ignore_index, transpose_w, round_logits));
   return {out[0], out[1]};
 }
 
@@ -153,8 +161,8 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     OpDef d;
     d.name = "linear_cross_entropy";
     d.doc = std::string(
-                "cross_entropy of the logits x op(w), which are not rounded to the dtype "
-                "of x and w and need never be held at once.") +
+                "cross_entropy of the logits x op(w), which are rounded to the dtype of x "
+                "where {round_logits} says so and need never be held at once.") +
             kOperandsDoc;
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
@@ -219,7 +227,9 @@ std::vector<OpDef> linear_cross_entropy_ops() {
       return std::vector<Type>{row, row, dx_type(c), dw_type(c)};
     };
     d.decompose = [](const DecomposeContext& c) {
-      const auto head = call("linear_cross_entropy", c.in.first(3), head_attrs(c.node.attrs));
+      const Attrs& a = c.node.attrs;
+      const auto head = call("linear_cross_entropy", c.in.first(3),
+                             head_attrs(a.get<int64_t>("ignore_index"), transposed(a), rounds(a)));
       const Value in[] = {c.in[0], c.in[1], c.in[2], head[1], c.in[3]};
       Attrs attrs = c.node.attrs;
       attrs.set("dlse", false);

@@ -85,6 +85,8 @@ struct AttentionOptions {
   int64_t stream = 0;
 };
 Attention attention(Value q, Value k, Value v, const AttentionOptions& options);
+/// Whether it is attention or its gradient, packed or not.
+bool is_attention(const OpDef& op);
 
 // Reductions and normalisations
 Value sum(Value x, std::vector<int64_t> axes, bool keep = false);
@@ -100,7 +102,7 @@ struct CrossEntropy {
 };
 CrossEntropy cross_entropy(Value logits, Value targets, int64_t ignore_index = -1);
 CrossEntropy linear_cross_entropy(Value x, Value w, Value targets, bool transpose_w,
-                                  int64_t ignore_index = -1);
+                                  int64_t ignore_index = -1, bool round_logits = false);
 
 // Movement
 Value reshape(Value x, Shape shape);

@@ -144,9 +144,16 @@ const char* dtype_attribute(const Node& node, uint32_t port) {
   return port < attributes.size() ? attributes[port] : nullptr;
 }
 
+/// A result that is no gradient of a weight: those are products of transposed rows.
+bool is_activation(const Node& node, uint32_t port) {
+  if (node.op->name.starts_with("linear_cross_entropy"))
+    return dtype_attribute(node, port) == std::string_view("dx_dtype");
+  return !node.attrs.get_or<bool>("transpose_a", false);
+}
+
 }  // namespace
 
-Graph keep_accumulators(const Graph& in, Notes* notes) {
+Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
   const auto uses = count_uses(in);
   int widened = 0;
   std::set<ValueId> absorbed;
@@ -156,6 +163,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes) {
     if (node.op->name != "cast" || node.results[0].dtype != DType::f32) continue;
     const ValueId from = node.operands[0];
     if (dtype_attribute(in.node(from.node), from.port) == nullptr) continue;
+    if (round_activations && is_activation(in.node(from.node), from.port)) continue;
     if (uses[from.node][from.port] == 1) absorbed.insert(from);
   }
   // The gradient of a table in 16 bits sums rows as wide as they were, and is rounded then.

@@ -133,6 +133,7 @@ class Fuser {
   FuseRole role_of(NodeId id) {
     const Node& node = graph_.node(id);
     const std::string& name = node.op->name;
+    if (name == "fused") return FuseRole::none;  // a product with the gradient of a bias
     if (is_pointwise(*node.op)) return alone(id) ? FuseRole::pointwise : FuseRole::none;
     if (name == "softmax" || name == "softmax_grad" || name == "layer_norm" ||
         name == "layer_norm_grad")

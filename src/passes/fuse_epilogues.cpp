@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <queue>
+#include <utility>
 
 #include "ir/text.h"
 #include "ops/fused.h"
@@ -22,6 +23,22 @@ bool may_follow(const Node& node) {
   });
 }
 
+/// A product, or one with the gradient of a bias (fuse_bias_gradients): result 0 is the product.
+bool is_product(const Node& node) {
+  if (is_matrix_product(node)) return true;
+  if (node.op->name != "fused") return false;
+  const auto body = fused_body(node);
+  const ValueId first = body->outputs()[0].value;
+  return body->outputs().size() == 2 && first.node == product_of(*body) && bias_gradient_of(*body);
+}
+
+int pointwise_ops(const Node& node) {
+  if (node.op->name != "fused") return 1;
+  const auto body = fused_body(node);
+  return static_cast<int>(std::count_if(body->nodes().begin(), body->nodes().end(),
+                                        [](const Node& n) { return is_pointwise(*n.op); }));
+}
+
 /// The two as one: operands and results of the graph, and a body.
 struct Pair {
   Graph body;
@@ -36,22 +53,25 @@ class EpilogueFuser {
     partner_.assign(n, kNoNode);
     readers_.resize(n);
     is_output_.resize(n);
+    is_product_.resize(n);
     unread_.resize(n);
+    for (NodeId id = 0; id < n; ++id) is_product_[id] = is_product(graph.node(id));
     for (NodeId id = 0; id < n; ++id)
       for (const ValueId& v : graph.node(id).operands)
         if (readers_[v.node].empty() || readers_[v.node].back() != id)
           readers_[v.node].push_back(id);
-    for (const Output& o : graph.outputs()) is_output_[o.value.node] = true;
+    for (const Output& o : graph.outputs())
+      if (o.value.port == 0) is_output_[o.value.node] = true;
   }
 
   Graph run(Notes* notes) {
     find_constants();
     for (NodeId id = 0; id < g_.size(); ++id)
-      if (is_matrix_product(g_.node(id)) && !constant_[id]) join(id);
+      if (is_product_[id] && !constant_[id]) join(id);
     Rewriter r(g_);
     for (NodeId id : order()) {
       if (unread_[id]) continue;
-      if (is_matrix_product(g_.node(id)) && partner_[id] != kNoNode)
+      if (is_product_[id] && partner_[id] != kNoNode)
         emit(r, id);
       else
         r.copy(id);
@@ -81,12 +101,19 @@ class EpilogueFuser {
   }
 
   /// What is read when v is read: reshapes only look at it.
-  NodeId root(NodeId id) const {
-    while (g_.node(id).op->name == "reshape") id = g_.node(id).operands[0].node;
-    return id;
+  ValueId root(ValueId v) const {
+    while (g_.node(v.node).op->name == "reshape") v = g_.node(v.node).operands[0];
+    return v;
+  }
+  bool reads(ValueId v, NodeId product) const { return root(v) == ValueId{product, 0}; }
+  /// Whether the node reads result 0 of the other.
+  bool is_read_by(NodeId id, NodeId reader) const {
+    const auto& operands = g_.node(reader).operands;
+    return std::find(operands.begin(), operands.end(), ValueId{id, 0}) != operands.end();
   }
   void add_readers(NodeId id, std::vector<NodeId>& all) const {
     for (NodeId reader : readers_[id]) {
+      if (!is_read_by(id, reader)) continue;
       if (g_.node(reader).op->name == "reshape")
         add_readers(reader, all);
       else
@@ -124,7 +151,7 @@ class EpilogueFuser {
     };
     for (NodeId id : {product, reader})
       for (const ValueId& v : g_.node(id).operands)
-        if (root(v.node) != product) visit(v.node);
+        if (!reads(v, product)) visit(v.node);
     while (!open.empty()) {
       const NodeId id = open.back();
       open.pop_back();
@@ -145,11 +172,11 @@ class EpilogueFuser {
     return target_.runs(alone, alone.add(op("fused"), operands, pair.attrs()));
   }
 
-  /// Whether anything but the reader reads the product.
+  /// Whether anything but the reader reads the product (result 0).
   bool leaves(NodeId id, NodeId reader) const {
     if (is_output_[id]) return true;
     for (NodeId user : readers_[id]) {
-      if (user == reader) continue;
+      if (user == reader || !is_read_by(id, user)) continue;
       if (g_.node(user).op->name != "reshape" || leaves(user, reader)) return true;
     }
     return false;
@@ -168,12 +195,15 @@ class EpilogueFuser {
       return at->second;
     };
     const Node& first = g_.node(product);
-    std::vector<ValueId> operands;
-    for (const ValueId& v : first.operands) operands.push_back(outside(v));
-    const Value y = p.body.value(p.body.add(*first.op, operands, first.attrs));
+    if (first.op->name == "fused")
+      inline_body(*fused_body(first), first, outside, p);
+    else
+      add_alone(first, outside, p);
+    const std::vector<Output> of_product = std::exchange(p.body.outputs(), {});
+    const Value y = p.body.value(of_product[0].value);
     // The product as the reader sees it, or what comes from elsewhere.
     const auto read = [&](ValueId v) {
-      if (root(v.node) != product) return outside(v);
+      if (!reads(v, product)) return outside(v);
       return (g_.type(v).shape == y.shape() ? y : reshape(y, g_.type(v).shape)).id;
     };
     const Node& second = g_.node(reader);
@@ -185,6 +215,10 @@ class EpilogueFuser {
     if (leaves(product, reader)) {
       p.body.output(std::to_string(p.results.size()), y);
       p.results.push_back({product, 0});
+    }
+    for (uint32_t i = 1; i < of_product.size(); ++i) {
+      p.body.output(std::to_string(p.results.size()), p.body.value(of_product[i].value));
+      p.results.push_back({product, i});
     }
     return p;
   }
@@ -216,14 +250,14 @@ class EpilogueFuser {
   /// a product reads should not live longer than before.
   std::vector<NodeId> order() const {
     const auto name = [&](NodeId id) {  // of a pair: its product
-      return partner_[id] != kNoNode && !is_matrix_product(g_.node(id)) ? partner_[id] : id;
+      return partner_[id] != kNoNode && !is_product_[id] ? partner_[id] : id;
     };
     const size_t n = g_.size();
     std::vector<std::vector<NodeId>> needed_by(n);
     std::vector<size_t> missing(n);
     for (NodeId id = 0; id < n; ++id)
       for (const ValueId& v : g_.node(id).operands) {
-        const bool inside = partner_[id] != kNoNode && root(v.node) == partner_[id];
+        const bool inside = partner_[id] != kNoNode && reads(v, partner_[id]);
         if (inside) continue;
         needed_by[name(v.node)].push_back(name(id));
         ++missing[name(id)];
@@ -256,7 +290,7 @@ class EpilogueFuser {
   /// The reshapes of a product that is gone look at nothing.
   void drop_reshapes(NodeId id) {
     for (NodeId user : readers_[id]) {
-      if (g_.node(user).op->name != "reshape") continue;
+      if (g_.node(user).op->name != "reshape" || !is_read_by(id, user)) continue;
       unread_[user] = true;
       drop_reshapes(user);
     }
@@ -272,8 +306,7 @@ class EpilogueFuser {
     for (uint32_t i = 0; i < p.results.size(); ++i) r.bind(p.results[i], r.out().value(fused, i));
     if (!leaves(product, reader)) drop_reshapes(product);
     ++pairs_;
-    for (NodeId id = product_of(p.body) + 1; id < p.body.size(); ++id)
-      ops_ += is_pointwise(*p.body.node(id).op);
+    ops_ += pointwise_ops(g_.node(reader));
     const Cost after = cost_of(r.out(), fused);
     for (NodeId id : {product, reader}) {
       const Cost cost = cost_of(g_, id);
@@ -286,7 +319,7 @@ class EpilogueFuser {
   const Target& target_;
   std::vector<NodeId> partner_;               // of a product its reader, of that reader the product
   std::vector<std::vector<NodeId>> readers_;  // of a node's results
-  std::vector<bool> is_output_, constant_;
+  std::vector<bool> is_product_, is_output_, constant_;
   std::vector<bool> unread_;  // reshapes of products that are gone
   int pairs_ = 0, ops_ = 0, apart_ = 0;
   double bytes_saved_ = 0;

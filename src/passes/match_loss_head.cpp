@@ -127,7 +127,9 @@ class Joiner {
       if (n.op->name == "linear_cross_entropy_grad" && n.operands[3] == ValueId{head, 1} &&
           std::equal(h.operands.begin(), h.operands.end(), n.operands.begin()) &&
           n.attrs.get<int64_t>("ignore_index") == h.attrs.get<int64_t>("ignore_index") &&
-          n.attrs.get<bool>("transpose_w") == h.attrs.get<bool>("transpose_w"))
+          n.attrs.get<bool>("transpose_w") == h.attrs.get<bool>("transpose_w") &&
+          n.attrs.get_or<bool>("round_logits", false) ==
+              h.attrs.get_or<bool>("round_logits", false))
         return id;
     }
     return kNoNode;
@@ -164,7 +166,7 @@ class Joiner {
 
 }  // namespace
 
-Graph match_loss_head(const Graph& in, Notes* notes) {
+Graph match_loss_head(const Graph& in, Notes* notes, bool round_logits) {
   const HeadMatcher matcher(in);
   const Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& loss = in.node(id);
@@ -184,9 +186,9 @@ Graph match_loss_head(const Graph& in, Notes* notes) {
     const Shape per_row = targets.shape();
     if (per_row.rank() == 0) targets = reshape(targets, {1});
     if (x.shape() != rows) x = reshape(x, rows);
-    const CrossEntropy y = linear_cross_entropy(x, r.map(product.operands[1]), targets,
-                                                product.attrs.get<bool>("transpose_b"),
-                                                loss.attrs.get<int64_t>("ignore_index"));
+    const CrossEntropy y = linear_cross_entropy(
+        x, r.map(product.operands[1]), targets, product.attrs.get<bool>("transpose_b"),
+        loss.attrs.get<int64_t>("ignore_index"), round_logits);
     r.bind({id, 0}, per_row.rank() == 0 ? reshape(y.losses, {}) : y.losses);
     r.bind({id, 1}, per_row.rank() == 0 ? reshape(y.lse, {}) : y.lse);
     note_at(notes, in, id,

@@ -20,12 +20,21 @@ struct Target {
   int64_t product_multiple = 1;
   /// Whether products of f32 operands can be computed in tf32 (8 bits of exponent, 11 of mantissa).
   bool has_tf32 = false;
+  /// Whether products in mixed precision round what is no gradient of a weight (activations, their
+  /// gradients, logits) to 16 bits, as autocast does elsewhere: where moving it counts.
+  bool rounds_activations = false;
+  /// Whether kernels of attention read q, k and v side by side as fast as apart (pack_attention).
+  bool packs_attention = false;
   /// Whether the target has a kernel for the node as it stands (the reference interpreter not
   /// counted). Composites without one are decomposed.
   std::function<bool(const Graph&, NodeId)> runs = [](const Graph&, NodeId) { return false; };
   /// Whether it is faster to run the element-wise `reader` of a product on parts of it while they
   /// are in the cache than afterwards.
   std::function<bool(const Graph&, NodeId product, NodeId reader)> gains_by_epilogue =
+      [](const Graph&, NodeId, NodeId) { return true; };
+  /// Whether it is faster to sum an operand's rows while its product reads them (a weight's
+  /// gradient, whose bias' gradient is that sum) than in a pass of its own.
+  std::function<bool(const Graph&, NodeId product, NodeId sum)> gains_by_bias_gradient =
       [](const Graph&, NodeId, NodeId) { return true; };
   /// Whether the product would be computed at least as fast from a right operand in panels
   /// (ops/panels.h).
@@ -48,9 +57,15 @@ Graph simplify(const Graph& graph, Notes* notes = nullptr);
 /// -10000 or lower is taken as -inf.
 Graph match_attention(const Graph& graph, Notes* notes = nullptr);
 
+/// attention whose q, k and v are parts of one value, [..., T, 3, H, D] in order, and whose heads
+/// are put side by side behind it becomes packed_attention, without the copies between. For targets
+/// that ask for it; after match_attention, before differentiate. Notes say what was left, and why.
+Graph pack_attention(const Graph& graph, Notes* notes = nullptr);
+
 /// cross_entropy of a product that nothing else reads becomes one linear_cross_entropy node: no
 /// logits. Notes say what was found, and why the logits of another cross_entropy are written out.
-Graph match_loss_head(const Graph& graph, Notes* notes = nullptr);
+/// Where `round_logits`, the node rounds its logits to the dtype that its operands will have.
+Graph match_loss_head(const Graph& graph, Notes* notes = nullptr, bool round_logits = false);
 
 /// A linear_cross_entropy and its gradient become one node that computes the logits once, where the
 /// gradient of the losses depends on neither (a mean, a sum). After differentiate.
@@ -96,8 +111,8 @@ Graph matmul_precision(const Graph& graph, MatmulPrecision precision, const Targ
                        Notes* notes = nullptr);
 
 /// A low-precision product that is only read as f32 (a weight gradient) gives its f32 accumulators,
-/// unrounded. After differentiate.
-Graph keep_accumulators(const Graph& graph, Notes* notes = nullptr);
+/// unrounded; where `round_activations`, gradients of weights alone. After differentiate.
+Graph keep_accumulators(const Graph& graph, Notes* notes = nullptr, bool round_activations = false);
 
 /// The products of blocks in 8 bits (`--precision fp8`): activations and weights in e4m3, gradients
 /// in e5m2, a scale for each tensor as it is, f32 weights quantised directly. The head, attention
@@ -110,6 +125,12 @@ Graph inference(const Graph& graph, Notes* notes = nullptr);
 
 /// Replaces composites that the target does not run, until all that is left runs or is primitive.
 Graph decompose(const Graph& graph, const Target& target, Notes* notes = nullptr);
+
+/// The gradient of a bias, a sum over the rows of what a product reads for the gradient of the
+/// weight, becomes a second result of that product, one `fused` node, where the target runs that
+/// and gains by it. A sum that a cluster would make on the way stays: it costs nothing there.
+/// Before fuse, which would keep GELU's derivative from the epilogue of its product for that sum.
+Graph fuse_bias_gradients(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// Element-wise chains, and rows with what surrounds them, become single `fused` nodes where the
 /// target runs those. Nothing is computed twice but constants and broadcasts; never makes a cycle.

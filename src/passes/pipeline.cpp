@@ -55,9 +55,19 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify",       "match_attention",   "match_loss_head", "pad_dims",
-          "join_loss_head", "keep_accumulators", "keep_copies",     "pack_parameters",
-          "fuse",           "fuse_epilogues",    "schedule"};
+  return {"simplify",
+          "match_attention",
+          "pack_attention",
+          "match_loss_head",
+          "pad_dims",
+          "join_loss_head",
+          "keep_accumulators",
+          "keep_copies",
+          "pack_parameters",
+          "fuse_bias_gradients",
+          "fuse",
+          "fuse_epilogues",
+          "schedule"};
 }
 
 namespace {
@@ -96,7 +106,10 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
   p.run("match_attention", match_attention);
-  p.run("match_loss_head", match_loss_head);
+  if (target.packs_attention) p.run("pack_attention", pack_attention);
+  p.run("match_loss_head", [&](const Graph& g, Notes* notes) {
+    return match_loss_head(g, notes, target.rounds_activations);
+  });
   p.run("pad_dims", [&](const Graph& g, Notes* notes) { return pad_dims(g, target, notes); });
   if (options.parameter_dtype != DType::f32)
     p.run("low_parameters", [&](const Graph& g, Notes* notes) {
@@ -119,7 +132,9 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
     p.run("join_loss_head", join_loss_head);
   }
   if (options.precision != DType::f32 || options.parameter_dtype != DType::f32)
-    p.run("keep_accumulators", keep_accumulators);
+    p.run("keep_accumulators", [&](const Graph& g, Notes* notes) {
+      return keep_accumulators(g, notes, target.rounds_activations);
+    });
   if (options.fp8) p.run("fp8_products", fp8_products);
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   p.run("simplify", simplify);
@@ -134,6 +149,12 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   const auto products = [&](const Graph& g, Notes* notes) {
     return matmul_precision(g, options.matmul_precision, target, notes);
   };
+  // Of products in 16 bits: those of f32 operands are no faster for it.
+  const bool has_bias_gradients = !options.loss.empty() && options.precision != DType::f32 &&
+                                  !options.disabled.contains("fuse_epilogues");
+  const auto bias_gradients = [&](const Graph& g, Notes* notes) {
+    return fuse_bias_gradients(g, target, notes);
+  };
   const auto clusters = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
   const auto epilogues = [&](const Graph& g, Notes* notes) {
     return fuse_epilogues(g, target, notes);
@@ -146,6 +167,8 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
     p.run("rematerialize", [&](const Graph& g, Notes* notes) {
       return rematerialize(g, options.rematerialize, notes, [&](Graph chosen) {
         chosen = products(chosen, nullptr);
+        if (has_bias_gradients && !options.disabled.contains("fuse_bias_gradients"))
+          chosen = bias_gradients(chosen, nullptr);
         if (!options.disabled.contains("fuse")) chosen = clusters(chosen, nullptr);
         if (!options.disabled.contains("fuse_epilogues")) chosen = epilogues(chosen, nullptr);
         return options.disabled.contains("schedule") ? chosen : schedule(chosen);
@@ -156,6 +179,7 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
     p.run("matmul_precision", products);
     if (!recomputes) p.run("simplify", simplify);  // one cast for forward and backward
   }
+  if (has_bias_gradients) p.run("fuse_bias_gradients", bias_gradients);
   p.run("fuse", clusters);
   p.run("fuse_epilogues", epilogues);
   p.run("schedule", schedule);

@@ -70,9 +70,13 @@ struct Backend {
   int64_t memory_bytes = 0;  // of that device; 0: the host's memory
   /// Whether the reference interpreter stands last in the list; it needs the host's memory.
   bool runs_reference = true;
-  bool has_tf32 = false;  // Target::has_tf32
+  bool has_tf32 = false;            // Target::has_tf32
+  bool packs_attention = false;     // Target::packs_attention
+  bool rounds_activations = false;  // Target::rounds_activations
   /// Target::gains_by_epilogue; null: always.
   std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;
+  /// Target::gains_by_bias_gradient; null: always.
+  std::function<bool(const NodeView& product, const NodeView& sum)> gains_by_bias_gradient;
   /// Target::reads_panels; null: never.
   std::function<bool(const NodeView& product)> reads_panels;
 

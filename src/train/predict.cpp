@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "io/json_file.h"
 #include "ops/fused.h"
+#include "ops/ops.h"
 
 namespace brrr::train {
 namespace {
@@ -113,7 +114,7 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   double rate = s.f32 * kVectorShare;
   if (class_of(node) == OpClass::contraction) {
     const DType dtype = g.type(node.operands[0]).dtype;
-    const bool product = !node.op->name.starts_with("attention");
+    const bool product = !is_attention(*node.op);
     rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);
   }
   return std::max(traffic, cost.flops / rate) + kNodeSeconds;

@@ -34,10 +34,11 @@ const std::vector<KernelEntry>& kernels() {
 }
 
 // gemm_test has the products, optimizer_kernels_test the codes; reshape and after are views;
-// newton_schulz is always decomposed.
+// newton_schulz and packed_attention are always decomposed.
 bool has_no_kernel_here(std::string_view op) {
   return op == "matmul" || op == "linear" || op == "reshape" || op == "after" ||
-         op == "adamw_8bit" || op == "newton_schulz" || op == "scaled_matmul";
+         op == "adamw_8bit" || op == "newton_schulz" || op == "scaled_matmul" ||
+         op.starts_with("packed_attention");
 }
 
 /// On tiles, attention multiplies probabilities that are rounded as its result will be: as far off

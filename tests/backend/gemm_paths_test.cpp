@@ -16,6 +16,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/reduction_rows.h"
 #include "base/errors.h"
 #include "base/rng.h"
 #include "ops/panels.h"
@@ -301,6 +302,61 @@ TEST_P(GemmPaths, APanelIsTheMatrix) {
         g.c = panels.data();
         path().run({g, 1, 0, 0, 0});
         EXPECT_EQ(panels, plain) << "shifted by " << shift;
+      }
+    }
+}
+
+/// Sums over the terms of an operand while it is packed are those of reduction_rows(), and the
+/// product is what it is without them.
+TEST_P(GemmPaths, OperandsAreSummedWhileTheyArePacked) {
+  if (path().name.starts_with("vector")) GTEST_SKIP() << "tiles of bf16 alone";
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1},
+                         {1, 33, 70},
+                         {40, 530, 300},
+                         {70, 31, 2050},
+                         {130, 1100, 129},
+                         {96, 70, 9001},
+                         {1030, 40, 8200}})
+    for (const bool of_a : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {}, {}", s.m, s.n, s.k, of_a ? "a" : "b"));
+      RngStream random({7, 9}, 3);
+      const auto draw = [&](int64_t count) {
+        std::vector<uint16_t> numbers(static_cast<size_t>(count));
+        for (uint16_t& x : numbers)
+          x = static_cast<uint16_t>(std::bit_cast<uint32_t>(2 * random.next_uniform() - 1) >> 16);
+        return numbers;
+      };
+      const int64_t lda = s.m + 3, ldb = s.n + 5, lanes = of_a ? s.m : s.n;
+      const std::vector<uint16_t> a = draw(s.k * lda), b = draw(s.k * ldb);
+      GemmArgs g{.m = s.m, .n = s.n, .k = s.k, .dtype = DType::bf16, .a = a.data(), .lda = lda};
+      g.trans_a = true;
+      g.b = b.data();
+      g.ldb = ldb;
+      g.ldc = s.n;
+      std::vector<float> plain(static_cast<size_t>(s.m * s.n), -1);
+      g.c = plain.data();
+      path().run({g, 1, 0, 0, 0});
+      for (const int64_t terms : {int64_t{8}, int64_t{40}, int64_t{512}}) {
+        const int64_t chunks = (s.k + terms - 1) / terms;
+        std::vector<float> wanted(static_cast<size_t>(chunks * lanes), -1), got = wanted, c = plain;
+        for (int64_t chunk = 0; chunk < chunks; ++chunk)
+          reduction_rows(Fold::kSum, true)
+              .columns((of_a ? a : b).data() + chunk * terms * (of_a ? lda : ldb),
+                       std::min(terms, s.k - chunk * terms), of_a ? lda : ldb,
+                       wanted.data() + chunk * lanes, lanes, false);
+        g.sums = {got.data(), lanes, terms, of_a};
+        g.c = c.data();
+        for (const int threads : {1, 3}) {
+          omp_set_num_threads(threads);
+          std::fill(got.begin(), got.end(), -1.0f);
+          std::fill(c.begin(), c.end(), -1.0f);
+          path().run({g, 1, 0, 0, 0});
+          EXPECT_EQ(got, wanted) << "chunks of " << terms << ", threads " << threads;
+          EXPECT_EQ(c, plain);
+        }
       }
     }
 }

@@ -38,9 +38,10 @@ reference::Tensors inputs_of(const OpDef& op, const Sample& sample, uint32_t see
   reference::Tensors in;
   for (size_t i = 0; i < drawn.size(); ++i) {
     RefTensor t = drawn[i];
-    if (op.name.starts_with("attention") && i >= 3) {
+    const bool packed = op.name.starts_with("packed");
+    if (is_attention(op) && i >= (packed ? 1 : 3)) {
       const double queries = static_cast<double>(sample.in[0].type.shape.size(-2)),
-                   keys = static_cast<double>(sample.in[1].type.shape.size(-2));
+                   keys = static_cast<double>(sample.in[packed ? 0 : 1].type.shape.size(-2));
       const Sample::Operand& o = sample.in[i];
       const bool is_key = o.type == Type{DType::i32, {2}} && o.high == 1000;
       const bool is_position = o.type == Type{DType::i32, {}};

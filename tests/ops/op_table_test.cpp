@@ -137,12 +137,14 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
       const int64_t k = sample.in[0].type.shape.size(transposed ? -2 : -1);
       int64_t expected = 2 * y.elements() * k;             // 2 M N K, for each batch
       if (op->name == "linear") expected += y.elements();  // the bias
-      if (op->name.starts_with("attention")) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
-        const int64_t dv = sample.in[2].type.shape.size(-1);
-        const int64_t widths = op->name == "attention" ? k + dv : 3 * k + 2 * dv;
+      if (is_attention(*op)) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
+        const bool packed = op->name.starts_with("packed");
+        const int64_t d = packed ? k / 3 / sample.attrs.get<int64_t>("heads") : k;
+        const int64_t dv = packed ? d : sample.in[2].type.shape.size(-1);
+        const int64_t widths = op->name.ends_with("grad") ? 3 * d + 2 * dv : d + dv;
         const int64_t queries = sample.in[0].type.shape.size(-2),
-                      keys = sample.in[1].type.shape.size(-2),
-                      heads = sample.in[0].type.shape.elements() / k / queries;
+                      keys = packed ? queries : sample.in[1].type.shape.size(-2),
+                      heads = sample.in[0].type.shape.elements() / d / queries / (packed ? 3 : 1);
         int64_t pairs = 0;
         for (int64_t i = 0; i < queries; ++i) {
           const int64_t at = sample.attrs.get<bool>("position") ? keys - queries + i : i;

@@ -136,6 +136,47 @@ TEST(KeepAccumulators, GivesWeightGradientsUnrounded) {
             1e-12);
 }
 
+// Where a target rounds activations, gradients of weights alone are wide, and logits are rounded.
+TEST(KeepAccumulators, RoundsActivationsWhereTheTargetAsks) {
+  const Graph loss = gpt2_graph();
+  Target target;
+  target.rounds_activations = true;
+  // Keeps the composites, so that the loss head shows.
+  target.runs = [](const Graph&, NodeId) { return true; };
+  PipelineOptions p;
+  p.loss = "loss";
+  p.precision = DType::bf16;
+  const Graph rounds = run_pipeline(loss, target, p);
+  target.rounds_activations = false;
+  const Graph keeps = run_pipeline(loss, target, p);
+  const auto count = [](const Graph& g, bool wide, bool of_weights) {
+    int n = 0;
+    for (const Node& node : g.nodes()) {
+      if (node.op->name != "matmul" && node.op->name != "linear") continue;
+      const bool transposed = node.attrs.get_or<bool>("transpose_a", false);
+      n += (node.results[0].dtype == DType::f32) == wide && transposed == of_weights;
+    }
+    return n;
+  };
+  EXPECT_EQ(count(rounds, true, false), 0);
+  EXPECT_GT(count(keeps, true, false), 0);
+  EXPECT_EQ(count(rounds, true, true), count(keeps, true, true));
+  EXPECT_EQ(count(rounds, false, true), count(keeps, false, true));
+  const auto head = [](const Graph& g) {
+    for (const Node& node : g.nodes())
+      if (node.op->name == "linear_cross_entropy_step") return node;
+    return Node{};
+  };
+  ASSERT_FALSE(head(rounds).results.empty());
+  EXPECT_TRUE(head(rounds).attrs.get_or<bool>("round_logits", false));
+  EXPECT_FALSE(head(keeps).attrs.get_or<bool>("round_logits", false));
+  EXPECT_EQ(head(rounds).results[2].dtype, DType::bf16);
+  EXPECT_EQ(head(rounds).results[3].dtype, DType::f32);
+  const auto in = test::gpt2_inputs(loss, test::tiny_gpt2(), 11);
+  EXPECT_LE(test::difference(reference::evaluate(rounds, in), reference::evaluate(keeps, in)),
+            1e-12);
+}
+
 TEST(LowParameters, StoresMatricesInLowAndKeepsTheMeaning) {
   const auto config = test::tiny_gpt2();
   const Graph loss = gpt2_graph();

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/target.h"
 #include "base/env.h"
@@ -34,6 +35,13 @@ size_t count_ops(const Graph& g, std::string_view name) {
   return n;
 }
 
+size_t count_bias_gradients(const Graph& g) {
+  size_t n = 0;
+  for (const Node& node : g.nodes())
+    n += node.op->name == "fused" && bias_gradient_of(*fused_body(node)).has_value();
+  return n;
+}
+
 size_t count_epilogues(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
@@ -45,15 +53,16 @@ size_t count_epilogues(const Graph& g) {
 Target eager(const Backend& backend) {
   Target target = backend.target();
   target.gains_by_epilogue = [](const Graph&, NodeId, NodeId) { return true; };
+  target.gains_by_bias_gradient = [](const Graph&, NodeId, NodeId) { return true; };
   return target;
 }
 
 Graph fuse_all(const Graph& plain, const Target& target) {
-  return fuse_epilogues(fuse(plain, target), target);
+  return fuse_epilogues(fuse(fuse_bias_gradients(plain, target), target), target);
 }
 
 struct Found {
-  size_t fused = 0, epilogues = 0;
+  size_t fused = 0, epilogues = 0, bias_gradients = 0;
 };
 
 /// Whether a last bit decides what comes out (a comparison), or 16 bits are all that is kept.
@@ -135,7 +144,7 @@ Found check(const Graph& g, const reference::Tensors& in) {
       if (testing::Test::HasFailure()) break;
     }
   omp_set_num_threads(omp_get_num_procs());
-  return {count_ops(fused, "fused"), count_epilogues(fused)};
+  return {count_ops(fused, "fused"), count_epilogues(fused), count_bias_gradients(fused)};
 }
 
 class Fusion : public test::EachIsa {};
@@ -178,6 +187,69 @@ TEST_P(Fusion, ChangesNoBitOfProducts) {
     if (HasFailure()) return;
   }
   EXPECT_GT(epilogues, graphs() / 2);
+}
+
+/// Whether products of bf16 are made of packed tiles here.
+bool packs_bf16() { return cpu::gemm_packs_tiles(bf16); }
+
+TEST_P(Fusion, ChangesNoBitOfBiasGradients) {
+  // Where nothing is packed there is only to see that nothing is fused.
+  const size_t count = packs_bf16() ? graphs() / 2 : graphs() / 20;
+  size_t found = 0;
+  for (uint32_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}; {}", seed, test::rerun()));
+    const Graph g = test::RandomBiasGradients(seed).graph();
+    found += check(g, test::random_inputs(g, seed, -1.5, 1.5, 2)).bias_gradients;
+    if (HasFailure()) return;
+  }
+  if (packs_bf16()) {
+    EXPECT_GT(found, count / 4);
+  } else {
+    EXPECT_EQ(found, 0u);
+  }
+}
+
+/// Sizes at the borders of tiles, panels, tasks and chunks, of rows and of terms; either operand.
+TEST_P(Fusion, ChangesNoBitOfBiasGradientsOfAnySize) {
+  if (!packs_bf16()) GTEST_SKIP() << "no tiles of bf16 here";
+  struct Sizes {
+    int64_t rows, in, out;
+  };
+  size_t found = 0, cases = 0;
+  for (const Sizes& s : {Sizes{1, 1, 1},
+                         {1, 40, 33},
+                         {5, 1, 70},
+                         {33, 7, 1},
+                         {64, 64, 16},
+                         {100, 65, 31},
+                         {2050, 30, 600},
+                         {2600, 130, 513},
+                         {300, 700, 1100},
+                         {9001, 70, 45},
+                         {8192, 96, 560},
+                         {20000, 1030, 40},
+                         {700, 40, 6100}})
+    for (const bool left : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} rows of {} and {}, {}", s.rows, s.in, s.out, left));
+      Graph g;
+      const Value x = g.input("x", {s.rows, s.in}, bf16), dy = g.input("dy", {s.rows, s.out}, bf16);
+      g.output("dw", left ? matmul(dy, x, true, false, f32) : matmul(x, dy, true, false, f32));
+      g.output("db", sum(cast(dy, f32), {0}));
+      // The meaning of a large product takes long: the unfused kernels are what it is held against.
+      const Backend backend = cpu::cpu_backend();
+      const Graph fused = fuse_all(g, eager(backend));
+      found += count_bias_gradients(fused);
+      ++cases;
+      const auto in = test::random_inputs(g, 3, -1, 1, 2);
+      omp_set_num_threads(2);
+      const Bytes expected = run_on_cpu(g, in);
+      for (const int threads : {1, 2, 3, 3}) {
+        omp_set_num_threads(threads);
+        EXPECT_TRUE(run_on_cpu(fused, in) == expected) << threads << " threads";
+      }
+      omp_set_num_threads(omp_get_num_procs());
+    }
+  EXPECT_EQ(found, packs_bf16() ? cases : 0);
 }
 
 /// One program that collects a gradient: the sum is made in the state's own memory.

@@ -30,6 +30,7 @@ double erfc(double);
 double sin(double);
 double cos(double);
 double pow(double, double);
+double rint(double);
 double fma(double, double, double);
 }
 

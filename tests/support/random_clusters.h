@@ -240,4 +240,74 @@ class RandomProducts {
   Value key_, bias_;
 };
 
+/// Gradients of weights and biases: dY computed in one way or the other, in several views; a weight
+/// that lies this way or that; sums into states; other readers of everything.
+class RandomBiasGradients {
+ public:
+  explicit RandomBiasGradients(uint32_t seed, int64_t most_rows = 3000) : random_(seed) {
+    constexpr int64_t kWidths[] = {2, 7, 16, 33, 64, 100, 257, 770};
+    const int64_t width = kWidths[random_.below(8)], other = kWidths[random_.below(8)];
+    rows_ = 2 * (1 + random_.below(std::min(most_rows, 200000 / width) / 2));
+    dtype_ = random_.below(4) > 0 ? bf16 : random_.coin() ? f16 : f32;
+    const int64_t layers = 1 + random_.below(2);
+    Value dy = g_.input("dy", shape(width), dtype_);
+    for (layer_ = 0; layer_ < layers; ++layer_) {
+      dy = changed(dy, layer_ % 2 == 0 ? width : other);
+      backward(dy, layer_ % 2 == 0 ? other : width);
+      if (layer_ + 1 < layers) {
+        Value w = g_.input(fmt::format("w{}", layer_), {dy.shape().size(-1), other}, dtype_);
+        dy = matmul(dy, w);
+      }
+    }
+    if (random_.coin()) g_.output("dy", dy);
+  }
+  const Graph& graph() const { return g_; }
+
+ private:
+  Shape shape(int64_t width) {
+    return random_.coin() ? Shape{2, rows_ / 2, width} : Shape{rows_, width};
+  }
+  std::string name(const char* what) const { return fmt::format("{}{}", what, layer_); }
+  Value flat(Value x) { return reshape(x, {rows_, x.shape().size(-1)}); }
+
+  Value changed(Value dy, int64_t width) {
+    Value other = g_.input(name("z"), dy.shape(), dtype_);
+    switch (random_.below(5)) {
+      case 0:
+        return call1("gelu_grad", {dy, other}, {{"approximate", std::string("tanh")}});
+      case 1:
+        return reshape(transpose(reshape(dy, {2, rows_ / 2, width}), {1, 0, 2}), {rows_, width});
+      case 2:
+        return cast(softmax(cast(dy, f32)), dtype_);
+      default:
+        return dy;
+    }
+  }
+  void backward(Value dy, int64_t width) {
+    Value x = flat(g_.input(name("x"), shape(width), dtype_));
+    Value total = cast(dy, f32);
+    total = random_.coin()              ? sum(flat(total), {0})
+            : total.shape().rank() == 3 ? sum(total, {0, 1})
+                                        : sum(total, {0}, random_.coin());
+    const bool left = random_.below(3) == 0, wide = random_.below(4) > 0;
+    Attrs attrs{{"transpose_a", true}, {"transpose_b", false}};
+    if (dtype_ != f32 && wide) attrs.set("dtype", f32);
+    Value a = left ? flat(dy) : x, b = left ? x : flat(dy);
+    Value dw = call1("matmul", {a, b}, attrs);
+    collect("dw", cast(dw, f32));
+    collect("db", total);
+    if (random_.below(4) == 0) g_.output(name("wide"), tanh(cast(dw, f32)));
+  }
+  void collect(const char* what, Value v) {
+    if (random_.coin()) return void(g_.output(name(what), v));
+    Value state = g_.input(fmt::format("sum:{}", name(what)), v.shape(), f32, InputKind::state);
+    g_.update(state, state + v);
+  }
+
+  Random random_;
+  Graph g_;
+  int64_t rows_ = 0, layer_ = 0;
+  DType dtype_ = bf16;
+};
+
 }  // namespace brrr::test

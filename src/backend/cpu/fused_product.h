@@ -1,6 +1,7 @@
 #pragma once
 // fused, where the body begins with a product: the rest of the body is computed on every block of
-// the product when gemm() has finished it.
+// the product when gemm() has finished it. A sum over the terms of an operand is made while that is
+// packed, in the chunks and the order of the op alone: the same bits.
 
 #include "runtime/backend.h"
 
@@ -13,5 +14,7 @@ std::unique_ptr<Kernel> fused_product(const NodeView& node);
 /// f32 multiply-adds take an order of magnitude longer, the tiles' own pass hides its memory behind
 /// its arithmetic, and the product loses more (its sums may not grow in C) than the pass takes.
 bool gains_by_epilogue(const NodeView& product, const NodeView& reader);
+/// The same goes for the sum over the terms of an operand in bf16, which is packed anyway.
+bool gains_by_bias_gradient(const NodeView& product, const NodeView& sum);
 
 }  // namespace brrr::cpu

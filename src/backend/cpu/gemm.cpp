@@ -43,6 +43,11 @@ void check(const GemmArgs& g, int64_t batch) {
   BRRR_CHECK(!g.panels || (g.dtype == DType::bf16 && !g.trans_b && g.k % kPanelTerms == 0 &&
                            g.n % kPanelColumns == 0 && g.k <= kMostPanelTerms && batch == 1),
              "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
+  BRRR_CHECK(
+      g.sums.partials == nullptr ||
+          (g.dtype == DType::bf16 && batch == 1 && g.k > 0 && !g.panels && g.sums.terms > 0 &&
+           g.sums.terms % 8 == 0 && (g.sums.of_a ? g.trans_a : !g.trans_b)),
+      "gemm: sums over the terms of an operand that is not packed by terms");
   BRRR_CHECK(g.ldc >= g.n || g.c == nullptr, "gemm: ldc {} is shorter than a row of {}", g.ldc,
              g.n);
 }
@@ -150,6 +155,8 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
   if (path == GemmPath::kBest) path = best_path(args.dtype);
   const std::string refusal = gemm_refusal(path, args.dtype);
   BRRR_CHECK(refusal.empty(), "gemm: {}", refusal);
+  BRRR_CHECK(args.sums.partials == nullptr || path == GemmPath::kAmx || path == GemmPath::kPairs,
+             "gemm: operands that are not packed into tiles are not summed");
   if (path == GemmPath::kAmx) return gemm_amx(all);
   if (path == GemmPath::kPairs) return gemm_pairs(all);
   if (path == GemmPath::kVnni) return gemm_vnni(all);

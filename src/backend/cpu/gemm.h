@@ -38,6 +38,15 @@ struct GemmEpilogue {
   const void* context = nullptr;
 };
 
+/// Sums over k of the columns of B, or of the rows of op(A), made while the operand is packed: of
+/// each chunk of `terms` terms (a multiple of eight), in the order of reduction_rows(). For bf16 by
+/// kAmx and kPairs, one product, an operand whose lanes lie side by side (B, or A with trans_a).
+struct GemmTermSums {
+  float* partials = nullptr;  // [chunks of k, n or m], rows `ld` apart; null: none
+  int64_t ld = 0, terms = 0;
+  bool of_a = false;
+};
+
 struct GemmArgs {
   int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::f32;  // of A and B: f32, bf16, f16, i8
@@ -56,6 +65,7 @@ struct GemmArgs {
   float beta = 0.0f;            // 0 or 1; 1 only for an f32 C
   const float* bias = nullptr;  // [n], added to every row, or null
   GemmEpilogue epilogue = {};
+  GemmTermSums sums = {};
 };
 
 inline constexpr int64_t kGemmBlockK = 512;

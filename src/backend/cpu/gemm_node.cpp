@@ -55,12 +55,13 @@ int64_t GemmNode::scratch_bytes() const {
 }
 
 void GemmNode::run(std::span<const void* const> in, void* c, std::byte* scratch,
-                   GemmEpilogue epilogue) const {
+                   GemmEpilogue epilogue, GemmTermSums sums) const {
   GemmArgs g = args_;
   g.a = in[0];
   g.b = in[1];
   g.c = c;
   g.epilogue = epilogue;
+  g.sums = sums;
   if (bias_ == DType::f32) {
     g.bias = static_cast<const float*>(in[2]);
   } else if (bias_) {

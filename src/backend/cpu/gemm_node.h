@@ -24,8 +24,8 @@ class GemmNode {
   /// For a bias that is not f32.
   int64_t scratch_bytes() const;
   /// in: a, b and the bias. c may be null: then the epilogue has it all.
-  void run(std::span<const void* const> in, void* c, std::byte* scratch,
-           GemmEpilogue epilogue = {}) const;
+  void run(std::span<const void* const> in, void* c, std::byte* scratch, GemmEpilogue epilogue = {},
+           GemmTermSums sums = {}) const;
 
  private:
   GemmPath path_;

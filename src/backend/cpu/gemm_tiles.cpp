@@ -22,6 +22,7 @@
 #include "backend/cpu/gemm_int8.h"
 #include "backend/cpu/memory_tiles.h"
 #include "backend/cpu/register_tiles.h"
+#include "backend/cpu/tile_packing.h"
 #include "base/parallel.h"
 #include "ops/panels.h"
 
@@ -33,10 +34,9 @@
 namespace brrr::cpu {
 namespace {
 
-constexpr int64_t kPanel = 2 * kTileRows;  // rows or columns of a panel
-// Packed operands are counted in 16 bits, whatever they hold.
-constexpr int64_t kTileWords = kTileRowBytes / 2;  // of a lane
-constexpr int64_t kTile = int64_t{kTileRows} * kTileWords;
+using tile_packing::kPanel, tile_packing::kTile, tile_packing::kTileWords;
+using tile_packing::Operand, tile_packing::TermSums, tile_packing::pack_panels;
+using tile_packing::pack_unit, tile_packing::pack_units, tile_packing::tile_terms;
 constexpr int64_t kSumBlock = kPanel * kPanel;        // floats
 constexpr int64_t kPacked = int64_t{4} << 20;         // words of a packed operand
 constexpr int64_t kLongK = 8192;                      // beyond, terms are cut as well
@@ -82,8 +82,6 @@ class FlushDenormals {
 struct FlushDenormals {};
 #endif
 
-/// Terms of a lane of a tile.
-int64_t tile_terms(DType dtype) { return dtype == DType::i8 ? kTileInt8 : kTileBf16; }
 /// Words that a lane of k terms takes when packed.
 int64_t lane_words(const GemmArgs& g) { return ceil_div(g.k, tile_terms(g.dtype)) * kTileWords; }
 
@@ -128,65 +126,6 @@ TaskSize choose_task(int64_t rows, int64_t cols, int64_t threads) {
     }
   }
   return best;
-}
-
-/// A chunk of one operand: which lanes (rows of A, columns of B) and terms.
-struct Operand {
-  DType dtype;
-  const void* from;  // the first element of the chunk
-  int64_t ld;
-  bool lanes_adjoin;  // lanes or terms are side by side in memory
-  bool right;
-  int64_t lanes, terms;
-  const uint16_t* packed = nullptr;  // where it lies in panels already
-
-  int64_t tiles() const { return ceil_div(terms, tile_terms(dtype)); }
-  int64_t panels() const { return ceil_div(lanes, kPanel); }
-  int64_t panel_words() const { return tiles() * 2 * kTile; }
-};
-
-/// The tile of 16 lanes from `lane` on and the terms from k on.
-void pack_tile(const Operand& o, int64_t lane, int64_t k, uint16_t* tile) {
-  const void* from = offset(o.from, o.dtype, o.lanes_adjoin ? k * o.ld + lane : lane * o.ld + k);
-  const int64_t lanes = std::min<int64_t>(kTileRows, o.lanes - lane);
-  const int64_t terms = std::min<int64_t>(tile_terms(o.dtype), o.terms - k);
-  if (o.dtype == DType::i8) {
-    const Int8Kernels& kernels = int8_kernels();
-    (o.right ? kernels.right_tile : kernels.left_tile)(static_cast<const int8_t*>(from), o.ld,
-                                                       o.lanes_adjoin, lanes, terms, tile);
-  } else {
-    const AmxKernels& kernels = amx_kernels();
-    (o.right ? kernels.right_tile : kernels.left_tile)(static_cast<const uint16_t*>(from), o.ld,
-                                                       o.lanes_adjoin, lanes, terms, tile);
-  }
-}
-
-/// Packs tiles [t0, t1) of panels [p0, p1); `out` is where panel p0 begins.
-void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1, uint16_t* out) {
-  if (o.packed != nullptr) {
-    std::memcpy(out, o.packed + p0 * o.panel_words(),
-                static_cast<size_t>((p1 - p0) * o.panel_words()) * sizeof(uint16_t));
-    return;
-  }
-  for (int64_t t = t0; t < t1; ++t) {
-    for (int64_t lane = p0 * kPanel; lane < std::min(o.lanes, p1 * kPanel); lane += kTileRows) {
-      pack_tile(
-          o, lane, t * tile_terms(o.dtype),
-          out + (lane / kPanel - p0) * o.panel_words() + (2 * t + lane / kTileRows % 2) * kTile);
-    }
-  }
-}
-
-/// Packing is shared out in units that read long runs of memory.
-int64_t pack_units(const Operand& o) {
-  return o.lanes_adjoin ? o.tiles() * ceil_div(o.panels(), 16) : o.panels();
-}
-void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
-  if (!o.lanes_adjoin) {
-    return pack_panels(o, unit, unit + 1, 0, o.tiles(), out + unit * o.panel_words());
-  }
-  const int64_t groups = ceil_div(o.panels(), 16), p = unit % groups * 16, t = unit / groups;
-  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_words());
 }
 
 /// micro() by tile registers.
@@ -373,15 +312,26 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
         // Read where it lies, but for its alignment.
         const bool in_place = g.panels && reinterpret_cast<uintptr_t>(g.b) % 64 == 0;
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
-        const int64_t units_a = a.from == packed_a ? 0 : pack_units(a);
-        const bool thin = is_thin(a.lanes);
-        const int64_t units_b = in_place || thin || b.from == packed_b ? 0 : pack_units(b);
+        const bool packs_a = a.from != packed_a, thin = is_thin(a.lanes);
+        const bool packs_b = !in_place && !thin && b.from != packed_b;
+        // A chunk of an operand is summed when it is here for the first time.
+        const bool has_sums = g.sums.partials != nullptr;
+        const bool sums_a = has_sums && g.sums.of_a && j0 == 0;
+        const bool sums_b = has_sums && !g.sums.of_a && i0 == 0;
+        const TermSums sums_of_a(g, a, i0, k0), sums_of_b(g, b, j0, k0);
+        const int64_t units_a = sums_a ? sums_of_a.units() : packs_a ? pack_units(a) : 0;
+        const int64_t units_b = sums_b ? sums_of_b.units() : packs_b ? pack_units(b) : 0;
         const uint16_t* panels = in_place ? b.packed : memory.b;
         packed_a = a.from;
         packed_b = b.from;
         shared_out(units_a + units_b, [&](int64_t unit) {
           if (unit < units_a) {
-            pack_unit(a, unit, memory.a);
+            if (sums_a)
+              sums_of_a.run(unit, packs_a ? memory.a : nullptr);
+            else
+              pack_unit(a, unit, memory.a);
+          } else if (sums_b) {
+            sums_of_b.run(unit - units_a, packs_b ? memory.b : nullptr);
           } else {
             pack_unit(b, unit - units_a, memory.b);
           }
@@ -456,6 +406,15 @@ void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   }
 }
 
+/// The sums over the terms of an operand that is not packed.
+void sum_operand(const GemmArgs& g) {
+  const bool left = g.sums.of_a;
+  const Operand o{g.dtype, left ? g.a : g.b, left ? g.lda : g.ldb, true, !left, left ? g.m : g.n,
+                  g.k};
+  const TermSums sums(g, o, 0, 0);
+  for (int64_t unit = 0; unit < sums.units(); ++unit) sums.run(unit, nullptr);
+}
+
 /// A row of A, in whose product no tiles are packed.
 bool is_row(const GemmArgs& g) { return g.m == 1 && (!g.trans_a || g.lda == 1); }
 
@@ -477,7 +436,10 @@ template <class Tiles>
 void run(const GemmBatch& all, RowSums rule) {
   const GemmArgs& g = all.args;
   const int64_t team = team_of(g, all.batch);
-  if (is_row(g)) return run_rows(all, team, rule);
+  if (is_row(g)) {
+    if (g.sums.partials != nullptr) sum_operand(g);
+    return run_rows(all, team, rule);
+  }
 
   if (is_small(g, all.batch, team)) {
     const Chunks whole{round_up(g.m, kPanel), round_up(g.n, kPanel), g.k};

@@ -234,6 +234,8 @@ std::string head_refusal(const NodeView& node) {
     for (const Type& t : types)
       if (is_float(t.dtype) && !is_gemm_dtype(t.dtype))
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
+  if (node.attrs().get_or<bool>("round_logits", false) && node.in[0].dtype != DType::f32)
+    return "logits rounded to 16 bits";
   return node.in[1].shape.elements() == 0 ? "no classes, or rows without elements" : "";
 }
 

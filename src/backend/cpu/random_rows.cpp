@@ -59,7 +59,7 @@ void draw(RngKey key, uint32_t stream, uint64_t first, int64_t blocks, uint16_t*
 
 template <typename Body>
 HWY_INLINE void each_step(RngKey key, uint32_t stream, int64_t begin, int64_t n, Body&& body) {
-  alignas(64) uint16_t drawn[kRandomStep];
+  alignas(64) uint16_t drawn[kRandomStep] = {};
   for (int64_t i = 0; i < n; i += kRandomStep) {
     draw(key, stream, static_cast<uint64_t>(begin + i) / 8, kRandomStep / 8, drawn);
     body(i, std::min(kRandomStep, n - i), drawn);

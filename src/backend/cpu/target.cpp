@@ -13,6 +13,7 @@ Backend cpu_backend() {
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
   backend.gains_by_epilogue = gains_by_epilogue;
+  backend.gains_by_bias_gradient = gains_by_bias_gradient;
   backend.reads_panels = reads_panels;
   return backend;
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "backend/cuda/attention_node.h"
-#include "backend/cuda/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
 
@@ -27,8 +26,7 @@ std::string mma_refusal(const NodeView& node, const GpuDescription& gpu) {
   if (n.dtype != DType::bf16 && n.dtype != DType::f16) return "no 16-bit floats";
   if (n.width != n.values || (n.width != 64 && n.width != 128))
     return "heads of neither 64 nor 128";
-  for (size_t k = 0; k < (n.backward ? 6u : 3u); ++k)
-    if (operand_alignment(node, k) % 16 != 0) return "an operand that is not aligned";
+  if (n.alignment % 16 != 0) return "rows that do not begin at multiples of 16 bytes";
   return "";
 }
 
@@ -62,8 +60,7 @@ LaunchPlan attention_forward(const NodeView& node, const GpuDescription&) {
   const std::string_view t = stored_type(n.dtype);
   plan.launches.push_back(attention_launch(
       n, "attention", fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
-      "attention_forward<Options>(q, k, v, y, lse, extra)",
-      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::out(0), LaunchArg::out(1)},
+      "attention_forward<Options>(q, k, v, y, lse, extra)", {n.q.at, n.k.at, n.v.at, n.y.at, n.lse},
       n.queries, shared(n, 2, 1, 1)));
   return plan;
 }
@@ -73,10 +70,9 @@ LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
   const AttentionNode n(node);
   const std::string_view t = stored_type(n.dtype);
   const LaunchArg delta = LaunchArg::scratch(plan.take_scratch(n.heads * n.queries * 4));
-  std::vector<LaunchArg> args;
-  for (size_t k = 0; k < 6; ++k) args.push_back(LaunchArg::in(k));
+  std::vector<LaunchArg> args{n.q.at, n.k.at, n.v.at, n.y.at, n.lse, n.dy.at};
   if (n.has_dlse) args.push_back(LaunchArg::in(n.dlse));
-  args.push_back(LaunchArg::out(0));
+  args.push_back(n.dq.at);
   args.push_back(delta);
   plan.launches.push_back(attention_launch(
       n, "attention_grad_queries",
@@ -94,9 +90,8 @@ LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
                   "{0}* dk, {0}* dv",
                   t),
       "attention_backward_keys<Options>(q, k, v, lse, dy, delta, dk, dv, extra)",
-      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4), LaunchArg::in(5),
-       delta, LaunchArg::out(1), LaunchArg::out(2)},
-      n.keys, shared(n, 2, 2, 2)));
+      {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dk.at, n.dv.at}, n.keys,
+      shared(n, 2, 2, 2)));
   return plan;
 }
 
@@ -128,13 +123,12 @@ LaunchPlan mma_forward(const NodeView& node, const Unit& unit) {
   LaunchPlan plan;
   const AttentionNode n(node);
   const std::string_view t = stored_type(n.dtype);
-  plan.launches.push_back(mma_launch(
-      n, unit, "attention",
-      fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
-      fmt::format("attention_mma_forward<Options, {}, {}, 64>(q, k, v, y, lse, extra)", unit.name,
-                  t),
-      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::out(0), LaunchArg::out(1)},
-      n.queries, unit.rows + 4 * 64));
+  plan.launches.push_back(
+      mma_launch(n, unit, "attention",
+                 fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
+                 fmt::format("attention_mma_forward<Options, {}, {}, 64>(q, k, v, y, lse, extra)",
+                             unit.name, t),
+                 {n.q.at, n.k.at, n.v.at, n.y.at, n.lse}, n.queries, unit.rows + 4 * 64));
   return plan;
 }
 
@@ -153,7 +147,7 @@ LaunchPlan mma_backward(const NodeView& node, const Unit& unit) {
                    "delta) {{\n  attention_mma_delta<Options>(y, dy, {2}, delta, {3}ull);\n}}\n",
                    t, n.has_dlse ? "const f32* dlse, " : "",
                    n.has_dlse ? "dlse" : "static_cast<const f32*>(nullptr)", rows);
-  sums.args = {LaunchArg::in(3), LaunchArg::in(5)};
+  sums.args = {n.y.at, n.dy.at};
   if (n.has_dlse) sums.args.push_back(LaunchArg::in(n.dlse));
   sums.args.push_back(delta);
   sums.grid = {static_cast<uint32_t>((rows + 7) / 8), 1, 1};
@@ -167,9 +161,8 @@ LaunchPlan mma_backward(const NodeView& node, const Unit& unit) {
                   t),
       fmt::format("attention_mma_queries<Options, {}, {}, {}>(q, k, v, lse, dy, delta, dq, extra)",
                   unit.name, t, tile),
-      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4), LaunchArg::in(5),
-       delta, LaunchArg::out(0)},
-      n.queries, 2 * unit.rows + 4 * tile));
+      {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dq.at}, n.queries,
+      2 * unit.rows + 4 * tile));
   plan.launches.push_back(mma_launch(
       n, unit, "attention_grad_keys",
       fmt::format("const {0}* q, const {0}* k, const {0}* v, const f32* lse, const {0}* dy, const "
@@ -178,9 +171,8 @@ LaunchPlan mma_backward(const NodeView& node, const Unit& unit) {
                   t),
       fmt::format("attention_mma_keys<Options, {}, {}, {}>(q, k, v, lse, dy, delta, dk, dv, extra)",
                   unit.name, t, tile),
-      {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(4), LaunchArg::in(5),
-       delta, LaunchArg::out(1), LaunchArg::out(2)},
-      n.keys, 2 * unit.rows + 4 * tile));
+      {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dk.at, n.dv.at}, n.keys,
+      2 * unit.rows + 4 * tile));
   return plan;
 }
 
@@ -196,12 +188,18 @@ auto planned(LaunchPlan (*plan)(const NodeView&, const Unit&), const Unit& unit)
 }  // namespace
 
 std::vector<PlanEntry> attention_entries() {
-  return {{"attention", "wgmma", wgmma_refusal, planned(mma_forward, kByGroups)},
-          {"attention", "mma", mma_refusal, planned(mma_forward, kByWarps)},
-          {"attention", "tiles", attention_refusal, attention_forward},
-          {"attention_grad", "wgmma", wgmma_refusal, planned(mma_backward, kByGroups)},
-          {"attention_grad", "mma", mma_refusal, planned(mma_backward, kByWarps)},
-          {"attention_grad", "tiles", attention_refusal, attention_backward}};
+  std::vector<PlanEntry> list;
+  for (const std::string_view op : {"attention", "packed_attention"}) {
+    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_forward, kByGroups)});
+    list.push_back({op, "mma", mma_refusal, planned(mma_forward, kByWarps)});
+    list.push_back({op, "tiles", attention_refusal, attention_forward});
+  }
+  for (const std::string_view op : {"attention_grad", "packed_attention_grad"}) {
+    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_backward, kByGroups)});
+    list.push_back({op, "mma", mma_refusal, planned(mma_backward, kByWarps)});
+    list.push_back({op, "tiles", attention_refusal, attention_backward});
+  }
+  return list;
 }
 
 }  // namespace brrr::cuda

@@ -1,6 +1,7 @@
 #pragma once
-// An attention node as its kernels need it: sizes, where the optional operands are, and the text of
-// what becomes of a score.
+// An attention node as its kernels need it: sizes, where each matrix lies, where the optional
+// operands are, and the text of what becomes of a score. `attention` has q, k and v apart, head
+// after head; `packed_attention` has them side by side in the rows of one tensor.
 
 #include <string>
 #include <vector>
@@ -12,7 +13,22 @@ namespace brrr::cuda {
 struct AttentionNode {
   explicit AttentionNode(const NodeView& node);
 
-  int64_t heads = 1, queries, keys, width, values;
+  /// Row r of head h of batch entry b begins `batch` b + `head` h + `row` r elements behind `at`;
+  /// its elements lie side by side.
+  struct Matrix {
+    LaunchArg at;
+    int64_t batch = 0, head = 0, row = 0;
+  };
+  // [queries, width], [keys, width], [keys, values], [queries, values]
+  Matrix q, k, v, y;
+  // A gradient lies by the strides of what it is the gradient of. `backward` alone has them.
+  Matrix dq, dk, dv, dy;
+  LaunchArg lse;  // [heads, queries] f32, dense in both ops
+
+  bool packed;
+  int64_t batches, heads_per_batch;
+  int64_t heads;  // of all batch entries; head h is h % heads_per_batch of h / heads_per_batch
+  int64_t queries, keys, width, values;
   DType dtype;
   double scale, p;
   int64_t stream;  // of the dropout: an argument, so that layers share a kernel
@@ -22,6 +38,10 @@ struct AttentionNode {
   bool has_position = false, has_mask = false, has_lengths = false;
 
   /// struct Extra and struct Options.
+  /// The largest power of two, at most 256, that divides the address in bytes of every row of the
+  /// matrices.
+  int64_t alignment;
+
   std::string text;
   /// The address of every member of Extra.
   LaunchArg extra() const;

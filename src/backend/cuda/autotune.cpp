@@ -9,11 +9,18 @@
 namespace brrr::cuda {
 namespace {
 
-constexpr std::string_view kHead = "brrr autotune 1";
+constexpr std::string_view kHead = "brrr autotune 2";
 
-// A line is "key<tab>way".
-std::map<std::string, std::string> read_lines(const fs::path& file) {
-  std::map<std::string, std::string> chosen;
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+// A line is "key<tab>way<tab>times".
+std::map<std::string, Autotune::Choice> Autotune::read_lines(const fs::path& file) {
+  std::map<std::string, Choice> chosen;
   std::error_code error;
   if (file.empty() || !fs::is_regular_file(file, error)) return chosen;
   std::istringstream lines;
@@ -25,19 +32,14 @@ std::map<std::string, std::string> read_lines(const fs::path& file) {
   std::string line;
   if (!std::getline(lines, line) || line != kHead) return chosen;
   while (std::getline(lines, line)) {
-    const size_t tab = line.find('\t');
-    if (tab == std::string::npos || tab == 0 || tab + 1 == line.size()) continue;
-    chosen.emplace(line.substr(0, tab), line.substr(tab + 1));
+    const size_t way = line.find('\t');
+    if (way == std::string::npos || way == 0) continue;
+    const size_t times = line.find('\t', way + 1);
+    if (times == std::string::npos || times == way + 1) continue;
+    chosen[line.substr(0, way)] = {line.substr(way + 1, times - way - 1), line.substr(times + 1)};
   }
   return chosen;
 }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-}  // namespace
 
 Autotune::Autotune(fs::path file) : file_(std::move(file)), chosen_(read_lines(file_)) {}
 
@@ -45,7 +47,7 @@ std::optional<size_t> Autotune::remembered(const std::string& key,
                                            const std::vector<std::string>& ways) const {
   const auto at = chosen_.find(key);
   if (at == chosen_.end()) return std::nullopt;
-  const auto way = std::find(ways.begin(), ways.end(), at->second);
+  const auto way = std::find(ways.begin(), ways.end(), at->second.way);
   if (way == ways.end()) return std::nullopt;
   return static_cast<size_t>(way - ways.begin());
 }
@@ -55,6 +57,7 @@ size_t Autotune::choose(const std::string& key, const std::vector<std::string>& 
   BRRR_CHECK(!ways.empty(), "nothing to choose from for {}", key);
   if (const auto way = remembered(key, ways)) return *way;
   size_t best = 0;
+  std::string times;
   if (ways.size() > 1) {
     ++measured_;
     std::vector<std::vector<double>> ms(ways.size());
@@ -69,18 +72,20 @@ size_t Autotune::choose(const std::string& key, const std::vector<std::string>& 
     for (size_t i = 1; i < ways.size(); ++i)
       if (typical[i] < typical[best] * (best == 0 ? 1 - kLeastGain : 1)) best = i;
     if (!std::isfinite(typical[best])) best = 0;
+    for (double t : typical) times += fmt::format("{}{:.4g}", times.empty() ? "" : " ", t);
   }
-  remember(key, ways[best]);
+  remember(key, {ways[best], times});
   return best;
 }
 
-void Autotune::remember(const std::string& key, const std::string& way) {
-  chosen_[key] = way;
+void Autotune::remember(const std::string& key, Choice choice) {
+  chosen_[key] = std::move(choice);
   if (file_.empty()) return;
   // Others may have written since.
   for (const auto& [theirs, chosen] : read_lines(file_)) chosen_.emplace(theirs, chosen);
   std::string text = std::string(kHead) + "\n";
-  for (const auto& [k, chosen] : chosen_) text += k + '\t' + chosen + '\n';
+  for (const auto& [k, chosen] : chosen_)
+    text += k + '\t' + chosen.way + '\t' + chosen.times + '\n';
   try {
     create_folder(file_.parent_path());
     write_file_atomically(file_, text);

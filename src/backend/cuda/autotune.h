@@ -2,7 +2,7 @@
 // Which of several ways to compute the same thing is fastest here: measured once, remembered on
 // disk. The first way is the default: another is taken only where it was measured faster. What is
 // remembered decides for ever (delete the file to measure again), because another way may round
-// differently.
+// differently. Beside each choice stands what every way took, for people.
 
 #include <functional>
 #include <map>
@@ -36,9 +36,13 @@ class Autotune {
   static constexpr double kHopeless = 3;      // times the best of the first round: not run again
 
  private:
-  void remember(const std::string& key, const std::string& way);
+  struct Choice {
+    std::string way, times;  // "0.412 0.530 inf": milliseconds, in the order of the ways
+  };
+  static std::map<std::string, Choice> read_lines(const fs::path& file);
+  void remember(const std::string& key, Choice choice);
   fs::path file_;
-  std::map<std::string, std::string> chosen_;
+  std::map<std::string, Choice> chosen_;
   int measured_ = 0;
 };
 

@@ -223,7 +223,7 @@ void ClusterWriter::add_scales(LaunchPlan& plan, const LaunchArg& tops) const {
                    fmt::format("BRRR_KERNEL(1024) {0}_scales({1}) {{\n"
                                "  float top = 0.0f;\n"
                                "  for (u32 k = threadIdx.x; k < {2}u; k += 1024)\n"
-                               "    top = op_maximum(top, tops[blockIdx.x * {2}u + k]);\n"
+                               "    top = larger(top, tops[blockIdx.x * {2}u + k]);\n"
                                "  top = fold<Larger, 1024>(top);\n"
                                "  if (threadIdx.x != 0) return;\n"
                                "{3}}}\n",

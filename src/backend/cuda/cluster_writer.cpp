@@ -276,7 +276,7 @@ void ClusterWriter::write_row_op(NodeId id) {
     const std::string x = first(0), y = array(0);
     arrays_.push_back(fmt::format("float top{} = -BRRR_INFINITY;", id));
     arrays_.push_back(fmt::format("float e{}[{}];", id, at_.chunks * at_.vector));
-    text.lines += fmt::format("top{0} = op_maximum(top{0}, {1});\n", id, x);
+    text.lines += fmt::format("top{0} = larger(top{0}, {1});\n", id, x);
     text.tail +=
         fmt::format("top{0} = fold<Larger, {1}>(top{0});\nfloat total{0} = 0.0f;\n", id, t);
     text.tail +=

@@ -87,7 +87,8 @@ LaunchPlan loss_backward(const NodeView& node, const GpuDescription&) {
 
 // -- the loss head: products of a chunk of rows at a time, and its gradient over its logits
 
-constexpr int64_t kChunkBytes = 512 << 20;  // of logits
+// Of logits. Every chunk reads and writes the whole gradient of the weights.
+constexpr int64_t kChunkBytes = int64_t{1} << 30;
 // Rows of logits begin at multiples of so many numbers: matrix units want rows of whole 16 bytes,
 // and few vocabularies (50257) have them.
 constexpr int64_t kRowMultiple = 64;
@@ -98,6 +99,7 @@ struct Head {
   bool forward, gradient;
   int64_t rows, width, classes;
   DType dtype;
+  DType logit;  // as the logits of a chunk are kept
   bool transposed;
   int64_t chunk;
 
@@ -109,14 +111,17 @@ struct Head {
         width(n.in[0].shape.size(-1)),
         classes(n.in[1].shape.size(n.attrs().get<bool>("transpose_w") ? 0 : 1)),
         dtype(n.in[0].dtype),
+        logit(n.attrs().get_or<bool>("round_logits", false) ? dtype : DType::f32),
         transposed(n.attrs().get<bool>("transpose_w")) {
-    chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, classes * 4), 64, 1 << 20);
+    chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, classes * logit_bytes()), 64,
+                                1 << 20);
     chunk = std::min(chunk, rows);
   }
   bool has_dlse() const { return node.attrs().get_or<bool>("dlse", false); }
   size_t dx() const { return forward ? 2 : 0; }
   size_t dw() const { return forward ? 3 : 1; }
   int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
+  int64_t logit_bytes() const { return static_cast<int64_t>(bytes_of(logit)); }
   int64_t logits_row() const { return round_up(classes, kRowMultiple); }
 
   Product product() const {
@@ -127,7 +132,7 @@ struct Head {
   }
   Product logits(int64_t begin, int64_t count, const LaunchArg& to) const {
     Product p = product();
-    p.out = DType::f32;
+    p.out = logit;
     p.m = count;
     p.n = classes;
     p.k = width;
@@ -141,7 +146,7 @@ struct Head {
     return p;
   }
   // The gradient's rows are as far apart as the logits'.
-  int64_t gradient_row() const { return logits_row() * 4 / element(); }
+  int64_t gradient_row() const { return logits_row() * logit_bytes() / element(); }
   Product into_x(int64_t begin, int64_t count, const LaunchArg& dlogits) const {
     Product p = product();
     p.out = node.out()[dx()].dtype;
@@ -179,8 +184,9 @@ struct Head {
 
 Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchArg& logits) {
   const int64_t threads = threads_of(h.classes);
-  const int64_t v = vector_of(h.logits_row(), 4, LaunchPlan::kAlignment);
-  const std::string_view id = stored_type(h.node.in[2].dtype), t = stored_type(h.dtype);
+  const int64_t v = vector_of(h.logits_row(), h.logit_bytes(), LaunchPlan::kAlignment);
+  const std::string_view id = stored_type(h.node.in[2].dtype), t = stored_type(h.dtype),
+                         in = stored_type(h.logit);
   const int64_t ignore = h.node.attrs().get<int64_t>("ignore_index");
   const LaunchArg targets =
       LaunchArg::in(2, begin * static_cast<int64_t>(bytes_of(h.node.in[2].dtype)));
@@ -189,24 +195,25 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
   if (!h.gradient)
     return loss_launch(
         op,
-        fmt::format("const f32* logits, const {}* targets, f32* losses, f32* lse, u32* error", id),
+        fmt::format("const {}* logits, const {}* targets, f32* losses, f32* lse, u32* error", in,
+                    id),
         fmt::format(
-            "cross_entropy_row<f32, {0}, f32, {1}, {2}>(logits, targets, losses, lse, error, "
+            "cross_entropy_row<{6}, {0}, f32, {1}, {2}>(logits, targets, losses, lse, error, "
             "{3}, {4}, {5});",
-            id, threads, v, h.classes, ignore, h.logits_row()),
+            id, threads, v, h.classes, ignore, h.logits_row(), in),
         {logits, targets, LaunchArg::out(0, begin * 4), LaunchArg::out(1, begin * 4), error}, count,
         threads);
   if (h.forward)
     return loss_launch(
         op,
         fmt::format(
-            "const f32* logits, const {}* targets, const f32* dlosses, f32* losses, f32* lse, "
+            "const {}* logits, const {}* targets, const f32* dlosses, f32* losses, f32* lse, "
             "{}* dlogits, u32* error",
-            id, t),
+            in, id, t),
         fmt::format(
-            "cross_entropy_step_row<{0}, {1}, {2}, {3}>(logits, targets, dlosses, losses, lse, "
-            "dlogits, error, {4}, {5}, {7}, {6});",
-            id, t, threads, v, h.classes, ignore, h.gradient_row(), h.logits_row()),
+            "cross_entropy_step_row<{8}, {0}, {1}, {2}, {3}>(logits, targets, dlosses, losses, "
+            "lse, dlogits, error, {4}, {5}, {7}, {6});",
+            id, t, threads, v, h.classes, ignore, h.gradient_row(), h.logits_row(), in),
         {logits, targets, LaunchArg::in(3, begin * 4), LaunchArg::out(0, begin * 4),
          LaunchArg::out(1, begin * 4), logits, error},
         count, threads);
@@ -216,21 +223,22 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
   args.push_back(logits);
   return loss_launch(
       op,
-      fmt::format("const f32* logits, const {}* targets, const f32* lse, const f32* dlosses, {}{}* "
+      fmt::format("const {}* logits, const {}* targets, const f32* lse, const f32* dlosses, {}{}* "
                   "dlogits",
-                  id, h.has_dlse() ? "const f32* dlse, " : "", t),
+                  in, id, h.has_dlse() ? "const f32* dlse, " : "", t),
       fmt::format(
-          "cross_entropy_grad_row<f32, {0}, {1}, f32, {2}, {3}>(logits, targets, lse, dlosses, "
+          "cross_entropy_grad_row<{9}, {0}, {1}, f32, {2}, {3}>(logits, targets, lse, dlosses, "
           "{7}, dlogits, {4}, {5}, {8}, {6});",
           id, t, threads, v, h.classes, ignore, h.gradient_row(),
-          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)", h.logits_row()),
+          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)", h.logits_row(), in),
       std::move(args), count, threads);
 }
 
 LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu) {
   LaunchPlan p;
   const Head h(node);
-  const LaunchArg logits = LaunchArg::scratch(p.take_scratch(h.chunk * h.logits_row() * 4));
+  const LaunchArg logits =
+      LaunchArg::scratch(p.take_scratch(h.chunk * h.logits_row() * h.logit_bytes()));
   const bool direct = h.gradient && node.out()[h.dw()].dtype == DType::f32;
   LaunchArg dw;
   if (direct)

@@ -1,5 +1,6 @@
 #include "backend/cuda/kernel_list.h"
 
+#include "backend/cuda/cluster.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 
@@ -39,21 +40,27 @@ std::optional<LaunchPlan> epilogue_plan(const MatmulCall& call, const GpuDescrip
   return plan_alone(g, y.id.node, gpu);
 }
 
-bool needs_cast(const Product& p) { return p.bias && p.bias_dtype != p.out; }
+/// cuBLASLt takes a bias of the result's dtype, and none in f32 beside operands of 8 bits: another
+/// is rounded, as autocast would.
+DType bias_type(const Product& p) {
+  return is_fp8(p.in) && p.out == DType::f32 ? DType::bf16 : p.out;
+}
 
-/// cuBLASLt takes a bias of the result's dtype: another is rounded to it, as autocast would.
+bool needs_cast(const Product& p) { return p.bias && p.bias_dtype != bias_type(p); }
+
 std::string cast_refusal(const Product& p, const GpuDescription& gpu) {
-  if (!needs_cast(p) || cast_plan(p.bias_dtype, p.out, p.n, gpu)) return "";
-  return fmt::format("no kernel makes the bias {}", name_of(p.out));
+  if (!needs_cast(p) || cast_plan(p.bias_dtype, bias_type(p), p.n, gpu)) return "";
+  return fmt::format("no kernel makes the bias {}", name_of(bias_type(p)));
 }
 
 void cast_bias(NodePlan& plan, Product& p, const GpuDescription& gpu) {
   if (!needs_cast(p)) return;
+  const DType type = bias_type(p);
   const LaunchArg to =
-      LaunchArg::scratch(plan.take_scratch(p.n * static_cast<int64_t>(bytes_of(p.out))));
-  plan.append(*cast_plan(p.bias_dtype, p.out, p.n, gpu), {*p.bias}, {to});
+      LaunchArg::scratch(plan.take_scratch(p.n * static_cast<int64_t>(bytes_of(type))));
+  plan.append(*cast_plan(p.bias_dtype, type, p.n, gpu), {*p.bias}, {to});
   p.bias = to;
-  p.bias_dtype = p.out;
+  p.bias_dtype = type;
 }
 
 void add_call(NodePlan& plan, MatmulCall call, const GpuDescription& gpu) {
@@ -66,6 +73,27 @@ std::vector<LaunchArg> operands_of(const NodeView& view) {
   std::vector<LaunchArg> args;
   for (size_t i = 0; i < view.in.size(); ++i) args.push_back(LaunchArg::in(i));
   return args;
+}
+
+/// A product of 8 bits into f32 without its bias, which a kernel of our own adds: the library may
+/// take no bias at all there. No value: it is no such product.
+std::optional<NodePlan> bias_apart(const NodeView& view, const GpuDescription& gpu) {
+  MatmulCall call;
+  as_product(view, operands_of(view), LaunchArg::out(0), call.product);
+  Product& p = call.product;
+  if (!p.bias || bias_type(p) == p.out || p.bias_dtype != p.out) return std::nullopt;
+  Graph g;
+  const Value y = g.input("y", {p.batch * p.m, p.n}, p.out);
+  const Value sum = y + g.input("bias", {p.n}, p.out);
+  const std::optional<LaunchPlan> add = plan_alone(g, sum.id.node, gpu);
+  if (!add) return std::nullopt;
+  NodePlan plan;
+  plan.name = "cublaslt, then the bias";
+  const LaunchArg bias = *p.bias;
+  p.bias.reset();
+  add_call(plan, std::move(call), gpu);
+  plan.append(*add, {LaunchArg::out(0), bias}, {LaunchArg::out(0)});
+  return plan;
 }
 
 KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
@@ -84,6 +112,7 @@ KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
             plan.name = "cublaslt";
             add_call(plan, std::move(call), gpu);
             std::vector<NodePlan> ways{std::move(plan)};
+            if (auto apart = bias_apart(view, gpu)) ways.push_back(std::move(*apart));
             if (auto own = plan_alone(view.graph, view.id, gpu)) {
               ways.push_back(own_plan(*own, "a kernel of our own"));
               ways.back().is_last_resort = true;
@@ -113,6 +142,30 @@ std::optional<NodePlan> split_plan(const MatmulCall& whole, const GpuDescription
   return plan;
 }
 
+/// The product with what is added to it by the library, the bias gradient by a kernel of our own.
+NodePlan split_gradient_plan(const NodeView& view, const MatmulCall& whole,
+                             const GpuDescription& gpu) {
+  NodePlan plan;
+  plan.name = "cublaslt, then a sum";
+  MatmulCall call = whole;
+  call.bias_gradient.reset();
+  const Product& p = whole.product;
+  const LaunchArg& from = whole.sums_a ? p.a : p.b;
+  Graph body;
+  const Value x = body.input("a0", {p.k, whole.sums_a ? p.m : p.n}, p.in);
+  body.output("0", sum(cast(x, DType::f32), {0}));
+  LaunchPlan rows;
+  add_cluster(rows,
+              {body,
+               {{LaunchArg::in(0), operand_alignment(view, from.index)}},
+               {LaunchArg::out(0)},
+               "bias_gradient"},
+              gpu);
+  add_call(plan, std::move(call), gpu);
+  plan.append(rows, {from}, {*whole.bias_gradient});
+  return plan;
+}
+
 KernelEntry epilogue_entry(const GpuDescription& gpu) {
   return {"fused", "cublaslt_epilogue",
           [gpu](const NodeView& view) {
@@ -129,7 +182,37 @@ KernelEntry epilogue_entry(const GpuDescription& gpu) {
             joined.in_place = call.epilogue == Epilogue::none;
             add_call(joined, call, gpu);
             std::vector<NodePlan> ways{std::move(joined)};
-            if (auto split = split_plan(call, gpu)) ways.push_back(std::move(*split));
+            if (call.bias_gradient)
+              ways.push_back(split_gradient_plan(view, call, gpu));
+            else if (auto split = split_plan(call, gpu))
+              ways.push_back(std::move(*split));
+            return std::make_unique<CudaKernel>(view, std::move(ways));
+          }};
+}
+
+/// Attention by cuDNN; kernels of our own are the other ways.
+KernelEntry sdpa_entry(std::string_view op, const GpuDescription& gpu) {
+  return {op, "cudnn",
+          [gpu](const NodeView& view) {
+            SdpaCall call;
+            return as_sdpa_call(view, gpu, call);
+          },
+          [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
+            SdpaCall call;
+            as_sdpa_call(view, gpu, call);
+            NodePlan plan;
+            plan.name = "cudnn";
+            if (call.backward)
+              call.sums = plan.take_scratch(call.batch * call.heads * call.queries * 4);
+            call.workspace = plan.take_scratch(sdpa_workspace_bytes(call));
+            plan.commands.emplace_back(std::move(call));
+            plan.in_place = false;
+            std::vector<NodePlan> ways{std::move(plan)};
+            for (const PlanEntry& entry : device_kernels()) {
+              if (entry.op != view.node().op->name || !entry.accepts(view, gpu).empty()) continue;
+              ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
+              ways.back().is_last_resort = entry.name == "tiles" && ways.size() > 2;
+            }
             return std::make_unique<CudaKernel>(view, std::move(ways));
           }};
 }
@@ -143,6 +226,8 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
             if (auto library = library_plan(plan, "products by cublaslt", gpu))
               ways.push_back(std::move(*library));
             ways.push_back(own_plan(plan, std::string(entry.name)));
+            // Products of ours are for what the library does not do: far too slow to be measured.
+            ways.back().is_last_resort = ways.size() > 1;
             return std::make_unique<CudaKernel>(view, std::move(ways));
           }};
 }
@@ -150,10 +235,22 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
 }  // namespace
 
 std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu) {
-  std::vector<KernelEntry> all{epilogue_entry(gpu), product_entry("matmul", gpu),
-                               product_entry("linear", gpu), product_entry("scaled_matmul", gpu)};
+  std::vector<KernelEntry> all{epilogue_entry(gpu),
+                               product_entry("matmul", gpu),
+                               product_entry("linear", gpu),
+                               product_entry("scaled_matmul", gpu),
+                               sdpa_entry("attention", gpu),
+                               sdpa_entry("attention_grad", gpu),
+                               sdpa_entry("packed_attention", gpu),
+                               sdpa_entry("packed_attention_grad", gpu)};
   for (const PlanEntry& entry : device_kernels()) all.push_back(own_entry(entry, gpu));
   return all;
+}
+
+bool gains_by_bias_gradient(const NodeView& product, const NodeView& sum) {
+  const DType t = product.in[0].dtype;
+  return (t == DType::bf16 || t == DType::f16) && product.out()[0].dtype == DType::f32 &&
+         sum.in[0].dtype == DType::f32;
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView& reader) {

@@ -12,4 +12,7 @@ std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu);
 /// than two kernels is measured on the device.
 bool gains_by_epilogue(const NodeView& product, const NodeView& reader);
 
+/// Target::gains_by_bias_gradient: the same of the sum over k of an operand.
+bool gains_by_bias_gradient(const NodeView& product, const NodeView& sum);
+
 }  // namespace brrr::cuda

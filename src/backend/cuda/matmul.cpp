@@ -150,19 +150,59 @@ std::optional<Rest> without_product(const Graph& whole) {
   return rest;
 }
 
+/// What of a body is computed on the product, and the sum beside it, which is not.
+struct Parts {
+  BodyPart after;
+  std::optional<BiasGradient> gradient;
+  Graph sum_body;       // of one operand
+  uint32_t summed = 0;  // which of the whole
+
+  explicit Parts(const Graph& whole) : gradient(bias_gradient_of(whole)) {
+    if (!gradient) {
+      after.body = whole;
+      for (uint32_t i = 0; i < whole.outputs().size(); ++i) after.results.push_back(i);
+      return;
+    }
+    after = without(whole, *gradient);
+    const NodeId operand = whole.node(product_of(whole)).operands[gradient->of_left ? 0 : 1].node;
+    const std::vector<NodeId> inputs = whole.inputs();
+    summed =
+        static_cast<uint32_t>(std::find(inputs.begin(), inputs.end(), operand) - inputs.begin());
+    std::vector<ValueId> map(whole.size());
+    const Type& t = whole.type({operand, 0});
+    map[operand] = sum_body.input("a0", t.shape, t.dtype).id;
+    const ValueId result = whole.outputs()[gradient->result].value;
+    std::vector<NodeId> chain;  // from the result to the operand
+    for (NodeId id = result.node; id != operand; id = whole.node(id).operands[0].node)
+      chain.push_back(id);
+    for (auto id = chain.rbegin(); id != chain.rend(); ++id) {
+      const Node& node = whole.node(*id);
+      map[*id] = {sum_body.add(*node.op, std::vector{map[node.operands[0].node]}, node.attrs), 0};
+    }
+    sum_body.output("0", sum_body.value(map[result.node]));
+  }
+  /// Whether the product is all that is left without the sum.
+  bool is_product_alone() const {
+    return after.results.size() == 1 &&
+           after.body.outputs()[0].value.node == product_of(after.body);
+  }
+};
+
 std::string fused_refusal(const NodeView& node, const GpuDescription&) {
-  const auto whole = fused_body(node.node());
-  const auto rest = without_product(*whole);
+  const Parts parts(*fused_body(node.node()));
+  const auto rest = without_product(parts.after.body);
   if (!rest) return "no product of operands";
-  if (std::string why = refuse_size(whole->node(rest->product)); !why.empty()) return why;
-  return cluster_refusal(rest->body);
+  if (std::string why = refuse_size(parts.after.body.node(rest->product)); !why.empty()) return why;
+  if (parts.gradient)
+    if (std::string why = cluster_refusal(parts.sum_body); !why.empty()) return why;
+  return parts.is_product_alone() ? "" : cluster_refusal(rest->body);
 }
 
 LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
   LaunchPlan plan;
-  const auto whole = fused_body(node.node());
-  const auto rest = without_product(*whole);
-  const Node& product = whole->node(rest->product);
+  const Parts parts(*fused_body(node.node()));
+  const auto rest = without_product(parts.after.body);
+  const Node& product = parts.after.body.node(rest->product);
   std::vector<Type> in;
   std::vector<LaunchArg> operands;
   for (uint32_t k : rest->product_inputs) {
@@ -170,6 +210,17 @@ LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
     operands.push_back(LaunchArg::in(k));
   }
   const Type& y = product.results[0];
+  if (parts.gradient)
+    add_cluster(plan,
+                {parts.sum_body,
+                 {{LaunchArg::in(parts.summed), operand_alignment(node, parts.summed)}},
+                 {LaunchArg::out(parts.gradient->result)},
+                 "bias_gradient"},
+                gpu);
+  if (parts.is_product_alone()) {
+    add_node_product(plan, product, in, operands, LaunchArg::out(parts.after.results[0]), y.dtype);
+    return plan;
+  }
   const LaunchArg at = LaunchArg::scratch(plan.take_scratch(y.bytes()));
   add_node_product(plan, product, in, operands, at, y.dtype);
   Cluster cluster{rest->body, {}, {}, "fused"};
@@ -179,7 +230,7 @@ LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
     else
       cluster.operands.push_back({LaunchArg::in(k), operand_alignment(node, k)});
   }
-  for (size_t r = 0; r < node.out().size(); ++r) cluster.results.push_back(LaunchArg::out(r));
+  for (uint32_t r : parts.after.results) cluster.results.push_back(LaunchArg::out(r));
   add_cluster(plan, cluster, gpu);
   return plan;
 }

@@ -73,22 +73,55 @@ class EpilogueReader {
     const std::string refusal =
         as_product(NodeView(g, product), operands, LaunchArg::out(0), call_.product);
     if (!refusal.empty()) return refusal;
-    for (const Output& o : g.outputs())
-      if (root(o.value.node) == product) kept_ = output(o);
-    const NodeId last = root(g.outputs()[0].value.node);
-    for (const Output& o : g.outputs())
-      if (root(o.value.node) != last && root(o.value.node) != product)
+    const auto gradient = bias_gradient_of(g);
+    if (gradient)
+      if (std::string why = read_bias_gradient(*gradient); !why.empty()) return why;
+    const uint32_t first = gradient && gradient->result == 0 ? 1 : 0;
+    if (first >= g.outputs().size()) return "no result but a sum";
+    const NodeId last = root(g.outputs()[first].value.node);
+    for (const Output& o : g.outputs()) {
+      const NodeId id = root(o.value.node);
+      if (id == product)
+        kept_ = output(o);
+      else if (id != last && !(gradient && id == gradient->sum))
         return "more than one result of the epilogue";
-    call_.product.y = LaunchArg::out(0);
+    }
+    call_.product.y = LaunchArg::out(first);
     // What is read besides the product, and one op: nothing else may be computed.
     for (NodeId id = 0; id < g.size(); ++id)
-      if (!g.is_input(id) && g.node(id).op->name != "reshape" && id != product && id != last)
+      if (!g.is_input(id) && g.node(id).op->name != "reshape" && id != product && id != last &&
+          !(gradient && is_summed(id, gradient->sum)))
         return fmt::format("{} besides {}", g.node(id).op->name, g.node(last).op->name);
-    if (last == product) return "no epilogue";
+    if (last == product) return gradient ? "" : "no epilogue";
+    if (gradient && g.node(last).op->name != "add")
+      return fmt::format("{} beside a bias gradient", g.node(last).op->name);
     return read_op(g.node(last), product);
   }
 
  private:
+  /// Of products whose operands lie as those of a weight's gradient, in 16 bits; f32 all else.
+  std::string read_bias_gradient(const BiasGradient& gradient) {
+    const Product& p = call_.product;
+    const Type& sum = body_->type({gradient.sum, 0});
+    if (p.in != DType::bf16 && p.in != DType::f16)
+      return fmt::format("a bias gradient of {}", name_of(p.in));
+    if (p.out != DType::f32 || sum.dtype != DType::f32 ||
+        body_->type(body_->node(gradient.sum).operands[0]).dtype != DType::f32)
+      return "a bias gradient that is not summed in f32, or beside a product that is not";
+    if (p.batch != 1 || !p.transpose_a || p.transpose_b)
+      return "a bias gradient beside another product than that of a weight's gradient";
+    call_.bias_gradient = LaunchArg::out(gradient.result);
+    call_.sums_a = gradient.of_left;
+    return "";
+  }
+  /// Whether the node is on the way from an operand to the sum.
+  bool is_summed(NodeId id, NodeId sum) const {
+    while (!body_->is_input(sum)) {
+      if (id == sum) return true;
+      sum = body_->node(sum).operands[0].node;
+    }
+    return false;
+  }
   std::string read_op(const Node& node, NodeId product) {
     const Graph& g = *body_;
     const std::string& op = node.op->name;
@@ -201,6 +234,7 @@ std::string describe(const MatmulCall& call) {
   if (call.addend || p.accumulate) text += " +addend";
   if (call.epilogue == Epilogue::gelu) text += call.aux ? " +gelu(aux)" : " +gelu";
   if (call.epilogue == Epilogue::gelu_grad) text += " *gelu_grad";
+  if (call.bias_gradient) text += call.sums_a ? " +bgrad(a)" : " +bgrad";
   return text;
 }
 

@@ -22,7 +22,10 @@ struct MatmulCall {
   Epilogue epilogue = Epilogue::none;
   std::optional<LaunchArg> aux;     // [m, n] of the result's dtype
   std::optional<LaunchArg> addend;  // [m, n] of the result's dtype, added to the product
-  int64_t workspace = 0;            // offset in the scratch memory
+  /// f32, beside the product: the sum over k of b, [n], or of a, [m], as the product reads them.
+  std::optional<LaunchArg> bias_gradient;
+  bool sums_a = false;
+  int64_t workspace = 0;  // offset in the scratch memory
 };
 
 /// Scratch memory that the library may use in a call.

@@ -91,8 +91,10 @@ std::string describe(const NodePlan& plan) {
     if (const auto* launch = std::get_if<Launch>(&command))
       text += fmt::format("{} <{},{},{}>", launch->source.entry, launch->grid.x, launch->grid.y,
                           launch->grid.z);
+    else if (const auto* call = std::get_if<MatmulCall>(&command))
+      text += describe(*call);
     else
-      text += describe(std::get<MatmulCall>(command));
+      text += describe(std::get<SdpaCall>(command));
   }
   return text;
 }

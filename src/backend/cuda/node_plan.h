@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "backend/cuda/matmul_call.h"
+#include "backend/cuda/sdpa_call.h"
 
 namespace brrr::cuda {
 
-using Command = std::variant<Launch, MatmulCall>;
+using Command = std::variant<Launch, MatmulCall, SdpaCall>;
 
 struct NodePlan {
   std::string name;

@@ -16,8 +16,11 @@ Backend backend_of(const GpuDescription& gpu) {
   backend.kernels = cuda_kernels(gpu);
   backend.alignment = LaunchPlan::kAlignment;
   backend.gains_by_epilogue = gains_by_epilogue;
+  backend.gains_by_bias_gradient = gains_by_bias_gradient;
   backend.runs_reference = false;
   backend.has_tf32 = true;
+  backend.packs_attention = true;
+  backend.rounds_activations = true;
   backend.memory_bytes = gpu.memory_bytes;
   return backend;
 }

@@ -96,6 +96,14 @@ TEST_F(Choosing, WhatWasChosenIsRemembered) {
   EXPECT_EQ(again.measured(), 0);
 }
 
+TEST_F(Choosing, WhatEveryWayTookStandsBesideTheChoice) {
+  const fs::path file = folder_ / "tune.txt";
+  Autotune tune(file);
+  choose(tune, "a", {3, 1.25, INFINITY});
+  choose(tune, "b", {7});
+  EXPECT_EQ(read_file(file), "brrr autotune 2\na\tway1\t3 1.25 inf\nb\tway0\t\n");
+}
+
 TEST_F(Choosing, TwoProcessesKeepBothChoices) {
   const fs::path file = folder_ / "tune.txt";
   Autotune one(file), other(file);
@@ -107,8 +115,9 @@ TEST_F(Choosing, TwoProcessesKeepBothChoices) {
 }
 
 TEST_F(Choosing, ADamagedFileIsNone) {
-  for (const char* text : {"", "other 1\na\tway1\n", "brrr autotune 1\na\tno such way\n",
-                           "brrr autotune 1\na\n\tway1\na\t\n\0x\n"}) {
+  for (const char* text : {"", "other 1\na\tway1\t\n", "brrr autotune 1\na\tway1\n",
+                           "brrr autotune 2\na\tno such way\t\n",
+                           "brrr autotune 2\na\n\tway1\t\na\t\na\tway1\na\t\t\n\0x\n"}) {
     const fs::path file = folder_ / "tune.txt";
     write_file_atomically(file, text);
     Autotune tune(file);

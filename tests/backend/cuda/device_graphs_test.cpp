@@ -34,7 +34,8 @@ struct Pair {
 
 Pair pair_of(uint32_t seed, const Graph& g, reference::Tensors in) {
   Pair p{seed, simplify(decompose(g, backend().target())), {}, std::move(in), nullptr, nullptr};
-  p.fused = fuse_epilogues(fuse(p.plain, backend().target()), backend().target());
+  const Target target = backend().target();
+  p.fused = fuse_epilogues(fuse(fuse_bias_gradients(p.plain, target), target), target);
   verify(p.fused);
   for (auto& [name, t] : p.in)
     for (double& x : t.data) x = rounded_to(t.type.dtype, x);
@@ -102,6 +103,19 @@ TEST(DeviceGraphs, FusionChangesNoBitOfProducts) {
     pairs.push_back(pair_of(seed, g, test::random_inputs(g, seed, -1.5, 1.5, 2)));
   }
   EXPECT_GT(fused_nodes(pairs), graphs() / 2);
+  check(pairs);
+}
+
+TEST(DeviceGraphs, FusionChangesNoBitOfBiasGradients) {
+  std::vector<Pair> pairs;
+  size_t gradients = 0;
+  for (uint32_t seed = 0; seed < graphs(); ++seed) {
+    const Graph g = test::RandomBiasGradients(seed, 50).graph();
+    pairs.push_back(pair_of(seed, g, test::random_inputs(g, seed, -1.5, 1.5, 2)));
+    for (const Node& node : pairs.back().fused.nodes())
+      gradients += node.op->name == "fused" && bias_gradient_of(*fused_body(node)).has_value();
+  }
+  EXPECT_GT(gradients, graphs() / 3);
   check(pairs);
 }
 
@@ -264,7 +278,7 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
       training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none, &copies);
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
-    if (fused.node(id).op->name.starts_with("attention"))
+    if (is_attention(*fused.node(id).op))
       on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "wgmma";
   EXPECT_EQ(on_matrix_unit, 4u);
   const reference::Tensors in = inputs_of(plain, config);

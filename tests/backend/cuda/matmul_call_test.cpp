@@ -145,5 +145,76 @@ TEST(Epilogues, WhatItDoesNot) {
   });
 }
 
+/// A fused node of x [K, M], dy [K, N] and c [M, N] f32, whatever `build` makes of them.
+std::string gradient_text(const std::function<void(Graph&, Value x, Value dy, Value c)>& build,
+                          DType dtype = bf16) {
+  Graph body, g;
+  const Value x = body.input("a0", {32, 6}, dtype), dy = body.input("a1", {32, 16}, dtype);
+  build(body, x, dy, body.input("a2", {6, 16}, f32));
+  std::vector<ValueId> in;
+  for (NodeId id : body.inputs())
+    in.push_back(
+        g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
+  const NodeId fused = g.add(op("fused"), in, {{"body", print(body)}});
+  MatmulCall call;
+  const std::string refusal = as_matmul_call(NodeView(g, fused), call);
+  return refusal.empty() ? describe(call) : "refused: " + refusal;
+}
+
+TEST(Epilogues, TheGradientOfABias) {
+  using V = Value;
+  const auto product = [](V a, V b) { return matmul(a, b, true, false, f32); };
+  const auto rows = [](V dy) { return sum(cast(dy, f32), {0}); };
+  for (const DType t : {bf16, DType::f16}) {
+    const std::string_view name = name_of(t);
+    EXPECT_EQ(gradient_text(
+                  [&](Graph& g, V x, V dy, V) {
+                    g.output("0", product(x, dy));
+                    g.output("1", rows(dy));
+                  },
+                  t),
+              fmt::format("{}->f32 6x16x32 tn +bgrad", name));
+    EXPECT_EQ(gradient_text(
+                  [&](Graph& g, V x, V dy, V) {
+                    g.output("0", rows(dy));
+                    g.output("1", product(dy, x));
+                  },
+                  t),
+              fmt::format("{}->f32 16x6x32 tn +bgrad(a)", name));
+  }
+  EXPECT_EQ(gradient_text([&](Graph& g, V x, V dy, V c) {
+              g.output("0", c + product(x, dy));
+              g.output("1", rows(dy));
+            }),
+            "bf16->f32 6x16x32 tn +addend +bgrad");
+  EXPECT_EQ(gradient_text([&](Graph& g, V x, V dy, V c) {
+              g.output("0", tanh(product(x, dy)) + c);
+              g.output("1", rows(dy));
+            }),
+            "refused: tanh besides add");
+  EXPECT_EQ(gradient_text([&](Graph& g, V x, V dy, V) {
+              g.output("0", tanh(product(x, dy)));
+              g.output("1", rows(dy));
+            }),
+            "refused: tanh beside a bias gradient");
+  EXPECT_EQ(gradient_text([&](Graph& g, V x, V dy, V) {
+              g.output("0", matmul(x, dy, true));
+              g.output("1", rows(dy));
+            }),
+            "refused: a bias gradient that is not summed in f32, or beside a product that is not");
+  EXPECT_EQ(gradient_text(
+                [&](Graph& g, V x, V dy, V) {
+                  g.output("0", matmul(x, dy, true));
+                  g.output("1", sum(dy, {0}));
+                },
+                f32),
+            "refused: a bias gradient of f32");
+  EXPECT_EQ(gradient_text([&](Graph& g, V x, V dy, V) {
+              g.output("0", matmul(reshape(x, {6, 32}), dy, false, false, f32));
+              g.output("1", rows(dy));
+            }),
+            "refused: a product of something that is computed");
+}
+
 }  // namespace
 }  // namespace brrr::cuda

@@ -93,10 +93,12 @@ LaunchPlan plan_of(const NodeView& view, const GpuDescription& gpu) {
 
 /// The training step of a GPT-2 in bf16 as the passes leave it for a GPU whose products have no
 /// epilogues.
-Graph gpt2_step(const GpuDescription& gpu, nn::Gpt2Config config, double dropout, bool fp8) {
+Graph gpt2_step(const GpuDescription& gpu, nn::Gpt2Config config, double dropout, bool fp8,
+                bool packed = true) {
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
   Backend backend = test::emulated_backend(gpu);
   backend.gains_by_epilogue = [](const NodeView&, const NodeView&) { return false; };
+  backend.packs_attention = packed;
   PipelineOptions options;
   options.loss = "loss";
   options.precision = DType::bf16;
@@ -155,6 +157,8 @@ TEST_P(Architectures, TakeEveryKernelOfGpt2WithoutWarningsOrSpills) {
   const GpuDescription gpu = *gpu_description(GetParam());
   auto kernels = kernels_of(gpt2_124m(gpu, 0.0), gpu);
   for (auto& kernel : kernels_of(gpt2_124m(gpu, 0.1), gpu)) kernels.insert(kernel);
+  for (auto& kernel : kernels_of(gpt2_step(gpu, {}, 0.0, false, false), gpu))
+    kernels.insert(kernel);
   if (gpu.sm >= kLeastSmOfFp8)
     for (auto& kernel : kernels_of(gpt2_124m(gpu, 0.0, true), gpu)) kernels.insert(kernel);
   EXPECT_GT(kernels.size(), 20u);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -26,6 +27,7 @@
 #include "runtime/engine.h"
 #include "runtime/parameters.h"
 #include "support/cuda_emulator.h"
+#include "support/cuda_ways.h"
 #include "support/fake_cuda/fake_cuda.h"
 #include "support/gpt2.h"
 #include "support/tolerance.h"
@@ -53,10 +55,10 @@ class OnFakeGpu : public testing::Test {
   }
 
   /// Products alone: what needs no kernel of our own. The library's ways only.
-  static Backend products(size_t way = 0) {
+  static Backend products(size_t way = 0) { return by_library("cublaslt", way); }
+  static Backend by_library(std::string_view name, size_t way = 0) {
     Backend backend = backend_named("cuda");
-    std::erase_if(backend.kernels,
-                  [](const KernelEntry& e) { return !e.name.starts_with("cublaslt"); });
+    std::erase_if(backend.kernels, [&](const KernelEntry& e) { return !e.name.starts_with(name); });
     for (KernelEntry& e : backend.kernels)
       e.prepare = [prepare = e.prepare, way](const NodeView& view) -> std::unique_ptr<Kernel> {
         auto kernel = prepare(view);
@@ -249,6 +251,7 @@ TEST_F(OnFakeGpu, ProductsOf8BitsHaveTheirScales) {
     for (const DType b : {f8e4m3, f8e5m2})
       for (const DType out : {bf16, f32})
         for (const bool bias : {false, true}) {
+          if (bias && out == f32) continue;  // rounded by a kernel of our own: EveryWayOfEveryNode
           Graph g;
           std::vector<Value> in{g.input("a", {32, 48}, a), g.input("b", {16, 48}, b),
                                 g.input("sa", {}, f32), g.input("sb", {}, f32)};
@@ -311,6 +314,33 @@ TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
       g.output("0", call1("gelu_grad", {matmul(x, w), z}, tanh_gelu));
     });
   }
+}
+
+// Forward and backward, dense and packed, as cuDNN is asked for them.
+TEST_F(OnFakeGpu, AttentionByCudnnIsThatOfTheReference) {
+  const int64_t before = fake_counts().library_calls;
+  int64_t calls = 0;
+  for (const DType t : {DType::bf16, DType::f16})
+    for (const bool causal : {true, false})
+      for (const auto& [queries, keys, width] :
+           {std::array<int64_t, 3>{9, 9, 8}, {5, 12, 16}, {12, 5, 8}, {1, 1, 64}}) {
+        const Attrs attrs{
+            {"causal", causal}, {"lengths", false},  {"mask", false}, {"masked", -INFINITY},
+            {"p", 0.0},         {"position", false}, {"scale", 0.25}, {"stream", int64_t{0}}};
+        Attrs grad_attrs = attrs;
+        grad_attrs.set("dlse", false);
+        Graph g;
+        const Shape rows{2, 3, queries, width}, others{2, 3, keys, width};
+        const Value q = g.input("q", rows, t), k = g.input("k", others, t),
+                    v = g.input("v", others, t), dy = g.input("dy", rows, t);
+        const auto y = call("attention", std::vector{q, k, v}, attrs);
+        const auto d = call("attention_grad", std::vector{q, k, v, y[0], y[1], dy}, grad_attrs);
+        for (size_t i = 0; i < 2; ++i) g.output(fmt::format("y{}", i), y[i]);
+        for (size_t i = 0; i < 3; ++i) g.output(fmt::format("d{}", i), d[i]);
+        expect_as_reference(g, by_library("cudnn"), 4 * keys);
+        calls += 2;
+      }
+  EXPECT_EQ(fake_counts().library_calls, before + calls);
 }
 
 TEST_F(OnFakeGpu, AlgorithmsAreChosenOnce) {
@@ -458,12 +488,49 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
   return t;
 }
 
+/// The CPU, asked for the roundings of the GPU.
+Backend on_the_host() {
+  Backend backend = cpu::cpu_backend();
+  backend.rounds_activations = true;
+  return backend;
+}
+
+// By the library's epilogue, and by a kernel behind the product.
+TEST_F(OnFakeGpu, BiasGradientsAreThoseOfTheReference) {
+  for (const DType t : {DType::bf16, DType::f16})
+    for (const bool left : {false, true})
+      for (const bool accumulates : {false, true})
+        for (const size_t way : {size_t{0}, size_t{1}}) {
+          Graph g;
+          const Value x = g.input("x", {37, 16}, t), dy = g.input("dy", {37, 24}, t);
+          Value dw = left ? matmul(dy, x, true, false, f32) : matmul(x, dy, true, false, f32);
+          if (accumulates) dw = g.input("sum", dw.shape(), f32) + dw;
+          g.output("dw", dw);
+          g.output("db", sum(cast(dy, f32), {0}));
+          Backend backend = all_kernels();
+          for (KernelEntry& e : backend.kernels)
+            e.prepare = [prepare = e.prepare, way](const NodeView& view) {
+              const auto kernel = prepare(view);
+              const auto& ways = dynamic_cast<CudaKernel&>(*kernel).ways();
+              return std::make_unique<CudaKernel>(view, std::vector{ways.at(way)});
+            };
+          const Target target = backend.target();
+          const Graph fused = fuse_epilogues(fuse_bias_gradients(g, target), target);
+          size_t nodes = 0;
+          for (NodeId id = 0; id < fused.size(); ++id) nodes += !fused.is_input(id);
+          ASSERT_EQ(nodes, 1u) << print(fused);
+          const int64_t launches = fake_counts().launches;
+          expect_as_reference(fused, backend, 37);
+          EXPECT_EQ(fake_counts().launches, launches + (way == 1 ? 2 : 0));
+        }
+}
+
 TEST_F(OnFakeGpu, TrainsAsTheCpuDoes) {
   const Backend gpu = all_kernels();
   for (const int64_t accumulation : {1, 2}) {
     const auto before = fake_counts();
     const Trained there = train(gpu, DType::f32, accumulation);
-    const Trained here = train(cpu::cpu_backend(), DType::f32, accumulation);
+    const Trained here = train(on_the_host(), DType::f32, accumulation);
     ASSERT_EQ(there.figures.size(), here.figures.size());
     for (size_t i = 0; i < here.figures.size(); ++i)
       EXPECT_NEAR(there.figures[i], here.figures[i], 2e-4 * std::fabs(here.figures[i])) << i;
@@ -477,12 +544,15 @@ TEST_F(OnFakeGpu, TrainsAsTheCpuDoes) {
 
 TEST_F(OnFakeGpu, TheSameBitsEveryTime) {
   const Backend gpu = all_kernels();
-  const Trained a = train(gpu, DType::bf16, 1), b = train(gpu, DType::bf16, 1);
-  EXPECT_EQ(a.figures, b.figures);
-  EXPECT_TRUE(a.weights == b.weights);
-  const Trained here = train(cpu::cpu_backend(), DType::bf16, 1);
-  for (size_t i = 0; i < here.figures.size(); ++i)
-    EXPECT_NEAR(a.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+  for (const int64_t accumulation : {1, 2}) {
+    const Trained a = train(gpu, DType::bf16, accumulation),
+                  b = train(gpu, DType::bf16, accumulation);
+    EXPECT_EQ(a.figures, b.figures);
+    EXPECT_TRUE(a.weights == b.weights);
+    const Trained here = train(on_the_host(), DType::bf16, accumulation);
+    for (size_t i = 0; i < here.figures.size(); ++i)
+      EXPECT_NEAR(a.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+  }
 }
 
 /// On the device 8 bits are multiplied, on the CPU the same numbers in bf16.
@@ -491,11 +561,28 @@ TEST_F(OnFakeGpu, TrainsIn8BitsAsTheEmulationDoes) {
   for (const int64_t accumulation : {1, 2}) {
     const Trained there = train(gpu, DType::bf16, accumulation, true);
     const Trained again = train(gpu, DType::bf16, accumulation, true);
-    const Trained here = train(cpu::cpu_backend(), DType::bf16, accumulation, true);
+    const Trained here = train(on_the_host(), DType::bf16, accumulation, true);
     EXPECT_EQ(there.figures, again.figures);
     EXPECT_TRUE(there.weights == again.weights);
     for (size_t i = 0; i < here.figures.size(); ++i)
       EXPECT_NEAR(there.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+  }
+}
+
+TEST_F(OnFakeGpu, EveryWayOfEveryNodeIsRight) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0);
+  config.n_embd = 32;
+  config.n_head = 2;
+  config.vocab_size = 40;
+  for (const bool fp8 : {false, true}) {
+    PipelineOptions options;
+    options.precision = DType::bf16;
+    options.fp8 = fp8;
+    const auto done = test::WaysOfAStep(all_kernels(), config, 2, 8, options).check();
+    EXPECT_GT(done.ways, done.nodes);
+    EXPECT_TRUE(done.names.contains("attention: cudnn") ||
+                done.names.contains("packed_attention: cudnn"));
+    EXPECT_TRUE(done.refused.empty()) << *done.refused.begin();
   }
 }
 

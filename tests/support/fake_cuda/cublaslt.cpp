@@ -117,11 +117,30 @@ struct Call {
           }
           store_from_double(out, pd, batch * d.stride + column * d.ld + row, y);
         }
+    if (epilogue != CUBLASLT_EPILOGUE_BGRADA && epilogue != CUBLASLT_EPILOGUE_BGRADB) return;
+    // The reduction over k of an input, whatever D is scaled by or added to.
+    const bool of_a = epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    for (int64_t lane = 0; lane < (of_a ? d.rows : d.columns); ++lane) {
+      double sum = 0;
+      for (int64_t i = 0; i < k; ++i)
+        sum += of_a ? read(in, pa, ta ? lane * a.ld + i : i * a.ld + lane)
+                    : read(in_b, pb, tb ? i * b.ld + lane : lane * b.ld + i);
+      store_from_double(dtype_of(bias_type), const_cast<void*>(bias), lane, sum);
+    }
   }
 };
 
 Layout& of(cublasLtMatrixLayout_t l) { return *reinterpret_cast<Layout*>(l); }
 Desc& of(cublasLtMatmulDesc_t d) { return *reinterpret_cast<Desc*>(d); }
+
+/// Beside 8 bits a bias is in 16, also where the result is in f32.
+bool has_valid_fp8_bias(const Desc& desc, const Layout& d) {
+  const auto epilogue = desc.get(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  if ((epilogue & CUBLASLT_EPILOGUE_BIAS) == 0) return true;
+  const auto type = static_cast<cudaDataType>(
+      desc.get<int32_t>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(d.type)));
+  return dtype_of(type) == DType::bf16 || (d.type == CUDA_R_16F && type == CUDA_R_16F);
+}
 
 /// 8 bits: both operands lie along k, sizes are multiples of 16, not two of e5m2, with scales.
 bool is_valid_fp8(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
@@ -132,9 +151,23 @@ bool is_valid_fp8(const Desc& desc, const Layout& a, const Layout& b, const Layo
   return is_fp8_a && is_fp8_b && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
          desc.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T &&
          desc.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_N &&
-         desc.compute == CUBLAS_COMPUTE_32F &&
+         desc.compute == CUBLAS_COMPUTE_32F && has_valid_fp8_bias(desc, d) &&
          desc.get<const void*>(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, nullptr) != nullptr &&
          desc.get<const void*>(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, nullptr) != nullptr;
+}
+
+/// The gradient of a bias: of an A that is not transposed or a B that is (nvmath-python's tests say
+/// so), in 16 bits, as wide as the result, of one product.
+bool is_valid_bias_gradient(const Desc& desc, const Layout& a, const Layout& d) {
+  const auto epilogue = desc.get(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  if (epilogue != CUBLASLT_EPILOGUE_BGRADA && epilogue != CUBLASLT_EPILOGUE_BGRADB) return true;
+  const bool lies_right = epilogue == CUBLASLT_EPILOGUE_BGRADA
+                              ? desc.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_N
+                              : desc.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;
+  return lies_right && (a.type == CUDA_R_16BF || a.type == CUDA_R_16F) && d.batch == 1 &&
+         desc.get<int32_t>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, -1) ==
+             static_cast<int32_t>(d.type) &&
+         desc.get<const void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr) != nullptr;
 }
 
 // What the library would not take.
@@ -143,7 +176,7 @@ bool is_valid(const Desc& desc, const Layout& a, const Layout& b, const Layout& 
   const bool tb = desc.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;
   for (const Layout* l : {&a, &b, &d})
     if (l->ld < l->rows) return false;
-  if (!is_valid_fp8(desc, a, b, d)) return false;
+  if (!is_valid_fp8(desc, a, b, d) || !is_valid_bias_gradient(desc, a, d)) return false;
   return (ta ? a.columns : a.rows) == d.rows && (tb ? b.rows : b.columns) == d.columns &&
          (ta ? a.rows : a.columns) == (tb ? b.columns : b.rows) &&
          desc.get<int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 8) % 8 == 0;

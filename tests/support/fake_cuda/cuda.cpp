@@ -122,7 +122,10 @@ brrr::test::FakeCounts fake_counts() {
   state().counts.live_blocks = static_cast<int64_t>(state().blocks.size());
   return state().counts;
 }
-void fake_queue(const std::function<void()>& step) { queue(step); }
+void fake_queue(const std::function<void()>& step) {
+  ++state().counts.library_calls;
+  queue(step);
+}
 bool fake_is_device(const void* p, size_t bytes) {
   return is_inside(reinterpret_cast<CUdeviceptr>(p), bytes);
 }

@@ -16,8 +16,8 @@ struct FakeLaunch {
 using FakeLauncher = std::function<void()> (*)(const FakeLaunch&, void** parameters);
 
 struct FakeCounts {
-  int64_t copies_in = 0, copies_out = 0, launches = 0, products = 0, graphs = 0, graph_launches = 0,
-          live_blocks = 0;
+  int64_t copies_in = 0, copies_out = 0, launches = 0, library_calls = 0, graphs = 0,
+          graph_launches = 0, live_blocks = 0;
 };
 
 }  // namespace brrr::test
@@ -29,7 +29,7 @@ void fake_set_order(bool last_stream_runs_ahead);
 /// Called when a copy from pinned memory is made.
 void fake_on_copy_in(const std::function<void()>& f);
 brrr::test::FakeCounts fake_counts();
-/// On the first stream.
+/// What a library does, on the first stream.
 void fake_queue(const std::function<void()>& step);
 bool fake_is_device(const void* p, size_t bytes);
 }

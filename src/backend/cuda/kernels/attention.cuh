@@ -3,8 +3,9 @@
 // becomes of a score. The backward pass computes the probabilities again, once by queries (dq) and
 // once by keys (dk, dv), so that every sum has one owner and one order.
 //
-// q: [heads, T, D], k: [heads, S, D], v: [heads, S, Dv], y: [heads, T, Dv], lse, delta: [heads, T]
-// f32
+// For each head q: [T, D], k: [S, D], v: [S, Dv], y: [T, Dv], each with its own distance of heads
+// and rows (Options::Q, K, V, Y); a gradient lies as what it is the gradient of. lse, delta:
+// [heads, T] f32, dense
 
 enum { kTile = 32 };
 
@@ -14,13 +15,15 @@ struct AttentionTiles {
   static constexpr int kRow = kD + 1, kRowV = kDv + 1;  // no two rows in one bank
 };
 
-/// rows [first, first + 32) of a [count, width] matrix; behind the end zeros.
-template <typename T>
-BRRR_DEVICE void load_tile(float* to, const T* from, int first, int count, int width) {
+/// rows [first, first + 32) of a head's [count, width] matrix, which lies as Layout says; behind
+/// the end zeros.
+template <typename Layout, typename T>
+BRRR_DEVICE void load_tile(float* to, const T* from, u64 head, int first, int count, int width) {
+  from += Layout::of(head);
   for (int at = threadIdx.x; at < kTile * width; at += 128) {
     const int r = at / width, c = at % width;
     to[r * (width + 1) + c] =
-        first + r < count ? widen(from[static_cast<u64>(first + r) * width + c]) : 0.0f;
+        first + r < count ? widen(from[static_cast<u64>(first + r) * Layout::kRow + c]) : 0.0f;
   }
 }
 BRRR_DEVICE float row_product(const float* a, const float* b, int width) {
@@ -49,13 +52,13 @@ BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, flo
   // The longest rows of a causal mask first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
   const int r = threadIdx.x / 4, lane = threadIdx.x % 4, i = first + r;
-  load_tile(qs, q + head * Options::kQueries * kD, first, Options::kQueries, kD);
+  load_tile<typename Options::Q>(qs, q, head, first, Options::kQueries, kD);
   float top = -BRRR_INFINITY, total = 0.0f, sum[kMine] = {};
   const int end = Options::last_key(extra, first + kTile - 1);
   for (int key = 0; key < end; key += kTile) {
     __syncthreads();
-    load_tile(ks, k + head * Options::kKeys * kD, key, Options::kKeys, kD);
-    load_tile(vs, v + head * Options::kKeys * kDv, key, Options::kKeys, kDv);
+    load_tile<typename Options::K>(ks, k, head, key, Options::kKeys, kD);
+    load_tile<typename Options::V>(vs, v, head, key, Options::kKeys, kDv);
     __syncthreads();
     float s[8], most = -BRRR_INFINITY;
 #pragma unroll
@@ -66,9 +69,9 @@ BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, flo
                                       Options::scale(),
                                   extra, head, i, j)
                  : -BRRR_INFINITY;
-      most = op_maximum(most, s[e]);
+      most = larger(most, s[e]);
     }
-    const float now = op_maximum(top, quad_fold<Larger>(most));
+    const float now = larger(top, quad_fold<Larger>(most));
     const float shrink = now == -BRRR_INFINITY ? 1.0f : op_exp(top - now);
     float added = 0.0f;
 #pragma unroll
@@ -96,10 +99,11 @@ BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, flo
   total = quad_fold<Add>(total);
   if (i >= Options::kQueries) return;
   const u64 row = head * Options::kQueries + i;
+  T* const to = Options::Y::row(y, head, i);
   // A query that sees no key: 0 / 0.
 #pragma unroll
   for (int e = 0; e < kMine; ++e)
-    if (lane + 4 * e < kDv) y[row * kDv + lane + 4 * e] = narrow<T>(sum[e] / total);
+    if (lane + 4 * e < kDv) to[lane + 4 * e] = narrow<T>(sum[e] / total);
   if (lane == 0) lse[row] = top == -BRRR_INFINITY ? BRRR_NAN : op_log(total) + top;
 }
 
@@ -121,11 +125,14 @@ BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, 
   const int r = threadIdx.x / 4, lane = threadIdx.x % 4, i = first + r;
   const bool is_query = i < Options::kQueries;
   const u64 row = head * Options::kQueries + i;
-  load_tile(qs, q + head * Options::kQueries * kD, first, Options::kQueries, kD);
-  load_tile(dys, dy + head * Options::kQueries * kDv, first, Options::kQueries, kDv);
+  load_tile<typename Options::Q>(qs, q, head, first, Options::kQueries, kD);
+  load_tile<typename Options::Y>(dys, dy, head, first, Options::kQueries, kDv);
   float part = 0.0f;
-  if (is_query)
-    for (int c = lane; c < kDv; c += 4) part += widen(dy[row * kDv + c]) * widen(y[row * kDv + c]);
+  if (is_query) {
+    const T* const y_row = Options::Y::row(y, head, i);
+    const T* const dy_row = Options::Y::row(dy, head, i);
+    for (int c = lane; c < kDv; c += 4) part += widen(dy_row[c]) * widen(y_row[c]);
+  }
   part = quad_fold<Add>(part);
   if (is_query && dlse != nullptr) part -= dlse[row];
   if (is_query && lane == 0) delta[row] = part;
@@ -134,8 +141,8 @@ BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, 
   const int end = Options::last_key(extra, first + kTile - 1);
   for (int key = 0; key < end; key += kTile) {
     __syncthreads();
-    load_tile(ks, k + head * Options::kKeys * kD, key, Options::kKeys, kD);
-    load_tile(vs, v + head * Options::kKeys * kDv, key, Options::kKeys, kDv);
+    load_tile<typename Options::K>(ks, k, head, key, Options::kKeys, kD);
+    load_tile<typename Options::V>(vs, v, head, key, Options::kKeys, kDv);
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
@@ -160,9 +167,10 @@ BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, 
     __syncwarp();
   }
   if (!is_query) return;
+  T* const to = Options::Q::row(dq, head, i);
 #pragma unroll
   for (int e = 0; e < kMine; ++e)
-    if (lane + 4 * e < kD) dq[row * kD + lane + 4 * e] = narrow<T>(sum[e] * Options::scale());
+    if (lane + 4 * e < kD) to[lane + 4 * e] = narrow<T>(sum[e] * Options::scale());
 }
 
 template <typename Options, typename Extra, typename T>
@@ -182,14 +190,14 @@ BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, con
   const int first = static_cast<int>(blockIdx.x) * kTile;
   const int r = threadIdx.x / 4, lane = threadIdx.x % 4, j = first + r;
   const bool is_key = j < Options::kKeys;
-  load_tile(ks, k + head * Options::kKeys * kD, first, Options::kKeys, kD);
-  load_tile(vs, v + head * Options::kKeys * kDv, first, Options::kKeys, kDv);
+  load_tile<typename Options::K>(ks, k, head, first, Options::kKeys, kD);
+  load_tile<typename Options::V>(vs, v, head, first, Options::kKeys, kDv);
   float sum[kMine] = {}, sum_v[kMineV] = {};
   for (int query = Options::first_query(extra, first) / kTile * kTile; query < Options::kQueries;
        query += kTile) {
     __syncthreads();
-    load_tile(qs, q + head * Options::kQueries * kD, query, Options::kQueries, kD);
-    load_tile(dys, dy + head * Options::kQueries * kDv, query, Options::kQueries, kDv);
+    load_tile<typename Options::Q>(qs, q, head, query, Options::kQueries, kD);
+    load_tile<typename Options::Y>(dys, dy, head, query, Options::kQueries, kDv);
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
@@ -223,11 +231,12 @@ BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, con
     __syncwarp();
   }
   if (!is_key) return;
-  const u64 row = head * Options::kKeys + j;
+  T* const dk_row = Options::K::row(dk, head, j);
+  T* const dv_row = Options::V::row(dv, head, j);
 #pragma unroll
   for (int e = 0; e < kMine; ++e)
-    if (lane + 4 * e < kD) dk[row * kD + lane + 4 * e] = narrow<T>(sum[e] * Options::scale());
+    if (lane + 4 * e < kD) dk_row[lane + 4 * e] = narrow<T>(sum[e] * Options::scale());
 #pragma unroll
   for (int e = 0; e < kMineV; ++e)
-    if (lane + 4 * e < kDv) dv[row * kDv + lane + 4 * e] = narrow<T>(sum_v[e]);
+    if (lane + 4 * e < kDv) dv_row[lane + 4 * e] = narrow<T>(sum_v[e]);
 }

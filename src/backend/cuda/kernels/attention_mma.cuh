@@ -17,9 +17,9 @@ struct Part {
   }
 };
 
-/// Two matrices [count, D] side by side in tiles of kRows: one tile of each is worked on while the
-/// next is copied.
-template <typename Unit, typename T, int D, int kRows>
+/// The matrices [count, D] of one head, which lie as A and B say, side by side in tiles of kRows:
+/// one tile of each is worked on while the next is copied.
+template <typename Unit, typename A, typename B, typename T, int D, int kRows>
 struct TilePairs {
   T* shared;  // [2, 2, kRows, D]
   const T* a;
@@ -30,8 +30,8 @@ struct TilePairs {
     return {shared + (n % 2 * 2 + 1) * kRows * D};
   }
   BRRR_MEMBER void copy(int n) const {
-    first(n).template copy<Unit::kThreads>(a, n * kRows, count);
-    second(n).template copy<Unit::kThreads>(b, n * kRows, count);
+    first(n).template copy<Unit::kThreads, A::kRow>(a, n * kRows, count);
+    second(n).template copy<Unit::kThreads, B::kRow>(b, n * kRows, count);
   }
 };
 
@@ -152,6 +152,10 @@ BRRR_DEVICE float masked_score(float product, const Extra& extra, u64 head, int 
 template <typename Options, typename Unit, typename T, int kKeys, typename Extra>
 BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y, float* lse,
                                        const Extra& extra) {
+  using Q = typename Options::Q;
+  using K = typename Options::K;
+  using V = typename Options::V;
+  using Y = typename Options::Y;
   constexpr int D = Options::kWidth, kRows = Unit::kRows;
   BRRR_DYNAMIC_SHARED(memory);
   T* const shared = reinterpret_cast<T*>(memory);
@@ -160,11 +164,11 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows;  // the longest first
   const Part part = Part::of(first);
   const int t = part.t;
-  const TilePairs<Unit, T, D, kKeys> keys{shared + kRows * D, k + head * Options::kKeys * D,
-                                          v + head * Options::kKeys * D, Options::kKeys};
+  const TilePairs<Unit, K, V, T, D, kKeys> keys{shared + kRows * D, k + K::of(head),
+                                                v + V::of(head), Options::kKeys};
   const int end_of_first = Options::last_key(extra, first);
   const int tiles = (end_of_keys<Options, Unit>(extra, first) + kKeys - 1) / kKeys;
-  qs.template copy<Unit::kThreads>(q + head * Options::kQueries * D, first, Options::kQueries);
+  qs.template copy<Unit::kThreads, Q::kRow>(q + Q::of(head), first, Options::kQueries);
   if (tiles > 0) keys.copy(0);
   commit_copies();
   LeftRows<Unit, T, D, true> query{qs, part.warp * 16, {}};
@@ -200,8 +204,7 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
     for (int h = 0; h < 2; ++h) {
       float most = -BRRR_INFINITY;
 #pragma unroll
-      for (int c = 0; c < kKeys / 8; ++c)
-        most = op_maximum(most, op_maximum(s[c][2 * h], s[c][2 * h + 1]));
+      for (int c = 0; c < kKeys / 8; ++c) most = larger(most, larger(s[c][2 * h], s[c][2 * h + 1]));
       most = op_maximum(top[h], most * factor);
       most = op_maximum(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = op_maximum(most, __shfl_xor_sync(0xffffffffu, most, 2));
@@ -243,7 +246,7 @@ BRRR_DEVICE void attention_mma_forward(const T* q, const T* k, const T* v, T* y,
     if (i >= Options::kQueries) continue;
     const u64 at = head * Options::kQueries + i;
     const float inverse = all == 0.0f ? BRRR_NAN : 1.0f / all;  // a query that sees no key
-    store_row(y + at * D, sum, h, t, inverse);
+    store_row(Y::row(y, head, i), sum, h, t, inverse);
     if (t == 0) lse[at] = all == 0.0f ? BRRR_NAN : (top[h] + log2f(all)) * 0.69314718055994531f;
   }
 }
@@ -258,8 +261,10 @@ BRRR_DEVICE void attention_mma_delta(const T* y, const T* dy, const float* dlse,
   float part = 0.0f;
   if (row < rows) {
     float a[V], b[V];
-    load(a, y + row * D + lane * V);
-    load(b, dy + row * D + lane * V);
+    const u64 head = row / Options::kQueries;
+    const int i = static_cast<int>(row % Options::kQueries);
+    load(a, Options::Y::row(y, head, i) + lane * V);
+    load(b, Options::Y::row(dy, head, i) + lane * V);
 #pragma unroll
     for (int e = 0; e < V; ++e) part += a[e] * b[e];
   }
@@ -287,6 +292,10 @@ BRRR_DEVICE void score_gradient(float& p, float& g, float lse, float delta, bool
 template <typename Options, typename Unit, typename T, int kKeys, typename Extra>
 BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const float* lse,
                                        const T* dy, const float* delta, T* dq, const Extra& extra) {
+  using Q = typename Options::Q;
+  using K = typename Options::K;
+  using V = typename Options::V;
+  using Y = typename Options::Y;
   constexpr int D = Options::kWidth, kRows = Unit::kRows;
   BRRR_DYNAMIC_SHARED(memory);
   T* const shared = reinterpret_cast<T*>(memory);
@@ -294,12 +303,12 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
   const u64 head = blockIdx.y;
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows;
   const Part part = Part::of(first);
-  const TilePairs<Unit, T, D, kKeys> keys{shared + 2 * kRows * D, k + head * Options::kKeys * D,
-                                          v + head * Options::kKeys * D, Options::kKeys};
+  const TilePairs<Unit, K, V, T, D, kKeys> keys{shared + 2 * kRows * D, k + K::of(head),
+                                                v + V::of(head), Options::kKeys};
   const int end_of_first = Options::last_key(extra, first);
   const int tiles = (end_of_keys<Options, Unit>(extra, first) + kKeys - 1) / kKeys;
-  qs.template copy<Unit::kThreads>(q + head * Options::kQueries * D, first, Options::kQueries);
-  dys.template copy<Unit::kThreads>(dy + head * Options::kQueries * D, first, Options::kQueries);
+  qs.template copy<Unit::kThreads, Q::kRow>(q + Q::of(head), first, Options::kQueries);
+  dys.template copy<Unit::kThreads, Y::kRow>(dy + Y::of(head), first, Options::kQueries);
   if (tiles > 0) keys.copy(0);
   commit_copies();
   LeftRows<Unit, T, D, holds_two<Unit, D>()> query{qs, part.warp * 16, {}},
@@ -339,7 +348,7 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
   for (int h = 0; h < 2; ++h) {
     const int i = part.row + h * 8;
     if (i >= Options::kQueries) continue;
-    store_row(dq + (head * Options::kQueries + i) * D, sum, h, part.t, Options::scale());
+    store_row(Q::row(dq, head, i), sum, h, part.t, Options::scale());
   }
 }
 
@@ -347,6 +356,10 @@ template <typename Options, typename Unit, typename T, int kTile, typename Extra
 BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const float* lse,
                                     const T* dy, const float* delta, T* dk, T* dv,
                                     const Extra& extra) {
+  using Q = typename Options::Q;
+  using K = typename Options::K;
+  using V = typename Options::V;
+  using Y = typename Options::Y;
   constexpr int D = Options::kWidth, kRows = Unit::kRows;
   BRRR_DYNAMIC_SHARED(memory);
   T* const shared = reinterpret_cast<T*>(memory);
@@ -355,13 +368,12 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
   const u64 head = blockIdx.y;
   const int first = static_cast<int>(blockIdx.x) * kRows;  // the longest come first by themselves
   const Part part = Part::of(first);
-  const TilePairs<Unit, T, D, kTile> queries{shared + 2 * kRows * D,
-                                             q + head * Options::kQueries * D,
-                                             dy + head * Options::kQueries * D, Options::kQueries};
+  const TilePairs<Unit, Q, Y, T, D, kTile> queries{shared + 2 * kRows * D, q + Q::of(head),
+                                                   dy + Y::of(head), Options::kQueries};
   const int begin = Options::first_query(extra, first) / kTile;
   const int tiles = (Options::kQueries + kTile - 1) / kTile;
-  ks.template copy<Unit::kThreads>(k + head * Options::kKeys * D, first, Options::kKeys);
-  vs.template copy<Unit::kThreads>(v + head * Options::kKeys * D, first, Options::kKeys);
+  ks.template copy<Unit::kThreads, K::kRow>(k + K::of(head), first, Options::kKeys);
+  vs.template copy<Unit::kThreads, V::kRow>(v + V::of(head), first, Options::kKeys);
   if (begin < tiles) queries.copy(begin);
   commit_copies();
   LeftRows<Unit, T, D, holds_two<Unit, D>()> key{ks, part.warp * 16, {}},
@@ -404,8 +416,7 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
   for (int h = 0; h < 2; ++h) {
     const int j = part.row + h * 8;
     if (j >= Options::kKeys) continue;
-    const u64 at = head * Options::kKeys + j;
-    store_row(dk + at * D, sum, h, part.t, Options::scale());
-    store_row(dv + at * D, sum_v, h, part.t, 1.0f);
+    store_row(K::row(dk, head, j), sum, h, part.t, Options::scale());
+    store_row(V::row(dv, head, j), sum_v, h, part.t, 1.0f);
   }
 }

@@ -6,7 +6,7 @@ struct Running {
   float top, total;
 };
 BRRR_DEVICE Running joined(Running a, Running b) {
-  const float top = op_maximum(a.top, b.top);
+  const float top = larger(a.top, b.top);
   if (top == -BRRR_INFINITY) return Running{top, 0.0f};
   return Running{top, a.total * op_exp(a.top - top) + b.total * op_exp(b.top - top)};
 }
@@ -27,8 +27,8 @@ BRRR_DEVICE float row_lse(const In* logits, u32 classes) {
     load_logits(x, logits, col, classes);
     float top = x[0];
 #pragma unroll
-    for (int e = 1; e < V; ++e) top = op_maximum(top, x[e]);
-    top = op_maximum(top, mine.top);
+    for (int e = 1; e < V; ++e) top = larger(top, x[e]);
+    top = larger(top, mine.top);
     if (top == -BRRR_INFINITY) continue;
     float total = mine.total * op_exp(mine.top - top);
 #pragma unroll
@@ -95,15 +95,14 @@ BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, con
   row_gradient<In, Out, T, V>(logits + row * in_stride, dlogits + row * out_stride, classes, g);
 }
 /// Both at once: the logits are read while they are near.
-template <typename Id, typename Out, int T, int V>
-BRRR_DEVICE void cross_entropy_step_row(const float* logits, const Id* targets,
-                                        const float* dlosses, float* losses, float* lse,
-                                        Out* dlogits, u32* error, u32 classes, i64 ignore,
-                                        u64 in_stride, u64 out_stride) {
+template <typename In, typename Id, typename Out, int T, int V>
+BRRR_DEVICE void cross_entropy_step_row(const In* logits, const Id* targets, const float* dlosses,
+                                        float* losses, float* lse, Out* dlogits, u32* error,
+                                        u32 classes, i64 ignore, u64 in_stride, u64 out_stride) {
   const u64 row = blockIdx.x;
-  const float* x = logits + row * in_stride;
+  const In* x = logits + row * in_stride;
   RowGradient g;
-  g.lse = row_lse<float, T, V>(x, classes);
+  g.lse = row_lse<In, T, V>(x, classes);
   const i64 target = static_cast<i64>(targets[row]);
   const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
   g.scale = counts ? dlosses[row] : 0.0f;
@@ -111,9 +110,10 @@ BRRR_DEVICE void cross_entropy_step_row(const float* logits, const Id* targets,
   g.target = target;
   if (threadIdx.x == 0) {
     if (counts && !inside) *error = 1u;
-    losses[row] = counts ? g.lse - (inside ? x[inside ? target : 0] : 0.0f) : 0.0f;
+    const float picked = inside ? static_cast<float>(widen(x[inside ? target : 0])) : 0.0f;
+    losses[row] = counts ? g.lse - picked : 0.0f;
     lse[row] = g.lse;
   }
   __syncthreads();  // the target's logit has been read
-  row_gradient<float, Out, T, V>(x, dlogits + row * out_stride, classes, g);
+  row_gradient<In, Out, T, V>(x, dlogits + row * out_stride, classes, g);
 }

@@ -266,11 +266,24 @@ BRRR_DEVICE int op_div(int a, int b) { return b == 0 ? 0 : b == -1 ? 0 - a : a /
 BRRR_DEVICE i64 op_div(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? 0 - a : a / b; }
 BRRR_DEVICE float op_pow(float a, float b) { return powf(a, b); }
 BRRR_DEVICE double op_pow(double a, double b) { return pow(a, b); }
+// For what folds rows: one instruction where op_maximum takes four. NaN stays; -0 may stand for +0.
+template <typename W>
+BRRR_DEVICE W larger(W a, W b) {
+  return op_maximum(a, b);
+}
+#ifndef BRRR_EMULATED
+BRRR_DEVICE float larger(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+#endif
+// Rounded: a device's pow may be an ulp below the integer that it should give.
 BRRR_DEVICE int op_pow(int a, int b) {
-  return static_cast<int>(pow(static_cast<double>(a), static_cast<double>(b)));
+  return static_cast<int>(rint(pow(static_cast<double>(a), static_cast<double>(b))));
 }
 BRRR_DEVICE i64 op_pow(i64 a, i64 b) {
-  return static_cast<i64>(pow(static_cast<double>(a), static_cast<double>(b)));
+  return static_cast<i64>(rint(pow(static_cast<double>(a), static_cast<double>(b))));
 }
 
 // 0.5 x (1 + tanh u) = x / (1 + e^-2u): one exponential, and nothing cancels.
@@ -385,7 +398,7 @@ struct Add {
 struct Larger {
   template <typename W>
   BRRR_METHOD W of(W a, W b) {
-    return op_maximum(a, b);
+    return larger(a, b);
   }
 };
 

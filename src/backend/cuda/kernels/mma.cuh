@@ -144,15 +144,16 @@ struct Tile {
     return base + (chunk / 8 * kRows + row) * 64 + ((chunk ^ row) & 7) * 8;
   }
 
-  /// Rows [first, first + kRows) of [count, D]; behind the end zeros.
-  template <int kThreads>
+  /// Rows [first, first + kRows) of [count, D], kRow elements from one to the next; behind the end
+  /// zeros.
+  template <int kThreads, int kRow>
   BRRR_MEMBER void copy(const T* from, int first, int count) const {
 #pragma unroll
     for (int k = threadIdx.x; k < kRows * D / 8; k += kThreads) {
       const int row = k / (D / 8), chunk = k % (D / 8);
       const bool valid = first + row < count;
-      copy_async(at(row, chunk), from + static_cast<u64>(valid ? first + row : 0) * D + chunk * 8,
-                 valid);
+      copy_async(at(row, chunk),
+                 from + static_cast<u64>(valid ? first + row : 0) * kRow + chunk * 8, valid);
     }
   }
   /// Rows from `row` and columns from `k` on as the left operand.

@@ -66,8 +66,26 @@ MatmulAddresses addresses_of(const MatmulCall& call, const KernelArgs& args,
   if (p.scale_b) at.scale_b = address_of(*p.scale_b, args);
   if (call.aux) at.aux = address_of(*call.aux, args);
   if (call.addend) at.addend = address_of(*call.addend, args);
+  if (call.bias_gradient) at.bias_gradient = address_of(*call.bias_gradient, args);
   at.workspace = args.scratch + call.workspace;
   at.workspace_bytes = static_cast<size_t>(workspace_bytes(gpu));
+  return at;
+}
+
+SdpaAddresses addresses_of(const SdpaCall& call, const KernelArgs& args) {
+  SdpaAddresses at;
+  at.q = address_of(call.q.at, args);
+  at.k = address_of(call.k.at, args);
+  at.v = address_of(call.v.at, args);
+  at.y = address_of(call.y.at, args);
+  at.lse = address_of(call.lse, args);
+  at.workspace = args.scratch + call.workspace;
+  if (!call.backward) return at;
+  at.dy = address_of(call.dy.at, args);
+  at.dq = address_of(call.dq.at, args);
+  at.dk = address_of(call.dk.at, args);
+  at.dv = address_of(call.dv.at, args);
+  at.sums = args.scratch + call.sums;
   return at;
 }
 

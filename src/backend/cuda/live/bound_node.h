@@ -7,6 +7,7 @@
 
 #include "backend/cuda/live/cublaslt.h"
 #include "backend/cuda/live/driver.h"
+#include "backend/cuda/live/sdpa.h"
 #include "backend/cuda/node_plan.h"
 
 namespace brrr::cuda {
@@ -31,5 +32,6 @@ class BoundLaunch {
 std::byte* address_of(const LaunchArg& arg, const KernelArgs& args);
 MatmulAddresses addresses_of(const MatmulCall& call, const KernelArgs& args,
                              const GpuDescription& gpu);
+SdpaAddresses addresses_of(const SdpaCall& call, const KernelArgs& args);
 
 }  // namespace brrr::cuda

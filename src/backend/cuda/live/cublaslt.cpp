@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/errors.h"
 
@@ -25,6 +26,8 @@ cudaDataType type_of(DType t) {
 
 cublasLtEpilogue_t epilogue_of(const MatmulCall& call) {
   const bool bias = call.product.bias.has_value();
+  // The library's left operand is b.
+  if (call.bias_gradient) return call.sums_a ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
   switch (call.epilogue) {
     case Epilogue::none:
       return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -68,8 +71,8 @@ std::string CublasLt::load() {
   return "";
 }
 
-CublasLt::~CublasLt() {
-  if (handle_ != nullptr) f_.cublasLtDestroy(handle_);
+void CublasLt::close() {
+  if (handle_ != nullptr) f_.cublasLtDestroy(std::exchange(handle_, nullptr));
 }
 
 std::string CublasLt::version() const {
@@ -147,6 +150,11 @@ void BoundMatmul::set_epilogue(const MatmulCall& call) {
   if (call.product.bias) {
     const auto type = static_cast<int32_t>(type_of(call.product.bias_dtype));
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at_.bias);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  }
+  if (call.bias_gradient) {
+    const auto type = static_cast<int32_t>(CUDA_R_32F);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at_.bias_gradient);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
   }
   if (call.aux) {

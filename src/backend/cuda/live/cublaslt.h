@@ -35,9 +35,11 @@ class CublasLt {
   CublasLt() = default;
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
-  ~CublasLt();
+  ~CublasLt() { close(); }
   /// Looks it up and opens it on the current context; returns why not, "" when it is ready.
   std::string load();
+  /// Gives the handle back, while its context is still there.
+  void close();
   /// Whether there is such a library; returns why not.
   static std::string find();
   std::string version() const;  // "13.1.0"
@@ -58,7 +60,7 @@ class CublasLt {
 struct MatmulAddresses {
   const void *a = nullptr, *b = nullptr, *bias = nullptr, *addend = nullptr;
   const void *scale_a = nullptr, *scale_b = nullptr;
-  void *y = nullptr, *aux = nullptr, *workspace = nullptr;
+  void *y = nullptr, *aux = nullptr, *bias_gradient = nullptr, *workspace = nullptr;
   size_t workspace_bytes = 0;
 };
 

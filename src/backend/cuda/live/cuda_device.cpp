@@ -74,6 +74,9 @@ CudaDevice::~CudaDevice() {
   bench_.reset();
   if (stream_ != nullptr) d_.cuStreamSynchronize(stream_);
   for (CUmodule m : modules_) d_.cuModuleUnload(m);
+  sdpa_plans_.clear();
+  cudnn_.reset();
+  cublaslt_.close();
   if (copies_ != nullptr) d_.cuStreamSynchronize(copies_);
   for (const Landing& l : landings_) {
     if (l.host != nullptr) d_.cuMemFreeHost(l.host);
@@ -166,15 +169,16 @@ void CudaDevice::throw_errors() {
 
 class CudaDevice::Prepared final : public CudaKernel::Prepared {
  public:
-  using Step = std::variant<BoundLaunch, std::unique_ptr<BoundMatmul>>;
+  using Step = std::variant<BoundLaunch, std::unique_ptr<BoundMatmul>, BoundSdpa>;
   std::vector<Step> steps;
 
-  /// False when the library refuses.
+  /// False when a library refuses.
   bool run(const Driver& d, CUstream stream) {
     for (Step& step : steps) {
       if (auto* launch = std::get_if<BoundLaunch>(&step))
         launch->run(d, stream);
-      else if (!std::get<std::unique_ptr<BoundMatmul>>(step)->run(stream))
+      else if (auto* matmul = std::get_if<std::unique_ptr<BoundMatmul>>(&step);
+               matmul != nullptr ? !(*matmul)->run(stream) : !std::get<BoundSdpa>(step).run())
         return false;
     }
     return true;
@@ -298,6 +302,26 @@ bool CudaDevice::choose_algorithm(BoundMatmul& matmul, const MatmulCall& call,
   return true;
 }
 
+// Null where there is none: it is sought when a node may want it.
+const cudnn::Library* CudaDevice::cudnn() {
+  if (!std::exchange(sought_cudnn_, true)) {
+    auto library = std::make_unique<cudnn::Library>();
+    if (library->load().empty() && library->open(stream_).empty()) cudnn_ = std::move(library);
+  }
+  return cudnn_.get();
+}
+
+// Null where cuDNN does not do that.
+std::shared_ptr<const SdpaPlan> CudaDevice::sdpa_plan(const SdpaCall& call) {
+  if (cudnn() == nullptr) return nullptr;
+  const auto [at, is_new] = sdpa_plans_.try_emplace(describe(call));
+  if (is_new) try {
+      at->second = std::make_shared<SdpaPlan>(*cudnn_, call);
+    } catch (const cudnn::Refusal&) {  // another way is taken
+    }
+  return at->second;
+}
+
 std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, const KernelArgs& args,
                                                        const std::string& scope, bool measures) {
   auto bound = std::make_unique<Prepared>();
@@ -309,12 +333,16 @@ std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, con
         if (a.kind == LaunchArg::Kind::error && !measures) error = error_cell(a, scope);
       bound->steps.emplace_back(
           BoundLaunch(d_, functions_.at(key_of(launch->source)), *launch, args, error));
-    } else {
-      const auto& call = std::get<MatmulCall>(command);
-      const MatmulAddresses at = addresses_of(call, args, gpu_);
-      auto matmul = std::make_unique<BoundMatmul>(cublaslt_, call, at);
-      if (!choose_algorithm(*matmul, call, at, measures)) return nullptr;
+    } else if (const auto* product = std::get_if<MatmulCall>(&command)) {
+      const MatmulAddresses at = addresses_of(*product, args, gpu_);
+      auto matmul = std::make_unique<BoundMatmul>(cublaslt_, *product, at);
+      if (!choose_algorithm(*matmul, *product, at, measures)) return nullptr;
       bound->steps.emplace_back(std::move(matmul));
+    } else {
+      const auto& call = std::get<SdpaCall>(command);
+      auto compiled = sdpa_plan(call);
+      if (compiled == nullptr) return nullptr;
+      bound->steps.emplace_back(BoundSdpa(std::move(compiled), addresses_of(call, args)));
     }
   }
   return bound;
@@ -366,24 +394,34 @@ std::unique_ptr<CudaDevice::Prepared> CudaDevice::fastest(const CudaKernel& kern
   std::vector<const NodePlan*> ways, all;
   std::vector<std::string> names;
   std::string key = fmt::format("way {}", cublaslt_.version());
-  bool has_products = false;
+  bool is_measured = false;  // which way, or which algorithm of a product
   for (const NodePlan& way : kernel.ways()) {
     all.push_back(&way);
-    for (const Command& c : way.commands) has_products |= std::holds_alternative<MatmulCall>(c);
+    for (const Command& c : way.commands) {
+      is_measured |= std::holds_alternative<MatmulCall>(c);
+      if (std::holds_alternative<SdpaCall>(c))
+        key += fmt::format(" cudnn {}", cudnn() != nullptr ? cudnn()->version() : "none");
+    }
     if (way.is_last_resort) continue;
     ways.push_back(&way);
     names.push_back(way.name);
     key += fmt::format(" | {}", describe(way));
   }
-  if (has_products && tunes_ && !autotune_->remembered(key, names))
+  if ((is_measured || ways.size() > 1) && tunes_ && !autotune_->remembered(key, names))
     measure(kernel, key, ways, names);
   if (!ways.empty()) {
     const size_t best = autotune_->remembered(key, names).value_or(0);
     std::rotate(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(best),
                 all.begin() + static_cast<std::ptrdiff_t>(best) + 1);
   }
-  for (const NodePlan* way : all)
-    if (auto bound = bind(*way, task.args, task.scope, false)) return bound;
+  for (const NodePlan* way : all) {
+    auto bound = bind(*way, task.args, task.scope, false);
+    if (bound == nullptr) continue;
+    if (way->is_last_resort && way != all.front() && complaints_.insert(describe(*way)).second)
+      fmt::print(stderr, "brrr: no library computes {}: \"{}\" does, which is slow\n", key,
+                 way->name);
+    return bound;
+  }
   throw InternalError(fmt::format("{} computes none of: {}", name_, key));
 }
 
@@ -414,7 +452,7 @@ std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work)
   enter();
   auto recording = std::make_unique<Graph>(d_);
   CUgraph graph = nullptr;
-  BRRR_CU(d_, cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  BRRR_CU(d_, cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
   try {
     work();
   } catch (...) {

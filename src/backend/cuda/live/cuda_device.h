@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,12 +51,17 @@ class CudaDevice final : public Device {
                const std::vector<const NodePlan*>& ways, const std::vector<std::string>& names);
   bool choose_algorithm(BoundMatmul& matmul, const MatmulCall& call, const MatmulAddresses& at,
                         bool measures);
+  const cudnn::Library* cudnn();
+  std::shared_ptr<const SdpaPlan> sdpa_plan(const SdpaCall& call);
   CUdeviceptr error_cell(const LaunchArg& arg, const std::string& scope);
   void throw_errors();
 
   Driver d_;
   Nvrtc nvrtc_;
   CublasLt cublaslt_;
+  std::unique_ptr<cudnn::Library> cudnn_;  // where it is, once it was needed
+  bool sought_cudnn_ = false;
+  std::map<std::string, std::shared_ptr<const SdpaPlan>> sdpa_plans_;  // null: it refused
   GpuDescription gpu_;
   std::string name_;
   CUdevice device_ = 0;
@@ -78,6 +84,7 @@ class CudaDevice final : public Device {
   std::vector<std::string> error_texts_;
   std::map<std::string, CUfunction> functions_;  // by text and entry
   std::vector<CUmodule> modules_;
+  std::set<std::string> complaints_;  // about nodes that run by their last resort
   bool tunes_ = true;
   std::unique_ptr<Autotune> autotune_;
   std::unique_ptr<Bench> bench_;
