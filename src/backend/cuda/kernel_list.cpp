@@ -40,6 +40,11 @@ std::optional<LaunchPlan> epilogue_plan(const MatmulCall& call, const GpuDescrip
   return plan_alone(g, y.id.node, gpu);
 }
 
+/// Whether kernels that were planned for whole buffers may read it: a view may begin anywhere.
+bool is_aligned(const NodeView& view, const std::optional<LaunchArg>& arg) {
+  return !arg || arg->kind != LaunchArg::Kind::in || operand_alignment(view, arg->index) % 16 == 0;
+}
+
 /// cuBLASLt takes a bias of the result's dtype, and none in f32 beside operands of 8 bits: another
 /// is rounded, as autocast would.
 DType bias_type(const Product& p) {
@@ -48,7 +53,8 @@ DType bias_type(const Product& p) {
 
 bool needs_cast(const Product& p) { return p.bias && p.bias_dtype != bias_type(p); }
 
-std::string cast_refusal(const Product& p, const GpuDescription& gpu) {
+std::string cast_refusal(const NodeView& view, const Product& p, const GpuDescription& gpu) {
+  if (needs_cast(p) && !is_aligned(view, p.bias)) return "a bias that is not aligned";
   if (!needs_cast(p) || cast_plan(p.bias_dtype, bias_type(p), p.n, gpu)) return "";
   return fmt::format("no kernel makes the bias {}", name_of(bias_type(p)));
 }
@@ -81,7 +87,8 @@ std::optional<NodePlan> bias_apart(const NodeView& view, const GpuDescription& g
   MatmulCall call;
   as_product(view, operands_of(view), LaunchArg::out(0), call.product);
   Product& p = call.product;
-  if (!p.bias || bias_type(p) == p.out || p.bias_dtype != p.out) return std::nullopt;
+  if (!p.bias || bias_type(p) == p.out || p.bias_dtype != p.out || !is_aligned(view, p.bias))
+    return std::nullopt;
   Graph g;
   const Value y = g.input("y", {p.batch * p.m, p.n}, p.out);
   const Value sum = y + g.input("bias", {p.n}, p.out);
@@ -103,7 +110,7 @@ KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
             if (view.node().op->name == "scaled_matmul" && gpu.sm < kLeastSmOfFp8)
               return std::string("products of fp8 are multiplied from sm_89 on");
             std::string refusal = as_product(view, operands_of(view), LaunchArg::out(0), p);
-            return refusal.empty() ? cast_refusal(p, gpu) : refusal;
+            return refusal.empty() ? cast_refusal(view, p, gpu) : refusal;
           },
           [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
             MatmulCall call;
@@ -122,9 +129,10 @@ KernelEntry product_entry(std::string_view op, const GpuDescription& gpu) {
 }
 
 /// The product by the library, what follows by a kernel of our own.
-std::optional<NodePlan> split_plan(const MatmulCall& whole, const GpuDescription& gpu) {
+std::optional<NodePlan> split_plan(const NodeView& view, const MatmulCall& whole,
+                                   const GpuDescription& gpu) {
   const auto rest = epilogue_plan(whole, gpu);
-  if (!rest) return std::nullopt;
+  if (!rest || !is_aligned(view, whole.aux) || !is_aligned(view, whole.addend)) return std::nullopt;
   NodePlan plan;
   plan.name = "cublaslt, then a kernel";
   MatmulCall call;
@@ -171,7 +179,7 @@ KernelEntry epilogue_entry(const GpuDescription& gpu) {
           [gpu](const NodeView& view) {
             MatmulCall call;
             std::string refusal = as_matmul_call(view, call);
-            return refusal.empty() ? cast_refusal(call.product, gpu) : refusal;
+            return refusal.empty() ? cast_refusal(view, call.product, gpu) : refusal;
           },
           [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
             MatmulCall call;
@@ -184,7 +192,7 @@ KernelEntry epilogue_entry(const GpuDescription& gpu) {
             std::vector<NodePlan> ways{std::move(joined)};
             if (call.bias_gradient)
               ways.push_back(split_gradient_plan(view, call, gpu));
-            else if (auto split = split_plan(call, gpu))
+            else if (auto split = split_plan(view, call, gpu))
               ways.push_back(std::move(*split));
             return std::make_unique<CudaKernel>(view, std::move(ways));
           }};
