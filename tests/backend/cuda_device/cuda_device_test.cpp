@@ -569,20 +569,38 @@ TEST_F(OnFakeGpu, TrainsIn8BitsAsTheEmulationDoes) {
   }
 }
 
+test::WaysChecked check_ways(nn::Gpt2Config config, int64_t length, DType precision, bool fp8) {
+  config.n_positions = length;
+  PipelineOptions options;
+  options.precision = precision;
+  options.fp8 = fp8;
+  const auto done = test::WaysOfAStep(all_kernels(), config, 2, length, options).check();
+  EXPECT_GT(done.ways, done.nodes);
+  EXPECT_TRUE(done.names.contains("packed_attention: cudnn"));
+  EXPECT_TRUE(done.refused.empty()) << *done.refused.begin();
+  return done;
+}
+
 TEST_F(OnFakeGpu, EveryWayOfEveryNodeIsRight) {
   nn::Gpt2Config config = test::tiny_gpt2(true, 0);
   config.n_embd = 32;
   config.n_head = 2;
   config.vocab_size = 40;
-  for (const bool fp8 : {false, true}) {
-    PipelineOptions options;
-    options.precision = DType::bf16;
-    options.fp8 = fp8;
-    const auto done = test::WaysOfAStep(all_kernels(), config, 2, 8, options).check();
-    EXPECT_GT(done.ways, done.nodes);
-    EXPECT_TRUE(done.names.contains("attention: cudnn") ||
-                done.names.contains("packed_attention: cudnn"));
-    EXPECT_TRUE(done.refused.empty()) << *done.refused.begin();
+  for (const bool fp8 : {false, true}) check_ways(config, 8, DType::bf16, fp8);
+}
+
+/// With heads that the matrix unit takes.
+TEST_F(OnFakeGpu, SlowEveryWayWithHeadsOf64) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0);
+  config.n_layer = 1;
+  config.n_embd = 128;
+  config.n_head = 2;
+  config.vocab_size = 517;
+  for (const DType precision : {DType::bf16, DType::f16}) {
+    const auto done = check_ways(config, 70, precision, false);
+    for (const char* op : {"packed_attention", "packed_attention_grad"})
+      for (const char* way : {"cudnn", "wgmma", "mma"})
+        EXPECT_TRUE(done.names.contains(fmt::format("{}: {}", op, way))) << op << ' ' << way;
   }
 }
 
