@@ -32,7 +32,9 @@ bool find(void* library, const char* name, Function& function) {
 std::string usage() {
   const std::string missing = cuda::missing_libraries();
   if (!missing.empty()) return "present, not used: " + missing;
-  return "used with --device cuda (the default computes on the CPU)";
+  const std::string extras = cuda::missing_extras();
+  return "used with --device cuda (the default computes on the CPU)" +
+         (extras.empty() ? extras : "; " + extras);
 }
 
 }  // namespace

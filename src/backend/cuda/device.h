@@ -28,6 +28,9 @@ LiveGpus live_gpus();
 /// What open_gpu() would miss besides a GPU: NVIDIA's libraries; "" when all are here.
 std::string missing_libraries();
 
+/// What is done without where it is missing, by slower kernels; "" when all is here.
+std::string missing_extras();
+
 /// What GPU `ordinal` is doing; nothing where that is not known.
 std::optional<DeviceReading> read_gpu(int ordinal);
 

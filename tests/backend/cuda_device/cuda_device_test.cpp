@@ -121,6 +121,7 @@ TEST_F(OnFakeGpu, IsFoundAndDescribed) {
   EXPECT_EQ(live.gpus[0].description.sm, 90);
   EXPECT_EQ(live.gpus[0].description.multiprocessors, 132);
   EXPECT_EQ(missing_libraries(), "");
+  EXPECT_EQ(missing_extras(), "");
   EXPECT_EQ(backend_named("cuda:0").name, "cuda:sm_90");
   EXPECT_THROW(backend_named("cuda:1"), UserError);
 }

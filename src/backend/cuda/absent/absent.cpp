@@ -13,6 +13,8 @@ LiveGpus live_gpus() {
 
 std::string missing_libraries() { return live_gpus().reason; }
 
+std::string missing_extras() { return ""; }
+
 std::optional<DeviceReading> read_gpu(int) { return std::nullopt; }
 
 std::unique_ptr<Device> open_gpu(int, const GpuDescription&) {

@@ -302,11 +302,12 @@ bool CudaDevice::choose_algorithm(BoundMatmul& matmul, const MatmulCall& call,
   return true;
 }
 
-// Null where there is none: it is sought when a node may want it.
+// Null where there is none: it is sought when a node may want it, and opened, which takes longer,
+// when one does.
 const cudnn::Library* CudaDevice::cudnn() {
   if (!std::exchange(sought_cudnn_, true)) {
     auto library = std::make_unique<cudnn::Library>();
-    if (library->load().empty() && library->open(stream_).empty()) cudnn_ = std::move(library);
+    if (library->load().empty()) cudnn_ = std::move(library);
   }
   return cudnn_.get();
 }
@@ -314,6 +315,10 @@ const cudnn::Library* CudaDevice::cudnn() {
 // Null where cuDNN does not do that.
 std::shared_ptr<const SdpaPlan> CudaDevice::sdpa_plan(const SdpaCall& call) {
   if (cudnn() == nullptr) return nullptr;
+  if (cudnn_->handle() == nullptr && !cudnn_->open(stream_).empty()) {
+    cudnn_.reset();
+    return nullptr;
+  }
   const auto [at, is_new] = sdpa_plans_.try_emplace(describe(call));
   if (is_new) try {
       at->second = std::make_shared<SdpaPlan>(*cudnn_, call);

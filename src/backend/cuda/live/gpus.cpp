@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/live/cublaslt.h"
+#include "backend/cuda/live/cudnn.h"
 #include "backend/cuda/live/driver.h"
 #include "backend/cuda/live/nvml.h"
 #include "backend/cuda/live/nvrtc.h"
@@ -64,6 +65,11 @@ std::string missing_libraries() {
   for (const std::string& reason : {Nvrtc().load(), CublasLt::find()})
     if (!reason.empty()) return reason;
   return "";
+}
+
+std::string missing_extras() {
+  const std::string reason = cudnn::Library().load();
+  return reason.empty() ? "" : reason + ": attention by our own kernels alone";
 }
 
 }  // namespace brrr::cuda
