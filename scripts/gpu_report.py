@@ -71,7 +71,7 @@ def ways_text(files):
             work = next((f for f in map(flops, ways) if f), None)
             taken = [float(t) for t in times.split()]
             best = min(taken)
-            rate = f"{1e-9 * work / best:.0f}" if work and best > 0 else ""
+            rate = f"{1e-9 * work / best:.0f}" if work and 0 < best < float("inf") else ""
             rows.append([ways[0], way, " / ".join(f"{t:.3f}" for t in taken), rate])
     return table(["node", "taken", "ms of each way", "TFLOP/s of the fastest"], sorted(rows)) if rows else []
 
@@ -115,7 +115,7 @@ def main():
         lines += ["## Whole steps", ""] + step_text(parts["step"], parts["peers"])
     if parts["micro"] is not None:
         lines += ["## Kernels", ""] + kernels_text(parts["micro"])
-    if ways := ways_text(sorted(folder.glob("caches/cuda/autotune-*.txt"))):
+    if ways := ways_text(sorted(folder.glob(f"caches/cuda/autotune-*-{gpu}.txt"))):
         lines += ["## Ways to compute a node, measured when programs were bound", ""] + ways
     failed = [r for part in parts.values() for r in part or [] if r["status"] != 0]
     for r in failed:

@@ -54,16 +54,21 @@ for name in gtest gtest_main; do
   cp "$path" "$folder/lib/"
 done
 # The headers of CUDA, where they are here: that machine may have its libraries alone.
-cuda=${CUDA_HOME:-/usr/local/cuda}/include
+cuda=$(realpath -m "${CUDA_HOME:-/usr/local/cuda}/include")
 if [[ -e $cuda/cublasLt.h ]]; then
   printf '#include <%s>\n' cuda.h nvrtc.h cublasLt.h | "${CXX:-c++}" -M -x c++ -I"$cuda" - |
     tr -s ' \\' '\n' | grep "^$cuda/" | while read -r file; do
       mkdir -p "$folder/cuda/include/$(dirname "${file#"$cuda/"}")"
       cp -L "$file" "$folder/cuda/include/${file#"$cuda/"}"
-    done
+    done || true
+  [[ -e $folder/cuda/include/cublasLt.h ]] ||
+    say "pack_dependencies: the headers of CUDA in $cuda could not be followed: none are packed"
 fi
 # Texts and tokenizers for a machine without a network, where they are here.
 data=${BRRR_DATA:-$root/../shared/data}
-if [[ -d $data ]]; then cp -rL "$data" "$folder/data"; fi
+if [[ -d $data ]]; then
+  mkdir -p "$folder/data"
+  cp -rL "$data/." "$folder/data/"
+fi
 if [[ $1 == *.tar.xz ]]; then tar -C "$folder" -cJf "$1" .; fi
 say "$1: $(du -sm "$1" | cut -f 1) MiB"

@@ -8,8 +8,8 @@
 namespace brrr {
 namespace {
 
-constexpr size_t kForwardFirst = 1;   // optional operands follow qkv
-constexpr size_t kBackwardFirst = 4;  // and qkv, y, lse, dy
+constexpr size_t kPackedForwardFirst = 1;   // optional operands follow qkv
+constexpr size_t kPackedBackwardFirst = 4;  // and qkv, y, lse, dy
 
 int64_t heads_of(const Attrs& attrs) { return attrs.get<int64_t>("heads"); }
 
@@ -118,28 +118,29 @@ Value pack(std::span<const Value> parts) {
   return reshape(rows, out);
 }
 
-std::vector<Value> forward(const DecomposeContext& c) {
+std::vector<Value> packed_forward(const DecomposeContext& c) {
   std::vector<Value> in = unpack(c.in[0], heads_of(c.node.attrs));
-  in.insert(in.end(), c.in.begin() + kForwardFirst, c.in.end());
+  in.insert(in.end(), c.in.begin() + kPackedForwardFirst, c.in.end());
   const auto out = call("attention", in, attrs_of_attention(c.node.attrs));
   return {join_heads(out[0]), out[1]};
 }
 
-std::vector<Value> backward(const DecomposeContext& c) {
+std::vector<Value> packed_backward(const DecomposeContext& c) {
   const int64_t heads = heads_of(c.node.attrs);
   std::vector<Value> in = unpack(c.in[0], heads);
   for (Value v : {split_heads(c.in[1], heads), c.in[2], split_heads(c.in[3], heads)})
     in.push_back(v);
-  in.insert(in.end(), c.in.begin() + kBackwardFirst, c.in.end());
+  in.insert(in.end(), c.in.begin() + kPackedBackwardFirst, c.in.end());
   return {pack(call("attention_grad", in, attrs_of_attention(c.node.attrs)))};
 }
 
-void vjp(VjpContext& c) {
+void packed_vjp(VjpContext& c) {
   const Attrs attrs = c.attrs();
   const Value y = c.result(0), lse = c.result(1);
   const Value dy = c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype());
   std::vector<Value> extras;
-  for (size_t i = kForwardFirst; i < c.node().operands.size(); ++i) extras.push_back(c.operand(i));
+  for (size_t i = kPackedForwardFirst; i < c.node().operands.size(); ++i)
+    extras.push_back(c.operand(i));
   if (c.wants(0)) {
     std::vector<Value> in{c.operand(0), y, lse, dy};
     in.insert(in.end(), extras.begin(), extras.end());
@@ -149,7 +150,7 @@ void vjp(VjpContext& c) {
     c.set(0, call("packed_attention_grad", in, grad_attrs)[0]);
   }
   std::vector<bool> wanted(3 + extras.size());
-  for (size_t i = 0; i < extras.size(); ++i) wanted[3 + i] = c.wants(kForwardFirst + i);
+  for (size_t i = 0; i < extras.size(); ++i) wanted[3 + i] = c.wants(kPackedForwardFirst + i);
   if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
   // A trained mask: attention itself knows its gradient.
   std::vector<Value> in = unpack(c.operand(0), heads_of(attrs));
@@ -160,7 +161,7 @@ void vjp(VjpContext& c) {
   VjpContext inner(c.graph, opened[0].id.node, grads, wanted);
   op("attention").vjp(inner);
   for (size_t i = 0; i < extras.size(); ++i)
-    if (wanted[3 + i]) c.set(kForwardFirst + i, inner.grads()[3 + i]);
+    if (wanted[3 + i]) c.set(kPackedForwardFirst + i, inner.grads()[3 + i]);
 }
 
 // The products are attention's, but every element is read and written in its place.
@@ -169,7 +170,7 @@ Cost cost_of_packed(const Node& n, std::span<const Type> in, std::string_view na
   return ops::streaming_cost(n, in, op(name).cost(n, qkv).flops);
 }
 
-struct SampleCase {
+struct PackedCase {
   Shape qkv;
   int64_t heads;
   bool causal = false;
@@ -180,7 +181,7 @@ struct SampleCase {
 };
 
 // A boolean mask is wide enough to leave some key to every query.
-const SampleCase kSampleCases[] = {
+const PackedCase kSampleCases[] = {
     {.qkv = {2, 5, 3 * 2 * 4}, .heads = 2, .causal = true},
     {.qkv = {7, 3 * 3 * 5}, .heads = 3},
     {.qkv = {2, 2, 4, 3 * 2 * 3}, .heads = 2, .causal = true, .lengths = true},
@@ -196,7 +197,7 @@ const SampleCase kSampleCases[] = {
 
 std::vector<Sample> samples(bool backward) {
   std::vector<Sample> out;
-  for (const SampleCase& s : kSampleCases) {
+  for (const PackedCase& s : kSampleCases) {
     const Shape head = head_shape(s.qkv, s.heads);
     Sample sample{{ops::tensor(s.qkv)},
                   {{"causal", s.causal},
@@ -251,12 +252,12 @@ std::vector<OpDef> packed_attention_ops() {
     d.autocast = Autocast::low;
     d.autocast_operands = 0b1;  // qkv; a mask keeps its digits
     d.infer = [](const InferContext& c) {
-      check_qkv(c, kForwardFirst, false);
-      const auto types = infer_attention(c, "attention", {}, kForwardFirst);
+      check_qkv(c, kPackedForwardFirst, false);
+      const auto types = infer_attention(c, "attention", {}, kPackedForwardFirst);
       return std::vector<Type>{{c.in[0].dtype, y_shape(c.in[0].shape)}, types[1]};
     };
-    d.decompose = forward;
-    d.vjp = vjp;
+    d.decompose = packed_forward;
+    d.vjp = packed_vjp;
     d.cost = [](const Node& n, std::span<const Type> in) {
       return cost_of_packed(n, in, "attention");
     };
@@ -273,15 +274,16 @@ std::vector<OpDef> packed_attention_ops() {
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.infer = [](const InferContext& c) {
-      check_qkv(c, kBackwardFirst, c.attr<bool>("dlse"));
+      check_qkv(c, kPackedBackwardFirst, c.attr<bool>("dlse"));
       const Type y{c.in[0].dtype, y_shape(c.in[0].shape)};
       for (size_t i : {size_t{1}, size_t{3}})
         if (c.in[i] != y) c.fail("y and dy must be {}; got {}", y.str(), c.in[i].str());
       const Type head{y.dtype, head_shape(c.in[0].shape, heads_of(c.attrs))};
-      infer_attention(c, "attention_grad", std::vector<Type>{head, c.in[2], head}, kBackwardFirst);
+      infer_attention(c, "attention_grad", std::vector<Type>{head, c.in[2], head},
+                      kPackedBackwardFirst);
       return std::vector<Type>{c.in[0]};
     };
-    d.decompose = backward;
+    d.decompose = packed_backward;
     d.cost = [](const Node& n, std::span<const Type> in) {
       return cost_of_packed(n, in, "attention_grad");
     };

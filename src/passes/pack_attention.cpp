@@ -45,9 +45,9 @@ std::optional<std::vector<int64_t>> regrouped(const Placement& p, const std::vec
   return strides;
 }
 
-class Matcher {
+class PackMatcher {
  public:
-  explicit Matcher(const Graph& g) : g_(g), uses_(count_uses(g)), readers_(g.size()) {
+  explicit PackMatcher(const Graph& g) : g_(g), uses_(count_uses(g)), readers_(g.size()) {
     for (NodeId id = 0; id < g.size(); ++id)
       for (const ValueId& v : g.node(id).operands) readers_[v.node].push_back(id);
   }
@@ -156,7 +156,7 @@ class Matcher {
 }  // namespace
 
 Graph pack_attention(const Graph& in, Notes* notes) {
-  const Matcher matcher(in);
+  const PackMatcher matcher(in);
   auto note = [&](NodeId id, const std::string& text) {
     if (notes == nullptr) return;
     const std::string& scope = in.scope_of(id);
@@ -170,7 +170,7 @@ Graph pack_attention(const Graph& in, Notes* notes) {
     }
     const Node& node = in.node(id);
     if (node.op->name != "attention") return false;
-    const Matcher::Match m = matcher.match(id);
+    const PackMatcher::Match m = matcher.match(id);
     if (!m.reason.empty()) {
       note(id, "attention reads and writes copies: " + m.reason);
       return false;

@@ -37,11 +37,11 @@ struct AttentionNode {
   std::vector<size_t> extras;  // operands of struct Extra, in order
   bool has_position = false, has_mask = false, has_lengths = false;
 
-  /// struct Extra and struct Options.
   /// The largest power of two, at most 256, that divides the address in bytes of every row of the
   /// matrices.
   int64_t alignment;
 
+  /// struct Extra and struct Options.
   std::string text;
   /// The address of every member of Extra.
   LaunchArg extra() const;

@@ -1,5 +1,6 @@
 #include "backend/cuda/sdpa_call.h"
 
+#include "backend/cuda/cluster.h"
 #include "base/human.h"
 #include "base/integers.h"
 
@@ -28,7 +29,8 @@ std::string as_sdpa_call(const NodeView& node, const GpuDescription& gpu, SdpaCa
     return fmt::format("heads of {} and {}: one width, a multiple of 8 up to {}", n.width, n.values,
                        kWidest);
   if (n.heads * n.queries * n.keys * n.width == 0) return "an empty tensor";
-  if (n.alignment % 16 != 0) return "an operand that is not aligned";
+  if (n.alignment % 16 != 0 || (n.backward && operand_alignment(node, n.lse.index) % 16 != 0))
+    return "an operand that is not aligned";
   call = SdpaCall();
   call.backward = n.backward;
   call.causal = n.causal;
@@ -61,9 +63,9 @@ int64_t sdpa_workspace_bytes(const SdpaCall& call) {
 }
 
 std::string describe(const SdpaCall& c) {
-  std::string text =
-      fmt::format("sdpa{} {} {}x{} {}x{}x{}{}", c.backward ? "_grad" : "", name_of(c.dtype),
-                  c.batch, c.heads, c.queries, c.keys, c.width, c.causal ? " causal" : "");
+  std::string text = fmt::format("sdpa{} {} {}x{} {}x{}x{}{} scale {}", c.backward ? "_grad" : "",
+                                 name_of(c.dtype), c.batch, c.heads, c.queries, c.keys, c.width,
+                                 c.causal ? " causal" : "", c.scale);
   // Another layout is another program.
   const auto layout = [&](const char* name, const SdpaCall::Matrix& m) {
     text += fmt::format(" {}{}/{}/{}", name, m.batch, m.head, m.row);

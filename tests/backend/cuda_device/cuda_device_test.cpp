@@ -344,6 +344,20 @@ TEST_F(OnFakeGpu, AttentionByCudnnIsThatOfTheReference) {
   EXPECT_EQ(fake_counts().library_calls, before + calls);
 }
 
+/// What cuDNN compiled is shared by calls that differ in their addresses, and in nothing else.
+TEST_F(OnFakeGpu, AttentionsOfTwoScalesAreTwo) {
+  Graph g;
+  std::vector<Value> in;
+  for (const char* name : {"q", "k", "v"}) in.push_back(g.input(name, {2, 3, 7, 8}, DType::bf16));
+  for (const double scale : {0.25, 4.0}) {
+    const Attrs attrs{
+        {"causal", true}, {"lengths", false},  {"mask", false},  {"masked", -INFINITY},
+        {"p", 0.0},       {"position", false}, {"scale", scale}, {"stream", int64_t{0}}};
+    g.output(fmt::format("y{}", scale), call("attention", in, attrs)[0]);
+  }
+  expect_as_reference(g, by_library("cudnn"), 28);
+}
+
 TEST_F(OnFakeGpu, AlgorithmsAreChosenOnce) {
   ::unsetenv("BRRR_AUTOTUNE");
   Graph g;

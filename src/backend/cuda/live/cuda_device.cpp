@@ -347,7 +347,11 @@ std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, con
       const auto& call = std::get<SdpaCall>(command);
       auto compiled = sdpa_plan(call);
       if (compiled == nullptr) return nullptr;
-      bound->steps.emplace_back(BoundSdpa(std::move(compiled), addresses_of(call, args)));
+      try {
+        bound->steps.emplace_back(BoundSdpa(std::move(compiled), addresses_of(call, args)));
+      } catch (const cudnn::Refusal&) {
+        return nullptr;
+      }
     }
   }
   return bound;
@@ -435,7 +439,7 @@ void CudaDevice::run(const Task& task) {
   auto& kernel = static_cast<CudaKernel&>(*task.kernel);
   BRRR_CHECK(kernel.prepared != nullptr, "a kernel that was not prepared");
   BRRR_CHECK(static_cast<Prepared&>(*kernel.prepared).run(d_, stream_),
-             "cuBLASLt refused what it had accepted (at {})", task.scope);
+             "a library refused what it had accepted (at {})", task.scope);
 }
 
 // -- recordings

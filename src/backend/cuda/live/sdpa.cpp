@@ -61,15 +61,13 @@ SdpaPlan::Tensor SdpaPlan::tensor(int64_t id, const Sizes& sizes, const Sizes& s
 }
 
 SdpaPlan::Tensor SdpaPlan::stored(int64_t id, const SdpaCall::Matrix& m, int64_t rows) {
-  const DataType type = call_.dtype == DType::bf16 ? DataType::bf16 : DataType::f16;
   return tensor(id, {call_.batch, call_.heads, rows, call_.width}, {m.batch, m.head, m.row, 1},
-                type, false);
+                low(), false);
 }
 
 SdpaPlan::Tensor SdpaPlan::transposed(int64_t id, const SdpaCall::Matrix& m, int64_t rows) {
-  const DataType type = call_.dtype == DType::bf16 ? DataType::bf16 : DataType::f16;
   return tensor(id, {call_.batch, call_.heads, call_.width, rows}, {m.batch, m.head, 1, m.row},
-                type, false);
+                low(), false);
 }
 
 SdpaPlan::Tensor SdpaPlan::value(int64_t id) {
@@ -178,8 +176,7 @@ void SdpaPlan::write_forward() {
   const Tensor total = reduce(Reduction::add, e, per_query);
   const Tensor log_total = pointwise(Pointwise::log, total);
   pointwise(Pointwise::add, top, &log_total, &lse);
-  const DataType type = call_.dtype == DType::bf16 ? DataType::bf16 : DataType::f16;
-  const Tensor p = between(scores_, type);  // rounded for the second product
+  const Tensor p = between(scores_, low());  // rounded for the second product
   pointwise(Pointwise::div, e, &total, &p);
   matmul(p, v, &y);
 }
@@ -191,7 +188,6 @@ void SdpaPlan::write_backward() {
                sums = statistic(kSums), scale = value(kScale), one = value(kOne);
   const Tensor dq = stored(kDq, call_.dq, call_.queries), dk = stored(kDk, call_.dk, call_.keys),
                dv = stored(kDv, call_.dv, call_.keys);
-  const DataType type = call_.dtype == DType::bf16 ? DataType::bf16 : DataType::f16;
   const Sizes columns{call_.heads * call_.queries * call_.keys, call_.queries * call_.keys, 1,
                       call_.keys};
   const Tensor products_of_y = pointwise(Pointwise::mul, dy, &y);
@@ -200,10 +196,10 @@ void SdpaPlan::write_backward() {
   pointwise(Pointwise::mul, row_sums, &one, &sums);
   const Tensor scores = pointwise(Pointwise::mul, matmul(q, k), &scale);
   const Tensor p = pointwise(Pointwise::exp, masked(pointwise(Pointwise::sub, scores, &lse)));
-  matmul(turned(p, type, columns), dy, &dv);
+  matmul(turned(p, low(), columns), dy, &dv);
   const Tensor dp = pointwise(Pointwise::sub, matmul(dy, v), &sums);
   const Tensor ds = pointwise(Pointwise::mul, pointwise(Pointwise::mul, dp, &p), &scale);
-  matmul(turned(ds, type, columns), q, &dk);
+  matmul(turned(ds, low(), columns), q, &dk);
   const Tensor rows_of_k = turned(k, DataType::f32, {call_.k.batch, call_.k.head, call_.k.row, 1});
   matmul(ds, rows_of_k, &dq);
 }

@@ -36,12 +36,15 @@ class SdpaPlan {
   cudnn::Descriptor pack(const SdpaAddresses& at) const;
 
  private:
-  /// A place in `tensors_`.
+  /// A place in `parts_`.
   struct Tensor {
     size_t index;
     std::array<int64_t, 4> sizes;
   };
   using Sizes = std::array<int64_t, 4>;
+  cudnn::DataType low() const {
+    return call_.dtype == DType::bf16 ? cudnn::DataType::bf16 : cudnn::DataType::f16;
+  }
 
   Tensor tensor(int64_t id, const Sizes& sizes, const Sizes& strides, cudnn::DataType type,
                 bool is_virtual, bool is_value = false);
