@@ -204,9 +204,18 @@ class Trainer {
   // 8-bit numbers, they are rounded as such a unit would and multiplied in 16.
   void note_emulation(const Program& program) const {
     const auto& nodes = program.graph().nodes();
-    if (options_.precision == "fp8" && std::none_of(nodes.begin(), nodes.end(), [](const Node& n) {
-          return n.op->name == "scaled_matmul";
-        }))
+    const auto any = [&](std::string_view op) {
+      return std::any_of(nodes.begin(), nodes.end(), [&](const Node& n) {
+        return n.op->name.starts_with(op) ||
+               (n.op->name == "fused" &&
+                n.attrs.get<std::string>("body").find(op) != std::string::npos);
+      });
+    };
+    if (options_.precision == "fp8" && !any("quantize") && !any("scaled_matmul"))
+      say("note: no product of a block has sizes that are multiples of 16, which products of 8 "
+          "bits "
+          "want: --precision fp8 is --precision bf16 here");
+    else if (options_.precision == "fp8" && !any("scaled_matmul"))
       say("note: this device does not multiply in 8 bits: --precision fp8 is emulated, for its "
           "numbers (operands are rounded as there, products run in bf16); it is much slower than "
           "--precision bf16");

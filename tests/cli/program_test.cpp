@@ -285,6 +285,20 @@ TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
   expect_one_line(run("profile --trace a --html a"), 2, "two files");
 }
 
+/// Products of 8 bits are emulated here, or there are none: not the same.
+TEST_F(Program, TrainingIn8BitsSaysWhatItIs) {
+  write_file_atomically(folder_ / "text", std::string(2000, 'a'));
+  const std::string train =
+      "train --text text --precision fp8 --n-layer 1 --n-head 1 --max-steps 1 --eval-steps 0 "
+      "--save-steps 0 --samples 0 --overwrite --output-dir r ";
+  Outcome o = run(train + "--n-embd 16 --context 16 --batch-size 2");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("--precision fp8 is emulated"), std::string::npos) << o.err;
+  o = run(train + "--n-embd 20 --context 15 --batch-size 1");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("--precision fp8 is --precision bf16 here"), std::string::npos) << o.err;
+}
+
 TEST_F(Program, CompletionsAreValidShell) {
   const Outcome o = run("completion bash");
   ASSERT_EQ(o.code, 0) << o.err;
