@@ -190,7 +190,7 @@ TEST_P(EveryContraction, CostsExactlyTheProductsThatMatter) {
       operands.push_back(
           g.input(fmt::format("x{}", i), sample.in[i].type.shape, sample.in[i].type.dtype).id);
     const NodeId id = g.add(op, operands, sample.attrs);
-    SCOPED_TRACE(op.name + " " + g.type(operands[0]).str() + " " + g.type(operands[1]).str());
+    SCOPED_TRACE(op.name + " " + g.type(operands[0]).str() + " " + g.type(operands.back()).str());
     // linear adds a bias to each element; what else is added is no contraction.
     const int64_t bias = op.name == "linear" ? g.node(id).results[0].shape.elements() : 0;
     EXPECT_EQ(cost_of(g, id).flops,
