@@ -60,14 +60,8 @@ TEST(Products, StridesAreThoseOfRows) {
   EXPECT_EQ(std::vector({p.batch_a, p.batch_b, p.batch_y}), (std::vector<int64_t>{35, 21, 15}));
 }
 
-/// A fused node of x [M, K], w [K, N] and a third operand, whatever `build` makes of them.
-std::string epilogue_text(const std::function<void(Graph&, Value x, Value w, Value z)>& build,
-                          int64_t n = 16, DType dtype = bf16, Shape third = {}) {
-  Graph body;
-  if (third.rank() == 0) third = {6, n};
-  const Value x = body.input("a0", {6, 8}, dtype), w = body.input("a1", {8, n}, dtype);
-  const Value z = body.input("a2", third, dtype);
-  build(body, x, w, z);
+/// The call of a fused node with that body, or why there is none.
+std::string described(const Graph& body) {
   Graph g;
   std::vector<ValueId> in;
   for (NodeId id : body.inputs())
@@ -77,6 +71,17 @@ std::string epilogue_text(const std::function<void(Graph&, Value x, Value w, Val
   MatmulCall call;
   const std::string refusal = as_matmul_call(NodeView(g, fused), call);
   return refusal.empty() ? describe(call) : "refused: " + refusal;
+}
+
+/// A fused node of x [M, K], w [K, N] and a third operand, whatever `build` makes of them.
+std::string epilogue_text(const std::function<void(Graph&, Value x, Value w, Value z)>& build,
+                          int64_t n = 16, DType dtype = bf16, Shape third = {}) {
+  Graph body;
+  if (third.rank() == 0) third = {6, n};
+  const Value x = body.input("a0", {6, 8}, dtype), w = body.input("a1", {8, n}, dtype);
+  const Value z = body.input("a2", third, dtype);
+  build(body, x, w, z);
+  return described(body);
 }
 
 TEST(Epilogues, WhatTheLibraryDoes) {
@@ -148,17 +153,10 @@ TEST(Epilogues, WhatItDoesNot) {
 /// A fused node of x [K, M], dy [K, N] and c [M, N] f32, whatever `build` makes of them.
 std::string gradient_text(const std::function<void(Graph&, Value x, Value dy, Value c)>& build,
                           DType dtype = bf16) {
-  Graph body, g;
+  Graph body;
   const Value x = body.input("a0", {32, 6}, dtype), dy = body.input("a1", {32, 16}, dtype);
   build(body, x, dy, body.input("a2", {6, 16}, f32));
-  std::vector<ValueId> in;
-  for (NodeId id : body.inputs())
-    in.push_back(
-        g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
-  const NodeId fused = g.add(op("fused"), in, {{"body", print(body)}});
-  MatmulCall call;
-  const std::string refusal = as_matmul_call(NodeView(g, fused), call);
-  return refusal.empty() ? describe(call) : "refused: " + refusal;
+  return described(body);
 }
 
 TEST(Epilogues, TheGradientOfABias) {
