@@ -36,6 +36,10 @@ std::optional<BiasGradient> bias_gradient_of(const Graph& body);
 struct BodyPart {
   Graph body;
   std::vector<uint32_t> results;
+  /// Whether the product is all that it computes.
+  bool is_product_alone() const {
+    return results.size() == 1 && body.outputs()[0].value.node == product_of(body);
+  }
 };
 BodyPart without(const Graph& body, const BiasGradient& gradient);
 

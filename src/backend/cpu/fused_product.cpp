@@ -36,11 +36,6 @@ struct Parts {
     after.body = body;
     for (uint32_t i = 0; i < body.outputs().size(); ++i) after.results.push_back(i);
   }
-  /// Whether the product is all that is left without the sum.
-  bool is_product_alone() const {
-    return after.results.size() == 1 &&
-           after.body.outputs()[0].value.node == product_of(after.body);
-  }
 };
 
 class FusedProduct final : public Kernel {
@@ -72,7 +67,7 @@ class FusedProduct final : public Kernel {
       : operands_(product_operands(body)),
         gemm_(NodeView(body, product_of(body)), *gemm_node_path(NodeView(body, product_of(body)))) {
     const Parts parts(body);
-    if (!parts.is_product_alone()) program_.emplace(parts.after.body);
+    if (!parts.after.is_product_alone()) program_.emplace(parts.after.body);
     results_ = parts.after.results;
     if (!parts.gradient) return;
     sums_.of_a = parts.gradient->of_left;
@@ -161,7 +156,7 @@ std::string fused_product_refusal(const NodeView& node) {
   const Parts parts(*body);
   if (parts.gradient)
     if (std::string why = gradient_refusal(*body, *parts.gradient, view); !why.empty()) return why;
-  return parts.is_product_alone() ? "" : TileProgram(parts.after.body).refusal();
+  return parts.after.is_product_alone() ? "" : TileProgram(parts.after.body).refusal();
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView&) {

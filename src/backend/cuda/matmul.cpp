@@ -181,11 +181,6 @@ struct Parts {
     }
     sum_body.output("0", sum_body.value(map[result.node]));
   }
-  /// Whether the product is all that is left without the sum.
-  bool is_product_alone() const {
-    return after.results.size() == 1 &&
-           after.body.outputs()[0].value.node == product_of(after.body);
-  }
 };
 
 std::string fused_refusal(const NodeView& node, const GpuDescription&) {
@@ -195,7 +190,7 @@ std::string fused_refusal(const NodeView& node, const GpuDescription&) {
   if (std::string why = refuse_size(parts.after.body.node(rest->product)); !why.empty()) return why;
   if (parts.gradient)
     if (std::string why = cluster_refusal(parts.sum_body); !why.empty()) return why;
-  return parts.is_product_alone() ? "" : cluster_refusal(rest->body);
+  return parts.after.is_product_alone() ? "" : cluster_refusal(rest->body);
 }
 
 LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
@@ -217,7 +212,7 @@ LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
                  {LaunchArg::out(parts.gradient->result)},
                  "bias_gradient"},
                 gpu);
-  if (parts.is_product_alone()) {
+  if (parts.after.is_product_alone()) {
     add_node_product(plan, product, in, operands, LaunchArg::out(parts.after.results[0]), y.dtype);
     return plan;
   }
