@@ -8,9 +8,11 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -72,7 +74,15 @@ void prepare_fiber(Saved& fiber, std::byte* stack, void (*entry)()) {
 }
 #endif
 
-enum class State { ready, in_block_barrier, in_warp_barrier, done };
+enum class State { ready, in_block_barrier, in_warp_barrier, at_barrier, done };
+
+/// A barrier in shared memory, in 8 bytes.
+struct SharedBarrier {
+  uint8_t threads, missing;
+  uint16_t phase;
+  int32_t bytes;  // that are expected and not there
+};
+static_assert(sizeof(SharedBarrier) == 8);
 
 struct Block {
   emulated::Context context{};
@@ -89,6 +99,8 @@ struct Block {
   int kernel = 0;
   void** args = nullptr;
   bool is_stuck = false;
+  std::vector<const void*> waits_for = std::vector<const void*>(kMostThreads);  // at_barrier
+  std::vector<std::function<void()>> copies;  // that have been asked for, and come late
   bool backwards =
       false;  // from the last thread to the first: a missing barrier shows in one of both
 
@@ -117,6 +129,12 @@ void next(Saved& from) {
   for (unsigned k = 1; k <= b.threads; ++k) {
     const unsigned thread = (b.current + (b.backwards ? b.threads - k : k)) % b.threads;
     if (b.state[thread] == State::ready) return go_to(thread, from);
+  }
+  if (!b.copies.empty()) {  // nobody can go on without one
+    const auto copy = std::move(b.copies.back());
+    b.copies.pop_back();
+    copy();
+    return next(from);
   }
   b.is_stuck = b.live > 0;
   switch_fiber(from, b.scheduler);
@@ -157,6 +175,80 @@ void wait_as(State state) {
 void block_barrier() { wait_as(State::in_block_barrier); }
 void warp_barrier() { wait_as(State::in_warp_barrier); }
 
+// -- barriers in shared memory, and copies that they wait for
+
+void end_phase_if_complete(SharedBarrier& barrier) {
+  if (barrier.missing > 0 || barrier.bytes > 0) return;
+  BRRR_CHECK(barrier.bytes == 0, "more bytes came than a barrier was told of");
+  barrier.phase ^= 1;
+  barrier.missing = barrier.threads;
+  Block& b = block();
+  for (unsigned t = 0; t < b.threads; ++t)
+    if (b.state[t] == State::at_barrier && b.waits_for[t] == &barrier) b.state[t] = State::ready;
+}
+SharedBarrier& barrier_at(unsigned long long* at) { return *reinterpret_cast<SharedBarrier*>(at); }
+
+void barrier_start(unsigned long long* at, int threads) {
+  barrier_at(at) = {static_cast<uint8_t>(threads), static_cast<uint8_t>(threads), 0, 0};
+}
+void barrier_arrive(unsigned long long* at, int bytes) {
+  SharedBarrier& barrier = barrier_at(at);
+  BRRR_CHECK(barrier.missing > 0, "more threads arrive than a barrier was told of");
+  barrier.bytes += bytes;
+  --barrier.missing;
+  end_phase_if_complete(barrier);
+}
+void barrier_wait(unsigned long long* at, unsigned parity) {
+  Block& b = block();
+  const SharedBarrier& barrier = barrier_at(at);
+  const unsigned me = b.current;
+  while (barrier.phase == parity) {
+    b.state[me] = State::at_barrier;
+    b.waits_for[me] = &barrier;
+    next(b.fibers[me]);
+  }
+}
+/// At once, or as late as can be: neither shows in what is right.
+void copy_later(unsigned long long* at, int bytes, const std::function<void()>& copy) {
+  Block& b = block();
+  const auto whole = [=] {
+    copy();
+    SharedBarrier& barrier = barrier_at(at);
+    barrier.bytes -= bytes;
+    end_phase_if_complete(barrier);
+  };
+  if (b.backwards)
+    b.copies.emplace_back(whole);
+  else
+    whole();
+}
+void copy_box(void* to, const emulated::TensorMap* map, const int (&from)[4],
+              unsigned long long* barrier) {
+  const emulated::TensorMap m = *map;
+  const std::array<int, 4> at{from[0], from[1], from[2], from[3]};
+  const int chunks = m.columns / 8;
+  copy_later(barrier, m.rows * m.columns * 2, [=] {
+    for (int row = 0; row < m.rows; ++row)
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        auto* place = static_cast<unsigned char*>(to) + row * 128 + ((chunk ^ row) & 7) * 16;
+        const bool is_inside = at[0] + chunk * 8 < m.sizes[0] && at[1] + row < m.sizes[1] &&
+                               at[2] < m.sizes[2] && at[3] < m.sizes[3];
+        const long long offset = 2LL * (at[0] + chunk * 8) + (at[1] + row) * m.strides[0] +
+                                 at[2] * m.strides[1] + at[3] * m.strides[2];
+        if (is_inside)
+          std::memcpy(place, m.base + offset, 16);
+        else
+          std::memset(place, 0, 16);
+      }
+  });
+}
+void copy_bytes(void* to, const void* from, int bytes, unsigned long long* barrier) {
+  BRRR_CHECK(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0 &&
+                 reinterpret_cast<uintptr_t>(to) % 16 == 0,
+             "the copy engine copies 16 bytes at a time");
+  copy_later(barrier, bytes, [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+}
+
 // Two sets of slots, so that one barrier is enough: nobody writes a set before all have read it.
 const unsigned char* exchange(const void* bytes, int count) {
   Block& b = block();
@@ -186,6 +278,7 @@ void run_block() {
   b.live = b.threads;
   b.waiting = 0;
   b.is_stuck = false;
+  b.copies.clear();
   for (unsigned w = 0; w < 32; ++w) {
     b.warp_waiting[w] = 0;
     b.warp_live[w] = w * 32 < b.threads ? std::min(32u, b.threads - w * 32) : 0;
@@ -282,7 +375,8 @@ class Kernels {
     const std::string more = "";
 #endif
     const std::string options =
-        "-std=c++17 -O1 -w -fPIC -shared -ffp-contract=off -fno-math-errno -fno-strict-aliasing "
+        "-std=c++17 -O1 -w -Wno-psabi -fPIC -shared -ffp-contract=off -fno-math-errno "
+        "-fno-strict-aliasing "
         "-fsanitize=alignment -fsanitize-undefined-trap-on-error" +
         more;
     const std::string shim = read_file(fs::path(BRRR_SOURCE_DIR) / "tests/support/cuda_shim.h") +
@@ -324,6 +418,7 @@ Kernels& kernels() {
 struct Arguments {
   const KernelArgs& args;
   std::vector<std::unique_ptr<std::vector<uint64_t>>> storage;
+  std::vector<std::unique_ptr<emulated::TensorMap>> maps;
   uint32_t error = 0;
   std::string message;
 
@@ -351,12 +446,23 @@ struct Arguments {
         message = a.text;
         return reinterpret_cast<uint64_t>(&error);
       case Kind::record:
+      case Kind::tensor:
         break;
     }
     BRRR_CHECK(false, "a record in a record");
     return 0;
   }
   void* add(const cuda::LaunchArg& a) {
+    if (a.kind == cuda::LaunchArg::Kind::tensor) {
+      maps.push_back(std::make_unique<emulated::TensorMap>());
+      emulated::TensorMap& m = *maps.back();
+      m.base = reinterpret_cast<unsigned char*>(word(a.fields.front()));
+      std::copy(a.boxes.sizes.begin(), a.boxes.sizes.end(), m.sizes);
+      std::copy(a.boxes.strides.begin(), a.boxes.strides.end(), m.strides);
+      m.columns = cuda::TensorBoxes::kColumns;
+      m.rows = static_cast<int>(a.boxes.rows);
+      return &m;
+    }
     auto words = std::make_unique<std::vector<uint64_t>>();
     if (a.kind == cuda::LaunchArg::Kind::record)
       for (const cuda::LaunchArg& field : a.fields) words->push_back(word(field));
@@ -368,12 +474,14 @@ struct Arguments {
 };
 
 void run_launch(const cuda::Launch& launch, const KernelArgs& args) {
-  Arguments arguments{args, {}, 0, ""};
+  Arguments arguments{args, {}, {}, 0, ""};
   std::vector<void*> pointers;
   int64_t bytes = 0;
   for (const cuda::LaunchArg& a : launch.args) {
     pointers.push_back(arguments.add(a));
-    bytes += 8 * static_cast<int64_t>(arguments.storage.back()->size());
+    bytes += a.kind == cuda::LaunchArg::Kind::tensor
+                 ? static_cast<int64_t>(sizeof(emulated::TensorMap))
+                 : 8 * static_cast<int64_t>(arguments.storage.back()->size());
   }
   BRRR_CHECK(bytes <= cuda::kMostArgumentBytes, "{}: {} bytes of arguments", launch.source.entry,
              bytes);
@@ -405,6 +513,11 @@ void run_emulated(const cuda::KernelSource& source, cuda::Dim3 grid, cuda::Dim3 
   b.context.block_barrier = block_barrier;
   b.context.warp_barrier = warp_barrier;
   b.context.exchange = exchange;
+  b.context.barrier_start = barrier_start;
+  b.context.barrier_arrive = barrier_arrive;
+  b.context.barrier_wait = barrier_wait;
+  b.context.copy_box = copy_box;
+  b.context.copy_bytes = copy_bytes;
   b.context.float_from_f16 = float_from_f16;
   b.context.f16_from_float = f16_from_float;
   b.context.threads = {threads.x, 1, 1};

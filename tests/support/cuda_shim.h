@@ -69,6 +69,11 @@ template <typename T>
 T __shfl_xor_sync(unsigned mask, T x, int with) {
   return __shfl_sync(mask, x, static_cast<int>(threadIdx.x % 32) ^ with);
 }
+inline int __any_sync(unsigned mask, int x) {
+  int any = 0;
+  for (int lane = 0; lane < 32; ++lane) any |= __shfl_sync(mask, x, lane);
+  return any;
+}
 inline unsigned atomicAdd(unsigned* to, unsigned x) {
   const unsigned before = *to;
   *to += x;

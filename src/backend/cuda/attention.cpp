@@ -8,6 +8,7 @@ namespace brrr::cuda {
 namespace {
 
 constexpr int64_t kTile = 32;  // as in attention.cuh
+constexpr uint32_t kTileThreads = 128;
 constexpr int64_t kMostWidth = 128;
 
 std::string attention_refusal(const NodeView& node, const GpuDescription&) {
@@ -38,18 +39,13 @@ int shared(const AttentionNode& n, int64_t tiles, int64_t value_tiles, int64_t s
 
 Launch attention_launch(const AttentionNode& n, const std::string& name,
                         const std::string& parameters, const std::string& call,
-                        std::vector<LaunchArg> args, int64_t length, int shared_bytes,
-                        uint32_t threads = 128) {
+                        std::vector<LaunchArg> args, int64_t length, int shared_bytes) {
   Launch l;
-  l.source = {name,
-              {"device.cuh", "attention.cuh"},
-              n.text + fmt::format("BRRR_KERNEL({}) {}({}{}) {{\n{}  {};\n}}\n", threads, name,
-                                   parameters, n.extra_parameter(),
-                                   n.extras.empty() ? "  const Extra extra{};\n" : "", call)};
+  l.source = n.source(name, {"device.cuh", "attention.cuh"}, kTileThreads, parameters, call);
   l.args = std::move(args);
   if (!n.extras.empty()) l.args.push_back(n.extra());
   l.grid = {static_cast<uint32_t>((length + kTile - 1) / kTile), static_cast<uint32_t>(n.heads), 1};
-  l.block = {threads, 1, 1};
+  l.block.x = kTileThreads;
   l.shared_bytes = shared_bytes;
   return l;
 }
@@ -111,10 +107,15 @@ const Unit kByGroups{
 /// The other side comes in tiles; `tile_rows` are all rows of tiles in shared memory.
 Launch mma_launch(const AttentionNode& n, const Unit& unit, const std::string& name,
                   const std::string& parameters, const std::string& call,
-                  std::vector<LaunchArg> args, int64_t length, int64_t tile_rows) {
-  Launch l = attention_launch(n, name, parameters, call, std::move(args), length, 0, unit.threads);
-  l.source.headers = unit.headers;
-  l.grid.x = static_cast<uint32_t>((length + unit.rows - 1) / unit.rows);
+                  std::vector<LaunchArg> args, int64_t length, int64_t tile_rows,
+                  bool alone = false) {
+  Launch l;
+  l.source = n.source(name, unit.headers, unit.threads, parameters, call, alone);
+  l.args = std::move(args);
+  if (!n.extras.empty()) l.args.push_back(n.extra());
+  l.grid = {static_cast<uint32_t>((length + unit.rows - 1) / unit.rows),
+            static_cast<uint32_t>(n.heads), 1};
+  l.block.x = unit.threads;
   l.shared_bytes = static_cast<int>(tile_rows * n.width * 2 + 2 * 64 * 4);
   return l;
 }
@@ -172,7 +173,7 @@ LaunchPlan mma_backward(const NodeView& node, const Unit& unit) {
       fmt::format("attention_mma_keys<Options, {}, {}, {}>(q, k, v, lse, dy, delta, dk, dv, extra)",
                   unit.name, t, tile),
       {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dk.at, n.dv.at}, n.keys,
-      2 * unit.rows + 4 * tile));
+      2 * unit.rows + 4 * tile, true));
   return plan;
 }
 
@@ -190,13 +191,15 @@ auto planned(LaunchPlan (*plan)(const NodeView&, const Unit&), const Unit& unit)
 std::vector<PlanEntry> attention_entries() {
   std::vector<PlanEntry> list;
   for (const std::string_view op : {"attention", "packed_attention"}) {
-    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_forward, kByGroups)});
-    list.push_back({op, "mma", mma_refusal, planned(mma_forward, kByWarps)});
+    list.push_back({op, "tma", wgmma_refusal, attention_tma_forward, true});
+    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_forward, kByGroups), true});
+    list.push_back({op, "mma", mma_refusal, planned(mma_forward, kByWarps), true});
     list.push_back({op, "tiles", attention_refusal, attention_forward});
   }
   for (const std::string_view op : {"attention_grad", "packed_attention_grad"}) {
-    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_backward, kByGroups)});
-    list.push_back({op, "mma", mma_refusal, planned(mma_backward, kByWarps)});
+    list.push_back({op, "tma", wgmma_refusal, attention_tma_backward, true});
+    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
+    list.push_back({op, "mma", mma_refusal, planned(mma_backward, kByWarps), true});
     list.push_back({op, "tiles", attention_refusal, attention_backward});
   }
   return list;

@@ -121,7 +121,7 @@ AttentionNode::AttentionNode(const NodeView& node) {
   has_lengths = a.get<bool>("lengths");
   has_dlse = a.get_or<bool>("dlse", false);
 
-  std::string fields, score, kept = "    return p;\n", passes = "    return true;\n";
+  std::string fields, score, kept = "    return p;\n", passes = "    return true;\n", drops;
   if (has_position) {
     fields += "  const i32* position;\n";
     extras.push_back(next++);
@@ -159,12 +159,14 @@ AttentionNode::AttentionNode(const NodeView& node) {
   if (p > 0) {
     fields += "  const i32* key;\n  i64 stream;\n";
     const double threshold = std::min(65535.0, std::nearbyint(p * 65536));
+    drops = fmt::format(
+        "  static constexpr u32 kThreshold = {}u;\n  static constexpr float kFactor = {};\n",
+        static_cast<int>(threshold), literal(DType::f32, 65536.0 / (65536.0 - threshold)));
     kept = fmt::format(
         "    const u64 element = (head * {}ull + i) * {}ull + j;\n"
-        "    return random_u16(extra.key, static_cast<u32>(extra.stream), element) >= {}u ? p * {} "
-        ": 0.0f;\n",
-        queries, keys, static_cast<int>(threshold),
-        literal(DType::f32, 65536.0 / (65536.0 - threshold)));
+        "    const u32 drawn = random_u16(extra.key, static_cast<u32>(extra.stream), element);\n"
+        "    return drawn >= kThreshold ? p * kFactor : 0.0f;\n",
+        queries, keys);
     extras.push_back(next++);
   }
   if (has_dlse) dlse = next;
@@ -181,7 +183,7 @@ AttentionNode::AttentionNode(const NodeView& node) {
       "struct Extra {{\n{}}};\n"
       "struct Options {{\n"
       "  static constexpr int kQueries = {}, kKeys = {}, kWidth = {}, kValues = {};\n"
-      "  static constexpr bool kCausal = {}, kPlain = {}, kDrops = {};\n"
+      "  static constexpr bool kCausal = {}, kPlain = {}, kDrops = {};\n{}"
       "  // Where a head begins in q, k, v and y, and how far its rows are; gradients lie as "
       "they.\n"
       "{}{}{}{}"
@@ -199,9 +201,19 @@ AttentionNode::AttentionNode(const NodeView& node) {
       "    (void)extra;\n    (void)head;\n    (void)i;\n    (void)j;\n{}  }}\n"
       "}};\n",
       fields, queries, keys, width, values, causal, !has_mask && !has_lengths && p == 0, p > 0,
-      layout_text("Q", q, heads_per_batch), layout_text("K", k, heads_per_batch),
+      drops, layout_text("Q", q, heads_per_batch), layout_text("K", k, heads_per_batch),
       layout_text("V", v, heads_per_batch), layout_text("Y", y, heads_per_batch),
       literal(DType::f32, scale), last, first, score, passes, kept);
+}
+
+KernelSource AttentionNode::source(const std::string& name, std::vector<std::string> headers,
+                                   uint32_t threads, const std::string& parameters,
+                                   const std::string& call, bool alone) const {
+  return {name, std::move(headers),
+          text + fmt::format("BRRR_KERNEL{}({}) {}({}{}) {{\n{}  {};\n}}\n", alone ? "_ALONE" : "",
+                             threads, name, parameters,
+                             extras.empty() ? "" : ", BRRR_GRID_CONSTANT const Extra extra",
+                             extras.empty() ? "  const Extra extra{};\n" : "", call)};
 }
 
 LaunchArg AttentionNode::extra() const {

@@ -45,9 +45,11 @@ struct AttentionNode {
   std::string text;
   /// The address of every member of Extra.
   LaunchArg extra() const;
-  std::string extra_parameter() const {
-    return extras.empty() ? "" : ", BRRR_GRID_CONSTANT const Extra extra";
-  }
+  /// A kernel that does `call` with the options, `extra` and its parameters. alone: its blocks may
+  /// have all registers of a multiprocessor.
+  KernelSource source(const std::string& name, std::vector<std::string> headers, uint32_t threads,
+                      const std::string& parameters, const std::string& call,
+                      bool alone = false) const;
 };
 
 }  // namespace brrr::cuda

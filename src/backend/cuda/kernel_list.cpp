@@ -198,6 +198,13 @@ KernelEntry epilogue_entry(const GpuDescription& gpu) {
           }};
 }
 
+/// What may be faster than another kernel of ours, and what may not.
+void add_rivals(std::vector<NodePlan>& ways, const NodeView& view, const GpuDescription& gpu) {
+  for (const PlanEntry& entry : device_kernels())
+    if (entry.is_rival && entry.op == view.node().op->name && entry.accepts(view, gpu).empty())
+      ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
+}
+
 /// Attention by cuDNN; kernels of our own are the other ways.
 KernelEntry sdpa_entry(std::string_view op, const GpuDescription& gpu) {
   return {op, "cudnn",
@@ -216,11 +223,9 @@ KernelEntry sdpa_entry(std::string_view op, const GpuDescription& gpu) {
             plan.commands.emplace_back(std::move(call));
             plan.in_place = false;
             std::vector<NodePlan> ways{std::move(plan)};
-            for (const PlanEntry& entry : device_kernels()) {
-              if (entry.op != view.node().op->name || !entry.accepts(view, gpu).empty()) continue;
-              ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
-              ways.back().is_last_resort = entry.name == "tiles" && ways.size() > 2;
-            }
+            add_rivals(ways, view, gpu);
+            if (ways.size() == 1)  // cuDNN may refuse what it is asked for
+              ways.push_back(own_plan(*plan_alone(view.graph, view.id, gpu), "tiles"));
             return std::make_unique<CudaKernel>(view, std::move(ways));
           }};
 }
@@ -229,8 +234,12 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
   return {entry.op, entry.name,
           [accepts = entry.accepts, gpu](const NodeView& view) { return accepts(view, gpu); },
           [entry, gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
-            const LaunchPlan plan = entry.plan(view, gpu);
             std::vector<NodePlan> ways;
+            if (entry.is_rival) {
+              add_rivals(ways, view, gpu);
+              return std::make_unique<CudaKernel>(view, std::move(ways));
+            }
+            const LaunchPlan plan = entry.plan(view, gpu);
             if (auto library = library_plan(plan, "products by cublaslt", gpu))
               ways.push_back(std::move(*library));
             ways.push_back(own_plan(plan, std::string(entry.name)));

@@ -20,6 +20,10 @@ std::vector<PlanEntry> global_norm_entries();
 std::vector<PlanEntry> update_8bit_entries();  // adamw_8bit
 std::vector<PlanEntry> adafactor_entries();    // adafactor, adafactor_vector
 
+/// Attention that the matrix unit of sm_90 does, with its tiles from the copy engine.
+LaunchPlan attention_tma_forward(const NodeView& node, const GpuDescription& gpu);
+LaunchPlan attention_tma_backward(const NodeView& node, const GpuDescription& gpu);
+
 /// Appends the plain tiled product that `product` describes; a library may take its place.
 void add_product(LaunchPlan& plan, const Product& product);
 

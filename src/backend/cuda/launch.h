@@ -4,6 +4,7 @@
 // executors run the same plan: the device runtime (NVRTC, cuLaunchKernel on one stream, in order)
 // and, in tests, an emulation that compiles the same text with the host's compiler.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -49,6 +50,17 @@ struct Dim3 {
   bool operator==(const Dim3&) const = default;
 };
 
+/// A matrix of every head as the copy engine of sm_90 takes it: boxes of 64 columns by `rows` rows,
+/// as the tiles of kernels/mma.cuh lie.
+struct TensorBoxes {
+  DType dtype = DType::bf16;
+  std::array<int64_t, 4> sizes{};    // innermost first: columns, rows, heads, batches
+  std::array<int64_t, 3> strides{};  // in bytes, of all but the columns: multiples of 16
+  int64_t rows = 0;                  // of a box, at most 256
+  static constexpr int64_t kColumns = 64;
+  bool operator==(const TensorBoxes&) const = default;
+};
+
 /// One argument of a kernel.
 struct LaunchArg {
   enum class Kind {
@@ -59,7 +71,8 @@ struct LaunchArg {
     i64,      // `value`
     f32,      // `number`
     error,    // address of a u32 of this launch, 0 before the run; 1 says that data are bad: `text`
-    record    // a struct by value: its members are `fields`, 8 bytes each: addresses and i64
+    record,   // a struct by value: its members are `fields`, 8 bytes each: addresses and i64
+    tensor    // what the copy engine knows of `boxes`, which begin at the address fields[0]
   };
   Kind kind = Kind::i32;
   uint32_t index = 0;
@@ -67,6 +80,7 @@ struct LaunchArg {
   float number = 0;
   std::vector<LaunchArg> fields;
   std::string text;
+  TensorBoxes boxes{};
   bool operator==(const LaunchArg&) const = default;
 
   static LaunchArg in(size_t operand, int64_t bytes = 0) {
@@ -85,6 +99,9 @@ struct LaunchArg {
   }
   static LaunchArg record(std::vector<LaunchArg> members) {
     return {Kind::record, 0, 0, 0, std::move(members), {}};
+  }
+  static LaunchArg tensor(LaunchArg at, TensorBoxes boxes) {
+    return {Kind::tensor, 0, 0, 0, {std::move(at)}, {}, boxes};
   }
 };
 /// All arguments of a launch together: what every driver takes.
@@ -141,6 +158,9 @@ struct PlanEntry {
   /// Empty: accepts. Otherwise the reason for the refusal.
   std::function<std::string(const NodeView&, const GpuDescription&)> accepts;
   std::function<LaunchPlan(const NodeView&, const GpuDescription&)> plan;
+  /// Which of them is faster only a measurement says: entries of an op that are `rivals` are ways
+  /// of one kernel.
+  bool is_rival = false;
 };
 
 /// Every kernel of this folder that is written as CUDA C++; for one op the earlier one is tried

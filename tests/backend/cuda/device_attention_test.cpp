@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "backend/kernel_runner.h"
 #include "support/cuda_emulator.h"
 
@@ -19,6 +21,17 @@ Sample::Operand operand(Shape shape, double low = -1, double high = 1, DType dty
 
 const Backend& backend() {
   static const Backend b = test::emulated_backend();
+  return b;
+}
+/// So small that a block of threads goes from one block of rows to the next, section after section.
+const Backend& small_backend() {
+  static const Backend b = [] {
+    GpuDescription gpu;
+    gpu.multiprocessors = 2;
+    gpu.l2_bytes = 128 << 10;
+    gpu.shared_bytes = 161 * 1024;
+    return test::emulated_backend(gpu);
+  }();
   return b;
 }
 
@@ -40,6 +53,7 @@ const Case kCases[] = {
     {.heads = 2, .queries = 70, .keys = 90, .width = 64, .added_mask = true, .p = 0.5},
     {.heads = 3, .queries = 70, .keys = 90, .width = 64, .lengths = true},
     {.heads = 1, .queries = 1, .keys = 1, .width = 128},
+    {.heads = 3, .queries = 390, .keys = 390, .width = 64, .causal = true},
     {.heads = 2, .queries = 40, .keys = 50, .width = 48, .causal = true},
 };
 
@@ -137,27 +151,32 @@ void check_attention(const Cases& cases, bool backward) {
   std::vector<Call> calls;
   for (const auto& c : cases)
     for (DType t : {DType::f32, DType::bf16, DType::f16}) calls.push_back(call_of(c, t, backward));
-  size_t on_matrix_unit = 0, by_groups = 0;
+  std::vector<const KernelEntry*> entries;
+  for (const KernelEntry& entry : backend().kernels) entries.push_back(&entry);
+  for (const KernelEntry& entry : small_backend().kernels)
+    if (entry.name == "tma") entries.push_back(&entry);
+  std::map<std::string_view, int> calls_of;
   for (int pass = 0; pass < 2; ++pass) {
     for (const Call& call : calls) {
       std::vector<RefTensor> wanted;
-      for (const KernelEntry& entry : backend().kernels) {
+      for (const KernelEntry* which : entries) {
+        const KernelEntry& entry = *which;
         if (entry.op != call.node().op->name || !entry.accepts(call.view()).empty()) continue;
         if (pass == 0) {
           entry.prepare(call.view());
           continue;
         }
         SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
-        on_matrix_unit += entry.name == "mma";
-        by_groups += entry.name == "wgmma";
+        ++calls_of[entry.name];
         if (wanted.empty()) wanted = call.wanted();
         expect_close(call, run_kernel(entry, call), wanted, magnitudes(call, wanted, backward));
       }
     }
     if (pass == 0) test::compile_emulated();
   }
-  EXPECT_GE(on_matrix_unit, 16u);
-  EXPECT_EQ(by_groups, on_matrix_unit);
+  EXPECT_GE(calls_of["mma"], 16);
+  EXPECT_EQ(calls_of["wgmma"], calls_of["mma"]);
+  EXPECT_EQ(calls_of["tma"], 2 * calls_of["mma"]);
 }
 
 TEST(DeviceAttention, Forward) { check_attention(kCases, false); }
@@ -177,7 +196,7 @@ TEST(DevicePackedAttention, LeavesRowsThatAreNotAlignedToTiles) {
     return backend().choose(NodeView(g, y.id.node)).refusals;
   };
   EXPECT_TRUE(refusals(8).empty());
-  EXPECT_EQ(refusals(1).size(), 2u);
+  EXPECT_EQ(refusals(1).size(), 3u);
 }
 
 /// Logits, losses and both gradients in bf16; the gradient of the logits is rounded once more, and

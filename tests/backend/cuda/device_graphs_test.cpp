@@ -279,7 +279,7 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
     if (is_attention(*fused.node(id).op))
-      on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "wgmma";
+      on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "tma";
   EXPECT_EQ(on_matrix_unit, 4u);
   const reference::Tensors in = inputs_of(plain, config);
   GraphRun run(fused, backend());

@@ -113,13 +113,20 @@ Graph gpt2_124m(const GpuDescription& gpu, double dropout, bool fp8 = false) {
   return gpt2_step(gpu, {}, dropout, fp8);
 }
 
-/// Distinct kernels of a graph: text by its own words, and the launches' names.
+/// Distinct kernels of a graph: text by its own words, and the launches' names. Of
+/// rivals all.
 std::map<std::string, KernelSource> kernels_of(const Graph& g, const GpuDescription& gpu) {
   std::map<std::string, KernelSource> list;
+  const auto add = [&](const LaunchPlan& plan) {
+    for (const Launch& launch : plan.launches) list.emplace(launch.source.text(), launch.source);
+  };
   for (NodeId id = 0; id < g.size(); ++id) {
     if (g.is_input(id) || view_offset(g, g.node(id))) continue;
-    for (const Launch& launch : plan_of(NodeView(g, id), gpu).launches)
-      list.emplace(launch.source.text(), launch.source);
+    const NodeView view(g, id);
+    add(plan_of(view, gpu));
+    for (const PlanEntry& entry : device_kernels())
+      if (entry.is_rival && entry.op == g.node(id).op->name && entry.accepts(view, gpu).empty())
+        add(entry.plan(view, gpu));
   }
   return list;
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "support/cuda_context.h"
 #include "support/fake_cuda/fake_cuda.h"
 
 namespace {
@@ -335,6 +336,38 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value) {
   reinterpret_cast<Function*>(function)->shared_bytes = value;
   return value <= 227 * 1024 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+/// Refuses what the documentation forbids; what it writes is for the emulator.
+CUresult cuTensorMapEncodeTiled(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank,
+                                void* base, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* every,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+  emulated::TensorMap map{};
+  const bool is_aligned = reinterpret_cast<uintptr_t>(to) % 64 == 0 &&
+                          reinterpret_cast<uintptr_t>(base) % 16 == 0 && fake_is_device(base, 1);
+  const bool is_16_bit =
+      type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  if (!is_aligned || !is_16_bit || rank != 4 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
+      swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (int k = 0; k < 4; ++k) {
+    if (sizes[k] == 0 || sizes[k] > (cuuint64_t{1} << 31) - 1 || every[k] != 1 || box[k] == 0 ||
+        box[k] > 256)
+      return CUDA_ERROR_INVALID_VALUE;
+    map.sizes[k] = static_cast<int>(sizes[k]);
+  }
+  for (int k = 0; k < 3; ++k) {
+    if (strides[k] % 16 != 0 || strides[k] >= (cuuint64_t{1} << 40))
+      return CUDA_ERROR_INVALID_VALUE;
+    map.strides[k] = static_cast<long long>(strides[k]);
+  }
+  if (box[0] * 2 > 128 || box[2] != 1 || box[3] != 1) return CUDA_ERROR_INVALID_VALUE;
+  map.base = static_cast<unsigned char*>(base);
+  map.columns = static_cast<int>(box[0]);
+  map.rows = static_cast<int>(box[1]);
+  std::memcpy(to, &map, sizeof map);
+  return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                         unsigned by, unsigned bz, unsigned shared, CUstream, void** parameters,

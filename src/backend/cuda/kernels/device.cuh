@@ -5,6 +5,7 @@
 
 #ifdef BRRR_EMULATED
 #define BRRR_KERNEL(threads) static void
+#define BRRR_KERNEL_ALONE(threads) static void
 #define BRRR_DEVICE static inline
 #define BRRR_METHOD static inline
 #define BRRR_MEMBER inline
@@ -15,6 +16,9 @@
 #define BRRR_GRID_CONSTANT __grid_constant__
 #define BRRR_CONSTANT static __device__ const
 #define BRRR_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// A block may have all registers of a multiprocessor: otherwise the compiler may spill a few for
+// the sake of one block more.
+#define BRRR_KERNEL_ALONE(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define BRRR_DEVICE __device__ __forceinline__
 #define BRRR_METHOD static __device__ __forceinline__
 #define BRRR_MEMBER __device__ __forceinline__

@@ -1,5 +1,7 @@
 #include "backend/cuda/live/bound_node.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/errors.h"
@@ -8,14 +10,32 @@ namespace brrr::cuda {
 namespace {
 
 template <typename T>
-void append(std::vector<std::byte>& to, const T& value) {
-  const size_t at = to.size();
-  to.resize(at + sizeof(value));
-  std::memcpy(to.data() + at, &value, sizeof(value));
+void append(ArgumentBytes& to, const T& value) {
+  std::memcpy(to.add(sizeof(value)), &value, sizeof(value));
 }
 
-void append_value(std::vector<std::byte>& to, const LaunchArg& a, const KernelArgs& args,
-                  CUdeviceptr error) {
+/// What the copy engine is told: tiles whose 16-byte chunks are exchanged over 128 bytes, zeros
+/// outside.
+CUtensorMap encoded(const Driver& driver, const TensorBoxes& boxes, std::byte* at) {
+  CUtensorMap map;
+  std::array<cuuint64_t, 4> sizes{};
+  std::array<cuuint64_t, 3> strides{};
+  std::copy(boxes.sizes.begin(), boxes.sizes.end(), sizes.begin());
+  std::copy(boxes.strides.begin(), boxes.strides.end(), strides.begin());
+  const std::array<cuuint32_t, 4> box{TensorBoxes::kColumns, static_cast<cuuint32_t>(boxes.rows), 1,
+                                      1},
+      every{1, 1, 1, 1};
+  const auto type = boxes.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  BRRR_CU(driver, cuTensorMapEncodeTiled(
+                      &map, type, 4, at, sizes.data(), strides.data(), box.data(), every.data(),
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  return map;
+}
+
+void append_value(ArgumentBytes& to, const Driver& driver, const LaunchArg& a,
+                  const KernelArgs& args, CUdeviceptr error) {
   using Kind = LaunchArg::Kind;
   switch (a.kind) {
     case Kind::in:
@@ -31,7 +51,10 @@ void append_value(std::vector<std::byte>& to, const LaunchArg& a, const KernelAr
     case Kind::error:
       return append(to, error);
     case Kind::record:
-      for (const LaunchArg& field : a.fields) append_value(to, field, args, error);
+      for (const LaunchArg& field : a.fields) append_value(to, driver, field, args, error);
+      return;
+    case Kind::tensor:
+      return append(to, encoded(driver, a.boxes, address_of(a.fields.front(), args)));
   }
 }
 
@@ -89,6 +112,13 @@ SdpaAddresses addresses_of(const SdpaCall& call, const KernelArgs& args) {
   return at;
 }
 
+std::byte* ArgumentBytes::add(size_t bytes) {
+  const size_t at = size_;
+  size_ += bytes;
+  blocks_.resize((size_ + sizeof(Block) - 1) / sizeof(Block));
+  return data() + at;
+}
+
 BoundLaunch::BoundLaunch(const Driver& driver, CUfunction function, const Launch& launch,
                          const KernelArgs& args, CUdeviceptr error)
     : function_(function),
@@ -96,7 +126,7 @@ BoundLaunch::BoundLaunch(const Driver& driver, CUfunction function, const Launch
       block_(launch.block),
       shared_bytes_(static_cast<unsigned>(launch.shared_bytes)) {
   for (const LaunchArg& a : launch.args) {
-    append_value(values_.emplace_back(), a, args, error);
+    append_value(values_.emplace_back(), driver, a, args, error);
     parameters_.push_back(values_.back().data());
   }
   if (launch.shared_bytes > kPlainSharedBytes)

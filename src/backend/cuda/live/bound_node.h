@@ -12,6 +12,21 @@
 
 namespace brrr::cuda {
 
+/// The value of one parameter, aligned for what the driver asks of any.
+class ArgumentBytes {
+ public:
+  std::byte* data() { return blocks_.front().bytes; }
+  /// Room for more; no address that was given before holds.
+  std::byte* add(size_t bytes);
+
+ private:
+  struct alignas(64) Block {
+    std::byte bytes[64];
+  };
+  std::vector<Block> blocks_;
+  size_t size_ = 0;
+};
+
 /// The values of a kernel's parameters, as cuLaunchKernel takes them.
 class BoundLaunch {
  public:
@@ -24,7 +39,7 @@ class BoundLaunch {
   CUfunction function_;
   Dim3 grid_, block_;
   unsigned shared_bytes_;
-  std::deque<std::vector<std::byte>> values_;
+  std::deque<ArgumentBytes> values_;
   std::vector<void*> parameters_;
 };
 

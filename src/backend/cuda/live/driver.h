@@ -47,7 +47,8 @@ namespace brrr::cuda {
   X(cuModuleUnload)              \
   X(cuModuleGetFunction)         \
   X(cuFuncSetAttribute)          \
-  X(cuLaunchKernel)
+  X(cuLaunchKernel)              \
+  X(cuTensorMapEncodeTiled)
 
 struct Driver {
   BRRR_DRIVER_FUNCTIONS(BRRR_DECLARE_FUNCTION)
