@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -101,6 +102,7 @@ struct Block {
   bool is_stuck = false;
   std::vector<const void*> waits_for = std::vector<const void*>(kMostThreads);  // at_barrier
   std::vector<std::function<void()>> copies;  // that have been asked for, and come late
+  uint32_t random = 1;
   bool backwards =
       false;  // from the last thread to the first: a missing barrier shows in one of both
 
@@ -130,9 +132,11 @@ void next(Saved& from) {
     const unsigned thread = (b.current + (b.backwards ? b.threads - k : k)) % b.threads;
     if (b.state[thread] == State::ready) return go_to(thread, from);
   }
-  if (!b.copies.empty()) {  // nobody can go on without one
-    const auto copy = std::move(b.copies.back());
-    b.copies.pop_back();
+  if (!b.copies.empty()) {                       // nobody can go on without one
+    b.random = b.random * 1664525 + 1013904223;  // and they come in any order
+    const size_t which = (b.random >> 8) % b.copies.size();
+    const auto copy = std::move(b.copies[which]);
+    b.copies.erase(b.copies.begin() + static_cast<std::ptrdiff_t>(which));
     copy();
     return next(from);
   }
@@ -177,14 +181,20 @@ void warp_barrier() { wait_as(State::in_warp_barrier); }
 
 // -- barriers in shared memory, and copies that they wait for
 
-void end_phase_if_complete(SharedBarrier& barrier) {
-  if (barrier.missing > 0 || barrier.bytes > 0) return;
+/// One of the threads that may go on, if there are any.
+std::optional<unsigned> end_phase_if_complete(SharedBarrier& barrier) {
+  if (barrier.missing > 0 || barrier.bytes > 0) return std::nullopt;
   BRRR_CHECK(barrier.bytes == 0, "more bytes came than a barrier was told of");
   barrier.phase ^= 1;
   barrier.missing = barrier.threads;
   Block& b = block();
-  for (unsigned t = 0; t < b.threads; ++t)
-    if (b.state[t] == State::at_barrier && b.waits_for[t] == &barrier) b.state[t] = State::ready;
+  std::optional<unsigned> woken;
+  for (unsigned t = 0; t < b.threads; ++t) {
+    if (b.state[t] != State::at_barrier || b.waits_for[t] != &barrier) continue;
+    b.state[t] = State::ready;
+    woken = t;
+  }
+  return woken;
 }
 SharedBarrier& barrier_at(unsigned long long* at) { return *reinterpret_cast<SharedBarrier*>(at); }
 
@@ -196,7 +206,9 @@ void barrier_arrive(unsigned long long* at, int bytes) {
   BRRR_CHECK(barrier.missing > 0, "more threads arrive than a barrier was told of");
   barrier.bytes += bytes;
   --barrier.missing;
-  end_phase_if_complete(barrier);
+  // Who has waited goes first: what was released too early is overwritten now.
+  Block& b = block();
+  if (const auto woken = end_phase_if_complete(barrier)) go_to(*woken, b.fibers[b.current]);
 }
 void barrier_wait(unsigned long long* at, unsigned parity) {
   Block& b = block();

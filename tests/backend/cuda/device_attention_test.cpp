@@ -53,6 +53,7 @@ const Case kCases[] = {
     {.heads = 2, .queries = 70, .keys = 90, .width = 64, .added_mask = true, .p = 0.5},
     {.heads = 3, .queries = 70, .keys = 90, .width = 64, .lengths = true},
     {.heads = 1, .queries = 1, .keys = 1, .width = 128},
+    {.heads = 1, .queries = 130, .keys = 900, .width = 64},
     {.heads = 3, .queries = 390, .keys = 390, .width = 64, .causal = true},
     {.heads = 2, .queries = 40, .keys = 50, .width = 48, .causal = true},
 };

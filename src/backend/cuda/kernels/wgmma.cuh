@@ -114,6 +114,7 @@ static inline void run_asked(int n) {
   }
   mine.count = left;
   if (left == 0) mine.groups = 0;
+  emulated_context->warp_barrier();  // a warp waits as one
 }
 /// c += a b for one warp, element by element; left(row, k) and right(k, column) are elements.
 template <int C, typename Left, typename Right>
