@@ -121,13 +121,37 @@ BRRR_DEVICE void add_product(float (&sum)[D / 8][4], const LeftFactor<T, kRows /
 #pragma unroll
   for (int c = 0; c < kRows / 16; ++c) Unit::by_rows(sum, p.words[c], rows, c * 16);
 }
-/// The thread's part of one row: of its rows the h-th.
+
+// Words that go round: words[k] of lane n becomes words[n] of lane k.
+BRRR_DEVICE void swap_words(u32& low, u32& high, bool is_upper, int lanes) {
+  const u32 got = __shfl_xor_sync(0xffffffffu, is_upper ? low : high, lanes);
+  low = is_upper ? got : low;
+  high = is_upper ? high : got;
+}
+/// Among four lanes that are `lanes` from each other; this is the n-th.
+BRRR_DEVICE void turn_words(u32 (&words)[4], int n, int lanes) {
+  swap_words(words[0], words[2], (n & 2) != 0, 2 * lanes);
+  swap_words(words[1], words[3], (n & 2) != 0, 2 * lanes);
+  swap_words(words[0], words[1], (n & 1) != 0, lanes);
+  swap_words(words[2], words[3], (n & 1) != 0, lanes);
+}
+
+/// Of the thread's rows the h-th, 16 bytes to a lane: four lanes that have two of every eight
+/// columns have eight side by side in turn. All lanes take part, whether their row is there or not.
 template <typename T, int C>
-BRRR_DEVICE void store_row(T* to, const float (&sum)[C][4], int h, int t, float factor) {
+BRRR_DEVICE void store_row(T* to, const float (&sum)[C][4], int h, int t, float factor,
+                           bool is_there) {
 #pragma unroll
-  for (int d = 0; d < C; ++d)
-    *reinterpret_cast<u32*>(to + d * 8 + 2 * t) =
-        packed<T>(sum[d][2 * h] * factor, sum[d][2 * h + 1] * factor);
+  for (int d = 0; d < C; d += 4) {
+    u32 words[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      words[k] = packed<T>(sum[d + k][2 * h] * factor, sum[d + k][2 * h + 1] * factor);
+    turn_words(words, t, 1);
+    if (is_there)
+      *reinterpret_cast<Pack<u32, 4>*>(to + (d + t) * 8) =
+          Pack<u32, 4>{words[0], words[1], words[2], words[3]};
+  }
 }
 /// One behind the last key that a query of the block sees.
 template <typename Options, typename Unit, typename Extra>
@@ -171,21 +195,9 @@ BRRR_DEVICE void each_score(const F& f) {
 }
 
 // -- dropout. A block of random words is drawn once for its eight keys, by one of the lanes that
-// have them, and goes round: words[k] of lane n becomes words[n] of lane k
+// have them, and goes round
 
-BRRR_DEVICE void swap_words(u32& low, u32& high, bool is_upper, int lanes) {
-  const u32 got = __shfl_xor_sync(0xffffffffu, is_upper ? low : high, lanes);
-  low = is_upper ? got : low;
-  high = is_upper ? high : got;
-}
-/// Of four lanes that are `lanes` from each other, `n` of which this is.
-BRRR_DEVICE void turn_words(u32 (&words)[4], int n, int lanes) {
-  swap_words(words[0], words[2], (n & 2) != 0, 2 * lanes);
-  swap_words(words[1], words[3], (n & 2) != 0, 2 * lanes);
-  swap_words(words[0], words[1], (n & 1) != 0, lanes);
-  swap_words(words[2], words[3], (n & 1) != 0, lanes);
-}
-/// Of eight, in halves of words.
+/// Among eight, in halves of words.
 BRRR_DEVICE void turn_halves(u32 (&words)[4], int n, int lanes) {
   turn_words(words, n / 2, 2 * lanes);
 #pragma unroll
@@ -329,10 +341,10 @@ struct RunningSoftmax {
       float all = total[h] + __shfl_xor_sync(0xffffffffu, total[h], 1);
       all += __shfl_xor_sync(0xffffffffu, all, 2);
       const int i = row + h * 8;
-      if (i >= Options::kQueries) continue;
+      const bool is_there = i < Options::kQueries;
       const float inverse = all == 0.0f ? BRRR_NAN : 1.0f / all;  // a query that sees no key
-      store_row(Options::Y::row(y, head, i), sum, h, t, inverse);
-      if (t == 0)
+      store_row(Options::Y::row(y, head, i), sum, h, t, inverse, is_there);
+      if (is_there && t == 0)
         lse[head * Options::kQueries + i] =
             all == 0.0f ? BRRR_NAN : (top[h] + log2f(all)) * 0.69314718055994531f;
     }
@@ -538,8 +550,7 @@ BRRR_DEVICE void attention_mma_queries(const T* q, const T* k, const T* v, const
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int i = part.row + h * 8;
-    if (i >= Options::kQueries) continue;
-    store_row(Q::row(dq, head, i), sum, h, part.t, Options::scale());
+    store_row(Q::row(dq, head, i), sum, h, part.t, Options::scale(), i < Options::kQueries);
   }
 }
 
@@ -603,8 +614,7 @@ BRRR_DEVICE void attention_mma_keys(const T* q, const T* k, const T* v, const fl
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int j = part.row + h * 8;
-    if (j >= Options::kKeys) continue;
-    store_row(K::row(dk, head, j), sum, h, part.t, Options::scale());
-    store_row(V::row(dv, head, j), sum_v, h, part.t, 1.0f);
+    store_row(K::row(dk, head, j), sum, h, part.t, Options::scale(), j < Options::kKeys);
+    store_row(V::row(dv, head, j), sum_v, h, part.t, 1.0f, j < Options::kKeys);
   }
 }

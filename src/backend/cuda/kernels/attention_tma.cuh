@@ -307,8 +307,8 @@ BRRR_DEVICE void attention_tma_queries(const TensorMap& q, const TensorMap& k, c
       if (tiles > 0) Role::release(wait.empty[last]);
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        if (row + h * 8 < Options::kQueries)
-          store_row(Options::Q::row(dq, head, row + h * 8), sum, h, t, Options::scale());
+        store_row(Options::Q::row(dq, head, row + h * 8), sum, h, t, Options::scale(),
+                  row + h * 8 < Options::kQueries);
     }
   }
 }
@@ -412,9 +412,8 @@ BRRR_DEVICE void attention_tma_keys(const TensorMap& q, const TensorMap& k, cons
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int j = row + h * 8;
-        if (j >= Options::kKeys) continue;
-        store_row(Options::K::row(dk, head, j), sum, h, t, Options::scale());
-        store_row(Options::V::row(dv, head, j), sum_v, h, t, 1.0f);
+        store_row(Options::K::row(dk, head, j), sum, h, t, Options::scale(), j < Options::kKeys);
+        store_row(Options::V::row(dv, head, j), sum_v, h, t, 1.0f, j < Options::kKeys);
       }
     }
   }
