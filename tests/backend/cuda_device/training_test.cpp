@@ -1,0 +1,266 @@
+// Whole graphs on a driver that tests/support/fake_cuda plays and kernels that the emulation runs:
+// training as on the CPU, and every way of every node.
+
+#include <array>
+#include <cstring>
+#include <map>
+
+#include "backend/cpu/target.h"
+#include "backend/cuda_device/on_fake_gpu.h"
+#include "nn/gpt2.h"
+#include "nn/init.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+#include "passes/pipeline.h"
+#include "runtime/parameters.h"
+#include "support/cuda_emulator.h"
+#include "support/cuda_ways.h"
+#include "support/gpt2.h"
+
+namespace brrr::cuda {
+namespace {
+
+std::map<std::string, KernelSource>& sources() {
+  static std::map<std::string, KernelSource> all;
+  return all;
+}
+
+std::function<void()> emulate(const test::FakeLaunch& launch, void** parameters) {
+  const KernelSource& source = sources().at(std::string(launch.entry) + '\n' + launch.text);
+  // The parameters live as long as the kernel that is bound to them.
+  return [&source, parameters, shared = launch.shared_bytes,
+          grid = Dim3{launch.grid[0], launch.grid[1], launch.grid[2]},
+          block = Dim3{launch.block[0], launch.block[1], launch.block[2]}] {
+    test::run_emulated(source, grid, block, shared, parameters);
+  };
+}
+
+/// The whole kernel list; the emulation learns what it will be asked for.
+Backend all_kernels() {
+  fake_set_launcher(emulate);
+  Backend backend = backend_named("cuda");
+  for (KernelEntry& e : backend.kernels)
+    e.prepare = [prepare = e.prepare](const NodeView& view) {
+      auto kernel = prepare(view);
+      for (const NodePlan& way : dynamic_cast<CudaKernel&>(*kernel).ways())
+        for (const Command& command : way.commands)
+          if (const auto* launch = std::get_if<Launch>(&command)) {
+            sources()[launch->source.entry + '\n' + launch->source.text()] = launch->source;
+            test::emulate_later({{*launch}, 0, true});
+          }
+      return kernel;
+    };
+  return backend;
+}
+
+struct Trained {
+  std::vector<float> figures;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+/// Steps of two micro-batches with dropout, clipping and AdamW.
+Trained train(const Backend& backend, DType precision, int64_t accumulation, bool fp8 = false) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+  if (fp8) {
+    config.n_embd = 16;
+    config.n_head = 2;
+  }
+  Engine engine(backend);
+  const auto build = [&](optim::Accumulation a) {
+    PipelineOptions p;
+    p.precision = precision;
+    p.fp8 = fp8;
+    p.loss = "loss";
+    p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, {}, a); };
+    return engine.add(run_pipeline(nn::gpt2_loss_graph(config, 2, 8), backend.target(), p));
+  };
+  std::vector<size_t> programs;
+  if (accumulation == 1) programs = {build(optim::Accumulation::none)};
+  if (accumulation == 2)
+    programs = {build(optim::Accumulation::first), build(optim::Accumulation::last)};
+  engine.expect_calls(accumulation);
+  engine.allocate();
+  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+    nn::initialise(name, config, 1, out);
+  });
+  Trained t;
+  for (int32_t step = 0; step < 3; ++step) {
+    const float rate = 1e-2f, scale = 1.0f / static_cast<float>(16 * accumulation);
+    const int32_t number = step + 1;
+    std::vector<std::vector<int32_t>> ids(programs.size());
+    std::vector<std::array<int32_t, 2>> keys(programs.size());
+    std::vector<Call> calls;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      for (int32_t j = 0; j < 16; ++j)
+        ids[i].push_back((7 * step + 3 * j + static_cast<int32_t>(i)) % 13);
+      keys[i] = {1, 2 * step + static_cast<int32_t>(i)};
+      calls.push_back({programs[i], {}, {"loss"}});
+      calls[i].set("tokens", std::span<const int32_t>(ids[i]));
+      calls[i].set("targets", std::span<const int32_t>(ids[i]));
+      calls[i].set("loss_scale", std::span(&scale, 1));
+      calls[i].set("rng_key", std::span<const int32_t>(keys[i]));
+    }
+    calls.back().scalars.push_back("grad_norm");
+    calls.back().set("learning_rate", std::span(&rate, 1));
+    calls.back().set("optimizer_step", std::span(&number, 1));
+    for (const auto& scalars : engine.run(calls))
+      t.figures.insert(t.figures.end(), scalars.begin(), scalars.end());
+  }
+  std::vector<std::byte> room;
+  for (const StateInfo& s : engine.states()) {
+    if (s.kind != InputKind::parameter) continue;
+    const auto bytes = engine.read_state(s.name, room);
+    auto& values = t.weights[s.name];
+    values.resize(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  return t;
+}
+
+/// The CPU, asked for the roundings of the GPU.
+Backend on_the_host() {
+  Backend backend = cpu::cpu_backend();
+  backend.rounds_activations = true;
+  return backend;
+}
+
+// By the library's epilogue, and by a kernel behind the product.
+TEST_F(OnFakeGpu, BiasGradientsAreThoseOfTheReference) {
+  for (const DType t : {DType::bf16, DType::f16})
+    for (const bool left : {false, true})
+      for (const bool accumulates : {false, true})
+        for (const size_t way : {size_t{0}, size_t{1}}) {
+          Graph g;
+          const Value x = g.input("x", {37, 16}, t), dy = g.input("dy", {37, 24}, t);
+          Value dw = left ? matmul(dy, x, true, false, f32) : matmul(x, dy, true, false, f32);
+          if (accumulates) dw = g.input("sum", dw.shape(), f32) + dw;
+          g.output("dw", dw);
+          g.output("db", sum(cast(dy, f32), {0}));
+          Backend backend = all_kernels();
+          for (KernelEntry& e : backend.kernels)
+            e.prepare = [prepare = e.prepare, way](const NodeView& view) {
+              const auto kernel = prepare(view);
+              const auto& ways = dynamic_cast<CudaKernel&>(*kernel).ways();
+              return std::make_unique<CudaKernel>(view, std::vector{ways.at(way)});
+            };
+          const Target target = backend.target();
+          const Graph fused = fuse_epilogues(fuse_bias_gradients(g, target), target);
+          size_t nodes = 0;
+          for (NodeId id = 0; id < fused.size(); ++id) nodes += !fused.is_input(id);
+          ASSERT_EQ(nodes, 1u) << print(fused);
+          const int64_t launches = fake_counts().launches;
+          expect_as_reference(fused, backend, 37);
+          EXPECT_EQ(fake_counts().launches, launches + (way == 1 ? 2 : 0));
+        }
+}
+
+TEST_F(OnFakeGpu, TrainsAsTheCpuDoes) {
+  const Backend gpu = all_kernels();
+  for (const int64_t accumulation : {1, 2}) {
+    const auto before = fake_counts();
+    const Trained there = train(gpu, DType::f32, accumulation);
+    const Trained here = train(on_the_host(), DType::f32, accumulation);
+    ASSERT_EQ(there.figures.size(), here.figures.size());
+    for (size_t i = 0; i < here.figures.size(); ++i)
+      EXPECT_NEAR(there.figures[i], here.figures[i], 2e-4 * std::fabs(here.figures[i])) << i;
+    for (const auto& [name, w] : here.weights)
+      for (size_t i = 0; i < w.size(); ++i)
+        ASSERT_NEAR(there.weights.at(name)[i], w[i], 2e-3) << name << '[' << i << ']';
+    EXPECT_EQ(fake_counts().graphs - before.graphs, 1) << "a step is one recording";
+    EXPECT_EQ(fake_counts().graph_launches - before.graph_launches, 3);
+  }
+}
+
+TEST_F(OnFakeGpu, TheSameBitsEveryTime) {
+  const Backend gpu = all_kernels();
+  for (const int64_t accumulation : {1, 2}) {
+    const Trained a = train(gpu, DType::bf16, accumulation),
+                  b = train(gpu, DType::bf16, accumulation);
+    EXPECT_EQ(a.figures, b.figures);
+    EXPECT_TRUE(a.weights == b.weights);
+    const Trained here = train(on_the_host(), DType::bf16, accumulation);
+    for (size_t i = 0; i < here.figures.size(); ++i)
+      EXPECT_NEAR(a.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+  }
+}
+
+/// On the device 8 bits are multiplied, on the CPU the same numbers in bf16.
+TEST_F(OnFakeGpu, TrainsIn8BitsAsTheEmulationDoes) {
+  const Backend gpu = all_kernels();
+  for (const int64_t accumulation : {1, 2}) {
+    const Trained there = train(gpu, DType::bf16, accumulation, true);
+    const Trained again = train(gpu, DType::bf16, accumulation, true);
+    const Trained here = train(on_the_host(), DType::bf16, accumulation, true);
+    EXPECT_EQ(there.figures, again.figures);
+    EXPECT_TRUE(there.weights == again.weights);
+    for (size_t i = 0; i < here.figures.size(); ++i)
+      EXPECT_NEAR(there.figures[i], here.figures[i], 0.02 * std::fabs(here.figures[i])) << i;
+  }
+}
+
+test::WaysChecked check_ways(nn::Gpt2Config config, int64_t length, DType precision, bool fp8) {
+  config.n_positions = length;
+  PipelineOptions options;
+  options.precision = precision;
+  options.fp8 = fp8;
+  const auto done = test::WaysOfAStep(all_kernels(), config, 2, length, options).check();
+  EXPECT_GT(done.ways, done.nodes);
+  EXPECT_TRUE(done.names.contains("packed_attention: cudnn"));
+  EXPECT_TRUE(done.refused.empty()) << *done.refused.begin();
+  return done;
+}
+
+TEST_F(OnFakeGpu, EveryWayOfEveryNodeIsRight) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0);
+  config.n_embd = 32;
+  config.n_head = 2;
+  config.vocab_size = 40;
+  for (const bool fp8 : {false, true}) check_ways(config, 8, DType::bf16, fp8);
+}
+
+/// With heads that the matrix unit takes.
+TEST_F(OnFakeGpu, SlowEveryWayWithHeadsOf64) {
+  nn::Gpt2Config config = test::tiny_gpt2(true, 0);
+  config.n_layer = 1;
+  config.n_embd = 128;
+  config.n_head = 2;
+  config.vocab_size = 517;
+  for (const DType precision : {DType::bf16, DType::f16}) {
+    const auto done = check_ways(config, 70, precision, false);
+    for (const char* op : {"packed_attention", "packed_attention_grad"})
+      for (const char* way : {"cudnn", "wgmma", "mma"})
+        EXPECT_TRUE(done.names.contains(fmt::format("{}: {}", op, way))) << op << ' ' << way;
+  }
+}
+
+TEST_F(OnFakeGpu, AnIdOutsideTheTableIsTheUsersError) {
+  Graph g;
+  {
+    const Scope scope(g, "embed");
+    const Value table = g.input("table", {5, 8}, DType::f32);
+    g.output("y", embedding(table, g.input("ids", {3}, DType::i32)));
+  }
+  const Backend backend = all_kernels();
+  Engine engine(backend);
+  const size_t p = engine.add(decompose(g, backend.target()));
+  engine.allocate();
+  const std::vector<float> table(40, 1.0f);
+  engine.set_input<float>(p, "table", table);
+  std::vector<std::byte> room;
+  for (int round = 0; round < 2; ++round) {
+    engine.set_input<int32_t>(p, "ids", std::vector<int32_t>{1, 7, 2});
+    engine.run(p);
+    try {
+      engine.read_output(p, "y", room);
+      ADD_FAILURE() << "no error";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string(e.what()).find("(at embed)"), std::string::npos) << e.what();
+    }
+    engine.set_input<int32_t>(p, "ids", std::vector<int32_t>{1, 4, 2});
+    engine.run(p);
+    EXPECT_NO_THROW(engine.read_output(p, "y", room)) << "the flag is not taken back";
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cuda
