@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/sha256.h"
+
 namespace brrr::cuda {
 namespace {
 
@@ -37,6 +39,16 @@ std::optional<MatmulCall> call_of(const Launch& launch) {
   MatmulCall call;
   call.product = p;
   return call;
+}
+
+/// Kernels of one name differ in their text and in the numbers that they are given.
+std::string describe(const Launch& launch) {
+  std::string text = launch.source.body;
+  for (const LaunchArg& a : launch.args)
+    if (a.kind == LaunchArg::Kind::i32 || a.kind == LaunchArg::Kind::i64)
+      text += fmt::format(" {}", a.value);
+  return fmt::format("{} <{},{},{}> {}", launch.source.entry, launch.grid.x, launch.grid.y,
+                     launch.grid.z, sha256_hex(text).substr(0, 8));
 }
 
 }  // namespace
@@ -78,7 +90,10 @@ std::optional<NodePlan> library_plan(const LaunchPlan& plan, std::string name,
 }
 
 CudaKernel::CudaKernel(const NodeView& node, std::vector<NodePlan> ways) : ways_(std::move(ways)) {
-  for (const Type& t : node.in) in_bytes_.push_back(t.bytes());
+  for (const Type& t : node.in) {
+    if (t.dtype == DType::i32 && t.shape.rank() == 0) positions_.push_back(in_bytes_.size());
+    in_bytes_.push_back(t.bytes());
+  }
   for (const Type& t : node.out()) out_bytes_.push_back(t.bytes());
 }
 
@@ -89,8 +104,7 @@ std::string describe(const NodePlan& plan) {
   for (const Command& command : plan.commands) {
     if (!text.empty()) text += "; ";
     if (const auto* launch = std::get_if<Launch>(&command))
-      text += fmt::format("{} <{},{},{}>", launch->source.entry, launch->grid.x, launch->grid.y,
-                          launch->grid.z);
+      text += describe(*launch);
     else if (const auto* call = std::get_if<MatmulCall>(&command))
       text += describe(*call);
     else

@@ -49,6 +49,8 @@ class CudaKernel final : public Kernel {
   const std::vector<NodePlan>& ways() const { return ways_; }
   std::span<const int64_t> in_bytes() const { return in_bytes_; }
   std::span<const int64_t> out_bytes() const { return out_bytes_; }
+  /// Operands that are one i32: a position, which is 0 while ways are measured.
+  std::span<const size_t> positions() const { return positions_; }
 
   struct Prepared {
     virtual ~Prepared() = default;
@@ -58,6 +60,7 @@ class CudaKernel final : public Kernel {
  private:
   std::vector<NodePlan> ways_;
   std::vector<int64_t> in_bytes_, out_bytes_;
+  std::vector<size_t> positions_;
 };
 
 /// What the commands of a plan are, for caches: two plans of one text take the same time.

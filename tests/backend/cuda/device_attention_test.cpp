@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
+#include "backend/cuda/node_plan.h"
 #include "backend/kernel_runner.h"
 #include "support/cuda_emulator.h"
 
@@ -198,6 +200,25 @@ TEST(DevicePackedAttention, LeavesRowsThatAreNotAlignedToTiles) {
   };
   EXPECT_TRUE(refusals(8).empty());
   EXPECT_EQ(refusals(1).size(), 3u);
+}
+
+/// What is measured of one attention must not decide for another: their grids may be the same.
+TEST(DeviceAttention, KernelsOfOneNameHaveKeysOfTheirOwn) {
+  const Case plain{.heads = 2, .queries = 64, .keys = 64, .width = 64};
+  Case causal = plain, dropped = plain, wide = plain, more_keys = plain;
+  causal.causal = true;
+  dropped.p = 0.1;
+  wide.width = 128;
+  more_keys.keys = 128;
+  for (const PlanEntry& entry : device_kernels()) {
+    if (!entry.is_rival || entry.op != "attention") continue;
+    std::set<std::string> keys;
+    for (const Case& c : {plain, causal, dropped, wide, more_keys}) {
+      const Call call = call_of(c, DType::bf16, false);
+      keys.insert(describe(own_plan(entry.plan(call.view(), {}), "way")));
+    }
+    EXPECT_EQ(keys.size(), 5u) << entry.name;
+  }
 }
 
 /// Logits, losses and both gradients in bf16; the gradient of the logits is rounded once more, and

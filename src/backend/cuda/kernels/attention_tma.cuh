@@ -9,15 +9,24 @@ struct Role {
   // The registers of a multiprocessor: 128 times these and no more than 65536.
   enum { kToCopy = 24, kToMultiply = 240 };
   BRRR_METHOD bool copies() { return threadIdx.x < 128; }
-  /// Of the group's rows among those of the block.
-  BRRR_METHOD int first_row() { return static_cast<int>(threadIdx.x / 128 - 1) * 64; }
+  /// Of the group's rows among those of the block. By a shuffle, so that the compiler knows that a
+  /// warp has one number: all of its lanes ask.
+  BRRR_METHOD int first_row() {
+    return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128 - 1), 0) * 64;
+  }
   /// Of the thread's two the first, within the group's.
   BRRR_METHOD int row() {
     return static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   }
-  /// A warp is done with what it read.
+  /// A warp is done with what its products read.
   BRRR_METHOD void release(Barrier& barrier) {
     if (threadIdx.x % 32 == 0) barrier.arrive();
+  }
+  /// What lanes have read into registers may be overwritten by the copy engine once the warp
+  /// releases it.
+  BRRR_METHOD void have_read() {
+    ByGroups::publish();
+    __syncwarp();
   }
   enum { kReleases = 4 * kGroups };
 };
@@ -106,6 +115,35 @@ struct Rooms {
     return *reinterpret_cast<Barriers<kStages>*>(memory + kNumbersAt + kStages * kNumberBytes);
   }
 };
+
+/// The group's 64 rows of a matrix of the block's, as left operand: in registers where there is
+/// room for them, otherwise in shared memory, which the unit then reads for each product.
+template <typename T, int D, bool kHeld>
+struct OwnRows {
+  Tile<T, D, Role::kRows> tile;
+  int first;
+  u32 held[kHeld ? D / 16 : 1][4];
+  BRRR_MEMBER void hold() {
+    if constexpr (kHeld)
+#pragma unroll
+      for (int d = 0; d < D / 16; ++d)
+        tile.left(held[d], first + static_cast<int>(threadIdx.x % 128 / 32) * 16, d * 16);
+  }
+  /// s = rows b^T.
+  template <int kRows>
+  BRRR_MEMBER void times(float (&s)[kRows / 8][4], const Tile<T, D, kRows>& b) {
+    if constexpr (kHeld)
+#pragma unroll
+      for (int d = 0; d < D / 16; ++d) ByGroups::by_columns(s, held[d], b, d * 16, d);
+    else
+      ByGroups::of_shared(s, tile, first, b);
+  }
+};
+/// Of the backward pass' two, whether registers hold both.
+template <typename Options>
+BRRR_DEVICE constexpr bool holds_own() {
+  return Options::kWidth == 64 && !Options::kDrops;
+}
 
 /// Tiles of the keys that rows [first, first + Role::kRows) see.
 template <typename Options, int kTile, typename Extra>
@@ -275,26 +313,33 @@ BRRR_DEVICE void attention_tma_queries(const TensorMap& q, const TensorMap& k, c
         lse[h] = two[0];
         delta[h] = two[1];
       }
+      constexpr bool kHeld = holds_own<Options>();
+      OwnRows<T, D, kHeld> query{rooms.own(0), Role::first_row(), {}},
+          dy_rows{rooms.own(1), Role::first_row(), {}};
       LeftFactor<T, kTile / 8> gradient;
       u32 last = 0;  // the stage that the products under way read
-      if (tiles > 0) wait.own_full.wait(blocks++);
+      if (tiles > 0) {
+        wait.own_full.wait(blocks++);
+        query.hold(), dy_rows.hold();
+        if (kHeld) Role::have_read(), Role::release(wait.own_empty);
+      }
       for (int j = 0; j < tiles; ++j, ++turn.n) {
         const u32 stage = turn.stage();
         float s[kTile / 8][4], ds[kTile / 8][4];
         wait.full[stage][0].wait(turn.phase());
         wait.full[stage][1].wait(turn.phase());
         Unit::begin();
-        Unit::of_shared(s, rooms.own(0), Role::first_row(), rooms.tile(stage, 0));
+        query.times(s, rooms.tile(stage, 0));
         Unit::commit();
-        Unit::of_shared(ds, rooms.own(1), Role::first_row(), rooms.tile(stage, 1));
+        dy_rows.times(ds, rooms.tile(stage, 1));
         Unit::commit();
-        Unit::template wait<1>(s);
+        Unit::template wait<1>(s, sum, gradient.words);
         if (j > 0) Role::release(wait.empty[last]);
         const bool look = needs_mask<Options, 64>(first, j * kTile, kTile, end_of_first);
         const ByQueries at{row, j * kTile + 2 * t};
         to_probabilities<Options>(s, look, extra, head, at, [&](int, int e) { return lse[e / 2]; });
         Unit::template wait<0>(ds);
-        if (j == tiles - 1) Role::release(wait.own_empty);
+        if (!kHeld && j == tiles - 1) Role::release(wait.own_empty);
         to_gradients<Options>(s, ds, look, extra, head, at,
                               [&](int, int e) { return delta[e / 2]; });
         gradient = LeftFactor<T, kTile / 8>(ds);
@@ -375,7 +420,14 @@ BRRR_DEVICE void attention_tma_keys(const TensorMap& q, const TensorMap& k, cons
       const int end = (Options::kQueries + kTile - 1) / kTile;
       const u64 head = static_cast<u64>(work.head);
       float sum[D / 8][4] = {}, sum_v[D / 8][4] = {};
-      if (begin < end) wait.own_full.wait(blocks++);
+      constexpr bool kHeld = holds_own<Options>();
+      OwnRows<T, D, kHeld> key{rooms.own(0), Role::first_row(), {}},
+          value{rooms.own(1), Role::first_row(), {}};
+      if (begin < end) {
+        wait.own_full.wait(blocks++);
+        key.hold(), value.hold();
+        if (kHeld) Role::have_read(), Role::release(wait.own_empty);
+      }
       LeftFactor<T, kTile / 8> p, gradient;
       u32 last = 0;  // the stage that the products under way read
       for (int n = begin; n < end; ++n, ++turn.n) {
@@ -383,22 +435,25 @@ BRRR_DEVICE void attention_tma_keys(const TensorMap& q, const TensorMap& k, cons
         float s[kTile / 8][4], ds[kTile / 8][4];
         wait.full[stage][0].wait(turn.phase());
         Unit::begin();
-        Unit::of_shared(s, rooms.own(0), Role::first_row(), rooms.tile(stage, 0));
+        key.times(s, rooms.tile(stage, 0));
         Unit::commit();
-        Unit::of_shared(ds, rooms.own(1), Role::first_row(), rooms.tile(stage, 1));
+        value.times(ds, rooms.tile(stage, 1));
         Unit::commit();
-        Unit::template wait<1>(s);
+        float numbers[kTile / 8][4];  // lse and delta of a thread's two queries of eight
+#pragma unroll
+        for (int c = 0; c < kTile / 8; ++c) load(numbers[c], rooms.numbers(stage) + 16 * c + 4 * t);
+        Role::have_read();
+        Unit::template wait<1>(s, sum, sum_v, p.words, gradient.words);
         if (n > begin) Role::release(wait.empty[last]);
         const bool look = !Options::kPlain || first + 64 > Options::kKeys ||
                           (Options::kCausal && first + 64 > Options::last_key(extra, n * kTile));
-        const float* const numbers = rooms.numbers(stage) + 4 * t;  // lse, delta of two queries
         const ByKeys at{row, n * kTile + 2 * t};
         to_probabilities<Options>(s, look, extra, head, at,
-                                  [&](int c, int e) { return numbers[16 * c + e % 2 * 2]; });
+                                  [&](int c, int e) { return numbers[c][e % 2 * 2]; });
         Unit::template wait<0>(ds);
-        if (n == end - 1) Role::release(wait.own_empty);
+        if (!kHeld && n == end - 1) Role::release(wait.own_empty);
         to_gradients<Options>(s, ds, look, extra, head, at,
-                              [&](int c, int e) { return numbers[16 * c + e % 2 * 2 + 1]; });
+                              [&](int c, int e) { return numbers[c][e % 2 * 2 + 1]; });
         p = LeftFactor<T, kTile / 8>(s);
         gradient = LeftFactor<T, kTile / 8>(ds);
         Unit::begin(p.words, gradient.words, sum_v, sum);

@@ -56,13 +56,19 @@ struct Barrier {
 #ifdef BRRR_EMULATED
     emulated_context->barrier_wait(&state, phase & 1u);
 #else
-    u32 tries = 0;
+    if (has_ended(phase & 1u)) return;
+    const u64 begin = nanoseconds();
     while (!has_ended(phase & 1u))
-      if (++tries == 1u << 26) stop();
+      if (nanoseconds() - begin > 4000000000ull) stop();
 #endif
   }
 
 #ifndef BRRR_EMULATED
+  BRRR_METHOD u64 nanoseconds() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+  }
   BRRR_MEMBER u32 address() { return static_cast<u32>(__cvta_generic_to_shared(this)); }
   BRRR_MEMBER bool has_ended(u32 parity) {
     u32 done;

@@ -17,13 +17,14 @@ BRRR_DEVICE u64 tile_descriptor(const void* at, u32 panel_bytes) {
 #define BRRR_SUMS_4(i) BRRR_SUM(i), BRRR_SUM(i + 1), BRRR_SUM(i + 2), BRRR_SUM(i + 3)
 #define BRRR_SUMS_8(i) BRRR_SUMS_4(i), BRRR_SUMS_4(i + 4)
 #define BRRR_SUMS_16(i) BRRR_SUMS_8(i), BRRR_SUMS_8(i + 8)
-// registers: the names of the sums; next: of what follows them, five
-#define BRRR_WGMMA(shape, type, registers, next, transposed, sums)                           \
-  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned." shape     \
-               ".f32." type "." type " {" registers "}, " next ", p, 1, 1, " transposed ";}" \
-               : sums                                                                        \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-// the left operand in shared memory, too; keep: 0, as if the sums were 0
+// registers: the names of the sums; next: of what follows them, five; keep: 0, as if the sums were
+// 0
+#define BRRR_WGMMA(shape, type, registers, next, flag, transposed, sums)                        \
+  asm volatile("{.reg .pred p; setp.ne.b32 p, " flag ", 0; wgmma.mma_async.sync.aligned." shape \
+               ".f32." type "." type " {" registers "}, " next ", p, 1, 1, " transposed ";}"    \
+               : sums                                                                           \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
+// the left operand in shared memory, too
 #define BRRR_WGMMA_SHARED(shape, type, registers, operands, flag, sums)                         \
   asm volatile("{.reg .pred p; setp.ne.b32 p, " flag ", 0; wgmma.mma_async.sync.aligned." shape \
                ".f32." type "." type " {" registers "}, " operands ", p, 1, 1, 0, 0;}"          \
@@ -31,12 +32,14 @@ BRRR_DEVICE u64 tile_descriptor(const void* at, u32 panel_bytes) {
                : "l"(a), "l"(b), "r"(keep))
 #define BRRR_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define BRRR_NEXT_16 "{%16, %17, %18, %19}, %20"
+#define BRRR_NEXT_KEEP_16 "%21"
 #define BRRR_SHARED_16 "%16, %17"
 #define BRRR_KEEP_16 "%18"
 #define BRRR_NAMES_32                                                                     \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define BRRR_NEXT_32 "{%32, %33, %34, %35}, %36"
+#define BRRR_NEXT_KEEP_32 "%37"
 #define BRRR_SHARED_32 "%32, %33"
 #define BRRR_KEEP_32 "%34"
 #define BRRR_NAMES_64                                                                     \
@@ -45,17 +48,19 @@ BRRR_DEVICE u64 tile_descriptor(const void* at, u32 panel_bytes) {
   "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
   "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define BRRR_NEXT_64 "{%64, %65, %66, %67}, %68"
+#define BRRR_NEXT_KEEP_64 "%69"
 #define BRRR_SHARED_64 "%64, %65"
 #define BRRR_KEEP_64 "%66"
 
 template <bool kBf16, bool kTransposed, int C>
 struct GroupProduct;
-#define BRRR_GROUP_PRODUCT(bf16_, type, transposed_, flag, chunks, shape, n)               \
-  template <>                                                                              \
-  struct GroupProduct<bf16_, transposed_, chunks> {                                        \
-    BRRR_METHOD void add(float (&c)[chunks][4], const u32 (&a)[4], u64 b) {                \
-      BRRR_WGMMA(shape, type, BRRR_NAMES_##n, BRRR_NEXT_##n, flag, BRRR_SUMS_##chunks(0)); \
-    }                                                                                      \
+#define BRRR_GROUP_PRODUCT(bf16_, type, transposed_, flag, chunks, shape, n)           \
+  template <>                                                                          \
+  struct GroupProduct<bf16_, transposed_, chunks> {                                    \
+    BRRR_METHOD void add(float (&c)[chunks][4], const u32 (&a)[4], u64 b, int keep) {  \
+      BRRR_WGMMA(shape, type, BRRR_NAMES_##n, BRRR_NEXT_##n, BRRR_NEXT_KEEP_##n, flag, \
+                 BRRR_SUMS_##chunks(0));                                               \
+    }                                                                                  \
   };
 #define BRRR_GROUP_PRODUCTS(bf16_, type)                            \
   BRRR_GROUP_PRODUCT(bf16_, type, false, "0", 4, "m64n32k16", 16)   \
@@ -198,16 +203,18 @@ struct ByGroups {
 
   template <typename T, int D, int kRows>
   BRRR_METHOD void by_columns(float (&c)[kRows / 8][4], const u32 (&a)[4],
-                              const Tile<T, D, kRows>& tile, int k) {
+                              const Tile<T, D, kRows>& tile, int k, int keep = 1) {
 #ifdef BRRR_EMULATED
     ask({[](const Asked& p) {
            const Tile<T, D, kRows> b{static_cast<T*>(const_cast<void*>(p.b))};
+           if (p.keep == 0)
+             for (int i = 0; i < kRows / 2; ++i) p.c[i] = 0.0f;
            add_from_registers<kRows / 8, T>(
                p, [&](int term, int n) { return b.at(n, (p.k + term) / 8)[(p.k + term) % 8]; });
          },
-         c[0], a, tile.base, 0, k, 1, 0});
+         c[0], a, tile.base, 0, k, keep, 0});
 #else
-    GroupProduct<Is16<T>::kBf16, false, kRows / 8>::add(c, a, along_rows(tile, 0, k));
+    GroupProduct<Is16<T>::kBf16, false, kRows / 8>::add(c, a, along_rows(tile, 0, k), keep);
 #endif
   }
   template <typename T, int D, int kRows>
@@ -222,7 +229,7 @@ struct ByGroups {
          c[0], a, tile.base, 0, k, 1, 0});
 #else
     GroupProduct<Is16<T>::kBf16, true, D / 8>::add(
-        c, a, tile_descriptor(tile.base + k * 64, kRows * 128));
+        c, a, tile_descriptor(tile.base + k * 64, kRows * 128), 1);
 #endif
   }
   /// c = a b^T: the group's 64 rows of a, from `row` on, by all rows of b. Nothing of it is in

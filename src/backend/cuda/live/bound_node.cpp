@@ -27,10 +27,11 @@ CUtensorMap encoded(const Driver& driver, const TensorBoxes& boxes, std::byte* a
       every{1, 1, 1, 1};
   const auto type = boxes.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  BRRR_CU(driver, cuTensorMapEncodeTiled(
-                      &map, type, 4, at, sizes.data(), strides.data(), box.data(), every.data(),
-                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  const CUresult result = driver.cuTensorMapEncodeTiled(
+      &map, type, 4, at, sizes.data(), strides.data(), box.data(), every.data(),
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) throw TensorRefusal();
   return map;
 }
 

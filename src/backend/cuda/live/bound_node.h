@@ -27,10 +27,14 @@ class ArgumentBytes {
   size_t size_ = 0;
 };
 
+/// The driver does not describe such a tensor to the copy engine.
+struct TensorRefusal {};
+
 /// The values of a kernel's parameters, as cuLaunchKernel takes them.
 class BoundLaunch {
  public:
-  /// `function` was loaded from the launch's source; may be told of its shared memory.
+  /// `function` was loaded from the launch's source; may be told of its shared memory. Throws
+  /// TensorRefusal.
   BoundLaunch(const Driver& driver, CUfunction function, const Launch& launch,
               const KernelArgs& args, CUdeviceptr error);
   void run(const Driver& driver, CUstream stream);

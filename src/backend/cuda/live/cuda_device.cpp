@@ -336,8 +336,12 @@ std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, con
       CUdeviceptr error = errors_ + kMostErrors * sizeof(uint32_t);
       for (const LaunchArg& a : launch->args)
         if (a.kind == LaunchArg::Kind::error && !measures) error = error_cell(a, scope);
-      bound->steps.emplace_back(
-          BoundLaunch(d_, functions_.at(key_of(launch->source)), *launch, args, error));
+      try {
+        bound->steps.emplace_back(
+            BoundLaunch(d_, functions_.at(key_of(launch->source)), *launch, args, error));
+      } catch (const TensorRefusal&) {
+        return nullptr;
+      }
     } else if (const auto* product = std::get_if<MatmulCall>(&command)) {
       const MatmulAddresses at = addresses_of(*product, args, gpu_);
       auto matmul = std::make_unique<BoundMatmul>(cublaslt_, *product, at);
@@ -378,6 +382,9 @@ std::optional<CudaDevice::BenchArgs> CudaDevice::bench_args(const CudaKernel& ke
   std::byte* next = bench_->data();
   const auto take = [&](int64_t bytes) { return std::exchange(next, next + rounded(bytes)); };
   for (int64_t bytes : kernel.in_bytes()) at.in.push_back(take(bytes));
+  for (size_t i : kernel.positions())
+    BRRR_CU(d_,
+            cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(at.in[i]), 0, sizeof(int32_t), stream_));
   for (int64_t bytes : kernel.out_bytes()) at.out.push_back(take(bytes));
   at.scratch = take(kernel.scratch_bytes());
   return at;
