@@ -16,6 +16,8 @@ constexpr Variable kVariables[] = {
     {"BRRR_ISA", "best instruction set to use: portable, sse4, avx2, avx512, amx"},
     {"BRRR_BUILD_SECONDS", "set by ./brrr: how long it built before it became this process"},
     {"BRRR_DISABLE_PASS", "optional passes to leave out of every program, apart by commas"},
+    {"BRRR_DISABLE_KERNEL",
+     "kernels that are not taken, apart by commas, by the names of --explain-dispatch"},
     {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
     {"BRRR_FUZZ_GRAPHS", "tests: how many random graphs each test of fusion makes"},
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},

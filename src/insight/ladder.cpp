@@ -137,7 +137,8 @@ std::string key_on(const std::string& backend, const std::string& ladder,
   std::string key =
       fmt::format("{} on {}, {} threads", key_of(ladder, changes), backend, thread_count());
   if (const std::string cpu = read_machine().cpu; !cpu.empty()) key += ", " + cpu;
-  if (const auto passes = env::get("BRRR_DISABLE_PASS")) key += ", without " + *passes;
+  for (const char* left_out : {"BRRR_DISABLE_PASS", "BRRR_DISABLE_KERNEL"})
+    if (const auto names = env::get(left_out)) key += ", without " + *names;
   return key;
 }
 

@@ -1,12 +1,26 @@
 #include "runtime/backend.h"
 
+#include <sstream>
+
+#include "base/env.h"
+
 namespace brrr {
+
+bool is_disabled(std::string_view kernel) {
+  const auto list = env::get("BRRR_DISABLE_KERNEL");
+  if (!list) return false;
+  std::istringstream names(*list);
+  for (std::string name; std::getline(names, name, ',');)
+    if (name == kernel) return true;
+  return false;
+}
 
 Backend::Choice Backend::choose(const NodeView& node) const {
   Choice choice;
   for (const KernelEntry& entry : kernels) {
     if (entry.op != node.node().op->name) continue;
-    std::string reason = entry.accepts(node);
+    std::string reason =
+        is_disabled(entry.name) ? "BRRR_DISABLE_KERNEL names it" : entry.accepts(node);
     if (reason.empty()) {
       choice.entry = &entry;
       return choice;

@@ -58,6 +58,9 @@ struct KernelEntry {
   std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
 };
 
+/// Whether BRRR_DISABLE_KERNEL names a kernel.
+bool is_disabled(std::string_view kernel);
+
 class Device;
 
 struct Backend {

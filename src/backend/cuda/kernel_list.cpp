@@ -201,33 +201,38 @@ KernelEntry epilogue_entry(const GpuDescription& gpu) {
 /// What may be faster than another kernel of ours, and what may not.
 void add_rivals(std::vector<NodePlan>& ways, const NodeView& view, const GpuDescription& gpu) {
   for (const PlanEntry& entry : device_kernels())
-    if (entry.is_rival && entry.op == view.node().op->name && entry.accepts(view, gpu).empty())
+    if (entry.is_rival && entry.op == view.node().op->name && !is_disabled(entry.name) &&
+        entry.accepts(view, gpu).empty())
       ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
 }
 
 /// Attention by cuDNN; kernels of our own are the other ways.
 KernelEntry sdpa_entry(std::string_view op, const GpuDescription& gpu) {
-  return {op, "cudnn",
-          [gpu](const NodeView& view) {
-            SdpaCall call;
-            return as_sdpa_call(view, gpu, call);
-          },
-          [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
-            SdpaCall call;
-            as_sdpa_call(view, gpu, call);
-            NodePlan plan;
-            plan.name = "cudnn";
-            if (call.backward)
-              call.sums = plan.take_scratch(call.batch * call.heads * call.queries * 4);
-            call.workspace = plan.take_scratch(sdpa_workspace_bytes(call));
-            plan.commands.emplace_back(std::move(call));
-            plan.in_place = false;
-            std::vector<NodePlan> ways{std::move(plan)};
-            add_rivals(ways, view, gpu);
-            if (ways.size() == 1)  // cuDNN may refuse what it is asked for
-              ways.push_back(own_plan(*plan_alone(view.graph, view.id, gpu), "tiles"));
-            return std::make_unique<CudaKernel>(view, std::move(ways));
-          }};
+  return {
+      op, "cudnn",
+      [gpu](const NodeView& view) {
+        SdpaCall call;
+        return as_sdpa_call(view, gpu, call);
+      },
+      [gpu](const NodeView& view) -> std::unique_ptr<Kernel> {
+        SdpaCall call;
+        as_sdpa_call(view, gpu, call);
+        NodePlan plan;
+        plan.name = "cudnn";
+        if (call.backward)
+          call.sums = plan.take_scratch(call.batch * call.heads * call.queries * 4);
+        call.workspace = plan.take_scratch(sdpa_workspace_bytes(call));
+        plan.commands.emplace_back(std::move(call));
+        plan.in_place = false;
+        std::vector<NodePlan> ways{std::move(plan)};
+        add_rivals(ways, view, gpu);
+        for (const PlanEntry& entry : device_kernels())  // cuDNN may refuse what it is asked for
+          if (ways.size() == 1 && !entry.is_rival && entry.op == view.node().op->name) {
+            ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
+            ways.back().is_last_resort = true;
+          }
+        return std::make_unique<CudaKernel>(view, std::move(ways));
+      }};
 }
 
 KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "backend/cuda/kernel_list.h"
 #include "backend/cuda/node_plan.h"
 #include "backend/kernel_runner.h"
 #include "support/cuda_emulator.h"
@@ -219,6 +220,26 @@ TEST(DeviceAttention, KernelsOfOneNameHaveKeysOfTheirOwn) {
     }
     EXPECT_EQ(keys.size(), 5u) << entry.name;
   }
+}
+
+/// Where a kernel is suspected, the next in the list takes its place, and it is no way of others.
+TEST(DeviceAttention, AKernelCanBeLeftOut) {
+  const Call call = call_of(kCases[0], DType::bf16, false);
+  Backend on_gpu;
+  on_gpu.kernels = cuda_kernels({});
+  const auto ways_without = [&](const char* names) {
+    ::setenv("BRRR_DISABLE_KERNEL", names, 1);
+    const auto kernel = on_gpu.choose(call.view()).entry->prepare(call.view());
+    ::unsetenv("BRRR_DISABLE_KERNEL");
+    std::vector<std::string> list;
+    for (const NodePlan& way : dynamic_cast<CudaKernel&>(*kernel).ways()) list.push_back(way.name);
+    return list;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(ways_without(""), (Names{"cudnn", "tma", "wgmma", "mma"}));
+  EXPECT_EQ(ways_without("tma"), (Names{"cudnn", "wgmma", "mma"}));
+  EXPECT_EQ(ways_without("tma,cudnn"), (Names{"wgmma", "mma"}));
+  EXPECT_EQ(ways_without("tma,wgmma,mma"), (Names{"cudnn", "tiles"}));
 }
 
 /// Logits, losses and both gradients in bf16; the gradient of the logits is rounded once more, and
