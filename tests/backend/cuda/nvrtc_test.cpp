@@ -190,6 +190,9 @@ TEST_P(Models, NoKernelSpills) {
   const GpuDescription gpu = *gpu_description("cuda:sm_90");
   auto kernels = kernels_of(gpt2_step(gpu, config, 0.0, false), gpu);
   for (auto& kernel : kernels_of(gpt2_step(gpu, config, 0.0, true), gpu)) kernels.insert(kernel);
+  // With heads of 128 and dropout attention's backward pass spills 4 and 16 bytes.
+  if (config.n_embd / config.n_head == 64)
+    for (auto& kernel : kernels_of(gpt2_step(gpu, config, 0.1, false), gpu)) kernels.insert(kernel);
   EXPECT_GT(kernels.size(), 20u);
   expect_clean(kernels, gpu);
 }
