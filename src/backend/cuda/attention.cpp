@@ -100,9 +100,13 @@ struct Unit {
   uint32_t threads;
   std::vector<std::string> headers;
 };
-const Unit kByWarps{"ByWarps", 64, 128, {"device.cuh", "mma.cuh", "attention_mma.cuh"}};
+const Unit kByWarps{
+    "ByWarps", 64, 128, {"device.cuh", "mma.cuh", "attention_scores.cuh", "attention_mma.cuh"}};
 const Unit kByGroups{
-    "ByGroups", 128, 256, {"device.cuh", "mma.cuh", "wgmma.cuh", "attention_mma.cuh"}};
+    "ByGroups",
+    128,
+    256,
+    {"device.cuh", "mma.cuh", "wgmma.cuh", "attention_scores.cuh", "attention_mma.cuh"}};
 
 /// The other side comes in tiles; `tile_rows` are all rows of tiles in shared memory.
 Launch mma_launch(const AttentionNode& n, const Unit& unit, const std::string& name,

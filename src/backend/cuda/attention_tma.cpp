@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kRows = 128;  // Role::kRows
 constexpr uint32_t kThreads = 384;
-const std::vector<std::string> kHeaders{"device.cuh", "mma.cuh",           "wgmma.cuh",
-                                        "tma.cuh",    "attention_mma.cuh", "attention_tma.cuh"};
+const std::vector<std::string> kHeaders{
+    "device.cuh", "mma.cuh", "wgmma.cuh", "tma.cuh", "attention_scores.cuh", "attention_tma.cuh"};
 constexpr std::string_view kMap = "BRRR_GRID_CONSTANT const TensorMap ";
 
 /// Boxes of `rows` rows of a matrix, of which each head has `length`.
