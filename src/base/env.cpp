@@ -14,6 +14,8 @@ constexpr Variable kVariables[] = {
     {"BRRR_OFFLINE", "set: never touch the network"},
     {"BRRR_AUTOTUNE", "0: never measure which GPU kernel is fastest, take the first"},
     {"BRRR_ISA", "best instruction set to use: portable, sse4, avx2, avx512, amx"},
+    {"BRRR_ASSUME_ISA",
+     "tests: what the processor is taken to have, whatever it says (tests/support/amx_trap.cpp)"},
     {"BRRR_BUILD_SECONDS", "set by ./brrr: how long it built before it became this process"},
     {"BRRR_DISABLE_PASS", "optional passes to leave out of every program, apart by commas"},
     {"BRRR_DISABLE_KERNEL",

@@ -77,6 +77,9 @@ bool made_by_amd() { return false; }
 #endif
 
 Isa detect() {
+  if (const auto assumed = env::get("BRRR_ASSUME_ISA")) {
+    return parse_isa(*assumed, "BRRR_ASSUME_ISA");
+  }
   const int64_t targets = hwy::SupportedTargets();
   Isa isa = Isa::kPortable;
   for (const Isa level : {Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
@@ -123,11 +126,11 @@ std::span<const Isa> all_isas() { return kAll; }
 
 std::string_view isa_name(Isa isa) { return kNames[static_cast<int>(isa)]; }
 
-Isa parse_isa(std::string_view name) {
+Isa parse_isa(std::string_view name, std::string_view variable) {
   for (const Isa isa : kAll) {
     if (name == isa_name(isa)) return isa;
   }
-  user_error("BRRR_ISA: expected portable, sse4, avx2, avx512 or amx, got '{}'", std::string(name));
+  user_error("{}: expected portable, sse4, avx2, avx512 or amx, got '{}'", variable, name);
 }
 
 Isa machine_isa() {

@@ -17,13 +17,14 @@ std::span<const Isa> all_isas();
 /// "portable", "sse4", "avx2", "avx512", "amx": the spelling of BRRR_ISA.
 std::string_view isa_name(Isa isa);
 
-/// The inverse of isa_name; UserError for anything else.
-Isa parse_isa(std::string_view name);
+/// The inverse of isa_name; UserError, which names the environment variable, for anything else.
+Isa parse_isa(std::string_view name, std::string_view variable = "BRRR_ISA");
 
-/// What this processor and operating system offer, whatever BRRR_ISA says.
+/// What this processor and operating system offer (or are assumed to: BRRR_ASSUME_ISA), whatever
+/// BRRR_ISA says.
 Isa machine_isa();
 
-/// min(machine_isa(), BRRR_ISA). UserError when BRRR_ISA is not a known name. Any thread.
+/// min(machine_isa(), BRRR_ISA). UserError when either variable is not a known name. Any thread.
 Isa best_isa();
 
 /// best_isa(), or the lower level of the last limit_isa(): what kernels may use now. Any thread.
