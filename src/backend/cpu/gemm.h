@@ -68,7 +68,7 @@ struct GemmArgs {
   GemmTermSums sums = {};
 };
 
-inline constexpr int64_t kGemmBlockK = 512;
+inline constexpr int64_t kGemmBlockK = 768;
 inline constexpr int64_t kMostPanelTerms = 8192;
 
 /// kBest: the last of these that the machine and current_isa() have for the dtype. kVector: any

@@ -24,6 +24,8 @@ using V = VF;
 /// longer the run of each row of B that is read at a time.
 constexpr int wide_nv(int mr) { return std::clamp(kMaxAccumulators / mr, 2, 16); }
 
+constexpr int64_t kFloatsOfLine = 16;
+
 struct Tile {
   int64_t kc;
   const float* a;
@@ -36,6 +38,8 @@ struct Tile {
   bool load_c;
   const float* bias;
   int64_t cols;
+  const float* next;  // fetched meanwhile: a line for each term, or the same one again and again
+  int64_t next_step;
 };
 
 /// One element of the result from its sum; the only place where C is written.
@@ -123,10 +127,15 @@ void tile(const Tile& t) {
   // when the rows are a multiple of its way size apart.
   constexpr int kAhead = std::clamp(32 * 16 / (kNv * kWidth), 2, 8);
   constexpr int kLine = 64 / static_cast<int>(sizeof(T));  // elements of a cache line
+  const float* next = t.next;
   for (int64_t k = t.kc; k > 0; --k) {
 #pragma GCC unroll 16
     for (int v = 0; v < kNv; v += std::max(1, kLine / kWidth)) {
       prefetch(b + kAhead * b_k + v * kLanes);
+    }
+    if constexpr (kRows == kMr) {
+      prefetch_far(next);
+      next += t.next_step;
     }
     if constexpr (kNv <= 2) {
       V bv[kNv];
@@ -297,11 +306,14 @@ void multiply_packed(const GemmBlock& block, Tile t) {
   for (int64_t i = 0; i < block.rows; i += kMr) {
     const int64_t rows = std::min<int64_t>(kMr, block.rows - i);
     t.a = block.a + i / kMr * block.a_panel;
+    t.next = block.a_far ? t.a + block.a_panel : t.a;
     for (int64_t j = 0; j < block.cols; j += kNr) {
       t.cols = std::min<int64_t>(kNr, block.cols - j);
       t.b = static_cast<const float*>(block.b) + j * block.kc;
       t.c = block.c + i * block.ldc + j;
       t.bias = block.bias != nullptr ? block.bias + j : nullptr;
+      // The first tile of a row fetches the next row's A.
+      t.next_step = block.a_far && j == 0 ? kFloatsOfLine : 0;
       kNarrow<float>[rows - 1][t.cols > kLanes](t);
     }
   }
@@ -310,7 +322,7 @@ void multiply_packed(const GemmBlock& block, Tile t) {
 void multiply(const GemmBlock& block) {
   Tile t{};
   t.kc = block.kc;
-  t.a = block.a;
+  t.a = t.next = block.a;
   t.a_row = block.a_row;
   t.a_k = block.a_k;
   t.b_k = block.b_k;

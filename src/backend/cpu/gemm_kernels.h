@@ -15,6 +15,7 @@ struct GemmBlock {
   int64_t rows = 0, cols = 0, kc = 0;
   const float* a = nullptr;
   int64_t a_panel = 0, a_row = 0, a_k = 0;
+  bool a_far = false;  // the panels lie one after the other, and none is in a near cache yet
   const void* b = nullptr;
   DType b_dtype = DType::f32;
   int64_t b_k = 0;

@@ -1,5 +1,7 @@
 // The vector path of gemm(): f32 register tiles over operands that packing widens to f32.
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "backend/cpu/gemm_blocks.h"
@@ -22,17 +24,34 @@ namespace brrr::cpu {
 namespace {
 
 constexpr int64_t kMaxCols = 384;      // columns of a packed block of B
+constexpr int64_t kManyTerms = 512;    // with more of them in a block, it is narrower
 constexpr int64_t kMaxRowCols = 2048;  // columns of a task of a single row
 constexpr int64_t kMaxNr = 32;         // no instruction set has wider tiles
 constexpr int64_t kMaxMr = 16;         // or taller ones
 constexpr int64_t kARowPad = 16;       // breaks the power of two between packed rows
 constexpr int64_t kAPanels = 8;        // row panels of A that one thread packs at a time
-constexpr int64_t kPackedB = kGemmBlockK * kMaxCols;
+constexpr int64_t kPackedB = kManyTerms * kMaxCols;
 constexpr int64_t kPackedTail = kGemmBlockK * kMaxNr;
-constexpr int64_t kPackedA = int64_t{3} << 19;  // floats of the shared chunk of A
+constexpr int64_t kPackedA = int64_t{1} << 21;  // floats of the shared chunk of A
 
-constexpr int64_t kRowPanels = kAPanels * kMaxMr * (kGemmBlockK + kARowPad);
+constexpr int64_t kRowPanels = kAPanels * kMaxMr * (kManyTerms + kARowPad);
 constexpr int64_t kSums = 512 * kMaxCols;
+
+/// Row panels that are widened, or finished, at a time: as many as there is room for.
+int64_t row_panels_at_once(int64_t mr, int64_t terms) {
+  return std::min(kAPanels, kRowPanels / (mr * (terms + kARowPad)));
+}
+static_assert(kRowPanels >= kMaxMr * (kGemmBlockK + kARowPad));
+
+/// What reading a term of a row of A again, or widening it, costs a task, in vector multiply-adds.
+/// Measured where an L2 cache of 2 MB has an L3 behind a mesh (Emerald Rapids), and where one of
+/// 1 MB or less has it beside it (Zen 3, Zen 4).
+double cost_to_read_a(bool widen) {
+  constexpr long kMesh = 2L << 20;
+  static const bool far = ::sysconf(_SC_LEVEL2_CACHE_SIZE) >= kMesh;
+  if (!far) return 0.05;
+  return widen ? 0.6 : 0.3;
+}
 
 /// One thread's memory: in all just under a huge page.
 struct Workspace {
@@ -107,7 +126,10 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   const int64_t products = plan.pack_a ? 1 : batch;  // in one phase
   const int64_t m = std::min(g.m, plan.chunk_rows);
   const double pack_b_cost = plan.pack_b ? (g.trans_b ? 0.6 : 0.4) : 0.0;
-  constexpr double kReadA = 0.05;
+  const double read_a = cost_to_read_a(plan.widen_a);
+  // A block of more terms is narrower: it is to leave room in the L2 cache.
+  const int64_t most_cols =
+      std::min(kMaxCols, kPackedB / std::max<int64_t>(1, plan.k_step) / nr * nr);
   if (g.m == 1 && !plan.pack_b) {
     // Bound by reading B: long runs of its rows, an equal share for each thread.
     plan.rows = 1;
@@ -118,7 +140,7 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   int64_t last_cols = -1;
   for (const int64_t target : {384, 256, 192, 128, 96, 64, 32}) {
     const int64_t cols = round_up(ceil_div(g.n, ceil_div(g.n, target)), nr);
-    if (cols == last_cols || cols > kMaxCols) continue;
+    if (cols == last_cols || cols > most_cols) continue;
     last_cols = cols;
     const int64_t col_blocks = ceil_div(g.n, cols);
     int64_t last_rows = -1;
@@ -130,7 +152,7 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
       if (rows == last_rows) continue;
       last_rows = rows;
       const double task = static_cast<double>(rows * cols) / static_cast<double>(kernels.lanes) +
-                          kReadA * static_cast<double>(rows) +
+                          read_a * static_cast<double>(rows) +
                           pack_b_cost * static_cast<double>(cols) +
                           500.0 / static_cast<double>(std::min(g.k, kGemmBlockK));
       const double turns =
@@ -215,6 +237,7 @@ void provide_a(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kern
   }
   if (plan.pack_a) {
     const int64_t kb = (k0 - chunk.k0) / plan.k_step, p = (i0 - chunk.i0) / kernels.mr;
+    block.a_far = true;
     block.a = shared_a + (kb * chunk.panels(kernels) + p) * panel;
   } else {
     gemm_packing().pack_a(g.dtype, a_at(g, i0, k0), g.lda, g.trans_a, block.kc, block.rows, panel,
@@ -245,7 +268,8 @@ void run_task(const GemmArgs& g, int64_t index, const BlockPlan& plan, const Gem
     provide_b(g, plan, kernels, k0, j0, space.packed_b, block);
     const bool finish = needs_finish(g) && k0 + block.kc == g.k;
     // What is widened or finished should still be in the cache for the other half of the work.
-    const int64_t group = plan.widen_a || finish ? kAPanels * kernels.mr : i1 - i0;
+    const int64_t group =
+        plan.widen_a || finish ? row_panels_at_once(kernels.mr, plan.k_step) * kernels.mr : i1 - i0;
     for (int64_t i = i0; i < i1; i += group) {
       block.rows = std::min(group, i1 - i);
       block.c = sums + (i - i0) * ld;
