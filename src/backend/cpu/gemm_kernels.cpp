@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/cpu/simd_types.h"
+#include "ops/panels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/gemm_kernels.cpp"
@@ -169,6 +170,20 @@ void tile(const Tile& t) {
   }
 }
 
+/// C of one row from its sums.
+void finish_row(const GemmBlock& block, int64_t cols, const float* sums) {
+  const D d;
+  const V alpha = hn::Set(d, block.alpha);
+  for (int64_t j = 0; j < cols; j += kLanes) {
+    const float* bias = block.bias != nullptr ? block.bias + j : nullptr;
+    float* c = block.c + j;
+    const V sum = hn::LoadU(d, sums + j);
+    hn::StoreU(
+        block.load_c ? finish<true>(sum, alpha, c, bias) : finish<false>(sum, alpha, c, bias), d,
+        c);
+  }
+}
+
 /// One row: C and the sums are short, B is the work. Rows of B are read from end to end, as memory
 /// likes it, four at a time, into sums in `sums` ([cols]); the order of every sum is the tile's.
 template <typename T>
@@ -200,15 +215,40 @@ void multiply_row(const GemmBlock& block, int64_t cols, float* sums) {
   };
   while (k + 4 <= block.kc) add_rows(std::integral_constant<int, 4>());
   while (k < block.kc) add_rows(std::integral_constant<int, 1>());
-  const V alpha = hn::Set(d, block.alpha);
-  for (int64_t j = 0; j < cols; j += kLanes) {
-    const float* bias = block.bias != nullptr ? block.bias + j : nullptr;
-    float* c = block.c + j;
-    const V sum = hn::LoadU(d, sums + j);
-    hn::StoreU(
-        block.load_c ? finish<true>(sum, alpha, c, bias) : finish<false>(sum, alpha, c, bias), d,
-        c);
+  finish_row(block, cols, sums);
+}
+
+/// One row times panels: B is read from end to end. v... are the vectors of 16 columns.
+template <size_t... v>
+void multiply_row_panels(const GemmBlock& block, std::index_sequence<v...>) {
+  constexpr int64_t kHalf = 512, kPair = 32;  // words of a half tile and of a pair of its terms
+  constexpr int64_t kAhead = 4 * kHalf;
+  const D d;
+  const auto* panel = static_cast<const uint16_t*>(block.b);
+  for (int64_t j = 0; j < block.cols; j += kPanelColumns, panel += kPanelColumns * block.b_k) {
+    V sums[2][sizeof...(v)];
+    for (auto& half : sums) ((half[v] = hn::Zero(d)), ...);
+    const uint16_t* from = panel;
+    for (int64_t k = 0; k < block.kc; k += kPanelTerms) {
+      for (auto& half : sums) {
+        for (int64_t i = 0; i < kPanelTerms; i += 2, from += kPair) {
+          prefetch_far(from + kAhead);
+          const V a0 = hn::Set(d, block.a[(k + i) * block.a_k]);
+          const V a1 = hn::Set(d, block.a[(k + i + 1) * block.a_k]);
+          const auto add = [&](V& sum, const uint16_t* words) HWY_ATTR {
+            V even, odd;
+            widen_pairs(d, Bf16{}, hn::LoadU(d, reinterpret_cast<const float*>(words)), &even,
+                        &odd);
+            sum = hn::MulAdd(a1, odd, hn::MulAdd(a0, even, sum));
+          };
+          (add(half[v], from + v * 2 * kLanes), ...);
+        }
+      }
+    }
+    (hn::StoreU(sums[0][v], d, block.row_sums + j + v * kLanes), ...);
+    (hn::StoreU(sums[1][v], d, block.row_sums + j + 16 + v * kLanes), ...);
   }
+  finish_row(block, block.cols, block.row_sums);
 }
 
 /// One row times a transposed B, which is only read once: transposed in registers, not packed. A
@@ -281,7 +321,7 @@ constexpr auto kWide = wide_tiles<T>(std::make_integer_sequence<int, kMr>());
 template <typename T>
 void multiply_single(const GemmBlock& block, int64_t whole) {
   if (!block.b_trans) return multiply_row<T>(block, whole, block.row_sums);
-  constexpr int kNv = sizeof(T) == 4 ? 2 : 4;  // columns of half the bytes: twice as many
+  constexpr int kNv = sizeof(T) == 4 ? 2 : std::max(1, 16 / kWidth);
   int64_t j = 0;
   for (; j + kNv * kLanes <= whole; j += kNv * kLanes) multiply_row_trans<kNv, T>(block, j);
   for (; j < whole; j += kLanes) multiply_row_trans<1, T>(block, j);
@@ -330,6 +370,8 @@ void multiply(const GemmBlock& block) {
   t.alpha = block.alpha;
   t.load_c = block.load_c;
   if (block.b_packed) return multiply_packed(block, t);
+  if (block.b_panels)
+    return multiply_row_panels(block, std::make_index_sequence<16 / static_cast<size_t>(kLanes)>());
   const int64_t whole = block.b_tail != nullptr ? block.cols / kLanes * kLanes : block.cols;
   with_type(block.b_dtype, [&](auto type) {
     using T = decltype(type);

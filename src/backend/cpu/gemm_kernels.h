@@ -21,6 +21,9 @@ struct GemmBlock {
   int64_t b_k = 0;
   bool b_packed = false;
   bool b_trans = false;  // for one row of A: element (k, j) of B lies at b + j * b_k + k
+  // For one row of A and a whole number of panels (ops/panels.h) of bf16: b is where the block's
+  // terms of its first panel begin, and panels are b_k columns of 32 numbers apart.
+  bool b_panels = false;
   // B is read in whole vectors. Where the memory behind `b` ends with its last column (B is not
   // packed), the columns beyond the last whole vector come from here: [kc, nr], zero-padded.
   const float* b_tail = nullptr;
@@ -44,6 +47,11 @@ struct GemmPacking {
   /// b + k * ldb + j, or b + j * ldb + k when transposed.
   void (*pack_b)(DType dtype, const void* b, int64_t ldb, bool trans, int64_t kc, int64_t cols,
                  float* out);
+
+  /// The same from panels (ops/panels.h) of `terms` rows: terms [k0, k0 + kc) of `cols` columns
+  /// from where their first panel begins. k0, kc and cols are multiples of 32.
+  void (*pack_b_panels)(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int64_t cols,
+                        float* out);
 
   /// out: panels of mr rows, `panel` floats apart: [mr, kc] with row stride `row`, or when
   /// transposed [kc, mr]. Rows beyond `rows` are not written.

@@ -3,7 +3,6 @@
 namespace brrr::cpu {
 namespace {
 
-bool reads_panels(GemmPath path) { return path == GemmPath::kAmx || path == GemmPath::kPairs; }
 bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
 }  // namespace
@@ -16,14 +15,12 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   Product p;
   if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
-  if (p.panels && !reads_panels(path)) return "the right operand lies in panels";
   return "";
 }
 
 bool reads_panels(const NodeView& product) {
-  const std::optional<GemmPath> path = gemm_node_path(product);
   Product p;
-  return path && reads_panels(*path) && product.in[0].dtype == DType::bf16 &&
+  return gemm_node_path(product) && product.in[0].dtype == DType::bf16 &&
          as_product(product, p).empty() && p.batch == 1 && p.k <= kMostPanelTerms;
 }
 

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/simd_types.h"
+#include "ops/panels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/gemm_pack.cpp"
@@ -163,6 +164,24 @@ void pack_a(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int
   });
 }
 
+/// A pair of terms of kLanes columns lies in kLanes words.
+void pack_b_panels(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int64_t cols,
+                   float* out) {
+  constexpr int64_t kHalf = 512, kPair = 32;  // words of a half tile and of a pair of its terms
+  for (int64_t j = 0; j < cols; j += kLanes) {
+    const uint16_t* panel =
+        b + j / kPanelColumns * kPanelColumns * terms + j % kPanelColumns / 16 * kHalf + j % 16 * 2;
+    float* to = out + j / kNr * kc * kNr + j % kNr;
+    for (int64_t k = k0; k < k0 + kc; k += 2, to += 2 * kNr) {
+      const uint16_t* from = panel + k / kPanelTerms * 2 * kHalf + k % kPanelTerms / 2 * kPair;
+      VF even, odd;
+      widen_pairs(DF(), Bf16{}, load(reinterpret_cast<const float*>(from)), &even, &odd);
+      store(even, to);
+      store(odd, to + kNr);
+    }
+  }
+}
+
 /// One line of C at a time is made in the L1 cache and then written as whole vectors.
 template <typename T>
 void store_lines(const float* values, int64_t ld, int64_t rows, int64_t cols, T* c, int64_t ldc) {
@@ -199,7 +218,7 @@ void store_block(const float* values, int64_t ld, int64_t rows, int64_t cols, DT
 }  // namespace
 
 const GemmPacking& packing() {
-  static constexpr GemmPacking kPacking = {&pack_b, &pack_a, &store_block};
+  static constexpr GemmPacking kPacking = {&pack_b, &pack_b_panels, &pack_a, &store_block};
   return kPacking;
 }
 

@@ -57,6 +57,15 @@ HWY_INLINE void with_type(DType dtype, F&& f) {
 template <typename T>
 constexpr int kTerms = 16 / static_cast<int>(sizeof(T));
 
+/// The two 16-bit numbers in each 32-bit word, widened.
+template <class D, class VD>
+HWY_INLINE void widen_pairs(D d, Bf16, VD pairs, VD* even, VD* odd) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, pairs);
+  *even = hn::BitCast(d, hn::ShiftLeft<16>(bits));
+  *odd = hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)));
+}
+
 #if HWY_TARGET != HWY_SCALAR
 /// A vector of kCount / 4 blocks of 16 bytes: block i is from row 4 i of the source.
 template <int kCount, class T>
@@ -92,14 +101,7 @@ HWY_INLINE void transpose_words(const T* source, int64_t ld, VD* columns) {
   columns[3] = hn::BitCast(d, hn::InterleaveUpper(d2, hi01, hi23));
 }
 
-/// The two 16-bit numbers in each 32-bit word, widened.
-template <class D, class VD>
-HWY_INLINE void widen_pairs(D d, Bf16, VD pairs, VD* even, VD* odd) {
-  const hn::RebindToUnsigned<D> du;
-  const auto bits = hn::BitCast(du, pairs);
-  *even = hn::BitCast(d, hn::ShiftLeft<16>(bits));
-  *odd = hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)));
-}
+/// The same of f16.
 template <class D, class VD>
 HWY_INLINE void widen_pairs(D d, F16, VD pairs, VD* even, VD* odd) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL

@@ -7,6 +7,7 @@
 #include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/gemm_kernels.h"
 #include "base/parallel.h"
+#include "ops/panels.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -97,12 +98,15 @@ bool a_reads_well(const GemmArgs& g) {
 /// the constants are measured packing costs.
 BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
                       const GemmKernels& kernels) {
-  const int64_t mr = kernels.mr, nr = kernels.nr;
+  const int64_t mr = kernels.mr;
+  const int64_t nr = g.panels ? std::max(kernels.nr, kPanelColumns) : kernels.nr;
   BlockPlan plan;
-  // Equal blocks, so that none is so short that storing C dominates.
-  plan.k_step = ceil_div(g.k, ceil_div(g.k, kGemmBlockK));
+  // Equal blocks, so that none is so short that storing C dominates; whole tiles of panels.
+  static_assert(kGemmBlockK % kPanelTerms == 0);
+  plan.k_step =
+      g.k <= kGemmBlockK ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kGemmBlockK)), kPanelTerms);
   // Packing B pays when its rows are read by several row panels.
-  plan.pack_b = g.trans_b ? g.m > 1 : g.m > mr;
+  plan.pack_b = g.trans_b || g.panels ? g.m > 1 : g.m > mr;
   constexpr double kSmallProduct = 1 << 22;
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
@@ -202,15 +206,26 @@ void pack_a_group(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& k
 void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels, int64_t k0,
                int64_t j0, float* space, GemmBlock& block) {
   const GemmPacking& packing = gemm_packing();
-  const void* b = b_at(g, k0, j0);
+  const auto* panels = static_cast<const uint16_t*>(g.b) + (g.panels ? j0 * g.k : 0);
   if (plan.pack_b) {
-    packing.pack_b(g.dtype, b, g.ldb, g.trans_b, block.kc, block.cols, space);
+    if (g.panels) {
+      packing.pack_b_panels(panels, g.k, k0, block.kc, block.cols, space);
+    } else {
+      packing.pack_b(g.dtype, b_at(g, k0, j0), g.ldb, g.trans_b, block.kc, block.cols, space);
+    }
     block.b = space;
     block.b_packed = true;
     block.b_k = kernels.nr;
     return;
   }
-  block.b = b;
+  if (g.m == 1 && !g.trans_b) block.row_sums = space + kPackedTail;
+  if (g.panels) {
+    block.b = panels + k0 * kPanelColumns;
+    block.b_panels = true;
+    block.b_k = g.k;
+    return;
+  }
+  block.b = b_at(g, k0, j0);
   block.b_dtype = g.dtype;
   block.b_k = g.ldb;
   block.b_trans = g.trans_b;
@@ -220,7 +235,6 @@ void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kern
                    space);
     block.b_tail = space;
   }
-  if (g.m == 1 && !g.trans_b) block.row_sums = space + kPackedTail;
 }
 
 /// Sets the block's A: kc terms from k0 of its rows from i0.
