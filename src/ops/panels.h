@@ -13,6 +13,8 @@ namespace brrr {
 /// What a state of this order is called: "panels:" and the parameter.
 inline constexpr const char* kPanelsPrefix = "panels:";
 inline constexpr int64_t kPanelColumns = 32, kPanelTerms = 32;
+/// Numbers of 16 columns: of 32 terms, and of a pair of them.
+inline constexpr int64_t kPanelHalf = 512, kPanelPair = 32;
 
 /// Of a matrix [k, n]; both are multiples of 32.
 inline Shape panels_shape(int64_t k, int64_t n) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/gemm.h"
 #include "base/errors.h"
 #include "train/trainer.h"
 
@@ -93,7 +94,10 @@ TEST_F(Fit, RecomputationBringsAsMuchWhateverProductsAreComputedWith) {
   ASSERT_LT(blocks * 2, none);
   ASSERT_LT(within * 2, none);
   const int64_t weights = 6 * 12 * 96 * 96 * 4;
-  const auto at_most = [&](int64_t bytes) { return bytes + bytes / 4 + weights; };
+  // Where a sum is no epilogue of a product, the three products that "high" makes of one wait for
+  // the node that adds them: two more than one, of the width of the MLP.
+  const int64_t waiting = cpu::gemm_packs_tiles(DType::bf16) ? 0 : 2 * 12 * 128 * 4 * 96 * 4;
+  const auto at_most = [&](int64_t bytes) { return bytes + bytes / 4 + weights + waiting; };
   for (const char* products : {"high", "medium"}) {
     SCOPED_TRACE(products);
     const auto bytes = [&](const char* policy, const char* budget = "") {

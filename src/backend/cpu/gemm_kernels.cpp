@@ -221,8 +221,7 @@ void multiply_row(const GemmBlock& block, int64_t cols, float* sums) {
 /// One row times panels: B is read from end to end. v... are the vectors of 16 columns.
 template <size_t... v>
 void multiply_row_panels(const GemmBlock& block, std::index_sequence<v...>) {
-  constexpr int64_t kHalf = 512, kPair = 32;  // words of a half tile and of a pair of its terms
-  constexpr int64_t kAhead = 4 * kHalf;
+  constexpr int64_t kAhead = 4 * kPanelHalf;
   const D d;
   const auto* panel = static_cast<const uint16_t*>(block.b);
   for (int64_t j = 0; j < block.cols; j += kPanelColumns, panel += kPanelColumns * block.b_k) {
@@ -231,7 +230,7 @@ void multiply_row_panels(const GemmBlock& block, std::index_sequence<v...>) {
     const uint16_t* from = panel;
     for (int64_t k = 0; k < block.kc; k += kPanelTerms) {
       for (auto& half : sums) {
-        for (int64_t i = 0; i < kPanelTerms; i += 2, from += kPair) {
+        for (int64_t i = 0; i < kPanelTerms; i += 2, from += kPanelPair) {
           prefetch_far(from + kAhead);
           const V a0 = hn::Set(d, block.a[(k + i) * block.a_k]);
           const V a1 = hn::Set(d, block.a[(k + i + 1) * block.a_k]);

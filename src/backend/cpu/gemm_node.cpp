@@ -15,6 +15,9 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   Product p;
   if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
+  if (p.panels && (view.in[0].dtype != DType::bf16 || p.batch != 1 || p.k > kMostPanelTerms))
+    return fmt::format("a right operand in panels: only bf16, no batch, at most {} terms",
+                       kMostPanelTerms);
   return "";
 }
 

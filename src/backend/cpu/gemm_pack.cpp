@@ -167,13 +167,13 @@ void pack_a(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int
 /// A pair of terms of kLanes columns lies in kLanes words.
 void pack_b_panels(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int64_t cols,
                    float* out) {
-  constexpr int64_t kHalf = 512, kPair = 32;  // words of a half tile and of a pair of its terms
   for (int64_t j = 0; j < cols; j += kLanes) {
-    const uint16_t* panel =
-        b + j / kPanelColumns * kPanelColumns * terms + j % kPanelColumns / 16 * kHalf + j % 16 * 2;
+    const uint16_t* panel = b + j / kPanelColumns * kPanelColumns * terms +
+                            j % kPanelColumns / 16 * kPanelHalf + j % 16 * 2;
     float* to = out + j / kNr * kc * kNr + j % kNr;
     for (int64_t k = k0; k < k0 + kc; k += 2, to += 2 * kNr) {
-      const uint16_t* from = panel + k / kPanelTerms * 2 * kHalf + k % kPanelTerms / 2 * kPair;
+      const uint16_t* from =
+          panel + k / kPanelTerms * 2 * kPanelHalf + k % kPanelTerms / 2 * kPanelPair;
       VF even, odd;
       widen_pairs(DF(), Bf16{}, load(reinterpret_cast<const float*>(from)), &even, &odd);
       store(even, to);
