@@ -2,9 +2,10 @@
 // BRRR_ASSUME_ISA=amx, it catches the illegal-instruction signal of each tile instruction, does
 // what Intel's manual says in plain C++ (EmulatedTiles' sums, bit for bit) and goes on behind it.
 // So the instructions themselves, their operands, their configuration and its life are tested on
-// every x86-64 Linux machine (tests/amx). What the processor would refuse ends the program with a
-// line: a tile instruction without a configuration, palettes and shapes that do not exist, products
-// of tiles whose shapes do not fit or which are the same register.
+// every x86-64 Linux machine with AVX-512, which AMX includes (tests/amx). What the processor would
+// refuse ends the program with a line: a tile instruction without a configuration, palettes and
+// shapes that do not exist, products of tiles whose shapes do not fit or which are the same
+// register.
 
 #include <signal.h>
 #include <sys/ucontext.h>
