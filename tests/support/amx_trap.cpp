@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <sys/ucontext.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>

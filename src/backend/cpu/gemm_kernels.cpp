@@ -320,6 +320,7 @@ constexpr auto kWide = wide_tiles<T>(std::make_integer_sequence<int, kMr>());
 template <typename T>
 void multiply_single(const GemmBlock& block, int64_t whole) {
   if (!block.b_trans) return multiply_row<T>(block, whole, block.row_sums);
+  // Rows of B read side by side: 16 of 16-bit numbers, more were slower.
   constexpr int kNv = sizeof(T) == 4 ? 2 : std::max(1, 16 / kWidth);
   int64_t j = 0;
   for (; j + kNv * kLanes <= whole; j += kNv * kLanes) multiply_row_trans<kNv, T>(block, j);

@@ -4,6 +4,10 @@ namespace brrr::cpu {
 namespace {
 
 bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+/// Whether gemm() takes the right operand in panels.
+bool fits_panels(const NodeView& view, const Product& p) {
+  return view.in[0].dtype == DType::bf16 && p.batch == 1 && p.k <= kMostPanelTerms;
+}
 
 }  // namespace
 
@@ -15,7 +19,7 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   Product p;
   if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
-  if (p.panels && (view.in[0].dtype != DType::bf16 || p.batch != 1 || p.k > kMostPanelTerms))
+  if (p.panels && !fits_panels(view, p))
     return fmt::format("a right operand in panels: only bf16, no batch, at most {} terms",
                        kMostPanelTerms);
   return "";
@@ -23,8 +27,7 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
 
 bool reads_panels(const NodeView& product) {
   Product p;
-  return gemm_node_path(product) && product.in[0].dtype == DType::bf16 &&
-         as_product(product, p).empty() && p.batch == 1 && p.k <= kMostPanelTerms;
+  return gemm_node_path(product) && as_product(product, p).empty() && fits_panels(product, p);
 }
 
 std::optional<GemmPath> gemm_node_path(const NodeView& view) {
