@@ -1,5 +1,6 @@
 // Rows of a table by id, and the scatter-add that is its derivative.
 
+#include "ops/panels.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -23,24 +24,43 @@ std::vector<OpDef> embedding_ops() {
   {
     OpDef d;
     d.name = "embedding";
-    d.doc = "y[i..., :] = table[ids[i...], :]. table: [V, C]; ids: [...] i32; y: [..., C]";
+    d.doc =
+        "y[i..., :] = table[ids[i...], :]. table: [V, C]; ids: [...] i32; y: [..., C]. {panels}: "
+        "the transpose of a table of {rows} rows lies in panels (ops/panels.h), for inference";
     d.op_class = OpClass::movement;
     d.infer = [](const InferContext& c) {
       expect_operands(c, 2);
       expect_float(c, 0, "table");
       expect_integer(c, 1, "ids");
-      if (c.in[0].shape.rank() != 2) c.fail("table must be [V, C]; got {}", c.in[0].str());
+      const Shape& table = c.in[0].shape;
       Shape y = c.in[1].shape;
-      y.push_back(c.in[0].shape[1]);
+      if (c.attrs.get_or<bool>("panels", false)) {
+        const int64_t rows = c.attr<int64_t>("rows");
+        if (table.rank() != 6 || !(table == panels_shape(table.size(1) * kPanelTerms, rows)))
+          c.fail("the panels of {} rows must be [rows / 32, C / 32, 2, 16, 16, 2]; got {}", rows,
+                 table.str());
+        y.push_back(table.size(1) * kPanelTerms);
+      } else {
+        if (table.rank() != 2) c.fail("table must be [V, C]; got {}", c.in[0].str());
+        y.push_back(table[1]);
+      }
       return std::vector<Type>{{c.in[0].dtype, y}};
     };
     d.evaluate = [](const EvalContext& c) {
-      const int64_t rows = c.in[0]->type.shape.size(0), width = c.in[0]->type.shape.size(1);
-      for (int64_t i = 0; i < c.in[1]->type.shape.elements(); ++i)
-        std::copy_n(c.in[0]->data.begin() + static_cast<int64_t>(row_at(*c.in[1], i, rows)) * width,
-                    width, c.out[0].data.begin() + i * width);
+      const RefTensor& table = *c.in[0];
+      const bool panels = c.node.attrs.get_or<bool>("panels", false);
+      const int64_t rows = panels ? c.node.attrs.get<int64_t>("rows") : table.type.shape.size(0);
+      const int64_t width = c.out[0].type.shape.size(-1);
+      for (int64_t i = 0; i < c.in[1]->type.shape.elements(); ++i) {
+        const auto row = static_cast<int64_t>(row_at(*c.in[1], i, rows));
+        for (int64_t j = 0; j < width; ++j)
+          c.out[0].data[static_cast<size_t>(i * width + j)] = table.data[static_cast<size_t>(
+              panels ? place_in_panels(j, row, width) : row * width + j)];
+      }
     };
     d.vjp = [](VjpContext& c) {
+      BRRR_CHECK(!c.attrs().get_or<bool>("panels", false),
+                 "a table in panels, which is for inference, has no gradient");
       if (c.wants(0))
         c.set(0, call1("embedding_grad", {c.grad(0), c.operand(1)},
                        {{"rows", c.operand(0).shape().size(0)}}));
@@ -50,8 +70,11 @@ std::vector<OpDef> embedding_ops() {
       return Cost{0, bytes + static_cast<double>(in[1].bytes()), bytes};
     };
     d.samples = [] {
-      return std::vector<Sample>{{{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
-                                 {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}}};
+      return std::vector<Sample>{
+          {{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
+          {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}},
+          {{tensor(panels_shape(64, 45), -1, 1, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)},
+           {{"panels", true}, {"rows", int64_t{45}}}}};
     };
     list.push_back(std::move(d));
   }

@@ -41,11 +41,11 @@ void matmul_loops(const RefTensor& a, const RefTensor& b, bool ta, bool tb, RefT
   });
 }
 
-/// A right operand that lies in panels, as [K, N].
-RefTensor from_panels(const RefTensor& b) {
-  const int64_t n = b.type.shape.size(0) * kPanelColumns, k = b.type.shape.size(1) * kPanelTerms;
+/// A right operand that lies in panels, as [K, N]. n: of the result.
+RefTensor from_panels(const RefTensor& b, int64_t n) {
+  const int64_t k = b.type.shape.size(1) * kPanelTerms;
   RefTensor plain{{b.type.dtype, {k, n}}, {}};
-  plain.data.resize(b.data.size());
+  plain.data.resize(static_cast<size_t>(k * n));
   for (int64_t i = 0; i < k; ++i)
     for (int64_t j = 0; j < n; ++j)
       plain.data[static_cast<size_t>(i * n + j)] =
@@ -64,7 +64,11 @@ Shape right_shape(const InferContext& c) {
   if (!c.attrs.get_or<bool>("panels", false)) return b;
   if (b.rank() != 6 || !(b == panels_shape(b.size(1) * kPanelTerms, b.size(0) * kPanelColumns)))
     c.fail("panels must be [N / 32, K / 32, 2, 16, 16, 2]; got {}", b.str());
-  return {b.size(1) * kPanelTerms, b.size(0) * kPanelColumns};
+  const int64_t room = b.size(0) * kPanelColumns;
+  const int64_t columns = c.attrs.get_or<int64_t>("columns", room);
+  if (columns > room || columns <= room - kPanelColumns)
+    c.fail("{} panels have no {} columns", b.size(0), columns);
+  return {b.size(1) * kPanelTerms, columns};
 }
 
 Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
@@ -104,7 +108,8 @@ std::vector<OpDef> matmul_ops() {
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
         "has "
         "{dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
-        "bits. {panels}: b is a matrix that lies in panels (ops/panels.h), for inference. a and b "
+        "bits. {panels}: b is a matrix that lies in panels (ops/panels.h), for inference, of "
+        "{columns} columns where given. a and b "
         "may be "
         "i8: then y is i32 and exact, K at most 131071, and there is no gradient";
     d.op_class = OpClass::contraction;
@@ -130,7 +135,8 @@ std::vector<OpDef> matmul_ops() {
     };
     d.evaluate = [](const EvalContext& c) {
       const bool panels = c.node.attrs.get_or<bool>("panels", false);
-      matmul_loops(*c.in[0], panels ? from_panels(*c.in[1]) : *c.in[1],
+      const int64_t n = c.out[0].type.shape.size(-1);
+      matmul_loops(*c.in[0], panels ? from_panels(*c.in[1], n) : *c.in[1],
                    c.node.attrs.get<bool>("transpose_a"), c.node.attrs.get<bool>("transpose_b"),
                    c.out[0]);
     };
@@ -179,6 +185,13 @@ std::vector<OpDef> matmul_ops() {
       out.push_back(
           {{tensor({3, 64}, -1, 1, DType::bf16), tensor(panels_shape(64, 96), -1, 1, DType::bf16)},
            {{"transpose_a", false}, {"transpose_b", false}, {"panels", true}}});
+      for (const int64_t rows : {1, 40})
+        out.push_back({{tensor({rows, 64}, -1, 1, DType::bf16),
+                        tensor(panels_shape(64, 127), -1, 1, DType::bf16)},
+                       {{"transpose_a", false},
+                        {"transpose_b", false},
+                        {"panels", true},
+                        {"columns", int64_t{127}}}});
       for (const bool transposed : {false, true}) {
         const Shape b = transposed ? Shape{37, 130} : Shape{130, 37};
         out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},
@@ -194,7 +207,7 @@ std::vector<OpDef> matmul_ops() {
     d.doc =
         "y = x w + b. x: [..., K], w: [K, N], b: [N] of any floating dtype, y: [..., N] of {dtype} "
         "where given, else of x's; rounded once, after b was added. {panels}: w lies in panels "
-        "(ops/panels.h), for inference";
+        "(ops/panels.h), for inference, of {columns} columns where given";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
@@ -217,7 +230,10 @@ std::vector<OpDef> matmul_ops() {
       const DType wide = narrow == DType::f64 ? narrow : DType::f32;
       Attrs attrs{{"transpose_a", false}, {"transpose_b", false}};
       if (wide != c.in[0].dtype()) attrs.set("dtype", wide);
-      if (c.node.attrs.get_or<bool>("panels", false)) attrs.set("panels", true);
+      if (c.node.attrs.get_or<bool>("panels", false)) {
+        attrs.set("panels", true);
+        attrs.set("columns", c.node.results[0].shape.size(-1));
+      }
       Value product = call1("matmul", {c.in[0], c.in[1]}, std::move(attrs));
       return std::vector<Value>{cast(product + cast(c.in[2], wide), narrow)};
     };

@@ -7,55 +7,98 @@
 namespace brrr {
 namespace {
 
-/// Whether operand `i` of the node is the right one of a product, as it stands.
-bool is_right_operand(const Node& node, size_t i) {
-  if (i != 1) return false;
-  if (node.op->name == "linear") return true;
-  return node.op->name == "matmul" && !node.attrs.get<bool>("transpose_a") &&
-         !node.attrs.get<bool>("transpose_b");
+/// How a node reads a parameter in panels.
+enum class Reads { never, as_right, as_transposed, as_table };
+
+Reads reads(const Graph& g, const Target& target, NodeId id, size_t operand) {
+  const Node& node = g.node(id);
+  if (node.op->name == "embedding") return operand == 0 ? Reads::as_table : Reads::never;
+  if (operand != 1 || (node.op->name != "linear" && node.op->name != "matmul")) return Reads::never;
+  if (!target.reads_panels(g, id)) return Reads::never;
+  if (node.op->name == "linear") return Reads::as_right;
+  if (node.attrs.get<bool>("transpose_a")) return Reads::never;
+  return node.attrs.get<bool>("transpose_b") ? Reads::as_transposed : Reads::as_right;
+}
+
+/// Who reads a parameter.
+struct Readers {
+  bool right = false, transposed = false, others = false;
+  bool table = false;
+};
+
+/// A parameter that goes into panels.
+std::optional<Panels> panels_of(const Graph& g, NodeId id, const Readers& readers) {
+  const Shape& s = g.type({id, 0}).shape;
+  if (readers.others || s.rank() != 2) return {};
+  // Either order of a matrix, not both.
+  if (readers.right == readers.transposed || (readers.right && readers.table)) return {};
+  if (readers.transposed) {
+    if (s.size(1) % kPanelTerms != 0) return {};
+    return Panels{g.input_name(id), s.size(0)};
+  }
+  if (s.size(0) % kPanelTerms != 0 || s.size(1) % kPanelColumns != 0) return {};
+  return Panels{g.input_name(id), std::nullopt};
+}
+
+Shape shape_of(const Panels& panels, const Shape& parameter) {
+  return panels.rows ? panels_shape(parameter.size(1), *panels.rows)
+                     : panels_shape(parameter.size(0), parameter.size(1));
+}
+
+Attrs in_panels(const Node& node, const Panels& panels) {
+  Attrs attrs = node.attrs;
+  attrs.set("panels", true);
+  if (!panels.rows) return attrs;
+  if (node.op->name == "embedding") {
+    attrs.set("rows", *panels.rows);
+  } else {
+    attrs.set("transpose_b", false);
+    attrs.set("columns", *panels.rows);
+  }
+  return attrs;
 }
 
 }  // namespace
 
 Graph pack_parameters(const Graph& in, const Target& target, Notes* notes) {
-  std::map<NodeId, bool> packed;  // parameters: whether all that reads them is such products
+  std::map<NodeId, Readers> readers;  // of parameters
   for (NodeId id = 0; id < in.size(); ++id) {
-    const Node& node = in.node(id);
-    if (in.is_input(id) && in.input_kind(id) == InputKind::parameter) {
-      const Type& t = in.type({id, 0});
-      packed[id] = t.shape.rank() == 2 && t.shape.size(0) % kPanelTerms == 0 &&
-                   t.shape.size(1) % kPanelColumns == 0;
+    if (in.is_input(id) && in.input_kind(id) == InputKind::parameter) readers[id] = {};
+    for (size_t i = 0; i < in.node(id).operands.size(); ++i) {
+      const auto at = readers.find(in.node(id).operands[i].node);
+      if (at == readers.end()) continue;
+      const Reads how = reads(in, target, id, i);
+      at->second.right |= how == Reads::as_right;
+      at->second.transposed |= how == Reads::as_transposed;
+      at->second.table |= how == Reads::as_table;
+      at->second.others |= how == Reads::never;
     }
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      if (const auto at = packed.find(node.operands[i].node); at != packed.end())
-        at->second = at->second && is_right_operand(node, i) && target.reads_panels(in, id);
   }
-  for (const Output& o : in.outputs()) packed.erase(o.value.node);
-  const auto is_packed = [&](NodeId id) {
-    const auto at = packed.find(id);
-    return at != packed.end() && at->second;
-  };
-  int count = 0;
+  for (const Output& o : in.outputs()) readers.erase(o.value.node);
+  std::map<NodeId, Panels> packed;
+  for (const auto& [id, who] : readers)
+    if (const auto panels = panels_of(in, id, who)) packed.emplace(id, *panels);
+
   Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
-    if (is_packed(id)) {
-      const Shape& s = in.type({id, 0}).shape;
-      r.bind({id, 0},
-             r.out().input(kPanelsPrefix + in.input_name(id), panels_shape(s.size(0), s.size(1)),
-                           in.type({id, 0}).dtype, InputKind::parameter));
-      ++count;
+    if (const auto at = packed.find(id); at != packed.end()) {
+      const Type& t = in.type({id, 0});
+      r.bind({id, 0}, r.out().input(panels_state(at->second), shape_of(at->second, t.shape),
+                                    t.dtype, InputKind::parameter));
       return true;
     }
-    if (node.operands.size() < 2 || !is_packed(node.operands[1].node)) return false;
-    std::vector<ValueId> operands;
-    for (const Value& v : r.operands(id)) operands.push_back(v.id);
-    Attrs attrs = node.attrs;
-    attrs.set("panels", true);
-    r.bind({id, 0}, r.out().value(r.out().add(*node.op, operands, attrs)));
-    return true;
+    for (const ValueId& operand : node.operands) {
+      const auto at = packed.find(operand.node);
+      if (at == packed.end()) continue;
+      std::vector<ValueId> operands;
+      for (const Value& v : r.operands(id)) operands.push_back(v.id);
+      r.bind({id, 0}, r.out().value(r.out().add(*node.op, operands, in_panels(node, at->second))));
+      return true;
+    }
+    return false;
   });
-  if (notes && count)
-    notes->push_back(fmt::format("{} parameters in panels, as products read them", count));
+  if (notes && !packed.empty())
+    notes->push_back(fmt::format("{} parameters in panels, as products read them", packed.size()));
   return out;
 }
 

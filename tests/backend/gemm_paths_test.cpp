@@ -266,10 +266,17 @@ class GemmPaths : public testing::TestWithParam<Path> {
 };
 
 /// A right operand in panels gives the bits of the same one as it lies: one row, few rows, many;
-/// and where the panels are not aligned.
+/// where the panels are not aligned, and where the last one has more room than columns.
 TEST_P(GemmPaths, APanelIsTheMatrix) {
-  for (const auto& [k, n] :
-       {std::pair<int64_t, int64_t>{64, 32}, {160, 96}, {1056, 640}, {2336, 64}, {32, 4640}})
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 32},
+                             {160, 96},
+                             {1056, 640},
+                             {2336, 64},
+                             {32, 4640},
+                             {64, 1},
+                             {96, 117},
+                             {800, 81},
+                             {32, 4650}})
     for (const int64_t m : {1, 5, 40, 130}) {
       SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
       RngStream random({7, 9}, 3);
@@ -282,7 +289,8 @@ TEST_P(GemmPaths, APanelIsTheMatrix) {
         return numbers;
       };
       const std::vector<uint16_t> a = draw(m * k), b = draw(k * n);
-      std::vector<uint16_t> room(static_cast<size_t>(k * n) + 64);
+      // What no column lies in may be anything, NaN too.
+      std::vector<uint16_t> room(static_cast<size_t>(panels_shape(k, n).elements()) + 64, 0x7fff);
       auto* const aligned =
           room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
       std::vector<float> plain(static_cast<size_t>(m * n), -1), panels = plain;

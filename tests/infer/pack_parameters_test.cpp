@@ -8,7 +8,9 @@
 #include "infer/sampler.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
+#include "ops/ops.h"
 #include "ops/panels.h"
+#include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
 
@@ -20,7 +22,7 @@ nn::Gpt2Config config() {
   c.n_embd = 64;
   c.n_head = 2;
   c.n_positions = 96;
-  c.vocab_size = 96;
+  c.vocab_size = 101;  // no multiple of a panel
   return c;
 }
 
@@ -43,18 +45,46 @@ TEST(PackParameters, OfProductsAlone) {
   const Graph g = compiled(backend, 1, "", &notes);
   size_t packed = 0;
   for (const NodeId id : g.inputs()) {
-    const bool in_panels = g.input_name(id).starts_with(kPanelsPrefix);
-    packed += in_panels;
-    // The embedding is read by rows, too; vectors are no matrices.
-    EXPECT_EQ(in_panels, g.type({id, 0}).shape.rank() == 6) << g.input_name(id);
-    EXPECT_FALSE(in_panels && g.input_name(id).find("wte") != std::string::npos);
+    const auto panels = panels_in(g.input_name(id));
+    packed += panels.has_value();
+    // Positions are read by rows alone; vectors are no matrices.
+    EXPECT_EQ(panels.has_value(), g.type({id, 0}).shape.rank() == 6) << g.input_name(id);
+    EXPECT_FALSE(panels && panels->parameter.find("wpe") != std::string::npos);
+    if (panels && panels->rows) {
+      EXPECT_TRUE(panels->parameter.ends_with("wte.weight"));
+      EXPECT_EQ(panels->rows, config().vocab_size);
+    }
   }
-  EXPECT_EQ(packed, 4u * static_cast<size_t>(config().n_layer));
+  EXPECT_EQ(packed, 4u * static_cast<size_t>(config().n_layer) + 1);
   EXPECT_FALSE(notes.empty());
   const Graph plain = compiled(backend, 1, "pack_parameters", &notes);
-  for (const NodeId id : plain.inputs())
-    EXPECT_FALSE(plain.input_name(id).starts_with(kPanelsPrefix));
+  for (const NodeId id : plain.inputs()) EXPECT_FALSE(panels_in(plain.input_name(id)));
   EXPECT_EQ(g.size(), plain.size());
+}
+
+TEST(PackParameters, StatesSayWhatTheyAre) {
+  for (const Panels& panels : {Panels{"h.0.attn.c_attn.weight", std::nullopt},
+                               Panels{"wte.weight", 50257}, Panels{"12", std::nullopt}}) {
+    const auto read = panels_in(panels_state(panels));
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->parameter, panels.parameter);
+    EXPECT_EQ(read->rows, panels.rows);
+  }
+  EXPECT_FALSE(panels_in("wte.weight"));
+}
+
+/// A matrix that is read as it is and transposed, or transposed by no product, stays.
+TEST(PackParameters, NotInTwoOrders) {
+  const Backend backend = cpu::cpu_backend();
+  for (const bool both : {false, true}) {
+    Graph g;
+    const Value w = g.parameter("w", {64, 64}, DType::bf16);
+    const Value x = g.input("x", {3, 64}, DType::bf16), ids = g.input("ids", {3}, DType::i32);
+    g.output("rows", embedding(w, ids));
+    if (both) g.output("y", matmul(matmul(x, w), w, false, true));
+    const Graph packed = pack_parameters(g, backend.target());
+    EXPECT_NE(packed.find_input("w"), kNoNode) << both;
+  }
 }
 
 TEST(PackParameters, ThePlacesArePermuted) {

@@ -1,4 +1,5 @@
-// embedding: copies of rows. embedding_grad: ids are sorted by counting, so each row of the table
+// embedding: copies of rows, or of pairs of numbers where the table lies in panels for the product
+// that reads it, too. embedding_grad: ids are sorted by counting, so each row of the table
 // is written once, by one thread, as the sum of its gradients in the order of their positions.
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "backend/cpu/optimizer_rows.h"
 #include "backend/cpu/row_support.h"
 #include "base/parallel.h"
+#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -26,8 +28,10 @@ class EmbeddingKernel final : public Kernel {
  public:
   explicit EmbeddingKernel(const NodeView& node)
       : count_(node.in[1].shape.elements()),
-        rows_(node.in[0].shape.size(0)),
-        row_bytes_(node.in[0].shape.size(1) * static_cast<int64_t>(bytes_of(node.in[0].dtype))) {}
+        panels_(node.attrs().get_or<bool>("panels", false)),
+        rows_(panels_ ? node.attrs().get<int64_t>("rows") : node.in[0].shape.size(0)),
+        row_bytes_(node.out()[0].shape.size(-1) *
+                   static_cast<int64_t>(bytes_of(node.in[0].dtype))) {}
 
   void run(const KernelArgs& args) override {
     const Id* ids = static_cast<const Id*>(args.in[1]);
@@ -35,13 +39,30 @@ class EmbeddingKernel final : public Kernel {
     const auto* table = static_cast<const std::byte*>(args.in[0]);
     auto* y = static_cast<std::byte*>(args.out[0]);
     parallel_for(count_, row_grain(row_bytes_, kByteGrain), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        copy_run(y + i * row_bytes_, table + int64_t{ids[i]} * row_bytes_, row_bytes_);
+      for (int64_t i = begin; i < end; ++i) {
+        if (panels_)
+          copy_from_panels(table, int64_t{ids[i]}, y + i * row_bytes_);
+        else
+          copy_run(y + i * row_bytes_, table + int64_t{ids[i]} * row_bytes_, row_bytes_);
+      }
     });
   }
 
  private:
-  int64_t count_, rows_, row_bytes_;
+  /// Terms 2 i and 2 i + 1 of a column lie side by side, and 16 columns further is the next pair.
+  void copy_from_panels(const std::byte* table, int64_t row, std::byte* y) const {
+    constexpr int64_t kPair = 4, kPairs = kPanelTerms / 2;  // bytes of 16-bit numbers
+    const int64_t width = row_bytes_ / 2;
+    for (int64_t k = 0; k < width; k += kPanelTerms) {
+      const std::byte* from = table + 2 * place_in_panels(k, row, width);
+      for (int64_t pair = 0; pair < kPairs; ++pair, y += kPair)
+        std::memcpy(y, from + pair * 2 * kPanelPair, kPair);
+    }
+  }
+
+  int64_t count_;
+  bool panels_;
+  int64_t rows_, row_bytes_;
 };
 
 template <typename Id>
@@ -119,7 +140,13 @@ std::unique_ptr<Kernel> prepare(const NodeView& node) {
 }  // namespace
 
 std::vector<KernelEntry> embedding_kernels() {
-  return {{"embedding", "copies", [](const NodeView&) { return std::string(); },
+  return {{"embedding", "copies",
+           [](const NodeView& node) -> std::string {
+             if (!node.attrs().get_or<bool>("panels", false) || bytes_of(node.in[0].dtype) == 2)
+               return "";
+             return fmt::format("dtype {}: a table in panels has 16 bits",
+                                name_of(node.in[0].dtype));
+           },
            prepare<EmbeddingKernel>},
           {"embedding_grad", "sorted",
            [](const NodeView& node) -> std::string {

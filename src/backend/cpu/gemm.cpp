@@ -41,7 +41,7 @@ void check(const GemmArgs& g, int64_t batch) {
   BRRR_CHECK(g.lda >= (g.trans_a ? g.m : g.k), "gemm: lda {} is shorter than a row", g.lda);
   BRRR_CHECK(g.ldb >= (g.trans_b ? g.k : g.n), "gemm: ldb {} is shorter than a row", g.ldb);
   BRRR_CHECK(!g.panels || (g.dtype == DType::bf16 && !g.trans_b && g.k % kPanelTerms == 0 &&
-                           g.n % kPanelColumns == 0 && g.k <= kMostPanelTerms && batch == 1),
+                           g.k <= kMostPanelTerms && batch == 1),
              "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
   BRRR_CHECK(
       g.sums.partials == nullptr ||

@@ -174,14 +174,23 @@ void tile(const Tile& t) {
 void finish_row(const GemmBlock& block, int64_t cols, const float* sums) {
   const D d;
   const V alpha = hn::Set(d, block.alpha);
-  for (int64_t j = 0; j < cols; j += kLanes) {
-    const float* bias = block.bias != nullptr ? block.bias + j : nullptr;
-    float* c = block.c + j;
-    const V sum = hn::LoadU(d, sums + j);
+  const auto finish_at = [&](V sum, float* c, const float* bias) HWY_ATTR {
     hn::StoreU(
         block.load_c ? finish<true>(sum, alpha, c, bias) : finish<false>(sum, alpha, c, bias), d,
         c);
-  }
+  };
+  int64_t j = 0;
+  for (; j + kLanes <= cols; j += kLanes)
+    finish_at(hn::LoadU(d, sums + j), block.c + j,
+              block.bias != nullptr ? block.bias + j : nullptr);
+  if (j == cols) return;
+  float sum[kLanes] = {}, c[kLanes] = {}, bias[kLanes] = {};
+  const auto bytes = static_cast<size_t>(cols - j) * sizeof(float);
+  std::memcpy(sum, sums + j, bytes);
+  if (block.load_c) std::memcpy(c, block.c + j, bytes);
+  if (block.bias != nullptr) std::memcpy(bias, block.bias + j, bytes);
+  finish_at(hn::LoadU(d, sum), c, block.bias != nullptr ? bias : nullptr);
+  std::memcpy(block.c + j, c, bytes);
 }
 
 /// One row: C and the sums are short, B is the work. Rows of B are read from end to end, as memory

@@ -21,8 +21,8 @@ struct GemmBlock {
   int64_t b_k = 0;
   bool b_packed = false;
   bool b_trans = false;  // for one row of A: element (k, j) of B lies at b + j * b_k + k
-  // For one row of A and a whole number of panels (ops/panels.h) of bf16: b is where the block's
-  // terms of its first panel begin, and panels are b_k columns of 32 numbers apart.
+  // For one row of A and panels (ops/panels.h) of bf16: b is where the block's terms of its first
+  // panel begin, and panels are b_k columns of 32 numbers apart.
   bool b_panels = false;
   // B is read in whole vectors. Where the memory behind `b` ends with its last column (B is not
   // packed), the columns beyond the last whole vector come from here: [kc, nr], zero-padded.
@@ -49,7 +49,7 @@ struct GemmPacking {
                  float* out);
 
   /// The same from panels (ops/panels.h) of `terms` rows: terms [k0, k0 + kc) of `cols` columns
-  /// from where their first panel begins. k0, kc and cols are multiples of 32.
+  /// from where their first panel begins. k0 and kc are multiples of 32.
   void (*pack_b_panels)(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int64_t cols,
                         float* out);
 

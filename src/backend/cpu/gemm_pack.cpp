@@ -3,6 +3,7 @@
 
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/simd_types.h"
+#include "base/integers.h"
 #include "ops/panels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -167,7 +168,7 @@ void pack_a(DType dtype, const void* a, int64_t lda, bool trans, int64_t kc, int
 /// A pair of terms of kLanes columns lies in kLanes words.
 void pack_b_panels(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int64_t cols,
                    float* out) {
-  for (int64_t j = 0; j < cols; j += kLanes) {
+  for (int64_t j = 0; j < round_up(cols, kPanelColumns); j += kLanes) {
     const uint16_t* panel = b + j / kPanelColumns * kPanelColumns * terms +
                             j % kPanelColumns / 16 * kPanelHalf + j % 16 * 2;
     float* to = out + j / kNr * kc * kNr + j % kNr;

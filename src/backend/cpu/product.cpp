@@ -1,7 +1,5 @@
 #include "backend/cpu/product.h"
 
-#include "ops/panels.h"
-
 namespace brrr::cpu {
 namespace {
 
@@ -20,7 +18,7 @@ Product sizes_of(const NodeView& view) {
   p.m = a.size(p.ta ? -1 : -2);
   p.k = a.size(p.ta ? -2 : -1);
   p.panels = view.attrs().get_or<bool>("panels", false);
-  p.n = p.panels ? b.size(0) * kPanelColumns : b.size(p.tb ? -2 : -1);
+  p.n = p.panels ? view.out()[0].shape.size(-1) : b.size(p.tb ? -2 : -1);
   return p;
 }
 
