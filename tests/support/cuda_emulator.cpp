@@ -17,11 +17,13 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "support/cuda_context.h"
+#include "support/ptx_kernels.h"
 
 namespace brrr::test {
 namespace {
@@ -485,7 +487,7 @@ struct Arguments {
   }
 };
 
-void run_launch(const cuda::Launch& launch, const KernelArgs& args) {
+void run_launch(const cuda::Launch& launch, const KernelArgs& args, int sm) {
   Arguments arguments{args, {}, {}, 0, ""};
   std::vector<void*> pointers;
   int64_t bytes = 0;
@@ -497,25 +499,40 @@ void run_launch(const cuda::Launch& launch, const KernelArgs& args) {
   }
   BRRR_CHECK(bytes <= cuda::kMostArgumentBytes, "{}: {} bytes of arguments", launch.source.entry,
              bytes);
-  run_emulated(launch.source, launch.grid, launch.block, launch.shared_bytes, pointers.data());
+  run_emulated(launch.source, launch.grid, launch.block, launch.shared_bytes, pointers.data(), sm);
   if (arguments.error != 0) throw UserError(arguments.message);
 }
 
 class EmulatedKernel final : public Kernel {
  public:
-  explicit EmulatedKernel(cuda::LaunchPlan plan) : plan_(std::move(plan)) { emulate_later(plan_); }
-  void run(const KernelArgs& args) override { run_emulated(plan_, args); }
+  EmulatedKernel(cuda::LaunchPlan plan, int sm) : plan_(std::move(plan)), sm_(sm) {
+    emulate_later(plan_);
+  }
+  void run(const KernelArgs& args) override { run_emulated(plan_, args, sm_); }
   int64_t scratch_bytes() const override { return plan_.scratch_bytes; }
   bool in_place() const override { return plan_.in_place; }
 
  private:
   cuda::LaunchPlan plan_;
+  int sm_;
 };
+
+Emulation& emulation() {
+  static Emulation e = [] {
+    const char* given = std::getenv("BRRR_EMULATE");
+    return given != nullptr && std::string_view(given) == "ptx" ? Emulation::ptx
+                                                                : Emulation::host_compiler;
+  }();
+  return e;
+}
 
 }  // namespace
 
+Emulation set_emulation(Emulation e) { return std::exchange(emulation(), e); }
+
 void run_emulated(const cuda::KernelSource& source, cuda::Dim3 grid, cuda::Dim3 threads,
-                  int shared_bytes, void** args) {
+                  int shared_bytes, void** args, int sm) {
+  if (emulation() == Emulation::ptx) return run_ptx(source, sm, grid, threads, shared_bytes, args);
   const Compiled& compiled = kernels().find(source);
   Block& b = block();
   BRRR_CHECK(threads.y == 1 && threads.z == 1 && threads.x <= kMostThreads && threads.x % 32 == 0);
@@ -550,17 +567,18 @@ void run_emulated(const cuda::KernelSource& source, cuda::Dim3 grid, cuda::Dim3 
 }
 
 void emulate_later(const cuda::LaunchPlan& plan) {
+  if (emulation() == Emulation::ptx) return;  // PTX is made one by one
   for (const cuda::Launch& launch : plan.launches) kernels().add(launch.source);
 }
 void compile_emulated() { kernels().compile(); }
-void run_emulated(const cuda::LaunchPlan& plan, const KernelArgs& args) {
-  for (const cuda::Launch& launch : plan.launches) run_launch(launch, args);
+void run_emulated(const cuda::LaunchPlan& plan, const KernelArgs& args, int sm) {
+  for (const cuda::Launch& launch : plan.launches) run_launch(launch, args, sm);
 }
 
 KernelEntry emulated_entry(const cuda::PlanEntry& entry, const cuda::GpuDescription& gpu) {
   return {entry.op, entry.name, [=](const NodeView& node) { return entry.accepts(node, gpu); },
           [=](const NodeView& node) -> std::unique_ptr<Kernel> {
-            return std::make_unique<EmulatedKernel>(entry.plan(node, gpu));
+            return std::make_unique<EmulatedKernel>(entry.plan(node, gpu), gpu.sm);
           }};
 }
 

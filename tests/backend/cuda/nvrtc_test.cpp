@@ -2,7 +2,6 @@
 // architecture; what it reports of registers and spills is checked; and the text of a few clusters
 // is kept. Needs no GPU; skipped where NVRTC is not installed.
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,71 +16,12 @@
 #include "passes/pipeline.h"
 #include "support/cuda_emulator.h"
 #include "support/gpt2.h"
+#include "support/nvrtc.h"
 
 namespace brrr::cuda {
 namespace {
 
-/// What is used of libnvrtc, found at run time.
-class Nvrtc {
- public:
-  static const Nvrtc* get() {
-    static const Nvrtc n;
-    return n.library_ != nullptr ? &n : nullptr;
-  }
-  struct Result {
-    bool good = false;
-    std::string log;
-    size_t cubin_bytes = 0;
-  };
-  Result compile(const KernelSource& source, int sm) const {
-    void* program = nullptr;
-    Result result;
-    const std::string text = source.text();
-    if (create_(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr) != 0) return result;
-    std::vector<std::string> options = compile_options();
-    options.push_back(fmt::format("--gpu-architecture=sm_{}{}", sm, sm == kSmOfWgmma ? "a" : ""));
-    options.emplace_back("--ptxas-options=-v");
-    std::vector<const char*> pointers;
-    for (const std::string& o : options) pointers.push_back(o.c_str());
-    result.good = compile_(program, static_cast<int>(pointers.size()), pointers.data()) == 0;
-    size_t size = 0;
-    log_size_(program, &size);
-    result.log.resize(size);
-    log_(program, result.log.data());
-    while (!result.log.empty() && result.log.back() == '\0') result.log.pop_back();
-    if (result.good) cubin_size_(program, &result.cubin_bytes);
-    destroy_(&program);
-    return result;
-  }
-
- private:
-  Nvrtc() {
-    for (const char* name :
-         {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so",
-          "/usr/local/cuda/lib/libnvrtc.so"})
-      if ((library_ = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-    if (library_ == nullptr) return;
-    find("nvrtcCreateProgram", create_);
-    find("nvrtcCompileProgram", compile_);
-    find("nvrtcGetProgramLogSize", log_size_);
-    find("nvrtcGetProgramLog", log_);
-    find("nvrtcGetCUBINSize", cubin_size_);
-    find("nvrtcDestroyProgram", destroy_);
-  }
-  template <typename F>
-  void find(const char* name, F& f) {
-    f = reinterpret_cast<F>(::dlsym(library_, name));
-    BRRR_CHECK(f != nullptr, "libnvrtc has no {}", name);
-  }
-  void* library_ = nullptr;
-  int (*create_)(void**, const char*, const char*, int, const char* const*,
-                 const char* const*) = nullptr;
-  int (*compile_)(void*, int, const char* const*) = nullptr;
-  int (*log_size_)(void*, size_t*) = nullptr;
-  int (*log_)(void*, char*) = nullptr;
-  int (*cubin_size_)(void*, size_t*) = nullptr;
-  int (*destroy_)(void**) = nullptr;
-};
+using test::Nvrtc;
 
 LaunchPlan plan_of(const NodeView& view, const GpuDescription& gpu) {
   static const std::vector<PlanEntry> entries = device_kernels();

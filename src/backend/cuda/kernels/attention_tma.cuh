@@ -221,7 +221,7 @@ BRRR_DEVICE void attention_tma_forward(const TensorMap& q, const TensorMap& k, c
         float s[kTile / 8][4];
         wait.own_full.wait(blocks++);
         wait.full[turn.stage()][0].wait(turn.phase());
-        Unit::begin();
+        Unit::begin(s);
         Unit::of_shared(s, queries, Role::first_row(), rooms.tile(turn.stage(), 0));
         Unit::end(s);
         soften(s, 0);
@@ -229,7 +229,7 @@ BRRR_DEVICE void attention_tma_forward(const TensorMap& q, const TensorMap& k, c
           LeftFactor<T, kTile / 8> p(s);
           const Turn<kStages> next{turn.n + 1};
           wait.full[next.stage()][0].wait(next.phase());
-          Unit::begin(p.words, sum);
+          Unit::begin(s, p.words, sum);
           Unit::of_shared(s, queries, Role::first_row(), rooms.tile(next.stage(), 0));
           Unit::commit();
           wait.full[turn.stage()][1].wait(turn.phase());
@@ -328,7 +328,7 @@ BRRR_DEVICE void attention_tma_queries(const TensorMap& q, const TensorMap& k, c
         float s[kTile / 8][4], ds[kTile / 8][4];
         wait.full[stage][0].wait(turn.phase());
         wait.full[stage][1].wait(turn.phase());
-        Unit::begin();
+        Unit::begin(s, ds);
         query.times(s, rooms.tile(stage, 0));
         Unit::commit();
         dy_rows.times(ds, rooms.tile(stage, 1));
@@ -434,7 +434,7 @@ BRRR_DEVICE void attention_tma_keys(const TensorMap& q, const TensorMap& k, cons
         const u32 stage = turn.stage();
         float s[kTile / 8][4], ds[kTile / 8][4];
         wait.full[stage][0].wait(turn.phase());
-        Unit::begin();
+        Unit::begin(s, ds);
         key.times(s, rooms.tile(stage, 0));
         Unit::commit();
         value.times(ds, rooms.tile(stage, 1));
