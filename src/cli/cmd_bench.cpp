@@ -124,10 +124,10 @@ OrderedJson matmul(const BenchOptions& o) {
                     {"tflops", r.tflops},
                     {"peak_fraction", r.peak_fraction}});
   if (!o.json) {
-    fmt::print("{:<20} {:>6} {:>6} {:>6}  {:<5} {:<18} {:>28} {:>9} {:>6}\n", "product", "m", "k",
+    fmt::print("{:<20} {:>6} {:>6} {:>6}  {:<5} {:<26} {:>28} {:>9} {:>6}\n", "product", "m", "k",
                "n", "type", "kernel", "time", "TFLOP/s", "peak");
     for (const auto& r : results)
-      fmt::print("{:<20} {:>6} {:>6} {:>6}  {:<5} {:<18} {:>28} {:>9.3f} {:>5.0f}%\n", r.shape.name,
+      fmt::print("{:<20} {:>6} {:>6} {:>6}  {:<5} {:<26} {:>28} {:>9.3f} {:>5.0f}%\n", r.shape.name,
                  r.shape.m, r.shape.k, r.shape.n, r.dtype, r.kernel, spread(r.ms), r.tflops,
                  100 * r.peak_fraction);
   }

@@ -10,6 +10,7 @@
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "ops/ops.h"
+#include "ops/panels.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 
@@ -59,12 +60,23 @@ Backend only(const std::string& kernel) {
   return b;
 }
 
-Graph product_graph(const MatmulShape& s, DType dtype) {
+Graph product_graph(const MatmulShape& s, DType dtype, InputKind b_kind = InputKind::data) {
   Graph g;
   Value a = g.input("a", s.ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, dtype);
-  Value b = g.input("b", s.tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype);
+  Value b = g.input("b", s.tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype, b_kind);
   g.output("c", matmul(a, b, s.ta, s.tb));
   return g;
+}
+
+/// The product with b packed beforehand, as a constant of inference is; null: nothing packs it.
+std::unique_ptr<Runner> runner_of_panels(const MatmulShape& s, DType dtype) {
+  PipelineOptions options;
+  options.packs_parameters = true;
+  auto runner = std::make_unique<Runner>(product_graph(s, dtype, InputKind::parameter), options);
+  const Graph& g = runner->program().graph();
+  for (NodeId id : g.inputs())
+    if (panels_in(g.input_name(id))) return runner;
+  return nullptr;
 }
 
 PipelineOptions without(std::initializer_list<const char*> passes) {
@@ -143,6 +155,13 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
         row.shape = shape;
         row.dtype = name_of(dtype);
         row.kernel = entry.name;
+        rows.push_back(std::move(row));
+      }
+      if (auto runner = runner_of_panels(shape, dtype)) {
+        runners.push_back(std::move(runner));
+        functions.push_back([runner = runners.back().get()] { runner->run(); });
+        MatmulRow row = rows[first];
+        row.kernel += ", b packed";
         rows.push_back(std::move(row));
       }
       const auto timings = interleave(functions, seconds_per_product);

@@ -53,7 +53,8 @@ struct GemmArgs {
   const void* a = nullptr;   // [m, k], or [k, m] when trans_a
   int64_t lda = 0;           // leading dimensions count elements
   bool trans_a = false;
-  const void* b = nullptr;  // [k, n], or [n, k] when trans_b
+  bool a_ends_in_zeros = false;  // the rows of a go on with zeros up to a multiple of 32 terms
+  const void* b = nullptr;       // [k, n], or [n, k] when trans_b
   int64_t ldb = 0;
   bool trans_b = false;
   bool panels = false;  // b lies in panels (ops/panels.h): bf16, k a multiple of 32 and at most

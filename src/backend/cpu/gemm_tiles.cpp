@@ -167,18 +167,33 @@ void micro_by_tiles(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t 
   if constexpr (kRows == 2 && kCols == 2) tiles.template store<3>(sums + kDown + 16, kStride);
 }
 
+/// Where the rows of A lie, in words: in packed tiles, or as the caller has them.
+struct LeftOrder {
+  int64_t panel = 0;                       // from 32 rows to the next
+  int64_t half = kTile, row = kTileWords;  // from 16 rows to the next, from one to the next
+  int64_t tile = 2 * kTile;                // from 32 terms to the next
+};
+/// Strips read 8 rows of A side by side, so they need no tiles: bf16 rows of whole tiles are read
+/// where they lie, unless all of them fall into one set of the L1 cache.
+template <class Tiles>
+bool reads_left_in_place(const GemmArgs& g, const Operand& a) {
+  constexpr int64_t kSetsRepeat = 4096;  // bytes
+  return MultipliesStrips<Tiles> && a.dtype == DType::bf16 && !g.trans_a &&
+         a.lanes % kTileRows == 0 && (a.terms % kTileBf16 == 0 || g.a_ends_in_zeros) &&
+         a.ld * 2 % kSetsRepeat != 0;
+}
+
 /// sums (32 x 32, rows of 32) += `count` tiles of terms; kRows x kCols tiles of it exist.
 template <class Tiles, int kRows, int kCols>
-void micro(Tiles& tiles, const uint16_t* a, const uint16_t* b, int64_t count, const uint16_t* next,
-           float* sums, bool first) {
+void micro(Tiles& tiles, const uint16_t* a, const LeftOrder& order, const uint16_t* b,
+           int64_t count, const uint16_t* next, float* sums, bool first) {
   if constexpr (MultipliesStrips<Tiles>) {
     constexpr int64_t kTileBytes = 2 * kTile;
-    const auto* left = reinterpret_cast<const uint8_t*>(a);
     for (int64_t row = 0; row < kRows * kTileRows; row += Tiles::kStripRows) {
-      Tiles::template strip<kCols>(
-          {left + row / kTileRows * kTileBytes + row % kTileRows * kTileRowBytes, kTileRowBytes,
-           2 * kTileBytes, reinterpret_cast<const uint8_t*>(b), kTileBytes, 2 * kTileBytes, count,
-           sums + row * kPanel, kPanel, !first});
+      const uint16_t* left = a + row / kTileRows * order.half + row % kTileRows * order.row;
+      Tiles::template strip<kCols>({reinterpret_cast<const uint8_t*>(left), 2 * order.row,
+                                    2 * order.tile, reinterpret_cast<const uint8_t*>(b), kTileBytes,
+                                    2 * kTileBytes, count, sums + row * kPanel, kPanel, !first});
     }
   } else {
     micro_by_tiles<Tiles, kRows, kCols>(tiles, a, b, count, next, sums, first);
@@ -207,27 +222,29 @@ void finish_sums(const GemmArgs& g, int64_t index, int64_t i, int64_t j, int64_t
 /// Rows from i0 and columns from j0 of product `index`.
 struct Task {
   int64_t index, i0, j0, rows, cols;
-  const uint16_t *a, *b;     // the packed panels of these rows and columns
-  int64_t a_panel, b_panel;  // words from one to the next
-  int64_t tiles;             // of terms
-  float* sums;               // blocks of 32 x 32, row panel by row panel ...
-  int64_t sum_panels;        // ... of this many
-  bool first, last;          // chunk of terms
+  const uint16_t *a, *b;  // the panels of these rows and columns
+  LeftOrder a_order;
+  int64_t b_panel;     // words from one to the next
+  int64_t tiles;       // of terms
+  float* sums;         // blocks of 32 x 32, row panel by row panel ...
+  int64_t sum_panels;  // ... of this many
+  bool first, last;    // chunk of terms
 };
 
 template <class Tiles>
 void multiply_block(Tiles& tiles, const Task& task, int64_t p, int64_t q, int64_t t0, int64_t count,
                     int64_t row_panels) {
-  const uint16_t* a = task.a + p * task.a_panel + t0 * 2 * kTile;
+  const LeftOrder& order = task.a_order;
+  const uint16_t* a = task.a + p * order.panel + t0 * order.tile;
   const uint16_t* b = task.b + q * task.b_panel + t0 * 2 * kTile;
-  const uint16_t* next = p + 1 < row_panels ? a + task.a_panel : task.a + t0 * 2 * kTile;
+  const uint16_t* next = p + 1 < row_panels ? a + order.panel : task.a + t0 * order.tile;
   float* sums = task.sums + (p * task.sum_panels + q) * kSumBlock;
   const bool first = task.first && t0 == 0;
   const bool tall = task.rows - p * kPanel > kTileRows, wide = task.cols - q * kPanel > kTileRows;
   if (tall) {
-    (wide ? micro<Tiles, 2, 2> : micro<Tiles, 2, 1>)(tiles, a, b, count, next, sums, first);
+    (wide ? micro<Tiles, 2, 2> : micro<Tiles, 2, 1>)(tiles, a, order, b, count, next, sums, first);
   } else {
-    (wide ? micro<Tiles, 1, 2> : micro<Tiles, 1, 1>)(tiles, a, b, count, next, sums, first);
+    (wide ? micro<Tiles, 1, 2> : micro<Tiles, 1, 1>)(tiles, a, order, b, count, next, sums, first);
   }
 }
 
@@ -312,7 +329,8 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
         // Read where it lies, but for its alignment.
         const bool in_place = g.panels && reinterpret_cast<uintptr_t>(g.b) % 64 == 0;
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
-        const bool packs_a = a.from != packed_a, thin = is_thin(a.lanes);
+        const bool left_in_place = reads_left_in_place<Tiles>(g, a);
+        const bool packs_a = !left_in_place && a.from != packed_a, thin = is_thin(a.lanes);
         const bool packs_b = !in_place && !thin && b.from != packed_b;
         // A chunk of an operand is summed when it is here for the first time.
         const bool has_sums = g.sums.partials != nullptr;
@@ -322,6 +340,9 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
         const int64_t units_a = sums_a ? sums_of_a.units() : packs_a ? pack_units(a) : 0;
         const int64_t units_b = sums_b ? sums_of_b.units() : packs_b ? pack_units(b) : 0;
         const uint16_t* panels = in_place ? b.packed : memory.b;
+        const uint16_t* rows = left_in_place ? static_cast<const uint16_t*>(a.from) : memory.a;
+        LeftOrder order{a.panel_words()};
+        if (left_in_place) order = {kPanel * a.ld, kTileRows * a.ld, a.ld, kTileBf16};
         packed_a = a.from;
         packed_b = b.from;
         shared_out(units_a + units_b, [&](int64_t unit) {
@@ -346,9 +367,9 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     j0 + j,
                     std::min(size.rows, a.lanes - i),
                     std::min(size.cols, b.lanes - j),
-                    memory.a + i / kPanel * a.panel_words(),
+                    rows + i / kPanel * order.panel,
                     panels + j / kPanel * b.panel_words(),
-                    a.panel_words(),
+                    order,
                     b.panel_words(),
                     a.tiles(),
                     own_memory(),

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/loss_head.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -111,7 +112,10 @@ class LossHead final : public Kernel {
       const int64_t count = std::min(p_.chunk, p_.rows - begin);
       multiply_logits(t, begin, count);
       parallel_for(count, row_grain(p_.classes, kExpGrain), [&](int64_t first, int64_t end) {
-        for (int64_t i = first; i < end; ++i) finish_row(t, begin + i, t.logits + i * p_.ld);
+        for (int64_t i = first; i < end; ++i) {
+          finish_row(t, begin + i, t.logits + i * p_.ld);
+          if (p_.head != Head::forward) end_in_zeros(t.logits + i * p_.ld);
+        }
       });
       if (p_.head != Head::forward) {
         multiply_dx(t, begin, count);
@@ -159,6 +163,7 @@ class LossHead final : public Kernel {
     GemmArgs g = product(count, p_.width, p_.classes);
     g.a = t.logits;
     g.lda = p_.dlogits_ld();
+    g.a_ends_in_zeros = p_.dtype != DType::f32;
     g.b = t.w;
     g.ldb = ldw();
     g.trans_b = !p_.transpose_w;
@@ -212,6 +217,14 @@ class LossHead final : public Kernel {
     const double d =
         static_cast<double>(dloss) * std::expm1(x) + static_cast<double>(dlse) * std::exp(x);
     store_from_double(p_.dtype, logits, target, static_cast<double>(static_cast<float>(d)));
+  }
+
+  /// What follows 16-bit gradients of logits, up to whole tiles of terms: their row has twice the
+  /// room.
+  void end_in_zeros(float* logits) const {
+    if (p_.dtype == DType::f32) return;
+    auto* gradients = reinterpret_cast<uint16_t*>(logits);
+    std::fill(gradients + p_.classes, gradients + round_up(p_.classes, 32), uint16_t{0});
   }
 
   void round_dw(const Tensors& t) const {
