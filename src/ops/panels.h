@@ -33,7 +33,7 @@ struct Panels {
   std::string parameter;
   std::optional<int64_t> rows;  // of a parameter whose transpose it is
 };
-/// The state that holds them: "panels:h.0.mlp.c_fc.weight", "panels:50257:wte.weight".
+/// The state that holds them: "panels:h.0.mlp.c_fc.weight", "panels^T:50257:wte.weight".
 std::string panels_state(const Panels& panels);
 /// nullopt: the state is no such thing.
 std::optional<Panels> panels_in(std::string_view state);

@@ -95,8 +95,9 @@ Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 
 /// Parameters that products alone read, as their right operand, lie in panels (ops/panels.h) where
-/// the target likes to read them so: states named "panels:<parameter>". For inference, whose
-/// parameters are written once.
+/// the target likes to read them so; transposed ones also where embeddings read their rows, which
+/// is a tied head. States named by panels_state(). For inference, whose parameters are written
+/// once.
 Graph pack_parameters(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; tf32 where

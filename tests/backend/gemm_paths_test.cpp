@@ -313,6 +313,35 @@ TEST_P(GemmPaths, APanelIsTheMatrix) {
     }
 }
 
+/// Rows that go on with zeros, behind which lie no numbers: with terms in one chunk and in several.
+TEST_P(GemmPaths, RowsMayEndInZeros) {
+  for (const int64_t k : {int64_t{1}, int64_t{33}, int64_t{800}, int64_t{8192 + 33}})
+    for (const int64_t m : {1, 16, 48, 50}) {
+      SCOPED_TRACE(fmt::format("{} x {}", m, k));
+      const int64_t n = 40, end = round_up(k, 32), ld = end + 8;
+      RngStream random({3, 5}, 1);
+      const auto draw = [&] {
+        return static_cast<uint16_t>(std::bit_cast<uint32_t>(2 * random.next_uniform() - 1) >> 16);
+      };
+      std::vector<uint16_t> a(static_cast<size_t>(m * ld), 0x7fff), b(static_cast<size_t>(k * n));
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < end; ++j)
+          a[static_cast<size_t>(i * ld + j)] = j < k ? draw() : uint16_t{0};
+      for (uint16_t& x : b) x = draw();
+      std::vector<float> plain(static_cast<size_t>(m * n), -1), in_place = plain;
+      GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = ld};
+      g.b = b.data();
+      g.ldb = n;
+      g.c = plain.data();
+      g.ldc = n;
+      path().run({g, 1, 0, 0, 0});
+      g.a_ends_in_zeros = true;
+      g.c = in_place.data();
+      path().run({g, 1, 0, 0, 0});
+      EXPECT_EQ(in_place, plain);
+    }
+}
+
 /// Sums over the terms of an operand while it is packed are those of reduction_rows(), and the
 /// product is what it is without them.
 TEST_P(GemmPaths, OperandsAreSummedWhileTheyArePacked) {

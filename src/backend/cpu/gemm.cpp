@@ -40,6 +40,8 @@ void check(const GemmArgs& g, int64_t batch) {
              "gemm: neither C nor an epilogue");
   BRRR_CHECK(g.lda >= (g.trans_a ? g.m : g.k), "gemm: lda {} is shorter than a row", g.lda);
   BRRR_CHECK(g.ldb >= (g.trans_b ? g.k : g.n), "gemm: ldb {} is shorter than a row", g.ldb);
+  BRRR_CHECK(!g.a_ends_in_zeros || (!g.trans_a && g.lda >= round_up(g.k, 32)),
+             "gemm: no room for zeros behind {} terms of rows {} apart", g.k, g.lda);
   BRRR_CHECK(!g.panels || (g.dtype == DType::bf16 && !g.trans_b && g.k % kPanelTerms == 0 &&
                            g.k <= kMostPanelTerms && batch == 1),
              "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
@@ -184,7 +186,8 @@ void GemmTiles::operator+=(const GemmTiles& other) {
 GemmTiles gemm_tiles(const GemmArgs& args, int64_t batch) {
   [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
   if (args.m == 0 || args.n == 0 || args.k == 0 || batch == 0) return {};
-  return gemm_packs_tiles(args.dtype) ? gemm_tiles_packing(args, batch) : GemmTiles{};
+  if (!gemm_packs_tiles(args.dtype)) return {};
+  return gemm_tiles_packing(args, batch, best_path(args.dtype) == GemmPath::kPairs);
 }
 
 bool gemm_packs_tiles(DType dtype) {

@@ -66,7 +66,8 @@ void gemm_int8(const GemmBatch& batch);
 
 int64_t gemm_vector_workspace_bytes(int64_t left_bytes);
 int64_t gemm_vector_left_bytes(const GemmArgs& args, int64_t batch);
-GemmTiles gemm_tiles_packing(const GemmArgs& args, int64_t batch);
+/// strips: by a path that multiplies strips (register_tiles.h).
+GemmTiles gemm_tiles_packing(const GemmArgs& args, int64_t batch, bool strips);
 int64_t gemm_tiles_workspace_bytes(const GemmTiles& tiles);
 
 }  // namespace brrr::cpu

@@ -175,12 +175,10 @@ struct LeftOrder {
 };
 /// Strips read 8 rows of A side by side, so they need no tiles: bf16 rows of whole tiles are read
 /// where they lie, unless all of them fall into one set of the L1 cache.
-template <class Tiles>
-bool reads_left_in_place(const GemmArgs& g, const Operand& a) {
+bool strips_read_in_place(const GemmArgs& g) {
   constexpr int64_t kSetsRepeat = 4096;  // bytes
-  return MultipliesStrips<Tiles> && a.dtype == DType::bf16 && !g.trans_a &&
-         a.lanes % kTileRows == 0 && (a.terms % kTileBf16 == 0 || g.a_ends_in_zeros) &&
-         a.ld * 2 % kSetsRepeat != 0;
+  return g.dtype == DType::bf16 && !g.trans_a && g.m % kTileRows == 0 &&
+         (g.k % kTileBf16 == 0 || g.a_ends_in_zeros) && g.lda * 2 % kSetsRepeat != 0;
 }
 
 /// sums (32 x 32, rows of 32) += `count` tiles of terms; kRows x kCols tiles of it exist.
@@ -329,7 +327,7 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
         // Read where it lies, but for its alignment.
         const bool in_place = g.panels && reinterpret_cast<uintptr_t>(g.b) % 64 == 0;
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
-        const bool left_in_place = reads_left_in_place<Tiles>(g, a);
+        const bool left_in_place = MultipliesStrips<Tiles> && strips_read_in_place(g);
         const bool packs_a = !left_in_place && a.from != packed_a, thin = is_thin(a.lanes);
         const bool packs_b = !in_place && !thin && b.from != packed_b;
         // A chunk of an operand is summed when it is here for the first time.
@@ -536,12 +534,12 @@ void gemm_pairs(const GemmBatch& batch) { gemm_pairs_emulated(batch); }
 void gemm_vnni(const GemmBatch& batch) { gemm_vnni_emulated(batch); }
 #endif
 
-GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch) {
+GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch, bool strips) {
   if (is_row(g) || is_small(g, batch, team_of(g, batch))) return {true};
   const Chunks chunks = choose_chunks(g);
   const int64_t lane_bytes = ceil_div(std::min(chunks.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
   const int64_t rows = std::min(chunks.rows, g.m), cols = std::min(chunks.cols, g.n);
-  return {true, round_up(rows, kPanel) * lane_bytes,
+  return {true, strips && strips_read_in_place(g) ? 0 : round_up(rows, kPanel) * lane_bytes,
           is_thin(rows) || g.panels ? 0 : round_up(cols, kPanel) * lane_bytes,
           chunks.k < g.k ? round_up(rows, kPanel) * round_up(cols, kPanel) * 4 : 0};
 }
