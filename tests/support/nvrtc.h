@@ -24,6 +24,12 @@ class Nvrtc {
     size_t cubin_bytes = 0;
     std::string ptx;
   };
+  /// "13.0"
+  std::string version() const {
+    int major = 0, minor = 0;
+    version_(&major, &minor);
+    return std::to_string(major) + "." + std::to_string(minor);
+  }
   /// Machine code, with the assembler's report of registers and spills in the log.
   Result compile(const cuda::KernelSource& source, int sm) const {
     return compile(source.text(), "sm_" + architecture(sm), true);
@@ -67,6 +73,7 @@ class Nvrtc {
           "/usr/local/cuda/lib/libnvrtc.so"})
       if ((library_ = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
     if (library_ == nullptr) return;
+    find("nvrtcVersion", version_);
     find("nvrtcCreateProgram", create_);
     find("nvrtcCompileProgram", compile_);
     find("nvrtcGetProgramLogSize", log_size_);
@@ -82,6 +89,7 @@ class Nvrtc {
     BRRR_CHECK(f != nullptr, "libnvrtc has no {}", name);
   }
   void* library_ = nullptr;
+  int (*version_)(int*, int*) = nullptr;
   int (*create_)(void**, const char*, const char*, int, const char* const*,
                  const char* const*) = nullptr;
   int (*compile_)(void*, int, const char* const*) = nullptr;

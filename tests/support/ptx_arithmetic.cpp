@@ -27,6 +27,13 @@ T flushed(T x) {
   return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(T{0}, x) : x;
 }
 const float kNan = bits_as<float>(0x7fffffffu);
+template <typename T>
+T nan_of() {
+  if constexpr (sizeof(T) == 4)
+    return kNan;
+  else
+    return bits_as<T>(~u64{0} >> 1);
+}
 
 // -- the shape of an instruction: D = F(S...)
 
@@ -35,6 +42,9 @@ void apply_at(Machine& m, Warp& w, const Instruction& i, u32 lanes, std::index_s
   const auto sources = std::make_tuple(m.from<S>(w, i.a[k + 1])...);
   D y[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) y[lane] = F::of(std::get<k>(sources)[lane]...);
+  // What computes in f32 makes one NaN alone; what changes a sign does not compute.
+  if constexpr (std::is_same_v<D, float> && !requires { F::kKeepsNan; })
+    for (float& x : y) x = x == x ? x : kNan;
   put(w.to<D>(i.a[0]), y, lanes);
 }
 template <typename F, typename D, typename... S>
@@ -46,11 +56,10 @@ struct Entry {
   Handler run = nullptr;
   int to = 0;
   std::vector<int> from;
-  bool is_move = false;
 };
 template <typename F, typename D, typename... S>
 Entry entry() {
-  return {apply<F, D, S...>, int{sizeof(D)} * 8, {int{sizeof(S)} * 8 ...}, false};
+  return {apply<F, D, S...>, int{sizeof(D)} * 8, {int{sizeof(S)} * 8 ...}};
 }
 
 // -- what they compute; integers wrap, so the unsigned type does for both where it can
@@ -166,7 +175,7 @@ struct Min {
   template <typename T>
   static T of(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(a)) return b;
+      if (std::isnan(a)) return std::isnan(b) ? nan_of<T>() : b;
       if (std::isnan(b)) return a;
       if (a == b) return std::signbit(a) ? a : b;
     }
@@ -177,7 +186,7 @@ struct Max {
   template <typename T>
   static T of(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(a)) return b;
+      if (std::isnan(a)) return std::isnan(b) ? nan_of<T>() : b;
       if (std::isnan(b)) return a;
       if (a == b) return std::signbit(a) ? b : a;
     }
@@ -219,6 +228,7 @@ struct Not {
   }
 };
 struct Neg {
+  static constexpr bool kKeepsNan = true;
   template <typename T>
   static T of(T a) {
     if constexpr (std::is_floating_point_v<T>)
@@ -228,6 +238,7 @@ struct Neg {
   }
 };
 struct Abs {
+  static constexpr bool kKeepsNan = true;
   template <typename T>
   static T of(T a) {
     if constexpr (std::is_floating_point_v<T>)
@@ -310,6 +321,7 @@ struct Reverse {
   }
 };
 struct CopySign {  // of a onto b
+  static constexpr bool kKeepsNan = true;
   template <typename T>
   static T of(T a, T b) {
     return std::copysign(b, a);
@@ -326,10 +338,11 @@ struct FmaDown {
   static float of(float a, float b, float c) {
     const double product = double{a} * b, sum = product + c;
     if (!std::isfinite(sum)) return static_cast<float>(sum);
+    // Exactly: -0 but of two positive zeros.
+    if (sum == 0) return product == 0 && !std::signbit(product) && !std::signbit(c) ? 0.0f : -0.0f;
     const double part = sum - product, lacks = (product - (sum - part)) + (c - part);
     const auto y = static_cast<float>(sum);
     if (y > sum || (y == sum && lacks < 0)) return std::nextafterf(y, -INFINITY);
-    if (y == 0 && product != 0) return -0.0f;
     return y;
   }
 };
@@ -372,7 +385,10 @@ float reciprocal(float x) { return 1.0f / x; }
 float reciprocal_root(float x) { return static_cast<float>(1.0 / std::sqrt(double{x})); }
 
 BRRR_WIDE void fma_lanes(float* y, const float* a, const float* b, const float* c) {
-  for (int lane = 0; lane < kLanes; ++lane) y[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const float x = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    y[lane] = x == x ? x : kNan;
+  }
 }
 void fma_f32(Machine& m, Warp& w, const Instruction& i, u32 lanes) {
   float y[kLanes];
@@ -415,10 +431,7 @@ const std::map<std::string, Entry, std::less<>>& table() {
       e["not.b" + n] = entry<Not, U, U>();
       e["shl.b" + n] = entry<Shl, U, U, u32>();
       e["shr.b" + n] = entry<Shr, U, U, u32>();
-      for (const char* type : {"b", "u", "s", "f"}) {
-        e["mov." + (type + n)] = entry<Move, U, U>();
-        e["mov." + (type + n)].is_move = true;
-      }
+      for (const char* type : {"b", "u", "s", "f"}) e["mov." + (type + n)] = entry<Move, U, U>();
     };
     ints.operator()<u16, s16>("16");
     ints.operator()<u32, s32>("32");
@@ -489,7 +502,7 @@ bool decode_arithmetic(Decoder& d, const Statement& s) {
   const Entry& e = found->second;
   if (o.size() != e.from.size() + 1) d.refuse("another number of operands");
   // Other registers that count something change while a kernel runs.
-  if (e.is_move && (o[1].name == "%globaltimer" || o[1].name.starts_with("%clock"))) return false;
+  if (o[1].name == "%globaltimer" || o[1].name.starts_with("%clock")) return false;
   i.run = e.run;
   for (size_t k = 0; k < e.from.size(); ++k) i.a[k + 1] = d.source(o[k + 1], e.from[k]);
   i.a[0] = d.destination(o[0], e.to);

@@ -10,12 +10,12 @@ namespace brrr::test::ptx {
 
 // -- barriers in shared memory
 
-MemoryBarrier& Machine::barrier_at(const Warp& w, const Instruction& i, uint64_t address) {
+MemoryBarrier& Machine::barrier_at(Warp& w, const Instruction& i, uint32_t lane, uint64_t address) {
   shared(i, address, 8, 8);
   const auto found = memory_barriers.find(static_cast<uint32_t>(address));
   if (found == memory_barriers.end())
     refuse(i, fmt::format("no mbarrier.init at {} before", address));
-  if (w.clocks.seen[found->second.owner] < found->second.made_at)
+  if (clocks_of(w, 1u << lane).seen[found->second.owner] < found->second.made_at)
     refuse(i, fmt::format("nothing orders mbarrier.init by warp {} before", found->second.owner));
   return found->second;
 }
@@ -67,6 +67,16 @@ uint64_t address_of(const Machine& m, const Warp& w, const Instruction& i, uint3
   return at + (k == 1 ? static_cast<uint64_t>(i.offset) : 0);
 }
 
+/// A lane that lets others know of what it did knows nothing of what other lanes did.
+void need_quiet_others(const Machine& m, const Warp& w, const Instruction& i, uint32_t lanes,
+                       const char* do_what) {
+  if ((w.accessed & ~lanes) != 0)
+    m.refuse(i,
+             fmt::format("lanes {:08x} have accessed shared memory since the warp's last barrier, "
+                         "and lanes {:08x} {}",
+                         w.accessed, lanes, do_what));
+}
+
 void barrier_init(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
   each_lane(lanes, [&](uint32_t lane) {
     const uint64_t at = address_of(m, w, i, 1, lane);
@@ -76,7 +86,7 @@ void barrier_init(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     const uint32_t threads = m.from<uint32_t>(w, i.a[2])[lane];
     if (threads == 0 || threads >= 1u << 20)
       m.refuse(i, "a number of arrivals that it cannot have");
-    Access access = m.access(w, i, true);
+    Access access = m.access(w, i, 1u << lane, true);
     m.touch(access, static_cast<uint32_t>(at), 8);
     m.make_barrier(static_cast<uint32_t>(at));
     MemoryBarrier& b = m.memory_barriers[static_cast<uint32_t>(at)];
@@ -88,13 +98,9 @@ void barrier_init(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
 }
 /// number[0]: expects bytes; number[1]: arrives.
 void barrier_arrive(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
-  if (i.number[1] != 0 && (w.accessed & ~lanes) != 0)
-    m.refuse(i,
-             fmt::format("lanes {:08x} have accessed shared memory since the warp's last barrier, "
-                         "and lanes {:08x} arrive",
-                         w.accessed, lanes));
+  if (i.number[1] != 0) need_quiet_others(m, w, i, lanes, "arrive");
   each_lane(lanes, [&](uint32_t lane) {
-    MemoryBarrier& b = m.barrier_at(w, i, address_of(m, w, i, 1, lane));
+    MemoryBarrier& b = m.barrier_at(w, i, lane, address_of(m, w, i, 1, lane));
     if (i.number[0] != 0) {
       b.bytes += m.from<uint32_t>(w, i.a[2])[lane];
       if (b.bytes >= 1 << 20) m.refuse(i, "more bytes than an mbarrier can count");
@@ -102,15 +108,17 @@ void barrier_arrive(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     if (i.number[1] == 0) return;
     if (b.missing == 0) m.refuse(i, "more arrivals than the mbarrier was made for");
     --b.missing;
-    b.collected.join(w.clocks);
+    b.collected.join(m.clocks_of(w, 1u << lane));
     end_phase_if_complete(b);
   });
   m.tick(w);
 }
 void barrier_wait(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
   uint32_t done = 0;
+  std::array<uint64_t, kLanes> where{};
   each_lane(lanes, [&](uint32_t lane) {
-    const MemoryBarrier& b = m.barrier_at(w, i, address_of(m, w, i, 1, lane));
+    where[lane] = address_of(m, w, i, 1, lane);
+    const MemoryBarrier& b = m.barrier_at(w, i, lane, where[lane]);
     const uint32_t parity = m.from<uint32_t>(w, i.a[2])[lane];
     if (parity > 1) m.refuse(i, "a parity that is neither 0 nor 1");
     if ((b.phase & 1u) != parity) done |= 1u << lane;
@@ -121,9 +129,17 @@ void barrier_wait(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     w.has_tried = w.yields = true;
   } else {
     w.has_tried = false;
-    each_lane(lanes, [&](uint32_t lane) {
-      w.clocks.join(m.barrier_at(w, i, address_of(m, w, i, 1, lane)).released);
-    });
+    // Who has not waited must not read what the others have waited for.
+    for (uint32_t rest = lanes; rest != 0;) {
+      const auto first = static_cast<uint32_t>(__builtin_ctz(rest));
+      uint32_t same = 0;
+      each_lane(rest, [&](uint32_t lane) {
+        if (where[lane] == where[first]) same |= 1u << lane;
+      });
+      const Clocks& released = m.barrier_at(w, i, first, where[first]).released;
+      m.change_clocks(w, same, [&](Clocks& clocks) { clocks.join(released); });
+      rest &= ~same;
+    }
     m.tick(w);
   }
   uint32_t& p = *w.to<uint32_t>(i.a[0]);
@@ -134,18 +150,23 @@ void publish_barriers(Machine& m, Warp& w, const Instruction&, uint32_t) {
   for (auto& [at, b] : m.memory_barriers)
     if (b.owner == w.index) b.is_published = true;
 }
-/// What this warp has seen the async proxy sees, too.
+/// What these lanes have seen the async proxy sees, too.
 void proxy_fence(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
-  for (uint32_t k = 0; k < kAgents; ++k)
-    w.clocks.fenced[k] = std::max(w.clocks.fenced[k], w.clocks.seen[k]);
+  need_quiet_others(m, w, i, lanes, "fence");
+  m.change_clocks(w, lanes, [](Clocks& clocks) {
+    for (uint32_t k = 0; k < kAgents; ++k)
+      clocks.fenced[k] = std::max(clocks.fenced[k], clocks.seen[k]);
+  });
   publish_barriers(m, w, i, lanes);
   m.tick(w);
 }
 
 // -- copies by the copy engine
 
-void ask(Machine& m, Warp& w, const Instruction& i, uint64_t barrier, BulkCopy copy) {
-  MemoryBarrier& b = m.barrier_at(w, i, barrier);
+void ask(Machine& m, Warp& w, const Instruction& i, uint32_t lane, uint64_t barrier,
+         BulkCopy copy) {
+  need_quiet_others(m, w, i, 1u << lane, "ask for a copy");
+  MemoryBarrier& b = m.barrier_at(w, i, lane, barrier);
   if (!b.is_published)
     m.refuse(i, "no fence.mbarrier_init between mbarrier.init and what the copy engine does to it");
   if (~m.busy_bulk == 0) m.refuse(i, "more copies under way than are counted");
@@ -155,7 +176,7 @@ void ask(Machine& m, Warp& w, const Instruction& i, uint64_t barrier, BulkCopy c
   copy.agent = static_cast<uint32_t>(__builtin_ctzll(~m.busy_bulk));
   m.busy_bulk |= uint64_t{1} << copy.agent;
   const uint32_t clock = ++m.bulk_clock[copy.agent];
-  copy.clocks = w.clocks;
+  copy.clocks = m.clocks_of(w, 1u << lane);
   Access access{copy.clocks, Machine::event(kBulk + copy.agent, clock, m.index_of(i), true, true)};
   for (const SmallCopy& piece : copy.pieces) {
     m.shared(i, piece.to, piece.bytes, 16);
@@ -181,7 +202,7 @@ void copy_bytes(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     BulkCopy copy;
     copy.pieces.push_back(
         {static_cast<uint32_t>(to), bytes, bytes, 0, reinterpret_cast<const std::byte*>(from)});
-    ask(m, w, i, address_of(m, w, i, 4, lane), std::move(copy));
+    ask(m, w, i, lane, address_of(m, w, i, 4, lane), std::move(copy));
   });
 }
 
@@ -193,7 +214,7 @@ void copy_box(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     uint64_t from = address_of(m, w, i, 2, lane);
     if ((from & kWindows) == kParamWindow) {
       from &= ~kWindows;
-      if (from + sizeof(emulated::TensorMap) > m.program.param_bytes)
+      if (!Machine::is_inside(from, sizeof(emulated::TensorMap), m.program.param_bytes))
         m.refuse(i, "a tensor map outside the parameters");
       from += reinterpret_cast<uint64_t>(m.param_bytes);
     }
@@ -221,7 +242,7 @@ void copy_box(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
         copy.pieces.push_back({place, 16, is_inside ? 16u : 0u, 0,
                                reinterpret_cast<const std::byte*>(map.base) + offset});
       }
-    ask(m, w, i, address_of(m, w, i, 4, lane), std::move(copy));
+    ask(m, w, i, lane, address_of(m, w, i, 4, lane), std::move(copy));
   });
 }
 
@@ -231,7 +252,7 @@ void copy_async(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
   const uint32_t bytes = i.number[0];
   const uint64_t event =
       Machine::event(kCopiesOf + w.index, w.copy_groups + 1, m.index_of(i), true, false);
-  Access access{w.clocks, event};
+  Access access = m.access(w, lanes, event);
   each_lane(lanes, [&](uint32_t lane) {
     const uint64_t to = address_of(m, w, i, 1, lane), from = address_of(m, w, i, 2, lane);
     const uint32_t taken = i.a[3].is_there() ? m.from<uint32_t>(w, i.a[3])[lane] : bytes;
@@ -241,8 +262,13 @@ void copy_async(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
       m.refuse(i, fmt::format("{:#x} is no address of global memory", from));
     m.shared(i, to, bytes, bytes);
     m.touch(access, static_cast<uint32_t>(to), bytes);
-    const SmallCopy copy{static_cast<uint32_t>(to), bytes, taken, w.copy_groups,
-                         reinterpret_cast<const std::byte*>(from)};
+    m.touch_by_lane(w, i, lane, static_cast<uint32_t>(to), bytes, true);
+    const SmallCopy copy{static_cast<uint32_t>(to),
+                         bytes,
+                         taken,
+                         w.copy_groups,
+                         reinterpret_cast<const std::byte*>(from),
+                         lane};
     if (!m.is_late) m.land(copy);
     w.copies.push_back(copy);
   });
@@ -257,10 +283,16 @@ void wait_copies(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
   if (i.number[1] != 0) ++w.copy_groups;
   const uint32_t done = w.copy_groups - std::min(w.copy_groups, i.number[0]);
   for (const SmallCopy& copy : w.copies)
-    if (m.is_late && copy.group < done) m.land(copy);
+    if (copy.group < done) {
+      // A lane waits for its own copies: the others know of them after the warp's next barrier.
+      m.touch_by_lane(w, i, copy.lane, copy.to, copy.bytes, true);
+      if (m.is_late) m.land(copy);
+    }
   std::erase_if(w.copies, [&](const SmallCopy& copy) { return copy.group < done; });
-  uint32_t& seen = w.clocks.seen[kCopiesOf + w.index];
-  seen = std::max(seen, done);
+  m.change_clocks(w, lanes, [&](Clocks& clocks) {
+    uint32_t& seen = clocks.seen[kCopiesOf + w.index];
+    seen = std::max(seen, done);
+  });
   m.tick(w);
 }
 

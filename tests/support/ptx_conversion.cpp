@@ -106,7 +106,10 @@ T rounded(T x, Round how) {
 }
 template <typename To, typename From>
 To integer_of(From x, Round how) {
-  if (std::isnan(x)) return 0;
+  if (std::isnan(x)) {
+    if (sizeof(From) < 8 && sizeof(To) < 8) return 0;
+    return static_cast<To>(std::make_unsigned_t<To>(1) << (8 * sizeof(To) - 1));
+  }
   x = rounded(x, how);
   constexpr auto kLeast = std::numeric_limits<To>::min();
   constexpr auto kMost = std::numeric_limits<To>::max();

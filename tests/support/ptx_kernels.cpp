@@ -16,14 +16,15 @@ ptx::Statistics& all() {
 }
 
 std::string ptx_of(const cuda::KernelSource& source, int sm) {
-  std::string options;
+  BRRR_CHECK(Nvrtc::get() != nullptr, "libnvrtc is not installed");
+  // Another compiler makes another text of the same source.
+  std::string options = Nvrtc::get()->version() + " ";
   for (const std::string& o : cuda::compile_options()) options += o + " ";
   const fs::path folder = BRRR_EMULATOR_DIR;
   create_folder(folder.string());
   const std::string name = sha256_hex(options + source.text()).substr(0, 24);
   const fs::path kept = folder / fmt::format("{}.sm_{}.ptx", name, sm);
   if (fs::exists(kept)) return read_file(kept);
-  BRRR_CHECK(Nvrtc::get() != nullptr, "libnvrtc is not installed");
   const Nvrtc::Result made = Nvrtc::get()->compile_to_ptx(source, sm);
   BRRR_CHECK(made.good, "{}: {}", source.entry, made.log);
   write_file_atomically(kept, made.ptx);

@@ -41,7 +41,8 @@ Machine::Machine(const Program& p, Dimensions grid_, Dimensions threads_, int sh
     w.local.resize(p.local_bytes * kLanes);
     if (p.has_wgmma) {
       w.owned.resize(p.register_bytes / 64 + 1);
-      w.touched.resize(p.register_bytes / 64 + 1);
+      for (std::vector<uint32_t>* of : {&w.touched, &w.used_at, &w.used_as})
+        of->resize(p.register_bytes / 64 + 1);
     }
   }
 }
@@ -56,6 +57,7 @@ void Machine::start(Warp& w) {
   w.has_jumped = w.yields = w.is_at_barrier = w.has_tried = false;
   w.waits = Waits::no;
   w.clocks = {};
+  w.ahead.clear();
   meet(w);
   w.clocks.seen[w.index] = 1;
   w.products.clear();
@@ -63,6 +65,7 @@ void Machine::start(Warp& w) {
   w.copies.clear();
   std::fill(w.owned.begin(), w.owned.end(), uint8_t{0});
   std::fill(w.touched.begin(), w.touched.end(), 0u);
+  std::fill(w.used_at.begin(), w.used_at.end(), 0u);
   std::fill(w.local.begin(), w.local.end(), std::byte{0xcd});
   // What nobody wrote is no number, so that its use shows.
   std::memset(w.registers, 0xff, program.register_bytes);
@@ -294,6 +297,7 @@ void bar(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     b.wanted = wanted;
     ++b.arrived;
     b.collected.join(w.clocks);
+    for (const Ahead& a : w.ahead) b.collected.join(a.clocks);
     m.tick(w);
     if (i.number[0] == 0) {
       w.is_at_barrier = true;

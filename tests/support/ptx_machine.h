@@ -4,11 +4,15 @@
 // byte who wrote it and who has read it since, and which of these come before which: clocks of
 // warps and of what runs on its own (wgmma, copies) are joined where they wait for each other, so
 // an access that nothing orders is an error even where this run was lucky. What runs on its own
-// happens as early or as late as the ISA allows, block by block in turn.
+// happens in one block at once and in the next as late as it may: copies when they are asked for,
+// products when their group is committed; or all of them when somebody waits.
 //
-// Between the lanes of a warp only a barrier of the warp (or of the block) orders accesses.
+// Between the lanes of a warp only a barrier of the warp (or of the block) orders accesses. A lane
+// that arrives, fences or asks for a copy does so for itself: it is refused where other lanes have
+// accessed shared memory since the warp's last barrier, even if they accessed something else.
 //
-// Not checked: races in global memory, and its bounds.
+// Not checked: races in global memory, and its bounds; which NaN a product or a conversion between
+// floats of 32 and 64 bits makes.
 
 #include <algorithm>
 #include <array>
@@ -59,6 +63,19 @@ struct Clocks {
       fenced[k] = std::max(fenced[k], other.fenced[k]);
     }
   }
+  /// What both know.
+  void meet(const Clocks& other) {
+    for (uint32_t k = 0; k < kAgents; ++k) {
+      seen[k] = std::min(seen[k], other.seen[k]);
+      fenced[k] = std::min(fenced[k], other.fenced[k]);
+    }
+  }
+};
+/// Lanes that have waited or fenced without the others: what they know, the others do not know
+/// before the warp's next barrier.
+struct Ahead {
+  uint32_t lanes = 0;
+  Clocks clocks;
 };
 
 /// One instruction's accesses of shared memory.
@@ -66,6 +83,7 @@ struct Access {
   const Clocks& clocks;
   uint64_t event = 0;
   uint32_t from = ~0u, to = 0;  // the last transition
+  bool is_of_warp = true;       // what is known of the event holds for all lanes
 };
 
 /// Lanes of a warp that stand at the same instruction.
@@ -86,6 +104,7 @@ struct Product {
 struct SmallCopy {
   uint32_t to = 0, bytes = 0, from_bytes = 0, group = 0;  // the others are zeros
   const std::byte* from = nullptr;
+  uint32_t lane = 0;
 };
 
 struct Warp {
@@ -99,7 +118,9 @@ struct Warp {
   bool has_jumped = false, yields = false;
   uint32_t carries = 0;  // of add.cc and the like
   std::vector<std::byte> local;
-  Clocks clocks;
+  Clocks clocks;  // of the lanes that are not in `ahead`
+  std::vector<Ahead> ahead;
+  Clocks mixed;  // of several of them
   const char* waits_for = "";
   uint32_t meeting = 0;   // the number of the last barrier that all lanes have passed
   uint32_t accessed = 0;  // lanes that have accessed shared memory since
@@ -112,6 +133,8 @@ struct Warp {
   uint32_t committed = 0;
   std::vector<uint8_t> owned;     // of each register: 1 a left operand, 2 a sum
   std::vector<uint32_t> touched;  // when, in fences
+  std::vector<uint32_t> used_at;  // when by a product
+  std::vector<uint32_t> used_as;  // the columns of the product whose sum it was; 0: an operand
   uint32_t fences = 0;
   // cp.async
   std::vector<SmallCopy> copies;
@@ -189,10 +212,37 @@ class Machine {
   void tick(Warp& w) { ++w.clocks.seen[w.index]; }
 
   // -- shared memory
+  static bool is_inside(uint64_t address, uint64_t bytes, uint64_t size) {
+    return address <= size && bytes <= size - address;  // their sum may wrap
+  }
   std::byte* shared(const Instruction& i, uint64_t address, uint32_t bytes, uint32_t alignment);
   std::byte* memory_of_shared() { return shared_.data(); }
-  Access access(const Warp& w, const Instruction& i, bool writes) const {
-    return {w.clocks, event(w.index, w.clocks.seen[w.index], index_of(i), writes, false)};
+  Access access(Warp& w, uint32_t lanes, uint64_t event) {
+    return {clocks_of(w, lanes), event, ~0u, 0, w.ahead.empty()};
+  }
+  Access access(Warp& w, const Instruction& i, uint32_t lanes, bool writes) {
+    const uint32_t now = w.clocks.seen[w.index];
+    return access(w, lanes, event(w.index, now, index_of(i), writes, false));
+  }
+  /// What all of these lanes know; until the next call.
+  const Clocks& clocks_of(Warp& w, uint32_t lanes);
+  /// f(clocks) of these lanes, and of no others.
+  template <typename F>
+  void change_clocks(Warp& w, uint32_t lanes, F&& f) {
+    if (w.ahead.empty() && lanes == w.live) return f(w.clocks);
+    uint32_t rest = lanes;
+    for (size_t k = 0, count = w.ahead.size(); k < count; ++k) {
+      const uint32_t inside = w.ahead[k].lanes & lanes, outside = w.ahead[k].lanes & ~lanes;
+      if (inside == 0) continue;
+      if (outside != 0) w.ahead.push_back({outside, Clocks(w.ahead[k].clocks)});
+      w.ahead[k].lanes = inside;
+      w.ahead[k].clocks.seen[w.index] = w.clocks.seen[w.index];
+      f(w.ahead[k].clocks);
+      rest &= ~inside;
+    }
+    if (rest == 0) return;
+    w.ahead.push_back({rest, w.clocks});
+    f(w.ahead.back().clocks);
   }
   static uint64_t event(uint32_t agent, uint32_t clock, uint32_t instruction, bool writes,
                         bool is_async) {
@@ -201,23 +251,25 @@ class Machine {
   }
   void touch(Access& access, uint32_t begin, uint32_t bytes);
   /// A lane's access (kLanes: of all together) must not meet one of another lane since the warp's
-  /// last barrier.
+  /// last barrier; atomics may meet each other.
   void touch_by_lane(Warp& w, const Instruction& i, uint32_t lane, uint32_t at, uint32_t bytes,
-                     bool writes);
+                     bool writes, bool is_atomic = false);
   /// A barrier of all lanes.
   void meet(Warp& w) {
+    for (const Ahead& a : w.ahead) w.clocks.join(a.clocks);
+    w.ahead.clear();
     w.meeting = ++meetings_;
     w.accessed = 0;
   }
   /// Atomics do not race with each other.
-  void touch_atomically(const Warp& w, const Instruction& i, uint32_t at, uint32_t bytes);
+  void touch_atomically(Warp& w, const Instruction& i, uint32_t lane, uint32_t at, uint32_t bytes);
   /// The bytes become a barrier's; nobody else may read or write them.
   void make_barrier(uint32_t at);
   uint32_t shared_end() const { return static_cast<uint32_t>(shared_.size()); }
 
   // -- what runs on its own
   std::map<uint32_t, MemoryBarrier> memory_barriers;
-  MemoryBarrier& barrier_at(const Warp& w, const Instruction& i, uint64_t address);
+  MemoryBarrier& barrier_at(Warp& w, const Instruction& i, uint32_t lane, uint64_t address);
   void land(const SmallCopy& copy);
   std::deque<BulkCopy> bulk;
   std::array<uint32_t, kMostBulk> bulk_clock{};
@@ -255,7 +307,8 @@ class Machine {
 
   std::vector<std::byte> shared_;
   std::vector<uint32_t> state_of_;
-  std::vector<uint64_t> written_by_, read_by_;  // of each byte: a meeting, and above it a lane
+  // Of each byte: a meeting, and above it a lane.
+  std::vector<uint64_t> written_by_, read_by_;
   std::vector<State> states_;
   std::vector<uint64_t> history_;
   std::vector<Transition> transitions_{size_t{1} << 12};

@@ -41,7 +41,7 @@ void need_all(const Machine& m, const Instruction& i, u32 lanes) {
 
 void ldmatrix(Machine& m, Warp& w, const Instruction& i, u32 lanes) {
   need_all(m, i, lanes);
-  Access access = m.access(w, i, false);
+  Access access = m.access(w, i, lanes, false);
   const std::byte* rows[kLanes];
   for (u32 lane = 0; lane < 8 * i.number[0]; ++lane) {
     u64 at = (i.number[2] != 0 ? m.from<u32>(w, i.a[1])[lane] : m.from<u64>(w, i.a[1])[lane]);
@@ -229,10 +229,16 @@ void wgmma(Machine& m, Warp& w, const Instruction& i, u32 lanes) {
     if (w.owned[r] != 0 && w.owned[r] != (is_sum ? 2 : 1))
       m.refuse(i, "a register that is a sum and an operand of products under way");
     w.owned[r] = is_sum ? 2 : 1;
+    // Without a fence products follow each other in a register only if they have one shape.
+    const u32 use = is_sum ? n : 0;
+    if (w.used_at[r] == w.fences && w.used_as[r] != use)
+      m.refuse(i, fmt::format("no wgmma.fence since a register of {} {} was one of another shape",
+                              is_sum ? "sum" : "operand", is_sum ? k : k - n / 2));
+    w.used_at[r] = w.fences, w.used_as[r] = use;
   }
   // What it reads, it reads from now on.
   const u64 event = Machine::event(kWgmmaOf + w.index, w.committed + 1, m.index_of(i), false, true);
-  Access access{w.clocks, event};
+  Access access = m.access(w, lanes, event);
   const auto visit = [&](u64 bits, u32 first, u32 lines, bool is_transposed) {
     const Descriptor d = checked(m, i, bits);
     each_chunk(d, first, lines, is_transposed, [&](u32, u32, u32 at) {
@@ -267,8 +273,10 @@ void wgmma_wait(Machine& m, Warp& w, const Instruction& i, u32 lanes) {
     for (u32 k = 0; k < p.instruction->count; ++k)
       w.owned[m.program.lists[p.instruction->list + k].at / 64] =
           k < p.instruction->number[1] / 2 ? 2 : 1;
-  u32& seen = w.clocks.seen[kWgmmaOf + w.index];
-  seen = std::max(seen, done);
+  m.change_clocks(w, lanes, [&](Clocks& clocks) {
+    u32& seen = clocks.seen[kWgmmaOf + w.index];
+    seen = std::max(seen, done);
+  });
   m.tick(w);
 }
 

@@ -36,6 +36,25 @@ void Machine::check_order(const Access& access, uint64_t before, uint32_t addres
     fail("no fence.proxy.async between");
 }
 
+const Clocks& Machine::clocks_of(Warp& w, uint32_t lanes) {
+  if (w.ahead.empty()) return w.clocks;
+  uint32_t found = 0;
+  const auto add = [&](const Clocks& clocks, uint32_t mask) {
+    if (mask == 0) return;
+    if (found == 0)
+      w.mixed = clocks;
+    else
+      w.mixed.meet(clocks);
+    found |= mask;
+  };
+  for (Ahead& a : w.ahead) {
+    a.clocks.seen[w.index] = w.clocks.seen[w.index];
+    add(a.clocks, a.lanes & lanes);
+  }
+  add(w.clocks, lanes & ~found);
+  return w.mixed;
+}
+
 uint32_t Machine::next_state(const Access& access, uint32_t state, uint32_t address) {
   const State old = states_[state];
   const bool writes = (access.event >> 8 & 1u) != 0;
@@ -82,6 +101,8 @@ Machine::Transition& Machine::place_of(uint32_t state, uint64_t event) {
 }
 
 uint32_t Machine::transition(const Access& access, uint32_t state, uint32_t address) {
+  // Of another lane it would say too much.
+  if (!access.is_of_warp) return next_state(access, state, address);
   // Reading once more changes nothing.
   constexpr uint64_t kWhoAndWhen = ~uint64_t{0} << 32 | 0x3ff;
   if (states_[state].last_read == (access.event & kWhoAndWhen)) return state;
@@ -113,16 +134,29 @@ void Machine::touch(Access& access, uint32_t begin, uint32_t bytes) {
 }
 
 void Machine::touch_by_lane(Warp& w, const Instruction& i, uint32_t lane, uint32_t at,
-                            uint32_t bytes, bool writes) {
+                            uint32_t bytes, bool writes, bool is_atomic) {
+  constexpr uint64_t kAtomic = uint64_t{1} << 40, kSeveral = uint64_t{kLanes} << 32;
   const uint64_t mine = uint64_t{lane} << 32 | w.meeting;
   w.accessed |= lane < kLanes ? 1u << lane : kAllLanes;
-  const auto check = [&](uint64_t& before, uint32_t byte, const char* what) {
-    if (static_cast<uint32_t>(before) == w.meeting && before != mine)
+  const auto check = [&](uint64_t before, uint32_t byte, const char* what) {
+    if (static_cast<uint32_t>(before) == w.meeting && (before & ~kAtomic) != mine)
       refuse(i, fmt::format("byte {} of shared memory was {} by another lane since the warp's last "
                             "barrier",
                             byte, what));
   };
   for (uint32_t k = at; k < at + bytes; ++k) {
+    if (is_atomic) {
+      const uint64_t before = written_by_[k];
+      const bool is_first = static_cast<uint32_t>(before) != w.meeting;
+      check(read_by_[k], k, "read");
+      if (!is_first && (before & kAtomic) == 0)
+        check(before, k, "written");  // and what it wrote counts more
+      else if (is_first || (before & ~kAtomic) == mine)
+        written_by_[k] = mine | kAtomic;
+      else
+        written_by_[k] = kSeveral | kAtomic | w.meeting;
+      continue;
+    }
     check(written_by_[k], k, "written");
     if (writes) {
       check(read_by_[k], k, "read");
@@ -130,7 +164,7 @@ void Machine::touch_by_lane(Warp& w, const Instruction& i, uint32_t lane, uint32
     } else if (static_cast<uint32_t>(read_by_[k]) != w.meeting) {
       read_by_[k] = mine;
     } else if (read_by_[k] != mine) {
-      read_by_[k] = uint64_t{kLanes} << 32 | w.meeting;  // of several
+      read_by_[k] = kSeveral | w.meeting;
     }
   }
 }
@@ -144,7 +178,7 @@ void Machine::make_barrier(uint32_t at) {
 
 std::byte* Machine::shared(const Instruction& i, uint64_t address, uint32_t bytes,
                            uint32_t alignment) {
-  if (address < kFirstShared || address + bytes > shared_.size())
+  if (address < kFirstShared || !is_inside(address, bytes, shared_.size()))
     refuse(i, fmt::format("{} bytes at {} are outside shared memory, [{}, {})", bytes, address,
                           kFirstShared, shared_.size()));
   if (address % alignment != 0)
@@ -169,13 +203,13 @@ std::byte* plain_memory(Machine& m, Warp& w, const Instruction& i, uint32_t spac
                         uint32_t lane, uint32_t bytes, bool writes) {
   if (address % bytes != 0) m.refuse(i, fmt::format("{:#x} is no multiple of {}", address, bytes));
   if (space == local) {
-    if (address + bytes > m.program.local_bytes)
+    if (!Machine::is_inside(address, bytes, m.program.local_bytes))
       m.refuse(i, fmt::format("{} bytes at {} are outside local memory", bytes, address));
     return w.local.data() + lane * m.program.local_bytes + address;
   }
   if (space == param) {
     if (writes) m.refuse(i, "parameters cannot be written");
-    if (address + bytes > m.program.param_bytes)
+    if (!Machine::is_inside(address, bytes, m.program.param_bytes))
       m.refuse(i, fmt::format("{} bytes at {} are outside the parameters", bytes, address));
     return const_cast<std::byte*>(m.param_bytes) + address;
   }
@@ -206,7 +240,11 @@ struct Run {
 template <typename T, typename R, bool kStores>
 void transfer(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
   const uint32_t count = i.number[1], bytes = count * static_cast<uint32_t>(sizeof(T));
-  Run run{m, m.access(w, i, kStores)};
+  // Lanes that do not know the same.
+  if (!w.ahead.empty() && (lanes & (lanes - 1)) != 0)
+    return each_lane(lanes,
+                     [&](uint32_t lane) { transfer<T, R, kStores>(m, w, i, uint32_t{1} << lane); });
+  Run run{m, m.access(w, i, lanes, kStores)};
   R y[4][kLanes];
   const R* x[4] = {};
   if (kStores)
@@ -270,7 +308,7 @@ void atomic(Machine& m, Warp& w, const Instruction& i, uint32_t lanes) {
     }
     std::byte* at = space == shared ? m.shared(i, address, sizeof(T), sizeof(T))
                                     : plain_memory(m, w, i, space, address, lane, sizeof(T), true);
-    if (space == shared) m.touch_atomically(w, i, static_cast<uint32_t>(address), sizeof(T));
+    if (space == shared) m.touch_atomically(w, i, lane, static_cast<uint32_t>(address), sizeof(T));
     T old;
     std::memcpy(&old, at, sizeof(T));
     const T now = i.number[3] == 0   ? static_cast<T>(old + x[lane])
@@ -328,26 +366,37 @@ void take_address(Decoder& d, const Operand& o) {
 
 }  // namespace
 
-void Machine::touch_atomically(const Warp& w, const Instruction& i, uint32_t at, uint32_t bytes) {
-  const Access mine = access(w, i, true);
-  const State old = states_[state_of_[at]];
-  if (old.is_barrier) refuse(i, fmt::format("byte {} belongs to an mbarrier", at));
-  if (old.writes == 0) refuse(i, fmt::format("nobody has written byte {} of shared memory", at));
-  State next;
-  next.first = static_cast<uint32_t>(history_.size());
-  next.is_atomic = true;
-  for (uint32_t k = 0; k < old.writes + old.reads; ++k) {
-    const uint64_t before = history_[old.first + k];
-    const bool was_atomic = k < old.writes && old.is_atomic;
-    if (!was_atomic) check_order(mine, before, at);
-    // Whoever reads waits for all that were added.
-    if (was_atomic && ((before ^ mine.event) & 255u) != 0) history_.push_back(before);
+void Machine::touch_atomically(Warp& w, const Instruction& i, uint32_t lane, uint32_t at,
+                               uint32_t bytes) {
+  const Access mine = access(w, i, 1u << lane, true);
+  uint32_t from = ~0u, to = 0;
+  for (uint32_t byte = at; byte < at + bytes; ++byte) {
+    if (uint32_t& state = state_of_[byte]; state == from) {
+      state = to;
+      continue;
+    }
+    from = state_of_[byte];
+    const State old = states_[from];
+    if (old.is_barrier)
+      refuse(i, fmt::format("byte {} of shared memory belongs to an mbarrier", byte));
+    if (old.writes == 0)
+      refuse(i, fmt::format("nobody has written byte {} of shared memory", byte));
+    State next;
+    next.first = static_cast<uint32_t>(history_.size());
+    next.is_atomic = true;
+    for (uint32_t k = 0; k < old.writes + old.reads; ++k) {
+      const uint64_t before = history_[old.first + k];
+      const bool was_atomic = k < old.writes && old.is_atomic;
+      if (!was_atomic) check_order(mine, before, byte);
+      // Whoever reads waits for all that were added.
+      if (was_atomic && ((before ^ mine.event) & 255u) != 0) history_.push_back(before);
+    }
+    history_.push_back(mine.event);
+    next.writes = static_cast<uint32_t>(history_.size()) - next.first;
+    states_.push_back(next);
+    to = state_of_[byte] = static_cast<uint32_t>(states_.size() - 1);
   }
-  history_.push_back(mine.event);
-  next.writes = static_cast<uint32_t>(history_.size()) - next.first;
-  states_.push_back(next);
-  for (uint32_t k = 0; k < bytes; ++k)
-    state_of_[at + k] = static_cast<uint32_t>(states_.size() - 1);
+  touch_by_lane(w, i, lane, at, bytes, true, true);
 }
 
 bool decode_memory(Decoder& d, const Statement& s) {

@@ -389,7 +389,7 @@ class Parser final : public Decoder {
       expect(";");
     } else if (peek().text == ":") {
       next();
-      labels_[instance_ + word] = static_cast<uint32_t>(made_.code.size());
+      if (!labels_.emplace(instance_ + word, made_.code.size()).second) refuse("a label twice");
     } else {
       instruction(word);
     }
