@@ -265,6 +265,24 @@ class GemmPaths : public testing::TestWithParam<Path> {
   const Path& path() const { return GetParam(); }
 };
 
+std::vector<uint16_t> random_bf16(RngStream& random, int64_t count) {
+  std::vector<uint16_t> numbers(static_cast<size_t>(count));
+  for (uint16_t& x : numbers) {
+    const float value = 2 * random.next_uniform() - 1;
+    x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  }
+  return numbers;
+}
+GemmArgs bf16_product(int64_t m, int64_t n, int64_t k, const std::vector<uint16_t>& a, int64_t lda,
+                      const std::vector<uint16_t>& b, std::vector<float>& c) {
+  GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = lda};
+  g.b = b.data();
+  g.ldb = n;
+  g.c = c.data();
+  g.ldc = n;
+  return g;
+}
+
 /// A right operand in panels gives the bits of the same one as it lies: one row, few rows, many;
 /// where the panels are not aligned, and where the last one has more room than columns.
 TEST_P(GemmPaths, APanelIsTheMatrix) {
@@ -280,25 +298,13 @@ TEST_P(GemmPaths, APanelIsTheMatrix) {
     for (const int64_t m : {1, 5, 40, 130}) {
       SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
       RngStream random({7, 9}, 3);
-      const auto draw = [&](int64_t count) {
-        std::vector<uint16_t> numbers(static_cast<size_t>(count));
-        for (uint16_t& x : numbers) {
-          const float value = 2 * random.next_uniform() - 1;
-          x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-        }
-        return numbers;
-      };
-      const std::vector<uint16_t> a = draw(m * k), b = draw(k * n);
+      const std::vector<uint16_t> a = random_bf16(random, m * k), b = random_bf16(random, k * n);
       // What no column lies in may be anything, NaN too.
       std::vector<uint16_t> room(static_cast<size_t>(panels_shape(k, n).elements()) + 64, 0x7fff);
       auto* const aligned =
           room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
       std::vector<float> plain(static_cast<size_t>(m * n), -1), panels = plain;
-      GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = k};
-      g.b = b.data();
-      g.ldb = n;
-      g.c = plain.data();
-      g.ldc = n;
+      GemmArgs g = bf16_product(m, n, k, a, k, b, plain);
       path().run({g, 1, 0, 0, 0});
       for (const int64_t shift : {0, 8}) {
         for (int64_t i = 0; i < k; ++i)
@@ -320,20 +326,12 @@ TEST_P(GemmPaths, RowsMayEndInZeros) {
       SCOPED_TRACE(fmt::format("{} x {}", m, k));
       const int64_t n = 40, end = round_up(k, 32), ld = end + 8;
       RngStream random({3, 5}, 1);
-      const auto draw = [&] {
-        return static_cast<uint16_t>(std::bit_cast<uint32_t>(2 * random.next_uniform() - 1) >> 16);
-      };
-      std::vector<uint16_t> a(static_cast<size_t>(m * ld), 0x7fff), b(static_cast<size_t>(k * n));
+      std::vector<uint16_t> a = random_bf16(random, m * ld);
+      const std::vector<uint16_t> b = random_bf16(random, k * n);
       for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = 0; j < end; ++j)
-          a[static_cast<size_t>(i * ld + j)] = j < k ? draw() : uint16_t{0};
-      for (uint16_t& x : b) x = draw();
+        for (int64_t j = k; j < ld; ++j) a[static_cast<size_t>(i * ld + j)] = j < end ? 0 : 0x7fff;
       std::vector<float> plain(static_cast<size_t>(m * n), -1), in_place = plain;
-      GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = ld};
-      g.b = b.data();
-      g.ldb = n;
-      g.c = plain.data();
-      g.ldc = n;
+      GemmArgs g = bf16_product(m, n, k, a, ld, b, plain);
       path().run({g, 1, 0, 0, 0});
       g.a_ends_in_zeros = true;
       g.c = in_place.data();
