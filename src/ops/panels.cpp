@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "base/errors.h"
+
 namespace brrr {
 namespace {
 
@@ -21,8 +23,9 @@ std::optional<Panels> panels_in(std::string_view state) {
   state.remove_prefix(kTransposed.size());
   int64_t rows = 0;
   const char* end = std::from_chars(state.data(), state.data() + state.size(), rows).ptr;
-  state.remove_prefix(static_cast<size_t>(end - state.data()) + 1);
-  return Panels{std::string(state), rows};
+  const auto digits = static_cast<size_t>(end - state.data());
+  BRRR_CHECK(digits > 0 && state.substr(digits).starts_with(':'), "panels without rows: {}", state);
+  return Panels{std::string(state.substr(digits + 1)), rows};
 }
 
 }  // namespace brrr

@@ -1,5 +1,6 @@
 // Instructions that compute: every lane for itself.
 
+#include <bit>
 #include <cmath>
 #include <tuple>
 
@@ -8,31 +9,17 @@
 namespace brrr::test::ptx {
 namespace {
 
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-using s16 = int16_t;
-using s32 = int32_t;
-using s64 = int64_t;
-
-template <typename To, typename From>
-To bits_as(From x) {
-  static_assert(sizeof(To) == sizeof(From));
-  To y;
-  std::memcpy(&y, &x, sizeof y);
-  return y;
-}
 template <typename T>
 T flushed(T x) {
   return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(T{0}, x) : x;
 }
-const float kNan = bits_as<float>(0x7fffffffu);
+const float kNan = std::bit_cast<float>(0x7fffffffu);
 template <typename T>
 T nan_of() {
   if constexpr (sizeof(T) == 4)
     return kNan;
   else
-    return bits_as<T>(~u64{0} >> 1);
+    return std::bit_cast<T>(~u64{0} >> 1);
 }
 
 // -- the shape of an instruction: D = F(S...)
@@ -369,7 +356,7 @@ struct DivApprox {
 /// "rcp.approx.ftz.f64": of the high half of a number the high half of its reciprocal.
 struct ReciprocalHigh {
   static double half(double x) {
-    return flushed(bits_as<double>(bits_as<u64>(x) & 0xffffffff00000000ull));
+    return flushed(std::bit_cast<double>(std::bit_cast<u64>(x) & 0xffffffff00000000ull));
   }
   static double of(double x) { return half(1.0 / half(x)); }
 };

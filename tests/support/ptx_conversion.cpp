@@ -1,5 +1,6 @@
 // cvt and cvta: from one type to another.
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -8,20 +9,9 @@
 namespace brrr::test::ptx {
 namespace {
 
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 /// Registers have 16 bits at least.
 template <typename T>
 using RegisterOf = std::conditional_t<sizeof(T) == 1, u16, std::make_unsigned_t<T>>;
-
-template <typename To, typename From>
-To bits_as(From x) {
-  To y;
-  std::memcpy(&y, &x, sizeof y);
-  return y;
-}
 
 // -- floats of 16 and 8 bits
 
@@ -71,13 +61,13 @@ double decode(u32 bits, const Format& f) {
 }
 
 u16 to_bf16(float x) {
-  const u32 bits = bits_as<u32>(x);
+  const u32 bits = std::bit_cast<u32>(x);
   if (std::isnan(x)) return kBf16.nan;
   return static_cast<u16>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 u16 to_f16(float x) {
   // Where the result is a normal number its bits are those of x, rounded.
-  const u32 bits = bits_as<u32>(x), magnitude = bits & 0x7fffffffu;
+  const u32 bits = std::bit_cast<u32>(x), magnitude = bits & 0x7fffffffu;
   if (magnitude >= 0x38800000u && magnitude < 0x477fe000u) {
     const u32 rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
     return static_cast<u16>((bits >> 16 & 0x8000u) | ((rounded - 0x38000000u) >> 13));

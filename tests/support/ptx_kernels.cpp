@@ -10,11 +10,6 @@
 namespace brrr::test {
 namespace {
 
-ptx::Statistics& all() {
-  static ptx::Statistics s;
-  return s;
-}
-
 std::string ptx_of(const cuda::KernelSource& source, int sm) {
   BRRR_CHECK(Nvrtc::get() != nullptr, "libnvrtc is not installed");
   // Another compiler makes another text of the same source.
@@ -42,13 +37,8 @@ const ptx::Program& ptx_program(const cuda::KernelSource& source, int sm) {
 
 void run_ptx(const cuda::KernelSource& source, int sm, cuda::Dim3 grid, cuda::Dim3 threads,
              int shared_bytes, void** args) {
-  const ptx::Statistics s = ptx::run(ptx_program(source, sm), {grid.x, grid.y, grid.z},
-                                     {threads.x, threads.y, threads.z}, shared_bytes, args);
-  all().instructions += s.instructions;
-  all().lane_instructions += s.lane_instructions;
-  all().products += s.products;
+  ptx::run(ptx_program(source, sm), {grid.x, grid.y, grid.z}, {threads.x, threads.y, threads.z},
+           shared_bytes, args);
 }
-
-const ptx::Statistics& ptx_statistics() { return all(); }
 
 }  // namespace brrr::test

@@ -13,7 +13,5 @@ const ptx::Program& ptx_program(const cuda::KernelSource& source, int sm);
 /// Runs one grid; `args` as cuLaunchKernel takes them. ptx::Error: what the machine refuses.
 void run_ptx(const cuda::KernelSource& source, int sm, cuda::Dim3 grid, cuda::Dim3 threads,
              int shared_bytes, void** args);
-/// Of all kernels that were run.
-const ptx::Statistics& ptx_statistics();
 
 }  // namespace brrr::test

@@ -102,10 +102,10 @@ void Machine::run_block(Dimensions which) {
   busy_bulk = 0;
   asked = {};
   for (Warp& w : warps) start(w);
-  const uint64_t first = statistics.instructions;
+  const uint64_t first = instructions;
   const auto count = static_cast<uint32_t>(warps.size());
   for (uint32_t turn = 0;; ++turn) {
-    const uint64_t before = statistics.instructions;
+    const uint64_t before = instructions;
     bool any = false;
     for (uint32_t k = 0; k < count; ++k) {
       // From another one on in every turn, forwards or backwards.
@@ -116,9 +116,9 @@ void Machine::run_block(Dimensions which) {
       run_warp(w);
     }
     if (!any) break;
-    if (statistics.instructions - first > kMostInstructions)
+    if (instructions - first > kMostInstructions)
       throw Error(fmt::format("{}: a block that never ends", program.entry));
-    if (statistics.instructions != before) continue;
+    if (instructions != before) continue;
     if (bulk.empty()) stuck();
     // Nobody can go on without a copy, and they come in any order.
     random_ = random_ * 1664525 + 1013904223;
@@ -132,14 +132,13 @@ void Machine::run_block(Dimensions which) {
         fmt::format("{}: the block ends while a copy is under way", program.at(bulk.front().line)));
 }
 
-Statistics run(const Program& program, Dimensions grid, Dimensions threads, int shared_bytes,
-               void** args) {
+void run(const Program& program, Dimensions grid, Dimensions threads, int shared_bytes,
+         void** args) {
   Machine machine(program, grid, threads, shared_bytes, args);
   for (uint32_t z = 0; z < grid.z; ++z)
     for (uint32_t y = 0; y < grid.y; ++y)
       for (uint32_t odd : {1u, 0u})  // any order must do
         for (uint32_t x = odd; x < grid.x; x += 2) machine.run_block({x, y, z});
-  return machine.statistics;
 }
 
 // -- warps
@@ -223,8 +222,7 @@ void Machine::run_warp(Warp& w) {
       if (w.waits != Waits::no) return;
       continue;
     }
-    ++statistics.instructions;
-    statistics.lane_instructions += static_cast<uint64_t>(std::popcount(lanes));
+    ++instructions;
     if (w.has_jumped) {
       w.has_jumped = false;
       if (!w.others.empty()) choose(w);

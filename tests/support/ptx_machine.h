@@ -36,16 +36,11 @@ namespace brrr::test::ptx {
 struct Dimensions {
   uint32_t x = 1, y = 1, z = 1;
 };
-struct Statistics {
-  uint64_t instructions = 0;       // of warps
-  uint64_t lane_instructions = 0;  // of their lanes
-  uint64_t products = 0;           // of wgmma, for a warp
-};
 
 /// Runs the grid. `args`: an address to each parameter, as cuLaunchKernel takes them. Error: what
 /// was refused, with the lines of the text.
-Statistics run(const Program& program, Dimensions grid, Dimensions threads, int shared_bytes,
-               void** args);
+void run(const Program& program, Dimensions grid, Dimensions threads, int shared_bytes,
+         void** args);
 
 // -- for those who implement instructions
 
@@ -181,7 +176,7 @@ class Machine {
   std::vector<std::byte> params;
   const std::byte* param_bytes = nullptr;  // aligned
   bool is_late = false;                    // what runs on its own happens as late as possible
-  Statistics statistics;
+  uint64_t instructions = 0;               // of warps
   uint64_t nanoseconds = 1000;
 
   template <typename T>

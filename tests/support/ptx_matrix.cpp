@@ -8,10 +8,6 @@
 namespace brrr::test::ptx {
 namespace {
 
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-
 constexpr int kRows = 16, kTerms = 16, kMostColumns = 256;  // of a warp's product
 
 float widened(u32 bits, bool is_bf16) {
@@ -183,7 +179,6 @@ void run_product(Machine& m, Warp& w, Product& p) {
   if (p.adds) sums<false>(m, w, i.list, static_cast<int>(n), c);
   multiply(c, a, b, static_cast<int>(n));
   sums<true>(m, w, i.list, static_cast<int>(n), c);
-  ++m.statistics.products;
 }
 
 void wgmma(Machine& m, Warp& w, const Instruction& i, u32 lanes) {

@@ -8,13 +8,6 @@
 namespace brrr::test::ptx {
 namespace {
 
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-using s16 = int16_t;
-using s32 = int32_t;
-using s64 = int64_t;
-
 // -- predicates
 
 /// number[0]: 0 and, 1 or, 2 xor, 3 not, 4 mov; the bits of number[1] say which are negated.

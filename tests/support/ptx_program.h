@@ -13,6 +13,14 @@
 
 namespace brrr::test::ptx {
 
+// As the types of PTX are called.
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+using s16 = int16_t;
+using s32 = int32_t;
+using s64 = int64_t;
+
 /// What the machine or the parser refuses: the message names the lines of the text.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
