@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,10 @@ inline int64_t place_in_panels(int64_t k, int64_t n, int64_t terms) {
   const int64_t tile = (n / 32 * (terms / 32) + k / 32) * 2 + n % 32 / 16;
   return ((tile * 16 + k % 32 / 2) * 16 + n % 16) * 2 + k % 2;
 }
+
+/// A matrix [rows, columns], or its transpose, in panels.
+void place_matrix(std::span<const double> matrix, int64_t rows, int64_t columns, bool transpose,
+                  std::span<double> panels);
 
 /// What lies in panels: a parameter [K, N], N a multiple of 32, or the transpose of one [rows, K].
 struct Panels {

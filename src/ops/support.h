@@ -58,6 +58,7 @@ std::vector<OpDef> layer_norm_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();
+std::vector<OpDef> panel_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();
 std::vector<OpDef> optimizer_8bit_ops();

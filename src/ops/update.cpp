@@ -2,14 +2,46 @@
 
 #include <algorithm>
 
+#include "ops/panels.h"
+
 namespace brrr::ops {
 
 UpdateLayout::UpdateLayout(const Attrs& attrs, size_t operands, size_t state_kinds)
     : has_key(attrs.find("stream") != nullptr), states(state_kinds) {
   n = operands < scalars() ? 0 : (operands - scalars()) / (2 + states);
-  int64_t copies = 0;
-  for (int64_t flag : attrs.get_or<std::vector<int64_t>>("copies", {}))
-    copy_of_.push_back(flag != 0 ? copies++ : -1);
+  copies_ = attrs.get_or<std::vector<int64_t>>("copies", {});
+  size_t next = (1 + states) * n;
+  for (const int64_t orders : copies_) {
+    first_copy_.push_back(next);
+    next += static_cast<size_t>(std::popcount(static_cast<uint64_t>(orders)));
+  }
+}
+
+bool UpdateLayout::has_copy(size_t i, CopyOrder order) const {
+  return i < copies_.size() && (copies_[i] & static_cast<int64_t>(order)) != 0;
+}
+
+size_t UpdateLayout::new_copy(size_t i, CopyOrder order) const {
+  const int64_t before = copies_[i] & (static_cast<int64_t>(order) - 1);
+  return first_copy_[i] + static_cast<size_t>(std::popcount(static_cast<uint64_t>(before)));
+}
+
+namespace {
+
+constexpr int64_t kAllOrders = 7;
+
+Shape shape_of_copy(const Shape& s, CopyOrder order) {
+  if (order == CopyOrder::plain) return s;
+  return order == CopyOrder::panels ? panels_shape(s.size(0), s.size(1))
+                                    : panels_shape(s.size(1), s.size(0));
+}
+
+}  // namespace
+
+bool has_copies_in_panels(const Attrs& attrs) {
+  const auto orders = attrs.get_or<std::vector<int64_t>>("copies", {});
+  return std::any_of(orders.begin(), orders.end(),
+                     [](int64_t o) { return o > static_cast<int64_t>(CopyOrder::plain); });
 }
 
 bool updates_parameters(const OpDef& op) {
@@ -59,23 +91,53 @@ void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Ty
   if (dtype != DType::bf16 && dtype != DType::f16)
     c.fail("copy_dtype must be bf16 or f16; got {}", name_of(dtype));
   for (size_t i = 0; i < at.n; ++i) {
-    const int64_t flag = c.attr<std::vector<int64_t>>("copies")[i];
-    if (flag != 0 && flag != 1) c.fail("copies must be 0 or 1; got {}", flag);
-    if (flag == 0) continue;
+    const int64_t orders = c.attr<std::vector<int64_t>>("copies")[i];
+    if (orders < 0 || orders > kAllOrders) c.fail("copies must be in [0, 7]; got {}", orders);
+    if (orders == 0) continue;
     const Type& param = c.in[at.param(i)];
     if (param.dtype != DType::f32) c.fail("parameter {} is {}: a copy is of f32", i, param.str());
-    results.push_back({dtype, param.shape});
+    for (const CopyOrder order : kCopyOrders) {
+      if (!at.has_copy(i, order)) continue;
+      if (order != CopyOrder::plain &&
+          (param.shape.rank() != 2 ||
+           param.shape.size(order == CopyOrder::panels ? 0 : 1) % kPanelTerms != 0))
+        c.fail("parameter {} is {}: its terms in panels are a multiple of {}", i, param.str(),
+               kPanelTerms);
+      results.push_back({dtype, shape_of_copy(param.shape, order)});
+    }
   }
 }
 
 void store_copies(const EvalContext& c, const UpdateLayout& at) {
-  for (size_t i = 0; i < at.n; ++i)
-    if (at.has_copy(i)) c.out[at.new_copy(i)].data = c.out[at.new_param(i)].data;
+  for (size_t i = 0; i < at.n; ++i) {
+    const RefTensor& param = c.out[at.new_param(i)];
+    if (at.has_copy(i)) c.out[at.new_copy(i)].data = param.data;
+    for (const CopyOrder order : {CopyOrder::panels, CopyOrder::transposed_panels})
+      if (at.has_copy(i, order))
+        place_matrix(param.data, param.type.shape.size(0), param.type.shape.size(1),
+                     order == CopyOrder::transposed_panels, c.out[at.new_copy(i, order)].data);
+  }
 }
 
 Sample with_copies(Sample s, DType dtype) {
   std::vector<int64_t> copies(s.attrs.get<std::vector<int64_t>>("decays").size());
   for (size_t i = 0; i < copies.size(); i += 2) copies[i] = 1;
+  s.attrs.set("copies", std::move(copies));
+  s.attrs.set("copy_dtype", dtype);
+  return s;
+}
+
+Sample with_copies_in_panels(Sample s, DType dtype) {
+  std::vector<int64_t> copies(s.attrs.get<std::vector<int64_t>>("decays").size());
+  const size_t first = s.attrs.find("stream") != nullptr ? 4 : 3;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const Shape& shape = s.in[first + i].type.shape;
+    if (shape.rank() != 2) continue;
+    copies[i] = static_cast<int64_t>(i % 2 == 0);
+    if (shape.size(0) % kPanelTerms == 0) copies[i] |= static_cast<int64_t>(CopyOrder::panels);
+    if (shape.size(1) % kPanelTerms == 0)
+      copies[i] |= static_cast<int64_t>(CopyOrder::transposed_panels);
+  }
   s.attrs.set("copies", std::move(copies));
   s.attrs.set("copy_dtype", dtype);
   return s;
@@ -172,18 +234,26 @@ OpDef update_op(UpdateRule r) {
     return streaming_cost(node, in, r.flops * count);
   };
   d.samples = [r] {
-    std::vector<Sample> out;
-    for (double decay : {0.0, 0.1}) {
+    const auto sample_of = [&](std::initializer_list<Shape> shapes, double decay) {
       Sample s;
       s.in = update_scalars();
-      const Shape shapes[] = {{3, 37}, {5}, {700, 101}};
       for (size_t part = 0; part < 2 + r.states; ++part)
         for (const Shape& shape : shapes) s.in.push_back(tensor(shape, part == 3 ? 0.1 : -1, 1));
+      std::vector<int64_t> decays(shapes.size());
+      for (size_t i = 0; i < decays.size(); i += 2) decays[i] = 1;
       s.attrs = r.sample;
       s.attrs.set("weight_decay", decay);
-      s.attrs.set("decays", std::vector<int64_t>{1, 0, 1});
+      s.attrs.set("decays", std::move(decays));
+      return s;
+    };
+    std::vector<Sample> out;
+    for (double decay : {0.0, 0.1}) {
+      const Sample s = sample_of({{3, 37}, {5}, {700, 101}}, decay);
+      const DType low = decay == 0 ? DType::bf16 : DType::f16;
       out.push_back(s);
-      out.push_back(with_copies(std::move(s), decay == 0 ? DType::bf16 : DType::f16));
+      out.push_back(with_copies(s, low));
+      out.push_back(with_copies_in_panels(
+          sample_of({{64, 96}, {32, 33}, {5}, {33, 64}, {3, 5}, {1, 4128}}, decay), low));
     }
     return out;
   };

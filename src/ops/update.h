@@ -5,9 +5,10 @@
 // Operands: lr f32[], t i32[] (the step, from 1), scale f32[] (of the gradients: unscaling and
 // clipping), with {stream} also a key i32[2]; then all parameters, all gradients, all states of the
 // first kind, all of the second, ... Results: all parameters, then all states; with {copies} and
-// {copy_dtype} then, of each f32 parameter i where copies[i] is 1, a copy rounded to those 16 bits.
-// A scale of NaN changes nothing: the gradients were not finite.
+// {copy_dtype} then the copies, rounded to those 16 bits, of each f32 parameter i that copies[i]
+// asks for (CopyOrder). A scale of NaN changes nothing: the gradients were not finite.
 
+#include <array>
 #include <bit>
 #include <functional>
 
@@ -15,6 +16,12 @@
 #include "ops/support.h"
 
 namespace brrr::ops {
+
+/// How a copy of a parameter lies: as the parameter does, in panels (ops/panels.h; a matrix), as
+/// its transpose in panels. copies[i] is a sum of these, and the copies stand in this order.
+enum class CopyOrder : int64_t { plain = 1, panels = 2, transposed_panels = 4 };
+inline constexpr CopyOrder kCopyOrders[] = {CopyOrder::plain, CopyOrder::panels,
+                                            CopyOrder::transposed_panels};
 
 /// Where things stand among the operands and results of an update of n parameters.
 struct UpdateLayout {
@@ -28,16 +35,22 @@ struct UpdateLayout {
   size_t state(size_t kind, size_t i) const { return scalars() + (2 + kind) * n + i; }
   size_t new_param(size_t i) const { return i; }
   size_t new_state(size_t kind, size_t i) const { return (1 + kind) * n + i; }
-  bool has_copy(size_t i) const { return i < copy_of_.size() && copy_of_[i] >= 0; }
-  size_t new_copy(size_t i) const { return (1 + states) * n + static_cast<size_t>(copy_of_[i]); }
+  bool has_copy(size_t i, CopyOrder order = CopyOrder::plain) const;
+  bool has_panels(size_t i) const {
+    return has_copy(i, CopyOrder::panels) || has_copy(i, CopyOrder::transposed_panels);
+  }
+  size_t new_copy(size_t i, CopyOrder order = CopyOrder::plain) const;
 
   /// Of a node whose op has `states` kinds of state.
   UpdateLayout(const Attrs& attrs, size_t operands, size_t states);
 
  private:
-  std::vector<int64_t> copy_of_;  // which of the copies is that of parameter i, or -1
+  std::vector<int64_t> copies_;     // {copies}
+  std::vector<size_t> first_copy_;  // of parameter i, among the results
 };
 
+/// Whether {copies} asks for some in panels.
+bool has_copies_in_panels(const Attrs& attrs);
 /// Whether an op is an update of this frame: one that takes {copies}.
 bool updates_parameters(const OpDef& op);
 
@@ -79,8 +92,9 @@ void store_param(const EvalContext& c, const UpdateLayout& at, size_t i, size_t 
 /// parameters are there.
 void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Type>& results);
 void store_copies(const EvalContext& c, const UpdateLayout& at);
-/// The same sample with a copy of every other parameter as a result.
+/// The same sample with a copy of every other parameter as a result, or copies of all orders.
 Sample with_copies(Sample sample, DType dtype);
+Sample with_copies_in_panels(Sample sample, DType dtype);
 /// How far muon steps in a matrix [in, out], by its shape: sqrt(max(1, out / in)).
 double muon_scale(const Shape& shape);
 

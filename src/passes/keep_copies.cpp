@@ -10,6 +10,8 @@
 namespace brrr {
 namespace {
 
+using ops::CopyOrder;
+
 bool is_low(DType t) { return is_float(t) && bytes_of(t) < 4; }
 
 class Keeper {
@@ -40,7 +42,7 @@ class Keeper {
 
   static bool may_derive(const OpDef& op) {
     static const std::set<std::string_view> kOps = {
-        "cast", "pad", "reshape", "slice", "transpose", "quantize", "quantize_scale"};
+        "cast", "pad", "panels", "reshape", "slice", "transpose", "quantize", "quantize_scale"};
     return kOps.contains(op.name);
   }
 
@@ -107,39 +109,70 @@ class Keeper {
            (to == DType::bf16 || to == DType::f16);
   }
 
-  // The casts that an update may write beside the parameters, by update.
+  /// How a copy lies that an update may write beside its parameter; nothing: it may not.
+  std::optional<CopyOrder> order_of(NodeId id) const {
+    if (is_plain_cast(id)) return CopyOrder::plain;
+    const Node& node = in_.node(id);
+    if (node.op->name != "panels" || !is_plain_cast(node.operands[0].node)) return {};
+    return node.attrs.get<bool>("transpose") ? CopyOrder::transposed_panels : CopyOrder::panels;
+  }
+
+  using Copies = std::map<ValueId, std::map<CopyOrder, NodeId>>;  // by the new parameter
+  /// What an update writes beside the parameters.
+  struct Writes {
+    Attrs attrs;
+    std::vector<NodeId> copies;
+  };
+  Writes writes_of(NodeId id, const Copies& copies_of, bool panels) const {
+    const Node& node = in_.node(id);
+    const size_t n = node.attrs.get<std::vector<int64_t>>("decays").size();
+    Writes writes{node.attrs, {}};
+    std::vector<int64_t> orders(n);
+    DType dtype = DType::bf16;
+    for (uint32_t i = 0; i < n; ++i) {
+      const auto at = copies_of.find({id, i});
+      if (at == copies_of.end() || node.results[i].dtype != DType::f32) continue;
+      for (const auto& [order, copy] : at->second) {
+        const DType of_this = in_.node(copy).results[0].dtype;
+        if (!writes.copies.empty() && of_this != dtype) continue;
+        if (order != CopyOrder::plain && !panels) continue;
+        dtype = of_this;
+        orders[i] |= static_cast<int64_t>(order);
+        writes.copies.push_back(copy);
+      }
+    }
+    writes.attrs.set("copies", orders);
+    writes.attrs.set("copy_dtype", dtype);
+    return writes;
+  }
+
+  // The copies that an update may write beside the parameters, by update.
   void choose_written() {
-    std::map<ValueId, NodeId> cast_of;  // by the new parameter
+    Copies copies_of;
     for (const auto& [id, name] : kept_)
-      if (is_plain_cast(id))
-        if (const Output* next = next_of(derived_[id].parameter)) cast_of[next->value] = id;
+      if (const auto order = order_of(id))
+        if (const Output* next = next_of(derived_[id].parameter))
+          copies_of[next->value].try_emplace(*order, id);
     for (NodeId id = 0; id < in_.size(); ++id) {
       const Node& node = in_.node(id);
       if (!ops::updates_parameters(*node.op)) continue;
-      const size_t n = node.attrs.get<std::vector<int64_t>>("decays").size();
-      std::vector<int64_t> copies(n);
-      std::vector<NodeId> casts;
-      DType dtype = DType::bf16;
-      for (uint32_t i = 0; i < n; ++i) {
-        const auto at = cast_of.find({id, i});
-        if (at == cast_of.end() || node.results[i].dtype != DType::f32) continue;
-        const DType of_this = in_.node(at->second).results[0].dtype;
-        if (!casts.empty() && of_this != dtype) continue;
-        dtype = of_this;
-        copies[i] = 1;
-        casts.push_back(at->second);
+      const bool runs_here = target_.runs(in_, id);
+      for (const bool panels : {true, false}) {
+        Writes writes = writes_of(id, copies_of, panels);
+        if (writes.copies.empty()) break;
+        if (runs_here && !runs(node, writes.attrs)) {
+          const bool had_panels = ops::has_copies_in_panels(writes.attrs);
+          refusals_.push_back(fmt::format("{} on {} writes none{}", node.op->name, target_.name,
+                                          had_panels ? " in panels" : ""));
+          if (had_panels) continue;
+          break;
+        }
+        writers_[id] = std::move(writes.attrs);
+        for (size_t k = 0; k < writes.copies.size(); ++k)
+          written_[kept_.at(writes.copies[k])] = {id,
+                                                  static_cast<uint32_t>(node.results.size() + k)};
+        break;
       }
-      if (casts.empty()) continue;
-      Attrs attrs = node.attrs;
-      attrs.set("copies", copies);
-      attrs.set("copy_dtype", dtype);
-      if (target_.runs(in_, id) && !runs(node, attrs)) {
-        refusals_.push_back(fmt::format("{} on {} writes none", node.op->name, target_.name));
-        continue;
-      }
-      writers_[id] = std::move(attrs);
-      for (size_t k = 0; k < casts.size(); ++k)
-        written_[kept_.at(casts[k])] = {id, static_cast<uint32_t>(node.results.size() + k)};
     }
   }
 

@@ -41,6 +41,11 @@ struct Target {
   std::function<bool(const Graph&, NodeId)> reads_panels = [](const Graph&, NodeId) {
     return false;
   };
+  /// Whether it is worth the memory: panels of weights that change with every step, and others of
+  /// their transposes, so that products of a training step need not make them.
+  std::function<bool(const Graph&, NodeId)> gains_by_panels = [](const Graph&, NodeId) {
+    return false;
+  };
 };
 
 /// One line per decision of a pass.
@@ -99,6 +104,11 @@ Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 /// is a tied head. States named by panels_state(). For inference, whose parameters are written
 /// once.
 Graph pack_parameters(const Graph& graph, const Target& target, Notes* notes = nullptr);
+
+/// What products read of a parameter that was cast, as their right operand, is put into panels
+/// first (ops/panels.h), where the target gains by it. Before keep_copies, which makes states of
+/// the panels: they are made once for an optimizer step.
+Graph pack_copies(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; tf32 where
 /// the target has it, else the sum of three products of bf16 halves (about f32's digits less

@@ -55,19 +55,10 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify",
-          "match_attention",
-          "pack_attention",
-          "match_loss_head",
-          "pad_dims",
-          "join_loss_head",
-          "keep_accumulators",
-          "keep_copies",
-          "pack_parameters",
-          "fuse_bias_gradients",
-          "fuse",
-          "fuse_epilogues",
-          "schedule"};
+  return {"simplify",       "match_attention", "pack_attention",      "match_loss_head",
+          "pad_dims",       "join_loss_head",  "keep_accumulators",   "pack_copies",
+          "keep_copies",    "pack_parameters", "fuse_bias_gradients", "fuse",
+          "fuse_epilogues", "schedule"};
 }
 
 namespace {
@@ -138,11 +129,14 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   if (options.fp8) p.run("fp8_products", fp8_products);
   p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
   p.run("simplify", simplify);
-  if (options.copies_from_parameters != nullptr &&
-      (options.precision != DType::f32 || options.parameter_dtype != DType::f32))
+  if (options.copies_from_parameters != nullptr && !options.disabled.contains("keep_copies") &&
+      (options.precision != DType::f32 || options.parameter_dtype != DType::f32)) {
+    p.run("pack_copies",
+          [&](const Graph& g, Notes* notes) { return pack_copies(g, target, notes); });
     p.run("keep_copies", [&](const Graph& g, Notes* notes) {
       return keep_copies(g, target, *options.copies_from_parameters, notes);
     });
+  }
   if (options.packs_parameters)
     p.run("pack_parameters",
           [&](const Graph& g, Notes* notes) { return pack_parameters(g, target, notes); });

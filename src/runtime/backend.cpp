@@ -50,6 +50,10 @@ Target Backend::target() const {
     t.reads_panels = [this](const Graph& g, NodeId product) {
       return reads_panels(NodeView(g, product));
     };
+  if (gains_by_panels)
+    t.gains_by_panels = [this](const Graph& g, NodeId product) {
+      return gains_by_panels(NodeView(g, product));
+    };
   return t;
 }
 

@@ -82,6 +82,8 @@ struct Backend {
   std::function<bool(const NodeView& product, const NodeView& sum)> gains_by_bias_gradient;
   /// Target::reads_panels; null: never.
   std::function<bool(const NodeView& product)> reads_panels;
+  /// Target::gains_by_panels; null: never.
+  std::function<bool(const NodeView& product)> gains_by_panels;
 
   struct Choice {
     const KernelEntry* entry = nullptr;  // nullptr: only the reference interpreter runs it

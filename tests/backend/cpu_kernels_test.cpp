@@ -114,6 +114,12 @@ TEST_P(CpuKernels, EverySampleInBf16) {
   }
 }
 
+TEST_P(CpuKernels, LargePanels) {
+  for (const bool transpose : {false, true})
+    check_sample("panels", {{operand({2080, 2049 - transpose}, -1, 1, DType::bf16)},
+                            {{"transpose", transpose}}});
+}
+
 TEST_P(CpuKernels, ElementWiseInF16AndI32) {
   for (const char* name : {"add", "mul", "div", "maximum", "exp", "tanh", "gelu", "less"}) {
     Sample sample{{operand({40, 33}, 0.5, 3, DType::f16)}, {}};

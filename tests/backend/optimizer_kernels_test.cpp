@@ -12,6 +12,7 @@
 #include "backend/cpu/optimizer_8bit_rows.h"
 #include "backend/kernel_runner.h"
 #include "ops/dynamic_code.h"
+#include "ops/panels.h"
 #include "ops/update.h"
 
 namespace brrr::cpu {
@@ -34,7 +35,7 @@ void PrintTo(const Optimizer& o, std::ostream* out) { *out << o.op; }
 template <typename Run>
 void expect_copies(Call call, const std::vector<Buffer>& plain, Run&& run) {
   const DType dtype = call.node().attrs.get<DType>("copy_dtype");
-  const auto& flags = call.node().attrs.get<std::vector<int64_t>>("copies");
+  const auto& orders = call.node().attrs.get<std::vector<int64_t>>("copies");
   for (const bool is_finite : {true, false}) {
     SCOPED_TRACE(call.text());
     if (!is_finite) call.values[2][0] = NAN;
@@ -42,13 +43,25 @@ void expect_copies(Call call, const std::vector<Buffer>& plain, Run&& run) {
     ASSERT_GT(got.size(), plain.size());
     for (size_t k = 0; k < plain.size() && is_finite; ++k) EXPECT_EQ(got[k], plain[k]) << k;
     size_t next = plain.size();
-    for (size_t i = 0; i < flags.size(); ++i) {
-      if (flags[i] == 0) continue;
-      const Buffer& copy = got[next++];
-      Buffer wanted(static_cast<int64_t>(copy.size()));
-      for (int64_t j = 0; j < static_cast<int64_t>(copy.size() / 2); ++j)
-        store_from_double(dtype, wanted.data(), j, load_as_double(DType::f32, got[i].data(), j));
-      EXPECT_EQ(copy, wanted) << "of parameter " << i;
+    for (size_t i = 0; i < orders.size(); ++i) {
+      const Shape& shape = call.node().results[i].shape;
+      for (const ops::CopyOrder order : ops::kCopyOrders) {
+        if ((orders[i] & static_cast<int64_t>(order)) == 0) continue;
+        const Buffer& copy = got[next++];
+        Buffer wanted(static_cast<int64_t>(copy.size()));
+        std::memset(wanted.data(), 0, copy.size());
+        for (int64_t j = 0; j < shape.elements(); ++j) {
+          int64_t at = j;
+          if (order != ops::CopyOrder::plain) {
+            const int64_t rows = shape.size(0), columns = shape.size(1);
+            const int64_t row = j / columns, column = j % columns;
+            at = order == ops::CopyOrder::panels ? place_in_panels(row, column, rows)
+                                                 : place_in_panels(column, row, columns);
+          }
+          store_from_double(dtype, wanted.data(), at, load_as_double(DType::f32, got[i].data(), j));
+        }
+        EXPECT_EQ(copy, wanted) << "of parameter " << i << " order " << static_cast<int>(order);
+      }
     }
     EXPECT_EQ(next, got.size());
   }
@@ -164,6 +177,28 @@ TEST_P(OptimizerKernels, CopiesInSixteenBits) {
       expect_copies(Call(op(), ops::with_copies(plain, dtype)), run(Call(op(), plain)),
                     [&](const Call& call) { return run(call); });
     }
+}
+
+TEST_P(OptimizerKernels, CopiesInPanels) {
+  // Odd rows and columns, more columns than go through together, no elements.
+  const std::vector<Shape> shapes = {{64, 96}, {7},     {320, 301}, {33, 64}, {96, 4131},
+                                     {1, 32},  {32, 1}, {5, 5},     {0, 64},  {64, 0}};
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Sample plain = sample(shapes);
+    expect_copies(Call(op(), ops::with_copies_in_panels(plain, dtype)), run(Call(op(), plain)),
+                  [&](const Call& call) { return run(call); });
+  }
+  const Call low(op(),
+                 ops::with_copies_in_panels(sample(shapes, DType::f32, DType::bf16), DType::bf16));
+  EXPECT_EQ(kernel().accepts(low.view()), "copies in panels beside gradients in bf16");
+}
+
+// More than the caches hold: written around them.
+TEST_P(OptimizerKernels, LargeCopiesInPanels) {
+  if (op().name != "sgd") GTEST_SKIP() << "one optimizer is enough";
+  const Sample plain = sample({{2080, 2048}});
+  expect_copies(Call(op(), ops::with_copies_in_panels(plain, DType::bf16)), run(Call(op(), plain)),
+                [&](const Call& call) { return run(call); });
 }
 
 // Parameters in bf16: rounded up or down at random, the same as the reference wherever the f32 sum

@@ -25,9 +25,10 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-nn::Gpt2Config config_of(double dropout = 0) {
+nn::Gpt2Config config_of(double dropout, int64_t width) {
   nn::Gpt2Config c = test::tiny_gpt2(true, dropout);
-  c.n_embd = 48;  // fp8 multiplies what is a multiple of 16
+  c.n_embd = width;
+  c.n_head = 2;
   c.n_layer = 1;
   return c;
 }
@@ -41,10 +42,12 @@ class Copies : public testing::Test {
 
   std::unique_ptr<Session> session(SessionOptions options, bool with_copies, double dropout = 0,
                                    bool takes_shorter = false) {
-    config_ = config_of(dropout);
+    config_ = config_of(dropout, width_);
     if (!with_copies) options.disabled_passes.insert("keep_copies");
     const Graph g = nn::gpt2_loss_graph(config_, kRows, kLength);
-    auto s = std::make_unique<Session>(g, g, cpu::cpu_backend(), options);
+    Backend backend = cpu::cpu_backend();
+    backend.gains_by_panels = packs_ ? backend.reads_panels : nullptr;
+    auto s = std::make_unique<Session>(g, g, std::move(backend), options);
     if (takes_shorter) s->add_shorter(nn::gpt2_loss_graph(config_, kRows, kShort));
     const int64_t forecast = s->forecast().total();
     s->allocate();
@@ -114,7 +117,28 @@ class Copies : public testing::Test {
     }
   }
 
+  int64_t width_ = 48;  // fp8 multiplies what is a multiple of 16
+  bool packs_ = false;  // copies lie in panels where they may
   nn::Gpt2Config config_;
+};
+
+class CopiesInPanels : public Copies {
+ protected:
+  void SetUp() override {
+    Copies::SetUp();
+    width_ = 64;
+  }
+  std::unique_ptr<Session> session(SessionOptions options, bool in_panels, double dropout = 0,
+                                   bool takes_shorter = false) {
+    packs_ = in_panels;
+    return Copies::session(std::move(options), true, dropout, takes_shorter);
+  }
+  static size_t panels(const Session& s) {
+    size_t n = 0;
+    for (const StateInfo& info : s.engine().states())
+      n += info.name.find(".panels.") != std::string::npos;
+    return n;
+  }
 };
 
 TEST_F(Copies, ChangeNoBitOfATraining) {
@@ -171,6 +195,61 @@ TEST_F(Copies, ChangeNoBitWithOtherOptions) {
       expect_fresh(*with);
     }
   }
+}
+
+TEST_F(CopiesInPanels, ChangeNoBitOfATraining) {
+  for (const optim::OptimizerName& name : optim::optimizer_names())
+    for (const bool fp8 : {false, true})
+      for (const int64_t accumulation : {1, 2, 3}) {
+        SCOPED_TRACE(
+            fmt::format("{} fp8 {} accumulation {}", name.spellings[0], fp8, accumulation));
+        SessionOptions o;
+        o.optimizer.kind = name.kind;
+        o.precision = DType::bf16;
+        o.fp8 = fp8;
+        o.accumulation = accumulation;
+        const auto with = session(o, true, 0.1), without = session(o, false, 0.1);
+        // Each of the four matrices, for the forward and for the backward pass.
+        EXPECT_EQ(panels(*with), fp8 ? 0u : 8u);
+        EXPECT_EQ(panels(*without), 0u);
+        EXPECT_TRUE(train(*with, 4, accumulation) == train(*without, 4, accumulation));
+      }
+}
+
+TEST_F(CopiesInPanels, FollowWeightsThatAreWritten) {
+  SessionOptions o;
+  o.precision = DType::bf16;
+  o.accumulation = 2;
+  const auto with = session(o, true, 0, true), without = session(o, false, 0, true);
+  Outcome a = train(*with, 2, 2), b = train(*without, 2, 2);
+  for (Session* s : {with.get(), without.get()}) {
+    initialise(*s);
+    s->engine().state_f32("transformer.h.0.mlp.c_fc.weight")[5] = 0.5f;
+  }
+  const auto length = [](int64_t micro) { return micro % 2 == 0 ? kShort : kLength; };
+  step(*with, 2, 2, a, length);
+  step(*without, 2, 2, b, length);
+  keep_states(*with, a);
+  keep_states(*without, b);
+  EXPECT_TRUE(a == b);
+}
+
+TEST_F(CopiesInPanels, SurviveGradientsThatAreNotFinite) {
+  SessionOptions o;
+  o.precision = DType::bf16;
+  const auto with = session(o, true), without = session(o, false);
+  Outcome a, b;
+  for (int64_t i = 0; i < 4; ++i) {
+    for (Session* s : {with.get(), without.get()})  // the second step changes nothing
+      s->engine().state_f32("transformer.h.0.ln_1.bias")[3] = i == 1 ? NAN : 0.25f;
+    step(*with, i, 1, a);
+    step(*without, i, 1, b);
+  }
+  std::erase_if(a.figures, [](double x) { return std::isnan(x); });
+  std::erase_if(b.figures, [](double x) { return std::isnan(x); });
+  keep_states(*with, a);
+  keep_states(*without, b);
+  EXPECT_TRUE(a == b);
 }
 
 TEST_F(Copies, SurviveOverflows) {

@@ -296,6 +296,7 @@ KernelEntry entry(std::string_view op, size_t states) {
       op, "rows",
       [states](const NodeView& node) -> std::string {
         const ops::UpdateLayout at(node.attrs(), node.in.size(), states);
+        if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
         for (size_t i = 0; i < at.n; ++i)
           if (node.in[at.grad(i)].dtype != DType::f32)
             return fmt::format("dtype {}: only f32", name_of(node.in[at.grad(i)].dtype));

@@ -18,23 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr int kPairs = kTileBf16 / 2;
-
-/// Rows 2 r and 2 r + 1 of 32 rows of 16 numbers become row r of 16 pairs.
-HWY_INLINE void pair_rows(const uint16_t* from, int64_t ld, uint16_t* to) {
-  const DU du;
-  const D16 d16;
-  for (int r = 0; r < kPairs; ++r) {
-    const uint16_t *even = from + 2 * r * ld, *odd = even + ld;
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += kWidth) {
-      const auto low = hn::PromoteTo(du, hn::LoadU(d16, even + i));
-      const auto high = hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, odd + i)));
-      hn::StoreU(hn::Or(low, high), du, reinterpret_cast<uint32_t*>(to + 32 * r + 2 * i));
-    }
-  }
-}
-
 /// Where a tile reaches beyond the matrix: a copy with zeros, [rows, cols] of [full_rows, ld].
 const uint16_t* padded(const uint16_t* from, int64_t ld, int64_t rows, int64_t cols,
                        int64_t padded_ld, uint16_t (&space)[kTileRows * kTileBf16]) {

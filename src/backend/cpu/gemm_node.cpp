@@ -30,6 +30,10 @@ bool reads_panels(const NodeView& product) {
   return gemm_node_path(product) && as_product(product, p).empty() && fits_panels(product, p);
 }
 
+bool gains_by_panels(const NodeView& product) {
+  return reads_panels(product) && gemm_node_path(product) == GemmPath::kAmx;
+}
+
 std::optional<GemmPath> gemm_node_path(const NodeView& view) {
   if (view.in[0].dtype == DType::i8) return {};
   for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs, GemmPath::kVector})

@@ -17,6 +17,9 @@ std::optional<GemmPath> gemm_node_path(const NodeView& view);
 
 /// Target::reads_panels: products of bf16 without a batch.
 bool reads_panels(const NodeView& product);
+/// Target::gains_by_panels: those of AMX, so fast that packing an operand counts. By avx512_bf16 a
+/// step takes as long with panels as without.
+bool gains_by_panels(const NodeView& product);
 
 class GemmNode {
  public:

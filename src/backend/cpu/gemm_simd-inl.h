@@ -165,6 +165,22 @@ HWY_INLINE void transpose_tile(const uint16_t* from, int64_t ld, uint16_t* to) {
 #endif
 }
 
+/// Rows 2 r and 2 r + 1 of 32 rows of 16 numbers of 16 bits become row r of 16 pairs: the same
+/// form, from lanes that lie side by side.
+HWY_INLINE void pair_rows(const uint16_t* from, int64_t ld, uint16_t* to) {
+  const DU du;
+  const D16 d16;
+  for (int r = 0; r < 16; ++r) {
+    const uint16_t *even = from + 2 * r * ld, *odd = even + ld;
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += kWidth) {
+      const auto low = hn::PromoteTo(du, hn::LoadU(d16, even + i));
+      const auto high = hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, odd + i)));
+      hn::StoreU(hn::Or(low, high), du, reinterpret_cast<uint32_t*>(to + 32 * r + 2 * i));
+    }
+  }
+}
+
 /// For a loop that reads kNv vectors of rows of B, 16 bytes of each per round, then goes to the
 /// next such rows: fetches the same terms of those. `from` is at term k of the first row of one
 /// vector. A line of each row lasts four rounds, so each round fetches those of a quarter of the

@@ -96,7 +96,10 @@ class Adamw8bit final : public Kernel {
 
 std::vector<KernelEntry> optimizer_8bit_kernels() {
   return {{"adamw_8bit", "blocks",
-           [](const NodeView& node) { return refuse_update(node, kStates); },
+           [](const NodeView& node) -> std::string {
+             if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
+             return refuse_update(node, kStates);
+           },
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<Adamw8bit>(node);
            }}};

@@ -15,6 +15,7 @@ Backend cpu_backend() {
   backend.gains_by_epilogue = gains_by_epilogue;
   backend.gains_by_bias_gradient = gains_by_bias_gradient;
   backend.reads_panels = reads_panels;
+  backend.gains_by_panels = gains_by_panels;
   return backend;
 }
 

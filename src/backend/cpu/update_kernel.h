@@ -1,7 +1,8 @@
 #pragma once
 // The frame of the multi-tensor update kernels: all tensors cut into fixed chunks, so that bits do
 // not depend on the number of threads, and each chunk into blocks that stay in the cache where
-// 16-bit parameters or gradients stand between memory and f32 arithmetic.
+// 16-bit parameters or gradients stand between memory and f32 arithmetic. A matrix with copies in
+// panels goes through 32 rows at a time, whose copies wait in the cache until they are complete.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,9 @@
 #include <vector>
 
 #include "backend/cpu/optimizer_rows.h"
+#include "backend/cpu/panel_rows.h"
 #include "backend/cpu/random_rows.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "ops/update.h"
 #include "runtime/backend.h"
@@ -81,7 +84,8 @@ class UpdateFrame {
   void keep_everything(const KernelArgs& args) const;
   void keep(const KernelArgs& args, size_t tensor) const;
 
-  /// Writes the copy in 16 bits, where there is one, of new parameters [begin, begin + n).
+  /// Writes the copy in 16 bits, where there is one, of new parameters [begin, begin + n). Not of
+  /// tensors with copies in panels.
   void copy(const KernelArgs& args, size_t tensor, int64_t begin, int64_t n) const;
 
   /// body(tensor, begin, run): run.param, run.grad, run.new_param, run.copy and run.n are set.
@@ -89,6 +93,7 @@ class UpdateFrame {
   void each_block(const KernelArgs& args, Body&& body) const {
     each_chunk(chunks_, [&](size_t c) {
       const Chunk& chunk = chunks_[c];
+      if (at_.has_panels(chunk.tensor)) return each_run(args, chunk, body);
       const bool staged = low_param_[chunk.tensor] || low_grad_[chunk.tensor];
       const int64_t size = staged ? kBlock : chunk.count;
       Staging staging;
@@ -96,7 +101,7 @@ class UpdateFrame {
         const int64_t begin = chunk.begin + i;
         UpdateRun run;
         run.n = std::min(size, chunk.count - i);
-        open(args, chunk.tensor, begin, staging, run);
+        open(args, chunk.tensor, begin, &staging, run);
         body(chunk.tensor, begin, run);
         close(args, chunk.tensor, begin, staging, run.n);
       }
@@ -105,11 +110,45 @@ class UpdateFrame {
 
  private:
   static constexpr int64_t kBlock = 2 * kRandomStep;
+  static constexpr int64_t kStrip = 4096;  // columns of 32 rows whose copies are made together
+
+  /// Part of a matrix with copies in panels: up to 32 rows, whose copies are `ld` apart.
+  struct Part {
+    size_t tensor;
+    int64_t row, rows, column, columns, ld;
+  };
+  template <typename Body>
+  void each_run(const KernelArgs& args, const Chunk& chunk, Body& body) const {
+    const int64_t width = matrices_[chunk.tensor].columns;
+    const int64_t end = (chunk.begin + chunk.count) / width;
+    alignas(64) uint16_t copies[kPanelTerms * kStrip];
+    for (int64_t row = chunk.begin / width; row < end; row += kPanelTerms) {
+      for (int64_t column = 0; column < width; column += kStrip) {
+        const int64_t columns = std::min(kStrip, width - column);
+        const Part part{chunk.tensor, row,     std::min(kPanelTerms, end - row),
+                        column,       columns, round_up(columns, kPanelColumns)};
+        // Rows that adjoin, as their copies do, are one run.
+        const bool whole = part.ld == width;
+        for (int64_t i = 0; i < (whole ? 1 : part.rows); ++i) {
+          const int64_t begin = (row + i) * width + column;
+          UpdateRun run;
+          run.n = whole ? part.rows * width : columns;
+          open(args, chunk.tensor, begin, nullptr, run);
+          run.copy = copies + i * part.ld;
+          body(chunk.tensor, begin, run);
+        }
+        put_copies(args, part, copies);
+      }
+    }
+  }
+  void put_copies(const KernelArgs& args, const Part& part, uint16_t* copies) const;
+
   struct Staging {
     alignas(64) float param[kBlock], grad[kBlock];
     alignas(64) uint16_t random[kBlock + 8 * kRandomSlack];
   };
-  void open(const KernelArgs& args, size_t tensor, int64_t begin, Staging& staging,
+  /// No staging is needed where parameters and gradients are f32.
+  void open(const KernelArgs& args, size_t tensor, int64_t begin, Staging* staging,
             UpdateRun& run) const;
   void close(const KernelArgs& args, size_t tensor, int64_t begin, Staging& staging,
              int64_t n) const;
@@ -120,6 +159,11 @@ class UpdateFrame {
   double weight_decay_;
   uint32_t stream_ = 0;
   std::vector<bool> low_param_, low_grad_;
+  struct Matrix {
+    int64_t rows = 0, columns = 0;
+  };
+  std::vector<Matrix> matrices_;  // those with copies in panels
+  bool past_caches_ = false;
   bool copies_f16_ = false;
   std::vector<int64_t> result_bytes_;
   const OptimizerRows& rows_ = optimizer_rows();

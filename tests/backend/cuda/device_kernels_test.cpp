@@ -7,6 +7,7 @@
 #include "passes/passes.h"
 #include "support/cuda_emulator.h"
 #include "support/graph_run.h"
+#include "support/panel_samples.h"
 
 namespace brrr::cuda {
 namespace {
@@ -27,8 +28,7 @@ const Backend& backend() {
 class Checks {
  public:
   void add(const OpDef& op, const Sample& sample) {
-    // Operands in panels are for the host's tiles.
-    if (!sample.attrs.get_or<bool>("panels", false)) calls_.emplace_back(op, sample);
+    if (!test::concerns_panels(op, sample)) calls_.emplace_back(op, sample);
   }
   void add(const char* name, const Sample& sample) { add(op(name), sample); }
   void add(Call call) { calls_.push_back(std::move(call)); }

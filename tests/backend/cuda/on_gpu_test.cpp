@@ -11,6 +11,7 @@
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "support/cuda_ways.h"
+#include "support/panel_samples.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
 
@@ -85,7 +86,7 @@ class OnGpu : public testing::Test {
       const std::vector<Sample> samples = op->samples();
       for (size_t i = 0; i < samples.size(); ++i) {
         if (only_first && i > 0) break;
-        if (samples[i].attrs.get_or<bool>("panels", false)) continue;  // for the host's tiles
+        if (test::concerns_panels(*op, samples[i])) continue;
         check(*op, samples[i], fmt::format("{} sample {}", op->name, i));
         ++checked;
       }

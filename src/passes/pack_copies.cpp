@@ -1,0 +1,59 @@
+#include "ops/ops.h"
+#include "ops/panels.h"
+#include "passes/passes.h"
+
+namespace brrr {
+namespace {
+
+/// A cast of a parameter that is a matrix.
+bool is_copy(const Graph& g, ValueId value) {
+  const Node& node = g.node(value.node);
+  if (g.is_input(value.node) || node.op->name != "cast") return false;
+  const NodeId from = node.operands[0].node;
+  return g.is_input(from) && g.input_kind(from) == InputKind::parameter &&
+         g.type(value).shape.rank() == 2;
+}
+
+/// Whether the product reads its right operand as that operand's transpose; nothing: it cannot read
+/// panels of it, or does not gain by it.
+std::optional<bool> reads_transposed(const Graph& g, const Target& target, NodeId id) {
+  const Node& node = g.node(id);
+  const bool is_linear = node.op->name == "linear";
+  if (!is_linear && node.op->name != "matmul") return {};
+  if (!is_linear && node.attrs.get<bool>("transpose_a")) return {};
+  if (!is_copy(g, node.operands[1]) || !target.gains_by_panels(g, id)) return {};
+  const bool transposed = !is_linear && node.attrs.get<bool>("transpose_b");
+  if (g.type(node.operands[1]).shape.size(transposed ? 1 : 0) % kPanelTerms != 0) return {};
+  return transposed;
+}
+
+Attrs in_panels(const Graph& g, const Node& node, bool transposed) {
+  const Shape& w = g.type(node.operands[1]).shape;
+  Attrs attrs = node.attrs;
+  attrs.set("panels", true);
+  if (node.op->name == "matmul") attrs.set("transpose_b", false);
+  const int64_t columns = w.size(transposed ? 0 : 1);
+  if (columns % kPanelColumns != 0) attrs.set("columns", columns);
+  return attrs;
+}
+
+}  // namespace
+
+Graph pack_copies(const Graph& in, const Target& target, Notes* notes) {
+  size_t products = 0;
+  Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    const std::optional<bool> transposed = reads_transposed(in, target, id);
+    if (!transposed) return false;
+    const Node& node = in.node(id);
+    std::vector<Value> operands = r.operands(id);
+    operands[1] = call("panels", {&operands[1], 1}, {{"transpose", *transposed}})[0];
+    r.bind({id, 0}, call(node.op->name, operands, in_panels(in, node, *transposed))[0]);
+    ++products;
+    return true;
+  });
+  if (notes && products > 0)
+    notes->push_back(fmt::format("{} products read copies of weights in panels", products));
+  return out;
+}
+
+}  // namespace brrr

@@ -1,0 +1,161 @@
+// Copies of weights in panels: which products read them, who writes them, and that results stay.
+
+#include <gtest/gtest.h>
+
+#include "backend/reference/interpreter.h"
+#include "ops/ops.h"
+#include "ops/panels.h"
+#include "ops/update.h"
+#include "optim/optimizer.h"
+#include "passes/keep_copies.h"
+#include "passes/pipeline.h"
+#include "support/gpt2.h"
+#include "support/graph_run.h"
+#include "support/tensors.h"
+
+namespace brrr {
+namespace {
+
+Target packing() {
+  Target t;
+  t.gains_by_panels = [](const Graph&, NodeId) { return true; };
+  return t;
+}
+
+size_t count(const Graph& g, std::string_view op) {
+  size_t n = 0;
+  for (const Node& node : g.nodes()) n += node.op->name == op;
+  return n;
+}
+
+/// Products that read panels.
+std::vector<const Node*> readers(const Graph& g) {
+  std::vector<const Node*> list;
+  for (const Node& node : g.nodes())
+    if (node.attrs.get_or<bool>("panels", false)) list.push_back(&node);
+  return list;
+}
+
+reference::Tensors values_of(const Graph& g) { return test::random_inputs(g, 3, -1, 1, 3); }
+
+struct Weight {
+  Shape shape;
+  bool transpose_b;
+  bool packed;
+};
+
+TEST(PackCopies, AnyWeightOfWholeTilesOfTerms) {
+  for (const Weight& w : {Weight{{64, 96}, false, true},
+                          {{64, 97}, false, true},
+                          {{65, 96}, false, false},
+                          {{97, 64}, true, true},
+                          {{96, 65}, true, false}}) {
+    SCOPED_TRACE(fmt::format("{} {}", w.shape.str(), w.transpose_b));
+    Graph g;
+    const Value weight = cast(g.parameter("w", w.shape), DType::bf16);
+    const Value x = g.input("x", {3, w.shape.size(w.transpose_b ? 1 : 0)}, DType::bf16);
+    g.output("y", matmul(x, weight, false, w.transpose_b, DType::f32));
+    Notes notes;
+    const Graph packed = pack_copies(g, packing(), &notes);
+    EXPECT_EQ(readers(packed).size(), w.packed);
+    EXPECT_EQ(notes.size(), w.packed);
+    EXPECT_EQ(test::difference(reference::evaluate(g, values_of(g)),
+                               reference::evaluate(packed, values_of(g))),
+              0);
+  }
+}
+
+TEST(PackCopies, NothingElse) {
+  Graph g;
+  const Value parameter = g.parameter("w", {64, 64});
+  const Value w = cast(parameter, DType::bf16), x = g.input("x", {64, 64}, DType::bf16);
+  g.output("left", matmul(w, x));
+  g.output("turned", matmul(x, w, true, false));
+  g.output("rows", embedding(w, g.input("ids", {3}, DType::i32)));
+  g.output("wide", matmul(cast(x, DType::f32), parameter));
+  g.output("input", matmul(x, g.input("v", {64, 64}, DType::bf16)));
+  g.output("computed", matmul(x, cast(parameter * parameter, DType::bf16)));
+  EXPECT_TRUE(readers(pack_copies(g, packing())).empty());
+  // The target decides.
+  g.output("right", matmul(x, w));
+  EXPECT_TRUE(readers(pack_copies(g, {})).empty());
+  EXPECT_EQ(readers(pack_copies(g, packing())).size(), 1u);
+}
+
+nn::Gpt2Config config() {
+  nn::Gpt2Config c = test::tiny_gpt2();
+  c.n_embd = 64;
+  c.n_head = 2;
+  c.n_layer = 1;
+  return c;
+}
+
+/// Four matrices, forward and backward, and the logits of a head that is open here.
+constexpr size_t kReaders = 9;
+
+struct Compiled {
+  Graph graph, copies;
+  Notes notes;
+};
+
+Compiled compile(const Target& target, std::set<std::string> disabled = {},
+                 optim::OptimizerKind kind = optim::OptimizerKind::adamw) {
+  Compiled c;
+  PipelineOptions p;
+  p.verify = true;
+  p.precision = DType::bf16;
+  p.disabled = std::move(disabled);
+  p.copies_from_parameters = &c.copies;
+  p.loss = "loss";
+  optim::Optimizer optimizer;
+  optimizer.kind = kind;
+  p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, optimizer, optim::Accumulation::none); };
+  PipelineReport report;
+  c.graph = run_pipeline(nn::gpt2_loss_graph(config(), 2, 8), target, p, &report);
+  for (const PassRecord& r : report)
+    if (r.name == "keep_copies") c.notes = r.notes;
+  return c;
+}
+
+int64_t orders_written(const Graph& g) {
+  int64_t all = 0;
+  for (const Node& node : g.nodes())
+    if (ops::updates_parameters(*node.op))
+      for (const int64_t orders : node.attrs.get_or<std::vector<int64_t>>("copies", {}))
+        all |= orders;
+  return all;
+}
+
+TEST(PackCopies, TheUpdateWritesBothOrders) {
+  const Compiled c = compile(packing());
+  EXPECT_EQ(readers(c.graph).size(), kReaders);
+  EXPECT_EQ(count(c.graph, "panels"), 0u) << "nobody else makes them";
+  EXPECT_EQ(orders_written(c.graph), 7) << "what the head multiplies backward has odd terms";
+  ASSERT_EQ(c.notes.size(), 1u);
+  EXPECT_EQ(c.notes[0].find("made again"), std::string::npos) << c.notes[0];
+  // Whoever writes parameters makes them of those.
+  EXPECT_EQ(count(c.copies, "panels"), kReaders);
+}
+
+TEST(PackCopies, ATargetWhoseUpdateWritesNone) {
+  Target target = packing();
+  target.name = "plain";
+  target.runs = [](const Graph& g, NodeId id) {
+    return g.node(id).op->is_primitive() && !ops::has_copies_in_panels(g.node(id).attrs);
+  };
+  const Compiled c = compile(target);
+  EXPECT_EQ(readers(c.graph).size(), kReaders);
+  EXPECT_EQ(count(c.graph, "panels"), kReaders) << "behind the update";
+  EXPECT_EQ(orders_written(c.graph), 1);
+  ASSERT_EQ(c.notes.size(), 2u);
+  EXPECT_NE(c.notes[1].find("adamw on plain writes none in panels"), std::string::npos)
+      << c.notes[1];
+}
+
+TEST(PackCopies, OnlyBesideKeepCopies) {
+  EXPECT_TRUE(readers(compile(packing(), {"keep_copies"}).graph).empty());
+  EXPECT_TRUE(readers(compile(packing(), {"pack_copies"}).graph).empty());
+}
+
+}  // namespace
+}  // namespace brrr
