@@ -55,7 +55,7 @@ RefTensor from_panels(const RefTensor& b, int64_t n) {
 
 void expect_plain(const VjpContext& c) {
   BRRR_CHECK(!c.attrs().get_or<bool>("panels", false),
-             "a product of an operand in panels, which is for inference, has no gradient");
+             "a product of an operand in panels has no gradient");
 }
 
 /// The shape of the right operand as a matrix.
@@ -106,12 +106,10 @@ std::vector<OpDef> matmul_ops() {
     d.doc =
         "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
-        "has "
-        "{dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
-        "bits. {panels}: b is a matrix that lies in panels (ops/panels.h), for inference, of "
-        "{columns} columns where given. a and b "
-        "may be "
-        "i8: then y is i32 and exact, K at most 131071, and there is no gradient";
+        "has {dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
+        "bits. {panels}: b is a matrix that lies in panels (ops/panels.h), of {columns} columns "
+        "where given. a and b may be i8: then y is i32 and exact, K at most 131071, and there is "
+        "no gradient";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.accumulator_dtype = {"dtype"};
@@ -207,7 +205,7 @@ std::vector<OpDef> matmul_ops() {
     d.doc =
         "y = x w + b. x: [..., K], w: [K, N], b: [N] of any floating dtype, y: [..., N] of {dtype} "
         "where given, else of x's; rounded once, after b was added. {panels}: w lies in panels "
-        "(ops/panels.h), for inference, of {columns} columns where given";
+        "(ops/panels.h), of {columns} columns where given";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;

@@ -22,8 +22,10 @@ UpdateRule adamw() {
       "all params, all m, all v. {weight_decay} applies where {decays} is 1. A scale of NaN "
       "changes nothing: the gradients were not finite. Parameters are f32, or bf16: then a key "
       "i32[2] follows scale, and param' is rounded up or down at random, element j of parameter i "
-      "by element j of the 16-bit stream {stream} + i. With {copies}, a list of 0 and 1, copies of "
-      "the param' of those i where it is 1, rounded to {copy_dtype}, follow the states";
+      "by element j of the 16-bit stream {stream} + i. With {copies}, copies of param' rounded to "
+      "{copy_dtype} follow the states: for each parameter those whose numbers are summed there, 1 "
+      "as "
+      "it lies, 2 in panels (ops/panels.h), 4 its transpose in panels";
   r.states = 2;
   r.flops = 15;
   r.shares = {"beta1", "beta2"};

@@ -46,9 +46,8 @@ std::vector<OpDef> panel_ops() {
   OpDef d;
   d.name = "panels";
   d.doc =
-      "y = x: [R, C], or its transpose where {transpose}, in panels (ops/panels.h): a right "
-      "operand "
-      "of products. The terms, R or with {transpose} C, are a multiple of 32";
+      "y = x: [R, C] in bf16 or f16, or its transpose where {transpose}, in panels "
+      "(ops/panels.h): a right operand of products";
   d.op_class = OpClass::movement;
   d.no_gradient = "it is for copies of parameters";
   d.infer = [](const InferContext& c) {
@@ -58,11 +57,8 @@ std::vector<OpDef> panel_ops() {
     if (x.rank() != 2 || (dtype != DType::bf16 && dtype != DType::f16))
       c.fail("x must be [R, C] of bf16 or f16; got {}", c.in[0].str());
     const bool transpose = c.attr<bool>("transpose");
-    const int64_t terms = x.size(transpose ? 1 : 0), columns = x.size(transpose ? 0 : 1);
-    if (terms % kPanelTerms != 0)
-      c.fail("the {} {} of {} are no multiple of {}", terms, transpose ? "columns" : "rows",
-             x.str(), kPanelTerms);
-    return std::vector<Type>{{dtype, panels_shape(terms, columns)}};
+    return std::vector<Type>{
+        {dtype, panels_shape(x.size(transpose ? 1 : 0), x.size(transpose ? 0 : 1))}};
   };
   d.evaluate = [](const EvalContext& c) {
     const RefTensor& x = *c.in[0];
@@ -75,8 +71,8 @@ std::vector<OpDef> panel_ops() {
     for (const auto& [shape, transpose] : {std::pair(Shape{64, 96}, false),
                                            {{64, 96}, true},
                                            {{96, 65}, false},
-                                           {{50, 160}, true},
-                                           {{32, 1}, false},
+                                           {{50, 161}, true},
+                                           {{33, 1}, false},
                                            {{1, 32}, true}})
       for (const DType dtype : {DType::bf16, DType::f16})
         out.push_back({{tensor(shape, -1, 1, dtype)}, {{"transpose", transpose}}});

@@ -98,11 +98,8 @@ void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Ty
     if (param.dtype != DType::f32) c.fail("parameter {} is {}: a copy is of f32", i, param.str());
     for (const CopyOrder order : kCopyOrders) {
       if (!at.has_copy(i, order)) continue;
-      if (order != CopyOrder::plain &&
-          (param.shape.rank() != 2 ||
-           param.shape.size(order == CopyOrder::panels ? 0 : 1) % kPanelTerms != 0))
-        c.fail("parameter {} is {}: its terms in panels are a multiple of {}", i, param.str(),
-               kPanelTerms);
+      if (order != CopyOrder::plain && param.shape.rank() != 2)
+        c.fail("parameter {} is {}: only matrices lie in panels", i, param.str());
       results.push_back({dtype, shape_of_copy(param.shape, order)});
     }
   }
@@ -131,12 +128,8 @@ Sample with_copies_in_panels(Sample s, DType dtype) {
   std::vector<int64_t> copies(s.attrs.get<std::vector<int64_t>>("decays").size());
   const size_t first = s.attrs.find("stream") != nullptr ? 4 : 3;
   for (size_t i = 0; i < copies.size(); ++i) {
-    const Shape& shape = s.in[first + i].type.shape;
-    if (shape.rank() != 2) continue;
-    copies[i] = static_cast<int64_t>(i % 2 == 0);
-    if (shape.size(0) % kPanelTerms == 0) copies[i] |= static_cast<int64_t>(CopyOrder::panels);
-    if (shape.size(1) % kPanelTerms == 0)
-      copies[i] |= static_cast<int64_t>(CopyOrder::transposed_panels);
+    if (s.in[first + i].type.shape.rank() == 2)
+      copies[i] = kAllOrders - static_cast<int64_t>(i % 4);
   }
   s.attrs.set("copies", std::move(copies));
   s.attrs.set("copy_dtype", dtype);

@@ -8,7 +8,6 @@
 // {copy_dtype} then the copies, rounded to those 16 bits, of each f32 parameter i that copies[i]
 // asks for (CopyOrder). A scale of NaN changes nothing: the gradients were not finite.
 
-#include <array>
 #include <bit>
 #include <functional>
 
@@ -92,7 +91,8 @@ void store_param(const EvalContext& c, const UpdateLayout& at, size_t i, size_t 
 /// parameters are there.
 void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Type>& results);
 void store_copies(const EvalContext& c, const UpdateLayout& at);
-/// The same sample with a copy of every other parameter as a result, or copies of all orders.
+/// The same sample with a copy of every other parameter as a result, or of all matrices in panels
+/// or several orders.
 Sample with_copies(Sample sample, DType dtype);
 Sample with_copies_in_panels(Sample sample, DType dtype);
 /// How far muon steps in a matrix [in, out], by its shape: sqrt(max(1, out / in)).

@@ -37,22 +37,53 @@ Attrs in_panels(const Graph& g, const Node& node, bool transposed) {
   return attrs;
 }
 
+bool is_head(const Graph& g, const Target& target, NodeId id) {
+  const Node& node = g.node(id);
+  return node.op->name.starts_with("linear_cross_entropy") && is_copy(g, node.operands[1]) &&
+         g.type(node.operands[0]).shape.size(-1) % kPanelTerms == 0 &&
+         target.gains_by_panels(g, id);
+}
+
+Value panels_of(Value w, bool transpose) {
+  return call("panels", {&w, 1}, {{"transpose", transpose}})[0];
+}
+
+/// The loss head by panels: those that give logits and, where it gives gradients, others of the
+/// transpose for that of x.
+std::vector<Value> head_by_panels(const Node& node, std::vector<Value> operands) {
+  const bool transposed = node.attrs.get<bool>("transpose_w");
+  const Value w = operands[1];
+  Attrs attrs = node.attrs;
+  attrs.set("panels", true);
+  attrs.set("classes", w.shape().size(transposed ? 0 : 1));
+  operands[1] = panels_of(w, transposed);
+  if (node.op->name != "linear_cross_entropy") operands.push_back(panels_of(w, !transposed));
+  return call(node.op->name, operands, std::move(attrs));
+}
+
 }  // namespace
 
 Graph pack_copies(const Graph& in, const Target& target, Notes* notes) {
-  size_t products = 0;
+  size_t products = 0, heads = 0;
   Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    const Node& node = in.node(id);
+    if (is_head(in, target, id)) {
+      const std::vector<Value> results = head_by_panels(node, r.operands(id));
+      for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
+      ++heads;
+      return true;
+    }
     const std::optional<bool> transposed = reads_transposed(in, target, id);
     if (!transposed) return false;
-    const Node& node = in.node(id);
     std::vector<Value> operands = r.operands(id);
-    operands[1] = call("panels", {&operands[1], 1}, {{"transpose", *transposed}})[0];
+    operands[1] = panels_of(operands[1], *transposed);
     r.bind({id, 0}, call(node.op->name, operands, in_panels(in, node, *transposed))[0]);
     ++products;
     return true;
   });
-  if (notes && products > 0)
-    notes->push_back(fmt::format("{} products read copies of weights in panels", products));
+  if (notes && products + heads > 0)
+    notes->push_back(fmt::format("{} products{} read copies of weights in panels", products,
+                                 heads > 0 ? " and the loss head" : ""));
   return out;
 }
 

@@ -42,7 +42,7 @@ struct Target {
     return false;
   };
   /// Whether it is worth the memory: panels of weights that change with every step, and others of
-  /// their transposes, so that products of a training step need not make them.
+  /// their transposes, so that products and loss heads of a training step need not make them.
   std::function<bool(const Graph&, NodeId)> gains_by_panels = [](const Graph&, NodeId) {
     return false;
   };
@@ -105,9 +105,9 @@ Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 /// once.
 Graph pack_parameters(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
-/// What products read of a parameter that was cast, as their right operand, is put into panels
-/// first (ops/panels.h), where the target gains by it. Before keep_copies, which makes states of
-/// the panels: they are made once for an optimizer step.
+/// What products and loss heads read of a parameter that was cast is put into panels first
+/// (ops/panels.h), where the target gains by it. Before keep_copies, which makes states of the
+/// panels: they are made once for an optimizer step.
 Graph pack_copies(const Graph& graph, const Target& target, Notes* notes = nullptr);
 
 /// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; tf32 where

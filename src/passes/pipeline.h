@@ -24,8 +24,8 @@ struct PipelineOptions {
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   Rematerialize rematerialize;  // where there is a loss
-  /// Where programs share their parameters: keep_copies, which extends this graph. Null: each
-  /// program casts for itself.
+  /// Where programs share their parameters: pack_copies, and keep_copies, which extends this graph.
+  /// Null: each program casts for itself.
   Graph* copies_from_parameters = nullptr;
   /// For inference whose parameters only load_parameters() writes and nobody reads back:
   /// pack_parameters.

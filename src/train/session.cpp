@@ -112,8 +112,20 @@ int64_t Session::copy_bytes() const {
   return bytes;
 }
 
+// A copy that is made through another leaves it as soon as it can.
+Graph Session::graph_of_copies() const { return schedule(simplify(copies_from_parameters_)); }
+
+MemoryForecast Session::forecast() const {
+  MemoryForecast f = engine_.forecast();
+  if (copies_ || copies_from_parameters_.size() == 0) return f;
+  const Program copies(graph_of_copies(), engine_.backend());
+  f.constant_bytes += round_up(copies.plan().constant_bytes, engine_.backend().alignment);
+  f.temporary_bytes = std::max(f.temporary_bytes, copies.plan().temporary_bytes);
+  return f;
+}
+
 void Session::allocate() {
-  if (copies_from_parameters_.size() > 0) copies_ = engine_.add(simplify(copies_from_parameters_));
+  if (copies_from_parameters_.size() > 0) copies_ = engine_.add(graph_of_copies());
   engine_.allocate();
   if (scales_gradients())
     engine_.write_scalar(optim::kScaleState, static_cast<float>(options_.scaler.initial));

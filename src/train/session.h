@@ -58,7 +58,7 @@ class Session {
   /// the same temporary bytes. Before allocate().
   void add_shorter(const Graph& loss_graph);
 
-  MemoryForecast forecast() const { return engine_.forecast(); }
+  MemoryForecast forecast() const;
   /// Of the forecast's state_bytes: low-precision copies of parameters.
   int64_t copy_bytes() const;
   void allocate();
@@ -141,6 +141,7 @@ class Session {
   // When parameters were written by others, or another program reads a copy that the update does
   // not know, this program makes them again.
   Graph copies_from_parameters_;
+  Graph graph_of_copies() const;
   std::optional<size_t> copies_;
   std::set<std::string> stale_copies_;
   std::map<size_t, std::vector<std::string>> unknown_copies_;  // by program

@@ -294,7 +294,8 @@ TEST_P(GemmPaths, APanelIsTheMatrix) {
                              {64, 1},
                              {96, 117},
                              {800, 81},
-                             {32, 4650}})
+                             {32, 4650},
+                             {8192 + 96, 40}})
     for (const int64_t m : {1, 5, 40, 130}) {
       SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
       RngStream random({7, 9}, 3);

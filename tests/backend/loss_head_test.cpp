@@ -11,6 +11,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/target.h"
 #include "backend/kernel_runner.h"
+#include "ops/panels.h"
 #include "passes/pipeline.h"
 #include "runtime/program.h"
 #include "support/each_isa.h"
@@ -182,6 +183,55 @@ TEST_P(LossHeadKernels, SizesOfEveryKind) {
                                                {50, 7, 1031}})
       check_all({.rows = rows, .width = width, .classes = classes, .transpose_w = transpose_w},
                 {1, 3, 16, 64});
+}
+
+/// The call with its weights, operand 1, in panels.
+Call in_panels(const Call& call, const Case& c) {
+  Operands in;
+  for (size_t i = 0; i < call.values.size(); ++i)
+    in.emplace_back(call.graph.type(call.node().operands[i]), call.values[i]);
+  const std::vector<double> w = in[1].second;
+  const int64_t rows = c.transpose_w ? c.classes : c.width;
+  const int64_t columns = c.transpose_w ? c.width : c.classes;
+  const auto put = [&](int64_t terms, int64_t n, bool transpose) {
+    const Shape shape = panels_shape(terms, n);
+    std::vector<double> panels(static_cast<size_t>(shape.elements()));
+    place_matrix(w, rows, columns, transpose, panels);
+    return std::pair{Type{c.dtype, shape}, panels};
+  };
+  in[1] = put(c.width, c.classes, c.transpose_w);
+  if (call.node().op->name != "linear_cross_entropy")
+    in.push_back(put(c.classes, c.width, !c.transpose_w));
+  Attrs attrs = call.node().attrs;
+  attrs.set("panels", true);
+  attrs.set("classes", c.classes);
+  return Call(*call.node().op, in, attrs);
+}
+
+// The bits of the same weights as they lie: classes of any number, more than are summed at once.
+TEST_P(LossHeadKernels, WeightsInPanels) {
+  for (const bool transpose_w : {true, false})
+    for (const auto& [rows, width, classes] : {std::tuple<int64_t, int64_t, int64_t>{1, 32, 1},
+                                               {1, 64, 101},
+                                               {37, 32, 45},
+                                               {50, 96, 1024},
+                                               {20, 32, 8192 + 65}}) {
+      Case c{.rows = rows,
+             .width = width,
+             .classes = classes,
+             .transpose_w = transpose_w,
+             .dtype = DType::bf16,
+             .dw_dtype = DType::f32};
+      for (const Call& plain : {forward_call(c), backward_call(c), step_call(c)}) {
+        SCOPED_TRACE(plain.text());
+        const Call panels = in_panels(plain, c);
+        for (const int64_t chunk : {16, 40}) {
+          const auto wanted = run_kernel(chunked(plain, chunk), plain);
+          EXPECT_EQ(run_kernel(chunked(panels, chunk), panels), wanted);
+          EXPECT_EQ(run_kernel(chunked(panels, chunk), panels, 2), wanted) << "other alignment";
+        }
+      }
+    }
 }
 
 TEST_P(LossHeadKernels, SixteenBits) {

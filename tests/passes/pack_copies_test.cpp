@@ -65,6 +65,43 @@ TEST(PackCopies, AnyWeightOfWholeTilesOfTerms) {
   }
 }
 
+TEST(PackCopies, TheLossHead) {
+  struct Head {
+    bool transposed;
+    int64_t classes;
+  };
+  for (const Head& h : {Head{true, 45}, {false, 45}, {true, 64}, {false, 32}})
+    for (const char* op :
+         {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"}) {
+      SCOPED_TRACE(fmt::format("{} of {} classes, {}", op, h.classes, h.transposed));
+      const bool grad = std::string_view(op).ends_with("_grad");
+      Graph g;
+      const Value w = g.parameter("w", h.transposed ? Shape{h.classes, 64} : Shape{64, h.classes});
+      std::vector<Value> in{g.input("x", {2, 3, 64}, DType::bf16), cast(w, DType::bf16),
+                            g.input("targets", {2, 3}, DType::i32)};
+      Attrs attrs{{"ignore_index", int64_t{-1}}, {"transpose_w", h.transposed}};
+      if (grad) {
+        in.push_back(g.input("lse", {2, 3}, DType::f32));
+        attrs.set("dlse", true);
+      }
+      if (std::string_view(op) != "linear_cross_entropy") {
+        in.push_back(g.input("dlosses", {2, 3}, DType::f32));
+        attrs.set("dw_dtype", DType::f32);
+      }
+      if (grad) in.push_back(g.input("dlse", {2, 3}, DType::f32));
+      const std::vector<Value> results = call(op, in, attrs);
+      for (size_t i = 0; i < results.size(); ++i) g.output(fmt::format("y{}", i), results[i]);
+      const Graph packed = pack_copies(g, packing());
+      EXPECT_EQ(readers(packed).size(), 1u);
+      EXPECT_EQ(count(packed, "panels"), std::string_view(op) == "linear_cross_entropy" ? 1u : 2u);
+      for (size_t i = 0; i < results.size(); ++i)
+        EXPECT_EQ(packed.type(packed.outputs()[i].value), g.type(g.outputs()[i].value));
+      EXPECT_EQ(test::difference(reference::evaluate(g, values_of(g)),
+                                 reference::evaluate(packed, values_of(g))),
+                0);
+    }
+}
+
 TEST(PackCopies, NothingElse) {
   Graph g;
   const Value parameter = g.parameter("w", {64, 64});

@@ -95,6 +95,7 @@ class AdafactorKernel final : public Kernel {
       Work work = open(args, s, i);
       update(args, work, [](int64_t n, auto&& body) { parallel_chunks(n, body); });
     }
+    frame_.put_panels(args);
   }
 
  private:
@@ -255,6 +256,7 @@ class AdafactorVectorKernel final : public Kernel {
     const StepScalars s = UpdateFrame::scalars(args);
     if (std::isnan(s.scale)) return frame_.keep_everything(args);
     for (size_t i = 0; i < at_.n; ++i) update(args, s, i);
+    frame_.put_panels(args);
   }
 
  private:
@@ -296,7 +298,6 @@ KernelEntry entry(std::string_view op, size_t states) {
       op, "rows",
       [states](const NodeView& node) -> std::string {
         const ops::UpdateLayout at(node.attrs(), node.in.size(), states);
-        if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
         for (size_t i = 0; i < at.n; ++i)
           if (node.in[at.grad(i)].dtype != DType::f32)
             return fmt::format("dtype {}: only f32", name_of(node.in[at.grad(i)].dtype));

@@ -57,8 +57,7 @@ struct GemmArgs {
   const void* b = nullptr;       // [k, n], or [n, k] when trans_b
   int64_t ldb = 0;
   bool trans_b = false;
-  bool panels = false;  // b lies in panels (ops/panels.h): bf16, k a multiple of 32 and at most
-                        // kMostPanelTerms, not in a batch
+  bool panels = false;  // b lies in panels (ops/panels.h): bf16, k a multiple of 32, not in a batch
   DType c_dtype = DType::f32;  // f32, bf16, f16; of i8 operands i32
   void* c = nullptr;           // [m, n]; null: not stored, the epilogue has it all
   int64_t ldc = 0;
@@ -70,7 +69,6 @@ struct GemmArgs {
 };
 
 inline constexpr int64_t kGemmBlockK = 768;
-inline constexpr int64_t kMostPanelTerms = 8192;
 
 /// kBest: the last of these that the machine and current_isa() have for the dtype. kVector: any
 /// dtype, any machine; kPairs: bf16 by VDPBF16PS; kVnni: int8 by VPDPBUSD; kAmx: bf16 and int8.

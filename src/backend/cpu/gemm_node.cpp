@@ -6,7 +6,7 @@ namespace {
 bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 /// Whether gemm() takes the right operand in panels.
 bool fits_panels(const NodeView& view, const Product& p) {
-  return view.in[0].dtype == DType::bf16 && p.batch == 1 && p.k <= kMostPanelTerms;
+  return view.in[0].dtype == DType::bf16 && p.batch == 1;
 }
 
 }  // namespace
@@ -19,9 +19,7 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   Product p;
   if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
-  if (p.panels && !fits_panels(view, p))
-    return fmt::format("a right operand in panels: only bf16, no batch, at most {} terms",
-                       kMostPanelTerms);
+  if (p.panels && !fits_panels(view, p)) return "a right operand in panels: only bf16, no batch";
   return "";
 }
 
@@ -30,8 +28,13 @@ bool reads_panels(const NodeView& product) {
   return gemm_node_path(product) && as_product(product, p).empty() && fits_panels(product, p);
 }
 
+bool multiplies_panels(const NodeView& product) {
+  if (!product.node().op->name.starts_with("linear_cross_entropy")) return reads_panels(product);
+  return product.in[0].dtype == DType::bf16;
+}
+
 bool gains_by_panels(const NodeView& product) {
-  return reads_panels(product) && gemm_node_path(product) == GemmPath::kAmx;
+  return multiplies_panels(product) && gemm_packs_tiles(DType::bf16);
 }
 
 std::optional<GemmPath> gemm_node_path(const NodeView& view) {

@@ -17,8 +17,9 @@ std::optional<GemmPath> gemm_node_path(const NodeView& view);
 
 /// Target::reads_panels: products of bf16 without a batch.
 bool reads_panels(const NodeView& product);
-/// Target::gains_by_panels: those of AMX, so fast that packing an operand counts. By avx512_bf16 a
-/// step takes as long with panels as without.
+/// Whether a product or a loss head has a kernel that reads panels.
+bool multiplies_panels(const NodeView& product);
+/// Target::gains_by_panels: those that go by way of tiles, which multiply panels as they lie.
 bool gains_by_panels(const NodeView& product);
 
 class GemmNode {

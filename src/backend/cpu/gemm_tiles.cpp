@@ -292,10 +292,11 @@ TaskSize thin_task(const Operand& b) {
 }
 uint16_t* thin_panels() { return reinterpret_cast<uint16_t*>(own_memory() + kTaskSums) + kSmall; }
 
-/// Where the panel of column j0 begins, when B lies in panels: just as pack_panels() makes them.
-const uint16_t* panels_of(const GemmArgs& g, int64_t j0) {
-  static_assert(kPanel == kPanelColumns && kTileBf16 == kPanelTerms && kMostPanelTerms <= kLongK);
-  return static_cast<const uint16_t*>(g.b) + j0 * g.k;
+/// Where term k0 of column j0 lies, both multiples of 32, when B lies in panels: just as
+/// pack_panels() makes them.
+const uint16_t* panels_of(const GemmArgs& g, int64_t j0, int64_t k0) {
+  static_assert(kPanel == kPanelColumns && kTileBf16 == kPanelTerms && kChunkK % kPanelTerms == 0);
+  return static_cast<const uint16_t*>(g.b) + j0 * g.k + k0 * kPanelColumns;
 }
 
 /// One product by the calling team (all its threads are here) or, when `team` is 1, by this thread.
@@ -320,10 +321,15 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                         g.lda,   g.trans_a,
                         false,   std::min(chunks.rows, g.m - i0),
                         terms};
-        const Operand b{g.dtype, element(g.b, g.trans_b ? j0 * g.ldb + k0 : k0 * g.ldb + j0),
-                        g.ldb,   !g.trans_b && !g.panels,
-                        true,    std::min(chunks.cols, g.n - j0),
-                        terms,   g.panels ? panels_of(g, j0) : nullptr};
+        const Operand b{g.dtype,
+                        element(g.b, g.trans_b ? j0 * g.ldb + k0 : k0 * g.ldb + j0),
+                        g.ldb,
+                        !g.trans_b && !g.panels,
+                        true,
+                        std::min(chunks.cols, g.n - j0),
+                        terms,
+                        g.panels ? panels_of(g, j0, k0) : nullptr,
+                        kPanelColumns * g.k};
         // Read where it lies, but for its alignment.
         const bool in_place = g.panels && reinterpret_cast<uintptr_t>(g.b) % 64 == 0;
         // Each loop ends with a barrier: packed before it is read, read before it is overwritten.
@@ -338,6 +344,7 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
         const int64_t units_a = sums_a ? sums_of_a.units() : packs_a ? pack_units(a) : 0;
         const int64_t units_b = sums_b ? sums_of_b.units() : packs_b ? pack_units(b) : 0;
         const uint16_t* panels = in_place ? b.packed : memory.b;
+        const int64_t b_panel = in_place ? b.packed_panel : b.panel_words();
         const uint16_t* rows = left_in_place ? static_cast<const uint16_t*>(a.from) : memory.a;
         LeftOrder order{a.panel_words()};
         if (left_in_place) order = {kPanel * a.ld, kTileRows * a.ld, a.ld, kTileBf16};
@@ -366,9 +373,9 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
                     std::min(size.rows, a.lanes - i),
                     std::min(size.cols, b.lanes - j),
                     rows + i / kPanel * order.panel,
-                    panels + j / kPanel * b.panel_words(),
+                    panels + j / kPanel * b_panel,
                     order,
-                    b.panel_words(),
+                    b_panel,
                     a.tiles(),
                     own_memory(),
                     size.cols / kPanel,
@@ -393,7 +400,8 @@ void run_product(const GemmArgs& g, int64_t index, const Chunks& chunks, int64_t
 /// m = 1: bound by reading B, which is read once where it lies.
 void multiply_row(const GemmArgs& g, RowSums rule, int64_t j0, int64_t cols, float* sums) {
   // A transposed row is not contiguous unless it is the only one.
-  const void* b = g.panels ? panels_of(g, j0) : offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0);
+  const void* b =
+      g.panels ? panels_of(g, j0, 0) : offset(g.b, g.dtype, g.trans_b ? j0 * g.ldb : j0);
   if (g.dtype == DType::i8) {
     return int8_kernels().row({static_cast<const int8_t*>(g.a), static_cast<const int8_t*>(b),
                                g.ldb, g.k, cols, g.trans_b, reinterpret_cast<int32_t*>(sums)});

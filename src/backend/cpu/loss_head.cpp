@@ -15,6 +15,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/row_support.h"
 #include "base/parallel.h"
+#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -40,7 +41,7 @@ struct HeadLoss {
   DType dx = DType::f32, dw = DType::f32;  // what they are written as
   int64_t rows, width, classes;            // x: [rows, width]
   int64_t chunk, ld;                       // logits: [chunk, classes], rows ld apart, f32
-  bool transpose_w, wide_targets, dlse = false;
+  bool transpose_w, panels, wide_targets, dlse = false;
   int64_t ignore;
 
   HeadLoss(const NodeView& node, int64_t chunk_rows)
@@ -51,9 +52,11 @@ struct HeadLoss {
         width(node.in[0].shape.size(-1)),
         chunk(std::min(chunk_rows, rows)),
         transpose_w(node.attrs().get<bool>("transpose_w")),
+        panels(node.attrs().get_or<bool>("panels", false)),
         wide_targets(node.in[2].dtype == DType::i64),
         ignore(node.attrs().get<int64_t>("ignore_index")) {
-    classes = node.in[1].shape.size(transpose_w ? 0 : 1);
+    classes =
+        panels ? node.attrs().get<int64_t>("classes") : node.in[1].shape.size(transpose_w ? 0 : 1);
     ld = round_up(classes, 16);
     if (head == Head::gradient) dlse = node.attrs().get<bool>("dlse");
     if (head == Head::forward) return;
@@ -69,7 +72,7 @@ struct HeadLoss {
 
 /// The operands and results of a run; absent ones are null.
 struct Tensors {
-  const void *x, *w;
+  const void *x, *w, *w_of_dx = nullptr;  // w_of_dx: another where there are panels
   Targets targets;
   const float *lse_in = nullptr, *dlosses = nullptr, *dlse = nullptr;
   float *losses = nullptr, *lse = nullptr;
@@ -90,6 +93,7 @@ struct Tensors {
     }
     if (p.head != Head::forward) {
       const size_t first = p.head == Head::step ? 2 : 0;
+      w_of_dx = p.panels ? args.in.back() : w;
       dx = args.out[first];
       dw = args.out[first + 1];
     }
@@ -143,16 +147,20 @@ class LossHead final : public Kernel {
   const void* rows_of_x(const Tensors& t, int64_t begin) const {
     return offset(t.x, p_.dtype, begin * p_.width);
   }
-  int64_t ldw() const { return p_.transpose_w ? p_.width : p_.classes; }
+  /// w, as it lies or in panels, as the right operand.
+  void set_weights(GemmArgs& g, const void* w, bool transpose) const {
+    g.b = w;
+    g.panels = p_.panels;
+    g.trans_b = transpose && !p_.panels;
+    g.ldb = g.trans_b ? g.k : g.n;
+  }
 
   // logits = x op(w)
   void multiply_logits(const Tensors& t, int64_t begin, int64_t count) const {
     GemmArgs g = product(count, p_.classes, p_.width);
     g.a = rows_of_x(t, begin);
     g.lda = p_.width;
-    g.b = t.w;
-    g.ldb = ldw();
-    g.trans_b = p_.transpose_w;
+    set_weights(g, t.w, p_.transpose_w);
     g.c = t.logits;
     g.ldc = p_.ld;
     gemm(g);
@@ -160,13 +168,13 @@ class LossHead final : public Kernel {
 
   // dx = dlogits op(w)ᵀ
   void multiply_dx(const Tensors& t, int64_t begin, int64_t count) const {
-    GemmArgs g = product(count, p_.width, p_.classes);
+    // Behind the classes there are zeros, in dlogits and in panels.
+    GemmArgs g =
+        product(count, p_.width, p_.panels ? round_up(p_.classes, kPanelTerms) : p_.classes);
     g.a = t.logits;
     g.lda = p_.dlogits_ld();
     g.a_ends_in_zeros = p_.dtype != DType::f32;
-    g.b = t.w;
-    g.ldb = ldw();
-    g.trans_b = !p_.transpose_w;
+    set_weights(g, t.w_of_dx, !p_.transpose_w);
     g.c_dtype = p_.dx;
     g.c = offset(t.dx, p_.dx, begin * p_.width);
     g.ldc = p_.width;
@@ -247,6 +255,8 @@ std::string head_refusal(const NodeView& node) {
     for (const Type& t : types)
       if (is_float(t.dtype) && !is_gemm_dtype(t.dtype))
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
+  if (node.attrs().get_or<bool>("panels", false) && node.in[0].dtype != DType::bf16)
+    return "weights in panels: only bf16";
   if (node.attrs().get_or<bool>("round_logits", false) && node.in[0].dtype != DType::f32)
     return "logits rounded to 16 bits";
   return node.in[1].shape.elements() == 0 ? "no classes, or rows without elements" : "";

@@ -54,7 +54,7 @@ template <typename Rule>
 class ElementwiseUpdate final : public Kernel {
  public:
   explicit ElementwiseUpdate(const NodeView& node)
-      : frame_(node, Rule::kStates), rule_(node.attrs()), row_(Rule::row()) {
+      : frame_(node, Rule::kStates, true), rule_(node.attrs()), row_(Rule::row()) {
     for (size_t i = 0; i < frame_.tensors(); ++i)
       muon_scale_.push_back(
           static_cast<float>(ops::muon_scale(node.in[frame_.at().param(i)].shape)));
@@ -74,6 +74,7 @@ class ElementwiseUpdate final : public Kernel {
       if constexpr (std::is_same_v<Rule, Muon>) step.step_size *= muon_scale_[tensor];
       row_(step, run);
     });
+    frame_.put_panels(args);
   }
 
  private:

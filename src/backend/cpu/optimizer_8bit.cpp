@@ -23,6 +23,7 @@ class Adamw8bit final : public Kernel {
       const AdamwStep& step = frame_.decays(tensor) ? decaying : plain;
       for (int64_t i = 0; i < run.n; i += kRun) update(args, step, tensor, begin + i, run, i);
     });
+    frame_.put_panels(args);
   }
 
  private:
@@ -96,10 +97,7 @@ class Adamw8bit final : public Kernel {
 
 std::vector<KernelEntry> optimizer_8bit_kernels() {
   return {{"adamw_8bit", "blocks",
-           [](const NodeView& node) -> std::string {
-             if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
-             return refuse_update(node, kStates);
-           },
+           [](const NodeView& node) { return refuse_update(node, kStates); },
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<Adamw8bit>(node);
            }}};

@@ -5,7 +5,10 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/loss_head.h"
 #include "backend/cpu/product.h"
+#include "backend/cpu/update_kernel.h"
+#include "base/integers.h"
 #include "ops/fused.h"
+#include "ops/panels.h"
 #include "runtime/backend.h"
 
 namespace brrr::cpu {
@@ -36,12 +39,16 @@ Packing packing_of_loss_head(const NodeView& view) {
   const DType dtype = view.in[0].dtype;
   const int64_t width = view.in[0].shape[view.in[0].shape.rank() - 1].size();
   const int64_t rows = view.in[0].shape.elements() / std::max<int64_t>(1, width);
-  const int64_t vocab = view.in[1].shape.elements() / std::max<int64_t>(1, width);
+  const bool panels = view.attrs().get_or<bool>("panels", false);
+  const int64_t vocab = panels ? view.attrs().get<int64_t>("classes")
+                               : view.in[1].shape.elements() / std::max<int64_t>(1, width);
+  const int64_t terms = panels ? round_up(vocab, kPanelTerms) : vocab;  // of dx
   const int64_t chunk = std::min(rows, loss_head_chunk(rows, vocab, gemm_packs_tiles(dtype)));
   Packing all;
-  for (const Product& p : {Product{.m = chunk, .n = vocab, .k = width, .tb = true},
-                           Product{.m = chunk, .n = width, .k = vocab},
-                           Product{.m = vocab, .n = width, .k = chunk, .ta = true}})
+  for (const Product& p :
+       {Product{.m = chunk, .n = vocab, .k = width, .tb = !panels, .panels = panels},
+        Product{.m = chunk, .n = width, .k = terms, .panels = panels},
+        Product{.m = vocab, .n = width, .k = chunk, .ta = true}})
     all += packing_of_product(args_of(p, dtype), 1);
   return all;
 }
@@ -51,9 +58,12 @@ Packing packing_of_loss_head(const NodeView& view) {
 void Packing::operator+=(const Packing& other) {
   left_bytes = std::max(left_bytes, other.left_bytes);  // nothing is less than 0
   tiles += other.tiles;
+  rows = std::max(rows, other.rows);
 }
 
-int64_t Packing::bytes() const { return gemm_workspace_bytes(left_bytes, tiles); }
+int64_t Packing::bytes() const {
+  return gemm_workspace_bytes(left_bytes, tiles) + thread_count() * rows;
+}
 
 Packing packing_of(const Graph& graph) {
   Packing all;
@@ -63,6 +73,7 @@ Packing packing_of(const Graph& graph) {
       all += packing_of(*fused_body(node));
       continue;
     }
+    if (ops::has_copies_in_panels(node.attrs)) all.rows = std::max(all.rows, kMostPanelRowsBytes);
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
     Product p;

@@ -2,6 +2,8 @@
 
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/panel_rows.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
@@ -64,11 +66,17 @@ void put_into_panels(const uint16_t* rows, int64_t ld, int64_t columns, const Pa
   HWY_DYNAMIC_DISPATCH(put_function)()(rows, ld, columns, to);
 }
 
+void pad_with_zeros(uint16_t* part, int64_t ld, int64_t rows, int64_t columns) {
+  const int64_t room = round_up(columns, kPanelColumns);
+  for (int64_t i = 0; i < kPanelTerms; ++i)
+    std::fill(part + i * ld + (i < rows ? columns : 0), part + i * ld + room, uint16_t{0});
+}
+
 PanelRows PanelPlaces::at(int64_t row, int64_t column) const {
   PanelRows to;
   to.past_caches = past_caches;
-  const int64_t panel_words = rows / kPanelTerms * kPanelTile;  // where `panels` is not null
-  const int64_t transposed_words = columns / kPanelTerms * kPanelTile;
+  const int64_t panel_words = ceil_div(rows, kPanelTerms) * kPanelTile;
+  const int64_t transposed_words = ceil_div(columns, kPanelTerms) * kPanelTile;
   if (panels != nullptr) {
     to.panels = panels + column / kPanelColumns * panel_words + row / kPanelTerms * kPanelTile;
     to.panel = panel_words;

@@ -20,6 +20,10 @@ struct PanelRows {
 /// rows: [32, columns], `ld` apart; columns are a multiple of 32.
 void put_into_panels(const uint16_t* rows, int64_t ld, int64_t columns, const PanelRows& to);
 
+/// Zeros behind `rows` rows of `columns` numbers, `ld` apart, up to 32 rows and a multiple of 32
+/// columns.
+void pad_with_zeros(uint16_t* part, int64_t ld, int64_t rows, int64_t columns);
+
 /// Of a matrix [rows, columns] that lies in panels, its transpose, or both: where the part from
 /// `row`, a multiple of 32, and `column`, too, goes.
 struct PanelPlaces {

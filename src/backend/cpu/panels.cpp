@@ -1,7 +1,6 @@
 // panels: a matrix in the order in which products read their right operand.
 
 #include <algorithm>
-#include <cstring>
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/panel_rows.h"
@@ -21,11 +20,10 @@ void put_part(const uint16_t* x, const PanelPlaces& places, int64_t row, int64_t
   const PanelRows to = places.at(row, column);
   if (rows == kPanelTerms && columns % kPanelColumns == 0)
     return put_into_panels(from, places.columns, columns, to);
-  static thread_local uint16_t padded[kPanelTerms * kStrip];
-  std::memset(padded, 0, sizeof(padded));
+  alignas(64) uint16_t padded[kPanelTerms * kStrip];
   for (int64_t i = 0; i < rows; ++i)
-    std::memcpy(padded + i * kStrip, from + i * places.columns,
-                static_cast<size_t>(columns) * sizeof(uint16_t));
+    std::copy_n(from + i * places.columns, columns, padded + i * kStrip);
+  pad_with_zeros(padded, kStrip, rows, columns);
   put_into_panels(padded, kStrip, round_up(columns, kPanelColumns), to);
 }
 

@@ -30,7 +30,8 @@ struct Operand {
   bool lanes_adjoin;  // lanes or terms are side by side in memory
   bool right;
   int64_t lanes, terms;
-  const uint16_t* packed = nullptr;  // where it lies in panels already
+  const uint16_t* packed = nullptr;  // where it lies in panels already ...
+  int64_t packed_panel = 0;          // ... and the words from one to the next
 
   int64_t tiles() const { return ceil_div(terms, tile_terms(dtype)); }
   int64_t panels() const { return ceil_div(lanes, kPanel); }
@@ -57,8 +58,9 @@ inline void pack_tile(const Operand& o, int64_t lane, int64_t k, uint16_t* tile)
 inline void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1,
                         uint16_t* out) {
   if (o.packed != nullptr) {
-    std::memcpy(out, o.packed + p0 * o.panel_words(),
-                static_cast<size_t>((p1 - p0) * o.panel_words()) * sizeof(uint16_t));
+    for (int64_t p = p0; p < p1; ++p, out += o.panel_words())
+      std::memcpy(out, o.packed + p * o.packed_panel,
+                  static_cast<size_t>(o.panel_words()) * sizeof(uint16_t));
     return;
   }
   for (int64_t t = t0; t < t1; ++t) {

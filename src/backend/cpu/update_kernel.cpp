@@ -1,9 +1,18 @@
 #include "backend/cpu/update_kernel.h"
 
 namespace brrr::cpu {
-
 namespace {
+
 constexpr int64_t kChunk = 65536;  // elements
+
+/// Whole blocks of 32 rows of a matrix.
+void add_chunks_of_rows(size_t tensor, const Shape& s, std::vector<Chunk>& chunks) {
+  const int64_t block = kPanelTerms * s.size(1);
+  const int64_t size = block * std::max<int64_t>(1, kChunk / std::max<int64_t>(1, block));
+  for (int64_t begin = 0; begin < s.elements(); begin += size)
+    chunks.push_back({tensor, begin, std::min(size, s.elements() - begin)});
+}
+
 }  // namespace
 
 std::vector<Chunk> chunks_of(const NodeView& node, size_t first, size_t n) {
@@ -16,42 +25,24 @@ std::vector<Chunk> chunks_of(const NodeView& node, size_t first, size_t n) {
   return chunks;
 }
 
-namespace {
-
-/// As chunks_of(), but whole blocks of rows of matrices that go into panels.
-std::vector<Chunk> chunks_of_update(const NodeView& node, const ops::UpdateLayout& at) {
-  std::vector<Chunk> chunks;
-  for (const Chunk& c : chunks_of(node, at.param(0), at.n))
-    if (!at.has_panels(c.tensor)) chunks.push_back(c);
-  for (size_t i = 0; i < at.n; ++i) {
-    if (!at.has_panels(i)) continue;
-    const Shape& s = node.in[at.param(i)].shape;
-    const int64_t block = kPanelTerms * s.size(1);
-    const int64_t size = block * std::max<int64_t>(1, kChunk / std::max<int64_t>(1, block));
-    for (int64_t begin = 0; begin < s.elements(); begin += size)
-      chunks.push_back({i, begin, std::min(size, s.elements() - begin)});
-  }
-  return chunks;
-}
-
-}  // namespace
-
-UpdateFrame::UpdateFrame(const NodeView& node, size_t states)
+UpdateFrame::UpdateFrame(const NodeView& node, size_t states, bool by_rows)
     : at_(node.attrs(), node.in.size(), states),
-      chunks_(chunks_of_update(node, at_)),
       decays_(node.attrs().get<std::vector<int64_t>>("decays")),
       weight_decay_(node.attrs().get<double>("weight_decay")) {
   if (at_.has_key) stream_ = static_cast<uint32_t>(node.attrs().get<int64_t>("stream"));
+  int64_t panel_bytes = 0;
   for (size_t i = 0; i < at_.n; ++i) {
     low_param_.push_back(node.in[at_.param(i)].dtype == DType::bf16);
     low_grad_.push_back(node.in[at_.grad(i)].dtype == DType::bf16);
-  }
-  int64_t panel_bytes = 0;
-  for (size_t i = 0; i < at_.n; ++i) {
+    by_rows_.push_back(by_rows && at_.has_panels(i) && !low_grad_[i]);
     const Shape& s = node.in[at_.param(i)].shape;
     matrices_.push_back(at_.has_panels(i) ? Matrix{s.size(0), s.size(1)} : Matrix{});
-    if (at_.has_panels(i)) panel_bytes += s.elements() * int64_t{sizeof(uint16_t)};
+    if (!at_.has_panels(i)) continue;
+    panel_bytes += s.elements() * int64_t{sizeof(uint16_t)};
+    add_chunks_of_rows(i, s, by_rows_[i] ? chunks_ : behind_);
   }
+  for (const Chunk& c : chunks_of(node, at_.param(0), at_.n))
+    if (!by_rows_[c.tensor]) chunks_.push_back(c);
   past_caches_ = panel_bytes >= kNearPanels;
   for (const Type& t : node.out()) result_bytes_.push_back(t.bytes());
   copies_f16_ = node.attrs().get_or<DType>("copy_dtype", DType::bf16) == DType::f16;
@@ -68,12 +59,21 @@ void UpdateFrame::keep_everything(const KernelArgs& args) const {
   for (size_t i = 0; i < at_.n; ++i) keep(args, i);
   each_chunk(chunks_, [&](size_t c) {
     const Chunk& chunk = chunks_[c];
-    if (!at_.has_panels(chunk.tensor)) return copy(args, chunk.tensor, chunk.begin, chunk.count);
-    const auto narrow = [&](size_t, int64_t, const UpdateRun& run) {
-      rows_.narrow(run.new_param, copies_f16_, run.copy, run.n);
-    };
-    each_run(args, chunk, narrow);
+    if (by_rows_[chunk.tensor]) return copy_rows(args, chunk);
+    copy(args, chunk.tensor, chunk.begin, chunk.count);
   });
+  put_panels(args);
+}
+
+void UpdateFrame::copy_rows(const KernelArgs& args, const Chunk& chunk) const {
+  const auto* param = static_cast<const float*>(args.out[at_.new_param(chunk.tensor)]);
+  each_run(args, chunk, [&](int64_t begin, int64_t n, uint16_t* copy) {
+    rows_.narrow(param + begin, copies_f16_, copy, n);
+  });
+}
+
+void UpdateFrame::put_panels(const KernelArgs& args) const {
+  each_chunk(behind_, [&](size_t c) { copy_rows(args, behind_[c]); });
 }
 
 void UpdateFrame::put_copies(const KernelArgs& args, const Part& part, uint16_t* copies) const {
@@ -82,20 +82,19 @@ void UpdateFrame::put_copies(const KernelArgs& args, const Part& part, uint16_t*
     return static_cast<uint16_t*>(args.out[at_.new_copy(part.tensor, order)]);
   };
   const Matrix& m = matrices_[part.tensor];
-  uint16_t* const plain = to(ops::CopyOrder::plain);
-  for (int64_t i = 0; i < kPanelTerms; ++i) {
-    uint16_t* row = copies + i * part.ld;
-    if (plain != nullptr && i < part.rows)
-      std::copy_n(row, part.columns, plain + (part.row + i) * m.columns + part.column);
-    std::fill(row + (i < part.rows ? part.columns : 0), row + part.ld, uint16_t{0});
+  if (uint16_t* const plain = to(ops::CopyOrder::plain)) {
+    for (int64_t i = 0; i < part.rows; ++i)
+      std::copy_n(copies + i * part.ld, part.columns,
+                  plain + (part.row + i) * m.columns + part.column);
   }
+  pad_with_zeros(copies, part.ld, part.rows, part.columns);
   const PanelPlaces places{m.rows, m.columns, to(ops::CopyOrder::panels),
                            to(ops::CopyOrder::transposed_panels), past_caches_};
   put_into_panels(copies, part.ld, part.ld, places.at(part.row, part.column));
 }
 
 void UpdateFrame::copy(const KernelArgs& args, size_t tensor, int64_t begin, int64_t n) const {
-  if (!at_.has_copy(tensor)) return;
+  if (!at_.has_copy(tensor) || at_.has_panels(tensor)) return;
   rows_.narrow(static_cast<const float*>(args.out[at_.new_param(tensor)]) + begin, copies_f16_,
                static_cast<uint16_t*>(args.out[at_.new_copy(tensor)]) + begin, n);
 }
@@ -123,8 +122,8 @@ void UpdateFrame::open(const KernelArgs& args, size_t tensor, int64_t begin, Sta
   run.new_param =
       low_param_[tensor] ? param : static_cast<float*>(args.out[at_.new_param(tensor)]) + begin;
   run.copy_is_f16 = copies_f16_;
-  run.copy = at_.has_copy(tensor) ? static_cast<uint16_t*>(args.out[at_.new_copy(tensor)]) + begin
-                                  : nullptr;
+  const bool has_copy = at_.has_copy(tensor) && !at_.has_panels(tensor);
+  run.copy = has_copy ? static_cast<uint16_t*>(args.out[at_.new_copy(tensor)]) + begin : nullptr;
 }
 
 void UpdateFrame::close(const KernelArgs& args, size_t tensor, int64_t begin, Staging& staging,
@@ -139,13 +138,10 @@ void UpdateFrame::close(const KernelArgs& args, size_t tensor, int64_t begin, St
 
 std::string refuse_update(const NodeView& node, size_t states) {
   const ops::UpdateLayout at(node.attrs(), node.in.size(), states);
-  for (size_t i = 0; i < at.n; ++i) {
+  for (size_t i = 0; i < at.n; ++i)
     for (const Type& t : {node.in[at.param(i)], node.in[at.grad(i)]})
       if (t.dtype != DType::f32 && t.dtype != DType::bf16)
         return fmt::format("dtype {}: only f32 and bf16", name_of(t.dtype));
-    if (at.has_panels(i) && node.in[at.grad(i)].dtype == DType::bf16)
-      return "copies in panels beside gradients in bf16";
-  }
   return "";
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 // The frame of the multi-tensor update kernels: all tensors cut into fixed chunks, so that bits do
 // not depend on the number of threads, and each chunk into blocks that stay in the cache where
-// 16-bit parameters or gradients stand between memory and f32 arithmetic. A matrix with copies in
-// panels goes through 32 rows at a time, whose copies wait in the cache until they are complete.
+// 16-bit parameters or gradients stand between memory and f32 arithmetic. Copies in panels are made
+// of 32 rows at a time: while these are in the cache where a kernel's rule may go by rows, else in
+// a pass behind it.
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +19,11 @@
 #include "runtime/backend.h"
 
 namespace brrr::cpu {
+
+/// Of 32 rows whose copies go into panels together: columns at most, and the bytes on the stack.
+inline constexpr int64_t kMostPanelRowColumns = 4096;
+inline constexpr int64_t kMostPanelRowsBytes =
+    kPanelTerms * kMostPanelRowColumns * int64_t{sizeof(uint16_t)};
 
 /// Elements [begin, begin + count) of a tensor.
 struct Chunk {
@@ -71,7 +77,8 @@ struct AdamwRule {
 /// parameters in their dtype.
 class UpdateFrame {
  public:
-  UpdateFrame(const NodeView& node, size_t states);
+  /// by_rows: each_block() may take any run of elements of a tensor whose gradient is f32.
+  UpdateFrame(const NodeView& node, size_t states, bool by_rows = false);
 
   const ops::UpdateLayout& at() const { return at_; }
   size_t tensors() const { return at_.n; }
@@ -84,16 +91,27 @@ class UpdateFrame {
   void keep_everything(const KernelArgs& args) const;
   void keep(const KernelArgs& args, size_t tensor) const;
 
-  /// Writes the copy in 16 bits, where there is one, of new parameters [begin, begin + n). Not of
-  /// tensors with copies in panels.
+  /// Writes the copy in 16 bits, where there is one, of new parameters [begin, begin + n). Tensors
+  /// with copies in panels are put_panels()'s.
   void copy(const KernelArgs& args, size_t tensor, int64_t begin, int64_t n) const;
+  /// At the end of a step: all copies of tensors with copies in panels that each_block() did not
+  /// make on the way.
+  void put_panels(const KernelArgs& args) const;
 
   /// body(tensor, begin, run): run.param, run.grad, run.new_param, run.copy and run.n are set.
   template <typename Body>
   void each_block(const KernelArgs& args, Body&& body) const {
     each_chunk(chunks_, [&](size_t c) {
       const Chunk& chunk = chunks_[c];
-      if (at_.has_panels(chunk.tensor)) return each_run(args, chunk, body);
+      if (by_rows_[chunk.tensor]) {
+        return each_run(args, chunk, [&](int64_t begin, int64_t n, uint16_t* copy) {
+          UpdateRun run;
+          run.n = n;
+          open(args, chunk.tensor, begin, nullptr, run);
+          run.copy = copy;
+          body(chunk.tensor, begin, run);
+        });
+      }
       const bool staged = low_param_[chunk.tensor] || low_grad_[chunk.tensor];
       const int64_t size = staged ? kBlock : chunk.count;
       Staging staging;
@@ -110,38 +128,38 @@ class UpdateFrame {
 
  private:
   static constexpr int64_t kBlock = 2 * kRandomStep;
-  static constexpr int64_t kStrip = 4096;  // columns of 32 rows whose copies are made together
 
+  struct Matrix {
+    int64_t rows = 0, columns = 0;
+  };
   /// Part of a matrix with copies in panels: up to 32 rows, whose copies are `ld` apart.
   struct Part {
     size_t tensor;
     int64_t row, rows, column, columns, ld;
   };
-  template <typename Body>
-  void each_run(const KernelArgs& args, const Chunk& chunk, Body& body) const {
+  /// fill(begin, n, copy) writes the copies of new parameters [begin, begin + n) of the chunk's
+  /// tensor, in order; then they go where all copies of theirs belong.
+  template <typename Fill>
+  void each_run(const KernelArgs& args, const Chunk& chunk, Fill&& fill) const {
     const int64_t width = matrices_[chunk.tensor].columns;
     const int64_t end = (chunk.begin + chunk.count) / width;
-    alignas(64) uint16_t copies[kPanelTerms * kStrip];
+    alignas(64) uint16_t copies[kPanelTerms * kMostPanelRowColumns];
     for (int64_t row = chunk.begin / width; row < end; row += kPanelTerms) {
-      for (int64_t column = 0; column < width; column += kStrip) {
-        const int64_t columns = std::min(kStrip, width - column);
+      for (int64_t column = 0; column < width; column += kMostPanelRowColumns) {
+        const int64_t columns = std::min(kMostPanelRowColumns, width - column);
         const Part part{chunk.tensor, row,     std::min(kPanelTerms, end - row),
                         column,       columns, round_up(columns, kPanelColumns)};
         // Rows that adjoin, as their copies do, are one run.
         const bool whole = part.ld == width;
-        for (int64_t i = 0; i < (whole ? 1 : part.rows); ++i) {
-          const int64_t begin = (row + i) * width + column;
-          UpdateRun run;
-          run.n = whole ? part.rows * width : columns;
-          open(args, chunk.tensor, begin, nullptr, run);
-          run.copy = copies + i * part.ld;
-          body(chunk.tensor, begin, run);
-        }
+        for (int64_t i = 0; i < (whole ? 1 : part.rows); ++i)
+          fill((row + i) * width + column, whole ? part.rows * width : columns,
+               copies + i * part.ld);
         put_copies(args, part, copies);
       }
     }
   }
   void put_copies(const KernelArgs& args, const Part& part, uint16_t* copies) const;
+  void copy_rows(const KernelArgs& args, const Chunk& chunk) const;
 
   struct Staging {
     alignas(64) float param[kBlock], grad[kBlock];
@@ -159,10 +177,9 @@ class UpdateFrame {
   double weight_decay_;
   uint32_t stream_ = 0;
   std::vector<bool> low_param_, low_grad_;
-  struct Matrix {
-    int64_t rows = 0, columns = 0;
-  };
-  std::vector<Matrix> matrices_;  // those with copies in panels
+  std::vector<bool> by_rows_;     // whose copies in panels each_block() makes
+  std::vector<Chunk> behind_;     // of the others with such copies
+  std::vector<Matrix> matrices_;  // all with such copies
   bool past_caches_ = false;
   bool copies_f16_ = false;
   std::vector<int64_t> result_bytes_;
