@@ -157,6 +157,7 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
   plan.process = forecast_process(options, *session, context.inputs, context.now);
   if (session->engine().backend().memory_bytes > 0)
     plan.device_bytes = plan.arena.total() + kDeviceReserve;
+  plan.has_panels = session->has_panels();
   plan.fits = plan.needed() <= context.budget;
   plan.ms = predict_step(*session, context.speed.value_or(nominal_speed())).total_ms();
   if (keep != nullptr) *keep = std::move(session);
@@ -197,9 +198,15 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
       ++result.compiled;
       return seen.emplace(i, plan_or_too_much(o, context)).first->second;
     };
+    const size_t whole = portions.size() - 1;
+    // Copies in panels are memory for time: where not all fits, they go first.
+    if (const Plan& all = look(whole); !all.fits && all.has_panels) {
+      quiet.disable_pass.emplace_back(kPackCopies);
+      seen.clear();
+    }
     // Memory grows with the portion: the largest that fits, by bisection.
     size_t fits = 0, too_much = portions.size();
-    if (look(portions.size() - 1).fits) fits = portions.size() - 1;
+    if (look(whole).fits) fits = whole;
     while (fits + 1 < too_much) {
       const size_t middle = fits + (too_much - fits) / 2;
       (look(middle).fits ? fits : too_much) = middle;

@@ -20,6 +20,9 @@ namespace brrr::train {
 /// The programs of a run, compiled and not allocated.
 std::unique_ptr<Session> compile_run(const TrainOptions& options, const nn::Gpt2Config& config);
 
+/// The optional pass that takes memory for time, and goes first where a run does not fit.
+inline constexpr std::string_view kPackCopies = "pack_copies";
+
 /// One way to do the run.
 struct Plan {
   TrainOptions options;
@@ -27,7 +30,8 @@ struct Plan {
   ProcessForecast process;
   double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
   bool fits = false;
-  std::string why_not;  // not empty: it was not even compiled, and there are no figures
+  bool has_panels = false;  // copies of weights in two orders (the pass pack_copies)
+  std::string why_not;      // not empty: it was not even compiled, and there are no figures
   /// Of a GPU: what it needs of that GPU's memory. 0: the arena is the process'.
   int64_t device_bytes = 0;
 

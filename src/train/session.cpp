@@ -124,6 +124,11 @@ MemoryForecast Session::forecast() const {
   return f;
 }
 
+bool Session::has_panels() const {
+  return std::any_of(copies_from_parameters_.nodes().begin(), copies_from_parameters_.nodes().end(),
+                     [](const Node& node) { return node.op->name == "panels"; });
+}
+
 void Session::allocate() {
   if (copies_from_parameters_.size() > 0) copies_ = engine_.add(graph_of_copies());
   engine_.allocate();

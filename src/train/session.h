@@ -59,6 +59,8 @@ class Session {
   void add_shorter(const Graph& loss_graph);
 
   MemoryForecast forecast() const;
+  /// Whether copies of weights lie in panels (the pass pack_copies).
+  bool has_panels() const;
   /// Of the forecast's state_bytes: low-precision copies of parameters.
   int64_t copy_bytes() const;
   void allocate();

@@ -142,6 +142,22 @@ TEST_F(Fit, RoomForEverythingNeedsNoRecomputation) {
   EXPECT_EQ(found.best->options.batch_size, 12);
 }
 
+// Before anything is computed twice or in portions.
+TEST_F(Fit, CopiesInPanelsGoFirst) {
+  const TrainOptions o = options({{"precision", "bf16"}});
+  const Plan with = plan(o);
+  if (!with.has_panels) GTEST_SKIP() << "this machine's products gain nothing by panels";
+  const Plan without = plan(options({{"precision", "bf16"}, {"disable-pass", "pack_copies"}}));
+  ASSERT_LT(without.needed(), with.needed());
+  const FitContext c = context(o, without.needed());
+  const FitResult found = fit(o, c, FitFreedom::memory);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->needed(), without.needed());
+  EXPECT_EQ(description(found.best->options), "batch 12, without pack_copies");
+  EXPECT_EQ(fit(o, context(o, with.needed()), FitFreedom::memory).best->options.disable_pass,
+            o.disable_pass);
+}
+
 TEST_F(Fit, EvaluationSeesTheSameRows) {
   const TrainOptions o = options({{"eval-batches", "5"}});
   const FitResult found = fit(o, context(o, 0), FitFreedom::memory);

@@ -287,8 +287,10 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   const reference::Tensors wanted = reference::evaluate(plain, in);
   const reference::Tensors got = run.run(and_copies(in, copies));
   const Backend host = cpu::cpu_backend();
-  const Graph on_host = training_graph(config, host.target(), bf16, {}, optim::Accumulation::none);
-  const reference::Tensors other = GraphRun(on_host, host).run(and_copies(in, copies));
+  Graph host_copies;  // others: they may lie in panels
+  const Graph on_host =
+      training_graph(config, host.target(), bf16, {}, optim::Accumulation::none, &host_copies);
+  const reference::Tensors other = GraphRun(on_host, host).run(and_copies(in, host_copies));
   // As far from what is exact as the host's kernels in bf16 are.
   for (const auto& [name, t] : wanted) {
     const double device_error = test::difference({{name, t}}, {{name, got.at(name)}});
