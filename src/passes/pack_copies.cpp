@@ -1,6 +1,7 @@
 #include "ops/ops.h"
 #include "ops/panels.h"
 #include "passes/passes.h"
+#include "passes/right_operand.h"
 
 namespace brrr {
 namespace {
@@ -14,27 +15,14 @@ bool is_copy(const Graph& g, ValueId value) {
          g.type(value).shape.rank() == 2;
 }
 
-/// Whether the product reads its right operand as that operand's transpose; nothing: it cannot read
-/// panels of it, or does not gain by it.
+/// Whether the product reads the transpose of a copy; nothing: it reads none, cannot read panels of
+/// it, or does not gain by them.
 std::optional<bool> reads_transposed(const Graph& g, const Target& target, NodeId id) {
   const Node& node = g.node(id);
-  const bool is_linear = node.op->name == "linear";
-  if (!is_linear && node.op->name != "matmul") return {};
-  if (!is_linear && node.attrs.get<bool>("transpose_a")) return {};
-  if (!is_copy(g, node.operands[1]) || !target.gains_by_panels(g, id)) return {};
-  const bool transposed = !is_linear && node.attrs.get<bool>("transpose_b");
-  if (g.type(node.operands[1]).shape.size(transposed ? 1 : 0) % kPanelTerms != 0) return {};
+  const std::optional<bool> transposed = transposes_right(node);
+  if (!transposed || !is_copy(g, node.operands[1]) || !target.gains_by_panels(g, id)) return {};
+  if (g.type(node.operands[1]).shape.size(*transposed ? 1 : 0) % kPanelTerms != 0) return {};
   return transposed;
-}
-
-Attrs in_panels(const Graph& g, const Node& node, bool transposed) {
-  const Shape& w = g.type(node.operands[1]).shape;
-  Attrs attrs = node.attrs;
-  attrs.set("panels", true);
-  if (node.op->name == "matmul") attrs.set("transpose_b", false);
-  const int64_t columns = w.size(transposed ? 0 : 1);
-  if (columns % kPanelColumns != 0) attrs.set("columns", columns);
-  return attrs;
 }
 
 bool is_head(const Graph& g, const Target& target, NodeId id) {
@@ -76,8 +64,9 @@ Graph pack_copies(const Graph& in, const Target& target, Notes* notes) {
     const std::optional<bool> transposed = reads_transposed(in, target, id);
     if (!transposed) return false;
     std::vector<Value> operands = r.operands(id);
+    const int64_t columns = operands[1].shape().size(*transposed ? 0 : 1);
     operands[1] = panels_of(operands[1], *transposed);
-    r.bind({id, 0}, call(node.op->name, operands, in_panels(in, node, *transposed))[0]);
+    r.bind({id, 0}, call(node.op->name, operands, with_right_in_panels(node, columns))[0]);
     ++products;
     return true;
   });

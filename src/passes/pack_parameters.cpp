@@ -3,6 +3,7 @@
 #include "ops/ops.h"
 #include "ops/panels.h"
 #include "passes/passes.h"
+#include "passes/right_operand.h"
 
 namespace brrr {
 namespace {
@@ -13,11 +14,9 @@ enum class Reads { never, as_right, as_transposed, as_table };
 Reads reads(const Graph& g, const Target& target, NodeId id, size_t operand) {
   const Node& node = g.node(id);
   if (node.op->name == "embedding") return operand == 0 ? Reads::as_table : Reads::never;
-  if (operand != 1 || (node.op->name != "linear" && node.op->name != "matmul")) return Reads::never;
-  if (!target.reads_panels(g, id)) return Reads::never;
-  if (node.op->name == "linear") return Reads::as_right;
-  if (node.attrs.get<bool>("transpose_a")) return Reads::never;
-  return node.attrs.get<bool>("transpose_b") ? Reads::as_transposed : Reads::as_right;
+  const std::optional<bool> transposed = transposes_right(node);
+  if (operand != 1 || !transposed || !target.reads_panels(g, id)) return Reads::never;
+  return *transposed ? Reads::as_transposed : Reads::as_right;
 }
 
 /// Who reads a parameter.
@@ -46,15 +45,11 @@ Shape shape_of(const Panels& panels, const Shape& parameter) {
 }
 
 Attrs in_panels(const Node& node, const Panels& panels) {
+  // Without rows the columns are whole panels.
+  if (node.op->name != "embedding") return with_right_in_panels(node, panels.rows.value_or(0));
   Attrs attrs = node.attrs;
   attrs.set("panels", true);
-  if (!panels.rows) return attrs;
-  if (node.op->name == "embedding") {
-    attrs.set("rows", *panels.rows);
-  } else {
-    attrs.set("transpose_b", false);
-    attrs.set("columns", *panels.rows);
-  }
+  attrs.set("rows", *panels.rows);
   return attrs;
 }
 

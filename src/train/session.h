@@ -115,6 +115,7 @@ class Session {
     std::vector<std::array<int32_t, 2>> rng_keys;  // of the micro-batches
   };
   Scalars scalars_of(int64_t step, double loss_scale, double learning_rate) const;
+  Graph graph_of_copies() const;
   void refresh_copies(std::span<const Call> calls);
   void note_stale_copies(size_t updating_program);
   Call call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
@@ -143,7 +144,6 @@ class Session {
   // When parameters were written by others, or another program reads a copy that the update does
   // not know, this program makes them again.
   Graph copies_from_parameters_;
-  Graph graph_of_copies() const;
   std::optional<size_t> copies_;
   std::set<std::string> stale_copies_;
   std::map<size_t, std::vector<std::string>> unknown_copies_;  // by program
