@@ -16,37 +16,12 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/reduction_rows.h"
+#include "backend/gemm_paths.h"
 #include "base/errors.h"
 #include "base/rng.h"
-#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
-
-struct Path {
-  std::string name;
-  Isa needs, limit;  // skipped below `needs`; run with Highway limited to `limit`
-  std::vector<DType> dtypes;
-  std::function<void(const GemmBatch&)> run;
-  bool needs_pairs = false;  // avx512_bf16
-};
-
-const std::vector<DType> kAll = {DType::f32, DType::bf16, DType::f16};
-
-std::vector<Path> paths() {
-  std::vector<Path> list;
-  for (const Isa isa : {Isa::kPortable, Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
-    list.push_back({"vector_" + std::string(isa_name(isa)), isa, isa, kAll, gemm_vector});
-  }
-  const std::vector<DType> bf16_only = {DType::bf16};
-  list.push_back({"amx_emulated", Isa::kAvx2, Isa::kAvx2, bf16_only, gemm_amx_emulated});
-  list.push_back({"amx_emulated_avx512", Isa::kAvx512, Isa::kAvx512, bf16_only, gemm_amx_emulated});
-  list.push_back({"amx", Isa::kAmx, Isa::kAmx, bf16_only, gemm_amx});
-  list.push_back({"pairs_emulated", Isa::kAvx2, Isa::kAvx2, bf16_only, gemm_pairs_emulated});
-  list.push_back({"pairs", Isa::kAvx512, Isa::kAvx512, bf16_only, gemm_pairs, true});
-  return list;
-}
 
 struct Problem {
   int64_t m, n, k;
@@ -246,154 +221,6 @@ void check(const Path& path, const Problem& p) {
       ASSERT_EQ(o.c[i], before[i]) << "wrote between the rows of C, at " << i;
     }
   }
-}
-
-class GemmPaths : public testing::TestWithParam<Path> {
- protected:
-  void SetUp() override {
-    best_isa();
-    if (GetParam().needs > machine_isa())
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam().needs);
-    if (GetParam().needs_pairs && !has_bf16_pairs())
-      GTEST_SKIP() << "this machine has no avx512_bf16";
-    limit_isa(GetParam().limit);
-  }
-  void TearDown() override {
-    limit_isa(best_isa());
-    omp_set_num_threads(omp_get_num_procs());
-  }
-  const Path& path() const { return GetParam(); }
-};
-
-std::vector<uint16_t> random_bf16(RngStream& random, int64_t count) {
-  std::vector<uint16_t> numbers(static_cast<size_t>(count));
-  for (uint16_t& x : numbers) {
-    const float value = 2 * random.next_uniform() - 1;
-    x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-  }
-  return numbers;
-}
-GemmArgs bf16_product(int64_t m, int64_t n, int64_t k, const std::vector<uint16_t>& a, int64_t lda,
-                      const std::vector<uint16_t>& b, std::vector<float>& c) {
-  GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = lda};
-  g.b = b.data();
-  g.ldb = n;
-  g.c = c.data();
-  g.ldc = n;
-  return g;
-}
-
-/// A right operand in panels gives the bits of the same one as it lies: one row, few rows, many;
-/// where the panels are not aligned, and where the last one has more room than columns.
-TEST_P(GemmPaths, APanelIsTheMatrix) {
-  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 32},
-                             {160, 96},
-                             {1056, 640},
-                             {2336, 64},
-                             {32, 4640},
-                             {64, 1},
-                             {96, 117},
-                             {800, 81},
-                             {32, 4650},
-                             {8192 + 96, 40}})
-    for (const int64_t m : {1, 5, 40, 130}) {
-      SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
-      RngStream random({7, 9}, 3);
-      const std::vector<uint16_t> a = random_bf16(random, m * k), b = random_bf16(random, k * n);
-      // What no column lies in may be anything, NaN too.
-      std::vector<uint16_t> room(static_cast<size_t>(panels_shape(k, n).elements()) + 64, 0x7fff);
-      auto* const aligned =
-          room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
-      std::vector<float> plain(static_cast<size_t>(m * n), -1), panels = plain;
-      GemmArgs g = bf16_product(m, n, k, a, k, b, plain);
-      path().run({g, 1, 0, 0, 0});
-      for (const int64_t shift : {0, 8}) {
-        for (int64_t i = 0; i < k; ++i)
-          for (int64_t j = 0; j < n; ++j)
-            aligned[shift + place_in_panels(i, j, k)] = b[static_cast<size_t>(i * n + j)];
-        g.b = aligned + shift;
-        g.panels = true;
-        g.c = panels.data();
-        path().run({g, 1, 0, 0, 0});
-        EXPECT_EQ(panels, plain) << "shifted by " << shift;
-      }
-    }
-}
-
-/// Rows that go on with zeros, behind which lie no numbers: with terms in one chunk and in several.
-TEST_P(GemmPaths, RowsMayEndInZeros) {
-  for (const int64_t k : {int64_t{1}, int64_t{33}, int64_t{800}, int64_t{8192 + 33}})
-    for (const int64_t m : {1, 16, 48, 50}) {
-      SCOPED_TRACE(fmt::format("{} x {}", m, k));
-      const int64_t n = 40, end = round_up(k, 32), ld = end + 8;
-      RngStream random({3, 5}, 1);
-      std::vector<uint16_t> a = random_bf16(random, m * ld);
-      const std::vector<uint16_t> b = random_bf16(random, k * n);
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = k; j < ld; ++j) a[static_cast<size_t>(i * ld + j)] = j < end ? 0 : 0x7fff;
-      std::vector<float> plain(static_cast<size_t>(m * n), -1), in_place = plain;
-      GemmArgs g = bf16_product(m, n, k, a, ld, b, plain);
-      path().run({g, 1, 0, 0, 0});
-      g.a_ends_in_zeros = true;
-      g.c = in_place.data();
-      path().run({g, 1, 0, 0, 0});
-      EXPECT_EQ(in_place, plain);
-    }
-}
-
-/// Sums over the terms of an operand while it is packed are those of reduction_rows(), and the
-/// product is what it is without them.
-TEST_P(GemmPaths, OperandsAreSummedWhileTheyArePacked) {
-  if (path().name.starts_with("vector")) GTEST_SKIP() << "tiles of bf16 alone";
-  struct Sizes {
-    int64_t m, n, k;
-  };
-  for (const Sizes& s : {Sizes{1, 1, 1},
-                         {1, 33, 70},
-                         {40, 530, 300},
-                         {70, 31, 2050},
-                         {130, 1100, 129},
-                         {96, 70, 9001},
-                         {1030, 40, 8200}})
-    for (const bool of_a : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} x {} x {}, {}", s.m, s.n, s.k, of_a ? "a" : "b"));
-      RngStream random({7, 9}, 3);
-      const auto draw = [&](int64_t count) {
-        std::vector<uint16_t> numbers(static_cast<size_t>(count));
-        for (uint16_t& x : numbers)
-          x = static_cast<uint16_t>(std::bit_cast<uint32_t>(2 * random.next_uniform() - 1) >> 16);
-        return numbers;
-      };
-      const int64_t lda = s.m + 3, ldb = s.n + 5, lanes = of_a ? s.m : s.n;
-      const std::vector<uint16_t> a = draw(s.k * lda), b = draw(s.k * ldb);
-      GemmArgs g{.m = s.m, .n = s.n, .k = s.k, .dtype = DType::bf16, .a = a.data(), .lda = lda};
-      g.trans_a = true;
-      g.b = b.data();
-      g.ldb = ldb;
-      g.ldc = s.n;
-      std::vector<float> plain(static_cast<size_t>(s.m * s.n), -1);
-      g.c = plain.data();
-      path().run({g, 1, 0, 0, 0});
-      for (const int64_t terms : {int64_t{8}, int64_t{40}, int64_t{512}}) {
-        const int64_t chunks = (s.k + terms - 1) / terms;
-        std::vector<float> wanted(static_cast<size_t>(chunks * lanes), -1), got = wanted, c = plain;
-        for (int64_t chunk = 0; chunk < chunks; ++chunk)
-          reduction_rows(Fold::kSum, true)
-              .columns((of_a ? a : b).data() + chunk * terms * (of_a ? lda : ldb),
-                       std::min(terms, s.k - chunk * terms), of_a ? lda : ldb,
-                       wanted.data() + chunk * lanes, lanes, false);
-        g.sums = {got.data(), lanes, terms, of_a};
-        g.c = c.data();
-        for (const int threads : {1, 3}) {
-          omp_set_num_threads(threads);
-          std::fill(got.begin(), got.end(), -1.0f);
-          std::fill(c.begin(), c.end(), -1.0f);
-          path().run({g, 1, 0, 0, 0});
-          EXPECT_EQ(got, wanted) << "chunks of " << terms << ", threads " << threads;
-          EXPECT_EQ(c, plain);
-        }
-      }
-    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GemmPaths, testing::ValuesIn(paths()),

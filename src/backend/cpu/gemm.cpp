@@ -187,7 +187,8 @@ GemmTiles gemm_tiles(const GemmArgs& args, int64_t batch) {
   [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
   if (args.m == 0 || args.n == 0 || args.k == 0 || batch == 0) return {};
   if (!gemm_packs_tiles(args.dtype)) return {};
-  return gemm_tiles_packing(args, batch, best_path(args.dtype) == GemmPath::kPairs);
+  const GemmPath path = best_path(args.dtype);
+  return gemm_tiles_packing(args, batch, path == GemmPath::kPairs || path == GemmPath::kVnni);
 }
 
 bool gemm_packs_tiles(DType dtype) {

@@ -183,20 +183,39 @@ void pack_b_panels(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int
   }
 }
 
-/// One line of C at a time is made in the L1 cache and then written as whole vectors.
+/// A line of C around the caches.
+HWY_INLINE void stream_line(const float* values, float* to) {
+  for (int64_t v = 0; v < 16; v += kLanes) hn::Stream(load(values + v), DF(), to + v);
+}
+template <typename T>
+HWY_INLINE void stream_line(const float* values, T* to) {
+  const hn::ScalableTag<uint8_t> bytes;
+  alignas(64) T line[32];
+  for (int64_t v = 0; v < 32; v += kLanes) store(load(values + v), line + v);
+  const auto* from = reinterpret_cast<const uint8_t*>(line);
+  for (size_t v = 0; v < 64; v += hn::Lanes(bytes)) {
+    hn::Stream(hn::Load(bytes, from + v), bytes, reinterpret_cast<uint8_t*>(to) + v);
+  }
+}
+#if HWY_TARGET != HWY_SCALAR
+/// In registers: loads that span two stores would wait for both.
+HWY_INLINE void stream_line(const float* values, Bf16* to) {
+  const hn::ScalableTag<uint16_t> both;
+  const auto half = [](const float* p) {
+    return hn::DemoteTo(D16(), hn::BitCast(DI(), bf16_bits(load(p))));
+  };
+  for (int64_t v = 0; v < 32; v += 2 * kLanes) {
+    hn::Stream(hn::Combine(both, half(values + v + kLanes), half(values + v)), both,
+               reinterpret_cast<uint16_t*>(to) + v);
+  }
+}
+#endif
+
 template <typename T>
 void store_lines(const float* values, int64_t ld, int64_t rows, int64_t cols, T* c, int64_t ldc) {
   constexpr int64_t kLine = 64 / sizeof(T);
-  const hn::ScalableTag<uint8_t> bytes;
-  alignas(64) T line[kLine];
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; j += kLine) {
-      for (int64_t v = 0; v < kLine; v += kLanes) store(load(values + i * ld + j + v), line + v);
-      auto* to = reinterpret_cast<uint8_t*>(c + i * ldc + j);
-      for (size_t v = 0; v < 64; v += hn::Lanes(bytes)) {
-        hn::Stream(hn::Load(bytes, reinterpret_cast<const uint8_t*>(line) + v), bytes, to + v);
-      }
-    }
+    for (int64_t j = 0; j < cols; j += kLine) stream_line(values + i * ld + j, c + i * ldc + j);
   }
 }
 

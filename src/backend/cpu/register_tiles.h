@@ -77,6 +77,7 @@ class RegisterTiles {
   /// Arithmetic takes so long here that operands may come from the L2 cache, a tile ahead: all that
   /// counts is to load and store the sums seldom.
   static constexpr int64_t kBlockTiles = 24;
+  static constexpr double kCycles = 256;  // for the product of two tiles
   static constexpr int kStripRows = 8;
 
   template <int kCols>

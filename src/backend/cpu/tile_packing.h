@@ -54,21 +54,23 @@ inline void pack_tile(const Operand& o, int64_t lane, int64_t k, uint16_t* tile)
   }
 }
 
+/// Both tiles of panel p and the terms of tile t.
+inline void pack_pair(const Operand& o, int64_t p, int64_t t, uint16_t* out) {
+  if (o.packed != nullptr) {
+    std::memcpy(out, o.packed + p * o.packed_panel + t * 2 * kTile, 2 * kTile * sizeof(uint16_t));
+    return;
+  }
+  const int64_t end = std::min(o.lanes, (p + 1) * kPanel);
+  for (int64_t lane = p * kPanel; lane < end; lane += kTileRows, out += kTile)
+    pack_tile(o, lane, t * tile_terms(o.dtype), out);
+}
+
 /// Packs tiles [t0, t1) of panels [p0, p1); `out` is where panel p0 begins.
 inline void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1,
                         uint16_t* out) {
-  if (o.packed != nullptr) {
-    for (int64_t p = p0; p < p1; ++p, out += o.panel_words())
-      std::memcpy(out, o.packed + p * o.packed_panel,
-                  static_cast<size_t>(o.panel_words()) * sizeof(uint16_t));
-    return;
-  }
   for (int64_t t = t0; t < t1; ++t) {
-    for (int64_t lane = p0 * kPanel; lane < std::min(o.lanes, p1 * kPanel); lane += kTileRows) {
-      pack_tile(
-          o, lane, t * tile_terms(o.dtype),
-          out + (lane / kPanel - p0) * o.panel_words() + (2 * t + lane / kTileRows % 2) * kTile);
-    }
+    for (int64_t p = p0; p < p1; ++p)
+      pack_pair(o, p, t, out + (p - p0) * o.panel_words() + t * 2 * kTile);
   }
 }
 
@@ -105,8 +107,9 @@ class TermSums {
     const int64_t end = std::min(o_.terms, (chunk + 1) * sums_.terms - k0_);
     bool add = chunk * sums_.terms < k0_;  // the part before belongs to what was packed before
     int64_t row = begin;
+    const int64_t lane = p * kPanel, lanes = std::min(kGroup * kPanel, o_.lanes - lane);
     const auto sum_up_to = [&](int64_t last) {
-      if (last > row) add_rows(chunk, p, row, last, std::exchange(add, true));
+      if (last > row) add_rows(chunk, lane, lanes, row, last, std::exchange(add, true));
       row = std::max(row, last);
     };
     if (out != nullptr) {
@@ -119,11 +122,23 @@ class TermSums {
     sum_up_to(end);
   }
 
+  /// Adds the terms of tile t of panel p: every tile once, in the order of terms.
+  void add_tile(int64_t p, int64_t t) const {
+    const int64_t lane = p * kPanel, lanes = std::min(kPanel, o_.lanes - lane);
+    const int64_t end = std::min<int64_t>(o_.terms, (t + 1) * kTileBf16);
+    for (int64_t row = t * kTileBf16; row < end;) {
+      const int64_t chunk = (k0_ + row) / sums_.terms;
+      const int64_t last = std::min(end, (chunk + 1) * sums_.terms - k0_);
+      add_rows(chunk, lane, lanes, row, last, k0_ + row > chunk * sums_.terms);
+      row = last;
+    }
+  }
+
  private:
   static constexpr int64_t kGroup = 16;  // panels
   int64_t groups() const { return ceil_div(o_.panels(), kGroup); }
-  void add_rows(int64_t chunk, int64_t p, int64_t row, int64_t end, bool add) const {
-    const int64_t lane = p * kPanel, lanes = std::min(kGroup * kPanel, o_.lanes - lane);
+  void add_rows(int64_t chunk, int64_t lane, int64_t lanes, int64_t row, int64_t end,
+                bool add) const {
     reduction_rows(Fold::kSum, true)
         .columns(offset(o_.from, o_.dtype, row * o_.ld + lane), end - row, o_.ld,
                  sums_.partials + chunk * sums_.ld + lane0_ + lane, lanes, add);

@@ -1,0 +1,309 @@
+// Products of tiles: operands in panels, rows that end in zeros, sums made on the way, and the ways
+// to lay out the work, none of which changes a bit.
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/memory_tiles.h"
+#include "backend/cpu/reduction_rows.h"
+#include "backend/cpu/tile_layout.h"
+#include "backend/gemm_paths.h"
+#include "base/integers.h"
+#include "base/rng.h"
+#include "ops/panels.h"
+
+namespace brrr::cpu {
+namespace {
+
+class GemmTiles : public GemmPaths {};
+INSTANTIATE_TEST_SUITE_P(All, GemmTiles, testing::ValuesIn(paths()),
+                         [](const auto& test) { return test.param.name; });
+
+std::vector<uint16_t> random_bf16(RngStream& random, int64_t count) {
+  std::vector<uint16_t> numbers(static_cast<size_t>(count));
+  for (uint16_t& x : numbers) {
+    const float value = 2 * random.next_uniform() - 1;
+    x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  }
+  return numbers;
+}
+GemmArgs bf16_product(int64_t m, int64_t n, int64_t k, const std::vector<uint16_t>& a, int64_t lda,
+                      const std::vector<uint16_t>& b, std::vector<float>& c) {
+  GemmArgs g{.m = m, .n = n, .k = k, .dtype = DType::bf16, .a = a.data(), .lda = lda};
+  g.b = b.data();
+  g.ldb = n;
+  g.c = c.data();
+  g.ldc = n;
+  return g;
+}
+
+/// A right operand in panels gives the bits of the same one as it lies: one row, few rows, many;
+/// where the panels are not aligned, and where the last one has more room than columns.
+TEST_P(GemmTiles, APanelIsTheMatrix) {
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 32},
+                             {160, 96},
+                             {1056, 640},
+                             {2336, 64},
+                             {32, 4640},
+                             {64, 1},
+                             {96, 117},
+                             {800, 81},
+                             {32, 4650},
+                             {8192 + 96, 40}})
+    for (const int64_t m : {1, 5, 40, 130}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
+      RngStream random({7, 9}, 3);
+      const std::vector<uint16_t> a = random_bf16(random, m * k), b = random_bf16(random, k * n);
+      // What no column lies in may be anything, NaN too.
+      std::vector<uint16_t> room(static_cast<size_t>(panels_shape(k, n).elements()) + 64, 0x7fff);
+      auto* const aligned =
+          room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
+      std::vector<float> plain(static_cast<size_t>(m * n), -1), panels = plain;
+      GemmArgs g = bf16_product(m, n, k, a, k, b, plain);
+      path().run({g, 1, 0, 0, 0});
+      for (const int64_t shift : {0, 8}) {
+        for (int64_t i = 0; i < k; ++i)
+          for (int64_t j = 0; j < n; ++j)
+            aligned[shift + place_in_panels(i, j, k)] = b[static_cast<size_t>(i * n + j)];
+        g.b = aligned + shift;
+        g.panels = true;
+        g.c = panels.data();
+        path().run({g, 1, 0, 0, 0});
+        EXPECT_EQ(panels, plain) << "shifted by " << shift;
+      }
+    }
+}
+
+/// Rows that go on with zeros, behind which lie no numbers: with terms in one chunk and in several.
+TEST_P(GemmTiles, RowsMayEndInZeros) {
+  for (const int64_t k : {int64_t{1}, int64_t{33}, int64_t{800}, int64_t{8192 + 33}})
+    for (const int64_t m : {1, 16, 48, 50}) {
+      SCOPED_TRACE(fmt::format("{} x {}", m, k));
+      const int64_t n = 40, end = round_up(k, 32), ld = end + 8;
+      RngStream random({3, 5}, 1);
+      std::vector<uint16_t> a = random_bf16(random, m * ld);
+      const std::vector<uint16_t> b = random_bf16(random, k * n);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = k; j < ld; ++j) a[static_cast<size_t>(i * ld + j)] = j < end ? 0 : 0x7fff;
+      std::vector<float> plain(static_cast<size_t>(m * n), -1), in_place = plain;
+      GemmArgs g = bf16_product(m, n, k, a, ld, b, plain);
+      path().run({g, 1, 0, 0, 0});
+      g.a_ends_in_zeros = true;
+      g.c = in_place.data();
+      path().run({g, 1, 0, 0, 0});
+      EXPECT_EQ(in_place, plain);
+    }
+}
+
+/// Sums over the terms of an operand while it is packed are those of reduction_rows(), and the
+/// product is what it is without them.
+TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
+  if (path().name.starts_with("vector")) GTEST_SKIP() << "tiles of bf16 alone";
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1},
+                         {1, 33, 70},
+                         {40, 530, 300},
+                         {70, 31, 2050},
+                         {130, 1100, 129},
+                         {96, 70, 9001},
+                         {1030, 40, 8200}})
+    for (const bool of_a : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {}, {}", s.m, s.n, s.k, of_a ? "a" : "b"));
+      RngStream random({7, 9}, 3);
+      const auto draw = [&](int64_t count) {
+        std::vector<uint16_t> numbers(static_cast<size_t>(count));
+        for (uint16_t& x : numbers)
+          x = static_cast<uint16_t>(std::bit_cast<uint32_t>(2 * random.next_uniform() - 1) >> 16);
+        return numbers;
+      };
+      const int64_t lda = s.m + 3, ldb = s.n + 5, lanes = of_a ? s.m : s.n;
+      const std::vector<uint16_t> a = draw(s.k * lda), b = draw(s.k * ldb);
+      GemmArgs g{.m = s.m, .n = s.n, .k = s.k, .dtype = DType::bf16, .a = a.data(), .lda = lda};
+      g.trans_a = true;
+      g.b = b.data();
+      g.ldb = ldb;
+      g.ldc = s.n;
+      std::vector<float> plain(static_cast<size_t>(s.m * s.n), -1);
+      g.c = plain.data();
+      path().run({g, 1, 0, 0, 0});
+      for (const int64_t terms : {int64_t{8}, int64_t{40}, int64_t{512}}) {
+        const int64_t chunks = (s.k + terms - 1) / terms;
+        std::vector<float> wanted(static_cast<size_t>(chunks * lanes), -1), got = wanted, c = plain;
+        for (int64_t chunk = 0; chunk < chunks; ++chunk)
+          reduction_rows(Fold::kSum, true)
+              .columns((of_a ? a : b).data() + chunk * terms * (of_a ? lda : ldb),
+                       std::min(terms, s.k - chunk * terms), of_a ? lda : ldb,
+                       wanted.data() + chunk * lanes, lanes, false);
+        g.sums = {got.data(), lanes, terms, of_a};
+        g.c = c.data();
+        for (const int threads : {1, 3}) {
+          omp_set_num_threads(threads);
+          std::fill(got.begin(), got.end(), -1.0f);
+          std::fill(c.begin(), c.end(), -1.0f);
+          path().run({g, 1, 0, 0, 0});
+          EXPECT_EQ(got, wanted) << "chunks of " << terms << ", threads " << threads;
+          EXPECT_EQ(c, plain);
+        }
+      }
+    }
+}
+
+/// What the layouts of the next tests are made for.
+struct Sizes {
+  int64_t m, n, k;
+  bool trans_a = false, panels = false;
+};
+constexpr Sizes kSizes[] = {{320, 160, 96, false, true},
+                            {48, 600, 1000, false, true},
+                            {200, 330, 300, true},
+                            {600, 64, 520, true},
+                            {90, 700, 520},
+                            {96, 100, 8200, true}};
+constexpr int64_t kCaches[] = {int64_t{8} << 10, int64_t{128} << 10, int64_t{2} << 20};
+
+/// In memory of exactly their size; of B in panels, or as it lies.
+struct TileOperands {
+  std::vector<uint16_t> a, b, room;
+  std::vector<float> c;
+  GemmArgs g;
+
+  explicit TileOperands(const Sizes& s) {
+    RngStream random({7, 9}, 3);
+    a = random_bf16(random, s.m * s.k);
+    b = random_bf16(random, s.k * s.n);
+    c.resize(static_cast<size_t>(s.m * s.n));
+    g = bf16_product(s.m, s.n, s.k, a, s.trans_a ? s.m : s.k, b, c);
+    g.trans_a = s.trans_a;
+    if (!s.panels || s.k % 32 != 0) return;
+    room.assign(static_cast<size_t>(panels_shape(s.k, s.n).elements()) + 64, 0x7fff);
+    uint16_t* to = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
+    for (int64_t i = 0; i < s.k; ++i)
+      for (int64_t j = 0; j < s.n; ++j)
+        to[place_in_panels(i, j, s.k)] = b[static_cast<size_t>(i * s.n + j)];
+    g.b = to;
+    g.panels = true;
+  }
+};
+
+class AssumedL2 {
+ public:
+  explicit AssumedL2(int64_t bytes) { assume_l2(bytes); }
+  ~AssumedL2() { assume_l2(0); }
+  AssumedL2(const AssumedL2&) = delete;
+  AssumedL2& operator=(const AssumedL2&) = delete;
+};
+
+/// Whoever packs the operands, in whatever tasks and order, for any cache and team.
+TEST_P(GemmTiles, NoLayoutChangesABit) {
+  if (path().name.starts_with("vector")) GTEST_SKIP() << "tiles alone";
+  for (const Sizes& s : kSizes) {
+    TileOperands o(s);
+    const int64_t terms = 264, chunks = ceil_div(s.k, terms);
+    std::vector<float> first, first_sums;
+    for (const int64_t l2 : kCaches)
+      for (const int threads : {1, 2, 5}) {
+        SCOPED_TRACE(fmt::format("{} x {} x {}, L2 {}, {} threads", s.m, s.n, s.k, l2, threads));
+        const AssumedL2 assumed(l2);
+        omp_set_num_threads(threads);
+        std::vector<float> sums(static_cast<size_t>(chunks * s.n), -1);
+        if (s.trans_a) o.g.sums = {sums.data(), s.n, terms, false};
+        std::fill(o.c.begin(), o.c.end(), -1.0f);
+        path().run({o.g, 1, 0, 0, 0});
+        if (first.empty()) first = o.c, first_sums = sums;
+        EXPECT_EQ(o.c, first);
+        EXPECT_EQ(sums, first_sums);
+      }
+  }
+}
+
+/// "A in place, B by the team, panel by panel": the layouts that the test before went through.
+TEST(TileLayouts, AreAllTested) {
+  constexpr TileRate kRates[] = {{8, 16}, {24, 256}};
+  std::set<std::string> seen;
+  for (const TileRate& rate : kRates)
+    for (const Sizes& s : kSizes)
+      for (const int64_t l2 : kCaches)
+        for (const int64_t threads : {1, 2, 5}) {
+          const AssumedL2 assumed(l2);
+          const TileLayout layout = lay_out_tiles(TileOperands(s).g, rate, threads);
+          const auto name = [](TilesFrom source) {
+            return source == TilesFrom::kInPlace ? "in place"
+                   : source == TilesFrom::kTeam  ? "by the team"
+                                                 : "by the task";
+          };
+          seen.insert(fmt::format("A {}, B {}, {}", name(layout.a), name(layout.b),
+                                  layout.k < s.k         ? "in chunks of terms"
+                                  : layout.task.by_panel ? "panel by panel"
+                                                         : "block by block"));
+        }
+  for (const char* layout :
+       {"A in place, B in place, panel by panel", "A in place, B in place, block by block",
+        "A by the team, B by the team, panel by panel",
+        "A by the team, B by the task, block by block",
+        "A by the team, B by the task, panel by panel",
+        "A by the task, B by the team, block by block"})
+    EXPECT_TRUE(seen.contains(layout)) << layout;
+  for (const std::string& layout : seen) RecordProperty(layout, 1);
+}
+
+/// What a layout takes has room in the memory that there is for it.
+TEST(TileLayouts, HaveRoom) {
+  RngStream random({5, 1}, 0);
+  const auto pick = [&](int64_t most) {
+    return 1 + static_cast<int64_t>(random.next_below(static_cast<uint32_t>(most)));
+  };
+  for (int i = 0; i < 3000; ++i) {
+    const int64_t scale = i % 3 == 0 ? 300 : i % 3 == 1 ? 5000 : 60000;
+    const AssumedL2 assumed(int64_t{8} << (10 + pick(10)));
+    GemmArgs g{.m = pick(scale), .n = pick(scale), .k = pick(scale), .dtype = DType::bf16};
+    g.trans_a = i % 2 == 0;
+    g.lda = g.trans_a ? g.m : g.k;
+    g.panels = i % 5 == 0;
+    if (g.panels) g.k = round_up(g.k, 32);
+    const TileRate rate = i % 7 < 4 ? TileRate{8, 16} : TileRate{24, 256};
+    const int64_t team = pick(64);
+    const TileLayout layout = lay_out_tiles(g, rate, team);
+    SCOPED_TRACE(fmt::format("{} x {} x {}, team {}", g.m, g.n, g.k, team));
+    ASSERT_GT(layout.task.rows, 0);
+    ASSERT_EQ(layout.rows % 32 + layout.cols % 32 + layout.task.rows % 32 + layout.task.cols % 32,
+              0);
+    GemmArgs chunk = g;
+    chunk.k = std::min(g.k, layout.k);
+    if (layout.a == TilesFrom::kTeam) {
+      EXPECT_LE(std::min(layout.rows, round_up(g.m, 32)) * lane_words(chunk), kTeamWords);
+    }
+    if (layout.b == TilesFrom::kTeam) {
+      EXPECT_LE(std::min(layout.cols, round_up(g.n, 32)) * lane_words(chunk), kTeamWords);
+    }
+    if (layout.k < g.k) {
+      EXPECT_LE(layout.rows * layout.cols, kChunkSide * kChunkSide);
+      EXPECT_FALSE(layout.task.by_panel);
+    }
+    for (const int64_t rows : {std::min(layout.rows, g.m), (g.m - 1) % layout.rows + 1})
+      for (const int64_t cols : {std::min(layout.cols, g.n), (g.n - 1) % layout.cols + 1}) {
+        const TaskSize task = choose_task(g, layout, rows, cols, team);
+        ASSERT_GT(task.rows, 0);
+        EXPECT_LE(task.rows * (task.by_panel ? 64 : task.cols), kTaskSums);
+        if (layout.a == TilesFrom::kTask) {
+          EXPECT_GE(task.cols, cols) << "A is packed by one task alone";
+          EXPECT_LE(task_b_words(rate) + 2 * rate.block_tiles * task.rows * 32, kTaskWords);
+        }
+        if (layout.b == TilesFrom::kTask) {
+          EXPECT_GE(task.rows, rows) << "B is packed by one task alone";
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace brrr::cpu
