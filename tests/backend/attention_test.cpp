@@ -262,6 +262,7 @@ TEST_P(AttentionKernels, TilesOfEveryLengthAndWidth) {
   for (bool causal : {false, true})
     for (const auto& [t, s, d, dv] : {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 1, 1, 1},
                                       {64, 128, 64, 64},
+                                      {80, 128, 64, 32},  // rows are read where they lie
                                       {65, 193, 16, 48},
                                       {97, 97, 80, 80},
                                       {7, 389, 3, 5},
@@ -283,6 +284,32 @@ TEST_P(AttentionKernels, TilesWithMasksLengthsAndDropout) {
                .p = 0.1,
                .dlse = true});
   check_tiles({.t = 70, .s = 131, .d = 32, .dv = 8, .causal = true, .batch = 35});
+}
+
+/// Where p is 1 and delta 0, the gradient of a score is that of its probability: all that happens
+/// to it is the rounding, whose denormals are zero.
+TEST_P(AttentionKernels, NarrowGradientsAreRounded) {
+  const float tiny = std::numeric_limits<float>::min(), inf = INFINITY, nan = NAN;
+  const std::vector<float> dp = {
+      0.0f,          -0.0f, 1.0f,   1.00390625f, 1.01171875f,
+      -1.005859375f, 3e38f, inf,    -inf,        nan,
+      tiny,          -tiny, 1e-39f, -1e-39f,     std::nextafter(tiny, 0.0f),
+      1e-45f,        0.1f,  2.5f,   -7.75f};
+  const auto n = static_cast<int64_t>(dp.size());
+  std::vector<float> scores(dp.size(), 0.5f);
+  std::vector<uint16_t> weights(dp.size() + 3, 7), ds = weights;
+  cpu::ScoreRow row{.scores = scores.data(), .factor = 2.0f, .n = n + 2, .visible = n};
+  cpu::attention_rows().backward_narrow(row, 1.0f, 0.0f, dp.data(), weights.data(), ds.data());
+  for (size_t i = 0; i < dp.size(); ++i) {
+    const float flushed = std::abs(dp[i]) < tiny ? std::copysign(0.0f, dp[i]) : dp[i];
+    EXPECT_EQ(ds[i], bf16_from_float(flushed)) << dp[i];
+    EXPECT_EQ(weights[i], bf16_from_float(1.0f));
+  }
+  for (const auto& out : {weights, ds}) {
+    EXPECT_EQ(out[dp.size()], 0) << "what is hidden";
+    EXPECT_EQ(out[dp.size() + 1], 0);
+    EXPECT_EQ(out[dp.size() + 2], 7) << "what is beyond";
+  }
 }
 
 // A query that sees no key is NaN; its neighbours are not.

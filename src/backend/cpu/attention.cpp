@@ -125,9 +125,7 @@ ScoreRow ScoreRules::row(int64_t head, int64_t t, int64_t k0, int64_t n, float* 
   if (mask_ != nullptr && row.visible > 0) {
     const int64_t from =
         p_.mask_offset[static_cast<size_t>(head)] + t * p_.mask_row + k0 * p_.mask_column;
-    for (int64_t i = 0; i < row.visible; ++i)
-      space.mask[i] =
-          static_cast<float>(load_as_double(p_.mask_dtype, mask_, from + i * p_.mask_column));
+    read_mask(from, row.visible, space.mask);
     row.mask = space.mask;
     row.boolean = p_.mask_dtype == DType::boolean;
     row.masked = p_.masked;

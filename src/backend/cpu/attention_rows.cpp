@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/simd_types.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,14 +21,52 @@ namespace {
 
 enum class Mask { none, added, boolean };
 
-template <Mask kMask, typename W>
+template <Mask kMask, bool kScale, typename W>
 HWY_INLINE VF masked_score(const ScoreRow& row, W w, int64_t i) {
-  const VF x = w.load(row.scores + i);
+  VF x = w.load(row.scores + i);
+  if constexpr (kScale) x = hn::Mul(x, splat(row.factor));
   if constexpr (kMask == Mask::none) return x;
   const VF m = w.load(row.mask + i);
   if constexpr (kMask == Mask::added) return hn::Add(x, m);
   return hn::IfThenElse(hn::Eq(m, hn::Zero(DF())), splat(row.masked), x);
 }
+
+/// Where a row of results goes: f32, or bf16 by the instruction or as it does it.
+struct WideRow {
+  static constexpr bool kNarrow = false;
+  float* to;
+  template <typename W>
+  HWY_INLINE void put(W w, VF x, int64_t i) const {
+    w.store(x, to + i);
+  }
+};
+template <bool kInstruction>
+struct NarrowRow {
+  static constexpr bool kNarrow = true;
+  uint16_t* to;
+  HWY_INLINE void put(Whole, VF x, int64_t i) const { store_narrow(x, to + i); }
+  HWY_INLINE void put(Part w, VF x, int64_t i) const {
+    uint16_t buffer[kLanes];
+    store_narrow(x, buffer);
+    std::memcpy(to + i, buffer, static_cast<size_t>(w.count) * sizeof(uint16_t));
+  }
+
+ private:
+  static HWY_INLINE void store_narrow(VF x, uint16_t* p) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    if constexpr (kInstruction) {
+      __m256i words;
+      asm("vcvtneps2bf16 %1, %0" : "=v"(words) : "v"(x.raw));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
+      return;
+    }
+#endif
+    const VF least = splat(std::numeric_limits<float>::min());
+    const VF flushed =
+        hn::IfThenElse(hn::Lt(hn::Abs(x), least), hn::CopySign(hn::Zero(DF()), x), x);
+    store(flushed, reinterpret_cast<Bf16*>(p));
+  }
+};
 
 /// x, and `other` in the lanes beyond the end of the row.
 HWY_INLINE VF beyond_end(Whole, VF x, VF) { return x; }
@@ -41,18 +81,19 @@ HWY_INLINE auto dropped_at(const ScoreRow& row, int64_t i) {
   return hn::RebindMask(DF(), hn::Lt(r, hn::Set(DI(), static_cast<int32_t>(row.threshold))));
 }
 
-void zero_hidden(float* x, int64_t visible, int64_t n) {
-  if (visible < n) std::memset(x + visible, 0, static_cast<size_t>(n - visible) * sizeof(float));
+template <typename T>
+void zero_hidden(T* x, int64_t visible, int64_t n) {
+  if (visible < n) std::memset(x + visible, 0, static_cast<size_t>(n - visible) * sizeof(T));
 }
 
-template <Mask kMask, bool kDrop>
-float forward_row(const ScoreRow& row, RowState& state) {
+template <Mask kMask, bool kDrop, class Out>
+float forward_row(const ScoreRow& row, RowState& state, Out out) {
   const int64_t n = row.visible;
   float* s = row.scores;
   const VF lowest = splat(-kInfinity);
   VF top[4] = {lowest, lowest, lowest, lowest};
   each_vector_4(n, [&](auto w, int64_t i, int slot) BRRR_INLINE_BODY {
-    const VF x = masked_score<kMask>(row, w, i);
+    const VF x = masked_score<kMask, Out::kNarrow>(row, w, i);
     if constexpr (kMask != Mask::none) w.store(x, s + i);
     top[slot] = hn::Max(top[slot], beyond_end(w, x, lowest));
   });
@@ -64,15 +105,17 @@ float forward_row(const ScoreRow& row, RowState& state) {
   const VF zero = hn::Zero(DF());
   VF total[4] = {zero, zero, zero, zero};
   each_vector_4(n, [&](auto w, int64_t i, int slot) BRRR_INLINE_BODY {
-    const VF e = exp_nonpositive(hn::Sub(w.load(s + i), largest));
+    VF x = w.load(s + i);
+    if constexpr (kMask == Mask::none && Out::kNarrow) x = hn::Mul(x, splat(row.factor));
+    const VF e = exp_nonpositive(hn::Sub(x, largest));
     total[slot] = hn::Add(total[slot], w.keep(e));
     if constexpr (kDrop) {
-      w.store(hn::IfThenZeroElse(dropped_at(row, i), hn::Mul(e, splat(row.keep_scale))), s + i);
+      out.put(w, hn::IfThenZeroElse(dropped_at(row, i), hn::Mul(e, splat(row.keep_scale))), i);
     } else {
-      w.store(e, s + i);
+      out.put(w, e, i);
     }
   });
-  zero_hidden(s, n, row.n);
+  zero_hidden(out.to, n, row.n);
   // e^0 is exactly 1.
   const float factor =
       before == state.top ? 1.0f : hn::GetLane(exp_nonpositive(splat(before - base)));
@@ -80,13 +123,13 @@ float forward_row(const ScoreRow& row, RowState& state) {
   return factor;
 }
 
-template <Mask kMask, bool kDrop>
-void backward_row(const ScoreRow& row, float lse, float delta, float* dp) {
+template <Mask kMask, bool kDrop, class Out>
+void backward_row(const ScoreRow& row, float lse, float delta, const float* dp, Out weights,
+                  Out gradient) {
   const int64_t n = row.visible;
-  float* s = row.scores;
   const VF log_total = splat(lse), shift = splat(delta), keep_scale = splat(row.keep_scale);
   each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
-    VF p = exp_nonpositive(hn::Sub(masked_score<kMask>(row, w, i), log_total));
+    VF p = exp_nonpositive(hn::Sub(masked_score<kMask, Out::kNarrow>(row, w, i), log_total));
     VF g = w.load(dp + i), dropped = p;
     if constexpr (kDrop) {
       const auto drop = dropped_at(row, i);
@@ -96,30 +139,53 @@ void backward_row(const ScoreRow& row, float lse, float delta, float* dp) {
     VF ds = hn::Mul(p, hn::Sub(g, shift));
     if constexpr (kMask == Mask::boolean)
       ds = hn::IfThenZeroElse(hn::Eq(w.load(row.mask + i), hn::Zero(DF())), ds);
-    w.store(dropped, s + i);
-    w.store(ds, dp + i);
+    weights.put(w, dropped, i);
+    gradient.put(w, ds, i);
   });
-  zero_hidden(s, n, row.n);
-  zero_hidden(dp, n, row.n);
+  zero_hidden(weights.to, n, row.n);
+  zero_hidden(gradient.to, n, row.n);
 }
 
-/// f<mask, drop> by what the row has.
-#define BRRR_BY_ROW(function, row, ...)                             \
-  const bool drop = (row).bits != nullptr;                          \
-  if ((row).mask == nullptr)                                        \
-    return drop ? function<Mask::none, true>(row, __VA_ARGS__)      \
-                : function<Mask::none, false>(row, __VA_ARGS__);    \
-  if ((row).boolean)                                                \
-    return drop ? function<Mask::boolean, true>(row, __VA_ARGS__)   \
-                : function<Mask::boolean, false>(row, __VA_ARGS__); \
-  return drop ? function<Mask::added, true>(row, __VA_ARGS__)       \
-              : function<Mask::added, false>(row, __VA_ARGS__)
+/// function(mask, drop) by what the row has, as constants.
+template <typename F>
+HWY_INLINE auto by_row(const ScoreRow& row, F&& function) {
+  const auto with_mask = [&](auto mask) {
+    return row.bits != nullptr ? function(mask, std::true_type())
+                               : function(mask, std::false_type());
+  };
+  if (row.mask == nullptr) return with_mask(std::integral_constant<Mask, Mask::none>());
+  if (row.boolean) return with_mask(std::integral_constant<Mask, Mask::boolean>());
+  return with_mask(std::integral_constant<Mask, Mask::added>());
+}
+template <class Out>
+float forward_to(const ScoreRow& row, RowState& state, Out out) {
+  return by_row(row,
+                [&](auto mask, auto drop) { return forward_row<mask, drop>(row, state, out); });
+}
+template <class Out>
+void backward_to(const ScoreRow& row, float lse, float delta, const float* dp, Out weights,
+                 Out gradient) {
+  by_row(row, [&](auto mask, auto drop) {
+    backward_row<mask, drop>(row, lse, delta, dp, weights, gradient);
+  });
+}
 
-float forward(const ScoreRow& row, RowState& state) { BRRR_BY_ROW(forward_row, row, state); }
+float forward(const ScoreRow& row, RowState& state) {
+  return forward_to(row, state, WideRow{row.scores});
+}
 void backward(const ScoreRow& row, float lse, float delta, float* dp) {
-  BRRR_BY_ROW(backward_row, row, lse, delta, dp);
+  backward_to(row, lse, delta, dp, WideRow{row.scores}, WideRow{dp});
 }
-#undef BRRR_BY_ROW
+template <bool kInstruction>
+float forward_narrow(const ScoreRow& row, RowState& state, uint16_t* weights) {
+  return forward_to(row, state, NarrowRow<kInstruction>{weights});
+}
+template <bool kInstruction>
+void backward_narrow(const ScoreRow& row, float lse, float delta, const float* dp,
+                     uint16_t* weights, uint16_t* ds) {
+  using Row = NarrowRow<kInstruction>;
+  backward_to(row, lse, delta, dp, Row{weights}, Row{ds});
+}
 
 void scale(float* y, float factor, int64_t n) {
   each_vector(n, [&](auto w, int64_t i)
@@ -152,13 +218,21 @@ void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void
                 [&](auto w, int64_t i) BRRR_INLINE_BODY { w.store(w.load(from + i), y + i); });
 }
 
-constexpr AttentionRows kRows = {kLanes, &forward, &backward, &scale, &dot};
+template <bool kInstruction>
+constexpr AttentionRows kRows = {
+    kLanes, &forward, &backward, &forward_narrow<kInstruction>, &backward_narrow<kInstruction>,
+    &scale, &dot};
 constexpr RowCopies kCopies[] = {
     {&widen<float>, &narrow<float>}, {&widen<Bf16>, &narrow<Bf16>}, {&widen<F16>, &narrow<F16>}};
 
 }  // namespace
 
-const AttentionRows& rows_table() { return kRows; }
+const AttentionRows& rows_table() {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if (has_bf16_pairs()) return kRows<true>;
+#endif
+  return kRows<false>;
+}
 const RowCopies& copies_table(DType dtype) {
   return kCopies[dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2];
 }

@@ -10,9 +10,10 @@ namespace brrr::cpu {
 
 /// Scores of one query with the keys of one block, and what changes them.
 struct ScoreRow {
-  float* scores = nullptr;      // [n], scaled
-  int64_t n = 0;                // the results have n elements, zero from `visible` on
-  int64_t visible = 0;          // scores beyond are not read
+  float* scores = nullptr;  // [n]
+  float factor = 1;         // of the scores, where results are narrow; others are scaled already
+  int64_t n = 0;            // the results have n elements, zero from `visible` on
+  int64_t visible = 0;      // scores beyond are not read
   const float* mask = nullptr;  // [visible] or null: added, or, if `boolean`, 0 where `masked`
   bool boolean = false;
   float masked = 0;
@@ -35,6 +36,11 @@ struct AttentionRows {
   /// With p = e^(scores - lse): scores become dropout(p), dp becomes p (dropout(dp) - delta), 0
   /// where masked by a boolean.
   void (*backward)(const ScoreRow& row, float lse, float delta, float* dp);
+  /// The same, but the results are bf16 for tiles, where denormals are zero: dropout(p) goes to
+  /// `weights`, [n], the gradient to `ds`; the scores are used up, dp stays as it is.
+  float (*forward_narrow)(const ScoreRow& row, RowState& state, uint16_t* weights);
+  void (*backward_narrow)(const ScoreRow& row, float lse, float delta, const float* dp,
+                          uint16_t* weights, uint16_t* ds);
   /// y[i] *= factor
   void (*scale)(float* y, float factor, int64_t n);
   float (*dot)(const float* a, const float* b, int64_t n);

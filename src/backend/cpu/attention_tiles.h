@@ -34,6 +34,11 @@ inline TileGrid tiles_in_rows(const uint16_t* data, int64_t ld) {
   return {data, kTileRows * ld, kTileBf16, ld};
 }
 
+/// Whether [rows, width] can be read by tiles_in_rows() as it lies.
+inline bool rows_are_tiles(int64_t rows, int64_t width) {
+  return rows % kTileRows == 0 && width % kTileBf16 == 0;
+}
+
 /// c = a b or c += a b for kRows x kCols tiles.
 template <int kRows, int kCols, class Tiles>
 void tile_block(Tiles& tiles, const TileGrid& a, const TileGrid& b, int64_t row, int64_t col,

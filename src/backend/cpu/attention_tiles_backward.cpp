@@ -23,7 +23,8 @@ class TileBackward final : public Kernel {
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     for (Side* side : {&d_, &dv_}) {
-      side->rows = slot.take(padded_t_ * side->row_ld() * 2);
+      const bool in_place = rows_are_tiles(p_.t, side->width);
+      side->rows = slot.take(in_place ? 0 : padded_t_ * side->row_ld() * 2);
       side->tiles = slot.take(padded_t_ * side->ld() * 2);
       side->keys = slot.take(kKeys * side->row_ld() * 2);
       side->sums = slot.take_floats(kKeys * side->ld());
@@ -34,6 +35,7 @@ class TileBackward final : public Kernel {
     scores_ = slot.take_floats(kQueries * kKeys);
     dp_ = slot.take_floats(kQueries * kKeys);
     weights_ = slot.take(kQueries * kKeys * 2);
+    ds_ = slot.take(kQueries * kKeys * 2);
     turned_ = slot.take(kQueries * kKeys * 2);
     slot_bytes_ = slot.bytes();
   }
@@ -92,9 +94,11 @@ class TileBackward final : public Kernel {
 
   void pack_queries(const Task& t, size_t i, const Side& side) const {
     const uint16_t* from = operand(t, i, p_.t, side.width);
-    pad_rows(from, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
+    if (!rows_are_tiles(p_.t, side.width))
+      pad_rows(from, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
     // Terms beyond the last query must be zero: they meet probabilities that are.
-    std::memset(t.halves(side.tiles), 0, static_cast<size_t>(padded_t_ * side.ld() * 2));
+    const int64_t last = padded_t_ - kQueries;
+    std::fill_n(t.halves(side.tiles) + last * side.ld(), kQueries * side.ld(), uint16_t{0});
     for (int64_t t0 = 0; t0 < p_.t; t0 += kQueries)
       pack_right(from + t0 * side.width, side.width, true, side.width,
                  std::min(kQueries, p_.t - t0), kQueryTerms, t.halves(side.tiles) + t0 * side.ld());
@@ -144,33 +148,37 @@ class TileBackward final : public Kernel {
     const int64_t terms = blocks_of(n, kTileBf16), key_tiles = 2 * terms;
     const int64_t row_tiles = blocks_of(queries, kTileRows);
     float *s = t.floats(scores_), *dp = t.floats(dp_);
-    for (const auto& [side, out] : {std::pair{&d_, s}, std::pair{&dv_, dp}})
-      tile_product(tiles, tiles_in_rows(t.halves(side->rows) + t0 * side->row_ld(), side->row_ld()),
-                   packed_tiles(t.halves(side->keys), side->terms), row_tiles,
-                   blocks_of(n, kTileRows), side->terms, out, kKeys, false);
+    const auto scores = [&](const Side& side, size_t i, float* out) {
+      const uint16_t* from =
+          rows_are_tiles(p_.t, side.width) ? operand(t, i, p_.t, side.width) : t.halves(side.rows);
+      tile_product(tiles, tiles_in_rows(from + t0 * side.row_ld(), side.row_ld()),
+                   packed_tiles(t.halves(side.keys), side.terms), row_tiles,
+                   blocks_of(n, kTileRows), side.terms, out, kKeys, false);
+    };
+    scores(d_, 0, s);
+    scores(dv_, 5, dp);
     const float* lse = static_cast<const float*>(t.args.in[4]) + t.head * p_.t + t0;
     const float* delta = t.floats(delta_) + t0;
+    uint16_t *weights = t.halves(weights_), *ds = t.halves(ds_), *turned = t.halves(turned_);
     ScoreRules::Space space;
     for (int64_t r = 0; r < queries; ++r) {
-      const ScoreRow row =
-          t.rules.row(t.head, t0 + r, begin, terms * kTileBf16, s + r * kKeys, space);
-      rows_.scale(row.scores, p_.scale, row.visible);
-      rows_.backward(row, lse[r], delta[r], dp + r * kKeys);
+      ScoreRow row = t.rules.row(t.head, t0 + r, begin, terms * kTileBf16, s + r * kKeys, space);
+      row.factor = p_.scale;
+      rows_.backward_narrow(row, lse[r], delta[r], dp + r * kKeys, weights + r * kKeys,
+                            ds + r * kKeys);
     }
-    uint16_t *weights = t.halves(weights_), *turned = t.halves(turned_);
     // dv += pᵀ dy, dk += dsᵀ q, dq += ds k; the scale of the last two follows at the end.
-    for (const auto& [side, from] : {std::pair{&dv_, s}, std::pair{&d_, dp}}) {
-      std::memset(weights, 0, kQueries * kKeys * sizeof(uint16_t));
-      for (int64_t r = 0; r < queries; ++r)
-        copies_.narrow(from + r * kKeys, kKeys, terms * kTileBf16, 1, weights + r * kKeys);
-      pack_left_transposed(weights, kKeys, key_tiles * kTileRows, kQueries, turned);
+    for (const auto& [side, from] : {std::pair{&dv_, weights}, std::pair{&d_, ds}}) {
+      // Queries beyond the last are terms, too.
+      std::fill_n(from + queries * kKeys, (kQueries - queries) * kKeys, uint16_t{0});
+      pack_left_transposed(from, kKeys, key_tiles * kTileRows, kQueries, turned);
       tile_product(tiles, packed_tiles(turned, kQueryTerms),
                    packed_tiles(t.halves(side->tiles) + t0 * side->ld(), kQueryTerms), key_tiles,
                    side->columns, kQueryTerms, t.floats(side->sums), side->ld(), true);
     }
-    tile_product(tiles, tiles_in_rows(weights, kKeys),
-                 packed_tiles(t.halves(key_terms_), kKeyTerms), row_tiles, d_.columns, terms,
-                 dq_of(t.args, t.head, t.group) + t0 * d_.ld(), d_.ld(), true);
+    tile_product(tiles, tiles_in_rows(ds, kKeys), packed_tiles(t.halves(key_terms_), kKeyTerms),
+                 row_tiles, d_.columns, terms, dq_of(t.args, t.head, t.group) + t0 * d_.ld(),
+                 d_.ld(), true);
   }
 
   /// dq = scale times the sum of the groups' parts, in order.
@@ -196,7 +204,8 @@ class TileBackward final : public Kernel {
   int64_t slots_ = 1, groups_ = 1, padded_t_ = 0;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:
-  int64_t key_terms_ = 0, delta_ = 0, y_ = 0, scores_ = 0, dp_ = 0, weights_ = 0, turned_ = 0;
+  int64_t key_terms_ = 0, delta_ = 0, y_ = 0, scores_ = 0, dp_ = 0, weights_ = 0, ds_ = 0,
+          turned_ = 0;
 };
 
 }  // namespace

@@ -14,8 +14,7 @@ class TileForward final : public Kernel {
   static_assert(kKeys % kTileBf16 == 0 && kQueries % kTileRows == 0);
 
  public:
-  explicit TileForward(const NodeView& node)
-      : p_(node, 3), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
+  explicit TileForward(const NodeView& node) : p_(node, 3), rows_(attention_rows()) {
     slots_ = thread_count();
     terms_ = blocks_of(p_.d, kTileBf16);
     columns_ = blocks_of(p_.dv, kTileRows);
@@ -27,7 +26,7 @@ class TileForward final : public Kernel {
     packed_v_ = layout.take(blocks * v_block_ * 2);
     per_slot_ = layout.bytes();
     ScratchLayout slot;
-    q_ = slot.take(kQueries * terms_ * kTileBf16 * 2);
+    q_ = slot.take(rows_are_tiles(p_.t, p_.d) ? 0 : kQueries * terms_ * kTileBf16 * 2);
     scores_ = slot.take_floats(kQueries * kKeys);
     weights_ = slot.take(kQueries * kKeys * 2);
     sums_ = slot.take_floats(kQueries * columns_ * 16);
@@ -75,12 +74,17 @@ class TileForward final : public Kernel {
     const int64_t count = std::min(kQueries, p_.t - t0), row_tiles = blocks_of(count, kTileRows);
     const int64_t keys_end = rules.visible(head, t0 + count - 1);
     const int64_t ld = columns_ * 16, q_ld = terms_ * kTileBf16;
-    auto* q = reinterpret_cast<uint16_t*>(slot + q_);
+    const uint16_t* q = rows_of(args, 0, head * p_.t + t0, p_.d);
     auto* weights = reinterpret_cast<uint16_t*>(slot + weights_);  // [kQueries, kKeys]
     auto* scores = reinterpret_cast<float*>(slot + scores_);       // [kQueries, kKeys]
     auto* sums = reinterpret_cast<float*>(slot + sums_);           // [kQueries, ld]
-    pad_rows(rows_of(args, 0, head * p_.t + t0, p_.d), count, p_.d, q, kQueries, q_ld);
-    std::memset(weights, 0, kQueries * kKeys * sizeof(uint16_t));
+    if (!rows_are_tiles(p_.t, p_.d)) {
+      auto* rows = reinterpret_cast<uint16_t*>(slot + q_);
+      pad_rows(q, count, p_.d, rows, kQueries, q_ld);
+      q = rows;
+    }
+    // Whole tiles are read.
+    std::fill_n(weights + count * kKeys, (row_tiles * kTileRows - count) * kKeys, uint16_t{0});
     std::fill_n(sums, kQueries * ld, 0.0f);
     RowState states[kQueries];
     std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
@@ -92,12 +96,10 @@ class TileForward final : public Kernel {
                    packed_tiles(packed(args, packed_k_, head, k0, k_block_), terms_), row_tiles,
                    blocks_of(n, kTileRows), terms_, scores, kKeys, false);
       for (int64_t r = 0; r < count; ++r) {
-        float* s = scores + r * kKeys;
-        const ScoreRow row = rules.row(head, t0 + r, k0, terms * kTileBf16, s, space);
-        rows_.scale(s, p_.scale, row.visible);
-        const float factor = rows_.forward(row, states[r]);
+        ScoreRow row = rules.row(head, t0 + r, k0, terms * kTileBf16, scores + r * kKeys, space);
+        row.factor = p_.scale;
+        const float factor = rows_.forward_narrow(row, states[r], weights + r * kKeys);
         if (k0 > 0 && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
-        copies_.narrow(s, kKeys, row.n, 1, weights + r * kKeys);
       }
       tile_product(tiles, tiles_in_rows(weights, kKeys),
                    packed_tiles(packed(args, packed_v_, head, k0, v_block_), kKeys / kTileBf16),
@@ -108,7 +110,6 @@ class TileForward final : public Kernel {
 
   AttentionProblem p_;
   const AttentionRows& rows_;
-  const RowCopies& copies_;
   int64_t slots_ = 1, slot_bytes_ = 0, per_slot_ = 0;
   int64_t terms_ = 0, columns_ = 0;                      // tiles of d as terms, of dv as columns
   int64_t k_block_ = 0, v_block_ = 0;                    // elements of a packed block
