@@ -198,6 +198,10 @@ int main_of(int argc, char** argv) {
     }
     values[which] = std::atol(argv[i + 1]);
   }
+  if (values[1] > 4) {
+    fmt::print(stderr, "micro_tiles: --divisions {}: 1 to 4\n", values[1]);
+    return 2;
+  }
   if (best_isa() < Isa::kAvx512) {
     fmt::print(stderr, "micro_tiles: needs AVX-512\n");
     return 1;

@@ -16,7 +16,7 @@ namespace brrr::insight {
 namespace {
 
 // A model on which a step takes no time.
-const KeyValues kTiny{{"n-layer", "4"},  {"n-head", "2"},      {"n-embd", "64"},
+const KeyValues kTiny{{"n-layer", "6"},  {"n-head", "2"},      {"n-embd", "64"},
                       {"context", "32"}, {"vocab-size", "37"}, {"threads", "1"}};
 
 LadderOptions options_with(const std::filesystem::path& record = {}) {

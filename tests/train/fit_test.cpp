@@ -103,7 +103,9 @@ TEST_F(Fit, RecomputationBringsAsMuchWhateverProductsAreComputedWith) {
     const auto bytes = [&](const char* policy, const char* budget = "") {
       return arena(products, policy, budget).total();
     };
-    EXPECT_LE(bytes("none"), none + none / 10 + weights);
+    // In f32 the most is held when the forward pass ends, and q, k and v are held once; here around
+    // the MLP of the last layer.
+    EXPECT_LE(bytes("none"), none + none / 8 + weights);
     EXPECT_LE(bytes("auto"), at_most(wide("auto")));
     EXPECT_LE(bytes("blocks"), at_most(blocks));
     EXPECT_LE(bytes("all"), at_most(all));

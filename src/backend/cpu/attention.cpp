@@ -36,28 +36,62 @@ std::vector<int64_t> broadcast_offsets(const Shape& from, const Shape& to, int i
   return offsets;
 }
 
+bool is_packed(const NodeView& node) { return node.node().op->name.starts_with("packed_"); }
+
+/// [..., T, D], of packed queries [..., H, T, D].
+Shape queries_of(const NodeView& node) {
+  Shape q = node.in[0].shape;
+  if (!is_packed(node)) return q;
+  const auto heads = node.attrs().get<int64_t>("heads");
+  const Dim rows = q[-2];
+  const int64_t width = q.size(-1) / (3 * heads);
+  q = q.without_last(2);
+  for (const Dim dim : {Dim(heads), rows, Dim(width)}) q.push_back(dim);
+  return q;
+}
+
 }  // namespace
 
-AttentionProblem::AttentionProblem(const NodeView& node, int first_extra) {
-  const Shape &q = node.in[0].shape, &k = node.in[1].shape;
+AttentionProblem::AttentionProblem(const NodeView& node) {
   const Attrs& attrs = node.attrs();
-  t = q.size(-2);
-  s = k.size(-2);
-  d = q.size(-1);
-  dv = node.in[2].shape.size(-1);
-  for (int axis = 0; axis + 2 < q.rank(); ++axis) heads *= q.size(axis);
+  const bool packed = is_packed(node), gradient = node.node().op->name.ends_with("_grad");
+  const Shape queries = queries_of(node);
+  t = queries.size(-2);
+  d = queries.size(-1);
+  s = packed ? t : node.in[1].shape.size(-2);
+  dv = packed ? d : node.in[2].shape.size(-1);
+  for (int axis = 0; axis + 2 < queries.rank(); ++axis) heads *= queries.size(axis);
   dtype = node.in[0].dtype;
+  if (packed) {
+    const int64_t side = attrs.get<int64_t>("heads"), all = side * d;
+    // `parts` values side by side in a row, this is number `part`.
+    const auto beside = [&](size_t at, int64_t part, int64_t parts) {
+      return HeadRows{at, part * all, parts * all, side, d, t * parts * all};
+    };
+    q = beside(0, 0, 3), k = beside(0, 1, 3), v = beside(0, 2, 3);
+    y = beside(gradient ? 1 : 0, 0, 1), dy = beside(3, 0, 1);
+    dq_rows = q, dk_rows = k, dv_rows = v;
+    lse = gradient ? 2 : 1;
+  } else {
+    const auto alone = [](size_t at, int64_t rows, int64_t width) {
+      return HeadRows{at, 0, width, 1, 0, rows * width};
+    };
+    q = alone(0, t, d), k = alone(1, s, d), v = alone(2, s, dv);
+    y = alone(gradient ? 3 : 0, t, dv), dy = alone(5, t, dv);
+    dq_rows = q, dk_rows = k, dv_rows = v;
+    lse = gradient ? 4 : 1;
+  }
   scale = static_cast<float>(attrs.get<double>("scale"));
   causal = attrs.get<bool>("causal");
-  int next = first_extra;
+  int next = packed ? gradient ? 4 : 1 : gradient ? 6 : 3;  // the first optional operand
   if (attrs.get<bool>("position")) position = next++;
   if (attrs.get<bool>("mask")) mask = next++;
   if (attrs.get<bool>("lengths")) lengths = next++;
   if (attrs.get<double>("p") > 0) key = next++;
   if (attrs.get_or<bool>("dlse", false)) dlse = next++;
 
-  Shape scores = q;
-  scores[-1] = k[-2];
+  Shape scores = queries;
+  scores[-1] = Dim(s);
   if (mask >= 0) {
     const Type& type = node.in[static_cast<size_t>(mask)];
     mask_dtype = type.dtype;
@@ -69,8 +103,7 @@ AttentionProblem::AttentionProblem(const NodeView& node, int first_extra) {
   }
   if (lengths >= 0)
     lengths_offset =
-        broadcast_offsets(node.in[static_cast<size_t>(lengths)].shape,
-                          Shape(std::vector<Dim>(q.dims().begin(), q.dims().end() - 2)), 0);
+        broadcast_offsets(node.in[static_cast<size_t>(lengths)].shape, queries.without_last(2), 0);
   if (key >= 0) {  // as in the op dropout
     const double limit = std::min(65535.0, std::nearbyint(attrs.get<double>("p") * 65536));
     threshold = static_cast<uint32_t>(limit);
@@ -83,10 +116,11 @@ std::string refuse_attention(const NodeView& node) {
   const DType t = node.in[0].dtype;
   if (t != DType::f32 && t != DType::bf16 && t != DType::f16)
     return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t));
-  const Shape& k = node.in[1].shape;
+  const Shape queries = queries_of(node);
+  const Shape& k = is_packed(node) ? queries : node.in[1].shape;
   if (k.size(-2) == 0) return "no keys";
   constexpr int64_t kMaxWidth = 512;
-  const int64_t d = k.size(-1), dv = node.in[2].shape.size(-1);
+  const int64_t d = k.size(-1), dv = is_packed(node) ? d : node.in[2].shape.size(-1);
   if (d == 0 || dv == 0 || d > kMaxWidth || dv > kMaxWidth)
     return fmt::format("a head width of {} and {}: only 1 to {}", d, dv, kMaxWidth);
   return "";
@@ -153,22 +187,19 @@ void ScoreRules::read_mask(int64_t from, int64_t n, float* to) const {
   } else {
     const auto* bytes = static_cast<const std::byte*>(mask_);
     row_copies(p_.mask_dtype)
-        .widen(bytes + from * static_cast<int64_t>(bytes_of(p_.mask_dtype)), n, 1, to, n);
+        .widen(bytes + from * static_cast<int64_t>(bytes_of(p_.mask_dtype)), n, n, 1, to, n);
   }
 }
 
 void finish_queries(const AttentionProblem& p, const KernelArgs& args, int64_t head, int64_t t0,
                     int64_t count, const RowState* states, float* sums, int64_t ld) {
-  const int64_t at = head * p.t + t0;
-  auto* lse = static_cast<float*>(args.out[1]) + at;
+  auto* lse = static_cast<float*>(args.out[p.lse]) + head * p.t + t0;
   for (int64_t r = 0; r < count; ++r) {
     const float total = states[r].total;
     attention_rows().scale(sums + r * ld, 1 / total, p.dv);
     lse[r] = total > 0 ? states[r].top + std::log(total) : std::numeric_limits<float>::quiet_NaN();
   }
-  row_copies(p.dtype).narrow(
-      sums, ld, p.dv, count,
-      static_cast<std::byte*>(args.out[0]) + at * p.dv * static_cast<int64_t>(bytes_of(p.dtype)));
+  row_copies(p.dtype).narrow(sums, ld, p.dv, count, p.out(args, p.y, head, t0), p.y.row);
 }
 
 int64_t first_query(const AttentionProblem& p, const ScoreRules& rules, int64_t head,
@@ -197,7 +228,7 @@ std::string refuse_tiles(const NodeView& node, GemmPath path) {
   const DType dtype = node.in[0].dtype;
   if (dtype != DType::bf16) return fmt::format("dtype {}: only bf16", name_of(dtype));
   if (std::string refusal = gemm_refusal(path, dtype); !refusal.empty()) return refusal;
-  if (node.in[0].shape.size(-2) == 1) return "one query is bound by reading the keys";
+  if (queries_of(node).size(-2) == 1) return "one query is bound by reading the keys";
   return refuse_attention(node);
 }
 
@@ -207,15 +238,21 @@ std::vector<KernelEntry> attention_kernels() {
   std::vector<KernelEntry> list;
   const auto add = [&](const char* name, GemmPath path, TileUnit unit) {
     const auto refuse = [path](const NodeView& node) { return refuse_tiles(node, path); };
-    list.push_back({"attention", name, refuse,
-                    [unit](const NodeView& node) { return attention_forward_tiles(node, unit); }});
-    list.push_back({"attention_grad", name, refuse,
-                    [unit](const NodeView& node) { return attention_backward_tiles(node, unit); }});
+    for (const char* op : {"attention", "packed_attention"})
+      list.push_back({op, name, refuse, [unit](const NodeView& node) {
+                        return attention_forward_tiles(node, unit);
+                      }});
+    for (const char* op : {"attention_grad", "packed_attention_grad"})
+      list.push_back({op, name, refuse, [unit](const NodeView& node) {
+                        return attention_backward_tiles(node, unit);
+                      }});
   };
   add("flash_amx", GemmPath::kAmx, TileUnit::amx);
   add("flash_avx512_bf16", GemmPath::kPairs, TileUnit::pairs);
-  list.push_back({"attention", "flash", refuse_attention, attention_forward});
-  list.push_back({"attention_grad", "flash", refuse_attention, attention_backward});
+  for (const char* op : {"attention", "packed_attention"})
+    list.push_back({op, "flash", refuse_attention, attention_forward});
+  for (const char* op : {"attention_grad", "packed_attention_grad"})
+    list.push_back({op, "flash", refuse_attention, attention_backward});
   return list;
 }
 

@@ -27,6 +27,17 @@ inline constexpr int64_t kGradKeyBlock = 96;
 
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
+/// Where an operand or a result [heads, rows, width] lies in one of the node's, in elements: by
+/// itself, or beside the other heads (packed_attention).
+struct HeadRows {
+  size_t at = 0;  // which of the node's
+  int64_t first = 0, row = 0;
+  int64_t group_heads = 1, head_step = 0, group_step = 0;  // heads side by side, then the next ones
+  int64_t offset(int64_t head, int64_t i) const {
+    return first + head / group_heads * group_step + head % group_heads * head_step + i * row;
+  }
+};
+
 struct AttentionProblem {
   int64_t heads = 1;  // all leading axes
   int64_t t = 0, s = 0, d = 0, dv = 0;
@@ -34,6 +45,11 @@ struct AttentionProblem {
   float scale = 1;
   bool causal = false;
   int position = -1, mask = -1, lengths = -1, key = -1, dlse = -1;  // operands, -1: absent
+  HeadRows q, k, v;                                                 // operands
+  HeadRows y;                          // result, or operand of the gradient ...
+  HeadRows dy;                         // ... which has this, too
+  HeadRows dq_rows, dk_rows, dv_rows;  // and gives these
+  size_t lse = 1;                      // result or operand
 
   DType mask_dtype = DType::f32;
   float masked = 0;
@@ -43,8 +59,24 @@ struct AttentionProblem {
   uint32_t threshold = 0, stream = 0;
   float keep_scale = 1;
 
-  /// `first_extra`: the number of operands before the optional ones.
-  AttentionProblem(const NodeView& node, int first_extra);
+  /// Of attention, packed_attention or their gradients.
+  explicit AttentionProblem(const NodeView& node);
+  const void* in(const KernelArgs& args, const HeadRows& rows, int64_t head, int64_t i = 0) const {
+    return static_cast<const std::byte*>(args.in[rows.at]) + bytes(rows.offset(head, i));
+  }
+  void* out(const KernelArgs& args, const HeadRows& rows, int64_t head, int64_t i = 0) const {
+    return static_cast<std::byte*>(args.out[rows.at]) + bytes(rows.offset(head, i));
+  }
+  /// Of the operand [heads, T] of the gradient.
+  const float* lse_in(const KernelArgs& args, int64_t head) const {
+    return static_cast<const float*>(args.in[lse]) + head * t;
+  }
+  /// Whether rows lie so far apart that all of them fall into a few sets of a cache: better copied.
+  bool in_few_sets(const HeadRows& rows) const {
+    constexpr int64_t kSetsRepeat = 4096;  // bytes
+    return rows.group_heads > 1 && bytes(rows.row) % kSetsRepeat == 0;
+  }
+  int64_t bytes(int64_t elements) const { return elements * static_cast<int64_t>(bytes_of(dtype)); }
 };
 
 /// Empty, or why the kernels do not take the node.

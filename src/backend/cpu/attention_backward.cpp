@@ -12,7 +12,7 @@ namespace {
 class Backward final : public Kernel {
  public:
   explicit Backward(const NodeView& node)
-      : p_(node, 6),
+      : p_(node),
         rows_(attention_rows()),
         gemm_(gemm_kernels()),
         packing_(gemm_packing()),
@@ -20,10 +20,10 @@ class Backward final : public Kernel {
     slots_ = thread_count();
     wide_d_ = padded(p_.d);
     wide_dv_ = padded(p_.dv);
-    copy_d_ = !reads_in_place(p_.dtype, p_.d);
-    copy_dv_ = !reads_in_place(p_.dtype, p_.dv);
+    copy_d_ = !reads_in_place(p_.dtype, p_.d) || p_.in_few_sets(p_.q);
+    copy_dv_ = !reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.dy);
     groups_ = grad_groups(p_, kGradKeyBlock);
-    dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32;
+    dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.dq_rows);
     ScratchLayout layout;
     if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
     per_slot_ = layout.bytes();
@@ -60,7 +60,8 @@ class Backward final : public Kernel {
     int64_t head, group;
     std::byte* slot;
     FloatRows q = {}, dy = {};  // of the head: [T, d], [T, dv]
-    float* dq = nullptr;        // [T, d]
+    float* dq = nullptr;        // [T, dq_ld]
+    int64_t dq_ld = 0;
     float* at(int64_t offset) const { return reinterpret_cast<float*>(slot + offset); }
   };
   // A block of keys, and its results so far.
@@ -69,28 +70,23 @@ class Backward final : public Kernel {
     FloatRows k;  // [count, d]
   };
 
-  int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(p_.dtype)); }
-  /// Rows from `begin` of a head of an operand [heads, rows, width].
-  const std::byte* operand(const Task& t, size_t i, int64_t rows, int64_t width,
-                           int64_t begin = 0) const {
-    return static_cast<const std::byte*>(t.args.in[i]) +
-           (t.head * rows + begin) * width * element_bytes();
-  }
-  /// The same as f32: in place, or copied to `space`.
-  FloatRows as_floats(const std::byte* x, int64_t rows, int64_t width, bool copy,
-                      float* space) const {
-    if (!copy) return {reinterpret_cast<const float*>(x), width};
-    copies_.widen(x, width, rows, space, padded(width));
+  /// Rows of an operand from `begin` on as f32: in place, or copied to `space`.
+  FloatRows as_floats(const Task& t, const HeadRows& operand, int64_t begin, int64_t rows,
+                      int64_t width, bool copy, float* space) const {
+    const void* x = p_.in(t.args, operand, t.head, begin);
+    if (!copy) return {static_cast<const float*>(x), operand.row};
+    copies_.widen(x, operand.row, width, rows, space, padded(width));
     return {space, padded(width)};
   }
 
   void group_of_keys(Task& t) const {
-    t.q = as_floats(operand(t, 0, p_.t, p_.d), p_.t, p_.d, copy_d_, t.at(q_));
-    t.dy = as_floats(operand(t, 5, p_.t, p_.dv), p_.t, p_.dv, copy_dv_, t.at(dy_));
-    t.dq = dq_in_place_ ? static_cast<float*>(t.args.out[0]) + t.head * p_.t * p_.d
+    t.q = as_floats(t, p_.q, 0, p_.t, p_.d, copy_d_, t.at(q_));
+    t.dy = as_floats(t, p_.dy, 0, p_.t, p_.dv, copy_dv_, t.at(dy_));
+    t.dq = dq_in_place_ ? static_cast<float*>(p_.out(t.args, p_.dq_rows, t.head))
                         : reinterpret_cast<float*>(t.args.scratch + dq_) +
                               (t.head * groups_ + t.group) * p_.t * p_.d;
-    std::fill_n(t.dq, p_.t * p_.d, 0.0f);
+    t.dq_ld = dq_in_place_ ? p_.dq_rows.row : p_.d;
+    for (int64_t i = 0; i < p_.t; ++i) std::fill_n(t.dq + i * t.dq_ld, p_.d, 0.0f);
     find_deltas(t);
     for (int64_t block = t.group; block * kGradKeyBlock < p_.s; block += groups_) {
       const int64_t begin = block * kGradKeyBlock;
@@ -106,8 +102,7 @@ class Backward final : public Kernel {
             ? nullptr
             : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
     for (int64_t i = 0; i < p_.t; ++i) {
-      const FloatRows y =
-          as_floats(operand(t, 3, p_.t, p_.dv, i), 1, p_.dv, p_.dtype != DType::f32, t.at(dv_));
+      const FloatRows y = as_floats(t, p_.y, i, 1, p_.dv, p_.dtype != DType::f32, t.at(dv_));
       delta[i] = rows_.dot(t.dy.data + i * t.dy.ld, y.data, p_.dv);
       if (dlse != nullptr) delta[i] -= dlse[i];
     }
@@ -120,20 +115,17 @@ class Backward final : public Kernel {
     const int64_t first =
         first_query(p_, t.rules, t.head, begin) / kGradQueryBlock * kGradQueryBlock;
     if (first < p_.t) {
-      const Keys keys{begin, count,
-                      as_floats(operand(t, 1, p_.s, p_.d, begin), count, p_.d, copy_d_, t.at(k_))};
+      const Keys keys{begin, count, as_floats(t, p_.k, begin, count, p_.d, copy_d_, t.at(k_))};
       packing_.pack_b(DType::f32, keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
-      packing_.pack_b(p_.dtype, operand(t, 2, p_.s, p_.dv, begin), p_.dv, true, p_.dv, count,
+      packing_.pack_b(p_.dtype, p_.in(t.args, p_.v, t.head, begin), p_.v.row, true, p_.dv, count,
                       t.at(packed_v_));
       for (int64_t t0 = first; t0 < p_.t; t0 += kGradQueryBlock)
         tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
     }
-    const int64_t row = t.head * p_.s + begin;
-    auto result = [&](size_t i, int64_t width) {
-      return static_cast<std::byte*>(t.args.out[i]) + row * width * element_bytes();
-    };
-    copies_.narrow(dk, wide_d_, p_.d, count, result(1, p_.d));
-    copies_.narrow(dv, wide_dv_, p_.dv, count, result(2, p_.dv));
+    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.dk_rows, t.head, begin),
+                   p_.dk_rows.row);
+    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.dv_rows, t.head, begin),
+                   p_.dv_rows.row);
   }
 
   /// One block of queries with one block of keys.
@@ -144,7 +136,7 @@ class Backward final : public Kernel {
     const int64_t n = std::min(keys.count, t.rules.visible(t.head, t0 + count - 1) - keys.begin);
     rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, n, p_.scale, s);
     rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, n, 1, dp);
-    const float* lse = static_cast<const float*>(t.args.in[4]) + t.head * p_.t + t0;
+    const float* lse = p_.lse_in(t.args, t.head) + t0;
     const float* delta = t.at(delta_) + t0;
     ScoreRules::Space space;
     for (int64_t r = 0; r < count; ++r) {
@@ -154,7 +146,7 @@ class Backward final : public Kernel {
     // dv += pᵀ dy, dk += scale dsᵀ q, dq += scale ds k
     add_product(s, true, n, count, {dy, t.dy.ld}, p_.dv, 1, t.at(dv_), wide_dv_);
     add_product(dp, true, n, count, {q, t.q.ld}, p_.d, p_.scale, t.at(dk_), wide_d_);
-    add_product(dp, false, count, n, keys.k, p_.d, p_.scale, t.dq + t0 * p_.d, p_.d);
+    add_product(dp, false, count, n, keys.k, p_.d, p_.scale, t.dq + t0 * t.dq_ld, t.dq_ld);
   }
 
   /// out: [rows, kGradKeyBlock] = alpha a bᵀ for a: [rows, width] and packed bᵀ of `cols` columns.
@@ -208,8 +200,7 @@ class Backward final : public Kernel {
 #pragma omp simd
         for (int64_t i = 0; i < head; ++i) sum[i] += part[i];
       }
-      copies_.narrow(sum, p_.d, p_.d, p_.t,
-                     static_cast<std::byte*>(args.out[0]) + h * head * element_bytes());
+      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.dq_rows, h), p_.dq_rows.row);
     });
   }
 

@@ -16,14 +16,14 @@ namespace {
 class Forward final : public Kernel {
  public:
   explicit Forward(const NodeView& node)
-      : p_(node, 3),
+      : p_(node),
         rows_(attention_rows()),
         gemm_(gemm_kernels()),
         packing_(gemm_packing()),
         copies_(row_copies(p_.dtype)) {
     slots_ = thread_count();
     one_query_ = p_.t == 1;
-    copy_v_ = !one_query_ && !reads_in_place(p_.dtype, p_.dv);
+    copy_v_ = !one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v));
     const int64_t key_blocks = blocks_of(p_.s, kKeyBlock);
     ScratchLayout layout;
     if (!one_query_) packed_k_ = layout.take_floats(p_.heads * key_blocks * packed_block());
@@ -61,11 +61,11 @@ class Forward final : public Kernel {
   float* in_slot(const Run& run, int slot, int64_t offset) const {
     return run.at(per_slot_ + slot * slot_bytes_ + offset);
   }
-  /// Rows [begin, ..) of head `head` of an operand [heads, rows, width].
-  const std::byte* operand(const Run& run, size_t i, int64_t head, int64_t rows, int64_t width,
-                           int64_t begin) const {
-    return static_cast<const std::byte*>(run.args.in[i]) +
-           (head * rows + begin) * width * static_cast<int64_t>(bytes_of(p_.dtype));
+  const std::byte* keys(const Run& run, int64_t head, int64_t k0) const {
+    return static_cast<const std::byte*>(p_.in(run.args, p_.k, head, k0));
+  }
+  const std::byte* values(const Run& run, int64_t head, int64_t k0) const {
+    return static_cast<const std::byte*>(p_.in(run.args, p_.v, head, k0));
   }
   /// The keys that any query of the head sees.
   int64_t keys_of(const Run& run, int64_t head) const { return run.rules.visible(head, p_.t - 1); }
@@ -78,31 +78,32 @@ class Forward final : public Kernel {
       const int64_t head = task / blocks, block = task % blocks, k0 = block * kKeyBlock;
       const int64_t n = std::min(kKeyBlock, keys_of(run, head) - k0);
       if (n <= 0) return;
-      packing_.pack_b(p_.dtype, operand(run, 1, head, p_.s, p_.d, k0), p_.d, true, p_.d, n,
+      packing_.pack_b(p_.dtype, keys(run, head, k0), p_.k.row, true, p_.d, n,
                       run.at(packed_k_) + task * packed_block());
       if (copy_v_)
-        copies_.widen(operand(run, 2, head, p_.s, p_.dv, k0), p_.dv, n,
+        copies_.widen(values(run, head, k0), p_.v.row, p_.dv, n,
                       run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
     });
   }
 
   FloatRows queries(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
-    const std::byte* q = operand(run, 0, head, p_.t, p_.d, t0);
-    if (p_.dtype == DType::f32) return {reinterpret_cast<const float*>(q), p_.d};
+    const void* q = p_.in(run.args, p_.q, head, t0);
+    if (p_.dtype == DType::f32 && !p_.in_few_sets(p_.q))  // whose rows need no padding
+      return {static_cast<const float*>(q), p_.q.row};
     float* to = in_slot(run, slot, q_);
-    copies_.widen(q, p_.d, count, to, padded(p_.d));
+    copies_.widen(q, p_.q.row, p_.d, count, to, padded(p_.d));
     return {to, padded(p_.d)};
   }
 
   /// Asks for keys and values that one query reads once: runs of a head are over before the
   /// hardware notices them.
   void fetch(const Run& run, int64_t head, int64_t k0, int64_t n) const {
-    const auto bytes = static_cast<int64_t>(bytes_of(p_.dtype));
-    const auto rows = [&](const std::byte* begin, int64_t width) {
-      for (int64_t at = 0; at < n * width * bytes; at += 64) __builtin_prefetch(begin + at, 0, 2);
+    const auto rows = [&](const std::byte* begin, int64_t row, int64_t width) {
+      if (row != width) return;  // a single key
+      for (int64_t at = 0; at < p_.bytes(n * width); at += 64) __builtin_prefetch(begin + at, 0, 2);
     };
-    rows(operand(run, 1, head, p_.s, p_.d, k0), p_.d);
-    rows(operand(run, 2, head, p_.s, p_.dv, k0), p_.dv);
+    rows(keys(run, head, k0), p_.k.row, p_.d);
+    rows(values(run, head, k0), p_.v.row, p_.dv);
   }
 
   /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
@@ -120,12 +121,11 @@ class Forward final : public Kernel {
     block.c = scores;
     block.ldc = kKeyBlock;
     if (one_query_) {
-      block.b = operand(run, 1, head, p_.s, p_.d, k0);
+      block.b = keys(run, head, k0);
       block.b_dtype = p_.dtype;
-      block.b_k = p_.d;
+      block.b_k = p_.k.row;
       block.b_trans = true;
-      block.b_tail =
-          tail(run, slot, block, operand(run, 1, head, p_.s, p_.d, k0 + n - n % gemm_.lanes));
+      block.b_tail = tail(run, slot, block, keys(run, head, k0 + n - n % gemm_.lanes));
     } else {
       block.b =
           run.at(packed_k_) + (head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
@@ -162,15 +162,13 @@ class Forward final : public Kernel {
       block.b = run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv);
       block.b_k = padded(p_.dv);
     } else {
-      block.b = operand(run, 2, head, p_.s, p_.dv, k0);
+      block.b = values(run, head, k0);
       block.b_dtype = p_.dtype;
-      block.b_k = p_.dv;
+      block.b_k = p_.v.row;
     }
     if (one_query_) {
       block.b_tail =
-          tail(run, slot, block,
-               operand(run, 2, head, p_.s, p_.dv, k0) +
-                   (p_.dv - p_.dv % gemm_.lanes) * static_cast<int64_t>(bytes_of(p_.dtype)));
+          tail(run, slot, block, values(run, head, k0) + p_.bytes(p_.dv - p_.dv % gemm_.lanes));
       block.row_sums = in_slot(run, slot, row_sums_);
     }
     multiply_unpacked(gemm_, block);

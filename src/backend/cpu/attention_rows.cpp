@@ -202,18 +202,20 @@ float dot(const float* a, const float* b, int64_t n) {
 }
 
 template <typename T>
-void widen(const void* from, int64_t cols, int64_t rows, float* to, int64_t to_ld) {
+void widen(const void* from, int64_t from_ld, int64_t cols, int64_t rows, float* to,
+           int64_t to_ld) {
   const T* x = static_cast<const T*>(from);
-  for (int64_t r = 0; r < rows; ++r, x += cols, to += to_ld) {
+  for (int64_t r = 0; r < rows; ++r, x += from_ld, to += to_ld) {
     each_vector(cols, [&](auto w, int64_t i) BRRR_INLINE_BODY { w.store(w.load(x + i), to + i); });
     zero_hidden(to, cols, to_ld);
   }
 }
 
 template <typename T>
-void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void* to) {
+void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void* to,
+            int64_t to_ld) {
   T* y = static_cast<T*>(to);
-  for (int64_t r = 0; r < rows; ++r, from += from_ld, y += cols)
+  for (int64_t r = 0; r < rows; ++r, from += from_ld, y += to_ld)
     each_vector(cols,
                 [&](auto w, int64_t i) BRRR_INLINE_BODY { w.store(w.load(from + i), y + i); });
 }

@@ -49,10 +49,12 @@ const AttentionRows& attention_rows();
 
 /// Rows of f32, bf16 or f16 as f32 and back, `cols` elements of each.
 struct RowCopies {
-  /// to: [rows, to_ld], zero beyond cols.
-  void (*widen)(const void* from, int64_t cols, int64_t rows, float* to, int64_t to_ld);
-  /// to: [rows, cols] = from [rows, from_ld]
-  void (*narrow)(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void* to);
+  /// to: [rows, to_ld], zero beyond cols; from: [rows, from_ld]
+  void (*widen)(const void* from, int64_t from_ld, int64_t cols, int64_t rows, float* to,
+                int64_t to_ld);
+  /// to: [rows, to_ld], as it was beyond cols; from: [rows, from_ld]
+  void (*narrow)(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void* to,
+                 int64_t to_ld);
 };
 /// f32, bf16 or f16.
 const RowCopies& row_copies(DType dtype);

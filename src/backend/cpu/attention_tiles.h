@@ -34,9 +34,9 @@ inline TileGrid tiles_in_rows(const uint16_t* data, int64_t ld) {
   return {data, kTileRows * ld, kTileBf16, ld};
 }
 
-/// Whether [rows, width] can be read by tiles_in_rows() as it lies.
-inline bool rows_are_tiles(int64_t rows, int64_t width) {
-  return rows % kTileRows == 0 && width % kTileBf16 == 0;
+/// Whether queries of that width are better read by tiles_in_rows() as they lie.
+inline bool rows_are_tiles(const AttentionProblem& p, const HeadRows& queries, int64_t width) {
+  return p.t % kTileRows == 0 && width % kTileBf16 == 0 && !p.in_few_sets(queries);
 }
 
 /// c = a b or c += a b for kRows x kCols tiles.
@@ -152,12 +152,12 @@ inline void pack_left_transposed(const uint16_t* from, int64_t ld, int64_t rows,
       amx_kernels().left_tile(from + k * ld + i, ld, true, kTileRows, kTileBf16, to);
 }
 
-/// [rows, cols] to [padded_rows, ld], zero beyond.
-inline void pad_rows(const uint16_t* from, int64_t rows, int64_t cols, uint16_t* to,
-                     int64_t padded_rows, int64_t ld) {
+/// [rows, cols], `from_ld` apart, to [padded_rows, ld], zero beyond.
+inline void pad_rows(const uint16_t* from, int64_t from_ld, int64_t rows, int64_t cols,
+                     uint16_t* to, int64_t padded_rows, int64_t ld) {
   std::memset(to, 0, static_cast<size_t>(padded_rows * ld) * sizeof(uint16_t));
   for (int64_t i = 0; i < rows; ++i)
-    std::memcpy(to + i * ld, from + i * cols, static_cast<size_t>(cols) * sizeof(uint16_t));
+    std::memcpy(to + i * ld, from + i * from_ld, static_cast<size_t>(cols) * sizeof(uint16_t));
 }
 
 /// By the instructions of AMX or of avx512_bf16, or in plain C++ for tests on any machine.

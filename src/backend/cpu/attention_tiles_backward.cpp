@@ -14,7 +14,7 @@ class TileBackward final : public Kernel {
 
  public:
   explicit TileBackward(const NodeView& node)
-      : p_(node, 6), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
+      : p_(node), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
     slots_ = thread_count();
     groups_ = grad_groups(p_, kKeys);
     padded_t_ = blocks_of(p_.t, kQueries) * kQueries;
@@ -23,8 +23,8 @@ class TileBackward final : public Kernel {
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     for (Side* side : {&d_, &dv_}) {
-      const bool in_place = rows_are_tiles(p_.t, side->width);
-      side->rows = slot.take(in_place ? 0 : padded_t_ * side->row_ld() * 2);
+      side->in_place = rows_are_tiles(p_, *side->queries, side->width);
+      side->rows = slot.take(side->in_place ? 0 : padded_t_ * side->row_ld() * 2);
       side->tiles = slot.take(padded_t_ * side->ld() * 2);
       side->keys = slot.take(kKeys * side->row_ld() * 2);
       side->sums = slot.take_floats(kKeys * side->ld());
@@ -55,11 +55,18 @@ class TileBackward final : public Kernel {
   // A width (d or dv) in tiles, and what a slot holds of that width.
   struct Side {
     int64_t width, terms, columns;
-    explicit Side(int64_t w)
-        : width(w), terms(blocks_of(w, kTileBf16)), columns(blocks_of(w, kTileRows)) {}
+    const HeadRows *queries, *key_rows, *results;  // q, k, dk; dy, v, dv
+    Side(int64_t w, const HeadRows& q, const HeadRows& k, const HeadRows& dk)
+        : width(w),
+          terms(blocks_of(w, kTileBf16)),
+          columns(blocks_of(w, kTileRows)),
+          queries(&q),
+          key_rows(&k),
+          results(&dk) {}
     int64_t ld() const { return columns * 16; }           // of f32 sums
     int64_t row_ld() const { return terms * kTileBf16; }  // of left operands
-    int64_t rows = 0;                                     // q or dy: [padded T, row_ld]
+    bool in_place = false;                                // q or dy is read as it lies
+    int64_t rows = 0;                                     // or from here: [padded T, row_ld]
     int64_t tiles = 0;  // q or dy, queries as terms: for each query block right tiles
     int64_t keys = 0;   // k or v of a block of keys: right tiles with the width as terms
     int64_t sums = 0;   // dk or dv of a block of keys: [kKeys, ld]
@@ -73,9 +80,8 @@ class TileBackward final : public Kernel {
     uint16_t* halves(int64_t offset) const { return reinterpret_cast<uint16_t*>(slot + offset); }
   };
 
-  const uint16_t* operand(const Task& t, size_t i, int64_t rows, int64_t width,
-                          int64_t begin = 0) const {
-    return static_cast<const uint16_t*>(t.args.in[i]) + (t.head * rows + begin) * width;
+  const uint16_t* operand(const Task& t, const HeadRows& rows, int64_t begin = 0) const {
+    return static_cast<const uint16_t*>(p_.in(t.args, rows, t.head, begin));
   }
   float* dq_of(const KernelArgs& args, int64_t head, int64_t group) const {
     return reinterpret_cast<float*>(args.scratch + dq_) +
@@ -83,8 +89,8 @@ class TileBackward final : public Kernel {
   }
 
   void group_of_keys(const Task& t) const {
-    pack_queries(t, 0, d_);
-    pack_queries(t, 5, dv_);
+    pack_queries(t, d_);
+    pack_queries(t, dv_);
     find_deltas(t);
     std::fill_n(dq_of(t.args, t.head, t.group), padded_t_ * d_.ld(), 0.0f);
     Tiles tiles;
@@ -92,16 +98,19 @@ class TileBackward final : public Kernel {
       key_block(t, tiles, block * kKeys, std::min(kKeys, p_.s - block * kKeys));
   }
 
-  void pack_queries(const Task& t, size_t i, const Side& side) const {
-    const uint16_t* from = operand(t, i, p_.t, side.width);
-    if (!rows_are_tiles(p_.t, side.width))
-      pad_rows(from, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
+  void pack_queries(const Task& t, const Side& side) const {
+    const uint16_t* from = operand(t, *side.queries);
+    const int64_t ld = side.queries->row;
+    if (!side.in_place)
+      pad_rows(from, ld, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
     // Terms beyond the last query must be zero: they meet probabilities that are.
-    const int64_t last = padded_t_ - kQueries;
-    std::fill_n(t.halves(side.tiles) + last * side.ld(), kQueries * side.ld(), uint16_t{0});
+    if (p_.t % kQueries != 0) {
+      const int64_t last = padded_t_ - kQueries;
+      std::fill_n(t.halves(side.tiles) + last * side.ld(), kQueries * side.ld(), uint16_t{0});
+    }
     for (int64_t t0 = 0; t0 < p_.t; t0 += kQueries)
-      pack_right(from + t0 * side.width, side.width, true, side.width,
-                 std::min(kQueries, p_.t - t0), kQueryTerms, t.halves(side.tiles) + t0 * side.ld());
+      pack_right(from + t0 * ld, ld, true, side.width, std::min(kQueries, p_.t - t0), kQueryTerms,
+                 t.halves(side.tiles) + t0 * side.ld());
   }
 
   /// delta = sum dy y - dlse, [T]
@@ -112,8 +121,8 @@ class TileBackward final : public Kernel {
             ? nullptr
             : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
     for (int64_t i = 0; i < p_.t; ++i) {
-      copies_.widen(operand(t, 3, p_.t, p_.dv, i), p_.dv, 1, y, p_.dv);
-      copies_.widen(operand(t, 5, p_.t, p_.dv, i), p_.dv, 1, dy, p_.dv);
+      copies_.widen(operand(t, p_.y, i), p_.y.row, p_.dv, 1, y, p_.dv);
+      copies_.widen(operand(t, p_.dy, i), p_.dy.row, p_.dv, 1, dy, p_.dv);
       delta[i] = rows_.dot(dy, y, p_.dv) - (dlse != nullptr ? dlse[i] : 0);
     }
   }
@@ -123,21 +132,18 @@ class TileBackward final : public Kernel {
       std::fill_n(t.floats(side->sums), kKeys * side->ld(), 0.0f);
     const int64_t first = first_query(p_, t.rules, t.head, begin) / kQueries * kQueries;
     if (first < p_.t) {
-      const uint16_t* k = operand(t, 1, p_.s, p_.d, begin);
-      pack_right(k, p_.d, false, count, p_.d, d_.terms, t.halves(d_.keys));
-      pack_right(operand(t, 2, p_.s, p_.dv, begin), p_.dv, false, count, p_.dv, dv_.terms,
-                 t.halves(dv_.keys));
-      pack_right(k, p_.d, true, p_.d, count, kKeyTerms, t.halves(key_terms_));
+      for (const Side* side : {&d_, &dv_})
+        pack_right(operand(t, *side->key_rows, begin), side->key_rows->row, false, count,
+                   side->width, side->terms, t.halves(side->keys));
+      pack_right(operand(t, p_.k, begin), p_.k.row, true, p_.d, count, kKeyTerms,
+                 t.halves(key_terms_));
       for (int64_t t0 = first; t0 < p_.t; t0 += kQueries)
         tile(t, tiles, begin, count, t0, std::min(kQueries, p_.t - t0));
     }
     rows_.scale(t.floats(d_.sums), p_.scale, count * d_.ld());
-    write_keys(t, 1, d_, begin, count);
-    write_keys(t, 2, dv_, begin, count);
-  }
-  void write_keys(const Task& t, size_t i, const Side& side, int64_t begin, int64_t count) const {
-    copies_.narrow(t.floats(side.sums), side.ld(), side.width, count,
-                   static_cast<uint16_t*>(t.args.out[i]) + (t.head * p_.s + begin) * side.width);
+    for (const Side* side : {&d_, &dv_})
+      copies_.narrow(t.floats(side->sums), side->ld(), side->width, count,
+                     p_.out(t.args, *side->results, t.head, begin), side->results->row);
   }
 
   /// One block of queries with one block of keys.
@@ -148,16 +154,14 @@ class TileBackward final : public Kernel {
     const int64_t terms = blocks_of(n, kTileBf16), key_tiles = 2 * terms;
     const int64_t row_tiles = blocks_of(queries, kTileRows);
     float *s = t.floats(scores_), *dp = t.floats(dp_);
-    const auto scores = [&](const Side& side, size_t i, float* out) {
+    for (const auto& [side, out] : {std::pair{&d_, s}, std::pair{&dv_, dp}}) {
+      const int64_t ld = side->in_place ? side->queries->row : side->row_ld();
       const uint16_t* from =
-          rows_are_tiles(p_.t, side.width) ? operand(t, i, p_.t, side.width) : t.halves(side.rows);
-      tile_product(tiles, tiles_in_rows(from + t0 * side.row_ld(), side.row_ld()),
-                   packed_tiles(t.halves(side.keys), side.terms), row_tiles,
-                   blocks_of(n, kTileRows), side.terms, out, kKeys, false);
-    };
-    scores(d_, 0, s);
-    scores(dv_, 5, dp);
-    const float* lse = static_cast<const float*>(t.args.in[4]) + t.head * p_.t + t0;
+          side->in_place ? operand(t, *side->queries, t0) : t.halves(side->rows) + t0 * ld;
+      tile_product(tiles, tiles_in_rows(from, ld), packed_tiles(t.halves(side->keys), side->terms),
+                   row_tiles, blocks_of(n, kTileRows), side->terms, out, kKeys, false);
+    }
+    const float* lse = p_.lse_in(t.args, t.head) + t0;
     const float* delta = t.floats(delta_) + t0;
     uint16_t *weights = t.halves(weights_), *ds = t.halves(ds_), *turned = t.halves(turned_);
     ScoreRules::Space space;
@@ -192,15 +196,14 @@ class TileBackward final : public Kernel {
         for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
       }
       rows_.scale(sum, p_.scale, n);
-      copies_.narrow(sum, d_.ld(), p_.d, p_.t,
-                     static_cast<uint16_t*>(args.out[0]) + head * p_.t * p_.d);
+      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.dq_rows, head), p_.dq_rows.row);
     });
   }
 
   AttentionProblem p_;
   const AttentionRows& rows_;
   const RowCopies& copies_;
-  Side d_{p_.d}, dv_{p_.dv};
+  Side d_{p_.d, p_.q, p_.k, p_.dk_rows}, dv_{p_.dv, p_.dy, p_.v, p_.dv_rows};
   int64_t slots_ = 1, groups_ = 1, padded_t_ = 0;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:

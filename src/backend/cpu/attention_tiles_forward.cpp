@@ -14,7 +14,7 @@ class TileForward final : public Kernel {
   static_assert(kKeys % kTileBf16 == 0 && kQueries % kTileRows == 0);
 
  public:
-  explicit TileForward(const NodeView& node) : p_(node, 3), rows_(attention_rows()) {
+  explicit TileForward(const NodeView& node) : p_(node), rows_(attention_rows()) {
     slots_ = thread_count();
     terms_ = blocks_of(p_.d, kTileBf16);
     columns_ = blocks_of(p_.dv, kTileRows);
@@ -26,7 +26,8 @@ class TileForward final : public Kernel {
     packed_v_ = layout.take(blocks * v_block_ * 2);
     per_slot_ = layout.bytes();
     ScratchLayout slot;
-    q_ = slot.take(rows_are_tiles(p_.t, p_.d) ? 0 : kQueries * terms_ * kTileBf16 * 2);
+    q_in_place_ = rows_are_tiles(p_, p_.q, p_.d);
+    q_ = slot.take(q_in_place_ ? 0 : kQueries * terms_ * kTileBf16 * 2);
     scores_ = slot.take_floats(kQueries * kKeys);
     weights_ = slot.take(kQueries * kKeys * 2);
     sums_ = slot.take_floats(kQueries * columns_ * 16);
@@ -47,8 +48,9 @@ class TileForward final : public Kernel {
   }
 
  private:
-  const uint16_t* rows_of(const KernelArgs& args, size_t i, int64_t row, int64_t width) const {
-    return static_cast<const uint16_t*>(args.in[i]) + row * width;
+  const uint16_t* rows_of(const KernelArgs& args, const HeadRows& operand, int64_t head,
+                          int64_t begin) const {
+    return static_cast<const uint16_t*>(p_.in(args, operand, head, begin));
   }
   uint16_t* packed(const KernelArgs& args, int64_t offset, int64_t head, int64_t k0,
                    int64_t block) const {
@@ -62,10 +64,10 @@ class TileForward final : public Kernel {
       const int64_t head = task / blocks, k0 = task % blocks * kKeys;
       const int64_t n = std::min(kKeys, rules.visible(head, p_.t - 1) - k0);
       if (n <= 0) return;
-      pack_right(rows_of(args, 1, head * p_.s + k0, p_.d), p_.d, false, n, p_.d, terms_,
+      pack_right(rows_of(args, p_.k, head, k0), p_.k.row, false, n, p_.d, terms_,
                  packed(args, packed_k_, head, k0, k_block_));
-      pack_right(rows_of(args, 2, head * p_.s + k0, p_.dv), p_.dv, true, p_.dv, n,
-                 kKeys / kTileBf16, packed(args, packed_v_, head, k0, v_block_));
+      pack_right(rows_of(args, p_.v, head, k0), p_.v.row, true, p_.dv, n, kKeys / kTileBf16,
+                 packed(args, packed_v_, head, k0, v_block_));
     });
   }
 
@@ -73,14 +75,16 @@ class TileForward final : public Kernel {
                    std::byte* slot) const {
     const int64_t count = std::min(kQueries, p_.t - t0), row_tiles = blocks_of(count, kTileRows);
     const int64_t keys_end = rules.visible(head, t0 + count - 1);
-    const int64_t ld = columns_ * 16, q_ld = terms_ * kTileBf16;
-    const uint16_t* q = rows_of(args, 0, head * p_.t + t0, p_.d);
+    const int64_t ld = columns_ * 16;
+    int64_t q_ld = p_.q.row;
+    const uint16_t* q = rows_of(args, p_.q, head, t0);
     auto* weights = reinterpret_cast<uint16_t*>(slot + weights_);  // [kQueries, kKeys]
     auto* scores = reinterpret_cast<float*>(slot + scores_);       // [kQueries, kKeys]
     auto* sums = reinterpret_cast<float*>(slot + sums_);           // [kQueries, ld]
-    if (!rows_are_tiles(p_.t, p_.d)) {
+    if (!q_in_place_) {
       auto* rows = reinterpret_cast<uint16_t*>(slot + q_);
-      pad_rows(q, count, p_.d, rows, kQueries, q_ld);
+      q_ld = terms_ * kTileBf16;
+      pad_rows(q, p_.q.row, count, p_.d, rows, kQueries, q_ld);
       q = rows;
     }
     // Whole tiles are read.
@@ -110,6 +114,7 @@ class TileForward final : public Kernel {
 
   AttentionProblem p_;
   const AttentionRows& rows_;
+  bool q_in_place_ = false;
   int64_t slots_ = 1, slot_bytes_ = 0, per_slot_ = 0;
   int64_t terms_ = 0, columns_ = 0;                      // tiles of d as terms, of dv as columns
   int64_t k_block_ = 0, v_block_ = 0;                    // elements of a packed block

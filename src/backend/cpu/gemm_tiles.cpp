@@ -5,10 +5,11 @@
 // How the work is laid out. An operand whose memory is already in the order of tiles is read where
 // it lies: rows of A, panels of B (ops/panels.h). Otherwise it is packed into tiles, in panels of
 // 32 rows (or columns), each a run of pairs of tiles, one tile's terms (32 of bf16, 64 of int8)
-// after the other: by the task that reads it, if only one task does, or once by the team, into
-// shared memory. A task is a block of rows x columns of C (tile_task.h). If the terms of its rows
-// have room in L2, it completes one panel of columns after the other, else it goes through the
-// terms of all of them in blocks, and the sums (f32 blocks of 32 x 32) wait in L2.
+// after the other: once by the team, into shared memory, or, where only one task reads it and that
+// is estimated to be faster, by the task. A task is a block of rows x columns of C (tile_task.h).
+// If the terms of its rows have room in L2, it completes one panel of columns after the other, else
+// it goes through the terms of all of them in blocks, and the sums (f32 blocks of 32 x 32) wait in
+// L2.
 //
 // Operands beyond the packing memory are cut into chunks of rows, columns and, if k is very large,
 // terms. No cut changes any bit: a sum is carried in f32 and grows by 32 terms at a time, in order.
@@ -191,7 +192,7 @@ GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch, bool strips) {
   const int64_t team = team_of(g, batch);
   if (is_row(g) || is_small(g, batch, team)) return {true};
   const TileRate rate =
-      strips ? tile_rate<RegisterTiles<PairProducts>>() : tile_rate<Bf16<EmulatedTiles>>();
+      strips ? TileRate{kStripBlockTiles, kStripCycles} : tile_rate<Bf16<EmulatedTiles>>();
   const TileLayout layout = lay_out_tiles(g, rate, team);
   const int64_t lane_bytes = ceil_div(std::min(layout.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
   const int64_t rows = round_up(std::min(layout.rows, g.m), kPanel),

@@ -43,13 +43,23 @@ Packing packing_of_loss_head(const NodeView& view) {
   const int64_t vocab = panels ? view.attrs().get<int64_t>("classes")
                                : view.in[1].shape.elements() / std::max<int64_t>(1, width);
   const int64_t terms = panels ? round_up(vocab, kPanelTerms) : vocab;  // of dx
+  const bool transposed = view.attrs().get<bool>("transpose_w");
   const int64_t chunk = std::min(rows, loss_head_chunk(rows, vocab, gemm_packs_tiles(dtype)));
+  const int64_t last = chunk == 0 ? 0 : (rows - 1) % chunk + 1;
+  const int64_t logits_ld = round_up(vocab, 16) * (dtype == DType::f32 ? 1 : 2);
   Packing all;
-  for (const Product& p :
-       {Product{.m = chunk, .n = vocab, .k = width, .tb = !panels, .panels = panels},
-        Product{.m = chunk, .n = width, .k = terms, .panels = panels},
-        Product{.m = vocab, .n = width, .k = chunk, .ta = true}})
-    all += packing_of_product(args_of(p, dtype), 1);
+  for (const int64_t count : {chunk, last}) {
+    GemmArgs y =
+        args_of({.m = count, .n = vocab, .k = width, .tb = !panels, .panels = panels}, dtype);
+    GemmArgs dx = args_of({.m = count, .n = width, .k = terms, .panels = panels}, dtype);
+    dx.lda = logits_ld;
+    dx.a_ends_in_zeros = dtype != DType::f32;
+    GemmArgs dw = args_of(
+        {.m = transposed ? vocab : width, .n = transposed ? width : vocab, .k = count, .ta = true},
+        dtype);
+    (transposed ? dw.lda : dw.ldb) = logits_ld;
+    for (const GemmArgs& g : {y, dx, dw}) all += packing_of_product(g, 1);
+  }
   return all;
 }
 

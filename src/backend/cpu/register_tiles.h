@@ -32,6 +32,12 @@ concept MultipliesStrips = requires {
   Tiles::kStripRows;
 };
 
+/// How many tiles of terms strips take before sums go to memory: arithmetic takes so long that
+/// operands may come from the L2 cache, a tile ahead, and all that counts is to load and store the
+/// sums seldom. And the cycles of the product of two tiles.
+inline constexpr int64_t kStripBlockTiles = 24;
+inline constexpr double kStripCycles = 256;
+
 #if defined(__x86_64__)
 #define BRRR_AVX512_DOTS target("avx512f,avx512bf16,avx512vnni")
 
@@ -74,10 +80,8 @@ struct QuadProducts {
 template <class Products>
 class RegisterTiles {
  public:
-  /// Arithmetic takes so long here that operands may come from the L2 cache, a tile ahead: all that
-  /// counts is to load and store the sums seldom.
-  static constexpr int64_t kBlockTiles = 24;
-  static constexpr double kCycles = 256;  // for the product of two tiles
+  static constexpr int64_t kBlockTiles = kStripBlockTiles;
+  static constexpr double kCycles = kStripCycles;
   static constexpr int kStripRows = 8;
 
   template <int kCols>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cpu/tile_packing.h"
+#include "base/errors.h"
 #include "base/integers.h"
 
 namespace brrr::cpu {
@@ -27,7 +28,7 @@ bool left_in_place(const GemmArgs& g) {
   return g.dtype == DType::bf16 && !g.trans_a && g.m % kTileRows == 0 &&
          (g.k % kTileBf16 == 0 || g.a_ends_in_zeros) && g.lda * 2 % kSetsRepeat != 0;
 }
-/// B in panels, but for its alignment.
+/// B in panels, but for its alignment (kernels are given aligned operands).
 bool right_in_place(const GemmArgs& g) {
   return g.panels && reinterpret_cast<uintptr_t>(g.b) % 64 == 0;
 }
@@ -161,6 +162,7 @@ TileLayout lay_out_tiles(const GemmArgs& g, const TileRate& rate, int64_t team) 
   consider(plain.a, plain.b);
   if (plain.a == TilesFrom::kTeam) consider(TilesFrom::kTask, plain.b);
   if (plain.b == TilesFrom::kTeam) consider(plain.a, TilesFrom::kTask);
+  BRRR_CHECK(least > 0, "products of tiles need an L2 cache of at least 8 KiB");
   return best;
 }
 

@@ -38,7 +38,7 @@ struct TaskSize {
 
 struct TileLayout {
   TileRate rate;
-  TilesFrom a, b;
+  TilesFrom a = TilesFrom::kTeam, b = TilesFrom::kTeam;
   int64_t rows = 0, cols = 0, k = 0;  // of a chunk; k in terms, whole tiles unless it is all
   TaskSize task;                      // of a whole chunk
 };

@@ -161,6 +161,11 @@ class Packer {
   void look_ahead(int64_t p0, int64_t panels, int64_t t0, int64_t count, int64_t steps,
                   Ahead& ahead) const {
     const Operand& o = *operand_;
+    if (o.packed != nullptr) {
+      const int64_t pairs = 2 * kTile * 2;  // bytes of one
+      return ahead.begin(o.packed + p0 * o.packed_panel + t0 * 2 * kTile, count * pairs,
+                         o.packed_panel * 2, panels, steps);
+    }
     const int64_t lanes = std::min(panels * kPanel, o.lanes - p0 * kPanel);
     const int64_t k0 = t0 * tile_packing::tile_terms(o.dtype);
     const int64_t terms = std::min(count * tile_packing::tile_terms(o.dtype), o.terms - k0);
