@@ -17,7 +17,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -139,7 +138,7 @@ double peak() {
 }
 
 template <int kDivisions>
-void run(int64_t tokens, int reps) {
+void run(int64_t tokens, int64_t reps) {
   using Tiles = TimedTiles<kDivisions>;
   const int64_t threads = omp_get_max_threads();
   const double most = peak<Tiles>();
@@ -169,7 +168,7 @@ void run(int64_t tokens, int reps) {
     g.ldc = s.n;
     if (!s.dw) g.bias = bias.data();
     std::vector<double> seconds;
-    for (int i = 0; i <= reps; ++i) {
+    for (int64_t i = 0; i <= reps; ++i) {
       const double start = now_seconds();
       multiply_tiles<Tiles>({g, 1, 0, 0, 0}, threads);
       if (i > 0) seconds.push_back(now_seconds() - start);
@@ -185,41 +184,25 @@ void run(int64_t tokens, int reps) {
 }
 
 int main_of(int argc, char** argv) {
-  int64_t values[3] = {4096, 4, 5};
-  for (int i = 1; i + 1 < argc; i += 2) {
+  int64_t tokens = 4096, divisions = 4, reps = 5;
+  for (int i = 1; i < argc; i += 2) {
     const std::string option = argv[i];
-    const int which = option == "--tokens"      ? 0
-                      : option == "--divisions" ? 1
-                      : option == "--reps"      ? 2
-                                                : 3;
-    if (which == 3 || std::atol(argv[i + 1]) < 1) {
-      fmt::print(stderr, "micro_tiles: [--tokens N] [--divisions 1..4] [--reps N]\n");
+    int64_t* value = option == "--tokens"      ? &tokens
+                     : option == "--divisions" ? &divisions
+                     : option == "--reps"      ? &reps
+                                               : nullptr;
+    if (value != nullptr && i + 1 < argc) *value = std::atol(argv[i + 1]);
+    if (value == nullptr || i + 1 == argc || *value < 1 || divisions > 4) {
+      fmt::print(stderr, "usage: micro_tiles [--tokens N] [--divisions 1..4] [--reps N]\n");
       return 2;
     }
-    values[which] = std::atol(argv[i + 1]);
-  }
-  if (values[1] > 4) {
-    fmt::print(stderr, "micro_tiles: --divisions {}: 1 to 4\n", values[1]);
-    return 2;
   }
   if (best_isa() < Isa::kAvx512) {
     fmt::print(stderr, "micro_tiles: needs AVX-512\n");
     return 1;
   }
-  const int reps = static_cast<int>(values[2]);
-  switch (values[1]) {
-    case 1:
-      run<1>(values[0], reps);
-      break;
-    case 2:
-      run<2>(values[0], reps);
-      break;
-    case 3:
-      run<3>(values[0], reps);
-      break;
-    default:
-      run<4>(values[0], reps);
-  }
+  constexpr void (*kRuns[])(int64_t, int64_t) = {run<1>, run<2>, run<3>, run<4>};
+  kRuns[divisions - 1](tokens, reps);
   return 0;
 }
 

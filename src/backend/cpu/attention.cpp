@@ -70,7 +70,6 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
     };
     q = beside(0, 0, 3), k = beside(0, 1, 3), v = beside(0, 2, 3);
     y = beside(gradient ? 1 : 0, 0, 1), dy = beside(3, 0, 1);
-    dq_rows = q, dk_rows = k, dv_rows = v;
     lse = gradient ? 2 : 1;
   } else {
     const auto alone = [](size_t at, int64_t rows, int64_t width) {
@@ -78,7 +77,6 @@ AttentionProblem::AttentionProblem(const NodeView& node) {
     };
     q = alone(0, t, d), k = alone(1, s, d), v = alone(2, s, dv);
     y = alone(gradient ? 3 : 0, t, dv), dy = alone(5, t, dv);
-    dq_rows = q, dk_rows = k, dv_rows = v;
     lse = gradient ? 4 : 1;
   }
   scale = static_cast<float>(attrs.get<double>("scale"));

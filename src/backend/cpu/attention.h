@@ -45,11 +45,10 @@ struct AttentionProblem {
   float scale = 1;
   bool causal = false;
   int position = -1, mask = -1, lengths = -1, key = -1, dlse = -1;  // operands, -1: absent
-  HeadRows q, k, v;                                                 // operands
-  HeadRows y;                          // result, or operand of the gradient ...
-  HeadRows dy;                         // ... which has this, too
-  HeadRows dq_rows, dk_rows, dv_rows;  // and gives these
-  size_t lse = 1;                      // result or operand
+  HeadRows q, k, v;  // operands; gradients, as results, lie as they do
+  HeadRows y;        // result, or operand of the gradient ...
+  HeadRows dy;       // ... which has this, too
+  size_t lse = 1;    // result or operand
 
   DType mask_dtype = DType::f32;
   float masked = 0;

@@ -23,7 +23,7 @@ class Backward final : public Kernel {
     copy_d_ = !reads_in_place(p_.dtype, p_.d) || p_.in_few_sets(p_.q);
     copy_dv_ = !reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.dy);
     groups_ = grad_groups(p_, kGradKeyBlock);
-    dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.dq_rows);
+    dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.q);
     ScratchLayout layout;
     if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
     per_slot_ = layout.bytes();
@@ -82,10 +82,10 @@ class Backward final : public Kernel {
   void group_of_keys(Task& t) const {
     t.q = as_floats(t, p_.q, 0, p_.t, p_.d, copy_d_, t.at(q_));
     t.dy = as_floats(t, p_.dy, 0, p_.t, p_.dv, copy_dv_, t.at(dy_));
-    t.dq = dq_in_place_ ? static_cast<float*>(p_.out(t.args, p_.dq_rows, t.head))
+    t.dq = dq_in_place_ ? static_cast<float*>(p_.out(t.args, p_.q, t.head))
                         : reinterpret_cast<float*>(t.args.scratch + dq_) +
                               (t.head * groups_ + t.group) * p_.t * p_.d;
-    t.dq_ld = dq_in_place_ ? p_.dq_rows.row : p_.d;
+    t.dq_ld = dq_in_place_ ? p_.q.row : p_.d;
     for (int64_t i = 0; i < p_.t; ++i) std::fill_n(t.dq + i * t.dq_ld, p_.d, 0.0f);
     find_deltas(t);
     for (int64_t block = t.group; block * kGradKeyBlock < p_.s; block += groups_) {
@@ -122,10 +122,8 @@ class Backward final : public Kernel {
       for (int64_t t0 = first; t0 < p_.t; t0 += kGradQueryBlock)
         tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
     }
-    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.dk_rows, t.head, begin),
-                   p_.dk_rows.row);
-    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.dv_rows, t.head, begin),
-                   p_.dv_rows.row);
+    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.k, t.head, begin), p_.k.row);
+    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.v, t.head, begin), p_.v.row);
   }
 
   /// One block of queries with one block of keys.
@@ -200,7 +198,7 @@ class Backward final : public Kernel {
 #pragma omp simd
         for (int64_t i = 0; i < head; ++i) sum[i] += part[i];
       }
-      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.dq_rows, h), p_.dq_rows.row);
+      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.q, h), p_.q.row);
     });
   }
 

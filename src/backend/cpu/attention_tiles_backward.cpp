@@ -55,14 +55,13 @@ class TileBackward final : public Kernel {
   // A width (d or dv) in tiles, and what a slot holds of that width.
   struct Side {
     int64_t width, terms, columns;
-    const HeadRows *queries, *key_rows, *results;  // q, k, dk; dy, v, dv
-    Side(int64_t w, const HeadRows& q, const HeadRows& k, const HeadRows& dk)
+    const HeadRows *queries, *key_rows;  // q and k, dk; or dy and v, dv
+    Side(int64_t w, const HeadRows& q, const HeadRows& k)
         : width(w),
           terms(blocks_of(w, kTileBf16)),
           columns(blocks_of(w, kTileRows)),
           queries(&q),
-          key_rows(&k),
-          results(&dk) {}
+          key_rows(&k) {}
     int64_t ld() const { return columns * 16; }           // of f32 sums
     int64_t row_ld() const { return terms * kTileBf16; }  // of left operands
     bool in_place = false;                                // q or dy is read as it lies
@@ -143,7 +142,7 @@ class TileBackward final : public Kernel {
     rows_.scale(t.floats(d_.sums), p_.scale, count * d_.ld());
     for (const Side* side : {&d_, &dv_})
       copies_.narrow(t.floats(side->sums), side->ld(), side->width, count,
-                     p_.out(t.args, *side->results, t.head, begin), side->results->row);
+                     p_.out(t.args, *side->key_rows, t.head, begin), side->key_rows->row);
   }
 
   /// One block of queries with one block of keys.
@@ -196,14 +195,14 @@ class TileBackward final : public Kernel {
         for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
       }
       rows_.scale(sum, p_.scale, n);
-      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.dq_rows, head), p_.dq_rows.row);
+      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.q, head), p_.q.row);
     });
   }
 
   AttentionProblem p_;
   const AttentionRows& rows_;
   const RowCopies& copies_;
-  Side d_{p_.d, p_.q, p_.k, p_.dk_rows}, dv_{p_.dv, p_.dy, p_.v, p_.dv_rows};
+  Side d_{p_.d, p_.q, p_.k}, dv_{p_.dv, p_.dy, p_.v};
   int64_t slots_ = 1, groups_ = 1, padded_t_ = 0;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:

@@ -1,5 +1,7 @@
 #include "backend/cpu/gemm.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
@@ -91,6 +93,14 @@ GemmArgs GemmBatch::product(int64_t i) const {
 namespace {
 constexpr int64_t kHugePage = int64_t{1} << 21;
 }
+int64_t l2_cache_bytes() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  static const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (bytes > 0) return bytes;
+#endif
+  return int64_t{1} << 20;
+}
+
 int64_t PackBuffer::rounded(int64_t bytes) { return round_up(bytes, kHugePage); }
 PackBuffer::PackBuffer(int64_t bytes)
     : memory_(std::aligned_alloc(kHugePage, static_cast<size_t>(rounded(bytes)))) {

@@ -25,6 +25,9 @@ struct GemmBatch {
   GemmArgs product(int64_t i) const;
 };
 
+/// Of a processor; 1 MiB where the system does not say.
+int64_t l2_cache_bytes();
+
 /// Memory on huge pages where the system has them, never given back.
 class PackBuffer {
  public:

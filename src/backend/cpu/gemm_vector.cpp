@@ -1,7 +1,5 @@
 // The vector path of gemm(): f32 register tiles over operands that packing widens to f32.
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "backend/cpu/gemm_blocks.h"
@@ -48,9 +46,8 @@ static_assert(kRowPanels >= kMaxMr * (kGemmBlockK + kARowPad));
 /// Measured where an L2 cache of 2 MB has an L3 behind a mesh (Emerald Rapids), and where one of
 /// 1 MB or less has it beside it (Zen 3, Zen 4).
 double cost_to_read_a(bool widen) {
-  constexpr long kMesh = 2L << 20;
-  static const bool far = ::sysconf(_SC_LEVEL2_CACHE_SIZE) >= kMesh;
-  if (!far) return 0.05;
+  constexpr int64_t kMesh = int64_t{2} << 20;
+  if (l2_cache_bytes() < kMesh) return 0.05;
   return widen ? 0.6 : 0.3;
 }
 

@@ -1,7 +1,5 @@
 #include "backend/cpu/tile_layout.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "backend/cpu/tile_packing.h"
@@ -15,11 +13,7 @@ using tile_packing::kPanel, tile_packing::kTile, tile_packing::kTileWords, tile_
 
 int64_t assumed_l2 = 0;
 
-int64_t l2_bytes() {
-  static const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
-  if (assumed_l2 > 0) return assumed_l2;
-  return bytes > 0 ? bytes : 1 << 20;
-}
+int64_t l2_bytes() { return assumed_l2 > 0 ? assumed_l2 : l2_cache_bytes(); }
 
 /// bf16 rows of whole tiles can be read where they lie, unless all of them fall into one set of a
 /// cache.
