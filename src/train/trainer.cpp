@@ -296,6 +296,7 @@ class Trainer {
     ProgressOptions p;
     p.total = options_.max_steps;
     p.start = state_.step;
+    p.plain_interval_seconds = 30;  // a slow run is not silent for long
     if (options_.disable_tqdm) p.is_terminal = false;
     progress_.emplace(std::move(p));
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });

@@ -285,7 +285,7 @@ TEST(TileLayouts, HaveRoom) {
       EXPECT_LE(std::min(layout.cols, round_up(g.n, 32)) * lane_words(chunk), kTeamWords);
     }
     if (layout.k < g.k) {
-      EXPECT_LE(layout.rows * layout.cols, kChunkSide * kChunkSide);
+      EXPECT_LE(layout.rows * layout.cols, kChunkSums);
       EXPECT_FALSE(layout.task.by_panel);
     }
     for (const int64_t rows : {std::min(layout.rows, g.m), (g.m - 1) % layout.rows + 1})

@@ -36,7 +36,7 @@ namespace {
 
 using tile_packing::kPanel, tile_packing::Operand, tile_packing::TermSums, tile_packing::tile_terms;
 constexpr int64_t kRowCols = 1024;  // columns of a task of a single row
-constexpr int64_t kTeamBytes = 2 * kTeamWords * 2 + kChunkSide * kChunkSide * 4;
+constexpr int64_t kTeamBytes = 2 * kTeamWords * 2 + kChunkSums * 4;
 constexpr int64_t kOwnBytes = kTaskSums * 4 + kTaskWords * 2;
 
 #if defined(__SSE2__)
@@ -164,7 +164,7 @@ int64_t team_of(const GemmArgs& g, int64_t batch) {
 
 bool is_small(const GemmArgs& g, int64_t batch, int64_t team) {
   const int64_t words = (round_up(g.m, kPanel) + round_up(g.n, kPanel)) * lane_words(g);
-  return words <= kTaskWords && g.k <= kLongK && (batch > 1 || team == 1);
+  return words <= kTaskWords && (batch > 1 || team == 1);
 }
 
 void gemm_amx_emulated(const GemmBatch& batch) { run_amx<EmulatedTiles>(batch); }
@@ -208,8 +208,7 @@ int64_t gemm_tiles_workspace_bytes(const GemmTiles& tiles) {
     return PackBuffer::rounded(std::min(bytes, most));
   };
   return touched(tiles.left, kTeamWords * 2) + touched(tiles.right, kTeamWords * 2) +
-         touched(tiles.sums, kChunkSide * kChunkSide * 4) +
-         thread_count() * PackBuffer::rounded(kOwnBytes);
+         touched(tiles.sums, kChunkSums * 4) + thread_count() * PackBuffer::rounded(kOwnBytes);
 }
 
 }  // namespace brrr::cpu

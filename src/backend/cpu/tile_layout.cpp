@@ -38,19 +38,23 @@ int64_t equal_parts(int64_t lanes, int64_t most) {
   return round_up(ceil_div(lanes, ceil_div(lanes, most)), kPanel);
 }
 
-/// Chunks whose packed operands have room.
-void choose_chunks(const GemmArgs& g, TileLayout& layout) {
+/// Chunks of k terms whose packed operands and sums have room; false: there are none, or terms are
+/// cut for nothing.
+bool choose_chunks(const GemmArgs& g, int64_t k, TileLayout& layout) {
+  layout.rows = round_up(g.m, kPanel), layout.cols = round_up(g.n, kPanel), layout.k = k;
   const bool packs_a = layout.a == TilesFrom::kTeam, packs_b = layout.b == TilesFrom::kTeam;
-  layout.rows = round_up(g.m, kPanel), layout.cols = round_up(g.n, kPanel), layout.k = g.k;
-  if (!packs_a && !packs_b) return;
-  if (g.k > kLongK) {
-    layout.rows = equal_parts(g.m, kChunkSide), layout.cols = equal_parts(g.n, kChunkSide);
-    layout.k = kChunkK;
-    return;
-  }
-  const int64_t most = kTeamWords / lane_words(g) / kPanel * kPanel;
+  if (!packs_a && !packs_b) return k == g.k;
+  const int64_t words = ceil_div(k, tile_terms(g.dtype)) * kTileWords;
+  const int64_t most = kTeamWords / words / kPanel * kPanel;
+  if (most == 0) return false;
   if (packs_a) layout.rows = equal_parts(g.m, most);
   if (packs_b) layout.cols = equal_parts(g.n, most);
+  if (k == g.k || layout.rows * layout.cols <= kChunkSums) return true;
+  if (layout.rows >= layout.cols)
+    layout.rows = equal_parts(g.m, kChunkSums / layout.cols / kPanel * kPanel);
+  else
+    layout.cols = equal_parts(g.n, kChunkSums / layout.rows / kPanel * kPanel);
+  return true;
 }
 
 /// Tasks of a chunk of rows x cols.
@@ -96,14 +100,15 @@ class TaskChoice {
     if (own_b && row_tasks > 1) return;
 
     // An operand comes from the L3 cache at about 8 bytes per cycle, half of the time behind the
-    // tiles' back; rows that stay in L2 come once. Packing a line takes about 12 cycles. Before the
-    // first micro-kernel and after the last there is nothing to hide behind.
+    // tiles' back; rows that stay in L2 come once. A line that is packed takes about 32 cycles: it
+    // comes from memory. Before the first micro-kernel and after the last there is nothing to hide
+    // behind.
     const auto rows = static_cast<double>(t.rows), cols = static_cast<double>(t.cols);
     double time = rows * cols * layout_.rate.cycles / (kTileRows * kTileRows) +
                   4 * (rows / static_cast<double>(t.by_panel ? col_tasks : 1) + cols) +
                   (3000 + 10 * rows) / static_cast<double>(tiles_);
-    if (own_a) time += 12 * rows;
-    if (own_b) time += 12 * cols;
+    if (own_a) time += 32 * rows;
+    if (own_b) time += 32 * cols;
     // The last tasks do not end at the same moment.
     t.time = time * (static_cast<double>(ceil_div(row_tasks * col_tasks, team_)) +
                      (team_ > 1 ? 0.25 : 0.0));
@@ -135,27 +140,35 @@ TileLayout lay_out_tiles(const GemmArgs& g, const TileRate& rate, int64_t team) 
   const TileLayout plain = sources(g, rate);
   TileLayout best;
   double least = 0;
-  const auto consider = [&](TilesFrom a, TilesFrom b) {
+  const auto consider = [&](TilesFrom a, TilesFrom b, int64_t k) {
     TileLayout layout = plain;
     layout.a = a, layout.b = b;
-    choose_chunks(g, layout);
+    if (!choose_chunks(g, k, layout)) return;
     layout.task =
         choose_task(g, layout, std::min(layout.rows, g.m), std::min(layout.cols, g.n), team);
     if (layout.task.time == 0) return;
-    double time = layout.task.time *
-                  static_cast<double>(ceil_div(g.m, layout.rows) * ceil_div(g.n, layout.cols));
-    // What the team packs is read, fetched to be written, and written, 8 bytes per cycle.
-    const auto packed_by_team = [&](TilesFrom source, int64_t lanes) {
-      if (source == TilesFrom::kTeam)
-        time += 24 * static_cast<double>(lanes) / static_cast<double>(team);
-    };
-    packed_by_team(a, g.m);
-    packed_by_team(b, g.n);
+    const auto down = static_cast<double>(ceil_div(g.m, layout.rows)),
+               right = static_cast<double>(ceil_div(g.n, layout.cols));
+    double time = layout.task.time * down * right;
+    // What the team packs is read, fetched to be written, and written, while nobody multiplies:
+    // about 50 cycles a line. It stays until another chunk of the operand is wanted.
+    const bool cut = k < g.k;
+    double lines = 0;
+    if (a == TilesFrom::kTeam) lines += static_cast<double>(g.m) * (cut ? right : 1);
+    if (b == TilesFrom::kTeam) lines += static_cast<double>(g.n) * (cut || right > 1 ? down : 1);
+    time += 50 * lines / static_cast<double>(team);
+    // Sums that wait for the next chunk come from the L3 cache and go back there.
+    if (cut)
+      time += static_cast<double>(g.m * g.n) / static_cast<double>(team * k / tile_terms(g.dtype));
     if (least == 0 || time < least) least = time, best = layout;
   };
-  consider(plain.a, plain.b);
-  if (plain.a == TilesFrom::kTeam) consider(TilesFrom::kTask, plain.b);
-  if (plain.b == TilesFrom::kTeam) consider(plain.a, TilesFrom::kTask);
+  const auto consider_terms = [&](int64_t k) {
+    consider(plain.a, plain.b, k);
+    if (plain.a == TilesFrom::kTeam) consider(TilesFrom::kTask, plain.b, k);
+    if (plain.b == TilesFrom::kTeam) consider(plain.a, TilesFrom::kTask, k);
+  };
+  consider_terms(g.k);
+  if (g.k > kChunkK) consider_terms(kChunkK);
   BRRR_CHECK(least > 0, "products of tiles need an L2 cache of at least 8 KiB");
   return best;
 }

@@ -13,8 +13,8 @@ namespace brrr::cpu {
 inline constexpr int64_t kTeamWords = int64_t{4} << 20;  // of an operand that the team packs
 inline constexpr int64_t kTaskWords = int64_t{1} << 19;  // that one thread packs
 inline constexpr int64_t kTaskSums = int64_t{1} << 18;   // floats, of a task
-inline constexpr int64_t kLongK = 8192;                  // beyond, the team's terms are cut as well
-inline constexpr int64_t kChunkK = 4096, kChunkSide = 1024;  // then
+inline constexpr int64_t kChunkK = 4096;                 // terms, where they are cut: all sums of a
+inline constexpr int64_t kChunkSums = int64_t{1} << 20;  // chunk, floats, then wait for the next
 
 /// Where the tiles of an operand come from: it is read as it lies, packed by the team, or packed by
 /// the one task that reads it.

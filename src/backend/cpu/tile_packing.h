@@ -1,6 +1,8 @@
 #pragma once
 // Operands of gemm_tiles.cpp, packed into tiles (amx_tiles.h): panels of 32 lanes, rows of A or
-// columns of B, each a run of pairs of tiles; and sums over their terms, made on the way.
+// columns of B, each a run of pairs of tiles; and sums over their terms, made on the way. A tile
+// reads short runs of many rows, which the hardware does not fetch ahead: what comes next is
+// fetched into L2 meanwhile, in the order of addresses.
 
 #include <algorithm>
 #include <cstring>
@@ -38,6 +40,53 @@ struct Operand {
   int64_t panel_words() const { return tiles() * 2 * kTile; }
 };
 
+/// Lines that are wanted soon, fetched into L2 a few at a time.
+class Ahead {
+ public:
+  /// `rows` runs of `row_bytes`, `stride` bytes apart, over `steps` steps.
+  void begin(const void* from, int64_t row_bytes, int64_t stride, int64_t rows, int64_t steps) {
+    at_ = static_cast<const char*>(from);
+    row_lines_ = in_row_ = ceil_div(row_bytes, kLine);
+    to_next_row_ = stride - row_lines_ * kLine;
+    left_ = row_lines_ * rows;
+    per_step_ = ceil_div(left_, steps);
+  }
+  void fetch(int64_t steps) {
+    int64_t lines = std::min(per_step_ * steps, left_);
+    for (left_ -= lines; lines > 0; --lines, at_ += kLine) {
+      __builtin_prefetch(at_, 0, 2);
+      if (--in_row_ > 0) continue;
+      in_row_ = row_lines_;
+      at_ += to_next_row_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* at_ = nullptr;
+  int64_t row_lines_ = 0, in_row_ = 0, to_next_row_ = 0;
+  int64_t left_ = 0, per_step_ = 0;
+};
+
+/// What is read to pack tiles [t0, t0 + count) of panels [p0, p0 + panels), over `steps` steps.
+inline void look_ahead(const Operand& o, int64_t p0, int64_t panels, int64_t t0, int64_t count,
+                       int64_t steps, Ahead& ahead) {
+  if (o.packed != nullptr) {
+    constexpr int64_t kPair = 2 * kTile * 2;  // bytes
+    return ahead.begin(o.packed + p0 * o.packed_panel + t0 * 2 * kTile, count * kPair,
+                       o.packed_panel * 2, panels, steps);
+  }
+  const int64_t lane = p0 * kPanel, lanes = std::min(panels * kPanel, o.lanes - lane);
+  const int64_t k0 = t0 * tile_terms(o.dtype);
+  const int64_t terms = std::min(count * tile_terms(o.dtype), o.terms - k0);
+  const auto bytes = [&](int64_t n) { return n * static_cast<int64_t>(bytes_of(o.dtype)); };
+  const void* from = offset(o.from, o.dtype, o.lanes_adjoin ? k0 * o.ld + lane : lane * o.ld + k0);
+  if (o.lanes_adjoin)
+    ahead.begin(from, bytes(lanes), bytes(o.ld), terms, steps);
+  else
+    ahead.begin(from, bytes(terms), bytes(o.ld), lanes, steps);
+}
+
 /// The tile of 16 lanes from `lane` on and the terms from k on.
 inline void pack_tile(const Operand& o, int64_t lane, int64_t k, uint16_t* tile) {
   const void* from = offset(o.from, o.dtype, o.lanes_adjoin ? k * o.ld + lane : lane * o.ld + k);
@@ -65,25 +114,49 @@ inline void pack_pair(const Operand& o, int64_t p, int64_t t, uint16_t* out) {
     pack_tile(o, lane, t * tile_terms(o.dtype), out);
 }
 
-/// Packs tiles [t0, t1) of panels [p0, p1); `out` is where panel p0 begins.
-inline void pack_panels(const Operand& o, int64_t p0, int64_t p1, int64_t t0, int64_t t1,
+/// Packs tile t of panels [p0, p1), the first of which begins at `out`.
+inline void pack_across(const Operand& o, int64_t p0, int64_t p1, int64_t t, Ahead& ahead,
                         uint16_t* out) {
-  for (int64_t t = t0; t < t1; ++t) {
-    for (int64_t p = p0; p < p1; ++p)
-      pack_pair(o, p, t, out + (p - p0) * o.panel_words() + t * 2 * kTile);
+  for (int64_t p = p0; p < p1; ++p) {
+    ahead.fetch(1);
+    pack_pair(o, p, t, out + (p - p0) * o.panel_words() + t * 2 * kTile);
   }
 }
 
-/// Packing is shared out in units that read long runs of memory.
+/// Packing is shared out in units that read long runs of memory: where lanes adjoin, one tile of
+/// terms of kGroup panels, else a panel.
+inline constexpr int64_t kGroup = 16;
+inline int64_t panel_groups(const Operand& o) { return ceil_div(o.panels(), kGroup); }
 inline int64_t pack_units(const Operand& o) {
-  return o.lanes_adjoin ? o.tiles() * ceil_div(o.panels(), 16) : o.panels();
+  return o.lanes_adjoin ? o.tiles() * panel_groups(o) : o.panels();
 }
-inline void pack_unit(const Operand& o, int64_t unit, uint16_t* out) {
+/// `out`: of the whole operand. `next`: the unit that this thread will probably pack next.
+inline void pack_unit(const Operand& o, int64_t unit, int64_t next, uint16_t* out) {
+  Ahead ahead;
   if (!o.lanes_adjoin) {
-    return pack_panels(o, unit, unit + 1, 0, o.tiles(), out + unit * o.panel_words());
+    constexpr int64_t kDistance = 2;  // tiles
+    for (int64_t t = 0; t < o.tiles(); ++t) {
+      if (t + kDistance < o.tiles())
+        look_ahead(o, unit, 1, t + kDistance, 1, 1, ahead);
+      else if (next < o.panels())
+        look_ahead(o, next, 1, std::min(kDistance, o.tiles()) - (o.tiles() - t), 1, 1, ahead);
+      pack_across(o, unit, unit + 1, t, ahead, out + unit * o.panel_words());
+    }
+    return;
   }
-  const int64_t groups = ceil_div(o.panels(), 16), p = unit % groups * 16, t = unit / groups;
-  pack_panels(o, p, std::min(o.panels(), p + 16), t, t + 1, out + p * o.panel_words());
+  struct Place {
+    int64_t begin, end, t;  // panels
+  };
+  const auto place = [&](int64_t u) {
+    const int64_t p = u % panel_groups(o) * kGroup;
+    return Place{p, std::min(o.panels(), p + kGroup), u / panel_groups(o)};
+  };
+  const Place here = place(unit);
+  if (next < pack_units(o)) {
+    const Place there = place(next);
+    look_ahead(o, there.begin, there.end - there.begin, there.t, 1, here.end - here.begin, ahead);
+  }
+  pack_across(o, here.begin, here.end, here.t, ahead, out + here.begin * o.panel_words());
 }
 
 /// The terms of an operand whose lanes are summed (GemmTermSums), from term k0 of all: shared out
@@ -97,12 +170,13 @@ class TermSums {
     first_chunk_ = k0 / sums_.terms;
     chunks_ = ceil_div(k0 + o.terms, sums_.terms) - first_chunk_;
   }
-  int64_t units() const { return chunks_ * groups(); }
+  int64_t units() const { return chunks_ * panel_groups(o_); }
 
   /// Sums the lanes of a unit and, unless `out` is null, packs the tiles that begin in its chunk:
   /// what has just been packed is in a near cache.
   void run(int64_t unit, uint16_t* out) const {
-    const int64_t chunk = first_chunk_ + unit / groups(), p = unit % groups() * kGroup;
+    const int64_t chunk = first_chunk_ + unit / panel_groups(o_);
+    const int64_t p = unit % panel_groups(o_) * kGroup;
     const int64_t begin = std::max<int64_t>(0, chunk * sums_.terms - k0_);
     const int64_t end = std::min(o_.terms, (chunk + 1) * sums_.terms - k0_);
     bool add = chunk * sums_.terms < k0_;  // the part before belongs to what was packed before
@@ -115,7 +189,9 @@ class TermSums {
     if (out != nullptr) {
       const int64_t panels = std::min(o_.panels(), p + kGroup);
       for (int64_t t = ceil_div(begin, kTileBf16); t < ceil_div(end, kTileBf16); ++t) {
-        pack_panels(o_, p, panels, t, t + 1, out + p * o_.panel_words());
+        Ahead ahead;
+        if (t + 1 < o_.tiles()) look_ahead(o_, p, panels - p, t + 1, 1, panels - p, ahead);
+        pack_across(o_, p, panels, t, ahead, out + p * o_.panel_words());
         sum_up_to(std::min<int64_t>(end, (t + 1) * kTileBf16));
       }
     }
@@ -135,8 +211,6 @@ class TermSums {
   }
 
  private:
-  static constexpr int64_t kGroup = 16;  // panels
-  int64_t groups() const { return ceil_div(o_.panels(), kGroup); }
   void add_rows(int64_t chunk, int64_t lane, int64_t lanes, int64_t row, int64_t end,
                 bool add) const {
     reduction_rows(Fold::kSum, true)

@@ -101,9 +101,9 @@ class TileProduct {
     const TeamWork work_b(layout_.b, b, sums_b, memory_.b, packed_b_);
     share_out(work_a.units + work_b.units, [&](int64_t unit) {
       if (unit < work_a.units)
-        work_a.run(unit);
+        work_a.run(unit, unit + team_);
       else
-        work_b.run(unit - work_a.units);
+        work_b.run(unit - work_a.units, unit - work_a.units + team_);
     });
 
     const bool whole =
@@ -136,11 +136,11 @@ class TileProduct {
       if (from == TilesFrom::kTask) return;  // which sums it, too
       units = sums != nullptr ? sums->units() : out != nullptr ? tile_packing::pack_units(o) : 0;
     }
-    void run(int64_t unit) const {
+    void run(int64_t unit, int64_t next) const {
       if (sums != nullptr)
         sums->run(unit, out);
       else
-        tile_packing::pack_unit(operand, unit, out);
+        tile_packing::pack_unit(operand, unit, next, out);
     }
   };
 

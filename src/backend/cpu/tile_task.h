@@ -21,8 +21,8 @@
 
 namespace brrr::cpu::tile_task {
 
+using tile_packing::Ahead, tile_packing::Operand, tile_packing::TermSums;
 using tile_packing::kPanel, tile_packing::kTile, tile_packing::kTileWords;
-using tile_packing::Operand, tile_packing::TermSums;
 
 inline constexpr int64_t kSumBlock = kPanel * kPanel;  // floats
 
@@ -33,33 +33,6 @@ struct LeftOrder {
   int64_t tile = 2 * kTile;                // from 32 terms to the next
 };
 
-/// Lines that are wanted soon, fetched into L2 a few at a time.
-class Ahead {
- public:
-  /// `rows` runs of `row_bytes`, `stride` bytes apart, over `steps` steps.
-  void begin(const void* from, int64_t row_bytes, int64_t stride, int64_t rows, int64_t steps) {
-    at_ = static_cast<const char*>(from);
-    row_lines_ = in_row_ = ceil_div(row_bytes, kLine);
-    to_next_row_ = stride - row_lines_ * kLine;
-    left_ = row_lines_ * rows;
-    per_step_ = ceil_div(left_, steps);
-  }
-  void fetch(int64_t steps) {
-    int64_t lines = std::min(per_step_ * steps, left_);
-    for (left_ -= lines; lines > 0; --lines, at_ += kLine) {
-      __builtin_prefetch(at_, 0, 2);
-      if (--in_row_ > 0) continue;
-      in_row_ = row_lines_;
-      at_ += to_next_row_;
-    }
-  }
-
- private:
-  static constexpr int64_t kLine = 64;
-  const char* at_ = nullptr;
-  int64_t row_lines_ = 0, in_row_ = 0, to_next_row_ = 0;
-  int64_t left_ = 0, per_step_ = 0;
-};
 struct AheadOfBoth {
   Ahead a, b;
   void fetch(int64_t steps) {
@@ -160,24 +133,7 @@ class Packer {
   /// Fetches what is packed after the block: as begin().
   void look_ahead(int64_t p0, int64_t panels, int64_t t0, int64_t count, int64_t steps,
                   Ahead& ahead) const {
-    const Operand& o = *operand_;
-    if (o.packed != nullptr) {
-      const int64_t pairs = 2 * kTile * 2;  // bytes of one
-      return ahead.begin(o.packed + p0 * o.packed_panel + t0 * 2 * kTile, count * pairs,
-                         o.packed_panel * 2, panels, steps);
-    }
-    const int64_t lanes = std::min(panels * kPanel, o.lanes - p0 * kPanel);
-    const int64_t k0 = t0 * tile_packing::tile_terms(o.dtype);
-    const int64_t terms = std::min(count * tile_packing::tile_terms(o.dtype), o.terms - k0);
-    const auto bytes = [&](int64_t n) { return n * static_cast<int64_t>(bytes_of(o.dtype)); };
-    const int64_t lane = p0 * kPanel;
-    if (o.lanes_adjoin) {
-      ahead.begin(offset(o.from, o.dtype, k0 * o.ld + lane), bytes(lanes), bytes(o.ld), terms,
-                  steps);
-    } else {
-      ahead.begin(offset(o.from, o.dtype, lane * o.ld + k0), bytes(terms), bytes(o.ld), lanes,
-                  steps);
-    }
+    tile_packing::look_ahead(*operand_, p0, panels, t0, count, steps, ahead);
   }
 
  private:
