@@ -64,9 +64,9 @@ export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file
 [[ -t 2 ]] || say "building build/$kind ($target)"
 started=$SECONDS
 # Memory, not cores, limits small machines: about 1 GB per compiler.
-jobs=$(nproc)
+jobs=${BRRR_JOBS:-$(nproc)}
 memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo 2>/dev/null || echo "$jobs")
-((memory_gb >= 1 && memory_gb < jobs)) && jobs=$memory_gb
+[[ -n ${BRRR_JOBS-} ]] || ((memory_gb < 1 || memory_gb >= jobs)) || jobs=$memory_gb
 show() {
   local line
   while IFS= read -r line; do

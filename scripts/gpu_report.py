@@ -1,17 +1,99 @@
-"""gpu_report.py BUILD_FOLDER RESULTS_FOLDER: what gpu_check measured, as <gpu>.md and <gpu>.json."""
+"""What gpu_check measured.
+
+gpu_report.py BUILD_FOLDER RESULTS_FOLDER: as <gpu>.md and <gpu>.json
+gpu_report.py --passed FILE NAME: whether the newest record of that name passed
+gpu_report.py --record BUILD_FOLDER PART NAME STATUS STARTED COMMAND: appends what a command left in
+    BUILD_FOLDER (stdout, stderr, clocks) to PART.json and prints its status
+"""
 
 import datetime
 import json
 import pathlib
 import re
+import statistics
 import sys
+import time
 
 PARTS = ["tests", "micro", "step", "peers"]
+NOT_REACHED = -1
+SKIPPED = 77
+DENSE_BF16 = {"H200": 989.0, "H100": 989.0}  # TFLOP/s of the SXM5 boards' data sheets
+# As many times the CPU's loss in f32 as the loss of each step of the curve may differ.
+CURVE = {"fp32": 0.002, "tf32": 0.01, "bf16": 0.01, "fp16": 0.01, "fp8": 0.03}
+
+
+def parsed(line):
+    try:
+        value = json.loads(line)
+    except ValueError:  # cut off, or no JSON
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def records(folder, part):
+    """The newest of each name, in the order in which the names came first."""
     path = folder / f"{part}.json"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else None
+    if not path.exists():
+        return None
+    newest = {}
+    for record in filter(None, map(parsed, path.read_text().splitlines())):
+        newest[record["name"]] = record
+    return list(newest.values())
+
+
+def outcome(record):
+    if record["status"] == 0:
+        return "passed"
+    return {NOT_REACHED: "not reached", SKIPPED: "FAILED: skipped"}.get(
+        record["status"], f"FAILED ({record['status']})")
+
+
+def result_of(text):
+    """The JSON object that a command printed; of several lines the one with the most tokens/s."""
+    if (whole := parsed(text)) is not None:
+        return whole
+    lines = [r for r in map(parsed, text.splitlines()) if r is not None]
+    return max(lines, key=lambda r: r.get("tokens_per_second", 0)) if lines else None
+
+
+def clocks_of(text):
+    rows = []
+    for line in text.splitlines():
+        try:
+            rows.append([float(x) for x in line.split(",")])
+        except ValueError:
+            continue
+    rows = [r for r in rows if len(r) == 3]
+    if not rows:
+        return None
+    return dict(zip(["sm_mhz", "watts", "celsius"], (statistics.median(c) for c in zip(*rows))))
+
+
+def record(folder, part, name, status, started, command):
+    folder, status = pathlib.Path(folder), int(status)
+    read = lambda file: (folder / file).read_text(errors="replace")
+    text = read("stdout")
+    result = result_of(text)
+    if status == 0 and "[  SKIPPED ]" in text:
+        status = SKIPPED
+    log = pathlib.Path((result or {}).get("run_dir", "")) / "log.jsonl"
+    if result is not None and log.is_file():
+        result["losses"] = [r["loss"] for r in map(parsed, log.read_text().splitlines()) if r and "loss" in r]
+    tail = "" if result is not None and status == 0 else text[-3000:] + read("stderr")[-3000:]
+    entry = {"name": name, "status": status, "seconds": round(time.time() - float(started), 2),
+             "command": command.replace(f"{folder.resolve().parents[1]}/", ""), "result": result,
+             "clocks": clocks_of(read("clocks")), "tail": tail}
+    path = folder / f"{part}.json"
+    torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a") as file:
+        file.write(("\n" if torn else "") + json.dumps(entry) + "\n")
+    print(status)
+
+
+def passed(path, name):
+    path = pathlib.Path(path)
+    found = [r for r in records(path.parent, path.stem) or [] if r["name"] == name]
+    return bool(found) and found[0]["status"] == 0
 
 
 def first_row(record):
@@ -24,13 +106,25 @@ def table(head, rows):
     return lines + ["| " + " | ".join(str(x) for x in row) + " |" for row in rows] + [""]
 
 
+def curve_text(losses, reference, precision):
+    """How far a loss curve is from the CPU's, at the step where that is most."""
+    if not losses or not reference:
+        return ""
+    far = max(abs(a - b) / b for a, b in zip(losses, reference))
+    bound = CURVE[precision]
+    return f"at most {100 * far:.2f}% from the CPU's fp32 ({'within' if far <= bound else 'MISSES'} {100 * bound:g}%)"
+
+
 def tests_text(part):
+    reference = next(((r["result"] or {}).get("losses") for r in part if r["name"] == "loss curve on cpu fp32"), None)
     rows = []
     for r in part:
         note = ""
         if r["name"].startswith("loss curve") and r["result"]:
             note = f"training loss {r['result'].get('train_loss')}"
-        rows.append([r["name"], "passed" if r["status"] == 0 else f"FAILED ({r['status']})", note])
+            if " cpu " not in r["name"]:
+                note += ", " + curve_text(r["result"].get("losses"), reference, r["name"].split()[-1])
+        rows.append([r["name"], outcome(r), note])
     return table(["what", "result", ""], rows)
 
 
@@ -39,7 +133,7 @@ def kernels_text(part):
     for r in part:
         row = first_row(r)
         if row is None:
-            lines += [f"{r['name']}: failed ({r['status']})", ""]
+            lines += [f"{r['name']}: {outcome(r)}", ""]
             continue
         lines += [f"### {r['name']}, each kernel waited for", ""]
         lines += table(
@@ -76,49 +170,116 @@ def ways_text(files):
     return table(["node", "taken", "ms of each way", "TFLOP/s of the fastest"], sorted(rows)) if rows else []
 
 
-def step_text(step, peers):
-    torch = {}
-    for r in peers or []:
-        if r["result"]:
-            torch[r["name"].replace("PyTorch ", "")] = r["result"]["tokens_per_second"]
+def size_of(name):
+    """"GPT-2 124M bf16 x 64" -> "GPT-2 124M bf16"."""
+    return name.replace("PyTorch ", "").split(" x ")[0]
+
+
+def clocks_text(record):
+    c = record.get("clocks")
+    return f"{c['sm_mhz']:.0f} MHz, {c['watts']:.0f} W" if c else ""
+
+
+def fastest(part, peers):
+    """Size -> tokens/s of the fastest row."""
+    best = {}
+    for r in part or []:
+        if r["name"].startswith("PyTorch ") != peers:
+            continue
+        row = r["result"] if peers else first_row(r)
+        if row and "tokens_per_second" in row:
+            best[size_of(r["name"])] = max(best.get(size_of(r["name"]), 0), row["tokens_per_second"])
+    return best
+
+
+def step_text(step, peers, gpu):
+    """Our steps, then ours and PyTorch's of the same run."""
+    dense = next((v for k, v in DENSE_BF16.items() if k in gpu), None)
+    ours = fastest(step, False)
     rows = []
-    ours = {r["name"]: first_row(r) for r in step or []}
     for r in step or []:
         row = first_row(r)
         if row is None:
             seconds = (r["result"] or {}).get("first_step_seconds")
-            rows.append([r["name"], "", "", "", "", f"{seconds} s" if seconds else f"failed ({r['status']})"])
+            rows.append([r["name"], f"{seconds:.2f} s" if seconds else outcome(r), "", "", "", clocks_text(r)])
             continue
-        theirs = torch.get(r["name"])
-        beside = ours.get(r["name"].replace(" fp8", " bf16")) if r["name"].endswith(" fp8") else None
-        ratio = f"{row['tokens_per_second'] / theirs:.2f}x" if theirs else ""
-        if beside:
-            ratio = f"{row['tokens_per_second'] / beside['tokens_per_second']:.2f}x of bf16"
-        rows.append([r["name"], row["batch"], f"{row['tokens_per_second']:.0f}", f"{100 * row['mfu']:.1f}%",
-                     f"{theirs:.0f}" if theirs else "not measured", ratio])
-    return table(["what", "batch", "tokens/s", "MFU of the measured product peak", "PyTorch tokens/s", ""], rows)
+        ratio = ""
+        if " fp8" in r["name"] and (bf16 := ours.get(size_of(r["name"]).replace(" fp8", " bf16"))):
+            ratio = f"{row['tokens_per_second'] / bf16:.2f}x of the fastest bf16"
+        peak = row.get("peak_tflops")
+        sheet = f"{100 * row['mfu'] * peak / dense:.1f}%" if dense and peak else ""
+        rows.append([r["name"], f"{row['tokens_per_second']:.0f} tokens/s", f"{100 * row['mfu']:.1f}%", sheet, ratio,
+                     clocks_text(r)])
+    lines = []
+    if rows:
+        lines += ["MFU against a large product measured beside it in the precision of the inputs (fp8: bf16), and against "
+                  "the data sheet's dense bf16.", ""]
+        lines += table(["what", "", "MFU", "of the data sheet", "", "clock, power"], rows)
+    if peers:
+        mine, theirs = fastest(peers, False), fastest(peers, True)
+        rows = []
+        for size in dict.fromkeys(size_of(r["name"]) for r in peers):
+            both = size in mine and size in theirs
+            rows.append([size, f"{mine[size]:.0f}" if size in mine else "not measured",
+                         f"{theirs[size]:.0f}" if size in theirs else "not measured",
+                         f"{mine[size] / theirs[size]:.2f}x" if both else ""])
+        lines += ["In turns with PyTorch, at its fastest of what `bench/peers/gpt2_train_gpu.py` tries:", ""]
+        lines += table(["what", "tokens/s", "PyTorch tokens/s", "ratio"], rows)
+    return lines
+
+
+def aims_text(step, peers):
+    """What the backend set out to reach, and what it did."""
+    ours, mine, theirs = fastest(step, False), fastest(peers, False), fastest(peers, True)
+    mfu, first = {}, {}
+    for r in step or []:
+        if row := first_row(r):
+            mfu[size_of(r["name"])] = max(mfu.get(size_of(r["name"]), 0), row["mfu"])
+        elif (r["result"] or {}).get("first_step_seconds"):
+            first[r["name"]] = r["result"]["first_step_seconds"]
+    ratio = lambda a, b: a / b if a and b else None
+    aims = [("GPT-2 124M bf16, tokens/s", 600e3, ours.get("GPT-2 124M bf16"), "{:.0f}", 1)]
+    for size, aim in (("124M", 1.25), ("350M", 1.2), ("774M", 1.2)):
+        name = f"GPT-2 {size} bf16"
+        aims.append((f"{name} over PyTorch", aim, ratio(mine.get(name), theirs.get(name)), "{:.2f}x", 1))
+    aims.append(("GPT-2 1558M bf16, MFU", 0.55, mfu.get("GPT-2 1558M bf16"), "{:.1%}", 1))
+    aims.append(("GPT-2 1558M fp8 over bf16", 1.25, ratio(ours.get("GPT-2 1558M fp8"), ours.get("GPT-2 1558M bf16")),
+                 "{:.2f}x", 1))
+    aims.append(("first step, cold caches, seconds at most", 3, first.get("first step, cold caches"), "{:.2f}", -1))
+    aims.append(("first step, warm caches, seconds at most", 1, first.get("first step, warm caches"), "{:.2f}", -1))
+    return table(["aim", "", "measured", ""], [
+        [what, form.format(aim), "not measured" if got is None else form.format(got),
+         "" if got is None else "met" if sign * got >= sign * aim else "MISSED"] for what, aim, got, form, sign in aims])
 
 
 def main():
+    if sys.argv[1] == "--passed":
+        sys.exit(0 if passed(*sys.argv[2:4]) else 1)
+    if sys.argv[1] == "--record":
+        return record(*sys.argv[2:8])
     folder, results = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     info = json.loads((folder / "info.json").read_text())
     gpu = info["gpu"][0]["name"]
     parts = {name: records(folder, name) for name in PARTS}
     lines = [f"# {gpu}", "", f"Measured {datetime.date.today()} by `scripts/gpu_check`, one GPU, driver for CUDA "
              f"{info.get('gpu_driver', '?')}. MFU counts 6N + 6LCT FLOPs per token.", ""]
-    for name, title in zip(PARTS, ["Tests", "Kernels", "Whole steps", "Whole steps"]):
+    for name in PARTS:
         if parts[name] is None:
             lines += [f"Part `{name}`: not measured.", ""]
+    if parts["step"] is not None or parts["peers"] is not None:
+        lines += ["## Aims", ""] + aims_text(parts["step"], parts["peers"])
     if parts["tests"] is not None:
         lines += ["## Tests", ""] + tests_text(parts["tests"])
-    if parts["step"] is not None:
-        lines += ["## Whole steps", ""] + step_text(parts["step"], parts["peers"])
+    if parts["step"] is not None or parts["peers"] is not None:
+        lines += ["## Whole steps", ""] + step_text(parts["step"], parts["peers"], gpu)
     if parts["micro"] is not None:
         lines += ["## Kernels", ""] + kernels_text(parts["micro"])
     if ways := ways_text(sorted(folder.glob(f"caches/cuda/autotune-*-{gpu}.txt"))):
         lines += ["## Ways to compute a node, measured when programs were bound", ""] + ways
     failed = [r for part in parts.values() for r in part or [] if r["status"] != 0]
     for r in failed:
+        if r["status"] == NOT_REACHED:
+            continue
         lines += [f"## Failed: {r['name']}", "", f"`{r['command']}`", "", "```", r["tail"].strip(), "```", ""]
     stem = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
     results.mkdir(parents=True, exist_ok=True)

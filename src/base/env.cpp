@@ -13,6 +13,8 @@ constexpr Variable kVariables[] = {
     {"BRRR_CACHE", "cache folder (else XDG_CACHE_HOME/brrr, else ~/.cache/brrr)"},
     {"BRRR_OFFLINE", "set: never touch the network"},
     {"BRRR_AUTOTUNE", "0: never measure which GPU kernel is fastest, take the first"},
+    {"BRRR_CUDA_GRAPHS", "0: queue every kernel of a step anew instead of replaying a CUDA graph"},
+    {"CUDA_LAUNCH_BLOCKING", "1: wait for every GPU kernel, so that an error names its op; slow"},
     {"BRRR_ISA", "best instruction set to use: portable, sse4, avx2, avx512, amx"},
     {"BRRR_ASSUME_ISA",
      "tests: what the processor is taken to have, whatever it says (tests/support/amx_trap.cpp)"},

@@ -83,13 +83,15 @@ void sync_folder(const fs::path& path) {
   if (::fsync(folder.get()) != 0 && errno != EINVAL) fail("sync the folder", path, errno);
 }
 
-void write_file_atomically(const fs::path& given, std::string_view bytes) {
+namespace {
+
+void write_beside(const fs::path& given, std::string_view bytes, bool sync) {
   std::error_code ignored;
   const fs::file_status status = fs::status(given, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
     FileWriter out(given);  // a device or a pipe: there is nothing to replace
     out.write(bytes);
-    out.finish();
+    out.finish(sync);
     return;
   }
   // A link goes on pointing where it points.
@@ -101,13 +103,22 @@ void write_file_atomically(const fs::path& given, std::string_view bytes) {
   try {
     FileWriter out(temporary);
     out.write(bytes);
-    out.finish();
+    out.finish(sync);
     if (::rename(temporary.c_str(), path.c_str()) != 0) fail("write", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder(path.parent_path());
+  if (sync) sync_folder(path.parent_path());
+}
+
+}  // namespace
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  write_beside(path, bytes, true);
+}
+void write_cache_file(const fs::path& path, std::string_view bytes) {
+  write_beside(path, bytes, false);
 }
 
 FileWriter::FileWriter(const fs::path& path) : path_(path) {
@@ -131,8 +142,8 @@ void FileWriter::write(const void* data, size_t bytes) {
   }
 }
 
-void FileWriter::finish() {
-  if (::fsync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
+void FileWriter::finish(bool sync) {
+  if (sync && ::fsync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) fail("close", path_, errno);

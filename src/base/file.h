@@ -19,6 +19,9 @@ std::string read_file(const fs::path& path);
 /// Writes `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. A
 /// crash or a full disk leaves the previous content untouched.
 void write_file_atomically(const fs::path& path, std::string_view bytes);
+/// The same without waiting for the disk: for what can be made again and is checked when it is
+/// read.
+void write_cache_file(const fs::path& path, std::string_view bytes);
 
 /// Creates the folder and its parents.
 void create_folder(const fs::path& path);
@@ -37,7 +40,7 @@ class FileWriter {
   void write(const void* data, size_t bytes);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
   uint64_t bytes_written() const { return written_; }
-  void finish();
+  void finish(bool sync = true);
 
  private:
   fs::path path_;

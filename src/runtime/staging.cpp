@@ -53,15 +53,14 @@ std::span<const std::byte> Staging::run() {
     }
   BRRR_CHECK(end <= bytes_, "{} bytes of staging, {} were planned", end, bytes_);
   if (in_bytes > 0) device_.copy_in(data_, in_.data(), in_bytes);
-  const auto at = recordings_.find(parts_);
-  if (at != recordings_.end()) {
-    device_.replay(*at->second);
-  } else if (auto recording = device_.record([&] { queue(); })) {
+  const auto [at, is_new] = recordings_.try_emplace(parts_);
+  std::unique_ptr<Recording>& recording = at->second;
+  // Libraries may load and allocate when they run for the first time, which a recording must not.
+  if (!is_new && recording == nullptr) recording = device_.record([&] { queue(); });
+  if (recording != nullptr)
     device_.replay(*recording);
-    recordings_.emplace(parts_, std::move(recording));
-  } else {
+  else
     queue();
-  }
   out_.resize(static_cast<size_t>(end - in_bytes));
   if (!out_.empty()) device_.copy_out(out_.data(), data_ + in_bytes, end - in_bytes);
   return out_;

@@ -2,7 +2,7 @@
 // Several programs as one piece of work of a device: the inputs of all go over in one copy, from
 // there each goes to its place just before its program runs; scalars are collected and come back
 // in one copy. What is queued between the two copies depends on addresses alone, so a device that
-// can keep it (a CUDA graph) queues it again at once.
+// can keep it (a CUDA graph) records it the second time, and from then on queues it at once.
 
 #include <functional>
 #include <map>
@@ -53,6 +53,7 @@ class Staging {
   std::vector<Part> parts_;
   std::vector<std::function<void()>> runs_;
   bool ends_ = true;  // the last part has its run
+  // Of what has run before; null: not recorded yet, or the device keeps nothing.
   std::map<std::vector<Part>, std::unique_ptr<Recording>> recordings_;
 };
 

@@ -328,11 +328,11 @@ class Trainer {
       const double waited_before = loader_->seconds_waited();
       const std::vector<TokenBatch> views = next_batches();
       const double waited = loader_->seconds_waited() - waited_before;
-      if (step == first) result_.first_step_seconds = process_age_seconds();
       const double rate = schedule.at(step);
       if (follows_load) omp_set_num_threads(team.threads());
       const Stopwatch computing;
       const StepResult r = session_->step(step, views, rate, watch_->timeline());
+      if (step == first) result_.first_step_seconds = process_age_seconds();
       team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;

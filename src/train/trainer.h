@@ -32,7 +32,7 @@ struct TrainResult {
     return tokens_per_second / static_cast<double>(std::max<int64_t>(1, options.context));
   }
   double tokens_per_second = 0;   // over the steps of this process, evaluation and saving left out
-  double first_step_seconds = 0;  // from the start of the process to the first step
+  double first_step_seconds = 0;  // from the start of the process to the end of the first step
   double compile_seconds = 0;
   double waiting_share = 0;  // of the step time spent waiting for data
   MemoryForecast forecast;

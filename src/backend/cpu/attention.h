@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/attention_rows.h"
+#include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/random_rows.h"
 #include "base/parallel.h"
@@ -72,7 +73,6 @@ struct AttentionProblem {
   }
   /// Whether rows lie so far apart that all of them fall into a few sets of a cache: better copied.
   bool in_few_sets(const HeadRows& rows) const {
-    constexpr int64_t kSetsRepeat = 4096;  // bytes
     return rows.group_heads > 1 && bytes(rows.row) % kSetsRepeat == 0;
   }
   int64_t bytes(int64_t elements) const { return elements * static_cast<int64_t>(bytes_of(dtype)); }

@@ -27,6 +27,8 @@ struct GemmBatch {
 
 /// Of a processor; 1 MiB where the system does not say.
 int64_t l2_cache_bytes();
+/// Rows so many bytes apart, or a multiple of it, fall into the same few sets of an L1 cache.
+inline constexpr int64_t kSetsRepeat = 4096;
 
 /// Memory on huge pages where the system has them, never given back.
 class PackBuffer {

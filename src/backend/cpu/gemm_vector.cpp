@@ -80,14 +80,14 @@ struct BlockPlan {
   int64_t chunk_rows = 0, chunk_k = 0;  // of A in one phase
 };
 
-/// Whether A is read as fast where it lies: its rows do not collide in the cache (a set repeats
-/// every 4 KB), it does not have to come from memory once per task, and, transposed, one panel does
-/// not touch more pages than the address caches hold.
+/// Whether A is read as fast where it lies: its rows do not collide in the cache, it does not have
+/// to come from memory once per task, and, transposed, one panel does not touch more pages than the
+/// address caches hold.
 bool a_reads_well(const GemmArgs& g) {
-  constexpr int64_t kSetsRepeat = 1024, kLine = 16, kCached = int64_t{2} << 20;
+  constexpr int64_t kFloat = 4, kLine = 64, kCached = int64_t{2} << 20;
   if (g.n <= 64) return true;  // read too few times to repay a copy
   if (g.trans_a) return g.lda <= 256;
-  const int64_t offset = g.lda % kSetsRepeat;
+  const int64_t offset = g.lda * kFloat % kSetsRepeat;
   return std::min(offset, kSetsRepeat - offset) >= kLine && g.m * g.k <= kCached;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/tile_packing.h"
 #include "base/errors.h"
 #include "base/integers.h"
@@ -18,7 +19,6 @@ int64_t l2_bytes() { return assumed_l2 > 0 ? assumed_l2 : l2_cache_bytes(); }
 /// bf16 rows of whole tiles can be read where they lie, unless all of them fall into one set of a
 /// cache.
 bool left_in_place(const GemmArgs& g) {
-  constexpr int64_t kSetsRepeat = 4096;  // bytes
   return g.dtype == DType::bf16 && !g.trans_a && g.m % kTileRows == 0 &&
          (g.k % kTileBf16 == 0 || g.a_ends_in_zeros) && g.lda * 2 % kSetsRepeat != 0;
 }

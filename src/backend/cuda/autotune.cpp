@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "base/errors.h"
 
 namespace brrr::cuda {
 namespace {
 
-constexpr std::string_view kHead = "brrr autotune 2";
+constexpr std::string_view kHead = "brrr autotune 3";
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -74,13 +75,13 @@ size_t Autotune::choose(const std::string& key, const std::vector<std::string>& 
     if (!std::isfinite(typical[best])) best = 0;
     for (double t : typical) times += fmt::format("{}{:.4g}", times.empty() ? "" : " ", t);
   }
-  remember(key, {ways[best], times});
+  chosen_[key] = {ways[best], times};
+  is_saved_ = false;
   return best;
 }
 
-void Autotune::remember(const std::string& key, Choice choice) {
-  chosen_[key] = std::move(choice);
-  if (file_.empty()) return;
+void Autotune::save() {
+  if (file_.empty() || std::exchange(is_saved_, true)) return;
   // Others may have written since.
   for (const auto& [theirs, chosen] : read_lines(file_)) chosen_.emplace(theirs, chosen);
   std::string text = std::string(kHead) + "\n";
@@ -88,7 +89,7 @@ void Autotune::remember(const std::string& key, Choice choice) {
     text += k + '\t' + chosen.way + '\t' + chosen.times + '\n';
   try {
     create_folder(file_.parent_path());
-    write_file_atomically(file_, text);
+    write_cache_file(file_, text);
   } catch (const UserError&) {  // it is measured again the next time
   }
 }

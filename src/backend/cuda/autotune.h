@@ -19,7 +19,7 @@ class Autotune {
   /// Milliseconds of one run of a way; infinity when it does not run.
   using Measure = std::function<double(size_t way)>;
 
-  /// `file`: remembers; "": nothing is remembered. A damaged line is ignored.
+  /// `file`: remembers what save() wrote; "": nothing is remembered. A damaged line is ignored.
   explicit Autotune(fs::path file);
 
   /// The way to take. `key` says what is computed and where; `ways` name themselves for ever.
@@ -28,22 +28,24 @@ class Autotune {
   /// What was chosen before, nothing when it was not or is none of the ways.
   std::optional<size_t> remembered(const std::string& key,
                                    const std::vector<std::string>& ways) const;
+  /// Writes what was chosen since the last time.
+  void save();
   /// How many keys were measured, not remembered.
   int measured() const { return measured_; }
 
-  static constexpr int kRounds = 5;           // of every way, interleaved; the median counts
+  static constexpr int kRounds = 3;           // of every way, interleaved; the median counts
   static constexpr double kLeastGain = 0.02;  // that another way than the first must bring
-  static constexpr double kHopeless = 3;      // times the best of the first round: not run again
+  static constexpr double kHopeless = 1.25;   // times the best of the first round: not run again
 
  private:
   struct Choice {
     std::string way, times;  // "0.412 0.530 inf": milliseconds, in the order of the ways
   };
   static std::map<std::string, Choice> read_lines(const fs::path& file);
-  void remember(const std::string& key, Choice choice);
   fs::path file_;
   std::map<std::string, Choice> chosen_;
   int measured_ = 0;
+  bool is_saved_ = true;
 };
 
 }  // namespace brrr::cuda

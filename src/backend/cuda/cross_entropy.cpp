@@ -115,7 +115,17 @@ struct Head {
         transposed(n.attrs().get<bool>("transpose_w")) {
     chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, classes * logit_bytes()), 64,
                                 1 << 20);
-    chunk = std::min(chunk, rows);
+    chunk = std::min(equal_chunk(rows, chunk), rows);
+  }
+  /// Chunks of one size, if a third more of them will do: their products are tuned once, and none
+  /// is so short that the gradient of the weights is read and written for little.
+  static int64_t equal_chunk(int64_t rows, int64_t most) {
+    constexpr int64_t kWhole = 128;
+    if (most >= rows || most < kWhole) return most;
+    const int64_t fewest = ceil_div(rows, most / kWhole * kWhole);
+    for (int64_t n = fewest; n <= fewest + fewest / 3; ++n)
+      if (rows % (n * kWhole) == 0) return rows / n;
+    return round_up(ceil_div(rows, fewest), kWhole);
   }
   bool has_dlse() const { return node.attrs().get_or<bool>("dlse", false); }
   size_t dx() const { return forward ? 2 : 0; }

@@ -35,7 +35,7 @@ std::optional<std::string> read_entry(const fs::path& path) {
 void write_entry(const fs::path& path, const std::string& code) {
   try {
     create_folder(path.parent_path());
-    write_file_atomically(path, fmt::format("{}{}\n", kMagic, sha256_hex(code)) + code);
+    write_cache_file(path, fmt::format("{}{}\n", kMagic, sha256_hex(code)) + code);
   } catch (const UserError&) {  // it is compiled again the next time
   }
 }

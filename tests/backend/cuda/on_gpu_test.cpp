@@ -87,8 +87,13 @@ class OnGpu : public testing::Test {
       for (size_t i = 0; i < samples.size(); ++i) {
         if (only_first && i > 0) break;
         if (test::concerns_panels(*op, samples[i])) continue;
-        check(*op, samples[i], fmt::format("{} sample {}", op->name, i));
-        ++checked;
+        const std::string what = fmt::format("{} sample {}", op->name, i);
+        try {
+          check(*op, samples[i], what);
+          ++checked;
+        } catch (const std::exception& e) {
+          ADD_FAILURE() << what << ": " << e.what();
+        }
       }
     }
     return checked;
@@ -96,6 +101,18 @@ class OnGpu : public testing::Test {
 };
 
 TEST_F(OnGpu, EveryOpOfTheTable) { EXPECT_GT(check_all(false), 100); }
+
+nn::Gpt2Config one_layer(int64_t head_width) {
+  nn::Gpt2Config config;
+  config.n_layer = 1;
+  config.n_head = 2;
+  config.n_embd = 2 * head_width;
+  config.n_positions = 192;
+  config.vocab_size = 517;
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
+  return config;
+}
+
 // Training steps as they are compiled: products with their epilogues, clusters, attention by every
 // unit there is, with heads of 64 and 128.
 TEST_F(OnGpu, EveryWayOfEveryNodeOfAStep) {
@@ -111,13 +128,7 @@ TEST_F(OnGpu, EveryWayOfEveryNodeOfAStep) {
                                               {64, DType::f32},
                                               {128, DType::bf16},
                                               {128, DType::f16}}) {
-    nn::Gpt2Config config;
-    config.n_layer = 1;
-    config.n_head = 2;
-    config.n_embd = 2 * width;
-    config.n_positions = 192;
-    config.vocab_size = 517;
-    config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
+    const nn::Gpt2Config config = one_layer(width);
     PipelineOptions options;
     options.precision = precision;
     options.fp8 = fp8;
@@ -126,6 +137,14 @@ TEST_F(OnGpu, EveryWayOfEveryNodeOfAStep) {
 }
 
 TEST_F(OnGpu, SanitizedOps) { EXPECT_GT(check_all(true), 40); }
+
+TEST_F(OnGpu, SanitizedStep) {
+  PipelineOptions options;
+  options.precision = DType::bf16;
+  const nn::Gpt2Config config = one_layer(64);
+  test::tell(
+      test::WaysOfAStep(backend_named("cuda"), config, 2, config.n_positions, options).check());
+}
 
 }  // namespace
 }  // namespace brrr::cuda

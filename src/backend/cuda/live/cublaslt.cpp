@@ -172,6 +172,9 @@ std::vector<cublasLtMatmulAlgo_t> BoundMatmul::algorithms(int most) const {
   };
   const uint64_t room = at_.workspace_bytes;
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, room);
+  // Parts of a sum over k that are added in memory are added in f32, not rounded to 16 bits first.
+  const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(at_.b));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(at_.a));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(at_.addend));

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <limits>
 #include <utility>
 
 #include "backend/cuda/cubin_cache.h"
 #include "base/cache.h"
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/errors.h"
 
@@ -39,6 +41,8 @@ std::unique_ptr<Device> open_gpu(int ordinal, const GpuDescription& gpu) {
 }
 
 CudaDevice::CudaDevice(int ordinal, GpuDescription gpu) : gpu_(std::move(gpu)) {
+  // Half a gigabyte that would otherwise be mapped after the driver has made its context.
+  const auto early = std::async(std::launch::async, CublasLt::find);
   for (const std::string& reason : {Driver::load(d_), nvrtc_.load()})
     if (!reason.empty()) throw UserError(reason);
   BRRR_CU(d_, cuDeviceGet(&device_, ordinal));
@@ -64,6 +68,8 @@ CudaDevice::CudaDevice(int ordinal, GpuDescription gpu) : gpu_(std::move(gpu)) {
   BRRR_CU(d_, cuDeviceGetPCIBusId(bus, sizeof(bus) - 1, device_));
   nvml_ = std::make_unique<Nvml>(bus);
   tunes_ = env::get("BRRR_AUTOTUNE") != "0";
+  waits_ = env::get("CUDA_LAUNCH_BLOCKING") == "1";
+  keeps_ = !waits_ && env::get("BRRR_CUDA_GRAPHS") != "0";
   autotune_ = std::make_unique<Autotune>(
       cache_folder() / "cuda" / fmt::format("autotune-{}-{}.txt", gpu_.name.substr(5), model));
 }
@@ -189,7 +195,9 @@ class CudaDevice::Prepared final : public CudaKernel::Prepared {
 // between them.
 class CudaDevice::Bench {
  public:
-  explicit Bench(const Driver& d, CUstream stream) : d_(d), stream_(stream) {
+  /// `last_run`: when something was measured last, in seconds.
+  Bench(const Driver& d, CUstream stream, double& last_run)
+      : d_(d), stream_(stream), last_run_(last_run) {
     BRRR_CU(d_, cuEventCreate(&start_, CU_EVENT_DEFAULT));
     BRRR_CU(d_, cuEventCreate(&end_, CU_EVENT_DEFAULT));
   }
@@ -209,19 +217,34 @@ class CudaDevice::Bench {
     return true;
   }
   std::byte* data() const { return reinterpret_cast<std::byte*>(data_); }
+  /// Of one run; infinity when it does not run.
   double milliseconds(const std::function<bool()>& run) {
     constexpr int kRuns = 4;
-    if (!run()) return std::numeric_limits<double>::infinity();  // warm
+    constexpr double kLong = 0.5;  // milliseconds; one such run says enough
+    if (!run()) return std::numeric_limits<double>::infinity();
+    wake(run);
+    const double one = timed(1, run);
+    return one >= kLong ? one : timed(kRuns, run);
+  }
+
+ private:
+  double timed(int runs, const std::function<bool()>& run) {
     BRRR_CU(d_, cuEventRecord(start_, stream_));
-    for (int i = 0; i < kRuns; ++i) run();
+    for (int i = 0; i < runs; ++i) run();
     BRRR_CU(d_, cuEventRecord(end_, stream_));
     BRRR_CU(d_, cuEventSynchronize(end_));
     float ms = 0;
     d_.check(d_.event_elapsed_time(&ms, start_, end_), "cuEventElapsedTime");
-    return static_cast<double>(ms) / kRuns;
+    return static_cast<double>(ms) / runs;
   }
-
- private:
+  // An idle GPU runs at a fraction of its clock, and what is measured first would look slow.
+  void wake(const std::function<bool()>& run) {
+    constexpr double kAsleep = 0.5, kSeconds = 0.1;
+    const double start = now_seconds();
+    if (start - last_run_ > kAsleep)
+      while (now_seconds() - start < kSeconds) timed(8, run);
+    last_run_ = now_seconds();
+  }
   // Halves in (-1, 1) as bf16: two of them are an f32 of such size, and each is an f16, too.
   void fill() {
     std::vector<uint16_t> pattern((size_t{8} << 20) / sizeof(uint16_t));
@@ -244,27 +267,80 @@ class CudaDevice::Bench {
   CUevent start_ = nullptr, end_ = nullptr;
   CUdeviceptr data_ = 0;
   size_t bytes_ = 0;
+  double& last_run_;
+};
+
+// The ways of a node, and under which key it is remembered which of them is fastest.
+struct CudaDevice::Ways {
+  std::vector<const NodePlan*> all, rivals;  // rivals: all but the last resorts
+  std::vector<std::string> names;            // of the rivals
+  std::string key;
+  bool has_products = false, has_sdpa = false;
+
+  Ways(CudaDevice& device, const CudaKernel& kernel) {
+    std::string described;
+    for (const NodePlan& way : kernel.ways()) {
+      all.push_back(&way);
+      for (const Command& c : way.commands) {
+        has_products |= std::holds_alternative<MatmulCall>(c);
+        has_sdpa |= std::holds_alternative<SdpaCall>(c);
+      }
+      if (way.is_last_resort) continue;
+      rivals.push_back(&way);
+      names.push_back(way.name);
+      described += fmt::format(" | {}", describe(way));
+    }
+    key = fmt::format("way {}", device.cublaslt_.version());
+    if (has_sdpa) {
+      const cudnn::Library* cudnn = device.cudnn();
+      key += fmt::format(" cudnn {}", cudnn != nullptr ? cudnn->version() : "none");
+    }
+    key += described;
+  }
 };
 
 void CudaDevice::prepare(std::span<const Task> tasks) {
   enter();
   load_functions(tasks);
-  bench_ = std::make_unique<Bench>(d_, stream_);
-  for (const Task& task : tasks) {
-    auto& kernel = dynamic_cast<CudaKernel&>(*task.kernel);
-    kernel.prepared = fastest(kernel, task);
+  bench_ = std::make_unique<Bench>(d_, stream_, last_bench_);
+  try {
+    for (const Task& task : tasks) {
+      auto& kernel = dynamic_cast<CudaKernel&>(*task.kernel);
+      kernel.prepared = fastest(kernel, task);
+    }
+  } catch (...) {
+    autotune_->save();
+    throw;
   }
+  autotune_->save();
   bench_.reset();
 }
 
+// What may be run: the way that is remembered, or all that are measured. Others are loaded when
+// those refuse.
 void CudaDevice::load_functions(std::span<const Task> tasks) {
+  std::vector<const NodePlan*> ways;
+  for (const Task& task : tasks) {
+    const Ways known(*this, dynamic_cast<const CudaKernel&>(*task.kernel));
+    if (known.rivals.empty()) {
+      ways.push_back(known.all.front());
+    } else if (const auto best = autotune_->remembered(known.key, known.names); best || !tunes_) {
+      ways.push_back(known.rivals[best.value_or(0)]);
+    } else {
+      ways.insert(ways.end(), known.rivals.begin(), known.rivals.end());
+    }
+  }
+  load_functions_of(ways);
+}
+
+void CudaDevice::load_functions_of(const std::vector<const NodePlan*>& ways) {
   std::map<std::string, const KernelSource*> wanted;
-  for (const Task& task : tasks)
-    for (const NodePlan& way : dynamic_cast<const CudaKernel&>(*task.kernel).ways())
-      for (const Command& command : way.commands)
-        if (const auto* launch = std::get_if<Launch>(&command))
-          if (std::string key = key_of(launch->source); !functions_.contains(key))
-            wanted.emplace(std::move(key), &launch->source);
+  for (const NodePlan* way : ways)
+    for (const Command& command : way->commands)
+      if (const auto* launch = std::get_if<Launch>(&command))
+        if (std::string key = key_of(launch->source); !functions_.contains(key))
+          wanted.emplace(std::move(key), &launch->source);
+  if (wanted.empty()) return;
   const std::string arch = architecture_of(gpu_);
   const std::vector<std::string> options = compile_options();
   const CubinCache cache(cache_folder() / "cuda", fmt::format("nvrtc {} {} {}", nvrtc_.version(),
@@ -312,23 +388,35 @@ const cudnn::Library* CudaDevice::cudnn() {
   return cudnn_.get();
 }
 
+bool CudaDevice::opened_cudnn() {
+  if (cudnn() == nullptr) return false;
+  if (cudnn_->handle() != nullptr) return true;
+  const std::string reason = cudnn_->open(stream_);
+  if (reason.empty()) return true;
+  complain(fmt::format("cuDNN is here and does not open: {}; attention goes without it", reason));
+  cudnn_.reset();
+  return false;
+}
+
 // Null where cuDNN does not do that.
 std::shared_ptr<const SdpaPlan> CudaDevice::sdpa_plan(const SdpaCall& call) {
-  if (cudnn() == nullptr) return nullptr;
-  if (cudnn_->handle() == nullptr && !cudnn_->open(stream_).empty()) {
-    cudnn_.reset();
-    return nullptr;
-  }
+  if (!opened_cudnn()) return nullptr;
   const auto [at, is_new] = sdpa_plans_.try_emplace(describe(call));
   if (is_new) try {
       at->second = std::make_shared<SdpaPlan>(*cudnn_, call);
-    } catch (const cudnn::Refusal&) {  // another way is taken
+    } catch (const cudnn::Refusal& refusal) {  // another way is taken
+      complain(fmt::format("cuDNN does not do {}: {}", describe(call), refusal.reason));
     }
   return at->second;
 }
 
+void CudaDevice::complain(const std::string& what) {
+  if (complaints_.insert(what).second) fmt::print(stderr, "brrr: {}\n", what);
+}
+
 std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, const KernelArgs& args,
                                                        const std::string& scope, bool measures) {
+  load_functions_of({&plan});
   auto bound = std::make_unique<Prepared>();
   for (const Command& command : plan.commands) {
     if (const auto* launch = std::get_if<Launch>(&command)) {
@@ -407,38 +495,29 @@ void CudaDevice::measure(const CudaKernel& kernel, const std::string& key,
 
 std::unique_ptr<CudaDevice::Prepared> CudaDevice::fastest(const CudaKernel& kernel,
                                                           const Task& task) {
-  std::vector<const NodePlan*> ways, all;
-  std::vector<std::string> names;
-  std::string key = fmt::format("way {}", cublaslt_.version());
-  bool is_measured = false;  // which way, or which algorithm of a product
-  for (const NodePlan& way : kernel.ways()) {
-    all.push_back(&way);
-    for (const Command& c : way.commands) {
-      is_measured |= std::holds_alternative<MatmulCall>(c);
-      if (std::holds_alternative<SdpaCall>(c))
-        key += fmt::format(" cudnn {}", cudnn() != nullptr ? cudnn()->version() : "none");
-    }
-    if (way.is_last_resort) continue;
-    ways.push_back(&way);
-    names.push_back(way.name);
-    key += fmt::format(" | {}", describe(way));
+  Ways ways(*this, kernel);
+  std::vector<const NodePlan*>& all = ways.all;
+  // Which way, or which algorithm of a product.
+  if ((ways.has_products || ways.rivals.size() > 1) && tunes_ &&
+      !autotune_->remembered(ways.key, ways.names)) {
+    // A cuDNN that is here and does not open is none: nothing is to be remembered of it.
+    if (ways.has_sdpa && !opened_cudnn()) ways = Ways(*this, kernel);
+    measure(kernel, ways.key, ways.rivals, ways.names);
   }
-  if ((is_measured || ways.size() > 1) && tunes_ && !autotune_->remembered(key, names))
-    measure(kernel, key, ways, names);
-  if (!ways.empty()) {
-    const size_t best = autotune_->remembered(key, names).value_or(0);
+  if (!ways.rivals.empty()) {
+    const size_t best = autotune_->remembered(ways.key, ways.names).value_or(0);
     std::rotate(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(best),
                 all.begin() + static_cast<std::ptrdiff_t>(best) + 1);
   }
   for (const NodePlan* way : all) {
     auto bound = bind(*way, task.args, task.scope, false);
     if (bound == nullptr) continue;
-    if (way->is_last_resort && way != all.front() && complaints_.insert(describe(*way)).second)
-      fmt::print(stderr, "brrr: no library computes {}: \"{}\" does, which is slow\n", key,
-                 way->name);
+    if (way->is_last_resort && way != all.front())
+      complain(
+          fmt::format("no library computes {}: \"{}\" does, which is slow", ways.key, way->name));
     return bound;
   }
-  throw InternalError(fmt::format("{} computes none of: {}", name_, key));
+  throw InternalError(fmt::format("{} computes none of: {}", name_, ways.key));
 }
 
 void CudaDevice::run(const Task& task) {
@@ -447,6 +526,9 @@ void CudaDevice::run(const Task& task) {
   BRRR_CHECK(kernel.prepared != nullptr, "a kernel that was not prepared");
   BRRR_CHECK(static_cast<Prepared&>(*kernel.prepared).run(d_, stream_),
              "a library refused what it had accepted (at {})", task.scope);
+  if (!waits_) return;
+  if (const CUresult result = d_.cuStreamSynchronize(stream_); result != CUDA_SUCCESS)
+    d_.check(result, fmt::format("the kernel at {}", task.scope).c_str());
 }
 
 // -- recordings
@@ -465,6 +547,7 @@ class CudaDevice::Graph final : public Recording {
 };
 
 std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work) {
+  if (!keeps_) return nullptr;
   enter();
   auto recording = std::make_unique<Graph>(d_);
   CUgraph graph = nullptr;

@@ -42,6 +42,8 @@ class CudaDevice final : public Device {
 
   void enter() const;  // this thread uses the context
   void load_functions(std::span<const Task> tasks);
+  void load_functions_of(const std::vector<const NodePlan*>& ways);
+  struct Ways;
   struct BenchArgs;
   std::unique_ptr<Prepared> bind(const NodePlan& plan, const KernelArgs& args,
                                  const std::string& scope, bool measures);
@@ -52,6 +54,8 @@ class CudaDevice final : public Device {
   bool choose_algorithm(BoundMatmul& matmul, const MatmulCall& call, const MatmulAddresses& at,
                         bool measures);
   const cudnn::Library* cudnn();
+  bool opened_cudnn();
+  void complain(const std::string& what);
   std::shared_ptr<const SdpaPlan> sdpa_plan(const SdpaCall& call);
   CUdeviceptr error_cell(const LaunchArg& arg, const std::string& scope);
   void throw_errors();
@@ -84,10 +88,13 @@ class CudaDevice final : public Device {
   std::vector<std::string> error_texts_;
   std::map<std::string, CUfunction> functions_;  // by text and entry
   std::vector<CUmodule> modules_;
-  std::set<std::string> complaints_;  // about nodes that run by their last resort
-  bool tunes_ = true;
+  std::set<std::string> complaints_;  // printed once: of last resorts, of cuDNN
+  bool tunes_ = true;                 // measures which way is fastest
+  bool keeps_ = true;                 // records graphs
+  bool waits_ = false;                // for every kernel
   std::unique_ptr<Autotune> autotune_;
   std::unique_ptr<Bench> bench_;
+  double last_bench_ = -1e9;  // seconds
   std::unique_ptr<Nvml> nvml_;
 };
 
