@@ -524,11 +524,17 @@ void CudaDevice::run(const Task& task) {
   enter();
   auto& kernel = static_cast<CudaKernel&>(*task.kernel);
   BRRR_CHECK(kernel.prepared != nullptr, "a kernel that was not prepared");
-  BRRR_CHECK(static_cast<Prepared&>(*kernel.prepared).run(d_, stream_),
-             "a library refused what it had accepted (at {})", task.scope);
-  if (!waits_) return;
-  if (const CUresult result = d_.cuStreamSynchronize(stream_); result != CUDA_SUCCESS)
-    d_.check(result, fmt::format("the kernel at {}", task.scope).c_str());
+  const auto run = [&] {
+    BRRR_CHECK(static_cast<Prepared&>(*kernel.prepared).run(d_, stream_),
+               "a library refused what it had accepted (at {})", task.scope);
+  };
+  if (!waits_) return run();
+  try {
+    run();
+    BRRR_CU(d_, cuStreamSynchronize(stream_));
+  } catch (const InternalError& e) {  // of the driver, which does not know where it is
+    throw InternalError(fmt::format("{} (at {})", e.what(), task.scope));
+  }
 }
 
 // -- recordings
