@@ -51,6 +51,7 @@ def outcome(record):
 def result_of(text):
     """The JSON object that a command printed; of several lines the one with the most tokens/s."""
     if (whole := parsed(text)) is not None:
+        whole.pop("kernels", None)  # of a profile: hundreds, which stand in by_kind
         return whole
     lines = [r for r in map(parsed, text.splitlines()) if r is not None]
     return max(lines, key=lambda r: r.get("tokens_per_second", 0)) if lines else None
@@ -131,11 +132,14 @@ def tests_text(part):
 def kernels_text(part):
     lines = []
     for r in part:
+        if "by_kind" in (r["result"] or {}):
+            lines += profile_text(r["name"], r["result"])
+            continue
         row = first_row(r)
         if row is None:
             lines += [f"{r['name']}: {outcome(r)}", ""]
             continue
-        lines += [f"### {r['name']}, each kernel waited for", ""]
+        lines += [f"### {r['name']}, by the device's clock", ""]
         lines += table(
             ["op", "kernel", "nodes", "ms", "TFLOP/s", "GB/s"],
             [[k["op"], k["kernel"], k["nodes"], f"{k['ms']:.3f}", f"{1e-9 * k['flops'] / k['ms']:.1f}",
@@ -190,6 +194,21 @@ def fastest(part, peers):
         if row and "tokens_per_second" in row:
             best[size_of(r["name"])] = max(best.get(size_of(r["name"]), 0), row["tokens_per_second"])
     return best
+
+
+def profile_text(name, profile):
+    """The slowest kinds of kernels against what the device was measured to reach."""
+    ceilings, parts = profile["ceilings"], profile["parts_ms"]
+    peaks = [f"{1e-12 * ceilings[t]:.0f} TFLOP/s {t}" for t in ("f32", "tf32", "bf16", "f16", "fp8") if ceilings[t] > 0]
+    peaks += [f"{level['name']} {1e-9 * level['read']:.0f} GB/s" for level in ceilings["levels"]]
+    peaks.append(f"starting a kernel {1e6 * ceilings['launch_seconds']:.1f} us")
+    lines = [f"### {name}", "", "Ceilings: " + ", ".join(peaks) + f". A step takes {profile['step_ms']:.2f} ms, its "
+             f"kernels {parts['kernels']:.2f} ms, timing them {100 * profile['timing_cost']:.1f}% more.", ""]
+    return lines + table(
+        ["kernel", "calls", "ms", "share", "TFLOP/s", "GB/s", "of its ceiling", "verdict"],
+        [[k["name"], k["calls"], f"{k['ms']:.3f}", f"{100 * k['share']:.1f}%", f"{1e-3 * k['gflops_per_second']:.1f}",
+          f"{k['gbytes_per_second']:.0f}", f"{100 * k['of_ceiling']:.0f}%", k["verdict"]]
+         for k in profile["by_kind"][:20]])
 
 
 def step_text(step, peers, gpu):

@@ -46,7 +46,8 @@ const OptionTable<ProfileOptions>& profile_table() {
 
 /// Before anything is allocated.
 void check_memory(const insight::Workload& workload, const MemoryLimit& limit) {
-  const int64_t needed = resident_memory().needed() + workload.forecast().total();
+  const int64_t needed =
+      workload.forecast().total() + (workload.is_on_host() ? resident_memory().needed() : 0);
   if (needed <= limit.bytes) return;
   throw UserError(
       fmt::format("the {} that this needs are more than {}, which is {}; take a smaller "
@@ -139,13 +140,13 @@ int run_profile(const Arguments& args) {
   w.data = run.data ? &*run.data : nullptr;
   w.prompt = own.prompt > 0 ? own.prompt : std::min<int64_t>(64, run.config.n_positions / 2);
   const std::unique_ptr<insight::Workload> workload = insight::make_workload(w);
-  if (workload->backend().memory_bytes > 0)
-    user_error("--device {}: kernels of a GPU are not timed one by one yet; expected --device cpu",
-               o.device);
   const MemoryLimit limit = train::memory_budget(o);
   check_memory(*workload, limit);
+  const double thorough = own.seconds > 0.5 ? 1 : 1.0 / 3;
   const insight::Ceilings ceilings =
-      insight::measure_ceilings(limit.bytes / 4, own.seconds > 0.5 ? 0.03 : 0.01);
+      workload->is_on_host()
+          ? insight::measure_ceilings(limit.bytes / 4, 0.03 * thorough)
+          : insight::measure_device(workload->backend(), limit.bytes / 4, 0.1 * thorough);
   workload->allocate();
   const auto say = [](const std::string& line) { fmt::print(stderr, "profile: {}\n", line); };
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say);

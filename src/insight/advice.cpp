@@ -32,16 +32,18 @@ class Adviser {
         workload_(w),
         o_(o),
         options_(o.workload.options),
-        forecaster_(
-            p, w,
-            o.trials ? std::max<int64_t>(0, (o.budget - resident_memory().needed()) / 2) : 0) {}
+        // A device's kernels are not tried one by one: opening it for each takes longer.
+        forecaster_(p, w,
+                    o.trials && w.is_on_host()
+                        ? std::max<int64_t>(0, (o.budget - resident_memory().needed()) / 2)
+                        : 0) {}
 
   std::vector<Advice> all() {
     for (const Candidate& c : candidates(p_, o_)) look(c);
     look_at_batches();
     look_at_loader();
     look_at_evaluation();
-    if (o_.trials) look_at_threads();
+    if (o_.trials && workload_.is_on_host()) look_at_threads();
     std::stable_sort(list_.begin(), list_.end(),
                      [](const Advice& a, const Advice& b) { return a.gain() > b.gain(); });
     return std::move(list_);
@@ -49,6 +51,10 @@ class Adviser {
 
  private:
   bool training() const { return o_.workload.mode == Mode::training; }
+  /// Bytes, where the budget is.
+  int64_t taken() const {
+    return workload_.is_on_host() ? resident_memory().needed() : workload_.forecast().total();
+  }
 
   /// Compiled; null when it would not fit.
   std::unique_ptr<Workload> compiled(const train::TrainOptions& options) const {
@@ -58,7 +64,7 @@ class Adviser {
       w.config.vocab_size = options.vocab_size;
     auto other = make_workload(w);
     const int64_t grows = other->forecast().total() - workload_.forecast().total();
-    if (o_.budget > 0 && resident_memory().needed() + grows > o_.budget) return nullptr;
+    if (o_.budget > 0 && taken() + grows > o_.budget) return nullptr;
     return other;
   }
 
@@ -81,7 +87,7 @@ class Adviser {
   /// The forecast chose; where the plan fits beside the present one, a few steps of both decide.
   void try_out(Advice& a, Workload& other) {
     if (!o_.trials || a.gain() < kWorthTrying) return;
-    if (resident_memory().needed() + other.forecast().total() > o_.budget) return;
+    if (taken() + other.forecast().total() > o_.budget) return;
     other.allocate();
     race_with(a, [&] { return other.run(nullptr).wall; });
   }

@@ -8,6 +8,7 @@
 #include "backend/cpu/peaks.h"
 #include "insight/bench.h"
 #include "insight/timed_step.h"
+#include "insight/verdict.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
@@ -81,33 +82,6 @@ std::vector<StepKernel> kernels_of(const TimedStep& step, const Timeline& timeli
   return list;
 }
 
-// What a GPU reaches on a large product of random numbers, in FLOP/s: its ceiling.
-double product_peak(const Backend& backend, DType dtype) {
-  constexpr int64_t kSize = 8192;
-  constexpr double kSeconds = 0.5;
-  Graph g;
-  const Shape square{kSize, kSize};
-  g.output("y", matmul(g.input("a", square, dtype), g.input("b", square, dtype)));
-  Engine engine(backend);
-  const size_t program = engine.add(run_pipeline(g, backend.target(), {}));
-  engine.allocate();
-  std::mt19937 random(7);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> wide(static_cast<size_t>(kSize * kSize));
-  std::vector<std::byte> values(wide.size() * bytes_of(dtype));
-  for (const char* name : {"a", "b"}) {
-    for (float& x : wide) x = uniform(random);
-    store_floats(dtype, wide.data(), values.data(), kSize * kSize);
-    engine.set_input<std::byte>(program, name, values);
-  }
-  const auto run = [&] {
-    Timeline timeline;  // waits
-    engine.run(program, &timeline);
-  };
-  const Timing t = interleave({run}, kSeconds)[0];
-  return 2.0 * kSize * kSize * kSize / (1e-3 * t.median);
-}
-
 StepRow row_of(TimedStep& step, const Timing& timing) {
   const train::TrainOptions& o = step.options();
   StepRow r;
@@ -153,7 +127,7 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
     const std::string wanted(name_of(dtype));
     if (is_on_gpu) {
       row.peak_tflops = 1e-12 * product_peak(backend, dtype);
-      row.peak_type = "a product of 8192 x 8192 matrices";
+      row.peak_type = fmt::format("a product of {0} x {0} matrices", kLargeProduct);
     }
     // Without a unit for the type, products run in f32 and that is the ceiling.
     for (const std::string& type : {wanted, std::string("f32")})

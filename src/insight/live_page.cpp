@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMeasureSeconds = 0.005;  // for each of the machine's ceilings
-constexpr int64_t kLeastBuffers = int64_t{64} << 20;
+constexpr int64_t kLeastBuffers = int64_t{64} << 20, kMostBuffers = int64_t{1} << 30;
 
 /// A running mean of about the last twenty values.
 void follow(std::optional<double>& mean, double value) {
@@ -97,9 +97,14 @@ RunRecord record_of(const train::RunStart& start) {
   return record;
 }
 
-/// Kernels are only timed where they run at once.
+/// Nothing where a device has no memory left to be measured with.
 std::optional<RegimeMeter> meter_for(const train::Session& session) {
-  if (!session.engine().device().is_host()) return std::nullopt;
+  const Backend& backend = session.engine().backend();
+  if (backend.open_device != nullptr) {
+    const int64_t room = (backend.memory_bytes - session.engine().arena_bytes()) / 4;
+    if (room < kLeastBuffers) return std::nullopt;
+    return RegimeMeter(measure_device(backend, std::min(room, kMostBuffers), kMeasureSeconds));
+  }
   // The buffers of the measurement take no more than what the run will have, of which little is
   // resident yet.
   const int64_t buffers = std::max(session.engine().arena_bytes() / 2, kLeastBuffers / 4);

@@ -257,6 +257,11 @@ void Group::operator+=(const Group& other) {
   for (size_t i = 0; i < kBounds; ++i) bound_ms[i] += other.bound_ms[i];
 }
 
+std::string Profile::place() const {
+  return fmt::format("{} on {}", backend,
+                     ceilings.device.empty() ? counted(threads, "thread") : ceilings.device);
+}
+
 bool Profile::is_disturbed() const {
   constexpr double kOthers = 0.25, kScatter = 1.3;  // a processor; between the quartiles of steps
   return other_processors > kOthers || step.high > kScatter * step.low;
@@ -306,7 +311,8 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
     off.push_back(1e3 * without);
     ratios.push_back(with / without);
   }
-  if (const HostReading load = host.read(); load.busy >= 0 && load.own_processors >= 0)
+  if (const HostReading load = host.read();
+      workload.is_on_host() && load.busy >= 0 && load.own_processors >= 0)
     p.other_processors =
         std::max(0.0, load.busy * static_cast<double>(std::thread::hardware_concurrency()) -
                           load.own_processors);

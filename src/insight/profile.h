@@ -112,6 +112,8 @@ struct Profile {
   double other_processors = 0;   // processors' worth of time that other work had meanwhile
   Workload::Batches batches;
   Ceilings ceilings;
+  /// "cpu:avx2 on 2 threads", "cuda:sm_90 on cuda:0 (NVIDIA H200)"
+  std::string place() const;
   /// Whether other work makes the figures uncertain.
   bool is_disturbed() const;
 

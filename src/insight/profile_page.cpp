@@ -124,10 +124,10 @@ std::string anatomy_table(const Profile& p) {
 std::string profile_page(const Profile& p, const std::string& memory_svg) {
   std::string body = "<h1>" + html_text(p.title) + "</h1>";
   body += fmt::format(
-      "<p class=\"faint\">{} on {}; a step takes {} ms ({}&ndash;{}){}; timing it costs "
+      "<p class=\"faint\">{}; a step takes {} ms ({}&ndash;{}){}; timing it costs "
       "{:.1f}%</p>\n",
-      html_text(p.backend), counted(p.threads, "thread"), number_text(p.step.median),
-      number_text(p.step.low), number_text(p.step.high),
+      html_text(p.place()), number_text(p.step.median), number_text(p.step.low),
+      number_text(p.step.high),
       p.tokens > 0 && p.step.median > 0
           ? fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(
                                              1e3 * static_cast<double>(p.tokens) / p.step.median)))

@@ -49,8 +49,7 @@ class Report {
 
 void add_step(Report& r, const Profile& p) {
   r.line(p.title);
-  r.line(fmt::format("{} on {}; compiled in {:.0f} ms, arena {}", p.backend,
-                     counted(p.threads, "thread"), p.compile_ms,
+  r.line(fmt::format("{}; compiled in {:.0f} ms, arena {}", p.place(), p.compile_ms,
                      format_bytes(static_cast<double>(p.memory.total()))));
   std::string speed;
   if (p.tokens > 0 && p.step.median > 0)
@@ -174,14 +173,15 @@ void add_kernels(Report& r, const Profile& p) {
   }
   const Ceilings& c = p.ceilings;
   std::string text = fmt::format("  ceilings, measured now: {:.0f} GFLOP/s f32", 1e-9 * c.f32);
-  if (c.bf16 > 0) text += fmt::format(", {:.0f} bf16", 1e-9 * c.bf16);
+  for (const auto& [name, rate] : c.peaks())
+    if (name != "f32") text += fmt::format(", {:.0f} {}", 1e-9 * rate, name);
   for (const MemoryLevel& l : c.levels)
     text += fmt::format(", {} {:.0f} GB/s", l.name, 1e-9 * l.read);
   r.line(text);
-  r.line(
-      fmt::format("  starting a kernel {:.2f} us, the team {:.2f} us; ceil.: what is reached of "
-                  "the nearest ceiling",
-                  1e6 * c.launch_seconds, 1e6 * c.team_seconds));
+  r.line(fmt::format(
+      "  starting a kernel {:.2f} us{}; ceil.: what is reached of the nearest ceiling",
+      1e6 * c.launch_seconds,
+      c.device.empty() ? fmt::format(", the team {:.2f} us", 1e6 * c.team_seconds) : ""));
 }
 
 /// Words as lines of at most `width` characters, all but the first indented.
@@ -297,6 +297,7 @@ std::string report_json(const Profile& p) {
       {"mode", name_of(p.mode)},
       {"title", p.title},
       {"backend", p.backend},
+      {"device", p.ceilings.device.empty() ? "host" : p.ceilings.device},
       {"threads", p.threads},
       {"tokens_per_step", p.tokens},
       {"step_ms", p.step.median},
@@ -319,7 +320,10 @@ std::string report_json(const Profile& p) {
       {"bound_ms", bounds},
       {"ceilings",
        {{"f32", p.ceilings.f32},
+        {"tf32", p.ceilings.tf32},
         {"bf16", p.ceilings.bf16},
+        {"f16", p.ceilings.compute(DType::f16)},
+        {"fp8", p.ceilings.f8},
         {"levels", levels},
         {"launch_seconds", p.ceilings.launch_seconds},
         {"team_seconds", p.ceilings.team_seconds}}},

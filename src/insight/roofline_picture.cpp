@@ -29,7 +29,8 @@ class Picture {
       }
     x_low_ = std::pow(10, std::max(-4.0, std::floor(std::log10(low))));
     x_high_ = std::pow(10, std::min(6.0, std::ceil(std::log10(high) + 0.2)));
-    const double peak = 1e-9 * std::max(p.ceilings.f32, p.ceilings.bf16);
+    double peak = 0;
+    for (const auto& [name, rate] : p.ceilings.peaks()) peak = std::max(peak, 1e-9 * rate);
     y_high_ = std::pow(10, std::ceil(std::log10(std::max(peak, 1.0)) + 0.05));
     double slowest = y_high_ / 1e3;
     for (const KernelProfile& k : p.kernels)
@@ -97,15 +98,20 @@ class Picture {
   }
 
   void ceilings() {
-    const double f32 = 1e-9 * p_.ceilings.f32, bf16 = 1e-9 * p_.ceilings.bf16;
-    const double most = std::max(f32, bf16);
-    const auto plateau = [&](double rate, const char* name) {
-      if (rate <= 0) return;
+    double most = 0;
+    std::vector<double> drawn;
+    for (const auto& [name, flops] : p_.ceilings.peaks()) {
+      const double rate = 1e-9 * flops;
+      most = std::max(most, rate);
+      // Where two lie on each other the first stands for both.
+      const bool apart = std::none_of(drawn.begin(), drawn.end(), [&](double other) {
+        return rate < 1.05 * other && other < 1.05 * rate;
+      });
+      if (rate <= 0 || !apart) continue;
+      drawn.push_back(rate);
       line("ceiling", kLeft, py(rate), kRight, py(rate));
       text(kRight - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
-    };
-    plateau(f32, "f32");
-    if (bf16 > 1.05 * f32) plateau(bf16, "bf16");
+    }
     double label = 0.08;
     for (const MemoryLevel& level : p_.ceilings.levels) {
       // From the left edge, or where it enters the picture, to the plateau.

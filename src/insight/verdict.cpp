@@ -44,10 +44,25 @@ std::string_view name_of(Bound bound) {
   return kNames[static_cast<size_t>(bound)];
 }
 
-double Ceilings::compute(DType dtype) const {
+double Ceilings::compute(DType dtype, bool in_tf32) const {
   if (dtype == DType::bf16) return std::max(f32, bf16);
   if (dtype == DType::i8) return std::max(f32, int8);
-  return f32;  // products of f16 are computed in f32
+  if (is_fp8(dtype)) return std::max(f32, f8);
+  if (dtype == DType::f32 && in_tf32) return std::max(f32, tf32);
+  // The host computes products of f16 in f32, whatever units it has.
+  return dtype == DType::f16 && !device.empty() ? std::max(f32, f16) : f32;
+}
+
+std::vector<std::pair<std::string_view, double>> Ceilings::peaks() const {
+  std::vector<std::pair<std::string_view, double>> list{{"f32", f32}};
+  const auto add = [&](std::string_view name, double rate) {
+    if (rate > f32) list.emplace_back(name, rate);
+  };
+  add("tf32", compute(DType::f32, true));
+  add("bf16", compute(DType::bf16));
+  add("f16", compute(DType::f16));
+  add("fp8", compute(DType::f8e4m3));
+  return list;
 }
 
 const MemoryLevel& Ceilings::level_of(double bytes) const {
@@ -126,8 +141,10 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
   const Cost cost = cost_of(g, id);
   Work w{cost.flops, cost.bytes_read, cost.bytes_written, DType::f32};
   const Node& node = g.node(id);
-  if (class_of(node) == OpClass::contraction && !node.operands.empty())
+  if (class_of(node) == OpClass::contraction && !node.operands.empty()) {
     w.dtype = g.type(node.operands[0]).dtype;
+    w.tf32 = node.attrs.get_or<bool>("tf32", false);
+  }
   if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false)) {
     for (const size_t i : {1u, 2u})  // keys and values
       w.bytes_read -= (1 - cache_share) * static_cast<double>(g.type(node.operands[i]).bytes());
@@ -142,7 +159,7 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
 Verdict judge(const Work& w, const Ceilings& c, double taken) {
   Verdict v;
   const MemoryLevel& level = c.level_of(w.bytes());
-  v.seconds[static_cast<size_t>(Bound::compute)] = w.flops / c.compute(w.dtype);
+  v.seconds[static_cast<size_t>(Bound::compute)] = w.flops / c.compute(w.dtype, w.tf32);
   v.seconds[static_cast<size_t>(Bound::bandwidth)] =
       w.bytes_read / level.read + w.bytes_written / level.write;
   v.seconds[static_cast<size_t>(Bound::overhead)] =

@@ -27,17 +27,21 @@ struct MemoryLevel {
   double write = 0;   // bytes per second
 };
 
-/// What this machine was measured to reach, with the present team and instruction set.
+/// What a device was measured to reach; the host: with the present team and instruction set.
 struct Ceilings {
+  std::string device;  // "cuda:0 (NVIDIA H200)"; "": the host
   // Multiply-adds count twice; 0: no unit for the type.
-  double f32 = 0, bf16 = 0, f16 = 0, int8 = 0;
+  double f32 = 0, tf32 = 0, bf16 = 0, f16 = 0, f8 = 0, int8 = 0;
   std::vector<MemoryLevel> levels;  // the nearest first, memory last
   double launch_seconds = 0;        // one small op of a compiled program
   double team_seconds = 0;          // to start the thread team and wait for it
   double tick_seconds = 0;          // one look at the processor's counter
 
-  /// Operations per second of products of the type: in f32 where it has no faster unit.
-  double compute(DType dtype) const;
+  /// Operations per second of products of the type: in f32 where it has no faster unit. `in_tf32`:
+  /// those of f32 that may be rounded.
+  double compute(DType dtype, bool in_tf32 = false) const;
+  /// The rates of products with units of their own: "f32" first, then those that exceed it.
+  std::vector<std::pair<std::string_view, double>> peaks() const;
   /// The level that holds `bytes`.
   const MemoryLevel& level_of(double bytes) const;
   train::MachineSpeed speed() const;
@@ -45,11 +49,19 @@ struct Ceilings {
 /// About `seconds` for each of ten figures in each round; the best of the rounds, so that other
 /// work on this machine has to be there in all of them to show. `memory_limit` bounds the buffers.
 Ceilings measure_ceilings(int64_t memory_limit, double seconds = 0.03, int rounds = 3);
+/// The same of a backend's device, by its own clock, with at most so much of its memory; products
+/// are of random numbers.
+Ceilings measure_device(const Backend& backend, int64_t memory_limit, double seconds = 0.1);
+/// Of those, the rate of one type; 0: no kernel for it. A square product of kLargeProduct, unless
+/// the device takes seconds for it.
+double product_peak(const Backend& backend, DType dtype, bool tf32 = false);
+inline constexpr int64_t kLargeProduct = 8192;
 
 /// What a kernel does in one call.
 struct Work {
   double flops = 0, bytes_read = 0, bytes_written = 0;
   DType dtype = DType::f32;  // of the factors of a product
+  bool tf32 = false;         // f32 that may be rounded
   double bytes() const { return bytes_read + bytes_written; }
 };
 /// The op's cost as the program runs it: a cache is updated in its place. `cache_share`: of the

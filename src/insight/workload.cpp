@@ -177,6 +177,7 @@ class OneProgram : public Workload {
     clock.start = now_seconds();
     before(clock);
     engine_.run(id_, timeline);
+    engine_.wait();
     after(clock);
     clock.wall = now_seconds() - clock.start;
     return clock;
@@ -190,10 +191,14 @@ class OneProgram : public Workload {
     const Graph& g = engine_.program(id_).graph();
     for (NodeId id : g.inputs()) {
       const Type& type = g.type({id, 0});
-      std::byte* to = g.input_kind(id) == InputKind::data ? engine_.input(id_, g.input_name(id))
-                                                          : engine_.state_data(g.input_name(id));
+      std::vector<std::byte> numbers(static_cast<size_t>(type.bytes()));
       for (int64_t i = 0; i < type.shape.elements(); ++i)
-        store_from_double(type.dtype, to, i, is_float(type.dtype) ? uniform(random) : 1);
+        store_from_double(type.dtype, numbers.data(), i,
+                          is_float(type.dtype) ? uniform(random) : 1);
+      if (g.input_kind(id) == InputKind::data)
+        engine_.set_input<std::byte>(id_, g.input_name(id), numbers);
+      else
+        engine_.write_state(g.input_name(id), numbers);
     }
   }
   virtual void before(StepClock&) {}
@@ -262,8 +267,9 @@ class Generation final : public Model {
   }
   void after(StepClock& clock) override {
     const Stopwatch watch;
-    tokens_[0] = sampler_.next({reinterpret_cast<const float*>(engine_.output(id_, "logits")),
-                                static_cast<size_t>(config_.vocab_size)});
+    const auto logits = engine_.read_output(id_, "logits", room_);
+    tokens_[0] = sampler_.next(
+        {reinterpret_cast<const float*>(logits.data()), static_cast<size_t>(config_.vocab_size)});
     clock.sampling = watch.seconds();
     ++done_;
   }
@@ -271,6 +277,7 @@ class Generation final : public Model {
  private:
   infer::Sampler sampler_;
   int64_t first_, stretch_, done_ = 0;
+  std::vector<std::byte> room_;  // for what comes from a device
 };
 
 }  // namespace
@@ -292,8 +299,9 @@ std::unique_ptr<Workload> make_workload(const WorkloadOptions& o) {
   return std::make_unique<Generation>(o);
 }
 
-std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options) {
-  return std::make_unique<OneProgram>(graph, options, cpu::cpu_backend(), 0);
+std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options,
+                                         std::optional<Backend> backend) {
+  return std::make_unique<OneProgram>(graph, options, backend.value_or(cpu::cpu_backend()), 0);
 }
 
 }  // namespace brrr::insight

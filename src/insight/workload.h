@@ -37,6 +37,7 @@ class Workload {
  public:
   virtual ~Workload() = default;
   virtual const Backend& backend() const = 0;
+  bool is_on_host() const { return backend().open_device == nullptr; }
   virtual std::vector<ProgramRuns> programs() const = 0;
   virtual MemoryForecast forecast() const = 0;
   virtual double compile_seconds() const = 0;
@@ -66,7 +67,8 @@ struct WorkloadOptions {
 /// Compiled, not allocated. Throws UserError for a prompt beyond the context.
 std::unique_ptr<Workload> make_workload(const WorkloadOptions& options);
 
-/// Any graph, its inputs random.
-std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options);
+/// Any graph, its inputs random; on the CPU unless another backend is given.
+std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options,
+                                         std::optional<Backend> backend = std::nullopt);
 
 }  // namespace brrr::insight

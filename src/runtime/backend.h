@@ -71,6 +71,7 @@ struct Backend {
   /// and planned without it; UserError when there is no such device here.
   std::function<std::unique_ptr<Device>()> open_device;
   int64_t memory_bytes = 0;  // of that device; 0: the host's memory
+  int64_t cache_bytes = 0;   // of that device, for all of it; 0: nobody says
   /// Whether the reference interpreter stands last in the list; it needs the host's memory.
   bool runs_reference = true;
   bool has_tf32 = false;            // Target::has_tf32

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/backend.h"
 
@@ -27,6 +28,16 @@ struct Task {
 class Recording {
  public:
   virtual ~Recording() = default;
+};
+
+/// Points in a device's queue. It passes each when all that was queued before is done.
+class Marks {
+ public:
+  virtual ~Marks() = default;
+  /// Queues mark i, or keeps it with a recording.
+  virtual void set(size_t i) = 0;
+  /// Waits; by the device's clock, how many seconds after the first it last passed each.
+  virtual std::vector<double> seconds() = 0;
 };
 
 /// What a device is doing, as its maker's tools tell it; -1: unknown.
@@ -64,8 +75,14 @@ class Device {
   virtual void run(const Task& task) = 0;
   virtual void synchronise() = 0;
 
-  /// Keeps what `work` queues (runs and copies within the device, nothing else) instead of running
-  /// it; nullptr: this device keeps nothing, and `work` was not called.
+  /// nullptr: what runs here is timed by waiting for it.
+  virtual std::unique_ptr<Marks> marks(size_t count) {
+    static_cast<void>(count);
+    return nullptr;
+  }
+
+  /// Keeps what `work` queues (runs, marks and copies within the device, nothing else) instead of
+  /// running it; nullptr: this device keeps nothing, and `work` was not called.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work) {
     static_cast<void>(work);
     return nullptr;

@@ -98,6 +98,8 @@ class Engine {
     copy_input(program, name, std::as_bytes(std::span(&value, 1)));
   }
   void run(size_t program, Timeline* timeline = nullptr);
+  /// Until all that was run has ended.
+  void wait() { device_->synchronise(); }
   /// One call after the other, as one piece of work where the device can keep it; returns the
   /// scalars of each.
   std::vector<std::vector<float>> run(std::span<const Call> calls, Timeline* timeline = nullptr);

@@ -157,43 +157,69 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
     for (const Step& step : *steps) tasks.push_back(step.task);
   device.prepare(tasks);
   constants_ready_ = false;
+  marked_.reset();
+  marks_.reset();
+  has_run_ = false;
 }
 
 std::byte* Program::address(ValueId v) const {
   return buffers_[plan_.buffer(v)] + plan_.offset_in[v.node][v.port];
 }
 
-void Program::run_steps(std::vector<Step>& steps, TimelineWriter* times) {
-  for (Step& step : steps) {
-    device_->run(step.task);
-    if (!times) continue;
-    device_->synchronise();
-    times->ended(step.node);
-  }
-}
-
 void Program::prepare() {
   BRRR_CHECK(device_ != nullptr, "the program has no memory yet");
   if (constants_ready_) return;
-  run_steps(constant_steps_, nullptr);
+  for (const Step& step : constant_steps_) device_->run(step.task);
   constants_ready_ = true;
 }
 
 void Program::run(Timeline* timeline) {
   prepare();
-  std::optional<TimelineWriter> times;
-  if (timeline) times.emplace(*timeline, *this);
-  TimelineWriter* writer = times ? &*times : nullptr;
-  run_steps(steps_, writer);
-  copy_states(writer);
-  if (times) times->finish();
+  if (timeline == nullptr) return queue([](NodeId) {});
+  if (!marks_) marks_ = device_->marks(steps_.size() + plan_.copies.size() + 1);
+  if (marks_) return run_marked(*timeline);
+  TimelineWriter times(*timeline, *this);
+  queue([&](NodeId id) {
+    device_->synchronise();
+    times.ended(id);
+  });
+  times.finish();
 }
 
-void Program::copy_states(TimelineWriter* times) {
+void Program::queue(const std::function<void(NodeId)>& queued) {
+  for (const Step& step : steps_) {
+    device_->run(step.task);
+    queued(step.node);
+  }
+  copy_states(queued);
+  has_run_ = true;
+}
+
+void Program::copy_states(const std::function<void(NodeId)>& queued) {
   for (const StateCopy& copy : plan_.copies) {
     device_->copy(address({copy.to, 0}), address(copy.from), graph_.type({copy.to, 0}).bytes());
-    if (times) times->ended(copy.to);
+    queued(copy.to);
   }
+}
+
+void Program::run_marked(Timeline& timeline) {
+  std::vector<NodeId> nodes;
+  const auto work = [&] {
+    marks_->set(0);
+    queue([&, i = size_t{0}](NodeId) mutable { marks_->set(++i); });
+  };
+  for (const Step& step : steps_) nodes.push_back(step.node);
+  for (const StateCopy& copy : plan_.copies) nodes.push_back(copy.to);
+  // As a recording kernels wait for nothing but each other, however short they are. Libraries may
+  // load and allocate when they run for the first time, which a recording must not.
+  if (has_run_ && !marked_) marked_ = device_->record(work);
+  device_->synchronise();
+  TimelineWriter times(timeline, *this);
+  if (marked_)
+    device_->replay(*marked_);
+  else
+    work();
+  times.finish(nodes, marks_->seconds());
 }
 
 std::string Program::describe(NodeId id) const {
@@ -213,13 +239,13 @@ const std::byte* Program::on_host(ValueId v, std::vector<std::byte>& room) const
 void Program::run_and_look(const Look& look) {
   prepare();
   std::vector<std::byte> room;
-  for (Step& step : steps_) {
+  for (const Step& step : steps_) {
     device_->run(step.task);
     device_->synchronise();
     for (uint32_t port = 0; port < graph_.node(step.node).results.size(); ++port)
       look({step.node, port}, on_host({step.node, port}, room));
   }
-  copy_states(nullptr);
+  copy_states([](NodeId) {});
 }
 
 std::optional<std::string> Program::first_non_finite() {
@@ -236,7 +262,7 @@ std::optional<std::string> Program::first_non_finite() {
           after == Finiteness::nan || (after > before && !is_mask(graph_.node(step.node))))
         return describe(step.node);
   }
-  copy_states(nullptr);
+  copy_states([](NodeId) {});
   return std::nullopt;
 }
 

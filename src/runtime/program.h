@@ -50,7 +50,8 @@ class Program {
 
   /// Computes the constants, once; a run does it by itself.
   void prepare();
-  /// Queues one run; with a timeline, waits for each kernel.
+  /// Queues one run; with a timeline, waits for it, and for each kernel where the device has no
+  /// marks.
   void run(Timeline* timeline = nullptr);
 
   /// One run that stops at the first kernel that makes a NaN, or an infinity out of finite numbers:
@@ -71,9 +72,11 @@ class Program {
     std::vector<void*> out;
     Task task = {};
   };
-  void run_steps(std::vector<Step>& steps, TimelineWriter* times);
+  /// Queues a run; `queued` is told each node, as soon as its kernel or copy is queued.
+  void queue(const std::function<void(NodeId)>& queued);
+  void run_marked(Timeline& timeline);
   std::string missing_kernels(const Backend& backend) const;
-  void copy_states(TimelineWriter* times);
+  void copy_states(const std::function<void(NodeId)>& queued);
   const std::byte* on_host(ValueId v, std::vector<std::byte>& room) const;
   std::string describe(NodeId id) const;
 
@@ -84,6 +87,9 @@ class Program {
   Device* device_ = nullptr;
   std::vector<std::byte*> buffers_;
   bool constants_ready_ = false;
+  bool has_run_ = false;               // since it was bound
+  std::unique_ptr<Marks> marks_;       // between the kernels of a run, once one was timed
+  std::unique_ptr<Recording> marked_;  // such a run
 };
 
 }  // namespace brrr

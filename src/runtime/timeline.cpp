@@ -34,4 +34,18 @@ void TimelineWriter::finish() {
   timeline_.runs.push_back(run_);
 }
 
+void TimelineWriter::finish(std::span<const NodeId> nodes, std::span<const double> passed) {
+  const double all = passed.back();
+  run_.seconds = std::max(now_seconds() - run_.start, all);
+  const double first = run_.start + (run_.seconds - all);  // all before is getting it to start
+  double end = first;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const double start = end;
+    end = std::max(start, first + passed[i + 1]);
+    timeline_.records.push_back({nodes[i], start, end - start});
+  }
+  run_.last = timeline_.records.size();
+  timeline_.runs.push_back(run_);
+}
+
 }  // namespace brrr

@@ -1,8 +1,10 @@
 #pragma once
-// What ran when: one record per node and run, kept only when a Timeline is attached. A look at the
-// processor's counter for each kernel is all that it costs; the clock is looked at twice a run.
+// What ran when: one record per node and run, kept only when a Timeline is attached. On the host a
+// look at the processor's counter for each kernel is all that it costs, and two at the clock for a
+// run; elsewhere the device's own clock tells.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,7 @@ class Program;
 struct TimelineRecord {
   NodeId node = kNoNode;  // a state input: its new value is copied to it, see MemoryPlan::copies
   double start = 0;       // seconds on the monotonic clock
-  double seconds = 0;     // wall time of the kernel, and of what the loop does to start it
+  double seconds = 0;     // of the kernel, and of what is done to start it
 };
 
 /// One run of a program: records[first .. last) are its kernels, in the order in which they ran.
@@ -42,6 +44,9 @@ class TimelineWriter {
   void ended(NodeId node);
   /// The run has ended: its records are in seconds from now on.
   void finish();
+  /// A device has just ended the run of these nodes: when it passed the marks (Device::marks)
+  /// before the first and behind each.
+  void finish(std::span<const NodeId> nodes, std::span<const double> passed);
 
  private:
   Timeline& timeline_;

@@ -12,6 +12,7 @@
 #include "insight/profile_sample.h"
 #include "io/temp_folder.h"
 #include "ops/ops.h"
+#include "support/locked_device.h"
 
 namespace brrr::insight {
 namespace {
@@ -21,6 +22,31 @@ using Json = nlohmann::json;
 double sum_ms(const std::vector<Group>& groups) {
   return std::accumulate(groups.begin(), groups.end(), 0.0,
                          [](double s, const Group& g) { return s + g.ms; });
+}
+
+/// No byte of it is touched but by the device itself.
+TEST(Profile, OfADeviceWithMemoryOfItsOwn) {
+  test::LockedDeviceLog log;
+  const Backend backend = test::locked_backend(log, true);
+  const Ceilings c = measure_device(backend, int64_t{4} << 20, 0);
+  EXPECT_EQ(c.device, "locked");
+  EXPECT_GT(c.f32, 1e7);
+  EXPECT_EQ(c.tf32, 0) << "this backend has none";
+  ASSERT_EQ(c.levels.size(), 1u) << "nobody says how large its caches are";
+  EXPECT_GT(c.levels[0].read, 1e6);
+  EXPECT_GT(c.launch_seconds, 0);
+
+  Graph g;
+  const Value x = g.input("x", {24, 32}, DType::f32);
+  g.output("y", exp(matmul(x, g.input("w", {32, 16}, DType::f32, InputKind::parameter))));
+  const auto workload = graph_workload(g, {}, backend);
+  workload->allocate();
+  const Profile p = profile(*workload, c, 0);
+  EXPECT_TRUE(p.place().ends_with(" on locked")) << p.place();
+  EXPECT_FALSE(p.kernels.empty());
+  EXPECT_EQ(Json::parse(report_json(p)).at("device"), "locked");
+  EXPECT_EQ(report(p, false).find("the team"), std::string::npos) << "that is the host's";
+  EXPECT_GT(log.runs, 0);
 }
 
 TEST(Profile, GroupsAreTheKernels) {

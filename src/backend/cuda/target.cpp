@@ -22,6 +22,7 @@ Backend backend_of(const GpuDescription& gpu) {
   backend.packs_attention = true;
   backend.rounds_activations = true;
   backend.memory_bytes = gpu.memory_bytes;
+  backend.cache_bytes = gpu.l2_bytes;
   return backend;
 }
 

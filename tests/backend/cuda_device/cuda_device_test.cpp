@@ -7,6 +7,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda_device/on_fake_gpu.h"
+#include "base/clock.h"
 #include "ops/ops.h"
 
 namespace brrr::cuda {
@@ -94,7 +95,7 @@ TEST_F(OnFakeGpu, TheNextCopyNeedNotWaitForTheStep) {
   const std::vector<uint8_t> host(8, 1);
   device->copy_in(in, host.data(), 8);
   device->synchronise();
-  fake_queue([&] { ++steps; });  // a step that takes its time
+  fake_queue([&] { ++steps; }, nullptr);  // a step that takes its time
   device->copy_in(in, host.data(), 8);
   fake_on_copy_in([&] { done_before = steps; });
   device->synchronise();
@@ -302,6 +303,74 @@ TEST_F(OnFakeGpu, CallsAreOneGraph) {
   EXPECT_EQ(after.graphs - before.graphs, 1);
   EXPECT_EQ(after.graph_launches - before.graph_launches, 2);
   EXPECT_EQ(after.copies_in - before.copies_in, 3);
+}
+
+/// Every kernel takes a millisecond of this GPU's clock, and so does a copy.
+TEST_F(OnFakeGpu, TimelinesAreByTheDevicesClock) {
+  Graph g;
+  const Value w = g.input("w", {2, 2}, DType::f32, InputKind::state);
+  const Value y = matmul(matmul(g.input("a", {2, 2}, DType::f32), w), w);
+  g.update(w, y);
+  g.output("corner", slice(reshape(y, {4}), 0, 0, 1));
+  const std::vector<float> twice{2, 0, 0, 2};
+  struct Mode {
+    const char* variable;
+    const char* value;
+    int64_t graphs, graph_launches;
+  };
+  for (const Mode& mode : {Mode{"BRRR_CUDA_GRAPHS", "1", 1, 2}, {"BRRR_CUDA_GRAPHS", "0", 0, 0}}) {
+    SCOPED_TRACE(mode.value);
+    ::setenv(mode.variable, mode.value, 1);
+    Engine engine(products());
+    const size_t p = engine.add(g);
+    engine.allocate();
+    ::unsetenv(mode.variable);
+    engine.write_state("w", std::as_bytes(std::span(twice)));
+    const auto before = fake_counts();
+    float wanted = 2;
+    Timeline timeline;
+    for (size_t run = 0; run < 3; ++run) {
+      const double start = now_seconds();
+      engine.set_input<float>(p, "a", twice);
+      engine.run(p, &timeline);
+      wanted = 2 * wanted * wanted;
+      EXPECT_EQ(engine.output_scalar(p, "corner"), wanted);
+      ASSERT_EQ(timeline.runs.size(), run + 1);
+      const TimelineRun& r = timeline.runs.back();
+      EXPECT_GE(r.start, start);
+      ASSERT_EQ(r.last - r.first, engine.program(p).plan().copies.size() + 2);
+      EXPECT_NEAR(r.seconds, 1e-3 * static_cast<double>(r.last - r.first), 1e-3);
+      double end = timeline.records[r.first].start;
+      EXPECT_GE(end, r.start);
+      for (size_t i = r.first; i < r.last; ++i) {
+        const TimelineRecord& record = timeline.records[i];
+        EXPECT_EQ(record.node, timeline.records[i - r.first].node);
+        EXPECT_EQ(record.start, end);
+        EXPECT_NEAR(record.seconds, 1e-3, 1e-6);
+        end = record.start + record.seconds;
+      }
+      EXPECT_LE(end, r.start + r.seconds + 1e-9);
+    }
+    const auto after = fake_counts();
+    EXPECT_EQ(after.graphs - before.graphs, mode.graphs);
+    EXPECT_EQ(after.graph_launches - before.graph_launches, mode.graph_launches);
+  }
+}
+
+/// Then it is the host that knows when a kernel has ended.
+TEST_F(OnFakeGpu, TimelinesByWaitingWhereEveryKernelIsWaitedFor) {
+  ::setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  Graph g;
+  g.output("y", matmul(g.input("a", {2, 2}, DType::f32), g.input("b", {2, 2}, DType::f32)));
+  Engine engine(products());
+  const size_t p = engine.add(g);
+  engine.allocate();
+  ::unsetenv("CUDA_LAUNCH_BLOCKING");
+  Timeline timeline;
+  engine.run(p, &timeline);
+  ASSERT_EQ(timeline.records.size(), 1u);
+  EXPECT_NE(timeline.records[0].seconds, 1e-3) << "by the device's clock";
+  EXPECT_GE(timeline.runs[0].seconds, timeline.records[0].seconds);
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 // training as on the CPU, and every way of every node.
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 
 #include "backend/cpu/target.h"
 #include "backend/cuda_device/on_fake_gpu.h"
+#include "insight/profile.h"
 #include "nn/gpt2.h"
 #include "nn/init.h"
 #include "ops/ops.h"
@@ -273,6 +275,38 @@ TEST_F(OnFakeGpu, AnIdOutsideTheTableIsTheUsersError) {
     engine.set_input<int32_t>(p, "ids", std::vector<int32_t>{1, 4, 2});
     engine.run(p);
     EXPECT_NO_THROW(engine.read_output(p, "y", room)) << "the flag is not taken back";
+  }
+}
+
+/// Whatever this GPU runs takes a millisecond of its clock.
+TEST_F(OnFakeGpu, ProfilesHoldKernelsAgainstTheDevicesCeilings) {
+  const Backend backend = all_kernels();
+  const int64_t memory = int64_t{1} << 20;
+  const insight::Ceilings c = insight::measure_device(backend, memory, 0);
+  EXPECT_EQ(c.device, "cuda:0 (Fake H200)");
+  EXPECT_NEAR(c.launch_seconds, 1e-3, 1e-6);
+  EXPECT_EQ(c.team_seconds, 0);
+  const double product = 2 * std::pow(256.0, 3) / 1e-3;
+  for (const double rate : {c.f32, c.tf32, c.bf16, c.f16, c.f8})
+    EXPECT_NEAR(rate, product, 1e-3 * product);
+  ASSERT_EQ(c.levels.size(), 2u);
+  EXPECT_EQ(c.levels[0].bytes, backend.cache_bytes);
+  EXPECT_NEAR(c.levels[0].read, static_cast<double>(memory / 4) / 1e-3, 1e-3 * c.levels[0].read);
+  EXPECT_NEAR(c.levels[1].read, static_cast<double>(memory) / 1e-3, 1e-3 * c.levels[1].read);
+
+  Graph g;
+  const Value x = g.input("x", {32, 64}, bf16);
+  g.output("y", exp(matmul(x, g.input("w", {64, 48}, bf16, InputKind::parameter))));
+  const auto workload = insight::graph_workload(g, {}, backend);
+  workload->allocate();
+  const insight::Profile p = insight::profile(*workload, c, 0);
+  EXPECT_TRUE(p.place().ends_with(" on cuda:0 (Fake H200)")) << p.place();
+  EXPECT_EQ(p.other_processors, 0);
+  ASSERT_EQ(p.kernels.size(), 2u);
+  for (const insight::KernelProfile& k : p.kernels) {
+    EXPECT_NEAR(k.ms, 1, 1e-3);
+    EXPECT_EQ(k.verdict.bound, insight::Bound::overhead);
+    EXPECT_NEAR(k.verdict.fraction(1e-3), 1, 1e-3);
   }
 }
 

@@ -266,7 +266,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t lb, const void* beta, const void* c,
                               cublasLtMatrixLayout_t lc, void* d, cublasLtMatrixLayout_t ld,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
-                              size_t workspace_bytes, cudaStream_t) {
+                              size_t workspace_bytes, cudaStream_t stream) {
   if (algorithm->data[0] == 0 || !fake_is_device(workspace, workspace_bytes))
     return CUBLAS_STATUS_INVALID_VALUE;
   const Call call{of(desc),
@@ -280,7 +280,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                   d,
                   *static_cast<const float*>(alpha),
                   *static_cast<const float*>(beta)};
-  fake_queue([call] { call.run(); });
+  fake_queue([call] { call.run(); }, stream);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -20,12 +20,9 @@
 
 namespace {
 
-struct Graph {
-  std::vector<std::function<void()>> steps;
-};
-
 struct Event {
   int64_t recorded = 0, reached = 0;  // how often that was queued, how often it has happened
+  int64_t clock = 0;                  // when, last
 };
 struct Operation {
   std::function<void()> run;  // or one of these two:
@@ -36,6 +33,9 @@ struct Operation {
 struct Stream {
   std::deque<Operation> queue;
 };
+struct Graph {
+  std::vector<Operation> steps;
+};
 
 struct State {
   std::map<CUdeviceptr, size_t> blocks;
@@ -43,7 +43,9 @@ struct State {
   std::vector<std::unique_ptr<Stream>> streams;  // in the order of their creation
   bool last_runs_ahead = true;
   std::function<void()> on_copy_in;
+  int64_t clock = 0;  // milliseconds: all that a stream runs takes one
   Graph* capturing = nullptr;
+  CUstream captured = nullptr;  // the stream that does
   brrr::test::FakeLauncher launcher = nullptr;
   brrr::test::FakeCounts counts;
   std::map<const void*, std::string> modules;  // the image of each
@@ -65,8 +67,14 @@ bool advance(Stream& s) {
   if (first.waits != nullptr && first.waits->reached < first.number) return false;
   const Operation now = std::move(s.queue.front());
   s.queue.pop_front();
-  if (now.run) now.run();
-  if (now.happens != nullptr) now.happens->reached = now.number;
+  if (now.run) {
+    ++state().clock;
+    now.run();
+  }
+  if (now.happens != nullptr) {
+    now.happens->reached = now.number;
+    now.happens->clock = state().clock;
+  }
   return true;
 }
 
@@ -91,14 +99,13 @@ bool is_idle() {
 
 Stream& of(CUstream s) { return *reinterpret_cast<Stream*>(s); }
 
-/// On the given stream, or on the first one, which captures.
-void queue(std::function<void()> step, CUstream on = nullptr) {
-  State& s = state();
-  Stream& stream = on != nullptr ? of(on) : *s.streams.front();
-  if (s.capturing != nullptr && &stream == s.streams.front().get())
-    s.capturing->steps.push_back(std::move(step));
+bool is_captured(CUstream s) { return state().capturing != nullptr && s == state().captured; }
+
+void queue(std::function<void()> step, CUstream on) {
+  if (is_captured(on))
+    state().capturing->steps.push_back({std::move(step)});
   else
-    stream.queue.push_back({std::move(step)});
+    of(on).queue.push_back({std::move(step)});
 }
 
 bool is_inside(CUdeviceptr at, size_t bytes) {
@@ -123,9 +130,10 @@ brrr::test::FakeCounts fake_counts() {
   state().counts.live_blocks = static_cast<int64_t>(state().blocks.size());
   return state().counts;
 }
-void fake_queue(const std::function<void()>& step) {
+void fake_queue(const std::function<void()>& step, void* stream) {
   ++state().counts.library_calls;
-  queue(step);
+  queue(step, stream != nullptr ? static_cast<CUstream>(stream)
+                                : reinterpret_cast<CUstream>(state().streams.front().get()));
 }
 bool fake_is_device(const void* p, size_t bytes) {
   return is_inside(reinterpret_cast<CUdeviceptr>(p), bytes);
@@ -263,13 +271,18 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
   of(s).queue.push_back({{}, event, nullptr, event->recorded});
   return CUDA_SUCCESS;
 }
-CUresult cuStreamBeginCapture(CUstream, CUstreamCaptureMode) {
+CUresult cuStreamBeginCapture(CUstream s, CUstreamCaptureMode) {
   state().capturing = new Graph;
+  state().captured = s;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
   *graph = reinterpret_cast<CUgraph>(state().capturing);
   state().capturing = nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus* status) {
+  *status = is_captured(s) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long) {
@@ -279,7 +292,10 @@ CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long
 }
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   ++state().counts.graph_launches;
-  for (const auto& step : reinterpret_cast<Graph*>(exec)->steps) queue(step, stream);
+  for (Operation step : reinterpret_cast<Graph*>(exec)->steps) {
+    if (step.happens != nullptr) step.number = ++step.happens->recorded;
+    of(stream).queue.push_back(std::move(step));
+  }
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
@@ -311,8 +327,22 @@ CUresult cuEventSynchronize(CUevent e) {
   return run_until([&] { return event->reached >= number; }) ? CUDA_SUCCESS
                                                              : CUDA_ERROR_LAUNCH_TIMEOUT;
 }
-CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
-  *ms = 1;
+CUresult cuEventRecordWithFlags(CUevent e, CUstream s, unsigned flags) {
+  const bool captures = is_captured(s);
+  // A captured event that is not external orders work within the graph: nobody needs that here.
+  if (captures != (flags == CU_EVENT_RECORD_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
+  if (!captures) return cuEventRecord(e, s);
+  state().capturing->steps.push_back({{}, nullptr, reinterpret_cast<Event*>(e)});
+  return CUDA_SUCCESS;
+}
+CUresult cuEventElapsedTime(float* ms, CUevent start, CUevent end) {
+  const auto* from = reinterpret_cast<Event*>(start);
+  const auto* to = reinterpret_cast<Event*>(end);
+  for (const Event* e : {from, to}) {
+    if (e->recorded == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (e->reached < e->recorded) return CUDA_ERROR_NOT_READY;
+  }
+  *ms = static_cast<float>(to->clock - from->clock);
   return CUDA_SUCCESS;
 }
 
@@ -370,8 +400,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* to, CUtensorMapDataType type, cuuin
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                        unsigned by, unsigned bz, unsigned shared, CUstream, void** parameters,
-                        void** extra) {
+                        unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                        void** parameters, void** extra) {
   const auto& f = *reinterpret_cast<Function*>(function);
   const unsigned most = f.shared_bytes > 0 ? static_cast<unsigned>(f.shared_bytes) : 48u << 10;
   if (extra != nullptr || shared > most || bx * by * bz > 1024) return CUDA_ERROR_INVALID_VALUE;
@@ -381,7 +411,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
   brrr::test::FakeLaunch launch{
       f.text.c_str(), f.entry.c_str(), {gx, gy, gz}, {bx, by, bz}, static_cast<int>(shared)};
   std::function<void()> run = state().launcher(launch, parameters);  // copies the parameters
-  queue(std::move(run));
+  queue(std::move(run), stream);
   return CUDA_SUCCESS;
 }
 

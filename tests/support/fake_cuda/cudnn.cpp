@@ -318,7 +318,7 @@ bool is_whole(const Fake& f) {
   }
 }
 
-int execute(const Fake& plan, const Fake& pack) {
+int execute(const Fake& plan, const Fake& pack, CUstream stream) {
   Run run;
   const auto ids = pack.list<int64_t>(Field::pack_ids);
   const auto pointers = pack.list<void*>(Field::pack_pointers);
@@ -343,7 +343,7 @@ int execute(const Fake& plan, const Fake& pack) {
         return kBadParameter;
     }
   }
-  fake_queue([ops, run, workspace, workspace_bytes]() mutable {
+  const auto work = [ops, run, workspace, workspace_bytes]() mutable {
     std::memset(workspace, 0xff, static_cast<size_t>(workspace_bytes));
     run.known.clear();
     std::vector<bool> done(ops->size());
@@ -363,7 +363,8 @@ int execute(const Fake& plan, const Fake& pack) {
         done[i] = any = true;
       }
     }
-  });
+  };
+  fake_queue(work, stream);
   return kSuccess;
 }
 
@@ -376,14 +377,17 @@ extern "C" {
 size_t cudnnGetVersion() { return 91900; }
 const char* cudnnGetErrorString(int) { return "CUDNN_STATUS_FAKE"; }
 int cudnnCreate(Handle* handle) {
-  *handle = reinterpret_cast<Handle>(new int);
+  *handle = reinterpret_cast<Handle>(new CUstream{});
   return kSuccess;
 }
 int cudnnDestroy(Handle handle) {
-  delete reinterpret_cast<int*>(handle);
+  delete reinterpret_cast<CUstream*>(handle);
   return kSuccess;
 }
-int cudnnSetStream(Handle, CUstream) { return kSuccess; }
+int cudnnSetStream(Handle handle, CUstream stream) {
+  *reinterpret_cast<CUstream*>(handle) = stream;
+  return kSuccess;
+}
 int cudnnBackendCreateDescriptor(int kind, RawDescriptor* d) {
   *d = new Fake{static_cast<Kind>(kind), false, {}};
   return kSuccess;
@@ -423,9 +427,9 @@ int cudnnBackendFinalize(RawDescriptor d) {
   of(d).finished = true;
   return kSuccess;
 }
-int cudnnBackendExecute(Handle, RawDescriptor plan, RawDescriptor pack) {
+int cudnnBackendExecute(Handle handle, RawDescriptor plan, RawDescriptor pack) {
   if (!of(plan).finished || !of(pack).finished) return kBadParameter;
-  return execute(of(plan), of(pack));
+  return execute(of(plan), of(pack), *reinterpret_cast<CUstream*>(handle));
 }
 
 }  // extern "C"

@@ -29,7 +29,7 @@ void fake_set_order(bool last_stream_runs_ahead);
 /// Called when a copy from pinned memory is made.
 void fake_on_copy_in(const std::function<void()>& f);
 brrr::test::FakeCounts fake_counts();
-/// What a library does, on the first stream.
-void fake_queue(const std::function<void()>& step);
+/// What a library does; null: on the stream that was created first.
+void fake_queue(const std::function<void()>& step, void* stream);
 bool fake_is_device(const void* p, size_t bytes);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/cuda/cubin_cache.h"
+#include "backend/cuda/live/recordings.h"
 #include "base/cache.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -540,41 +541,21 @@ void CudaDevice::run(const Task& task) {
 // -- recordings
 // ----------------------------------------------------------------------------------
 
-class CudaDevice::Graph final : public Recording {
- public:
-  explicit Graph(const Driver& d) : d_(d) {}
-  ~Graph() override {
-    if (exec != nullptr) d_.cuGraphExecDestroy(exec);
-  }
-  CUgraphExec exec = nullptr;
-
- private:
-  const Driver& d_;
-};
+std::unique_ptr<Marks> CudaDevice::marks(size_t count) {
+  if (waits_) return nullptr;
+  enter();
+  return std::make_unique<EventMarks>(d_, stream_, count);
+}
 
 std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work) {
   if (!keeps_) return nullptr;
   enter();
-  auto recording = std::make_unique<Graph>(d_);
-  CUgraph graph = nullptr;
-  BRRR_CU(d_, cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
-  try {
-    work();
-  } catch (...) {
-    d_.cuStreamEndCapture(stream_, &graph);
-    if (graph != nullptr) d_.cuGraphDestroy(graph);
-    throw;
-  }
-  BRRR_CU(d_, cuStreamEndCapture(stream_, &graph));
-  const CUresult result = d_.cuGraphInstantiate(&recording->exec, graph, 0);
-  d_.cuGraphDestroy(graph);
-  d_.check(result, "cuGraphInstantiate");
-  return recording;
+  return std::make_unique<GraphRecording>(d_, stream_, work);
 }
 
 void CudaDevice::replay(Recording& recording) {
   enter();
-  BRRR_CU(d_, cuGraphLaunch(static_cast<Graph&>(recording).exec, stream_));
+  static_cast<GraphRecording&>(recording).launch(stream_);
 }
 
 }  // namespace brrr::cuda

@@ -32,12 +32,12 @@ class CudaDevice final : public Device {
   void prepare(std::span<const Task> tasks) override;
   void run(const Task& task) override;
   void synchronise() override;
+  std::unique_ptr<Marks> marks(size_t count) override;
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;
   void replay(Recording& recording) override;
 
  private:
   class Prepared;  // of a node: what CudaKernel keeps
-  class Graph;     // a recording
   class Bench;     // memory and events to measure ways of a node
 
   void enter() const;  // this thread uses the context

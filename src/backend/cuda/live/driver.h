@@ -35,9 +35,11 @@ namespace brrr::cuda {
   X(cuStreamWaitEvent)           \
   X(cuStreamBeginCapture)        \
   X(cuStreamEndCapture)          \
+  X(cuStreamIsCapturing)         \
   X(cuEventCreate)               \
   X(cuEventDestroy)              \
   X(cuEventRecord)               \
+  X(cuEventRecordWithFlags)      \
   X(cuEventSynchronize)          \
   X(cuGraphInstantiate)          \
   X(cuGraphLaunch)               \
