@@ -88,8 +88,11 @@ class Adviser {
   void try_out(Advice& a, Workload& other) {
     if (!o_.trials || a.gain() < kWorthTrying) return;
     if (taken() + other.forecast().total() > o_.budget) return;
-    other.allocate();
-    race_with(a, [&] { return other.run(nullptr).wall; });
+    try {
+      other.allocate();
+      race_with(a, [&] { return other.run(nullptr).wall; });
+    } catch (const UserError&) {  // a device has less than it says: the forecast has to do
+    }
   }
   void race_with(Advice& a, const std::function<double()>& other) {
     if (o_.say) o_.say(fmt::format("trying {}", a.option));

@@ -121,12 +121,18 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   if (!is_on_gpu) peaks = cpu::measure_compute_peaks(0.2);
   const auto timings = interleave(functions, seconds);
   std::vector<StepRow> rows;
+  std::vector<double> flops;
   for (size_t i = 0; i < steps.size(); ++i) {
-    StepRow row = row_of(*steps[i], timings[i]);
+    rows.push_back(row_of(*steps[i], timings[i]));
+    flops.push_back(steps[i]->flops_per_token());
+  }
+  steps.clear();  // their memory is for the peaks
+  for (size_t i = 0; i < rows.size(); ++i) {
+    StepRow& row = rows[i];
     const DType dtype = dtype_of_precision(row.precision);  // of fp8: bf16, which is its measure
     const std::string wanted(name_of(dtype));
     if (is_on_gpu) {
-      row.peak_tflops = 1e-12 * product_peak(backend, dtype);
+      row.peak_tflops = 1e-12 * product_peak(backend, dtype, row.precision == "tf32");
       row.peak_type = fmt::format("a product of {0} x {0} matrices", kLargeProduct);
     }
     // Without a unit for the type, products run in f32 and that is the ceiling.
@@ -136,8 +142,7 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
         row.peak_tflops = peak->ops_per_second * 1e-12;
         row.peak_type = peak->instruction;
       }
-    row.mfu = row.tokens_per_second * steps[i]->flops_per_token() / (row.peak_tflops * 1e12);
-    rows.push_back(std::move(row));
+    row.mfu = row.tokens_per_second * flops[i] / (row.peak_tflops * 1e12);
   }
   return rows;
 }

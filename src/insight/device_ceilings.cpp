@@ -15,8 +15,9 @@ namespace brrr::insight {
 namespace {
 
 constexpr int64_t kSmallProduct = 256;  // whose time tells whether the large one is for this device
-constexpr double kLongProduct = 2;      // seconds that are too many for one run
+constexpr double kLongProduct = 4;      // seconds that are too many for one run
 constexpr int64_t kStreamed = int64_t{1} << 30;  // bytes that no cache holds
+constexpr double kAwake = 0.1;  // seconds of work after which an idle GPU has its clock
 
 /// Programs of one kernel on one device, and their times.
 class Bench {
@@ -54,8 +55,10 @@ class Bench {
   double seconds(size_t program, double about) {
     constexpr size_t kLeastRuns = 5;
     std::vector<double> times;
-    // Two runs to get ready: the libraries' first, and the first as a recording.
-    for (int i = 0; i < 2; ++i) run(program);
+    // At least two runs to get ready: the libraries' first, and the first as a recording.
+    const double awake = about > 0 ? kAwake : 0;
+    int runs = 0;
+    for (const Stopwatch watch; runs < 2 || watch.seconds() < awake; ++runs) run(program);
     for (const Stopwatch watch; times.size() < kLeastRuns || watch.seconds() < about;)
       times.push_back(run(program));
     return timing_of(std::move(times)).median;
@@ -111,22 +114,30 @@ double rate_of_product(int64_t size, double seconds) {
   return seconds > 0 ? 2 * n * n * n / seconds : 0;
 }
 
-/// Operations per second; 0: no kernel for it. Of the small product where the large one would take
-/// too long or too much memory.
+/// Seconds; nothing where the backend has no kernel for it.
+std::optional<double> product_seconds(const Backend& backend, int64_t size, DType dtype, bool tf32,
+                                      double about) {
+  Bench bench(backend);
+  const auto program = bench.add(product(size, dtype), allowing(tf32));
+  if (!program) return std::nullopt;
+  bench.allocate();
+  return bench.seconds(*program, about);
+}
+
+/// Operations per second of the largest product that has room and does not take too long; 0: no
+/// kernel for it.
 double product_rate(const Backend& backend, DType dtype, bool tf32, int64_t memory_limit,
                     double about) {
-  double best = 0, small = 0;
-  for (const int64_t size : {kSmallProduct, kLargeProduct}) {
+  const auto small = product_seconds(backend, kSmallProduct, dtype, tf32, 0);
+  if (!small) return 0;
+  double best = rate_of_product(kSmallProduct, *small);
+  const auto element = static_cast<int64_t>(bytes_of(dtype));
+  const int64_t bytes = 2 * element + std::max<int64_t>(element, 2);
+  for (int64_t size = kLargeProduct; size > kSmallProduct; size /= 2) {
     const double times = rate_of_product(size, 1) / rate_of_product(kSmallProduct, 1);
-    if (small * times > kLongProduct ||
-        3 * size * size * static_cast<int64_t>(sizeof(float)) > memory_limit)
-      break;
-    Bench bench(backend);
-    const auto program = bench.add(product(size, dtype), allowing(tf32));
-    if (!program) return 0;
-    bench.allocate();
-    small = bench.seconds(*program, size == kSmallProduct ? 0 : about);
-    best = std::max(best, rate_of_product(size, small));
+    if (*small * times > kLongProduct || bytes * size * size > memory_limit) continue;
+    return std::max(
+        best, rate_of_product(size, product_seconds(backend, size, dtype, tf32, about).value()));
   }
   return best;
 }
@@ -149,12 +160,17 @@ Ceilings measure_device(const Backend& backend, int64_t memory_limit, double sec
   levels.push_back({{"memory", 0, 0, 0}, *bench.add(stream(most))});
   bench.allocate();
   c.device = bench.device();
+  c.launch_seconds = bench.seconds(*one, seconds);
   for (auto& [level, program] : levels) {
-    const auto bytes = static_cast<double>(level.bytes > 0 ? cached : most);
-    level.read = level.write = bytes / bench.seconds(program, seconds);
+    const bool is_memory = level.bytes == 0;
+    // What fits into a cache is read in little more than it takes to start a kernel.
+    const double taken = bench.seconds(program, seconds) - (is_memory ? 0 : c.launch_seconds);
+    if (taken > 0)
+      level.read = level.write = static_cast<double>(is_memory ? most : cached) / taken;
     c.levels.push_back(level);
   }
-  c.launch_seconds = bench.seconds(*one, seconds);
+  const double memory = c.levels.back().read;
+  std::erase_if(c.levels, [&](const MemoryLevel& l) { return l.bytes > 0 && l.read <= memory; });
   // The bench above keeps the device's context, which takes long to make.
   const auto rate = [&](DType dtype, bool tf32 = false) {
     return product_rate(backend, dtype, tf32, memory_limit, seconds);

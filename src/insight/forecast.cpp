@@ -96,8 +96,11 @@ Forecaster::Forecaster(const Profile& p, const Workload& w, int64_t trial_bytes)
     m.seconds += 1e-3 * k.ms;
     m.calls += k.calls;
   }
-  if (calls > 0) between_seconds_ = 1e-3 * p.between_ms / static_cast<double>(calls);
-  if (runs > 0) run_seconds_ = 1e-3 * p.rest_ms / static_cast<double>(runs);
+  // On a device that is what it takes to start a run, not a kernel.
+  const bool of_runs = !p.ceilings.device.empty();
+  if (calls > 0 && !of_runs) between_seconds_ = 1e-3 * p.between_ms / static_cast<double>(calls);
+  if (runs > 0)
+    run_seconds_ = 1e-3 * (p.rest_ms + (of_runs ? p.between_ms : 0)) / static_cast<double>(runs);
   calibrate();
 }
 

@@ -101,9 +101,17 @@ RunRecord record_of(const train::RunStart& start) {
 std::optional<RegimeMeter> meter_for(const train::Session& session) {
   const Backend& backend = session.engine().backend();
   if (backend.open_device != nullptr) {
-    const int64_t room = (backend.memory_bytes - session.engine().arena_bytes()) / 4;
-    if (room < kLeastBuffers) return std::nullopt;
-    return RegimeMeter(measure_device(backend, std::min(room, kMostBuffers), kMeasureSeconds));
+    int64_t free = backend.memory_bytes - session.engine().arena_bytes();
+    if (const auto now = session.engine().device().reading(); now && now->memory_used >= 0)
+      free = std::min(free, now->memory_total - now->memory_used);
+    if (free / 4 < std::max(kLeastBuffers, 4 * backend.cache_bytes)) return std::nullopt;
+    try {
+      return RegimeMeter(
+          measure_device(backend, std::min(free / 4, kMostBuffers), kMeasureSeconds));
+    } catch (const UserError& e) {  // other work took the memory meanwhile
+      fmt::print(stderr, "live: what this GPU reaches is not known: {}\n", e.what());
+      return std::nullopt;
+    }
   }
   // The buffers of the measurement take no more than what the run will have, of which little is
   // resident yet.

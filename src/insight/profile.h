@@ -100,7 +100,8 @@ struct Profile {
   // Means over the middle half of the steps, in ms.
   double timed_ms = 0;    // clocks on; the sum of these parts:
   double kernels_ms = 0;  // in kernels
-  double between_ms = 0;  // from a kernel's end to the next one's start
+  double between_ms = 0;  // from a kernel's end to the next one's start; on a device in all, a run
+                          // but for its kernels
   double batch_ms = 0;    // preparing the batch, or waiting for it
   double sampling_ms = 0;
   double rest_ms = 0;            // filling inputs, reading the loss

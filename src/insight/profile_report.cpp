@@ -51,6 +51,8 @@ void add_step(Report& r, const Profile& p) {
   r.line(p.title);
   r.line(fmt::format("{}; compiled in {:.0f} ms, arena {}", p.place(), p.compile_ms,
                      format_bytes(static_cast<double>(p.memory.total()))));
+  // Of a device's clock nobody knows what a look costs.
+  const bool reckoned = p.is_disturbed() && p.clock_cost > 0;
   std::string speed;
   if (p.tokens > 0 && p.step.median > 0)
     speed = fmt::format(
@@ -58,8 +60,8 @@ void add_step(Report& r, const Profile& p) {
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
   r.line(fmt::format("a step: {} ms ({}-{}){}; timing it costs {:.1f}%{} ({} steps each way)",
                      number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
-                     speed, 100 * (p.is_disturbed() ? p.clock_cost : p.timing_cost),
-                     p.is_disturbed() ? ", reckoned" : "", p.steps));
+                     speed, 100 * (reckoned ? p.clock_cost : p.timing_cost),
+                     reckoned ? ", reckoned" : "", p.steps));
   if (p.other_processors > 0.25)
     r.line(r.painted(fmt::format("other work had {:.1f} processors meanwhile: neither times nor "
                                  "verdicts are worth much",
@@ -92,7 +94,9 @@ void add_parts(Report& r, const Profile& p) {
                                       "being started, not working"};
   for (size_t i = 0; i < kBounds; ++i)
     row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
-  row("between kernels", p.between_ms);
+  // A device's clock counts what lies between two kernels with the second.
+  row(p.ceilings.device.empty() ? "between kernels" : "starting, waiting for its end",
+      p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);
   if (p.sampling_ms > 0) row("choosing the token", p.sampling_ms);
   row("inputs, results", p.rest_ms);

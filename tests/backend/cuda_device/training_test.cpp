@@ -281,7 +281,7 @@ TEST_F(OnFakeGpu, AnIdOutsideTheTableIsTheUsersError) {
 /// Whatever this GPU runs takes a millisecond of its clock.
 TEST_F(OnFakeGpu, ProfilesHoldKernelsAgainstTheDevicesCeilings) {
   const Backend backend = all_kernels();
-  const int64_t memory = int64_t{1} << 20;
+  const int64_t memory = (int64_t{1} << 20) - 4096;  // for products of 256 x 256 alone
   const insight::Ceilings c = insight::measure_device(backend, memory, 0);
   EXPECT_EQ(c.device, "cuda:0 (Fake H200)");
   EXPECT_NEAR(c.launch_seconds, 1e-3, 1e-6);
@@ -289,10 +289,10 @@ TEST_F(OnFakeGpu, ProfilesHoldKernelsAgainstTheDevicesCeilings) {
   const double product = 2 * std::pow(256.0, 3) / 1e-3;
   for (const double rate : {c.f32, c.tf32, c.bf16, c.f16, c.f8})
     EXPECT_NEAR(rate, product, 1e-3 * product);
-  ASSERT_EQ(c.levels.size(), 2u);
-  EXPECT_EQ(c.levels[0].bytes, backend.cache_bytes);
-  EXPECT_NEAR(c.levels[0].read, static_cast<double>(memory / 4) / 1e-3, 1e-3 * c.levels[0].read);
-  EXPECT_NEAR(c.levels[1].read, static_cast<double>(memory) / 1e-3, 1e-3 * c.levels[1].read);
+  // The cache is no faster than starting a kernel here, so it is no level.
+  ASSERT_EQ(c.levels.size(), 1u);
+  EXPECT_EQ(c.levels[0].name, "memory");
+  EXPECT_NEAR(c.levels[0].read, static_cast<double>(memory) / 1e-3, 1e-3 * c.levels[0].read);
 
   Graph g;
   const Value x = g.input("x", {32, 64}, bf16);

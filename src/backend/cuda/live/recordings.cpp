@@ -21,12 +21,20 @@ GraphRecording::GraphRecording(const Driver& d, CUstream stream, const std::func
 
 GraphRecording::~GraphRecording() { d_.cuGraphExecDestroy(exec_); }
 
-EventMarks::EventMarks(const Driver& d, CUstream stream, size_t count)
-    : d_(d), stream_(stream), events_(count) {
-  for (CUevent& e : events_) BRRR_CU(d_, cuEventCreate(&e, CU_EVENT_DEFAULT));
+EventMarks::EventMarks(const Driver& d, CUstream stream, size_t count) : d_(d), stream_(stream) {
+  for (size_t i = 0; i < count; ++i) {
+    CUevent e = nullptr;
+    if (const CUresult result = d_.cuEventCreate(&e, CU_EVENT_DEFAULT); result != CUDA_SUCCESS) {
+      destroy();
+      d_.check(result, "cuEventCreate");
+    }
+    events_.push_back(e);
+  }
 }
 
-EventMarks::~EventMarks() {
+EventMarks::~EventMarks() { destroy(); }
+
+void EventMarks::destroy() {
   for (CUevent e : events_) d_.cuEventDestroy(e);
 }
 

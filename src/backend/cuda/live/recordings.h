@@ -35,6 +35,8 @@ class EventMarks final : public Marks {
   std::vector<double> seconds() override;
 
  private:
+  void destroy();
+
   const Driver& d_;
   CUstream stream_;
   std::vector<CUevent> events_;

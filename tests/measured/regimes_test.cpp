@@ -1,0 +1,106 @@
+// Which regime a kernel is in: right on cases that are made for it, and another one when the size
+// is.
+#include "insight/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include "insight/profile.h"
+#include "insight/profile_sample.h"
+#include "ops/ops.h"
+#include "passes/pipeline.h"
+
+namespace brrr::insight {
+namespace {
+
+/// The regime of most of the time of a graph's kernels, by these ceilings and the clock.
+Bound regime(const Graph& graph, const Ceilings& ceilings, bool fuse) {
+  PipelineOptions options;
+  if (!fuse) options.disabled = {"fuse"};
+  const auto workload = graph_workload(graph, options);
+  workload->allocate();
+  const Profile p = profile(*workload, ceilings, 0.05);
+  std::array<double, kBounds> ms{};
+  for (const Group& g : p.by_kind)
+    for (size_t i = 0; i < kBounds; ++i) ms[i] += g.bound_ms[i];
+  return static_cast<Bound>(std::max_element(ms.begin(), ms.end()) - ms.begin());
+}
+
+/// By this machine's ceilings; where it was busy while they were measured, by new ones.
+Bound regime_here(Bound expected, const Graph& graph, bool fuse = true) {
+  constexpr int kTries = 6;
+  static Ceilings ceilings = measure_ceilings(int64_t{1} << 30, 0.02);
+  Bound found = regime(graph, ceilings, fuse);
+  for (int tries = 1; found != expected && tries < kTries; ++tries) {
+    ceilings = measure_ceilings(int64_t{1} << 30, 0.02);
+    found = regime(graph, ceilings, fuse);
+  }
+  return found;
+}
+
+/// Whether the regime of a graph is the expected one.
+#define EXPECT_REGIME(expected, ...) EXPECT_EQ(regime_here(expected, __VA_ARGS__), expected)
+
+Graph square_product(int64_t n) {
+  Graph g;
+  g.output("c", matmul(g.input("a", {n, n}, DType::f32), g.input("b", {n, n}, DType::f32)));
+  return g;
+}
+
+Graph chain(int64_t length, int64_t elements) {
+  Graph g;
+  Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {elements}, DType::f32);
+  for (int64_t i = 0; i < length; ++i) x = x * a;
+  g.output("y", x);
+  return g;
+}
+
+// What is instrumented is bound by other things than the code itself.
+class Regimes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__)
+    GTEST_SKIP() << "instrumented code is not measured";
+#endif
+  }
+};
+
+TEST_F(Regimes, ALargeProductComputesASmallOneIsOverhead) {
+  EXPECT_REGIME(Bound::compute, square_product(768));
+  EXPECT_REGIME(Bound::overhead, square_product(4));
+}
+
+TEST_F(Regimes, AThinProductWaitsForBytes) {
+  Graph g;  // a vector times a matrix: two operations for every four bytes
+  g.output("c",
+           matmul(g.input("a", {1, 4096}, DType::f32), g.input("b", {4096, 8192}, DType::f32)));
+  EXPECT_REGIME(Bound::bandwidth, g);
+}
+
+TEST_F(Regimes, ABigChainWaitsForBytesUntilItComputes) {
+  EXPECT_REGIME(Bound::bandwidth, chain(4, 1 << 22));
+  EXPECT_REGIME(Bound::overhead, chain(4, 8));
+  EXPECT_REGIME(Bound::compute, chain(512, 1 << 20)) << "fused: one pass, 512 products each";
+}
+
+TEST_F(Regimes, AThousandTinyOpsAreOverheadLargeOnesAreNot) {
+  EXPECT_REGIME(Bound::overhead, chain(1000, 16), false);
+  EXPECT_REGIME(Bound::bandwidth, chain(20, 1 << 20), false);
+}
+
+TEST_F(Regimes, MeasuredCeilingsAreOrdered) {
+  const Ceilings c = measure_ceilings(int64_t{256} << 20, 0.01);
+  EXPECT_GT(c.f32, 1e9);
+  ASSERT_GE(c.levels.size(), 2u);
+  EXPECT_EQ(c.levels.back().name, "memory");
+  EXPECT_GT(c.levels.front().read, c.levels.back().read);
+  for (const MemoryLevel& l : c.levels) {
+    EXPECT_GT(l.write, 0);
+    EXPECT_LE(l.write, l.read);
+  }
+  EXPECT_GT(c.launch_seconds, 1e-9);
+  EXPECT_LT(c.launch_seconds, 1e-3);
+  EXPECT_GT(c.tick_seconds, 1e-10);
+}
+
+}  // namespace
+}  // namespace brrr::insight
