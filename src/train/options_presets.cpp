@@ -56,7 +56,7 @@ const std::vector<Preset>& presets() {
         {"logging-steps", "1"}}},
       // nanoGPT's config/train_shakespeare_char.py.
       {"char",
-       "characters, 10.6M parameters, 5,000 steps",
+       "characters, 10.7M parameters, 5,000 steps",
        {{"tokenizer", "char"},
         {"n-layer", "6"},
         {"n-head", "6"},
