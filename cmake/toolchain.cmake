@@ -52,12 +52,23 @@ function(brrr_headers TARGET)
     target_precompile_headers(${TARGET} PRIVATE ${BRRR_COMMON_HEADERS} ${ARG_MORE})
   endif()
 endfunction()
-# Compiles TARGET's files a few at a time. -DBRRR_JOIN=0: one by one, for whoever edits them all day.
-set(BRRR_JOIN 6 CACHE STRING "source files that are compiled together")
+# Compiles up to FILES of TARGET's files at a time (6 where it is not said), because templates of the
+# standard library, fmt and JSON that several files use are then instantiated once.
+# -DBRRR_JOIN=OFF: one by one, for whoever edits them all day.
+option(BRRR_JOIN "compile several source files at a time" ON)
 function(brrr_join TARGET)
-  if(BRRR_JOIN GREATER 1)
-    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${BRRR_JOIN})
+  cmake_parse_arguments(ARG "" "FILES" "" ${ARGN})
+  if(NOT ARG_FILES)
+    set(ARG_FILES 6)
   endif()
+  if(BRRR_JOIN)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ARG_FILES})
+  endif()
+endfunction()
+# For code that runs once per command, step or page, and for tests: optimising it takes a third of
+# its compile time and nobody waits for it at run time. Debug builds have -O1 anyway.
+function(brrr_glue TARGET)
+  target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 find_program(MOLD mold)
 if(MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

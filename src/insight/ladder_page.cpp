@@ -9,7 +9,7 @@
 namespace brrr::insight {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kLadderStyle = R"(
 .rungs{display:grid;margin-bottom:18px;grid-template-columns:minmax(110px,250px) 1fr 58px;gap:5px 12px;align-items:center;
 font-variant-numeric:tabular-nums;font-size:14px}
 .track{position:relative;height:10px;border-radius:5px;background:var(--line);margin:2px 0}
@@ -115,7 +115,7 @@ std::string ladder_page(const std::vector<Climbed>& ladders) {
                         : "Small operations on this processor",
                   steps ? ", ratios to the first rung" : "");
   for (const Climbed& climbed : ladders) body += climbed.section;
-  return page("brrr ladder", body, kStyle);
+  return page("brrr ladder", body, kLadderStyle);
 }
 
 }  // namespace brrr::insight

@@ -5,7 +5,7 @@
 namespace brrr::insight {
 namespace {
 
-constexpr const char* kStyle = R"(
+constexpr const char* kPageStyle = R"(
 :root{color-scheme:light dark;--back:#fff;--card:#f8fafc;--text:#0f172a;--faint:#64748b;
 --line:#e2e8f0;--compute:#15803d;--bandwidth:#b45309;--overhead:#be185d}
 @media(prefers-color-scheme:dark){:root{--back:#0b1018;--card:#0f1622;--text:#e8edf6;
@@ -39,7 +39,7 @@ font-variant-numeric:tabular-nums}
 )";
 
 // Sorting of tables by their heads.
-constexpr const char* kScript = R"(
+constexpr const char* kPageScript = R"(
 'use strict';
 for(const table of document.querySelectorAll('table.sorts')){
  const heads=[...table.tHead.rows[0].cells];
@@ -113,7 +113,7 @@ std::string page(const std::string& title, const std::string& body, const std::s
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><link rel=\"icon\" href=\"data:,\"><title>{}"
       "</title><style>{}{}</style></head><body>\n{}\n<script>{}{}</script></body></html>\n",
-      html_text(title), kStyle, style, body, kScript, script);
+      html_text(title), kPageStyle, style, body, kPageScript, script);
 }
 
 }  // namespace brrr::insight

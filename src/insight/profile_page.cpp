@@ -9,7 +9,7 @@ namespace brrr::insight {
 namespace {
 
 // On top of what every page has: the regimes, the bar of the step, the roofline.
-constexpr const char* kStyle = R"(
+constexpr const char* kProfileStyle = R"(
 .bar{display:flex;height:22px;border-radius:6px;overflow:hidden;border:1px solid var(--line)}
 .bar span{display:block}
 .b-compute{background:var(--compute)}.b-bandwidth{background:var(--bandwidth)}
@@ -25,7 +25,7 @@ svg.roof .overhead{fill:var(--overhead);stroke:var(--overhead)}
 )";
 
 // The words beside a kernel under the pointer.
-constexpr const char* kScript = R"(
+constexpr const char* kProfileScript = R"(
 const tip=document.getElementById('tip');
 function show(e){const d=e.target.dataset;tip.textContent='';
  for(const [k,t] of [['b',d.name],['div',d.shape],['div',d.scope],['div',d.figures],['div',d.verdict]])
@@ -154,7 +154,7 @@ std::string profile_page(const Profile& p, const std::string& memory_svg) {
   if (!memory_svg.empty())
     body += card("Memory over the step", picture(memory_svg, "memory over the step"));
   body += "<div id=\"tip\" role=\"status\"></div>";
-  return page("brrr profile: " + p.title, body, kStyle, kScript);
+  return page("brrr profile: " + p.title, body, kProfileStyle, kProfileScript);
 }
 
 }  // namespace brrr::insight

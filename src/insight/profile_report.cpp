@@ -10,26 +10,26 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 constexpr size_t kMostKinds = 12, kMostScopes = 10;
-constexpr size_t kNameWidth = 44, kTextWidth = 90, kMostAdvice = 3;
+constexpr size_t kKernelWidth = 44, kTextWidth = 90, kMostAdvice = 3;
 
 std::string clipped(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 2) + "..";
 }
 
-class Report {
+class ProfileReport {
  public:
-  explicit Report(bool colour) : colour_(colour) {}
+  explicit ProfileReport(bool colour) : colour_(colour) {}
   void heading(const std::string& text) { line("\n" + painted(text, "1")); }
   void line(const std::string& text) {
     out_.append(text, 0, text.find_last_not_of(' ') + 1).append("\n");
   }
   void columns(const std::string& title) {
-    heading(fmt::format("{:<{}} {:>5} {:>9} {:>6} {:>7} {:>6} {:>5} {:<9}", title, kNameWidth + 2,
+    heading(fmt::format("{:<{}} {:>5} {:>9} {:>6} {:>7} {:>6} {:>5} {:<9}", title, kKernelWidth + 2,
                         "calls", "ms", "share", "GFLOP/s", "GB/s", "ceil.", "verdict"));
   }
   void group(const std::string& name, const Group& g) {
     line(fmt::format("  {:<{}} {:>5} {:>9} {:>5.1f}% {:>7} {:>6} {:>4.0f}% {}",
-                     clipped(name, kNameWidth), kNameWidth, g.calls, number_text(g.ms),
+                     clipped(name, kKernelWidth), kKernelWidth, g.calls, number_text(g.ms),
                      100 * g.share, number_text(g.gflops()), number_text(g.gbytes()),
                      100 * g.ceiling(), verdict(g.bound())));
   }
@@ -47,7 +47,7 @@ class Report {
   std::string out_;
 };
 
-void add_step(Report& r, const Profile& p) {
+void add_step(ProfileReport& r, const Profile& p) {
   r.line(p.title);
   r.line(fmt::format("{}; compiled in {:.0f} ms, arena {}", p.place(), p.compile_ms,
                      format_bytes(static_cast<double>(p.memory.total()))));
@@ -79,7 +79,7 @@ std::array<double, kBounds> bound_ms(const Profile& p) {
   return ms;
 }
 
-void add_parts(Report& r, const Profile& p) {
+void add_parts(ProfileReport& r, const Profile& p) {
   r.heading(fmt::format("where the time goes: {} ms, the timed steps' middle half",
                         number_text(p.timed_ms)));
   const auto row = [&](const char* name, double ms, const char* more = "") {
@@ -108,7 +108,7 @@ void add_parts(Report& r, const Profile& p) {
   }
 }
 
-void add_anatomy(Report& r, const Profile& p) {
+void add_anatomy(ProfileReport& r, const Profile& p) {
   if (p.mode != Mode::training) return;
   r.heading("the classes of the BERT analysis (Ivanov et al., 2021: BERT-large on a V100)");
   r.line(fmt::format("  {:<18} {:>12} {:>12} {:>18} {:>12}", "", "FLOPs here", "time here",
@@ -122,7 +122,7 @@ void add_anatomy(Report& r, const Profile& p) {
       "  what only moves data counts as element-wise; FLOPs by the parts of fused kernels");
 }
 
-void add_groups(Report& r, const Profile& p) {
+void add_groups(ProfileReport& r, const Profile& p) {
   r.columns("by class of operation");
   for (const Group& g : p.by_class) r.group(g.name, g);
   if (p.mode == Mode::training) {
@@ -133,7 +133,7 @@ void add_groups(Report& r, const Profile& p) {
     // The shares above are of the kernels' time.
     if (p.timed_ms > 0)
       r.line(fmt::format("  {:<{}} {:>5} {:>9}        {:.1f}% of the step",
-                         "data, beside the kernels", kNameWidth, data.calls,
+                         "data, beside the kernels", kKernelWidth, data.calls,
                          number_text(p.batch_ms), 100 * p.batch_ms / p.timed_ms));
   }
   r.columns("by scope of the model");
@@ -168,7 +168,7 @@ void add_groups(Report& r, const Profile& p) {
   for (const Group& g : scopes) r.group(g.name, g);
 }
 
-void add_kernels(Report& r, const Profile& p) {
+void add_kernels(ProfileReport& r, const Profile& p) {
   r.columns(fmt::format("kernels, the slowest {} of {} kinds",
                         std::min(kMostKinds, p.by_kind.size()), p.by_kind.size()));
   for (size_t i = 0; i < p.by_kind.size() && i < kMostKinds; ++i) {
@@ -204,7 +204,7 @@ std::string wrapped(const std::string& text, size_t width, const std::string& in
   return out + line;
 }
 
-void add_advice(Report& r, const Profile& p) {
+void add_advice(ProfileReport& r, const Profile& p) {
   if (!p.advised) return;
   r.heading("what would help most");
   if (p.advice.empty()) r.line("  no option that was looked at gains more than 1%");
@@ -265,7 +265,7 @@ std::string number_text(double value) {
 }
 
 std::string report(const Profile& p, bool colour) {
-  Report r(colour);
+  ProfileReport r(colour);
   add_step(r, p);
   add_advice(r, p);
   add_parts(r, p);

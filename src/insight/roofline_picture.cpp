@@ -9,7 +9,8 @@
 namespace brrr::insight {
 namespace {
 
-constexpr double kWidth = 960, kHeight = 520, kLeft = 76, kRight = 936, kTop = 24, kBottom = 452;
+constexpr double kRoofWidth = 960, kRoofHeight = 520, kRoofLeft = 76, kRoofRight = 936,
+                 kRoofTop = 24, kRoofBottom = 452;
 
 struct Point {
   const KernelProfile* kernel;
@@ -50,7 +51,7 @@ class Picture {
     out_ = fmt::format(
         "<svg class=\"roof\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline of every "
         "kernel\">",
-        kWidth, kHeight);
+        kRoofWidth, kRoofHeight);
     axes();
     ceilings();
     for (const Point& q : points_) point(q);
@@ -64,11 +65,13 @@ class Picture {
     return std::clamp(k.flops / std::max(k.bytes, 1.0), x_low_, x_high_);
   }
   double px(double x) const {
-    return kLeft + (kRight - kLeft) * std::log10(x / x_low_) / std::log10(x_high_ / x_low_);
+    return kRoofLeft +
+           (kRoofRight - kRoofLeft) * std::log10(x / x_low_) / std::log10(x_high_ / x_low_);
   }
   double py(double y) const {
     y = std::clamp(y, y_low_, y_high_);
-    return kBottom - (kBottom - kTop) * std::log10(y / y_low_) / std::log10(y_high_ / y_low_);
+    return kRoofBottom -
+           (kRoofBottom - kRoofTop) * std::log10(y / y_low_) / std::log10(y_high_ / y_low_);
   }
   static std::string power(double v) {
     return v >= 0.001 && v < 1e6 ? fmt::format("{:g}", v) : fmt::format("{:.0e}", v);
@@ -85,16 +88,16 @@ class Picture {
 
   void axes() {
     for (double x = x_low_; x <= x_high_ * 1.01; x *= 10) {
-      line("grid", px(x), kTop, px(x), kBottom);
-      text(px(x), kBottom + 20, "middle", power(x));
+      line("grid", px(x), kRoofTop, px(x), kRoofBottom);
+      text(px(x), kRoofBottom + 20, "middle", power(x));
     }
     for (double y = y_low_; y <= y_high_ * 1.01; y *= 10) {
-      line("grid", kLeft, py(y), kRight, py(y));
-      text(kLeft - 8, py(y) + 4, "end", power(y));
+      line("grid", kRoofLeft, py(y), kRoofRight, py(y));
+      text(kRoofLeft - 8, py(y) + 4, "end", power(y));
     }
-    text((kLeft + kRight) / 2, kBottom + 44, "middle", "FLOPs per byte");
-    text(18, (kTop + kBottom) / 2, "middle", "GFLOP/s",
-         fmt::format(" transform=\"rotate(-90 18 {:.0f})\"", (kTop + kBottom) / 2).c_str());
+    text((kRoofLeft + kRoofRight) / 2, kRoofBottom + 44, "middle", "FLOPs per byte");
+    text(18, (kRoofTop + kRoofBottom) / 2, "middle", "GFLOP/s",
+         fmt::format(" transform=\"rotate(-90 18 {:.0f})\"", (kRoofTop + kRoofBottom) / 2).c_str());
   }
 
   void ceilings() {
@@ -109,8 +112,8 @@ class Picture {
       });
       if (rate <= 0 || !apart) continue;
       drawn.push_back(rate);
-      line("ceiling", kLeft, py(rate), kRight, py(rate));
-      text(kRight - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
+      line("ceiling", kRoofLeft, py(rate), kRoofRight, py(rate));
+      text(kRoofRight - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
     }
     double label = 0.08;
     for (const MemoryLevel& level : p_.ceilings.levels) {

@@ -23,7 +23,7 @@ constexpr const char* kNotMeasured =
     "the CPU";
 
 // On top of what every page has. The colours of lines are those of loss.svg.
-constexpr const char* kStyle = R"(
+constexpr const char* kRunStyle = R"(
 :root{--c0:#2563eb;--c1:#ea580c;--c2:#059669;--c3:#9333ea;--c4:#db2777;--c5:#64748b}
 @media(prefers-color-scheme:dark){:root{--c0:#60a5fa;--c1:#fb923c;--c2:#34d399;--c3:#c084fc;
 --c4:#f472b6;--c5:#94a3b8}}
@@ -182,7 +182,7 @@ std::string run_page(const std::vector<RunRecord>& runs, bool live) {
   body += all_options(runs);
   body += "<div id=\"tip\"></div><script type=\"application/json\" id=\"data\">" +
           embedded_json(page_data(runs, live)) + "</script>";
-  return page("brrr: " + title, body, kStyle, script());
+  return page("brrr: " + title, body, kRunStyle, script());
 }
 
 }  // namespace brrr::insight

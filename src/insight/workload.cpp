@@ -226,9 +226,9 @@ PipelineOptions forward_options(const train::TrainOptions& o) {
   return p;
 }
 
-class Model : public OneProgram {
+class ModelWorkload : public OneProgram {
  public:
-  Model(const WorkloadOptions& o, const Graph& graph, int64_t batch, int64_t length)
+  ModelWorkload(const WorkloadOptions& o, const Graph& graph, int64_t batch, int64_t length)
       : OneProgram(graph, forward_options(o.options), train::backend_for(o.options.device),
                    batch * length),
         config_(o.config) {
@@ -250,11 +250,12 @@ class Model : public OneProgram {
 };
 
 /// One token after the other, round and round over the same stretch of the cache.
-class Generation final : public Model {
+class Generation final : public ModelWorkload {
  public:
   explicit Generation(const WorkloadOptions& o)
-      : Model(o, nn::gpt2_decode_graph(o.config, 1, 1, dtype_of_precision(o.options.precision)), 1,
-              1),
+      : ModelWorkload(
+            o, nn::gpt2_decode_graph(o.config, 1, 1, dtype_of_precision(o.options.precision)), 1,
+            1),
         sampler_(infer::Sampling{}, 0),
         first_(o.prompt),
         stretch_(std::min<int64_t>(16, o.config.n_positions - o.prompt)) {}
@@ -265,7 +266,7 @@ class Generation final : public Model {
 
  protected:
   void before(Call& call) override {
-    Model::before(call);
+    ModelWorkload::before(call);
     position_ = static_cast<int32_t>(first_ + done_ % stretch_);
     call.set("position", std::span<const int32_t>(&position_, 1));
   }
@@ -296,8 +297,8 @@ std::unique_ptr<Workload> make_workload(const WorkloadOptions& o) {
   const int64_t batch = o.options.batch_size, length = o.options.context;
   if (o.mode == Mode::training) return std::make_unique<Training>(o);
   if (o.mode == Mode::inference)
-    return std::make_unique<Model>(o, nn::gpt2_logits_graph(o.config, batch, length), batch,
-                                   length);
+    return std::make_unique<ModelWorkload>(o, nn::gpt2_logits_graph(o.config, batch, length), batch,
+                                           length);
   if (o.prompt >= o.config.n_positions)
     usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
                 o.config.n_positions);

@@ -16,12 +16,12 @@
 namespace brrr::cpu {
 namespace {
 
-struct Operands {
+struct AmxOperands {
   uint16_t a[kTileRows][kTileBf16], b[kTileRows][kTileBf16];
   int8_t a8[kTileRows][kTileInt8], b8[kTileRows][kTileInt8];
   float c[kTileRows][16];
 
-  explicit Operands(uint32_t seed, float scale = 1) {
+  explicit AmxOperands(uint32_t seed, float scale = 1) {
     RngStream rng({seed, 0}, 0);
     const auto uniform = [&] { return scale * (2 * rng.next_uniform() - 1); };
     for (int r = 0; r < kTileRows; ++r) {
@@ -45,7 +45,7 @@ struct Results {
 };
 
 template <class Tiles>
-Results run(const Operands& o) {
+Results run(const AmxOperands& o) {
   Results r;
   Tiles tiles;
   tiles.template load<2>(o.c, 64);
@@ -70,7 +70,7 @@ Results run(const Operands& o) {
 
 TEST(AmxTiles, TheEmulationMultiplies) {
   for (uint32_t seed = 1; seed < 4; ++seed) {
-    const Operands o(seed);
+    const AmxOperands o(seed);
     const Results r = run<EmulatedTiles>(o);
     for (int m = 0; m < kTileRows; ++m) {
       for (int n = 0; n < 16; ++n) {
@@ -93,7 +93,7 @@ TEST(AmxTiles, TheEmulationMultiplies) {
 }
 
 TEST(AmxTiles, TheEmulationTakesDenormalsAsZero) {
-  Operands o(1);
+  AmxOperands o(1);
   for (auto& row : o.a) std::fill(std::begin(row), std::end(row), uint16_t{1});  // denormal
   for (auto& row : o.c) std::fill(std::begin(row), std::end(row), 1e-40f);
   const Results r = run<EmulatedTiles>(o);
@@ -106,7 +106,7 @@ TEST(AmxTiles, TheInstructionsDoWhatTheEmulationDoes) {
   if (best_isa() < Isa::kAmx) GTEST_SKIP() << "this machine has no amx";
   for (const float scale : {1.0f, 1e30f, 1e-19f, 1e-38f}) {
     for (uint32_t seed = 1; seed < 20; ++seed) {
-      const Operands o(seed, scale);
+      const AmxOperands o(seed, scale);
       const Results real = run<AmxTiles>(o), emulated = run<EmulatedTiles>(o);
       EXPECT_EQ(std::memcmp(real.product, emulated.product, sizeof(real.product)), 0) << scale;
       EXPECT_EQ(std::memcmp(real.again, emulated.again, sizeof(real.again)), 0) << scale;

@@ -35,16 +35,16 @@ struct Case {
 class LossHeadKernels : public test::EachIsa {};
 INSTANTIATE_TEST_SUITE_P(Isa, LossHeadKernels, test::every_isa(), test::isa_of);
 
-using Operands = std::vector<std::pair<Type, std::vector<double>>>;
+using HeadOperands = std::vector<std::pair<Type, std::vector<double>>>;
 
-Operands head_operands(const Case& c) {
+HeadOperands head_operands(const Case& c) {
   RngStream rng({3, 4}, 5);
   auto tensor = [&](Shape shape, DType dtype, double low, double high) {
     std::vector<double> v(static_cast<size_t>(shape.elements()));
     for (double& x : v) x = low + (high - low) * static_cast<double>(rng.next_uniform());
     return std::pair{Type{dtype, shape}, v};
   };
-  Operands in{
+  HeadOperands in{
       tensor({c.rows, c.width}, c.dtype, -c.scale, c.scale),
       tensor(c.transpose_w ? Shape{c.classes, c.width} : Shape{c.width, c.classes}, c.dtype, -1, 1),
       tensor({c.rows}, c.wide_targets ? DType::i64 : i32, -1, static_cast<double>(c.classes))};
@@ -63,7 +63,7 @@ Call forward_call(const Case& c) {
   return Call(op("linear_cross_entropy"), head_operands(c), attrs_of(c));
 }
 
-void add_rows(Operands& in, const Case& c, uint32_t seed) {
+void add_rows(HeadOperands& in, const Case& c, uint32_t seed) {
   RngStream rng({seed, 4}, 5);
   std::vector<double> v(static_cast<size_t>(c.rows));
   for (double& x : v) x = 2 * static_cast<double>(rng.next_uniform()) - 1;
@@ -78,7 +78,7 @@ Attrs with_gradients(const Case& c) {
 
 // With the lse that the forward kernel gives, or the exact one.
 Call backward_call(const Case& c, const Buffer* lse = nullptr) {
-  Operands in = head_operands(c);
+  HeadOperands in = head_operands(c);
   std::vector<double> values = forward_call(c).wanted()[1].data;
   if (lse != nullptr)
     for (size_t i = 0; i < values.size(); ++i)
@@ -92,7 +92,7 @@ Call backward_call(const Case& c, const Buffer* lse = nullptr) {
 }
 
 Call step_call(const Case& c) {
-  Operands in = head_operands(c);
+  HeadOperands in = head_operands(c);
   add_rows(in, c, 8);
   return Call(op("linear_cross_entropy_step"), in, with_gradients(c));
 }
@@ -187,7 +187,7 @@ TEST_P(LossHeadKernels, SizesOfEveryKind) {
 
 /// The call with its weights, operand 1, in panels.
 Call in_panels(const Call& call, const Case& c) {
-  Operands in;
+  HeadOperands in;
   for (size_t i = 0; i < call.values.size(); ++i)
     in.emplace_back(call.graph.type(call.node().operands[i]), call.values[i]);
   const std::vector<double> w = in[1].second;

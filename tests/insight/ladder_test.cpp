@@ -162,7 +162,6 @@ TEST(Ladders, FiguresThatCannotBeAreMeasuredAnew) {
   o.say = [&](const std::string& line) { lines.push_back(line); };
   const auto first = climb(ladder("precision"), o);
   const std::string good = read_file(o.record);
-  using Json = nlohmann::json;
   for (const auto& [key, value] : {std::pair<const char*, Json>{"ms", {-1.0}},
                                    {"ms", {0}},
                                    {"ms", Json::array()},

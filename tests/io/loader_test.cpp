@@ -23,7 +23,7 @@ TokenSource counting(int64_t tokens) {
   return TokenSource::from_ids(std::move(ids));
 }
 
-LoaderOptions options_of(Sampling mode, int64_t batch, int64_t context, int64_t rank = 0,
+LoaderOptions loader_options(Sampling mode, int64_t batch, int64_t context, int64_t rank = 0,
                          int64_t world = 1) {
   LoaderOptions options;
   options.mode = mode;
@@ -103,7 +103,7 @@ TEST(Permutation, LargeDomainsStayInside) {
 
 TEST(Loader, RandomRowsAreWindowsFromEverywhere) {
   const TokenSource source = counting(50);
-  Loader loader(source, options_of(Sampling::kRandom, 4, 8));
+  Loader loader(source, loader_options(Sampling::kRandom, 4, 8));
   std::map<int32_t, int> starts;
   for (int i = 0; i < 500; ++i) {
     const Batch& batch = loader.next();
@@ -128,7 +128,7 @@ TEST(Loader, AnEpochSeesEveryTargetOnce) {
   for (const int64_t tokens : {9, 17, 101, 128, 129}) {
     for (const int64_t batch : {1, 3, 7}) {
       const TokenSource source = counting(tokens);
-      Loader loader(source, options_of(Sampling::kEpoch, batch, 8));
+      Loader loader(source, loader_options(Sampling::kEpoch, batch, 8));
       const int64_t windows = (tokens - 1 + 7) / 8;
       std::map<int32_t, int> seen;
       for (int64_t i = 0; i < windows; ++i)
@@ -142,7 +142,7 @@ TEST(Loader, AnEpochSeesEveryTargetOnce) {
 TEST(Loader, EpochsDifferAndSeedsDiffer) {
   const TokenSource source = counting(1000);
   const auto epoch_of = [&](uint32_t seed, int which) {
-    LoaderOptions options = options_of(Sampling::kEpoch, 1, 9);
+    LoaderOptions options = loader_options(Sampling::kEpoch, 1, 9);
     options.seed = seed;
     Loader loader(source, options);
     std::vector<int32_t> starts;
@@ -159,7 +159,7 @@ TEST(Loader, SequentialScoresEveryTargetOncePerPass) {
   for (const int64_t tokens : {2, 5, 9, 10, 64, 65, 66, 200}) {
     for (const int64_t batch : {1, 3, 40}) {
       const TokenSource source = counting(tokens);
-      Loader loader(source, options_of(Sampling::kSequential, batch, 8));
+      Loader loader(source, loader_options(Sampling::kSequential, batch, 8));
       for (int pass = 0; pass < 2; ++pass) {
         std::map<int32_t, int> seen;
         int32_t last = 0;
@@ -184,10 +184,10 @@ TEST(Loader, RanksShareTheRowsOfOne) {
   const TokenSource source = counting(345);
   for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch, Sampling::kSequential}) {
     for (const int64_t world : {2, 3}) {
-      Loader whole(source, options_of(mode, 4 * world, 8));
+      Loader whole(source, loader_options(mode, 4 * world, 8));
       std::vector<std::unique_ptr<Loader>> ranks;
       for (int64_t r = 0; r < world; ++r)
-        ranks.push_back(std::make_unique<Loader>(source, options_of(mode, 4, 8, r, world)));
+        ranks.push_back(std::make_unique<Loader>(source, loader_options(mode, 4, 8, r, world)));
       for (int i = 0; i < 30; ++i) {
         const Batch& all = whole.next();
         int64_t real = 0;
@@ -212,7 +212,7 @@ TEST(Loader, RanksShareTheRowsOfOne) {
 TEST(Loader, PrefetchingChangesNothing) {
   const TokenSource source = counting(500);
   for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch, Sampling::kSequential}) {
-    LoaderOptions options = options_of(mode, 3, 7);
+    LoaderOptions options = loader_options(mode, 3, 7);
     options.workers = 0;
     Loader direct(source, options);
     for (const int64_t workers : {1, 2, 7}) {
@@ -229,7 +229,7 @@ TEST(Loader, RestoreContinuesExactly) {
   const TokenSource source = counting(333);
   for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch, Sampling::kSequential}) {
     for (const int at : {0, 1, 5, 23, 60}) {  // within and beyond the first epoch of 14 batches
-      Loader loader(source, options_of(mode, 3, 8));
+      Loader loader(source, loader_options(mode, 3, 8));
       for (int i = 0; i < at; ++i) loader.next();
       if (at % 2 == 1)
         std::this_thread::sleep_for(std::chrono::milliseconds(3));  // let it read ahead
@@ -237,7 +237,7 @@ TEST(Loader, RestoreContinuesExactly) {
       std::vector<Batch> expected;
       for (int i = 0; i < 40; ++i) expected.push_back(loader.next());
 
-      Loader fresh(source, options_of(mode, 3, 8));
+      Loader fresh(source, loader_options(mode, 3, 8));
       for (int i = 0; i < at % 3; ++i) fresh.next();  // a loader that was already running
       fresh.restore(LoaderState::from_json(saved));
       EXPECT_EQ(fresh.state().to_json(), saved);
@@ -250,7 +250,7 @@ TEST(Loader, RestoreContinuesExactly) {
 
 TEST(Loader, RestoringWhileThePrefetcherWorks) {
   const TokenSource source = counting(5000);
-  LoaderOptions options = options_of(Sampling::kEpoch, 8, 64);
+  LoaderOptions options = loader_options(Sampling::kEpoch, 8, 64);
   options.workers = 3;
   Loader loader(source, options);
   options.workers = 0;
@@ -268,7 +268,7 @@ TEST(Loader, RestoringWhileThePrefetcherWorks) {
 
 TEST(Loader, StateCountsEpochs) {
   const TokenSource source = counting(81);  // 10 rows of 8
-  Loader loader(source, options_of(Sampling::kEpoch, 4, 8));
+  Loader loader(source, loader_options(Sampling::kEpoch, 4, 8));
   std::vector<int64_t> epochs;
   for (int i = 0; i < 6; ++i) {
     epochs.push_back(loader.state().epoch);
@@ -282,7 +282,7 @@ TEST(Loader, StateCountsEpochs) {
 TEST(Loader, StatesOfOtherRunsAreRefusedByField) {
   const TokenSource source = counting(100),
                     other = TokenSource::from_ids(std::vector<int32_t>(100, 5));
-  const LoaderOptions options = options_of(Sampling::kRandom, 2, 8);
+  const LoaderOptions options = loader_options(Sampling::kRandom, 2, 8);
   Loader loader(source, options);
   const LoaderState good = loader.state();
   const auto with = [&](auto change) {
@@ -309,7 +309,7 @@ TEST(Loader, StatesOfOtherRunsAreRefusedByField) {
 
 TEST(Loader, DamagedStatesAreRefused) {
   const TokenSource source = counting(100);
-  const std::string good = Loader(source, options_of(Sampling::kRandom, 2, 8)).state().to_json();
+  const std::string good = Loader(source, loader_options(Sampling::kRandom, 2, 8)).state().to_json();
   EXPECT_EQ(LoaderState::from_json(good).to_json(), good);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -334,16 +334,16 @@ TEST(Loader, ImpossibleGeometry) {
   const TokenSource source = counting(100);
   for (const Sampling mode : {Sampling::kRandom, Sampling::kEpoch}) {
     EXPECT_USER_ERROR(
-        Loader(source, options_of(mode, 1, 100)),
+        Loader(source, loader_options(mode, 1, 100)),
         "the context of 100 tokens is longer than the text: the text has 100, at least 101");
-    EXPECT_EQ(Loader(source, options_of(mode, 1, 99)).next().inputs[0], 0);  // exactly fits
+    EXPECT_EQ(Loader(source, loader_options(mode, 1, 99)).next().inputs[0], 0);  // exactly fits
   }
-  EXPECT_EQ(Loader(source, options_of(Sampling::kSequential, 1, 1000)).next().real_tokens, 99);
+  EXPECT_EQ(Loader(source, loader_options(Sampling::kSequential, 1, 1000)).next().real_tokens, 99);
   const TokenSource one = counting(1);
-  EXPECT_USER_ERROR(Loader(one, options_of(Sampling::kSequential, 1, 8)), "has 1 tokens");
-  EXPECT_USER_ERROR(Loader(source, options_of(Sampling::kRandom, 0, 8)), "batch size is 0");
-  EXPECT_USER_ERROR(Loader(source, options_of(Sampling::kRandom, 1, 0)), "context is 0");
-  EXPECT_USER_ERROR(Loader(source, options_of(Sampling::kRandom, int64_t{1} << 40, 8)),
+  EXPECT_USER_ERROR(Loader(one, loader_options(Sampling::kSequential, 1, 8)), "has 1 tokens");
+  EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, 0, 8)), "batch size is 0");
+  EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, 1, 0)), "context is 0");
+  EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, int64_t{1} << 40, 8)),
                     "any memory");
   EXPECT_USER_ERROR(sampling_from_name("shuffled"),
                     "random, epoch, sequential, documents or group_by_length");
@@ -354,7 +354,7 @@ TEST(Loader, AnIdBeyondTheVocabularyComesWithItsPlaceAndTurn) {
   ids[50] = 7;
   const TokenSource source = TokenSource::from_ids(ids);
   for (const int64_t workers : {0, 1, 3}) {
-    LoaderOptions options = options_of(Sampling::kSequential, 1, 10);
+    LoaderOptions options = loader_options(Sampling::kSequential, 1, 10);
     options.vocab = 7;
     options.workers = workers;
     Loader loader(source, options);
@@ -427,7 +427,7 @@ TEST(Prefetcher, AnErrorComesInItsTurnWhoeverMadeIt) {
 TEST(Loader, AbsurdWorkersAndPrefetching) {
   const TokenSource source = counting(100'000);
   const auto with = [&](int64_t workers, int64_t factor) {
-    LoaderOptions options = options_of(Sampling::kRandom, 16, 1024);
+    LoaderOptions options = loader_options(Sampling::kRandom, 16, 1024);
     options.workers = workers;
     options.prefetch_factor = factor;
     Loader loader(source, options);
@@ -443,7 +443,7 @@ TEST(Loader, AbsurdWorkersAndPrefetching) {
 TEST(Loader, StopsAtAnyMoment) {
   const TokenSource source = counting(100'000);
   for (int i = 0; i < 200; ++i) {
-    LoaderOptions options = options_of(Sampling::kEpoch, 16, 128);
+    LoaderOptions options = loader_options(Sampling::kEpoch, 16, 128);
     options.workers = i % 4;
     options.prefetch_factor = 1 + i % 3;
     Loader loader(source, options);

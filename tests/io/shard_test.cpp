@@ -46,7 +46,7 @@ std::string parse_error(std::string_view bytes) {
       [&] { parse_shard(std::as_bytes(std::span(bytes.data(), bytes.size())), "x.bin"); });
 }
 
-bool has(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -72,7 +72,7 @@ std::string llmq(std::vector<int32_t> words, std::string_view body) {
   return out;
 }
 
-std::vector<int32_t> ids_of(std::string_view bytes) {
+std::vector<int32_t> shard_ids(std::string_view bytes) {
   const ShardView view = parse_shard(std::as_bytes(std::span(bytes.data(), bytes.size())), "x.bin");
   std::vector<int32_t> ids(static_cast<size_t>(view.tokens));
   view.read(0, ids);
@@ -83,13 +83,13 @@ constexpr std::string_view kU16("\x01\x00\x02\x01\xff\xff", 6);
 constexpr std::string_view kU32("\x01\x00\x00\x00\x02\x01\x01\x00", 8);
 
 TEST_F(ShardTest, ReadsEveryFormatByItsBytes) {
-  EXPECT_EQ(ids_of(with_header({20240520, 1, 3}, kU16)), (std::vector<int32_t>{1, 258, 65535}));
-  EXPECT_EQ(ids_of(with_header({20240801, 7, 2}, kU32)), (std::vector<int32_t>{1, 65794}));
-  EXPECT_EQ(ids_of(kU16), (std::vector<int32_t>{1, 258, 65535}));
-  EXPECT_EQ(ids_of(llmq({1, 2, 3, 65536, 0}, kU16)), (std::vector<int32_t>{1, 258, 65535}));
-  EXPECT_EQ(ids_of(llmq({2, 4, 2, 70000, 0}, kU32)), (std::vector<int32_t>{1, 65794}));
+  EXPECT_EQ(shard_ids(with_header({20240520, 1, 3}, kU16)), (std::vector<int32_t>{1, 258, 65535}));
+  EXPECT_EQ(shard_ids(with_header({20240801, 7, 2}, kU32)), (std::vector<int32_t>{1, 65794}));
+  EXPECT_EQ(shard_ids(kU16), (std::vector<int32_t>{1, 258, 65535}));
+  EXPECT_EQ(shard_ids(llmq({1, 2, 3, 65536, 0}, kU16)), (std::vector<int32_t>{1, 258, 65535}));
+  EXPECT_EQ(shard_ids(llmq({2, 4, 2, 70000, 0}, kU32)), (std::vector<int32_t>{1, 65794}));
   // Old writers fill the unused header with stars: no mask.
-  EXPECT_EQ(ids_of(llmq({2, 4, 2, 70000, 0x2a2a2a2a}, kU32)), (std::vector<int32_t>{1, 65794}));
+  EXPECT_EQ(shard_ids(llmq({2, 4, 2, 70000, 0x2a2a2a2a}, kU32)), (std::vector<int32_t>{1, 65794}));
 }
 
 TEST_F(ShardTest, WritesTheBytesThatOthersRead) {
@@ -139,7 +139,7 @@ TEST_F(ShardTest, AContinuedShardEqualsOneWrittenAtOnce) {
   ShardWriter::publish(folder_ / "two.bin");
   ShardWriter::publish(folder_ / "two.bin");  // twice is once
   EXPECT_EQ(read_file(folder_ / "two.bin"), read_file(folder_ / "whole.bin"));
-  EXPECT_TRUE(has(error_of([&] {
+  EXPECT_TRUE(contains(error_of([&] {
                     put("three.bin.partial", "short");
                     ShardWriter(folder_ / "three.bin", ShardFormat::kLlmc, 1000, 3000);
                   }),
@@ -147,43 +147,43 @@ TEST_F(ShardTest, AContinuedShardEqualsOneWrittenAtOnce) {
 }
 
 TEST_F(ShardTest, WriterRefusals) {
-  EXPECT_TRUE(has(error_of([&] { ShardWriter(folder_ / "n.bin", ShardFormat::kNanogpt, 65537); }),
+  EXPECT_TRUE(contains(error_of([&] { ShardWriter(folder_ / "n.bin", ShardFormat::kNanogpt, 65537); }),
                   "use the format llmc"));
   for (const int32_t id : {-1, 10}) {
-    EXPECT_TRUE(has(
+    EXPECT_TRUE(contains(
         error_of([&] {
           write_shard(folder_ / "n.bin", ShardFormat::kNanogpt, 10, std::vector<int32_t>{3, id});
         }),
         "outside the vocabulary of 10"));
   }
   EXPECT_TRUE(fs::is_empty(folder_));  // nothing half-written stays
-  EXPECT_TRUE(has(error_of([&] { ShardWriter(folder_ / "no" / "n.bin", ShardFormat::kLlmc, 10); }),
+  EXPECT_TRUE(contains(error_of([&] { ShardWriter(folder_ / "no" / "n.bin", ShardFormat::kLlmc, 10); }),
                   "cannot write"));
   EXPECT_THROW(shard_format_from_name("lllmc"), UserError);
   EXPECT_EQ(shard_format_from_name("nanogpt"), ShardFormat::kNanogpt);
 }
 
 TEST_F(ShardTest, BrokenFilesAreExplained) {
-  EXPECT_TRUE(has(parse_error(""), "is empty"));
-  EXPECT_TRUE(has(parse_error("abc"), "odd size"));
+  EXPECT_TRUE(contains(parse_error(""), "is empty"));
+  EXPECT_TRUE(contains(parse_error("abc"), "odd size"));
   const std::string good = with_header({20240520, 1, 3}, kU16);
-  EXPECT_TRUE(has(parse_error(good.substr(0, 1029)), "truncated shard"));
-  EXPECT_TRUE(has(parse_error(good.substr(0, 100)), "truncated llm.c shard: 100 bytes"));
-  EXPECT_TRUE(has(parse_error(good.substr(0, 1024)), "truncated shard"));
-  EXPECT_TRUE(has(parse_error(good + "xx"), "surplus bytes"));
-  EXPECT_TRUE(has(parse_error(with_header({20240520, 1, 0}, "")), "no tokens"));
-  EXPECT_TRUE(has(parse_error(with_header({20240520, 1, -3}, kU16)), "counts -3 tokens"));
-  EXPECT_TRUE(has(parse_error(with_header({20240520, 2, 3}, kU16)), "version 2"));
-  EXPECT_TRUE(has(parse_error(with_header({20240801, 1, 2}, kU32)), "known with version 7"));
-  EXPECT_TRUE(has(parse_error(with_header({20240520, 1, 0x7fffffff}, kU16)), "4294968318 bytes"));
-  EXPECT_TRUE(has(parse_error(with_header({20240522, 1, 3}, kU16)), "evaluation set"));
-  EXPECT_TRUE(has(parse_error(with_header({20240326, 1, 3}, kU16)), "an llm.c checkpoint"));
-  EXPECT_TRUE(has(parse_error(std::string(200, 'a') + "\n\n"), "is text"));
-  EXPECT_TRUE(has(parse_error(llmq({3, 4, 2, 70000, 0}, kU32)), "version 3"));
-  EXPECT_TRUE(has(parse_error(llmq({2, 3, 2, 70000, 0}, kU32)), "3 bytes per token"));
-  EXPECT_TRUE(has(parse_error(llmq({2, 4, 2, 70000, 1}, kU32)), "loss mask"));
-  EXPECT_TRUE(has(parse_error(llmq({2, 4, 3, 70000, 0}, kU32)), "truncated"));
-  EXPECT_TRUE(has(parse_error("BIN.TOK\n"), "truncated llmq shard"));
+  EXPECT_TRUE(contains(parse_error(good.substr(0, 1029)), "truncated shard"));
+  EXPECT_TRUE(contains(parse_error(good.substr(0, 100)), "truncated llm.c shard: 100 bytes"));
+  EXPECT_TRUE(contains(parse_error(good.substr(0, 1024)), "truncated shard"));
+  EXPECT_TRUE(contains(parse_error(good + "xx"), "surplus bytes"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, 0}, "")), "no tokens"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, -3}, kU16)), "counts -3 tokens"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240520, 2, 3}, kU16)), "version 2"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240801, 1, 2}, kU32)), "known with version 7"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, 0x7fffffff}, kU16)), "4294968318 bytes"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240522, 1, 3}, kU16)), "evaluation set"));
+  EXPECT_TRUE(contains(parse_error(with_header({20240326, 1, 3}, kU16)), "an llm.c checkpoint"));
+  EXPECT_TRUE(contains(parse_error(std::string(200, 'a') + "\n\n"), "is text"));
+  EXPECT_TRUE(contains(parse_error(llmq({3, 4, 2, 70000, 0}, kU32)), "version 3"));
+  EXPECT_TRUE(contains(parse_error(llmq({2, 3, 2, 70000, 0}, kU32)), "3 bytes per token"));
+  EXPECT_TRUE(contains(parse_error(llmq({2, 4, 2, 70000, 1}, kU32)), "loss mask"));
+  EXPECT_TRUE(contains(parse_error(llmq({2, 4, 3, 70000, 0}, kU32)), "truncated"));
+  EXPECT_TRUE(contains(parse_error("BIN.TOK\n"), "truncated llmq shard"));
 }
 
 // Every single flipped bit in the fields of the header is refused or harmless: never other ids.
@@ -222,9 +222,9 @@ TEST_F(ShardTest, ManyShardsAreOneStream) {
   }
   EXPECT_EQ(by_folder.fingerprint(), memory.fingerprint());
   EXPECT_EQ(by_folder.fingerprint(), by_glob.fingerprint());
-  EXPECT_TRUE(has(by_folder.locate(1000), "s_1.bin, token 0"));
-  EXPECT_TRUE(has(by_folder.locate(999), "s_0.bin, token 999"));
-  EXPECT_TRUE(has(by_folder.locate(2999), "s_2.bin, token 1998"));
+  EXPECT_TRUE(contains(by_folder.locate(1000), "s_1.bin, token 0"));
+  EXPECT_TRUE(contains(by_folder.locate(999), "s_0.bin, token 999"));
+  EXPECT_TRUE(contains(by_folder.locate(2999), "s_2.bin, token 1998"));
   std::vector<int32_t> out(2);
   EXPECT_THROW(by_folder.read(2999, out), InternalError);
 }
@@ -252,12 +252,12 @@ TEST_F(ShardTest, IdsBeyondTheVocabularyAreLocated) {
   const TokenSource source = TokenSource::open({(folder_ / "v.bin").string()});
   source.verify(2001);
   const std::string error = error_of([&] { source.verify(1000); });
-  EXPECT_TRUE(has(error, "v.bin, token 150000: id 1000 is outside the vocabulary of 1000"))
+  EXPECT_TRUE(contains(error, "v.bin, token 150000: id 1000 is outside the vocabulary of 1000"))
       << error;
   // A u32 id that does not fit an int32 is beyond every vocabulary.
   put("w.bin", with_header({20240801, 7, 1}, std::string_view("\x05\x00\x00\x80", 4)));
   EXPECT_TRUE(
-      has(error_of([&] { TokenSource::open({(folder_ / "w.bin").string()}).verify(0x7fffffff); }),
+      contains(error_of([&] { TokenSource::open({(folder_ / "w.bin").string()}).verify(0x7fffffff); }),
           "id 2147483653 is outside"));
 }
 
@@ -265,17 +265,17 @@ TEST_F(ShardTest, NamesThatMatchNothing) {
   const auto open_error = [](const std::string& path) {
     return error_of([&] { TokenSource::open({path}); });
   };
-  EXPECT_TRUE(has(open_error((folder_ / "none.bin").string()), "no such token shard"));
-  EXPECT_TRUE(has(open_error((folder_ / "none*.bin").string()), "no token shard matches"));
-  EXPECT_TRUE(has(open_error(folder_.string()), "holds no *.bin shards"));
+  EXPECT_TRUE(contains(open_error((folder_ / "none.bin").string()), "no such token shard"));
+  EXPECT_TRUE(contains(open_error((folder_ / "none*.bin").string()), "no token shard matches"));
+  EXPECT_TRUE(contains(open_error(folder_.string()), "holds no *.bin shards"));
   write_shard(folder_ / "train.bin", ShardFormat::kLlmc, 10, some_ids(10, 10));
   write_shard(folder_ / "val.bin", ShardFormat::kLlmc, 10, some_ids(4, 10));
-  EXPECT_TRUE(has(open_error(folder_.string()), "name one kind"));
+  EXPECT_TRUE(contains(open_error(folder_.string()), "name one kind"));
   EXPECT_EQ(TokenSource::open_split(folder_, "val").tokens(), 4);
   EXPECT_EQ(TokenSource::open_split(folder_, "train").tokens(), 10);
-  EXPECT_TRUE(has(error_of([&] { TokenSource::open_split(folder_, "test"); }), "no *test*.bin"));
+  EXPECT_TRUE(contains(error_of([&] { TokenSource::open_split(folder_, "test"); }), "no *test*.bin"));
   EXPECT_TRUE(
-      has(error_of([&] { TokenSource::open_split(folder_ / "x", "val"); }), "no such folder"));
+      contains(error_of([&] { TokenSource::open_split(folder_ / "x", "val"); }), "no such folder"));
 }
 
 TEST(ShardChanges, AreNoticedAtTheNextRead) {

@@ -424,7 +424,7 @@ TEST_F(BrokenBpe, Folders) {
 // A vocabulary cut anywhere, or with a byte changed anywhere, is loaded or refused, never worse.
 TEST_F(BrokenBpe, DamagedAnywhere) {
   const std::string vocab = vocab_.dump(), merges = "#version: 0.2\na b\nĠ ab\n",
-                    json = tokenizer_json().dump();
+                    tokenizer = tokenizer_json().dump();
   const auto try_load = [](auto&& load) {
     try {
       load();
@@ -441,7 +441,7 @@ TEST_F(BrokenBpe, DamagedAnywhere) {
       return text;
     };
     const std::string broken_vocab = damage(vocab), broken_merges = damage(merges),
-                      broken_json = damage(json);
+                      broken_json = damage(tokenizer);
     try_load([&] { (void)parse_vocab_and_merges(broken_vocab, "v", merges, "m"); });
     try_load([&] { (void)parse_vocab_and_merges(vocab, "v", broken_merges, "m"); });
     try_load([&] { (void)parse_tokenizer_json(broken_json, "t"); });

@@ -15,7 +15,7 @@
 namespace brrr {
 namespace {
 
-constexpr uint32_t kDraws = 12;  // dropout hides an element only now and then
+constexpr uint32_t kDropoutDraws = 12;  // dropout hides an element only now and then
 
 /// A sample as inputs, opened until nothing but primitives is left, every result an output. What
 /// decompositions say twice (the logits of linear_cross_entropy_step) is there once.
@@ -111,7 +111,7 @@ void each_product(const Graph& g, NodeId id, Body&& body) {
 int64_t products_that_matter(const OpDef& op, const Sample& sample) {
   const Graph g = opened(op, sample);
   std::vector<Values> draws;
-  for (uint32_t draw = 0; draw < kDraws; ++draw) {
+  for (uint32_t draw = 0; draw < kDropoutDraws; ++draw) {
     Values values(g.size());
     const reference::Tensors in = inputs_of(op, sample, 500 + draw);
     for (const NodeId id : g.inputs()) values[id].push_back(in.at(g.input_name(id)));

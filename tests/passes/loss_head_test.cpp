@@ -248,7 +248,7 @@ TEST(JoinLossHead, TwoHeads) {
 // -- GPT-2
 // -------------------------------------------------------------------------------------------
 
-Graph trained(const Graph& loss, DType precision, std::set<std::string> disabled) {
+Graph trained_head(const Graph& loss, DType precision, std::set<std::string> disabled) {
   PipelineOptions p;
   p.loss = "loss";
   p.precision = precision;
@@ -270,7 +270,7 @@ TEST(LossHeadOfGpt2, MeansTheSameWithAnyOfThePassesDisabled) {
         const Graph loss = nn::gpt2_loss_graph(config, 2, 5);
         const auto in = test::gpt2_inputs(loss, config, 7);
         const auto exact = reference::evaluate(
-            trained(loss, DType::f32, {"match_loss_head", "join_loss_head"}), in);
+            trained_head(loss, DType::f32, {"match_loss_head", "join_loss_head"}), in);
         for (DType precision : {DType::f32, DType::bf16, DType::f16})
           for (const std::set<std::string>& off : {std::set<std::string>{},
                                                    {"join_loss_head"},
@@ -279,7 +279,7 @@ TEST(LossHeadOfGpt2, MeansTheSameWithAnyOfThePassesDisabled) {
                                                    {"simplify"}}) {
             SCOPED_TRACE(fmt::format("tied {}, bias {}, dropout {}, {}, without {}", tied, bias,
                                      dropout, name_of(precision), fmt::join(off, ",")));
-            const Graph g = trained(loss, precision, off);
+            const Graph g = trained_head(loss, precision, off);
             const bool matched = !off.contains("match_loss_head");
             const bool joined = matched && !off.contains("join_loss_head");
             EXPECT_EQ(count_ops(g, "linear_cross_entropy_step"), joined ? 1u : 0u);
@@ -299,7 +299,7 @@ TEST(LossHeadOfGpt2, GivesTheGradientOfTheWeightsUnrounded) {
          {std::set<std::string>{}, {"join_loss_head"}, {"keep_accumulators"}}) {
       auto config = test::tiny_gpt2();
       config.tie_word_embeddings = tied;
-      const Graph g = trained(nn::gpt2_loss_graph(config, 2, 5), DType::bf16, off);
+      const Graph g = trained_head(nn::gpt2_loss_graph(config, 2, 5), DType::bf16, off);
       int heads = 0;
       for (const Node& node : g.nodes()) {
         if (node.op->name != "linear_cross_entropy_step" &&
@@ -333,7 +333,7 @@ TEST(LossHeadOfGpt2, MediumPrecisionReadsBf16) {
   const auto config = test::tiny_gpt2();
   const Graph loss = nn::gpt2_loss_graph(config, 2, 5);
   const auto in = test::gpt2_inputs(loss, config, 7);
-  const auto exact = reference::evaluate(trained(loss, DType::f32, {}), in);
+  const auto exact = reference::evaluate(trained_head(loss, DType::f32, {}), in);
   Target target;
   target.runs = [](const Graph& g, NodeId id) {
     return g.node(id).op->name.starts_with("linear_cross_entropy");
