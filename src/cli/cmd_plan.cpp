@@ -17,9 +17,9 @@ namespace {
 
 // What `plan` understands besides the options of `train`.
 struct PlanOptions {
-  std::string svg, html;
+  std::string svg, html, kernel_rates;
   std::string measure = "once";
-  bool largest_batch = false;
+  bool largest_batch = false, kernels = false;
 };
 
 const OptionTable<PlanOptions>& plan_table() {
@@ -28,6 +28,17 @@ const OptionTable<PlanOptions>& plan_table() {
     t.group("plan");
     t.flag("largest-batch", &PlanOptions::largest_batch,
            "find the largest micro-batch that fits into --memory-limit");
+    t.flag("kernels", &PlanOptions::kernels,
+           "list the kernels of a step with launches, FLOPs, bytes and predicted times");
+    auto& rates = t.text("kernel-rates", &PlanOptions::kernel_rates, "NAME=N,...",
+                         "what a GPU is assumed to reach in --kernels: products, attention and "
+                         "attention-grad in TFLOP/s on 16-bit factors, memory in TB/s, launch in "
+                         "us; by default shares of its data sheet");
+    rates.set = [](PlanOptions& o, const std::string& text) {
+      insight::parse_kernel_rates(text);
+      o.kernel_rates = text;
+      o.kernels = true;
+    };
     t.text("svg", &PlanOptions::svg, "FILE", "draw memory over the step");
     t.text("html", &PlanOptions::html, "FILE", "the picture and the tables as one page");
     auto& measure = t.text("measure", &PlanOptions::measure, "",
@@ -131,7 +142,9 @@ int run_plan(const Arguments& args) {
   }
   o = found.options;
   for (const std::string& line : found.lines) fmt::print(stderr, "{}\n", line);
-  const insight::RunPlan planned = insight::analyse(plan, context.config, *session, context.speed);
+  insight::RunPlan planned = insight::analyse(plan, context.config, *session, context.speed);
+  if (own.kernels)
+    insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));
   if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(planned));
   if (!own.html.empty()) write_file_atomically(own.html, insight::memory_page(planned));
   if (o.json) {

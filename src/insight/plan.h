@@ -63,6 +63,26 @@ struct Rule {
   std::string rule, source_says, here;
 };
 
+/// The launches of one kernel in a step, or the calls of one library function with one shape.
+struct PlannedKernel {
+  std::string kernel;  // "cublaslt bf16 65536x768x768 nt", "cluster layer_norm_grad+add f32[...]"
+  std::string phase;   // forward, backward, optimizer
+  int64_t launches = 0;
+  double flops = 0;
+  double bytes = 0;        // each operand read once, each result written once
+  double bytes_again = 0;  // read by a further launch, or scratch memory: written and read
+  double ms = 0;           // predicted; 0 where no rates are known
+};
+
+/// A step kernel by kernel. Times are predicted: on the host at the rates of RunPlan::speed, on a
+/// GPU at shares of its data sheet, which `rates` names.
+struct KernelPlan {
+  std::vector<PlannedKernel> kernels;  // the longest time first
+  std::string rates;                   // "" where no rates are known
+  double peak_flops = 0;               // of 16-bit products by the data sheet; 0: unknown
+  PlannedKernel total() const;
+};
+
 struct RunPlan {
   train::Plan plan;  // options, bytes of the arena and the process, predicted time
   nn::Gpt2Config config;
@@ -82,6 +102,7 @@ struct RunPlan {
   double flops_forward = 0, flops_backward = 0, flops_optimizer = 0;  // per token
   std::optional<train::PredictedTime> time;
   std::optional<train::MachineSpeed> speed;
+  std::optional<KernelPlan> kernels;  // see add_kernels()
   GenerationPlan generation;
   std::vector<Rule> rules;
 };
@@ -89,6 +110,22 @@ struct RunPlan {
 /// `session` is compiled_run() of the plan's options.
 RunPlan analyse(const train::Plan& plan, const nn::Gpt2Config& config,
                 const train::Session& session, const std::optional<train::MachineSpeed>& speed);
+
+/// What the kernels of a GPU are assumed to reach; 0: a share of the data sheet.
+struct KernelRates {
+  double products = 0, attention = 0, attention_grad = 0;  // FLOP/s on 16-bit factors
+  double memory = 0;                                       // bytes per second
+  double launch_seconds = 0;                               // from one kernel to the next
+};
+/// "products=600,attention=230,attention-grad=150,memory=2.5,launch=1" in TFLOP/s, TB/s and
+/// microseconds; any of them may be left out. UserError (exit 2) for another name or no number.
+KernelRates parse_kernel_rates(std::string_view text);
+
+/// Fills in RunPlan::kernels; `session` is that of analyse().
+void add_kernels(RunPlan& plan, const train::Session& session, const KernelRates& rates = {});
+/// FLOPs of the model for a token over the peak of the data sheet: 6N + 6LCT (causal, half of the
+/// scores) or 6N + 12LCT (all of them), N without position embeddings. 0 where that is unknown.
+double predicted_mfu(const RunPlan& plan, bool is_causal);
 
 /// Tables for people.
 std::string report(const RunPlan& plan, bool colour);

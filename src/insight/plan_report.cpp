@@ -171,6 +171,60 @@ void add_work(Report& r, const RunPlan& p) {
     r.line("  time: not measured");
 }
 
+void add_kernel_rows(Report& r, const RunPlan& p) {
+  const KernelPlan& k = *p.kernels;
+  const bool is_timed = !k.rates.empty();
+  r.heading("kernels of a step");
+  const auto row = [&](const PlannedKernel& w, const std::string& name) {
+    r.line(fmt::format("  {:>8} {:>10.1f} {:>9.3f} {:>9.3f}{}  {:<9} {}", with_commas(w.launches),
+                       1e-9 * w.flops, 1e-9 * w.bytes, 1e-9 * w.bytes_again,
+                       is_timed ? fmt::format(" {:>9.3f}", w.ms) : "", w.phase, name));
+  };
+  r.line(fmt::format("  {:>8} {:>10} {:>9} {:>9}{}  {:<9} {}", "launches", "GFLOP", "GB",
+                     "GB again", is_timed ? fmt::format(" {:>9}", "ms") : "", "pass", "kernel"));
+  for (const PlannedKernel& w : k.kernels) row(w, w.kernel);
+  const PlannedKernel all = k.total();
+  row(all, "all");
+  if (!is_timed) return r.line("  time: no rates are known");
+  r.line("  predicted, not measured: " + k.rates);
+  r.line(fmt::format(
+      "  {:.1f} ms a step, {} tokens/s{}", all.ms,
+      with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / all.ms)),
+      k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
+                                     "TFLOP/s",
+                                     100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
+                                     1e-12 * k.peak_flops)
+                       : ""));
+}
+
+OrderedJson kernels_json(const RunPlan& p) {
+  const bool is_timed = !p.kernels->rates.empty();
+  const auto row = [&](const PlannedKernel& w) {
+    return OrderedJson{{"kernel", w.kernel},
+                       {"pass", w.phase},
+                       {"launches", w.launches},
+                       {"flops", w.flops},
+                       {"bytes", w.bytes},
+                       {"bytes_again", w.bytes_again},
+                       {"predicted_ms", is_timed ? OrderedJson(w.ms) : OrderedJson(nullptr)}};
+  };
+  OrderedJson rows = OrderedJson::array();
+  for (const PlannedKernel& w : p.kernels->kernels) rows.push_back(row(w));
+  const bool has_peak = is_timed && p.kernels->peak_flops > 0;
+  const auto mfu = [&](bool is_causal) {
+    return has_peak ? OrderedJson(predicted_mfu(p, is_causal)) : OrderedJson(nullptr);
+  };
+  return {
+      {"rates", p.kernels->rates},
+      {"all", row(p.kernels->total())},
+      {"tokens_per_second",
+       is_timed ? OrderedJson(1e3 * static_cast<double>(p.tokens_per_step) / p.kernels->total().ms)
+                : OrderedJson(nullptr)},
+      {"mfu_6n_6lct", mfu(true)},
+      {"mfu_6n_12lct", mfu(false)},
+      {"list", rows}};
+}
+
 void add_rules(Report& r, const RunPlan& p) {
   r.heading("rules of thumb, and this run");
   for (const Rule& rule : p.rules)
@@ -189,6 +243,7 @@ std::string report(const RunPlan& p, bool colour) {
   add_memory(r, p);
   add_saved(r, p);
   add_work(r, p);
+  if (p.kernels) add_kernel_rows(r, p);
   add_rules(r, p);
   return r.take();
 }
@@ -217,7 +272,7 @@ std::string report_json(const RunPlan& p) {
   OrderedJson rules = OrderedJson::array();
   for (const Rule& rule : p.rules)
     rules.push_back({{"rule", rule.rule}, {"sources", rule.source_says}, {"here", rule.here}});
-  const OrderedJson j = {
+  OrderedJson j = {
       {"preset", o.preset},
       {"parameters", p.config.parameter_count()},
       {"batch_size", o.batch_size},
@@ -259,6 +314,7 @@ std::string report_json(const RunPlan& p) {
         {"temporaries", p.generation.temporaries}}},
       {"rules", rules},
       {"plan_ms", p.compile_ms}};
+  if (p.kernels) j["kernels"] = kernels_json(p);
   return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/host_load.h"
+#include "base/human.h"
 #include "base/parallel.h"
 #include "insight/anatomy.h"
 

@@ -233,6 +233,9 @@ TEST_F(Errors, Budgets) {
          {{"plan", "--memory-limit", "1MiB", "--largest-batch", "--no-measure"},
           3,
           {"not even one sequence", "1.0 MiB"}},
+         {{"plan", "--kernel-rates", "products=600,speed=3"}, 2, {"--kernel-rates", "'speed=3'"}},
+         {{"plan", "--kernel-rates", "memory"}, 2, {"--kernel-rates", "memory=N", "'memory'"}},
+         {{"plan", "--kernel-rates", "memory=0"}, 2, {"--kernel-rates", "above 0", "'0'"}},
          {{"plan", "a.toml", "b"}, 2, {"'a.toml'", "'b'"}},
          {{"plan", at("absent")}, 1, {"absent"}},
          {{"plan", "--svg", at("absent/x.svg"), "--no-measure"}, 1, {"x.svg"}}});
