@@ -279,6 +279,29 @@ TEST_F(OnFakeGpu, PartsOfASumAreAddedInF32) {
   for (const double y : got.at("y").data) EXPECT_EQ(y, 516);
 }
 
+/// Classes as they are against classes with zeros behind the last: which is faster is measured.
+TEST_F(OnFakeGpu, BothWaysOfALossHeadAreMeasured) {
+  ::unsetenv("BRRR_AUTOTUNE");
+  Graph g;
+  const std::vector<Value> in{
+      g.input("x", {8, 16}, DType::bf16), g.input("w", {40, 16}, DType::bf16),
+      g.input("targets", {8}, DType::i32), g.input("dlosses", {8}, DType::f32)};
+  const auto y = call("linear_cross_entropy_step", in,
+                      {{"ignore_index", int64_t{-1}}, {"transpose_w", true}});
+  for (size_t i = 0; i < y.size(); ++i) g.output(fmt::format("y{}", i), y[i]);
+  expect_as_reference(g, all_kernels(), 40);
+  std::string text;
+  for (const auto& entry : fs::directory_iterator(folder_ / "cuda"))
+    if (entry.path().filename().string().starts_with("autotune")) text = read_file(entry.path());
+  const size_t begin = text.find("\nway "), end = text.find('\n', begin + 1);
+  ASSERT_NE(begin, std::string::npos) << text;
+  const std::string line = text.substr(begin, end - begin);
+  for (const char* product : {"8x40x16 nt", "8x16x40 nn", "8x64x16 nt", "8x16x64 nn"})
+    EXPECT_NE(line.find(product), std::string::npos) << product << " is not in " << line;
+  // On this GPU whatever runs takes a millisecond, and the copy of the weights is one thing more.
+  EXPECT_NE(line.find("\tchunks, products by cublaslt\t5 6\t0 0"), std::string::npos) << line;
+}
+
 /// Then a kernel of our own multiplies, slowly, and the device says so.
 TEST_F(OnFakeGpu, WhereTheLibraryKnowsNoAlgorithmAnotherWayIsTaken) {
   Graph g;
