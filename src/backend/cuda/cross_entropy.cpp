@@ -15,8 +15,8 @@ int64_t vector_of(int64_t row, int64_t bytes, int64_t alignment) {
   while (v > 1 && (row % v != 0 || alignment % std::min<int64_t>(16, v * bytes) != 0)) v /= 2;
   return v;
 }
-/// Of a row. Blocks of more than 512 threads leave multiprocessors half empty: with 36 registers to
-/// a thread there is no room for two of 1024.
+/// Threads of a row. With one register over 32 to a thread a multiprocessor holds one block of 1024
+/// threads and is half empty; of 512 threads it holds three, and with 32 registers four.
 int64_t threads_of(int64_t classes) { return classes <= 1024 ? 32 : classes <= 8192 ? 256 : 512; }
 
 LaunchArg bad_target(const std::string& op, int64_t classes) {
