@@ -15,7 +15,9 @@ int64_t vector_of(int64_t row, int64_t bytes, int64_t alignment) {
   while (v > 1 && (row % v != 0 || alignment % std::min<int64_t>(16, v * bytes) != 0)) v /= 2;
   return v;
 }
-int64_t threads_of(int64_t classes) { return classes <= 1024 ? 32 : classes <= 8192 ? 256 : 1024; }
+/// Threads of a row. With one register over 32 to a thread a multiprocessor holds one block of 1024
+/// threads and is half empty; of 512 threads it holds three, and with 32 registers four.
+int64_t threads_of(int64_t classes) { return classes <= 1024 ? 32 : classes <= 8192 ? 256 : 512; }
 
 LaunchArg bad_target(const std::string& op, int64_t classes) {
   return LaunchArg::error(
@@ -78,14 +80,16 @@ LaunchPlan loss_backward(const NodeView& node, const GpuDescription&) {
           t, id),
       fmt::format(
           "cross_entropy_grad_row<{0}, {1}, {0}, {0}, {2}, {3}>(logits, targets, lse, dlosses, "
-          "static_cast<const {0}*>(nullptr), dlogits, {4}, {5}, {4}, {4});",
+          "static_cast<const {0}*>(nullptr), dlogits, {4}, {4}, {5}, {4}, {4});",
           t, id, threads, v, classes, node.attrs().get<int64_t>("ignore_index")),
       {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(3), LaunchArg::out(0)},
       rows, threads));
   return p;
 }
 
-// -- the loss head: products of a chunk of rows at a time, and its gradient over its logits
+// -- the loss head: products of a chunk of rows at a time, and its gradient over its logits. Where
+// the classes fill no tile of the matrix unit (50257), the products over classes may have as many
+// more as do (50304): the weights' copy has zeros there, and the gradient is zero, too.
 
 // Of logits. Every chunk reads and writes the whole gradient of the weights.
 constexpr int64_t kChunkBytes = int64_t{1} << 30;
@@ -101,9 +105,11 @@ struct Head {
   DType dtype;
   DType logit;  // as the logits of a chunk are kept
   bool transposed;
+  bool padded;  // products over classes have logits_row() of them
   int64_t chunk;
+  LaunchArg weights = LaunchArg::in(1);
 
-  explicit Head(const NodeView& n)
+  explicit Head(const NodeView& n, bool is_padded = false)
       : node(n),
         forward(n.node().op->name != "linear_cross_entropy_grad"),
         gradient(n.node().op->name != "linear_cross_entropy"),
@@ -112,7 +118,8 @@ struct Head {
         classes(n.in[1].shape.size(n.attrs().get<bool>("transpose_w") ? 0 : 1)),
         dtype(n.in[0].dtype),
         logit(n.attrs().get_or<bool>("round_logits", false) ? dtype : DType::f32),
-        transposed(n.attrs().get<bool>("transpose_w")) {
+        transposed(n.attrs().get<bool>("transpose_w")),
+        padded(is_padded) {
     chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, classes * logit_bytes()), 64,
                                 1 << 20);
     chunk = std::min(equal_chunk(rows, chunk), rows);
@@ -133,6 +140,9 @@ struct Head {
   int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
   int64_t logit_bytes() const { return static_cast<int64_t>(bytes_of(logit)); }
   int64_t logits_row() const { return round_up(classes, kRowMultiple); }
+  /// Of the products over classes.
+  int64_t columns() const { return padded ? logits_row() : classes; }
+  int64_t row_w() const { return transposed ? width : columns(); }
 
   Product product() const {
     Product p;
@@ -144,14 +154,14 @@ struct Head {
     Product p = product();
     p.out = logit;
     p.m = count;
-    p.n = classes;
+    p.n = columns();
     p.k = width;
     p.transpose_b = transposed;
     p.row_a = width;
-    p.row_b = transposed ? width : classes;
+    p.row_b = row_w();
     p.row_y = logits_row();
     p.a = LaunchArg::in(0, begin * width * element());
-    p.b = LaunchArg::in(1);
+    p.b = weights;
     p.y = to;
     return p;
   }
@@ -162,13 +172,13 @@ struct Head {
     p.out = node.out()[dx()].dtype;
     p.m = count;
     p.n = width;
-    p.k = classes;
+    p.k = columns();
     p.transpose_b = !transposed;
     p.row_a = gradient_row();
-    p.row_b = transposed ? width : classes;
+    p.row_b = row_w();
     p.row_y = width;
     p.a = dlogits;
-    p.b = LaunchArg::in(1);
+    p.b = weights;
     p.y = LaunchArg::out(dx(), begin * width * static_cast<int64_t>(bytes_of(p.out)));
     return p;
   }
@@ -202,6 +212,8 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
       LaunchArg::in(2, begin * static_cast<int64_t>(bytes_of(h.node.in[2].dtype)));
   const std::string& op = h.node.node().op->name;
   const LaunchArg error = bad_target(op, h.classes);
+  // Of the gradient: what products read, or the last pack of classes.
+  const int64_t columns = h.padded ? h.columns() : round_up(h.classes, v);
   if (!h.gradient)
     return loss_launch(
         op,
@@ -222,8 +234,8 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
             in, id, t),
         fmt::format(
             "cross_entropy_step_row<{8}, {0}, {1}, {2}, {3}>(logits, targets, dlosses, losses, "
-            "lse, dlogits, error, {4}, {5}, {7}, {6});",
-            id, t, threads, v, h.classes, ignore, h.gradient_row(), h.logits_row(), in),
+            "lse, dlogits, error, {4}, {9}, {5}, {7}, {6});",
+            id, t, threads, v, h.classes, ignore, h.gradient_row(), h.logits_row(), in, columns),
         {logits, targets, LaunchArg::in(3, begin * 4), LaunchArg::out(0, begin * 4),
          LaunchArg::out(1, begin * 4), logits, error},
         count, threads);
@@ -238,15 +250,33 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
                   in, id, h.has_dlse() ? "const f32* dlse, " : "", t),
       fmt::format(
           "cross_entropy_grad_row<{9}, {0}, {1}, f32, {2}, {3}>(logits, targets, lse, dlosses, "
-          "{7}, dlogits, {4}, {5}, {8}, {6});",
+          "{7}, dlogits, {4}, {10}, {5}, {8}, {6});",
           id, t, threads, v, h.classes, ignore, h.gradient_row(),
-          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)", h.logits_row(), in),
+          h.has_dlse() ? "dlse" : "static_cast<const f32*>(nullptr)", h.logits_row(), in, columns),
       std::move(args), count, threads);
 }
 
-LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu) {
+/// Copies the weights into scratch memory, with zeros behind the last class.
+LaunchArg padded_weights(LaunchPlan& p, const Head& h, const GpuDescription& gpu) {
+  Graph g;
+  const Value w = g.input("w", h.node.in[1].shape, h.dtype);
+  const Value y = pad(w, h.transposed ? 0 : 1, 0, h.columns() - h.classes);
+  const LaunchArg to = LaunchArg::scratch(p.take_scratch(g.type(y.id).bytes()));
+  const std::vector<PlanEntry> movements = movement_entries();
+  const auto entry = std::find_if(movements.begin(), movements.end(),
+                                  [](const PlanEntry& e) { return e.op == "pad"; });
+  for (Launch launch : entry->plan(NodeView(g, y.id.node), gpu).launches) {
+    for (LaunchArg& a : launch.args)
+      a = a.kind == LaunchArg::Kind::in ? h.weights : a.kind == LaunchArg::Kind::out ? to : a;
+    p.launches.push_back(std::move(launch));
+  }
+  return to;
+}
+
+LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu, bool padded) {
   LaunchPlan p;
-  const Head h(node);
+  Head h(node, padded);
+  if (padded) h.weights = padded_weights(p, h, gpu);
   const LaunchArg logits =
       LaunchArg::scratch(p.take_scratch(h.chunk * h.logits_row() * h.logit_bytes()));
   const bool direct = h.gradient && node.out()[h.dw()].dtype == DType::f32;
@@ -280,6 +310,14 @@ std::string head_refusal(const NodeView& node, const GpuDescription&) {
   return "";
 }
 
+std::string padded_head_refusal(const NodeView& node, const GpuDescription& gpu) {
+  if (std::string why = head_refusal(node, gpu); !why.empty()) return why;
+  if (Head(node).classes % kRowMultiple == 0) return "the classes fill tiles as they are";
+  // The copy takes 16 bytes at a time.
+  if (operand_alignment(node, 1) % 16 != 0) return "weights that are not aligned";
+  return "";
+}
+
 }  // namespace
 
 std::vector<PlanEntry> cross_entropy_entries() {
@@ -288,9 +326,19 @@ std::vector<PlanEntry> cross_entropy_entries() {
 }
 
 std::vector<PlanEntry> loss_head_entries() {
-  return {{"linear_cross_entropy", "chunks", head_refusal, head_plan},
-          {"linear_cross_entropy_grad", "chunks", head_refusal, head_plan},
-          {"linear_cross_entropy_step", "chunks", head_refusal, head_plan}};
+  const auto plan = [](const NodeView& node, const GpuDescription& gpu) {
+    return head_plan(node, gpu, false);
+  };
+  const auto padded_plan = [](const NodeView& node, const GpuDescription& gpu) {
+    return head_plan(node, gpu, true);
+  };
+  std::vector<PlanEntry> entries;
+  for (const char* op :
+       {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"}) {
+    entries.push_back({op, "chunks", head_refusal, plan, true});
+    entries.push_back({op, "padded_chunks", padded_head_refusal, padded_plan, true});
+  }
+  return entries;
 }
 
 }  // namespace brrr::cuda

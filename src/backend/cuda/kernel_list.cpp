@@ -198,12 +198,35 @@ KernelEntry epilogue_entry(const GpuDescription& gpu) {
           }};
 }
 
+/// The ways of a plan whose products a library may compute. Products of ours are for what it does
+/// not do, and far too slow to be measured; with a library they are the way of the last resort.
+struct PlanWays {
+  std::optional<NodePlan> library;
+  NodePlan own;
+
+  PlanWays(const PlanEntry& entry, const NodeView& view, const GpuDescription& gpu) {
+    const LaunchPlan plan = entry.plan(view, gpu);
+    library = library_plan(plan, fmt::format("{}, products by cublaslt", entry.name), gpu);
+    own = own_plan(plan, std::string(entry.name));
+    own.is_last_resort = library.has_value();
+  }
+};
+
 /// What may be faster than another kernel of ours, and what may not.
 void add_rivals(std::vector<NodePlan>& ways, const NodeView& view, const GpuDescription& gpu) {
-  for (const PlanEntry& entry : device_kernels())
-    if (entry.is_rival && entry.op == view.node().op->name && !is_disabled(entry.name) &&
-        entry.accepts(view, gpu).empty())
-      ways.push_back(own_plan(entry.plan(view, gpu), std::string(entry.name)));
+  std::optional<NodePlan> last_resort;
+  for (const PlanEntry& entry : device_kernels()) {
+    if (!entry.is_rival || entry.op != view.node().op->name || is_disabled(entry.name) ||
+        !entry.accepts(view, gpu).empty())
+      continue;
+    PlanWays of_entry(entry, view, gpu);
+    if (of_entry.library) ways.push_back(std::move(*of_entry.library));
+    if (!of_entry.own.is_last_resort)
+      ways.push_back(std::move(of_entry.own));
+    else if (!last_resort)
+      last_resort = std::move(of_entry.own);
+  }
+  if (last_resort) ways.push_back(std::move(*last_resort));
 }
 
 /// Attention by cuDNN; kernels of our own are the other ways.
@@ -244,12 +267,9 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
               add_rivals(ways, view, gpu);
               return std::make_unique<CudaKernel>(view, std::move(ways));
             }
-            const LaunchPlan plan = entry.plan(view, gpu);
-            if (auto library = library_plan(plan, "products by cublaslt", gpu))
-              ways.push_back(std::move(*library));
-            ways.push_back(own_plan(plan, std::string(entry.name)));
-            // Products of ours are for what the library does not do: far too slow to be measured.
-            ways.back().is_last_resort = ways.size() > 1;
+            PlanWays of_entry(entry, view, gpu);
+            if (of_entry.library) ways.push_back(std::move(*of_entry.library));
+            ways.push_back(std::move(of_entry.own));
             return std::make_unique<CudaKernel>(view, std::move(ways));
           }};
 }

@@ -158,8 +158,8 @@ struct PlanEntry {
   /// Empty: accepts. Otherwise the reason for the refusal.
   std::function<std::string(const NodeView&, const GpuDescription&)> accepts;
   std::function<LaunchPlan(const NodeView&, const GpuDescription&)> plan;
-  /// Which of them is faster only a measurement says: entries of an op that are `rivals` are ways
-  /// of one kernel.
+  /// Which of them is faster only a measurement says: entries of an op that are rivals are ways of
+  /// one kernel, the first of them the default.
   bool is_rival = false;
 };
 

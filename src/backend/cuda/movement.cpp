@@ -118,9 +118,10 @@ LaunchPlan pad_plan(const NodeView& node, const GpuDescription&) {
       fmt::format("BRRR_KERNEL({0}) pad(const {1}* x, {1}* y) {{\n"
                   "  const u64 i = (blockIdx.x * {0}ull + threadIdx.x) * {2};\n"
                   "  if (i >= {3}ull) return;\n"
+                  // What lies before the operand wraps around to far behind it.
                   "  const u64 outer = i / {4}ull, at = i % {4}ull - {5}ull;\n"
                   "  Pack<{1}, {2}> pack = {{}};\n"
-                  "  if (i % {4}ull >= {5}ull && at < {6}ull)\n"
+                  "  if (at < {6}ull)\n"
                   "    pack = *reinterpret_cast<const Pack<{1}, {2}>*>(x + outer * {6}ull + at);\n"
                   "  *reinterpret_cast<Pack<{1}, {2}>*>(y + i) = pack;\n"
                   "}}\n",

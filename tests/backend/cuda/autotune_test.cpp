@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <random>
 
 #include "base/file.h"
 
@@ -70,14 +71,80 @@ TEST_F(Choosing, OneSlowRoundDoesNotDecide) {
   EXPECT_EQ(calls, 2 * Autotune::kRounds);
 }
 
-TEST_F(Choosing, TheHopelessRunOnce) {
+TEST_F(Choosing, TheHopelessRunTwice) {
+  Autotune tune{fs::path()};
+  std::vector<int> runs(3);
+  tune.choose("a", {"x", "y", "z"}, [&](size_t i) {
+    ++runs[i];
+    return i == 0 ? 1.0 : i == 1 ? 100.0 : INFINITY;
+  });
+  EXPECT_EQ(runs, (std::vector<int>{Autotune::kRounds, Autotune::kRoundsOfHopeless, 1}));
+}
+
+/// A way that was disturbed when it first ran is not given up.
+TEST_F(Choosing, OneSlowStartDoesNotDecide) {
   Autotune tune{fs::path()};
   std::vector<int> runs(2);
-  tune.choose("a", {"x", "y"}, [&](size_t i) {
-    ++runs[i];
-    return i == 0 ? 1.0 : 100.0;
-  });
-  EXPECT_EQ(runs, (std::vector<int>{Autotune::kRounds, 1}));
+  const size_t best = tune.choose(
+      "a", {"x", "y"}, [&](size_t i) { return i == 1 ? (runs[i]++ == 0 ? 9.0 : 1.0) : 1.2; });
+  EXPECT_EQ(best, 1u);
+}
+
+TEST_F(Choosing, AGainWithinTheSpreadIsNone) {
+  Autotune tune{fs::path()};
+  const auto choose_with = [&](const std::string& key, std::vector<double> first,
+                               std::vector<double> second, int& calls) {
+    std::vector<size_t> runs(2);
+    calls = 0;
+    return tune.choose(key, {"x", "y"}, [&](size_t i) {
+      ++calls;
+      const std::vector<double>& ms = i == 0 ? first : second;
+      return ms[runs[i]++ % ms.size()];
+    });
+  };
+  int calls = 0;
+  // 5% faster in the middle, and either is 10% off its middle at times: more rounds do not help.
+  EXPECT_EQ(choose_with("a", {1.00, 0.90, 1.10}, {0.95, 0.86, 1.05}, calls), 0u);
+  EXPECT_EQ(calls, 2 * Autotune::kMostRounds);
+  EXPECT_EQ(choose_with("b", {1.00, 1.01, 0.99}, {0.95, 0.94, 0.96}, calls), 1u);
+  EXPECT_EQ(calls, 2 * Autotune::kMostRounds) << "a small gain is looked at again";
+  EXPECT_EQ(choose_with("d", {1.00, 1.01, 0.99}, {0.85, 0.84, 0.86}, calls), 1u);
+  EXPECT_EQ(calls, 2 * Autotune::kRounds);
+  // Where the first does not run, the next that does is the default.
+  EXPECT_EQ(tune.choose("c", {"x", "y", "z"},
+                        [](size_t i) { return i == 0   ? INFINITY
+                                              : i == 1 ? 1.0
+                                                       : 0.99; }),
+            1u);
+}
+
+/// Of ways that beat the first, one that is listed earlier stays before one that is no faster.
+TEST_F(Choosing, AmongEqualsTheEarlierWins) {
+  Autotune tune{fs::path()};
+  EXPECT_EQ(choose(tune, "a", {2, 1.005, 1}), 1u);
+  EXPECT_EQ(choose(tune, "b", {2, 1.05, 1}), 2u);
+}
+
+/// Ways that take the same but for noise, and one that is truly faster, many times over.
+TEST_F(Choosing, NoiseIsNotTakenForAGain) {
+  Autotune tune{fs::path()};
+  std::mt19937 random(7);
+  const auto trial = [&](int number, double gain) {
+    std::normal_distribution<double> noise(0, 0.03);
+    std::uniform_real_distribution<double> disturbed(0, 1);
+    return tune.choose(fmt::format("{} {}", number, gain), {"a", "b", "c", "d"}, [&](size_t i) {
+      const double slow = disturbed(random) < 0.05 ? 1.5 : 1.0;  // somebody else's kernel
+      return (i == 2 ? 1 - gain : 1.0) * (1 + noise(random)) * slow;
+    });
+  };
+  constexpr int kTrials = 400;
+  int left = 0, found = 0;
+  for (int i = 0; i < kTrials; ++i) {
+    left += trial(i, 0.0) != 0;
+    found += trial(i, 0.15) == 2;
+  }
+  EXPECT_LE(left, kTrials / 100) << "the default was left for a way that is no faster";
+  EXPECT_GE(found, kTrials * 9 / 10) << "a gain of 15% was not seen";
 }
 
 TEST_F(Choosing, WhatWasChosenIsRemembered) {
@@ -104,7 +171,7 @@ TEST_F(Choosing, WhatEveryWayTookStandsBesideTheChoice) {
   choose(tune, "a", {3, 1.25, INFINITY});
   choose(tune, "b", {7});
   tune.save();
-  EXPECT_EQ(read_file(file), "brrr autotune 3\na\tway1\t3 1.25 inf\nb\tway0\t\n");
+  EXPECT_EQ(read_file(file), "brrr autotune 4\na\tway1\t3 1.25 inf\t0 0 -\nb\tway0\t\t\n");
 }
 
 TEST_F(Choosing, TwoProcessesKeepBothChoices) {
@@ -120,9 +187,11 @@ TEST_F(Choosing, TwoProcessesKeepBothChoices) {
 }
 
 TEST_F(Choosing, ADamagedFileIsNone) {
-  for (const char* text : {"", "other 1\na\tway1\t\n", "brrr autotune 2\na\tway0\t\n",
-                           "brrr autotune 3\na\tno such way\t\n",
-                           "brrr autotune 3\na\n\tway1\t\na\t\na\tway1\na\t\t\n\0x\n"}) {
+  for (const char* text :
+       {"", "other 1\na\tway1\t\t\n", "brrr autotune 3\na\tway0\t1 2\n",
+        "brrr autotune 3\na\tway0\t1 2\t0 0\n", "brrr autotune 4\na\tway0\t1 2\n",
+        "brrr autotune 4\na\tno such way\t\t\n",
+        "brrr autotune 4\na\n\tway1\t\t\na\t\na\tway1\na\t\t\t\n\0x\n"}) {
     const fs::path file = folder_ / "tune.txt";
     write_file_atomically(file, text);
     Autotune tune(file);

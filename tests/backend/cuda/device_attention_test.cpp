@@ -124,20 +124,32 @@ TEST(DeviceAttention, AKernelCanBeLeftOut) {
 }
 
 /// Logits, losses and both gradients in bf16; the gradient of the logits is rounded once more, and
-/// so may be the logits: then a loss is as far off as a logit in 16 bits.
+/// so may be the logits: then a loss is as far off as a logit in 16 bits. A row of few classes is a
+/// warp's, one of many a block's; the classes as they are, and with zeros behind the last.
 TEST(DeviceLossHead, InBf16) {
-  for (const auto& [transposed, rounds] : {std::pair{true, false}, {false, false}, {true, true}})
+  struct Head {
+    int64_t rows, width, classes;
+    bool transposed, rounds;
+  };
+  for (const Head& h : {Head{70, 24, 56, true, false},
+                        {70, 24, 56, false, false},
+                        {70, 24, 56, true, true},
+                        {3, 16, 9001, true, true},
+                        {3, 16, 9001, true, false},
+                        {3, 16, 9001, false, true},
+                        {3, 16, 9001, false, false}})
     for (const char* name :
          {"linear_cross_entropy", "linear_cross_entropy_step", "linear_cross_entropy_grad"}) {
       const std::string_view which = name;
-      const Shape x{70, 24}, rows{70};
-      Sample s{{operand(x, -1, 1, DType::bf16),
-                operand(transposed ? Shape{56, 24} : Shape{24, 56}, -1, 1, DType::bf16),
-                operand(rows, -1, 56, DType::i32)},
-               {{"ignore_index", int64_t{-1}}, {"transpose_w", transposed}}};
-      if (rounds) s.attrs.set("round_logits", true);
+      const Shape x{h.rows, h.width}, rows{h.rows};
+      const Shape w = h.transposed ? Shape{h.classes, h.width} : Shape{h.width, h.classes};
+      const double log_classes = std::log(static_cast<double>(h.classes));
+      Sample s{{operand(x, -1, 1, DType::bf16), operand(w, -1, 1, DType::bf16),
+                operand(rows, -1, static_cast<double>(h.classes), DType::i32)},
+               {{"ignore_index", int64_t{-1}}, {"transpose_w", h.transposed}}};
+      if (h.rounds) s.attrs.set("round_logits", true);
       if (which.ends_with("grad")) {
-        s.in.push_back(operand(rows, 4, 5));
+        s.in.push_back(operand(rows, log_classes, log_classes + 1));
         s.attrs.set("dlse", true);
       }
       if (which != "linear_cross_entropy") s.in.push_back(operand(rows));
@@ -145,14 +157,35 @@ TEST(DeviceLossHead, InBf16) {
       const Call call(op(name), s);
       const std::vector<RefTensor> wanted = call.wanted();
       std::vector<double> sizes = magnitudes(call, wanted, true);
-      for (size_t i = 0; rounds && i < sizes.size(); ++i)
+      for (size_t i = 0; h.rounds && i < sizes.size(); ++i)
         sizes[i] *= wanted[i].type.dtype == DType::f32 ? 4096 : 4;
+      std::set<std::string_view> ways;
       for (const KernelEntry& entry : backend().kernels)
         if (entry.op == which) {
+          SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
           EXPECT_EQ(entry.accepts(call.view()), "");
           expect_close(call, run_kernel(entry, call), wanted, sizes);
+          ways.insert(entry.name);
         }
+      EXPECT_EQ(ways, (std::set<std::string_view>{"chunks", "padded_chunks"}));
     }
+}
+
+/// Where classes fill tiles, there is nothing to pad.
+TEST(DeviceLossHead, IsPaddedOnlyWhereThatAddsClasses) {
+  const auto refusal = [](int64_t classes) {
+    const Call call(
+        op("linear_cross_entropy"),
+        Sample{{operand({8, 16}, -1, 1, DType::bf16), operand({classes, 16}, -1, 1, DType::bf16),
+                operand({8}, 0, static_cast<double>(classes), DType::i32)},
+               {{"ignore_index", int64_t{-1}}, {"transpose_w", true}}});
+    for (const KernelEntry& entry : backend().kernels)
+      if (entry.op == "linear_cross_entropy" && entry.name == "padded_chunks")
+        return entry.accepts(call.view());
+    return std::string("no such kernel");
+  };
+  EXPECT_EQ(refusal(50257), "");
+  EXPECT_EQ(refusal(50304), "the classes fill tiles as they are");
 }
 
 /// bf16 parameters: rounded up or down at random by the bits of the op, so that the result is one

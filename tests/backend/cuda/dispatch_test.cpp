@@ -41,12 +41,15 @@ nn::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vocab 
   c.n_embd = width;
   c.vocab_size = vocab;
   c.n_positions = context;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;  // as it is measured
   return c;
 }
 
 std::vector<Case> cases() {
   Case odd{"odd_shapes", gpt2(2, 3, 111, 997, 37), 3};
   odd.config.resid_pdrop = odd.config.embd_pdrop = odd.config.attn_pdrop = 0.1;
+  Case dropout{"gpt2_124m_bf16_dropout", gpt2(12, 12, 768), 32};
+  dropout.config.resid_pdrop = dropout.config.embd_pdrop = dropout.config.attn_pdrop = 0.1;
   Case f32{"gpt2_124m_fp32", gpt2(12, 12, 768), 4};
   f32.precision = DType::f32;
   Case a100{"gpt2_124m_bf16_sm80", gpt2(12, 12, 768), 8};
@@ -72,6 +75,7 @@ std::vector<Case> cases() {
           {"gpt2_350m_bf16", gpt2(24, 16, 1024), 16},
           {"gpt2_774m_bf16", gpt2(36, 20, 1280), 8},
           {"gpt2_1558m_bf16", gpt2(48, 25, 1600), 4},
+          dropout,
           f32,
           a100,
           l40,

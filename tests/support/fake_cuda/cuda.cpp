@@ -2,17 +2,21 @@
 // Streams keep what is queued until the host waits, and then take turns in an order that is allowed
 // but unkind: the stream that was created last runs ahead as far as events let it, or stays behind
 // for as long as they do (fake_set_order). While a stream captures, it keeps its work for the
-// graph. Kernels are run by whoever sets fake_launcher. Allocations are counted and poisoned, so
-// what is read before it is written shows.
+// graph, and what is no work of a stream (memory, modules, waiting) is refused and spoils the
+// capture, as in the driver's strict modes. Launches are held against the limits of sm_90. Kernels
+// are run by whoever sets fake_launcher. Allocations are counted and poisoned, so what is read
+// before it is written shows.
 
 #include <cuda.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/cuda_context.h"
@@ -21,6 +25,7 @@
 namespace {
 
 struct Event {
+  bool has_time = true;
   int64_t recorded = 0, reached = 0;  // how often that was queued, how often it has happened
   int64_t clock = 0;                  // when, last
 };
@@ -37,15 +42,21 @@ struct Graph {
   std::vector<Operation> steps;
 };
 
+constexpr size_t kMemoryBytes = size_t{4} << 30;
+constexpr int kPlainSharedBytes = 48 << 10, kMostSharedBytes = 227 << 10;  // of a block
+
 struct State {
   std::map<CUdeviceptr, size_t> blocks;
+  size_t allocated = 0;
   std::map<const void*, size_t> pinned;
   std::vector<std::unique_ptr<Stream>> streams;  // in the order of their creation
-  bool last_runs_ahead = true;
+  bool last_runs_ahead = true, refuses_tensors = false;
+  int multiprocessors = 132;
   std::function<void()> on_copy_in;
   int64_t clock = 0;  // milliseconds: all that a stream runs takes one
   Graph* capturing = nullptr;
   CUstream captured = nullptr;  // the stream that does
+  bool is_spoilt = false;       // by a call that no capture allows
   brrr::test::FakeLauncher launcher = nullptr;
   brrr::test::FakeCounts counts;
   std::map<const void*, std::string> modules;  // the image of each
@@ -57,8 +68,23 @@ State& state() {
 
 struct Function {
   std::string text, entry;
-  int shared_bytes = 0;
+  // As the compiler was told, who then gives no thread more registers than as many have room for.
+  unsigned most_threads = 1024;
+  int shared_bytes = kPlainSharedBytes;
 };
+
+/// Of "BRRR_KERNEL(256) entry(" (or BRRR_KERNEL_ALONE) the number; 0: the text has no such kernel.
+unsigned launch_bound(const std::string& text, const std::string& entry) {
+  const std::string end = ") " + entry + "(";
+  for (size_t at = 0; (at = text.find(end, at)) != std::string::npos; at += end.size()) {
+    const size_t number = text.rfind('(', at);
+    if (number == std::string::npos) continue;
+    for (const std::string name : {"BRRR_KERNEL", "BRRR_KERNEL_ALONE"})
+      if (number >= name.size() && text.compare(number - name.size(), name.size(), name) == 0)
+        return static_cast<unsigned>(std::strtoul(text.c_str() + number + 1, nullptr, 10));
+  }
+  return 0;
+}
 
 /// Runs what stands first in the stream; false: it is empty or waits.
 bool advance(Stream& s) {
@@ -101,6 +127,13 @@ Stream& of(CUstream s) { return *reinterpret_cast<Stream*>(s); }
 
 bool is_captured(CUstream s) { return state().capturing != nullptr && s == state().captured; }
 
+/// Whether something is captured; then the capture comes to nothing.
+bool spoils_capture() {
+  if (state().capturing == nullptr) return false;
+  ++state().counts.refused_in_captures;
+  return state().is_spoilt = true;
+}
+
 void queue(std::function<void()> step, CUstream on) {
   if (is_captured(on))
     state().capturing->steps.push_back({std::move(step)});
@@ -125,6 +158,8 @@ void fake_set_launcher(brrr::test::FakeLauncher launcher) { state().launcher = l
 void fake_set_order(bool last_stream_runs_ahead) {
   state().last_runs_ahead = last_stream_runs_ahead;
 }
+void fake_set_multiprocessors(int count) { state().multiprocessors = count > 0 ? count : 132; }
+void fake_refuse_tensors(bool refuses) { state().refuses_tensors = refuses; }
 void fake_on_copy_in(const std::function<void()>& f) { state().on_copy_in = f; }
 brrr::test::FakeCounts fake_counts() {
   state().counts.live_blocks = static_cast<int64_t>(state().blocks.size());
@@ -140,8 +175,20 @@ bool fake_is_device(const void* p, size_t bytes) {
 }
 
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
-CUresult cuGetErrorName(CUresult, const char** text) {
-  *text = "CUDA_ERROR_FAKE";
+CUresult cuGetErrorName(CUresult result, const char** text) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_VALUE:
+      *text = "CUDA_ERROR_INVALID_VALUE";
+      break;
+    case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+      *text = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES";
+      break;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      *text = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+      break;
+    default:
+      *text = "CUDA_ERROR_FAKE";
+  }
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* n) {
@@ -157,7 +204,7 @@ CUresult cuDeviceGetName(char* name, int room, CUdevice) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem(size_t* bytes, CUdevice) {
-  *bytes = size_t{4} << 30;
+  *bytes = kMemoryBytes;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
@@ -166,10 +213,10 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
       *value = 9;
       break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      *value = 132;
+      *value = state().multiprocessors;
       break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-      *value = 227 * 1024;
+      *value = kMostSharedBytes;
       break;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
       *value = 50 << 20;
@@ -193,27 +240,36 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 }
 
 CUresult cuMemAlloc(CUdeviceptr* p, size_t bytes) {
-  if (bytes > (size_t{4} << 30)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > kMemoryBytes - state().allocated) return CUDA_ERROR_OUT_OF_MEMORY;
   void* data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   std::memset(data, 0xff, bytes);
   *p = reinterpret_cast<CUdeviceptr>(data);
   state().blocks[*p] = bytes;
+  state().allocated += bytes;
   return CUDA_SUCCESS;
 }
 CUresult cuMemFree(CUdeviceptr p) {
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   run_until(is_idle);
-  if (state().blocks.erase(p) == 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto block = state().blocks.find(p);
+  if (block == state().blocks.end()) return CUDA_ERROR_INVALID_VALUE;
+  state().allocated -= block->second;
+  state().blocks.erase(block);
   std::free(host(p));
   return CUDA_SUCCESS;
 }
 CUresult cuMemAllocHost(void** p, size_t bytes) {
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   *p = std::malloc(bytes);
   state().pinned[*p] = bytes;
   return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void* p) {
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   run_until(is_idle);
-  state().pinned.erase(p);
+  if (state().pinned.erase(p) == 0) return CUDA_ERROR_INVALID_VALUE;
   std::free(p);
   return CUDA_SUCCESS;
 }
@@ -263,22 +319,29 @@ CUresult cuStreamDestroy(CUstream s) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream s) {
-  if (state().capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return run_until([&] { return of(s).queue.empty(); }) ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
+  // The event was recorded outside the graph: it may not wait for that.
+  if (is_captured(s) && spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   auto* event = reinterpret_cast<Event*>(e);
   of(s).queue.push_back({{}, event, nullptr, event->recorded});
   return CUDA_SUCCESS;
 }
 CUresult cuStreamBeginCapture(CUstream s, CUstreamCaptureMode) {
+  if (state().capturing != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   state().capturing = new Graph;
   state().captured = s;
+  state().is_spoilt = false;
   return CUDA_SUCCESS;
 }
-CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
-  *graph = reinterpret_cast<CUgraph>(state().capturing);
-  state().capturing = nullptr;
+CUresult cuStreamEndCapture(CUstream s, CUgraph* graph) {
+  if (!is_captured(s)) return CUDA_ERROR_ILLEGAL_STATE;
+  const std::unique_ptr<Graph> captured(std::exchange(state().capturing, nullptr));
+  *graph = nullptr;
+  if (state().is_spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  *graph = reinterpret_cast<CUgraph>(new Graph(*captured));
   return CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus* status) {
@@ -307,8 +370,8 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent* e, unsigned) {
-  *e = reinterpret_cast<CUevent>(new Event);
+CUresult cuEventCreate(CUevent* e, unsigned flags) {
+  *e = reinterpret_cast<CUevent>(new Event{(flags & CU_EVENT_DISABLE_TIMING) == 0});
   return CUDA_SUCCESS;
 }
 CUresult cuEventDestroy(CUevent e) {
@@ -317,11 +380,13 @@ CUresult cuEventDestroy(CUevent e) {
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent e, CUstream s) {
+  if (is_captured(s) && spoils_capture()) return CUDA_ERROR_INVALID_VALUE;  // as below
   auto* event = reinterpret_cast<Event*>(e);
   of(s).queue.push_back({{}, nullptr, event, ++event->recorded});
   return CUDA_SUCCESS;
 }
 CUresult cuEventSynchronize(CUevent e) {
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const auto* event = reinterpret_cast<Event*>(e);
   const int64_t number = event->recorded;
   return run_until([&] { return event->reached >= number; }) ? CUDA_SUCCESS
@@ -339,7 +404,7 @@ CUresult cuEventElapsedTime(float* ms, CUevent start, CUevent end) {
   const auto* from = reinterpret_cast<Event*>(start);
   const auto* to = reinterpret_cast<Event*>(end);
   for (const Event* e : {from, to}) {
-    if (e->recorded == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (e->recorded == 0 || !e->has_time) return CUDA_ERROR_INVALID_HANDLE;
     if (e->reached < e->recorded) return CUDA_ERROR_NOT_READY;
   }
   *ms = static_cast<float>(to->clock - from->clock);
@@ -347,25 +412,32 @@ CUresult cuEventElapsedTime(float* ms, CUevent start, CUevent end) {
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   auto* text = new std::string(static_cast<const char*>(image));
   *module = reinterpret_cast<CUmodule>(text);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   delete reinterpret_cast<std::string*>(module);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* entry) {
+  const std::string& text = *reinterpret_cast<std::string*>(module);
+  const unsigned bound = launch_bound(text, entry);
+  if (bound == 0) return CUDA_ERROR_NOT_FOUND;
   // Functions live as long as the process: there are few.
   static std::vector<std::unique_ptr<Function>> all;
-  all.push_back(
-      std::make_unique<Function>(Function{*reinterpret_cast<std::string*>(module), entry}));
+  all.push_back(std::make_unique<Function>(Function{text, entry, bound}));
   *function = reinterpret_cast<CUfunction>(all.back().get());
   return CUDA_SUCCESS;
 }
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value) {
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute which, int value) {
+  if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+      value > kMostSharedBytes)
+    return CUDA_ERROR_INVALID_VALUE;
   reinterpret_cast<Function*>(function)->shared_bytes = value;
-  return value <= 227 * 1024 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
 }
 /// Refuses what the documentation forbids; what it writes is for the emulator.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank,
@@ -378,8 +450,9 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* to, CUtensorMapDataType type, cuuin
                           reinterpret_cast<uintptr_t>(base) % 16 == 0 && fake_is_device(base, 1);
   const bool is_16_bit =
       type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  if (!is_aligned || !is_16_bit || rank != 4 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
-      swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+  if (state().refuses_tensors || !is_aligned || !is_16_bit || rank != 4 ||
+      interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle != CU_TENSOR_MAP_SWIZZLE_128B ||
+      fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
     return CUDA_ERROR_INVALID_VALUE;
   for (int k = 0; k < 4; ++k) {
     if (sizes[k] == 0 || sizes[k] > (cuuint64_t{1} << 31) - 1 || every[k] != 1 || box[k] == 0 ||
@@ -392,7 +465,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* to, CUtensorMapDataType type, cuuin
       return CUDA_ERROR_INVALID_VALUE;
     map.strides[k] = static_cast<long long>(strides[k]);
   }
-  if (box[0] * 2 > 128 || box[2] != 1 || box[3] != 1) return CUDA_ERROR_INVALID_VALUE;
+  if (box[0] * 2 > 128 || box[0] * 2 % 16 != 0 || box[2] != 1 || box[3] != 1)
+    return CUDA_ERROR_INVALID_VALUE;
   map.base = static_cast<unsigned char*>(base);
   map.columns = static_cast<int>(box[0]);
   map.rows = static_cast<int>(box[1]);
@@ -403,9 +477,14 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
                         unsigned by, unsigned bz, unsigned shared, CUstream stream,
                         void** parameters, void** extra) {
   const auto& f = *reinterpret_cast<Function*>(function);
-  const unsigned most = f.shared_bytes > 0 ? static_cast<unsigned>(f.shared_bytes) : 48u << 10;
-  if (extra != nullptr || shared > most || bx * by * bz > 1024) return CUDA_ERROR_INVALID_VALUE;
-  if (gx == 0 || gy == 0 || gz == 0) return CUDA_ERROR_INVALID_VALUE;
+  constexpr unsigned kMostGridX = 0x7fffffffu, kMostGridYz = 65535;
+  if (extra != nullptr || shared > static_cast<unsigned>(f.shared_bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (gx == 0 || gy == 0 || gz == 0 || gx > kMostGridX || gy > kMostGridYz || gz > kMostGridYz)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (bx == 0 || by == 0 || bz == 0 || bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (bx * by * bz > f.most_threads) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   if (state().launcher == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   ++state().counts.launches;
   brrr::test::FakeLaunch launch{

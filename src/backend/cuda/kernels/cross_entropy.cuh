@@ -45,13 +45,14 @@ struct RowGradient {
   float lse, scale, more;
   i64 target;  // -1: none
 };
-/// `to` may begin where the logits begin, with elements that are no larger. Behind the last class,
-/// up to a multiple of V, it is zero.
+/// `to` may begin where the logits begin, with elements that are no larger and rows as many bytes
+/// apart: elements of one size lie where the thread that writes them has read, smaller ones where
+/// others read. Behind the last class, up to `columns`, a multiple of V, it is zero.
 template <typename In, typename Out, int T, int V>
-BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, RowGradient g) {
-  for (u32 first = 0; first < classes; first += T * V) {
+BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, u32 columns, RowGradient g) {
+  for (u32 first = 0; first < columns; first += T * V) {
     const u32 col = first + threadIdx.x * V;
-    float x[V];
+    float x[V] = {};
     if (col < classes) {
       load_logits(x, logits, col, classes);
 #pragma unroll
@@ -61,8 +62,8 @@ BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, RowGradien
         x[e] = g.scale * (p - hot) + g.more * p;
       }
     }
-    __syncthreads();  // what is overwritten now has been read by all
-    if (col < classes) store(to + col, x);
+    if constexpr (sizeof(In) != sizeof(Out)) __syncthreads();  // all have read what is overwritten
+    if (col < columns) store(to + col, x);
   }
 }
 
@@ -84,7 +85,8 @@ BRRR_DEVICE void cross_entropy_row(const In* logits, const Id* targets, Out* los
 template <typename In, typename Id, typename Out, typename Stat, int T, int V>
 BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, const Stat* lse,
                                         const Stat* dlosses, const Stat* dlse, Out* dlogits,
-                                        u32 classes, i64 ignore, u64 in_stride, u64 out_stride) {
+                                        u32 classes, u32 columns, i64 ignore, u64 in_stride,
+                                        u64 out_stride) {
   const u64 row = blockIdx.x;
   const i64 target = static_cast<i64>(targets[row]);
   RowGradient g;
@@ -92,28 +94,31 @@ BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, con
   g.scale = target != ignore ? static_cast<float>(widen(dlosses[row])) : 0.0f;
   g.more = dlse != nullptr ? static_cast<float>(widen(dlse[row])) : 0.0f;
   g.target = target;
-  row_gradient<In, Out, T, V>(logits + row * in_stride, dlogits + row * out_stride, classes, g);
+  row_gradient<In, Out, T, V>(logits + row * in_stride, dlogits + row * out_stride, classes,
+                              columns, g);
 }
 /// Both at once: the logits are read while they are near.
 template <typename In, typename Id, typename Out, int T, int V>
 BRRR_DEVICE void cross_entropy_step_row(const In* logits, const Id* targets, const float* dlosses,
                                         float* losses, float* lse, Out* dlogits, u32* error,
-                                        u32 classes, i64 ignore, u64 in_stride, u64 out_stride) {
+                                        u32 classes, u32 columns, i64 ignore, u64 in_stride,
+                                        u64 out_stride) {
   const u64 row = blockIdx.x;
   const In* x = logits + row * in_stride;
   RowGradient g;
-  g.lse = row_lse<In, T, V>(x, classes);
   const i64 target = static_cast<i64>(targets[row]);
   const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
+  // Of the first thread, before anyone overwrites it.
+  const float picked = threadIdx.x == 0 && inside ? static_cast<float>(widen(x[target])) : 0.0f;
+  g.lse = row_lse<In, T, V>(x, classes);
+  if constexpr (T == 32) __syncwarp();  // larger blocks have met in row_lse
   g.scale = counts ? dlosses[row] : 0.0f;
   g.more = 0.0f;
   g.target = target;
   if (threadIdx.x == 0) {
     if (counts && !inside) *error = 1u;
-    const float picked = inside ? static_cast<float>(widen(x[inside ? target : 0])) : 0.0f;
     losses[row] = counts ? g.lse - picked : 0.0f;
     lse[row] = g.lse;
   }
-  __syncthreads();  // the target's logit has been read
-  row_gradient<In, Out, T, V>(x, dlogits + row * out_stride, classes, g);
+  row_gradient<In, Out, T, V>(x, dlogits + row * out_stride, classes, columns, g);
 }

@@ -31,7 +31,13 @@ CUtensorMap encoded(const Driver& driver, const TensorBoxes& boxes, std::byte* a
       &map, type, 4, at, sizes.data(), strides.data(), box.data(), every.data(),
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) throw TensorRefusal();
+  if (result != CUDA_SUCCESS)
+    throw TensorRefusal{fmt::format(
+        "cuTensorMapEncodeTiled said {} to {} of sizes {} with strides of {} bytes, in boxes of "
+        "{} x {}{}",
+        driver.name_of(result), name_of(boxes.dtype), fmt::join(boxes.sizes, " x "),
+        fmt::join(boxes.strides, ", "), boxes.kColumns, boxes.rows,
+        alignment_of(at) < 16 ? ", at an address that is no multiple of 16" : "")};
   return map;
 }
 

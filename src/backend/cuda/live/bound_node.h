@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/live/cublaslt.h"
@@ -27,8 +28,10 @@ class ArgumentBytes {
   size_t size_ = 0;
 };
 
-/// The driver does not describe such a tensor to the copy engine.
-struct TensorRefusal {};
+/// The driver does not describe such a tensor to the copy engine; the reason names the tensor.
+struct TensorRefusal {
+  std::string reason;
+};
 
 /// The values of a kernel's parameters, as cuLaunchKernel takes them.
 class BoundLaunch {

@@ -220,12 +220,14 @@ class CudaDevice::Bench {
   std::byte* data() const { return reinterpret_cast<std::byte*>(data_); }
   /// Of one run; infinity when it does not run.
   double milliseconds(const std::function<bool()>& run) {
-    constexpr int kRuns = 4;
-    constexpr double kLong = 0.5;  // milliseconds; one such run says enough
+    // What is over sooner runs as often as fills such a time: launches and events have their own.
+    constexpr double kEnough = 0.5;  // milliseconds
+    constexpr double kMostRuns = 32;
     if (!run()) return std::numeric_limits<double>::infinity();
     wake(run);
     const double one = timed(1, run);
-    return one >= kLong ? one : timed(kRuns, run);
+    if (one >= kEnough) return one;
+    return timed(static_cast<int>(std::min(kMostRuns, std::ceil(kEnough / one))), run);
   }
 
  private:
@@ -428,7 +430,8 @@ std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, con
       try {
         bound->steps.emplace_back(
             BoundLaunch(d_, functions_.at(key_of(launch->source)), *launch, args, error));
-      } catch (const TensorRefusal&) {
+      } catch (const TensorRefusal& refusal) {  // another way is taken
+        complain(fmt::format("the kernel \"{}\" is left out: {}", plan.name, refusal.reason));
         return nullptr;
       }
     } else if (const auto* product = std::get_if<MatmulCall>(&command)) {
@@ -442,7 +445,8 @@ std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, con
       if (compiled == nullptr) return nullptr;
       try {
         bound->steps.emplace_back(BoundSdpa(std::move(compiled), addresses_of(call, args)));
-      } catch (const cudnn::Refusal&) {
+      } catch (const cudnn::Refusal& refusal) {
+        complain(fmt::format("cuDNN does not do {}: {}", describe(call), refusal.reason));
         return nullptr;
       }
     }

@@ -88,7 +88,7 @@ class CudaDevice final : public Device {
   std::vector<std::string> error_texts_;
   std::map<std::string, CUfunction> functions_;  // by text and entry
   std::vector<CUmodule> modules_;
-  std::set<std::string> complaints_;  // printed once: of last resorts, of cuDNN
+  std::set<std::string> complaints_;  // printed once: what is slow, what was refused and why
   bool tunes_ = true;                 // measures which way is fastest
   bool keeps_ = true;                 // records graphs
   bool waits_ = false;                // for every kernel
