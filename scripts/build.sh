@@ -50,8 +50,8 @@ fail() {
   rm -f "$root"/build/.packages-* "$stamp.new"
   die "$1; the whole log is $log"
 }
-# Configured again when the options changed or the last configuration failed.
-key="${options[*]}"
+# Configured again when the options or the packages changed, or the last configuration failed.
+key="${options[*]} $([[ -n ${BRRR_DEPS_DIR-} ]] || present_packages)"
 if [[ ! -e $build/build.ninja || ! -e $build/.configured || $(<"$build/.configured") != "$key" ]]; then
   progress_line "brrr: configuring build/$kind"
   rm -f "$build/.configured"
@@ -63,9 +63,9 @@ fi
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 [[ -t 2 ]] || say "building build/$kind ($target)"
 started=$SECONDS
-# Memory, not cores, limits small machines: about 1 GB per compiler.
+# Memory, not cores, limits small machines: up to 1.3 GB per compiler, for files that are joined.
 jobs=${BRRR_JOBS:-$(nproc)}
-memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo 2>/dev/null || echo "$jobs")
+memory_gb=$(awk '/MemAvailable/ {print int($2 / 1363149)}' /proc/meminfo 2>/dev/null || echo "$jobs")
 [[ -n ${BRRR_JOBS-} ]] || ((memory_gb < 1 || memory_gb >= jobs)) || jobs=$memory_gb
 show() {
   local line

@@ -27,6 +27,15 @@ missing_packages() {
   done
 }
 
+# present_packages: those of scripts/packages that dpkg has installed, with their versions. CMake must look
+# again when they change: a test of what it did not find would stay skipped.
+present_packages() {
+  local packages
+  mapfile -t packages < <(packages_for build run test)
+  dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null |
+    awk '$3 == "installed" {print $1, $2}' | sort | tr '\n' ' ' || true
+}
+
 # need PURPOSE...: installs what is missing, or says how and exits. A stamp keyed on the list and the
 # machine keeps the answer, so nothing is asked twice.
 need() {

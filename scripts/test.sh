@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# test.sh [FILTER] [--sanitize] [--fuzz SECONDS]: builds and runs the tests. FILTER is a test folder
-# ("io"), part of a test's name, or a GoogleTest pattern. Failures are printed with their output and a
-# command that repeats them; the last line is "N passed, N failed, N skipped". Exit 1 when any failed.
+# test.sh [FILTER] [--long] [--sanitize] [--fuzz SECONDS]: builds and runs the tests. FILTER is a test
+# folder ("io"), part of a test's name, or a GoogleTest pattern. --long: proofs of which other runs take
+# a sample run whole, an hour or more. Failures are printed with their output and a command that repeats
+# them; the last line is "N passed, N failed, N skipped". Exit 1 when any failed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -9,6 +10,7 @@ kind=release filter= fuzz_seconds=
 while (($# > 0)); do
   case $1 in
     --sanitize) kind=sanitize ;;
+    --long) export BRRR_TEST_LONG=1 ;;
     --fuzz)
       kind=fuzz
       fuzz_seconds=${2-}
@@ -16,8 +18,8 @@ while (($# > 0)); do
         { say "test: --fuzz needs seconds; got '${2-}'"; exit 2; }
       shift
       ;;
-    -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    -*) say "test: unknown option '$1'; expected --sanitize or --fuzz SECONDS"; exit 2 ;;
+    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -*) say "test: unknown option '$1'; expected --long, --sanitize or --fuzz SECONDS"; exit 2 ;;
     *) [[ -z $filter ]] || { say "test: one filter at most; got '$filter' and '$1'"; exit 2; }
       filter=$1 ;;
   esac
@@ -91,9 +93,13 @@ fi
 # Under the sanitizers only what is fast: no whole training runs, no test named Slow. What is
 # measured wants the machine for itself, and the threads' usual way to wait.
 slow=(e2e measured)
-if [[ $kind == sanitize ]]; then
-  [[ $pattern == *-* ]] && pattern+=":*Slow*" || pattern+="-*Slow*"
-fi
+leave_out() { # PATTERN: adds to what the filter excludes
+  if [[ $pattern == *-* ]]; then pattern+=":$1"; else pattern+="-$1"; fi
+}
+if [[ $kind == sanitize ]]; then leave_out '*Slow*'; fi
+if [[ -z ${BRRR_TEST_LONG-} ]]; then leave_out '*.Long*'; fi
+# Those that take longest begin first, so that both cores have work until the end.
+longest=(backend_cuda backend amx backend_cuda_device insight train)
 
 run_one() { # BINARY: output and exit code into $work
   local name
@@ -154,7 +160,16 @@ for binary in "${binaries[@]}"; do
 done
 
 jobs=$(nproc)
+ordered=()
+for name in "${longest[@]}"; do
+  for binary in "${parallel[@]}"; do
+    if [[ $binary == */test_$name ]]; then ordered+=("$binary"); fi
+  done
+done
 for binary in "${parallel[@]}"; do
+  if [[ " ${ordered[*]} " != *" $binary "* ]]; then ordered+=("$binary"); fi
+done
+for binary in "${ordered[@]}"; do
   while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
   progress_line "brrr: $(basename "$binary")"
   run_one "$binary" &

@@ -23,6 +23,7 @@ constexpr Variable kVariables[] = {
     {"BRRR_DISABLE_KERNEL",
      "kernels that are not taken, apart by commas, by the names of --explain-dispatch"},
     {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
+    {"BRRR_TEST_LONG", "tests: run the long proofs whole, as ./brrr test --long does"},
     {"BRRR_FUZZ_GRAPHS", "tests: how many random graphs each test of fusion makes"},
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},
     {"OMP_NUM_THREADS", "number of threads"},

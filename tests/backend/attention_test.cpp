@@ -314,12 +314,13 @@ TEST_P(AttentionKernels, BatchWithoutElements) {
 }
 
 TEST_P(AttentionKernels, SixteenBits) {
-  for (DType dtype : {DType::bf16, DType::f16}) {
-    check_both({.t = 130, .s = 110, .d = 64, .dv = 64, .causal = true, .position = 3}, dtype);
-    check_both({.t = 100, .s = 99, .d = 7, .dv = 9, .mask = Shape{100, 99}, .p = 0.2}, dtype);
-    check_both({.t = 1, .s = 130, .d = 64, .dv = 64, .causal = true, .position = 100}, dtype);
-    check_both({.t = 97, .s = 97, .d = 80, .dv = 80, .causal = true, .batch = 33}, dtype);
-  }
+  const std::vector<Case> cases = {
+      {.t = 97, .s = 97, .d = 80, .dv = 80, .causal = true, .batch = 33},
+      {.t = 130, .s = 110, .d = 64, .dv = 64, .causal = true, .position = 3},
+      {.t = 100, .s = 99, .d = 7, .dv = 9, .mask = Shape{100, 99}, .p = 0.2},
+      {.t = 1, .s = 130, .d = 64, .dv = 64, .causal = true, .position = 100}};
+  for (const Case& c : cases_for(cases, 3))
+    for (DType dtype : {DType::bf16, DType::f16}) check_both(c, dtype);
 }
 
 // The kernels on tiles, emulated or where the machine has them: the same everything in bf16.
@@ -340,6 +341,7 @@ void check_tiles(const Case& c) {
 }
 
 TEST_P(AttentionKernels, TilesOfEveryLengthAndWidth) {
+  std::vector<Case> cases;
   for (bool causal : {false, true})
     for (const auto& [t, s, d, dv] : {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 1, 1, 1},
                                       {64, 128, 64, 64},
@@ -349,11 +351,12 @@ TEST_P(AttentionKernels, TilesOfEveryLengthAndWidth) {
                                       {7, 389, 3, 5},
                                       {50, 130, 128, 40},
                                       {99, 2, 9, 100}})
-      check_tiles({.t = t, .s = s, .d = d, .dv = dv, .causal = causal});
+      cases.push_back({.t = t, .s = s, .d = d, .dv = dv, .causal = causal});
+  for (const Case& c : cases_for(cases, 5)) check_tiles(c);
 }
 
 TEST_P(AttentionKernels, SideBySide) {
-  const Case cases[] = {
+  const std::vector<Case> cases = {
       {.t = 1, .s = 1, .d = 5, .dv = 5, .heads = 3},
       {.t = 99, .s = 99, .d = 16, .dv = 16, .causal = true, .heads = 3, .dlse = true},
       {.t = 200, .s = 200, .d = 7, .dv = 7, .lengths = true, .p = 0.2, .heads = 2},
@@ -362,7 +365,7 @@ TEST_P(AttentionKernels, SideBySide) {
       {.t = 60, .s = 60, .d = 16, .dv = 16, .batch = 1, .heads = 64},  // rows in few sets of a
                                                                        // cache
   };
-  for (const Case& c : cases)
+  for (const Case& c : cases_for(cases, 2))
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) check_both(c, dtype);
 }
 
@@ -372,15 +375,18 @@ TEST_P(AttentionKernels, TilesWithoutQueries) {
 }
 
 TEST_P(AttentionKernels, TilesSideBySide) {
+  std::vector<Case> cases;
   for (const bool causal : {false, true})
     for (const auto& [t, d, heads] : {std::tuple<int64_t, int64_t, int64_t>{64, 64, 3},
                                       {16, 32, 64},  // rows fall into few sets of a cache
                                       {65, 16, 2},
                                       {130, 80, 2},
                                       {33, 5, 3}})
-      check_tiles({.t = t, .s = t, .d = d, .dv = d, .causal = causal, .batch = 1, .heads = heads});
-  check_tiles(
+      cases.push_back(
+          {.t = t, .s = t, .d = d, .dv = d, .causal = causal, .batch = 1, .heads = heads});
+  cases.push_back(
       {.t = 70, .s = 70, .d = 32, .dv = 32, .lengths = true, .p = 0.1, .heads = 2, .dlse = true});
+  for (const Case& c : cases_for(cases, 3)) check_tiles(c);
 }
 
 TEST_P(AttentionKernels, TilesWithMasksLengthsAndDropout) {

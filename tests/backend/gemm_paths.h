@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/gemm_blocks.h"
 #include "backend/cpu/isa.h"
+#include "support/long_proof.h"
 
 namespace brrr::cpu {
 
@@ -52,6 +54,14 @@ class GemmPaths : public testing::TestWithParam<Path> {
     omp_set_num_threads(omp_get_num_procs());
   }
   const Path& path() const { return GetParam(); }
+  /// All of a long list on the best path of this machine, `count` of it on lesser instruction sets
+  /// and on emulated tiles, which are slow.
+  template <typename T>
+  std::vector<T> some(const std::vector<T>& cases, size_t count) const {
+    const bool is_best = path().limit == std::min(machine_isa(), Isa::kAvx512) &&
+                         path().name.find("emulated") == std::string::npos;
+    return is_best || path().limit == Isa::kAmx ? cases : test::sampled(cases, count, path().name);
+  }
 };
 
 }  // namespace brrr::cpu

@@ -287,17 +287,20 @@ TEST_P(GemmPaths, Batched) {
 
 /// Large enough that operands are packed in several chunks.
 TEST_P(GemmPaths, InChunks) {
-  check(path(), {.m = 70, .n = 67, .k = 5000, .trans_a = true, .epilogue = true});
-  check(path(), {.m = 900, .n = 66, .k = 140, .bias = true, .pad = 948});
-  check(path(), {.m = 40, .n = 2600, .k = 70, .trans_b = true, .epilogue = true, .store = false});
-  check(path(), {.m = 600, .n = 80, .k = 300, .dtype = path().dtypes[0], .epilogue = true});
-  check(path(), {.m = 530, .n = 17, .k = 8100, .c_dtype = DType::f32, .epilogue = true});
-  check(path(), {.m = 17, .n = 530, .k = 8100, .trans_b = true, .bias = true});
-  check(path(), {.m = 45, .n = 70, .k = 9001, .bias = true, .epilogue = true});
-  check(path(), {.m = 100, .n = 70, .k = 9001, .alpha = 0.5f, .bias = true, .epilogue = true});
-  check(path(), {.m = 130, .n = 100, .k = 5000, .bias = true, .epilogue = true});
-  check(path(), {.m = 2100, .n = 2048, .k = 3});  // C goes around the caches
-  check(path(), {.m = 1100, .n = 2080, .k = 2, .c_dtype = DType::f32, .epilogue = true});
+  const std::vector<Problem> problems = {
+      {.m = 70, .n = 67, .k = 5000, .trans_a = true, .epilogue = true},
+      {.m = 900, .n = 66, .k = 140, .bias = true, .pad = 948},
+      {.m = 40, .n = 2600, .k = 70, .trans_b = true, .epilogue = true, .store = false},
+      {.m = 600, .n = 80, .k = 300, .dtype = path().dtypes[0], .epilogue = true},
+      {.m = 530, .n = 17, .k = 8100, .c_dtype = DType::f32, .epilogue = true},
+      {.m = 17, .n = 530, .k = 8100, .trans_b = true, .bias = true},
+      {.m = 100, .n = 70, .k = 9001, .alpha = 0.5f, .bias = true, .epilogue = true},
+      {.m = 130, .n = 100, .k = 5000, .bias = true, .epilogue = true},
+      {.m = 2100, .n = 2048, .k = 3},  // C goes around the caches
+      {.m = 1100, .n = 2080, .k = 2, .c_dtype = DType::f32, .epilogue = true},
+      {.m = 45, .n = 70, .k = 9001, .bias = true, .epilogue = true},
+  };
+  for (const Problem& p : some(problems, 5)) check(path(), p);
 }
 
 TEST_P(GemmPaths, SameBitsForAnyNumberOfThreads) {

@@ -110,13 +110,14 @@ TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
   struct Sizes {
     int64_t m, n, k;
   };
-  for (const Sizes& s : {Sizes{1, 1, 1},
-                         {1, 33, 70},
-                         {40, 530, 300},
-                         {70, 31, 2050},
-                         {130, 1100, 129},
-                         {96, 70, 9001},
-                         {1030, 40, 8200}})
+  for (const Sizes& s : some(std::vector<Sizes>{{1, 1, 1},
+                                                {1, 33, 70},
+                                                {40, 530, 300},
+                                                {70, 31, 2050},
+                                                {130, 1100, 129},
+                                                {96, 70, 9001},
+                                                {1030, 40, 8200}},
+                             6))
     for (const bool of_a : {false, true}) {
       SCOPED_TRACE(fmt::format("{} x {} x {}, {}", s.m, s.n, s.k, of_a ? "a" : "b"));
       RngStream random({7, 9}, 3);
@@ -136,7 +137,7 @@ TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
       std::vector<float> plain(static_cast<size_t>(s.m * s.n), -1);
       g.c = plain.data();
       path().run({g, 1, 0, 0, 0});
-      for (const int64_t terms : {int64_t{8}, int64_t{40}, int64_t{512}}) {
+      for (const int64_t terms : some(std::vector<int64_t>{8, 40, 512}, 2)) {
         const int64_t chunks = (s.k + terms - 1) / terms;
         std::vector<float> wanted(static_cast<size_t>(chunks * lanes), -1), got = wanted, c = plain;
         for (int64_t chunk = 0; chunk < chunks; ++chunk)
@@ -146,7 +147,7 @@ TEST_P(GemmTiles, OperandsAreSummedWhileTheyArePacked) {
                        wanted.data() + chunk * lanes, lanes, false);
         g.sums = {got.data(), lanes, terms, of_a};
         g.c = c.data();
-        for (const int threads : {1, 3}) {
+        for (const int threads : some(std::vector<int>{1, 2, 3}, 2)) {
           omp_set_num_threads(threads);
           std::fill(got.begin(), got.end(), -1.0f);
           std::fill(c.begin(), c.end(), -1.0f);
@@ -215,8 +216,8 @@ TEST_P(GemmTiles, NoLayoutChangesABit) {
     TileOperands o(s);
     const int64_t terms = 264, chunks = ceil_div(s.k, terms);
     std::vector<float> first, first_sums;
-    for (const int64_t l2 : caches(s))
-      for (const int threads : {1, 2, 5}) {
+    for (const int64_t l2 : some(caches(s), 2))
+      for (const int threads : some(std::vector<int>{5, 1, 2}, 2)) {
         SCOPED_TRACE(fmt::format("{} x {} x {}, L2 {}, {} threads", s.m, s.n, s.k, l2, threads));
         const AssumedL2 assumed(l2);
         omp_set_num_threads(threads);

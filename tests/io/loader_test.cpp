@@ -24,7 +24,7 @@ TokenSource counting(int64_t tokens) {
 }
 
 LoaderOptions loader_options(Sampling mode, int64_t batch, int64_t context, int64_t rank = 0,
-                         int64_t world = 1) {
+                             int64_t world = 1) {
   LoaderOptions options;
   options.mode = mode;
   options.batch = batch;
@@ -309,7 +309,8 @@ TEST(Loader, StatesOfOtherRunsAreRefusedByField) {
 
 TEST(Loader, DamagedStatesAreRefused) {
   const TokenSource source = counting(100);
-  const std::string good = Loader(source, loader_options(Sampling::kRandom, 2, 8)).state().to_json();
+  const std::string good =
+      Loader(source, loader_options(Sampling::kRandom, 2, 8)).state().to_json();
   EXPECT_EQ(LoaderState::from_json(good).to_json(), good);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;

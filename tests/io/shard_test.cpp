@@ -140,15 +140,16 @@ TEST_F(ShardTest, AContinuedShardEqualsOneWrittenAtOnce) {
   ShardWriter::publish(folder_ / "two.bin");  // twice is once
   EXPECT_EQ(read_file(folder_ / "two.bin"), read_file(folder_ / "whole.bin"));
   EXPECT_TRUE(contains(error_of([&] {
-                    put("three.bin.partial", "short");
-                    ShardWriter(folder_ / "three.bin", ShardFormat::kLlmc, 1000, 3000);
-                  }),
-                  "were written before the interruption"));
+                         put("three.bin.partial", "short");
+                         ShardWriter(folder_ / "three.bin", ShardFormat::kLlmc, 1000, 3000);
+                       }),
+                       "were written before the interruption"));
 }
 
 TEST_F(ShardTest, WriterRefusals) {
-  EXPECT_TRUE(contains(error_of([&] { ShardWriter(folder_ / "n.bin", ShardFormat::kNanogpt, 65537); }),
-                  "use the format llmc"));
+  EXPECT_TRUE(
+      contains(error_of([&] { ShardWriter(folder_ / "n.bin", ShardFormat::kNanogpt, 65537); }),
+               "use the format llmc"));
   for (const int32_t id : {-1, 10}) {
     EXPECT_TRUE(contains(
         error_of([&] {
@@ -157,8 +158,9 @@ TEST_F(ShardTest, WriterRefusals) {
         "outside the vocabulary of 10"));
   }
   EXPECT_TRUE(fs::is_empty(folder_));  // nothing half-written stays
-  EXPECT_TRUE(contains(error_of([&] { ShardWriter(folder_ / "no" / "n.bin", ShardFormat::kLlmc, 10); }),
-                  "cannot write"));
+  EXPECT_TRUE(
+      contains(error_of([&] { ShardWriter(folder_ / "no" / "n.bin", ShardFormat::kLlmc, 10); }),
+               "cannot write"));
   EXPECT_THROW(shard_format_from_name("lllmc"), UserError);
   EXPECT_EQ(shard_format_from_name("nanogpt"), ShardFormat::kNanogpt);
 }
@@ -175,7 +177,8 @@ TEST_F(ShardTest, BrokenFilesAreExplained) {
   EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, -3}, kU16)), "counts -3 tokens"));
   EXPECT_TRUE(contains(parse_error(with_header({20240520, 2, 3}, kU16)), "version 2"));
   EXPECT_TRUE(contains(parse_error(with_header({20240801, 1, 2}, kU32)), "known with version 7"));
-  EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, 0x7fffffff}, kU16)), "4294968318 bytes"));
+  EXPECT_TRUE(
+      contains(parse_error(with_header({20240520, 1, 0x7fffffff}, kU16)), "4294968318 bytes"));
   EXPECT_TRUE(contains(parse_error(with_header({20240522, 1, 3}, kU16)), "evaluation set"));
   EXPECT_TRUE(contains(parse_error(with_header({20240326, 1, 3}, kU16)), "an llm.c checkpoint"));
   EXPECT_TRUE(contains(parse_error(std::string(200, 'a') + "\n\n"), "is text"));
@@ -256,9 +259,9 @@ TEST_F(ShardTest, IdsBeyondTheVocabularyAreLocated) {
       << error;
   // A u32 id that does not fit an int32 is beyond every vocabulary.
   put("w.bin", with_header({20240801, 7, 1}, std::string_view("\x05\x00\x00\x80", 4)));
-  EXPECT_TRUE(
-      contains(error_of([&] { TokenSource::open({(folder_ / "w.bin").string()}).verify(0x7fffffff); }),
-          "id 2147483653 is outside"));
+  EXPECT_TRUE(contains(
+      error_of([&] { TokenSource::open({(folder_ / "w.bin").string()}).verify(0x7fffffff); }),
+      "id 2147483653 is outside"));
 }
 
 TEST_F(ShardTest, NamesThatMatchNothing) {
@@ -273,7 +276,8 @@ TEST_F(ShardTest, NamesThatMatchNothing) {
   EXPECT_TRUE(contains(open_error(folder_.string()), "name one kind"));
   EXPECT_EQ(TokenSource::open_split(folder_, "val").tokens(), 4);
   EXPECT_EQ(TokenSource::open_split(folder_, "train").tokens(), 10);
-  EXPECT_TRUE(contains(error_of([&] { TokenSource::open_split(folder_, "test"); }), "no *test*.bin"));
+  EXPECT_TRUE(
+      contains(error_of([&] { TokenSource::open_split(folder_, "test"); }), "no *test*.bin"));
   EXPECT_TRUE(
       contains(error_of([&] { TokenSource::open_split(folder_ / "x", "val"); }), "no such folder"));
 }

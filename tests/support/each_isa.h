@@ -6,8 +6,10 @@
 #include <omp.h>
 
 #include <string>
+#include <vector>
 
 #include "backend/cpu/isa.h"
+#include "support/long_proof.h"
 
 namespace brrr::test {
 
@@ -22,6 +24,13 @@ class EachIsa : public testing::TestWithParam<cpu::Isa> {
   void TearDown() override {
     cpu::limit_isa(cpu::best_isa());
     omp_set_num_threads(omp_get_num_procs());
+  }
+  /// All of a long list on the best instruction set of this machine, `count` of it on the others,
+  /// which run the same source.
+  template <typename T>
+  std::vector<T> cases_for(const std::vector<T>& cases, size_t count) const {
+    return GetParam() == cpu::machine_isa() ? cases
+                                            : sampled(cases, count, cpu::isa_name(GetParam()));
   }
 };
 

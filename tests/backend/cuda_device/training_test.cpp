@@ -18,6 +18,7 @@
 #include "runtime/parameters.h"
 #include "support/cuda_ways.h"
 #include "support/gpt2.h"
+#include "support/long_proof.h"
 
 namespace brrr::cuda {
 namespace {
@@ -208,7 +209,9 @@ TEST_F(OnFakeGpu, SlowEveryWayWithHeadsOf64) {
   config.n_embd = 128;
   config.n_head = 2;
   config.vocab_size = 517;
-  for (const DType precision : {DType::bf16, DType::f16}) {
+  std::vector<DType> precisions{DType::bf16};
+  if (test::is_long()) precisions.push_back(DType::f16);
+  for (const DType precision : precisions) {
     const auto done = check_ways(config, 70, precision, false);
     for (const char* op : {"packed_attention", "packed_attention_grad"})
       for (const char* way : {"cudnn", "wgmma", "mma"})
