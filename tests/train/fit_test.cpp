@@ -105,11 +105,14 @@ TEST_F(Fit, RecomputationBringsAsMuchWhateverProductsAreComputedWith) {
     };
     // In f32 the most is held when the forward pass ends, and q, k and v are held once; here around
     // the MLP of the last layer.
-    EXPECT_LE(bytes("none"), none + none / 8 + weights);
+    EXPECT_LE(bytes("none"), none + none / 8 + weights + waiting);
     EXPECT_LE(bytes("auto"), at_most(wide("auto")));
     EXPECT_LE(bytes("blocks"), at_most(blocks));
     EXPECT_LE(bytes("all"), at_most(all));
-    EXPECT_LE(bytes("all") * 100, bytes("blocks") * 102);
+    // Computing everything again needs as little as computing blocks again, or, where the gradient
+    // of attention is the peak, as little as it does with products in f32.
+    const double more = static_cast<double>(bytes("all")) / static_cast<double>(bytes("blocks"));
+    EXPECT_LE(more, std::max(1.02, static_cast<double>(all) / static_cast<double>(blocks)));
     EXPECT_LE(bytes("auto", kBudget), at_most(within));
   }
 }

@@ -1,5 +1,8 @@
 #include "backend/cpu/panel_rows.h"
 
+#include "backend/cpu/simd_types.h"  // before Highway's headers
+
+// Apart, so that it stays behind.
 #include <hwy/cache_control.h>
 
 #include <algorithm>
