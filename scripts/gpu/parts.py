@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 
 import records
-from records import FAILED, PASSED
+from records import CRASHED, FAILED, PASSED, TIMEOUT
 from runner import LANES
 
 
@@ -37,6 +37,9 @@ FAMILIES = [("copies", "Copies"), ("fused cluster", "FusedCluster"), ("cuBLASLt 
             ("attention by cuDNN", "AttentionByCudnn"), ("attention by tma", "AttentionByTma"),
             ("attention by wgmma", "AttentionByWgmma"), ("attention by mma", "AttentionByMma"),
             ("graph replay", "GraphReplay")]
+# The names for BRRR_DISABLE_KERNEL of what a family tests, in steps that are measured without it.
+WAYS = {"bias gradient": "cublaslt_epilogue", "attention by cuDNN": "cudnn", "attention by tma": "tma",
+        "attention by wgmma": "wgmma", "attention by mma": "mma"}
 STEPS = 20  # whose losses are compared
 
 
@@ -66,6 +69,28 @@ class Check:
                    self.batch(batch), "--device", more.pop("device", self.device), "--steps", steps, "--seconds",
                    0 if self.rehearses else seconds, "--json"],
             limit, more.pop("needs", ("brrr", "gpu")), {**self.ours, **(env or {})}, **more)
+
+    def ways_that(self, *outcomes):
+        """Ways whose family ended so in (b), in this call or before it."""
+        known = {r["name"]: r["outcome"] for r in records.newest(records.read(self.run.out / "records.jsonl"))
+                 if r["part"] == "b"}
+        return [way for family, way in WAYS.items() if known.get(family) in outcomes]
+
+    def measured_step(self, name, *args):
+        """A step with every way but those that were found to be wrong; a time-out finds nothing wrong. Where it
+        does not end well, once more without those that are under suspicion, so that there is a figure. Returns
+        the environment of the last one."""
+        wrong = self.ways_that(FAILED, CRASHED)
+        doubtful = self.ways_that(TIMEOUT) or ["tma", "wgmma"]
+        for ways in (wrong, wrong + [w for w in doubtful if w not in wrong]):
+            env = {}
+            if ways:
+                mine = [w for w in os.environ.get("BRRR_DISABLE_KERNEL", "").split(",") if w]
+                env["BRRR_DISABLE_KERNEL"] = ",".join(mine + ways)
+            record = self.step(name + (", without " + " and ".join(ways) if ways else ""), *args, env=env)
+            if record["outcome"] not in (FAILED, CRASHED, TIMEOUT):
+                break
+        return env
 
     def keep_autotune(self):
         """The table of the autotuner as it is now."""
@@ -115,15 +140,14 @@ class Check:
         little = Model(short.name, short.layers, short.heads, short.width, min(short.context, 256), short.preset)
         cores = max(1, (os.cpu_count() or 2) - 2)
 
-        def small(name, precision, device, lane=0, env=None, needs=("brrr", "gpu")):
+        def small(name, precision, device, lane=0, env=None):
             self.run.run(name, [self.brrr, "bench", "step", *little.options(), "--precision", precision,
                                 "--batch-size", 2, "--device", device, "--steps", STEPS, "--seconds", 0, "--json"],
-                         60, needs, {**self.ours, **(env or untuned)}, lane)
+                         60, ("brrr", "gpu"), {**self.ours, **(env or untuned)}, lane)
 
         # Beside the GPU's work, on the processors that it does not need.
         cpu = self.run.alongside(1, lambda lane: small(
-            f"losses of 2 x {little.context} on the CPU, fp32", "fp32", "cpu", lane, {"OMP_NUM_THREADS": cores},
-            ("brrr",)))
+            f"losses of 2 x {little.context} on the CPU, fp32", "fp32", "cpu", lane, {"OMP_NUM_THREADS": cores}))
         large = dict(size="124M", precision="bf16", batch=32, limit=25, steps=STEPS, seconds=0)
         self.step("losses of batch 32, bf16", env=untuned, **large)
         for ways in ("tma,wgmma,mma", "cudnn"):
@@ -136,14 +160,14 @@ class Check:
     # -- (e), (f) a whole step, and PyTorch's
 
     def tuned(self):
-        self.step("GPT-2 124M bf16 x 64", "124M", "bf16", 64, 40)
+        env = self.measured_step("GPT-2 124M bf16 x 64", "124M", "bf16", 64, 40)
         self.keep_autotune()
         model = self.model("124M")
         self.run.run(
             "profile of GPT-2 124M bf16 x 64",
             [self.brrr, "profile", *model.options(), "--precision", "bf16", "--batch-size", self.batch(64),
-             "--device", self.device, "--seconds", 2, "--no-advice", "--json"], 30, ("brrr", "gpu"), self.ours,
-            whole=self.run.out / "profile.json")
+             "--device", self.device, "--seconds", 2, "--no-advice", "--json"], 30, ("brrr", "gpu"),
+            {**self.ours, **env}, whole=self.run.out / "profile.json")
 
     def torch(self, size, batch, limit):
         model = self.model(size)
@@ -156,7 +180,7 @@ class Check:
     def peers(self):
         """In turns with ours, so that both meet the same clocks: ours of (e), PyTorch, ours again."""
         self.torch("124M", 64, self.run.left() - 12)
-        self.step("GPT-2 124M bf16 x 64, after PyTorch", "124M", "bf16", 64, 30)
+        self.measured_step("GPT-2 124M bf16 x 64, after PyTorch", "124M", "bf16", 64, 30)
 
     # -- (g) the ops
 
@@ -218,10 +242,9 @@ class Check:
     # -- (h) larger models, (i) the sanitizer, (j) whole runs
 
     def large(self):
-        self.step("GPT-2 1558M bf16 x 16", "1558M", "bf16", 16, 60)
-        self.step("GPT-2 1558M fp8 x 16", "1558M", "fp8", 16, 60)
-        self.step("GPT-2 350M bf16 x 64", "350M", "bf16", 64, 40)
-        self.step("GPT-2 774M bf16 x 32", "774M", "bf16", 32, 40)
+        for size, precision, batch, limit in (("1558M", "bf16", 16, 60), ("1558M", "fp8", 16, 60),
+                                              ("350M", "bf16", 64, 40), ("774M", "bf16", 32, 40)):
+            self.measured_step(f"GPT-2 {size} {precision} x {batch}", size, precision, batch, limit)
         self.keep_autotune()
         self.torch("350M", 64, 60)
         self.torch("774M", 32, 60)

@@ -110,8 +110,9 @@ def reason_of(outcome, code, output, errors):
 
 
 class Runner:
-    def __init__(self, out, work, root, seconds):
-        self.out, self.work, self.root = out, work, root
+    def __init__(self, out, work, root, seconds, scale=1.0):
+        """`scale`: by how much parts and commands may take longer than they say."""
+        self.out, self.work, self.root, self.scale = out, work, root, scale
         self.begun = time.time()
         self.end = self.begun + seconds
         self.due = self.begun  # when the present part must be done
@@ -122,7 +123,6 @@ class Runner:
         self.lacks = {}  # need -> why it is not there; "" or absent: it is
         self.clocks = None
         self.libraries = {}  # the environment in which programs of ours find their libraries
-        self.lock = threading.Lock()
         self.late = []  # commands that were not reached, for when time is left
         self.outputs = {}  # name -> all that a command of the present part printed
 
@@ -131,7 +131,7 @@ class Runner:
     def begin(self, part, seconds):
         """The part may take `seconds` and what those before it have left over."""
         self.part = part
-        self.due = min(self.end, self.due + seconds)
+        self.due = min(self.end, self.due + self.scale * seconds)
         self.part_begun = time.time()
         return self.left()
 
@@ -175,7 +175,7 @@ class Runner:
             return self.kept[self.part, name]
         if reason := self.lacking(needs):
             return self.conclude(name, LACKING, reason=reason)
-        limit = min(limit, self.left())
+        limit = min(self.scale * limit, self.left())
         if limit < LEAST:
             self.late.append((self.part, name, command, needs, env, whole))
             return self.conclude(name, NOT_REACHED)
@@ -249,6 +249,15 @@ class Runner:
 
     def alongside(self, lane, function):
         """Calls it on a thread of its own; its commands use the log of that lane."""
-        thread = threading.Thread(target=function, args=(lane,), daemon=True)
+        part = self.part
+
+        def guarded():
+            try:
+                function(lane)
+            except Exception as error:  # a mistake of ours must not go unseen
+                self.records.add(part=part, name=f"lane {lane}", outcome=FAILED,
+                                 reason=f"{type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
         return thread

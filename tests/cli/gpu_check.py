@@ -241,6 +241,34 @@ class Figures(InFolder):
         self.assertEqual(figures.ways(text), [["bf16 4096x3072x768 nt +bias", "cublaslt", "0.05 0.08 inf", "387"]])
 
 
+class Steps(InFolder):
+    """A step is measured without the ways that were found to be wrong, and a time-out finds nothing wrong."""
+
+    def measured(self, script, **families):
+        brrr = self.folder / "brrr"
+        brrr.write_text("#!/bin/sh\n" + script)
+        brrr.chmod(0o755)
+        run = self.runner()
+        for name, outcome in families.items():
+            run.records.add(part="b", name="attention by " + name, outcome=outcome)
+        run.begin("e", 50)
+        parts.Check(run, brrr, brrr, "cuda:0", True).measured_step("GPT-2 124M bf16 x 64", "124M", "bf16", 64, 1)
+        return [(r["name"], r["outcome"]) for r in records.newest(records.read(self.folder / "records.jsonl"))
+                if r["part"] == "e"]
+
+    def test_a_crash_in_a_family_leaves_its_way_out(self):
+        got = self.measured('[ "$BRRR_DISABLE_KERNEL" = tma ]', tma="crashed", wgmma="passed")
+        self.assertEqual(got, [("GPT-2 124M bf16 x 64, without tma", "passed")])
+
+    def test_a_time_out_does_not(self):
+        got = self.measured('[ -z "$BRRR_DISABLE_KERNEL" ]', tma="timeout")
+        self.assertEqual(got, [("GPT-2 124M bf16 x 64", "passed")])
+
+    def test_but_a_step_that_hangs_is_measured_again_without_it(self):
+        got = self.measured('[ "$BRRR_DISABLE_KERNEL" = wgmma ] || exec sleep 20', wgmma="timeout")
+        self.assertEqual(got, [("GPT-2 124M bf16 x 64", "timeout"), ("GPT-2 124M bf16 x 64, without wgmma", "passed")])
+
+
 CASE = "Table/OnGpuOp.AsTheReference/"
 
 

@@ -31,8 +31,8 @@ TEST_P(GpuCheck, HoldsItsPromises) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Classes, GpuCheck,
-                         testing::Values("Commands", "Killed", "Figures", "Ops", "Bare"),
-                         [](const auto& info) { return std::string(info.param); });
+                         testing::Values("Commands", "Killed", "Figures", "Steps", "Ops", "Bare"),
+                         [](const auto& name) { return std::string(name.param); });
 
 }  // namespace
 }  // namespace brrr

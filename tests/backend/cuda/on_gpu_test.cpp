@@ -97,7 +97,7 @@ class OnGpuOp : public OnGpu, public testing::WithParamInterface<OpSample> {};
 TEST_P(OnGpuOp, AsTheReference) { check(*GetParam().op, GetParam().sample, GetParam().name); }
 
 INSTANTIATE_TEST_SUITE_P(Table, OnGpuOp, testing::ValuesIn(samples_here()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& sample) { return sample.param.name; });
 
 nn::Gpt2Config one_layer(int64_t head_width) {
   nn::Gpt2Config config;
