@@ -171,16 +171,19 @@ def work_of(call):
 
 
 def ways(text):
-    """[node, taken, times, TFLOP/s of the fastest] from the autotuner's table."""
+    """[node, taken, ms and spread of each way, TFLOP/s of the fastest] from the autotuner's table, whose lines
+    are "key<tab>way<tab>times<tab>spreads"."""
     rows = []
     for line in text.splitlines():
-        key, way, times = (line.split("\t") + ["", ""])[:3]
+        key, way, times, spreads = (line.split("\t") + ["", "", ""])[:4]
         if not key.startswith("way ") or not times:
             continue
         described = key.split(" | ")[1:] or [key]
         work = next((w for w in map(work_of, described) if w), None)
-        numbers = [float(t) for t in re.findall(r"(?:\d[\d.e+-]*|inf)", times)]
-        best = min(numbers) if numbers else 0
+        numbers = [float(t) for t in times.split()]
+        best = min(numbers)
+        shown = " / ".join(t if s in ("", "-") else f"{t} +- {s}" for t, s in
+                           zip(times.split(), spreads.split() + [""] * len(numbers)))
         rate = f"{1e-9 * work / best:.0f}" if work and 0 < best < math.inf else ""
-        rows.append([described[0], way, times.replace("|", "/"), rate])
+        rows.append([described[0], way, shown, rate])
     return sorted(rows)

@@ -82,7 +82,7 @@ def outcome_of(code, output):
         return TIMEOUT
     if code < 0 or code > 128:
         return CRASHED
-    if code > 0:
+    if code > 0 or "\n[==========] 0 tests from " in output:
         return FAILED
     if "[  SKIPPED ]" in output and "[       OK ]" not in output:
         return SKIPPED

@@ -60,13 +60,14 @@ class Commands(InFolder):
         run.run("hang", shell("echo known; sleep 60"), 0.3)
         run.run("inner time-out", shell("exit 124"), 5)
         run.run("skip", shell('echo "f.cpp:1: Skipped"; echo "no driver"; echo "[  SKIPPED ] X.Y (0 ms)"'), 5)
+        run.run("no test", shell('echo; echo "[==========] 0 tests from 0 test suites ran. (0 ms total)"'), 5)
         run.run("absent", [self.folder / "no such program"], 5)
         run.lacks["gpu"] = "no NVIDIA driver"
         run.run("lacking", shell("exit 1"), 5, ("gpu",))
         known = self.known()
         self.assertEqual({n: r["outcome"] for n, r in known.items()},
                          {"good": "passed", "bad": "failed", "crash": "crashed", "hang": "timeout",
-                          "inner time-out": "timeout", "skip": "skipped", "absent": "failed", "lacking": "lacking"})
+                          "inner time-out": "timeout", "skip": "skipped", "no test": "failed", "absent": "failed", "lacking": "lacking"})
         self.assertEqual(known["good"]["results"], [{"ms": 2}])
         self.assertIn("why", known["bad"]["reason"])
         self.assertIn("SIGSEGV", known["crash"]["reason"])
@@ -237,8 +238,10 @@ class Figures(InFolder):
         self.assertNotIn("### (b) attention by tma", text)
 
     def test_ways(self):
-        text = "brrr autotune 3\nway cuda:0 | bf16 4096x3072x768 nt +bias\tcublaslt\t0.05 0.08 inf\nproduct x\t3\t\n"
-        self.assertEqual(figures.ways(text), [["bf16 4096x3072x768 nt +bias", "cublaslt", "0.05 0.08 inf", "387"]])
+        text = ("brrr autotune 4\nway cuda:0 | bf16 4096x3072x768 nt +bias\tcublaslt\t0.05 0.08 inf\t0.001 0.002 -\n"
+                "product x\t3\t\n")
+        self.assertEqual(figures.ways(text), [["bf16 4096x3072x768 nt +bias", "cublaslt",
+                                               "0.05 +- 0.001 / 0.08 +- 0.002 / inf", "387"]])
 
 
 class Steps(InFolder):

@@ -9,7 +9,6 @@
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
-#include "support/cuda_measured.h"
 #include "support/cuda_ways.h"
 #include "support/on_gpu.h"
 #include "support/panel_samples.h"
@@ -132,83 +131,6 @@ TEST_F(OnGpu, EveryWayOfEveryNodeOfAStep) {
     test::tell(test::WaysOfAStep(backend, config, 2, config.n_positions, options).check());
   }
 }
-
-/// bf16 as the results of attention are.
-double part_apart(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
-  double apart = 0, length = 0;
-  for (size_t i = 0; i < a.size() / 2; ++i) {
-    const double x = load_as_double(DType::bf16, a.data(), static_cast<int64_t>(i));
-    const double y = load_as_double(DType::bf16, b.data(), static_cast<int64_t>(i));
-    apart += (x - y) * (x - y);
-    length += y * y;
-  }
-  return std::sqrt(apart / std::max(length, 1e-300));
-}
-
-// So many heads of so many tokens that a block of threads takes several turns at the work list and
-// barriers block: each way against the warps' instructions, twice, since a race may show in the
-// second run only.
-class OnGpuManyHeads : public OnGpu {
- protected:
-  static void compare(const std::string& way) {
-    if (const std::string reason = way == "cudnn" ? missing_extras() : ""; !reason.empty())
-      GTEST_SKIP() << reason;
-    const int sm = live_gpus().gpus.at(0).description.sm;
-    if (way != "cudnn" && sm != kSmOfWgmma) GTEST_SKIP() << "for sm_90 alone, this is " << sm;
-    constexpr int64_t kHeads = 12, kTokens = 2048, kWidth = kHeads * 64, kBatch = 50;
-    double seconds = 0;
-    for (const auto& [batch, tokens] : {std::pair<int64_t, int64_t>{1, 128}, {kBatch, kTokens}}) {
-      if (seconds * static_cast<double>(kBatch) * 256 > 60)
-        GTEST_SKIP() << kBatch * kHeads << " heads would take minutes here";
-      Graph g;
-      const auto rows = [&, b = batch, t = tokens](const char* name, int64_t width) {
-        return g.input(name, {b, t, width}, DType::bf16, InputKind::state);
-      };
-      Attrs attrs{{"causal", true},    {"heads", kHeads}, {"lengths", false},
-                  {"mask", false},     {"p", 0.0},        {"masked", -INFINITY},
-                  {"position", false}, {"scale", 0.125},  {"stream", int64_t{0}}};
-      const std::vector<Value> in{rows("qkv", 3 * kWidth)};
-      const auto out = call("packed_attention", in, attrs);
-      g.output("y", out[0]);
-      // cuDNN keeps the gradients of all scores, for which there is no room here.
-      if (way != "cudnn") {
-        attrs.set("dlse", false);
-        const std::vector<Value> grad_in{in[0], out[0], out[1], rows("dy", kWidth)};
-        g.output("dqkv", call("packed_attention_grad", grad_in, attrs)[0]);
-      }
-      std::map<std::string, std::vector<std::byte>> wanted;
-      for (const std::string& by : {std::string("mma"), way}) {
-        const auto taken = std::make_shared<int>(0);
-        test::GraphOnGpu on_gpu(g, test::by_way(backend_named("cuda"), by, taken));
-        ASSERT_GT(*taken, 0) << "no node has the way " << by;
-        on_gpu.fill();
-        const Stopwatch watch;
-        for (int round = 0; round < 2; ++round) {
-          on_gpu.run();
-          for (const Output& o : g.outputs()) {
-            auto got = on_gpu.output(o.name);
-            if (wanted.count(by + o.name) > 0) {
-              EXPECT_TRUE(got == wanted.at(by + o.name)) << "other bits: " << by << ' ' << o.name;
-              continue;
-            }
-            if (by != "mma") {
-              const double apart = part_apart(got, wanted.at("mma" + o.name));
-              test::tell("many heads by " + way,
-                         fmt::format("{}, {} heads of {} tokens", o.name, batch * kHeads, tokens),
-                         {{"error", apart}});
-              EXPECT_LE(apart, 1e-2) << o.name;
-            }
-            wanted[by + o.name] = std::move(got);
-          }
-        }
-        seconds = std::max(seconds, watch.seconds() / 2);
-      }
-    }
-  }
-};
-TEST_F(OnGpuManyHeads, ByTma) { compare("tma"); }
-TEST_F(OnGpuManyHeads, ByWgmma) { compare("wgmma"); }
-TEST_F(OnGpuManyHeads, ByCudnn) { compare("cudnn"); }
 
 TEST_F(OnGpu, SanitizedOps) {
   int checked = 0;
