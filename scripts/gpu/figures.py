@@ -155,7 +155,7 @@ def peak_of(records):
             if result.get("family") == "cublaslt bf16" and result.get("tflops"):
                 peaks.append((result["tflops"], result["case"]))
             for row in result.get("results") or []:
-                if row.get("precision") in ("bf16", "fp8") and row.get("peak_tflops"):
+                if row.get("precision") in ("bf16", "fp8") and row.get("peak_tflops", 0) > 0:
                     peaks.append((row["peak_tflops"], "beside a step"))
     return max(peaks) if peaks else None
 

@@ -27,6 +27,7 @@ struct BenchOptions {
   bool json = false;
   double seconds = 2;
   int64_t steps = 4;
+  bool peaks = true;
   std::string svg;
   int64_t threads = 0;
 };
@@ -61,6 +62,7 @@ const OptionTable<BenchOptions>& bench_table() {
     t.integer("n-head", &O::heads, 0, 4096, "N", "step: heads (0: the preset's)");
     t.integer("n-embd", &O::width, 0, 1 << 20, "N", "step: width (0: the preset's)");
     t.group("running");
+    t.flag("peaks", &O::peaks, "step: --no-peaks measures no peaks and gives no MFU");
     t.integer("steps", &O::steps, 2, 1000, "N",
               "step: take at least so many, however long that takes; their losses are printed");
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time for each row");
@@ -256,7 +258,8 @@ OrderedJson step(const BenchOptions& o) {
       for (bool compile : {true, false})
         if (compile || !o.compile)
           steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.steps});
+                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
+                           o.steps});
   const auto results = insight::bench_step(steps);
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {

@@ -106,7 +106,8 @@ struct StepRow {
   int64_t batch = 0, context = 0;
   Timing ms;
   double tokens_per_second = 0;
-  double mfu = 0;  // (6 N + 6 L C T) FLOPs per token over the peak of the precision, see peak_type
+  // (6 N + 6 L C T) FLOPs per token over the peak of the precision, see peak_type; 0: not measured
+  double mfu = 0;
   std::string peak_type;
   double peak_tflops = 0;
   int64_t arena_bytes = 0, activation_bytes = 0;
@@ -126,6 +127,7 @@ struct StepOptions {
   std::string rematerialize = "none";  // a policy, or the budget of auto: "300MB"
   std::string device = "auto";
   int64_t layers = 0, heads = 0, width = 0;  // 0: the preset's
+  bool measures_peaks = true;                // without: no MFU
   int64_t least_steps = 4;  // taken, however long they take; the first is not timed
 };
 /// All rows interleaved.

@@ -123,7 +123,8 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   const Backend backend = train::backend_for(options.at(0).device);
   const bool is_on_gpu = backend.memory_bytes > 0;
   std::vector<cpu::ComputePeak> peaks;
-  if (!is_on_gpu) peaks = cpu::measure_compute_peaks(0.2);
+  const bool measures_peaks = options.at(0).measures_peaks;
+  if (!is_on_gpu && measures_peaks) peaks = cpu::measure_compute_peaks(0.2);
   const auto timings = interleave(functions, seconds, static_cast<size_t>(least_steps - 1));
   std::vector<StepRow> rows;
   std::vector<double> flops;
@@ -133,6 +134,7 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
     flops.push_back(steps[i]->flops_per_token());
   }
   steps.clear();  // their memory is for the peaks
+  if (!measures_peaks) return rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     StepRow& row = rows[i];
     const DType dtype = dtype_of_precision(row.precision);  // of fp8: bf16, which is its measure

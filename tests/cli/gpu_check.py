@@ -237,6 +237,19 @@ class Figures(InFolder):
         self.assertIn("- timeout: (b) attention by tma", text)
         self.assertNotIn("### (b) attention by tma", text)
 
+    def test_kernels_of_a_step(self):
+        kernel = {"name": "attention (tma)", "calls": 12, "ms": 7.5, "share": 0.0577, "gflops_per_second": 412000.0,
+                  "gbytes_per_second": 310.0, "of_ceiling": 0.62, "verdict": "compute"}
+        (self.folder / "profile.json").write_text(json.dumps({
+            "ceilings": {"f32": 5e13, "tf32": 0, "bf16": 7e14, "f16": 0, "fp8": 1.2e15,
+                         "levels": [{"name": "memory", "read": 3.1e12}]},
+            "parts_ms": {"kernels": 129.4}, "step_ms": 130.0, "by_kind": [kernel]}))
+        self.write()
+        text = self.report()
+        self.assertIn("Measured: f32 50 TFLOP/s, bf16 700 TFLOP/s, fp8 1200 TFLOP/s, memory 3100 GB/s. A step takes 130.00 "
+                      "ms, its kernels 129.40 ms.", text)
+        self.assertIn("| attention (tma) | 12 | 7.500 | 5.8% | 412.0 | 310 | 62% | compute |", text)
+
     def test_ways(self):
         text = ("brrr autotune 4\nway cuda:0 | bf16 4096x3072x768 nt +bias\tcublaslt\t0.05 0.08 inf\t0.001 0.002 -\n"
                 "product x\t3\t\n")
