@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import records
 from records import CRASHED, FAILED, PASSED, TIMEOUT
-from runner import LANES
+from runner import DOES_NOT_FIT, LANES
 
 
 @dataclass
@@ -76,21 +76,27 @@ class Check:
                  if r["part"] == "b"}
         return [way for family, way in WAYS.items() if known.get(family) in outcomes]
 
-    def measured_step(self, name, *args):
-        """A step with every way but those that were found to be wrong; a time-out finds nothing wrong. Where it
-        does not end well, once more without those that are under suspicion, so that there is a figure. Returns
-        the environment of the last one."""
+    def measured_step(self, size, precision, batch, limit, suffix=""):
+        """A step of the largest batch that fits, with every way but those that were found to be wrong; a time-out
+        finds nothing wrong. Where it does not end well, once more without those that are under suspicion, so that
+        there is a figure. Returns the batch and the environment of the last one."""
         wrong = self.ways_that(FAILED, CRASHED)
         doubtful = self.ways_that(TIMEOUT) or ["tma", "wgmma"]
-        for ways in (wrong, wrong + [w for w in doubtful if w not in wrong]):
-            env = {}
+        choices = [wrong, wrong + [w for w in doubtful if w not in wrong]]
+        while True:
+            ways, env = choices[0], {}
             if ways:
                 mine = [w for w in os.environ.get("BRRR_DISABLE_KERNEL", "").split(",") if w]
                 env["BRRR_DISABLE_KERNEL"] = ",".join(mine + ways)
-            record = self.step(name + (", without " + " and ".join(ways) if ways else ""), *args, env=env)
-            if record["outcome"] not in (FAILED, CRASHED, TIMEOUT):
-                break
-        return env
+            without = ", without " + " and ".join(ways) if ways else ""
+            record = self.step(f"GPT-2 {size} {precision} x {batch}{suffix}{without}", size, precision, batch, limit,
+                               env=env)
+            if record["outcome"] in (FAILED, CRASHED, TIMEOUT) and len(choices) > 1:
+                choices.pop(0)
+            elif record.get("code") == DOES_NOT_FIT and batch > 1:
+                batch //= 2
+            else:
+                return batch, env
 
     def keep_autotune(self):
         """The table of the autotuner as it is now."""
@@ -105,7 +111,7 @@ class Check:
         torch = self.run.alongside(1, lambda lane: self.run.run(
             "PyTorch's 8192^3 product",
             [sys.executable, self.run.root / "bench/peers/product_torch_gpu.py", "--device", self.device],
-            30, ("torch",), lane=lane))
+            30, ("torch",), lane=lane, retries=True))
         smi = shutil.which("nvidia-smi")
         self.run.lacks["nvidia-smi"] = "" if smi else "no nvidia-smi: clocks and power are unknown"
         self.run.run("nvidia-smi", ["nvidia-smi"], 4, ("nvidia-smi",), again=True)
@@ -162,14 +168,14 @@ class Check:
     # -- (e), (f) a whole step, and PyTorch's
 
     def tuned(self):
-        env = self.measured_step("GPT-2 124M bf16 x 64", "124M", "bf16", 64, 40)
+        batch, env = self.measured_step("124M", "bf16", 64, 40)
         self.keep_autotune()
         if self.rehearses:
             return  # the ceilings of an emulated GPU take minutes
         model = self.model("124M")
         self.run.run(
-            "profile of GPT-2 124M bf16 x 64",
-            [self.brrr, "profile", *model.options(), "--precision", "bf16", "--batch-size", self.batch(64),
+            f"profile of GPT-2 124M bf16 x {batch}",
+            [self.brrr, "profile", *model.options(), "--precision", "bf16", "--batch-size", batch,
              "--device", self.device, "--seconds", 2, "--no-advice", "--json"], 30, ("brrr", "gpu"),
             {**self.ours, **env}, whole=self.run.out / "profile.json")
 
@@ -184,7 +190,7 @@ class Check:
     def peers(self):
         """In turns with ours, so that both meet the same clocks: ours of (e), PyTorch, ours again."""
         self.torch("124M", 64, self.run.left() - 12)
-        self.measured_step("GPT-2 124M bf16 x 64, after PyTorch", "124M", "bf16", 64, 30)
+        self.measured_step("124M", "bf16", 64, 30, ", after PyTorch")
 
     # -- (g) the ops
 
@@ -253,7 +259,7 @@ class Check:
     def large(self):
         for size, precision, batch, limit in (("1558M", "bf16", 16, 60), ("1558M", "fp8", 16, 60),
                                               ("350M", "bf16", 64, 40), ("774M", "bf16", 32, 40)):
-            self.measured_step(f"GPT-2 {size} {precision} x {batch}", size, precision, batch, limit)
+            self.measured_step(size, precision, batch, limit)
         self.keep_autotune()
         self.torch("350M", 64, 60)
         self.torch("774M", 32, 60)

@@ -2,6 +2,7 @@
 over goes to those behind it. Output goes straight to files while a command runs.
 """
 
+import ctypes
 import json
 import os
 import shlex
@@ -16,7 +17,17 @@ from records import CRASHED, FAILED, LACKING, NOT_REACHED, PASSED, SKIPPED, TIME
 
 LEAST = 2.0  # seconds with which a command is still begun
 MOST_OUTPUT = 2 << 20  # bytes that one command may print: the files of all must stay small
+DOES_NOT_FIT = 3  # the exit code of brrr where memory is too small
 LANES = 3  # commands at a time, where a part asks for more than one
+
+
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_us():
+    """In a new process: it ends when the check is killed, and leaves the GPU to whoever comes next."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Clocks:
@@ -30,7 +41,8 @@ class Clocks:
             self.process = subprocess.Popen(
                 ["nvidia-smi", f"--id={index}", f"--query-gpu={self.QUERY}", "--format=csv,noheader,nounits",
                  "-lms", "200"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                preexec_fn=die_with_us)
         except OSError:
             self.process = None
             return
@@ -82,6 +94,8 @@ def outcome_of(code, output):
         return TIMEOUT
     if code < 0 or code > 128:
         return CRASHED
+    if code == DOES_NOT_FIT:
+        return SKIPPED
     if code > 0 or "\n[==========] 0 tests from " in output:
         return FAILED
     if "[  SKIPPED ]" in output and "[       OK ]" not in output:
@@ -98,6 +112,7 @@ def reason_of(outcome, code, output, errors):
         for i, line in enumerate(lines[:-1]):
             if line.endswith(": Skipped"):
                 return lines[i + 1]
+        return (errors.strip().splitlines() or [""])[-1]
     tail = (output[-2000:] + "\n" + errors[-2000:]).strip()
     if outcome == CRASHED:
         number = -code if code < 0 else code - 128
@@ -124,6 +139,7 @@ class Runner:
         self.clocks = None
         self.libraries = {}  # the environment in which programs of ours find their libraries
         self.late = []  # commands that were not reached, for when time is left
+        self.live = set()  # processes that run now
         self.outputs = {}  # name -> all that a command of the present part printed
 
     # -- parts
@@ -164,22 +180,33 @@ class Runner:
         """None for Python: what we bring must not stand in for what PyTorch was built with."""
         return {} if str(command[0]) == sys.executable and "libraries.py" not in str(command[1]) else self.libraries
 
+    def end_all(self):
+        for process in list(self.live):
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
     def lacking(self, needs):
         return next((self.lacks[n] for n in needs if self.lacks.get(n)), "")
 
-    def run(self, name, command, limit, needs=(), env=None, lane=0, again=False, whole=None):
+    def run(self, name, command, limit, needs=(), env=None, lane=0, again=False, whole=None, retries=False):
         """Runs it and returns its record. `env`: what the command sees besides our environment. `again`: even
         if it has passed before. `whole`: a file for its result, whose list of kernels is too long for the
-        records."""
+        records. `retries`: a time-out gets a second chance, too."""
         if not again and (self.part, name) in self.kept:
             return self.kept[self.part, name]
         if reason := self.lacking(needs):
             return self.conclude(name, LACKING, reason=reason)
+        once_more = (self.part, name, command, limit, needs, env, whole)
         limit = min(self.scale * limit, self.left())
         if limit < LEAST:
-            self.late.append((self.part, name, command, needs, env, whole))
+            self.late.append(once_more)
             return self.conclude(name, NOT_REACHED)
-        return self.run_now(name, command, limit, env or {}, lane, whole)
+        record = self.run_now(name, command, limit, env or {}, lane, whole)
+        if retries and record["outcome"] == TIMEOUT:
+            self.late.append(once_more)
+        return record
 
     def run_now(self, name, command, limit, env, lane, whole):
         shown = self.shown([f"{k}={v}" for k, v in env.items() if k != "BRRR_CACHE"] + list(command))
@@ -196,9 +223,10 @@ class Runner:
                 process = subprocess.Popen(
                     [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=to, stderr=errors_to,
                     env={**os.environ, **self.libraries_for(command), **{k: str(v) for k, v in env.items()}},
-                    start_new_session=True)
+                    start_new_session=True, preexec_fn=die_with_us)
             except OSError as error:
                 return self.conclude(name, FAILED, reason=str(error), command=shown, seconds=0.0)
+            self.live.add(process)
             timed_out = too_much = False
             while process.poll() is None and not timed_out and not too_much:
                 try:
@@ -213,6 +241,7 @@ class Runner:
                 timed_out = too_much = False
         seconds = time.time() - start
         output, error_text = self.text_from(log, at), self.text_from(errors, errors_at) if lane == 0 else ""
+        self.live.discard(process)
         code = process.returncode
         self.outputs[name] = output
         if timed_out:
@@ -237,14 +266,14 @@ class Runner:
             return file.read(MOST_OUTPUT + (1 << 20)).decode(errors="replace")
 
     def run_late(self):
-        """What was not reached in time gets a second chance, one after another."""
+        """What was not reached in time gets a second chance, one command after another."""
         late, self.late = self.late, []
-        for i, (part, name, command, needs, env, whole) in enumerate(late):
+        for i, (part, name, command, limit, needs, env, whole) in enumerate(late):
             if self.left() < LEAST:
                 self.late += late[i:]
                 break
             self.part, present = part, self.part
-            self.run(name, command, self.left(), needs, env, whole=whole)
+            self.run(name, command, limit, needs, env, whole=whole)
             self.part = present
 
     def alongside(self, lane, function):

@@ -41,6 +41,14 @@ class InFolder(unittest.TestCase):
     def runner(self, seconds=60):
         return runner.Runner(self.folder, self.folder, ROOT, seconds)
 
+    def expect_gone(self, pid):
+        state = pathlib.Path(f"/proc/{pid}/stat")
+        for _ in range(40):
+            if not state.exists() or state.read_text().split()[2] == "Z":
+                return
+            time.sleep(0.05)
+        self.fail(f"process {pid} goes on")
+
     def known(self):
         return {r["name"]: r for r in records.newest(records.read(self.folder / "records.jsonl"))}
 
@@ -55,7 +63,7 @@ class Commands(InFolder):
         run.begin("b", 30)
         shell = lambda text: ["sh", "-c", text]
         run.run("good", shell('echo "{\\"ms\\": 2}"; echo no json'), 5)
-        run.run("bad", shell("echo why >&2; exit 3"), 5)
+        run.run("bad", shell("echo why >&2; exit 5"), 5)
         run.run("crash", shell("echo before; kill -SEGV $$"), 5)
         run.run("hang", shell("echo known; sleep 60"), 0.3)
         run.run("inner time-out", shell("exit 124"), 5)
@@ -82,9 +90,7 @@ class Commands(InFolder):
         run.begin("b", 30)
         run.run("hang", ["sh", "-c", "sleep 60 & echo child $!; wait"], 0.5)
         child = int((self.folder / "log.txt").read_text().split("child ")[-1].split()[0])
-        time.sleep(0.1)
-        state = pathlib.Path(f"/proc/{child}/stat")
-        self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
+        self.expect_gone(child)
 
     def test_unused_time_passes_on_and_the_total_holds(self):
         run = self.runner(100)
@@ -98,8 +104,13 @@ class Commands(InFolder):
         time.sleep(0.02)
         run.run("late", ["true"], 5)
         self.assertEqual(self.known()["late"]["outcome"], "not reached")
+        run.begin("c", 30)
+        mark = self.folder / "mark"
+        run.run("slow once", ["sh", "-c", f"[ -e {mark} ] || {{ touch {mark}; sleep 20; }}"], 0.3, retries=True)
+        self.assertEqual(self.known()["slow once"]["outcome"], "timeout")
         run.begin("g", 30)
         run.run_late()
+        self.assertEqual(self.known()["slow once"]["outcome"], "passed")
         self.assertEqual(self.known()["late"]["outcome"], "passed")
         self.assertEqual(self.known()["late"]["part"], "b")
 
@@ -140,7 +151,7 @@ import runner
 run = runner.Runner(pathlib.Path({str(self.folder)!r}), pathlib.Path('/tmp'), pathlib.Path('/'), 60)
 run.begin('b', 50)
 run.run('first', ['sh', '-c', 'echo \\'{{"family": "copies", "case": "4 bytes", "error": 0}}\\''], 5)
-run.run('second', ['sh', '-c', 'echo half of it; exec sleep 3'], 30)
+run.run('second', ['sh', '-c', 'echo process $$; echo half of it; exec sleep 30'], 30)
 """
         process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
         for _ in range(200):
@@ -150,12 +161,35 @@ run.run('second', ['sh', '-c', 'echo half of it; exec sleep 3'], 30)
                 break
         process.send_signal(signal.SIGKILL)
         process.wait()
+        self.expect_gone(int(log.read_text().split("process ")[-1].split()[0]))
         everything = records.read(self.folder / "records.jsonl")
         self.assertEqual([r["name"] for r in records.unfinished(everything)], ["second"])
         self.assertEqual(self.known()["first"]["outcome"], "passed")
         text = self.report()
         self.assertIn("**Running when the check ended:** (b) second", text)
         self.assertIn("| copies | 4 bytes |", text)
+
+    def test_who_is_asked_to_stop_stops_and_reports(self):
+        root = self.folder / "root"
+        shutil.copytree(ROOT / "scripts", root / "scripts")
+        for program in ("src/brrr", "tests/test_backend_cuda"):
+            path = root / "build/release" / program
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("#!/bin/sh\ncase $1 in --version | --help) exit ;; esac\necho process $$\nexec sleep 30\n")
+            path.chmod(0o755)
+        out = self.folder / "out"
+        process = subprocess.Popen([root / "scripts/gpu_check", "--no-build", "--part", "b"], stderr=subprocess.PIPE,
+                                   text=True, env={**os.environ, "OUT": str(out), "BRRR_CHECK_SECONDS": "540"})
+        log = out / "log.txt"
+        for _ in range(200):
+            time.sleep(0.05)
+            if log.exists() and "process " in log.read_text():
+                break
+        process.send_signal(signal.SIGTERM)
+        self.assertIn("stopped by SIGTERM", process.communicate(timeout=20)[1])
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.expect_gone(int(log.read_text().split("process ")[-1].split()[0]))
+        self.assertIn("**Running when the check ended:** (b) what brrr sees", (out / "report.md").read_text())
 
     def test_a_torn_line_costs_itself_only(self):
         path = self.folder / "records.jsonl"
@@ -268,7 +302,7 @@ class Steps(InFolder):
         for name, outcome in families.items():
             run.records.add(part="b", name="attention by " + name, outcome=outcome)
         run.begin("e", 50)
-        parts.Check(run, brrr, brrr, "cuda:0", True).measured_step("GPT-2 124M bf16 x 64", "124M", "bf16", 64, 1)
+        parts.Check(run, brrr, brrr, "cuda:0", False).measured_step("124M", "bf16", 64, 1)
         return [(r["name"], r["outcome"]) for r in records.newest(records.read(self.folder / "records.jsonl"))
                 if r["part"] == "e"]
 
@@ -283,6 +317,11 @@ class Steps(InFolder):
     def test_but_a_step_that_hangs_is_measured_again_without_it(self):
         got = self.measured('[ "$BRRR_DISABLE_KERNEL" = wgmma ] || exec sleep 20', wgmma="timeout")
         self.assertEqual(got, [("GPT-2 124M bf16 x 64", "timeout"), ("GPT-2 124M bf16 x 64, without wgmma", "passed")])
+
+    def test_a_batch_that_does_not_fit_is_halved(self):
+        got = self.measured('case "$*" in *"--batch-size 16 "*) exit 0 ;; esac; echo "brrr: does not fit" >&2; exit 3')
+        self.assertEqual(got, [("GPT-2 124M bf16 x 64", "skipped"), ("GPT-2 124M bf16 x 32", "skipped"),
+                               ("GPT-2 124M bf16 x 16", "passed")])
 
 
 CASE = "Table/OnGpuOp.AsTheReference/"
