@@ -133,7 +133,7 @@ class Check:
 
     def families(self):
         for name, case in FAMILIES:
-            self.test(name, f"OnGpuFamily.{case}", 8 if not self.rehearses else 60)
+            self.test(name, f"OnGpuFamily.{case}", 8)
 
     def head_products(self):
         self.test("head products, 50257 against 50304", "OnGpuFamily.HeadProducts", 15)
