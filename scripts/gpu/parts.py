@@ -293,6 +293,8 @@ class Check:
         steps = 3 if self.rehearses else 100
         train = [self.brrr, "train", "--preset", "char-cpu", "--max-steps", steps, "--logging-steps", 1, "--dropout",
                  0, *quiet]
+        if self.rehearses:
+            train += [*TINY.options()[2:], "--batch-size", 2]
         for where, precision in (("cpu", "fp32"), *((self.device, p) for p in ("fp32", "bf16", "fp16", "fp8"))):
             folder = runs / f"{where.replace(':', '-')}-{precision}"
             needs = ("brrr",) if where == "cpu" else ("brrr", "gpu")

@@ -63,13 +63,13 @@ def machine_text(known):
                          f"{result['size']}^3 in bf16 at {result['bf16_tflops']:.0f} TFLOP/s, copies at "
                          f"{result['copy_gbytes_per_second']:.0f} GB/s")
         if "gpu_note" in result:
-            lines.append(f"- {result['gpu'][0]['name']}, driver for CUDA {result.get('gpu_driver', '?')}; "
+            lines.append(f"- {result['gpu'][0]['name']}, driver for CUDA {result.get('gpu_driver') or '?'}; "
                          f"host: {result.get('cpu', '?')}")
     return lines + [""] if lines else []
 
 
 def families_text(known):
-    rows, words = [], collections.defaultdict(dict)
+    rows, words = {}, collections.defaultdict(dict)
     for r in (r for r in known if r["part"] in "bcg"):
         for result in r.get("results") or []:
             if "family" not in result:
@@ -81,10 +81,11 @@ def families_text(known):
                 words[what][int(result["words"])] = result["ms"], result["tflops"]
                 continue
             figures_of = {k: v for k, v in result.items() if k not in ("family", "case")}
-            rows.append([result["family"], result["case"], ", ".join(f"{k} {v:.4g}" for k, v in figures_of.items())])
+            # The error is printed first, and again with the times.
+            rows[result["family"], result["case"]] = ", ".join(f"{k} {v:.4g}" for k, v in figures_of.items())
         if r["part"] == "b" and not r.get("results"):
-            rows.append([r["name"], "", r["outcome"]])
-    lines = table(["family", "case", "measured"], rows)
+            rows[r["name"], ""] = r["outcome"]
+    lines = table(["family", "case", "measured"], [[*key, text] for key, text in rows.items()])
     heads = []
     for what, by in words.items():
         cells = [f"{by[n][0]:.3f} ms, {by[n][1]:.0f} TFLOP/s" if n in by else "" for n in (50257, 50304)]
@@ -201,7 +202,11 @@ def text_of(folder):
     lines = [f"# {gpu or 'No GPU'}", "",
              f"`scripts/gpu_check`, {head.get('date', 'no date')}: "
              + (", ".join(f"{count[o]} {o}" for o in OUTCOMES if count[o]) or "nothing is known") + ".", ""]
-    lines += ["## Aims", ""] + table(["aim", "", "measured", "verdict"], figures.aims(known, gpu))
+    if head.get("rehearses"):
+        lines += ["**A rehearsal on an emulated GPU with a tiny model in the place of every model: the times mean "
+                  "nothing.**", ""]
+    else:
+        lines += ["## Aims", ""] + table(["aim", "", "measured", "verdict"], figures.aims(known, gpu))
     lines += ["## Parts", ""] + parts_text(known, everything)
     for title, text in (("Machine", machine_text(known)), ("Losses", losses_text(known)),
                         ("Steps", steps_text(known, gpu)), ("Families", families_text(known)),

@@ -32,7 +32,7 @@ struct Case {
 
 class OnGpuFamily : public test::OnGpuTest {
  protected:
-  static constexpr double kMostSeconds = 2;                        // of one run of a larger case
+  static constexpr double kMostSeconds = 0.5;                      // of one run of a larger case
   static constexpr double kSixteenBits = 1e-2, kEightBits = 7e-2;  // relative errors that may be
 
   /// The first case against the reference; then each is timed, the larger ones only where the time
