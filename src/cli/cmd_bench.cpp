@@ -26,6 +26,8 @@ struct BenchOptions {
   int64_t layers = 0, heads = 0, width = 0;
   bool json = false;
   double seconds = 2;
+  int64_t steps = 4;
+  bool peaks = true;
   std::string svg;
   int64_t threads = 0;
 };
@@ -60,6 +62,9 @@ const OptionTable<BenchOptions>& bench_table() {
     t.integer("n-head", &O::heads, 0, 4096, "N", "step: heads (0: the preset's)");
     t.integer("n-embd", &O::width, 0, 1 << 20, "N", "step: width (0: the preset's)");
     t.group("running");
+    t.flag("peaks", &O::peaks, "step: --no-peaks measures no peaks and gives no MFU");
+    t.integer("steps", &O::steps, 2, 1000, "N",
+              "step: take at least so many, however long that takes; their losses are printed");
     t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time for each row");
     t.flag("json", &O::json, "one JSON object on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N",
@@ -233,6 +238,15 @@ OrderedJson overhead(const BenchOptions& o) {
                                       {"compiled_us", r.compiled_us}}}));
 }
 
+/// The first twenty.
+std::string losses_text(const std::vector<double>& losses) {
+  constexpr size_t kMost = 20;
+  std::string text;
+  for (size_t i = 0; i < std::min(kMost, losses.size()); ++i)
+    text += fmt::format(" {:.4f}", losses[i]);
+  return text.substr(1) + (losses.size() > kMost ? " ..." : "");
+}
+
 OrderedJson step(const BenchOptions& o) {
   std::vector<insight::StepOptions> steps;
   std::vector<std::string> precisions = o.precisions;
@@ -244,7 +258,8 @@ OrderedJson step(const BenchOptions& o) {
       for (bool compile : {true, false})
         if (compile || !o.compile)
           steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width});
+                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
+                           o.steps});
   const auto results = insight::bench_step(steps);
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {
@@ -273,7 +288,8 @@ OrderedJson step(const BenchOptions& o) {
                     {"rematerialize", r.rematerialize},
                     {"compile_ms", r.compile_ms},
                     {"classes", classes},
-                    {"kernels", kernels}});
+                    {"kernels", kernels},
+                    {"losses", r.losses}});
   }
   if (!o.json)
     for (const auto& r : results) {
@@ -287,6 +303,7 @@ OrderedJson step(const BenchOptions& o) {
           static_cast<double>(r.activation_bytes) / (1 << 20), r.compile_ms);
       for (const auto& c : r.classes)
         fmt::print("  {:<14} {:9.3f} ms {:5.1f}%\n", c.name, c.ms, 100 * c.share);
+      fmt::print("  losses on one batch: {}\n", losses_text(r.losses));
     }
   return list_of(rows);
 }

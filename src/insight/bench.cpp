@@ -89,12 +89,12 @@ PipelineOptions without(std::initializer_list<const char*> passes) {
 
 /// Milliseconds of each round of each function, see interleave.
 std::vector<std::vector<double>> interleaved_rounds(
-    const std::vector<std::function<void()>>& functions, double seconds) {
-  constexpr size_t kLeastRounds = 3, kMostRounds = 1000;
+    const std::vector<std::function<void()>>& functions, double seconds, size_t least_rounds = 3) {
+  constexpr size_t kMostRounds = 1000;
   for (const auto& f : functions) f();
   std::vector<std::vector<double>> ms(functions.size());
   const Stopwatch watch;
-  for (size_t round = 0; round < kLeastRounds || (round < kMostRounds && watch.seconds() < seconds);
+  for (size_t round = 0; round < least_rounds || (round < kMostRounds && watch.seconds() < seconds);
        ++round)
     for (size_t i = 0; i < functions.size(); ++i) {
       const Stopwatch one;
@@ -106,10 +106,10 @@ std::vector<std::vector<double>> interleaved_rounds(
 
 }  // namespace
 
-std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions,
-                               double seconds) {
+std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions, double seconds,
+                               size_t least_rounds) {
   std::vector<Timing> out;
-  for (auto& samples : interleaved_rounds(functions, seconds))
+  for (auto& samples : interleaved_rounds(functions, seconds, least_rounds))
     out.push_back(timing_of(std::move(samples)));
   return out;
 }

@@ -15,8 +15,9 @@
 namespace brrr::insight {
 
 /// Runs each of the functions once to warm up, then in turn, until `seconds` have passed or 1,000
-/// rounds, at least 3 rounds. Milliseconds.
-std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions, double seconds);
+/// rounds, at least `least_rounds`. Milliseconds.
+std::vector<Timing> interleave(const std::vector<std::function<void()>>& functions, double seconds,
+                               size_t least_rounds = 3);
 
 struct MatmulShape {
   std::string name;  // "mlp.c_fc forward"
@@ -105,7 +106,8 @@ struct StepRow {
   int64_t batch = 0, context = 0;
   Timing ms;
   double tokens_per_second = 0;
-  double mfu = 0;  // (6 N + 6 L C T) FLOPs per token over the peak of the precision, see peak_type
+  // (6 N + 6 L C T) FLOPs per token over the peak of the precision, see peak_type; 0: not measured
+  double mfu = 0;
   std::string peak_type;
   double peak_tflops = 0;
   int64_t arena_bytes = 0, activation_bytes = 0;
@@ -113,6 +115,7 @@ struct StepRow {
   std::string rematerialize;
   std::vector<StepClass> classes;   // one timed step by class of operation
   std::vector<StepKernel> kernels;  // and by kernel
+  std::vector<double> losses;       // of each step from the first on, all on the same tokens
 };
 struct StepOptions {
   std::string preset = "char-cpu";
@@ -124,6 +127,8 @@ struct StepOptions {
   std::string rematerialize = "none";  // a policy, or the budget of auto: "300MB"
   std::string device = "auto";
   int64_t layers = 0, heads = 0, width = 0;  // 0: the preset's
+  bool measures_peaks = true;                // without: no MFU
+  int64_t least_steps = 4;  // taken, however long they take; the first is not timed
 };
 /// All rows interleaved.
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);

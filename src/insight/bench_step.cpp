@@ -109,24 +109,32 @@ StepRow row_of(TimedStep& step, const Timing& timing) {
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   std::vector<std::unique_ptr<TimedStep>> steps;
   std::vector<std::function<void()>> functions;
+  std::vector<std::vector<double>> losses(options.size());
   double seconds = 0;
+  int64_t least_steps = 1;
   for (const StepOptions& o : options) {
     steps.push_back(std::make_unique<TimedStep>(resolved(o)));
-    functions.push_back([step = steps.back().get()] { step->run(); });
+    functions.push_back([step = steps.back().get(), of_step = &losses[steps.size() - 1]] {
+      of_step->push_back(step->run());
+    });
     seconds += o.seconds;
+    least_steps = std::max(least_steps, o.least_steps);
   }
   const Backend backend = train::backend_for(options.at(0).device);
   const bool is_on_gpu = backend.memory_bytes > 0;
   std::vector<cpu::ComputePeak> peaks;
-  if (!is_on_gpu) peaks = cpu::measure_compute_peaks(0.2);
-  const auto timings = interleave(functions, seconds);
+  const bool measures_peaks = options.at(0).measures_peaks;
+  if (!is_on_gpu && measures_peaks) peaks = cpu::measure_compute_peaks(0.2);
+  const auto timings = interleave(functions, seconds, static_cast<size_t>(least_steps - 1));
   std::vector<StepRow> rows;
   std::vector<double> flops;
   for (size_t i = 0; i < steps.size(); ++i) {
     rows.push_back(row_of(*steps[i], timings[i]));
+    rows.back().losses = std::move(losses[i]);
     flops.push_back(steps[i]->flops_per_token());
   }
   steps.clear();  // their memory is for the peaks
+  if (!measures_peaks) return rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     StepRow& row = rows[i];
     const DType dtype = dtype_of_precision(row.precision);  // of fp8: bf16, which is its measure

@@ -49,7 +49,6 @@ Gpus find_gpus() {
   }
   Driver driver{};
   if (!find(library, "cuInit", driver.init) ||
-      !find(library, "cuDriverGetVersion", driver.driver_version) ||
       !find(library, "cuDeviceGetCount", driver.device_count) ||
       !find(library, "cuDeviceGet", driver.device_get) ||
       !find(library, "cuDeviceGetName", driver.device_name) ||
@@ -68,7 +67,8 @@ Gpus find_gpus() {
   };
   if (const int code = driver.init(0); code != 0) return failed("cuInit", code);
   int version = 0, count = 0;
-  if (driver.driver_version(&version) == 0)
+  if (find(library, "cuDriverGetVersion", driver.driver_version) &&
+      driver.driver_version(&version) == 0)
     gpus.driver = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
   if (const int code = driver.device_count(&count); code != 0)
     return failed("cuDeviceGetCount", code);

@@ -34,11 +34,11 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit) :
     for (size_t i = 0; i < n; ++i) ids->push_back(id(random));
 }
 
-void TimedStep::run(Timeline* timeline) {
+double TimedStep::run(Timeline* timeline) {
   const train::TokenBatch batch{tokens_, targets_, static_cast<int64_t>(tokens_.size())};
   const std::vector<train::TokenBatch> batches(
       static_cast<size_t>(options_.gradient_accumulation_steps), batch);
-  session_->step(done_++, batches, 1e-4, timeline);
+  return session_->step(done_++, batches, 1e-4, timeline).loss;
 }
 
 int64_t TimedStep::sequences() const {

@@ -24,8 +24,8 @@ class TimedStep {
   explicit TimedStep(const train::TrainOptions& options,
                      int64_t memory_limit = std::numeric_limits<int64_t>::max());
 
-  /// One optimizer step, all its micro-batches.
-  void run(Timeline* timeline = nullptr);
+  /// One optimizer step, all its micro-batches; returns its loss, before the update.
+  double run(Timeline* timeline = nullptr);
 
   const train::TrainOptions& options() const { return options_; }
   const nn::Gpt2Config& config() const { return config_; }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -67,11 +68,21 @@ TEST(Bench, Overhead) {
 
 TEST(Bench, Step) {
   const Json rows = rows_of(
-      "step --preset char-cpu --batch-size 2 --context 16 --precision fp32",
+      "step --preset char-cpu --batch-size 2 --context 16 --precision fp32 --precision bf16 "
+      "--steps 20",
       {"preset", "precision", "batch", "context", "tokens_per_second", "mfu", "ms", "classes"});
-  ASSERT_EQ(rows.size(), 1u);
+  ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["batch"], 2);
   EXPECT_GT(rows[0]["tokens_per_second"].get<double>(), 0);
+  // Twenty steps on one batch, the first included: a loss near that of chance, which falls, and in
+  // both precisions about the same.
+  const auto f32 = rows[0]["losses"].get<std::vector<double>>(),
+             bf16 = rows[1]["losses"].get<std::vector<double>>();
+  ASSERT_EQ(f32.size(), 20u);
+  ASSERT_EQ(bf16.size(), 20u);
+  EXPECT_NEAR(f32[0], std::log(65.0), 0.1);
+  EXPECT_LT(f32.back(), f32.front());
+  for (size_t i = 0; i < f32.size(); ++i) EXPECT_NEAR(bf16[i], f32[i], 0.02 * f32[i]) << i;
 }
 
 TEST(Bench, Decode) {
