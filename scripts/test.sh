@@ -92,14 +92,14 @@ if [[ -n $filter ]]; then
 fi
 # Under the sanitizers only what is fast: no whole training runs, no test named Slow. What is
 # measured wants the machine for itself, and the threads' usual way to wait.
-slow=(e2e measured)
+slow=(e2e measured) lonely=(measured)
 leave_out() { # PATTERN: adds to what the filter excludes
   if [[ $pattern == *-* ]]; then pattern+=":$1"; else pattern+="-$1"; fi
 }
 if [[ $kind == sanitize ]]; then leave_out '*Slow*'; fi
 if [[ -z ${BRRR_TEST_LONG-} ]]; then leave_out '*.Long*'; fi
 # Those that take longest begin first, so that both cores have work until the end.
-longest=(backend_cuda backend amx backend_cuda_device insight train)
+longest=(backend backend_cuda insight e2e amx ops cli backend_cuda_device)
 
 run_one() { # BINARY: output and exit code into $work
   local name
@@ -152,8 +152,10 @@ report() { # BINARY: prints what failed and adds to the counts
 parallel=() alone=()
 for binary in "${binaries[@]}"; do
   name=$(basename "$binary")
-  if [[ " ${slow[*]} " == *" ${name#test_} "* ]]; then
-    if [[ $kind != sanitize || $filter == "${name#test_}" ]]; then alone+=("$binary"); fi
+  if [[ $kind == sanitize && $filter != "${name#test_}" && " ${slow[*]} " == *" ${name#test_} "* ]]; then
+    continue
+  elif [[ " ${lonely[*]} " == *" ${name#test_} "* ]]; then
+    alone+=("$binary")
   else
     parallel+=("$binary")
   fi

@@ -315,11 +315,11 @@ TEST_P(AttentionKernels, BatchWithoutElements) {
 
 TEST_P(AttentionKernels, SixteenBits) {
   const std::vector<Case> cases = {
-      {.t = 97, .s = 97, .d = 80, .dv = 80, .causal = true, .batch = 33},
       {.t = 130, .s = 110, .d = 64, .dv = 64, .causal = true, .position = 3},
+      {.t = 97, .s = 97, .d = 80, .dv = 80, .causal = true, .batch = 33},
       {.t = 100, .s = 99, .d = 7, .dv = 9, .mask = Shape{100, 99}, .p = 0.2},
       {.t = 1, .s = 130, .d = 64, .dv = 64, .causal = true, .position = 100}};
-  for (const Case& c : cases_for(cases, 3))
+  for (const Case& c : cases_for(cases, 2))
     for (DType dtype : {DType::bf16, DType::f16}) check_both(c, dtype);
 }
 
