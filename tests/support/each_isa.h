@@ -26,11 +26,11 @@ class EachIsa : public testing::TestWithParam<cpu::Isa> {
     omp_set_num_threads(omp_get_num_procs());
   }
   /// All of a long list on the best instruction set of this machine, `count` of it on the others,
-  /// which run the same source.
+  /// which run the same source, and on all under the sanitizers.
   template <typename T>
   std::vector<T> cases_for(const std::vector<T>& cases, size_t count) const {
-    return GetParam() == cpu::machine_isa() ? cases
-                                            : sampled(cases, count, cpu::isa_name(GetParam()));
+    const bool whole = GetParam() == cpu::machine_isa() && !is_sanitized();
+    return whole ? cases : sampled(cases, count, cpu::isa_name(GetParam()));
   }
 };
 

@@ -15,6 +15,15 @@ namespace brrr::test {
 /// Whether `./brrr test --long` (BRRR_TEST_LONG) asked for everything.
 inline bool is_long() { return env::get("BRRR_TEST_LONG").has_value(); }
 
+/// Whether a sanitizer watches, under which everything takes several times as long.
+constexpr bool is_sanitized() {
+#if defined(__SANITIZE_ADDRESS__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 /// How many of something to run: `all` of a long proof, else `sample`.
 inline int rounds(int all, int sample) { return is_long() ? all : sample; }
 
