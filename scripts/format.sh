@@ -16,8 +16,13 @@ program=$(command -v clang-format-14 || true)
 mapfile -t files < <(cd "$root" && find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.cuh' | sort)
 cd "$root"
 # Many files to a call; the first word of a complaint is "FILE:LINE:COLUMN:".
-mapfile -t differing < <(printf '%s\n' "${files[@]}" |
-  xargs -P "$(nproc)" -n 40 "$program" "${mode[@]}" 2>&1 | sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: .*/\1/p' | sort -u)
+status=0
+output=$(printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 40 "$program" "${mode[@]}" 2>&1) || status=$?
+mapfile -t differing < <(sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: .*/\1/p' <<<"$output" | sort -u)
+if ((status != 0 && ${#differing[@]} == 0)); then
+  printf '%s\n' "$output" >&2
+  die "format: clang-format failed"
+fi
 if ((${#differing[@]} > 0)); then
   printf 'not formatted: %s\n' "${differing[@]}"
   say "format: ${#differing[@]} of ${#files[@]} files differ; run ./brrr format"

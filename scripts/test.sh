@@ -97,8 +97,9 @@ leave_out() { # PATTERN: adds to what the filter excludes
   if [[ $pattern == *-* ]]; then pattern+=":$1"; else pattern+="-$1"; fi
 }
 if [[ $kind == sanitize ]]; then
-  # What touches no memory that faster tests do not touch: one number at a time (portable; SSE4 is not
-  # compiled there), emulated tiles, large products, sweeps over all numbers and measurements.
+  # Left out is what takes minutes there: kernels that go one number at a time (portable; SSE4 is not
+  # compiled there), emulated tiles, large products and sweeps over all numbers, whose memory smaller
+  # tests touch, too; and measurements (profiles, traces, ladders), which nothing else watches there.
   for part in '*Slow*' '*portable*' '*sse4*' '*emulated_avx512*' '*pairs_emulated*' \
     '*OperandsAreSummed*emulated*' '*NoLayout*emulated*' '*.Large*' '*GemmPaths.InChunks*' \
     '*GemmPaths.SameBits*' '*CpuMath.Relative*' 'TileLayouts.AreAllTested' '*EveryCost*' '*Ladders.*' \

@@ -75,7 +75,7 @@ std::vector<Rounds> measure_rounds(size_t count, const Autotune::Measure& measur
     }
     if (round < Autotune::kRounds) continue;
     const Rounds &chosen = ways[best_of(ways)], &usual = ways[default_of(ways)];
-    // Of many ways that take the same one may look faster for a while.
+    // Where many ways take the same time, one of them may look faster for a while.
     bool doubtful =
         &chosen != &usual && chosen.median() > (1 - Autotune::kSureGain) * usual.median();
     for (size_t i = 0; i < count; ++i)

@@ -140,7 +140,7 @@ struct Head {
   int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
   int64_t logit_bytes() const { return static_cast<int64_t>(bytes_of(logit)); }
   int64_t logits_row() const { return round_up(classes, kRowMultiple); }
-  /// Of the products over classes.
+  /// The width that the products over classes have.
   int64_t columns() const { return padded ? logits_row() : classes; }
   int64_t row_w() const { return transposed ? width : columns(); }
 
@@ -212,7 +212,7 @@ Launch rows_of_chunk(const Head& h, int64_t begin, int64_t count, const LaunchAr
       LaunchArg::in(2, begin * static_cast<int64_t>(bytes_of(h.node.in[2].dtype)));
   const std::string& op = h.node.node().op->name;
   const LaunchArg error = bad_target(op, h.classes);
-  // Of the gradient: what products read, or the last pack of classes.
+  // The gradient has what products read, or the last pack of classes.
   const int64_t columns = h.padded ? h.columns() : round_up(h.classes, v);
   if (!h.gradient)
     return loss_launch(

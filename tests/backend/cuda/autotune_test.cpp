@@ -118,7 +118,7 @@ TEST_F(Choosing, AGainWithinTheSpreadIsNone) {
             1u);
 }
 
-/// Of ways that beat the first, one that is listed earlier stays before one that is no faster.
+/// Among ways that beat the first, one that is listed earlier stays before one that is no faster.
 TEST_F(Choosing, AmongEqualsTheEarlierWins) {
   Autotune tune{fs::path()};
   EXPECT_EQ(choose(tune, "a", {2, 1.005, 1}), 1u);

@@ -160,7 +160,7 @@ TEST_P(Models, NoKernelSpills) {
 }
 
 /// What the writer of clusters makes of the parts of a block: a change here is a change of kernels.
-/// Of the steps in 8 bits and with dropout what the measured one in bf16 has not.
+/// The steps in 8 bits and with dropout add what the measured one in bf16 has not.
 TEST(DeviceText, OfTheClustersOfGpt2) {
   const GpuDescription gpu = *gpu_description("cuda:sm_90");
   const Backend backend = described_backend(gpu);

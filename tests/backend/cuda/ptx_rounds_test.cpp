@@ -8,6 +8,7 @@
 #include "backend/cuda/attention_cases.h"
 #include "support/cuda_emulator.h"
 #include "support/nvrtc.h"
+#include "support/ptx_fixture.h"
 #include "support/ptx_kernels.h"
 
 namespace brrr::cuda {
@@ -15,17 +16,8 @@ namespace {
 
 namespace ptx = test::ptx;
 
-class PtxRounds : public testing::Test {
+class PtxRounds : public test::OnPtxMachine {
  protected:
-  void SetUp() override {
-    if (test::Nvrtc::get() == nullptr) GTEST_SKIP() << "libnvrtc is not installed";
-    before_ = test::set_emulation(test::Emulation::ptx);
-    is_set_ = true;
-  }
-  void TearDown() override {
-    if (is_set_) test::set_emulation(before_);
-  }
-
   static PlanEntry entry_of(std::string_view op, std::string_view name) {
     for (const PlanEntry& entry : device_kernels())
       if (entry.op == op && entry.name == name) return entry;
@@ -81,10 +73,6 @@ class PtxRounds : public testing::Test {
       sizes[i] *= wanted[i].type.dtype == DType::f32 ? 4096 : 4;
     expect_close(call, run_kernel(test::emulated_entry(entry, {}), call), wanted, sizes);
   }
-
- private:
-  test::Emulation before_{};
-  bool is_set_ = false;
 };
 
 TEST_F(PtxRounds, AttentionForward) {

@@ -16,6 +16,7 @@
 #include "support/graph_run.h"
 #include "support/long_proof.h"
 #include "support/nvrtc.h"
+#include "support/ptx_fixture.h"
 #include "support/ptx_kernels.h"
 
 namespace brrr::cuda {
@@ -25,16 +26,8 @@ namespace ptx = test::ptx;
 
 // -- the project's kernels
 
-class PtxKernels : public testing::Test {
+class PtxKernels : public test::OnPtxMachine {
  protected:
-  void SetUp() override {
-    if (test::Nvrtc::get() == nullptr) GTEST_SKIP() << "libnvrtc is not installed";
-    before_ = test::set_emulation(test::Emulation::ptx);
-    is_set_ = true;
-  }
-  void TearDown() override {
-    if (is_set_) test::set_emulation(before_);
-  }
   /// For one architecture without wgmma and one with it.
   static const Backend& backend(const char* name) {
     static auto* known = new std::map<std::string, Backend>;
@@ -62,10 +55,6 @@ class PtxKernels : public testing::Test {
       }
     EXPECT_EQ(ways.size(), 3u);
   }
-
- private:
-  test::Emulation before_{};
-  bool is_set_ = false;
 };
 
 TEST_F(PtxKernels, AttentionForward) {

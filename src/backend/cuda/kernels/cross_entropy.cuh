@@ -108,7 +108,7 @@ BRRR_DEVICE void cross_entropy_step_row(const In* logits, const Id* targets, con
   RowGradient g;
   const i64 target = static_cast<i64>(targets[row]);
   const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
-  // Of the first thread, before anyone overwrites it.
+  // The first thread reads it before anyone overwrites it.
   const float picked = threadIdx.x == 0 && inside ? static_cast<float>(widen(x[target])) : 0.0f;
   g.lse = row_lse<In, T, V>(x, classes);
   if constexpr (T == 32) __syncwarp();  // larger blocks have met in row_lse
