@@ -29,7 +29,7 @@
 #include <immintrin.h>
 #endif
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
 #include "base/clock.h"
 #include "base/parallel.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/tile_product.h"
+#include "backend/cpu/products/tile_product.h"
 #include "base/clock.h"
 
 namespace brrr::cpu {

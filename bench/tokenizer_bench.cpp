@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 
 int main(int argc, char** argv) {
   using namespace brrr;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/io/tokenizer_unicode.h: the code points of \\p{L}, \\p{N} and \\s that GPT-2's split pattern asks for.
+"""Writes src/text/tokenizer_unicode.h: the code points of \\p{L}, \\p{N} and \\s that GPT-2's split pattern asks for.
 
 The tables are those of Unicode 16.0.0, the version inside tiktoken 0.14. Run with a Python whose unicodedata is
 16.0.0 (3.14), or install the package: pip install unicodedata2==16.0.0. When tiktoken is importable, every code
 point is compared with the class that tiktoken's own regular expressions give it; --check makes that a must.
 
-    python3 scripts/make_unicode_tables.py [--check] > src/io/tokenizer_unicode.h
+    python3 scripts/make_unicode_tables.py [--check] > src/text/tokenizer_unicode.h
 """
 import sys
 

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "insight/bench.h"
+#include "insight/bench/bench.h"
 
 namespace brrr::cli {
 namespace {

@@ -8,10 +8,10 @@
 #include "base/human.h"
 #include "cli/commands.h"
 #include "cli/token_lines.h"
-#include "io/corpus.h"
-#include "io/fetch.h"
-#include "io/prepare.h"
-#include "io/tokenizer.h"
+#include "data/corpus.h"
+#include "web/fetch.h"
+#include "data/prepare.h"
+#include "text/tokenizer.h"
 #include "train/progress.h"
 
 namespace brrr::cli {

@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/evaluate.h"
-#include "io/corpus.h"
+#include "data/corpus.h"
 #include "train/device.h"
 #include "train/progress.h"
 

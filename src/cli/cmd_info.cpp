@@ -5,7 +5,7 @@
 
 #include "base/env.h"
 #include "cli/commands.h"
-#include "insight/machine.h"
+#include "insight/machine/machine.h"
 
 namespace brrr::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
-#include "insight/plan.h"
+#include "insight/plan/plan.h"
 #include "train/device.h"
 
 namespace brrr::cli {

@@ -8,9 +8,9 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
-#include "insight/advice.h"
-#include "insight/plan.h"
-#include "insight/profile_page.h"
+#include "insight/profile/advice.h"
+#include "insight/plan/plan.h"
+#include "insight/profile/profile_page.h"
 #include "train/fit.h"
 
 namespace brrr::cli {

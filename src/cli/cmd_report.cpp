@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "insight/run_page.h"
-#include "io/http_server.h"
+#include "insight/pages/run_page.h"
+#include "web/http_server.h"
 
 namespace brrr::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
-#include "insight/live_page.h"
+#include "insight/pages/live_page.h"
 #include "train/device.h"
 #include "train/trainer.h"
 

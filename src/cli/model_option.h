@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/model_folder.h"
+#include "folders/model_folder.h"
 
 namespace brrr::cli {
 

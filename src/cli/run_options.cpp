@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "insight/timed_step.h"
-#include "io/hf_config.h"
-#include "io/model_folder.h"
+#include "insight/profile/timed_step.h"
+#include "folders/hf_config.h"
+#include "folders/model_folder.h"
 #include "train/parts.h"
 #include "train/trainer.h"
 
@@ -53,8 +53,8 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
 }
 
 /// The configuration of a folder that is planned for, without opening its weights.
-nn::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
-  nn::Gpt2Config c = io::read_gpt2_config(folder / "config.json");
+models::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
+  models::Gpt2Config c = io::read_gpt2_config(folder / "config.json");
   if (!o.was_given("context")) o.context = c.n_positions;
   if (o.context > c.n_positions)
     usage_error("--context {} is more than the {} positions of {}", o.context, c.n_positions,
@@ -74,10 +74,10 @@ nn::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
 }
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.
-nn::Gpt2Config config_to_start_from(const fs::path& folder, train::TrainOptions& o) {
+models::Gpt2Config config_to_start_from(const fs::path& folder, train::TrainOptions& o) {
   const io::ModelFolder model = io::open_model(folder);
   train::adopt_architecture(o, model);
-  nn::Gpt2Config c = model.config;
+  models::Gpt2Config c = model.config;
   c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
   return c;
 }

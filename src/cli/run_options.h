@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/options.h"
-#include "nn/gpt2_config.h"
+#include "models/gpt2/gpt2_config.h"
 #include "train/dataset.h"
 #include "train/process_forecast.h"
 
@@ -17,7 +17,7 @@ struct DescribedRun {
   train::TrainOptions options;
   fs::path folder;  // of the model that it starts from, or empty
   std::optional<train::Dataset> data;
-  nn::Gpt2Config config;
+  models::Gpt2Config config;
 
   train::ProcessInputs inputs() const;
 };

@@ -9,7 +9,7 @@
 
 #include "base/errors.h"
 #include "base/parallel.h"
-#include "io/json_file.h"
+#include "formats/json_file.h"
 
 namespace brrr::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string_view>
 
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace brrr::cli {
 

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/human.h"
 #include "infer/generator.h"
-#include "io/loader.h"
-#include "nn/gpt2.h"
+#include "data/loader.h"
+#include "models/gpt2/gpt2.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 
@@ -36,7 +36,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   p.parameter_dtype = options.precision;
   p.packs_parameters = true;
   const size_t program = engine.add(run_pipeline(
-      nn::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), p));
+      models::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), p));
   engine.allocate();
   load_parameters(engine, weights_of(model));
 

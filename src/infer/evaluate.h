@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "io/model_folder.h"
-#include "io/token_source.h"
+#include "folders/model_folder.h"
+#include "data/token_source.h"
 #include "runtime/backend.h"
 
 namespace brrr::infer {

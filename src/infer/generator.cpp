@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "nn/gpt2.h"
+#include "models/gpt2/gpt2.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 
@@ -14,7 +14,7 @@ constexpr int64_t kWindowStep = 64;  // without a cache, lengths are rounded up 
 
 }  // namespace
 
-Generator::Generator(const nn::Gpt2Config& config, const Backend& backend,
+Generator::Generator(const models::Gpt2Config& config, const Backend& backend,
                      const std::function<void(std::string_view, std::span<float>)>& weights,
                      const GeneratorOptions& options)
     : config_(config), options_(options), engine_(backend) {
@@ -27,8 +27,8 @@ size_t Generator::program_for(int64_t length) {
   const auto at = programs_.find(length);
   if (at != programs_.end()) return at->second;
   const Graph graph = options_.use_cache
-                          ? nn::gpt2_decode_graph(config_, 1, length, options_.precision)
-                          : nn::gpt2_logits_graph(config_, 1, length);
+                          ? models::gpt2_decode_graph(config_, 1, length, options_.precision)
+                          : models::gpt2_logits_graph(config_, 1, length);
   PipelineOptions p;
   p.precision = options_.precision;
   p.parameter_dtype = options_.precision;

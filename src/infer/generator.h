@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "infer/sampler.h"
-#include "io/model_folder.h"
+#include "folders/model_folder.h"
 #include "runtime/engine.h"
 
 namespace brrr::infer {
@@ -23,7 +23,7 @@ struct GeneratorOptions {
 class Generator {
  public:
   /// `weights` gives the f32 values of each parameter of the model by name.
-  Generator(const nn::Gpt2Config& config, const Backend& backend,
+  Generator(const models::Gpt2Config& config, const Backend& backend,
             const std::function<void(std::string_view name, std::span<float> out)>& weights,
             const GeneratorOptions& options = {});
 
@@ -40,7 +40,7 @@ class Generator {
   std::span<const float> logits_row(size_t program, int64_t row);
   size_t program_for(int64_t length);
 
-  nn::Gpt2Config config_;
+  models::Gpt2Config config_;
   GeneratorOptions options_;
   Engine engine_;
   std::map<int64_t, size_t> programs_;  // by number of tokens

@@ -7,7 +7,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "ir/text.h"
-#include "passes/keep_copies.h"
+#include "passes/weights/keep_copies.h"
 
 namespace brrr {
 namespace {

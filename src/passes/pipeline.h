@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "passes/passes.h"
-#include "passes/rematerialize.h"
+#include "passes/memory/rematerialize.h"
 
 namespace brrr {
 

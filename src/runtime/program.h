@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/memory_plan.h"
+#include "passes/memory/memory_plan.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
 #include "runtime/timeline.h"

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "io/batch_source.h"
-#include "io/document_batches.h"
-#include "io/text_files.h"
-#include "io/token_source.h"
-#include "io/tokenizer.h"
+#include "data/batch_source.h"
+#include "data/document_batches.h"
+#include "data/text_files.h"
+#include "data/token_source.h"
+#include "text/tokenizer.h"
 #include "train/options.h"
 
 namespace brrr::train {

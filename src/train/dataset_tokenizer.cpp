@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/file.h"
-#include "io/fetch.h"
+#include "web/fetch.h"
 
 namespace brrr::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 #include "train/options.h"
 
 namespace brrr::train {

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "nn/gpt2.h"
-#include "passes/rematerialize.h"
+#include "models/gpt2/gpt2.h"
+#include "passes/memory/rematerialize.h"
 #include "train/dataset.h"
 #include "train/device.h"
 #include "train/trainer.h"
@@ -137,14 +137,14 @@ bool better(const Plan& a, const Plan& b) {
 
 }  // namespace
 
-std::unique_ptr<Session> compile_run(const TrainOptions& o, const nn::Gpt2Config& config) {
-  const Graph loss = nn::gpt2_loss_graph(config, o.batch_size, o.context);
+std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Gpt2Config& config) {
+  const Graph loss = models::gpt2_loss_graph(config, o.batch_size, o.context);
   const Graph eval = o.eval_batch_size == o.batch_size
                          ? loss
-                         : nn::gpt2_loss_graph(config, o.eval_batch_size, o.context);
+                         : models::gpt2_loss_graph(config, o.eval_batch_size, o.context);
   auto session = std::make_unique<Session>(loss, eval, backend_for(o.device), session_options(o));
   for (const int64_t length : row_lengths(o))
-    if (length < o.context) session->add_shorter(nn::gpt2_loss_graph(config, o.batch_size, length));
+    if (length < o.context) session->add_shorter(models::gpt2_loss_graph(config, o.batch_size, length));
   return session;
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "io/loader.h"
+#include "data/loader.h"
 #include "train/process.h"
 
 namespace brrr::train {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "io/token_source.h"
+#include "data/token_source.h"
 #include "train/options.h"
 #include "train/session.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "io/json_file.h"
+#include "formats/json_file.h"
 #include "train/options.h"
 
 namespace brrr::train {

@@ -9,8 +9,8 @@
 
 namespace brrr::train {
 
-nn::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
-  nn::Gpt2Config c;
+models::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
+  models::Gpt2Config c;
   c.vocab_size = o.vocab_size > 0 ? o.vocab_size : vocab_size;
   if (c.vocab_size < vocab_size)
     usage_error(

@@ -1,8 +1,8 @@
 #pragma once
 // What the options mean to the parts of a run that they set up.
 
-#include "io/loader.h"
-#include "nn/gpt2_config.h"
+#include "data/loader.h"
+#include "models/gpt2/gpt2_config.h"
 #include "optim/schedule.h"
 #include "train/options.h"
 #include "train/session.h"
@@ -10,7 +10,7 @@
 namespace brrr::train {
 
 /// The configuration of the model that the options describe.
-nn::Gpt2Config model_config(const TrainOptions& options, int64_t vocab_size);
+models::Gpt2Config model_config(const TrainOptions& options, int64_t vocab_size);
 
 /// How the options ask for steps to be compiled and run.
 SessionOptions session_options(const TrainOptions& options);

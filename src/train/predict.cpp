@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/sha256.h"
-#include "io/json_file.h"
+#include "formats/json_file.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cpu/packing.h"
+#include "backend/cpu/products/packing.h"
 #include "base/parallel.h"
-#include "io/svg_plot.h"
+#include "formats/svg_plot.h"
 #include "train/parts.h"
 
 namespace brrr::train {

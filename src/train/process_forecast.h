@@ -16,7 +16,7 @@ struct ProcessForecast {
   int64_t program = 0;      // the program, libraries, tokenizer, tokens, compiled graphs
   int64_t peak_before = 0;  // the most that was resident until now: a text being tokenised
   int64_t arena = 0;
-  int64_t packing = 0;  // operands of products, see backend/cpu/packing.h
+  int64_t packing = 0;  // operands of products, see backend/cpu/products/packing.h
   int64_t batches = 0;  // of the loaders
   int64_t threads = 0;  // stacks of the team and of the loaders
   int64_t logging = 0;  // curves of the run

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "io/checkpoint.h"
+#include "folders/checkpoint.h"
 #include "train/run_place.h"
 #include "train/trainer.h"
 

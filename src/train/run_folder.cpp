@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "passes/keep_copies.h"
+#include "passes/weights/keep_copies.h"
 #include "runtime/parameters.h"
 
 namespace brrr::train {
@@ -69,20 +69,20 @@ Tensors tensors_of(const Engine& engine, bool parameters) {
 
 }  // namespace
 
-void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Config& config,
+void write_model(const fs::path& folder, const Engine& engine, const models::Gpt2Config& config,
                  const io::Tokenizer& tokenizer) {
   io::write_hf_gpt2(folder, config, tensors_of(engine, true).views);
   tokenizer.save(folder);
 }
 
-void write_final_model(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+void write_final_model(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
                        const io::Tokenizer& tokenizer) {
   io::remove_model_checksum(run);
   write_model(run, engine, config, tokenizer);
   io::write_model_checksum(run);
 }
 
-void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+void save_checkpoint(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
                      const io::Tokenizer& tokenizer, const TrainOptions& options,
                      const TrainerState& state) {
   io::CheckpointWriter writer(run, state.step);
@@ -126,7 +126,7 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
 
 }  // namespace
 
-TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config,
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Gpt2Config& config,
                              const std::string& optim) {
   const io::SafetensorsFile model(folder / "model.safetensors");
   const auto tensors = io::match_tensors(model, config);

@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "base/file.h"
-#include "io/checkpoint.h"
-#include "io/jsonl.h"
-#include "io/model_folder.h"
-#include "io/svg_plot.h"
-#include "io/tensorboard.h"
+#include "folders/checkpoint.h"
+#include "formats/jsonl.h"
+#include "folders/model_folder.h"
+#include "formats/svg_plot.h"
+#include "formats/tensorboard.h"
 #include "runtime/engine.h"
 #include "train/options.h"
 #include "train/run_watch.h"
@@ -43,21 +43,21 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
 
 /// Writes model.safetensors, config.json and the tokenizer into an existing folder, from the
 /// engine's parameters.
-void write_model(const fs::path& folder, const Engine& engine, const nn::Gpt2Config& config,
+void write_model(const fs::path& folder, const Engine& engine, const models::Gpt2Config& config,
                  const io::Tokenizer& tokenizer);
 
 /// The same for the run folder itself at the end of a run, with a checksum.
-void write_final_model(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+void write_final_model(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
                        const io::Tokenizer& tokenizer);
 
 /// Commits a checkpoint and removes old ones.
-void save_checkpoint(const fs::path& run, const Engine& engine, const nn::Gpt2Config& config,
+void save_checkpoint(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
                      const io::Tokenizer& tokenizer, const TrainOptions& options,
                      const TrainerState& state);
 
 /// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the
 /// optimizer of this run, for errors.
-TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const nn::Gpt2Config& config,
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Gpt2Config& config,
                              const std::string& optim);
 
 /// The logs of a run.

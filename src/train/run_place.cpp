@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "base/errors.h"
-#include "io/checkpoint.h"
-#include "io/folder_lock.h"
-#include "io/tokenizer.h"
+#include "folders/checkpoint.h"
+#include "folders/folder_lock.h"
+#include "text/tokenizer.h"
 
 namespace brrr::train {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/integers.h"
-#include "passes/keep_copies.h"
+#include "passes/weights/keep_copies.h"
 
 namespace brrr::train {
 

@@ -140,7 +140,7 @@ class Session {
   std::optional<size_t> first_, middle_;
   size_t last_ = 0, eval_ = 0;
   std::vector<Shorter> shorter_;
-  // Low-precision copies of the parameters are states that updates keep (passes/keep_copies.h).
+  // Low-precision copies of the parameters are states that updates keep (passes/weights/keep_copies.h).
   // When parameters were written by others, or another program reads a copy that the update does
   // not know, this program makes them again.
   Graph copies_from_parameters_;

@@ -135,7 +135,7 @@ static int64_t left_on_heap(const FitContext& context) {
   return std::max<int64_t>(0, resident_memory().needed() - context.now.needed());
 }
 
-SettledRun settle_run(const TrainOptions& options, const nn::Gpt2Config& config,
+SettledRun settle_run(const TrainOptions& options, const models::Gpt2Config& config,
                       const ProcessInputs& inputs,
                       const std::function<void(const std::string&)>& say) {
   constexpr int kRounds = 5;

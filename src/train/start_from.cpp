@@ -21,7 +21,7 @@ bool asks_for(const std::string& name, const io::Tokenizer& model) {
 }  // namespace
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
-  const nn::Gpt2Config& c = model.config;
+  const models::Gpt2Config& c = model.config;
   const std::string folder = model.folder.string();
   const auto check = [&](const char* name, int64_t asked, int64_t has) {
     if (o.was_given(name) && asked != has)

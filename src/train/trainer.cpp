@@ -11,9 +11,9 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "io/folder_lock.h"
-#include "io/loader.h"
-#include "nn/init.h"
+#include "folders/folder_lock.h"
+#include "data/loader.h"
+#include "models/init.h"
 #include "optim/schedule.h"
 #include "runtime/parameters.h"
 #include "train/dataset.h"
@@ -260,7 +260,7 @@ class Trainer {
       if (start_from_)
         io::copy_as_f32(start_from_->tensors.at(std::string(name)), out);
       else
-        nn::initialise(name, config_, static_cast<uint32_t>(options_.seed), out);
+        models::initialise(name, config_, static_cast<uint32_t>(options_.seed), out);
     });
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, std::nullopt);
@@ -555,7 +555,7 @@ class Trainer {
   std::optional<io::ModelFolder> start_from_;
   std::optional<Dataset> dataset_;
   std::optional<io::Loader> loader_;
-  nn::Gpt2Config config_;
+  models::Gpt2Config config_;
   std::unique_ptr<Session> session_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;

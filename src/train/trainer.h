@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "io/model_folder.h"
+#include "folders/model_folder.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "train/options.h"

@@ -1,7 +1,7 @@
 // The tile registers: the emulation against sums in double, and where the machine has AMX the
 // instructions against the emulation, bit for bit.
 
-#include "backend/cpu/amx_tiles.h"
+#include "backend/cpu/products/amx_tiles.h"
 
 #include <gtest/gtest.h>
 

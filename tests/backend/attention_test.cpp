@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "backend/cpu/attention_tiles.h"
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/attention/attention_tiles.h"
+#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/target.h"

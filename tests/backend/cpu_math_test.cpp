@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "backend/cpu/elementwise_rows.h"
+#include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/isa.h"
 #include "support/each_isa.h"
 

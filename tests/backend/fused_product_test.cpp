@@ -7,8 +7,8 @@
 #include <cstring>
 #include <new>
 
-#include "backend/cpu/gemm_blocks.h"
-#include "backend/cpu/tile_program.h"
+#include "backend/cpu/products/gemm_blocks.h"
+#include "backend/cpu/fusion/tile_program.h"
 #include "ops/ops.h"
 #include "support/each_isa.h"
 #include "support/tensors.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/isa.h"
 #include "support/long_proof.h"
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/gemm_blocks.h"
+#include "backend/cpu/products/gemm.h"
+#include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/isa.h"
 #include "backend/gemm_paths.h"
 #include "base/errors.h"

@@ -1,7 +1,7 @@
 // The fp32 matrix multiplication against a double loop, on every instruction set that the machine
 // has.
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/products/gemm.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/gemm_blocks.h"
-#include "backend/cpu/memory_tiles.h"
-#include "backend/cpu/reduction_rows.h"
-#include "backend/cpu/tile_layout.h"
+#include "backend/cpu/products/gemm.h"
+#include "backend/cpu/products/gemm_blocks.h"
+#include "backend/cpu/products/memory_tiles.h"
+#include "backend/cpu/rows/reduction_rows.h"
+#include "backend/cpu/products/tile_layout.h"
 #include "backend/gemm_paths.h"
 #include "base/integers.h"
 #include "base/rng.h"

@@ -2,7 +2,7 @@
 // both layouts of the weights; that forward and backward together give the bits of one after the
 // other; and that the logits are never held at once.
 
-#include "backend/cpu/loss_head.h"
+#include "backend/cpu/products/loss_head.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

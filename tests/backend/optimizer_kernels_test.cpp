@@ -9,7 +9,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/optimizer_8bit_rows.h"
+#include "backend/cpu/updates/optimizer_8bit_rows.h"
 #include "backend/kernel_runner.h"
 #include "ops/dynamic_code.h"
 #include "ops/panels.h"

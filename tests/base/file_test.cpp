@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/errors.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {

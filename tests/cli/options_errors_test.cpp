@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/options.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 #include "train/options.h"
 
 namespace brrr::train {

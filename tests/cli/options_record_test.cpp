@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 #include "train/options.h"
 
 namespace brrr::train {

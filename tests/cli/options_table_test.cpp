@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/options.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 #include "train/options.h"
 
 namespace brrr::train {

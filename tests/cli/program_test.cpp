@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/file.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "e2e/run.h"
-#include "io/checkpoint.h"
+#include "folders/checkpoint.h"
 
 namespace brrr::test {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "io/jsonl.h"
-#include "io/temp_folder.h"
+#include "formats/jsonl.h"
+#include "support/temp_folder.h"
 
 extern char** environ;
 

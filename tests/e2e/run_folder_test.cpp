@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "e2e/run.h"
-#include "io/checkpoint.h"
-#include "io/model_folder.h"
+#include "folders/checkpoint.h"
+#include "folders/model_folder.h"
 
 namespace brrr::test {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "e2e/run.h"
-#include "io/checkpoint.h"
-#include "io/model_folder.h"
+#include "folders/checkpoint.h"
+#include "folders/model_folder.h"
 #include "passes/pipeline.h"
 
 namespace brrr::test {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "e2e/run.h"
-#include "io/folder_lock.h"
+#include "folders/folder_lock.h"
 
 namespace brrr::test {
 namespace {

@@ -3,23 +3,23 @@
 #include <string_view>
 
 #include "base/errors.h"
-#include "io/hf_config.h"
+#include "folders/hf_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brrr;
   try {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
-    nn::Gpt2Config config = io::parse_gpt2_config(text, "input");
+    models::Gpt2Config config = io::parse_gpt2_config(text, "input");
     BRRR_CHECK(config.parameter_count() > 0);
-    nn::Gpt2Config again;
+    models::Gpt2Config again;
     try {
       again = io::parse_gpt2_config(io::gpt2_config_json(config), "written");
     } catch (const UserError& e) {
       BRRR_CHECK(false, "{}", e.what());
     }
     // Tokens outside the vocabulary are written as none.
-    for (int64_t nn::Gpt2Config::*token :
-         {&nn::Gpt2Config::bos_token_id, &nn::Gpt2Config::eos_token_id})
+    for (int64_t models::Gpt2Config::*token :
+         {&models::Gpt2Config::bos_token_id, &models::Gpt2Config::eos_token_id})
       if (config.*token < 0 || config.*token >= config.vocab_size) config.*token = -1;
     BRRR_CHECK(again == config);
   } catch (const UserError&) {

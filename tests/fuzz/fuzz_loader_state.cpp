@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/errors.h"
-#include "io/loader.h"
+#include "data/loader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using brrr::io::LoaderState;

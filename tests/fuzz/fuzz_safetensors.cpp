@@ -1,6 +1,6 @@
 // Any bytes as a safetensors file: a UserError, or a file whose every view can be read.
 #include "base/errors.h"
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brrr;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "io/shard.h"
+#include "data/shard.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "base/errors.h"
-#include "io/tokenizer_bpe.h"
-#include "io/tokenizer_char.h"
+#include "text/tokenizer_bpe.h"
+#include "text/tokenizer_char.h"
 
 namespace {
 

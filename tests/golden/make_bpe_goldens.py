@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes bpe_gpt2.json: what tiktoken makes of hand-picked texts and of 100,000 random ones, for
-tests/io/tokenizer_golden_test.cpp.
+tests/text/tokenizer_golden_test.cpp.
 
     pip install tiktoken==0.14.0 numpy
     python3 tests/golden/make_bpe_goldens.py FOLDER_WITH_GPT2_VOCAB_AND_MERGES > tests/golden/bpe_gpt2.json

@@ -5,11 +5,11 @@
 
 #include "infer/evaluate.h"
 #include "infer/generator.h"
-#include "io/temp_folder.h"
-#include "io/token_source.h"
-#include "io/tokenizer_char.h"
-#include "nn/gpt2.h"
-#include "nn/init.h"
+#include "support/temp_folder.h"
+#include "data/token_source.h"
+#include "text/tokenizer_char.h"
+#include "models/gpt2/gpt2.h"
+#include "models/init.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/locked_device.h"
@@ -28,14 +28,14 @@ class Devices : public testing::TestWithParam<Where> {
                                 : test::locked_backend(log_, where == Where::recording);
   }
   std::unique_ptr<Session> session(Where where, const SessionOptions& options) {
-    const Graph g = nn::gpt2_loss_graph(config_, 2, 5);
+    const Graph g = models::gpt2_loss_graph(config_, 2, 5);
     auto s = std::make_unique<Session>(g, g, backend(where), options);
-    s->add_shorter(nn::gpt2_loss_graph(config_, 2, 3));
+    s->add_shorter(models::gpt2_loss_graph(config_, 2, 3));
     const int64_t forecast = s->forecast().total();
     s->allocate();
     EXPECT_EQ(forecast, s->engine().arena_bytes());
     load_parameters(s->engine(), [&](std::string_view name, std::span<float> out) {
-      nn::initialise(name, config_, 1, out);
+      models::initialise(name, config_, 1, out);
     });
     return s;
   }
@@ -70,7 +70,7 @@ class Devices : public testing::TestWithParam<Where> {
     return out;
   }
 
-  const nn::Gpt2Config config_ = test::tiny_gpt2(true, 0.1);
+  const models::Gpt2Config config_ = test::tiny_gpt2(true, 0.1);
   test::LockedDeviceLog log_;
 };
 INSTANTIATE_TEST_SUITE_P(Where, Devices, testing::Values(Where::locked, Where::recording),
@@ -160,7 +160,7 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
 
 TEST_P(Devices, GenerateTheSameTokens) {
   const auto weights = [&](std::string_view name, std::span<float> out) {
-    nn::initialise(name, config_, 1, out);
+    models::initialise(name, config_, 1, out);
     for (float& x : out) x *= 8;  // so that tokens differ
   };
   for (const bool cache : {true, false}) {

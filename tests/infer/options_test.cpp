@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "infer/options.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr::infer {
 namespace {

@@ -6,8 +6,8 @@
 #include "backend/cpu/target.h"
 #include "infer/generator.h"
 #include "infer/sampler.h"
-#include "nn/gpt2.h"
-#include "nn/init.h"
+#include "models/gpt2/gpt2.h"
+#include "models/init.h"
 #include "ops/ops.h"
 #include "ops/panels.h"
 #include "passes/passes.h"
@@ -17,8 +17,8 @@
 namespace brrr {
 namespace {
 
-nn::Gpt2Config config() {
-  nn::Gpt2Config c = test::tiny_gpt2(true);
+models::Gpt2Config config() {
+  models::Gpt2Config c = test::tiny_gpt2(true);
   c.n_embd = 64;
   c.n_head = 2;
   c.n_positions = 96;
@@ -32,7 +32,7 @@ Graph compiled(const Backend& backend, int64_t tokens, const char* disabled, Not
   p.packs_parameters = true;
   if (*disabled != '\0') p.disabled.insert(disabled);
   PipelineReport report;
-  const Graph g = run_pipeline(nn::gpt2_decode_graph(config(), 1, tokens, DType::bf16),
+  const Graph g = run_pipeline(models::gpt2_decode_graph(config(), 1, tokens, DType::bf16),
                                backend.target(), p, &report);
   for (const PassRecord& pass : report)
     if (pass.name == "pack_parameters") *notes = pass.notes;
@@ -117,7 +117,7 @@ std::vector<int32_t> generated(const char* disabled) {
   infer::Generator generator(
       config(), cpu::cpu_backend(),
       [](std::string_view name, std::span<float> out) {
-        nn::initialise(std::string(name), config(), 5, out);
+        models::initialise(std::string(name), config(), 5, out);
       },
       options);
   infer::Sampling sampling;

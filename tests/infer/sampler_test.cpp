@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr::infer {
 namespace {

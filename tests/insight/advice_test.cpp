@@ -1,13 +1,13 @@
 // Advice: for set-ups that are spoilt on purpose the first advice names the cause. Times are those
 // of the model (train/predict) on a made-up machine, so that no busy neighbour decides; what advice
 // is worth by the clock is for a quiet machine (bench/advice).
-#include "insight/advice.h"
+#include "insight/profile/advice.h"
 
 #include <gtest/gtest.h>
 
 #include "base/parallel.h"
 #include "insight/profile_sample.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {

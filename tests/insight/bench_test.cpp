@@ -1,5 +1,5 @@
 // The benchmarks run, on small sizes, and say what they promise: their figures are not judged here.
-#include "insight/bench.h"
+#include "insight/bench/bench.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {

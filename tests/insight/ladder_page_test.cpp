@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "insight/ladder.h"
+#include "insight/ladder/ladder.h"
 #include "support/browser.h"
 
 namespace brrr::insight {

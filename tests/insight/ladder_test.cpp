@@ -1,5 +1,5 @@
 // Ladders: every rung compiles and runs, what was measured is kept, what does not fit says so.
-#include "insight/ladder.h"
+#include "insight/ladder/ladder.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "insight/timed_step.h"
-#include "io/temp_folder.h"
+#include "insight/profile/timed_step.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {

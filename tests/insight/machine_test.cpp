@@ -1,6 +1,6 @@
 // Facts about the machine and its measured peaks: present, plausible, and consistent with each
 // other.
-#include "insight/machine.h"
+#include "insight/machine/machine.h"
 
 #include <gtest/gtest.h>
 

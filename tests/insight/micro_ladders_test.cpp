@@ -1,5 +1,5 @@
 // Where a chain of multiplications begins to cost, and what is kept of the small experiments.
-#include "insight/micro_ladders.h"
+#include "insight/ladder/micro_ladders.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "backend/cpu/isa.h"
 #include "base/file.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {

@@ -1,13 +1,13 @@
 // The plan of a run: its parts are the whole, its picture is one, its counts are those of the
 // model.
-#include "insight/plan.h"
+#include "insight/plan/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/products/gemm.h"
 #include "train/trainer.h"
 
 namespace brrr::insight {
@@ -103,7 +103,7 @@ TEST(Plan, EightBitAdamwKeepsTwoBytesForAParameter) {
 TEST(Plan, CountsTheWorkOfTheModel) {
   for (const char* accumulation : {"1", "4"}) {
     const RunPlan p = plan_of({{"gradient-accumulation-steps", accumulation}, {"batch-size", "4"}});
-    const nn::Gpt2Config& c = p.config;
+    const models::Gpt2Config& c = p.config;
     const double n = static_cast<double>(c.parameter_count() - c.n_positions * c.n_embd);
     const double attention = 6.0 * static_cast<double>(c.n_layer * c.n_embd * c.n_positions);
     double products = 0;
@@ -117,7 +117,7 @@ TEST(Plan, CountsTheWorkOfTheModel) {
 
 TEST(Plan, KeysAndValuesOfAGeneration) {
   const RunPlan p = plan_of({{"context", "128"}});
-  const nn::Gpt2Config& c = p.config;
+  const models::Gpt2Config& c = p.config;
   EXPECT_EQ(p.generation.cache, 2 * c.n_layer * c.n_positions * c.n_embd * 4);
   EXPECT_EQ(plan_of({{"context", "128"}, {"precision", "bf16"}}).generation.cache,
             p.generation.cache / 2);
@@ -175,7 +175,7 @@ TEST(Plan, KernelsOfAGpuAreTheWholeStep) {
   EXPECT_EQ(products, 12 * 12 + 3);  // a chunk of the loss head holds the whole batch
   EXPECT_NEAR(ms, all.ms, 1e-9 * ms);
 
-  const nn::Gpt2Config& c = p.config;
+  const models::Gpt2Config& c = p.config;
   const double n = static_cast<double>(c.parameter_count() - c.n_positions * c.n_embd);
   const double scores = 6.0 * static_cast<double>(c.n_layer * c.n_embd * c.n_positions);
   EXPECT_NEAR(predicted_mfu(p, true), (6 * n + scores) * tokens / (1e-3 * ms * 989e12), 1e-9);

@@ -1,13 +1,13 @@
 // The advice on number formats: safe and fast are told apart, and magnitudes are counted right.
-#include "insight/precision.h"
+#include "insight/ladder/precision.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "insight/precision_training.h"
-#include "io/temp_folder.h"
+#include "insight/ladder/precision_training.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {

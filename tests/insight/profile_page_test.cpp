@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/env.h"
-#include "insight/profile_page.h"
+#include "insight/profile/profile_page.h"
 #include "insight/profile_sample.h"
 #include "support/browser.h"
 

@@ -1,9 +1,9 @@
 #pragma once
 // A small profile for the tests of what shows one: a training step of a tiny model, measured.
 
-#include "insight/advice.h"
-#include "insight/plan.h"
-#include "insight/profile.h"
+#include "insight/profile/advice.h"
+#include "insight/plan/plan.h"
+#include "insight/profile/profile.h"
 #include "train/trainer.h"
 
 namespace brrr::insight {

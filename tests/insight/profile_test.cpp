@@ -1,6 +1,6 @@
 // A profile: its groups are its kernels, its parts are the step, its work is the plan's, its trace
 // nests.
-#include "insight/profile.h"
+#include "insight/profile/profile.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/parallel.h"
 #include "insight/profile_sample.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 #include "ops/ops.h"
 #include "support/locked_device.h"
 

@@ -1,6 +1,6 @@
 // Races of made-up clocks.
 
-#include "insight/race.h"
+#include "insight/profile/race.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "insight/run_history.h"
+#include "insight/pages/run_history.h"
 
 #include <gtest/gtest.h>
 

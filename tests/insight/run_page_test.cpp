@@ -1,13 +1,13 @@
 // The page of runs in a real browser: drawn, alive, silent, alone. (The page of a run that goes on:
 // tests/e2e/live_test.cpp.)
 
-#include "insight/run_page.h"
+#include "insight/pages/run_page.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 #include "support/browser.h"
 #include "train/options.h"
 

@@ -1,6 +1,6 @@
 // Run folders as they may be found: whole, of another version, cut off, or no run at all.
 
-#include "insight/run_record.h"
+#include "insight/pages/run_record.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <cmath>
 #include <thread>
 
-#include "io/folder_lock.h"
-#include "io/temp_folder.h"
+#include "folders/folder_lock.h"
+#include "support/temp_folder.h"
 #include "train/options.h"
 
 namespace brrr::insight {

@@ -1,5 +1,5 @@
 // What a verdict is of given ceilings. tests/measured/ asks for those of this machine.
-#include "insight/verdict.h"
+#include "insight/profile/verdict.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Which regime a kernel is in: right on cases that are made for it, and another one when the size
 // is.
-#include "insight/verdict.h"
+#include "insight/profile/verdict.h"
 
 #include <gtest/gtest.h>
 
-#include "insight/profile.h"
+#include "insight/profile/profile.h"
 #include "insight/profile_sample.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"

@@ -12,21 +12,21 @@ namespace brrr {
 namespace {
 
 /// Every size a multiple of 16, the 16 tokens of two rows, too.
-nn::Gpt2Config config_of(int64_t width = 32) {
-  nn::Gpt2Config c = test::tiny_gpt2();
+models::Gpt2Config config_of(int64_t width = 32) {
+  models::Gpt2Config c = test::tiny_gpt2();
   c.n_embd = width;
   c.n_head = 2;
   return c;
 }
 
-Graph trained(const nn::Gpt2Config& config, bool fp8, const Target& target = {},
+Graph trained(const models::Gpt2Config& config, bool fp8, const Target& target = {},
               PipelineReport* report = nullptr) {
   PipelineOptions p;
   p.loss = "loss";
   p.precision = DType::bf16;
   p.fp8 = fp8;
   p.verify = true;
-  return run_pipeline(nn::gpt2_loss_graph(config, 2, 8), target, p, report);
+  return run_pipeline(models::gpt2_loss_graph(config, 2, 8), target, p, report);
 }
 
 Target runs_all() {
@@ -86,7 +86,7 @@ TEST(Fp8, TheHeadStaysInBf16WhereItsLogitsAreWrittenOut) {
   p.disabled = {"match_loss_head"};
   auto config = config_of();
   config.vocab_size = 48;
-  const Graph g = run_pipeline(nn::gpt2_loss_graph(config, 2, 8), runs_all(), p);
+  const Graph g = run_pipeline(models::gpt2_loss_graph(config, 2, 8), runs_all(), p);
   EXPECT_EQ(count(g, "scaled_matmul"), 24u);
   EXPECT_EQ(count(g, "matmul"), 3u);
 }
@@ -174,7 +174,7 @@ TEST(Tf32, IsAllowedWhereTheTargetHasIt) {
     p.loss = "loss";
     p.matmul_precision = MatmulPrecision::high;
     p.verify = true;
-    const Graph g = run_pipeline(nn::gpt2_loss_graph(config_of(), 2, 8), target, p);
+    const Graph g = run_pipeline(models::gpt2_loss_graph(config_of(), 2, 8), target, p);
     size_t allowed = 0, products = 0;
     for (const Node& node : g.nodes()) {
       if (node.op->op_class != OpClass::contraction || node.op->name.starts_with("attention"))

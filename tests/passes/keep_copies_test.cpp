@@ -1,6 +1,6 @@
 // Low-precision copies as states: which there are, who writes them, and that nothing else changes.
 
-#include "passes/keep_copies.h"
+#include "passes/weights/keep_copies.h"
 
 #include <gtest/gtest.h>
 
@@ -52,12 +52,12 @@ Compiled compile(const Graph& loss, const Options& o, const Target& target = {},
   return c;
 }
 
-nn::Gpt2Config small_config() {
-  nn::Gpt2Config c = test::tiny_gpt2();
+models::Gpt2Config small_config() {
+  models::Gpt2Config c = test::tiny_gpt2();
   c.n_embd = 48;  // sizes of which fp8 multiplies some
   return c;
 }
-Graph loss_graph() { return nn::gpt2_loss_graph(small_config(), 2, 8); }
+Graph loss_graph() { return models::gpt2_loss_graph(small_config(), 2, 8); }
 
 std::vector<std::string> copies_of(const Graph& g) {
   std::vector<std::string> names;

@@ -267,7 +267,7 @@ TEST(LossHeadOfGpt2, MeansTheSameWithAnyOfThePassesDisabled) {
       for (double dropout : {0.0, 0.2}) {
         auto config = test::tiny_gpt2(bias, dropout);
         config.tie_word_embeddings = tied;
-        const Graph loss = nn::gpt2_loss_graph(config, 2, 5);
+        const Graph loss = models::gpt2_loss_graph(config, 2, 5);
         const auto in = test::gpt2_inputs(loss, config, 7);
         const auto exact = reference::evaluate(
             trained_head(loss, DType::f32, {"match_loss_head", "join_loss_head"}), in);
@@ -299,7 +299,7 @@ TEST(LossHeadOfGpt2, GivesTheGradientOfTheWeightsUnrounded) {
          {std::set<std::string>{}, {"join_loss_head"}, {"keep_accumulators"}}) {
       auto config = test::tiny_gpt2();
       config.tie_word_embeddings = tied;
-      const Graph g = trained_head(nn::gpt2_loss_graph(config, 2, 5), DType::bf16, off);
+      const Graph g = trained_head(models::gpt2_loss_graph(config, 2, 5), DType::bf16, off);
       int heads = 0;
       for (const Node& node : g.nodes()) {
         if (node.op->name != "linear_cross_entropy_step" &&
@@ -317,7 +317,7 @@ TEST(LossHeadOfGpt2, GivesTheGradientOfTheWeightsUnrounded) {
 
 TEST(LossHeadOfGpt2, EvaluationHoldsNoLogits) {
   const auto config = test::tiny_gpt2(true, 0.2);
-  const Graph loss = nn::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
   Target target;
   target.runs = [](const Graph& g, NodeId id) {
     return g.node(id).op->name == "linear_cross_entropy";
@@ -331,7 +331,7 @@ TEST(LossHeadOfGpt2, EvaluationHoldsNoLogits) {
 
 TEST(LossHeadOfGpt2, MediumPrecisionReadsBf16) {
   const auto config = test::tiny_gpt2();
-  const Graph loss = nn::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
   const auto in = test::gpt2_inputs(loss, config, 7);
   const auto exact = reference::evaluate(trained_head(loss, DType::f32, {}), in);
   Target target;

@@ -221,7 +221,7 @@ TEST(PackAttention, LeavesTheRestWithTheReason) {
 // Only where the target asks for it; what has no kernel is decomposed to what was there before.
 TEST(PackAttention, OfGpt2) {
   const auto config = test::tiny_gpt2(true, 0.2);
-  const Graph loss = nn::gpt2_loss_graph(config, 2, 5);
+  const Graph loss = models::gpt2_loss_graph(config, 2, 5);
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;

@@ -7,7 +7,7 @@
 #include "ops/panels.h"
 #include "ops/update.h"
 #include "optim/optimizer.h"
-#include "passes/keep_copies.h"
+#include "passes/weights/keep_copies.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
 #include "support/graph_run.h"
@@ -119,8 +119,8 @@ TEST(PackCopies, NothingElse) {
   EXPECT_EQ(readers(pack_copies(g, packing())).size(), 1u);
 }
 
-nn::Gpt2Config config() {
-  nn::Gpt2Config c = test::tiny_gpt2();
+models::Gpt2Config config() {
+  models::Gpt2Config c = test::tiny_gpt2();
   c.n_embd = 64;
   c.n_head = 2;
   c.n_layer = 1;
@@ -148,7 +148,7 @@ Compiled compile(const Target& target, std::set<std::string> disabled = {},
   optimizer.kind = kind;
   p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, optimizer, optim::Accumulation::none); };
   PipelineReport report;
-  c.graph = run_pipeline(nn::gpt2_loss_graph(config(), 2, 8), target, p, &report);
+  c.graph = run_pipeline(models::gpt2_loss_graph(config(), 2, 8), target, p, &report);
   for (const PassRecord& r : report)
     if (r.name == "keep_copies") c.notes = r.notes;
   return c;

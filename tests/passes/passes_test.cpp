@@ -4,7 +4,7 @@
 
 #include "ir/text.h"
 #include "optim/optimizer.h"
-#include "passes/memory_plan.h"
+#include "passes/memory/memory_plan.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
@@ -47,7 +47,7 @@ void for_gpt2_graphs(Body&& body) {
   for (const Variant& v : kVariants) {
     SCOPED_TRACE(v.name);
     const auto config = test::tiny_gpt2(v.bias, v.dropout);
-    const Graph graph = nn::gpt2_loss_graph(config, 2, 5);
+    const Graph graph = models::gpt2_loss_graph(config, 2, 5);
     body(graph, test::gpt2_inputs(graph, config, 11));
   }
 }
@@ -177,7 +177,7 @@ TEST(Decompose, KeepsTheMeaningAndLeavesPrimitives) {
 TEST(Decompose, LeavesWhatTheTargetRuns) {
   Target target;
   target.runs = [](const Graph& g, NodeId id) { return g.node(id).op->name == "softmax"; };
-  const Graph g = nn::gpt2_loss_graph(test::tiny_gpt2(), 2, 5);
+  const Graph g = models::gpt2_loss_graph(test::tiny_gpt2(), 2, 5);
   const Graph out = decompose(g, target);
   EXPECT_EQ(count_ops(out, "softmax"), count_ops(g, "softmax"));
   EXPECT_EQ(count_ops(out, "layer_norm"), 0u);
@@ -238,7 +238,7 @@ TEST(Differentiate, AgreesWithDifferencesOnRandomGraphs) {
 }
 
 TEST(Differentiate, KeepsOutputsUpdatesAndScopes) {
-  const Graph g = nn::gpt2_loss_graph(test::tiny_gpt2(), 2, 5);
+  const Graph g = models::gpt2_loss_graph(test::tiny_gpt2(), 2, 5);
   Notes notes;
   const Graph out = differentiate(g, "loss", &notes);
   verify(out);
@@ -283,7 +283,7 @@ TEST(Differentiate, GivesZerosToWhatDoesNotReachTheLoss) {
 
 TEST(Inference, IsTheModelWithoutDropout) {
   const auto wet = test::tiny_gpt2(true, 0.2), dry = test::tiny_gpt2(true, 0);
-  const Graph with = nn::gpt2_loss_graph(wet, 2, 5), without = nn::gpt2_loss_graph(dry, 2, 5);
+  const Graph with = models::gpt2_loss_graph(wet, 2, 5), without = models::gpt2_loss_graph(dry, 2, 5);
   EXPECT_EQ(count_ops(with, "dropout"),
             7u);  // the embedding, then attention, two residuals per layer
   const Graph out = inference(with);
@@ -386,7 +386,7 @@ TEST(Schedule, TakesNoMoreMemoryOnGpt2) {
     for (int64_t length : {5, 8}) {
       SCOPED_TRACE(fmt::format("{}, length {}", v.name, length));
       const auto config = test::tiny_gpt2(v.bias, v.dropout);
-      Graph g = simplify(differentiate(nn::gpt2_loss_graph(config, 4, length)));
+      Graph g = simplify(differentiate(models::gpt2_loss_graph(config, 4, length)));
       optim::attach_optimizer(g, {});
       EXPECT_LE(peak(schedule(g)), peak(g));
       const Graph opened = simplify(decompose(g, Target{}));
@@ -402,7 +402,7 @@ TEST(Schedule, TakesNoMoreMemoryOnGpt2) {
 
 TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   const auto config = test::tiny_gpt2();
-  const Graph g = nn::gpt2_loss_graph(config, 2, 5);
+  const Graph g = models::gpt2_loss_graph(config, 2, 5);
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;

@@ -1,7 +1,7 @@
 // What rematerialisation chooses, and what that saves: cuts against all choices, copies that come
 // late, budgets that hold, and the figures of GPT-2 124M, which are known without running it.
 
-#include "passes/rematerialize.h"
+#include "passes/memory/rematerialize.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 
 #include "backend/cpu/target.h"
 #include "optim/optimizer.h"
-#include "passes/min_cut.h"
+#include "passes/memory/min_cut.h"
 #include "passes/pipeline.h"
-#include "passes/recomputation_choice.h"
-#include "passes/recomputation_cost.h"
+#include "passes/memory/recomputation_choice.h"
+#include "passes/memory/recomputation_cost.h"
 #include "support/engine_run.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
@@ -175,8 +175,8 @@ Graph compiled(const Graph& loss, const Rematerialize& rematerialize,
 constexpr MatmulPrecision kProducts[] = {MatmulPrecision::highest, MatmulPrecision::high,
                                          MatmulPrecision::medium};
 
-nn::Gpt2Config small_gpt2(int64_t layers) {
-  nn::Gpt2Config c = test::tiny_gpt2();
+models::Gpt2Config small_gpt2(int64_t layers) {
+  models::Gpt2Config c = test::tiny_gpt2();
   c.n_positions = 64;
   c.n_embd = 48;
   c.n_layer = layers;
@@ -189,7 +189,7 @@ TEST(Rematerialize, WithBlocksALayerMoreCostsItsInput) {
     SCOPED_TRACE(static_cast<int>(products));
     auto bytes = [&](int64_t layers, RematPolicy p) {
       return activation_bytes(
-          compiled(nn::gpt2_loss_graph(small_gpt2(layers), 2, 64), policy(p), products));
+          compiled(models::gpt2_loss_graph(small_gpt2(layers), 2, 64), policy(p), products));
     };
     const int64_t input = 2 * 64 * 48 * 4;
     EXPECT_EQ(bytes(9, RematPolicy::blocks) - bytes(4, RematPolicy::blocks), 5 * input);
@@ -202,9 +202,9 @@ TEST(Rematerialize, WithBlocksALayerMoreCostsItsInput) {
 
 // Copies cast for themselves, and come to the same bits.
 TEST(Rematerialize, ChangesNoBitOfProductsOfBf16) {
-  nn::Gpt2Config config = test::tiny_gpt2(true, 0.2);
+  models::Gpt2Config config = test::tiny_gpt2(true, 0.2);
   config.n_layer = 2;
-  const Graph loss = nn::gpt2_loss_graph(config, 2, 7);
+  const Graph loss = models::gpt2_loss_graph(config, 2, 7);
   const Backend backend = cpu::cpu_backend();
   for (const MatmulPrecision products : {MatmulPrecision::high, MatmulPrecision::medium})
     for (const bool fused : {true, false}) {
@@ -232,8 +232,8 @@ TEST(Rematerialize, ChangesNoBitOfProductsOfBf16) {
 
 // A cast of a weight that was made for two products would live from the one to the other.
 TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
-  const nn::Gpt2Config config = small_gpt2(3);
-  const Graph loss = nn::gpt2_loss_graph(config, 2, 64);
+  const models::Gpt2Config config = small_gpt2(3);
+  const Graph loss = models::gpt2_loss_graph(config, 2, 64);
   for (const RematPolicy p : {RematPolicy::blocks, RematPolicy::all, RematPolicy::automatic}) {
     PipelineOptions options = training(policy(p));
     options.matmul_precision = MatmulPrecision::medium;
@@ -252,7 +252,7 @@ TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
 }
 
 TEST(Rematerialize, CopiesStandBehindTheBackwardOfTheNextLayer) {
-  const Graph g = compiled(nn::gpt2_loss_graph(small_gpt2(3), 2, 64), policy(RematPolicy::blocks));
+  const Graph g = compiled(models::gpt2_loss_graph(small_gpt2(3), 2, 64), policy(RematPolicy::blocks));
   NodeId last_of_next = 0, first_copy = kNoNode;
   for (NodeId id = 0; id < g.size(); ++id) {
     const std::string& scope = g.scope_of(id);
@@ -288,9 +288,9 @@ TEST(Rematerialize, EveryBudgetHoldsOrIsRefusedWithTheLeast) {
                                           {0.2, MatmulPrecision::high},
                                           {0.2, MatmulPrecision::medium}}) {
     SCOPED_TRACE(fmt::format("dropout {}, {}", dropout, static_cast<int>(products)));
-    nn::Gpt2Config config = small_gpt2(4);
+    models::Gpt2Config config = small_gpt2(4);
     config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = dropout;
-    const Graph loss = nn::gpt2_loss_graph(config, 2, 64);
+    const Graph loss = models::gpt2_loss_graph(config, 2, 64);
     const int64_t all = activation_bytes(compiled(loss, policy(RematPolicy::none), products));
     int64_t least = 0;
     double before = 0;
@@ -326,9 +326,9 @@ TEST(Rematerialize, EveryBudgetHoldsOrIsRefusedWithTheLeast) {
 class Gpt2Figures : public testing::Test {
  protected:
   static Graph loss() {
-    nn::Gpt2Config c;  // 124M
+    models::Gpt2Config c;  // 124M
     c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;
-    return nn::gpt2_loss_graph(c, 4, 512);
+    return models::gpt2_loss_graph(c, 4, 512);
   }
   struct Figures {
     int64_t activations;

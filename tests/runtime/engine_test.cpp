@@ -128,7 +128,7 @@ TEST_P(OnBackend, ReuseChangesNoBitOfRandomGraphs) {
 // ----------------------------------------------------------------------------------------
 
 struct Training {
-  nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+  models::Gpt2Config config = test::tiny_gpt2(true, 0.1);
   optim::Optimizer adamw;
   int64_t batch = 2, length = 6;
   Graph build(const Target& target, optim::Accumulation accumulation, int64_t rows) const {
@@ -136,7 +136,7 @@ struct Training {
     options.loss = "loss";
     options.verify = true;
     options.optimizer = [&](Graph& g) { optim::attach_optimizer(g, adamw, accumulation); };
-    return run_pipeline(nn::gpt2_loss_graph(config, rows, length), target, options);
+    return run_pipeline(models::gpt2_loss_graph(config, rows, length), target, options);
   }
 };
 
@@ -365,7 +365,7 @@ TEST(Engine, ForecastIsTheArena) {
   const Training t;
   Engine engine(reference::backend());
   engine.add(t.build(Target{}, optim::Accumulation::none, 2));
-  engine.add(decompose(inference(nn::gpt2_loss_graph(t.config, 2, t.length)), Target{}));
+  engine.add(decompose(inference(models::gpt2_loss_graph(t.config, 2, t.length)), Target{}));
   const MemoryForecast f = engine.forecast();
   engine.allocate();
   EXPECT_EQ(engine.arena_bytes(), f.total());
@@ -410,7 +410,7 @@ TEST(Engine, RefusesWhatDoesNotFitTogether) {
 TEST(Engine, AnIdOutsideTheTableNamesThePlace) {
   const auto config = test::tiny_gpt2();
   Engine engine(reference::backend());
-  const size_t p = engine.add(decompose(nn::gpt2_logits_graph(config, 1, 4), Target{}));
+  const size_t p = engine.add(decompose(models::gpt2_logits_graph(config, 1, 4), Target{}));
   engine.allocate();
   const int32_t tokens[] = {1, 2, 13, 3};
   engine.set_input<int32_t>(p, "tokens", tokens);

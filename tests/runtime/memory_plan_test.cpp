@@ -1,6 +1,6 @@
 // The memory plan on its own: no two live buffers overlap, nobody overwrites what is still read.
 
-#include "passes/memory_plan.h"
+#include "passes/memory/memory_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -13,11 +13,11 @@
 namespace brrr {
 namespace {
 
-Graph training_graph(const nn::Gpt2Config& config, int64_t batch, int64_t length) {
+Graph training_graph(const models::Gpt2Config& config, int64_t batch, int64_t length) {
   PipelineOptions options;
   options.loss = "loss";
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
-  return run_pipeline(nn::gpt2_loss_graph(config, batch, length), Target{}, options);
+  return run_pipeline(models::gpt2_loss_graph(config, batch, length), Target{}, options);
 }
 
 TEST(MemoryPlan, HoldsOnRandomGraphs) {

@@ -1,7 +1,7 @@
 // Rematerialisation changes no bit of any result: on the CPU's kernels and for the judge, fused or
 // not, with random bits and in 16 bits.
 
-#include "passes/rematerialize.h"
+#include "passes/memory/rematerialize.h"
 
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST(Rematerialize, ChangesNoBitOfGpt2) {
         SCOPED_TRACE(fmt::format("dropout {}, {}, {} layers", dropout, name_of(precision), layers));
         auto config = test::tiny_gpt2(true, dropout);
         config.n_layer = layers;
-        const Graph g = nn::gpt2_loss_graph(config, 2, 7);
+        const Graph g = models::gpt2_loss_graph(config, 2, 7);
         PipelineOptions options = options_for(RematPolicy::none);
         options.precision = precision;
         options.optimizer = [](Graph& graph) { optim::attach_optimizer(graph, {}); };

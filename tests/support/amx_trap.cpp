@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "backend/cpu/amx_tiles.h"
+#include "backend/cpu/products/amx_tiles.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 // stand behind the residual sums, GELU is exact, and some tokens are to be told (targets of -1 are
 // not). For tests of what an encoder's graph becomes.
 
-#include "nn/layers.h"
+#include "models/layers.h"
 #include "ops/ops.h"
 
 namespace brrr::test {
@@ -20,7 +20,7 @@ inline Graph bert_loss_graph(const BertConfig& c, int64_t batch, int64_t length)
   const Value lengths = g.input("lengths", {batch}, DType::i32);
   const Value targets = g.input("targets", {batch, length}, DType::i32);
   const auto norm = [&](const std::string& name, Value x) {
-    return nn::LayerNorm(g, name, c.width, 1e-12, true)(x);
+    return models::LayerNorm(g, name, c.width, 1e-12, true)(x);
   };
   const auto dense = [&](const std::string& name, Value x, int64_t from, int64_t to) {
     return linear(x, g.parameter(name + ".weight", {from, to}), g.parameter(name + ".bias", {to}));

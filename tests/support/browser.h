@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "io/temp_folder.h"
+#include "support/temp_folder.h"
 
 extern char** environ;
 

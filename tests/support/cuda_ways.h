@@ -14,7 +14,7 @@
 #include "backend/reference/interpreter.h"
 #include "base/errors.h"
 #include "ir/text.h"
-#include "nn/gpt2.h"
+#include "models/gpt2/gpt2.h"
 #include "ops/fused.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -31,12 +31,12 @@ struct WaysChecked {
 
 class WaysOfAStep {
  public:
-  WaysOfAStep(Backend backend, const nn::Gpt2Config& config, int64_t batch, int64_t length,
+  WaysOfAStep(Backend backend, const models::Gpt2Config& config, int64_t batch, int64_t length,
               PipelineOptions options)
       : backend_(std::move(backend)) {
     options.loss = "loss";
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}, optim::Accumulation::none); };
-    graph_ = run_pipeline(nn::gpt2_loss_graph(config, batch, length), backend_.target(), options);
+    graph_ = run_pipeline(models::gpt2_loss_graph(config, batch, length), backend_.target(), options);
     inputs_ = random_inputs(graph_, 5, -0.5, 0.5, config.vocab_size);
     for (auto& [name, t] : inputs_) {
       const bool is_positive =

@@ -1,13 +1,13 @@
 #pragma once
 // Small GPT-2s for tests: loss graphs, and inputs on which they neither saturate nor vanish.
 
-#include "nn/gpt2.h"
+#include "models/gpt2/gpt2.h"
 #include "support/tensors.h"
 
 namespace brrr::test {
 
-inline nn::Gpt2Config tiny_gpt2(bool bias = true, double dropout = 0) {
-  nn::Gpt2Config c;
+inline models::Gpt2Config tiny_gpt2(bool bias = true, double dropout = 0) {
+  models::Gpt2Config c;
   c.vocab_size = 13;
   c.n_positions = 8;
   c.n_embd = 12;
@@ -19,7 +19,7 @@ inline nn::Gpt2Config tiny_gpt2(bool bias = true, double dropout = 0) {
 }
 
 /// Values for every input of a loss graph; norm weights near 1, one target ignored.
-inline reference::Tensors gpt2_inputs(const Graph& graph, const nn::Gpt2Config& config,
+inline reference::Tensors gpt2_inputs(const Graph& graph, const models::Gpt2Config& config,
                                       uint32_t seed) {
   reference::Tensors in = random_inputs(graph, seed, -0.5, 0.5, config.vocab_size);
   for (auto& [name, t] : in)

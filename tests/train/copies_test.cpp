@@ -5,11 +5,11 @@
 
 #include <cstring>
 
-#include "backend/cpu/gemm_node.h"
+#include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/target.h"
-#include "nn/gpt2.h"
-#include "nn/init.h"
-#include "passes/keep_copies.h"
+#include "models/gpt2/gpt2.h"
+#include "models/init.h"
+#include "passes/weights/keep_copies.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "train/session.h"
@@ -26,8 +26,8 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-nn::Gpt2Config config_of(double dropout, int64_t width, int64_t layers) {
-  nn::Gpt2Config c = test::tiny_gpt2(true, dropout);
+models::Gpt2Config config_of(double dropout, int64_t width, int64_t layers) {
+  models::Gpt2Config c = test::tiny_gpt2(true, dropout);
   c.n_embd = width;
   c.n_head = 2;
   c.n_layer = layers;
@@ -45,11 +45,11 @@ class Copies : public testing::Test {
                                    bool takes_shorter = false) {
     config_ = config_of(dropout, width_, layers_);
     if (!with_copies) options.disabled_passes.insert("keep_copies");
-    const Graph g = nn::gpt2_loss_graph(config_, kRows, kLength);
+    const Graph g = models::gpt2_loss_graph(config_, kRows, kLength);
     Backend backend = cpu::cpu_backend();
     backend.gains_by_panels = packs_ ? cpu::multiplies_panels : nullptr;
     auto s = std::make_unique<Session>(g, g, std::move(backend), options);
-    if (takes_shorter) s->add_shorter(nn::gpt2_loss_graph(config_, kRows, kShort));
+    if (takes_shorter) s->add_shorter(models::gpt2_loss_graph(config_, kRows, kShort));
     const int64_t forecast = s->forecast().total();
     s->allocate();
     EXPECT_EQ(s->engine().arena_bytes(), forecast);
@@ -59,7 +59,7 @@ class Copies : public testing::Test {
   }
   void initialise(Session& s) {
     load_parameters(s.engine(), [&](std::string_view name, std::span<float> out) {
-      nn::initialise(name, config_, 1, out);
+      models::initialise(name, config_, 1, out);
     });
   }
   static size_t copies(const Session& s) {
@@ -120,7 +120,7 @@ class Copies : public testing::Test {
 
   int64_t width_ = 48, layers_ = 1;  // fp8 multiplies what is a multiple of 16
   bool packs_ = false;               // copies lie in panels where they may
-  nn::Gpt2Config config_;
+  models::Gpt2Config config_;
 };
 
 class CopiesInPanels : public Copies {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/products/gemm.h"
 #include "base/errors.h"
 #include "train/trainer.h"
 

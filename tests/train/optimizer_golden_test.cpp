@@ -9,7 +9,7 @@
 
 #include "backend/cpu/target.h"
 #include "backend/reference/interpreter.h"
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 #include "ops/dynamic_code.h"
 #include "optim/optimizer.h"
 #include "passes/passes.h"

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "backend/cpu/target.h"
-#include "nn/gpt2.h"
-#include "nn/init.h"
+#include "models/gpt2/gpt2.h"
+#include "models/init.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 
@@ -18,12 +18,12 @@ namespace {
 class Sessions : public testing::Test {
  protected:
   void start(const SessionOptions& options) {
-    const Graph g = nn::gpt2_loss_graph(config_, 2, 5);
+    const Graph g = models::gpt2_loss_graph(config_, 2, 5);
     session_.emplace(g, g, cpu::cpu_backend(), options);
     session_->allocate();
     for (const StateInfo& s : session_->engine().states())
       if (s.kind == InputKind::parameter)
-        nn::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+        models::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
   }
   std::span<float> weights(const std::string& name) {
     return session_->engine().state_f32("transformer." + name);
@@ -33,7 +33,7 @@ class Sessions : public testing::Test {
     return session_->step(number, std::span(&batch, 1), 1e-2);
   }
 
-  const nn::Gpt2Config config_ = test::tiny_gpt2();
+  const models::Gpt2Config config_ = test::tiny_gpt2();
   const std::vector<int32_t> tokens_{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   const std::vector<int32_t> targets_{2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   std::optional<Session> session_;
@@ -179,13 +179,13 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
     for (const bool is_short : {false, true}) {
       start(options);
       if (is_short) {
-        const Graph g = nn::gpt2_loss_graph(config_, 2, 5);
+        const Graph g = models::gpt2_loss_graph(config_, 2, 5);
         session_.emplace(g, g, cpu::cpu_backend(), options);
-        session_->add_shorter(nn::gpt2_loss_graph(config_, 2, 3));
+        session_->add_shorter(models::gpt2_loss_graph(config_, 2, 3));
         session_->allocate();
         for (const StateInfo& s : session_->engine().states())
           if (s.kind == InputKind::parameter)
-            nn::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+            models::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
       }
       // Shapes mix within a step, too.
       std::vector<TokenBatch> batches(static_cast<size_t>(accumulation), {tokens_, targets_, 10});
@@ -210,11 +210,11 @@ TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
     options.optimizer.kind = optim::OptimizerKind::sgd;
     options.parameter_dtype = DType::bf16;
     options.accumulation = parts;
-    const Graph g = nn::gpt2_loss_graph(config_, 6 / parts, 5);
+    const Graph g = models::gpt2_loss_graph(config_, 6 / parts, 5);
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();
     load_parameters(session.engine(), [&](std::string_view name, std::span<float> out) {
-      nn::initialise(name, config_, 1, out);
+      models::initialise(name, config_, 1, out);
     });
     std::vector<int32_t> in, out;
     for (int32_t i = 0; i < 30; ++i) {
@@ -236,7 +236,7 @@ TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
 // the same wherever the ignored ones are.
 TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
   constexpr int64_t kRows = 8, kLength = 24;
-  nn::Gpt2Config config = test::tiny_gpt2();
+  models::Gpt2Config config = test::tiny_gpt2();
   config.vocab_size = 101;
   config.n_positions = kLength;
   config.n_embd = 48;
@@ -251,13 +251,13 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     options.optimizer.weight_decay = 0;
     options.optimizer.max_grad_norm = 0;
     options.accumulation = parts;
-    const Graph g = nn::gpt2_loss_graph(config, kRows / parts, kLength);
+    const Graph g = models::gpt2_loss_graph(config, kRows / parts, kLength);
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();
     Engine& engine = session.engine();
     for (const StateInfo& s : engine.states())
       if (s.kind == InputKind::parameter)
-        nn::initialise(s.name, config, 1, engine.state_f32(s.name));
+        models::initialise(s.name, config, 1, engine.state_f32(s.name));
     std::vector<TokenBatch> batches;
     const auto n = static_cast<size_t>(kRows / parts * kLength);
     for (size_t at = 0; at < in.size(); at += n) {

@@ -1,7 +1,7 @@
 #include "backend/cpu/target.h"
 
-#include "backend/cpu/fused_product.h"
-#include "backend/cpu/gemm_node.h"
+#include "backend/cpu/products/fused_product.h"
+#include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "backend/cuda/cluster.h"
+#include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
 #include "base/integers.h"

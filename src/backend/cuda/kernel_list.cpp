@@ -1,6 +1,6 @@
 #include "backend/cuda/kernel_list.h"
 
-#include "backend/cuda/cluster.h"
+#include "backend/cuda/clusters/cluster.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 

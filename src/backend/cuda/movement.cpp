@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backend/cuda/access.h"
-#include "backend/cuda/cluster.h"
+#include "backend/cuda/clusters/access.h"
+#include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/access.h"
+#include "backend/cuda/clusters/access.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
 

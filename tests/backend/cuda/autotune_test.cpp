@@ -1,6 +1,6 @@
 // Choosing the fastest way with a clock that the test sets.
 
-#include "backend/cuda/autotune.h"
+#include "backend/cuda/products/autotune.h"
 
 #include <gtest/gtest.h>
 

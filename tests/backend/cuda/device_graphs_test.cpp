@@ -177,7 +177,7 @@ TEST(DeviceGraphs, QuantisedCopiesComeFromTheirProducers) {
   check(pairs);
 }
 
-Graph training_graph(const nn::Gpt2Config& config, const Target& target, DType precision,
+Graph training_graph(const models::Gpt2Config& config, const Target& target, DType precision,
                      const optim::Optimizer& optimizer, optim::Accumulation accumulation,
                      Graph* copies = nullptr) {
   PipelineOptions options;
@@ -189,10 +189,10 @@ Graph training_graph(const nn::Gpt2Config& config, const Target& target, DType p
   };
   Graph unused;  // the states of copies are inputs like any other
   options.copies_from_parameters = copies != nullptr ? copies : &unused;
-  return run_pipeline(nn::gpt2_loss_graph(config, 3, 7), target, options);
+  return run_pipeline(models::gpt2_loss_graph(config, 3, 7), target, options);
 }
 
-reference::Tensors inputs_of(const Graph& g, const nn::Gpt2Config& config) {
+reference::Tensors inputs_of(const Graph& g, const models::Gpt2Config& config) {
   reference::Tensors in = test::gpt2_inputs(g, config, 5);
   for (auto& [name, t] : in)
     for (double& x : t.data) {
@@ -311,7 +311,7 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
     options.verify = true;
     options.precision = bf16;
     options.fp8 = fp8;
-    return run_pipeline(nn::gpt2_loss_graph(config, 2, 8), target, options);
+    return run_pipeline(models::gpt2_loss_graph(config, 2, 8), target, options);
   };
   const Graph meant = build(Target{}, true), device = build(backend().target(), true);
   const Graph in_bf16 = build(backend().target(), false);
@@ -340,8 +340,8 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
 TEST(DeviceGraphs, InferenceOfGpt2) {
   std::vector<Pair> pairs;
   const auto config = test::tiny_gpt2();
-  const Graph graphs[] = {nn::gpt2_logits_graph(config, 2, 5), nn::gpt2_decode_graph(config, 2, 1),
-                          nn::gpt2_decode_graph(config, 1, 3)};
+  const Graph graphs[] = {models::gpt2_logits_graph(config, 2, 5), models::gpt2_decode_graph(config, 2, 1),
+                          models::gpt2_decode_graph(config, 1, 3)};
   for (const Graph& g : graphs) {
     Pair p;
     p.plain = run_pipeline(g, Target{}, {});

@@ -9,7 +9,7 @@
 #include "backend/cuda/target.h"
 #include "base/env.h"
 #include "base/file.h"
-#include "nn/gpt2.h"
+#include "models/gpt2/gpt2.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -23,7 +23,7 @@ const fs::path kGoldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/dispatch";
 
 struct Case {
   const char* name;
-  nn::Gpt2Config config;
+  models::Gpt2Config config;
   int64_t batch = 8, length = 0;
   DType precision = DType::bf16;
   const char* gpu = "cuda:sm_90";
@@ -33,9 +33,9 @@ struct Case {
   std::optional<test::BertConfig> bert = std::nullopt;  // instead of GPT-2
 };
 
-nn::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vocab = 50257,
+models::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vocab = 50257,
                     int64_t context = 1024) {
-  nn::Gpt2Config c;
+  models::Gpt2Config c;
   c.n_layer = layers;
   c.n_head = heads;
   c.n_embd = width;
@@ -125,11 +125,11 @@ std::string describe(const Case& c) {
     p.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
     p.copies_from_parameters = &copies;
     graph = c.bert ? test::bert_loss_graph(*c.bert, c.batch, c.length)
-                   : nn::gpt2_loss_graph(c.config, c.batch,
+                   : models::gpt2_loss_graph(c.config, c.batch,
                                          c.length > 0 ? c.length : c.config.n_positions);
   } else {
     p.parameter_dtype = c.precision;
-    graph = nn::gpt2_decode_graph(c.config, 1, 1, c.precision);
+    graph = models::gpt2_decode_graph(c.config, 1, 1, c.precision);
   }
   Engine engine(backend);
   ProgramOptions options;

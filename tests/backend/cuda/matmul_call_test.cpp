@@ -1,6 +1,6 @@
 // Which products cuBLASLt gets, with which epilogue: decided from shapes and types alone.
 
-#include "backend/cuda/matmul_call.h"
+#include "backend/cuda/products/matmul_call.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include "backend/cuda/target.h"
 #include "base/env.h"
 #include "base/file.h"
-#include "nn/gpt2.h"
+#include "models/gpt2/gpt2.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -28,7 +28,7 @@ using test::Nvrtc;
 /// A training step of GPT-2 in bf16 as it is measured, 64 rows of 1,024 tokens: as the passes leave
 /// it for this GPU, gradients of activations in bf16.
 struct Step {
-  nn::Gpt2Config config{};
+  models::Gpt2Config config{};
   double dropout = 0;
   bool fp8 = false, packed = true;
 };
@@ -43,7 +43,7 @@ Graph graph_of(Step step, const GpuDescription& gpu) {
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
   Graph copies;
   options.copies_from_parameters = &copies;
-  return run_pipeline(nn::gpt2_loss_graph(step.config, 64, 1024), backend.target(), options);
+  return run_pipeline(models::gpt2_loss_graph(step.config, 64, 1024), backend.target(), options);
 }
 
 /// A node's launches, by every way that the device may take; the last resorts only where asked.

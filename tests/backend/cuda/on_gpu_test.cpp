@@ -98,8 +98,8 @@ TEST_P(OnGpuOp, AsTheReference) { check(*GetParam().op, GetParam().sample, GetPa
 INSTANTIATE_TEST_SUITE_P(Table, OnGpuOp, testing::ValuesIn(samples_here()),
                          [](const auto& sample) { return sample.param.name; });
 
-nn::Gpt2Config one_layer(int64_t head_width) {
-  nn::Gpt2Config config;
+models::Gpt2Config one_layer(int64_t head_width) {
+  models::Gpt2Config config;
   config.n_layer = 1;
   config.n_head = 2;
   config.n_embd = 2 * head_width;
@@ -124,7 +124,7 @@ TEST_F(OnGpu, EveryWayOfEveryNodeOfAStep) {
                                               {64, DType::f32},
                                               {128, DType::bf16},
                                               {128, DType::f16}}) {
-    const nn::Gpt2Config config = one_layer(width);
+    const models::Gpt2Config config = one_layer(width);
     PipelineOptions options;
     options.precision = precision;
     options.fp8 = fp8;
@@ -151,7 +151,7 @@ TEST_F(OnGpu, SanitizedOps) {
 TEST_F(OnGpu, SanitizedStep) {
   PipelineOptions options;
   options.precision = DType::bf16;
-  const nn::Gpt2Config config = one_layer(64);
+  const models::Gpt2Config config = one_layer(64);
   test::tell(
       test::WaysOfAStep(backend_named("cuda"), config, 2, config.n_positions, options).check());
 }

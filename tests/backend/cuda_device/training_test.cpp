@@ -9,9 +9,9 @@
 #include "backend/cpu/target.h"
 #include "backend/cuda_device/emulated_kernels.h"
 #include "backend/cuda_device/on_fake_gpu.h"
-#include "insight/profile.h"
-#include "nn/gpt2.h"
-#include "nn/init.h"
+#include "insight/profile/profile.h"
+#include "models/gpt2/gpt2.h"
+#include "models/init.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -30,7 +30,7 @@ struct Trained {
 
 /// Steps of two micro-batches with dropout, clipping and AdamW.
 Trained train(const Backend& backend, DType precision, int64_t accumulation, bool fp8 = false) {
-  nn::Gpt2Config config = test::tiny_gpt2(true, 0.1);
+  models::Gpt2Config config = test::tiny_gpt2(true, 0.1);
   if (fp8) {
     config.n_embd = 16;
     config.n_head = 2;
@@ -42,7 +42,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
     p.fp8 = fp8;
     p.loss = "loss";
     p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, {}, a); };
-    return engine.add(run_pipeline(nn::gpt2_loss_graph(config, 2, 8), backend.target(), p));
+    return engine.add(run_pipeline(models::gpt2_loss_graph(config, 2, 8), backend.target(), p));
   };
   std::vector<size_t> programs;
   if (accumulation == 1) programs = {build(optim::Accumulation::none)};
@@ -51,7 +51,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
   engine.expect_calls(accumulation);
   engine.allocate();
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    nn::initialise(name, config, 1, out);
+    models::initialise(name, config, 1, out);
   });
   Trained t;
   for (int32_t step = 0; step < 3; ++step) {
@@ -182,7 +182,7 @@ TEST_F(OnFakeGpu, TrainsIn8BitsAsTheEmulationDoes) {
   }
 }
 
-test::WaysChecked check_ways(nn::Gpt2Config config, int64_t length, DType precision, bool fp8) {
+test::WaysChecked check_ways(models::Gpt2Config config, int64_t length, DType precision, bool fp8) {
   config.n_positions = length;
   PipelineOptions options;
   options.precision = precision;
@@ -195,7 +195,7 @@ test::WaysChecked check_ways(nn::Gpt2Config config, int64_t length, DType precis
 }
 
 TEST_F(OnFakeGpu, EveryWayOfEveryNodeIsRight) {
-  nn::Gpt2Config config = test::tiny_gpt2(true, 0);
+  models::Gpt2Config config = test::tiny_gpt2(true, 0);
   config.n_embd = 32;
   config.n_head = 2;
   config.vocab_size = 40;
@@ -204,7 +204,7 @@ TEST_F(OnFakeGpu, EveryWayOfEveryNodeIsRight) {
 
 /// With heads that the matrix unit takes.
 TEST_F(OnFakeGpu, SlowEveryWayWithHeadsOf64) {
-  nn::Gpt2Config config = test::tiny_gpt2(true, 0);
+  models::Gpt2Config config = test::tiny_gpt2(true, 0);
   config.n_layer = 1;
   config.n_embd = 128;
   config.n_head = 2;

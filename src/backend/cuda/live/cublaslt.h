@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/live/driver.h"
-#include "backend/cuda/matmul_call.h"
+#include "backend/cuda/products/matmul_call.h"
 
 namespace brrr::cuda {
 

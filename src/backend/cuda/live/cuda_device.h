@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/autotune.h"
+#include "backend/cuda/products/autotune.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/live/bound_node.h"
 #include "backend/cuda/live/nvml.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/live/cudnn.h"
-#include "backend/cuda/sdpa_call.h"
+#include "backend/cuda/attention/sdpa_call.h"
 
 namespace brrr::cuda {
 

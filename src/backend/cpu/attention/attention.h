@@ -1,0 +1,180 @@
+#pragma once
+// Attention as the kernels see it: what an attention or attention_grad node says, and where the
+// mask, the lengths and the dropout bits of a query stand. Blocks of queries by blocks of keys are
+// computed one after the other and never stored (FlashAttention-2: Dao 2023).
+
+#include <omp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/attention/attention_rows.h"
+#include "backend/cpu/products/gemm_blocks.h"
+#include "backend/cpu/products/gemm_kernels.h"
+#include "backend/cpu/rows/random_rows.h"
+#include "base/parallel.h"
+#include "runtime/backend.h"
+
+namespace brrr::cpu {
+
+/// Queries and keys of a block, forward and backward: multiples of the height and the width of
+/// every register tile of gemm(), measured to be good.
+inline constexpr int64_t kQueryBlock = 48;
+inline constexpr int64_t kKeyBlock = 192;
+inline constexpr int64_t kGradQueryBlock = 48;
+inline constexpr int64_t kGradKeyBlock = 96;
+
+inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+/// Where an operand or a result [heads, rows, width] lies in one of the node's, in elements: by
+/// itself, or beside the other heads (packed_attention).
+struct HeadRows {
+  size_t at = 0;  // which of the node's
+  int64_t first = 0, row = 0;
+  int64_t group_heads = 1, head_step = 0, group_step = 0;  // heads side by side, then the next ones
+  int64_t offset(int64_t head, int64_t i) const {
+    return first + head / group_heads * group_step + head % group_heads * head_step + i * row;
+  }
+};
+
+struct AttentionProblem {
+  int64_t heads = 1;  // all leading axes
+  int64_t t = 0, s = 0, d = 0, dv = 0;
+  DType dtype = DType::f32;
+  float scale = 1;
+  bool causal = false;
+  int position = -1, mask = -1, lengths = -1, key = -1, dlse = -1;  // operands, -1: absent
+  HeadRows q, k, v;  // operands; gradients, as results, lie as they do
+  HeadRows y;        // result, or operand of the gradient ...
+  HeadRows dy;       // ... which has this, too
+  size_t lse = 1;    // result or operand
+
+  DType mask_dtype = DType::f32;
+  float masked = 0;
+  int64_t mask_row = 0, mask_column = 0;  // strides of the mask, 0 where it is broadcast
+  std::vector<int64_t> mask_offset;       // [heads]
+  std::vector<int64_t> lengths_offset;    // [heads]
+  uint32_t threshold = 0, stream = 0;
+  float keep_scale = 1;
+
+  /// Of attention, packed_attention or their gradients.
+  explicit AttentionProblem(const NodeView& node);
+  const void* in(const KernelArgs& args, const HeadRows& rows, int64_t head, int64_t i = 0) const {
+    return static_cast<const std::byte*>(args.in[rows.at]) + bytes(rows.offset(head, i));
+  }
+  void* out(const KernelArgs& args, const HeadRows& rows, int64_t head, int64_t i = 0) const {
+    return static_cast<std::byte*>(args.out[rows.at]) + bytes(rows.offset(head, i));
+  }
+  /// Of the operand [heads, T] of the gradient.
+  const float* lse_in(const KernelArgs& args, int64_t head) const {
+    return static_cast<const float*>(args.in[lse]) + head * t;
+  }
+  /// Whether rows lie so far apart that all of them fall into a few sets of a cache: better copied.
+  bool in_few_sets(const HeadRows& rows) const {
+    return rows.group_heads > 1 && bytes(rows.row) % kSetsRepeat == 0;
+  }
+  int64_t bytes(int64_t elements) const { return elements * static_cast<int64_t>(bytes_of(dtype)); }
+};
+
+/// Empty, or why the kernels do not take the node.
+std::string refuse_attention(const NodeView& node);
+
+/// A run of a problem: the operands that decide which scores count.
+class ScoreRules {
+ public:
+  ScoreRules(const AttentionProblem& problem, const KernelArgs& args);
+  /// How many keys query t of a head may see: the first ones.
+  int64_t visible(int64_t head, int64_t t) const;
+  /// One row of scores, of keys [k0, k0 + n), with its mask and its random bits in `space`.
+  struct Space {
+    alignas(64) float mask[kKeyBlock];
+    alignas(64) uint16_t bits[kKeyBlock + 8 * (2 + kRandomSlack)];
+  };
+  ScoreRow row(int64_t head, int64_t t, int64_t k0, int64_t n, float* scores, Space& space) const;
+
+ private:
+  /// The n elements of the mask from that one on, in f32.
+  void read_mask(int64_t from, int64_t n, float* to) const;
+
+  const AttentionProblem& p_;
+  decltype(RandomRows::draw) draw_;
+  int64_t position_ = 0;
+  const void* mask_ = nullptr;
+  const int32_t* lengths_ = nullptr;
+  RngKey key_;
+};
+
+/// Writes y and lse of some queries: `sums` are the weighted values, [count, ld], divided here. A
+/// query that saw no key has a total of 0 and becomes NaN.
+void finish_queries(const AttentionProblem& problem, const KernelArgs& args, int64_t head,
+                    int64_t t0, int64_t count, const RowState* states, float* sums, int64_t ld);
+
+/// attention_grad: the first query that may see key `begin`.
+int64_t first_query(const AttentionProblem& problem, const ScoreRules& rules, int64_t head,
+                    int64_t begin);
+
+/// attention_grad: a head is one task, or where heads are few, several: task g takes the key blocks
+/// g, g + groups, ... and has its own part of dq; the parts are added in order. The number of
+/// groups depends on shapes alone.
+int64_t grad_groups(const AttentionProblem& problem, int64_t key_block);
+
+/// A matrix as the products read it: f32, rows zero-padded to whole vectors.
+struct FloatRows {
+  const float* data;
+  int64_t ld;
+};
+
+/// A product with a B that lies in rows of whole vectors, or has a tail; any number of rows.
+inline void multiply_unpacked(const GemmKernels& gemm, GemmBlock block) {
+  for (int64_t left = block.rows; left > 0; left -= gemm.mr) {
+    block.rows = std::min(left, gemm.mr);
+    gemm.multiply(block);
+    block.a += block.a_panel;
+    block.c += gemm.mr * block.ldc;
+  }
+}
+
+/// Whether [..., width] of that dtype is such a matrix as it stands.
+bool reads_in_place(DType dtype, int64_t width);
+inline int64_t padded(int64_t width) { return blocks_of(width, 32) * 32; }
+
+/// body(task, slot) for all tasks in any order; slot < slots tells the threads at work apart.
+template <typename Body>
+void run_tasks(int64_t tasks, int slots, Body&& body) {
+  const int team = static_cast<int>(
+      std::min<int64_t>(tasks, omp_in_parallel() ? 1 : std::min(slots, thread_count())));
+  if (team <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    return;
+  }
+#pragma omp parallel num_threads(team)
+  {
+    const WorkClock clock("share");
+    const int slot = omp_get_thread_num();
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t task = 0; task < tasks; ++task) body(task, slot);
+  }
+}
+
+/// Parts of the scratch memory, one after the other, each aligned.
+class ScratchLayout {
+ public:
+  /// Returns the offset of `bytes` more bytes.
+  int64_t take(int64_t bytes) {
+    const int64_t at = bytes_;
+    bytes_ += blocks_of(bytes, 64) * 64;
+    return at;
+  }
+  int64_t take_floats(int64_t count) { return take(count * static_cast<int64_t>(sizeof(float))); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+std::unique_ptr<Kernel> attention_forward(const NodeView& node);
+std::unique_ptr<Kernel> attention_backward(const NodeView& node);
+
+}  // namespace brrr::cpu

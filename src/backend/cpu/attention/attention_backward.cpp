@@ -1,0 +1,224 @@
+// attention_grad: for a block of keys, one block of queries after the other. The probabilities are
+// computed again from lse. dk and dv of the block are complete at the end; dq is summed over the
+// blocks of keys in their order.
+
+#include <algorithm>
+
+#include "backend/cpu/attention/attention.h"
+
+namespace brrr::cpu {
+namespace {
+
+class Backward final : public Kernel {
+ public:
+  explicit Backward(const NodeView& node)
+      : p_(node),
+        rows_(attention_rows()),
+        gemm_(gemm_kernels()),
+        packing_(gemm_packing()),
+        copies_(row_copies(p_.dtype)) {
+    slots_ = thread_count();
+    wide_d_ = padded(p_.d);
+    wide_dv_ = padded(p_.dv);
+    copy_d_ = !reads_in_place(p_.dtype, p_.d) || p_.in_few_sets(p_.q);
+    copy_dv_ = !reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.dy);
+    groups_ = grad_groups(p_, kGradKeyBlock);
+    dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.q);
+    ScratchLayout layout;
+    if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
+    per_slot_ = layout.bytes();
+    ScratchLayout slot;
+    if (copy_d_) q_ = slot.take_floats(p_.t * wide_d_);
+    if (copy_dv_) dy_ = slot.take_floats(p_.t * wide_dv_);
+    delta_ = slot.take_floats(p_.t);
+    k_ = slot.take_floats(kGradKeyBlock * wide_d_);
+    packed_k_ = slot.take_floats(kGradKeyBlock * p_.d);
+    packed_v_ = slot.take_floats(kGradKeyBlock * p_.dv);
+    scores_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
+    dp_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
+    dk_ = slot.take_floats(kGradKeyBlock * wide_d_);
+    dv_ = slot.take_floats(kGradKeyBlock * wide_dv_);
+    slot_bytes_ = slot.bytes();
+  }
+
+  int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
+
+  void run(const KernelArgs& args) override {
+    const ScoreRules rules(p_, args);
+    run_tasks(p_.heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      Task t{args, rules, task / groups_, task % groups_,
+             args.scratch + per_slot_ + slot * slot_bytes_};
+      group_of_keys(t);
+    });
+    if (!dq_in_place_) add_parts(args);
+  }
+
+ private:
+  struct Task {
+    const KernelArgs& args;
+    const ScoreRules& rules;
+    int64_t head, group;
+    std::byte* slot;
+    FloatRows q = {}, dy = {};  // of the head: [T, d], [T, dv]
+    float* dq = nullptr;        // [T, dq_ld]
+    int64_t dq_ld = 0;
+    float* at(int64_t offset) const { return reinterpret_cast<float*>(slot + offset); }
+  };
+  // A block of keys, and its results so far.
+  struct Keys {
+    int64_t begin, count;
+    FloatRows k;  // [count, d]
+  };
+
+  /// Rows of an operand from `begin` on as f32: in place, or copied to `space`.
+  FloatRows as_floats(const Task& t, const HeadRows& operand, int64_t begin, int64_t rows,
+                      int64_t width, bool copy, float* space) const {
+    const void* x = p_.in(t.args, operand, t.head, begin);
+    if (!copy) return {static_cast<const float*>(x), operand.row};
+    copies_.widen(x, operand.row, width, rows, space, padded(width));
+    return {space, padded(width)};
+  }
+
+  void group_of_keys(Task& t) const {
+    t.q = as_floats(t, p_.q, 0, p_.t, p_.d, copy_d_, t.at(q_));
+    t.dy = as_floats(t, p_.dy, 0, p_.t, p_.dv, copy_dv_, t.at(dy_));
+    t.dq = dq_in_place_ ? static_cast<float*>(p_.out(t.args, p_.q, t.head))
+                        : reinterpret_cast<float*>(t.args.scratch + dq_) +
+                              (t.head * groups_ + t.group) * p_.t * p_.d;
+    t.dq_ld = dq_in_place_ ? p_.q.row : p_.d;
+    for (int64_t i = 0; i < p_.t; ++i) std::fill_n(t.dq + i * t.dq_ld, p_.d, 0.0f);
+    find_deltas(t);
+    for (int64_t block = t.group; block * kGradKeyBlock < p_.s; block += groups_) {
+      const int64_t begin = block * kGradKeyBlock;
+      key_block(t, begin, std::min(kGradKeyBlock, p_.s - begin));
+    }
+  }
+
+  /// delta = sum dy y - dlse, [T]
+  void find_deltas(const Task& t) const {
+    float* delta = t.at(delta_);
+    const float* dlse =
+        p_.dlse < 0
+            ? nullptr
+            : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
+    for (int64_t i = 0; i < p_.t; ++i) {
+      const FloatRows y = as_floats(t, p_.y, i, 1, p_.dv, p_.dtype != DType::f32, t.at(dv_));
+      delta[i] = rows_.dot(t.dy.data + i * t.dy.ld, y.data, p_.dv);
+      if (dlse != nullptr) delta[i] -= dlse[i];
+    }
+  }
+
+  void key_block(const Task& t, int64_t begin, int64_t count) const {
+    float *dk = t.at(dk_), *dv = t.at(dv_);
+    std::fill_n(dk, count * wide_d_, 0.0f);
+    std::fill_n(dv, count * wide_dv_, 0.0f);
+    const int64_t first =
+        first_query(p_, t.rules, t.head, begin) / kGradQueryBlock * kGradQueryBlock;
+    if (first < p_.t) {
+      const Keys keys{begin, count, as_floats(t, p_.k, begin, count, p_.d, copy_d_, t.at(k_))};
+      packing_.pack_b(DType::f32, keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
+      packing_.pack_b(p_.dtype, p_.in(t.args, p_.v, t.head, begin), p_.v.row, true, p_.dv, count,
+                      t.at(packed_v_));
+      for (int64_t t0 = first; t0 < p_.t; t0 += kGradQueryBlock)
+        tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
+    }
+    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.k, t.head, begin), p_.k.row);
+    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.v, t.head, begin), p_.v.row);
+  }
+
+  /// One block of queries with one block of keys.
+  void tile(const Task& t, const Keys& keys, int64_t t0, int64_t count) const {
+    float *s = t.at(scores_), *dp = t.at(dp_);
+    const float *q = t.q.data + t0 * t.q.ld, *dy = t.dy.data + t0 * t.dy.ld;
+    // Keys that any of the queries sees.
+    const int64_t n = std::min(keys.count, t.rules.visible(t.head, t0 + count - 1) - keys.begin);
+    rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, n, p_.scale, s);
+    rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, n, 1, dp);
+    const float* lse = p_.lse_in(t.args, t.head) + t0;
+    const float* delta = t.at(delta_) + t0;
+    ScoreRules::Space space;
+    for (int64_t r = 0; r < count; ++r) {
+      const ScoreRow row = t.rules.row(t.head, t0 + r, keys.begin, n, s + r * kGradKeyBlock, space);
+      rows_.backward(row, lse[r], delta[r], dp + r * kGradKeyBlock);
+    }
+    // dv += pᵀ dy, dk += scale dsᵀ q, dq += scale ds k
+    add_product(s, true, n, count, {dy, t.dy.ld}, p_.dv, 1, t.at(dv_), wide_dv_);
+    add_product(dp, true, n, count, {q, t.q.ld}, p_.d, p_.scale, t.at(dk_), wide_d_);
+    add_product(dp, false, count, n, keys.k, p_.d, p_.scale, t.dq + t0 * t.dq_ld, t.dq_ld);
+  }
+
+  /// out: [rows, kGradKeyBlock] = alpha a bᵀ for a: [rows, width] and packed bᵀ of `cols` columns.
+  void rows_by_packed(const float* a, int64_t lda, const float* b, int64_t width, int64_t rows,
+                      int64_t cols, float alpha, float* out) const {
+    GemmBlock block;
+    block.rows = rows;
+    block.cols = cols;
+    block.kc = width;
+    block.a = a;
+    block.a_row = lda;
+    block.a_panel = gemm_.mr * lda;
+    block.a_k = 1;
+    block.b = b;
+    block.b_packed = true;
+    block.b_k = gemm_.nr;
+    block.alpha = alpha;
+    block.c = out;
+    block.ldc = kGradKeyBlock;
+    gemm_.multiply(block);
+  }
+
+  /// c: [rows, cols] += alpha op(a) b with a: [rows, terms] or transposed, rows kGradKeyBlock
+  /// apart.
+  void add_product(const float* a, bool transposed, int64_t rows, int64_t terms, FloatRows b,
+                   int64_t cols, float alpha, float* c, int64_t ldc) const {
+    GemmBlock block;
+    block.rows = rows;
+    block.cols = cols;
+    block.kc = terms;
+    block.a = a;
+    block.a_row = transposed ? 1 : kGradKeyBlock;
+    block.a_k = transposed ? kGradKeyBlock : 1;
+    block.a_panel = gemm_.mr * block.a_row;
+    block.b = b.data;
+    block.b_k = b.ld;
+    block.alpha = alpha;
+    block.c = c;
+    block.ldc = ldc;
+    block.load_c = true;
+    multiply_unpacked(gemm_, block);
+  }
+
+  /// dq = the sum of the groups' parts, in order.
+  void add_parts(const KernelArgs& args) const {
+    const int64_t head = p_.t * p_.d;
+    run_tasks(p_.heads, static_cast<int>(slots_), [&](int64_t h, int) {
+      float* sum = reinterpret_cast<float*>(args.scratch + dq_) + h * groups_ * head;
+      for (int64_t g = 1; g < groups_; ++g) {
+        const float* part = sum + g * head;
+#pragma omp simd
+        for (int64_t i = 0; i < head; ++i) sum[i] += part[i];
+      }
+      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.q, h), p_.q.row);
+    });
+  }
+
+  AttentionProblem p_;
+  const AttentionRows& rows_;
+  const GemmKernels& gemm_;
+  const GemmPacking& packing_;
+  const RowCopies& copies_;
+  int64_t wide_d_ = 0, wide_dv_ = 0, groups_ = 1, slots_ = 1;
+  bool copy_d_ = false, copy_dv_ = false, dq_in_place_ = false;
+  int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
+  // In a slot:
+  int64_t q_ = 0, dy_ = 0, delta_ = 0, k_ = 0, packed_k_ = 0, packed_v_ = 0;
+  int64_t scores_ = 0, dp_ = 0, dk_ = 0, dv_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> attention_backward(const NodeView& node) {
+  return std::make_unique<Backward>(node);
+}
+
+}  // namespace brrr::cpu

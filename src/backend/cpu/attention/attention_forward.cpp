@@ -1,0 +1,218 @@
+// attention: for a block of queries, one block of keys after the other with a running softmax.
+//
+// An element of the result is computed by the same operations in the same order whatever the other
+// queries are, how many keys lie beyond the visible ones and how many threads work: its products
+// are gemm_f32's tiles, whose sums go over the terms in order, and blocks of keys begin at
+// multiples of kKeyBlock. So one query by itself (a decode step) equals the same query in a batch.
+
+#include <limits>
+
+#include "backend/cpu/attention/attention.h"
+#include "backend/cpu/products/gemm_kernels.h"
+
+namespace brrr::cpu {
+namespace {
+
+class Forward final : public Kernel {
+ public:
+  explicit Forward(const NodeView& node)
+      : p_(node),
+        rows_(attention_rows()),
+        gemm_(gemm_kernels()),
+        packing_(gemm_packing()),
+        copies_(row_copies(p_.dtype)) {
+    slots_ = thread_count();
+    one_query_ = p_.t == 1;
+    copy_v_ = !one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v));
+    const int64_t key_blocks = blocks_of(p_.s, kKeyBlock);
+    ScratchLayout layout;
+    if (!one_query_) packed_k_ = layout.take_floats(p_.heads * key_blocks * packed_block());
+    if (copy_v_) float_v_ = layout.take_floats(p_.heads * p_.s * padded(p_.dv));
+    per_slot_ = layout.bytes();
+    ScratchLayout slot;
+    scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
+    sums_ = slot.take_floats(kQueryBlock * padded(p_.dv));
+    q_ = slot.take_floats(kQueryBlock * padded(p_.d));
+    row_sums_ = slot.take_floats(padded(p_.dv));
+    tail_ = slot.take_floats(std::max(p_.d, kKeyBlock) * gemm_.nr);
+    slot_bytes_ = slot.bytes();
+  }
+
+  int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
+
+  void run(const KernelArgs& args) override {
+    const Run run{args, ScoreRules(p_, args)};
+    prepare_keys(run);
+    const int64_t blocks = blocks_of(p_.t, kQueryBlock);
+    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      // Under a causal mask the last queries have the most keys: they come first.
+      const int64_t block = blocks - 1 - task % blocks;
+      query_block(run, task / blocks, block * kQueryBlock, slot);
+    });
+  }
+
+ private:
+  struct Run {
+    const KernelArgs& args;
+    ScoreRules rules;
+    float* at(int64_t offset) const { return reinterpret_cast<float*>(args.scratch + offset); }
+  };
+  int64_t packed_block() const { return kKeyBlock * p_.d; }
+  float* in_slot(const Run& run, int slot, int64_t offset) const {
+    return run.at(per_slot_ + slot * slot_bytes_ + offset);
+  }
+  const std::byte* keys(const Run& run, int64_t head, int64_t k0) const {
+    return static_cast<const std::byte*>(p_.in(run.args, p_.k, head, k0));
+  }
+  const std::byte* values(const Run& run, int64_t head, int64_t k0) const {
+    return static_cast<const std::byte*>(p_.in(run.args, p_.v, head, k0));
+  }
+  /// The keys that any query of the head sees.
+  int64_t keys_of(const Run& run, int64_t head) const { return run.rules.visible(head, p_.t - 1); }
+
+  /// Packs the keys of every head, and converts its values, once.
+  void prepare_keys(const Run& run) const {
+    if (one_query_) return;  // they are read once: not worth it
+    const int64_t blocks = blocks_of(p_.s, kKeyBlock);
+    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
+      const int64_t head = task / blocks, block = task % blocks, k0 = block * kKeyBlock;
+      const int64_t n = std::min(kKeyBlock, keys_of(run, head) - k0);
+      if (n <= 0) return;
+      packing_.pack_b(p_.dtype, keys(run, head, k0), p_.k.row, true, p_.d, n,
+                      run.at(packed_k_) + task * packed_block());
+      if (copy_v_)
+        copies_.widen(values(run, head, k0), p_.v.row, p_.dv, n,
+                      run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
+    });
+  }
+
+  FloatRows queries(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
+    const void* q = p_.in(run.args, p_.q, head, t0);
+    if (p_.dtype == DType::f32 && !p_.in_few_sets(p_.q))  // whose rows need no padding
+      return {static_cast<const float*>(q), p_.q.row};
+    float* to = in_slot(run, slot, q_);
+    copies_.widen(q, p_.q.row, p_.d, count, to, padded(p_.d));
+    return {to, padded(p_.d)};
+  }
+
+  /// Asks for keys and values that one query reads once: runs of a head are over before the
+  /// hardware notices them.
+  void fetch(const Run& run, int64_t head, int64_t k0, int64_t n) const {
+    const auto rows = [&](const std::byte* begin, int64_t row, int64_t width) {
+      if (row != width) return;  // a single key
+      for (int64_t at = 0; at < p_.bytes(n * width); at += 64) __builtin_prefetch(begin + at, 0, 2);
+    };
+    rows(keys(run, head, k0), p_.k.row, p_.d);
+    rows(values(run, head, k0), p_.v.row, p_.dv);
+  }
+
+  /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
+  void score(const Run& run, int64_t head, const FloatRows& q, int64_t count, int64_t k0, int64_t n,
+             int slot, float* scores) const {
+    GemmBlock block;
+    block.rows = count;
+    block.cols = n;
+    block.kc = p_.d;
+    block.a = q.data;
+    block.a_row = q.ld;
+    block.a_panel = gemm_.mr * q.ld;
+    block.a_k = 1;
+    block.alpha = p_.scale;
+    block.c = scores;
+    block.ldc = kKeyBlock;
+    if (one_query_) {
+      block.b = keys(run, head, k0);
+      block.b_dtype = p_.dtype;
+      block.b_k = p_.k.row;
+      block.b_trans = true;
+      block.b_tail = tail(run, slot, block, keys(run, head, k0 + n - n % gemm_.lanes));
+    } else {
+      block.b =
+          run.at(packed_k_) + (head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
+      block.b_packed = true;
+      block.b_k = gemm_.nr;
+    }
+    gemm_.multiply(block);
+  }
+
+  /// The columns of the block's B beyond the last whole vector, which begin at `from`.
+  const float* tail(const Run& run, int slot, const GemmBlock& block, const void* from) const {
+    const int64_t rest = block.cols % gemm_.lanes;
+    if (rest == 0) return nullptr;
+    float* to = in_slot(run, slot, tail_);
+    packing_.pack_b(p_.dtype, from, block.b_k, block.b_trans, block.kc, rest, to);
+    return to;
+  }
+
+  /// sums: [count, padded(dv)] (+)= probabilities v of n keys.
+  void weigh(const Run& run, int64_t head, const float* probabilities, int64_t count, int64_t k0,
+             int64_t n, int slot, float* sums) const {
+    GemmBlock block;
+    block.rows = count;
+    block.cols = p_.dv;
+    block.kc = n;
+    block.a = probabilities;
+    block.a_row = kKeyBlock;
+    block.a_panel = gemm_.mr * kKeyBlock;
+    block.a_k = 1;
+    block.c = sums;
+    block.ldc = padded(p_.dv);
+    block.load_c = k0 > 0;
+    if (copy_v_) {
+      block.b = run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv);
+      block.b_k = padded(p_.dv);
+    } else {
+      block.b = values(run, head, k0);
+      block.b_dtype = p_.dtype;
+      block.b_k = p_.v.row;
+    }
+    if (one_query_) {
+      block.b_tail =
+          tail(run, slot, block, values(run, head, k0) + p_.bytes(p_.dv - p_.dv % gemm_.lanes));
+      block.row_sums = in_slot(run, slot, row_sums_);
+    }
+    multiply_unpacked(gemm_, block);
+  }
+
+  void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
+    const int64_t count = std::min(kQueryBlock, p_.t - t0), ld = padded(p_.dv);
+    const int64_t keys_end = run.rules.visible(head, t0 + count - 1);
+    float* const scores = in_slot(run, slot, scores_);
+    float* const sums = in_slot(run, slot, sums_);
+    const FloatRows q = queries(run, head, t0, count, slot);
+    RowState states[kQueryBlock];
+    std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
+    if (keys_end == 0) std::fill_n(sums, count * ld, 0.0f);
+    ScoreRules::Space space;
+    for (int64_t k0 = 0; k0 < keys_end; k0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, keys_end - k0);
+      if (one_query_) fetch(run, head, k0, n);
+      score(run, head, q, count, k0, n, slot, scores);
+      for (int64_t r = 0; r < count; ++r) {
+        const ScoreRow row = run.rules.row(head, t0 + r, k0, n, scores + r * kKeyBlock, space);
+        const float factor = rows_.forward(row, states[r]);
+        if (k0 > 0 && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
+      }
+      weigh(run, head, scores, count, k0, n, slot, sums);
+    }
+    finish_queries(p_, run.args, head, t0, count, states, sums, ld);
+  }
+
+  AttentionProblem p_;
+  const AttentionRows& rows_;
+  const GemmKernels& gemm_;
+  const GemmPacking& packing_;
+  const RowCopies& copies_;
+  bool one_query_ = false, copy_v_ = false;
+  int64_t slots_ = 1, slot_bytes_ = 0;
+  int64_t packed_k_ = 0, float_v_ = 0, per_slot_ = 0;                // in the scratch memory
+  int64_t scores_ = 0, sums_ = 0, q_ = 0, row_sums_ = 0, tail_ = 0;  // in a slot
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> attention_forward(const NodeView& node) {
+  return std::make_unique<Forward>(node);
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,221 @@
+// attention_grad in bf16 on tiles; attention_backward.cpp with other products: the queries of a
+// head are packed once per task, the transposes of p and ds once per pair of blocks.
+
+#include "backend/cpu/attention/attention_tiles.h"
+
+namespace brrr::cpu {
+namespace {
+
+template <class Tiles>
+class TileBackward final : public Kernel {
+  static constexpr int64_t kQueries = 64, kKeys = 128;  // of a block
+  static constexpr int64_t kQueryTerms = kQueries / kTileBf16, kKeyTerms = kKeys / kTileBf16;
+  static_assert(kKeys <= kKeyBlock);
+
+ public:
+  explicit TileBackward(const NodeView& node)
+      : p_(node), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
+    slots_ = thread_count();
+    groups_ = grad_groups(p_, kKeys);
+    padded_t_ = blocks_of(p_.t, kQueries) * kQueries;
+    ScratchLayout layout;
+    dq_ = layout.take_floats(p_.heads * groups_ * padded_t_ * d_.ld());
+    per_slot_ = layout.bytes();
+    ScratchLayout slot;
+    for (Side* side : {&d_, &dv_}) {
+      side->in_place = rows_are_tiles(p_, *side->queries, side->width);
+      side->rows = slot.take(side->in_place ? 0 : padded_t_ * side->row_ld() * 2);
+      side->tiles = slot.take(padded_t_ * side->ld() * 2);
+      side->keys = slot.take(kKeys * side->row_ld() * 2);
+      side->sums = slot.take_floats(kKeys * side->ld());
+    }
+    key_terms_ = slot.take(d_.columns * kKeyTerms * kTileElements * 2);
+    delta_ = slot.take_floats(p_.t);
+    y_ = slot.take_floats(2 * padded(p_.dv));
+    scores_ = slot.take_floats(kQueries * kKeys);
+    dp_ = slot.take_floats(kQueries * kKeys);
+    weights_ = slot.take(kQueries * kKeys * 2);
+    ds_ = slot.take(kQueries * kKeys * 2);
+    turned_ = slot.take(kQueries * kKeys * 2);
+    slot_bytes_ = slot.bytes();
+  }
+
+  int64_t scratch_bytes() const override { return per_slot_ + slots_ * slot_bytes_; }
+
+  void run(const KernelArgs& args) override {
+    const ScoreRules rules(p_, args);
+    run_tasks(p_.heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      group_of_keys({args, rules, task / groups_, task % groups_,
+                     args.scratch + per_slot_ + slot * slot_bytes_});
+    });
+    add_parts(args);
+  }
+
+ private:
+  // A width (d or dv) in tiles, and what a slot holds of that width.
+  struct Side {
+    int64_t width, terms, columns;
+    const HeadRows *queries, *key_rows;  // q and k, dk; or dy and v, dv
+    Side(int64_t w, const HeadRows& q, const HeadRows& k)
+        : width(w),
+          terms(blocks_of(w, kTileBf16)),
+          columns(blocks_of(w, kTileRows)),
+          queries(&q),
+          key_rows(&k) {}
+    int64_t ld() const { return columns * 16; }           // of f32 sums
+    int64_t row_ld() const { return terms * kTileBf16; }  // of left operands
+    bool in_place = false;                                // q or dy is read as it lies
+    int64_t rows = 0;                                     // or from here: [padded T, row_ld]
+    int64_t tiles = 0;  // q or dy, queries as terms: for each query block right tiles
+    int64_t keys = 0;   // k or v of a block of keys: right tiles with the width as terms
+    int64_t sums = 0;   // dk or dv of a block of keys: [kKeys, ld]
+  };
+  struct Task {
+    const KernelArgs& args;
+    const ScoreRules& rules;
+    int64_t head, group;
+    std::byte* slot;
+    float* floats(int64_t offset) const { return reinterpret_cast<float*>(slot + offset); }
+    uint16_t* halves(int64_t offset) const { return reinterpret_cast<uint16_t*>(slot + offset); }
+  };
+
+  const uint16_t* operand(const Task& t, const HeadRows& rows, int64_t begin = 0) const {
+    return static_cast<const uint16_t*>(p_.in(t.args, rows, t.head, begin));
+  }
+  float* dq_of(const KernelArgs& args, int64_t head, int64_t group) const {
+    return reinterpret_cast<float*>(args.scratch + dq_) +
+           (head * groups_ + group) * padded_t_ * d_.ld();
+  }
+
+  void group_of_keys(const Task& t) const {
+    pack_queries(t, d_);
+    pack_queries(t, dv_);
+    find_deltas(t);
+    std::fill_n(dq_of(t.args, t.head, t.group), padded_t_ * d_.ld(), 0.0f);
+    Tiles tiles;
+    for (int64_t block = t.group; block * kKeys < p_.s; block += groups_)
+      key_block(t, tiles, block * kKeys, std::min(kKeys, p_.s - block * kKeys));
+  }
+
+  void pack_queries(const Task& t, const Side& side) const {
+    const uint16_t* from = operand(t, *side.queries);
+    const int64_t ld = side.queries->row;
+    if (!side.in_place)
+      pad_rows(from, ld, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
+    // Terms beyond the last query must be zero: they meet probabilities that are.
+    if (p_.t % kQueries != 0) {
+      const int64_t last = padded_t_ - kQueries;
+      std::fill_n(t.halves(side.tiles) + last * side.ld(), kQueries * side.ld(), uint16_t{0});
+    }
+    for (int64_t t0 = 0; t0 < p_.t; t0 += kQueries)
+      pack_right(from + t0 * ld, ld, true, side.width, std::min(kQueries, p_.t - t0), kQueryTerms,
+                 t.halves(side.tiles) + t0 * side.ld());
+  }
+
+  /// delta = sum dy y - dlse, [T]
+  void find_deltas(const Task& t) const {
+    float *delta = t.floats(delta_), *y = t.floats(y_), *dy = y + padded(p_.dv);
+    const float* dlse =
+        p_.dlse < 0
+            ? nullptr
+            : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
+    for (int64_t i = 0; i < p_.t; ++i) {
+      copies_.widen(operand(t, p_.y, i), p_.y.row, p_.dv, 1, y, p_.dv);
+      copies_.widen(operand(t, p_.dy, i), p_.dy.row, p_.dv, 1, dy, p_.dv);
+      delta[i] = rows_.dot(dy, y, p_.dv) - (dlse != nullptr ? dlse[i] : 0);
+    }
+  }
+
+  void key_block(const Task& t, Tiles& tiles, int64_t begin, int64_t count) const {
+    for (const Side* side : {&d_, &dv_})
+      std::fill_n(t.floats(side->sums), kKeys * side->ld(), 0.0f);
+    const int64_t first = first_query(p_, t.rules, t.head, begin) / kQueries * kQueries;
+    if (first < p_.t) {
+      for (const Side* side : {&d_, &dv_})
+        pack_right(operand(t, *side->key_rows, begin), side->key_rows->row, false, count,
+                   side->width, side->terms, t.halves(side->keys));
+      pack_right(operand(t, p_.k, begin), p_.k.row, true, p_.d, count, kKeyTerms,
+                 t.halves(key_terms_));
+      for (int64_t t0 = first; t0 < p_.t; t0 += kQueries)
+        tile(t, tiles, begin, count, t0, std::min(kQueries, p_.t - t0));
+    }
+    rows_.scale(t.floats(d_.sums), p_.scale, count * d_.ld());
+    for (const Side* side : {&d_, &dv_})
+      copies_.narrow(t.floats(side->sums), side->ld(), side->width, count,
+                     p_.out(t.args, *side->key_rows, t.head, begin), side->key_rows->row);
+  }
+
+  /// One block of queries with one block of keys.
+  void tile(const Task& t, Tiles& tiles, int64_t begin, int64_t count, int64_t t0,
+            int64_t queries) const {
+    // Keys that any of the queries sees.
+    const int64_t n = std::min(count, t.rules.visible(t.head, t0 + queries - 1) - begin);
+    const int64_t terms = blocks_of(n, kTileBf16), key_tiles = 2 * terms;
+    const int64_t row_tiles = blocks_of(queries, kTileRows);
+    float *s = t.floats(scores_), *dp = t.floats(dp_);
+    for (const auto& [side, out] : {std::pair{&d_, s}, std::pair{&dv_, dp}}) {
+      const int64_t ld = side->in_place ? side->queries->row : side->row_ld();
+      const uint16_t* from =
+          side->in_place ? operand(t, *side->queries, t0) : t.halves(side->rows) + t0 * ld;
+      tile_product(tiles, tiles_in_rows(from, ld), packed_tiles(t.halves(side->keys), side->terms),
+                   row_tiles, blocks_of(n, kTileRows), side->terms, out, kKeys, false);
+    }
+    const float* lse = p_.lse_in(t.args, t.head) + t0;
+    const float* delta = t.floats(delta_) + t0;
+    uint16_t *weights = t.halves(weights_), *ds = t.halves(ds_), *turned = t.halves(turned_);
+    ScoreRules::Space space;
+    for (int64_t r = 0; r < queries; ++r) {
+      ScoreRow row = t.rules.row(t.head, t0 + r, begin, terms * kTileBf16, s + r * kKeys, space);
+      row.factor = p_.scale;
+      rows_.backward_narrow(row, lse[r], delta[r], dp + r * kKeys, weights + r * kKeys,
+                            ds + r * kKeys);
+    }
+    // dv += pᵀ dy, dk += dsᵀ q, dq += ds k; the scale of the last two follows at the end.
+    for (const auto& [side, from] : {std::pair{&dv_, weights}, std::pair{&d_, ds}}) {
+      // Queries beyond the last are terms, too.
+      std::fill_n(from + queries * kKeys, (kQueries - queries) * kKeys, uint16_t{0});
+      pack_left_transposed(from, kKeys, key_tiles * kTileRows, kQueries, turned);
+      tile_product(tiles, packed_tiles(turned, kQueryTerms),
+                   packed_tiles(t.halves(side->tiles) + t0 * side->ld(), kQueryTerms), key_tiles,
+                   side->columns, kQueryTerms, t.floats(side->sums), side->ld(), true);
+    }
+    tile_product(tiles, tiles_in_rows(ds, kKeys), packed_tiles(t.halves(key_terms_), kKeyTerms),
+                 row_tiles, d_.columns, terms, dq_of(t.args, t.head, t.group) + t0 * d_.ld(),
+                 d_.ld(), true);
+  }
+
+  /// dq = scale times the sum of the groups' parts, in order.
+  void add_parts(const KernelArgs& args) const {
+    run_tasks(p_.heads, static_cast<int>(slots_), [&](int64_t head, int) {
+      float* sum = dq_of(args, head, 0);
+      const int64_t n = p_.t * d_.ld();
+      for (int64_t g = 1; g < groups_; ++g) {
+        const float* part = dq_of(args, head, g);
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
+      }
+      rows_.scale(sum, p_.scale, n);
+      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.q, head), p_.q.row);
+    });
+  }
+
+  AttentionProblem p_;
+  const AttentionRows& rows_;
+  const RowCopies& copies_;
+  Side d_{p_.d, p_.q, p_.k}, dv_{p_.dv, p_.dy, p_.v};
+  int64_t slots_ = 1, groups_ = 1, padded_t_ = 0;
+  int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
+  // In a slot:
+  int64_t key_terms_ = 0, delta_ = 0, y_ = 0, scores_ = 0, dp_ = 0, weights_ = 0, ds_ = 0,
+          turned_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> attention_backward_tiles(const NodeView& node, TileUnit unit) {
+  return with_tiles(unit, [&]<class Tiles>(std::type_identity<Tiles>) -> std::unique_ptr<Kernel> {
+    return std::make_unique<TileBackward<Tiles>>(node);
+  });
+}
+
+}  // namespace brrr::cpu

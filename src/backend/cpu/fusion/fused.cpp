@@ -1,0 +1,76 @@
+// fused: the tiles of a body split among threads. Bodies with a product: fused_product.cpp.
+
+#include "ops/fused.h"
+#include "backend/cpu/products/fused_product.h"
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/simd/row_support.h"
+#include "backend/cpu/fusion/tile_program.h"
+#include "base/parallel.h"
+
+namespace brrr::cpu {
+namespace {
+
+class TileKernel final : public Kernel {
+ public:
+  explicit TileKernel(const NodeView& node) : program_(*fused_body(node.node())) {}
+
+  int64_t scratch_bytes() const override {
+    return program_.chunks() * program_.partial_floats() * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const KernelArgs& args) override {
+    if (program_.chunk_rows() > 0) {
+      run_chunks(args);
+    } else {
+      run_tiles(args);
+    }
+  }
+
+ private:
+  void run_tiles(const KernelArgs& args) const {
+    const int64_t tile = program_.tile(), elements = program_.elements();
+    parallel_for((elements + tile - 1) / tile, std::max<int64_t>(1, kElementGrain / tile),
+                 [&](int64_t first, int64_t last) {
+                   TileFrame frame(program_, args);
+                   for (int64_t t = first; t < last; ++t)
+                     program_.run_tile(frame, t * tile, std::min(tile, elements - t * tile),
+                                       nullptr, false);
+                 });
+  }
+
+  /// The sums of a chunk of rows are made by one thread, tile after tile.
+  void run_chunks(const KernelArgs& args) const {
+    auto* partials = reinterpret_cast<float*>(args.scratch);
+    const int64_t tile = program_.tile(), elements = program_.elements();
+    const int64_t chunk = program_.chunk_rows() * program_.width();
+    parallel_for(program_.chunks(), std::max<int64_t>(1, kElementGrain / chunk),
+                 [&](int64_t first, int64_t last) {
+                   TileFrame frame(program_, args);
+                   for (int64_t c = first; c < last; ++c) {
+                     const int64_t begin = c * chunk, end = std::min(elements, begin + chunk);
+                     for (int64_t at = begin; at < end; at += tile)
+                       program_.run_tile(frame, at, std::min(tile, end - at),
+                                         partials + c * program_.partial_floats(), at > begin);
+                   }
+                 });
+    program_.combine(args, partials);
+  }
+
+  TileProgram program_;
+};
+
+}  // namespace
+
+std::vector<KernelEntry> fused_kernels() {
+  const auto accepts = [](const NodeView& node) {
+    const TileProgram program(*fused_body(node.node()));
+    return program.has_product() ? "a product" : program.refusal();
+  };
+  const auto prepare = [](const NodeView& node) -> std::unique_ptr<Kernel> {
+    return std::make_unique<TileKernel>(node);
+  };
+  return {{"fused", "tiles", accepts, prepare},
+          {"fused", "gemm_and_tiles", fused_product_refusal, fused_product}};
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,86 @@
+#include "backend/cpu/products/gemm_node.h"
+
+namespace brrr::cpu {
+namespace {
+
+bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+/// Whether gemm() takes the right operand in panels.
+bool fits_panels(const NodeView& view, const Product& p) {
+  return view.in[0].dtype == DType::bf16 && p.batch == 1;
+}
+
+}  // namespace
+
+std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
+  if (std::string refusal = gemm_refusal(path, view.in[0].dtype); !refusal.empty()) return refusal;
+  for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()})
+    for (const Type& t : types)
+      if (!is_float_operand(t.dtype) && view.in[0].dtype != DType::i8)
+        return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
+  Product p;
+  if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
+  if (p.panels && !fits_panels(view, p)) return "a right operand in panels: only bf16, no batch";
+  return "";
+}
+
+bool reads_panels(const NodeView& product) {
+  Product p;
+  return gemm_node_path(product) && as_product(product, p).empty() && fits_panels(product, p);
+}
+
+bool multiplies_panels(const NodeView& product) {
+  if (!product.node().op->name.starts_with("linear_cross_entropy")) return reads_panels(product);
+  return product.in[0].dtype == DType::bf16;
+}
+
+bool gains_by_panels(const NodeView& product) {
+  return multiplies_panels(product) && gemm_packs_tiles(DType::bf16);
+}
+
+std::optional<GemmPath> gemm_node_path(const NodeView& view) {
+  if (view.in[0].dtype == DType::i8) return {};
+  for (const GemmPath path : {GemmPath::kAmx, GemmPath::kPairs, GemmPath::kVector})
+    if (gemm_node_refusal(view, path).empty()) return path;
+  return {};
+}
+
+GemmNode::GemmNode(const NodeView& view, GemmPath path) : path_(path) {
+  as_product(view, p_);
+  args_ = {.m = p_.m,
+           .n = p_.n,
+           .k = p_.k,
+           .dtype = view.in[0].dtype,
+           .lda = p_.lda(),
+           .trans_a = p_.ta,
+           .ldb = p_.ldb(),
+           .trans_b = p_.tb,
+           .panels = p_.panels,
+           .c_dtype = view.out()[0].dtype,
+           .ldc = p_.n};
+  if (view.in.size() > 2) bias_ = view.in[2].dtype;
+}
+
+int64_t GemmNode::scratch_bytes() const {
+  return bias_ && *bias_ != DType::f32 ? p_.n * int64_t{sizeof(float)} : 0;
+}
+
+void GemmNode::run(std::span<const void* const> in, void* c, std::byte* scratch,
+                   GemmEpilogue epilogue, GemmTermSums sums) const {
+  GemmArgs g = args_;
+  g.a = in[0];
+  g.b = in[1];
+  g.c = c;
+  g.epilogue = epilogue;
+  g.sums = sums;
+  if (bias_ == DType::f32) {
+    g.bias = static_cast<const float*>(in[2]);
+  } else if (bias_) {
+    auto* wide = reinterpret_cast<float*>(scratch);
+    for (int64_t j = 0; j < g.n; ++j)
+      wide[j] = static_cast<float>(load_as_double(*bias_, in[2], j));
+    g.bias = wide;
+  }
+  gemm_batched(g, p_.batch, p_.stride_a, p_.stride_b, p_.stride_c, path_);
+}
+
+}  // namespace brrr::cpu

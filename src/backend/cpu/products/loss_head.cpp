@@ -1,0 +1,292 @@
+// Rows go through in chunks: logits = x w into scratch memory, their losses, in place their
+// gradients, and from those dx of the chunk and its part of dw. The chunks depend on the shapes
+// alone, and so do the bits of the sum over rows.
+
+#include "backend/cpu/products/loss_head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/rows/cross_entropy_rows.h"
+#include "backend/cpu/products/gemm.h"
+#include "backend/cpu/products/gemm_blocks.h"
+#include "backend/cpu/products/gemm_kernels.h"
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/simd/row_support.h"
+#include "base/parallel.h"
+#include "ops/panels.h"
+
+namespace brrr::cpu {
+namespace {
+
+// Logits of a chunk. Every chunk reads and packs w twice and adds to the f32 sums of dw: at GPT-2's
+// size and 20 GB/s some 29 ms. The products of 320 rows take 22 ms on two cores with AMX, those of
+// 1280 rows 90; with avx512_bf16 256 rows take 160. In f32 they take 500 and more, and a large
+// chunk gains nothing.
+constexpr int64_t kChunkBytes = int64_t{64} << 20, kPackedChunkBytes = int64_t{256} << 20;
+
+enum class Head { forward, gradient, step };
+
+Head head_of(const NodeView& node) {
+  const std::string& op = node.node().op->name;
+  if (op == "linear_cross_entropy") return Head::forward;
+  return op == "linear_cross_entropy_grad" ? Head::gradient : Head::step;
+}
+
+struct HeadLoss {
+  std::string op;
+  Head head;
+  DType dtype;                             // of x, w and the gradients of logits
+  DType dx = DType::f32, dw = DType::f32;  // what they are written as
+  int64_t rows, width, classes;            // x: [rows, width]
+  int64_t chunk, ld;                       // logits: [chunk, classes], rows ld apart, f32
+  bool transpose_w, panels, wide_targets, dlse = false;
+  int64_t ignore;
+
+  HeadLoss(const NodeView& node, int64_t chunk_rows)
+      : op(node.node().op->name),
+        head(head_of(node)),
+        dtype(node.in[0].dtype),
+        rows(rows_of(node.in[0].shape).count),
+        width(node.in[0].shape.size(-1)),
+        chunk(std::min(chunk_rows, rows)),
+        transpose_w(node.attrs().get<bool>("transpose_w")),
+        panels(node.attrs().get_or<bool>("panels", false)),
+        wide_targets(node.in[2].dtype == DType::i64),
+        ignore(node.attrs().get<int64_t>("ignore_index")) {
+    classes =
+        panels ? node.attrs().get<int64_t>("classes") : node.in[1].shape.size(transpose_w ? 0 : 1);
+    ld = round_up(classes, 16);
+    if (head == Head::gradient) dlse = node.attrs().get<bool>("dlse");
+    if (head == Head::forward) return;
+    const size_t first = head == Head::step ? 2 : 0;
+    dx = node.out()[first].dtype;
+    dw = node.out()[first + 1].dtype;
+  }
+  /// The sum over chunks is f32; where dw is not, it is made in scratch memory.
+  bool sums_apart() const { return head != Head::forward && dw != DType::f32; }
+  int64_t logits_bytes() const { return round_up(chunk * ld * int64_t{sizeof(float)}, 64); }
+  int64_t dlogits_ld() const { return dtype == DType::f32 ? ld : 2 * ld; }
+};
+
+/// The operands and results of a run; absent ones are null.
+struct Tensors {
+  const void *x, *w, *w_of_dx = nullptr;  // w_of_dx: another where there are panels
+  Targets targets;
+  const float *lse_in = nullptr, *dlosses = nullptr, *dlse = nullptr;
+  float *losses = nullptr, *lse = nullptr;
+  void *dx = nullptr, *dw = nullptr;
+  float *logits, *sums;  // dw in f32
+
+  Tensors(const HeadLoss& p, const KernelArgs& args)
+      : x(args.in[0]), w(args.in[1]), targets{args.in[2], p.wide_targets} {
+    auto floats = [&](size_t i) { return static_cast<const float*>(args.in[i]); };
+    if (p.head == Head::gradient) {
+      lse_in = floats(3);
+      dlosses = floats(4);
+      if (p.dlse) dlse = floats(5);
+    } else {
+      losses = static_cast<float*>(args.out[0]);
+      lse = static_cast<float*>(args.out[1]);
+      if (p.head == Head::step) dlosses = floats(3);
+    }
+    if (p.head != Head::forward) {
+      const size_t first = p.head == Head::step ? 2 : 0;
+      w_of_dx = p.panels ? args.in.back() : w;
+      dx = args.out[first];
+      dw = args.out[first + 1];
+    }
+    logits = reinterpret_cast<float*>(args.scratch);
+    sums = p.sums_apart() ? reinterpret_cast<float*>(args.scratch + p.logits_bytes())
+                          : static_cast<float*>(dw);
+  }
+};
+
+class LossHead final : public Kernel {
+ public:
+  explicit LossHead(const HeadLoss& p)
+      : p_(p), rows_(cross_entropy_rows(false)), probabilities_(probabilities_as(p.dtype)) {}
+
+  void run(const KernelArgs& args) override {
+    const Tensors t(p_, args);
+    t.targets.check(p_.op.c_str(), p_.rows, p_.classes, p_.ignore);
+    int64_t begin = 0;
+    do {  // no rows: one chunk of none, which makes dw zeros
+      const int64_t count = std::min(p_.chunk, p_.rows - begin);
+      multiply_logits(t, begin, count);
+      parallel_for(count, row_grain(p_.classes, kExpGrain), [&](int64_t first, int64_t end) {
+        for (int64_t i = first; i < end; ++i) {
+          finish_row(t, begin + i, t.logits + i * p_.ld);
+          if (p_.head != Head::forward) end_in_zeros(t.logits + i * p_.ld);
+        }
+      });
+      if (p_.head != Head::forward) {
+        multiply_dx(t, begin, count);
+        add_dw(t, begin, count);
+      }
+      begin += count;
+    } while (begin < p_.rows);
+    if (p_.sums_apart()) round_dw(t);
+  }
+
+  int64_t scratch_bytes() const override {
+    const int64_t sums = p_.sums_apart() ? p_.classes * p_.width * int64_t{sizeof(float)} : 0;
+    return p_.logits_bytes() + sums;
+  }
+
+ private:
+  GemmArgs product(int64_t m, int64_t n, int64_t k) const {
+    GemmArgs g;
+    g.m = m;
+    g.n = n;
+    g.k = k;
+    g.dtype = p_.dtype;
+    return g;
+  }
+  const void* rows_of_x(const Tensors& t, int64_t begin) const {
+    return offset(t.x, p_.dtype, begin * p_.width);
+  }
+  /// w, as it lies or in panels, as the right operand.
+  void set_weights(GemmArgs& g, const void* w, bool transpose) const {
+    g.b = w;
+    g.panels = p_.panels;
+    g.trans_b = transpose && !p_.panels;
+    g.ldb = g.trans_b ? g.k : g.n;
+  }
+
+  // logits = x op(w)
+  void multiply_logits(const Tensors& t, int64_t begin, int64_t count) const {
+    GemmArgs g = product(count, p_.classes, p_.width);
+    g.a = rows_of_x(t, begin);
+    g.lda = p_.width;
+    set_weights(g, t.w, p_.transpose_w);
+    g.c = t.logits;
+    g.ldc = p_.ld;
+    gemm(g);
+  }
+
+  // dx = dlogits op(w)ᵀ
+  void multiply_dx(const Tensors& t, int64_t begin, int64_t count) const {
+    // Behind the classes there are zeros, in dlogits and in panels.
+    GemmArgs g =
+        product(count, p_.width, p_.panels ? round_up(p_.classes, kPanelTerms) : p_.classes);
+    g.a = t.logits;
+    g.lda = p_.dlogits_ld();
+    g.a_ends_in_zeros = p_.dtype != DType::f32;
+    set_weights(g, t.w_of_dx, !p_.transpose_w);
+    g.c_dtype = p_.dx;
+    g.c = offset(t.dx, p_.dx, begin * p_.width);
+    g.ldc = p_.width;
+    gemm(g);
+  }
+
+  // dw = dlogitsᵀ x, or its transpose; plus that of the chunks before
+  void add_dw(const Tensors& t, int64_t begin, int64_t count) const {
+    const void *x = rows_of_x(t, begin), *dlogits = t.logits;
+    GemmArgs g = p_.transpose_w ? product(p_.classes, p_.width, count)
+                                : product(p_.width, p_.classes, count);
+    g.a = p_.transpose_w ? dlogits : x;
+    g.lda = p_.transpose_w ? p_.dlogits_ld() : p_.width;
+    g.trans_a = true;
+    g.b = p_.transpose_w ? x : dlogits;
+    g.ldb = p_.transpose_w ? p_.width : p_.dlogits_ld();
+    g.c = t.sums;
+    g.ldc = g.n;
+    g.beta = begin == 0 ? 0.0f : 1.0f;
+    gemm(g);
+  }
+
+  // The loss of a row of logits, and over it its gradient in the dtype of the operands.
+  void finish_row(const Tensors& t, int64_t row, float* logits) const {
+    const int64_t target = t.targets[row];
+    const bool counts = target != p_.ignore;
+    const float logit = counts ? logits[target] : 0.0f;
+    float lse;
+    if (t.lse_in != nullptr) {
+      lse = t.lse_in[row];
+    } else {
+      const ExpSum sum = rows_.exp_sum(logits, p_.classes);
+      lse = sum.lse();
+      t.losses[row] = counts ? sum.loss(logit) : 0.0f;
+      t.lse[row] = lse;
+    }
+    if (p_.head == Head::forward) return;
+    const float dloss = counts ? t.dlosses[row] : 0.0f;
+    const float dlse = t.dlse != nullptr ? t.dlse[row] : 0.0f;
+    if (!counts && t.dlse == nullptr) {
+      std::memset(logits, 0, static_cast<size_t>(p_.classes) * bytes_of(p_.dtype));
+      return;
+    }
+    probabilities_(logits, lse, dloss + dlse, logits, p_.classes);
+    if (!counts) return;
+    // p - 1 by expm1 keeps its digits where p is near 1.
+    const double x = static_cast<double>(logit) - static_cast<double>(lse);
+    const double d =
+        static_cast<double>(dloss) * std::expm1(x) + static_cast<double>(dlse) * std::exp(x);
+    store_from_double(p_.dtype, logits, target, static_cast<double>(static_cast<float>(d)));
+  }
+
+  /// What follows 16-bit gradients of logits, up to whole tiles of terms: their row has twice the
+  /// room.
+  void end_in_zeros(float* logits) const {
+    if (p_.dtype == DType::f32) return;
+    auto* gradients = reinterpret_cast<uint16_t*>(logits);
+    std::fill(gradients + p_.classes, gradients + round_up(p_.classes, 32), uint16_t{0});
+  }
+
+  void round_dw(const Tensors& t) const {
+    const int64_t n = p_.classes * p_.width;
+    parallel_for(n, kExpGrain, [&](int64_t begin, int64_t end) {
+      gemm_packing().store(t.sums + begin, end - begin, 1, end - begin, p_.dw,
+                           offset(t.dw, p_.dw, begin), end - begin, false);
+    });
+  }
+
+  const HeadLoss p_;
+  const CrossEntropyRows& rows_;
+  const ProbabilitiesFunction probabilities_;
+};
+
+bool is_gemm_dtype(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+std::string head_refusal(const NodeView& node) {
+  for (const std::span<const Type> types : {std::span<const Type>(node.in), node.out()})
+    for (const Type& t : types)
+      if (is_float(t.dtype) && !is_gemm_dtype(t.dtype))
+        return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
+  if (node.attrs().get_or<bool>("panels", false) && node.in[0].dtype != DType::bf16)
+    return "weights in panels: only bf16";
+  if (node.attrs().get_or<bool>("round_logits", false) && node.in[0].dtype != DType::f32)
+    return "logits rounded to 16 bits";
+  return node.in[1].shape.elements() == 0 ? "no classes, or rows without elements" : "";
+}
+
+}  // namespace
+
+int64_t loss_head_chunk(int64_t rows, int64_t classes, bool packs_tiles) {
+  const int64_t row_bytes = std::max<int64_t>(1, classes) * int64_t{sizeof(float)};
+  const int64_t bytes = packs_tiles ? kPackedChunkBytes : kChunkBytes;
+  int64_t most = std::max<int64_t>(128, bytes / row_bytes);
+  if (rows > 256) most = std::min(most, ceil_div(rows, 2));
+  const int64_t chunks = std::max<int64_t>(1, ceil_div(rows, most));
+  return round_up(std::max<int64_t>(1, ceil_div(rows, chunks)), 16);
+}
+
+std::unique_ptr<Kernel> loss_head(const NodeView& node, int64_t chunk) {
+  return std::make_unique<LossHead>(HeadLoss(node, chunk));
+}
+
+std::vector<KernelEntry> loss_head_kernels() {
+  std::vector<KernelEntry> list;
+  for (const char* op :
+       {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"})
+    list.push_back({op, "chunked", head_refusal, [](const NodeView& node) {
+                      const HeadLoss p(node, 1);
+                      const bool tiles = gemm_packs_tiles(p.dtype);
+                      return loss_head(node, loss_head_chunk(p.rows, p.classes, tiles));
+                    }});
+  return list;
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,100 @@
+#include "backend/cpu/products/packing.h"
+
+#include <algorithm>
+
+#include "backend/cpu/products/gemm.h"
+#include "backend/cpu/products/loss_head.h"
+#include "backend/cpu/products/product.h"
+#include "backend/cpu/updates/update_kernel.h"
+#include "base/integers.h"
+#include "ops/fused.h"
+#include "ops/panels.h"
+#include "runtime/backend.h"
+
+namespace brrr::cpu {
+
+namespace {
+
+GemmArgs args_of(const Product& p, DType dtype) {
+  static float result;  // there is one, and its address is never used
+  return {.m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .dtype = dtype,
+          .lda = p.lda(),
+          .trans_a = p.ta,
+          .ldb = p.ldb(),
+          .trans_b = p.tb,
+          .panels = p.panels,
+          .c = &result,
+          .ldc = p.n};
+}
+
+Packing packing_of_product(const GemmArgs& args, int64_t batch) {
+  if (gemm_packs_tiles(args.dtype)) return {{}, gemm_tiles(args, batch)};
+  return {args.dtype == DType::f32 ? gemm_left_bytes(args, batch) : 0, {}};
+}
+
+Packing packing_of_loss_head(const NodeView& view) {
+  const DType dtype = view.in[0].dtype;
+  const int64_t width = view.in[0].shape[view.in[0].shape.rank() - 1].size();
+  const int64_t rows = view.in[0].shape.elements() / std::max<int64_t>(1, width);
+  const bool panels = view.attrs().get_or<bool>("panels", false);
+  const int64_t vocab = panels ? view.attrs().get<int64_t>("classes")
+                               : view.in[1].shape.elements() / std::max<int64_t>(1, width);
+  const int64_t terms = panels ? round_up(vocab, kPanelTerms) : vocab;  // of dx
+  const bool transposed = view.attrs().get<bool>("transpose_w");
+  const int64_t chunk = std::min(rows, loss_head_chunk(rows, vocab, gemm_packs_tiles(dtype)));
+  const int64_t last = chunk == 0 ? 0 : (rows - 1) % chunk + 1;
+  const int64_t logits_ld = round_up(vocab, 16) * (dtype == DType::f32 ? 1 : 2);
+  Packing all;
+  for (const int64_t count : {chunk, last}) {
+    GemmArgs y =
+        args_of({.m = count, .n = vocab, .k = width, .tb = !panels, .panels = panels}, dtype);
+    GemmArgs dx = args_of({.m = count, .n = width, .k = terms, .panels = panels}, dtype);
+    dx.lda = logits_ld;
+    dx.a_ends_in_zeros = dtype != DType::f32;
+    GemmArgs dw = args_of(
+        {.m = transposed ? vocab : width, .n = transposed ? width : vocab, .k = count, .ta = true},
+        dtype);
+    (transposed ? dw.lda : dw.ldb) = logits_ld;
+    for (const GemmArgs& g : {y, dx, dw}) all += packing_of_product(g, 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+void Packing::operator+=(const Packing& other) {
+  left_bytes = std::max(left_bytes, other.left_bytes);  // nothing is less than 0
+  tiles += other.tiles;
+  rows = std::max(rows, other.rows);
+}
+
+int64_t Packing::bytes() const {
+  return gemm_workspace_bytes(left_bytes, tiles) + thread_count() * rows;
+}
+
+Packing packing_of(const Graph& graph) {
+  Packing all;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (node.op->name == "fused") {
+      all += packing_of(*fused_body(node));
+      continue;
+    }
+    if (ops::has_copies_in_panels(node.attrs)) all.rows = std::max(all.rows, kMostPanelRowsBytes);
+    if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
+    const NodeView view(graph, id);
+    Product p;
+    if (node.op->name.starts_with("linear_cross_entropy")) {
+      all += packing_of_loss_head(view);
+    } else if ((node.op->name == "matmul" || node.op->name == "linear") &&
+               as_product(view, p).empty()) {
+      all += packing_of_product(args_of(p, view.in[0].dtype), p.batch);
+    }
+  }
+  return all;
+}
+
+}  // namespace brrr::cpu

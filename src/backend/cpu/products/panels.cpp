@@ -1,0 +1,54 @@
+// panels: a matrix in the order in which products read their right operand.
+
+#include <algorithm>
+
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/panel_rows.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+
+namespace brrr::cpu {
+namespace {
+
+constexpr int64_t kStrip = 1024;  // columns at a time
+
+/// Rows from `row` on, 32 of them, and columns from `column` on; what there is not is zeros.
+void put_part(const uint16_t* x, const PanelPlaces& places, int64_t row, int64_t column) {
+  const int64_t rows = std::min(kPanelTerms, places.rows - row);
+  const int64_t columns = std::min(kStrip, places.columns - column);
+  const uint16_t* from = x + row * places.columns + column;
+  const PanelRows to = places.at(row, column);
+  if (rows == kPanelTerms && columns % kPanelColumns == 0)
+    return put_into_panels(from, places.columns, columns, to);
+  alignas(64) uint16_t padded[kPanelTerms * kStrip];
+  for (int64_t i = 0; i < rows; ++i)
+    std::copy_n(from + i * places.columns, columns, padded + i * kStrip);
+  pad_with_zeros(padded, kStrip, rows, columns);
+  put_into_panels(padded, kStrip, round_up(columns, kPanelColumns), to);
+}
+
+std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
+  const bool transpose = node.attrs().get<bool>("transpose");
+  PanelPlaces places{};
+  places.rows = node.in[0].shape.size(0);
+  places.columns = node.in[0].shape.size(1);
+  places.past_caches = node.out()[0].bytes() >= kNearPanels;
+  return make_kernel([=](const KernelArgs& args) {
+    PanelPlaces to = places;
+    (transpose ? to.transposed : to.panels) = static_cast<uint16_t*>(args.out[0]);
+    const auto* x = static_cast<const uint16_t*>(args.in[0]);
+    const int64_t strips = ceil_div(to.columns, kStrip);
+    parallel_for(ceil_div(to.rows, kPanelTerms) * strips, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part)
+        put_part(x, to, part / strips * kPanelTerms, part % strips * kStrip);
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> panels_kernels() {
+  return {{"panels", "tiles", [](const NodeView&) { return std::string(); }, panels_kernel}};
+}
+
+}  // namespace brrr::cpu

@@ -1,0 +1,142 @@
+#pragma once
+// Blocks of products by the vector instructions that multiply several narrow terms at a time:
+// VDPBF16PS (avx512_bf16) and VPDPBUSD (avx512_vnni), of operands that are packed as tiles
+// (amx_tiles.h).
+
+#include <cstdint>
+#include <cstring>
+
+#include "backend/cpu/products/amx_tiles.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace brrr::cpu {
+
+/// 8 rows x kCols tiles of C: c = a b, or c += a b. Distances of A and B in bytes, of C in words.
+struct StripOperands {
+  const uint8_t* a = nullptr;      // the terms of a tile in row i begin at a + i * a_row ...
+  int64_t a_row = 0, a_terms = 0;  // ... and the next tile of terms a_terms further
+  const uint8_t* b = nullptr;      // right tiles, column by column b_col apart
+  int64_t b_col = 0, b_terms = 0;
+  int64_t count = 0;  // tiles of terms
+  float* c = nullptr;
+  int64_t ldc = 0;
+  bool add = false;
+};
+
+/// Whether a class multiplies strips instead of tiles.
+template <class Tiles>
+concept MultipliesStrips = requires {
+  Tiles::kStripRows;
+};
+
+/// How many tiles of terms strips take before sums go to memory: arithmetic takes so long that
+/// operands may come from the L2 cache, a tile ahead, and all that counts is to load and store the
+/// sums seldom. And the cycles of the product of two tiles.
+inline constexpr int64_t kStripBlockTiles = 24;
+inline constexpr double kStripCycles = 256;
+
+#if defined(__x86_64__)
+#define BRRR_AVX512_DOTS target("avx512f,avx512bf16,avx512vnni")
+
+/// Each sum grows by one pair of terms at a time, as VDPBF16PS does it.
+struct PairProducts {
+  static constexpr bool kInt8 = false;
+  __attribute__((BRRR_AVX512_DOTS, always_inline)) static inline __m512i left(const uint8_t* four) {
+    int32_t word;
+    std::memcpy(&word, four, sizeof(word));
+    return _mm512_set1_epi32(word);
+  }
+  __attribute__((BRRR_AVX512_DOTS, always_inline)) static inline void add(__m512i& sum, __m512i a,
+                                                                          __m512i b) {
+    sum = _mm512_castps_si512(_mm512_dpbf16_ps(
+        _mm512_castsi512_ps(sum), reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b)));
+  }
+};
+
+/// VPDPBUSD multiplies unsigned by signed numbers: A enters with 128 added to each number (its sign
+/// bit flipped), and 128 times the sum of each of B's columns is taken off again. All modulo 2^32,
+/// so exact wherever the result is.
+struct QuadProducts {
+  static constexpr bool kInt8 = true;
+  __attribute__((BRRR_AVX512_DOTS, always_inline)) static inline __m512i offset() {
+    return _mm512_set1_epi32(static_cast<int>(0x80808080u));
+  }
+  __attribute__((BRRR_AVX512_DOTS, always_inline)) static inline __m512i left(const uint8_t* four) {
+    int32_t word;
+    std::memcpy(&word, four, sizeof(word));
+    return _mm512_xor_si512(_mm512_set1_epi32(word), offset());
+  }
+  __attribute__((BRRR_AVX512_DOTS, always_inline)) static inline void add(__m512i& sum, __m512i a,
+                                                                          __m512i b) {
+    sum = _mm512_dpbusd_epi32(sum, a, b);
+  }
+};
+
+/// Sums stay in registers over all terms: 8 rows x 2 tiles of them take 16, beside two of B and one
+/// of A, so 10 loads feed 16 instructions.
+template <class Products>
+class RegisterTiles {
+ public:
+  static constexpr int64_t kBlockTiles = kStripBlockTiles;
+  static constexpr double kCycles = kStripCycles;
+  static constexpr int kStripRows = 8;
+
+  template <int kCols>
+  __attribute__((BRRR_AVX512_DOTS, noinline)) static void strip(const StripOperands& s) {
+    __m512i c[kStripRows][kCols];
+    [[maybe_unused]] __m512i excess[kCols];
+#pragma GCC unroll 8
+    for (int m = 0; m < kStripRows; ++m) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kCols; ++v) {
+        c[m][v] =
+            s.add ? _mm512_loadu_si512(s.c + m * s.ldc + v * kTileRows) : _mm512_setzero_si512();
+      }
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < kCols; ++v) excess[v] = _mm512_setzero_si512();
+    const int64_t a_row = s.a_row, b_col = s.b_col;
+    const uint8_t *a = s.a, *b = s.b;
+    for (int64_t t = s.count; t > 0; --t) {
+      const uint8_t *next_a = a + s.a_terms, *next_b = b + s.b_terms;
+#pragma GCC unroll 8
+      for (int m = 0; m < kStripRows; ++m) __builtin_prefetch(next_a + m * a_row, 0, 3);
+      const uint8_t *top = a, *middle = a + 3 * a_row, *bottom = a + 6 * a_row;
+      for (int k = 0; k < kTileRows; ++k) {
+        __m512i right[kCols];
+#pragma GCC unroll 2
+        for (int v = 0; v < kCols; ++v) {
+          const int64_t at = k * kTileRowBytes + v * b_col;
+          right[v] = _mm512_load_si512(b + at);
+          __builtin_prefetch(next_b + at, 0, 3);
+          if constexpr (Products::kInt8) Products::add(excess[v], Products::offset(), right[v]);
+        }
+#pragma GCC unroll 8
+        for (int m = 0; m < kStripRows; ++m) {
+          const uint8_t* row = (m < 3 ? top : m < 6 ? middle : bottom) + m % 3 * a_row;
+          const __m512i left = Products::left(row + 4 * k);
+#pragma GCC unroll 2
+          for (int v = 0; v < kCols; ++v) Products::add(c[m][v], left, right[v]);
+        }
+      }
+      a = next_a;
+      b = next_b;
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < kStripRows; ++m) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kCols; ++v) {
+        if constexpr (Products::kInt8) c[m][v] = _mm512_sub_epi32(c[m][v], excess[v]);
+        _mm512_storeu_si512(s.c + m * s.ldc + v * kTileRows, c[m][v]);
+      }
+    }
+  }
+};
+
+#undef BRRR_AVX512_DOTS
+#endif
+
+}  // namespace brrr::cpu

@@ -1,0 +1,95 @@
+#include "backend/cpu/rows/reduction_rows.h"
+
+#include <algorithm>
+
+#include "backend/cpu/simd/simd_types.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/rows/reduction_rows.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target:
+#include <hwy/highway.h>
+
+#include "backend/cpu/simd/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace brrr::cpu::HWY_NAMESPACE {
+namespace {
+
+template <Fold kFold>
+HWY_INLINE VF fold(VF a, VF b) {
+  if constexpr (kFold == Fold::kSum) {
+    return hn::Add(a, b);
+  } else {
+    // NaN if either is.
+    return hn::IfThenElse(hn::IsNaN(b), b, hn::IfThenElse(hn::Lt(a, b), b, a));
+  }
+}
+
+template <Fold kFold, typename T>
+double run(const void* data, int64_t n) {
+  constexpr int64_t kBlock = 2048;
+  constexpr bool kIsSum = kFold == Fold::kSum;
+  const T* x = static_cast<const T*>(data);
+  const VF start = splat(kIsSum ? 0.0f : -kInfinity);
+  double total = 0;
+  VF s[4] = {start, start, start, start};
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const T* block = x + begin;
+    each_vector_4(std::min(kBlock, n - begin), [&](auto w, int64_t i, int slot) BRRR_INLINE_BODY {
+      s[slot] = fold<kFold>(s[slot], w.load_or(block + i, start));
+    });
+    if constexpr (kIsSum) {
+      total += static_cast<double>(sum_4(s));
+      for (VF& v : s) v = start;
+    }
+  }
+  if constexpr (kIsSum) return total;
+  const VF all = fold<kFold>(fold<kFold>(s[0], s[1]), fold<kFold>(s[2], s[3]));
+  if (!hn::AllFalse(DF(), hn::IsNaN(all))) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(max_lanes(all));
+}
+
+template <int kRows, Fold kFold, typename T>
+HWY_INLINE void fold_rows(const T* x, int64_t stride, float* y, int64_t n, bool add) {
+  each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+    VF v = w.load(x + i);
+    if constexpr (kRows == 8) {
+      auto pair = [&](int64_t r) BRRR_INLINE_BODY {
+        return fold<kFold>(w.load(x + r * stride + i), w.load(x + (r + 1) * stride + i));
+      };
+      v = fold<kFold>(fold<kFold>(pair(0), pair(2)), fold<kFold>(pair(4), pair(6)));
+    }
+    w.store(add ? fold<kFold>(w.load(y + i), v) : v, y + i);
+  });
+}
+
+/// Eight rows at a time, as a tree, so that y is loaded and stored once for all of them.
+template <Fold kFold, typename T>
+void columns(const void* data, int64_t rows, int64_t stride, float* y, int64_t n, bool add) {
+  const T* x = static_cast<const T*>(data);
+  int64_t r = 0;
+  for (; r + 8 <= rows; r += 8, add = true) fold_rows<8, kFold>(x + r * stride, stride, y, n, add);
+  for (; r < rows; ++r, add = true) fold_rows<1, kFold>(x + r * stride, stride, y, n, add);
+}
+
+constexpr ReductionRows kTable[2][2] = {{{&run<Fold::kSum, float>, &columns<Fold::kSum, float>},
+                                         {&run<Fold::kSum, Bf16>, &columns<Fold::kSum, Bf16>}},
+                                        {{&run<Fold::kMax, float>, &columns<Fold::kMax, float>},
+                                         {&run<Fold::kMax, Bf16>, &columns<Fold::kMax, Bf16>}}};
+
+}  // namespace
+
+const ReductionRows& reduction_table(Fold f, bool bf16) { return kTable[f == Fold::kMax][bf16]; }
+
+}  // namespace brrr::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace brrr::cpu {
+HWY_EXPORT(reduction_table);
+const ReductionRows& reduction_rows(Fold fold, bool bf16) {
+  return HWY_DYNAMIC_DISPATCH(reduction_table)(fold, bf16);
+}
+}  // namespace brrr::cpu
+#endif

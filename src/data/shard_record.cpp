@@ -1,0 +1,74 @@
+#include "data/shard_record.h"
+
+#include <stdexcept>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "formats/json_file.h"
+
+namespace brrr::io {
+
+std::vector<ShardRecord> shard_records(const fs::path& folder) {
+  const fs::path path = folder / "prepare.json";
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return {};
+  Json json;
+  try {
+    json = parse_json(read_file(path), path.string());
+  } catch (const UserError& broken) {
+    user_error(
+        "{}; the record of the shards beside it is damaged: make them again (brrr data prepare "
+        "--overwrite), or remove the record to use them unchecked",
+        broken.what());
+  }
+  std::vector<ShardRecord> records;
+  try {
+    for (const char* split : {"train", "val"})
+      for (ShardRecord& record : shard_records_of(json.at(split).at("shards")))
+        records.push_back(std::move(record));
+  } catch (const std::exception&) {  // somebody else's file of that name
+    return {};
+  }
+  return records;
+}
+
+void check_shard(std::span<const std::byte> bytes, const std::string& name,
+                 const ShardRecord& record) {
+  constexpr const char* kAdvice =
+      "it was damaged or replaced: make it again (brrr data prepare --overwrite), or remove "
+      "prepare.json to use it unchecked";
+  if (bytes.size() != record.bytes)
+    user_error("{} has {} bytes, prepare.json beside it says {}; {}", name, bytes.size(),
+               record.bytes, kAdvice);
+  if (const uint32_t crc = crc32c(bytes.data(), bytes.size()); crc != record.crc)
+    user_error("{} has the checksum {:08x}, prepare.json beside it says {:08x}; {}", name, crc,
+               record.crc, kAdvice);
+}
+
+nlohmann::json to_json(const std::vector<ShardRecord>& shards) {
+  Json list = Json::array();
+  for (const ShardRecord& shard : shards)
+    list.push_back({{"file", shard.file},
+                    {"tokens", shard.tokens},
+                    {"bytes", shard.bytes},
+                    {"crc32c", shard.crc}});
+  return list;
+}
+
+std::vector<ShardRecord> shard_records_of(const nlohmann::json& list) {
+  if (!list.is_array()) throw std::invalid_argument("the shards are no list");
+  const auto count = [](const Json& value, uint64_t most) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > most)
+      throw std::invalid_argument("a number of a shard is out of range");
+    return value.get<uint64_t>();
+  };
+  std::vector<ShardRecord> shards;
+  for (const Json& shard : list)
+    shards.push_back({shard.at("file").get<std::string>(),
+                      static_cast<int64_t>(count(shard.at("tokens"), uint64_t{1} << 40)),
+                      count(shard.at("bytes"), uint64_t{1} << 50),
+                      static_cast<uint32_t>(count(shard.at("crc32c"), 0xffffffffu))});
+  return shards;
+}
+
+}  // namespace brrr::io

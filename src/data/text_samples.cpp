@@ -1,0 +1,86 @@
+#include "data/text_samples.h"
+
+#include <exception>
+#include <numeric>
+
+#include "base/errors.h"
+#include "base/parallel.h"
+
+namespace brrr::io {
+namespace {
+
+constexpr uint64_t kPieceBytes = 1 << 20;
+
+struct Stretch {
+  size_t file;
+  uint64_t begin, end;
+};
+
+std::vector<Stretch> pieces_of(const TextFiles& text) {
+  std::vector<Stretch> pieces;
+  for (size_t file = 0; file < text.count(); ++file)
+    for (uint64_t begin = 0; begin < text.bytes(file); begin = pieces.back().end)
+      pieces.push_back({file, begin, text.cut(file, begin + kPieceBytes)});
+  return pieces;
+}
+
+/// body(i) for each piece, in parallel; throws the error of the first that failed.
+template <typename Body>
+void for_each_piece(size_t count, Body&& body) {
+  std::vector<std::exception_ptr> errors(count);
+  parallel_chunks(static_cast<int64_t>(count), [&](int64_t chunk) {
+    const auto i = static_cast<size_t>(chunk);
+    try {
+      body(i);
+    } catch (...) {  // no exception may leave a parallel region
+      errors[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_char_tokenizer(const TextFiles& text) {
+  const std::vector<Stretch> pieces = pieces_of(text);
+  std::vector<std::string> characters(pieces.size());
+  for_each_piece(pieces.size(), [&](size_t i) {
+    const auto [file, begin, end] = pieces[i];
+    const auto of_piece = make_char_tokenizer(text.read(file, begin, end));
+    std::vector<int32_t> ids(static_cast<size_t>(of_piece->vocab_size()));
+    std::iota(ids.begin(), ids.end(), 0);
+    characters[i] = of_piece->decode(ids);
+  });
+  std::string all;
+  for (const std::string& some : characters) all += some;
+  return make_char_tokenizer(all);
+}
+
+std::string sample_text(const TextFiles& text, uint64_t bytes) {
+  constexpr uint64_t kSample = 1 << 16;
+  const uint64_t count = bytes >= text.bytes() ? 0 : std::max<uint64_t>(1, bytes / kSample);
+  std::string sample;
+  for (size_t file = 0; count == 0 && file < text.count(); ++file)
+    sample += text.read(file, 0, text.bytes(file));
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto [file, offset] = text.place(text.bytes() / count * i);
+    const uint64_t begin = text.cut(file, offset);
+    sample += text.read(file, begin, text.cut(file, begin + kSample));
+  }
+  return sample;
+}
+
+std::vector<int32_t> encode_all(const TextFiles& text, const Tokenizer& tokenizer) {
+  const std::vector<Stretch> pieces = pieces_of(text);
+  std::vector<std::vector<int32_t>> parts(pieces.size());
+  for_each_piece(pieces.size(), [&](size_t i) {
+    const auto [file, begin, end] = pieces[i];
+    tokenizer.encode(text.read(file, begin, end), parts[i]);
+  });
+  std::vector<int32_t> ids;
+  for (const auto& part : parts) ids.insert(ids.end(), part.begin(), part.end());
+  return ids;
+}
+
+}  // namespace brrr::io

@@ -1,0 +1,378 @@
+#include "folders/checkpoint.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <tuple>
+
+#include "base/errors.h"
+#include "formats/json_file.h"
+
+namespace brrr::io {
+namespace {
+
+constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kReplaced = "replaced-";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kFormat = "brrr-checkpoint";
+constexpr int kVersion = 1;
+constexpr const char* kSelfSum = "manifest_crc32c";
+
+std::string folder_name(int64_t step) { return fmt::format("{}{:06}", kPrefix, step); }
+
+std::string hidden_name(int64_t step, const char* kind) {
+  return fmt::format(".{}.{}-{}", folder_name(step), kind, ::getpid());
+}
+
+/// The step of "checkpoint-000250", nothing for any other name.
+std::optional<int64_t> step_of(const std::string& name, const char* prefix = kPrefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* begin = name.data() + std::strlen(prefix);
+  const char* end = name.data() + name.size();
+  if (begin == end || *begin < '0' || *begin > '9') return std::nullopt;
+  int64_t step = 0;
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return step;
+}
+
+[[noreturn]] void fail(const char* verb, const fs::path& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  user_error("cannot {} {}: {}{}", verb, path.string(), std::strerror(error),
+             full ? "; free some space and run again" : "");
+}
+
+void sync_file(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open", path, errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (error != 0 && error != EINVAL) fail("sync", path, error);
+}
+
+/// The CRC-32C and the size of a file. Plain reads, not a map: a bad sector then is an error, not a
+/// signal.
+uint32_t crc_of(const fs::path& path, uint64_t& bytes) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("read", path, errno);
+  std::vector<char> buffer(size_t{1} << 20);
+  uint32_t crc = 0;
+  bytes = 0;
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = errno;
+      ::close(fd);
+      if (n < 0) fail("read", path, error);
+      return crc;
+    }
+    crc = crc32c(buffer.data(), static_cast<size_t>(n), crc);
+    bytes += static_cast<uint64_t>(n);
+  }
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::error_code error;
+  std::vector<std::string> out;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    out.push_back(at->path().filename().string());
+  if (error) user_error("cannot list the folder {}: {}", folder.string(), error.message());
+  return out;
+}
+
+std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
+
+struct ManifestFile {
+  std::string name;
+  uint64_t bytes = 0;
+  std::string crc;
+};
+
+/// The manifest without its own checksum, in the one form that is summed.
+Json manifest_body(int64_t step, const std::vector<ManifestFile>& files) {
+  Json list = Json::object();
+  for (const ManifestFile& f : files) list[f.name] = {{"bytes", f.bytes}, {"crc32c", f.crc}};
+  return {{"format", kFormat}, {"version", kVersion}, {"step", step}, {"files", list}};
+}
+
+std::string self_sum(const Json& body) {
+  const std::string text = body.dump();
+  return hex(crc32c(text.data(), text.size()));
+}
+
+struct Manifest {
+  int64_t step = 0;
+  std::vector<ManifestFile> files;
+};
+
+/// `step`: the one that it must be of, when that is known.
+Manifest read_manifest(const fs::path& folder, std::optional<int64_t> step) {
+  const fs::path path = folder / kManifest;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error))
+    user_error("{} is not a complete checkpoint: {} is missing", folder.string(), kManifest);
+  Json manifest = parse_json(read_file(path), path.string());
+  const auto damaged = [&](const std::string& fault) {
+    user_error("{} is damaged: {}", path.string(), fault);
+  };
+  if (!manifest.is_object() || manifest.value("format", Json()) != kFormat)
+    damaged(fmt::format("expected \"format\": \"{}\"", kFormat));
+  if (manifest.value("version", Json()) != kVersion)
+    user_error(
+        "{}: expected a checkpoint of version {}, found {}; it was written by another version "
+        "of this program",
+        path.string(), kVersion, describe(manifest.value("version", Json())));
+  const Json sum = manifest.value(kSelfSum, Json());
+  manifest.erase(kSelfSum);
+  if (!sum.is_string() || sum != self_sum(manifest)) damaged("its own checksum does not match");
+  // From here on the text is what a writer of ours wrote, or was made to look so: still checked.
+  const Json found = manifest.value("step", Json());
+  if (!found.is_number_integer() || found < 0) damaged("'step' must be a whole number");
+  if (step && found != *step)
+    damaged(fmt::format("it is of step {}, the folder's name says {}", found.dump(), *step));
+  const Json files = manifest.value("files", Json());
+  if (!files.is_object()) damaged("'files' must be an object");
+  Manifest out{.step = found.get<int64_t>(), .files = {}};
+  for (const auto& [name, entry] : files.items()) {
+    const bool plain = !name.empty() && name != "." && name != ".." &&
+                       name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+    if (!plain || !entry.is_object() || !entry.value("bytes", Json()).is_number_unsigned() ||
+        !entry.value("crc32c", Json()).is_string())
+      damaged("the entry " + in_quotes(name) + " is not a file name with bytes and crc32c");
+    out.files.push_back({name, entry["bytes"].get<uint64_t>(), entry["crc32c"].get<std::string>()});
+  }
+  return out;
+}
+
+/// Removes a folder that already has a hidden name; best effort, a later prune() tries again.
+void remove_hidden(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+/// Whether the process that made this temporary folder is gone.
+bool is_abandoned(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool in_use = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return !in_use;
+}
+
+/// Makes `from` visible as `to`. A folder that is already there is swapped out in one step where
+/// the file system can, and ends up hidden.
+void rename_into_place(const fs::path& from, const fs::path& to, const fs::path& aside) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  if (errno != ENOTEMPTY && errno != EEXIST) fail("create", to, errno);
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) ==
+      0) {
+    remove_hidden(from);
+    return;
+  }
+  remove_hidden(aside);
+  if (::rename(to.c_str(), aside.c_str()) != 0) fail("replace", to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    if (::rename(aside.c_str(), to.c_str()) != 0) fail("restore", to, errno);
+    fail("replace", to, error);
+  }
+  remove_hidden(aside);
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const fs::path& run_dir, int64_t step)
+    : run_dir_(run_dir), temporary_(run_dir / hidden_name(step, "tmp")), step_(step) {
+  BRRR_CHECK(step >= 0, "step {}", step);
+  remove_hidden(temporary_);  // of a dead process that had our process id
+  if (::mkdir(temporary_.c_str(), 0755) != 0) {
+    const int error = errno;
+    const bool forbidden = error == EACCES || error == EROFS || error == EPERM;
+    user_error("cannot save a checkpoint in {}: {}{}", run_dir.string(), std::strerror(error),
+               forbidden ? "; choose a place you may write to, or change its permissions" : "");
+  }
+  lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Where locks do not work nothing is lost: is_abandoned() is only asked by a second process.
+  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (lock_ >= 0) ::close(lock_);
+  if (!temporary_.empty()) remove_hidden(temporary_);
+}
+
+fs::path CheckpointWriter::path(const std::string& name) {
+  BRRR_CHECK(!name.empty() && name.find('/') == std::string::npos && name != kManifest,
+             "checkpoint file name '{}'", name);
+  fault_point("checkpoint.write");
+  promised_.insert(name);
+  return temporary_ / name;
+}
+
+Checkpoint CheckpointWriter::commit() {
+  BRRR_CHECK(!temporary_.empty(), "the checkpoint of step {} is committed twice", step_);
+  std::vector<ManifestFile> files;
+  for (const std::string& name : names_in(temporary_)) {
+    BRRR_CHECK(fs::is_regular_file(temporary_ / name), "{} in a checkpoint is not a file", name);
+    promised_.erase(name);
+    files.push_back({.name = name, .bytes = 0, .crc = ""});
+  }
+  BRRR_CHECK(promised_.empty(), "{} was never written", *promised_.begin());
+  for (ManifestFile& f : files) {
+    sync_file(temporary_ / f.name);
+    f.crc = hex(crc_of(temporary_ / f.name, f.bytes));
+  }
+
+  fault_point("checkpoint.manifest");
+  Json manifest = manifest_body(step_, files);
+  manifest[kSelfSum] = self_sum(manifest);
+  FileWriter out(temporary_ / kManifest);
+  out.write(manifest.dump(2) + "\n");
+  out.finish();
+  sync_folder(temporary_);
+
+  fault_point("checkpoint.rename");
+  const Checkpoint done{run_dir_ / folder_name(step_), step_};
+  rename_into_place(temporary_, done.folder, run_dir_ / hidden_name(step_, "deleted"));
+  temporary_.clear();
+  sync_folder(run_dir_);
+  return done;
+}
+
+std::vector<Checkpoint> list_checkpoints(const fs::path& run_dir) {
+  std::vector<Checkpoint> out;
+  for (const std::string& name : names_in(run_dir)) {
+    const auto step = step_of(name);
+    std::error_code error;
+    if (step && fs::is_directory(run_dir / name, error)) out.push_back({run_dir / name, *step});
+  }
+  std::sort(out.begin(), out.end(), [](const Checkpoint& a, const Checkpoint& b) {
+    return std::tie(a.step, a.folder) < std::tie(b.step, b.folder);
+  });
+  return out;
+}
+
+namespace {
+
+void verify_files(const fs::path& folder, const Manifest& manifest) {
+  for (const ManifestFile& expected : manifest.files) {
+    const fs::path path = folder / expected.name;
+    std::error_code error;
+    if (!fs::is_regular_file(path, error))
+      user_error("{} is missing from the checkpoint: {} bytes were expected", path.string(),
+                 expected.bytes);
+    uint64_t bytes = 0;
+    const std::string crc = hex(crc_of(path, bytes));
+    if (bytes != expected.bytes)
+      user_error("{} is damaged: expected {} bytes, found {}", path.string(), expected.bytes,
+                 bytes);
+    if (crc != expected.crc)
+      user_error("{} is damaged: expected CRC-32C {}, found {}", path.string(),
+                 in_quotes(expected.crc), in_quotes(crc));
+  }
+}
+
+}  // namespace
+
+void verify(const Checkpoint& checkpoint) {
+  verify_files(checkpoint.folder, read_manifest(checkpoint.folder, checkpoint.step));
+}
+
+Checkpoint open_checkpoint(const fs::path& folder) {
+  fs::path path = fs::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // it ended with a slash
+  const Manifest manifest = read_manifest(folder, step_of(path.filename().string()));
+  verify_files(folder, manifest);
+  return {folder, manifest.step};
+}
+
+std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
+                                       const std::function<void(const std::string&)>& on_damaged) {
+  const std::vector<Checkpoint> all = list_checkpoints(run_dir);
+  for (auto c = all.rbegin(); c != all.rend(); ++c) {
+    try {
+      verify(*c);
+      return *c;
+    } catch (const UserError& e) {
+      if (on_damaged) on_damaged(e.what());
+    }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// First under a hidden name, so that a kill in the middle leaves nothing that looks like a
+// checkpoint.
+void remove_checkpoint(const fs::path& run_dir, const Checkpoint& c) {
+  const fs::path aside = run_dir / hidden_name(c.step, "deleted");
+  remove_hidden(aside);
+  if (::rename(c.folder.c_str(), aside.c_str()) != 0) fail("remove", c.folder, errno);
+  fault_point("checkpoint.prune");
+  remove_hidden(aside);
+}
+
+}  // namespace
+
+std::vector<int64_t> set_aside_after(const fs::path& run_dir, int64_t step) {
+  std::vector<int64_t> steps;
+  const std::vector<Checkpoint> all = list_checkpoints(run_dir);
+  for (auto c = all.rbegin(); c != all.rend() && c->step > step; ++c) {
+    const fs::path aside = run_dir / fmt::format("{}{:06}", kReplaced, c->step);
+    remove_hidden(aside);
+    if (::rename(c->folder.c_str(), aside.c_str()) != 0) fail("rename", c->folder, errno);
+    fault_point("checkpoint.set_aside");
+    steps.insert(steps.begin(), c->step);
+  }
+  return steps;
+}
+
+void drop_set_aside(const fs::path& run_dir) {
+  for (const std::string& name : names_in(run_dir))
+    if (step_of(name, kReplaced)) remove_hidden(run_dir / name);
+}
+
+std::vector<int64_t> prune(const fs::path& run_dir, const PruneOptions& options) {
+  BRRR_CHECK(options.keep_last >= 1, "keep_last {}", options.keep_last);
+  const std::vector<Checkpoint> all = list_checkpoints(run_dir);
+  std::vector<Checkpoint> doomed;
+  for (size_t i = 0; i + static_cast<size_t>(options.keep_last) < all.size(); ++i)
+    if (!options.also_keep.contains(all[i].step) && all[i].step != options.just_written)
+      doomed.push_back(all[i]);
+
+  // Verification reads whole checkpoints, so it stops at the first that is sound, and is not done
+  // at all when nothing would be removed or the newest was written a moment ago.
+  const bool newest_is_trusted = !all.empty() && all.back().step == options.just_written;
+  if (!doomed.empty() && !newest_is_trusted) {
+    if (const auto newest = latest_valid(run_dir, nullptr))
+      std::erase_if(doomed, [&](const Checkpoint& c) { return c.folder == newest->folder; });
+    else
+      doomed.clear();  // all are damaged: a person may still save something from them
+  }
+
+  std::vector<int64_t> removed;
+  for (const Checkpoint& c : doomed) {
+    remove_checkpoint(run_dir, c);
+    removed.push_back(c.step);
+  }
+
+  for (const std::string& name : names_in(run_dir)) {
+    if (!name.starts_with(std::string(".") + kPrefix)) continue;
+    const bool temporary = name.find(".tmp-") != std::string::npos;
+    const bool deleted = name.find(".deleted-") != std::string::npos;
+    if (deleted || (temporary && is_abandoned(run_dir / name))) remove_hidden(run_dir / name);
+  }
+  return removed;
+}
+
+}  // namespace brrr::io

@@ -1,0 +1,43 @@
+#pragma once
+// A model on disk: config.json, model.safetensors and a tokenizer in one folder. What a run writes,
+// what a checkpoint holds and what Hugging Face publishes are all such folders.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "folders/hf_config.h"
+#include "formats/safetensors.h"
+#include "text/tokenizer.h"
+#include "models/gpt2/gpt2_config.h"
+
+namespace brrr::io {
+
+struct ModelFolder {
+  fs::path folder;
+  models::Gpt2Config config;
+  std::unique_ptr<SafetensorsFile> file;
+  std::map<std::string, TensorView> tensors;  // by their expected names, views into `file`
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+/// Finds the folder that `name` means: a folder with config.json; a run folder whose newest valid
+/// checkpoint has one; or a model name ("gpt2", "openai-community/gpt2") in the Hugging Face cache.
+/// Empty: the newest run in runs/ that has a model.
+/// `on_damaged` gets a line for each damaged checkpoint that was passed over.
+fs::path find_model(const std::string& name,
+                    const std::function<void(const std::string&)>& on_damaged = {});
+
+/// Records size and checksum of the folder's model.safetensors in checksums.json, as a checkpoint's
+/// manifest does for its files.
+void write_model_checksum(const fs::path& folder);
+/// Before model.safetensors is written anew: a kill must not leave the checksum of another file.
+void remove_model_checksum(const fs::path& folder);
+
+/// Opens it. Checkpoint folders, and models with a checksum, are verified first. The tokenizer's
+/// vocabulary must not exceed the model's. Throws UserError that names the file and what is wrong
+/// with it.
+ModelFolder open_model(const fs::path& folder);
+
+}  // namespace brrr::io

@@ -1,0 +1,145 @@
+#include "formats/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/errors.h"
+
+namespace brrr::io {
+namespace {
+
+constexpr double kFlushSeconds = 5;
+constexpr size_t kEventBytes = size_t{1} << 16;
+
+// Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
+constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+                   kEventSessionLog = 7;
+constexpr uint32_t kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
+constexpr uint32_t kSessionStatus = 1, kSessionStart = 1;
+constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;  // wire types
+
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(0x80 | (value & 0x7f));
+  out += static_cast<char>(value);
+}
+template <typename T>
+void put_raw(std::string& out, T value) {
+  std::array<char, sizeof(T)> bytes;
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  out.append(bytes.data(), bytes.size());
+}
+void put_key(std::string& out, uint32_t field, uint32_t wire_type) {
+  put_varint(out, (field << 3) | wire_type);
+}
+void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
+  put_key(out, field, kBytes);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+std::string event(double wall_time, int64_t step) {
+  std::string out;
+  put_key(out, kEventWallTime, kFixed64);
+  put_raw(out, wall_time);
+  put_key(out, kEventStep, kVarint);
+  put_varint(out, static_cast<uint64_t>(step));
+  return out;
+}
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  std::string out = name.data();
+  for (char& c : out)
+    if (c == '/') c = '_';
+  return out;
+}
+
+/// TensorBoard reads the files of a folder in the order of their names, so the time leads; the
+/// counter keeps two writers of one second apart.
+fs::path new_file_name(const fs::path& folder) {
+  const auto seconds = static_cast<int64_t>(unix_time());
+  for (int n = 0;; ++n) {
+    fs::path path = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds + n,
+                                         host_name(), ::getpid(), n);
+    if (!fs::exists(path)) return path;
+  }
+}
+
+}  // namespace
+
+uint32_t masked_crc32c(std::string_view data) {
+  return std::rotr(crc32c(data.data(), data.size()), 15) + 0xa282ead8u;
+}
+
+EventWriter::EventWriter(const fs::path& folder, std::optional<int64_t> resume_step) {
+  create_folder(folder);
+  path_ = new_file_name(folder);
+  file_ = std::make_unique<FileWriter>(path_);
+  const double now = unix_time();
+  std::string version = event(now, 0);
+  put_bytes(version, kEventFileVersion, "brain.Event:2");
+  append_record(version);
+  if (resume_step) {
+    std::string session;
+    put_key(session, kSessionStatus, kVarint);
+    put_varint(session, kSessionStart);
+    std::string start = event(now, *resume_step);
+    put_bytes(start, kEventSessionLog, session);
+    append_record(start);
+  }
+  flush();
+}
+
+EventWriter::~EventWriter() {
+  try {
+    flush();
+  } catch (const UserError&) {
+  }
+}
+
+void EventWriter::append_record(std::string_view data) {
+  std::string length;
+  put_raw(length, static_cast<uint64_t>(data.size()));
+  buffer_ += length;
+  put_raw(buffer_, masked_crc32c(length));
+  buffer_ += data;
+  put_raw(buffer_, masked_crc32c(data));
+}
+
+void EventWriter::scalar(std::string_view tag, double value, int64_t step) {
+  scalar(tag, value, step, unix_time());
+}
+
+void EventWriter::scalar(std::string_view tag, double value, int64_t step, double wall_time) {
+  std::string entry;
+  put_bytes(entry, kValueTag, tag);
+  put_key(entry, kValueSimple, kFixed32);
+  put_raw(entry, static_cast<float>(value));
+  std::string summary;
+  put_bytes(summary, kSummaryValue, entry);
+  std::string record = event(wall_time, step);
+  put_bytes(record, kEventSummary, summary);
+  append_record(record);
+  if (buffer_.size() >= kEventBytes || now_seconds() - last_flush_ >= kFlushSeconds) flush();
+}
+
+void EventWriter::flush() {
+  last_flush_ = now_seconds();
+  if (buffer_.empty()) return;
+  // Cleared first: after a failed write a retry would repeat the part that did reach the file.
+  const std::string records = std::exchange(buffer_, {});
+  file_->write(records);
+}
+
+}  // namespace brrr::io

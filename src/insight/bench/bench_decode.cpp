@@ -1,0 +1,90 @@
+// One token after the other from a GPT-2 with random weights: how close to the memory's speed.
+
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "backend/cpu/target.h"
+#include "infer/generator.h"
+#include "insight/bench/bench.h"
+#include "insight/machine/machine.h"
+#include "insight/profile/timed_step.h"
+#include "models/init.h"
+#include "train/trainer.h"
+
+namespace brrr::insight {
+namespace {
+
+constexpr int64_t kBurst = 8;  // tokens of one measurement
+
+class Decoder {
+ public:
+  explicit Decoder(const DecodeOptions& o) : options_(o) {
+    const train::TrainOptions preset = train::resolve({{"preset", o.preset}});
+    config_ = train::model_config(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
+    if (o.prompt + kBurst > config_.n_positions)
+      usage_error("--prompt {}: {} tokens and a burst of {} exceed the context of {}", o.prompt,
+                  o.prompt, kBurst, config_.n_positions);
+    infer::GeneratorOptions g;
+    g.precision = dtype_of_precision(o.precision);
+    generator_.emplace(
+        config_, cpu::cpu_backend(),
+        [&](std::string_view name, std::span<float> out) {
+          models::initialise(std::string(name), config_, 1, out);
+        },
+        g);
+    std::mt19937 random(7);
+    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config_.vocab_size - 1));
+    for (int64_t i = 0; i < o.prompt; ++i) prompt_.push_back(id(random));
+  }
+
+  // The prompt stands in the cache but for its last token, after the first call.
+  void burst() {
+    infer::Sampling greedy;
+    greedy.temperature = 0;
+    generator_->generate(prompt_, kBurst, infer::Sampler(greedy, 0));
+  }
+
+  DecodeRow row(const Timing& burst) const {
+    DecodeRow r;
+    r.preset = options_.preset;
+    r.precision = options_.precision;
+    r.position = options_.prompt + kBurst / 2;
+    const double one = 1.0 / static_cast<double>(kBurst);
+    r.ms = {burst.median * one, burst.low * one, burst.high * one};
+    r.tokens_per_second = 1e3 / r.ms.median;
+    const auto width = static_cast<int64_t>(bytes_of(dtype_of_precision(options_.precision)));
+    // Of the position table a token reads one row.
+    const int64_t weights = config_.parameter_count() - config_.n_positions * config_.n_embd;
+    r.bytes = width * (weights + 2 * config_.n_layer * config_.n_embd * r.position);
+    return r;
+  }
+
+ private:
+  DecodeOptions options_;
+  models::Gpt2Config config_;
+  std::optional<infer::Generator> generator_;
+  std::vector<int32_t> prompt_;
+};
+
+}  // namespace
+
+std::vector<DecodeRow> bench_decode(const std::vector<DecodeOptions>& options, double seconds) {
+  std::vector<std::unique_ptr<Decoder>> decoders;
+  std::vector<std::function<void()>> functions;
+  for (const DecodeOptions& o : options) {
+    decoders.push_back(std::make_unique<Decoder>(o));
+    functions.push_back([d = decoders.back().get()] { d->burst(); });
+  }
+  const double read = measure_peaks(read_machine()).bandwidth.read;
+  const auto timings = interleave(functions, seconds);
+  std::vector<DecodeRow> rows;
+  for (size_t i = 0; i < decoders.size(); ++i) {
+    rows.push_back(decoders[i]->row(timings[i]));
+    DecodeRow& r = rows.back();
+    r.bandwidth_fraction = static_cast<double>(r.bytes) / (1e-3 * r.ms.median) / read;
+  }
+  return rows;
+}
+
+}  // namespace brrr::insight

@@ -1,0 +1,107 @@
+#include "insight/ladder/precision_training.h"
+
+#include <cmath>
+#include <set>
+
+#include "insight/ladder/ladder.h"
+#include "insight/ladder/precision.h"
+#include "models/init.h"
+#include "runtime/parameters.h"
+#include "train/device.h"
+#include "train/fit.h"
+#include "train/mean_loss.h"
+#include "train/parts.h"
+
+namespace brrr::insight {
+namespace {
+
+struct Model {
+  train::TrainOptions options;
+  models::Gpt2Config config;
+  std::unique_ptr<train::Session> session;
+
+  Model(const KeyValues& given, int64_t vocabulary) : options(train::resolve(given)) {
+    config = train::model_config(options, vocabulary);
+    session = train::compile_run(options, config);
+    session->allocate();
+  }
+};
+
+train::TokenBatch view(const io::Batch& b) { return {b.inputs, b.targets, b.real_tokens}; }
+
+/// All that a step computes forwards and backwards, each value by itself: nothing is fused.
+void look_at_numbers(const KeyValues& given, const Model& trained, const io::Batch& batch,
+                     RungResult& result) {
+  KeyValues plain = given;
+  plain.emplace_back("compile", "false");
+  Model m(plain, trained.config.vocab_size);
+  std::vector<std::byte> room;
+  for (const StateInfo& s : m.session->engine().states())
+    m.session->engine().write_state(s.name, trained.session->engine().read_state(s.name, room));
+  Magnitudes activations, gradients;
+  const Graph& g = m.session->step_program().graph();
+  m.session->look_at_step(
+      m.options.max_steps, view(batch), 0, [&](ValueId v, const std::byte* content) {
+        const Type& type = g.type(v);
+        const std::string& scope = g.scope_of(v.node);
+        if (!is_float(type.dtype) || scope.starts_with("optimizer")) return;
+        Magnitudes& seen = scope.starts_with("backward") ? gradients : activations;
+        for (int64_t i = 0; i < type.shape.elements(); ++i)
+          seen.add(load_as_double(type.dtype, content, i));
+      });
+  result.figures["activations"] = activations.counts();
+  result.figures["gradients"] = gradients.counts();
+}
+
+}  // namespace
+
+FormatTraining::FormatTraining(const LadderOptions& o) {
+  options_ = {{"preset", "char-cpu"},
+              {"max-steps", o.quick ? "120" : "400"},
+              {"warmup-steps", "20"},
+              {"dataloader-num-workers", "0"}};
+  if (o.quick)
+    for (const auto& [key, value] :
+         KeyValues{{"n-layer", "2"}, {"n-embd", "64"}, {"n-head", "2"}, {"eval-batches", "10"}})
+      options_.emplace_back(key, value);
+  const std::set<std::string> of_text{"text", "data", "val-data", "tokenizer", "separator"};
+  for (const auto& [key, value] : o.options)
+    if (of_text.contains(canonical_key(key))) options_.emplace_back(key, value);
+}
+
+std::string FormatTraining::key() const {
+  const std::string device = train::resolve(options_).device;
+  return key_on(train::backend_for(device).name, "precision safety", options_);
+}
+
+void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& result) {
+  KeyValues given = options_;
+  given.insert(given.end(), format.begin(), format.end());
+  if (seed > 0) given.emplace_back("seed", std::to_string(seed));
+  if (!data_) data_ = train::load_dataset(train::resolve(given), "");
+  Model m(given, data_->tokenizer->vocab_size());
+  load_parameters(m.session->engine(), [&](std::string_view name, std::span<float> out) {
+    models::initialise(name, m.config, static_cast<uint32_t>(m.options.seed), out);
+  });
+  const io::LoaderOptions l = train::loader_options(m.options, m.config.vocab_size);
+  io::Loader loader(data_->batches(l), l);
+  const optim::Schedule schedule = train::schedule_of(m.options);
+  int64_t skipped = 0;
+  for (int64_t step = 0; step < m.options.max_steps; ++step) {
+    const train::TokenBatch batch = view(loader.next());
+    const train::StepResult r =
+        m.session->step(step, std::span(&batch, 1), schedule.at(step), nullptr);
+    if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) continue;
+    if (++skipped == 1)
+      if (const auto origin = m.session->first_non_finite()) result.notes["origin"] = *origin;
+  }
+  const io::TokenSource& judge = data_->has_val ? data_->val : data_->train;
+  const train::MeanLoss mean =
+      train::mean_loss(*m.session, judge, m.options, m.config.vocab_size, m.options.eval_batches);
+  result.notes["text"] = data_->description;
+  if (std::isfinite(mean.loss)) result.figures["loss"] = {mean.loss};
+  result.figures["skipped"] = {static_cast<double>(skipped)};
+  if (format.empty() && seed == 0) look_at_numbers(given, m, loader.next(), result);
+}
+
+}  // namespace brrr::insight

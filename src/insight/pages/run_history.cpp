@@ -1,0 +1,170 @@
+#include "insight/pages/run_history.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::json;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kTableNames[] = {"steps", "evaluations", "host", "gpu", "regimes"};
+
+/// Six digits are enough for a picture, and half the page.
+double short_of(double value) {
+  if (!std::isfinite(value)) return value;
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
+
+/// A number of a record, or none: what another program wrote is not trusted to be one.
+double number_in(const Json& record, const char* name) {
+  const auto at = record.find(name);
+  if (at == record.end() || !at->is_number()) return kNone;
+  return at->get<double>();
+}
+
+double known(double value) { return value >= 0 ? value : kNone; }
+
+}  // namespace
+
+Columns::Columns(std::vector<std::string> names)
+    : names_(std::move(names)),
+      columns_(names_.size()),
+      sums_(names_.size()),
+      counts_(names_.size()) {}
+
+void Columns::add(const std::vector<double>& row) {
+  sums_[0] = row[0];
+  for (size_t i = 1; i < row.size(); ++i) {
+    if (!std::isfinite(row[i])) continue;
+    sums_[i] += row[i];
+    ++counts_[i];
+  }
+  if (++waiting_ >= stride_) finish_row();
+}
+
+void Columns::finish_row() {
+  columns_[0].push_back(sums_[0]);
+  for (size_t i = 1; i < columns_.size(); ++i) {
+    columns_[i].push_back(counts_[i] > 0 ? sums_[i] / static_cast<double>(counts_[i]) : kNone);
+    sums_[i] = 0;
+    counts_[i] = 0;
+  }
+  waiting_ = 0;
+  if (rows() >= kMost) halve();
+}
+
+void Columns::halve() {
+  stride_ *= 2;
+  ++generation_;
+  const size_t half = rows() / 2;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    std::vector<double>& v = columns_[c];
+    for (size_t i = 0; i < half; ++i) {
+      const double a = v[2 * i], b = v[2 * i + 1];
+      v[i] = c == 0 || !std::isfinite(a) ? b : !std::isfinite(b) ? a : (a + b) / 2;
+    }
+    v.resize(half);
+  }
+}
+
+Json Columns::news(Place& place) const {
+  const size_t from = place.generation == generation_ ? std::min(place.rows, rows()) : 0;
+  const bool is_new = place.generation != generation_;
+  place = {generation_, rows()};
+  if (from == rows() && !(is_new && generation_ > 0)) return nullptr;
+  Json columns = Json::object();
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    Json values = Json::array();
+    for (size_t i = from; i < rows(); ++i) {
+      const double v = columns_[c][i];
+      if (c == 0)
+        values.push_back(static_cast<int64_t>(v));
+      else
+        values.push_back(short_of(v));
+    }
+    columns[names_[c]] = std::move(values);
+  }
+  return {{"from", from}, {"columns", std::move(columns)}};
+}
+
+RunHistory::RunHistory()
+    : tables_{Columns({"step", "loss", "lr", "grad_norm", "tokens_per_second", "step_ms",
+                       "waiting_share"}),
+              Columns({"step", "val_loss"}),
+              Columns({"step", "process_bytes", "arena_bytes", "cpu_busy", "cpu_processors",
+                       "cpu_clock_mhz"}),
+              Columns({"step", "gpu_memory_used", "gpu_busy_percent", "gpu_watts", "gpu_clock_mhz",
+                       "gpu_celsius"}),
+              Columns({"step", "share_compute", "share_bandwidth", "share_overhead",
+                       "share_waiting", "share_other"})} {}
+
+void RunHistory::add(const train::StepRecord& r) {
+  const auto step = static_cast<double>(r.step);
+  tables_[steps].add({step, r.loss, r.learning_rate, r.grad_norm, r.tokens_per_second(),
+                      1e3 * r.seconds, r.waiting_share()});
+  if (r.host)
+    tables_[host].add({step, known(static_cast<double>(r.host->resident_bytes)),
+                       static_cast<double>(r.arena_bytes), known(r.host->busy),
+                       known(r.host->own_processors), known(r.host->clock_mhz)});
+  if (r.device)
+    tables_[gpu].add({step, known(static_cast<double>(r.device->memory_used)),
+                      known(r.device->busy_percent), known(r.device->watts),
+                      known(r.device->clock_mhz), known(r.device->celsius)});
+  if (r.regimes)
+    tables_[regimes].add({step, r.regimes->compute, r.regimes->bandwidth, r.regimes->overhead,
+                          r.regimes->waiting, r.regimes->other});
+}
+
+void RunHistory::evaluation(int64_t step, double val_loss) {
+  tables_[evaluations].add({static_cast<double>(step), val_loss});
+}
+
+void RunHistory::note(int64_t step, std::string kind, std::string text) {
+  // The first ones and the newest: among these is what ended the run.
+  if (notes_.size() == kMostNotes) notes_.erase(notes_.begin() + kMostNotes / 2);
+  notes_.push_back({step, std::move(kind), std::move(text), notes_there_were_++});
+}
+
+void RunHistory::add_logged(const Json& record) {
+  const double step = number_in(record, "step");
+  if (!(std::fabs(step) < 1e15)) return;
+  if (const auto text = record.find("text"); record.contains("health")) {
+    const auto kind = record.find("health");
+    note(static_cast<int64_t>(step), kind->is_string() ? kind->get<std::string>() : "",
+         text != record.end() && text->is_string() ? text->get<std::string>() : "");
+    return;
+  }
+  if (record.contains("finished")) return;
+  for (const char* name : {"val_loss", "final_val_loss"})
+    if (const double loss = number_in(record, name); std::isfinite(loss))
+      evaluation(static_cast<int64_t>(step), loss);
+  for (const size_t t : {steps, host, gpu, regimes}) {
+    std::vector<double> row{step};
+    bool any = false;
+    const std::vector<std::string>& names = tables_[t].names();
+    for (size_t i = 1; i < names.size(); ++i) {
+      row.push_back(number_in(record, names[i].c_str()));
+      any |= std::isfinite(row.back());
+    }
+    if (any) tables_[t].add(row);
+  }
+}
+
+Json RunHistory::news(Place& place) const {
+  Json out = Json::object();
+  for (size_t t = 0; t < kTables; ++t)
+    if (Json news = tables_[t].news(place.tables[t]); !news.is_null())
+      out["tables"][kTableNames[t]] = std::move(news);
+  for (const Note& n : notes_)
+    if (n.number >= place.notes)
+      out["notes"].push_back({{"step", n.step}, {"kind", n.kind}, {"text", n.text}});
+  place.notes = notes_there_were_;
+  return out;
+}
+
+}  // namespace brrr::insight

@@ -1,0 +1,230 @@
+#include "insight/pages/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "insight/machine/timing.h"
+#include "folders/folder_lock.h"
+#include "formats/json_file.h"
+#include "formats/jsonl.h"
+#include "train/health.h"
+#include "train/options.h"
+
+namespace brrr::insight {
+namespace {
+
+using Json = nlohmann::json;
+
+std::optional<double> finite(double value) {
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+std::optional<double> finite_median(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return !std::isfinite(v); });
+  if (values.empty()) return std::nullopt;
+  return timing_of(std::move(values)).median;
+}
+
+std::optional<double> mean_of_last(const std::vector<double>& values, size_t count) {
+  double sum = 0;
+  int64_t n = 0;
+  for (size_t i = values.size() - std::min(count, values.size()); i < values.size(); ++i)
+    if (std::isfinite(values[i])) sum += values[i], ++n;
+  return n > 0 ? std::optional(sum / static_cast<double>(n)) : std::nullopt;
+}
+
+void read_options(RunRecord& run) {
+  const fs::path file = run.folder / "train_config.json";
+  if (!fs::exists(file)) {
+    run.remarks.push_back("there is no train_config.json: its options are not known");
+    return;
+  }
+  try {
+    const std::string text = read_file(file);
+    Json options = io::parse_json(text, "train_config.json");
+    if (!options.is_object())
+      user_error("train_config.json: expected an object, got {}", io::describe(options));
+    run.options = std::move(options);
+    train::options_from_json(text, "train_config.json");
+  } catch (const UserError& e) {
+    run.remarks.push_back(run.options.empty()
+                              ? std::string(e.what())
+                              : fmt::format("written by another version of Brrr: {}", e.what()));
+  }
+  if (const auto name = run.options.find("run_name");
+      name != run.options.end() && name->is_string() && !name->get<std::string>().empty())
+    run.name = name->get<std::string>();
+  if (const auto steps = run.options.find("max_steps");
+      steps != run.options.end() && steps->is_number_integer())
+    run.max_steps = steps->get<int64_t>();
+}
+
+void read_log(RunRecord& run) {
+  bool is_finished = false, has_failed = false;
+  const auto figure = [](const Json& record, const char* name, std::optional<double>& to) {
+    if (const auto at = record.find(name);
+        record.is_object() && at != record.end() && at->is_number())
+      to = finite(at->get<double>());
+  };
+  std::string first_damage;
+  const size_t damaged = io::each_jsonl_record(
+      run.folder / "log.jsonl",
+      [&](const Json& record) {
+        run.history.add_logged(record);
+        int64_t at = 0;
+        if (const auto step = record.find("step"); step != record.end())
+          at = static_cast<int64_t>(std::clamp(step->get<double>(), 0.0, 1e15));
+        run.last_step = std::max(run.last_step, at);
+        // Here and not from the history, where neighbours become one in time.
+        for (const char* name : {"val_loss", "final_val_loss"}) {
+          const auto loss = record.find(name);
+          if (loss == record.end() || !(loss->is_number() || loss->is_null())) continue;
+          run.val_loss = loss->is_null() ? std::nan("") : loss->get<double>();  // JSON has no NaN
+          if (!std::isfinite(*run.val_loss)) continue;
+          if (run.best_val_loss && *run.best_val_loss <= *run.val_loss) continue;
+          run.best_val_loss = run.val_loss;
+          run.best_step = at;
+        }
+        figure(record, "skipped_steps", run.skipped_steps);
+        const auto end = record.find("finished");
+        is_finished = end != record.end() && *end == true;  // a resumed run goes on after it
+        has_failed = record.value("health", Json()) == train::name_of(train::Ailment::non_finite);
+        if (!is_finished) return;
+        const Json figures = record.value("figures", Json::object());
+        figure(figures, "seconds", run.seconds);
+        figure(figures, "tokens_per_second", run.tokens_per_second);
+        figure(figures, "skipped_steps", run.skipped_steps);
+        figure(figures, "waiting_share", run.waiting_share);
+        figure(figures, "parameters", run.parameters);
+        figure(figures, "arena_bytes", run.arena_bytes);
+        figure(figures, "process_peak_bytes", run.process_bytes);
+      },
+      [&](const std::string& what) {
+        if (first_damage.empty()) first_damage = what;
+      });
+  if (damaged > 0)
+    run.remarks.push_back(
+        fmt::format("{} of log.jsonl could not be read and {} left out: {}",
+                    damaged == 1 ? std::string("a line") : fmt::format("{} lines", damaged),
+                    damaged == 1 ? "is" : "are", first_damage));
+  // A training run holds the lock of its folder.
+  run.status = io::FolderLock::is_held(run.folder) ? "running"
+               : is_finished                       ? "finished"
+               : has_failed                        ? "failed"
+                                                   : "stopped";
+}
+
+void read_figures(RunRecord& run) {
+  const Columns& steps = run.history.table(RunHistory::steps);
+  run.train_loss = mean_of_last(steps.column(1), std::max<size_t>(1, steps.rows() / 100));
+  run.median_tokens_per_second = finite_median(steps.column(4));
+  if (!run.waiting_share) run.waiting_share = mean_of_last(steps.column(6), steps.rows());
+  const Columns& host = run.history.table(RunHistory::host);
+  for (const double v : host.column(1))
+    if (std::isfinite(v) && !(run.process_bytes > v)) run.process_bytes = v;
+  if (!run.arena_bytes) run.arena_bytes = mean_of_last(host.column(2), 1);
+}
+
+// They say nothing about how a run went.
+const std::set<std::string>& unimportant() {
+  static const std::set<std::string> names = {
+      "output_dir", "run_name",         "resume",           "overwrite",
+      "json",       "disable_tqdm",     "report_to",        "live",
+      "live_port",  "logging_steps",    "save_total_limit", "samples",
+      "explain",    "explain_dispatch", "dump_graph",       "config"};
+  return names;
+}
+
+}  // namespace
+
+RunRecord read_run(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    user_error("{}: there is no such folder; expected the folder of a run", folder.string());
+  if (fs::exists(folder / "trainer_state.json", ignored))
+    user_error("{}: is a checkpoint; expected the folder of the run that it stands in",
+               folder.string());
+  if (!fs::exists(folder / "log.jsonl", ignored) &&
+      !fs::exists(folder / "train_config.json", ignored))
+    user_error(
+        "{}: holds no run: expected log.jsonl and train_config.json, which `brrr train` writes "
+        "into its --output-dir",
+        folder.string());
+  RunRecord run;
+  run.folder = folder;
+  run.name = fs::absolute(folder).lexically_normal().filename().string();
+  if (run.name.empty())  // "runs/a/"
+    run.name = fs::absolute(folder).lexically_normal().parent_path().filename().string();
+  read_options(run);
+  read_log(run);
+  read_figures(run);
+  if (run.history.table(RunHistory::steps).rows() == 0)
+    run.remarks.push_back("log.jsonl holds no step of training");
+  return run;
+}
+
+void tell_apart(std::vector<RunRecord>& runs) {
+  std::map<std::string, int> bearers;
+  for (const RunRecord& run : runs) ++bearers[run.name];
+  for (RunRecord& run : runs)
+    if (bearers[run.name] > 1) run.name += fmt::format(" ({})", run.folder.string());
+}
+
+std::vector<std::string> differing_options(const std::vector<RunRecord>& runs) {
+  std::set<std::string> names;
+  for (const RunRecord& run : runs)
+    for (const auto& [name, value] : run.options.items())
+      for (const RunRecord& other : runs)
+        if (!other.options.empty() &&
+            (!other.options.contains(name) || other.options[name] != value))
+          names.insert(name);
+  for (const std::string& name : unimportant()) names.erase(name);
+  return {names.begin(), names.end()};
+}
+
+std::string option_text(const RunRecord& run, const std::string& name) {
+  const auto at = run.options.find(name);
+  if (at == run.options.end()) return "";
+  if (at->is_string()) return at->get<std::string>();
+  return at->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string report_json(const std::vector<RunRecord>& runs) {
+  const auto or_null = [](const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); };
+  Json list = Json::array();
+  for (const RunRecord& run : runs) {
+    Json j;
+    j["folder"] = run.folder.string();
+    j["name"] = run.name;
+    j["status"] = run.status;
+    j["steps"] = run.last_step;
+    j["max_steps"] = run.max_steps;
+    j["train_loss"] = or_null(run.train_loss);
+    j["val_loss"] = or_null(run.val_loss);
+    j["best_val_loss"] = or_null(run.best_val_loss);
+    j["best_step"] = run.best_step;
+    j["tokens_per_second"] = or_null(run.tokens_per_second);
+    j["median_tokens_per_second"] = or_null(run.median_tokens_per_second);
+    j["skipped_steps"] = or_null(run.skipped_steps);
+    j["waiting_share"] = or_null(run.waiting_share);
+    j["seconds"] = or_null(run.seconds);
+    j["parameters"] = or_null(run.parameters);
+    j["arena_bytes"] = or_null(run.arena_bytes);
+    j["process_peak_bytes"] = or_null(run.process_bytes);
+    j["remarks"] = run.remarks;
+    j["options"] = run.options;
+    RunHistory::Place place;
+    Json news = run.history.news(place);
+    j["health"] = news.contains("notes") ? news["notes"] : Json::array();
+    j["curves"] = Json::object();
+    if (news.contains("tables"))
+      for (const auto& [name, table] : news["tables"].items()) j["curves"][name] = table["columns"];
+    list.push_back(std::move(j));
+  }
+  const Json out = {{"runs", std::move(list)}, {"differing_options", differing_options(runs)}};
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace brrr::insight

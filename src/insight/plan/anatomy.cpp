@@ -1,0 +1,75 @@
+#include "insight/plan/anatomy.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ops/fused.h"
+#include "train/predict.h"
+
+namespace brrr::insight {
+namespace {
+
+bool is_backward(const Graph& g, NodeId id) {
+  const std::string& name = g.node(id).op->name;
+  return g.scope_of(id).starts_with("backward:") || name.ends_with("_grad") ||
+         name == "linear_cross_entropy_step";
+}
+
+/// Small scalars of the backward pass may be scheduled anywhere; it begins with real work.
+bool is_work(const Graph& g, NodeId id) {
+  bool work = false;
+  train::each_part(g, id, [&](const OpDef& op, const Cost&) {
+    work |= op.op_class == OpClass::contraction || op.op_class == OpClass::normalisation;
+  });
+  return work;
+}
+
+}  // namespace
+
+bool is_optimizer(const Graph& g, NodeId id) {
+  return !g.is_input(id) &&
+         (g.node(id).op->op_class == OpClass::optimizer || g.scope_of(id) == "optimizer");
+}
+
+Phases::Phases(const Graph& g) : g_(g), begin_(static_cast<NodeId>(g.size())) {
+  for (NodeId id = 0; id < g.size(); ++id)
+    if (!g.is_input(id) && is_backward(g, id) && is_work(g, id)) {
+      begin_ = id;
+      break;
+    }
+}
+
+const char* Phases::of(NodeId id) const {
+  if (is_optimizer(g_, id)) return "optimizer";
+  return id >= begin_ || is_backward(g_, id) ? "backward" : "forward";
+}
+
+OpClass weightiest_class(const Graph& g, NodeId id) {
+  OpClass most = class_of(g.node(id));
+  if (most == OpClass::contraction) return most;
+  train::each_part(g, id, [&](const OpDef& op, const Cost&) {
+    if (op.op_class == OpClass::normalisation) most = OpClass::normalisation;
+  });
+  return most;
+}
+
+std::string layer_of(std::string scope) {
+  for (const std::string_view prefix : {"backward:", "recompute:"})
+    if (scope.starts_with(prefix)) scope.erase(0, prefix.size());
+  if (!scope.starts_with("h.")) return scope.empty() ? "(model)" : scope.substr(0, scope.find('.'));
+  return scope.substr(0, scope.find('.', 2));
+}
+
+std::string op_text(const Graph& g, NodeId id) {
+  if (g.node(id).op->name != "fused") return g.node(id).op->name;
+  std::vector<std::string> parts;
+  train::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
+    if (cost.flops > 0 && std::find(parts.begin(), parts.end(), op.name) == parts.end())
+      parts.push_back(op.name);
+  });
+  if (parts.size() > 3) parts = {parts[0], parts[1], "..."};
+  return parts.empty() ? "fused" : fmt::format("{}", fmt::join(parts, "+"));
+}
+
+}  // namespace brrr::insight

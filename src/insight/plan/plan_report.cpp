@@ -1,0 +1,321 @@
+// The plan of a run as tables for people and as one object for programs.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/human.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "insight/plan/plan.h"
+
+namespace brrr::insight {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+constexpr int kNameWidth = 34;
+constexpr size_t kMostRows = 6;
+
+class Report {
+ public:
+  explicit Report(bool colour) : colour_(colour) {}
+  void heading(const std::string& text) {
+    out_ += colour_ ? fmt::format("\n\x1b[1m{}\x1b[0m\n", text) : fmt::format("\n{}\n", text);
+  }
+  void line(const std::string& text) {
+    out_.append(text, 0, text.find_last_not_of(' ') + 1).append("\n");
+  }
+  /// A row of bytes with a bar for its share of `whole`.
+  void bytes(const std::string& name, int64_t amount, int64_t whole) {
+    const double share = whole > 0 ? static_cast<double>(amount) / static_cast<double>(whole) : 0;
+    constexpr int kBar = 24;
+    const auto filled = static_cast<int>(share * kBar + 0.5);
+    std::string bar;
+    for (int i = 0; i < filled; ++i) bar += "█";
+    line(fmt::format("  {:<{}} {:>11} {:>6.1f}%  {}", name, kNameWidth, memory_text(amount),
+                     100 * share, bar));
+  }
+  void total(const std::string& name, int64_t amount, const std::string& more = "") {
+    const std::string text =
+        fmt::format("  {:<{}} {:>11}  {}", name, kNameWidth, memory_text(amount), more);
+    line(colour_ ? "\x1b[1m" + text + "\x1b[0m" : text);
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  bool colour_;
+  std::string out_;
+};
+
+std::string flops_text(double flops) {
+  constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
+  size_t unit = 0;
+  while (flops >= 999.5 && unit + 1 < std::size(kUnits)) flops /= 1000, ++unit;
+  return fmt::format("{:.{}f} {}", flops, unit == 0 ? 0 : 2, kUnits[unit]);
+}
+
+std::string title(const RunPlan& p) {
+  const train::TrainOptions& o = p.plan.options;
+  std::string text = fmt::format(
+      "{}: {:.2f}M parameters, {}, {}, width {}, context {}\n"
+      "batch {}{} = {} a step, {}, {}; {} on {}; planned in {:.0f} ms",
+      o.init_from == "scratch" ? o.preset : o.init_from,
+      1e-6 * static_cast<double>(p.config.parameter_count()), counted(p.config.n_layer, "layer"),
+      counted(p.config.n_head, "head"), p.config.n_embd, o.context, o.batch_size,
+      o.gradient_accumulation_steps > 1
+          ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
+          : "",
+      counted(p.tokens_per_step, "token"), o.precision,
+      o.optim + (o.rematerialize == "none"
+                     ? ""
+                     : ", rematerialize " + o.rematerialize +
+                           (o.activation_memory.empty() ? "" : " in " + o.activation_memory)),
+      p.backend, counted(thread_count(), "thread"), p.compile_ms);
+  return text;
+}
+
+void add_memory(Report& r, const RunPlan& p) {
+  const int64_t whole = p.plan.arena.total();
+  const auto held = [&](Holds h) { return p.at_peak[static_cast<size_t>(h)]; };
+  r.heading("memory, at the fullest moment of a step");
+  for (const NamedBytes& s : p.states)
+    r.bytes(s.name == "adam_m f32"   ? "first moments (adam_m) f32"
+            : s.name == "adam_v f32" ? "second moments (adam_v) f32"
+                                     : s.name,
+            s.bytes, whole);
+  for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,
+                  Holds::temporaries, Holds::inputs, Holds::constants})
+    if (held(h) > 0 || h == Holds::activations) r.bytes(std::string(name_of(h)), held(h), whole);
+  if (p.gaps > 0) r.bytes("gaps between them", p.gaps, whole);
+  r.total("arena", whole, "exact");
+  const train::ProcessForecast& f = p.plan.process;
+  r.line("");
+  const auto part = [&](const char* name, int64_t amount) {
+    if (amount > 0) r.line(fmt::format("  {:<{}} {:>11}", name, kNameWidth, memory_text(amount)));
+  };
+  part("program, libraries, tokens", f.program + f.code);
+  part("packed operands of products", f.packing);
+  part("batches, threads, log", f.batches + f.threads + f.logging);
+  part("mapped inputs (reclaimable)", f.mapped);
+  r.total("process", f.resident(), "forecast");
+  r.line(fmt::format("\n  peak: {} of {} kernels of program '{}', in the {} pass: {}{}",
+                     p.peak.step, p.peak.steps, p.peak.program, p.peak.phase, p.peak.op,
+                     p.peak.scope.empty() ? "" : " at " + p.peak.scope));
+}
+
+/// Layers that keep the same become one row.
+std::vector<NamedBytes> alike_as_one(const std::vector<NamedBytes>& layers) {
+  std::vector<NamedBytes> rows;
+  for (size_t i = 0; i < layers.size();) {
+    size_t end = i + 1;
+    while (end < layers.size() && layers[end].bytes == layers[i].bytes &&
+           layers[end].count == layers[i].count)
+      ++end;
+    const auto n = static_cast<int64_t>(end - i);
+    if (n >= 3)
+      rows.push_back({fmt::format("{} layers, {} each", n, memory_text(layers[i].bytes)),
+                      n * layers[i].bytes, n * layers[i].count});
+    else
+      rows.insert(rows.end(), layers.begin() + static_cast<std::ptrdiff_t>(i),
+                  layers.begin() + static_cast<std::ptrdiff_t>(end));
+    i = end;
+  }
+  return rows;
+}
+
+void add_saved(Report& r, const RunPlan& p) {
+  if (p.saved_bytes == 0) return;
+  r.heading(fmt::format("kept from forward to backward: {}", memory_text(p.saved_bytes)));
+  const auto rows = [&](const std::vector<NamedBytes>& list) {
+    int64_t rest = 0;
+    for (size_t i = 0; i < list.size(); ++i)
+      if (i < kMostRows)
+        r.bytes(
+            list[i].count > 1 ? fmt::format("{} ({})", list[i].name, list[i].count) : list[i].name,
+            list[i].bytes, p.saved_bytes);
+      else
+        rest += list[i].bytes;
+    if (rest > 0) r.bytes(fmt::format("{} more", list.size() - kMostRows), rest, p.saved_bytes);
+  };
+  r.line("  by op (tensors)");
+  rows(p.saved_by_op);
+  r.line("  by layer (tensors)");
+  rows(alike_as_one(p.saved_by_layer));
+}
+
+void add_work(Report& r, const RunPlan& p) {
+  r.heading("work per token");
+  r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", "FLOPs", "forward", "backward", "optimizer",
+                     p.time ? fmt::format(" {:>12}", "predicted") : ""));
+  const auto row = [&](const std::string& name, double f, double b, double o, double ms) {
+    r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", name, flops_text(f), flops_text(b),
+                       flops_text(o), p.time ? fmt::format(" {:>9.1f} ms", ms) : ""));
+  };
+  for (size_t c = 0; c < 6; ++c) {
+    const auto op_class = static_cast<OpClass>(c);
+    const double ms = p.time ? p.time->by_class[c] : 0;
+    const auto at = std::find_if(p.flops.begin(), p.flops.end(),
+                                 [&](const ClassFlops& f) { return f.name == name_of(op_class); });
+    if (at != p.flops.end())
+      row(at->name, at->forward, at->backward, at->optimizer, ms);
+    else if (ms >= 0.05)
+      row(std::string(name_of(op_class)), 0, 0, 0, ms);
+  }
+  row("all", p.flops_forward, p.flops_backward, p.flops_optimizer, p.time ? p.time->total_ms() : 0);
+  if (p.time && p.speed)
+    r.line(fmt::format(
+        "  predicted: {:.0f} ms a step, {} tokens/s ({:.2f} TFLOP/s f32, {:.0f} GB/s, {})",
+        p.time->total_ms(),
+        with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) /
+                                         p.time->total_ms())),
+        1e-12 * p.speed->f32, 1e-9 * p.speed->memory, p.speed->when));
+  else
+    r.line("  time: not measured");
+}
+
+void add_kernel_rows(Report& r, const RunPlan& p) {
+  const KernelPlan& k = *p.kernels;
+  const bool is_timed = !k.rates.empty();
+  r.heading("kernels of a step");
+  const auto row = [&](const PlannedKernel& w, const std::string& name) {
+    r.line(fmt::format("  {:>8} {:>10.1f} {:>9.3f} {:>9.3f}{}  {:<9} {}", with_commas(w.launches),
+                       1e-9 * w.flops, 1e-9 * w.bytes, 1e-9 * w.bytes_again,
+                       is_timed ? fmt::format(" {:>9.3f}", w.ms) : "", w.phase, name));
+  };
+  r.line(fmt::format("  {:>8} {:>10} {:>9} {:>9}{}  {:<9} {}", "launches", "GFLOP", "GB",
+                     "GB again", is_timed ? fmt::format(" {:>9}", "ms") : "", "pass", "kernel"));
+  for (const PlannedKernel& w : k.kernels) row(w, w.kernel);
+  const PlannedKernel all = k.total();
+  row(all, "all");
+  if (!is_timed) return r.line("  time: no rates are known");
+  r.line("  predicted, not measured: " + k.rates);
+  r.line(fmt::format(
+      "  {:.1f} ms a step, {} tokens/s{}", all.ms,
+      with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / all.ms)),
+      k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
+                                     "TFLOP/s",
+                                     100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
+                                     1e-12 * k.peak_flops)
+                       : ""));
+}
+
+OrderedJson kernels_json(const RunPlan& p) {
+  const bool is_timed = !p.kernels->rates.empty();
+  const auto row = [&](const PlannedKernel& w) {
+    return OrderedJson{{"kernel", w.kernel},
+                       {"pass", w.phase},
+                       {"launches", w.launches},
+                       {"flops", w.flops},
+                       {"bytes", w.bytes},
+                       {"bytes_again", w.bytes_again},
+                       {"predicted_ms", is_timed ? OrderedJson(w.ms) : OrderedJson(nullptr)}};
+  };
+  OrderedJson rows = OrderedJson::array();
+  for (const PlannedKernel& w : p.kernels->kernels) rows.push_back(row(w));
+  const bool has_peak = is_timed && p.kernels->peak_flops > 0;
+  const auto mfu = [&](bool is_causal) {
+    return has_peak ? OrderedJson(predicted_mfu(p, is_causal)) : OrderedJson(nullptr);
+  };
+  return {
+      {"rates", p.kernels->rates},
+      {"all", row(p.kernels->total())},
+      {"tokens_per_second",
+       is_timed ? OrderedJson(1e3 * static_cast<double>(p.tokens_per_step) / p.kernels->total().ms)
+                : OrderedJson(nullptr)},
+      {"mfu_6n_6lct", mfu(true)},
+      {"mfu_6n_12lct", mfu(false)},
+      {"list", rows}};
+}
+
+void add_rules(Report& r, const RunPlan& p) {
+  r.heading("rules of thumb, and this run");
+  for (const Rule& rule : p.rules)
+    r.line(fmt::format("  {:<18} {:<66} {}", rule.rule, rule.source_says, rule.here));
+  r.heading("to generate text with it, one sequence of the whole context");
+  const GenerationPlan& g = p.generation;
+  r.line(fmt::format("  weights {} + KV cache {} + temporaries {} = {}", memory_text(g.weights),
+                     memory_text(g.cache), memory_text(g.temporaries), memory_text(g.total())));
+}
+
+}  // namespace
+
+std::string report(const RunPlan& p, bool colour) {
+  Report r(colour);
+  r.line(title(p));
+  add_memory(r, p);
+  add_saved(r, p);
+  add_work(r, p);
+  if (p.kernels) add_kernel_rows(r, p);
+  add_rules(r, p);
+  return r.take();
+}
+
+std::string report_json(const RunPlan& p) {
+  const train::TrainOptions& o = p.plan.options;
+  const train::ProcessForecast& f = p.plan.process;
+  OrderedJson components = OrderedJson::object();
+  for (const NamedBytes& s : p.states) components[s.name] = s.bytes;
+  for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,
+                  Holds::temporaries, Holds::inputs, Holds::constants})
+    components[std::string(name_of(h))] = p.at_peak[static_cast<size_t>(h)];
+  components["gaps"] = p.gaps;
+  const auto list = [](const std::vector<NamedBytes>& all) {
+    OrderedJson rows = OrderedJson::array();
+    for (const NamedBytes& b : all)
+      rows.push_back({{"name", b.name}, {"bytes", b.bytes}, {"tensors", b.count}});
+    return rows;
+  };
+  OrderedJson flops = OrderedJson::object();
+  for (const ClassFlops& c : p.flops)
+    flops[c.name] = {{"forward", c.forward}, {"backward", c.backward}, {"optimizer", c.optimizer}};
+  flops["all"] = {{"forward", p.flops_forward},
+                  {"backward", p.flops_backward},
+                  {"optimizer", p.flops_optimizer}};
+  OrderedJson rules = OrderedJson::array();
+  for (const Rule& rule : p.rules)
+    rules.push_back({{"rule", rule.rule}, {"sources", rule.source_says}, {"here", rule.here}});
+  OrderedJson j = {
+      {"preset", o.preset},
+      {"parameters", p.config.parameter_count()},
+      {"batch_size", o.batch_size},
+      {"gradient_accumulation_steps", o.gradient_accumulation_steps},
+      {"context", o.context},
+      {"precision", o.precision},
+      {"optim", o.optim},
+      {"rematerialize", o.rematerialize},
+      {"activation_memory", o.activation_memory},
+      {"tokens_per_step", p.tokens_per_step},
+      {"arena_bytes", p.plan.arena.total()},
+      {"process_bytes", f.resident()},
+      {"needed_bytes", f.needed()},
+      {"components", components},
+      {"process",
+       {{"program", f.program + f.code},
+        {"packing", f.packing},
+        {"batches", f.batches},
+        {"threads", f.threads},
+        {"logging", f.logging},
+        {"mapped", f.mapped}}},
+      {"peak_at",
+       {{"program", p.peak.program},
+        {"phase", p.peak.phase},
+        {"op", p.peak.op},
+        {"scope", p.peak.scope},
+        {"step", p.peak.step},
+        {"steps", p.peak.steps},
+        {"bytes", p.peak.bytes}}},
+      {"saved_activations",
+       {{"bytes", p.saved_bytes},
+        {"by_op", list(p.saved_by_op)},
+        {"by_layer", list(p.saved_by_layer)}}},
+      {"flops_per_token", flops},
+      {"predicted_ms", p.time ? OrderedJson(p.time->total_ms()) : OrderedJson(nullptr)},
+      {"generation",
+       {{"weights", p.generation.weights},
+        {"kv_cache", p.generation.cache},
+        {"temporaries", p.generation.temporaries}}},
+      {"rules", rules},
+      {"plan_ms", p.compile_ms}};
+  if (p.kernels) j["kernels"] = kernels_json(p);
+  return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+}  // namespace brrr::insight

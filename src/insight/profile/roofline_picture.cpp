@@ -1,0 +1,158 @@
+// The roofline (Williams et al., 2009): operations per second over operations per byte, both
+// logarithmic; slopes are bandwidths, plateaus are arithmetic.
+#include <algorithm>
+#include <cmath>
+
+#include "insight/pages/page.h"
+#include "insight/profile/profile_page.h"
+
+namespace brrr::insight {
+namespace {
+
+constexpr double kRoofWidth = 960, kRoofHeight = 520, kRoofLeft = 76, kRoofRight = 936,
+                 kRoofTop = 24, kRoofBottom = 452;
+
+struct Point {
+  const KernelProfile* kernel;
+  double x, y;  // FLOPs per byte, GFLOP/s
+};
+
+class Picture {
+ public:
+  explicit Picture(const Profile& p) : p_(p) {
+    // Kernels that only move data have no place on a logarithmic axis: they stand at its left end,
+    // under the slopes, where their bytes per second put them.
+    double low = 1, high = 10;
+    for (const KernelProfile& k : p.kernels)
+      if (k.flops > 0 && k.bytes > 0) {
+        low = std::min(low, k.flops / k.bytes);
+        high = std::max(high, k.flops / k.bytes);
+      }
+    x_low_ = std::pow(10, std::max(-4.0, std::floor(std::log10(low))));
+    x_high_ = std::pow(10, std::min(6.0, std::ceil(std::log10(high) + 0.2)));
+    double peak = 0;
+    for (const auto& [name, rate] : p.ceilings.peaks()) peak = std::max(peak, 1e-9 * rate);
+    y_high_ = std::pow(10, std::ceil(std::log10(std::max(peak, 1.0)) + 0.05));
+    double slowest = y_high_ / 1e3;
+    for (const KernelProfile& k : p.kernels)
+      if (k.ms > 0) {
+        points_.push_back({&k, intensity(k), 0});
+        Point& q = points_.back();
+        q.y = k.flops > 0 ? 1e-6 * k.flops / k.ms : 1e-6 * k.bytes * q.x / k.ms;
+        if (q.y > 0) slowest = std::min(slowest, q.y);
+      }
+    y_low_ = std::pow(10, std::max(-6.0, std::floor(std::log10(slowest))));
+    std::stable_sort(points_.begin(), points_.end(), [](const Point& a, const Point& b) {
+      return a.kernel->ms > b.kernel->ms;  // small ones above large ones
+    });
+  }
+
+  std::string svg() {
+    out_ = fmt::format(
+        "<svg class=\"roof\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline of every "
+        "kernel\">",
+        kRoofWidth, kRoofHeight);
+    axes();
+    ceilings();
+    for (const Point& q : points_) point(q);
+    out_ += "</svg>";
+    return std::move(out_);
+  }
+
+ private:
+  double intensity(const KernelProfile& k) const {
+    if (k.flops <= 0) return x_low_;
+    return std::clamp(k.flops / std::max(k.bytes, 1.0), x_low_, x_high_);
+  }
+  double px(double x) const {
+    return kRoofLeft +
+           (kRoofRight - kRoofLeft) * std::log10(x / x_low_) / std::log10(x_high_ / x_low_);
+  }
+  double py(double y) const {
+    y = std::clamp(y, y_low_, y_high_);
+    return kRoofBottom -
+           (kRoofBottom - kRoofTop) * std::log10(y / y_low_) / std::log10(y_high_ / y_low_);
+  }
+  static std::string power(double v) {
+    return v >= 0.001 && v < 1e6 ? fmt::format("{:g}", v) : fmt::format("{:.0e}", v);
+  }
+  void text(double x, double y, const char* anchor, const std::string& s, const char* more = "") {
+    out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>", x, y,
+                        anchor, more, html_text(s));
+  }
+  void line(const char* type, double x1, double y1, double x2, double y2) {
+    out_ +=
+        fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>",
+                    type, x1, y1, x2, y2);
+  }
+
+  void axes() {
+    for (double x = x_low_; x <= x_high_ * 1.01; x *= 10) {
+      line("grid", px(x), kRoofTop, px(x), kRoofBottom);
+      text(px(x), kRoofBottom + 20, "middle", power(x));
+    }
+    for (double y = y_low_; y <= y_high_ * 1.01; y *= 10) {
+      line("grid", kRoofLeft, py(y), kRoofRight, py(y));
+      text(kRoofLeft - 8, py(y) + 4, "end", power(y));
+    }
+    text((kRoofLeft + kRoofRight) / 2, kRoofBottom + 44, "middle", "FLOPs per byte");
+    text(18, (kRoofTop + kRoofBottom) / 2, "middle", "GFLOP/s",
+         fmt::format(" transform=\"rotate(-90 18 {:.0f})\"", (kRoofTop + kRoofBottom) / 2).c_str());
+  }
+
+  void ceilings() {
+    double most = 0;
+    std::vector<double> drawn;
+    for (const auto& [name, flops] : p_.ceilings.peaks()) {
+      const double rate = 1e-9 * flops;
+      most = std::max(most, rate);
+      // Where two lie on each other the first stands for both.
+      const bool apart = std::none_of(drawn.begin(), drawn.end(), [&](double other) {
+        return rate < 1.05 * other && other < 1.05 * rate;
+      });
+      if (rate <= 0 || !apart) continue;
+      drawn.push_back(rate);
+      line("ceiling", kRoofLeft, py(rate), kRoofRight, py(rate));
+      text(kRoofRight - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
+    }
+    double label = 0.08;
+    for (const MemoryLevel& level : p_.ceilings.levels) {
+      // From the left edge, or where it enters the picture, to the plateau.
+      const double rate = 1e-9 * level.read;
+      const double from = std::max(x_low_, y_low_ / rate), to = std::min(x_high_, most / rate);
+      if (from >= to) continue;
+      line("ceiling", px(from), py(from * rate), px(to), py(to * rate));
+      const double at = from * std::pow(to / from, label);
+      text(px(at) + 6, py(at * rate) + 14, "start",
+           fmt::format("{} {:.0f} GB/s", level.name, rate));
+      label += 0.3;
+    }
+  }
+
+  void point(const Point& q) {
+    const KernelProfile& k = *q.kernel;
+    const double share = p_.kernels_ms > 0 ? k.ms / p_.kernels_ms : 0;
+    const std::string verdict(name_of(k.verdict.bound));
+    out_ += fmt::format(
+        "<circle class=\"k {}\" tabindex=\"0\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" "
+        "data-name=\"{}\" data-shape=\"{}\" data-scope=\"{}\" data-figures=\"{} ms a step, {:.1f}% "
+        "of the kernels; {} GFLOP/s, {} GB/s\" data-verdict=\"{}-bound, at {:.0f}% of its "
+        "ceiling\"><title>{} {}: {}-bound</title></circle>",
+        verdict, px(q.x), py(q.y), 3.5 + 22 * std::sqrt(share), html_text(k.name),
+        html_text(k.shape), html_text(k.scope.empty() ? k.phase : k.phase + ", " + k.scope),
+        number_text(k.ms), 100 * share, number_text(1e-6 * k.flops / k.ms),
+        number_text(1e-6 * k.bytes / k.ms), verdict, 100 * k.ceiling(), html_text(k.name),
+        html_text(k.shape), verdict);
+  }
+
+  const Profile& p_;
+  std::vector<Point> points_;
+  double x_low_ = 0, x_high_ = 0, y_low_ = 0, y_high_ = 0;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string roofline_picture(const Profile& p) { return Picture(p).svg(); }
+
+}  // namespace brrr::insight

@@ -1,0 +1,48 @@
+#pragma once
+// The training step of some options on random tokens, for everything that measures steps.
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "models/gpt2/gpt2_config.h"
+#include "train/options.h"
+#include "train/session.h"
+
+namespace brrr::insight {
+
+/// Characters of tiny Shakespeare: the vocabulary of presets that take theirs from a text.
+inline constexpr int64_t kCharacters = 65;
+
+/// A session with its memory, random weights and a step's worth of random tokens. No text is read
+/// and no file is written.
+class TimedStep {
+ public:
+  /// `options` are resolved; a vocabulary of 0 is kCharacters. Throws UserError (exit 3) before
+  /// anything is allocated when the process, or the arena in a GPU's memory, would need more than
+  /// `memory_limit`.
+  explicit TimedStep(const train::TrainOptions& options,
+                     int64_t memory_limit = std::numeric_limits<int64_t>::max());
+
+  /// One optimizer step, all its micro-batches; returns its loss, before the update.
+  double run(Timeline* timeline = nullptr);
+
+  const train::TrainOptions& options() const { return options_; }
+  const models::Gpt2Config& config() const { return config_; }
+  train::Session& session() { return *session_; }
+  const train::Session& session() const { return *session_; }
+  /// Of a step, over all micro-batches.
+  int64_t sequences() const;
+  int64_t tokens() const { return sequences() * options_.context; }
+  /// 6 N + 6 L C T, the usual count: N without the position embedding, attention causal.
+  double flops_per_token() const;
+
+ private:
+  train::TrainOptions options_;
+  models::Gpt2Config config_;
+  std::unique_ptr<train::Session> session_;
+  std::vector<int32_t> tokens_, targets_;  // of one micro-batch
+  int64_t done_ = 0;
+};
+
+}  // namespace brrr::insight

@@ -1,0 +1,313 @@
+#include "insight/profile/workload.h"
+
+#include <atomic>
+#include <random>
+
+#include "backend/cpu/target.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/work_spans.h"
+#include "models/gpt2/gpt2.h"
+#include "models/init.h"
+#include "passes/pipeline.h"
+#include "runtime/parameters.h"
+#include "train/device.h"
+#include "train/mean_loss.h"
+#include "train/parts.h"
+
+namespace brrr::insight {
+namespace {
+
+constexpr uint32_t kSeed = 7;
+constexpr double kLearningRate = 1e-5;  // small: random tokens teach nothing
+
+/// Tokens that mean nothing, as a source of batches.
+class RandomBatches final : public io::BatchSource {
+ public:
+  explicit RandomBatches(const io::BatchOptions& options) : options_(options) {}
+  void fill(int64_t index, io::Batch& batch) const override {
+    batch.clear(options_.batch, options_.context);
+    const auto n = batch.inputs.size();
+    for (size_t i = 0; i < n; ++i) {
+      const auto words = philox({kSeed, static_cast<uint32_t>(index)}, 0, i);
+      batch.inputs[i] = static_cast<int32_t>(words[0] % static_cast<uint64_t>(options_.vocab));
+      batch.targets[i] = static_cast<int32_t>(words[1] % static_cast<uint64_t>(options_.vocab));
+    }
+    batch.real_tokens = static_cast<int64_t>(n);
+  }
+  int64_t epoch_of(int64_t) const override { return 0; }
+  int64_t batches_per_pass() const override { return 1; }
+  int64_t tokens() const override { return options_.batch * options_.context; }
+  std::string fingerprint() const override { return "random"; }
+
+ private:
+  io::BatchOptions options_;
+};
+
+/// A source with a clock.
+class TimedBatches final : public io::BatchSource {
+ public:
+  explicit TimedBatches(std::unique_ptr<io::BatchSource> source) : source_(std::move(source)) {}
+  void fill(int64_t index, io::Batch& batch) const override {
+    const WorkClock clock("making a batch");
+    const Stopwatch watch;
+    source_->fill(index, batch);
+    nanoseconds_ += static_cast<int64_t>(1e9 * watch.seconds());
+    ++count_;
+  }
+  int64_t epoch_of(int64_t index) const override { return source_->epoch_of(index); }
+  int64_t batches_per_pass() const override { return source_->batches_per_pass(); }
+  int64_t tokens() const override { return source_->tokens(); }
+  std::string fingerprint() const override { return source_->fingerprint(); }
+  io::Anchor anchor(int64_t index) const override { return source_->anchor(index); }
+  bool start_from(const io::Anchor& anchor, int64_t index) override {
+    return source_->start_from(anchor, index);
+  }
+  Workload::Batches done() const {
+    const int64_t n = count_;
+    return {n > 0 ? 1e-9 * static_cast<double>(nanoseconds_) / static_cast<double>(n) : 0, n};
+  }
+
+ private:
+  std::unique_ptr<io::BatchSource> source_;
+  mutable std::atomic<int64_t> nanoseconds_{0}, count_{0};
+};
+
+class Training final : public Workload {
+ public:
+  explicit Training(const WorkloadOptions& o)
+      : options_(o.options), config_(o.config), data_(o.data) {
+    session_ = train::compile_run(options_, config_);
+  }
+  const Backend& backend() const override { return session_->engine().backend(); }
+  std::vector<ProgramRuns> programs() const override {
+    std::vector<ProgramRuns> list;
+    for (const auto& use : session_->programs())
+      if (use.runs > 0) list.push_back({use.name, use.program, use.runs});
+    return list;
+  }
+  MemoryForecast forecast() const override { return session_->forecast(); }
+  double compile_seconds() const override { return session_->compile_seconds(); }
+  int64_t tokens() const override {
+    return options_.batch_size * options_.gradient_accumulation_steps * options_.context;
+  }
+  double evaluation_seconds() override {
+    if (options_.eval_steps == 0) return 0;
+    const auto n = static_cast<size_t>(options_.eval_batch_size * options_.context);
+    int64_t batches = options_.eval_batches;
+    if (data_ != nullptr && data_->has_val)
+      batches = train::batches_of_mean_loss(data_->val.tokens(), options_, batches);
+    else if (batches == 0)  // the whole of a text that is not here
+      return 0;
+    const std::vector<int32_t> tokens(n, 1);
+    const train::TokenBatch batch{tokens, tokens, static_cast<int64_t>(n)};
+    session_->loss_sum(batch);                     // touches its memory
+    if (!is_on_host()) session_->loss_sum(batch);  // is recorded
+    const WorkClock clock("evaluation of a batch");
+    const Stopwatch watch;
+    session_->loss_sum(batch);
+    return static_cast<double>(batches) * watch.seconds();
+  }
+  Batches batches() const override { return source_ != nullptr ? source_->done() : Batches{}; }
+
+  void allocate() override {
+    session_->allocate();
+    load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {
+      models::initialise(name, config_, kSeed, out);
+    });
+    const io::LoaderOptions l = train::loader_options(options_, config_.vocab_size);
+    std::unique_ptr<io::BatchSource> batches;
+    if (data_ != nullptr)
+      batches = data_->batches(l);
+    else
+      batches = std::make_unique<RandomBatches>(l);
+    auto timed = std::make_unique<TimedBatches>(std::move(batches));
+    source_ = timed.get();
+    loader_.emplace(std::move(timed), l);
+    batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
+  }
+
+  StepClock run(Timeline* timeline) override {
+    StepClock clock;
+    clock.start = now_seconds();
+    std::vector<train::TokenBatch> views;
+    for (io::Batch& b : batches_) {
+      b = loader_->next();
+      views.push_back({b.inputs, b.targets, b.real_tokens});
+    }
+    const double ready = now_seconds();
+    clock.batch = ready - clock.start;
+    session_->step(step_++, views, kLearningRate, timeline);
+    clock.wall = now_seconds() - clock.start;
+    return clock;
+  }
+
+ private:
+  train::TrainOptions options_;
+  models::Gpt2Config config_;
+  const train::Dataset* data_;
+  std::unique_ptr<train::Session> session_;
+  TimedBatches* source_ = nullptr;  // the loader's
+  std::optional<io::Loader> loader_;
+  std::vector<io::Batch> batches_;
+  int64_t step_ = 0;
+};
+
+/// One program on one engine.
+class OneProgram : public Workload {
+ public:
+  OneProgram(const Graph& graph, const PipelineOptions& options, Backend backend, int64_t tokens)
+      : engine_(std::move(backend)), tokens_(tokens) {
+    const Stopwatch watch;
+    id_ = engine_.add(run_pipeline(graph, engine_.backend().target(), options));
+    compile_seconds_ = watch.seconds();
+  }
+  const Backend& backend() const override { return engine_.backend(); }
+  std::vector<ProgramRuns> programs() const override {
+    return {{"forward", &engine_.program(id_), 1}};
+  }
+  MemoryForecast forecast() const override { return engine_.forecast(); }
+  double compile_seconds() const override { return compile_seconds_; }
+  int64_t tokens() const override { return tokens_; }
+  void allocate() override {
+    engine_.allocate();
+    fill();
+  }
+  StepClock run(Timeline* timeline) override {
+    StepClock clock;
+    clock.start = now_seconds();
+    Call call{id_, {}, {}};
+    before(call);
+    engine_.run(std::span(&call, 1), timeline);
+    engine_.wait();
+    after(clock);
+    clock.wall = now_seconds() - clock.start;
+    return clock;
+  }
+
+ protected:
+  // Random numbers in every input; inputs do not outlive a run, but in before().
+  virtual void fill() {
+    std::mt19937 random(kSeed);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    const Graph& g = engine_.program(id_).graph();
+    for (NodeId id : g.inputs()) {
+      const Type& type = g.type({id, 0});
+      std::vector<std::byte> numbers(static_cast<size_t>(type.bytes()));
+      for (int64_t i = 0; i < type.shape.elements(); ++i)
+        store_from_double(type.dtype, numbers.data(), i,
+                          is_float(type.dtype) ? uniform(random) : 1);
+      if (g.input_kind(id) == InputKind::data)
+        engine_.set_input<std::byte>(id_, g.input_name(id), numbers);
+      else
+        engine_.write_state(g.input_name(id), numbers);
+    }
+  }
+  /// Its inputs.
+  virtual void before(Call&) {}
+  virtual void after(StepClock&) {}
+
+  Engine engine_;
+  size_t id_ = 0;
+
+ private:
+  int64_t tokens_;
+  double compile_seconds_ = 0;
+};
+
+PipelineOptions forward_options(const train::TrainOptions& o) {
+  const train::SessionOptions s = train::session_options(o);
+  PipelineOptions p;
+  p.precision = s.precision;
+  p.parameter_dtype = s.precision;
+  p.packs_parameters = true;
+  p.matmul_precision = s.matmul_precision;
+  p.disabled = s.disabled_passes;
+  return p;
+}
+
+class ModelWorkload : public OneProgram {
+ public:
+  ModelWorkload(const WorkloadOptions& o, const Graph& graph, int64_t batch, int64_t length)
+      : OneProgram(graph, forward_options(o.options), train::backend_for(o.options.device),
+                   batch * length),
+        config_(o.config) {
+    std::mt19937 random(kSeed);
+    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config_.vocab_size - 1));
+    for (int64_t i = 0; i < batch * length; ++i) tokens_.push_back(id(random));
+  }
+
+ protected:
+  void fill() override {
+    load_parameters(engine_, [&](std::string_view name, std::span<float> out) {
+      models::initialise(name, config_, kSeed, out);
+    });
+  }
+  void before(Call& call) override { call.set("tokens", std::span<const int32_t>(tokens_)); }
+
+  models::Gpt2Config config_;
+  std::vector<int32_t> tokens_;
+};
+
+/// One token after the other, round and round over the same stretch of the cache.
+class Generation final : public ModelWorkload {
+ public:
+  explicit Generation(const WorkloadOptions& o)
+      : ModelWorkload(
+            o, models::gpt2_decode_graph(o.config, 1, 1, dtype_of_precision(o.options.precision)), 1,
+            1),
+        sampler_(infer::Sampling{}, 0),
+        first_(o.prompt),
+        stretch_(std::min<int64_t>(16, o.config.n_positions - o.prompt)) {}
+
+  double cache_share() const override {
+    return static_cast<double>(first_ + stretch_ / 2) / static_cast<double>(config_.n_positions);
+  }
+
+ protected:
+  void before(Call& call) override {
+    ModelWorkload::before(call);
+    position_ = static_cast<int32_t>(first_ + done_ % stretch_);
+    call.set("position", std::span<const int32_t>(&position_, 1));
+  }
+  void after(StepClock& clock) override {
+    const Stopwatch watch;
+    const auto logits = engine_.read_output(id_, "logits", room_);
+    tokens_[0] = sampler_.next(
+        {reinterpret_cast<const float*>(logits.data()), static_cast<size_t>(config_.vocab_size)});
+    clock.sampling = watch.seconds();
+    ++done_;
+  }
+
+ private:
+  infer::Sampler sampler_;
+  int64_t first_, stretch_, done_ = 0;
+  int32_t position_ = 0;
+  std::vector<std::byte> room_;  // for what comes from a device
+};
+
+}  // namespace
+
+std::string_view name_of(Mode mode) {
+  constexpr std::string_view kNames[] = {"training", "inference", "generation"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+std::unique_ptr<Workload> make_workload(const WorkloadOptions& o) {
+  const int64_t batch = o.options.batch_size, length = o.options.context;
+  if (o.mode == Mode::training) return std::make_unique<Training>(o);
+  if (o.mode == Mode::inference)
+    return std::make_unique<ModelWorkload>(o, models::gpt2_logits_graph(o.config, batch, length), batch,
+                                           length);
+  if (o.prompt >= o.config.n_positions)
+    usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
+                o.config.n_positions);
+  return std::make_unique<Generation>(o);
+}
+
+std::unique_ptr<Workload> graph_workload(const Graph& graph, const PipelineOptions& options,
+                                         std::optional<Backend> backend) {
+  return std::make_unique<OneProgram>(graph, options, backend.value_or(cpu::cpu_backend()), 0);
+}
+
+}  // namespace brrr::insight

@@ -1,0 +1,84 @@
+#pragma once
+// The sizes and constants of a GPT-2, with the names of Hugging Face's config.json. A plain value;
+// the defaults are GPT-2 124M. validate() is called wherever a configuration enters from outside.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/errors.h"
+
+namespace brrr::models {
+
+struct Gpt2Config {
+  int64_t vocab_size = 50257;  // V
+  int64_t n_positions = 1024;  // longest context, T
+  int64_t n_embd = 768;        // width, C
+  int64_t n_layer = 12;        // L
+  int64_t n_head = 12;         // H
+  double resid_pdrop = 0.1;
+  double embd_pdrop = 0.1;
+  double attn_pdrop = 0.1;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+  std::string activation = "gelu_new";  // the tanh form; "gelu" is the erf form
+  bool tie_word_embeddings = true;
+  bool bias = true;  // false: no bias in Linear and LayerNorm (nanoGPT's option)
+  // Ids outside [0, vocab_size) mean "none": small vocabularies keep the default without harm.
+  int64_t bos_token_id = 50256;
+  int64_t eos_token_id = 50256;
+
+  int64_t head_width() const { return n_embd / n_head; }
+  int64_t mlp_width() const { return 4 * n_embd; }
+  std::optional<int64_t> end_of_text() const {
+    if (eos_token_id < 0 || eos_token_id >= vocab_size) return std::nullopt;
+    return eos_token_id;
+  }
+
+  /// Elements of all weights; a tied head counts once.
+  int64_t parameter_count() const {
+    const int64_t C = n_embd, b = bias ? 1 : 0;
+    const int64_t norm = C + b * C;
+    const int64_t attention = C * 3 * C + b * 3 * C + C * C + b * C;
+    const int64_t mlp = 2 * C * mlp_width() + b * (mlp_width() + C);
+    return (tie_word_embeddings ? 1 : 2) * vocab_size * C + n_positions * C +
+           n_layer * (2 * norm + attention + mlp) + norm;
+  }
+
+  /// Throws UserError naming the field, what is allowed and what it holds. Within the limits
+  /// parameter_count() cannot overflow.
+  void validate() const {
+    const auto size = [](const char* name, int64_t value, int64_t limit) {
+      if (value < 1 || value > limit)
+        user_error("[gpt2 config] {} must be between 1 and {}; got {}", name, limit, value);
+    };
+    size("vocab_size", vocab_size, int64_t{1} << 24);
+    size("n_positions", n_positions, int64_t{1} << 24);
+    size("n_embd", n_embd, int64_t{1} << 18);
+    size("n_layer", n_layer, 4096);
+    size("n_head", n_head, n_embd);
+    if (n_embd % n_head != 0)
+      user_error("[gpt2 config] n_embd must be divisible by n_head; got n_embd {} and n_head {}",
+                 n_embd, n_head);
+    const auto probability = [](const char* name, double value) {
+      if (!(value >= 0 && value < 1))
+        user_error("[gpt2 config] {} must be a probability in [0, 1); got {}", name, value);
+    };
+    probability("resid_pdrop", resid_pdrop);
+    probability("embd_pdrop", embd_pdrop);
+    probability("attn_pdrop", attn_pdrop);
+    if (!(layer_norm_epsilon > 0 && layer_norm_epsilon < 1))
+      user_error("[gpt2 config] layer_norm_epsilon must be between 0 and 1; got {}",
+                 layer_norm_epsilon);
+    if (!(initializer_range >= 0 && initializer_range <= 10))
+      user_error("[gpt2 config] initializer_range must be between 0 and 10; got {}",
+                 initializer_range);
+    if (activation != "gelu_new" && activation != "gelu")
+      user_error("[gpt2 config] activation must be gelu_new (tanh) or gelu (erf); got '{}'",
+                 activation);
+  }
+
+  bool operator==(const Gpt2Config&) const = default;
+};
+
+}  // namespace brrr::models

@@ -1,0 +1,58 @@
+#include "models/init.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/parallel.h"
+#include "base/rng.h"
+
+namespace brrr::models {
+namespace {
+
+// FNV-1a: a stream number for each name.
+uint32_t stream_of(std::string_view name) {
+  uint32_t hash = 2166136261u;
+  for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  return hash;
+}
+
+// Box and Muller: two normals from two uniforms.
+void normal_pair(uint32_t a, uint32_t b, float scale, float* out) {
+  const float u = (static_cast<float>(a >> 8) + 1.0f) * 0x1p-24f;  // (0, 1]
+  const float r = scale * std::sqrt(-2.0f * std::log(u));
+  const float angle = 6.28318530718f * uniform_from_bits(b);
+  out[0] = r * std::cos(angle);
+  out[1] = r * std::sin(angle);
+}
+
+void fill_normal(std::span<float> out, float scale, RngKey key, uint32_t stream) {
+  const int64_t n = static_cast<int64_t>(out.size());
+  parallel_for((n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const auto words = philox(key, stream, static_cast<uint64_t>(block));
+      float four[4];
+      normal_pair(words[0], words[1], scale, four);
+      normal_pair(words[2], words[3], scale, four + 2);
+      std::copy_n(four, std::min<int64_t>(4, n - 4 * block), out.data() + 4 * block);
+    }
+  });
+}
+
+}  // namespace
+
+void initialise(std::string_view name, const Gpt2Config& config, uint32_t seed,
+                std::span<float> out) {
+  if (name.ends_with(".bias")) {
+    std::fill(out.begin(), out.end(), 0.0f);
+  } else if (name.find(".ln_") != std::string_view::npos) {
+    std::fill(out.begin(), out.end(), 1.0f);
+  } else {
+    double scale = config.initializer_range;
+    if (name.ends_with("c_proj.weight"))
+      scale /= std::sqrt(2.0 * static_cast<double>(config.n_layer));
+    // The key's second word keeps these streams apart from those of dropout, whose words are steps.
+    fill_normal(out, static_cast<float>(scale), {seed, 0xffffffffu}, stream_of(name));
+  }
+}
+
+}  // namespace brrr::models

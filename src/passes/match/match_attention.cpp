@@ -1,0 +1,388 @@
+// Finds softmax(scores) v where the scores are a masked and scaled q kᵀ, and makes it one attention
+// node. It runs before differentiation, so that the backward is attention's vjp.
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/ops.h"
+#include "passes/match/index_mask.h"
+#include "passes/passes.h"
+
+namespace brrr {
+namespace {
+
+/// Scores this low or lower are masked: with any ordinary scores e^s is then exactly 0 in f32.
+constexpr double kMasked = -1e4;
+
+// Scores are `value` where the condition does not hold.
+struct Masking {
+  Condition condition;
+  double value = 0;
+  bool added = false;   // written as scores + (condition ? 0 : value)
+  ValueId addend = {};  // then: what was added,
+  double factor = 1;    // times this
+};
+struct Addend {
+  ValueId value;
+  double factor;
+};
+
+// A softmax that may be attention, as it is taken apart from the outside.
+struct Candidate {
+  NodeId product = kNoNode;  // probabilities times v
+  const Node* dropout = nullptr;
+  ValueId q, k, v;
+  bool transpose_q = false, transpose_k = false, transpose_v = false;
+  double scale = 1;
+  std::vector<Masking> maskings;
+  std::vector<Addend> addends;
+  std::string reason;  // why it is none; empty: it is
+};
+
+class Matcher {
+ public:
+  explicit Matcher(const Graph& g) : g_(g), uses_(count_uses(g)) {}
+
+  /// What the node is if a softmax feeds this product; nullopt where none does.
+  std::optional<Candidate> match(NodeId id) const {
+    const Node& product = g_.node(id);
+    if (product.op->name != "matmul") return std::nullopt;
+    Candidate c;
+    c.product = id;
+    ValueId p = product.operands[0];
+    std::string between;
+    while (is(p, "cast") || is(p, "reshape") || is(p, "transpose") || is(p, "slice")) {
+      between = node(p).op->name;
+      p = node(p).operands[0];
+    }
+    if (is(p, "dropout")) {
+      c.dropout = &node(p);
+      p = c.dropout->operands[0];
+    }
+    const auto argument = softmax_argument(p);
+    if (!argument) return std::nullopt;
+    if (!between.empty()) {
+      c.reason = "a " + between + " stands between the two";
+      return c;
+    }
+    c.v = product.operands[1];
+    c.transpose_v = product.attrs.get<bool>("transpose_b");
+    c.reason = explain(product, p, *argument, c);
+    return c;
+  }
+
+ private:
+  const Node& node(ValueId v) const { return g_.node(v.node); }
+  bool is(ValueId v, std::string_view op) const { return node(v).op->name == op; }
+  uint32_t uses(ValueId v) const { return uses_[v.node][v.port]; }
+  const Shape& shape(ValueId v) const { return g_.type(v).shape; }
+
+  struct Softmax {
+    ValueId x;
+    uint32_t x_uses;  // by the softmax itself
+  };
+  // softmax(x), also written out: e / sum e with e = exp(x - max x) or exp(x).
+  std::optional<Softmax> softmax_argument(ValueId p) const {
+    if (is(p, "softmax")) return Softmax{node(p).operands[0], 1};
+    if (!is(p, "div")) return std::nullopt;
+    const ValueId e = node(p).operands[0], total = node(p).operands[1];
+    if (!is(e, "exp") || !over_last_axis(total, "sum", e) || uses(e) != 2) return std::nullopt;
+    const ValueId inner = node(e).operands[0];
+    if (is(inner, "sub") && over_last_axis(node(inner).operands[1], "max", node(inner).operands[0]))
+      return Softmax{node(inner).operands[0], 2};
+    return Softmax{inner, 1};
+  }
+  bool over_last_axis(ValueId v, std::string_view op, ValueId of) const {
+    return is(v, op) && node(v).operands[0] == of && node(v).attrs.get<bool>("keep") &&
+           node(v).attrs.get<std::vector<int64_t>>("axes") ==
+               std::vector<int64_t>{shape(of).rank() - 1};
+  }
+
+  std::string explain(const Node& product, ValueId p, const Softmax& softmax, Candidate& c) const {
+    if (product.attrs.get<bool>("transpose_a")) return "its probabilities are used transposed";
+    if (uses(p) > 1 || uses(product.operands[0]) > 1)
+      return "its probabilities are used elsewhere, too";
+    if (!shape(p).is_static() || !shape(c.v).is_static()) return "a shape is not known yet";
+    Candidate found = c;
+    if (std::string why = take_apart(softmax.x, softmax.x_uses, 1, found); !why.empty()) return why;
+    c = std::move(found);
+    const Shape &q = shape(c.q), &k = shape(c.k), &v = shape(c.v);
+    if (q.without_last(2) != k.without_last(2) || q.without_last(2) != v.without_last(2))
+      return "q, k and v differ in leading axes";
+    if (g_.type(c.q).dtype != g_.type(c.v).dtype || g_.type(c.q).dtype != product.results[0].dtype)
+      return "q, v and the result differ in dtype";
+    return "";
+  }
+
+  // The scores below a value, which is used `expected` times on this way; they reach the softmax
+  // times `factor`. Returns why not.
+  std::string take_apart(ValueId x, uint32_t expected, double factor, Candidate& c) const {
+    const Node& n = node(x);
+    const std::string& name = n.op->name;
+    if (uses(x) > expected) return "its scores are used elsewhere, too";
+    if (name == "matmul") {
+      c.q = n.operands[0];
+      c.k = n.operands[1];
+      c.transpose_q = n.attrs.get<bool>("transpose_a");
+      c.transpose_k = !n.attrs.get<bool>("transpose_b");
+      c.scale *= factor * take_scale(c.q) * take_scale(c.k);
+      return "";
+    }
+    // One way on, if it does not lead to smaller scores that are broadcast here.
+    auto follow = [&](ValueId scores, double f) -> std::string {
+      if (shape(scores) != shape(x)) return "its scores are broadcast";
+      return take_apart(scores, 1, f, c);
+    };
+    if (name == "neg") return follow(n.operands[0], -factor);
+    if (name == "mul" || name == "div")
+      for (size_t i : {size_t{0}, size_t{1}}) {
+        const auto constant = constant_of(g_, n.operands[1 - i]);
+        if (!constant || (name == "div" && i == 1)) continue;
+        return follow(n.operands[i], name == "mul" ? factor * *constant : factor / *constant);
+      }
+    if (name == "where")
+      for (size_t i : {size_t{1}, size_t{2}}) {
+        const auto constant = constant_of(g_, n.operands[3 - i]);
+        if (!constant || !(*constant * factor <= kMasked)) continue;
+        c.maskings.push_back({.condition = {n.operands[0], i == 2}, .value = *constant * factor});
+        return follow(n.operands[i], factor);
+      }
+    if (name == "add" || name == "sub") return take_sum(n, factor, c, follow);
+    return "its argument comes from " + name + ", not from a product of q and k";
+  }
+
+  // Either term may be the scores.
+  template <typename Follow>
+  std::string take_sum(const Node& n, double factor, Candidate& c, Follow&& follow) const {
+    std::string why;
+    for (size_t i : {size_t{0}, size_t{1}}) {
+      const double sign = n.op->name == "sub" ? -1 : 1;
+      const Candidate before = c;
+      const ValueId other = n.operands[1 - i];
+      const double other_factor = i == 0 ? sign * factor : factor;
+      if (const auto masking = as_masking(other, other_factor))
+        c.maskings.push_back(*masking);
+      else
+        c.addends.push_back({other, other_factor});
+      const std::string reason = follow(n.operands[i], i == 0 ? factor : sign * factor);
+      if (reason.empty()) return "";
+      c = before;
+      if (i == 0) why = reason;
+    }
+    return why;
+  }
+
+  // x times a constant: steps over it and returns the constant.
+  double take_scale(ValueId& x) const {
+    const Node& n = node(x);
+    const bool product = n.op->name == "mul";
+    if (!product && n.op->name != "div") return 1;
+    for (size_t i : {size_t{0}, size_t{1}}) {
+      const auto constant = constant_of(g_, n.operands[1 - i]);
+      if (!constant || (!product && i == 1) || shape(n.operands[i]) != shape(x)) continue;
+      x = n.operands[i];
+      return (product ? *constant : 1 / *constant) * take_scale(x);
+    }
+    return 1;
+  }
+
+  // condition ? 0 : large negative, in the ways it is written.
+  std::optional<Masking> as_masking(ValueId v, double factor) const {
+    const Node& n = node(v);
+    const ValueId whole = v;
+    auto make = [&](Condition condition, double value) -> std::optional<Masking> {
+      if (!(value <= kMasked)) return std::nullopt;
+      return Masking{condition, value, true, whole, factor};
+    };
+    if (n.op->name == "where") {
+      const auto a = constant_of(g_, n.operands[1]), b = constant_of(g_, n.operands[2]);
+      if (a && b && *a == 0) return make({n.operands[0], false}, *b * factor);
+      if (a && b && *b == 0) return make({n.operands[0], true}, *a * factor);
+    }
+    if (n.op->name == "mul")
+      for (size_t i : {size_t{0}, size_t{1}}) {
+        const auto constant = constant_of(g_, n.operands[1 - i]);
+        if (!constant || !std::isfinite(*constant)) continue;
+        const ValueId flag = n.operands[i];
+        if (is_flag(flag)) return make({node(flag).operands[0], true}, *constant * factor);
+        if (is(flag, "sub") && constant_of(g_, node(flag).operands[0]) == 1.0 &&
+            is_flag(node(flag).operands[1]))
+          return make({node(node(flag).operands[1]).operands[0], false}, *constant * factor);
+      }
+    return std::nullopt;
+  }
+  // A condition as 0 or 1.
+  bool is_flag(ValueId v) const {
+    return is(v, "cast") && g_.type(node(v).operands[0]).dtype == DType::boolean;
+  }
+
+  const Graph& g_;
+  std::vector<std::vector<uint32_t>> uses_;
+};
+
+// How the masks of a candidate become operands of attention; may find that they cannot.
+struct MaskPlan {
+  std::optional<IndexLimit> causal, lengths;
+  std::vector<Condition> conditions;  // what is left: all must hold
+  std::vector<Addend> addends;
+  double masked = -INFINITY;
+  std::string reason;
+};
+
+MaskPlan plan_masks(const Graph& g, const Candidate& c) {
+  MaskPlan plan;
+  plan.addends = c.addends;
+  const int64_t queries = g.type({c.product, 0}).shape.size(-2);
+  std::vector<Masking> finite;
+  auto take = [&](Condition condition) {
+    const auto found = index_mask(g, condition, queries);
+    auto& place = found && found->kind == IndexMask::Kind::lengths ? plan.lengths : plan.causal;
+    if (found && !place)
+      place = found->limit;
+    else
+      plan.conditions.push_back(condition);
+  };
+  for (const Masking& m : c.maskings) {
+    if (std::isinf(m.value))
+      for (const Condition& part : conjuncts(g, m.condition)) take(part);
+    else
+      finite.push_back(m);
+  }
+  // A finite value differs from -inf only in a row that sees nothing; under the causal mask alone
+  // every query sees a key.
+  if (finite.size() == 1 && c.maskings.size() == 1 && c.addends.empty()) {
+    const auto parts = conjuncts(g, finite[0].condition);
+    const auto found = parts.size() == 1 ? index_mask(g, parts[0], queries) : std::nullopt;
+    if (found && found->kind == IndexMask::Kind::causal && found->limit.constant >= 0 &&
+        found->limit.factor >= 0) {
+      plan.causal = found->limit;
+      return plan;
+    }
+  }
+  for (const Masking& m : finite) {
+    if (m.added) {  // a sum stays a sum
+      plan.addends.push_back({m.addend, m.factor});
+      continue;
+    }
+    if (plan.masked != -INFINITY && plan.masked != m.value)
+      plan.reason = "it is masked by different numbers";
+    plan.masked = m.value;
+    plan.conditions.push_back(m.condition);
+  }
+  // A number replaces scores before -inf hides some of them, as attention does it, or not at all.
+  const auto first_finite = std::find_if(c.maskings.begin(), c.maskings.end(),
+                                         [](const Masking& m) { return std::isfinite(m.value); });
+  const bool inside = std::all_of(first_finite, c.maskings.end(),
+                                  [](const Masking& m) { return std::isfinite(m.value); });
+  if (plan.masked != -INFINITY &&
+      (!inside || !plan.addends.empty() || plan.conditions.size() != finite.size()))
+    plan.reason = fmt::format("a mask of {} is mixed with others", plan.masked);
+  return plan;
+}
+
+class Builder {
+ public:
+  Builder(Rewriter& r, const Candidate& c, const MaskPlan& plan) : r_(r), c_(c), plan_(plan) {}
+
+  Value build() {
+    const Value q = side(c_.q, c_.transpose_q), k = side(c_.k, c_.transpose_k),
+                v = side(c_.v, c_.transpose_v);
+    AttentionOptions o;
+    o.scale = c_.scale;
+    o.causal = plan_.causal.has_value();
+    if (o.causal && (plan_.causal->factor != 0 || plan_.causal->constant != 0))
+      o.position = reshape(limit(*plan_.causal), {});
+    if (plan_.lengths) o.lengths = lengths();
+    o.mask = mask(q.dtype());
+    o.masked = plan_.masked;
+    if (c_.dropout != nullptr) {
+      o.p = c_.dropout->attrs.get<double>("p");
+      o.key = r_.map(c_.dropout->operands[1]);
+      o.stream = c_.dropout->attrs.get<int64_t>("stream");
+    }
+    return attention(q, k, v, o).y;
+  }
+
+ private:
+  Graph& g() { return r_.out(); }
+  Value side(ValueId old, bool transposed) {
+    const Value x = r_.map(old);
+    if (!transposed) return x;
+    std::vector<int64_t> p;
+    for (int axis = 0; axis < x.shape().rank(); ++axis) p.push_back(axis);
+    std::swap(p[p.size() - 1], p[p.size() - 2]);
+    return transpose(x, p);
+  }
+  // constant + factor * value, i32.
+  Value limit(const IndexLimit& l) {
+    if (l.factor == 0) return scalar(g(), static_cast<double>(l.constant), DType::i32);
+    Value x = cast(r_.map(l.value), DType::i32);
+    if (l.factor != 1) x = x * static_cast<double>(l.factor);
+    return l.constant == 0 ? x : x + static_cast<double>(l.constant);
+  }
+  Value lengths() {
+    const Value x = limit(*plan_.lengths);
+    const auto& dims = x.shape().dims();
+    return reshape(x, Shape(std::vector<Dim>(dims.begin(),
+                                             dims.end() - std::min<int64_t>(2, x.shape().rank()))));
+  }
+  std::optional<Value> mask(DType dtype) {
+    std::optional<Value> visible, added;
+    for (const Condition& c : plan_.conditions) {
+      Value x = r_.map(c.value);
+      if (c.inverted) x = logical_not(x);
+      visible = visible ? logical_and(*visible, x) : x;
+    }
+    for (const Addend& a : plan_.addends) {
+      Value x = r_.map(a.value);
+      if (a.factor != 1) x = x * a.factor;
+      added = added ? *added + x : x;
+    }
+    if (visible && added) return where(*visible, *added, scalar(g(), -INFINITY, dtype));
+    return visible ? visible : added;
+  }
+
+  Rewriter& r_;
+  const Candidate& c_;
+  const MaskPlan& plan_;
+};
+
+std::string describe(const Candidate& c, const MaskPlan& plan) {
+  std::string text = fmt::format("scale {:.6g}", c.scale);
+  if (plan.causal) text += plan.causal->factor != 0 ? ", causal from a position" : ", causal";
+  if (plan.lengths) text += ", lengths";
+  if (!plan.conditions.empty()) text += plan.addends.empty() ? ", a boolean mask" : ", a mask";
+  if (plan.conditions.empty() && !plan.addends.empty()) text += ", an added mask";
+  if (c.dropout != nullptr) text += fmt::format(", dropout {}", c.dropout->attrs.get<double>("p"));
+  return text;
+}
+
+}  // namespace
+
+Graph match_attention(const Graph& in, Notes* notes) {
+  const Matcher matcher(in);
+  auto note = [&](NodeId id, const std::string& text) {
+    if (notes == nullptr) return;
+    const std::string& scope = in.scope_of(id);
+    notes->push_back(fmt::format("{}{}{}", scope, scope.empty() ? "" : ": ", text));
+  };
+  const Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    auto candidate = matcher.match(id);
+    if (!candidate) return false;
+    MaskPlan plan;
+    if (candidate->reason.empty()) {
+      plan = plan_masks(in, *candidate);
+      candidate->reason = plan.reason;
+    }
+    if (!candidate->reason.empty()) {
+      note(id, "no attention, although a product follows a softmax: " + candidate->reason);
+      return false;
+    }
+    r.bind({id, 0}, Builder(r, *candidate, plan).build());
+    note(id, "attention: " + describe(*candidate, plan));
+    return true;
+  });
+  return drop_dead(out);
+}
+
+}  // namespace brrr

@@ -1,0 +1,319 @@
+#include "passes/memory/memory_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "base/integers.h"
+
+namespace brrr {
+namespace {
+
+constexpr int32_t kBeforeRun = -1;
+
+int64_t slot_bytes(int64_t bytes, int64_t alignment) {
+  return round_up(std::max<int64_t>(bytes, 1), alignment);
+}
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const PlanOptions& options) : g_(graph), options_(options) {}
+
+  MemoryPlan run() {
+    end_ = static_cast<int32_t>(g_.size());
+    find_constants();
+    find_last_uses();
+    plan_.buffer_of.resize(g_.size());
+    plan_.offset_in.resize(g_.size());
+    plan_.scratch_of.assign(g_.size(), -1);
+    // A value may be made in the place of a state that stands behind it in the graph.
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (is_state(id)) place(id);
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (!is_state(id)) place(id);
+    finish_states();
+    for (const Output& o : g_.outputs())
+      BRRR_CHECK(o.updates != kNoNode || !is_old_state(o.value),
+                 "output '{}' is the old value of '{}', which changes in the same run", o.name,
+                 plan_.buffers[plan_.buffer(o.value)].label);
+    assign_offsets(Region::constant);
+    assign_offsets(Region::temporary);
+    measure_peak();
+    return std::move(plan_);
+  }
+
+ private:
+  void find_constants() {
+    plan_.constant.resize(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      bool constant = !g_.is_input(id);
+      for (const ValueId& v : g_.node(id).operands) constant = constant && plan_.constant[v.node];
+      plan_.constant[id] = constant;
+    }
+  }
+
+  // The last step that reads a value, itself included; views are chased when buffers merge.
+  void find_last_uses() {
+    last_use_.resize(g_.size());
+    update_of_.resize(g_.size());
+    for (NodeId id = 0; id < g_.size(); ++id)
+      last_use_[id].assign(g_.node(id).results.size(), static_cast<int32_t>(id));
+    for (NodeId id = 0; id < g_.size(); ++id)
+      for (const ValueId& v : g_.node(id).operands)
+        last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], static_cast<int32_t>(id));
+    // A next value that is copied into its state after the run must last until then, too.
+    for (const Output& o : g_.outputs()) {
+      last_use_[o.value.node][o.value.port] = end_;
+      if (o.updates != kNoNode) update_of_[o.updates] = o.value;
+    }
+    // A view's readers are readers of what it views.
+    for (NodeId id = end_node(); id-- > 0;)
+      if (view_offset(g_, g_.node(id))) {
+        const ValueId v = g_.node(id).operands[0];
+        last_use_[v.node][v.port] = std::max(last_use_[v.node][v.port], last_use_[id][0]);
+      }
+  }
+  bool is_state(NodeId id) const { return g_.is_input(id) && g_.input_kind(id) != InputKind::data; }
+  NodeId end_node() const { return static_cast<NodeId>(g_.size()); }
+
+  uint32_t add_buffer(Region region, int64_t bytes, int32_t first, int32_t last,
+                      std::string label) {
+    Buffer b;
+    b.region = region;
+    b.bytes = slot_bytes(bytes, options_.alignment);
+    b.first = first;
+    b.last = last;
+    b.label = std::move(label);
+    plan_.buffers.push_back(std::move(b));
+    return static_cast<uint32_t>(plan_.buffers.size() - 1);
+  }
+
+  void extend(uint32_t buffer, int32_t step) {
+    plan_.buffers[buffer].last = std::max(plan_.buffers[buffer].last, step);
+  }
+
+  std::string label(NodeId id) const {
+    if (g_.is_input(id)) return g_.input_name(id);
+    const std::string& scope = g_.scope_of(id);
+    return scope.empty() ? g_.node(id).op->name : scope + "/" + g_.node(id).op->name;
+  }
+
+  void place(NodeId id) {
+    const Node& node = g_.node(id);
+    const int32_t step = static_cast<int32_t>(id);
+    auto& buffers = plan_.buffer_of[id];
+    auto& offsets = plan_.offset_in[id];
+    buffers.assign(node.results.size(), ~0u);
+    offsets.assign(node.results.size(), 0);
+    if (g_.is_input(id)) {
+      const bool data = g_.input_kind(id) == InputKind::data;
+      buffers[0] = add_buffer(data ? Region::temporary : Region::state, g_.type({id, 0}).bytes(),
+                              kBeforeRun, last_use_[id][0], label(id));
+      if (!data) plan_.buffers[buffers[0]].state = id;
+      return;
+    }
+    const Region region = plan_.constant[id] ? Region::constant : Region::temporary;
+    if (const auto offset = view_offset(g_, node)) {
+      const ValueId whole = node.operands[0];
+      buffers[0] = plan_.buffer(whole);
+      offsets[0] = plan_.offset_in[whole.node][whole.port] + *offset;
+      extend(buffers[0], last_use_[id][0]);
+      return;
+    }
+    const int64_t scratch = options_.scratch_bytes(id);
+    if (scratch > 0) {
+      // Constants are computed before the first step, when the data inputs are already in place.
+      const int32_t when = plan_.constant[id] ? kBeforeRun : step;
+      plan_.scratch_of[id] = static_cast<int32_t>(
+          add_buffer(Region::temporary, scratch, when, when, label(id) + " scratch"));
+    }
+    if (options_.reuse && region == Region::temporary && options_.in_place(id))
+      for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
+        if (buffers[pair.result] != ~0u) continue;
+        const ValueId over = node.operands[pair.operand];
+        const uint32_t candidate = plan_.buffer(over);
+        if (!may_overwrite(id, pair, candidate)) continue;
+        buffers[pair.result] = candidate;
+        offsets[pair.result] = plan_.offset_in[over.node][over.port];
+      }
+    for (uint32_t port = 0; port < node.results.size(); ++port) {
+      if (buffers[port] == ~0u && options_.reuse && region == Region::temporary)
+        buffers[port] = unread_state({id, port});
+      if (buffers[port] == ~0u)
+        buffers[port] = add_buffer(region, node.results[port].bytes(),
+                                   region == Region::constant ? kBeforeRun : step,
+                                   region == Region::constant ? end_ : step, label(id));
+      extend(buffers[port], last_use_[id][port]);
+    }
+  }
+
+  // The buffer of a state that takes this value and whose old value nobody reads any more: the
+  // value is made in its place. Else none.
+  uint32_t unread_state(ValueId v) const {
+    for (const Output& o : g_.outputs()) {
+      if (o.updates == kNoNode || !(o.value == v)) continue;
+      const bool is_unread = last_use_[o.updates][0] == static_cast<int32_t>(o.updates);
+      if (is_unread || last_use_[o.updates][0] < static_cast<int32_t>(v.node))
+        return plan_.buffer({o.updates, 0});
+    }
+    return ~0u;
+  }
+
+  bool may_overwrite(NodeId id, OpDef::InPlace pair, uint32_t candidate) const {
+    const Node& node = g_.node(id);
+    const Buffer& b = plan_.buffers[candidate];
+    const Type& from = g_.type(node.operands[pair.operand]);
+    const Type& to = node.results[pair.result];
+    if (from.shape != to.shape || bytes_of(from.dtype) != bytes_of(to.dtype)) return false;
+    if (b.last > static_cast<int32_t>(id)) return false;  // read later
+    int readers = 0;
+    for (const ValueId& v : node.operands) readers += plan_.buffer(v) == candidate;
+    if (readers > 1) return false;
+    for (uint32_t port = 0; port < node.results.size(); ++port)
+      if (plan_.buffer_of[id][port] == candidate) return false;
+    if (b.region == Region::temporary) return !is_data_input(candidate);
+    // State is overwritten only by its own next value.
+    if (b.region != Region::state) return false;
+    for (const Output& o : g_.outputs())
+      if (o.updates == b.state && o.value == ValueId{id, pair.result}) return true;
+    return false;
+  }
+
+  bool is_data_input(uint32_t buffer) const {
+    const Buffer& b = plan_.buffers[buffer];
+    return b.region == Region::temporary && b.first == kBeforeRun;
+  }
+
+  // Updates that did not happen in place are copied when the run is over.
+  void finish_states() {
+    for (const Output& o : g_.outputs()) {
+      if (o.updates == kNoNode) continue;
+      const uint32_t from = plan_.buffer(o.value), to = plan_.buffer({o.updates, 0});
+      if (from == to) continue;
+      BRRR_CHECK(!is_old_state(o.value),
+                 "'{}' takes the old value of '{}', which changes in the same run",
+                 g_.input_name(o.updates), plan_.buffers[from].label);
+      plan_.copies.push_back({o.value, o.updates});
+    }
+  }
+
+  // Whether the value stands in the buffer of a state that gets another value by copy: after the
+  // copy it would be gone. save_old_states() leaves no such outputs.
+  bool is_old_state(ValueId v) const {
+    const uint32_t buffer = plan_.buffer(v);
+    const NodeId state = plan_.buffers[buffer].state;
+    if (state == kNoNode || !update_of_[state]) return false;
+    return plan_.buffer(*update_of_[state]) != buffer;
+  }
+
+  // Largest first, each at the lowest offset that is free for its whole life; then the same in the
+  // order of first use; the better of the two.
+  void assign_offsets(Region region) {
+    std::vector<uint32_t> ids;
+    for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
+      if (plan_.buffers[i].region == region) ids.push_back(i);
+    int64_t& total = region == Region::constant ? plan_.constant_bytes : plan_.temporary_bytes;
+    if (!options_.reuse) {
+      for (uint32_t i : ids) {
+        plan_.buffers[i].offset = total;
+        total += plan_.buffers[i].bytes;
+      }
+      return;
+    }
+    const auto& b = plan_.buffers;
+    std::vector<uint32_t> by_size = ids, by_time = ids;
+    std::stable_sort(by_size.begin(), by_size.end(),
+                     [&](uint32_t x, uint32_t y) { return b[x].bytes > b[y].bytes; });
+    std::stable_sort(by_time.begin(), by_time.end(),
+                     [&](uint32_t x, uint32_t y) { return b[x].first < b[y].first; });
+    std::vector<int64_t> offsets, other;
+    total = pack(by_size, offsets);
+    const int64_t alternative = pack(by_time, other);
+    if (alternative < total) {
+      total = alternative;
+      offsets.swap(other);
+      by_size.swap(by_time);
+    }
+    for (size_t i = 0; i < by_size.size(); ++i) plan_.buffers[by_size[i]].offset = offsets[i];
+  }
+
+  int64_t pack(const std::vector<uint32_t>& order, std::vector<int64_t>& offsets) const {
+    struct Placed {
+      int64_t begin, end;
+      int32_t first, last;
+    };
+    std::vector<Placed> placed;  // sorted by begin
+    offsets.assign(order.size(), 0);
+    int64_t total = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Buffer& b = plan_.buffers[order[i]];
+      int64_t best = -1, best_room = 0, cursor = 0;
+      for (const Placed& p : placed) {
+        if (p.last < b.first || p.first > b.last) continue;
+        const int64_t room = p.begin - cursor;
+        if (room >= b.bytes && (best < 0 || room < best_room)) {
+          best = cursor;
+          best_room = room;
+        }
+        cursor = std::max(cursor, p.end);
+      }
+      if (best < 0) best = cursor;
+      offsets[i] = best;
+      const Placed p{best, best + b.bytes, b.first, b.last};
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), p,
+                           [](const Placed& x, const Placed& y) { return x.begin < y.begin; }),
+          p);
+      total = std::max(total, p.end);
+    }
+    return total;
+  }
+
+  void measure_peak() {
+    std::vector<int64_t> change(static_cast<size_t>(end_) + 3, 0);
+    for (const Buffer& b : plan_.buffers) {
+      if (b.region != Region::temporary) continue;
+      change[static_cast<size_t>(b.first + 1)] += b.bytes;
+      change[static_cast<size_t>(b.last + 2)] -= b.bytes;
+    }
+    int64_t live = 0;
+    for (size_t i = 0; i < change.size(); ++i) {
+      live += change[i];
+      if (live > plan_.peak_live_bytes) {
+        plan_.peak_live_bytes = live;
+        plan_.peak_step = static_cast<int32_t>(i) - 1;
+      }
+    }
+  }
+
+  const Graph& g_;
+  const PlanOptions& options_;
+  MemoryPlan plan_;
+  std::vector<std::vector<int32_t>> last_use_;
+  std::vector<std::optional<ValueId>> update_of_;  // [input]
+  int32_t end_ = 0;
+};
+
+}  // namespace
+
+MemoryPlan memory_plan(const Graph& graph, const PlanOptions& options) {
+  return Planner(graph, options).run();
+}
+
+void verify(const MemoryPlan& plan) {
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer& a = plan.buffers[i];
+    if (a.region == Region::state) continue;
+    const int64_t size = a.region == Region::constant ? plan.constant_bytes : plan.temporary_bytes;
+    BRRR_CHECK(a.offset >= 0 && a.offset + a.bytes <= size, "'{}' lies outside its region",
+               a.label);
+    for (size_t j = i + 1; j < plan.buffers.size(); ++j) {
+      const Buffer& b = plan.buffers[j];
+      if (a.region != b.region || a.last < b.first || b.last < a.first) continue;
+      BRRR_CHECK(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset,
+                 "'{}' and '{}' overlap in memory and in time", a.label, b.label);
+    }
+  }
+}
+
+}  // namespace brrr

@@ -1,0 +1,46 @@
+#include "formats/json_file.h"
+
+#include "support/temp_folder.h"
+
+namespace brrr::io {
+namespace {
+
+TEST(JsonFile, ParsesAndKeepsNumbers) {
+  const Json value = parse_json(R"({"a": [1, -2, 3.5], "b": {"a": null}})", "x.json");
+  EXPECT_EQ(value["a"][1], -2);
+  EXPECT_TRUE(value["b"]["a"].is_null());
+}
+
+TEST(JsonFile, BrokenTextNamesThePlace) {
+  EXPECT_USER_ERROR(parse_json("{\n \"a\": 1,\n \"b\" 2}", "x.json"),
+                    "x.json: not valid JSON at line 3, column 6");
+  EXPECT_USER_ERROR(parse_json("", "x.json"), "the file is empty");
+  EXPECT_USER_ERROR(parse_json("{\"a\": [1, 2", "x.json"), "the text ends too early");
+  EXPECT_USER_ERROR(parse_json("{} {}", "x.json"), "line 1, column 4");
+  EXPECT_USER_ERROR(parse_json("{\"a\": \"\xff\"}", "x.json"), "not UTF-8");
+  EXPECT_USER_ERROR(parse_json("{\"a\": 1e999}", "x.json"), "not valid JSON");
+}
+
+TEST(JsonFile, DuplicateKeysAreRefusedPerObject) {
+  EXPECT_USER_ERROR(parse_json(R"({"a": 1, "b": {"c": 1, "c": 2}})", "x.json"),
+                    "'c' appears twice");
+  EXPECT_USER_ERROR(parse_json(R"({"a": 1, "\u0061": 2})", "x.json"), "'a' appears twice");
+  EXPECT_NO_THROW(parse_json(R"({"a": {"c": 1}, "b": [{"c": 1}, {"c": 2}], "c": 1})", "x.json"));
+}
+
+TEST(JsonFile, DeepNestingDoesNotOverflowTheStack) {
+  const std::string deep(1'000'000, '[');
+  EXPECT_USER_ERROR(parse_json(deep, "x.json"), "ends too early");
+  EXPECT_NO_THROW(parse_json(deep + std::string(deep.size(), ']'), "x.json"));
+}
+
+TEST(JsonFile, QuotingMakesTextPrintable) {
+  EXPECT_EQ(in_quotes("a\x1b[31m\n"), "'a\\x1b[31m\\x0a'");
+  EXPECT_EQ(in_quotes(std::string(200, 'x')).size(), 105u);
+  EXPECT_EQ(describe(parse_json("\"x\"", "t")), "the string 'x'");
+  EXPECT_EQ(describe(parse_json("-3", "t")), "the number -3");
+  EXPECT_EQ(describe(parse_json("null", "t")), "null");
+}
+
+}  // namespace
+}  // namespace brrr::io

@@ -1,0 +1,452 @@
+// Byte, character and BPE tokenizers: round trips, long words, caches, and every broken file.
+
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/rng.h"
+#include "formats/json_file.h"
+#include "support/temp_folder.h"
+#include "text/tokenizer_bpe.h"
+#include "text/tokenizer_char.h"
+#include "text/tokenizer_split.h"
+
+namespace brrr::io {
+namespace {
+
+using test::TempFolder;
+using Ids = std::vector<int32_t>;
+
+std::string random_bytes(uint32_t stream, size_t longest) {
+  RngStream rng({.seed = 11, .step = 0}, stream);
+  std::string out(rng.next_below(longest + 1), '\0');
+  const bool textual = stream % 2 == 0;
+  for (char& c : out)
+    c = static_cast<char>(textual ? "etaoin 'shrdl\n.1\xc3\xa9"[rng.next_below(18)]
+                                  : rng.next_u32());
+  return out;
+}
+
+/// A vocabulary with merges of every kind: `pairs` are merged in order.
+BpeModel model_of_merges(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  BpeModel model;
+  model.offsets.push_back(0);
+  std::vector<std::string> tokens;
+  const auto id = [&](const std::string& token) -> uint32_t {
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (tokens[i] == token) return static_cast<uint32_t>(i);
+    tokens.push_back(token);
+    model.bytes += token;
+    model.offsets.push_back(static_cast<uint32_t>(model.bytes.size()));
+    return static_cast<uint32_t>(tokens.size() - 1);
+  };
+  for (const uint8_t b : bytes_by_letter())
+    model.byte_ids[b] = id(std::string(1, static_cast<char>(b)));
+  for (const auto& [left, right] : pairs)
+    model.merges.push_back({id(left), id(right), id(left + right)});
+  return model;
+}
+
+/// The definition, word by word: merge the adjacent pair of lowest rank, leftmost first, until none
+/// is left.
+Ids encode_naively(const BpeModel& model, std::string_view text) {
+  Ids out;
+  for (const uint8_t *p = as_bytes(text.data()), *end = p + text.size(); p < end;) {
+    const uint8_t* const q = next_piece(CharTable::get(), p, end);
+    std::vector<uint32_t> ids;
+    for (; p < q; ++p) ids.push_back(model.byte_ids[*p]);
+    for (;;) {
+      size_t at = 0, rank = model.merges.size();
+      for (size_t i = 0; i + 1 < ids.size(); ++i)
+        for (size_t r = 0; r < rank; ++r)
+          if (model.merges[r].left == ids[i] && model.merges[r].right == ids[i + 1])
+            rank = r, at = i;
+      if (rank == model.merges.size()) break;
+      ids[at] = model.merges[rank].result;
+      ids.erase(ids.begin() + static_cast<ptrdiff_t>(at) + 1);
+    }
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  return out;
+}
+
+TEST(BpeEncode, EqualsTheDefinition) {
+  for (uint32_t stream = 0; stream < 60; ++stream) {
+    RngStream rng({.seed = 12, .step = 0}, stream);
+    std::vector<std::string> parts = {"a", "b", "c", " "};
+    std::vector<std::pair<std::string, std::string>> pairs;
+    // Merges in an order that training would never give: results before their parts, several ways
+    // to one token.
+    for (int i = 0; i < 30; ++i) {
+      const std::string left = parts[rng.next_below(parts.size())],
+                        right = parts[rng.next_below(parts.size())];
+      const std::pair<std::string, std::string> pair{left, right};
+      if (left.size() + right.size() > 12 ||
+          std::find(pairs.begin(), pairs.end(), pair) != pairs.end())
+        continue;
+      pairs.push_back(pair);
+      parts.push_back(left + right);
+    }
+    for (size_t i = pairs.size(); i > 1; --i) std::swap(pairs[i - 1], pairs[rng.next_below(i)]);
+    const BpeTokenizer tokenizer(model_of_merges(pairs));
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::string text;
+      const size_t length =
+          repeat < 15 ? rng.next_below(60) : 150 + rng.next_below(400);  // both algorithms
+      while (text.size() < length) text += "aaabbc "[rng.next_below(repeat % 2 == 0 ? 6 : 7)];
+      const Ids expected = encode_naively(tokenizer.model(), text);
+      ASSERT_EQ(tokenizer.encode(text), expected) << "stream " << stream << ": " << text;
+      ASSERT_EQ(tokenizer.encode(text), expected) << "from the cache: " << text;
+    }
+  }
+}
+
+TEST(BpeEncode, RandomBytesRoundTrip) {
+  const auto tokenizer =
+      train_bpe("the rain in Spain stays mainly on the plain, the rain in Spain", 268);
+  for (uint32_t stream = 0; stream < 4000; ++stream) {
+    const std::string text = random_bytes(stream, stream % 50 == 0 ? 5000 : 80);
+    ASSERT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << "stream " << stream;
+  }
+}
+
+TEST(BpeEncode, AppendsAndAgreesAtEveryEnd) {
+  // The last words of a text are read differently (no 16 bytes ahead): cut everywhere.
+  const auto tokenizer =
+      train_bpe("some words some more words and some more, don't they? some words", 269);
+  const std::string text = "don't some more internationalisations words  and,  they?";
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    const std::string exact(text.data(), cut);
+    Ids ids = {-7};
+    tokenizer->encode(std::string_view(text).substr(0, cut), ids);
+    ASSERT_EQ(ids.front(), -7);
+    ids.erase(ids.begin());
+    ASSERT_EQ(ids, tokenizer->encode(exact));
+    ASSERT_EQ(tokenizer->decode(ids), exact);
+  }
+}
+
+TEST(BpeEncode, CachesStayRightWhenOverfilled) {
+  const std::string sample =
+      "aa ab ba bb aab abb bba baa aabb abab baba aa ab ba bb aab abb bba baa aabb abab baba";
+  const BpeTokenizer tokenizer(train_bpe_model(sample, 270));
+  // 300,000 distinct words, short and long: many times what the caches hold. Twice, for hits and
+  // refills.
+  for (int pass = 0; pass < 2; ++pass)
+    for (uint32_t block = 0; block < 300; ++block) {
+      RngStream rng({.seed = 13, .step = 0}, block);
+      std::string text;
+      for (int word = 0; word < 1000; ++word) {
+        text += ' ';
+        for (uint64_t n = 3 + rng.next_below(word % 4 == 0 ? 40 : 14); n > 0; --n)
+          text += "abAB"[rng.next_below(4)];
+      }
+      const Ids ids = tokenizer.encode(text);
+      ASSERT_EQ(tokenizer.decode(ids), text);
+      if (block % 60 == 0) {
+        ASSERT_EQ(ids, encode_naively(tokenizer.model(), text));
+      }
+    }
+}
+
+TEST(BpeEncode, MegabyteWordsAreNotQuadratic) {
+  // A quadratic merge would need about 10^12 steps for each of these.
+  const auto tokenizer = train_bpe("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa abababababababababab", 264);
+  std::string mixed;
+  RngStream rng({.seed = 14, .step = 0}, 0);
+  while (mixed.size() < 1'000'000) mixed += "ab"[rng.next_below(2)];
+  for (const std::string& word : {std::string(1'000'000, 'a'), mixed, std::string(1'000'000, ' '),
+                                  std::string(1'000'000, '\''), std::string(1'000'000, '\xff')}) {
+    const Ids ids = tokenizer->encode(word);
+    EXPECT_EQ(tokenizer->decode(ids), word);
+  }
+}
+
+TEST(BpeEncode, ThreadsAgree) {
+  const auto tokenizer = train_bpe("one two three four five six one two three four five six", 276);
+  std::string text;
+  for (uint32_t i = 0; i < 2000; ++i) text += random_bytes(2 * i, 12);
+  const Ids expected = tokenizer->encode(text);
+  std::vector<Ids> results(4);
+  std::vector<std::thread> threads;
+  for (Ids& result : results)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) result = tokenizer->encode(text);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const Ids& result : results) EXPECT_EQ(result, expected);
+}
+
+TEST(ByteTokenizer, EveryByteIsItself) {
+  const TempFolder folder;
+  make_byte_tokenizer()->save(folder.path());
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->kind(), "byte");
+  EXPECT_EQ(tokenizer->vocab_size(), 256);
+  EXPECT_EQ(tokenizer->end_of_text(), -1);
+  EXPECT_EQ(tokenizer->encode(std::string_view("a\0\xff", 3)), (Ids{97, 0, 255}));
+  EXPECT_EQ(tokenizer->decode(Ids{97, 0, 255}), std::string("a\0\xff", 3));
+  EXPECT_USER_ERROR(tokenizer->decode(Ids{1, 256}), "token 256 (at position 1)");
+  EXPECT_USER_ERROR(tokenizer->decode(Ids{-1}), "token -1");
+}
+
+TEST(CharTokenizer, SortedCodePoints) {
+  const TempFolder folder;
+  make_char_tokenizer("hello\n world é日😀é\"\\\u0001")->save(folder.path());
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->kind(), "char");
+  EXPECT_EQ(tokenizer->vocab_size(), 15);
+  EXPECT_EQ(tokenizer->end_of_text(), -1);
+  EXPECT_EQ(tokenizer->encode("\u0001\n \"\\dehlorwé日😀"),
+            (Ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
+  EXPECT_EQ(tokenizer->decode(Ids{14, 12, 5}), "😀éd");
+  EXPECT_EQ(tokenizer->encode(""), Ids{});
+}
+
+TEST(CharTokenizer, Errors) {
+  const auto tokenizer = make_char_tokenizer("abc");
+  EXPECT_USER_ERROR(tokenizer->encode("abé"), "'é' (U+00E9, at byte 2)");
+  EXPECT_USER_ERROR(tokenizer->encode("ab\xff"), "not UTF-8 at byte 2 (0xff)");
+  EXPECT_USER_ERROR(tokenizer->decode(Ids{0, 3}), "token 3 (at position 1)");
+  EXPECT_USER_ERROR(make_char_tokenizer("ab\xc3"), "not UTF-8 at byte 2");
+  EXPECT_USER_ERROR(make_char_tokenizer(""), "empty");
+  Ids ids = {5};
+  EXPECT_USER_ERROR(tokenizer->encode("abx", ids), "U+0078");
+  EXPECT_EQ(ids, Ids{5});
+  EXPECT_USER_ERROR(parse_char_json("", "char.json"), "the file is empty");
+  EXPECT_USER_ERROR(parse_char_json("[]", "char.json"), "expected {\"type\": \"char\"");
+  EXPECT_USER_ERROR(parse_char_json(R"({"type":"char","characters":[]})", "char.json"),
+                    "char.json: expected");
+  EXPECT_USER_ERROR(parse_char_json(R"({"type":"char","characters":["a",7]})", "char.json"),
+                    "character 1 is the number 7");
+  EXPECT_USER_ERROR(parse_char_json(R"({"type":"char","characters":["ab"]})", "char.json"),
+                    "a string of one character");
+  EXPECT_USER_ERROR(parse_char_json(R"({"type":"char","characters":["b","a"]})", "char.json"),
+                    "code-point order");
+  EXPECT_USER_ERROR(parse_char_json(R"({"type":"char","characters":["a","a"]})", "char.json"),
+                    "distinct");
+}
+
+/// A small valid pair of files: the 256 bytes, "ab", " ab" and the end of text.
+class BrokenBpe : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    vocab_ = Json::object();
+    for (int id = 0; id < 256; ++id) {
+      std::string name;
+      append_utf8(name, byte_letters()[bytes_by_letter()[static_cast<size_t>(id)]]);
+      vocab_[name] = id;
+    }
+    vocab_["ab"] = 256;
+    vocab_["Ġab"] = 257;
+    vocab_["<|endoftext|>"] = 258;
+  }
+  BpeModel load(const std::string& merges = "#version: 0.2\na b\nĠ ab\n") const {
+    return parse_vocab_and_merges(vocab_.dump(), "vocab.json", merges, "merges.txt");
+  }
+  Json tokenizer_json() const {
+    return {{"model", {{"type", "BPE"}, {"vocab", vocab_}, {"merges", {"a b", "Ġ ab"}}}},
+            {"normalizer", nullptr},
+            {"pre_tokenizer",
+             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+            {"added_tokens", {{{"id", 258}, {"content", "<|endoftext|>"}, {"special", true}}}}};
+  }
+  BpeModel load_json(const Json& root) const {
+    return parse_tokenizer_json(root.dump(), "tokenizer.json");
+  }
+  Json vocab_;
+};
+
+TEST_F(BrokenBpe, TheUnbrokenForms) {
+  const BpeModel model = load();
+  EXPECT_EQ(model.end_of_text, 258);
+  EXPECT_EQ(BpeTokenizer(model).encode("ab ab"), (Ids{256, 257}));
+  EXPECT_EQ(load("a b\r\nĠ ab\r\n"), model);           // no version line, Windows line ends
+  EXPECT_EQ(load("#version: 0.2\na b\nĠ ab"), model);  // no newline at the end
+  EXPECT_EQ(load_json(tokenizer_json()), model);
+  Json pairs = tokenizer_json();
+  pairs["model"]["merges"] = Json::parse(R"([["a","b"],["Ġ","ab"]])");
+  EXPECT_EQ(load_json(pairs), model);
+  for (const Json& root : {tokenizer_json(), pairs}) {
+    EXPECT_EQ(parse_tokenizer_json(root.dump(2) + "\n", "t"), model);
+    EXPECT_EQ(parse_tokenizer_json(root.dump(-1, ' ', true), "t"), model);  // \u escapes
+  }
+  EXPECT_EQ(parse_vocab_and_merges("\n" + vocab_.dump(2) + "\n", "v", "a b\nĠ ab\n", "m"), model);
+  EXPECT_EQ(parse_vocab_and_merges(vocab_.dump(-1, ' ', true), "v", "a b\nĠ ab\n", "m"),
+            model);  // \u escapes
+}
+
+// Merges out of order load as another tokenizer, which no shape of the file gives away but the ids.
+TEST_F(BrokenBpe, TheOrderOfMerges) {
+  EXPECT_USER_ERROR(load("Ġ ab\na b\n"),
+                    "merges.txt: line 1: this merge makes 'Ġab' with the id 257");
+  EXPECT_USER_ERROR(load("a b\na b\nĠ ab\n"),
+                    "merges.txt: line 2: the merge of 'a' and 'b' stands in line 1");
+  EXPECT_USER_ERROR(load("#version: 0.2\nĠ ab\n"), "line 2");  // the line before it is missing
+  // Two merges may make one token, and others number as they like.
+  vocab_["Ġa"] = 259;
+  EXPECT_USER_ERROR(load("a b\nĠ a\nĠa b\n"), "merges.txt: line 2");
+  vocab_["Ġa"] = 257;
+  vocab_["Ġab"] = 259;
+  vocab_["<|endoftext|>"] = 260;
+  vocab_["ba"] = 258;
+  EXPECT_EQ(load("a b\nĠ a\nb a\nĠa b\nĠ ab\n").merges.size(), 5u);
+  std::swap(vocab_["a"], vocab_["b"]);
+  EXPECT_EQ(load("Ġ a\na b\n").merges.size(), 2u);
+}
+
+TEST_F(BrokenBpe, AddedTokensOfTokenizerJson) {
+  Json root = tokenizer_json();
+  root["added_tokens"].push_back({{"id", 259}, {"content", "<пад ding>"}, {"special", true}});
+  const BpeTokenizer tokenizer(load_json(root));
+  EXPECT_EQ(tokenizer.vocab_size(), 260);
+  EXPECT_EQ(tokenizer.decode(Ids{259}), "<пад ding>");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("<пад ding>")), "<пад ding>");
+  const TempFolder folder;
+  tokenizer.save(folder.path());
+  EXPECT_EQ(load_tokenizer(folder.path())->decode(Ids{259}), "<пад ding>");
+  root["added_tokens"][1]["content"] = "<é>";  // in vocab.json, é means the byte 0xe9
+  EXPECT_EQ(BpeTokenizer(load_json(root)).decode(Ids{259}), "<é>");
+  EXPECT_USER_ERROR(BpeTokenizer(load_json(root)).save(folder.path()), "cannot be written to");
+  root["added_tokens"][1]["special"] = false;
+  EXPECT_USER_ERROR(load_json(root), "is not special");
+  root["added_tokens"][1] = {{"id", 300}, {"content", "<x>"}, {"special", true}};
+  EXPECT_USER_ERROR(load_json(root), "none with id 259");
+  root["added_tokens"][1] = {{"id", 1}, {"content", "<|endoftext|>"}, {"special", true}};
+  EXPECT_USER_ERROR(load_json(root), "has id 258 in the vocabulary and another");
+  root["added_tokens"] = 5;
+  EXPECT_USER_ERROR(load_json(root), "\"added_tokens\" is the number 5");
+  root["added_tokens"] = {1};
+  EXPECT_USER_ERROR(load_json(root), "\"added_tokens\" holds");
+}
+
+TEST_F(BrokenBpe, Vocabulary) {
+  const auto with = [&](const std::string& text) {
+    return parse_vocab_and_merges(text, "vocab.json", "", "merges.txt");
+  };
+  EXPECT_USER_ERROR(with(""), "vocab.json: not valid JSON");
+  EXPECT_USER_ERROR(with(vocab_.dump().substr(0, 1000)), "vocab.json: not valid JSON");
+  EXPECT_USER_ERROR(with("hello"), "vocab.json: not valid JSON at line 1");
+  EXPECT_USER_ERROR(with("\xff\xfe"), "vocab.json: not valid JSON");
+  EXPECT_USER_ERROR(with("{\"\xff\": 0}"), "vocab.json: not valid JSON");
+  EXPECT_USER_ERROR(with("[1, 2]"), "vocab.json: it holds an array");
+  EXPECT_USER_ERROR(with("{}"), "vocab.json: no tokens");
+  EXPECT_USER_ERROR(with("{\"a\": 0, \"a\": 1}"), "appears twice");
+  EXPECT_USER_ERROR(with("{\"a\": \"0\"}"), "expected a whole number");
+  EXPECT_USER_ERROR(with("{\"a\": 1.5}"), "expected a whole number");
+  EXPECT_USER_ERROR(with("{\"a\": 18446744073709551615}"), "expected a whole number");
+  EXPECT_USER_ERROR(with("{\"a\": -1}"), "the id of token 'a' is -1");
+  EXPECT_USER_ERROR(with("{\"[PAD]\": 0, \"##ing\": 1}"), "not a byte-level BPE vocabulary");
+  vocab_["ab"] = 255;
+  EXPECT_USER_ERROR(load(), "id 255 belongs to two tokens");
+  vocab_["ab"] = 1000;
+  EXPECT_USER_ERROR(load(), "none with id 256");
+  vocab_["ab"] = 256;
+  vocab_.erase("Ġ");
+  EXPECT_USER_ERROR(load(), "none with id 220");
+}
+
+TEST_F(BrokenBpe, Merges) {
+  EXPECT_USER_ERROR(load("#version: 0.2\na b\nĠab\n"),
+                    "merges.txt: line 3: expected two tokens with one space");
+  EXPECT_USER_ERROR(load("a b\nĠ a b\n"), "merges.txt: line 2: expected two tokens");
+  EXPECT_USER_ERROR(load("a b\n\nĠ ab\n"), "merges.txt: line 2: expected two tokens");
+  EXPECT_USER_ERROR(load(" b\n"), "line 1: expected two tokens");
+  EXPECT_USER_ERROR(load("a \n"), "line 1: expected two tokens");
+  EXPECT_USER_ERROR(
+      load("a b\nb a\n"),
+      "line 2: the merge of 'b' and 'a' needs the token 'ba', which is not in vocab.json");
+  EXPECT_USER_ERROR(load("a b\nb zz\n"), "line 2");
+  EXPECT_USER_ERROR(load(""), "0 merges, and 2 tokens of vocab.json are made by none");
+  EXPECT_USER_ERROR(load(std::string("a b\n\0\xff b\n", 9)), "line 2");
+  for (int i = 0; i < 1100; ++i) vocab_["xx" + std::to_string(i)] = 259 + i;
+  EXPECT_USER_ERROR(load(), "1100 tokens of vocab.json are made by none");
+}
+
+TEST_F(BrokenBpe, TokenizerJsonOfAnotherKind) {
+  const auto with = [&](const char* pointer, const Json& value) {
+    Json root = tokenizer_json();
+    root[Json::json_pointer(pointer)] = value;
+    return load_json(root);
+  };
+  EXPECT_USER_ERROR(with("/model/type", "WordPiece"), "model.type is the string 'WordPiece'");
+  EXPECT_USER_ERROR(with("/model/type", "Unigram"), "only byte-level BPE");
+  EXPECT_USER_ERROR(with("/model/byte_fallback", true), "model.byte_fallback is true");
+  EXPECT_USER_ERROR(with("/model/ignore_merges", true), "model.ignore_merges");
+  EXPECT_USER_ERROR(with("/model/dropout", 0.1), "model.dropout");
+  EXPECT_USER_ERROR(with("/model/end_of_word_suffix", "</w>"), "model.end_of_word_suffix");
+  EXPECT_USER_ERROR(with("/model/continuing_subword_prefix", "##"),
+                    "model.continuing_subword_prefix");
+  EXPECT_USER_ERROR(with("/normalizer", {{"type", "NFC"}}), "normalizer");
+  EXPECT_USER_ERROR(with("/pre_tokenizer", {{"type", "Sequence"}}),
+                    "pre_tokenizer.type is the string 'Sequence'");
+  EXPECT_USER_ERROR(with("/pre_tokenizer", nullptr), "\"pre_tokenizer\" in the file is null");
+  EXPECT_USER_ERROR(with("/pre_tokenizer/add_prefix_space", true), "add_prefix_space is true");
+  EXPECT_USER_ERROR(with("/pre_tokenizer/use_regex", false), "use_regex");
+  EXPECT_USER_ERROR(with("/model", nullptr), "\"model\" in the file is null");
+  EXPECT_USER_ERROR(with("/model/vocab", Json::array()), "\"vocab\" in model is an array");
+  EXPECT_USER_ERROR(with("/model/merges", "x"), "\"merges\" in model is the string 'x'");
+  EXPECT_USER_ERROR(with("/model/merges/1", "ab"), "merge 2: expected two tokens");
+  EXPECT_USER_ERROR(with("/model/merges/1", {"a", 1}), "merge 2: expected two tokens");
+  EXPECT_USER_ERROR(with("/model/merges/1", {"b", "b"}), "merge 2: the merge of 'b' and 'b'");
+  EXPECT_USER_ERROR(with("/model/vocab/ab", "256"), "the id of token 'ab' is the string '256'");
+  EXPECT_USER_ERROR(parse_tokenizer_json("7", "tokenizer.json"),
+                    "tokenizer.json: it holds the number 7");
+  EXPECT_USER_ERROR(parse_tokenizer_json("{}", "tokenizer.json"), "\"model\" is missing");
+  EXPECT_USER_ERROR(parse_tokenizer_json("{", "tokenizer.json"), "not valid JSON");
+}
+
+TEST_F(BrokenBpe, Folders) {
+  const TempFolder folder;
+  EXPECT_USER_ERROR(load_tokenizer(folder / "absent"), "no such folder");
+  EXPECT_USER_ERROR(load_tokenizer(folder.path()), "no tokenizer in this folder");
+  write_file_atomically(folder / "byte.json", "{}");
+  EXPECT_USER_ERROR(load_tokenizer(folder.path()), "byte.json: expected");
+  write_file_atomically(folder / "char.json", "");
+  EXPECT_USER_ERROR(load_tokenizer(folder.path()), "char.json: not valid JSON");
+  write_file_atomically(folder / "vocab.json", vocab_.dump());
+  EXPECT_USER_ERROR(load_tokenizer(folder.path()), "merges.txt is missing");
+  fs::rename(folder / "vocab.json", folder / "aside");
+  write_file_atomically(folder / "merges.txt", "a b\nĠ ab\n");
+  EXPECT_USER_ERROR(load_tokenizer(folder.path()), "vocab.json is missing");
+  write_file_atomically(folder / "tokenizer.json", tokenizer_json().dump());
+  EXPECT_EQ(load_tokenizer(folder.path())->vocab_size(), 259);
+  fs::rename(folder / "aside", folder / "vocab.json");
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("ab"), Ids{256});
+  EXPECT_USER_ERROR(tokenizer->decode(Ids{0, 259}),
+                    "token 259 (at position 1) is not in the vocabulary: ids go from 0 to 258");
+  EXPECT_USER_ERROR(tokenizer->decode(Ids{-5}), "token -5");
+}
+
+// A vocabulary cut anywhere, or with a byte changed anywhere, is loaded or refused, never worse.
+TEST_F(BrokenBpe, DamagedAnywhere) {
+  const std::string vocab = vocab_.dump(), merges = "#version: 0.2\na b\nĠ ab\n",
+                    tokenizer = tokenizer_json().dump();
+  const auto try_load = [](auto&& load) {
+    try {
+      load();
+    } catch (const UserError& e) {
+      ASSERT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+    }
+  };
+  for (uint32_t i = 0; i < 1500; ++i) {
+    RngStream rng({.seed = 15, .step = 0}, i);
+    const auto damage = [&](std::string text) {
+      if (rng.next_below(3) == 0) return text.substr(0, rng.next_below(text.size()));
+      for (uint64_t n = 1 + rng.next_below(3); n > 0; --n)
+        text[rng.next_below(text.size())] = static_cast<char>(rng.next_u32());
+      return text;
+    };
+    const std::string broken_vocab = damage(vocab), broken_merges = damage(merges),
+                      broken_json = damage(tokenizer);
+    try_load([&] { (void)parse_vocab_and_merges(broken_vocab, "v", merges, "m"); });
+    try_load([&] { (void)parse_vocab_and_merges(vocab, "v", broken_merges, "m"); });
+    try_load([&] { (void)parse_tokenizer_json(broken_json, "t"); });
+  }
+}
+
+}  // namespace
+}  // namespace brrr::io
