@@ -29,6 +29,8 @@ Value call1(std::string_view name, std::initializer_list<Value> operands, Attrs 
 Value full(Graph& g, Shape shape, double value, DType dtype = DType::f32);
 Value scalar(Graph& g, double value, DType dtype = DType::f32);
 Value iota(Graph& g, Shape shape, int axis, DType dtype = DType::i32);
+/// As many values as the shape has elements.
+Value literal(Graph& g, Shape shape, std::vector<double> values, DType dtype = DType::f32);
 Value random_bits(Value key, Shape shape, int64_t stream);
 
 // Element-wise, operands broadcast as in NumPy

@@ -6,9 +6,9 @@
 #include <omp.h>
 
 #include "backend/cpu/attention/attention_tiles.h"
-#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/target.h"
 #include "backend/kernel_runner.h"
 #include "passes/pipeline.h"

@@ -383,7 +383,7 @@ TEST(MatchAttentionOfGpt2, FindsEveryLayerOfGpt2) {
 TEST(MatchAttentionOfGpt2, FindsDecodingWithACache) {
   for (int64_t length : {1, 3}) {
     const auto config = test::tiny_gpt2();
-    const Graph g = simplify(models::gpt2_decode_graph(config, 2, length));
+    const Graph g = simplify(models::gpt2_decode_graph(config, {2, length, config.n_positions}));
     Notes notes;
     const Graph found = match_attention(g, &notes);
     EXPECT_EQ(count_ops(found, "attention"), 2u) << fmt::format("{}", fmt::join(notes, "\n"));

@@ -36,7 +36,7 @@ class Keeper {
   /// A value that depends on one parameter and nothing else.
   struct Derived {
     NodeId parameter = kNoNode;
-    bool is_narrow_float = false;  // it has fewer bits, or is the scale of what has
+    bool is_low = false;  // it has fewer bits, or is the scale of what has
     std::string path;     // the ops from the parameter to it, with their attributes
   };
 
@@ -57,7 +57,7 @@ class Keeper {
       if (!may_derive(*node.op)) continue;
       Derived d;
       d.parameter = derived_[node.operands[0].node].parameter;
-      d.is_narrow_float = is_narrow_float(node.results[0].dtype) || node.op->name == "quantize_scale";
+      d.is_low = is_narrow_float(node.results[0].dtype) || node.op->name == "quantize_scale";
       for (const ValueId& v : node.operands) {
         const Derived& from = derived_[v.node];
         if (from.parameter != d.parameter) d.parameter = kNoNode;
@@ -71,7 +71,7 @@ class Keeper {
     }
   }
 
-  bool is_copy(NodeId id) const { return derived_[id].parameter != kNoNode && derived_[id].is_narrow_float; }
+  bool is_copy(NodeId id) const { return derived_[id].parameter != kNoNode && derived_[id].is_low; }
   bool is_view(NodeId id) const { return view_offset(in_, in_.node(id)).has_value(); }
 
   // Kept is what something else reads; of a view, what it views.

@@ -340,8 +340,9 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
 TEST(DeviceGraphs, InferenceOfGpt2) {
   std::vector<Pair> pairs;
   const auto config = test::tiny_gpt2();
-  const Graph graphs[] = {models::gpt2_logits_graph(config, 2, 5), models::gpt2_decode_graph(config, 2, 1),
-                          models::gpt2_decode_graph(config, 1, 3)};
+  const Graph graphs[] = {models::gpt2_logits_graph(config, 2, 5),
+                          models::gpt2_decode_graph(config, {2, 1, config.n_positions}),
+                          models::gpt2_decode_graph(config, {1, 3, config.n_positions})};
   for (const Graph& g : graphs) {
     Pair p;
     p.plain = run_pipeline(g, Target{}, {});

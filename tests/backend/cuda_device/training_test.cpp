@@ -11,7 +11,8 @@
 #include "backend/cuda_device/on_fake_gpu.h"
 #include "insight/profile/profile.h"
 #include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/gpt2/gpt2_model.h"
+#include "models/initialise.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -51,7 +52,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
   engine.expect_calls(accumulation);
   engine.allocate();
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    models::initialise(name, config, 1, out);
+    models::initial_weights(*models::gpt2_model(config), 1)(name, out);
   });
   Trained t;
   for (int32_t step = 0; step < 3; ++step) {

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "backend/cpu/attention/attention_tiles.h"
-#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/gemm.h"
 
 namespace brrr::cpu {
 namespace {
