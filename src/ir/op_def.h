@@ -111,7 +111,12 @@ struct OpDef {
   /// Bit i: autocast converts operand i of a `low` op. The others (a bias, a mask) stay as they
   /// are.
   uint32_t autocast_operands = ~0u;
-  bool casts_operand(size_t i) const { return i < 32 && ((autocast_operands >> i) & 1u) != 0; }
+  /// The same bits, where they depend on the attributes.
+  std::function<uint32_t(const Attrs&)> autocast_operands_of;
+  bool casts_operand(const Attrs& attrs, size_t i) const {
+    const uint32_t bits = autocast_operands_of ? autocast_operands_of(attrs) : autocast_operands;
+    return i < 32 && ((bits >> i) & 1u) != 0;
+  }
 
   /// For each result that is a sum of products: the attribute that gives the dtype to which its f32
   /// accumulators are rounded. Null: it is none.

@@ -55,10 +55,10 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify",       "match_attention", "pack_attention",      "match_loss_head",
-          "pad_dims",       "join_loss_head",  "keep_accumulators",   "pack_copies",
-          "keep_copies",    "pack_parameters", "fuse_bias_gradients", "fuse",
-          "fuse_epilogues", "schedule"};
+  return {"simplify",          "match_attention", "match_loss_head",     "pad_dims",
+          "join_loss_head",    "keep_accumulators", "pack_copies",       "keep_copies",
+          "pack_parameters",   "fuse_bias_gradients", "fuse",            "fuse_epilogues",
+          "schedule"};
 }
 
 namespace {
@@ -97,7 +97,6 @@ Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptio
   Pipeline p(graph, options, report);
   p.run("simplify", simplify);
   p.run("match_attention", match_attention);
-  if (target.packs_attention) p.run("pack_attention", pack_attention);
   p.run("match_loss_head", [&](const Graph& g, Notes* notes) {
     return match_loss_head(g, notes, target.rounds_activations);
   });

@@ -35,7 +35,6 @@ Target Backend::target() const {
   t.name = name;
   t.alignment = alignment;
   t.has_tf32 = has_tf32;
-  t.packs_attention = packs_attention;
   t.rounds_activations = rounds_activations;
   t.runs = [this](const Graph& g, NodeId id) { return choose(NodeView(g, id)).entry != nullptr; };
   if (gains_by_epilogue)

@@ -75,7 +75,6 @@ struct Backend {
   /// Whether the reference interpreter stands last in the list; it needs the host's memory.
   bool runs_reference = true;
   bool has_tf32 = false;            // Target::has_tf32
-  bool packs_attention = false;     // Target::packs_attention
   bool rounds_activations = false;  // Target::rounds_activations
   /// Target::gains_by_epilogue; null: always.
   std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;

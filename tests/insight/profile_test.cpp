@@ -324,7 +324,7 @@ TEST(Trace, KernelsLieInTheirScopes) {
   };
   int seen = 0;
   for (const Slice& s : slices)
-    if (s.name == "packed_attention" && s.category != "share") {
+    if (s.name == "attention" && s.category != "share") {
       EXPECT_TRUE(holds(s, "attn"));
       EXPECT_TRUE(holds(s, "h.0") || holds(s, "h.1"));
       ++seen;

@@ -12,7 +12,6 @@ Backend cpu_backend() {
   backend.name = fmt::format("cpu:{}", isa_name(best_isa()));
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
-  backend.packs_attention = true;
   backend.gains_by_epilogue = gains_by_epilogue;
   backend.gains_by_bias_gradient = gains_by_bias_gradient;
   backend.reads_panels = reads_panels;

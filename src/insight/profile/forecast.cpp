@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "insight/plan/anatomy.h"
-#include "ops/ops.h"
+#include "ops/attention.h"
 
 namespace brrr::insight {
 namespace {
@@ -69,8 +69,9 @@ void fill(Engine& engine, const Graph& g, double cache_share) {
   double whole = 1;  // for integers: an id, or the position that attention reads up to
   for (const Node& node : g.nodes())
     if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false))
-      whole =
-          std::floor(cache_share * static_cast<double>(g.type(node.operands[1]).shape.size(-2)));
+      whole = std::floor(
+          cache_share *
+          static_cast<double>(AttentionForm(node, operand_types(g, node)).keys.size()));
   for (NodeId id : g.inputs()) {
     const Type& type = g.type({id, 0});
     std::byte* to = engine.state_data(g.input_name(id));

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
+#include "ops/attention.h"
 #include "ops/fused.h"
 
 namespace brrr::insight {
@@ -146,8 +147,10 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
   }
   if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false)) {
-    for (const size_t i : {1u, 2u})  // keys and values
-      w.bytes_read -= (1 - cache_share) * static_cast<double>(g.type(node.operands[i]).bytes());
+    const AttentionForm form(node, operand_types(g, node));
+    for (const AttentionForm::Part& part : form.parts())
+      if (part.which > 0)  // keys and values
+        w.bytes_read -= (1 - cache_share) * static_cast<double>(form.bytes_of_part(part));
     w.flops *= cache_share;
   }
   if (node.op->name == "update_slice" &&

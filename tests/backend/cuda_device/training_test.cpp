@@ -190,7 +190,7 @@ test::WaysChecked check_ways(models::Gpt2Config config, int64_t length, DType pr
   options.fp8 = fp8;
   const auto done = test::WaysOfAStep(all_kernels(), config, 2, length, options).check();
   EXPECT_GT(done.ways, done.nodes);
-  EXPECT_TRUE(done.names.contains("packed_attention: cudnn"));
+  EXPECT_TRUE(done.names.contains("attention: cudnn"));
   EXPECT_TRUE(done.refused.empty()) << *done.refused.begin();
   return done;
 }
@@ -214,7 +214,7 @@ TEST_F(OnFakeGpu, SlowEveryWayWithHeadsOf64) {
   if (test::is_long()) precisions.push_back(DType::f16);
   for (const DType precision : precisions) {
     const auto done = check_ways(config, 70, precision, false);
-    for (const char* op : {"packed_attention", "packed_attention_grad"})
+    for (const char* op : {"attention", "attention_grad"})
       for (const char* way : {"cudnn", "wgmma", "mma"})
         EXPECT_TRUE(done.names.contains(fmt::format("{}: {}", op, way))) << op << ' ' << way;
   }
