@@ -335,6 +335,7 @@ std::vector<OpDef> attention_ops() {
   {
     OpDef d;
     d.name = "attention";
+    d.read_to_position = {1, 2};
     d.doc =
         std::string(
             "s = {scale} q kᵀ, then: where a bool mask is false {masked}, or plus the added mask; "
@@ -365,6 +366,7 @@ std::vector<OpDef> attention_ops() {
   {
     OpDef d;
     d.name = "attention_grad";
+    d.is_gradient = true;
     d.doc =
         std::string(
             "With s as in attention, p = e^(s - lse), g = dropout(dy vᵀ) and delta = sum_Dv(dy y) "

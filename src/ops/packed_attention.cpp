@@ -267,6 +267,7 @@ std::vector<OpDef> packed_attention_ops() {
   {
     OpDef d;
     d.name = "packed_attention_grad";
+    d.is_gradient = true;
     d.doc =
         "attention_grad of q, k and v that lie side by side, its gradients as well. qkv, dqkv: "
         "[..., T, 3 H D], y, dy: [..., T, H D], lse: [..., H, T] f32 (f64 of f64). Then what "

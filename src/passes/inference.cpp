@@ -14,7 +14,7 @@ Graph inference(const Graph& graph, Notes* notes) {
       attrs.set("p", 0.0);
       const auto results = call(node.op->name, operands, attrs);
       for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
-    } else if (node.op->name == "dropout") {
+    } else if (node.op->draws_random && node.op->op_class == OpClass::elementwise) {
       r.bind({id, 0}, r.map(node.operands[0]));
     } else {
       return false;

@@ -22,7 +22,7 @@ class Sessions : public testing::Test {
     session_.emplace(g, g, cpu::cpu_backend(), options);
     session_->allocate();
     for (const StateInfo& s : session_->engine().states())
-      if (s.kind == InputKind::parameter)
+      if (s.kind() == InputKind::parameter)
         models::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
   }
   std::span<float> weights(const std::string& name) {
@@ -184,7 +184,7 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
         session_->add_shorter(models::gpt2_loss_graph(config_, 2, 3));
         session_->allocate();
         for (const StateInfo& s : session_->engine().states())
-          if (s.kind == InputKind::parameter)
+          if (s.kind() == InputKind::parameter)
             models::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
       }
       // Shapes mix within a step, too.
@@ -256,7 +256,7 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     session.allocate();
     Engine& engine = session.engine();
     for (const StateInfo& s : engine.states())
-      if (s.kind == InputKind::parameter)
+      if (s.kind() == InputKind::parameter)
         models::initialise(s.name, config, 1, engine.state_f32(s.name));
     std::vector<TokenBatch> batches;
     const auto n = static_cast<size_t>(kRows / parts * kLength);

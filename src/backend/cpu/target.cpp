@@ -13,10 +13,10 @@ Backend cpu_backend() {
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
   backend.packs_attention = true;
-  backend.gains_by_epilogue = gains_by_epilogue;
-  backend.gains_by_bias_gradient = gains_by_bias_gradient;
-  backend.reads_panels = reads_panels;
-  backend.gains_by_panels = gains_by_panels;
+  backend.gains_by_epilogue = by_views(gains_by_epilogue);
+  backend.gains_by_bias_gradient = by_views(gains_by_bias_gradient);
+  backend.reads_panels = by_views(reads_panels);
+  backend.gains_by_panels = by_views(gains_by_panels);
   return backend;
 }
 

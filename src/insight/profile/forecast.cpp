@@ -68,9 +68,10 @@ int64_t bytes_alone(const Graph& g, NodeId id) {
 void fill(Engine& engine, const Graph& g, double cache_share) {
   double whole = 1;  // for integers: an id, or the position that attention reads up to
   for (const Node& node : g.nodes())
-    if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false))
-      whole =
-          std::floor(cache_share * static_cast<double>(g.type(node.operands[1]).shape.size(-2)));
+    if (!node.op->read_to_position.empty() && node.attrs.get_or<bool>("position", false)) {
+      const Shape& keys = g.type(node.operands[node.op->read_to_position[0]]).shape;
+      whole = std::floor(cache_share * static_cast<double>(keys.size(-2)));
+    }
   for (NodeId id : g.inputs()) {
     const Type& type = g.type({id, 0});
     std::byte* to = engine.state_data(g.input_name(id));

@@ -145,14 +145,15 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
     w.dtype = g.type(node.operands[0]).dtype;
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
   }
-  if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false)) {
-    for (const size_t i : {1u, 2u})  // keys and values
+  if (!node.op->read_to_position.empty() && node.attrs.get_or<bool>("position", false)) {
+    for (const size_t i : node.op->read_to_position)  // keys and values
       w.bytes_read -= (1 - cache_share) * static_cast<double>(g.type(node.operands[i]).bytes());
     w.flops *= cache_share;
   }
-  if (node.op->name == "update_slice" &&
+  if (node.op->written_part &&
       program.plan().buffer({id, 0}) == program.plan().buffer(node.operands[0]))
-    w.bytes_read = w.bytes_written = static_cast<double>(g.type(node.operands[1]).bytes());
+    w.bytes_read = w.bytes_written =
+        static_cast<double>(g.type(node.operands[*node.op->written_part]).bytes());
   return w;
 }
 

@@ -124,7 +124,7 @@ Value Gpt2::next_token_logits(Value tokens, Value position, DType cache_dtype) c
       for (auto [name, part] : {std::pair{"k", &heads.k}, std::pair{"v", &heads.v}}) {
         Value cache = g_.input(fmt::format("cache.{}.{}", name, i),
                                {b, config_.n_head, config_.n_positions, config_.head_width()},
-                               cache_dtype, InputKind::state);
+                               cache_dtype, Role::cache);
         Value grown = update_slice(cache, cast(*part, cache_dtype), position, 2);
         g_.update(cache, grown);
         *part = cast(grown, part->dtype());

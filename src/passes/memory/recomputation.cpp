@@ -10,13 +10,11 @@
 namespace brrr {
 namespace {
 
-constexpr ValueId kNone{kNoNode, 0};
+constexpr ValueId kNoSource{kNoNode, 0};
 
 /// What the pass `fuse` may put into a cluster. A gate is none of these: nothing is kept from
 /// joining what it joins without copies.
-bool may_fuse(const OpDef& op) {
-  return is_pointwise(op) || op.op_class == OpClass::normalisation || op.name == "sum";
-}
+bool may_fuse(const OpDef& op) { return is_pointwise(op) || op.op_class == OpClass::normalisation; }
 
 }  // namespace
 
@@ -59,10 +57,10 @@ void Recomputation::find_roots() {
 // waits for it, too, is not early, and keeps nothing apart that `fuse` would join. A node that
 // serves no gradient yet (the derivative of tanh from its result) takes the last product before it.
 void Recomputation::find_gates() {
-  gate_.assign(graph_.size(), kNone);
-  std::vector<ValueId> heavy(graph_.size(), kNone), any(graph_.size(), kNone);
+  gate_.assign(graph_.size(), kNoSource);
+  std::vector<ValueId> heavy(graph_.size(), kNoSource), any(graph_.size(), kNoSource);
   std::vector<bool> late(graph_.size());  // depends on a forward value: cannot run at the start
-  ValueId last_heavy = kNone, last_any = kNone;
+  ValueId last_heavy = kNoSource, last_any = kNoSource;
   auto later = [](ValueId a, ValueId b) {
     if (a.node == kNoNode) return b;
     return b.node == kNoNode || a.node > b.node ? a : b;
@@ -162,7 +160,7 @@ std::vector<Recomputation::Step> Recomputation::order(const Choice& again) const
       std::sort(found.begin(), found.end());
       for (NodeId node : found) steps.push_back({node, true, gate_[id]});
     }
-    steps.push_back({id, false, kNone});
+    steps.push_back({id, false, kNoSource});
   }
   return steps;
 }

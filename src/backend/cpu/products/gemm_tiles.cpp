@@ -144,7 +144,7 @@ void run_amx(const GemmBatch& batch) {
 
 }  // namespace
 
-TileMemory team_memory() {
+TeamMemory team_memory() {
   thread_local PackBuffer buffer(kTeamBytes);
   auto* a = reinterpret_cast<uint16_t*>(buffer.data());
   return {a, a + kTeamWords, reinterpret_cast<float*>(a + 2 * kTeamWords)};

@@ -13,12 +13,12 @@
 
 namespace brrr::cpu {
 
-struct TileMemory {
+struct TeamMemory {
   uint16_t *a, *b;  // packed operands
   float* sums;      // where terms are cut
 };
 /// Belongs to the thread that called gemm.
-TileMemory team_memory();
+TeamMemory team_memory();
 /// One thread's: the sums of a task, then operands that this thread packs for itself.
 float* own_sums();
 inline uint16_t* own_panels() { return reinterpret_cast<uint16_t*>(own_sums() + kTaskSums); }
@@ -41,7 +41,7 @@ template <class Tiles>
 class TileProduct {
  public:
   TileProduct(const GemmArgs& g, int64_t index, const TileLayout& layout, int64_t team,
-              const TileMemory& memory)
+              const TeamMemory& memory)
       : g_(g), index_(index), layout_(layout), team_(team), memory_(memory) {}
 
   void run() {
@@ -184,7 +184,7 @@ class TileProduct {
   int64_t index_;
   const TileLayout& layout_;
   int64_t team_;
-  TileMemory memory_;
+  TeamMemory memory_;
   const void *packed_a_ = nullptr, *packed_b_ = nullptr;  // which chunk the team has packed
 };
 
@@ -208,7 +208,7 @@ void multiply_tiles(const GemmBatch& all, int64_t team) {
     return;
   }
   const TileLayout layout = lay_out_tiles(g, kRate, team);
-  const TileMemory memory = team_memory();
+  const TeamMemory memory = team_memory();
 #pragma omp parallel num_threads(team) if (team > 1)
   {
     const WorkClock clock("share");

@@ -94,11 +94,11 @@ class ElementwiseKernel final : public Kernel {
 
  private:
   void run_through_f32(const Row& row) const {
-    constexpr int64_t kTile = 512;
-    float in[kMaxOperands][kTile], out[kTile];
+    constexpr int64_t kPiece = 512;
+    float in[kMaxOperands][kPiece], out[kPiece];
     Row tile = row;
-    for (int64_t i = 0; i < row.n; i += kTile) {
-      tile.n = std::min(kTile, row.n - i);
+    for (int64_t i = 0; i < row.n; i += kPiece) {
+      tile.n = std::min(kPiece, row.n - i);
       for (size_t k = 0; k < operands_; ++k) {
         const bool repeated = row.repeated >> k & 1;
         Row load;
