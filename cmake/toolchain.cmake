@@ -60,8 +60,9 @@ function(brrr_headers TARGET)
     target_precompile_headers(${TARGET} PRIVATE ${BRRR_COMMON_HEADERS} ${ARG_MORE})
   endif()
 endfunction()
-# Compiles up to FILES of TARGET's files at a time (6 where it is not said), because templates of the
-# standard library, fmt and JSON that several files use are then instantiated once.
+# Compiles up to FILES of TARGET's files at a time (6 where it is not said), always of one folder,
+# because templates of the standard library, fmt and JSON that several files use are then instantiated
+# once.
 # -DBRRR_JOIN=OFF: one by one, for whoever edits them all day.
 option(BRRR_JOIN "compile several source files at a time" ON)
 function(brrr_join TARGET)
@@ -69,9 +70,24 @@ function(brrr_join TARGET)
   if(NOT ARG_FILES)
     set(ARG_FILES 6)
   endif()
-  if(BRRR_JOIN)
-    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ARG_FILES})
+  if(NOT BRRR_JOIN)
+    return()
   endif()
+  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(SOURCES ${TARGET} SOURCES)
+  list(SORT SOURCES)
+  set(ROOM "")
+  foreach(SOURCE IN LISTS SOURCES)
+    get_filename_component(FOLDER ${SOURCE} DIRECTORY)
+    if(NOT FOLDER STREQUAL ROOM)
+      set(ROOM ${FOLDER})
+      set(COUNT 0)
+    endif()
+    math(EXPR GROUP "${COUNT} / ${ARG_FILES}")
+    math(EXPR COUNT "${COUNT} + 1")
+    get_filename_component(NAME ${FOLDER} NAME)
+    set_source_files_properties(${SOURCE} PROPERTIES UNITY_GROUP ${NAME}_${GROUP})
+  endforeach()
 endfunction()
 # For code that runs once per command, step or page, and for tests: optimising it takes a third of
 # its compile time and nobody waits for it at run time. Debug builds do without any.
