@@ -12,16 +12,43 @@ namespace brrr {
 // moved.
 static_assert(std::is_nothrow_move_constructible_v<Node>);
 
-std::string_view name_of(InputKind kind) {
-  switch (kind) {
-    case InputKind::data:
-      return "data";
-    case InputKind::parameter:
-      return "parameter";
-    case InputKind::state:
-      return "state";
-  }
-  return "?";
+namespace {
+
+struct RoleRow {
+  Role role;
+  std::string_view name;
+  InputKind kind;
+  bool is_kept;  // in checkpoints, beside the parameters
+};
+constexpr RoleRow kRoles[] = {
+    {Role::data, "data", InputKind::data, false},
+    {Role::parameter, "parameter", InputKind::parameter, false},
+    {Role::panels, "panels", InputKind::parameter, false},
+    {Role::state, "state", InputKind::state, true},
+    {Role::moment, "moment", InputKind::state, true},
+    {Role::gradient_sum, "gradient_sum", InputKind::state, false},
+    {Role::loss_scale, "loss_scale", InputKind::state, true},
+    {Role::cache, "cache", InputKind::state, false},
+    {Role::derived, "derived", InputKind::state, false},
+};
+const RoleRow& row_of(Role role) { return kRoles[static_cast<size_t>(role)]; }
+
+}  // namespace
+
+std::string_view name_of(Role role) { return row_of(role).name; }
+InputKind kind_of(Role role) { return row_of(role).kind; }
+bool is_kept_between_steps(Role role) { return row_of(role).is_kept; }
+
+std::optional<Role> role_from_name(std::string_view name) {
+  for (const RoleRow& row : kRoles)
+    if (row.name == name) return row.role;
+  return std::nullopt;
+}
+
+std::string role_names() {
+  std::string names;
+  for (const RoleRow& row : kRoles) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
 }
 
 std::string_view name_of(OpClass c) {
@@ -57,8 +84,7 @@ const OpDef& input_op() {
     d.no_gradient = "it is where differentiation ends";
     d.infer = [](const InferContext& c) {
       const std::string& kind = c.attr<std::string>("kind");
-      if (kind != "data" && kind != "parameter" && kind != "state")
-        c.fail("kind is data, parameter or state; got '{}'", kind);
+      if (!role_from_name(kind)) c.fail("kind is one of {}; got '{}'", role_names(), kind);
       c.attr<std::string>("name");
       if (!c.in.empty()) c.fail("takes no operands; got {}", c.in.size());
       return std::vector<Type>{{c.attr<DType>("dtype"), c.attr<Shape>("shape")}};
@@ -69,13 +95,18 @@ const OpDef& input_op() {
   return op;
 }
 
-Value Graph::input(std::string_view name, Shape shape, DType dtype, InputKind kind) {
+Value Graph::input(std::string_view name, Shape shape, DType dtype, Role role, Attrs more) {
   if (find_input(name) != kNoNode) user_error("[input] the name '{}' is taken", name);
-  Attrs attrs{{"name", std::string(name)},
-              {"kind", std::string(name_of(kind))},
-              {"dtype", dtype},
-              {"shape", std::move(shape)}};
-  return value(add(input_op(), {}, std::move(attrs)));
+  more.set("name", std::string(name));
+  more.set("kind", std::string(name_of(role)));
+  more.set("dtype", dtype);
+  more.set("shape", std::move(shape));
+  return value(add(input_op(), {}, std::move(more)));
+}
+
+Value Graph::input(std::string_view name, Shape shape, DType dtype, InputKind kind) {
+  constexpr Role kPlain[] = {Role::data, Role::parameter, Role::state};
+  return input(name, std::move(shape), dtype, kPlain[static_cast<size_t>(kind)]);
 }
 
 NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs) {
@@ -101,8 +132,16 @@ NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attr
 Value Graph::output(std::string_view name, Value value) {
   BRRR_CHECK(value.graph == this, "output '{}' belongs to another graph", name);
   if (find_output(name)) user_error("the output name '{}' is taken", name);
-  outputs_.push_back({std::string(name), value.id, kNoNode});
+  outputs_.push_back({std::string(name), value.id});
   return value;
+}
+
+void Graph::gradient(Value parameter, Value value) {
+  const NodeId of = parameter.id.node;
+  BRRR_CHECK(is_input(of) && input_kind(of) == InputKind::parameter,
+             "only parameters have gradients");
+  output("grad:" + input_name(of), value);
+  outputs_.back().gradient_of = of;
 }
 
 void Graph::update(Value state, Value value) {
@@ -138,10 +177,8 @@ const Output* Graph::find_output(std::string_view name) const {
 
 bool Graph::is_input(NodeId id) const { return nodes_[id].op == &input_op(); }
 
-InputKind Graph::input_kind(NodeId id) const {
-  const std::string& kind = nodes_[id].attrs.get<std::string>("kind");
-  if (kind == "parameter") return InputKind::parameter;
-  return kind == "state" ? InputKind::state : InputKind::data;
+Role Graph::role(NodeId id) const {
+  return *role_from_name(nodes_[id].attrs.get<std::string>("kind"));
 }
 
 const std::string& Graph::input_name(NodeId id) const {

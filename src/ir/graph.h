@@ -60,14 +60,34 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
-/// What an `input` node is for. State survives from one run of the program to the next.
+/// What an `input` node is. The text form prints it as {kind}.
+enum class Role {
+  data,          // given to every run
+  parameter,     // a weight, as models name it
+  panels,        // a parameter in panels (ops/panels.h); {of} names it
+  state,         // a state of no special meaning
+  moment,        // what an optimizer keeps of one parameter's gradients
+  gradient_sum,  // the gradients of one parameter, summed over the micro-batches of a step
+  loss_scale,    // the loss scale of f16 gradients, and the counters that move it
+  cache,         // the keys or values of earlier tokens
+  derived,       // computed from a parameter, so that programs need not compute it
+};
+std::string_view name_of(Role role);
+std::optional<Role> role_from_name(std::string_view name);
+/// Every role, for messages.
+std::string role_names();
+/// Whether a checkpoint holds what an input of this role held, beside the parameters.
+bool is_kept_between_steps(Role role);
+
+/// How long an input lives: data for one run of a program; parameters and state from run to run.
 enum class InputKind { data, parameter, state };
-std::string_view name_of(InputKind kind);
+InputKind kind_of(Role role);
 
 struct Output {
   std::string name;
   ValueId value;
   NodeId updates = kNoNode;  // the state or parameter input that takes this value for the next run
+  NodeId gradient_of = kNoNode;  // the parameter whose gradient this is
   bool operator==(const Output&) const = default;
 };
 
@@ -77,14 +97,20 @@ class Graph {
 
   // -- building
   // ------------------------------------------------------------------------------------
-  /// A named input. Throws UserError when the name is taken.
-  Value input(std::string_view name, Shape shape, DType dtype, InputKind kind = InputKind::data);
+  /// A named input; `more` attributes say what its role alone does not. Throws UserError when the
+  /// name is taken.
+  Value input(std::string_view name, Shape shape, DType dtype, Role role = Role::data,
+              Attrs more = {});
+  /// The role that has the name of the kind.
+  Value input(std::string_view name, Shape shape, DType dtype, InputKind kind);
   Value parameter(std::string_view name, Shape shape, DType dtype = DType::f32) {
-    return input(name, std::move(shape), dtype, InputKind::parameter);
+    return input(name, std::move(shape), dtype, Role::parameter);
   }
   /// Appends a node; its result types come from the op's infer. Throws UserError as infer does.
   NodeId add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs = {});
   Value output(std::string_view name, Value value);
+  /// The output "grad:<parameter>".
+  void gradient(Value parameter, Value value);
   /// `value` becomes the content of `state` (an input of kind parameter or state) for the next run.
   void update(Value state, Value value);
 
@@ -109,7 +135,8 @@ class Graph {
   const std::vector<std::string>& scopes() const { return scopes_; }
 
   bool is_input(NodeId id) const;
-  InputKind input_kind(NodeId id) const;
+  Role role(NodeId id) const;
+  InputKind input_kind(NodeId id) const { return kind_of(role(id)); }
   const std::string& input_name(NodeId id) const;
   /// Ids of the inputs of one kind (all kinds without an argument), in order.
   std::vector<NodeId> inputs(std::optional<InputKind> kind = std::nullopt) const;

@@ -103,6 +103,20 @@ struct Sample {
   Attrs attrs;
 };
 
+/// Operand 0, or its transpose, times operand 1, or its transpose.
+struct ProductTrait {
+  bool transposes = false;  // by {transpose_a} and {transpose_b}
+  bool adds_bias = false;   // operand 2
+  bool is_scaled = false;   // 8-bit operands, operand 1 transposed; 2 and 3 are their scales
+};
+
+/// A loss over classes, or its gradient.
+struct LossTrait {
+  /// Operands 0 and 1 are the factors of the logits; otherwise operand 0 is the logits.
+  bool from_product = false;
+  bool gives_losses = false;  // results 0 and 1 are the losses and the log-sum-exp
+};
+
 struct OpDef {
   std::string name;
   std::string doc;  // a comment with shapes and the accumulation dtype
@@ -143,6 +157,46 @@ struct OpDef {
   /// When result 0 is a contiguous part of operand 0 (reshape, a slice of the leading axis): the
   /// byte offset in it. Such a node costs nothing and has no kernel.
   std::function<std::optional<int64_t>(const Node&, std::span<const Type> in)> view;
+
+  // -- traits: what passes, plans and reports ask about an op instead of its name
+  // ----------------------------------------------------------------------------------
+
+  std::optional<ProductTrait> product;
+  std::optional<LossTrait> loss;
+  /// It computes the gradients of another op, perhaps beside that op's results.
+  bool is_gradient = false;
+  /// An optimizer's step: operands and results as ops/update.h says, {copies} included.
+  bool updates_parameters = false;
+  /// The first so many operands are rows like those of result 0, the others parameters of one row.
+  /// 0: it does not compute row by row.
+  uint32_t row_operands = 0;
+  /// An element-wise function of one operand that costs less to compute again than to keep.
+  bool is_activation = false;
+  /// It draws random bits; the key is the last operand.
+  bool draws_random = false;
+  /// Infinities in its result are meant: masks are made of them.
+  bool makes_masks = false;
+  /// It carries a graph of its own (ops/fused.h).
+  bool has_body = false;
+
+  // Ops that compute little or nothing.
+  bool is_constant = false;  // every element is {value}
+  bool converts = false;     // operand 0 in another dtype
+  bool reshapes = false;     // operand 0 in another shape, the elements in their order
+  bool is_gate = false;      // operand 0, once operand 1 is there
+  bool only_adds = false;    // elements of floating operands are moved and added, nothing else
+  /// Result 0 holds a part of operand 0: a range of an axis, or the rows that operand 1 names.
+  enum class Part { whole, range, rows };
+  Part part = Part::whole;
+  /// Where result 0 lies over operand 0, only the elements of this operand are moved.
+  std::optional<uint32_t> written_part;
+  /// softmax(q kᵀ) v, or its gradient: AttentionForm (ops/attention.h) says what it reads.
+  bool is_attention = false;
+
+  // Weights in another form (passes/weights).
+  bool derives_weights = false;  // its result may be kept until the parameter below it changes
+  bool makes_panels = false;     // operand 0, or its transpose by {transpose}, in panels
+  bool gives_scale = false;      // the scale by which operand 0 is quantised
 
   bool is_primitive() const { return static_cast<bool>(evaluate); }
   bool is_composite() const { return static_cast<bool>(decompose); }

@@ -33,10 +33,9 @@ NodeId Rewriter::copy(NodeId old) {
 }
 
 Graph Rewriter::finish() {
-  for (const Output& o : in_.outputs()) {
-    const NodeId updates = o.updates == kNoNode ? kNoNode : map(ValueId{o.updates, 0}).id.node;
-    out_.outputs().push_back({o.name, map(o.value).id, updates});
-  }
+  const auto input = [&](NodeId old) { return old == kNoNode ? old : map({old, 0}).id.node; };
+  for (const Output& o : in_.outputs())
+    out_.outputs().push_back({o.name, map(o.value).id, input(o.updates), input(o.gradient_of)});
   out_.set_scope("");
   return std::move(out_);
 }
@@ -54,7 +53,8 @@ Graph drop_dead(const Graph& graph, bool drop_inputs) {
   std::vector<bool> live(graph.size());
   for (const Output& o : graph.outputs()) {
     live[o.value.node] = true;
-    if (o.updates != kNoNode) live[o.updates] = true;
+    for (const NodeId input : {o.updates, o.gradient_of})
+      if (input != kNoNode) live[input] = true;
   }
   for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
     if (!drop_inputs && graph.is_input(id)) live[id] = true;

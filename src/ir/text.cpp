@@ -50,11 +50,14 @@ std::string print(const Graph& graph) {
   std::string out;
   for (NodeId id = 0; id < graph.size(); ++id) out += print_node(graph, id) + "\n";
   for (const Output& o : graph.outputs()) {
-    if (o.updates == kNoNode)
+    if (o.updates == kNoNode && o.gradient_of == kNoNode) {
       out += fmt::format("output \"{}\" {}\n", escaped(o.name), id_text(graph, o.value));
-    else
-      out +=
-          fmt::format("update {} <- {}\n", id_text(graph, {o.updates, 0}), id_text(graph, o.value));
+      continue;
+    }
+    const bool updates = o.updates != kNoNode;
+    out += fmt::format("{} {} <- {}\n", updates ? "update" : "gradient",
+                       id_text(graph, {updates ? o.updates : o.gradient_of, 0}),
+                       id_text(graph, o.value));
   }
   return out;
 }
@@ -261,6 +264,14 @@ class Parser {
       if (!updated_.insert(state.node).second)
         fail("'{}' is updated twice", graph_.input_name(state.node));
       graph_.update(graph_.value(state), graph_.value(v));
+    } else if (accept("gradient ")) {
+      const ValueId parameter = value();
+      expect("<-");
+      const ValueId v = value();
+      if (!graph_.is_input(parameter.node) ||
+          graph_.input_kind(parameter.node) != InputKind::parameter)
+        fail("only parameters have gradients");
+      graph_.gradient(graph_.value(parameter), graph_.value(v));
     } else {
       parse_node();
     }
@@ -391,6 +402,10 @@ void verify(const Graph& graph) {
     BRRR_CHECK(
         o.value.node < graph.size() && o.value.port < graph.node(o.value.node).results.size(),
         "output '{}' reads a value that does not exist", o.name);
+    if (o.gradient_of != kNoNode)
+      BRRR_CHECK(o.gradient_of < graph.size() && graph.is_input(o.gradient_of) &&
+                     graph.input_kind(o.gradient_of) == InputKind::parameter,
+                 "output '{}' is the gradient of something that is no parameter", o.name);
     if (o.updates == kNoNode) continue;
     BRRR_CHECK(o.updates < graph.size() && graph.is_input(o.updates) &&
                    graph.input_kind(o.updates) != InputKind::data,

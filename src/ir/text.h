@@ -6,6 +6,7 @@
 //   %9 : (f32[8,64], f32[8,64]) = cross_entropy(%7, %2.1) {ignore_index=-1}
 //   output "loss" %12
 //   update %p1 <- %30
+//   gradient %p1 <- %29
 //
 // A parameter's id carries a p. Result `port` > 0 of a node is written %id.port.
 

@@ -129,6 +129,7 @@ OpDef adafactor(bool factored) {
           : "adafactor for parameters with fewer than two axes: u = g / sqrt(v'), v' = beta v + "
             "(1-beta) (g^2 + eps1). One state v";
   d.op_class = OpClass::optimizer;
+  d.updates_parameters = true;
   d.no_gradient = "it consumes gradients";
   d.infer = [factored](const InferContext& c) { return infer(c, factored); };
   d.evaluate = [factored](const EvalContext& c) { evaluate(c, factored); };

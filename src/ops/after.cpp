@@ -13,6 +13,7 @@ namespace ops {
 std::vector<OpDef> order_ops() {
   OpDef d;
   d.name = "after";
+  d.is_gate = true;
   d.doc =
       "y = x, but not before gate has been computed: what reads y runs after the gate. x, y: "
       "[...]; gate: any tensor, whose values do not matter. Costs nothing";

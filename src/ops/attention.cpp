@@ -450,10 +450,6 @@ Attention attention(Value q, Value k, Value v, const AttentionOptions& o) {
   return out;
 }
 
-bool is_attention(const OpDef& op) {
-  return op.name == "attention" || op.name == "attention_grad";
-}
-
 namespace ops {
 
 std::vector<OpDef> attention_ops() {
@@ -461,6 +457,7 @@ std::vector<OpDef> attention_ops() {
   {
     OpDef d;
     d.name = "attention";
+    d.is_attention = true;
     d.doc =
         std::string(
             "s = {scale} q kᵀ, then: where a bool mask is false {masked}, or plus the added mask; "
@@ -494,6 +491,7 @@ std::vector<OpDef> attention_ops() {
   {
     OpDef d;
     d.name = "attention_grad";
+    d.is_attention = d.is_gradient = true;
     d.doc =
         std::string(
             "With s as in attention, p = e^(s - lse), g = dropout(dy vᵀ) and delta = sum_Dv(dy y) "

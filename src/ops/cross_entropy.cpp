@@ -50,6 +50,7 @@ std::vector<OpDef> cross_entropy_ops() {
   {
     OpDef d;
     d.name = "cross_entropy";
+    d.loss = {.gives_losses = true};
     d.doc =
         "lse = log sum e^logits over the last axis; loss = lse - logits[target], 0 where target == "
         "{ignore_index}. logits: [..., V]; targets: [...] i32; losses, lse: [...]; f32 "
@@ -96,6 +97,8 @@ std::vector<OpDef> cross_entropy_ops() {
   {
     OpDef d;
     d.name = "cross_entropy_grad";
+    d.loss = LossTrait{};
+    d.is_gradient = true;
     d.doc =
         "dlogits = dlosses (e^(logits - lse) - onehot(target)), 0 where target == {ignore_index}. "
         "logits, dlogits: [..., V]; targets: [...] i32; lse, dlosses: [...]";

@@ -15,6 +15,7 @@ namespace ops {
 std::vector<OpDef> dropout_ops() {
   OpDef d;
   d.name = "dropout";
+  d.draws_random = true;
   d.doc =
       "y = random_bits(key)[i] >= t ? x / (1 - t/65536) : 0 with t = round(65536 p): the keep "
       "probability is exact, so the expectation is x. x, y: [...]; key: [2] i32";

@@ -65,6 +65,7 @@ struct Binary {
   double (*f)(double, double);
   void (*grad)(VjpContext& c, Value dy, Value a, Value b, Value y);
   double low_a, high_a, low_b, high_b;
+  bool only_adds = false;  // OpDef::only_adds
 };
 
 // Sets the gradients of a broadcasting binary op.
@@ -89,7 +90,7 @@ void pick_grad(VjpContext& c, Value dy, Value a, Value b, Value) {
 const Binary kBinary[] = {
     {"add", "a + b", Kind::arithmetic, [](double a, double b) { return a + b; },
      [](VjpContext& c, Value dy, Value a, Value b, Value) { set_ab(c, a, dy, b, dy); }, -1, 1, -1,
-     1},
+     1, true},
     {"sub", "a - b", Kind::arithmetic, [](double a, double b) { return a - b; },
      [](VjpContext& c, Value dy, Value a, Value b, Value) {
        set_ab(c, a, dy, b, if_wanted(c, 1, [&] { return -dy; }));
@@ -175,6 +176,7 @@ OpDef unary_op(const Unary& row) {
 OpDef binary_op(const Binary& row) {
   OpDef d;
   d.name = row.name;
+  d.only_adds = row.only_adds;
   d.doc = fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}", row.formula,
                       row.kind == Kind::arithmetic ? "" : " bool");
   d.infer = [kind = row.kind](const InferContext& c) {
@@ -228,6 +230,7 @@ OpDef binary_op(const Binary& row) {
 OpDef where_op() {
   OpDef d;
   d.name = "where";
+  d.makes_masks = true;
   d.doc =
       "y = condition ? a : b, broadcast as in NumPy. condition: [...] bool; a, b: [...]; y: [...]";
   d.infer = [](const InferContext& c) {
@@ -267,6 +270,7 @@ OpDef where_op() {
 OpDef cast_op() {
   OpDef d;
   d.name = "cast";
+  d.converts = d.derives_weights = true;
   d.doc =
       "y = x as {dtype}: floats round to nearest even, floats to integers truncate. x, y: [...]";
   d.op_class = OpClass::movement;

@@ -24,6 +24,7 @@ std::vector<OpDef> embedding_ops() {
   {
     OpDef d;
     d.name = "embedding";
+    d.part = OpDef::Part::rows;
     d.doc =
         "y[i..., :] = table[ids[i...], :]. table: [V, C]; ids: [...] i32; y: [..., C]. {panels}: "
         "the transpose of a table of {rows} rows lies in panels (ops/panels.h), for inference";
@@ -81,6 +82,7 @@ std::vector<OpDef> embedding_ops() {
   {
     OpDef d;
     d.name = "embedding_grad";
+    d.is_gradient = d.only_adds = true;
     d.doc =
         "dtable[v, :] = sum of dy[i..., :] over ids[i...] == v, in the order of i. dy: [..., C]; "
         "ids: "

@@ -19,6 +19,7 @@ double largest_of(DType t) { return t == DType::f8e4m3 ? kLargestE4m3 : kLargest
 OpDef quantize_scale_op() {
   OpDef d;
   d.name = "quantize_scale";
+  d.derives_weights = d.gives_scale = true;
   d.doc =
       "y = the least power of two, 2^-100 at least, for which every |x| / y is in the range of "
       "{dtype} (f8e4m3: 448, f8e5m2: 57344); 1 where x is all zeros, NaN where an x is not finite. "
@@ -53,6 +54,7 @@ OpDef quantize_scale_op() {
 OpDef quantize_op() {
   OpDef d;
   d.name = "quantize";
+  d.derives_weights = true;
   d.doc =
       "y = x (1 / scale) as {dtype} (f8e4m3 or f8e5m2): to nearest even, the largest number where "
       "it is larger than that, NaN where it is NaN. Exact but for that rounding where the scale is "
@@ -87,6 +89,7 @@ OpDef quantize_op() {
 OpDef scaled_matmul_op() {
   OpDef d;
   d.name = "scaled_matmul";
+  d.product = {.is_scaled = true};
   d.doc =
       "y = scale_a scale_b a b^T + bias, products accumulate in f32; {fast_accumulation}: in fewer "
       "bits, where the target gains by that. a: [M, K], b: [N, K], each f8e4m3 or f8e5m2; scale_a, "

@@ -16,13 +16,13 @@ void check_body(const Graph& body) {
   size_t inputs = 0;
   for (NodeId id = 0; id < body.size(); ++id) {
     const Node& node = body.node(id);
-    if (node.op->name == "fused") user_error("a body holds no fused node");
+    if (node.op->has_body) user_error("a body holds no fused node");
     for (const Type& t : node.results)
       if (!t.shape.is_static()) user_error("shapes are static; got {}", t.str());
     if (!body.is_input(id)) continue;
-    if (body.input_kind(id) != InputKind::data || body.input_name(id) != fmt::format("a{}", inputs))
+    if (body.role(id) != Role::data || body.input_name(id) != fmt::format("a{}", inputs))
       user_error("input {} must be data named a{}; got {} '{}'", inputs, inputs,
-                 name_of(body.input_kind(id)), body.input_name(id));
+                 name_of(body.role(id)), body.input_name(id));
     ++inputs;
   }
   if (body.outputs().empty()) user_error("there is no output");
@@ -41,7 +41,7 @@ bool may_be_overwritten(const Graph& body, NodeId id, NodeId last) {
       if (user > last) return false;
       if (is_pointwise(*node.op)) {
         if (node.results[0].shape != body.type({id, 0}).shape) return false;
-        if (node.op->name == "dropout" && k == 1) return false;  // the key
+        if (node.op->draws_random && k + 1 == node.operands.size()) return false;  // the key
         continue;
       }
       bool pair = false;
@@ -150,16 +150,13 @@ NodeId product_of(const Graph& body) {
   return kNoNode;
 }
 
-bool is_matrix_product(const Node& node) {
-  const std::string& op = node.op->name;
-  return op == "matmul" || op == "linear" || op == "scaled_matmul";
-}
+bool is_matrix_product(const Node& node) { return node.op->product.has_value(); }
 
 namespace {
 
 /// What v is a reshape or, where `casts`, a cast of.
 ValueId seen_through(const Graph& g, ValueId v, bool casts) {
-  while (g.node(v.node).op->name == "reshape" || (casts && g.node(v.node).op->name == "cast"))
+  while (g.node(v.node).op->reshapes || (casts && g.node(v.node).op->converts))
     v = g.node(v.node).operands[0];
   return v;
 }
@@ -178,7 +175,7 @@ bool sums_rows_of(const Graph& g, const Node& sum, const Shape& x) {
 
 std::optional<BiasGradient> bias_gradient_of(const Graph& body) {
   const NodeId id = product_of(body);
-  if (id == kNoNode || body.node(id).op->name != "matmul") return std::nullopt;
+  if (id == kNoNode || !body.node(id).op->product->transposes) return std::nullopt;
   const Node& product = body.node(id);
   for (uint32_t i = 0; i < body.outputs().size(); ++i) {
     const NodeId at = seen_through(body, body.outputs()[i].value, false).node;
@@ -229,20 +226,18 @@ BodyPart without(const Graph& body, const BiasGradient& gradient) {
 }
 
 OpClass class_of(const Node& node) {
-  if (node.op->name == "fused" && product_of(*fused_body(node)) != kNoNode)
-    return OpClass::contraction;
+  if (node.op->has_body && product_of(*fused_body(node)) != kNoNode) return OpClass::contraction;
   return node.op->op_class;
 }
 
-bool is_pointwise(const OpDef& op) {
-  return op.op_class == OpClass::elementwise || op.name == "cast";
-}
+bool is_pointwise(const OpDef& op) { return op.op_class == OpClass::elementwise || op.converts; }
 
 namespace ops {
 
 std::vector<OpDef> fused_ops() {
   OpDef d;
   d.name = "fused";
+  d.has_body = true;
   d.doc =
       "The outputs \"0\", \"1\", ... of the graph {body} with its inputs a0, a1, ... in place of "
       "the operands. Made by the pass `fuse`; what is rounded, and where, is as in the body";

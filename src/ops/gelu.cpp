@@ -40,6 +40,7 @@ std::vector<OpDef> gelu_ops() {
   {
     OpDef d;
     d.name = "gelu";
+    d.is_activation = true;
     d.doc =
         "y = x Phi(x). approximate=\"tanh\": 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), "
         "\"none\": 0.5 x (1 + erf(x / sqrt 2)). x, y: [...]";
@@ -68,6 +69,7 @@ std::vector<OpDef> gelu_ops() {
   {
     OpDef d;
     d.name = "gelu_grad";
+    d.is_gradient = true;
     d.doc = "dx = dy d gelu(x) / dx. dy, x, dx: [...]";
     d.infer = [](const InferContext& c) {
       expect_operands(c, 2);

@@ -36,6 +36,7 @@ std::vector<OpDef> layer_norm_ops() {
   {
     OpDef d;
     d.name = "layer_norm";
+    d.row_operands = 1;
     d.doc =
         "mean, rstd = 1 / sqrt(variance + eps) over the last axis; y = (x - mean) rstd weight + "
         "bias. "
@@ -95,6 +96,8 @@ std::vector<OpDef> layer_norm_ops() {
   {
     OpDef d;
     d.name = "layer_norm_grad";
+    d.row_operands = 2;
+    d.is_gradient = true;
     d.doc =
         "With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean_C(g) - h mean_C(g h)), "
         "dweight = sum dy h, dbias = sum dy over all rows. dy, x, dx: [..., C]; weight, dweight, "

@@ -35,6 +35,7 @@ std::vector<OpDef> leaf_ops() {
   {
     OpDef d;
     d.name = "full";
+    d.is_constant = d.makes_masks = true;
     d.doc = "y = value everywhere. y: {shape} {dtype}";
     d.op_class = OpClass::leaf;
     d.no_gradient = "it depends on nothing";
@@ -115,6 +116,7 @@ std::vector<OpDef> leaf_ops() {
   {
     OpDef d;
     d.name = "random_bits";
+    d.draws_random = true;
     d.doc =
         "y[i] = 16 random bits as an integer in [0, 65536): element i of stream {stream} of the "
         "counter-based generator under key = (seed, step). key: [2] i32; y: {shape} i32";

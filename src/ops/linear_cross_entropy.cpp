@@ -218,6 +218,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
   {
     OpDef d;
     d.name = "linear_cross_entropy";
+    d.loss = {.from_product = true, .gives_losses = true};
     d.doc = std::string(
                 "cross_entropy of the logits x op(w), which are rounded to the dtype of x "
                 "where {round_logits} says so and need never be held at once.") +
@@ -243,6 +244,8 @@ std::vector<OpDef> linear_cross_entropy_ops() {
   {
     OpDef d;
     d.name = "linear_cross_entropy_grad";
+    d.loss = {.from_product = true};
+    d.is_gradient = true;
     d.doc = std::string(
                 "The gradients of linear_cross_entropy, from logits computed again: with "
                 "dlogits = dlosses (e^(logits - lse) - onehot(target)), 0 where target == "
@@ -271,6 +274,8 @@ std::vector<OpDef> linear_cross_entropy_ops() {
   {
     OpDef d;
     d.name = "linear_cross_entropy_step";
+    d.loss = {.from_product = true, .gives_losses = true};
+    d.is_gradient = true;
     d.doc = std::string(
                 "linear_cross_entropy and its gradients together, where dlosses depends on "
                 "neither of its results: the logits are computed once.") +

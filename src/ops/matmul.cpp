@@ -96,6 +96,14 @@ Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, std::optional
 
 Value linear(Value x, Value weight, Value bias) { return call1("linear", {x, weight, bias}); }
 
+std::optional<ProductForm> product_form(const Node& node) {
+  const auto& product = node.op->product;
+  if (!product || product->is_scaled) return std::nullopt;
+  if (!product->transposes) return ProductForm{false, false, product->adds_bias};
+  return ProductForm{node.attrs.get<bool>("transpose_a"), node.attrs.get<bool>("transpose_b"),
+                     product->adds_bias};
+}
+
 namespace ops {
 
 std::vector<OpDef> matmul_ops() {
@@ -103,6 +111,7 @@ std::vector<OpDef> matmul_ops() {
   {
     OpDef d;
     d.name = "matmul";
+    d.product = {.transposes = true};
     d.doc =
         "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
@@ -202,6 +211,7 @@ std::vector<OpDef> matmul_ops() {
   {
     OpDef d;
     d.name = "linear";
+    d.product = {.adds_bias = true};
     d.doc =
         "y = x w + b. x: [..., K], w: [K, N], b: [N] of any floating dtype, y: [..., N] of {dtype} "
         "where given, else of x's; rounded once, after b was added. {panels}: w lies in panels "

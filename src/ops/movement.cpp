@@ -46,6 +46,7 @@ OpDef movement(const char* name, const char* doc) {
 OpDef reshape_op() {
   OpDef d =
       movement("reshape", "y has the elements of x in row-major order as {shape}. Costs nothing");
+  d.reshapes = d.derives_weights = true;
   d.view = [](const Node&, std::span<const Type>) { return std::optional<int64_t>(0); };
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
@@ -80,6 +81,7 @@ OpDef reshape_op() {
 
 OpDef transpose_op() {
   OpDef d = movement("transpose", "Axis i of y is axis permutation[i] of x");
+  d.derives_weights = true;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     const auto& p = c.attr<std::vector<int64_t>>("permutation");
@@ -126,6 +128,8 @@ OpDef slice_op() {
       movement("slice",
                "y = x[..., start : start + size, ...] along {axis}. Costs nothing when all earlier "
                "axes have one element");
+  d.part = OpDef::Part::range;
+  d.derives_weights = true;
   d.view = [](const Node& node, std::span<const Type> in) -> std::optional<int64_t> {
     const int64_t axis = node.attrs.get<int64_t>("axis");
     const Split s = split_at(in[0].shape, axis);
@@ -173,6 +177,7 @@ OpDef slice_op() {
 
 OpDef pad_op() {
   OpDef d = movement("pad", "y is x with {before} and {after} zeros along {axis}");
+  d.derives_weights = true;
   // Reads less than it writes.
   d.cost = [](const Node& n, std::span<const Type> in) { return ops::streaming_cost(n, in, 0); };
   d.infer = [](const InferContext& c) {
@@ -297,6 +302,7 @@ OpDef update_slice_op() {
                "y = x with y[..., position : position + n, ...] = part along {axis}; the position "
                "is clamped so that the part fits. x, y: [..., N, ...]; part: [..., n, ...]; "
                "position: [] i32");
+  d.written_part = 1;
   d.no_gradient = "it writes the KV cache of inference";
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 3);
@@ -337,6 +343,11 @@ OpDef update_slice_op() {
 }
 
 }  // namespace
+
+ValueId behind_reshapes(const Graph& graph, ValueId v) {
+  while (graph.node(v.node).op->reshapes) v = graph.node(v.node).operands[0];
+  return v;
+}
 
 Value reshape(Value x, Shape shape) { return call1("reshape", {x}, {{"shape", std::move(shape)}}); }
 Value transpose(Value x, std::vector<int64_t> permutation) {

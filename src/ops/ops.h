@@ -106,8 +106,14 @@ struct AttentionPlaces {
 /// The sources in the order in which q, k and v name them first.
 Attention attention(std::span<const Value> sources, const AttentionPlaces& places,
                     const AttentionOptions& options);
-/// Whether it is attention or its gradient.
-bool is_attention(const OpDef& op);
+/// How a node multiplies; nothing: it is no product, or one of 8 bits.
+struct ProductForm {
+  bool transpose_a = false, transpose_b = false;
+  bool has_bias = false;  // operand 2
+};
+std::optional<ProductForm> product_form(const Node& node);
+/// What v is a reshape of, through any number of them; else v.
+ValueId behind_reshapes(const Graph& graph, ValueId v);
 
 // Reductions and normalisations
 Value sum(Value x, std::vector<int64_t> axes, bool keep = false);

@@ -103,6 +103,7 @@ std::vector<OpDef> optimizer_8bit_ops() {
       "scale, (key,) all params, all grads, all m codes, all v codes, all m scales, all v scales; "
       "results: params and the four states";
   d.op_class = OpClass::optimizer;
+  d.updates_parameters = true;
   d.no_gradient = "it consumes gradients";
   d.infer = infer;
   d.evaluate = evaluate;

@@ -1,18 +1,11 @@
 #include "ops/panels.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/errors.h"
 #include "ops/support.h"
 
 namespace brrr {
-namespace {
-
-constexpr std::string_view kPrefix = "panels:", kTransposed = "panels^T:";
-
-}  // namespace
-
 void place_matrix(std::span<const double> matrix, int64_t rows, int64_t columns, bool transpose,
                   std::span<double> panels) {
   std::fill(panels.begin(), panels.end(), 0.0);
@@ -24,20 +17,21 @@ void place_matrix(std::span<const double> matrix, int64_t rows, int64_t columns,
 }
 
 std::string panels_state(const Panels& panels) {
-  if (!panels.rows) return std::string(kPrefix) + panels.parameter;
-  return std::string(kTransposed) + std::to_string(*panels.rows) + ":" + panels.parameter;
+  if (!panels.rows) return "panels:" + panels.parameter;
+  return fmt::format("panels^T:{}:{}", *panels.rows, panels.parameter);
 }
 
-std::optional<Panels> panels_in(std::string_view state) {
-  if (state.starts_with(kPrefix))
-    return Panels{std::string(state.substr(kPrefix.size())), std::nullopt};
-  if (!state.starts_with(kTransposed)) return std::nullopt;
-  state.remove_prefix(kTransposed.size());
-  int64_t rows = 0;
-  const char* end = std::from_chars(state.data(), state.data() + state.size(), rows).ptr;
-  const auto digits = static_cast<size_t>(end - state.data());
-  BRRR_CHECK(digits > 0 && state.substr(digits).starts_with(':'), "panels without rows: {}", state);
-  return Panels{std::string(state.substr(digits + 1)), rows};
+Attrs attributes_of(const Panels& panels) {
+  Attrs attrs{{"of", panels.parameter}};
+  if (panels.rows) attrs.set("rows", *panels.rows);
+  return attrs;
+}
+
+std::optional<Panels> panels_in(const Attrs& input) {
+  if (input.get<std::string>("kind") != name_of(Role::panels)) return std::nullopt;
+  Panels panels{input.get<std::string>("of"), std::nullopt};
+  if (input.find("rows") != nullptr) panels.rows = input.get<int64_t>("rows");
+  return panels;
 }
 
 namespace ops {
@@ -45,6 +39,7 @@ namespace ops {
 std::vector<OpDef> panel_ops() {
   OpDef d;
   d.name = "panels";
+  d.derives_weights = d.makes_panels = true;
   d.doc =
       "y = x: [R, C] in bf16 or f16, or its transpose where {transpose}, in panels "
       "(ops/panels.h): a right operand of products";

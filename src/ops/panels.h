@@ -9,10 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "base/integers.h"
 #include "base/shape.h"
+#include "ir/attrs.h"
 
 namespace brrr {
 
@@ -39,9 +39,12 @@ struct Panels {
   std::string parameter;
   std::optional<int64_t> rows;  // of a parameter whose transpose it is
 };
-/// The state that holds them: "panels:h.0.mlp.c_fc.weight", "panels^T:50257:wte.weight".
+/// The name of the input that holds them: "panels:h.0.mlp.c_fc.weight",
+/// "panels^T:50257:wte.weight".
 std::string panels_state(const Panels& panels);
-/// nullopt: the state is no such thing.
-std::optional<Panels> panels_in(std::string_view state);
+/// What the input, of Role::panels, has as attributes, {of} and {rows}; and what they say. nullopt:
+/// the attributes are another input's.
+Attrs attributes_of(const Panels& panels);
+std::optional<Panels> panels_in(const Attrs& input);
 
 }  // namespace brrr

@@ -23,6 +23,7 @@ std::vector<OpDef> softmax_ops() {
   {
     OpDef d;
     d.name = "softmax";
+    d.row_operands = 1;
     d.doc =
         "y = e^(x - max x) / sum e^(x - max x) over the last axis; a row of -inf gives NaN. x, y: "
         "[..., N]; max and sum in f32";
@@ -49,6 +50,8 @@ std::vector<OpDef> softmax_ops() {
   {
     OpDef d;
     d.name = "softmax_grad";
+    d.row_operands = 2;
+    d.is_gradient = true;
     d.doc = "dx = y (dy - sum(dy y)) over the last axis. dy, y, dx: [..., N]; sum in f32";
     d.op_class = OpClass::normalisation;
     d.autocast = Autocast::fp32;

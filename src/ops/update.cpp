@@ -44,12 +44,6 @@ bool has_copies_in_panels(const Attrs& attrs) {
                      [](int64_t o) { return o > static_cast<int64_t>(CopyOrder::plain); });
 }
 
-bool updates_parameters(const OpDef& op) {
-  constexpr std::string_view kUpdates[] = {
-      "adamw", "sgd", "lion", "muon", "adamw_8bit", "adafactor", "adafactor_vector"};
-  return std::find(std::begin(kUpdates), std::end(kUpdates), op.name) != std::end(kUpdates);
-}
-
 UpdateLayout check_update(const InferContext& c, size_t states,
                           const std::vector<std::string>& shares,
                           const std::vector<std::string>& positive_or_zero) {
@@ -202,6 +196,7 @@ OpDef update_op(UpdateRule r) {
   OpDef d;
   d.name = r.name;
   d.doc = r.doc;
+  d.updates_parameters = true;
   d.op_class = OpClass::optimizer;
   d.no_gradient = "it consumes gradients";
   d.infer = [r](const InferContext& c) {

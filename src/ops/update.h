@@ -50,8 +50,6 @@ struct UpdateLayout {
 
 /// Whether {copies} asks for some in panels.
 bool has_copies_in_panels(const Attrs& attrs);
-/// Whether an op is an update of this frame: one that takes {copies}.
-bool updates_parameters(const OpDef& op);
 
 /// The bf16 below or above x, the nearer the likelier: `random` are 16 uniform bits. What is exact
 /// stays. Unbiased, so that updates smaller than a step of bf16 add up over the steps.

@@ -7,7 +7,7 @@ namespace {
 
 Value state_of(Graph& g, const char* name, DType dtype) {
   const NodeId found = g.find_input(name);
-  return found != kNoNode ? g.value(found) : g.input(name, {}, dtype, InputKind::state);
+  return found != kNoNode ? g.value(found) : g.input(name, {}, dtype, Role::loss_scale);
 }
 
 }  // namespace
@@ -19,8 +19,8 @@ std::string attach_scaled_loss(Graph& g, const std::string& loss) {
   const Output* out = g.find_output(loss);
   BRRR_CHECK(out != nullptr, "the graph has no output '{}'", loss);
   const ValueId value = out->value;
-  g.output("scaled_loss", g.value(value) * current_scale(g));
-  return "scaled_loss";
+  g.output(kScaledLoss, g.value(value) * current_scale(g));
+  return kScaledLoss;
 }
 
 void update_scaler(Graph& g, const GradientScaler& options, Value finite) {

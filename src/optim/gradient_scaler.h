@@ -21,6 +21,8 @@ inline constexpr const char* kScaleState = "scaler:scale";
 inline constexpr const char* kGoodStepsState = "scaler:good_steps";
 inline constexpr const char* kSkippedStepsState = "scaler:skipped_steps";
 
+inline constexpr const char* kScaledLoss = "scaled_loss";  // an output
+
 /// Adds the output "scaled_loss" = output `loss` * scale, to be differentiated, and returns its
 /// name.
 std::string attach_scaled_loss(Graph& graph, const std::string& loss);

@@ -12,12 +12,11 @@ namespace {
 constexpr double kMomentum = 0.95;
 constexpr int64_t kIterations = 5;
 
-// The parameter that a value is, whatever it was cast or reshaped to.
+// The parameter that a value is, however it was moved or converted.
 NodeId parameter_behind(const Graph& g, ValueId v) {
   while (!g.is_input(v.node)) {
     const Node& node = g.node(v.node);
-    const std::string& op = node.op->name;
-    if (op != "cast" && op != "reshape" && op != "pad" && op != "transpose") return kNoNode;
+    if (node.op->op_class != OpClass::movement || node.operands.size() != 1) return kNoNode;
     v = node.operands[0];
   }
   return g.input_kind(v.node) == InputKind::parameter ? v.node : kNoNode;
@@ -27,20 +26,15 @@ NodeId parameter_behind(const Graph& g, ValueId v) {
 std::set<NodeId> tables_of(const Graph& g) {
   std::set<NodeId> tables;
   for (const Node& node : g.nodes()) {
-    if (!node.op) continue;
-    const std::string& op = node.op->name;
-    if (op == "embedding" || op == "slice") tables.insert(parameter_behind(g, node.operands[0]));
-    if (op.starts_with("linear_cross_entropy"))
+    if (node.op->part != OpDef::Part::whole) tables.insert(parameter_behind(g, node.operands[0]));
+    if (!node.op->loss) continue;
+    if (node.op->loss->from_product) {
       for (const ValueId& v : node.operands) tables.insert(parameter_behind(g, v));
-    if (op == "cross_entropy") {
-      ValueId v = node.operands[0];
-      while (!g.is_input(v.node) &&
-             (g.node(v.node).op->name == "cast" || g.node(v.node).op->name == "reshape" ||
-              g.node(v.node).op->name == "slice"))
-        v = g.node(v.node).operands[0];
-      if (!g.is_input(v.node) && g.node(v.node).op->name == "matmul")
-        tables.insert(parameter_behind(g, g.node(v.node).operands[1]));
+      continue;
     }
+    ValueId v = node.operands[0];  // the logits
+    while (g.node(v.node).op->op_class == OpClass::movement) v = g.node(v.node).operands[0];
+    if (g.node(v.node).op->product) tables.insert(parameter_behind(g, g.node(v.node).operands[1]));
   }
   return tables;
 }

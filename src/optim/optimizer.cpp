@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "optim/updates.h"
@@ -33,7 +34,7 @@ OptimizerKind optimizer_kind(std::string_view name) {
 
 Value Update::state(const std::string& kind, const Trained& t, std::optional<Type> type) {
   const Type wanted = type.value_or(Type{DType::f32, t.param.shape()});
-  return g.input(fmt::format("{}:{}", kind, t.name), wanted.shape, wanted.dtype, InputKind::state);
+  return g.input(fmt::format("{}:{}", kind, t.name), wanted.shape, wanted.dtype, Role::moment);
 }
 
 void Update::append_node(const char* op, const Group& group,
@@ -68,13 +69,13 @@ void Update::append_node(const char* op, const Group& group,
 Value in_f32(Value v) {
   if (v.dtype() == DType::f32) return v;
   const Node node = v.graph->node(v.id.node);
-  if (node.op->name == "cast" && v.graph->type(node.operands[0]).dtype == DType::f32)
+  if (node.op->converts && v.graph->type(node.operands[0]).dtype == DType::f32)
     return v.graph->value(node.operands[0]);
-  if (node.op->name == "add")
+  if (node.op->only_adds && node.op->op_class == OpClass::elementwise)
     return in_f32(v.graph->value(node.operands[0])) + in_f32(v.graph->value(node.operands[1]));
   // What only moves numbers, or sums rows, does the same in f32.
-  if (node.op->name == "embedding_grad" || (node.op->op_class == OpClass::movement &&
-                                            node.op->name != "cast" && node.operands.size() == 1)) {
+  const bool only_moves = node.op->op_class == OpClass::movement && !node.op->converts;
+  if (node.op->only_adds || (only_moves && node.operands.size() == 1)) {
     std::vector<Value> operands{in_f32(v.graph->value(node.operands[0]))};
     for (size_t i = 1; i < node.operands.size(); ++i)
       operands.push_back(v.graph->value(node.operands[i]));
@@ -97,17 +98,16 @@ constexpr int64_t kRoundingStreams = int64_t{1} << 31;
 // The parameters and their gradients, whose outputs are taken out of the graph.
 Group take_gradients(Graph& g) {
   Group group;
-  std::vector<Output> kept;
+  std::map<NodeId, ValueId> gradients;
   for (const Output& o : g.outputs())
-    if ((!o.name.starts_with("grad:") && o.name != "scaled_loss") || o.updates != kNoNode)
-      kept.push_back(o);
+    if (o.gradient_of != kNoNode) gradients[o.gradient_of] = o.value;
   for (NodeId id : g.inputs(InputKind::parameter)) {
-    const std::string name = g.input_name(id);
-    const Output* out = g.find_output("grad:" + name);
-    BRRR_CHECK(out != nullptr, "{} has no gradient", name);
-    group.push_back({g.value(id), g.value(out->value), name});
+    const auto found = gradients.find(id);
+    BRRR_CHECK(found != gradients.end(), "{} has no gradient", g.input_name(id));
+    group.push_back({g.value(id), g.value(found->second), g.input_name(id)});
   }
-  g.outputs() = std::move(kept);
+  std::erase_if(g.outputs(),
+                [](const Output& o) { return o.gradient_of != kNoNode || o.name == kScaledLoss; });
   if (group.empty()) user_error("[optimizer] the graph has no parameters to train");
   return group;
 }
@@ -115,7 +115,7 @@ Group take_gradients(Graph& g) {
 // Sums are f32 whatever the gradients are. The first micro-batch overwrites: nothing is zeroed.
 void accumulate(Graph& g, Group& group, Accumulation accumulation) {
   for (Trained& t : group) {
-    Value sum = g.input("grad_sum:" + t.name, t.param.shape(), DType::f32, InputKind::state);
+    Value sum = g.input("grad_sum:" + t.name, t.param.shape(), DType::f32, Role::gradient_sum);
     t.grad = in_f32(t.grad);
     if (accumulation != Accumulation::first) t.grad = sum + t.grad;
     // The last sum, too: nobody reads the state before it is overwritten, but in the state's memory

@@ -43,12 +43,12 @@ struct Optimizer {
 /// What one run of a program does with the gradients when a step has several micro-batches.
 enum class Accumulation { none, first, middle, last };
 
-/// Consumes the outputs "grad:<parameter>". For none and last: appends the update of all parameters
-/// and of their states ("adam_m:<parameter>", ...); data inputs "learning_rate" f32[],
-/// "optimizer_step" i32[] (from 1) and, where parameters are bf16, "rounding_key" i32[2]; output
-/// "grad_norm" f32[], unscaled, before clipping. Where it is not finite the step changes no
-/// parameter and no state. For first and middle: only collects into the states
-/// "grad_sum:<parameter>"; last adds them in.
+/// Consumes the gradients of the parameters (Output::gradient_of). For none and last: appends the
+/// update of all parameters and of their states ("adam_m:<parameter>", ...); data inputs
+/// "learning_rate" f32[], "optimizer_step" i32[] (from 1) and, where parameters are bf16,
+/// "rounding_key" i32[2]; output "grad_norm" f32[], unscaled, before clipping. Where it is not
+/// finite the step changes no parameter and no state. For first and middle: only collects into the
+/// states "grad_sum:<parameter>"; last adds them in.
 void attach_optimizer(Graph& graph, const Optimizer& options,
                       Accumulation accumulation = Accumulation::none);
 

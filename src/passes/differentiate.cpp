@@ -99,7 +99,7 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
       grad = full(g, g.type({id, 0}).shape, 0, g.type({id, 0}).dtype);
       if (notes) notes->push_back(fmt::format("{} does not reach the loss", g.input_name(id)));
     }
-    g.output("grad:" + g.input_name(id), grad);
+    g.gradient(g.value(id), grad);
   }
   g.set_scope("");
   if (notes)

@@ -24,14 +24,13 @@ Graph pad_dims(const Graph& in, const Target& target, Notes* notes) {
   if (target.product_multiple <= 1) return in;
   return rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
-    const bool is_matmul = node.op->name == "matmul";
-    if (!is_matmul && node.op->name != "linear") return false;
+    const auto form = product_form(node);
+    if (!form) return false;
     // Activations times activations (attention) have no size that a user chose.
     const ValueId w = node.operands[1];
     if (!in.is_input(w.node) || in.input_kind(w.node) != InputKind::parameter) return false;
-    const bool ta = is_matmul && node.attrs.get<bool>("transpose_a");
-    const bool tb = is_matmul && node.attrs.get<bool>("transpose_b");
-    const int k_of_a = ta ? -2 : -1, k_of_b = tb ? -1 : -2, n_of_b = tb ? -2 : -1;
+    const bool tb = form->transpose_b;
+    const int k_of_a = form->transpose_a ? -2 : -1, k_of_b = tb ? -1 : -2, n_of_b = tb ? -2 : -1;
     const Dim& columns = in.type(w).shape[n_of_b];
     const Dim& terms = in.type(w).shape[k_of_b];
     if (columns.is_symbol() || terms.is_symbol()) return false;
@@ -42,7 +41,7 @@ Graph pad_dims(const Graph& in, const Target& target, Notes* notes) {
     std::vector<Value> x = r.operands(id);
     x[0] = pad_to(x[0], k_of_a, k);
     x[1] = pad_to(pad_to(x[1], k_of_b, k), n_of_b, n);
-    if (!is_matmul) x[2] = pad_to(x[2], 0, n);
+    if (form->has_bias) x[2] = pad_to(x[2], 0, n);
     Value y = call(node.op->name, x, node.attrs)[0];
     if (n != columns.size()) y = slice(y, y.shape().rank() - 1, 0, columns.size());
     r.bind({id, 0}, y);

@@ -1,5 +1,5 @@
 #pragma once
-// The menu of passes. Each is one pure function from graph to graph; pipeline.cpp alone holds the
+// The menu of passes. Each is one pure function from graph to graph; pass_table.cpp alone holds the
 // order. What a pass decides goes into its Notes, which --explain prints.
 
 #include <functional>
@@ -72,10 +72,10 @@ Graph match_loss_head(const Graph& graph, Notes* notes = nullptr, bool round_log
 Graph join_loss_head(const Graph& graph, Notes* notes = nullptr);
 
 /// Appends the derivative of the scalar output `loss` with respect to every parameter, as outputs
-/// named "grad:<parameter>". Backward nodes carry the scope of their forward node, prefixed
-/// "backward:". A composite without its own vjp is differentiated through its decomposition.
-/// Parameters that do not reach the loss get zeros. Throws UserError when the loss is no scalar or
-/// depends on a parameter through an op that has no derivative.
+/// named "grad:<parameter>" (Output::gradient_of). Backward nodes carry the scope of their forward
+/// node, prefixed "backward:". A composite without its own vjp is differentiated through its
+/// decomposition. Parameters that do not reach the loss get zeros. Throws UserError when the loss
+/// is no scalar or depends on a parameter through an op that has no derivative.
 Graph differentiate(const Graph& graph, const std::string& loss = "loss", Notes* notes = nullptr);
 
 /// Ugly numbers: the contracted size and the columns of products with a weight become multiples of

@@ -7,61 +7,75 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "ir/text.h"
-#include "passes/weights/keep_copies.h"
+#include "passes/pass_table.h"
 
 namespace brrr {
 namespace {
 
 class Pipeline {
  public:
-  Pipeline(Graph graph, const PipelineOptions& options, PipelineReport* report)
-      : graph_(std::move(graph)), options_(options), report_(report) {
-    dump("input", true);
-  }
+  Pipeline(std::span<const Pass> table, const Target& target, const PipelineOptions& options,
+           PipelineReport* report)
+      : table_(table), context_{target, options, {}}, options_(options), report_(report) {}
 
-  template <typename Pass>
-  void run(const char* name, Pass&& pass) {
-    if (options_.disabled.contains(name)) return;
-    const Stopwatch watch;
-    PassRecord record;
-    record.name = name;
-    Graph next = pass(graph_, &record.notes);
-    record.milliseconds = watch.milliseconds();
-    if (options_.verify) verify(next);
-    record.changed = !(next == graph_);
-    graph_ = std::move(next);
-    record.nodes = graph_.size();
-    dump(name, record.changed);
-    if (report_) report_->push_back(std::move(record));
+  Graph run(Graph graph) {
+    dump("input", graph, true);
+    for (size_t i = 0; i < table_.size(); ++i) {
+      const Pass& pass = table_[i];
+      if (is_skipped(pass)) continue;
+      check_order(pass);
+      context_.finish = [&, i](const Graph& g) { return finished(g, i + 1); };
+      const Stopwatch watch;
+      PassResult result = pass.run(graph, context_);
+      PassRecord record{pass.name, watch.milliseconds(), result.graph.size(), false, {}};
+      if (options_.verify) verify(result.graph);
+      record.changed = !(result.graph == graph);
+      record.notes = std::move(result.notes);
+      graph = std::move(result.graph);
+      if (result.copies_from_parameters)
+        *options_.copies_from_parameters = std::move(*result.copies_from_parameters);
+      facts_.insert(pass.order.gives.begin(), pass.order.gives.end());
+      dump(pass.name, graph, record.changed);
+      if (report_) report_->push_back(std::move(record));
+    }
+    return graph;
   }
-
-  Graph finish() { return std::move(graph_); }
 
  private:
-  void dump(const std::string& name, bool changed) {
+  bool is_skipped(const Pass& pass) const {
+    return options_.disabled.contains(pass.name) || !pass.applies(context_);
+  }
+
+  void check_order(const Pass& pass) const {
+    for (const Fact fact : pass.order.needs)
+      BRRR_CHECK(facts_.contains(fact), "the pass {} needs a graph that is {}", pass.name,
+                 name_of(fact));
+    for (const Fact fact : pass.order.before)
+      BRRR_CHECK(!facts_.contains(fact), "the pass {} comes after one that gives {}", pass.name,
+                 name_of(fact));
+  }
+
+  Graph finished(Graph graph, size_t from) const {
+    for (const Pass& pass : table_.subspan(from))
+      if (!is_skipped(pass)) graph = pass.run(graph, context_).graph;
+    return graph;
+  }
+
+  void dump(const std::string& name, const Graph& graph, bool changed) {
     if (options_.dump_folder.empty()) return;
     create_folder(options_.dump_folder);
     write_file_atomically(fs::path(options_.dump_folder) /
                               fmt::format("{}{:02}_{}.txt", options_.dump_prefix, count_++, name),
-                          changed ? print(graph_) : "(unchanged)\n");
+                          changed ? print(graph) : "(unchanged)\n");
   }
 
-  Graph graph_;
+  std::span<const Pass> table_;
+  PassContext context_;
   const PipelineOptions& options_;
   PipelineReport* report_;
+  std::set<Fact> facts_;
   int count_ = 0;
 };
-
-}  // namespace
-
-std::vector<std::string> optional_passes() {
-  return {"simplify",          "match_attention", "match_loss_head",     "pad_dims",
-          "join_loss_head",    "keep_accumulators", "pack_copies",       "keep_copies",
-          "pack_parameters",   "fuse_bias_gradients", "fuse",            "fuse_epilogues",
-          "schedule"};
-}
-
-namespace {
 
 // What the options and BRRR_DISABLE_PASS leave out.
 std::set<std::string> disabled_passes(const PipelineOptions& options) {
@@ -76,107 +90,26 @@ std::set<std::string> disabled_passes(const PipelineOptions& options) {
   return disabled;
 }
 
-// What rematerialize counts on, which sees f32 products before matmul_precision does.
-Rates rates_of_products(const PipelineOptions& options, const Target& target) {
-  Rates rates = options.rematerialize.rates;
-  const bool in_tf32 = options.matmul_precision == MatmulPrecision::high && target.has_tf32;
-  if (options.matmul_precision == MatmulPrecision::highest || in_tf32) return rates;
-  const double products = options.matmul_precision == MatmulPrecision::high ? 3 : 1;
-  rates.contraction_flops = rates.low_contraction_flops / products;
-  // Attention stays in f32.
-  rates.attention_share *= options.rematerialize.rates.contraction_flops / rates.contraction_flops;
-  return rates;
-}
-
 }  // namespace
 
-Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& given,
-                   PipelineReport* report) {
+std::vector<std::string> optional_passes() {
+  std::vector<std::string> names;
+  for (const Pass& pass : pass_table())
+    if (pass.optional && std::find(names.begin(), names.end(), pass.name) == names.end())
+      names.push_back(pass.name);
+  return names;
+}
+
+Graph run_passes(std::span<const Pass> table, const Graph& graph, const Target& target,
+                 const PipelineOptions& given, PipelineReport* report) {
   PipelineOptions options = given;
   options.disabled = disabled_passes(given);
-  Pipeline p(graph, options, report);
-  p.run("simplify", simplify);
-  p.run("match_attention", match_attention);
-  p.run("match_loss_head", [&](const Graph& g, Notes* notes) {
-    return match_loss_head(g, notes, target.rounds_activations);
-  });
-  p.run("pad_dims", [&](const Graph& g, Notes* notes) { return pad_dims(g, target, notes); });
-  if (options.parameter_dtype != DType::f32)
-    p.run("low_parameters", [&](const Graph& g, Notes* notes) {
-      return low_parameters(g, options.parameter_dtype, notes);
-    });
-  if (options.precision != DType::f32)
-    p.run("autocast",
-          [&](const Graph& g, Notes* notes) { return autocast(g, options.precision, notes); });
-  if (options.loss.empty()) {
-    p.run("inference", [](const Graph& g, Notes* notes) { return inference(g, notes); });
-  } else {
-    p.run("differentiate",
-          [&](const Graph& g, Notes* notes) { return differentiate(g, options.loss, notes); });
-    if (options.optimizer)
-      p.run("optimizer", [&](const Graph& g, Notes*) {
-        Graph out = g;
-        options.optimizer(out);
-        return out;
-      });
-    p.run("join_loss_head", join_loss_head);
-  }
-  if (options.precision != DType::f32 || options.parameter_dtype != DType::f32)
-    p.run("keep_accumulators", [&](const Graph& g, Notes* notes) {
-      return keep_accumulators(g, notes, target.rounds_activations);
-    });
-  if (options.fp8) p.run("fp8_products", fp8_products);
-  p.run("decompose", [&](const Graph& g, Notes* notes) { return decompose(g, target, notes); });
-  p.run("simplify", simplify);
-  if (options.copies_from_parameters != nullptr && !options.disabled.contains("keep_copies") &&
-      (options.precision != DType::f32 || options.parameter_dtype != DType::f32)) {
-    p.run("pack_copies",
-          [&](const Graph& g, Notes* notes) { return pack_copies(g, target, notes); });
-    p.run("keep_copies", [&](const Graph& g, Notes* notes) {
-      return keep_copies(g, target, *options.copies_from_parameters, notes);
-    });
-  }
-  if (options.packs_parameters)
-    p.run("pack_parameters",
-          [&](const Graph& g, Notes* notes) { return pack_parameters(g, target, notes); });
-  const auto products = [&](const Graph& g, Notes* notes) {
-    return matmul_precision(g, options.matmul_precision, target, notes);
-  };
-  // Of products in 16 bits: those of f32 operands are no faster for it.
-  const bool has_bias_gradients = !options.loss.empty() && options.precision != DType::f32 &&
-                                  !options.disabled.contains("fuse_epilogues");
-  const auto bias_gradients = [&](const Graph& g, Notes* notes) {
-    return fuse_bias_gradients(g, target, notes);
-  };
-  const auto clusters = [&](const Graph& g, Notes* notes) { return fuse(g, target, notes); };
-  const auto epilogues = [&](const Graph& g, Notes* notes) {
-    return fuse_epilogues(g, target, notes);
-  };
-  const bool recomputes =
-      !options.loss.empty() && options.rematerialize.policy != RematPolicy::none;
-  if (options.precision == DType::f32)
-    options.rematerialize.rates = rates_of_products(options, target);
-  if (recomputes)
-    p.run("rematerialize", [&](const Graph& g, Notes* notes) {
-      return rematerialize(g, options.rematerialize, notes, [&](Graph chosen) {
-        chosen = products(chosen, nullptr);
-        if (has_bias_gradients && !options.disabled.contains("fuse_bias_gradients"))
-          chosen = bias_gradients(chosen, nullptr);
-        if (!options.disabled.contains("fuse")) chosen = clusters(chosen, nullptr);
-        if (!options.disabled.contains("fuse_epilogues")) chosen = epilogues(chosen, nullptr);
-        return options.disabled.contains("schedule") ? chosen : schedule(chosen);
-      });
-    });
-  // Behind rematerialize: what products read in bf16 is made where they are, and made again.
-  if (options.matmul_precision != MatmulPrecision::highest) {
-    p.run("matmul_precision", products);
-    if (!recomputes) p.run("simplify", simplify);  // one cast for forward and backward
-  }
-  if (has_bias_gradients) p.run("fuse_bias_gradients", bias_gradients);
-  p.run("fuse", clusters);
-  p.run("fuse_epilogues", epilogues);
-  p.run("schedule", schedule);
-  return p.finish();
+  return Pipeline(table, target, options, report).run(graph);
+}
+
+Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
+                   PipelineReport* report) {
+  return run_passes(pass_table(), graph, target, options, report);
 }
 
 }  // namespace brrr

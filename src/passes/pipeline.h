@@ -1,6 +1,6 @@
 #pragma once
-// The order of the passes, in one place. After each pass the graph can be verified, timed and
-// dumped, and each optional pass can be switched off by name.
+// Runs the pass table (pass_table.h). After each pass the graph can be verified, timed and dumped,
+// and each optional pass can be switched off by name.
 
 #include <functional>
 #include <set>

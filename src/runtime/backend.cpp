@@ -31,28 +31,8 @@ Backend::Choice Backend::choose(const NodeView& node) const {
 }
 
 Target Backend::target() const {
-  Target t;
-  t.name = name;
-  t.alignment = alignment;
-  t.has_tf32 = has_tf32;
-  t.rounds_activations = rounds_activations;
+  Target t = *this;
   t.runs = [this](const Graph& g, NodeId id) { return choose(NodeView(g, id)).entry != nullptr; };
-  if (gains_by_epilogue)
-    t.gains_by_epilogue = [this](const Graph& g, NodeId product, NodeId reader) {
-      return gains_by_epilogue(NodeView(g, product), NodeView(g, reader));
-    };
-  if (gains_by_bias_gradient)
-    t.gains_by_bias_gradient = [this](const Graph& g, NodeId product, NodeId sum) {
-      return gains_by_bias_gradient(NodeView(g, product), NodeView(g, sum));
-    };
-  if (reads_panels)
-    t.reads_panels = [this](const Graph& g, NodeId product) {
-      return reads_panels(NodeView(g, product));
-    };
-  if (gains_by_panels)
-    t.gains_by_panels = [this](const Graph& g, NodeId product) {
-      return gains_by_panels(NodeView(g, product));
-    };
   return t;
 }
 

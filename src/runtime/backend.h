@@ -1,5 +1,5 @@
 #pragma once
-// A backend: a target and an ordered list of kernels. The first entry that accepts a node wins;
+// A backend is a target and an ordered list of kernels. The first entry that accepts a node wins;
 // each refusal keeps its reason. The reference interpreter stands last, so every graph runs
 // everywhere.
 
@@ -63,10 +63,14 @@ bool is_disabled(std::string_view kernel);
 
 class Device;
 
-struct Backend {
-  std::string name;  // "cpu:avx512"
+/// A function of nodes as kernels see them, as a Target asks it.
+template <typename F>
+auto by_views(F f) {
+  return [f](const Graph& g, auto... nodes) { return f(NodeView(g, nodes)...); };
+}
+
+struct Backend : Target {
   std::vector<KernelEntry> kernels;
-  int64_t alignment = 64;
   /// Opens the device that the kernels run on; null: they run on the host. Programs are compiled
   /// and planned without it; UserError when there is no such device here.
   std::function<std::unique_ptr<Device>()> open_device;
@@ -74,23 +78,14 @@ struct Backend {
   int64_t cache_bytes = 0;   // of that device, for all of it; 0: nobody says
   /// Whether the reference interpreter stands last in the list; it needs the host's memory.
   bool runs_reference = true;
-  bool has_tf32 = false;            // Target::has_tf32
-  bool rounds_activations = false;  // Target::rounds_activations
-  /// Target::gains_by_epilogue; null: always.
-  std::function<bool(const NodeView& product, const NodeView& reader)> gains_by_epilogue;
-  /// Target::gains_by_bias_gradient; null: always.
-  std::function<bool(const NodeView& product, const NodeView& sum)> gains_by_bias_gradient;
-  /// Target::reads_panels; null: never.
-  std::function<bool(const NodeView& product)> reads_panels;
-  /// Target::gains_by_panels; null: never.
-  std::function<bool(const NodeView& product)> gains_by_panels;
 
   struct Choice {
     const KernelEntry* entry = nullptr;  // nullptr: only the reference interpreter runs it
     std::vector<std::string> refusals;   // "name: reason" of the entries before it
   };
   Choice choose(const NodeView& node) const;
-  /// What passes know of this backend.
+  /// What passes know of this backend, which must live as long: what it runs is what its kernels
+  /// accept.
   Target target() const;
 };
 

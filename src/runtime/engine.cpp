@@ -39,14 +39,14 @@ void Engine::register_states(const Graph& graph) {
     }
     BRRR_CHECK(!allocated(), "a program added later needs the new state '{}'", name);
     state_index_.emplace(name, states_.size());
-    states_.push_back({name, type, graph.input_kind(id), 0});
+    states_.push_back({name, type, graph.role(id), graph.node(id).attrs, 0});
   }
 }
 
 MemoryForecast Engine::forecast() const {
   MemoryForecast f;
   for (const StateInfo& s : states_)
-    (s.kind == InputKind::parameter ? f.parameter_bytes : f.state_bytes) +=
+    (s.kind() == InputKind::parameter ? f.parameter_bytes : f.state_bytes) +=
         round_up(std::max<int64_t>(s.type.bytes(), 1), backend_.alignment);
   for (const Slot& slot : programs_) {
     f.constant_bytes += round_up(slot.program.plan().constant_bytes, backend_.alignment);
@@ -59,7 +59,7 @@ MemoryForecast Engine::forecast() const {
 void Engine::allocate() {
   BRRR_CHECK(!allocated(), "allocate() twice");
   std::stable_sort(states_.begin(), states_.end(), [](const StateInfo& a, const StateInfo& b) {
-    return (a.kind == InputKind::parameter) > (b.kind == InputKind::parameter);
+    return (a.kind() == InputKind::parameter) > (b.kind() == InputKind::parameter);
   });
   int64_t offset = 0;
   for (size_t i = 0; i < states_.size(); ++i) {
@@ -123,7 +123,7 @@ Engine::Place Engine::state_place(std::string_view name) const {
 
 Engine::Place Engine::state_to_write(std::string_view name) {
   const Place place = state_place(name);
-  parameter_writes_ += find_state(name)->kind == InputKind::parameter;
+  parameter_writes_ += find_state(name)->kind() == InputKind::parameter;
   return place;
 }
 

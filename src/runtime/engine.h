@@ -21,8 +21,10 @@ namespace brrr {
 struct StateInfo {
   std::string name;
   Type type;
-  InputKind kind = InputKind::state;
+  Role role = Role::state;
+  Attrs attrs;  // of its input: what the role alone does not say
   int64_t offset = 0;
+  InputKind kind() const { return kind_of(role); }
 };
 
 struct MemoryForecast {

@@ -37,8 +37,8 @@ void load_parameters(Engine& engine,
                      const std::function<void(std::string_view, std::span<float>)>& weights) {
   std::vector<float> wide;
   for (const StateInfo& s : engine.states()) {
-    if (s.kind != InputKind::parameter) continue;
-    const std::optional<Panels> panels = panels_in(s.name);
+    if (s.kind() != InputKind::parameter) continue;
+    const std::optional<Panels> panels = panels_in(s.attrs);
     const std::string name = panels ? panels->parameter : s.name;
     const bool is_transposed = panels && panels->rows;
     const auto elements =

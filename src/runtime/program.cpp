@@ -60,8 +60,7 @@ Finiteness finiteness(const Type& type, const std::byte* data) {
 
 // Masks are written with -inf on purpose.
 bool is_mask(const Node& node) {
-  const std::string& op = node.op->name;
-  if (op != "fused") return op == "where" || op == "full";
+  if (!node.op->has_body) return node.op->makes_masks;
   const auto body = fused_body(node);
   return std::any_of(body->nodes().begin(), body->nodes().end(), is_mask);
 }

@@ -114,7 +114,7 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   double rate = s.f32 * kVectorShare;
   if (class_of(node) == OpClass::contraction) {
     const DType dtype = g.type(node.operands[0]).dtype;
-    const bool product = !is_attention(*node.op);
+    const bool product = !node.op->is_attention;
     rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);
   }
   return std::max(traffic, cost.flops / rate) + kNodeSeconds;
@@ -154,7 +154,7 @@ double PredictedTime::total_ms() const {
 void each_part(const Graph& graph, NodeId id,
                const std::function<void(const OpDef& op, const Cost& cost)>& visit) {
   const Node& node = graph.node(id);
-  if (node.op->name != "fused") return visit(*node.op, cost_of(graph, id));
+  if (!node.op->has_body) return visit(*node.op, cost_of(graph, id));
   const auto body = fused_body(node);
   for (NodeId part = 0; part < body->size(); ++part)
     if (!body->is_input(part)) visit(*body->node(part).op, cost_of(*body, part));

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "passes/weights/keep_copies.h"
 #include "runtime/parameters.h"
 
 namespace brrr::train {
@@ -50,17 +49,10 @@ struct Tensors {
   std::deque<std::vector<std::byte>> copies;
 };
 
-// What a run keeps between steps: moments and counters, not the sums of a step's gradients and not
-// what parameters say.
-bool is_kept(const StateInfo& s) {
-  return s.kind == InputKind::state && !s.name.starts_with("grad_sum:") &&
-         !s.name.starts_with(kCopyPrefix);
-}
-
 Tensors tensors_of(const Engine& engine, bool parameters) {
   Tensors t;
   for (const StateInfo& s : engine.states()) {
-    if (parameters ? s.kind != InputKind::parameter : !is_kept(s)) continue;
+    if (parameters ? s.kind() != InputKind::parameter : !is_kept_between_steps(s.role)) continue;
     t.views.push_back(
         {s.name, s.type.dtype, s.type.shape, engine.read_state(s.name, t.copies.emplace_back())});
   }

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/integers.h"
-#include "passes/weights/keep_copies.h"
 
 namespace brrr::train {
 
@@ -107,8 +106,7 @@ int64_t Session::copy_bytes() const {
   const int64_t align = engine_.backend().alignment;
   int64_t bytes = 0;
   for (const StateInfo& s : engine_.states())
-    if (s.name.starts_with(kCopyPrefix))
-      bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
+    if (s.role == Role::derived) bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
   return bytes;
 }
 
@@ -126,7 +124,7 @@ MemoryForecast Session::forecast() const {
 
 bool Session::has_panels() const {
   return std::any_of(copies_from_parameters_.nodes().begin(), copies_from_parameters_.nodes().end(),
-                     [](const Node& node) { return node.op->name == "panels"; });
+                     [](const Node& node) { return node.op->makes_panels; });
 }
 
 void Session::allocate() {
@@ -258,7 +256,7 @@ std::optional<std::string> Session::first_non_finite() {
   refresh_copies(calls);
   // In order, from sums of nothing: those that are bad now are no cause.
   for (const StateInfo& s : engine_.states())
-    if (s.name.starts_with("grad_sum:"))
+    if (s.role == Role::gradient_sum)
       engine_.write_state(s.name, std::vector<std::byte>(static_cast<size_t>(s.type.bytes())));
   for (const Call& call : calls)
     if (std::optional<std::string> origin = engine_.first_non_finite(call)) return origin;

@@ -20,6 +20,7 @@
 #include "train/fit.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
+#include "train/predict.h"
 #include "train/process.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
@@ -200,19 +201,17 @@ class Trainer {
   // Where no unit multiplies 16-bit numbers, the kernels widen them as they read; where none takes
   // 8-bit numbers, they are rounded as such a unit would and multiplied in 16.
   void note_emulation(const Program& program) const {
-    const auto& nodes = program.graph().nodes();
-    const auto any = [&](std::string_view op) {
-      return std::any_of(nodes.begin(), nodes.end(), [&](const Node& n) {
-        return n.op->name.starts_with(op) ||
-               (n.op->name == "fused" &&
-                n.attrs.get<std::string>("body").find(op) != std::string::npos);
+    bool has_scales = false, multiplies = false;  // in 8 bits
+    for (NodeId id = 0; id < program.graph().size(); ++id)
+      each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
+        has_scales |= op.gives_scale;
+        multiplies |= op.product && op.product->is_scaled;
       });
-    };
-    if (options_.precision == "fp8" && !any("quantize") && !any("scaled_matmul"))
+    if (options_.precision == "fp8" && !has_scales && !multiplies)
       say("note: no product of a block has sizes that are multiples of 16, which products of 8 "
           "bits "
           "want: --precision fp8 is --precision bf16 here");
-    else if (options_.precision == "fp8" && !any("scaled_matmul"))
+    else if (options_.precision == "fp8" && !multiplies)
       say("note: this device does not multiply in 8 bits: --precision fp8 is emulated, for its "
           "numbers (operands are rounded as there, products run in bf16); it is much slower than "
           "--precision bf16");

@@ -47,7 +47,7 @@ TEST(PackParameters, OfProductsAlone) {
   const Graph g = compiled(backend, 1, "", &notes);
   size_t packed = 0;
   for (const NodeId id : g.inputs()) {
-    const auto panels = panels_in(g.input_name(id));
+    const auto panels = panels_in(g.node(id).attrs);
     packed += panels.has_value();
     // Positions are read by rows alone; vectors are no matrices.
     EXPECT_EQ(panels.has_value(), g.type({id, 0}).shape.rank() == 6) << g.input_name(id);
@@ -60,19 +60,23 @@ TEST(PackParameters, OfProductsAlone) {
   EXPECT_EQ(packed, 4u * static_cast<size_t>(config().n_layer) + 1);
   EXPECT_FALSE(notes.empty());
   const Graph plain = compiled(backend, 1, "pack_parameters", &notes);
-  for (const NodeId id : plain.inputs()) EXPECT_FALSE(panels_in(plain.input_name(id)));
+  for (const NodeId id : plain.inputs()) EXPECT_NE(plain.role(id), Role::panels);
   EXPECT_EQ(g.size(), plain.size());
 }
 
-TEST(PackParameters, StatesSayWhatTheyAre) {
+TEST(PackParameters, InputsSayWhatTheyAre) {
+  Graph g;
   for (const Panels& panels : {Panels{"h.0.attn.c_attn.weight", std::nullopt},
                                Panels{"wte.weight", 50257}, Panels{"12:w", std::nullopt}}) {
-    const auto read = panels_in(panels_state(panels));
+    const Value in = g.input(panels_state(panels), panels_shape(64, 64), DType::bf16, Role::panels,
+                             attributes_of(panels));
+    const auto read = panels_in(g.node(in.id.node).attrs);
     ASSERT_TRUE(read);
     EXPECT_EQ(read->parameter, panels.parameter);
     EXPECT_EQ(read->rows, panels.rows);
   }
-  EXPECT_FALSE(panels_in("wte.weight"));
+  const Value plain = g.parameter("wte.weight", {64, 64});
+  EXPECT_FALSE(panels_in(g.node(plain.id.node).attrs));
 }
 
 /// A matrix that is read in two orders, or by no product, stays.

@@ -90,6 +90,44 @@ TEST(Text, LooksAsTheHeaderSays) {
   EXPECT_NE(print(sample_graph()).find("output \"rstd\" %4.2\n"), std::string::npos);
 }
 
+TEST(Text, RolesAndGradientsComeBack) {
+  Graph g;
+  const Role roles[] = {Role::data,       Role::parameter, Role::panels,
+                        Role::state,      Role::moment,    Role::gradient_sum,
+                        Role::loss_scale, Role::cache,     Role::derived};
+  for (const Role role : roles) {
+    EXPECT_EQ(role_from_name(name_of(role)), role);
+    g.input(fmt::format("{} of w", name_of(role)), {4}, f32, role, {{"of", std::string("w")}});
+  }
+  EXPECT_FALSE(role_from_name("datum"));
+  const Value w = g.value(g.find_input("parameter of w"));
+  g.gradient(w, w * 2.0);
+  EXPECT_THROW(g.gradient(g.value(NodeId{0}), w), InternalError) << "data has no gradient";
+  const std::string text = print(g);
+  EXPECT_NE(text.find("kind=\"gradient_sum\""), std::string::npos);
+  EXPECT_NE(text.find(fmt::format("gradient %p{} <- %", w.id.node)), std::string::npos);
+  const Graph back = parse(text, find_op);
+  EXPECT_EQ(back, g);
+  verify(back);
+  for (NodeId id = 0; id < std::size(roles); ++id) EXPECT_EQ(back.role(id), roles[id]);
+  EXPECT_EQ(back.find_output("grad:parameter of w")->gradient_of, w.id.node);
+  // Passes keep the link, and with it the parameter.
+  const Graph less = drop_dead(back, true);
+  ASSERT_EQ(less.inputs().size(), 1u);
+  EXPECT_EQ(less.outputs()[0].gradient_of, less.inputs()[0]);
+}
+
+TEST(Roles, SayHowLongAnInputLives) {
+  EXPECT_EQ(kind_of(Role::data), InputKind::data);
+  EXPECT_EQ(kind_of(Role::panels), InputKind::parameter);
+  EXPECT_EQ(kind_of(Role::cache), InputKind::state);
+  for (const Role role : {Role::moment, Role::loss_scale, Role::state})
+    EXPECT_TRUE(is_kept_between_steps(role)) << name_of(role);
+  for (const Role role :
+       {Role::data, Role::parameter, Role::gradient_sum, Role::cache, Role::derived})
+    EXPECT_FALSE(is_kept_between_steps(role)) << name_of(role);
+}
+
 TEST(Text, SkipsCommentsAndEmptyLines) {
   const Graph g = parse(
       "# a graph\n\n  \t\n%0 : f32[2]=full( ){dtype=f32,shape=[2],value=1.0}\r\noutput \"y\" %0",
@@ -133,6 +171,7 @@ TEST(Text, ErrorsNameTheLine) {
       {x + "output \"y\" %0\noutput \"y\" %0", "the output name 'y' is taken", 3},
       {x + "output y %0", "expected '\"'", 2},
       {x + "update %0 <- %0", "only parameters and state are updated", 2},
+      {x + "gradient %0 <- %0", "only parameters have gradients", 2},
       {s + "%1 : f32[2,1] = reshape(%0) {shape=[2,1]}\nupdate %0 <- %1",
        "the update has another type", 3},
       {s + "update %0 <- %0\nupdate %0 <- %0", "'s' is updated twice", 3},
@@ -219,6 +258,8 @@ TEST(Verify, FindsEveryBrokenPromise) {
             }).find("does not exist"),
             std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.outputs()[1].updates = 0; }).find("no state"),
+            std::string::npos);
+  EXPECT_NE(broken([](Graph& g) { g.outputs()[0].gradient_of = 0; }).find("no parameter"),
             std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.outputs().push_back(g.outputs()[1]); }).find("twice"),
             std::string::npos);

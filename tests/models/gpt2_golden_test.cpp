@@ -67,7 +67,7 @@ struct Golden {
   void load(Engine& engine) const {
     int parameters = 0;
     for (const StateInfo& s : engine.states()) {
-      if (s.kind != InputKind::parameter) continue;
+      if (s.kind() != InputKind::parameter) continue;
       const io::TensorView& t = file.get("weights/" + s.name);
       ASSERT_EQ(t.shape, s.type.shape) << s.name;
       io::copy_as_f32(t, engine.state_f32(s.name));

@@ -63,6 +63,61 @@ class EveryOp : public testing::TestWithParam<const OpDef*> {
 INSTANTIATE_TEST_SUITE_P(Table, EveryOp, testing::ValuesIn(all_ops().begin(), all_ops().end()),
                          [](const auto& row) { return row.param->name; });
 
+/// Row r of result 0 depends on row r of the first operands, and on no other of their rows.
+void check_rows(const OneNode& one, const std::vector<RefTensor>& in,
+                const std::vector<RefTensor>& out) {
+  const auto width = static_cast<size_t>(out[0].type.shape.size(-1));
+  ASSERT_LE(one.graph.node(one.id).op->row_operands, in.size());
+  for (size_t k = 0; k < one.graph.node(one.id).op->row_operands; ++k) {
+    ASSERT_EQ(in[k].type.shape, out[0].type.shape) << "operand " << k;
+    auto changed = in;
+    for (size_t i = 0; i < width; ++i) changed[k].data[i] += 0.25 * static_cast<double>(i + 1);
+    const auto now = evaluate(one, changed);
+    bool same_row = true;
+    for (size_t i = 0; i < out[0].data.size(); ++i) {
+      ASSERT_TRUE(i < width || now[0].data[i] == out[0].data[i]) << "operand " << k;
+      same_row = same_row && (i >= width || now[0].data[i] == out[0].data[i]);
+    }
+    EXPECT_TRUE(width < 2 || !same_row) << "operand " << k;
+  }
+}
+
+TEST_P(EveryOp, TraitsAreTrue) {
+  const OpDef& d = op();
+  EXPECT_EQ(d.is_gradient, d.name.ends_with("_grad") || d.name.ends_with("_entropy_step"));
+  EXPECT_TRUE(!d.product || d.op_class == OpClass::contraction);
+  EXPECT_TRUE(!d.is_activation || d.op_class == OpClass::elementwise);
+  const bool moves = d.reshapes || d.is_gate || d.is_constant || d.part != OpDef::Part::whole;
+  for_each_sample([&](const Sample& sample, uint32_t seed) {
+    const OneNode one(d, sample);
+    const std::vector<RefTensor> in = operands_of(sample, seed);
+    EXPECT_EQ(d.updates_parameters, sample.attrs.find("decays") != nullptr);
+    EXPECT_EQ(d.product && d.product->transposes, sample.attrs.find("transpose_a") != nullptr);
+    EXPECT_TRUE(!d.product || !d.product->adds_bias || in.size() == 3);
+    EXPECT_TRUE(!d.draws_random || in.back().type == (Type{DType::i32, {2}}));
+    const auto elements = static_cast<size_t>(one.graph.type({one.id, 0}).shape.elements());
+    EXPECT_TRUE(!d.written_part || in[*d.written_part].data.size() < elements);
+    if (!moves && !d.only_adds && d.row_operands == 0) return;
+    const std::vector<RefTensor> out = evaluate(one, in);
+    EXPECT_TRUE((!d.reshapes && !d.is_gate) || out[0].data == in[0].data);
+    for (double x : out[0].data)
+      EXPECT_TRUE(!d.is_constant || x == sample.attrs.get<double>("value"));
+    if (d.part != OpDef::Part::whole) {
+      const std::set<double> from(in[0].data.begin(), in[0].data.end());
+      for (double x : out[0].data) EXPECT_TRUE(from.contains(x));
+    }
+    if (d.only_adds) {
+      auto twice = in;
+      for (RefTensor& t : twice)
+        for (double& x : t.data) x *= is_float(t.type.dtype) ? 2 : 1;
+      const auto doubled = evaluate(one, twice);
+      for (size_t i = 0; i < out[0].data.size(); ++i)
+        EXPECT_EQ(doubled[0].data[i], 2 * out[0].data[i]);
+    }
+    if (d.row_operands > 0) check_rows(one, in, out);
+  });
+}
+
 TEST_P(EveryOp, IsComplete) {
   EXPECT_FALSE(op().doc.empty());
   ASSERT_TRUE(op().infer);

@@ -154,13 +154,13 @@ TEST(KeepCopies, TheUpdateWritesThem) {
     const auto names = copies_of(c.graph);
     size_t written = 0;
     for (const Node& node : c.graph.nodes())
-      if (ops::updates_parameters(*node.op))
+      if (node.op->updates_parameters)
         for (int64_t flag : node.attrs.get_or<std::vector<int64_t>>("copies", {}))
           written += static_cast<size_t>(flag);
     EXPECT_EQ(written, names.size());
     for (const Node& node : c.graph.nodes())  // nothing but the update makes one
       EXPECT_FALSE(node.op->name == "cast" && node.results[0].dtype == DType::bf16 &&
-                   ops::updates_parameters(*c.graph.node(node.operands[0].node).op));
+                   c.graph.node(node.operands[0].node).op->updates_parameters);
     ASSERT_EQ(c.notes.size(), 1u);
     EXPECT_NE(c.notes[0].find(fmt::format("the update writes {}", written)), std::string::npos)
         << c.notes[0];

@@ -157,7 +157,7 @@ Compiled compile(const Target& target, std::set<std::string> disabled = {},
 int64_t orders_written(const Graph& g) {
   int64_t all = 0;
   for (const Node& node : g.nodes())
-    if (ops::updates_parameters(*node.op))
+    if (node.op->updates_parameters)
       for (const int64_t orders : node.attrs.get_or<std::vector<int64_t>>("copies", {}))
         all |= orders;
   return all;

@@ -372,7 +372,7 @@ TEST(Engine, ForecastIsTheArena) {
   EXPECT_EQ(engine.arena_bytes(), f.total());
   int64_t parameters = 0;
   for (const StateInfo& s : engine.states())
-    if (s.kind == InputKind::parameter) parameters += s.type.bytes();
+    if (s.kind() == InputKind::parameter) parameters += s.type.bytes();
   EXPECT_EQ(parameters, 4 * models::gpt2_model(t.config)->parameter_count());
   EXPECT_GE(f.parameter_bytes, parameters);
   EXPECT_GE(f.state_bytes, 2 * parameters);

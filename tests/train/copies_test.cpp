@@ -48,7 +48,8 @@ class Copies : public testing::Test {
     if (!with_copies) options.disabled_passes.insert("keep_copies");
     const Graph g = models::gpt2_loss_graph(config_, kRows, kLength);
     Backend backend = cpu::cpu_backend();
-    backend.gains_by_panels = packs_ ? cpu::multiplies_panels : nullptr;
+    backend.gains_by_panels = Target().gains_by_panels;
+    if (packs_) backend.gains_by_panels = by_views(cpu::multiplies_panels);
     auto s = std::make_unique<Session>(g, g, std::move(backend), options);
     if (takes_shorter) s->add_shorter(models::gpt2_loss_graph(config_, kRows, kShort));
     const int64_t forecast = s->forecast().total();

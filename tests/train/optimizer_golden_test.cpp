@@ -50,8 +50,8 @@ class OptimizerGolden : public ::testing::Test {
     Graph g;
     for (const std::string& name : kNames) {
       const Shape& shape = file_.get("start." + name).shape;
-      g.parameter(name, shape);
-      g.output("grad:" + name, g.input("g." + name, shape, DType::f32));
+      const Value parameter = g.parameter(name, shape);
+      g.gradient(parameter, g.input("g." + name, shape, DType::f32));
     }
     optim::attach_optimizer(g, o);
     return g;

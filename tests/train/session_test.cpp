@@ -23,7 +23,7 @@ class Sessions : public testing::Test {
     session_.emplace(g, g, cpu::cpu_backend(), options);
     session_->allocate();
     for (const StateInfo& s : session_->engine().states())
-      if (s.kind == InputKind::parameter)
+      if (s.kind() == InputKind::parameter)
         models::initial_weights(*models::gpt2_model(config_), 1)(
             s.name, session_->engine().state_f32(s.name));
   }
@@ -186,7 +186,7 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
         session_->add_shorter(models::gpt2_loss_graph(config_, 2, 3));
         session_->allocate();
         for (const StateInfo& s : session_->engine().states())
-          if (s.kind == InputKind::parameter)
+          if (s.kind() == InputKind::parameter)
             models::initial_weights(*models::gpt2_model(config_), 1)(
                 s.name, session_->engine().state_f32(s.name));
       }
@@ -260,7 +260,7 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     session.allocate();
     Engine& engine = session.engine();
     for (const StateInfo& s : engine.states())
-      if (s.kind == InputKind::parameter)
+      if (s.kind() == InputKind::parameter)
         models::initial_weights(*models::gpt2_model(config), 1)(s.name, engine.state_f32(s.name));
     std::vector<Batch> batches;
     const auto n = static_cast<size_t>(kRows / parts * kLength);

@@ -12,10 +12,10 @@ Backend cpu_backend() {
   backend.name = fmt::format("cpu:{}", isa_name(best_isa()));
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
-  backend.gains_by_epilogue = gains_by_epilogue;
-  backend.gains_by_bias_gradient = gains_by_bias_gradient;
-  backend.reads_panels = reads_panels;
-  backend.gains_by_panels = gains_by_panels;
+  backend.gains_by_epilogue = by_views(gains_by_epilogue);
+  backend.gains_by_bias_gradient = by_views(gains_by_bias_gradient);
+  backend.reads_panels = by_views(reads_panels);
+  backend.gains_by_panels = by_views(gains_by_panels);
   return backend;
 }
 

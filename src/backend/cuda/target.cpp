@@ -15,8 +15,8 @@ Backend backend_of(const GpuDescription& gpu) {
   backend.name = gpu.name;
   backend.kernels = cuda_kernels(gpu);
   backend.alignment = LaunchPlan::kAlignment;
-  backend.gains_by_epilogue = gains_by_epilogue;
-  backend.gains_by_bias_gradient = gains_by_bias_gradient;
+  backend.gains_by_epilogue = by_views(gains_by_epilogue);
+  backend.gains_by_bias_gradient = by_views(gains_by_bias_gradient);
   backend.runs_reference = false;
   backend.has_tf32 = true;
   backend.rounds_activations = true;

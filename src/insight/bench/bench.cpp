@@ -10,7 +10,6 @@
 #include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "ops/ops.h"
-#include "ops/panels.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 
@@ -54,9 +53,8 @@ class Runner {
 // The CPU backend with one kernel for the contractions.
 Backend only(const std::string& kernel) {
   Backend b = cpu::cpu_backend();
-  std::erase_if(b.kernels, [&](const KernelEntry& e) {
-    return (e.op == "matmul" || e.op == "linear") && e.name != kernel;
-  });
+  std::erase_if(b.kernels,
+                [&](const KernelEntry& e) { return op(e.op).product && e.name != kernel; });
   return b;
 }
 
@@ -75,7 +73,7 @@ std::unique_ptr<Runner> runner_of_panels(const MatmulShape& s, DType dtype) {
   auto runner = std::make_unique<Runner>(product_graph(s, dtype, InputKind::parameter), options);
   const Graph& g = runner->program().graph();
   for (NodeId id : g.inputs())
-    if (panels_in(g.input_name(id))) return runner;
+    if (g.role(id) == Role::panels) return runner;
   return nullptr;
 }
 
@@ -147,7 +145,7 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
       std::vector<std::function<void()>> functions;
       const size_t first = rows.size();
       for (const KernelEntry& entry : whole.kernels) {
-        if (entry.op != "matmul" || !entry.accepts(view).empty()) continue;
+        if (&op(entry.op) != view.node().op || !entry.accepts(view).empty()) continue;
         runners.push_back(
             std::make_unique<Runner>(g, PipelineOptions{}, only(std::string(entry.name))));
         functions.push_back([runner = runners.back().get()] { runner->run(); });

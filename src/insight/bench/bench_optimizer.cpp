@@ -5,7 +5,6 @@
 #include "backend/cpu/target.h"
 #include "insight/bench/bench.h"
 #include "ops/ops.h"
-#include "ops/update.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
@@ -27,8 +26,8 @@ struct Tensors {
 Graph update_graph(const Tensors& tensors, OptimizerKind kind) {
   Graph g;
   auto add = [&](const std::string& name, Shape shape) {
-    g.parameter(name, shape);
-    g.output("grad:" + name, g.input("g:" + name, shape, DType::f32, InputKind::state));
+    const Value parameter = g.parameter(name, shape);
+    g.gradient(parameter, g.input("g:" + name, shape, DType::f32, Role::gradient_sum));
   };
   for (int64_t i = 0; i < tensors.matrices; ++i) {
     add(fmt::format("w{}", i), {Tensors::kIn, Tensors::kOut});
@@ -44,7 +43,7 @@ Graph update_graph(const Tensors& tensors, OptimizerKind kind) {
 Graph with_copies(const Graph& in) {
   return rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
-    if (!ops::updates_parameters(*node.op)) return false;
+    if (!node.op->updates_parameters) return false;
     const size_t n = node.attrs.get<std::vector<int64_t>>("decays").size();
     Attrs attrs = node.attrs;
     attrs.set("copies", std::vector<int64_t>(n, 1));
@@ -54,8 +53,7 @@ Graph with_copies(const Graph& in) {
     for (size_t i = 0; i < n; ++i) {
       const Value copy = results[node.results.size() + i];
       const std::string& name = in.input_name(node.operands[3 + i].node);
-      r.out().update(r.out().input("copy:" + name, copy.shape(), DType::bf16, InputKind::state),
-                     copy);
+      r.out().update(r.out().input("copy:" + name, copy.shape(), DType::bf16, Role::derived), copy);
     }
     return true;
   });
@@ -90,9 +88,8 @@ Graph stream_graph(const Traffic& t, int64_t number) {
 
 double state_bytes(const Graph& g) {
   double bytes = 0;
-  for (NodeId id : g.inputs(InputKind::state))
-    if (!g.input_name(id).starts_with("g:") && !g.input_name(id).starts_with("copy:"))
-      bytes += static_cast<double>(g.type({id, 0}).bytes());
+  for (NodeId id : g.inputs())
+    if (g.role(id) == Role::moment) bytes += static_cast<double>(g.type({id, 0}).bytes());
   return bytes;
 }
 
@@ -129,12 +126,10 @@ std::vector<OptimizerRow> bench_optimizer(int64_t elements, double seconds) {
   }
   engine.allocate();
   for (const StateInfo& s : engine.states()) {
-    const bool is_input =
-        s.kind == InputKind::parameter || s.name.starts_with("g:") || s.name.starts_with("stream");
-    if (is_input)
-      engine.fill_state(s.name, [&](std::span<std::byte> out) {
-        fill(out, s.name.starts_with("g:") ? 1e-2f : 1.0f);
-      });
+    const bool is_gradient = s.role == Role::gradient_sum;
+    if (is_gradient || s.role == Role::parameter || s.role == Role::state)
+      engine.fill_state(s.name,
+                        [&](std::span<std::byte> out) { fill(out, is_gradient ? 1e-2f : 1.0f); });
   }
   std::vector<std::function<void()>> functions;
   for (size_t i = 0; i < programs.size(); ++i)

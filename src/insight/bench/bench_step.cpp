@@ -65,9 +65,9 @@ std::vector<StepKernel> kernels_of(const TimedStep& step, const Timeline& timeli
   for (const Dispatch& d : program.dispatch()) kernel_of[d.node] = d.kernel;
   std::map<std::pair<std::string, std::string>, StepKernel> by_kernel;
   for (const TimelineRecord& record : timeline.records) {
-    const std::string& op = g.node(record.node).op->name;
-    StepKernel& k = by_kernel[{op, kernel_of[record.node]}];
-    k.op = op;
+    const OpDef& op = *g.node(record.node).op;
+    StepKernel& k = by_kernel[{op.name, kernel_of[record.node]}];
+    k.op = op.name;
     k.kernel = kernel_of[record.node];
     ++k.nodes;
     k.ms += 1e3 * record.seconds;

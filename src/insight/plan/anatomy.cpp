@@ -11,9 +11,7 @@ namespace brrr::insight {
 namespace {
 
 bool is_backward(const Graph& g, NodeId id) {
-  const std::string& name = g.node(id).op->name;
-  return g.scope_of(id).starts_with("backward:") || name.ends_with("_grad") ||
-         name == "linear_cross_entropy_step";
+  return g.scope_of(id).starts_with("backward:") || g.node(id).op->is_gradient;
 }
 
 /// Small scalars of the backward pass may be scheduled anywhere; it begins with real work.
@@ -62,7 +60,7 @@ std::string layer_of(std::string scope) {
 }
 
 std::string op_text(const Graph& g, NodeId id) {
-  if (g.node(id).op->name != "fused") return g.node(id).op->name;
+  if (!g.node(id).op->has_body) return g.node(id).op->name;
   std::vector<std::string> parts;
   train::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
     if (cost.flops > 0 && std::find(parts.begin(), parts.end(), op.name) == parts.end())

@@ -5,7 +5,6 @@
 
 #include "base/memory.h"
 #include "insight/plan/anatomy.h"
-#include "passes/weights/keep_copies.h"
 #include "runtime/engine.h"
 #include "train/device.h"
 
@@ -13,6 +12,13 @@ namespace brrr::insight {
 namespace {
 
 using train::Session;
+
+Holds holds_of(Role role) {
+  if (kind_of(role) == InputKind::parameter) return Holds::weights;
+  return role == Role::gradient_sum ? Holds::gradient_sums
+         : role == Role::derived    ? Holds::copies
+                                    : Holds::optimizer;
+}
 
 // Which kind of thing each buffer of a program's plan holds.
 class Kinds {
@@ -45,13 +51,7 @@ class Kinds {
   Holds kind(uint32_t i) const {
     const Buffer& b = plan_.buffers[i];
     if (b.region == Region::constant) return Holds::constants;
-    if (b.region == Region::state) {
-      if (g_.input_kind(b.state) == InputKind::parameter) return Holds::weights;
-      const std::string& name = g_.input_name(b.state);
-      return name.starts_with("grad_sum:")   ? Holds::gradient_sums
-             : name.starts_with(kCopyPrefix) ? Holds::copies
-                                             : Holds::optimizer;
-    }
+    if (b.region == Region::state) return holds_of(g_.role(b.state));
     const NodeId maker = makers_[i];
     if (maker == kNoNode) return Holds::temporaries;
     if (g_.is_input(maker)) return Holds::inputs;
@@ -88,8 +88,9 @@ std::vector<NamedBytes> largest_first(std::map<std::string, NamedBytes> groups) 
   return list;
 }
 
-void add_to(std::map<std::string, NamedBytes>& groups, const std::string& name, int64_t bytes) {
-  NamedBytes& entry = groups.try_emplace(name, NamedBytes{name, 0, 0}).first->second;
+void add_to(std::map<std::string, NamedBytes>& groups, const std::string& name, int64_t bytes,
+            Holds holds = Holds::activations) {
+  NamedBytes& entry = groups.try_emplace(name, NamedBytes{name, holds, 0, 0}).first->second;
   entry.bytes += bytes;
   ++entry.count;
 }
@@ -110,16 +111,18 @@ Session::ProgramUse largest_program(const Session& session) {
 void add_states(RunPlan& p, const Session& session) {
   std::map<std::string, NamedBytes> groups;
   for (const StateInfo& s : session.engine().states()) {
-    if (s.name.starts_with(kCopyPrefix)) continue;
+    const Holds holds = holds_of(s.role);
+    if (holds == Holds::copies) continue;
+    // People read "adam_m" of what is called "adam_m:<parameter>".
     const std::string kind =
-        s.kind == InputKind::parameter ? "weights" : s.name.substr(0, s.name.find(':'));
+        holds == Holds::weights ? "weights" : s.name.substr(0, s.name.find(':'));
     const int64_t align = session.engine().backend().alignment;
     add_to(groups, fmt::format("{} {}", kind, name_of(s.type.dtype)),
-           (std::max<int64_t>(s.type.bytes(), 1) + align - 1) / align * align);
+           (std::max<int64_t>(s.type.bytes(), 1) + align - 1) / align * align, holds);
   }
   p.states = largest_first(std::move(groups));
   std::stable_sort(p.states.begin(), p.states.end(), [](const NamedBytes& a, const NamedBytes& b) {
-    return a.name.starts_with("weights") > b.name.starts_with("weights");
+    return (a.holds == Holds::weights) > (b.holds == Holds::weights);
   });
 }
 
@@ -131,12 +134,7 @@ void add_moments(RunPlan& p, const Session& session) {
   const Kinds kinds(*use.program, phases);
 
   Moment always;  // states and constants of all programs
-  for (const NamedBytes& s : p.states) {
-    const Holds holds = s.name.starts_with("weights ")    ? Holds::weights
-                        : s.name.starts_with("grad_sum ") ? Holds::gradient_sums
-                                                          : Holds::optimizer;
-    always.bytes[static_cast<size_t>(holds)] += s.bytes;
-  }
+  for (const NamedBytes& s : p.states) always.bytes[static_cast<size_t>(s.holds)] += s.bytes;
   always.bytes[static_cast<size_t>(Holds::copies)] = session.copy_bytes();
   always.bytes[static_cast<size_t>(Holds::constants)] = p.plan.arena.constant_bytes;
   std::vector<Moment> all(g.size() + 1, always);
@@ -185,7 +183,8 @@ void add_flops(RunPlan& p, const Session& session) {
       if (g.is_input(id) || use.program->plan().constant[id]) continue;
       const std::string_view phase = phases.of(id);
       // One node may be forward and backward at once: a third of its work is the forward's.
-      const bool both = g.node(id).op->name == "linear_cross_entropy_step";
+      const OpDef& whole = *g.node(id).op;
+      const bool both = whole.is_gradient && whole.loss && whole.loss->gives_losses;
       train::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
         ClassFlops& c = classes[op.op_class];
         c.name = name_of(op.op_class);
@@ -235,8 +234,8 @@ void add_rules(RunPlan& p) {
   const int64_t n = p.model->parameter_count();
   int64_t weights = 0, states = 0, sums = 0;
   for (const NamedBytes& s : p.states)
-    (s.name.starts_with("weights ")    ? weights
-     : s.name.starts_with("grad_sum ") ? sums
+    (s.holds == Holds::weights         ? weights
+     : s.holds == Holds::gradient_sums ? sums
                                        : states) += s.bytes;
   const bool mixed = p.plan.options.precision != "fp32";
   int64_t copies = 0, gradients = 0;

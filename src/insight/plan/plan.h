@@ -30,6 +30,7 @@ std::string_view name_of(Holds holds);
 
 struct NamedBytes {
   std::string name;
+  Holds holds = Holds::temporaries;
   int64_t bytes = 0;
   int64_t count = 1;
 };

@@ -68,7 +68,7 @@ int64_t bytes_alone(const Graph& g, NodeId id) {
 void fill(Engine& engine, const Graph& g, double cache_share) {
   double whole = 1;  // for integers: an id, or the position that attention reads up to
   for (const Node& node : g.nodes())
-    if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false))
+    if (node.op->is_attention && node.attrs.get_or<bool>("position", false))
       whole = std::floor(
           cache_share *
           static_cast<double>(AttentionForm(node, operand_types(g, node)).keys.size()));

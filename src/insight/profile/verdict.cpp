@@ -146,16 +146,17 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
     w.dtype = g.type(node.operands[0]).dtype;
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
   }
-  if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false)) {
+  if (node.op->is_attention && node.attrs.get_or<bool>("position", false)) {
     const AttentionForm form(node, operand_types(g, node));
     for (const AttentionForm::Part& part : form.parts())
       if (part.which > 0)  // keys and values
         w.bytes_read -= (1 - cache_share) * static_cast<double>(form.bytes_of_part(part));
     w.flops *= cache_share;
   }
-  if (node.op->name == "update_slice" &&
+  if (node.op->written_part &&
       program.plan().buffer({id, 0}) == program.plan().buffer(node.operands[0]))
-    w.bytes_read = w.bytes_written = static_cast<double>(g.type(node.operands[1]).bytes());
+    w.bytes_read = w.bytes_written =
+        static_cast<double>(g.type(node.operands[*node.op->written_part]).bytes());
   return w;
 }
 

@@ -124,7 +124,7 @@ Value Gpt2::next_token_logits(Value tokens, Value position, const DecodeBinding&
       for (auto [name, part] : {std::pair{"k", &heads.k}, std::pair{"v", &heads.v}}) {
         Value cache = g_.input(fmt::format("cache.{}.{}", name, i),
                                {b, config_.n_head, binding.capacity, config_.head_width()},
-                               binding.cache, InputKind::state);
+                               binding.cache, Role::cache);
         Value grown = update_slice(cache, cast(*part, binding.cache), position, 2);
         g_.update(cache, grown);
         *part = cast(grown, part->dtype());

@@ -30,7 +30,7 @@ class ClusterBuilder {
     std::vector<ValueId> operands;
     for (size_t k = 0; k < node.operands.size(); ++k) {
       // The parameters of rows are tensors of one row, constant or not.
-      const bool parameter = node.op->op_class == OpClass::normalisation && k >= row_operands(node);
+      const bool parameter = node.op->row_operands > 0 && k >= node.op->row_operands;
       operands.push_back(parameter ? outside(node.operands[k]) : inside(node.operands[k]));
     }
     bind(id, out_.body.add(*node.op, operands, node.attrs));
@@ -56,12 +56,12 @@ class ClusterBuilder {
   /// reshape of what is inside is another look at it.
   bool is_made_again(ValueId v) const {
     const Node& node = graph_.node(v.node);
-    if (node.op->name == "reshape")
+    if (node.op->reshapes)
       return map_.contains(node.operands[0]) || is_made_again_reshape(node.operands[0]);
-    return node.op->name == "full" || node.op->name == "broadcast_to";
+    return node.op->is_constant || node.op->name == "broadcast_to";
   }
   bool is_made_again_reshape(ValueId v) const {
-    return graph_.node(v.node).op->name == "reshape" && is_made_again(v);
+    return graph_.node(v.node).op->reshapes && is_made_again(v);
   }
   ValueId outside(ValueId v) {
     auto [at, is_new] = operand_.try_emplace(v);
@@ -133,12 +133,10 @@ class Fuser {
   FuseRole role_of(NodeId id) {
     const Node& node = graph_.node(id);
     const std::string& name = node.op->name;
-    if (name == "fused") return FuseRole::none;  // a product with the gradient of a bias
+    if (node.op->has_body) return FuseRole::none;  // a product with the gradient of a bias
     if (is_pointwise(*node.op)) return alone(id) ? FuseRole::pointwise : FuseRole::none;
-    if (name == "softmax" || name == "softmax_grad" || name == "layer_norm" ||
-        name == "layer_norm_grad")
-      return alone(id) ? FuseRole::rows : FuseRole::none;
-    if (name == "quantize_scale") return alone(id) ? FuseRole::scale : FuseRole::none;
+    if (node.op->row_operands > 0) return alone(id) ? FuseRole::rows : FuseRole::none;
+    if (node.op->gives_scale) return alone(id) ? FuseRole::scale : FuseRole::none;
     if (name == "transpose" && graph_.node(node.operands[0].node).op->name == "quantize")
       return node.results[0].shape.rank() == 2 && alone(id) ? FuseRole::turned : FuseRole::none;
     if (name != "sum") return FuseRole::none;
@@ -181,7 +179,7 @@ class Fuser {
     for (NodeId user : uses_[v.node][v.port]) {
       if (user == kOutput) return true;
       if (groups_.group_of(user) == group) continue;
-      if (graph_.node(user).op->name != "reshape" || leaves({user, 0}, group)) return true;
+      if (!graph_.node(user).op->reshapes || leaves({user, 0}, group)) return true;
     }
     return false;
   }
@@ -192,7 +190,7 @@ class Fuser {
     if (copied_[id]) return;
     copied_[id] = true;
     for (const ValueId& v : graph_.node(id).operands)
-      if (graph_.node(v.node).op->name == "reshape") copy(r, v.node);
+      if (graph_.node(v.node).op->reshapes) copy(r, v.node);
     r.copy(id);
   }
 

@@ -43,18 +43,13 @@ class BiasGradientFuser {
   }
 
  private:
-  /// What a reshape only looks at.
-  ValueId root(ValueId v) const {
-    while (g_.node(v.node).op->name == "reshape") v = g_.node(v.node).operands[0];
-    return v;
-  }
+  ValueId root(ValueId v) const { return behind_reshapes(g_, v); }
 
   /// The gradient of a weight contracts the rows of both of its operands.
   void find_product(NodeId id) {
     const Node& node = g_.node(id);
-    if (node.op->name != "matmul" || !node.attrs.get<bool>("transpose_a") ||
-        node.attrs.get<bool>("transpose_b"))
-      return;
+    const auto form = product_form(node);
+    if (!form || !form->transpose_a || form->transpose_b) return;
     for (const ValueId& v : node.operands)
       if (g_.type(v).shape.rank() != 2) return;
     for (const ValueId& v : node.operands) products_[root(v)].push_back(id);
@@ -63,7 +58,7 @@ class BiasGradientFuser {
   /// dY, whose rows are summed. In 16 bits it is summed in f32: a cast that changes no number.
   ValueId summed(NodeId sum) const {
     const ValueId x = root(g_.node(sum).operands[0]);
-    if (g_.node(x.node).op->name != "cast" || g_.type(x).dtype != DType::f32) return x;
+    if (!g_.node(x.node).op->converts || g_.type(x).dtype != DType::f32) return x;
     const ValueId from = g_.node(x.node).operands[0];
     const DType t = g_.type(from).dtype;
     return t == DType::bf16 || t == DType::f16 ? root(from) : x;

@@ -15,7 +15,7 @@ namespace brrr {
 namespace {
 
 bool may_follow(const Node& node) {
-  if (node.op->name != "fused") return is_pointwise(*node.op);
+  if (!node.op->has_body) return is_pointwise(*node.op);
   const auto body = fused_body(node);
   return std::all_of(body->nodes().begin(), body->nodes().end(), [](const Node& part) {
     const OpClass c = part.op->op_class;
@@ -26,14 +26,14 @@ bool may_follow(const Node& node) {
 /// A product, or one with the gradient of a bias (fuse_bias_gradients): result 0 is the product.
 bool is_product(const Node& node) {
   if (is_matrix_product(node)) return true;
-  if (node.op->name != "fused") return false;
+  if (!node.op->has_body) return false;
   const auto body = fused_body(node);
   const ValueId first = body->outputs()[0].value;
   return body->outputs().size() == 2 && first.node == product_of(*body) && bias_gradient_of(*body);
 }
 
 int pointwise_ops(const Node& node) {
-  if (node.op->name != "fused") return 1;
+  if (!node.op->has_body) return 1;
   const auto body = fused_body(node);
   return static_cast<int>(std::count_if(body->nodes().begin(), body->nodes().end(),
                                         [](const Node& n) { return is_pointwise(*n.op); }));
@@ -100,12 +100,9 @@ class EpilogueFuser {
     }
   }
 
-  /// What is read when v is read: reshapes only look at it.
-  ValueId root(ValueId v) const {
-    while (g_.node(v.node).op->name == "reshape") v = g_.node(v.node).operands[0];
-    return v;
+  bool reads(ValueId v, NodeId product) const {
+    return behind_reshapes(g_, v) == ValueId{product, 0};
   }
-  bool reads(ValueId v, NodeId product) const { return root(v) == ValueId{product, 0}; }
   /// Whether the node reads result 0 of the other.
   bool is_read_by(NodeId id, NodeId reader) const {
     const auto& operands = g_.node(reader).operands;
@@ -114,7 +111,7 @@ class EpilogueFuser {
   void add_readers(NodeId id, std::vector<NodeId>& all) const {
     for (NodeId reader : readers_[id]) {
       if (!is_read_by(id, reader)) continue;
-      if (g_.node(reader).op->name == "reshape")
+      if (g_.node(reader).op->reshapes)
         add_readers(reader, all);
       else
         all.push_back(reader);
@@ -177,7 +174,7 @@ class EpilogueFuser {
     if (is_output_[id]) return true;
     for (NodeId user : readers_[id]) {
       if (user == reader || !is_read_by(id, user)) continue;
-      if (g_.node(user).op->name != "reshape" || leaves(user, reader)) return true;
+      if (!g_.node(user).op->reshapes || leaves(user, reader)) return true;
     }
     return false;
   }
@@ -195,7 +192,7 @@ class EpilogueFuser {
       return at->second;
     };
     const Node& first = g_.node(product);
-    if (first.op->name == "fused")
+    if (first.op->has_body)
       inline_body(*fused_body(first), first, outside, p);
     else
       add_alone(first, outside, p);
@@ -207,7 +204,7 @@ class EpilogueFuser {
       return (g_.type(v).shape == y.shape() ? y : reshape(y, g_.type(v).shape)).id;
     };
     const Node& second = g_.node(reader);
-    if (second.op->name == "fused")
+    if (second.op->has_body)
       inline_body(*fused_body(second), second, read, p);
     else
       add_alone(second, read, p);
@@ -290,7 +287,7 @@ class EpilogueFuser {
   /// The reshapes of a product that is gone look at nothing.
   void drop_reshapes(NodeId id) {
     for (NodeId user : readers_[id]) {
-      if (g_.node(user).op->name != "reshape" || !is_read_by(id, user)) continue;
+      if (!g_.node(user).op->reshapes || !is_read_by(id, user)) continue;
       unread_[user] = true;
       drop_reshapes(user);
     }

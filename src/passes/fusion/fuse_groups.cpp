@@ -4,14 +4,14 @@
 #include <queue>
 #include <set>
 
+#include "ops/ops.h"
+
 namespace brrr {
 namespace {
 
 constexpr size_t kMostTensors = 32;  // operands and results of a group
 
 }  // namespace
-
-size_t row_operands(const Node& node) { return node.op->name.ends_with("_grad") ? 2 : 1; }
 
 FuseGroups::FuseGroups(const Graph& graph, std::vector<FuseRole> roles)
     : graph_(graph), roles_(std::move(roles)) {
@@ -55,8 +55,7 @@ FuseGroups::Space FuseGroups::space_of(NodeId id) const {
 }
 
 ValueId FuseGroups::source(ValueId v) const {
-  ValueId root = v;
-  while (graph_.node(root.node).op->name == "reshape") root = graph_.node(root.node).operands[0];
+  const ValueId root = behind_reshapes(graph_, v);
   return roles_[root.node] == FuseRole::none ? v : root;
 }
 
@@ -72,7 +71,7 @@ bool FuseGroups::flows(NodeId from, NodeId to, size_t operand) const {
   const ValueId v = read(to, operand);
   if (v.port != 0 || is_end(roles_[from])) return false;
   if (roles_[from] == FuseRole::none || roles_[to] == FuseRole::none) return false;
-  if (roles_[to] == FuseRole::rows && operand >= row_operands(graph_.node(to))) return false;
+  if (roles_[to] == FuseRole::rows && operand >= graph_.node(to).op->row_operands) return false;
   return graph_.type(v).shape.elements() == spaces_[to].elements;
 }
 
@@ -161,7 +160,7 @@ bool FuseGroups::too_many_tensors(uint32_t a, uint32_t b) const {
     for (NodeId id : members_[group]) {
       for (const ValueId& v : graph_.node(id).operands) {
         const uint32_t from = group_of_[v.node];
-        if (from != a && from != b && graph_.node(v.node).op->name != "full") tensors.insert(v);
+        if (from != a && from != b && !graph_.node(v.node).op->is_constant) tensors.insert(v);
       }
       bool leaves = is_output_[id];
       for (NodeId reader : readers_[id]) leaves |= group_of_[reader] != a && group_of_[reader] != b;

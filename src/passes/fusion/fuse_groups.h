@@ -75,7 +75,4 @@ class FuseGroups {
   std::vector<uint64_t> ancestors_;  // one row of bits for each group: groups it depends on
 };
 
-/// How many leading operands of a row op are whole rows.
-size_t row_operands(const Node& node);
-
 }  // namespace brrr

@@ -14,9 +14,7 @@ constexpr ValueId kNoSource{kNoNode, 0};
 
 /// What the pass `fuse` may put into a cluster. A gate is none of these: nothing is kept from
 /// joining what it joins without copies.
-bool may_fuse(const OpDef& op) {
-  return is_pointwise(op) || op.op_class == OpClass::normalisation || op.name == "sum";
-}
+bool may_fuse(const OpDef& op) { return is_pointwise(op) || op.op_class == OpClass::normalisation; }
 
 }  // namespace
 

@@ -38,9 +38,9 @@ class Caster {
     if (fresh) {
       const Node& producer = rewriter_.out().node(v.id.node);
       // Constants are written in the dtype that is wanted.
-      at->second = producer.op->name == "full" ? full(rewriter_.out(), v.shape(),
-                                                      producer.attrs.get<double>("value"), dtype)
-                                               : cast(v, dtype);
+      at->second = producer.op->is_constant ? full(rewriter_.out(), v.shape(),
+                                                   producer.attrs.get<double>("value"), dtype)
+                                            : cast(v, dtype);
       ++cast_count_;
     }
     return at->second;
@@ -58,7 +58,7 @@ class Caster {
     }
     return any ? widest : DType::f32;
   }
-  static bool is_constant(Value v) { return v.graph->node(v.id.node).op->name == "full"; }
+  static bool is_constant(Value v) { return v.graph->node(v.id.node).op->is_constant; }
 
   void place(NodeId id) {
     const Node& node = rewriter_.in().node(id);
@@ -146,7 +146,7 @@ const char* dtype_attribute(const Node& node, uint32_t port) {
 
 /// A result that is no gradient of a weight: those are products of transposed rows.
 bool is_activation(const Node& node, uint32_t port) {
-  if (node.op->name.starts_with("linear_cross_entropy"))
+  if (node.op->loss && node.op->loss->from_product)
     return dtype_attribute(node, port) == std::string_view("dx_dtype");
   return !node.attrs.get_or<bool>("transpose_a", false);
 }
@@ -160,7 +160,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
   // The product whose only reader is a cast to f32 gives its f32 accumulators instead.
   for (NodeId id = 0; id < in.size(); ++id) {
     const Node& node = in.node(id);
-    if (node.op->name != "cast" || node.results[0].dtype != DType::f32) continue;
+    if (!node.op->converts || node.results[0].dtype != DType::f32) continue;
     const ValueId from = node.operands[0];
     if (dtype_attribute(in.node(from.node), from.port) == nullptr) continue;
     if (round_activations && is_activation(in.node(from.node), from.port)) continue;
@@ -168,9 +168,10 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
   }
   // The gradient of a table in 16 bits sums rows as wide as they were, and is rounded then.
   auto wide_rows = [&](const Node& node) -> std::optional<ValueId> {
-    if (node.op->name != "embedding_grad" || node.results[0].dtype == DType::f32) return {};
+    const bool adds_rows = node.op->only_adds && node.op->op_class == OpClass::movement;
+    if (!adds_rows || node.results[0].dtype == DType::f32) return {};
     const Node& rows = in.node(node.operands[0].node);
-    if (in.is_input(node.operands[0].node) || rows.op->name != "cast") return {};
+    if (!rows.op->converts) return {};
     if (in.type(rows.operands[0]).dtype != DType::f32) return {};
     return rows.operands[0];
   };
@@ -183,7 +184,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
       ++widened;
       return true;
     }
-    if (node.op->name == "cast" && absorbed.contains(node.operands[0])) {
+    if (node.op->converts && absorbed.contains(node.operands[0])) {
       r.bind({id, 0}, r.map(node.operands[0]));
       return true;
     }

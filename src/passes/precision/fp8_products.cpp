@@ -75,11 +75,11 @@ class Quantiser {
   /// A product of 16 bits whose b is one matrix.
   bool is_candidate(NodeId id) const {
     const Node& node = in_.node(id);
-    const bool is_matmul = node.op->name == "matmul";
-    if (!is_matmul && node.op->name != "linear") return false;
+    const auto form = product_form(node);
+    if (!form) return false;
     const Type &a = in_.type(node.operands[0]), &b = in_.type(node.operands[1]);
     if (!is_low(a.dtype) || !is_low(b.dtype) || b.shape.rank() != 2) return false;
-    return !is_matmul || !node.attrs.get<bool>("transpose_a") || a.shape.rank() == 2;
+    return !form->transpose_a || a.shape.rank() == 2;
   }
 
   bool is_backward(NodeId id) const { return in_.scope_of(id).starts_with(kBackward); }
@@ -92,16 +92,16 @@ class Quantiser {
   bool gives_logits(NodeId id) const {
     const ValueId w = root(in_.node(id).operands[1]);
     for (NodeId reader : readers_[w.node])
-      if (in_.node(reader).op->name == "embedding") return true;
+      if (in_.node(reader).op->part == OpDef::Part::rows) return true;
     return reaches_outside(id);
   }
   bool reaches_outside(NodeId id) const {
     if (outputs_.contains(id)) return true;
     for (NodeId reader : readers_[id]) {
-      const std::string& op = in_.node(reader).op->name;
-      if (op == "cross_entropy") return true;
-      if ((op == "cast" || op == "reshape" || op == "slice") && reaches_outside(reader))
-        return true;
+      const OpDef& op = *in_.node(reader).op;
+      if (op.loss && op.loss->gives_losses && !op.loss->from_product) return true;
+      const bool passes_on = op.converts || op.reshapes || op.part == OpDef::Part::range;
+      if (passes_on && reaches_outside(reader)) return true;
     }
     return false;
   }
@@ -114,8 +114,8 @@ class Quantiser {
       if (node.operands.empty()) return v;
       const ValueId from = node.operands[0];
       const Shape &x = in_.type(from).shape, &y = in_.type(v).shape;
-      const bool keeps_rows = node.op->name == "reshape" && x.rank() >= 2 && x[-1] == y[-1];
-      const bool rounds_parameter = node.op->name == "cast" && in_.is_input(from.node) &&
+      const bool keeps_rows = node.op->reshapes && x.rank() >= 2 && x[-1] == y[-1];
+      const bool rounds_parameter = node.op->converts && in_.is_input(from.node) &&
                                     in_.input_kind(from.node) == InputKind::parameter;
       if (!keeps_rows && !rounds_parameter) return v;
       v = from;
@@ -124,13 +124,12 @@ class Quantiser {
 
   Plan plan_of(NodeId id) const {
     const Node& node = in_.node(id);
+    const ProductForm form = *product_form(node);
     Plan p;
     p.a = root(node.operands[0]);
     p.b = root(node.operands[1]);
-    if (node.op->name == "matmul") {
-      p.transpose_a = node.attrs.get<bool>("transpose_a");
-      p.transpose_b = node.attrs.get<bool>("transpose_b");
-    }
+    p.transpose_a = form.transpose_a;
+    p.transpose_b = form.transpose_b;
     const Shape &a = in_.type(node.operands[0]).shape, &b = in_.type(node.operands[1]).shape;
     p.k = a.size(p.transpose_a ? -2 : -1);
     p.m = p.k == 0 ? 0 : a.elements() / p.k;
@@ -161,8 +160,8 @@ class Quantiser {
     const DType dtype = dtype_of(v);
     c.scale = quantize_scale(by_rows(x), dtype);
     Value again = x;
-    if (const Node& node = in_.node(v.node); node.op->name == "gelu")
-      again = call1("gelu", {after(rewriter_.map(node.operands[0]), c.scale)}, node.attrs);
+    if (const Node& node = in_.node(v.node); node.op->is_activation)
+      again = call1(node.op->name, {after(rewriter_.map(node.operands[0]), c.scale)}, node.attrs);
     c.rows = quantize(by_rows(again), c.scale, dtype);
     if (needs_.at(v).turned) c.turned = transpose(c.rows, {1, 0});
     return c;
@@ -173,12 +172,13 @@ class Quantiser {
     const Copies &a = copies(p.a), &b = copies(p.b);
     std::vector<Value> operands{p.transpose_a ? a.turned : a.rows,
                                 p.transpose_b ? b.rows : b.turned, a.scale, b.scale};
-    if (node.op->name == "linear") operands.push_back(rewriter_.map(node.operands[2]));
+    const bool has_bias = product_form(node)->has_bias;
+    if (has_bias) operands.push_back(rewriter_.map(node.operands[2]));
     // Sums of gradients keep all bits of f32, as in NVIDIA's Transformer Engine.
     const Value y = call("scaled_matmul", operands,
                          {{"dtype", node.results[0].dtype},
                           {"fast_accumulation", !is_backward(id)},
-                          {"bias", node.op->name == "linear"}})[0];
+                          {"bias", has_bias}})[0];
     const Shape& shape = node.results[0].shape;
     rewriter_.bind({id, 0}, shape == y.shape() ? y : reshape(y, shape));
   }

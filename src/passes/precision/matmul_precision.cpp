@@ -14,7 +14,7 @@ struct Halves {
 // What was bf16 before, as a parameter that is stored in it, is taken as it was.
 Value in_bf16(Value x) {
   const Node& node = x.graph->node(x.id.node);
-  if (node.op->name != "cast") return cast(x, DType::bf16);
+  if (!node.op->converts) return cast(x, DType::bf16);
   const Value before = x.graph->value(node.operands[0]);
   return before.dtype() == DType::bf16 ? before : cast(x, DType::bf16);
 }
@@ -43,8 +43,7 @@ class Operands {
     const Graph& in = r.in();
     const ValueId v = in.node(reader).operands[operand];
     if (of_parameters_[v.node]) return make_(r.map(v));
-    ValueId root = v;  // [B, T, C] and [B * T, C] are the same bytes
-    while (in.node(root.node).op->name == "reshape") root = in.node(root.node).operands[0];
+    const ValueId root = behind_reshapes(in, v);  // [B, T, C] and [B * T, C] are the same bytes
     const std::string& scope = in.scope_of(reader);
     const bool late = scope.starts_with(kBackwardScope) || scope.starts_with(kRecomputeScope);
     auto [at, is_new] = made_.try_emplace({root, late});
@@ -68,16 +67,14 @@ void narrow_loss_head(Rewriter& r, NodeId id, Operands& parts) {
   auto operands = r.operands(id);
   for (size_t i : {size_t{0}, size_t{1}}) operands[i] = parts.of(r, id, i).high;
   Attrs attrs = node.attrs;
-  if (node.op->name != "linear_cross_entropy")
+  if (node.op->is_gradient)
     for (const char* name : {"dx_dtype", "dw_dtype"})
       if (attrs.find(name) == nullptr) attrs.set(name, DType::f32);
   const auto results = call(node.op->name, operands, std::move(attrs));
   for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
 }
 
-bool is_product(const std::string& op) {
-  return op == "matmul" || op == "linear" || op.starts_with("linear_cross_entropy");
-}
+bool is_loss_head(const OpDef& op) { return op.loss && op.loss->from_product; }
 
 // The products say that tf32 will do; whether it is faster is the target's affair.
 Graph allow_tf32(const Graph& in, Notes* notes) {
@@ -85,7 +82,8 @@ Graph allow_tf32(const Graph& in, Notes* notes) {
   int count = 0;
   for (NodeId id = 0; id < out.size(); ++id) {
     Node& node = out.node(id);
-    if (!is_product(node.op->name) || in.type(node.operands[0]).dtype != DType::f32) continue;
+    if (!product_form(node) && !is_loss_head(*node.op)) continue;
+    if (in.type(node.operands[0]).dtype != DType::f32) continue;
     node.attrs.set("tf32", true);
     ++count;
   }
@@ -103,26 +101,25 @@ Graph matmul_precision(const Graph& in, MatmulPrecision precision, const Target&
   Operands parts(in, precision == MatmulPrecision::medium ? only_high : halves);
   Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
-    if (node.op->name.starts_with("linear_cross_entropy") &&
-        in.type(node.operands[0]).dtype == DType::f32 && precision == MatmulPrecision::medium) {
+    if (is_loss_head(*node.op) && in.type(node.operands[0]).dtype == DType::f32 &&
+        precision == MatmulPrecision::medium) {
       narrow_loss_head(r, id, parts);
       ++count;
       return true;
     }
-    const bool is_matmul = node.op->name == "matmul";
-    if (!is_matmul && node.op->name != "linear") return false;
-    if (in.type(node.operands[0]).dtype != DType::f32) return false;
+    const auto form = product_form(node);
+    if (!form || in.type(node.operands[0]).dtype != DType::f32) return false;
     Attrs wide = node.attrs;
     wide.set("dtype", DType::f32);
     auto product = [&](Value a, Value b) {
-      if (is_matmul) return call("matmul", std::vector<Value>{a, b}, wide)[0];
+      if (!form->has_bias) return call(node.op->name, std::vector<Value>{a, b}, wide)[0];
       return matmul(a, b, false, false, DType::f32);
     };
     const Halves a = parts.of(r, id, 0), b = parts.of(r, id, 1);
     Value y = product(a.high, b.high);
     if (precision == MatmulPrecision::high)
       y = y + (product(a.high, b.low) + product(a.low, b.high));
-    if (!is_matmul) y = y + cast(r.operands(id)[2], DType::f32);
+    if (form->has_bias) y = y + cast(r.operands(id)[2], DType::f32);
     r.bind({id, 0}, cast(y, node.results[0].dtype));
     ++count;
     return true;

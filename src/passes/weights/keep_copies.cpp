@@ -40,12 +40,6 @@ class Keeper {
     std::string path;     // the ops from the parameter to it, with their attributes
   };
 
-  static bool may_derive(const OpDef& op) {
-    static const std::set<std::string_view> kOps = {
-        "cast", "pad", "panels", "reshape", "slice", "transpose", "quantize", "quantize_scale"};
-    return kOps.contains(op.name);
-  }
-
   void find_derived() {
     for (NodeId id = 0; id < in_.size(); ++id) {
       const Node& node = in_.node(id);
@@ -54,10 +48,10 @@ class Keeper {
           derived_[id].parameter = id;
         continue;
       }
-      if (!may_derive(*node.op)) continue;
+      if (!node.op->derives_weights) continue;
       Derived d;
       d.parameter = derived_[node.operands[0].node].parameter;
-      d.is_low = is_narrow_float(node.results[0].dtype) || node.op->name == "quantize_scale";
+      d.is_low = is_narrow_float(node.results[0].dtype) || node.op->gives_scale;
       for (const ValueId& v : node.operands) {
         const Derived& from = derived_[v.node];
         if (from.parameter != d.parameter) d.parameter = kNoNode;
@@ -105,7 +99,7 @@ class Keeper {
 
   bool is_plain_cast(NodeId id) const {
     const DType to = in_.node(id).results[0].dtype;
-    return in_.node(id).op->name == "cast" && in_.is_input(in_.node(id).operands[0].node) &&
+    return in_.node(id).op->converts && in_.is_input(in_.node(id).operands[0].node) &&
            (to == DType::bf16 || to == DType::f16);
   }
 
@@ -113,7 +107,7 @@ class Keeper {
   std::optional<CopyOrder> order_of(NodeId id) const {
     if (is_plain_cast(id)) return CopyOrder::plain;
     const Node& node = in_.node(id);
-    if (node.op->name != "panels" || !is_plain_cast(node.operands[0].node)) return {};
+    if (!node.op->makes_panels || !is_plain_cast(node.operands[0].node)) return {};
     return node.attrs.get<bool>("transpose") ? CopyOrder::transposed_panels : CopyOrder::panels;
   }
 
@@ -155,7 +149,7 @@ class Keeper {
           copies_of[next->value].try_emplace(*order, id);
     for (NodeId id = 0; id < in_.size(); ++id) {
       const Node& node = in_.node(id);
-      if (!ops::updates_parameters(*node.op)) continue;
+      if (!node.op->updates_parameters) continue;
       const bool runs_here = target_.runs(in_, id);
       for (const bool panels : {true, false}) {
         Writes writes = writes_of(id, copies_of, panels);
@@ -198,7 +192,7 @@ class Keeper {
       const Type& t = node.results[0];
       auto [at, fresh] = states_.try_emplace(kept->second);  // without simplify there may be two
       if (fresh)
-        at->second = rewriter_.out().input(kept->second, t.shape, t.dtype, InputKind::state).id;
+        at->second = rewriter_.out().input(kept->second, t.shape, t.dtype, Role::derived).id;
       rewriter_.bind({id, 0}, rewriter_.out().value(at->second));
     } else if (const auto writer = writers_.find(id); writer != writers_.end()) {
       rewriter_.enter_scope_of(id);
@@ -250,7 +244,7 @@ class Keeper {
                            : g.parameter(parameter, in_.type({derived_[id].parameter, 0}).shape);
     const Type& t = in_.node(id).results[0];
     std::map<NodeId, Value> made;
-    g.update(g.input(name, t.shape, t.dtype, InputKind::state), made_of(from, id, made));
+    g.update(g.input(name, t.shape, t.dtype, Role::derived), made_of(from, id, made));
   }
 
   void report(const Graph& out, Notes& notes) const {
@@ -281,8 +275,11 @@ class Keeper {
 
 }  // namespace
 
-Graph keep_copies(const Graph& graph, const Target& target, Graph& from_parameters, Notes* notes) {
-  return Keeper(graph, target).run(from_parameters, notes);
+KeptCopies keep_copies(const Graph& graph, const Target& target, const Graph& from_parameters,
+                       Notes* notes) {
+  KeptCopies kept{{}, from_parameters};
+  kept.graph = Keeper(graph, target).run(kept.from_parameters, notes);
+  return kept;
 }
 
 }  // namespace brrr

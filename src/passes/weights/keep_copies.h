@@ -9,17 +9,21 @@
 
 namespace brrr {
 
-/// States of this prefix hold what their parameter's value says; they stand in no checkpoint.
+/// How the states that this pass makes are called; their role is Role::derived.
 inline constexpr std::string_view kCopyPrefix = "copy:";
 
 /// What is computed from one f32 parameter alone in fewer bits (a cast, or a quantised weight, its
 /// scale and its transpose) becomes a state "copy:<parameter>..." instead of a node. Where the
 /// graph updates the parameter it also updates the copies: a cast, as it lies or in panels, as a
 /// further result of the optimizer's node where the target runs that, anything else computed again
-/// from the new parameter. Results stay bit-identical. `from_parameters` is extended by the nodes
-/// that make the copies out of the parameters, for whoever writes parameters from outside. After
-/// decompose, before rematerialize.
-Graph keep_copies(const Graph& graph, const Target& target, Graph& from_parameters,
-                  Notes* notes = nullptr);
+/// from the new parameter. Results stay bit-identical.
+struct KeptCopies {
+  Graph graph;
+  /// What was given, and the nodes that make the copies out of the parameters: for whoever writes
+  /// parameters from outside.
+  Graph from_parameters;
+};
+KeptCopies keep_copies(const Graph& graph, const Target& target, const Graph& from_parameters,
+                       Notes* notes = nullptr);
 
 }  // namespace brrr

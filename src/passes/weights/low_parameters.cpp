@@ -24,7 +24,7 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
     }
     std::vector<Value> operands = r.operands(id);
     const bool moves = !node.operands.empty() && is_low(node.operands[0]) &&
-                       node.op->op_class == OpClass::movement && node.op->name != "cast";
+                       node.op->op_class == OpClass::movement && !node.op->converts;
     std::vector<ValueId> ids;
     for (size_t i = 0; i < operands.size(); ++i) {
       Value v = operands[i];

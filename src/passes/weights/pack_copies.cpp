@@ -9,7 +9,7 @@ namespace {
 /// A cast of a parameter that is a matrix.
 bool is_copy(const Graph& g, ValueId value) {
   const Node& node = g.node(value.node);
-  if (g.is_input(value.node) || node.op->name != "cast") return false;
+  if (!node.op->converts) return false;
   const NodeId from = node.operands[0].node;
   return g.is_input(from) && g.input_kind(from) == InputKind::parameter &&
          g.type(value).shape.rank() == 2;
@@ -27,7 +27,7 @@ std::optional<bool> reads_transposed(const Graph& g, const Target& target, NodeI
 
 bool is_head(const Graph& g, const Target& target, NodeId id) {
   const Node& node = g.node(id);
-  return node.op->name.starts_with("linear_cross_entropy") && is_copy(g, node.operands[1]) &&
+  return node.op->loss && node.op->loss->from_product && is_copy(g, node.operands[1]) &&
          g.type(node.operands[0]).shape.size(-1) % kPanelTerms == 0 &&
          target.gains_by_panels(g, id);
 }
@@ -45,7 +45,7 @@ std::vector<Value> head_by_panels(const Node& node, std::vector<Value> operands)
   attrs.set("panels", true);
   attrs.set("classes", w.shape().size(transposed ? 0 : 1));
   operands[1] = panels_of(w, transposed);
-  if (node.op->name != "linear_cross_entropy") operands.push_back(panels_of(w, !transposed));
+  if (node.op->is_gradient) operands.push_back(panels_of(w, !transposed));
   return call(node.op->name, operands, std::move(attrs));
 }
 

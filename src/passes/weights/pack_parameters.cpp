@@ -13,7 +13,7 @@ enum class Reads { never, as_right, as_transposed, as_table };
 
 Reads reads(const Graph& g, const Target& target, NodeId id, size_t operand) {
   const Node& node = g.node(id);
-  if (node.op->name == "embedding") return operand == 0 ? Reads::as_table : Reads::never;
+  if (node.op->part == OpDef::Part::rows) return operand == 0 ? Reads::as_table : Reads::never;
   const std::optional<bool> transposed = transposes_right(node);
   if (operand != 1 || !transposed || !target.reads_panels(g, id)) return Reads::never;
   return *transposed ? Reads::as_transposed : Reads::as_right;
@@ -46,7 +46,7 @@ Shape shape_of(const Panels& panels, const Shape& parameter) {
 
 Attrs in_panels(const Node& node, const Panels& panels) {
   // Without rows the columns are whole panels.
-  if (node.op->name != "embedding") return with_right_in_panels(node, panels.rows.value_or(0));
+  if (node.op->product) return with_right_in_panels(node, panels.rows.value_or(0));
   Attrs attrs = node.attrs;
   attrs.set("panels", true);
   attrs.set("rows", *panels.rows);
@@ -79,7 +79,7 @@ Graph pack_parameters(const Graph& in, const Target& target, Notes* notes) {
     if (const auto at = packed.find(id); at != packed.end()) {
       const Type& t = in.type({id, 0});
       r.bind({id, 0}, r.out().input(panels_state(at->second), shape_of(at->second, t.shape),
-                                    t.dtype, InputKind::parameter));
+                                    t.dtype, Role::panels, attributes_of(at->second)));
       return true;
     }
     for (const ValueId& operand : node.operands) {

@@ -79,7 +79,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
   }
   std::vector<std::byte> room;
   for (const StateInfo& s : engine.states()) {
-    if (s.kind != InputKind::parameter) continue;
+    if (s.kind() != InputKind::parameter) continue;
     const auto bytes = engine.read_state(s.name, room);
     auto& values = t.weights[s.name];
     values.resize(bytes.size() / sizeof(float));

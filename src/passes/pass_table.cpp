@@ -1,0 +1,261 @@
+#include "passes/pass_table.h"
+
+#include <utility>
+
+#include "passes/weights/keep_copies.h"
+
+namespace brrr {
+namespace {
+
+using Context = const PassContext&;
+
+bool always(Context) { return true; }
+bool trains(Context c) { return !c.options.loss.empty(); }
+bool infers(Context c) { return c.options.loss.empty(); }
+bool optimizes(Context c) { return trains(c) && c.options.optimizer; }
+bool packs_parameters(Context c) { return c.options.packs_parameters; }
+bool is_mixed(Context c) { return c.options.precision != DType::f32; }
+bool has_low_parameters(Context c) { return c.options.parameter_dtype != DType::f32; }
+bool has_16_bits(Context c) { return is_mixed(c) || has_low_parameters(c); }
+bool multiplies_8_bits(Context c) { return c.options.fp8; }
+bool shares_copies(Context c) {
+  return c.options.copies_from_parameters != nullptr && has_16_bits(c) &&
+         !c.options.disabled.contains("keep_copies");
+}
+bool recomputes(Context c) {
+  return trains(c) && c.options.rematerialize.policy != RematPolicy::none;
+}
+bool has_bias_gradients(Context c) {  // products of f32 operands are no faster for it
+  return trains(c) && is_mixed(c) && !c.options.disabled.contains("fuse_epilogues");
+}
+bool lowers_products(Context c) { return c.options.matmul_precision != MatmulPrecision::highest; }
+
+/// A pass that gives a graph and writes notes.
+template <typename F>
+std::function<PassResult(const Graph&, Context)> with_notes(F f) {
+  return [f](const Graph& g, Context c) {
+    PassResult result;
+    result.graph = f(g, c, &result.notes);
+    return result;
+  };
+}
+/// One that looks at the graph alone, and one that also looks at the target.
+template <typename F>
+auto of_graph(F f) {
+  return with_notes([f](const Graph& g, Context, Notes* notes) { return f(g, notes); });
+}
+template <typename F>
+auto for_target(F f) {
+  return with_notes([f](const Graph& g, Context c, Notes* notes) { return f(g, c.target, notes); });
+}
+
+/// What rematerialize counts on, which sees f32 products before matmul_precision does.
+Rates rates_of_products(Context c) {
+  const PipelineOptions& options = c.options;
+  Rates rates = options.rematerialize.rates;
+  const bool high = options.matmul_precision == MatmulPrecision::high;
+  if (options.precision != DType::f32 || !lowers_products(c) || (high && c.target.has_tf32))
+    return rates;
+  rates.contraction_flops = rates.low_contraction_flops / (high ? 3 : 1);
+  // Attention stays in f32.
+  rates.attention_share *= options.rematerialize.rates.contraction_flops / rates.contraction_flops;
+  return rates;
+}
+
+/// The table while it is written: passes that may be left out, and passes that must run.
+struct TableWriter {
+  std::vector<Pass> table;
+  using Applies = std::function<bool(Context)>;
+  using Run = std::function<PassResult(const Graph&, Context)>;
+
+  void may(const char* name, const char* when, Applies applies, PassOrder order, const char* file,
+           const char* doc, Run run) {
+    table.push_back({name, true, when, applies, std::move(order), file, doc, std::move(run)});
+  }
+  void must(const char* name, const char* when, Applies applies, PassOrder order, const char* file,
+            const char* doc, Run run) {
+    table.push_back({name, false, when, applies, std::move(order), file, doc, std::move(run)});
+  }
+  void simplify(const char* when, Applies applies) {
+    may("simplify", when, applies, {.before = {Fact::fused}}, "passes/simplify.cpp",
+        "Merges what is computed twice, drops what nobody reads, folds transposes into products "
+        "and makes a concat of the sum of padded slices.",
+        of_graph(brrr::simplify));
+  }
+};
+
+void write_before_differentiation(TableWriter& t) {
+  using enum Fact;
+  t.simplify("always", always);
+  t.may("match_attention", "always", always, {.before = {cast, differentiated, decomposed}},
+        "passes/match/match_attention.cpp",
+        "Makes softmax(q kᵀ) v one attention node, however its scale, its mask and its dropout "
+        "are written.",
+        of_graph(match_attention));
+  t.may("match_loss_head", "always", always, {.before = {cast, differentiated, decomposed}},
+        "passes/match/match_loss_head.cpp",
+        "Makes the last product and its cross-entropy one node: logits exist for a chunk of rows "
+        "at a time.",
+        with_notes([](const Graph& g, Context c, Notes* notes) {
+          return match_loss_head(g, notes, c.target.rounds_activations);
+        }));
+  t.may("pad_dims", "always", always, {.before = {cast, differentiated, decomposed}},
+        "passes/pad_dims.cpp",
+        "Rounds the sizes of products with weights up to what the target likes; zeros fill the "
+        "rest.",
+        for_target(pad_dims));
+  t.must("low_parameters", "--param-dtype is bf16, or inference in 16 bits", has_low_parameters,
+         {.before = {cast, differentiated}}, "passes/weights/low_parameters.cpp",
+         "Stores matrices in 16 bits, without an f32 copy.",
+         with_notes([](const Graph& g, Context c, Notes* notes) {
+           return low_parameters(g, c.options.parameter_dtype, notes);
+         }));
+  t.must("autocast", "--precision is bf16, fp16 or fp8", is_mixed,
+         {.before = {differentiated}, .gives = {cast}}, "passes/precision/autocast.cpp",
+         "Runs products and attention in 16 bits, norms and losses in f32, and everything else in "
+         "what its operands have.",
+         with_notes([](const Graph& g, Context c, Notes* notes) {
+           return autocast(g, c.options.precision, notes);
+         }));
+}
+
+void write_gradients(TableWriter& t) {
+  using enum Fact;
+  t.must("inference", "inference", infers, {.before = {differentiated, decomposed}},
+         "passes/inference.cpp", "Removes dropout.", of_graph(inference));
+  t.must("differentiate", "training", trains,
+         {.before = {accumulating, in_8_bits, decomposed}, .gives = {differentiated}},
+         "passes/differentiate.cpp",
+         "Walks backwards once and asks each op for its derivative; gradients leave as outputs "
+         "that know their parameter.",
+         with_notes([](const Graph& g, Context c, Notes* notes) {
+           return differentiate(g, c.options.loss, notes);
+         }));
+  t.must("optimizer", "training with an optimizer", optimizes,
+         {.needs = {differentiated}, .before = {accumulating, decomposed}, .gives = {updating}},
+         "optim/optimizer.cpp",
+         "Consumes the gradients: sums them over micro-batches, clips them, and updates every "
+         "parameter and its states.",
+         with_notes([](Graph g, Context c, Notes*) {
+           c.options.optimizer(g);
+           return g;
+         }));
+  t.may("join_loss_head", "training", trains,
+        {.needs = {differentiated}, .before = {accumulating, decomposed}},
+        "passes/match/match_loss_head.cpp",
+        "Makes the loss head and its gradient one node that computes the logits once.",
+        of_graph(join_loss_head));
+  t.may("keep_accumulators", "parameters or products are in 16 bits", has_16_bits,
+        {.before = {in_8_bits, decomposed}, .gives = {accumulating}},
+        "passes/precision/autocast.cpp",
+        "Lets what is read in f32 leave its product in f32, unrounded; on a GPU gradients of "
+        "weights alone.",
+        with_notes([](const Graph& g, Context c, Notes* notes) {
+          return keep_accumulators(g, notes, c.target.rounds_activations);
+        }));
+  t.must("fp8_products", "--precision is fp8", multiplies_8_bits,
+         {.needs = {cast}, .before = {decomposed}, .gives = {in_8_bits}},
+         "passes/precision/fp8_products.cpp",
+         "Makes the products of blocks products of 8 bits, with one scale for each tensor.",
+         of_graph(fp8_products));
+}
+
+void write_weights(TableWriter& t) {
+  using enum Fact;
+  t.must("decompose", "always", always, {.before = {fused}, .gives = {decomposed}},
+         "passes/decompose.cpp", "Opens composites that the target has no kernel for.",
+         for_target(decompose));
+  t.simplify("always", always);
+  t.may("pack_copies", "as keep_copies, and only if that is not disabled", shares_copies,
+        {.needs = {decomposed}, .before = {keeping_copies}}, "passes/weights/pack_copies.cpp",
+        "Lets products and loss heads read 16-bit copies of weights in panels.",
+        for_target(pack_copies));
+  t.may("keep_copies", "training and its evaluations, with parameters or products in 16 bits",
+        shares_copies,
+        {.needs = {decomposed}, .before = {recomputing, fused}, .gives = {keeping_copies}},
+        "passes/weights/keep_copies.cpp",
+        "Makes states of what is computed from one parameter alone in fewer bits, and updates "
+        "them where the parameter is updated.",
+        [](const Graph& g, Context c) {
+          PassResult r;
+          auto kept = keep_copies(g, c.target, *c.options.copies_from_parameters, &r.notes);
+          r.graph = std::move(kept.graph);
+          r.copies_from_parameters = std::move(kept.from_parameters);
+          return r;
+        });
+  t.may("pack_parameters", "inference whose parameters are written once", packs_parameters,
+        {.needs = {decomposed}, .before = {fused}}, "passes/weights/pack_parameters.cpp",
+        "Lays matrices that only products and embeddings read in panels.",
+        for_target(pack_parameters));
+}
+
+void write_memory_and_fusion(TableWriter& t) {
+  using enum Fact;
+  t.must("rematerialize", "training with --rematerialize other than none", recomputes,
+         {.needs = {differentiated, decomposed},
+          .before = {lowering_products, fused, with_epilogues, scheduled},
+          .gives = {recomputing}},
+         "passes/memory/rematerialize.cpp",
+         "Throws forward values away and computes them again when the backward pass comes to "
+         "them. A budget is held against what the rest of this table makes of the graph.",
+         with_notes([](const Graph& g, Context c, Notes* notes) {
+           Rematerialize options = c.options.rematerialize;
+           options.rates = rates_of_products(c);
+           return rematerialize(g, options, notes, c.finish);
+         }));
+  t.must("matmul_precision", "--float32-matmul-precision is high or medium", lowers_products,
+         {.needs = {decomposed}, .before = {fused, with_epilogues}, .gives = {lowering_products}},
+         "passes/precision/matmul_precision.cpp",
+         "Computes f32 products from bf16 operands, from three products of bf16 halves, or in "
+         "tf32.",
+         with_notes([](const Graph& g, Context c, Notes* notes) {
+           return matmul_precision(g, c.options.matmul_precision, c.target, notes);
+         }));
+  // One cast for forward and backward, which rematerialize wants to have each for itself.
+  t.simplify("matmul_precision runs and rematerialize does not",
+             [](Context c) { return lowers_products(c) && !recomputes(c); });
+  t.may("fuse_bias_gradients",
+        "training with products in 16 bits, and fuse_epilogues is not disabled", has_bias_gradients,
+        {.needs = {differentiated, decomposed}, .before = {fused, with_epilogues}},
+        "passes/fusion/fuse_bias_gradients.cpp",
+        "Makes the gradient of a bias a second result of the product that reads the same numbers "
+        "for the weight's gradient.",
+        for_target(fuse_bias_gradients));
+  t.may("fuse", "always", always,
+        {.needs = {decomposed}, .before = {with_epilogues, scheduled}, .gives = {fused}},
+        "passes/fusion/fuse.cpp",
+        "Makes one node of ops that pass a tensor from one to the next: element-wise chains, and "
+        "rows with what surrounds them.",
+        for_target(fuse));
+  t.may("fuse_epilogues", "always", always,
+        {.needs = {decomposed}, .before = {scheduled}, .gives = {with_epilogues}},
+        "passes/fusion/fuse_epilogues.cpp",
+        "Lets the element-wise node that reads a product join it.", for_target(fuse_epilogues));
+  t.may("schedule", "always", always, {.needs = {decomposed}, .gives = {scheduled}},
+        "passes/memory/schedule.cpp", "Reorders nodes so that what frees memory runs early.",
+        of_graph(schedule));
+}
+
+}  // namespace
+
+std::string_view name_of(Fact fact) {
+  constexpr std::string_view kNames[] = {"cast",           "differentiated", "updating",
+                                         "accumulating",   "in_8_bits",      "decomposed",
+                                         "keeping_copies", "recomputing",    "lowering_products",
+                                         "fused",          "with_epilogues", "scheduled"};
+  return kNames[static_cast<size_t>(fact)];
+}
+
+std::span<const Pass> pass_table() {
+  static const std::vector<Pass> table = [] {
+    TableWriter t;
+    write_before_differentiation(t);
+    write_gradients(t);
+    write_weights(t);
+    write_memory_and_fusion(t);
+    return t.table;
+  }();
+  return table;
+}
+
+}  // namespace brrr

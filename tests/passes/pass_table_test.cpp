@@ -1,0 +1,159 @@
+// The contracts of the pass table: each order that they forbid is refused when it is run.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "base/errors.h"
+#include "models/gpt2/gpt2.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+#include "passes/pass_table.h"
+#include "support/gpt2.h"
+
+namespace brrr {
+namespace {
+
+/// A small model, and options under which every pass runs that its kind of program has.
+struct TrialProgram {
+  Graph loss = models::gpt2_loss_graph(test::tiny_gpt2(true, 0.1), 2, 4);
+  Graph copies;
+  Target target;
+  PipelineOptions options;
+
+  explicit TrialProgram(bool trains, bool in_16_bits) {
+    target.runs = [](const Graph&, NodeId) { return true; };
+    target.packs_attention = true;
+    options.matmul_precision = MatmulPrecision::medium;
+    if (in_16_bits) {
+      options.precision = DType::bf16;
+      options.parameter_dtype = DType::bf16;
+      options.fp8 = true;
+      options.copies_from_parameters = &copies;
+    }
+    options.packs_parameters = !trains;
+    if (!trains) return;
+    options.loss = "loss";
+    options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
+    options.rematerialize.policy = RematPolicy::blocks;
+  }
+
+  bool runs(const Pass& pass) const { return pass.applies({target, options, {}}); }
+  std::string failure(std::span<const Pass> table) {
+    try {
+      run_passes(table, loss, target, options);
+    } catch (const InternalError& e) {
+      return e.what();
+    }
+    return "";
+  }
+};
+
+bool has_fact(const std::vector<Fact>& facts, Fact fact) {
+  return std::find(facts.begin(), facts.end(), fact) != facts.end();
+}
+
+/// The table with the pass at `from` moved so that it stands right before or behind the one at
+/// `to`.
+std::vector<Pass> moved_table(size_t from, size_t to) {
+  std::vector<Pass> table(pass_table().begin(), pass_table().end());
+  const auto at = [&](size_t i) { return table.begin() + static_cast<ptrdiff_t>(i); };
+  if (from < to)
+    std::rotate(at(from), at(from + 1), at(to + 1));
+  else
+    std::rotate(at(to), at(from), at(from + 1));
+  return table;
+}
+
+TEST(PassTable, EveryForbiddenOrderIsRefused) {
+  const auto table = pass_table();
+  std::vector<std::unique_ptr<TrialProgram>> programs;
+  for (const bool trains : {true, false})
+    for (const bool in_16_bits : {true, false})
+      programs.push_back(std::make_unique<TrialProgram>(trains, in_16_bits));
+  int orders = 0;
+  for (size_t p = 0; p < table.size(); ++p)
+    for (size_t giver = 0; giver < table.size(); ++giver)
+      for (const Fact fact : table[giver].order.gives) {
+        const bool needs = has_fact(table[p].order.needs, fact);
+        if (!needs && !has_fact(table[p].order.before, fact)) continue;
+        EXPECT_EQ(needs, giver < p) << table[p].name << " and " << table[giver].name;
+        const auto both = std::find_if(programs.begin(), programs.end(), [&](const auto& program) {
+          return program->runs(table[p]) && program->runs(table[giver]);
+        });
+        if (both == programs.end()) {
+          EXPECT_EQ(table[p].name, "inference") << "no program runs " << table[giver].name;
+          continue;
+        }
+        ++orders;
+        const std::string why = (*both)->failure(moved_table(p, giver));
+        EXPECT_NE(why.find("the pass "), std::string::npos)
+            << table[p].name << " moved to " << table[giver].name << ": '" << why << "'";
+      }
+  EXPECT_GT(orders, 40);
+}
+
+TEST(PassTable, TheRunnerChecksNeedsAndBefore) {
+  const auto pass = [](const char* name) {
+    Pass p;
+    p.name = name;
+    p.applies = [](const PassContext&) { return true; };
+    p.run = [](const Graph& g, const PassContext&) { return PassResult{g, {}, {}}; };
+    return p;
+  };
+  Pass gives = pass("gives"), needs = pass("needs"), before = pass("before");
+  gives.order.gives = {Fact::fused};
+  needs.order.needs = {Fact::fused};
+  before.order.before = {Fact::fused};
+  TrialProgram program(false, false);
+  EXPECT_EQ(program.failure(std::vector{before, gives, needs}), "");
+  EXPECT_NE(program.failure(std::vector{needs, gives}).find("the pass needs needs"),
+            std::string::npos);
+  EXPECT_NE(program.failure(std::vector{gives, before}).find("the pass before comes after"),
+            std::string::npos);
+  // What does not run gives nothing.
+  gives.applies = [](const PassContext&) { return false; };
+  EXPECT_NE(program.failure(std::vector{gives, needs}), "");
+  EXPECT_EQ(program.failure(std::vector{gives, before}), "");
+}
+
+TEST(PassTable, SomeOrdersThatMustNotBe) {
+  const auto index = [](std::string_view name) {
+    for (size_t i = 0; i < pass_table().size(); ++i)
+      if (pass_table()[i].name == name) return i;
+    ADD_FAILURE() << name;
+    return size_t{0};
+  };
+  TrialProgram training(true, true);
+  EXPECT_EQ(training.failure(pass_table()), "");
+  for (const auto& [pass, to] : {std::pair("optimizer", "differentiate"),
+                                 {"match_attention", "differentiate"},
+                                 {"autocast", "differentiate"},
+                                 {"fp8_products", "autocast"},
+                                 {"keep_copies", "decompose"},
+                                 {"keep_copies", "rematerialize"},
+                                 {"rematerialize", "fuse"},
+                                 {"fuse", "fuse_epilogues"},
+                                 {"fuse_bias_gradients", "fuse"},
+                                 {"fuse_epilogues", "schedule"},
+                                 {"matmul_precision", "rematerialize"}})
+    EXPECT_NE(training.failure(moved_table(index(pass), index(to))), "")
+        << pass << " moved to " << to;
+}
+
+TEST(PassTable, NamesAreThoseOfTheOptions) {
+  std::set<std::string> optional;
+  for (const Pass& pass : pass_table())
+    if (pass.optional) optional.insert(pass.name);
+  const auto names = optional_passes();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), optional);
+  EXPECT_EQ(names.size(), optional.size());
+  // A name stands for one function, wherever it runs.
+  for (const Pass& a : pass_table())
+    for (const Pass& b : pass_table()) EXPECT_TRUE(a.name != b.name || a.file == b.file) << a.name;
+}
+
+}  // namespace
+}  // namespace brrr
