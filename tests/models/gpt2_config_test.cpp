@@ -45,8 +45,9 @@ TEST(Gpt2Config, TokensOutsideTheVocabularyAreWrittenAsNone) {
   const Gpt2Config c = small();
   EXPECT_TRUE(io::parse_json(gpt2_config_json(c), "t")["eos_token_id"].is_null());
   EXPECT_EQ(parse(gpt2_config_json(c)).eos_token_id, -1);
-  EXPECT_FALSE(c.end_of_text().has_value());
-  EXPECT_EQ(Gpt2Config{}.end_of_text(), 50256);
+  EXPECT_TRUE(gpt2_model(c)->text_ends().ends.empty());
+  EXPECT_FALSE(gpt2_model(c)->text_ends().begin.has_value());
+  EXPECT_EQ(gpt2_model(Gpt2Config{})->text_ends().ends, std::vector<int32_t>{50256});
 }
 
 TEST(Gpt2Config, DefaultsAndUnknownKeys) {
