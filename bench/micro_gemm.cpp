@@ -29,8 +29,8 @@
 #include <immintrin.h>
 #endif
 
-#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/products/gemm.h"
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/rng.h"

@@ -172,6 +172,14 @@ class OptionTable {
     return row;
   }
 
+  /// A row that another table describes; the caller sets its functions.
+  Row& add(const OptionInfo& info) {
+    Row row;
+    static_cast<OptionInfo&>(row) = info;
+    rows_.push_back(std::move(row));
+    return rows_.back();
+  }
+
   const std::vector<Row>& rows() const { return rows_; }
   const Row& find(std::string_view key, const std::string& where = "") const {
     const std::string name = canonical_key(key);

@@ -114,7 +114,7 @@ OrderedJson list_of(const OrderedJson& rows) { return OrderedJson{{"results", ro
 OrderedJson matmul(const BenchOptions& o) {
   std::vector<insight::MatmulShape> shapes;
   for (const std::string& s : o.shapes) shapes.push_back(parse_shape(s));
-  if (shapes.empty()) shapes = insight::gpt2_products(o.rows);
+  if (shapes.empty()) shapes = insight::default_products(o.rows);
   OrderedJson rows = OrderedJson::array();
   const auto results =
       insight::bench_matmul(shapes, dtypes_of(o, {DType::f32, DType::bf16}, true), o.seconds);

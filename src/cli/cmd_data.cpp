@@ -9,10 +9,10 @@
 #include "cli/commands.h"
 #include "cli/token_lines.h"
 #include "data/corpus.h"
-#include "web/fetch.h"
 #include "data/prepare.h"
 #include "text/tokenizer.h"
 #include "train/progress.h"
+#include "web/fetch.h"
 
 namespace brrr::cli {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "cli/commands.h"
 #include "cli/model_option.h"
-#include "infer/evaluate.h"
 #include "data/corpus.h"
+#include "infer/evaluate.h"
 #include "train/device.h"
 #include "train/progress.h"
 

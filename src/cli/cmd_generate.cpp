@@ -53,9 +53,6 @@ int generate_main(const infer::GenerateOptions& options) {
   infer::Sampling sampling{options.temperature, options.top_k, options.top_p,
                            static_cast<uint32_t>(options.seed)};
   infer::validate(sampling);
-  infer::Generator generator(
-      model.config, train::backend_for(options.device), infer::weights_of(model),
-      {.use_cache = options.cache, .precision = dtype_of_precision(options.precision)});
   std::string text = options.prompt;
   std::vector<int32_t> prompt;
   if (text == infer::GenerateOptions{}.prompt) {
@@ -64,6 +61,11 @@ int generate_main(const infer::GenerateOptions& options) {
   } else {
     prompt = std::as_const(*model.tokenizer).encode(std::string_view(text));
   }
+  infer::Generator generator(
+      model.definition, train::backend_for(options.device), infer::weights_of(model),
+      {.use_cache = options.cache,
+       .precision = dtype_of_precision(options.precision),
+       .positions = static_cast<int64_t>(prompt.size()) + options.max_new_tokens});
   const int32_t end_of_text = model.tokenizer->end_of_text();
   const bool stream = options.stream && !options.json;
 

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/commands.h"
-#include "insight/ladder/ladder.h"
 #include "folders/folder_lock.h"
+#include "insight/ladder/ladder.h"
 #include "train/fit.h"
 #include "train/progress.h"
 

@@ -110,7 +110,7 @@ int run_plan(const Arguments& args) {
   train::TrainOptions& o = run.options;
   const MemoryLimit limit = plan_budget(o);
   train::FitContext context;
-  context.config = run.config;
+  context.model = run.model;
   if (o.max_steps == 0) o.max_steps = 1000;  // decides only how long the curves get
   context.inputs = run.inputs();
   context.budget = limit.bytes;
@@ -142,7 +142,7 @@ int run_plan(const Arguments& args) {
   }
   o = found.options;
   for (const std::string& line : found.lines) fmt::print(stderr, "{}\n", line);
-  insight::RunPlan planned = insight::analyse(plan, context.config, *session, context.speed);
+  insight::RunPlan planned = insight::analyse(plan, context.model, *session, context.speed);
   if (own.kernels)
     insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));
   if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(planned));
@@ -172,7 +172,8 @@ Command plan_command() {
               "exit code is 3 when the run does not fit.\n",
           .options = std::move(options),
           .run = run_plan,
-          .takes_positional = true};
+          .takes_positional = true,
+          .options_for_help = options_for_help};
 }
 
 }  // namespace brrr::cli

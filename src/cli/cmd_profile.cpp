@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
-#include "insight/profile/advice.h"
 #include "insight/plan/plan.h"
+#include "insight/profile/advice.h"
 #include "insight/profile/profile_page.h"
 #include "train/fit.h"
 
@@ -58,11 +58,11 @@ void check_memory(const insight::Workload& workload, const MemoryLimit& limit) {
 
 std::string memory_svg(const DescribedRun& run, const insight::Ceilings& ceilings) {
   train::FitContext context;
-  context.config = run.config;
+  context.model = run.model;
   context.inputs = run.inputs();
   std::unique_ptr<train::Session> session;
   const train::Plan plan = train::plan_of(run.options, context, &session);
-  return insight::memory_picture(insight::analyse(plan, run.config, *session, ceilings.speed()));
+  return insight::memory_picture(insight::analyse(plan, run.model, *session, ceilings.speed()));
 }
 
 std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
@@ -136,9 +136,9 @@ int run_profile(const Arguments& args) {
   insight::WorkloadOptions w;
   w.mode = mode;
   w.options = o;
-  w.config = run.config;
+  w.model = run.model;
   w.data = run.data ? &*run.data : nullptr;
-  w.prompt = own.prompt > 0 ? own.prompt : std::min<int64_t>(64, run.config.n_positions / 2);
+  w.prompt = own.prompt > 0 ? own.prompt : std::min<int64_t>(64, run.model->sizes().context / 2);
   const std::unique_ptr<insight::Workload> workload = insight::make_workload(w);
   const MemoryLimit limit = train::memory_budget(o);
   check_memory(*workload, limit);
@@ -200,7 +200,8 @@ Command profile_command() {
               "Not to be run beside other work. Nothing is saved: weights are random.\n",
           .options = std::move(options),
           .run = run_profile,
-          .takes_positional = true};
+          .takes_positional = true,
+          .options_for_help = options_for_help};
 }
 
 }  // namespace brrr::cli

@@ -53,10 +53,11 @@ void print_summary(const train::TrainResult& r) {
 void print_samples(const train::TrainResult& r) {
   const train::TrainOptions& options = r.options;
   const io::ModelFolder model = io::open_model(r.run_dir);
-  infer::Generator generator(model.config, train::backend_for(options.device),
-                             infer::weights_of(model),
-                             {.precision = dtype_of_precision(options.precision)});
   const std::vector<int32_t> prompt = default_prompt(*model.tokenizer);
+  infer::Generator generator(model.definition, train::backend_for(options.device),
+                             infer::weights_of(model),
+                             {.precision = dtype_of_precision(options.precision),
+                              .positions = static_cast<int64_t>(prompt.size()) + kSampleTokens});
   for (int64_t i = 0; i < options.samples; ++i) {
     infer::Sampling sampling;
     sampling.seed = static_cast<uint32_t>(options.seed);

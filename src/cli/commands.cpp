@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/parallel.h"
+#include "cli/run_options.h"
 
 namespace brrr::cli {
 namespace {
@@ -61,11 +62,15 @@ std::vector<OptionInfo> train_infos() {
 
 std::string train_notes() {
   std::string notes = "Without options: a small GPT on tiny Shakespeare. Presets:\n";
-  for (const train::Preset& preset : train::presets())
-    notes += fmt::format("  {:<12} {}\n", preset.name, preset.summary);
+  for (const models::Preset* preset : train::presets())
+    notes += fmt::format("  {:<12} {}\n", preset->name, preset->summary);
   notes +=
       "Options may be spelled with - or _, as nanoGPT or as Hugging Face's TrainingArguments name\n"
-      "them; a TOML file holds the same names. Defaults in brackets are those of char-cpu.\n";
+      "them; a TOML file holds the same names. Defaults in brackets are those of the preset, which "
+      "is\n"
+      "char-cpu where none is named; each kind of model has options of its own, which --help "
+      "lists\n"
+      "for --preset NAME, --architecture NAME or --init-from FOLDER.\n";
   return notes;
 }
 
@@ -101,7 +106,8 @@ const std::vector<Command>& commands() {
        .notes = train_notes(),
        .options = train_infos(),
        .run = run_train,
-       .takes_positional = true},
+       .takes_positional = true,
+       .options_for_help = options_for_help},
       {.name = "generate",
        .summary = "continue a prompt with a trained model",
        .synopsis = "[--model FOLDER] [--prompt TEXT] [options]",

@@ -67,7 +67,7 @@ void print_markdown() {
   }
 }
 
-void print_help(const Command& command, const std::string& full_name) {
+void print_help(const Command& command, const std::string& full_name, const KeyValues& given = {}) {
   fmt::print("{}\n{}\n", bold(fmt::format("usage: {} {}", full_name, command.synopsis)),
              command.summary);
   if (!command.notes.empty()) fmt::print("\n{}", command.notes);
@@ -75,7 +75,10 @@ void print_help(const Command& command, const std::string& full_name) {
     fmt::print("\n");
     print_verbs(command.subcommands);
   }
-  fmt::print("{}", options_help(command.options, colour_on_stdout()));
+  fmt::print(
+      "{}", options_help(command.options_for_help ? command.options_for_help(command.options, given)
+                                                  : command.options,
+                         colour_on_stdout()));
 }
 
 int run(const Command& command, const std::string& full_name, std::vector<std::string> args) {
@@ -93,7 +96,7 @@ int run(const Command& command, const std::string& full_name, std::vector<std::s
   }
   const Arguments arguments = parse_arguments(command.options, args, full_name);
   if (arguments.help) {
-    print_help(command, full_name);
+    print_help(command, full_name, arguments.given);
     return 0;
   }
   if (!command.takes_positional && !arguments.positional.empty())

@@ -6,9 +6,8 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "insight/profile/timed_step.h"
-#include "folders/hf_config.h"
 #include "folders/model_folder.h"
+#include "insight/profile/timed_step.h"
 #include "train/parts.h"
 #include "train/trainer.h"
 
@@ -52,40 +51,33 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   return all;
 }
 
-/// The configuration of a folder that is planned for, without opening its weights.
-models::Gpt2Config config_of(const fs::path& folder, train::TrainOptions& o) {
-  models::Gpt2Config c = io::read_gpt2_config(folder / "config.json");
-  if (!o.was_given("context")) o.context = c.n_positions;
-  if (o.context > c.n_positions)
-    usage_error("--context {} is more than the {} positions of {}", o.context, c.n_positions,
-                folder.string());
-  const auto same = [&](const char* name, int64_t chosen, int64_t there) {
-    if (o.was_given(name) && chosen != there)
-      usage_error("--{} {}: the model in {} has {}", name, chosen, folder.string(), there);
-  };
-  same("n-layer", o.n_layer, c.n_layer);
-  same("n-head", o.n_head, c.n_head);
-  same("n-embd", o.n_embd, c.n_embd);
-  o.n_layer = c.n_layer;
-  o.n_head = c.n_head;
-  o.n_embd = c.n_embd;
-  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
-  return c;
+/// The model of a folder that is planned for, without opening its weights.
+models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
+  const models::ModelPtr model = io::read_definition(folder);
+  if (!o.was_given("context")) o.context = model->sizes().context;
+  train::adopt_definition(o, *model, folder.string());
+  return model->with_dropout(o.dropout);
 }
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.
-models::Gpt2Config config_to_start_from(const fs::path& folder, train::TrainOptions& o) {
+models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOptions& o) {
   const io::ModelFolder model = io::open_model(folder);
   train::adopt_architecture(o, model);
-  models::Gpt2Config c = model.config;
-  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
-  return c;
+  return model.definition->with_dropout(o.dropout);
 }
 
 bool names_a_model(const std::string& key) {
   if (key == kFolder) return false;
   const auto& info = train::train_option_table().find(key);
   return (info.stands_for.empty() ? info.name : info.stands_for) == "init-from";
+}
+
+bool names_option(const std::string& key, const std::vector<OptionInfo>& rows) {
+  const std::string name = canonical_key(key);
+  return std::any_of(rows.begin(), rows.end(), [&](const OptionInfo& row) {
+    return row.name == name ||
+           std::find(row.aliases.begin(), row.aliases.end(), name) != row.aliases.end();
+  });
 }
 
 int64_t file_bytes(const fs::path& folder, const char* extension) {
@@ -119,6 +111,32 @@ void add_run_file(const Arguments& args, KeyValues& given) {
     given.emplace_back(word.ends_with(".toml") ? "config" : kFolder, word);
 }
 
+std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given) {
+  const auto& table = train::train_option_table();
+  const auto rows = table.infos();
+  KeyValues heads;
+  std::string folder;
+  for (const auto& [key, value] : given) {
+    const std::string name = canonical_key(key);
+    if (name == "preset" || name == "architecture") heads.emplace_back(key, value);
+    if (names_option(key, rows) && names_a_model(key) && value != "scratch") folder = value;
+  }
+  train::TrainOptions chosen = train::resolve(heads);
+  if (!folder.empty()) {
+    const models::ModelPtr model = io::read_definition(io::find_model(folder));
+    chosen.context = std::min(chosen.context, model->sizes().context);
+    train::adopt_definition(chosen, *model, folder);
+  }
+  std::erase_if(all,
+                [&](const OptionInfo& o) { return train::is_foreign_setting(o.name, chosen); });
+  for (OptionInfo& o : all) {
+    if (!names_option(o.name, rows)) continue;
+    const auto& row = table.find(o.name);
+    if (row.get && row.kind != OptionKind::kList) o.shown_default = row.get(chosen)[0];
+  }
+  return all;
+}
+
 DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   DescribedRun run;
   train::TrainOptions& o = run.options;
@@ -136,19 +154,19 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   use_threads(o.threads);
   ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
   if (!run.folder.empty())
-    run.config = of_folder ? config_of(run.folder, o) : config_to_start_from(run.folder, o);
+    run.model = of_folder ? definition_of(run.folder, o) : definition_to_start_from(run.folder, o);
   if (wants == WantsData::if_there || !o.text.empty() || !o.data.empty())
     run.data = open_data(o, run.folder.string());
   if (run.folder.empty())
-    run.config = train::model_config(o, run.data           ? run.data->tokenizer->vocab_size()
-                                        : o.vocab_size > 0 ? o.vocab_size
-                                                           : insight::kCharacters);
+    run.model = train::model_of(o, run.data           ? run.data->tokenizer->vocab_size()
+                                   : o.vocab_size > 0 ? o.vocab_size
+                                                      : insight::kCharacters);
   return run;
 }
 
 train::ProcessInputs DescribedRun::inputs() const {
   train::ProcessInputs inputs =
-      train::inputs_of(options, data ? &*data : nullptr, config.vocab_size);
+      train::inputs_of(options, data ? &*data : nullptr, model->sizes().vocabulary);
   if (!folder.empty()) inputs.weights_bytes = file_bytes(folder, ".safetensors");
   return inputs;
 }

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/options.h"
-#include "models/gpt2/gpt2_config.h"
+#include "models/model.h"
 #include "train/dataset.h"
 #include "train/process_forecast.h"
 
@@ -17,7 +17,7 @@ struct DescribedRun {
   train::TrainOptions options;
   fs::path folder;  // of the model that it starts from, or empty
   std::optional<train::Dataset> data;
-  models::Gpt2Config config;
+  models::ModelPtr model;
 
   train::ProcessInputs inputs() const;
 };
@@ -31,6 +31,10 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants);
 
 /// A TOML file or a model folder that stands alone on the command line.
 void add_run_file(const Arguments& args, KeyValues& given);
+
+/// For --help: the options of the architecture that --preset, --architecture or --init-from names,
+/// without those of others; their defaults are the preset's.
+std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given);
 
 /// What was given besides the options of `table`, which go to `own`.
 template <typename T>

@@ -4,8 +4,8 @@
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "formats/json_file.h"
 #include "data/window_batches.h"
+#include "formats/json_file.h"
 
 namespace brrr::io {
 

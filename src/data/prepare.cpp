@@ -12,10 +12,10 @@
 #include "base/parallel.h"
 #include "base/sha256.h"
 #include "data/corpus.h"
-#include "folders/folder_lock.h"
 #include "data/prepare_output.h"
 #include "data/prepare_plan.h"
 #include "data/prepare_record.h"
+#include "folders/folder_lock.h"
 
 namespace brrr::io {
 namespace {

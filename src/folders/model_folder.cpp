@@ -19,10 +19,6 @@ fs::path hub_folder() {
   return fs::path(env::get("HOME").value_or(".")) / ".cache" / "huggingface" / "hub";
 }
 
-bool holds_model(const fs::path& folder) {
-  return fs::exists(folder / "config.json") && fs::exists(folder / "model.safetensors");
-}
-
 // The snapshot of a model name in Hugging Face's cache, or an empty path.
 fs::path find_in_hub(const std::string& name) {
   std::string key = name;
@@ -170,19 +166,25 @@ fs::path find_model(const std::string& name,
              hub_folder().string(), advice_for(name));
 }
 
+models::ModelPtr read_definition(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  return models::parse_config(read_file(path), path.string());
+}
+
 ModelFolder open_model(const fs::path& folder) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   check_model(folder);
   ModelFolder model;
   model.folder = folder;
-  model.config = read_gpt2_config(folder / "config.json");
-  model.file = std::make_unique<SafetensorsFile>(folder / "model.safetensors");
-  model.tensors = match_tensors(*model.file, model.config);
+  model.definition = read_definition(folder);
+  model.files = std::make_unique<WeightFiles>(folder);
+  model.tensors = match_tensors(*model.files, *model.definition);
   model.tokenizer = load_tokenizer(folder);
-  if (model.tokenizer->vocab_size() > model.config.vocab_size)
+  const int64_t vocabulary = model.definition->sizes().vocabulary;
+  if (model.tokenizer->vocab_size() > vocabulary)
     user_error(
         "{}: the tokenizer has {} tokens, the model's vocabulary {}: they do not belong together",
-        folder.string(), model.tokenizer->vocab_size(), model.config.vocab_size);
+        folder.string(), model.tokenizer->vocab_size(), vocabulary);
   return model;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A model on disk: config.json, model.safetensors and a tokenizer in one folder. What a run writes,
+// A model on disk: config.json, weights and a tokenizer in one folder. What a run writes,
 // what a checkpoint holds and what Hugging Face publishes are all such folders.
 
 #include <functional>
@@ -7,18 +7,17 @@
 #include <memory>
 #include <string>
 
-#include "folders/hf_config.h"
-#include "formats/safetensors.h"
+#include "folders/weights.h"
+#include "models/model.h"
 #include "text/tokenizer.h"
-#include "models/gpt2/gpt2_config.h"
 
 namespace brrr::io {
 
 struct ModelFolder {
   fs::path folder;
-  models::Gpt2Config config;
-  std::unique_ptr<SafetensorsFile> file;
-  std::map<std::string, TensorView> tensors;  // by their expected names, views into `file`
+  models::ModelPtr definition;
+  std::unique_ptr<WeightFiles> files;
+  std::map<std::string, TensorView> tensors;  // by the parameters' names, views into `files`
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
@@ -34,6 +33,10 @@ fs::path find_model(const std::string& name,
 void write_model_checksum(const fs::path& folder);
 /// Before model.safetensors is written anew: a kill must not leave the checksum of another file.
 void remove_model_checksum(const fs::path& folder);
+
+/// The model that the folder's config.json describes. Throws UserError as models::parse_config
+/// does.
+models::ModelPtr read_definition(const fs::path& folder);
 
 /// Opens it. Checkpoint folders, and models with a checksum, are verified first. The tokenizer's
 /// vocabulary must not exceed the model's. Throws UserError that names the file and what is wrong

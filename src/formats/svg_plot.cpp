@@ -6,8 +6,8 @@
 
 #include "base/errors.h"
 #include "base/human.h"
-#include "formats/plot_axis.h"
 #include "base/utf8.h"
+#include "formats/plot_axis.h"
 
 namespace brrr::io {
 namespace {

@@ -4,9 +4,8 @@
 
 #include "base/clock.h"
 #include "base/human.h"
-#include "infer/generator.h"
 #include "data/loader.h"
-#include "models/gpt2/gpt2.h"
+#include "infer/generator.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 
@@ -14,7 +13,8 @@ namespace brrr::infer {
 
 Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
                     const Backend& backend, const EvaluateOptions& options) {
-  const int64_t longest = model.config.n_positions;
+  const models::ModelSizes sizes = model.definition->sizes();
+  const int64_t longest = sizes.context;
   if (options.context < 0 || options.context > longest)
     user_error("--context must be between 1 and the model's {}; got {}", longest, options.context);
   if (options.batch_size < 1)
@@ -25,7 +25,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   const Stopwatch watch;
   io::LoaderOptions l;
   l.mode = io::Sampling::kSequential;
-  l.vocab = model.config.vocab_size;
+  l.vocab = sizes.vocabulary;
   // A short text does not pay for a long context or a large batch.
   l.context = std::min(options.context > 0 ? options.context : longest, tokens.tokens() - 1);
   l.batch = std::min(options.batch_size, (tokens.tokens() - 2) / l.context + 1);
@@ -35,8 +35,8 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   p.precision = options.precision;
   p.parameter_dtype = options.precision;
   p.packs_parameters = true;
-  const size_t program = engine.add(run_pipeline(
-      models::gpt2_loss_graph(model.config, l.batch, l.context), engine.backend().target(), p));
+  const size_t program = engine.add(
+      run_pipeline(model.definition->loss(l.batch, l.context), engine.backend().target(), p));
   engine.allocate();
   load_parameters(engine, weights_of(model));
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "folders/model_folder.h"
 #include "data/token_source.h"
+#include "folders/model_folder.h"
 #include "runtime/backend.h"
 
 namespace brrr::infer {
@@ -19,7 +19,7 @@ struct Evaluation {
 
 struct EvaluateOptions {
   int64_t batch_size = 8;
-  int64_t context = 0;  // 0: the model's n_positions
+  int64_t context = 0;  // 0: the model's
   DType precision = DType::f32;
   std::function<void(int64_t done, int64_t total)> progress = {};  // in batches
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "models/gpt2/gpt2.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 
@@ -12,12 +11,25 @@ namespace {
 
 constexpr int64_t kWindowStep = 64;  // without a cache, lengths are rounded up to this
 
+/// Room for that many positions: powers of two and the steps halfway between them, so that a few
+/// sizes serve all requests; at most the model's.
+int64_t rounded_up(int64_t positions, int64_t most) {
+  constexpr int64_t kLeast = 128;
+  if (positions <= 0) return most;
+  int64_t room = kLeast;
+  while (room < positions) room = room % 3 == 0 ? room / 3 * 4 : room / 2 * 3;
+  return std::min(room, most);
+}
+
 }  // namespace
 
-Generator::Generator(const models::Gpt2Config& config, const Backend& backend,
+Generator::Generator(models::ModelPtr model, const Backend& backend,
                      const std::function<void(std::string_view, std::span<float>)>& weights,
                      const GeneratorOptions& options)
-    : config_(config), options_(options), engine_(backend) {
+    : model_(std::move(model)),
+      context_(rounded_up(options.positions, model_->sizes().context)),
+      options_(options),
+      engine_(backend) {
   program_for(1);
   engine_.allocate();
   load_parameters(engine_, weights);
@@ -26,9 +38,10 @@ Generator::Generator(const models::Gpt2Config& config, const Backend& backend,
 size_t Generator::program_for(int64_t length) {
   const auto at = programs_.find(length);
   if (at != programs_.end()) return at->second;
-  const Graph graph = options_.use_cache
-                          ? models::gpt2_decode_graph(config_, 1, length, options_.precision)
-                          : models::gpt2_logits_graph(config_, 1, length);
+  const Graph graph =
+      options_.use_cache
+          ? model_->decode({.length = length, .capacity = context_, .cache = options_.precision})
+          : model_->forward(1, length);
   PipelineOptions p;
   p.precision = options_.precision;
   p.parameter_dtype = options_.precision;
@@ -42,7 +55,8 @@ size_t Generator::program_for(int64_t length) {
 std::span<const float> Generator::logits_row(size_t program, int64_t row) {
   const auto bytes = engine_.read_output(program, "logits", room_);
   const auto* all = reinterpret_cast<const float*>(bytes.data());
-  return {all + row * config_.vocab_size, static_cast<size_t>(config_.vocab_size)};
+  const int64_t vocabulary = model_->sizes().vocabulary;
+  return {all + row * vocabulary, static_cast<size_t>(vocabulary)};
 }
 
 std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, int64_t position) {
@@ -59,8 +73,7 @@ std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, in
 std::span<const float> Generator::logits_of(std::span<const int32_t> window) {
   if (!options_.use_cache) {
     const int64_t used = static_cast<int64_t>(window.size());
-    const int64_t length =
-        std::min(config_.n_positions, (used + kWindowStep - 1) / kWindowStep * kWindowStep);
+    const int64_t length = std::min(context_, (used + kWindowStep - 1) / kWindowStep * kWindowStep);
     const size_t program = program_for(length);
     std::vector<int32_t> padded(window.begin(), window.end());
     padded.resize(static_cast<size_t>(length), 0);  // causal: what follows cannot be seen
@@ -88,10 +101,10 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
                                          const std::function<bool(int32_t)>& on_token) {
   if (prompt.empty()) user_error("the prompt has no tokens; give at least one");
   for (int32_t id : prompt)
-    if (id < 0 || id >= config_.vocab_size)
+    if (id < 0 || id >= model_->sizes().vocabulary)
       user_error("token {} of the prompt lies outside the vocabulary of {}", id,
-                 config_.vocab_size);
-  const size_t context = static_cast<size_t>(config_.n_positions);
+                 model_->sizes().vocabulary);
+  const size_t context = static_cast<size_t>(context_);
   const size_t half = std::max<size_t>(1, context / 2);
   std::vector<int32_t> window(prompt.begin(), prompt.end());
   if (window.size() > context)

@@ -1,5 +1,5 @@
 #pragma once
-// Generation: a GPT-2 that continues token ids. With the KV cache a new token costs one pass over
+// Generation: a model that continues token ids. With the KV cache a new token costs one pass over
 // the weights; without it (the judge) every token recomputes the whole window. Both see the same
 // window: when the context is full, the older half is forgotten and the rest is read again.
 
@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "infer/sampler.h"
 #include "folders/model_folder.h"
+#include "infer/sampler.h"
 #include "runtime/engine.h"
 
 namespace brrr::infer {
@@ -18,12 +18,15 @@ namespace brrr::infer {
 struct GeneratorOptions {
   bool use_cache = true;
   DType precision = DType::f32;  // of weights, products and the cache
+  /// Positions that prompt and new tokens will need; the cache has room for as many, rounded up,
+  /// and a longer text forgets its older half. 0: the model's context.
+  int64_t positions = 0;
 };
 
 class Generator {
  public:
   /// `weights` gives the f32 values of each parameter of the model by name.
-  Generator(const models::Gpt2Config& config, const Backend& backend,
+  Generator(models::ModelPtr model, const Backend& backend,
             const std::function<void(std::string_view name, std::span<float> out)>& weights,
             const GeneratorOptions& options = {});
 
@@ -40,7 +43,8 @@ class Generator {
   std::span<const float> logits_row(size_t program, int64_t row);
   size_t program_for(int64_t length);
 
-  models::Gpt2Config config_;
+  models::ModelPtr model_;
+  int64_t context_ = 0;  // of the window: the model's, or as much as was asked for
   GeneratorOptions options_;
   Engine engine_;
   std::map<int64_t, size_t> programs_;  // by number of tokens
@@ -48,7 +52,7 @@ class Generator {
   std::vector<std::byte> room_;         // logits of a device whose memory is not the host's
 };
 
-/// Weights from an opened model folder.
+/// Weights from an opened model folder, which outlives the result.
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model);
 
 }  // namespace brrr::infer

@@ -64,6 +64,11 @@ std::string value_text(const AttrValue& value) {
       for (size_t i = 0; i < v.size(); ++i) out += (i ? "," : "") + std::to_string(v[i]);
       return out + ")";
     }
+    std::string operator()(const std::vector<double>& v) const {
+      std::string out = "(";
+      for (size_t i = 0; i < v.size(); ++i) out += (i ? "," : "") + double_text(v[i]);
+      return out + ")";
+    }
     std::string operator()(DType v) const { return std::string(name_of(v)); }
     std::string operator()(const Shape& v) const { return v.str(); }
   };

@@ -14,9 +14,9 @@
 
 namespace brrr {
 
-/// Printed as true, 3, 1e-05, "text", (0,2,1), f32, [8,length].
-using AttrValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Shape>;
+/// Printed as true, 3, 1e-05, "text", (0,2,1), (0.5,1e-05), f32, [8,length].
+using AttrValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
+                               std::vector<double>, DType, Shape>;
 
 class Attrs {
  public:

@@ -125,7 +125,12 @@ struct OpDef {
   /// Bit i: autocast converts operand i of a `low` op. The others (a bias, a mask) stay as they
   /// are.
   uint32_t autocast_operands = ~0u;
-  bool casts_operand(size_t i) const { return i < 32 && ((autocast_operands >> i) & 1u) != 0; }
+  /// The same bits, where they depend on the attributes.
+  std::function<uint32_t(const Attrs&)> autocast_operands_of;
+  bool casts_operand(const Attrs& attrs, size_t i) const {
+    const uint32_t bits = autocast_operands_of ? autocast_operands_of(attrs) : autocast_operands;
+    return i < 32 && ((bits >> i) & 1u) != 0;
+  }
 
   /// For each result that is a sum of products: the attribute that gives the dtype to which its f32
   /// accumulators are rounded. Null: it is none.
@@ -158,6 +163,7 @@ struct OpDef {
 
   std::optional<ProductTrait> product;
   std::optional<LossTrait> loss;
+  bool is_attention = false;  // or its gradient
   /// It computes the gradients of another op, perhaps beside that op's results.
   bool is_gradient = false;
   /// An optimizer's step: operands and results as ops/update.h says, {copies} included.
@@ -185,8 +191,6 @@ struct OpDef {
   Part part = Part::whole;
   /// Where result 0 lies over operand 0, only the elements of this operand are moved.
   std::optional<uint32_t> written_part;
-  /// Operands that, with {position}, are read up to that position alone.
-  std::vector<uint32_t> read_to_position;
 
   // Weights in another form (passes/weights).
   bool derives_weights = false;  // its result may be kept until the parameter below it changes

@@ -179,6 +179,39 @@ class Parser {
       fail("%{} has {} results", id, graph_.node(v.node).results.size());
     return v;
   }
+  /// The rest of a list of integers, or of numbers of which every one has a '.', an exponent or a
+  /// name.
+  AttrValue list() {
+    const size_t end = line_.find(')', at_);
+    const bool is_real =
+        end != std::string_view::npos &&
+        line_.substr(at_, end - at_).find_first_of(".en") != std::string_view::npos;
+    std::vector<int64_t> integers;
+    std::vector<double> reals;
+    if (accept(")")) return integers;
+    do {
+      if (is_real)
+        reals.push_back(real());
+      else
+        integers.push_back(integer());
+    } while (accept(","));
+    expect(")");
+    if (is_real) return reals;
+    return integers;
+  }
+  double real() {
+    skip_spaces();
+    const size_t begin = at_;
+    while (at_ < line_.size() && line_[at_] != ',' && line_[at_] != ')' && line_[at_] != ' ') ++at_;
+    const std::string token(line_.substr(begin, at_ - begin));
+    char* end = nullptr;
+    const double number = std::strtod(token.c_str(), &end);
+    if (token.empty() || end != token.c_str() + token.size()) {
+      at_ = begin;
+      fail("'{}' is no number", token);
+    }
+    return number;
+  }
   AttrValue attr_value() {
     skip_spaces();
     if (at_ >= line_.size()) fail("expected a value");
@@ -187,12 +220,7 @@ class Parser {
     if (c == '[') return shape();
     if (c == '(') {
       ++at_;
-      std::vector<int64_t> list;
-      if (accept(")")) return list;
-      do list.push_back(integer());
-      while (accept(","));
-      expect(")");
-      return list;
+      return list();
     }
     const size_t begin = at_;
     while (at_ < line_.size() && line_[at_] != ',' && line_[at_] != '}' && line_[at_] != ' ') ++at_;

@@ -24,7 +24,6 @@ const Table& table() {
                         ops::reduction_ops,
                         ops::softmax_ops,
                         ops::attention_ops,
-                        ops::packed_attention_ops,
                         ops::layer_norm_ops,
                         ops::cross_entropy_ops,
                         ops::linear_cross_entropy_ops,

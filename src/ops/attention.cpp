@@ -1,67 +1,93 @@
 // Scaled dot-product attention (Vaswani et al. 2017, equation 1) with masks and dropout, and its
 // derivative. The decompositions hold all T x S scores; kernels need not (Dao et al. 2022).
+//
+// Ragged batches (sequences of different lengths, one behind the other in sources [N, columns] and
+// [M, columns]) will be one more attribute and operand: {starts} i32 [R + 1] names the first row of
+// each of the R sequences. Query i of sequence r is then row starts[r] + i of its source, positions
+// and lengths are [R], the batch axes "..." are gone, and T and S are those of a sequence. Kernels
+// already ask for the rows, the position and the keys of a sequence one sequence at a time.
+
+#include "ops/attention.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
+#include "ops/attention_samples.h"
 #include "ops/support.h"
 
 namespace brrr {
 namespace {
 
-constexpr size_t kForwardFirst = 3;   // optional operands follow q, k, v
-constexpr size_t kBackwardFirst = 6;  // and q, k, v, y, lse, dy
-
-// The operands that attributes say are there, in this order.
-enum class Extra { position, mask, lengths, key, dlse };
-
-std::vector<Extra> extras_of(const Attrs& attrs) {
-  std::vector<Extra> list;
-  if (attrs.get<bool>("position")) list.push_back(Extra::position);
-  if (attrs.get<bool>("mask")) list.push_back(Extra::mask);
-  if (attrs.get<bool>("lengths")) list.push_back(Extra::lengths);
-  if (attrs.get<double>("p") > 0) list.push_back(Extra::key);
-  if (attrs.get_or<bool>("dlse", false)) list.push_back(Extra::dlse);
-  return list;
-}
-
-std::optional<size_t> index_of(const Attrs& attrs, size_t first, Extra which) {
-  const auto list = extras_of(attrs);
-  const auto at = std::find(list.begin(), list.end(), which);
-  if (at == list.end()) return std::nullopt;
-  return first + static_cast<size_t>(at - list.begin());
-}
-
 DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-Shape scores_shape(const Shape& q, const Shape& k) {
-  Shape s = ops::leading(q);
-  s.push_back(k[-2]);
-  return s;
-}
+// -- checks
 
-void check_attributes(const InferContext& c) {
+void check_attributes(const InferContext& c, bool gradient) {
   c.attr<double>("scale");
   c.attr<double>("masked");
   const bool causal = c.attr<bool>("causal");
-  if (c.attr<bool>("position") && !causal) c.fail("a position needs causal=true");
+  const auto window = c.attr<int64_t>("window");
+  if (window < 0) c.fail("window must be at least 0; got {}", window);
+  if (c.attr<bool>("position") && !causal && window == 0)
+    c.fail("a position needs causal=true or a window");
   c.attr<bool>("mask");
   c.attr<bool>("lengths");
   const double p = c.attr<double>("p");
   if (!(p >= 0 && p < 1)) c.fail("p must be in [0, 1); got {}", p);
   ops::expect_stream(c);
+  if (gradient) c.attr<bool>("dlse");
+  const auto heads = c.attr<int64_t>("heads"), kv_heads = c.attr<int64_t>("kv_heads");
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
+    c.fail("kv_heads must divide heads; got {} and {}", kv_heads, heads);
+  for (const char* name : {"width", "value_width"})
+    if (c.attr<int64_t>(name) < 1) c.fail("{} must be at least 1", name);
+  c.attr<bool>("y_in_rows");
+  int64_t known = 0;  // sources
+  for (const char* name : {"q", "k", "v"}) {
+    const auto& place = c.attr<std::vector<int64_t>>(name);
+    if (place.size() != 3 || place[0] < 0 || place[0] > known || place[1] < 0 || place[2] < 0 ||
+        place[2] > 1)
+      c.fail("{} must be (source, column, whether in rows), new sources in order; got ({})", name,
+             fmt::join(place, ","));
+    known = std::max(known, place[0] + 1);
+  }
 }
 
-void check_qkv(const InferContext& c) {
-  ops::expect_float(c, 0, "q");
-  ops::expect_same_dtype(c, 0, 1);
-  ops::expect_same_dtype(c, 0, 2);
-  const Shape &q = c.in[0].shape, &k = c.in[1].shape, &v = c.in[2].shape;
-  if (q.rank() < 2 || k.rank() != q.rank() || v.rank() != q.rank() ||
-      q.without_last(2) != k.without_last(2) || q.without_last(2) != v.without_last(2) ||
-      !(q[-1] == k[-1]) || !(k[-2] == v[-2]))
-    c.fail("q, k, v must be [..., T, D], [..., S, D], [..., S, Dv]; got {}, {}, {}", q.str(),
-           k.str(), v.str());
+/// Rank and dtype of the sources, so that the form can be read.
+void check_sources(const InferContext& c) {
+  size_t count = 0;
+  for (const char* name : {"q", "k", "v"}) {
+    const auto& place = c.attr<std::vector<int64_t>>(name);
+    const auto source = static_cast<size_t>(place[0]);
+    count = std::max(count, source + 1);
+    if (source >= c.in.size()) c.fail("takes at least {} operands; got {}", count, c.in.size());
+    const int least = place[2] != 0 ? 2 : 3;
+    if (c.in[source].shape.rank() < least)
+      c.fail("the source of {} needs at least {} axes; got {}", name, least, c.in[source].str());
+    if (c.in[source].shape[-1].is_symbol())
+      c.fail("the columns of a source must be known; got {}", c.in[source].str());
+  }
+  for (size_t i = 0; i < count; ++i) {
+    ops::expect_float(c, i, "a source");
+    ops::expect_same_dtype(c, 0, i);
+  }
+}
+
+void check_places(const InferContext& c, const AttentionForm& form) {
+  constexpr std::array<const char*, 3> kNames{"q", "k", "v"};
+  for (const AttentionForm::Part& part : form.parts()) {
+    const Type& source = c.in[static_cast<size_t>(part.place.source)];
+    Shape wanted = form.batch;
+    if (!part.place.in_rows) wanted.push_back(Dim(part.heads));
+    wanted.push_back(part.rows);
+    wanted.push_back(source.shape[-1]);
+    if (source.shape != wanted ||
+        part.place.column + part.taken() > source.shape.size(-1))
+      c.fail("{} of {} heads of {} columns from column {} on does not lie in {}; wanted {}",
+             kNames[part.which], part.heads, part.width, part.place.column, source.str(),
+             wanted.str());
+  }
 }
 
 void expect_broadcasts_to(const InferContext& c, size_t i, const char* what, const Shape& to) {
@@ -69,29 +95,65 @@ void expect_broadcasts_to(const InferContext& c, size_t i, const char* what, con
     c.fail("{} must broadcast to {}; got {}", what, to.str(), c.in[i].str());
 }
 
-void check_extras(const InferContext& c, size_t first) {
-  const Shape &q = c.in[0].shape, &k = c.in[1].shape;
-  if (auto i = index_of(c.attrs, first, Extra::position); i && c.in[*i] != Type{DType::i32, {}})
-    c.fail("position must be i32[]; got {}", c.in[*i].str());
-  if (auto i = index_of(c.attrs, first, Extra::mask)) {
-    if (c.in[*i].dtype != DType::boolean) ops::expect_float(c, *i, "a mask that is not bool");
-    expect_broadcasts_to(c, *i, "mask", scores_shape(q, k));
+void check_extras(const InferContext& c, const AttentionForm& form) {
+  const auto per_sequence = [&](std::optional<size_t> i, const char* what) {
+    if (!i) return;
+    if (c.in[*i].dtype != DType::i32) c.fail("{} must be i32; got {}", what, c.in[*i].str());
+    expect_broadcasts_to(c, *i, what, form.batch);
+  };
+  per_sequence(form.position, "position");
+  per_sequence(form.lengths, "lengths");
+  if (form.mask) {
+    if (c.in[*form.mask].dtype != DType::boolean)
+      ops::expect_float(c, *form.mask, "a mask that is not bool");
+    expect_broadcasts_to(c, *form.mask, "mask", form.scores_shape());
   }
-  if (auto i = index_of(c.attrs, first, Extra::lengths)) {
-    if (c.in[*i].dtype != DType::i32) c.fail("lengths must be i32; got {}", c.in[*i].str());
-    expect_broadcasts_to(c, *i, "lengths", q.without_last(2));
-  }
-  if (auto i = index_of(c.attrs, first, Extra::key); i && c.in[*i] != Type{DType::i32, {2}})
-    c.fail("key must be i32[2]; got {}", c.in[*i].str());
+  if (form.key && c.in[*form.key] != Type{DType::i32, {2}})
+    c.fail("key must be i32[2]; got {}", c.in[*form.key].str());
 }
 
-Type y_type(const InferContext& c) {
-  Shape y = c.in[0].shape;
-  y[-1] = c.in[2].shape[-1];
-  return {c.in[0].dtype, y};
+AttentionForm checked(const InferContext& c, bool gradient) {
+  check_attributes(c, gradient);
+  check_sources(c);
+  const AttentionForm form(c.attrs, c.in, gradient);
+  ops::expect_operands(c, form.operands);
+  check_places(c, form);
+  check_extras(c, form);
+  return form;
 }
-Type lse_type(const InferContext& c) {
-  return {work_dtype(c.in[0].dtype), ops::leading(c.in[0].shape)};
+
+Type y_type(const AttentionForm& form) { return {form.dtype, form.y_shape()}; }
+Type lse_type(const AttentionForm& form) { return {work_dtype(form.dtype), form.lse_shape()}; }
+
+// -- the meaning
+
+/// The last three axes but one and but two exchanged: heads and rows.
+Value swap_rows(Value x) {
+  std::vector<int64_t> axes(static_cast<size_t>(x.shape().rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
+  return transpose(x, axes);
+}
+
+/// [..., rows, heads * width] or [..., heads, rows, width] -> [..., heads, rows, width]
+Value heads_of(Value x, bool in_rows, int64_t heads, int64_t width) {
+  if (!in_rows) return x;
+  Shape s = x.shape();
+  s[-1] = Dim(heads);
+  s.push_back(Dim(width));
+  return swap_rows(reshape(x, s));
+}
+/// The inverse.
+Value joined(Value x, bool in_rows) {
+  if (!in_rows) return x;
+  Shape s = x.shape().without_last(3);
+  s.push_back(x.shape()[-2]);
+  s.push_back(Dim(x.shape().size(-3) * x.shape().size(-1)));
+  return reshape(swap_rows(x), s);
+}
+
+Value columns_of(Value x, int64_t first, int64_t count) {
+  return x.shape()[-1] == Dim(count) ? x : slice(x, -1, first, count);
 }
 
 // The node opened: what the decompositions of forward and backward share.
@@ -99,233 +161,293 @@ struct Opened {
   Graph& g;
   const Attrs& attrs;
   std::span<const Value> in;
-  size_t first;
+  AttentionForm form;
   DType work;
-  Value q, k, v;  // in the work dtype
+  Value q, k, v;  // [..., H, T, D], [..., H, S, D], [..., H, S, Dv] in the work dtype
 
-  Opened(Graph& graph, const Attrs& a, std::span<const Value> operands, size_t first_extra)
+  Opened(Graph& graph, const Attrs& a, std::span<const Value> operands, bool gradient)
       : g(graph),
         attrs(a),
         in(operands),
-        first(first_extra),
-        work(work_dtype(operands[0].dtype())),
-        q(cast(operands[0], work)),
-        k(cast(operands[1], work)),
-        v(cast(operands[2], work)) {}
+        form(a, types_of(operands), gradient),
+        work(work_dtype(form.dtype)),
+        q(part(0)),
+        k(shared(part(1))),
+        v(shared(part(2))) {}
 
-  std::optional<Value> extra(Extra which) const {
-    const auto i = index_of(attrs, first, which);
+  static std::vector<Type> types_of(std::span<const Value> values) {
+    std::vector<Type> types;
+    for (const Value& x : values) types.push_back({x.dtype(), x.shape()});
+    return types;
+  }
+  Value part(size_t which) const {
+    const AttentionForm::Part p = form.parts()[which];
+    const Value x = columns_of(in[static_cast<size_t>(p.place.source)], p.place.column, p.taken());
+    return cast(heads_of(x, p.place.in_rows, p.heads, p.width), work);
+  }
+  /// A key or value head for each query head.
+  Value shared(Value x) const {
+    if (form.group() == 1) return x;
+    Shape one = x.shape(), all = x.shape();
+    one.insert(one.rank() - 2, Dim(1));
+    Shape many = one;
+    many[-3] = Dim(form.group());
+    all[-3] = Dim(form.places.heads);
+    return reshape(broadcast_to(reshape(x, one), many), all);
+  }
+  /// The gradient of what is shared.
+  Value unshared(Value x) const {
+    if (form.group() == 1) return x;
+    Shape many = x.shape();
+    many[-3] = Dim(form.places.kv_heads);
+    many.insert(many.rank() - 2, Dim(form.group()));
+    return sum(reshape(x, many), {many.rank() - 3});
+  }
+  std::optional<Value> extra(std::optional<size_t> i) const {
     return i ? std::optional<Value>(in[*i]) : std::nullopt;
   }
   double scale() const { return attrs.get<double>("scale"); }
-  bool boolean_mask() const {
-    const auto mask = extra(Extra::mask);
-    return mask && mask->dtype() == DType::boolean;
-  }
+  bool boolean_mask() const { return form.mask && in[*form.mask].dtype() == DType::boolean; }
   Value number(double x) const { return scalar(g, x, work); }
+  /// [...] -> [..., 1, 1, 1], beside the scores.
+  static Value beside_scores(Value x) { return ops::column(ops::column(ops::column(x))); }
 
-  // [..., T, S]
+  // [..., H, T, S]
   Value scores() const {
     const Dim t = q.shape()[-2], s = k.shape()[-2];
     Value x = matmul(q, k, false, true) * scale();
-    if (const auto mask = extra(Extra::mask))
+    if (const auto mask = extra(form.mask))
       x = boolean_mask() ? where(*mask, x, number(attrs.get<double>("masked")))
                          : x + cast(*mask, work);
     Value columns = iota(g, {1, s}, 1);
-    if (attrs.get<bool>("causal")) {
+    if (form.causal || form.window > 0) {
       Value rows = iota(g, {t, 1}, 0);
-      if (const auto position = extra(Extra::position)) rows = rows + *position;
-      x = where(less_equal(columns, rows), x, number(-INFINITY));
+      if (const auto position = extra(form.position)) rows = rows + beside_scores(*position);
+      if (form.causal) x = where(less_equal(columns, rows), x, number(-INFINITY));
+      if (form.window > 0)
+        x = where(greater(columns, rows - static_cast<double>(form.window)), x, number(-INFINITY));
     }
-    if (const auto lengths = extra(Extra::lengths))
-      x = where(less(columns, ops::column(ops::column(*lengths))), x, number(-INFINITY));
+    if (const auto lengths = extra(form.lengths))
+      x = where(less(columns, beside_scores(*lengths)), x, number(-INFINITY));
     return x;
   }
   // Dropout of probabilities or of their gradients: both by the same mask.
   Value drop(Value x) const {
-    const auto key = extra(Extra::key);
+    const auto key = extra(form.key);
     return key ? dropout(x, *key, attrs.get<double>("p"), attrs.get<int64_t>("stream")) : x;
+  }
+  Value split(Value y) const {
+    return cast(heads_of(y, form.places.y_in_rows, form.places.heads, form.places.value_width),
+                work);
   }
 };
 
 struct ScoreGradients {
-  Value p, ds;  // [..., T, S]: the probabilities, and d loss / d scores before the scale
+  Value p, ds, dy;  // probabilities, d loss / d scores before the scale: [..., H, T, S]; dy's heads
 };
 
-ScoreGradients score_gradients(const Opened& o, Value y, Value lse, Value dy,
-                               std::optional<Value> dlse) {
-  Value p = exp(o.scores() - ops::column(lse));
+ScoreGradients score_gradients(const Opened& o) {
+  const Value y = o.split(o.in[o.form.y]), dy = o.split(o.in[o.form.dy]);
+  Value p = exp(o.scores() - ops::column(o.in[o.form.lse]));
   Value dp = o.drop(matmul(dy, o.v, false, true));
   Value delta = sum(dy * y, {-1}, true);
-  if (dlse) delta = delta - ops::column(*dlse);
+  if (const auto dlse = o.extra(o.form.dlse)) delta = delta - ops::column(*dlse);
   Value ds = p * (dp - delta);
-  if (o.boolean_mask()) ds = where(*o.extra(Extra::mask), ds, o.number(0));
-  return {p, ds};
+  if (o.boolean_mask()) ds = where(*o.extra(o.form.mask), ds, o.number(0));
+  return {p, ds, dy};
 }
 
 std::vector<Value> forward(const DecomposeContext& c) {
-  const Opened o(c.graph, c.node.attrs, c.in, kForwardFirst);
+  const Opened o(c.graph, c.node.attrs, c.in, false);
   Value s = o.scores();
   Value top = max(s, {-1}, true);
   Value e = exp(s - top);
   Value total = sum(e, {-1}, true);
-  Value y = matmul(o.drop(e / total), o.v);
-  return {cast(y, c.in[0].dtype()), reshape(log(total) + top, ops::leading(s.shape()))};
+  Value y = cast(matmul(o.drop(e / total), o.v), o.form.dtype);
+  return {joined(y, o.form.places.y_in_rows),
+          reshape(log(total) + top, ops::leading(s.shape()))};
 }
 
 std::vector<Value> backward(const DecomposeContext& c) {
-  const Opened o(c.graph, c.node.attrs, c.in, kBackwardFirst);
-  Value y = cast(c.in[3], o.work), dy = cast(c.in[5], o.work);
-  const auto [p, ds] = score_gradients(o, y, c.in[4], dy, o.extra(Extra::dlse));
-  Value dq = matmul(ds, o.k) * o.scale();
-  Value dk = matmul(ds, o.q, true, false) * o.scale();
-  Value dv = matmul(o.drop(p), dy, true, false);
-  const DType t = c.in[0].dtype();
-  return {cast(dq, t), cast(dk, t), cast(dv, t)};
+  const Opened o(c.graph, c.node.attrs, c.in, true);
+  const auto [p, ds, dy] = score_gradients(o);
+  const std::array<Value, 3> grads{matmul(ds, o.k) * o.scale(),
+                                   o.unshared(matmul(ds, o.q, true, false) * o.scale()),
+                                   o.unshared(matmul(o.drop(p), dy, true, false))};
+  std::vector<Value> results;
+  for (size_t source = 0; source < o.form.sources; ++source) {
+    std::vector<Value> beside;
+    const auto parts = o.form.partition(source);
+    for (const AttentionForm::Part& part : *parts)
+      beside.push_back(joined(cast(grads[part.which], o.form.dtype), part.place.in_rows));
+    results.push_back(beside.size() == 1 ? beside[0] : concat(beside, -1));
+  }
+  return results;
+}
+
+// -- the derivative
+
+/// The operands and attributes of attention_grad. Where q, k and v do not share out the columns of
+/// a source, each part of it becomes a source of its own, sliced off; `origin` says of which.
+struct GradientCall {
+  std::vector<Value> in;
+  Attrs attrs;
+  struct Source {
+    size_t origin;
+    int64_t column;
+  };
+  std::vector<Source> origin;
+};
+
+void set_place(Attrs& attrs, size_t which, size_t source, int64_t column, bool in_rows) {
+  constexpr std::array<const char*, 3> kNames{"q", "k", "v"};
+  attrs.set(kNames[which], std::vector<int64_t>{static_cast<int64_t>(source), column, in_rows});
+}
+
+GradientCall gradient_call(VjpContext& c) {
+  GradientCall call;
+  call.attrs = c.attrs();
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.node().operands.size(); ++i) in.push_back(c.operand(i));
+  const AttentionForm form(c.node(), operand_types(c.graph, c.node()));
+  std::map<size_t, size_t> whole;  // sources that stay as they are
+  for (const AttentionForm::Part& part : form.parts()) {
+    const auto source = static_cast<size_t>(part.place.source);
+    const bool stays = form.partition(source).has_value();
+    const auto known = whole.find(source);
+    if (stays && known != whole.end()) {
+      set_place(call.attrs, part.which, known->second, part.place.column, part.place.in_rows);
+      continue;
+    }
+    if (stays) whole.emplace(source, call.in.size());
+    set_place(call.attrs, part.which, call.in.size(), stays ? part.place.column : 0,
+              part.place.in_rows);
+    call.origin.push_back({source, stays ? 0 : part.place.column});
+    call.in.push_back(stays ? in[source]
+                            : columns_of(in[source], part.place.column, part.taken()));
+  }
+  const Value y = c.result(0);
+  for (Value v : {y, c.result(1), c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype())})
+    call.in.push_back(v);
+  call.in.insert(call.in.end(), in.begin() + static_cast<int64_t>(form.sources), in.end());
+  if (c.has_grad(1)) call.in.push_back(c.grad(1));
+  call.attrs.set("dlse", c.has_grad(1));
+  return call;
 }
 
 void vjp(VjpContext& c) {
-  std::vector<Value> forward_in;
-  for (size_t i = 0; i < c.node().operands.size(); ++i) forward_in.push_back(c.operand(i));
-  const Attrs attrs = c.attrs();
-  Value y = c.result(0), lse = c.result(1);
-  Value dy = c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype());
-  std::vector<Value> in{forward_in[0], forward_in[1], forward_in[2], y, lse, dy};
-  in.insert(in.end(), forward_in.begin() + kForwardFirst, forward_in.end());
-  if (c.has_grad(1)) in.push_back(c.grad(1));
-  Attrs grad_attrs = attrs;
-  grad_attrs.set("dlse", c.has_grad(1));
-  if (c.wants(0) || c.wants(1) || c.wants(2)) {
-    const auto grads = call("attention_grad", in, grad_attrs);
-    for (size_t i = 0; i < 3; ++i)
-      if (c.wants(i)) c.set(i, grads[i]);
+  const GradientCall grad = gradient_call(c);
+  const bool wanted = std::any_of(grad.origin.begin(), grad.origin.end(),
+                                  [&](const auto& source) { return c.wants(source.origin); });
+  if (wanted) {
+    const auto grads = call("attention_grad", grad.in, grad.attrs);
+    std::map<size_t, Value> sums;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const auto& [origin, column] = grad.origin[i];
+      const int64_t all = c.operand(origin).shape().size(-1), own = grads[i].shape().size(-1);
+      const Value whole = pad(grads[i], -1, column, all - own - column);
+      const auto [at, is_new] = sums.emplace(origin, whole);
+      if (!is_new) at->second = at->second + whole;
+    }
+    for (const auto& [origin, total] : sums)
+      if (c.wants(origin)) c.set(origin, total);
   }
-  const auto mask = index_of(attrs, kForwardFirst, Extra::mask);
+  const auto mask = AttentionForm(c.node(), operand_types(c.graph, c.node())).mask;
   if (!mask || !c.wants(*mask)) return;
   // A trained bias of the scores: its gradient is as large as they are, so nothing is saved here.
-  const Opened o(c.graph, grad_attrs, in, kBackwardFirst);
-  Value ds = score_gradients(o, cast(y, o.work), lse, cast(dy, o.work), o.extra(Extra::dlse)).ds;
-  c.set(*mask, cast(sum_to(ds, forward_in[*mask].shape()), forward_in[*mask].dtype()));
+  const Opened o(c.graph, grad.attrs, grad.in, true);
+  const Value bias = c.operand(*mask);
+  c.set(*mask, cast(sum_to(score_gradients(o).ds, bias.shape()), bias.dtype()));
 }
 
-double width(const Type& t) { return static_cast<double>(t.shape.size(-1)); }
+// -- cost
 
-// The (query, key) pairs that see each other. Only what the attributes say is known: masks and
-// lengths count as open, a position as that of the last query at the last key.
-double visible_pairs(const Node& n, std::span<const Type> in) {
-  const int64_t queries = in[0].shape.size(-2), keys = in[1].shape.size(-2);
-  const auto all = ops::elements(Type{DType::f32, scores_shape(in[0].shape, in[1].shape)});
-  if (!n.attrs.get<bool>("causal") || queries == 0) return all;
-  const int64_t first = n.attrs.get<bool>("position") ? std::max<int64_t>(0, keys - queries) : 0;
-  double seen = 0;  // of one head
-  for (int64_t i = 0; i < queries; ++i) seen += static_cast<double>(std::min(keys, first + i + 1));
-  return keys == 0 ? 0 : all / static_cast<double>(queries * keys) * seen;
-}
-
-// Products of those pairs with vectors of that width.
-double pair_flops(const Node& n, std::span<const Type> in, double of_width) {
-  return 2 * visible_pairs(n, in) * of_width;
-}
-
-struct SampleCase {
-  Shape q, k;
-  int64_t dv;
-  bool causal = false, position = false;
-  Shape mask_shape = {};
-  std::optional<DType> mask = std::nullopt;
-  bool lengths = false;
-  double p = 0, masked = -INFINITY;
-};
-
-// Every option, alone and combined; a boolean mask is wide enough to leave some key to every query.
-const SampleCase kSampleCases[] = {
-    {.q = {2, 3, 5, 8}, .k = {2, 3, 5, 8}, .dv = 8, .causal = true},
-    {.q = {5, 7}, .k = {9, 7}, .dv = 3},
-    {.q = {2, 1, 16}, .k = {2, 11, 16}, .dv = 16, .causal = true, .position = true},
-    {.q = {2, 4, 3}, .k = {2, 9, 3}, .dv = 5, .causal = true, .position = true, .lengths = true},
-    {.q = {2, 2, 3, 4},
-     .k = {2, 2, 37, 4},
-     .dv = 4,
-     .mask_shape = {2, 1, 3, 37},
-     .mask = DType::boolean},
-    {.q = {3, 5, 4},
-     .k = {3, 4, 4},
-     .dv = 4,
-     .mask_shape = {5, 4},
-     .mask = DType::boolean,
-     .masked = -1e4},
-    {.q = {2, 2, 6, 4},
-     .k = {2, 2, 6, 4},
-     .dv = 4,
-     .causal = true,
-     .mask_shape = {2, 1, 6},
-     .mask = DType::f32},
-    {.q = {2, 5, 4}, .k = {2, 7, 4}, .dv = 4, .mask_shape = {5, 1}, .mask = DType::f32, .p = 0.4},
-    {.q = {2, 6, 80}, .k = {2, 6, 80}, .dv = 80, .causal = true, .p = 0.25},
-    {.q = {1, 3, 1}, .k = {1, 4, 1}, .dv = 1},
-};
-
-std::vector<Sample> attention_samples(bool backward) {
-  std::vector<Sample> out;
-  for (const SampleCase& s : kSampleCases) {
-    Shape y = s.q;
-    y[-1] = Dim(s.dv);
-    Shape v = s.k;
-    v[-1] = Dim(s.dv);
-    Sample sample{{ops::tensor(s.q), ops::tensor(s.k), ops::tensor(v)},
-                  {{"causal", s.causal},
-                   {"lengths", s.lengths},
-                   {"mask", s.mask.has_value()},
-                   {"masked", s.masked},
-                   {"p", s.p},
-                   {"position", s.position},
-                   {"scale", 1 / std::sqrt(static_cast<double>(s.q.size(-1)))},
-                   {"stream", int64_t{5}}}};
-    if (backward) {  // an lse as large as makes probabilities of the scores
-      sample.in.push_back(ops::tensor(y));
-      sample.in.push_back(ops::tensor(ops::leading(s.q), 2, 4));
-      sample.in.push_back(ops::tensor(y));
-      sample.attrs.set("dlse", s.causal);
-    }
-    if (s.position) sample.in.push_back(ops::tensor({}, 0, 4, DType::i32));
-    if (s.mask)
-      sample.in.push_back(s.mask == DType::boolean ? ops::tensor(s.mask_shape, 0, 2, DType::boolean)
-                                                   : ops::tensor(s.mask_shape));
-    if (s.lengths)
-      sample.in.push_back(
-          ops::tensor(s.q.without_last(2), 1, static_cast<double>(s.k.size(-2) + 1), DType::i32));
-    if (s.p > 0) sample.in.push_back(ops::tensor({2}, 0, 1000, DType::i32));
-    if (backward && s.causal) sample.in.push_back(ops::tensor(ops::leading(s.q)));
-    out.push_back(std::move(sample));
+// The (query, key) pairs of a head that see each other. Only what the attributes say is known:
+// masks and lengths count as open, a position as that of the last query at the last key.
+double visible_pairs(const AttentionForm& form) {
+  const int64_t queries = form.queries.size(), keys = form.keys.size();
+  const int64_t first = form.position ? std::max<int64_t>(0, keys - queries) : 0;
+  double seen = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    const int64_t at = first + i + 1;
+    const int64_t end = form.causal ? std::min(keys, at) : keys;
+    const int64_t begin = form.window > 0 ? std::clamp<int64_t>(at - form.window, 0, end) : 0;
+    seen += static_cast<double>(end - begin);
   }
-  return out;
+  return seen;
 }
 
+/// What is read of the sources is what q, k and v take of them.
+Cost cost_of_attention(const Node& n, std::span<const Type> in, double widths_of_d,
+                       double widths_of_dv) {
+  const AttentionForm form(n, in);
+  const double per_pair = widths_of_d * static_cast<double>(form.places.width) +
+                          widths_of_dv * static_cast<double>(form.places.value_width);
+  const double heads = static_cast<double>(form.batches() * form.places.heads);
+  Cost cost = ops::streaming_cost(n, in, 2 * heads * visible_pairs(form) * per_pair);
+  for (size_t i = 0; i < form.sources; ++i) cost.bytes_read -= static_cast<double>(in[i].bytes());
+  for (const AttentionForm::Part& part : form.parts())
+    cost.bytes_read += static_cast<double>(form.bytes_of_part(part));
+  return cost;
+}
+
+constexpr const char* kPlacesDoc =
+    "Each of {q}, {k}, {v} is (source, column, in_rows): the matrix lies in that of the distinct "
+    "operands which come first, from that column on; its heads lie side by side in the rows of a "
+    "source [..., rows, columns] (in_rows 1) or in front of the rows of a source [..., heads, "
+    "rows, columns] (0). {heads} H query heads of {width} D columns share {kv_heads} K key heads "
+    "and value heads of {value_width} Dv columns: query head h reads head h K / H. ";
 constexpr const char* kOperandsDoc =
-    "Then, each where an attribute says so: {position} i32[] (0 without it), {mask} broadcasting "
-    "to [..., T, S], bool or added, {lengths} i32 broadcasting to [...], and with {p} > 0 the key "
-    "[2] i32 of dropout";
+    "Then, each where an attribute says so: {position} i32 broadcasting to the batch axes [...] (0 "
+    "without it), {mask} broadcasting to [..., H, T, S], bool or added, {lengths} i32 broadcasting "
+    "to [...], and with {p} > 0 the key [2] i32 of dropout";
 
 }  // namespace
 
-Attention attention(Value q, Value k, Value v, const AttentionOptions& o) {
-  std::vector<Value> in{q, k, v};
+Attention attention(std::span<const Value> sources, const AttentionPlaces& places,
+                    const AttentionOptions& o) {
+  std::vector<Value> in(sources.begin(), sources.end());
   for (const auto& extra : {o.position, o.mask, o.lengths})
     if (extra) in.push_back(*extra);
   if (o.p > 0) {
     BRRR_CHECK(o.key.has_value(), "attention: dropout needs a key");
     in.push_back(*o.key);
   }
-  const auto out = call("attention", in,
-                        {{"causal", o.causal},
-                         {"lengths", o.lengths.has_value()},
-                         {"mask", o.mask.has_value()},
-                         {"masked", o.masked},
-                         {"p", o.p},
-                         {"position", o.position.has_value()},
-                         {"scale", o.scale},
-                         {"stream", o.stream}});
+  Attrs attrs{{"causal", o.causal},
+              {"heads", places.heads},
+              {"kv_heads", places.kv_heads},
+              {"lengths", o.lengths.has_value()},
+              {"mask", o.mask.has_value()},
+              {"masked", o.masked},
+              {"p", o.p},
+              {"position", o.position.has_value()},
+              {"scale", o.scale},
+              {"stream", o.stream},
+              {"value_width", places.value_width},
+              {"width", places.width},
+              {"window", o.window},
+              {"y_in_rows", places.y_in_rows}};
+  size_t which = 0;
+  for (const HeadPlace& place : {places.q, places.k, places.v})
+    set_place(attrs, which++, static_cast<size_t>(place.source), place.column, place.in_rows);
+  const auto out = call("attention", in, attrs);
   return {out[0], out[1]};
+}
+
+Attention attention(Value q, Value k, Value v, const AttentionOptions& o) {
+  const bool no_heads = q.shape().rank() == 2;
+  AttentionPlaces places;
+  places.heads = no_heads ? 1 : q.shape().size(-3);
+  places.kv_heads = no_heads || k.shape().rank() < 3 ? 1 : k.shape().size(-3);
+  places.width = q.shape().size(-1);
+  places.value_width = v.shape().size(-1);
+  places.q = {0, 0, no_heads};
+  places.k = {1, 0, no_heads};
+  places.v = {2, 0, no_heads};
+  places.y_in_rows = no_heads;
+  Attention out = attention(std::vector<Value>{q, k, v}, places, o);
+  if (no_heads) out.lse = reshape(out.lse, {q.shape()[0]});
+  return out;
 }
 
 namespace ops {
@@ -335,30 +457,33 @@ std::vector<OpDef> attention_ops() {
   {
     OpDef d;
     d.name = "attention";
-    d.read_to_position = {1, 2};
+    d.is_attention = true;
     d.doc =
         std::string(
             "s = {scale} q kᵀ, then: where a bool mask is false {masked}, or plus the added mask; "
-            "-inf unless key <= query + position ({causal}) and key < length. lse = log sum e^s "
-            "over S, y = dropout(e^(s - lse)) v, where dropout takes element i of the [..., T, S] "
-            "probabilities as the op dropout does. A query that sees no key gives NaN, as softmax "
-            "does. q: [..., T, D], k: [..., S, D], v: [..., S, Dv]. ") +
-        kOperandsDoc +
-        ". y: [..., T, Dv], lse: [..., T] f32 (f64 of f64); sums and statistics in f32 or wider";
+            "-inf unless key <= query + position ({causal}), key > query + position - {window} "
+            "(where it is not 0) and key < length. lse = log sum e^s over S, y = dropout(e^(s - "
+            "lse)) v, where dropout takes element i of the [..., H, T, S] probabilities as the op "
+            "dropout does. A query that sees no key gives NaN, as softmax does. ") +
+        kPlacesDoc + kOperandsDoc +
+        ". y: [..., T, H Dv] where {y_in_rows}, else [..., H, T, Dv]; lse: [..., H, T] f32 (f64 of "
+        "f64); sums and statistics in f32 or wider";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
-    d.autocast_operands = 0b111;  // q, k, v; a mask keeps its digits
+    d.autocast_operands_of = [](const Attrs& attrs) {  // sources; a mask keeps its digits
+      int64_t last = 0;
+      for (const char* name : {"q", "k", "v"})
+        last = std::max(last, attrs.get<std::vector<int64_t>>(name)[0]);
+      return (2u << static_cast<uint32_t>(last)) - 1;
+    };
     d.infer = [](const InferContext& c) {
-      check_attributes(c);
-      expect_operands(c, kForwardFirst + extras_of(c.attrs).size());
-      check_qkv(c);
-      check_extras(c, kForwardFirst);
-      return std::vector<Type>{y_type(c), lse_type(c)};
+      const AttentionForm form = checked(c, false);
+      return std::vector<Type>{y_type(form), lse_type(form)};
     };
     d.decompose = forward;
     d.vjp = vjp;
     d.cost = [](const Node& n, std::span<const Type> in) {
-      return streaming_cost(n, in, pair_flops(n, in, width(in[0]) + width(in[2])));
+      return cost_of_attention(n, in, 1, 1);
     };
     d.samples = [] { return attention_samples(false); };
     list.push_back(std::move(d));
@@ -366,34 +491,38 @@ std::vector<OpDef> attention_ops() {
   {
     OpDef d;
     d.name = "attention_grad";
-    d.is_gradient = true;
+    d.is_attention = d.is_gradient = true;
     d.doc =
         std::string(
             "With s as in attention, p = e^(s - lse), g = dropout(dy vᵀ) and delta = sum_Dv(dy y) "
             "- dlse: ds = p (g - delta), 0 where a bool mask is false; dq = {scale} ds k, dk = "
-            "{scale} dsᵀ q, dv = dropout(p)ᵀ dy. q, dq: [..., T, D], k, dk: [..., S, D], v, dv: "
-            "[..., S, Dv], y, dy: [..., T, Dv], lse: [..., T] f32 (f64 of f64). ") +
-        kOperandsDoc + ", and {dlse} [..., T]; sums in f32 or wider";
+            "{scale} dsᵀ q, dv = dropout(p)ᵀ dy, the last two summed over the query heads that "
+            "share a head. One gradient for each source, of its shape; q, k and v must share out "
+            "all columns of every source. ") +
+        kPlacesDoc +
+        "Behind the sources y, lse and dy, as attention gives them. " + kOperandsDoc +
+        ", and {dlse} [..., H, T]; sums in f32 or wider";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.infer = [](const InferContext& c) {
-      check_attributes(c);
-      c.attr<bool>("dlse");
-      expect_operands(c, kBackwardFirst + extras_of(c.attrs).size());
-      check_qkv(c);
-      for (size_t i : {size_t{3}, size_t{5}})
-        if (c.in[i] != y_type(c))
-          c.fail("y and dy must be {}; got {}", y_type(c).str(), c.in[i].str());
-      const auto dlse = index_of(c.attrs, kBackwardFirst, Extra::dlse);
-      for (size_t i : {size_t{4}, dlse.value_or(4)})
-        if (c.in[i] != lse_type(c))
-          c.fail("lse and dlse must be {}; got {}", lse_type(c).str(), c.in[i].str());
-      check_extras(c, kBackwardFirst);
-      return std::vector<Type>{c.in[0], c.in[1], c.in[2]};
+      const AttentionForm form = checked(c, true);
+      for (size_t i : {form.y, form.dy})
+        if (c.in[i] != y_type(form))
+          c.fail("y and dy must be {}; got {}", y_type(form).str(), c.in[i].str());
+      for (size_t i : {form.lse, form.dlse.value_or(form.lse)})
+        if (c.in[i] != lse_type(form))
+          c.fail("lse and dlse must be {}; got {}", lse_type(form).str(), c.in[i].str());
+      std::vector<Type> grads;
+      for (size_t i = 0; i < form.sources; ++i) {
+        if (!form.partition(i))
+          c.fail("q, k and v must share out the columns of {}: source {}", c.in[i].str(), i);
+        grads.push_back(c.in[i]);
+      }
+      return grads;
     };
     d.decompose = backward;
     d.cost = [](const Node& n, std::span<const Type> in) {
-      return streaming_cost(n, in, pair_flops(n, in, 3 * width(in[0]) + 2 * width(in[2])));
+      return cost_of_attention(n, in, 3, 2);
     };
     d.samples = [] { return attention_samples(true); };
     list.push_back(std::move(d));

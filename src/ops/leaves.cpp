@@ -1,4 +1,4 @@
-// full, iota and random_bits: tensors made from nothing but attributes (and a random key).
+// full, iota, literal and random_bits: tensors made from nothing but attributes (and a random key).
 
 #include "base/rng.h"
 #include "ops/support.h"
@@ -16,6 +16,12 @@ Value iota(Graph& g, Shape shape, int axis, DType dtype) {
   const int64_t normal = ops::normal_axis(axis, shape.rank());
   return g.value(
       g.add(op("iota"), {}, {{"shape", std::move(shape)}, {"axis", normal}, {"dtype", dtype}}));
+}
+
+Value literal(Graph& g, Shape shape, std::vector<double> values, DType dtype) {
+  return g.value(
+      g.add(op("literal"), {},
+            {{"shape", std::move(shape)}, {"values", std::move(values)}, {"dtype", dtype}}));
 }
 
 Value random_bits(Value key, Shape shape, int64_t stream) {
@@ -74,6 +80,36 @@ std::vector<OpDef> leaf_ops() {
       return std::vector<Sample>{
           {{}, {{"shape", Shape{3, 5}}, {"axis", int64_t{1}}, {"dtype", DType::i32}}},
           {{}, {{"shape", Shape{4, 2, 3}}, {"axis", int64_t{0}}, {"dtype", DType::i32}}}};
+    };
+    list.push_back(std::move(d));
+  }
+  {
+    OpDef d;
+    d.name = "literal";
+    d.doc = "y = {values}, in row-major order. y: {shape} {dtype}, at least one element";
+    d.op_class = OpClass::leaf;
+    d.no_gradient = "it depends on nothing";
+    d.infer = [](const InferContext& c) {
+      expect_operands(c, 0);
+      const Shape& shape = c.attr<Shape>("shape");
+      const auto& values = c.attr<std::vector<double>>("values");
+      if (!shape.is_static() || shape.elements() != static_cast<int64_t>(values.size()))
+        c.fail("a shape of {} has another number of elements than the {} values", shape.str(),
+               values.size());
+      return std::vector<Type>{{c.attr<DType>("dtype"), shape}};
+    };
+    d.evaluate = [](const EvalContext& c) {
+      c.out[0].data = c.node.attrs.get<std::vector<double>>("values");
+    };
+    d.samples = [] {
+      return std::vector<Sample>{
+          {{},
+           {{"shape", Shape{2, 3}},
+            {"values", std::vector<double>{1, -0.5, 1e-30, 0, INFINITY, 3.25}},
+            {"dtype", DType::f32}}},
+          {{},
+           {{"shape", Shape{2}}, {"values", std::vector<double>{7, -3}}, {"dtype", DType::i32}}},
+          {{}, {{"shape", Shape{}}, {"values", std::vector<double>{2}}, {"dtype", DType::f32}}}};
     };
     list.push_back(std::move(d));
   }

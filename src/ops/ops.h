@@ -29,6 +29,8 @@ Value call1(std::string_view name, std::initializer_list<Value> operands, Attrs 
 Value full(Graph& g, Shape shape, double value, DType dtype = DType::f32);
 Value scalar(Graph& g, double value, DType dtype = DType::f32);
 Value iota(Graph& g, Shape shape, int axis, DType dtype = DType::i32);
+/// As many values as the shape has elements.
+Value literal(Graph& g, Shape shape, std::vector<double> values, DType dtype = DType::f32);
 Value random_bits(Value key, Shape shape, int64_t stream);
 
 // Element-wise, operands broadcast as in NumPy
@@ -78,15 +80,32 @@ struct Attention {
 struct AttentionOptions {
   double scale = 1;
   bool causal = false;
-  std::optional<Value> position, mask, lengths;
+  int64_t window = 0;                      // 0: none
+  std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
+  std::optional<Value> mask;               // broadcasting to the scores
   double masked = -INFINITY;  // what a score becomes where a boolean mask is false
   double p = 0;               // dropout
   std::optional<Value> key;
   int64_t stream = 0;
 };
+/// q: [..., H, T, D], k: [..., K, S, D], v: [..., K, S, Dv] where K divides H; y: [..., H, T, Dv],
+/// lse: [..., H, T]. Without heads q: [T, D], k: [S, D], v: [S, Dv].
 Attention attention(Value q, Value k, Value v, const AttentionOptions& options);
-/// Whether it is attention or its gradient, packed or not.
-bool is_attention(const OpDef& op);
+/// Where q, k or v lies: in a source, from a column on. Its heads lie side by side in a row of a
+/// source [..., rows, columns], or in front of the rows of a source [..., heads, rows, columns].
+struct HeadPlace {
+  int64_t source = 0, column = 0;
+  bool in_rows = false;
+  bool operator==(const HeadPlace&) const = default;
+};
+struct AttentionPlaces {
+  int64_t heads = 1, kv_heads = 1, width = 0, value_width = 0;  // H, K, D, Dv
+  HeadPlace q, k, v;
+  bool y_in_rows = false;  // y: [..., T, H Dv] instead of [..., H, T, Dv]
+};
+/// The sources in the order in which q, k and v name them first.
+Attention attention(std::span<const Value> sources, const AttentionPlaces& places,
+                    const AttentionOptions& options);
 /// How a node multiplies; nothing: it is no product, or one of 8 bits.
 struct ProductForm {
   bool transpose_a = false, transpose_b = false;

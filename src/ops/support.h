@@ -51,7 +51,6 @@ std::vector<OpDef> gelu_ops();
 std::vector<OpDef> dropout_ops();
 std::vector<OpDef> matmul_ops();
 std::vector<OpDef> attention_ops();
-std::vector<OpDef> packed_attention_ops();
 std::vector<OpDef> reduction_ops();
 std::vector<OpDef> softmax_ops();
 std::vector<OpDef> layer_norm_ops();

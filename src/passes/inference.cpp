@@ -7,7 +7,7 @@ Graph inference(const Graph& graph, Notes* notes) {
   int removed = 0;
   Graph out = rewrite(graph, [&](Rewriter& r, NodeId id) {
     const Node& node = r.in().node(id);
-    if (is_attention(*node.op) && node.attrs.get<double>("p") > 0) {
+    if (node.op->is_attention && node.attrs.get<double>("p") > 0) {
       std::vector<Value> operands = r.operands(id);
       operands.pop_back();  // the key
       Attrs attrs = node.attrs;

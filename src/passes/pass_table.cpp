@@ -13,7 +13,6 @@ bool always(Context) { return true; }
 bool trains(Context c) { return !c.options.loss.empty(); }
 bool infers(Context c) { return c.options.loss.empty(); }
 bool optimizes(Context c) { return trains(c) && c.options.optimizer; }
-bool packs_attention(Context c) { return c.target.packs_attention; }
 bool packs_parameters(Context c) { return c.options.packs_parameters; }
 bool is_mixed(Context c) { return c.options.precision != DType::f32; }
 bool has_low_parameters(Context c) { return c.options.parameter_dtype != DType::f32; }
@@ -93,11 +92,6 @@ void write_before_differentiation(TableWriter& t) {
         "Makes softmax(q kᵀ) v one attention node, however its scale, its mask and its dropout "
         "are written.",
         of_graph(match_attention));
-  t.may("pack_attention", "the target reads q, k and v side by side", packs_attention,
-        {.before = {differentiated, decomposed}}, "passes/match/pack_attention.cpp",
-        "Makes attention whose q, k and v lie side by side one packed_attention node, without the "
-        "transposes between.",
-        of_graph(pack_attention));
   t.may("match_loss_head", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/match/match_loss_head.cpp",
         "Makes the last product and its cross-entropy one node: logits exist for a chunk of rows "

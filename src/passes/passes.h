@@ -23,8 +23,6 @@ struct Target {
   /// Whether products in mixed precision round what is no gradient of a weight (activations, their
   /// gradients, logits) to 16 bits, as autocast does elsewhere: where moving it counts.
   bool rounds_activations = false;
-  /// Whether kernels of attention read q, k and v side by side as fast as apart (pack_attention).
-  bool packs_attention = false;
   /// Whether the target has a kernel for the node as it stands (the reference interpreter not
   /// counted). Composites without one are decomposed.
   std::function<bool(const Graph&, NodeId)> runs = [](const Graph&, NodeId) { return false; };
@@ -57,15 +55,12 @@ using Notes = std::vector<std::string>;
 Graph simplify(const Graph& graph, Notes* notes = nullptr);
 
 /// softmax(q kᵀ) v becomes one attention node, however its scale, its mask and its dropout are
-/// written (match_attention.cpp says which ways). Before differentiate and autocast. Notes say what
-/// was found and why a softmax before a product was left as it is. A causal mask by a constant of
-/// -10000 or lower is taken as -inf.
+/// written (match_attention.cpp says which ways). It reads q, k and v in the values from which
+/// slices, reshapes, transposes and repeated heads have made them (head_places.h), and writes its
+/// heads side by side where a transpose would put them so. Before differentiate and autocast. Notes
+/// say what was found and why a softmax before a product was left as it is. A causal mask by a
+/// constant of -10000 or lower is taken as -inf.
 Graph match_attention(const Graph& graph, Notes* notes = nullptr);
-
-/// attention whose q, k and v are parts of one value, [..., T, 3, H, D] in order, and whose heads
-/// are put side by side behind it becomes packed_attention, without the copies between. For targets
-/// that ask for it; after match_attention, before differentiate. Notes say what was left, and why.
-Graph pack_attention(const Graph& graph, Notes* notes = nullptr);
 
 /// cross_entropy of a product that nothing else reads becomes one linear_cross_entropy node: no
 /// logits. Notes say what was found, and why the logits of another cross_entropy are written out.

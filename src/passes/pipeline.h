@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "passes/passes.h"
 #include "passes/memory/rematerialize.h"
+#include "passes/passes.h"
 
 namespace brrr {
 

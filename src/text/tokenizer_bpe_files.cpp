@@ -6,10 +6,10 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/tokenizer_bpe.h"
 #include "text/tokenizer_json_parts.h"
-#include "base/utf8.h"
 #include "text/tokenizer_vocab_json.h"
 
 namespace brrr::io {

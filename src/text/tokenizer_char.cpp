@@ -2,8 +2,8 @@
 
 #include "base/errors.h"
 #include "base/file.h"
-#include "formats/json_file.h"
 #include "base/utf8.h"
+#include "formats/json_file.h"
 
 namespace brrr::io {
 namespace {

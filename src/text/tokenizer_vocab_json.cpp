@@ -5,8 +5,8 @@
 #include <charconv>
 
 #include "base/errors.h"
-#include "text/tokenizer_cache.h"
 #include "base/utf8.h"
+#include "text/tokenizer_cache.h"
 
 namespace brrr::io {
 

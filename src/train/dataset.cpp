@@ -193,7 +193,7 @@ bool streams(const TrainOptions& options, const io::CorpusFiles& corpus) {
 /// gets is not known yet: as small as any.
 int64_t least_without_text(const TrainOptions& options, int64_t budget) {
   FitContext context;
-  context.config = model_config(options, 2);
+  context.model = model_of(options, 2);
   context.now = resident_memory();
   context.budget = budget;
   return fit(options, context, FitFreedom::memory).smallest.process.needed();

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "models/gpt2/gpt2.h"
 #include "passes/memory/rematerialize.h"
 #include "train/dataset.h"
 #include "train/device.h"
@@ -137,20 +136,19 @@ bool better(const Plan& a, const Plan& b) {
 
 }  // namespace
 
-std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Gpt2Config& config) {
-  const Graph loss = models::gpt2_loss_graph(config, o.batch_size, o.context);
-  const Graph eval = o.eval_batch_size == o.batch_size
-                         ? loss
-                         : models::gpt2_loss_graph(config, o.eval_batch_size, o.context);
+std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
+  const Graph loss = model.loss(o.batch_size, o.context);
+  const Graph eval =
+      o.eval_batch_size == o.batch_size ? loss : model.loss(o.eval_batch_size, o.context);
   auto session = std::make_unique<Session>(loss, eval, backend_for(o.device), session_options(o));
   for (const int64_t length : row_lengths(o))
-    if (length < o.context) session->add_shorter(models::gpt2_loss_graph(config, o.batch_size, length));
+    if (length < o.context) session->add_shorter(model.loss(o.batch_size, length));
   return session;
 }
 
 Plan plan_of(const TrainOptions& options, const FitContext& context,
              std::unique_ptr<Session>* keep) {
-  std::unique_ptr<Session> session = compile_run(options, context.config);
+  std::unique_ptr<Session> session = compile_run(options, *context.model);
   Plan plan;
   plan.options = options;
   plan.arena = session->forecast();

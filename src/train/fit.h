@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "models/gpt2/gpt2_config.h"
+#include "models/model.h"
 #include "train/predict.h"
 #include "train/process_forecast.h"
 
 namespace brrr::train {
 
 /// The programs of a run, compiled and not allocated.
-std::unique_ptr<Session> compile_run(const TrainOptions& options, const models::Gpt2Config& config);
+std::unique_ptr<Session> compile_run(const TrainOptions& options, const models::Model& model);
 
 /// The optional pass that takes memory for time, and goes first where a run does not fit.
 inline constexpr std::string_view kPackCopies = "pack_copies";
@@ -41,7 +41,7 @@ struct Plan {
 
 /// What the search needs to know besides the options.
 struct FitContext {
-  models::Gpt2Config config;
+  models::ModelPtr model;
   ProcessInputs inputs;
   ResidentMemory now;
   std::optional<MachineSpeed> speed;
@@ -107,7 +107,7 @@ struct SettledRun {
   std::unique_ptr<Session> session;
   MemoryLimit limit;
 };
-SettledRun settle_run(const TrainOptions& options, const models::Gpt2Config& config,
+SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model,
                       const ProcessInputs& inputs,
                       const std::function<void(const std::string&)>& say);
 

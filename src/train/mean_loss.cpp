@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/loader.h"
+#include "train/parts.h"
 #include "train/process.h"
 
 namespace brrr::train {
@@ -35,7 +36,7 @@ MeanLoss mean_loss(Session& session, const io::TokenSource& source, const TrainO
   MeanLoss mean;
   for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
     const io::Batch& batch = loader.next();
-    mean.loss += session.loss_sum({batch.inputs, batch.targets, batch.real_tokens});
+    mean.loss += session.loss_sum(batch_of(batch));
     mean.tokens += batch.real_tokens;
   }
   mean.loss /= static_cast<double>(std::max<int64_t>(1, mean.tokens));

@@ -1,6 +1,7 @@
 #include "train/options.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/memory.h"
 #include "optim/optimizer.h"
@@ -19,9 +20,8 @@ RealRange share() { return {.low = 0, .high = 1, .high_open = true}; }
 void add_data_rows(Table& t) {
   t.group("general");
   std::vector<std::vector<std::string>> names;
-  for (const Preset& preset : presets()) names.push_back({preset.name});
-  t.choice("preset", &Options::preset, names, "NAME",
-           "starting point: char-cpu, char, gpt2, gpt2-medium, gpt2-large, gpt2-xl");
+  for (const models::Preset* preset : presets()) names.push_back({preset->name});
+  t.choice("preset", &Options::preset, names, "NAME", "starting point, listed above");
   t.text("config", &Options::config, "FILE", "TOML file with any of these options").free_on_resume =
       true;
 
@@ -53,19 +53,36 @@ void add_data_rows(Table& t) {
          "share of the text kept for validation, taken from its end");
 }
 
+// The options of all architectures, each name once: architectures that share one mean the same.
+void add_settings(Table& t) {
+  std::set<std::string> seen;
+  for (const models::Architecture* a : models::all_architectures())
+    for (const models::ModelOption& option : a->options) {
+      if (!seen.insert(option.name).second) continue;
+      Table::Row& row = t.add(option);
+      const std::string name = option.name, fallback = option.shown_default;
+      row.set = [name, parse = option.canonical](Options& o, const std::string& s) {
+        o.model_settings[name] = parse(s);
+      };
+      row.get = [name, fallback](const Options& o) {
+        const auto at = o.model_settings.find(name);
+        return std::vector{at == o.model_settings.end() ? fallback : at->second};
+      };
+    }
+}
+
 void add_model_rows(Table& t) {
   t.group("model");
+  std::vector<std::vector<std::string>> names;
+  for (const models::Architecture* a : models::all_architectures()) names.push_back({a->name});
+  t.choice("architecture", &Options::architecture, names, "NAME",
+           "kind of model (default: the preset's); has options of its own, see --help with it");
   t.integer("vocab-size", &Options::vocab_size, 0, 1 << 24, "N",
             "tokens in the vocabulary (0: the tokenizer's)");
-  t.integer("n-layer", &Options::n_layer, 1, 4096, "N", "transformer blocks",
-            {"num-hidden-layers", "num-layers"});
-  t.integer("n-head", &Options::n_head, 1, 1 << 18, "N", "attention heads per block",
-            {"num-attention-heads", "num-heads"});
-  t.integer("n-embd", &Options::n_embd, 1, 1 << 18, "N", "width of the model", {"hidden-size"});
+  add_settings(t);
   t.integer("context", &Options::context, 1, 1 << 24, "N", "sequence length (tokens)",
             {"block-size", "n-positions", "n-ctx", "max-seq-length"});
   t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
-  t.flag("bias", &Options::bias, "biases in Linear and LayerNorm");
   t.text("init-from", &Options::init_from, "FOLDER",
          "scratch, or a checkpoint, run or Hugging Face folder to start from",
          {"model-name-or-path"});

@@ -5,19 +5,22 @@
 // and in range, so the trainer checks nothing again. All errors are UserError with exit code 2.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/options.h"
+#include "models/model.h"
 
 namespace brrr::train {
 
 /// The defaults are those of the preset char-cpu. "Filled" fields have -1 (or "") until resolve().
 struct TrainOptions {
-  std::string preset = "char-cpu";  // char-cpu, char, gpt2, gpt2-medium, gpt2-large, gpt2-xl
-  std::string config;               // the TOML file, "" for none
+  std::string preset = "char-cpu";    // models::Architecture::presets, of all architectures
+  std::string architecture = "gpt2";  // filled: the preset's
+  std::string config;                 // the TOML file, "" for none
 
   // Data.
   std::vector<std::string> text;      // files and folders; empty: the default text
@@ -30,12 +33,11 @@ struct TrainOptions {
 
   // Model.
   int64_t vocab_size = 0;  // 0: the tokenizer's
-  int64_t n_layer = 4;
-  int64_t n_head = 4;
-  int64_t n_embd = 128;
-  int64_t context = 64;  // T, tokens
+  int64_t context = 64;    // T, tokens
   double dropout = 0.0;
-  bool bias = false;
+  /// The architecture's own options (models::Architecture::options) by canonical name, as text.
+  /// Filled: all of them.
+  std::map<std::string, std::string> model_settings;
   std::string init_from = "scratch";  // or a folder: a checkpoint, a run, or a Hugging Face model
 
   // Training.
@@ -120,23 +122,23 @@ std::optional<int64_t> bpe_entries(const std::string& tokenizer);
 /// The one table.
 const OptionTable<TrainOptions>& train_option_table();
 
-/// Names of the presets, with a line on each.
-struct Preset {
-  std::string name, summary;
-  KeyValues values;
-};
-const std::vector<Preset>& presets();
+/// The presets of all architectures.
+std::vector<const models::Preset*> presets();
+
+/// Whether the option belongs to architectures, and not to the one of `options`.
+bool is_foreign_setting(std::string_view name, const TrainOptions& options);
 
 /// Preset, then the TOML file (key "config"), then `given` (a later entry wins; a list's entries
 /// add up), then derived fields and validation. Keys may be any alias, with `_` or `-`, with or
 /// without dashes.
 TrainOptions resolve(const KeyValues& given);
 
-/// Ranges across fields: n_embd divisible by n_head, min_lr <= learning_rate, ... Called by
-/// resolve().
+/// Ranges across fields: min_lr <= learning_rate, a setting that the architecture has, ... Called
+/// by resolve().
 void validate(const TrainOptions& options);
 
 /// One JSON object with every field by its canonical name with '_' (max_steps), in table order.
+/// Settings of other architectures are left out.
 std::string to_json(const TrainOptions& options);
 /// Reads what to_json() wrote; `what` names it in errors. Unknown and mistyped keys fail; fields
 /// that are absent keep their defaults.

@@ -44,10 +44,24 @@ class Layer {
   std::string cli_;
 };
 
-const Preset& find_preset(const std::string& name) {
-  for (const Preset& preset : presets())
-    if (preset.name == name) return preset;
+const models::Architecture& architecture_of_preset(const std::string& name) {
+  for (const models::Architecture* a : models::all_architectures())
+    for (const models::Preset& preset : a->presets)
+      if (preset.name == name) return *a;
   check_failed(__FILE__, __LINE__, "preset exists", name);
+}
+
+const models::Preset& find_preset(const std::string& name) {
+  for (const models::Preset* preset : presets())
+    if (preset->name == name) return *preset;
+  check_failed(__FILE__, __LINE__, "preset exists", name);
+}
+
+/// A setting that only other architectures have; "" when there is none.
+std::string foreign_setting(const TrainOptions& o) {
+  for (const auto& [name, value] : o.model_settings)
+    if (is_foreign_setting(name, o)) return name;
+  return "";
 }
 
 // min_lr at full precision prints as 5.9999999999999995e-05; a tenth is meant as people write it.
@@ -74,6 +88,8 @@ void fill_for_optimizer(TrainOptions& o) {
 
 void fill(TrainOptions& o) {
   fill_for_optimizer(o);
+  for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
+    o.model_settings.emplace(name, value);
   if (o.min_lr < 0) o.min_lr = o.lr_scheduler_type == "linear" ? 0 : a_tenth_of(o.learning_rate);
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
@@ -135,14 +151,35 @@ bool is_per_call(std::string_view name) {
 
 }  // namespace
 
+std::vector<const models::Preset*> presets() {
+  std::vector<const models::Preset*> all;
+  for (const models::Architecture* a : models::all_architectures())
+    for (const models::Preset& preset : a->presets) all.push_back(&preset);
+  return all;
+}
+
+bool is_foreign_setting(std::string_view name, const TrainOptions& options) {
+  bool is_setting = false;
+  for (const models::Architecture* a : models::all_architectures()) {
+    if (a->find_option(name) == nullptr) continue;
+    if (a->name == options.architecture) return false;
+    is_setting = true;
+  }
+  return is_setting;
+}
+
 TrainOptions resolve(const KeyValues& given) {
   const auto& table = train_option_table();
   // The preset and the file come first whatever their place on the command line.
   TrainOptions heads;
+  bool names_preset = false, names_architecture = false;
   const auto take_head = [&](const std::string& key, const std::string& value,
                              const std::string& where, const std::string& unknown_where) {
     const Row& row = table.find(key, unknown_where);
-    if (row.name == "preset" || row.name == "config") table.set(heads, row, value, where);
+    if (row.name == "preset" || row.name == "config" || row.name == "architecture")
+      table.set(heads, row, value, where);
+    names_preset = names_preset || row.name == "preset";
+    names_architecture = names_architecture || row.name == "architecture";
     return row.name;
   };
   for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
@@ -157,7 +194,18 @@ TrainOptions resolve(const KeyValues& given) {
     for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
   }
 
+  const models::Architecture& of_preset = architecture_of_preset(heads.preset);
+  if (!names_architecture)
+    heads.architecture = of_preset.name;
+  else if (!names_preset)
+    heads.preset = models::find_architecture(heads.architecture).presets.front().name;
+  else if (of_preset.name != heads.architecture)
+    usage_error("--preset {} is of the architecture {}; got --architecture {}", heads.preset,
+                of_preset.name, heads.architecture);
+
   TrainOptions options;
+  options.preset = heads.preset;
+  options.architecture = heads.architecture;
   Layer preset(options, nullptr);
   for (const auto& [key, value] : find_preset(heads.preset).values)
     preset.set(key, value, heads.preset, "");
@@ -175,9 +223,18 @@ TrainOptions resolve(const KeyValues& given) {
 }
 
 void validate(const TrainOptions& o) {
-  if (o.n_embd % o.n_head != 0)
-    usage_error("n-embd must be divisible by n-head; got n-embd {} and n-head {}", o.n_embd,
-                o.n_head);
+  // Otherwise a folder says which architecture it is.
+  if (o.init_from == "scratch" && !o.wants_resume()) {
+    if (const std::string name = foreign_setting(o); !name.empty())
+      usage_error(
+          "--{} is no option of the architecture {}; see `brrr train --architecture {} --help`",
+          name, o.architecture, o.architecture);
+    models::find_architecture(o.architecture)
+        .describe({{o.model_settings.begin(), o.model_settings.end()},
+                   std::max<int64_t>(1, o.vocab_size),
+                   o.context,
+                   o.dropout});
+  }
   if (!o.text.empty() && !o.data.empty())
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())
@@ -220,7 +277,8 @@ void validate(const TrainOptions& o) {
 std::string to_json(const TrainOptions& options) {
   OrderedJson json = OrderedJson::object();
   for (const Row& row : train_option_table().rows())
-    if (row.get) json[with_underscores(row.name)] = value_of(row, options);
+    if (row.get && !is_foreign_setting(row.name, options))
+      json[with_underscores(row.name)] = value_of(row, options);
   // Paths may hold any bytes; JSON holds UTF-8.
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
@@ -269,7 +327,7 @@ TrainOptions options_from_json(std::string_view text, const std::string& what) {
 std::string to_toml(const TrainOptions& options) {
   std::string text, group;
   for (const Row& row : train_option_table().rows()) {
-    if (!row.get || row.name == "config") continue;
+    if (!row.get || row.name == "config" || is_foreign_setting(row.name, options)) continue;
     const std::vector<std::string> items = row.get(options);
     std::string value;
     if (row.kind == OptionKind::kList) {

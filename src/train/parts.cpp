@@ -9,22 +9,16 @@
 
 namespace brrr::train {
 
-models::Gpt2Config model_config(const TrainOptions& o, int64_t vocab_size) {
-  models::Gpt2Config c;
-  c.vocab_size = o.vocab_size > 0 ? o.vocab_size : vocab_size;
-  if (c.vocab_size < vocab_size)
+models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size) {
+  const int64_t vocabulary = o.vocab_size > 0 ? o.vocab_size : vocab_size;
+  if (vocabulary < vocab_size)
     usage_error(
         "--vocab-size {} is smaller than the tokenizer's {}: take at least that, or leave it "
         "out",
-        c.vocab_size, vocab_size);
-  c.n_positions = o.context;
-  c.n_embd = o.n_embd;
-  c.n_layer = o.n_layer;
-  c.n_head = o.n_head;
-  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = o.dropout;
-  c.bias = o.bias;
-  c.validate();
-  return c;
+        vocabulary, vocab_size);
+  return models::find_architecture(o.architecture)
+      .describe(
+          {{o.model_settings.begin(), o.model_settings.end()}, vocabulary, o.context, o.dropout});
 }
 
 SessionOptions session_options(const TrainOptions& o) {

@@ -114,7 +114,7 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
   double rate = s.f32 * kVectorShare;
   if (class_of(node) == OpClass::contraction) {
     const DType dtype = g.type(node.operands[0]).dtype;
-    const bool product = !is_attention(*node.op);
+    const bool product = !node.op->is_attention;
     rate = product_rate(s, dtype) * (product ? kProductShare : kAttentionShare);
   }
   return std::max(traffic, cost.flops / rate) + kNodeSeconds;

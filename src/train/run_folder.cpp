@@ -61,24 +61,24 @@ Tensors tensors_of(const Engine& engine, bool parameters) {
 
 }  // namespace
 
-void write_model(const fs::path& folder, const Engine& engine, const models::Gpt2Config& config,
+void write_model(const fs::path& folder, const Engine& engine, const models::Model& model,
                  const io::Tokenizer& tokenizer) {
-  io::write_hf_gpt2(folder, config, tensors_of(engine, true).views);
+  io::write_model_files(folder, model, tensors_of(engine, true).views);
   tokenizer.save(folder);
 }
 
-void write_final_model(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
+void write_final_model(const fs::path& run, const Engine& engine, const models::Model& model,
                        const io::Tokenizer& tokenizer) {
   io::remove_model_checksum(run);
-  write_model(run, engine, config, tokenizer);
+  write_model(run, engine, model, tokenizer);
   io::write_model_checksum(run);
 }
 
-void save_checkpoint(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
+void save_checkpoint(const fs::path& run, const Engine& engine, const models::Model& model,
                      const io::Tokenizer& tokenizer, const TrainOptions& options,
                      const TrainerState& state) {
   io::CheckpointWriter writer(run, state.step);
-  write_model(writer.folder(), engine, config, tokenizer);
+  write_model(writer.folder(), engine, model, tokenizer);
   io::write_safetensors(writer.path("optimizer.safetensors"), tensors_of(engine, false).views);
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
@@ -118,10 +118,10 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
 
 }  // namespace
 
-TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Gpt2Config& config,
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
                              const std::string& optim) {
-  const io::SafetensorsFile model(folder / "model.safetensors");
-  const auto tensors = io::match_tensors(model, config);
+  const io::WeightFiles files(folder);
+  const auto tensors = io::match_tensors(files, model);
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
     io::copy_as_f32(tensors.at(std::string(name)), out);
   });
@@ -130,11 +130,12 @@ TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const model
   return trainer_state_from_json(read_file(state), state.string());
 }
 
-RunLog::RunLog(const fs::path& run, const TrainOptions& options, std::optional<int64_t> resume_step)
+RunLog::RunLog(const fs::path& run, const TrainOptions& options, const models::ModelSizes& sizes,
+               std::optional<int64_t> resume_step)
     : run_(run),
       title_(options.run_name.empty() ? run.filename().string() : options.run_name),
       subtitle_(fmt::format("{} layers, {} heads, width {}, context {}, batch {} x {}, {} steps",
-                            options.n_layer, options.n_head, options.n_embd, options.context,
+                            sizes.layers, sizes.heads, sizes.width, options.context,
                             options.gradient_accumulation_steps, options.batch_size,
                             options.max_steps)) {
   const fs::path path = run / "log.jsonl";

@@ -17,8 +17,8 @@
 
 #include "base/file.h"
 #include "folders/checkpoint.h"
-#include "formats/jsonl.h"
 #include "folders/model_folder.h"
+#include "formats/jsonl.h"
 #include "formats/svg_plot.h"
 #include "formats/tensorboard.h"
 #include "runtime/engine.h"
@@ -43,28 +43,29 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
 
 /// Writes model.safetensors, config.json and the tokenizer into an existing folder, from the
 /// engine's parameters.
-void write_model(const fs::path& folder, const Engine& engine, const models::Gpt2Config& config,
+void write_model(const fs::path& folder, const Engine& engine, const models::Model& model,
                  const io::Tokenizer& tokenizer);
 
 /// The same for the run folder itself at the end of a run, with a checksum.
-void write_final_model(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
+void write_final_model(const fs::path& run, const Engine& engine, const models::Model& model,
                        const io::Tokenizer& tokenizer);
 
 /// Commits a checkpoint and removes old ones.
-void save_checkpoint(const fs::path& run, const Engine& engine, const models::Gpt2Config& config,
+void save_checkpoint(const fs::path& run, const Engine& engine, const models::Model& model,
                      const io::Tokenizer& tokenizer, const TrainOptions& options,
                      const TrainerState& state);
 
 /// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the
 /// optimizer of this run, for errors.
-TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Gpt2Config& config,
+TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
                              const std::string& optim);
 
 /// The logs of a run.
 class RunLog {
  public:
   /// `resume_step`: records after it are dropped.
-  RunLog(const fs::path& run, const TrainOptions& options, std::optional<int64_t> resume_step);
+  RunLog(const fs::path& run, const TrainOptions& options, const models::ModelSizes& sizes,
+         std::optional<int64_t> resume_step);
 
   void train_step(const StepRecord& record);
   void evaluation(int64_t step, double val_loss);

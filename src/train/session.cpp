@@ -80,8 +80,8 @@ void Session::add_shorter(const Graph& loss_graph) {
   Graph graph = loss_graph;
   if (scales_gradients()) optim::attach_scaled_loss(graph, "loss");
   Shorter s;
-  const NodeId tokens = loss_graph.find_input("tokens");
-  s.positions = static_cast<size_t>(loss_graph.type({tokens, 0}).shape.elements());
+  const NodeId first = loss_graph.inputs(InputKind::data).front();  // as Batch::positions()
+  s.positions = static_cast<size_t>(loss_graph.type({first, 0}).shape.elements());
   const std::string prefix = fmt::format("positions{}_", s.positions);
   if (first_) s.first = build_(graph, optim::Accumulation::first, prefix + "first");
   if (middle_) s.middle = build_(graph, optim::Accumulation::middle, prefix + "middle");
@@ -91,13 +91,13 @@ void Session::add_shorter(const Graph& loss_graph) {
   compile_seconds_ += watch.seconds();
 }
 
-const Session::Shorter* Session::shorter_for(const TokenBatch& batch) const {
+const Session::Shorter* Session::shorter_for(const Batch& batch) const {
   for (const Shorter& s : shorter_)
-    if (s.positions == batch.inputs.size()) return &s;
+    if (s.positions == batch.positions()) return &s;
   return nullptr;
 }
 
-size_t Session::last_for(const TokenBatch& batch) const {
+size_t Session::last_for(const Batch& batch) const {
   const Shorter* s = shorter_for(batch);
   return s != nullptr ? s->last : last_;
 }
@@ -181,11 +181,10 @@ Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double lea
   return s;
 }
 
-Call Session::call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
+Call Session::call_of(size_t program, const Batch& batch, const Scalars& scalars,
                       size_t micro_batch) const {
   Call call{program, {}, {"loss"}};
-  call.set("tokens", batch.inputs);
-  call.set("targets", batch.targets);
+  for (const Batch::Tensor& t : batch.tensors) call.set(t.name, t.ids);
   call.set("loss_scale", std::span(&scalars.loss_scale, 1));
   if (has_dropout_) call.set("rng_key", std::span<const int32_t>(scalars.rng_keys[micro_batch]));
   return call;
@@ -199,7 +198,7 @@ void Session::add_optimizer(Call& call, const Scalars& scalars) const {
     call.set("rounding_key", std::span<const int32_t>(scalars.rounding_key));
 }
 
-std::vector<Call> Session::calls_of(std::span<const TokenBatch> micro_batches,
+std::vector<Call> Session::calls_of(std::span<const Batch> micro_batches,
                                     const Scalars& scalars) const {
   std::vector<Call> calls;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -214,13 +213,13 @@ std::vector<Call> Session::calls_of(std::span<const TokenBatch> micro_batches,
   return calls;
 }
 
-StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches,
-                         double learning_rate, Timeline* timeline) {
+StepResult Session::step(int64_t step, std::span<const Batch> micro_batches, double learning_rate,
+                         Timeline* timeline) {
   BRRR_CHECK(static_cast<int64_t>(micro_batches.size()) == options_.accumulation,
              "{} micro-batches for accumulation {}", micro_batches.size(), options_.accumulation);
-  int64_t tokens = 0;
-  for (const TokenBatch& b : micro_batches) tokens += b.real_tokens;
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, tokens));
+  int64_t count = 0;
+  for (const Batch& b : micro_batches) count += b.count;
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
   StepResult result;
   if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
   const Scalars scalars = scalars_of(step, scale, learning_rate);
@@ -231,10 +230,13 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
   for (const std::vector<float>& of_call : read) result.loss += of_call[0];
   result.grad_norm = read.back()[1];
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    bad_step_ = {{}, {}, scale, learning_rate, step};
-    for (const TokenBatch& b : micro_batches) {
-      bad_step_->inputs.emplace_back(b.inputs.begin(), b.inputs.end());
-      bad_step_->targets.emplace_back(b.targets.begin(), b.targets.end());
+    bad_step_ = {{}, scale, learning_rate, step};
+    for (const Batch& b : micro_batches) {
+      BadStep::Kept& kept = bad_step_->micro_batches.emplace_back();
+      for (const Batch::Tensor& t : b.tensors) {
+        kept.names.emplace_back(t.name);
+        kept.ids.emplace_back(t.ids.begin(), t.ids.end());
+      }
     }
   }
   return result;
@@ -242,9 +244,12 @@ StepResult Session::step(int64_t step, std::span<const TokenBatch> micro_batches
 
 std::optional<std::string> Session::first_non_finite() {
   if (!bad_step_) return std::nullopt;
-  std::vector<TokenBatch> micro_batches;
-  for (size_t i = 0; i < bad_step_->inputs.size(); ++i)
-    micro_batches.push_back({bad_step_->inputs[i], bad_step_->targets[i], 0});
+  std::vector<Batch> micro_batches;
+  for (const BadStep::Kept& kept : bad_step_->micro_batches) {
+    Batch& b = micro_batches.emplace_back();
+    for (size_t i = 0; i < kept.names.size(); ++i)
+      b.tensors.push_back({kept.names[i], kept.ids[i]});
+  }
   const Scalars scalars =
       scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
   const std::vector<Call> calls = calls_of(micro_batches, scalars);
@@ -258,9 +263,9 @@ std::optional<std::string> Session::first_non_finite() {
   return std::nullopt;
 }
 
-void Session::look_at_step(int64_t step, const TokenBatch& batch, double learning_rate,
+void Session::look_at_step(int64_t step, const Batch& batch, double learning_rate,
                            const Program::Look& look) {
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.real_tokens));
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.count));
   const Scalars scalars = scalars_of(step, scale, learning_rate);
   Call call =
       call_of(last_for(batch), batch, scalars, static_cast<size_t>(options_.accumulation - 1));
@@ -270,11 +275,10 @@ void Session::look_at_step(int64_t step, const TokenBatch& batch, double learnin
   note_stale_copies(call.program);
 }
 
-double Session::loss_sum(const TokenBatch& batch) {
+double Session::loss_sum(const Batch& batch) {
   const float one = 1;
   Call call{eval_, {}, {"loss"}};
-  call.set("tokens", batch.inputs);
-  call.set("targets", batch.targets);
+  for (const Batch::Tensor& t : batch.tensors) call.set(t.name, t.ids);
   call.set("loss_scale", std::span(&one, 1));
   refresh_copies(std::span(&call, 1));
   return engine_.run(std::span(&call, 1))[0][0];

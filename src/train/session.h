@@ -19,12 +19,25 @@
 
 namespace brrr::train {
 
-/// One micro-batch of token ids. inputs, targets: [B, T], or rows of a length that add_shorter()
-/// was told; targets of -1 do not count.
-struct TokenBatch {
-  std::span<const int32_t> inputs, targets;
-  int64_t real_tokens = 0;  // targets that count
+/// One micro-batch: tensors for the inputs of the loss graph, by name, and over how many elements
+/// its loss is a mean. For language models: "tokens" and "targets", [B, T] or rows of a length that
+/// add_shorter() was told, and the number of targets that are not -1.
+struct Batch {
+  struct Tensor {
+    std::string_view name;
+    std::span<const int32_t> ids;
+  };
+  std::vector<Tensor> tensors;
+  int64_t count = 0;
+
+  /// The elements of its first tensor: what tells the shapes of batches apart.
+  size_t positions() const { return tensors.empty() ? 0 : tensors[0].ids.size(); }
 };
+/// A batch for language models.
+inline Batch token_batch(std::span<const int32_t> tokens, std::span<const int32_t> targets,
+                         int64_t real_tokens) {
+  return {{{"tokens", tokens}, {"targets", targets}}, real_tokens};
+}
 
 struct SessionOptions {
   optim::Optimizer optimizer;
@@ -42,15 +55,16 @@ struct SessionOptions {
 };
 
 struct StepResult {
-  double loss = 0;        // mean over the real tokens of all micro-batches
+  double loss = 0;        // mean over the counts of all micro-batches
   double grad_norm = 0;   // before clipping; not finite: the step changed nothing
   double loss_scale = 1;  // that f16 gradients were multiplied by
 };
 
 class Session {
  public:
-  /// `loss_graph`: inputs "tokens", "targets" [B, T] i32, "loss_scale" f32[], perhaps "rng_key"
-  /// i32[2]; output "loss". `eval_graph`: the same for evaluation, perhaps with another batch.
+  /// `loss_graph`: inputs for the tensors of a batch, "loss_scale" f32[], perhaps "rng_key" i32[2];
+  /// output "loss" (models::Model::loss). `eval_graph`: the same for evaluation, perhaps with
+  /// another batch.
   Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
           const SessionOptions& options);
 
@@ -82,18 +96,18 @@ class Session {
   double compile_seconds() const { return compile_seconds_; }
 
   /// One optimizer step, the `step`-th from 0, on `accumulation` micro-batches. Gradients are
-  /// divided by the number of real tokens over all of them.
-  StepResult step(int64_t step, std::span<const TokenBatch> micro_batches, double learning_rate,
+  /// divided by the sum of their counts.
+  StepResult step(int64_t step, std::span<const Batch> micro_batches, double learning_rate,
                   Timeline* timeline = nullptr);
   /// Repeats the last step whose loss or gradient was not finite, and says which op of which layer
   /// was the first to make a number that is none; nothing when no step was.
   std::optional<std::string> first_non_finite();
   /// The program that ends a step, on one batch, showing every value: to see what numbers a model
   /// is made of. Parameters change as in a step.
-  void look_at_step(int64_t step, const TokenBatch& batch, double learning_rate,
+  void look_at_step(int64_t step, const Batch& batch, double learning_rate,
                     const Program::Look& look);
-  /// Sum of the losses over the real tokens of a batch, dropout off.
-  double loss_sum(const TokenBatch& batch);
+  /// Sum of the losses of a batch, dropout off.
+  double loss_sum(const Batch& batch);
 
   /// Whether gradients are scaled, and the scale's first value set.
   bool scales_gradients() const { return options_.precision == DType::f16; }
@@ -101,12 +115,12 @@ class Session {
  private:
   /// What a step runs on batches of other than the usual shape.
   struct Shorter {
-    size_t positions = 0;  // B * T
+    size_t positions = 0;  // Batch::positions()
     std::optional<size_t> first, middle;
     size_t last = 0;
   };
-  const Shorter* shorter_for(const TokenBatch& batch) const;
-  size_t last_for(const TokenBatch& batch) const;
+  const Shorter* shorter_for(const Batch& batch) const;
+  size_t last_for(const Batch& batch) const;
   // The scalars that a step's programs take, held while they run.
   struct Scalars {
     float loss_scale = 0, learning_rate = 0;
@@ -118,15 +132,19 @@ class Session {
   Graph graph_of_copies() const;
   void refresh_copies(std::span<const Call> calls);
   void note_stale_copies(size_t updating_program);
-  Call call_of(size_t program, const TokenBatch& batch, const Scalars& scalars,
+  Call call_of(size_t program, const Batch& batch, const Scalars& scalars,
                size_t micro_batch) const;
   void add_optimizer(Call& call, const Scalars& scalars) const;
-  std::vector<Call> calls_of(std::span<const TokenBatch> micro_batches,
-                             const Scalars& scalars) const;
+  std::vector<Call> calls_of(std::span<const Batch> micro_batches, const Scalars& scalars) const;
 
   // What first_non_finite() repeats: inputs do not outlive a run.
   struct BadStep {
-    std::vector<std::vector<int32_t>> inputs, targets;  // of the micro-batches
+    /// A batch that owns its ids.
+    struct Kept {
+      std::vector<std::string> names;
+      std::vector<std::vector<int32_t>> ids;
+    };
+    std::vector<Kept> micro_batches;
     double loss_scale, learning_rate;
     int64_t step;
   };
@@ -140,9 +158,9 @@ class Session {
   std::optional<size_t> first_, middle_;
   size_t last_ = 0, eval_ = 0;
   std::vector<Shorter> shorter_;
-  // Low-precision copies of the parameters are states that updates keep (passes/weights/keep_copies.h).
-  // When parameters were written by others, or another program reads a copy that the update does
-  // not know, this program makes them again.
+  // Low-precision copies of the parameters are states that updates keep
+  // (passes/weights/keep_copies.h). When parameters were written by others, or another program
+  // reads a copy that the update does not know, this program makes them again.
   Graph copies_from_parameters_;
   std::optional<size_t> copies_;
   std::set<std::string> stale_copies_;

@@ -135,13 +135,13 @@ static int64_t left_on_heap(const FitContext& context) {
   return std::max<int64_t>(0, resident_memory().needed() - context.now.needed());
 }
 
-SettledRun settle_run(const TrainOptions& options, const models::Gpt2Config& config,
+SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model,
                       const ProcessInputs& inputs,
                       const std::function<void(const std::string&)>& say) {
   constexpr int kRounds = 5;
   SettledRun run;
   run.limit = memory_budget(options);
-  FitContext context{config, inputs, resident_memory(), std::nullopt, run.limit.bytes};
+  FitContext context{model, inputs, resident_memory(), std::nullopt, run.limit.bytes};
   if (!options.wants_fit()) {
     run.plan = plan_of(options, context, &run.session);
     const int64_t reckoned = run.plan.needed();

@@ -20,34 +20,43 @@ bool asks_for(const std::string& name, const io::Tokenizer& model) {
 
 }  // namespace
 
-void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
-  const models::Gpt2Config& c = model.config;
-  const std::string folder = model.folder.string();
-  const auto check = [&](const char* name, int64_t asked, int64_t has) {
-    if (o.was_given(name) && asked != has)
+void adopt_definition(TrainOptions& o, const models::Model& model, const std::string& folder) {
+  const std::string& architecture = model.architecture().name;
+  if (o.was_given("architecture") && o.architecture != architecture)
+    usage_error("--architecture {}: the model in {} is of the architecture {}", o.architecture,
+                folder, architecture);
+  const KeyValues settings = model.settings();
+  const auto check = [&](const std::string& name, const std::string& asked,
+                         const std::string& has) {
+    if (asked != has)
       usage_error("--init-from: {} has {} = {}; got {}. Leave --{} out: the model brings it",
                   folder, name, has, asked, name);
   };
-  check("n-layer", o.n_layer, c.n_layer);
-  check("n-head", o.n_head, c.n_head);
-  check("n-embd", o.n_embd, c.n_embd);
-  if (o.vocab_size != 0) check("vocab-size", o.vocab_size, c.vocab_size);
-  if (o.was_given("bias") && o.bias != c.bias)
-    usage_error("--init-from: {} has {} biases; leave --bias out: the model brings it", folder,
-                c.bias ? "its" : "no");
+  for (const auto& [name, value] : settings)
+    if (o.was_given(name)) check(name, o.model_settings[name], value);
+  for (const auto& [name, value] : o.model_settings)
+    if (o.was_given(name) && model.architecture().find_option(name) == nullptr)
+      usage_error("--{}: the model in {} is of the architecture {}, which has no such option", name,
+                  folder, architecture);
+  const models::ModelSizes sizes = model.sizes();
+  if (o.was_given("vocab-size") && o.vocab_size != 0)
+    check("vocab-size", std::to_string(o.vocab_size), std::to_string(sizes.vocabulary));
+  if (o.context > sizes.context)
+    usage_error("--context {} is longer than the {} positions of {}: take --context {} or less",
+                o.context, sizes.context, folder, sizes.context);
+  o.architecture = architecture;
+  o.model_settings = {settings.begin(), settings.end()};
+}
+
+void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
+  const std::string folder = model.folder.string();
   if (o.was_given("tokenizer") && !asks_for(o.tokenizer, *model.tokenizer))
     usage_error(
         "--init-from: the tokenizer of {} ({} of {}) is not --tokenizer {}; leave it out: the "
         "model brings it",
         folder, model.tokenizer->kind(), model.tokenizer->vocab_size(), o.tokenizer);
-  if (!o.was_given("context")) o.context = std::min(o.context, c.n_positions);
-  if (o.context > c.n_positions)
-    usage_error("--context {} is longer than the {} positions of {}: take --context {} or less",
-                o.context, c.n_positions, folder, c.n_positions);
-  o.n_layer = c.n_layer;
-  o.n_head = c.n_head;
-  o.n_embd = c.n_embd;
-  o.bias = c.bias;
+  if (!o.was_given("context")) o.context = std::min(o.context, model.definition->sizes().context);
+  adopt_definition(o, *model.definition, folder);
 }
 
 }  // namespace brrr::train

@@ -13,7 +13,7 @@
 #include "base/parallel.h"
 #include "data/loader.h"
 #include "folders/folder_lock.h"
-#include "models/init.h"
+#include "models/initialise.h"
 #include "optim/schedule.h"
 #include "runtime/parameters.h"
 #include "train/dataset.h"
@@ -34,8 +34,6 @@ namespace {
 
 constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
 constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
-
-TokenBatch view_of(const io::Batch& b) { return {b.inputs, b.targets, b.real_tokens}; }
 
 // One run from options to result; the parts that train() strings together.
 class Trainer {
@@ -130,31 +128,30 @@ class Trainer {
 
   void compile() {
     if (start_from_) {
-      config_ = start_from_->config;
-      config_.resid_pdrop = config_.embd_pdrop = config_.attn_pdrop = options_.dropout;
+      model_ = start_from_->definition->with_dropout(options_.dropout);
     } else if (resume_) {
-      config_ = io::read_gpt2_config(resume_->checkpoint / "config.json");
+      model_ = io::read_definition(resume_->checkpoint);
     } else {
-      config_ = model_config(options_, dataset_->tokenizer->vocab_size());
+      model_ = model_of(options_, dataset_->tokenizer->vocab_size());
     }
-    result_.parameters = config_.parameter_count();
-    ProcessInputs inputs = inputs_of(options_, &*dataset_, config_.vocab_size);
+    result_.parameters = model_->parameter_count();
+    const models::ModelSizes sizes = model_->sizes();
+    ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
     inputs.weights_bytes = start_from_bytes();
     inputs.weights_with_states = resume_.has_value();
-    SettledRun run = settle_run(options_, config_, inputs, say);
+    SettledRun run = settle_run(options_, model_, inputs, say);
     options_ = run.plan.options;
     session_ = std::move(run.session);
     result_.process_forecast = run.plan.process;
     result_.memory_limit = run.limit.bytes;
-    const io::LoaderOptions l = loader_options(options_, config_.vocab_size);
+    const io::LoaderOptions l = loader_options(options_, sizes.vocabulary);
     loader_.emplace(dataset_->batches(l), l);
     result_.forecast = session_->forecast();
     result_.compile_seconds = session_->compile_seconds();
     say(fmt::format("model: {:.2f}M parameters, {}, {}, width {}, context {}; {} on {}",
-                    static_cast<double>(result_.parameters) / 1e6,
-                    counted(config_.n_layer, "layer"), counted(config_.n_head, "head"),
-                    config_.n_embd, options_.context, session_->engine().backend().name,
-                    counted(thread_count(), "thread")));
+                    static_cast<double>(result_.parameters) / 1e6, counted(sizes.layers, "layer"),
+                    counted(sizes.heads, "head"), sizes.width, options_.context,
+                    session_->engine().backend().name, counted(thread_count(), "thread")));
     const double mib = 1.0 / (1 << 20);
     const MemoryForecast& f = result_.forecast;
     const int64_t copies = session_->copy_bytes();
@@ -246,23 +243,24 @@ class Trainer {
   void load_weights() {
     Engine& engine = session_->engine();
     if (resume_) {
-      state_ = load_checkpoint(resume_->checkpoint, engine, config_, options_.optim);
+      state_ = load_checkpoint(resume_->checkpoint, engine, *model_, options_.optim);
       loader_->restore(io::LoaderState::from_json(state_.loader));
       record_options();
       set_later_checkpoints_aside();
-      log_.emplace(result_.run_dir, options_, state_.step);
+      log_.emplace(result_.run_dir, options_, model_->sizes(), state_.step);
       read_own_log();
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
     }
-    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-      if (start_from_)
+    if (start_from_)
+      load_parameters(engine, [&](std::string_view name, std::span<float> out) {
         io::copy_as_f32(start_from_->tensors.at(std::string(name)), out);
-      else
-        models::initialise(name, config_, static_cast<uint32_t>(options_.seed), out);
-    });
+      });
+    else
+      load_parameters(engine,
+                      models::initial_weights(*model_, static_cast<uint32_t>(options_.seed)));
     start_from_.reset();
-    log_.emplace(result_.run_dir, options_, std::nullopt);
+    log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
   }
 
   // What the log of a resumed run tells and its checkpoint does not.
@@ -325,7 +323,7 @@ class Trainer {
 
       const Stopwatch watch;
       const double waited_before = loader_->seconds_waited();
-      const std::vector<TokenBatch> views = next_batches();
+      const std::vector<Batch> views = next_batches();
       const double waited = loader_->seconds_waited() - waited_before;
       const double rate = schedule.at(step);
       if (follows_load) omp_set_num_threads(team.threads());
@@ -335,9 +333,9 @@ class Trainer {
       team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;
-      for (const TokenBatch& b : views) {
-        tokens += b.real_tokens;
-        positions += static_cast<int64_t>(b.inputs.size());
+      for (const Batch& b : views) {
+        tokens += b.count;
+        positions += static_cast<int64_t>(b.positions());
       }
       ++state_.step;
       state_.tokens += tokens;
@@ -374,12 +372,12 @@ class Trainer {
   }
 
   /// Of one optimizer step; valid until the next call.
-  std::vector<TokenBatch> next_batches() {
+  std::vector<Batch> next_batches() {
     batches_.resize(static_cast<size_t>(options_.gradient_accumulation_steps));
-    std::vector<TokenBatch> views;
+    std::vector<Batch> views;
     for (io::Batch& b : batches_) {
       b = loader_->next();
-      views.push_back(view_of(b));
+      views.push_back(batch_of(b));
     }
     return views;
   }
@@ -464,7 +462,8 @@ class Trainer {
   }
 
   MeanLoss mean_loss(int64_t batches) {
-    return train::mean_loss(*session_, dataset_->val, options_, config_.vocab_size, batches);
+    return train::mean_loss(*session_, dataset_->val, options_, model_->sizes().vocabulary,
+                            batches);
   }
 
   void evaluate(int64_t batches) {
@@ -491,7 +490,7 @@ class Trainer {
   void save() {
     state_.loader = loader_->state().to_json();
     log_->flush();
-    save_checkpoint(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer, options_,
+    save_checkpoint(result_.run_dir, session_->engine(), *model_, *dataset_->tokenizer, options_,
                     state_);
   }
 
@@ -512,7 +511,7 @@ class Trainer {
 
   void finish() {
     progress_->finish();
-    write_final_model(result_.run_dir, session_->engine(), config_, *dataset_->tokenizer);
+    write_final_model(result_.run_dir, session_->engine(), *model_, *dataset_->tokenizer);
     log_->draw();
     result_.steps = state_.step;
     result_.health_summary = watch_->health().summary();
@@ -554,7 +553,7 @@ class Trainer {
   std::optional<io::ModelFolder> start_from_;
   std::optional<Dataset> dataset_;
   std::optional<io::Loader> loader_;
-  models::Gpt2Config config_;
+  models::ModelPtr model_;
   std::unique_ptr<Session> session_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;

@@ -54,8 +54,10 @@ struct TrainResult {
 /// UserError.
 TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr);
 
-/// Takes the shape of the model over into the options. Throws UserError where the user asked for
-/// another one, for another tokenizer or for more context.
+/// Takes the architecture and its settings over from a model into the options. Throws UserError
+/// (exit 2) where the user asked for others or for more context. `folder` names the model.
+void adopt_definition(TrainOptions& options, const models::Model& model, const std::string& folder);
+/// The same, with the context that the model has room for; also refuses another tokenizer.
 void adopt_architecture(TrainOptions& options, const io::ModelFolder& model);
 
 /// The options of the run that a resumed run goes on with, and where it goes on.

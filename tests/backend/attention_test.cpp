@@ -6,13 +6,14 @@
 #include <omp.h>
 
 #include "backend/cpu/attention/attention_tiles.h"
-#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/target.h"
 #include "backend/kernel_runner.h"
 #include "passes/pipeline.h"
 #include "runtime/program.h"
+#include "support/attention_attrs.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {
@@ -30,8 +31,11 @@ struct Case {
   bool lengths = false;
   double p = 0;
   double masked = -INFINITY;
-  int64_t batch = 2, heads = 1;
+  int64_t batch = 2, heads = 1, kv_heads = 0;  // 0: as many as heads
+  int64_t window = 0;
+  bool apart_in_time = false;  // each sequence has a position of its own
   bool dlse = false;
+  int64_t keys() const { return kv_heads > 0 ? kv_heads : heads; }
 };
 
 class AttentionKernels : public test::EachIsa {};
@@ -57,20 +61,25 @@ std::vector<double> random_values(int64_t n, double low, double high, RngStream&
 }
 
 Attrs attrs_of(const Case& c) {
-  return {{"causal", c.causal},
-          {"lengths", c.lengths},
-          {"mask", c.mask.has_value()},
-          {"masked", c.masked},
-          {"p", c.p},
-          {"position", c.position.has_value()},
-          {"scale", 1.5 / std::sqrt(static_cast<double>(c.d))},
-          {"stream", int64_t{11}}};
+  Attrs attrs = test::attention_attrs(c.heads, c.keys(), c.d, c.dv);
+  attrs.set("causal", c.causal);
+  attrs.set("window", c.window);
+  attrs.set("lengths", c.lengths);
+  attrs.set("mask", c.mask.has_value());
+  attrs.set("masked", c.masked);
+  attrs.set("p", c.p);
+  attrs.set("position", c.position.has_value());
+  attrs.set("scale", 1.5 / std::sqrt(static_cast<double>(c.d)));
+  attrs.set("stream", int64_t{11});
+  return attrs;
 }
 
 Operands qkv_of(const Case& c, DType dtype, RngStream& rng) {
   Operands out;
-  for (const auto& [rows, width] : {std::pair{c.t, c.d}, {c.s, c.d}, {c.s, c.dv}}) {
-    const Type type{dtype, {c.batch, c.heads, rows, width}};
+  for (const auto& [heads, rows, width] : {std::array<int64_t, 3>{c.heads, c.t, c.d},
+                                           {c.keys(), c.s, c.d},
+                                           {c.keys(), c.s, c.dv}}) {
+    const Type type{dtype, {c.batch, heads, rows, width}};
     out.emplace_back(type, random_values(type.shape.elements(), -2, 2, rng));
   }
   return out;
@@ -78,7 +87,13 @@ Operands qkv_of(const Case& c, DType dtype, RngStream& rng) {
 
 Operands extras_of(const Case& c, RngStream& rng) {
   Operands out;
-  if (c.position) out.push_back({{i32, {}}, {static_cast<double>(*c.position)}});
+  if (c.position && c.apart_in_time) {
+    std::vector<double> values;
+    for (int64_t b = 0; b < c.batch; ++b) values.push_back(static_cast<double>(*c.position + 9 * b));
+    out.push_back({{i32, {c.batch}}, values});
+  } else if (c.position) {
+    out.push_back({{i32, {}}, {static_cast<double>(*c.position)}});
+  }
   if (c.mask) {
     auto values = random_values(c.mask->elements(), -2, 2, rng);
     if (c.mask_dtype == DType::boolean)
@@ -88,7 +103,7 @@ Operands extras_of(const Case& c, RngStream& rng) {
   if (c.lengths) {
     auto values = random_values(c.batch, 1, static_cast<double>(c.s), rng);
     for (double& x : values) x = std::floor(x);
-    out.push_back({{i32, {c.batch, 1}}, values});
+    out.push_back({{i32, {c.batch}}, values});
   }
   if (c.p > 0) out.push_back({{i32, {2}}, {17, -4}});
   return out;
@@ -117,67 +132,64 @@ Call backward_call(const Case& c, DType dtype) {
   return Call(op("attention_grad"), std::move(in), attrs);
 }
 
-/// The same on q, k and v that lie side by side, as the gradients and the heads of y then do.
-bool packs(const Case& c) { return c.t == c.s && c.d == c.dv && !c.position && c.batch > 0; }
-Call packed(const Case& c, const Call& call) {
+/// Operands [B, H, T, D] side by side in rows, [B, T, sum of H D].
+std::pair<Type, std::vector<double>> in_rows(const Operands& from, std::initializer_list<size_t> parts) {
+  int64_t row = 0;
+  for (const size_t i : parts) row += from[i].first.shape.size(1) * from[i].first.shape.size(3);
+  const Shape& first = from[*parts.begin()].first.shape;
+  std::vector<double> values(static_cast<size_t>(first.size(0) * first.size(2) * row));
+  int64_t column = 0;
+  for (const size_t i : parts) {
+    const Shape& s = from[i].first.shape;
+    size_t at = 0;
+    for (int64_t b = 0; b < s.size(0); ++b)
+      for (int64_t h = 0; h < s.size(1); ++h)
+        for (int64_t t = 0; t < s.size(2); ++t)
+          for (int64_t x = 0; x < s.size(3); ++x)
+            values[static_cast<size_t>((b * s.size(2) + t) * row + column + h * s.size(3) + x)] =
+                from[i].second[at++];
+    column += s.size(1) * s.size(3);
+  }
+  return {Type{from[*parts.begin()].first.dtype, {first.size(0), first.size(2), row}}, values};
+}
+
+enum class Lie { apart, in_one, kv_in_one, v_in_rows };
+
+/// The same call on operands that lie otherwise.
+Call laid(const Call& call, Lie lie) {
+  if (lie == Lie::apart) return call;
   const bool backward = call.node().op->name == "attention_grad";
   Operands from;
   for (size_t i = 0; i < call.values.size(); ++i)
     from.emplace_back(call.view().in[i], call.values[i]);
-  const auto side_by_side = [&](std::initializer_list<size_t> parts) {
-    const auto n = static_cast<int64_t>(parts.size()), row = n * c.heads * c.d;
-    std::vector<double> values(static_cast<size_t>(c.batch * c.t * row));
-    int64_t part = 0;
-    for (const size_t i : parts) {
-      size_t at = 0;
-      for (int64_t b = 0; b < c.batch; ++b)
-        for (int64_t h = 0; h < c.heads; ++h)
-          for (int64_t t = 0; t < c.t; ++t)
-            for (int64_t x = 0; x < c.d; ++x)
-              values[static_cast<size_t>((b * c.t + t) * row + (part * c.heads + h) * c.d + x)] =
-                  from[i].second[at++];
-      ++part;
-    }
-    return std::pair{Type{from[0].first.dtype, {c.batch, c.t, row}}, values};
+  Attrs attrs = call.node().attrs;
+  const auto columns = [&](size_t i) {
+    return from[i].first.shape.size(1) * from[i].first.shape.size(3);
   };
-  Operands in{side_by_side({0, 1, 2})};
+  const auto place = [&](const char* name, int64_t source, int64_t column, int64_t rows) {
+    attrs.set(name, std::vector<int64_t>{source, column, rows});
+  };
+  Operands in;
+  if (lie == Lie::in_one) {
+    in = {in_rows(from, {0, 1, 2})};
+    place("q", 0, 0, 1), place("k", 0, columns(0), 1);
+    place("v", 0, columns(0) + columns(1), 1);
+  } else if (lie == Lie::kv_in_one) {
+    in = {in_rows(from, {0}), in_rows(from, {2, 1})};
+    place("q", 0, 0, 1), place("k", 1, columns(2), 1), place("v", 1, 0, 1);
+  } else {
+    in = {from[0], from[1], in_rows(from, {2})};
+    place("v", 2, 0, 1);
+  }
+  const bool y_in_rows = lie != Lie::v_in_rows;
+  attrs.set("y_in_rows", y_in_rows);
   if (backward) {
-    in.push_back(side_by_side({3}));
+    in.push_back(y_in_rows ? in_rows(from, {3}) : from[3]);
     in.push_back(from[4]);
-    in.push_back(side_by_side({5}));
+    in.push_back(y_in_rows ? in_rows(from, {5}) : from[5]);
   }
   in.insert(in.end(), from.begin() + (backward ? 6 : 3), from.end());
-  Attrs attrs = call.node().attrs;
-  attrs.set("heads", c.heads);
-  return Call(op(backward ? "packed_attention_grad" : "packed_attention"), std::move(in), attrs);
-}
-
-/// The inverse, of a gradient.
-Call unpacked(const Call& call) {
-  const auto heads = call.node().attrs.get<int64_t>("heads");
-  Operands in;
-  const auto take = [&](size_t i, int64_t part, int64_t parts) {
-    const Shape rows = call.view().in[i].shape;
-    const int64_t batch = rows.size(0), length = rows.size(1), row = rows.size(2);
-    const int64_t d = row / (parts * heads);
-    std::vector<double> values;
-    for (int64_t b = 0; b < batch; ++b)
-      for (int64_t h = 0; h < heads; ++h)
-        for (int64_t t = 0; t < length; ++t)
-          for (int64_t x = 0; x < d; ++x)
-            values.push_back(call.values[i][static_cast<size_t>((b * length + t) * row +
-                                                                (part * heads + h) * d + x)]);
-    in.push_back({{call.view().in[i].dtype, {batch, heads, length, d}}, values});
-  };
-  for (const int64_t part : {0, 1, 2}) take(0, part, 3);
-  take(1, 0, 1);
-  in.push_back({call.view().in[2], call.values[2]});
-  take(3, 0, 1);
-  for (size_t i = 4; i < call.values.size(); ++i) in.push_back({call.view().in[i], call.values[i]});
-  Attrs attrs;
-  for (const auto& [name, value] : call.node().attrs)
-    if (name != "heads") attrs.set(name, value);
-  return Call(op("attention_grad"), std::move(in), attrs);
+  return Call(*call.node().op, std::move(in), attrs);
 }
 
 double largest(const std::vector<double>& values) {
@@ -186,13 +198,13 @@ double largest(const std::vector<double>& values) {
   return top;
 }
 
-// The largest |a bᵀ| of [heads, T, n] and [heads, S, n].
+// The largest |a bᵀ| of [heads, T, n] and [heads / group, S, n].
 double largest_product(const std::vector<double>& a, const std::vector<double>& b, int64_t t,
-                       int64_t s, int64_t n) {
+                       int64_t s, int64_t n, int64_t group) {
   double top = 0;
   const auto rows = static_cast<int64_t>(a.size()) / n;
   for (int64_t row = 0; row < rows; ++row)
-    for (int64_t key = row / t * s; key < (row / t + 1) * s; ++key) {
+    for (int64_t key = row / t / group * s; key < (row / t / group + 1) * s; ++key) {
       double dot = 0;
       for (int64_t j = 0; j < n; ++j)
         dot += a[static_cast<size_t>(row * n + j)] * b[static_cast<size_t>(key * n + j)];
@@ -203,31 +215,42 @@ double largest_product(const std::vector<double>& a, const std::vector<double>& 
 
 // What rounding is relative to. An error of a score is a relative error of its probability. dq and
 // dk are sums of p (dp - delta) k and q, where dp and delta, which are about as large, may cancel.
-// Of values side by side, the largest.
-std::vector<double> magnitudes_of(const Call& call, const std::vector<RefTensor>& wanted) {
-  const std::string& name = call.node().op->name;
-  if (!name.ends_with("_grad")) return {};
-  if (name.starts_with("packed_")) {
-    const Call apart = unpacked(call);
-    const std::vector<double> all = magnitudes_of(apart, apart.wanted());
-    return {*std::max_element(all.begin(), all.end())};
-  }
-  const double scale = call.node().attrs.get<double>("scale");
-  const Shape q = call.view().in[0].shape, v = call.view().in[2].shape;
-  const int64_t t = q.size(-2), s = v.size(-2);
-  const double score = scale * largest_product(call.values[0], call.values[1], t, s, q.size(-1));
-  const double dp = largest_product(call.values[5], call.values[2], t, s, v.size(-1));
+std::vector<double> magnitudes_of(const Call& apart, const std::vector<RefTensor>& wanted) {
+  if (apart.node().op->name != "attention_grad") return {};
+  const double scale = apart.node().attrs.get<double>("scale");
+  const Shape q = apart.view().in[0].shape, v = apart.view().in[2].shape;
+  const int64_t t = q.size(-2), s = v.size(-2), group = q.size(1) / v.size(1);
+  const double score =
+      scale * largest_product(apart.values[0], apart.values[1], t, s, q.size(-1), group);
+  const double dp = largest_product(apart.values[5], apart.values[2], t, s, v.size(-1), group);
   const double spread = std::max(1.0, score);
-  return {scale * dp * largest(call.values[1]) * spread,
-          scale * dp * largest(call.values[0]) * spread, largest(wanted[2].data) * spread};
+  return {scale * dp * largest(apart.values[1]) * spread,
+          scale * dp * largest(apart.values[0]) * spread, largest(wanted[2].data) * spread};
 }
 
-void check(const Call& call, const KernelEntry& entry) {
+/// Of a call whose operands lie otherwise: of values side by side, the largest.
+std::vector<double> magnitudes_of(const Call& apart, Lie lie) {
+  const std::vector<double> m = magnitudes_of(apart, apart.wanted());
+  if (m.empty() || lie == Lie::apart || lie == Lie::v_in_rows) return m;
+  if (lie == Lie::in_one) return {std::max({m[0], m[1], m[2]})};
+  return {m[0], std::max(m[1], m[2])};
+}
+
+/// A call, and the same where its operands lie apart.
+struct Checked {
+  Call call;
+  std::vector<double> magnitudes;
+  Checked(const Call& apart, Lie lie)
+      : call(laid(apart, lie)), magnitudes(magnitudes_of(apart, lie)) {}
+};
+
+void check(const Checked& checked, const KernelEntry& entry) {
+  const Call& call = checked.call;
   SCOPED_TRACE(call.text());
   omp_set_num_threads(2);
   const std::vector<Buffer> got = run_kernel(entry, call);
   const auto wanted = call.wanted();
-  std::vector<double> magnitudes = magnitudes_of(call, wanted);
+  std::vector<double> magnitudes = checked.magnitudes;
   // Probabilities that tiles multiply are rounded as y will be: as far off again.
   if (entry.name == "flash_tiles" && magnitudes.empty())
     magnitudes = {2 * largest(wanted[0].data), largest(wanted[1].data)};
@@ -239,18 +262,23 @@ void check(const Call& call, const KernelEntry& entry) {
   EXPECT_EQ(run_kernel(entry, call, 1), got) << "with other alignment";
 }
 
-void check(const Call& call) { check(call, entry_of(call)); }
+void check(const Checked& checked) { check(checked, entry_of(checked.call)); }
+void check(const Call& call) { check(Checked(call, Lie::apart)); }
 
-/// Forward and backward, each on operands apart and, where they can be, side by side.
-std::vector<Call> calls_of(const Case& c, DType dtype) {
-  std::vector<Call> calls{forward_call(c, dtype), backward_call(c, dtype)};
-  if (packs(c))
-    for (const size_t i : {size_t{0}, size_t{1}}) calls.push_back(packed(c, calls[i]));
+/// Forward and backward, on operands apart and in another way.
+std::vector<Checked> calls_of(const Case& c, DType dtype) {
+  std::vector<Checked> calls;
+  for (const Call& call : {forward_call(c, dtype), backward_call(c, dtype)}) {
+    calls.emplace_back(call, Lie::apart);
+    if (c.batch == 0 || c.t == 0) continue;
+    if (c.t == c.s && !c.position) calls.emplace_back(call, Lie::in_one);
+    else calls.emplace_back(call, c.s % 2 == 0 ? Lie::kv_in_one : Lie::v_in_rows);
+  }
   return calls;
 }
 
 void check_both(const Case& c, DType dtype = DType::f32) {
-  for (const Call& call : calls_of(c, dtype)) check(call);
+  for (const Checked& call : calls_of(c, dtype)) check(call);
 }
 
 TEST_P(AttentionKernels, LengthsAndWidthsOfEveryKind) {
@@ -308,6 +336,31 @@ TEST_P(AttentionKernels, PositionsMasksLengthsAndDropout) {
   for (const Case& c : cases) check_both(c);
 }
 
+TEST_P(AttentionKernels, HeadsThatShareKeysAndWindows) {
+  const std::vector<Case> cases = {
+      {.t = 99, .s = 99, .d = 16, .dv = 8, .causal = true, .heads = 6, .kv_heads = 2},
+      {.t = 100, .s = 230, .d = 64, .dv = 64, .batch = 1, .heads = 4, .kv_heads = 1, .dlse = true},
+      {.t = 1, .s = 230, .d = 64, .dv = 24, .causal = true, .position = 200, .batch = 3, .heads = 8,
+       .kv_heads = 4},
+      {.t = 1, .s = 97, .d = 24, .dv = 24, .batch = 1, .heads = 50, .kv_heads = 1},
+      {.t = 300, .s = 300, .d = 16, .dv = 16, .causal = true, .heads = 2, .kv_heads = 1,
+       .window = 70},
+      {.t = 110, .s = 400, .d = 8, .dv = 8, .p = 0.3, .heads = 2, .kv_heads = 1, .window = 20},
+      {.t = 70, .s = 450, .d = 16, .dv = 16, .causal = true, .position = 340,
+       .mask = Shape{2, 1, 70, 450}, .mask_dtype = DType::f32, .p = 0.2, .heads = 3, .window = 130},
+      {.t = 70, .s = 250, .d = 8, .dv = 8, .causal = true, .position = 100,
+       .mask = Shape{70, 250}, .masked = -1e4, .batch = 3, .heads = 2, .window = 33,
+       .apart_in_time = true},
+      {.t = 1, .s = 500, .d = 32, .dv = 32, .causal = true, .position = 400, .batch = 4, .heads = 4,
+       .kv_heads = 2, .window = 100, .apart_in_time = true},
+      {.t = 60, .s = 200, .d = 8, .dv = 8, .causal = true, .position = 40, .batch = 3, .heads = 4,
+       .kv_heads = 2, .apart_in_time = true, .dlse = true},
+  };
+  for (const Case& c : cases_for(cases, 4)) check_both(c);
+  for (const Case& c : cases_for(cases, 2)) check_both(c, DType::bf16);
+  for (const Case& c : cases_for(cases, 2)) check_both(c, DType::f16);
+}
+
 TEST_P(AttentionKernels, BatchWithoutElements) {
   check_both({.t = 3, .s = 4, .d = 8, .dv = 8, .batch = 0});
   check_both({.t = 0, .s = 4, .d = 8, .dv = 8});
@@ -325,18 +378,18 @@ TEST_P(AttentionKernels, SixteenBits) {
 
 // The kernels on tiles, emulated or where the machine has them: the same everything in bf16.
 void check_tiles(const Case& c) {
-  for (const Call& call : calls_of(c, DType::bf16))
+  for (const Checked& checked : calls_of(c, DType::bf16))
     for (const TileUnit unit :
          {TileUnit::emulated_amx, TileUnit::emulated_pairs, TileUnit::pairs}) {
       if (unit == TileUnit::pairs && !gemm_refusal(GemmPath::kPairs, DType::bf16).empty()) continue;
-      const bool forward = !call.node().op->name.ends_with("_grad");
-      const KernelEntry entry{call.node().op->name, "flash_tiles",
+      const bool forward = checked.call.node().op->name == "attention";
+      const KernelEntry entry{checked.call.node().op->name, "flash_tiles",
                               [](const NodeView&) { return std::string(); },
                               [forward, unit](const NodeView& node) {
                                 return forward ? attention_forward_tiles(node, unit)
                                                : attention_backward_tiles(node, unit);
                               }};
-      check(call, entry);
+      check(checked, entry);
     }
 }
 
@@ -367,6 +420,20 @@ TEST_P(AttentionKernels, SideBySide) {
   };
   for (const Case& c : cases_for(cases, 2))
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) check_both(c, dtype);
+}
+
+TEST_P(AttentionKernels, TilesOfHeadsThatShareKeysAndWindows) {
+  const std::vector<Case> cases = {
+      {.t = 99, .s = 99, .d = 16, .dv = 8, .causal = true, .heads = 6, .kv_heads = 2},
+      {.t = 100, .s = 230, .d = 64, .dv = 64, .batch = 1, .heads = 4, .kv_heads = 1, .dlse = true},
+      {.t = 1, .s = 230, .d = 64, .dv = 24, .causal = true, .position = 200, .batch = 3, .heads = 8,
+       .kv_heads = 4},
+      {.t = 300, .s = 300, .d = 16, .dv = 16, .causal = true, .heads = 2, .kv_heads = 1,
+       .window = 70},
+      {.t = 70, .s = 450, .d = 16, .dv = 16, .causal = true, .position = 340, .p = 0.2, .batch = 3,
+       .heads = 2, .window = 130, .apart_in_time = true},
+  };
+  for (const Case& c : cases_for(cases, 3)) check_tiles(c);
 }
 
 TEST_P(AttentionKernels, TilesWithoutQueries) {
@@ -444,58 +511,6 @@ TEST_P(AttentionKernels, QueriesThatSeeNothing) {
     in[3].second[300 + i] = i == 0 ? 0 : -INFINITY;   // the first key only
   }
   check(Call(op("attention"), in, attrs_of(c)));
-}
-
-// -- the same bits in any company
-// --------------------------------------------------------------------
-
-std::vector<float> floats(const Buffer& b) {
-  std::vector<float> v(b.size() / sizeof(float));
-  std::memcpy(v.data(), b.data(), b.size());
-  return v;
-}
-
-TEST_P(AttentionKernels, OneQueryWithACacheEqualsTheWholeSequence) {
-  constexpr int64_t kLength = 230, kCache = 300, kHeads = 2;
-  for (int64_t d : {64, 20}) {
-    Case whole{
-        .t = kLength, .s = kLength, .d = d, .dv = d, .causal = true, .batch = 1, .heads = kHeads};
-    RngStream rng({1, 2}, 3);
-    const Operands all = qkv_of(whole, DType::f32, rng);
-    const Call together(op("attention"), all, attrs_of(whole));
-    const auto y = floats(run_kernel(entry_of(together), together)[0]);
-    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1},
-                                       {95, 1},
-                                       {96, 1},
-                                       {200, 1},
-                                       {229, 1},
-                                       {100, 7},
-                                       {3, 120}}) {
-      Case part{.t = count,
-                .s = kCache,
-                .d = d,
-                .dv = d,
-                .causal = true,
-                .position = first,
-                .batch = 1,
-                .heads = kHeads};
-      Operands in = qkv_of(part, DType::f32, rng);
-      for (int64_t h = 0; h < kHeads; ++h)
-        for (size_t operand = 0; operand < 3; ++operand) {
-          const int64_t rows = operand == 0 ? count : kCache, used = operand == 0 ? count : kLength;
-          std::copy_n(all[operand].second.begin() + (h * kLength + (operand == 0 ? first : 0)) * d,
-                      used * d, in[operand].second.begin() + h * rows * d);
-        }
-      in.push_back({{i32, {}}, {static_cast<double>(first)}});
-      const Call alone(op("attention"), in, attrs_of(part));
-      const auto z = floats(run_kernel(entry_of(alone), alone)[0]);
-      for (int64_t h = 0; h < kHeads; ++h)
-        for (int64_t i = 0; i < count * d; ++i)
-          ASSERT_EQ(z[static_cast<size_t>(h * count * d + i)],
-                    y[static_cast<size_t>((h * kLength + first) * d + i)])
-              << "queries " << first << " + " << count << ", head " << h << ", element " << i;
-    }
-  }
 }
 
 // -- memory

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/rows/elementwise_rows.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {

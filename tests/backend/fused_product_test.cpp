@@ -7,8 +7,8 @@
 #include <cstring>
 #include <new>
 
-#include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/fusion/tile_program.h"
+#include "backend/cpu/products/gemm_blocks.h"
 #include "ops/ops.h"
 #include "support/each_isa.h"
 #include "support/tensors.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/products/gemm_blocks.h"
 #include "support/long_proof.h"
 
 namespace brrr::cpu {

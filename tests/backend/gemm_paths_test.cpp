@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/products/gemm_blocks.h"
-#include "backend/cpu/isa.h"
 #include "backend/gemm_paths.h"
 #include "base/errors.h"
 #include "base/rng.h"

@@ -12,7 +12,7 @@
 
 #include "backend/reference/interpreter.h"
 #include "base/rng.h"
-#include "ops/ops.h"
+#include "ops/attention.h"
 #include "runtime/backend.h"
 #include "support/tolerance.h"
 
@@ -202,9 +202,10 @@ inline int64_t terms_of(const Call& call) {
   const std::string& op = call.node().op->name;
   if (op == "softmax" || op == "softmax_grad" || op.starts_with("cross_entropy"))
     return call.view().in[0].shape.size(-1);
-  if (op.starts_with("attention"))  // a product, and the longer of the sums over keys and queries
-    return call.view().in[0].shape.size(-1) +
-           std::max(call.view().in[0].shape.size(-2), call.view().in[1].shape.size(-2));
+  if (op.starts_with("attention")) {  // a product, and the longer of the sums over keys and queries
+    const AttentionForm form(call.node(), call.view().in);
+    return form.places.width + std::max(form.queries.size() * form.group(), form.keys.size());
+  }
   if (op.starts_with("linear_cross_entropy"))  // sums over x, over classes and over rows
     return call.view().in[0].shape.size(-1) + call.view().in[2].shape.elements() +
            call.view().in[1].shape.elements() /

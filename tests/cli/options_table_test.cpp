@@ -131,9 +131,9 @@ TEST(TrainOptions, EveryForeignNameReachesItsField) {
 TEST(TrainOptions, PresetsAreNanoGpts) {
   const TrainOptions cpu = resolve({});
   EXPECT_EQ(cpu.preset, "char-cpu");
-  EXPECT_EQ(cpu.n_layer, 4);
-  EXPECT_EQ(cpu.n_head, 4);
-  EXPECT_EQ(cpu.n_embd, 128);
+  EXPECT_EQ(cpu.model_settings.at("n-layer"), "4");
+  EXPECT_EQ(cpu.model_settings.at("n-head"), "4");
+  EXPECT_EQ(cpu.model_settings.at("n-embd"), "128");
   EXPECT_EQ(cpu.context, 64);
   EXPECT_EQ(cpu.batch_size, 12);
   EXPECT_EQ(cpu.max_steps, 2000);
@@ -145,18 +145,20 @@ TEST(TrainOptions, PresetsAreNanoGpts) {
   EXPECT_EQ(cpu.eval_steps, 250);
   EXPECT_EQ(cpu.eval_batches, 20);
   EXPECT_EQ(cpu.logging_steps, 1);
-  EXPECT_FALSE(cpu.bias);
+  EXPECT_EQ(cpu.model_settings.at("bias"), "false");
   TrainOptions plain;  // the struct's defaults are this preset
   plain.min_lr = 1e-4;
   plain.data_seed = plain.seed;
   plain.eval_batch_size = 12;
   plain.save_steps = 250;
+  for (const auto& [name, value] : models::find_architecture("gpt2").defaults())
+    plain.model_settings[name] = value;
   EXPECT_EQ(cpu, plain);
 
   const TrainOptions big = resolve({{"preset", "char"}});
-  EXPECT_EQ(big.n_layer, 6);
-  EXPECT_EQ(big.n_head, 6);
-  EXPECT_EQ(big.n_embd, 384);
+  EXPECT_EQ(big.model_settings.at("n-layer"), "6");
+  EXPECT_EQ(big.model_settings.at("n-head"), "6");
+  EXPECT_EQ(big.model_settings.at("n-embd"), "384");
   EXPECT_EQ(big.context, 256);
   EXPECT_EQ(big.batch_size, 64);
   EXPECT_EQ(big.max_steps, 5000);
@@ -167,15 +169,15 @@ TEST(TrainOptions, PresetsAreNanoGpts) {
   const TrainOptions gpt2 = resolve({{"preset", "gpt2"}});
   EXPECT_EQ(gpt2.vocab_size, 50257);
   EXPECT_EQ(gpt2.context, 1024);
-  EXPECT_EQ(gpt2.n_embd, 768);
-  EXPECT_TRUE(gpt2.bias);
+  EXPECT_EQ(gpt2.model_settings.at("n-embd"), "768");
+  EXPECT_EQ(gpt2.model_settings.at("bias"), "true");
   EXPECT_EQ(gpt2.learning_rate, 6e-4);
   EXPECT_EQ(gpt2.min_lr, 6e-5);
   EXPECT_EQ(gpt2.tokenizer, "gpt2");
   const TrainOptions xl = resolve({{"preset", "gpt2-xl"}});
-  EXPECT_EQ(xl.n_layer, 48);
-  EXPECT_EQ(xl.n_head, 25);
-  EXPECT_EQ(xl.n_embd, 1600);
+  EXPECT_EQ(xl.model_settings.at("n-layer"), "48");
+  EXPECT_EQ(xl.model_settings.at("n-head"), "25");
+  EXPECT_EQ(xl.model_settings.at("n-embd"), "1600");
 }
 
 // Presets are AdamW's; other optimizers are given what is usual for them, unless the user says.
@@ -214,8 +216,8 @@ TEST(TrainOptions, LaterLayersWin) {
                         "[training]\nlearning_rate = 1e-2\n[data]\ntext = ['a.txt', 'b,c.txt']\n");
   const TrainOptions from_file = resolve({{"config", file}});
   EXPECT_EQ(from_file.preset, "char");
-  EXPECT_EQ(from_file.n_layer, 3);
-  EXPECT_EQ(from_file.n_embd, 384);  // the preset of the file
+  EXPECT_EQ(from_file.model_settings.at("n-layer"), "3");
+  EXPECT_EQ(from_file.model_settings.at("n-embd"), "384");  // the preset of the file
   EXPECT_EQ(from_file.dropout, 0);
   EXPECT_EQ(from_file.min_lr, 1e-3);  // follows the rate
   EXPECT_EQ(from_file.text, (std::vector<std::string>{"a.txt", "b,c.txt"}));
@@ -228,8 +230,8 @@ TEST(TrainOptions, LaterLayersWin) {
                                      {"text", "e.txt"},
                                      {"preset", "char-cpu"}});
   EXPECT_EQ(both.preset, "char-cpu");
-  EXPECT_EQ(both.n_layer, 6);
-  EXPECT_EQ(both.n_head, 2);
+  EXPECT_EQ(both.model_settings.at("n-layer"), "6");
+  EXPECT_EQ(both.model_settings.at("n-head"), "2");
   EXPECT_EQ(both.text, (std::vector<std::string>{"d.txt", "e.txt"}));
 }
 

@@ -13,8 +13,8 @@
 #include "base/env.h"
 #include "base/rng.h"
 #include "data/prepare_plan.h"
-#include "support/temp_folder.h"
 #include "data/token_source.h"
+#include "support/temp_folder.h"
 
 namespace brrr::io {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "support/temp_folder.h"
 #include "data/token_source.h"
+#include "support/temp_folder.h"
 
 namespace brrr::io {
 namespace {

@@ -29,7 +29,7 @@ TEST_F(Train, LeavesACompleteRunFolder) {
                            "train_config.json", "tensorboard"})
     EXPECT_TRUE(fs::exists(path("run") / name)) << name;
   const io::ModelFolder model = io::open_model(path("run"));
-  EXPECT_EQ(model.config.n_embd, 32);
+  EXPECT_EQ(model.definition->sizes().width, 32);
 }
 
 TEST_F(Train, ThreadsDoNotChangeTheBits) {

@@ -3,16 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include "data/token_source.h"
 #include "infer/evaluate.h"
 #include "infer/generator.h"
-#include "support/temp_folder.h"
-#include "data/token_source.h"
-#include "text/tokenizer_char.h"
 #include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/gpt2/gpt2_model.h"
+#include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/locked_device.h"
+#include "support/temp_folder.h"
+#include "text/tokenizer_char.h"
 #include "train/run_folder.h"
 #include "train/session.h"
 
@@ -35,7 +36,7 @@ class Devices : public testing::TestWithParam<Where> {
     s->allocate();
     EXPECT_EQ(forecast, s->engine().arena_bytes());
     load_parameters(s->engine(), [&](std::string_view name, std::span<float> out) {
-      models::initialise(name, config_, 1, out);
+      models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
     });
     return s;
   }
@@ -44,19 +45,20 @@ class Devices : public testing::TestWithParam<Where> {
     std::vector<double> figures;
     for (int64_t step = from; step < to; ++step) {
       std::vector<std::vector<int32_t>> ids;
-      std::vector<TokenBatch> batches;
+      std::vector<Batch> batches;
       for (int64_t i = 0; i < accumulation; ++i) {
         const int64_t n = step % 3 == 1 && i == 0 ? 6 : 10;
         ids.emplace_back();
         for (int64_t j = 0; j < n; ++j)
           ids.back().push_back(static_cast<int32_t>((7 * step + 3 * i + 5 * j) % 13));
       }
-      for (const auto& row : ids) batches.push_back({row, row, static_cast<int64_t>(row.size())});
+      for (const auto& row : ids)
+        batches.push_back(token_batch(row, row, static_cast<int64_t>(row.size())));
       const StepResult r = s.step(step, batches, 1e-2);
       figures.insert(figures.end(), {r.loss, r.grad_norm, r.loss_scale});
     }
     const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    figures.push_back(s.loss_sum({row, row, 10}));
+    figures.push_back(s.loss_sum(token_batch(row, row, 10)));
     return figures;
   }
   static std::map<std::string, std::vector<std::byte>> states(const Session& s) {
@@ -98,7 +100,7 @@ TEST_P(Devices, AStepGoesOverInOneCopyAndOneRecording) {
   const auto s = session(GetParam(), options);
   const auto step = [&](int64_t number) {
     const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    const std::vector<TokenBatch> batches(3, {row, row, 10});
+    const std::vector<Batch> batches(3, token_batch(row, row, 10));
     s->step(number, batches, 1e-3);
   };
   step(0);
@@ -118,7 +120,7 @@ TEST_P(Devices, NameTheLayerWhereNumbersEnd) {
     for (float& w : std::span(reinterpret_cast<float*>(bytes.data()), bytes.size() / 4)) w = 1e38f;
   });
   const std::vector<int32_t> row{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-  const TokenBatch batch{row, row, 10};
+  const Batch batch = token_batch(row, row, 10);
   const StepResult r = s->step(0, std::span(&batch, 1), 1e-2);
   EXPECT_FALSE(std::isfinite(r.loss) && std::isfinite(r.grad_norm));
   EXPECT_NE(s->first_non_finite().value_or("").find("h.1.mlp"), std::string::npos);
@@ -127,7 +129,7 @@ TEST_P(Devices, NameTheLayerWhereNumbersEnd) {
 TEST_P(Devices, AnIdOutsideTheTableIsTheUsersError) {
   const auto s = session(GetParam(), {});
   const std::vector<int32_t> row{1, 2, 3, 4, 99, 6, 7, 8, 9, 10};
-  const TokenBatch batch{row, row, 10};
+  const Batch batch = token_batch(row, row, 10);
   const std::string said = test::user_error_of([&] { s->step(0, std::span(&batch, 1), 1e-2); });
   EXPECT_NE(said.find("99"), std::string::npos) << said;
   EXPECT_NE(said.find("(at "), std::string::npos) << said;
@@ -149,10 +151,12 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
       train(*s, 0, 3, 2);
       TrainerState state;
       state.step = 3;
-      save_checkpoint(folder.path(), s->engine(), config_, *tokenizer, o, state);
+      save_checkpoint(folder.path(), s->engine(), *models::gpt2_model(config_), *tokenizer, o,
+                      state);
     }
     const auto s = session(second, options);
-    load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), config_, o.optim);
+    load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *models::gpt2_model(config_),
+                    o.optim);
     train(*s, 3, 6, 2);
     EXPECT_TRUE(states(*s) == states(*whole));
   }
@@ -160,14 +164,14 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
 
 TEST_P(Devices, GenerateTheSameTokens) {
   const auto weights = [&](std::string_view name, std::span<float> out) {
-    models::initialise(name, config_, 1, out);
+    models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
     for (float& x : out) x *= 8;  // so that tokens differ
   };
   for (const bool cache : {true, false}) {
     std::vector<int32_t> tokens[2];
     for (const bool there : {false, true}) {
-      infer::Generator g(config_, backend(there ? GetParam() : Where::host), weights,
-                         {.use_cache = cache});
+      infer::Generator g(models::gpt2_model(config_), backend(there ? GetParam() : Where::host),
+                         weights, {.use_cache = cache});
       const std::vector<int32_t> prompt{3, 1, 4};
       tokens[there] = g.generate(prompt, 20, infer::Sampler({1.0, 0, 1.0, 7}, 0));
     }

@@ -7,7 +7,8 @@
 #include "infer/generator.h"
 #include "infer/sampler.h"
 #include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/gpt2/gpt2_model.h"
+#include "models/initialise.h"
 #include "ops/ops.h"
 #include "ops/panels.h"
 #include "passes/passes.h"
@@ -32,8 +33,9 @@ Graph compiled(const Backend& backend, int64_t tokens, const char* disabled, Not
   p.packs_parameters = true;
   if (*disabled != '\0') p.disabled.insert(disabled);
   PipelineReport report;
-  const Graph g = run_pipeline(models::gpt2_decode_graph(config(), 1, tokens, DType::bf16),
-                               backend.target(), p, &report);
+  const Graph g = run_pipeline(
+      models::gpt2_decode_graph(config(), {1, tokens, config().n_positions, DType::bf16}),
+      backend.target(), p, &report);
   for (const PassRecord& pass : report)
     if (pass.name == "pack_parameters") *notes = pass.notes;
   return g;
@@ -119,9 +121,9 @@ std::vector<int32_t> generated(const char* disabled) {
   infer::GeneratorOptions options;
   options.precision = DType::bf16;
   infer::Generator generator(
-      config(), cpu::cpu_backend(),
+      models::gpt2_model(config()), cpu::cpu_backend(),
       [](std::string_view name, std::span<float> out) {
-        models::initialise(std::string(name), config(), 5, out);
+        models::initial_weights(*models::gpt2_model(config()), 5)(name, out);
       },
       options);
   infer::Sampling sampling;

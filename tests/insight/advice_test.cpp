@@ -52,7 +52,7 @@ WorkloadOptions setup(KeyValues given) {
   given.insert(given.begin(), {{"n-layer", "3"}, {"eval-steps", "0"}});
   WorkloadOptions w;
   w.options = train::resolve(given);
-  w.config = train::model_config(w.options, 65);
+  w.model = train::model_of(w.options, 65);
   return w;
 }
 

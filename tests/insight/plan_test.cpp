@@ -20,13 +20,13 @@ struct Planned {
 Planned planned(const KeyValues& given) {
   const train::TrainOptions o = train::resolve(given);
   train::FitContext context;
-  context.config = train::model_config(o, 65);
+  context.model = train::model_of(o, 65);
   context.now = resident_memory();
   context.speed = train::MachineSpeed{2e11, 0, 0, 3e10, 2e11, 1 << 20, "for a test"};
   context.plans_only = true;
   Planned p;
   const train::Plan plan = train::plan_of(o, context, &p.session);
-  p.plan = analyse(plan, context.config, *p.session, context.speed);
+  p.plan = analyse(plan, context.model, *p.session, context.speed);
   add_kernels(p.plan, *p.session);
   return p;
 }
@@ -64,7 +64,7 @@ TEST(Plan, PartsAreTheWhole) {
 
 TEST(Plan, KnowsWhatIsWhat) {
   const RunPlan p = plan_of({});
-  const int64_t n = p.config.parameter_count();
+  const int64_t n = p.model->parameter_count();
   EXPECT_NEAR(static_cast<double>(at(p, Holds::weights)), 4.0 * static_cast<double>(n), 1e4);
   EXPECT_NEAR(static_cast<double>(at(p, Holds::optimizer)), 8.0 * static_cast<double>(n), 2e4);
   EXPECT_EQ(at(p, Holds::copies), 0);
@@ -94,7 +94,7 @@ TEST(Plan, KnowsWhatIsWhat) {
 TEST(Plan, EightBitAdamwKeepsTwoBytesForAParameter) {
   for (const char* preset : {"char-cpu", "gpt2"}) {
     const RunPlan p = plan_of({{"preset", preset}, {"optim", "adamw_8bit"}, {"batch-size", "1"}});
-    const double n = static_cast<double>(p.config.parameter_count());
+    const double n = static_cast<double>(p.model->parameter_count());
     EXPECT_LE(static_cast<double>(p.plan.arena.state_bytes), 2.1 * n) << preset;
     EXPECT_GT(static_cast<double>(p.plan.arena.state_bytes), 2 * n) << preset;
   }
@@ -103,9 +103,9 @@ TEST(Plan, EightBitAdamwKeepsTwoBytesForAParameter) {
 TEST(Plan, CountsTheWorkOfTheModel) {
   for (const char* accumulation : {"1", "4"}) {
     const RunPlan p = plan_of({{"gradient-accumulation-steps", accumulation}, {"batch-size", "4"}});
-    const models::Gpt2Config& c = p.config;
-    const double n = static_cast<double>(c.parameter_count() - c.n_positions * c.n_embd);
-    const double attention = 6.0 * static_cast<double>(c.n_layer * c.n_embd * c.n_positions);
+    const models::ModelSizes c = p.model->sizes();
+    const double n = static_cast<double>(p.model->parameter_count() - c.context * c.width);
+    const double attention = 6.0 * static_cast<double>(c.layers * c.width * c.context);
     double products = 0;
     for (const ClassFlops& f : p.flops)
       if (f.name == name_of(OpClass::contraction)) products = f.forward + f.backward;
@@ -117,8 +117,8 @@ TEST(Plan, CountsTheWorkOfTheModel) {
 
 TEST(Plan, KeysAndValuesOfAGeneration) {
   const RunPlan p = plan_of({{"context", "128"}});
-  const models::Gpt2Config& c = p.config;
-  EXPECT_EQ(p.generation.cache, 2 * c.n_layer * c.n_positions * c.n_embd * 4);
+  const models::ModelSizes c = p.model->sizes();
+  EXPECT_EQ(p.generation.cache, 2 * c.layers * c.context * c.width * 4);
   EXPECT_EQ(plan_of({{"context", "128"}, {"precision", "bf16"}}).generation.cache,
             p.generation.cache / 2);
 }
@@ -175,9 +175,9 @@ TEST(Plan, KernelsOfAGpuAreTheWholeStep) {
   EXPECT_EQ(products, 12 * 12 + 3);  // a chunk of the loss head holds the whole batch
   EXPECT_NEAR(ms, all.ms, 1e-9 * ms);
 
-  const models::Gpt2Config& c = p.config;
-  const double n = static_cast<double>(c.parameter_count() - c.n_positions * c.n_embd);
-  const double scores = 6.0 * static_cast<double>(c.n_layer * c.n_embd * c.n_positions);
+  const models::ModelSizes c = p.model->sizes();
+  const double n = static_cast<double>(p.model->parameter_count() - c.context * c.width);
+  const double scores = 6.0 * static_cast<double>(c.layers * c.width * c.context);
   EXPECT_NEAR(predicted_mfu(p, true), (6 * n + scores) * tokens / (1e-3 * ms * 989e12), 1e-9);
   EXPECT_NEAR(predicted_mfu(p, false) / predicted_mfu(p, true),
               (6 * n + 2 * scores) / (6 * n + scores), 1e-9);

@@ -1,8 +1,8 @@
 #pragma once
 // A small profile for the tests of what shows one: a training step of a tiny model, measured.
 
-#include "insight/profile/advice.h"
 #include "insight/plan/plan.h"
+#include "insight/profile/advice.h"
 #include "insight/profile/profile.h"
 #include "train/trainer.h"
 
@@ -26,7 +26,7 @@ inline WorkloadOptions sample_options(Mode mode, KeyValues given = {}) {
   w.mode = mode;
   given.insert(given.begin(), {{"n-layer", "2"}, {"batch-size", "4"}, {"context", "32"}});
   w.options = train::resolve(given);
-  w.config = train::model_config(w.options, 65);
+  w.model = train::model_of(w.options, 65);
   w.prompt = 8;
   return w;
 }
@@ -55,10 +55,10 @@ inline Profile advised_profile() {
 inline std::string sample_memory_picture() {
   const WorkloadOptions w = sample_options(Mode::training);
   train::FitContext context;
-  context.config = w.config;
+  context.model = w.model;
   std::unique_ptr<train::Session> session;
   const train::Plan plan = train::plan_of(w.options, context, &session);
-  return memory_picture(analyse(plan, w.config, *session, std::nullopt));
+  return memory_picture(analyse(plan, w.model, *session, std::nullopt));
 }
 
 }  // namespace brrr::insight

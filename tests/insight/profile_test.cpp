@@ -10,9 +10,9 @@
 
 #include "base/parallel.h"
 #include "insight/profile_sample.h"
-#include "support/temp_folder.h"
 #include "ops/ops.h"
 #include "support/locked_device.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {
@@ -140,10 +140,10 @@ TEST(Profile, AKernelOfAMiddleProgramRunsOncePerPortion) {
 TEST(Profile, WorkIsThatOfThePlan) {
   const WorkloadOptions w = sample_options(Mode::training);
   train::FitContext context;
-  context.config = w.config;
+  context.model = w.model;
   std::unique_ptr<train::Session> session;
   const train::Plan plan = train::plan_of(w.options, context, &session);
-  const RunPlan run = analyse(plan, w.config, *session, std::nullopt);
+  const RunPlan run = analyse(plan, w.model, *session, std::nullopt);
   const Profile& p = sample_profile();
   double flops = 0;
   for (const KernelProfile& k : p.kernels) flops += k.flops;
@@ -324,7 +324,7 @@ TEST(Trace, KernelsLieInTheirScopes) {
   };
   int seen = 0;
   for (const Slice& s : slices)
-    if (s.name == "packed_attention" && s.category != "share") {
+    if (s.name == "attention" && s.category != "share") {
       EXPECT_TRUE(holds(s, "attn"));
       EXPECT_TRUE(holds(s, "h.0") || holds(s, "h.1"));
       ++seen;

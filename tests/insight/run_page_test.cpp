@@ -7,8 +7,8 @@
 
 #include <cmath>
 
-#include "support/temp_folder.h"
 #include "support/browser.h"
+#include "support/temp_folder.h"
 #include "train/options.h"
 
 namespace brrr::insight {

@@ -4,6 +4,7 @@
 
 #include "ir/text.h"
 #include "models/gpt2/gpt2.h"
+#include "models/gpt2/gpt2_model.h"
 #include "passes/passes.h"
 #include "support/gpt2.h"
 
@@ -28,7 +29,7 @@ TEST(Gpt2, HasAsManyParametersAsPublished) {
     c.n_embd = s.width;
     const Graph g = models::gpt2_loss_graph(c, 4, 1024);
     EXPECT_EQ(parameters_of(g), s.parameters);
-    EXPECT_EQ(c.parameter_count(), s.parameters);
+    EXPECT_EQ(models::gpt2_model(c)->parameter_count(), s.parameters);
     verify(g);
   }
 }
@@ -38,7 +39,8 @@ TEST(Gpt2, CountsParametersOfEveryVariant) {
     for (bool tied : {true, false}) {
       auto c = test::tiny_gpt2(bias);
       c.tie_word_embeddings = tied;
-      EXPECT_EQ(parameters_of(models::gpt2_logits_graph(c, 1, 4)), c.parameter_count());
+      EXPECT_EQ(parameters_of(models::gpt2_logits_graph(c, 1, 4)),
+                models::gpt2_model(c)->parameter_count());
     }
 }
 
@@ -76,7 +78,7 @@ TEST(Gpt2, DecodesWithItsCacheAsWithout) {
     auto state = in;
     for (int64_t position = 0; position < 8;) {
       const int64_t length = position == 0 ? 3 : 1;
-      const Graph g = models::gpt2_decode_graph(c, 2, length);
+      const Graph g = models::gpt2_decode_graph(c, {2, length, c.n_positions});
       if (position == 0)
         for (NodeId id : g.inputs(InputKind::state)) {
           RefTensor& cache = state[g.input_name(id)];

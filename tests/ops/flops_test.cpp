@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "ops/ops.h"
+#include "ops/attention.h"
 #include "passes/passes.h"
 #include "support/tensors.h"
 
@@ -38,16 +38,15 @@ reference::Tensors inputs_of(const OpDef& op, const Sample& sample, uint32_t see
   reference::Tensors in;
   for (size_t i = 0; i < drawn.size(); ++i) {
     RefTensor t = drawn[i];
-    const bool packed = op.name.starts_with("packed");
-    if (is_attention(op) && i >= (packed ? 1 : 3)) {
-      const double queries = static_cast<double>(sample.in[0].type.shape.size(-2)),
-                   keys = static_cast<double>(sample.in[packed ? 0 : 1].type.shape.size(-2));
-      const Sample::Operand& o = sample.in[i];
-      const bool is_key = o.type == Type{DType::i32, {2}} && o.high == 1000;
-      const bool is_position = o.type == Type{DType::i32, {}};
-      if (o.type.dtype == DType::boolean) t.data.assign(t.data.size(), 1);
-      if (o.type.dtype == DType::i32 && !is_key)
-        t.data.assign(t.data.size(), is_position ? keys - queries : keys);
+    if (op.is_attention) {
+      std::vector<Type> types;
+      for (const Sample::Operand& o : sample.in) types.push_back(o.type);
+      const AttentionForm form(sample.attrs, types, op.name == "attention_grad");
+      const auto keys = static_cast<double>(form.keys.size());
+      if (types[i].dtype == DType::boolean) t.data.assign(t.data.size(), 1);
+      if (i == form.lengths) t.data.assign(t.data.size(), keys);
+      if (i == form.position)
+        t.data.assign(t.data.size(), keys - static_cast<double>(form.queries.size()));
     }
     in[fmt::format("x{}", i)] = std::move(t);
   }

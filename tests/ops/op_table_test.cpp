@@ -5,7 +5,7 @@
 #include <set>
 
 #include "ir/text.h"
-#include "ops/ops.h"
+#include "ops/attention.h"
 #include "passes/passes.h"
 #include "support/tensors.h"
 
@@ -174,8 +174,9 @@ TEST_P(EveryOp, CostsAtLeastItsTraffic) {
     for (const Type& t : node.results) out += static_cast<double>(t.bytes());
     EXPECT_GE(cost.bytes_written, out);
     // A gather reads only the part that it hands on.
-    const bool gathers =
-        op().name == "embedding" || op().name == "slice" || op().name == "update_slice";
+    const bool gathers = op().name == "embedding" || op().name == "slice" ||
+                         op().name == "update_slice" ||
+                         op().name == "attention";  // of a source only the columns that it takes
     EXPECT_GE(cost.bytes_read, gathers ? out : in);
   });
 }
@@ -192,19 +193,19 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
       const int64_t k = sample.in[0].type.shape.size(transposed ? -2 : -1);
       int64_t expected = 2 * y.elements() * k;             // 2 M N K, for each batch
       if (op->name == "linear") expected += y.elements();  // the bias
-      if (is_attention(*op)) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
-        const bool packed = op->name.starts_with("packed");
-        const int64_t d = packed ? k / 3 / sample.attrs.get<int64_t>("heads") : k;
-        const int64_t dv = packed ? d : sample.in[2].type.shape.size(-1);
-        const int64_t widths = op->name.ends_with("grad") ? 3 * d + 2 * dv : d + dv;
-        const int64_t queries = sample.in[0].type.shape.size(-2),
-                      keys = packed ? queries : sample.in[1].type.shape.size(-2),
-                      heads = sample.in[0].type.shape.elements() / d / queries / (packed ? 3 : 1);
+      if (op->is_attention) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
+        const AttentionForm form(one.graph.node(one.id),
+                                 operand_types(one.graph, one.graph.node(one.id)));
+        const int64_t d = form.places.width, dv = form.places.value_width;
+        const int64_t widths = form.gradient ? 3 * d + 2 * dv : d + dv;
+        const int64_t queries = form.queries.size(), keys = form.keys.size(),
+                      heads = form.batches() * form.places.heads;
         int64_t pairs = 0;
-        for (int64_t i = 0; i < queries; ++i) {
-          const int64_t at = sample.attrs.get<bool>("position") ? keys - queries + i : i;
-          pairs += sample.attrs.get<bool>("causal") ? std::min(keys, at + 1) : keys;
-        }
+        for (int64_t i = 0; i < queries; ++i)
+          for (int64_t j = 0; j < keys; ++j) {
+            const int64_t at = form.position ? keys - queries + i : i;
+            pairs += (!form.causal || j <= at) && (form.window == 0 || j > at - form.window);
+          }
         expected = 2 * heads * pairs * widths;
       }
       if (op->name.starts_with("linear_cross_entropy")) {  // logits; backward dx and dw, too

@@ -45,7 +45,7 @@ TEST(Autocast, RunsEachOpByItsPolicy) {
         if (!is_float(t)) continue;
         if (node.op->autocast == Autocast::fp32) {
           EXPECT_EQ(t, DType::f32);
-        } else if (node.op->autocast == Autocast::low && node.op->casts_operand(i)) {
+        } else if (node.op->autocast == Autocast::low && node.op->casts_operand(node.attrs, i)) {
           EXPECT_EQ(t, low);
         }
       }

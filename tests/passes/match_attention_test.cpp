@@ -37,7 +37,7 @@ struct Parts {
 struct Spelling {
   const char* name;
   std::function<Value(Parts&)> argument;  // of softmax
-  const char* attributes;                 // of the attention node, a part of its text
+  const char* attributes;                 // of the attention node, "name=value, ..."
 };
 
 const Spelling kSpellings[] = {
@@ -126,6 +126,42 @@ const Spelling kSpellings[] = {
        return where(less(columns, p.rows()), p.scores(), p.hidden() * 1.0);
      },
      "causal=true, lengths=false, mask=false, masked=-inf, p=0.0, position=true"},
+    {"a position for each sequence",
+     [](Parts& p) {
+       Value rows = p.rows() + reshape(p.lengths, {kB, 1, 1, 1});
+       return where(less_equal(p.columns(), rows), p.scores(), p.hidden());
+     },
+     "causal=true, lengths=false, mask=false, position=true, window=0"},
+    {"a window",
+     [](Parts& p) {
+       Value near = greater(p.columns(), p.rows() - 3.0);
+       return where(logical_and(p.visible(), near), p.scores(), p.hidden());
+     },
+     "causal=true, lengths=false, mask=false, position=false, window=3"},
+    {"a window, by a difference and a large number",
+     [](Parts& p) {
+       Value near = less(p.rows() - p.columns(), scalar(p.g, 2, i32));
+       return p.scores() + where(logical_and(near, p.visible()), p.number(0), p.number(-1e9));
+     },
+     "causal=true, lengths=false, mask=false, position=false, window=2"},
+    {"a window that goes with a position",
+     [](Parts& p) {
+       Value rows = reshape(iota(p.g, {kT}, 0) + p.position, {kT, 1});
+       Value far = less_equal(p.columns(), rows - 2.0);
+       return where(far, p.hidden(), where(less_equal(p.columns(), rows), p.scores(), p.hidden()));
+     },
+     "causal=true, lengths=false, mask=false, position=true, window=2"},
+    {"a window alone",
+     [](Parts& p) {
+       return where(greater_equal(p.columns(), p.rows()), p.scores(), p.hidden());
+     },
+     "causal=false, lengths=false, mask=false, position=false, window=1"},
+    {"a window of another position",
+     [](Parts& p) {
+       Value near = greater_equal(p.columns(), p.rows() - p.position);
+       return where(p.visible(), where(near, p.scores(), p.hidden()), p.hidden());
+     },
+     "causal=true, lengths=false, mask=true, position=false, window=0"},
     {"lengths",
      [](Parts& p) {
        Value n = reshape(p.lengths, {kB, 1, 1, 1});
@@ -203,6 +239,21 @@ void add_loss(Graph& g, Value y) {
   g.output("loss", sum(y * y, {0, 1, 2, 3}));
 }
 
+/// Each "name=value" is an attribute of the attention node, of which there is one.
+void expect_attributes(const Graph& g, std::string_view wanted) {
+  for (const Node& node : g.nodes()) {
+    if (node.op->name != "attention") continue;
+    std::string text = node.attrs.str();
+    text = ", " + text.substr(1, text.size() - 2) + ",";
+    while (!wanted.empty()) {
+      const size_t end = std::min(wanted.size(), wanted.find(", "));
+      EXPECT_NE(text.find(fmt::format(", {},", wanted.substr(0, end))), std::string::npos)
+          << wanted.substr(0, end) << " is not in " << text;
+      wanted.remove_prefix(std::min(wanted.size(), end + 2));
+    }
+  }
+}
+
 class MatchAttention : public testing::TestWithParam<Spelling> {};
 INSTANTIATE_TEST_SUITE_P(Spellings, MatchAttention, testing::ValuesIn(kSpellings),
                          [](const auto& row) {
@@ -234,9 +285,10 @@ TEST_P(MatchAttention, IsFoundAndMeansTheSame) {
         if (const auto at = text.find("p=0.0"); at != std::string::npos)
           text.replace(at, 5, "p=0.25");
       }
-      EXPECT_NE(print(after).find(text), std::string::npos) << print(after);
+      expect_attributes(after, text);
       ASSERT_EQ(notes.size(), 1u);
       EXPECT_TRUE(notes[0].starts_with("attention: scale ")) << notes[0];
+      EXPECT_EQ(notes[0].find("copied"), std::string::npos) << notes[0];
       const Graph a = differentiate(before), b = differentiate(after);
       EXPECT_EQ(count_ops(b, "attention_grad"), 1u);
       for (uint32_t seed : {1u, 2u}) {
@@ -344,8 +396,8 @@ TEST(MatchAttentionRefuses, PositionsThatAreNotCausal) {
       [](Parts& p) { return less_equal(p.columns(), p.rows() + p.rows()); },
       [](Parts& p) { return equal(p.columns(), p.rows()); },
       [](Parts& p) { return less_equal(p.columns() + p.rows(), p.position + 1.0); },
-      [](Parts& p) {  // another offset for each batch row
-        return less_equal(p.columns(), p.rows() + reshape(p.lengths, {kB, 1, 1, 1}));
+      [](Parts& p) {  // another offset for each head
+        return less_equal(p.columns(), p.rows() + reshape(p.lengths, {1, kH, 1, 1}));
       },
   };
   for (const auto& condition : conditions) {
@@ -353,8 +405,8 @@ TEST(MatchAttentionRefuses, PositionsThatAreNotCausal) {
     Value x = where(condition(parts), parts.scores(), parts.number(-1e9));
     add_loss(parts.g, matmul(softmax(x), parts.v));
     const Graph before = simplify(parts.g), after = match_attention(before);
-    EXPECT_NE(print(after).find("causal=false, lengths=false, mask=true"), std::string::npos)
-        << print(after);
+    EXPECT_EQ(count_ops(after, "attention"), 1u);
+    expect_attributes(after, "causal=false, lengths=false, mask=true");
     const auto in = inputs(before, 3);
     EXPECT_LE(test::difference(reference::evaluate(before, in), reference::evaluate(after, in)),
               1e-12);
@@ -367,7 +419,9 @@ TEST(MatchAttentionOfGpt2, FindsEveryLayerOfGpt2) {
   Notes notes;
   const Graph found = match_attention(training, &notes);
   EXPECT_EQ(count_ops(found, "attention"), 2u) << fmt::format("{}", fmt::join(notes, "\n"));
-  EXPECT_EQ(notes[1], "h.1.attn: attention: scale 0.5, causal, dropout 0.2");
+  EXPECT_EQ(notes[1],
+            "h.1.attn: attention: scale 0.5, causal, dropout 0.2; q, k and v in one value, heads "
+            "joined");
   EXPECT_EQ(count_ops(found, "where") + count_ops(found, "iota"), 0u) << print(found);
   const auto in = test::gpt2_inputs(training, config, 4);
   EXPECT_LE(test::difference(reference::evaluate(differentiate(training), in),
@@ -383,11 +437,13 @@ TEST(MatchAttentionOfGpt2, FindsEveryLayerOfGpt2) {
 TEST(MatchAttentionOfGpt2, FindsDecodingWithACache) {
   for (int64_t length : {1, 3}) {
     const auto config = test::tiny_gpt2();
-    const Graph g = simplify(models::gpt2_decode_graph(config, 2, length));
+    const Graph g = simplify(models::gpt2_decode_graph(config, {2, length, config.n_positions}));
     Notes notes;
     const Graph found = match_attention(g, &notes);
     EXPECT_EQ(count_ops(found, "attention"), 2u) << fmt::format("{}", fmt::join(notes, "\n"));
-    EXPECT_EQ(notes[0], "h.0.attn: attention: scale 0.5, causal from a position");
+    EXPECT_EQ(notes[0],
+              "h.0.attn: attention: scale 0.5, causal from a position; q, k and v apart, heads "
+              "joined");
     auto in = test::random_inputs(g, 5, -1, 1, config.vocab_size);
     in["position"].data = {4};
     EXPECT_LE(test::difference(reference::evaluate(g, in), reference::evaluate(found, in)), 1e-12);

@@ -283,7 +283,8 @@ TEST(Differentiate, GivesZerosToWhatDoesNotReachTheLoss) {
 
 TEST(Inference, IsTheModelWithoutDropout) {
   const auto wet = test::tiny_gpt2(true, 0.2), dry = test::tiny_gpt2(true, 0);
-  const Graph with = models::gpt2_loss_graph(wet, 2, 5), without = models::gpt2_loss_graph(dry, 2, 5);
+  const Graph with = models::gpt2_loss_graph(wet, 2, 5),
+              without = models::gpt2_loss_graph(dry, 2, 5);
   EXPECT_EQ(count_ops(with, "dropout"),
             7u);  // the embedding, then attention, two residuals per layer
   const Graph out = inference(with);

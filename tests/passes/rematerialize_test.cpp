@@ -10,9 +10,9 @@
 #include "backend/cpu/target.h"
 #include "optim/optimizer.h"
 #include "passes/memory/min_cut.h"
-#include "passes/pipeline.h"
 #include "passes/memory/recomputation_choice.h"
 #include "passes/memory/recomputation_cost.h"
+#include "passes/pipeline.h"
 #include "support/engine_run.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
@@ -252,7 +252,8 @@ TEST(Rematerialize, EveryProductCastsItsWeightForItself) {
 }
 
 TEST(Rematerialize, CopiesStandBehindTheBackwardOfTheNextLayer) {
-  const Graph g = compiled(models::gpt2_loss_graph(small_gpt2(3), 2, 64), policy(RematPolicy::blocks));
+  const Graph g =
+      compiled(models::gpt2_loss_graph(small_gpt2(3), 2, 64), policy(RematPolicy::blocks));
   NodeId last_of_next = 0, first_copy = kNoNode;
   for (NodeId id = 0; id < g.size(); ++id) {
     const std::string& scope = g.scope_of(id);

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/target.h"
 #include "ir/text.h"
+#include "models/gpt2/gpt2_model.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/gpt2.h"
@@ -372,7 +373,7 @@ TEST(Engine, ForecastIsTheArena) {
   int64_t parameters = 0;
   for (const StateInfo& s : engine.states())
     if (s.kind() == InputKind::parameter) parameters += s.type.bytes();
-  EXPECT_EQ(parameters, 4 * t.config.parameter_count());
+  EXPECT_EQ(parameters, 4 * models::gpt2_model(t.config)->parameter_count());
   EXPECT_GE(f.parameter_bytes, parameters);
   EXPECT_GE(f.state_bytes, 2 * parameters);
 }

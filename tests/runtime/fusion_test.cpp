@@ -9,8 +9,8 @@
 #include <cstring>
 #include <map>
 
-#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/target.h"
 #include "base/env.h"
 #include "ir/text.h"

@@ -18,6 +18,7 @@
 #include "base/errors.h"
 #include "ops/ops.h"
 #include "runtime/engine.h"
+#include "support/attention_attrs.h"
 #include "support/cuda_ways.h"
 
 namespace brrr::test {
@@ -33,16 +34,14 @@ class WaysOfAttention {
  public:
   WaysOfAttention(Backend backend, const ManyHeads& sizes)
       : backend_(std::move(backend)), c_(sizes), row_(c_.heads * c_.width) {
-    const double scale = 1 / std::sqrt(static_cast<double>(c_.width));
-    Attrs attrs{{"causal", c_.causal}, {"heads", c_.heads},   {"lengths", false},
-                {"mask", false},       {"masked", -INFINITY}, {"p", 0.0},
-                {"position", false},   {"scale", scale},      {"stream", int64_t{0}}};
+    Attrs attrs = attention_in_one(c_.heads, c_.width);
+    attrs.set("causal", c_.causal);
     const Value qkv = graph_.input("qkv", {c_.batches, c_.length, 3 * row_}, c_.dtype);
     const Value dy = graph_.input("dy", {c_.batches, c_.length, row_}, c_.dtype);
-    const std::vector<Value> y = call("packed_attention", std::vector<Value>{qkv}, attrs);
+    const std::vector<Value> y = call("attention", std::vector<Value>{qkv}, attrs);
     attrs.set("dlse", false);
     const std::vector<Value> d =
-        call("packed_attention_grad", std::vector<Value>{qkv, y[0], y[1], dy}, attrs);
+        call("attention_grad", std::vector<Value>{qkv, y[0], y[1], dy}, attrs);
     graph_.output("y", y[0]);
     graph_.output("lse", y[1]);
     graph_.output("dqkv", d[0]);
@@ -131,7 +130,8 @@ class WaysOfAttention {
 
   Backend by_way(const std::string& name) const {
     Backend alone = backend_;
-    std::erase_if(alone.kernels, [](const KernelEntry& e) { return !e.op.starts_with("packed_"); });
+    std::erase_if(alone.kernels,
+                  [](const KernelEntry& e) { return !e.op.starts_with("attention"); });
     for (KernelEntry& e : alone.kernels)
       e.prepare = [prepare = e.prepare, name](const NodeView& view) -> std::unique_ptr<Kernel> {
         const auto kernel = prepare(view);

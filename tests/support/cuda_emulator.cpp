@@ -586,7 +586,6 @@ Backend emulated_backend(const cuda::GpuDescription& gpu) {
   Backend backend;
   backend.name = gpu.name;
   backend.alignment = cuda::LaunchPlan::kAlignment;
-  backend.packs_attention = true;
   for (const cuda::PlanEntry& entry : cuda::device_kernels())
     backend.kernels.push_back(emulated_entry(entry, gpu));
   return backend;

@@ -36,7 +36,8 @@ class WaysOfAStep {
       : backend_(std::move(backend)) {
     options.loss = "loss";
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}, optim::Accumulation::none); };
-    graph_ = run_pipeline(models::gpt2_loss_graph(config, batch, length), backend_.target(), options);
+    graph_ =
+        run_pipeline(models::gpt2_loss_graph(config, batch, length), backend_.target(), options);
     inputs_ = random_inputs(graph_, 5, -0.5, 0.5, config.vocab_size);
     for (auto& [name, t] : inputs_) {
       const bool is_positive =

@@ -7,9 +7,9 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/tokenizer.h"
-#include "base/utf8.h"
 
 namespace brrr::io {
 namespace {

@@ -8,7 +8,8 @@
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/target.h"
 #include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/gpt2/gpt2_model.h"
+#include "models/initialise.h"
 #include "passes/weights/keep_copies.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
@@ -60,7 +61,7 @@ class Copies : public testing::Test {
   }
   void initialise(Session& s) {
     load_parameters(s.engine(), [&](std::string_view name, std::span<float> out) {
-      models::initialise(name, config_, 1, out);
+      models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
     });
   }
   static size_t copies(const Session& s) {
@@ -78,16 +79,17 @@ class Copies : public testing::Test {
   void step(Session& s, int64_t number, int64_t accumulation, Outcome& out,
             const std::function<int64_t(int64_t)>& length = {}) {
     std::vector<std::vector<int32_t>> rows;
-    std::vector<TokenBatch> batches;
+    std::vector<Batch> batches;
     for (int64_t i = 0; i < accumulation; ++i) {
       const int64_t micro = number * accumulation + i;
       rows.push_back(ids(kRows * (length ? length(micro) : kLength), micro));
     }
-    for (const auto& row : rows) batches.push_back({row, row, static_cast<int64_t>(row.size())});
+    for (const auto& row : rows)
+      batches.push_back(token_batch(row, row, static_cast<int64_t>(row.size())));
     const StepResult r = s.step(number, batches, 1e-2);
     out.figures.insert(out.figures.end(), {r.loss, std::isnan(r.grad_norm) ? -1 : r.grad_norm});
     const auto row = ids(kRows * kLength, number + 1000);
-    out.figures.push_back(s.loss_sum({row, row, kRows * kLength}));
+    out.figures.push_back(s.loss_sum(token_batch(row, row, kRows * kLength)));
   }
   static void keep_states(const Session& s, Outcome& out) {
     std::vector<std::byte> room;
@@ -311,8 +313,8 @@ TEST_F(Copies, FollowWeightsThatAreWritten) {
     initialise(*with);
     initialise(*without);
     const auto row = ids(kRows * kLength, 3);
-    a.figures.push_back(with->loss_sum({row, row, kRows * kLength}));
-    b.figures.push_back(without->loss_sum({row, row, kRows * kLength}));
+    a.figures.push_back(with->loss_sum(token_batch(row, row, kRows * kLength)));
+    b.figures.push_back(without->loss_sum(token_batch(row, row, kRows * kLength)));
     for (Session* s : {with.get(), without.get()})
       s->engine().state_f32("transformer.h.0.mlp.c_fc.weight")[5] = 0.5f;
     step(*with, 2, 2, a);

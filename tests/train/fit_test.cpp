@@ -26,7 +26,7 @@ class Fit : public testing::Test {
   }
   FitContext context(const TrainOptions& o, int64_t budget) const {
     FitContext c;
-    c.config = model_config(o, 65);
+    c.model = model_of(o, 65);
     c.now = now_;
     c.budget = budget;
     return c;
@@ -298,7 +298,7 @@ TEST_F(Fit, EveryKindOfRunHasKernelsForAllOfIt) {
                                           {"param-dtype", weights},
                                           {"dropout", "0.1"},
                                           {"gradient-accumulation-steps", accumulation}});
-          const auto session = compile_run(o, model_config(o, 65));
+          const auto session = compile_run(o, *model_of(o, 65));
           for (const Program* program : session->all_programs())
             for (const Dispatch& d : program->dispatch())
               EXPECT_NE(d.kernel, "reference")

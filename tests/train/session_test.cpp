@@ -8,7 +8,8 @@
 
 #include "backend/cpu/target.h"
 #include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/gpt2/gpt2_model.h"
+#include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 
@@ -23,13 +24,14 @@ class Sessions : public testing::Test {
     session_->allocate();
     for (const StateInfo& s : session_->engine().states())
       if (s.kind() == InputKind::parameter)
-        models::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+        models::initial_weights(*models::gpt2_model(config_), 1)(
+            s.name, session_->engine().state_f32(s.name));
   }
   std::span<float> weights(const std::string& name) {
     return session_->engine().state_f32("transformer." + name);
   }
   StepResult step(int64_t number = 0) {
-    const TokenBatch batch{tokens_, targets_, 10};
+    const Batch batch = token_batch(tokens_, targets_, 10);
     return session_->step(number, std::span(&batch, 1), 1e-2);
   }
 
@@ -60,8 +62,8 @@ TEST_F(Sessions, NamesTheLayerWithAccumulation) {
     options.accumulation = portions;
     start(options);
     for (float& w : weights("h.0.mlp.c_fc.weight")) w = 1e38f;
-    const std::vector<TokenBatch> batches(static_cast<size_t>(portions),
-                                          TokenBatch{tokens_, targets_, 10});
+    const std::vector<Batch> batches(static_cast<size_t>(portions),
+                                     token_batch(tokens_, targets_, 10));
     const StepResult r = session_->step(0, batches, 1e-2);
     ASSERT_FALSE(std::isfinite(r.loss) && std::isfinite(r.grad_norm));
     const std::string origin = session_->first_non_finite().value_or("");
@@ -141,7 +143,7 @@ TEST_F(Sessions, TheOptimizerInPartsIsTheFusedOne) {
 
 TEST_F(Sessions, ShowsTheNumbersOfAStep) {
   start({});
-  const TokenBatch batch{tokens_, targets_, 10};
+  const Batch batch = token_batch(tokens_, targets_, 10);
   const Graph& g = session_->step_program().graph();
   size_t values = 0;
   float norm = 0;
@@ -185,12 +187,14 @@ TEST_F(Sessions, ShorterRowsAreTheSameStepAsIgnoredOnes) {
         session_->allocate();
         for (const StateInfo& s : session_->engine().states())
           if (s.kind() == InputKind::parameter)
-            models::initialise(s.name, config_, 1, session_->engine().state_f32(s.name));
+            models::initial_weights(*models::gpt2_model(config_), 1)(
+                s.name, session_->engine().state_f32(s.name));
       }
       // Shapes mix within a step, too.
-      std::vector<TokenBatch> batches(static_cast<size_t>(accumulation), {tokens_, targets_, 10});
+      std::vector<Batch> batches(static_cast<size_t>(accumulation),
+                                 token_batch(tokens_, targets_, 10));
       batches.back() =
-          is_short ? TokenBatch{short_in, short_out, 5} : TokenBatch{long_in, long_out, 5};
+          is_short ? token_batch(short_in, short_out, 5) : token_batch(long_in, long_out, 5);
       if (accumulation == 3) std::swap(batches[1], batches[2]);
       results[is_short] = session_->step(0, batches, 1e-3);
       const auto after = weights("h.0.mlp.c_fc.weight");
@@ -214,18 +218,18 @@ TEST_F(Sessions, SumsOfLowWeightsAreNotRoundedBetween) {
     Session session(g, g, cpu::cpu_backend(), options);
     session.allocate();
     load_parameters(session.engine(), [&](std::string_view name, std::span<float> out) {
-      models::initialise(name, config_, 1, out);
+      models::initial_weights(*models::gpt2_model(config_), 1)(name, out);
     });
     std::vector<int32_t> in, out;
     for (int32_t i = 0; i < 30; ++i) {
       in.push_back(i * 7 % 13);
       out.push_back(i * 5 % 13);
     }
-    std::vector<TokenBatch> batches;
+    std::vector<Batch> batches;
     const auto n = in.size() / static_cast<size_t>(parts);
     for (size_t at = 0; at < in.size(); at += n)
-      batches.push_back(
-          {std::span(in).subspan(at, n), std::span(out).subspan(at, n), static_cast<int64_t>(n)});
+      batches.push_back(token_batch(std::span(in).subspan(at, n), std::span(out).subspan(at, n),
+                                    static_cast<int64_t>(n)));
     return session.step(0, batches, 1e-3).grad_norm;
   };
   EXPECT_NEAR(norm(3), norm(2), 1e-6 * norm(2));
@@ -257,13 +261,13 @@ TEST_F(Sessions, AccumulatedGradientsAreThoseOfTheLargeBatch) {
     Engine& engine = session.engine();
     for (const StateInfo& s : engine.states())
       if (s.kind() == InputKind::parameter)
-        models::initialise(s.name, config, 1, engine.state_f32(s.name));
-    std::vector<TokenBatch> batches;
+        models::initial_weights(*models::gpt2_model(config), 1)(s.name, engine.state_f32(s.name));
+    std::vector<Batch> batches;
     const auto n = static_cast<size_t>(kRows / parts * kLength);
     for (size_t at = 0; at < in.size(); at += n) {
       const std::span targets = std::span(out).subspan(at, n);
       const auto real = std::count_if(targets.begin(), targets.end(), [](int t) { return t >= 0; });
-      batches.push_back({std::span(in).subspan(at, n), targets, real});
+      batches.push_back(token_batch(std::span(in).subspan(at, n), targets, real));
     }
     const StepResult r = session.step(0, batches, 1e-3);
     std::vector<float> all{static_cast<float>(r.loss)};

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "support/temp_folder.h"
 #include "support/http.h"
+#include "support/temp_folder.h"
 
 namespace brrr::io {
 namespace {

@@ -1,9 +1,9 @@
 #include "backend/cpu/target.h"
 
-#include "backend/cpu/products/fused_product.h"
-#include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/fused_product.h"
+#include "backend/cpu/products/gemm_node.h"
 
 namespace brrr::cpu {
 
@@ -12,7 +12,6 @@ Backend cpu_backend() {
   backend.name = fmt::format("cpu:{}", isa_name(best_isa()));
   backend.kernels = cpu_kernels();
   backend.alignment = 64;
-  backend.packs_attention = true;
   backend.gains_by_epilogue = by_views(gains_by_epilogue);
   backend.gains_by_bias_gradient = by_views(gains_by_bias_gradient);
   backend.reads_panels = by_views(reads_panels);

@@ -282,9 +282,7 @@ std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu) {
                                product_entry("linear", gpu),
                                product_entry("scaled_matmul", gpu),
                                sdpa_entry("attention", gpu),
-                               sdpa_entry("attention_grad", gpu),
-                               sdpa_entry("packed_attention", gpu),
-                               sdpa_entry("packed_attention_grad", gpu)};
+                               sdpa_entry("attention_grad", gpu)};
   for (const PlanEntry& entry : device_kernels()) all.push_back(own_entry(entry, gpu));
   return all;
 }

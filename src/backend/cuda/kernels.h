@@ -14,7 +14,7 @@ std::vector<PlanEntry> movement_entries();   // transpose, slice, pad, concat, u
 std::vector<PlanEntry> embedding_entries();  // embedding, embedding_grad
 std::vector<PlanEntry> cross_entropy_entries();  // cross_entropy, cross_entropy_grad
 std::vector<PlanEntry> loss_head_entries();      // linear_cross_entropy, _grad, _step
-std::vector<PlanEntry> attention_entries();      // attention, packed_attention, their gradients
+std::vector<PlanEntry> attention_entries();      // attention, attention_grad
 std::vector<PlanEntry> update_entries();         // adamw, sgd, lion, muon, muon_momentum
 std::vector<PlanEntry> global_norm_entries();
 std::vector<PlanEntry> update_8bit_entries();  // adamw_8bit

@@ -1,4 +1,5 @@
-// Ops that move elements: one copy with strides on both sides.
+// Ops that move elements: one copy with strides on both sides. And literals, whose elements stand
+// in the text of their kernel.
 
 #include <algorithm>
 #include <numeric>
@@ -158,6 +159,41 @@ LaunchPlan copy_plan(const NodeView& node, const GpuDescription&) {
   return p;
 }
 
+constexpr int64_t kMostLiterals = 1 << 14;  // elements that a kernel's text may hold
+
+std::string refuse_literal(const NodeView& node, const GpuDescription&) {
+  const int64_t n = node.out()[0].shape.elements();
+  return n <= kMostLiterals ? "" : fmt::format("{} elements: at most {}", n, kMostLiterals);
+}
+
+LaunchPlan literal_plan(const NodeView& node, const GpuDescription&) {
+  LaunchPlan p;
+  const Type& type = node.out()[0];
+  const auto& values = node.attrs().get<std::vector<double>>("values");
+  const auto bytes = static_cast<size_t>(bytes_of(type.dtype));
+  std::string words;
+  for (const double value : values) {
+    uint64_t bits = 0;
+    store_from_double(type.dtype, reinterpret_cast<std::byte*>(&bits), 0, value);
+    words += fmt::format("{}{:#x}", words.empty() ? "" : ", ", bits);
+  }
+  constexpr std::string_view kWords[] = {"u8", "u16", "", "u32", "", "", "", "u64"};
+  Launch launch;
+  launch.source = {"literal",
+                   {"device.cuh"},
+                   fmt::format("BRRR_KERNEL({0}) literal({1}* y) {{\n"
+                               "  static const {1} values[{2}] = {{{3}}};\n"
+                               "  const u32 i = blockIdx.x * {0}u + threadIdx.x;\n"
+                               "  if (i < {2}u) y[i] = values[i];\n"
+                               "}}\n",
+                               kThreads, kWords[bytes - 1], values.size(), words)};
+  launch.args = {LaunchArg::out(0)};
+  launch.grid = blocks_of(static_cast<int64_t>(values.size()));
+  launch.block = {kThreads, 1, 1};
+  p.launches.push_back(std::move(launch));
+  return p;
+}
+
 }  // namespace
 
 std::vector<PlanEntry> movement_entries() {
@@ -168,7 +204,8 @@ std::vector<PlanEntry> movement_entries() {
           {"concat", "copy", always, concat_plan},
           {"update_slice", "copy", always, update_slice_plan},
           {"reshape", "copy", always, copy_plan},
-          {"after", "copy", always, copy_plan}};
+          {"after", "copy", always, copy_plan},
+          {"literal", "literal", refuse_literal, literal_plan}};
 }
 
 }  // namespace brrr::cuda

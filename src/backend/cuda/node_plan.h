@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "backend/cuda/products/matmul_call.h"
 #include "backend/cuda/attention/sdpa_call.h"
+#include "backend/cuda/products/matmul_call.h"
 
 namespace brrr::cuda {
 

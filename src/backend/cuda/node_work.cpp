@@ -106,7 +106,7 @@ CommandWork work_of_node(const NodeView& node) {
   const std::string& op = node.node().op->name;
   CommandWork w;
   if (class_of(node.node()) == OpClass::contraction) {
-    w.kind = !is_attention(*node.node().op) ? CommandWork::Kind::product
+    w.kind = !node.node().op->is_attention ? CommandWork::Kind::product
              : op.ends_with("_grad")        ? CommandWork::Kind::attention_grad
                                             : CommandWork::Kind::attention;
     w.dtype = node.in[0].dtype;

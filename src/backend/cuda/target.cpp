@@ -19,7 +19,6 @@ Backend backend_of(const GpuDescription& gpu) {
   backend.gains_by_bias_gradient = by_views(gains_by_bias_gradient);
   backend.runs_reference = false;
   backend.has_tf32 = true;
-  backend.packs_attention = true;
   backend.rounds_activations = true;
   backend.memory_bytes = gpu.memory_bytes;
   backend.cache_bytes = gpu.l2_bytes;

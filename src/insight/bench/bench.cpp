@@ -112,7 +112,7 @@ std::vector<Timing> interleave(const std::vector<std::function<void()>>& functio
   return out;
 }
 
-std::vector<MatmulShape> gpt2_products(int64_t rows) {
+std::vector<MatmulShape> default_products(int64_t rows) {
   struct Layer {
     const char* name;
     int64_t in, out;

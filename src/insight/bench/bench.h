@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "insight/machine/timing.h"
 #include "formats/svg_plot.h"
+#include "insight/machine/timing.h"
 
 namespace brrr::insight {
 
@@ -26,7 +26,7 @@ struct MatmulShape {
 };
 /// Twelve products of a GPT-2 124M training step on `rows` tokens: attn.c_attn, mlp.c_fc,
 /// mlp.c_proj and the head, each forward, for its input's gradient and for its weight's.
-std::vector<MatmulShape> gpt2_products(int64_t rows);
+std::vector<MatmulShape> default_products(int64_t rows);
 
 struct MatmulRow {
   MatmulShape shape;

@@ -1,4 +1,4 @@
-// One token after the other from a GPT-2 with random weights: how close to the memory's speed.
+// One token after the other from a model with random weights: how close to the memory's speed.
 
 #include <memory>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
 #include "insight/profile/timed_step.h"
-#include "models/init.h"
+#include "models/initialise.h"
 #include "train/trainer.h"
 
 namespace brrr::insight {
@@ -21,20 +21,16 @@ class Decoder {
  public:
   explicit Decoder(const DecodeOptions& o) : options_(o) {
     const train::TrainOptions preset = train::resolve({{"preset", o.preset}});
-    config_ = train::model_config(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
-    if (o.prompt + kBurst > config_.n_positions)
+    model_ = train::model_of(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
+    const models::ModelSizes sizes = model_->sizes();
+    if (o.prompt + kBurst > sizes.context)
       usage_error("--prompt {}: {} tokens and a burst of {} exceed the context of {}", o.prompt,
-                  o.prompt, kBurst, config_.n_positions);
+                  o.prompt, kBurst, sizes.context);
     infer::GeneratorOptions g;
     g.precision = dtype_of_precision(o.precision);
-    generator_.emplace(
-        config_, cpu::cpu_backend(),
-        [&](std::string_view name, std::span<float> out) {
-          models::initialise(std::string(name), config_, 1, out);
-        },
-        g);
+    generator_.emplace(model_, cpu::cpu_backend(), models::initial_weights(*model_, 1), g);
     std::mt19937 random(7);
-    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config_.vocab_size - 1));
+    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(sizes.vocabulary - 1));
     for (int64_t i = 0; i < o.prompt; ++i) prompt_.push_back(id(random));
   }
 
@@ -54,15 +50,13 @@ class Decoder {
     r.ms = {burst.median * one, burst.low * one, burst.high * one};
     r.tokens_per_second = 1e3 / r.ms.median;
     const auto width = static_cast<int64_t>(bytes_of(dtype_of_precision(options_.precision)));
-    // Of the position table a token reads one row.
-    const int64_t weights = config_.parameter_count() - config_.n_positions * config_.n_embd;
-    r.bytes = width * (weights + 2 * config_.n_layer * config_.n_embd * r.position);
+    r.bytes = width * (model_->multiplied_count() + model_->sizes().cache_width * r.position);
     return r;
   }
 
  private:
   DecodeOptions options_;
-  models::Gpt2Config config_;
+  models::ModelPtr model_;
   std::optional<infer::Generator> generator_;
   std::vector<int32_t> prompt_;
 };

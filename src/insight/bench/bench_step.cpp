@@ -11,8 +11,8 @@
 #include "insight/profile/verdict.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
-#include "passes/pipeline.h"
 #include "passes/memory/rematerialize.h"
+#include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "train/device.h"
 

@@ -7,9 +7,9 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/sha256.h"
-#include "insight/machine/machine.h"
 #include "insight/ladder/micro_ladders.h"
 #include "insight/ladder/precision.h"
+#include "insight/machine/machine.h"
 #include "insight/profile/timed_step.h"
 #include "passes/memory/rematerialize.h"
 #include "train/device.h"
@@ -30,7 +30,7 @@ KeyValues options_of(const Ladder& ladder, size_t rung, const KeyValues& user) {
 int64_t kept_bytes(const KeyValues& given) {
   const train::TrainOptions o = train::resolve(given);
   const auto session =
-      train::compile_run(o, train::model_config(o, o.vocab_size > 0 ? o.vocab_size : kCharacters));
+      train::compile_run(o, *train::model_of(o, o.vocab_size > 0 ? o.vocab_size : kCharacters));
   return activation_bytes(session->step_program().graph());
 }
 

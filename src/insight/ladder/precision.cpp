@@ -7,8 +7,8 @@
 
 #include "backend/cpu/peaks.h"
 #include "base/clock.h"
-#include "insight/pages/page.h"
 #include "insight/ladder/precision_training.h"
+#include "insight/pages/page.h"
 
 namespace brrr::insight {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "insight/ladder/ladder.h"
 #include "insight/ladder/precision.h"
-#include "models/init.h"
+#include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "train/device.h"
 #include "train/fit.h"
@@ -15,33 +15,31 @@
 namespace brrr::insight {
 namespace {
 
-struct Model {
+struct Trained {
   train::TrainOptions options;
-  models::Gpt2Config config;
+  models::ModelPtr model;
   std::unique_ptr<train::Session> session;
 
-  Model(const KeyValues& given, int64_t vocabulary) : options(train::resolve(given)) {
-    config = train::model_config(options, vocabulary);
-    session = train::compile_run(options, config);
+  Trained(const KeyValues& given, int64_t vocabulary) : options(train::resolve(given)) {
+    model = train::model_of(options, vocabulary);
+    session = train::compile_run(options, *model);
     session->allocate();
   }
 };
 
-train::TokenBatch view(const io::Batch& b) { return {b.inputs, b.targets, b.real_tokens}; }
-
 /// All that a step computes forwards and backwards, each value by itself: nothing is fused.
-void look_at_numbers(const KeyValues& given, const Model& trained, const io::Batch& batch,
+void look_at_numbers(const KeyValues& given, const Trained& trained, const io::Batch& batch,
                      RungResult& result) {
   KeyValues plain = given;
   plain.emplace_back("compile", "false");
-  Model m(plain, trained.config.vocab_size);
+  Trained m(plain, trained.model->sizes().vocabulary);
   std::vector<std::byte> room;
   for (const StateInfo& s : m.session->engine().states())
     m.session->engine().write_state(s.name, trained.session->engine().read_state(s.name, room));
   Magnitudes activations, gradients;
   const Graph& g = m.session->step_program().graph();
   m.session->look_at_step(
-      m.options.max_steps, view(batch), 0, [&](ValueId v, const std::byte* content) {
+      m.options.max_steps, train::batch_of(batch), 0, [&](ValueId v, const std::byte* content) {
         const Type& type = g.type(v);
         const std::string& scope = g.scope_of(v.node);
         if (!is_float(type.dtype) || scope.starts_with("optimizer")) return;
@@ -79,16 +77,16 @@ void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& resu
   given.insert(given.end(), format.begin(), format.end());
   if (seed > 0) given.emplace_back("seed", std::to_string(seed));
   if (!data_) data_ = train::load_dataset(train::resolve(given), "");
-  Model m(given, data_->tokenizer->vocab_size());
-  load_parameters(m.session->engine(), [&](std::string_view name, std::span<float> out) {
-    models::initialise(name, m.config, static_cast<uint32_t>(m.options.seed), out);
-  });
-  const io::LoaderOptions l = train::loader_options(m.options, m.config.vocab_size);
+  Trained m(given, data_->tokenizer->vocab_size());
+  load_parameters(m.session->engine(),
+                  models::initial_weights(*m.model, static_cast<uint32_t>(m.options.seed)));
+  const int64_t vocabulary = m.model->sizes().vocabulary;
+  const io::LoaderOptions l = train::loader_options(m.options, vocabulary);
   io::Loader loader(data_->batches(l), l);
   const optim::Schedule schedule = train::schedule_of(m.options);
   int64_t skipped = 0;
   for (int64_t step = 0; step < m.options.max_steps; ++step) {
-    const train::TokenBatch batch = view(loader.next());
+    const train::Batch batch = train::batch_of(loader.next());
     const train::StepResult r =
         m.session->step(step, std::span(&batch, 1), schedule.at(step), nullptr);
     if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) continue;
@@ -97,7 +95,7 @@ void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& resu
   }
   const io::TokenSource& judge = data_->has_val ? data_->val : data_->train;
   const train::MeanLoss mean =
-      train::mean_loss(*m.session, judge, m.options, m.config.vocab_size, m.options.eval_batches);
+      train::mean_loss(*m.session, judge, m.options, vocabulary, m.options.eval_batches);
   result.notes["text"] = data_->description;
   if (std::isfinite(mean.loss)) result.figures["loss"] = {mean.loss};
   result.figures["skipped"] = {static_cast<double>(skipped)};

@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "base/clock.h"
-#include "insight/pages/run_page.h"
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
+#include "insight/pages/run_page.h"
 
 namespace brrr::insight {
 namespace {

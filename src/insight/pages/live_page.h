@@ -8,8 +8,8 @@
 #include <string>
 
 #include "insight/pages/regime_meter.h"
-#include "web/http_server.h"
 #include "train/run_watch.h"
+#include "web/http_server.h"
 
 namespace brrr::insight {
 

@@ -5,10 +5,10 @@
 #include <map>
 #include <set>
 
-#include "insight/machine/timing.h"
 #include "folders/folder_lock.h"
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
+#include "insight/machine/timing.h"
 #include "train/health.h"
 #include "train/options.h"
 

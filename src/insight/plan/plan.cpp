@@ -5,7 +5,6 @@
 
 #include "base/memory.h"
 #include "insight/plan/anatomy.h"
-#include "models/gpt2/gpt2.h"
 #include "runtime/engine.h"
 #include "train/device.h"
 
@@ -210,7 +209,7 @@ void add_flops(RunPlan& p, const Session& session) {
   }
 }
 
-GenerationPlan generation(const train::TrainOptions& o, const models::Gpt2Config& config) {
+GenerationPlan generation(const train::TrainOptions& o, const models::Model& model) {
   const DType precision = dtype_of_precision(o.precision);
   const Backend backend = train::backend_for(o.device);
   PipelineOptions options;
@@ -218,8 +217,8 @@ GenerationPlan generation(const train::TrainOptions& o, const models::Gpt2Config
   options.parameter_dtype = precision;
   options.packs_parameters = true;
   Engine engine(backend);
-  engine.add(
-      run_pipeline(models::gpt2_decode_graph(config, 1, 1, precision), backend.target(), options));
+  engine.add(run_pipeline(model.decode({.capacity = model.sizes().context, .cache = precision}),
+                          backend.target(), options));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }
@@ -232,7 +231,7 @@ std::string per(double amount, int64_t parameters, const char* unit) {
 // The rules of thumb of the sources: Hugging Face's "Model training anatomy" for bytes per
 // parameter, Kaplan et al. (2020) for FLOPs.
 void add_rules(RunPlan& p) {
-  const int64_t n = p.config.parameter_count();
+  const int64_t n = p.model->parameter_count();
   int64_t weights = 0, states = 0, sums = 0;
   for (const NamedBytes& s : p.states)
     (s.holds == Holds::weights         ? weights
@@ -257,8 +256,8 @@ void add_rules(RunPlan& p) {
        bytes(p.generation.weights)},
       {"backward", "2 x forward",
        fmt::format("{:.2f} x", p.flops_backward / std::max(1.0, p.flops_forward))},
-      {"FLOPs per token", "6 per parameter (position table left out)",
-       per(p.flops_forward + p.flops_backward, n - p.config.n_positions * p.config.n_embd, "")},
+      {"FLOPs per token", "6 per parameter (tables that are only looked up left out)",
+       per(p.flops_forward + p.flops_backward, p.model->multiplied_count(), "")},
   };
 }
 
@@ -278,11 +277,11 @@ int64_t Moment::total() const {
   return sum;
 }
 
-RunPlan analyse(const train::Plan& plan, const models::Gpt2Config& config, const Session& session,
+RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Session& session,
                 const std::optional<train::MachineSpeed>& speed) {
   RunPlan p;
   p.plan = plan;
-  p.config = config;
+  p.model = model;
   p.backend = session.engine().backend().name;
   p.compile_ms = 1e3 * session.compile_seconds();
   p.tokens_per_step =
@@ -292,7 +291,7 @@ RunPlan analyse(const train::Plan& plan, const models::Gpt2Config& config, const
   add_states(p, session);
   add_moments(p, session);
   add_flops(p, session);
-  p.generation = generation(plan.options, config);
+  p.generation = generation(plan.options, *model);
   add_rules(p);
   return p;
 }

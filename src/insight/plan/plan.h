@@ -86,7 +86,7 @@ struct KernelPlan {
 
 struct RunPlan {
   train::Plan plan;  // options, bytes of the arena and the process, predicted time
-  models::Gpt2Config config;
+  models::ModelPtr model;
   std::string backend;
   double compile_ms = 0;
   int64_t tokens_per_step = 0;
@@ -109,7 +109,7 @@ struct RunPlan {
 };
 
 /// `session` is compiled_run() of the plan's options.
-RunPlan analyse(const train::Plan& plan, const models::Gpt2Config& config,
+RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model,
                 const train::Session& session, const std::optional<train::MachineSpeed>& speed);
 
 /// What the kernels of a GPU are assumed to reach; 0: a share of the data sheet.
@@ -124,8 +124,8 @@ KernelRates parse_kernel_rates(std::string_view text);
 
 /// Fills in RunPlan::kernels; `session` is that of analyse().
 void add_kernels(RunPlan& plan, const train::Session& session, const KernelRates& rates = {});
-/// FLOPs of the model for a token over the peak of the data sheet: 6N + 6LCT (causal, half of the
-/// scores) or 6N + 12LCT (all of them), N without position embeddings. 0 where that is unknown.
+/// FLOPs of the model for a token (models::Model::flops_per_token) over the peak of the data sheet,
+/// attention causal or with all scores. 0 where that peak is unknown.
 double predicted_mfu(const RunPlan& plan, bool is_causal);
 
 /// Tables for people.

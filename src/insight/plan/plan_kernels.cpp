@@ -235,10 +235,7 @@ void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& g
 
 double predicted_mfu(const RunPlan& p, bool is_causal) {
   if (!p.kernels || p.kernels->peak_flops == 0) return 0;
-  const models::Gpt2Config& c = p.config;
-  const auto n = static_cast<double>(c.parameter_count() - c.n_positions * c.n_embd);
-  const double flops = 6 * n + (is_causal ? 6 : 12) * static_cast<double>(c.n_layer * c.n_embd *
-                                                                          p.plan.options.context);
+  const double flops = p.model->flops_per_token(p.plan.options.context, !is_causal);
   return flops * static_cast<double>(p.tokens_per_step) /
          (1e-3 * p.kernels->total().ms * p.kernels->peak_flops);
 }

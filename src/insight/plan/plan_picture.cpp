@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "base/memory.h"
+#include "formats/plot_axis.h"
 #include "insight/pages/page.h"
 #include "insight/plan/plan.h"
-#include "formats/plot_axis.h"
 
 namespace brrr::insight {
 namespace {

@@ -54,12 +54,13 @@ std::string flops_text(double flops) {
 
 std::string title(const RunPlan& p) {
   const train::TrainOptions& o = p.plan.options;
+  const models::ModelSizes sizes = p.model->sizes();
   std::string text = fmt::format(
       "{}: {:.2f}M parameters, {}, {}, width {}, context {}\n"
       "batch {}{} = {} a step, {}, {}; {} on {}; planned in {:.0f} ms",
       o.init_from == "scratch" ? o.preset : o.init_from,
-      1e-6 * static_cast<double>(p.config.parameter_count()), counted(p.config.n_layer, "layer"),
-      counted(p.config.n_head, "head"), p.config.n_embd, o.context, o.batch_size,
+      1e-6 * static_cast<double>(p.model->parameter_count()), counted(sizes.layers, "layer"),
+      counted(sizes.heads, "head"), sizes.width, o.context, o.batch_size,
       o.gradient_accumulation_steps > 1
           ? fmt::format(" x accumulation {}", o.gradient_accumulation_steps)
           : "",
@@ -274,7 +275,7 @@ std::string report_json(const RunPlan& p) {
     rules.push_back({{"rule", rule.rule}, {"sources", rule.source_says}, {"here", rule.here}});
   OrderedJson j = {
       {"preset", o.preset},
-      {"parameters", p.config.parameter_count()},
+      {"parameters", p.model->parameter_count()},
       {"batch_size", o.batch_size},
       {"gradient_accumulation_steps", o.gradient_accumulation_steps},
       {"context", o.context},

@@ -60,8 +60,8 @@ class Adviser {
   std::unique_ptr<Workload> compiled(const train::TrainOptions& options) const {
     WorkloadOptions w = o_.workload;
     w.options = options;
-    if (!o_.fixed_model && options.vocab_size > w.config.vocab_size)
-      w.config.vocab_size = options.vocab_size;
+    if (!o_.fixed_model && options.vocab_size > w.model->sizes().vocabulary)
+      w.model = w.model->with_vocabulary(options.vocab_size);
     auto other = make_workload(w);
     const int64_t grows = other->forecast().total() - workload_.forecast().total();
     if (o_.budget > 0 && taken() + grows > o_.budget) return nullptr;
@@ -268,7 +268,7 @@ std::vector<Candidate> candidates(const Profile& p, const AdviceOptions& o) {
                                     "times as fast",
                                     p.ceilings.bf16 / p.ceilings.f32),
         "--precision bf16", {{"precision", "bf16"}}, [](auto& t) { t.precision = "bf16"; });
-  const int64_t vocab = o.workload.config.vocab_size;
+  const int64_t vocab = o.workload.model->sizes().vocabulary;
   const int64_t nice = (vocab + kNiceVocabulary - 1) / kNiceVocabulary * kNiceVocabulary;
   if (training && !o.fixed_model && vocab != nice && vocab > 16 * kNiceVocabulary)
     add("vocabulary", fmt::format("the vocabulary of {} is an ugly number", vocab),

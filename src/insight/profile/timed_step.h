@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/gpt2/gpt2_config.h"
+#include "models/model.h"
 #include "train/options.h"
 #include "train/session.h"
 
@@ -28,18 +28,18 @@ class TimedStep {
   double run(Timeline* timeline = nullptr);
 
   const train::TrainOptions& options() const { return options_; }
-  const models::Gpt2Config& config() const { return config_; }
+  const models::Model& model() const { return *model_; }
   train::Session& session() { return *session_; }
   const train::Session& session() const { return *session_; }
   /// Of a step, over all micro-batches.
   int64_t sequences() const;
   int64_t tokens() const { return sequences() * options_.context; }
-  /// 6 N + 6 L C T, the usual count: N without the position embedding, attention causal.
-  double flops_per_token() const;
+  /// models::Model::flops_per_token, attention causal.
+  double flops_per_token() const { return model_->flops_per_token(options_.context); }
 
  private:
   train::TrainOptions options_;
-  models::Gpt2Config config_;
+  models::ModelPtr model_;
   std::unique_ptr<train::Session> session_;
   std::vector<int32_t> tokens_, targets_;  // of one micro-batch
   int64_t done_ = 0;

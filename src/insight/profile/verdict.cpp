@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
+#include "ops/attention.h"
 #include "ops/fused.h"
 
 namespace brrr::insight {
@@ -145,9 +146,12 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
     w.dtype = g.type(node.operands[0]).dtype;
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
   }
-  if (!node.op->read_to_position.empty() && node.attrs.get_or<bool>("position", false)) {
-    for (const size_t i : node.op->read_to_position)  // keys and values
-      w.bytes_read -= (1 - cache_share) * static_cast<double>(g.type(node.operands[i]).bytes());
+  if (node.op->is_attention && !node.op->is_gradient &&
+      node.attrs.get_or<bool>("position", false)) {
+    const AttentionForm form(node, operand_types(g, node));
+    for (const AttentionForm::Part& part : form.parts())
+      if (part.which > 0)  // keys and values
+        w.bytes_read -= (1 - cache_share) * static_cast<double>(form.bytes_of_part(part));
     w.flops *= cache_share;
   }
   if (node.op->written_part &&

@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/work_spans.h"
-#include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/initialise.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 #include "train/device.h"
@@ -76,8 +75,8 @@ class TimedBatches final : public io::BatchSource {
 class Training final : public Workload {
  public:
   explicit Training(const WorkloadOptions& o)
-      : options_(o.options), config_(o.config), data_(o.data) {
-    session_ = train::compile_run(options_, config_);
+      : options_(o.options), model_(o.model), data_(o.data) {
+    session_ = train::compile_run(options_, *model_);
   }
   const Backend& backend() const override { return session_->engine().backend(); }
   std::vector<ProgramRuns> programs() const override {
@@ -100,7 +99,7 @@ class Training final : public Workload {
     else if (batches == 0)  // the whole of a text that is not here
       return 0;
     const std::vector<int32_t> tokens(n, 1);
-    const train::TokenBatch batch{tokens, tokens, static_cast<int64_t>(n)};
+    const train::Batch batch = train::token_batch(tokens, tokens, static_cast<int64_t>(n));
     session_->loss_sum(batch);                     // touches its memory
     if (!is_on_host()) session_->loss_sum(batch);  // is recorded
     const WorkClock clock("evaluation of a batch");
@@ -112,10 +111,8 @@ class Training final : public Workload {
 
   void allocate() override {
     session_->allocate();
-    load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {
-      models::initialise(name, config_, kSeed, out);
-    });
-    const io::LoaderOptions l = train::loader_options(options_, config_.vocab_size);
+    load_parameters(session_->engine(), models::initial_weights(*model_, kSeed));
+    const io::LoaderOptions l = train::loader_options(options_, model_->sizes().vocabulary);
     std::unique_ptr<io::BatchSource> batches;
     if (data_ != nullptr)
       batches = data_->batches(l);
@@ -130,10 +127,10 @@ class Training final : public Workload {
   StepClock run(Timeline* timeline) override {
     StepClock clock;
     clock.start = now_seconds();
-    std::vector<train::TokenBatch> views;
+    std::vector<train::Batch> views;
     for (io::Batch& b : batches_) {
       b = loader_->next();
-      views.push_back({b.inputs, b.targets, b.real_tokens});
+      views.push_back(train::batch_of(b));
     }
     const double ready = now_seconds();
     clock.batch = ready - clock.start;
@@ -144,7 +141,7 @@ class Training final : public Workload {
 
  private:
   train::TrainOptions options_;
-  models::Gpt2Config config_;
+  models::ModelPtr model_;
   const train::Dataset* data_;
   std::unique_ptr<train::Session> session_;
   TimedBatches* source_ = nullptr;  // the loader's
@@ -231,21 +228,18 @@ class ModelWorkload : public OneProgram {
   ModelWorkload(const WorkloadOptions& o, const Graph& graph, int64_t batch, int64_t length)
       : OneProgram(graph, forward_options(o.options), train::backend_for(o.options.device),
                    batch * length),
-        config_(o.config) {
+        model_(o.model) {
     std::mt19937 random(kSeed);
-    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config_.vocab_size - 1));
+    std::uniform_int_distribution<int32_t> id(0,
+                                              static_cast<int32_t>(model_->sizes().vocabulary - 1));
     for (int64_t i = 0; i < batch * length; ++i) tokens_.push_back(id(random));
   }
 
  protected:
-  void fill() override {
-    load_parameters(engine_, [&](std::string_view name, std::span<float> out) {
-      models::initialise(name, config_, kSeed, out);
-    });
-  }
+  void fill() override { load_parameters(engine_, models::initial_weights(*model_, kSeed)); }
   void before(Call& call) override { call.set("tokens", std::span<const int32_t>(tokens_)); }
 
-  models::Gpt2Config config_;
+  models::ModelPtr model_;
   std::vector<int32_t> tokens_;
 };
 
@@ -253,15 +247,17 @@ class ModelWorkload : public OneProgram {
 class Generation final : public ModelWorkload {
  public:
   explicit Generation(const WorkloadOptions& o)
-      : ModelWorkload(
-            o, models::gpt2_decode_graph(o.config, 1, 1, dtype_of_precision(o.options.precision)), 1,
-            1),
+      : ModelWorkload(o,
+                      o.model->decode({.capacity = o.model->sizes().context,
+                                       .cache = dtype_of_precision(o.options.precision)}),
+                      1, 1),
         sampler_(infer::Sampling{}, 0),
         first_(o.prompt),
-        stretch_(std::min<int64_t>(16, o.config.n_positions - o.prompt)) {}
+        stretch_(std::min<int64_t>(16, o.model->sizes().context - o.prompt)) {}
 
   double cache_share() const override {
-    return static_cast<double>(first_ + stretch_ / 2) / static_cast<double>(config_.n_positions);
+    return static_cast<double>(first_ + stretch_ / 2) /
+           static_cast<double>(model_->sizes().context);
   }
 
  protected:
@@ -273,8 +269,8 @@ class Generation final : public ModelWorkload {
   void after(StepClock& clock) override {
     const Stopwatch watch;
     const auto logits = engine_.read_output(id_, "logits", room_);
-    tokens_[0] = sampler_.next(
-        {reinterpret_cast<const float*>(logits.data()), static_cast<size_t>(config_.vocab_size)});
+    tokens_[0] = sampler_.next({reinterpret_cast<const float*>(logits.data()),
+                                static_cast<size_t>(model_->sizes().vocabulary)});
     clock.sampling = watch.seconds();
     ++done_;
   }
@@ -297,11 +293,10 @@ std::unique_ptr<Workload> make_workload(const WorkloadOptions& o) {
   const int64_t batch = o.options.batch_size, length = o.options.context;
   if (o.mode == Mode::training) return std::make_unique<Training>(o);
   if (o.mode == Mode::inference)
-    return std::make_unique<ModelWorkload>(o, models::gpt2_logits_graph(o.config, batch, length), batch,
-                                           length);
-  if (o.prompt >= o.config.n_positions)
+    return std::make_unique<ModelWorkload>(o, o.model->forward(batch, length), batch, length);
+  if (o.prompt >= o.model->sizes().context)
     usage_error("--prompt {}: expected fewer tokens than the context, which is {}", o.prompt,
-                o.config.n_positions);
+                o.model->sizes().context);
   return std::make_unique<Generation>(o);
 }
 

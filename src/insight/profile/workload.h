@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "infer/sampler.h"
 #include "data/loader.h"
+#include "infer/sampler.h"
 #include "train/dataset.h"
 #include "train/fit.h"
 
@@ -60,7 +60,7 @@ class Workload {
 struct WorkloadOptions {
   Mode mode = Mode::training;
   train::TrainOptions options;
-  models::Gpt2Config config;
+  models::ModelPtr model;
   const train::Dataset* data = nullptr;  // of the batches; null: random tokens
   int64_t prompt = 64;                   // tokens in the cache when generation begins
 };

@@ -108,11 +108,11 @@ Value Gpt2::operator()(Value tokens) const {
   return head((*ln_f_)(x));
 }
 
-Value Gpt2::next_token_logits(Value tokens, Value position, DType cache_dtype) const {
+Value Gpt2::next_token_logits(Value tokens, Value position, const DecodeBinding& binding) const {
   const Dim b = tokens.shape()[0], t = tokens.shape()[1];
   Value rows = iota(g_, {t}, 0) + position;
   Value x = embed(tokens, embedding(*wpe_, rows));
-  Value columns = iota(g_, {1, config_.n_positions}, 1);
+  Value columns = iota(g_, {1, binding.capacity}, 1);
   Value visible = less_equal(columns, reshape(rows, {t, 1}));
   const Dropout none(std::nullopt, 0);
   for (int64_t i = 0; i < config_.n_layer; ++i) {
@@ -123,9 +123,9 @@ Value Gpt2::next_token_logits(Value tokens, Value position, DType cache_dtype) c
       Heads heads = block.split(block.ln_1(x), config_);
       for (auto [name, part] : {std::pair{"k", &heads.k}, std::pair{"v", &heads.v}}) {
         Value cache = g_.input(fmt::format("cache.{}.{}", name, i),
-                               {b, config_.n_head, config_.n_positions, config_.head_width()},
-                               cache_dtype, Role::cache);
-        Value grown = update_slice(cache, cast(*part, cache_dtype), position, 2);
+                               {b, config_.n_head, binding.capacity, config_.head_width()},
+                               binding.cache, Role::cache);
+        Value grown = update_slice(cache, cast(*part, binding.cache), position, 2);
         g_.update(cache, grown);
         *part = cast(grown, part->dtype());
       }
@@ -161,12 +161,15 @@ Graph gpt2_logits_graph(const Gpt2Config& config, Dim batch, Dim length) {
   return g;
 }
 
-Graph gpt2_decode_graph(const Gpt2Config& config, int64_t batch, int64_t length, DType cache) {
+Graph gpt2_decode_graph(const Gpt2Config& config, const DecodeBinding& binding) {
+  if (binding.capacity < 1 || binding.capacity > config.n_positions)
+    user_error("[gpt2] the cache must have room for 1 to n_positions = {} positions; got {}",
+               config.n_positions, binding.capacity);
   Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
+  Value tokens = g.input("tokens", {binding.batch, binding.length}, DType::i32);
   Value position = g.input("position", {}, DType::i32);
   Gpt2 model(g, config);
-  g.output("logits", model.next_token_logits(tokens, position, cache));
+  g.output("logits", model.next_token_logits(tokens, position, binding));
   return g;
 }
 

@@ -10,6 +10,7 @@
 
 #include "models/gpt2/gpt2_config.h"
 #include "models/layers.h"
+#include "models/model.h"
 
 namespace brrr::models {
 
@@ -26,9 +27,9 @@ class Gpt2 {
   Value operator()(Value tokens) const;
 
   /// Inference with a KV cache. tokens: [B, T] i32 at positions position .. position + T - 1;
-  /// position: [] i32. Declares the states "cache.k.<layer>" and "cache.v.<layer>" [B, H,
-  /// n_positions, D] of `cache` and their updates. Returns the logits of the last token, [B, V].
-  Value next_token_logits(Value tokens, Value position, DType cache = DType::f32) const;
+  /// position: [] i32. Declares the states "cache.k.<layer>" and "cache.v.<layer>" [B, H, capacity,
+  /// D] and their updates. Returns the logits of the last token, [B, V].
+  Value next_token_logits(Value tokens, Value position, const DecodeBinding& binding) const;
 
  private:
   struct Block;
@@ -43,16 +44,9 @@ class Gpt2 {
   std::unique_ptr<LayerNorm> ln_f_;
 };
 
-/// Inputs "tokens", "targets" [B, T] i32 (-1: ignored), "loss_scale" f32[] (1 / real tokens of the
-/// step, 1 for a sum), "rng_key" i32[2] when the configuration has dropout. Output "loss" f32[].
+/// The graphs that Model (models/model.h) describes.
 Graph gpt2_loss_graph(const Gpt2Config& config, int64_t batch, int64_t length);
-
-/// Input "tokens" [B, T] i32. Output "logits" [B, T, V].
 Graph gpt2_logits_graph(const Gpt2Config& config, Dim batch, Dim length);
-
-/// Inputs "tokens" [B, T] i32 and "position" i32[]. Output "logits" [B, V]; the cache is state of
-/// dtype `cache`.
-Graph gpt2_decode_graph(const Gpt2Config& config, int64_t batch, int64_t length,
-                        DType cache = DType::f32);
+Graph gpt2_decode_graph(const Gpt2Config& config, const DecodeBinding& binding);
 
 }  // namespace brrr::models

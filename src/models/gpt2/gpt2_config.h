@@ -27,6 +27,8 @@ struct Gpt2Config {
   // Ids outside [0, vocab_size) mean "none": small vocabularies keep the default without harm.
   int64_t bos_token_id = 50256;
   int64_t eos_token_id = 50256;
+  /// Keys of a config.json that Brrr does not know, as a JSON object: they are kept. "": none.
+  std::string unknown_keys;
 
   int64_t head_width() const { return n_embd / n_head; }
   int64_t mlp_width() const { return 4 * n_embd; }
@@ -35,18 +37,8 @@ struct Gpt2Config {
     return eos_token_id;
   }
 
-  /// Elements of all weights; a tied head counts once.
-  int64_t parameter_count() const {
-    const int64_t C = n_embd, b = bias ? 1 : 0;
-    const int64_t norm = C + b * C;
-    const int64_t attention = C * 3 * C + b * 3 * C + C * C + b * C;
-    const int64_t mlp = 2 * C * mlp_width() + b * (mlp_width() + C);
-    return (tie_word_embeddings ? 1 : 2) * vocab_size * C + n_positions * C +
-           n_layer * (2 * norm + attention + mlp) + norm;
-  }
-
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits
-  /// parameter_count() cannot overflow.
+  /// the number of elements cannot overflow.
   void validate() const {
     const auto size = [](const char* name, int64_t value, int64_t limit) {
       if (value < 1 || value > limit)

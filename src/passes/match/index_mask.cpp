@@ -170,11 +170,16 @@ std::vector<Condition> conjuncts(const Graph& g, Condition c) {
 
 std::optional<IndexMask> index_mask(const Graph& g, Condition c, int64_t queries) {
   const auto d = at_most_zero(g, c);
-  if (!d || d->column != 1) return std::nullopt;
+  if (!d) return std::nullopt;
+  if (d->column == -1) {  // -key + row * query + limit <= 0, that is key >= row * query + limit
+    if (d->row != 1 && (d->row != 0 || queries != 1)) return std::nullopt;
+    return IndexMask{IndexMask::Kind::window, d->limit};
+  }
+  if (d->column != 1) return std::nullopt;
   // key + row * query + limit <= 0, that is key <= -row * query - limit.
   IndexLimit limit{-d->limit.constant, -d->limit.factor, d->limit.value};
   const bool single = limit.factor == 0 || one_element(g.type(limit.value).shape);
-  if (single && (d->row == -1 || (d->row == 0 && queries == 1)))
+  if (d->row == -1 || (d->row == 0 && queries == 1 && single))
     return IndexMask{IndexMask::Kind::causal, limit};
   if (d->row != 0) return std::nullopt;
   ++limit.constant;

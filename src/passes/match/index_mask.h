@@ -1,6 +1,7 @@
 #pragma once
 // Reads a boolean value over [..., T, S] (queries by keys) that was made by comparing positions:
-// whether it is the causal mask or a limit of the keys, whatever way the comparison is written.
+// whether it is the causal mask, a window or a limit of the keys, whatever way the comparison is
+// written.
 
 #include <cstdint>
 #include <optional>
@@ -31,11 +32,11 @@ struct IndexLimit {
 };
 
 struct IndexMask {
-  enum class Kind { causal, lengths } kind;
-  IndexLimit limit;  // causal: key <= query + limit; lengths: key < limit
+  enum class Kind { causal, lengths, window } kind;
+  IndexLimit limit;  // causal: key <= query + limit; lengths: key < limit; window: key >= query + limit
 };
 
-/// nullopt when it is neither. `queries` is T: a single query has position 0.
+/// nullopt when it is none of them. `queries` is T: a single query has position 0.
 std::optional<IndexMask> index_mask(const Graph& graph, Condition condition, int64_t queries);
 
 }  // namespace brrr

@@ -1,10 +1,13 @@
 // Finds softmax(scores) v where the scores are a masked and scaled q kᵀ, and makes it one attention
-// node. It runs before differentiation, so that the backward is attention's vjp.
+// node that reads q, k and v where they lie and writes as the next product reads. It runs before
+// differentiation, so that the backward is attention's vjp.
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "ops/ops.h"
+#include "passes/match/head_places.h"
 #include "passes/match/index_mask.h"
 #include "passes/passes.h"
 
@@ -30,6 +33,7 @@ struct Addend {
 // A softmax that may be attention, as it is taken apart from the outside.
 struct Candidate {
   NodeId product = kNoNode;  // probabilities times v
+  NodeId reader = kNoNode;   // the transpose that gives y as [..., T, H, Dv], if nothing else reads y
   const Node* dropout = nullptr;
   ValueId q, k, v;
   bool transpose_q = false, transpose_k = false, transpose_v = false;
@@ -41,7 +45,10 @@ struct Candidate {
 
 class Matcher {
  public:
-  explicit Matcher(const Graph& g) : g_(g), uses_(count_uses(g)) {}
+  explicit Matcher(const Graph& g) : g_(g), uses_(count_uses(g)), readers_(g.size()) {
+    for (NodeId id = 0; id < g.size(); ++id)
+      for (const ValueId& v : g.node(id).operands) readers_[v.node].push_back(id);
+  }
 
   /// What the node is if a softmax feeds this product; nullopt where none does.
   std::optional<Candidate> match(NodeId id) const {
@@ -106,12 +113,31 @@ class Matcher {
     Candidate found = c;
     if (std::string why = take_apart(softmax.x, softmax.x_uses, 1, found); !why.empty()) return why;
     c = std::move(found);
-    const Shape &q = shape(c.q), &k = shape(c.k), &v = shape(c.v);
-    if (q.without_last(2) != k.without_last(2) || q.without_last(2) != v.without_last(2))
+    if (!same_leading_axes(shape(c.q), shape(c.k), shape(c.v)))
       return "q, k and v differ in leading axes";
+    c.reader = joining_reader(c.product);
     if (g_.type(c.q).dtype != g_.type(c.v).dtype || g_.type(c.q).dtype != product.results[0].dtype)
       return "q, v and the result differ in dtype";
     return "";
+  }
+
+  /// One head of keys and values may serve all heads of queries.
+  static bool same_leading_axes(const Shape& q, const Shape& k, const Shape& v) {
+    if (k.rank() != q.rank() || k.without_last(2) != v.without_last(2)) return false;
+    if (q.without_last(2) == k.without_last(2)) return true;
+    return q.rank() > 2 && q.without_last(3) == k.without_last(3) && k[-3] == Dim(1);
+  }
+
+  NodeId joining_reader(NodeId id) const {
+    if (uses_[id][0] != 1 || g_.node(id).results[0].shape.rank() < 3) return kNoNode;
+    for (NodeId r : readers_[id]) {
+      const Node& reader = g_.node(r);
+      if (reader.op->name != "transpose") continue;
+      auto axes = reader.attrs.get<std::vector<int64_t>>("permutation");
+      std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
+      if (std::is_sorted(axes.begin(), axes.end())) return r;
+    }
+    return kNoNode;
   }
 
   // The scores below a value, which is used `expected` times on this way; they reach the softmax
@@ -218,29 +244,53 @@ class Matcher {
 
   const Graph& g_;
   std::vector<std::vector<uint32_t>> uses_;
+  std::vector<std::vector<NodeId>> readers_;
 };
 
 // How the masks of a candidate become operands of attention; may find that they cannot.
 struct MaskPlan {
   std::optional<IndexLimit> causal, lengths;
+  std::optional<IndexLimit> first_key;  // key >= query + limit
+  int64_t window = 0;
   std::vector<Condition> conditions;  // what is left: all must hold
   std::vector<Addend> addends;
   double masked = -INFINITY;
   std::string reason;
 };
 
+/// Whether the limit is the same for all heads of a sequence.
+bool is_per_sequence(const Graph& g, const IndexLimit& limit) {
+  if (limit.factor == 0) return true;
+  const Shape& shape = g.type(limit.value).shape;
+  return shape.rank() < 3 || shape[-3] == Dim(1);
+}
+
+/// The window that the two limits make: keys from query + first on, up to query + last.
+int64_t window_of(const IndexLimit& last, const IndexLimit& first) {
+  const bool same = last.factor == first.factor && (last.factor == 0 || last.value == first.value);
+  return same ? std::max<int64_t>(0, last.constant - first.constant + 1) : 0;
+}
+
 MaskPlan plan_masks(const Graph& g, const Candidate& c) {
   MaskPlan plan;
   plan.addends = c.addends;
   const int64_t queries = g.type({c.product, 0}).shape.size(-2);
+  const int64_t keys = g.type(c.v).shape.size(c.transpose_v ? -1 : -2);
   std::vector<Masking> finite;
+  std::vector<Condition> windows;
   auto take = [&](Condition condition) {
     const auto found = index_mask(g, condition, queries);
-    auto& place = found && found->kind == IndexMask::Kind::lengths ? plan.lengths : plan.causal;
-    if (found && !place)
-      place = found->limit;
-    else
-      plan.conditions.push_back(condition);
+    if (found && is_per_sequence(g, found->limit)) {
+      auto& place = found->kind == IndexMask::Kind::lengths  ? plan.lengths
+                    : found->kind == IndexMask::Kind::causal ? plan.causal
+                                                             : plan.first_key;
+      if (!place) {
+        place = found->limit;
+        if (found->kind == IndexMask::Kind::window) windows.push_back(condition);
+        return;
+      }
+    }
+    plan.conditions.push_back(condition);
   };
   for (const Masking& m : c.maskings) {
     if (std::isinf(m.value))
@@ -248,16 +298,37 @@ MaskPlan plan_masks(const Graph& g, const Candidate& c) {
     else
       finite.push_back(m);
   }
-  // A finite value differs from -inf only in a row that sees nothing; under the causal mask alone
-  // every query sees a key.
+  // A finite value differs from -inf only in a row that sees nothing; under the causal mask alone,
+  // or a window that ends with the query's own key, every query sees a key.
   if (finite.size() == 1 && c.maskings.size() == 1 && c.addends.empty()) {
     const auto parts = conjuncts(g, finite[0].condition);
-    const auto found = parts.size() == 1 ? index_mask(g, parts[0], queries) : std::nullopt;
-    if (found && found->kind == IndexMask::Kind::causal && found->limit.constant >= 0 &&
-        found->limit.factor >= 0) {
-      plan.causal = found->limit;
-      return plan;
+    std::optional<IndexLimit> causal, first_key;
+    bool all = true;
+    for (const Condition& part : parts) {
+      const auto found = index_mask(g, part, queries);
+      auto* place = !found || !is_per_sequence(g, found->limit)       ? nullptr
+                    : found->kind == IndexMask::Kind::causal && !causal ? &causal
+                    : found->kind == IndexMask::Kind::window && !first_key
+                        ? &first_key
+                        : nullptr;
+      all = all && place != nullptr;
+      if (place != nullptr) *place = found->limit;
     }
+    if (all && causal && causal->constant >= 0 && causal->factor >= 0) {
+      const int64_t window = first_key ? window_of(*causal, *first_key) : 0;
+      const bool sees_itself = causal->factor == 0 && causal->constant + queries <= keys;
+      if (!first_key || (window > 0 && sees_itself)) {
+        plan.causal = causal;
+        plan.window = window;
+        return plan;
+      }
+    }
+  }
+  if (plan.first_key && plan.causal) {
+    plan.window = window_of(*plan.causal, *plan.first_key);
+    if (plan.window == 0) plan.conditions.push_back(windows[0]);
+  } else if (plan.first_key) {
+    plan.window = 1;  // and the position is the limit
   }
   for (const Masking& m : finite) {
     if (m.added) {  // a sum stays a sum
@@ -284,26 +355,81 @@ class Builder {
  public:
   Builder(Rewriter& r, const Candidate& c, const MaskPlan& plan) : r_(r), c_(c), plan_(plan) {}
 
+  /// y: [..., T, H Dv] if there is a reader that joins its heads, else [..., H, T, Dv].
   Value build() {
-    const Value q = side(c_.q, c_.transpose_q), k = side(c_.k, c_.transpose_k),
-                v = side(c_.v, c_.transpose_v);
+    place_operands();
     AttentionOptions o;
     o.scale = c_.scale;
     o.causal = plan_.causal.has_value();
-    if (o.causal && (plan_.causal->factor != 0 || plan_.causal->constant != 0))
-      o.position = reshape(limit(*plan_.causal), {});
-    if (plan_.lengths) o.lengths = lengths();
-    o.mask = mask(q.dtype());
+    o.window = plan_.window;
+    if (const auto position = plan_.causal ? plan_.causal : plan_.first_key; position)
+      if (position->factor != 0 || position->constant != 0) o.position = per_sequence(*position);
+    if (plan_.lengths) o.lengths = per_sequence(*plan_.lengths);
+    o.mask = mask(sources_[0].dtype());
     o.masked = plan_.masked;
     if (c_.dropout != nullptr) {
       o.p = c_.dropout->attrs.get<double>("p");
       o.key = r_.map(c_.dropout->operands[1]);
       o.stream = c_.dropout->attrs.get<int64_t>("stream");
     }
-    return attention(q, k, v, o).y;
+    return attention(sources_, places_, o).y;
+  }
+  /// "q, k and v in one value, heads joined"
+  std::string describe() const {
+    std::string text = sources_.size() == 1   ? "q, k and v in one value"
+                       : sources_.size() == 2 ? "q, k and v in two values"
+                                              : "q, k and v apart";
+    if (places_.kv_heads != places_.heads)
+      text += fmt::format(", {} heads share {}", places_.heads, places_.kv_heads);
+    if (copies_ > 0) text += fmt::format(", {} copied", copies_);
+    return text + (places_.y_in_rows ? ", heads joined" : "");
   }
 
  private:
+  void place_operands() {
+    const Graph& in = r_.in();
+    const Shape& q = in.type(c_.q).shape;
+    const bool has_heads = q.rank() > 2;
+    places_.heads = has_heads ? q.size(-3) : 1;
+    places_.width = q.size(c_.transpose_q ? -2 : -1);
+    places_.value_width = in.type(c_.v).shape.size(c_.transpose_v ? -2 : -1);
+    places_.y_in_rows = c_.reader != kNoNode || !has_heads;
+    auto found_q = find_heads(in, c_.q, c_.transpose_q);
+    auto found_k = find_heads(in, c_.k, c_.transpose_k), found_v = find_heads(in, c_.v, c_.transpose_v);
+    if (found_q && found_q->heads != places_.heads) found_q.reset();
+    // Keys and values of the same heads, be it by a copy.
+    const int64_t copied = has_heads ? in.type(c_.k).shape.size(-3) : 1;
+    const int64_t heads_of_k = found_k ? found_k->heads : copied;
+    if (heads_of_k != (found_v ? found_v->heads : copied)) {
+      if (heads_of_k != copied) found_k.reset();
+      if (found_v && found_v->heads != copied) found_v.reset();
+    }
+    places_.kv_heads = found_k ? found_k->heads : copied;
+    places_.q = place(found_q, c_.q, c_.transpose_q);
+    places_.k = place(found_k, c_.k, c_.transpose_k);
+    places_.v = place(found_v, c_.v, c_.transpose_v);
+  }
+
+  HeadPlace place(const std::optional<HeadsFound>& found, ValueId old, bool transposed) {
+    const auto next = static_cast<int64_t>(sources_.size());
+    if (!found) {
+      ++copies_;
+      const Value x = side(old, transposed);
+      sources_.push_back(x);
+      origins_.push_back({});
+      return {next, 0, x.shape().rank() == 2};
+    }
+    for (int64_t i = 0; i < next; ++i) {
+      const auto& known = origins_[static_cast<size_t>(i)];
+      if (known && known->source == found->source && known->shape == found->shape)
+        return {i, found->column, found->in_rows};
+    }
+    const Value x = r_.map(found->source);
+    sources_.push_back(x.shape() == found->shape ? x : reshape(x, found->shape));
+    origins_.push_back(found);
+    return {next, found->column, found->in_rows};
+  }
+
   Graph& g() { return r_.out(); }
   Value side(ValueId old, bool transposed) {
     const Value x = r_.map(old);
@@ -320,11 +446,10 @@ class Builder {
     if (l.factor != 1) x = x * static_cast<double>(l.factor);
     return l.constant == 0 ? x : x + static_cast<double>(l.constant);
   }
-  Value lengths() {
-    const Value x = limit(*plan_.lengths);
-    const auto& dims = x.shape().dims();
-    return reshape(x, Shape(std::vector<Dim>(dims.begin(),
-                                             dims.end() - std::min<int64_t>(2, x.shape().rank()))));
+  /// Broadcasting to the batch axes.
+  Value per_sequence(const IndexLimit& l) {
+    const Value x = limit(l);
+    return reshape(x, x.shape().without_last(std::min(3, x.shape().rank())));
   }
   std::optional<Value> mask(DType dtype) {
     std::optional<Value> visible, added;
@@ -345,11 +470,16 @@ class Builder {
   Rewriter& r_;
   const Candidate& c_;
   const MaskPlan& plan_;
+  AttentionPlaces places_;
+  std::vector<Value> sources_;
+  std::vector<std::optional<HeadsFound>> origins_;  // of the sources that are no copies
+  int copies_ = 0;
 };
 
 std::string describe(const Candidate& c, const MaskPlan& plan) {
   std::string text = fmt::format("scale {:.6g}", c.scale);
   if (plan.causal) text += plan.causal->factor != 0 ? ", causal from a position" : ", causal";
+  if (plan.window > 0) text += fmt::format(", window {}", plan.window);
   if (plan.lengths) text += ", lengths";
   if (!plan.conditions.empty()) text += plan.addends.empty() ? ", a boolean mask" : ", a mask";
   if (plan.conditions.empty() && !plan.addends.empty()) text += ", an added mask";
@@ -366,7 +496,12 @@ Graph match_attention(const Graph& in, Notes* notes) {
     const std::string& scope = in.scope_of(id);
     notes->push_back(fmt::format("{}{}{}", scope, scope.empty() ? "" : ": ", text));
   };
+  std::map<NodeId, Value> joined;  // what transposes of y become
   const Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    if (const auto at = joined.find(id); at != joined.end()) {
+      r.bind({id, 0}, reshape(at->second, in.type({id, 0}).shape));
+      return true;
+    }
     auto candidate = matcher.match(id);
     if (!candidate) return false;
     MaskPlan plan;
@@ -378,8 +513,11 @@ Graph match_attention(const Graph& in, Notes* notes) {
       note(id, "no attention, although a product follows a softmax: " + candidate->reason);
       return false;
     }
-    r.bind({id, 0}, Builder(r, *candidate, plan).build());
-    note(id, "attention: " + describe(*candidate, plan));
+    Builder builder(r, *candidate, plan);
+    const Value y = builder.build();
+    r.bind({id, 0}, y);  // as which only the reader that joins its heads may see it
+    if (candidate->reader != kNoNode) joined.emplace(candidate->reader, y);
+    note(id, "attention: " + describe(*candidate, plan) + "; " + builder.describe());
     return true;
   });
   return drop_dead(out);

@@ -12,7 +12,7 @@ double compute_seconds(const Graph& g, NodeId id, const Rates& rates) {
   const double flops = cost_of(g, id).flops;
   if (node.op->op_class != OpClass::contraction) return flops / rates.other_flops;
   const bool low = bytes_of(g.type(node.operands[0]).dtype) == 2;
-  const double share = is_attention(*node.op) ? rates.attention_share : 1;
+  const double share = node.op->is_attention ? rates.attention_share : 1;
   return flops / (share * (low ? rates.low_contraction_flops : rates.contraction_flops));
 }
 

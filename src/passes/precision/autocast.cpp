@@ -67,7 +67,7 @@ class Caster {
     switch (op.autocast) {
       case Autocast::low:
         for (size_t i = 0; i < operands.size(); ++i)
-          if (operands[i].dtype() == DType::f32 && op.casts_operand(i))
+          if (operands[i].dtype() == DType::f32 && op.casts_operand(node.attrs, i))
             operands[i] = to(operands[i], low_);
         break;
       case Autocast::fp32:

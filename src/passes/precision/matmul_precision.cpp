@@ -1,8 +1,8 @@
 #include <map>
 
 #include "ops/ops.h"
-#include "passes/passes.h"
 #include "passes/memory/recomputation.h"
+#include "passes/passes.h"
 
 namespace brrr {
 namespace {

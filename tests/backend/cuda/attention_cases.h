@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/kernel_runner.h"
+#include "support/attention_attrs.h"
 
 namespace brrr::cuda {
 
@@ -23,6 +24,9 @@ struct Case {
   bool causal = false, position = false, mask = false, added_mask = false, lengths = false;
   double p = 0;
   bool dlse = false;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t window = 0;
+  bool positions = false;  // the heads are sequences, each with a position of its own
 };
 
 inline const Case kCases[] = {
@@ -41,17 +45,39 @@ inline const Case kCases[] = {
     {.heads = 2, .queries = 40, .keys = 50, .width = 48, .causal = true},
 };
 
+/// What only the simple kernel computes.
+inline const Case kSimpleCases[] = {
+    {.heads = 6, .queries = 70, .keys = 70, .width = 64, .causal = true, .kv_heads = 2},
+    {.heads = 4, .queries = 33, .keys = 90, .width = 16, .p = 0.3, .dlse = true, .kv_heads = 1},
+    {.heads = 2, .queries = 150, .keys = 150, .width = 64, .causal = true, .window = 40},
+    {.heads = 2, .queries = 75, .keys = 130, .width = 8, .added_mask = true, .window = 5},
+    {.heads = 3, .queries = 40, .keys = 150, .width = 64, .causal = true, .positions = true},
+    {.heads = 3,
+     .queries = 40,
+     .keys = 190,
+     .width = 32,
+     .causal = true,
+     .window = 33,
+     .positions = true},
+};
+
 inline Call call_of(const Case& c, DType t, bool backward) {
-  const Shape q{c.heads, c.queries, c.width}, k{c.heads, c.keys, c.width}, rows{c.heads, c.queries};
+  // Positions and lengths are of sequences.
+  const bool sequences = c.lengths || c.positions;
+  const int64_t heads = sequences ? 1 : c.heads;
+  const int64_t kv_heads = c.kv_heads > 0 ? c.kv_heads : heads;
+  Shape q{heads, c.queries, c.width}, k{kv_heads, c.keys, c.width}, rows{heads, c.queries};
+  if (sequences)
+    for (Shape* shape : {&q, &k, &rows}) shape->insert(0, Dim(c.heads));
   Sample s{{operand(q, -1, 1, t), operand(k, -1, 1, t), operand(k, -1, 1, t)},
-           {{"causal", c.causal},
-            {"lengths", c.lengths},
-            {"mask", c.mask || c.added_mask},
-            {"masked", -INFINITY},
-            {"p", c.p},
-            {"position", c.position},
-            {"scale", 1 / std::sqrt(static_cast<double>(c.width))},
-            {"stream", int64_t{5}}}};
+           test::attention_attrs(heads, kv_heads, c.width, c.width)};
+  s.attrs.set("causal", c.causal);
+  s.attrs.set("lengths", c.lengths);
+  s.attrs.set("mask", c.mask || c.added_mask);
+  s.attrs.set("p", c.p);
+  s.attrs.set("position", c.position || c.positions);
+  s.attrs.set("stream", int64_t{5});
+  s.attrs.set("window", c.window);
   if (backward) {
     s.in.push_back(operand(q, -1, 1, t));
     s.in.push_back(operand(rows, 2, 4));
@@ -59,6 +85,7 @@ inline Call call_of(const Case& c, DType t, bool backward) {
     s.attrs.set("dlse", c.dlse);
   }
   if (c.position) s.in.push_back(operand({}, 100, 110, DType::i32));
+  if (c.positions) s.in.push_back(operand({c.heads}, 0, 110, DType::i32));
   if (c.mask) s.in.push_back(operand({c.queries, c.keys}, 0, 2, DType::boolean));
   if (c.added_mask) s.in.push_back(operand({c.heads, 1, c.keys}));
   if (c.lengths) s.in.push_back(operand({c.heads}, 1, static_cast<double>(c.keys) + 1, DType::i32));
@@ -106,15 +133,12 @@ inline Call call_of(const PackedCase& c, DType t, bool backward) {
   const int64_t all = c.heads * c.width;
   const Shape y{c.batches, c.length, all}, rows{c.batches, c.heads, c.length};
   Sample s{{operand({c.batches, c.length, 3 * all}, -1, 1, t)},
-           {{"causal", c.causal},
-            {"heads", c.heads},
-            {"lengths", c.lengths},
-            {"mask", c.mask || c.added_mask},
-            {"masked", -INFINITY},
-            {"p", c.p},
-            {"position", false},
-            {"scale", 1 / std::sqrt(static_cast<double>(c.width))},
-            {"stream", int64_t{5}}}};
+           test::attention_in_one(c.heads, c.width)};
+  s.attrs.set("causal", c.causal);
+  s.attrs.set("lengths", c.lengths);
+  s.attrs.set("mask", c.mask || c.added_mask);
+  s.attrs.set("p", c.p);
+  s.attrs.set("stream", int64_t{5});
   if (backward) {
     s.in.push_back(operand(y, -1, 1, t));
     s.in.push_back(operand(rows, 2, 4));
@@ -124,10 +148,10 @@ inline Call call_of(const PackedCase& c, DType t, bool backward) {
   if (c.mask) s.in.push_back(operand({c.length, c.length}, 0, 2, DType::boolean));
   if (c.added_mask) s.in.push_back(operand({c.batches, 1, 1, c.length}));
   if (c.lengths)
-    s.in.push_back(operand({c.batches, c.heads}, 1, static_cast<double>(c.length) + 1, DType::i32));
+    s.in.push_back(operand({c.batches}, 1, static_cast<double>(c.length) + 1, DType::i32));
   if (c.p > 0) s.in.push_back(operand({2}, 0, 1000, DType::i32));
   if (backward && c.dlse) s.in.push_back(operand(rows));
-  return Call(op(backward ? "packed_attention_grad" : "packed_attention"), s);
+  return Call(op(backward ? "attention_grad" : "attention"), s);
 }
 
 }  // namespace brrr::cuda

@@ -33,7 +33,7 @@ const Backend& small_backend() {
 }
 
 template <typename Cases>
-void check_attention(const Cases& cases, bool backward) {
+void check_attention(const Cases& cases, bool backward, bool by_matrix_unit = true) {
   // Without --long every case in bf16, every third in f32 and in f16, too.
   std::vector<Call> calls;
   size_t number = 0;
@@ -66,6 +66,11 @@ void check_attention(const Cases& cases, bool backward) {
     }
     if (pass == 0) test::compile_emulated();
   }
+  EXPECT_GT(calls_of["tiles"], 0);
+  if (!by_matrix_unit) {
+    EXPECT_EQ(calls_of["mma"] + calls_of["wgmma"] + calls_of["tma"], 0);
+    return;
+  }
   EXPECT_GE(calls_of["mma"], test::rounds(16, 8));
   EXPECT_EQ(calls_of["wgmma"], calls_of["mma"]);
   EXPECT_EQ(calls_of["tma"], 2 * calls_of["mma"]);
@@ -73,6 +78,23 @@ void check_attention(const Cases& cases, bool backward) {
 
 TEST(DeviceAttention, Forward) { check_attention(kCases, false); }
 TEST(DeviceAttention, Backward) { check_attention(kCases, true); }
+TEST(DeviceAttention, ForwardByTheSimpleKernel) { check_attention(kSimpleCases, false, false); }
+TEST(DeviceAttention, BackwardByTheSimpleKernel) { check_attention(kSimpleCases, true, false); }
+
+/// What the matrix unit's kernels and cuDNN leave to the simple kernel, by name.
+TEST(DeviceAttention, RefusalsHaveAReason) {
+  for (const auto& [number, reason] :
+       {std::pair{0, "2 key and value heads for 6 query heads"}, {2, "a window"},
+        {4, "a position for each sequence"}}) {
+    const Call call = call_of(kSimpleCases[number], DType::bf16, false);
+    for (const PlanEntry& entry : device_kernels()) {
+      if (entry.op != "attention") continue;
+      EXPECT_EQ(entry.accepts(call.view(), {}), entry.name == "tiles" ? "" : reason) << entry.name;
+    }
+    SdpaCall sdpa;
+    EXPECT_EQ(as_sdpa_call(call.view(), {}, sdpa), reason);
+  }
+}
 TEST(DevicePackedAttention, Forward) { check_attention(kPackedCases, false); }
 TEST(DevicePackedAttention, Backward) { check_attention(kPackedCases, true); }
 
@@ -83,7 +105,7 @@ TEST(DevicePackedAttention, LeavesRowsThatAreNotAlignedToTiles) {
     Graph g;
     const Value x = g.input("x", {8 + all}, DType::bf16);
     const Value qkv = reshape(slice(x, 0, first, all), {1, 7, 3 * 2 * 64});
-    const Value y = brrr::call("packed_attention", std::vector<Value>{qkv},
+    const Value y = brrr::call("attention", std::vector<Value>{qkv},
                                call_of(kPackedCases[0], DType::bf16, false).node().attrs)[0];
     return backend().choose(NodeView(g, y.id.node)).refusals;
   };

@@ -278,7 +278,7 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
       training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none, &copies);
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
-    if (is_attention(*fused.node(id).op))
+    if (fused.node(id).op->is_attention)
       on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "tma";
   EXPECT_EQ(on_matrix_unit, 4u);
   const reference::Tensors in = inputs_of(plain, config);
@@ -340,8 +340,9 @@ TEST(DeviceGraphs, TrainingStepIn8Bits) {
 TEST(DeviceGraphs, InferenceOfGpt2) {
   std::vector<Pair> pairs;
   const auto config = test::tiny_gpt2();
-  const Graph graphs[] = {models::gpt2_logits_graph(config, 2, 5), models::gpt2_decode_graph(config, 2, 1),
-                          models::gpt2_decode_graph(config, 1, 3)};
+  const Graph graphs[] = {models::gpt2_logits_graph(config, 2, 5),
+                          models::gpt2_decode_graph(config, {2, 1, config.n_positions}),
+                          models::gpt2_decode_graph(config, {1, 3, config.n_positions})};
   for (const Graph& g : graphs) {
     Pair p;
     p.plain = run_pipeline(g, Target{}, {});

@@ -34,7 +34,7 @@ struct Case {
 };
 
 models::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vocab = 50257,
-                    int64_t context = 1024) {
+                        int64_t context = 1024) {
   models::Gpt2Config c;
   c.n_layer = layers;
   c.n_head = heads;
@@ -126,10 +126,10 @@ std::string describe(const Case& c) {
     p.copies_from_parameters = &copies;
     graph = c.bert ? test::bert_loss_graph(*c.bert, c.batch, c.length)
                    : models::gpt2_loss_graph(c.config, c.batch,
-                                         c.length > 0 ? c.length : c.config.n_positions);
+                                             c.length > 0 ? c.length : c.config.n_positions);
   } else {
     p.parameter_dtype = c.precision;
-    graph = models::gpt2_decode_graph(c.config, 1, 1, c.precision);
+    graph = models::gpt2_decode_graph(c.config, {1, 1, c.config.n_positions, c.precision});
   }
   Engine engine(backend);
   ProgramOptions options;

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/target.h"
 #include "ops/ops.h"
+#include "support/attention_attrs.h"
 
 namespace brrr::cuda {
 namespace {
@@ -64,15 +65,14 @@ TEST(NodeWork, OfSumsOverRowsInTwoLaunches) {
 
 Planned attention_grad(int64_t batch) {
   Graph g;
-  const Attrs attrs{
-      {"causal", true},       {"heads", int64_t{12}}, {"scale", 0.125},      {"mask", false},
-      {"lengths", false},     {"position", false},    {"masked", -INFINITY}, {"p", 0.0},
-      {"stream", int64_t{0}}, {"dlse", false}};
+  Attrs attrs = test::attention_in_one(12, 64);
+  attrs.set("causal", true);
+  attrs.set("dlse", false);
   const Value qkv = g.input("qkv", {batch, 1024, 3 * 768}, DType::bf16);
   const Value y = g.input("y", {batch, 1024, 768}, DType::bf16);
   const Value lse = g.input("lse", {batch, 12, 1024}, DType::f32);
   const Value dy = g.input("dy", {batch, 1024, 768}, DType::bf16);
-  return planned(g, call1("packed_attention_grad", {qkv, y, lse, dy}, attrs).id.node);
+  return planned(g, call1("attention_grad", {qkv, y, lse, dy}, attrs).id.node);
 }
 
 // cuDNN would keep too many gradients of scores: our own kernels go through queries, keys and

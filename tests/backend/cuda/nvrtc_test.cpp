@@ -30,12 +30,11 @@ using test::Nvrtc;
 struct Step {
   models::Gpt2Config config{};
   double dropout = 0;
-  bool fp8 = false, packed = true;
+  bool fp8 = false;
 };
 Graph graph_of(Step step, const GpuDescription& gpu) {
   step.config.resid_pdrop = step.config.embd_pdrop = step.config.attn_pdrop = step.dropout;
-  Backend backend = described_backend(gpu);
-  backend.packs_attention = step.packed;
+  const Backend backend = described_backend(gpu);
   PipelineOptions options;
   options.loss = "loss";
   options.precision = DType::bf16;
@@ -125,7 +124,6 @@ TEST_P(Architectures, TakeEveryKernelOfGpt2WithoutWarningsOrSpills) {
   Kernels kernels;
   add_kernels(kernels, {}, gpu);
   add_kernels(kernels, {.dropout = 0.1}, gpu);
-  add_kernels(kernels, {.packed = false}, gpu);
   if (gpu.sm >= kLeastSmOfFp8) add_kernels(kernels, {.fp8 = true}, gpu);
   EXPECT_GT(kernels.size(), 20u);
   expect_clean(kernels, gpu, gpu.sm >= 90 ? kernels.size() : 10);

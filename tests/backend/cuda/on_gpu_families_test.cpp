@@ -9,6 +9,7 @@
 #include "base/human.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
+#include "support/attention_attrs.h"
 #include "support/cuda_measured.h"
 #include "support/on_gpu.h"
 
@@ -108,17 +109,16 @@ class OnGpuFamily : public test::OnGpuTest {
         const auto graph = [batch, heads, t, backward] {
           Graph g;
           const Shape rows{batch, t, 3 * heads * 64}, y_rows{batch, t, heads * 64};
-          Attrs attrs{{"causal", true}, {"heads", heads},       {"lengths", false},
-                      {"mask", false},  {"masked", -INFINITY},  {"p", 0.0},
-                      {"scale", 0.125}, {"stream", int64_t{0}}, {"position", false}};
+          Attrs attrs = test::attention_in_one(heads, 64);
+          attrs.set("causal", true);
           const Value qkv = state(g, "qkv", rows), dy = state(g, "dy", y_rows);
           const std::vector<Value> in{qkv};
-          const auto out = call("packed_attention", in, attrs);
+          const auto out = call("attention", in, attrs);
           g.output("y", out[0]);
           if (!backward) return g;
           attrs.set("dlse", false);
           const std::vector<Value> grad_in{qkv, out[0], out[1], dy};
-          g.output("dqkv", call("packed_attention_grad", grad_in, attrs)[0]);
+          g.output("dqkv", call("attention_grad", grad_in, attrs)[0]);
           return g;
         };
         // Half of the scores are computed: two products forward, five more backward.

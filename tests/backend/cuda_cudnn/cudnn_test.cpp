@@ -12,6 +12,7 @@
 #include "backend/cuda/target.h"
 #include "base/file.h"
 #include "ops/ops.h"
+#include "support/attention_attrs.h"
 #include "support/long_proof.h"
 
 #if __has_include(<cudnn.h>)
@@ -32,12 +33,10 @@ Graph attention_of(const Case& c, bool backward) {
   Graph g;
   const Shape q{c.batch, c.heads, c.queries, c.width}, k{c.batch, c.heads, c.keys, c.width};
   const Shape rows{c.batch, c.heads, c.queries};
-  const Attrs attrs{
-      {"causal", c.causal}, {"lengths", false},  {"mask", false},  {"masked", -INFINITY},
-      {"p", 0.0},           {"position", false}, {"scale", 0.125}, {"stream", int64_t{0}}};
+  Attrs all = test::attention_attrs(c.heads, c.heads, c.width, c.width);
+  all.set("causal", c.causal);
   std::vector<Value> in{g.input("q", q, c.dtype), g.input("k", k, c.dtype),
                         g.input("v", k, c.dtype)};
-  Attrs all = attrs;
   if (backward) {
     in.push_back(g.input("y", q, c.dtype));
     in.push_back(g.input("lse", rows, DType::f32));

@@ -9,6 +9,7 @@
 #include "backend/cuda_device/on_fake_gpu.h"
 #include "base/clock.h"
 #include "ops/ops.h"
+#include "support/attention_attrs.h"
 
 namespace brrr::cuda {
 namespace {
@@ -225,9 +226,8 @@ TEST_F(OnFakeGpu, AttentionByCudnnIsThatOfTheReference) {
     for (const bool causal : {true, false})
       for (const auto& [queries, keys, width] :
            {std::array<int64_t, 3>{9, 9, 8}, {5, 12, 16}, {12, 5, 8}, {1, 1, 64}}) {
-        const Attrs attrs{
-            {"causal", causal}, {"lengths", false},  {"mask", false}, {"masked", -INFINITY},
-            {"p", 0.0},         {"position", false}, {"scale", 0.25}, {"stream", int64_t{0}}};
+        Attrs attrs = test::attention_attrs(3, 3, width, width);
+        attrs.set("causal", causal);
         Attrs grad_attrs = attrs;
         grad_attrs.set("dlse", false);
         Graph g;
@@ -250,9 +250,9 @@ TEST_F(OnFakeGpu, AttentionsOfTwoScalesAreTwo) {
   std::vector<Value> in;
   for (const char* name : {"q", "k", "v"}) in.push_back(g.input(name, {2, 3, 7, 8}, DType::bf16));
   for (const double scale : {0.25, 4.0}) {
-    const Attrs attrs{
-        {"causal", true}, {"lengths", false},  {"mask", false},  {"masked", -INFINITY},
-        {"p", 0.0},       {"position", false}, {"scale", scale}, {"stream", int64_t{0}}};
+    Attrs attrs = test::attention_attrs(3, 3, 8, 8);
+    attrs.set("causal", true);
+    attrs.set("scale", scale);
     g.output(fmt::format("y{}", scale), call("attention", in, attrs)[0]);
   }
   expect_as_reference(g, by_library("cudnn"), 28);

@@ -333,12 +333,11 @@ TEST_F(OnFakeGpu, ViewsAreMultipliedWhereTheyLie) {
 
 Graph attention_graph(int64_t layers) {
   Graph g;
-  const Attrs attrs{{"causal", true},    {"heads", int64_t{2}}, {"lengths", false},
-                    {"mask", false},     {"masked", -INFINITY}, {"p", 0.0},
-                    {"position", false}, {"scale", 0.125},      {"stream", int64_t{0}}};
+  Attrs attrs = test::attention_in_one(2, 64);
+  attrs.set("causal", true);
   for (int64_t i = 0; i < layers; ++i) {
     const Value x = g.input(fmt::format("x{}", i), {1, 40, 3 * 2 * 64}, DType::bf16);
-    g.output(fmt::format("y{}", i), call("packed_attention", std::vector{x}, attrs)[0]);
+    g.output(fmt::format("y{}", i), call("attention", std::vector{x}, attrs)[0]);
   }
   return g;
 }

@@ -11,7 +11,8 @@
 #include "backend/cuda_device/on_fake_gpu.h"
 #include "insight/profile/profile.h"
 #include "models/gpt2/gpt2.h"
-#include "models/init.h"
+#include "models/gpt2/gpt2_model.h"
+#include "models/initialise.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -51,7 +52,7 @@ Trained train(const Backend& backend, DType precision, int64_t accumulation, boo
   engine.expect_calls(accumulation);
   engine.allocate();
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    models::initialise(name, config, 1, out);
+    models::initial_weights(*models::gpt2_model(config), 1)(name, out);
   });
   Trained t;
   for (int32_t step = 0; step < 3; ++step) {
@@ -189,7 +190,7 @@ test::WaysChecked check_ways(models::Gpt2Config config, int64_t length, DType pr
   options.fp8 = fp8;
   const auto done = test::WaysOfAStep(all_kernels(), config, 2, length, options).check();
   EXPECT_GT(done.ways, done.nodes);
-  EXPECT_TRUE(done.names.contains("packed_attention: cudnn"));
+  EXPECT_TRUE(done.names.contains("attention: cudnn"));
   EXPECT_TRUE(done.refused.empty()) << *done.refused.begin();
   return done;
 }
@@ -213,7 +214,7 @@ TEST_F(OnFakeGpu, SlowEveryWayWithHeadsOf64) {
   if (test::is_long()) precisions.push_back(DType::f16);
   for (const DType precision : precisions) {
     const auto done = check_ways(config, 70, precision, false);
-    for (const char* op : {"packed_attention", "packed_attention_grad"})
+    for (const char* op : {"attention", "attention_grad"})
       for (const char* way : {"cudnn", "wgmma", "mma"})
         EXPECT_TRUE(done.names.contains(fmt::format("{}: {}", op, way))) << op << ' ' << way;
   }

@@ -1,6 +1,6 @@
 // attention_grad: for a block of keys, one block of queries after the other. The probabilities are
 // computed again from lse. dk and dv of the block are complete at the end; dq is summed over the
-// blocks of keys in their order.
+// blocks of keys in their order. Heads that share keys add to dk and dv one after the other.
 
 #include <algorithm>
 
@@ -23,6 +23,8 @@ class Backward final : public Kernel {
     copy_d_ = !reads_in_place(p_.dtype, p_.d) || p_.in_few_sets(p_.q);
     copy_dv_ = !reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.dy);
     groups_ = grad_groups(p_, kGradKeyBlock);
+    // Of all blocks of the task, where the next head adds to them.
+    if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kGradKeyBlock), groups_);
     dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.q);
     ScratchLayout layout;
     if (!dq_in_place_) dq_ = layout.take_floats(p_.heads * groups_ * p_.t * p_.d);
@@ -36,8 +38,9 @@ class Backward final : public Kernel {
     packed_v_ = slot.take_floats(kGradKeyBlock * p_.dv);
     scores_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
     dp_ = slot.take_floats(kGradQueryBlock * kGradKeyBlock);
-    dk_ = slot.take_floats(kGradKeyBlock * wide_d_);
-    dv_ = slot.take_floats(kGradKeyBlock * wide_dv_);
+    dk_ = slot.take_floats(blocks_kept_ * kGradKeyBlock * wide_d_);
+    dv_ = slot.take_floats(blocks_kept_ * kGradKeyBlock * wide_dv_);
+    y_ = slot.take_floats(wide_dv_);
     slot_bytes_ = slot.bytes();
   }
 
@@ -45,10 +48,11 @@ class Backward final : public Kernel {
 
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
-    run_tasks(p_.heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
-      Task t{args, rules, task / groups_, task % groups_,
+    run_tasks(p_.kv_heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      Task t{args, rules, task / groups_, task % groups_, 0,
              args.scratch + per_slot_ + slot * slot_bytes_};
-      group_of_keys(t);
+      for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
+        group_of_keys(t);
     });
     if (!dq_in_place_) add_parts(args);
   }
@@ -57,7 +61,8 @@ class Backward final : public Kernel {
   struct Task {
     const KernelArgs& args;
     const ScoreRules& rules;
-    int64_t head, group;
+    int64_t kv_head, group;
+    int64_t head;  // one of those that share kv_head
     std::byte* slot;
     FloatRows q = {}, dy = {};  // of the head: [T, d], [T, dv]
     float* dq = nullptr;        // [T, dq_ld]
@@ -67,25 +72,26 @@ class Backward final : public Kernel {
   // A block of keys, and its results so far.
   struct Keys {
     int64_t begin, count;
-    FloatRows k;  // [count, d]
+    FloatRows k;     // [count, d]
+    float *dk, *dv;  // [count, wide d], [count, wide dv]
   };
 
   /// Rows of an operand from `begin` on as f32: in place, or copied to `space`.
-  FloatRows as_floats(const Task& t, const HeadRows& operand, int64_t begin, int64_t rows,
-                      int64_t width, bool copy, float* space) const {
-    const void* x = p_.in(t.args, operand, t.head, begin);
-    if (!copy) return {static_cast<const float*>(x), operand.row};
-    copies_.widen(x, operand.row, width, rows, space, padded(width));
+  FloatRows as_floats(const Task& t, const HeadRows& operand, int64_t head, int64_t begin,
+                      int64_t rows, int64_t width, bool copy, float* space) const {
+    const void* x = p_.in(t.args, operand, head, begin);
+    if (!copy) return {static_cast<const float*>(x), operand.row()};
+    copies_.widen(x, operand.row(), width, rows, space, padded(width));
     return {space, padded(width)};
   }
 
   void group_of_keys(Task& t) const {
-    t.q = as_floats(t, p_.q, 0, p_.t, p_.d, copy_d_, t.at(q_));
-    t.dy = as_floats(t, p_.dy, 0, p_.t, p_.dv, copy_dv_, t.at(dy_));
+    t.q = as_floats(t, p_.q, t.head, 0, p_.t, p_.d, copy_d_, t.at(q_));
+    t.dy = as_floats(t, p_.dy, t.head, 0, p_.t, p_.dv, copy_dv_, t.at(dy_));
     t.dq = dq_in_place_ ? static_cast<float*>(p_.out(t.args, p_.q, t.head))
                         : reinterpret_cast<float*>(t.args.scratch + dq_) +
                               (t.head * groups_ + t.group) * p_.t * p_.d;
-    t.dq_ld = dq_in_place_ ? p_.q.row : p_.d;
+    t.dq_ld = dq_in_place_ ? p_.q.row() : p_.d;
     for (int64_t i = 0; i < p_.t; ++i) std::fill_n(t.dq + i * t.dq_ld, p_.d, 0.0f);
     find_deltas(t);
     for (int64_t block = t.group; block * kGradKeyBlock < p_.s; block += groups_) {
@@ -102,28 +108,37 @@ class Backward final : public Kernel {
             ? nullptr
             : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
     for (int64_t i = 0; i < p_.t; ++i) {
-      const FloatRows y = as_floats(t, p_.y, i, 1, p_.dv, p_.dtype != DType::f32, t.at(dv_));
+      const FloatRows y = as_floats(t, p_.y, t.head, i, 1, p_.dv, p_.dtype != DType::f32, t.at(y_));
       delta[i] = rows_.dot(t.dy.data + i * t.dy.ld, y.data, p_.dv);
       if (dlse != nullptr) delta[i] -= dlse[i];
     }
   }
 
+  /// dk or dv of the block of keys that begins there.
+  float* sums_of(const Task& t, int64_t offset, int64_t begin, int64_t wide) const {
+    return t.at(offset) + begin / kGradKeyBlock / groups_ % blocks_kept_ * kGradKeyBlock * wide;
+  }
+
   void key_block(const Task& t, int64_t begin, int64_t count) const {
-    float *dk = t.at(dk_), *dv = t.at(dv_);
-    std::fill_n(dk, count * wide_d_, 0.0f);
-    std::fill_n(dv, count * wide_dv_, 0.0f);
-    const int64_t first =
-        first_query(p_, t.rules, t.head, begin) / kGradQueryBlock * kGradQueryBlock;
-    if (first < p_.t) {
-      const Keys keys{begin, count, as_floats(t, p_.k, begin, count, p_.d, copy_d_, t.at(k_))};
+    float *dk = sums_of(t, dk_, begin, wide_d_), *dv = sums_of(t, dv_, begin, wide_dv_);
+    if (t.head % p_.group == 0) {
+      std::fill_n(dk, count * wide_d_, 0.0f);
+      std::fill_n(dv, count * wide_dv_, 0.0f);
+    }
+    const QueryRange seen = queries_of(p_, t.rules, t.head, begin, count);
+    if (seen.begin < seen.end) {
+      const Keys keys{begin, count,
+                      as_floats(t, p_.k, t.kv_head, begin, count, p_.d, copy_d_, t.at(k_)), dk, dv};
       packing_.pack_b(DType::f32, keys.k.data, keys.k.ld, true, p_.d, count, t.at(packed_k_));
-      packing_.pack_b(p_.dtype, p_.in(t.args, p_.v, t.head, begin), p_.v.row, true, p_.dv, count,
-                      t.at(packed_v_));
-      for (int64_t t0 = first; t0 < p_.t; t0 += kGradQueryBlock)
+      packing_.pack_b(p_.dtype, p_.in(t.args, p_.v, t.kv_head, begin), p_.v.row(), true, p_.dv,
+                      count, t.at(packed_v_));
+      for (int64_t t0 = seen.begin / kGradQueryBlock * kGradQueryBlock; t0 < seen.end;
+           t0 += kGradQueryBlock)
         tile(t, keys, t0, std::min(kGradQueryBlock, p_.t - t0));
     }
-    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.k, t.head, begin), p_.k.row);
-    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.v, t.head, begin), p_.v.row);
+    if ((t.head + 1) % p_.group != 0) return;
+    copies_.narrow(dk, wide_d_, p_.d, count, p_.out(t.args, p_.k, t.kv_head, begin), p_.k.row());
+    copies_.narrow(dv, wide_dv_, p_.dv, count, p_.out(t.args, p_.v, t.kv_head, begin), p_.v.row());
   }
 
   /// One block of queries with one block of keys.
@@ -131,7 +146,7 @@ class Backward final : public Kernel {
     float *s = t.at(scores_), *dp = t.at(dp_);
     const float *q = t.q.data + t0 * t.q.ld, *dy = t.dy.data + t0 * t.dy.ld;
     // Keys that any of the queries sees.
-    const int64_t n = std::min(keys.count, t.rules.visible(t.head, t0 + count - 1) - keys.begin);
+    const int64_t n = std::min(keys.count, t.rules.visible(t.head, t0 + count - 1).end - keys.begin);
     rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, n, p_.scale, s);
     rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, n, 1, dp);
     const float* lse = p_.lse_in(t.args, t.head) + t0;
@@ -142,8 +157,8 @@ class Backward final : public Kernel {
       rows_.backward(row, lse[r], delta[r], dp + r * kGradKeyBlock);
     }
     // dv += pᵀ dy, dk += scale dsᵀ q, dq += scale ds k
-    add_product(s, true, n, count, {dy, t.dy.ld}, p_.dv, 1, t.at(dv_), wide_dv_);
-    add_product(dp, true, n, count, {q, t.q.ld}, p_.d, p_.scale, t.at(dk_), wide_d_);
+    add_product(s, true, n, count, {dy, t.dy.ld}, p_.dv, 1, keys.dv, wide_dv_);
+    add_product(dp, true, n, count, {q, t.q.ld}, p_.d, p_.scale, keys.dk, wide_d_);
     add_product(dp, false, count, n, keys.k, p_.d, p_.scale, t.dq + t0 * t.dq_ld, t.dq_ld);
   }
 
@@ -198,7 +213,7 @@ class Backward final : public Kernel {
 #pragma omp simd
         for (int64_t i = 0; i < head; ++i) sum[i] += part[i];
       }
-      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.q, h), p_.q.row);
+      copies_.narrow(sum, p_.d, p_.d, p_.t, p_.out(args, p_.q, h), p_.q.row());
     });
   }
 
@@ -207,12 +222,12 @@ class Backward final : public Kernel {
   const GemmKernels& gemm_;
   const GemmPacking& packing_;
   const RowCopies& copies_;
-  int64_t wide_d_ = 0, wide_dv_ = 0, groups_ = 1, slots_ = 1;
+  int64_t wide_d_ = 0, wide_dv_ = 0, groups_ = 1, blocks_kept_ = 1, slots_ = 1;
   bool copy_d_ = false, copy_dv_ = false, dq_in_place_ = false;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:
   int64_t q_ = 0, dy_ = 0, delta_ = 0, k_ = 0, packed_k_ = 0, packed_v_ = 0;
-  int64_t scores_ = 0, dp_ = 0, dk_ = 0, dv_ = 0;
+  int64_t scores_ = 0, dp_ = 0, dk_ = 0, dv_ = 0, y_ = 0;
 };
 
 }  // namespace

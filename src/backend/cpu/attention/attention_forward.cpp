@@ -3,8 +3,11 @@
 // An element of the result is computed by the same operations in the same order whatever the other
 // queries are, how many keys lie beyond the visible ones and how many threads work: its products
 // are gemm_f32's tiles, whose sums go over the terms in order, and blocks of keys begin at
-// multiples of kKeyBlock. So one query by itself (a decode step) equals the same query in a batch.
+// multiples of kKeyBlock: a block in which a query sees nothing changes nothing. So one query by
+// itself (a decode step) equals the same query in a batch. It reads keys and values where they lie,
+// once for all heads that share them where there are tasks enough without.
 
+#include <algorithm>
 #include <limits>
 
 #include "backend/cpu/attention/attention.h"
@@ -23,11 +26,12 @@ class Forward final : public Kernel {
         copies_(row_copies(p_.dtype)) {
     slots_ = thread_count();
     one_query_ = p_.t == 1;
+    if (one_query_) heads_at_once_ = heads_of_one_query(p_, slots_);
     copy_v_ = !one_query_ && (!reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.v));
     const int64_t key_blocks = blocks_of(p_.s, kKeyBlock);
     ScratchLayout layout;
-    if (!one_query_) packed_k_ = layout.take_floats(p_.heads * key_blocks * packed_block());
-    if (copy_v_) float_v_ = layout.take_floats(p_.heads * p_.s * padded(p_.dv));
+    if (!one_query_) packed_k_ = layout.take_floats(p_.kv_heads * key_blocks * packed_block());
+    if (copy_v_) float_v_ = layout.take_floats(p_.kv_heads * p_.s * padded(p_.dv));
     per_slot_ = layout.bytes();
     ScratchLayout slot;
     scores_ = slot.take_floats(kQueryBlock * kKeyBlock);
@@ -44,11 +48,12 @@ class Forward final : public Kernel {
     const Run run{args, ScoreRules(p_, args)};
     prepare_keys(run);
     const int64_t blocks = blocks_of(p_.t, kQueryBlock);
-    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int slot) {
-      // Under a causal mask the last queries have the most keys: they come first.
-      const int64_t block = blocks - 1 - task % blocks;
-      query_block(run, task / blocks, block * kQueryBlock, slot);
-    });
+    run_tasks(p_.heads / heads_at_once_ * blocks, static_cast<int>(slots_),
+              [&](int64_t task, int slot) {
+                // Under a causal mask the last queries have the most keys: they come first.
+                const int64_t block = blocks - 1 - task % blocks;
+                query_block(run, task / blocks * heads_at_once_, block * kQueryBlock, slot);
+              });
   }
 
  private:
@@ -61,54 +66,44 @@ class Forward final : public Kernel {
   float* in_slot(const Run& run, int slot, int64_t offset) const {
     return run.at(per_slot_ + slot * slot_bytes_ + offset);
   }
-  const std::byte* keys(const Run& run, int64_t head, int64_t k0) const {
-    return static_cast<const std::byte*>(p_.in(run.args, p_.k, head, k0));
+  const std::byte* keys(const Run& run, int64_t kv_head, int64_t k0) const {
+    return static_cast<const std::byte*>(p_.in(run.args, p_.k, kv_head, k0));
   }
-  const std::byte* values(const Run& run, int64_t head, int64_t k0) const {
-    return static_cast<const std::byte*>(p_.in(run.args, p_.v, head, k0));
+  const std::byte* values(const Run& run, int64_t kv_head, int64_t k0) const {
+    return static_cast<const std::byte*>(p_.in(run.args, p_.v, kv_head, k0));
   }
-  /// The keys that any query of the head sees.
-  int64_t keys_of(const Run& run, int64_t head) const { return run.rules.visible(head, p_.t - 1); }
 
   /// Packs the keys of every head, and converts its values, once.
   void prepare_keys(const Run& run) const {
-    if (one_query_) return;  // they are read once: not worth it
+    if (one_query_ || p_.t == 0) return;  // one query reads them once: not worth it
     const int64_t blocks = blocks_of(p_.s, kKeyBlock);
-    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
-      const int64_t head = task / blocks, block = task % blocks, k0 = block * kKeyBlock;
-      const int64_t n = std::min(kKeyBlock, keys_of(run, head) - k0);
-      if (n <= 0) return;
-      packing_.pack_b(p_.dtype, keys(run, head, k0), p_.k.row, true, p_.d, n,
+    run_tasks(p_.kv_heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
+      const int64_t kv_head = task / blocks, k0 = task % blocks * kKeyBlock;
+      const KeyRange seen = run.rules.visible(kv_head * p_.group, 0, p_.t, kKeyBlock);
+      const int64_t n = std::min(kKeyBlock, seen.end - k0);
+      if (n <= 0 || k0 < seen.begin) return;
+      packing_.pack_b(p_.dtype, keys(run, kv_head, k0), p_.k.row(), true, p_.d, n,
                       run.at(packed_k_) + task * packed_block());
       if (copy_v_)
-        copies_.widen(values(run, head, k0), p_.v.row, p_.dv, n,
-                      run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
+        copies_.widen(values(run, kv_head, k0), p_.v.row(), p_.dv, n,
+                      run.at(float_v_) + (kv_head * p_.s + k0) * padded(p_.dv), padded(p_.dv));
     });
   }
 
+  /// Rows of a block: queries from t0 on of a head, or query 0 of heads that share their keys.
   FloatRows queries(const Run& run, int64_t head, int64_t t0, int64_t count, int slot) const {
     const void* q = p_.in(run.args, p_.q, head, t0);
+    const int64_t row = one_query_ ? p_.q.step.head : p_.q.row();
     if (p_.dtype == DType::f32 && !p_.in_few_sets(p_.q))  // whose rows need no padding
-      return {static_cast<const float*>(q), p_.q.row};
+      return {static_cast<const float*>(q), row};
     float* to = in_slot(run, slot, q_);
-    copies_.widen(q, p_.q.row, p_.d, count, to, padded(p_.d));
+    copies_.widen(q, row, p_.d, count, to, padded(p_.d));
     return {to, padded(p_.d)};
   }
 
-  /// Asks for keys and values that one query reads once: runs of a head are over before the
-  /// hardware notices them.
-  void fetch(const Run& run, int64_t head, int64_t k0, int64_t n) const {
-    const auto rows = [&](const std::byte* begin, int64_t row, int64_t width) {
-      if (row != width) return;  // a single key
-      for (int64_t at = 0; at < p_.bytes(n * width); at += 64) __builtin_prefetch(begin + at, 0, 2);
-    };
-    rows(keys(run, head, k0), p_.k.row, p_.d);
-    rows(values(run, head, k0), p_.v.row, p_.dv);
-  }
-
   /// scores: [count, kKeyBlock] = scale q kᵀ of n keys.
-  void score(const Run& run, int64_t head, const FloatRows& q, int64_t count, int64_t k0, int64_t n,
-             int slot, float* scores) const {
+  void score(const Run& run, int64_t kv_head, const FloatRows& q, int64_t count, int64_t k0,
+             int64_t n, int slot, float* scores) const {
     GemmBlock block;
     block.rows = count;
     block.cols = n;
@@ -120,19 +115,29 @@ class Forward final : public Kernel {
     block.alpha = p_.scale;
     block.c = scores;
     block.ldc = kKeyBlock;
-    if (one_query_) {
-      block.b = keys(run, head, k0);
-      block.b_dtype = p_.dtype;
-      block.b_k = p_.k.row;
-      block.b_trans = true;
-      block.b_tail = tail(run, slot, block, keys(run, head, k0 + n - n % gemm_.lanes));
-    } else {
-      block.b =
-          run.at(packed_k_) + (head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
+    if (!one_query_) {
+      block.b = run.at(packed_k_) +
+                (kv_head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
       block.b_packed = true;
       block.b_k = gemm_.nr;
+      return gemm_.multiply(block);
     }
-    gemm_.multiply(block);
+    block.b = keys(run, kv_head, k0);
+    block.b_dtype = p_.dtype;
+    block.b_k = p_.k.row();
+    block.b_trans = true;
+    block.b_tail = tail(run, slot, block, keys(run, kv_head, k0 + n - n % gemm_.lanes));
+    multiply_rows(block, count);
+  }
+
+  /// One row after the other: each reads B as it lies, from the cache after the first.
+  void multiply_rows(GemmBlock block, int64_t count) const {
+    block.rows = 1;
+    for (int64_t r = 0; r < count; ++r) {
+      gemm_.multiply(block);
+      block.a += block.a_row;
+      block.c += block.ldc;
+    }
   }
 
   /// The columns of the block's B beyond the last whole vector, which begin at `from`.
@@ -144,9 +149,9 @@ class Forward final : public Kernel {
     return to;
   }
 
-  /// sums: [count, padded(dv)] (+)= probabilities v of n keys.
-  void weigh(const Run& run, int64_t head, const float* probabilities, int64_t count, int64_t k0,
-             int64_t n, int slot, float* sums) const {
+  /// sums: [count, padded(dv)] = or += probabilities v of n keys.
+  void weigh(const Run& run, int64_t kv_head, const float* probabilities, int64_t count, int64_t k0,
+             int64_t n, bool add, int slot, float* sums) const {
     GemmBlock block;
     block.rows = count;
     block.cols = p_.dv;
@@ -157,45 +162,49 @@ class Forward final : public Kernel {
     block.a_k = 1;
     block.c = sums;
     block.ldc = padded(p_.dv);
-    block.load_c = k0 > 0;
+    block.load_c = add;
     if (copy_v_) {
-      block.b = run.at(float_v_) + (head * p_.s + k0) * padded(p_.dv);
+      block.b = run.at(float_v_) + (kv_head * p_.s + k0) * padded(p_.dv);
       block.b_k = padded(p_.dv);
     } else {
-      block.b = values(run, head, k0);
+      block.b = values(run, kv_head, k0);
       block.b_dtype = p_.dtype;
-      block.b_k = p_.v.row;
+      block.b_k = p_.v.row();
     }
-    if (one_query_) {
-      block.b_tail =
-          tail(run, slot, block, values(run, head, k0) + p_.bytes(p_.dv - p_.dv % gemm_.lanes));
-      block.row_sums = in_slot(run, slot, row_sums_);
-    }
-    multiply_unpacked(gemm_, block);
+    if (!one_query_) return multiply_unpacked(gemm_, block);
+    block.b_tail =
+        tail(run, slot, block, values(run, kv_head, k0) + p_.bytes(p_.dv - p_.dv % gemm_.lanes));
+    block.row_sums = in_slot(run, slot, row_sums_);
+    multiply_rows(block, count);
   }
 
   void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
-    const int64_t count = std::min(kQueryBlock, p_.t - t0), ld = padded(p_.dv);
-    const int64_t keys_end = run.rules.visible(head, t0 + count - 1);
+    const int64_t count = one_query_ ? heads_at_once_ : std::min(kQueryBlock, p_.t - t0);
+    const int64_t kv_head = p_.kv_head(head), ld = padded(p_.dv);
+    const auto [begin, end] =
+        run.rules.visible(head, t0, one_query_ ? 1 : count, kKeyBlock);
     float* const scores = in_slot(run, slot, scores_);
     float* const sums = in_slot(run, slot, sums_);
     const FloatRows q = queries(run, head, t0, count, slot);
     RowState states[kQueryBlock];
     std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
-    if (keys_end == 0) std::fill_n(sums, count * ld, 0.0f);
+    if (begin >= end) std::fill_n(sums, count * ld, 0.0f);
     ScoreRules::Space space;
-    for (int64_t k0 = 0; k0 < keys_end; k0 += kKeyBlock) {
-      const int64_t n = std::min(kKeyBlock, keys_end - k0);
-      if (one_query_) fetch(run, head, k0, n);
-      score(run, head, q, count, k0, n, slot, scores);
+    for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, end - k0);
+      if (one_query_) fetch_keys(p_, run.args, kv_head, k0, n);
+      score(run, kv_head, q, count, k0, n, slot, scores);
       for (int64_t r = 0; r < count; ++r) {
-        const ScoreRow row = run.rules.row(head, t0 + r, k0, n, scores + r * kKeyBlock, space);
+        const ScoreRow row = run.rules.row(one_query_ ? head + r : head, one_query_ ? 0 : t0 + r,
+                                           k0, n, scores + r * kKeyBlock, space);
         const float factor = rows_.forward(row, states[r]);
-        if (k0 > 0 && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
+        if (k0 > begin && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
-      weigh(run, head, scores, count, k0, n, slot, sums);
+      weigh(run, kv_head, scores, count, k0, n, k0 > begin, slot, sums);
     }
-    finish_queries(p_, run.args, head, t0, count, states, sums, ld);
+    if (!one_query_) return finish_queries(p_, run.args, head, t0, count, states, sums, ld);
+    for (int64_t r = 0; r < count; ++r)
+      finish_queries(p_, run.args, head + r, 0, 1, states + r, sums + r * ld, ld);
   }
 
   AttentionProblem p_;
@@ -204,6 +213,7 @@ class Forward final : public Kernel {
   const GemmPacking& packing_;
   const RowCopies& copies_;
   bool one_query_ = false, copy_v_ = false;
+  int64_t heads_at_once_ = 1;  // of one query
   int64_t slots_ = 1, slot_bytes_ = 0;
   int64_t packed_k_ = 0, float_v_ = 0, per_slot_ = 0;                // in the scratch memory
   int64_t scores_ = 0, sums_ = 0, q_ = 0, row_sums_ = 0, tail_ = 0;  // in a slot

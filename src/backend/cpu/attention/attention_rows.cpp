@@ -157,14 +157,36 @@ HWY_INLINE auto by_row(const ScoreRow& row, F&& function) {
   if (row.boolean) return with_mask(std::integral_constant<Mask, Mask::boolean>());
   return with_mask(std::integral_constant<Mask, Mask::added>());
 }
+/// The row from its first visible element on.
+ScoreRow shifted(ScoreRow row) {
+  row.scores += row.first;
+  if (row.mask != nullptr) row.mask += row.first;
+  if (row.bits != nullptr) row.bits += row.first;
+  row.n -= row.first;
+  row.visible -= row.first;
+  row.first = 0;
+  return row;
+}
+/// The results from there on; those before are zero.
+template <class Out>
+Out shifted(Out out, int64_t first) {
+  zero_hidden(out.to, 0, first);
+  out.to += first;
+  return out;
+}
+
 template <class Out>
 float forward_to(const ScoreRow& row, RowState& state, Out out) {
+  if (row.first > 0) return forward_to(shifted(row), state, shifted(out, row.first));
   return by_row(row,
                 [&](auto mask, auto drop) { return forward_row<mask, drop>(row, state, out); });
 }
 template <class Out>
 void backward_to(const ScoreRow& row, float lse, float delta, const float* dp, Out weights,
                  Out gradient) {
+  if (row.first > 0)
+    return backward_to(shifted(row), lse, delta, dp + row.first, shifted(weights, row.first),
+                       shifted(gradient, row.first));
   by_row(row, [&](auto mask, auto drop) {
     backward_row<mask, drop>(row, lse, delta, dp, weights, gradient);
   });
@@ -190,6 +212,12 @@ void backward_narrow(const ScoreRow& row, float lse, float delta, const float* d
 void scale(float* y, float factor, int64_t n) {
   each_vector(n, [&](auto w, int64_t i)
                      BRRR_INLINE_BODY { w.store(hn::Mul(w.load(y + i), splat(factor)), y + i); });
+}
+
+void divide(float* y, float total, int64_t n) {
+  const VF factor = splat(1 / total), zero = hn::Zero(DF());
+  each_vector(n, [&](auto w, int64_t i)
+                     BRRR_INLINE_BODY { w.store(hn::MulAdd(w.load(y + i), factor, zero), y + i); });
 }
 
 float dot(const float* a, const float* b, int64_t n) {
@@ -223,7 +251,7 @@ void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void
 template <bool kInstruction>
 constexpr AttentionRows kRows = {
     kLanes, &forward, &backward, &forward_narrow<kInstruction>, &backward_narrow<kInstruction>,
-    &scale, &dot};
+    &scale, &divide, &dot};
 constexpr RowCopies kCopies[] = {
     {&widen<float>, &narrow<float>}, {&widen<Bf16>, &narrow<Bf16>}, {&widen<F16>, &narrow<F16>}};
 

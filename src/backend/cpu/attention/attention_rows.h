@@ -12,8 +12,8 @@ namespace brrr::cpu {
 struct ScoreRow {
   float* scores = nullptr;  // [n]
   float factor = 1;         // of the scores, where results are narrow; others are scaled already
-  int64_t n = 0;            // the results have n elements, zero from `visible` on
-  int64_t visible = 0;      // scores beyond are not read
+  int64_t n = 0;            // the results have n elements, zero before `first` and from `visible` on
+  int64_t first = 0, visible = 0;  // scores outside are not read
   const float* mask = nullptr;  // [visible] or null: added, or, if `boolean`, 0 where `masked`
   bool boolean = false;
   float masked = 0;
@@ -43,6 +43,9 @@ struct AttentionRows {
                           uint16_t* weights, uint16_t* ds);
   /// y[i] *= factor
   void (*scale)(float* y, float factor, int64_t n);
+  /// y[i] /= total, by its reciprocal. A zero becomes +0, for whether zeros of the sums have a sign
+  /// may hang on keys that the query does not see.
+  void (*divide)(float* y, float total, int64_t n);
   float (*dot)(const float* a, const float* b, int64_t n);
 };
 const AttentionRows& attention_rows();

@@ -1,16 +1,15 @@
 #pragma once
 // Attention in bf16 on AMX tiles or by avx512_bf16: products of whole tiles, and the packing that
 // they need. The scores, their softmax and all sums stay f32; probabilities and their gradients are
-// rounded to bf16 before they are multiplied. One query alone runs on the vector kernels: its bits
-// may differ from those it has among others, unlike in f32.
+// rounded to bf16 before they are multiplied.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
-#include "backend/cpu/products/amx_tiles.h"
 #include "backend/cpu/attention/attention.h"
+#include "backend/cpu/products/amx_tiles.h"
 #include "backend/cpu/products/gemm_amx_kernels.h"
 #include "backend/cpu/products/memory_tiles.h"
 #include "backend/cpu/products/register_tiles.h"

@@ -1,6 +1,8 @@
 // attention_grad in bf16 on tiles; attention_backward.cpp with other products: the queries of a
 // head are packed once per task, the transposes of p and ds once per pair of blocks.
 
+#include <algorithm>
+
 #include "backend/cpu/attention/attention_tiles.h"
 
 namespace brrr::cpu {
@@ -17,6 +19,8 @@ class TileBackward final : public Kernel {
       : p_(node), rows_(attention_rows()), copies_(row_copies(DType::bf16)) {
     slots_ = thread_count();
     groups_ = grad_groups(p_, kKeys);
+    // Heads that share keys add to the sums of all blocks of the task, one head after the other.
+    if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kKeys), groups_);
     padded_t_ = blocks_of(p_.t, kQueries) * kQueries;
     ScratchLayout layout;
     dq_ = layout.take_floats(p_.heads * groups_ * padded_t_ * d_.ld());
@@ -27,7 +31,7 @@ class TileBackward final : public Kernel {
       side->rows = slot.take(side->in_place ? 0 : padded_t_ * side->row_ld() * 2);
       side->tiles = slot.take(padded_t_ * side->ld() * 2);
       side->keys = slot.take(kKeys * side->row_ld() * 2);
-      side->sums = slot.take_floats(kKeys * side->ld());
+      side->sums = slot.take_floats(blocks_kept_ * kKeys * side->ld());
     }
     key_terms_ = slot.take(d_.columns * kKeyTerms * kTileElements * 2);
     delta_ = slot.take_floats(p_.t);
@@ -44,9 +48,11 @@ class TileBackward final : public Kernel {
 
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
-    run_tasks(p_.heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
-      group_of_keys({args, rules, task / groups_, task % groups_,
-                     args.scratch + per_slot_ + slot * slot_bytes_});
+    run_tasks(p_.kv_heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      Task t{args, rules, task / groups_, task % groups_, 0,
+             args.scratch + per_slot_ + slot * slot_bytes_};
+      for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
+        group_of_keys(t);
     });
     add_parts(args);
   }
@@ -68,19 +74,27 @@ class TileBackward final : public Kernel {
     int64_t rows = 0;                                     // or from here: [padded T, row_ld]
     int64_t tiles = 0;  // q or dy, queries as terms: for each query block right tiles
     int64_t keys = 0;   // k or v of a block of keys: right tiles with the width as terms
-    int64_t sums = 0;   // dk or dv of a block of keys: [kKeys, ld]
+    int64_t sums = 0;   // dk or dv of the kept blocks of keys: [kKeys, ld] each
   };
   struct Task {
     const KernelArgs& args;
     const ScoreRules& rules;
-    int64_t head, group;
+    int64_t kv_head, group;
+    int64_t head;  // one of those that share kv_head
     std::byte* slot;
     float* floats(int64_t offset) const { return reinterpret_cast<float*>(slot + offset); }
     uint16_t* halves(int64_t offset) const { return reinterpret_cast<uint16_t*>(slot + offset); }
   };
 
-  const uint16_t* operand(const Task& t, const HeadRows& rows, int64_t begin = 0) const {
+  const uint16_t* of_head(const Task& t, const HeadRows& rows, int64_t begin = 0) const {
     return static_cast<const uint16_t*>(p_.in(t.args, rows, t.head, begin));
+  }
+  const uint16_t* of_keys(const Task& t, const HeadRows& rows, int64_t begin) const {
+    return static_cast<const uint16_t*>(p_.in(t.args, rows, t.kv_head, begin));
+  }
+  float* sums_of(const Task& t, const Side& side, int64_t begin) const {
+    const int64_t kept = begin / kKeys / groups_ % blocks_kept_;
+    return t.floats(side.sums) + kept * kKeys * side.ld();
   }
   float* dq_of(const KernelArgs& args, int64_t head, int64_t group) const {
     return reinterpret_cast<float*>(args.scratch + dq_) +
@@ -98,8 +112,8 @@ class TileBackward final : public Kernel {
   }
 
   void pack_queries(const Task& t, const Side& side) const {
-    const uint16_t* from = operand(t, *side.queries);
-    const int64_t ld = side.queries->row;
+    const uint16_t* from = of_head(t, *side.queries);
+    const int64_t ld = side.queries->row();
     if (!side.in_place)
       pad_rows(from, ld, p_.t, side.width, t.halves(side.rows), padded_t_, side.row_ld());
     // Terms beyond the last query must be zero: they meet probabilities that are.
@@ -120,43 +134,46 @@ class TileBackward final : public Kernel {
             ? nullptr
             : static_cast<const float*>(t.args.in[static_cast<size_t>(p_.dlse)]) + t.head * p_.t;
     for (int64_t i = 0; i < p_.t; ++i) {
-      copies_.widen(operand(t, p_.y, i), p_.y.row, p_.dv, 1, y, p_.dv);
-      copies_.widen(operand(t, p_.dy, i), p_.dy.row, p_.dv, 1, dy, p_.dv);
+      copies_.widen(of_head(t, p_.y, i), p_.y.row(), p_.dv, 1, y, p_.dv);
+      copies_.widen(of_head(t, p_.dy, i), p_.dy.row(), p_.dv, 1, dy, p_.dv);
       delta[i] = rows_.dot(dy, y, p_.dv) - (dlse != nullptr ? dlse[i] : 0);
     }
   }
 
   void key_block(const Task& t, Tiles& tiles, int64_t begin, int64_t count) const {
-    for (const Side* side : {&d_, &dv_})
-      std::fill_n(t.floats(side->sums), kKeys * side->ld(), 0.0f);
-    const int64_t first = first_query(p_, t.rules, t.head, begin) / kQueries * kQueries;
-    if (first < p_.t) {
+    const bool is_first = t.head % p_.group == 0, is_last = (t.head + 1) % p_.group == 0;
+    if (is_first)
       for (const Side* side : {&d_, &dv_})
-        pack_right(operand(t, *side->key_rows, begin), side->key_rows->row, false, count,
+        std::fill_n(sums_of(t, *side, begin), kKeys * side->ld(), 0.0f);
+    const QueryRange seen = queries_of(p_, t.rules, t.head, begin, count);
+    if (seen.begin < seen.end) {
+      for (const Side* side : {&d_, &dv_})
+        pack_right(of_keys(t, *side->key_rows, begin), side->key_rows->row(), false, count,
                    side->width, side->terms, t.halves(side->keys));
-      pack_right(operand(t, p_.k, begin), p_.k.row, true, p_.d, count, kKeyTerms,
+      pack_right(of_keys(t, p_.k, begin), p_.k.row(), true, p_.d, count, kKeyTerms,
                  t.halves(key_terms_));
-      for (int64_t t0 = first; t0 < p_.t; t0 += kQueries)
+      for (int64_t t0 = seen.begin / kQueries * kQueries; t0 < seen.end; t0 += kQueries)
         tile(t, tiles, begin, count, t0, std::min(kQueries, p_.t - t0));
     }
-    rows_.scale(t.floats(d_.sums), p_.scale, count * d_.ld());
+    if (!is_last) return;
+    rows_.scale(sums_of(t, d_, begin), p_.scale, count * d_.ld());
     for (const Side* side : {&d_, &dv_})
-      copies_.narrow(t.floats(side->sums), side->ld(), side->width, count,
-                     p_.out(t.args, *side->key_rows, t.head, begin), side->key_rows->row);
+      copies_.narrow(sums_of(t, *side, begin), side->ld(), side->width, count,
+                     p_.out(t.args, *side->key_rows, t.kv_head, begin), side->key_rows->row());
   }
 
   /// One block of queries with one block of keys.
   void tile(const Task& t, Tiles& tiles, int64_t begin, int64_t count, int64_t t0,
             int64_t queries) const {
     // Keys that any of the queries sees.
-    const int64_t n = std::min(count, t.rules.visible(t.head, t0 + queries - 1) - begin);
+    const int64_t n = std::min(count, t.rules.visible(t.head, t0 + queries - 1).end - begin);
     const int64_t terms = blocks_of(n, kTileBf16), key_tiles = 2 * terms;
     const int64_t row_tiles = blocks_of(queries, kTileRows);
     float *s = t.floats(scores_), *dp = t.floats(dp_);
     for (const auto& [side, out] : {std::pair{&d_, s}, std::pair{&dv_, dp}}) {
-      const int64_t ld = side->in_place ? side->queries->row : side->row_ld();
+      const int64_t ld = side->in_place ? side->queries->row() : side->row_ld();
       const uint16_t* from =
-          side->in_place ? operand(t, *side->queries, t0) : t.halves(side->rows) + t0 * ld;
+          side->in_place ? of_head(t, *side->queries, t0) : t.halves(side->rows) + t0 * ld;
       tile_product(tiles, tiles_in_rows(from, ld), packed_tiles(t.halves(side->keys), side->terms),
                    row_tiles, blocks_of(n, kTileRows), side->terms, out, kKeys, false);
     }
@@ -177,7 +194,7 @@ class TileBackward final : public Kernel {
       pack_left_transposed(from, kKeys, key_tiles * kTileRows, kQueries, turned);
       tile_product(tiles, packed_tiles(turned, kQueryTerms),
                    packed_tiles(t.halves(side->tiles) + t0 * side->ld(), kQueryTerms), key_tiles,
-                   side->columns, kQueryTerms, t.floats(side->sums), side->ld(), true);
+                   side->columns, kQueryTerms, sums_of(t, *side, begin), side->ld(), true);
     }
     tile_product(tiles, tiles_in_rows(ds, kKeys), packed_tiles(t.halves(key_terms_), kKeyTerms),
                  row_tiles, d_.columns, terms, dq_of(t.args, t.head, t.group) + t0 * d_.ld(),
@@ -195,7 +212,7 @@ class TileBackward final : public Kernel {
         for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
       }
       rows_.scale(sum, p_.scale, n);
-      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.q, head), p_.q.row);
+      copies_.narrow(sum, d_.ld(), p_.d, p_.t, p_.out(args, p_.q, head), p_.q.row());
     });
   }
 
@@ -203,7 +220,7 @@ class TileBackward final : public Kernel {
   const AttentionRows& rows_;
   const RowCopies& copies_;
   Side d_{p_.d, p_.q, p_.k}, dv_{p_.dv, p_.dy, p_.v};
-  int64_t slots_ = 1, groups_ = 1, padded_t_ = 0;
+  int64_t slots_ = 1, groups_ = 1, blocks_kept_ = 1, padded_t_ = 0;
   int64_t dq_ = 0, per_slot_ = 0, slot_bytes_ = 0;  // in the scratch memory
   // In a slot:
   int64_t key_terms_ = 0, delta_ = 0, y_ = 0, scores_ = 0, dp_ = 0, weights_ = 0, ds_ = 0,

@@ -1,8 +1,12 @@
-// attention in bf16 on tiles; attention_forward.cpp with other products.
+// attention in bf16 on tiles; attention_forward.cpp with other products. One query alone reads keys
+// and values where they lie, by vector code that does what tiles do: it has the bits that it has
+// among others.
 
+#include <algorithm>
 #include <limits>
 
 #include "backend/cpu/attention/attention_tiles.h"
+#include "backend/cpu/products/flush_denormals.h"
 
 namespace brrr::cpu {
 namespace {
@@ -20,7 +24,7 @@ class TileForward final : public Kernel {
     columns_ = blocks_of(p_.dv, kTileRows);
     k_block_ = kKeys / kTileRows * terms_ * kTileElements;
     v_block_ = columns_ * (kKeys / kTileBf16) * kTileElements;
-    const int64_t blocks = p_.heads * blocks_of(p_.s, kKeys);
+    const int64_t blocks = p_.kv_heads * blocks_of(p_.s, kKeys);
     ScratchLayout layout;
     packed_k_ = layout.take(blocks * k_block_ * 2);
     packed_v_ = layout.take(blocks * v_block_ * 2);
@@ -59,24 +63,26 @@ class TileForward final : public Kernel {
   }
 
   void pack_keys(const KernelArgs& args, const ScoreRules& rules) const {
+    if (p_.t == 0) return;
     const int64_t blocks = blocks_of(p_.s, kKeys);
-    run_tasks(p_.heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
-      const int64_t head = task / blocks, k0 = task % blocks * kKeys;
-      const int64_t n = std::min(kKeys, rules.visible(head, p_.t - 1) - k0);
-      if (n <= 0) return;
-      pack_right(rows_of(args, p_.k, head, k0), p_.k.row, false, n, p_.d, terms_,
-                 packed(args, packed_k_, head, k0, k_block_));
-      pack_right(rows_of(args, p_.v, head, k0), p_.v.row, true, p_.dv, n, kKeys / kTileBf16,
-                 packed(args, packed_v_, head, k0, v_block_));
+    run_tasks(p_.kv_heads * blocks, static_cast<int>(slots_), [&](int64_t task, int) {
+      const int64_t kv_head = task / blocks, k0 = task % blocks * kKeys;
+      const KeyRange seen = rules.visible(kv_head * p_.group, 0, p_.t, kKeys);
+      const int64_t n = std::min(kKeys, seen.end - k0);
+      if (n <= 0 || k0 < seen.begin) return;
+      pack_right(rows_of(args, p_.k, kv_head, k0), p_.k.row(), false, n, p_.d, terms_,
+                 packed(args, packed_k_, kv_head, k0, k_block_));
+      pack_right(rows_of(args, p_.v, kv_head, k0), p_.v.row(), true, p_.dv, n, kKeys / kTileBf16,
+                 packed(args, packed_v_, kv_head, k0, v_block_));
     });
   }
 
   void query_block(const KernelArgs& args, const ScoreRules& rules, int64_t head, int64_t t0,
                    std::byte* slot) const {
     const int64_t count = std::min(kQueries, p_.t - t0), row_tiles = blocks_of(count, kTileRows);
-    const int64_t keys_end = rules.visible(head, t0 + count - 1);
-    const int64_t ld = columns_ * 16;
-    int64_t q_ld = p_.q.row;
+    const auto [begin, end] = rules.visible(head, t0, count, kKeys);
+    const int64_t kv_head = p_.kv_head(head), ld = columns_ * 16;
+    int64_t q_ld = p_.q.row();
     const uint16_t* q = rows_of(args, p_.q, head, t0);
     auto* weights = reinterpret_cast<uint16_t*>(slot + weights_);  // [kQueries, kKeys]
     auto* scores = reinterpret_cast<float*>(slot + scores_);       // [kQueries, kKeys]
@@ -84,7 +90,7 @@ class TileForward final : public Kernel {
     if (!q_in_place_) {
       auto* rows = reinterpret_cast<uint16_t*>(slot + q_);
       q_ld = terms_ * kTileBf16;
-      pad_rows(q, p_.q.row, count, p_.d, rows, kQueries, q_ld);
+      pad_rows(q, p_.q.row(), count, p_.d, rows, kQueries, q_ld);
       q = rows;
     }
     // Whole tiles are read.
@@ -94,19 +100,19 @@ class TileForward final : public Kernel {
     std::fill_n(states, count, RowState{-std::numeric_limits<float>::infinity(), 0});
     ScoreRules::Space space;
     Tiles tiles;
-    for (int64_t k0 = 0; k0 < keys_end; k0 += kKeys) {
-      const int64_t n = std::min(kKeys, keys_end - k0), terms = blocks_of(n, kTileBf16);
+    for (int64_t k0 = begin; k0 < end; k0 += kKeys) {
+      const int64_t n = std::min(kKeys, end - k0), terms = blocks_of(n, kTileBf16);
       tile_product(tiles, tiles_in_rows(q, q_ld),
-                   packed_tiles(packed(args, packed_k_, head, k0, k_block_), terms_), row_tiles,
+                   packed_tiles(packed(args, packed_k_, kv_head, k0, k_block_), terms_), row_tiles,
                    blocks_of(n, kTileRows), terms_, scores, kKeys, false);
       for (int64_t r = 0; r < count; ++r) {
         ScoreRow row = rules.row(head, t0 + r, k0, terms * kTileBf16, scores + r * kKeys, space);
         row.factor = p_.scale;
         const float factor = rows_.forward_narrow(row, states[r], weights + r * kKeys);
-        if (k0 > 0 && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
+        if (k0 > begin && factor != 1.0f) rows_.scale(sums + r * ld, factor, p_.dv);
       }
       tile_product(tiles, tiles_in_rows(weights, kKeys),
-                   packed_tiles(packed(args, packed_v_, head, k0, v_block_), kKeys / kTileBf16),
+                   packed_tiles(packed(args, packed_v_, kv_head, k0, v_block_), kKeys / kTileBf16),
                    row_tiles, columns_, terms, sums, ld, true);
     }
     finish_queries(p_, args, head, t0, count, states, sums, ld);
@@ -122,9 +128,101 @@ class TileForward final : public Kernel {
   int64_t q_ = 0, scores_ = 0, weights_ = 0, sums_ = 0;  // in a slot
 };
 
+class OneQuery final : public Kernel {
+ public:
+  OneQuery(const NodeView& node, RowSums rule)
+      : p_(node), rows_(attention_rows()), slots_(thread_count()), rule_(rule) {
+    heads_at_once_ = heads_of_one_query(p_, slots_);
+    ScratchLayout slot;
+    scores_ = slot.take_floats(kKeyBlock);
+    weights_ = slot.take(kKeyBlock * 2);
+    sums_ = slot.take_floats(heads_at_once_ * padded(p_.dv));
+    slot_bytes_ = slot.bytes();
+  }
+
+  int64_t scratch_bytes() const override { return slots_ * slot_bytes_; }
+
+  void run(const KernelArgs& args) override {
+    const ScoreRules rules(p_, args);
+    run_tasks(p_.heads / heads_at_once_, static_cast<int>(slots_), [&](int64_t task, int slot) {
+      shared_keys(args, rules, task * heads_at_once_, args.scratch + slot * slot_bytes_);
+    });
+  }
+
+ private:
+  const uint16_t* words(const KernelArgs& args, const HeadRows& operand, int64_t head,
+                        int64_t begin = 0) const {
+    return static_cast<const uint16_t*>(p_.in(args, operand, head, begin));
+  }
+  static void multiply(const AmxRow& row) {
+    const FlushDenormals flush;
+    amx_kernels().row(row);
+  }
+
+  void shared_keys(const KernelArgs& args, const ScoreRules& rules, int64_t first,
+                   std::byte* slot) const {
+    auto* scores = reinterpret_cast<float*>(slot + scores_);       // [kKeyBlock]
+    auto* weights = reinterpret_cast<uint16_t*>(slot + weights_);  // [kKeyBlock]
+    auto* sums = reinterpret_cast<float*>(slot + sums_);           // [heads, ld]
+    const int64_t kv_head = p_.kv_head(first), ld = padded(p_.dv);
+    RowState states[kQueryBlock];
+    std::fill_n(states, heads_at_once_, RowState{-std::numeric_limits<float>::infinity(), 0});
+    std::fill_n(sums, heads_at_once_ * ld, 0.0f);
+    ScoreRules::Space space;
+    const auto [begin, end] = rules.visible(first, 0, 1, kKeyBlock);
+    for (int64_t k0 = begin; k0 < end; k0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, end - k0);
+      fetch_keys(p_, args, kv_head, k0, n);
+      for (int64_t h = 0; h < heads_at_once_; ++h) {
+        float* const sum = sums + h * ld;
+        multiply({.rule = rule_,
+                  .a = words(args, p_.q, first + h),
+                  .b = words(args, p_.k, kv_head, k0),
+                  .ldb = p_.k.row(),
+                  .k = p_.d,
+                  .cols = n,
+                  .trans_b = true,
+                  .sums = scores});
+        ScoreRow row = rules.row(first + h, 0, k0, n, scores, space);
+        row.factor = p_.scale;
+        const float factor = rows_.forward_narrow(row, states[h], weights);
+        if (k0 > begin && factor != 1.0f) rows_.scale(sum, factor, p_.dv);
+        multiply({.rule = rule_,
+                  .a = weights,
+                  .b = words(args, p_.v, kv_head, k0),
+                  .ldb = p_.v.row(),
+                  .k = n,
+                  .cols = p_.dv,
+                  .sums = sum,
+                  .add = true});
+      }
+    }
+    for (int64_t h = 0; h < heads_at_once_; ++h)
+      finish_queries(p_, args, first + h, 0, 1, states + h, sums + h * ld, ld);
+  }
+
+  AttentionProblem p_;
+  const AttentionRows& rows_;
+  int64_t slots_, heads_at_once_ = 1, slot_bytes_ = 0;
+  RowSums rule_;
+  int64_t scores_ = 0, weights_ = 0, sums_ = 0;  // in a slot
+};
+
+RowSums rule_of(TileUnit unit) {
+  switch (unit) {
+    case TileUnit::pairs:
+      return RowSums::kPairs;
+    case TileUnit::emulated_pairs:
+      return RowSums::kEmulatedPairs;
+    default:
+      return RowSums::kAmx;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> attention_forward_tiles(const NodeView& node, TileUnit unit) {
+  if (AttentionProblem(node).t == 1) return std::make_unique<OneQuery>(node, rule_of(unit));
   return with_tiles(unit, [&]<class Tiles>(std::type_identity<Tiles>) -> std::unique_ptr<Kernel> {
     return std::make_unique<TileForward<Tiles>>(node);
   });

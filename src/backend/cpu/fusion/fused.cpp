@@ -1,10 +1,10 @@
 // fused: the tiles of a body split among threads. Bodies with a product: fused_product.cpp.
 
 #include "ops/fused.h"
-#include "backend/cpu/products/fused_product.h"
-#include "backend/cpu/kernel_list.h"
-#include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/fusion/tile_program.h"
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/fused_product.h"
+#include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
 
 namespace brrr::cpu {

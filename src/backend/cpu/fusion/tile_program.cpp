@@ -3,14 +3,14 @@
 #include <bit>
 #include <cstring>
 
+#include "backend/cpu/fusion/tile_compiler.h"
 #include "backend/cpu/rows/copy.h"
 #include "backend/cpu/rows/layer_norm_rows.h"
 #include "backend/cpu/rows/random_rows.h"
 #include "backend/cpu/rows/reduction_rows.h"
+#include "backend/cpu/rows/softmax_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/simd/simd_types.h"
-#include "backend/cpu/rows/softmax_rows.h"
-#include "backend/cpu/fusion/tile_compiler.h"
 
 namespace brrr::cpu {
 namespace {

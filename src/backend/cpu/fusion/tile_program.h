@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/fusion/tile_code.h"
+#include "backend/cpu/rows/row_space.h"
 #include "base/rng.h"
 #include "runtime/backend.h"
 

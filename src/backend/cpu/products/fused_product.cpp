@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "backend/cpu/fusion/tile_program.h"
 #include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/simd/row_support.h"
-#include "backend/cpu/fusion/tile_program.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "ops/fused.h"

@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #endif
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
-#include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "ops/panels.h"
 

@@ -200,7 +200,7 @@ HWY_INLINE void row_group(const AmxRow& r, int64_t k0, int64_t k1, int64_t j, Ac
 
 template <class Sum>
 void row_plain(const AmxRow& r) {
-  std::memset(r.sums, 0, static_cast<size_t>(r.cols) * sizeof(float));
+  if (!r.add) std::memset(r.sums, 0, static_cast<size_t>(r.cols) * sizeof(float));
   constexpr int kNv = std::clamp(32 / kWidth, 1, 4);  // a line of B
   for (int64_t k0 = 0; k0 < r.k; k0 += Sum::kGroup) {
     const int64_t k1 = std::min<int64_t>(r.k, k0 + Sum::kGroup);

@@ -16,6 +16,7 @@ struct AmxRow {
   bool trans_b = false;
   bool panels = false;    // b in panels (ops/panels.h); ldb is not used
   float* sums = nullptr;  // [cols]
+  bool add = false;       // to what `sums` holds; not where trans_b or panels
 };
 
 struct AmxKernels {

@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "backend/cpu/products/amx_tiles.h"
+#include "backend/cpu/products/flush_denormals.h"
 #include "backend/cpu/products/gemm_amx_kernels.h"
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_int8.h"
@@ -26,11 +27,6 @@
 #include "backend/cpu/products/tile_product.h"
 #include "base/parallel.h"
 
-#if defined(__SSE2__)
-#include <pmmintrin.h>
-#include <xmmintrin.h>
-#endif
-
 namespace brrr::cpu {
 namespace {
 
@@ -38,22 +34,6 @@ using tile_packing::kPanel, tile_packing::Operand, tile_packing::TermSums, tile_
 constexpr int64_t kRowCols = 1024;  // columns of a task of a single row
 constexpr int64_t kTeamBytes = 2 * kTeamWords * 2 + kChunkSums * 4;
 constexpr int64_t kOwnBytes = kTaskSums * 4 + kTaskWords * 2;
-
-#if defined(__SSE2__)
-/// Tiles take denormals as zero and give zero for them; vector code that must agree does, too.
-class FlushDenormals {
- public:
-  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
-  ~FlushDenormals() { _mm_setcsr(before_); }
-  FlushDenormals(const FlushDenormals&) = delete;
-  FlushDenormals& operator=(const FlushDenormals&) = delete;
-
- private:
-  unsigned before_;
-};
-#else
-struct FlushDenormals {};
-#endif
 
 /// m = 1: bound by reading B, which is read once where it lies.
 void multiply_row(const GemmArgs& g, RowSums rule, int64_t j0, int64_t cols, float* sums) {

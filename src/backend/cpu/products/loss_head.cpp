@@ -8,11 +8,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/cpu/rows/cross_entropy_rows.h"
+#include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
-#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/cross_entropy_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
 #include "ops/panels.h"

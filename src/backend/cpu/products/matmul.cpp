@@ -1,7 +1,7 @@
 // matmul and linear on the CPU: who computes them.
 
-#include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/products/onednn_matmul.h"
 
 namespace brrr::cpu {

@@ -6,8 +6,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/simd/simd_types.h"
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/cpu/rows/cross_entropy_rows.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/cross_entropy_rows.h"
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/simd/simd_types.h"
 #include "base/parallel.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/rows/row_space.h"
 
 namespace brrr::cpu {

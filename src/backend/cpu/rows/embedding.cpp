@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/rows/copy.h"
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/updates/optimizer_rows.h"
+#include "backend/cpu/rows/copy.h"
 #include "backend/cpu/simd/row_support.h"
+#include "backend/cpu/updates/optimizer_rows.h"
 #include "base/parallel.h"
 #include "ops/panels.h"
 

@@ -1,7 +1,9 @@
-// full and iota, any dtype.
+// full, iota and literal, any dtype.
 
-#include "backend/cpu/rows/copy.h"
+#include <algorithm>
+
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/rows/copy.h"
 #include "backend/cpu/rows/row_space.h"
 
 namespace brrr::cpu {
@@ -45,7 +47,18 @@ std::vector<KernelEntry> leaf_kernels() {
               });
             });
       }};
-  return {std::move(full), std::move(iota)};
+  KernelEntry literal{
+      "literal", "copy", any, [](const NodeView& node) {
+        const Type& type = node.out()[0];
+        const auto& values = node.attrs().get<std::vector<double>>("values");
+        std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+        for (size_t i = 0; i < values.size(); ++i)
+          store_from_double(type.dtype, bytes.data(), static_cast<int64_t>(i), values[i]);
+        return make_kernel([bytes = std::move(bytes)](const KernelArgs& args) {
+          std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(args.out[0]));
+        });
+      }};
+  return {std::move(full), std::move(iota), std::move(literal)};
 }
 
 }  // namespace brrr::cpu

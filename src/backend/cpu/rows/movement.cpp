@@ -1,9 +1,9 @@
 // Ops that move elements: any dtype, by its size. reshape is a view and never comes here.
 
-#include "backend/cpu/rows/copy.h"
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/rows/row_space.h"
 #include "backend/cpu/products/transpose_tiles.h"
+#include "backend/cpu/rows/copy.h"
+#include "backend/cpu/rows/row_space.h"
 
 namespace brrr::cpu {
 namespace {

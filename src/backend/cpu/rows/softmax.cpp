@@ -1,8 +1,8 @@
 // softmax and softmax_grad: rows split among threads.
 
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/rows/softmax_rows.h"
+#include "backend/cpu/simd/row_support.h"
 #include "base/parallel.h"
 
 namespace brrr::cpu {

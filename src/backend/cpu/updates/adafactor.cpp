@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/cpu/updates/adafactor_rows.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/updates/adafactor_rows.h"
 #include "backend/cpu/updates/update_kernel.h"
 
 namespace brrr::cpu {

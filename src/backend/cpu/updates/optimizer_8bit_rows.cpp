@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backend/cpu/updates/code_curve.h"
 #include "backend/cpu/simd/simd_types.h"
+#include "backend/cpu/updates/code_curve.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/updates/optimizer_8bit_rows.cpp"

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/cpu/updates/optimizer_rows.h"
 #include "backend/cpu/products/panel_rows.h"
 #include "backend/cpu/rows/random_rows.h"
+#include "backend/cpu/updates/optimizer_rows.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "ops/update.h"

@@ -25,6 +25,7 @@ std::string mma_refusal(const NodeView& node, const GpuDescription& gpu) {
   if (std::string why = attention_refusal(node, gpu); !why.empty()) return why;
   const AttentionNode n(node);
   if (n.dtype != DType::bf16 && n.dtype != DType::f16) return "no 16-bit floats";
+  if (std::string why = n.beyond_the_matrix_unit(); !why.empty()) return why;
   if (n.width != n.values || (n.width != 64 && n.width != 128))
     return "heads of neither 64 nor 128";
   if (n.alignment % 16 != 0) return "rows that do not begin at multiples of 16 bytes";
@@ -39,12 +40,13 @@ int shared(const AttentionNode& n, int64_t tiles, int64_t value_tiles, int64_t s
 
 Launch attention_launch(const AttentionNode& n, const std::string& name,
                         const std::string& parameters, const std::string& call,
-                        std::vector<LaunchArg> args, int64_t length, int shared_bytes) {
+                        std::vector<LaunchArg> args, int64_t length, int64_t heads,
+                        int shared_bytes) {
   Launch l;
   l.source = n.source(name, {"device.cuh", "attention.cuh"}, kTileThreads, parameters, call);
   l.args = std::move(args);
   if (!n.extras.empty()) l.args.push_back(n.extra());
-  l.grid = {static_cast<uint32_t>((length + kTile - 1) / kTile), static_cast<uint32_t>(n.heads), 1};
+  l.grid = {static_cast<uint32_t>((length + kTile - 1) / kTile), static_cast<uint32_t>(heads), 1};
   l.block.x = kTileThreads;
   l.shared_bytes = shared_bytes;
   return l;
@@ -57,7 +59,7 @@ LaunchPlan attention_forward(const NodeView& node, const GpuDescription&) {
   plan.launches.push_back(attention_launch(
       n, "attention", fmt::format("const {0}* q, const {0}* k, const {0}* v, {0}* y, f32* lse", t),
       "attention_forward<Options>(q, k, v, y, lse, extra)", {n.q.at, n.k.at, n.v.at, n.y.at, n.lse},
-      n.queries, shared(n, 2, 1, 1)));
+      n.queries, n.heads, shared(n, 2, 1, 1)));
   return plan;
 }
 
@@ -78,7 +80,7 @@ LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
                   t, n.has_dlse ? "const f32* dlse, " : ""),
       fmt::format("attention_backward_queries<Options>(q, k, v, y, lse, dy, {}, dq, delta, extra)",
                   n.has_dlse ? "dlse" : "static_cast<const f32*>(nullptr)"),
-      args, n.queries, shared(n, 2, 2, 1)));
+      args, n.queries, n.heads, shared(n, 2, 2, 1)));
   plan.launches.push_back(attention_launch(
       n, "attention_grad_keys",
       fmt::format("const {0}* q, const {0}* k, const {0}* v, const f32* lse, const {0}* dy, "
@@ -87,7 +89,7 @@ LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
                   t),
       "attention_backward_keys<Options>(q, k, v, lse, dy, delta, dk, dv, extra)",
       {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dk.at, n.dv.at}, n.keys,
-      shared(n, 2, 2, 2)));
+      n.heads / n.group, shared(n, 2, 2, 2)));
   return plan;
 }
 
@@ -194,18 +196,14 @@ auto planned(LaunchPlan (*plan)(const NodeView&, const Unit&), const Unit& unit)
 
 std::vector<PlanEntry> attention_entries() {
   std::vector<PlanEntry> list;
-  for (const std::string_view op : {"attention", "packed_attention"}) {
-    list.push_back({op, "tma", wgmma_refusal, attention_tma_forward, true});
-    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_forward, kByGroups), true});
-    list.push_back({op, "mma", mma_refusal, planned(mma_forward, kByWarps), true});
-    list.push_back({op, "tiles", attention_refusal, attention_forward});
-  }
-  for (const std::string_view op : {"attention_grad", "packed_attention_grad"}) {
-    list.push_back({op, "tma", wgmma_refusal, attention_tma_backward, true});
-    list.push_back({op, "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
-    list.push_back({op, "mma", mma_refusal, planned(mma_backward, kByWarps), true});
-    list.push_back({op, "tiles", attention_refusal, attention_backward});
-  }
+  list.push_back({"attention", "tma", wgmma_refusal, attention_tma_forward, true});
+  list.push_back({"attention", "wgmma", wgmma_refusal, planned(mma_forward, kByGroups), true});
+  list.push_back({"attention", "mma", mma_refusal, planned(mma_forward, kByWarps), true});
+  list.push_back({"attention", "tiles", attention_refusal, attention_forward});
+  list.push_back({"attention_grad", "tma", wgmma_refusal, attention_tma_backward, true});
+  list.push_back({"attention_grad", "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
+  list.push_back({"attention_grad", "mma", mma_refusal, planned(mma_backward, kByWarps), true});
+  list.push_back({"attention_grad", "tiles", attention_refusal, attention_backward});
   return list;
 }
 

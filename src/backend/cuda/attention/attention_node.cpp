@@ -7,34 +7,28 @@
 #include "backend/cuda/clusters/access.h"
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/text.h"
-#include "ops/ops.h"
+#include "ops/attention.h"
 
 namespace brrr::cuda {
 namespace {
 
 using AttentionMatrix = AttentionNode::Matrix;
 
-/// Dense: rows of a head after each other, heads after each other.
-AttentionMatrix head_by_head(LaunchArg at, int64_t heads, int64_t rows, int64_t width) {
-  return {std::move(at), heads * rows * width, rows * width, width};
-}
-/// The heads side by side in rows that are as wide as `parts` such matrices.
-AttentionMatrix side_by_side(LaunchArg at, int64_t heads, int64_t rows, int64_t width,
-                             int64_t parts) {
-  const int64_t row = parts * heads * width;
-  return {std::move(at), rows * row, width, row};
-}
 LaunchArg moved(LaunchArg at, int64_t bytes) {
   at.value += bytes;
   return at;
 }
 
-/// struct `name`: where a head begins in a matrix, and how far its rows are from each other.
-std::string layout_text(std::string_view name, const AttentionMatrix& m, int64_t heads_per_batch) {
-  const std::string head = m.batch == m.head * heads_per_batch
-                               ? fmt::format("head * {}ull", m.head)
-                               : fmt::format("head / {0}u * {1}ull + head % {0}u * {2}ull",
-                                             heads_per_batch, m.batch, m.head);
+/// struct `name`: where a head begins in a matrix, of which `group` heads share one, and how far
+/// its rows are from each other.
+std::string layout_text(std::string_view name, const AttentionMatrix& m, int64_t heads_per_batch,
+                        int64_t group = 1) {
+  const int64_t shared = heads_per_batch / group;
+  const std::string one = group == 1 ? "" : fmt::format(" / {}u", group);
+  const std::string head = m.batch == m.head * shared
+                               ? fmt::format("head{} * {}ull", one, m.head)
+                               : fmt::format("head / {0}u * {1}ull + head % {0}u{2} * {3}ull",
+                                             heads_per_batch, m.batch, one, m.head);
   return fmt::format(
       "  struct {} {{\n"
       "    static constexpr int kRow = {};\n"
@@ -51,58 +45,36 @@ std::string layout_text(std::string_view name, const AttentionMatrix& m, int64_t
 
 AttentionNode::AttentionNode(const NodeView& node) {
   const Attrs& a = node.attrs();
-  const std::string& op = node.node().op->name;
-  packed = op == "packed_attention" || op == "packed_attention_grad";
-  backward = op == "attention_grad" || op == "packed_attention_grad";
-  dtype = node.in[0].dtype;
-  Shape batch;  // the leading axes of q, k and v as [..., T, D]
-  size_t next;  // the first optional operand
-  if (packed) {
-    const Shape& qkv = node.in[0].shape;
-    batch = qkv.without_last(2);
-    batches = batch.elements();
-    heads_per_batch = a.get<int64_t>("heads");
-    batch.push_back(Dim(heads_per_batch));
-    queries = keys = qkv.size(-2);
-    width = values = qkv.size(-1) / (3 * heads_per_batch);
-    const int64_t part = heads_per_batch * width * bytes_of(dtype);
-    auto third = [&](const LaunchArg& at, int64_t i) {
-      return side_by_side(moved(at, i * part), heads_per_batch, keys, width, 3);
-    };
-    auto one = [&](const LaunchArg& at) {
-      return side_by_side(at, heads_per_batch, queries, values, 1);
-    };
-    q = third(LaunchArg::in(0), 0), k = third(LaunchArg::in(0), 1), v = third(LaunchArg::in(0), 2);
-    y = one(backward ? LaunchArg::in(1) : LaunchArg::out(0));
-    lse = backward ? LaunchArg::in(2) : LaunchArg::out(1);
-    if (backward) {
-      dq = third(LaunchArg::out(0), 0), dk = third(LaunchArg::out(0), 1);
-      dv = third(LaunchArg::out(0), 2), dy = one(LaunchArg::in(3));
-    }
-    next = backward ? 4 : 1;
-  } else {
-    const Shape& q_shape = node.in[0].shape;
-    batch = q_shape.without_last(2);
-    heads_per_batch = batch.rank() > 0 ? batch.size(-1) : 1;
-    batches = batch.rank() > 0 ? batch.without_last(1).elements() : 1;
-    queries = q_shape.size(-2);
-    keys = node.in[1].shape.size(-2);
-    width = q_shape.size(-1);
-    values = node.in[2].shape.size(-1);
-    auto of = [&](const LaunchArg& at, int64_t rows, int64_t row) {
-      return head_by_head(at, heads_per_batch, rows, row);
-    };
-    q = of(LaunchArg::in(0), queries, width), k = of(LaunchArg::in(1), keys, width);
-    v = of(LaunchArg::in(2), keys, values);
-    y = of(backward ? LaunchArg::in(3) : LaunchArg::out(0), queries, values);
-    lse = backward ? LaunchArg::in(4) : LaunchArg::out(1);
-    if (backward) {
-      dq = of(LaunchArg::out(0), queries, width), dk = of(LaunchArg::out(1), keys, width);
-      dv = of(LaunchArg::out(2), keys, values), dy = of(LaunchArg::in(5), queries, values);
-    }
-    next = backward ? 6 : 3;
-  }
+  const AttentionForm form(node.node(), node.in);
+  backward = form.gradient;
+  dtype = form.dtype;
+  batches = form.batches();
+  heads_per_batch = form.places.heads;
   heads = batches * heads_per_batch;
+  group = form.group();
+  queries = form.queries.size();
+  keys = form.keys.size();
+  width = form.places.width;
+  values = form.places.value_width;
+  const auto matrix = [&](LaunchArg at, const HeadStrides& s) {
+    return AttentionMatrix{moved(std::move(at), s.first * static_cast<int64_t>(bytes_of(dtype))),
+                           s.batch, s.head, s.row};
+  };
+  const auto in = [](int64_t i) { return LaunchArg::in(static_cast<size_t>(i)); };
+  const auto out = [](int64_t i) { return LaunchArg::out(static_cast<size_t>(i)); };
+  const int64_t at_q = form.places.q.source, at_k = form.places.k.source,
+                at_v = form.places.v.source;
+  q = matrix(in(at_q), form.q_strides());
+  k = matrix(in(at_k), form.k_strides());
+  v = matrix(in(at_v), form.v_strides());
+  y = matrix(backward ? LaunchArg::in(form.y) : LaunchArg::out(0), form.y_strides());
+  lse = backward ? LaunchArg::in(form.lse) : LaunchArg::out(1);
+  if (backward) {
+    dq = matrix(out(at_q), form.q_strides());
+    dk = matrix(out(at_k), form.k_strides());
+    dv = matrix(out(at_v), form.v_strides());
+    dy = matrix(LaunchArg::in(form.dy), form.y_strides());
+  }
   alignment = LaunchPlan::kAlignment;
   for (const Matrix* m : {&q, &k, &v, &y, &dq, &dk, &dv, &dy}) {
     if (m->row == 0) continue;  // not there
@@ -115,23 +87,35 @@ AttentionNode::AttentionNode(const NodeView& node) {
   scale = a.get<double>("scale");
   p = a.get<double>("p");
   stream = a.get<int64_t>("stream");
-  causal = a.get<bool>("causal");
-  has_position = a.get<bool>("position");
-  has_mask = a.get<bool>("mask");
-  has_lengths = a.get<bool>("lengths");
-  has_dlse = a.get_or<bool>("dlse", false);
+  causal = form.causal;
+  window = form.window;
+  has_position = form.position.has_value();
+  has_mask = form.mask.has_value();
+  has_lengths = form.lengths.has_value();
+  has_dlse = form.dlse.has_value();
+  dlse = form.dlse.value_or(0);
 
   std::string fields, score, kept = "    return p;\n", passes = "    return true;\n", drops;
+  Shape all_heads = form.batch;
+  all_heads.push_back(Dim(heads_per_batch));
+  /// The element of a head, of an operand that broadcasts to the batch axes.
+  const auto of_sequence = [&](size_t operand) {
+    Shape shape = node.in[operand].shape;
+    shape.push_back(Dim(1));
+    return Access(shape, all_heads);
+  };
+  std::string position;
   if (has_position) {
     fields += "  const i32* position;\n";
-    extras.push_back(next++);
+    const Access access = of_sequence(*form.position);
+    one_position = access.is_uniform();
+    position = one_position ? " + *extra.position"
+                            : fmt::format(" + extra.position[{}]", access.text("head"));
+    extras.push_back(*form.position);
   }
   if (has_mask) {
-    const Type& mask = node.in[next];
-    Shape scores = batch;
-    scores.push_back(Dim(queries));
-    scores.push_back(Dim(keys));
-    const Access access(mask.shape, scores);
+    const Type& mask = node.in[*form.mask];
+    const Access access(mask.shape, form.scores_shape());
     std::string index = access.text("row", "static_cast<u64>(j)", keys);
     if (index.empty()) index = access.text(fmt::format("(row * {}ull + j)", keys));
     const std::string row =
@@ -145,16 +129,16 @@ AttentionNode::AttentionNode(const NodeView& node) {
     } else {
       score += fmt::format("    x += static_cast<float>(widen(extra.mask[{}]));\n", index);
     }
-    extras.push_back(next++);
+    extras.push_back(*form.mask);
   }
-  const std::string position = has_position ? " + *extra.position" : "";
   if (causal) score += fmt::format("    if (j > i{}) x = -BRRR_INFINITY;\n", position);
+  if (window > 0)
+    score += fmt::format("    if (j <= i{} - {}) x = -BRRR_INFINITY;\n", position, window);
   if (has_lengths) {
-    const Access access(node.in[next].shape, batch);
     fields += "  const i32* lengths;\n";
-    score +=
-        fmt::format("    if (j >= extra.lengths[{}]) x = -BRRR_INFINITY;\n", access.text("head"));
-    extras.push_back(next++);
+    score += fmt::format("    if (j >= extra.lengths[{}]) x = -BRRR_INFINITY;\n",
+                         of_sequence(*form.lengths).text("head"));
+    extras.push_back(*form.lengths);
   }
   if (p > 0) {
     fields += "  const i32* key;\n  i64 stream;\n";
@@ -167,32 +151,55 @@ AttentionNode::AttentionNode(const NodeView& node) {
         "    const u32 drawn = random_u16(extra.key, static_cast<u32>(extra.stream), element);\n"
         "    return drawn >= kThreshold ? p * kFactor : 0.0f;\n",
         queries, keys);
-    extras.push_back(next++);
+    extras.push_back(*form.key);
   }
-  if (has_dlse) dlse = next;
-  const std::string last = causal ? fmt::format(
-                                        "    const int end = i{} + 1;\n"
-                                        "    return end < kKeys ? end : kKeys;\n",
-                                        position)
-                                  : "    return kKeys;\n";
-  const std::string first = causal
-                                ? fmt::format("    const int i = j{};\n    return i < 0 ? 0 : i;\n",
-                                              has_position ? " - *extra.position" : "")
-                                : "    return 0;\n";
+  const std::string minus = has_position ? " - " + position.substr(3) : "";
+  const auto clamped = [](const std::string& value, std::string_view most) {
+    return fmt::format(
+        "    const int at = {0};\n    return at < 0 ? 0 : at < {1} ? at : {1};\n", value, most);
+  };
+  const std::string first_key =
+      window > 0 ? clamped(fmt::format("i{} + 1 - {}", position, window), "kKeys")
+                 : "    return 0;\n";
+  const std::string last_key =
+      causal ? fmt::format("    const int end = i{} + 1;\n    return end < kKeys ? end : kKeys;\n",
+                           position)
+             : "    return kKeys;\n";
+  const std::string first_query =
+      causal ? fmt::format("    const int i = j{};\n    return i < 0 ? 0 : i;\n", minus)
+             : "    return 0;\n";
+  const std::string last_query = window > 0
+                                     ? clamped(fmt::format("j{} + {}", minus, window), "kQueries")
+                                     : "    return kQueries;\n";
+  const auto bound = [](std::string_view name, std::string_view of, const std::string& body) {
+    return fmt::format(
+        "  BRRR_METHOD int {0}(const Extra& extra, u64 head, int {1}) {{\n    (void)extra;\n    "
+        "(void)head;\n    (void){1};\n{2}  }}\n",
+        name, of, body);
+  };
+  // Where all batch entries have one position, or none.
+  const auto of_all = [&](std::string_view name, std::string_view of) {
+    if (!one_position) return std::string();
+    return fmt::format(
+        "  BRRR_METHOD int {0}(const Extra& extra, int {1}) {{ return {0}(extra, 0, {1}); }}\n",
+        name, of);
+  };
+  const std::string bounds = bound("first_key", "i", first_key) + bound("last_key", "i", last_key) +
+                             bound("first_query", "j", first_query) +
+                             bound("last_query", "j", last_query) + of_all("last_key", "i") +
+                             of_all("first_query", "j");
   text = fmt::format(
       "struct Extra {{\n{}}};\n"
       "struct Options {{\n"
-      "  static constexpr int kQueries = {}, kKeys = {}, kWidth = {}, kValues = {};\n"
+      "  static constexpr int kQueries = {}, kKeys = {}, kWidth = {}, kValues = {}, kGroup = {};\n"
       "  static constexpr bool kCausal = {}, kPlain = {}, kDrops = {};\n{}"
       "  // Where a head begins in q, k, v and y, and how far its rows are; gradients lie as "
       "they.\n"
       "{}{}{}{}"
       "  BRRR_METHOD float scale() {{ return {}; }}\n"
-      "  // What a query reads ends before this key; what reads a key begins with this query.\n"
-      "  BRRR_METHOD int last_key(const Extra& extra, int i) {{\n    (void)extra;\n    "
-      "(void)i;\n{}  }}\n"
-      "  BRRR_METHOD int first_query(const Extra& extra, int j) {{\n    (void)extra;\n    "
-      "(void)j;\n{}  }}\n"
+      "  // What a query reads begins with its first key and ends before its last; what reads a key "
+      "likewise.\n"
+      "{}"
       "  BRRR_METHOD float score(float x, const Extra& extra, u64 head, int i, int j) {{\n"
       "    (void)extra;\n    (void)head;\n    (void)i;\n    (void)j;\n{}    return x;\n  }}\n"
       "  BRRR_METHOD bool passes(const Extra& extra, u64 head, int i, int j) {{\n"
@@ -200,10 +207,19 @@ AttentionNode::AttentionNode(const NodeView& node) {
       "  BRRR_METHOD float kept(float p, const Extra& extra, u64 head, int i, int j) {{\n"
       "    (void)extra;\n    (void)head;\n    (void)i;\n    (void)j;\n{}  }}\n"
       "}};\n",
-      fields, queries, keys, width, values, causal, !has_mask && !has_lengths && p == 0, p > 0,
-      drops, layout_text("Q", q, heads_per_batch), layout_text("K", k, heads_per_batch),
-      layout_text("V", v, heads_per_batch), layout_text("Y", y, heads_per_batch),
-      literal(DType::f32, scale), last, first, score, passes, kept);
+      fields, queries, keys, width, values, group, causal,
+      !has_mask && !has_lengths && window == 0 && p == 0, p > 0, drops,
+      layout_text("Q", q, heads_per_batch), layout_text("K", k, heads_per_batch, group),
+      layout_text("V", v, heads_per_batch, group), layout_text("Y", y, heads_per_batch),
+      literal(DType::f32, scale), bounds, score, passes, kept);
+}
+
+std::string AttentionNode::beyond_the_matrix_unit() const {
+  if (group > 1)
+    return fmt::format("{} key and value heads for {} query heads", heads_per_batch / group,
+                       heads_per_batch);
+  if (window > 0) return "a window";
+  return one_position ? "" : "a position for each sequence";
 }
 
 KernelSource AttentionNode::source(const std::string& name, std::vector<std::string> headers,

@@ -1,7 +1,6 @@
 #pragma once
 // An attention node as its kernels need it: sizes, where each matrix lies, where the optional
-// operands are, and the text of what becomes of a score. `attention` has q, k and v apart, head
-// after head; `packed_attention` has them side by side in the rows of one tensor.
+// operands are, and the text of what becomes of a score.
 
 #include <string>
 #include <vector>
@@ -25,9 +24,9 @@ struct AttentionNode {
   Matrix dq, dk, dv, dy;
   LaunchArg lse;  // [heads, queries] f32, dense in both ops
 
-  bool packed;
   int64_t batches, heads_per_batch;
-  int64_t heads;  // of all batch entries; head h is h % heads_per_batch of h / heads_per_batch
+  int64_t heads;      // of all batch entries; head h is h % heads_per_batch of h / heads_per_batch
+  int64_t group = 1;  // query heads that share keys and values
   int64_t queries, keys, width, values;
   DType dtype;
   double scale, p;
@@ -36,10 +35,16 @@ struct AttentionNode {
   size_t dlse = 0;             // operand, where has_dlse
   std::vector<size_t> extras;  // operands of struct Extra, in order
   bool has_position = false, has_mask = false, has_lengths = false;
+  bool one_position = true;  // the same for all batch entries
+  int64_t window = 0;
 
   /// The largest power of two, at most 256, that divides the address in bytes of every row of the
   /// matrices.
   int64_t alignment;
+
+  /// Why the kernels of the matrix unit and cuDNN do not compute it, whatever its sizes; empty: no
+  /// reason.
+  std::string beyond_the_matrix_unit() const;
 
   /// struct Extra and struct Options.
   std::string text;

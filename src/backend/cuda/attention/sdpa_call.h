@@ -21,7 +21,7 @@ struct SdpaCall {
   int64_t workspace = 0;  // offset, both in the scratch memory
 };
 
-/// A node of attention, packed or not; returns why cuDNN does not compute it, empty: it may, where
+/// A node of attention; returns why cuDNN does not compute it, empty: it may, where
 /// there is a cuDNN.
 std::string as_sdpa_call(const NodeView& node, const GpuDescription& gpu, SdpaCall& call);
 

@@ -4,8 +4,8 @@
 // once by keys (dk, dv), so that every sum has one owner and one order.
 //
 // For each head q: [T, D], k: [S, D], v: [S, Dv], y: [T, Dv], each with its own distance of heads
-// and rows (Options::Q, K, V, Y); a gradient lies as what it is the gradient of. lse, delta:
-// [heads, T] f32, dense
+// and rows (Options::Q, K, V, Y); a gradient lies as what it is the gradient of. Options::kGroup
+// heads of q and y share one of k and v. lse, delta: [heads, T] f32, dense
 
 enum { kTile = 32 };
 
@@ -54,8 +54,8 @@ BRRR_DEVICE void attention_forward(const T* q, const T* k, const T* v, T* y, flo
   const int r = threadIdx.x / 4, lane = threadIdx.x % 4, i = first + r;
   load_tile<typename Options::Q>(qs, q, head, first, Options::kQueries, kD);
   float top = -BRRR_INFINITY, total = 0.0f, sum[kMine] = {};
-  const int end = Options::last_key(extra, first + kTile - 1);
-  for (int key = 0; key < end; key += kTile) {
+  const int end = Options::last_key(extra, head, first + kTile - 1);
+  for (int key = Options::first_key(extra, head, first) / kTile * kTile; key < end; key += kTile) {
     __syncthreads();
     load_tile<typename Options::K>(ks, k, head, key, Options::kKeys, kD);
     load_tile<typename Options::V>(vs, v, head, key, Options::kKeys, kDv);
@@ -138,8 +138,8 @@ BRRR_DEVICE void attention_backward_queries(const T* q, const T* k, const T* v, 
   if (is_query && lane == 0) delta[row] = part;
   const float my_lse = is_query ? lse[row] : 0.0f;
   float sum[kMine] = {};
-  const int end = Options::last_key(extra, first + kTile - 1);
-  for (int key = 0; key < end; key += kTile) {
+  const int end = Options::last_key(extra, head, first + kTile - 1);
+  for (int key = Options::first_key(extra, head, first) / kTile * kTile; key < end; key += kTile) {
     __syncthreads();
     load_tile<typename Options::K>(ks, k, head, key, Options::kKeys, kD);
     load_tile<typename Options::V>(vs, v, head, key, Options::kKeys, kDv);
@@ -186,53 +186,56 @@ BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, con
   float* const dys = vs + kTile * Tiles::kRowV;
   float* const ps = dys + kTile * Tiles::kRowV;
   float* const dss = ps + kTile * (kTile + 1);
-  const u64 head = blockIdx.y;
+  const u64 first_head = static_cast<u64>(blockIdx.y) * Options::kGroup;
   const int first = static_cast<int>(blockIdx.x) * kTile;
   const int r = threadIdx.x / 4, lane = threadIdx.x % 4, j = first + r;
   const bool is_key = j < Options::kKeys;
-  load_tile<typename Options::K>(ks, k, head, first, Options::kKeys, kD);
-  load_tile<typename Options::V>(vs, v, head, first, Options::kKeys, kDv);
+  load_tile<typename Options::K>(ks, k, first_head, first, Options::kKeys, kD);
+  load_tile<typename Options::V>(vs, v, first_head, first, Options::kKeys, kDv);
   float sum[kMine] = {}, sum_v[kMineV] = {};
-  for (int query = Options::first_query(extra, first) / kTile * kTile; query < Options::kQueries;
-       query += kTile) {
-    __syncthreads();
-    load_tile<typename Options::Q>(qs, q, head, query, Options::kQueries, kD);
-    load_tile<typename Options::Y>(dys, dy, head, query, Options::kQueries, kDv);
-    __syncthreads();
+  for (u64 head = first_head; head < first_head + Options::kGroup; ++head) {
+    const int end = Options::last_query(extra, head, first + kTile - 1);
+    for (int query = Options::first_query(extra, head, first) / kTile * kTile; query < end;
+         query += kTile) {
+      __syncthreads();
+      load_tile<typename Options::Q>(qs, q, head, query, Options::kQueries, kD);
+      load_tile<typename Options::Y>(dys, dy, head, query, Options::kQueries, kDv);
+      __syncthreads();
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const int c = lane + 4 * e, i = query + c;
-      float p = 0.0f, ds = 0.0f;
-      if (is_key && i < Options::kQueries) {
-        const u64 row = head * Options::kQueries + i;
-        const float s = Options::score(
-            row_product(qs + c * Tiles::kRow, ks + r * Tiles::kRow, kD) * Options::scale(), extra,
-            head, i, j);
-        const float g = row_product(dys + c * Tiles::kRowV, vs + r * Tiles::kRowV, kDv);
-        p = op_exp(s - lse[row]);
-        ds = p * (Options::kept(g, extra, head, i, j) - delta[row]);
-        p = Options::kept(p, extra, head, i, j);
-        if (!Options::passes(extra, head, i, j)) ds = 0.0f;
+      for (int e = 0; e < 8; ++e) {
+        const int c = lane + 4 * e, i = query + c;
+        float p = 0.0f, ds = 0.0f;
+        if (is_key && i < Options::kQueries) {
+          const u64 row = head * Options::kQueries + i;
+          const float s = Options::score(
+              row_product(qs + c * Tiles::kRow, ks + r * Tiles::kRow, kD) * Options::scale(), extra,
+              head, i, j);
+          const float g = row_product(dys + c * Tiles::kRowV, vs + r * Tiles::kRowV, kDv);
+          p = op_exp(s - lse[row]);
+          ds = p * (Options::kept(g, extra, head, i, j) - delta[row]);
+          p = Options::kept(p, extra, head, i, j);
+          if (!Options::passes(extra, head, i, j)) ds = 0.0f;
+        }
+        ps[r * (kTile + 1) + c] = p;
+        dss[r * (kTile + 1) + c] = ds;
       }
-      ps[r * (kTile + 1) + c] = p;
-      dss[r * (kTile + 1) + c] = ds;
+      __syncwarp();
+#pragma unroll
+      for (int e = 0; e < kMine; ++e)
+        if (lane + 4 * e < kD)
+          for (int i = 0; i < kTile; ++i)
+            sum[e] = fmaf(dss[r * (kTile + 1) + i], qs[i * Tiles::kRow + lane + 4 * e], sum[e]);
+#pragma unroll
+      for (int e = 0; e < kMineV; ++e)
+        if (lane + 4 * e < kDv)
+          for (int i = 0; i < kTile; ++i)
+            sum_v[e] = fmaf(ps[r * (kTile + 1) + i], dys[i * Tiles::kRowV + lane + 4 * e], sum_v[e]);
+      __syncwarp();
     }
-    __syncwarp();
-#pragma unroll
-    for (int e = 0; e < kMine; ++e)
-      if (lane + 4 * e < kD)
-        for (int i = 0; i < kTile; ++i)
-          sum[e] = fmaf(dss[r * (kTile + 1) + i], qs[i * Tiles::kRow + lane + 4 * e], sum[e]);
-#pragma unroll
-    for (int e = 0; e < kMineV; ++e)
-      if (lane + 4 * e < kDv)
-        for (int i = 0; i < kTile; ++i)
-          sum_v[e] = fmaf(ps[r * (kTile + 1) + i], dys[i * Tiles::kRowV + lane + 4 * e], sum_v[e]);
-    __syncwarp();
   }
   if (!is_key) return;
-  T* const dk_row = Options::K::row(dk, head, j);
-  T* const dv_row = Options::V::row(dv, head, j);
+  T* const dk_row = Options::K::row(dk, first_head, j);
+  T* const dv_row = Options::V::row(dv, first_head, j);
 #pragma unroll
   for (int e = 0; e < kMine; ++e)
     if (lane + 4 * e < kD) dk_row[lane + 4 * e] = narrow<T>(sum[e] * Options::scale());

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/products/autotune.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/live/bound_node.h"
 #include "backend/cuda/live/nvml.h"
 #include "backend/cuda/live/nvrtc.h"
+#include "backend/cuda/products/autotune.h"
 
 namespace brrr::cuda {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cuda/live/cudnn.h"
 #include "backend/cuda/attention/sdpa_call.h"
+#include "backend/cuda/live/cudnn.h"
 
 namespace brrr::cuda {
 

@@ -5,8 +5,8 @@
 
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/updates/multi_tensor.h"
 #include "backend/cuda/text.h"
+#include "backend/cuda/updates/multi_tensor.h"
 #include "ops/update.h"
 
 namespace brrr::cuda {

@@ -4,8 +4,8 @@
 
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/updates/multi_tensor.h"
 #include "backend/cuda/text.h"
+#include "backend/cuda/updates/multi_tensor.h"
 #include "ops/dynamic_code.h"
 #include "ops/update.h"
 

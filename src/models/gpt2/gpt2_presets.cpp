@@ -1,14 +1,14 @@
-#include "train/options.h"
+#include "models/model.h"
 
-namespace brrr::train {
+namespace brrr::models {
 namespace {
 
 // GPT-2's sizes (Radford et al., 2019, table 2, with the published weights' names). Learning rates
 // are those of GPT-3 (Brown et al., 2020, table 2.1) for its model nearest in size: 125M 6e-4, 350M
 // 3e-4, 760M 2.5e-4, 1.3B 2e-4. The rest follows nanoGPT's GPT-2 configuration; the number of steps
 // is for a machine without a GPU, and warm-up and decay follow it.
-Preset gpt2(std::string name, std::string summary, std::string layers, std::string heads,
-            std::string width, std::string rate) {
+Preset preset_of(std::string name, std::string summary, std::string layers, std::string heads,
+                 std::string width, std::string rate) {
   return {std::move(name),
           std::move(summary),
           {{"tokenizer", "gpt2"},
@@ -31,8 +31,8 @@ Preset gpt2(std::string name, std::string summary, std::string layers, std::stri
 
 }  // namespace
 
-const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {
+std::vector<Preset> gpt2_presets() {
+  return {
       // nanoGPT's README, "I only have a macbook": the defaults of TrainOptions, repeated so that
       // the preset does not hang on them.
       {"char-cpu",
@@ -74,12 +74,11 @@ const std::vector<Preset>& presets() {
         {"eval-steps", "250"},
         {"eval-batches", "200"},
         {"logging-steps", "10"}}},
-      gpt2("gpt2", "GPT-2, 124M parameters", "12", "12", "768", "6e-4"),
-      gpt2("gpt2-medium", "GPT-2, 350M parameters", "24", "16", "1024", "3e-4"),
-      gpt2("gpt2-large", "GPT-2, 774M parameters", "36", "20", "1280", "2.5e-4"),
-      gpt2("gpt2-xl", "GPT-2, 1.5B parameters", "48", "25", "1600", "2e-4"),
+      preset_of("gpt2", "GPT-2, 124M parameters", "12", "12", "768", "6e-4"),
+      preset_of("gpt2-medium", "GPT-2, 350M parameters", "24", "16", "1024", "3e-4"),
+      preset_of("gpt2-large", "GPT-2, 774M parameters", "36", "20", "1280", "2.5e-4"),
+      preset_of("gpt2-xl", "GPT-2, 1.5B parameters", "48", "25", "1600", "2e-4"),
   };
-  return all;
 }
 
-}  // namespace brrr::train
+}  // namespace brrr::models

@@ -1,7 +1,9 @@
-#include "models/init.h"
+#include "models/initialise.h"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -40,19 +42,31 @@ void fill_normal(std::span<float> out, float scale, RngKey key, uint32_t stream)
 
 }  // namespace
 
-void initialise(std::string_view name, const Gpt2Config& config, uint32_t seed,
-                std::span<float> out) {
-  if (name.ends_with(".bias")) {
-    std::fill(out.begin(), out.end(), 0.0f);
-  } else if (name.find(".ln_") != std::string_view::npos) {
-    std::fill(out.begin(), out.end(), 1.0f);
-  } else {
-    double scale = config.initializer_range;
-    if (name.ends_with("c_proj.weight"))
-      scale /= std::sqrt(2.0 * static_cast<double>(config.n_layer));
-    // The key's second word keeps these streams apart from those of dropout, whose words are steps.
-    fill_normal(out, static_cast<float>(scale), {seed, 0xffffffffu}, stream_of(name));
+void initialise(const ParameterInfo& parameter, uint32_t seed, std::span<float> out) {
+  switch (parameter.fill.kind) {
+    case Fill::Kind::zeros:
+      std::fill(out.begin(), out.end(), 0.0f);
+      break;
+    case Fill::Kind::ones:
+      std::fill(out.begin(), out.end(), 1.0f);
+      break;
+    case Fill::Kind::normal:
+      // The key's second word keeps these streams apart from those of dropout, whose words are
+      // steps.
+      fill_normal(out, static_cast<float>(parameter.fill.deviation), {seed, 0xffffffffu},
+                  stream_of(parameter.name));
   }
+}
+
+std::function<void(std::string_view, std::span<float>)> initial_weights(const Model& model,
+                                                                        uint32_t seed) {
+  std::map<std::string, ParameterInfo, std::less<>> by_name;
+  for (ParameterInfo& p : model.parameters()) by_name.emplace(p.name, std::move(p));
+  return [by_name = std::move(by_name), seed](std::string_view name, std::span<float> out) {
+    const auto at = by_name.find(name);
+    BRRR_CHECK(at != by_name.end(), "the model has no parameter '{}'", name);
+    initialise(at->second, seed, out);
+  };
 }
 
 }  // namespace brrr::models

@@ -1,0 +1,197 @@
+#include "folders/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/errors.h"
+#include "formats/json_file.h"
+
+namespace brrr::io {
+namespace {
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr size_t kMostNamed = 10;  // faults that one message names
+
+/// The shards that an index names, in order, and which tensor it expects in which.
+struct Index {
+  std::map<std::string, std::string> file_of;  // by tensor
+  std::set<std::string> files;
+};
+
+Index read_index(const fs::path& path) {
+  const std::string what = path.string();
+  const Json root = parse_json(read_file(path), what);
+  const auto map = root.is_object() ? root.find("weight_map") : root.end();
+  if (!root.is_object() || map == root.end() || !map->is_object() || map->empty())
+    user_error("{}: expected an object with a \"weight_map\" from tensors to files", what);
+  Index index;
+  for (const auto& [tensor, file] : map->items()) {
+    // A file beside the index: a path could lead anywhere.
+    if (!file.is_string() ||
+        fs::path(file.get<std::string>()).filename() != file.get<std::string>())
+      user_error("{}: {} must be in a file of this folder; found {}", what, in_quotes(tensor),
+                 describe(file));
+    index.file_of.emplace(tensor, file.get<std::string>());
+    index.files.insert(file.get<std::string>());
+  }
+  return index;
+}
+
+std::string_view without_prefix(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+}
+
+/// Faults of a file, of which a message names the first ten.
+class Faults {
+ public:
+  void add(std::string text) {
+    if (++count_ <= kMostNamed) texts_.push_back(std::move(text));
+  }
+  void throw_if_any(const std::string& what) const {
+    if (count_ == 0) return;
+    std::string text = fmt::format("{}: {}", what, fmt::join(texts_, "; "));
+    if (count_ > texts_.size()) text += fmt::format("; and {} more", count_ - texts_.size());
+    throw UserError(text + "; the file does not belong to its config.json");
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+WeightFiles::WeightFiles(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder / kSingle, ignored) || !fs::exists(folder / kIndex, ignored)) {
+    files_.emplace_back(folder / kSingle);
+    what_ = files_.back().what();
+    return;
+  }
+  what_ = (folder / kIndex).string();
+  const Index index = read_index(folder / kIndex);
+  Faults faults;
+  for (const std::string& name : index.files)
+    if (!fs::exists(folder / name, ignored))
+      faults.add(fmt::format("the shard {} is missing", name));
+  faults.throw_if_any(what_);
+  for (const std::string& name : index.files) {
+    const SafetensorsFile& file = files_.emplace_back(folder / name);
+    for (const TensorView& t : file.tensors()) {
+      if (!shard_tensors_.emplace(t.name, &t).second)
+        faults.add(
+            fmt::format("the tensor {} is in two shards, one of them {}", in_quotes(t.name), name));
+      else if (const auto at = index.file_of.find(t.name);
+               at == index.file_of.end() || at->second != name)
+        faults.add(fmt::format("the tensor {} is in {}, the index says {}", in_quotes(t.name), name,
+                               at == index.file_of.end() ? "nothing of it" : at->second));
+    }
+  }
+  for (const auto& [tensor, file] : index.file_of) {
+    if (shard_tensors_.contains(tensor)) continue;
+    bool is_foreign = false;
+    for (const SafetensorsFile& f : files_)
+      for (const ForeignTensor& t : f.foreign()) is_foreign = is_foreign || t.name == tensor;
+    if (!is_foreign) faults.add(fmt::format("the tensor {} is not in {}", in_quotes(tensor), file));
+  }
+  faults.throw_if_any(what_);
+}
+
+const TensorView* WeightFiles::find(std::string_view name) const {
+  if (files_.size() == 1 && shard_tensors_.empty()) return files_.front().find(name);
+  const auto at = shard_tensors_.find(name);
+  return at == shard_tensors_.end() ? nullptr : at->second;
+}
+
+std::vector<const SafetensorsFile*> WeightFiles::files() const {
+  std::vector<const SafetensorsFile*> list;
+  for (const SafetensorsFile& file : files_) list.push_back(&file);
+  return list;
+}
+
+bool holds_model(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored) &&
+         (fs::exists(folder / kSingle, ignored) || fs::exists(folder / kIndex, ignored));
+}
+
+std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
+                                                const models::Model& model) {
+  const models::FileNames names = model.file_names();
+  std::map<std::string, TensorView> out;
+  Faults faults;
+  for (const models::ParameterInfo& p : model.parameters()) {
+    const TensorView* tensor = files.find(p.name);
+    if (tensor == nullptr) tensor = files.find(without_prefix(p.name, names.prefix));
+    if (tensor == nullptr)
+      faults.add(fmt::format("the tensor {} {} is missing", p.name, p.shape.str()));
+    else if (tensor->shape != p.shape)
+      faults.add(fmt::format("the tensor {} must have the shape {} by config.json; the file has {}",
+                             p.name, p.shape.str(), tensor->shape.str()));
+    else if (!is_float(tensor->dtype))
+      faults.add(fmt::format("the tensor {} must hold floating-point weights; the file has {}",
+                             p.name, name_of(tensor->dtype)));
+    if (tensor == nullptr) continue;
+    TensorView view = *tensor;
+    view.name = p.name;
+    out.emplace(p.name, std::move(view));
+  }
+  const auto check_unexpected = [&](const std::string& name, const Shape& shape) {
+    const std::string_view inner = without_prefix(name, names.prefix);
+    const std::string canonical = names.prefix + std::string(inner);
+    if (out.contains(name) || (out.contains(canonical) && files.find(canonical) == nullptr)) return;
+    if (names.is_buffer && names.is_buffer(name)) return;
+    if (std::none_of(names.trunk.begin(), names.trunk.end(),
+                     [&](const std::string& start) { return inner.starts_with(start); }))
+      return;
+    faults.add(fmt::format("config.json does not know the tensor {} {} of the file",
+                           in_quotes(name), shape.str()));
+  };
+  for (const SafetensorsFile* file : files.files()) {
+    for (const TensorView& t : file->tensors()) check_unexpected(t.name, t.shape);
+    for (const ForeignTensor& t : file->foreign()) check_unexpected(t.name, t.shape);
+  }
+  faults.throw_if_any(files.what());
+
+  if (!names.tied) return out;
+  const auto& [twin_name, name] = *names.tied;
+  if (const TensorView* twin = files.find(twin_name)) {
+    const TensorView& source = out.at(name);
+    const bool equal =
+        twin->shape == source.shape && twin->dtype == source.dtype &&
+        std::memcmp(twin->bytes.data(), source.bytes.data(), twin->bytes.size()) == 0;
+    if (!equal)
+      user_error(
+          "{}: {} differs from {}, but config.json ties them; set "
+          "\"tie_word_embeddings\": false there to use both",
+          files.what(), twin_name, name);
+  }
+  return out;
+}
+
+void write_model_files(const fs::path& folder, const models::Model& model,
+                       std::span<const TensorView> tensors) {
+  const std::vector<models::ParameterInfo> parameters = model.parameters();
+  BRRR_CHECK(tensors.size() == parameters.size(), "{} tensors, expected {}", tensors.size(),
+             parameters.size());
+  std::map<std::string_view, const TensorView*> by_name;
+  DType stored = DType::f32;
+  for (const TensorView& t : tensors) {
+    by_name[t.name] = &t;
+    if (t.dtype == DType::bf16) stored = DType::bf16;
+  }
+  for (const models::ParameterInfo& p : parameters) {
+    const auto at = by_name.find(p.name);
+    BRRR_CHECK(at != by_name.end(), "{} is missing", p.name);
+    BRRR_CHECK(at->second->shape == p.shape, "{} has shape {}, expected {}", p.name,
+               at->second->shape.str(), p.shape.str());
+  }
+  // transformers before version 5 refuses a file that does not say which framework its layout is
+  // of.
+  write_safetensors(folder / kSingle, tensors, {{"format", "pt"}});
+  write_file_atomically(folder / "config.json", model.config_json(stored));
+}
+
+}  // namespace brrr::io

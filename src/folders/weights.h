@@ -1,0 +1,50 @@
+#pragma once
+// The weights of a model folder: model.safetensors, or the shards that model.safetensors.index.json
+// lists. What is written here loads with transformers' from_pretrained; what that saves loads here.
+
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/safetensors.h"
+#include "models/model.h"
+
+namespace brrr::io {
+
+/// The files with weights of a folder, memory-mapped. Throws UserError for a missing shard, a
+/// tensor in two shards, and an index that says something else than the shards.
+class WeightFiles {
+ public:
+  explicit WeightFiles(const fs::path& folder);
+
+  const TensorView* find(std::string_view name) const;
+  std::vector<const SafetensorsFile*> files() const;
+  /// The name of the file, or of the index, for errors.
+  const std::string& what() const { return what_; }
+
+ private:
+  std::string what_;
+  std::deque<SafetensorsFile> files_;
+  std::map<std::string, const TensorView*, std::less<>> shard_tensors_;  // of several files
+};
+
+/// Whether the folder has a config.json and weights.
+bool holds_model(const fs::path& folder);
+
+/// The tensors of the model's parameters by the parameters' names. The prefix may be missing in the
+/// files; buffers, heads for other tasks and a tensor equal to the one it is tied to are passed
+/// over (models::FileNames). Throws UserError for tensors that are missing, have another shape or
+/// are not of floats (named, up to ten), and for weights of the trunk that the configuration does
+/// not know (a deeper model, say).
+std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
+                                                const models::Model& model);
+
+/// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the
+/// model's parameters, in any order.
+void write_model_files(const fs::path& folder, const models::Model& model,
+                       std::span<const TensorView> tensors);
+
+}  // namespace brrr::io

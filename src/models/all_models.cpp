@@ -1,0 +1,67 @@
+// The list of architectures. A new one is a folder beside this file and a line here.
+
+#include <algorithm>
+
+#include "formats/json_file.h"
+#include "models/model.h"
+
+namespace brrr::models {
+
+const Architecture& gpt2();
+
+const std::vector<const Architecture*>& all_architectures() {
+  static const std::vector<const Architecture*> all = {&gpt2()};
+  return all;
+}
+
+const Architecture& find_architecture(std::string_view name) {
+  std::string known;
+  for (const Architecture* a : all_architectures()) {
+    if (a->name == name) return *a;
+    known += (known.empty() ? "" : ", ") + a->name;
+  }
+  usage_error("unknown architecture '{}': expected one of {}", name, known);
+}
+
+namespace {
+
+std::string known_model_types() {
+  std::string known;
+  for (const Architecture* a : all_architectures())
+    for (const std::string& type : a->model_types) known += (known.empty() ? "" : ", ") + type;
+  return known;
+}
+
+}  // namespace
+
+ModelPtr parse_config(std::string_view text, const std::string& what) {
+  const io::Json root = io::parse_json(text, what);
+  if (!root.is_object())
+    user_error("{}: expected a JSON object with the configuration of a model, found {}", what,
+               io::describe(root));
+  if (const auto type = root.find("model_type"); type != root.end()) {
+    for (const Architecture* a : all_architectures())
+      for (const std::string& known : a->model_types)
+        if (*type == known) return a->parse(text, what);
+    user_error("{}: model_type must be one of {}; found {}", what, known_model_types(),
+               io::describe(*type));
+  }
+  // Configurations from before model_type name their class only.
+  const auto classes = root.find("architectures");
+  if (classes == root.end() || !classes->is_array() || classes->empty())
+    user_error(
+        "{}: this is not the configuration of a model: it has neither \"model_type\" ({}) "
+        "nor \"architectures\"",
+        what, known_model_types());
+  const io::Json& first = classes->front();
+  if (first.is_string())
+    for (const Architecture* a : all_architectures())
+      for (const std::string& start : a->class_names)
+        if (first.get_ref<const std::string&>().starts_with(start)) return a->parse(text, what);
+  user_error(
+      "{}: expected the configuration of one of {}; found the architecture {}", what,
+      known_model_types(),
+      first.is_string() ? io::in_quotes(first.get_ref<const std::string&>()) : io::describe(first));
+}
+
+}  // namespace brrr::models

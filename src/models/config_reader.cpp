@@ -1,0 +1,115 @@
+#include "models/config_reader.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+
+namespace brrr::models {
+
+using io::Json;
+
+ConfigReader::ConfigReader(std::string_view text, std::string what, std::string needs)
+    : what_(std::move(what)), needs_(std::move(needs)), root_(io::parse_json(text, what_)) {
+  if (!root_.is_object())
+    user_error("{}: expected a JSON object with the configuration of a model, found {}", what_,
+               io::describe(root_));
+}
+
+ConfigReader::ConfigReader(const ConfigReader& outer, const char* key)
+    : what_(outer.what_ + ": " + key), needs_("the object needs it"), root_(*outer.find(key)) {
+  if (!root_.is_object()) outer.wrong(key, "an object", root_);
+}
+
+bool ConfigReader::has(const char* key) const {
+  const Json* value = find(key);
+  return value != nullptr && !value->is_null();
+}
+
+std::string ConfigReader::unknown_keys(const Json& written,
+                                       std::initializer_list<const char*> understood) const {
+  Json unknown = Json::object();
+  for (const auto& [key, value] : root_.items())
+    if (!written.contains(key) &&
+        std::none_of(understood.begin(), understood.end(), [&](const char* k) { return key == k; }))
+      unknown[key] = value;
+  return unknown.empty() ? "" : unknown.dump();
+}
+
+std::string config_text(Json written, const std::string& unknown_keys) {
+  if (!unknown_keys.empty()) {
+    const Json unknown = Json::parse(unknown_keys);
+    for (const auto& [key, value] : unknown.items()) written[key] = value;
+  }
+  return written.dump(2) + "\n";
+}
+
+const Json* ConfigReader::find(const char* key) const {
+  const auto at = root_.find(key);
+  return at == root_.end() ? nullptr : &*at;
+}
+
+int64_t ConfigReader::required_integer(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr) user_error("{}: '{}' is missing; {}", what_, key, needs_);
+  return integer_of(key, *value);
+}
+
+std::optional<int64_t> ConfigReader::optional_integer(const char* key) const {
+  const Json* value = find(key);
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  return integer_of(key, *value);
+}
+
+double ConfigReader::required_number(const char* key) const {
+  if (!has(key)) user_error("{}: '{}' is missing; {}", what_, key, needs_);
+  return number(key, 0);
+}
+
+std::vector<int64_t> ConfigReader::integers(const char* key) const {
+  std::vector<int64_t> list;
+  if (!has(key)) return list;
+  const Json& value = *find(key);
+  if (!value.is_array()) return {integer_of(key, value)};
+  for (const Json& item : value) list.push_back(integer_of(key, item));
+  return list;
+}
+
+double ConfigReader::number(const char* key, double fallback) const {
+  const Json* value = find(key);
+  if (value == nullptr || value->is_null()) return fallback;
+  if (!value->is_number()) wrong(key, "a number", *value);
+  return value->get<double>();
+}
+
+bool ConfigReader::flag(const char* key, bool fallback) const {
+  const Json* value = find(key);
+  if (value == nullptr || value->is_null()) return fallback;
+  if (!value->is_boolean()) wrong(key, "true or false", *value);
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(const char* key, const char* fallback) const {
+  const Json* value = find(key);
+  if (value == nullptr || value->is_null()) return fallback;
+  if (!value->is_string()) wrong(key, "a string", *value);
+  return value->get<std::string>();
+}
+
+void ConfigReader::insist(const char* key, bool wanted) const {
+  if (flag(key, wanted) != wanted)
+    user_error("{}: {} = {} is not supported; expected {}", what_, key, !wanted, wanted);
+}
+
+void ConfigReader::wrong(const char* key, const char* wanted, const Json& found) const {
+  user_error("{}: '{}' must be {}; found {}", what_, key, wanted, io::describe(found));
+}
+
+int64_t ConfigReader::integer_of(const char* key, const Json& value) const {
+  // Unsigned values beyond int64 would wrap to negative ones.
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{1} << 62);
+  if (!fits) wrong(key, "an integer", value);
+  return value.get<int64_t>();
+}
+
+}  // namespace brrr::models

@@ -1,0 +1,164 @@
+#include "models/gpt2/gpt2_model.h"
+
+#include <cmath>
+
+#include "models/gpt2/gpt2.h"
+
+namespace brrr::models {
+namespace {
+
+/// The options of `brrr train` that describe a GPT-2; the defaults are those of char-cpu.
+struct Gpt2Settings {
+  int64_t n_layer = 4;
+  int64_t n_head = 4;
+  int64_t n_embd = 128;
+  bool bias = false;
+};
+
+const OptionTable<Gpt2Settings>& settings_table() {
+  static const OptionTable<Gpt2Settings> table = [] {
+    OptionTable<Gpt2Settings> t;
+    t.group("model");
+    t.integer("n-layer", &Gpt2Settings::n_layer, 1, 4096, "N", "transformer blocks",
+              {"num-hidden-layers", "num-layers"});
+    t.integer("n-head", &Gpt2Settings::n_head, 1, 1 << 18, "N", "attention heads per block",
+              {"num-attention-heads", "num-heads"});
+    t.integer("n-embd", &Gpt2Settings::n_embd, 1, 1 << 18, "N", "width of the model",
+              {"hidden-size"});
+    t.flag("bias", &Gpt2Settings::bias, "biases in Linear and LayerNorm");
+    return t;
+  }();
+  return table;
+}
+
+constexpr const char* kPrefix = "transformer.";
+
+class Gpt2Model final : public Model {
+ public:
+  explicit Gpt2Model(const Gpt2Config& config) : c_(config) { c_.validate(); }
+
+  const Architecture& architecture() const override { return gpt2(); }
+  ModelSizes sizes() const override {
+    return {.vocabulary = c_.vocab_size,
+            .context = c_.n_positions,
+            .layers = c_.n_layer,
+            .heads = c_.n_head,
+            .width = c_.n_embd,
+            .query_width = c_.n_embd,
+            .cache_width = 2 * c_.n_layer * c_.n_embd};
+  }
+
+  std::vector<ParameterInfo> parameters() const override {
+    const int64_t V = c_.vocab_size, T = c_.n_positions, C = c_.n_embd, M = c_.mlp_width();
+    const Fill normal{Fill::Kind::normal, c_.initializer_range};
+    // What is added to the residual stream is smaller, the more layers add to it (Radford et al.).
+    const Fill into_stream{Fill::Kind::normal,
+                           c_.initializer_range / std::sqrt(2.0 * static_cast<double>(c_.n_layer))};
+    const Fill ones{Fill::Kind::ones}, zeros{Fill::Kind::zeros};
+    std::vector<ParameterInfo> list;
+    const auto add = [&](const std::string& name, Shape shape, Fill fill, bool is_table = false) {
+      list.push_back({kPrefix + name, std::move(shape), fill, is_table});
+    };
+    const auto add_pair = [&](const std::string& name, Shape weight, Fill fill) {
+      const int64_t width = weight.size(-1);
+      add(name + ".weight", std::move(weight), fill);
+      if (c_.bias) add(name + ".bias", {width}, zeros);
+    };
+    add("wte.weight", {V, C}, normal, !c_.tie_word_embeddings);
+    add("wpe.weight", {T, C}, normal, true);
+    for (int64_t layer = 0; layer < c_.n_layer; ++layer) {
+      const std::string h = fmt::format("h.{}.", layer);
+      add_pair(h + "ln_1", {C}, ones);
+      add_pair(h + "attn.c_attn", {C, 3 * C}, normal);
+      add_pair(h + "attn.c_proj", {C, C}, into_stream);
+      add_pair(h + "ln_2", {C}, ones);
+      add_pair(h + "mlp.c_fc", {C, M}, normal);
+      add_pair(h + "mlp.c_proj", {M, C}, into_stream);
+    }
+    add_pair("ln_f", {C}, ones);
+    if (!c_.tie_word_embeddings) list.push_back({"lm_head.weight", {V, C}, normal});
+    return list;
+  }
+
+  FileNames file_names() const override {
+    FileNames names;
+    names.prefix = kPrefix;
+    names.trunk = {"h.", "wte.", "wpe.", "ln_f."};
+    names.is_buffer = [](std::string_view name) {
+      return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    };
+    if (c_.tie_word_embeddings) names.tied = {"lm_head.weight", "transformer.wte.weight"};
+    return names;
+  }
+
+  KeyValues settings() const override {
+    return settings_to(settings_table(), {c_.n_layer, c_.n_head, c_.n_embd, c_.bias});
+  }
+  std::string config_json(DType stored) const override { return gpt2_config_json(c_, stored); }
+
+  ModelPtr with_dropout(double probability) const override {
+    Gpt2Config c = c_;
+    c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = probability;
+    return gpt2_model(c);
+  }
+  ModelPtr with_vocabulary(int64_t size) const override {
+    Gpt2Config c = c_;
+    c.vocab_size = size;
+    return gpt2_model(c);
+  }
+
+  Graph loss(int64_t batch, int64_t length) const override {
+    return gpt2_loss_graph(c_, batch, length);
+  }
+  Graph forward(Dim batch, Dim length) const override {
+    return gpt2_logits_graph(c_, batch, length);
+  }
+  Graph decode(const DecodeBinding& binding) const override {
+    return gpt2_decode_graph(c_, binding);
+  }
+
+ private:
+  Gpt2Config c_;
+};
+
+ModelPtr describe(const Description& d) {
+  const Gpt2Settings s = settings_from(settings_table(), d.settings);
+  if (s.n_embd % s.n_head != 0)
+    usage_error("n-embd must be divisible by n-head; got n-embd {} and n-head {}", s.n_embd,
+                s.n_head);
+  Gpt2Config c;
+  c.vocab_size = d.vocabulary;
+  c.n_positions = d.context;
+  c.n_layer = s.n_layer;
+  c.n_head = s.n_head;
+  c.n_embd = s.n_embd;
+  c.bias = s.bias;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = d.dropout;
+  return gpt2_model(c);
+}
+
+}  // namespace
+
+std::vector<Preset> gpt2_presets();
+
+const Architecture& gpt2() {
+  static const Architecture architecture = [] {
+    Architecture a;
+    a.name = "gpt2";
+    a.title = "GPT-2";
+    a.model_types = {"gpt2"};
+    a.class_names = {"GPT2"};
+    a.options = options_of(settings_table());
+    a.presets = gpt2_presets();
+    a.describe = describe;
+    a.parse = [](std::string_view text, const std::string& what) {
+      return gpt2_model(parse_gpt2_config(text, what));
+    };
+    return a;
+  }();
+  return architecture;
+}
+
+ModelPtr gpt2_model(const Gpt2Config& config) { return std::make_shared<Gpt2Model>(config); }
+
+}  // namespace brrr::models

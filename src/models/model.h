@@ -1,0 +1,189 @@
+#pragma once
+// The seam between architectures and everything that uses a model. What an architecture is stands
+// in models/<name>/: its configuration (Hugging Face's config.json), its presets and options, its
+// parameters, and its graphs as pure functions of sizes. Trainer, generator, plan and profile hold
+// a Model and ask; none of them knows which one it is. Models are immutable and may be shared by
+// threads.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/options.h"
+#include "ir/graph.h"
+
+namespace brrr::models {
+
+struct Architecture;
+
+/// What a parameter holds before training.
+struct Fill {
+  enum class Kind { zeros, ones, normal };
+  Kind kind = Kind::zeros;
+  double deviation = 0;  // of normal, whose mean is 0
+};
+
+struct ParameterInfo {
+  std::string name;  // in graphs, and in the files that Brrr writes
+  Shape shape;
+  Fill fill;
+  /// Rows are only looked up and never multiplied (positions, an input embedding apart from the
+  /// head): such a parameter costs no FLOPs, and a token reads one row of it.
+  bool is_table = false;
+};
+
+/// The sizes that reports show and memory depends on.
+struct ModelSizes {
+  int64_t vocabulary = 0;   // V
+  int64_t context = 0;      // the longest sequence that the model takes, T
+  int64_t layers = 0;       // L
+  int64_t heads = 0;        // H, of queries
+  int64_t width = 0;        // C
+  int64_t query_width = 0;  // H * D
+  int64_t cache_width = 0;  // elements of keys and values that a position adds, over all layers
+};
+
+/// How the tensors of a file are told apart, besides the names of parameters.
+struct FileNames {
+  std::string prefix;  // of names, which a file may leave out; "": none
+  /// Names of the trunk, without the prefix, begin with one of these: such a tensor that no
+  /// parameter claims is an error. Others (heads for other tasks) are passed over.
+  std::vector<std::string> trunk;
+  /// Buffers that some files hold and nobody needs (masks, frequencies).
+  std::function<bool(std::string_view name)> is_buffer;
+  /// A tensor that may stand beside the parameter it is tied to, when both are equal.
+  std::optional<std::pair<std::string, std::string>> tied;
+};
+
+/// The sizes that a decoding graph is bound to.
+struct DecodeBinding {
+  int64_t batch = 1;
+  int64_t length = 1;    // tokens that one call adds
+  int64_t capacity = 0;  // positions that the cache has room for
+  DType cache = DType::f32;
+};
+
+class Model;
+using ModelPtr = std::shared_ptr<const Model>;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const Architecture& architecture() const = 0;
+  virtual ModelSizes sizes() const = 0;
+  /// In the order in which files list them. A tied head is no parameter of its own.
+  virtual std::vector<ParameterInfo> parameters() const = 0;
+  virtual FileNames file_names() const = 0;
+  /// The architecture's own options that describe this model (Architecture::options), complete.
+  virtual KeyValues settings() const = 0;
+  /// The text of a config.json with every key that transformers needs.
+  virtual std::string config_json(DType stored) const = 0;
+  /// The same model with another dropout, or with a larger vocabulary.
+  virtual ModelPtr with_dropout(double probability) const = 0;
+  virtual ModelPtr with_vocabulary(int64_t size) const = 0;
+
+  /// Inputs "tokens", "targets" [B, T] i32 (-1: ignored), "loss_scale" f32[] (1 / real tokens of
+  /// the step, 1 for a sum), "rng_key" i32[2] when the model has dropout. Output "loss" f32[].
+  virtual Graph loss(int64_t batch, int64_t length) const = 0;
+  /// Input "tokens" [B, T] i32. Output "logits" [B, T, V].
+  virtual Graph forward(Dim batch, Dim length) const = 0;
+  /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
+  /// "logits" [B, V] of the last token; the cache is state.
+  virtual Graph decode(const DecodeBinding& binding) const = 0;
+
+  /// Elements of all parameters.
+  int64_t parameter_count() const;
+  /// Of those that are no tables: N of the usual count of FLOPs, and what one token reads.
+  int64_t multiplied_count() const;
+  /// 6 N + 6 L (H D) T, the usual count of a training step's FLOPs for each token, attention
+  /// causal; with `whole_scores` 6 N + 12 L (H D) T, as if every query saw every key.
+  double flops_per_token(int64_t length, bool whole_scores = false) const;
+};
+
+/// What a model is made of when it is described by options.
+struct Description {
+  KeyValues settings;  // of the architecture, by canonical name; what is left out has a default
+  int64_t vocabulary = 0;
+  int64_t context = 0;
+  double dropout = 0;
+};
+
+/// A named starting point for training: options of `brrr train` and of the architecture.
+struct Preset {
+  std::string name, summary;
+  KeyValues values;
+};
+
+/// An option of an architecture; its values are kept as canonical text.
+struct ModelOption : OptionInfo {
+  /// The canonical text of a value. Throws UserError for one that is out of range.
+  std::function<std::string(const std::string&)> canonical;
+};
+
+struct Architecture {
+  std::string name;                      // of --architecture: "gpt2"
+  std::string title;                     // for people: "GPT-2"
+  std::vector<std::string> model_types;  // of config.json
+  std::vector<std::string> class_names;  // beginnings of config.json's "architectures"
+  std::vector<ModelOption> options;
+  std::vector<Preset> presets;  // the first one stands for the architecture
+  /// Throws UserError (exit 2) for sizes that do not go together.
+  std::function<ModelPtr(const Description&)> describe;
+  /// From the text of a config.json; `what` names it in errors. Keys that the architecture does not
+  /// need are ignored. Throws UserError for a missing or mistyped key, a value outside the sane
+  /// range, and for variants that compute something else.
+  std::function<ModelPtr(std::string_view text, const std::string& what)> parse;
+
+  const ModelOption* find_option(std::string_view canonical_name) const;
+  /// The option's default.
+  KeyValues defaults() const;
+};
+
+/// The rows of a table as options of an architecture. `S` is a plain struct of settings whose
+/// defaults are those of the options.
+template <typename S>
+std::vector<ModelOption> options_of(const OptionTable<S>& table) {
+  std::vector<ModelOption> list;
+  const auto infos = table.infos();
+  for (size_t i = 0; i < infos.size(); ++i) {
+    ModelOption option;
+    static_cast<OptionInfo&>(option) = infos[i];
+    option.canonical = [row = table.rows()[i]](const std::string& text) {
+      S settings;
+      row.set(settings, text);
+      return row.get(settings)[0];
+    };
+    list.push_back(std::move(option));
+  }
+  return list;
+}
+
+/// The settings that `given` describes; others keep their defaults.
+template <typename S>
+S settings_from(const OptionTable<S>& table, const KeyValues& given) {
+  S settings;
+  for (const auto& [name, value] : given) table.set(settings, table.find(name), value, "--" + name);
+  return settings;
+}
+/// All of them by canonical name.
+template <typename S>
+KeyValues settings_to(const OptionTable<S>& table, const S& settings) {
+  KeyValues all;
+  for (const auto& row : table.rows()) all.emplace_back(row.name, row.get(settings)[0]);
+  return all;
+}
+
+/// Every architecture; all_models.cpp is the list.
+const std::vector<const Architecture*>& all_architectures();
+/// By name. Throws UserError (exit 2) that lists what there is.
+const Architecture& find_architecture(std::string_view name);
+
+/// A model from the text of a config.json, whose "model_type" (or, in old files, "architectures")
+/// says which architecture reads it; `what` names the file in errors.
+ModelPtr parse_config(std::string_view text, const std::string& what);
+
+}  // namespace brrr::models
