@@ -163,6 +163,7 @@ struct OpDef {
 
   std::optional<ProductTrait> product;
   std::optional<LossTrait> loss;
+  bool is_attention = false;  // or its gradient
   /// It computes the gradients of another op, perhaps beside that op's results.
   bool is_gradient = false;
   /// An optimizer's step: operands and results as ops/update.h says, {copies} included.
@@ -190,8 +191,6 @@ struct OpDef {
   Part part = Part::whole;
   /// Where result 0 lies over operand 0, only the elements of this operand are moved.
   std::optional<uint32_t> written_part;
-  /// softmax(q kᵀ) v, or its gradient: AttentionForm (ops/attention.h) says what it reads.
-  bool is_attention = false;
 
   // Weights in another form (passes/weights).
   bool derives_weights = false;  // its result may be kept until the parameter below it changes

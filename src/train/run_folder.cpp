@@ -99,7 +99,7 @@ namespace {
 void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::string& optim) {
   std::set<std::string> wanted;
   for (const StateInfo& s : engine.states()) {
-    if (!is_kept(s)) continue;
+    if (!is_kept_between_steps(s.role)) continue;
     wanted.insert(s.name);
     const io::TensorView* tensor = file.find(s.name);
     if (tensor == nullptr || tensor->dtype != s.type.dtype || tensor->shape != s.type.shape)

@@ -38,7 +38,7 @@ reference::Tensors inputs_of(const OpDef& op, const Sample& sample, uint32_t see
   reference::Tensors in;
   for (size_t i = 0; i < drawn.size(); ++i) {
     RefTensor t = drawn[i];
-    if (is_attention(op)) {
+    if (op.is_attention) {
       std::vector<Type> types;
       for (const Sample::Operand& o : sample.in) types.push_back(o.type);
       const AttentionForm form(sample.attrs, types, op.name == "attention_grad");

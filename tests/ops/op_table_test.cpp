@@ -174,9 +174,9 @@ TEST_P(EveryOp, CostsAtLeastItsTraffic) {
     for (const Type& t : node.results) out += static_cast<double>(t.bytes());
     EXPECT_GE(cost.bytes_written, out);
     // A gather reads only the part that it hands on.
-    const bool gathers =
-        op().name == "embedding" || op().name == "slice" || op().name == "update_slice" ||
-        op().name == "attention";  // of a source only the columns that it takes
+    const bool gathers = op().name == "embedding" || op().name == "slice" ||
+                         op().name == "update_slice" ||
+                         op().name == "attention";  // of a source only the columns that it takes
     EXPECT_GE(cost.bytes_read, gathers ? out : in);
   });
 }
@@ -193,7 +193,7 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
       const int64_t k = sample.in[0].type.shape.size(transposed ? -2 : -1);
       int64_t expected = 2 * y.elements() * k;             // 2 M N K, for each batch
       if (op->name == "linear") expected += y.elements();  // the bias
-      if (is_attention(*op)) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
+      if (op->is_attention) {  // q kᵀ and p v; backward s, dp, dq, dk and dv
         const AttentionForm form(one.graph.node(one.id),
                                  operand_types(one.graph, one.graph.node(one.id)));
         const int64_t d = form.places.width, dv = form.places.value_width;

@@ -25,7 +25,6 @@ struct TrialProgram {
 
   explicit TrialProgram(bool trains, bool in_16_bits) {
     target.runs = [](const Graph&, NodeId) { return true; };
-    target.packs_attention = true;
     options.matmul_precision = MatmulPrecision::medium;
     if (in_16_bits) {
       options.precision = DType::bf16;

@@ -113,7 +113,7 @@ std::vector<NamedBytes> alike_as_one(const std::vector<NamedBytes>& layers) {
     const auto n = static_cast<int64_t>(end - i);
     if (n >= 3)
       rows.push_back({fmt::format("{} layers, {} each", n, memory_text(layers[i].bytes)),
-                      n * layers[i].bytes, n * layers[i].count});
+                      layers[i].holds, n * layers[i].bytes, n * layers[i].count});
     else
       rows.insert(rows.end(), layers.begin() + static_cast<std::ptrdiff_t>(i),
                   layers.begin() + static_cast<std::ptrdiff_t>(end));

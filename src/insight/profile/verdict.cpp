@@ -146,7 +146,8 @@ Work work_of(const Program& program, NodeId id, double cache_share) {
     w.dtype = g.type(node.operands[0]).dtype;
     w.tf32 = node.attrs.get_or<bool>("tf32", false);
   }
-  if (node.op->is_attention && node.attrs.get_or<bool>("position", false)) {
+  if (node.op->is_attention && !node.op->is_gradient &&
+      node.attrs.get_or<bool>("position", false)) {
     const AttentionForm form(node, operand_types(g, node));
     for (const AttentionForm::Part& part : form.parts())
       if (part.which > 0)  // keys and values

@@ -278,7 +278,7 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
       training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none, &copies);
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
-    if (is_attention(*fused.node(id).op))
+    if (fused.node(id).op->is_attention)
       on_matrix_unit += backend().choose(NodeView(fused, id)).entry->name == "tma";
   EXPECT_EQ(on_matrix_unit, 4u);
   const reference::Tensors in = inputs_of(plain, config);
