@@ -55,9 +55,18 @@ class Pipeline {
 }  // namespace
 
 std::vector<std::string> optional_passes() {
-  return {"simplify",          "match_attention", "match_loss_head",     "pad_dims",
-          "join_loss_head",    "keep_accumulators", "pack_copies",       "keep_copies",
-          "pack_parameters",   "fuse_bias_gradients", "fuse",            "fuse_epilogues",
+  return {"simplify",
+          "match_attention",
+          "match_loss_head",
+          "pad_dims",
+          "join_loss_head",
+          "keep_accumulators",
+          "pack_copies",
+          "keep_copies",
+          "pack_parameters",
+          "fuse_bias_gradients",
+          "fuse",
+          "fuse_epilogues",
           "schedule"};
 }
 

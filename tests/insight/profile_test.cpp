@@ -10,9 +10,9 @@
 
 #include "base/parallel.h"
 #include "insight/profile_sample.h"
-#include "support/temp_folder.h"
 #include "ops/ops.h"
 #include "support/locked_device.h"
+#include "support/temp_folder.h"
 
 namespace brrr::insight {
 namespace {

@@ -119,9 +119,9 @@ TEST_P(EveryOp, CostsAtLeastItsTraffic) {
     for (const Type& t : node.results) out += static_cast<double>(t.bytes());
     EXPECT_GE(cost.bytes_written, out);
     // A gather reads only the part that it hands on.
-    const bool gathers =
-        op().name == "embedding" || op().name == "slice" || op().name == "update_slice" ||
-        op().name == "attention";  // of a source only the columns that it takes
+    const bool gathers = op().name == "embedding" || op().name == "slice" ||
+                         op().name == "update_slice" ||
+                         op().name == "attention";  // of a source only the columns that it takes
     EXPECT_GE(cost.bytes_read, gathers ? out : in);
   });
 }

@@ -1,9 +1,9 @@
 #include "backend/cpu/target.h"
 
-#include "backend/cpu/products/fused_product.h"
-#include "backend/cpu/products/gemm_node.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/fused_product.h"
+#include "backend/cpu/products/gemm_node.h"
 
 namespace brrr::cpu {
 

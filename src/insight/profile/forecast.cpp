@@ -69,9 +69,9 @@ void fill(Engine& engine, const Graph& g, double cache_share) {
   double whole = 1;  // for integers: an id, or the position that attention reads up to
   for (const Node& node : g.nodes())
     if (node.op->name == "attention" && node.attrs.get_or<bool>("position", false))
-      whole = std::floor(
-          cache_share *
-          static_cast<double>(AttentionForm(node, operand_types(g, node)).keys.size()));
+      whole =
+          std::floor(cache_share *
+                     static_cast<double>(AttentionForm(node, operand_types(g, node)).keys.size()));
   for (NodeId id : g.inputs()) {
     const Type& type = g.type({id, 0});
     std::byte* to = engine.state_data(g.input_name(id));

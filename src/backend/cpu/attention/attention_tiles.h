@@ -8,8 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backend/cpu/products/amx_tiles.h"
 #include "backend/cpu/attention/attention.h"
+#include "backend/cpu/products/amx_tiles.h"
 #include "backend/cpu/products/gemm_amx_kernels.h"
 #include "backend/cpu/products/memory_tiles.h"
 #include "backend/cpu/products/register_tiles.h"
