@@ -83,8 +83,8 @@ struct AttentionOptions {
   int64_t window = 0;                      // 0: none
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
   std::optional<Value> mask;               // broadcasting to the scores
-  double masked = -INFINITY;  // what a score becomes where a boolean mask is false
-  double p = 0;               // dropout
+  double masked = -INFINITY;               // what a score becomes where a boolean mask is false
+  double p = 0;                            // dropout
   std::optional<Value> key;
   int64_t stream = 0;
 };

@@ -83,7 +83,8 @@ TEST(DeviceKernels, EverySampleOfTheOpTable) {
 bool has_narrow_samples(const OpDef& d) {
   if (is_left_out(d.name) || d.name == "cast" || d.name == "fused") return false;
   if (d.op_class == OpClass::optimizer && d.name != "global_norm") return false;  // f32 states
-  return d.name != "attention_grad" && !d.name.starts_with("linear_cross_entropy_") &&     // f32 statistics
+  return d.name != "attention_grad" &&
+         !d.name.starts_with("linear_cross_entropy_") &&     // f32 statistics
          d.name != "quantize" && d.name != "scaled_matmul";  // f32 scales
 }
 
