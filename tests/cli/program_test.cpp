@@ -62,6 +62,26 @@ TEST_F(Program, HelpIsOnStandardOutput) {
   EXPECT_TRUE(run("--version").out.starts_with("brrr "));
 }
 
+// An architecture's own options are listed when it is chosen, with the defaults of its preset.
+TEST_F(Program, HelpIsThatOfTheArchitecture) {
+  const auto lists = [](const Outcome& o, const char* option) {
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out.find(option) != std::string::npos;
+  };
+  for (const char* verb : {"train", "plan", "profile"}) {
+    const std::string name = verb;
+    const Outcome plain = run((name + " --help").c_str());
+    EXPECT_TRUE(lists(plain, "--bias")) << plain.out;
+    EXPECT_FALSE(lists(plain, "--num-key-value-heads"));
+    for (const char* chosen : {" --preset llama-1b --help", " --help --architecture llama"}) {
+      const Outcome llama = run((name + chosen).c_str());
+      EXPECT_TRUE(lists(llama, "--num-key-value-heads")) << llama.out;
+      EXPECT_FALSE(lists(llama, "--bias"));
+    }
+  }
+  EXPECT_TRUE(lists(run("train --preset llama-1b --help"), "[500000]"));
+}
+
 TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("trian"), 2, "did you mean 'brrr train'");
   expect_one_line(run("xyzzy"), 2, "brrr --help");
