@@ -3,6 +3,7 @@
 // has `evaluate`, naive fp64 loops) or composite (it has `decompose`, which IS its meaning). Types
 // are inferred here, derivatives, costs and test samples too.
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -108,10 +109,12 @@ struct OpDef {
   std::string doc;  // a comment with shapes and the accumulation dtype
   OpClass op_class = OpClass::elementwise;
   Autocast autocast = Autocast::follow;
-  /// Bit i: autocast converts operand i of a `low` op. The others (a bias, a mask) stay as they
-  /// are.
+  /// Bit i (the last: all behind it, too): autocast converts operand i of an op that is not `fp32`.
+  /// The others (a bias, a mask, a table of angles) stay as they are.
   uint32_t autocast_operands = ~0u;
-  bool casts_operand(size_t i) const { return i < 32 && ((autocast_operands >> i) & 1u) != 0; }
+  bool casts_operand(size_t i) const {
+    return ((autocast_operands >> std::min<size_t>(i, 31)) & 1u) != 0;
+  }
 
   /// For each result that is a sum of products: the attribute that gives the dtype to which its f32
   /// accumulators are rounded. Null: it is none.

@@ -238,6 +238,12 @@ bool is_pointwise(const OpDef& op) {
   return op.op_class == OpClass::elementwise || op.name == "cast";
 }
 
+bool is_row_function(const OpDef& op) {
+  constexpr std::string_view kNames[] = {"softmax",    "softmax_grad", "layer_norm", "layer_norm_grad",
+                                         "rms_norm", "rms_norm_grad"};
+  return std::find(std::begin(kNames), std::end(kNames), op.name) != std::end(kNames);
+}
+
 namespace ops {
 
 std::vector<OpDef> fused_ops() {

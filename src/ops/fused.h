@@ -49,5 +49,9 @@ OpClass class_of(const Node& node);
 /// Element i of every result depends on element i of the operands alone (of operands that are not
 /// broadcast): add, where, gelu, dropout, cast, ...
 bool is_pointwise(const OpDef& op);
+/// Row i of the first result, along the last axis, depends on row i of the operands that are whole
+/// rows, and every element of it on all of that row: softmax, layer_norm, rms_norm and their
+/// derivatives.
+bool is_row_function(const OpDef& op);
 
 }  // namespace brrr

@@ -135,8 +135,7 @@ class Fuser {
     const std::string& name = node.op->name;
     if (name == "fused") return FuseRole::none;  // a product with the gradient of a bias
     if (is_pointwise(*node.op)) return alone(id) ? FuseRole::pointwise : FuseRole::none;
-    if (name == "softmax" || name == "softmax_grad" || name == "layer_norm" ||
-        name == "layer_norm_grad")
+    if (is_row_function(*node.op))
       return alone(id) ? FuseRole::rows : FuseRole::none;
     if (name == "quantize_scale") return alone(id) ? FuseRole::scale : FuseRole::none;
     if (name == "transpose" && graph_.node(node.operands[0].node).op->name == "quantize")

@@ -13,7 +13,7 @@ RecomputationCost::RecomputationCost(const Recomputation& r, const Rates& rates)
 
 bool RecomputationCost::may_fuse(NodeId id) const {
   const OpDef& op = *r_.graph().node(id).op;
-  return is_pointwise(op) || op.name.starts_with("layer_norm") || op.name.starts_with("softmax");
+  return is_pointwise(op) || is_row_function(op);
 }
 
 // Whether the reader can have a copy's value without a way through memory.
