@@ -102,9 +102,9 @@ void add_products(std::vector<Case>& list) {
     for (const int64_t k : {int64_t{96}, int64_t{835}}) {
       const std::string size = fmt::format("{} k{}", of, k);
       add("linear " + size, [=](Piece& p) {
-        p.output(
-            linear(p.of_rows({1, p.rows(), k}, t, 1), p.shared({k, 75}, t), p.shared({75}, f32)),
-            1);
+        p.output(linear(p.of_rows({1, p.rows(), k}, t, 1), p.shared({k, 75}, t),
+                        p.shared({75}, f32)),
+                 1);
       });
       add("transposed " + size, [=](Piece& p) {
         p.output(matmul(p.of_rows({p.rows(), k}, t), p.shared({75, k}, t), false, true, f32));
@@ -149,7 +149,8 @@ void add_products(std::vector<Case>& list) {
                       p.shared(right, DType::i8, -128, 127), false, transposed));
     });
   add("panels", [](Piece& p) {
-    const Value in[] = {p.of_rows({p.rows(), 864}, bf16), p.shared(panels_shape(864, 96), bf16)};
+    const Value in[] = {p.of_rows({p.rows(), 864}, bf16),
+                        p.shared(panels_shape(864, 96), bf16)};
     Attrs attrs = transposes(false, false);
     attrs.set("panels", true);
     p.output(call("matmul", in, attrs)[0]);
@@ -175,6 +176,29 @@ void add_rows(std::vector<Case>& list) {
         const Value in[] = {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows(), c}, t),
                             p.shared({c}, t), p.of_rows({p.rows()}, t), p.of_rows({p.rows()}, t)};
         p.output(call("layer_norm_grad", in)[0]);
+      });
+      add("rms_norm", [=](Piece& p) {
+        const RmsNorm n = rms_norm(p.of_rows({p.rows(), c}, t), p.shared({c}, t));
+        p.output(n.y);
+        p.output(n.rstd);
+      });
+      add("rms_norm_grad", [=](Piece& p) {
+        const Value in[] = {p.of_rows({p.rows(), c}, t), p.of_rows({p.rows(), c}, t),
+                            p.shared({c}, t), p.of_rows({p.rows()}, t)};
+        p.output(call("rms_norm_grad", in)[0]);
+      });
+      add("residual, rms_norm and SwiGLU", [=](Piece& p) {
+        Value x = cast(p.of_rows({p.rows(), c}, t), f32) + p.of_rows({p.rows(), c}, f32);
+        p.output(x);
+        Value y = cast(rms_norm(x, p.shared({c}, f32)).y, t);
+        p.output(silu(y) * p.of_rows({p.rows(), c}, t));
+      });
+      add("rotary", [=](Piece& p) {
+        const int64_t half = c / 3;
+        Value x = p.of_rows({p.rows(), 2, c}, t), at = p.of_rows({p.rows()}, i32, 0, 0, 40);
+        Value cos = p.shared({40, half}, f32), sin = p.shared({40, half}, f32);
+        p.output(rotary(x, at, cos, sin));
+        p.output(rotary(x, at, cos, sin, {.interleaved = true, .inverse = true, .heads = 1}));
       });
       add("residual and layer_norm", [=](Piece& p) {
         Value x = cast(p.of_rows({p.rows(), c}, t), f32) + p.of_rows({p.rows(), c}, f32);
@@ -278,9 +302,9 @@ class Batch {
       const auto bytes = static_cast<size_t>(axis.after) * bytes_of(type.dtype);
       int different = 0;
       axis.each_row(first, count, [&](int64_t in_whole, int64_t in_part) {
-        different +=
-            std::memcmp(wanted_.at(o.name).data() + static_cast<size_t>(in_whole) * bytes,
-                        got.at(o.name).data() + static_cast<size_t>(in_part) * bytes, bytes) != 0;
+        different += std::memcmp(wanted_.at(o.name).data() + static_cast<size_t>(in_whole) * bytes,
+                                 got.at(o.name).data() + static_cast<size_t>(in_part) * bytes,
+                                 bytes) != 0;
       });
       EXPECT_EQ(different, 0) << "rows of " << o.name << ", " << type.str() << ", are others when "
                               << count << " from row " << first << " are computed by " << threads

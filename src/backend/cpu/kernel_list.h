@@ -24,7 +24,8 @@ std::vector<KernelEntry> cast_kernels();
 std::vector<KernelEntry> quantize_kernels();        // quantize, quantize_scale
 std::vector<KernelEntry> random_kernels();          // random_bits, dropout
 std::vector<KernelEntry> softmax_kernels();         // softmax, softmax_grad
-std::vector<KernelEntry> layer_norm_kernels();      // layer_norm, layer_norm_grad
+std::vector<KernelEntry> norm_kernels();            // layer_norm, rms_norm, their derivatives
+std::vector<KernelEntry> rotary_kernels();          // rotary
 std::vector<KernelEntry> cross_entropy_kernels();   // cross_entropy, cross_entropy_grad
 std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _grad, _step
 std::vector<KernelEntry> reduction_kernels();       // sum, max

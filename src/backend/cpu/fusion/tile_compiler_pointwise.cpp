@@ -18,6 +18,7 @@ constexpr UnaryName kUnaryNames[] = {
     {"square", TileUnary::kSquare},    {"abs", TileUnary::kAbs},
     {"tanh", TileUnary::kTanh},        {"erf", TileUnary::kErf},
     {"sigmoid", TileUnary::kSigmoid},  {"relu", TileUnary::kRelu},
+    {"silu", TileUnary::kSilu},
     {"sin", TileUnary::kSin},          {"cos", TileUnary::kCos},
     {"logical_not", TileUnary::kNot},  {"gelu.tanh", TileUnary::kGeluTanh},
     {"gelu.none", TileUnary::kGeluErf}};
@@ -41,6 +42,7 @@ constexpr BinaryName kBinaryNames[] = {
     {"less_equal", DType::f32, TileBinary::kLessEqual, TileBinary::kGreaterEqual},
     {"greater", DType::f32, TileBinary::kGreater, TileBinary::kLess},
     {"greater_equal", DType::f32, TileBinary::kGreaterEqual, TileBinary::kLessEqual},
+    {"silu_grad", DType::f32, TileBinary::kSiluGrad, TileBinary::kRSiluGrad},
     {"gelu_grad.tanh", DType::f32, TileBinary::kGeluTanhGrad, TileBinary::kRGeluTanhGrad},
     {"gelu_grad.none", DType::f32, TileBinary::kGeluErfGrad, TileBinary::kRGeluErfGrad},
     {"add", DType::i32, TileBinary::kAddInt, TileBinary::kAddInt},
