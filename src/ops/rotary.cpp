@@ -35,7 +35,7 @@ Value joined(const Pairs& p, bool interleaved) {
   if (!interleaved) return concat(halves, -1);
   Shape flat = p.first.shape();
   flat[-1] = Dim(2 * flat.size(-1));
-  const Value columns[] = {column(p.first), column(p.second)};
+  const Value columns[] = {ops::column(p.first), ops::column(p.second)};
   return reshape(concat(columns, -1), flat);
 }
 
@@ -54,7 +54,7 @@ Value widened(Value x) { return bytes_of(x.dtype()) < 4 ? cast(x, DType::f32) : 
 Value table_gradient(Value rows, Value positions, Value table) {
   const int heads = rows.shape().rank() - 2;
   Value of_tokens = cast(sum(rows, {heads}), table.dtype());
-  Value at = broadcast_to(positions, leading(of_tokens.shape()));
+  Value at = broadcast_to(positions, ops::leading(of_tokens.shape()));
   return call1("embedding_grad", {of_tokens, at}, {{"rows", table.shape().size(0)}});
 }
 
@@ -98,7 +98,8 @@ std::vector<OpDef> rotary_ops() {
   d.doc =
       "Turns pairs (a, b) of the first R columns by the angle of the row's position p: a cos - b "
       "sin, b cos + a sin; by its negative where {inverse}, which is the derivative. Pair i of the "
-      "R / 2 is columns i and i + R / 2, or, {interleaved}, 2 i and 2 i + 1. The other D - R columns "
+      "R / 2 is columns i and i + R / 2, or, {interleaved}, 2 i and 2 i + 1. The other D - R "
+      "columns "
       "stay as they are, and so do heads from {heads} on, where given. x, y: [..., T, H, D]; "
       "positions: i32, broadcast to [..., T]; cos, sin: [P, R / 2] f32, row p for position p. "
       "Computed in f32, rounded once";
@@ -148,9 +149,9 @@ std::vector<OpDef> rotary_ops() {
   d.samples = [] {
     const auto make = [](Shape x, Shape positions, int64_t columns, Attrs attrs) {
       const Sample::Operand table = tensor({3, columns / 2});
-      return Sample{{tensor(std::move(x)), tensor(std::move(positions), 0, 3, DType::i32), table,
-                     table},
-                    std::move(attrs)};
+      return Sample{
+          {tensor(std::move(x)), tensor(std::move(positions), 0, 3, DType::i32), table, table},
+          std::move(attrs)};
     };
     const auto how = [](bool interleaved, bool inverse) {
       return Attrs{{"interleaved", interleaved}, {"inverse", inverse}};
@@ -158,13 +159,12 @@ std::vector<OpDef> rotary_ops() {
     Attrs two = how(false, false), one = how(true, true);
     two.set("heads", int64_t{2});
     one.set("heads", int64_t{1});
-    return std::vector<Sample>{
-        make({2, 5, 3, 8}, {2, 5}, 8, how(false, false)),
-        make({2, 5, 3, 8}, {5}, 8, how(true, false)),
-        make({17, 4, 70}, {17}, 70, how(false, true)),
-        make({17, 4, 34}, {17}, 34, how(true, true)),
-        make({3, 4, 5, 70}, {3, 1}, 20, two),
-        make({2, 3, 40}, {}, 38, one)};
+    return std::vector<Sample>{make({2, 5, 3, 8}, {2, 5}, 8, how(false, false)),
+                               make({2, 5, 3, 8}, {5}, 8, how(true, false)),
+                               make({17, 4, 70}, {17}, 70, how(false, true)),
+                               make({17, 4, 34}, {17}, 34, how(true, true)),
+                               make({3, 4, 5, 70}, {3, 1}, 20, two),
+                               make({2, 3, 40}, {}, 38, one)};
   };
   d.in_place = {{0, 0}};
   return {d};

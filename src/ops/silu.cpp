@@ -1,4 +1,5 @@
-// SiLU (Elfwing et al. 2017), which gates the products of SwiGLU (Shazeer 2020), and its derivative.
+// SiLU (Elfwing et al. 2017), which gates the products of SwiGLU (Shazeer 2020), and its
+// derivative.
 
 #include "ops/support.h"
 
@@ -10,8 +11,7 @@ OpDef silu_op(bool gradient) {
   const size_t operands = gradient ? 2 : 1;
   OpDef d;
   d.name = gradient ? "silu_grad" : "silu";
-  d.doc = gradient ? "dx = dy d silu(x) / dx. dy, x, dx: [...]"
-                   : "y = x / (1 + e^-x). x, y: [...]";
+  d.doc = gradient ? "dx = dy d silu(x) / dx. dy, x, dx: [...]" : "y = x / (1 + e^-x). x, y: [...]";
   d.infer = [operands](const InferContext& c) {
     expect_operands(c, operands);
     for (size_t i = 0; i < operands; ++i) expect_float(c, i, "x");

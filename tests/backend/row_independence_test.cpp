@@ -102,9 +102,9 @@ void add_products(std::vector<Case>& list) {
     for (const int64_t k : {int64_t{96}, int64_t{835}}) {
       const std::string size = fmt::format("{} k{}", of, k);
       add("linear " + size, [=](Piece& p) {
-        p.output(linear(p.of_rows({1, p.rows(), k}, t, 1), p.shared({k, 75}, t),
-                        p.shared({75}, f32)),
-                 1);
+        p.output(
+            linear(p.of_rows({1, p.rows(), k}, t, 1), p.shared({k, 75}, t), p.shared({75}, f32)),
+            1);
       });
       add("transposed " + size, [=](Piece& p) {
         p.output(matmul(p.of_rows({p.rows(), k}, t), p.shared({75, k}, t), false, true, f32));
@@ -149,8 +149,7 @@ void add_products(std::vector<Case>& list) {
                       p.shared(right, DType::i8, -128, 127), false, transposed));
     });
   add("panels", [](Piece& p) {
-    const Value in[] = {p.of_rows({p.rows(), 864}, bf16),
-                        p.shared(panels_shape(864, 96), bf16)};
+    const Value in[] = {p.of_rows({p.rows(), 864}, bf16), p.shared(panels_shape(864, 96), bf16)};
     Attrs attrs = transposes(false, false);
     attrs.set("panels", true);
     p.output(call("matmul", in, attrs)[0]);
@@ -302,9 +301,9 @@ class Batch {
       const auto bytes = static_cast<size_t>(axis.after) * bytes_of(type.dtype);
       int different = 0;
       axis.each_row(first, count, [&](int64_t in_whole, int64_t in_part) {
-        different += std::memcmp(wanted_.at(o.name).data() + static_cast<size_t>(in_whole) * bytes,
-                                 got.at(o.name).data() + static_cast<size_t>(in_part) * bytes,
-                                 bytes) != 0;
+        different +=
+            std::memcmp(wanted_.at(o.name).data() + static_cast<size_t>(in_whole) * bytes,
+                        got.at(o.name).data() + static_cast<size_t>(in_part) * bytes, bytes) != 0;
       });
       EXPECT_EQ(different, 0) << "rows of " << o.name << ", " << type.str() << ", are others when "
                               << count << " from row " << first << " are computed by " << threads

@@ -75,8 +75,8 @@ class RandomRows {
             call1("gelu_grad", {a, pick(floats_)},
                   {{"approximate", std::string(random_.coin() ? "tanh" : "none")}}));
       case 7: {
-        constexpr const char* kNames[] = {"neg", "exp",  "tanh",   "erf", "sigmoid",
-                                          "abs", "relu", "square", "sin", "cos", "silu"};
+        constexpr const char* kNames[] = {"neg",  "exp",    "tanh", "erf", "sigmoid", "abs",
+                                          "relu", "square", "sin",  "cos", "silu"};
         return floats_.push_back(call1(kNames[random_.below(11)], {tanh(a)}));
       }
       case 8:

@@ -46,10 +46,13 @@ LaunchPlan rotary_plan(const NodeView& node, const GpuDescription&) {
                   stored_type(node.in[0].dtype), Access(node.in[1].shape, tokens).text("token"), v,
                   interleaved, count, heads, all, width, half, rows,
                   node.attrs().get<bool>("inverse") ? "-1.0f" : "1.0f")};
-  launch.args = {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::in(2), LaunchArg::in(3),
-                 LaunchArg::out(0),
-                 LaunchArg::error(fmt::format(
-                     "[rotary] a position lies outside the table of {} rows", rows))};
+  launch.args = {
+      LaunchArg::in(0),
+      LaunchArg::in(1),
+      LaunchArg::in(2),
+      LaunchArg::in(3),
+      LaunchArg::out(0),
+      LaunchArg::error(fmt::format("[rotary] a position lies outside the table of {} rows", rows))};
   launch.grid = {static_cast<uint32_t>((count * units + 255) / 256), 1, 1};
   launch.block = {256, 1, 1};
   p.launches.push_back(std::move(launch));

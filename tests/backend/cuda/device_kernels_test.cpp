@@ -271,12 +271,11 @@ TEST(DeviceKernels, RotaryOfEveryWidth) {
     for (const bool interleaved : {false, true})
       for (const auto& [width, columns, heads] :
            {std::array<int64_t, 3>{2, 2, 1}, {80, 20, 3}, {64, 64, 12}, {130, 66, 2}})
-        checks.add("rotary",
-                   {{operand({2, 9, heads, width}, -1, 1, t), operand({2, 1}, 0, 50, DType::i32),
-                     operand({50, columns / 2}), operand({50, columns / 2})},
-                    {{"interleaved", interleaved},
-                     {"inverse", width == 64},
-                     {"heads", (heads + 1) / 2}}});
+        checks.add(
+            "rotary",
+            {{operand({2, 9, heads, width}, -1, 1, t), operand({2, 1}, 0, 50, DType::i32),
+              operand({50, columns / 2}), operand({50, columns / 2})},
+             {{"interleaved", interleaved}, {"inverse", width == 64}, {"heads", (heads + 1) / 2}}});
   checks.run();
 }
 

@@ -11,17 +11,24 @@ struct UnaryName {
   const char* name;
   TileUnary op;
 };
-constexpr UnaryName kUnaryNames[] = {
-    {"neg", TileUnary::kNeg},          {"exp", TileUnary::kExp},
-    {"log", TileUnary::kLog},          {"sqrt", TileUnary::kSqrt},
-    {"rsqrt", TileUnary::kRsqrt},      {"reciprocal", TileUnary::kReciprocal},
-    {"square", TileUnary::kSquare},    {"abs", TileUnary::kAbs},
-    {"tanh", TileUnary::kTanh},        {"erf", TileUnary::kErf},
-    {"sigmoid", TileUnary::kSigmoid},  {"relu", TileUnary::kRelu},
-    {"silu", TileUnary::kSilu},
-    {"sin", TileUnary::kSin},          {"cos", TileUnary::kCos},
-    {"logical_not", TileUnary::kNot},  {"gelu.tanh", TileUnary::kGeluTanh},
-    {"gelu.none", TileUnary::kGeluErf}};
+constexpr UnaryName kUnaryNames[] = {{"neg", TileUnary::kNeg},
+                                     {"exp", TileUnary::kExp},
+                                     {"log", TileUnary::kLog},
+                                     {"sqrt", TileUnary::kSqrt},
+                                     {"rsqrt", TileUnary::kRsqrt},
+                                     {"reciprocal", TileUnary::kReciprocal},
+                                     {"square", TileUnary::kSquare},
+                                     {"abs", TileUnary::kAbs},
+                                     {"tanh", TileUnary::kTanh},
+                                     {"erf", TileUnary::kErf},
+                                     {"sigmoid", TileUnary::kSigmoid},
+                                     {"relu", TileUnary::kRelu},
+                                     {"silu", TileUnary::kSilu},
+                                     {"sin", TileUnary::kSin},
+                                     {"cos", TileUnary::kCos},
+                                     {"logical_not", TileUnary::kNot},
+                                     {"gelu.tanh", TileUnary::kGeluTanh},
+                                     {"gelu.none", TileUnary::kGeluErf}};
 
 struct BinaryName {
   const char* name;

@@ -1,5 +1,5 @@
-// layer_norm, rms_norm and their derivatives: rows split among threads; dweight and dbias are sums of
-// fixed chunks of rows, added in order.
+// layer_norm, rms_norm and their derivatives: rows split among threads; dweight and dbias are sums
+// of fixed chunks of rows, added in order.
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/norm_rows.h"
@@ -95,8 +95,9 @@ std::string norm_refusal(const NodeView& node) {
 
 template <typename K>
 KernelEntry norm_entry(const char* op) {
-  return {op, "rows", norm_refusal,
-          [](const NodeView& node) -> std::unique_ptr<Kernel> { return std::make_unique<K>(node); }};
+  return {op, "rows", norm_refusal, [](const NodeView& node) -> std::unique_ptr<Kernel> {
+            return std::make_unique<K>(node);
+          }};
 }
 
 }  // namespace

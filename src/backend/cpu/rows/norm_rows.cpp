@@ -25,9 +25,9 @@ HWY_INLINE void put(float x, float* to) { *to = x; }
 HWY_INLINE void put(float x, Bf16* to) { to->bits = bf16_from_float(x); }
 HWY_INLINE void put(float x, F16* to) { to->bits = f16_from_float(x); }
 
-/// Where rows are centred: the mean first, then the variance around it; all passes read the row from
-/// cache. The mean of what is left (`rest`) takes back the rounding of the mean, which matters where
-/// a row is nearly constant.
+/// Where rows are centred: the mean first, then the variance around it; all passes read the row
+/// from cache. The mean of what is left (`rest`) takes back the rounding of the mean, which matters
+/// where a row is nearly constant.
 template <bool kCentred, typename T>
 void forward(const void* x_rows, const void* weight_row, const void* bias_row, float eps,
              void* y_rows, void* means, void* rstds, int64_t rows, int64_t n) {

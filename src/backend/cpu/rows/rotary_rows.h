@@ -9,8 +9,8 @@ namespace brrr::cpu {
 
 /// The first `half` pairs of each of some heads.
 struct RotaryRow {
-  const void* x = nullptr;  // [heads, width]
-  void* y = nullptr;        // the same, may be x
+  const void* x = nullptr;                     // [heads, width]
+  void* y = nullptr;                           // the same, may be x
   const float *cos = nullptr, *sin = nullptr;  // [half]
   int64_t heads = 0, width = 0, half = 0;
   bool interleaved = false, inverse = false;
