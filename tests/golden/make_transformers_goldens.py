@@ -3,9 +3,10 @@
 gradient, for each model type and each kind of rotary embedding. Needs torch, transformers (the
 version below) and safetensors; run it where they are installed:
 
-    python tests/golden/make_transformers_goldens.py [CASE...]
+    python tests/golden/make_transformers_goldens.py [CASE... | --stories FOLDER]
 
-It writes a file for each case into tests/golden/transformers/. Weights are stored as bf16 numbers in
+It writes a file for each case into tests/golden/transformers/; --stories writes
+tests/golden/stories260k_logits.safetensors, some logits of the trained model in FOLDER. Weights are stored as bf16 numbers in
 float32, so that both sides start from the same bits. Transformers computes in float32: its norms and
 rotations do so in any case.
 """
@@ -86,8 +87,25 @@ def make(name, case):
     print(path.name, path.stat().st_size, "bytes; loss", round(loss.item(), 5))
 
 
+def make_stories(folder):
+    """Logits of every twentieth token of the story that the folder documents."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32).eval()
+    tokens = json.loads((pathlib.Path(folder) / "greedy-200.json").read_text())
+    rows = numpy.arange(0, len(tokens), 20, dtype=numpy.int32)
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens])).logits[0].numpy()
+    path = pathlib.Path(__file__).parent / "stories260k_logits.safetensors"
+    save_file({"tokens": numpy.array(tokens, dtype=numpy.int32), "rows": rows,
+               "logits": numpy.ascontiguousarray(logits[rows])}, path)
+    print(path.name, path.stat().st_size, "bytes")
+
+
 if __name__ == "__main__":
     assert transformers.__version__ == TRANSFORMERS, transformers.__version__
     torch.use_deterministic_algorithms(True)
-    for key in sys.argv[1:] or CASES:
-        make(key, CASES[key])
+    if sys.argv[1:2] == ["--stories"]:
+        make_stories(sys.argv[2])
+    else:
+        for key in sys.argv[1:] or CASES:
+            make(key, CASES[key])
