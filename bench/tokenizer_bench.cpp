@@ -1,11 +1,14 @@
-// Times our BPE encoder for bench/peers/tokenizer.py, which drives it through pipes so that its
-// runs and the peer's alternate. Usage: bench_tokenizer FOLDER FILE [REPEAT]. Prints "load MS";
-// then for every line read from stdin encodes FILE, REPEAT times end to end, once on one thread and
-// prints "SECONDS TOKENS HASH" (FNV-1a over the ids as 32-bit words).
+// Times our tokenizers for bench/peers/tokenizer.py, which drives them through pipes so that their
+// runs and the peer's alternate. Usage: bench_tokenizer FOLDER FILE [REPEAT | lines]. Prints "load
+// MS"; then for every line read from stdin encodes FILE, REPEAT times end to end or line by line,
+// once on one thread and prints "SECONDS TOKENS HASH" (FNV-1a over the ids as 32-bit words).
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -15,7 +18,7 @@
 int main(int argc, char** argv) {
   using namespace brrr;
   if (argc < 3) {
-    std::fprintf(stderr, "usage: bench_tokenizer FOLDER FILE [REPEAT]\n");
+    std::fprintf(stderr, "usage: bench_tokenizer FOLDER FILE [REPEAT | lines]\n");
     return 2;
   }
   try {
@@ -25,13 +28,24 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     const std::string once = read_file(argv[2]);
     std::string text;
-    for (int i = 0; i < (argc > 3 ? std::stoi(argv[3]) : 1); ++i) text += once;
+    const std::string how = argc > 3 ? argv[3] : "1";
+    const bool by_lines = how == "lines";
+    for (int i = 0; i < (by_lines ? 1 : std::stoi(how)); ++i) text += once;
+    std::vector<std::string_view> parts = {text};
+    if (by_lines) {
+      parts.clear();
+      for (std::string_view rest = text; !rest.empty();) {
+        const size_t end = std::min(rest.find('\n'), rest.size());
+        parts.push_back(rest.substr(0, end));
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+      }
+    }
     std::string line;
     std::vector<int32_t> ids;
     while (std::getline(std::cin, line)) {
       ids.clear();
       const Stopwatch encoding;
-      tokenizer->encode(text, ids);
+      for (const std::string_view part : parts) tokenizer->encode(part, ids);
       const double seconds = encoding.seconds();
       uint64_t hash = 0xcbf29ce484222325u;
       for (const int32_t id : ids) hash = (hash ^ static_cast<uint32_t>(id)) * 0x100000001b3u;

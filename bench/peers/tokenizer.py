@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""GPT-2 BPE encoding: Brrr against tiktoken, one thread each, in turns, on the same texts.
+"""Encoding: Brrr against tiktoken (GPT-2) or Hugging Face's tokenizers, one thread each, in turns, on the same texts.
 
     cmake -S . -B build -DBRRR_BENCH=ON && cmake --build build --target bench_tokenizer
-    BRRR_DATA=FOLDER python3 bench/peers/tokenizer.py [--binary build/bench/bench_tokenizer] [--rounds 11]
+    BRRR_DATA=FOLDER python3 bench/peers/tokenizer.py [--binary build/bench/bench_tokenizer] [--rounds 11] [--folder DIR]
 
-FOLDER holds gpt2/vocab.json, gpt2/merges.txt and shakespeare/input.txt. The peer is installed into a throw-away virtual
-environment. Both must give the same ids, or nothing is reported. tiktoken is timed from str to list of
-ids (encode_ordinary), Brrr from bytes to ids. The texts: Shakespeare repeated 10 times; a mixture of
-scripts (Greek, Cyrillic, Arabic, Hindi, CJK, Hangul, emoji, code, numbers) drawn at random from 4,000 made-up words a
-script, 8 MB; and the same with every word new, where remembering words cannot help.
+FOLDER holds gpt2/vocab.json, gpt2/merges.txt, shakespeare/input.txt and sentences/. The peer is installed into a
+throw-away virtual environment. Both must give the same ids, or nothing is reported.
+
+Without --folder the peer is tiktoken, timed from str to list of ids (encode_ordinary), Brrr from bytes to ids. The texts:
+Shakespeare repeated 10 times; a mixture of scripts (Greek, Cyrillic, Arabic, Hindi, CJK, Hangul, emoji, code, numbers)
+drawn at random from 4,000 made-up words a script, 8 MB; and the same with every word new, where remembering words
+cannot help.
+
+With --folder DIR, which holds a tokenizer.json, the peer is `tokenizers`, timed from a list of str (encode_batch_fast, its
+fastest way, parallelism off). The texts: the sentences one by one, Shakespeare line by line, and Shakespeare whole.
 """
 import argparse
 import importlib.util
@@ -22,14 +27,14 @@ import tempfile
 import time
 import venv
 
-TIKTOKEN = "tiktoken==0.14.0"
+PEERS = ["tiktoken==0.14.0", "tokenizers==0.22.1"]
 
 
 def run_in_throw_away_environment():
     with tempfile.TemporaryDirectory(prefix="brrr-peers-") as folder:
         venv.create(folder, with_pip=True)
         python = os.path.join(folder, "bin", "python")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", TIKTOKEN], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS], check=True)
         sys.exit(subprocess.run([python, *sys.argv]).returncode)
 
 
@@ -86,12 +91,13 @@ def line(name, seconds, megabytes):
     return statistics.median(rates)
 
 
-def compare(name, text, binary, folder, encoding, rounds):
+def compare(name, text, binary, folder, peer, encode, rounds, how="1"):
+    """encode(text): the ids that the peer makes, and how many seconds it took."""
     data = text.encode()
     with tempfile.NamedTemporaryFile(suffix=".txt") as f:
         f.write(data)
         f.flush()
-        ours = subprocess.Popen([binary, folder, f.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ours = subprocess.Popen([binary, folder, f.name, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
         load = ours.stdout.readline().split()[1]
         our_seconds, peer_seconds = [], []
@@ -100,39 +106,71 @@ def compare(name, text, binary, folder, encoding, rounds):
             ours.stdin.flush()
             seconds, tokens, ids_hash = ours.stdout.readline().split()
             our_seconds.append(float(seconds))
-            start = time.perf_counter()
-            ids = encoding.encode_ordinary(text)
-            peer_seconds.append(time.perf_counter() - start)
+            ids, seconds = encode(text)
+            peer_seconds.append(seconds)
         ours.stdin.close()
         ours.wait()
     if len(ids) != int(tokens) or fnv(ids) != ids_hash:
-        sys.exit(f"{name}: the ids differ: {len(ids)} from tiktoken, {tokens} from Brrr")
+        sys.exit(f"{name}: the ids differ: {len(ids)} from {peer}, {tokens} from Brrr")
     print(f"{name}: {len(data) / 1e6:.1f} MB, {tokens} tokens, identical ids; {rounds} rounds in turns after one warm-up")
     first = len(data) / 1e6 / our_seconds[0]
     ours_rate = line("brrr", our_seconds[1:], len(data) / 1e6)
-    peer_rate = line("tiktoken", peer_seconds[1:], len(data) / 1e6)
+    peer_rate = line(peer, peer_seconds[1:], len(data) / 1e6)
     print(f"  ratio {ours_rate / peer_rate:.1f}x; brrr's first, cold pass {first:.1f} MB/s; loading the vocabulary {load} ms")
+
+
+def against_tiktoken(arguments, data, shakespeare):
+    folder = os.path.join(data, "gpt2")
+    encoding = gpt2(folder)
+
+    def encode(text):
+        start = time.perf_counter()
+        ids = encoding.encode_ordinary(text)
+        return ids, time.perf_counter() - start
+
+    for name, text in (("shakespeare x10", shakespeare * 10), ("mixed Unicode", mixed_text(8_000_000, False)),
+                       ("mixed Unicode, every word new", mixed_text(8_000_000, True))):
+        compare(name, text, arguments.binary, folder, "tiktoken", encode, arguments.rounds)
+
+
+def against_tokenizers(arguments, data, shakespeare):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(os.path.join(arguments.folder, "tokenizer.json"))
+    lines = []
+    for name in ("editorials", "movies", "products", "tweets"):
+        with open(os.path.join(data, "sentences", name + ".tsv"), encoding="utf-8", newline="") as f:
+            lines += [line.split("\t", 1)[1] for line in f.read().split("\n") if line]
+    sentences = "\n".join(lines)
+
+    def encode(text, how):
+        parts = text.split("\n") if how == "lines" else [text]
+        start = time.perf_counter()
+        encodings = tokenizer.encode_batch_fast(parts, add_special_tokens=False)
+        seconds = time.perf_counter() - start
+        return [i for e in encodings for i in e.ids], seconds
+
+    for name, text, how in (("sentences, one by one", sentences, "lines"), ("shakespeare, line by line", shakespeare, "lines"),
+                            ("shakespeare, whole", shakespeare, "1")):
+        compare(name, text, arguments.binary, arguments.folder, "tokenizers", lambda t: encode(t, how), arguments.rounds, how)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="build/bench/bench_tokenizer")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--folder", help="a folder with tokenizer.json")
     arguments = parser.parse_args()
     if not os.path.exists(arguments.binary):
         sys.exit(f"{arguments.binary} is missing; build it:\n{__doc__.split(chr(10) * 2)[1]}")
     if "BRRR_DATA" not in os.environ:
-        sys.exit("BRRR_DATA is not set; it names the folder with gpt2/ and shakespeare/")
-    if importlib.util.find_spec("tiktoken") is None:
+        sys.exit("BRRR_DATA is not set; it names the folder with gpt2/, shakespeare/ and sentences/")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if importlib.util.find_spec("tokenizers" if arguments.folder else "tiktoken") is None:
         run_in_throw_away_environment()
     data = os.environ["BRRR_DATA"]
-    folder = os.path.join(data, "gpt2")
-    encoding = gpt2(folder)
     with open(os.path.join(data, "shakespeare", "input.txt"), encoding="utf-8") as f:
-        shakespeare = f.read() * 10
-    for name, text in (("shakespeare x10", shakespeare), ("mixed Unicode", mixed_text(8_000_000, False)),
-                       ("mixed Unicode, every word new", mixed_text(8_000_000, True))):
-        compare(name, text, arguments.binary, folder, encoding, arguments.rounds)
+        shakespeare = f.read()
+    (against_tokenizers if arguments.folder else against_tiktoken)(arguments, data, shakespeare)
 
 
 if __name__ == "__main__":

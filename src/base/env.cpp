@@ -10,6 +10,7 @@ namespace {
 
 constexpr Variable kVariables[] = {
     {"BRRR_DATA", "folder with corpora and tokenizer files, searched before the cache"},
+    {"BRRR_MODELS", "tests: folder with published models (else ~/.cache/brrr/models)"},
     {"BRRR_CACHE", "cache folder (else XDG_CACHE_HOME/brrr, else ~/.cache/brrr)"},
     {"BRRR_OFFLINE", "set: never touch the network"},
     {"BRRR_AUTOTUNE", "0: never measure which GPU kernel is fastest, take the first"},

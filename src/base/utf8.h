@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace brrr::io {
 
@@ -58,6 +60,10 @@ inline void append_utf8(std::string& out, uint32_t code) {
     put(0x80 | (code & 0x3f));
   }
 }
+
+/// Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no overlong forms, no
+/// surrogates, nothing above U+10FFFF).
+std::optional<size_t> find_invalid_utf8(std::string_view bytes);
 
 inline const uint8_t* as_bytes(const char* p) { return reinterpret_cast<const uint8_t*>(p); }
 

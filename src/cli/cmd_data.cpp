@@ -196,38 +196,49 @@ int run_prepare(const Arguments& args) {
 
 struct CodeArguments {
   std::string tokenizer;
+  bool special_tokens = false;
   bool json = false;
   int64_t threads = 0;
 };
 
-const OptionTable<CodeArguments>& code_table() {
-  static const OptionTable<CodeArguments> table = [] {
-    using O = CodeArguments;
-    OptionTable<O> t;
-    t.group("options");
-    t.text("tokenizer", &O::tokenizer, "FOLDER",
-           "folder with tokenizer files (a run, a model, shards), or byte, or gpt2",
-           {"tokenizer-name"});
-    t.flag("json", &O::json, "one JSON object instead of lines");
-    t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
-    return t;
-  }();
+OptionTable<CodeArguments> code_table(const char* flag, const char* meaning) {
+  using O = CodeArguments;
+  OptionTable<O> t;
+  t.group("options");
+  t.text("tokenizer", &O::tokenizer, "FOLDER",
+         "folder with tokenizer files (a run, a model, shards), or byte, or gpt2",
+         {"tokenizer-name"});
+  t.flag(flag, &O::special_tokens, meaning);
+  t.flag("json", &O::json, "one JSON object instead of lines");
+  t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
+  return t;
+}
+
+const OptionTable<CodeArguments>& encode_table() {
+  static const auto table =
+      code_table("add-special-tokens", "add the tokens that begin and end a text");
+  return table;
+}
+
+const OptionTable<CodeArguments>& decode_table() {
+  static const auto table = code_table("skip-special-tokens", "leave special tokens out");
   return table;
 }
 
 int run_encode(const Arguments& args) {
-  const auto o = apply(code_table(), args.given);
+  const auto o = apply(encode_table(), args.given);
   use_threads(o.threads);
   const auto tokenizer = existing_tokenizer(o.tokenizer);
+  const io::EncodeOptions special{.add_special_tokens = o.special_tokens};
   if (!o.json) {
-    encode_lines(*tokenizer, stdin,
+    encode_lines(*tokenizer, special, stdin,
                  [](std::string_view out) { std::fwrite(out.data(), 1, out.size(), stdout); });
     return 0;
   }
   // The lines of ids are a JSON array each once the spaces are commas.
   std::string ids;
   const Stopwatch watch;
-  const CodeCounts counts = encode_lines(*tokenizer, stdin, [&](std::string_view out) {
+  const CodeCounts counts = encode_lines(*tokenizer, special, stdin, [&](std::string_view out) {
     for (const char c : out) ids += c == ' ' ? "," : c == '\n' ? "],[" : std::string(1, c);
   });
   if (!ids.empty()) ids = "[" + ids.substr(0, ids.size() - 2);
@@ -237,15 +248,16 @@ int run_encode(const Arguments& args) {
 }
 
 int run_decode(const Arguments& args) {
-  const auto o = apply(code_table(), args.given);
+  const auto o = apply(decode_table(), args.given);
   const auto tokenizer = existing_tokenizer(o.tokenizer);
   std::string text;
-  const CodeCounts counts = decode_lines(*tokenizer, stdin, [&](std::string_view out) {
-    if (o.json)
-      text += out;
-    else
-      std::fwrite(out.data(), 1, out.size(), stdout);
-  });
+  const CodeCounts counts =
+      decode_lines(*tokenizer, o.special_tokens, stdin, [&](std::string_view out) {
+        if (o.json)
+          text += out;
+        else
+          std::fwrite(out.data(), 1, out.size(), stdout);
+      });
   if (o.json)
     fmt::print("{}\n", dump({{"text", text},
                              {"lines", counts.lines},
@@ -341,13 +353,13 @@ Command data_command() {
        .summary = "text on standard input to ids, one line per line",
        .synopsis = "--tokenizer FOLDER < TEXT",
        .notes = "The ids of a line include those of its newline.\n",
-       .options = code_table().infos(),
+       .options = encode_table().infos(),
        .run = run_encode},
       {.name = "decode",
        .summary = "ids on standard input to text",
        .synopsis = "--tokenizer FOLDER < IDS",
        .notes = "Gives back exactly what `brrr data encode` read.\n",
-       .options = code_table().infos(),
+       .options = decode_table().infos(),
        .run = run_decode},
       {.name = "train-tokenizer",
        .summary = "learn a tokenizer from text",

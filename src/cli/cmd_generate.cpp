@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/clock.h"
 #include "cli/commands.h"
@@ -12,88 +13,88 @@
 namespace brrr::cli {
 namespace {
 
-// The length of the longest prefix that ends with a whole UTF-8 character: a token may end inside
-// one.
-size_t whole_characters(std::string_view text) {
-  size_t at = text.size();
-  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xc0) == 0x80) continue;  // inside a character, look further
-    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-    if (length > back) at = text.size() - back;
-    break;
-  }
-  return at;
+/// The tokens that the model continues. Throws UserError (exit 2) for an empty prompt to a model
+/// without a begin-of-text token.
+std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelFolder& model) {
+  const io::Tokenizer& tokenizer = *model.tokenizer;
+  if (!o.was_given("prompt") && !o.was_given("prompt-file")) return default_prompt(tokenizer);
+  if (!o.prompt.empty()) return tokenizer.encode(o.prompt, {.add_special_tokens = true});
+  if (model.generation.begin_of_text) return {*model.generation.begin_of_text};
+  if (tokenizer.begin_of_text() >= 0) return {tokenizer.begin_of_text()};
+  usage_error(
+      "--prompt: expected text to continue, at least one character: {} has no begin-of-text token",
+      model.folder.string());
 }
 
-// Prints text as it comes, whole characters only.
-class Stream {
- public:
-  void add(std::string_view bytes) {
-    pending_ += bytes;
-    const size_t n = whole_characters(pending_);
-    std::fwrite(pending_.data(), 1, n, stdout);
-    std::fflush(stdout);
-    pending_.erase(0, n);
+/// Options that were given come before the folder's, which come before our defaults.
+infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::GenerationSettings& folder) {
+  infer::Sampling s{o.temperature, o.top_k, o.top_p, static_cast<uint32_t>(o.seed)};
+  if (!o.was_given("temperature")) {
+    if (folder.temperature) s.temperature = *folder.temperature;
+    if (folder.samples == false) s.temperature = 0;
   }
-  void finish() {
-    std::fwrite(pending_.data(), 1, pending_.size(), stdout);
-    std::fputc('\n', stdout);
-    pending_.clear();
-  }
+  if (!o.was_given("top-k") && folder.top_k) s.top_k = *folder.top_k;
+  if (!o.was_given("top-p") && folder.top_p) s.top_p = *folder.top_p;
+  return s;
+}
 
- private:
-  std::string pending_;
-};
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 }  // namespace
 
 int generate_main(const infer::GenerateOptions& options) {
   const io::ModelFolder model = open_named_model(options.model);
-  infer::Sampling sampling{options.temperature, options.top_k, options.top_p,
-                           static_cast<uint32_t>(options.seed)};
+  const infer::Sampling sampling = sampling_of(options, model.generation);
   infer::validate(sampling);
-  std::string text = options.prompt;
-  std::vector<int32_t> prompt;
-  if (text == infer::GenerateOptions{}.prompt) {
-    prompt = default_prompt(*model.tokenizer);
-    text = model.tokenizer->decode(prompt);
-  } else {
-    prompt = std::as_const(*model.tokenizer).encode(std::string_view(text));
-  }
+  const std::vector<int32_t> prompt = prompt_of(options, model);
   infer::Generator generator(
       model.definition, train::backend_for(options.device), infer::weights_of(model),
       {.use_cache = options.cache,
        .precision = dtype_of_precision(options.precision),
        .positions = static_cast<int64_t>(prompt.size()) + options.max_new_tokens});
-  const int32_t end_of_text = model.tokenizer->end_of_text();
+  std::set<int32_t> ends(model.generation.ends_of_text.begin(),
+                         model.generation.ends_of_text.end());
+  if (ends.empty() && model.tokenizer->end_of_text() >= 0)
+    ends.insert(model.tokenizer->end_of_text());
   const bool stream = options.stream && !options.json;
 
   std::vector<std::string> texts;
+  std::vector<std::vector<int32_t>> all_ids;
   int64_t tokens = 0;
   const Stopwatch watch;
   for (int64_t sample = 0; sample < options.num_samples; ++sample) {
-    Stream out;
+    io::TextStream text(*model.tokenizer);
+    std::string whole = text.add(prompt);
     if (stream && options.num_samples > 1)
       fmt::print("{}--- {} ---\n", sample ? "\n" : "", sample + 1);
-    if (stream) out.add(text);
+    if (stream) print(whole);
     std::vector<int32_t> ids = generator.generate(
         prompt, options.max_new_tokens, infer::Sampler(sampling, static_cast<uint32_t>(sample)),
         [&](int32_t token) {
-          if (token == end_of_text) return false;
-          if (stream) out.add(model.tokenizer->decode(std::span(&token, 1)));
+          if (ends.contains(token)) return false;
+          const std::string more = text.add(std::span(&token, 1));
+          if (stream) print(more);
+          whole += more;
           return true;
         });
     tokens += static_cast<int64_t>(ids.size());
-    if (!ids.empty() && ids.back() == end_of_text) ids.pop_back();
-    texts.push_back(text + model.tokenizer->decode(ids));
-    if (stream) out.finish();
+    if (!ids.empty() && ends.contains(ids.back())) ids.pop_back();
+    const std::string rest = text.finish();
+    if (stream) print(rest + "\n");
+    texts.push_back(whole + rest);
+    all_ids.push_back(std::move(ids));
   }
   const double seconds = watch.seconds();
   const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   if (options.json) {
     nlohmann::json j;
-    j["text"] = texts.size() == 1 ? nlohmann::json(texts[0]) : nlohmann::json(texts);
+    const bool one = texts.size() == 1;
+    j["text"] = one ? nlohmann::json(texts[0]) : nlohmann::json(texts);
+    j["ids"] = one ? nlohmann::json(all_ids[0]) : nlohmann::json(all_ids);
+    j["prompt_ids"] = prompt;
     j["tokens"] = tokens;
     j["tokens_per_second"] = rate;
     j["model"] = model.folder.string();

@@ -63,7 +63,10 @@ void print_samples(const train::TrainResult& r) {
     sampling.seed = static_cast<uint32_t>(options.seed);
     const auto ids = generator.generate(prompt, kSampleTokens,
                                         infer::Sampler(sampling, static_cast<uint32_t>(i)));
-    tell("\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'), model.tokenizer->decode(ids));
+    io::TextStream text(*model.tokenizer);
+    std::string whole = text.add(ids);
+    whole += text.finish();
+    tell("\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'), whole);
   }
   tell("{}\n", std::string(72, '-'));
 }

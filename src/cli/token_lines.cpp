@@ -120,11 +120,12 @@ CodeCounts each_line(std::FILE* in, const Output& write, OnLine&& on_line) {
 
 }  // namespace
 
-CodeCounts encode_lines(const io::Tokenizer& tokenizer, std::FILE* in, const Output& write) {
+CodeCounts encode_lines(const io::Tokenizer& tokenizer, const io::EncodeOptions& options,
+                        std::FILE* in, const Output& write) {
   return each_line(in, write, [&](std::string_view line, Chunk& chunk) {
     thread_local std::vector<int32_t> ids;
     ids.clear();
-    tokenizer.encode(line, ids);
+    tokenizer.encode(line, options, ids);
     char digits[16];
     for (size_t i = 0; i < ids.size(); ++i) {
       if (i > 0) chunk.output += ' ';
@@ -137,7 +138,8 @@ CodeCounts encode_lines(const io::Tokenizer& tokenizer, std::FILE* in, const Out
   });
 }
 
-CodeCounts decode_lines(const io::Tokenizer& tokenizer, std::FILE* in, const Output& write) {
+CodeCounts decode_lines(const io::Tokenizer& tokenizer, bool skip_special_tokens, std::FILE* in,
+                        const Output& write) {
   int64_t text_bytes = 0;
   const Output counted = [&](std::string_view out) {
     text_bytes += static_cast<int64_t>(out.size());
@@ -160,7 +162,8 @@ CodeCounts decode_lines(const io::Tokenizer& tokenizer, std::FILE* in, const Out
       ids.push_back(id);
       at = end;
     }
-    chunk.output += tokenizer.decode(ids);
+    io::DecodeState state{.skip_special_tokens = skip_special_tokens};
+    tokenizer.decode(ids, state, chunk.output);
     chunk.tokens += static_cast<int64_t>(ids.size());
   });
   counts.bytes = text_bytes;

@@ -132,25 +132,6 @@ bool is_control(unsigned char c) {
 
 }  // namespace
 
-std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
-  size_t at = 0;
-  while (at < bytes.size()) {
-    if (bytes.size() - at >= 8) {
-      uint64_t word;
-      std::memcpy(&word, bytes.data() + at, 8);
-      if ((word & 0x8080808080808080u) == 0) {
-        at += 8;
-        continue;
-      }
-    }
-    const DecodedChar c =
-        decode_utf8(as_bytes(bytes.data() + at), as_bytes(bytes.data() + bytes.size()));
-    if (c.code == kInvalidByte) return at;
-    at += c.bytes;
-  }
-  return std::nullopt;
-}
-
 void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes) {
   if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff"))
     user_error("{} is UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 {} > text.txt",

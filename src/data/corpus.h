@@ -48,10 +48,6 @@ CorpusFiles find_corpus(const CorpusOptions& options);
 /// Finds, reads and checks. Throws UserError that names the file, the byte offset and what to do.
 Corpus load_corpus(const CorpusOptions& options);
 
-/// Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no overlong forms, no
-/// surrogates, nothing above U+10FFFF).
-std::optional<size_t> find_invalid_utf8(std::string_view bytes);
-
 /// Throws UserError when `bytes`, the begin of a file, show that it is no text: UTF-16, or more
 /// than 1% control characters.
 void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes = true);

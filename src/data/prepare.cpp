@@ -110,7 +110,7 @@ Prepare::Prepare(const Tokenizer& tokenizer, const PrepareOptions& options)
   plan_.separator = options.separator;
   plan_.piece_bytes = options.piece_bytes;
   plan_.cut_anywhere = options.accept_bytes;
-  plan_.cut_documents = kind == "byte" || kind == "char" || kind == "bpe";
+  plan_.cuts = tokenizer.cut_rule();
   plan_.split.val_every = options.val_every;
   if (options.val_every == 0 && options.val_fraction > 0)
     plan_.split.val_begin = static_cast<uint64_t>(
@@ -229,7 +229,7 @@ void Prepare::encode_piece(const Piece& piece, std::vector<int32_t>& ids) const 
     check_is_text(text, name, piece.begin);
   }
   try {
-    tokenizer_.encode(text, ids);
+    tokenizer_.encode(text, {.inside = !piece.begins_text}, ids);
   } catch (const UserError& error) {
     user_error("{}, bytes {} to {}: {}", name, piece.begin, piece.end, error.what());
   }

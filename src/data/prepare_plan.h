@@ -6,28 +6,9 @@
 #include <string>
 #include <string_view>
 
-namespace brrr::io {
+#include "text/cut_rule.h"
 
-/// The first position p >= from, p > 0, at which text may be cut without changing its tokens, or
-/// text.size(). It lies before a space, tab or line end that follows a character which is surely no
-/// white space.
-///
-/// Why this is exact for GPT-2's pattern
-///   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-/// with text = A B, A ending in a non-space character x, B beginning with white space w:
-///   1. No piece contains x followed by w. White space inside a piece is either the optional first
-///      character of a word piece or a member of an all-space piece; a piece with x before w would
-///      need white space behind a non-space. So a piece ends exactly at the cut.
-///   2. The pieces of A are the same with and without B. Matching goes left to right, and the
-///   choice at a
-///      position depends on what follows only through greedy repetition and (?!\S). The repetitions
-///      of non-space pieces stop at w as they stop at the end of the text; contractions need no
-///      character beyond x. (?!\S) is asked only behind a run of white space, which in A is
-///      followed by a character of A, because A ends in x.
-///   3. The pieces of B do not depend on A: the pattern has no look-behind.
-/// BPE merges only within pieces, and byte and character tokens only within characters, so the
-/// tokens of A B are those of A followed by those of B.
-size_t next_safe_cut(std::string_view text, size_t from);
+namespace brrr::io {
 
 /// Where training ends and validation begins.
 struct SplitRule {
@@ -48,6 +29,7 @@ struct PlanPosition {
 struct Piece {
   size_t file = 0;
   uint64_t begin = 0, end = 0, next = 0;
+  bool begins_text = false;    // it does not continue the piece before it
   bool ends_document = false;  // false also for an empty document
   bool validation = false;
 };
@@ -57,7 +39,7 @@ struct PlanOptions {
   std::string separator;      // between documents of one file; empty: a file is a document
   uint64_t piece_bytes = 0;   // about
   bool cut_anywhere = false;  // byte tokens
-  bool cut_documents = true;  // false: a piece is a document (an unknown tokenizer)
+  CutRule cuts;               // the tokenizer's; where it never cuts, a piece is a document
 };
 
 /// The piece of `text` (the whole file `at.file`, which begins at `file_begin` of all inputs) at

@@ -45,6 +45,13 @@ StreamBatches::StreamBatches(const TextFiles& text, const Tokenizer& tokenizer,
   BRRR_CHECK(options.mode == Sampling::kRandom || options.mode == Sampling::kEpoch,
              "a stream has no sampling {}", name_of(options.mode));
   BRRR_CHECK(options.vocab >= tokenizer.vocab_size(), "vocab {}", options.vocab);
+  if (tokenizer.cut_rule().never())
+    user_error(
+        "a text cannot be tokenised piece by piece with this {} tokenizer: no place is known where "
+        "a "
+        "cut leaves its tokens as they are; take --tokenize ahead, or make shards with `brrr data "
+        "prepare`",
+        tokenizer.kind());
   for (size_t file = 0; file < text.count(); ++file)
     first_chunk_.push_back(first_chunk_.back() + ceil_div(static_cast<int64_t>(text.bytes(file)),
                                                           static_cast<int64_t>(chunk_bytes_)));
@@ -62,7 +69,7 @@ void StreamBatches::encode(size_t file, uint64_t begin, uint64_t end,
                            std::vector<int32_t>& ids) const {
   const std::string text = text_.read(file, begin, end);
   try {
-    tokenizer_.encode(text, ids);
+    tokenizer_.encode(text, {.inside = begin > 0}, ids);
   } catch (const UserError& error) {
     user_error("{}, bytes {} to {}: {}", text_.path(file).string(), begin, end, error.what());
   }
@@ -74,7 +81,7 @@ std::vector<int32_t> StreamBatches::ids_from(TextFiles::Place place, size_t coun
   while (ids.size() < count) {
     const double missing = static_cast<double>(count - ids.size());
     const auto step = static_cast<uint64_t>(1.2 * bytes_per_token_ * missing) + 64;
-    const uint64_t end = text_.cut(place.file, place.offset + step);
+    const uint64_t end = text_.cut(place.file, place.offset + step, tokenizer_.cut_rule());
     encode(place.file, place.offset, end, ids);
     place.offset = end;
     if (end < text_.bytes(place.file)) continue;
@@ -93,8 +100,8 @@ void StreamBatches::sample() {
   std::vector<int32_t> ids;
   for (uint64_t i = 0; i < samples && text_.bytes() > 0; ++i) {
     const auto [file, offset] = text_.place(text_.bytes() / samples * i);
-    const uint64_t begin = text_.cut(file, offset);
-    const uint64_t end = text_.cut(file, begin + kSampleBytes);
+    const uint64_t begin = text_.cut(file, offset, tokenizer_.cut_rule());
+    const uint64_t end = text_.cut(file, begin + kSampleBytes, tokenizer_.cut_rule());
     encode(file, begin, end, ids);
     bytes += end - begin;
   }
@@ -133,7 +140,7 @@ void StreamBatches::fill_window(int64_t row, std::span<int32_t> inputs,
   RngStream rng({options_.seed, static_cast<uint32_t>(wide)},
                 kPlaceStream + static_cast<uint32_t>(wide >> 32));
   TextFiles::Place place = text_.place(rng.next_below(text_.bytes()));
-  place.offset = text_.cut(place.file, place.offset);
+  place.offset = text_.cut(place.file, place.offset, tokenizer_.cut_rule());
   if (place.offset == text_.bytes(place.file)) place = {(place.file + 1) % text_.count(), 0};
   const std::vector<int32_t> ids = ids_from(place, inputs.size() + 1, true);
   std::copy(ids.begin(), ids.end() - 1, inputs.begin());
@@ -163,15 +170,15 @@ std::vector<int32_t> StreamBatches::encode_chunk(int64_t chunk) const {
   const auto next = std::upper_bound(first_chunk_.begin(), first_chunk_.end(), chunk);
   const auto file = static_cast<size_t>(next - first_chunk_.begin() - 1);
   const auto inside = static_cast<uint64_t>(chunk - first_chunk_[file]);
-  const uint64_t begin = text_.cut(file, inside * chunk_bytes_);
-  const uint64_t end = text_.cut(file, (inside + 1) * chunk_bytes_);
+  const uint64_t begin = text_.cut(file, inside * chunk_bytes_, tokenizer_.cut_rule());
+  const uint64_t end = text_.cut(file, (inside + 1) * chunk_bytes_, tokenizer_.cut_rule());
   std::vector<int32_t> ids;
   if (begin >= end) return ids;  // one long word reaches over it
   encode(file, begin, end, ids);
   if (end < text_.bytes(file)) {
     constexpr uint64_t kEnoughForOne = 64;
     const size_t count = ids.size();
-    encode(file, end, text_.cut(file, end + kEnoughForOne), ids);
+    encode(file, end, text_.cut(file, end + kEnoughForOne, tokenizer_.cut_rule()), ids);
     ids.resize(count + 1);
   }
   ids.shrink_to_fit();

@@ -10,7 +10,6 @@
 
 #include "base/errors.h"
 #include "data/corpus.h"
-#include "data/prepare_plan.h"
 
 namespace brrr::io {
 namespace {
@@ -88,7 +87,7 @@ std::string TextFiles::read(size_t file, uint64_t begin, uint64_t end) const {
   return text;
 }
 
-uint64_t TextFiles::cut(size_t file, uint64_t from) const {
+uint64_t TextFiles::cut(size_t file, uint64_t from, const CutRule& rule) const {
   const uint64_t end = bytes(file);
   if (from == 0 || from >= end || any_bytes_) return std::min(from, end);
   constexpr uint64_t kBefore = 4;  // bytes of the character before a cut
@@ -97,7 +96,7 @@ uint64_t TextFiles::cut(size_t file, uint64_t from) const {
   for (uint64_t at = from; at < last; at += step, step = kSearch) {
     const uint64_t begin = at - std::min(at, kBefore), stop = std::min(last, at + step);
     const std::string window = read_raw(file, begin, stop);
-    const size_t found = next_safe_cut(window, at - begin);
+    const size_t found = rule.next(window, at - begin);
     if (found < window.size()) return begin + found;
   }
   if (last == end) return end;

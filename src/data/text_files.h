@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/file_stamp.h"
+#include "text/cut_rule.h"
 
 namespace brrr::io {
 
@@ -36,10 +37,9 @@ class TextFiles {
   /// Bytes that need not begin or end at a character, unchecked.
   std::string read_raw(size_t file, uint64_t begin, uint64_t end) const;
 
-  /// The first place at or behind `from` where the text may be cut without changing its tokens
-  /// (next_safe_cut); where the next kSearch bytes have none, the next character. The end of the
-  /// file is a cut.
-  uint64_t cut(size_t file, uint64_t from) const;
+  /// The first place at or behind `from` where the rule allows a cut; where the next kSearch bytes
+  /// have none, the next character. The end of the file is a cut.
+  uint64_t cut(size_t file, uint64_t from, const CutRule& rule = CutRule::at_words()) const;
   static constexpr uint64_t kSearch = 1 << 16;
 
   /// The text before and behind the cut at byte `position` of all.

@@ -16,11 +16,14 @@ struct Stretch {
   uint64_t begin, end;
 };
 
-std::vector<Stretch> pieces_of(const TextFiles& text) {
+/// Whole files where the rule never cuts.
+std::vector<Stretch> pieces_of(const TextFiles& text, const CutRule& rule) {
   std::vector<Stretch> pieces;
   for (size_t file = 0; file < text.count(); ++file)
     for (uint64_t begin = 0; begin < text.bytes(file); begin = pieces.back().end)
-      pieces.push_back({file, begin, text.cut(file, begin + kPieceBytes)});
+      pieces.push_back(
+          {file, begin,
+           rule.never() ? text.bytes(file) : text.cut(file, begin + kPieceBytes, rule)});
   return pieces;
 }
 
@@ -43,7 +46,7 @@ void for_each_piece(size_t count, Body&& body) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_char_tokenizer(const TextFiles& text) {
-  const std::vector<Stretch> pieces = pieces_of(text);
+  const std::vector<Stretch> pieces = pieces_of(text, CutRule::at_words());
   std::vector<std::string> characters(pieces.size());
   for_each_piece(pieces.size(), [&](size_t i) {
     const auto [file, begin, end] = pieces[i];
@@ -72,11 +75,11 @@ std::string sample_text(const TextFiles& text, uint64_t bytes) {
 }
 
 std::vector<int32_t> encode_all(const TextFiles& text, const Tokenizer& tokenizer) {
-  const std::vector<Stretch> pieces = pieces_of(text);
+  const std::vector<Stretch> pieces = pieces_of(text, tokenizer.cut_rule());
   std::vector<std::vector<int32_t>> parts(pieces.size());
   for_each_piece(pieces.size(), [&](size_t i) {
     const auto [file, begin, end] = pieces[i];
-    tokenizer.encode(text.read(file, begin, end), parts[i]);
+    tokenizer.encode(text.read(file, begin, end), {.inside = begin > 0}, parts[i]);
   });
   std::vector<int32_t> ids;
   for (const auto& part : parts) ids.insert(ids.end(), part.begin(), part.end());

@@ -185,6 +185,7 @@ ModelFolder open_model(const fs::path& folder) {
     user_error(
         "{}: the tokenizer has {} tokens, the model's vocabulary {}: they do not belong together",
         folder.string(), model.tokenizer->vocab_size(), vocabulary);
+  model.generation = read_generation_settings(folder, *model.definition);
   return model;
 }
 

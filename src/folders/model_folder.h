@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "folders/generation_settings.h"
 #include "folders/weights.h"
 #include "models/model.h"
 #include "text/tokenizer.h"
@@ -19,6 +20,7 @@ struct ModelFolder {
   std::unique_ptr<WeightFiles> files;
   std::map<std::string, TensorView> tensors;  // by the parameters' names, views into `files`
   std::unique_ptr<Tokenizer> tokenizer;
+  GenerationSettings generation;
 };
 
 /// Finds the folder that `name` means: a folder with config.json; a run folder whose newest valid

@@ -44,7 +44,8 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     OptionTable<O> t;
     t.group("input");
     t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
-    t.text("prompt", &O::prompt, "TEXT", "text to continue", {"start"});
+    t.text("prompt", &O::prompt, "TEXT",
+           "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",
            "read the prompt from a file; -: standard input");
     t.group("sampling");
@@ -74,17 +75,15 @@ const OptionTable<GenerateOptions>& generate_option_table() {
 
 GenerateOptions resolve_generate(const KeyValues& given) {
   GenerateOptions options = apply(generate_option_table(), given);
+  for (const auto& [key, value] : given)
+    options.given.insert(generate_option_table().find(key).name);
   if (!options.prompt_file.empty()) {
-    for (const auto& [key, value] : given)
-      if (generate_option_table().find(key).name == "prompt")
-        usage_error("expected --prompt or --prompt-file, not both");
+    if (options.was_given("prompt")) usage_error("expected --prompt or --prompt-file, not both");
     options.prompt = read_prompt(options.prompt_file);
+    if (options.prompt.empty())
+      usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
+                  options.prompt_file == "-" ? "standard input" : options.prompt_file);
   }
-  if (!options.prompt_file.empty() && options.prompt.empty())
-    usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
-                options.prompt_file == "-" ? "standard input" : options.prompt_file);
-  if (options.prompt.empty())
-    usage_error("--prompt: expected text to continue, at least one character; got ''");
   return options;
 }
 

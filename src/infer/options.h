@@ -3,6 +3,7 @@
 // range are UserErrors with exit code 2 when they are set, so what the tables accept is valid.
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace brrr::infer {
 struct GenerateOptions {
   std::string model;  // "": the newest run folder; else a run, checkpoint or model folder, or
                       // the name of a model in the Hugging Face cache
-  std::string prompt = "\n";  // what is continued; never empty
+  /// What is continued; "": the model's begin-of-text token. When it is not given, tokenizers that
+  /// begin texts with such a token begin there, others with this newline.
+  std::string prompt = "\n";
   std::string prompt_file;    // read instead of `prompt` ("-": standard input); "": none
   int64_t max_new_tokens = 300;
   int64_t num_samples = 1;
@@ -29,10 +32,14 @@ struct GenerateOptions {
   std::string device = "auto";
   int64_t threads = 0;
 
+  /// Canonical names that were given: others may come from the model's folder.
+  std::set<std::string> given;
+  bool was_given(const std::string& name) const { return given.contains(name); }
+
   bool operator==(const GenerateOptions&) const = default;
 };
 const OptionTable<GenerateOptions>& generate_option_table();
-/// Reads prompt_file into prompt and checks that there is a prompt.
+/// Reads prompt_file into prompt.
 GenerateOptions resolve_generate(const KeyValues& given);
 
 struct EvalOptions {

@@ -3,6 +3,7 @@
 // has `evaluate`, naive fp64 loops) or composite (it has `decompose`, which IS its meaning). Types
 // are inferred here, derivatives, costs and test samples too.
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -122,14 +123,14 @@ struct OpDef {
   std::string doc;  // a comment with shapes and the accumulation dtype
   OpClass op_class = OpClass::elementwise;
   Autocast autocast = Autocast::follow;
-  /// Bit i: autocast converts operand i of a `low` op. The others (a bias, a mask) stay as they
-  /// are.
+  /// Bit i (the last: all behind it, too): autocast converts operand i of an op that is not `fp32`.
+  /// The others (a bias, a mask, a table of angles) stay as they are.
   uint32_t autocast_operands = ~0u;
   /// The same bits, where they depend on the attributes.
   std::function<uint32_t(const Attrs&)> autocast_operands_of;
   bool casts_operand(const Attrs& attrs, size_t i) const {
     const uint32_t bits = autocast_operands_of ? autocast_operands_of(attrs) : autocast_operands;
-    return i < 32 && ((bits >> i) & 1u) != 0;
+    return ((bits >> std::min<size_t>(i, 31)) & 1u) != 0;
   }
 
   /// For each result that is a sum of products: the attribute that gives the dtype to which its f32

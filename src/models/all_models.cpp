@@ -8,9 +8,10 @@
 namespace brrr::models {
 
 const Architecture& gpt2();
+const Architecture& llama();
 
 const std::vector<const Architecture*>& all_architectures() {
-  static const std::vector<const Architecture*> all = {&gpt2()};
+  static const std::vector<const Architecture*> all = {&gpt2(), &llama()};
   return all;
 }
 

@@ -67,6 +67,13 @@ struct DecodeBinding {
   DType cache = DType::f32;
 };
 
+/// Ids of the tokens that begin and end a text, as config.json has them: none outside the
+/// vocabulary.
+struct TextEnds {
+  std::optional<int32_t> begin;
+  std::vector<int32_t> ends;
+};
+
 class Model;
 using ModelPtr = std::shared_ptr<const Model>;
 
@@ -78,6 +85,7 @@ class Model {
   /// In the order in which files list them. A tied head is no parameter of its own.
   virtual std::vector<ParameterInfo> parameters() const = 0;
   virtual FileNames file_names() const = 0;
+  virtual TextEnds text_ends() const = 0;
   /// The architecture's own options that describe this model (Architecture::options), complete.
   virtual KeyValues settings() const = 0;
   /// The text of a config.json with every key that transformers needs.

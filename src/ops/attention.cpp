@@ -82,8 +82,7 @@ void check_places(const InferContext& c, const AttentionForm& form) {
     if (!part.place.in_rows) wanted.push_back(Dim(part.heads));
     wanted.push_back(part.rows);
     wanted.push_back(source.shape[-1]);
-    if (source.shape != wanted ||
-        part.place.column + part.taken() > source.shape.size(-1))
+    if (source.shape != wanted || part.place.column + part.taken() > source.shape.size(-1))
       c.fail("{} of {} heads of {} columns from column {} on does not lie in {}; wanted {}",
              kNames[part.which], part.heads, part.width, part.place.column, source.str(),
              wanted.str());
@@ -264,8 +263,7 @@ std::vector<Value> forward(const DecomposeContext& c) {
   Value e = exp(s - top);
   Value total = sum(e, {-1}, true);
   Value y = cast(matmul(o.drop(e / total), o.v), o.form.dtype);
-  return {joined(y, o.form.places.y_in_rows),
-          reshape(log(total) + top, ops::leading(s.shape()))};
+  return {joined(y, o.form.places.y_in_rows), reshape(log(total) + top, ops::leading(s.shape()))};
 }
 
 std::vector<Value> backward(const DecomposeContext& c) {
@@ -323,11 +321,11 @@ GradientCall gradient_call(VjpContext& c) {
     set_place(call.attrs, part.which, call.in.size(), stays ? part.place.column : 0,
               part.place.in_rows);
     call.origin.push_back({source, stays ? 0 : part.place.column});
-    call.in.push_back(stays ? in[source]
-                            : columns_of(in[source], part.place.column, part.taken()));
+    call.in.push_back(stays ? in[source] : columns_of(in[source], part.place.column, part.taken()));
   }
   const Value y = c.result(0);
-  for (Value v : {y, c.result(1), c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype())})
+  for (Value v :
+       {y, c.result(1), c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype())})
     call.in.push_back(v);
   call.in.insert(call.in.end(), in.begin() + static_cast<int64_t>(form.sources), in.end());
   if (c.has_grad(1)) call.in.push_back(c.grad(1));
@@ -482,9 +480,7 @@ std::vector<OpDef> attention_ops() {
     };
     d.decompose = forward;
     d.vjp = vjp;
-    d.cost = [](const Node& n, std::span<const Type> in) {
-      return cost_of_attention(n, in, 1, 1);
-    };
+    d.cost = [](const Node& n, std::span<const Type> in) { return cost_of_attention(n, in, 1, 1); };
     d.samples = [] { return attention_samples(false); };
     list.push_back(std::move(d));
   }
@@ -499,8 +495,7 @@ std::vector<OpDef> attention_ops() {
             "{scale} dsᵀ q, dv = dropout(p)ᵀ dy, the last two summed over the query heads that "
             "share a head. One gradient for each source, of its shape; q, k and v must share out "
             "all columns of every source. ") +
-        kPlacesDoc +
-        "Behind the sources y, lse and dy, as attention gives them. " + kOperandsDoc +
+        kPlacesDoc + "Behind the sources y, lse and dy, as attention gives them. " + kOperandsDoc +
         ", and {dlse} [..., H, T]; sums in f32 or wider";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
@@ -521,9 +516,7 @@ std::vector<OpDef> attention_ops() {
       return grads;
     };
     d.decompose = backward;
-    d.cost = [](const Node& n, std::span<const Type> in) {
-      return cost_of_attention(n, in, 3, 2);
-    };
+    d.cost = [](const Node& n, std::span<const Type> in) { return cost_of_attention(n, in, 3, 2); };
     d.samples = [] { return attention_samples(true); };
     list.push_back(std::move(d));
   }

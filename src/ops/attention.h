@@ -26,17 +26,17 @@ class AttentionForm {
   AttentionForm(const Node& node, std::span<const Type> in);
 
   bool gradient;
-  Shape batch;       // the leading axes "..."
+  Shape batch;        // the leading axes "..."
   Dim queries, keys;  // T and S
   AttentionPlaces places;
   bool causal;
   int64_t window;
   DType dtype;
 
-  size_t sources;                                          // they are the first operands
-  size_t y = 0, lse = 0, dy = 0;                           // operands of the gradient
+  size_t sources;                                            // they are the first operands
+  size_t y = 0, lse = 0, dy = 0;                             // operands of the gradient
   std::optional<size_t> position, mask, lengths, key, dlse;  // operands
-  size_t operands;                                         // how many there are
+  size_t operands;                                           // how many there are
 
   /// Query heads that share a key and value head.
   int64_t group() const { return places.heads / places.kv_heads; }

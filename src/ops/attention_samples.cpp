@@ -16,7 +16,7 @@ enum class Lie {
   in_one,         // [..., T, H D + K D + K Dv]
   q_and_kv,       // [..., T, H D] and [..., S, K Dv + K D]: v first
   q_and_cache,    // [..., T, H D] and [..., K, S, D + Dv]
-  cached,         // q in [..., T, H D + K D + K Dv], whose other columns nobody reads; k and v apart
+  cached,  // q in [..., T, H D + K D + K Dv], whose other columns nobody reads; k and v apart
 };
 
 struct AttentionCase {
@@ -291,8 +291,7 @@ Sample attention_sample(const AttentionCase& c, bool gradient) {
   if (c.lengths)
     sample.in.push_back(tensor(*c.lengths, 1, static_cast<double>(c.s + 1), DType::i32));
   if (c.p > 0) sample.in.push_back(tensor({2}, 0, 1000, DType::i32));
-  if (gradient && c.causal)
-    sample.in.push_back(tensor(axes_of(c.batch, {c.heads, c.t})));
+  if (gradient && c.causal) sample.in.push_back(tensor(axes_of(c.batch, {c.heads, c.t})));
   return sample;
 }
 

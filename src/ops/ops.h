@@ -68,6 +68,7 @@ Value where(Value condition, Value a, Value b);
 Value cast(Value x, DType dtype);
 enum class Gelu { tanh, erf };
 Value gelu(Value x, Gelu approximation = Gelu::tanh);
+Value silu(Value x);
 Value dropout(Value x, Value key, double p, int64_t stream);
 
 // Contractions
@@ -83,8 +84,8 @@ struct AttentionOptions {
   int64_t window = 0;                      // 0: none
   std::optional<Value> position, lengths;  // i32, broadcasting to the batch axes
   std::optional<Value> mask;               // broadcasting to the scores
-  double masked = -INFINITY;  // what a score becomes where a boolean mask is false
-  double p = 0;               // dropout
+  double masked = -INFINITY;               // what a score becomes where a boolean mask is false
+  double p = 0;                            // dropout
   std::optional<Value> key;
   int64_t stream = 0;
 };
@@ -124,6 +125,12 @@ struct LayerNorm {
   Value y, mean, rstd;
 };
 LayerNorm layer_norm(Value x, Value weight, Value bias, double eps = 1e-5);
+struct RmsNorm {
+  Value y, rstd;
+};
+RmsNorm rms_norm(Value x, Value weight, double eps = 1e-5);
+/// Whether a normalisation, or its derivative, takes off the mean: layer_norm, not rms_norm.
+bool is_centred(const OpDef& norm);
 struct CrossEntropy {
   Value losses, lse;
 };
@@ -139,6 +146,12 @@ Value pad(Value x, int axis, int64_t before, int64_t after);
 Value concat(std::span<const Value> parts, int axis);
 Value broadcast_to(Value x, Shape shape);
 Value embedding(Value table, Value ids);
+struct RotaryOptions {
+  bool interleaved = false;      // pairs lie side by side, not half a row apart
+  bool inverse = false;          // turns back
+  std::optional<int64_t> heads;  // the first so many turn; nothing: all
+};
+Value rotary(Value x, Value positions, Value cos, Value sin, const RotaryOptions& options = {});
 Value update_slice(Value x, Value part, Value position, int axis);
 
 // Products in 8 bits

@@ -48,12 +48,14 @@ inline double elements(const Type& t) { return static_cast<double>(t.shape.eleme
 std::vector<OpDef> leaf_ops();
 std::vector<OpDef> elementwise_ops();
 std::vector<OpDef> gelu_ops();
+std::vector<OpDef> silu_ops();
 std::vector<OpDef> dropout_ops();
 std::vector<OpDef> matmul_ops();
 std::vector<OpDef> attention_ops();
 std::vector<OpDef> reduction_ops();
 std::vector<OpDef> softmax_ops();
-std::vector<OpDef> layer_norm_ops();
+std::vector<OpDef> layer_norm_ops();  // rms_norm, too
+std::vector<OpDef> rotary_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();

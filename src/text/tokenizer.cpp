@@ -3,80 +3,120 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "formats/json_file.h"
-#include "text/tokenizer_bpe.h"
+#include "text/bpe/tokenizer_bpe.h"
+#include "text/text_pipeline.h"
 #include "text/tokenizer_char.h"
+#include "text/tokenizer_json.h"
 
 namespace brrr::io {
 namespace {
 
-class ByteTokenizer final : public Tokenizer {
+class ByteModel final : public TokenModel {
  public:
   std::string kind() const override { return "byte"; }
-  int32_t vocab_size() const override { return 256; }
-  using Tokenizer::encode;
-
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    const auto* p = reinterpret_cast<const uint8_t*>(text.data());
-    ids.insert(ids.end(), p, p + text.size());
-  }
-
-  std::string decode(std::span<const int32_t> ids) const override {
-    std::string out(ids.size(), '\0');
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] > 255)
-        user_error(
-            "token {} (at position {}) is not a byte: ids go from 0 to 255; were these ids made by "
-            "another "
-            "tokenizer?",
-            ids[i], i);
-      out[i] = static_cast<char>(ids[i]);
+  void encode(std::span<const std::string_view> pieces, const char*,
+              std::vector<int32_t>& ids) const override {
+    for (const std::string_view piece : pieces) {
+      const auto* p = reinterpret_cast<const uint8_t*>(piece.data());
+      ids.insert(ids.end(), p, p + piece.size());
     }
-    return out;
   }
-
+  bool may_cut(uint32_t, uint32_t) const override { return true; }
   void save(const fs::path& folder) const override {
     write_file_atomically(folder / "byte.json", "{\"type\": \"byte\"}\n");
   }
 };
 
+/// The length of the longest prefix that ends with a whole UTF-8 character.
+size_t whole_characters(std::string_view text) {
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<uint8_t>(text[text.size() - back]);
+    if ((byte & 0xc0) == 0x80) continue;  // inside a character, look further
+    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
 }  // namespace
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> ids;
-  encode(text, ids);
+  encode(text, options, ids);
   return ids;
 }
 
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  DecodeState state;
+  std::string out;
+  decode(ids, state, out);
+  return out;
+}
+
+std::string TextStream::add(std::span<const int32_t> ids) {
+  tokenizer_.decode(ids, state_, pending_);
+  const size_t whole = whole_characters(pending_);
+  std::string text = pending_.substr(0, whole);
+  pending_.erase(0, whole);
+  return text;
+}
+
 std::span<const std::string_view> tokenizer_file_names() {
-  static constexpr std::string_view kNames[] = {"vocab.json", "merges.txt", "tokenizer.json",
-                                                "char.json", "byte.json"};
+  static constexpr std::string_view kNames[] = {"tokenizer.json",
+                                                "tokenizer_config.json",
+                                                "special_tokens_map.json",
+                                                "vocab.json",
+                                                "merges.txt",
+                                                "char.json",
+                                                "byte.json"};
   return kNames;
 }
 
-std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+std::unique_ptr<Tokenizer> make_byte_tokenizer() {
+  TokenizerParts parts;
+  std::string bytes;
+  std::vector<uint32_t> offsets = {0};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    bytes.push_back(static_cast<char>(byte));
+    offsets.push_back(byte + 1);
+  }
+  parts.texts = TokenTexts(std::move(bytes), std::move(offsets));
+  parts.model = std::make_unique<ByteModel>();
+  return std::make_unique<TextPipeline>(std::move(parts));
+}
+
+std::unique_ptr<Tokenizer> make_gpt2_tokenizer(BpeModel model) {
+  TokenizerParts parts;
+  parts.pre_tokenizer = PreTokenizer::gpt2();
+  parts.texts = TokenTexts(model.bytes, model.offsets);
+  parts.begin_of_text = parts.end_of_text = model.end_of_text;
+  if (model.end_of_text >= 0) parts.special = {model.end_of_text};
+  parts.model = std::make_unique<BpeEncoder>(std::move(model));
+  return std::make_unique<TextPipeline>(std::move(parts));
+}
 
 std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size) {
-  return std::make_unique<BpeTokenizer>(train_bpe_model(text, vocab_size));
+  return make_gpt2_tokenizer(train_bpe_model(text, vocab_size));
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     user_error(
-        "{}: no such folder; expected one with a tokenizer (vocab.json and merges.txt, "
-        "tokenizer.json, "
-        "char.json or byte.json)",
+        "{}: no such folder; expected one with a tokenizer (tokenizer.json, vocab.json and "
+        "merges.txt, char.json or byte.json)",
         folder.string());
   const auto has = [&](const char* name) { return fs::exists(folder / name, ignored); };
+  if (has("tokenizer.json")) {
+    std::map<std::string, std::string> files;
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"})
+      if (has(name)) files.emplace(name, read_file(folder / name));
+    return read_tokenizer_json(std::move(files), folder.string());
+  }
   const fs::path vocab = folder / "vocab.json", merges = folder / "merges.txt";
   if (has("vocab.json") && has("merges.txt"))
-    return std::make_unique<BpeTokenizer>(parse_vocab_and_merges(
-        MappedFile(vocab).text(), vocab.string(), MappedFile(merges).text(), merges.string()));
-  if (has("tokenizer.json")) {
-    const fs::path path = folder / "tokenizer.json";
-    return std::make_unique<BpeTokenizer>(
-        parse_tokenizer_json(MappedFile(path).text(), path.string()));
-  }
+    return make_gpt2_tokenizer(parse_vocab_and_merges(MappedFile(vocab).text(), vocab.string(),
+                                                      MappedFile(merges).text(), merges.string()));
   if (has("vocab.json") || has("merges.txt"))
     user_error("{}: {} is missing; GPT-2's BPE needs both vocab.json and merges.txt",
                folder.string(), has("vocab.json") ? "merges.txt" : "vocab.json");
@@ -92,9 +132,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
     return make_byte_tokenizer();
   }
   user_error(
-      "{}: no tokenizer in this folder; expected vocab.json and merges.txt, tokenizer.json, "
-      "char.json or "
-      "byte.json",
+      "{}: no tokenizer in this folder; expected tokenizer.json, vocab.json and merges.txt, "
+      "char.json or byte.json",
       folder.string());
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Text to token ids and back. Three kinds: bytes, characters (Unicode code points of a corpus, as
-// nanoGPT's Shakespeare), and GPT-2's byte-level BPE. Tokenizers are immutable: encode and decode
-// may be called from any thread.
+// Text to token ids and back. A tokenizer is made of parts (text_pipeline.h): added tokens,
+// normalizer, pre-tokenizer, model (bytes, characters, BPE), post-processor and decoder. Tokenizers
+// are immutable: encode and decode may be called from any thread.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +11,25 @@
 #include <string_view>
 #include <vector>
 
+#include "text/cut_rule.h"
+
 namespace brrr::io {
+
+struct EncodeOptions {
+  /// Add what the post-processor puts before and behind a text (begin of text), as
+  /// encode(add_special_tokens=True) of `tokenizers` does.
+  bool add_special_tokens = false;
+  /// The text continues another: a piece of a larger one, cut where cut_rule() allows it. Nothing
+  /// is put before it.
+  bool inside = false;
+};
+
+/// What decoding remembers of the ids before; one text begins with a fresh one.
+struct DecodeState {
+  bool skip_special_tokens = false;
+  bool begun = false;   // some token has been decoded
+  size_t stripped = 0;  // of what the decoder takes from the beginning of a text
+};
 
 class Tokenizer {
  public:
@@ -21,19 +39,56 @@ class Tokenizer {
   virtual int32_t vocab_size() const = 0;
   /// Id of the end-of-text token, or -1 when there is none.
   virtual int32_t end_of_text() const { return -1; }
-  /// Appends the ids of `text`. Special tokens in the text are encoded as ordinary text. Throws
-  /// UserError for text that the tokenizer cannot represent (a character outside the vocabulary).
-  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  std::vector<int32_t> encode(std::string_view text) const;
-  /// The bytes of the ids. Throws UserError for an id outside [0, vocab_size).
-  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  /// Id of the token that a text begins with, or -1 when there is none. Generation from an empty
+  /// prompt starts there.
+  virtual int32_t begin_of_text() const { return end_of_text(); }
+  /// Special tokens are control, not text: decoding may leave them out.
+  virtual bool is_special(int32_t id) const { return id == end_of_text(); }
+
+  /// Appends the ids of `text`. Special tokens in the text are found where a tokenizer.json lists
+  /// them; the other kinds encode them as ordinary text. Throws UserError for text that the
+  /// tokenizer cannot represent (a character outside the vocabulary); `ids` is as before then.
+  virtual void encode(std::string_view text, const EncodeOptions& options,
+                      std::vector<int32_t>& ids) const = 0;
+  void encode(std::string_view text, std::vector<int32_t>& ids) const { encode(text, {}, ids); }
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  /// Where a text may be cut so that its pieces, all but the first encoded as `inside`, have the
+  /// tokens of the whole. never() is true of a tokenizer for which no such place is known.
+  virtual const CutRule& cut_rule() const = 0;
+
+  /// Appends the bytes of the ids, which continue what `state` has seen. Bytes that are no UTF-8
+  /// stay as they are. Throws UserError for an id outside [0, vocab_size).
+  virtual void decode(std::span<const int32_t> ids, DecodeState& state, std::string& out) const = 0;
+  std::string decode(std::span<const int32_t> ids) const;
+
   /// Writes the files that load_tokenizer reads, into an existing folder.
   virtual void save(const std::filesystem::path& folder) const = 0;
 };
 
-/// Reads the tokenizer of a folder: `vocab.json` + `merges.txt` (GPT-2 BPE), else `tokenizer.json`
-/// (the Hugging Face form of the same), else `char.json`, else `byte.json`. Throws UserError that
-/// says which file is missing or which line is broken.
+/// The text of a growing sequence of ids, whole characters only: a token may end inside one.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer, bool skip_special_tokens = true)
+      : tokenizer_(tokenizer) {
+    state_.skip_special_tokens = skip_special_tokens;
+  }
+  /// Takes ids and returns the text that is complete now. A prompt belongs into the stream, too,
+  /// for decoders treat the beginning of a text differently.
+  std::string add(std::span<const int32_t> ids);
+  /// The bytes of a character that was never completed.
+  std::string finish() { return std::move(pending_); }
+
+ private:
+  const Tokenizer& tokenizer_;
+  DecodeState state_;
+  std::string pending_;
+};
+
+/// Reads the tokenizer of a folder: `tokenizer.json` (Hugging Face), else `vocab.json` +
+/// `merges.txt` (GPT-2 BPE), else `char.json`, else `byte.json`. Which tokens begin and end a text
+/// is said by `tokenizer_config.json` or `special_tokens_map.json`. Throws UserError that says
+/// which file is missing, or which line or field is broken.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 /// The names of all files that load_tokenizer may read.

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "formats/json_file.h"
+#include "text/text_pipeline.h"
 
 namespace brrr::io {
 namespace {
@@ -11,93 +12,85 @@ namespace {
 constexpr uint32_t kPageSize = 256;
 constexpr uint32_t kPages = 0x110000 / kPageSize;
 
-class CharTokenizer final : public Tokenizer {
+class CharModel final : public TokenModel {
  public:
   /// `codes`: distinct and ascending.
-  explicit CharTokenizer(const std::vector<uint32_t>& codes)
-      : page_of_(kPages, 0), ids_(kPageSize, -1) {
-    ends_.push_back(0);
-    for (const uint32_t code : codes) {
-      uint16_t& page = page_of_[code / kPageSize];
+  explicit CharModel(const std::vector<uint32_t>& codes)
+      : codes_(codes), page_of_(kPages, 0), ids_(kPageSize, -1) {
+    for (size_t i = 0; i < codes.size(); ++i) {
+      uint16_t& page = page_of_[codes[i] / kPageSize];
       if (page == 0) {
         page = static_cast<uint16_t>(ids_.size() / kPageSize);
         ids_.resize(ids_.size() + kPageSize, -1);
       }
-      ids_[page * kPageSize + code % kPageSize] = static_cast<int32_t>(ends_.size()) - 1;
-      append_utf8(characters_, code);
-      ends_.push_back(static_cast<uint32_t>(characters_.size()));
+      ids_[page * kPageSize + codes[i] % kPageSize] = static_cast<int32_t>(i);
     }
   }
 
   std::string kind() const override { return "char"; }
-  int32_t vocab_size() const override { return static_cast<int32_t>(ends_.size()) - 1; }
-  using Tokenizer::encode;
 
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    const size_t before = ids.size();
-    const uint8_t* const begin = as_bytes(text.data());
-    const uint8_t* const end = begin + text.size();
-    for (const uint8_t* p = begin; p < end;) {
-      const DecodedChar c = decode_utf8(p, end);
-      const int32_t id = c.code == kInvalidByte
-                             ? -1
-                             : ids_[page_of_[c.code / kPageSize] * kPageSize + c.code % kPageSize];
-      if (id < 0) {
-        ids.resize(before);
-        fail(c, *p, p - begin);
+  void encode(std::span<const std::string_view> pieces, const char*,
+              std::vector<int32_t>& ids) const override {
+    for (const std::string_view text : pieces) {
+      const uint8_t* const begin = as_bytes(text.data());
+      const uint8_t* const end = begin + text.size();
+      for (const uint8_t* p = begin; p < end;) {
+        const DecodedChar c = decode_utf8(p, end);
+        const int32_t id =
+            c.code == kInvalidByte
+                ? -1
+                : ids_[page_of_[c.code / kPageSize] * kPageSize + c.code % kPageSize];
+        if (id < 0) fail(c, *p, p - begin);
+        ids.push_back(id);
+        p += c.bytes;
       }
-      ids.push_back(id);
-      p += c.bytes;
     }
   }
-
-  std::string decode(std::span<const int32_t> ids) const override {
-    std::string out;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] >= vocab_size())
-        user_error(
-            "token {} (at position {}) is not in the vocabulary: ids go from 0 to {}; were these "
-            "ids made "
-            "by another tokenizer?",
-            ids[i], i, vocab_size() - 1);
-      out += character(static_cast<size_t>(ids[i]));
-    }
-    return out;
-  }
+  bool may_cut(uint32_t, uint32_t) const override { return true; }
 
   void save(const fs::path& folder) const override {
     Json characters = Json::array();
-    for (size_t i = 0; i + 1 < ends_.size(); ++i) characters.push_back(character(i));
+    for (const uint32_t code : codes_) characters.push_back(character(code));
     const Json root = {{"type", "char"}, {"characters", std::move(characters)}};
     write_file_atomically(folder / "char.json", root.dump() + "\n");
   }
 
- private:
-  std::string_view character(size_t id) const {
-    return std::string_view(characters_).substr(ends_[id], ends_[id + 1] - ends_[id]);
+  static std::string character(uint32_t code) {
+    std::string text;
+    append_utf8(text, code);
+    return text;
   }
 
+ private:
   [[noreturn]] void fail(DecodedChar c, uint8_t byte, ptrdiff_t offset) const {
     if (c.code == kInvalidByte)
       user_error(
           "the text is not UTF-8 at byte {} (0x{:02x}); a character tokenizer needs UTF-8, or use "
-          "the byte or "
-          "BPE tokenizer",
+          "the byte or BPE tokenizer",
           offset, byte);
-    std::string shown;
-    append_utf8(shown, c.code);
     user_error(
         "the character {} (U+{:04X}, at byte {}) is not among the {} characters of this tokenizer; "
-        "use text "
-        "with the characters it was made from, or the byte or BPE tokenizer",
-        in_quotes(shown), c.code, offset, vocab_size());
+        "use text with the characters it was made from, or the byte or BPE tokenizer",
+        in_quotes(character(c.code)), c.code, offset, codes_.size());
   }
 
+  std::vector<uint32_t> codes_;
   std::vector<uint16_t> page_of_;  // page 0 holds no character
   std::vector<int32_t> ids_;       // by page
-  std::string characters_;         // UTF-8, end to end
-  std::vector<uint32_t> ends_;     // [V + 1]
 };
+
+std::unique_ptr<Tokenizer> tokenizer_of(const std::vector<uint32_t>& codes) {
+  TokenizerParts parts;
+  std::string characters;
+  std::vector<uint32_t> offsets = {0};
+  for (const uint32_t code : codes) {
+    append_utf8(characters, code);
+    offsets.push_back(static_cast<uint32_t>(characters.size()));
+  }
+  parts.texts = TokenTexts(std::move(characters), std::move(offsets));
+  parts.model = std::make_unique<CharModel>(codes);
+  return std::make_unique<TextPipeline>(std::move(parts));
+}
 
 }  // namespace
 
@@ -120,7 +113,7 @@ std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view text) {
   std::vector<uint32_t> codes;
   for (uint32_t code = 0; code < seen.size(); ++code)
     if (seen[code]) codes.push_back(code);
-  return std::make_unique<CharTokenizer>(codes);
+  return tokenizer_of(codes);
 }
 
 std::unique_ptr<Tokenizer> parse_char_json(std::string_view text, const std::string& name) {
@@ -148,7 +141,7 @@ std::unique_ptr<Tokenizer> parse_char_json(std::string_view text, const std::str
           name, codes.size(), describe(entry));
     codes.push_back(c.code);
   }
-  return std::make_unique<CharTokenizer>(codes);
+  return tokenizer_of(codes);
 }
 
 }  // namespace brrr::io

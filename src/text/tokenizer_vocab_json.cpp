@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "base/utf8.h"
-#include "text/tokenizer_cache.h"
+#include "text/bpe/tokenizer_cache.h"
 
 namespace brrr::io {
 

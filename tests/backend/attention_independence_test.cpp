@@ -78,15 +78,16 @@ std::pair<Type, std::vector<double>> operand(const Rows& r, DType dtype, int64_t
 }
 
 Call whole(const Form& f, const Prompt& p, DType dtype) {
-  return Call(op("attention"),
-              {operand(p.q, dtype), operand(p.k, dtype), operand(p.v, dtype)}, attrs_of(f, false));
+  return Call(op("attention"), {operand(p.q, dtype), operand(p.k, dtype), operand(p.v, dtype)},
+              attrs_of(f, false));
 }
 /// `count` queries from `first` on with a cache that holds what has come so far.
 Call cached(const Form& f, const Prompt& p, DType dtype, int64_t first, int64_t count) {
   const int64_t seen = first + count;
   return Call(op("attention"),
               {operand(p.q.part(first, count, count), dtype),
-               operand(p.k.part(0, seen, kCache), dtype), operand(p.v.part(0, seen, kCache), dtype),
+               operand(p.k.part(0, seen, kCache), dtype),
+               operand(p.v.part(0, seen, kCache), dtype),
                {Type{DType::i32, {}}, {static_cast<double>(first)}}},
               attrs_of(f, true));
 }
@@ -171,10 +172,9 @@ TEST_P(AttentionRowsAlone, OnTiles) {
     SCOPED_TRACE(static_cast<int>(unit));
     for (const Form& f : kForms)
       expect_independent(f, DType::bf16, [&](const Call&) {
-        return KernelEntry{"attention", "tiles", [](const NodeView&) { return std::string(); },
-                           [unit](const NodeView& node) {
-                             return attention_forward_tiles(node, unit);
-                           }};
+        return KernelEntry{
+            "attention", "tiles", [](const NodeView&) { return std::string(); },
+            [unit](const NodeView& node) { return attention_forward_tiles(node, unit); }};
       });
   }
 }

@@ -100,8 +100,9 @@ TEST_P(CpuKernels, EverySampleInBf16) {
     // Their statistics stay f32: attention_test, loss_head_test.
     if (d->name.ends_with("attention_grad") || d->name.starts_with("linear_cross_entropy_"))
       continue;
-    if (d->name == "fused") continue;           // the body says the dtypes
-    const bool scaled = d->name == "quantize";  // by an f32
+    if (d->name == "fused") continue;  // the body says the dtypes
+    // By an f32; tables of f32.
+    const bool scaled = d->name == "quantize" || d->name == "rotary";
     for (Sample sample : d->samples()) {
       bool any = false;
       for (Sample::Operand& o : sample.in) {
@@ -121,7 +122,7 @@ TEST_P(CpuKernels, LargePanels) {
 }
 
 TEST_P(CpuKernels, ElementWiseInF16AndI32) {
-  for (const char* name : {"add", "mul", "div", "maximum", "exp", "tanh", "gelu", "less"}) {
+  for (const char* name : {"add", "mul", "div", "maximum", "exp", "tanh", "silu", "gelu", "less"}) {
     Sample sample{{operand({40, 33}, 0.5, 3, DType::f16)}, {}};
     if (std::string_view(name) == "gelu") sample.attrs = {{"approximate", std::string("tanh")}};
     if (op(name).samples()[0].in.size() == 2)
@@ -172,6 +173,9 @@ TEST_P(CpuKernels, RowsOfEveryWidth) {
     check_sample("layer_norm_grad", {{operand(x), operand(x), operand(c, 0.5, 1.5),
                                       operand(r, -0.1, 0.1), operand(r, 1, 2)},
                                      {}});
+    check_sample("rms_norm", {{operand(x, 2, 5), operand(c, 0.5, 1.5)}, {{"eps", 1e-5}}});
+    check_sample("rms_norm_grad",
+                 {{operand(x), operand(x), operand(c, 0.5, 1.5), operand(r, 1, 2)}, {}});
     const auto targets = operand(r, -1, static_cast<double>(width), DType::i32);
     check_sample("cross_entropy",
                  {{operand(x, -20, 20), targets}, {{"ignore_index", int64_t{-1}}}});
@@ -181,6 +185,31 @@ TEST_P(CpuKernels, RowsOfEveryWidth) {
       for (const std::vector<int64_t>& axes : {std::vector<int64_t>{0}, {1}, {0, 1}})
         check_sample(name, {{operand(x)}, {{"axes", axes}, {"keep", false}}});
   }
+}
+
+TEST_P(CpuKernels, NormsInF16) {
+  for (const char* name : {"layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad"})
+    for (Sample sample : op(name).samples()) {
+      for (Sample::Operand& o : sample.in) o.type.dtype = DType::f16;
+      check_sample(name, std::move(sample));
+    }
+}
+
+TEST_P(CpuKernels, RotaryOfEveryWidth) {
+  for (const DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const bool interleaved : {false, true})
+      for (const auto& [width, columns, heads] : {std::array<int64_t, 3>{2, 2, 1},
+                                                  {80, 20, 3},
+                                                  {64, 64, 12},
+                                                  {130, 66, 2},
+                                                  {600, 600, 5}}) {
+        const Attrs attrs{
+            {"interleaved", interleaved}, {"inverse", width == 64}, {"heads", (heads + 1) / 2}};
+        check_sample("rotary",
+                     {{operand({2, 33, heads, width}, -1, 1, t), operand({33}, 0, 50, DType::i32),
+                       operand({50, columns / 2}), operand({50, columns / 2})},
+                      attrs});
+      }
 }
 
 TEST_P(CpuKernels, VocabularyOfGpt2) {
@@ -404,6 +433,15 @@ TEST(CpuKernelErrors, IdsAndTargetsOutsideTheTable) {
            {{Type{f32, {3, 2}}, std::vector<double>(6)}, {Type{i64, {3}}, {0, 1, -1}}},
            {{"rows", int64_t{4}}}),
       "[embedding_grad] id -1 at position 2 lies outside the table of 4 rows");
+  for (const double position : {-1.0, 2.0})
+    expect_user_error(
+        Call(op("rotary"),
+             {{Type{f32, {2, 1, 4}}, std::vector<double>(8)},
+              {Type{i32, {2}}, {1, position}},
+              {Type{f32, {2, 2}}, std::vector<double>(4)},
+              {Type{f32, {2, 2}}, std::vector<double>(4)}},
+             {{"interleaved", false}, {"inverse", false}}),
+        fmt::format("[rotary] position {} of row 1 lies outside the table of 2 rows", position));
   const std::string message =
       "the target of row 1 is 5; expected a class in [0, 5) or ignore_index -1";
   expect_user_error(Call(op("cross_entropy"),

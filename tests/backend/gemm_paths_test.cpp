@@ -324,40 +324,50 @@ TEST_P(GemmPaths, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Decoding one token gives the bits of the same row in a batch: any m, any cut of the columns.
+/// Decoding one token gives the bits of the same row in a batch: any m, any cut of the columns; the
+/// sign of zero, too, where products are too small to be numbers.
 TEST_P(GemmPaths, SameBitsForARowByItself) {
   for (const DType dtype : path().dtypes) {
     for (const bool trans_b : {false, true}) {
-      Problem p{.m = 70, .n = 133, .k = 600, .trans_b = trans_b, .dtype = dtype};
-      p.c_dtype = DType::f32;
-      p.bias = true;
-      SCOPED_TRACE(path().name + " " + p.describe());
-      Operands whole(p);
-      whole.run(path());
-      const auto row = [&](const Operands& o, int64_t i) {
-        return o.c.bytes.data() + static_cast<size_t>(i * o.ldc) * sizeof(float);
-      };
-      for (const int64_t rows : {1, 2, 3, 5, 8, 13, 40}) {
-        Operands part(p);
-        GemmBatch g = part.batch();
-        g.args.m = rows;
-        g.args.a = offset(g.args.a, dtype, 7 * part.lda);
-        path().run(g);
-        for (int64_t i = 0; i < rows; ++i) {
-          EXPECT_EQ(std::memcmp(row(part, i), row(whole, i + 7), p.n * sizeof(float)), 0)
-              << "rows " << rows << " row " << i;
+      for (const bool tiny : {false, true}) {
+        Problem p{.m = 264, .n = 96, .k = tiny ? 45 : 801, .trans_b = trans_b, .dtype = dtype};
+        p.c_dtype = DType::f32;
+        p.bias = !tiny;
+        SCOPED_TRACE(path().name + " " + p.describe());
+        const auto operands = [&] {
+          Operands o(p);
+          if (tiny)
+            for (Numbers* x : {&o.a, &o.b})
+              for (int64_t i = 0; i < x->size(); ++i) x->set(i, 1e-20 * (*x)[i]);
+          return o;
+        };
+        Operands whole = operands();
+        whole.run(path());
+        const auto row = [&](const Operands& o, int64_t i) {
+          return o.c.bytes.data() + static_cast<size_t>(i * o.ldc) * sizeof(float);
+        };
+        for (const int64_t rows : {1, 2, 7, 64, 255, 256, 257}) {
+          Operands part = operands();
+          GemmBatch g = part.batch();
+          g.args.m = rows;
+          g.args.a = offset(g.args.a, dtype, 7 * part.lda);
+          path().run(g);
+          for (int64_t i = 0; i < rows; ++i) {
+            EXPECT_EQ(std::memcmp(row(part, i), row(whole, i + 7), p.n * sizeof(float)), 0)
+                << "rows " << rows << " row " << i;
+          }
         }
-      }
-      Operands columns(p);
-      GemmBatch g = columns.batch();
-      g.args.n = 37;
-      g.args.b = offset(g.args.b, dtype, 50 * (trans_b ? columns.ldb : 1));
-      g.args.bias += 50;
-      path().run(g);
-      for (int64_t i = 0; i < p.m; ++i) {
-        EXPECT_EQ(
-            std::memcmp(row(columns, i), row(whole, i) + 50 * sizeof(float), 37 * sizeof(float)),
-            0);
+        Operands columns = operands();
+        GemmBatch g = columns.batch();
+        g.args.n = 37;
+        g.args.b = offset(g.args.b, dtype, 50 * (trans_b ? columns.ldb : 1));
+        if (p.bias) g.args.bias += 50;
+        path().run(g);
+        for (int64_t i = 0; i < p.m; ++i) {
+          EXPECT_EQ(
+              std::memcmp(row(columns, i), row(whole, i) + 50 * sizeof(float), 37 * sizeof(float)),
+              0);
+        }
       }
     }
   }

@@ -128,13 +128,17 @@ TEST_P(MatmulKernels, Int8InEveryFormAndSize) {
   }
 }
 
-TEST_P(MatmulKernels, OnednnTakesBatchesBroadcastInPart) {
+TEST_P(MatmulKernels, BatchesBroadcastInPart) {
   const std::pair<Shape, Shape> shapes[] = {
       {{3, 1, 4, 8}, {2, 8, 5}}, {{1, 5, 33, 16}, {4, 1, 16, 7}}, {{2, 1, 3, 9, 6}, {4, 1, 6, 11}}};
   for (const auto& [a, b] : shapes) {
-    const Sample sample{{operand(a, DType::f32), operand(b, DType::f32)},
-                        {{"transpose_a", false}, {"transpose_b", false}}};
-    EXPECT_EQ(check(Call(op("matmul"), sample)), std::set<std::string>{"onednn"});
+    for (const auto& [dtype, kernel] : {std::pair{DType::f32, "gemm_f32"},
+                                        {DType::bf16, "gemm_widening"},
+                                        {DType::i8, "gemm_int8"}}) {
+      const Sample sample{{operand(a, dtype), operand(b, dtype)},
+                          {{"transpose_a", false}, {"transpose_b", false}}};
+      EXPECT_TRUE(check(Call(op("matmul"), sample)).contains(kernel)) << name_of(dtype);
+    }
   }
 }
 

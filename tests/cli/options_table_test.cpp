@@ -181,6 +181,29 @@ TEST(TrainOptions, PresetsAreNanoGpts) {
 }
 
 // Presets are AdamW's; other optimizers are given what is usual for them, unless the user says.
+TEST(TrainOptions, AnArchitectureBringsItsPresetsAndOptions) {
+  const TrainOptions llama = resolve({{"architecture", "llama"}});
+  EXPECT_EQ(llama.preset, "llama-char") << "its first preset stands for it";
+  EXPECT_EQ(llama.model_settings.at("num-key-value-heads"), "2");
+  EXPECT_FALSE(llama.model_settings.contains("bias")) << "an option of GPT-2";
+  const TrainOptions named = resolve({{"preset", "smollm-135m"}, {"n_kv_head", "9"}});
+  EXPECT_EQ(named.architecture, "llama");
+  EXPECT_EQ(named.model_settings.at("num-key-value-heads"), "9");
+  EXPECT_EQ(options_from_json(to_json(named), "record").model_settings, named.model_settings);
+
+  EXPECT_USER_ERROR(resolve({{"num-key-value-heads", "2"}}),
+                    "--num-key-value-heads is no option of the architecture gpt2");
+  EXPECT_USER_ERROR(resolve({{"preset", "llama-char"}, {"bias", "true"}}),
+                    "--bias is no option of the architecture llama");
+  EXPECT_USER_ERROR(resolve({{"preset", "gpt2"}, {"architecture", "llama"}}),
+                    "--preset gpt2 is of the architecture gpt2; got --architecture llama");
+  EXPECT_USER_ERROR(resolve({{"architecture", "griffin"}}), "expected one of gpt2, llama");
+  EXPECT_USER_ERROR(resolve({{"preset", "llama-char"}, {"num-key-value-heads", "3"}}),
+                    "n-head must be a multiple of num-key-value-heads");
+}
+
+}
+
 TEST(TrainOptions, OptimizersBringTheirNumbers) {
   const auto with = [](const char* optim, KeyValues more = {}) {
     more.push_back({"optim", optim});

@@ -62,6 +62,26 @@ TEST_F(Program, HelpIsOnStandardOutput) {
   EXPECT_TRUE(run("--version").out.starts_with("brrr "));
 }
 
+// An architecture's own options are listed when it is chosen, with the defaults of its preset.
+TEST_F(Program, HelpIsThatOfTheArchitecture) {
+  const auto lists = [](const Outcome& o, const char* option) {
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out.find(option) != std::string::npos;
+  };
+  for (const char* verb : {"train", "plan", "profile"}) {
+    const std::string name = verb;
+    const Outcome plain = run((name + " --help").c_str());
+    EXPECT_TRUE(lists(plain, "--bias")) << plain.out;
+    EXPECT_FALSE(lists(plain, "--num-key-value-heads"));
+    for (const char* chosen : {" --preset llama-1b --help", " --help --architecture llama"}) {
+      const Outcome llama = run((name + chosen).c_str());
+      EXPECT_TRUE(lists(llama, "--num-key-value-heads")) << llama.out;
+      EXPECT_FALSE(lists(llama, "--bias"));
+    }
+  }
+  EXPECT_TRUE(lists(run("train --preset llama-1b --help"), "[500000]"));
+}
+
 TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("trian"), 2, "did you mean 'brrr train'");
   expect_one_line(run("xyzzy"), 2, "brrr --help");
@@ -145,6 +165,31 @@ TEST_F(Program, TrainTokenizerThenEncode) {
   const Outcome ids = run("data encode --tokenizer tok", text);
   ASSERT_EQ(ids.code, 0) << ids.err;
   EXPECT_EQ(run("data decode --tokenizer tok", ids.out).out, text);
+}
+
+TEST_F(Program, TokenizerJsonWithSpecialTokens) {
+  std::string vocab = R"("<s>":0,"\u2581":257,"\u2581a":258,"a":259,"b":260)";
+  for (int byte = 0; byte < 256; ++byte)
+    vocab += fmt::format(R"(,"<0x{:02X}>":{})", byte, byte + 1);
+  fs::create_directory(folder_ / "hf");
+  write_file_atomically(
+      folder_ / "hf" / "tokenizer.json",
+      R"({"model":{"type":"BPE","byte_fallback":true,"merges":["\u2581 a"],"vocab":{)" + vocab +
+          R"(}},"added_tokens":[{"id":0,"content":"<s>","special":true}],"normalizer":{"type":)"
+          R"("Sequence","normalizers":[{"type":"Prepend","prepend":"\u2581"},{"type":"Replace",)"
+          R"("pattern":{"String":" "},"content":"\u2581"}]},"post_processor":{"type":)"
+          R"("TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],)"
+          R"("special_tokens":{"<s>":{"ids":[0]}}},"decoder":{"type":"Sequence","decoders":[{"type":)"
+          R"("Replace","pattern":{"String":"\u2581"},"content":" "},{"type":"ByteFallback"},{"type":)"
+          R"("Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]}})");
+  const std::string text = "a b<s>\n a\xc3\xa9\n";
+  const Outcome plain = run("data encode --tokenizer hf", text);
+  EXPECT_EQ(plain.out, "258 257 260 0 257 11\n257 258 196 170 11\n") << plain.err;
+  const Outcome special = run("data encode --tokenizer hf --add-special-tokens", text);
+  EXPECT_EQ(special.out, "0 258 257 260 0 257 11\n0 257 258 196 170 11\n") << special.err;
+  EXPECT_EQ(run("data decode --tokenizer hf", plain.out).out, "a b<s> \n a\xc3\xa9\n");
+  EXPECT_EQ(run("data decode --tokenizer hf --skip-special-tokens", special.out).out,
+            "a b \n a\xc3\xa9\n");
 }
 
 TEST_F(Program, PrepareWritesShards) {

@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "base/utf8.h"
 #include "web/fetch.h"
 
 namespace brrr::io {

@@ -13,7 +13,9 @@
 #include "base/env.h"
 #include "base/rng.h"
 #include "data/prepare_plan.h"
+#include "data/text_samples.h"
 #include "data/token_source.h"
+#include "support/golden_tokenizer.h"
 #include "support/temp_folder.h"
 
 namespace brrr::io {
@@ -29,12 +31,14 @@ class FakeTokenizer : public Tokenizer {
   std::string kind() const override { return kind_; }
   int32_t vocab_size() const override { return vocab_; }
   int32_t end_of_text() const override { return 256; }
+  const CutRule& cut_rule() const override { return CutRule::at_words(); }
   using Tokenizer::encode;
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+  void encode(std::string_view text, const EncodeOptions&,
+              std::vector<int32_t>& ids) const override {
     if (text.find('~') != std::string_view::npos) user_error("the character '~' is unknown");
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   }
-  std::string decode(std::span<const int32_t>) const override { return ""; }
+  void decode(std::span<const int32_t>, DecodeState&, std::string&) const override {}
   void save(const fs::path& folder) const override {
     write_file_atomically(folder / "fake.json", std::to_string(vocab_));
   }
@@ -106,17 +110,17 @@ PrepareOptions small(const fs::path& output, std::vector<fs::path> inputs) {
 }
 
 TEST(SafeCut, LiesBetweenNonSpaceAndAsciiSpace) {
-  EXPECT_EQ(next_safe_cut("ab cd", 0), 2u);
-  EXPECT_EQ(next_safe_cut("ab cd", 2), 2u);
-  EXPECT_EQ(next_safe_cut("ab cd", 3), 5u);
-  EXPECT_EQ(next_safe_cut("ab\n\n  cd\r\nx", 3), 8u);
-  EXPECT_EQ(next_safe_cut(" \n ", 0), 3u);
-  EXPECT_EQ(next_safe_cut("", 0), 0u);
-  EXPECT_EQ(next_safe_cut("\xc3\xa9 a", 0), 2u);  // a letter beyond ASCII
-  EXPECT_EQ(next_safe_cut("\xc2\xa0 a", 0), 4u);  // a no-break space is white space
-  EXPECT_EQ(next_safe_cut("\xe3\x80\x80\n\xf0\x9f\x98\x80\n", 0), 8u);
-  EXPECT_EQ(next_safe_cut("\xa9 a", 0), 3u);        // invalid UTF-8: not sure
-  EXPECT_EQ(next_safe_cut("\x1f a\x7f b", 0), 6u);  // control characters: not sure
+  EXPECT_EQ(CutRule::at_words().next("ab cd", 0), 2u);
+  EXPECT_EQ(CutRule::at_words().next("ab cd", 2), 2u);
+  EXPECT_EQ(CutRule::at_words().next("ab cd", 3), 5u);
+  EXPECT_EQ(CutRule::at_words().next("ab\n\n  cd\r\nx", 3), 8u);
+  EXPECT_EQ(CutRule::at_words().next(" \n ", 0), 3u);
+  EXPECT_EQ(CutRule::at_words().next("", 0), 0u);
+  EXPECT_EQ(CutRule::at_words().next("\xc3\xa9 a", 0), 2u);  // a letter beyond ASCII
+  EXPECT_EQ(CutRule::at_words().next("\xc2\xa0 a", 0), 4u);  // a no-break space is white space
+  EXPECT_EQ(CutRule::at_words().next("\xe3\x80\x80\n\xf0\x9f\x98\x80\n", 0), 8u);
+  EXPECT_EQ(CutRule::at_words().next("\xa9 a", 0), 3u);        // invalid UTF-8: not sure
+  EXPECT_EQ(CutRule::at_words().next("\x1f a\x7f b", 0), 6u);  // control characters: not sure
 }
 
 TEST(SafeCut, RealBpeTokensDoNotChange) {
@@ -162,8 +166,8 @@ TEST(SafeCut, RealBpeTokensDoNotChange) {
     for (uint64_t n = 2 + rng.next_below(12); n > 0; --n)
       text += kParts[rng.next_below(std::size(kParts))];
     const auto whole = bpe->encode(text);
-    for (size_t at = next_safe_cut(text, 1); at < text.size();
-         at = next_safe_cut(text, at + 1), ++cuts) {
+    for (size_t at = bpe->cut_rule().next(text, 1); at < text.size();
+         at = bpe->cut_rule().next(text, at + 1), ++cuts) {
       auto halves = bpe->encode(std::string_view(text).substr(0, at));
       const auto rest = bpe->encode(std::string_view(text).substr(at));
       halves.insert(halves.end(), rest.begin(), rest.end());
@@ -171,6 +175,26 @@ TEST(SafeCut, RealBpeTokensDoNotChange) {
     }
   }
   EXPECT_GT(cuts, 10'000);
+}
+
+// A tokenizer that begins a text with a mark, one whose pattern allows cuts, and one for which no
+// cut is known, whose documents stay whole.
+TEST(Prepare, TokenizerJsonInPieces) {
+  const TempFolder folder;
+  const std::string text = words(20'000, 3);
+  const fs::path input = put(folder / "input.txt", text);
+  for (const char* name : {"stories", "deepseek", "look behind"}) {
+    const auto tokenizer = test::golden_tokenizer(name);
+    PrepareOptions options = small(folder / name, {input});
+    options.val_fraction = 0.25;
+    options.end_of_text = false;
+    prepare_shards(*tokenizer, options);
+    EXPECT_EQ(all_ids(options.output, "train"), tokenizer->encode(text.substr(0, 15'000))) << name;
+    EXPECT_EQ(all_ids(options.output, "val"), tokenizer->encode(text.substr(15'000))) << name;
+    EXPECT_EQ(load_tokenizer(options.output)->encode("the cat"), tokenizer->encode("the cat"));
+    const TextFiles files({input}, false);
+    EXPECT_EQ(encode_all(files, *tokenizer), tokenizer->encode(text)) << name;
+  }
 }
 
 // The figures that nanoGPT's data folders publish for tiny Shakespeare.

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "data/loader.h"
+#include "support/golden_tokenizer.h"
 #include "support/temp_folder.h"
 
 namespace brrr::io {
@@ -65,6 +66,7 @@ std::vector<std::unique_ptr<Tokenizer>> all_tokenizers(const std::string& text) 
   list.push_back(make_byte_tokenizer());
   list.push_back(make_char_tokenizer(text));
   list.push_back(train_bpe(text.substr(0, 20000), 300));
+  for (const char* name : {"stories", "deepseek"}) list.push_back(test::golden_tokenizer(name));
   return list;
 }
 
@@ -276,6 +278,13 @@ TEST_F(Streams, WhatIsNoTextComesWithItsPlace) {
   const TextFiles bytes({folder_ / "0.txt"}, true);
   Loader loader(std::make_unique<StreamBatches>(bytes, *tokenizer, o), o);
   for (int i = 0; i < 1000; ++i) loader.next();
+}
+
+TEST_F(Streams, ATokenizerForWhichNoCutIsKnown) {
+  const auto tokenizer = test::golden_tokenizer("no regex");
+  EXPECT_USER_ERROR(StreamBatches(files({text_of(9'000, 3)}), *tokenizer,
+                                  options(Sampling::kRandom, 4, 32, *tokenizer)),
+                    "cannot be tokenised piece by piece");
 }
 
 TEST_F(Streams, CharactersThatTheTokenizerLacks) {

@@ -293,6 +293,8 @@ TEST_F(Train, DamagedModelsAreRefused) {
   const std::string weights = read_file(path("run") / "model.safetensors");
   auto generate = [&] { return run({"generate", "--model", model, "--prompt", "line"}); };
   ASSERT_EQ(generate(), 0) << err_;
+  EXPECT_EQ(run({"generate", "--model", model, "--prompt", ""}), 2);
+  EXPECT_NE(err_.find("has no begin-of-text token"), std::string::npos) << err_;
   write_file_atomically(path("run") / "model.safetensors", weights.substr(0, weights.size() / 2));
   EXPECT_EQ(generate(), 1);
   EXPECT_NE(err_.find("model.safetensors"), std::string::npos) << err_;

@@ -169,6 +169,40 @@ TEST_F(Errors, Tokenizers) {
          {{"data", "encode"}, 2, {"--tokenizer"}}});
 }
 
+TEST_F(Errors, TokenizerJson) {
+  fs::create_directory(path("hf"));
+  std::string vocab;
+  for (int byte = 0; byte < 256; ++byte)
+    vocab += fmt::format("{}\"<0x{:02X}>\":{}", byte == 0 ? "" : ",", byte, byte);
+  const auto write = [&](const std::string& more) {
+    write_file_atomically(path("hf") / "tokenizer.json",
+                          fmt::format("{{\"model\":{{\"type\":\"BPE\",\"byte_fallback\":true,"
+                                      "\"merges\":[],\"vocab\":{{{}}}}}{}}}",
+                                      vocab, more));
+  };
+  const std::vector<std::string> encode{"data", "encode", "--tokenizer", at("hf")};
+  const auto refused = [&](const std::string& more, const std::string& part) {
+    write(more);
+    check({{encode, 1, {at("hf") + "/tokenizer.json", part}}});
+  };
+  write("");
+  ASSERT_EQ(run(encode), 0) << err_;
+  refused(R"(,"normalizer":{"type":"NFKC"})", "normalizer.type is 'NFKC', which is not supported");
+  refused(R"(,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"(a"}})",
+          "pre_tokenizer.pattern: the pattern '(a' has a group without its )");
+  refused(R"(,"post_processor":{"type":"RobertaProcessing"})", "'RobertaProcessing'");
+  refused(R"(,"decoder":{"type":"CTC"})", "decoder.type is 'CTC'");
+  refused(R"(,"added_tokens":[{"id":300,"content":"x"}])", "none with id 256");
+  refused(R"(,"decoder":)" + std::string(50'000, '['), "not valid JSON");
+  // A pattern that never ends is found when a text meets it.
+  write(R"(,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"(A+)+c"}})");
+  put("as.txt", std::string(3000, 'A') + "\n");
+  check({{{"data", "prepare", "--text", at("as.txt"), "--tokenizer", at("hf"), "--output-dir",
+           at("out")},
+          1,
+          {at("as.txt"), "'(A+)+c' takes too long"}}});
+}
+
 TEST_F(Errors, Options) {
   put("prompt.txt", "");
   put("list.toml", "max_steps = [1, 2]\n");

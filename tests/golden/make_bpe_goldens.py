@@ -17,7 +17,6 @@ import os
 import sys
 
 import numpy as np
-import tiktoken
 
 PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 SEED = 20240521
@@ -130,6 +129,7 @@ def byte_letters():
 
 def gpt2(folder):
     """tiktoken's encoding from GPT-2's own two files; the ranks are the ids of the tokens."""
+    import tiktoken  # not needed by make_tokenizer_goldens.py, which shares random_text
     letters = byte_letters()
     with open(os.path.join(folder, "vocab.json"), encoding="utf-8") as f:
         vocab = json.load(f)
@@ -151,6 +151,7 @@ def fnv(numbers, h):
 def main():
     if len(sys.argv) not in (2, 4):
         sys.exit(__doc__)
+    import tiktoken
     encoding = gpt2(sys.argv[1])
     if len(sys.argv) == 4:
         for i in range(int(sys.argv[3]) * BLOCK_SIZE, (int(sys.argv[3]) + 1) * BLOCK_SIZE):

@@ -39,6 +39,9 @@ TEST(GenerateOptions, NoCacheOnTheCommandLine) {
   EXPECT_FALSE(o.cache);
   EXPECT_FALSE(o.stream);
   EXPECT_EQ(o.prompt, "--x y");
+  EXPECT_TRUE(o.was_given("prompt") && o.was_given("cache") && !o.was_given("temperature"));
+  // Only the model's folder knows whether an empty prompt has a token to begin with.
+  EXPECT_EQ(resolve_generate({{"prompt", ""}}).prompt, "");
 }
 
 TEST(GenerateOptions, BadValues) {
@@ -46,7 +49,6 @@ TEST(GenerateOptions, BadValues) {
   EXPECT_USER_ERROR(resolve_generate({{"top_p", "0"}}), "above 0");
   EXPECT_USER_ERROR(resolve_generate({{"top_p", "1.1"}}), "at most 1");
   EXPECT_USER_ERROR(resolve_generate({{"max_new_tokens", "0"}}), "from 1");
-  EXPECT_USER_ERROR(resolve_generate({{"prompt", ""}}), "at least one character");
   EXPECT_USER_ERROR(resolve_generate({{"promt", "x"}}), "did you mean 'prompt'");
 }
 

@@ -31,9 +31,7 @@ struct Model {
   }
   Value qkv() { return project("w", 3 * kC); }
 
-  Value visible(int64_t t, int64_t s) {
-    return less_equal(iota(g, {1, s}, 1), iota(g, {t, 1}, 0));
-  }
+  Value visible(int64_t t, int64_t s) { return less_equal(iota(g, {1, s}, 1), iota(g, {t, 1}, 0)); }
   /// As a model writes it. q: [B, H, T, D], k and v: [B, H, S, D]
   Value attend(Heads h) {
     const int64_t t = h.q.shape().size(-2), s = h.k.shape().size(-2);
@@ -47,7 +45,8 @@ struct Model {
     return matmul(p, h.v);
   }
   Value joined(Value y) {
-    return reshape(transpose(y, {0, 2, 1, 3}), {kB, y.shape()[2], y.shape().size(1) * y.shape()[3].size()});
+    return reshape(transpose(y, {0, 2, 1, 3}),
+                   {kB, y.shape()[2], y.shape().size(1) * y.shape()[3].size()});
   }
   void finish(Value y) {
     Value z = matmul(y, g.parameter("p", {y.shape()[2], 7}));
@@ -64,7 +63,8 @@ Value split(Value x, int64_t heads) {
 Value repeated(Value x, int64_t times) {
   const Shape s = x.shape();
   const Dim heads = s[1], rows = s[2], width = s[3];
-  Value wide = broadcast_to(reshape(x, {kB, heads, 1, rows, width}), {kB, heads, times, rows, width});
+  Value wide =
+      broadcast_to(reshape(x, {kB, heads, 1, rows, width}), {kB, heads, times, rows, width});
   return reshape(wide, {kB, heads.size() * times, rows, width});
 }
 
@@ -197,8 +197,7 @@ const Lying kLying[] = {
      [](Model& m) {
        Value x = m.project("w", kC + 2 * kK * kD);
        const int64_t n = kK * kD;
-       return Heads{split(part_of(x, 0, kC), kH),
-                    repeated(split(part_of(x, kC, n), kK), kH / kK),
+       return Heads{split(part_of(x, 0, kC), kH), repeated(split(part_of(x, kC, n), kK), kH / kK),
                     repeated(split(part_of(x, kC + n, n), kK), kH / kK)};
      },
      "q, k and v in one value, 4 heads share 2, heads joined", 0},
@@ -218,7 +217,8 @@ const Lying kLying[] = {
     {"keys from a cache",
      [](Model& m) {
        const Heads x = kSpellings[1].split(m.qkv());
-       return Heads{x.q, m.g.input("k", {kB, kH, kT, kD}, f32), m.g.input("v", {kB, kH, kT, kD}, f32)};
+       return Heads{x.q, m.g.input("k", {kB, kH, kT, kD}, f32),
+                    m.g.input("v", {kB, kH, kT, kD}, f32)};
      },
      "q, k and v apart, heads joined", 0},
     {"keys that something is done to",
@@ -275,8 +275,13 @@ const Reading kReadings[] = {
        m.finish(m.joined(y));
      }},
     {"heads in another order",
-     [](Model& m, Value y) { m.finish(reshape(transpose(y, {0, 2, 3, 1}), {kB, kT, kC})); }},
-    {"heads that stay apart", [](Model& m, Value y) { m.finish(reshape(y, {kB, kT, kC})); }},
+     [](Model& m, Value y) {
+       m.finish(reshape(transpose(y, {0, 2, 3, 1}), {kB, kT, kC}));
+     }},
+    {"heads that stay apart",
+     [](Model& m, Value y) {
+       m.finish(reshape(y, {kB, kT, kC}));
+     }},
 };
 
 TEST(AttentionPlaces, HeadsAreJoinedOnlyWhereNothingElseReadsThem) {
@@ -339,9 +344,9 @@ TEST(AttentionPlaces, OfGpt2) {
   options.loss.clear();
   const Graph eval = run_pipeline(loss, runs, options);
   EXPECT_EQ(count_ops(eval, "attention"), 2u);
-  EXPECT_LE(test::difference(reference::evaluate(inference(loss), in),
-                             reference::evaluate(eval, in)),
-            1e-12);
+  EXPECT_LE(
+      test::difference(reference::evaluate(inference(loss), in), reference::evaluate(eval, in)),
+      1e-12);
 }
 
 }  // namespace

@@ -152,9 +152,7 @@ const Spelling kSpellings[] = {
      },
      "causal=true, lengths=false, mask=false, position=true, window=2"},
     {"a window alone",
-     [](Parts& p) {
-       return where(greater_equal(p.columns(), p.rows()), p.scores(), p.hidden());
-     },
+     [](Parts& p) { return where(greater_equal(p.columns(), p.rows()), p.scores(), p.hidden()); },
      "causal=false, lengths=false, mask=false, position=false, window=1"},
     {"a window of another position",
      [](Parts& p) {

@@ -7,7 +7,8 @@
 
 namespace brrr::test {
 
-/// No mask, no dropout; q, k and v are three operands [..., H, T, D], [..., K, S, D], [..., K, S, Dv].
+/// No mask, no dropout; q, k and v are three operands [..., H, T, D], [..., K, S, D], [..., K, S,
+/// Dv].
 inline Attrs attention_attrs(int64_t heads, int64_t kv_heads, int64_t width, int64_t value_width) {
   using Place = std::vector<int64_t>;
   return {{"causal", false},

@@ -57,7 +57,7 @@ class RandomRows {
   }
   void grow() {
     Value a = pick(floats_), b = other();
-    switch (random_.below(26)) {
+    switch (random_.below(30)) {
       case 0:
         return floats_.push_back(a + b);
       case 1:
@@ -75,9 +75,9 @@ class RandomRows {
             call1("gelu_grad", {a, pick(floats_)},
                   {{"approximate", std::string(random_.coin() ? "tanh" : "none")}}));
       case 7: {
-        constexpr const char* kNames[] = {"neg", "exp",  "tanh",   "erf", "sigmoid",
-                                          "abs", "relu", "square", "sin", "cos"};
-        return floats_.push_back(call1(kNames[random_.below(10)], {tanh(a)}));
+        constexpr const char* kNames[] = {"neg",  "exp",    "tanh", "erf", "sigmoid", "abs",
+                                          "relu", "square", "sin",  "cos", "silu"};
+        return floats_.push_back(call1(kNames[random_.below(11)], {tanh(a)}));
       }
       case 8:
         return floats_.push_back(dropout(a, key_, 0.3, random_.below(3)));
@@ -130,6 +130,21 @@ class RandomRows {
         if (h.dtype() != bf16) return;
         return rows_sum(h);
       }
+      case 25: {
+        const RmsNorm norm = rms_norm(a, weight_, 0.01);
+        if (random_.coin()) output(norm.rstd);
+        return floats_.push_back(norm.y);
+      }
+      case 26: {
+        const Value in[] = {a, pick(floats_), weight_, rstd_};
+        const auto out = call("rms_norm_grad", in);
+        if (random_.coin()) output(out[1]);
+        return floats_.push_back(out[0]);
+      }
+      case 27:
+        return floats_.push_back(silu(a) * b);
+      case 28:
+        return floats_.push_back(call1("silu_grad", {a, pick(floats_)}));
       default:
         return floats_.push_back(a + broadcast_to(weight_, shape_));
     }

@@ -6,117 +6,20 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/rng.h"
 #include "base/utf8.h"
 #include "formats/json_file.h"
+#include "support/random_text.h"
 #include "text/tokenizer.h"
 
 namespace brrr::io {
 namespace {
 
-constexpr uint32_t kSeed = 20240521;
+using test::hash_ids;
+using test::hash_text;
+using test::kHashStart;
+using test::random_text;
+
 constexpr uint32_t kBlockSize = 1000;
-
-const char* const kWords[] = {" the",    " of",
-                              "Hello",   " world",
-                              "ing",     " Internationalization",
-                              "don't",   "I'LL",
-                              "HTTP",    " antidisestablish",
-                              "foo_bar", "://",
-                              "...",     " ---",
-                              "==",      "()",
-                              "};",      "\r\n",
-                              "naïve",   " Größe",
-                              "привет",  " мир",
-                              "日本語",  "한국어",
-                              "العربية", "हिन्दी",
-                              "ไทย",     "👩‍👩‍👧",
-                              "🇩🇪",      "e\u0301"};
-const char* const kContractions[] = {"'s", "'t",  "'re", "'ve", "'m",  "'ll",     "'d",
-                                     "'S", "'LL", "'r",  "'",   "''s", "\u2019s", " 's"};
-const char* const kNumbers[] = {"²", "½", "٣", "Ⅷ",     "〇",   "१",
-                                "𝟗", "①", "৳", "1,000", "3.14", "0x1F"};
-constexpr uint32_t kSpaces[] = {0x20,   0x09,   0x0A,   0x0B,   0x0C,   0x0D,   0x85,
-                                0xA0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004,
-                                0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200A, 0x2028,
-                                0x2029, 0x202F, 0x205F, 0x3000, 0x200B, 0x180E, 0xFEFF};
-constexpr uint32_t kMarks[] = {0x200D, 0xFE0F, 0x200C, 0x20E3};
-
-uint32_t skip_surrogates(uint32_t code) { return code >= 0xD800 ? code + 0x800 : code; }
-
-/// random_text of make_bpe_goldens.py, letter for letter.
-std::string random_text(uint32_t index) {
-  RngStream words({.seed = kSeed, .step = 0}, index);
-  std::string out;
-  const auto put = [&out](uint32_t code) { append_utf8(out, code); };
-  const uint32_t segments = words.next_u32() % 12;
-  for (uint32_t segment = 0; segment < segments; ++segment) {
-    const uint32_t kind = words.next_u32() % 18;
-    const uint32_t count = 1 + words.next_u32() % 8;
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t r = words.next_u32();
-      switch (kind) {
-        case 0:
-          out += kWords[r % std::size(kWords)];
-          break;
-        case 1:
-          out += kContractions[r % std::size(kContractions)];
-          break;
-        case 2:
-          out += kNumbers[r % std::size(kNumbers)];
-          break;
-        case 3:
-          put(kSpaces[r % std::size(kSpaces)]);
-          break;
-        case 4:
-          put(' ');
-          break;
-        case 5:
-          put('a' + r % 26);
-          break;
-        case 6:
-          put(0x20 + r % 95);
-          break;
-        case 7:
-          put('0' + r % 10);
-          break;
-        case 8:
-          put(r >> 31 ? r % 0x20 : 0x7F + r % 0x21);
-          break;
-        case 9:
-          put(0x80 + r % 0x1D0);
-          break;
-        case 10:
-          put(0x300 + r % 0x70);
-          break;
-        case 11:
-          put(0x370 + r % 0x6D0);
-          break;
-        case 12:
-          put(0x3040 + r % 0xC0);
-          break;
-        case 13:
-          put(0x4E00 + r % 0x51A5);
-          break;
-        case 14:
-          put(r & 1 ? kMarks[r >> 30] : 0x1F300 + (r >> 1) % 0x600);
-          break;
-        case 15:
-          put(0xAC00 + r % 0x2BA4);
-          break;
-        case 16:
-          put(skip_surrogates(r % 0xF800));
-          break;
-        default:
-          put(skip_surrogates(r % 0x10F800));
-          break;
-      }
-    }
-  }
-  return out;
-}
-
-uint64_t fnv(uint64_t hash, uint32_t number) { return (hash ^ number) * 0x100000001B3u; }
 
 class TokenizerGolden : public ::testing::Test {
  protected:
@@ -166,20 +69,13 @@ TEST_F(TokenizerGolden, RandomTexts) {
   ASSERT_EQ(golden_["blocks"].size(), 100u);
   std::vector<int32_t> ids;
   for (uint32_t block = 0; block < 100; ++block) {
-    uint64_t texts_hash = 0xCBF29CE484222325u, ids_hash = texts_hash;
+    uint64_t texts_hash = kHashStart, ids_hash = kHashStart;
     for (uint32_t i = block * kBlockSize; i < (block + 1) * kBlockSize; ++i) {
       const std::string text = random_text(i);
-      const uint8_t* const end = as_bytes(text.data() + text.size());
-      for (const uint8_t* p = as_bytes(text.data()); p < end;) {
-        const DecodedChar c = decode_utf8(p, end);
-        texts_hash = fnv(texts_hash, c.code);
-        p += c.bytes;
-      }
-      texts_hash = fnv(texts_hash, 0xFFFFFFFF);
+      texts_hash = hash_text(texts_hash, text);
       ids.clear();
       tokenizer_->encode(text, ids);
-      for (const int32_t id : ids) ids_hash = fnv(ids_hash, static_cast<uint32_t>(id));
-      ids_hash = fnv(ids_hash, 0xFFFFFFFF);
+      ids_hash = hash_ids(ids_hash, ids);
       ASSERT_EQ(tokenizer_->decode(ids), text) << "random text " << i;
     }
     const auto& expected = golden_["blocks"][block];
@@ -194,7 +90,7 @@ TEST_F(TokenizerGolden, RandomTexts) {
 // The text of every token, where it is text: tiktoken's ids for it, which are nearly always the
 // token itself.
 TEST_F(TokenizerGolden, TextsOfAllTokens) {
-  uint64_t hash = 0xCBF29CE484222325u;
+  uint64_t hash = kHashStart;
   int texts = 0;
   for (int32_t id = 0; id < 50256; ++id) {
     const std::string bytes = tokenizer_->decode(std::vector<int32_t>{id});
@@ -210,7 +106,7 @@ TEST_F(TokenizerGolden, TextsOfAllTokens) {
     }
     if (!is_text) continue;
     ++texts;
-    for (const int32_t i : ids) hash = fnv(hash, static_cast<uint32_t>(i));
+    for (const int32_t i : ids) hash = test::fnv(hash, static_cast<uint32_t>(i));
   }
   EXPECT_EQ(texts, golden_["tokens"]["texts"].get<int>());
   EXPECT_EQ(fmt::format("{:016x}", hash), golden_["tokens"]["ids"].get<std::string>());

@@ -8,14 +8,18 @@
 
 #include "base/rng.h"
 #include "formats/json_file.h"
+#include "support/bpe_model.h"
 #include "support/temp_folder.h"
-#include "text/tokenizer_bpe.h"
+#include "text/bpe/byte_letters.h"
+#include "text/bpe/tokenizer_bpe.h"
 #include "text/tokenizer_char.h"
+#include "text/tokenizer_json.h"
 #include "text/tokenizer_split.h"
 
 namespace brrr::io {
 namespace {
 
+using test::bpe_model;
 using test::TempFolder;
 using Ids = std::vector<int32_t>;
 
@@ -32,7 +36,6 @@ std::string random_bytes(uint32_t stream, size_t longest) {
 /// A vocabulary with merges of every kind: `pairs` are merged in order.
 BpeModel model_of_merges(const std::vector<std::pair<std::string, std::string>>& pairs) {
   BpeModel model;
-  model.offsets.push_back(0);
   std::vector<std::string> tokens;
   const auto id = [&](const std::string& token) -> uint32_t {
     for (size_t i = 0; i < tokens.size(); ++i)
@@ -90,15 +93,16 @@ TEST(BpeEncode, EqualsTheDefinition) {
       parts.push_back(left + right);
     }
     for (size_t i = pairs.size(); i > 1; --i) std::swap(pairs[i - 1], pairs[rng.next_below(i)]);
-    const BpeTokenizer tokenizer(model_of_merges(pairs));
+    const BpeModel model = model_of_merges(pairs);
+    const auto tokenizer = make_gpt2_tokenizer(model);
     for (int repeat = 0; repeat < 20; ++repeat) {
       std::string text;
       const size_t length =
           repeat < 15 ? rng.next_below(60) : 150 + rng.next_below(400);  // both algorithms
       while (text.size() < length) text += "aaabbc "[rng.next_below(repeat % 2 == 0 ? 6 : 7)];
-      const Ids expected = encode_naively(tokenizer.model(), text);
-      ASSERT_EQ(tokenizer.encode(text), expected) << "stream " << stream << ": " << text;
-      ASSERT_EQ(tokenizer.encode(text), expected) << "from the cache: " << text;
+      const Ids expected = encode_naively(model, text);
+      ASSERT_EQ(tokenizer->encode(text), expected) << "stream " << stream << ": " << text;
+      ASSERT_EQ(tokenizer->encode(text), expected) << "from the cache: " << text;
     }
   }
 }
@@ -131,7 +135,8 @@ TEST(BpeEncode, AppendsAndAgreesAtEveryEnd) {
 TEST(BpeEncode, CachesStayRightWhenOverfilled) {
   const std::string sample =
       "aa ab ba bb aab abb bba baa aabb abab baba aa ab ba bb aab abb bba baa aabb abab baba";
-  const BpeTokenizer tokenizer(train_bpe_model(sample, 270));
+  const BpeModel model = train_bpe_model(sample, 270);
+  const auto tokenizer = make_gpt2_tokenizer(model);
   // 300,000 distinct words, short and long: many times what the caches hold. Twice, for hits and
   // refills.
   for (int pass = 0; pass < 2; ++pass)
@@ -143,10 +148,10 @@ TEST(BpeEncode, CachesStayRightWhenOverfilled) {
         for (uint64_t n = 3 + rng.next_below(word % 4 == 0 ? 40 : 14); n > 0; --n)
           text += "abAB"[rng.next_below(4)];
       }
-      const Ids ids = tokenizer.encode(text);
-      ASSERT_EQ(tokenizer.decode(ids), text);
+      const Ids ids = tokenizer->encode(text);
+      ASSERT_EQ(tokenizer->decode(ids), text);
       if (block % 60 == 0) {
-        ASSERT_EQ(ids, encode_naively(tokenizer.model(), text));
+        ASSERT_EQ(ids, encode_naively(model, text));
       }
     }
 }
@@ -251,27 +256,31 @@ class BrokenBpe : public ::testing::Test {
             {"normalizer", nullptr},
             {"pre_tokenizer",
              {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+            {"decoder", {{"type", "ByteLevel"}}},
             {"added_tokens", {{{"id", 258}, {"content", "<|endoftext|>"}, {"special", true}}}}};
   }
-  BpeModel load_json(const Json& root) const {
-    return parse_tokenizer_json(root.dump(), "tokenizer.json");
+  static std::unique_ptr<Tokenizer> load_text(const std::string& json) {
+    return read_tokenizer_json({{"tokenizer.json", json}}, "");
   }
+  static std::unique_ptr<Tokenizer> load_json(const Json& root) { return load_text(root.dump()); }
+  static BpeModel model_in(const std::string& json) { return bpe_model(*load_text(json)); }
   Json vocab_;
 };
 
 TEST_F(BrokenBpe, TheUnbrokenForms) {
   const BpeModel model = load();
   EXPECT_EQ(model.end_of_text, 258);
-  EXPECT_EQ(BpeTokenizer(model).encode("ab ab"), (Ids{256, 257}));
+  EXPECT_EQ(make_gpt2_tokenizer(model)->encode("ab ab"), (Ids{256, 257}));
   EXPECT_EQ(load("a b\r\nĠ ab\r\n"), model);           // no version line, Windows line ends
   EXPECT_EQ(load("#version: 0.2\na b\nĠ ab"), model);  // no newline at the end
-  EXPECT_EQ(load_json(tokenizer_json()), model);
+  EXPECT_EQ(model_in(tokenizer_json().dump()), model);
+  EXPECT_EQ(load_json(tokenizer_json())->end_of_text(), 258);
   Json pairs = tokenizer_json();
   pairs["model"]["merges"] = Json::parse(R"([["a","b"],["Ġ","ab"]])");
-  EXPECT_EQ(load_json(pairs), model);
+  EXPECT_EQ(model_in(pairs.dump()), model);
   for (const Json& root : {tokenizer_json(), pairs}) {
-    EXPECT_EQ(parse_tokenizer_json(root.dump(2) + "\n", "t"), model);
-    EXPECT_EQ(parse_tokenizer_json(root.dump(-1, ' ', true), "t"), model);  // \u escapes
+    EXPECT_EQ(model_in(root.dump(2) + "\n"), model);
+    EXPECT_EQ(model_in(root.dump(-1, ' ', true)), model);  // \u escapes
   }
   EXPECT_EQ(parse_vocab_and_merges("\n" + vocab_.dump(2) + "\n", "v", "a b\nĠ ab\n", "m"), model);
   EXPECT_EQ(parse_vocab_and_merges(vocab_.dump(-1, ' ', true), "v", "a b\nĠ ab\n", "m"),
@@ -300,26 +309,30 @@ TEST_F(BrokenBpe, TheOrderOfMerges) {
 TEST_F(BrokenBpe, AddedTokensOfTokenizerJson) {
   Json root = tokenizer_json();
   root["added_tokens"].push_back({{"id", 259}, {"content", "<пад ding>"}, {"special", true}});
-  const BpeTokenizer tokenizer(load_json(root));
-  EXPECT_EQ(tokenizer.vocab_size(), 260);
-  EXPECT_EQ(tokenizer.decode(Ids{259}), "<пад ding>");
-  EXPECT_EQ(tokenizer.decode(tokenizer.encode("<пад ding>")), "<пад ding>");
+  const auto tokenizer = load_json(root);
+  EXPECT_EQ(tokenizer->vocab_size(), 260);
+  EXPECT_EQ(tokenizer->decode(Ids{259}), "<пад ding>");
+  EXPECT_EQ(tokenizer->encode("ab<пад ding>ab"), (Ids{256, 259, 256}));
+  EXPECT_TRUE(tokenizer->is_special(259));
   const TempFolder folder;
-  tokenizer.save(folder.path());
+  tokenizer->save(folder.path());
   EXPECT_EQ(load_tokenizer(folder.path())->decode(Ids{259}), "<пад ding>");
-  root["added_tokens"][1]["content"] = "<é>";  // in vocab.json, é means the byte 0xe9
-  EXPECT_EQ(BpeTokenizer(load_json(root)).decode(Ids{259}), "<é>");
-  EXPECT_USER_ERROR(BpeTokenizer(load_json(root)).save(folder.path()), "cannot be written to");
-  root["added_tokens"][1]["special"] = false;
-  EXPECT_USER_ERROR(load_json(root), "is not special");
   root["added_tokens"][1] = {{"id", 300}, {"content", "<x>"}, {"special", true}};
   EXPECT_USER_ERROR(load_json(root), "none with id 259");
   root["added_tokens"][1] = {{"id", 1}, {"content", "<|endoftext|>"}, {"special", true}};
-  EXPECT_USER_ERROR(load_json(root), "has id 258 in the vocabulary and another");
+  EXPECT_USER_ERROR(load_json(root), "is listed twice in added_tokens");
+  root["added_tokens"][0]["id"] = 7;
+  EXPECT_USER_ERROR(load_json(root), "has id 258 in the vocabulary and id 7 in added_tokens");
   root["added_tokens"] = 5;
   EXPECT_USER_ERROR(load_json(root), "\"added_tokens\" is the number 5");
   root["added_tokens"] = {1};
-  EXPECT_USER_ERROR(load_json(root), "\"added_tokens\" holds");
+  EXPECT_USER_ERROR(load_json(root), "added_tokens[0] is the number 1; expected an object");
+  root["added_tokens"] = {{{"id", 258}, {"content", ""}}};
+  EXPECT_USER_ERROR(load_json(root), "added_tokens[0].content is empty");
+  root["added_tokens"] = {{{"id", 5e9}, {"content", "x"}}};
+  EXPECT_USER_ERROR(load_json(root), "added_tokens[0].id is the number");
+  root["added_tokens"] = {{{"id", 258}, {"content", "x"}, {"lstrip", 1}}};
+  EXPECT_USER_ERROR(load_json(root), "lstrip is the number 1; expected true or false");
 }
 
 TEST_F(BrokenBpe, Vocabulary) {
@@ -371,31 +384,143 @@ TEST_F(BrokenBpe, TokenizerJsonOfAnotherKind) {
     root[Json::json_pointer(pointer)] = value;
     return load_json(root);
   };
-  EXPECT_USER_ERROR(with("/model/type", "WordPiece"), "model.type is the string 'WordPiece'");
-  EXPECT_USER_ERROR(with("/model/type", "Unigram"), "only byte-level BPE");
-  EXPECT_USER_ERROR(with("/model/byte_fallback", true), "model.byte_fallback is true");
-  EXPECT_USER_ERROR(with("/model/ignore_merges", true), "model.ignore_merges");
-  EXPECT_USER_ERROR(with("/model/dropout", 0.1), "model.dropout");
+  EXPECT_USER_ERROR(with("/model/type", "WordPiece"), "model.type is 'WordPiece'");
+  EXPECT_USER_ERROR(with("/model/type", 5), "model.type is the number 5; expected a string");
+  EXPECT_USER_ERROR(with("/model/dropout", 0.1), "model.dropout is the number 0.1");
   EXPECT_USER_ERROR(with("/model/end_of_word_suffix", "</w>"), "model.end_of_word_suffix");
   EXPECT_USER_ERROR(with("/model/continuing_subword_prefix", "##"),
-                    "model.continuing_subword_prefix");
-  EXPECT_USER_ERROR(with("/normalizer", {{"type", "NFC"}}), "normalizer");
-  EXPECT_USER_ERROR(with("/pre_tokenizer", {{"type", "Sequence"}}),
-                    "pre_tokenizer.type is the string 'Sequence'");
-  EXPECT_USER_ERROR(with("/pre_tokenizer", nullptr), "\"pre_tokenizer\" in the file is null");
-  EXPECT_USER_ERROR(with("/pre_tokenizer/add_prefix_space", true), "add_prefix_space is true");
-  EXPECT_USER_ERROR(with("/pre_tokenizer/use_regex", false), "use_regex");
-  EXPECT_USER_ERROR(with("/model", nullptr), "\"model\" in the file is null");
-  EXPECT_USER_ERROR(with("/model/vocab", Json::array()), "\"vocab\" in model is an array");
-  EXPECT_USER_ERROR(with("/model/merges", "x"), "\"merges\" in model is the string 'x'");
+                    "model.continuing_subword_prefix is the string '##'");
+  EXPECT_USER_ERROR(with("/normalizer", {{"type", "NFC"}}),
+                    "normalizer.type is 'NFC', which is not supported");
+  EXPECT_USER_ERROR(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
+                    "pre_tokenizer.type is 'BertPreTokenizer', which is not supported");
+  EXPECT_USER_ERROR(with("/pre_tokenizer/add_prefix_space", 1),
+                    "pre_tokenizer.add_prefix_space is the number 1");
+  EXPECT_USER_ERROR(with("/decoder/type", "WordPiece"), "decoder.type is 'WordPiece'");
+  EXPECT_USER_ERROR(with("/post_processor", {{"type", "BertProcessing"}}),
+                    "post_processor.type is 'BertProcessing'");
+  EXPECT_USER_ERROR(with("/truncation", {{"max_length", 5}}), "truncation is an object");
+  EXPECT_USER_ERROR(with("/padding", {{"strategy", 5}}), "padding is an object");
+  EXPECT_USER_ERROR(with("/model", nullptr), "model is null; expected an object");
+  EXPECT_USER_ERROR(with("/model/vocab", Json::array()), "model.vocab is an array");
+  EXPECT_USER_ERROR(with("/model/merges", "x"), "model.merges is the string 'x'");
   EXPECT_USER_ERROR(with("/model/merges/1", "ab"), "merge 2: expected two tokens");
   EXPECT_USER_ERROR(with("/model/merges/1", {"a", 1}), "merge 2: expected two tokens");
   EXPECT_USER_ERROR(with("/model/merges/1", {"b", "b"}), "merge 2: the merge of 'b' and 'b'");
+  EXPECT_USER_ERROR(with("/model/merges/1", "a b"),
+                    "merge 2: the merge of 'a' and 'b' stands in merge 1 already");
   EXPECT_USER_ERROR(with("/model/vocab/ab", "256"), "the id of token 'ab' is the string '256'");
-  EXPECT_USER_ERROR(parse_tokenizer_json("7", "tokenizer.json"),
-                    "tokenizer.json: it holds the number 7");
-  EXPECT_USER_ERROR(parse_tokenizer_json("{}", "tokenizer.json"), "\"model\" is missing");
-  EXPECT_USER_ERROR(parse_tokenizer_json("{", "tokenizer.json"), "not valid JSON");
+  EXPECT_USER_ERROR(load_text("7"), "tokenizer.json: it holds the number 7");
+  EXPECT_USER_ERROR(load_text("{}"), "model is missing");
+  EXPECT_USER_ERROR(load_text("{"), "not valid JSON");
+  EXPECT_USER_ERROR(load_text(std::string(100'000, '[')), "not valid JSON");
+}
+
+// Parts of parts, each broken in its own way: the error names the field and the value.
+TEST_F(BrokenBpe, PartsOfTokenizerJson) {
+  const auto split = [&](const Json& pattern, const Json& behavior = "Isolated") {
+    Json root = tokenizer_json();
+    root["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"}, {"pattern", pattern}, {"behavior", behavior}},
+          {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+    return load_json(root);
+  };
+  const auto regex = [&](const std::string& text) { return split({{"Regex", text}}); };
+  EXPECT_NO_THROW(regex(R"(a|[^\s\p{L}]+(?!\S))"));
+  EXPECT_USER_ERROR(split(5), "pretokenizers[0].pattern is the number 5; expected {\"Regex\"");
+  EXPECT_USER_ERROR(split({{"Regex", "a"}}, "Merged"), "behavior is 'Merged'; expected Removed");
+  EXPECT_USER_ERROR(regex("a(b"), "the pattern 'a(b' has a group without its )");
+  EXPECT_USER_ERROR(regex("a)b"), "an unmatched )");
+  EXPECT_USER_ERROR(regex("[a"), "a class without its ]");
+  EXPECT_USER_ERROR(regex("[]"), "a class of no character");
+  EXPECT_USER_ERROR(regex("[a&&b]"), "an intersection of classes");
+  EXPECT_USER_ERROR(regex("[a[b]]"), "a class in a class");
+  EXPECT_USER_ERROR(regex("[z-a]"), "a range whose end comes before");
+  EXPECT_USER_ERROR(regex(R"((a)\1)"), "the escape \\1");
+  EXPECT_USER_ERROR(regex(R"(\bword)"), "the escape \\b");
+  EXPECT_USER_ERROR(regex(R"(\p{Nonsense})"), "cannot be compiled");
+  EXPECT_USER_ERROR(regex(R"(\pL)"), "a property without braces");
+  EXPECT_USER_ERROR(regex(R"(\x{110000})"), "a hexadecimal escape");
+  EXPECT_USER_ERROR(regex("a**"), "the quantifier **");
+  EXPECT_USER_ERROR(regex("a{2}+"), "the quantifier {2}+");
+  EXPECT_USER_ERROR(regex("a{2,100000}"), "the quantifier {2,100000}");
+  EXPECT_USER_ERROR(regex("((a{1000}){1000}){1000}"), "cannot be compiled");
+  EXPECT_USER_ERROR(regex("*"), "nothing before the quantifier *");
+  EXPECT_USER_ERROR(regex("(?<name>a)"), "the group (?<na");
+  EXPECT_USER_ERROR(regex("(?m:a)"), "the group (?m:");
+  EXPECT_USER_ERROR(regex("\\"), "a backslash at its end");
+  EXPECT_USER_ERROR(regex(std::string(200, '(') + std::string(200, ')')), "nested deeper than 100");
+  EXPECT_USER_ERROR(regex(std::string(20'000, 'a')), "a pattern of 20000 bytes");
+  const auto nested = [](const char* list, Json inner) {
+    for (int i = 0; i < 50; ++i) inner = {{"type", "Sequence"}, {list, {inner}}};
+    return inner;
+  };
+  const auto with = [&](const char* part, const Json& value) {
+    Json root = tokenizer_json();
+    root[part] = value;
+    return load_json(root);
+  };
+  EXPECT_USER_ERROR(with("pre_tokenizer", nested("pretokenizers", {{"type", "ByteLevel"}})),
+                    "sequences nested deeper than 16");
+  EXPECT_USER_ERROR(with("normalizer", nested("normalizers", nullptr)), "nested deeper than 16");
+  EXPECT_USER_ERROR(with("decoder", nested("decoders", {{"type", "Fuse"}})),
+                    "nested deeper than 16");
+  EXPECT_USER_ERROR(with("post_processor", nested("processors", {{"type", "ByteLevel"}})),
+                    "nested deeper than 16");
+  EXPECT_USER_ERROR(
+      with("pre_tokenizer", {{"type", "Sequence"},
+                             {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}}),
+      "Digits stands behind ByteLevel");
+  const Json replace = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaaaaaaaaaaaa"}};
+  EXPECT_USER_ERROR(
+      with("normalizer", {{"type", "Sequence"}, {"normalizers", {replace, replace, replace}}}),
+      "make a text more than 1000 times as long");
+  const Json longer = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(60, 'a')}};
+  EXPECT_USER_ERROR(
+      with("decoder",
+           {{"type", "Sequence"}, {"decoders", {longer, longer, longer, longer, longer, longer}}}),
+      "a token decodes to more than 1048576 bytes");
+  EXPECT_USER_ERROR(with("normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}}),
+                    "normalizer.pattern is the regular expression 'a'");
+  EXPECT_USER_ERROR(
+      with("post_processor", {{"type", "TemplateProcessing"},
+                              {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {99999}}}}}},
+                              {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}}),
+      "special_tokens.<s>.ids holds the number 99999; expected ids from 0 to 258");
+  EXPECT_USER_ERROR(with("post_processor", {{"type", "TemplateProcessing"},
+                                            {"special_tokens", Json::object()},
+                                            {"single", Json::array()}}),
+                    "single has no sequence A");
+  EXPECT_USER_ERROR(
+      with("decoder", {{"type", "Sequence"},
+                       {"decoders",
+                        {{{"type", "Fuse"}},
+                         {{"type", "Strip"}, {"content", " "}, {"start", 0}, {"stop", 1}}}}}),
+      "behind Fuse only one Strip");
+}
+
+// A pattern that doubles its work with every character ends in an error, and soon.
+TEST_F(BrokenBpe, CatastrophicPatterns) {
+  for (const char* pattern : {"(a+)+c", "(a|aa)+c", "(a|a)*c", "(?:a*)*c", "(?=(a+)+c)a"}) {
+    Json root = tokenizer_json();
+    root["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}},
+          {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+    const auto tokenizer = load_json(root);
+    EXPECT_EQ(tokenizer->encode("ab"), Ids{256});
+    EXPECT_USER_ERROR(
+        tokenizer->encode(std::string(5000, 'a') + "bc"),
+        "pretokenizers[0].pattern: the pattern '" + std::string(pattern) + "' takes too long");
+    Ids ids = {7};
+    EXPECT_USER_ERROR(tokenizer->encode(std::string(5000, 'a') + "bc", ids), "takes too long");
+    EXPECT_EQ(ids, Ids{7});
+  }
 }
 
 TEST_F(BrokenBpe, Folders) {
@@ -444,7 +569,7 @@ TEST_F(BrokenBpe, DamagedAnywhere) {
                       broken_json = damage(tokenizer);
     try_load([&] { (void)parse_vocab_and_merges(broken_vocab, "v", merges, "m"); });
     try_load([&] { (void)parse_vocab_and_merges(vocab, "v", broken_merges, "m"); });
-    try_load([&] { (void)parse_tokenizer_json(broken_json, "t"); });
+    try_load([&] { (void)load_text(broken_json)->encode("ab cd"); });
   }
 }
 

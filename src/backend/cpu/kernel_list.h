@@ -2,6 +2,14 @@
 // What the CPU can run: one function per file of kernels, joined in the order of kernel_list.cpp.
 // Each kernel computes in f32 (f64 where noted), gives the same bits for any number of threads and
 // any alignment, and is compiled for every instruction set that isa.h may choose.
+//
+// Rows are independent: the bits of a row (of a product's left operand, of what is normalised, of a
+// loss, of element-wise ops) depend neither on the number of rows that are computed with it nor on
+// its place among them, fused or not, so a token that is decoded alone or beside other requests
+// gets the bits that it gets in a batch (tests/backend/row_independence_test.cpp). Exceptions: sums
+// over rows (gradients of weights and biases), scales of whole tensors (fp8), dropout, whose random
+// bits belong to an element's place, and oneDNN's products, which run only where ours are disabled.
+// Other devices promise nothing.
 
 #include <vector>
 
@@ -16,7 +24,8 @@ std::vector<KernelEntry> cast_kernels();
 std::vector<KernelEntry> quantize_kernels();        // quantize, quantize_scale
 std::vector<KernelEntry> random_kernels();          // random_bits, dropout
 std::vector<KernelEntry> softmax_kernels();         // softmax, softmax_grad
-std::vector<KernelEntry> layer_norm_kernels();      // layer_norm, layer_norm_grad
+std::vector<KernelEntry> norm_kernels();            // layer_norm, rms_norm, their derivatives
+std::vector<KernelEntry> rotary_kernels();          // rotary
 std::vector<KernelEntry> cross_entropy_kernels();   // cross_entropy, cross_entropy_grad
 std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _grad, _step
 std::vector<KernelEntry> reduction_kernels();       // sum, max

@@ -277,12 +277,9 @@ KernelEntry own_entry(const PlanEntry& entry, const GpuDescription& gpu) {
 }  // namespace
 
 std::vector<KernelEntry> cuda_kernels(const GpuDescription& gpu) {
-  std::vector<KernelEntry> all{epilogue_entry(gpu),
-                               product_entry("matmul", gpu),
-                               product_entry("linear", gpu),
-                               product_entry("scaled_matmul", gpu),
-                               sdpa_entry("attention", gpu),
-                               sdpa_entry("attention_grad", gpu)};
+  std::vector<KernelEntry> all{epilogue_entry(gpu),          product_entry("matmul", gpu),
+                               product_entry("linear", gpu), product_entry("scaled_matmul", gpu),
+                               sdpa_entry("attention", gpu), sdpa_entry("attention_grad", gpu)};
   for (const PlanEntry& entry : device_kernels()) all.push_back(own_entry(entry, gpu));
   return all;
 }

@@ -12,6 +12,7 @@ std::vector<PlanEntry> reduction_entries();  // sum, max
 std::vector<PlanEntry> matmul_entries();     // matmul, linear, fused with a product
 std::vector<PlanEntry> movement_entries();   // transpose, slice, pad, concat, update_slice
 std::vector<PlanEntry> embedding_entries();  // embedding, embedding_grad
+std::vector<PlanEntry> rotary_entries();     // rotary
 std::vector<PlanEntry> cross_entropy_entries();  // cross_entropy, cross_entropy_grad
 std::vector<PlanEntry> loss_head_entries();      // linear_cross_entropy, _grad, _step
 std::vector<PlanEntry> attention_entries();      // attention, attention_grad

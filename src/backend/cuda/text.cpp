@@ -112,6 +112,8 @@ const std::map<std::string_view, const char*>& table() {
       {"logical_or", "{0} || {1}"},
       {"where", "({0} ? {1} : {2})"},
       {"quantize", "{0} * op_div(1.0f, {1})"},
+      {"silu", "silu({0})"},
+      {"silu_grad", "silu_grad({0}, {1})"},
       {"gelu.tanh", "gelu_tanh({0})"},
       {"gelu.none", "gelu_none({0})"},
       {"gelu_grad.tanh", "gelu_grad_tanh({0}, {1})"},

@@ -32,10 +32,6 @@ struct Gpt2Config {
 
   int64_t head_width() const { return n_embd / n_head; }
   int64_t mlp_width() const { return 4 * n_embd; }
-  std::optional<int64_t> end_of_text() const {
-    if (eos_token_id < 0 || eos_token_id >= vocab_size) return std::nullopt;
-    return eos_token_id;
-  }
 
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits
   /// the number of elements cannot overflow.

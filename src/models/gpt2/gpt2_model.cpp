@@ -91,6 +91,14 @@ class Gpt2Model final : public Model {
     return names;
   }
 
+  TextEnds text_ends() const override {
+    TextEnds e;
+    const auto is_token = [&](int64_t id) { return id >= 0 && id < c_.vocab_size; };
+    if (is_token(c_.bos_token_id)) e.begin = static_cast<int32_t>(c_.bos_token_id);
+    if (is_token(c_.eos_token_id)) e.ends.push_back(static_cast<int32_t>(c_.eos_token_id));
+    return e;
+  }
+
   KeyValues settings() const override {
     return settings_to(settings_table(), {c_.n_layer, c_.n_head, c_.n_embd, c_.bias});
   }

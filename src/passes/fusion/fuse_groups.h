@@ -13,7 +13,7 @@ namespace brrr {
 enum class FuseRole : uint8_t {
   none,
   pointwise,  // element by element
-  rows,       // row by row of the last axis: softmax, layer_norm and their derivatives
+  rows,       // row by row of the last axis: OpDef::row_operands
   sum_rows,   // the sum over all rows
   scale,      // one number from all elements
   turned      // the transposed copy of a matrix

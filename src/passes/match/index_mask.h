@@ -33,7 +33,8 @@ struct IndexLimit {
 
 struct IndexMask {
   enum class Kind { causal, lengths, window } kind;
-  IndexLimit limit;  // causal: key <= query + limit; lengths: key < limit; window: key >= query + limit
+  IndexLimit
+      limit;  // causal: key <= query + limit; lengths: key < limit; window: key >= query + limit
 };
 
 /// nullopt when it is none of them. `queries` is T: a single query has position 0.

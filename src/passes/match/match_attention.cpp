@@ -33,7 +33,8 @@ struct Addend {
 // A softmax that may be attention, as it is taken apart from the outside.
 struct Candidate {
   NodeId product = kNoNode;  // probabilities times v
-  NodeId reader = kNoNode;   // the transpose that gives y as [..., T, H, Dv], if nothing else reads y
+  NodeId reader =
+      kNoNode;  // the transpose that gives y as [..., T, H, Dv], if nothing else reads y
   const Node* dropout = nullptr;
   ValueId q, k, v;
   bool transpose_q = false, transpose_k = false, transpose_v = false;
@@ -306,11 +307,10 @@ MaskPlan plan_masks(const Graph& g, const Candidate& c) {
     bool all = true;
     for (const Condition& part : parts) {
       const auto found = index_mask(g, part, queries);
-      auto* place = !found || !is_per_sequence(g, found->limit)       ? nullptr
-                    : found->kind == IndexMask::Kind::causal && !causal ? &causal
-                    : found->kind == IndexMask::Kind::window && !first_key
-                        ? &first_key
-                        : nullptr;
+      auto* place = !found || !is_per_sequence(g, found->limit)            ? nullptr
+                    : found->kind == IndexMask::Kind::causal && !causal    ? &causal
+                    : found->kind == IndexMask::Kind::window && !first_key ? &first_key
+                                                                           : nullptr;
       all = all && place != nullptr;
       if (place != nullptr) *place = found->limit;
     }
@@ -395,7 +395,8 @@ class Builder {
     places_.value_width = in.type(c_.v).shape.size(c_.transpose_v ? -2 : -1);
     places_.y_in_rows = c_.reader != kNoNode || !has_heads;
     auto found_q = find_heads(in, c_.q, c_.transpose_q);
-    auto found_k = find_heads(in, c_.k, c_.transpose_k), found_v = find_heads(in, c_.v, c_.transpose_v);
+    auto found_k = find_heads(in, c_.k, c_.transpose_k),
+         found_v = find_heads(in, c_.v, c_.transpose_v);
     if (found_q && found_q->heads != places_.heads) found_q.reset();
     // Keys and values of the same heads, be it by a copy.
     const int64_t copied = has_heads ? in.type(c_.k).shape.size(-3) : 1;

@@ -75,7 +75,7 @@ class Caster {
           if (is_low(v.dtype())) v = to(v, DType::f32);
         break;
       case Autocast::follow:
-        follow(operands);
+        follow(node, operands);
         break;
     }
     if (op.autocast != Autocast::follow) ++counts_[op.autocast][op.name];
@@ -87,18 +87,20 @@ class Caster {
       rewriter_.bind({id, port}, rewriter_.out().value(copy, port));
   }
 
-  void follow(std::vector<Value>& operands) {
+  void follow(const Node& node, std::vector<Value>& operands) {
     bool mixed = false;
-    std::optional<DType> first;
-    for (const Value& v : operands) {
-      if (!is_float(v.dtype()) || v.dtype() == DType::f64) continue;
-      mixed = mixed || (first && *first != v.dtype());
-      first = v.dtype();
+    std::vector<size_t> which;
+    std::vector<Value> followed;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const DType t = operands[i].dtype();
+      if (!is_float(t) || t == DType::f64 || !node.op->casts_operand(node.attrs, i)) continue;
+      mixed = mixed || (!followed.empty() && followed[0].dtype() != t);
+      which.push_back(i);
+      followed.push_back(operands[i]);
     }
     if (!mixed) return;
-    const DType dtype = common(operands);
-    for (Value& v : operands)
-      if (is_float(v.dtype()) && v.dtype() != DType::f64) v = to(v, dtype);
+    const DType dtype = common(followed);
+    for (size_t i : which) operands[i] = to(operands[i], dtype);
   }
 
   // What the outside reads, and state, has the type that the model's author gave it.

@@ -83,9 +83,9 @@ TEST(DeviceAttention, BackwardByTheSimpleKernel) { check_attention(kSimpleCases,
 
 /// What the matrix unit's kernels and cuDNN leave to the simple kernel, by name.
 TEST(DeviceAttention, RefusalsHaveAReason) {
-  for (const auto& [number, reason] :
-       {std::pair{0, "2 key and value heads for 6 query heads"}, {2, "a window"},
-        {4, "a position for each sequence"}}) {
+  for (const auto& [number, reason] : {std::pair{0, "2 key and value heads for 6 query heads"},
+                                       {2, "a window"},
+                                       {4, "a position for each sequence"}}) {
     const Call call = call_of(kSimpleCases[number], DType::bf16, false);
     for (const PlanEntry& entry : device_kernels()) {
       if (entry.op != "attention") continue;

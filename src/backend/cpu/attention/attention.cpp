@@ -128,7 +128,8 @@ ScoreRules::ScoreRules(const AttentionProblem& problem, const KernelArgs& args)
 
 KeyRange ScoreRules::visible(int64_t head, int64_t t) const {
   const auto sequence = static_cast<size_t>(head / p_.sequence_heads);
-  const int64_t next = t + 1 + (positions_ != nullptr ? positions_[p_.position_offset[sequence]] : 0);
+  const int64_t next =
+      t + 1 + (positions_ != nullptr ? positions_[p_.position_offset[sequence]] : 0);
   KeyRange keys{0, p_.s};
   if (p_.causal) keys.end = std::min(keys.end, next);
   if (lengths_ != nullptr)
@@ -234,8 +235,8 @@ QueryRange queries_of(const AttentionProblem& p, const ScoreRules& rules, int64_
 int64_t grad_groups(const AttentionProblem& p, int64_t key_block) {
   constexpr int64_t kTasksWanted = 32;  // enough for the threads of today's machines
   constexpr int64_t kMost = 4;          // bounds the memory of the parts of dq
-  return std::min(
-      {blocks_of(kTasksWanted, std::max<int64_t>(1, p.kv_heads)), kMost, blocks_of(p.s, key_block)});
+  return std::min({blocks_of(kTasksWanted, std::max<int64_t>(1, p.kv_heads)), kMost,
+                   blocks_of(p.s, key_block)});
 }
 
 namespace {
@@ -253,12 +254,10 @@ std::vector<KernelEntry> attention_kernels() {
   std::vector<KernelEntry> list;
   const auto add = [&](const char* name, GemmPath path, TileUnit unit) {
     const auto refuse = [path](const NodeView& node) { return refuse_tiles(node, path); };
-    list.push_back({"attention", name, refuse, [unit](const NodeView& node) {
-                      return attention_forward_tiles(node, unit);
-                    }});
-    list.push_back({"attention_grad", name, refuse, [unit](const NodeView& node) {
-                      return attention_backward_tiles(node, unit);
-                    }});
+    list.push_back({"attention", name, refuse,
+                    [unit](const NodeView& node) { return attention_forward_tiles(node, unit); }});
+    list.push_back({"attention_grad", name, refuse,
+                    [unit](const NodeView& node) { return attention_backward_tiles(node, unit); }});
   };
   add("flash_amx", GemmPath::kAmx, TileUnit::amx);
   add("flash_avx512_bf16", GemmPath::kPairs, TileUnit::pairs);

@@ -49,8 +49,8 @@ class Backward final : public Kernel {
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
     run_tasks(p_.kv_heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
-      Task t{args, rules, task / groups_, task % groups_, 0,
-             args.scratch + per_slot_ + slot * slot_bytes_};
+      Task t{args,           rules, task / groups_,
+             task % groups_, 0,     args.scratch + per_slot_ + slot * slot_bytes_};
       for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
         group_of_keys(t);
     });
@@ -146,7 +146,8 @@ class Backward final : public Kernel {
     float *s = t.at(scores_), *dp = t.at(dp_);
     const float *q = t.q.data + t0 * t.q.ld, *dy = t.dy.data + t0 * t.dy.ld;
     // Keys that any of the queries sees.
-    const int64_t n = std::min(keys.count, t.rules.visible(t.head, t0 + count - 1).end - keys.begin);
+    const int64_t n =
+        std::min(keys.count, t.rules.visible(t.head, t0 + count - 1).end - keys.begin);
     rows_by_packed(q, t.q.ld, t.at(packed_k_), p_.d, count, n, p_.scale, s);
     rows_by_packed(dy, t.dy.ld, t.at(packed_v_), p_.dv, count, n, 1, dp);
     const float* lse = p_.lse_in(t.args, t.head) + t0;

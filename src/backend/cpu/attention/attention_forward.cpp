@@ -181,8 +181,7 @@ class Forward final : public Kernel {
   void query_block(const Run& run, int64_t head, int64_t t0, int slot) const {
     const int64_t count = one_query_ ? heads_at_once_ : std::min(kQueryBlock, p_.t - t0);
     const int64_t kv_head = p_.kv_head(head), ld = padded(p_.dv);
-    const auto [begin, end] =
-        run.rules.visible(head, t0, one_query_ ? 1 : count, kKeyBlock);
+    const auto [begin, end] = run.rules.visible(head, t0, one_query_ ? 1 : count, kKeyBlock);
     float* const scores = in_slot(run, slot, scores_);
     float* const sums = in_slot(run, slot, sums_);
     const FloatRows q = queries(run, head, t0, count, slot);

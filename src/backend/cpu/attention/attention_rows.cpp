@@ -251,7 +251,7 @@ void narrow(const float* from, int64_t from_ld, int64_t cols, int64_t rows, void
 template <bool kInstruction>
 constexpr AttentionRows kRows = {
     kLanes, &forward, &backward, &forward_narrow<kInstruction>, &backward_narrow<kInstruction>,
-    &scale, &divide, &dot};
+    &scale, &divide,  &dot};
 constexpr RowCopies kCopies[] = {
     {&widen<float>, &narrow<float>}, {&widen<Bf16>, &narrow<Bf16>}, {&widen<F16>, &narrow<F16>}};
 

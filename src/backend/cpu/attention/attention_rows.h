@@ -12,9 +12,9 @@ namespace brrr::cpu {
 struct ScoreRow {
   float* scores = nullptr;  // [n]
   float factor = 1;         // of the scores, where results are narrow; others are scaled already
-  int64_t n = 0;            // the results have n elements, zero before `first` and from `visible` on
+  int64_t n = 0;  // the results have n elements, zero before `first` and from `visible` on
   int64_t first = 0, visible = 0;  // scores outside are not read
-  const float* mask = nullptr;  // [visible] or null: added, or, if `boolean`, 0 where `masked`
+  const float* mask = nullptr;     // [visible] or null: added, or, if `boolean`, 0 where `masked`
   bool boolean = false;
   float masked = 0;
   const uint16_t* bits = nullptr;  // [visible] or null: elements of the dropout stream

@@ -49,8 +49,8 @@ class TileBackward final : public Kernel {
   void run(const KernelArgs& args) override {
     const ScoreRules rules(p_, args);
     run_tasks(p_.kv_heads * groups_, static_cast<int>(slots_), [&](int64_t task, int slot) {
-      Task t{args, rules, task / groups_, task % groups_, 0,
-             args.scratch + per_slot_ + slot * slot_bytes_};
+      Task t{args,           rules, task / groups_,
+             task % groups_, 0,     args.scratch + per_slot_ + slot * slot_bytes_};
       for (t.head = t.kv_head * p_.group; t.head < (t.kv_head + 1) * p_.group; ++t.head)
         group_of_keys(t);
     });

@@ -17,14 +17,14 @@ inline constexpr uint16_t kTileSources = 3;
 // With one operand, the accumulator.
 #define BRRR_TILE_UNARY(X)                                                                   \
   X(Neg) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Square) X(Abs) X(Tanh) X(Erf)        \
-  X(Sigmoid) X(Relu) X(GeluTanh) X(GeluErf) X(Sin) X(Cos) X(Not) X(RoundBf16) X(RoundF16)    \
-  X(IntToFloat) X(MaskToFloat) X(MaskToInt)
+  X(Sigmoid) X(Relu) X(Silu) X(GeluTanh) X(GeluErf) X(Sin) X(Cos) X(Not) X(RoundBf16)       \
+  X(RoundF16) X(IntToFloat) X(MaskToFloat) X(MaskToInt)
 
 // With two: a is the accumulator, b the source; R...: the other way round.
 #define BRRR_TILE_BINARY_FLOAT(X)                                                            \
   X(Add) X(Sub) X(RSub) X(Mul) X(Div) X(RDiv) X(Maximum) X(RMaximum) X(Minimum) X(RMinimum)  \
   X(Pow) X(RPow) X(Equal) X(NotEqual) X(Less) X(LessEqual) X(Greater) X(GreaterEqual)        \
-  X(GeluTanhGrad) X(RGeluTanhGrad) X(GeluErfGrad) X(RGeluErfGrad)
+  X(SiluGrad) X(RSiluGrad) X(GeluTanhGrad) X(RGeluTanhGrad) X(GeluErfGrad) X(RGeluErfGrad)
 #define BRRR_TILE_BINARY_BITS(X)                                                             \
   X(AddInt) X(SubInt) X(RSubInt) X(MulInt) X(MaximumInt) X(MinimumInt) X(EqualInt)           \
   X(NotEqualInt) X(LessInt) X(LessEqualInt) X(GreaterInt) X(GreaterEqualInt) X(And) X(Or)

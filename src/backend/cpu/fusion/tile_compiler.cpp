@@ -93,7 +93,7 @@ bool TileCompiler::survey() {
       return refuse(fmt::format("rows of {} and of {}", rows->str(), x.str()));
     rows = &x;
     p_.elements_ = x.elements();
-    has_sums |= node.op->name == "layer_norm_grad" || node.op->name == "sum";
+    has_sums |= node.op->name.ends_with("norm_grad") || node.op->name == "sum";
   }
   for (NodeId id = 0; id < n; ++id) {
     const Node& node = body_.node(id);

@@ -11,16 +11,24 @@ struct UnaryName {
   const char* name;
   TileUnary op;
 };
-constexpr UnaryName kUnaryNames[] = {
-    {"neg", TileUnary::kNeg},          {"exp", TileUnary::kExp},
-    {"log", TileUnary::kLog},          {"sqrt", TileUnary::kSqrt},
-    {"rsqrt", TileUnary::kRsqrt},      {"reciprocal", TileUnary::kReciprocal},
-    {"square", TileUnary::kSquare},    {"abs", TileUnary::kAbs},
-    {"tanh", TileUnary::kTanh},        {"erf", TileUnary::kErf},
-    {"sigmoid", TileUnary::kSigmoid},  {"relu", TileUnary::kRelu},
-    {"sin", TileUnary::kSin},          {"cos", TileUnary::kCos},
-    {"logical_not", TileUnary::kNot},  {"gelu.tanh", TileUnary::kGeluTanh},
-    {"gelu.none", TileUnary::kGeluErf}};
+constexpr UnaryName kUnaryNames[] = {{"neg", TileUnary::kNeg},
+                                     {"exp", TileUnary::kExp},
+                                     {"log", TileUnary::kLog},
+                                     {"sqrt", TileUnary::kSqrt},
+                                     {"rsqrt", TileUnary::kRsqrt},
+                                     {"reciprocal", TileUnary::kReciprocal},
+                                     {"square", TileUnary::kSquare},
+                                     {"abs", TileUnary::kAbs},
+                                     {"tanh", TileUnary::kTanh},
+                                     {"erf", TileUnary::kErf},
+                                     {"sigmoid", TileUnary::kSigmoid},
+                                     {"relu", TileUnary::kRelu},
+                                     {"silu", TileUnary::kSilu},
+                                     {"sin", TileUnary::kSin},
+                                     {"cos", TileUnary::kCos},
+                                     {"logical_not", TileUnary::kNot},
+                                     {"gelu.tanh", TileUnary::kGeluTanh},
+                                     {"gelu.none", TileUnary::kGeluErf}};
 
 struct BinaryName {
   const char* name;
@@ -41,6 +49,7 @@ constexpr BinaryName kBinaryNames[] = {
     {"less_equal", DType::f32, TileBinary::kLessEqual, TileBinary::kGreaterEqual},
     {"greater", DType::f32, TileBinary::kGreater, TileBinary::kLess},
     {"greater_equal", DType::f32, TileBinary::kGreaterEqual, TileBinary::kLessEqual},
+    {"silu_grad", DType::f32, TileBinary::kSiluGrad, TileBinary::kRSiluGrad},
     {"gelu_grad.tanh", DType::f32, TileBinary::kGeluTanhGrad, TileBinary::kRGeluTanhGrad},
     {"gelu_grad.none", DType::f32, TileBinary::kGeluErfGrad, TileBinary::kRGeluErfGrad},
     {"add", DType::i32, TileBinary::kAddInt, TileBinary::kAddInt},

@@ -1,6 +1,7 @@
 // The row functions of a body, and the sums over its rows, as steps.
 
 #include "backend/cpu/fusion/tile_compiler.h"
+#include "ops/ops.h"
 
 namespace brrr::cpu {
 
@@ -39,17 +40,18 @@ bool TileCompiler::row_step(NodeId id) {
   } else if (name == "softmax_grad") {
     row.kind = TileRowStep::softmax_grad;
     rows_in = 2;
-  } else if (name == "layer_norm") {
-    row.kind = TileRowStep::layer_norm;
+  } else if (name == "layer_norm" || name == "rms_norm") {
+    row.kind = TileRowStep::norm;
     row.eps = static_cast<float>(node.attrs.get<double>("eps"));
-  } else if (name == "layer_norm_grad") {
-    row.kind = TileRowStep::layer_norm_grad;
+  } else if (name == "layer_norm_grad" || name == "rms_norm_grad") {
+    row.kind = TileRowStep::norm_grad;
     rows_in = 2;
   } else {
     return refuse(fmt::format("no row function for {}", name));
   }
   for (const ValueId& v : node.operands)
     if (body_.type(v).dtype != DType::f32) return refuse(fmt::format("{} of 16 bits", name));
+  row.centred = is_centred(*node.op);
   end_step();
   const Shape& x = body_.type(node.operands[0]).shape;
   for (size_t k = 0; k < node.operands.size(); ++k) {
@@ -67,10 +69,10 @@ bool TileCompiler::row_step(NodeId id) {
       operand = p_.scalars_[at.index].operand;  // [1]
     else
       return refuse(fmt::format("a parameter of {} that is computed", name));
-    if (name == "layer_norm")
+    if (row.kind == TileRowStep::norm)
       (k == 1 ? row.weight : row.bias) = operand;
     else
-      (k == 2 ? row.weight : k == 3 ? row.mean : row.rstd) = operand;
+      (k == 2 ? row.weight : k + 1 < node.operands.size() ? row.mean : row.rstd) = operand;
   }
   for (uint32_t port = 0; port < node.results.size(); ++port)
     row.results.push_back(result_of({id, port}));
@@ -82,9 +84,9 @@ bool TileCompiler::row_step(NodeId id) {
                  ? memory_entry(TilePlace::result, static_cast<uint32_t>(row.results[0]), 4)
                  : memory_entry(TilePlace::buffer, static_cast<uint32_t>(p_.buffers_++), 4);
   row.out = at.index;
-  if (name == "layer_norm_grad") {
+  if (row.kind == TileRowStep::norm_grad) {
     row.partial = p_.partial_floats_;
-    p_.partial_floats_ += (2 * p_.width_ + 15) / 16 * 16;
+    p_.partial_floats_ += ((row.centred ? 2 : 1) * p_.width_ + 15) / 16 * 16;
   }
   for (NodeId user = id + 1; user < body_.size(); ++user)
     for (const ValueId& v : body_.node(user).operands)

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/fusion/tile_compiler.h"
 #include "backend/cpu/rows/copy.h"
-#include "backend/cpu/rows/layer_norm_rows.h"
+#include "backend/cpu/rows/norm_rows.h"
 #include "backend/cpu/rows/random_rows.h"
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/cpu/rows/softmax_rows.h"
@@ -277,7 +277,7 @@ void TileProgram::run_row_step(const TileRowStep& row, TileFrame& frame, int64_t
   const int64_t rows = count / width_, first = begin / width_;
   auto in = [&](size_t k) { return frame.memory_[row.in[k]].data; };
   auto operand = [&](int32_t k) {
-    return static_cast<const float*>(frame.in_[static_cast<size_t>(k)]);
+    return k < 0 ? nullptr : static_cast<const float*>(frame.in_[static_cast<size_t>(k)]);
   };
   auto statistic = [&](size_t port) -> float* {
     if (row.results[port] < 0) return frame.statistics_;
@@ -291,14 +291,17 @@ void TileProgram::run_row_step(const TileRowStep& row, TileFrame& frame, int64_t
     case TileRowStep::softmax_grad:
       softmax_rows(false).backward(in(0), in(1), out, rows, width_);
       break;
-    case TileRowStep::layer_norm:
-      layer_norm_rows(false).forward(in(0), operand(row.weight), operand(row.bias), row.eps, out,
-                                     statistic(1), statistic(2), rows, width_);
+    case TileRowStep::norm:
+      norm_rows(DType::f32, row.centred)
+          .forward(in(0), operand(row.weight), operand(row.bias), row.eps, out,
+                   row.centred ? statistic(1) : nullptr, statistic(row.centred ? 2 : 1), rows,
+                   width_);
       break;
-    case TileRowStep::layer_norm_grad:
-      layer_norm_rows(false).backward(in(0), in(1), operand(row.weight), operand(row.mean) + first,
-                                      operand(row.rstd) + first, out, partial + row.partial,
-                                      partial + row.partial + width_, add, rows, width_);
+    case TileRowStep::norm_grad:
+      norm_rows(DType::f32, row.centred)
+          .backward(in(0), in(1), operand(row.weight),
+                    row.centred ? operand(row.mean) + first : nullptr, operand(row.rstd) + first,
+                    out, partial + row.partial, partial + row.partial + width_, add, rows, width_);
       break;
     case TileRowStep::sum_rows:
       reduction_rows(Fold::kSum, false)
@@ -313,12 +316,12 @@ void TileProgram::combine(const KernelArgs& args, float* partials) const {
     const TileRowStep& row = step.row;
     if (!step.code.empty()) continue;
     float* first = partials + row.partial;
-    if (row.kind == TileRowStep::layer_norm_grad) {
-      for (size_t port : {size_t{1}, size_t{2}})
+    if (row.kind == TileRowStep::norm_grad) {
+      for (size_t port = 1; port < row.results.size(); ++port)
         if (row.results[port] >= 0)
-          layer_norm_rows(false).combine(first + static_cast<int64_t>(port - 1) * width_, chunks(),
-                                         partial_floats_,
-                                         args.out[static_cast<size_t>(row.results[port])], width_);
+          norm_rows(DType::f32, row.centred)
+              .combine(first + static_cast<int64_t>(port - 1) * width_, chunks(), partial_floats_,
+                       args.out[static_cast<size_t>(row.results[port])], width_);
     } else if (row.kind == TileRowStep::sum_rows) {
       const auto result = static_cast<size_t>(row.results[0]);
       if (result_dtypes_[result] == DType::f32) {

@@ -47,12 +47,13 @@ struct TileScalar {
 float tile_lane(DType t, const void* data);
 
 struct TileRowStep {
-  enum Kind { softmax, softmax_grad, layer_norm, layer_norm_grad, sum_rows } kind = softmax;
+  enum Kind { softmax, softmax_grad, norm, norm_grad, sum_rows } kind = softmax;
+  bool centred = false;  // a norm: layer_norm, not rms_norm
   // Indices into the memory table; results of [C] and [rows] go through `result`.
   std::vector<uint16_t> in;
   uint16_t out = 0;
   int32_t weight = -1, bias = -1;  // operands of [C]
-  int32_t mean = -1, rstd = -1;    // layer_norm_grad: operands of [rows]
+  int32_t mean = -1, rstd = -1;    // norm_grad: operands of [rows]
   std::vector<int32_t> results;    // -1: nobody wants it
   int64_t partial = 0;             // sums: the first float in the partial sums of a chunk
   float eps = 0;

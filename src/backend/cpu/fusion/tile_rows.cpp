@@ -103,6 +103,7 @@ BRRR_UNARY_FUNCTION(DoTanh, f_tanh(x))
 BRRR_UNARY_FUNCTION(DoErf, f_erf(x))
 BRRR_UNARY_FUNCTION(DoSigmoid, f_sigmoid(x))
 BRRR_UNARY_FUNCTION(DoRelu, f_relu(x))
+BRRR_UNARY_FUNCTION(DoSilu, f_silu(x))
 BRRR_UNARY_FUNCTION(DoGeluTanh, f_gelu_tanh(x))
 BRRR_UNARY_FUNCTION(DoGeluErf, f_gelu_erf(x))
 BRRR_UNARY_FUNCTION(DoSin, f_sin(x))
@@ -133,6 +134,8 @@ template <>
 constexpr bool kIsLong<DoErf> = true;
 template <>
 constexpr bool kIsLong<DoSigmoid> = true;
+template <>
+constexpr bool kIsLong<DoSilu> = true;
 template <>
 constexpr bool kIsLong<DoGeluTanh> = true;
 template <>
@@ -207,6 +210,8 @@ using DoLess = Compare<Less>;
 using DoLessEqual = Compare<LessEqual>;
 using DoGreater = Compare<Greater>;
 using DoGreaterEqual = Compare<GreaterEqual>;
+using DoSiluGrad = SiluGrad;
+using DoRSiluGrad = Reversed<SiluGrad>;
 using DoGeluTanhGrad = GeluTanhGrad;
 using DoRGeluTanhGrad = Reversed<GeluTanhGrad>;
 using DoGeluErfGrad = GeluErfGrad;
@@ -232,6 +237,10 @@ template <>
 constexpr bool kIsLongBinary<DoPow> = true;
 template <>
 constexpr bool kIsLongBinary<DoRPow> = true;
+template <>
+constexpr bool kIsLongBinary<SiluGrad> = true;
+template <>
+constexpr bool kIsLongBinary<DoRSiluGrad> = true;
 template <>
 constexpr bool kIsLongBinary<GeluTanhGrad> = true;
 template <>

@@ -84,8 +84,8 @@ void finish_without_terms(const GemmArgs& g, int64_t index) {
 
 GemmArgs GemmBatch::product(int64_t i) const {
   GemmArgs g = args;
-  g.a = offset(g.a, g.dtype, i * stride_a);
-  g.b = offset(g.b, g.dtype, i * stride_b);
+  g.a = offset(g.a, g.dtype, starts.a != nullptr ? starts.a[i] : i * stride_a);
+  g.b = offset(g.b, g.dtype, starts.b != nullptr ? starts.b[i] : i * stride_b);
   if (g.c != nullptr) g.c = offset(g.c, g.c_dtype, i * stride_c);
   return g;
 }
@@ -155,11 +155,11 @@ std::string gemm_refusal(GemmPath path, DType dtype) {
 void gemm(const GemmArgs& args, GemmPath path) { gemm_batched(args, 1, 0, 0, 0, path); }
 
 void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
-                  int64_t stride_c, GemmPath path) {
+                  int64_t stride_c, GemmPath path, const GemmStarts& starts) {
   check(args, batch);
   if (args.m == 0 || args.n == 0 || batch == 0) return;
   [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
-  const GemmBatch all{args, batch, stride_a, stride_b, stride_c};
+  const GemmBatch all{args, batch, stride_a, stride_b, stride_c, starts};
   if (args.k == 0) {
     for (int64_t i = 0; i < batch; ++i) finish_without_terms(all.product(i), i);
     return;

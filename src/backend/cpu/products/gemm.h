@@ -79,10 +79,15 @@ std::string gemm_refusal(GemmPath path, DType dtype);
 
 void gemm(const GemmArgs& args, GemmPath path = GemmPath::kBest);
 
+/// Where the operands of each product of a batch begin, in elements; null: the stride says it.
+struct GemmStarts {
+  const int64_t *a = nullptr, *b = nullptr;  // [batch]
+};
+
 /// `batch` products; the operands of product i start i * stride elements further (a stride of 0
-/// shares A or B among all of them; the bias is always shared).
+/// shares A or B among all of them; the bias is always shared), or where `starts` says.
 void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t stride_b,
-                  int64_t stride_c, GemmPath path = GemmPath::kBest);
+                  int64_t stride_c, GemmPath path = GemmPath::kBest, const GemmStarts& starts = {});
 
 /// Upper bound of the packing memory that the current number of threads keeps.
 int64_t gemm_workspace_bytes();

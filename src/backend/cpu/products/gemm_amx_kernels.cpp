@@ -159,6 +159,12 @@ struct PairSum {
 };
 #endif
 
+/// Whether tiles go on with pairs of zeros behind term k1, which make 0 of a sum that is -0.
+HWY_INLINE bool ends_in_zeros(const AmxRow& r, int64_t k1) {
+  const int64_t rest = r.k % kTileBf16;
+  return k1 == r.k && rest > 0 && rest < kTileBf16 - 1;
+}
+
 /// sums[j] += the terms [k0, k1) of a group, for kNv vectors of columns of B as it lies.
 template <class Sum, int kNv, class Access>
 HWY_INLINE void row_group(const AmxRow& r, int64_t k0, int64_t k1, int64_t j, Access access) {
@@ -191,6 +197,10 @@ HWY_INLINE void row_group(const AmxRow& r, int64_t k0, int64_t k1, int64_t j, Ac
       const VF b0 = access.load(reinterpret_cast<const Bf16*>(b) + v * kLanes);
       sums[v].add(a0, 0.0f, b0, hn::Zero(DF()));
     }
+  }
+  if (ends_in_zeros(r, k1)) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kNv; ++v) sums[v].add(0.0f, 0.0f, hn::Zero(DF()), hn::Zero(DF()));
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kNv; ++v) {
@@ -271,6 +281,10 @@ HWY_INLINE void row_trans_columns(const AmxRow& r, int64_t j, int64_t lanes) {
         parts[v].add(float_from_bf16(r.a[k]), pair ? float_from_bf16(r.a[k + 1]) : 0.0f, load(even),
                      load(odd));
       }
+    }
+    if (ends_in_zeros(r, k1)) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kNv; ++v) parts[v].add(0.0f, 0.0f, hn::Zero(DF()), hn::Zero(DF()));
     }
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) sums[v] = parts[v].end(sums[v]);

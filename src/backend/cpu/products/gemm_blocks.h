@@ -17,10 +17,11 @@ inline void* offset(void* p, DType dtype, int64_t elements) {
   return static_cast<char*>(p) + elements * static_cast<int64_t>(bytes_of(dtype));
 }
 
-/// `batch` products and the distances between their operands, in elements.
+/// `batch` products and the distances between their operands, in elements, or where each begins.
 struct GemmBatch {
   GemmArgs args;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+  GemmStarts starts = {};
 
   GemmArgs product(int64_t i) const;
 };

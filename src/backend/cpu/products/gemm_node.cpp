@@ -17,15 +17,13 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
     for (const Type& t : types)
       if (!is_float_operand(t.dtype) && view.in[0].dtype != DType::i8)
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
-  Product p;
-  if (std::string refusal = as_product(view, p); !refusal.empty()) return refusal;
+  const Product p = as_product(view);
   if (p.panels && !fits_panels(view, p)) return "a right operand in panels: only bf16, no batch";
   return "";
 }
 
 bool reads_panels(const NodeView& product) {
-  Product p;
-  return gemm_node_path(product) && as_product(product, p).empty() && fits_panels(product, p);
+  return gemm_node_path(product) && fits_panels(product, as_product(product));
 }
 
 bool multiplies_panels(const NodeView& product) {
@@ -44,8 +42,7 @@ std::optional<GemmPath> gemm_node_path(const NodeView& view) {
   return {};
 }
 
-GemmNode::GemmNode(const NodeView& view, GemmPath path) : path_(path) {
-  as_product(view, p_);
+GemmNode::GemmNode(const NodeView& view, GemmPath path) : path_(path), p_(as_product(view)) {
   args_ = {.m = p_.m,
            .n = p_.n,
            .k = p_.k,
@@ -80,7 +77,11 @@ void GemmNode::run(std::span<const void* const> in, void* c, std::byte* scratch,
       wide[j] = static_cast<float>(load_as_double(*bias_, in[2], j));
     g.bias = wide;
   }
-  gemm_batched(g, p_.batch, p_.stride_a, p_.stride_b, p_.stride_c, path_);
+  const auto starts = [](const std::vector<int64_t>& of) {
+    return of.empty() ? nullptr : of.data();
+  };
+  gemm_batched(g, p_.batch, p_.stride_a, p_.stride_b, p_.stride_c, path_,
+               {starts(p_.starts_a), starts(p_.starts_b)});
 }
 
 }  // namespace brrr::cpu

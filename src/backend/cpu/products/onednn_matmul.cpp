@@ -1,6 +1,7 @@
 // oneDNN promises no bits: how it splits a product, and so the order of its sums, may depend on the
 // number of threads. So it never sees more than one thread: products are cut into blocks of a fixed
-// number of rows, primitives are created for one thread, and the team shares out the blocks.
+// number of rows, primitives are created for one thread, and the team shares out the blocks. The
+// bits of a row still depend on the number of rows, which gemm() promises they do not.
 
 #include "backend/cpu/products/onednn_matmul.h"
 
@@ -92,12 +93,12 @@ Block make_block(const NodeView& view, const Product& p, int64_t rows) {
 class OnednnMatmul final : public Kernel {
  public:
   explicit OnednnMatmul(const NodeView& view)
-      : products_(as_scattered_products(view)),
+      : product_(as_product(view)),
         element_a_(static_cast<int64_t>(bytes_of(view.in[0].dtype))),
         element_c_(static_cast<int64_t>(bytes_of(view.out()[0].dtype))),
         bias_(view.in.size() > 2),
         workers_(thread_count()) {
-    const Product& p = products_.each;
+    const Product& p = product_;
     const std::array<int64_t, 2> rows = {std::min(kBlockRows, p.m), p.m % kBlockRows};
     for (size_t i = 0; i < 2; ++i) {
       if (rows[i] == 0) continue;
@@ -111,7 +112,7 @@ class OnednnMatmul final : public Kernel {
   int64_t scratch_bytes() const override { return workers_ * worker_scratch_; }
 
   void run(const KernelArgs& args) override {
-    const Product& p = products_.each;
+    const Product& p = product_;
     const int64_t row_blocks = (p.m + kBlockRows - 1) / kBlockRows;
     const int64_t count = row_blocks * p.batch;
     const int team = static_cast<int>(
@@ -140,7 +141,7 @@ class OnednnMatmul final : public Kernel {
 
  private:
   void run_block(const KernelArgs& args, int64_t product, int64_t row_block, int worker) const {
-    const Product& p = products_.each;
+    const Product& p = product_;
     const int64_t row = row_block * kBlockRows;
     const Block& block = blocks_[p.m - row >= std::min(kBlockRows, p.m) ? 0 : 1];
     // oneDNN reads operands through the same type of pointer that it writes results through.
@@ -148,13 +149,14 @@ class OnednnMatmul final : public Kernel {
       return const_cast<char*>(static_cast<const char*>(base)) + bytes;
     };
     const auto index = static_cast<size_t>(product);
-    const int64_t a = products_.a[index] + row * (p.ta ? 1 : p.lda());
+    const int64_t a = (p.starts_a.empty() ? product * p.stride_a : p.starts_a[index]) +
+                      row * (p.ta ? 1 : p.lda());
+    const int64_t b = p.starts_b.empty() ? product * p.stride_b : p.starts_b[index];
     const int64_t c = product * p.stride_c + row * p.n;
     const dnnl::engine& engine = cpu_engine();
     std::unordered_map<int, memory> memories = {
         {DNNL_ARG_SRC, memory(block.a, engine, at(args.in[0], a * element_a_))},
-        {DNNL_ARG_WEIGHTS,
-         memory(block.b, engine, at(args.in[1], products_.b[index] * element_a_))},
+        {DNNL_ARG_WEIGHTS, memory(block.b, engine, at(args.in[1], b * element_a_))},
         {DNNL_ARG_DST, memory(block.c, engine, at(args.out[0], c * element_c_))},
         {DNNL_ARG_SCRATCHPAD, memory(block.description.scratchpad_desc(), engine,
                                      args.scratch + worker * worker_scratch_)}};
@@ -164,7 +166,7 @@ class OnednnMatmul final : public Kernel {
     stream.wait();
   }
 
-  ScatteredProducts products_;
+  Product product_;
   int64_t element_a_, element_c_;
   bool bias_;
   int64_t workers_;
@@ -188,7 +190,7 @@ std::string onednn_matmul_refusal(const NodeView& view) {
   if (view.in[0].dtype == DType::i8 && !(best_isa() >= Isa::kAvx512 && has_vnni()))
     return "oneDNN's sums of i8 are exact with avx512_vnni only";
   try {
-    make_block(view, as_scattered_products(view).each, 1);
+    make_block(view, as_product(view), 1);
   } catch (const dnnl::error& error) {
     return fmt::format("oneDNN {}.{}: {}", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, error.what());
   }

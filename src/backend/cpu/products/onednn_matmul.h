@@ -1,5 +1,6 @@
 #pragma once
-// matmul and linear by oneDNN: next in line after gemm(), for batches of any broadcast.
+// matmul and linear by oneDNN: what gemm() is measured against, and next in line where it is
+// disabled.
 
 #include <memory>
 #include <string>

@@ -86,11 +86,10 @@ Packing packing_of(const Graph& graph) {
     if (ops::has_copies_in_panels(node.attrs)) all.rows = std::max(all.rows, kMostPanelRowsBytes);
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
-    Product p;
     if (node.op->name.starts_with("linear_cross_entropy")) {
       all += packing_of_loss_head(view);
-    } else if ((node.op->name == "matmul" || node.op->name == "linear") &&
-               as_product(view, p).empty()) {
+    } else if (node.op->name == "matmul" || node.op->name == "linear") {
+      const Product p = as_product(view);
       all += packing_of_product(args_of(p, view.in[0].dtype), p.batch);
     }
   }

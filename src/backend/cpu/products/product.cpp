@@ -40,45 +40,26 @@ std::vector<int64_t> broadcast_batch(const Shape& operand, const Shape& result) 
 
 }  // namespace
 
-std::string as_product(const NodeView& view, Product& p) {
-  p = sizes_of(view);
-  const Shape &a = view.in[0].shape, &b = view.in[1].shape;
+Product as_product(const NodeView& view) {
+  Product p = sizes_of(view);
+  const Shape &a = view.in[0].shape, &b = view.in[1].shape, &y = view.out()[0].shape;
   const int64_t batch_a = batch_elements(a), batch_b = p.panels ? 1 : batch_elements(b);
-  const int64_t batch = batch_elements(view.out()[0].shape);
+  const int64_t batch = batch_elements(y);
   if (batch_b == 1 && !p.ta) {  // the rows of all batches are rows of one product
     p.m *= batch;
-    if (batch_a != batch) return "a is broadcast over the batch of the result";
-    return "";
+    return p;
   }
-  const bool plain_a = batch_a == batch || batch_a == 1, plain_b = batch_b == batch || batch_b == 1;
-  if (!plain_a || !plain_b) return "a batch is broadcast in part";
   p.batch = batch;
   p.stride_a = batch_a == 1 ? 0 : p.m * p.k;
   p.stride_b = batch_b == 1 ? 0 : p.k * p.n;
   p.stride_c = p.m * p.n;
-  return "";
-}
-
-ScatteredProducts as_scattered_products(const NodeView& view) {
-  ScatteredProducts s;
-  Product simple;
-  if (as_product(view, simple).empty()) {
-    s.each = simple;
-    for (int64_t i = 0; i < simple.batch; ++i) {
-      s.a.push_back(i * simple.stride_a);
-      s.b.push_back(i * simple.stride_b);
-    }
-    return s;
-  }
-  s.each = sizes_of(view);
-  const Shape& y = view.out()[0].shape;
-  s.each.batch = batch_elements(y);
-  s.each.stride_c = s.each.m * s.each.n;
-  s.a = broadcast_batch(view.in[0].shape, y);
-  s.b = broadcast_batch(view.in[1].shape, y);
-  for (int64_t& i : s.a) i *= s.each.m * s.each.k;
-  for (int64_t& i : s.b) i *= s.each.k * s.each.n;
-  return s;
+  const bool plain_a = batch_a == batch || batch_a == 1, plain_b = batch_b == batch || batch_b == 1;
+  if (plain_a && plain_b) return p;
+  p.starts_a = broadcast_batch(a, y);
+  p.starts_b = broadcast_batch(b, y);
+  for (int64_t& i : p.starts_a) i *= p.m * p.k;
+  for (int64_t& i : p.starts_b) i *= p.k * p.n;
+  return p;
 }
 
 }  // namespace brrr::cpu

@@ -1,7 +1,6 @@
 #pragma once
 // A matmul or linear node as products of matrices.
 
-#include <string>
 #include <vector>
 
 #include "runtime/backend.h"
@@ -14,19 +13,13 @@ struct Product {
   bool ta = false, tb = false;
   bool panels = false;  // B, which has no batch (ops/panels.h)
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  /// Where the operands of each product begin, if a batch is broadcast in part; empty: the strides
+  /// say it.
+  std::vector<int64_t> starts_a = {}, starts_b = {};
 
   int64_t lda() const { return ta ? m : k; }
   int64_t ldb() const { return tb ? k : n; }
 };
-
-/// One batched product with constant strides; returns why the node is none.
-std::string as_product(const NodeView& view, Product& p);
-
-/// Any batch: product i has its A at a[i], B at b[i] and C at i * stride_c.
-struct ScatteredProducts {
-  Product each;
-  std::vector<int64_t> a, b;
-};
-ScatteredProducts as_scattered_products(const NodeView& view);
+Product as_product(const NodeView& view);
 
 }  // namespace brrr::cpu

@@ -114,6 +114,7 @@ constexpr RowEntry kRows[] = {
     {"less_equal", DType::i32, &binary<int32_t, uint8_t, LessEqualInt>},
     {"greater", DType::i32, &binary<int32_t, uint8_t, Greater>},
     {"greater_equal", DType::i32, &binary<int32_t, uint8_t, GreaterEqualInt>},
+    {"silu_grad", DType::f32, &binary<float, float, SiluGrad>},
     {"gelu_grad.tanh", DType::f32, &binary<float, float, GeluTanhGrad>},
     {"gelu_grad.none", DType::f32, &binary<float, float, GeluErfGrad>},
     {"logical_and", DType::boolean, &logical<true>},

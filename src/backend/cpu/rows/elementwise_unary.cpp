@@ -52,6 +52,7 @@ constexpr RowEntry kRows[] = {
     {"relu", DType::f32, &unary<f_relu>},
     {"sin", DType::f32, &unary<f_sin>},
     {"cos", DType::f32, &unary<f_cos>},
+    {"silu", DType::f32, &unary<f_silu>},
     {"gelu.tanh", DType::f32, &unary<f_gelu_tanh>},
     {"gelu.none", DType::f32, &unary<f_gelu_erf>},
     {"logical_not", DType::boolean, &logical_not},

@@ -28,17 +28,21 @@ HWY_INLINE VF f_relu(VF x) {
   return hn::IfThenElseZero(hn::Gt(x, hn::Zero(DF())), x);  // 0 for NaN, as the op says
 }
 
+/// x / (1 + e^z). Where e overflows: 0, and NaN for an infinite x, as the formula has it.
+HWY_INLINE VF gated(VF x, VF z) {
+  const VF e = exp_in_range(clamp(z, -87.0f, 87.0f));
+  const VF y = hn::Div(x, hn::Add(splat(1.0f), e));
+  return hn::IfThenElse(hn::Gt(z, splat(87.0f)), hn::Mul(x, hn::Zero(DF())), y);
+}
+HWY_INLINE VF f_silu(VF x) { return gated(x, hn::Neg(x)); }
+
 // x Phi(x) in its tanh form is x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential
 // and no cancellation for negative x.
 constexpr float kTwoU = 1.5957691216f;  // 2 sqrt(2/pi)
 constexpr float kTwoUCubic = 1.5957691216f * 0.044715f;
 HWY_INLINE VF f_gelu_tanh(VF x) {
   const VF x2 = hn::Mul(x, x);
-  const VF minus_2u = hn::Mul(x, hn::NegMulAdd(x2, splat(kTwoUCubic), splat(-kTwoU)));
-  const VF e = exp_in_range(clamp(minus_2u, -87.0f, 87.0f));
-  const VF y = hn::Div(x, hn::Add(splat(1.0f), e));
-  // Where e overflows: 0, and NaN for -inf, as the formula has it.
-  return hn::IfThenElse(hn::Gt(minus_2u, splat(87.0f)), hn::Mul(x, hn::Zero(DF())), y);
+  return gated(x, hn::Mul(x, hn::NegMulAdd(x2, splat(kTwoUCubic), splat(-kTwoU))));
 }
 HWY_INLINE VF f_gelu_erf(VF x) { return hn::Mul(x, normal_cdf(x)); }
 
@@ -80,6 +84,15 @@ struct GeluTanhGrad {
     const VF s = hn::Div(splat(1.0f), hn::Add(splat(1.0f), e));
     const VF slope = hn::MulAdd(x2, splat(3 * kTwoU * kCubic), splat(kTwoU));
     return hn::Mul(dy, hn::MulAdd(hn::Mul(hn::Mul(x, slope), hn::Mul(e, s)), s, s));
+  }
+};
+// d/dx of x s with s = 1 / (1 + e^-x): s + x s (1 - s), where 1 - s = e s for e = e^-x.
+struct SiluGrad {
+  HWY_INLINE VF operator()(VF dy, VF x_any) const {
+    const VF x = clamp(x_any, -87.0f, 87.0f);  // beyond, the derivative is 0 or 1 in f32
+    const VF e = exp_in_range(hn::Neg(x));
+    const VF s = hn::Div(splat(1.0f), hn::Add(splat(1.0f), e));
+    return hn::Mul(dy, hn::MulAdd(hn::Mul(x, hn::Mul(e, s)), s, s));
   }
 };
 struct GeluErfGrad {

@@ -88,8 +88,8 @@ LaunchPlan attention_backward(const NodeView& node, const GpuDescription&) {
                   "{0}* dk, {0}* dv",
                   t),
       "attention_backward_keys<Options>(q, k, v, lse, dy, delta, dk, dv, extra)",
-      {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dk.at, n.dv.at}, n.keys,
-      n.heads / n.group, shared(n, 2, 2, 2)));
+      {n.q.at, n.k.at, n.v.at, n.lse, n.dy.at, delta, n.dk.at, n.dv.at}, n.keys, n.heads / n.group,
+      shared(n, 2, 2, 2)));
   return plan;
 }
 
@@ -201,7 +201,8 @@ std::vector<PlanEntry> attention_entries() {
   list.push_back({"attention", "mma", mma_refusal, planned(mma_forward, kByWarps), true});
   list.push_back({"attention", "tiles", attention_refusal, attention_forward});
   list.push_back({"attention_grad", "tma", wgmma_refusal, attention_tma_backward, true});
-  list.push_back({"attention_grad", "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
+  list.push_back(
+      {"attention_grad", "wgmma", wgmma_refusal, planned(mma_backward, kByGroups), true});
   list.push_back({"attention_grad", "mma", mma_refusal, planned(mma_backward, kByWarps), true});
   list.push_back({"attention_grad", "tiles", attention_refusal, attention_backward});
   return list;

@@ -155,8 +155,8 @@ AttentionNode::AttentionNode(const NodeView& node) {
   }
   const std::string minus = has_position ? " - " + position.substr(3) : "";
   const auto clamped = [](const std::string& value, std::string_view most) {
-    return fmt::format(
-        "    const int at = {0};\n    return at < 0 ? 0 : at < {1} ? at : {1};\n", value, most);
+    return fmt::format("    const int at = {0};\n    return at < 0 ? 0 : at < {1} ? at : {1};\n",
+                       value, most);
   };
   const std::string first_key =
       window > 0 ? clamped(fmt::format("i{} + 1 - {}", position, window), "kKeys")
@@ -197,7 +197,8 @@ AttentionNode::AttentionNode(const NodeView& node) {
       "they.\n"
       "{}{}{}{}"
       "  BRRR_METHOD float scale() {{ return {}; }}\n"
-      "  // What a query reads begins with its first key and ends before its last; what reads a key "
+      "  // What a query reads begins with its first key and ends before its last; what reads a "
+      "key "
       "likewise.\n"
       "{}"
       "  BRRR_METHOD float score(float x, const Extra& extra, u64 head, int i, int j) {{\n"

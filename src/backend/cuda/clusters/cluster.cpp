@@ -73,8 +73,9 @@ std::vector<PlanEntry> cluster_entries() {
   std::vector<PlanEntry> list;
   for (const OpDef* op : all_ops())
     if (is_pointwise(*op) && op->name != "fused") list.push_back(entry_of(op->name));
-  for (const char* op : {"full", "iota", "random_bits", "broadcast_to", "softmax", "softmax_grad",
-                         "layer_norm", "layer_norm_grad", "sum", "quantize_scale"})
+  for (const char* op :
+       {"full", "iota", "random_bits", "broadcast_to", "softmax", "softmax_grad", "layer_norm",
+        "layer_norm_grad", "rms_norm", "rms_norm_grad", "sum", "quantize_scale"})
     list.push_back(entry_of(op));
   list.push_back({"fused", "cluster",
                   [](const NodeView& node, const GpuDescription&) {

@@ -15,12 +15,6 @@ bool is_narrow_float(DType t) { return is_float(t) && t != DType::f64; }
 
 }  // namespace
 
-bool is_row_op(const Node& node) {
-  const std::string& name = node.op->name;
-  return name == "softmax" || name == "softmax_grad" || name == "layer_norm" ||
-         name == "layer_norm_grad";
-}
-
 bool is_end(const Node& node) {
   const std::string& name = node.op->name;
   return name == "sum" || name == "quantize_scale" || name == "transpose";
@@ -65,7 +59,7 @@ void ClusterSurvey::survey(const Graph& body) {
     places_[id].resize(node.results.size());
     if (body.is_input(id)) operand_of[id] = operand++;
     phase[id] = now;
-    if (is_row_op(node)) {
+    if (node.op->row_operands > 0) {
       row_ops.push_back(id);
       phase[id] = ++now;
       set_rows(body.type(node.operands[0]).shape);
@@ -154,7 +148,7 @@ void ClusterSurvey::look_at(const Graph& body, NodeId id) {
   }
   for (uint32_t port = 0; port < node.results.size(); ++port)
     places_[id][port] = {Place::computed, 0, {}, "", {id, port}};
-  if (is_row_op(node)) return check_row_op(body, node);
+  if (node.op->row_operands > 0) return check_row_op(body, node);
   if (name == "sum") return check_sum(body, node);
   if (name == "transpose") return check_transposed(body, node);
   if (name == "quantize_scale") {

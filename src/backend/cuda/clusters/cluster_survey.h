@@ -10,8 +10,6 @@
 
 namespace brrr::cuda {
 
-/// softmax, layer_norm and their derivatives.
-bool is_row_op(const Node& node);
 /// What stands at the end of a body and is read by nothing in it: a sum over rows, the scale of all
 /// elements, a transposed copy.
 bool is_end(const Node& node);

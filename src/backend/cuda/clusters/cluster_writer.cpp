@@ -76,7 +76,7 @@ ClusterWriter::Layout ClusterWriter::row_layout() const {
   at.block_rows = at.groups;
   if (!s_.sums.empty() || !s_.scales.empty() ||
       std::any_of(s_.row_ops.begin(), s_.row_ops.end(),
-                  [&](NodeId id) { return body_.node(id).op->name == "layer_norm_grad"; })) {
+                  [&](NodeId id) { return body_.node(id).op->name.ends_with("norm_grad"); })) {
     const int64_t wanted = gpu_.multiprocessors * std::max<int64_t>(1, 512 / block);
     at.block_rows = round_up(ceil_div(s_.rows, wanted), at.groups);
   }
@@ -203,7 +203,7 @@ void ClusterWriter::write_node(NodeId id) {
   if (s_.place({id, 0}).kind != ClusterSurvey::Place::computed || name == "reshape" ||
       name == "broadcast_to" || name == "after")
     return;
-  if (is_row_op(node)) return write_row_op(id);
+  if (node.op->row_operands > 0) return write_row_op(id);
   if (name == "sum") return write_sum(id);
   if (name == "quantize_scale") return write_scale(id);
   if (name == "transpose") return write_transposed(id);
@@ -258,6 +258,15 @@ std::string ClusterWriter::row_value(ValueId v) const {
   return fmt::format("widen(a{}[{}])", at.number, access.text("row", "0u", s_.width));
 }
 
+/// Result `port` of a row function is a sum over all rows, if anybody wants it.
+void ClusterWriter::add_row_sum(NodeId id, uint32_t port, const std::string& term) {
+  const auto results = results_of({id, port});
+  if (results.empty()) return;
+  const std::string sum = fmt::format("sum{}_{}", id, port);
+  accumulators_.push_back({sum, results});
+  text_[static_cast<size_t>(s_.phase[id])].lines += fmt::format("{}[j] += {};\n", sum, term);
+}
+
 void ClusterWriter::write_row_op(NodeId id) {
   const Node& node = body_.node(id);
   const std::string& name = node.op->name;
@@ -289,42 +298,55 @@ void ClusterWriter::write_row_op(NodeId id) {
     text.lines += fmt::format("dot{} += {} * {};\n", id, dy, y);
     text.tail += fmt::format("dot{0} = fold<Add, {1}>(dot{0});\n", id, t);
     result = fmt::format("{2} * ({1} - dot{0})", id, then(0), then(1));
-  } else if (name == "layer_norm") {
+  } else if (name == "layer_norm" || name == "rms_norm") {
+    const bool centred = is_centred(*node.op);
     const std::string x = first(0), y = array(0);
-    arrays_.push_back(fmt::format("float mean{0} = 0.0f, rstd{0} = 0.0f;", id));
-    text.lines += fmt::format("mean{} += {};\n", id, x);
-    text.tail += fmt::format("mean{0} = fold<Add, {1}>(mean{0}) / {2}.0f;\n", id, t, s_.width);
-    text.tail += loop(fmt::format("const float d = {1} - mean{0};\nrstd{0} += d * d;\n", id, y));
+    if (centred) {
+      arrays_.push_back(fmt::format("float mean{0} = 0.0f, rstd{0} = 0.0f;", id));
+      text.lines += fmt::format("mean{} += {};\n", id, x);
+      text.tail += fmt::format("mean{0} = fold<Add, {1}>(mean{0}) / {2}.0f;\n", id, t, s_.width);
+      text.tail += loop(fmt::format("const float d = {1} - mean{0};\nrstd{0} += d * d;\n", id, y));
+    } else {
+      arrays_.push_back(fmt::format("float rstd{} = 0.0f;", id));
+      text.lines += fmt::format("rstd{0} += {1} * {1};\n", id, x);
+    }
     text.tail += fmt::format("rstd{0} = 1.0f / sqrtf(fold<Add, {1}>(rstd{0}) / {2}.0f + {3});\n",
                              id, t, s_.width, literal(DType::f32, node.attrs.get<double>("eps")));
-    const char* statistic[] = {"", "mean", "rstd"};
-    for (uint32_t port : {1u, 2u})
+    for (uint32_t port = 1; port < node.results.size(); ++port)
       for (uint32_t r : results_of({id, port}))
         text.tail += fmt::format("if (lane == 0) y{}[row] = narrow<{}>({}{});\n", r, result_type(r),
-                                 statistic[port], id);
-    result = fmt::format("({1} - mean{0}) * rstd{0} * {2} + {3}", id, then(0), then(1), then(2));
+                                 centred && port == 1 ? "mean" : "rstd", id);
+    result = centred ? fmt::format("({1} - mean{0}) * rstd{0} * {2} + {3}", id, then(0), then(1),
+                                   then(2))
+                     : fmt::format("{1} * rstd{0} * {2}", id, then(0), then(1));
   } else {
+    const bool centred = is_centred(*node.op);
     const std::string dy = first(0), x = first(1);
     const std::string weight = value(node.operands[2], shape, before);
-    arrays_.push_back(fmt::format("const float mean{} = {}, rstd{} = {};", id,
-                                  row_value(node.operands[3]), id, row_value(node.operands[4])));
-    arrays_.push_back(fmt::format("float g{0} = 0.0f, gh{0} = 0.0f;", id));
-    text.lines +=
-        fmt::format("g{0} += {1} * {2};\ngh{0} += {1} * {2} * (({3} - mean{0}) * rstd{0});\n", id,
-                    dy, weight, x);
-    for (const char* sum : {"g", "gh"})
-      text.tail += fmt::format("{1}{0} = fold<Add, {2}>({1}{0}) / {3}.0f;\n", id, sum, t, s_.width);
-    PhaseText& next = text_[static_cast<size_t>(after)];
-    next.lines += fmt::format("const float n{0} = ({1} - mean{0}) * rstd{0};\n", id, then(1));
-    result = fmt::format("rstd{0} * ({1} * {2} - g{0} - n{0} * gh{0})", id, then(0), then(2));
-    const std::string terms[] = {"", fmt::format("{} * n{}", then(0), id), then(0)};
-    for (uint32_t port : {1u, 2u}) {
-      const auto results = results_of({id, port});
-      if (results.empty()) continue;
-      const std::string sum = fmt::format("sum{}_{}", id, port);
-      accumulators_.push_back({sum, results});
-      next.lines += fmt::format("{}[j] += {};\n", sum, terms[port]);
+    const std::string rstd = row_value(node.operands.back());
+    const auto centre = [&](const std::string& v) {
+      return centred ? fmt::format("({} - mean{})", v, id) : v;
+    };
+    if (centred) {
+      arrays_.push_back(fmt::format("const float mean{} = {}, rstd{} = {};", id,
+                                    row_value(node.operands[3]), id, rstd));
+      arrays_.push_back(fmt::format("float g{0} = 0.0f, gh{0} = 0.0f;", id));
+      text.lines += fmt::format("g{} += {} * {};\n", id, dy, weight);
+    } else {
+      arrays_.push_back(fmt::format("const float rstd{} = {};", id, rstd));
+      arrays_.push_back(fmt::format("float gh{} = 0.0f;", id));
     }
+    text.lines += fmt::format("gh{0} += {1} * {2} * ({3} * rstd{0});\n", id, dy, weight, centre(x));
+    for (const char* sum : {"g", "gh"})
+      if (centred || sum[1] != '\0')
+        text.tail +=
+            fmt::format("{1}{0} = fold<Add, {2}>({1}{0}) / {3}.0f;\n", id, sum, t, s_.width);
+    PhaseText& next = text_[static_cast<size_t>(after)];
+    next.lines += fmt::format("const float n{0} = {1} * rstd{0};\n", id, centre(then(1)));
+    result = fmt::format("rstd{0} * ({1} * {2}{3} - n{0} * gh{0})", id, then(0), then(2),
+                         centred ? fmt::format(" - g{}", id) : "");
+    add_row_sum(id, 1, fmt::format("{} * n{}", then(0), id));
+    if (centred) add_row_sum(id, 2, then(0));
   }
   const DType dtype = node.results[0].dtype;
   text_[static_cast<size_t>(after)].lines +=

@@ -47,6 +47,7 @@ class ClusterWriter {
   void write_node(NodeId id);
   void write_results(NodeId id);
   void write_result(size_t index, const std::string& value, int phase);
+  void add_row_sum(NodeId id, uint32_t port, const std::string& term);
   void write_row_op(NodeId id);
   void write_sum(NodeId id);
   void write_scale(NodeId id);

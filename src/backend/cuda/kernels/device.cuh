@@ -290,6 +290,16 @@ BRRR_DEVICE i64 op_pow(i64 a, i64 b) {
   return static_cast<i64>(rint(pow(static_cast<double>(a), static_cast<double>(b))));
 }
 
+template <typename W>
+BRRR_DEVICE W silu(W x) {
+  return quotient(x, static_cast<W>(1) + op_exp(-x));
+}
+template <typename W>
+BRRR_DEVICE W silu_grad(W dy, W x) {
+  const W s = quotient(static_cast<W>(1), static_cast<W>(1) + op_exp(-x));
+  const W r = quotient(static_cast<W>(1), static_cast<W>(1) + op_exp(x));  // 1 - s
+  return dy * (s + x * s * r);
+}
 // 0.5 x (1 + tanh u) = x / (1 + e^-2u): one exponential, and nothing cancels.
 template <typename W>
 BRRR_DEVICE W gelu_tanh(W x) {

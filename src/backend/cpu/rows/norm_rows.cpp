@@ -1,12 +1,13 @@
-#include "backend/cpu/rows/layer_norm_rows.h"
+#include "backend/cpu/rows/norm_rows.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/simd/simd_types.h"
+#include "base/errors.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backend/cpu/rows/layer_norm_rows.cpp"
+#define HWY_TARGET_INCLUDE "backend/cpu/rows/norm_rows.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target:
 #include <hwy/highway.h>
@@ -19,21 +20,37 @@ namespace {
 
 HWY_INLINE float get(float x) { return x; }
 HWY_INLINE float get(Bf16 x) { return float_from_bf16(x.bits); }
+HWY_INLINE float get(F16 x) { return float_from_f16(x.bits); }
 HWY_INLINE void put(float x, float* to) { *to = x; }
 HWY_INLINE void put(float x, Bf16* to) { to->bits = bf16_from_float(x); }
+HWY_INLINE void put(float x, F16* to) { to->bits = f16_from_float(x); }
 
-/// The mean first, then the variance around it; both passes read the row from cache. The mean of
-/// what is left (`rest`) takes back the rounding of the mean, which matters where a row is nearly
-/// constant.
-template <typename T>
+/// Where rows are centred: the mean first, then the variance around it; all passes read the row
+/// from cache. The mean of what is left (`rest`) takes back the rounding of the mean, which matters
+/// where a row is nearly constant.
+template <bool kCentred, typename T>
 void forward(const void* x_rows, const void* weight_row, const void* bias_row, float eps,
              void* y_rows, void* means, void* rstds, int64_t rows, int64_t n) {
   const auto *weight = static_cast<const T*>(weight_row), *bias = static_cast<const T*>(bias_row);
   const float count = static_cast<float>(n);
+  const VF zero = hn::Zero(DF());
   for (int64_t r = 0; r < rows; ++r) {
     const T* x = static_cast<const T*>(x_rows) + r * n;
     T* y = static_cast<T*>(y_rows) + r * n;
-    const VF zero = hn::Zero(DF());
+    if constexpr (!kCentred) {
+      VF square[4] = {zero, zero, zero, zero};
+      each_vector_4(n, [&](auto w, int64_t i, int slot) BRRR_INLINE_BODY {
+        const VF v = w.load(x + i);
+        square[slot] = hn::MulAdd(v, v, square[slot]);
+      });
+      const float rstd = 1.0f / std::sqrt(sum_4(square) / count + eps);
+      const VF scale = splat(rstd);
+      each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
+        w.store(hn::Mul(hn::Mul(w.load(x + i), scale), w.load(weight + i)), y + i);
+      });
+      put(rstd, static_cast<T*>(rstds) + r);
+      continue;
+    }
     VF total[4] = {zero, zero, zero, zero};
     each_vector_4(n, [&](auto w, int64_t i, int slot)
                          BRRR_INLINE_BODY { total[slot] = hn::Add(total[slot], w.load(x + i)); });
@@ -61,57 +78,62 @@ void forward(const void* x_rows, const void* weight_row, const void* bias_row, f
 
 /// Rows are taken kTogether at a time, so that the running sums of dweight and dbias are loaded and
 /// stored once for all of them.
-template <int kTogether, typename T>
+template <bool kCentred, int kTogether, typename T>
 void backward_rows(const T* dy, const T* x, const T* weight, const T* means, const T* rstds, T* dx,
                    float* dweight, float* dbias, int64_t n) {
   const float count = static_cast<float>(n);
+  const VF zero = hn::Zero(DF());
   VF mean[kTogether], rstd[kTogether], mean_g[kTogether], mean_gh[kTogether];
+  const auto normed = [&](auto w, int r, int64_t i) BRRR_INLINE_BODY {
+    const VF v = w.load(x + r * n + i);
+    return hn::Mul(kCentred ? hn::Sub(v, mean[r]) : v, rstd[r]);
+  };
   for (int r = 0; r < kTogether; ++r) {
-    mean[r] = splat(get(means[r]));
+    mean[r] = kCentred ? splat(get(means[r])) : zero;
     rstd[r] = splat(get(rstds[r]));
-    const VF zero = hn::Zero(DF());
     VF sum_g[4] = {zero, zero, zero, zero}, sum_gh[4] = {zero, zero, zero, zero};
     each_vector_4(n, [&](auto w, int64_t i, int slot) BRRR_INLINE_BODY {
       const VF g = hn::Mul(w.load(dy + r * n + i), w.load(weight + i));
-      const VF h = hn::Mul(hn::Sub(w.load(x + r * n + i), mean[r]), rstd[r]);
-      sum_g[slot] = hn::Add(sum_g[slot], g);
-      sum_gh[slot] = hn::MulAdd(g, w.keep(h), sum_gh[slot]);
+      if constexpr (kCentred) sum_g[slot] = hn::Add(sum_g[slot], g);
+      sum_gh[slot] = hn::MulAdd(g, w.keep(normed(w, r, i)), sum_gh[slot]);
     });
-    mean_g[r] = splat(sum_4(sum_g) / count);
+    mean_g[r] = kCentred ? splat(sum_4(sum_g) / count) : zero;
     mean_gh[r] = splat(sum_4(sum_gh) / count);
   }
   each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
     const VF scale = w.load(weight + i);
-    VF dw = w.load(dweight + i), db = w.load(dbias + i);
+    VF dw = w.load(dweight + i), db = kCentred ? w.load(dbias + i) : zero;
     for (int r = 0; r < kTogether; ++r) {
-      const VF d = w.load(dy + r * n + i);
-      const VF h = hn::Mul(hn::Sub(w.load(x + r * n + i), mean[r]), rstd[r]);
+      const VF d = w.load(dy + r * n + i), h = normed(w, r, i);
       dw = hn::MulAdd(d, h, dw);
-      db = hn::Add(db, d);
-      const VF inner = hn::NegMulAdd(h, mean_gh[r], hn::Sub(hn::Mul(d, scale), mean_g[r]));
-      w.store(hn::Mul(rstd[r], inner), dx + r * n + i);
+      VF g = hn::Mul(d, scale);
+      if constexpr (kCentred) {
+        db = hn::Add(db, d);
+        g = hn::Sub(g, mean_g[r]);
+      }
+      w.store(hn::Mul(rstd[r], hn::NegMulAdd(h, mean_gh[r], g)), dx + r * n + i);
     }
     w.store(dw, dweight + i);
-    w.store(db, dbias + i);
+    if constexpr (kCentred) w.store(db, dbias + i);
   });
 }
 
-template <typename T>
+template <bool kCentred, typename T>
 void backward(const void* dy, const void* x, const void* weight, const void* mean, const void* rstd,
               void* dx, float* dweight, float* dbias, bool add, int64_t rows, int64_t n) {
   constexpr int kTogether = 4;
   if (!add) {
     std::fill_n(dweight, n, 0.0f);
-    std::fill_n(dbias, n, 0.0f);
+    if (kCentred) std::fill_n(dbias, n, 0.0f);
   }
   auto run = [&](auto function, int64_t r) {
     function(static_cast<const T*>(dy) + r * n, static_cast<const T*>(x) + r * n,
-             static_cast<const T*>(weight), static_cast<const T*>(mean) + r,
+             static_cast<const T*>(weight), kCentred ? static_cast<const T*>(mean) + r : nullptr,
              static_cast<const T*>(rstd) + r, static_cast<T*>(dx) + r * n, dweight, dbias, n);
   };
   int64_t r = 0;
-  for (; r + kTogether <= rows; r += kTogether) run(&backward_rows<kTogether, T>, r);
-  for (; r < rows; ++r) run(&backward_rows<1, T>, r);
+  for (; r + kTogether <= rows; r += kTogether) run(&backward_rows<kCentred, kTogether, T>, r);
+  for (; r < rows; ++r) run(&backward_rows<kCentred, 1, T>, r);
 }
 
 template <typename T>
@@ -123,21 +145,27 @@ void combine(const float* chunks, int64_t count, int64_t stride, void* out, int6
   });
 }
 
-constexpr LayerNormRows kTable[] = {{&forward<float>, &backward<float>, &combine<float>},
-                                    {&forward<Bf16>, &backward<Bf16>, &combine<Bf16>}};
+template <bool kCentred, typename T>
+constexpr NormRows kRows{&forward<kCentred, T>, &backward<kCentred, T>, &combine<T>};
 
 }  // namespace
 
-const LayerNormRows& layer_norm_table(bool bf16) { return kTable[bf16]; }
+const NormRows& norm_table(DType dtype, bool centred) {
+  if (dtype == DType::f32) return centred ? kRows<true, float> : kRows<false, float>;
+  if (dtype == DType::bf16) return centred ? kRows<true, Bf16> : kRows<false, Bf16>;
+  return centred ? kRows<true, F16> : kRows<false, F16>;
+}
 
 }  // namespace brrr::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace brrr::cpu {
-HWY_EXPORT(layer_norm_table);
-const LayerNormRows& layer_norm_rows(bool bf16) {
-  return HWY_DYNAMIC_DISPATCH(layer_norm_table)(bf16);
+HWY_EXPORT(norm_table);
+const NormRows& norm_rows(DType dtype, bool centred) {
+  BRRR_CHECK(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "rows of {}",
+             name_of(dtype));
+  return HWY_DYNAMIC_DISPATCH(norm_table)(dtype, centred);
 }
 }  // namespace brrr::cpu
 #endif

@@ -14,7 +14,8 @@
 
 #include "base/errors.h"
 #include "base/parallel.h"
-#include "text/tokenizer_bpe.h"
+#include "text/bpe/byte_letters.h"
+#include "text/bpe/tokenizer_bpe.h"
 #include "text/tokenizer_split.h"
 
 namespace brrr::io {
@@ -145,7 +146,6 @@ class Trainer {
 
   BpeModel model() const {
     BpeModel model;
-    model.offsets.push_back(0);
     for (const std::string& token : tokens_) append(model, token);
     model.end_of_text = static_cast<int32_t>(tokens_.size());
     append(model, kEndOfText);

@@ -1,0 +1,44 @@
+#include "folders/generation_settings.h"
+
+#include "base/errors.h"
+#include "models/config_reader.h"
+
+namespace brrr::io {
+
+GenerationSettings read_generation_settings(const fs::path& folder, const models::Model& model) {
+  GenerationSettings s;
+  const models::TextEnds ends = model.text_ends();
+  s.begin_of_text = ends.begin;
+  s.ends_of_text = ends.ends;
+  const fs::path path = folder / "generation_config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return s;
+  const models::ConfigReader keys(read_file(path), path.string(), "");
+  const auto id_of = [&](const char* key, int64_t id) {
+    if (id < 0 || id >= model.sizes().vocabulary)
+      user_error("{}: {} = {} lies outside the vocabulary of {}", keys.what(), key, id,
+                 model.sizes().vocabulary);
+    return static_cast<int32_t>(id);
+  };
+  if (const auto id = keys.optional_integer("bos_token_id"))
+    s.begin_of_text = id_of("bos_token_id", *id);
+  if (keys.has("eos_token_id")) {
+    s.ends_of_text.clear();
+    for (const int64_t id : keys.integers("eos_token_id"))
+      s.ends_of_text.push_back(id_of("eos_token_id", id));
+  }
+  const auto number = [&](const char* key, double low, double high) -> std::optional<double> {
+    if (!keys.has(key)) return std::nullopt;
+    const double value = keys.number(key, 0);
+    if (!(value >= low && value <= high))
+      user_error("{}: {} must be from {} to {}; found {}", keys.what(), key, low, high, value);
+    return value;
+  };
+  if (keys.has("do_sample")) s.samples = keys.flag("do_sample", false);
+  s.temperature = number("temperature", 0, 100);
+  s.top_p = number("top_p", 0, 1);
+  if (const auto k = number("top_k", 0, 1 << 24)) s.top_k = static_cast<int64_t>(*k);
+  return s;
+}
+
+}  // namespace brrr::io

@@ -1,0 +1,77 @@
+#pragma once
+// The pre-tokenizer of tokenizer.json: stages, each of which cuts the pieces of the one before.
+// Models never join what was cut. Read from JSON; whatever is not supported is refused by name.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/json_file.h"
+#include "text/cut_rule.h"
+#include "text/token_model.h"
+
+namespace brrr::io {
+
+class PreTokenizer;
+
+/// Hands pieces on to the next stage, and those of the last to the sink.
+class NextStage {
+ public:
+  inline void operator()(std::string_view piece) const;
+
+  const PreTokenizer* all;
+  size_t stage;
+  PieceSink* sink;
+  bool at_start;  // the text of the stages before begins the user's text
+};
+
+class PreTokenizerStage {
+ public:
+  virtual ~PreTokenizerStage() = default;
+  /// `piece` is not empty.
+  virtual void split(std::string_view piece, const NextStage& next) const = 0;
+  /// Removes from `rule` the pairs between which this stage may change tokens. `ends` gains the
+  /// characters that surely begin a piece or follow its end.
+  virtual void restrict_cuts(CutRule& rule, Symbols& ends) const = 0;
+  /// It matches with a pattern, so its text must be UTF-8.
+  virtual bool needs_utf8() const { return false; }
+};
+
+class PreTokenizer {
+ public:
+  /// No stages: a text is one piece.
+  PreTokenizer() = default;
+  /// GPT-2's split.
+  static PreTokenizer gpt2();
+  /// `json` is the value of "pre_tokenizer"; `where` names file and field in errors.
+  static PreTokenizer read(const Json& json, const std::string& where);
+
+  /// ByteLevel is its last stage: pieces are bytes for the model, not characters.
+  bool byte_level() const { return byte_level_; }
+  bool empty() const { return stages_.empty(); }
+  void split(std::string_view text, PieceSink& sink, bool at_start) const;
+  /// Where a text may be cut before the stages. `model_may_cut` is asked where no stage surely
+  /// cuts.
+  CutRule cut_rule(const std::function<bool(uint32_t before, uint32_t after)>& model_may_cut) const;
+
+ private:
+  friend class NextStage;
+  void read_into(const Json& json, const std::string& where, int depth);
+
+  std::vector<std::unique_ptr<PreTokenizerStage>> stages_;
+  bool byte_level_ = false, needs_utf8_ = false;
+  uint32_t space_ = ' ';  // what a space is to the model
+};
+
+inline void NextStage::operator()(std::string_view piece) const {
+  if (piece.empty()) return;
+  if (stage == all->stages_.size()) {
+    sink->add(piece);
+  } else {
+    all->stages_[stage]->split(piece, {all, stage + 1, sink, at_start});
+  }
+}
+
+}  // namespace brrr::io

@@ -1,0 +1,80 @@
+#pragma once
+// The part of a tokenizer that turns pieces of text into ids: bytes, characters, or BPE. Immutable;
+// any thread may encode.
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace brrr::io {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  /// "byte", "char" or "bpe".
+  virtual std::string kind() const = 0;
+  /// Appends the ids of the pieces. They lie in a buffer that may be read up to `readable_end`.
+  /// Throws UserError for text that the model cannot represent.
+  virtual void encode(std::span<const std::string_view> pieces, const char* readable_end,
+                      std::vector<int32_t>& ids) const = 0;
+  /// May a piece be cut between two characters (code points; kInvalidByte: any beyond ASCII)
+  /// without changing its tokens?
+  virtual bool may_cut(uint32_t before, uint32_t after) const = 0;
+  /// Writes the files of a tokenizer that is no more than this model.
+  virtual void save(const std::filesystem::path& folder) const = 0;
+};
+
+/// Collects pieces and hands them to a model many at a time.
+class PieceSink {
+ public:
+  PieceSink(const TokenModel& model, std::vector<int32_t>& ids) : model_(model), ids_(ids) {}
+
+  /// `piece` lies in the buffer of the innermost Buffer.
+  void add(std::string_view piece) {
+    pieces_[count_++] = piece;
+    if (count_ == pieces_.size()) flush();
+  }
+  /// An id that no model makes: an added token.
+  void add_id(int32_t id) {
+    flush();
+    ids_.push_back(id);
+  }
+
+  /// While it lives, pieces lie in `text`, which must outlive it. Call done() at the end.
+  class Buffer {
+   public:
+    Buffer(PieceSink& sink, std::string_view text) : sink_(sink), outer_(sink.readable_end_) {
+      sink.flush();
+      sink.readable_end_ = text.data() + text.size();
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    void done() { sink_.flush(); }
+    ~Buffer() {
+      sink_.count_ = 0;  // what an exception left
+      sink_.readable_end_ = outer_;
+    }
+
+   private:
+    PieceSink& sink_;
+    const char* outer_;
+  };
+
+ private:
+  void flush() {
+    if (count_ > 0) model_.encode({pieces_.data(), count_}, readable_end_, ids_);
+    count_ = 0;
+  }
+
+  const TokenModel& model_;
+  std::vector<int32_t>& ids_;
+  const char* readable_end_ = nullptr;
+  size_t count_ = 0;
+  std::array<std::string_view, 64> pieces_;
+};
+
+}  // namespace brrr::io

@@ -1,0 +1,46 @@
+#pragma once
+// Ids back to text: the bytes that each token stands for, and what is special at the beginning. The
+// decoder of tokenizer.json is worked out once, token by token, so decoding is one look-up, and a
+// stream of ids can be decoded as it grows.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/json_file.h"
+
+namespace brrr::io {
+
+class TokenTexts {
+ public:
+  TokenTexts() = default;
+  /// Tokens whose bytes are known.
+  TokenTexts(std::string bytes, std::vector<uint32_t> offsets)
+      : bytes_(std::move(bytes)), offsets_(std::move(offsets)) {}
+  /// `json` is the value of "decoder"; `names` are the tokens as the vocabulary writes them.
+  static TokenTexts read(const Json& json, const std::vector<std::string_view>& names,
+                         const std::string& where);
+
+  int32_t size() const { return static_cast<int32_t>(offsets_.size()) - 1; }
+  /// The bytes of a token inside a text; id in [0, size).
+  std::string_view inside(int32_t id) const {
+    const auto i = static_cast<size_t>(id);
+    return std::string_view(bytes_).substr(offsets_[i], offsets_[i + 1] - offsets_[i]);
+  }
+  /// Appends the bytes of a token. `begun`: a token came before it in the text. `stripped`: how
+  /// much has been taken from the beginning of the text so far; 0 at first.
+  void append(int32_t id, bool begun, size_t& stripped, std::string& out) const;
+
+ private:
+  std::string bytes_;  // end to end
+  std::vector<uint32_t> offsets_ = {0};
+  std::unordered_map<int32_t, std::string> first_;  // of tokens that differ as the first of a text
+  std::string between_;                             // stands between two tokens
+  std::string strip_;                               // taken from the beginning of the text ...
+  size_t most_strips_ = 0;                          // ... up to so many times
+};
+
+}  // namespace brrr::io

@@ -1,0 +1,62 @@
+// generation_config.json: which tokens end a text and how it is sampled.
+
+#include "folders/generation_settings.h"
+
+#include <gtest/gtest.h>
+
+#include "models/gpt2/gpt2_model.h"
+#include "support/temp_folder.h"
+
+namespace brrr::io {
+namespace {
+
+models::ModelPtr small_model() {
+  models::Gpt2Config c;
+  c.vocab_size = 100;
+  c.n_embd = 8, c.n_head = 2, c.n_layer = 1, c.n_positions = 8;
+  c.bos_token_id = 3, c.eos_token_id = 4;
+  return models::gpt2_model(c);
+}
+
+GenerationSettings read(const test::TempFolder& folder, const std::string& text) {
+  write_file_atomically(folder / "generation_config.json", text);
+  return read_generation_settings(folder.path(), *small_model());
+}
+
+TEST(GenerationSettings, WithoutAFileTheConfigurationCounts) {
+  test::TempFolder folder;
+  const GenerationSettings s = read_generation_settings(folder.path(), *small_model());
+  EXPECT_EQ(s.begin_of_text, 3);
+  EXPECT_EQ(s.ends_of_text, std::vector<int32_t>{4});
+  EXPECT_FALSE(s.samples || s.temperature || s.top_p || s.top_k);
+}
+
+TEST(GenerationSettings, TheFileComesFirst) {
+  test::TempFolder folder;
+  const GenerationSettings s =
+      read(folder, R"({"eos_token_id": [7, 9], "do_sample": true, "temperature": 0.6,
+                       "top_p": 0.9, "top_k": 50, "transformers_version": "5"})");
+  EXPECT_EQ(s.begin_of_text, 3);
+  EXPECT_EQ(s.ends_of_text, (std::vector<int32_t>{7, 9}));
+  EXPECT_EQ(s.samples, true);
+  EXPECT_EQ(s.temperature, 0.6);
+  EXPECT_EQ(s.top_p, 0.9);
+  EXPECT_EQ(s.top_k, 50);
+  EXPECT_EQ(read(folder, R"({"bos_token_id": 1, "eos_token_id": 2})").begin_of_text, 1);
+}
+
+TEST(GenerationSettings, WhatIsWrongIsNamed) {
+  test::TempFolder folder;
+  for (const auto& [text, part] : std::vector<std::pair<std::string, const char*>>{
+           {"[]", "expected a JSON object"},
+           {R"({"eos_token_id": 100})", "eos_token_id = 100 lies outside the vocabulary of 100"},
+           {R"({"eos_token_id": [1, "x"]})", "'eos_token_id' must be an integer"},
+           {R"({"temperature": -1})", "temperature must be from 0 to 100; found -1"},
+           {R"({"top_p": "x"})", "'top_p' must be a number"}}) {
+    EXPECT_USER_ERROR(read(folder, text), part);
+    EXPECT_USER_ERROR(read(folder, text), "generation_config.json");
+  }
+}
+
+}  // namespace
+}  // namespace brrr::io
