@@ -11,6 +11,8 @@ OpDef silu_op(bool gradient) {
   const size_t operands = gradient ? 2 : 1;
   OpDef d;
   d.name = gradient ? "silu_grad" : "silu";
+  d.is_gradient = gradient;
+  d.is_activation = !gradient;
   d.doc = gradient ? "dx = dy d silu(x) / dx. dy, x, dx: [...]" : "y = x / (1 + e^-x). x, y: [...]";
   d.infer = [operands](const InferContext& c) {
     expect_operands(c, operands);
