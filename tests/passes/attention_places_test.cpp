@@ -26,10 +26,11 @@ struct Model {
   Value x = g.input("x", {kB, kT, kC}, f32);
   std::optional<Value> key, mask, lengths;
 
+  /// Without a bias: the gradient of that of keys is 0, and what rounding leaves of it differs.
   Value project(const std::string& name, int64_t columns) {
-    return linear(x, g.parameter(name, {kC, columns}), g.parameter(name + ".bias", {columns}));
+    return matmul(x, g.parameter(name, {kC, columns}));
   }
-  Value qkv() { return project("w", 3 * kC); }
+  Value qkv() { return linear(x, g.parameter("w", {kC, 3 * kC}), g.parameter("b", {3 * kC})); }
 
   Value visible(int64_t t, int64_t s) { return less_equal(iota(g, {1, s}, 1), iota(g, {t, 1}, 0)); }
   /// As a model writes it. q: [B, H, T, D], k and v: [B, H, S, D]
@@ -81,7 +82,7 @@ const Node* attention_of(const Graph& g) {
 }
 size_t count_moves(const Graph& g) {
   return count_ops(g, "transpose") + count_ops(g, "slice") + count_ops(g, "pad") +
-         count_ops(g, "concat") + count_ops(g, "broadcast_to");
+         count_ops(g, "concat");
 }
 
 reference::Tensors inputs_of(const Graph& g) {
@@ -255,7 +256,7 @@ TEST(AttentionPlaces, OperandsAreReadWhereTheyLie) {
     verify(after);
     ASSERT_EQ(count_ops(after, "attention"), 1u) << fmt::format("{}", fmt::join(notes, "\n"));
     EXPECT_EQ(notes, Notes{std::string("h.3.attn: attention: scale 0.5, causal; ") + lying.note});
-    EXPECT_EQ(count_moves(after), lying.moves) << print(after);
+    EXPECT_EQ(count_moves(after) + count_ops(after, "broadcast_to"), lying.moves) << print(after);
     EXPECT_TRUE(match_attention(after) == after) << "a second time changes something";
     const auto in = inputs_of(before);
     EXPECT_LE(test::difference(reference::evaluate(differentiate(before), in),
