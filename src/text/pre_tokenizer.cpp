@@ -126,11 +126,17 @@ class Gpt2Stage final : public PreTokenizerStage {
     const CharTable& table = CharTable::get();
     const uint8_t* p = as_bytes(piece.data());
     const uint8_t* const end = p + piece.size();
-    while (p < end) {
-      const uint8_t* const q = next_piece(table, p, end);
-      next({reinterpret_cast<const char*>(p), static_cast<size_t>(q - p)});
-      p = q;
-    }
+    const auto each = [&](auto&& take) {
+      while (p < end) {
+        const uint8_t* const q = next_piece(table, p, end);
+        take(std::string_view(reinterpret_cast<const char*>(p), static_cast<size_t>(q - p)));
+        p = q;
+      }
+    };
+    if (PieceSink* const sink = next.last())
+      each([sink](std::string_view word) { sink->add(word); });
+    else
+      each(next);
   }
   void restrict_cuts(CutRule& rule, Symbols& ends) const override {
     restrict_by(read_pattern(kGpt2Pattern, "GPT-2's split"), rule, ends);

@@ -20,6 +20,8 @@ class PreTokenizer;
 class NextStage {
  public:
   inline void operator()(std::string_view piece) const;
+  /// Where pieces go when there is no further stage, else nullptr.
+  inline PieceSink* last() const;
 
   const PreTokenizer* all;
   size_t stage;
@@ -64,6 +66,8 @@ class PreTokenizer {
   bool byte_level_ = false, needs_utf8_ = false;
   uint32_t space_ = ' ';  // what a space is to the model
 };
+
+inline PieceSink* NextStage::last() const { return stage == all->stages_.size() ? sink : nullptr; }
 
 inline void NextStage::operator()(std::string_view piece) const {
   if (piece.empty()) return;

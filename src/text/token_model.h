@@ -2,9 +2,10 @@
 // The part of a tokenizer that turns pieces of text into ids: bytes, characters, or BPE. Immutable;
 // any thread may encode.
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +36,8 @@ class PieceSink {
 
   /// `piece` lies in the buffer of the innermost Buffer.
   void add(std::string_view piece) {
-    pieces_[count_++] = piece;
-    if (count_ == pieces_.size()) flush();
+    new (pieces() + count_++) std::string_view(piece);
+    if (count_ == kPieces) flush();
   }
   /// An id that no model makes: an added token.
   void add_id(int32_t id) {
@@ -66,15 +67,18 @@ class PieceSink {
 
  private:
   void flush() {
-    if (count_ > 0) model_.encode({pieces_.data(), count_}, readable_end_, ids_);
+    if (count_ > 0) model_.encode({pieces(), count_}, readable_end_, ids_);
     count_ = 0;
   }
+  std::string_view* pieces() { return reinterpret_cast<std::string_view*>(storage_); }
 
   const TokenModel& model_;
   std::vector<int32_t>& ids_;
   const char* readable_end_ = nullptr;
   size_t count_ = 0;
-  std::array<std::string_view, 64> pieces_;
+  // Not initialised: that would take longer than a short text.
+  static constexpr size_t kPieces = 256;
+  alignas(std::string_view) std::byte storage_[kPieces * sizeof(std::string_view)];
 };
 
 }  // namespace brrr::io

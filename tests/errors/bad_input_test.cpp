@@ -196,7 +196,7 @@ TEST_F(Errors, TokenizerJson) {
   refused(R"(,"decoder":)" + std::string(50'000, '['), "not valid JSON");
   // A pattern that never ends is found when a text meets it.
   write(R"(,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"(A+)+c"}})");
-  put("as.txt", std::string(3000, 'A') + "\n");
+  put("as.txt", std::string(3000, 'A') + "b c\n");
   check({{{"data", "prepare", "--text", at("as.txt"), "--tokenizer", at("hf"), "--output-dir",
            at("out")},
           1,

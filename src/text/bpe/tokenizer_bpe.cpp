@@ -272,16 +272,9 @@ void BpeEncoder::merge_word(const uint8_t* p, size_t length, std::vector<int32_t
   }
 }
 
-inline void BpeEncoder::encode_word(const uint8_t* p, size_t length, size_t readable,
-                                    WordCache& cache, Output& out) const {
-  ShortWord word{0, 0};
-  if (length <= ShortWord::kLongest) [[likely]] {
-    word = ShortWord::load(p, length, readable);
-    if (const WordCache::Short* found = cache.find(word)) [[likely]] {
-      out.add(*found);
-      return;
-    }
-  }
+/// A word that the cache of short ones does not know.
+void BpeEncoder::encode_uncached(const uint8_t* p, size_t length, const ShortWord& word,
+                                 WordCache& cache, Output& out) const {
   std::vector<int32_t>& ids = out.word_ids;
   ids.clear();
   if (length > WordCache::kLongestWord) {
@@ -309,8 +302,17 @@ void BpeEncoder::encode_characters(std::string_view piece, const char* readable_
   const uint8_t* const end = begin + piece.size();
   const uint8_t* const readable = as_bytes(readable_end);
   const auto word_until = [&](const uint8_t* stop) {
-    encode_word(begin, static_cast<size_t>(stop - begin), static_cast<size_t>(readable - begin),
-                cache, out);
+    const auto length = static_cast<size_t>(stop - begin);
+    const ShortWord word =
+        length <= ShortWord::kLongest
+            ? ShortWord::load(begin, length, static_cast<size_t>(readable - begin))
+            : ShortWord{};
+    const WordCache::Short* const found =
+        length <= ShortWord::kLongest ? cache.find(word) : nullptr;
+    if (found != nullptr)
+      out.add(*found);
+    else
+      encode_uncached(begin, length, word, cache, out);
     begin = stop;
   };
   size_t before = 0;
@@ -341,12 +343,30 @@ void BpeEncoder::encode(std::span<const std::string_view> pieces, const char* re
   std::unique_ptr<WordCache> cache = take_cache();
   Output out(ids);
   const bool words = model_.alphabet == BpeModel::Alphabet::bytes || model_.ignore_merges;
-  for (const std::string_view piece : pieces) {
-    if (words)
-      encode_word(as_bytes(piece.data()), piece.size(),
-                  static_cast<size_t>(readable_end - piece.data()), *cache, out);
-    else
-      encode_characters(piece, readable_end, *cache, out);
+  if (!words)
+    for (const std::string_view piece : pieces) encode_characters(piece, readable_end, *cache, out);
+  // Some words at a time, so that the cache loads all of them at once.
+  constexpr size_t kAtOnce = 32;
+  ShortWord loaded[kAtOnce];
+  const WordCache::Short* bucket[kAtOnce];
+  while (words && !pieces.empty()) {
+    const auto now = pieces.first(std::min(kAtOnce, pieces.size()));
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (now[i].size() > ShortWord::kLongest) continue;
+      loaded[i] = ShortWord::load(as_bytes(now[i].data()), now[i].size(),
+                                  static_cast<size_t>(readable_end - now[i].data()));
+      bucket[i] = cache->bucket_for(loaded[i]);
+    }
+    for (size_t i = 0; i < now.size(); ++i) {
+      const size_t length = now[i].size();
+      const WordCache::Short* const found =
+          length <= ShortWord::kLongest ? WordCache::find_in(bucket[i], loaded[i]) : nullptr;
+      if (found != nullptr) [[likely]]
+        out.add(*found);
+      else
+        encode_uncached(as_bytes(now[i].data()), length, loaded[i], *cache, out);
+    }
+    pieces = pieces.subspan(now.size());
   }
   out.flush();
   return_cache(std::move(cache));

@@ -100,8 +100,8 @@ class BpeEncoder final : public TokenModel {
   uint32_t id_of_character(uint32_t code) const;
   static size_t class_of(uint32_t code);
 
-  void encode_word(const uint8_t* p, size_t length, size_t readable, WordCache& cache,
-                   Output& out) const;
+  void encode_uncached(const uint8_t* p, size_t length, const ShortWord& word, WordCache& cache,
+                       Output& out) const;
   /// A piece of characters, cut where no merge passes.
   void encode_characters(std::string_view piece, const char* readable_end, WordCache& cache,
                          Output& out) const;

@@ -72,8 +72,14 @@ class WordCache {
     short_ = reinterpret_cast<Short*>((address + 63) & ~uintptr_t{63});
   }
 
-  const Short* find(const ShortWord& word) const {
+  const Short* find(const ShortWord& word) const { return find_in(bucket_for(word), word); }
+  /// The two steps of it: what is looked up begins to load, and the look-up.
+  const Short* bucket_for(const ShortWord& word) const {
     const Short* bucket = short_ + 2 * bucket_of(word);
+    __builtin_prefetch(bucket);
+    return bucket;
+  }
+  static const Short* find_in(const Short* bucket, const ShortWord& word) {
     if (bucket[0].word == word) return bucket;
     if (bucket[1].word == word) return bucket + 1;
     return nullptr;

@@ -12,7 +12,7 @@ namespace {
 
 // Steps of backtracking for one place where a match may begin. A sane pattern takes a few for each
 // character that it reads; one that doubles with every character takes more than this after 25.
-constexpr uint32_t kMostSteps = 20'000'000;
+constexpr uint32_t kMostMatchSteps = 20'000'000;
 constexpr uint32_t kMostHeapKib = 64 * 1024;
 constexpr size_t kLeastJitStack = 64 * 1024, kMostJitStack = 16 * 1024 * 1024;
 
@@ -41,8 +41,8 @@ struct Matcher {
 
   Matcher() {
     if (!data || !context) throw std::bad_alloc();
-    pcre2_set_match_limit(context.get(), kMostSteps);
-    pcre2_set_depth_limit(context.get(), kMostSteps);
+    pcre2_set_match_limit(context.get(), kMostMatchSteps);
+    pcre2_set_depth_limit(context.get(), kMostMatchSteps);
     pcre2_set_heap_limit(context.get(), kMostHeapKib);
     if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
