@@ -121,7 +121,7 @@ TEXTS = [
     "don't DON'T I'm we'RE", "a\tb\r\nc  \n d", "été  naïve", "日本語 の text", "zero\u200dwidth e\u0301", "\u00a0x\u3000y\u2028z",
     "\u180ex\u0085y", "½ ² ٣ Ⅷ", "!!! ?? ...x", "a-b-c--d", "--a--", "<s>the cat</s>", "x<tok>y", "x <tok> y", "x  <tok>  y",
     "<tok><tok>", "the<word>cat the <word> cat", "<word>", "the norm the", "a\x00b", "hathathat cat cat", "\u2581the\u2581cat", "😀 the 😀😀",
-    "foo_bar fooBar HTTPServer", "   lots   of   space   ", "ſ'ſ K",
+    "foo_bar fooBar HTTPServer", "x²y½z ⅧⅧ e\u0301e", "   lots   of   space   ", "ſ'ſ K",
 ]
 LETTERS = {byte: letter for letter, byte in byte_letters().items()}
 WORDS = ["the", " the", " cat", " hat", "cat", "hat", "'s", "'ll", "12", "345", "  ", "\n\n", "été", "日本"]
