@@ -202,8 +202,6 @@ TEST(TrainOptions, AnArchitectureBringsItsPresetsAndOptions) {
                     "n-head must be a multiple of num-key-value-heads");
 }
 
-}
-
 TEST(TrainOptions, OptimizersBringTheirNumbers) {
   const auto with = [](const char* optim, KeyValues more = {}) {
     more.push_back({"optim", optim});
