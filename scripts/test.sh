@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [FILTER] [--long] [--sanitize] [--fuzz SECONDS]: builds and runs the tests. FILTER is a test
-# folder ("io"), part of a test's name, or a GoogleTest pattern. --long: proofs of which other runs take
+# folder ("data"), part of a test's name, or a GoogleTest pattern. --long: proofs of which other runs take
 # a sample run whole, an hour or more. Failures are printed with their output and a command that repeats
 # them; the last line is "N passed, N failed, N skipped". Exit 1 when any failed.
 set -euo pipefail
@@ -108,10 +108,13 @@ if [[ $kind == sanitize ]]; then
     'KeepCopies.ChangesNoResult*'; do
     leave_out "$part"
   done
+  # One source is compiled for every instruction set: where the processor has AVX-512, that one runs.
+  if grep -q -m 1 avx512f /proc/cpuinfo; then leave_out '*/avx2'; fi
 fi
 if [[ -z ${BRRR_TEST_LONG-} ]]; then leave_out '*.Long*'; fi
 # Those that take longest begin first, so that both cores have work until the end.
 longest=(backend backend_cuda insight e2e amx ops cli backend_cuda_device)
+if [[ $kind == sanitize ]]; then longest=(backend train runtime passes ops insight); fi
 
 run_one() { # BINARY: output and exit code into $work
   local name

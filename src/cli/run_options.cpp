@@ -31,7 +31,7 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
     return given;
   }
   // What follows from an option that is given now is worked out again.
-  std::set<std::string> open{"config", "resume", "overwrite", "init-from", "json",
+  std::set<std::string> open{"architecture", "config", "resume", "overwrite", "init-from", "json",
                              "text",   "data",   "val-data",  "fit",       "memory-limit"};
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
@@ -43,7 +43,7 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   }
   KeyValues all;
   for (const auto& row : train::train_option_table().rows()) {
-    if (!row.get || open.contains(row.name)) continue;
+    if (!row.get || open.contains(row.name) || train::is_model_setting(row.name)) continue;
     for (const std::string& item : row.get(recorded))
       if (!item.empty()) all.emplace_back(row.name, item);
   }

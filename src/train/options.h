@@ -125,7 +125,9 @@ const OptionTable<TrainOptions>& train_option_table();
 /// The presets of all architectures.
 std::vector<const models::Preset*> presets();
 
-/// Whether the option belongs to architectures, and not to the one of `options`.
+/// Whether the option belongs to some architecture: a folder with a model says its value.
+bool is_model_setting(std::string_view name);
+/// Whether it does, and not to the one of `options`.
 bool is_foreign_setting(std::string_view name, const TrainOptions& options);
 
 /// Preset, then the TOML file (key "config"), then `given` (a later entry wins; a list's entries

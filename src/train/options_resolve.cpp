@@ -158,14 +158,16 @@ std::vector<const models::Preset*> presets() {
   return all;
 }
 
+bool is_model_setting(std::string_view name) {
+  const auto& all = models::all_architectures();
+  return std::any_of(all.begin(), all.end(), [&](const models::Architecture* a) {
+    return a->find_option(name) != nullptr;
+  });
+}
+
 bool is_foreign_setting(std::string_view name, const TrainOptions& options) {
-  bool is_setting = false;
-  for (const models::Architecture* a : models::all_architectures()) {
-    if (a->find_option(name) == nullptr) continue;
-    if (a->name == options.architecture) return false;
-    is_setting = true;
-  }
-  return is_setting;
+  return is_model_setting(name) &&
+         models::find_architecture(options.architecture).find_option(name) == nullptr;
 }
 
 TrainOptions resolve(const KeyValues& given) {
