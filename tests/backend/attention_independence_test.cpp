@@ -8,7 +8,6 @@
 #include "backend/cpu/attention/attention_tiles.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/products/gemm.h"
 #include "backend/kernel_runner.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
@@ -168,7 +167,7 @@ TEST_P(AttentionRowsAlone, HaveTheBitsThatTheyHaveAmongOthers) {
 TEST_P(AttentionRowsAlone, OnTiles) {
   if (GetParam() < Isa::kAvx2) GTEST_SKIP() << "no fused multiply-adds";
   for (const TileUnit unit : {TileUnit::emulated_amx, TileUnit::emulated_pairs, TileUnit::pairs}) {
-    if (unit == TileUnit::pairs && !gemm_refusal(GemmPath::kPairs, DType::bf16).empty()) continue;
+    if (unit == TileUnit::pairs && !has_bf16_pairs()) continue;
     SCOPED_TRACE(static_cast<int>(unit));
     for (const Form& f : kForms)
       expect_independent(f, DType::bf16, [&](const Call&) {

@@ -7,7 +7,6 @@
 #include "backend/cpu/attention/attention_tiles.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/products/gemm.h"
 #include "backend/kernel_runner.h"
 #include "support/attention_attrs.h"
 #include "support/each_isa.h"
@@ -427,7 +426,7 @@ void check_tiles(const Case& c) {
   for (const Checked& checked : calls_of(c, DType::bf16))
     for (const TileUnit unit :
          {TileUnit::emulated_amx, TileUnit::emulated_pairs, TileUnit::pairs}) {
-      if (unit == TileUnit::pairs && !gemm_refusal(GemmPath::kPairs, DType::bf16).empty()) continue;
+      if (unit == TileUnit::pairs && !has_bf16_pairs()) continue;
       const bool forward = checked.call.node().op->name == "attention";
       const KernelEntry entry{checked.call.node().op->name, "flash_tiles",
                               [](const NodeView&) { return std::string(); },
