@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "models/rope.h"
 #include "ops/ops.h"
 
 namespace brrr::models {
@@ -13,6 +14,17 @@ namespace brrr::models {
 class Linear {
  public:
   Linear(Graph& g, const std::string& name, int64_t in, int64_t out, bool bias = true);
+  Value operator()(Value x) const;
+
+ private:
+  Value weight_;
+  std::optional<Value> bias_;
+};
+
+/// y = x wᵀ + b. x: [..., K], w: [N, K] (the layout of PyTorch's Linear), b: [N] or none.
+class Projection {
+ public:
+  Projection(Graph& g, const std::string& name, int64_t in, int64_t out, bool bias);
   Value operator()(Value x) const;
 
  private:
@@ -44,5 +56,11 @@ class Dropout {
   std::optional<Value> key_;
   double p_;
 };
+
+/// What rotary() turns by: [positions, width / 2] f32. Constants, because they depend on no input.
+struct RotaryTables {
+  Value cos, sin;
+};
+RotaryTables rotary_tables(Graph& g, const RopeConfig& config, int64_t width, int64_t positions);
 
 }  // namespace brrr::models

@@ -4,26 +4,10 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "models/layers.h"
 
 namespace brrr::models {
 namespace {
-
-/// y = x wᵀ + b. x: [..., K], w: [N, K] (PyTorch's Linear), b: [N] or none.
-class Projection {
- public:
-  Projection(Graph& g, const std::string& name, int64_t in, int64_t out, bool bias)
-      : weight_(g.parameter(name + ".weight", {out, in})) {
-    if (bias) bias_ = g.parameter(name + ".bias", {out});
-  }
-  Value operator()(Value x) const {
-    const Value y = matmul(x, weight_, false, true);
-    return bias_ ? y + *bias_ : y;
-  }
-
- private:
-  Value weight_;
-  std::optional<Value> bias_;
-};
 
 class RmsNorm {
  public:
@@ -161,13 +145,8 @@ class Llama {
  private:
   /// Constants: they depend on no input.
   Positions tables(int64_t positions) const {
-    const RopeFrequencies f = rope_frequencies(c_.rope, c_.head_dim);
-    const auto pairs = static_cast<int64_t>(f.radians_per_position.size());
-    Value angles = iota(g_, {positions, 1}, 0, DType::f32) *
-                   literal(g_, {1, pairs}, f.radians_per_position);
-    Value c = cos(angles), s = sin(angles);
-    if (f.scale != 1) c = c * f.scale, s = s * f.scale;
-    return {c, s, {}, std::nullopt};
+    const auto [cos, sin] = rotary_tables(g_, c_.rope, c_.head_dim, positions);
+    return {cos, sin, {}, std::nullopt};
   }
 
   Graph& g_;
@@ -225,8 +204,7 @@ Graph llama_decode_graph(const LlamaConfig& config, const DecodeBinding& binding
   const KeepCache keep = [&](int64_t layer, Value& k, Value& v) {
     for (auto [name, part] : {std::pair{"k", &k}, std::pair{"v", &v}}) {
       Value cache = g.input(fmt::format("cache.{}.{}", name, layer),
-                            {binding.batch, binding.capacity, width}, binding.cache,
-                            Role::cache);
+                            {binding.batch, binding.capacity, width}, binding.cache, Role::cache);
       Value grown = update_slice(cache, cast(*part, binding.cache), position, 1);
       g.update(cache, grown);
       *part = cast(grown, part->dtype());

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "models/llama/rope.h"
+#include "models/rope.h"
 
 namespace brrr::models {
 
@@ -33,7 +33,7 @@ struct LlamaConfig {
   double attention_dropout = 0;
   bool tie_word_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over each head of q and k, before they are rotated
+  bool qk_norm = false;        // RMSNorm over each head of q and k, before they are rotated
   int64_t sliding_window = 0;  // keys that a query of a sliding layer sees, itself included; 0: all
   std::vector<bool> slides;    // [L], empty: every layer does (where there is a window)
   RopeConfig rope;

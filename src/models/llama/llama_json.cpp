@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "models/config_reader.h"
 #include "models/llama/llama_config.h"
+#include "models/rope_json.h"
 
 namespace brrr::models {
 
@@ -31,12 +32,14 @@ void LlamaConfig::validate() const {
   size("head_dim", head_dim, int64_t{1} << 12);
   size("intermediate_size", intermediate_size, int64_t{1} << 20);
   if (num_attention_heads % num_key_value_heads != 0)
-    fail("num_attention_heads", fmt::format("a multiple of num_key_value_heads {}", num_key_value_heads),
+    fail("num_attention_heads",
+         fmt::format("a multiple of num_key_value_heads {}", num_key_value_heads),
          num_attention_heads);
   if (head_dim % 2 != 0) fail("head_dim", "even, for rotary embeddings", head_dim);
   if (num_attention_heads * head_dim > int64_t{1} << 20)
     fail("num_attention_heads * head_dim", "at most 1048576", num_attention_heads * head_dim);
-  if (!(rms_norm_eps > 0 && rms_norm_eps < 1)) fail("rms_norm_eps", "between 0 and 1", rms_norm_eps);
+  if (!(rms_norm_eps > 0 && rms_norm_eps < 1))
+    fail("rms_norm_eps", "between 0 and 1", rms_norm_eps);
   if (!(initializer_range >= 0 && initializer_range <= 10))
     fail("initializer_range", "between 0 and 10", initializer_range);
   if (!(attention_dropout >= 0 && attention_dropout < 1))
@@ -45,18 +48,7 @@ void LlamaConfig::validate() const {
   if (!slides.empty() && static_cast<int64_t>(slides.size()) != num_hidden_layers)
     fail("layer_types", fmt::format("a list of num_hidden_layers = {} entries", num_hidden_layers),
          slides.size());
-  if (!(rope.theta > 1)) fail("rope_theta", "above 1", rope.theta);
-  if (!(rope.factor >= 1 && rope.factor <= 1e6)) fail("the rope factor", "from 1 to 1e6", rope.factor);
-  const bool stretches = rope.kind == RopeConfig::Kind::llama3 || rope.kind == RopeConfig::Kind::yarn;
-  if (stretches && rope.original_context < 1)
-    fail("original_max_position_embeddings", "at least 1", rope.original_context);
-  if (rope.kind == RopeConfig::Kind::llama3 &&
-      !(rope.low_freq_factor > 0 && rope.high_freq_factor > rope.low_freq_factor))
-    fail("high_freq_factor", fmt::format("above low_freq_factor {}, which is above 0", rope.low_freq_factor),
-         rope.high_freq_factor);
-  if (rope.kind == RopeConfig::Kind::yarn && !(rope.beta_slow > 0 && rope.beta_fast >= rope.beta_slow))
-    fail("beta_fast", fmt::format("at least beta_slow {}, which is above 0", rope.beta_slow),
-         rope.beta_fast);
+  check_rope(rope, name_of(type));
 }
 
 namespace {
@@ -68,70 +60,6 @@ LlamaType type_of(const ConfigReader& keys) {
     if (name_of(type) == name) return type;
   user_error("{}: model_type must be llama, mistral, qwen2 or qwen3; found {}", keys.what(),
              io::in_quotes(name));
-}
-
-RopeConfig::Kind kind_of(const ConfigReader& scaling) {
-  const std::string name = scaling.text("rope_type", scaling.text("type", "default").c_str());
-  using Kind = RopeConfig::Kind;
-  for (const Kind kind : {Kind::plain, Kind::linear, Kind::dynamic, Kind::llama3, Kind::yarn})
-    if (name_of(kind) == name) return kind;
-  user_error("{}: rope_type must be default, linear, dynamic, llama3 or yarn; found {}",
-             scaling.what(), io::in_quotes(name));
-}
-
-void read_scaling(RopeConfig& rope, const ConfigReader& scaling, int64_t context) {
-  rope.kind = kind_of(scaling);
-  using Kind = RopeConfig::Kind;
-  if (const double part = scaling.number("partial_rotary_factor", 1); part != 1)
-    user_error("{}: partial_rotary_factor = {} is not supported; expected 1", scaling.what(), part);
-  rope.theta = scaling.number("rope_theta", rope.theta);
-  if (rope.kind == Kind::plain) return;
-  rope.factor = scaling.required_number("factor");
-  if (rope.kind == Kind::dynamic)
-    rope.original_context = scaling.integer("original_max_position_embeddings", 0);
-  if (rope.kind == Kind::llama3) {
-    rope.low_freq_factor = scaling.required_number("low_freq_factor");
-    rope.high_freq_factor = scaling.required_number("high_freq_factor");
-    rope.original_context = scaling.required_integer("original_max_position_embeddings");
-  }
-  if (rope.kind == Kind::yarn) {
-    rope.original_context = scaling.integer("original_max_position_embeddings", context);
-    rope.attention_factor = scaling.number("attention_factor", 0);
-    rope.beta_fast = scaling.number("beta_fast", 32);
-    rope.beta_slow = scaling.number("beta_slow", 1);
-    rope.mscale = scaling.number("mscale", 0);
-    rope.mscale_all_dim = scaling.number("mscale_all_dim", 0);
-    rope.truncate = scaling.flag("truncate", true);
-  }
-}
-
-/// Both spellings: rope_theta beside rope_scaling, and transformers 5's rope_parameters.
-RopeConfig read_rope(const ConfigReader& keys, int64_t context, double theta) {
-  RopeConfig rope;
-  rope.theta = keys.number("rope_theta", theta);
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (keys.has(key)) read_scaling(rope, ConfigReader(keys, key), context);
-  return rope;
-}
-
-Json written_rope(const RopeConfig& c) {
-  using Kind = RopeConfig::Kind;
-  if (c.kind == Kind::plain) return Json();
-  Json out = {{"rope_type", name_of(c.kind)}, {"factor", c.factor}};
-  if (c.original_context > 0) out["original_max_position_embeddings"] = c.original_context;
-  if (c.kind == Kind::llama3) {
-    out["low_freq_factor"] = c.low_freq_factor;
-    out["high_freq_factor"] = c.high_freq_factor;
-  }
-  if (c.kind == Kind::yarn) {
-    out["beta_fast"] = c.beta_fast;
-    out["beta_slow"] = c.beta_slow;
-    if (c.attention_factor != 0) out["attention_factor"] = c.attention_factor;
-    if (c.mscale != 0) out["mscale"] = c.mscale;
-    if (c.mscale_all_dim != 0) out["mscale_all_dim"] = c.mscale_all_dim;
-    if (!c.truncate) out["truncate"] = false;
-  }
-  return out;
 }
 
 /// The layers whose queries see a window only; empty: all of them.
@@ -163,8 +91,7 @@ void read_windows(LlamaConfig& c, const ConfigReader& keys) {
   c.slides = read_layer_types(keys);
   if (!c.slides.empty() || c.sliding_window == 0) return;
   const int64_t first = keys.integer("max_window_layers", 28);
-  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-    c.slides.push_back(layer >= first);
+  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) c.slides.push_back(layer >= first);
 }
 
 void refuse_variants(const ConfigReader& keys) {
@@ -174,8 +101,6 @@ void refuse_variants(const ConfigReader& keys) {
                io::in_quotes(activation));
   if (const int64_t parts = keys.integer("pretraining_tp", 1); parts != 1)
     user_error("{}: pretraining_tp = {} is not supported; expected 1", keys.what(), parts);
-  if (const double part = keys.number("partial_rotary_factor", 1); part != 1)
-    user_error("{}: partial_rotary_factor = {} is not supported; expected 1", keys.what(), part);
   if (keys.has("quantization_config"))
     user_error("{}: quantization_config is not supported; expected weights in f32, bf16 or f16",
                keys.what());
@@ -215,8 +140,7 @@ Json written(const LlamaConfig& c, DType stored) {
               {"torch_dtype", dtype},
               {"use_cache", true},
               {"vocab_size", c.vocab_size}};
-  if (c.type == LlamaType::llama || c.type == LlamaType::qwen3)
-    out["attention_bias"] = c.qkv_bias;
+  if (c.type == LlamaType::llama || c.type == LlamaType::qwen3) out["attention_bias"] = c.qkv_bias;
   if (c.type == LlamaType::llama) out["mlp_bias"] = c.mlp_bias;
   if (c.type == LlamaType::mistral)
     out["sliding_window"] = c.sliding_window > 0 ? Json(c.sliding_window) : Json();
@@ -253,15 +177,15 @@ LlamaConfig parse_llama_config(std::string_view text, const std::string& what) {
   const int64_t heads = std::max<int64_t>(1, c.num_attention_heads);
   c.num_key_value_heads = keys.integer(
       "num_key_value_heads", c.type == LlamaType::mistral && !keys.find("num_key_value_heads") ? 8
-                             : qwen && !keys.find("num_key_value_heads")                     ? 32
+                             : qwen && !keys.find("num_key_value_heads")                       ? 32
                                                                          : heads);
   c.head_dim = keys.integer("head_dim", c.type == LlamaType::qwen3 && !keys.find("head_dim")
                                             ? 128
                                             : c.hidden_size / heads);
-  c.max_position_embeddings = keys.integer(
-      "max_position_embeddings", c.type == LlamaType::llama     ? 2048
-                                 : c.type == LlamaType::mistral ? 4096 * 32
-                                                                : 32768);
+  c.max_position_embeddings =
+      keys.integer("max_position_embeddings", c.type == LlamaType::llama     ? 2048
+                                              : c.type == LlamaType::mistral ? 4096 * 32
+                                                                             : 32768);
   c.rms_norm_eps = keys.number("rms_norm_eps", 1e-6);
   c.initializer_range = keys.number("initializer_range", 0.02);
   c.attention_dropout = keys.number("attention_dropout", 0);
@@ -271,7 +195,9 @@ LlamaConfig parse_llama_config(std::string_view text, const std::string& what) {
   c.output_bias = reads_bias && keys.flag("attention_bias", false);
   c.mlp_bias = c.type == LlamaType::llama && keys.flag("mlp_bias", false);
   c.qk_norm = c.type == LlamaType::qwen3;
-  c.rope = read_rope(keys, c.max_position_embeddings, 10000);
+  c.rope.theta = keys.number("rope_theta", 10000);
+  c.rope.partial_rotary_factor = keys.number("partial_rotary_factor", 1);
+  read_rope(c.rope, keys, c.max_position_embeddings);
   read_windows(c, keys);
   if (const auto bos = keys.optional_integer("bos_token_id")) c.bos_token_id = *bos;
   c.eos_token_ids = keys.integers("eos_token_id");
@@ -280,6 +206,8 @@ LlamaConfig parse_llama_config(std::string_view text, const std::string& what) {
   } catch (const UserError& e) {
     user_error("{}: {}", what, e.what());
   }
+  if (const double part = c.rope.partial_rotary_factor; part != 1)
+    user_error("{}: partial_rotary_factor = {} is not supported; expected 1", what, part);
   refuse_variants(keys);
   c.unknown_keys = keys.unknown_keys(written(c, DType::f32), {"rope_parameters", "sliding_window"});
   return c;

@@ -1,7 +1,5 @@
 #include "models/llama/llama_model.h"
 
-#include <algorithm>
-
 #include "models/llama/llama.h"
 
 namespace brrr::models {
@@ -41,7 +39,8 @@ const OptionTable<LlamaSettings>& llama_table() {
     t.integer("head-dim", &S::head_dim, 0, 1 << 12, "N", "width of a head (0: n-embd / n-head)");
     t.integer("intermediate-size", &S::intermediate_size, 0, 1 << 20, "N",
               "width inside the MLP (0: 8/3 of n-embd, in multiples of 64)");
-    t.real("rms-norm-eps", &S::rms_norm_eps, {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
+    t.real("rms-norm-eps", &S::rms_norm_eps,
+           {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
            "added to the mean square in norms");
     t.real("rope-theta", &S::rope_theta, {.low = 1, .low_open = true}, "X",
            "base of the rotary frequencies");
@@ -65,11 +64,8 @@ class LlamaModel final : public Model {
 
   const Architecture& architecture() const override { return llama(); }
   ModelSizes sizes() const override {
-    int64_t context = c_.max_position_embeddings;
-    if (c_.rope.kind == RopeConfig::Kind::dynamic && c_.rope.original_context > 0)
-      context = std::min(context, c_.rope.original_context);
     return {.vocabulary = c_.vocab_size,
-            .context = context,
+            .context = longest_context(c_.rope, c_.max_position_embeddings),
             .layers = c_.num_hidden_layers,
             .heads = c_.num_attention_heads,
             .width = c_.hidden_size,

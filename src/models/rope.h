@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace brrr::models {
@@ -23,6 +24,7 @@ struct RopeConfig {
   double attention_factor = 0;                       // 0: from the factor and the mscales
   double mscale = 0, mscale_all_dim = 0;
   bool truncate = true;
+  double partial_rotary_factor = 1;  // the share of a head's columns that turn: the first ones
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -36,5 +38,11 @@ struct RopeFrequencies {
 };
 /// For `width` rotated columns of a head; width is even.
 RopeFrequencies rope_frequencies(const RopeConfig& config, int64_t width);
+
+/// How many of a model's `positions` it may use: a dynamic embedding ends at its trained length.
+int64_t longest_context(const RopeConfig& config, int64_t positions);
+
+/// Throws UserError "[MODEL config] ..." that names the field, what is allowed and what it holds.
+void check_rope(const RopeConfig& config, std::string_view model);
 
 }  // namespace brrr::models

@@ -1,4 +1,4 @@
-#include "models/llama/rope.h"
+#include "models/rope.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,8 +41,7 @@ RopeFrequencies yarn(const RopeConfig& c, int64_t width, RopeFrequencies f) {
   if (low == high) high += 0.001;
   for (size_t i = 0; i < f.radians_per_position.size(); ++i) {
     double& frequency = f.radians_per_position[i];
-    const double interpolated =
-        std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    const double interpolated = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     frequency = interpolated * frequency / c.factor + (1 - interpolated) * frequency;
   }
   f.scale = c.attention_factor;
@@ -74,6 +73,31 @@ RopeFrequencies rope_frequencies(const RopeConfig& c, int64_t width) {
     else if (c.kind == Kind::llama3)
       frequency = slowed_by_llama3(c, frequency);
   return f;
+}
+
+int64_t longest_context(const RopeConfig& c, int64_t positions) {
+  if (c.kind != RopeConfig::Kind::dynamic || c.original_context <= 0) return positions;
+  return std::min(positions, c.original_context);
+}
+
+void check_rope(const RopeConfig& c, std::string_view model) {
+  const auto fail = [&](const char* name, const std::string& expected, auto found) {
+    user_error("[{} config] {} must be {}; got {}", model, name, expected, found);
+  };
+  using Kind = RopeConfig::Kind;
+  if (!(c.theta > 1)) fail("rope_theta", "above 1", c.theta);
+  if (!(c.partial_rotary_factor > 0 && c.partial_rotary_factor <= 1))
+    fail("partial_rotary_factor", "above 0 and at most 1", c.partial_rotary_factor);
+  if (!(c.factor >= 1 && c.factor <= 1e6)) fail("the rope factor", "from 1 to 1e6", c.factor);
+  if ((c.kind == Kind::llama3 || c.kind == Kind::yarn) && c.original_context < 1)
+    fail("original_max_position_embeddings", "at least 1", c.original_context);
+  if (c.kind == Kind::llama3 && !(c.low_freq_factor > 0 && c.high_freq_factor > c.low_freq_factor))
+    fail("high_freq_factor",
+         fmt::format("above low_freq_factor {}, which is above 0", c.low_freq_factor),
+         c.high_freq_factor);
+  if (c.kind == Kind::yarn && !(c.beta_slow > 0 && c.beta_fast >= c.beta_slow))
+    fail("beta_fast", fmt::format("at least beta_slow {}, which is above 0", c.beta_slow),
+         c.beta_fast);
 }
 
 }  // namespace brrr::models

@@ -1,0 +1,19 @@
+#pragma once
+// The rotary settings of a config.json, both ways, for every architecture that has such positions.
+
+#include "models/config_reader.h"
+#include "models/rope.h"
+
+namespace brrr::models {
+
+/// Reads the object that describes the variant: "rope_scaling", or transformers 5's
+/// "rope_parameters", which also holds rope_theta and partial_rotary_factor. What the object leaves
+/// out keeps the value that `rope` has; without the object nothing changes. `context` is the
+/// longest sequence of the model. Throws UserError for a variant that is not supported.
+void read_rope(RopeConfig& rope, const ConfigReader& keys, int64_t context);
+
+/// The value of "rope_scaling": null for plain embeddings. Theta and the share of the columns that
+/// turn have keys of their own in this spelling, and every architecture has its own names for them.
+io::Json written_rope(const RopeConfig& rope);
+
+}  // namespace brrr::models
