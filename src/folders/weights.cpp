@@ -117,14 +117,28 @@ bool holds_model(const fs::path& folder) {
          (fs::exists(folder / kSingle, ignored) || fs::exists(folder / kIndex, ignored));
 }
 
+namespace {
+
+/// The tensor of a parameter by its name, by the name without the prefix, or by an older name.
+const TensorView* find_parameter(const WeightFiles& files, const models::FileNames& names,
+                                 const std::string& parameter) {
+  if (const TensorView* tensor = files.find(parameter)) return tensor;
+  if (const TensorView* tensor = files.find(without_prefix(parameter, names.prefix))) return tensor;
+  for (const auto& [older, now] : names.renamed)
+    if (now == parameter)
+      if (const TensorView* tensor = files.find(older)) return tensor;
+  return nullptr;
+}
+
+}  // namespace
+
 std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
                                                 const models::Model& model) {
   const models::FileNames names = model.file_names();
   std::map<std::string, TensorView> out;
   Faults faults;
   for (const models::ParameterInfo& p : model.parameters()) {
-    const TensorView* tensor = files.find(p.name);
-    if (tensor == nullptr) tensor = files.find(without_prefix(p.name, names.prefix));
+    const TensorView* tensor = find_parameter(files, names, p.name);
     if (tensor == nullptr)
       faults.add(fmt::format("the tensor {} {} is missing", p.name, p.shape.str()));
     else if (tensor->shape != p.shape)
@@ -143,6 +157,8 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
     const std::string canonical = names.prefix + std::string(inner);
     if (out.contains(name) || (out.contains(canonical) && files.find(canonical) == nullptr)) return;
     if (names.is_buffer && names.is_buffer(name)) return;
+    for (const auto& [older, now] : names.renamed)
+      if (name == older && out.contains(now)) return;
     if (std::none_of(names.trunk.begin(), names.trunk.end(),
                      [&](const std::string& start) { return inner.starts_with(start); }))
       return;
@@ -157,7 +173,7 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
 
   if (!names.tied) return out;
   const auto& [twin_name, name] = *names.tied;
-  if (const TensorView* twin = files.find(twin_name)) {
+  if (const TensorView* twin = find_parameter(files, names, twin_name)) {
     const TensorView& source = out.at(name);
     const bool equal =
         twin->shape == source.shape && twin->dtype == source.dtype &&

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/options.h"
@@ -55,6 +56,9 @@ struct FileNames {
   std::vector<std::string> trunk;
   /// Buffers that some files hold and nobody needs (masks, frequencies).
   std::function<bool(std::string_view name)> is_buffer;
+  /// Older names of parameters, prefix included, and the names that they have now: a file may use
+  /// either.
+  std::vector<std::pair<std::string, std::string>> renamed;
   /// A tensor that may stand beside the parameter it is tied to, when both are equal.
   std::optional<std::pair<std::string, std::string>> tied;
 };
