@@ -8,10 +8,11 @@
 namespace brrr::models {
 
 const Architecture& gpt2();
+const Architecture& gpt_neox();
 const Architecture& llama();
 
 const std::vector<const Architecture*>& all_architectures() {
-  static const std::vector<const Architecture*> all = {&gpt2(), &llama()};
+  static const std::vector<const Architecture*> all = {&gpt2(), &llama(), &gpt_neox()};
   return all;
 }
 

@@ -31,10 +31,11 @@ Gpt2Config small() {
   return c;
 }
 
-/// A GPT-2 in memory whose tensors can be renamed, reshaped and removed before it is written.
+/// A model in memory whose tensors can be renamed, reshaped and removed before it is written.
 struct Weights {
-  explicit Weights(const Gpt2Config& config) {
-    for (const models::ParameterInfo& e : gpt2_model(config)->parameters()) {
+  explicit Weights(const Gpt2Config& config) : Weights(*gpt2_model(config)) {}
+  explicit Weights(const models::Model& model) {
+    for (const models::ParameterInfo& e : model.parameters()) {
       std::vector<float>& v = values[e.name];
       v.resize(static_cast<size_t>(e.shape.elements()));
       std::iota(v.begin(), v.end(), static_cast<float>(values.size()));
@@ -106,6 +107,34 @@ TEST(Weights, MatchesWithAndWithoutPrefixAndIgnoresMasks) {
   std::vector<float> read(t.shape.elements());
   copy_as_f32(t, read);
   EXPECT_EQ(read, w.values.at("transformer.h.1.mlp.c_fc.weight"));
+}
+
+// Files of GPT-NeoX from before transformers 5 call the head embed_out.
+TEST(Weights, OlderNamesAreFound) {
+  TempFolder folder;
+  const auto model_with = [](const char* tied) {
+    return models::parse_config(
+        std::string(R"({"model_type":"gpt_neox","vocab_size":65,"hidden_size":16,)"
+                    R"("intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,)"
+                    R"("tie_word_embeddings":)") +
+            tied + "}",
+        "config.json");
+  };
+  const models::ModelPtr model = model_with("false");
+  Weights w(*model);
+  w.views.at("lm_head.weight").name = "embed_out.weight";
+  w.views["frequencies"] = {"gpt_neox.layers.0.attention.rotary_emb.inv_freq", f32, Shape({1}),
+                            w.views.begin()->second.bytes.first(4)};
+  const WeightFiles file = w.written(folder / "old");
+  const auto matched = match_tensors(file, *model);
+  EXPECT_EQ(matched.size(), model->parameters().size());
+  const TensorView& head = matched.at("lm_head.weight");
+  EXPECT_EQ(head.name, "lm_head.weight");
+  std::vector<float> read(static_cast<size_t>(head.shape.elements()));
+  copy_as_f32(head, read);
+  EXPECT_EQ(read, w.values.at("lm_head.weight"));
+  EXPECT_USER_ERROR(match_tensors(file, *model_with("true")),
+                    "differs from gpt_neox.embed_in.weight, but config.json ties them");
 }
 
 TEST(Weights, WhatDoesNotMatchIsNamed) {

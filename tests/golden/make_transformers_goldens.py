@@ -24,6 +24,8 @@ TRANSFORMERS = "5.24.0"
 COMMON = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
               num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32,
               rms_norm_eps=1e-5, initializer_range=0.02, bos_token_id=1, eos_token_id=2)
+NEOX = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=2, max_position_embeddings=32, bos_token_id=1, eos_token_id=2)
 BATCH, LENGTH = 2, 21
 
 ROPE_LLAMA3 = dict(rope_type="llama3", rope_theta=1000.0, factor=8.0, low_freq_factor=1.0,
@@ -43,6 +45,15 @@ CASES = {
     "llama_yarn": dict(model_type="llama", rope_parameters=ROPE_YARN),
     "llama_yarn_mscale": dict(model_type="llama", rope_parameters=dict(
         ROPE_YARN, mscale=1.2, mscale_all_dim=0.7, beta_fast=16.0, beta_slow=2.0)),
+    "gpt_neox": dict(model_type="gpt_neox", rotary_pct=0.25, rotary_emb_base=500),
+    "gpt_neox_sequential": dict(
+        model_type="gpt_neox", use_parallel_residual=False, attention_bias=False,
+        hidden_act="gelu_fast", tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0,
+                             partial_rotary_factor=1.0)),
+    "gpt_neox_relu": dict(model_type="gpt_neox", hidden_act="relu", num_hidden_layers=1,
+                          num_attention_heads=4,
+                          rope_parameters=dict(ROPE_YARN, partial_rotary_factor=0.75)),
     "mistral": dict(model_type="mistral", sliding_window=7),
     "qwen2": dict(model_type="qwen2", use_sliding_window=True, sliding_window=5,
                   max_window_layers=1),
@@ -51,10 +62,12 @@ CASES = {
 
 
 def make(name, case):
-    case = dict(COMMON, **case)
+    is_neox = case["model_type"] == "gpt_neox"
+    case = dict(NEOX if is_neox else COMMON, **case)
     model_type = case.pop("model_type")
     case.setdefault("tie_word_embeddings", False)
-    case.setdefault("rope_parameters", dict(rope_type="default", rope_theta=10000.0))
+    if not is_neox:  # it has settings of its own for plain rotations
+        case.setdefault("rope_parameters", dict(rope_type="default", rope_theta=10000.0))
     config = transformers.AutoConfig.for_model(model_type, **case)
     torch.manual_seed(sum(map(ord, name)))
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
