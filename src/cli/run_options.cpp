@@ -31,8 +31,9 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
     return given;
   }
   // What follows from an option that is given now is worked out again.
-  std::set<std::string> open{"architecture", "config", "resume", "overwrite", "init-from", "json",
-                             "text",   "data",   "val-data",  "fit",       "memory-limit"};
+  std::set<std::string> open{"architecture", "config", "resume",      "overwrite",
+                             "init-from",    "json",   "text",        "data",
+                             "val-data",     "fit",    "memory-limit"};
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
     const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;
@@ -129,8 +130,11 @@ std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyV
   }
   std::erase_if(all,
                 [&](const OptionInfo& o) { return train::is_foreign_setting(o.name, chosen); });
+  const models::Architecture& architecture = models::find_architecture(chosen.architecture);
   for (OptionInfo& o : all) {
     if (!names_option(o.name, rows)) continue;
+    // Architectures may share an option and derive its default differently.
+    if (const auto* own = architecture.find_option(o.name)) o.help = own->help;
     const auto& row = table.find(o.name);
     if (row.get && row.kind != OptionKind::kList) o.shown_default = row.get(chosen)[0];
   }

@@ -82,6 +82,15 @@ TEST_F(Program, HelpIsThatOfTheArchitecture) {
   EXPECT_TRUE(lists(run("train --preset llama-1b --help"), "[500000]"));
 }
 
+// Architectures that share an option may say of it what holds for them.
+TEST_F(Program, HelpOfASharedOptionIsThatOfTheArchitecture) {
+  EXPECT_NE(run("train --help --architecture llama").out.find("0: 8/3 of n-embd"),
+            std::string::npos);
+  const std::string neox = run("train --help --architecture gpt_neox").out;
+  EXPECT_NE(neox.find("0: 4 times n-embd"), std::string::npos) << neox;
+  EXPECT_EQ(neox.find("0: 8/3 of n-embd"), std::string::npos) << neox;
+}
+
 TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("trian"), 2, "did you mean 'brrr train'");
   expect_one_line(run("xyzzy"), 2, "brrr --help");
