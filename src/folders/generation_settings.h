@@ -1,6 +1,6 @@
 #pragma once
-// How a model folder wants its texts to be made: generation_config.json, and what config.json says of
-// the tokens that begin and end a text.
+// How a model folder wants its texts to be made: generation_config.json, and what config.json says
+// of the tokens that begin and end a text.
 
 #include <cstdint>
 #include <optional>
@@ -20,8 +20,8 @@ struct GenerationSettings {
   std::optional<int64_t> top_k;
 };
 
-/// Reads generation_config.json where there is one; it comes before config.json. Throws UserError for
-/// values of another type, out of range, or ids outside the vocabulary.
+/// Reads generation_config.json where there is one; it comes before config.json. Throws UserError
+/// for values of another type, out of range, or ids outside the vocabulary.
 GenerationSettings read_generation_settings(const fs::path& folder, const models::Model& model);
 
 }  // namespace brrr::io

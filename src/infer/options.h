@@ -18,7 +18,7 @@ struct GenerateOptions {
   /// What is continued; "": the model's begin-of-text token. When it is not given, tokenizers that
   /// begin texts with such a token begin there, others with this newline.
   std::string prompt = "\n";
-  std::string prompt_file;    // read instead of `prompt` ("-": standard input); "": none
+  std::string prompt_file;  // read instead of `prompt` ("-": standard input); "": none
   int64_t max_new_tokens = 300;
   int64_t num_samples = 1;
   double temperature = 0.8;  // 0: always the likeliest token

@@ -1,5 +1,5 @@
-// Normalisation of the last axis: layer_norm (Ba et al. 2016), and rms_norm (Zhang and Sennrich 2019),
-// which neither centres nor shifts; and their derivatives.
+// Normalisation of the last axis: layer_norm (Ba et al. 2016), and rms_norm (Zhang and Sennrich
+// 2019), which neither centres nor shifts; and their derivatives.
 
 #include "ops/support.h"
 
@@ -31,11 +31,12 @@ OpDef norm_op(bool centred) {
   OpDef d;
   d.name = centred ? "layer_norm" : "rms_norm";
   d.row_operands = 1;
-  d.doc = centred ? "mean, rstd = 1 / sqrt(variance + eps) over the last axis; y = (x - mean) rstd "
-                    "weight + bias. x, y: [..., C]; weight, bias: [C]; mean, rstd: [...]; "
-                    "statistics in f32"
-                  : "rstd = 1 / sqrt(mean of x^2 + eps) over the last axis; y = x rstd weight. x, y: "
-                    "[..., C]; weight: [C]; rstd: [...]; statistics in f32, and y is rounded once";
+  d.doc = centred
+              ? "mean, rstd = 1 / sqrt(variance + eps) over the last axis; y = (x - mean) rstd "
+                "weight + bias. x, y: [..., C]; weight, bias: [C]; mean, rstd: [...]; "
+                "statistics in f32"
+              : "rstd = 1 / sqrt(mean of x^2 + eps) over the last axis; y = x rstd weight. x, y: "
+                "[..., C]; weight: [C]; rstd: [...]; statistics in f32, and y is rounded once";
   d.op_class = OpClass::normalisation;
   d.autocast = Autocast::fp32;
   d.infer = [centred](const InferContext& c) {
@@ -106,12 +107,13 @@ OpDef norm_grad_op(bool centred) {
   d.name = centred ? "layer_norm_grad" : "rms_norm_grad";
   d.row_operands = 2;
   d.is_gradient = true;
-  d.doc = centred
-              ? "With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean_C(g) - h mean_C(g "
-                "h)), dweight = sum dy h, dbias = sum dy over all rows. dy, x, dx: [..., C]; weight, "
-                "dweight, dbias: [C]; mean, rstd: [...]; sums in f32"
-              : "With h = x rstd and g = dy weight: dx = rstd (g - h mean_C(g h)), dweight = sum dy "
-                "h over all rows. dy, x, dx: [..., C]; weight, dweight: [C]; rstd: [...]; sums in f32";
+  d.doc =
+      centred
+          ? "With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean_C(g) - h mean_C(g "
+            "h)), dweight = sum dy h, dbias = sum dy over all rows. dy, x, dx: [..., C]; weight, "
+            "dweight, dbias: [C]; mean, rstd: [...]; sums in f32"
+          : "With h = x rstd and g = dy weight: dx = rstd (g - h mean_C(g h)), dweight = sum dy "
+            "h over all rows. dy, x, dx: [..., C]; weight, dweight: [C]; rstd: [...]; sums in f32";
   d.op_class = OpClass::normalisation;
   d.autocast = Autocast::fp32;
   d.infer = [centred](const InferContext& c) {

@@ -1,5 +1,5 @@
-// The Llama family from end to end: a published model tells its documented story, and a model of our
-// own is trained, killed, resumed, evaluated and continued.
+// The Llama family from end to end: a published model tells its documented story, and a model of
+// our own is trained, killed, resumed, evaluated and continued.
 
 #include <cmath>
 
@@ -12,8 +12,8 @@ namespace {
 class LlamaRuns : public EndToEnd {
  protected:
   std::vector<std::string> tiny(const std::string& name, std::vector<std::string> more = {}) const {
-    std::vector<std::string> options{"--preset", "llama-char", "--num-key-value-heads", "1",
-                                     "--intermediate-size", "48"};
+    std::vector<std::string> options{"--preset", "llama-char",          "--num-key-value-heads",
+                                     "1",        "--intermediate-size", "48"};
     options.insert(options.end(), more.begin(), more.end());
     return small_run(name, options);
   }
@@ -85,10 +85,9 @@ TEST_F(LlamaRuns, EveryTypeTrainsInEveryPrecision) {
   for (const char* type : {"mistral", "qwen2", "qwen3"})
     for (const char* precision : {"fp32", "bf16", "fp16"}) {
       const std::string name = std::string(type) + precision;
-      std::vector<std::string> options{"--model-type", type,          "--precision", precision,
-                                       "--max-steps",  "30",          "--head-dim",  "16",
-                                       "--save-steps", "0",           "--eval-steps", "0",
-                                       "--dropout",    "0"};
+      std::vector<std::string> options{
+          "--model-type", type, "--precision",  precision, "--max-steps", "30", "--head-dim", "16",
+          "--save-steps", "0",  "--eval-steps", "0",       "--dropout",   "0"};
       if (std::string(type) != "qwen3") options.insert(options.end(), {"--sliding-window", "9"});
       ASSERT_EQ(run(tiny(name, options)), 0) << name << "\n" << err_;
       const nlohmann::json result = json();

@@ -40,8 +40,8 @@ TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(llama.max_position_embeddings, 2048);
   EXPECT_FALSE(llama.tie_word_embeddings);
   EXPECT_EQ(parse_llama(R"(,"num_key_value_heads":2)", "mistral").window_of(0), 4096);
-  EXPECT_EQ(parse_llama(R"(,"num_key_value_heads":2,"sliding_window":null)", "mistral").window_of(0),
-            0);
+  EXPECT_EQ(
+      parse_llama(R"(,"num_key_value_heads":2,"sliding_window":null)", "mistral").window_of(0), 0);
   const LlamaConfig qwen2 = parse_llama(R"(,"num_key_value_heads":2)", "qwen2");
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.output_bias);
@@ -53,12 +53,13 @@ TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
 
 TEST(LlamaConfig, WindowsOfLayers) {
   const char* window = R"(,"num_key_value_heads":2,"use_sliding_window":true,"sliding_window":7)";
-  const LlamaConfig by_number = parse_llama(window + std::string(R"(,"max_window_layers":2)"), "qwen2");
+  const LlamaConfig by_number =
+      parse_llama(window + std::string(R"(,"max_window_layers":2)"), "qwen2");
   EXPECT_EQ(by_number.window_of(1), 0);
   EXPECT_EQ(by_number.window_of(2), 7);
   const LlamaConfig by_list = parse_llama(
-      window + std::string(
-                   R"(,"layer_types":["sliding_attention","full_attention","full_attention"])"),
+      window +
+          std::string(R"(,"layer_types":["sliding_attention","full_attention","full_attention"])"),
       "qwen3");
   EXPECT_EQ(by_list.window_of(0), 7);
   EXPECT_EQ(by_list.window_of(1), 0);
@@ -66,10 +67,11 @@ TEST(LlamaConfig, WindowsOfLayers) {
 
 TEST(LlamaConfig, EveryFieldSurvivesTheRoundTrip) {
   for (const char* type : {"llama", "mistral", "qwen2", "qwen3"})
-    for (const char* rope :
-         {"", R"(,"rope_theta":500.5)", R"(,"rope_scaling":{"type":"linear","factor":2})",
-          R"(,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64})",
-          R"(,"rope_parameters":{"rope_type":"yarn","rope_theta":99.0,"factor":4,"mscale":0.7,"mscale_all_dim":0.5,"truncate":false})"}) {
+    for (
+        const char* rope :
+        {"", R"(,"rope_theta":500.5)", R"(,"rope_scaling":{"type":"linear","factor":2})",
+         R"(,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64})",
+         R"(,"rope_parameters":{"rope_type":"yarn","rope_theta":99.0,"factor":4,"mscale":0.7,"mscale_all_dim":0.5,"truncate":false})"}) {
       const LlamaConfig c = parse_llama(
           std::string(rope) +
               R"(,"num_key_value_heads":2,"head_dim":6,"tie_word_embeddings":true,"eos_token_id":[3,5],"bos_token_id":1,"use_sliding_window":true,"sliding_window":9,"max_window_layers":1,"attention_dropout":0.25,"pad_token_id":4)",
@@ -114,9 +116,13 @@ TEST(LlamaConfig, WhatIsNotSupportedIsNamed) {
        "num_attention_heads must be a multiple of num_key_value_heads 3; got 4"},
       {llama_text(R"(,"head_dim":5)"), "head_dim must be even"},
       {llama_text(R"(,"num_experts":4)"), "num_experts is not supported"},
-      {llama_text(R"(,"num_key_value_heads":2,"use_sliding_window":true,"layer_types":["chunked_attention"])", "qwen2"),
+      {llama_text(
+           R"(,"num_key_value_heads":2,"use_sliding_window":true,"layer_types":["chunked_attention"])",
+           "qwen2"),
        "layer_types may hold full_attention and sliding_attention; found the string"},
-      {llama_text(R"(,"num_key_value_heads":2,"use_sliding_window":true,"layer_types":["full_attention"])", "qwen2"),
+      {llama_text(
+           R"(,"num_key_value_heads":2,"use_sliding_window":true,"layer_types":["full_attention"])",
+           "qwen2"),
        "layer_types must be a list of num_hidden_layers = 3 entries; got 1"},
       {llama_text(R"(,"rms_norm_eps":0)"), "rms_norm_eps must be between 0 and 1; got 0"},
       {llama_text(R"(,"attention_bias":1)"), "'attention_bias' must be true or false"},

@@ -1,5 +1,5 @@
-// A published, trained Llama of 260 thousand parameters: its logits are those of transformers. Needs
-// stories260K/ in $BRRR_DATA.
+// A published, trained Llama of 260 thousand parameters: its logits are those of transformers.
+// Needs stories260K/ in $BRRR_DATA.
 
 #include <gtest/gtest.h>
 
@@ -36,8 +36,8 @@ TEST(Stories260K, LogitsAreThoseOfTransformers) {
 
   Engine engine(cpu::cpu_backend());
   const auto length = static_cast<int64_t>(tokens.size());
-  const size_t p = engine.add(
-      run_pipeline(model.definition->forward(1, length), engine.backend().target(), {}));
+  const size_t p =
+      engine.add(run_pipeline(model.definition->forward(1, length), engine.backend().target(), {}));
   engine.allocate();
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
     io::copy_as_f32(model.tensors.at(std::string(name)), out);

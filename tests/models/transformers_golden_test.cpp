@@ -163,12 +163,12 @@ TEST_P(TransformersGolden, DecodesWithItsCacheAsWithout) {
     const auto logits =
         output(engine, call.program, "logits", static_cast<size_t>(batch * vocabulary));
     for (int64_t b = 0; b < batch; ++b)
-      EXPECT_LT(distance(logits.subspan(static_cast<size_t>(b * vocabulary),
-                                        static_cast<size_t>(vocabulary)),
-                         std::span(expected).subspan(
-                             static_cast<size_t>((b * length + at - 1) * vocabulary),
-                             static_cast<size_t>(vocabulary))),
-                2e-5)
+      EXPECT_LT(
+          distance(
+              logits.subspan(static_cast<size_t>(b * vocabulary), static_cast<size_t>(vocabulary)),
+              std::span(expected).subspan(static_cast<size_t>((b * length + at - 1) * vocabulary),
+                                          static_cast<size_t>(vocabulary))),
+          2e-5)
           << "position " << at - 1;
   }
 }

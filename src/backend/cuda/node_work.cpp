@@ -107,8 +107,8 @@ CommandWork work_of_node(const NodeView& node) {
   CommandWork w;
   if (class_of(node.node()) == OpClass::contraction) {
     w.kind = !node.node().op->is_attention ? CommandWork::Kind::product
-             : op.ends_with("_grad")        ? CommandWork::Kind::attention_grad
-                                            : CommandWork::Kind::attention;
+             : op.ends_with("_grad")       ? CommandWork::Kind::attention_grad
+                                           : CommandWork::Kind::attention;
     w.dtype = node.in[0].dtype;
     w.tf32 = node.attrs().get_or<bool>("tf32", false);
   }

@@ -229,7 +229,8 @@ BRRR_DEVICE void attention_backward_keys(const T* q, const T* k, const T* v, con
       for (int e = 0; e < kMineV; ++e)
         if (lane + 4 * e < kDv)
           for (int i = 0; i < kTile; ++i)
-            sum_v[e] = fmaf(ps[r * (kTile + 1) + i], dys[i * Tiles::kRowV + lane + 4 * e], sum_v[e]);
+            sum_v[e] =
+                fmaf(ps[r * (kTile + 1) + i], dys[i * Tiles::kRowV + lane + 4 * e], sum_v[e]);
       __syncwarp();
     }
   }
