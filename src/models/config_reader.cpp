@@ -28,10 +28,10 @@ bool ConfigReader::has(const char* key) const {
 std::string ConfigReader::unknown_keys(const Json& written,
                                        std::initializer_list<const char*> understood) const {
   Json unknown = Json::object();
-  for (const auto& [key, value] : root_.items())
-    if (!written.contains(key) &&
-        std::none_of(understood.begin(), understood.end(), [&](const char* k) { return key == k; }))
-      unknown[key] = value;
+  for (const auto& item : root_.items())
+    if (!written.contains(item.key()) &&
+        std::find(understood.begin(), understood.end(), item.key()) == understood.end())
+      unknown[item.key()] = item.value();
   return unknown.empty() ? "" : unknown.dump();
 }
 
