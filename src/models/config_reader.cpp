@@ -35,6 +35,22 @@ std::string ConfigReader::unknown_keys(const Json& written,
   return unknown.empty() ? "" : unknown.dump();
 }
 
+void ConfigReader::refuse_quantization() const {
+  if (has("quantization_config"))
+    user_error("{}: quantization_config is not supported; expected weights in f32, bf16 or f16",
+               what_);
+}
+
+Json ids_text(const std::vector<int64_t>& ids, int64_t vocabulary) {
+  Json list = Json::array();
+  for (const int64_t id : ids)
+    if (id >= 0 && id < vocabulary) list.push_back(id);
+  if (list.empty()) return Json();
+  return list.size() == 1 ? list[0] : list;
+}
+
+const char* dtype_text(DType stored) { return stored == DType::bf16 ? "bfloat16" : "float32"; }
+
 std::string config_text(Json written, const std::string& unknown_keys) {
   if (!unknown_keys.empty()) {
     const Json unknown = Json::parse(unknown_keys);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "formats/json_file.h"
 
 namespace brrr::models {
@@ -37,6 +38,9 @@ class ConfigReader {
   /// Throws UserError where the key has another value than the one that is supported.
   void insist(const char* key, bool wanted) const;
 
+  /// Throws UserError for weights in a format that is not read.
+  void refuse_quantization() const;
+
   /// Whether the key is there and not null.
   bool has(const char* key) const;
   const io::Json* find(const char* key) const;
@@ -54,6 +58,10 @@ class ConfigReader {
   io::Json root_;
 };
 
+/// Token ids as config.json has them: null, one, or a list; those outside the vocabulary mean none.
+io::Json ids_text(const std::vector<int64_t>& ids, int64_t vocabulary);
+/// "bfloat16" or "float32".
+const char* dtype_text(DType stored);
 /// The text of a config.json: `written`, and the unknown keys that a file had.
 std::string config_text(io::Json written, const std::string& unknown_keys);
 

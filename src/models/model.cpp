@@ -2,6 +2,15 @@
 
 namespace brrr::models {
 
+TextEnds text_ends_within(int64_t vocabulary, int64_t begin, const std::vector<int64_t>& ends) {
+  TextEnds e;
+  const auto is_token = [&](int64_t id) { return id >= 0 && id < vocabulary; };
+  if (is_token(begin)) e.begin = static_cast<int32_t>(begin);
+  for (const int64_t id : ends)
+    if (is_token(id)) e.ends.push_back(static_cast<int32_t>(id));
+  return e;
+}
+
 int64_t Model::parameter_count() const {
   int64_t n = 0;
   for (const ParameterInfo& p : parameters()) n += p.shape.elements();

@@ -77,6 +77,7 @@ struct TextEnds {
   std::optional<int32_t> begin;
   std::vector<int32_t> ends;
 };
+TextEnds text_ends_within(int64_t vocabulary, int64_t begin, const std::vector<int64_t>& ends);
 
 class Model;
 using ModelPtr = std::shared_ptr<const Model>;
@@ -109,7 +110,8 @@ class Model {
 
   /// Elements of all parameters.
   int64_t parameter_count() const;
-  /// Of those that are no tables: N of the usual count of FLOPs, and what one token reads.
+  /// Elements of the parameters that are no tables: N of the usual count of FLOPs, and what one
+  /// token reads.
   int64_t multiplied_count() const;
   /// 6 N + 6 L (H D) T, the usual count of a training step's FLOPs for each token, attention
   /// causal; with `whole_scores` 6 N + 12 L (H D) T, as if every query saw every key.

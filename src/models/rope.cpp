@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/errors.h"
+#include "models/config_limits.h"
 
 namespace brrr::models {
 namespace {
@@ -81,23 +82,22 @@ int64_t longest_context(const RopeConfig& c, int64_t positions) {
 }
 
 void check_rope(const RopeConfig& c, std::string_view model) {
-  const auto fail = [&](const char* name, const std::string& expected, auto found) {
-    user_error("[{} config] {} must be {}; got {}", model, name, expected, found);
-  };
+  const ConfigLimits limits(model);
   using Kind = RopeConfig::Kind;
-  if (!(c.theta > 1)) fail("rope_theta", "above 1", c.theta);
+  if (!(c.theta > 1)) limits.fail("rope_theta", "above 1", c.theta);
   if (!(c.partial_rotary_factor > 0 && c.partial_rotary_factor <= 1))
-    fail("partial_rotary_factor", "above 0 and at most 1", c.partial_rotary_factor);
-  if (!(c.factor >= 1 && c.factor <= 1e6)) fail("the rope factor", "from 1 to 1e6", c.factor);
+    limits.fail("partial_rotary_factor", "above 0 and at most 1", c.partial_rotary_factor);
+  if (!(c.factor >= 1 && c.factor <= 1e6))
+    limits.fail("the rope factor", "from 1 to 1e6", c.factor);
   if ((c.kind == Kind::llama3 || c.kind == Kind::yarn) && c.original_context < 1)
-    fail("original_max_position_embeddings", "at least 1", c.original_context);
+    limits.fail("original_max_position_embeddings", "at least 1", c.original_context);
   if (c.kind == Kind::llama3 && !(c.low_freq_factor > 0 && c.high_freq_factor > c.low_freq_factor))
-    fail("high_freq_factor",
-         fmt::format("above low_freq_factor {}, which is above 0", c.low_freq_factor),
-         c.high_freq_factor);
+    limits.fail("high_freq_factor",
+                fmt::format("above low_freq_factor {}, which is above 0", c.low_freq_factor),
+                c.high_freq_factor);
   if (c.kind == Kind::yarn && !(c.beta_slow > 0 && c.beta_fast >= c.beta_slow))
-    fail("beta_fast", fmt::format("at least beta_slow {}, which is above 0", c.beta_slow),
-         c.beta_fast);
+    limits.fail("beta_fast", fmt::format("at least beta_slow {}, which is above 0", c.beta_slow),
+                c.beta_fast);
 }
 
 }  // namespace brrr::models

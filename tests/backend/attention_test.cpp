@@ -224,7 +224,7 @@ std::vector<double> magnitudes_of(const Call& apart) {
           scale * dp * largest(apart.values[0]) * spread, largest(apart.wanted()[2].data) * spread};
 }
 
-/// Of a call whose operands lie otherwise: of values side by side, the largest.
+/// The magnitudes of a call whose operands lie otherwise: values side by side share the largest.
 std::vector<double> magnitudes_of(const Call& apart, Lie lie) {
   const std::vector<double> m = magnitudes_of(apart);
   if (m.empty() || lie == Lie::apart || lie == Lie::v_in_rows) return m;

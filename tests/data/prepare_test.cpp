@@ -49,28 +49,13 @@ class FakeTokenizer : public Tokenizer {
 };
 
 fs::path put(const fs::path& path, std::string_view content) {
-  FileWriter out(path);
-  out.write(content);
-  out.finish();
+  write_file_atomically(path, content);
   return path;
 }
 
 std::string words(size_t bytes, uint32_t seed) {
-  static const char* kWords[] = {"the",
-                                 " of",
-                                 "\n",
-                                 " ",
-                                 "\n\n",
-                                 "don't",
-                                 " 1984",
-                                 "\xc3\xa9t\xc3\xa9",
-                                 ", ",
-                                 "  ",
-                                 "\xe6\x97\xa5\xe6\x9c\xac",
-                                 "\t",
-                                 "\xe3\x80\x80",
-                                 "\r\n",
-                                 "x"};
+  static const char* kWords[] = {"the", " of", "\n",   " ",  "\n\n",   "don't", " 1984", "été",
+                                 ", ",  "  ",  "日本", "\t", "\u3000", "\r\n",  "x"};
   RngStream rng({seed, 0}, 0);
   std::string out;
   while (out.size() < bytes) out += kWords[rng.next_below(std::size(kWords))];

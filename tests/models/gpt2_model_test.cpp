@@ -109,7 +109,7 @@ TEST(Gpt2, RefusesALengthBeyondItsContext) {
     ADD_FAILURE() << "no error";
   } catch (const UserError& e) {
     EXPECT_EQ(std::string(e.what()),
-              "[gpt2] the length must be known and at most n_positions = 8; got 9");
+              "[gpt2] the length must be known and at most 8 positions; got 9");
   }
   EXPECT_THROW(models::gpt2_logits_graph(test::tiny_gpt2(), 1, Dim::symbol("length")), UserError);
 }

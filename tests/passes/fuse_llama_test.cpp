@@ -85,7 +85,7 @@ TEST(FuseLlama, SwiGluJoinsAProduct) {
     SCOPED_TRACE(together ? "one product" : "two products");
     const Graph plain = swiglu(together, bf16);
     const Graph out = fuse_epilogues(fuse(plain, target), target);
-    // Of two products, the later one; the columns of one product are parted by slices first.
+    // The later of two products joins; the columns of one product are parted by slices first.
     EXPECT_EQ(nodes_with(out, "silu"),
               together ? Nodes({{"silu", "mul"}}) : Nodes({{"silu", "mul", "matmul"}}))
         << print(out);

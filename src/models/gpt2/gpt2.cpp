@@ -1,6 +1,10 @@
 #include "models/gpt2/gpt2.h"
 
 #include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/layers.h"
 
 namespace brrr::models {
 namespace {
@@ -12,10 +16,8 @@ struct Heads {
   Value q, k, v;  // [B, H, T, D]
 };
 
-}  // namespace
-
-struct Gpt2::Block {
-  Block(Graph& g, const Gpt2Config& c, const std::string& name)
+struct Gpt2Block {
+  Gpt2Block(Graph& g, const Gpt2Config& c, const std::string& name)
       : ln_1(g, name + ".ln_1", c.n_embd, c.layer_norm_epsilon, c.bias),
         c_attn(g, name + ".attn.c_attn", c.n_embd, 3 * c.n_embd, c.bias),
         c_proj(g, name + ".attn.c_proj", c.n_embd, c.n_embd, c.bias),
@@ -57,120 +59,81 @@ struct Gpt2::Block {
   Linear mlp_fc, mlp_proj;
 };
 
-Gpt2::Gpt2(Graph& g, const Gpt2Config& config, std::optional<Value> rng_key)
-    : g_(g), config_(config), rng_key_(rng_key) {
-  config_.validate();
-  const std::string root = "transformer.";
-  wte_ = g.parameter(root + "wte.weight", {config.vocab_size, config.n_embd});
-  wpe_ = g.parameter(root + "wpe.weight", {config.n_positions, config.n_embd});
-  for (int64_t layer = 0; layer < config.n_layer; ++layer)
-    blocks_.push_back(std::make_unique<Block>(g, config, fmt::format("{}h.{}", root, layer)));
-  ln_f_ = std::make_unique<LayerNorm>(g, root + "ln_f", config.n_embd, config.layer_norm_epsilon,
-                                      config.bias);
-  if (!config.tie_word_embeddings)
-    lm_head_ = g.parameter("lm_head.weight", {config.vocab_size, config.n_embd});
-}
-
-Gpt2::~Gpt2() = default;
-
-Value Gpt2::embed(Value tokens, Value positions) const {
-  Scope scope(g_, "embed");
-  return Dropout(rng_key_, config_.embd_pdrop)(embedding(*wte_, tokens) + positions, 0);
-}
-
-Value Gpt2::head(Value x) const {
-  Scope scope(g_, "lm_head");
-  return matmul(x, lm_head_ ? *lm_head_ : *wte_, false, true);
-}
-
-Value Gpt2::operator()(Value tokens) const {
-  const Dim t = tokens.shape()[1];
-  if (t.is_symbol() || t.size() > config_.n_positions)
-    user_error("[gpt2] the length must be known and at most n_positions = {}; got {}",
-               config_.n_positions, t.str());
-  Value x = embed(tokens, slice(*wpe_, 0, 0, t.size()));
-  Value rows = iota(g_, {t, 1}, 0), columns = iota(g_, {1, t}, 1);
-  Value visible = less_equal(columns, rows);
-  const Dropout attention_dropout(rng_key_, config_.attn_pdrop),
-      dropout(rng_key_, config_.resid_pdrop);
-  for (int64_t i = 0; i < config_.n_layer; ++i) {
-    const Block& block = *blocks_[static_cast<size_t>(i)];
-    Scope layer(g_, fmt::format("h.{}", i));
-    {
-      Scope scope(g_, "attn");
-      Value y =
-          block.attend(block.split(block.ln_1(x), config_), visible, config_, attention_dropout, i);
-      x = x + dropout(y, stream_of(i, 1));
-    }
-    Scope scope(g_, "mlp");
-    x = x + dropout(block.mlp(block.ln_2(x), config_), stream_of(i, 2));
+class Gpt2 final : public CausalNet {
+ public:
+  Gpt2(Graph& g, const Gpt2Config& config, std::optional<Value> rng_key)
+      : g_(g), c_(config), rng_key_(rng_key) {
+    const std::string root = "transformer.";
+    wte_ = g.parameter(root + "wte.weight", {c_.vocab_size, c_.n_embd});
+    wpe_ = g.parameter(root + "wpe.weight", {c_.n_positions, c_.n_embd});
+    for (int64_t layer = 0; layer < c_.n_layer; ++layer)
+      blocks_.emplace_back(g, c_, fmt::format("{}h.{}", root, layer));
+    ln_f_.emplace(g, root + "ln_f", c_.n_embd, c_.layer_norm_epsilon, c_.bias);
+    if (!c_.tie_word_embeddings)
+      lm_head_ = g.parameter("lm_head.weight", {c_.vocab_size, c_.n_embd});
   }
-  return head((*ln_f_)(x));
-}
 
-Value Gpt2::next_token_logits(Value tokens, Value position, const DecodeBinding& binding) const {
-  const Dim b = tokens.shape()[0], t = tokens.shape()[1];
-  Value rows = iota(g_, {t}, 0) + position;
-  Value x = embed(tokens, embedding(*wpe_, rows));
-  Value columns = iota(g_, {1, binding.capacity}, 1);
-  Value visible = less_equal(columns, reshape(rows, {t, 1}));
-  const Dropout none(std::nullopt, 0);
-  for (int64_t i = 0; i < config_.n_layer; ++i) {
-    const Block& block = *blocks_[static_cast<size_t>(i)];
-    Scope layer(g_, fmt::format("h.{}", i));
-    {
-      Scope scope(g_, "attn");
-      Heads heads = block.split(block.ln_1(x), config_);
-      for (auto [name, part] : {std::pair{"k", &heads.k}, std::pair{"v", &heads.v}}) {
-        Value cache = g_.input(fmt::format("cache.{}.{}", name, i),
-                               {b, config_.n_head, binding.capacity, config_.head_width()},
-                               binding.cache, Role::cache);
-        Value grown = update_slice(cache, cast(*part, binding.cache), position, 2);
-        g_.update(cache, grown);
-        *part = cast(grown, part->dtype());
+  Value trunk(const CausalRows& rows) const override {
+    auto [x, visible] = begin(rows);
+    const Dropout attention_dropout(rng_key_, c_.attn_pdrop), dropout(rng_key_, c_.resid_pdrop);
+    for (int64_t i = 0; i < c_.n_layer; ++i) {
+      const Gpt2Block& block = blocks_[static_cast<size_t>(i)];
+      Scope layer(g_, fmt::format("h.{}", i));
+      {
+        Scope scope(g_, "attn");
+        Heads heads = block.split(block.ln_1(x), c_);
+        heads.k = rows.kept("k", i, heads.k, 2);
+        heads.v = rows.kept("v", i, heads.v, 2);
+        const Value y = block.attend(heads, visible, c_, attention_dropout, i);
+        x = x + dropout(y, stream_of(i, 1));
       }
-      x = x + block.attend(heads, visible, config_, none, i);
+      Scope scope(g_, "mlp");
+      x = x + dropout(block.mlp(block.ln_2(x), c_), stream_of(i, 2));
     }
-    Scope scope(g_, "mlp");
-    x = x + block.mlp(block.ln_2(x), config_);
+    return x;
   }
-  x = reshape(slice(x, 1, t.size() - 1, 1), {b, Dim(config_.n_embd)});
-  return head((*ln_f_)(x));
-}
 
-Graph gpt2_loss_graph(const Gpt2Config& config, int64_t batch, int64_t length) {
-  Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  Value targets = g.input("targets", {batch, length}, DType::i32);
-  Value scale = g.input("loss_scale", {}, DType::f32);
-  std::optional<Value> key;
-  if (config.resid_pdrop > 0 || config.embd_pdrop > 0 || config.attn_pdrop > 0)
-    key = g.input("rng_key", {2}, DType::i32);
-  Gpt2 model(g, config, key);
-  Value logits = model(tokens);
-  Scope scope(g, "loss");
-  g.output("loss", sum(cross_entropy(logits, targets).losses, {0, 1}) * scale);
-  return g;
-}
+  Value logits(Value x) const override {
+    x = (*ln_f_)(x);
+    Scope scope(g_, "lm_head");
+    return matmul(x, lm_head_ ? *lm_head_ : *wte_, false, true);
+  }
 
-Graph gpt2_logits_graph(const Gpt2Config& config, Dim batch, Dim length) {
-  Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  Gpt2 model(g, config);
-  g.output("logits", model(tokens));
-  return g;
-}
+ private:
+  struct Begin {
+    Value x;        // [B, T, C]
+    Value visible;  // [T, positions] bool: which keys each query sees
+  };
+  Begin begin(const CausalRows& rows) const {
+    const Dim t = rows.length();
+    if (!rows.first) {
+      Value x = embed(rows.tokens, slice(*wpe_, 0, 0, rows.positions));
+      Value queries = iota(g_, {t, 1}, 0), keys = iota(g_, {1, t}, 1);
+      return {x, less_equal(keys, queries)};
+    }
+    Value places = rows.places();
+    Value x = embed(rows.tokens, embedding(*wpe_, places));
+    Value keys = iota(g_, {1, rows.positions}, 1);
+    return {x, less_equal(keys, reshape(places, {t, 1}))};
+  }
+  Value embed(Value tokens, Value positions) const {
+    Scope scope(g_, "embed");
+    return Dropout(rng_key_, c_.embd_pdrop)(embedding(*wte_, tokens) + positions, 0);
+  }
 
-Graph gpt2_decode_graph(const Gpt2Config& config, const DecodeBinding& binding) {
-  if (binding.capacity < 1 || binding.capacity > config.n_positions)
-    user_error("[gpt2] the cache must have room for 1 to n_positions = {} positions; got {}",
-               config.n_positions, binding.capacity);
-  Graph g;
-  Value tokens = g.input("tokens", {binding.batch, binding.length}, DType::i32);
-  Value position = g.input("position", {}, DType::i32);
-  Gpt2 model(g, config);
-  g.output("logits", model.next_token_logits(tokens, position, binding));
-  return g;
+  Graph& g_;
+  const Gpt2Config& c_;
+  std::optional<Value> rng_key_;
+  std::optional<Value> wte_, wpe_, lm_head_;
+  std::vector<Gpt2Block> blocks_;
+  std::optional<LayerNorm> ln_f_;
+};
+
+}  // namespace
+
+std::unique_ptr<CausalNet> gpt2_net(Graph& g, const Gpt2Config& config,
+                                    std::optional<Value> rng_key) {
+  return std::make_unique<Gpt2>(g, config, rng_key);
 }
 
 }  // namespace brrr::models

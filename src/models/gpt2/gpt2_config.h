@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/errors.h"
+#include "models/config_limits.h"
 
 namespace brrr::models {
 
@@ -36,34 +36,22 @@ struct Gpt2Config {
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits
   /// the number of elements cannot overflow.
   void validate() const {
-    const auto size = [](const char* name, int64_t value, int64_t limit) {
-      if (value < 1 || value > limit)
-        user_error("[gpt2 config] {} must be between 1 and {}; got {}", name, limit, value);
-    };
-    size("vocab_size", vocab_size, int64_t{1} << 24);
-    size("n_positions", n_positions, int64_t{1} << 24);
-    size("n_embd", n_embd, int64_t{1} << 18);
-    size("n_layer", n_layer, 4096);
-    size("n_head", n_head, n_embd);
+    const ConfigLimits limits("gpt2");
+    limits.size("vocab_size", vocab_size, int64_t{1} << 24);
+    limits.size("n_positions", n_positions, int64_t{1} << 24);
+    limits.size("n_embd", n_embd, int64_t{1} << 18);
+    limits.size("n_layer", n_layer, 4096);
+    limits.size("n_head", n_head, n_embd);
     if (n_embd % n_head != 0)
       user_error("[gpt2 config] n_embd must be divisible by n_head; got n_embd {} and n_head {}",
                  n_embd, n_head);
-    const auto probability = [](const char* name, double value) {
-      if (!(value >= 0 && value < 1))
-        user_error("[gpt2 config] {} must be a probability in [0, 1); got {}", name, value);
-    };
-    probability("resid_pdrop", resid_pdrop);
-    probability("embd_pdrop", embd_pdrop);
-    probability("attn_pdrop", attn_pdrop);
-    if (!(layer_norm_epsilon > 0 && layer_norm_epsilon < 1))
-      user_error("[gpt2 config] layer_norm_epsilon must be between 0 and 1; got {}",
-                 layer_norm_epsilon);
-    if (!(initializer_range >= 0 && initializer_range <= 10))
-      user_error("[gpt2 config] initializer_range must be between 0 and 10; got {}",
-                 initializer_range);
+    limits.probability("resid_pdrop", resid_pdrop);
+    limits.probability("embd_pdrop", embd_pdrop);
+    limits.probability("attn_pdrop", attn_pdrop);
+    limits.epsilon("layer_norm_epsilon", layer_norm_epsilon);
+    limits.deviation("initializer_range", initializer_range);
     if (activation != "gelu_new" && activation != "gelu")
-      user_error("[gpt2 config] activation must be gelu_new (tanh) or gelu (erf); got '{}'",
-                 activation);
+      limits.fail("activation", "gelu_new (tanh) or gelu (erf)", "'" + activation + "'");
   }
 
   bool operator==(const Gpt2Config&) const = default;

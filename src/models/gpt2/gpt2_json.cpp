@@ -18,15 +18,13 @@ std::string activation_of(const std::string& name, const std::string& what) {
 }
 
 Json written(const Gpt2Config& c, DType stored) {
-  const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
-  const auto token = [&](int64_t id) { return id >= 0 && id < c.vocab_size ? Json(id) : Json(); };
   Json out = {{"activation_function", c.activation},
               {"architectures", {"GPT2LMHeadModel"}},
               {"attn_pdrop", c.attn_pdrop},
-              {"bos_token_id", token(c.bos_token_id)},
-              {"dtype", dtype},
+              {"bos_token_id", ids_text({c.bos_token_id}, c.vocab_size)},
+              {"dtype", dtype_text(stored)},
               {"embd_pdrop", c.embd_pdrop},
-              {"eos_token_id", token(c.eos_token_id)},
+              {"eos_token_id", ids_text({c.eos_token_id}, c.vocab_size)},
               {"initializer_range", c.initializer_range},
               {"layer_norm_epsilon", c.layer_norm_epsilon},
               {"model_type", "gpt2"},
@@ -41,7 +39,7 @@ Json written(const Gpt2Config& c, DType stored) {
               {"scale_attn_by_inverse_layer_idx", false},
               {"scale_attn_weights", true},
               {"tie_word_embeddings", c.tie_word_embeddings},
-              {"torch_dtype", dtype},
+              {"torch_dtype", dtype_text(stored)},
               {"use_cache", true},
               {"vocab_size", c.vocab_size}};
   if (!c.bias) out["bias"] = false;

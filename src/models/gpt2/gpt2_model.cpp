@@ -33,7 +33,7 @@ const OptionTable<Gpt2Settings>& settings_table() {
 
 constexpr const char* kPrefix = "transformer.";
 
-class Gpt2Model final : public Model {
+class Gpt2Model final : public CausalModel {
  public:
   explicit Gpt2Model(const Gpt2Config& config) : c_(config) { c_.validate(); }
 
@@ -92,11 +92,7 @@ class Gpt2Model final : public Model {
   }
 
   TextEnds text_ends() const override {
-    TextEnds e;
-    const auto is_token = [&](int64_t id) { return id >= 0 && id < c_.vocab_size; };
-    if (is_token(c_.bos_token_id)) e.begin = static_cast<int32_t>(c_.bos_token_id);
-    if (is_token(c_.eos_token_id)) e.ends.push_back(static_cast<int32_t>(c_.eos_token_id));
-    return e;
+    return text_ends_within(c_.vocab_size, c_.bos_token_id, {c_.eos_token_id});
   }
 
   KeyValues settings() const override {
@@ -115,14 +111,12 @@ class Gpt2Model final : public Model {
     return gpt2_model(c);
   }
 
-  Graph loss(int64_t batch, int64_t length) const override {
-    return gpt2_loss_graph(c_, batch, length);
+ protected:
+  std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const override {
+    return gpt2_net(g, c_, rng_key);
   }
-  Graph forward(Dim batch, Dim length) const override {
-    return gpt2_logits_graph(c_, batch, length);
-  }
-  Graph decode(const DecodeBinding& binding) const override {
-    return gpt2_decode_graph(c_, binding);
+  bool has_dropout() const override {
+    return c_.resid_pdrop > 0 || c_.embd_pdrop > 0 || c_.attn_pdrop > 0;
   }
 
  private:
@@ -168,5 +162,15 @@ const Architecture& gpt2() {
 }
 
 ModelPtr gpt2_model(const Gpt2Config& config) { return std::make_shared<Gpt2Model>(config); }
+
+Graph gpt2_loss_graph(const Gpt2Config& config, int64_t batch, int64_t length) {
+  return gpt2_model(config)->loss(batch, length);
+}
+Graph gpt2_logits_graph(const Gpt2Config& config, Dim batch, Dim length) {
+  return gpt2_model(config)->forward(batch, length);
+}
+Graph gpt2_decode_graph(const Gpt2Config& config, const DecodeBinding& binding) {
+  return gpt2_model(config)->decode(binding);
+}
 
 }  // namespace brrr::models

@@ -1,8 +1,9 @@
 #include "models/gpt_neox/gpt_neox.h"
 
 #include <cmath>
+#include <string>
+#include <vector>
 
-#include "base/errors.h"
 #include "models/layers.h"
 
 namespace brrr::models {
@@ -28,8 +29,7 @@ Value activated(Value x, NeoxActivation activation) {
 /// What all layers share.
 struct NeoxPositions {
   RotaryTables tables;
-  Value rows;                  // i32[T]: where each row of tokens stands
-  std::optional<Value> first;  // i32[]: where the first does; absent: 0
+  Value places;  // i32[T]: where each row of tokens stands
 };
 
 /// q, k and v of all heads as attention reads them: each lies in one of the sources, its heads side
@@ -38,9 +38,6 @@ struct NeoxHeads {
   std::vector<Value> sources;
   HeadPlace q, k, v;
 };
-
-/// What an attention layer does with its keys and values, columns [C, 3 C) of x: [B, T, 3 C].
-using NeoxCache = std::function<NeoxHeads(int64_t layer, Value x)>;
 
 struct NeoxBlock {
   NeoxBlock(Graph& g, const GptNeoxConfig& c, const std::string& name)
@@ -61,13 +58,22 @@ struct NeoxBlock {
     const Dim b = rows[0], t = rows[1], h(c.num_attention_heads), d(c.head_width());
     x = transpose(reshape(x, {b, t, h, 3, d}), {0, 1, 3, 2, 4});
     x = reshape(x, {b, t, Dim(3 * c.num_attention_heads), d});
-    x = rotary(x, at.rows, at.tables.cos, at.tables.sin, {.heads = 2 * c.num_attention_heads});
+    x = rotary(x, at.places, at.tables.cos, at.tables.sin, {.heads = 2 * c.num_attention_heads});
     return reshape(x, rows);
   }
 
-  Value attend(Value x, int64_t layer, const NeoxPositions& at, const GptNeoxConfig& c,
-               const std::optional<Value>& rng_key, const NeoxCache& keep) const {
-    const NeoxHeads heads = keep(layer, turned_heads(input_norm(x), at, c));
+  /// Without a cache q, k and v lie in one source; with one, keys are kept as they were turned.
+  static NeoxHeads with_cache(Value x, int64_t layer, const CausalRows& rows, int64_t width) {
+    if (!rows.has_cache()) return {{x}, {0, 0, true}, {0, width, true}, {0, 2 * width, true}};
+    const Value k = rows.kept("k", layer, slice(x, -1, width, width), 1);
+    const Value v = rows.kept("v", layer, slice(x, -1, 2 * width, width), 1);
+    return {{x, k, v}, {0, 0, true}, {1, 0, true}, {2, 0, true}};
+  }
+
+  Value attend(Value x, int64_t layer, const CausalRows& rows, const NeoxPositions& at,
+               const GptNeoxConfig& c, const std::optional<Value>& rng_key) const {
+    const NeoxHeads heads =
+        with_cache(turned_heads(input_norm(x), at, c), layer, rows, c.hidden_size);
     const AttentionPlaces places{.heads = c.num_attention_heads,
                                  .kv_heads = c.num_attention_heads,
                                  .width = c.head_width(),
@@ -79,7 +85,7 @@ struct NeoxBlock {
     AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(c.head_width()));
     options.causal = true;
-    options.position = at.first;
+    options.position = rows.first;
     if (rng_key && c.attention_dropout > 0) {
       options.p = c.attention_dropout;
       options.key = rng_key;
@@ -96,11 +102,10 @@ struct NeoxBlock {
   Projection query_key_value, dense, up, down;
 };
 
-class GptNeox {
+class GptNeox final : public CausalNet {
  public:
-  GptNeox(Graph& g, const GptNeoxConfig& config, std::optional<Value> rng_key = std::nullopt)
+  GptNeox(Graph& g, const GptNeoxConfig& config, std::optional<Value> rng_key)
       : g_(g), c_(config), rng_key_(rng_key) {
-    c_.validate();
     embed_ = g.parameter("gpt_neox.embed_in.weight", {c_.vocab_size, c_.hidden_size});
     for (int64_t layer = 0; layer < c_.num_hidden_layers; ++layer)
       blocks_.emplace_back(g, c_, fmt::format("gpt_neox.layers.{}", layer));
@@ -109,20 +114,14 @@ class GptNeox {
       head_ = g.parameter("lm_head.weight", {c_.vocab_size, c_.hidden_size});
   }
 
-  /// tokens: [B, T] i32, of which the first stands at `first`; the tables have `positions` rows.
-  /// Returns [B, T, C], before the last norm.
-  Value trunk(Value tokens, int64_t positions, std::optional<Value> first,
-              const NeoxCache& keep) const {
+  Value trunk(const CausalRows& rows) const override {
     const Dropout drop(rng_key_, c_.hidden_dropout);
     Value x;
     NeoxPositions at;
     {
       Scope scope(g_, "embed");
-      x = drop(embedding(*embed_, tokens), 0);
-      at.tables = rotary_tables(g_, c_.rope, c_.rotated_width(), positions);
-      at.rows = iota(g_, {tokens.shape()[1]}, 0);
-      if (first) at.rows = at.rows + *first;
-      at.first = first;
+      x = drop(embedding(*embed_, rows.tokens), 0);
+      at = {rotary_tables(g_, c_.rope, c_.rotated_width(), rows.positions), rows.places()};
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const NeoxBlock& block = blocks_[static_cast<size_t>(i)];
@@ -130,98 +129,34 @@ class GptNeox {
       const Value before = x;
       {
         Scope scope(g_, "attn");
-        x = x + drop(block.attend(x, i, at, c_, rng_key_, keep), neox_stream(i, 1));
+        x = x + drop(block.attend(x, i, rows, at, c_, rng_key_), neox_stream(i, 1));
       }
       Scope scope(g_, "mlp");
       x = x + drop(block.mlp(c_.use_parallel_residual ? before : x, c_), neox_stream(i, 2));
     }
     return x;
   }
-  Value logits(Value x) const {
-    Value y = (*norm_)(x);
+
+  Value logits(Value x) const override {
+    x = (*norm_)(x);
     Scope scope(g_, "lm_head");
-    return matmul(y, head_ ? *head_ : *embed_, false, true);
+    return matmul(x, head_ ? *head_ : *embed_, false, true);
   }
 
  private:
   Graph& g_;
-  GptNeoxConfig c_;
+  const GptNeoxConfig& c_;
   std::optional<Value> rng_key_;
   std::optional<Value> embed_, head_;
   std::vector<NeoxBlock> blocks_;
   std::optional<LayerNorm> norm_;
 };
 
-void check_neox_length(Dim length, const GptNeoxConfig& c) {
-  if (length.is_symbol() || length.size() > c.max_position_embeddings)
-    user_error(
-        "[gpt_neox] the length must be known and at most max_position_embeddings = {}; got {}",
-        c.max_position_embeddings, length.str());
-}
-
-/// Without a cache all three lie in one source.
-NeoxCache no_cache(int64_t width) {
-  return [width](int64_t, Value x) {
-    return NeoxHeads{{x}, {0, 0, true}, {0, width, true}, {0, 2 * width, true}};
-  };
-}
-
 }  // namespace
 
-Graph gpt_neox_loss_graph(const GptNeoxConfig& config, int64_t batch, int64_t length) {
-  check_neox_length(Dim(length), config);
-  Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  Value targets = g.input("targets", {batch, length}, DType::i32);
-  Value scale = g.input("loss_scale", {}, DType::f32);
-  std::optional<Value> key;
-  if (config.attention_dropout > 0 || config.hidden_dropout > 0)
-    key = g.input("rng_key", {2}, DType::i32);
-  const GptNeox model(g, config, key);
-  Value logits =
-      model.logits(model.trunk(tokens, length, std::nullopt, no_cache(config.hidden_size)));
-  Scope scope(g, "loss");
-  g.output("loss", sum(cross_entropy(logits, targets).losses, {0, 1}) * scale);
-  return g;
-}
-
-Graph gpt_neox_logits_graph(const GptNeoxConfig& config, Dim batch, Dim length) {
-  check_neox_length(length, config);
-  Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  const GptNeox model(g, config);
-  g.output("logits", model.logits(model.trunk(tokens, length.size(), std::nullopt,
-                                              no_cache(config.hidden_size))));
-  return g;
-}
-
-Graph gpt_neox_decode_graph(const GptNeoxConfig& config, const DecodeBinding& binding) {
-  if (binding.capacity < 1 || binding.capacity > config.max_position_embeddings)
-    user_error("[gpt_neox] the cache must have room for 1 to {} positions; got {}",
-               config.max_position_embeddings, binding.capacity);
-  Graph g;
-  Value tokens = g.input("tokens", {binding.batch, binding.length}, DType::i32);
-  Value position = g.input("position", {}, DType::i32);
-  const GptNeox model(g, config);
-  const int64_t width = config.hidden_size;
-  // Keys are kept as they were turned; a row of the cache is that of a position.
-  const NeoxCache keep = [&](int64_t layer, Value x) {
-    NeoxHeads heads{{x}, {0, 0, true}, {1, 0, true}, {2, 0, true}};
-    for (const char* name : {"k", "v"}) {
-      const auto which = static_cast<int64_t>(heads.sources.size());
-      Value cache = g.input(fmt::format("cache.{}.{}", name, layer),
-                            {binding.batch, binding.capacity, width}, binding.cache, Role::cache);
-      Value part = cast(slice(x, -1, which * width, width), binding.cache);
-      Value grown = update_slice(cache, part, position, 1);
-      g.update(cache, grown);
-      heads.sources.push_back(cast(grown, x.dtype()));
-    }
-    return heads;
-  };
-  Value x = model.trunk(tokens, binding.capacity, position, keep);
-  x = reshape(slice(x, 1, binding.length - 1, 1), {binding.batch, width});
-  g.output("logits", model.logits(x));
-  return g;
+std::unique_ptr<CausalNet> gpt_neox_net(Graph& g, const GptNeoxConfig& config,
+                                        std::optional<Value> rng_key) {
+  return std::make_unique<GptNeox>(g, config, rng_key);
 }
 
 }  // namespace brrr::models

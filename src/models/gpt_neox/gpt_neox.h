@@ -2,14 +2,16 @@
 // The graphs of GPT-NeoX (Black et al. 2022): LayerNorm, rotary positions on the first columns of a
 // head, attention and MLP side by side. Parameters carry Hugging Face's names.
 
+#include <memory>
+#include <optional>
+
+#include "models/causal_lm.h"
 #include "models/gpt_neox/gpt_neox_config.h"
-#include "models/model.h"
 
 namespace brrr::models {
 
-/// The graphs that Model (models/model.h) describes.
-Graph gpt_neox_loss_graph(const GptNeoxConfig& config, int64_t batch, int64_t length);
-Graph gpt_neox_logits_graph(const GptNeoxConfig& config, Dim batch, Dim length);
-Graph gpt_neox_decode_graph(const GptNeoxConfig& config, const DecodeBinding& binding);
+/// Declares the parameters in `g`; the config outlives the net. `rng_key` as in CausalModel::build.
+std::unique_ptr<CausalNet> gpt_neox_net(Graph& g, const GptNeoxConfig& config,
+                                        std::optional<Value> rng_key);
 
 }  // namespace brrr::models

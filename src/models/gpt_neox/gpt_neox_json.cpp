@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "models/config_limits.h"
 #include "models/config_reader.h"
 #include "models/gpt_neox/gpt_neox_config.h"
 #include "models/rope_json.h"
@@ -17,32 +18,25 @@ const std::string& name_of(NeoxActivation activation) {
 }
 
 void GptNeoxConfig::validate() const {
-  const auto fail = [](const char* name, const std::string& expected, auto found) {
-    user_error("[gpt_neox config] {} must be {}; got {}", name, expected, found);
-  };
-  const auto size = [&](const char* name, int64_t value, int64_t limit) {
-    if (value < 1 || value > limit) fail(name, fmt::format("between 1 and {}", limit), value);
-  };
-  size("vocab_size", vocab_size, int64_t{1} << 24);
-  size("max_position_embeddings", max_position_embeddings, int64_t{1} << 24);
-  size("hidden_size", hidden_size, int64_t{1} << 18);
-  size("num_hidden_layers", num_hidden_layers, 4096);
-  size("num_attention_heads", num_attention_heads, hidden_size);
-  size("intermediate_size", intermediate_size, int64_t{1} << 20);
+  const ConfigLimits limits("gpt_neox");
+  limits.size("vocab_size", vocab_size, int64_t{1} << 24);
+  limits.size("max_position_embeddings", max_position_embeddings, int64_t{1} << 24);
+  limits.size("hidden_size", hidden_size, int64_t{1} << 18);
+  limits.size("num_hidden_layers", num_hidden_layers, 4096);
+  limits.size("num_attention_heads", num_attention_heads, hidden_size);
+  limits.size("intermediate_size", intermediate_size, int64_t{1} << 20);
   if (hidden_size % num_attention_heads != 0)
-    fail("hidden_size", fmt::format("a multiple of num_attention_heads {}", num_attention_heads),
-         hidden_size);
+    limits.fail("hidden_size",
+                fmt::format("a multiple of num_attention_heads {}", num_attention_heads),
+                hidden_size);
   check_rope(rope, "gpt_neox");
   if (const int64_t columns = rotated_width(); columns < 2 || columns % 2 != 0)
-    fail("the number of columns of a head that turn (partial_rotary_factor, or rotary_pct)",
-         "even and at least 2", fmt::format("{} of {}", columns, head_width()));
-  if (!(layer_norm_eps > 0 && layer_norm_eps < 1))
-    fail("layer_norm_eps", "between 0 and 1", layer_norm_eps);
-  if (!(initializer_range >= 0 && initializer_range <= 10))
-    fail("initializer_range", "between 0 and 10", initializer_range);
-  for (const auto& [name, value] : {std::pair{"attention_dropout", attention_dropout},
-                                    std::pair{"hidden_dropout", hidden_dropout}})
-    if (!(value >= 0 && value < 1)) fail(name, "a probability in [0, 1)", value);
+    limits.fail("the number of columns of a head that turn (partial_rotary_factor, or rotary_pct)",
+                "even and at least 2", fmt::format("{} of {}", columns, head_width()));
+  limits.epsilon("layer_norm_eps", layer_norm_eps);
+  limits.deviation("initializer_range", initializer_range);
+  limits.probability("attention_dropout", attention_dropout);
+  limits.probability("hidden_dropout", hidden_dropout);
 }
 
 namespace {
@@ -66,27 +60,16 @@ void refuse_neox_variants(const GptNeoxConfig& c, const ConfigReader& keys) {
     user_error(
         "{}: head_dim = {} is not supported; expected hidden_size / num_attention_heads = {}",
         keys.what(), width, c.head_width());
-  if (keys.has("quantization_config"))
-    user_error("{}: quantization_config is not supported; expected weights in f32, bf16 or f16",
-               keys.what());
+  keys.refuse_quantization();
 }
 
 Json written_neox(const GptNeoxConfig& c, DType stored) {
-  const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
-  const auto is_token = [&](int64_t id) { return id >= 0 && id < c.vocab_size; };
-  Json ends = Json::array();
-  for (const int64_t id : c.eos_token_ids)
-    if (is_token(id)) ends.push_back(id);
-  if (ends.size() == 1)
-    ends = Json(ends[0].get<int64_t>());
-  else if (ends.empty())
-    ends = Json();
   return {{"architectures", {"GPTNeoXForCausalLM"}},
           {"attention_bias", c.attention_bias},
           {"attention_dropout", c.attention_dropout},
-          {"bos_token_id", is_token(c.bos_token_id) ? Json(c.bos_token_id) : Json()},
-          {"dtype", dtype},
-          {"eos_token_id", ends},
+          {"bos_token_id", ids_text({c.bos_token_id}, c.vocab_size)},
+          {"dtype", dtype_text(stored)},
+          {"eos_token_id", ids_text(c.eos_token_ids, c.vocab_size)},
           {"hidden_act", name_of(c.hidden_act)},
           {"hidden_dropout", c.hidden_dropout},
           {"hidden_size", c.hidden_size},
@@ -101,7 +84,7 @@ Json written_neox(const GptNeoxConfig& c, DType stored) {
           {"rotary_emb_base", c.rope.theta},
           {"rotary_pct", c.rope.partial_rotary_factor},
           {"tie_word_embeddings", c.tie_word_embeddings},
-          {"torch_dtype", dtype},
+          {"torch_dtype", dtype_text(stored)},
           {"use_cache", true},
           {"use_parallel_residual", c.use_parallel_residual},
           {"vocab_size", c.vocab_size}};

@@ -2,8 +2,9 @@
 
 #include <array>
 #include <cmath>
+#include <string>
+#include <vector>
 
-#include "base/errors.h"
 #include "models/layers.h"
 
 namespace brrr::models {
@@ -22,13 +23,9 @@ class RmsNorm {
 
 /// What all layers share: cosines and sines [positions, D / 2] f32, and where the rows stand.
 struct Positions {
-  Value cos, sin;
-  Value rows;                  // i32[T]: where each row of tokens stands
-  std::optional<Value> first;  // i32[]: where the first does; absent: 0
+  RotaryTables tables;
+  Value places;  // i32[T]
 };
-
-/// What an attention layer does with its keys and values: nothing, or it keeps them in a cache.
-using KeepCache = std::function<void(int64_t layer, Value& k, Value& v)>;
 
 struct Block {
   Block(Graph& g, const LlamaConfig& c, const std::string& name)
@@ -60,13 +57,15 @@ struct Block {
     heads.push_back(Dim(c.head_dim));
     x = reshape(x, heads);
     if (norm) x = (*norm)(x);
-    return reshape(rotary(x, at.rows, at.cos, at.sin), rows);
+    return reshape(rotary(x, at.places, at.tables.cos, at.tables.sin), rows);
   }
 
-  Value attend(Value x, int64_t layer, const Positions& at, const LlamaConfig& c,
-               const std::optional<Value>& rng_key, const KeepCache& keep) const {
+  /// Keys are kept as they were turned.
+  Value attend(Value x, int64_t layer, const CausalRows& rows, const Positions& at,
+               const LlamaConfig& c, const std::optional<Value>& rng_key) const {
     Value q = turned(q_proj(x), q_norm, at, c), k = turned(k_proj(x), k_norm, at, c), v = v_proj(x);
-    keep(layer, k, v);
+    k = rows.kept("k", layer, k, 1);
+    v = rows.kept("v", layer, v, 1);
     AttentionPlaces places{.heads = c.num_attention_heads,
                            .kv_heads = c.num_key_value_heads,
                            .width = c.head_dim,
@@ -79,7 +78,7 @@ struct Block {
     options.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
     options.causal = true;
     options.window = c.window_of(layer);
-    options.position = at.first;
+    options.position = rows.first;
     options.p = rng_key ? c.attention_dropout : 0;
     options.key = rng_key;
     options.stream = layer;
@@ -97,11 +96,10 @@ struct Block {
   std::optional<Projection> gate_proj, up_proj, down_proj;
 };
 
-class Llama {
+class Llama final : public CausalNet {
  public:
-  Llama(Graph& g, const LlamaConfig& config, std::optional<Value> rng_key = std::nullopt)
+  Llama(Graph& g, const LlamaConfig& config, std::optional<Value> rng_key)
       : g_(g), c_(config), rng_key_(rng_key) {
-    c_.validate();
     embed_ = g.parameter("model.embed_tokens.weight", {c_.vocab_size, c_.hidden_size});
     for (int64_t layer = 0; layer < c_.num_hidden_layers; ++layer)
       blocks_.emplace_back(g, c_, fmt::format("model.layers.{}", layer));
@@ -110,110 +108,47 @@ class Llama {
       head_ = g.parameter("lm_head.weight", {c_.vocab_size, c_.hidden_size});
   }
 
-  /// tokens: [B, T] i32, of which the first stands at `first`; the tables have `positions` rows.
-  /// Returns [B, T, C], before the last norm.
-  Value trunk(Value tokens, int64_t positions, std::optional<Value> first,
-              const KeepCache& keep) const {
+  Value trunk(const CausalRows& rows) const override {
     Value x;
     Positions at;
     {
       Scope scope(g_, "embed");
-      x = embedding(*embed_, tokens);
-      at = tables(positions);
-      at.rows = iota(g_, {tokens.shape()[1]}, 0);
-      if (first) at.rows = at.rows + *first;
-      at.first = first;
+      x = embedding(*embed_, rows.tokens);
+      at = {rotary_tables(g_, c_.rope, c_.head_dim, rows.positions), rows.places()};
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const Block& block = blocks_[static_cast<size_t>(i)];
       Scope layer(g_, fmt::format("h.{}", i));
       {
         Scope scope(g_, "attn");
-        x = x + block.attend(block.input_norm(x), i, at, c_, rng_key_, keep);
+        x = x + block.attend(block.input_norm(x), i, rows, at, c_, rng_key_);
       }
       Scope scope(g_, "mlp");
       x = x + block.mlp((*block.mlp_norm)(x));
     }
     return x;
   }
-  Value logits(Value x) const {
-    Value y = (*norm_)(x);
+
+  Value logits(Value x) const override {
+    x = (*norm_)(x);
     Scope scope(g_, "lm_head");
-    return matmul(y, head_ ? *head_ : *embed_, false, true);
+    return matmul(x, head_ ? *head_ : *embed_, false, true);
   }
 
  private:
-  /// Constants: they depend on no input.
-  Positions tables(int64_t positions) const {
-    const auto [cos, sin] = rotary_tables(g_, c_.rope, c_.head_dim, positions);
-    return {cos, sin, {}, std::nullopt};
-  }
-
   Graph& g_;
-  LlamaConfig c_;
+  const LlamaConfig& c_;
   std::optional<Value> rng_key_;
   std::optional<Value> embed_, head_;
   std::vector<Block> blocks_;
   std::optional<RmsNorm> norm_;
 };
 
-void check_length(Dim length, const LlamaConfig& c) {
-  if (length.is_symbol() || length.size() > c.max_position_embeddings)
-    user_error("[{}] the length must be known and at most max_position_embeddings = {}; got {}",
-               name_of(c.type), c.max_position_embeddings, length.str());
-}
-
-void keep_nothing(int64_t, Value&, Value&) {}
-
 }  // namespace
 
-Graph llama_loss_graph(const LlamaConfig& config, int64_t batch, int64_t length) {
-  check_length(Dim(length), config);
-  Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  Value targets = g.input("targets", {batch, length}, DType::i32);
-  Value scale = g.input("loss_scale", {}, DType::f32);
-  std::optional<Value> key;
-  if (config.attention_dropout > 0) key = g.input("rng_key", {2}, DType::i32);
-  const Llama model(g, config, key);
-  Value logits = model.logits(model.trunk(tokens, length, std::nullopt, keep_nothing));
-  Scope scope(g, "loss");
-  g.output("loss", sum(cross_entropy(logits, targets).losses, {0, 1}) * scale);
-  return g;
-}
-
-Graph llama_logits_graph(const LlamaConfig& config, Dim batch, Dim length) {
-  check_length(length, config);
-  Graph g;
-  Value tokens = g.input("tokens", {batch, length}, DType::i32);
-  const Llama model(g, config);
-  g.output("logits", model.logits(model.trunk(tokens, length.size(), std::nullopt, keep_nothing)));
-  return g;
-}
-
-Graph llama_decode_graph(const LlamaConfig& config, const DecodeBinding& binding) {
-  if (binding.capacity < 1 || binding.capacity > config.max_position_embeddings)
-    user_error("[{}] the cache must have room for 1 to {} positions; got {}", name_of(config.type),
-               config.max_position_embeddings, binding.capacity);
-  Graph g;
-  Value tokens = g.input("tokens", {binding.batch, binding.length}, DType::i32);
-  Value position = g.input("position", {}, DType::i32);
-  const Llama model(g, config);
-  const int64_t width = config.num_key_value_heads * config.head_dim;
-  // Keys are kept as they were turned; a row of the cache is that of a position.
-  const KeepCache keep = [&](int64_t layer, Value& k, Value& v) {
-    for (auto [name, part] : {std::pair{"k", &k}, std::pair{"v", &v}}) {
-      Value cache = g.input(fmt::format("cache.{}.{}", name, layer),
-                            {binding.batch, binding.capacity, width}, binding.cache, Role::cache);
-      Value grown = update_slice(cache, cast(*part, binding.cache), position, 1);
-      g.update(cache, grown);
-      *part = cast(grown, part->dtype());
-    }
-  };
-  Value x = model.trunk(tokens, binding.capacity, position, keep);
-  x = reshape(slice(x, 1, binding.length - 1, 1), {binding.batch, config.hidden_size});
-  g.output("logits", model.logits(x));
-  return g;
+std::unique_ptr<CausalNet> llama_net(Graph& g, const LlamaConfig& config,
+                                     std::optional<Value> rng_key) {
+  return std::make_unique<Llama>(g, config, rng_key);
 }
 
 }  // namespace brrr::models

@@ -2,19 +2,16 @@
 // The graphs of the Llama family (Touvron et al. 2023): pre-norm blocks with RMSNorm, rotary
 // positions, grouped-query attention and SwiGLU. Parameters carry Hugging Face's names.
 
+#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
+#include "models/causal_lm.h"
 #include "models/llama/llama_config.h"
-#include "models/model.h"
-#include "ops/ops.h"
 
 namespace brrr::models {
 
-/// The graphs that Model (models/model.h) describes.
-Graph llama_loss_graph(const LlamaConfig& config, int64_t batch, int64_t length);
-Graph llama_logits_graph(const LlamaConfig& config, Dim batch, Dim length);
-Graph llama_decode_graph(const LlamaConfig& config, const DecodeBinding& binding);
+/// Declares the parameters in `g`; the config outlives the net. `rng_key` as in CausalModel::build.
+std::unique_ptr<CausalNet> llama_net(Graph& g, const LlamaConfig& config,
+                                     std::optional<Value> rng_key);
 
 }  // namespace brrr::models

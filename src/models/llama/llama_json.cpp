@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "models/config_limits.h"
 #include "models/config_reader.h"
 #include "models/llama/llama_config.h"
 #include "models/rope_json.h"
@@ -17,37 +18,31 @@ const std::string& name_of(LlamaType type) {
 }
 
 void LlamaConfig::validate() const {
-  const auto fail = [&](const char* name, const std::string& expected, auto found) {
-    user_error("[{} config] {} must be {}; got {}", name_of(type), name, expected, found);
-  };
-  const auto size = [&](const char* name, int64_t value, int64_t limit) {
-    if (value < 1 || value > limit) fail(name, fmt::format("between 1 and {}", limit), value);
-  };
-  size("vocab_size", vocab_size, int64_t{1} << 24);
-  size("max_position_embeddings", max_position_embeddings, int64_t{1} << 24);
-  size("hidden_size", hidden_size, int64_t{1} << 18);
-  size("num_hidden_layers", num_hidden_layers, 4096);
-  size("num_attention_heads", num_attention_heads, int64_t{1} << 18);
-  size("num_key_value_heads", num_key_value_heads, num_attention_heads);
-  size("head_dim", head_dim, int64_t{1} << 12);
-  size("intermediate_size", intermediate_size, int64_t{1} << 20);
+  const ConfigLimits limits(name_of(type));
+  limits.size("vocab_size", vocab_size, int64_t{1} << 24);
+  limits.size("max_position_embeddings", max_position_embeddings, int64_t{1} << 24);
+  limits.size("hidden_size", hidden_size, int64_t{1} << 18);
+  limits.size("num_hidden_layers", num_hidden_layers, 4096);
+  limits.size("num_attention_heads", num_attention_heads, int64_t{1} << 18);
+  limits.size("num_key_value_heads", num_key_value_heads, num_attention_heads);
+  limits.size("head_dim", head_dim, int64_t{1} << 12);
+  limits.size("intermediate_size", intermediate_size, int64_t{1} << 20);
   if (num_attention_heads % num_key_value_heads != 0)
-    fail("num_attention_heads",
-         fmt::format("a multiple of num_key_value_heads {}", num_key_value_heads),
-         num_attention_heads);
-  if (head_dim % 2 != 0) fail("head_dim", "even, for rotary embeddings", head_dim);
+    limits.fail("num_attention_heads",
+                fmt::format("a multiple of num_key_value_heads {}", num_key_value_heads),
+                num_attention_heads);
+  if (head_dim % 2 != 0) limits.fail("head_dim", "even, for rotary embeddings", head_dim);
   if (num_attention_heads * head_dim > int64_t{1} << 20)
-    fail("num_attention_heads * head_dim", "at most 1048576", num_attention_heads * head_dim);
-  if (!(rms_norm_eps > 0 && rms_norm_eps < 1))
-    fail("rms_norm_eps", "between 0 and 1", rms_norm_eps);
-  if (!(initializer_range >= 0 && initializer_range <= 10))
-    fail("initializer_range", "between 0 and 10", initializer_range);
-  if (!(attention_dropout >= 0 && attention_dropout < 1))
-    fail("attention_dropout", "a probability in [0, 1)", attention_dropout);
-  if (sliding_window < 0) fail("sliding_window", "positive or null", sliding_window);
+    limits.fail("num_attention_heads * head_dim", "at most 1048576",
+                num_attention_heads * head_dim);
+  limits.epsilon("rms_norm_eps", rms_norm_eps);
+  limits.deviation("initializer_range", initializer_range);
+  limits.probability("attention_dropout", attention_dropout);
+  if (sliding_window < 0) limits.fail("sliding_window", "positive or null", sliding_window);
   if (!slides.empty() && static_cast<int64_t>(slides.size()) != num_hidden_layers)
-    fail("layer_types", fmt::format("a list of num_hidden_layers = {} entries", num_hidden_layers),
-         slides.size());
+    limits.fail("layer_types",
+                fmt::format("a list of num_hidden_layers = {} entries", num_hidden_layers),
+                slides.size());
   check_rope(rope, name_of(type));
 }
 
@@ -101,28 +96,20 @@ void refuse_variants(const ConfigReader& keys) {
                io::in_quotes(activation));
   if (const int64_t parts = keys.integer("pretraining_tp", 1); parts != 1)
     user_error("{}: pretraining_tp = {} is not supported; expected 1", keys.what(), parts);
-  if (keys.has("quantization_config"))
-    user_error("{}: quantization_config is not supported; expected weights in f32, bf16 or f16",
-               keys.what());
+  keys.refuse_quantization();
   // Layers without rotation or with experts have model types of their own; a file may lie.
   for (const char* key : {"no_rope_layers", "num_local_experts", "num_experts", "attention_sinks"})
     if (keys.has(key)) user_error("{}: {} is not supported", keys.what(), key);
 }
 
 Json written(const LlamaConfig& c, DType stored) {
-  const char* dtype = stored == DType::bf16 ? "bfloat16" : "float32";
-  const auto is_token = [&](int64_t id) { return id >= 0 && id < c.vocab_size; };
-  std::vector<int64_t> ends;
-  std::copy_if(c.eos_token_ids.begin(), c.eos_token_ids.end(), std::back_inserter(ends), is_token);
   constexpr const char* kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
                                       "Qwen3ForCausalLM"};
   Json out = {{"architectures", {kClasses[static_cast<size_t>(c.type)]}},
               {"attention_dropout", c.attention_dropout},
-              {"bos_token_id", is_token(c.bos_token_id) ? Json(c.bos_token_id) : Json()},
-              {"dtype", dtype},
-              {"eos_token_id", ends.empty()       ? Json()
-                               : ends.size() == 1 ? Json(ends[0])
-                                                  : Json(ends)},
+              {"bos_token_id", ids_text({c.bos_token_id}, c.vocab_size)},
+              {"dtype", dtype_text(stored)},
+              {"eos_token_id", ids_text(c.eos_token_ids, c.vocab_size)},
               {"head_dim", c.head_dim},
               {"hidden_act", "silu"},
               {"hidden_size", c.hidden_size},
@@ -137,7 +124,7 @@ Json written(const LlamaConfig& c, DType stored) {
               {"rope_scaling", written_rope(c.rope)},
               {"rope_theta", c.rope.theta},
               {"tie_word_embeddings", c.tie_word_embeddings},
-              {"torch_dtype", dtype},
+              {"torch_dtype", dtype_text(stored)},
               {"use_cache", true},
               {"vocab_size", c.vocab_size}};
   if (c.type == LlamaType::llama || c.type == LlamaType::qwen3) out["attention_bias"] = c.qkv_bias;

@@ -58,7 +58,7 @@ LlamaType type_named(const std::string& name) {
   return LlamaType::llama;
 }
 
-class LlamaModel final : public Model {
+class LlamaModel final : public CausalModel {
  public:
   explicit LlamaModel(const LlamaConfig& config) : c_(config) { c_.validate(); }
 
@@ -118,12 +118,7 @@ class LlamaModel final : public Model {
   }
 
   TextEnds text_ends() const override {
-    TextEnds e;
-    const auto is_token = [&](int64_t id) { return id >= 0 && id < c_.vocab_size; };
-    if (is_token(c_.bos_token_id)) e.begin = static_cast<int32_t>(c_.bos_token_id);
-    for (const int64_t id : c_.eos_token_ids)
-      if (is_token(id)) e.ends.push_back(static_cast<int32_t>(id));
-    return e;
+    return text_ends_within(c_.vocab_size, c_.bos_token_id, c_.eos_token_ids);
   }
 
   KeyValues settings() const override {
@@ -154,15 +149,11 @@ class LlamaModel final : public Model {
     return llama_model(c);
   }
 
-  Graph loss(int64_t batch, int64_t length) const override {
-    return llama_loss_graph(c_, batch, length);
+ protected:
+  std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const override {
+    return llama_net(g, c_, rng_key);
   }
-  Graph forward(Dim batch, Dim length) const override {
-    return llama_logits_graph(c_, batch, length);
-  }
-  Graph decode(const DecodeBinding& binding) const override {
-    return llama_decode_graph(c_, binding);
-  }
+  bool has_dropout() const override { return c_.attention_dropout > 0; }
 
  private:
   LlamaConfig c_;

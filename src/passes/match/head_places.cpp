@@ -114,7 +114,7 @@ std::optional<Placement> moved(const Graph& g, const Node& node, const Placement
   return out;
 }
 
-/// Of v in `source`, from which it has been moved.
+/// Where v lies in `source`; nothing unless only moves lead from there to v.
 std::optional<Placement> placement(const Graph& g, ValueId v, ValueId source) {
   if (v == source) return whole(g.type(v).shape);
   const Node& node = g.node(v.node);

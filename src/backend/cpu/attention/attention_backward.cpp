@@ -23,7 +23,7 @@ class Backward final : public Kernel {
     copy_d_ = !reads_in_place(p_.dtype, p_.d) || p_.in_few_sets(p_.q);
     copy_dv_ = !reads_in_place(p_.dtype, p_.dv) || p_.in_few_sets(p_.dy);
     groups_ = grad_groups(p_, kGradKeyBlock);
-    // Of all blocks of the task, where the next head adds to them.
+    // The next head of a group adds to the key gradients of all blocks of the task: all are kept.
     if (p_.group > 1) blocks_kept_ = blocks_of(blocks_of(p_.s, kGradKeyBlock), groups_);
     dq_in_place_ = groups_ == 1 && p_.dtype == DType::f32 && !p_.in_few_sets(p_.q);
     ScratchLayout layout;

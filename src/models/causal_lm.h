@@ -1,0 +1,55 @@
+#pragma once
+// What causal language models share: the loss, forward and decode graphs around a trunk of blocks,
+// and the cache of keys and values. An architecture brings a CausalNet, which declares its
+// parameters and builds the nodes between tokens and logits.
+
+#include <memory>
+#include <optional>
+
+#include "models/model.h"
+
+namespace brrr::models {
+
+/// The rows that a graph computes: where they stand, and the cache that they extend, if there is
+/// one.
+struct CausalRows {
+  Value tokens;                               // [B, T] i32
+  int64_t positions = 0;                      // T, or what the cache has room for
+  std::optional<Value> first = std::nullopt;  // i32[]: where the first row stands; absent: at 0
+  const DecodeBinding* binding = nullptr;     // null: there is no cache
+
+  bool has_cache() const { return binding != nullptr; }
+  Dim batch() const { return tokens.shape()[0]; }
+  Dim length() const { return tokens.shape()[1]; }
+  /// i32[T]: where each row stands.
+  Value places() const;
+  /// The keys ("k") or values ("v") of a layer, whose rows lie along `axis`: `part` itself, or with
+  /// a cache those of all positions, the state "cache.<name>.<layer>" with `part` written into it.
+  Value kept(const char* name, int64_t layer, Value part, int axis) const;
+};
+
+class CausalNet {
+ public:
+  virtual ~CausalNet() = default;
+  /// Returns [B, T, C], before the last norm.
+  virtual Value trunk(const CausalRows& rows) const = 0;
+  /// x: [..., C]. The last norm and the head; returns [..., V].
+  virtual Value logits(Value x) const = 0;
+};
+
+class CausalModel : public Model {
+ public:
+  Graph loss(int64_t batch, int64_t length) const final;
+  Graph forward(Dim batch, Dim length) const final;
+  Graph decode(const DecodeBinding& binding) const final;
+
+ protected:
+  /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
+  virtual std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const = 0;
+  virtual bool has_dropout() const = 0;
+
+ private:
+  void check_length(Dim length) const;
+};
+
+}  // namespace brrr::models
