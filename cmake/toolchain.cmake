@@ -30,20 +30,20 @@ if(BRRR_SANITIZE)
 endif()
 if(BRRR_FUZZ)
   # Clang, which libFuzzer needs, has warnings of its own; GCC's build is the one that must be free
-  # of them.
+  # of them. Line tables alone, and checks of addresses as calls, save a fifth of the compile time.
+  set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
   add_compile_options(-Wno-error -Wno-everything -fsanitize=address,undefined,fuzzer-no-link
+                      "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0"
                       -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
 # Half of a compiler's time goes into the standard library's headers and fmt's, so they are parsed
-# once and kept. Only with GCC: the fuzzers' clang would need copies of its own. GCC forgets which of
-# what it kept are system headers and warns inside std::string, wrongly: those warnings are off, and
-# the sanitizers look for what they mean.
+# once and kept. GCC forgets which of what it kept are system headers and warns inside std::string,
+# wrongly: those warnings are off, and the sanitizers look for what they mean.
 set(BRRR_COMMON_HEADERS
     <algorithm> <cmath> <functional> <map> <memory> <optional> <set> <span> <string> <vector>
     <fmt/format.h>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set(BRRR_PARSE_ONCE ON)
   add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow
                       -Wno-stringop-overread)
 endif()
@@ -51,9 +51,6 @@ endif()
 # Precompiles the headers for TARGET, or takes those of another target with the same flags.
 function(brrr_headers TARGET)
   cmake_parse_arguments(ARG "" "OF" "MORE" ${ARGN})
-  if(NOT BRRR_PARSE_ONCE)
-    return()
-  endif()
   if(ARG_OF AND NOT ARG_OF STREQUAL TARGET)
     target_precompile_headers(${TARGET} REUSE_FROM ${ARG_OF})
   else()
