@@ -35,7 +35,8 @@ TEST(Gpt2Config, KnownParameterCounts) {
 TEST(Gpt2Config, EveryFieldSurvivesTheRoundTrip) {
   Gpt2Config c = small();
   c.resid_pdrop = 0.2, c.embd_pdrop = 0.3, c.attn_pdrop = 0, c.layer_norm_epsilon = 1e-6;
-  c.initializer_range = 0.01, c.activation = "gelu", c.tie_word_embeddings = false, c.bias = false;
+  c.initializer_range = 0.01, c.activation = Activation::gelu, c.tie_word_embeddings = false,
+  c.bias = false;
   c.bos_token_id = 3, c.eos_token_id = 64;
   EXPECT_EQ(parse(gpt2_config_json(c)), c);
   EXPECT_EQ(parse(gpt2_config_json(Gpt2Config{})), Gpt2Config{});
@@ -64,7 +65,7 @@ TEST(Gpt2Config, DefaultsAndUnknownKeys) {
   EXPECT_EQ(
       parse(std::string(kSmall) + R"(,"n_inner":32,"activation_function":"gelu_pytorch_tanh"})")
           .activation,
-      "gelu_new");
+      Activation::gelu_new);
 }
 
 TEST(Gpt2Config, WhatIsWrongIsNamed) {
@@ -93,8 +94,8 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
       {ok + R"(,"attn_pdrop":1.5})", "attn_pdrop must be a probability in [0, 1); got 1.5"},
       {ok + R"(,"attn_pdrop":"x"})", "'attn_pdrop' must be a number; found the string 'x'"},
       {ok + R"(,"layer_norm_epsilon":0})", "layer_norm_epsilon must be between 0 and 1; got 0"},
-      {ok + R"(,"activation_function":"relu"})",
-       "activation_function must be gelu_new, gelu_pytorch_tanh or gelu; found 'relu'"},
+      {ok + R"(,"activation_function":"mish"})",
+       "activation_function = 'mish' is not supported; expected gelu, gelu_new"},
       {ok + R"(,"tie_word_embeddings":1})",
        "'tie_word_embeddings' must be true or false; found the number 1"},
       {ok + R"(,"n_inner":100})", "n_inner = 100 is not supported; expected 4 * n_embd = 32"},

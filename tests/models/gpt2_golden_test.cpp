@@ -37,7 +37,7 @@ struct Golden {
     c.n_layer = config["n_layer"];
     c.n_head = config["n_head"];
     c.bias = config["bias"];
-    c.activation = config["activation"];
+    c.activation = models::activation_named(config["activation"].get<std::string>());
     c.tie_word_embeddings = config["tie"];
     c.layer_norm_epsilon = config["eps"];
     c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0;

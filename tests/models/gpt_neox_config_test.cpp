@@ -32,7 +32,7 @@ TEST(GptNeoxConfig, KnownParameterCounts) {
 TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
   const GptNeoxConfig c = parse_neox("");
   EXPECT_EQ(c.max_position_embeddings, 2048);
-  EXPECT_EQ(c.hidden_act, NeoxActivation::gelu);
+  EXPECT_EQ(c.hidden_act, Activation::gelu);
   EXPECT_TRUE(c.use_parallel_residual);
   EXPECT_TRUE(c.attention_bias);
   EXPECT_FALSE(c.tie_word_embeddings);

@@ -102,7 +102,8 @@ TEST(LlamaConfig, DynamicRopeEndsAtTheTrainedLength) {
 TEST(LlamaConfig, WhatIsNotSupportedIsNamed) {
   const std::pair<std::string, const char*> cases[] = {
       {R"({"model_type":"llama"})", "'vocab_size' is missing"},
-      {llama_text(R"(,"hidden_act":"gelu")"), "hidden_act = 'gelu' is not supported"},
+      {llama_text(R"(,"hidden_act":"gelu")"),
+       "hidden_act = 'gelu' is not supported; expected silu, swish"},
       {llama_text(R"(,"pretraining_tp":2)"), "pretraining_tp = 2 is not supported"},
       {llama_text(R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor = 0.5"},
       {llama_text(R"(,"quantization_config":{"bits":4})"), "quantization_config"},

@@ -49,8 +49,7 @@ struct Gpt2Block {
   }
 
   Value mlp(Value x, const Gpt2Config& c) const {
-    const Gelu form = c.activation == "gelu" ? Gelu::erf : Gelu::tanh;
-    return mlp_proj(gelu(mlp_fc(x), form));
+    return mlp_proj(activated(mlp_fc(x), c.activation));
   }
 
   LayerNorm ln_1;

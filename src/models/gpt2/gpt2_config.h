@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "models/activation.h"
 #include "models/config_limits.h"
 
 namespace brrr::models {
@@ -21,7 +22,7 @@ struct Gpt2Config {
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
-  std::string activation = "gelu_new";  // the tanh form; "gelu" is the erf form
+  Activation activation = Activation::gelu_new;
   bool tie_word_embeddings = true;
   bool bias = true;  // false: no bias in Linear and LayerNorm (nanoGPT's option)
   // Ids outside [0, vocab_size) mean "none": small vocabularies keep the default without harm.
@@ -50,8 +51,6 @@ struct Gpt2Config {
     limits.probability("attn_pdrop", attn_pdrop);
     limits.epsilon("layer_norm_epsilon", layer_norm_epsilon);
     limits.deviation("initializer_range", initializer_range);
-    if (activation != "gelu_new" && activation != "gelu")
-      limits.fail("activation", "gelu_new (tanh) or gelu (erf)", "'" + activation + "'");
   }
 
   bool operator==(const Gpt2Config&) const = default;

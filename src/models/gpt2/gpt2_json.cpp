@@ -10,15 +10,8 @@ using io::Json;
 
 constexpr int64_t kNoToken = -1;
 
-std::string activation_of(const std::string& name, const std::string& what) {
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return "gelu_new";
-  if (name == "gelu") return "gelu";
-  user_error("{}: activation_function must be gelu_new, gelu_pytorch_tanh or gelu; found {}", what,
-             io::in_quotes(name));
-}
-
 Json written(const Gpt2Config& c, DType stored) {
-  Json out = {{"activation_function", c.activation},
+  Json out = {{"activation_function", name_of(c.activation)},
               {"architectures", {"GPT2LMHeadModel"}},
               {"attn_pdrop", c.attn_pdrop},
               {"bos_token_id", ids_text({c.bos_token_id}, c.vocab_size)},
@@ -63,7 +56,7 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what) {
   c.attn_pdrop = keys.number("attn_pdrop", c.attn_pdrop);
   c.layer_norm_epsilon = keys.number("layer_norm_epsilon", c.layer_norm_epsilon);
   c.initializer_range = keys.number("initializer_range", c.initializer_range);
-  c.activation = activation_of(keys.text("activation_function", "gelu_new"), what);
+  c.activation = read_activation(keys, "activation_function", Activation::gelu_new);
   c.tie_word_embeddings = keys.flag("tie_word_embeddings", true);
   c.bias = keys.flag("bias", true);
   if (keys.find("bos_token_id"))

@@ -12,20 +12,6 @@ namespace {
 // Streams of the dropout generator: 0 for the embedding, then three for each layer.
 int64_t neox_stream(int64_t layer, int64_t which) { return 1 + 3 * layer + which; }
 
-Value activated(Value x, NeoxActivation activation) {
-  switch (activation) {
-    case NeoxActivation::gelu:
-      return gelu(x, Gelu::erf);
-    case NeoxActivation::gelu_new:
-      return gelu(x, Gelu::tanh);
-    case NeoxActivation::relu:
-      return relu(x);
-    case NeoxActivation::silu:
-      break;
-  }
-  return silu(x);
-}
-
 /// What all layers share.
 struct NeoxPositions {
   RotaryTables tables;

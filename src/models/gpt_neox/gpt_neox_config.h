@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "models/activation.h"
 #include "models/rope.h"
 
 namespace brrr::models {
-
-/// What stands between the two products of the MLP. gelu is the erf form, gelu_new the tanh form.
-enum class NeoxActivation { gelu, gelu_new, relu, silu };
-/// The hidden_act that is written to config.json.
-const std::string& name_of(NeoxActivation activation);
 
 struct GptNeoxConfig {
   int64_t vocab_size = 50432;              // V
@@ -29,7 +25,7 @@ struct GptNeoxConfig {
   double initializer_range = 0.02;
   double attention_dropout = 0;
   double hidden_dropout = 0;  // of the embedding and of what attention and MLP add
-  NeoxActivation hidden_act = NeoxActivation::gelu;
+  Activation hidden_act = Activation::gelu;
   bool use_parallel_residual = true;  // the MLP reads what attention reads, not what it gives
   bool attention_bias = true;         // the MLP and the norms have biases in any case
   bool tie_word_embeddings = false;

@@ -12,11 +12,6 @@ namespace brrr::models {
 
 using io::Json;
 
-const std::string& name_of(NeoxActivation activation) {
-  static const std::string names[] = {"gelu", "gelu_new", "relu", "silu"};
-  return names[static_cast<size_t>(activation)];
-}
-
 void GptNeoxConfig::validate() const {
   const ConfigLimits limits("gpt_neox");
   limits.size("vocab_size", vocab_size, int64_t{1} << 24);
@@ -40,20 +35,6 @@ void GptNeoxConfig::validate() const {
 }
 
 namespace {
-
-NeoxActivation neox_activation(const ConfigReader& keys) {
-  const std::string name = keys.text("hidden_act", "gelu");
-  if (name == "gelu") return NeoxActivation::gelu;
-  // Three spellings of one formula.
-  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh")
-    return NeoxActivation::gelu_new;
-  if (name == "relu") return NeoxActivation::relu;
-  if (name == "silu" || name == "swish") return NeoxActivation::silu;
-  user_error(
-      "{}: hidden_act = {} is not supported; expected gelu, gelu_new, gelu_fast, "
-      "gelu_pytorch_tanh, relu, silu or swish",
-      keys.what(), io::in_quotes(name));
-}
 
 void refuse_neox_variants(const GptNeoxConfig& c, const ConfigReader& keys) {
   if (const int64_t width = keys.integer("head_dim", c.head_width()); width != c.head_width())
@@ -107,7 +88,7 @@ GptNeoxConfig parse_gpt_neox_config(std::string_view text, const std::string& wh
   c.initializer_range = keys.number("initializer_range", c.initializer_range);
   c.attention_dropout = keys.number("attention_dropout", c.attention_dropout);
   c.hidden_dropout = keys.number("hidden_dropout", c.hidden_dropout);
-  c.hidden_act = neox_activation(keys);
+  c.hidden_act = read_activation(keys, "hidden_act", Activation::gelu);
   c.use_parallel_residual = keys.flag("use_parallel_residual", c.use_parallel_residual);
   c.attention_bias = keys.flag("attention_bias", c.attention_bias);
   c.tie_word_embeddings = keys.flag("tie_word_embeddings", c.tie_word_embeddings);

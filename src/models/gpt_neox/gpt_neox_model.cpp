@@ -32,10 +32,8 @@ const OptionTable<GptNeoxSettings>& gpt_neox_table() {
     t.integer("n-embd", &S::n_embd, 1, 1 << 18, "N", "width of the model", {"hidden-size"});
     t.integer("intermediate-size", &S::intermediate_size, 0, 1 << 20, "N",
               "width inside the MLP (0: 4 times n-embd)");
-    t.choice(
-        "hidden-act", &S::hidden_act,
-        {{"gelu"}, {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}, {"relu"}, {"silu", "swish"}},
-        "NAME", "activation of the MLP: gelu (erf), gelu_new (tanh), relu or silu");
+    t.choice("hidden-act", &S::hidden_act, activation_choices(), "NAME",
+             "activation of the MLP: gelu (erf), gelu_new (tanh), relu or silu");
     t.real("layer-norm-eps", &S::layer_norm_eps,
            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
            "added to the variance in norms");
@@ -50,13 +48,6 @@ const OptionTable<GptNeoxSettings>& gpt_neox_table() {
     return t;
   }();
   return table;
-}
-
-NeoxActivation activation_named(const std::string& name) {
-  for (const NeoxActivation a :
-       {NeoxActivation::gelu_new, NeoxActivation::relu, NeoxActivation::silu})
-    if (name_of(a) == name) return a;
-  return NeoxActivation::gelu;
 }
 
 constexpr const char* kNeoxPrefix = "gpt_neox.";

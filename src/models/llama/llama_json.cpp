@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "models/activation.h"
 #include "models/config_limits.h"
 #include "models/config_reader.h"
 #include "models/llama/llama_config.h"
@@ -90,10 +91,7 @@ void read_windows(LlamaConfig& c, const ConfigReader& keys) {
 }
 
 void refuse_variants(const ConfigReader& keys) {
-  const std::string activation = keys.text("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")
-    user_error("{}: hidden_act = {} is not supported; expected silu", keys.what(),
-               io::in_quotes(activation));
+  read_activation(keys, "hidden_act", Activation::silu, {Activation::silu});
   if (const int64_t parts = keys.integer("pretraining_tp", 1); parts != 1)
     user_error("{}: pretraining_tp = {} is not supported; expected 1", keys.what(), parts);
   keys.refuse_quantization();
