@@ -219,7 +219,11 @@ class OptionTable {
         if (canonical_key(s) == canonical_key(spelling)) return choice[0];
       all += (all.empty() ? "" : ", ") + choice[0];
     }
-    usage_error("expected one of {}; got '{}'", all, s);
+    std::vector<std::string> names;
+    for (const auto& choice : choices) names.insert(names.end(), choice.begin(), choice.end());
+    const std::string likely = nearest(s, names);
+    usage_error("expected one of {}; got '{}'{}", all, s,
+                likely.empty() ? "" : fmt::format("; did you mean '{}'?", likely));
   }
   static void append_items(std::vector<std::string>& items, const std::string& s, bool split) {
     for (size_t begin = 0; begin <= s.size();) {

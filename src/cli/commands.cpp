@@ -101,7 +101,7 @@ bool colour_on_stdout() {
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {.name = "train",
-       .summary = "train a GPT on text; writes a run folder",
+       .summary = "train a language model on text; writes a run folder",
        .synopsis = "[FILE.toml] [--text FILE...] [--preset NAME] [options]",
        .notes = train_notes(),
        .options = train_infos(),

@@ -41,7 +41,7 @@ void print_verbs(const std::vector<Command>& list) {
 }
 
 void print_overview() {
-  fmt::print("brrr {}: trains GPTs, from text to a finished model\n\n{}\n", BRRR_VERSION,
+  fmt::print("brrr {}: trains language models and runs them\n\n{}\n", BRRR_VERSION,
              bold("usage: brrr VERB [options]"));
   print_verbs(commands());
   fmt::print(

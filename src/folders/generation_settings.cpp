@@ -21,12 +21,18 @@ constexpr std::pair<const char*, double> kNotDone[] = {{"repetition_penalty", 1}
 
 }  // namespace
 
+std::string generation_config_text(const fs::path& folder) {
+  const fs::path path = folder / kGenerationConfig;
+  std::error_code ignored;
+  return fs::exists(path, ignored) ? read_file(path) : "";
+}
+
 GenerationSettings read_generation_settings(const fs::path& folder, const models::Model& model) {
   GenerationSettings s;
   const models::TextEnds ends = model.text_ends();
   s.begin_of_text = ends.begin;
   s.ends_of_text = ends.ends;
-  const fs::path path = folder / "generation_config.json";
+  const fs::path path = folder / kGenerationConfig;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return s;
   const models::ConfigReader keys(read_file(path), path.string(), "");

@@ -12,6 +12,8 @@
 
 namespace brrr::io {
 
+constexpr const char* kGenerationConfig = "generation_config.json";
+
 /// What the folder says; what it does not say is absent.
 struct GenerationSettings {
   std::optional<int32_t> begin_of_text;
@@ -22,6 +24,9 @@ struct GenerationSettings {
   /// What the file asks for and Brrr does not do: "repetition_penalty = 1.1".
   std::vector<std::string> ignored;
 };
+
+/// The text of generation_config.json, "" where there is none: a model that is trained on keeps it.
+std::string generation_config_text(const fs::path& folder);
 
 /// Reads generation_config.json where there is one; it comes before config.json. Throws UserError
 /// for values of another type, out of range, or ids outside the vocabulary.

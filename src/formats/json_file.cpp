@@ -26,7 +26,9 @@ Json parse_json(std::string_view text, const std::string& what) {
   std::vector<std::set<std::string>> open_objects;
   std::string duplicate;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDeepestJson)
+    const bool opens =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (opens && depth >= kDeepestJson)
       user_error("{}: JSON is nested more than {} levels deep", what, kDeepestJson);
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();

@@ -92,10 +92,21 @@ void add_settings(Table& t) {
 
 void add_model_rows(Table& t) {
   t.group("model");
+  // A model_type of config.json is another spelling of its architecture, and a setting of it.
   std::vector<std::vector<std::string>> names;
-  for (const models::Architecture* a : models::all_architectures()) names.push_back({a->name});
-  t.choice("architecture", &Options::architecture, names, "NAME",
-           "kind of model (default: the preset's); has options of its own, see --help with it");
+  for (const models::Architecture* a : models::all_architectures()) {
+    names.push_back({a->name});
+    for (const std::string& type : a->model_types)
+      if (type != a->name) names.back().push_back(type);
+  }
+  auto& architecture =
+      t.choice("architecture", &Options::architecture, names, "NAME",
+               "kind of model (default: the preset's); has options of its own, see --help with it");
+  architecture.set = [choose = architecture.set](Options& o, const std::string& s) {
+    choose(o, s);
+    if (models::find_architecture(o.architecture).find_option("model-type") && s != o.architecture)
+      o.model_settings["model-type"] = s;
+  };
   t.integer("vocab-size", &Options::vocab_size, 0, 1 << 24, "N",
             "tokens in the vocabulary (0: the tokenizer's)");
   add_settings(t);

@@ -229,7 +229,7 @@ void validate(const TrainOptions& o) {
   if (o.init_from == "scratch" && !o.wants_resume()) {
     if (const std::string name = foreign_setting(o); !name.empty())
       usage_error(
-          "--{} is no option of the architecture {}; see `brrr train --architecture {} --help`",
+          "--{} is no option of the architecture {}; --architecture {} --help lists those it has",
           name, o.architecture, o.architecture);
     models::find_architecture(o.architecture)
         .describe({{o.model_settings.begin(), o.model_settings.end()},

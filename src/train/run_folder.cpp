@@ -61,25 +61,25 @@ Tensors tensors_of(const Engine& engine, bool parameters) {
 
 }  // namespace
 
-void write_model(const fs::path& folder, const Engine& engine, const models::Model& model,
-                 const io::Tokenizer& tokenizer) {
-  io::write_model_files(folder, model, tensors_of(engine, true).views);
-  tokenizer.save(folder);
+void write_model(const fs::path& folder, const ModelParts& parts) {
+  io::write_model_files(folder, parts.model, tensors_of(parts.engine, true).views);
+  parts.tokenizer.save(folder);
+  if (!parts.generation_config.empty())
+    write_file_atomically(folder / io::kGenerationConfig, parts.generation_config);
 }
 
-void write_final_model(const fs::path& run, const Engine& engine, const models::Model& model,
-                       const io::Tokenizer& tokenizer) {
+void write_final_model(const fs::path& run, const ModelParts& parts) {
   io::remove_model_checksum(run);
-  write_model(run, engine, model, tokenizer);
+  write_model(run, parts);
   io::write_model_checksum(run);
 }
 
-void save_checkpoint(const fs::path& run, const Engine& engine, const models::Model& model,
-                     const io::Tokenizer& tokenizer, const TrainOptions& options,
+void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
                      const TrainerState& state) {
   io::CheckpointWriter writer(run, state.step);
-  write_model(writer.folder(), engine, model, tokenizer);
-  io::write_safetensors(writer.path("optimizer.safetensors"), tensors_of(engine, false).views);
+  write_model(writer.folder(), parts);
+  io::write_safetensors(writer.path("optimizer.safetensors"),
+                        tensors_of(parts.engine, false).views);
   write_file_atomically(writer.path("train_config.json"), to_json(options));
   write_file_atomically(writer.path("trainer_state.json"), to_json(state));
   writer.commit();

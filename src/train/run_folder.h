@@ -41,18 +41,23 @@ std::string to_json(const TrainerState& state);
 /// `what` names the source in errors.
 TrainerState trainer_state_from_json(const std::string& text, const std::string& what);
 
-/// Writes model.safetensors, config.json and the tokenizer into an existing folder, from the
-/// engine's parameters.
-void write_model(const fs::path& folder, const Engine& engine, const models::Model& model,
-                 const io::Tokenizer& tokenizer);
+/// What a model's folder is written from.
+struct ModelParts {
+  const Engine& engine;  // the parameters
+  const models::Model& model;
+  const io::Tokenizer& tokenizer;
+  std::string generation_config = {};  // generation_config.json of the model it began as; "": none
+};
+
+/// Writes model.safetensors, config.json, the tokenizer and generation_config.json into an existing
+/// folder.
+void write_model(const fs::path& folder, const ModelParts& parts);
 
 /// The same for the run folder itself at the end of a run, with a checksum.
-void write_final_model(const fs::path& run, const Engine& engine, const models::Model& model,
-                       const io::Tokenizer& tokenizer);
+void write_final_model(const fs::path& run, const ModelParts& parts);
 
 /// Commits a checkpoint and removes old ones.
-void save_checkpoint(const fs::path& run, const Engine& engine, const models::Model& model,
-                     const io::Tokenizer& tokenizer, const TrainOptions& options,
+void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
                      const TrainerState& state);
 
 /// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the

@@ -103,15 +103,16 @@ class Trainer {
   }
 
   void prepare_data() {
-    std::string tokenizer_folder;
+    std::string model_folder;  // of the model that this run goes on from; it has the tokenizer
     if (resume_) {
-      tokenizer_folder = resume_->checkpoint.string();
+      model_folder = resume_->checkpoint.string();
     } else if (options_.init_from != "scratch") {
       start_from_ = io::open_model(io::find_model(options_.init_from));
       adopt_architecture(options_, *start_from_);
-      tokenizer_folder = start_from_->folder.string();
+      model_folder = start_from_->folder.string();
     }
-    dataset_.emplace(load_dataset(options_, tokenizer_folder));
+    if (!model_folder.empty()) generation_config_ = io::generation_config_text(model_folder);
+    dataset_.emplace(load_dataset(options_, model_folder));
     if (!dataset_->note.empty()) say("note: " + dataset_->note);
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
@@ -490,8 +491,10 @@ class Trainer {
   void save() {
     state_.loader = loader_->state().to_json();
     log_->flush();
-    save_checkpoint(result_.run_dir, session_->engine(), *model_, *dataset_->tokenizer, options_,
-                    state_);
+    save_checkpoint(result_.run_dir, parts(), options_, state_);
+  }
+  ModelParts parts() const {
+    return {session_->engine(), *model_, *dataset_->tokenizer, generation_config_};
   }
 
   // The last word is over as much of the validation text as is reasonable.
@@ -511,7 +514,7 @@ class Trainer {
 
   void finish() {
     progress_->finish();
-    write_final_model(result_.run_dir, session_->engine(), *model_, *dataset_->tokenizer);
+    write_final_model(result_.run_dir, parts());
     log_->draw();
     result_.steps = state_.step;
     result_.health_summary = watch_->health().summary();
@@ -551,6 +554,7 @@ class Trainer {
   int64_t resume_step_ = 0;  // of the checkpoint
   int64_t mapped_peak_ = 0;  // of mapped inputs, as far as it was seen
   std::optional<io::ModelFolder> start_from_;
+  std::string generation_config_;  // of the model that this run goes on from
   std::optional<Dataset> dataset_;
   std::optional<io::Loader> loader_;
   models::ModelPtr model_;

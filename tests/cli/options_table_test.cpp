@@ -202,6 +202,33 @@ TEST(TrainOptions, AnArchitectureBringsItsPresetsAndOptions) {
                     "n-head must be a multiple of num-key-value-heads");
 }
 
+TEST(TrainOptions, AModelTypeNamesItsArchitecture) {
+  for (const char* type : {"mistral", "qwen2", "qwen3"}) {
+    const TrainOptions o = resolve({{"architecture", type}});
+    EXPECT_EQ(o.architecture, "llama");
+    EXPECT_EQ(o.model_settings.at("model-type"), type);
+  }
+  EXPECT_EQ(resolve({{"architecture", "llama"}}).model_settings.at("model-type"), "llama");
+}
+
+// An option that two architectures have is read and shown as the chosen one has it.
+TEST(TrainOptions, ASharedOptionBelongsToTheChosenArchitecture) {
+  const auto& row = train_option_table().find("intermediate-size");
+  std::set<std::string> texts;
+  for (const models::Architecture* a : models::all_architectures()) {
+    const models::ModelOption* own = a->find_option("intermediate-size");
+    if (own == nullptr) continue;
+    EXPECT_NE(row.help.find(own->help), std::string::npos) << a->name;
+    texts.insert(own->help);
+    TrainOptions o;
+    o.architecture = a->name;
+    EXPECT_EQ(row.get(o)[0], own->shown_default);
+    row.set(o, "48");
+    EXPECT_EQ(o.model_settings.at("intermediate-size"), own->canonical("48"));
+  }
+  EXPECT_GT(texts.size(), 1u) << "two meanings of one name";
+}
+
 TEST(TrainOptions, OptimizersBringTheirNumbers) {
   const auto with = [](const char* optim, KeyValues more = {}) {
     more.push_back({"optim", optim});

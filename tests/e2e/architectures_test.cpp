@@ -97,7 +97,9 @@ TEST_P(Architectures, TrainsResumesAndIsContinued) {
   }
   EXPECT_EQ(texts[0], texts[1]);
 
-  // The model brings its architecture and its sizes.
+  // The model brings its architecture, its sizes and how its texts are to be made.
+  const std::string generation = R"({"eos_token_id": [1, 2], "temperature": 0.5})";
+  write_file_atomically(path("whole") / "generation_config.json", generation);
   ASSERT_EQ(run({"train", "--init-from", model, "--text", text_path().string(), "--max-steps", "3",
                  "--context", "16", "--samples", "0", "--output-dir", path("more").string()}),
             0)
@@ -108,6 +110,8 @@ TEST_P(Architectures, TrainsResumesAndIsContinued) {
     if (key.find("drop") != std::string::npos) continue;  // --init-from has a dropout of its own
     EXPECT_EQ(after[key], value) << key;
   }
+  EXPECT_EQ(read_file(path("more") / "generation_config.json"), generation);
+  EXPECT_EQ(read_file(path("more") / "checkpoint-000003" / "generation_config.json"), generation);
   for (const models::Architecture* other : models::all_architectures()) {
     if (other->name == GetParam().architecture) continue;
     EXPECT_EQ(run({"train", "--init-from", model, "--architecture", other->name}), 2);

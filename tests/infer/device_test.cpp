@@ -151,8 +151,8 @@ TEST_P(Devices, CheckpointsMoveBetweenDevices) {
       train(*s, 0, 3, 2);
       TrainerState state;
       state.step = 3;
-      save_checkpoint(folder.path(), s->engine(), *models::gpt2_model(config_), *tokenizer, o,
-                      state);
+      const auto model = models::gpt2_model(config_);
+      save_checkpoint(folder.path(), {s->engine(), *model, *tokenizer}, o, state);
     }
     const auto s = session(second, options);
     load_checkpoint(folder.path() / "checkpoint-000003", s->engine(), *models::gpt2_model(config_),

@@ -38,7 +38,7 @@ const OptionTable<GptNeoxSettings>& gpt_neox_table() {
            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
            "added to the variance in norms");
     t.real("rope-theta", &S::rope_theta, {.low = 1, .low_open = true}, "X",
-           "base of the rotary frequencies");
+           "base of the rotary frequencies", {"rope-base", "rope-freq-base"});
     t.real("rotary-pct", &S::rotary_pct, {.low = 0, .high = 1, .low_open = true}, "X",
            "share of a head's columns that turn with the position", {"partial-rotary-factor"});
     t.flag("use-parallel-residual", &S::use_parallel_residual,

@@ -34,7 +34,7 @@ const OptionTable<LlamaSettings>& llama_table() {
               {"num-attention-heads", "num-heads"});
     t.integer("num-key-value-heads", &S::num_key_value_heads, 0, 1 << 18, "N",
               "heads of keys and values, shared by groups of heads (0: as many as heads)",
-              {"n-kv-head"});
+              {"n-kv-head", "n-head-kv", "num-kv-heads"});
     t.integer("n-embd", &S::n_embd, 1, 1 << 18, "N", "width of the model", {"hidden-size"});
     t.integer("head-dim", &S::head_dim, 0, 1 << 12, "N", "width of a head (0: n-embd / n-head)");
     t.integer("intermediate-size", &S::intermediate_size, 0, 1 << 20, "N",
@@ -43,7 +43,7 @@ const OptionTable<LlamaSettings>& llama_table() {
            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
            "added to the mean square in norms");
     t.real("rope-theta", &S::rope_theta, {.low = 1, .low_open = true}, "X",
-           "base of the rotary frequencies");
+           "base of the rotary frequencies", {"rope-base", "rope-freq-base"});
     t.integer("sliding-window", &S::sliding_window, 0, 1 << 24, "N",
               "keys that a query sees, itself included (0: all before it)");
     t.flag("tie-word-embeddings", &S::tie_word_embeddings, "the head is the token embedding");
