@@ -181,6 +181,7 @@ class OptionTable {
   }
 
   const std::vector<Row>& rows() const { return rows_; }
+  Row& row(size_t index) { return rows_[index]; }
   const Row& find(std::string_view key, const std::string& where = "") const {
     const std::string name = canonical_key(key);
     for (const Row& row : rows_)

@@ -1,7 +1,7 @@
 #include "train/options.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/memory.h"
 #include "optim/optimizer.h"
@@ -53,20 +53,39 @@ void add_data_rows(Table& t) {
          "share of the text kept for validation, taken from its end");
 }
 
-// The options of all architectures, each name once: architectures that share one mean the same.
+// The option of this name: of the chosen architecture, else of the first one that has it.
+const models::ModelOption& setting_named(const std::string& name, const Options& o) {
+  if (const auto* own = models::find_architecture(o.architecture).find_option(name)) return *own;
+  for (const models::Architecture* a : models::all_architectures())
+    if (const auto* option = a->find_option(name)) return *option;
+  check_failed(__FILE__, __LINE__, "an architecture has the option", name);
+}
+
+// The options of all architectures, each name once. Architectures that share a name may differ in
+// range, default and help: the chosen one's count, and the page says what each of them means.
 void add_settings(Table& t) {
-  std::set<std::string> seen;
+  std::map<std::string, size_t> rows;
   for (const models::Architecture* a : models::all_architectures())
     for (const models::ModelOption& option : a->options) {
-      if (!seen.insert(option.name).second) continue;
+      const auto [first, is_new] = rows.emplace(option.name, t.rows().size());
+      if (!is_new) {
+        Table::Row& shared = t.row(first->second);
+        if (shared.help.find(option.help) == std::string::npos)
+          shared.help += fmt::format("; {}: {}", a->name, option.help);
+        for (const std::string& alias : option.aliases)
+          if (std::ranges::find(shared.aliases, alias) == shared.aliases.end())
+            shared.aliases.push_back(alias);
+        continue;
+      }
       Table::Row& row = t.add(option);
-      const std::string name = option.name, fallback = option.shown_default;
-      row.set = [name, parse = option.canonical](Options& o, const std::string& s) {
-        o.model_settings[name] = parse(s);
+      const std::string name = option.name;
+      row.set = [name](Options& o, const std::string& s) {
+        o.model_settings[name] = setting_named(name, o).canonical(s);
       };
-      row.get = [name, fallback](const Options& o) {
+      row.get = [name](const Options& o) {
         const auto at = o.model_settings.find(name);
-        return std::vector{at == o.model_settings.end() ? fallback : at->second};
+        return std::vector{at == o.model_settings.end() ? setting_named(name, o).shown_default
+                                                        : at->second};
       };
     }
 }
