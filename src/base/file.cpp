@@ -51,24 +51,64 @@ class Descriptor {
 
 }  // namespace
 
-std::string read_file(const fs::path& path) {
-  Descriptor file(path, O_RDONLY);
-  if (file.get() < 0) fail_reading(path, errno);
-  std::string out;
+// O_NONBLOCK: opening a pipe that nobody writes to returns at once. Regular files ignore it.
+InputFile::InputFile(const fs::path& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
+  if (fd_ < 0) fail_reading(path, errno);
   struct stat info {};
-  if (::fstat(file.get(), &info) == 0) {
-    if (S_ISDIR(info.st_mode)) fail_reading(path, EISDIR);
-    if (info.st_size > 0) out.reserve(static_cast<size_t>(info.st_size) + 1);
+  const int error = ::fstat(fd_, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;
+  if (error == 0 && S_ISREG(info.st_mode)) {
+    size_ = static_cast<uint64_t>(info.st_size);
+    return;
   }
-  std::array<char, 1 << 16> buffer;
+  ::close(fd_);
+  if (error != 0) fail_reading(path, error);
+  user_error("cannot read {}: it is a {}, a regular file was expected", path.string(),
+             S_ISFIFO(info.st_mode)   ? "pipe"
+             : S_ISSOCK(info.st_mode) ? "socket"
+                                      : "device");
+}
+
+InputFile::~InputFile() { ::close(fd_); }
+
+size_t InputFile::read(void* data, size_t bytes) {
   for (;;) {
-    const ssize_t n = ::read(file.get(), buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_reading(path, errno);
-    if (n == 0) return out;
-    out.append(buffer.data(), static_cast<size_t>(n));
+    const ssize_t n = ::read(fd_, data, bytes);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno != EINTR) fail_reading(path_, errno);
   }
 }
+
+std::string read_file(const fs::path& path, uint64_t limit) {
+  InputFile file(path);
+  std::string out;
+  const auto check = [&](uint64_t bytes) {
+    if (bytes > limit)
+      user_error("cannot read {}: it is larger than {} bytes", path.string(), limit);
+  };
+  check(file.size());
+  out.reserve(file.size() + 1);
+  std::array<char, 1 << 16> buffer;
+  while (const size_t n = file.read(buffer.data(), buffer.size())) {
+    check(out.size() + n);
+    out.append(buffer.data(), n);
+  }
+  return out;
+}
+
+FileSum sum_of_file(const fs::path& path) {
+  InputFile file(path);
+  std::string piece(size_t{1} << 18, '\0');
+  uint64_t bytes = 0;
+  uint32_t crc = 0;
+  while (const size_t n = file.read(piece.data(), piece.size())) {
+    crc = crc32c(piece.data(), n, crc);
+    bytes += n;
+  }
+  return {bytes, crc_text(crc)};
+}
+
+std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
 void create_folder(const fs::path& path) {
   std::error_code error;
@@ -150,14 +190,10 @@ void FileWriter::finish(bool sync) {
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  Descriptor file(path, O_RDONLY);
-  if (file.get() < 0) fail_reading(path, errno);
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) fail_reading(path, errno);
-  if (S_ISDIR(info.st_mode)) fail_reading(path, EISDIR);
-  size_ = static_cast<size_t>(info.st_size);
+  const InputFile file(path);
+  size_ = file.size();
   if (size_ == 0) return;
-  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd(), 0);
   if (data == MAP_FAILED) fail_reading(path, errno);
   data_ = static_cast<const std::byte*>(data);
 }

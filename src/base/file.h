@@ -13,8 +13,30 @@ namespace brrr {
 
 namespace fs = std::filesystem;
 
-/// The whole file as bytes.
-std::string read_file(const fs::path& path);
+/// A regular file that is open for reading. Folders, pipes and devices are refused: to read those
+/// may block, or never end.
+class InputFile {
+ public:
+  explicit InputFile(const fs::path& path);
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+  int fd() const { return fd_; }
+  uint64_t size() const { return size_; }  // bytes when it was opened
+  /// Up to `bytes`, from where the last call ended; 0 at the end.
+  size_t read(void* data, size_t bytes);
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// More than any file that is read as a whole and is not text to train on.
+constexpr uint64_t kLargestWholeFile = uint64_t{1} << 30;
+
+/// The whole file as bytes, refused beyond `limit` bytes.
+std::string read_file(const fs::path& path, uint64_t limit = kLargestWholeFile);
 
 /// Writes `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. A
 /// crash or a full disk leaves the previous content untouched.
@@ -66,9 +88,20 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+/// The size and the CRC-32C of a file. Read in pieces, not mapped: a bad sector is then an error
+/// and not a signal, and the pages do not count as memory of this process.
+struct FileSum {
+  uint64_t bytes = 0;
+  std::string crc32c;  // eight hexadecimal digits
+  bool operator==(const FileSum&) const = default;
+};
+FileSum sum_of_file(const fs::path& path);
+
 /// CRC-32C (Castagnoli), as TensorBoard's records and our checkpoints use it. `crc` continues a
 /// sum.
 uint32_t crc32c(const void* data, size_t bytes, uint32_t crc = 0);
+/// A sum as files record it: eight hexadecimal digits.
+std::string crc_text(uint32_t crc);
 
 /// Test hook: when BRRR_FAULT names `point`, acts as told: "=enospc" throws as a full disk would,
 /// "=kill" raises SIGKILL, "=pause:MS" sleeps. Free when the variable is unset.

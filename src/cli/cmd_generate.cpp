@@ -49,6 +49,11 @@ int generate_main(const infer::GenerateOptions& options) {
   const io::ModelFolder model = open_named_model(options.model);
   const infer::Sampling sampling = sampling_of(options, model.generation);
   infer::validate(sampling);
+  for (const std::string& setting : model.generation.ignored)
+    fmt::print(stderr,
+               "note: generation_config.json asks for {}, which is not supported: the text "
+               "may differ\n",
+               setting);
   const std::vector<int32_t> prompt = prompt_of(options, model);
   infer::Generator generator(
       model.definition, train::backend_for(options.device), infer::weights_of(model),

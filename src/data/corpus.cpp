@@ -172,7 +172,7 @@ Corpus load_corpus(const CorpusOptions& options) {
   for (const fs::path& file : found.files) total += size_of(file);
   corpus.text.reserve(total);
   for (const fs::path& file : found.files) {
-    const std::string text = read_file(file);
+    const std::string text = read_file(file, size_of(file));
     if (!options.accept_bytes) {
       check_not_binary(text, file.string(), options.offer_bytes);
       check_is_text(text, file.string(), 0, options.offer_bytes);

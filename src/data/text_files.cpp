@@ -1,6 +1,5 @@
 #include "data/text_files.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,28 +15,13 @@ namespace {
 
 constexpr uint64_t kSniffBytes = 1 << 16;
 
-/// Closes what it holds.
-class OpenFile {
- public:
-  explicit OpenFile(const fs::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) user_error("cannot read {}: {}", path.string(), std::strerror(errno));
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() { ::close(fd_); }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 }  // namespace
 
 TextFiles::TextFiles(const std::vector<fs::path>& files, bool any_bytes) : any_bytes_(any_bytes) {
   for (const fs::path& path : files) {
-    const FileStamp stamp = stamp_of(OpenFile(path).fd(), path);
+    const FileStamp stamp = stamp_of(InputFile(path).fd(), path);
     if (stamp.bytes == 0) continue;
     add({path, stamp, 0}, stamp.bytes);
     if (any_bytes) continue;
@@ -66,7 +50,7 @@ TextFiles::Place TextFiles::place(uint64_t position) const {
 std::string TextFiles::read_raw(size_t file, uint64_t begin, uint64_t end) const {
   const File& f = files_[file];
   BRRR_CHECK(begin <= end && end <= bytes(file), "bytes {} to {} of {}", begin, end, bytes(file));
-  const OpenFile opened(f.path);
+  const InputFile opened(f.path);
   check_unchanged(f.path, f.stamp, stamp_of(opened.fd(), f.path));
   std::string text(end - begin, '\0');
   for (size_t done = 0; done < text.size();) {

@@ -59,28 +59,6 @@ void sync_file(const fs::path& path) {
   if (error != 0 && error != EINVAL) fail("sync", path, error);
 }
 
-/// The CRC-32C and the size of a file. Plain reads, not a map: a bad sector then is an error, not a
-/// signal.
-uint32_t crc_of(const fs::path& path, uint64_t& bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("read", path, errno);
-  std::vector<char> buffer(size_t{1} << 20);
-  uint32_t crc = 0;
-  bytes = 0;
-  for (;;) {
-    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      const int error = errno;
-      ::close(fd);
-      if (n < 0) fail("read", path, error);
-      return crc;
-    }
-    crc = crc32c(buffer.data(), static_cast<size_t>(n), crc);
-    bytes += static_cast<uint64_t>(n);
-  }
-}
-
 std::vector<std::string> names_in(const fs::path& folder) {
   std::error_code error;
   std::vector<std::string> out;
@@ -89,8 +67,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
   if (error) user_error("cannot list the folder {}: {}", folder.string(), error.message());
   return out;
 }
-
-std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
 struct ManifestFile {
   std::string name;
@@ -107,7 +83,7 @@ Json manifest_body(int64_t step, const std::vector<ManifestFile>& files) {
 
 std::string self_sum(const Json& body) {
   const std::string text = body.dump();
-  return hex(crc32c(text.data(), text.size()));
+  return crc_text(crc32c(text.data(), text.size()));
 }
 
 struct Manifest {
@@ -230,7 +206,8 @@ Checkpoint CheckpointWriter::commit() {
   BRRR_CHECK(promised_.empty(), "{} was never written", *promised_.begin());
   for (ManifestFile& f : files) {
     sync_file(temporary_ / f.name);
-    f.crc = hex(crc_of(temporary_ / f.name, f.bytes));
+    const FileSum sum = sum_of_file(temporary_ / f.name);
+    f.bytes = sum.bytes, f.crc = sum.crc32c;
   }
 
   fault_point("checkpoint.manifest");
@@ -271,8 +248,7 @@ void verify_files(const fs::path& folder, const Manifest& manifest) {
     if (!fs::is_regular_file(path, error))
       user_error("{} is missing from the checkpoint: {} bytes were expected", path.string(),
                  expected.bytes);
-    uint64_t bytes = 0;
-    const std::string crc = hex(crc_of(path, bytes));
+    const auto [bytes, crc] = sum_of_file(path);
     if (bytes != expected.bytes)
       user_error("{} is damaged: expected {} bytes, found {}", path.string(), expected.bytes,
                  bytes);

@@ -1,9 +1,25 @@
 #include "folders/generation_settings.h"
 
+#include <utility>
+
 #include "base/errors.h"
 #include "models/config_reader.h"
 
 namespace brrr::io {
+namespace {
+
+// Keys that would change the text, and the value with which they do not.
+constexpr std::pair<const char*, double> kNotDone[] = {{"repetition_penalty", 1},
+                                                       {"encoder_repetition_penalty", 1},
+                                                       {"no_repeat_ngram_size", 0},
+                                                       {"min_p", 0},
+                                                       {"typical_p", 1},
+                                                       {"epsilon_cutoff", 0},
+                                                       {"eta_cutoff", 0},
+                                                       {"num_beams", 1},
+                                                       {"penalty_alpha", 0}};
+
+}  // namespace
 
 GenerationSettings read_generation_settings(const fs::path& folder, const models::Model& model) {
   GenerationSettings s;
@@ -38,6 +54,9 @@ GenerationSettings read_generation_settings(const fs::path& folder, const models
   s.temperature = number("temperature", 0, 100);
   s.top_p = number("top_p", 0, 1);
   if (const auto k = number("top_k", 0, 1 << 24)) s.top_k = static_cast<int64_t>(*k);
+  for (const auto& [key, without] : kNotDone)
+    if (keys.has(key) && keys.number(key, without) != without)
+      s.ignored.push_back(fmt::format("{} = {}", key, keys.number(key, without)));
   return s;
 }
 

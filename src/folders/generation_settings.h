@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -18,6 +19,8 @@ struct GenerationSettings {
   std::optional<bool> samples;        // do_sample; false: always the likeliest token
   std::optional<double> temperature, top_p;
   std::optional<int64_t> top_k;
+  /// What the file asks for and Brrr does not do: "repetition_penalty = 1.1".
+  std::vector<std::string> ignored;
 };
 
 /// Reads generation_config.json where there is one; it comes before config.json. Throws UserError

@@ -1,7 +1,6 @@
 #include "folders/model_folder.h"
 
 #include <algorithm>
-#include <fstream>
 #include <vector>
 
 #include "base/env.h"
@@ -56,28 +55,6 @@ std::optional<fs::path> newest_run() {
 constexpr const char* kChecksums = "checksums.json";
 constexpr const char* kModel = "model.safetensors";
 
-struct FileSum {
-  uint64_t bytes = 0;
-  std::string crc32c;
-  bool operator==(const FileSum&) const = default;
-};
-
-// Read in pieces: the pages of a mapped model would double what the process has resident.
-FileSum sum_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) user_error("{}: cannot be read", path.string());
-  std::vector<char> piece(size_t{1} << 18);
-  FileSum sum;
-  uint32_t crc = 0;
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
-    const auto n = static_cast<size_t>(file.gcount());
-    crc = crc32c(piece.data(), n, crc);
-    sum.bytes += n;
-  }
-  sum.crc32c = fmt::format("{:08x}", crc);
-  return sum;
-}
-
 /// Throws UserError where checksums.json says something else about the model.
 void check_model(const fs::path& folder) {
   const fs::path record = folder / kChecksums, path = folder / kModel;
@@ -92,7 +69,7 @@ void check_model(const fs::path& folder) {
         "good",
         record.string(), kModel);
   const FileSum recorded{entry["bytes"].get<uint64_t>(), entry["crc32c"].get<std::string>()};
-  const FileSum found = sum_of(path);
+  const FileSum found = sum_of_file(path);
   if (found == recorded) return;
   const std::vector<Checkpoint> checkpoints = list_checkpoints(folder);
   user_error(
@@ -128,7 +105,7 @@ std::string advice_for(const std::string& name) {
 }  // namespace
 
 void write_model_checksum(const fs::path& folder) {
-  const FileSum sum = sum_of(folder / kModel);
+  const FileSum sum = sum_of_file(folder / kModel);
   const Json json{{kModel, {{"bytes", sum.bytes}, {"crc32c", sum.crc32c}}}};
   write_file_atomically(folder / kChecksums, json.dump() + "\n");
 }

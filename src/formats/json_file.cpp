@@ -25,7 +25,9 @@ Json parse_json(std::string_view text, const std::string& what) {
   // One set of keys per open object; the library would silently let the last duplicate win.
   std::vector<std::set<std::string>> open_objects;
   std::string duplicate;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kDeepestJson)
+      user_error("{}: JSON is nested more than {} levels deep", what, kDeepestJson);
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     if (event == Json::parse_event_t::key) {

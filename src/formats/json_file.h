@@ -15,9 +15,12 @@ using Json = nlohmann::json;
 /// 100 bytes.
 std::string in_quotes(std::string_view text);
 
+/// Objects and arrays inside one another beyond which JSON is refused.
+constexpr int kDeepestJson = 256;
+
 /// Parses `text`; `what` names its source in the error ("run/config.json"). Throws UserError for
-/// text that is not JSON (with the line, the column and the reason) and for a key that appears
-/// twice in one object.
+/// text that is not JSON (with the line, the column and the reason), for a key that appears twice
+/// in one object, and for nesting beyond kDeepestJson.
 Json parse_json(std::string_view text, const std::string& what);
 
 /// "an object", "the string \"x\"", "the number 3": what a value is, for errors.

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/file.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -21,9 +22,13 @@ namespace {
 /// newline was cut off by a kill and is no line.
 class Lines {
  public:
-  explicit Lines(const fs::path& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
+  explicit Lines(const fs::path& path) : path_(path) {
     std::error_code ignored;
-    if (file_ == nullptr && fs::exists(path, ignored)) fail_reading();
+    if (!fs::exists(path, ignored)) return;
+    const InputFile file(path);
+    const int own = ::dup(file.fd());
+    file_ = own < 0 ? nullptr : ::fdopen(own, "rb");
+    if (file_ == nullptr) fail_reading();
   }
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;
@@ -47,7 +52,7 @@ class Lines {
   }
 
   fs::path path_;
-  std::FILE* file_;
+  std::FILE* file_ = nullptr;
   char* line_ = nullptr;
   size_t room_ = 0;
 };

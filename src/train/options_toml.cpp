@@ -1,6 +1,12 @@
 // The only file that includes toml++, which is slow to compile.
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
+// Some malformed files ('[#') break an assertion of the library: that is an error in the file.
+namespace brrr::train {
+struct BrokenToml {};
+[[noreturn]] inline void fail_toml() { throw BrokenToml{}; }
+}  // namespace brrr::train
+#define TOML_ASSERT(condition) ((condition) ? void() : brrr::train::fail_toml())
 #include <toml++/toml.h>
 
 #include <map>
@@ -69,6 +75,8 @@ std::vector<FileSetting> read_toml(const std::string& path) {
     flatten(toml::parse(text, path), path, 0, places, settings);
   } catch (const toml::parse_error& e) {
     usage_error("{}:{}: not valid TOML: {}", path, e.source().begin.line, e.description());
+  } catch (const BrokenToml&) {
+    usage_error("{}: not valid TOML", path);
   }
   return settings;
 }

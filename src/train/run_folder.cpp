@@ -25,7 +25,7 @@ std::string to_json(const TrainerState& s) {
 
 TrainerState trainer_state_from_json(const std::string& text, const std::string& what) {
   try {
-    const Json j = Json::parse(text);
+    const Json j = io::parse_json(text, what);
     TrainerState s;
     s.step = j.at("step").get<int64_t>();
     s.evaluated = j.at("evaluated").get<int64_t>();

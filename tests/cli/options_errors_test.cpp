@@ -168,6 +168,7 @@ TEST(TrainOptionErrors, FilesNameTheLine) {
   expect_parts(message("[model]\n\nn_layr = 1\n"), {"run.toml:3: ", "did you mean 'n_layer'"});
   expect_parts(message("\nn_layer = 'x'\n"), {"run.toml:2: n_layer: ", "whole number", "'x'"});
   expect_parts(message("n_layer = 1.5\n"), {"run.toml:1: n_layer: ", "1.5"});
+  expect_parts(message("[#"), {"run.toml", "not valid TOML"});  // an assertion of the library
   expect_parts(message("n_layer = \n"), {"run.toml:1: not valid TOML"});
   expect_parts(message("n_layer = 1\nn_layer = 2\n"), {"run.toml:2: not valid TOML"});
   expect_parts(message("seed = 1979-05-27\n"), {"run.toml:1", "expected a string, a number"});

@@ -45,6 +45,13 @@ TEST(GenerationSettings, TheFileComesFirst) {
   EXPECT_EQ(read(folder, R"({"bos_token_id": 1, "eos_token_id": 2})").begin_of_text, 1);
 }
 
+TEST(GenerationSettings, WhatIsNotDoneIsNamed) {
+  test::TempFolder folder;
+  const GenerationSettings s = read(
+      folder, R"({"repetition_penalty": 1.5, "num_beams": 4, "typical_p": 1.0, "min_p": null})");
+  EXPECT_EQ(s.ignored, (std::vector<std::string>{"repetition_penalty = 1.5", "num_beams = 4"}));
+}
+
 TEST(GenerationSettings, WhatIsWrongIsNamed) {
   test::TempFolder folder;
   for (const auto& [text, part] : std::vector<std::pair<std::string, const char*>>{

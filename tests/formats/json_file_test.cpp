@@ -28,10 +28,16 @@ TEST(JsonFile, DuplicateKeysAreRefusedPerObject) {
   EXPECT_NO_THROW(parse_json(R"({"a": {"c": 1}, "b": [{"c": 1}, {"c": 2}], "c": 1})", "x.json"));
 }
 
-TEST(JsonFile, DeepNestingDoesNotOverflowTheStack) {
-  const std::string deep(1'000'000, '[');
-  EXPECT_USER_ERROR(parse_json(deep, "x.json"), "ends too early");
-  EXPECT_NO_THROW(parse_json(deep + std::string(deep.size(), ']'), "x.json"));
+TEST(JsonFile, NestingHasALimit) {
+  const auto nested = [](int levels) {
+    return std::string(static_cast<size_t>(levels), '[') +
+           std::string(static_cast<size_t>(levels), ']');
+  };
+  EXPECT_NO_THROW(parse_json(nested(kDeepestJson), "x.json"));
+  EXPECT_USER_ERROR(parse_json(nested(kDeepestJson + 1), "x.json"),
+                    "x.json: JSON is nested more than 256 levels deep");
+  EXPECT_USER_ERROR(parse_json(nested(1'000'000), "x.json"), "nested more than");
+  EXPECT_USER_ERROR(parse_json(std::string(1'000'000, '['), "x.json"), "nested more than");
 }
 
 TEST(JsonFile, QuotingMakesTextPrintable) {
