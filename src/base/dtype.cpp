@@ -31,6 +31,14 @@ std::string_view name_of(DType t) {
       return "f8e4m3";
     case DType::f8e5m2:
       return "f8e5m2";
+    case DType::i16:
+      return "i16";
+    case DType::u16:
+      return "u16";
+    case DType::u32:
+      return "u32";
+    case DType::u64:
+      return "u64";
   }
   return "?";
 }
@@ -106,6 +114,66 @@ float float_from_f8e4m3(uint8_t x) {
 // The upper half of a binary16.
 float float_from_f8e5m2(uint8_t x) { return float_from_f16(static_cast<uint16_t>(x << 8)); }
 
+uint64_t integer_from_double(DType t, double value) {
+  if (std::isnan(value)) return 0;
+  // The greatest integers of 64 bits round up to a double that is already beyond them.
+  if (value <= double_from_integer(t, lowest_integer(t))) return lowest_integer(t);
+  if (value >= double_from_integer(t, greatest_integer(t))) return greatest_integer(t);
+  return is_signed_integer(t) ? static_cast<uint64_t>(static_cast<int64_t>(value))
+                              : static_cast<uint64_t>(value);
+}
+
+uint64_t load_integer(DType t, const void* data, int64_t i) {
+  switch (t) {
+    case DType::i8:
+      return static_cast<uint64_t>(int64_t{static_cast<const int8_t*>(data)[i]});
+    case DType::i16:
+      return static_cast<uint64_t>(int64_t{static_cast<const int16_t*>(data)[i]});
+    case DType::i32:
+      return static_cast<uint64_t>(int64_t{static_cast<const int32_t*>(data)[i]});
+    case DType::i64:
+      return static_cast<uint64_t>(static_cast<const int64_t*>(data)[i]);
+    case DType::u8:
+      return static_cast<const uint8_t*>(data)[i];
+    case DType::u16:
+      return static_cast<const uint16_t*>(data)[i];
+    case DType::u32:
+      return static_cast<const uint32_t*>(data)[i];
+    case DType::u64:
+      return static_cast<const uint64_t*>(data)[i];
+    case DType::boolean:
+      return static_cast<const uint8_t*>(data)[i] != 0;
+    default:
+      BRRR_CHECK(false, "{} is no integer", name_of(t));
+  }
+}
+
+void store_integer(DType t, void* data, int64_t i, uint64_t bits) {
+  switch (t) {
+    case DType::i8:
+    case DType::u8:
+      static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(bits);
+      return;
+    case DType::i16:
+    case DType::u16:
+      static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>(bits);
+      return;
+    case DType::i32:
+    case DType::u32:
+      static_cast<uint32_t*>(data)[i] = static_cast<uint32_t>(bits);
+      return;
+    case DType::i64:
+    case DType::u64:
+      static_cast<uint64_t*>(data)[i] = bits;
+      return;
+    case DType::boolean:
+      static_cast<uint8_t*>(data)[i] = bits != 0;
+      return;
+    default:
+      BRRR_CHECK(false, "{} is no integer", name_of(t));
+  }
+}
+
 double load_as_double(DType t, const void* data, int64_t i) {
   switch (t) {
     case DType::f32:
@@ -116,22 +184,13 @@ double load_as_double(DType t, const void* data, int64_t i) {
       return float_from_bf16(static_cast<const uint16_t*>(data)[i]);
     case DType::f16:
       return float_from_f16(static_cast<const uint16_t*>(data)[i]);
-    case DType::i32:
-      return static_cast<const int32_t*>(data)[i];
-    case DType::i64:
-      return static_cast<double>(static_cast<const int64_t*>(data)[i]);
-    case DType::i8:
-      return static_cast<const int8_t*>(data)[i];
-    case DType::u8:
-      return static_cast<const uint8_t*>(data)[i];
-    case DType::boolean:
-      return static_cast<const uint8_t*>(data)[i] != 0;
     case DType::f8e4m3:
       return float_from_f8e4m3(static_cast<const uint8_t*>(data)[i]);
     case DType::f8e5m2:
       return float_from_f8e5m2(static_cast<const uint8_t*>(data)[i]);
+    default:
+      return double_from_integer(t, load_integer(t, data, i));
   }
-  BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
 }
 
 namespace {
@@ -162,18 +221,6 @@ void store_from_double(DType t, void* data, int64_t i, double value) {
     case DType::f16:
       static_cast<uint16_t*>(data)[i] = f16_from_float(round_to_odd(value));
       return;
-    case DType::i32:
-      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(static_cast<int64_t>(value));
-      return;
-    case DType::i64:
-      static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
-      return;
-    case DType::i8:
-      static_cast<int8_t*>(data)[i] = static_cast<int8_t>(static_cast<int64_t>(value));
-      return;
-    case DType::u8:
-      static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(static_cast<int64_t>(value));
-      return;
     case DType::boolean:
       static_cast<uint8_t*>(data)[i] = value != 0;
       return;
@@ -183,8 +230,9 @@ void store_from_double(DType t, void* data, int64_t i, double value) {
     case DType::f8e5m2:
       static_cast<uint8_t*>(data)[i] = f8e5m2_from_float(round_to_odd(value));
       return;
+    default:
+      store_integer(t, data, i, integer_from_double(t, value));
   }
-  BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
 }
 
 void store_floats(DType t, const float* from, void* to, int64_t n) {

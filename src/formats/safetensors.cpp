@@ -27,9 +27,10 @@ struct FormatDType {
   DType dtype;
 };
 constexpr FormatDType kFormatDTypes[] = {
-    {"F64", DType::f64},   {"F32", DType::f32}, {"F16", DType::f16},
-    {"BF16", DType::bf16}, {"I64", DType::i64}, {"I32", DType::i32},
-    {"I8", DType::i8},     {"U8", DType::u8},   {"BOOL", DType::boolean},
+    {"F64", DType::f64},      {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16},
+    {"I64", DType::i64},      {"I32", DType::i32}, {"I8", DType::i8},   {"U8", DType::u8},
+    {"BOOL", DType::boolean}, {"I16", DType::i16}, {"U16", DType::u16}, {"U32", DType::u32},
+    {"U64", DType::u64},
 };
 
 std::optional<DType> dtype_of_format(std::string_view name) {

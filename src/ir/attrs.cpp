@@ -14,7 +14,23 @@ Attrs::Attrs(std::initializer_list<Entry> entries) {
   for (const Entry& e : entries) set(e.first, e.second);
 }
 
+namespace {
+
+// One spelling of each value, so that equal attributes compare equal.
+void make_signed(AttrValue& value) {
+  constexpr auto fits = [](uint64_t x) { return x <= static_cast<uint64_t>(INT64_MAX); };
+  if (const auto* x = std::get_if<uint64_t>(&value)) {
+    if (fits(*x)) value = static_cast<int64_t>(*x);
+  } else if (const auto* list = std::get_if<std::vector<uint64_t>>(&value)) {
+    if (std::all_of(list->begin(), list->end(), fits))
+      value = std::vector<int64_t>(list->begin(), list->end());
+  }
+}
+
+}  // namespace
+
 void Attrs::set(std::string_view name, AttrValue value) {
+  make_signed(value);
   auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
                              [](const Entry& e, std::string_view n) { return e.first < n; });
   if (at != entries_.end() && at->first == name)
@@ -72,12 +88,14 @@ std::string value_text(const AttrValue& value) {
   struct Printer {
     std::string operator()(bool v) const { return v ? "true" : "false"; }
     std::string operator()(int64_t v) const { return std::to_string(v); }
+    std::string operator()(uint64_t v) const { return std::to_string(v); }
     std::string operator()(double v) const { return double_text(v); }
     std::string operator()(const std::string& v) const { return quoted(v); }
     std::string operator()(const std::vector<int64_t>& v) const {
-      std::string out = "(";
-      for (size_t i = 0; i < v.size(); ++i) out += (i ? "," : "") + std::to_string(v[i]);
-      return out + ")";
+      return fmt::format("({})", fmt::join(v, ","));
+    }
+    std::string operator()(const std::vector<uint64_t>& v) const {
+      return fmt::format("({})", fmt::join(v, ","));
     }
     std::string operator()(const std::vector<double>& v) const {
       std::string out = "(";

@@ -1,7 +1,7 @@
 #pragma once
 // OpDef: everything the rest of the system asks about an op, in one record. An op is primitive (it
-// has `evaluate`, naive fp64 loops) or composite (it has `decompose`, which IS its meaning). Types
-// are inferred here, derivatives, costs and test samples too.
+// has `evaluate`, naive loops in double, or in exact integers) or composite (it has `decompose`,
+// which IS its meaning). Types are inferred here, derivatives, costs and test samples too.
 
 #include <algorithm>
 #include <functional>
@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "ir/graph.h"
+#include "ir/ref_tensor.h"
 
 namespace brrr {
 
@@ -50,16 +51,10 @@ struct InferContext {
   }
 };
 
-/// A tensor of the reference interpreter: every dtype held as double, row-major.
-struct RefTensor {
-  Type type;
-  std::vector<double> data;
-};
-
 struct EvalContext {
   const Node& node;
   std::span<const RefTensor* const> in;
-  std::span<RefTensor> out;  // types set, data sized
+  std::span<RefTensor> out;  // types set, elements sized
 };
 
 struct DecomposeContext {

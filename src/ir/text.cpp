@@ -214,27 +214,56 @@ class Parser {
         end != std::string_view::npos &&
         line_.substr(at_, end - at_).find_first_of(".en") != std::string_view::npos;
     std::vector<int64_t> integers;
+    std::vector<uint64_t> naturals;  // the same values as long as none is negative
     std::vector<double> reals;
+    bool is_wide = false, has_negative = false;  // wide: an int64_t cannot hold it
     if (accept(")")) return integers;
     do {
-      if (is_real)
+      if (is_real) {
         reals.push_back(real());
-      else
-        integers.push_back(integer());
+        continue;
+      }
+      skip_spaces();
+      const AttrValue value = any_integer(number_token());
+      const auto* natural = std::get_if<uint64_t>(&value);
+      is_wide = is_wide || natural != nullptr;
+      naturals.push_back(natural ? *natural : static_cast<uint64_t>(std::get<int64_t>(value)));
+      integers.push_back(static_cast<int64_t>(naturals.back()));
+      if (natural == nullptr && integers.back() < 0) has_negative = true;
     } while (accept(","));
     expect(")");
     if (is_real) return reals;
+    if (is_wide && has_negative) fail("a list of 64-bit integers with and without a sign");
+    if (is_wide) return naturals;
     return integers;
+  }
+  std::string_view number_token() {
+    const size_t begin = at_;
+    while (at_ < line_.size() && line_[at_] != ',' && line_[at_] != ')' && line_[at_] != '}' &&
+           line_[at_] != ' ')
+      ++at_;
+    return line_.substr(begin, at_ - begin);
+  }
+  /// The token, which has just been read, as an int64_t, or as a uint64_t where it needs one.
+  AttrValue any_integer(std::string_view token) {
+    const char* const end = token.data() + token.size();
+    int64_t value = 0;
+    uint64_t natural = 0;
+    const auto [rest, error] = std::from_chars(token.data(), end, value);
+    if (error == std::errc() && rest == end) return value;
+    const auto [wide_rest, wide_error] = std::from_chars(token.data(), end, natural);
+    if (wide_error == std::errc() && wide_rest == end) return natural;
+    at_ -= token.size();
+    if (error == std::errc::result_out_of_range) fail("'{}' does not fit 64 bits", token);
+    fail("expected an integer");
   }
   double real() {
     skip_spaces();
-    const size_t begin = at_;
-    while (at_ < line_.size() && line_[at_] != ',' && line_[at_] != ')' && line_[at_] != ' ') ++at_;
-    const std::string token(line_.substr(begin, at_ - begin));
+    const std::string token(number_token());
     char* end = nullptr;
     const double number = std::strtod(token.c_str(), &end);
     if (token.empty() || end != token.c_str() + token.size()) {
-      at_ = begin;
+      at_ -= token.size();
       fail("'{}' is no number", token);
     }
     return number;
@@ -256,11 +285,8 @@ class Parser {
     if (token == "true") return true;
     if (token == "false") return false;
     if (auto d = dtype_from_name(token)) return *d;
-    if (token.find_first_not_of("-0123456789") == std::string::npos) {
-      int64_t value = 0;
-      const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-      if (error == std::errc() && end == token.data() + token.size()) return value;
-    }
+    if (!token.empty() && token.find_first_not_of("-0123456789") == std::string::npos)
+      return any_integer(line_.substr(begin, at_ - begin));
     char* end = nullptr;
     const double number = std::strtod(token.c_str(), &end);
     if (token.empty() || end != token.c_str() + token.size()) {

@@ -34,7 +34,8 @@ Value LayerNorm::operator()(Value x) const {
 RotaryTables rotary_tables(Graph& g, const RopeConfig& config, int64_t width, int64_t positions) {
   const RopeFrequencies f = rope_frequencies(config, width);
   Value angles =
-      iota(g, {positions, 1}, 0, DType::f32) * literal(g, {1, width / 2}, f.radians_per_position);
+      iota(g, {positions, 1}, 0, DType::f32) *
+      literal(g, {1, width / 2}, {f.radians_per_position.begin(), f.radians_per_position.end()});
   Value c = cos(angles), s = sin(angles);
   if (f.scale != 1) c = c * f.scale, s = s * f.scale;
   return {c, s};

@@ -23,7 +23,7 @@ std::vector<OpDef> order_ops() {
     expect_operands(c, 2);
     return std::vector<Type>{c.in[0]};
   };
-  d.evaluate = [](const EvalContext& c) { c.out[0].data = c.in[0]->data; };
+  d.evaluate = [](const EvalContext& c) { c.out[0].copy_elements(*c.in[0]); };
   d.vjp = [](VjpContext& c) {
     if (c.wants(0)) c.set(0, c.grad(0));
   };

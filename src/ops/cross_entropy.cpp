@@ -16,8 +16,7 @@ Value is_target(Value logits, Value targets) {
 
 Value counts(const DecomposeContext& c, Value targets) {
   return not_equal(targets,
-                   scalar(c.graph, static_cast<double>(c.node.attrs.get<int64_t>("ignore_index")),
-                          targets.dtype()));
+                   scalar(c.graph, c.node.attrs.get<int64_t>("ignore_index"), targets.dtype()));
 }
 
 std::vector<Sample> rows_samples(bool backward) {

@@ -1,5 +1,5 @@
-// Every element-wise op is a row of a table: name, formula in double, derivative, where samples
-// lie.
+// Every element-wise op is a row of a table: name, formula in double and in integers, derivative,
+// where samples lie.
 
 #include "ops/support.h"
 
@@ -58,15 +58,52 @@ const Unary kUnary[] = {
 
 enum class Kind { arithmetic, compare, logical };
 
+/// A formula in integers, those of signed dtypes and those of unsigned ones. The result is wrapped
+/// to the dtype afterwards, so it need only be right in its low bits.
+struct Integers {
+  template <typename F>
+  constexpr Integers(F f) : of_signed(f), of_unsigned(f) {}  // NOLINT(google-explicit-constructor)
+  constexpr Integers(std::nullptr_t) {}                      // NOLINT(google-explicit-constructor)
+  int64_t (*of_signed)(int64_t, int64_t) = nullptr;
+  uint64_t (*of_unsigned)(uint64_t, uint64_t) = nullptr;
+};
+
+// Unsigned arithmetic: what overflows wraps around.
+template <typename T>
+T product(T a, T b) {
+  return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+template <typename T>
+T quotient(T a, T b, const char* op) {
+  if (b == 0) user_error("[{}] an integer divided by zero: {} / 0", op, a);
+  if (b == static_cast<T>(-1) && std::is_signed_v<T>) return product(a, b);  // INT64_MIN / -1
+  return a / b;
+}
+template <typename T>
+T power(T a, T b) {
+  if (b < 0) {  // 1 / a^-b, truncated
+    if (a == 1 || a == static_cast<T>(-1)) return b % 2 == 0 ? T{1} : a;
+    return quotient(T{1}, a, "pow") * 0;
+  }
+  T y = 1;
+  for (; b > 0; b /= 2, a = product(a, a))
+    if (b % 2 != 0) y = product(y, a);
+  return y;
+}
+
 struct Binary {
   const char* name;
   const char* formula;
   Kind kind;
   double (*f)(double, double);
+  Integers integers;
   void (*grad)(VjpContext& c, Value dy, Value a, Value b, Value y);
   double low_a, high_a, low_b, high_b;
-  bool only_adds = false;  // OpDef::only_adds
+  const char* of_integers = nullptr;  // what the doc line adds
+  bool only_adds = false;             // OpDef::only_adds
 };
+
+constexpr char kWraps[] = ". Integers wrap around";
 
 // Sets the gradients of a broadcasting binary op.
 void set_ab(VjpContext& c, Value a, Value da, Value b, Value db) {
@@ -89,55 +126,68 @@ void pick_grad(VjpContext& c, Value dy, Value a, Value b, Value) {
 
 const Binary kBinary[] = {
     {"add", "a + b", Kind::arithmetic, [](double a, double b) { return a + b; },
+     [](auto a, auto b) {
+       return static_cast<decltype(a)>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+     },
      [](VjpContext& c, Value dy, Value a, Value b, Value) { set_ab(c, a, dy, b, dy); }, -1, 1, -1,
-     1, true},
+     1, kWraps, true},
     {"sub", "a - b", Kind::arithmetic, [](double a, double b) { return a - b; },
+     [](auto a, auto b) {
+       return static_cast<decltype(a)>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+     },
      [](VjpContext& c, Value dy, Value a, Value b, Value) {
        set_ab(c, a, dy, b, if_wanted(c, 1, [&] { return -dy; }));
      },
-     -1, 1, -1, 1},
+     -1, 1, -1, 1, kWraps},
     {"mul", "a * b", Kind::arithmetic, [](double a, double b) { return a * b; },
+     [](auto a, auto b) { return product(a, b); },
      [](VjpContext& c, Value dy, Value a, Value b, Value) {
        set_ab(c, a, if_wanted(c, 0, [&] { return dy * b; }), b,
               if_wanted(c, 1, [&] { return dy * a; }));
      },
-     -1, 1, -1, 1},
+     -1, 1, -1, 1, kWraps},
     {"div", "a / b", Kind::arithmetic, [](double a, double b) { return a / b; },
+     [](auto a, auto b) { return quotient(a, b, "div"); },
      [](VjpContext& c, Value dy, Value a, Value b, Value y) {
        set_ab(c, a, if_wanted(c, 0, [&] { return dy / b; }), b,
               if_wanted(c, 1, [&] { return -(dy * y / b); }));
      },
-     -1, 1, 0.3, 2},
+     -1, 1, 0.3, 2,
+     ". The quotient of integers is truncated, as in C; the lowest integer divided by -1 wraps "
+     "around, and a division by zero is an error (0 on a GPU)"},
     {"maximum", "the larger of a and b; NaN if either is; the gradient of a tie goes to a",
      Kind::arithmetic,
      [](double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a >= b ? a : b); },
-     pick_grad<true>, 0, 1, 1.1, 2},
+     [](auto a, auto b) { return a >= b ? a : b; }, pick_grad<true>, 0, 1, 1.1, 2},
     {"minimum", "the smaller of a and b; NaN if either is; the gradient of a tie goes to a",
      Kind::arithmetic,
      [](double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : (a <= b ? a : b); },
-     pick_grad<false>, 0, 1, 1.1, 2},
+     [](auto a, auto b) { return a <= b ? a : b; }, pick_grad<false>, 0, 1, 1.1, 2},
     {"pow", "a^b", Kind::arithmetic, [](double a, double b) { return std::pow(a, b); },
+     [](auto a, auto b) { return power(a, b); },
      [](VjpContext& c, Value dy, Value a, Value b, Value y) {
        set_ab(c, a, if_wanted(c, 0, [&] { return dy * b * pow(a, b - 1.0); }), b,
               if_wanted(c, 1, [&] { return dy * y * log(a); }));
      },
-     0.3, 2, -1, 2},
+     0.3, 2, -1, 2,
+     ". Integers wrap around; a negative power of one is truncated, of zero an error"},
     {"equal", "a == b", Kind::compare, [](double a, double b) { return a == b ? 1.0 : 0.0; },
-     nullptr, 0, 3, 0, 3},
+     [](auto a, auto b) -> decltype(a) { return a == b; }, nullptr, 0, 3, 0, 3},
     {"not_equal", "a != b", Kind::compare, [](double a, double b) { return a != b ? 1.0 : 0.0; },
-     nullptr, 0, 3, 0, 3},
-    {"less", "a < b", Kind::compare, [](double a, double b) { return a < b ? 1.0 : 0.0; }, nullptr,
-     0, 3, 0, 3},
+     [](auto a, auto b) -> decltype(a) { return a != b; }, nullptr, 0, 3, 0, 3},
+    {"less", "a < b", Kind::compare, [](double a, double b) { return a < b ? 1.0 : 0.0; },
+     [](auto a, auto b) -> decltype(a) { return a < b; }, nullptr, 0, 3, 0, 3},
     {"less_equal", "a <= b", Kind::compare, [](double a, double b) { return a <= b ? 1.0 : 0.0; },
-     nullptr, 0, 3, 0, 3},
+     [](auto a, auto b) -> decltype(a) { return a <= b; }, nullptr, 0, 3, 0, 3},
     {"greater", "a > b", Kind::compare, [](double a, double b) { return a > b ? 1.0 : 0.0; },
-     nullptr, 0, 3, 0, 3},
+     [](auto a, auto b) -> decltype(a) { return a > b; }, nullptr, 0, 3, 0, 3},
     {"greater_equal", "a >= b", Kind::compare,
-     [](double a, double b) { return a >= b ? 1.0 : 0.0; }, nullptr, 0, 3, 0, 3},
+     [](double a, double b) { return a >= b ? 1.0 : 0.0; },
+     [](auto a, auto b) -> decltype(a) { return a >= b; }, nullptr, 0, 3, 0, 3},
     {"logical_and", "a and b", Kind::logical,
-     [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 0, 2},
+     [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }, nullptr, nullptr, 0, 2, 0, 2},
     {"logical_or", "a or b", Kind::logical,
-     [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 0, 2},
+     [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }, nullptr, nullptr, 0, 2, 0, 2},
 };
 
 OpDef unary_op(const Unary& row) {
@@ -173,12 +223,31 @@ OpDef unary_op(const Unary& row) {
   return d;
 }
 
+template <typename T>
+void evaluate_binary(const EvalContext& c, T (*f)(T, T)) {
+  auto at = [&](size_t k, const std::vector<int64_t>& index) {
+    const auto i = static_cast<size_t>(ops::broadcast_index(c.in[k]->type.shape, index));
+    if constexpr (std::is_same_v<T, double>)
+      return c.in[k]->data[i];
+    else
+      return c.in[k]->integer<T>(i);
+  };
+  ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+    const T y = f(at(0, index), at(1, index));
+    if constexpr (std::is_same_v<T, double>)
+      c.out[0].data[static_cast<size_t>(i)] = y;
+    else
+      c.out[0].set_bits(static_cast<size_t>(i), static_cast<uint64_t>(y));
+  });
+}
+
 OpDef binary_op(const Binary& row) {
   OpDef d;
   d.name = row.name;
   d.only_adds = row.only_adds;
-  d.doc = fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}", row.formula,
-                      row.kind == Kind::arithmetic ? "" : " bool");
+  d.doc = fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}{}",
+                      row.formula, row.kind == Kind::arithmetic ? "" : " bool",
+                      row.of_integers == nullptr ? "" : row.of_integers);
   d.infer = [kind = row.kind](const InferContext& c) {
     ops::expect_operands(c, 2);
     ops::expect_same_dtype(c, 0, 1);
@@ -189,16 +258,14 @@ OpDef binary_op(const Binary& row) {
     const DType out = kind == Kind::arithmetic ? c.in[0].dtype : DType::boolean;
     return std::vector<Type>{{out, ops::broadcast(c, c.in[0].shape, c.in[1].shape)}};
   };
-  d.evaluate = [f = row.f](const EvalContext& c) {
-    const bool integer = !is_float(c.node.results[0].dtype);
-    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
-      const double a =
-          c.in[0]->data[static_cast<size_t>(ops::broadcast_index(c.in[0]->type.shape, index))];
-      const double b =
-          c.in[1]->data[static_cast<size_t>(ops::broadcast_index(c.in[1]->type.shape, index))];
-      const double y = f(a, b);
-      c.out[0].data[static_cast<size_t>(i)] = integer ? std::trunc(y) : y;
-    });
+  d.evaluate = [f = row.f, integers = row.integers](const EvalContext& c) {
+    const DType dtype = c.in[0]->type.dtype;
+    if (is_signed_integer(dtype))
+      evaluate_binary<int64_t>(c, integers.of_signed);
+    else if (is_unsigned_integer(dtype))
+      evaluate_binary<uint64_t>(c, integers.of_unsigned);
+    else
+      evaluate_binary<double>(c, f);
   };
   if (row.grad == nullptr)
     d.no_gradient = "its result is boolean";
@@ -218,10 +285,15 @@ OpDef binary_op(const Binary& row) {
                      ops::tensor(std::move(b), row.low_b, row.high_b, t)},
                     {}};
     };
-    return std::vector<Sample>{make({3, 37}, {3, 37}),  make({3, 37}, {}),
-                               make({}, {5}),           make({4, 3, 7}, {7}),
-                               make({4, 1, 7}, {3, 1}), make({2, 3, 4, 5}, {2, 3, 1, 1}),
-                               make({1, 5}, {6, 5})};
+    std::vector<Sample> samples{make({3, 37}, {3, 37}),  make({3, 37}, {}),
+                                make({}, {5}),           make({4, 3, 7}, {7}),
+                                make({4, 1, 7}, {3, 1}), make({2, 3, 4, 5}, {2, 3, 1, 1}),
+                                make({1, 5}, {6, 5})};
+    if (row.integers.of_signed == nullptr) return samples;
+    for (DType integer : {DType::i64, DType::u64, DType::i32, DType::u8})
+      samples.push_back(
+          {{ops::tensor({3, 5}, 0, 5, integer), ops::tensor({5}, 1, 5, integer)}, {}});
+    return samples;
   };
   if (row.kind != Kind::compare) d.in_place = {{0, 0}, {0, 1}};
   return d;
@@ -241,11 +313,14 @@ OpDef where_op() {
     return std::vector<Type>{{c.in[1].dtype, ops::broadcast(c, c.in[0].shape, ab)}};
   };
   d.evaluate = [](const EvalContext& c) {
-    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
-      auto at = [&](size_t k) {
-        return c.in[k]->data[static_cast<size_t>(ops::broadcast_index(c.in[k]->type.shape, index))];
-      };
-      c.out[0].data[static_cast<size_t>(i)] = at(0) != 0 ? at(1) : at(2);
+    c.out[0].visit([&]<typename T>(std::vector<T>& y) {
+      ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+        auto at = [&](size_t k) {
+          return static_cast<size_t>(ops::broadcast_index(c.in[k]->type.shape, index));
+        };
+        y[static_cast<size_t>(i)] =
+            c.in[0]->data[at(0)] != 0 ? c.in[1]->of<T>()[at(1)] : c.in[2]->of<T>()[at(2)];
+      });
     });
   };
   d.vjp = [](VjpContext& c) {
@@ -255,13 +330,15 @@ OpDef where_op() {
   };
   d.cost = [](const Node& n, std::span<const Type> in) { return ops::streaming_cost(n, in, 0); };
   d.samples = [] {
-    auto make = [](Shape m, Shape a, Shape b) {
-      return Sample{{ops::tensor(std::move(m), 0, 2, DType::boolean), ops::tensor(std::move(a)),
-                     ops::tensor(std::move(b))},
-                    {}};
+    auto make = [](Shape m, Shape a, Shape b, DType dtype = DType::f32) {
+      return Sample{
+          {ops::tensor(std::move(m), 0, 2, DType::boolean), ops::tensor(std::move(a), -9, 9, dtype),
+           ops::tensor(std::move(b), -9, 9, dtype)},
+          {}};
     };
     return std::vector<Sample>{make({3, 37}, {3, 37}, {3, 37}), make({5, 5}, {2, 3, 5, 5}, {}),
-                               make({4, 1}, {}, {4, 6}), make({7}, {2, 7}, {2, 1})};
+                               make({4, 1}, {}, {4, 6}),        make({7}, {2, 7}, {2, 1}),
+                               make({7}, {7}, {}, DType::i64),  make({7}, {}, {7}, DType::u64)};
   };
   d.in_place = {{0, 1}, {0, 2}};
   return d;
@@ -272,20 +349,24 @@ OpDef cast_op() {
   d.name = "cast";
   d.converts = d.derives_weights = true;
   d.doc =
-      "y = x as {dtype}: floats round to nearest even, floats to integers truncate. x, y: [...]";
+      "y = x as {dtype}. To a float: rounds to nearest even. A float to an integer: truncates, "
+      "what "
+      "is out of range becomes the nearest end, NaN becomes 0. An integer to an integer: keeps the "
+      "low bits, so it wraps around. To bool: x != 0. x, y: [...]";
   d.op_class = OpClass::movement;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 1);
     return std::vector<Type>{{c.attr<DType>("dtype"), c.in[0].shape}};
   };
   d.evaluate = [](const EvalContext& c) {
-    const DType to = c.node.results[0].dtype;
-    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
-      const double x = c.in[0]->data[i];
-      c.out[0].data[i] = is_float(to)           ? x
-                         : to == DType::boolean ? (x != 0 ? 1.0 : 0.0)
-                                                : std::trunc(x);
-    }
+    const RefTensor& x = *c.in[0];
+    RefTensor& y = c.out[0];
+    const DType from = x.type.dtype, to = y.type.dtype;
+    for (size_t i = 0; i < y.size(); ++i)
+      if (is_float(from) || is_float(to))
+        y.set_number(i, to == DType::boolean ? x.number(i) != 0 : x.number(i));
+      else
+        y.set_bits(i, x.bits(i));
   };
   d.vjp = [](VjpContext& c) {
     if (is_float(c.operand(0).dtype())) c.set(0, cast(c.grad(0), c.operand(0).dtype()));
@@ -296,7 +377,11 @@ OpDef cast_op() {
         {{ops::tensor({3, 37}, -9, 9)}, {{"dtype", DType::i32}}},
         {{ops::tensor({3, 37}, -9, 9, DType::i32)}, {{"dtype", DType::f32}}},
         {{ops::tensor({3, 37}, 0, 2, DType::boolean)}, {{"dtype", DType::f32}}},
-        {{ops::tensor({65}, -9, 9)}, {{"dtype", DType::f64}}}};
+        {{ops::tensor({65}, -9, 9)}, {{"dtype", DType::f64}}},
+        {{ops::tensor({65}, -300, 300)}, {{"dtype", DType::u8}}},
+        {{ops::tensor({65}, -9e9, 9e9, DType::i64)}, {{"dtype", DType::i32}}},
+        {{ops::tensor({65}, -9e9, 9e9, DType::i64)}, {{"dtype", DType::u64}}},
+        {{ops::tensor({65}, 0, 9e9, DType::u64)}, {{"dtype", DType::f32}}}};
   };
   return d;
 }

@@ -7,7 +7,7 @@ namespace brrr {
 namespace {
 
 size_t row_at(const RefTensor& ids, int64_t i, int64_t rows) {
-  const auto id = static_cast<int64_t>(ids.data[static_cast<size_t>(i)]);
+  const auto id = ids.integer<int64_t>(static_cast<size_t>(i));
   if (id < 0 || id >= rows)
     user_error("[embedding] id {} lies outside the table of {} rows", id, rows);
   return static_cast<size_t>(id);
@@ -26,7 +26,8 @@ std::vector<OpDef> embedding_ops() {
     d.name = "embedding";
     d.part = OpDef::Part::rows;
     d.doc =
-        "y[i..., :] = table[ids[i...], :]. table: [V, C]; ids: [...] i32; y: [..., C]. {panels}: "
+        "y[i..., :] = table[ids[i...], :]. table: [V, C]; ids: [...] i32 or i64; y: [..., C]. "
+        "{panels}: "
         "the transpose of a table of {rows} rows lies in panels (ops/panels.h), for inference";
     d.op_class = OpClass::movement;
     d.infer = [](const InferContext& c) {
@@ -74,6 +75,7 @@ std::vector<OpDef> embedding_ops() {
       return std::vector<Sample>{
           {{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
           {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}},
+          {{tensor({11, 8}), tensor({7}, 0, 11, DType::i64)}, {}},
           {{tensor(panels_shape(64, 45), -1, 1, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)},
            {{"panels", true}, {"rows", int64_t{45}}}}};
     };
@@ -86,7 +88,7 @@ std::vector<OpDef> embedding_ops() {
     d.doc =
         "dtable[v, :] = sum of dy[i..., :] over ids[i...] == v, in the order of i. dy: [..., C]; "
         "ids: "
-        "[...] i32; dtable: [{rows}, C]; f32 accumulation";
+        "[...] i32 or i64; dtable: [{rows}, C]; f32 accumulation";
     d.op_class = OpClass::movement;
     d.no_gradient = "second derivatives of embeddings are not needed";
     d.infer = [](const InferContext& c) {
@@ -118,7 +120,8 @@ std::vector<OpDef> embedding_ops() {
     d.samples = [] {
       return std::vector<Sample>{
           {{tensor({3, 5, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {{"rows", int64_t{11}}}},
-          {{tensor({64, 37}), tensor({64}, 0, 5, DType::i32)}, {{"rows", int64_t{7}}}}};
+          {{tensor({64, 37}), tensor({64}, 0, 5, DType::i32)}, {{"rows", int64_t{7}}}},
+          {{tensor({6, 4}), tensor({6}, 0, 5, DType::i64)}, {{"rows", int64_t{5}}}}};
     };
     list.push_back(std::move(d));
   }

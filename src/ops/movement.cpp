@@ -22,9 +22,22 @@ Split split_at(const Shape& s, int64_t axis) {
 void copy_axis(const RefTensor& x, int64_t from, RefTensor& y, int64_t to, int64_t count,
                int64_t axis) {
   const Split sx = split_at(x.type.shape, axis), sy = split_at(y.type.shape, axis);
-  for (int64_t o = 0; o < sx.outer; ++o)
-    std::copy_n(x.data.begin() + (o * sx.axis + from) * sx.inner, count * sx.inner,
-                y.data.begin() + (o * sy.axis + to) * sy.inner);
+  y.visit([&]<typename T>(std::vector<T>& elements) {
+    for (int64_t o = 0; o < sx.outer; ++o)
+      std::copy_n(x.of<T>().begin() + (o * sx.axis + from) * sx.inner, count * sx.inner,
+                  elements.begin() + (o * sy.axis + to) * sy.inner);
+  });
+}
+
+// y[index] = the element of x at from(index).
+template <typename From>
+void gather(const RefTensor& x, RefTensor& y, From&& from) {
+  y.visit([&]<typename T>(std::vector<T>& elements) {
+    const std::vector<T>& source = x.of<T>();
+    ops::for_each_index(y.type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+      elements[static_cast<size_t>(i)] = source[static_cast<size_t>(from(index))];
+    });
+  });
 }
 
 void check_axis(const InferContext& c, int64_t axis, const Shape& x) {
@@ -69,12 +82,13 @@ OpDef reshape_op() {
       c.fail("x has the elements of {}, not of {}", x.str(), shape.str());
     return std::vector<Type>{{c.in[0].dtype, shape}};
   };
-  d.evaluate = [](const EvalContext& c) { c.out[0].data = c.in[0]->data; };
+  d.evaluate = [](const EvalContext& c) { c.out[0].copy_elements(*c.in[0]); };
   d.vjp = [](VjpContext& c) { c.set(0, reshape(c.grad(0), c.operand(0).shape())); };
   d.cost = [](const Node&, std::span<const Type>) { return Cost{}; };
   d.samples = [] {
     return std::vector<Sample>{{{ops::tensor({6, 4})}, {{"shape", Shape{2, 3, 4}}}},
-                               {{ops::tensor({1, 1})}, {{"shape", Shape{}}}}};
+                               {{ops::tensor({1, 1})}, {{"shape", Shape{}}}},
+                               {{ops::tensor({4}, -9, 9, DType::i64)}, {{"shape", Shape{2, 2}}}}};
   };
   return d;
 }
@@ -98,11 +112,11 @@ OpDef transpose_op() {
   d.evaluate = [](const EvalContext& c) {
     const auto& p = c.node.attrs.get<std::vector<int64_t>>("permutation");
     const auto strides = c.in[0]->type.shape.strides();
-    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
+    gather(*c.in[0], c.out[0], [&](const std::vector<int64_t>& index) {
       int64_t from = 0;
       for (size_t axis = 0; axis < p.size(); ++axis)
         from += index[axis] * strides[static_cast<size_t>(p[axis])];
-      c.out[0].data[static_cast<size_t>(i)] = c.in[0]->data[static_cast<size_t>(from)];
+      return from;
     });
   };
   d.vjp = [](VjpContext& c) {
@@ -113,12 +127,17 @@ OpDef transpose_op() {
     c.set(0, transpose(c.grad(0), inverse));
   };
   d.samples = [] {
-    auto make = [](Shape s, std::vector<int64_t> p) {
-      return Sample{{ops::tensor(std::move(s))}, {{"permutation", std::move(p)}}};
+    auto make = [](Shape s, std::vector<int64_t> p, DType dtype = DType::f32) {
+      return Sample{{ops::tensor(std::move(s), -9, 9, dtype)}, {{"permutation", std::move(p)}}};
     };
-    return std::vector<Sample>{
-        make({3, 5}, {1, 0}),   make({2, 3, 4, 5}, {0, 2, 1, 3}), make({2, 3, 4}, {2, 0, 1}),
-        make({33, 65}, {1, 0}), make({2, 3, 4, 5}, {0, 1, 3, 2}), make({4}, {0})};
+    return std::vector<Sample>{make({3, 5}, {1, 0}),
+                               make({2, 3, 4, 5}, {0, 2, 1, 3}),
+                               make({2, 3, 4}, {2, 0, 1}),
+                               make({33, 65}, {1, 0}),
+                               make({2, 3, 4, 5}, {0, 1, 3, 2}),
+                               make({4}, {0}),
+                               make({3, 5}, {1, 0}, DType::i64),
+                               make({3, 2}, {1, 0}, DType::u64)};
   };
   return d;
 }
@@ -165,12 +184,13 @@ OpDef slice_op() {
     c.set(0, pad(c.grad(0), static_cast<int>(axis), start, total - start - size));
   };
   d.samples = [] {
-    auto make = [](Shape s, int64_t axis, int64_t start, int64_t size) {
-      return Sample{{ops::tensor(std::move(s))},
+    auto make = [](Shape s, int64_t axis, int64_t start, int64_t size, DType dtype = DType::f32) {
+      return Sample{{ops::tensor(std::move(s), -9, 9, dtype)},
                     {{"axis", axis}, {"start", start}, {"size", size}}};
     };
     return std::vector<Sample>{make({3, 37}, 1, 5, 11), make({3, 37}, 0, 1, 2),
-                               make({2, 6, 5}, 1, 3, 3), make({8}, 0, 0, 8)};
+                               make({2, 6, 5}, 1, 3, 3), make({8}, 0, 0, 8),
+                               make({3, 7}, 1, 2, 3, DType::i64)};
   };
   return d;
 }
@@ -196,7 +216,7 @@ OpDef pad_op() {
     return std::vector<Type>{{c.in[0].dtype, y}};
   };
   d.evaluate = [](const EvalContext& c) {
-    std::fill(c.out[0].data.begin(), c.out[0].data.end(), 0.0);
+    c.out[0] = RefTensor(c.out[0].type);
     const int64_t axis = c.node.attrs.get<int64_t>("axis");
     copy_axis(*c.in[0], 0, c.out[0], c.node.attrs.get<int64_t>("before"),
               c.in[0]->type.shape.size(static_cast<int>(axis)), axis);
@@ -207,12 +227,12 @@ OpDef pad_op() {
                    c.operand(0).shape().size(static_cast<int>(axis))));
   };
   d.samples = [] {
-    auto make = [](Shape s, int64_t axis, int64_t before, int64_t after) {
-      return Sample{{ops::tensor(std::move(s))},
+    auto make = [](Shape s, int64_t axis, int64_t before, int64_t after, DType dtype = DType::f32) {
+      return Sample{{ops::tensor(std::move(s), -9, 9, dtype)},
                     {{"axis", axis}, {"before", before}, {"after", after}}};
     };
     return std::vector<Sample>{make({3, 7}, 1, 2, 3), make({3, 7}, 0, 0, 4),
-                               make({2, 6, 5}, 1, 3, 0)};
+                               make({2, 6, 5}, 1, 3, 0), make({3, 2}, 0, 1, 2, DType::i64)};
   };
   return d;
 }
@@ -263,7 +283,9 @@ OpDef concat_op() {
     return std::vector<Sample>{
         {{ops::tensor({3, 4}), ops::tensor({3, 7}), ops::tensor({3, 1})}, {{"axis", int64_t{1}}}},
         {{ops::tensor({3, 4}), ops::tensor({2, 4})}, {{"axis", int64_t{0}}}},
-        {{ops::tensor({2, 3, 5}), ops::tensor({2, 2, 5})}, {{"axis", int64_t{1}}}}};
+        {{ops::tensor({2, 3, 5}), ops::tensor({2, 2, 5})}, {{"axis", int64_t{1}}}},
+        {{ops::tensor({3}, -9, 9, DType::i64), ops::tensor({2}, -9, 9, DType::i64)},
+         {{"axis", int64_t{0}}}}};
   };
   return d;
 }
@@ -280,18 +302,17 @@ OpDef broadcast_to_op() {
     return std::vector<Type>{{c.in[0].dtype, shape}};
   };
   d.evaluate = [](const EvalContext& c) {
-    ops::for_each_index(c.out[0].type.shape, [&](int64_t i, const std::vector<int64_t>& index) {
-      c.out[0].data[static_cast<size_t>(i)] =
-          c.in[0]->data[static_cast<size_t>(ops::broadcast_index(c.in[0]->type.shape, index))];
+    gather(*c.in[0], c.out[0], [&](const std::vector<int64_t>& index) {
+      return ops::broadcast_index(c.in[0]->type.shape, index);
     });
   };
   d.vjp = [](VjpContext& c) { c.set(0, sum_to(c.grad(0), c.operand(0).shape())); };
   d.samples = [] {
-    auto make = [](Shape from, Shape to) {
-      return Sample{{ops::tensor(std::move(from))}, {{"shape", std::move(to)}}};
+    auto make = [](Shape from, Shape to, DType dtype = DType::f32) {
+      return Sample{{ops::tensor(std::move(from), -9, 9, dtype)}, {{"shape", std::move(to)}}};
     };
     return std::vector<Sample>{make({}, {3, 5}), make({7}, {4, 7}), make({4, 1}, {2, 4, 6}),
-                               make({3, 5}, {3, 5})};
+                               make({3, 5}, {3, 5}), make({2, 1}, {2, 3}, DType::i64)};
   };
   return d;
 }
@@ -327,8 +348,8 @@ OpDef update_slice_op() {
     const int64_t axis = c.node.attrs.get<int64_t>("axis");
     const int64_t count = c.in[1]->type.shape.size(static_cast<int>(axis));
     const int64_t room = c.in[0]->type.shape.size(static_cast<int>(axis)) - count;
-    const int64_t at = std::clamp<int64_t>(static_cast<int64_t>(c.in[2]->data[0]), 0, room);
-    c.out[0].data = c.in[0]->data;
+    const int64_t at = std::clamp<int64_t>(c.in[2]->integer<int64_t>(0), 0, room);
+    c.out[0].copy_elements(*c.in[0]);
     copy_axis(*c.in[1], 0, c.out[0], at, count, axis);
   };
   d.samples = [] {
@@ -336,6 +357,9 @@ OpDef update_slice_op() {
         {{ops::tensor({2, 3, 8, 5}), ops::tensor({2, 3, 2, 5}), ops::tensor({}, 0, 6, DType::i32)},
          {{"axis", int64_t{2}}}},
         {{ops::tensor({9, 4}), ops::tensor({1, 4}), ops::tensor({}, 0, 9, DType::i32)},
+         {{"axis", int64_t{0}}}},
+        {{ops::tensor({5, 2}, -9, 9, DType::i64), ops::tensor({2, 2}, -9, 9, DType::i64),
+          ops::tensor({}, 0, 9, DType::i32)},
          {{"axis", int64_t{0}}}}};
   };
   d.in_place = {{0, 0}};

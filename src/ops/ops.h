@@ -4,9 +4,11 @@
 // shapes and numerics of every op stand in its OpDef (docs/ops.md is generated from them).
 
 #include <cmath>
+#include <concepts>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "ir/graph.h"
@@ -25,12 +27,37 @@ const OpDef& op(std::string_view name);
 std::vector<Value> call(std::string_view name, std::span<const Value> operands, Attrs attrs = {});
 Value call1(std::string_view name, std::initializer_list<Value> operands, Attrs attrs = {});
 
+/// A number as it was written: an integer stays one.
+class Number {
+ public:
+  Number(double value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  template <std::integral T>
+  Number(T value) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::is_signed_v<T>)
+      value_ = static_cast<int64_t>(value);
+    else
+      value_ = static_cast<uint64_t>(value);
+  }
+  /// The attribute of a constant of that dtype: an integer of an integer dtype, otherwise a double.
+  /// Throws UserError when an integer dtype does not hold the number.
+  AttrValue as(DType dtype) const;
+
+ private:
+  std::variant<double, int64_t, uint64_t> value_;
+};
+
 // Leaves
-Value full(Graph& g, Shape shape, double value, DType dtype = DType::f32);
-Value scalar(Graph& g, double value, DType dtype = DType::f32);
+Value full(Graph& g, Shape shape, Number value, DType dtype = DType::f32);
+Value scalar(Graph& g, Number value, DType dtype = DType::f32);
 Value iota(Graph& g, Shape shape, int axis, DType dtype = DType::i32);
 /// As many values as the shape has elements.
-Value literal(Graph& g, Shape shape, std::vector<double> values, DType dtype = DType::f32);
+Value literal(Graph& g, Shape shape, const std::vector<Number>& values, DType dtype = DType::f32);
+/// The number that every element of a `full` node is; the nearest double of an integer.
+double full_value(const Node& node);
+/// The same as an integer; nothing where it is a double, or beyond an int64_t.
+std::optional<int64_t> full_integer(const Node& node);
+/// Element i of a `full` or `literal` node, stored at `to` in the node's dtype.
+void store_constant(const Node& node, size_t i, void* to);
 Value random_bits(Value key, Shape shape, int64_t stream);
 
 // Element-wise, operands broadcast as in NumPy

@@ -1,6 +1,7 @@
 // sum and max over axes; mean is a sum and a product.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/support.h"
 
@@ -24,20 +25,42 @@ Shape reduced_shape(const InferContext& c) {
   return y;
 }
 
-// Folds every element of x into its place in y.
-template <typename Fold>
-void reduce(const EvalContext& c, double start, Fold fold) {
+// Folds every element x(i) into its place in y.
+template <typename T, typename Read, typename Fold>
+void fold_into(const EvalContext& c, std::vector<T>& y, T start, Read x, Fold fold) {
   const auto& axes = c.node.attrs.get<std::vector<int64_t>>("axes");
-  const Shape& x = c.in[0]->type.shape;
-  std::fill(c.out[0].data.begin(), c.out[0].data.end(), start);
-  ops::for_each_index(x, [&](int64_t i, const std::vector<int64_t>& index) {
+  const Shape& shape = c.in[0]->type.shape;
+  y.assign(c.out[0].size(), start);
+  ops::for_each_index(shape, [&](int64_t i, const std::vector<int64_t>& index) {
     int64_t flat = 0;
-    for (int axis = 0; axis < x.rank(); ++axis)
+    for (int axis = 0; axis < shape.rank(); ++axis)
       if (!std::binary_search(axes.begin(), axes.end(), axis))
-        flat = flat * x.size(axis) + index[static_cast<size_t>(axis)];
-    double& y = c.out[0].data[static_cast<size_t>(flat)];
-    y = fold(y, c.in[0]->data[static_cast<size_t>(i)]);
+        flat = flat * shape.size(axis) + index[static_cast<size_t>(axis)];
+    T& to = y[static_cast<size_t>(flat)];
+    to = fold(to, x(static_cast<size_t>(i)));
   });
+}
+
+// In double, or exactly in the integers of the dtype; `lowest`: the start over them is the lowest
+// integer instead of 0.
+template <typename Fold>
+void reduce(const EvalContext& c, double start, bool lowest, Fold fold) {
+  const RefTensor& x = *c.in[0];
+  const DType dtype = x.type.dtype;
+  auto in_integers = [&]<typename T>(T first) {
+    std::vector<T> y;
+    fold_into(
+        c, y, first, [&](size_t i) { return x.integer<T>(i); }, fold);
+    for (size_t i = 0; i < y.size(); ++i) c.out[0].set_bits(i, static_cast<uint64_t>(y[i]));
+  };
+  const uint64_t first = lowest ? lowest_integer(dtype) : 0;
+  if (is_signed_integer(dtype))
+    in_integers(static_cast<int64_t>(first));
+  else if (is_unsigned_integer(dtype))
+    in_integers(first);
+  else
+    fold_into(
+        c, c.out[0].data, start, [&](size_t i) { return x.data[i]; }, fold);
 }
 
 std::vector<int64_t> normal_axes(std::vector<int64_t> axes, int rank) {
@@ -55,8 +78,10 @@ Value with_axes(Value dy, const Shape& x, const std::vector<int64_t>& axes) {
 
 std::vector<Sample> reduction_samples() {
   std::vector<Sample> out;
-  auto add = [&](Shape x, std::vector<int64_t> axes, bool keep) {
-    out.push_back({{ops::tensor(std::move(x))}, {{"axes", std::move(axes)}, {"keep", keep}}});
+  auto add = [&](Shape x, std::vector<int64_t> axes, bool keep, DType dtype = DType::f32) {
+    const double low = is_float(dtype) ? -1 : is_signed_integer(dtype) ? -9 : 0;
+    out.push_back({{ops::tensor(std::move(x), low, is_float(dtype) ? 1 : 9, dtype)},
+                   {{"axes", std::move(axes)}, {"keep", keep}}});
   };
   add({3, 37}, {1}, false);
   add({3, 37}, {0}, false);
@@ -65,6 +90,7 @@ std::vector<Sample> reduction_samples() {
   add({2, 3, 4, 5}, {0, 1, 2}, false);
   add({1000, 17}, {0}, false);
   add({4, 8}, {}, false);
+  for (DType t : {DType::i32, DType::i64, DType::u64, DType::u8}) add({3, 7}, {1}, false, t);
   return out;
 }
 
@@ -111,9 +137,12 @@ std::vector<OpDef> reduction_ops() {
   OpDef sum_op =
       reduction("sum",
                 "y = sum of x over {axes}; {keep} leaves them as 1. x: [...]; accumulates "
-                "in f32 or wider");
+                "in f32 or wider; integers wrap around");
   sum_op.evaluate = [](const EvalContext& c) {
-    reduce(c, 0.0, [](double y, double x) { return y + x; });
+    reduce(c, 0.0, false, []<typename T>(T y, T x) {
+      if constexpr (std::is_same_v<T, double>) return y + x;
+      return static_cast<T>(static_cast<uint64_t>(y) + static_cast<uint64_t>(x));
+    });
   };
   sum_op.vjp = [](VjpContext& c) {
     Value x = c.operand(0);
@@ -122,13 +151,15 @@ std::vector<OpDef> reduction_ops() {
   };
   list.push_back(std::move(sum_op));
 
-  OpDef max_op =
-      reduction("max",
-                "y = the largest x over {axes}, -inf over none; {keep} leaves them as 1. "
-                "The gradient is shared evenly by every x that equals y. x: [...]");
+  OpDef max_op = reduction("max",
+                           "y = the largest x over {axes}, over none -inf or the lowest integer; "
+                           "{keep} leaves them as 1. "
+                           "The gradient is shared evenly by every x that equals y. x: [...]");
   max_op.evaluate = [](const EvalContext& c) {
-    reduce(c, -INFINITY, [](double y, double x) {
-      return std::isnan(x) || std::isnan(y) ? NAN : std::max(y, x);
+    reduce(c, -INFINITY, true, []<typename T>(T y, T x) {
+      if constexpr (std::is_same_v<T, double>)
+        if (std::isnan(x) || std::isnan(y)) return static_cast<T>(NAN);
+      return std::max(y, x);
     });
   };
   max_op.vjp = [](VjpContext& c) {

@@ -26,7 +26,7 @@ std::string attach_scaled_loss(Graph& g, const std::string& loss) {
 void update_scaler(Graph& g, const GradientScaler& options, Value finite) {
   Value scale = current_scale(g), skipped = skipped_steps(g);
   Value good = state_of(g, kGoodStepsState, DType::i32);
-  auto integer = [&](int64_t x) { return scalar(g, static_cast<double>(x), DType::i32); };
+  auto integer = [&](int64_t x) { return scalar(g, x, DType::i32); };
   Value run = where(finite, good + 1.0, integer(0));
   Value grows = greater_equal(run, integer(options.growth_interval));
   Value larger = where(grows, scale * options.growth, scale);

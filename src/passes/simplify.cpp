@@ -15,15 +15,8 @@ bool is_op(const Graph& g, ValueId v, std::string_view name) {
   return g.node(v.node).op->name == name;
 }
 
-// The value of a `full` node, if it is one.
-const double* full_value(const Graph& g, ValueId v) {
-  if (!is_op(g, v, "full")) return nullptr;
-  return std::get_if<double>(g.node(v.node).attrs.find("value"));
-}
-
 bool is_full_of(const Graph& g, ValueId v, double value) {
-  const double* found = full_value(g, v);
-  return found != nullptr && *found == value;
+  return is_op(g, v, "full") && full_value(g.node(v.node)) == value;
 }
 
 // Whether a transpose swaps exactly the last two axes.
@@ -63,9 +56,10 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
     if (is_op(g, in[0].id, "neg")) return g.value(producer(in[0]).operands[0]);
   } else if (name == "cast") {
     if (same_type(in[0])) return in[0];
-    if (const double* value = full_value(g, in[0].id))
-      if (is_float(in[0].dtype()) && is_float(type.dtype) && in[0].dtype() != DType::f64)
-        return full(g, type.shape, rounded_to(in[0].dtype(), *value), type.dtype);
+    if (is_op(g, in[0].id, "full") && is_float(in[0].dtype()) && is_float(type.dtype) &&
+        in[0].dtype() != DType::f64)
+      return full(g, type.shape, rounded_to(in[0].dtype(), full_value(producer(in[0]))),
+                  type.dtype);
     if (is_op(g, in[0].id, "cast")) {  // there and back again through a dtype that holds it all
       const Value before = g.value(producer(in[0]).operands[0]);
       if (same_type(before) && holds_all_of(in[0].dtype(), before.dtype())) return before;
@@ -76,8 +70,11 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
       return reshape(g.value(producer(in[0]).operands[0]), type.shape);
   } else if (name == "broadcast_to") {
     if (same_type(in[0])) return in[0];
-    if (const double* value = full_value(g, in[0].id))
-      return full(g, type.shape, *value, type.dtype);
+    if (is_op(g, in[0].id, "full")) {
+      Attrs attrs = producer(in[0]).attrs;
+      attrs.set("shape", type.shape);
+      return g.value(g.add(op("full"), {}, std::move(attrs)));
+    }
   } else if (name == "transpose") {
     const auto& p = node.attrs.get<std::vector<int64_t>>("permutation");
     bool identity = true;

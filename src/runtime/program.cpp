@@ -9,7 +9,7 @@
 namespace brrr {
 namespace {
 
-// Last in every list: the op's own fp64 loops over converted copies.
+// Last in every list: the op's own loops over converted copies.
 class ReferenceKernel final : public Kernel {
  public:
   explicit ReferenceKernel(const NodeView& view) : node_(view.node()), in_types_(view.in) {}
@@ -17,24 +17,14 @@ class ReferenceKernel final : public Kernel {
     return true;
   }  // results are written after every operand is read
   void run(const KernelArgs& args) override {
-    std::vector<RefTensor> in(in_types_.size());
+    std::vector<RefTensor> in, out;
     std::vector<const RefTensor*> pointers;
-    for (size_t i = 0; i < in.size(); ++i) {
-      in[i].type = in_types_[i];
-      in[i].data.resize(static_cast<size_t>(in_types_[i].shape.elements()));
-      for (size_t j = 0; j < in[i].data.size(); ++j)
-        in[i].data[j] = load_as_double(in_types_[i].dtype, args.in[i], static_cast<int64_t>(j));
-      pointers.push_back(&in[i]);
-    }
-    std::vector<RefTensor> out(node_.results.size());
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i].type = node_.results[i];
-      out[i].data.resize(static_cast<size_t>(node_.results[i].shape.elements()));
-    }
+    for (size_t i = 0; i < in_types_.size(); ++i)
+      in.push_back(read_tensor(in_types_[i], args.in[i]));
+    for (const RefTensor& t : in) pointers.push_back(&t);
+    for (const Type& t : node_.results) out.emplace_back(t);
     node_.op->evaluate(EvalContext{node_, pointers, out});
-    for (size_t i = 0; i < out.size(); ++i)
-      for (size_t j = 0; j < out[i].data.size(); ++j)
-        store_from_double(out[i].type.dtype, args.out[i], static_cast<int64_t>(j), out[i].data[j]);
+    for (size_t i = 0; i < out.size(); ++i) write_tensor(out[i], args.out[i]);
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernel_list.h"
 #include "backend/kernel_runner.h"
+#include "ops/ops.h"
 #include "support/each_isa.h"
 
 namespace brrr::cpu {
@@ -83,12 +84,22 @@ void check_sample(const char* name, Sample sample) {
   EXPECT_EQ(check(Call(op(name), sample)), 1) << name;
 }
 
+/// Arithmetic and reductions of integers other than i32 run on the reference loops.
+bool computes_rare_integers(const OpDef& d, const Sample& sample) {
+  const bool computes = d.op_class == OpClass::elementwise || d.op_class == OpClass::normalisation;
+  return computes && d.name != "where" && !sample.in.empty() &&
+         is_integer(sample.in[0].type.dtype) &&
+         (sample.in[0].type.dtype != DType::i32 || d.op_class == OpClass::normalisation ||
+          d.name == "div" || d.name == "pow");
+}
+
 TEST_P(CpuKernels, EverySampleOfTheOpTable) {
   for (const OpDef* d : all_ops()) {
     if (has_no_kernel_here(d->name)) continue;
     ASSERT_TRUE(d->samples) << d->name;
     for (const Sample& sample : d->samples())
-      EXPECT_GE(check(Call(*d, sample)), 1) << "no kernel takes " << d->name;
+      EXPECT_GE(check(Call(*d, sample)), computes_rare_integers(*d, sample) ? 0 : 1)
+          << "no kernel takes " << d->name;
   }
 }
 
@@ -266,7 +277,8 @@ TEST_P(CpuKernels, MovementOfEveryDtype) {
     check_sample("update_slice",
                  {{x({2, 300, 65}), x({2, 7, 65}), operand({}, -5, 400, DType::i32)},
                   {{"axis", int64_t{1}}}});
-    check_sample("full", {{}, {{"shape", Shape{65, 33}}, {"value", 3.0}, {"dtype", t}}});
+    const AttrValue three = Number(3).as(t);
+    check_sample("full", {{}, {{"shape", Shape{65, 33}}, {"value", three}, {"dtype", t}}});
     check_sample("iota", {{}, {{"shape", Shape{65, 33}}, {"axis", int64_t{0}}, {"dtype", t}}});
   }
 }
@@ -274,11 +286,12 @@ TEST_P(CpuKernels, MovementOfEveryDtype) {
 TEST_P(CpuKernels, CastBetweenAllDtypes) {
   for (DType from : kAllDTypes)
     for (DType to : kAllDTypes) {
-      const bool is_signed = from != DType::u8 && from != DType::boolean && to != DType::u8;
-      check_sample(
-          "cast",
-          {{operand({37, 41}, is_signed ? -100 : 0, from == DType::boolean ? 2 : 100, from)},
-           {{"dtype", to}}});
+      // What does not fit integers wraps around or becomes their ends; floats stay below infinity.
+      const double high = from == DType::boolean ? 2
+                          : is_float(to)         ? 100
+                          : is_fp8(from)         ? 400
+                                                 : 6e4;
+      check_sample("cast", {{operand({37, 41}, -high, high, from)}, {{"dtype", to}}});
     }
 }
 

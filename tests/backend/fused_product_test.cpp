@@ -74,8 +74,7 @@ Memory operands(const Body& body, uint32_t seed) {
   for (const Type& t : body.in) {
     const RefTensor values = test::random_tensor(t, t.dtype == boolean ? 0 : -2, 2, random);
     memory.emplace_back(static_cast<size_t>(t.bytes()));
-    for (size_t i = 0; i < values.data.size(); ++i)
-      store_from_double(t.dtype, memory.back().data(), static_cast<int64_t>(i), values.data[i]);
+    write_tensor(values, memory.back().data());
   }
   return memory;
 }

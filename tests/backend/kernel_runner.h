@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,19 @@ struct Call {
     finish(op, std::move(attrs));
   }
 
+  /// On these operands, integers of 64 bits among them, which `values` only come near to.
+  static Call on(const OpDef& op, const std::vector<RefTensor>& operands, Attrs attrs = {}) {
+    Call call;
+    for (const RefTensor& t : operands) {
+      std::vector<double> v;
+      for (size_t i = 0; i < t.size(); ++i) v.push_back(t.number(i));
+      call.integers_.emplace(call.values.size(), t);
+      call.add(t.type, std::move(v));
+    }
+    call.finish(op, std::move(attrs));
+    return call;
+  }
+
   NodeView view() const { return NodeView(graph, id); }
   const Node& node() const { return graph.node(id); }
   std::string text() const {
@@ -105,23 +119,26 @@ struct Call {
     for (size_t k = 0; k < v.in.size(); ++k) {
       const size_t shift = misalign ? bytes_of(v.in[k].dtype) * misalign : 0;
       buffers.emplace_back(v.in[k].bytes(), shift);
-      for (size_t i = 0; i < values[k].size(); ++i)
-        store_from_double(v.in[k].dtype, buffers.back().data(), static_cast<int64_t>(i),
-                          values[k][i]);
+      write_tensor(operand(k), buffers.back().data());
     }
     return buffers;
   }
 
+  RefTensor operand(size_t k) const {
+    const auto exact = integers_.find(k);
+    return exact == integers_.end() ? RefTensor(view().in[k], values[k]) : exact->second;
+  }
   std::vector<RefTensor> wanted() const {
     std::vector<RefTensor> tensors;
     const NodeView v = view();
-    for (size_t k = 0; k < v.in.size(); ++k) tensors.push_back({v.in[k], values[k]});
+    for (size_t k = 0; k < v.in.size(); ++k) tensors.push_back(operand(k));
     std::vector<const RefTensor*> pointers;
     for (const RefTensor& t : tensors) pointers.push_back(&t);
     return reference::evaluate_node(graph, id, pointers);
   }
 
  private:
+  Call() = default;
   void add(const Type& type, std::vector<double> v) {
     Buffer rounded(type.bytes());
     for (size_t i = 0; i < v.size(); ++i) {
@@ -134,6 +151,7 @@ struct Call {
   }
   void finish(const OpDef& op, Attrs attrs) { id = graph.add(op, operands_, std::move(attrs)); }
   std::vector<ValueId> operands_;
+  std::map<size_t, RefTensor> integers_;
 };
 
 /// Runs the kernel. With `in_place` the results of the OpDef's pairs of equal size are written over
@@ -222,14 +240,21 @@ inline void expect_close(const Call& call, const std::vector<Buffer>& got,
   ASSERT_EQ(got.size(), wanted.size());
   for (size_t k = 0; k < got.size(); ++k) {
     const Type& type = call.view().out()[k];
+    const RefTensor seen = read_tensor(type, got[k].data());
     double largest = magnitudes.empty() ? 0 : magnitudes[k];
-    for (double w : wanted[k].data)
-      if (std::isfinite(w)) largest = std::max(largest, std::fabs(w));
+    for (size_t i = 0; i < wanted[k].size(); ++i)
+      if (std::isfinite(wanted[k].number(i)))
+        largest = std::max(largest, std::fabs(wanted[k].number(i)));
     const double bound = tolerance(type.dtype, terms_of(call)) * largest;
     int shown = 0;
-    for (size_t i = 0; i < wanted[k].data.size() && shown < 3; ++i) {
-      const double w = wanted[k].data[i];
-      const double g = load_as_double(type.dtype, got[k].data(), static_cast<int64_t>(i));
+    for (size_t i = 0; i < wanted[k].size() && shown < 3; ++i) {
+      if (is_integer(type.dtype) && seen.bits(i) != wanted[k].bits(i)) {
+        ADD_FAILURE() << call.text() << ": result " << k << " element " << i << " is "
+                      << seen.integer<int64_t>(i) << ", wanted " << wanted[k].integer<int64_t>(i);
+        ++shown;
+      }
+      if (is_integer(type.dtype)) continue;
+      const double w = wanted[k].number(i), g = seen.number(i);
       const bool same = (std::isnan(w) && std::isnan(g)) || w == g;
       if (same || std::fabs(g - w) <= bound) continue;
       ADD_FAILURE() << call.text() << ": result " << k << " element " << i << " is " << g

@@ -67,9 +67,10 @@ void evaluate_from(const Graph& g, NodeId first, Values& values) {
 
 bool same(const Graph& g, const Values& a, const Values& b) {
   for (const Output& o : g.outputs()) {
-    const auto &x = a[o.value.node][o.value.port].data, &y = b[o.value.node][o.value.port].data;
-    for (size_t i = 0; i < x.size(); ++i)
-      if (x[i] != y[i] && !(std::isnan(x[i]) && std::isnan(y[i]))) return false;
+    const RefTensor &x = a[o.value.node][o.value.port], &y = b[o.value.node][o.value.port];
+    if (is_integer(x.type.dtype) && !(x == y)) return false;
+    for (size_t i = 0; i < x.data.size(); ++i)
+      if (x.data[i] != y.data[i] && !(std::isnan(x.data[i]) && std::isnan(y.data[i]))) return false;
   }
   return true;
 }

@@ -20,17 +20,8 @@ namespace {
 
 using reference::Tensors;
 
-void write(std::byte* to, const RefTensor& t) {
-  for (size_t i = 0; i < t.data.size(); ++i)
-    store_from_double(t.type.dtype, to, static_cast<int64_t>(i), t.data[i]);
-}
-RefTensor read(const std::byte* from, const Type& type) {
-  RefTensor t;
-  t.type = type;
-  for (int64_t i = 0; i < type.shape.elements(); ++i)
-    t.data.push_back(load_as_double(type.dtype, from, i));
-  return t;
-}
+void write(std::byte* to, const RefTensor& t) { write_tensor(t, to); }
+RefTensor read(const std::byte* from, const Type& type) { return read_tensor(type, from); }
 
 void set_data(Engine& engine, size_t program, const Tensors& in) {
   const Graph& g = engine.program(program).graph();

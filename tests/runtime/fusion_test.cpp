@@ -108,12 +108,10 @@ void judge(const Graph& plain, const reference::Tensors& in, const Bytes& got) {
     const bool update = name.starts_with("update:");
     const auto at = got.find(update ? "state:" + name.substr(7) : name);
     ASSERT_NE(at, got.end()) << name;
-    RefTensor values{t.type, {}};
+    const RefTensor values = read_tensor(t.type, at->second.data());
     double gap = 0;
-    for (int64_t i = 0; i < t.type.shape.elements(); ++i) {
-      values.data.push_back(load_as_double(t.type.dtype, at->second.data(), i));
-      gap = std::max(gap, std::fabs(values.data.back() - t.data[static_cast<size_t>(i)]));
-    }
+    for (size_t i = 0; i < t.size(); ++i)
+      gap = std::max(gap, std::fabs(values.number(i) - t.number(i)));
     const double relative = test::difference({{name, t}}, {{name, values}});
     if (relative < kOfResult) continue;
     EXPECT_TRUE(std::isfinite(relative) && gap < kOfLargest * largest.at(name))

@@ -62,8 +62,7 @@ class GraphOnGpu {
     for (const StateInfo& s : engine_.states()) {
       const RefTensor& t = inputs.at(s.name);
       std::vector<std::byte> bytes(static_cast<size_t>(t.type.bytes()));
-      for (size_t i = 0; i < t.data.size(); ++i)
-        store_from_double(t.type.dtype, bytes.data(), static_cast<int64_t>(i), t.data[i]);
+      write_tensor(t, bytes.data());
       engine_.write_state(s.name, bytes);
     }
   }

@@ -136,9 +136,7 @@ class WaysOfAStep {
     for (int round = 0; round < 2; ++round) {
       for (size_t i = 0; i < in.size(); ++i) {
         std::vector<std::byte> bytes(static_cast<size_t>(in[i]->type.bytes()));
-        for (size_t j = 0; j < in[i]->data.size(); ++j)
-          store_from_double(in[i]->type.dtype, bytes.data(), static_cast<int64_t>(j),
-                            in[i]->data[j]);
+        write_tensor(*in[i], bytes.data());
         engine.set_input<std::byte>(p, fmt::format("x{}", i), bytes);
       }
       engine.run(p);

@@ -20,13 +20,9 @@ inline Bytes run_on_cpu(const Graph& g, const reference::Tensors& in, bool reuse
   options.verify_memory = true;
   const size_t p = engine.add(g, options);
   engine.allocate();
-  auto write = [](std::byte* to, const RefTensor& t) {
-    for (size_t i = 0; i < t.data.size(); ++i)
-      store_from_double(t.type.dtype, to, static_cast<int64_t>(i), t.data[i]);
-  };
-  for (const StateInfo& s : engine.states()) write(engine.state_data(s.name), in.at(s.name));
+  for (const StateInfo& s : engine.states()) write_tensor(in.at(s.name), engine.state_data(s.name));
   for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
-    write(engine.input(p, g.input_name(id)), in.at(g.input_name(id)));
+    write_tensor(in.at(g.input_name(id)), engine.input(p, g.input_name(id)));
   engine.run(p);
   Bytes out;
   auto keep = [&](const std::string& name, const std::byte* data, const Type& type) {

@@ -38,10 +38,7 @@ class GraphRun {
     for (const Output& o : graph_.outputs()) {
       const std::string name =
           o.updates == kNoNode ? o.name : "update:" + graph_.input_name(o.updates);
-      RefTensor& t = out[name];
-      t.type = graph_.type(o.value);
-      for (int64_t i = 0; i < t.type.shape.elements(); ++i)
-        t.data.push_back(load_as_double(t.type.dtype, values_[o.value.node][o.value.port], i));
+      out[name] = read_tensor(graph_.type(o.value), values_[o.value.node][o.value.port]);
     }
     return out;
   }
@@ -64,9 +61,7 @@ class GraphRun {
     }
     for (const Type& t : node.results) values_[id].push_back(allocate(t.bytes()));
     if (graph_.is_input(id)) {
-      const RefTensor& t = in.at(graph_.input_name(id));
-      for (size_t i = 0; i < t.data.size(); ++i)
-        store_from_double(t.type.dtype, values_[id][0], static_cast<int64_t>(i), t.data[i]);
+      write_tensor(in.at(graph_.input_name(id)), values_[id][0]);
       return;
     }
     std::vector<const void*> operands;

@@ -37,12 +37,14 @@ class Random {
 
 /// Uniform values; integers and booleans are drawn from [low, high).
 inline RefTensor random_tensor(const Type& type, double low, double high, Random& random) {
-  RefTensor t;
-  t.type = type;
-  t.data.resize(static_cast<size_t>(type.shape.elements()));
-  for (double& x : t.data) {
-    x = random.uniform(low, high);
-    if (!is_float(type.dtype)) x = std::floor(x);
+  RefTensor t(type);
+  // Doubles far from 0 are multiples of a power of two; integers are not.
+  const bool is_wide = bytes_of(type.dtype) == 8 && high - low > 0x1p54;
+  for (size_t i = 0; i < t.size(); ++i) {
+    const double x = random.uniform(low, high);
+    t.set_number(i, is_float(type.dtype) ? x : std::floor(x));
+    if (is_wide && is_integer(type.dtype))
+      t.set_bits(i, t.bits(i) ^ static_cast<uint64_t>(random.below(1024)));
   }
   return t;
 }

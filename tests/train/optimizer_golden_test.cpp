@@ -75,12 +75,8 @@ class OptimizerGolden : public ::testing::Test {
       engine.run(p);
     }
     reference::Tensors out;
-    for (const StateInfo& s : engine.states()) {
-      RefTensor& tensor = out[s.name];
-      tensor.type = s.type;
-      for (int64_t i = 0; i < s.type.shape.elements(); ++i)
-        tensor.data.push_back(load_as_double(s.type.dtype, engine.state_data(s.name), i));
-    }
+    for (const StateInfo& s : engine.states())
+      out[s.name] = read_tensor(s.type, engine.state_data(s.name));
     return out;
   }
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/clusters/cluster.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/text.h"
+#include "ops/ops.h"
 
 namespace brrr::cuda {
 namespace {
@@ -169,12 +170,12 @@ std::string refuse_literal(const NodeView& node, const GpuDescription&) {
 LaunchPlan literal_plan(const NodeView& node, const GpuDescription&) {
   LaunchPlan p;
   const Type& type = node.out()[0];
-  const auto& values = node.attrs().get<std::vector<double>>("values");
+  const int64_t count = type.shape.elements();
   const auto bytes = static_cast<size_t>(bytes_of(type.dtype));
   std::string words;
-  for (const double value : values) {
+  for (int64_t i = 0; i < count; ++i) {
     uint64_t bits = 0;
-    store_from_double(type.dtype, reinterpret_cast<std::byte*>(&bits), 0, value);
+    store_constant(node.node(), static_cast<size_t>(i), &bits);
     words += fmt::format("{}{:#x}", words.empty() ? "" : ", ", bits);
   }
   constexpr std::string_view kWords[] = {"u8", "u16", "", "u32", "", "", "", "u64"};
@@ -186,9 +187,9 @@ LaunchPlan literal_plan(const NodeView& node, const GpuDescription&) {
                                "  const u32 i = blockIdx.x * {0}u + threadIdx.x;\n"
                                "  if (i < {2}u) y[i] = values[i];\n"
                                "}}\n",
-                               kThreads, kWords[bytes - 1], values.size(), words)};
+                               kThreads, kWords[bytes - 1], count, words)};
   launch.args = {LaunchArg::out(0)};
-  launch.grid = blocks_of(static_cast<int64_t>(values.size()));
+  launch.grid = blocks_of(count);
   launch.block = {kThreads, 1, 1};
   p.launches.push_back(std::move(launch));
   return p;

@@ -37,7 +37,7 @@ Fold fold_of(const NodeView& node) {
   const std::string_view type = is_float(t) ? work_type(t) : is_sum ? "i64" : work_type(t);
   if (is_sum) return {type, "Add", fmt::format("static_cast<{}>(0)", type)};
   if (is_float(t)) return {type, "Larger", fmt::format("static_cast<{}>(-BRRR_INFINITY)", type)};
-  return {type, "Larger", t == DType::i64 ? "(-9223372036854775807ll - 1)" : "(-2147483647 - 1)"};
+  return {type, "Larger", integer_literal(t, lowest_integer(t))};
 }
 
 /// One launch: `parts` results for each of the kept, from `terms` terms.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/errors.h"
+#include "ops/ops.h"
 
 namespace brrr::cuda {
 
@@ -19,7 +20,13 @@ std::string_view work_type(DType t) {
       return "i64";
     case DType::boolean:
       return "bool";
+    case DType::u64:
+      return "u64";
+    case DType::u32:
+      return "u32";
     case DType::i32:
+    case DType::i16:
+    case DType::u16:
     case DType::i8:
     case DType::u8:
       return "int";
@@ -31,11 +38,7 @@ std::string_view work_type(DType t) {
 std::string literal(DType t, double value) {
   value = rounded_to(t, value);
   if (t == DType::boolean) return value != 0 ? "true" : "false";
-  if (!is_float(t)) {
-    const auto number = static_cast<int64_t>(value);
-    if (t == DType::i64) return fmt::format("static_cast<i64>({}ll)", number);
-    return number == INT32_MIN ? "(-2147483647 - 1)" : fmt::format("({})", number);
-  }
+  if (!is_float(t)) return integer_literal(t, integer_from_double(t, value));
   const bool wide = t == DType::f64;
   std::string text;
   if (std::isnan(value))
@@ -47,6 +50,24 @@ std::string literal(DType t, double value) {
   else
     return fmt::format("({:#.9g}f)", value);
   return wide ? fmt::format("static_cast<double>({})", text) : text;
+}
+
+std::string integer_literal(DType t, uint64_t bits) {
+  const auto number = static_cast<int64_t>(bits);
+  if (t == DType::u64) return fmt::format("static_cast<u64>({}ull)", bits);
+  if (t == DType::u32) return fmt::format("({}u)", bits);
+  if (t != DType::i64)
+    return number == INT32_MIN ? "(-2147483647 - 1)" : fmt::format("({})", number);
+  return number == INT64_MIN ? "(-9223372036854775807ll - 1)"
+                             : fmt::format("static_cast<i64>({}ll)", number);
+}
+
+std::string literal(const Node& full) {
+  const DType t = full.results[0].dtype;
+  if (!is_integer(t)) return literal(t, full_value(full));
+  uint64_t bits = 0;
+  store_constant(full, 0, &bits);
+  return integer_literal(t, load_integer(t, &bits, 0));
 }
 
 std::string indented(const std::string& text, int by) {
@@ -75,6 +96,10 @@ namespace {
 
 std::string cast_expression(DType from, DType to, const std::string& x) {
   if (to == DType::boolean) return from == DType::boolean ? x : fmt::format("({} != 0)", x);
+  if (is_float(from) && is_integer(to))
+    return fmt::format("truncated<{}>({}, {}, {})", work_type(to), x,
+                       integer_literal(to, lowest_integer(to)),
+                       integer_literal(to, greatest_integer(to)));
   return fmt::format("static_cast<{}>({})", work_type(to), x);
 }
 

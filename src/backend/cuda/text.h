@@ -16,6 +16,10 @@ std::string_view stored_type(DType t);
 std::string_view work_type(DType t);
 /// A value of that dtype as a literal of its work type, rounded to the dtype.
 std::string literal(DType t, double value);
+/// Of 64 bits as base/dtype.h has them.
+std::string integer_literal(DType t, uint64_t bits);
+/// The value of a `full` node.
+std::string literal(const Node& full);
 /// Every line of code (not of directives) moved to the right.
 std::string indented(const std::string& text, int by);
 /// A name of C++ from anything.

@@ -5,11 +5,15 @@
 namespace brrr::reference {
 namespace {
 
-RefTensor empty_of(const Type& type) {
-  RefTensor t;
-  t.type = type;
-  t.data.resize(static_cast<size_t>(type.shape.elements()));
-  return t;
+// The error with the scope of the node, as Device::run gives it.
+std::vector<RefTensor> evaluate_or_say_where(const Graph& graph, NodeId id,
+                                             std::span<const RefTensor* const> in) {
+  try {
+    return evaluate_node(graph, id, in);
+  } catch (const UserError& e) {
+    if (graph.scope_of(id).empty()) throw;
+    throw UserError(fmt::format("{} (at {})", e.what(), graph.scope_of(id)), e.code());
+  }
 }
 
 }  // namespace
@@ -19,7 +23,7 @@ std::vector<RefTensor> evaluate_node(const Graph& graph, NodeId id,
   const Node& node = graph.node(id);
   if (node.op->is_primitive()) {
     std::vector<RefTensor> out;
-    for (const Type& t : node.results) out.push_back(empty_of(t));
+    for (const Type& t : node.results) out.emplace_back(t);
     node.op->evaluate(EvalContext{node, in, out});
     return out;
   }
@@ -56,7 +60,7 @@ Tensors evaluate(const Graph& graph, const Tensors& inputs) {
     }
     std::vector<const RefTensor*> in;
     for (const ValueId& v : node.operands) in.push_back(&values[v.node][v.port]);
-    values[id] = evaluate_node(graph, id, in);
+    values[id] = evaluate_or_say_where(graph, id, in);
     for (const ValueId& v : node.operands)
       if (--uses[v.node][v.port] == 0) values[v.node][v.port] = {};
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ir/op_def.h"
+#include "ops/ops.h"
 
 namespace brrr {
 namespace {
@@ -65,8 +66,10 @@ std::optional<Affine> affine_of_op(const Graph& g, ValueId v) {
   const Node& node = g.node(v.node);
   const std::string& name = node.op->name;
   const Shape& shape = g.type(v).shape;
-  if (name == "full")
-    return Affine{0, 0, {static_cast<int64_t>(node.attrs.get<double>("value")), 0, {}}};
+  if (name == "full") {
+    const auto value = full_integer(node);
+    return value ? std::optional(Affine{0, 0, {*value, 0, {}}}) : std::nullopt;
+  }
   if (name == "iota") {
     const auto axis = static_cast<int>(node.attrs.get<int64_t>("axis"));
     if (shape[axis] == Dim(1)) return Affine{};
@@ -121,7 +124,7 @@ std::optional<Affine> at_most_zero(const Graph& g, Condition c) {
 std::optional<double> constant_of(const Graph& g, ValueId v) {
   const Node& node = g.node(v.node);
   const std::string& name = node.op->name;
-  if (name == "full") return node.attrs.get<double>("value");
+  if (name == "full") return full_value(node);
   if (node.operands.empty() || node.operands.size() > 2) return std::nullopt;
   if (name == "reshape" || name == "broadcast_to") return constant_of(g, node.operands[0]);
   if (!is_float(g.type(v).dtype)) return std::nullopt;

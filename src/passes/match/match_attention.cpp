@@ -442,7 +442,7 @@ class Builder {
   }
   // constant + factor * value, i32.
   Value limit(const IndexLimit& l) {
-    if (l.factor == 0) return scalar(g(), static_cast<double>(l.constant), DType::i32);
+    if (l.factor == 0) return scalar(g(), l.constant, DType::i32);
     Value x = cast(r_.map(l.value), DType::i32);
     if (l.factor != 1) x = x * static_cast<double>(l.factor);
     return l.constant == 0 ? x : x + static_cast<double>(l.constant);

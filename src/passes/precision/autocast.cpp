@@ -38,9 +38,9 @@ class Caster {
     if (fresh) {
       const Node& producer = rewriter_.out().node(v.id.node);
       // Constants are written in the dtype that is wanted.
-      at->second = producer.op->is_constant ? full(rewriter_.out(), v.shape(),
-                                                   producer.attrs.get<double>("value"), dtype)
-                                            : cast(v, dtype);
+      at->second = producer.op->is_constant
+                       ? full(rewriter_.out(), v.shape(), full_value(producer), dtype)
+                       : cast(v, dtype);
       ++cast_count_;
     }
     return at->second;

@@ -207,9 +207,7 @@ reference::Tensors inputs_of(const Graph& g, const models::Gpt2Config& config) {
 /// The inputs, and the states of copies as they are then.
 reference::Tensors and_copies(reference::Tensors in, const Graph& copies) {
   for (NodeId id : copies.inputs(InputKind::state)) {
-    RefTensor& t = in[copies.input_name(id)];
-    t.type = copies.type({id, 0});
-    t.data.resize(static_cast<size_t>(t.type.shape.elements()));
+    in[copies.input_name(id)] = RefTensor(copies.type({id, 0}));
   }
   for (auto& [name, t] : reference::evaluate(copies, in)) {
     RefTensor& state = in[name.substr(std::string("update:").size())];

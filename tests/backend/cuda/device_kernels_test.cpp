@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/kernel_runner.h"
+#include "ops/ops.h"
 #include "passes/passes.h"
 #include "support/cuda_emulator.h"
 #include "support/graph_run.h"
@@ -113,21 +114,30 @@ TEST(DeviceKernels, EverySampleInF16) { check_samples_in(DType::f16); }
 TEST(DeviceKernels, OtherDTypes) {
   Checks checks;
   for (const char* name : {"add", "sub", "mul", "maximum", "minimum", "div"})
-    for (DType t : {DType::i32, DType::i64, DType::f64})
-      checks.add(name, {{operand({40, 33}, -9, 9, t), operand({33}, 1, 9, t)}, {}});
+    for (DType t :
+         {DType::i32, DType::i64, DType::u64, DType::u32, DType::i16, DType::u8, DType::f64})
+      checks.add(
+          name,
+          {{operand({40, 33}, is_unsigned_integer(t) ? 0 : -9, 9, t), operand({33}, 1, 9, t)}, {}});
+  for (DType t : {DType::i32, DType::i64, DType::u64, DType::u8})
+    checks.add("pow", {{operand({40, 33}, 1, 9, t), operand({33}, 0, 25, t)}, {}});
   for (DType from : kAllDTypes)
-    for (DType to : kAllDTypes)
+    for (DType to : kAllDTypes) {
+      // What does not fit integers wraps around or becomes their ends.
+      const double high = from == DType::boolean ? 2 : is_integer(to) && !is_fp8(from) ? 6e4 : 100;
       checks.add("cast",
-                 {{operand({5, 13}, 0, from == DType::boolean ? 2 : 100, from)}, {{"dtype", to}}});
-  for (DType t : {DType::u8, DType::bf16, DType::i64, DType::f64}) {
+                 {{operand({5, 13}, is_integer(to) ? -high : 0, high, from)}, {{"dtype", to}}});
+    }
+  for (DType t : {DType::u8, DType::u16, DType::bf16, DType::i64, DType::f64}) {
     checks.add("where", {{operand({65, 33}, 0, 2, DType::boolean), operand({65, 33}, 0, 9, t),
                           operand({33}, 0, 9, t)},
                          {}});
     checks.add("transpose",
                {{operand({5, 7, 16}, 0, 9, t)}, {{"permutation", std::vector<int64_t>{1, 0, 2}}}});
-    checks.add("full", {{}, {{"shape", Shape{7, 5}}, {"value", 3.0}, {"dtype", t}}});
+    const AttrValue three = Number(3).as(t);
+    checks.add("full", {{}, {{"shape", Shape{7, 5}}, {"value", three}, {"dtype", t}}});
   }
-  for (DType t : {DType::i32, DType::f64, DType::i64})
+  for (DType t : {DType::i32, DType::f64, DType::i64, DType::u64, DType::i8})
     for (const char* name : {"sum", "max"})
       checks.add(name, {{operand({3, 500}, -90, 90, t)},
                         {{"axes", std::vector<int64_t>{1}}, {"keep", true}}});

@@ -44,8 +44,7 @@ class OnGpu : public test::OnGpuTest {
     engine.allocate();
     for (size_t i = 0; i < in.size(); ++i) {
       std::vector<std::byte> bytes(static_cast<size_t>(in[i].type.bytes()));
-      for (size_t j = 0; j < in[i].data.size(); ++j)
-        store_from_double(in[i].type.dtype, bytes.data(), static_cast<int64_t>(j), in[i].data[j]);
+      write_tensor(in[i], bytes.data());
       engine.set_input<std::byte>(p, fmt::format("x{}", i), bytes);
     }
     engine.run(p);
@@ -60,8 +59,13 @@ class OnGpu : public test::OnGpuTest {
       // The unit of 8 bits keeps about 14 bits of its sums.
       const double unit = op.name == "scaled_matmul" ? std::ldexp(1.0, -11) : 0;
       const double bound = 2 * top * (test::tolerance(w.type.dtype, terms) + unit);
+      const RefTensor seen = read_tensor(w.type, bytes.data());
+      if (is_integer(w.type.dtype)) {
+        for (size_t i = 0; i < w.size(); ++i)
+          ASSERT_EQ(seen.bits(i), w.bits(i)) << what << ": " << o.name << '[' << i << ']';
+      }
       for (size_t i = 0; i < w.data.size(); ++i) {
-        const double got = load_as_double(w.type.dtype, bytes.data(), static_cast<int64_t>(i));
+        const double got = seen.data[i];
         if (got == w.data[i] || (std::isnan(got) && std::isnan(w.data[i]))) continue;
         ASSERT_NEAR(got, w.data[i], bound) << what << ": " << o.name << '[' << i << ']';
       }

@@ -60,8 +60,7 @@ class OnFakeGpu : public testing::Test {
     engine.allocate();
     const auto bytes_of_tensor = [](const RefTensor& t) {
       std::vector<std::byte> bytes(static_cast<size_t>(t.type.bytes()));
-      for (size_t i = 0; i < t.data.size(); ++i)
-        store_from_double(t.type.dtype, bytes.data(), static_cast<int64_t>(i), t.data[i]);
+      write_tensor(t, bytes.data());
       return bytes;
     };
     for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
@@ -71,10 +70,7 @@ class OnFakeGpu : public testing::Test {
     std::vector<std::byte> room;
     for (const Output& o : g.outputs()) {
       const auto bytes = engine.read_output(p, o.name, room);
-      RefTensor& t = out[o.name];
-      t.type = g.type(o.value);
-      for (int64_t i = 0; i < t.type.shape.elements(); ++i)
-        t.data.push_back(load_as_double(t.type.dtype, bytes.data(), i));
+      out[o.name] = read_tensor(g.type(o.value), bytes.data());
     }
     return out;
   }

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/simd/row_support.h"
 #include "ops/fused.h"
+#include "ops/ops.h"
 
 namespace brrr::cpu {
 namespace {
@@ -164,7 +165,7 @@ bool TileCompiler::compile(NodeId id) {
     const Type& t = node.results[0];
     if (!load_code(t.dtype)) return refuse(fmt::format("constants of {}", name_of(t.dtype)));
     std::byte stored[8];  // rounded to the dtype
-    store_from_double(t.dtype, stored, 0, node.attrs.get<double>("value"));
+    store_constant(node, 0, stored);
     Place& at = place({id, 0});
     at.kind = Place::scalar;
     at.index = scalar_bits(tile_lane(t.dtype, stored));

@@ -50,19 +50,40 @@ auto with_type(DType t, F&& f) {
       return f(E4m3{});
     case DType::f8e5m2:
       return f(E5m2{});
+    case DType::i16:
+      return f(int16_t{});
+    case DType::u16:
+      return f(uint16_t{});
+    case DType::u32:
+      return f(uint32_t{});
+    case DType::u64:
+      return f(uint64_t{});
   }
   BRRR_CHECK(false, "dtype {}", static_cast<int>(t));
 }
 
-/// Integers beyond the range of To become its nearest end, NaN becomes 0.
+/// Floats beyond the range of To become its nearest end, NaN becomes 0.
 template <typename To>
 To to_integer(double x) {
   constexpr double low = static_cast<double>(std::numeric_limits<To>::min());
-  constexpr double high = static_cast<double>(std::numeric_limits<To>::max());  // i64: rounds up
+  constexpr double high =
+      static_cast<double>(std::numeric_limits<To>::max());  // 64 bits: rounds up
   if (std::isnan(x)) return 0;
   if (x <= low) return std::numeric_limits<To>::min();
   if (x >= high) return std::numeric_limits<To>::max();
   return static_cast<To>(x);
+}
+
+/// A double that rounds to 24 bits or fewer as the integer does: its last bit stands for all below.
+template <typename From>
+double odd_double(From x) {
+  if constexpr (sizeof(From) == 8) {
+    constexpr From kBelow = 0x7ff;
+    const double nearest = static_cast<double>(x);
+    if (std::fabs(nearest) >= 0x1p53 && (x & kBelow) != 0)
+      return static_cast<double>((x & ~kBelow) | (kBelow + 1));
+  }
+  return static_cast<double>(x);
 }
 
 template <typename From, typename To>
@@ -70,9 +91,7 @@ void loop(const Row& row) {
   const auto* x = static_cast<const From*>(row.in[0]);
   auto* y = static_cast<To*>(row.out);
   for (int64_t i = 0; i < row.n; ++i) {
-    if constexpr (std::is_integral_v<From> && std::is_integral_v<To> &&
-                  sizeof(To) >= sizeof(From) &&
-                  (std::is_signed_v<To> || std::is_unsigned_v<From>)) {
+    if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
       y[i] = static_cast<To>(x[i]);
     } else {
       double value;
@@ -86,6 +105,8 @@ void loop(const Row& row) {
         value = float_from_f8e4m3(x[i].bits);
       else if constexpr (std::is_same_v<From, E5m2>)
         value = float_from_f8e5m2(x[i].bits);
+      else if constexpr (std::is_integral_v<From> && !std::is_same_v<To, double>)
+        value = odd_double(x[i]);
       else
         value = static_cast<double>(x[i]);
       if constexpr (std::is_same_v<To, Bf16>)

@@ -119,11 +119,7 @@ void ClusterSurvey::look_at(const Graph& body, NodeId id) {
     return;
   }
   if (name == "full") {
-    places_[id][0] = {Place::constant,
-                      0,
-                      {},
-                      literal(node.results[0].dtype, node.attrs.get<double>("value")),
-                      {}};
+    places_[id][0] = {Place::constant, 0, {}, literal(node), {}};
     return;
   }
   if (name == "reshape" || name == "broadcast_to" || name == "after") {

@@ -22,7 +22,7 @@ int64_t threads_of_row(int64_t width) {
 }
 
 std::string rounding(DType t, const std::string& x) {
-  if (t == DType::bf16 || t == DType::f16 || t == DType::i8 || t == DType::u8 || is_fp8(t))
+  if (t == DType::bf16 || t == DType::f16 || (is_integer(t) && bytes_of(t) < 4) || is_fp8(t))
     return fmt::format("rounded<{}>({})", stored_type(t), x);
   return x;
 }

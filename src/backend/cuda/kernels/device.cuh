@@ -30,6 +30,7 @@ using f64 = double;
 using i32 = int;
 using i64 = long long;
 using i8 = signed char;
+using i16 = short;
 using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
@@ -61,6 +62,10 @@ BRRR_DEVICE int widen(int x) { return x; }
 BRRR_DEVICE i64 widen(i64 x) { return x; }
 BRRR_DEVICE int widen(i8 x) { return x; }
 BRRR_DEVICE int widen(u8 x) { return x; }
+BRRR_DEVICE int widen(i16 x) { return x; }
+BRRR_DEVICE int widen(u16 x) { return x; }
+BRRR_DEVICE u32 widen(u32 x) { return x; }
+BRRR_DEVICE u64 widen(u64 x) { return x; }
 BRRR_DEVICE bool widen(b8 x) { return x.value != 0; }
 BRRR_DEVICE float widen(bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
 BRRR_DEVICE float widen(f16 x) {
@@ -101,7 +106,15 @@ BRRR_DEVICE u8 fp8_bits(float x) {
   return static_cast<u8>(sign | (y < kLargest ? y : kLargest));
 }
 
-/// Round to nearest even; integers truncate.
+/// A float as an integer in [low, high]: truncated, the nearest end beyond them, 0 for NaN.
+template <typename W, typename F>
+BRRR_DEVICE W truncated(F x, W low, W high) {
+  if (x != x) return 0;
+  if (x <= static_cast<F>(low)) return low;
+  return x >= static_cast<F>(high) ? high : static_cast<W>(x);
+}
+
+/// Round to nearest even; integers wrap around.
 template <typename T, typename W>
 struct Narrow {
   BRRR_METHOD T from(W x) { return static_cast<T>(x); }
@@ -117,6 +130,14 @@ struct Narrow<i8, W> {  // through int, so that what does not fit wraps as on th
 template <typename W>
 struct Narrow<u8, W> {
   BRRR_METHOD u8 from(W x) { return static_cast<u8>(static_cast<int>(x)); }
+};
+template <typename W>
+struct Narrow<i16, W> {
+  BRRR_METHOD i16 from(W x) { return static_cast<i16>(static_cast<int>(x)); }
+};
+template <typename W>
+struct Narrow<u16, W> {
+  BRRR_METHOD u16 from(W x) { return static_cast<u16>(static_cast<int>(x)); }
 };
 template <typename W>
 struct Narrow<bf16, W> {
@@ -268,6 +289,8 @@ BRRR_DEVICE float op_div(float a, float b) { return a / b; }
 BRRR_DEVICE double op_div(double a, double b) { return a / b; }
 BRRR_DEVICE int op_div(int a, int b) { return b == 0 ? 0 : b == -1 ? 0 - a : a / b; }
 BRRR_DEVICE i64 op_div(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? 0 - a : a / b; }
+BRRR_DEVICE u32 op_div(u32 a, u32 b) { return b == 0 ? 0 : a / b; }
+BRRR_DEVICE u64 op_div(u64 a, u64 b) { return b == 0 ? 0 : a / b; }
 BRRR_DEVICE float op_pow(float a, float b) { return powf(a, b); }
 BRRR_DEVICE double op_pow(double a, double b) { return pow(a, b); }
 // For what folds rows: one instruction where op_maximum takes four. NaN stays; -0 may stand for +0.
@@ -282,13 +305,22 @@ BRRR_DEVICE float larger(float a, float b) {
   return y;
 }
 #endif
-// Rounded: a device's pow may be an ulp below the integer that it should give.
-BRRR_DEVICE int op_pow(int a, int b) {
-  return static_cast<int>(rint(pow(static_cast<double>(a), static_cast<double>(b))));
+// Exact: wraps around; a negative power is truncated, that of 0 is 0.
+template <typename W>
+BRRR_DEVICE W integer_pow(W base, W exponent) {
+  if (exponent < static_cast<W>(0)) {
+    const bool is_unit = base == static_cast<W>(1) || base == static_cast<W>(-1);
+    return is_unit ? (exponent % 2 == 0 ? static_cast<W>(1) : base) : static_cast<W>(0);
+  }
+  u64 y = 1, a = static_cast<u64>(base);
+  for (u64 b = static_cast<u64>(exponent); b > 0; b >>= 1, a *= a)
+    if ((b & 1) != 0) y *= a;
+  return static_cast<W>(y);
 }
-BRRR_DEVICE i64 op_pow(i64 a, i64 b) {
-  return static_cast<i64>(rint(pow(static_cast<double>(a), static_cast<double>(b))));
-}
+BRRR_DEVICE int op_pow(int a, int b) { return integer_pow(a, b); }
+BRRR_DEVICE i64 op_pow(i64 a, i64 b) { return integer_pow(a, b); }
+BRRR_DEVICE u32 op_pow(u32 a, u32 b) { return integer_pow(a, b); }
+BRRR_DEVICE u64 op_pow(u64 a, u64 b) { return integer_pow(a, b); }
 
 template <typename W>
 BRRR_DEVICE W silu(W x) {
