@@ -131,10 +131,14 @@ void add_to(Hash& hash, const AttrValue& value) {
     Hash& hash;
     void operator()(bool v) const { hash.add(v); }
     void operator()(int64_t v) const { hash.add(v); }
+    void operator()(uint64_t v) const { hash.add(v); }
     void operator()(double v) const { hash.add(bits_of(v)); }
     void operator()(const std::string& v) const { hash.add(v); }
     void operator()(const std::vector<int64_t>& v) const {
       for (const int64_t x : v) hash.add(x);
+    }
+    void operator()(const std::vector<uint64_t>& v) const {
+      for (const uint64_t x : v) hash.add(x);
     }
     void operator()(const std::vector<double>& v) const {
       for (const double x : v) hash.add(bits_of(x));

@@ -15,17 +15,12 @@
 
 namespace brrr {
 
-<<<<<<< HEAD
 /// Printed as true, 3, 1e-05, "text", (0,2,1), (0.5,1e-05), f32, [8,length]; a region as its graph
 /// between braces, a node on each line.
-using AttrValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<double>, DType, Shape, Region>;
-=======
-/// Printed as true, 3, 1e-05, "text", (0,2,1), (0.5,1e-05), f32, [8,length].
 /// An integer is a uint64_t, and a list one of uint64_t, only where an int64_t cannot hold it.
-using AttrValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<double>, DType, Shape, uint64_t, std::vector<uint64_t>>;
->>>>>>> aa806a1a4a96de04bf15d5e2cc1dc13a91163aa9
+using AttrValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                 DType, Shape, Region, uint64_t, std::vector<uint64_t>>;
 
 class Attrs {
  public:
