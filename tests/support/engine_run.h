@@ -25,14 +25,15 @@ inline Bytes run_on_cpu(const Graph& g, const reference::Tensors& in, bool reuse
       store_from_double(t.type.dtype, to, static_cast<int64_t>(i), t.data[i]);
   };
   for (const StateInfo& s : engine.states()) write(engine.state_data(s.name), in.at(s.name));
-  for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
-    write(engine.input(p, g.input_name(id)), in.at(g.input_name(id)));
+  const Graph& compiled = engine.program(p).graph();
+  for (NodeId id : compiled.inputs(InputKind::data))
+    write(engine.input(p, compiled.input_name(id)), in.at(compiled.input_name(id)));
   engine.run(p);
   Bytes out;
   auto keep = [&](const std::string& name, const std::byte* data, const Type& type) {
     out[name].assign(data, data + type.bytes());
   };
-  for (const Output& o : engine.program(p).graph().outputs())
+  for (const Output& o : compiled.outputs())
     if (o.updates == kNoNode)
       keep(o.name, engine.output(p, o.name), g.type(g.find_output(o.name)->value));
   for (const StateInfo& s : engine.states())
