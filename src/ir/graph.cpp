@@ -65,6 +65,8 @@ std::string_view name_of(OpClass c) {
       return "leaf";
     case OpClass::optimizer:
       return "optimizer";
+    case OpClass::control:
+      return "control flow";
   }
   return "?";
 }
@@ -213,6 +215,13 @@ Scope::Scope(Graph& graph, std::string_view name) : graph_(graph) {
   const std::string& parent = graph.current_scope();
   previous_ =
       graph.set_scope(parent.empty() ? std::string(name) : parent + "." + std::string(name));
+}
+
+std::vector<const Graph*> regions_of(const Node& node) {
+  std::vector<const Graph*> graphs;
+  for (const auto& [name, value] : node.attrs)
+    if (const auto* region = std::get_if<Region>(&value)) graphs.push_back(&region->graph());
+  return graphs;
 }
 
 std::vector<std::vector<uint32_t>> count_uses(const Graph& graph) {

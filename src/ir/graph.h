@@ -167,6 +167,9 @@ class Scope {
   uint32_t previous_;
 };
 
+/// The graphs of a node's regions, in the order of their attributes.
+std::vector<const Graph*> regions_of(const Node& node);
+
 /// How many times each result is used, outputs included: uses[node][port].
 std::vector<std::vector<uint32_t>> count_uses(const Graph& graph);
 

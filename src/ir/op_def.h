@@ -17,8 +17,9 @@
 
 namespace brrr {
 
-/// The three classes of "Data Movement Is All You Need" (Ivanov et al.), plus movement and leaves.
-enum class OpClass { contraction, normalisation, elementwise, movement, leaf, optimizer };
+/// The three classes of "Data Movement Is All You Need" (Ivanov et al.), plus movement, leaves and
+/// the ops that run regions.
+enum class OpClass { contraction, normalisation, elementwise, movement, leaf, optimizer, control };
 std::string_view name_of(OpClass c);
 
 /// What autocast does with an op: runs it in low precision, in fp32, or in what its operands have.
@@ -175,6 +176,9 @@ struct OpDef {
   bool makes_masks = false;
   /// It carries a graph of its own (ops/fused.h).
   bool has_body = false;
+  /// It runs the graphs that it carries, its Region attributes, as programs of their own
+  /// (ops/control.h). Passes that say so enter them.
+  bool runs_regions = false;
 
   // Ops that compute little or nothing.
   bool is_constant = false;  // every element is {value}

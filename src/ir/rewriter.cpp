@@ -1,5 +1,7 @@
 #include "ir/rewriter.h"
 
+#include <algorithm>
+
 #include "base/errors.h"
 
 namespace brrr {
@@ -21,12 +23,14 @@ std::vector<Value> Rewriter::operands(NodeId old) {
   return values;
 }
 
-NodeId Rewriter::copy(NodeId old) {
+NodeId Rewriter::copy(NodeId old) { return copy(old, in_.node(old).attrs); }
+
+NodeId Rewriter::copy(NodeId old, Attrs attrs) {
   const Node& node = in_.node(old);
   std::vector<ValueId> operands;
   for (const ValueId& v : node.operands) operands.push_back(map(v).id);
   enter_scope_of(old);
-  const NodeId id = out_.add(*node.op, operands, node.attrs);
+  const NodeId id = out_.add(*node.op, operands, std::move(attrs));
   for (uint32_t port = 0; port < node.results.size(); ++port)
     bind({old, port}, out_.value(id, port));
   return id;
@@ -67,6 +71,24 @@ Graph drop_dead(const Graph& graph, bool drop_inputs) {
   return rewriter.finish();
 }
 
+bool runs_regions(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node& node) { return node.op->runs_regions; });
+}
+
+Graph change_regions(const Graph& graph, const std::function<Graph(const Graph&)>& change) {
+  return rewrite(graph, [&](Rewriter& r, NodeId id) {
+    const Node& node = r.in().node(id);
+    if (!node.op->runs_regions) return false;
+    Attrs attrs = node.attrs;
+    for (auto& [name, value] : attrs)
+      if (auto* region = std::get_if<Region>(&value))
+        *region = Region(change(change_regions(region->graph(), change)));
+    r.copy(id, std::move(attrs));
+    return true;
+  });
+}
+
 Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, int64_t>>& bindings,
                  bool complete) {
   auto bind_shape = [&](const Shape& shape) {
@@ -89,13 +111,11 @@ Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, in
   for (NodeId id = 0; id < graph.size(); ++id) {
     Attrs attrs = graph.node(id).attrs;
     for (auto& [name, value] : attrs)
-      if (auto* shape = std::get_if<Shape>(&value)) *shape = bind_shape(*shape);
-    std::vector<ValueId> operands;
-    for (Value v : rewriter.operands(id)) operands.push_back(v.id);
-    rewriter.enter_scope_of(id);
-    const NodeId copy = rewriter.out().add(*graph.node(id).op, operands, std::move(attrs));
-    for (uint32_t port = 0; port < graph.node(id).results.size(); ++port)
-      rewriter.bind({id, port}, rewriter.out().value(copy, port));
+      if (auto* shape = std::get_if<Shape>(&value))
+        *shape = bind_shape(*shape);
+      else if (auto* region = std::get_if<Region>(&value))
+        *region = Region(specialize(region->graph(), bindings, complete));
+    rewriter.copy(id, std::move(attrs));
   }
   return rewriter.finish();
 }

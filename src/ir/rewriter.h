@@ -20,6 +20,8 @@ class Rewriter {
   std::vector<Value> operands(NodeId old);
   /// Copies the node with its operands mapped, its scope and its inferred types.
   NodeId copy(NodeId old);
+  /// The same with other attributes.
+  NodeId copy(NodeId old, Attrs attrs);
   void bind(ValueId old, Value value) { map_[old.node][old.port] = value.id; }
   /// Builds in the scope of the old node from now on.
   void enter_scope_of(NodeId old) { out_.set_scope(in_.scope_of(old)); }
@@ -39,8 +41,14 @@ Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& 
 /// Drops nodes that no output needs; inputs stay unless `drop_inputs`.
 Graph drop_dead(const Graph& graph, bool drop_inputs = false);
 
-/// Binds symbolic dimensions and infers every type again. Throws UserError for a symbol left
-/// unbound when `complete`.
+/// Whether a node runs regions.
+bool runs_regions(const Graph& graph);
+
+/// `change` applied to every region that a node runs, those inside others first.
+Graph change_regions(const Graph& graph, const std::function<Graph(const Graph&)>& change);
+
+/// Binds symbolic dimensions, those in regions too, and infers every type again. Throws UserError
+/// for a symbol left unbound when `complete`.
 Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, int64_t>>& bindings,
                  bool complete = true);
 

@@ -38,7 +38,8 @@ const Table& table() {
                         ops::muon_ops,
                         ops::fp8_ops,
                         ops::fused_ops,
-                        ops::order_ops})
+                        ops::order_ops,
+                        ops::control_ops})
       for (OpDef& d : group()) out.storage.push_back(std::move(d));
     for (const OpDef& d : out.storage) {
       out.list.push_back(&d);

@@ -203,7 +203,7 @@ std::vector<OpDef> fused_ops() {
   d.infer = [](const InferContext& c) {
     const Graph& body = region_of(c, "body");
     for (const Node& node : body.nodes()) {
-      if (node.op->has_body) c.fail("body: it holds no fused node");
+      if (!regions_of(node).empty()) c.fail("body: {} has a region of its own", node.op->name);
       for (const Type& t : node.results)
         if (!t.shape.is_static()) c.fail("body: shapes are static; got {}", t.str());
     }

@@ -70,5 +70,6 @@ std::vector<OpDef> muon_ops();
 std::vector<OpDef> fp8_ops();
 std::vector<OpDef> fused_ops();
 std::vector<OpDef> order_ops();
+std::vector<OpDef> control_ops();  // if, loop
 
 }  // namespace brrr::ops

@@ -77,8 +77,9 @@ Graph differentiate(const Graph& in, const std::string& loss, Notes* notes) {
     if (!wants_any) continue;
     if (!op.vjp)
       user_error(
-          "[differentiate] '{}' depends on a parameter through {}, which has no derivative: {}",
-          loss, op.name, op.no_gradient);
+          "[differentiate] '{}' depends on a parameter through {}{}, which has no derivative: {}",
+          loss, op.name, g.scope_of(id).empty() ? "" : fmt::format(" (at {})", g.scope_of(id)),
+          op.no_gradient);
     g.set_scope("backward:" + g.scope_of(id));
     VjpContext context(g, id, grads[id], wanted);
     op.vjp(context);

@@ -68,19 +68,22 @@ struct TableWriter {
   using Applies = std::function<bool(Context)>;
   using Run = std::function<PassResult(const Graph&, Context)>;
 
-  void may(const char* name, const char* when, Applies applies, PassOrder order, const char* file,
-           const char* doc, Run run) {
-    table.push_back({name, true, when, applies, std::move(order), file, doc, std::move(run)});
-  }
-  void must(const char* name, const char* when, Applies applies, PassOrder order, const char* file,
+  Pass& may(const char* name, const char* when, Applies applies, PassOrder order, const char* file,
             const char* doc, Run run) {
+    table.push_back({name, true, when, applies, std::move(order), file, doc, std::move(run)});
+    return table.back();
+  }
+  Pass& must(const char* name, const char* when, Applies applies, PassOrder order, const char* file,
+             const char* doc, Run run) {
     table.push_back({name, false, when, applies, std::move(order), file, doc, std::move(run)});
+    return table.back();
   }
   void simplify(const char* when, Applies applies) {
     may("simplify", when, applies, {.before = {Fact::fused}}, "passes/simplify.cpp",
         "Merges what is computed twice, drops what nobody reads, folds transposes into products "
         "and makes a concat of the sum of padded slices.",
-        of_graph(brrr::simplify));
+        of_graph(brrr::simplify))
+        .enters_regions = true;
   }
 };
 
@@ -91,7 +94,8 @@ void write_before_differentiation(TableWriter& t) {
         "passes/match/match_attention.cpp",
         "Makes softmax(q kᵀ) v one attention node, however its scale, its mask and its dropout "
         "are written.",
-        of_graph(match_attention));
+        of_graph(match_attention))
+      .enters_regions = true;
   t.may("match_loss_head", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/match/match_loss_head.cpp",
         "Makes the last product and its cross-entropy one node: logits exist for a chunk of rows "
@@ -116,13 +120,15 @@ void write_before_differentiation(TableWriter& t) {
          "what its operands have.",
          with_notes([](const Graph& g, Context c, Notes* notes) {
            return autocast(g, c.options.precision, notes);
-         }));
+         }))
+      .enters_regions = true;
 }
 
 void write_gradients(TableWriter& t) {
   using enum Fact;
   t.must("inference", "inference", infers, {.before = {differentiated, decomposed}},
-         "passes/inference.cpp", "Removes dropout.", of_graph(inference));
+         "passes/inference.cpp", "Removes dropout.", of_graph(inference))
+      .enters_regions = true;
   t.must("differentiate", "training", trains,
          {.before = {accumulating, in_8_bits, decomposed}, .gives = {differentiated}},
          "passes/differentiate.cpp",
@@ -164,7 +170,8 @@ void write_weights(TableWriter& t) {
   using enum Fact;
   t.must("decompose", "always", always, {.before = {fused}, .gives = {decomposed}},
          "passes/decompose.cpp", "Opens composites that the target has no kernel for.",
-         for_target(decompose));
+         for_target(decompose))
+      .enters_regions = true;
   t.simplify("always", always);
   t.may("pack_copies", "as keep_copies, and only if that is not disabled", shares_copies,
         {.needs = {decomposed}, .before = {keeping_copies}}, "passes/weights/pack_copies.cpp",
@@ -210,7 +217,8 @@ void write_memory_and_fusion(TableWriter& t) {
          "tf32.",
          with_notes([](const Graph& g, Context c, Notes* notes) {
            return matmul_precision(g, c.options.matmul_precision, c.target, notes);
-         }));
+         }))
+      .enters_regions = true;
   // One cast for forward and backward, which rematerialize wants to have each for itself.
   t.simplify("matmul_precision runs and rematerialize does not",
              [](Context c) { return lowers_products(c) && !recomputes(c); });
@@ -226,14 +234,17 @@ void write_memory_and_fusion(TableWriter& t) {
         "passes/fusion/fuse.cpp",
         "Makes one node of ops that pass a tensor from one to the next: element-wise chains, and "
         "rows with what surrounds them.",
-        for_target(fuse));
+        for_target(fuse))
+      .enters_regions = true;
   t.may("fuse_epilogues", "always", always,
         {.needs = {decomposed}, .before = {scheduled}, .gives = {with_epilogues}},
         "passes/fusion/fuse_epilogues.cpp",
-        "Lets the element-wise node that reads a product join it.", for_target(fuse_epilogues));
+        "Lets the element-wise node that reads a product join it.", for_target(fuse_epilogues))
+      .enters_regions = true;
   t.may("schedule", "always", always, {.needs = {decomposed}, .gives = {scheduled}},
         "passes/memory/schedule.cpp", "Reorders nodes so that what frees memory runs early.",
-        of_graph(schedule));
+        of_graph(schedule))
+      .enters_regions = true;
 }
 
 }  // namespace

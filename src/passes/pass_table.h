@@ -60,6 +60,9 @@ struct Pass {
   std::string_view file;  // under src/
   std::string_view doc;   // one or two sentences
   std::function<PassResult(const Graph&, const PassContext&)> run;
+  /// The runner lets it run on the regions of `if` and `loop`, too, before the graph around them;
+  /// it must keep the inputs of a graph, in their order, and the types of its outputs.
+  bool enters_regions = false;
 };
 
 /// Every pass, in order; simplify stands in several places.

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/file.h"
+#include "ir/rewriter.h"
 #include "ir/text.h"
 #include "passes/pass_table.h"
 
@@ -26,7 +27,7 @@ class Pipeline {
       check_order(pass);
       context_.finish = [&, i](const Graph& g) { return finished(g, i + 1); };
       const Stopwatch watch;
-      PassResult result = pass.run(graph, context_);
+      PassResult result = run_on(pass, graph);
       PassRecord record{pass.name, watch.milliseconds(), result.graph.size(), false, {}};
       if (options_.verify) verify(result.graph);
       record.changed = !(result.graph == graph);
@@ -46,6 +47,19 @@ class Pipeline {
     return options_.disabled.contains(pass.name) || !pass.applies(context_);
   }
 
+  PassResult run_on(const Pass& pass, const Graph& graph) const {
+    if (!pass.enters_regions || !runs_regions(graph)) return pass.run(graph, context_);
+    Notes inside;
+    const Graph changed = change_regions(graph, [&](const Graph& region) {
+      PassResult result = pass.run(region, context_);
+      for (const std::string& note : result.notes) inside.push_back("in a region: " + note);
+      return std::move(result.graph);
+    });
+    PassResult result = pass.run(changed, context_);
+    result.notes.insert(result.notes.end(), inside.begin(), inside.end());
+    return result;
+  }
+
   void check_order(const Pass& pass) const {
     for (const Fact fact : pass.order.needs)
       BRRR_CHECK(facts_.contains(fact), "the pass {} needs a graph that is {}", pass.name,
@@ -57,7 +71,7 @@ class Pipeline {
 
   Graph finished(Graph graph, size_t from) const {
     for (const Pass& pass : table_.subspan(from))
-      if (!is_skipped(pass)) graph = pass.run(graph, context_).graph;
+      if (!is_skipped(pass)) graph = run_on(pass, graph).graph;
     return graph;
   }
 

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "ops/fused.h"
-
 namespace brrr {
 namespace {
 
@@ -50,9 +48,10 @@ Finiteness finiteness(const Type& type, const std::byte* data) {
 
 // Masks are written with -inf on purpose.
 bool is_mask(const Node& node) {
-  if (!node.op->has_body) return node.op->makes_masks;
-  const Graph& body = fused_body(node);
-  return std::any_of(body.nodes().begin(), body.nodes().end(), is_mask);
+  if (node.op->makes_masks) return true;
+  return std::ranges::any_of(regions_of(node), [](const Graph* region) {
+    return std::ranges::any_of(region->nodes(), is_mask);
+  });
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ class Program {
 
   /// Computes the constants, once; a run does it by itself.
   void prepare();
+  /// Somebody else used the memory of the constants: the next run computes them again.
+  void forget_constants() { constants_ready_ = false; }
   /// Queues one run; with a timeline, waits for it, and for each kernel where the device has no
   /// marks.
   void run(Timeline* timeline = nullptr);

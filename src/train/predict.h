@@ -39,7 +39,7 @@ bool is_disturbed(const HostReading& load, int64_t processors, int64_t threads);
 MachineSpeed nominal_speed();
 
 struct PredictedTime {
-  std::array<double, 6> by_class{};  // ms of a step, by OpClass
+  std::array<double, 7> by_class{};  // ms of a step, by OpClass
   double total_ms() const;
 };
 PredictedTime predict_step(const Session& session, const MachineSpeed& speed);

@@ -20,6 +20,8 @@ const char* derivative(const OpDef& op) {
 }
 
 std::string in_place(const OpDef& op) {
+  if (op.has_body) return "what its body may overwrite";
+  if (op.runs_regions) return "every carried value over itself";
   if (op.in_place_of) return "every parameter and moment over itself";
   std::string out;
   for (const OpDef::InPlace& p : op.in_place)

@@ -27,15 +27,18 @@ std::string passes_page() {
       "and *gives* holds once\nit has run: a table in another order than these allow is refused. "
       "`--disable-pass NAME` leaves an optional pass\nout, `--no-compile` all of them, "
       "`BRRR_DISABLE_PASS=NAME` works for any verb, and `--dump-graph FOLDER` writes the\ngraph "
-      "after each pass. When a program is compiled, `save_old_states` and the memory plan come "
+      "after each pass. A pass that enters *regions* runs on the graphs that `if` and `loop` "
+      "carry, "
+      "too. When a program is compiled, `save_old_states` and the memory plan come "
       "last.\n\n"
-      "| | pass | optional | runs when | needs | before | gives |\n|---|---|---|---|---|---|---|\n";
+      "| | pass | optional | regions | runs when | needs | before | gives "
+      "|\n|---|---|---|---|---|---|---|---|\n";
   int number = 0;
   for (const Pass& pass : pass_table())
-    page +=
-        fmt::format("| {} | [{}](#{}) | {} | {} | {} | {} | {} |\n", ++number, pass.name, pass.name,
-                    pass.optional ? "yes" : "no", pass.when, facts_text(pass.order.needs),
-                    facts_text(pass.order.before), facts_text(pass.order.gives));
+    page += fmt::format(
+        "| {} | [{}](#{}) | {} | {} | {} | {} | {} | {} |\n", ++number, pass.name, pass.name,
+        pass.optional ? "yes" : "no", pass.enters_regions ? "enters" : "-", pass.when,
+        facts_text(pass.order.needs), facts_text(pass.order.before), facts_text(pass.order.gives));
   std::map<std::string, int> seen;
   for (const Pass& pass : pass_table())
     if (seen[pass.name]++ == 0)

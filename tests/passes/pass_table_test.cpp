@@ -7,7 +7,9 @@
 #include <set>
 
 #include "base/errors.h"
+#include "ir/text.h"
 #include "models/gpt2/gpt2.h"
+#include "ops/control.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pass_table.h"
@@ -152,6 +154,75 @@ TEST(PassTable, NamesAreThoseOfTheOptions) {
   // A name stands for one function, wherever it runs.
   for (const Pass& a : pass_table())
     for (const Pass& b : pass_table()) EXPECT_TRUE(a.name != b.name || a.file == b.file) << a.name;
+}
+
+/// x through a loop whose body has a branch: four graphs in all.
+Graph with_nested_regions() {
+  Graph negative, body, g;
+  negative.output("0", -negative.input("a0", {2}, f32));
+  Graph positive;
+  positive.output("0", positive.input("a0", {2}, f32) * 2.0);
+  const Value i = body.input("a0", {}, i32), x = body.input("a1", {2}, f32);
+  const Value captured[] = {x};
+  const Value more = less(i, scalar(body, 1, i32));
+  body.output("0", more);
+  body.output("1", branch(more, Region(negative), Region(positive), captured)[0]);
+  const Value carried[] = {g.input("x", {2}, f32)};
+  const Value first = less(scalar(g, 0), scalar(g, 1));
+  g.output("y", loop(first, Region(body), carried, {}, {.bound = 3}).carried[0]);
+  return g;
+}
+
+/// The only node of that op.
+NodeId only(const Graph& graph, std::string_view op) {
+  const auto has_name = [&](const Node& node) { return node.op->name == op; };
+  EXPECT_EQ(std::ranges::count_if(graph.nodes(), has_name), 1);
+  return static_cast<NodeId>(std::ranges::find_if(graph.nodes(), has_name) - graph.nodes().begin());
+}
+
+TEST(PassTable, APassEntersRegionsWhereItsRecordSaysSo) {
+  std::vector<size_t> sizes[2];  // of the graphs that each pass is given
+  std::vector<Pass> table;
+  for (const bool enters : {false, true}) {
+    Pass pass;
+    pass.name = enters ? "enters" : "stays outside";
+    pass.applies = [](const PassContext&) { return true; };
+    pass.run = [&sizes, enters](const Graph& graph, const PassContext&) {
+      sizes[enters].push_back(graph.size());
+      return PassResult{graph, {fmt::format("{} nodes", graph.size())}, {}};
+    };
+    pass.enters_regions = enters;
+    table.push_back(pass);
+  }
+  const Graph g = with_nested_regions();
+  PipelineReport report;
+  PipelineOptions options;
+  options.verify = true;
+  EXPECT_EQ(run_passes(table, g, TrialProgram(false, false).target, options, &report), g);
+  const Graph& body = *regions_of(g.node(only(g, "loop")))[0];
+  EXPECT_EQ(sizes[0], (std::vector<size_t>{g.size()}));
+  // What is inside comes first: the branches, the body, the graph.
+  EXPECT_EQ(sizes[1], (std::vector<size_t>{3, 2, body.size(), g.size()}))
+      << "the region `else` stands before `then`";
+  EXPECT_EQ(report[1].notes,
+            (std::vector<std::string>{fmt::format("{} nodes", g.size()), "in a region: 3 nodes",
+                                      "in a region: 2 nodes",
+                                      fmt::format("in a region: {} nodes", body.size())}));
+}
+
+TEST(PassTable, ChangesInsideRegionsArriveOutside) {
+  Graph g = with_nested_regions();
+  // -(-x) is x: the branch gets simpler, and with it every graph that holds it.
+  Graph twice, body = *regions_of(g.node(only(g, "loop")))[0];
+  twice.output("0", -(-twice.input("a0", {2}, f32)));
+  body.node(only(body, "if")).attrs.set("then", Region(twice));
+  g.node(only(g, "loop")).attrs.set("body", Region(body));
+  PipelineOptions options;
+  options.verify = true;
+  const Graph out = run_pipeline(g, TrialProgram(false, false).target, options);
+  const Graph& new_body = *regions_of(out.node(only(out, "loop")))[0];
+  const Region& then = new_body.node(only(new_body, "if")).attrs.get<Region>("then");
+  EXPECT_EQ(then.graph().size(), 1u) << print(out);
 }
 
 }  // namespace

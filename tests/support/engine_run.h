@@ -21,14 +21,15 @@ inline Bytes run_on_cpu(const Graph& g, const reference::Tensors& in, bool reuse
   const size_t p = engine.add(g, options);
   engine.allocate();
   for (const StateInfo& s : engine.states()) write_tensor(in.at(s.name), engine.state_data(s.name));
-  for (NodeId id : engine.program(p).graph().inputs(InputKind::data))
-    write_tensor(in.at(g.input_name(id)), engine.input(p, g.input_name(id)));
+  const Graph& compiled = engine.program(p).graph();
+  for (NodeId id : compiled.inputs(InputKind::data))
+    write_tensor(in.at(compiled.input_name(id)), engine.input(p, compiled.input_name(id)));
   engine.run(p);
   Bytes out;
   auto keep = [&](const std::string& name, const std::byte* data, const Type& type) {
     out[name].assign(data, data + type.bytes());
   };
-  for (const Output& o : engine.program(p).graph().outputs())
+  for (const Output& o : compiled.outputs())
     if (o.updates == kNoNode)
       keep(o.name, engine.output(p, o.name), g.type(g.find_output(o.name)->value));
   for (const StateInfo& s : engine.states())

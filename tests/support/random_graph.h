@@ -1,8 +1,9 @@
 #pragma once
 // Graphs made from a seed: element-wise, reductions, matmul, movement, views and composites in any
-// order, with parameters, state and its updates, several outputs. For tests of passes and of the
-// engine.
+// order, with parameters, state and its updates, several outputs, and if asked for branches and
+// loops. For tests of passes and of the engine.
 
+#include "ops/control.h"
 #include "ops/ops.h"
 #include "support/tensors.h"
 
@@ -10,8 +11,11 @@ namespace brrr::test {
 
 class RandomGraph {
  public:
-  /// `with_loss`: adds a scalar output "loss" that depends on every kind of node.
-  explicit RandomGraph(uint32_t seed, int nodes = 30, bool with_loss = false) : random_(seed) {
+  /// `with_loss`: adds a scalar output "loss" that depends on every kind of node. `nesting`: how
+  /// deep branches and loops stand in each other, 0: there are none. What decides about them is an
+  /// integer, the input "n" or computed from it, so that rounding changes no decision.
+  explicit RandomGraph(uint32_t seed, int nodes = 30, bool with_loss = false, int nesting = 0)
+      : random_(seed), nesting_(nesting) {
     const Shape start{2 * (1 + random_.below(2)), 1 + random_.below(4)};
     values_.push_back(g_.input("x", start, f32));
     values_.push_back(g_.parameter("w", start));
@@ -21,17 +25,15 @@ class RandomGraph {
       states_.push_back(g_.input(fmt::format("s{}", i), start, f32, InputKind::state));
       values_.push_back(states_.back());
     }
+    if (nesting > 0) counts_.push_back(g_.input("n", {}, i32));
     for (int i = 0; i < nodes; ++i) grow();
+    if (nesting > 0) g_.output("count", counts_.back());
     for (int i = 0; i < 3; ++i) g_.output(fmt::format("y{}", i), pick());
     g_.output("last", values_.back());
     if (random_.coin()) g_.output("x again", values_[0]);
     for (Value state : states_) {
-      std::vector<Value> fits;
-      for (Value v : values_)
-        if (v.type() == state.type()) fits.push_back(v);
-      if (random_.below(4) > 0)
-        g_.update(state,
-                  fits[static_cast<size_t>(random_.below(static_cast<int64_t>(fits.size())))]);
+      const std::vector<Value> fits = values_like(state.type());
+      if (random_.below(4) > 0) g_.update(state, any_of(fits));
     }
     if (!with_loss) return;
     Value loss;
@@ -47,6 +49,90 @@ class RandomGraph {
   const Graph& graph() const { return g_; }
 
  private:
+  struct Inside {
+    std::vector<Type> inputs;
+    int nesting = 0;
+  };
+  /// The graph of a region: values are its inputs and what is made of them; nothing leaves it yet.
+  RandomGraph(uint32_t seed, const Inside& inside) : random_(seed), nesting_(inside.nesting) {
+    for (const Type& t : inside.inputs) {
+      const Value v = g_.input(fmt::format("a{}", inputs_.size()), t.shape, t.dtype);
+      inputs_.push_back(v);
+      (t.dtype == f32 ? values_ : counts_).push_back(v);
+    }
+    for (int64_t i = 1 + random_.below(5); i > 0; --i) grow();
+  }
+  RandomGraph inside(const std::vector<Value>& inputs) {
+    Inside in{{}, nesting_ - 1};
+    for (const Value& v : inputs) in.inputs.push_back(v.type());
+    return {static_cast<uint32_t>(random_.below(int64_t{1} << 32)), in};
+  }
+
+  Value any_of(const std::vector<Value>& from) {
+    return from[static_cast<size_t>(random_.below(static_cast<int64_t>(from.size())))];
+  }
+  std::vector<Value> values_like(const Type& type) const {
+    std::vector<Value> fits;
+    for (Value v : values_)
+      if (v.type() == type) fits.push_back(v);
+    return fits;
+  }
+  Value below(Value count, int64_t most) {
+    return less(count, scalar(g_, static_cast<double>(random_.below(most + 1)), i32));
+  }
+
+  void add_branch() {
+    std::vector<Value> captured{pick(), pick(), any_of(counts_)};
+    RandomGraph regions[] = {inside(captured), inside(captured)};
+    for (RandomGraph& r : regions) {
+      for (const size_t i : {0u, 1u})
+        r.g_.output(std::to_string(i), r.any_of(r.values_like(captured[i].type())));
+      r.g_.output("2", r.any_of(r.counts_));
+    }
+    const std::vector<Value> out =
+        branch(below(any_of(counts_), 5), Region(regions[0].g_), Region(regions[1].g_), captured);
+    values_.insert(values_.end(), out.begin(), out.begin() + 2);
+    counts_.push_back(out[2]);
+  }
+
+  void add_loop() {
+    std::vector<Value> carried{pick(), any_of(counts_)}, captured{pick(), any_of(counts_)};
+    if (random_.coin()) carried.push_back(carried[0]);  // two of a type: they may change places
+    std::vector<Value> inputs{scalar(g_, 0, i32)};
+    inputs.insert(inputs.end(), carried.begin(), carried.end());
+    inputs.insert(inputs.end(), captured.begin(), captured.end());
+    RandomGraph r = inside(inputs);
+    LoopEnd end{random_.below(6), random_.coin()};
+    // The first iteration may be the last; one that must end does so before its bound.
+    Value more = random_.coin() ? r.below(r.any_of(r.counts_), 8) : r.below(r.inputs_[0], 9);
+    if (end.fails_at_bound) {
+      end.bound += 2;
+      const Value last = scalar(r.g_, static_cast<double>(end.bound - 2), i32);
+      more = logical_and(more, less(r.inputs_[0], last));
+    }
+    r.g_.output("0", more);
+    for (size_t k = 0; k < carried.size(); ++k) {
+      const Value before = r.inputs_[1 + k];
+      Value next = before;
+      if (before.dtype() == i32)
+        next = before + scalar(r.g_, static_cast<double>(random_.below(3)), i32);
+      else if (random_.below(4) > 0)  // stays in bounds however often it is made
+        next = tanh(r.any_of(r.values_like(before.type()))) * 0.5 + before * 0.25;
+      else
+        next = r.any_of(r.values_like(before.type()));
+      r.g_.output(std::to_string(1 + k), next);
+    }
+    for (int64_t stacked = random_.below(3); stacked > 0; --stacked)
+      r.g_.output(std::to_string(r.g_.outputs().size()), r.pick());
+    const Value first =
+        random_.coin() ? below(any_of(counts_), 5) : less_equal(counts_[0], counts_[0]);
+    const LoopResults out = loop(first, Region(r.g_), carried, captured, end);
+    for (const Value& v : out.carried) (v.dtype() == i32 ? counts_ : values_).push_back(v);
+    for (const Value& v : out.stacked)
+      if (v.shape().elements() <= 2000 && v.shape().rank() <= 4) values_.push_back(v);
+    counts_.push_back(out.iterations);
+  }
+
   Value pick() {  // late values more often, early ones still
     const auto n = static_cast<int64_t>(values_.size());
     const int64_t back = std::min(random_.below(n), random_.below(n));
@@ -56,6 +142,7 @@ class RandomGraph {
 
   // Shapes that cannot be combined leave the graph as it is: an op was refused before it was added.
   void grow() {
+    if (nesting_ > 0 && random_.below(8) == 0) return random_.coin() ? add_branch() : add_loop();
     Value a = pick(), b = pick();
     if (a.shape().elements() > 400) return;
     const auto kind = random_.below(26);
@@ -154,8 +241,11 @@ class RandomGraph {
   }
 
   Random random_;
+  int nesting_ = 0;
   Graph g_;
   std::vector<Value> values_, states_;
+  std::vector<Value> counts_;  // i32[], if there are branches and loops
+  std::vector<Value> inputs_;  // of a region
 };
 
 }  // namespace brrr::test

@@ -11,7 +11,8 @@ std::vector<KernelEntry> cpu_kernels() {
         quantize_kernels,       random_kernels,    softmax_kernels,     norm_kernels,
         cross_entropy_kernels,  loss_head_kernels, reduction_kernels,   movement_kernels,
         panels_kernels,         embedding_kernels, rotary_kernels,      optimizer_kernels,
-        optimizer_8bit_kernels, adafactor_kernels, leaf_kernels,        fused_kernels}) {
+        optimizer_8bit_kernels, adafactor_kernels, leaf_kernels,        fused_kernels,
+        control_kernels}) {
     std::vector<KernelEntry> entries = group();
     std::move(entries.begin(), entries.end(), std::back_inserter(all));
   }

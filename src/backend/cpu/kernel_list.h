@@ -37,6 +37,7 @@ std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit
 std::vector<KernelEntry> adafactor_kernels();       // adafactor, adafactor_vector
 std::vector<KernelEntry> leaf_kernels();            // full, iota
 std::vector<KernelEntry> fused_kernels();           // fused: tiles, gemm and tiles
+std::vector<KernelEntry> control_kernels();         // if, loop
 
 /// All of them; for one op the earlier entry is tried first.
 std::vector<KernelEntry> cpu_kernels();

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
-#include "ir/op_def.h"
+#include "ir/evaluate.h"
 #include "runtime/backend.h"
 
 namespace brrr::reference {
@@ -19,9 +18,7 @@ using Tensors = std::map<std::string, RefTensor>;
 /// missing input or one of another type, and as the ops do, with the scope of the node.
 Tensors evaluate(const Graph& graph, const Tensors& inputs);
 
-/// One node on given operands.
-std::vector<RefTensor> evaluate_node(const Graph& graph, NodeId id,
-                                     std::span<const RefTensor* const> in);
+using brrr::evaluate_node;
 
 /// A backend without kernels: every primitive runs by its reference loops, rounded to its dtype.
 Backend backend();

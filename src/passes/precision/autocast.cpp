@@ -64,6 +64,9 @@ class Caster {
     const Node& node = rewriter_.in().node(id);
     std::vector<Value> operands = rewriter_.operands(id);
     const OpDef& op = *node.op;
+    // Regions say the dtypes of what they are given.
+    for (size_t i = 0; op.runs_regions && i < operands.size(); ++i)
+      operands[i] = to(operands[i], rewriter_.in().type(node.operands[i]).dtype);
     switch (op.autocast) {
       case Autocast::low:
         for (size_t i = 0; i < operands.size(); ++i)

@@ -7,7 +7,6 @@
 #include "backend/cpu/products/product.h"
 #include "backend/cpu/updates/update_kernel.h"
 #include "base/integers.h"
-#include "ops/fused.h"
 #include "ops/panels.h"
 #include "runtime/backend.h"
 
@@ -79,10 +78,7 @@ Packing packing_of(const Graph& graph) {
   Packing all;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    if (node.op->name == "fused") {
-      all += packing_of(fused_body(node));
-      continue;
-    }
+    for (const Graph* region : regions_of(node)) all += packing_of(*region);
     if (ops::has_copies_in_panels(node.attrs)) all.rows = std::max(all.rows, kMostPanelRowsBytes);
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
