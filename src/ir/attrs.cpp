@@ -1,9 +1,12 @@
 #include "ir/attrs.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/errors.h"
+#include "base/hash.h"
+#include "ir/text.h"
 
 namespace brrr {
 
@@ -53,6 +56,18 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+/// A region's graph, its lines indented by one step more than what they stand in.
+std::string indented(const std::string& text) {
+  std::string out;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = text.find('\n', begin) + 1;
+    out += "  " + text.substr(begin, end - begin);
+    begin = end;
+  }
+  return out;
+}
+
 std::string value_text(const AttrValue& value) {
   struct Printer {
     std::string operator()(bool v) const { return v ? "true" : "false"; }
@@ -71,8 +86,49 @@ std::string value_text(const AttrValue& value) {
     }
     std::string operator()(DType v) const { return std::string(name_of(v)); }
     std::string operator()(const Shape& v) const { return v.str(); }
+    std::string operator()(const Region& v) const {
+      return "{\n" + indented(print(v.graph())) + "}";
+    }
   };
   return std::visit(Printer{}, value);
+}
+
+uint64_t bits_of(double x) { return std::isnan(x) ? ~uint64_t{0} : std::bit_cast<uint64_t>(x); }
+
+bool same(double a, double b) { return bits_of(a) == bits_of(b); }
+
+bool same(const AttrValue& a, const AttrValue& b) {
+  if (a.index() != b.index()) return false;
+  if (const auto* x = std::get_if<double>(&a)) return same(*x, std::get<double>(b));
+  if (const auto* x = std::get_if<std::vector<double>>(&a)) {
+    const auto& y = std::get<std::vector<double>>(b);
+    return std::equal(x->begin(), x->end(), y.begin(), y.end(),
+                      [](double p, double q) { return same(p, q); });
+  }
+  return a == b;
+}
+
+void add_to(Hash& hash, const AttrValue& value) {
+  struct Adder {
+    Hash& hash;
+    void operator()(bool v) const { hash.add(v); }
+    void operator()(int64_t v) const { hash.add(v); }
+    void operator()(double v) const { hash.add(bits_of(v)); }
+    void operator()(const std::string& v) const { hash.add(v); }
+    void operator()(const std::vector<int64_t>& v) const {
+      for (const int64_t x : v) hash.add(x);
+    }
+    void operator()(const std::vector<double>& v) const {
+      for (const double x : v) hash.add(bits_of(x));
+    }
+    void operator()(DType v) const { hash.add(static_cast<uint8_t>(v)); }
+    void operator()(const Shape& v) const {
+      for (const Dim& d : v.dims()) hash.add(d.hash_word());
+    }
+    void operator()(const Region& v) const { hash.add(v.hash()); }
+  };
+  hash.add(value.index());
+  std::visit(Adder{hash}, value);
 }
 
 }  // namespace
@@ -83,6 +139,22 @@ std::string Attrs::str() const {
   for (size_t i = 0; i < entries_.size(); ++i)
     out += fmt::format("{}{}={}", i ? ", " : "", entries_[i].first, value_text(entries_[i].second));
   return out + "}";
+}
+
+bool Attrs::operator==(const Attrs& other) const {
+  return std::equal(entries_.begin(), entries_.end(), other.entries_.begin(), other.entries_.end(),
+                    [](const Entry& a, const Entry& b) {
+                      return a.first == b.first && same(a.second, b.second);
+                    });
+}
+
+uint64_t hash_of(const Attrs& attrs) {
+  Hash hash;
+  for (const auto& [name, value] : attrs) {
+    hash.add(name);
+    add_to(hash, value);
+  }
+  return hash.value();
 }
 
 }  // namespace brrr

@@ -11,12 +11,14 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "ir/region.h"
 
 namespace brrr {
 
-/// Printed as true, 3, 1e-05, "text", (0,2,1), (0.5,1e-05), f32, [8,length].
+/// Printed as true, 3, 1e-05, "text", (0,2,1), (0.5,1e-05), f32, [8,length]; a region as its graph
+/// between braces, a node on each line.
 using AttrValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<double>, DType, Shape>;
+                               std::vector<double>, DType, Shape, Region>;
 
 class Attrs {
  public:
@@ -45,7 +47,9 @@ class Attrs {
   auto end() const { return entries_.end(); }
   auto begin() { return entries_.begin(); }
   auto end() { return entries_.end(); }
-  bool operator==(const Attrs&) const = default;
+  /// Equal attributes print as the same text: numbers are equal when their bits are, and NaN is
+  /// equal to NaN.
+  bool operator==(const Attrs&) const;
   /// "{axis=1, eps=1e-05}", "" when empty.
   std::string str() const;
 
@@ -53,6 +57,9 @@ class Attrs {
   [[noreturn]] void missing(std::string_view name) const;
   std::vector<Entry> entries_;
 };
+
+/// The same for equal attributes.
+uint64_t hash_of(const Attrs& attrs);
 
 /// The shortest text that parses back to the same bits; always has a '.', an exponent or a name.
 std::string double_text(double value);

@@ -1,9 +1,11 @@
 #include "ir/text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/errors.h"
 
@@ -69,21 +71,44 @@ class Parser {
   Parser(std::string_view text, const OpLookup& lookup) : text_(text), lookup_(lookup) {}
 
   Graph run() {
-    size_t begin = 0;
-    while (begin < text_.size()) {
-      size_t end = text_.find('\n', begin);
-      if (end == std::string_view::npos) end = text_.size();
-      line_ = text_.substr(begin, end - begin);
-      at_ = 0;
-      ++line_number_;
-      skip_spaces();
-      if (at_ < line_.size() && line_[at_] != '#') parse_line_or_fail();
-      begin = end + 1;
-    }
+    parse_lines();
     return std::move(graph_);
   }
 
  private:
+  bool next_line() {
+    if (next_ >= text_.size()) return false;
+    const size_t end = std::min(text_.find('\n', next_), text_.size());
+    line_ = text_.substr(next_, end - next_);
+    at_ = 0;
+    ++line_number_;
+    next_ = end + 1;
+    skip_spaces();
+    return true;
+  }
+  /// To the end of the text, or behind the brace that ends a region.
+  void parse_lines() {
+    while (next_line()) {
+      if (depth_ > 0 && accept("}")) return;
+      if (at_ < line_.size() && line_[at_] != '#') parse_line_or_fail();
+    }
+    if (depth_ > 0) fail("a region does not end");
+  }
+  Region region() {
+    expect("{");
+    skip_spaces();
+    if (at_ != line_.size()) fail("the nodes of a region begin on the next line");
+    if (++depth_ > kMostNested) fail("more than {} regions in each other", kMostNested);
+    Graph outer = std::exchange(graph_, {});
+    std::set<NodeId> outer_updated = std::exchange(updated_, {});
+    parse_lines();
+    --depth_;
+    updated_ = std::move(outer_updated);
+    Region out(std::exchange(graph_, std::move(outer)));
+    if (!out.problem().empty()) fail("this is no region: {}", out.problem());
+    return out;
+  }
+
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
     user_error("{}{}, column {}: {}", kPrefix, line_number_, at_ + 1,
@@ -173,7 +198,9 @@ class Parser {
       if (port < 0 || port > 1'000'000) fail("port {} is out of range", port);
       v.port = static_cast<uint32_t>(port);
     }
-    if (id < 0 || static_cast<uint64_t>(id) >= graph_.size()) fail("%{} is not defined above", id);
+    if (id < 0 || static_cast<uint64_t>(id) >= graph_.size())
+      fail("%{} is not defined above{}", id,
+           depth_ == 0 ? "" : " in this region, which reads the outside through operands alone");
     v.node = static_cast<NodeId>(id);
     if (v.port >= graph_.node(v.node).results.size())
       fail("%{} has {} results", id, graph_.node(v.node).results.size());
@@ -218,6 +245,7 @@ class Parser {
     const char c = line_[at_];
     if (c == '"') return quoted();
     if (c == '[') return shape();
+    if (c == '{') return region();
     if (c == '(') {
       ++at_;
       return list();
@@ -337,13 +365,16 @@ class Parser {
   }
 
   static constexpr std::string_view kPrefix = "graph text, line ";
+  static constexpr int kMostNested = 16;
   std::string_view text_;
+  size_t next_ = 0;  // where the next line begins
   const OpLookup& lookup_;
   std::set<NodeId> updated_;
   Graph graph_;
   std::string_view line_;
   size_t at_ = 0;
   int line_number_ = 0;
+  int depth_ = 0;  // of the region that is being read
 };
 
 }  // namespace
@@ -389,6 +420,12 @@ void verify(const Graph& graph) {
       BRRR_CHECK(v.port < graph.node(v.node).results.size(), "%{} reads port {} of %{}", id, v.port,
                  v.node);
     }
+    for (const auto& [name, value] : node.attrs)
+      if (const auto* region = std::get_if<Region>(&value)) {
+        BRRR_CHECK(region->problem().empty(), "the region '{}' of %{} ({}): {}", name, id,
+                   node.op->name, region->problem());
+        verify(region->graph());
+      }
     const std::vector<Type> in = operand_types(graph, node);
     const std::vector<Type> expected = node.op->infer(InferContext{*node.op, in, node.attrs});
     BRRR_CHECK(expected == node.results, "the types of {} are not what infer says",

@@ -8,7 +8,13 @@
 //   update %p1 <- %30
 //   gradient %p1 <- %29
 //
-// A parameter's id carries a p. Result `port` > 0 of a node is written %id.port.
+// A parameter's id carries a p. Result `port` > 0 of a node is written %id.port. A region stands
+// between braces, and what follows it, behind the closing one:
+//
+//   %4 : f32[8] = fused(%2, %3) {body={
+//     %0 : f32[8] = input() {dtype=f32, kind="data", name="a0", shape=[8]}
+//     ...
+//   }} @h.0
 
 #include <string>
 #include <string_view>
@@ -28,8 +34,8 @@ Graph parse(std::string_view text, const OpLookup& lookup);
 std::string to_dot(const Graph& graph);
 
 /// Every promise of the graph: operands earlier than users, ports in range, types as infer says,
-/// unique input names, updates of matching type, one update per state. Throws InternalError naming
-/// the node.
+/// unique input names, updates of matching type, one update per state; and of each region, that it
+/// is closed. Throws InternalError naming the node.
 void verify(const Graph& graph);
 
 }  // namespace brrr

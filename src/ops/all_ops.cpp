@@ -114,6 +114,12 @@ void expect_stream(const InferContext& c) {
   if (stream < 0 || stream > 0xffffffff) c.fail("stream must be in [0, 2^32); got {}", stream);
 }
 
+const Graph& region_of(const InferContext& c, std::string_view name) {
+  const Region& region = c.attr<Region>(name);
+  if (!region.problem().empty()) c.fail("{}: {}", name, region.problem());
+  return region.graph();
+}
+
 void expect_same_dtype(const InferContext& c, size_t i, size_t j) {
   if (c.in[i].dtype != c.in[j].dtype)
     c.fail("operands must have one dtype; got {} and {} (cast one of them)", c.in[i].str(),

@@ -3,33 +3,10 @@
 
 #include "ops/fused.h"
 
-#include <mutex>
-#include <unordered_map>
-
-#include "ir/text.h"
 #include "ops/support.h"
 
 namespace brrr {
 namespace {
-
-void check_body(const Graph& body) {
-  size_t inputs = 0;
-  for (NodeId id = 0; id < body.size(); ++id) {
-    const Node& node = body.node(id);
-    if (node.op->has_body) user_error("a body holds no fused node");
-    for (const Type& t : node.results)
-      if (!t.shape.is_static()) user_error("shapes are static; got {}", t.str());
-    if (!body.is_input(id)) continue;
-    if (body.role(id) != Role::data || body.input_name(id) != fmt::format("a{}", inputs))
-      user_error("input {} must be data named a{}; got {} '{}'", inputs, inputs,
-                 name_of(body.role(id)), body.input_name(id));
-    ++inputs;
-  }
-  if (body.outputs().empty()) user_error("there is no output");
-  for (size_t i = 0; i < body.outputs().size(); ++i)
-    if (body.outputs()[i].name != std::to_string(i))
-      user_error("output {} must be named \"{}\"; got \"{}\"", i, i, body.outputs()[i].name);
-}
 
 /// Whether every use of input `id` reads, for an element of a result, the same element of the
 /// input, and no node after `last` uses it.
@@ -74,7 +51,7 @@ Sample sample_of(const Graph& body) {
     const bool is_key = type.dtype == DType::i32;
     sample.in.push_back({type, is_key ? 0.0 : -1.0, is_key ? 1000.0 : 1.0});
   }
-  sample.attrs.set("body", print(body));
+  sample.attrs.set("body", Region(body));
   return sample;
 }
 
@@ -124,25 +101,7 @@ std::vector<Sample> fused_samples() {
 
 }  // namespace
 
-std::shared_ptr<const Graph> fused_body(const std::string& text) {
-  // A memo of a pure function: every pass, the verifier and the kernel ask for the same few bodies.
-  static std::mutex mutex;
-  static std::unordered_map<std::string, std::shared_ptr<const Graph>> memo;
-  {
-    const std::lock_guard lock(mutex);
-    if (auto at = memo.find(text); at != memo.end()) return at->second;
-  }
-  auto body = std::make_shared<const Graph>(parse(text, find_op));
-  check_body(*body);
-  constexpr size_t kMost = 4096;
-  const std::lock_guard lock(mutex);
-  if (memo.size() >= kMost) memo.clear();
-  return memo.emplace(text, std::move(body)).first->second;
-}
-
-std::shared_ptr<const Graph> fused_body(const Node& node) {
-  return fused_body(node.attrs.get<std::string>("body"));
-}
+const Graph& fused_body(const Node& node) { return node.attrs.get<Region>("body").graph(); }
 
 NodeId product_of(const Graph& body) {
   for (NodeId id = 0; id < body.size(); ++id)
@@ -226,7 +185,7 @@ BodyPart without(const Graph& body, const BiasGradient& gradient) {
 }
 
 OpClass class_of(const Node& node) {
-  if (node.op->has_body && product_of(*fused_body(node)) != kNoNode) return OpClass::contraction;
+  if (node.op->has_body && product_of(fused_body(node)) != kNoNode) return OpClass::contraction;
   return node.op->op_class;
 }
 
@@ -242,30 +201,29 @@ std::vector<OpDef> fused_ops() {
       "The outputs \"0\", \"1\", ... of the graph {body} with its inputs a0, a1, ... in place of "
       "the operands. Made by the pass `fuse`; what is rounded, and where, is as in the body";
   d.infer = [](const InferContext& c) {
-    std::shared_ptr<const Graph> body;
-    try {
-      body = fused_body(c.attr<std::string>("body"));
-    } catch (const UserError& e) {
-      if (std::string_view(e.what()).starts_with("[fused]")) throw;
-      c.fail("body: {}", e.what());
+    const Graph& body = region_of(c, "body");
+    for (const Node& node : body.nodes()) {
+      if (node.op->has_body) c.fail("body: it holds no fused node");
+      for (const Type& t : node.results)
+        if (!t.shape.is_static()) c.fail("body: shapes are static; got {}", t.str());
     }
-    const std::vector<NodeId> inputs = body->inputs();
+    const std::vector<NodeId> inputs = body.inputs();
     expect_operands(c, inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (c.in[i] != body->type({inputs[i], 0}))
-        c.fail("operand {} must be {} as the body says; got {}", i,
-               body->type({inputs[i], 0}).str(), c.in[i].str());
+      if (c.in[i] != body.type({inputs[i], 0}))
+        c.fail("operand {} must be {} as the body says; got {}", i, body.type({inputs[i], 0}).str(),
+               c.in[i].str());
     std::vector<Type> out;
-    for (const Output& o : body->outputs()) out.push_back(body->type(o.value));
+    for (const Output& o : body.outputs()) out.push_back(body.type(o.value));
     return out;
   };
   d.decompose = [](const DecomposeContext& c) {
-    const auto body = fused_body(c.node);
-    std::vector<std::vector<ValueId>> map(body->size());
+    const Graph& body = fused_body(c.node);
+    std::vector<std::vector<ValueId>> map(body.size());
     size_t next_input = 0;
-    for (NodeId id = 0; id < body->size(); ++id) {
-      const Node& node = body->node(id);
-      if (body->is_input(id)) {
+    for (NodeId id = 0; id < body.size(); ++id) {
+      const Node& node = body.node(id);
+      if (body.is_input(id)) {
         map[id] = {c.in[next_input++].id};
         continue;
       }
@@ -275,18 +233,18 @@ std::vector<OpDef> fused_ops() {
       for (uint32_t port = 0; port < node.results.size(); ++port) map[id].push_back({added, port});
     }
     std::vector<Value> out;
-    for (const Output& o : body->outputs())
+    for (const Output& o : body.outputs())
       out.push_back(c.graph.value(map[o.value.node][o.value.port]));
     return out;
   };
   d.cost = [](const Node& n, std::span<const Type> in) {
-    const auto body = fused_body(n);
+    const Graph& body = fused_body(n);
     double flops = 0;
-    for (NodeId id = 0; id < body->size(); ++id) flops += cost_of(*body, id).flops;
+    for (NodeId id = 0; id < body.size(); ++id) flops += cost_of(body, id).flops;
     return streaming_cost(n, in, flops);
   };
   d.samples = fused_samples;
-  d.in_place_of = [](const Node& n) { return in_place_pairs(*fused_body(n)); };
+  d.in_place_of = [](const Node& n) { return in_place_pairs(fused_body(n)); };
   std::vector<OpDef> list;
   list.push_back(std::move(d));
   return list;

@@ -1,9 +1,7 @@
 #pragma once
-// The body of a `fused` node: a small graph of its own, in the text form of ir/text.h.
+// The body of a `fused` node: a small graph of its own, a Region.
 
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -11,12 +9,9 @@
 
 namespace brrr {
 
-/// The graph that the text stands for; one object per text, shared. Throws UserError when the text
-/// is no body: static shapes, inputs a0, a1, ... of kind data, outputs "0", "1", ..., nothing fused
-/// inside.
-std::shared_ptr<const Graph> fused_body(const std::string& text);
-/// The body of a node that infer has checked.
-std::shared_ptr<const Graph> fused_body(const Node& node);
+/// The body of a node, as long as the node or a copy of its attributes lives: static shapes,
+/// nothing fused inside.
+const Graph& fused_body(const Node& node);
 
 /// matmul, linear and scaled_matmul.
 bool is_matrix_product(const Node& node);

@@ -18,6 +18,8 @@ void expect_float(const InferContext& c, size_t i, const char* what);
 void expect_integer(const InferContext& c, size_t i, const char* what);
 /// Throws unless the attribute "stream" fits the 32 bits of the generator's counter.
 void expect_stream(const InferContext& c);
+/// The graph of a region attribute; throws unless the attribute is one and closed.
+const Graph& region_of(const InferContext& c, std::string_view name);
 void expect_same_dtype(const InferContext& c, size_t i, size_t j);
 /// The NumPy broadcast of two shapes; fails naming both.
 Shape broadcast(const InferContext& c, const Shape& a, const Shape& b);

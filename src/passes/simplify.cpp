@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
@@ -155,12 +156,28 @@ std::optional<Value> sum_of_pads(Graph& g, const std::vector<Value>& in) {
   return concat(values, static_cast<int>(axis));
 }
 
-// Everything that makes two nodes the same computation.
-std::string cse_key(const Node& node, const std::vector<Value>& in) {
-  std::string key = node.op->name;
-  for (const Value& v : in) key += fmt::format(" {}.{}", v.id.node, v.id.port);
-  key += node.attrs.str();
-  return key;
+// The nodes of the new graph by the hash of everything that makes two of them the same computation.
+using SeenNodes = std::unordered_multimap<uint64_t, NodeId>;
+
+uint64_t hash_of_node(const Node& node, const std::vector<Value>& in) {
+  Hash hash;
+  hash.add(node.op->name);
+  for (const Value& v : in) hash.add(v.id.node).add(v.id.port);
+  return hash.add(hash_of(node.attrs)).value();
+}
+
+// The node that computes in `g` what this one computes on these operands, or kNoNode.
+NodeId find_same(const SeenNodes& seen, uint64_t hash, const Graph& g, const Node& node,
+                 const std::vector<Value>& in) {
+  const auto [begin, end] = seen.equal_range(hash);
+  for (auto at = begin; at != end; ++at) {
+    const Node& other = g.node(at->second);
+    if (other.op == node.op && other.attrs == node.attrs &&
+        std::equal(in.begin(), in.end(), other.operands.begin(), other.operands.end(),
+                   [](const Value& a, const ValueId& b) { return a.id == b; }))
+      return at->second;
+  }
+  return kNoNode;
 }
 
 struct Counts {
@@ -168,7 +185,7 @@ struct Counts {
 };
 
 Graph simplify_once(const Graph& in, Counts& counts) {
-  std::unordered_map<std::string, NodeId> seen;
+  SeenNodes seen;
   return rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = r.in().node(id);
     if (r.in().is_input(id)) return false;
@@ -182,12 +199,13 @@ Graph simplify_once(const Graph& in, Counts& counts) {
         return true;
       }
     }
-    const auto [at, fresh] = seen.emplace(cse_key(node, operands), kNoNode);
-    if (fresh) {
-      at->second = r.copy(id);
+    const uint64_t hash = hash_of_node(node, operands);
+    const NodeId same = find_same(seen, hash, r.out(), node, operands);
+    if (same == kNoNode) {
+      seen.emplace(hash, r.copy(id));
     } else {
       for (uint32_t port = 0; port < node.results.size(); ++port)
-        r.bind({id, port}, r.out().value(at->second, port));
+        r.bind({id, port}, r.out().value(same, port));
       ++counts.merged;
     }
     return true;

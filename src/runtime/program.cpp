@@ -61,8 +61,8 @@ Finiteness finiteness(const Type& type, const std::byte* data) {
 // Masks are written with -inf on purpose.
 bool is_mask(const Node& node) {
   if (!node.op->has_body) return node.op->makes_masks;
-  const auto body = fused_body(node);
-  return std::any_of(body->nodes().begin(), body->nodes().end(), is_mask);
+  const Graph& body = fused_body(node);
+  return std::any_of(body.nodes().begin(), body.nodes().end(), is_mask);
 }
 
 }  // namespace
@@ -132,10 +132,10 @@ void Program::bind(Device& device, std::byte* temporary, std::byte* constant,
   device_ = &device;
   buffers_.clear();
   for (const Buffer& b : plan_.buffers) {
-    if (b.region == Region::state)
+    if (b.region == MemoryRegion::state)
       buffers_.push_back(state(b.state));
     else
-      buffers_.push_back((b.region == Region::constant ? constant : temporary) + b.offset);
+      buffers_.push_back((b.region == MemoryRegion::constant ? constant : temporary) + b.offset);
   }
   for (auto* steps : {&constant_steps_, &steps_})
     for (Step& step : *steps) {

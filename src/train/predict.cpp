@@ -155,9 +155,9 @@ void each_part(const Graph& graph, NodeId id,
                const std::function<void(const OpDef& op, const Cost& cost)>& visit) {
   const Node& node = graph.node(id);
   if (!node.op->has_body) return visit(*node.op, cost_of(graph, id));
-  const auto body = fused_body(node);
-  for (NodeId part = 0; part < body->size(); ++part)
-    if (!body->is_input(part)) visit(*body->node(part).op, cost_of(*body, part));
+  const Graph& body = fused_body(node);
+  for (NodeId part = 0; part < body.size(); ++part)
+    if (!body.is_input(part)) visit(*body.node(part).op, cost_of(body, part));
 }
 
 PredictedTime predict_step(const Session& session, const MachineSpeed& speed) {

@@ -20,7 +20,7 @@ Target eager() {
 size_t joined(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
-    n += node.op->name == "fused" && bias_gradient_of(*fused_body(node)).has_value();
+    n += node.op->name == "fused" && bias_gradient_of(fused_body(node)).has_value();
   return n;
 }
 

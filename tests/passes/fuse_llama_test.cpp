@@ -19,9 +19,9 @@ namespace {
 /// The ops of a node: those of its body, or its own.
 std::set<std::string> ops_of(const Node& node) {
   if (node.op->name != "fused") return {node.op->name};
-  const std::shared_ptr<const Graph> body = fused_body(node);
+  const Graph& body = fused_body(node);
   std::set<std::string> names;
-  for (const Node& inner : body->nodes())
+  for (const Node& inner : body.nodes())
     if (inner.op != &input_op()) names.insert(inner.op->name);
   return names;
 }

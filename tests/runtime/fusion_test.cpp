@@ -38,7 +38,7 @@ size_t count_ops(const Graph& g, std::string_view name) {
 size_t count_bias_gradients(const Graph& g) {
   size_t n = 0;
   for (const Node& node : g.nodes())
-    n += node.op->name == "fused" && bias_gradient_of(*fused_body(node)).has_value();
+    n += node.op->name == "fused" && bias_gradient_of(fused_body(node)).has_value();
   return n;
 }
 

@@ -164,9 +164,9 @@ class WaysOfAStep {
     for (const Type& t : NodeView(graph_, id).in) note(t);
     for (const Type& t : graph_.node(id).results) note(t);
     if (graph_.node(id).op->name == "fused") {
-      const auto body = fused_body(graph_.node(id));
-      for (NodeId n = 0; n < body->size(); ++n)
-        for (const Type& t : body->node(n).results) note(t);
+      const Graph& body = fused_body(graph_.node(id));
+      for (NodeId n = 0; n < body.size(); ++n)
+        for (const Type& t : body.node(n).results) note(t);
     }
     return least;
   }

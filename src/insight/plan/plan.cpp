@@ -50,8 +50,8 @@ class Kinds {
 
   Holds kind(uint32_t i) const {
     const Buffer& b = plan_.buffers[i];
-    if (b.region == Region::constant) return Holds::constants;
-    if (b.region == Region::state) return holds_of(g_.role(b.state));
+    if (b.region == MemoryRegion::constant) return Holds::constants;
+    if (b.region == MemoryRegion::state) return holds_of(g_.role(b.state));
     const NodeId maker = makers_[i];
     if (maker == kNoNode) return Holds::temporaries;
     if (g_.is_input(maker)) return Holds::inputs;
@@ -141,7 +141,7 @@ void add_moments(RunPlan& p, const Session& session) {
   std::map<std::string, NamedBytes> by_op, by_layer;
   for (uint32_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& b = plan.buffers[i];
-    if (b.region != Region::temporary) continue;
+    if (b.region != MemoryRegion::temporary) continue;
     const auto from = static_cast<size_t>(std::max(b.first, 0));
     const auto to = static_cast<size_t>(std::max(b.last, 0));
     for (size_t t = from; t <= to && t < all.size(); ++t)

@@ -5,7 +5,6 @@
 
 #include <map>
 
-#include "ir/text.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/fusion/fuse_groups.h"
@@ -18,7 +17,7 @@ namespace {
 struct Cluster {
   Graph body;
   std::vector<ValueId> operands, results;  // of the graph
-  Attrs attrs() const { return {{"body", print(body)}}; }
+  Attrs attrs() const { return {{"body", Region(body)}}; }
 };
 
 class ClusterBuilder {

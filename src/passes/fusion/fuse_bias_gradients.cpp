@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "ir/text.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -132,7 +131,7 @@ class BiasGradientFuser {
       const Type& t = g_.type(v);
       operands.push_back(alone.input(std::to_string(operands.size()), t.shape, t.dtype).id);
     }
-    return target_.runs(alone, alone.add(op("fused"), operands, {{"body", print(body)}}));
+    return target_.runs(alone, alone.add(op("fused"), operands, {{"body", Region(body)}}));
   }
 
   void emit(Rewriter& r, NodeId product, NodeId sum) {
@@ -140,7 +139,7 @@ class BiasGradientFuser {
     for (const ValueId& v : operands_of(product)) operands.push_back(r.map(v).id);
     r.enter_scope_of(product);
     const NodeId fused =
-        r.out().add(op("fused"), operands, {{"body", print(body_of(product, sum))}});
+        r.out().add(op("fused"), operands, {{"body", Region(body_of(product, sum))}});
     r.bind({product, 0}, r.out().value(fused, 0));
     r.bind({sum, 0}, r.out().value(fused, 1));
     bytes_saved_ += static_cast<double>(g_.type(summed(sum)).bytes());

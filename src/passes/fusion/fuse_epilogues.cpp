@@ -6,7 +6,6 @@
 #include <queue>
 #include <utility>
 
-#include "ir/text.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -16,8 +15,8 @@ namespace {
 
 bool may_follow(const Node& node) {
   if (!node.op->has_body) return is_pointwise(*node.op);
-  const auto body = fused_body(node);
-  return std::all_of(body->nodes().begin(), body->nodes().end(), [](const Node& part) {
+  const Graph& body = fused_body(node);
+  return std::all_of(body.nodes().begin(), body.nodes().end(), [](const Node& part) {
     const OpClass c = part.op->op_class;
     return is_pointwise(*part.op) || c == OpClass::movement || c == OpClass::leaf;
   });
@@ -27,15 +26,15 @@ bool may_follow(const Node& node) {
 bool is_product(const Node& node) {
   if (is_matrix_product(node)) return true;
   if (!node.op->has_body) return false;
-  const auto body = fused_body(node);
-  const ValueId first = body->outputs()[0].value;
-  return body->outputs().size() == 2 && first.node == product_of(*body) && bias_gradient_of(*body);
+  const Graph& body = fused_body(node);
+  const ValueId first = body.outputs()[0].value;
+  return body.outputs().size() == 2 && first.node == product_of(body) && bias_gradient_of(body);
 }
 
 int pointwise_ops(const Node& node) {
   if (!node.op->has_body) return 1;
-  const auto body = fused_body(node);
-  return static_cast<int>(std::count_if(body->nodes().begin(), body->nodes().end(),
+  const Graph& body = fused_body(node);
+  return static_cast<int>(std::count_if(body.nodes().begin(), body.nodes().end(),
                                         [](const Node& n) { return is_pointwise(*n.op); }));
 }
 
@@ -43,7 +42,7 @@ int pointwise_ops(const Node& node) {
 struct Pair {
   Graph body;
   std::vector<ValueId> operands, results;
-  Attrs attrs() const { return {{"body", print(body)}}; }
+  Attrs attrs() const { return {{"body", Region(body)}}; }
 };
 
 class EpilogueFuser {
@@ -193,7 +192,7 @@ class EpilogueFuser {
     };
     const Node& first = g_.node(product);
     if (first.op->has_body)
-      inline_body(*fused_body(first), first, outside, p);
+      inline_body(fused_body(first), first, outside, p);
     else
       add_alone(first, outside, p);
     const std::vector<Output> of_product = std::exchange(p.body.outputs(), {});
@@ -205,7 +204,7 @@ class EpilogueFuser {
     };
     const Node& second = g_.node(reader);
     if (second.op->has_body)
-      inline_body(*fused_body(second), second, read, p);
+      inline_body(fused_body(second), second, read, p);
     else
       add_alone(second, read, p);
     for (uint32_t i = 0; i < second.results.size(); ++i) p.results.push_back({reader, i});

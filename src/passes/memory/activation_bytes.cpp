@@ -92,15 +92,15 @@ std::vector<std::vector<bool>> backward_values(const Graph& graph) {
       return static_cast<bool>(backward[v.node][v.port]);
     };
     if (node.op->has_body) {
-      const auto body = fused_body(node);
-      std::vector<bool> depends(body->size());
+      const Graph& body = fused_body(node);
+      std::vector<bool> depends(body.size());
       size_t operand = 0;
-      for (NodeId part = 0; part < body->size(); ++part) {
-        if (body->is_input(part)) depends[part] = reads_backward(operand++);
-        for (const ValueId& v : body->node(part).operands)
+      for (NodeId part = 0; part < body.size(); ++part) {
+        if (body.is_input(part)) depends[part] = reads_backward(operand++);
+        for (const ValueId& v : body.node(part).operands)
           depends[part] = depends[part] || depends[v.node];
       }
-      for (const Output& o : body->outputs()) backward[id].push_back(depends[o.value.node]);
+      for (const Output& o : body.outputs()) backward[id].push_back(depends[o.value.node]);
       continue;
     }
     bool any = graph.scope_of(id).starts_with(kBackwardScope);

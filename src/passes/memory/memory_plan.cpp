@@ -36,8 +36,8 @@ class Planner {
       BRRR_CHECK(o.updates != kNoNode || !is_old_state(o.value),
                  "output '{}' is the old value of '{}', which changes in the same run", o.name,
                  plan_.buffers[plan_.buffer(o.value)].label);
-    assign_offsets(Region::constant);
-    assign_offsets(Region::temporary);
+    assign_offsets(MemoryRegion::constant);
+    assign_offsets(MemoryRegion::temporary);
     measure_peak();
     return std::move(plan_);
   }
@@ -76,7 +76,7 @@ class Planner {
   bool is_state(NodeId id) const { return g_.is_input(id) && g_.input_kind(id) != InputKind::data; }
   NodeId end_node() const { return static_cast<NodeId>(g_.size()); }
 
-  uint32_t add_buffer(Region region, int64_t bytes, int32_t first, int32_t last,
+  uint32_t add_buffer(MemoryRegion region, int64_t bytes, int32_t first, int32_t last,
                       std::string label) {
     Buffer b;
     b.region = region;
@@ -107,12 +107,13 @@ class Planner {
     offsets.assign(node.results.size(), 0);
     if (g_.is_input(id)) {
       const bool data = g_.input_kind(id) == InputKind::data;
-      buffers[0] = add_buffer(data ? Region::temporary : Region::state, g_.type({id, 0}).bytes(),
-                              kBeforeRun, last_use_[id][0], label(id));
+      buffers[0] = add_buffer(data ? MemoryRegion::temporary : MemoryRegion::state,
+                              g_.type({id, 0}).bytes(), kBeforeRun, last_use_[id][0], label(id));
       if (!data) plan_.buffers[buffers[0]].state = id;
       return;
     }
-    const Region region = plan_.constant[id] ? Region::constant : Region::temporary;
+    const MemoryRegion region =
+        plan_.constant[id] ? MemoryRegion::constant : MemoryRegion::temporary;
     if (const auto offset = view_offset(g_, node)) {
       const ValueId whole = node.operands[0];
       buffers[0] = plan_.buffer(whole);
@@ -125,9 +126,9 @@ class Planner {
       // Constants are computed before the first step, when the data inputs are already in place.
       const int32_t when = plan_.constant[id] ? kBeforeRun : step;
       plan_.scratch_of[id] = static_cast<int32_t>(
-          add_buffer(Region::temporary, scratch, when, when, label(id) + " scratch"));
+          add_buffer(MemoryRegion::temporary, scratch, when, when, label(id) + " scratch"));
     }
-    if (options_.reuse && region == Region::temporary && options_.in_place(id))
+    if (options_.reuse && region == MemoryRegion::temporary && options_.in_place(id))
       for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
         if (buffers[pair.result] != ~0u) continue;
         const ValueId over = node.operands[pair.operand];
@@ -137,12 +138,12 @@ class Planner {
         offsets[pair.result] = plan_.offset_in[over.node][over.port];
       }
     for (uint32_t port = 0; port < node.results.size(); ++port) {
-      if (buffers[port] == ~0u && options_.reuse && region == Region::temporary)
+      if (buffers[port] == ~0u && options_.reuse && region == MemoryRegion::temporary)
         buffers[port] = unread_state({id, port});
       if (buffers[port] == ~0u)
         buffers[port] = add_buffer(region, node.results[port].bytes(),
-                                   region == Region::constant ? kBeforeRun : step,
-                                   region == Region::constant ? end_ : step, label(id));
+                                   region == MemoryRegion::constant ? kBeforeRun : step,
+                                   region == MemoryRegion::constant ? end_ : step, label(id));
       extend(buffers[port], last_use_[id][port]);
     }
   }
@@ -171,9 +172,9 @@ class Planner {
     if (readers > 1) return false;
     for (uint32_t port = 0; port < node.results.size(); ++port)
       if (plan_.buffer_of[id][port] == candidate) return false;
-    if (b.region == Region::temporary) return !is_data_input(candidate);
+    if (b.region == MemoryRegion::temporary) return !is_data_input(candidate);
     // State is overwritten only by its own next value.
-    if (b.region != Region::state) return false;
+    if (b.region != MemoryRegion::state) return false;
     for (const Output& o : g_.outputs())
       if (o.updates == b.state && o.value == ValueId{id, pair.result}) return true;
     return false;
@@ -181,7 +182,7 @@ class Planner {
 
   bool is_data_input(uint32_t buffer) const {
     const Buffer& b = plan_.buffers[buffer];
-    return b.region == Region::temporary && b.first == kBeforeRun;
+    return b.region == MemoryRegion::temporary && b.first == kBeforeRun;
   }
 
   // Updates that did not happen in place are copied when the run is over.
@@ -208,11 +209,12 @@ class Planner {
 
   // Largest first, each at the lowest offset that is free for its whole life; then the same in the
   // order of first use; the better of the two.
-  void assign_offsets(Region region) {
+  void assign_offsets(MemoryRegion region) {
     std::vector<uint32_t> ids;
     for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
       if (plan_.buffers[i].region == region) ids.push_back(i);
-    int64_t& total = region == Region::constant ? plan_.constant_bytes : plan_.temporary_bytes;
+    int64_t& total =
+        region == MemoryRegion::constant ? plan_.constant_bytes : plan_.temporary_bytes;
     if (!options_.reuse) {
       for (uint32_t i : ids) {
         plan_.buffers[i].offset = total;
@@ -272,7 +274,7 @@ class Planner {
   void measure_peak() {
     std::vector<int64_t> change(static_cast<size_t>(end_) + 3, 0);
     for (const Buffer& b : plan_.buffers) {
-      if (b.region != Region::temporary) continue;
+      if (b.region != MemoryRegion::temporary) continue;
       change[static_cast<size_t>(b.first + 1)] += b.bytes;
       change[static_cast<size_t>(b.last + 2)] -= b.bytes;
     }
@@ -303,8 +305,9 @@ MemoryPlan memory_plan(const Graph& graph, const PlanOptions& options) {
 void verify(const MemoryPlan& plan) {
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& a = plan.buffers[i];
-    if (a.region == Region::state) continue;
-    const int64_t size = a.region == Region::constant ? plan.constant_bytes : plan.temporary_bytes;
+    if (a.region == MemoryRegion::state) continue;
+    const int64_t size =
+        a.region == MemoryRegion::constant ? plan.constant_bytes : plan.temporary_bytes;
     BRRR_CHECK(a.offset >= 0 && a.offset + a.bytes <= size, "'{}' lies outside its region",
                a.label);
     for (size_t j = i + 1; j < plan.buffers.size(); ++j) {

@@ -15,10 +15,10 @@
 
 namespace brrr {
 
-enum class Region : uint8_t { state, constant, temporary };
+enum class MemoryRegion : uint8_t { state, constant, temporary };
 
 struct Buffer {
-  Region region = Region::temporary;
+  MemoryRegion region = MemoryRegion::temporary;
   int64_t bytes = 0;   // rounded up to the alignment
   int64_t offset = 0;  // within its region; for state: within the program's list, see StateSlot
   int32_t first = 0;   // the step that writes it first, -1 for what is there before the run

@@ -67,7 +67,7 @@ std::string described(const Graph& body) {
   for (NodeId id : body.inputs())
     in.push_back(
         g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
-  const NodeId fused = g.add(op("fused"), in, {{"body", print(body)}});
+  const NodeId fused = g.add(op("fused"), in, {{"body", Region(body)}});
   MatmulCall call;
   const std::string refusal = as_matmul_call(NodeView(g, fused), call);
   return refusal.empty() ? describe(call) : "refused: " + refusal;

@@ -12,7 +12,7 @@ namespace {
 
 class TileKernel final : public Kernel {
  public:
-  explicit TileKernel(const NodeView& node) : program_(*fused_body(node.node())) {}
+  explicit TileKernel(const NodeView& node) : program_(fused_body(node.node())) {}
 
   int64_t scratch_bytes() const override {
     return program_.chunks() * program_.partial_floats() * static_cast<int64_t>(sizeof(float));
@@ -63,7 +63,7 @@ class TileKernel final : public Kernel {
 
 std::vector<KernelEntry> fused_kernels() {
   const auto accepts = [](const NodeView& node) {
-    const TileProgram program(*fused_body(node.node()));
+    const TileProgram program(fused_body(node.node()));
     return program.has_product() ? "a product" : program.refusal();
   };
   const auto prepare = [](const NodeView& node) -> std::unique_ptr<Kernel> {

@@ -40,7 +40,7 @@ struct Parts {
 
 class FusedProduct final : public Kernel {
  public:
-  explicit FusedProduct(const NodeView& node) : FusedProduct(*fused_body(node.node())) {}
+  explicit FusedProduct(const NodeView& node) : FusedProduct(fused_body(node.node())) {}
 
   int64_t scratch_bytes() const override { return gemm_.scratch_bytes() + sums_.bytes(); }
 
@@ -145,24 +145,24 @@ std::string gradient_refusal(const Graph& body, const BiasGradient& gradient,
 }  // namespace
 
 std::string fused_product_refusal(const NodeView& node) {
-  const auto body = fused_body(node.node());
-  const NodeId product = product_of(*body);
+  const Graph& body = fused_body(node.node());
+  const NodeId product = product_of(body);
   if (product == kNoNode) return "no product";
-  for (const ValueId& v : body->node(product).operands)
-    if (!body->is_input(v.node)) return "a product of something that is computed";
-  const NodeView view(*body, product);
+  for (const ValueId& v : body.node(product).operands)
+    if (!body.is_input(v.node)) return "a product of something that is computed";
+  const NodeView view(body, product);
   if (!gemm_node_path(view))
     return fmt::format("its product: {}", gemm_node_refusal(view, GemmPath::kVector));
-  const Parts parts(*body);
+  const Parts parts(body);
   if (parts.gradient)
-    if (std::string why = gradient_refusal(*body, *parts.gradient, view); !why.empty()) return why;
+    if (std::string why = gradient_refusal(body, *parts.gradient, view); !why.empty()) return why;
   return parts.after.is_product_alone() ? "" : TileProgram(parts.after.body).refusal();
 }
 
 bool gains_by_epilogue(const NodeView& product, const NodeView&) {
   if (product.node().op->name != "fused") return multiplies_tiles(product);
-  const auto body = fused_body(product.node());
-  return multiplies_tiles(NodeView(*body, product_of(*body)));
+  const Graph& body = fused_body(product.node());
+  return multiplies_tiles(NodeView(body, product_of(body)));
 }
 bool gains_by_bias_gradient(const NodeView& product, const NodeView&) {
   return multiplies_tiles(product);

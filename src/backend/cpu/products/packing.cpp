@@ -80,7 +80,7 @@ Packing packing_of(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
     if (node.op->name == "fused") {
-      all += packing_of(*fused_body(node));
+      all += packing_of(fused_body(node));
       continue;
     }
     if (ops::has_copies_in_panels(node.attrs)) all.rows = std::max(all.rows, kMostPanelRowsBytes);

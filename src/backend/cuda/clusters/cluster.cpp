@@ -79,10 +79,10 @@ std::vector<PlanEntry> cluster_entries() {
     list.push_back(entry_of(op));
   list.push_back({"fused", "cluster",
                   [](const NodeView& node, const GpuDescription&) {
-                    return cluster_refusal(*fused_body(node.node()));
+                    return cluster_refusal(fused_body(node.node()));
                   },
                   [](const NodeView& node, const GpuDescription& gpu) {
-                    return plan_of(node, *fused_body(node.node()), gpu);
+                    return plan_of(node, fused_body(node.node()), gpu);
                   }});
   return list;
 }

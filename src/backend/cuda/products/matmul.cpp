@@ -184,7 +184,7 @@ struct Parts {
 };
 
 std::string fused_refusal(const NodeView& node, const GpuDescription&) {
-  const Parts parts(*fused_body(node.node()));
+  const Parts parts(fused_body(node.node()));
   const auto rest = without_product(parts.after.body);
   if (!rest) return "no product of operands";
   if (std::string why = refuse_size(parts.after.body.node(rest->product)); !why.empty()) return why;
@@ -195,7 +195,7 @@ std::string fused_refusal(const NodeView& node, const GpuDescription&) {
 
 LaunchPlan fused_plan(const NodeView& node, const GpuDescription& gpu) {
   LaunchPlan plan;
-  const Parts parts(*fused_body(node.node()));
+  const Parts parts(fused_body(node.node()));
   const auto rest = without_product(parts.after.body);
   const Node& product = parts.after.body.node(rest->product);
   std::vector<Type> in;

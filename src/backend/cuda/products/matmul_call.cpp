@@ -62,7 +62,7 @@ class EpilogueReader {
       : body_(fused_body(fused.node())), call_(call) {}
 
   std::string read() {
-    const Graph& g = *body_;
+    const Graph& g = body_;
     const NodeId product = product_of(g);
     if (product == kNoNode) return "no product";
     std::vector<LaunchArg> operands;
@@ -102,11 +102,11 @@ class EpilogueReader {
   /// Of products whose operands lie as those of a weight's gradient, in 16 bits; f32 all else.
   std::string read_bias_gradient(const BiasGradient& gradient) {
     const Product& p = call_.product;
-    const Type& sum = body_->type({gradient.sum, 0});
+    const Type& sum = body_.type({gradient.sum, 0});
     if (p.in != DType::bf16 && p.in != DType::f16)
       return fmt::format("a bias gradient of {}", name_of(p.in));
     if (p.out != DType::f32 || sum.dtype != DType::f32 ||
-        body_->type(body_->node(gradient.sum).operands[0]).dtype != DType::f32)
+        body_.type(body_.node(gradient.sum).operands[0]).dtype != DType::f32)
       return "a bias gradient that is not summed in f32, or beside a product that is not";
     if (p.batch != 1 || !p.transpose_a || p.transpose_b)
       return "a bias gradient beside another product than that of a weight's gradient";
@@ -116,14 +116,14 @@ class EpilogueReader {
   }
   /// Whether the node is on the way from an operand to the sum.
   bool is_summed(NodeId id, NodeId sum) const {
-    while (!body_->is_input(sum)) {
+    while (!body_.is_input(sum)) {
       if (id == sum) return true;
-      sum = body_->node(sum).operands[0].node;
+      sum = body_.node(sum).operands[0].node;
     }
     return false;
   }
   std::string read_op(const Node& node, NodeId product) {
-    const Graph& g = *body_;
+    const Graph& g = body_;
     const std::string& op = node.op->name;
     const Type& y = g.type({product, 0});
     if (node.results[0].dtype != y.dtype) return "a result of another dtype than the product";
@@ -163,19 +163,19 @@ class EpilogueReader {
   }
 
   NodeId root(NodeId id) const {
-    while (body_->node(id).op->name == "reshape") id = body_->node(id).operands[0].node;
+    while (body_.node(id).op->name == "reshape") id = body_.node(id).operands[0].node;
     return id;
   }
   LaunchArg input(NodeId id) const {
-    const std::vector<NodeId> inputs = body_->inputs();
+    const std::vector<NodeId> inputs = body_.inputs();
     return LaunchArg::in(
         static_cast<size_t>(std::find(inputs.begin(), inputs.end(), id) - inputs.begin()));
   }
   LaunchArg output(const Output& o) const {
-    return LaunchArg::out(static_cast<size_t>(&o - body_->outputs().data()));
+    return LaunchArg::out(static_cast<size_t>(&o - body_.outputs().data()));
   }
 
-  std::shared_ptr<const Graph> body_;
+  const Graph& body_;
   MatmulCall& call_;
   std::optional<LaunchArg> kept_;
 };
