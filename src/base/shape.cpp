@@ -54,7 +54,7 @@ size_t Shape::normalise(int axis) const {
 
 Shape Shape::without_last(int count) const {
   BRRR_CHECK(count >= 0 && count <= rank(), "{} axes less of a shape of rank {}", count, rank());
-  return Shape(std::vector<Dim>(dims_.begin(), dims_.end() - count));
+  return Shape(dims().first(static_cast<size_t>(rank() - count)));
 }
 
 bool Shape::is_static() const {

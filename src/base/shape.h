@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/inline_vector.h"
 
 namespace brrr {
 
@@ -34,8 +37,8 @@ class Dim {
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<Dim> dims) : dims_(dims) {}
-  explicit Shape(std::vector<Dim> dims) : dims_(std::move(dims)) {}
+  Shape(std::initializer_list<Dim> dims) : dims_(dims.begin(), dims.end()) {}
+  explicit Shape(std::span<const Dim> dims) : dims_(dims.begin(), dims.end()) {}
   explicit Shape(const std::vector<int64_t>& sizes) : dims_(sizes.begin(), sizes.end()) {}
 
   int rank() const { return static_cast<int>(dims_.size()); }
@@ -55,17 +58,17 @@ class Shape {
   /// "[8,1024,768]", "[]" for a scalar.
   std::string str() const;
 
-  const std::vector<Dim>& dims() const { return dims_; }
+  std::span<const Dim> dims() const { return dims_; }
   /// The axes before the last `count`. InternalError where there are fewer.
   Shape without_last(int count) const;
   void push_back(Dim d) { dims_.push_back(d); }
-  void insert(int axis, Dim d) { dims_.insert(dims_.begin() + axis, d); }
-  void erase(int axis) { dims_.erase(dims_.begin() + axis); }
+  void insert(int axis, Dim d) { dims_.insert(static_cast<size_t>(axis), d); }
+  void erase(int axis) { dims_.erase(static_cast<size_t>(axis)); }
   bool operator==(const Shape&) const = default;
 
  private:
   size_t normalise(int axis) const;
-  std::vector<Dim> dims_;
+  InlineVector<Dim, 4> dims_;
 };
 
 }  // namespace brrr

@@ -14,6 +14,19 @@ Attrs::Attrs(std::initializer_list<Entry> entries) {
   for (const Entry& e : entries) set(e.first, e.second);
 }
 
+const std::vector<Attrs::Entry>& Attrs::entries() const {
+  static const std::vector<Entry> none;
+  return entries_ ? *entries_ : none;
+}
+
+std::vector<Attrs::Entry>& Attrs::own() {
+  if (!entries_)
+    entries_ = std::make_shared<std::vector<Entry>>();
+  else if (entries_.use_count() > 1)
+    entries_ = std::make_shared<std::vector<Entry>>(*entries_);
+  return *entries_;
+}
+
 namespace {
 
 // One spelling of each value, so that equal attributes compare equal.
@@ -31,18 +44,19 @@ void make_signed(AttrValue& value) {
 
 void Attrs::set(std::string_view name, AttrValue value) {
   make_signed(value);
-  auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
+  std::vector<Entry>& list = own();
+  auto at = std::lower_bound(list.begin(), list.end(), name,
                              [](const Entry& e, std::string_view n) { return e.first < n; });
-  if (at != entries_.end() && at->first == name)
+  if (at != list.end() && at->first == name)
     at->second = std::move(value);
   else
-    entries_.insert(at, Entry(std::string(name), std::move(value)));
+    list.insert(at, Entry(std::string(name), std::move(value)));
 }
 
 const AttrValue* Attrs::find(std::string_view name) const {
-  auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
-                             [](const Entry& e, std::string_view n) { return e.first < n; });
-  return at != entries_.end() && at->first == name ? &at->second : nullptr;
+  for (const Entry& e : entries())
+    if (e.first == name) return &e.second;
+  return nullptr;
 }
 
 void Attrs::missing(std::string_view name) const {
@@ -156,18 +170,18 @@ void add_to(Hash& hash, const AttrValue& value) {
 }  // namespace
 
 std::string Attrs::str() const {
-  if (entries_.empty()) return "";
+  if (empty()) return "";
   std::string out = "{";
-  for (size_t i = 0; i < entries_.size(); ++i)
-    out += fmt::format("{}{}={}", i ? ", " : "", entries_[i].first, value_text(entries_[i].second));
+  for (const auto& [name, value] : entries())
+    out += fmt::format("{}{}={}", out.size() > 1 ? ", " : "", name, value_text(value));
   return out + "}";
 }
 
 bool Attrs::operator==(const Attrs& other) const {
-  return std::equal(entries_.begin(), entries_.end(), other.entries_.begin(), other.entries_.end(),
-                    [](const Entry& a, const Entry& b) {
-                      return a.first == b.first && same(a.second, b.second);
-                    });
+  if (entries_ == other.entries_) return true;
+  return std::equal(begin(), end(), other.begin(), other.end(), [](const Entry& a, const Entry& b) {
+    return a.first == b.first && same(a.second, b.second);
+  });
 }
 
 uint64_t hash_of(const Attrs& attrs) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,11 +46,11 @@ class Attrs {
     return value != nullptr && std::holds_alternative<T>(*value) ? std::get<T>(*value) : fallback;
   }
 
-  bool empty() const { return entries_.empty(); }
-  auto begin() const { return entries_.begin(); }
-  auto end() const { return entries_.end(); }
-  auto begin() { return entries_.begin(); }
-  auto end() { return entries_.end(); }
+  bool empty() const { return entries().empty(); }
+  auto begin() const { return entries().begin(); }
+  auto end() const { return entries().end(); }
+  auto begin() { return own().begin(); }
+  auto end() { return own().end(); }
   /// Equal attributes print as the same text: numbers are equal when their bits are, and NaN is
   /// equal to NaN.
   bool operator==(const Attrs&) const;
@@ -58,7 +59,11 @@ class Attrs {
 
  private:
   [[noreturn]] void missing(std::string_view name) const;
-  std::vector<Entry> entries_;
+  const std::vector<Entry>& entries() const;
+  std::vector<Entry>& own();
+
+  // Copies share it until one of them is changed.
+  std::shared_ptr<std::vector<Entry>> entries_;
 };
 
 /// The same for equal attributes.

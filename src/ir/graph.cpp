@@ -127,8 +127,27 @@ NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attr
     if (current_scope().empty()) throw;
     throw UserError(fmt::format("{} (at {})", e.what(), current_scope()), e.code());
   }
+  return append(std::move(node));
+}
+
+NodeId Graph::add_copy(const Node& original, std::span<const ValueId> operands) {
+  Node node;
+  node.op = original.op;
+  node.attrs = original.attrs;
+  node.operands.assign(operands.begin(), operands.end());
+  node.results = original.results;
+  node.scope = current_scope_;
+  return append(std::move(node));
+}
+
+NodeId Graph::append(Node node) {
+  const auto id = static_cast<NodeId>(nodes_.size());
   nodes_.push_back(std::move(node));
-  return static_cast<NodeId>(nodes_.size() - 1);
+  if (is_input(id)) {
+    inputs_.push_back(id);
+    input_index_.add([&](uint32_t i) -> const std::string& { return input_name(inputs_[i]); });
+  }
+  return id;
 }
 
 Value Graph::output(std::string_view name, Value value) {
@@ -142,8 +161,8 @@ void Graph::gradient(Value parameter, Value value) {
   const NodeId of = parameter.id.node;
   BRRR_CHECK(is_input(of) && input_kind(of) == InputKind::parameter,
              "only parameters have gradients");
-  output("grad:" + input_name(of), value);
-  outputs_.back().gradient_of = of;
+  BRRR_CHECK(value.graph == this, "the gradient of '{}' belongs to another graph", input_name(of));
+  outputs_.push_back({"grad:" + input_name(of), value.id, kNoNode, of});
 }
 
 void Graph::update(Value state, Value value) {
@@ -165,9 +184,13 @@ uint32_t Graph::set_scope(std::string_view name) {
   BRRR_CHECK(name.find_first_of(" \t\r\n") == std::string_view::npos,
              "the scope '{}' holds a space: it could not be printed and parsed", name);
   const uint32_t previous = current_scope_;
-  auto at = std::find(scopes_.begin(), scopes_.end(), name);
-  current_scope_ = static_cast<uint32_t>(at - scopes_.begin());
-  if (at == scopes_.end()) scopes_.emplace_back(name);
+  const auto scope_at = [&](uint32_t i) -> const std::string& { return scopes_[i]; };
+  current_scope_ = scope_index_.find(name, scope_at);
+  if (current_scope_ == NameIndex::kNone) {
+    current_scope_ = static_cast<uint32_t>(scopes_.size());
+    scopes_.emplace_back(name);
+    scope_index_.add(scope_at);
+  }
   return previous;
 }
 
@@ -187,17 +210,17 @@ const std::string& Graph::input_name(NodeId id) const {
   return nodes_[id].attrs.get<std::string>("name");
 }
 
-std::vector<NodeId> Graph::inputs(std::optional<InputKind> kind) const {
+std::vector<NodeId> Graph::inputs(InputKind kind) const {
   std::vector<NodeId> out;
-  for (NodeId id = 0; id < nodes_.size(); ++id)
-    if (is_input(id) && (!kind || input_kind(id) == *kind)) out.push_back(id);
+  for (NodeId id : inputs_)
+    if (input_kind(id) == kind) out.push_back(id);
   return out;
 }
 
 NodeId Graph::find_input(std::string_view name) const {
-  for (NodeId id = 0; id < nodes_.size(); ++id)
-    if (is_input(id) && input_name(id) == name) return id;
-  return kNoNode;
+  const uint32_t i = input_index_.find(
+      name, [&](uint32_t at) -> const std::string& { return input_name(inputs_[at]); });
+  return i == NameIndex::kNone ? kNoNode : inputs_[i];
 }
 
 bool Graph::operator==(const Graph& other) const {

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "ir/attrs.h"
+#include "ir/name_index.h"
 
 namespace brrr {
 
@@ -93,7 +94,7 @@ struct Output {
 
 class Graph {
  public:
-  Graph() : scopes_{""} {}
+  Graph() { set_scope(""); }
 
   // -- building
   // ------------------------------------------------------------------------------------
@@ -108,6 +109,11 @@ class Graph {
   }
   /// Appends a node; its result types come from the op's infer. Throws UserError as infer does.
   NodeId add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs = {});
+  /// Room for so many nodes.
+  void reserve(size_t nodes) { nodes_.reserve(nodes); }
+  /// Appends a copy of a node of another graph, whose operands here have the types that they have
+  /// there: nothing is inferred again.
+  NodeId add_copy(const Node& node, std::span<const ValueId> operands);
   Value output(std::string_view name, Value value);
   /// The output "grad:<parameter>".
   void gradient(Value parameter, Value value);
@@ -118,6 +124,7 @@ class Graph {
   uint32_t set_scope(std::string_view name);
   void restore_scope(uint32_t scope) { current_scope_ = scope; }
   const std::string& current_scope() const { return scopes_[current_scope_]; }
+  uint32_t current_scope_index() const { return current_scope_; }
 
   // -- reading
   // -------------------------------------------------------------------------------------
@@ -138,17 +145,23 @@ class Graph {
   Role role(NodeId id) const;
   InputKind input_kind(NodeId id) const { return kind_of(role(id)); }
   const std::string& input_name(NodeId id) const;
-  /// Ids of the inputs of one kind (all kinds without an argument), in order.
-  std::vector<NodeId> inputs(std::optional<InputKind> kind = std::nullopt) const;
+  /// Ids of all inputs, or of those of one kind, in order.
+  const std::vector<NodeId>& inputs() const { return inputs_; }
+  std::vector<NodeId> inputs(InputKind kind) const;
   /// The input of that name, or kNoNode.
   NodeId find_input(std::string_view name) const;
 
   bool operator==(const Graph& other) const;
 
  private:
+  NodeId append(Node node);
+
   std::vector<Node> nodes_;
+  std::vector<NodeId> inputs_;
+  NameIndex input_index_;  // of positions in inputs_
   std::vector<Output> outputs_;
   std::vector<std::string> scopes_;
+  NameIndex scope_index_;
   uint32_t current_scope_ = 0;
 };
 

@@ -5,13 +5,32 @@
 #include "base/errors.h"
 
 namespace brrr {
+namespace {
 
-Rewriter::Rewriter(const Graph& in) : in_(in), map_(in.size()) {
-  for (NodeId id = 0; id < in.size(); ++id) map_[id].resize(in.node(id).results.size());
+constexpr uint32_t kNoScope = ~0u;
+
+}  // namespace
+
+Rewriter::Rewriter(const Graph& in) : in_(in), scopes_(in.scopes().size(), kNoScope) {
+  first_.reserve(in.size());
+  uint32_t values = 0;
+  for (const Node& node : in.nodes()) {
+    first_.push_back(values);
+    values += static_cast<uint32_t>(node.results.size());
+  }
+  map_.resize(values);
+  out_.reserve(in.size());
+}
+
+void Rewriter::enter_scope_of(NodeId old) {
+  uint32_t& scope = scopes_[in_.node(old).scope];
+  if (scope != kNoScope) return out_.restore_scope(scope);
+  out_.set_scope(in_.scope_of(old));
+  scope = out_.current_scope_index();
 }
 
 Value Rewriter::map(ValueId old) {
-  const ValueId mapped = map_[old.node][old.port];
+  const ValueId mapped = map_[first_[old.node] + old.port];
   BRRR_CHECK(mapped.node != kNoNode, "%{}.{} ({}) was not rewritten before its user", old.node,
              old.port, in_.node(old.node).op->name);
   return out_.value(mapped);
@@ -23,20 +42,38 @@ std::vector<Value> Rewriter::operands(NodeId old) {
   return values;
 }
 
-NodeId Rewriter::copy(NodeId old) { return copy(old, in_.node(old).attrs); }
+bool Rewriter::map_operands(NodeId old) {
+  bool same_types = true;
+  operands_.clear();
+  for (const ValueId& v : in_.node(old).operands) {
+    operands_.push_back(map(v).id);
+    same_types = same_types && out_.type(operands_.back()) == in_.type(v);
+  }
+  return same_types;
+}
 
-NodeId Rewriter::copy(NodeId old, Attrs attrs) {
-  const Node& node = in_.node(old);
-  std::vector<ValueId> operands;
-  for (const ValueId& v : node.operands) operands.push_back(map(v).id);
-  enter_scope_of(old);
-  const NodeId id = out_.add(*node.op, operands, std::move(attrs));
-  for (uint32_t port = 0; port < node.results.size(); ++port)
+NodeId Rewriter::bind_all(NodeId old, NodeId id) {
+  for (uint32_t port = 0; port < in_.node(old).results.size(); ++port)
     bind({old, port}, out_.value(id, port));
   return id;
 }
 
+NodeId Rewriter::copy(NodeId old) {
+  const Node& node = in_.node(old);
+  const bool same_types = map_operands(old);
+  enter_scope_of(old);
+  return bind_all(old, same_types ? out_.add_copy(node, operands_)
+                                  : out_.add(*node.op, operands_, node.attrs));
+}
+
+NodeId Rewriter::copy(NodeId old, Attrs attrs) {
+  map_operands(old);
+  enter_scope_of(old);
+  return bind_all(old, out_.add(*in_.node(old).op, operands_, std::move(attrs)));
+}
+
 Graph Rewriter::finish() {
+  out_.outputs().reserve(in_.outputs().size());
   const auto input = [&](NodeId old) { return old == kNoNode ? old : map({old, 0}).id.node; };
   for (const Output& o : in_.outputs())
     out_.outputs().push_back({o.name, map(o.value).id, input(o.updates), input(o.gradient_of)});
@@ -53,7 +90,7 @@ Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& 
   return rewriter.finish();
 }
 
-Graph drop_dead(const Graph& graph, bool drop_inputs) {
+Graph drop_dead(Graph graph, bool drop_inputs) {
   std::vector<bool> live(graph.size());
   for (const Output& o : graph.outputs()) {
     live[o.value.node] = true;
@@ -65,6 +102,7 @@ Graph drop_dead(const Graph& graph, bool drop_inputs) {
     if (live[id])
       for (const ValueId& v : graph.node(id).operands) live[v.node] = true;
   }
+  if (std::find(live.begin(), live.end(), false) == live.end()) return graph;
   Rewriter rewriter(graph);
   for (NodeId id = 0; id < graph.size(); ++id)
     if (live[id]) rewriter.copy(id);

@@ -22,16 +22,22 @@ class Rewriter {
   NodeId copy(NodeId old);
   /// The same with other attributes.
   NodeId copy(NodeId old, Attrs attrs);
-  void bind(ValueId old, Value value) { map_[old.node][old.port] = value.id; }
+  void bind(ValueId old, Value value) { map_[first_[old.node] + old.port] = value.id; }
   /// Builds in the scope of the old node from now on.
-  void enter_scope_of(NodeId old) { out_.set_scope(in_.scope_of(old)); }
+  void enter_scope_of(NodeId old);
   /// Maps the outputs and hands the new graph over.
   Graph finish();
 
  private:
+  /// Fills operands_; whether all have the types that they had.
+  bool map_operands(NodeId old);
+  NodeId bind_all(NodeId old, NodeId id);
   const Graph& in_;
   Graph out_;
-  std::vector<std::vector<ValueId>> map_;
+  std::vector<uint32_t> first_;   // [old node]: where its results stand in map_
+  std::vector<ValueId> map_;      // [old value]
+  std::vector<uint32_t> scopes_;  // [old scope]: the new one, once it is known
+  std::vector<ValueId> operands_;
 };
 
 /// Copies every node for which `rewrite` returns false. `rewrite` binds all results when it returns
@@ -39,7 +45,7 @@ class Rewriter {
 Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite);
 
 /// Drops nodes that no output needs; inputs stay unless `drop_inputs`.
-Graph drop_dead(const Graph& graph, bool drop_inputs = false);
+Graph drop_dead(Graph graph, bool drop_inputs = false);
 
 /// Whether a node runs regions.
 bool runs_regions(const Graph& graph);

@@ -9,7 +9,7 @@ namespace {
 // States of a parameter: row and column means of a matrix [..., R, C], or the moment of a vector.
 std::vector<Type> state_types(bool factored, const Shape& shape) {
   if (!factored) return {{DType::f32, shape}};
-  std::vector<Dim> rows = shape.dims(), columns = rows;
+  std::vector<Dim> rows(shape.dims().begin(), shape.dims().end()), columns = rows;
   rows.pop_back();
   columns.erase(columns.end() - 2);
   return {{DType::f32, Shape(rows)}, {DType::f32, Shape(columns)}};

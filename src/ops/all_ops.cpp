@@ -170,9 +170,7 @@ int64_t broadcast_index(const Shape& from, const std::vector<int64_t>& index) {
   return flat;
 }
 
-Shape leading(const Shape& x) {
-  return Shape(std::vector<Dim>(x.dims().begin(), x.dims().end() - 1));
-}
+Shape leading(const Shape& x) { return x.without_last(1); }
 
 Value column(Value v) {
   Shape shape = v.shape();

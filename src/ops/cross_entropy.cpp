@@ -22,7 +22,7 @@ Value counts(const DecomposeContext& c, Value targets) {
 std::vector<Sample> rows_samples(bool backward) {
   std::vector<Sample> out;
   for (const Shape& s : {Shape{3, 37}, Shape{2, 5, 64}, Shape{7, 300}}) {
-    Shape rows(std::vector<Dim>(s.dims().begin(), s.dims().end() - 1));
+    Shape rows = s.without_last(1);
     Sample sample{{ops::tensor(s, -3, 3), ops::tensor(rows, -1, 36, DType::i32)},
                   {{"ignore_index", int64_t{-1}}}};
     if (backward) {

@@ -16,7 +16,8 @@ void update_by_adafactor(Update& u, const Group& group) {
   u.append(
       "adafactor", matrices,
       [](const Trained& t) {
-        std::vector<Dim> rows = t.param.shape().dims(), columns = rows;
+        const auto dims = t.param.shape().dims();
+        std::vector<Dim> rows(dims.begin(), dims.end()), columns = rows;
         rows.pop_back();
         columns.erase(columns.end() - 2);
         return std::vector<Update::State>{{"adafactor_row", {DType::f32, Shape(rows)}},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "base/hash.h"
 #include "ops/ops.h"
@@ -183,6 +184,7 @@ struct Counts {
 
 Graph simplify_once(const Graph& in, Counts& counts) {
   SeenNodes seen;
+  seen.reserve(in.size());
   return rewrite(in, [&](Rewriter& r, NodeId id) {
     const Node& node = r.in().node(id);
     if (r.in().is_input(id)) return false;
@@ -218,9 +220,10 @@ Graph simplify(const Graph& in, Notes* notes) {
   // What one round builds may be equal to, or simpler through, what stands beside it.
   for (bool changed = true; changed;) {
     Counts round;
-    const Graph next = simplify_once(out, round);
-    out = drop_dead(next);
-    dead += next.size() - out.size();
+    Graph next = simplify_once(out, round);
+    const size_t before = next.size();
+    out = drop_dead(std::move(next));
+    dead += before - out.size();
     total.merged += round.merged;
     total.simplified += round.simplified;
     changed = round.merged + round.simplified > 0;

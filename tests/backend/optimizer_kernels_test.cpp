@@ -293,7 +293,7 @@ class BlockOptimizers : public ::testing::TestWithParam<Isa> {
     for (int axis : {-1, -2})
       for (const Shape& shape : shapes) {
         if (!factored && axis == -2) continue;
-        std::vector<Dim> dims = shape.dims();
+        std::vector<Dim> dims(shape.dims().begin(), shape.dims().end());
         if (factored) dims.erase(dims.end() + axis);
         s.in.push_back(operand(Shape(dims), 0, 1));
       }

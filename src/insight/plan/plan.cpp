@@ -137,20 +137,26 @@ void add_moments(RunPlan& p, const Session& session) {
   for (const NamedBytes& s : p.states) always.bytes[static_cast<size_t>(s.holds)] += s.bytes;
   always.bytes[static_cast<size_t>(Holds::copies)] = session.copy_bytes();
   always.bytes[static_cast<size_t>(Holds::constants)] = p.plan.arena.constant_bytes;
-  std::vector<Moment> all(g.size() + 1, always);
+  std::vector<Moment> all(g.size() + 1);  // first by how much each differs from the one before
+  const auto change = [&](size_t at, Holds holds, int64_t bytes) {
+    if (at < all.size()) all[at].bytes[static_cast<size_t>(holds)] += bytes;
+  };
+  all[0] = always;
   std::map<std::string, NamedBytes> by_op, by_layer;
   for (uint32_t i = 0; i < plan.buffers.size(); ++i) {
     const Buffer& b = plan.buffers[i];
     if (b.region != MemoryRegion::temporary) continue;
     const auto from = static_cast<size_t>(std::max(b.first, 0));
     const auto to = static_cast<size_t>(std::max(b.last, 0));
-    for (size_t t = from; t <= to && t < all.size(); ++t)
-      all[t].bytes[static_cast<size_t>(kinds.of(i))] += b.bytes;
+    change(from, kinds.of(i), b.bytes);
+    change(to + 1, kinds.of(i), -b.bytes);
     if (kinds.of(i) != Holds::activations) continue;
     p.saved_bytes += b.bytes;
     add_to(by_op, op_text(g, kinds.maker(i)), b.bytes);
     add_to(by_layer, layer_of(g.scope_of(kinds.maker(i))), b.bytes);
   }
+  for (size_t t = 1; t < all.size(); ++t)
+    for (size_t i = 0; i < all[t].bytes.size(); ++i) all[t].bytes[i] += all[t - 1].bytes[i];
   p.saved_by_op = largest_first(std::move(by_op));
   p.saved_by_layer = largest_first(std::move(by_layer));
   // Inputs and views take no time: they are no moments.

@@ -8,6 +8,7 @@
 
 #include "ops/fused.h"
 #include "ops/ops.h"
+#include "passes/fusion/joined_nodes.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -47,7 +48,8 @@ struct Pair {
 
 class EpilogueFuser {
  public:
-  EpilogueFuser(const Graph& graph, const Target& target) : g_(graph), target_(target) {
+  EpilogueFuser(const Graph& graph, const Target& target)
+      : g_(graph), target_(target), joined_(graph) {
     const size_t n = graph.size();
     partner_.assign(n, kNoNode);
     readers_.resize(n);
@@ -57,7 +59,7 @@ class EpilogueFuser {
     for (NodeId id = 0; id < n; ++id) is_product_[id] = is_product(graph.node(id));
     for (NodeId id = 0; id < n; ++id)
       for (const ValueId& v : graph.node(id).operands)
-        if (readers_[v.node].empty() || readers_[v.node].back() != id)
+        if (v.port == 0 && (readers_[v.node].empty() || readers_[v.node].back() != id))
           readers_[v.node].push_back(id);
     for (const Output& o : graph.outputs())
       if (o.value.port == 0) is_output_[o.value.node] = true;
@@ -102,19 +104,21 @@ class EpilogueFuser {
   bool reads(ValueId v, NodeId product) const {
     return behind_reshapes(g_, v) == ValueId{product, 0};
   }
-  /// Whether the node reads result 0 of the other.
-  bool is_read_by(NodeId id, NodeId reader) const {
-    const auto& operands = g_.node(reader).operands;
-    return std::find(operands.begin(), operands.end(), ValueId{id, 0}) != operands.end();
-  }
   void add_readers(NodeId id, std::vector<NodeId>& all) const {
     for (NodeId reader : readers_[id]) {
-      if (!is_read_by(id, reader)) continue;
       if (g_.node(reader).op->reshapes)
         add_readers(reader, all);
       else
         all.push_back(reader);
     }
+  }
+
+  bool reads_other_result(NodeId reader, NodeId product) const {
+    const auto& operands = g_.node(reader).operands;
+    return std::any_of(operands.begin(), operands.end(), [&](ValueId v) {
+      const ValueId root = behind_reshapes(g_, v);
+      return root.node == product && root.port != 0;
+    });
   }
 
   void join(NodeId product) {
@@ -123,39 +127,18 @@ class EpilogueFuser {
     std::sort(all.begin(), all.end());
     for (NodeId reader : all) {
       if (partner_[reader] != kNoNode || !may_follow(g_.node(reader)) ||
-          depends_otherwise(reader, product))
+          reads_other_result(reader, product) || joined_.makes_cycle(product, reader))
         continue;
       if (!target_.gains_by_epilogue(g_, product, reader)) {
         ++apart_;
         return;
       }
       if (!runs(pair(product, reader))) continue;
+      joined_.join(product, reader);
       partner_[product] = reader;
       partner_[reader] = product;
       return;
     }
-  }
-
-  /// Whether the reader needs the product by way of a third node, with the pairs that there are as
-  /// one node each: joining them would make a cycle.
-  bool depends_otherwise(NodeId reader, NodeId product) const {
-    std::vector<bool> seen(g_.size());
-    std::vector<NodeId> open;
-    const auto visit = [&](NodeId id) {
-      if (!seen[id]) open.push_back(id);
-      seen[id] = true;
-    };
-    for (NodeId id : {product, reader})
-      for (const ValueId& v : g_.node(id).operands)
-        if (!reads(v, product)) visit(v.node);
-    while (!open.empty()) {
-      const NodeId id = open.back();
-      open.pop_back();
-      if (id == product || id == reader) return true;
-      for (const ValueId& v : g_.node(id).operands) visit(v.node);
-      if (const NodeId other = partner_[id]; other != kNoNode) visit(other);
-    }
-    return false;
   }
 
   bool runs(const Pair& pair) const {
@@ -172,7 +155,7 @@ class EpilogueFuser {
   bool leaves(NodeId id, NodeId reader) const {
     if (is_output_[id]) return true;
     for (NodeId user : readers_[id]) {
-      if (user == reader || !is_read_by(id, user)) continue;
+      if (user == reader) continue;
       if (!g_.node(user).op->reshapes || leaves(user, reader)) return true;
     }
     return false;
@@ -286,7 +269,7 @@ class EpilogueFuser {
   /// The reshapes of a product that is gone look at nothing.
   void drop_reshapes(NodeId id) {
     for (NodeId user : readers_[id]) {
-      if (!g_.node(user).op->reshapes || !is_read_by(id, user)) continue;
+      if (!g_.node(user).op->reshapes) continue;
       unread_[user] = true;
       drop_reshapes(user);
     }
@@ -313,8 +296,9 @@ class EpilogueFuser {
 
   const Graph& g_;
   const Target& target_;
+  JoinedNodes joined_;  // where product and reader are one, no third may stand between them
   std::vector<NodeId> partner_;               // of a product its reader, of that reader the product
-  std::vector<std::vector<NodeId>> readers_;  // of a node's results
+  std::vector<std::vector<NodeId>> readers_;  // of result 0 of a node
   std::vector<bool> is_product_, is_output_, constant_;
   std::vector<bool> unread_;  // reshapes of products that are gone
   int pairs_ = 0, ops_ = 0, apart_ = 0;

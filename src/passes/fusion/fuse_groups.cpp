@@ -14,16 +14,11 @@ constexpr size_t kMostTensors = 32;  // operands and results of a group
 }  // namespace
 
 FuseGroups::FuseGroups(const Graph& graph, std::vector<FuseRole> roles)
-    : graph_(graph), roles_(std::move(roles)) {
+    : graph_(graph), roles_(std::move(roles)), joined_(graph) {
   const size_t n = graph.size();
-  words_ = (n + 63) / 64;
-  ancestors_.resize(n * words_);
-  members_.resize(n);
   readers_.resize(n);
   is_output_.resize(n);
   for (NodeId id = 0; id < n; ++id) {
-    group_of_.push_back(id);
-    members_[id] = {id};
     spaces_.push_back(space_of(id));
     for (const ValueId& v : graph.node(id).operands)
       if (readers_[v.node].empty() || readers_[v.node].back() != id) readers_[v.node].push_back(id);
@@ -75,95 +70,54 @@ bool FuseGroups::flows(NodeId from, NodeId to, size_t operand) const {
   return graph_.type(v).shape.elements() == spaces_[to].elements;
 }
 
-void FuseGroups::add_ancestors(uint32_t group, uint32_t of) {
-  for (size_t w = 0; w < words_; ++w) ancestors_[group * words_ + w] |= ancestors_[of * words_ + w];
-}
-
 void FuseGroups::grow() {
   for (NodeId id = 0; id < graph_.size(); ++id) {
-    const Node& node = graph_.node(id);
-    for (size_t k = 0; k < node.operands.size(); ++k) {
-      const uint32_t from = group_of_[read(id, k).node];
-      add_ancestor(id, from);
-      add_ancestors(id, from);
-    }
-    reached_ = id + 1;
     if (roles_[id] == FuseRole::none) continue;
-    for (size_t k = 0; k < node.operands.size(); ++k) {
+    for (size_t k = 0; k < graph_.node(id).operands.size(); ++k) {
       const NodeId from = read(id, k).node;
-      if (group_of_[from] != group_of_[id] && flows(from, id, k))
-        try_join(group_of_[from], group_of_[id]);
+      if (group_of(from) != group_of(id) && flows(from, id, k))
+        try_join(group_of(from), group_of(id));
     }
   }
 }
 
-bool FuseGroups::try_join(uint32_t a, uint32_t b) {
+void FuseGroups::try_join(uint32_t a, uint32_t b) {
   const Space &sa = spaces_[a], &sb = spaces_[b];
-  if (sa.elements != sb.elements) return false;
-  if (sa.width != 0 && sb.width != 0 && sa.width != sb.width) return false;
-  if ((sa.in_rows || sb.in_rows) && (sa.in_tiles || sb.in_tiles)) return false;
-  if (!edges_fit(a, b) || makes_cycle(a, b) || too_many_tensors(a, b)) return false;
-  const uint32_t root = std::min(a, b), other = std::max(a, b);
-  spaces_[root] = {sa.elements, std::max(sa.width, sb.width), sa.in_rows || sb.in_rows,
-                   sa.in_tiles || sb.in_tiles};
-  std::vector<NodeId> all;
-  std::merge(members_[root].begin(), members_[root].end(), members_[other].begin(),
-             members_[other].end(), std::back_inserter(all));
-  members_[root] = std::move(all);
-  for (NodeId id : members_[other]) group_of_[id] = root;
-  members_[other].clear();
-  add_ancestors(root, other);
-  auto forget = [&](uint32_t group) {
-    ancestors_[root * words_ + group / 64] &= ~(uint64_t{1} << (group % 64));
-  };
-  forget(root);
-  forget(other);
-  for (uint32_t d = 0; d < reached_; ++d) {
-    if (members_[d].empty() || d == root) continue;
-    if (!has_ancestor(d, root) && !has_ancestor(d, other)) continue;
-    add_ancestor(d, root);
-    add_ancestors(d, root);
-  }
-  return true;
+  if (sa.elements != sb.elements) return;
+  if (sa.width != 0 && sb.width != 0 && sa.width != sb.width) return;
+  if ((sa.in_rows || sb.in_rows) && (sa.in_tiles || sb.in_tiles)) return;
+  if (!edges_fit(a, b) || joined_.makes_cycle(a, b) || too_many_tensors(a, b)) return;
+  spaces_[std::min(a, b)] = {sa.elements, std::max(sa.width, sb.width), sa.in_rows || sb.in_rows,
+                             sa.in_tiles || sb.in_tiles};
+  joined_.join(a, b);
 }
 
 /// Every edge between the two stays inside: a statistic, a sum over rows or a value that is
 /// broadcast would be read before it is complete.
 bool FuseGroups::edges_fit(uint32_t a, uint32_t b) const {
   for (uint32_t group : {a, b})
-    for (NodeId id : members_[group]) {
+    for (NodeId id : members(group)) {
       const Node& node = graph_.node(id);
       for (size_t k = 0; k < node.operands.size(); ++k) {
         const NodeId from = read(id, k).node;
-        const uint32_t in = group_of_[from];
+        const uint32_t in = group_of(from);
         if (in != group && (in == a || in == b) && !flows(from, id, k)) return false;
       }
     }
   return true;
 }
 
-/// Whether something outside reads from the one and is read by the other.
-bool FuseGroups::makes_cycle(uint32_t a, uint32_t b) const {
-  for (uint32_t group : {a, b})
-    for (NodeId id : members_[group])
-      for (size_t k = 0; k < graph_.node(id).operands.size(); ++k) {
-        const uint32_t from = group_of_[read(id, k).node];
-        if (from != a && from != b && (has_ancestor(from, a) || has_ancestor(from, b))) return true;
-      }
-  return false;
-}
-
 bool FuseGroups::too_many_tensors(uint32_t a, uint32_t b) const {
-  if (members_[a].size() + members_[b].size() < kMostTensors / 4) return false;
+  if (members(a).size() + members(b).size() < kMostTensors / 4) return false;
   std::set<ValueId> tensors;
   for (uint32_t group : {a, b})
-    for (NodeId id : members_[group]) {
+    for (NodeId id : members(group)) {
       for (const ValueId& v : graph_.node(id).operands) {
-        const uint32_t from = group_of_[v.node];
+        const uint32_t from = group_of(v.node);
         if (from != a && from != b && !graph_.node(v.node).op->is_constant) tensors.insert(v);
       }
       bool leaves = is_output_[id];
-      for (NodeId reader : readers_[id]) leaves |= group_of_[reader] != a && group_of_[reader] != b;
+      for (NodeId reader : readers_[id]) leaves |= group_of(reader) != a && group_of(reader) != b;
       if (!leaves) continue;
       for (uint32_t port = 0; port < graph_.node(id).results.size(); ++port)
         tensors.insert({id, port});
@@ -177,19 +131,19 @@ std::vector<uint32_t> FuseGroups::order() const {
   std::vector<std::set<uint32_t>> needs(n);
   std::vector<std::vector<uint32_t>> needed_by(n);
   for (uint32_t group = 0; group < n; ++group)
-    for (NodeId id : members_[group])
+    for (NodeId id : members(group))
       for (const ValueId& v : graph_.node(id).operands) {
-        const uint32_t from = group_of_[v.node];
-        if (roles_[id] != FuseRole::none && group_of_[source(v).node] == group) continue;
+        const uint32_t from = group_of(v.node);
+        if (roles_[id] != FuseRole::none && group_of(source(v).node) == group) continue;
         if (from != group && needs[group].insert(from).second) needed_by[from].push_back(group);
       }
   using Entry = std::pair<NodeId, uint32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  auto add = [&](uint32_t group) { ready.push({members_[group].back(), group}); };
+  auto add = [&](uint32_t group) { ready.push({members(group).back(), group}); };
   std::vector<size_t> missing(n);
   size_t groups = 0;
   for (uint32_t group = 0; group < n; ++group) {
-    if (members_[group].empty()) continue;
+    if (members(group).empty()) continue;
     ++groups;
     missing[group] = needs[group].size();
     if (missing[group] == 0) add(group);

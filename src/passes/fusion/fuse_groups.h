@@ -6,6 +6,7 @@
 
 #include "ir/graph.h"
 #include "ir/op_def.h"
+#include "passes/fusion/joined_nodes.h"
 
 namespace brrr {
 
@@ -31,9 +32,9 @@ class FuseGroups {
 
   /// Joins whatever may be joined, in the order of the nodes.
   void grow();
-  uint32_t group_of(NodeId id) const { return group_of_[id]; }
+  NodeId group_of(NodeId id) const { return joined_.group_of(id); }
   /// In the order of the graph; empty for what has become part of another group.
-  const std::vector<NodeId>& members(uint32_t group) const { return members_[group]; }
+  const std::vector<NodeId>& members(NodeId group) const { return joined_.members(group); }
   FuseRole role(NodeId id) const { return roles_[id]; }
   /// All groups, each after those it reads from.
   std::vector<uint32_t> order() const;
@@ -50,29 +51,16 @@ class FuseGroups {
   Space space_of(NodeId id) const;
   ValueId read(NodeId id, size_t operand) const;
   bool flows(NodeId from, NodeId to, size_t operand) const;
-  bool try_join(uint32_t a, uint32_t b);
+  void try_join(uint32_t a, uint32_t b);
   bool edges_fit(uint32_t a, uint32_t b) const;
-  bool makes_cycle(uint32_t a, uint32_t b) const;
   bool too_many_tensors(uint32_t a, uint32_t b) const;
-
-  bool has_ancestor(uint32_t group, uint32_t other) const {
-    return ancestors_[group * words_ + other / 64] >> (other % 64) & 1;
-  }
-  void add_ancestors(uint32_t group, uint32_t of);
-  void add_ancestor(uint32_t group, uint32_t other) {
-    ancestors_[group * words_ + other / 64] |= uint64_t{1} << (other % 64);
-  }
 
   const Graph& graph_;
   std::vector<FuseRole> roles_;
-  std::vector<uint32_t> group_of_;
-  std::vector<std::vector<NodeId>> members_;
+  JoinedNodes joined_;
   std::vector<std::vector<NodeId>> readers_;  // of a node's results
   std::vector<bool> is_output_;
   std::vector<Space> spaces_;
-  size_t words_ = 0;
-  NodeId reached_ = 0;               // nodes before it have their ancestors
-  std::vector<uint64_t> ancestors_;  // one row of bits for each group: groups it depends on
 };
 
 }  // namespace brrr

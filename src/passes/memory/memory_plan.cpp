@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/integers.h"
+#include "passes/memory/placement.h"
 
 namespace brrr {
 namespace {
@@ -64,8 +65,12 @@ class Planner {
     // A next value that is copied into its state after the run must last until then, too.
     for (const Output& o : g_.outputs()) {
       last_use_[o.value.node][o.value.port] = end_;
-      if (o.updates != kNoNode) update_of_[o.updates] = o.value;
+      if (o.updates == kNoNode) continue;
+      update_of_[o.updates] = o.value;
+      takers_.emplace_back(o.value, o.updates);
     }
+    std::stable_sort(takers_.begin(), takers_.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     // A view's readers are readers of what it views.
     for (NodeId id = end_node(); id-- > 0;)
       if (view_offset(g_, g_.node(id))) {
@@ -128,15 +133,19 @@ class Planner {
       plan_.scratch_of[id] = static_cast<int32_t>(
           add_buffer(MemoryRegion::temporary, scratch, when, when, label(id) + " scratch"));
     }
-    if (options_.reuse && region == MemoryRegion::temporary && options_.in_place(id))
-      for (const OpDef::InPlace& pair : node.op->in_place_pairs(node)) {
+    if (options_.reuse && region == MemoryRegion::temporary && options_.in_place(id)) {
+      const std::vector<OpDef::InPlace> pairs = node.op->in_place_pairs(node);
+      if (!pairs.empty()) find_read_buffers(node);
+      for (const OpDef::InPlace& pair : pairs) {
         if (buffers[pair.result] != ~0u) continue;
         const ValueId over = node.operands[pair.operand];
         const uint32_t candidate = plan_.buffer(over);
         if (!may_overwrite(id, pair, candidate)) continue;
         buffers[pair.result] = candidate;
         offsets[pair.result] = plan_.offset_in[over.node][over.port];
+        taken_by_[candidate] = id;
       }
+    }
     for (uint32_t port = 0; port < node.results.size(); ++port) {
       if (buffers[port] == ~0u && options_.reuse && region == MemoryRegion::temporary)
         buffers[port] = unread_state({id, port});
@@ -148,14 +157,30 @@ class Planner {
     }
   }
 
+  /// The buffers that a node reads, one for each operand, sorted.
+  void find_read_buffers(const Node& node) {
+    read_.clear();
+    for (const ValueId& v : node.operands) read_.push_back(plan_.buffer(v));
+    std::sort(read_.begin(), read_.end());
+    taken_by_.resize(plan_.buffers.size(), kNoNode);
+  }
+
+  /// The states that take a value when the run is over.
+  using Takers = std::vector<std::pair<ValueId, NodeId>>;
+  std::pair<Takers::const_iterator, Takers::const_iterator> states_taking(ValueId v) const {
+    return std::equal_range(takers_.begin(), takers_.end(), std::pair(v, NodeId{0}),
+                            [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+
   // The buffer of a state that takes this value and whose old value nobody reads any more: the
   // value is made in its place. Else none.
   uint32_t unread_state(ValueId v) const {
-    for (const Output& o : g_.outputs()) {
-      if (o.updates == kNoNode || !(o.value == v)) continue;
-      const bool is_unread = last_use_[o.updates][0] == static_cast<int32_t>(o.updates);
-      if (is_unread || last_use_[o.updates][0] < static_cast<int32_t>(v.node))
-        return plan_.buffer({o.updates, 0});
+    const auto [begin, end] = states_taking(v);
+    for (auto at = begin; at != end; ++at) {
+      const NodeId state = at->second;
+      const bool is_unread = last_use_[state][0] == static_cast<int32_t>(state);
+      if (is_unread || last_use_[state][0] < static_cast<int32_t>(v.node))
+        return plan_.buffer({state, 0});
     }
     return ~0u;
   }
@@ -167,17 +192,13 @@ class Planner {
     const Type& to = node.results[pair.result];
     if (from.shape != to.shape || bytes_of(from.dtype) != bytes_of(to.dtype)) return false;
     if (b.last > static_cast<int32_t>(id)) return false;  // read later
-    int readers = 0;
-    for (const ValueId& v : node.operands) readers += plan_.buffer(v) == candidate;
-    if (readers > 1) return false;
-    for (uint32_t port = 0; port < node.results.size(); ++port)
-      if (plan_.buffer_of[id][port] == candidate) return false;
+    const auto [reader, end] = std::equal_range(read_.begin(), read_.end(), candidate);
+    if (end - reader > 1 || taken_by_[candidate] == id) return false;
     if (b.region == MemoryRegion::temporary) return !is_data_input(candidate);
     // State is overwritten only by its own next value.
     if (b.region != MemoryRegion::state) return false;
-    for (const Output& o : g_.outputs())
-      if (o.updates == b.state && o.value == ValueId{id, pair.result}) return true;
-    return false;
+    const auto [first, last] = states_taking({id, pair.result});
+    return std::any_of(first, last, [&](const auto& taking) { return taking.second == b.state; });
   }
 
   bool is_data_input(uint32_t buffer) const {
@@ -207,9 +228,10 @@ class Planner {
     return plan_.buffer(*update_of_[state]) != buffer;
   }
 
-  // Largest first, each at the lowest offset that is free for its whole life; then the same in the
-  // order of first use; the better of the two.
+  // In the order of first use, and largest first; the better of the two. The latter takes quadratic
+  // time and is a few parts in a thousand better for a deep network, which does without.
   void assign_offsets(MemoryRegion region) {
+    constexpr size_t kMany = 1 << 14;
     std::vector<uint32_t> ids;
     for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
       if (plan_.buffers[i].region == region) ids.push_back(i);
@@ -228,47 +250,25 @@ class Planner {
                      [&](uint32_t x, uint32_t y) { return b[x].bytes > b[y].bytes; });
     std::stable_sort(by_time.begin(), by_time.end(),
                      [&](uint32_t x, uint32_t y) { return b[x].first < b[y].first; });
-    std::vector<int64_t> offsets, other;
-    total = pack(by_size, offsets);
-    const int64_t alternative = pack(by_time, other);
-    if (alternative < total) {
-      total = alternative;
-      offsets.swap(other);
-      by_size.swap(by_time);
-    }
-    for (size_t i = 0; i < by_size.size(); ++i) plan_.buffers[by_size[i]].offset = offsets[i];
+    Placement placement = place_over_time(lifetimes(by_time));
+    if (ids.size() <= kMany)
+      if (Placement other = place_in_order(lifetimes(by_size)); other.bytes <= placement.bytes) {
+        placement = std::move(other);
+        by_time.swap(by_size);
+      }
+    total = placement.bytes;
+    for (size_t i = 0; i < by_time.size(); ++i)
+      plan_.buffers[by_time[i]].offset = placement.offsets[i];
   }
 
-  int64_t pack(const std::vector<uint32_t>& order, std::vector<int64_t>& offsets) const {
-    struct Placed {
-      int64_t begin, end;
-      int32_t first, last;
-    };
-    std::vector<Placed> placed;  // sorted by begin
-    offsets.assign(order.size(), 0);
-    int64_t total = 0;
-    for (size_t i = 0; i < order.size(); ++i) {
-      const Buffer& b = plan_.buffers[order[i]];
-      int64_t best = -1, best_room = 0, cursor = 0;
-      for (const Placed& p : placed) {
-        if (p.last < b.first || p.first > b.last) continue;
-        const int64_t room = p.begin - cursor;
-        if (room >= b.bytes && (best < 0 || room < best_room)) {
-          best = cursor;
-          best_room = room;
-        }
-        cursor = std::max(cursor, p.end);
-      }
-      if (best < 0) best = cursor;
-      offsets[i] = best;
-      const Placed p{best, best + b.bytes, b.first, b.last};
-      placed.insert(
-          std::upper_bound(placed.begin(), placed.end(), p,
-                           [](const Placed& x, const Placed& y) { return x.begin < y.begin; }),
-          p);
-      total = std::max(total, p.end);
+  std::vector<Lifetime> lifetimes(const std::vector<uint32_t>& order) const {
+    std::vector<Lifetime> list;
+    list.reserve(order.size());
+    for (const uint32_t i : order) {
+      const Buffer& b = plan_.buffers[i];
+      list.push_back({b.bytes, b.first, b.last});
     }
-    return total;
+    return list;
   }
 
   void measure_peak() {
@@ -293,6 +293,9 @@ class Planner {
   MemoryPlan plan_;
   std::vector<std::vector<int32_t>> last_use_;
   std::vector<std::optional<ValueId>> update_of_;  // [input]
+  Takers takers_;                                  // sorted by value
+  std::vector<uint32_t> read_;                     // of the node that is placed now
+  std::vector<NodeId> taken_by_;                   // [buffer]: the last node that overwrites it
   int32_t end_ = 0;
 };
 

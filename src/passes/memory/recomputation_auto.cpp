@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "passes/memory/recomputation_choice.h"
 #include "passes/memory/recomputation_cost.h"
@@ -19,6 +20,8 @@ using Choice = Recomputation::Choice;
 constexpr double kBytesMovedPerByte = 4;
 constexpr int kPrices = 10;     // bisections of the price
 constexpr size_t kRefined = 3;  // the best so many are undone where there is room
+constexpr size_t kFew = 1024;   // groups of copies that are looked at one by one
+constexpr int kRefused = 32;    // of more groups: so many may find no room before the search ends
 
 struct Candidate {
   Choice again;
@@ -107,16 +110,30 @@ class Search {
     c.seconds = cost_.seconds(c.again);
     for (auto groups : {groups_of(c.again, dearer), groups_of(c.again, c.again), singles}) {
       sort_by_worth(groups, c.again);
-      for (const auto& group : groups) {
-        Choice fewer = c.again;
-        for (NodeId id : group) fewer[id] = false;
-        const double less = cost_.seconds(fewer);
-        if (less >= c.seconds || r_.peak_bytes(fewer) > budget) continue;
-        c.again = std::move(fewer);
-        c.seconds = less;
+      const bool one_by_one = groups.size() <= kFew;
+      int refused = 0;
+      // Of many groups, ever more at once while there is room.
+      for (size_t at = 0, count = 1; at < groups.size() && (one_by_one || refused < kRefused);) {
+        count = std::min(count, groups.size() - at);
+        const bool kept = keeps(c, std::span(groups).subspan(at, count), budget);
+        if (kept || count == 1) at += count;
+        refused += !kept && count == 1;
+        if (!one_by_one) count = kept ? 2 * count : std::max<size_t>(1, count / 2);
       }
     }
     return c;
+  }
+
+  // Whether the budget has room for what these groups make; then they do not run again.
+  bool keeps(Candidate& c, std::span<const std::vector<NodeId>> groups, int64_t budget) const {
+    Choice fewer = c.again;
+    for (const auto& group : groups)
+      for (NodeId id : group) fewer[id] = false;
+    const double less = cost_.seconds(fewer);
+    if (less >= c.seconds || r_.peak_bytes(fewer) > budget) return false;
+    c.again = std::move(fewer);
+    c.seconds = less;
+    return true;
   }
 
   // The copies of a choice that are `some`, joined where one reads the other.
@@ -147,14 +164,18 @@ class Search {
     std::vector<std::pair<double, size_t>> worth;
     const double before = cost_.seconds(again);
     for (size_t i = 0; i < groups.size(); ++i) {
-      Choice fewer = again;
-      double bytes = 1;
+      double bytes = 1, seconds = 0;
       for (NodeId id : groups[i]) {
-        fewer[id] = false;
+        seconds += cost_.seconds_of(id);
         for (const Type& t : r_.graph().node(id).results) bytes += static_cast<double>(t.bytes());
       }
+      if (groups.size() <= kFew) {
+        Choice fewer = again;
+        for (NodeId id : groups[i]) fewer[id] = false;
+        seconds = before - cost_.seconds(fewer);
+      }
       // Rounded, so that equal layers are equal.
-      worth.push_back({-std::round((before - cost_.seconds(fewer)) / bytes * 1e16), i});
+      worth.push_back({-std::round(seconds / bytes * 1e16), i});
     }
     std::sort(worth.begin(), worth.end(), [&](const auto& a, const auto& b) {
       return a.first != b.first ? a.first < b.first

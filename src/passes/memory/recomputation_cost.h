@@ -21,6 +21,8 @@ class RecomputationCost {
 
   /// Predicted time of all copies of a choice.
   double seconds(const Recomputation::Choice& again) const;
+  /// Predicted time of one copy, but for what it reads from other copies.
+  double seconds_of(NodeId id) const { return seconds_[id]; }
   /// The cheapest choice without the nodes of `kept`, at a price in seconds per byte.
   Recomputation::Choice cheapest(double price, const Recomputation::Choice& kept);
   /// A price at which every value of some size runs again.

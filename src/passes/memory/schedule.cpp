@@ -3,6 +3,8 @@
 // that the activations they read die early; constants and other leaves wait until their first
 // reader.
 
+#include <algorithm>
+
 #include "ir/op_def.h"
 #include "passes/passes.h"
 
@@ -15,19 +17,32 @@ int64_t gain(const Graph& g, NodeId id, const std::vector<std::vector<uint32_t>>
   const Node& node = g.node(id);
   if (!view_offset(g, node))
     for (const Type& t : node.results) bytes -= t.bytes();
-  for (size_t i = 0; i < node.operands.size(); ++i) {
-    const ValueId v = node.operands[i];
-    uint32_t here = 0;
-    bool first = true;
-    for (size_t j = 0; j < node.operands.size(); ++j)
-      if (node.operands[j] == v) {
-        ++here;
-        if (j < i) first = false;
-      }
-    if (first && !g.is_input(v.node) && uses_left[v.node][v.port] == here)
+  std::vector<ValueId> read = node.operands;
+  std::sort(read.begin(), read.end());
+  for (auto at = read.begin(); at != read.end();) {
+    const ValueId v = *at;
+    const auto next = std::upper_bound(at, read.end(), v);
+    if (!g.is_input(v.node) && uses_left[v.node][v.port] == static_cast<uint32_t>(next - at))
       bytes += g.type(v).bytes();
+    at = next;
   }
   return bytes;
+}
+
+// How often one node reads one value, at most.
+uint32_t most_reads(const Graph& g) {
+  uint32_t most = 1;
+  std::vector<ValueId> read;
+  for (const Node& node : g.nodes()) {
+    read = node.operands;
+    std::sort(read.begin(), read.end());
+    uint32_t count = 0;
+    for (size_t i = 0; i < read.size(); ++i) {
+      count = i > 0 && read[i] == read[i - 1] ? count + 1 : 1;
+      most = std::max(most, count);
+    }
+  }
+  return most;
 }
 
 }  // namespace
@@ -50,6 +65,22 @@ Graph schedule(const Graph& g, Notes* notes) {
   // A leaf that is not an input is emitted just before its first reader.
   for (NodeId id = 0; id < n; ++id) late[id] = g.node(id).operands.empty() && !g.is_input(id);
   std::vector<NodeId> candidates;
+  // What many nodes read (a mask, the angles of rotary embeddings) would be looked through again
+  // for each of them. A node's gain depends on it only where the node may be the last reader; but
+  // those that could run from the start wait to be looked at once.
+  constexpr size_t kMany = 16;
+  const uint32_t few_uses = most_reads(g);
+  std::vector<std::vector<NodeId>> ready_readers(n);
+  auto look_at_readers = [&](ValueId v) {
+    const std::vector<NodeId>& readers = users[v.node];
+    if (readers.size() <= kMany || (!g.is_input(v.node) && uses_left[v.node][v.port] <= few_uses)) {
+      candidates.insert(candidates.end(), readers.begin(), readers.end());
+      return;
+    }
+    std::vector<NodeId>& ready = ready_readers[v.node];
+    candidates.insert(candidates.end(), ready.begin(), ready.end());
+    ready.clear();
+  };
   auto emit = [&](NodeId id) {
     for (const ValueId& v : g.node(id).operands)
       if (late[v.node] && !done[v.node]) {
@@ -60,8 +91,7 @@ Graph schedule(const Graph& g, Notes* notes) {
     order.push_back(id);
     for (const ValueId& v : g.node(id).operands) --uses_left[v.node][v.port];
     // Newly ready nodes, and the other readers of the operands: one may now be the last.
-    for (const ValueId& v : g.node(id).operands)
-      for (NodeId user : users[v.node]) candidates.push_back(user);
+    for (const ValueId& v : g.node(id).operands) look_at_readers(v);
     for (NodeId user : users[id]) {
       --waiting[user];
       candidates.push_back(user);
@@ -81,6 +111,10 @@ Graph schedule(const Graph& g, Notes* notes) {
   for (NodeId id = 0; id < n; ++id)
     if (g.is_input(id)) emit(id);
   candidates.clear();
+  for (NodeId id = 0; id < n; ++id)
+    if (users[id].size() > kMany)
+      for (NodeId user : users[id])
+        if (waiting[user] == 0) ready_readers[id].push_back(user);
   for (NodeId id = 0; id < n; ++id) {
     if (done[id] || late[id]) continue;
     BRRR_CHECK(waiting[id] == 0, "schedule: %{} waits for a later node", id);
