@@ -193,7 +193,7 @@ TEST_F(Errors, TokenizerJson) {
   refused(R"(,"post_processor":{"type":"RobertaProcessing"})", "'RobertaProcessing'");
   refused(R"(,"decoder":{"type":"CTC"})", "decoder.type is 'CTC'");
   refused(R"(,"added_tokens":[{"id":300,"content":"x"}])", "none with id 256");
-  refused(R"(,"decoder":)" + std::string(50'000, '['), "not valid JSON");
+  refused(R"(,"decoder":)" + std::string(50'000, '['), "nested more than 256 levels");
   // A pattern that never ends is found when a text meets it.
   write(R"(,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"(A+)+c"}})");
   put("as.txt", std::string(3000, 'A') + "b c\n");

@@ -413,7 +413,7 @@ TEST_F(BrokenBpe, TokenizerJsonOfAnotherKind) {
   EXPECT_USER_ERROR(load_text("7"), "tokenizer.json: it holds the number 7");
   EXPECT_USER_ERROR(load_text("{}"), "model is missing");
   EXPECT_USER_ERROR(load_text("{"), "not valid JSON");
-  EXPECT_USER_ERROR(load_text(std::string(100'000, '[')), "not valid JSON");
+  EXPECT_USER_ERROR(load_text(std::string(100'000, '[')), "nested more than 256 levels");
 }
 
 // Parts of parts, each broken in its own way: the error names the field and the value.

@@ -308,9 +308,11 @@ BRRR_DEVICE float larger(float a, float b) {
 // Exact: wraps around; a negative power is truncated, that of 0 is 0.
 template <typename W>
 BRRR_DEVICE W integer_pow(W base, W exponent) {
-  if (exponent < static_cast<W>(0)) {
+  constexpr bool is_signed = static_cast<W>(-1) < static_cast<W>(1);
+  if constexpr (is_signed) {
     const bool is_unit = base == static_cast<W>(1) || base == static_cast<W>(-1);
-    return is_unit ? (exponent % 2 == 0 ? static_cast<W>(1) : base) : static_cast<W>(0);
+    if (exponent < static_cast<W>(0))
+      return is_unit ? (exponent % 2 == 0 ? static_cast<W>(1) : base) : static_cast<W>(0);
   }
   u64 y = 1, a = static_cast<u64>(base);
   for (u64 b = static_cast<u64>(exponent); b > 0; b >>= 1, a *= a)
