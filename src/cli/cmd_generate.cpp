@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
@@ -38,6 +39,20 @@ infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::Generatio
   return s;
 }
 
+/// What weights, cache and programs may take; 0: any number. A GPU has memory of its own.
+int64_t arena_limit(const infer::GenerateOptions& o, const Backend& backend) {
+  if (o.memory_limit.empty()) return 0;
+  const int64_t limit = parse_memory(o.memory_limit);
+  if (backend.memory_bytes > 0) return limit;
+  const int64_t needed = resident_memory().needed();
+  if (needed >= limit)
+    throw UserError(
+        fmt::format("the program and the model's files need {}, and --memory-limit is {}",
+                    memory_text(needed), memory_text(limit)),
+        ExitCode::kNoMemory);
+  return limit - needed;
+}
+
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -55,11 +70,13 @@ int generate_main(const infer::GenerateOptions& options) {
                "may differ\n",
                setting);
   const std::vector<int32_t> prompt = prompt_of(options, model);
+  const Backend backend = train::backend_for(options.device);
   infer::Generator generator(
-      model.definition, train::backend_for(options.device), infer::weights_of(model),
+      model.definition, backend, infer::weights_of(model),
       {.use_cache = options.cache,
        .precision = dtype_of_precision(options.precision),
-       .positions = static_cast<int64_t>(prompt.size()) + options.max_new_tokens});
+       .positions = static_cast<int64_t>(prompt.size()) + options.max_new_tokens,
+       .memory_limit = arena_limit(options, backend)});
   std::set<int32_t> ends(model.generation.ends_of_text.begin(),
                          model.generation.ends_of_text.end());
   if (ends.empty() && model.tokenizer->end_of_text() >= 0)

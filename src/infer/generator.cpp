@@ -10,6 +10,8 @@ namespace brrr::infer {
 namespace {
 
 constexpr int64_t kWindowStep = 64;  // without a cache, lengths are rounded up to this
+// What the programs of all lengths may take for themselves: this share of the arena, or this.
+constexpr int64_t kBudgetShare = 8, kLeastBudget = int64_t{4} << 20;
 
 /// Room for that many positions: powers of two and the steps halfway between them, so that a few
 /// sizes serve all requests; at most the model's.
@@ -29,26 +31,31 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
     : model_(std::move(model)),
       context_(rounded_up(options.positions, model_->sizes().context)),
       options_(options),
-      engine_(backend) {
+      engine_(backend),
+      bindings_(engine_) {
+  engine_.set_limit(options.memory_limit);
   program_for(1);
   engine_.allocate();
+  bindings_.set_budget(std::max(kLeastBudget, engine_.arena_bytes() / kBudgetShare));
   load_parameters(engine_, weights);
 }
 
 size_t Generator::program_for(int64_t length) {
-  const auto at = programs_.find(length);
-  if (at != programs_.end()) return at->second;
+  return bindings_.get({.length = length},
+                       [&](const Binding& b) { return std::vector{compiled(b)}; })[0];
+}
+
+Graph Generator::compiled(const Binding& binding) const {
   const Graph graph =
       options_.use_cache
-          ? model_->decode({.length = length, .capacity = context_, .cache = options_.precision})
-          : model_->forward(1, length);
+          ? model_->decode(
+                {.length = binding.length, .capacity = context_, .cache = options_.precision})
+          : model_->forward(binding.batch, binding.length);
   PipelineOptions p;
   p.precision = options_.precision;
   p.parameter_dtype = options_.precision;
   p.packs_parameters = true;
-  const size_t id = engine_.add(run_pipeline(graph, engine_.backend().target(), p));
-  programs_.emplace(length, id);
-  return id;
+  return run_pipeline(graph, engine_.backend().target(), p);
 }
 
 // One row of the program's logits.

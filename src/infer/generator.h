@@ -4,14 +4,13 @@
 // window: when the context is full, the older half is forgotten and the rest is read again.
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "folders/model_folder.h"
 #include "infer/sampler.h"
-#include "runtime/engine.h"
+#include "runtime/bindings.h"
 
 namespace brrr::infer {
 
@@ -21,6 +20,8 @@ struct GeneratorOptions {
   /// Positions that prompt and new tokens will need; the cache has room for as many, rounded up,
   /// and a longer text forgets its older half. 0: the model's context.
   int64_t positions = 0;
+  /// The most bytes for weights, cache and what programs compute in; 0: any number.
+  int64_t memory_limit = 0;
 };
 
 class Generator {
@@ -42,14 +43,15 @@ class Generator {
   std::span<const float> run_cached(std::span<const int32_t> tokens, int64_t position);
   std::span<const float> logits_row(size_t program, int64_t row);
   size_t program_for(int64_t length);
+  Graph compiled(const Binding& binding) const;
 
   models::ModelPtr model_;
   int64_t context_ = 0;  // of the window: the model's, or as much as was asked for
   GeneratorOptions options_;
   Engine engine_;
-  std::map<int64_t, size_t> programs_;  // by number of tokens
-  std::vector<int32_t> cached_;         // the tokens whose keys and values the cache holds
-  std::vector<std::byte> room_;         // logits of a device whose memory is not the host's
+  Bindings bindings_;
+  std::vector<int32_t> cached_;  // the tokens whose keys and values the cache holds
+  std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };
 
 /// Weights from an opened model folder, which outlives the result.

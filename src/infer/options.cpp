@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "train/device.h"
 
 namespace brrr::infer {
@@ -66,6 +67,13 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
     add_device_row(t);
+    auto& limit = t.text("memory-limit", &O::memory_limit, "SIZE",
+                         "memory that the process (on a GPU: its programs) may use (6GiB, 6GB, "
+                         "512MiB; default: what there is)");
+    limit.set = [](O& o, const std::string& s) {
+      parse_memory(s);
+      o.memory_limit = s;
+    };
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;

@@ -30,6 +30,7 @@ struct GenerateOptions {
   bool json = false;   // one JSON object on standard output
   std::string precision = "fp32";
   std::string device = "auto";
+  std::string memory_limit;  // "6GiB", of the process or of a GPU; "": what there is
   int64_t threads = 0;
 
   /// Canonical names that were given: others may come from the model's folder.

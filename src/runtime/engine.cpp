@@ -4,43 +4,118 @@
 #include <cstring>
 
 #include "base/integers.h"
+#include "base/memory.h"
 #include "runtime/staging.h"
 
 namespace brrr {
+
 Engine::Engine(Backend backend) : backend_(std::move(backend)), device_(host_device()) {}
 Engine::~Engine() = default;
 
-size_t Engine::add(Graph graph, const ProgramOptions& options) {
-  register_states(graph);
-  programs_.emplace_back(Program(graph, backend_, options));
-  Slot& slot = programs_.back();
-  const Graph& g = slot.program.graph();
-  for (NodeId id : g.inputs()) slot.inputs.emplace(g.input_name(id), id);
+size_t Engine::add(Program program) {
+  check_states(program.graph());
+  if (allocated()) check_limit(bytes_with(std::span(&program, 1)));
+  auto slot = std::make_unique<Slot>(std::move(program));
+  const Graph& g = slot->program.graph();
+  for (NodeId id : g.inputs()) slot->inputs.emplace(g.input_name(id), id);
   if (allocated()) {
-    const MemoryPlan& plan = slot.program.plan();
-    slot.own = Arena(*device_, plan.constant_bytes + plan.temporary_bytes + backend_.alignment);
-    extra_bytes_ += slot.own.bytes();
-    bind(slot, slot.own.data() + plan.constant_bytes, slot.own.data());
+    slot->own = Arena(*device_, constant_bytes(slot->program));
+    slot->constant = slot->own.data();
+  }
+  register_states(g);
+  programs_.push_back(std::move(slot));
+  try {
+    if (allocated()) resize_temporary();
+  } catch (const UserError&) {
+    programs_.pop_back();
+    throw;
   }
   return programs_.size() - 1;
 }
 
-void Engine::register_states(const Graph& graph) {
+void Engine::remove(size_t id) {
+  BRRR_CHECK(id < programs_.size() && programs_[id], "there is no program {}", id);
+  device_->synchronise();
+  if (staging_) staging_->forget();
+  programs_[id].reset();
+  if (allocated()) resize_temporary();
+}
+
+const Engine::Slot& Engine::slot(size_t id) const {
+  BRRR_CHECK(id < programs_.size() && programs_[id], "there is no program {}", id);
+  return *programs_[id];
+}
+
+int64_t Engine::constant_bytes(const Program& program) const {
+  return round_up(program.plan().constant_bytes, backend_.alignment);
+}
+
+int64_t Engine::temporary_bytes(std::span<const size_t> without) const {
+  int64_t most = 0;
+  for (size_t id = 0; id < programs_.size(); ++id)
+    if (programs_[id] && std::find(without.begin(), without.end(), id) == without.end())
+      most = std::max(most, programs_[id]->program.plan().temporary_bytes);
+  return most;
+}
+
+int64_t Engine::bytes_with(std::span<const Program> programs,
+                           std::span<const size_t> without) const {
+  MemoryForecast f = forecast();
+  for (const size_t id : without)
+    if (!allocated() || slot(id).own.data() != nullptr)
+      f.constant_bytes -= constant_bytes(slot(id).program);
+  f.temporary_bytes = temporary_bytes(without);
+  for (const Program& program : programs) {
+    f.constant_bytes += constant_bytes(program);
+    f.temporary_bytes = std::max(f.temporary_bytes, program.plan().temporary_bytes);
+  }
+  return f.total();
+}
+
+void Engine::check_limit(int64_t needed) const {
+  if (limit_ > 0 && needed > limit_)
+    throw UserError(fmt::format("the programs would need {} ({} bytes), and the limit is {}",
+                                memory_text(needed), needed, memory_text(limit_)),
+                    ExitCode::kNoMemory);
+}
+
+// As large as the programs need it, no smaller and no larger. Nothing outlives a run in it, so what
+// is there is given back first.
+void Engine::resize_temporary() {
+  const int64_t wanted = temporary_bytes();
+  if (allocated() && wanted == temporary_.bytes()) return;
+  device_->synchronise();
+  if (staging_) staging_->forget();
+  const int64_t before = temporary_.bytes();
+  ++temporary_count_;
+  temporary_ = Arena();
+  try {
+    temporary_ = Arena(*device_, wanted);
+  } catch (const UserError&) {
+    temporary_ = Arena(*device_, before);
+    throw;
+  }
+}
+
+void Engine::check_states(const Graph& graph) const {
   for (NodeId id : graph.inputs()) {
     if (graph.input_kind(id) == InputKind::data) continue;
     const std::string& name = graph.input_name(id);
-    const Type& type = graph.type({id, 0});
-    const auto at = state_index_.find(name);
-    if (at != state_index_.end()) {
-      BRRR_CHECK(states_[at->second].type == type,
-                 "state '{}' is {} in one program and {} in another", name,
-                 states_[at->second].type.str(), type.str());
-      continue;
-    }
-    BRRR_CHECK(!allocated(), "a program added later needs the new state '{}'", name);
-    state_index_.emplace(name, states_.size());
-    states_.push_back({name, type, graph.role(id), graph.node(id).attrs, 0});
+    const StateInfo* info = find_state(name);
+    BRRR_CHECK(info != nullptr || !allocated(), "a program added later needs the new state '{}'",
+               name);
+    BRRR_CHECK(info == nullptr || info->type == graph.type({id, 0}),
+               "state '{}' is {} in one program and {} in another", name, info->type.str(),
+               graph.type({id, 0}).str());
   }
+}
+
+void Engine::register_states(const Graph& graph) {
+  for (NodeId id : graph.inputs())
+    if (graph.input_kind(id) != InputKind::data &&
+        state_index_.emplace(graph.input_name(id), states_.size()).second)
+      states_.push_back(
+          {graph.input_name(id), graph.type({id, 0}), graph.role(id), graph.node(id).attrs, 0});
 }
 
 MemoryForecast Engine::forecast() const {
@@ -48,11 +123,11 @@ MemoryForecast Engine::forecast() const {
   for (const StateInfo& s : states_)
     (s.kind() == InputKind::parameter ? f.parameter_bytes : f.state_bytes) +=
         round_up(std::max<int64_t>(s.type.bytes(), 1), backend_.alignment);
-  for (const Slot& slot : programs_) {
-    f.constant_bytes += round_up(slot.program.plan().constant_bytes, backend_.alignment);
-    f.temporary_bytes = std::max(f.temporary_bytes, slot.program.plan().temporary_bytes);
-  }
-  f.constant_bytes += staging_bytes();
+  f.constant_bytes = allocated() ? arena_constants_ : staging_bytes();
+  for (const auto& slot : programs_)
+    if (slot && (!allocated() || slot->own.data() != nullptr))
+      f.constant_bytes += constant_bytes(slot->program);
+  f.temporary_bytes = temporary_bytes();
   return f;
 }
 
@@ -69,17 +144,26 @@ void Engine::allocate() {
   }
   state_total_ = offset;
   const MemoryForecast f = forecast();
-  if (backend_.open_device) device_ = backend_.open_device();
-  arena_ = Arena(*device_, std::max<int64_t>(f.total(), backend_.alignment));
-  std::byte* constant = arena_.data() + state_total_;
-  std::byte* temporary = constant + f.constant_bytes;
-  for (Slot& slot : programs_) {
-    bind(slot, temporary, constant);
-    constant += round_up(slot.program.plan().constant_bytes, backend_.alignment);
-  }
+  check_limit(f.total());
   staging_bytes_ = staging_bytes();
-  if (!device_->is_host())
-    staging_ = std::make_unique<Staging>(*device_, temporary - staging_bytes_, staging_bytes_);
+  if (backend_.open_device) device_ = backend_.open_device();
+  arena_ = Arena(*device_, state_total_ + f.constant_bytes);
+  arena_constants_ = f.constant_bytes;
+  std::byte* constant = arena_.data() + state_total_;
+  for (const auto& slot : programs_) {
+    if (!slot) continue;
+    slot->constant = constant;
+    constant += constant_bytes(slot->program);
+  }
+  if (!device_->is_host()) staging_ = std::make_unique<Staging>(*device_, constant, staging_bytes_);
+  resize_temporary();
+}
+
+int64_t Engine::arena_bytes() const {
+  int64_t bytes = arena_.bytes() + temporary_.bytes();
+  for (const auto& slot : programs_)
+    if (slot) bytes += slot->own.bytes();
+  return bytes;
 }
 
 // Room for the inputs and scalars of every call at once, where the host cannot hand them over call
@@ -87,8 +171,9 @@ void Engine::allocate() {
 int64_t Engine::staging_bytes() const {
   if (!backend_.open_device) return 0;
   int64_t most = 0;
-  for (const Slot& slot : programs_) {
-    const Graph& g = slot.program.graph();
+  for (const auto& slot : programs_) {
+    if (!slot) continue;
+    const Graph& g = slot->program.graph();
     int64_t bytes = 0;
     for (NodeId id : g.inputs(InputKind::data)) bytes += Staging::room_for(g.type({id, 0}).bytes());
     for (const Output& out : g.outputs())
@@ -104,10 +189,17 @@ void Engine::expect_calls(int64_t most) {
   most_calls_ = most;
 }
 
-void Engine::bind(Slot& slot, std::byte* temporary, std::byte* constant) {
-  slot.program.bind(*device_, temporary, constant, [&](NodeId id) {
-    return state_place(slot.program.graph().input_name(id)).data;
-  });
+// The program, its places those of the temporary region as it is now.
+Program& Engine::bound(size_t id) const {
+  BRRR_CHECK(allocated(), "program {} has no memory yet", id);
+  static_cast<void>(slot(id));
+  Slot& s = *programs_[id];
+  if (s.bound != temporary_count_)
+    s.program.bind(*device_, temporary_.data(), s.constant, [&](NodeId node) {
+      return state_place(s.program.graph().input_name(node)).data;
+    });
+  s.bound = temporary_count_;
+  return s.program;
 }
 
 const StateInfo* Engine::find_state(std::string_view name) const {
@@ -128,15 +220,14 @@ Engine::Place Engine::state_to_write(std::string_view name) {
 }
 
 Engine::Place Engine::input_place(size_t program, std::string_view name) const {
-  const Slot& slot = programs_[program];
-  const auto at = slot.inputs.find(name);
-  BRRR_CHECK(at != slot.inputs.end(), "the program has no input '{}'", name);
-  return {slot.program.address({at->second, 0}),
-          slot.program.graph().type({at->second, 0}).bytes()};
+  const auto at = slot(program).inputs.find(name);
+  BRRR_CHECK(at != slot(program).inputs.end(), "the program has no input '{}'", name);
+  const Program& p = bound(program);
+  return {p.address({at->second, 0}), p.graph().type({at->second, 0}).bytes()};
 }
 
 Engine::Place Engine::output_place(size_t program, std::string_view name) const {
-  const Program& p = programs_[program].program;
+  const Program& p = bound(program);
   const Output* out = p.graph().find_output(name);
   BRRR_CHECK(out != nullptr, "the program has no output '{}'", name);
   return {p.address(out->value), p.graph().type(out->value).bytes()};
@@ -201,15 +292,15 @@ void Engine::set_inputs(const Call& call) {
 
 std::optional<std::string> Engine::first_non_finite(const Call& call) {
   set_inputs(call);
-  return programs_[call.program].program.first_non_finite();
+  return bound(call.program).first_non_finite();
 }
 
 void Engine::run_and_look(const Call& call, const Program::Look& look) {
   set_inputs(call);
-  programs_[call.program].program.run_and_look(look);
+  bound(call.program).run_and_look(look);
 }
 
-void Engine::run(size_t program, Timeline* timeline) { programs_[program].program.run(timeline); }
+void Engine::run(size_t program, Timeline* timeline) { bound(program).run(timeline); }
 
 std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timeline* timeline) {
   BRRR_CHECK(static_cast<int64_t>(calls.size()) <= most_calls_, "{} calls; {} were expected",
@@ -240,14 +331,14 @@ bool Engine::fits_staging(std::span<const Call> calls) const {
 std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) {
   staging_->clear();
   for (const Call& call : calls) {
-    programs_[call.program].program.prepare();
+    bound(call.program).prepare();
     for (const Call::Input& in : call.inputs) {
       const Place to = input_place(call.program, in.name);
       BRRR_CHECK(static_cast<int64_t>(in.bytes.size()) == to.bytes,
                  "input '{}' has {} bytes, got {}", in.name, to.bytes, in.bytes.size());
       staging_->add_input(to.data, in.bytes);
     }
-    staging_->add_run(call.program, [this, id = call.program] { programs_[id].program.run(); });
+    staging_->add_run(call.program, [this, id = call.program] { bound(id).run(); });
     for (std::string_view name : call.scalars)
       staging_->add_output(output_place(call.program, name).data, sizeof(float));
   }

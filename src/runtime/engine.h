@@ -1,15 +1,18 @@
 #pragma once
-// Engine: several programs over one state in one arena. A training run has a step program, perhaps
-// an accumulation program, an evaluation program; they see the same parameters by name and take
-// turns in the same temporary bytes. Every byte is known before allocate().
+// Engine: several programs over one state. A training run has a step program, perhaps an
+// accumulation program, an evaluation program; they see the same parameters by name and take turns
+// in the same temporary bytes. Every byte is known before allocate().
 //
-//   [ state: parameters, moments, caches | constants of each program | temporaries, shared ]
+//   [ state: parameters, moments, caches | constants of each program ]   [ temporaries, shared ]
 //
-// The arena lies in the memory of the backend's device. Where that is the host, what is read and
-// written through the engine is the arena itself; else it is copied.
+// Programs come and go at any time. The state never moves; the temporary region is always as large
+// as the program that needs the most, and a program finds its places again when it next runs.
+//
+// The memory is that of the backend's device. Where that is the host, what is read and written
+// through the engine is the memory itself; else it is copied.
 
-#include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -60,18 +63,32 @@ class Engine {
   const Backend& backend() const { return backend_; }
   /// The host until allocate() has opened another.
   const Device& device() const { return *device_; }
-  /// Adds a program; the id is its index. Programs must agree on the types of the state they share.
-  /// May be called after allocate() when the program needs no new state: its memory comes on top.
-  size_t add(Graph graph, const ProgramOptions& options = {});
-  const Program& program(size_t id) const { return programs_[id].program; }
+  /// Adds a program; ids count from 0 and are not used again. Programs must agree on the types of
+  /// the state they share. After allocate() it may bring no new state, and its outputs, and the
+  /// inputs and outputs of the others, are there from its next run on. Throws UserError (exit 3)
+  /// when the engine would then need more than its limit; nothing has changed then.
+  size_t add(Program program);
+  size_t add(const Graph& graph, const ProgramOptions& options = {}) {
+    return add(Program(graph, backend_, options));
+  }
+  /// Drops a program and what only it needed; inputs and outputs of the others are gone until their
+  /// next run.
+  void remove(size_t id);
+  const Program& program(size_t id) const { return slot(id).program; }
+  /// What the engine would need with these programs instead of those of `without`.
+  int64_t bytes_with(std::span<const Program> programs, std::span<const size_t> without = {}) const;
+  /// The most bytes that the engine may need; 0: any number.
+  void set_limit(int64_t bytes) { limit_ = bytes; }
+  int64_t limit() const { return limit_; }
   /// The most calls that run(calls) will get, 1 unless it is said; before allocate().
   void expect_calls(int64_t most);
 
   MemoryForecast forecast() const;
-  /// Opens the device, gets the arena and binds every program. State starts as zeros.
+  /// Opens the device and gets the memory. State starts as zeros. Throws UserError (exit 3) for
+  /// more than the limit.
   void allocate();
-  bool allocated() const { return arena_.data() != nullptr; }
-  int64_t arena_bytes() const { return arena_.bytes() + extra_bytes_; }
+  bool allocated() const { return temporary_count_ > 0; }
+  int64_t arena_bytes() const;
 
   // -- state
   // --------------------------------------------------------------------------------------
@@ -128,14 +145,22 @@ class Engine {
     explicit Slot(Program p) : program(std::move(p)) {}
     Program program;
     std::map<std::string, NodeId, std::less<>> inputs;
-    Arena own;  // of a program added after allocate()
+    std::byte* constant = nullptr;  // in the arena, or of its own:
+    Arena own;                      // of a program added after allocate()
+    uint64_t bound = 0;             // to which temporary region, by temporary_count_; 0: to none
   };
   struct Place {
     std::byte* data;
     int64_t bytes;
   };
+  void check_states(const Graph& graph) const;
   void register_states(const Graph& graph);
-  void bind(Slot& slot, std::byte* temporary, std::byte* constant);
+  void check_limit(int64_t needed) const;
+  const Slot& slot(size_t id) const;
+  Program& bound(size_t id) const;
+  int64_t constant_bytes(const Program& program) const;
+  int64_t temporary_bytes(std::span<const size_t> without = {}) const;
+  void resize_temporary();
   Place state_place(std::string_view name) const;
   Place state_to_write(std::string_view name);
   Place input_place(size_t program, std::string_view name) const;
@@ -150,13 +175,16 @@ class Engine {
 
   Backend backend_;
   std::unique_ptr<Device> device_;
-  std::deque<Slot> programs_;
+  std::vector<std::unique_ptr<Slot>> programs_;  // null: removed
   std::vector<StateInfo> states_;
   std::map<std::string, size_t, std::less<>> state_index_;
   int64_t state_total_ = 0;
   uint64_t parameter_writes_ = 0;
-  Arena arena_;
-  int64_t extra_bytes_ = 0;
+  int64_t limit_ = 0;
+  Arena arena_;                  // state, constants of the programs before allocate(), staging
+  int64_t arena_constants_ = 0;  // those, and staging
+  Arena temporary_;
+  uint64_t temporary_count_ = 0;  // of the regions that there were
   int64_t most_calls_ = 1;
   std::unique_ptr<Staging> staging_;  // of another device than the host
   int64_t staging_bytes_ = 0;

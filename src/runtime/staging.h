@@ -23,6 +23,8 @@ class Staging {
   static int64_t room_for(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
   void clear();
+  /// Addresses may stand for something else from now on: what was recorded is not run again.
+  void forget() { recordings_.clear(); }
   void add_input(std::byte* to, std::span<const std::byte> bytes);
   /// `run` queues kernels; what it queues is a function of `key` alone.
   void add_run(size_t key, std::function<void()> run);

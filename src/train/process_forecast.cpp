@@ -13,7 +13,6 @@ namespace {
 
 // Measured on x86-64 Linux with glibc.
 constexpr int64_t kThreadBytes = int64_t{96} << 10;   // what a thread touches of its stack and heap
-constexpr int64_t kNodeBytes = int64_t{2} << 10;      // of a compiled program
 constexpr int64_t kCodeBytes = int64_t{1920} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{640} << 10;  // writing a checkpoint
 constexpr int64_t kLiveBytes = int64_t{6} << 20;      // the live page: 2 to 6, by what is mapped
@@ -31,7 +30,7 @@ int64_t compiled_bytes(const Session& session) {
   int64_t nodes = 0;
   for (const Program* program : session.all_programs())
     nodes += static_cast<int64_t>(program->graph().size());
-  return nodes * kNodeBytes;
+  return nodes * Program::kNodeBytes;
 }
 
 // Windows fall anywhere in the shards, and each brings its neighbourhood in.

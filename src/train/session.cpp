@@ -10,96 +10,86 @@ namespace brrr::train {
 
 Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
                  const SessionOptions& options)
-    : options_(options), engine_(backend) {
+    : options_(options),
+      engine_(backend),
+      bindings_(engine_, {.reuse_memory = options.reuse_memory}) {
   BRRR_CHECK(options.accumulation >= 1, "accumulation {}", options.accumulation);
   engine_.expect_calls(options.accumulation);
-  const Stopwatch watch;
   has_dropout_ = loss_graph.find_input("rng_key") != kNoNode;
-  const Target target = engine_.backend().target();
-  ProgramOptions program_options;
-  program_options.reuse_memory = options.reuse_memory;
-  Graph to_differentiate = loss_graph;
-  std::string loss = "loss";
-  if (scales_gradients()) {
-    options_.optimizer.scaler = options.scaler;
-    loss = optim::attach_scaled_loss(to_differentiate, loss);
-  }
-  PipelineOptions common;
-  common.precision = options.precision;
-  common.fp8 = options.fp8;
-  common.parameter_dtype = options.parameter_dtype;
-  common.matmul_precision = options.matmul_precision;
-  common.rematerialize = options.rematerialize;
-  common.copies_from_parameters = &copies_from_parameters_;
-  common.disabled = options.disabled_passes;
-  common.dump_folder = options.dump_folder;
-  build_ = [=, this](const Graph& graph, optim::Accumulation accumulation,
-                     const std::string& name) {
-    PipelineOptions p = common;
-    p.loss = loss;
-    p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, options_.optimizer, accumulation); };
-    p.dump_prefix = name + "_";
-    return engine_.add(run_pipeline(graph, target, p, &report_), program_options);
-  };
-  const auto build = [&](optim::Accumulation accumulation, const char* name) {
-    return build_(to_differentiate, accumulation, name);
-  };
-  if (options.accumulation == 1) {
-    last_ = build(optim::Accumulation::none, "step");
-  } else {
-    first_ = build(optim::Accumulation::first, "first");
-    if (options.accumulation > 2) middle_ = build(optim::Accumulation::middle, "middle");
-    last_ = build(optim::Accumulation::last, "last");
-  }
-  PipelineOptions p = common;
+  if (scales_gradients()) options_.optimizer.scaler = options.scaler;
+  pipeline_.precision = options.precision;
+  pipeline_.fp8 = options.fp8;
+  pipeline_.parameter_dtype = options.parameter_dtype;
+  pipeline_.matmul_precision = options.matmul_precision;
+  pipeline_.rematerialize = options.rematerialize;
+  pipeline_.copies_from_parameters = &copies_from_parameters_;
+  pipeline_.disabled = options.disabled_passes;
+  pipeline_.dump_folder = options.dump_folder;
+  usual_ = binding_of(loss_graph);
+  add_step(loss_graph, "");
+  const Stopwatch watch;
+  PipelineOptions p = pipeline_;
   p.dump_prefix = "eval_";
-  eval_ = engine_.add(run_pipeline(eval_graph, target, p, &report_), program_options);
-  compile_seconds_ = watch.seconds();
+  eval_ = engine_.add(run_pipeline(eval_graph, engine_.backend().target(), p, &report_),
+                      {.reuse_memory = options.reuse_memory});
+  compile_seconds_ += watch.seconds();
+}
+
+Binding Session::binding_of(const Graph& loss_graph) const {
+  const NodeId first = loss_graph.inputs(InputKind::data).front();  // as Batch::positions()
+  const Shape& shape = loss_graph.type({first, 0}).shape;
+  const int64_t rows = shape.rank() > 1 ? shape.size(0) : 1;
+  return {rows, shape.elements() / std::max<int64_t>(rows, 1)};
+}
+
+void Session::add_step(const Graph& loss_graph, const std::string& prefix) {
+  const Stopwatch watch;
+  Graph graph = loss_graph;
+  if (scales_gradients()) loss_ = optim::attach_scaled_loss(graph, "loss");
+  const auto build = [&](optim::Accumulation accumulation, const char* name) {
+    PipelineOptions p = pipeline_;
+    p.loss = loss_;
+    p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, options_.optimizer, accumulation); };
+    p.dump_prefix = prefix + name + "_";
+    return run_pipeline(graph, engine_.backend().target(), p, &report_);
+  };
+  bindings_.get(binding_of(loss_graph), [&](const Binding&) {
+    std::vector<Graph> graphs;
+    if (options_.accumulation > 1) graphs.push_back(build(optim::Accumulation::first, "first"));
+    if (options_.accumulation > 2) graphs.push_back(build(optim::Accumulation::middle, "middle"));
+    graphs.push_back(options_.accumulation > 1 ? build(optim::Accumulation::last, "last")
+                                               : build(optim::Accumulation::none, "step"));
+    return graphs;
+  });
+  compile_seconds_ += watch.seconds();
+}
+
+void Session::add_shorter(const Graph& loss_graph) {
+  const NodeId first = loss_graph.inputs(InputKind::data).front();
+  add_step(loss_graph, fmt::format("positions{}_", loss_graph.type({first, 0}).shape.elements()));
 }
 
 std::vector<Session::ProgramUse> Session::programs() const {
   std::vector<ProgramUse> list;
-  if (first_) list.push_back({"first", &engine_.program(*first_), 1});
-  if (middle_) list.push_back({"middle", &engine_.program(*middle_), options_.accumulation - 2});
-  list.push_back({first_ ? "last" : "step", &engine_.program(last_), 1});
+  const StepPrograms ids = usual();
+  const auto program = [&](size_t i) { return &engine_.program(ids[i]); };
+  if (ids.size() > 1) list.push_back({"first", program(0), 1});
+  if (ids.size() > 2) list.push_back({"middle", program(1), options_.accumulation - 2});
+  list.push_back({ids.size() > 1 ? "last" : "step", program(ids.size() - 1), 1});
   list.push_back({"eval", &engine_.program(eval_), 0});
   return list;
 }
 
 std::vector<const Program*> Session::all_programs() const {
-  std::vector<const Program*> list;
-  for (const ProgramUse& use : programs()) list.push_back(use.program);
-  for (const Shorter& s : shorter_)
-    for (const std::optional<size_t>& id : {s.first, s.middle, std::optional(s.last)})
-      if (id) list.push_back(&engine_.program(*id));
+  std::vector<const Program*> list{&engine_.program(eval_)};
+  for (const size_t id : bindings_.programs()) list.push_back(&engine_.program(id));
   return list;
 }
 
-void Session::add_shorter(const Graph& loss_graph) {
-  const Stopwatch watch;
-  Graph graph = loss_graph;
-  if (scales_gradients()) optim::attach_scaled_loss(graph, "loss");
-  Shorter s;
-  const NodeId first = loss_graph.inputs(InputKind::data).front();  // as Batch::positions()
-  s.positions = static_cast<size_t>(loss_graph.type({first, 0}).shape.elements());
-  const std::string prefix = fmt::format("positions{}_", s.positions);
-  if (first_) s.first = build_(graph, optim::Accumulation::first, prefix + "first");
-  if (middle_) s.middle = build_(graph, optim::Accumulation::middle, prefix + "middle");
-  s.last = build_(graph, first_ ? optim::Accumulation::last : optim::Accumulation::none,
-                  prefix + (first_ ? "last" : "step"));
-  shorter_.push_back(s);
-  compile_seconds_ += watch.seconds();
-}
-
-const Session::Shorter* Session::shorter_for(const Batch& batch) const {
-  for (const Shorter& s : shorter_)
-    if (s.positions == batch.positions()) return &s;
-  return nullptr;
-}
-
-size_t Session::last_for(const Batch& batch) const {
-  const Shorter* s = shorter_for(batch);
-  return s != nullptr ? s->last : last_;
+Session::StepPrograms Session::programs_for(const Batch& batch) const {
+  const auto positions = static_cast<int64_t>(batch.positions());
+  const StepPrograms found = bindings_.find({usual_.batch, positions / usual_.batch});
+  return found.empty() ? usual() : found;
 }
 
 int64_t Session::copy_bytes() const {
@@ -203,10 +193,8 @@ std::vector<Call> Session::calls_of(std::span<const Batch> micro_batches,
   std::vector<Call> calls;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const bool is_last = i + 1 == micro_batches.size();
-    const Shorter* s = shorter_for(micro_batches[i]);
-    const size_t program = is_last  ? last_for(micro_batches[i])
-                           : i == 0 ? (s != nullptr ? *s->first : *first_)
-                                    : (s != nullptr ? *s->middle : *middle_);
+    const StepPrograms programs = programs_for(micro_batches[i]);
+    const size_t program = is_last ? programs.back() : programs[i == 0 ? 0 : 1];
     calls.push_back(call_of(program, micro_batches[i], scalars, i));
     if (is_last) add_optimizer(calls.back(), scalars);
   }
@@ -267,8 +255,8 @@ void Session::look_at_step(int64_t step, const Batch& batch, double learning_rat
                            const Program::Look& look) {
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.count));
   const Scalars scalars = scalars_of(step, scale, learning_rate);
-  Call call =
-      call_of(last_for(batch), batch, scalars, static_cast<size_t>(options_.accumulation - 1));
+  Call call = call_of(programs_for(batch).back(), batch, scalars,
+                      static_cast<size_t>(options_.accumulation - 1));
   add_optimizer(call, scalars);
   refresh_copies(std::span(&call, 1));
   engine_.run_and_look(call, look);

@@ -15,7 +15,7 @@
 
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
-#include "runtime/engine.h"
+#include "runtime/bindings.h"
 
 namespace brrr::train {
 
@@ -30,7 +30,7 @@ struct Batch {
   std::vector<Tensor> tensors;
   int64_t count = 0;
 
-  /// The elements of its first tensor: what tells the shapes of batches apart.
+  /// The elements of its first tensor.
   size_t positions() const { return tensors.empty() ? 0 : tensors[0].ids.size(); }
 };
 /// A batch for language models.
@@ -81,7 +81,7 @@ class Session {
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
   /// The program that ends an optimizer step, as it runs.
-  const Program& step_program() const { return engine_.program(last_); }
+  const Program& step_program() const { return engine_.program(usual().back()); }
   /// The programs and how often each runs in an optimizer step: "first", "middle", "last", or
   /// "step" alone; "eval", which runs in none.
   struct ProgramUse {
@@ -113,14 +113,13 @@ class Session {
   bool scales_gradients() const { return options_.precision == DType::f16; }
 
  private:
-  /// What a step runs on batches of other than the usual shape.
-  struct Shorter {
-    size_t positions = 0;  // Batch::positions()
-    std::optional<size_t> first, middle;
-    size_t last = 0;
-  };
-  const Shorter* shorter_for(const Batch& batch) const;
-  size_t last_for(const Batch& batch) const;
+  /// What a step runs on batches of a shape: the programs of the first micro-batch, of those in the
+  /// middle, and of the last; fewer where there are fewer micro-batches.
+  using StepPrograms = std::span<const size_t>;
+  void add_step(const Graph& loss_graph, const std::string& prefix);
+  Binding binding_of(const Graph& loss_graph) const;
+  StepPrograms usual() const { return bindings_.find(usual_); }
+  StepPrograms programs_for(const Batch& batch) const;
   // The scalars that a step's programs take, held while they run.
   struct Scalars {
     float loss_scale = 0, learning_rate = 0;
@@ -154,10 +153,11 @@ class Session {
   PipelineReport report_;
   double compile_seconds_ = 0;
   bool has_dropout_ = false;
-  std::function<size_t(const Graph&, optim::Accumulation, const std::string& name)> build_;
-  std::optional<size_t> first_, middle_;
-  size_t last_ = 0, eval_ = 0;
-  std::vector<Shorter> shorter_;
+  PipelineOptions pipeline_;  // of every program
+  std::string loss_ = "loss";
+  Bindings bindings_;
+  Binding usual_;  // of batches of the usual shape
+  size_t eval_ = 0;
   // Low-precision copies of the parameters are states that updates keep
   // (passes/weights/keep_copies.h). When parameters were written by others, or another program
   // reads a copy that the update does not know, this program makes them again.
