@@ -70,6 +70,12 @@ int generate_main(const infer::GenerateOptions& options) {
                "may differ\n",
                setting);
   const std::vector<int32_t> prompt = prompt_of(options, model);
+  const int64_t given = std::ssize(prompt), context = model.definition->sizes().context;
+  if (given > context)
+    fmt::print(
+        stderr,
+        "note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
+        given, context, infer::kept_at_the_end(context));
   const Backend backend = train::backend_for(options.device);
   infer::Generator generator(
       model.definition, backend, infer::weights_of(model),

@@ -17,7 +17,16 @@ constexpr std::pair<const char*, double> kNotDone[] = {{"repetition_penalty", 1}
                                                        {"epsilon_cutoff", 0},
                                                        {"eta_cutoff", 0},
                                                        {"num_beams", 1},
-                                                       {"penalty_alpha", 0}};
+                                                       {"penalty_alpha", 0},
+                                                       {"diversity_penalty", 0},
+                                                       {"guidance_scale", 1},
+                                                       {"min_length", 0},
+                                                       {"min_new_tokens", 0}};
+// Likewise; any value changes the text.
+constexpr const char* kNeverDone[] = {
+    "bad_words_ids",       "begin_suppress_tokens", "exponential_decay_length_penalty",
+    "forced_bos_token_id", "forced_eos_token_id",   "sequence_bias",
+    "stop_strings",        "suppress_tokens"};
 
 }  // namespace
 
@@ -59,10 +68,15 @@ GenerationSettings read_generation_settings(const fs::path& folder, const models
   if (keys.has("do_sample")) s.samples = keys.flag("do_sample", false);
   s.temperature = number("temperature", 0, 100);
   s.top_p = number("top_p", 0, 1);
-  if (const auto k = number("top_k", 0, 1 << 24)) s.top_k = static_cast<int64_t>(*k);
+  if (s.top_p == 0) user_error("{}: top_p must be above 0 and at most 1; found 0", keys.what());
+  s.top_k = keys.optional_integer("top_k");
+  if (constexpr int64_t most = 1 << 24; s.top_k && !(*s.top_k >= 0 && *s.top_k <= most))
+    user_error("{}: top_k must be from 0 to {}; found {}", keys.what(), most, *s.top_k);
   for (const auto& [key, without] : kNotDone)
     if (keys.has(key) && keys.number(key, without) != without)
       s.ignored.push_back(fmt::format("{} = {}", key, keys.number(key, without)));
+  for (const char* key : kNeverDone)
+    if (keys.has(key) && !keys.find(key)->empty()) s.ignored.push_back(key);
   return s;
 }
 

@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMostNamed = 10;  // faults that one message names
+constexpr const char* kShardAdvice = "copy or download the folder again";
 
 /// The shards that an index names, in order, and which tensor it expects in which.
 struct Index {
@@ -49,11 +50,11 @@ class Faults {
   void add(std::string text) {
     if (++count_ <= kMostNamed) texts_.push_back(std::move(text));
   }
-  void throw_if_any(const std::string& what) const {
+  void throw_if_any(const std::string& what, const char* advice) const {
     if (count_ == 0) return;
     std::string text = fmt::format("{}: {}", what, fmt::join(texts_, "; "));
     if (count_ > texts_.size()) text += fmt::format("; and {} more", count_ - texts_.size());
-    throw UserError(text + "; the file does not belong to its config.json");
+    throw UserError(text + "; " + advice);
   }
 
  private:
@@ -76,7 +77,7 @@ WeightFiles::WeightFiles(const fs::path& folder) {
   for (const std::string& name : index.files)
     if (!fs::exists(folder / name, ignored))
       faults.add(fmt::format("the shard {} is missing", name));
-  faults.throw_if_any(what_);
+  faults.throw_if_any(what_, kShardAdvice);
   for (const std::string& name : index.files) {
     const SafetensorsFile& file = files_.emplace_back(folder / name);
     for (const TensorView& t : file.tensors()) {
@@ -96,7 +97,7 @@ WeightFiles::WeightFiles(const fs::path& folder) {
       for (const ForeignTensor& t : f.foreign()) is_foreign = is_foreign || t.name == tensor;
     if (!is_foreign) faults.add(fmt::format("the tensor {} is not in {}", in_quotes(tensor), file));
   }
-  faults.throw_if_any(what_);
+  faults.throw_if_any(what_, kShardAdvice);
 }
 
 const TensorView* WeightFiles::find(std::string_view name) const {
@@ -169,7 +170,7 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
     for (const TensorView& t : file->tensors()) check_unexpected(t.name, t.shape);
     for (const ForeignTensor& t : file->foreign()) check_unexpected(t.name, t.shape);
   }
-  faults.throw_if_any(files.what());
+  faults.throw_if_any(files.what(), "the file does not belong to its config.json");
 
   if (!names.tied) return out;
   const auto& [twin_name, name] = *names.tied;

@@ -112,7 +112,7 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
       user_error("token {} of the prompt lies outside the vocabulary of {}", id,
                  model_->sizes().vocabulary);
   const size_t context = static_cast<size_t>(context_);
-  const size_t half = std::max<size_t>(1, context / 2);
+  const auto half = static_cast<size_t>(kept_at_the_end(context_));
   std::vector<int32_t> window(prompt.begin(), prompt.end());
   if (window.size() > context)
     window.erase(window.begin(), window.end() - static_cast<int64_t>(half));

@@ -24,6 +24,9 @@ struct GeneratorOptions {
   int64_t memory_limit = 0;
 };
 
+/// How many tokens of a text that is longer than `context` are read: its last half.
+inline int64_t kept_at_the_end(int64_t context) { return context > 1 ? context / 2 : 1; }
+
 class Generator {
  public:
   /// `weights` gives the f32 values of each parameter of the model by name.

@@ -62,8 +62,8 @@ NodeId Rewriter::copy(NodeId old) {
   const Node& node = in_.node(old);
   const bool same_types = map_operands(old);
   enter_scope_of(old);
-  return bind_all(old, same_types ? out_.add_copy(node, operands_)
-                                  : out_.add(*node.op, operands_, node.attrs));
+  return bind_all(
+      old, same_types ? out_.add_copy(node, operands_) : out_.add(*node.op, operands_, node.attrs));
 }
 
 NodeId Rewriter::copy(NodeId old, Attrs attrs) {

@@ -98,6 +98,11 @@ void check_rope(const RopeConfig& c, std::string_view model) {
   if (c.kind == Kind::yarn && !(c.beta_slow > 0 && c.beta_fast >= c.beta_slow))
     limits.fail("beta_fast", fmt::format("at least beta_slow {}, which is above 0", c.beta_slow),
                 c.beta_fast);
+  if (c.kind == Kind::yarn)
+    for (const auto& [name, value] :
+         {std::pair{"attention_factor", c.attention_factor}, std::pair{"mscale", c.mscale},
+          std::pair{"mscale_all_dim", c.mscale_all_dim}})
+      if (!(value >= 0 && value <= 1e6)) limits.fail(name, "from 0 to 1e6", value);
 }
 
 }  // namespace brrr::models

@@ -45,8 +45,15 @@ void read_scaling(RopeConfig& rope, const ConfigReader& scaling, int64_t context
 }  // namespace
 
 void read_rope(RopeConfig& rope, const ConfigReader& keys, int64_t context) {
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (keys.has(key)) read_scaling(rope, ConfigReader(keys, key), context);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!keys.has(key)) continue;
+    const ConfigReader scaling(keys, key);
+    for (const auto& [name, value] : keys.find(key)->items())
+      if (value.is_object())
+        user_error("{}: settings of its own for a kind of layer ({}) are not supported",
+                   scaling.what(), io::in_quotes(name));
+    read_scaling(rope, scaling, context);
+  }
 }
 
 Json written_rope(const RopeConfig& c) {

@@ -97,6 +97,13 @@ TEST_P(Architectures, TrainsResumesAndIsContinued) {
   }
   EXPECT_EQ(texts[0], texts[1]);
 
+  const std::string long_prompt(static_cast<size_t>(1000), '3');
+  ASSERT_EQ(run({"generate", "--model", model, "--prompt", long_prompt, "--max-new-tokens", "2"}),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("note: the prompt has 1000 tokens, the model's context "), std::string::npos)
+      << err_;
+
   // The model brings its architecture, its sizes and how its texts are to be made.
   const std::string generation = R"({"eos_token_id": [1, 2], "temperature": 0.5})";
   write_file_atomically(path("whole") / "generation_config.json", generation);

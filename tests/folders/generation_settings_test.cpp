@@ -47,9 +47,11 @@ TEST(GenerationSettings, TheFileComesFirst) {
 
 TEST(GenerationSettings, WhatIsNotDoneIsNamed) {
   test::TempFolder folder;
-  const GenerationSettings s = read(
-      folder, R"({"repetition_penalty": 1.5, "num_beams": 4, "typical_p": 1.0, "min_p": null})");
-  EXPECT_EQ(s.ignored, (std::vector<std::string>{"repetition_penalty = 1.5", "num_beams = 4"}));
+  const GenerationSettings s =
+      read(folder, R"({"repetition_penalty": 1.5, "num_beams": 4, "typical_p": 1.0, "min_p": null,
+                  "bad_words_ids": [], "suppress_tokens": [5], "forced_bos_token_id": 1})");
+  EXPECT_EQ(s.ignored, (std::vector<std::string>{"repetition_penalty = 1.5", "num_beams = 4",
+                                                 "forced_bos_token_id", "suppress_tokens"}));
 }
 
 TEST(GenerationSettings, WhatIsWrongIsNamed) {
@@ -59,7 +61,10 @@ TEST(GenerationSettings, WhatIsWrongIsNamed) {
            {R"({"eos_token_id": 100})", "eos_token_id = 100 lies outside the vocabulary of 100"},
            {R"({"eos_token_id": [1, "x"]})", "'eos_token_id' must be an integer"},
            {R"({"temperature": -1})", "temperature must be from 0 to 100; found -1"},
-           {R"({"top_p": "x"})", "'top_p' must be a number"}}) {
+           {R"({"top_p": "x"})", "'top_p' must be a number"},
+           {R"({"top_p": 0})", "top_p must be above 0 and at most 1; found 0"},
+           {R"({"top_k": 2.5})", "'top_k' must be an integer"},
+           {R"({"top_k": -1})", "top_k must be from 0 to 16777216; found -1"}}) {
     EXPECT_USER_ERROR(read(folder, text), part);
     EXPECT_USER_ERROR(read(folder, text), "generation_config.json");
   }

@@ -254,7 +254,7 @@ TEST(WeightShards, WhatDoesNotAddUpIsNamed) {
   };
   const std::string bias = "transformer.ln_f.bias";
   expect(error_after([&](Shards& s) { s.shard_of[bias] = s.index[bias] = "gone.safetensors"; }),
-         "the shard gone.safetensors is missing");
+         "the shard gone.safetensors is missing; copy or download the folder again");
   expect(error_after([&](Shards& s) {
            s.index[bias] = s.shard_of[bias] == "a.safetensors" ? "b.safetensors" : "a.safetensors";
          }),

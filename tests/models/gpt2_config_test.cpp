@@ -99,6 +99,7 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
       {ok + R"(,"tie_word_embeddings":1})",
        "'tie_word_embeddings' must be true or false; found the number 1"},
       {ok + R"(,"n_inner":100})", "n_inner = 100 is not supported; expected 4 * n_embd = 32"},
+      {ok + R"(,"quantization_config":{"bits":4}})", "quantization_config is not supported"},
       {ok + R"(,"scale_attn_by_inverse_layer_idx":true})",
        "scale_attn_by_inverse_layer_idx = true is not supported"},
       {ok + R"(,"n_head":4})", "'n_head' appears twice"},

@@ -74,6 +74,7 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what) {
   keys.insist("scale_attn_weights", true);
   keys.insist("scale_attn_by_inverse_layer_idx", false);
   keys.insist("add_cross_attention", false);
+  keys.refuse_quantization();
   c.unknown_keys = keys.unknown_keys(written(c, DType::f32), {"bias"});
   return c;
 }

@@ -75,15 +75,21 @@ std::vector<bool> read_layer_types(const ConfigReader& keys) {
   return slides;
 }
 
+/// 0: there is none. Absent is not null: the classes of transformers have a default.
+int64_t read_window(const ConfigReader& keys) {
+  if (!keys.find("sliding_window")) return 4096;
+  const auto window = keys.optional_integer("sliding_window");
+  if (window && *window < 1)
+    user_error("{}: sliding_window must be positive or null; found {}", keys.what(), *window);
+  return window.value_or(0);
+}
+
 void read_windows(LlamaConfig& c, const ConfigReader& keys) {
   if (c.type == LlamaType::llama) return;
-  if (c.type == LlamaType::mistral) {
-    // Absent is not null: the class of transformers has a default.
-    c.sliding_window = keys.find("sliding_window") ? keys.integer("sliding_window", 0) : 4096;
-    return;
-  }
-  if (!keys.flag("use_sliding_window", false)) return;
-  c.sliding_window = keys.find("sliding_window") ? keys.integer("sliding_window", 0) : 4096;
+  const bool qwen = c.type != LlamaType::mistral;
+  if (qwen && !keys.flag("use_sliding_window", false)) return;
+  c.sliding_window = read_window(keys);
+  if (!qwen) return;
   c.slides = read_layer_types(keys);
   if (!c.slides.empty() || c.sliding_window == 0) return;
   const int64_t first = keys.integer("max_window_layers", 28);
