@@ -105,13 +105,12 @@ if [[ $kind == sanitize ]]; then
     '*GemmPaths.SameBits*' '*CpuMath.Relative*' 'TileLayouts.AreAllTested' '*EveryCost*' '*Ladders.*' \
     'Bench.*' 'Forecast.*' 'FormatTraining.*' 'Profile.*' 'Trace.*' 'Columns.*' 'Program.Ladders*' \
     'Program.AProfile*' '*.Copies*_sgd' '*.Copies*_lion' '*.Copies*_muon' '*.CopiesInSixteenBits/*' \
-    'KeepCopies.ChangesNoResult*'; do
+    'DeriveWeights.ChangesNoResult*'; do
     leave_out "$part"
   done
   # One source is compiled for every instruction set: where the processor has AVX-512, that one runs.
   if grep -q -m 1 avx512f /proc/cpuinfo; then leave_out '*/avx2*'; fi
 fi
-if [[ -z ${BRRR_TEST_LONG-} ]]; then leave_out '*.Long*'; fi
 # Those that take longest begin first, so that both cores have work until the end.
 longest=(backend backend_cuda insight e2e amx ops cli backend_cuda_device)
 if [[ $kind == sanitize ]]; then longest=(backend train runtime passes ops insight); fi

@@ -123,55 +123,47 @@ uint64_t integer_from_double(DType t, double value) {
                               : static_cast<uint64_t>(value);
 }
 
-uint64_t load_integer(DType t, const void* data, int64_t i) {
+namespace {
+
+// f(a zero of the C++ type of an integer or boolean dtype).
+template <typename F>
+auto with_integer_type(DType t, F&& f) {
   switch (t) {
     case DType::i8:
-      return static_cast<uint64_t>(int64_t{static_cast<const int8_t*>(data)[i]});
+      return f(int8_t{});
     case DType::i16:
-      return static_cast<uint64_t>(int64_t{static_cast<const int16_t*>(data)[i]});
+      return f(int16_t{});
     case DType::i32:
-      return static_cast<uint64_t>(int64_t{static_cast<const int32_t*>(data)[i]});
+      return f(int32_t{});
     case DType::i64:
-      return static_cast<uint64_t>(static_cast<const int64_t*>(data)[i]);
+      return f(int64_t{});
     case DType::u8:
-      return static_cast<const uint8_t*>(data)[i];
-    case DType::u16:
-      return static_cast<const uint16_t*>(data)[i];
-    case DType::u32:
-      return static_cast<const uint32_t*>(data)[i];
-    case DType::u64:
-      return static_cast<const uint64_t*>(data)[i];
     case DType::boolean:
-      return static_cast<const uint8_t*>(data)[i] != 0;
+      return f(uint8_t{});
+    case DType::u16:
+      return f(uint16_t{});
+    case DType::u32:
+      return f(uint32_t{});
+    case DType::u64:
+      return f(uint64_t{});
     default:
       BRRR_CHECK(false, "{} is no integer", name_of(t));
   }
 }
 
+}  // namespace
+
+uint64_t load_integer(DType t, const void* data, int64_t i) {
+  return with_integer_type(t, [&]<typename T>(T) {
+    const T value = static_cast<const T*>(data)[i];
+    return t == DType::boolean ? uint64_t{value != 0} : static_cast<uint64_t>(value);
+  });
+}
+
 void store_integer(DType t, void* data, int64_t i, uint64_t bits) {
-  switch (t) {
-    case DType::i8:
-    case DType::u8:
-      static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(bits);
-      return;
-    case DType::i16:
-    case DType::u16:
-      static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>(bits);
-      return;
-    case DType::i32:
-    case DType::u32:
-      static_cast<uint32_t*>(data)[i] = static_cast<uint32_t>(bits);
-      return;
-    case DType::i64:
-    case DType::u64:
-      static_cast<uint64_t*>(data)[i] = bits;
-      return;
-    case DType::boolean:
-      static_cast<uint8_t*>(data)[i] = bits != 0;
-      return;
-    default:
-      BRRR_CHECK(false, "{} is no integer", name_of(t));
-  }
+  with_integer_type(t, [&]<typename T>(T) {
+    static_cast<T*>(data)[i] = static_cast<T>(t == DType::boolean ? bits != 0 : bits);
+  });
 }
 
 double load_as_double(DType t, const void* data, int64_t i) {

@@ -34,7 +34,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   PipelineOptions p;
   p.precision = options.precision;
   p.parameter_dtype = options.precision;
-  p.packs_parameters = true;
+  p.refresher = Refresher::loader;
   const size_t program = engine.add(
       run_pipeline(model.definition->loss(l.batch, l.context), engine.backend().target(), p));
   engine.allocate();

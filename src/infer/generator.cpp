@@ -54,7 +54,7 @@ Graph Generator::compiled(const Binding& binding) const {
   PipelineOptions p;
   p.precision = options_.precision;
   p.parameter_dtype = options_.precision;
-  p.packs_parameters = true;
+  p.refresher = Refresher::loader;
   return run_pipeline(graph, engine_.backend().target(), p);
 }
 

@@ -14,7 +14,7 @@ std::vector<RefTensor> evaluate_node(const Graph& graph, NodeId id,
   Graph inner;
   std::vector<Value> operands;
   for (size_t i = 0; i < in.size(); ++i)
-    operands.push_back(inner.input(std::to_string(i), in[i]->type.shape, in[i]->type.dtype));
+    operands.push_back(inner.input(std::to_string(i), in[i]->type));
   const auto results = node.op->decompose(DecomposeContext{inner, node, operands});
   for (size_t i = 0; i < results.size(); ++i) inner.output(std::to_string(i), results[i]);
   return evaluate_graph(inner, in);

@@ -23,7 +23,6 @@ struct RoleRow {
 constexpr RoleRow kRoles[] = {
     {Role::data, "data", InputKind::data, false},
     {Role::parameter, "parameter", InputKind::parameter, false},
-    {Role::panels, "panels", InputKind::parameter, false},
     {Role::state, "state", InputKind::state, true},
     {Role::moment, "moment", InputKind::state, true},
     {Role::gradient_sum, "gradient_sum", InputKind::state, false},
@@ -75,6 +74,15 @@ void InferContext::fail_text(const std::string& message) const {
   throw UserError(fmt::format("[{}] {}", op.name, message));
 }
 
+Storage storage_of(const InferContext& c, DType dtype, const Shape& shape) {
+  const std::string& name = c.attr<std::string>("storage");
+  const std::optional<Storage> storage = storage_from_name(name);
+  if (!storage) c.fail("storage is one of {}; got '{}'", storage_names(), name);
+  if (const std::string why = storage_refusal(*storage, dtype, shape); !why.empty())
+    c.fail_text(why);
+  return *storage;
+}
+
 const OpDef& input_op() {
   static const OpDef op = [] {
     OpDef d;
@@ -89,7 +97,9 @@ const OpDef& input_op() {
       if (!role_from_name(kind)) c.fail("kind is one of {}; got '{}'", role_names(), kind);
       c.attr<std::string>("name");
       if (!c.in.empty()) c.fail("takes no operands; got {}", c.in.size());
-      return std::vector<Type>{{c.attr<DType>("dtype"), c.attr<Shape>("shape")}};
+      Type type{c.attr<DType>("dtype"), c.attr<Shape>("shape")};
+      if (c.attrs.find("storage") != nullptr) type.storage = storage_of(c, type.dtype, type.shape);
+      return std::vector<Type>{std::move(type)};
     };
     d.cost = [](const Node&, std::span<const Type>) { return Cost{}; };
     return d;
@@ -97,19 +107,30 @@ const OpDef& input_op() {
   return op;
 }
 
-Value Graph::input(std::string_view name, Shape shape, DType dtype, Role role, Attrs more) {
+Value Graph::input(std::string_view name, Type type, Role role, Attrs more) {
   if (find_input(name) != kNoNode) user_error("[input] the name '{}' is taken", name);
   more.set("name", std::string(name));
   more.set("kind", std::string(name_of(role)));
-  more.set("dtype", dtype);
-  more.set("shape", std::move(shape));
+  more.set("dtype", type.dtype);
+  more.set("shape", std::move(type.shape));
+  if (!type.storage.is_plain()) more.set("storage", type.storage.str());
   return value(add(input_op(), {}, std::move(more)));
 }
 
-Value Graph::input(std::string_view name, Shape shape, DType dtype, InputKind kind) {
+Value Graph::input(std::string_view name, Type type, InputKind kind) {
   constexpr Role kPlain[] = {Role::data, Role::parameter, Role::state};
-  return input(name, std::move(shape), dtype, kPlain[static_cast<size_t>(kind)]);
+  return input(name, std::move(type), kPlain[static_cast<size_t>(kind)]);
 }
+
+namespace {
+
+void check_storage(const OpDef& op, std::span<const Type> in) {
+  for (size_t i = 0; i < in.size(); ++i)
+    if (!in[i].storage.is_plain() && !op.reads_stored(i))
+      user_error("[{}] operand {} must lie in rows; got {}", op.name, i, in[i].str());
+}
+
+}  // namespace
 
 NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs) {
   Node node;
@@ -122,6 +143,7 @@ NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attr
                "{} reads %{}.{}, which does not exist", op.name, v.node, v.port);
   const std::vector<Type> in = operand_types(*this, node);
   try {
+    check_storage(op, in);
     node.results = op.infer(InferContext{op, in, node.attrs});
   } catch (const UserError& e) {
     if (current_scope().empty()) throw;
@@ -173,11 +195,12 @@ void Graph::update(Value state, Value value) {
   outputs_.push_back({input_name(state.id.node), value.id, state.id.node});
 }
 
-int64_t Type::bytes() const {
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(shape.elements(), static_cast<int64_t>(bytes_of(dtype)), &bytes))
-    user_error("{} has too many bytes", str());
-  return bytes;
+int64_t Type::bytes() const { return stored_bytes(storage, dtype, shape); }
+
+std::string Type::str() const {
+  std::string text = std::string(name_of(dtype)) + shape.str();
+  if (!storage.is_plain()) text += "/" + storage.str();
+  return text;
 }
 
 uint32_t Graph::set_scope(std::string_view name) {

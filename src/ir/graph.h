@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "base/storage.h"
 #include "ir/attrs.h"
 #include "ir/name_index.h"
 
@@ -20,15 +21,16 @@ namespace brrr {
 struct OpDef;
 class Graph;
 
-/// dtype and shape of one tensor.
+/// dtype and shape of one tensor, and how it lies in memory.
 struct Type {
   DType dtype = DType::f32;
   Shape shape;
+  Storage storage = {};
   bool operator==(const Type&) const = default;
   /// Throws InternalError for a symbolic shape, UserError when the count does not fit 63 bits.
   int64_t bytes() const;
-  /// "bf16[8,1024,768]"
-  std::string str() const { return std::string(name_of(dtype)) + shape.str(); }
+  /// "bf16[8,1024,768]", "bf16[768,2304]/panels"
+  std::string str() const;
 };
 
 using NodeId = uint32_t;
@@ -65,13 +67,12 @@ struct Node {
 enum class Role {
   data,          // given to every run
   parameter,     // a weight, as models name it
-  panels,        // a parameter in panels (ops/panels.h); {of} names it
   state,         // a state of no special meaning
   moment,        // what an optimizer keeps of one parameter's gradients
   gradient_sum,  // the gradients of one parameter, summed over the micro-batches of a step
   loss_scale,    // the loss scale of f16 gradients, and the counters that move it
   cache,         // the keys or values of earlier tokens
-  derived,       // computed from a parameter, so that programs need not compute it
+  derived,       // a weight in another form (passes/weights/derived_weight.h)
 };
 std::string_view name_of(Role role);
 std::optional<Role> role_from_name(std::string_view name);
@@ -100,10 +101,15 @@ class Graph {
   // ------------------------------------------------------------------------------------
   /// A named input; `more` attributes say what its role alone does not. Throws UserError when the
   /// name is taken.
-  Value input(std::string_view name, Shape shape, DType dtype, Role role = Role::data,
-              Attrs more = {});
+  Value input(std::string_view name, Type type, Role role = Role::data, Attrs more = {});
+  Value input(std::string_view name, Shape shape, DType dtype, Role role = Role::data) {
+    return input(name, Type{dtype, std::move(shape)}, role);
+  }
   /// The role that has the name of the kind.
-  Value input(std::string_view name, Shape shape, DType dtype, InputKind kind);
+  Value input(std::string_view name, Type type, InputKind kind);
+  Value input(std::string_view name, Shape shape, DType dtype, InputKind kind) {
+    return input(name, Type{dtype, std::move(shape)}, kind);
+  }
   Value parameter(std::string_view name, Shape shape, DType dtype = DType::f32) {
     return input(name, std::move(shape), dtype, Role::parameter);
   }

@@ -119,6 +119,11 @@ struct OpDef {
   std::string doc;  // a comment with shapes and the accumulation dtype
   OpClass op_class = OpClass::elementwise;
   Autocast autocast = Autocast::follow;
+  /// Bit i (the last: all behind it, too): operand i may lie in another storage than rows.
+  uint32_t stored_operands = 0;
+  bool reads_stored(size_t i) const {
+    return ((stored_operands >> std::min<size_t>(i, 31)) & 1u) != 0;
+  }
   /// Bit i (the last: all behind it, too): autocast converts operand i of an op that is not `fp32`.
   /// The others (a bias, a mask, a table of angles) stay as they are.
   uint32_t autocast_operands = ~0u;
@@ -193,8 +198,8 @@ struct OpDef {
   std::optional<uint32_t> written_part;
 
   // Weights in another form (passes/weights).
-  bool derives_weights = false;  // its result may be kept until the parameter below it changes
-  bool makes_panels = false;     // operand 0, or its transpose by {transpose}, in panels
+  bool derives_weights = false;  // its result may be kept until the parameters below it change
+  bool stores = false;           // operand 0 in another storage
   bool gives_scale = false;      // the scale by which operand 0 is quantised
 
   bool is_primitive() const { return static_cast<bool>(evaluate); }
@@ -203,6 +208,10 @@ struct OpDef {
     return in_place_of ? in_place_of(node) : in_place;
   }
 };
+
+/// What the attribute {storage} says of a tensor; UserError when there is no such storage, or the
+/// tensor cannot lie so.
+Storage storage_of(const InferContext& c, DType dtype, const Shape& shape);
 
 /// The `input` op: the one op that the graph itself knows.
 const OpDef& input_op();

@@ -61,22 +61,20 @@ void RefTensor::set_number(size_t i, double value) {
 
 RefTensor read_tensor(const Type& type, const void* from) {
   RefTensor t(type);
-  const auto n = static_cast<int64_t>(t.size());
-  for (int64_t i = 0; i < n; ++i)
-    if (is_float(type.dtype))
-      t.data[static_cast<size_t>(i)] = load_as_double(type.dtype, from, i);
-    else
-      t.set_bits(static_cast<size_t>(i), load_integer(type.dtype, from, i));
+  if (is_float(type.dtype)) {
+    read_floats(type.storage, type.dtype, type.shape, from, t.data);
+    return t;
+  }
+  for (size_t i = 0; i < t.size(); ++i)
+    t.set_bits(i, load_integer(type.dtype, from, static_cast<int64_t>(i)));
   return t;
 }
 
 void write_tensor(const RefTensor& tensor, void* to) {
-  const DType dtype = tensor.type.dtype;
+  const auto& [dtype, shape, storage] = tensor.type;
+  if (is_float(dtype)) return write_floats(storage, dtype, shape, tensor.data, to);
   for (size_t i = 0; i < tensor.size(); ++i)
-    if (is_float(dtype))
-      store_from_double(dtype, to, static_cast<int64_t>(i), tensor.data[i]);
-    else
-      store_integer(dtype, to, static_cast<int64_t>(i), tensor.bits(i));
+    store_integer(dtype, to, static_cast<int64_t>(i), tensor.bits(i));
 }
 
 }  // namespace brrr

@@ -1,7 +1,7 @@
 #pragma once
-// A tensor of the reference interpreter, row-major. A double holds every element of every dtype
-// exactly but those of 64-bit integers, which have storage of their own: nothing is ever rounded on
-// its way into or out of a RefTensor that its dtype could hold.
+// A tensor of the reference interpreter, row-major whatever its storage. A double holds every
+// element of every dtype exactly but those of 64-bit integers, which have storage of their own:
+// nothing is ever rounded on its way into or out of a RefTensor that its dtype could hold.
 
 #include <cstdint>
 #include <type_traits>

@@ -17,7 +17,7 @@ class Region {
   explicit Region(Graph graph);
 
   const Graph& graph() const;
-  /// Of the content; computed once.
+  /// The hash of the content, computed once.
   uint64_t hash() const;
   /// Why the graph is no region: an input that is no operand, an update, ...; empty: it is one.
   const std::string& problem() const;

@@ -184,7 +184,15 @@ class Parser {
   }
   Type type() {
     const DType d = dtype();
-    return {d, shape()};
+    Type type{d, shape()};
+    if (at_ < line_.size() && line_[at_] == '/') {
+      ++at_;
+      const std::string_view name = word();
+      const auto storage = storage_from_name(name);
+      if (!storage) fail("'{}' is no storage", name);
+      type.storage = *storage;
+    }
+    return type;
   }
   ValueId value() {
     expect("%");

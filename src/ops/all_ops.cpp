@@ -30,7 +30,7 @@ const Table& table() {
                         ops::cross_entropy_ops,
                         ops::linear_cross_entropy_ops,
                         ops::movement_ops,
-                        ops::panel_ops,
+                        ops::store_ops,
                         ops::embedding_ops,
                         ops::optimizer_ops,
                         ops::optimizer_8bit_ops,

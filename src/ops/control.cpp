@@ -127,7 +127,7 @@ std::vector<Sample> if_samples() {
   const Type x{DType::f32, {3, 5}}, b{DType::f32, {5}};
   const auto region = [&](auto make) {
     Graph g;
-    const Value x0 = g.input("a0", x.shape, x.dtype), b0 = g.input("a1", b.shape, b.dtype);
+    const Value x0 = g.input("a0", x), b0 = g.input("a1", b);
     make(g, x0, b0);
     return Region(g);
   };
@@ -148,7 +148,7 @@ std::vector<Sample> if_samples() {
   });
   Graph swap, same;
   for (Graph* g : {&swap, &same}) {
-    const Value in[] = {g->input("a0", b.shape, b.dtype), g->input("a1", b.shape, b.dtype)};
+    const Value in[] = {g->input("a0", b), g->input("a1", b)};
     for (const size_t i : {0u, 1u}) g->output(std::to_string(i), in[g == &swap ? 1 - i : i]);
   }
   return {if_sample({x, b}, scaled, shifted), if_sample({x, b}, nested, scaled),
@@ -237,14 +237,23 @@ Value is_below(Value iteration, Value limit) {
   return less(iteration + scalar(*iteration.graph, 1, DType::i32), limit);
 }
 
+/// The inputs of a body that multiplies by `w` and counts up to `n`.
+struct PowerInputs {
+  explicit PowerInputs(Graph& g)
+      : i(g.input("a0", {}, DType::i32)),
+        x(g.input("a1", {3, 5}, DType::f32)),
+        w(g.input("a2", {5, 5}, DType::f32)),
+        n(g.input("a3", {}, DType::i32)) {}
+  Value i, x, w, n;
+};
+
 // One that the operand or the bound ends, with rows to stack; one whose carried values change
 // places; one that ends by itself and must; a loop in a loop.
 std::vector<Sample> loop_samples() {
   std::vector<Sample> samples;
   Graph power;
   {
-    const Value i = power.input("a0", {}, DType::i32), x = power.input("a1", {3, 5}, DType::f32);
-    const Value w = power.input("a2", {5, 5}, DType::f32), n = power.input("a3", {}, DType::i32);
+    const auto [i, x, w, n] = PowerInputs(power);
     const Value y = tanh(matmul(x, w)) + x;
     power.output("0", is_below(i, n));
     power.output("1", y);
@@ -275,8 +284,7 @@ std::vector<Sample> loop_samples() {
   }
   {
     Graph g;
-    const Value i = g.input("a0", {}, DType::i32), x = g.input("a1", {3, 5}, DType::f32);
-    const Value w = g.input("a2", {5, 5}, DType::f32), n = g.input("a3", {}, DType::i32);
+    const auto [i, x, w, n] = PowerInputs(g);
     const Value carried[] = {x}, captured[] = {w * 0.5, n};
     const LoopResults inner = loop(is_below(i, n), Region(power), carried, captured, {.bound = 3});
     g.output("0", is_below(i, n));
@@ -297,6 +305,7 @@ OpDef if_op() {
       "computed";
   d.op_class = OpClass::control;
   d.runs_regions = true;
+  d.stored_operands = ~0u;
   d.autocast_operands = 0;
   d.no_gradient = "control flow is not differentiated";
   d.infer = infer_if;
@@ -322,6 +331,7 @@ OpDef loop_op() {
       "[bound, ...], zeros behind the last iteration; the number of iterations, i32[]";
   d.op_class = OpClass::control;
   d.runs_regions = true;
+  d.stored_operands = ~0u;
   d.autocast_operands = 0;
   d.no_gradient = "control flow is not differentiated";
   d.infer = infer_loop;

@@ -1,6 +1,5 @@
 // Rows of a table by id, and the scatter-add that is its derivative.
 
-#include "ops/panels.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -25,10 +24,10 @@ std::vector<OpDef> embedding_ops() {
     OpDef d;
     d.name = "embedding";
     d.part = OpDef::Part::rows;
+    d.stored_operands = 0b01;
     d.doc =
-        "y[i..., :] = table[ids[i...], :]. table: [V, C]; ids: [...] i32 or i64; y: [..., C]. "
-        "{panels}: "
-        "the transpose of a table of {rows} rows lies in panels (ops/panels.h), for inference";
+        "y[i..., :] = table[ids[i...], :]. table: [V, C], in any storage; ids: [...] i32 or i64; "
+        "y: [..., C]";
     d.op_class = OpClass::movement;
     d.infer = [](const InferContext& c) {
       expect_operands(c, 2);
@@ -36,33 +35,21 @@ std::vector<OpDef> embedding_ops() {
       expect_integer(c, 1, "ids");
       const Shape& table = c.in[0].shape;
       Shape y = c.in[1].shape;
-      if (c.attrs.get_or<bool>("panels", false)) {
-        const int64_t rows = c.attr<int64_t>("rows");
-        if (table.rank() != 6 || !(table == panels_shape(table.size(1) * kPanelTerms, rows)))
-          c.fail("the panels of {} rows must be [rows / 32, C / 32, 2, 16, 16, 2]; got {}", rows,
-                 table.str());
-        y.push_back(table.size(1) * kPanelTerms);
-      } else {
-        if (table.rank() != 2) c.fail("table must be [V, C]; got {}", c.in[0].str());
-        y.push_back(table[1]);
-      }
+      if (table.rank() != 2) c.fail("table must be [V, C]; got {}", c.in[0].str());
+      y.push_back(table[1]);
       return std::vector<Type>{{c.in[0].dtype, y}};
     };
     d.evaluate = [](const EvalContext& c) {
       const RefTensor& table = *c.in[0];
-      const bool panels = c.node.attrs.get_or<bool>("panels", false);
-      const int64_t rows = panels ? c.node.attrs.get<int64_t>("rows") : table.type.shape.size(0);
-      const int64_t width = c.out[0].type.shape.size(-1);
+      const int64_t rows = table.type.shape.size(0), width = table.type.shape.size(1);
       for (int64_t i = 0; i < c.in[1]->type.shape.elements(); ++i) {
         const auto row = static_cast<int64_t>(row_at(*c.in[1], i, rows));
         for (int64_t j = 0; j < width; ++j)
-          c.out[0].data[static_cast<size_t>(i * width + j)] = table.data[static_cast<size_t>(
-              panels ? place_in_panels(j, row, width) : row * width + j)];
+          c.out[0].data[static_cast<size_t>(i * width + j)] =
+              table.data[static_cast<size_t>(row * width + j)];
       }
     };
     d.vjp = [](VjpContext& c) {
-      BRRR_CHECK(!c.attrs().get_or<bool>("panels", false),
-                 "a table in panels, which is for inference, has no gradient");
       if (c.wants(0))
         c.set(0, call1("embedding_grad", {c.grad(0), c.operand(1)},
                        {{"rows", c.operand(0).shape().size(0)}}));
@@ -76,8 +63,7 @@ std::vector<OpDef> embedding_ops() {
           {{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
           {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}},
           {{tensor({11, 8}), tensor({7}, 0, 11, DType::i64)}, {}},
-          {{tensor(panels_shape(64, 45), -1, 1, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)},
-           {{"panels", true}, {"rows", int64_t{45}}}}};
+          {{stored_right(64, 45, true, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)}, {}}};
     };
     list.push_back(std::move(d));
   }

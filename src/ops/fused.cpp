@@ -169,8 +169,7 @@ BodyPart without(const Graph& body, const BiasGradient& gradient) {
   for (NodeId id = 0; id < body.size(); ++id) {
     const Node& node = body.node(id);
     if (body.is_input(id)) {
-      const Type& t = node.results[0];
-      map[id] = part.body.input(body.input_name(id), t.shape, t.dtype).id.node;
+      map[id] = part.body.input(body.input_name(id), node.results[0]).id.node;
     } else if (wanted[id]) {
       std::vector<ValueId> operands;
       for (const ValueId& v : node.operands) operands.push_back({map[v.node], v.port});
@@ -197,6 +196,7 @@ std::vector<OpDef> fused_ops() {
   OpDef d;
   d.name = "fused";
   d.has_body = true;
+  d.stored_operands = ~0u;
   d.doc =
       "The outputs \"0\", \"1\", ... of the graph {body} with its inputs a0, a1, ... in place of "
       "the operands. Made by the pass `fuse`; what is rounded, and where, is as in the body";

@@ -3,7 +3,6 @@
 
 #include <optional>
 
-#include "ops/panels.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -12,28 +11,17 @@ namespace {
 DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
 bool transposed(const Attrs& attrs) { return attrs.get<bool>("transpose_w"); }
-bool in_panels(const Attrs& attrs) { return attrs.get_or<bool>("panels", false); }
+bool is_stored(const Type& w) { return !w.storage.is_plain(); }
 
-/// The weights as a matrix: [V, K] where {transpose_w}, else [K, V].
-Shape shape_of_w(const Attrs& attrs, const Shape& x, const Shape& w) {
-  if (!in_panels(attrs)) return w;
-  const Dim classes = attrs.get<int64_t>("classes");
-  return transposed(attrs) ? Shape{classes, x[-1]} : Shape{x[-1], classes};
-}
-
-Dim classes_of(const Attrs& attrs, const Shape& x, const Shape& w) {
-  return shape_of_w(attrs, x, w)[transposed(attrs) ? 0 : 1];
-}
-
-// Of w, which lies in panels, or of what the gradient of x is multiplied by.
-void check_panels(const InferContext& c, size_t i, int64_t terms, int64_t columns) {
-  const Type wanted{c.in[0].dtype, panels_shape(terms, columns)};
-  if (!(c.in[i] == wanted))
-    c.fail("panels of {} x {} must be {}; got {}", terms, columns, wanted.str(), c.in[i].str());
-}
-void check_last_panels(const InferContext& c) {
-  if (in_panels(c.attrs))
-    check_panels(c, c.in.size() - 1, c.attr<int64_t>("classes"), c.in[0].shape.size(-1));
+/// The operands of a gradient: with a w in another storage than rows it also takes w as the
+/// gradient of x is multiplied by it.
+void expect_gradient_operands(const InferContext& c, size_t count) {
+  const bool twice = c.in.size() > 1 && is_stored(c.in[1]);
+  ops::expect_operands(c, count + twice);
+  if (!twice) return;
+  const Type &w = c.in[1], &again = c.in.back();
+  if (again.dtype != w.dtype || again.shape != w.shape)
+    c.fail("the last operand must be w, {}, once more; got {}", w.str(), again.str());
 }
 
 // Shape of one number per row of x.
@@ -44,13 +32,7 @@ Shape check_head(const InferContext& c) {
   c.attr<int64_t>("ignore_index");
   const bool tw = c.attr<bool>("transpose_w");
   const Shape& x = c.in[0].shape;
-  if (in_panels(c.attrs)) {
-    if (x.rank() < 2 || x.size(-1) % kPanelTerms != 0 || c.attr<int64_t>("classes") < 1)
-      c.fail("beside panels x must be [..., K], K a multiple of {}, and classes positive; got {}",
-             kPanelTerms, x.str());
-    check_panels(c, 1, x.size(-1), c.attr<int64_t>("classes"));
-  }
-  const Shape w = shape_of_w(c.attrs, x, c.in[1].shape);
+  const Shape& w = c.in[1].shape;
   if (x.rank() < 2 || w.rank() != 2 || !(x[-1] == w[tw ? 1 : 0]))
     c.fail("x must be [..., K] and w {}; got {} and {}", tw ? "[V, K]" : "[K, V]", x.str(),
            w.str());
@@ -71,9 +53,7 @@ DType gradient_dtype(const InferContext& c, const char* name) {
   return dtype;
 }
 Type dx_type(const InferContext& c) { return {gradient_dtype(c, "dx_dtype"), c.in[0].shape}; }
-Type dw_type(const InferContext& c) {
-  return {gradient_dtype(c, "dw_dtype"), shape_of_w(c.attrs, c.in[0].shape, c.in[1].shape)};
-}
+Type dw_type(const InferContext& c) { return {gradient_dtype(c, "dw_dtype"), c.in[1].shape}; }
 
 bool rounds(const Attrs& attrs) { return attrs.get_or<bool>("round_logits", false); }
 
@@ -83,26 +63,9 @@ Attrs head_attrs(int64_t ignore_index, bool transpose_w, bool round_logits) {
   return attrs;
 }
 
-/// a w where w lies in panels of `columns` columns.
-Value times_panels(Value a, Value w, int64_t columns, DType dtype) {
-  Attrs attrs{{"transpose_a", false}, {"transpose_b", false}, {"panels", true}};
-  attrs.set("columns", columns);
-  if (dtype != a.dtype()) attrs.set("dtype", dtype);
-  return call1("matmul", {a, w}, std::move(attrs));
-}
-
 Value logits_of(const Attrs& attrs, Value x, Value w) {
   const DType work = work_dtype(x.dtype()), dtype = rounds(attrs) ? x.dtype() : work;
-  if (in_panels(attrs)) return cast(times_panels(x, w, attrs.get<int64_t>("classes"), dtype), work);
   return cast(matmul(x, w, false, transposed(attrs), dtype), work);
-}
-
-/// dlogits op(w)ᵀ
-Value dx_of(const Attrs& attrs, Value dlogits, std::span<const Value> in, DType dtype) {
-  if (!in_panels(attrs)) return matmul(dlogits, in[1], false, !transposed(attrs), dtype);
-  const int64_t classes = dlogits.shape().size(-1);
-  const int64_t room = round_up(classes, kPanelTerms) - classes;
-  return times_panels(pad(dlogits, -1, 0, room), in.back(), in[0].shape().size(-1), dtype);
 }
 
 std::vector<Value> backward(const DecomposeContext& c) {
@@ -116,7 +79,8 @@ std::vector<Value> backward(const DecomposeContext& c) {
     dlogits = dlogits + ops::column(c.in[5]) * exp(logits - ops::column(lse));
   dlogits = cast(dlogits, x.dtype());
   const bool tw = transposed(attrs);
-  Value dx = dx_of(attrs, dlogits, c.in, c.node.results[0].dtype);
+  const Value w = is_stored(c.in[1].type()) ? c.in.back() : c.in[1];
+  Value dx = matmul(dlogits, w, false, !tw, c.node.results[0].dtype);
   Value rows = ops::rows_of(dlogits), x_rows = ops::rows_of(x);
   Value dw = tw ? matmul(rows, x_rows, true, false, c.node.results[1].dtype)
                 : matmul(x_rows, rows, true, false, c.node.results[1].dtype);
@@ -124,7 +88,7 @@ std::vector<Value> backward(const DecomposeContext& c) {
 }
 
 void vjp(VjpContext& c) {
-  BRRR_CHECK(!in_panels(c.attrs()), "a loss head of weights in panels has no gradient");
+  BRRR_CHECK(!is_stored(c.operand(1).type()), "a loss head of stored weights has no gradient");
   Value x = c.operand(0), lse = c.result(1);
   std::vector<Value> in{x, c.operand(1), c.operand(2), lse};
   in.push_back(c.has_grad(0) ? c.grad(0) : full(c.graph, lse.shape(), 0, lse.dtype()));
@@ -139,8 +103,7 @@ void vjp(VjpContext& c) {
 // What each of `products` passes over x, w and the logits costs.
 auto cost_of_products(double products) {
   return [products](const Node& n, std::span<const Type> in) {
-    const double classes =
-        static_cast<double>(classes_of(n.attrs, in[0].shape, in[1].shape).size());
+    const auto classes = static_cast<double>(in[1].shape.size(transposed(n.attrs) ? 0 : 1));
     return ops::streaming_cost(n, in, products * 2 * ops::elements(in[0]) * classes);
   };
 }
@@ -155,7 +118,7 @@ std::vector<Sample> head_samples(Head head) {
     DType dtype = DType::f32;
     std::optional<DType> dw_dtype = std::nullopt;
     bool round_logits = false;
-    bool panels = false;
+    bool stored = false;
   };
   std::vector<Sample> out;
   for (const Case& s : {Case{{3, 8}, 11, true, true}, Case{{2, 5, 7}, 13, false, false},
@@ -182,11 +145,7 @@ std::vector<Sample> head_samples(Head head) {
       if (s.dw_dtype) sample.attrs.set("dw_dtype", *s.dw_dtype);
     }
     if (head == Head::gradient && s.dlse) sample.in.push_back(ops::tensor(rows));
-    if (s.panels) {
-      sample.in[1] = ops::tensor(panels_shape(k.size(), s.classes), -1, 1, s.dtype);
-      sample.attrs.set("panels", true);
-      sample.attrs.set("classes", s.classes);
-    }
+    if (s.stored) sample.in[1] = ops::stored_right(k.size(), s.classes, s.transpose_w, s.dtype);
     out.push_back(std::move(sample));
   }
   return out;
@@ -194,12 +153,11 @@ std::vector<Sample> head_samples(Head head) {
 
 constexpr const char* kOperandsDoc =
     " x: [..., K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: "
-    "[...] f32 (f64 of f64). {panels}: w lies in panels (ops/panels.h) of {classes} columns, as "
-    "logits are multiplied by";
+    "[...] f32 (f64 of f64). w may lie in any storage";
 constexpr const char* kGradientsDoc =
     "; dx like x, dw like w, of {dx_dtype} and {dw_dtype} where given. dlogits are rounded to the "
-    "dtype of x; all else in f32 or wider. {panels}: the last operand is w as dlogits are "
-    "multiplied by it, in panels of K columns, zeros behind its V terms";
+    "dtype of x; all else in f32 or wider. Where w does not lie in rows, the last operand is w "
+    "once more, in the storage in which dlogits are multiplied by it";
 
 }  // namespace
 
@@ -219,6 +177,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     OpDef d;
     d.name = "linear_cross_entropy";
     d.loss = {.from_product = true, .gives_losses = true};
+    d.stored_operands = 0b010;
     d.doc = std::string(
                 "cross_entropy of the logits x op(w), which are rounded to the dtype of x "
                 "where {round_logits} says so and need never be held at once.") +
@@ -245,6 +204,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     OpDef d;
     d.name = "linear_cross_entropy_grad";
     d.loss = {.from_product = true};
+    d.stored_operands = ~0b01u;  // w, and perhaps the last
     d.is_gradient = true;
     d.doc = std::string(
                 "The gradients of linear_cross_entropy, from logits computed again: with "
@@ -258,12 +218,11 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.accumulator_dtype = {"dx_dtype", "dw_dtype"};
     d.infer = [](const InferContext& c) {
       const bool dlse = c.attr<bool>("dlse");
-      expect_operands(c, 5 + dlse + in_panels(c.attrs));
+      expect_gradient_operands(c, 5 + dlse);
       check_head(c);
       check_statistic(c, 3, "lse");
       check_statistic(c, 4, "dlosses");
       if (dlse) check_statistic(c, 5, "dlse");
-      check_last_panels(c);
       return std::vector<Type>{dx_type(c), dw_type(c)};
     };
     d.decompose = backward;
@@ -276,6 +235,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.name = "linear_cross_entropy_step";
     d.loss = {.from_product = true, .gives_losses = true};
     d.is_gradient = true;
+    d.stored_operands = ~0b01u;
     d.doc = std::string(
                 "linear_cross_entropy and its gradients together, where dlosses depends on "
                 "neither of its results: the logits are computed once.") +
@@ -285,19 +245,14 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.autocast_operands = 0b011;
     d.accumulator_dtype = {nullptr, nullptr, "dx_dtype", "dw_dtype"};
     d.infer = [](const InferContext& c) {
-      expect_operands(c, 4 + in_panels(c.attrs));
+      expect_gradient_operands(c, 4);
       const Type row{work_dtype(c.in[0].dtype), check_head(c)};
       check_statistic(c, 3, "dlosses");
-      check_last_panels(c);
       return std::vector<Type>{row, row, dx_type(c), dw_type(c)};
     };
     d.decompose = [](const DecomposeContext& c) {
       const Attrs& a = c.node.attrs;
       Attrs attrs = head_attrs(a.get<int64_t>("ignore_index"), transposed(a), rounds(a));
-      if (in_panels(a)) {
-        attrs.set("panels", true);
-        attrs.set("classes", a.get<int64_t>("classes"));
-      }
       const auto head = call("linear_cross_entropy", c.in.first(3), attrs);
       std::vector<Value> in{c.in[0], c.in[1], c.in[2], head[1]};
       in.insert(in.end(), c.in.begin() + 3, c.in.end());

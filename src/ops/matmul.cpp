@@ -1,6 +1,5 @@
 // matmul and linear: the contractions.
 
-#include "ops/panels.h"
 #include "ops/support.h"
 
 namespace brrr {
@@ -39,36 +38,6 @@ void matmul_loops(const RefTensor& a, const RefTensor& b, bool ta, bool tb, RefT
         py[i * n + j] = total;
       }
   });
-}
-
-/// A right operand that lies in panels, as [K, N]. n: of the result.
-RefTensor from_panels(const RefTensor& b, int64_t n) {
-  const int64_t k = b.type.shape.size(1) * kPanelTerms;
-  RefTensor plain{{b.type.dtype, {k, n}}, {}};
-  plain.data.resize(static_cast<size_t>(k * n));
-  for (int64_t i = 0; i < k; ++i)
-    for (int64_t j = 0; j < n; ++j)
-      plain.data[static_cast<size_t>(i * n + j)] =
-          b.data[static_cast<size_t>(place_in_panels(i, j, k))];
-  return plain;
-}
-
-void expect_plain(const VjpContext& c) {
-  BRRR_CHECK(!c.attrs().get_or<bool>("panels", false),
-             "a product of an operand in panels has no gradient");
-}
-
-/// The shape of the right operand as a matrix.
-Shape right_shape(const InferContext& c) {
-  const Shape& b = c.in[1].shape;
-  if (!c.attrs.get_or<bool>("panels", false)) return b;
-  if (b.rank() != 6 || !(b == panels_shape(b.size(1) * kPanelTerms, b.size(0) * kPanelColumns)))
-    c.fail("panels must be [N / 32, K / 32, 2, 16, 16, 2]; got {}", b.str());
-  const int64_t room = b.size(0) * kPanelColumns;
-  const int64_t columns = c.attrs.get_or<int64_t>("columns", room);
-  if (columns > room || columns <= room - kPanelColumns)
-    c.fail("{} panels have no {} columns", b.size(0), columns);
-  return {b.size(1) * kPanelTerms, columns};
 }
 
 Cost matmul_cost(const Node& n, std::span<const Type> in, bool ta) {
@@ -111,13 +80,14 @@ std::vector<OpDef> matmul_ops() {
   {
     OpDef d;
     d.name = "matmul";
+    d.stored_operands = 0b010;
     d.product = {.transposes = true};
     d.doc =
         "y = op(a) op(b), op transposes the last two axes where asked; leading axes broadcast. "
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
         "has {dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
-        "bits. {panels}: b is a matrix that lies in panels (ops/panels.h), of {columns} columns "
-        "where given. a and b may be i8: then y is i32 and exact, K at most 131071, and there is "
+        "bits. b may lie in any storage. a and b may be i8: then y is i32 and exact, K at most "
+        "131071, and there is "
         "no gradient";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
@@ -127,7 +97,7 @@ std::vector<OpDef> matmul_ops() {
       const bool int8 = c.in[0].dtype == DType::i8;
       if (!int8) expect_float(c, 0, "a");
       expect_same_dtype(c, 0, 1);
-      MatmulDims dims = matmul_dims(c, c.in[0].shape, right_shape(c), c.attr<bool>("transpose_a"),
+      MatmulDims dims = matmul_dims(c, c.in[0].shape, c.in[1].shape, c.attr<bool>("transpose_a"),
                                     c.attr<bool>("transpose_b"));
       Shape y = dims.batch;
       y.push_back(dims.m);
@@ -141,14 +111,10 @@ std::vector<OpDef> matmul_ops() {
       return std::vector<Type>{{DType::i32, y}};
     };
     d.evaluate = [](const EvalContext& c) {
-      const bool panels = c.node.attrs.get_or<bool>("panels", false);
-      const int64_t n = c.out[0].type.shape.size(-1);
-      matmul_loops(*c.in[0], panels ? from_panels(*c.in[1], n) : *c.in[1],
-                   c.node.attrs.get<bool>("transpose_a"), c.node.attrs.get<bool>("transpose_b"),
-                   c.out[0]);
+      matmul_loops(*c.in[0], *c.in[1], c.node.attrs.get<bool>("transpose_a"),
+                   c.node.attrs.get<bool>("transpose_b"), c.out[0]);
     };
     d.vjp = [](VjpContext& c) {
-      expect_plain(c);
       const bool ta = c.attrs().get<bool>("transpose_a"), tb = c.attrs().get<bool>("transpose_b");
       Value a = c.operand(0), b = c.operand(1), dy = cast(c.grad(0), c.operand(0).dtype());
       if (c.wants(0)) {
@@ -189,16 +155,11 @@ std::vector<OpDef> matmul_ops() {
       Sample widened{{tensor({5, 7}, -1, 1, DType::bf16), tensor({3, 7}, -1, 1, DType::bf16)},
                      {{"transpose_a", false}, {"transpose_b", true}, {"dtype", DType::f32}}};
       out.push_back(std::move(widened));
-      out.push_back(
-          {{tensor({3, 64}, -1, 1, DType::bf16), tensor(panels_shape(64, 96), -1, 1, DType::bf16)},
-           {{"transpose_a", false}, {"transpose_b", false}, {"panels", true}}});
-      for (const int64_t rows : {1, 40})
+      for (const auto& [rows, columns, transposed] :
+           {std::tuple(3, 96, false), {1, 127, false}, {40, 127, true}, {3, 33, true}})
         out.push_back({{tensor({rows, 64}, -1, 1, DType::bf16),
-                        tensor(panels_shape(64, 127), -1, 1, DType::bf16)},
-                       {{"transpose_a", false},
-                        {"transpose_b", false},
-                        {"panels", true},
-                        {"columns", int64_t{127}}}});
+                        stored_right(64, columns, transposed, DType::bf16)},
+                       {{"transpose_a", false}, {"transpose_b", transposed}}});
       for (const bool transposed : {false, true}) {
         const Shape b = transposed ? Shape{37, 130} : Shape{130, 37};
         out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},
@@ -211,11 +172,11 @@ std::vector<OpDef> matmul_ops() {
   {
     OpDef d;
     d.name = "linear";
+    d.stored_operands = 0b010;
     d.product = {.adds_bias = true};
     d.doc =
         "y = x w + b. x: [..., K], w: [K, N], b: [N] of any floating dtype, y: [..., N] of {dtype} "
-        "where given, else of x's; rounded once, after b was added. {panels}: w lies in panels "
-        "(ops/panels.h), of {columns} columns where given";
+        "where given, else of x's; rounded once, after b was added. w may lie in any storage";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
@@ -225,7 +186,7 @@ std::vector<OpDef> matmul_ops() {
       expect_float(c, 0, "x");
       expect_same_dtype(c, 0, 1);
       expect_float(c, 2, "b");
-      const Shape &x = c.in[0].shape, w = right_shape(c), &b = c.in[2].shape;
+      const Shape &x = c.in[0].shape, &w = c.in[1].shape, &b = c.in[2].shape;
       if (x.rank() < 2 || w.rank() != 2 || !(x[-1] == w[0]))
         c.fail("x must be [..., K] and w [K, N]; got {} and {}", x.str(), w.str());
       if (b.rank() != 1 || !(b[0] == w[1])) c.fail("b must be [{}]; got {}", w[1].str(), b.str());
@@ -238,15 +199,10 @@ std::vector<OpDef> matmul_ops() {
       const DType wide = narrow == DType::f64 ? narrow : DType::f32;
       Attrs attrs{{"transpose_a", false}, {"transpose_b", false}};
       if (wide != c.in[0].dtype()) attrs.set("dtype", wide);
-      if (c.node.attrs.get_or<bool>("panels", false)) {
-        attrs.set("panels", true);
-        attrs.set("columns", c.node.results[0].shape.size(-1));
-      }
       Value product = call1("matmul", {c.in[0], c.in[1]}, std::move(attrs));
       return std::vector<Value>{cast(product + cast(c.in[2], wide), narrow)};
     };
     d.vjp = [](VjpContext& c) {
-      expect_plain(c);
       Value x = c.operand(0), w = c.operand(1), dy = cast(c.grad(0), c.operand(0).dtype());
       if (c.wants(0)) c.set(0, matmul(dy, w, false, true));
       if (c.wants(1)) c.set(1, matmul(ops::rows_of(x), ops::rows_of(dy), true, false));
@@ -264,9 +220,9 @@ std::vector<OpDef> matmul_ops() {
           {{tensor({1, 16}), tensor({16, 48}), tensor({48})}, {}},
           {{tensor({3, 16}, -1, 1, DType::bf16), tensor({16, 9}, -1, 1, DType::bf16), tensor({9})},
            {}},
-          {{tensor({2, 40, 64}, -1, 1, DType::bf16),
-            tensor(panels_shape(64, 32), -1, 1, DType::bf16), tensor({32})},
-           {{"panels", true}}}};
+          {{tensor({2, 40, 64}, -1, 1, DType::bf16), stored_right(64, 32, false, DType::bf16),
+            tensor({32})},
+           {}}};
     };
     list.push_back(std::move(d));
   }

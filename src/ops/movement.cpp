@@ -239,6 +239,7 @@ OpDef pad_op() {
 
 OpDef concat_op() {
   OpDef d = movement("concat", "y = the operands side by side along {axis}");
+  d.derives_weights = true;
   d.infer = [](const InferContext& c) {
     if (c.in.empty()) c.fail("needs an operand");
     const int64_t axis = c.attr<int64_t>("axis");

@@ -93,6 +93,7 @@ Value logical_and(Value a, Value b);
 Value logical_or(Value a, Value b);
 Value where(Value condition, Value a, Value b);
 Value cast(Value x, DType dtype);
+Value store(Value x, const Storage& storage);
 enum class Gelu { tanh, erf };
 Value gelu(Value x, Gelu approximation = Gelu::tanh);
 Value silu(Value x);

@@ -24,8 +24,7 @@ UpdateRule adamw() {
       "i32[2] follows scale, and param' is rounded up or down at random, element j of parameter i "
       "by element j of the 16-bit stream {stream} + i. With {copies}, copies of param' rounded to "
       "{copy_dtype} follow the states: for each parameter those whose numbers are summed there, 1 "
-      "as "
-      "it lies, 2 in panels (ops/panels.h), 4 its transpose in panels";
+      "in rows, 2 in panels, 4 in transposed panels (base/storage.h)";
   r.states = 2;
   r.flops = 15;
   r.shares = {"beta1", "beta2"};

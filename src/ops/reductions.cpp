@@ -140,8 +140,10 @@ std::vector<OpDef> reduction_ops() {
                 "in f32 or wider; integers wrap around");
   sum_op.evaluate = [](const EvalContext& c) {
     reduce(c, 0.0, false, []<typename T>(T y, T x) {
-      if constexpr (std::is_same_v<T, double>) return y + x;
-      return static_cast<T>(static_cast<uint64_t>(y) + static_cast<uint64_t>(x));
+      if constexpr (std::is_same_v<T, double>)
+        return y + x;
+      else
+        return static_cast<T>(static_cast<uint64_t>(y) + static_cast<uint64_t>(x));
     });
   };
   sum_op.vjp = [](VjpContext& c) {

@@ -41,6 +41,8 @@ Value rows_of(Value x);
 
 /// A sample operand, f32 unless said otherwise.
 Sample::Operand tensor(Shape shape, double low = -1, double high = 1, DType dtype = DType::f32);
+/// A right operand [k, n], or [n, k] where `transposed`, in the panels that products read.
+Sample::Operand stored_right(int64_t k, int64_t n, bool transposed, DType dtype);
 
 /// Reads of every operand and writes of every result once, and `flops`.
 Cost streaming_cost(const Node& node, std::span<const Type> in, double flops);
@@ -61,7 +63,7 @@ std::vector<OpDef> rotary_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();
-std::vector<OpDef> panel_ops();
+std::vector<OpDef> store_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();
 std::vector<OpDef> optimizer_8bit_ops();

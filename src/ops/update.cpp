@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "ops/panels.h"
-
 namespace brrr::ops {
 
 UpdateLayout::UpdateLayout(const Attrs& attrs, size_t operands, size_t state_kinds)
@@ -11,37 +9,31 @@ UpdateLayout::UpdateLayout(const Attrs& attrs, size_t operands, size_t state_kin
   n = operands < scalars() ? 0 : (operands - scalars()) / (2 + states);
   copies_ = attrs.get_or<std::vector<int64_t>>("copies", {});
   size_t next = (1 + states) * n;
-  for (const int64_t orders : copies_) {
+  for (const int64_t layouts : copies_) {
     first_copy_.push_back(next);
-    next += static_cast<size_t>(std::popcount(static_cast<uint64_t>(orders)));
+    next += static_cast<size_t>(std::popcount(static_cast<uint64_t>(layouts)));
   }
 }
 
-bool UpdateLayout::has_copy(size_t i, CopyOrder order) const {
-  return i < copies_.size() && (copies_[i] & static_cast<int64_t>(order)) != 0;
+bool UpdateLayout::has_copy(size_t i, Layout layout) const {
+  return i < copies_.size() && (copies_[i] & copy_bit(layout)) != 0;
 }
 
-size_t UpdateLayout::new_copy(size_t i, CopyOrder order) const {
-  const int64_t before = copies_[i] & (static_cast<int64_t>(order) - 1);
+size_t UpdateLayout::new_copy(size_t i, Layout layout) const {
+  const int64_t before = copies_[i] & (copy_bit(layout) - 1);
   return first_copy_[i] + static_cast<size_t>(std::popcount(static_cast<uint64_t>(before)));
 }
 
 namespace {
 
-constexpr int64_t kAllOrders = 7;
-
-Shape shape_of_copy(const Shape& s, CopyOrder order) {
-  if (order == CopyOrder::plain) return s;
-  return order == CopyOrder::panels ? panels_shape(s.size(0), s.size(1))
-                                    : panels_shape(s.size(1), s.size(0));
-}
+constexpr int64_t kAllLayouts = 7;
 
 }  // namespace
 
 bool has_copies_in_panels(const Attrs& attrs) {
-  const auto orders = attrs.get_or<std::vector<int64_t>>("copies", {});
-  return std::any_of(orders.begin(), orders.end(),
-                     [](int64_t o) { return o > static_cast<int64_t>(CopyOrder::plain); });
+  const auto copies = attrs.get_or<std::vector<int64_t>>("copies", {});
+  return std::any_of(copies.begin(), copies.end(),
+                     [](int64_t layouts) { return layouts > copy_bit(Layout::rows); });
 }
 
 UpdateLayout check_update(const InferContext& c, size_t states,
@@ -85,16 +77,16 @@ void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Ty
   if (dtype != DType::bf16 && dtype != DType::f16)
     c.fail("copy_dtype must be bf16 or f16; got {}", name_of(dtype));
   for (size_t i = 0; i < at.n; ++i) {
-    const int64_t orders = c.attr<std::vector<int64_t>>("copies")[i];
-    if (orders < 0 || orders > kAllOrders) c.fail("copies must be in [0, 7]; got {}", orders);
-    if (orders == 0) continue;
+    const int64_t layouts = c.attr<std::vector<int64_t>>("copies")[i];
+    if (layouts < 0 || layouts > kAllLayouts) c.fail("copies must be in [0, 7]; got {}", layouts);
+    if (layouts == 0) continue;
     const Type& param = c.in[at.param(i)];
     if (param.dtype != DType::f32) c.fail("parameter {} is {}: a copy is of f32", i, param.str());
-    for (const CopyOrder order : kCopyOrders) {
-      if (!at.has_copy(i, order)) continue;
-      if (order != CopyOrder::plain && param.shape.rank() != 2)
+    for (const Layout layout : kCopyLayouts) {
+      if (!at.has_copy(i, layout)) continue;
+      if (layout != Layout::rows && param.shape.rank() != 2)
         c.fail("parameter {} is {}: only matrices lie in panels", i, param.str());
-      results.push_back({dtype, shape_of_copy(param.shape, order)});
+      results.push_back({dtype, param.shape, {layout}});
     }
   }
 }
@@ -102,11 +94,8 @@ void append_copies(const InferContext& c, const UpdateLayout& at, std::vector<Ty
 void store_copies(const EvalContext& c, const UpdateLayout& at) {
   for (size_t i = 0; i < at.n; ++i) {
     const RefTensor& param = c.out[at.new_param(i)];
-    if (at.has_copy(i)) c.out[at.new_copy(i)].data = param.data;
-    for (const CopyOrder order : {CopyOrder::panels, CopyOrder::transposed_panels})
-      if (at.has_copy(i, order))
-        place_matrix(param.data, param.type.shape.size(0), param.type.shape.size(1),
-                     order == CopyOrder::transposed_panels, c.out[at.new_copy(i, order)].data);
+    for (const Layout layout : kCopyLayouts)
+      if (at.has_copy(i, layout)) c.out[at.new_copy(i, layout)].data = param.data;
   }
 }
 
@@ -123,7 +112,7 @@ Sample with_copies_in_panels(Sample s, DType dtype) {
   const size_t first = s.attrs.find("stream") != nullptr ? 4 : 3;
   for (size_t i = 0; i < copies.size(); ++i) {
     if (s.in[first + i].type.shape.rank() == 2)
-      copies[i] = kAllOrders - static_cast<int64_t>(i % 4);
+      copies[i] = kAllLayouts - static_cast<int64_t>(i % 4);
   }
   s.attrs.set("copies", std::move(copies));
   s.attrs.set("copy_dtype", dtype);

@@ -6,7 +6,7 @@
 // clipping), with {stream} also a key i32[2]; then all parameters, all gradients, all states of the
 // first kind, all of the second, ... Results: all parameters, then all states; with {copies} and
 // {copy_dtype} then the copies, rounded to those 16 bits, of each f32 parameter i that copies[i]
-// asks for (CopyOrder). A scale of NaN changes nothing: the gradients were not finite.
+// asks for (copy_bit). A scale of NaN changes nothing: the gradients were not finite.
 
 #include <bit>
 #include <functional>
@@ -16,11 +16,10 @@
 
 namespace brrr::ops {
 
-/// How a copy of a parameter lies: as the parameter does, in panels (ops/panels.h; a matrix), as
-/// its transpose in panels. copies[i] is a sum of these, and the copies stand in this order.
-enum class CopyOrder : int64_t { plain = 1, panels = 2, transposed_panels = 4 };
-inline constexpr CopyOrder kCopyOrders[] = {CopyOrder::plain, CopyOrder::panels,
-                                            CopyOrder::transposed_panels};
+/// How copies of a parameter may lie, those in panels of a matrix alone. copies[i] is a sum of the
+/// bits of some of these, and the copies stand in this order.
+inline constexpr Layout kCopyLayouts[] = {Layout::rows, Layout::panels, Layout::transposed_panels};
+constexpr int64_t copy_bit(Layout layout) { return int64_t{1} << static_cast<int>(layout); }
 
 /// Where things stand among the operands and results of an update of n parameters.
 struct UpdateLayout {
@@ -34,11 +33,11 @@ struct UpdateLayout {
   size_t state(size_t kind, size_t i) const { return scalars() + (2 + kind) * n + i; }
   size_t new_param(size_t i) const { return i; }
   size_t new_state(size_t kind, size_t i) const { return (1 + kind) * n + i; }
-  bool has_copy(size_t i, CopyOrder order = CopyOrder::plain) const;
+  bool has_copy(size_t i, Layout layout = Layout::rows) const;
   bool has_panels(size_t i) const {
-    return has_copy(i, CopyOrder::panels) || has_copy(i, CopyOrder::transposed_panels);
+    return has_copy(i, Layout::panels) || has_copy(i, Layout::transposed_panels);
   }
-  size_t new_copy(size_t i, CopyOrder order = CopyOrder::plain) const;
+  size_t new_copy(size_t i, Layout layout = Layout::rows) const;
 
   /// Of a node whose op has `states` kinds of state.
   UpdateLayout(const Attrs& attrs, size_t operands, size_t states);

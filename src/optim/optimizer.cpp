@@ -34,7 +34,7 @@ OptimizerKind optimizer_kind(std::string_view name) {
 
 Value Update::state(const std::string& kind, const Trained& t, std::optional<Type> type) {
   const Type wanted = type.value_or(Type{DType::f32, t.param.shape()});
-  return g.input(fmt::format("{}:{}", kind, t.name), wanted.shape, wanted.dtype, Role::moment);
+  return g.input(fmt::format("{}:{}", kind, t.name), wanted, Role::moment);
 }
 
 void Update::append_node(const char* op, const Group& group,

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "passes/weights/keep_copies.h"
-
 namespace brrr {
 namespace {
 
@@ -13,14 +11,14 @@ bool always(Context) { return true; }
 bool trains(Context c) { return !c.options.loss.empty(); }
 bool infers(Context c) { return c.options.loss.empty(); }
 bool optimizes(Context c) { return trains(c) && c.options.optimizer; }
-bool packs_parameters(Context c) { return c.options.packs_parameters; }
 bool is_mixed(Context c) { return c.options.precision != DType::f32; }
 bool has_low_parameters(Context c) { return c.options.parameter_dtype != DType::f32; }
 bool has_16_bits(Context c) { return is_mixed(c) || has_low_parameters(c); }
 bool multiplies_8_bits(Context c) { return c.options.fp8; }
-bool shares_copies(Context c) {
-  return c.options.copies_from_parameters != nullptr && has_16_bits(c) &&
-         !c.options.disabled.contains("keep_copies");
+bool derives_weights(Context c) {
+  const Refresher refresher = c.options.refresher;
+  return (refresher == Refresher::loader || (refresher == Refresher::update && has_16_bits(c))) &&
+         !c.options.disabled.contains("derive_weights");
 }
 bool recomputes(Context c) {
   return trains(c) && c.options.rematerialize.policy != RematPolicy::none;
@@ -173,27 +171,31 @@ void write_weights(TableWriter& t) {
          for_target(decompose))
       .enters_regions = true;
   t.simplify("always", always);
-  t.may("pack_copies", "as keep_copies, and only if that is not disabled", shares_copies,
-        {.needs = {decomposed}, .before = {keeping_copies}}, "passes/weights/pack_copies.cpp",
-        "Lets products and loss heads read 16-bit copies of weights in panels.",
-        for_target(pack_copies));
-  t.may("keep_copies", "training and its evaluations, with parameters or products in 16 bits",
-        shares_copies,
-        {.needs = {decomposed}, .before = {recomputing, fused}, .gives = {keeping_copies}},
-        "passes/weights/keep_copies.cpp",
-        "Makes states of what is computed from one parameter alone in fewer bits, and updates "
-        "them where the parameter is updated.",
-        [](const Graph& g, Context c) {
-          PassResult r;
-          auto kept = keep_copies(g, c.target, *c.options.copies_from_parameters, &r.notes);
-          r.graph = std::move(kept.graph);
-          r.copies_from_parameters = std::move(kept.from_parameters);
-          return r;
-        });
-  t.may("pack_parameters", "inference whose parameters are written once", packs_parameters,
-        {.needs = {decomposed}, .before = {fused}}, "passes/weights/pack_parameters.cpp",
-        "Lays matrices that only products and embeddings read in panels.",
-        for_target(pack_parameters));
+  t.may(
+      "join_products",
+      "inference whose parameters are written once, unless derive_weights is disabled",
+      [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
+      {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/join_products.cpp",
+      "Makes one product of those that multiply the same rows by parameters, as q, k and v of "
+      "Llama.",
+      of_graph(join_products));
+  t.may("weight_panels", "as derive_weights, and only if that is not disabled", derives_weights,
+        {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/weight_panels.cpp",
+        "Lets products and loss heads read weights in panels.",
+        with_notes([](const Graph& g, Context c, Notes* notes) {
+          return weight_panels(g, c.target, c.options.refresher, notes);
+        }));
+  t.may("derive_weights",
+        "inference whose parameters are written once; training and its evaluations, with "
+        "parameters or products in 16 bits",
+        derives_weights,
+        {.needs = {decomposed}, .before = {recomputing, fused}, .gives = {deriving_weights}},
+        "passes/weights/derive_weights.cpp",
+        "Makes inputs of what is computed from parameters alone: updates make them again where "
+        "they change the parameters, and in inference they take the place of the parameters.",
+        with_notes([](const Graph& g, Context c, Notes* notes) {
+          return derive_weights(g, c.target, c.options.refresher, notes);
+        }));
 }
 
 void write_memory_and_fusion(TableWriter& t) {
@@ -250,10 +252,10 @@ void write_memory_and_fusion(TableWriter& t) {
 }  // namespace
 
 std::string_view name_of(Fact fact) {
-  constexpr std::string_view kNames[] = {"cast",           "differentiated", "updating",
-                                         "accumulating",   "in_8_bits",      "decomposed",
-                                         "keeping_copies", "recomputing",    "lowering_products",
-                                         "fused",          "with_epilogues", "scheduled"};
+  constexpr std::string_view kNames[] = {
+      "cast",           "differentiated",   "updating",    "accumulating",      "in_8_bits",
+      "decomposed",     "deriving_weights", "recomputing", "lowering_products", "fused",
+      "with_epilogues", "scheduled"};
   return kNames[static_cast<size_t>(fact)];
 }
 

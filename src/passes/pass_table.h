@@ -21,7 +21,7 @@ enum class Fact : uint8_t {
   accumulating,       // products give f32 where f32 is read
   in_8_bits,          // products of blocks multiply 8-bit numbers
   decomposed,         // every op has a kernel or is primitive
-  keeping_copies,     // copies of parameters are states
+  deriving_weights,   // what is made of parameters alone is an input
   recomputing,        // forward values are computed again in the backward pass
   lowering_products,  // f32 products multiply bf16 or tf32 numbers
   fused,              // clusters are nodes
@@ -40,8 +40,6 @@ struct PassContext {
 struct PassResult {
   Graph graph;
   Notes notes;
-  /// What PipelineOptions::copies_from_parameters becomes; nothing: it stays.
-  std::optional<Graph> copies_from_parameters;
 };
 
 /// Where a pass may stand.

@@ -35,7 +35,7 @@ struct Target {
   std::function<bool(const Graph&, NodeId product, NodeId sum)> gains_by_bias_gradient =
       [](const Graph&, NodeId, NodeId) { return true; };
   /// Whether the product would be computed at least as fast from a right operand in panels
-  /// (ops/panels.h).
+  /// (base/panels.h).
   std::function<bool(const Graph&, NodeId)> reads_panels = [](const Graph&, NodeId) {
     return false;
   };
@@ -94,16 +94,33 @@ Graph autocast(const Graph& graph, DType low, Notes* notes = nullptr);
 /// moves them as they are. Before autocast.
 Graph low_parameters(const Graph& graph, DType low, Notes* notes = nullptr);
 
-/// Parameters that products alone read, as their right operand, lie in panels (ops/panels.h) where
-/// the target likes to read them so; transposed ones also where embeddings read their rows, which
-/// is a tied head. States named by panels_state(). For inference, whose parameters are written
-/// once.
-Graph pack_parameters(const Graph& graph, const Target& target, Notes* notes = nullptr);
+/// Who makes derived weights (passes/weights/derived_weight.h) again when a parameter changes.
+/// `update`: the optimizer's update in its program, and the engine when others wrote; the
+/// parameters stay. `loader`: whoever loads parameters, once; the derived weights take their place.
+/// `none`: every program makes its own.
+enum class Refresher { none, update, loader };
 
-/// What products and loss heads read of a parameter that was cast is put into panels first
-/// (ops/panels.h), where the target gains by it. Before keep_copies, which makes states of the
-/// panels: they are made once for an optimizer step.
-Graph pack_copies(const Graph& graph, const Target& target, Notes* notes = nullptr);
+/// Products of one left operand with matrices that are parameters and that nothing else reads
+/// become one product with all of them side by side (q, k and v of Llama, gate and up): fewer,
+/// larger products for what is one read of memory anyway. A row's parts lie side by side, so a
+/// single row's are views. For a loader, who puts the parameters together once. Bits stay.
+Graph join_products(const Graph& graph, Notes* notes = nullptr);
+
+/// Products and loss heads read weights in panels (base/panels.h). Where the parameters stay: those
+/// of 16 bits made of an f32 parameter, whose reader gains by it. Where the panels take a
+/// parameter's place: what products alone read, in one order; transposed ones also where embeddings
+/// read their rows, which is a tied head. Before derive_weights, which makes the panels inputs.
+Graph weight_panels(const Graph& graph, const Target& target, Refresher refresher,
+                    Notes* notes = nullptr);
+
+/// What is computed from parameters alone becomes an input of Role::derived instead of nodes. With
+/// an update that is what has fewer bits (a cast, or a quantised weight, its scale and its
+/// transpose), and where the graph updates the parameter it also updates the derived weights: a
+/// cast, in rows or in panels, as a further result of the optimizer's node where the target runs
+/// that, anything else computed again from the new parameter. With a loader it is what takes the
+/// place of parameters. Results stay bit-identical. After decompose, before rematerialize.
+Graph derive_weights(const Graph& graph, const Target& target, Refresher refresher,
+                     Notes* notes = nullptr);
 
 /// What f32 products may be computed with, as torch.set_float32_matmul_precision: f32; tf32 where
 /// the target has it, else the sum of three products of bf16 halves (about f32's digits less

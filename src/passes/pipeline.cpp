@@ -33,8 +33,6 @@ class Pipeline {
       record.changed = !(result.graph == graph);
       record.notes = std::move(result.notes);
       graph = std::move(result.graph);
-      if (result.copies_from_parameters)
-        *options_.copies_from_parameters = std::move(*result.copies_from_parameters);
       facts_.insert(pass.order.gives.begin(), pass.order.gives.end());
       dump(pass.name, graph, record.changed);
       if (report_) report_->push_back(std::move(record));

@@ -24,12 +24,9 @@ struct PipelineOptions {
   DType parameter_dtype = DType::f32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
   Rematerialize rematerialize;  // where there is a loss
-  /// Where programs share their parameters: pack_copies, and keep_copies, which extends this graph.
-  /// Null: each program casts for itself.
-  Graph* copies_from_parameters = nullptr;
-  /// For inference whose parameters only load_parameters() writes and nobody reads back:
-  /// pack_parameters.
-  bool packs_parameters = false;
+  /// `update` where programs share parameters that change; `loader` for inference, whose parameters
+  /// only load_parameters() writes and nobody reads back.
+  Refresher refresher = Refresher::none;
   std::set<std::string> disabled;  // names of optional passes
   std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
   std::string dump_prefix;         // names the program in the dump

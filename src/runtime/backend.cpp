@@ -1,5 +1,6 @@
 #include "runtime/backend.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "base/env.h"
@@ -15,12 +16,19 @@ bool is_disabled(std::string_view kernel) {
   return false;
 }
 
+bool NodeView::lies_in_rows() const {
+  const auto plain = [](const Type& t) { return t.storage.is_plain(); };
+  return std::ranges::all_of(in, plain) && std::ranges::all_of(out(), plain);
+}
+
 Backend::Choice Backend::choose(const NodeView& node) const {
   Choice choice;
+  const bool in_rows = node.lies_in_rows();
   for (const KernelEntry& entry : kernels) {
     if (entry.op != node.node().op->name) continue;
-    std::string reason =
-        is_disabled(entry.name) ? "BRRR_DISABLE_KERNEL names it" : entry.accepts(node);
+    std::string reason = is_disabled(entry.name)            ? "BRRR_DISABLE_KERNEL names it"
+                         : !in_rows && !entry.knows_storage ? "only tensors that lie in rows"
+                                                            : entry.accepts(node);
     if (reason.empty()) {
       choice.entry = &entry;
       return choice;

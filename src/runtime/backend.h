@@ -27,11 +27,13 @@ struct NodeView {
   const Node& node() const { return graph.node(id); }
   const Attrs& attrs() const { return node().attrs; }
   std::span<const Type> out() const { return node().results; }
+  /// Whether every operand and result lies in rows.
+  bool lies_in_rows() const;
 };
 
 /// Addresses in the memory of the device that the backend is for.
 struct KernelArgs {
-  std::span<const void* const> in;  // dense row-major, in the order of the operands
+  std::span<const void* const> in;  // in their storage, in the order of the operands
   std::span<void* const> out;
   std::byte* scratch = nullptr;  // Kernel::scratch_bytes() bytes, aligned like every buffer
 };
@@ -56,7 +58,12 @@ struct KernelEntry {
   /// Empty: accepts. Otherwise the reason for the refusal.
   std::function<std::string(const NodeView&)> accepts;
   std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
+  /// Whether it is asked about nodes of which a tensor lies in another storage than rows.
+  bool knows_storage = false;
 };
+
+/// KernelEntry::knows_storage, for lists of entries.
+inline constexpr bool kKnowsStorage = true;
 
 /// Whether BRRR_DISABLE_KERNEL names a kernel.
 bool is_disabled(std::string_view kernel);

@@ -23,6 +23,7 @@ size_t Engine::add(Program program) {
     slot->constant = slot->own.data();
   }
   register_states(g);
+  if (weights_.add(programs_.size(), g) && !allocated()) plan_refresh();
   programs_.push_back(std::move(slot));
   try {
     if (allocated()) resize_temporary();
@@ -38,12 +39,22 @@ void Engine::remove(size_t id) {
   device_->synchronise();
   if (staging_) staging_->forget();
   programs_[id].reset();
+  weights_.remove(id);
   if (allocated()) resize_temporary();
 }
 
-const Engine::Slot& Engine::slot(size_t id) const {
+Engine::Slot* Engine::find_slot(size_t id) const {
   BRRR_CHECK(id < programs_.size() && programs_[id], "there is no program {}", id);
-  return *programs_[id];
+  return programs_[id].get();
+}
+
+// Every program that there is.
+std::vector<const Engine::Slot*> Engine::slots() const {
+  std::vector<const Slot*> list;
+  for (const auto& slot : programs_)
+    if (slot) list.push_back(slot.get());
+  if (refresh_) list.push_back(refresh_.get());
+  return list;
 }
 
 int64_t Engine::constant_bytes(const Program& program) const {
@@ -51,7 +62,7 @@ int64_t Engine::constant_bytes(const Program& program) const {
 }
 
 int64_t Engine::temporary_bytes(std::span<const size_t> without) const {
-  int64_t most = 0;
+  int64_t most = refresh_ ? refresh_->program.plan().temporary_bytes : 0;
   for (size_t id = 0; id < programs_.size(); ++id)
     if (programs_[id] && std::find(without.begin(), without.end(), id) == without.end())
       most = std::max(most, programs_[id]->program.plan().temporary_bytes);
@@ -121,11 +132,12 @@ void Engine::register_states(const Graph& graph) {
 MemoryForecast Engine::forecast() const {
   MemoryForecast f;
   for (const StateInfo& s : states_)
-    (s.kind() == InputKind::parameter ? f.parameter_bytes : f.state_bytes) +=
+    (s.kind() == InputKind::parameter || stands_for_parameters(s) ? f.parameter_bytes
+                                                                  : f.state_bytes) +=
         round_up(std::max<int64_t>(s.type.bytes(), 1), backend_.alignment);
   f.constant_bytes = allocated() ? arena_constants_ : staging_bytes();
-  for (const auto& slot : programs_)
-    if (slot && (!allocated() || slot->own.data() != nullptr))
+  for (const Slot* slot : slots())
+    if (!allocated() || slot->own.data() != nullptr)
       f.constant_bytes += constant_bytes(slot->program);
   f.temporary_bytes = temporary_bytes();
   return f;
@@ -150,19 +162,20 @@ void Engine::allocate() {
   arena_ = Arena(*device_, state_total_ + f.constant_bytes);
   arena_constants_ = f.constant_bytes;
   std::byte* constant = arena_.data() + state_total_;
-  for (const auto& slot : programs_) {
-    if (!slot) continue;
-    slot->constant = constant;
-    constant += constant_bytes(slot->program);
-  }
+  const auto place = [&](Slot& slot) {
+    slot.constant = constant;
+    constant += constant_bytes(slot.program);
+  };
+  for (const auto& slot : programs_)
+    if (slot) place(*slot);
+  if (refresh_) place(*refresh_);
   if (!device_->is_host()) staging_ = std::make_unique<Staging>(*device_, constant, staging_bytes_);
   resize_temporary();
 }
 
 int64_t Engine::arena_bytes() const {
   int64_t bytes = arena_.bytes() + temporary_.bytes();
-  for (const auto& slot : programs_)
-    if (slot) bytes += slot->own.bytes();
+  for (const Slot* slot : slots()) bytes += slot->own.bytes();
   return bytes;
 }
 
@@ -171,8 +184,7 @@ int64_t Engine::arena_bytes() const {
 int64_t Engine::staging_bytes() const {
   if (!backend_.open_device) return 0;
   int64_t most = 0;
-  for (const auto& slot : programs_) {
-    if (!slot) continue;
+  for (const Slot* slot : slots()) {
     const Graph& g = slot->program.graph();
     int64_t bytes = 0;
     for (NodeId id : g.inputs(InputKind::data)) bytes += Staging::room_for(g.type({id, 0}).bytes());
@@ -190,10 +202,8 @@ void Engine::expect_calls(int64_t most) {
 }
 
 // The program, its places those of the temporary region as it is now.
-Program& Engine::bound(size_t id) const {
-  BRRR_CHECK(allocated(), "program {} has no memory yet", id);
-  static_cast<void>(slot(id));
-  Slot& s = *programs_[id];
+Program& Engine::bound(Slot& s) const {
+  BRRR_CHECK(allocated(), "a program has no memory yet");
   if (s.bound != temporary_count_)
     s.program.bind(*device_, temporary_.data(), s.constant, [&](NodeId node) {
       return state_place(s.program.graph().input_name(node)).data;
@@ -215,7 +225,7 @@ Engine::Place Engine::state_place(std::string_view name) const {
 
 Engine::Place Engine::state_to_write(std::string_view name) {
   const Place place = state_place(name);
-  parameter_writes_ += find_state(name)->kind() == InputKind::parameter;
+  if (find_state(name)->kind() == InputKind::parameter) weights_.wrote(name);
   return place;
 }
 
@@ -276,6 +286,57 @@ void Engine::write_scalar(std::string_view name, float value) {
   write_state(name, std::as_bytes(std::span(&value, 1)));
 }
 
+// -- derived weights
+// --------------------------------------------------------------------------------
+
+const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const {
+  if (state.role != Role::derived || weights_.has_sources(state.name)) return nullptr;
+  return &weights_.weight(state.name);
+}
+
+void Engine::make_weight(const StateInfo& state, std::span<const std::vector<std::byte>> sources) {
+  const DerivedWeight& weight = weights_.weight(state.name);
+  Program program(refresh_graph(std::span(&weight, 1)), backend_);
+  const Arena constants(*device_, constant_bytes(program));
+  const Arena temporaries(*device_, program.plan().temporary_bytes);
+  std::map<std::string, Arena, std::less<>> rooms;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto bytes = static_cast<int64_t>(sources[i].size());
+    Arena& room = rooms[weight.sources[i]] = Arena(*device_, bytes);
+    device_->copy_in(room.data(), sources[i].data(), bytes);
+  }
+  const Place place = state_place(state.name);
+  program.bind(*device_, temporaries.data(), constants.data(), [&](NodeId id) {
+    const auto room = rooms.find(program.graph().input_name(id));
+    return room != rooms.end() ? room->second.data() : place.data;
+  });
+  program.run();
+  device_->synchronise();
+}
+
+// Before allocate(): the program that makes again what can go stale, so that its memory is known.
+void Engine::plan_refresh() {
+  const std::vector<DerivedWeight> weights = weights_.refreshable();
+  refresh_ =
+      weights.empty() ? nullptr : std::make_unique<Slot>(Program(refresh_graph(weights), backend_));
+}
+
+// The inputs of the program, which lie among the temporaries, stay what they are.
+void Engine::refresh_before(size_t program) {
+  if (!weights_.reads_stale(program)) return;
+  std::map<std::string, std::vector<std::byte>> inputs;
+  const Graph& g = slot(program).program.graph();
+  for (NodeId id : g.inputs(InputKind::data)) {
+    const Place place = input_place(program, g.input_name(id));
+    std::vector<std::byte>& kept = inputs[g.input_name(id)];
+    kept.resize(static_cast<size_t>(place.bytes));
+    device_->copy_out(kept.data(), place.data, place.bytes);
+  }
+  bound(*refresh_).run();
+  weights_.refreshed();
+  for (const auto& [name, kept] : inputs) copy_input(program, name, kept);
+}
+
 // -- running
 // --------------------------------------------------------------------------------------
 
@@ -291,21 +352,30 @@ void Engine::set_inputs(const Call& call) {
 }
 
 std::optional<std::string> Engine::first_non_finite(const Call& call) {
+  refresh_before(call.program);
   set_inputs(call);
-  return bound(call.program).first_non_finite();
+  std::optional<std::string> origin = bound(call.program).first_non_finite();
+  weights_.ran(call.program);
+  return origin;
 }
 
 void Engine::run_and_look(const Call& call, const Program::Look& look) {
+  refresh_before(call.program);
   set_inputs(call);
   bound(call.program).run_and_look(look);
+  weights_.ran(call.program);
 }
 
-void Engine::run(size_t program, Timeline* timeline) { bound(program).run(timeline); }
+void Engine::run(size_t program, Timeline* timeline) {
+  refresh_before(program);
+  bound(program).run(timeline);
+  weights_.ran(program);
+}
 
 std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timeline* timeline) {
   BRRR_CHECK(static_cast<int64_t>(calls.size()) <= most_calls_, "{} calls; {} were expected",
              calls.size(), most_calls_);
-  if (staging_ && timeline == nullptr && fits_staging(calls)) return run_staged(calls);
+  if (staging_ && timeline == nullptr && can_stage(calls)) return run_staged(calls);
   std::vector<std::vector<float>> scalars;
   for (const Call& call : calls) {
     set_inputs(call);
@@ -317,8 +387,12 @@ std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timelin
   return scalars;
 }
 
-// A program that was added later may have more inputs than there is room for.
-bool Engine::fits_staging(std::span<const Call> calls) const {
+// A program that was added later may have more inputs than there is room for; and what one program
+// makes stale has to be made again before another one reads it.
+bool Engine::can_stage(std::span<const Call> calls) const {
+  for (size_t i = 1; i < calls.size(); ++i)
+    for (const Call& before : calls.first(i))
+      if (weights_.must_refresh_between(before.program, calls[i].program)) return false;
   int64_t bytes = 0;
   for (const Call& call : calls) {
     for (const Call::Input& in : call.inputs)
@@ -329,6 +403,7 @@ bool Engine::fits_staging(std::span<const Call> calls) const {
 }
 
 std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) {
+  for (const Call& call : calls) refresh_before(call.program);
   staging_->clear();
   for (const Call& call : calls) {
     bound(call.program).prepare();
@@ -343,6 +418,7 @@ std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) 
       staging_->add_output(output_place(call.program, name).data, sizeof(float));
   }
   const std::span<const std::byte> read = staging_->run();
+  for (const Call& call : calls) weights_.ran(call.program);
   std::vector<std::vector<float>> scalars;
   size_t at = 0;
   for (const Call& call : calls) {

@@ -8,6 +8,10 @@
 // Programs come and go at any time. The state never moves; the temporary region is always as large
 // as the program that needs the most, and a program finds its places again when it next runs.
 //
+// Derived weights whose parameters are there, too, are made again before a program reads them, when
+// the parameters were written by others than an update that knows them
+// (runtime/weight_refresher.h).
+//
 // The memory is that of the backend's device. Where that is the host, what is read and written
 // through the engine is the memory itself; else it is copied.
 
@@ -18,6 +22,7 @@
 
 #include "runtime/arena.h"
 #include "runtime/program.h"
+#include "runtime/weight_refresher.h"
 
 namespace brrr {
 
@@ -31,7 +36,8 @@ struct StateInfo {
 };
 
 struct MemoryForecast {
-  int64_t parameter_bytes = 0, state_bytes = 0, constant_bytes = 0, temporary_bytes = 0;
+  int64_t parameter_bytes = 0;  // and derived weights that take the place of parameters
+  int64_t state_bytes = 0, constant_bytes = 0, temporary_bytes = 0;
   int64_t total() const { return parameter_bytes + state_bytes + constant_bytes + temporary_bytes; }
 };
 
@@ -100,9 +106,11 @@ class Engine {
   void write_state(std::string_view name, std::span<const std::byte> bytes);
   /// Calls fill with room for all bytes of the state, which then become its content.
   void fill_state(std::string_view name, const std::function<void(std::span<std::byte>)>& fill);
-  /// Grows whenever parameters may have been written by others than programs: what was made of them
-  /// may hold no longer.
-  uint64_t parameter_writes() const { return parameter_writes_; }
+  /// The derived weight that a state is, where its parameters are not there and it takes their
+  /// place; null: it is no such thing.
+  const DerivedWeight* stands_for_parameters(const StateInfo& state) const;
+  /// Makes it out of its sources, each as the input of its form has it.
+  void make_weight(const StateInfo& state, std::span<const std::vector<std::byte>> sources);
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
 
@@ -156,8 +164,13 @@ class Engine {
   void check_states(const Graph& graph) const;
   void register_states(const Graph& graph);
   void check_limit(int64_t needed) const;
-  const Slot& slot(size_t id) const;
-  Program& bound(size_t id) const;
+  const Slot& slot(size_t id) const { return *find_slot(id); }
+  Program& bound(size_t id) const { return bound(*find_slot(id)); }
+  Program& bound(Slot& slot) const;
+  Slot* find_slot(size_t id) const;
+  std::vector<const Slot*> slots() const;
+  void plan_refresh();
+  void refresh_before(size_t program);
   int64_t constant_bytes(const Program& program) const;
   int64_t temporary_bytes(std::span<const size_t> without = {}) const;
   void resize_temporary();
@@ -167,7 +180,7 @@ class Engine {
   Place output_place(size_t program, std::string_view name) const;
   void copy_input(size_t program, std::string_view name, std::span<const std::byte> bytes);
   std::span<const std::byte> read(Place place, std::vector<std::byte>& room) const;
-  bool fits_staging(std::span<const Call> calls) const;
+  bool can_stage(std::span<const Call> calls) const;
   std::vector<std::vector<float>> run_staged(std::span<const Call> calls);
   void set_inputs(const Call& call);
   std::byte* host(Place place) const;
@@ -179,7 +192,8 @@ class Engine {
   std::vector<StateInfo> states_;
   std::map<std::string, size_t, std::less<>> state_index_;
   int64_t state_total_ = 0;
-  uint64_t parameter_writes_ = 0;
+  WeightRefresher weights_;
+  std::unique_ptr<Slot> refresh_;  // the program that makes derived weights again; null: none are
   int64_t limit_ = 0;
   Arena arena_;                  // state, constants of the programs before allocate(), staging
   int64_t arena_constants_ = 0;  // those, and staging

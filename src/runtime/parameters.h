@@ -10,8 +10,8 @@
 namespace brrr {
 
 /// Calls weights(name, room) for each parameter; what it writes is rounded to the nearest number of
-/// the parameter's dtype. A parameter in panels (ops/panels.h) goes by its own name and is written
-/// as the matrix it is.
+/// the parameter's dtype. A derived weight that takes the place of parameters is made of them; one
+/// of which several weights are made is asked for several times.
 void load_parameters(Engine& engine,
                      const std::function<void(std::string_view, std::span<float>)>& weights);
 

@@ -40,7 +40,7 @@ class Program {
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
   const std::vector<Dispatch>& dispatch() const { return dispatch_; }
-  /// Of the host's memory, for a node of a compiled program: measured on x86-64 Linux with glibc.
+  /// Host memory of a node of a compiled program, in bytes: an estimate, for budgets alone.
   static constexpr int64_t kNodeBytes = int64_t{2} << 10;
   /// What the program takes for itself: its constants, its graph and its kernels.
   int64_t own_bytes() const {

@@ -199,7 +199,7 @@ FitResult fit(const TrainOptions& options, const FitContext& context, FitFreedom
     const size_t whole = portions.size() - 1;
     // Copies in panels are memory for time: where not all fits, they go first.
     if (const Plan& all = look(whole); !all.fits && all.has_panels) {
-      quiet.disable_pass.emplace_back(kPackCopies);
+      quiet.disable_pass.emplace_back(kWeightPanels);
       seen.clear();
     }
     // Memory grows with the portion: the largest that fits, by bisection.

@@ -21,7 +21,7 @@ namespace brrr::train {
 std::unique_ptr<Session> compile_run(const TrainOptions& options, const models::Model& model);
 
 /// The optional pass that takes memory for time, and goes first where a run does not fit.
-inline constexpr std::string_view kPackCopies = "pack_copies";
+inline constexpr std::string_view kWeightPanels = "weight_panels";
 
 /// One way to do the run.
 struct Plan {
@@ -30,7 +30,7 @@ struct Plan {
   ProcessForecast process;
   double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
   bool fits = false;
-  bool has_panels = false;  // copies of weights in two orders (the pass pack_copies)
+  bool has_panels = false;  // derived weights in two orders (the pass weight_panels)
   std::string why_not;      // not empty: it was not even compiled, and there are no figures
   /// Of a GPU: what it needs of that GPU's memory. 0: the arena is the process'.
   int64_t device_bytes = 0;

@@ -83,7 +83,7 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   // the states, too.
   int64_t rest_of_arena = is_on_device ? 0 : arena.total() - arena.parameter_bytes;
   if (inputs.weights_with_states && !is_on_device)
-    rest_of_arena -= arena.state_bytes - session.copy_bytes();
+    rest_of_arena -= arena.state_bytes - session.derived_bytes();
   f.mapped = std::max({now.inputs, shards, inputs.weights_bytes - rest_of_arena});
   return f;
 }

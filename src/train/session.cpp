@@ -22,7 +22,7 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   pipeline_.parameter_dtype = options.parameter_dtype;
   pipeline_.matmul_precision = options.matmul_precision;
   pipeline_.rematerialize = options.rematerialize;
-  pipeline_.copies_from_parameters = &copies_from_parameters_;
+  pipeline_.refresher = Refresher::update;
   pipeline_.disabled = options.disabled_passes;
   pipeline_.dump_folder = options.dump_folder;
   usual_ = binding_of(loss_graph);
@@ -92,7 +92,7 @@ Session::StepPrograms Session::programs_for(const Batch& batch) const {
   return found.empty() ? usual() : found;
 }
 
-int64_t Session::copy_bytes() const {
+int64_t Session::derived_bytes() const {
   const int64_t align = engine_.backend().alignment;
   int64_t bytes = 0;
   for (const StateInfo& s : engine_.states())
@@ -100,62 +100,16 @@ int64_t Session::copy_bytes() const {
   return bytes;
 }
 
-// A copy that is made through another leaves it as soon as it can.
-Graph Session::graph_of_copies() const { return schedule(simplify(copies_from_parameters_)); }
-
-MemoryForecast Session::forecast() const {
-  MemoryForecast f = engine_.forecast();
-  if (copies_ || copies_from_parameters_.size() == 0) return f;
-  const Program copies(graph_of_copies(), engine_.backend());
-  f.constant_bytes += round_up(copies.plan().constant_bytes, engine_.backend().alignment);
-  f.temporary_bytes = std::max(f.temporary_bytes, copies.plan().temporary_bytes);
-  return f;
-}
-
 bool Session::has_panels() const {
-  return std::any_of(copies_from_parameters_.nodes().begin(), copies_from_parameters_.nodes().end(),
-                     [](const Node& node) { return node.op->makes_panels; });
+  return std::ranges::any_of(engine_.states(), [](const StateInfo& s) {
+    return s.role == Role::derived && !s.type.storage.is_plain();
+  });
 }
 
 void Session::allocate() {
-  if (copies_from_parameters_.size() > 0) copies_ = engine_.add(graph_of_copies());
   engine_.allocate();
   if (scales_gradients())
     engine_.write_scalar(optim::kScaleState, static_cast<float>(options_.scaler.initial));
-}
-
-// Before programs that read copies: those that are stale are made of the parameters.
-void Session::refresh_copies(std::span<const Call> calls) {
-  if (!copies_) return;
-  if (const uint64_t writes = engine_.parameter_writes(); writes != known_writes_) {
-    known_writes_ = writes;
-    for (NodeId id : copies_from_parameters_.inputs(InputKind::state))
-      stale_copies_.insert(copies_from_parameters_.input_name(id));
-  }
-  if (stale_copies_.empty()) return;
-  const auto reads_stale = [&](const Call& call) {
-    const Graph& g = engine_.program(call.program).graph();
-    const auto states = g.inputs(InputKind::state);
-    return std::any_of(states.begin(), states.end(),
-                       [&](NodeId id) { return stale_copies_.contains(g.input_name(id)); });
-  };
-  if (std::none_of(calls.begin(), calls.end(), reads_stale)) return;
-  engine_.run(*copies_);
-  stale_copies_.clear();
-}
-
-// After an update: the copies that it does not know. Programs for shorter rows may read other ones.
-void Session::note_stale_copies(size_t updating_program) {
-  if (!copies_) return;
-  const auto [unknown, fresh] = unknown_copies_.try_emplace(updating_program);
-  if (fresh) {
-    const Graph& g = engine_.program(updating_program).graph();
-    for (NodeId id : copies_from_parameters_.inputs(InputKind::state))
-      if (const std::string& name = copies_from_parameters_.input_name(id);
-          g.find_input(name) == kNoNode)
-        unknown->second.push_back(name);
-  }
-  stale_copies_.insert(unknown->second.begin(), unknown->second.end());
 }
 
 Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double learning_rate) const {
@@ -212,9 +166,7 @@ StepResult Session::step(int64_t step, std::span<const Batch> micro_batches, dou
   if (scales_gradients()) result.loss_scale = engine_.read_scalar(optim::kScaleState);
   const Scalars scalars = scalars_of(step, scale, learning_rate);
   const std::vector<Call> calls = calls_of(micro_batches, scalars);
-  refresh_copies(calls);
   const auto read = engine_.run(calls, timeline);
-  note_stale_copies(calls.back().program);
   for (const std::vector<float>& of_call : read) result.loss += of_call[0];
   result.grad_norm = read.back()[1];
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
@@ -241,7 +193,6 @@ std::optional<std::string> Session::first_non_finite() {
   const Scalars scalars =
       scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
   const std::vector<Call> calls = calls_of(micro_batches, scalars);
-  refresh_copies(calls);
   // In order, from sums of nothing: those that are bad now are no cause.
   for (const StateInfo& s : engine_.states())
     if (s.role == Role::gradient_sum)
@@ -258,9 +209,7 @@ void Session::look_at_step(int64_t step, const Batch& batch, double learning_rat
   Call call = call_of(programs_for(batch).back(), batch, scalars,
                       static_cast<size_t>(options_.accumulation - 1));
   add_optimizer(call, scalars);
-  refresh_copies(std::span(&call, 1));
   engine_.run_and_look(call, look);
-  note_stale_copies(call.program);
 }
 
 double Session::loss_sum(const Batch& batch) {
@@ -268,7 +217,6 @@ double Session::loss_sum(const Batch& batch) {
   Call call{eval_, {}, {"loss"}};
   for (const Batch::Tensor& t : batch.tensors) call.set(t.name, t.ids);
   call.set("loss_scale", std::span(&one, 1));
-  refresh_copies(std::span(&call, 1));
   return engine_.run(std::span(&call, 1))[0][0];
 }
 

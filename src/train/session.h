@@ -72,11 +72,11 @@ class Session {
   /// the same temporary bytes. Before allocate().
   void add_shorter(const Graph& loss_graph);
 
-  MemoryForecast forecast() const;
-  /// Whether copies of weights lie in panels (the pass pack_copies).
+  MemoryForecast forecast() const { return engine_.forecast(); }
+  /// Whether derived weights lie in panels (the pass weight_panels).
   bool has_panels() const;
-  /// Of the forecast's state_bytes: low-precision copies of parameters.
-  int64_t copy_bytes() const;
+  /// Of the forecast's state_bytes: derived weights.
+  int64_t derived_bytes() const;
   void allocate();
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
@@ -128,9 +128,6 @@ class Session {
     std::vector<std::array<int32_t, 2>> rng_keys;  // of the micro-batches
   };
   Scalars scalars_of(int64_t step, double loss_scale, double learning_rate) const;
-  Graph graph_of_copies() const;
-  void refresh_copies(std::span<const Call> calls);
-  void note_stale_copies(size_t updating_program);
   Call call_of(size_t program, const Batch& batch, const Scalars& scalars,
                size_t micro_batch) const;
   void add_optimizer(Call& call, const Scalars& scalars) const;
@@ -158,14 +155,6 @@ class Session {
   Bindings bindings_;
   Binding usual_;  // of batches of the usual shape
   size_t eval_ = 0;
-  // Low-precision copies of the parameters are states that updates keep
-  // (passes/weights/keep_copies.h). When parameters were written by others, or another program
-  // reads a copy that the update does not know, this program makes them again.
-  Graph copies_from_parameters_;
-  std::optional<size_t> copies_;
-  std::set<std::string> stale_copies_;
-  std::map<size_t, std::vector<std::string>> unknown_copies_;  // by program
-  uint64_t known_writes_ = 0;
 };
 
 }  // namespace brrr::train

@@ -13,8 +13,9 @@ std::string description(const TrainOptions& o) {
     text += fmt::format(" x accumulation {}", o.gradient_accumulation_steps);
   if (o.rematerialize != "none") text += fmt::format(", rematerialize {}", o.rematerialize);
   if (o.optim != "adamw") text += ", " + o.optim;
-  if (std::find(o.disable_pass.begin(), o.disable_pass.end(), kPackCopies) != o.disable_pass.end())
-    text += fmt::format(", without {}", kPackCopies);
+  if (std::find(o.disable_pass.begin(), o.disable_pass.end(), kWeightPanels) !=
+      o.disable_pass.end())
+    text += fmt::format(", without {}", kWeightPanels);
   return text;
 }
 

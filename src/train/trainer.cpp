@@ -155,7 +155,7 @@ class Trainer {
                     session_->engine().backend().name, counted(thread_count(), "thread")));
     const double mib = 1.0 / (1 << 20);
     const MemoryForecast& f = result_.forecast;
-    const int64_t copies = session_->copy_bytes();
+    const int64_t copies = session_->derived_bytes();
     say(fmt::format(
         "memory: {:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{}{} + {:.1f} "
         "activations and gradients; compiled in {:.0f} ms",

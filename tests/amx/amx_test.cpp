@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Part{"rows", "test_backend", "*RowIndependence*/amx", "*RowIndependence*/amx"},
                     Part{"attention", "test_backend", "Isa/AttentionKernels.*/amx",
                          "Isa/AttentionKernels.SixteenBits/amx"},
-                    Part{"training", "test_train", "*", "CopiesInPanels.*:Sessions.Accumulated*"},
+                    Part{"training", "test_train", "*", "WeightsInPanels.*:Sessions.Accumulated*"},
                     Part{"generation", "test_infer", "*", "PackParameters.*"}),
     [](const auto& row) { return std::string(row.param.name); });
 

@@ -17,8 +17,8 @@
 #include "backend/cpu/rows/reduction_rows.h"
 #include "backend/gemm_paths.h"
 #include "base/integers.h"
+#include "base/panels.h"
 #include "base/rng.h"
-#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -57,7 +57,7 @@ TEST_P(GemmTiles, APanelIsTheMatrix) {
       RngStream random({7, 9}, 3);
       const std::vector<uint16_t> a = random_bf16(random, m * k), b = random_bf16(random, k * n);
       // What no column lies in may be anything, NaN too.
-      std::vector<uint16_t> room(static_cast<size_t>(panels_shape(k, n).elements()) + 64, 0x7fff);
+      std::vector<uint16_t> room(static_cast<size_t>(panel_elements(k, n)) + 64, 0x7fff);
       auto* const aligned =
           room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
       std::vector<float> plain(static_cast<size_t>(m * n), -1), panels = plain;
@@ -185,7 +185,7 @@ struct TileOperands {
     g = bf16_product(s.m, s.n, s.k, a, s.trans_a ? s.m : s.k, b, c);
     g.trans_a = s.trans_a;
     if (!s.panels || s.k % 32 != 0) return;
-    room.assign(static_cast<size_t>(panels_shape(s.k, s.n).elements()) + 64, 0x7fff);
+    room.assign(static_cast<size_t>(panel_elements(s.k, s.n)) + 64, 0x7fff);
     uint16_t* to = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / 2;
     for (int64_t i = 0; i < s.k; ++i)
       for (int64_t j = 0; j < s.n; ++j)

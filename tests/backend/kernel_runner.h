@@ -145,8 +145,7 @@ struct Call {
       store_from_double(type.dtype, rounded.data(), static_cast<int64_t>(i), v[i]);
       v[i] = load_as_double(type.dtype, rounded.data(), static_cast<int64_t>(i));
     }
-    operands_.push_back(
-        graph.input("x" + std::to_string(operands_.size()), type.shape, type.dtype).id);
+    operands_.push_back(graph.input("x" + std::to_string(operands_.size()), type).id);
     values.push_back(std::move(v));
   }
   void finish(const OpDef& op, Attrs attrs) { id = graph.add(op, operands_, std::move(attrs)); }

@@ -11,7 +11,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/target.h"
 #include "backend/kernel_runner.h"
-#include "ops/panels.h"
+#include "base/panels.h"
 #include "passes/pipeline.h"
 #include "runtime/program.h"
 #include "support/each_isa.h"
@@ -190,22 +190,12 @@ Call in_panels(const Call& call, const Case& c) {
   HeadOperands in;
   for (size_t i = 0; i < call.values.size(); ++i)
     in.emplace_back(call.graph.type(call.node().operands[i]), call.values[i]);
-  const std::vector<double> w = in[1].second;
-  const int64_t rows = c.transpose_w ? c.classes : c.width;
-  const int64_t columns = c.transpose_w ? c.width : c.classes;
-  const auto put = [&](int64_t terms, int64_t n, bool transpose) {
-    const Shape shape = panels_shape(terms, n);
-    std::vector<double> panels(static_cast<size_t>(shape.elements()));
-    place_matrix(w, rows, columns, transpose, panels);
-    return std::pair{Type{c.dtype, shape}, panels};
-  };
-  in[1] = put(c.width, c.classes, c.transpose_w);
-  if (call.node().op->name != "linear_cross_entropy")
-    in.push_back(put(c.classes, c.width, !c.transpose_w));
-  Attrs attrs = call.node().attrs;
-  attrs.set("panels", true);
-  attrs.set("classes", c.classes);
-  return Call(*call.node().op, in, attrs);
+  in[1].first.storage.layout = right_layout(c.transpose_w);
+  if (call.node().op->is_gradient) {
+    in.push_back(in[1]);
+    in.back().first.storage.layout = right_layout(!c.transpose_w);
+  }
+  return Call(*call.node().op, in, call.node().attrs);
 }
 
 // The bits of the same weights as they lie: classes of any number, more than are summed at once.

@@ -11,8 +11,8 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/updates/optimizer_8bit_rows.h"
 #include "backend/kernel_runner.h"
+#include "base/panels.h"
 #include "ops/dynamic_code.h"
-#include "ops/panels.h"
 #include "ops/update.h"
 
 namespace brrr::cpu {
@@ -35,7 +35,7 @@ void PrintTo(const Optimizer& o, std::ostream* out) { *out << o.op; }
 template <typename Run>
 void expect_copies(Call call, const std::vector<Buffer>& plain, Run&& run) {
   const DType dtype = call.node().attrs.get<DType>("copy_dtype");
-  const auto& orders = call.node().attrs.get<std::vector<int64_t>>("copies");
+  const auto& copies = call.node().attrs.get<std::vector<int64_t>>("copies");
   for (const bool is_finite : {true, false}) {
     SCOPED_TRACE(call.text());
     if (!is_finite) call.values[2][0] = NAN;
@@ -43,24 +43,24 @@ void expect_copies(Call call, const std::vector<Buffer>& plain, Run&& run) {
     ASSERT_GT(got.size(), plain.size());
     for (size_t k = 0; k < plain.size() && is_finite; ++k) EXPECT_EQ(got[k], plain[k]) << k;
     size_t next = plain.size();
-    for (size_t i = 0; i < orders.size(); ++i) {
+    for (size_t i = 0; i < copies.size(); ++i) {
       const Shape& shape = call.node().results[i].shape;
-      for (const ops::CopyOrder order : ops::kCopyOrders) {
-        if ((orders[i] & static_cast<int64_t>(order)) == 0) continue;
+      for (const Layout layout : ops::kCopyLayouts) {
+        if ((copies[i] & ops::copy_bit(layout)) == 0) continue;
         const Buffer& copy = got[next++];
         Buffer wanted(static_cast<int64_t>(copy.size()));
         std::memset(wanted.data(), 0, copy.size());
         for (int64_t j = 0; j < shape.elements(); ++j) {
           int64_t at = j;
-          if (order != ops::CopyOrder::plain) {
+          if (layout != Layout::rows) {
             const int64_t rows = shape.size(0), columns = shape.size(1);
             const int64_t row = j / columns, column = j % columns;
-            at = order == ops::CopyOrder::panels ? place_in_panels(row, column, rows)
-                                                 : place_in_panels(column, row, columns);
+            at = layout == Layout::panels ? place_in_panels(row, column, rows)
+                                          : place_in_panels(column, row, columns);
           }
           store_from_double(dtype, wanted.data(), at, load_as_double(DType::f32, got[i].data(), j));
         }
-        EXPECT_EQ(copy, wanted) << "of parameter " << i << " order " << static_cast<int>(order);
+        EXPECT_EQ(copy, wanted) << "of parameter " << i << " in " << Storage{layout}.str();
       }
     }
     EXPECT_EQ(next, got.size());

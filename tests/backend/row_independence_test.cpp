@@ -12,8 +12,8 @@
 #include <functional>
 
 #include "backend/cpu/isa.h"
+#include "base/panels.h"
 #include "ops/ops.h"
-#include "ops/panels.h"
 #include "passes/passes.h"
 #include "support/each_isa.h"
 #include "support/engine_run.h"
@@ -30,11 +30,12 @@ class Piece {
   const Graph& graph() const { return graph_; }
 
   Value shared(Shape shape, DType dtype, double low = -1, double high = 1) {
-    return input(std::move(shape), dtype, -1, low, high);
+    return input({dtype, std::move(shape)}, -1, low, high);
   }
+  Value shared(Type type) { return input(std::move(type), -1, -1, 1); }
   /// `axis`: where the shape has the rows.
   Value of_rows(Shape shape, DType dtype, int axis = 0, double low = -1, double high = 1) {
-    return input(std::move(shape), dtype, axis, low, high);
+    return input({dtype, std::move(shape)}, axis, low, high);
   }
   void output(Value v, int axis = 0) {
     const std::string name = fmt::format("y{}", axis_of_.size());
@@ -55,11 +56,11 @@ class Piece {
   }
 
  private:
-  Value input(Shape shape, DType dtype, int axis, double low, double high) {
+  Value input(Type type, int axis, double low, double high) {
     const std::string name = fmt::format("x{}", axis_of_.size());
     axis_of_[name] = axis;
     range_of_[name] = {low, high};
-    return graph_.input(name, std::move(shape), dtype);
+    return graph_.input(name, std::move(type));
   }
 
   int64_t rows_;
@@ -87,8 +88,6 @@ struct Case {
   std::string name;
   std::function<void(Piece&)> build;
 };
-
-Attrs transposes(bool a, bool b) { return {{"transpose_a", a}, {"transpose_b", b}}; }
 
 constexpr DType kFloats[] = {f32, bf16, f16};
 
@@ -149,12 +148,10 @@ void add_products(std::vector<Case>& list) {
                       p.shared(right, DType::i8, -128, 127), false, transposed));
     });
   add("panels", [](Piece& p) {
-    const Value in[] = {p.of_rows({p.rows(), 864}, bf16), p.shared(panels_shape(864, 96), bf16)};
-    Attrs attrs = transposes(false, false);
-    attrs.set("panels", true);
-    p.output(call("matmul", in, attrs)[0]);
-    attrs.set("dtype", f32);
-    p.output(gelu(call("matmul", in, attrs)[0]));
+    const Value x = p.of_rows({p.rows(), 864}, bf16);
+    const Value w = p.shared(Type{bf16, {864, 96}, {Layout::panels}});
+    p.output(matmul(x, w));
+    p.output(gelu(matmul(x, w, false, false, f32)));
   });
 }
 

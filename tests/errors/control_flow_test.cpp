@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "backend/cpu/target.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/target.h"
@@ -13,18 +11,10 @@
 #include "ops/ops.h"
 #include "passes/passes.h"
 #include "runtime/engine.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {
-
-std::string refusal_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "nothing was refused";
-}
 
 /// (iteration, x, step) -> (whether x is below the limit, x + step): one that ends by itself.
 Region counting(double limit) {
@@ -64,7 +54,7 @@ TEST(ControlErrors, ALoopNeedsABound) {
   const auto with = [&](const std::string& bound) {
     std::string changed = text;
     changed.replace(changed.find("bound=20"), std::string_view("bound=20").size(), bound);
-    return refusal_of([&] { parse(changed, find_op); });
+    return test::user_error_of([&] { parse(changed, find_op); });
   };
   EXPECT_NE(with("bounds=20")
                 .find("[loop] needs the attribute 'bound': a loop runs no more than so "
@@ -86,10 +76,10 @@ TEST(ControlErrors, TheBoundIsAnErrorWhereTheLoopSaysSo) {
   EXPECT_EQ(run(ends, 1), 4);
   const std::string message =
       "[loop] its condition still holds after 4 iterations, its bound (at h.3.solver)";
-  EXPECT_EQ(refusal_of([&] { run(fails, 1); }), message);
+  EXPECT_EQ(test::user_error_of([&] { run(fails, 1); }), message);
   const RefTensor x{{DType::f32, {}}, {1}};
   const RefTensor* in[] = {&x};
-  EXPECT_EQ(refusal_of([&] { evaluate_graph(fails, in); }), message);
+  EXPECT_EQ(test::user_error_of([&] { evaluate_graph(fails, in); }), message);
 }
 
 TEST(ControlErrors, RegionsCaptureNothing) {
@@ -99,9 +89,10 @@ TEST(ControlErrors, RegionsCaptureNothing) {
   Value x = g.input("x", {}, f32);
   Scope scope(g, "h.1");
   const Value carried[] = {x}, captured[] = {x};
-  EXPECT_EQ(refusal_of([&] { loop(less(x, x), Region(body), carried, captured, {.bound = 2}); }),
-            "[loop] body: input 3 must be data named a3, the operand that it is; got the parameter "
-            "'w': a region reads the outside through operands alone (at h.1)");
+  EXPECT_EQ(
+      test::user_error_of([&] { loop(less(x, x), Region(body), carried, captured, {.bound = 2}); }),
+      "[loop] body: input 3 must be data named a3, the operand that it is; got the parameter "
+      "'w': a region reads the outside through operands alone (at h.1)");
 }
 
 TEST(ControlErrors, OperandsAndRegionsMustFit) {
@@ -109,7 +100,7 @@ TEST(ControlErrors, OperandsAndRegionsMustFit) {
   Value x = g.input("x", {}, f32), wide = g.input("wide", {2}, f32);
   const Value yes = less(x, x);
   const auto refused = [&](Value condition, Value carried, Value captured, const Region& body) {
-    return refusal_of([&] {
+    return test::user_error_of([&] {
       const Value c[] = {carried}, more[] = {captured};
       loop(condition, body, c, more, {.bound = 2});
     });
@@ -135,22 +126,22 @@ TEST(ControlErrors, OperandsAndRegionsMustFit) {
     return Region(r);
   };
   const Value captured[] = {x}, too_many[] = {x, x};
-  EXPECT_EQ(refusal_of([&] { branch(yes, region(false), region(true), captured); }),
+  EXPECT_EQ(test::user_error_of([&] { branch(yes, region(false), region(true), captured); }),
             "[if] result 0 must have one type in both regions; got f32[] and f32[1]");
-  EXPECT_EQ(refusal_of([&] { branch(yes, region(false), region(false), too_many); }),
+  EXPECT_EQ(test::user_error_of([&] { branch(yes, region(false), region(false), too_many); }),
             "[if] takes 2 operands; got 3");
 }
 
 TEST(ControlErrors, ThereIsNoDerivative) {
   const Graph g = counting_graph({.bound = 4}, Role::parameter);
-  EXPECT_EQ(refusal_of([&] { differentiate(g); }),
+  EXPECT_EQ(test::user_error_of([&] { differentiate(g); }),
             "[differentiate] 'loss' depends on a parameter through loop (at h.3.solver), which has "
             "no derivative: control flow is not differentiated");
 }
 
 TEST(ControlErrors, AGpuRefusesThemByName) {
   const Graph g = counting_graph({.bound = 4});
-  EXPECT_EQ(refusal_of(
+  EXPECT_EQ(test::user_error_of(
                 [&] { Program(g, cuda::described_backend(*cuda::gpu_description("cuda:sm_90"))); }),
             "cuda:sm_90 has no kernel for loop (at h.3.solver)");
 }

@@ -96,5 +96,11 @@ TEST(Bench, DecodeKeepsToTheContext) {
   EXPECT_THROW(bench_decode({{"char-cpu", "fp32", 60}}, 0), UserError);
 }
 
+TEST(Bench, DecodeReadsItsPrecision) {
+  EXPECT_EQ(bench_decode({{"char-cpu", "half", 5}}, 0)[0].precision, "fp16");
+  for (const char* unknown : {"foo", "fp8"})
+    EXPECT_THROW(bench_decode({{"char-cpu", unknown, 5}}, 0), UserError) << unknown;
+}
+
 }  // namespace
 }  // namespace brrr::insight

@@ -11,6 +11,7 @@
 #include "ir/text.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
+#include "support/damaged_text.h"
 
 namespace brrr {
 namespace {
@@ -126,22 +127,7 @@ TEST(Region, NestsOnlySoDeep) {
             std::string::npos);
 }
 
-TEST(Region, SurvivesDamage) {
-  const std::string text = print(with_body(Region(chain(2))));
-  for (size_t i = 0; i < text.size(); ++i) {
-    std::string cut = text.substr(0, i), changed = text;
-    changed[i] = static_cast<char>(changed[i] ^ (1 << i % 7));
-    for (const std::string& damaged : {cut, changed}) {
-      try {
-        const Graph g = parse(damaged, find_op);
-        verify(g);
-        EXPECT_EQ(print(parse(print(g), find_op)), print(g));
-      } catch (const UserError& e) {
-        EXPECT_EQ(std::string(e.what()).rfind("graph text, line ", 0), 0u) << e.what();
-      }
-    }
-  }
-}
+TEST(Region, SurvivesDamage) { test::expect_survives_damage(print(with_body(Region(chain(2))))); }
 
 /// What captures something, or gives something back beside its outputs, is found twice: by the op
 /// that is given it and by the verifier of a graph that holds it.

@@ -26,8 +26,7 @@ struct Call {
   Call(const OpDef& op, const Sample& sample) {
     std::vector<ValueId> operands;
     for (size_t i = 0; i < sample.in.size(); ++i)
-      operands.push_back(
-          graph.input(fmt::format("x{}", i), sample.in[i].type.shape, sample.in[i].type.dtype).id);
+      operands.push_back(graph.input(fmt::format("x{}", i), sample.in[i].type).id);
     id = graph.add(op, operands, sample.attrs);
   }
   std::vector<RefTensor> evaluate(const std::vector<RefTensor>& in) const {

@@ -5,6 +5,7 @@
 
 #include "ops/ops.h"
 #include "passes/passes.h"
+#include "support/panel_samples.h"
 #include "support/tensors.h"
 
 namespace brrr {
@@ -32,8 +33,7 @@ Loss loss_of(const OpDef& op, const Sample& sample, uint32_t seed, bool decompos
     const Type& type = sample.in[i].type;
     const std::string name = fmt::format("x{}", i);
     const bool trained = is_float(type.dtype);
-    handles.push_back(
-        g.input(name, type.shape, type.dtype, trained ? InputKind::parameter : InputKind::data));
+    handles.push_back(g.input(name, type, trained ? InputKind::parameter : InputKind::data));
     operands.push_back(handles.back().id);
     if (trained) out.parameters.push_back(name);
     out.inputs[name] = values[i];
@@ -54,7 +54,7 @@ Loss loss_of(const OpDef& op, const Sample& sample, uint32_t seed, bool decompos
     const Type type = results[i].type();
     if (!is_float(type.dtype) || (only_result != ~0u && only_result != i)) continue;
     const std::string name = fmt::format("weights{}", i);
-    Value weights = g.input(name, type.shape, type.dtype);
+    Value weights = g.input(name, type);
     out.inputs[name] = test::random_tensor(type, -1, 1, random);
     std::vector<int64_t> axes;
     for (int axis = 0; axis < type.shape.rank(); ++axis) axes.push_back(axis);
@@ -105,8 +105,7 @@ size_t results_of(const OpDef& op) {
   Graph g;
   std::vector<ValueId> in;
   const Sample sample = op.samples()[0];
-  for (const auto& o : sample.in)
-    in.push_back(g.input(std::to_string(g.size()), o.type.shape, o.type.dtype).id);
+  for (const auto& o : sample.in) in.push_back(g.input(std::to_string(g.size()), o.type).id);
   return g.node(g.add(op, in, sample.attrs)).results.size();
 }
 
@@ -139,7 +138,7 @@ TEST_P(EveryDerivative, AgreesWithCentralDifferences) {
   for (size_t i = 0; i < samples.size(); ++i) {
     const auto seed = static_cast<uint32_t>(2000 + i);
     SCOPED_TRACE(fmt::format("op {}, sample {}, seed {}; {}", op.name, i, seed, test::rerun()));
-    if (samples[i].attrs.get_or<bool>("panels", false)) continue;  // for inference
+    if (test::has_stored_operand(samples[i])) continue;  // for inference
     const Loss loss = loss_of(op, samples[i], seed);
     if (loss.parameters.empty() || loss.graph.outputs().empty()) continue;
     check_against_differences(loss, seed);
@@ -164,7 +163,7 @@ TEST_P(EveryVjpOfAComposite, AgreesWithItsDecomposition) {
   for (size_t i = 0; i < samples.size(); ++i) {
     const auto seed = static_cast<uint32_t>(4000 + i);
     SCOPED_TRACE(fmt::format("op {}, sample {}, seed {}; {}", op.name, i, seed, test::rerun()));
-    if (samples[i].attrs.get_or<bool>("panels", false)) continue;  // for inference
+    if (test::has_stored_operand(samples[i])) continue;  // for inference
     const Loss by_hand = loss_of(op, samples[i], seed),
                derived = loss_of(op, samples[i], seed, true);
     const Tensors a = gradients(by_hand), b = gradients(derived);
@@ -182,7 +181,8 @@ TEST_P(EveryVjpOfAComposite, AgreesWithItsDecomposition) {
 TEST(NoDerivative, IsAnErrorThatSaysWhy) {
   int refused = 0;
   for (const OpDef* op : all_ops()) {
-    if (differentiable(*op) || op->is_composite()) continue;
+    // No loss is made of what does not lie in rows.
+    if (differentiable(*op) || op->is_composite() || op->stores) continue;
     const Loss loss = loss_of(*op, op->samples()[0], 1);
     if (loss.parameters.empty() || loss.graph.outputs().empty()) continue;
     SCOPED_TRACE(op->name);

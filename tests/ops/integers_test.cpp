@@ -37,7 +37,7 @@ RefTensor result(std::string_view name, const std::vector<RefTensor>& in, Attrs 
   std::vector<ValueId> operands;
   for (size_t i = 0; i < in.size(); ++i) {
     const std::string input = fmt::format("x{}", i);
-    operands.push_back(g.input(input, in[i].type.shape, in[i].type.dtype).id);
+    operands.push_back(g.input(input, in[i].type).id);
     values[input] = in[i];
   }
   const Scope scope(g, "h.3");

@@ -25,7 +25,7 @@ struct OneNode {
     std::vector<ValueId> operands;
     for (size_t i = 0; i < in.size(); ++i)
       operands.push_back(graph
-                             .input(fmt::format("x{}", i), in[i].shape, in[i].dtype,
+                             .input(fmt::format("x{}", i), in[i],
                                     is_float(in[i].dtype) ? float_kind : InputKind::data)
                              .id);
     id = graph.add(op, operands, attrs);
@@ -277,7 +277,7 @@ TEST_P(EveryOp, RefusesWrongDtypes) {
            {DType::boolean, DType::i32, DType::i64, DType::u8, DType::f32, DType::bf16}) {
         auto types = OneNode::types_of(sample);
         if (wrong == types[i].dtype) continue;
-        types[i].dtype = wrong;
+        types[i] = {wrong, types[i].shape};
         any = refused(op(), types, sample.attrs) || any;
       }
       EXPECT_TRUE(any || takes_any.contains(op().name) ||
@@ -295,7 +295,7 @@ TEST_P(EveryOp, RefusesWrongShapes) {
            {Shape{}, Shape{13}, Shape{13, 13}, Shape{2, 1, 13}, Shape{1, 1, 1, 1, 1}, Shape{0}}) {
         auto types = OneNode::types_of(sample);
         if (types[i].shape == wrong) continue;
-        types[i].shape = wrong;
+        types[i] = {types[i].dtype, wrong};
         ++calls;
         refusals += refused(op(), types, sample.attrs);
       }

@@ -21,7 +21,6 @@ namespace {
 /// A small model, and options under which every pass runs that its kind of program has.
 struct TrialProgram {
   Graph loss = models::gpt2_loss_graph(test::tiny_gpt2(true, 0.1), 2, 4);
-  Graph copies;
   Target target;
   PipelineOptions options;
 
@@ -32,9 +31,9 @@ struct TrialProgram {
       options.precision = DType::bf16;
       options.parameter_dtype = DType::bf16;
       options.fp8 = true;
-      options.copies_from_parameters = &copies;
+      options.refresher = Refresher::update;
     }
-    options.packs_parameters = !trains;
+    if (!trains) options.refresher = Refresher::loader;
     if (!trains) return;
     options.loss = "loss";
     options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
@@ -101,7 +100,7 @@ TEST(PassTable, TheRunnerChecksNeedsAndBefore) {
     Pass p;
     p.name = name;
     p.applies = [](const PassContext&) { return true; };
-    p.run = [](const Graph& g, const PassContext&) { return PassResult{g, {}, {}}; };
+    p.run = [](const Graph& g, const PassContext&) { return PassResult{g, {}}; };
     return p;
   };
   Pass gives = pass("gives"), needs = pass("needs"), before = pass("before");
@@ -133,8 +132,8 @@ TEST(PassTable, SomeOrdersThatMustNotBe) {
                                  {"match_attention", "differentiate"},
                                  {"autocast", "differentiate"},
                                  {"fp8_products", "autocast"},
-                                 {"keep_copies", "decompose"},
-                                 {"keep_copies", "rematerialize"},
+                                 {"derive_weights", "decompose"},
+                                 {"derive_weights", "rematerialize"},
                                  {"rematerialize", "fuse"},
                                  {"fuse", "fuse_epilogues"},
                                  {"fuse_bias_gradients", "fuse"},
@@ -189,7 +188,7 @@ TEST(PassTable, APassEntersRegionsWhereItsRecordSaysSo) {
     pass.applies = [](const PassContext&) { return true; };
     pass.run = [&sizes, enters](const Graph& graph, const PassContext&) {
       sizes[enters].push_back(graph.size());
-      return PassResult{graph, {fmt::format("{} nodes", graph.size())}, {}};
+      return PassResult{graph, {fmt::format("{} nodes", graph.size())}};
     };
     pass.enters_regions = enters;
     table.push_back(pass);

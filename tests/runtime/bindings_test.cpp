@@ -159,7 +159,7 @@ class OfAModel : public testing::Test {
   }
   Graph compile(int64_t length) const {
     PipelineOptions options;
-    options.packs_parameters = true;
+    options.refresher = Refresher::loader;
     return run_pipeline(model_()->decode({.length = length, .capacity = 512}),
                         cpu::cpu_backend().target(), options);
   }

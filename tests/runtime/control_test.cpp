@@ -35,8 +35,7 @@ class WrittenOut {
     std::vector<Known> inputs;
     for (NodeId id : g.inputs()) {
       const Type& t = g.type({id, 0});
-      inputs.push_back(
-          {graph_.input(g.input_name(id), t.shape, t.dtype, g.role(id)), in.at(g.input_name(id))});
+      inputs.push_back({graph_.input(g.input_name(id), t, g.role(id)), in.at(g.input_name(id))});
       by_name_[g.input_name(id)] = inputs.back().value;
     }
     const std::vector<Known> outputs = write(g, inputs);

@@ -118,8 +118,7 @@ class WaysOfAStep {
     Graph g;
     std::vector<ValueId> operands;
     for (const RefTensor* t : in)
-      operands.push_back(
-          g.input(fmt::format("x{}", operands.size()), t->type.shape, t->type.dtype).id);
+      operands.push_back(g.input(fmt::format("x{}", operands.size()), t->type).id);
     const NodeId node = g.add(*graph_.node(id).op, operands, graph_.node(id).attrs);
     for (uint32_t i = 0; i < g.node(node).results.size(); ++i)
       g.output(fmt::format("y{}", i), g.value(node, i));

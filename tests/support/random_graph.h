@@ -56,7 +56,7 @@ class RandomGraph {
   /// The graph of a region: values are its inputs and what is made of them; nothing leaves it yet.
   RandomGraph(uint32_t seed, const Inside& inside) : random_(seed), nesting_(inside.nesting) {
     for (const Type& t : inside.inputs) {
-      const Value v = g_.input(fmt::format("a{}", inputs_.size()), t.shape, t.dtype);
+      const Value v = g_.input(fmt::format("a{}", inputs_.size()), t);
       inputs_.push_back(v);
       (t.dtype == f32 ? values_ : counts_).push_back(v);
     }

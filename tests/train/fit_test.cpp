@@ -152,13 +152,13 @@ TEST_F(Fit, CopiesInPanelsGoFirst) {
   const TrainOptions o = options({{"precision", "bf16"}});
   const Plan with = plan(o);
   if (!with.has_panels) GTEST_SKIP() << "this machine's products gain nothing by panels";
-  const Plan without = plan(options({{"precision", "bf16"}, {"disable-pass", "pack_copies"}}));
+  const Plan without = plan(options({{"precision", "bf16"}, {"disable-pass", "weight_panels"}}));
   ASSERT_LT(without.needed(), with.needed());
   const FitContext c = context(o, without.needed());
   const FitResult found = fit(o, c, FitFreedom::memory);
   ASSERT_TRUE(found.best);
   EXPECT_EQ(found.best->needed(), without.needed());
-  EXPECT_EQ(description(found.best->options), "batch 12, without pack_copies");
+  EXPECT_EQ(description(found.best->options), "batch 12, without weight_panels");
   EXPECT_EQ(fit(o, context(o, with.needed()), FitFreedom::memory).best->options.disable_pass,
             o.disable_pass);
 }

@@ -10,7 +10,7 @@ std::vector<KernelEntry> cpu_kernels() {
        {matmul_kernels,         attention_kernels, elementwise_kernels, cast_kernels,
         quantize_kernels,       random_kernels,    softmax_kernels,     norm_kernels,
         cross_entropy_kernels,  loss_head_kernels, reduction_kernels,   movement_kernels,
-        panels_kernels,         embedding_kernels, rotary_kernels,      optimizer_kernels,
+        store_kernels,          embedding_kernels, rotary_kernels,      optimizer_kernels,
         optimizer_8bit_kernels, adafactor_kernels, leaf_kernels,        fused_kernels,
         control_kernels}) {
     std::vector<KernelEntry> entries = group();

@@ -30,7 +30,7 @@ std::vector<KernelEntry> cross_entropy_kernels();   // cross_entropy, cross_entr
 std::vector<KernelEntry> loss_head_kernels();       // linear_cross_entropy, _grad, _step
 std::vector<KernelEntry> reduction_kernels();       // sum, max
 std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
-std::vector<KernelEntry> panels_kernels();          // panels
+std::vector<KernelEntry> store_kernels();           // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
 std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
 std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit

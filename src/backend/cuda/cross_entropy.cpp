@@ -302,7 +302,6 @@ LaunchPlan head_plan(const NodeView& node, const GpuDescription& gpu, bool padde
 }
 
 std::string head_refusal(const NodeView& node, const GpuDescription&) {
-  if (node.attrs().get_or<bool>("panels", false)) return "the weights lie in panels";
   const Head h(node);
   if (h.dtype == DType::f64) return "f64";
   if (h.rows == 0 || h.width == 0 || h.classes == 0) return "an empty tensor";

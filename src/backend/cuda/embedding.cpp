@@ -117,13 +117,11 @@ LaunchPlan sums_plan(const NodeView& node, const GpuDescription&) {
 }  // namespace
 
 std::vector<PlanEntry> embedding_entries() {
-  const auto plain = [](const NodeView& node, const GpuDescription&) {
-    return std::string(node.attrs().get_or<bool>("panels", false) ? "a table in panels" : "");
-  };
+  const auto any = [](const NodeView&, const GpuDescription&) { return std::string(); };
   const auto narrow = [](const NodeView& node, const GpuDescription&) -> std::string {
     return node.in[0].dtype == DType::f64 ? "f64" : "";
   };
-  return {{"embedding", "rows", plain, rows_plan}, {"embedding_grad", "sorted", narrow, sums_plan}};
+  return {{"embedding", "rows", any, rows_plan}, {"embedding_grad", "sorted", narrow, sums_plan}};
 }
 
 }  // namespace brrr::cuda

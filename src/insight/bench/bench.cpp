@@ -69,11 +69,11 @@ Graph product_graph(const MatmulShape& s, DType dtype, InputKind b_kind = InputK
 /// The product with b packed beforehand, as a constant of inference is; null: nothing packs it.
 std::unique_ptr<Runner> runner_of_panels(const MatmulShape& s, DType dtype) {
   PipelineOptions options;
-  options.packs_parameters = true;
+  options.refresher = Refresher::loader;
   auto runner = std::make_unique<Runner>(product_graph(s, dtype, InputKind::parameter), options);
   const Graph& g = runner->program().graph();
   for (NodeId id : g.inputs())
-    if (g.role(id) == Role::panels) return runner;
+    if (!g.type({id, 0}).storage.is_plain()) return runner;
   return nullptr;
 }
 

@@ -35,7 +35,7 @@ struct MatmulRow {
   double tflops = 0, peak_fraction = 0;  // of the fastest measured way to multiply this type
 };
 /// One row for each kernel of the list that accepts the product; and one for the first of them with
-/// b packed beforehand (ops/panels.h), where it can be: what packing costs.
+/// b packed beforehand (base/panels.h), where it can be: what packing costs.
 std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
                                     const std::vector<DType>& dtypes, double seconds_per_product);
 

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/target.h"
 #include "infer/generator.h"
+#include "infer/options.h"
 #include "insight/bench/bench.h"
 #include "insight/machine/machine.h"
 #include "insight/profile/timed_step.h"
@@ -20,6 +21,11 @@ constexpr int64_t kBurst = 8;  // tokens of one measurement
 class Decoder {
  public:
   explicit Decoder(const DecodeOptions& o) : options_(o) {
+    // The spellings of `brrr generate`; others are refused.
+    infer::GenerateOptions generate;
+    const auto& table = infer::generate_option_table();
+    table.set(generate, table.find("precision"), o.precision, "--precision");
+    options_.precision = generate.precision;
     const train::TrainOptions preset = train::resolve({{"preset", o.preset}});
     model_ = train::model_of(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
     const models::ModelSizes sizes = model_->sizes();
@@ -27,7 +33,7 @@ class Decoder {
       usage_error("--prompt {}: {} tokens and a burst of {} exceed the context of {}", o.prompt,
                   o.prompt, kBurst, sizes.context);
     infer::GeneratorOptions g;
-    g.precision = dtype_of_precision(o.precision);
+    g.precision = dtype_of_precision(options_.precision);
     generator_.emplace(model_, cpu::cpu_backend(), models::initial_weights(*model_, 1), g);
     std::mt19937 random(7);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(sizes.vocabulary - 1));

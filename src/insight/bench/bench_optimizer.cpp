@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
+#include "passes/weights/derived_weight.h"
 #include "runtime/engine.h"
 
 namespace brrr::insight {
@@ -39,6 +40,12 @@ Graph update_graph(const Tensors& tensors, OptimizerKind kind) {
   return g;
 }
 
+DerivedWeight in_bf16(const std::string& parameter, const Shape& shape) {
+  Graph form;
+  form.output("0", cast(form.input("a0", shape, DType::f32), DType::bf16));
+  return {{parameter}, Region(std::move(form))};
+}
+
 // The same update, which also writes each new parameter in bf16.
 Graph with_copies(const Graph& in) {
   return rewrite(in, [&](Rewriter& r, NodeId id) {
@@ -53,7 +60,7 @@ Graph with_copies(const Graph& in) {
     for (size_t i = 0; i < n; ++i) {
       const Value copy = results[node.results.size() + i];
       const std::string& name = in.input_name(node.operands[3 + i].node);
-      r.out().update(r.out().input("copy:" + name, copy.shape(), DType::bf16, Role::derived), copy);
+      r.out().update(derived_input(r.out(), in_bf16(name, copy.shape())), copy);
     }
     return true;
   });

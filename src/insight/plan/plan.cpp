@@ -135,7 +135,7 @@ void add_moments(RunPlan& p, const Session& session) {
 
   Moment always;  // states and constants of all programs
   for (const NamedBytes& s : p.states) always.bytes[static_cast<size_t>(s.holds)] += s.bytes;
-  always.bytes[static_cast<size_t>(Holds::copies)] = session.copy_bytes();
+  always.bytes[static_cast<size_t>(Holds::copies)] = session.derived_bytes();
   always.bytes[static_cast<size_t>(Holds::constants)] = p.plan.arena.constant_bytes;
   std::vector<Moment> all(g.size() + 1);  // first by how much each differs from the one before
   const auto change = [&](size_t at, Holds holds, int64_t bytes) {
@@ -221,7 +221,7 @@ GenerationPlan generation(const train::TrainOptions& o, const models::Model& mod
   PipelineOptions options;
   options.precision = precision;
   options.parameter_dtype = precision;
-  options.packs_parameters = true;
+  options.refresher = Refresher::loader;
   Engine engine(backend);
   engine.add(run_pipeline(model.decode({.capacity = model.sizes().context, .cache = precision}),
                           backend.target(), options));

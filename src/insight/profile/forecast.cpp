@@ -48,7 +48,7 @@ Graph one_node(const Graph& from, NodeId id) {
     if (is_new) {
       const Type& t = from.type(v);
       // A state, so that no run writes over what the next one reads.
-      at->second = g.input(fmt::format("x{}", seen.size()), t.shape, t.dtype, InputKind::state).id;
+      at->second = g.input(fmt::format("x{}", seen.size()), t, Role::state).id;
     }
     operands.push_back(at->second);
   }

@@ -217,7 +217,7 @@ PipelineOptions forward_options(const train::TrainOptions& o) {
   PipelineOptions p;
   p.precision = s.precision;
   p.parameter_dtype = s.precision;
-  p.packs_parameters = true;
+  p.refresher = Refresher::loader;
   p.matmul_precision = s.matmul_precision;
   p.disabled = s.disabled_passes;
   return p;

@@ -66,7 +66,7 @@ class ClusterBuilder {
     auto [at, is_new] = operand_.try_emplace(v);
     if (is_new) {
       const Type& t = graph_.type(v);
-      at->second = out_.body.input(fmt::format("a{}", out_.operands.size()), t.shape, t.dtype).id;
+      at->second = out_.body.input(fmt::format("a{}", out_.operands.size()), t).id;
       out_.operands.push_back(v);
     }
     return at->second;
@@ -83,7 +83,7 @@ bool runs(const Graph& graph, const Cluster& cluster, const Target& target) {
   std::vector<ValueId> operands;
   for (const ValueId& v : cluster.operands) {
     const Type& t = graph.type(v);
-    operands.push_back(alone.input(std::to_string(operands.size()), t.shape, t.dtype).id);
+    operands.push_back(alone.input(std::to_string(operands.size()), t).id);
   }
   return target.runs(alone, alone.add(op("fused"), operands, cluster.attrs()));
 }

@@ -98,7 +98,7 @@ class BiasGradientFuser {
     std::vector<ValueId> operands;
     for (const ValueId& v : operands_of(product)) {
       const Type& t = g_.type(v);
-      operands.push_back(body.input(fmt::format("a{}", operands.size()), t.shape, t.dtype).id);
+      operands.push_back(body.input(fmt::format("a{}", operands.size()), t).id);
     }
     const bool twice = operands.size() == 1;  // both operands are one
     const std::vector read{operands.front(), operands.back()};
@@ -129,7 +129,7 @@ class BiasGradientFuser {
     std::vector<ValueId> operands;
     for (const ValueId& v : operands_of(product)) {
       const Type& t = g_.type(v);
-      operands.push_back(alone.input(std::to_string(operands.size()), t.shape, t.dtype).id);
+      operands.push_back(alone.input(std::to_string(operands.size()), t).id);
     }
     return target_.runs(alone, alone.add(op("fused"), operands, {{"body", Region(body)}}));
   }

@@ -146,7 +146,7 @@ class EpilogueFuser {
     std::vector<ValueId> operands;
     for (const ValueId& v : pair.operands) {
       const Type& t = g_.type(v);
-      operands.push_back(alone.input(std::to_string(operands.size()), t.shape, t.dtype).id);
+      operands.push_back(alone.input(std::to_string(operands.size()), t).id);
     }
     return target_.runs(alone, alone.add(op("fused"), operands, pair.attrs()));
   }
@@ -168,7 +168,7 @@ class EpilogueFuser {
       auto [at, is_new] = inputs.try_emplace(v);
       if (is_new) {
         const Type& t = g_.type(v);
-        at->second = p.body.input(fmt::format("a{}", p.operands.size()), t.shape, t.dtype).id;
+        at->second = p.body.input(fmt::format("a{}", p.operands.size()), t).id;
         p.operands.push_back(v);
       }
       return at->second;

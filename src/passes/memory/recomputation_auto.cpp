@@ -112,7 +112,7 @@ class Search {
       sort_by_worth(groups, c.again);
       const bool one_by_one = groups.size() <= kFew;
       int refused = 0;
-      // Of many groups, ever more at once while there is room.
+      // Many groups are tried several at a time, twice as many as long as there is room.
       for (size_t at = 0, count = 1; at < groups.size() && (one_by_one || refused < kRefused);) {
         count = std::min(count, groups.size() - at);
         const bool kept = keeps(c, std::span(groups).subspan(at, count), budget);

@@ -10,6 +10,7 @@
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
 #include "support/cuda_emulator.h"
+#include "support/derived_weights.h"
 #include "support/gpt2.h"
 #include "support/graph_run.h"
 #include "support/random_clusters.h"
@@ -178,8 +179,7 @@ TEST(DeviceGraphs, QuantisedCopiesComeFromTheirProducers) {
 }
 
 Graph training_graph(const models::Gpt2Config& config, const Target& target, DType precision,
-                     const optim::Optimizer& optimizer, optim::Accumulation accumulation,
-                     Graph* copies = nullptr) {
+                     const optim::Optimizer& optimizer, optim::Accumulation accumulation) {
   PipelineOptions options;
   options.loss = "loss";
   options.verify = true;
@@ -187,8 +187,7 @@ Graph training_graph(const models::Gpt2Config& config, const Target& target, DTy
   options.optimizer = [&](Graph& graph) {
     optim::attach_optimizer(graph, optimizer, accumulation);
   };
-  Graph unused;  // the states of copies are inputs like any other
-  options.copies_from_parameters = copies != nullptr ? copies : &unused;
+  options.refresher = Refresher::update;
   return run_pipeline(models::gpt2_loss_graph(config, 3, 7), target, options);
 }
 
@@ -204,12 +203,13 @@ reference::Tensors inputs_of(const Graph& g, const models::Gpt2Config& config) {
   return in;
 }
 
-/// The inputs, and the states of copies as they are then.
-reference::Tensors and_copies(reference::Tensors in, const Graph& copies) {
-  for (NodeId id : copies.inputs(InputKind::state)) {
-    in[copies.input_name(id)] = RefTensor(copies.type({id, 0}));
+/// The inputs, and the derived weights of a graph as they are then.
+reference::Tensors and_derived(reference::Tensors in, const Graph& graph) {
+  const Graph refresh = test::refresh_of(graph);
+  for (NodeId id : refresh.inputs(InputKind::state)) {
+    in[refresh.input_name(id)] = RefTensor(refresh.type({id, 0}));
   }
-  for (auto& [name, t] : reference::evaluate(copies, in)) {
+  for (auto& [name, t] : reference::evaluate(refresh, in)) {
     RefTensor& state = in[name.substr(std::string("update:").size())];
     state = t;
     for (double& x : state.data) x = rounded_to(t.type.dtype, x);
@@ -271,9 +271,8 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   config.n_embd = 128;
   config.n_head = 2;
   const Graph plain = training_graph(config, Target{}, f32, {}, optim::Accumulation::none);
-  Graph copies;
   const Graph fused =
-      training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none, &copies);
+      training_graph(config, backend().target(), bf16, {}, optim::Accumulation::none);
   size_t on_matrix_unit = 0;
   for (NodeId id = 0; id < fused.size(); ++id)
     if (fused.node(id).op->is_attention)
@@ -283,12 +282,11 @@ TEST(DeviceGraphs, TrainingStepInBf16) {
   GraphRun run(fused, backend());
   test::compile_emulated();
   const reference::Tensors wanted = reference::evaluate(plain, in);
-  const reference::Tensors got = run.run(and_copies(in, copies));
+  const reference::Tensors got = run.run(and_derived(in, fused));
   const Backend host = cpu::cpu_backend();
-  Graph host_copies;  // others: they may lie in panels
-  const Graph on_host =
-      training_graph(config, host.target(), bf16, {}, optim::Accumulation::none, &host_copies);
-  const reference::Tensors other = GraphRun(on_host, host).run(and_copies(in, host_copies));
+  // Others: they may lie in panels.
+  const Graph on_host = training_graph(config, host.target(), bf16, {}, optim::Accumulation::none);
+  const reference::Tensors other = GraphRun(on_host, host).run(and_derived(in, on_host));
   // As far from what is exact as the host's kernels in bf16 are.
   for (const auto& [name, t] : wanted) {
     const double device_error = test::difference({{name, t}}, {{name, got.at(name)}});

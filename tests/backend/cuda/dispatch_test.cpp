@@ -119,11 +119,11 @@ std::string describe(const Case& c) {
   p.precision = c.precision;
   p.fp8 = c.fp8;
   p.matmul_precision = c.matmul_precision;
-  Graph graph, copies;
+  Graph graph;
   if (c.trains) {
     p.loss = "loss";
     p.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
-    p.copies_from_parameters = &copies;
+    p.refresher = Refresher::update;
     graph = c.bert ? test::bert_loss_graph(*c.bert, c.batch, c.length)
                    : models::gpt2_loss_graph(c.config, c.batch,
                                              c.length > 0 ? c.length : c.config.n_positions);

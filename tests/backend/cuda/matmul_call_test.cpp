@@ -64,9 +64,7 @@ TEST(Products, StridesAreThoseOfRows) {
 std::string described(const Graph& body) {
   Graph g;
   std::vector<ValueId> in;
-  for (NodeId id : body.inputs())
-    in.push_back(
-        g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
+  for (NodeId id : body.inputs()) in.push_back(g.input(body.input_name(id), body.type({id, 0})).id);
   const NodeId fused = g.add(op("fused"), in, {{"body", Region(body)}});
   MatmulCall call;
   const std::string refusal = as_matmul_call(NodeView(g, fused), call);

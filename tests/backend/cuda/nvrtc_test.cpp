@@ -40,8 +40,7 @@ Graph graph_of(Step step, const GpuDescription& gpu) {
   options.precision = DType::bf16;
   options.fp8 = step.fp8;
   options.optimizer = [](Graph& g) { optim::attach_optimizer(g, {}); };
-  Graph copies;
-  options.copies_from_parameters = &copies;
+  options.refresher = Refresher::update;
   return run_pipeline(models::gpt2_loss_graph(step.config, 64, 1024), backend.target(), options);
 }
 

@@ -25,8 +25,7 @@ class OnGpu : public test::OnGpuTest {
     Graph g;
     std::vector<ValueId> operands;
     for (const Sample::Operand& o : sample.in)
-      operands.push_back(
-          g.input(fmt::format("x{}", operands.size()), o.type.shape, o.type.dtype).id);
+      operands.push_back(g.input(fmt::format("x{}", operands.size()), o.type).id);
     const NodeId id = g.add(op, operands, sample.attrs);
     for (uint32_t i = 0; i < g.node(id).results.size(); ++i)
       g.output(fmt::format("y{}", i), g.value(id, i));

@@ -179,8 +179,7 @@ TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
     Graph g;
     std::vector<ValueId> in;
     for (NodeId id : body.inputs())
-      in.push_back(
-          g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
+      in.push_back(g.input(body.input_name(id), body.type({id, 0})).id);
     const NodeId fused = g.add(op("fused"), in, {{"body", Region(body)}});
     for (uint32_t i = 0; i < g.node(fused).results.size(); ++i)
       g.output(fmt::format("y{}", i), g.value(fused, i));
@@ -197,8 +196,7 @@ TEST_F(OnFakeGpu, EpiloguesAreThoseOfTheReference) {
                                {{"dtype", f32}, {"fast_accumulation", false}, {"bias", false}})[0]);
     std::vector<ValueId> in;
     for (NodeId id : body.inputs())
-      in.push_back(
-          g.input(body.input_name(id), body.type({id, 0}).shape, body.type({id, 0}).dtype).id);
+      in.push_back(g.input(body.input_name(id), body.type({id, 0})).id);
     g.output("y", g.value(g.add(op("fused"), in, {{"body", Region(body)}})));
     expect_as_reference(g, products(), 32);
   }

@@ -23,7 +23,7 @@ Graph as_branch(const Graph& region) {
   Graph g = with_inputs_as_states(region);
   for (const Output& o : std::exchange(g.outputs(), {})) {
     const Type& t = g.type(o.value);
-    const Value result = g.input("result " + o.name, t.shape, t.dtype, Role::state);
+    const Value result = g.input("result " + o.name, t, Role::state);
     g.update(result, g.value(o.value));
   }
   return g;
@@ -122,7 +122,7 @@ class LoopKernel final : public Kernel {
 template <typename K>
 KernelEntry entry_of(std::string_view op, std::string_view name) {
   return {op, name, [](const NodeView&) { return std::string(); },
-          [](const NodeView& node) { return std::make_unique<K>(node); }};
+          [](const NodeView& node) { return std::make_unique<K>(node); }, kKnowsStorage};
 }
 
 }  // namespace

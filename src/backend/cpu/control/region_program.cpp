@@ -19,7 +19,7 @@ Graph with_inputs_as_states(const Graph& region) {
   return rewrite(region, [&](Rewriter& r, NodeId id) {
     if (!region.is_input(id)) return false;
     const Type& t = region.type({id, 0});
-    r.bind({id, 0}, r.out().input(region.input_name(id), t.shape, t.dtype, Role::state));
+    r.bind({id, 0}, r.out().input(region.input_name(id), t, Role::state));
     return true;
   });
 }

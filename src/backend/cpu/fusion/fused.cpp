@@ -70,7 +70,7 @@ std::vector<KernelEntry> fused_kernels() {
     return std::make_unique<TileKernel>(node);
   };
   return {{"fused", "tiles", accepts, prepare},
-          {"fused", "gemm_and_tiles", fused_product_refusal, fused_product}};
+          {"fused", "gemm_and_tiles", fused_product_refusal, fused_product, kKnowsStorage}};
 }
 
 }  // namespace brrr::cpu

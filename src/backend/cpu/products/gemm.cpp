@@ -15,7 +15,7 @@
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
 #include "base/errors.h"
-#include "ops/panels.h"
+#include "base/panels.h"
 
 namespace brrr::cpu {
 namespace {

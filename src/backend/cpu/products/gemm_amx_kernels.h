@@ -14,7 +14,7 @@ struct AmxRow {
   const uint16_t* b = nullptr;  // [k, cols], or [cols, k] when transposed
   int64_t ldb = 0, k = 0, cols = 0;
   bool trans_b = false;
-  bool panels = false;    // b in panels (ops/panels.h); ldb is not used
+  bool panels = false;    // b in panels (base/panels.h); ldb is not used
   float* sums = nullptr;  // [cols]
   bool add = false;       // to what `sums` holds; not where trans_b or panels
 };

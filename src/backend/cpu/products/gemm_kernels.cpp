@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/cpu/simd/simd_types.h"
-#include "ops/panels.h"
+#include "base/panels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/products/gemm_kernels.cpp"

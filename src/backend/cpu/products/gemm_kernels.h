@@ -21,7 +21,7 @@ struct GemmBlock {
   int64_t b_k = 0;
   bool b_packed = false;
   bool b_trans = false;  // for one row of A: element (k, j) of B lies at b + j * b_k + k
-  // For one row of A and panels (ops/panels.h) of bf16: b is where the block's terms of its first
+  // For one row of A and panels (base/panels.h) of bf16: b is where the block's terms of its first
   // panel begin, and panels are b_k columns of 32 numbers apart.
   bool b_panels = false;
   // B is read in whole vectors. Where the memory behind `b` ends with its last column (B is not
@@ -48,7 +48,7 @@ struct GemmPacking {
   void (*pack_b)(DType dtype, const void* b, int64_t ldb, bool trans, int64_t kc, int64_t cols,
                  float* out);
 
-  /// The same from panels (ops/panels.h) of `terms` rows: terms [k0, k0 + kc) of `cols` columns
+  /// The same from panels (base/panels.h) of `terms` rows: terms [k0, k0 + kc) of `cols` columns
   /// from where their first panel begins. k0 and kc are multiples of 32.
   void (*pack_b_panels)(const uint16_t* b, int64_t terms, int64_t k0, int64_t kc, int64_t cols,
                         float* out);

@@ -1,12 +1,21 @@
 #include "backend/cpu/products/gemm_node.h"
 
+#include "base/panels.h"
+#include "ops/ops.h"
+
 namespace brrr::cpu {
 namespace {
 
 bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
-/// Whether gemm() takes the right operand in panels.
-bool fits_panels(const NodeView& view, const Product& p) {
-  return view.in[0].dtype == DType::bf16 && p.batch == 1;
+/// Why gemm() does not take the right operand in panels.
+std::string panels_refusal(const NodeView& view, const Product& p) {
+  const std::optional<ProductForm> form = product_form(view.node());
+  if (!form || form->transpose_a || p.batch != 1 || view.in[0].dtype != DType::bf16)
+    return "panels are for bf16, one product, and a left operand that is not transposed";
+  if (p.k % kPanelTerms != 0) return "terms that are not whole panels";
+  const Storage& b = view.in[1].storage;
+  const bool lies_as_read = b.is_plain() || b == Storage{right_layout(form->transpose_b)};
+  return lies_as_read ? "" : fmt::format("a right operand in {}", b.str());
 }
 
 }  // namespace
@@ -18,17 +27,16 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path) {
       if (!is_float_operand(t.dtype) && view.in[0].dtype != DType::i8)
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
   const Product p = as_product(view);
-  if (p.panels && !fits_panels(view, p)) return "a right operand in panels: only bf16, no batch";
-  return "";
+  return p.panels ? panels_refusal(view, p) : "";
 }
 
 bool reads_panels(const NodeView& product) {
-  return gemm_node_path(product) && fits_panels(product, as_product(product));
+  return gemm_node_path(product) && panels_refusal(product, as_product(product)).empty();
 }
 
 bool multiplies_panels(const NodeView& product) {
-  if (!product.node().op->name.starts_with("linear_cross_entropy")) return reads_panels(product);
-  return product.in[0].dtype == DType::bf16;
+  if (!product.node().op->loss) return reads_panels(product);
+  return product.in[0].dtype == DType::bf16 && product.in[0].shape.size(-1) % kPanelTerms == 0;
 }
 
 bool gains_by_panels(const NodeView& product) {

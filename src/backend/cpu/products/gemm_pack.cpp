@@ -4,7 +4,7 @@
 #include "backend/cpu/products/gemm_kernels.h"
 #include "backend/cpu/simd/simd_types.h"
 #include "base/integers.h"
-#include "ops/panels.h"
+#include "base/panels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/products/gemm_pack.cpp"

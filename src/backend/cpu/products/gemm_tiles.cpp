@@ -3,7 +3,7 @@
 // avx512_vnni; with tiles in memory (memory_tiles.h), int8 everywhere else.
 //
 // How the work is laid out. An operand whose memory is already in the order of tiles is read where
-// it lies: rows of A, panels of B (ops/panels.h). Otherwise it is packed into tiles, in panels of
+// it lies: rows of A, panels of B (base/panels.h). Otherwise it is packed into tiles, in panels of
 // 32 rows (or columns), each a run of pairs of tiles, one tile's terms (32 of bf16, 64 of int8)
 // after the other: once by the team, into shared memory, or, where only one task reads it and that
 // is estimated to be faster, by the task. A task is a block of rows x columns of C (tile_task.h).

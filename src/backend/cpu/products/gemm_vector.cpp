@@ -4,8 +4,8 @@
 
 #include "backend/cpu/products/gemm_blocks.h"
 #include "backend/cpu/products/gemm_kernels.h"
+#include "base/panels.h"
 #include "base/parallel.h"
-#include "ops/panels.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>

@@ -14,8 +14,8 @@
 #include "backend/cpu/products/gemm_kernels.h"
 #include "backend/cpu/rows/cross_entropy_rows.h"
 #include "backend/cpu/simd/row_support.h"
+#include "base/panels.h"
 #include "base/parallel.h"
-#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -52,11 +52,10 @@ struct HeadLoss {
         width(node.in[0].shape.size(-1)),
         chunk(std::min(chunk_rows, rows)),
         transpose_w(node.attrs().get<bool>("transpose_w")),
-        panels(node.attrs().get_or<bool>("panels", false)),
+        panels(!node.in[1].storage.is_plain()),
         wide_targets(node.in[2].dtype == DType::i64),
         ignore(node.attrs().get<int64_t>("ignore_index")) {
-    classes =
-        panels ? node.attrs().get<int64_t>("classes") : node.in[1].shape.size(transpose_w ? 0 : 1);
+    classes = node.in[1].shape.size(transpose_w ? 0 : 1);
     ld = round_up(classes, 16);
     if (head == Head::gradient) dlse = node.attrs().get<bool>("dlse");
     if (head == Head::forward) return;
@@ -250,13 +249,25 @@ class LossHead final : public Kernel {
 
 bool is_gemm_dtype(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
+// The products read panels as they are, each in its own order.
+std::string head_panels_refusal(const NodeView& node) {
+  const bool transposed = node.attrs().get<bool>("transpose_w");
+  const auto lies_in = [](const Type& t, Layout layout) { return t.storage == Storage{layout}; };
+  if (node.in[0].dtype != DType::bf16) return "weights in panels: only bf16";
+  if (node.in[0].shape.size(-1) % kPanelTerms != 0) return "terms that are not whole panels";
+  if (!lies_in(node.in[1], right_layout(transposed)) ||
+      (node.node().op->is_gradient && !lies_in(node.in.back(), right_layout(!transposed))))
+    return "weights in a storage that its products do not read";
+  return "";
+}
+
 std::string head_refusal(const NodeView& node) {
   for (const std::span<const Type> types : {std::span<const Type>(node.in), node.out()})
     for (const Type& t : types)
       if (is_float(t.dtype) && !is_gemm_dtype(t.dtype))
         return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
-  if (node.attrs().get_or<bool>("panels", false) && node.in[0].dtype != DType::bf16)
-    return "weights in panels: only bf16";
+  if (!node.lies_in_rows())
+    if (std::string why = head_panels_refusal(node); !why.empty()) return why;
   if (node.attrs().get_or<bool>("round_logits", false) && node.in[0].dtype != DType::f32)
     return "logits rounded to 16 bits";
   return node.in[1].shape.elements() == 0 ? "no classes, or rows without elements" : "";
@@ -281,11 +292,13 @@ std::vector<KernelEntry> loss_head_kernels() {
   std::vector<KernelEntry> list;
   for (const char* op :
        {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_step"})
-    list.push_back({op, "chunked", head_refusal, [](const NodeView& node) {
+    list.push_back({op, "chunked", head_refusal,
+                    [](const NodeView& node) {
                       const HeadLoss p(node, 1);
                       const bool tiles = gemm_packs_tiles(p.dtype);
                       return loss_head(node, loss_head_chunk(p.rows, p.classes, tiles));
-                    }});
+                    },
+                    kKnowsStorage});
   return list;
 }
 

@@ -52,13 +52,15 @@ std::vector<KernelEntry> matmul_kernels() {
   std::vector<KernelEntry> list;
   for (const char* op : {"matmul", "linear"}) {
     // gemm_node_path() knows this order, too.
-    list.push_back({op, "gemm_amx", accepts_path(GemmPath::kAmx), prepare(GemmPath::kAmx)});
     list.push_back(
-        {op, "gemm_avx512_bf16", accepts_path(GemmPath::kPairs), prepare(GemmPath::kPairs)});
+        {op, "gemm_amx", accepts_path(GemmPath::kAmx), prepare(GemmPath::kAmx), kKnowsStorage});
+    list.push_back({op, "gemm_avx512_bf16", accepts_path(GemmPath::kPairs),
+                    prepare(GemmPath::kPairs), kKnowsStorage});
     list.push_back(
         {op, "gemm_avx512_vnni", accepts_path(GemmPath::kVnni), prepare(GemmPath::kVnni)});
     list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector)});
-    list.push_back({op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector)});
+    list.push_back(
+        {op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector), kKnowsStorage});
     list.push_back({op, "gemm_int8", accepts_int8, prepare(GemmPath::kVector)});
     list.push_back({op, "onednn", onednn_matmul_refusal, onednn_matmul});
   }

@@ -177,7 +177,6 @@ class OnednnMatmul final : public Kernel {
 }  // namespace
 
 std::string onednn_matmul_refusal(const NodeView& view) {
-  if (view.attrs().get_or<bool>("panels", false)) return "the right operand lies in panels";
   for (const std::span<const Type> types : {std::span<const Type>(view.in), view.out()}) {
     for (const Type& t : types) {
       if (!type_of(t.dtype))

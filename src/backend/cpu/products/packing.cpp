@@ -7,7 +7,7 @@
 #include "backend/cpu/products/product.h"
 #include "backend/cpu/updates/update_kernel.h"
 #include "base/integers.h"
-#include "ops/panels.h"
+#include "base/panels.h"
 #include "runtime/backend.h"
 
 namespace brrr::cpu {
@@ -38,9 +38,8 @@ Packing packing_of_loss_head(const NodeView& view) {
   const DType dtype = view.in[0].dtype;
   const int64_t width = view.in[0].shape[view.in[0].shape.rank() - 1].size();
   const int64_t rows = view.in[0].shape.elements() / std::max<int64_t>(1, width);
-  const bool panels = view.attrs().get_or<bool>("panels", false);
-  const int64_t vocab = panels ? view.attrs().get<int64_t>("classes")
-                               : view.in[1].shape.elements() / std::max<int64_t>(1, width);
+  const bool panels = !view.in[1].storage.is_plain();
+  const int64_t vocab = view.in[1].shape.elements() / std::max<int64_t>(1, width);
   const int64_t terms = panels ? round_up(vocab, kPanelTerms) : vocab;  // of dx
   const bool transposed = view.attrs().get<bool>("transpose_w");
   const int64_t chunk = std::min(rows, loss_head_chunk(rows, vocab, gemm_packs_tiles(dtype)));

@@ -1,9 +1,9 @@
 #pragma once
-// Matrices of 16-bit numbers into panels (ops/panels.h), 32 rows at a time.
+// Matrices of 16-bit numbers into panels (base/panels.h), 32 rows at a time.
 
 #include <cstdint>
 
-#include "ops/panels.h"
+#include "base/panels.h"
 
 namespace brrr::cpu {
 

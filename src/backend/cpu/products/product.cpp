@@ -17,8 +17,9 @@ Product sizes_of(const NodeView& view) {
   p.tb = is_matmul && view.attrs().get<bool>("transpose_b");
   p.m = a.size(p.ta ? -1 : -2);
   p.k = a.size(p.ta ? -2 : -1);
-  p.panels = view.attrs().get_or<bool>("panels", false);
-  p.n = p.panels ? view.out()[0].shape.size(-1) : b.size(p.tb ? -2 : -1);
+  p.n = b.size(p.tb ? -2 : -1);
+  p.panels = !view.in[1].storage.is_plain();
+  if (p.panels) p.tb = false;
   return p;
 }
 
@@ -43,7 +44,7 @@ std::vector<int64_t> broadcast_batch(const Shape& operand, const Shape& result) 
 Product as_product(const NodeView& view) {
   Product p = sizes_of(view);
   const Shape &a = view.in[0].shape, &b = view.in[1].shape, &y = view.out()[0].shape;
-  const int64_t batch_a = batch_elements(a), batch_b = p.panels ? 1 : batch_elements(b);
+  const int64_t batch_a = batch_elements(a), batch_b = batch_elements(b);
   const int64_t batch = batch_elements(y);
   if (batch_b == 1 && !p.ta) {  // the rows of all batches are rows of one product
     p.m *= batch;

@@ -11,7 +11,7 @@ namespace brrr::cpu {
 struct Product {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   bool ta = false, tb = false;
-  bool panels = false;  // B, which has no batch (ops/panels.h)
+  bool panels = false;  // B, which has no batch (base/panels.h)
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   /// Where the operands of each product begin, if a batch is broadcast in part; empty: the strides
   /// say it.

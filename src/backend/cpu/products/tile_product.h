@@ -8,8 +8,8 @@
 #include "backend/cpu/products/tile_layout.h"
 #include "backend/cpu/products/tile_packing.h"
 #include "backend/cpu/products/tile_task.h"
+#include "base/panels.h"
 #include "base/parallel.h"
-#include "ops/panels.h"
 
 namespace brrr::cpu {
 

@@ -9,8 +9,8 @@
 #include "backend/cpu/rows/copy.h"
 #include "backend/cpu/simd/row_support.h"
 #include "backend/cpu/updates/optimizer_rows.h"
+#include "base/panels.h"
 #include "base/parallel.h"
-#include "ops/panels.h"
 
 namespace brrr::cpu {
 namespace {
@@ -28,8 +28,8 @@ class EmbeddingKernel final : public Kernel {
  public:
   explicit EmbeddingKernel(const NodeView& node)
       : count_(node.in[1].shape.elements()),
-        panels_(node.attrs().get_or<bool>("panels", false)),
-        rows_(panels_ ? node.attrs().get<int64_t>("rows") : node.in[0].shape.size(0)),
+        panels_(!node.in[0].storage.is_plain()),
+        rows_(node.in[0].shape.size(0)),
         row_bytes_(node.out()[0].shape.size(-1) *
                    static_cast<int64_t>(bytes_of(node.in[0].dtype))) {}
 
@@ -142,12 +142,13 @@ std::unique_ptr<Kernel> prepare(const NodeView& node) {
 std::vector<KernelEntry> embedding_kernels() {
   return {{"embedding", "copies",
            [](const NodeView& node) -> std::string {
-             if (!node.attrs().get_or<bool>("panels", false) || bytes_of(node.in[0].dtype) == 2)
-               return "";
-             return fmt::format("dtype {}: a table in panels has 16 bits",
-                                name_of(node.in[0].dtype));
+             const Type& table = node.in[0];
+             if (table.storage.is_plain()) return "";
+             if (table.storage != Storage{Layout::transposed_panels})
+               return fmt::format("a table in {}", table.storage.str());
+             return table.shape.size(1) % kPanelTerms == 0 ? "" : "rows that are not whole panels";
            },
-           prepare<EmbeddingKernel>},
+           prepare<EmbeddingKernel>, kKnowsStorage},
           {"embedding_grad", "sorted",
            [](const NodeView& node) -> std::string {
              if (node.in[0].dtype == DType::f32) return "";

@@ -294,16 +294,16 @@ class AdafactorVectorKernel final : public Kernel {
 
 template <typename K>
 KernelEntry entry(std::string_view op, size_t states) {
-  return {
-      op, "rows",
-      [states](const NodeView& node) -> std::string {
-        const ops::UpdateLayout at(node.attrs(), node.in.size(), states);
-        for (size_t i = 0; i < at.n; ++i)
-          if (node.in[at.grad(i)].dtype != DType::f32)
-            return fmt::format("dtype {}: only f32", name_of(node.in[at.grad(i)].dtype));
-        return "";
-      },
-      [](const NodeView& node) -> std::unique_ptr<Kernel> { return std::make_unique<K>(node); }};
+  return {op, "rows",
+          [states](const NodeView& node) -> std::string {
+            const ops::UpdateLayout at(node.attrs(), node.in.size(), states);
+            for (size_t i = 0; i < at.n; ++i)
+              if (node.in[at.grad(i)].dtype != DType::f32)
+                return fmt::format("dtype {}: only f32", name_of(node.in[at.grad(i)].dtype));
+            return "";
+          },
+          [](const NodeView& node) -> std::unique_ptr<Kernel> { return std::make_unique<K>(node); },
+          kKnowsStorage};
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ KernelEntry update_kernel(std::string_view op) {
   return {op, "fused", [](const NodeView& node) { return refuse_update(node, Rule::kStates); },
           [](const NodeView& node) -> std::unique_ptr<Kernel> {
             return std::make_unique<ElementwiseUpdate<Rule>>(node);
-          }};
+          },
+          kKnowsStorage};
 }
 
 class MuonMomentum final : public Kernel {

@@ -100,7 +100,8 @@ std::vector<KernelEntry> optimizer_8bit_kernels() {
            [](const NodeView& node) { return refuse_update(node, kStates); },
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<Adamw8bit>(node);
-           }}};
+           },
+           kKnowsStorage}};
 }
 
 }  // namespace brrr::cpu

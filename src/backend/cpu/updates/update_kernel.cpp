@@ -77,19 +77,19 @@ void UpdateFrame::put_panels(const KernelArgs& args) const {
 }
 
 void UpdateFrame::put_copies(const KernelArgs& args, const Part& part, uint16_t* copies) const {
-  const auto to = [&](ops::CopyOrder order) -> uint16_t* {
-    if (!at_.has_copy(part.tensor, order)) return nullptr;
-    return static_cast<uint16_t*>(args.out[at_.new_copy(part.tensor, order)]);
+  const auto to = [&](Layout layout) -> uint16_t* {
+    if (!at_.has_copy(part.tensor, layout)) return nullptr;
+    return static_cast<uint16_t*>(args.out[at_.new_copy(part.tensor, layout)]);
   };
   const Matrix& m = matrices_[part.tensor];
-  if (uint16_t* const plain = to(ops::CopyOrder::plain)) {
+  if (uint16_t* const plain = to(Layout::rows)) {
     for (int64_t i = 0; i < part.rows; ++i)
       std::copy_n(copies + i * part.ld, part.columns,
                   plain + (part.row + i) * m.columns + part.column);
   }
   pad_with_zeros(copies, part.ld, part.rows, part.columns);
-  const PanelPlaces places{m.rows, m.columns, to(ops::CopyOrder::panels),
-                           to(ops::CopyOrder::transposed_panels), past_caches_};
+  const PanelPlaces places{m.rows, m.columns, to(Layout::panels), to(Layout::transposed_panels),
+                           past_caches_};
   put_into_panels(copies, part.ld, part.ld, places.at(part.row, part.column));
 }
 

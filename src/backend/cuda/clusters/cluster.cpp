@@ -21,7 +21,7 @@ Graph body_of(const NodeView& node) {
   Graph body;
   std::vector<ValueId> operands;
   for (const Type& t : node.in)
-    operands.push_back(body.input(fmt::format("a{}", operands.size()), t.shape, t.dtype).id);
+    operands.push_back(body.input(fmt::format("a{}", operands.size()), t).id);
   const NodeId id = body.add(*node.node().op, operands, node.attrs());
   for (uint32_t port = 0; port < node.out().size(); ++port)
     body.output(std::to_string(port), body.value(id, port));

@@ -137,7 +137,7 @@ std::optional<Rest> without_product(const Graph& whole) {
     if (whole.is_input(id) || id == rest.product) {
       const Type t = node.results[0];
       rest.inputs.push_back(id == rest.product ? SIZE_MAX : number[id]);
-      map[id] = {rest.body.input(fmt::format("a{}", rest.inputs.size() - 1), t.shape, t.dtype).id};
+      map[id] = {rest.body.input(fmt::format("a{}", rest.inputs.size() - 1), t).id};
       continue;
     }
     std::vector<ValueId> operands;
@@ -170,7 +170,7 @@ struct Parts {
         static_cast<uint32_t>(std::find(inputs.begin(), inputs.end(), operand) - inputs.begin());
     std::vector<ValueId> map(whole.size());
     const Type& t = whole.type({operand, 0});
-    map[operand] = sum_body.input("a0", t.shape, t.dtype).id;
+    map[operand] = sum_body.input("a0", t).id;
     const ValueId result = whole.outputs()[gradient->result].value;
     std::vector<NodeId> chain;  // from the result to the operand
     for (NodeId id = result.node; id != operand; id = whole.node(id).operands[0].node)
@@ -249,7 +249,6 @@ void add_product(LaunchPlan& plan, const Product& product) {
 
 std::vector<PlanEntry> matmul_entries() {
   const auto accepts = [](const NodeView& node, const GpuDescription&) -> std::string {
-    if (node.attrs().get_or<bool>("panels", false)) return "the right operand lies in panels";
     return refuse_size(node.node());
   };
   const auto accepts_fp8 = [](const NodeView& node, const GpuDescription& gpu) -> std::string {

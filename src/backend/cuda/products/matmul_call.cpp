@@ -190,7 +190,6 @@ int64_t workspace_bytes(const GpuDescription& gpu) {
 std::string as_product(const NodeView& view, const std::vector<LaunchArg>& operands, LaunchArg y,
                        Product& p) {
   p = Product();
-  if (view.attrs().get_or<bool>("panels", false)) return "the right operand lies in panels";
   p.in = view.in[0].dtype;
   p.out = view.out()[0].dtype;
   const bool is_scaled = view.node().op->name == "scaled_matmul";

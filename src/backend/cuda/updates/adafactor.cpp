@@ -15,7 +15,6 @@ using ops::UpdateLayout;
 constexpr int64_t kBlockElements = 4096;
 
 std::string adafactor_refusal(const NodeView& node, const GpuDescription&) {
-  if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
   for (const Type& t : node.in)
     if (t.dtype == DType::f64) return "f64";
   return "";

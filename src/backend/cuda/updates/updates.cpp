@@ -54,7 +54,6 @@ Rule rule_of(const Node& node) {
 }
 
 std::string update_refusal(const NodeView& node, const GpuDescription&) {
-  if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
   for (const Type& t : node.in)
     if (t.dtype == DType::f64) return "f64";
   return "";

@@ -83,7 +83,6 @@ std::string body_of(const Attrs& a, bool random, bool has_copy) {
 }
 
 std::string update_8bit_refusal(const NodeView& node, const GpuDescription&) {
-  if (ops::has_copies_in_panels(node.attrs())) return "copies in panels";
   for (size_t k = 0; k < node.in.size(); ++k) {
     if (node.in[k].dtype == DType::f64) return "f64";
     if (operand_alignment(node, k) % 16 != 0) return "an operand that is not aligned";

@@ -4,15 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/target.h"
+#include "base/panels.h"
 #include "infer/generator.h"
 #include "infer/sampler.h"
 #include "models/gpt2/gpt2.h"
 #include "models/gpt2/gpt2_model.h"
 #include "models/initialise.h"
 #include "ops/ops.h"
-#include "ops/panels.h"
-#include "passes/passes.h"
 #include "passes/pipeline.h"
+#include "passes/weights/derived_weight.h"
 #include "support/gpt2.h"
 
 namespace brrr {
@@ -30,57 +30,46 @@ models::Gpt2Config config() {
 Graph compiled(const Backend& backend, int64_t tokens, const char* disabled, Notes* notes) {
   PipelineOptions p;
   p.precision = p.parameter_dtype = DType::bf16;
-  p.packs_parameters = true;
+  p.refresher = Refresher::loader;
   if (*disabled != '\0') p.disabled.insert(disabled);
   PipelineReport report;
   const Graph g = run_pipeline(
       models::gpt2_decode_graph(config(), {1, tokens, config().n_positions, DType::bf16}),
       backend.target(), p, &report);
   for (const PassRecord& pass : report)
-    if (pass.name == "pack_parameters") *notes = pass.notes;
+    if (pass.name == "weight_panels") *notes = pass.notes;
   return g;
 }
 
-TEST(PackParameters, OfProductsAlone) {
+TEST(WeightPanels, OfProductsAlone) {
   Notes notes;
   const Backend backend = cpu::cpu_backend();
   const Graph g = compiled(backend, 1, "", &notes);
   size_t packed = 0;
   for (const NodeId id : g.inputs()) {
-    const auto panels = panels_in(g.node(id).attrs);
-    packed += panels.has_value();
+    const Type& type = g.type({id, 0});
+    const auto weight = derived_weight(g.node(id).attrs);
+    packed += weight.has_value();
     // Positions are read by rows alone; vectors are no matrices.
-    EXPECT_EQ(panels.has_value(), g.type({id, 0}).shape.rank() == 6) << g.input_name(id);
-    EXPECT_FALSE(panels && panels->parameter.find("wpe") != std::string::npos);
-    if (panels && panels->rows) {
-      EXPECT_TRUE(panels->parameter.ends_with("wte.weight"));
-      EXPECT_EQ(panels->rows, config().vocab_size);
+    EXPECT_EQ(weight.has_value(), !type.storage.is_plain()) << g.input_name(id);
+    if (!weight) continue;
+    ASSERT_EQ(weight->sources.size(), 1u);
+    EXPECT_EQ(g.find_input(weight->sources[0]), kNoNode) << "the panels take its place";
+    const bool is_table = weight->sources[0].ends_with("wte.weight");
+    EXPECT_EQ(type.storage.layout, right_layout(is_table)) << weight->sources[0];
+    if (is_table) {
+      EXPECT_EQ(type.shape, Shape({config().vocab_size, config().n_embd}));
     }
   }
   EXPECT_EQ(packed, 4u * static_cast<size_t>(config().n_layer) + 1);
   EXPECT_FALSE(notes.empty());
-  const Graph plain = compiled(backend, 1, "pack_parameters", &notes);
-  for (const NodeId id : plain.inputs()) EXPECT_NE(plain.role(id), Role::panels);
+  const Graph plain = compiled(backend, 1, "weight_panels", &notes);
+  for (const NodeId id : plain.inputs()) EXPECT_NE(plain.role(id), Role::derived);
   EXPECT_EQ(g.size(), plain.size());
 }
 
-TEST(PackParameters, InputsSayWhatTheyAre) {
-  Graph g;
-  for (const Panels& panels : {Panels{"h.0.attn.c_attn.weight", std::nullopt},
-                               Panels{"wte.weight", 50257}, Panels{"12:w", std::nullopt}}) {
-    const Value in = g.input(panels_state(panels), panels_shape(64, 64), DType::bf16, Role::panels,
-                             attributes_of(panels));
-    const auto read = panels_in(g.node(in.id.node).attrs);
-    ASSERT_TRUE(read);
-    EXPECT_EQ(read->parameter, panels.parameter);
-    EXPECT_EQ(read->rows, panels.rows);
-  }
-  const Value plain = g.parameter("wte.weight", {64, 64});
-  EXPECT_FALSE(panels_in(g.node(plain.id.node).attrs));
-}
-
 /// A matrix that is read in two orders, or by no product, stays.
-TEST(PackParameters, NotInTwoOrders) {
+TEST(WeightPanels, NotInTwoOrders) {
   const Backend backend = cpu::cpu_backend();
   struct Readers {
     bool table, right, transposed, packed;
@@ -97,12 +86,14 @@ TEST(PackParameters, NotInTwoOrders) {
     if (r.table) g.output("rows", embedding(w, ids));
     if (r.right) g.output("y", matmul(x, w));
     if (r.transposed) g.output("z", matmul(x, w, false, true));
-    const Graph packed = pack_parameters(g, backend.target());
+    const Target target = backend.target();
+    const Graph packed =
+        derive_weights(weight_panels(g, target, Refresher::loader), target, Refresher::loader);
     EXPECT_EQ(packed.find_input("w") == kNoNode, r.packed);
   }
 }
 
-TEST(PackParameters, ThePlacesArePermuted) {
+TEST(WeightPanels, ThePlacesArePermuted) {
   const int64_t k = 96, n = 64;
   std::vector<bool> taken(static_cast<size_t>(k * n));
   for (int64_t i = 0; i < k; ++i)
@@ -113,7 +104,7 @@ TEST(PackParameters, ThePlacesArePermuted) {
       EXPECT_FALSE(taken[static_cast<size_t>(at)]);
       taken[static_cast<size_t>(at)] = true;
     }
-  EXPECT_EQ(panels_shape(k, n).elements(), k * n);
+  EXPECT_EQ(panel_elements(k, n), k * n);
 }
 
 std::vector<int32_t> generated(const char* disabled) {
@@ -135,7 +126,7 @@ std::vector<int32_t> generated(const char* disabled) {
   return tokens;
 }
 
-TEST(PackParameters, TextsAreTheSame) { EXPECT_EQ(generated(""), generated("pack_parameters")); }
+TEST(WeightPanels, TextsAreTheSame) { EXPECT_EQ(generated(""), generated("weight_panels")); }
 
 }  // namespace
 }  // namespace brrr

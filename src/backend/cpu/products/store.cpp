@@ -1,4 +1,4 @@
-// panels: a matrix in the order in which products read their right operand.
+// store: a matrix in the panels in which products read their right operand.
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ void put_part(const uint16_t* x, const PanelPlaces& places, int64_t row, int64_t
 }
 
 std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
-  const bool transpose = node.attrs().get<bool>("transpose");
+  const bool transpose = node.out()[0].storage.layout == Layout::transposed_panels;
   PanelPlaces places{};
   places.rows = node.in[0].shape.size(0);
   places.columns = node.in[0].shape.size(1);
@@ -47,8 +47,11 @@ std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
 
 }  // namespace
 
-std::vector<KernelEntry> panels_kernels() {
-  return {{"panels", "tiles", [](const NodeView&) { return std::string(); }, panels_kernel}};
+std::vector<KernelEntry> store_kernels() {
+  const auto accepts = [](const NodeView& node) -> std::string {
+    return node.out()[0].storage.layout == Layout::rows ? "no panels" : "";
+  };
+  return {{"store", "panels", accepts, panels_kernel, kKnowsStorage}};
 }
 
 }  // namespace brrr::cpu

@@ -1,6 +1,6 @@
-// Low-precision copies as states: which there are, who writes them, and that nothing else changes.
+// Derived weights: which there are, who makes them, and that nothing else changes.
 
-#include "passes/weights/keep_copies.h"
+#include "passes/weights/derived_weight.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "ops/update.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
+#include "support/derived_weights.h"
 #include "support/gpt2.h"
 
 namespace brrr {
@@ -18,7 +19,7 @@ using optim::Accumulation;
 using optim::OptimizerKind;
 
 struct Compiled {
-  Graph graph, copies;
+  Graph graph, refresh;
   Notes notes;
 };
 
@@ -40,7 +41,7 @@ Compiled compile(const Graph& loss, const Options& o, const Target& target = {},
   p.fp8 = o.fp8;
   p.parameter_dtype = o.parameter_dtype;
   p.disabled = o.disabled;
-  p.copies_from_parameters = &c.copies;
+  p.refresher = Refresher::update;
   if (is_training) {
     p.loss = "loss";
     p.optimizer = [&](Graph& g) { optim::attach_optimizer(g, o.optimizer, o.accumulation); };
@@ -48,7 +49,8 @@ Compiled compile(const Graph& loss, const Options& o, const Target& target = {},
   PipelineReport report;
   c.graph = run_pipeline(loss, target, p, &report);
   for (const PassRecord& r : report)
-    if (r.name == "keep_copies") c.notes = r.notes;
+    if (r.name == "derive_weights") c.notes = r.notes;
+  c.refresh = test::refresh_of(c.graph);
   return c;
 }
 
@@ -59,10 +61,10 @@ models::Gpt2Config small_config() {
 }
 Graph loss_graph() { return models::gpt2_loss_graph(small_config(), 2, 8); }
 
-std::vector<std::string> copies_of(const Graph& g) {
+std::vector<std::string> derived_in(const Graph& g) {
   std::vector<std::string> names;
   for (NodeId id : g.inputs(InputKind::state))
-    if (g.input_name(id).starts_with(kCopyPrefix)) names.push_back(g.input_name(id));
+    if (g.role(id) == Role::derived) names.push_back(g.input_name(id));
   return names;
 }
 
@@ -74,19 +76,20 @@ size_t casts_of_parameters(const Graph& g) {
   return n;
 }
 
-/// Values for all inputs, copies being what their parameters say: to the judge, who rounds nothing.
+/// Values for all inputs, derived weights being what their parameters say: to the judge, who rounds
+/// nothing.
 reference::Tensors inputs_of(const Compiled& c) {
   reference::Tensors in = test::gpt2_inputs(c.graph, small_config(), 5);
   for (auto& [name, t] : in)
     if (t.type.dtype != DType::i32 && (name.starts_with("ada") || name == "learning_rate"))
       for (double& x : t.data) x = is_float(t.type.dtype) ? std::fabs(x) + 0.01 : x;
   if (in.contains("optimizer_step")) in["optimizer_step"].data = {3};
-  for (NodeId id : c.copies.inputs(InputKind::parameter))
-    if (!in.contains(c.copies.input_name(id))) ADD_FAILURE() << c.copies.input_name(id);
-  for (auto& [name, t] : reference::evaluate(c.copies, [&] {
+  for (NodeId id : c.refresh.inputs(InputKind::parameter))
+    if (!in.contains(c.refresh.input_name(id))) ADD_FAILURE() << c.refresh.input_name(id);
+  for (auto& [name, t] : reference::evaluate(c.refresh, [&] {
          reference::Tensors all = in;
-         for (NodeId id : c.copies.inputs(InputKind::state)) {
-           all[c.copies.input_name(id)] = RefTensor(c.copies.type({id, 0}));
+         for (NodeId id : c.refresh.inputs(InputKind::state)) {
+           all[c.refresh.input_name(id)] = RefTensor(c.refresh.type({id, 0}));
          }
          return all;
        }()))
@@ -94,15 +97,13 @@ reference::Tensors inputs_of(const Compiled& c) {
   return in;
 }
 
-/// The results that a graph without copies has, too.
-reference::Tensors without_copies(reference::Tensors results) {
-  std::erase_if(results, [](const auto& entry) {
-    return entry.first.starts_with("update:" + std::string(kCopyPrefix));
-  });
+/// The results that a graph without derived weights has, too.
+reference::Tensors without_derived(const Graph& g, reference::Tensors results) {
+  for (const std::string& name : derived_in(g)) results.erase("update:" + name);
   return results;
 }
 
-TEST(KeepCopies, ChangesNoResultOfAnyOptimizer) {
+TEST(DeriveWeights, ChangesNoResultOfAnyOptimizer) {
   std::vector<optim::Optimizer> optimizers;
   for (const optim::OptimizerName& name : optim::optimizer_names())
     optimizers.emplace_back().kind = name.kind;
@@ -118,22 +119,24 @@ TEST(KeepCopies, ChangesNoResultOfAnyOptimizer) {
         o.optimizer = optimizer;
         o.accumulation = a;
         const Compiled with = compile(loss_graph(), o);
-        o.disabled = {"keep_copies"};
+        o.disabled = {"derive_weights"};
         const Compiled without = compile(loss_graph(), o);
-        EXPECT_TRUE(copies_of(without.graph).empty());
-        EXPECT_FALSE(copies_of(with.graph).empty());
+        EXPECT_TRUE(derived_in(without.graph).empty());
+        EXPECT_FALSE(derived_in(with.graph).empty());
         EXPECT_EQ(casts_of_parameters(with.graph), 0u);
         const reference::Tensors in = inputs_of(with);
         const auto got = reference::evaluate(with.graph, in);
-        EXPECT_EQ(test::difference(reference::evaluate(without.graph, in), without_copies(got)), 0);
+        EXPECT_EQ(test::difference(reference::evaluate(without.graph, in),
+                                   without_derived(with.graph, got)),
+                  0);
         // The copies of a step are those of its new parameters.
         const bool updates = a == Accumulation::none || a == Accumulation::last;
         reference::Tensors next = in;
-        for (NodeId id : with.copies.inputs(InputKind::parameter)) {
-          const std::string& name = with.copies.input_name(id);
+        for (NodeId id : with.refresh.inputs(InputKind::parameter)) {
+          const std::string& name = with.refresh.input_name(id);
           if (updates) next[name] = got.at("update:" + name);
         }
-        for (const auto& [name, t] : reference::evaluate(with.copies, next)) {
+        for (const auto& [name, t] : reference::evaluate(with.refresh, next)) {
           const auto at = got.find(name);
           ASSERT_EQ(at != got.end(), updates) << name;
           if (updates) {
@@ -143,13 +146,13 @@ TEST(KeepCopies, ChangesNoResultOfAnyOptimizer) {
       }
 }
 
-TEST(KeepCopies, TheUpdateWritesThem) {
+TEST(DeriveWeights, TheUpdateWritesThem) {
   for (const optim::OptimizerName& name : optim::optimizer_names()) {
     SCOPED_TRACE(name.spellings[0]);
     Options o;
     o.optimizer.kind = name.kind;
     const Compiled c = compile(loss_graph(), o);
-    const auto names = copies_of(c.graph);
+    const auto names = derived_in(c.graph);
     size_t written = 0;
     for (const Node& node : c.graph.nodes())
       if (node.op->updates_parameters)
@@ -166,43 +169,43 @@ TEST(KeepCopies, TheUpdateWritesThem) {
 }
 
 // The table is embedding and head at once: two readers in the graph, one copy.
-TEST(KeepCopies, ATiedTableHasOneCopy) {
+TEST(DeriveWeights, ATiedTableHasOneCopy) {
   const Compiled c = compile(loss_graph(), {});
   int of_table = 0;
-  for (const std::string& name : copies_of(c.graph))
+  for (const std::string& name : derived_in(c.graph))
     of_table += name.find("wte") != std::string::npos;
   EXPECT_EQ(of_table, 1);
 }
 
-TEST(KeepCopies, NamesAreThoseOfOtherProgramsOfTheModel) {
+TEST(DeriveWeights, NamesAreThoseOfOtherProgramsOfTheModel) {
   Options o;
   o.fp8 = true;
   const Compiled step = compile(loss_graph(), o);
   o.accumulation = Accumulation::first;
-  EXPECT_EQ(copies_of(compile(loss_graph(), o).graph), copies_of(step.graph));
+  EXPECT_EQ(derived_in(compile(loss_graph(), o).graph), derived_in(step.graph));
   // An evaluation reads them, too; what only the backward pass reads (turned copies) it lacks.
   const Compiled eval = compile(loss_graph(), o, {}, false);
-  const auto all = copies_of(step.graph);
-  EXPECT_FALSE(copies_of(eval.graph).empty());
-  for (const std::string& name : copies_of(eval.graph))
+  const auto all = derived_in(step.graph);
+  EXPECT_FALSE(derived_in(eval.graph).empty());
+  for (const std::string& name : derived_in(eval.graph))
     EXPECT_NE(std::find(all.begin(), all.end(), name), all.end()) << name;
   for (const Output& out : eval.graph.outputs()) EXPECT_EQ(out.updates, kNoNode);
 }
 
-TEST(KeepCopies, OnlyWhereBitsAreFewer) {
+TEST(DeriveWeights, OnlyWhereBitsAreFewer) {
   Options o;
   o.precision = DType::f32;
-  EXPECT_TRUE(copies_of(compile(loss_graph(), o).graph).empty());
+  EXPECT_TRUE(derived_in(compile(loss_graph(), o).graph).empty());
   // Matrices in bf16 are read as they are.
   o.precision = o.parameter_dtype = DType::bf16;
   const Graph g = compile(loss_graph(), o).graph;
-  for (const std::string& name : copies_of(g))
+  for (const std::string& name : derived_in(g))
     EXPECT_LT(g.type({g.find_input(name), 0}).shape.rank(), 2) << name;
 }
 
 // Copies that no update writes as its result: turned, padded, quantised, or of a target whose
 // kernel has no such result.
-TEST(KeepCopies, AreMadeAgainBehindTheUpdate) {
+TEST(DeriveWeights, AreMadeAgainBehindTheUpdate) {
   Target padding;
   padding.product_multiple = 64;
   Options o;
@@ -210,8 +213,8 @@ TEST(KeepCopies, AreMadeAgainBehindTheUpdate) {
     EXPECT_EQ(casts_of_parameters(c.graph), 0u);
     size_t updated = 0;
     for (const Output& out : c.graph.outputs())
-      updated += out.updates != kNoNode && c.graph.input_name(out.updates).starts_with(kCopyPrefix);
-    EXPECT_EQ(updated, copies_of(c.graph).size());
+      updated += out.updates != kNoNode && c.graph.role(out.updates) == Role::derived;
+    EXPECT_EQ(updated, derived_in(c.graph).size());
   };
   const Compiled padded = compile(loss_graph(), o, padding);
   in_new(padded);

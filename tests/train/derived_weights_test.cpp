@@ -1,4 +1,4 @@
-// Whole trainings with low-precision copies as states and without: the same bits.
+// Whole trainings with derived weights as states and without: the same bits.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -10,7 +10,7 @@
 #include "models/gpt2/gpt2.h"
 #include "models/gpt2/gpt2_model.h"
 #include "models/initialise.h"
-#include "passes/weights/keep_copies.h"
+#include "passes/weights/derived_weight.h"
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "train/session.h"
@@ -35,7 +35,7 @@ models::Gpt2Config config_of(double dropout, int64_t width, int64_t layers) {
   return c;
 }
 
-class Copies : public testing::Test {
+class DerivedWeights : public testing::Test {
  protected:
   static constexpr int64_t kRows = 2, kLength = 8, kShort = 5;
   // Steps are small and many, and threads change no bit.
@@ -45,7 +45,7 @@ class Copies : public testing::Test {
   std::unique_ptr<Session> session(SessionOptions options, bool with_copies, double dropout = 0,
                                    bool takes_shorter = false) {
     config_ = config_of(dropout, width_, layers_);
-    if (!with_copies) options.disabled_passes.insert("keep_copies");
+    if (!with_copies) options.disabled_passes.insert("derive_weights");
     const Graph g = models::gpt2_loss_graph(config_, kRows, kLength);
     Backend backend = cpu::cpu_backend();
     backend.gains_by_panels = Target().gains_by_panels;
@@ -55,7 +55,7 @@ class Copies : public testing::Test {
     const int64_t forecast = s->forecast().total();
     s->allocate();
     EXPECT_EQ(s->engine().arena_bytes(), forecast);
-    EXPECT_EQ(s->copy_bytes() > 0, with_copies && copies(*s) > 0);
+    EXPECT_EQ(s->derived_bytes() > 0, with_copies && copies(*s) > 0);
     initialise(*s);
     return s;
   }
@@ -66,7 +66,7 @@ class Copies : public testing::Test {
   }
   static size_t copies(const Session& s) {
     size_t n = 0;
-    for (const StateInfo& info : s.engine().states()) n += info.name.starts_with(kCopyPrefix);
+    for (const StateInfo& info : s.engine().states()) n += info.role == Role::derived;
     return n;
   }
 
@@ -95,8 +95,7 @@ class Copies : public testing::Test {
     std::vector<std::byte> room;
     for (const StateInfo& info : s.engine().states()) {
       const auto bytes = s.engine().read_state(info.name, room);
-      if (!info.name.starts_with(kCopyPrefix))
-        out.states[info.name].assign(bytes.begin(), bytes.end());
+      if (info.role != Role::derived) out.states[info.name].assign(bytes.begin(), bytes.end());
     }
   }
   Outcome train(Session& s, int64_t steps, int64_t accumulation) {
@@ -105,14 +104,16 @@ class Copies : public testing::Test {
     keep_states(s, out);
     return out;
   }
-  /// Copies of plain casts hold what the parameters hold.
+  /// Plain casts hold what the parameters hold.
   static void expect_fresh(const Session& s) {
     std::vector<std::byte> room, parameter;
     for (const StateInfo& info : s.engine().states()) {
-      const std::string of = info.name.substr(std::min(info.name.size(), kCopyPrefix.size()));
-      if (!info.name.starts_with(kCopyPrefix) || s.engine().find_state(of) == nullptr) continue;
+      const auto weight = derived_weight(info.attrs);
+      if (!weight ||
+          info.name != fmt::format("{}:{}", weight->sources[0], brrr::name_of(info.type.dtype)))
+        continue;
       const auto got = s.engine().read_state(info.name, room);
-      const auto from = s.engine().read_state(of, parameter);
+      const auto from = s.engine().read_state(weight->sources[0], parameter);
       std::vector<std::byte> wanted(got.size());
       for (int64_t i = 0; i < info.type.shape.elements(); ++i)
         store_from_double(info.type.dtype, wanted.data(), i,
@@ -126,26 +127,25 @@ class Copies : public testing::Test {
   models::Gpt2Config config_;
 };
 
-class CopiesInPanels : public Copies {
+class WeightsInPanels : public DerivedWeights {
  protected:
   void SetUp() override {
-    Copies::SetUp();
+    DerivedWeights::SetUp();
     width_ = 64;
   }
   std::unique_ptr<Session> session(SessionOptions options, bool in_panels, double dropout = 0,
                                    bool takes_shorter = false) {
     packs_ = in_panels;
-    return Copies::session(std::move(options), true, dropout, takes_shorter);
+    return DerivedWeights::session(std::move(options), true, dropout, takes_shorter);
   }
   static size_t panels(const Session& s) {
     size_t n = 0;
-    for (const StateInfo& info : s.engine().states())
-      n += info.name.find(".panels.") != std::string::npos;
+    for (const StateInfo& info : s.engine().states()) n += !info.type.storage.is_plain();
     return n;
   }
 };
 
-TEST_F(Copies, ChangeNoBitOfATraining) {
+TEST_F(DerivedWeights, ChangeNoBitOfATraining) {
   struct Precision {
     DType dtype;
     bool fp8;
@@ -186,13 +186,13 @@ std::vector<SessionOptions> other_options() {
   all[2].rematerialize.policy = RematPolicy::all;
   all[3].optimizer.max_grad_norm = 0;
   for (const std::string& pass : optional_passes())
-    if (pass != "keep_copies" && pass != "pack_copies") all[4].disabled_passes.insert(pass);
+    if (pass != "derive_weights" && pass != "weight_panels") all[4].disabled_passes.insert(pass);
   all[5].disabled_passes = {"join_loss_head", "keep_accumulators"};
   for (SessionOptions& o : all) o.precision = DType::bf16;
   return all;
 }
 
-TEST_F(Copies, ChangeNoBitWithOtherOptions) {
+TEST_F(DerivedWeights, ChangeNoBitWithOtherOptions) {
   for (const int64_t accumulation : {1, 2})
     for (SessionOptions o : other_options()) {
       SCOPED_TRACE(fmt::format("without {}", fmt::join(o.disabled_passes, ", ")));
@@ -204,7 +204,7 @@ TEST_F(Copies, ChangeNoBitWithOtherOptions) {
     }
 }
 
-TEST_F(CopiesInPanels, ChangeNoBitWithOtherOptions) {
+TEST_F(WeightsInPanels, ChangeNoBitWithOtherOptions) {
   for (const int64_t accumulation : {1, 2})
     for (SessionOptions o : other_options()) {
       SCOPED_TRACE(fmt::format("without {}", fmt::join(o.disabled_passes, ", ")));
@@ -217,7 +217,7 @@ TEST_F(CopiesInPanels, ChangeNoBitWithOtherOptions) {
 
 // With many weights and few tokens, making the copies is what takes most: each one's cast for
 // itself, and the forecast (session() holds it against the arena) knows it.
-TEST_F(CopiesInPanels, AreMadeOneAfterTheOther) {
+TEST_F(WeightsInPanels, AreMadeOneAfterTheOther) {
   width_ = 128;
   layers_ = 6;
   SessionOptions o;
@@ -228,7 +228,7 @@ TEST_F(CopiesInPanels, AreMadeOneAfterTheOther) {
   EXPECT_LE(temporaries(*with), temporaries(*without) + int64_t{2} * 128 * 512);
 }
 
-TEST_F(CopiesInPanels, ChangeNoBitOfATraining) {
+TEST_F(WeightsInPanels, ChangeNoBitOfATraining) {
   for (const optim::OptimizerName& name : optim::optimizer_names())
     for (const bool fp8 : {false, true})
       for (const int64_t accumulation : {1, 2, 3}) {
@@ -247,7 +247,7 @@ TEST_F(CopiesInPanels, ChangeNoBitOfATraining) {
       }
 }
 
-TEST_F(CopiesInPanels, FollowWeightsThatAreWritten) {
+TEST_F(WeightsInPanels, FollowWeightsThatAreWritten) {
   SessionOptions o;
   o.precision = DType::bf16;
   o.accumulation = 2;
@@ -265,7 +265,7 @@ TEST_F(CopiesInPanels, FollowWeightsThatAreWritten) {
   EXPECT_TRUE(a == b);
 }
 
-TEST_F(CopiesInPanels, SurviveGradientsThatAreNotFinite) {
+TEST_F(WeightsInPanels, SurviveGradientsThatAreNotFinite) {
   SessionOptions o;
   o.precision = DType::bf16;
   const auto with = session(o, true), without = session(o, false);
@@ -283,7 +283,7 @@ TEST_F(CopiesInPanels, SurviveGradientsThatAreNotFinite) {
   EXPECT_TRUE(a == b);
 }
 
-TEST_F(Copies, SurviveOverflows) {
+TEST_F(DerivedWeights, SurviveOverflows) {
   SessionOptions o;
   o.precision = DType::f16;
   o.scaler.initial = 0x1p40;
@@ -302,7 +302,7 @@ TEST_F(Copies, SurviveOverflows) {
 }
 
 // Weights that somebody writes (a checkpoint, the best model again) are the next step's.
-TEST_F(Copies, FollowWeightsThatAreWritten) {
+TEST_F(DerivedWeights, FollowWeightsThatAreWritten) {
   for (const bool fp8 : {false, true}) {
     SessionOptions o;
     o.precision = DType::bf16;
@@ -328,7 +328,7 @@ TEST_F(Copies, FollowWeightsThatAreWritten) {
 
 // Shorter rows: fp8 multiplies other products there, so each program reads copies that the other
 // does not keep.
-TEST_F(Copies, AreThoseOfEveryProgram) {
+TEST_F(DerivedWeights, AreThoseOfEveryProgram) {
   for (const bool fp8 : {false, true})
     for (const int64_t accumulation : {1, 2, 3}) {
       SCOPED_TRACE(fmt::format("fp8 {} accumulation {}", fp8, accumulation));

@@ -1,14 +1,14 @@
-// Copies of weights in panels: which products read them, who writes them, and that results stay.
+// Weights in panels: which products read them, who writes them, and that results stay.
 
 #include <gtest/gtest.h>
 
 #include "backend/reference/interpreter.h"
+#include "base/panels.h"
 #include "ops/ops.h"
-#include "ops/panels.h"
 #include "ops/update.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
-#include "passes/weights/keep_copies.h"
+#include "support/derived_weights.h"
 #include "support/gpt2.h"
 #include "support/graph_run.h"
 #include "support/tensors.h"
@@ -18,7 +18,10 @@ namespace {
 
 Target packing() {
   Target t;
-  t.gains_by_panels = [](const Graph&, NodeId) { return true; };
+  // Terms in whole panels, as the CPU has them.
+  t.gains_by_panels = [](const Graph& g, NodeId id) {
+    return g.type(g.node(id).operands[0]).shape.size(-1) % kPanelTerms == 0;
+  };
   return t;
 }
 
@@ -31,8 +34,10 @@ size_t count(const Graph& g, std::string_view op) {
 /// Products that read panels.
 std::vector<const Node*> readers(const Graph& g) {
   std::vector<const Node*> list;
-  for (const Node& node : g.nodes())
-    if (node.attrs.get_or<bool>("panels", false)) list.push_back(&node);
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const OpClass c = g.node(id).op->op_class;
+    if (c == OpClass::contraction && test::touches_storage(g, id)) list.push_back(&g.node(id));
+  }
   return list;
 }
 
@@ -44,7 +49,7 @@ struct Weight {
   bool packed;
 };
 
-TEST(PackCopies, AnyWeightOfWholeTilesOfTerms) {
+TEST(WeightPanels, AnyWeightOfWholeTilesOfTerms) {
   for (const Weight& w : {Weight{{64, 96}, false, true},
                           {{64, 97}, false, true},
                           {{65, 96}, false, false},
@@ -56,7 +61,7 @@ TEST(PackCopies, AnyWeightOfWholeTilesOfTerms) {
     const Value x = g.input("x", {3, w.shape.size(w.transpose_b ? 1 : 0)}, DType::bf16);
     g.output("y", matmul(x, weight, false, w.transpose_b, DType::f32));
     Notes notes;
-    const Graph packed = pack_copies(g, packing(), &notes);
+    const Graph packed = weight_panels(g, packing(), Refresher::update, &notes);
     EXPECT_EQ(readers(packed).size(), w.packed);
     EXPECT_EQ(notes.size(), w.packed);
     EXPECT_EQ(test::difference(reference::evaluate(g, values_of(g)),
@@ -65,7 +70,7 @@ TEST(PackCopies, AnyWeightOfWholeTilesOfTerms) {
   }
 }
 
-TEST(PackCopies, TheLossHead) {
+TEST(WeightPanels, TheLossHead) {
   struct Head {
     bool transposed;
     int64_t classes;
@@ -91,9 +96,9 @@ TEST(PackCopies, TheLossHead) {
       if (grad) in.push_back(g.input("dlse", {2, 3}, DType::f32));
       const std::vector<Value> results = call(op, in, attrs);
       for (size_t i = 0; i < results.size(); ++i) g.output(fmt::format("y{}", i), results[i]);
-      const Graph packed = pack_copies(g, packing());
+      const Graph packed = weight_panels(g, packing(), Refresher::update);
       EXPECT_EQ(readers(packed).size(), 1u);
-      EXPECT_EQ(count(packed, "panels"), std::string_view(op) == "linear_cross_entropy" ? 1u : 2u);
+      EXPECT_EQ(count(packed, "store"), std::string_view(op) == "linear_cross_entropy" ? 1u : 2u);
       for (size_t i = 0; i < results.size(); ++i)
         EXPECT_EQ(packed.type(packed.outputs()[i].value), g.type(g.outputs()[i].value));
       EXPECT_EQ(test::difference(reference::evaluate(g, values_of(g)),
@@ -102,7 +107,7 @@ TEST(PackCopies, TheLossHead) {
     }
 }
 
-TEST(PackCopies, NothingElse) {
+TEST(WeightPanels, NothingElse) {
   Graph g;
   const Value parameter = g.parameter("w", {64, 64});
   const Value w = cast(parameter, DType::bf16), x = g.input("x", {64, 64}, DType::bf16);
@@ -112,11 +117,11 @@ TEST(PackCopies, NothingElse) {
   g.output("wide", matmul(cast(x, DType::f32), parameter));
   g.output("input", matmul(x, g.input("v", {64, 64}, DType::bf16)));
   g.output("computed", matmul(x, cast(parameter * parameter, DType::bf16)));
-  EXPECT_TRUE(readers(pack_copies(g, packing())).empty());
+  EXPECT_TRUE(readers(weight_panels(g, packing(), Refresher::update)).empty());
   // The target decides.
   g.output("right", matmul(x, w));
-  EXPECT_TRUE(readers(pack_copies(g, {})).empty());
-  EXPECT_EQ(readers(pack_copies(g, packing())).size(), 1u);
+  EXPECT_TRUE(readers(weight_panels(g, {}, Refresher::update)).empty());
+  EXPECT_EQ(readers(weight_panels(g, packing(), Refresher::update)).size(), 1u);
 }
 
 models::Gpt2Config config() {
@@ -131,7 +136,7 @@ models::Gpt2Config config() {
 constexpr size_t kReaders = 9;
 
 struct Compiled {
-  Graph graph, copies;
+  Graph graph, refresh;
   Notes notes;
 };
 
@@ -142,7 +147,7 @@ Compiled compile(const Target& target, std::set<std::string> disabled = {},
   p.verify = true;
   p.precision = DType::bf16;
   p.disabled = std::move(disabled);
-  p.copies_from_parameters = &c.copies;
+  p.refresher = Refresher::update;
   p.loss = "loss";
   optim::Optimizer optimizer;
   optimizer.kind = kind;
@@ -150,31 +155,32 @@ Compiled compile(const Target& target, std::set<std::string> disabled = {},
   PipelineReport report;
   c.graph = run_pipeline(models::gpt2_loss_graph(config(), 2, 8), target, p, &report);
   for (const PassRecord& r : report)
-    if (r.name == "keep_copies") c.notes = r.notes;
+    if (r.name == "derive_weights") c.notes = r.notes;
+  c.refresh = test::refresh_of(c.graph);
   return c;
 }
 
-int64_t orders_written(const Graph& g) {
+int64_t layouts_written(const Graph& g) {
   int64_t all = 0;
   for (const Node& node : g.nodes())
     if (node.op->updates_parameters)
-      for (const int64_t orders : node.attrs.get_or<std::vector<int64_t>>("copies", {}))
-        all |= orders;
+      for (const int64_t layouts : node.attrs.get_or<std::vector<int64_t>>("copies", {}))
+        all |= layouts;
   return all;
 }
 
-TEST(PackCopies, TheUpdateWritesBothOrders) {
+TEST(WeightPanels, TheUpdateWritesBothOrders) {
   const Compiled c = compile(packing());
   EXPECT_EQ(readers(c.graph).size(), kReaders);
-  EXPECT_EQ(count(c.graph, "panels"), 0u) << "nobody else makes them";
-  EXPECT_EQ(orders_written(c.graph), 7) << "what the head multiplies backward has odd terms";
+  EXPECT_EQ(count(c.graph, "store"), 0u) << "nobody else makes them";
+  EXPECT_EQ(layouts_written(c.graph), 7) << "what the head multiplies backward has odd terms";
   ASSERT_EQ(c.notes.size(), 1u);
   EXPECT_EQ(c.notes[0].find("made again"), std::string::npos) << c.notes[0];
   // Whoever writes parameters makes them of those.
-  EXPECT_EQ(count(c.copies, "panels"), kReaders);
+  EXPECT_EQ(count(c.refresh, "store"), kReaders);
 }
 
-TEST(PackCopies, ATargetWhoseUpdateWritesNone) {
+TEST(WeightPanels, ATargetWhoseUpdateWritesNone) {
   Target target = packing();
   target.name = "plain";
   target.runs = [](const Graph& g, NodeId id) {
@@ -182,16 +188,16 @@ TEST(PackCopies, ATargetWhoseUpdateWritesNone) {
   };
   const Compiled c = compile(target);
   EXPECT_EQ(readers(c.graph).size(), kReaders);
-  EXPECT_EQ(count(c.graph, "panels"), kReaders) << "behind the update";
-  EXPECT_EQ(orders_written(c.graph), 1);
+  EXPECT_EQ(count(c.graph, "store"), kReaders) << "behind the update";
+  EXPECT_EQ(layouts_written(c.graph), 1);
   ASSERT_EQ(c.notes.size(), 2u);
   EXPECT_NE(c.notes[1].find("adamw on plain writes none in panels"), std::string::npos)
       << c.notes[1];
 }
 
-TEST(PackCopies, OnlyBesideKeepCopies) {
-  EXPECT_TRUE(readers(compile(packing(), {"keep_copies"}).graph).empty());
-  EXPECT_TRUE(readers(compile(packing(), {"pack_copies"}).graph).empty());
+TEST(WeightPanels, OnlyBesideDeriveWeights) {
+  EXPECT_TRUE(readers(compile(packing(), {"derive_weights"}).graph).empty());
+  EXPECT_TRUE(readers(compile(packing(), {"weight_panels"}).graph).empty());
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+// store: a tensor in another storage.
+
+#include "ops/support.h"
+
+namespace brrr {
+
+Value store(Value x, const Storage& storage) {
+  return call1("store", {x}, {{"storage", storage.str()}});
+}
+
+namespace ops {
+
+Sample::Operand stored_right(int64_t k, int64_t n, bool transposed, DType dtype) {
+  Sample::Operand w = tensor(transposed ? Shape{n, k} : Shape{k, n}, -1, 1, dtype);
+  w.type.storage.layout = right_layout(transposed);
+  return w;
+}
+
+std::vector<OpDef> store_ops() {
+  OpDef d;
+  d.name = "store";
+  d.derives_weights = d.stores = true;
+  d.doc = "y = x, which lies in rows, in {storage} (base/storage.h)";
+  d.op_class = OpClass::movement;
+  d.no_gradient = "it is for weights in another form";
+  d.infer = [](const InferContext& c) {
+    expect_operands(c, 1);
+    expect_float(c, 0, "x");
+    Type y = c.in[0];
+    y.storage = storage_of(c, y.dtype, y.shape);
+    return std::vector<Type>{std::move(y)};
+  };
+  d.evaluate = [](const EvalContext& c) { c.out[0].data = c.in[0]->data; };
+  d.cost = [](const Node& n, std::span<const Type> in) { return streaming_cost(n, in, 0); };
+  d.samples = [] {
+    std::vector<Sample> out;
+    for (const auto& [shape, layout] : {std::pair(Shape{64, 96}, Layout::panels),
+                                        {{64, 96}, Layout::transposed_panels},
+                                        {{96, 65}, Layout::panels},
+                                        {{50, 161}, Layout::transposed_panels},
+                                        {{33, 1}, Layout::panels},
+                                        {{1, 32}, Layout::transposed_panels}})
+      for (const DType dtype : {DType::bf16, DType::f16})
+        out.push_back({{tensor(shape, -1, 1, dtype)}, {{"storage", Storage{layout}.str()}}});
+    return out;
+  };
+  std::vector<OpDef> list;
+  list.push_back(std::move(d));
+  return list;
+}
+
+}  // namespace ops
+}  // namespace brrr

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <map>
+
+#include "ops/ops.h"
+#include "passes/passes.h"
+
+namespace brrr {
+namespace {
+
+bool is_parameter(const Graph& g, ValueId value) {
+  return g.is_input(value.node) && g.role(value.node) == Role::parameter;
+}
+
+/// A matrix that is a parameter in 16 bits.
+bool is_cast(const Graph& g, ValueId value) {
+  const Node& node = g.node(value.node);
+  return node.op->converts && is_parameter(g, node.operands[0]) && g.type(value).shape.rank() == 2;
+}
+
+/// A matrix that is a parameter, or several side by side (join_products).
+bool is_parameters(const Graph& g, ValueId value) {
+  const Node& node = g.node(value.node);
+  if (g.type(value).shape.rank() != 2) return false;
+  if (g.is_input(value.node)) return is_parameter(g, value);
+  return node.op->derives_weights && node.operands.size() > 1 &&
+         std::ranges::all_of(node.operands, [&](ValueId v) { return is_parameter(g, v); });
+}
+
+/// How a product or a loss head reads its weight, operand 1; nothing: it is neither.
+std::optional<Layout> layout_of_right(const Node& node) {
+  if (node.op->loss && node.op->loss->from_product)
+    return right_layout(node.attrs.get<bool>("transpose_w"));
+  const std::optional<ProductForm> form = product_form(node);
+  if (!form || form->transpose_a) return std::nullopt;
+  return right_layout(form->transpose_b);
+}
+
+Layout other(Layout layout) { return right_layout(layout == Layout::panels); }
+
+/// Which operand of which node reads panels.
+using Reads = std::map<std::pair<NodeId, size_t>, Layout>;
+
+/// Where the panels are one more form of a weight that is there anyway: who gains by them.
+Reads reads_that_gain(const Graph& g, const Target& target) {
+  Reads reads;
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const Node& node = g.node(id);
+    const auto layout = layout_of_right(node);
+    if (layout && is_cast(g, node.operands[1]) && target.gains_by_panels(g, id))
+      reads[{id, 1}] = *layout;
+  }
+  return reads;
+}
+
+/// Where they take the place of the weight: every reader of it must read the same ones.
+Reads reads_of_all(const Graph& g, const Target& target) {
+  struct Readers {
+    bool others = false;
+    std::optional<Layout> layout;  // of products
+    std::vector<NodeId> tables;    // embeddings
+    Reads reads;
+  };
+  std::map<ValueId, Readers> readers;
+  for (NodeId id = 0; id < g.size(); ++id) {
+    const Node& node = g.node(id);
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const ValueId v = node.operands[i];
+      if (!is_parameters(g, v)) continue;
+      Readers& r = readers[v];
+      const auto layout = i == 1 ? layout_of_right(node) : std::nullopt;
+      if (node.op->part == OpDef::Part::rows && i == 0) {
+        r.tables.push_back(id);
+      } else if (layout && !node.op->loss && target.reads_panels(g, id) &&
+                 r.layout.value_or(*layout) == *layout) {
+        r.layout = layout;
+        r.reads[{id, i}] = *layout;
+      } else {
+        r.others = true;
+      }
+    }
+  }
+  for (const Output& o : g.outputs()) readers.erase(o.value);
+  Reads all;
+  for (const auto& [weight, r] : readers) {
+    if (r.others || !r.layout) continue;
+    if (!r.tables.empty() && *r.layout != Layout::transposed_panels) continue;
+    all.insert(r.reads.begin(), r.reads.end());
+    for (const NodeId table : r.tables) all[{table, 0}] = *r.layout;
+  }
+  return all;
+}
+
+}  // namespace
+
+Graph weight_panels(const Graph& in, const Target& target, Refresher refresher, Notes* notes) {
+  const Reads reads =
+      refresher == Refresher::loader ? reads_of_all(in, target) : reads_that_gain(in, target);
+  std::map<std::pair<ValueId, Layout>, Value> panels;
+  const auto in_panels = [&](Value weight, Layout layout) {
+    const auto [at, fresh] = panels.try_emplace({weight.id, layout});
+    if (fresh) at->second = store(weight, {layout});
+    return at->second;
+  };
+  size_t readers = 0;
+  Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+    const Node& node = in.node(id);
+    std::vector<Value> operands;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const auto at = reads.find({id, i});
+      if (at == reads.end()) continue;
+      if (operands.empty()) operands = r.operands(id);
+      const Value weight = operands[i];
+      operands[i] = in_panels(weight, at->second);
+      // The gradient of x is a product of the transpose.
+      if (node.op->loss && node.op->is_gradient)
+        operands.push_back(in_panels(weight, other(at->second)));
+    }
+    if (operands.empty()) return false;
+    const std::vector<Value> results = call(node.op->name, operands, node.attrs);
+    for (uint32_t port = 0; port < results.size(); ++port) r.bind({id, port}, results[port]);
+    ++readers;
+    return true;
+  });
+  if (notes && readers > 0)
+    notes->push_back(fmt::format("{} nodes read {} weights in panels", readers, panels.size()));
+  return out;
+}
+
+}  // namespace brrr

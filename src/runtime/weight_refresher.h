@@ -1,0 +1,52 @@
+#pragma once
+// Which derived weights (passes/weights/derived_weight.h) of an engine hold no longer. An update
+// makes those again that its program knows; when others wrote a parameter, or a program reads one
+// that the last update does not know, they are stale until the refresh program has run.
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "passes/weights/derived_weight.h"
+
+namespace brrr {
+
+class WeightRefresher {
+ public:
+  /// Takes note of what a program reads and updates. Whether it brought parameters or derived
+  /// weights that were not known.
+  bool add(size_t program, const Graph& graph);
+  void remove(size_t program) { programs_.erase(program); }
+
+  /// Whether the engine holds the sources of a derived weight. Without them it takes their place,
+  /// and load_parameters() makes it.
+  bool has_sources(std::string_view name) const;
+  const DerivedWeight& weight(std::string_view name) const { return weights_.find(name)->second; }
+  /// The weights whose sources are there.
+  std::vector<DerivedWeight> refreshable() const;
+
+  /// A parameter was written by others than programs.
+  void wrote(std::string_view parameter);
+  bool reads_stale(size_t program) const;
+  /// Whether the first program makes something stale that the second reads.
+  bool must_refresh_between(size_t first, size_t second) const;
+  void ran(size_t program);
+  void refreshed() { stale_.clear(); }
+
+ private:
+  using Names = std::set<std::string, std::less<>>;
+  struct Use {
+    Names reads;    // derived weights
+    Names updates;  // parameters and derived weights
+  };
+  bool makes_stale(const Use& use, const DerivedWeight& weight, const std::string& name) const;
+
+  std::map<std::string, DerivedWeight, std::less<>> weights_;
+  Names parameters_;
+  std::map<size_t, Use> programs_;
+  Names stale_;
+};
+
+}  // namespace brrr

@@ -1,0 +1,118 @@
+// What a derived weight says of itself, in a graph and in its text.
+
+#include "passes/weights/derived_weight.h"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "ir/text.h"
+#include "ops/ops.h"
+#include "support/tensors.h"
+
+namespace brrr {
+namespace {
+
+DerivedWeight in_bf16(const std::string& parameter) {
+  Graph form;
+  form.output("0", cast(form.input("a0", {64, 96}, DType::f32), DType::bf16));
+  return {{parameter}, Region(std::move(form))};
+}
+
+DerivedWeight in_panels(const std::string& parameter, Layout layout = Layout::panels) {
+  Graph form;
+  form.output("0", store(cast(form.input("a0", {64, 96}, DType::f32), DType::bf16), {layout}));
+  return {{parameter}, Region(std::move(form))};
+}
+
+DerivedWeight joined(std::vector<std::string> parameters) {
+  Graph form;
+  std::vector<Value> parts;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    parts.push_back(form.input(fmt::format("a{}", i), {4, 8}, DType::f32));
+  form.output("0", concat(parts, 0));
+  return {std::move(parameters), Region(std::move(form))};
+}
+
+TEST(DerivedWeight, AnInputSaysWhatItIs) {
+  Graph g;
+  const std::vector<DerivedWeight> all = {in_bf16("h.0.w"), in_panels("h.0.w"),
+                                          in_panels("h.0.w", Layout::transposed_panels),
+                                          joined({"q", "k", "v"})};
+  for (const DerivedWeight& weight : all) {
+    const Value input = derived_input(g, weight);
+    EXPECT_EQ(input.type(), weight.type());
+    EXPECT_EQ(derived_weight(g.node(input.id.node).attrs), weight);
+    EXPECT_EQ(derived_input(g, weight).id, input.id) << "there is one";
+    g.output(weight.name(), input);
+  }
+  EXPECT_EQ(g.inputs().size(), all.size());
+  const Graph back = parse(print(g), find_op);
+  EXPECT_EQ(back, g);
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(derived_weight(back.node(back.inputs()[i]).attrs), all[i]);
+  const Value plain = g.parameter("h.0.w", {64, 96});
+  EXPECT_FALSE(derived_weight(g.node(plain.id.node).attrs));
+}
+
+TEST(DerivedWeight, NamesTellFormsApart) {
+  EXPECT_EQ(in_bf16("h.0.w").name(), "h.0.w:bf16");
+  EXPECT_EQ(in_panels("h.0.w").name(), in_panels("h.0.w").name());
+  EXPECT_TRUE(in_panels("h.0.w").name().starts_with("h.0.w:store:"));
+  EXPECT_TRUE(joined({"q", "k", "v"}).name().starts_with("q+2:concat:"));
+  std::set<std::string> names;
+  const std::vector<DerivedWeight> all = {
+      in_bf16("v"),       in_bf16("w"),
+      in_panels("w"),     in_panels("w", Layout::transposed_panels),
+      joined({"q", "k"}), joined({"q", "v"}),
+      joined({"k", "q"}), joined({"q", "k", "v"})};
+  for (const DerivedWeight& weight : all) names.insert(weight.name());
+  EXPECT_EQ(names.size(), all.size());
+}
+
+TEST(DerivedWeight, IsMadeOfItsSources) {
+  const std::vector<DerivedWeight> all = {in_bf16("w"), in_panels("w"),
+                                          in_panels("w", Layout::transposed_panels),
+                                          joined({"q", "k", "v"})};
+  const Graph refresh = refresh_graph(all);
+  size_t casts = 0;
+  for (const Node& node : refresh.nodes()) casts += node.op->converts;
+  EXPECT_EQ(casts, 1u) << "three read the same";
+  EXPECT_EQ(refresh.inputs(InputKind::parameter).size(), 4u);
+  const reference::Tensors in = test::random_inputs(refresh, 3, -1, 1, 3);
+  const reference::Tensors out = reference::evaluate(refresh, in);
+  const std::vector<double>& w = in.at("w").data;
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(out.at("update:" + all[i].name()).data, w);
+  std::vector<double> side_by_side;
+  for (const char* name : {"q", "k", "v"}) {
+    const std::vector<double>& part = in.at(name).data;
+    side_by_side.insert(side_by_side.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(out.at("update:" + all[3].name()).data, side_by_side);
+}
+
+TEST(DerivedWeight, BadAttributes) {
+  const auto complaint = [](Attrs more) {
+    Graph g;
+    const Value input = g.input("w:bf16", Type{DType::bf16, {64, 96}}, Role::derived, more);
+    try {
+      derived_weight(g.node(input.id.node).attrs);
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(complaint({}), "the derived weight 'w:bf16' has no form: the graph that makes it");
+  EXPECT_EQ(complaint({{"form", in_bf16("w").form}}),
+            "the derived weight 'w:bf16' does not name its source a0");
+  Graph no_source;
+  no_source.output("0", full(no_source, {64, 96}, 1, DType::bf16));
+  EXPECT_EQ(complaint({{"form", Region(no_source)}}),
+            "the derived weight 'w:bf16' is made of no parameter");
+  Graph no_region;
+  no_region.output("0", no_region.parameter("w", {64, 96}, DType::bf16));
+  EXPECT_NE(complaint({{"form", Region(no_region)}}).find("a region reads the outside"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace brrr

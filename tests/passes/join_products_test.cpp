@@ -1,0 +1,72 @@
+// Products of one left operand as one: which are joined, and that results stay.
+
+#include <gtest/gtest.h>
+
+#include "backend/reference/interpreter.h"
+#include "ops/ops.h"
+#include "passes/passes.h"
+#include "support/tensors.h"
+
+namespace brrr {
+namespace {
+
+size_t products_in(const Graph& g) {
+  size_t n = 0;
+  for (const Node& node : g.nodes()) n += node.op->product.has_value();
+  return n;
+}
+
+/// Joins, checks that the results stay, and says how many products are left.
+size_t joined(const Graph& g) {
+  Notes notes;
+  const Graph out = join_products(g, &notes);
+  const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
+  EXPECT_EQ(test::difference(reference::evaluate(g, in), reference::evaluate(out, in)), 0);
+  EXPECT_EQ(notes.empty(), out == g);
+  return products_in(out);
+}
+
+TEST(JoinProducts, OfOneLeftOperand) {
+  for (const bool transposed : {false, true})
+    for (const Shape& rows : {Shape{3, 8}, Shape{2, 3, 8}, Shape{1, 1, 8}}) {
+      SCOPED_TRACE(fmt::format("{} {}", rows.str(), transposed));
+      Graph g;
+      const Value x = g.input("x", rows, DType::f32), other = g.input("other", rows, DType::f32);
+      const auto weight = [&](const char* name, int64_t n) {
+        return g.parameter(name, transposed ? Shape{n, 8} : Shape{8, n});
+      };
+      const Value q = weight("q", 6), k = weight("k", 2), v = weight("v", 2), o = weight("o", 5);
+      g.output("q", matmul(x, q, false, transposed));
+      g.output("k", matmul(x, k, false, transposed));
+      g.output("o", matmul(other, o, false, transposed));
+      g.output("v", tanh(matmul(x, v, false, transposed)));
+      EXPECT_EQ(joined(g), 2u);
+    }
+}
+
+TEST(JoinProducts, WhatStaysApart) {
+  Graph g;
+  const Value x = g.input("x", {3, 8}, DType::f32);
+  const auto square = [&](const char* name) { return g.parameter(name, {8, 8}); };
+  const Value a = square("a"), b = square("b"), c = square("c"), d = square("d");
+  const Value e = square("e"), f = square("f");
+  g.output("first", matmul(x, a));
+  g.output("turned", matmul(x, b, false, true));
+  g.output("left turned", matmul(g.input("z", {8, 3}, DType::f32), c, true, false));
+  g.output("biased", linear(x, d, g.parameter("bias", {8})));
+  g.output("read twice", matmul(x, e) + matmul(x * 2.0, e));
+  g.output("given out", matmul(x, f));
+  g.output("f", f);
+  g.output("computed", matmul(x, a * 2.0));
+  g.output("no parameter", matmul(x, g.input("w", {8, 8}, DType::f32)));
+  EXPECT_EQ(joined(g), 9u);
+  // A weight that comes behind the first product could not be read there.
+  Graph late;
+  const Value y = late.input("x", {3, 8}, DType::f32);
+  late.output("0", matmul(y, late.parameter("p", {8, 4})));
+  late.output("1", matmul(y, late.parameter("q", {8, 4})));
+  EXPECT_EQ(joined(late), 2u);
+}
+
+}  // namespace
+}  // namespace brrr
