@@ -89,7 +89,7 @@ const OpDef& input_op() {
     d.name = "input";
     d.doc =
         "A named tensor from outside: data of one step, a parameter, or other state. {name, kind, "
-        "type}";
+        "dtype, shape}, {storage} where it does not lie in rows, and what else its kind asks for";
     d.op_class = OpClass::leaf;
     d.no_gradient = "it is where differentiation ends";
     d.infer = [](const InferContext& c) {
@@ -122,15 +122,14 @@ Value Graph::input(std::string_view name, Type type, InputKind kind) {
   return input(name, std::move(type), kPlain[static_cast<size_t>(kind)]);
 }
 
-namespace {
-
-void check_storage(const OpDef& op, std::span<const Type> in) {
+void check_storage(const OpDef& op, std::span<const Type> in, std::span<const Type> out) {
   for (size_t i = 0; i < in.size(); ++i)
     if (!in[i].storage.is_plain() && !op.reads_stored(i))
       user_error("[{}] operand {} must lie in rows; got {}", op.name, i, in[i].str());
+  for (const Type& t : out)
+    if (const std::string why = storage_refusal(t.storage, t.dtype, t.shape); !why.empty())
+      user_error("[{}] {}", op.name, why);
 }
-
-}  // namespace
 
 NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attrs) {
   Node node;
@@ -143,8 +142,8 @@ NodeId Graph::add(const OpDef& op, std::span<const ValueId> operands, Attrs attr
                "{} reads %{}.{}, which does not exist", op.name, v.node, v.port);
   const std::vector<Type> in = operand_types(*this, node);
   try {
-    check_storage(op, in);
     node.results = op.infer(InferContext{op, in, node.attrs});
+    check_storage(op, in, node.results);
   } catch (const UserError& e) {
     if (current_scope().empty()) throw;
     throw UserError(fmt::format("{} (at {})", e.what(), current_scope()), e.code());

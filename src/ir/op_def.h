@@ -213,6 +213,10 @@ struct OpDef {
 /// tensor cannot lie so.
 Storage storage_of(const InferContext& c, DType dtype, const Shape& shape);
 
+/// UserError where a tensor that does not lie in rows goes into an op that does not read it so, or
+/// is a result that cannot lie so.
+void check_storage(const OpDef& op, std::span<const Type> in, std::span<const Type> out);
+
 /// The `input` op: the one op that the graph itself knows.
 const OpDef& input_op();
 

@@ -78,5 +78,17 @@ struct RefTensor {
 /// The tensor that lies in memory, and back; floats are rounded to their dtype, to nearest even.
 RefTensor read_tensor(const Type& type, const void* from);
 void write_tensor(const RefTensor& tensor, void* to);
+/// The tensor in memory whose element i, in row-major order, is f(i).
+template <typename F>
+void fill_tensor(const Type& type, void* to, F f) {
+  const int64_t n = type.shape.elements();
+  if (type.storage.is_plain()) {
+    for (int64_t i = 0; i < n; ++i) store_from_double(type.dtype, to, i, f(i));
+    return;
+  }
+  RefTensor tensor(type);
+  for (int64_t i = 0; i < n; ++i) tensor.set_number(static_cast<size_t>(i), f(i));
+  write_tensor(tensor, to);
+}
 
 }  // namespace brrr

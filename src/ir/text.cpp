@@ -464,6 +464,7 @@ void verify(const Graph& graph) {
     const std::vector<Type> expected = node.op->infer(InferContext{*node.op, in, node.attrs});
     BRRR_CHECK(expected == node.results, "the types of {} are not what infer says",
                print_node(graph, id));
+    check_storage(*node.op, in, node.results);
     if (graph.is_input(id))
       BRRR_CHECK(names.insert(graph.input_name(id)).second, "two inputs are named '{}'",
                  graph.input_name(id));

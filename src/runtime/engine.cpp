@@ -15,6 +15,10 @@ Engine::~Engine() = default;
 size_t Engine::add(Program program) {
   check_states(program.graph());
   if (allocated()) check_limit(bytes_with(std::span(&program, 1)));
+  // What can fail comes before what changes the engine.
+  WeightRefresher weights = weights_;
+  const bool plans_refresh = weights.add(programs_.size(), program.graph()) && !allocated();
+  std::unique_ptr<Slot> refresh = plans_refresh ? refresh_slot(weights) : nullptr;
   auto slot = std::make_unique<Slot>(std::move(program));
   const Graph& g = slot->program.graph();
   for (NodeId id : g.inputs()) slot->inputs.emplace(g.input_name(id), id);
@@ -23,12 +27,14 @@ size_t Engine::add(Program program) {
     slot->constant = slot->own.data();
   }
   register_states(g);
-  if (weights_.add(programs_.size(), g) && !allocated()) plan_refresh();
+  weights_ = std::move(weights);
+  if (plans_refresh) refresh_ = std::move(refresh);
   programs_.push_back(std::move(slot));
   try {
     if (allocated()) resize_temporary();
   } catch (const UserError&) {
     programs_.pop_back();
+    weights_.remove(programs_.size());
     throw;
   }
   return programs_.size() - 1;
@@ -294,17 +300,25 @@ const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const
   return &weights_.weight(state.name);
 }
 
-void Engine::make_weight(const StateInfo& state, std::span<const std::vector<std::byte>> sources) {
+void Engine::make_weight(const StateInfo& state,
+                         const std::function<void(size_t, std::span<std::byte>)>& fill) {
   const DerivedWeight& weight = weights_.weight(state.name);
+  const Graph& form = weight.form.graph();
   Program program(refresh_graph(std::span(&weight, 1)), backend_);
+  std::map<std::string, Arena, std::less<>> rooms;
+  for (size_t i = 0; i < weight.sources.size(); ++i) {
+    const int64_t bytes = form.type({form.inputs()[i], 0}).bytes();
+    Arena& room = rooms[weight.sources[i]] = Arena(*device_, bytes);
+    if (device_->is_host()) {
+      fill(i, {room.data(), static_cast<size_t>(bytes)});
+    } else {
+      std::vector<std::byte> source(static_cast<size_t>(bytes));
+      fill(i, source);
+      device_->copy_in(room.data(), source.data(), bytes);
+    }
+  }
   const Arena constants(*device_, constant_bytes(program));
   const Arena temporaries(*device_, program.plan().temporary_bytes);
-  std::map<std::string, Arena, std::less<>> rooms;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const auto bytes = static_cast<int64_t>(sources[i].size());
-    Arena& room = rooms[weight.sources[i]] = Arena(*device_, bytes);
-    device_->copy_in(room.data(), sources[i].data(), bytes);
-  }
   const Place place = state_place(state.name);
   program.bind(*device_, temporaries.data(), constants.data(), [&](NodeId id) {
     const auto room = rooms.find(program.graph().input_name(id));
@@ -314,11 +328,21 @@ void Engine::make_weight(const StateInfo& state, std::span<const std::vector<std
   device_->synchronise();
 }
 
-// Before allocate(): the program that makes again what can go stale, so that its memory is known.
-void Engine::plan_refresh() {
-  const std::vector<DerivedWeight> weights = weights_.refreshable();
-  refresh_ =
-      weights.empty() ? nullptr : std::make_unique<Slot>(Program(refresh_graph(weights), backend_));
+// The program that makes again what can go stale: known before allocate(), so that its memory is.
+std::unique_ptr<Engine::Slot> Engine::refresh_slot(const WeightRefresher& weights) const {
+  const std::vector<DerivedWeight> all = weights.refreshable();
+  return all.empty() ? nullptr : std::make_unique<Slot>(Program(refresh_graph(all), backend_));
+}
+
+void Engine::tracked(size_t program, const std::function<bool()>& run) {
+  bool ended = false;
+  try {
+    ended = run();
+  } catch (...) {
+    weights_.failed(program);
+    throw;
+  }
+  ended ? weights_.ran(program) : weights_.failed(program);
 }
 
 // The inputs of the program, which lie among the temporaries, stay what they are.
@@ -354,22 +378,29 @@ void Engine::set_inputs(const Call& call) {
 std::optional<std::string> Engine::first_non_finite(const Call& call) {
   refresh_before(call.program);
   set_inputs(call);
-  std::optional<std::string> origin = bound(call.program).first_non_finite();
-  weights_.ran(call.program);
+  std::optional<std::string> origin;
+  tracked(call.program, [&] {
+    origin = bound(call.program).first_non_finite();
+    return !origin;
+  });
   return origin;
 }
 
 void Engine::run_and_look(const Call& call, const Program::Look& look) {
   refresh_before(call.program);
   set_inputs(call);
-  bound(call.program).run_and_look(look);
-  weights_.ran(call.program);
+  tracked(call.program, [&] {
+    bound(call.program).run_and_look(look);
+    return true;
+  });
 }
 
 void Engine::run(size_t program, Timeline* timeline) {
   refresh_before(program);
-  bound(program).run(timeline);
-  weights_.ran(program);
+  tracked(program, [&] {
+    bound(program).run(timeline);
+    return true;
+  });
 }
 
 std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timeline* timeline) {

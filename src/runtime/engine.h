@@ -109,8 +109,9 @@ class Engine {
   /// The derived weight that a state is, where its parameters are not there and it takes their
   /// place; null: it is no such thing.
   const DerivedWeight* stands_for_parameters(const StateInfo& state) const;
-  /// Makes it out of its sources, each as the input of its form has it.
-  void make_weight(const StateInfo& state, std::span<const std::vector<std::byte>> sources);
+  /// Makes it out of its sources: fill(i, room) writes source i as that input of its form has it.
+  void make_weight(const StateInfo& state,
+                   const std::function<void(size_t, std::span<std::byte>)>& fill);
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
 
@@ -169,8 +170,10 @@ class Engine {
   Program& bound(Slot& slot) const;
   Slot* find_slot(size_t id) const;
   std::vector<const Slot*> slots() const;
-  void plan_refresh();
+  std::unique_ptr<Slot> refresh_slot(const WeightRefresher& weights) const;
   void refresh_before(size_t program);
+  /// Runs it with derived weights that hold, and takes note of those that hold no longer.
+  void tracked(size_t program, const std::function<bool()>& run);
   int64_t constant_bytes(const Program& program) const;
   int64_t temporary_bytes(std::span<const size_t> without = {}) const;
   void resize_temporary();

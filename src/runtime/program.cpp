@@ -36,12 +36,20 @@ enum class Finiteness { finite, infinite, nan };
 Finiteness finiteness(const Type& type, const std::byte* data) {
   if (!is_float(type.dtype)) return Finiteness::finite;
   Finiteness worst = Finiteness::finite;
-  for (int64_t i = 0; i < type.shape.elements() && worst != Finiteness::nan; ++i) {
-    const double x = load_as_double(type.dtype, data, i);
+  const auto look = [&](double x) {
     if (std::isnan(x))
       worst = Finiteness::nan;
     else if (std::isinf(x))
       worst = Finiteness::infinite;
+    return worst != Finiteness::nan;
+  };
+  if (type.storage.is_plain()) {
+    for (int64_t i = 0; i < type.shape.elements(); ++i)
+      if (!look(load_as_double(type.dtype, data, i))) break;
+  } else {
+    const RefTensor tensor = read_tensor(type, data);
+    for (const double x : tensor.data)
+      if (!look(x)) break;
   }
   return worst;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
+
 namespace brrr {
 
 bool WeightRefresher::add(size_t program, const Graph& graph) {
@@ -13,11 +15,15 @@ bool WeightRefresher::add(size_t program, const Graph& graph) {
     std::optional<DerivedWeight> weight = derived_weight(graph.node(id).attrs);
     if (!weight) continue;
     use.reads.insert(name);
-    weights_.try_emplace(name, std::move(*weight));
+    const auto [at, fresh] = weights_.try_emplace(name, *weight);
+    BRRR_CHECK(fresh || at->second == *weight, "two derived weights are named '{}'", name);
   }
-  for (const Output& o : graph.outputs())
-    if (o.updates != kNoNode && o.value != ValueId{o.updates, 0})
+  for (const Output& o : graph.outputs()) {
+    if (o.updates == kNoNode || o.value == ValueId{o.updates, 0}) continue;
+    const Role role = graph.role(o.updates);
+    if (role == Role::parameter || role == Role::derived)
       use.updates.insert(graph.input_name(o.updates));
+  }
   programs_[program] = std::move(use);
   return weights_.size() + parameters_.size() != before;
 }
@@ -61,6 +67,10 @@ bool WeightRefresher::must_refresh_between(size_t first, size_t second) const {
   return std::ranges::any_of(programs_.at(second).reads, [&](const std::string& name) {
     return makes_stale(use, weight(name), name);
   });
+}
+
+void WeightRefresher::failed(size_t program) {
+  for (const std::string& name : programs_.at(program).updates) wrote(name);
 }
 
 void WeightRefresher::ran(size_t program) {

@@ -16,7 +16,7 @@ namespace brrr {
 class WeightRefresher {
  public:
   /// Takes note of what a program reads and updates. Whether it brought parameters or derived
-  /// weights that were not known.
+  /// weights that were not known. Throws UserError for a derived weight that is none.
   bool add(size_t program, const Graph& graph);
   void remove(size_t program) { programs_.erase(program); }
 
@@ -33,6 +33,8 @@ class WeightRefresher {
   /// Whether the first program makes something stale that the second reads.
   bool must_refresh_between(size_t first, size_t second) const;
   void ran(size_t program);
+  /// It may have ended anywhere: what is made of a parameter that it updates is stale.
+  void failed(size_t program);
   void refreshed() { stale_.clear(); }
 
  private:

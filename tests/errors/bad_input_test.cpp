@@ -233,6 +233,30 @@ TEST_F(Errors, Options) {
          {{"info"}, 2, {"BRRR_FAULT", "pause:MS"}, {"BRRR_FAULT=shard.write=pause:x"}}});
 }
 
+// In bf16 most weights are derived ones, made of what the file holds.
+TEST_F(Errors, Generation) {
+  prepare("bytes");
+  ASSERT_EQ(run(train_on(at("bytes"), {"--n-embd", "32"})), 0) << err_;
+  const auto generate = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{"generate",         "--model", at("run"),     "--prompt", "a",
+                                  "--max-new-tokens", "1",       "--precision", "bf16"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  ASSERT_EQ(run(generate({"--memory-limit", "256MiB"})), 0) << err_;
+  check({{generate({"--memory-limit", "1"}), 2, {"--memory-limit", "unit"}},
+         {generate({"--memory-limit", "1MiB"}), 3, {"need", "--memory-limit is 1.0 MiB"}}});
+  // A source that the file lacks: another name of the same length.
+  const fs::path file = path("run") / "model.safetensors";
+  std::string bytes = read_file(file);
+  const std::string name = "h.0.mlp.c_fc.weight";
+  const size_t place = bytes.find(name);
+  ASSERT_NE(place, std::string::npos);
+  bytes[place + name.find("c_fc")] = 'x';
+  write_file_atomically(file, bytes);
+  check({{generate({}), 1, {"model.safetensors", "h.0.mlp.c_fc.weight"}}});
+}
+
 TEST_F(Errors, HelpSaysDefaultsInWords) {
   ASSERT_EQ(run({"train", "--help"}), 0);
   EXPECT_EQ(out_.find("[-1]"), std::string::npos) << out_;

@@ -29,12 +29,10 @@ class Runner {
     for (NodeId id : g.inputs()) {
       const Type& type = g.type({id, 0});
       std::vector<std::byte> values(static_cast<size_t>(type.bytes()));
-      for (int64_t i = 0; i < type.shape.elements(); ++i) {
-        const double x = is_float(type.dtype)      ? uniform(random)
-                         : type.dtype == DType::i8 ? std::round(127 * uniform(random))
-                                                   : 1;
-        store_from_double(type.dtype, values.data(), i, x);
-      }
+      fill_tensor(type, values.data(), [&](int64_t) -> double {
+        if (is_float(type.dtype)) return uniform(random);
+        return type.dtype == DType::i8 ? std::round(127 * uniform(random)) : 1;
+      });
       if (g.input_kind(id) == InputKind::data)
         engine_.set_input<std::byte>(id_, g.input_name(id), values);
       else

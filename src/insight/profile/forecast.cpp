@@ -77,9 +77,9 @@ void fill(Engine& engine, const Graph& g, double cache_share) {
     const Type& type = g.type({id, 0});
     std::byte* to = engine.state_data(g.input_name(id));
     // Different numbers without a draw for each: a kernel's time does not hang on them.
-    for (int64_t i = 0; i < type.shape.elements(); ++i)
-      store_from_double(type.dtype, to, i,
-                        is_float(type.dtype) ? 0.001 * static_cast<double>(i % 997) - 0.5 : whole);
+    fill_tensor(type, to, [&](int64_t i) {
+      return is_float(type.dtype) ? 0.001 * static_cast<double>(i % 997) - 0.5 : whole;
+    });
   }
 }
 

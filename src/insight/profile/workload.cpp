@@ -191,9 +191,8 @@ class OneProgram : public Workload {
     for (NodeId id : g.inputs()) {
       const Type& type = g.type({id, 0});
       std::vector<std::byte> numbers(static_cast<size_t>(type.bytes()));
-      for (int64_t i = 0; i < type.shape.elements(); ++i)
-        store_from_double(type.dtype, numbers.data(), i,
-                          is_float(type.dtype) ? uniform(random) : 1);
+      fill_tensor(type, numbers.data(),
+                  [&](int64_t) { return is_float(type.dtype) ? uniform(random) : 1; });
       if (g.input_kind(id) == InputKind::data)
         engine_.set_input<std::byte>(id_, g.input_name(id), numbers);
       else

@@ -57,6 +57,17 @@ std::optional<DerivedWeight> derived_weight(const Attrs& input) {
     weight.sources.push_back(std::get<std::string>(*source));
   }
   if (weight.sources.empty()) user_error("the derived weight '{}' is made of no parameter", name);
+  const size_t results = weight.form.graph().outputs().size();
+  if (results != 1) user_error("the form of the derived weight '{}' has {} outputs", name, results);
+  Type type{input.get<DType>("dtype"), input.get<Shape>("shape")};
+  if (const auto storage = storage_from_name(input.get_or<std::string>("storage", "rows")))
+    type.storage = *storage;
+  if (type != weight.type())
+    user_error("the derived weight '{}' is {}, and its form gives {}", name, type.str(),
+               weight.type().str());
+  if (name != weight.name())
+    user_error("the derived weight '{}' must be named '{}', after its sources and its form", name,
+               weight.name());
   return weight;
 }
 

@@ -19,7 +19,7 @@ struct DerivedWeight {
   std::vector<std::string> sources;  // parameters, in the order of the inputs of `form`
   Region form;                       // its output "0" is the weight
 
-  /// How it differs from its sources: what the graph does to them, and its type.
+  /// That of the result of its form.
   const Type& type() const;
   /// Its input is called after its sources and its form, so that programs that share parameters
   /// share it: "wte.weight:bf16", "wte.weight:store:1f2e3d4c".
@@ -30,7 +30,7 @@ struct DerivedWeight {
 /// The input that holds it; it is added where there is none yet.
 Value derived_input(Graph& graph, const DerivedWeight& weight);
 /// What the attributes of an input say; nothing: it is no derived weight. UserError for one that
-/// does not say what it is made of.
+/// does not say what it is made of, or whose name or type are not those of what it says.
 std::optional<DerivedWeight> derived_weight(const Attrs& input);
 
 /// Appends the nodes that make it out of its sources; the weight.
