@@ -21,18 +21,34 @@ enum class Layout : uint8_t {
   transposed_panels,  // a matrix [N, K] whose transpose [K, N] lies in panels
 };
 
-/// That of a right operand of products, [K, N] or, where they transpose it, [N, K], in panels.
+/// The layout in which products read the panels of a right operand [K, N] or, where they transpose
+/// it, [N, K].
 constexpr Layout right_layout(bool transposed) {
   return transposed ? Layout::transposed_panels : Layout::panels;
 }
 
+/// Integers that stand for the floats of a matrix in rows: x = scale * integer, which is not
+/// rounded to the dtype, with one scale for all elements of a group. Behind the integers, each in
+/// its bits and two of 4 bits in a byte, lie the scales, f32: those of the first row (axis 1) or of
+/// the first groups of rows (axis 0) first. The scale is the largest magnitude of the group over
+/// the largest integer, 127 or 7; NaN where the group holds what is not finite, so that all of it
+/// is NaN.
+struct Quantized {
+  int32_t bits = 0;   // 8 or 4; 0: the elements are no integers
+  int32_t axis = 0;   // elements of a group stand along it
+  int32_t group = 0;  // of how many elements; 0: all, which is a scale for each row or column
+  bool operator==(const Quantized&) const = default;
+};
+
 struct Storage {
   Layout layout = Layout::rows;
+  Quantized quantized = {};  // beside Layout::rows alone
 
   bool operator==(const Storage&) const = default;
-  /// Whether it is that of a tensor that nothing is said about.
+  /// Whether the elements lie in rows, each in its dtype.
   bool is_plain() const { return *this == Storage{}; }
-  /// "rows", "panels", "transposed_panels"
+  bool is_quantized() const { return quantized.bits != 0; }
+  /// "rows", "panels", "transposed_panels", "int8_along_0", "int4_along_1_by_32"
   std::string str() const;
 };
 std::optional<Storage> storage_from_name(std::string_view name);

@@ -1,5 +1,7 @@
 // store: a tensor in another storage.
 
+#include <vector>
+
 #include "ops/support.h"
 
 namespace brrr {
@@ -20,7 +22,9 @@ std::vector<OpDef> store_ops() {
   OpDef d;
   d.name = "store";
   d.derives_weights = d.stores = true;
-  d.doc = "y = x, which lies in rows, in {storage} (base/storage.h)";
+  d.doc =
+      "y = x, which lies in rows, in {storage} (base/storage.h). Panels hold the same numbers; "
+      "integers and their scales hold what is nearest";
   d.op_class = OpClass::movement;
   d.no_gradient = "it is for weights in another form";
   d.infer = [](const InferContext& c) {
@@ -30,7 +34,14 @@ std::vector<OpDef> store_ops() {
     y.storage = storage_of(c, y.dtype, y.shape);
     return std::vector<Type>{std::move(y)};
   };
-  d.evaluate = [](const EvalContext& c) { c.out[0].data = c.in[0]->data; };
+  d.evaluate = [](const EvalContext& c) {
+    const auto& [dtype, shape, storage] = c.out[0].type;
+    c.out[0].data = c.in[0]->data;
+    if (!storage.is_quantized()) return;
+    std::vector<std::byte> bytes(static_cast<size_t>(stored_bytes(storage, dtype, shape)));
+    write_floats(storage, dtype, shape, c.in[0]->data, bytes.data());
+    read_floats(storage, dtype, shape, bytes.data(), c.out[0].data);
+  };
   d.cost = [](const Node& n, std::span<const Type> in) { return streaming_cost(n, in, 0); };
   d.samples = [] {
     std::vector<Sample> out;
@@ -42,6 +53,10 @@ std::vector<OpDef> store_ops() {
                                         {{1, 32}, Layout::transposed_panels}})
       for (const DType dtype : {DType::bf16, DType::f16})
         out.push_back({{tensor(shape, -1, 1, dtype)}, {{"storage", Storage{layout}.str()}}});
+    for (const Quantized& q : {Quantized{8, 0, 0}, {8, 1, 0}, {4, 0, 32}, {4, 1, 32}, {4, 1, 0}})
+      for (const DType dtype : {DType::f32, DType::bf16})
+        out.push_back(
+            {{tensor({45, 67}, -1, 1, dtype)}, {{"storage", Storage{Layout::rows, q}.str()}}});
     return out;
   };
   std::vector<OpDef> list;

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <cmath>
+#include <map>
 
 #include "base/errors.h"
+#include "base/integers.h"
 #include "base/panels.h"
 
 namespace brrr {
@@ -68,8 +70,99 @@ TEST(Storage, WhatGoesInComesOut) {
       }
 }
 
+constexpr Quantized kQuantized[] = {{8, 0, 0},  {8, 1, 0},  {8, 1, 32}, {4, 0, 0},
+                                    {4, 1, 32}, {4, 0, 32}, {4, 1, 5}};
+
+TEST(Storage, NamesOfIntegersComeBack) {
+  EXPECT_EQ((Storage{Layout::rows, Quantized{8, 0, 0}}.str()), "int8_along_0");
+  EXPECT_EQ((Storage{Layout::rows, Quantized{4, 1, 32}}.str()), "int4_along_1_by_32");
+  for (const Quantized& q : kQuantized) {
+    const Storage storage{Layout::rows, q};
+    EXPECT_EQ(storage_from_name(storage.str()), storage);
+    EXPECT_FALSE(storage.is_plain());
+  }
+  for (const char* name : {"int8", "int3_along_0", "int8_along_2", "int8_along_",
+                           "int4_along_1_by_0", "int4_along_1_by_-4", "int4_along_1_by_32x",
+                           "int08_along_0", "int8_along_0_by_99999999999"})
+    EXPECT_FALSE(storage_from_name(name)) << name;
+  EXPECT_NE(storage_refusal({Layout::rows, Quantized{8, 0, 0}}, DType::i8, Shape{4, 4}), "");
+  EXPECT_NE(storage_refusal({Layout::rows, Quantized{8, 0, 0}}, DType::f32, Shape{4}), "");
+  EXPECT_EQ(storage_refusal({Layout::rows, Quantized{8, 0, 0}}, DType::f32, Shape{4, 4}), "");
+}
+
+// The error is at most half a step of the group that the element stands in; what came out goes in
+// and comes out again; and each group's largest magnitude stays, as far as f32 can say.
+TEST(Storage, IntegersAndTheirScales) {
+  for (const Quantized& q : kQuantized)
+    for (const Shape& shape : {Shape{64, 96}, Shape{33, 65}, Shape{1, 7}, Shape{7, 1}}) {
+      SCOPED_TRACE(fmt::format("{} {}", Storage{Layout::rows, q}.str(), shape.str()));
+      const Storage storage{Layout::rows, q};
+      const int64_t rows = shape.size(0), columns = shape.size(1);
+      const int64_t line = q.axis == 0 ? rows : columns, size = q.group == 0 ? line : q.group;
+      const int64_t scales = ceil_div(line, size) * (q.axis == 0 ? columns : rows);
+      const int64_t bytes = stored_bytes(storage, DType::f32, shape);
+      EXPECT_EQ(bytes,
+                round_up(ceil_div(rows * columns * q.bits, int64_t{8}), int64_t{4}) + 4 * scales);
+      std::vector<double> in(static_cast<size_t>(rows * columns)), out(in.size());
+      for (size_t i = 0; i < in.size(); ++i)
+        in[i] = std::sin(static_cast<double>(i) * 0.7) * static_cast<double>(i % 17 + 1);
+      std::vector<std::byte> memory(static_cast<size_t>(bytes), std::byte{0x7f});
+      write_floats(storage, DType::f32, shape, in, memory.data());
+      read_floats(storage, DType::f32, shape, memory.data(), out);
+      std::map<std::pair<int64_t, int64_t>, double> most;
+      const auto group_of = [&](size_t i) {
+        const auto at = static_cast<int64_t>(i);
+        const int64_t row = at / columns, column = at % columns;
+        return q.axis == 0 ? std::pair(row / size, column) : std::pair(row, column / size);
+      };
+      for (size_t i = 0; i < in.size(); ++i) {
+        double& m = most[group_of(i)];
+        m = std::max(m, std::fabs(in[i]));
+      }
+      EXPECT_EQ(static_cast<int64_t>(most.size()), scales);
+      for (size_t i = 0; i < in.size(); ++i) {
+        const double step = most[group_of(i)] / (q.bits == 8 ? 127 : 7);
+        EXPECT_LE(std::fabs(out[i] - in[i]), step * 0.500001);
+        if (std::fabs(in[i]) == most[group_of(i)]) {
+          EXPECT_NEAR(out[i], in[i], std::fabs(in[i]) * 1e-6);
+        }
+      }
+      std::vector<std::byte> again(memory.size());
+      std::vector<double> same(out.size());
+      write_floats(storage, DType::f32, shape, out, again.data());
+      read_floats(storage, DType::f32, shape, again.data(), same);
+      EXPECT_EQ(same, out);
+    }
+  // Nothing but zeros, and what is no number.
+  const Storage storage{Layout::rows, Quantized{8, 0, 0}};
+  std::vector<std::byte> memory(static_cast<size_t>(stored_bytes(storage, DType::f32, {2, 2})));
+  std::vector<double> out(4);
+  write_floats(storage, DType::f32, {2, 2}, std::vector<double>(4), memory.data());
+  read_floats(storage, DType::f32, {2, 2}, memory.data(), out);
+  EXPECT_EQ(out, std::vector<double>(4));
+  // In columns: one with what is not finite, one without.
+  for (const double bad : {std::nan(""), double{INFINITY}, -double{INFINITY}})
+    for (const bool first : {false, true}) {
+      const std::vector<double> in = {first ? bad : 1, 1, first ? 1 : bad, 1};
+      write_floats(storage, DType::f32, {2, 2}, in, memory.data());
+      read_floats(storage, DType::f32, {2, 2}, memory.data(), out);
+      EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[2])) << bad;
+      EXPECT_NEAR(out[1], 1, 1e-6);
+      EXPECT_NEAR(out[3], 1, 1e-6);
+    }
+  EXPECT_NE(storage_refusal({Layout::panels, Quantized{8, 0, 0}}, DType::bf16, Shape{4, 4}), "");
+}
+
 TEST(Storage, RefusesWhatHasTooManyBytes) {
-  EXPECT_THROW(stored_bytes({}, DType::f32, Shape{int64_t{1} << 61, 2}), UserError);
+  constexpr int64_t kHuge = int64_t{1} << 61, kLong = int64_t{1} << 40;
+  EXPECT_THROW(stored_bytes({}, DType::f32, Shape{kHuge, 2}), UserError);
+  for (const Storage& storage : {Storage{Layout::panels}, Storage{Layout::transposed_panels},
+                                 Storage{Layout::rows, Quantized{4, 1, 1}}}) {
+    EXPECT_THROW(stored_bytes(storage, DType::bf16, Shape{kLong, kLong}), UserError);
+    EXPECT_THROW(stored_bytes(storage, DType::bf16, Shape{kLong, kLong / 2048}), UserError);
+    EXPECT_NE(storage_refusal(storage, DType::bf16, Shape{0, kHuge}), "");
+    EXPECT_EQ(stored_bytes(storage, DType::bf16, Shape{0, kLong}), 0);
+  }
 }
 
 }  // namespace

@@ -90,6 +90,37 @@ TEST(DerivedWeight, IsMadeOfItsSources) {
   EXPECT_EQ(out.at("update:" + all[3].name()).data, side_by_side);
 }
 
+// int8 with a scale for each column, int4 with one for 32 terms: forms like any other, which the
+// reference evaluates, and a product reads them.
+TEST(DerivedWeight, InIntegers) {
+  for (const Quantized& q : {Quantized{8, 0, 0}, Quantized{4, 0, 32}}) {
+    Graph form;
+    form.output("0", store(form.input("a0", {64, 96}, DType::f32), {Layout::rows, q}));
+    const DerivedWeight weight{{"w"}, Region(std::move(form))};
+    EXPECT_LT(weight.type().bytes(), 64 * 96 * 4 * q.bits / 32 + 96 * 4 * 2 + 1);
+    Graph g;
+    const Value x = g.input("x", {3, 64}, DType::f32);
+    g.output("y", matmul(x, derived_input(g, weight)));
+    EXPECT_EQ(parse(print(g), find_op), g);
+    Graph whole;
+    const Value w = whole.parameter("w", {64, 96}), rows = whole.input("x", {3, 64}, DType::f32);
+    whole.output("exact", matmul(rows, w));
+    whole.output("y", matmul(rows, make_weight(whole, weight, {{w}})));
+    const reference::Tensors in = test::random_inputs(whole, 3, -1, 1, 3);
+    const reference::Tensors out = reference::evaluate(whole, in);
+    const double error = test::difference({{"y", out.at("exact")}}, {{"y", out.at("y")}});
+    EXPECT_GT(error, 0);
+    EXPECT_LT(error, q.bits == 8 ? 0.02 : 0.3);
+    // What the engine holds is what the refresh program gives.
+    reference::Tensors held{{"x", in.at("x")}};
+    reference::Tensors sources{{"w", in.at("w")}};
+    const Graph refresh = refresh_graph(std::span(&weight, 1));
+    sources[weight.name()] = RefTensor(weight.type());
+    held[weight.name()] = reference::evaluate(refresh, sources).at("update:" + weight.name());
+    EXPECT_EQ(test::difference(reference::evaluate(g, held), {{"y", out.at("y")}}), 0);
+  }
+}
+
 TEST(DerivedWeight, BadAttributes) {
   const auto complaint = [](Attrs more) {
     Graph g;
@@ -112,6 +143,15 @@ TEST(DerivedWeight, BadAttributes) {
   no_region.output("0", no_region.parameter("w", {64, 96}, DType::bf16));
   EXPECT_NE(complaint({{"form", Region(no_region)}}).find("a region reads the outside"),
             std::string::npos);
+  EXPECT_EQ(complaint({{"form", in_bf16("v").form}, {"a0", std::string("v")}}),
+            "the derived weight 'w:bf16' must be named 'v:bf16', after its sources and its form");
+  Graph other;
+  other.output("0", cast(other.input("a0", {64, 64}, DType::f32), DType::bf16));
+  EXPECT_EQ(complaint({{"form", Region(other)}, {"a0", std::string("w")}}),
+            "the derived weight 'w:bf16' is bf16[64,96], and its form gives bf16[64,64]");
+  other.output("1", other.value(NodeId{0}));
+  EXPECT_EQ(complaint({{"form", Region(other)}, {"a0", std::string("w")}}),
+            "the form of the derived weight 'w:bf16' has 2 outputs");
 }
 
 }  // namespace

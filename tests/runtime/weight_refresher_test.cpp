@@ -144,6 +144,28 @@ TEST(WeightRefresher, KnowsWhoReadsWhat) {
   EXPECT_FALSE(weights.must_refresh_between(0, 3));
 }
 
+// No kernel reads integers yet: the reference interpreter does, from the bytes in the arena.
+TEST(WeightRefresher, WeightsInIntegers) {
+  for (const Quantized& q : {Quantized{8, 0, 0}, Quantized{8, 1, 0}, Quantized{4, 0, 4}}) {
+    Graph form;
+    form.output("0", store(form.input("a0", {8, 3}, DType::f32), {Layout::rows, q}));
+    const DerivedWeight weight{{"w"}, Region(std::move(form))};
+    Engine engine(cpu::cpu_backend());
+    Graph g;
+    g.output("y", matmul(g.input("x", {1, 8}, DType::f32), derived_input(g, weight)));
+    const size_t program = engine.add(g);
+    EXPECT_LT(engine.forecast().parameter_bytes, 8 * 3 * 4 + 64);
+    engine.allocate();
+    load_parameters(engine, [](std::string_view, std::span<float> out) {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = i % 2 == 0 ? 7 : -7;
+    });
+    const std::vector<float> x = {1, 2, 3, 4, 5, 6, 7, 8};
+    engine.set_input<float>(program, "x", x);
+    const std::vector<float> y = read(engine, program);  // rows alternate: 7 (1 - 2 + 3 - ...)
+    for (size_t j = 0; j < 3; ++j) EXPECT_NEAR(y[j], j % 2 == 0 ? -28 : 28, 1e-4);
+  }
+}
+
 // Without its parameters in the engine a derived weight takes their place.
 TEST(WeightRefresher, TheLoaderMakesWhatHasNoSources) {
   for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -45,7 +45,8 @@ class Deriver {
   // takes the place of parameters: another storage, several of them in one.
   bool is_worth_keeping(const Node& node) const {
     if (refresher_ == Refresher::update)
-      return is_narrow_float(node.results[0].dtype) || node.op->gives_scale;
+      return is_narrow_float(node.results[0].dtype) || node.op->gives_scale ||
+             node.results[0].storage.is_quantized();
     return node.op->stores || node.operands.size() > 1;
   }
 
@@ -78,7 +79,7 @@ class Deriver {
     std::vector<bool>& is_read = is_read_;
     for (const Output& o : in_.outputs()) is_read[o.value.node] = true;
     for (auto id = static_cast<NodeId>(in_.size()); id-- > 0;)
-      if (!is_kept_form(id) || (is_view(id) && is_read[id]))
+      if (is_read[id] && (!is_kept_form(id) || is_view(id)))
         for (const ValueId& v : in_.node(id).operands) is_read[v.node] = true;
     for (NodeId id = 0; id < in_.size(); ++id) {
       if (!is_kept_form(id) || !is_read[id]) continue;
@@ -218,7 +219,8 @@ class Deriver {
       for (uint32_t port = 0; port < node.results.size(); ++port)
         rewriter_.bind({id, port}, results[port]);
       new_writer_[id] = results[0].id.node;
-    } else if ((!is_kept_form(id) || views_.contains(id)) && !replaced_.contains(id)) {
+    } else if (in_.is_input(id) ? !replaced_.contains(id)
+                                : is_read_[id] && (!is_kept_form(id) || views_.contains(id))) {
       rewriter_.copy(id);
     }
   }
