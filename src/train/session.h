@@ -75,7 +75,7 @@ class Session {
   MemoryForecast forecast() const { return engine_.forecast(); }
   /// Whether derived weights lie in panels (the pass weight_panels).
   bool has_panels() const;
-  /// Of the forecast's state_bytes: derived weights.
+  /// What derived weights take of the forecast's state_bytes.
   int64_t derived_bytes() const;
   void allocate();
   Engine& engine() { return engine_; }

@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/target.h"
-#include "infer/generator.h"
-#include "infer/sampler.h"
-#include "models/initialise.h"
 #include "models/llama/llama_model.h"
 #include "ops/fused.h"
 #include "passes/pipeline.h"
 #include "passes/weights/derived_weight.h"
 #include "runtime/engine.h"
+#include "support/generated.h"
 
 namespace brrr {
 namespace {
@@ -71,33 +69,17 @@ TEST(JoinedProducts, TakeThePlaceOfTheirParameters) {
     }
 }
 
-std::vector<int32_t> generated(DType precision, bool has_bias, bool use_cache,
-                               const char* disabled) {
-  if (*disabled != '\0') ::setenv("BRRR_DISABLE_PASS", disabled, 1);
-  infer::GeneratorOptions options;
-  options.precision = precision;
-  options.use_cache = use_cache;
-  infer::Generator generator(
-      model(has_bias), cpu::cpu_backend(),
-      [&](std::string_view name, std::span<float> out) {
-        models::initial_weights(*model(has_bias), 5)(name, out);
-      },
-      options);
-  infer::Sampling sampling;
-  sampling.temperature = 1;
-  const std::vector<int32_t> tokens =
-      generator.generate(std::vector<int32_t>{3, 1, 4, 1, 5}, 60, infer::Sampler(sampling, 11));
-  ::unsetenv("BRRR_DISABLE_PASS");
-  return tokens;
-}
-
 TEST(JoinedProducts, TextsAreTheSame) {
   for (const DType precision : {DType::f32, DType::bf16, DType::f16})
     for (const bool has_bias : {false, true})
-      for (const bool use_cache : {true, false})
-        EXPECT_EQ(generated(precision, has_bias, use_cache, ""),
-                  generated(precision, has_bias, use_cache, "join_products"))
+      for (const bool use_cache : {true, false}) {
+        infer::GeneratorOptions options;
+        options.precision = precision;
+        options.use_cache = use_cache;
+        EXPECT_EQ(test::generated(model(has_bias), options),
+                  test::generated(model(has_bias), options, "join_products"))
             << name_of(precision) << has_bias << use_cache;
+      }
 }
 
 }  // namespace

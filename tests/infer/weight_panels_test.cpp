@@ -5,14 +5,12 @@
 
 #include "backend/cpu/target.h"
 #include "base/panels.h"
-#include "infer/generator.h"
-#include "infer/sampler.h"
 #include "models/gpt2/gpt2.h"
 #include "models/gpt2/gpt2_model.h"
-#include "models/initialise.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 #include "passes/weights/derived_weight.h"
+#include "support/generated.h"
 #include "support/gpt2.h"
 
 namespace brrr {
@@ -107,26 +105,12 @@ TEST(WeightPanels, ThePlacesArePermuted) {
   EXPECT_EQ(panel_elements(k, n), k * n);
 }
 
-std::vector<int32_t> generated(const char* disabled) {
-  if (*disabled != '\0') ::setenv("BRRR_DISABLE_PASS", disabled, 1);
+TEST(WeightPanels, TextsAreTheSame) {
   infer::GeneratorOptions options;
   options.precision = DType::bf16;
-  infer::Generator generator(
-      models::gpt2_model(config()), cpu::cpu_backend(),
-      [](std::string_view name, std::span<float> out) {
-        models::initial_weights(*models::gpt2_model(config()), 5)(name, out);
-      },
-      options);
-  infer::Sampling sampling;
-  sampling.temperature = 1;
-  // A prompt of several tokens is a product of several rows.
-  const std::vector<int32_t> tokens =
-      generator.generate(std::vector<int32_t>{3, 1, 4, 1, 5}, 60, infer::Sampler(sampling, 11));
-  ::unsetenv("BRRR_DISABLE_PASS");
-  return tokens;
+  const models::ModelPtr model = models::gpt2_model(config());
+  EXPECT_EQ(test::generated(model, options), test::generated(model, options, "weight_panels"));
 }
-
-TEST(WeightPanels, TextsAreTheSame) { EXPECT_EQ(generated(""), generated("weight_panels")); }
 
 }  // namespace
 }  // namespace brrr
