@@ -27,13 +27,14 @@ for name in "${headers[@]}"; do
   [[ -n $found ]] || die "pack_dependencies: the headers $name were not found"
 done
 for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
-  for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp "$root_folder/httplib.h" "$root_folder/pcre2.h"; do
+  for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp "$root_folder/httplib.h" "$root_folder/pcre2.h" \
+    "$root_folder/utf8proc.h"; do
     if [[ -e $file ]]; then cp -L "$file" "$folder/include/"; fi
   done
 done
 
 # Libraries once, under the name that programs ask for, and a link for the linker.
-for name in dnnl hwy fmt cpp-httplib pcre2-8; do
+for name in dnnl hwy fmt cpp-httplib pcre2-8 utf8proc; do
   path=$(find /usr/lib -name "lib$name.so" -print -quit 2>/dev/null)
   [[ -n $path ]] || die "pack_dependencies: lib$name.so was not found"
   real=$(readlink -f "$path")

@@ -1,6 +1,6 @@
 #pragma once
-// The part of a tokenizer that turns pieces of text into ids: bytes, characters, or BPE. Immutable;
-// any thread may encode.
+// The part of a tokenizer that turns pieces of text into ids: bytes, characters, BPE or Unigram.
+// Immutable; any thread may encode.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace brrr::io {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// "byte", "char" or "bpe".
+  /// "byte", "char", "bpe" or "unigram".
   virtual std::string kind() const = 0;
   /// Appends the ids of the pieces. They lie in a buffer that may be read up to `readable_end`.
   /// Throws UserError for text that the model cannot represent.

@@ -1,10 +1,12 @@
 #pragma once
-// The tokenizers of tests/golden/tokenizer_cases.json, which differ in one part each.
+// The tokenizers of tests/golden/tokenizer_cases.json, which differ in one part each, and what the
+// texts of goldens are made of.
 
 #include <stdexcept>
 
 #include "base/file.h"
 #include "formats/json_file.h"
+#include "support/random_text.h"
 #include "text/tokenizer_json.h"
 
 namespace brrr::test {
@@ -33,5 +35,31 @@ inline std::unique_ptr<io::Tokenizer> golden_tokenizer(const std::string& name) 
     if (item["name"] == name) return tokenizer_of(tokenizer_json_of(all, item));
   throw std::runtime_error("tokenizer_cases.json has no case " + name);
 }
+
+/// The code points that Unicode 14 assigns, in order.
+class Assigned {
+ public:
+  explicit Assigned(const io::Json& ranges) : is_assigned_(0x110000) {
+    for (const io::Json& range : ranges)
+      for (auto code = range[0].get<uint32_t>(); code <= range[1].get<uint32_t>(); ++code) {
+        codes_.push_back(code);
+        is_assigned_[code] = true;
+      }
+  }
+  std::string replace_others(std::string_view text) const {
+    std::string out;
+    const uint8_t* const end = as_bytes(text.data() + text.size());
+    for (const uint8_t* p = as_bytes(text.data()); p < end;) {
+      const DecodedChar c = decode_utf8(p, end);
+      append_utf8(out, is_assigned_[c.code] ? c.code : codes_[c.code % codes_.size()]);
+      p += c.bytes;
+    }
+    return out;
+  }
+
+ private:
+  std::vector<uint32_t> codes_;
+  std::vector<bool> is_assigned_;
+};
 
 }  // namespace brrr::test

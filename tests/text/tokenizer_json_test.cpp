@@ -195,32 +195,6 @@ class TokenizerFolder : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-/// The code points that Unicode 14 assigns, in order.
-class Assigned {
- public:
-  explicit Assigned(const Json& ranges) : is_assigned_(0x110000) {
-    for (const Json& range : ranges)
-      for (auto code = range[0].get<uint32_t>(); code <= range[1].get<uint32_t>(); ++code) {
-        codes_.push_back(code);
-        is_assigned_[code] = true;
-      }
-  }
-  std::string replace_others(std::string_view text) const {
-    std::string out;
-    const uint8_t* const end = as_bytes(text.data() + text.size());
-    for (const uint8_t* p = as_bytes(text.data()); p < end;) {
-      const DecodedChar c = decode_utf8(p, end);
-      append_utf8(out, is_assigned_[c.code] ? c.code : codes_[c.code % codes_.size()]);
-      p += c.bytes;
-    }
-    return out;
-  }
-
- private:
-  std::vector<uint32_t> codes_;
-  std::vector<bool> is_assigned_;
-};
-
 /// `inserted` before the character number `at`.
 std::string insert_at(const std::string& text, size_t at, const std::string& inserted) {
   size_t offset = 0;
@@ -237,7 +211,7 @@ size_t characters_of(std::string_view text) {
 
 TEST_P(TokenizerFolder, RandomTexts) {
   constexpr uint32_t kBlock = 1000;
-  const Assigned assigned(all_["assigned"]);
+  const test::Assigned assigned(all_["assigned"]);
   ASSERT_EQ(golden_["random"].size(), 100u);
   for (uint32_t block = 0; block < 100; ++block) {
     std::vector<std::string> texts;

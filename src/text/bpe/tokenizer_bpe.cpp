@@ -340,7 +340,7 @@ bool BpeEncoder::may_cut(uint32_t before, uint32_t after) const {
 
 void BpeEncoder::encode(std::span<const std::string_view> pieces, const char* readable_end,
                         std::vector<int32_t>& ids) const {
-  std::unique_ptr<WordCache> cache = take_cache();
+  std::unique_ptr<WordCache> cache = caches_.take();
   Output out(ids);
   const bool words = model_.alphabet == BpeModel::Alphabet::bytes || model_.ignore_merges;
   if (!words)
@@ -369,24 +369,7 @@ void BpeEncoder::encode(std::span<const std::string_view> pieces, const char* re
     pieces = pieces.subspan(now.size());
   }
   out.flush();
-  return_cache(std::move(cache));
-}
-
-std::unique_ptr<WordCache> BpeEncoder::take_cache() const {
-  {
-    const std::lock_guard lock(caches_mutex_);
-    if (!caches_.empty()) {
-      auto cache = std::move(caches_.back());
-      caches_.pop_back();
-      return cache;
-    }
-  }
-  return std::make_unique<WordCache>();
-}
-
-void BpeEncoder::return_cache(std::unique_ptr<WordCache> cache) const {
-  const std::lock_guard lock(caches_mutex_);
-  caches_.push_back(std::move(cache));
+  caches_.give_back(std::move(cache));
 }
 
 }  // namespace brrr::io

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -111,8 +110,6 @@ class BpeEncoder final : public TokenModel {
   void merge_by_scan(const uint8_t* p, std::span<const uint32_t> symbols,
                      std::vector<int32_t>& ids) const;
   void merge_by_heap(std::span<const uint32_t> symbols, std::vector<int32_t>& ids) const;
-  std::unique_ptr<WordCache> take_cache() const;
-  void return_cache(std::unique_ptr<WordCache> cache) const;
 
   BpeModel model_;
   std::vector<MergeSlot>
@@ -126,9 +123,7 @@ class BpeEncoder final : public TokenModel {
   uint32_t mark_id_ = kNoId;       // of U+2581
   std::vector<uint8_t> joined_;    // [kClasses * kClasses]: may a merge join the two?
   bool merges_fallbacks_ = false;  // merges may pass what is no known character
-  mutable std::mutex caches_mutex_;
-  mutable std::vector<std::unique_ptr<WordCache>>
-      caches_;  // idle ones, at most one per thread that encoded
+  mutable WordCaches caches_;
 };
 
 }  // namespace brrr::io

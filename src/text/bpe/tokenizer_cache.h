@@ -1,12 +1,13 @@
 #pragma once
 // A bounded memory of encoded words. Most words of a text occur again and again, and looking one up
 // costs one cache line. It only saves time: a word that is not in it is encoded anew, with the same
-// ids. One thread at a time; BpeTokenizer keeps a pool of them.
+// ids. One thread at a time; models keep a pool of them (WordCaches).
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -149,6 +150,30 @@ class WordCache {
   std::vector<uint8_t> bytes_;
   std::vector<int32_t> ids_;
   size_t long_used_ = 0;
+};
+
+/// The caches of a model that no thread uses now: at most one per thread that encoded.
+class WordCaches {
+ public:
+  std::unique_ptr<WordCache> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        auto cache = std::move(idle_.back());
+        idle_.pop_back();
+        return cache;
+      }
+    }
+    return std::make_unique<WordCache>();
+  }
+  void give_back(std::unique_ptr<WordCache> cache) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(cache));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<WordCache>> idle_;
 };
 
 }  // namespace brrr::io
