@@ -49,6 +49,16 @@ void AddedTokens::add(const AddedToken& token, const std::string& spelling) {
   spellings_.push_back(spelling);
   if (token_of_[node] == 0) token_of_[node] = static_cast<uint32_t>(tokens_.size());
   starts_[static_cast<uint8_t>(spelling[0])] = true;
+  const auto symbol = [](char c) {
+    const auto byte = static_cast<uint8_t>(c);
+    return byte < 0x80 ? size_t{byte} : kWideSymbol;
+  };
+  for (const std::string* text : {&spelling, &token.content}) {
+    for (size_t at = 1; at < text->size(); ++at)
+      pairs_[symbol((*text)[at - 1])].set(symbol((*text)[at]));
+    ends_.set(symbol(text->back()));
+    if (token.single_word) words_begin_.set(symbol(text->front()));
+  }
 }
 
 AddedTokens::Found AddedTokens::find(std::string_view text, size_t from, size_t done) const {
@@ -94,22 +104,10 @@ AddedTokens::Found AddedTokens::find(std::string_view text, size_t from, size_t 
 }
 
 void AddedTokens::restrict_cuts(CutRule& rule) const {
-  const auto forbid = [&](size_t before, uint8_t after) { rule.allow(before, after, false); };
-  const auto symbol = [](char c) {
-    const auto byte = static_cast<uint8_t>(c);
-    return byte < 0x80 ? size_t{byte} : kWideSymbol;
-  };
-  for (size_t i = 0; i < tokens_.size(); ++i)
-    for (const std::string* text : {&spellings_[i], &tokens_[i].content}) {
-      for (size_t at = 1; at < text->size(); ++at)
-        if (const auto after = static_cast<uint8_t>((*text)[at]); after < 0x80)
-          forbid(symbol((*text)[at - 1]), after);
-      for (const char after : kCutsBefore)
-        forbid(symbol(text->back()), static_cast<uint8_t>(after));
-      if (tokens_[i].single_word && static_cast<uint8_t>(text->front()) < 0x80)
-        for (size_t before = 0; before < kSymbols; ++before)
-          forbid(before, static_cast<uint8_t>(text->front()));
-    }
+  for (size_t before = 0; before < kSymbols; ++before)
+    for (const char c : kCutsBefore)
+      if (const auto after = static_cast<uint8_t>(c); touches(before, after))
+        rule.allow(before, after, false);
 }
 
 }  // namespace brrr::io

@@ -3,6 +3,7 @@
 // what else a tokenizer.json lists in added_tokens. The leftmost match wins, of several there the
 // longest, as in the library `tokenizers`.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -50,7 +51,11 @@ class AddedTokens {
     if (done < text.size()) on_text(text.substr(done));
   }
 
-  /// Removes the pairs at which a cut might part a token or change what is around it.
+  /// Might a cut between two characters part a token, or change what is around it?
+  bool touches(size_t before, size_t after) const {
+    return ends_[before] || pairs_[before][after] || words_begin_[after];
+  }
+  /// Removes those pairs.
   void restrict_cuts(CutRule& rule) const;
 
  private:
@@ -67,6 +72,10 @@ class AddedTokens {
   std::unordered_map<uint64_t, uint32_t> edges_;
   std::vector<uint32_t> token_of_ = {0};
   bool starts_[256] = {};
+  // As a cut sees them: characters side by side in a token, last ones, and the first ones of tokens
+  // that must be single words.
+  std::array<Symbols, kSymbols> pairs_{};
+  Symbols ends_, words_begin_;
 };
 
 }  // namespace brrr::io

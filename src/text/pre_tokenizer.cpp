@@ -4,9 +4,11 @@
 
 #include "base/errors.h"
 #include "base/utf8.h"
+#include "text/bpe/byte_letters.h"
 #include "text/json_fields.h"
-#include "text/patterns/split_pattern.h"
+#include "text/patterns/matches.h"
 #include "text/tokenizer_split.h"
+#include "text/unicode/char_traits.h"
 
 namespace brrr::io {
 namespace {
@@ -83,26 +85,14 @@ class SplitStage final : public PreTokenizerStage {
   SplitStage(SplitPattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
-  // An empty match right behind a match is none; any other parts the text.
   void split(std::string_view piece, const NextStage& next) const override {
     Pieces pieces(behavior_, invert_, piece, next);
-    size_t done = 0, from = 0;
-    std::optional<size_t> last_end;
-    while (from <= piece.size()) {
-      const auto match = pattern_.find(piece, from);
-      if (!match) break;
-      const auto [begin, end] = *match;
-      if (begin == end && last_end == end) {
-        if (from == piece.size()) break;
-        from +=
-            decode_utf8(as_bytes(piece.data()) + from, as_bytes(piece.data()) + piece.size()).bytes;
-        continue;
-      }
+    size_t done = 0;
+    for_each_match(pattern_, piece, [&](size_t begin, size_t end) {
       if (begin > done) pieces.add(done, begin, false);
       pieces.add(begin, end, true);
-      done = from = end;
-      last_end = end;
-    }
+      done = end;
+    });
     if (done < piece.size()) pieces.add(done, piece.size(), false);
     pieces.finish();
   }
@@ -143,33 +133,175 @@ class Gpt2Stage final : public PreTokenizerStage {
   }
 };
 
+/// Calls matches(code) for each character: those that match are matches, one by one.
+template <typename Matches>
+void split_at_characters(std::string_view piece, Behavior behavior, const NextStage& next,
+                         const Matches& matches) {
+  Pieces pieces(behavior, false, piece, next);
+  const uint8_t* const begin = as_bytes(piece.data());
+  const uint8_t* const end = begin + piece.size();
+  const uint8_t* gap = begin;
+  const auto offset = [begin](const uint8_t* p) { return static_cast<size_t>(p - begin); };
+  for (const uint8_t* p = begin; p < end;) {
+    const DecodedChar c = decode_utf8(p, end);
+    if (matches(c.code)) {
+      if (gap < p) pieces.add(offset(gap), offset(p), false);
+      pieces.add(offset(p), offset(p) + c.bytes, true);
+      gap = p + c.bytes;
+    }
+    p += c.bytes;
+  }
+  if (gap < end) pieces.add(offset(gap), piece.size(), false);
+  pieces.finish();
+}
+
 class DigitsStage final : public PreTokenizerStage {
  public:
   explicit DigitsStage(bool individual) : individual_(individual) {}
   void split(std::string_view piece, const NextStage& next) const override {
     const CharTable& table = CharTable::get();
-    Pieces pieces(individual_ ? Behavior::isolated : Behavior::contiguous, false, piece, next);
-    const uint8_t* const begin = as_bytes(piece.data());
-    const uint8_t* const end = begin + piece.size();
-    const uint8_t* gap = begin;
-    const auto offset = [begin](const uint8_t* p) { return static_cast<size_t>(p - begin); };
-    for (const uint8_t* p = begin; p < end;) {
-      const DecodedChar c = decode_utf8(p, end);
-      if (table.of(c.code) == CharClass::kNumber) {
-        if (gap < p) pieces.add(offset(gap), offset(p), false);
-        pieces.add(offset(p), offset(p) + c.bytes, true);
-        gap = p + c.bytes;
-      }
-      p += c.bytes;
-    }
-    if (gap < end) pieces.add(offset(gap), piece.size(), false);
-    pieces.finish();
+    split_at_characters(piece, individual_ ? Behavior::isolated : Behavior::contiguous, next,
+                        [&](uint32_t code) { return table.of(code) == CharClass::kNumber; });
   }
   // A number never joins white space, and white space is no number: it lies in a gap.
   void restrict_cuts(CutRule&, Symbols&) const override {}
 
  private:
   bool individual_;
+};
+
+class PunctuationStage final : public PreTokenizerStage {
+ public:
+  explicit PunctuationStage(Behavior behavior) : behavior_(behavior) {}
+  void split(std::string_view piece, const NextStage& next) const override {
+    const CharTraits& traits = CharTraits::get();
+    split_at_characters(piece, behavior_, next,
+                        [&](uint32_t code) { return traits.has(code, CharTraits::kPunctuation); });
+  }
+  void restrict_cuts(CutRule& rule, Symbols&) const override { rule = CutRule(); }
+
+ private:
+  Behavior behavior_;
+};
+
+class DelimiterStage final : public PreTokenizerStage {
+ public:
+  explicit DelimiterStage(uint32_t delimiter) : delimiter_(delimiter) {}
+  void split(std::string_view piece, const NextStage& next) const override {
+    split_at_characters(piece, Behavior::removed, next,
+                        [this](uint32_t code) { return code == delimiter_; });
+  }
+  void restrict_cuts(CutRule& rule, Symbols&) const override { rule = CutRule(); }
+
+ private:
+  uint32_t delimiter_;
+};
+
+/// Pieces of so many characters.
+class FixedLengthStage final : public PreTokenizerStage {
+ public:
+  explicit FixedLengthStage(size_t length) : length_(length) {}
+  void split(std::string_view piece, const NextStage& next) const override {
+    const uint8_t* p = as_bytes(piece.data());
+    const uint8_t* const end = p + piece.size();
+    while (p < end) {
+      const uint8_t* q = p;
+      for (size_t i = 0; i < length_ && q < end; ++i) q += decode_utf8(q, end).bytes;
+      next({reinterpret_cast<const char*>(p), static_cast<size_t>(q - p)});
+      p = q;
+    }
+  }
+  void restrict_cuts(CutRule& rule, Symbols&) const override { rule = CutRule(); }
+
+ private:
+  size_t length_;
+};
+
+/// Parts a text at white space, which it drops: WhitespaceSplit, and two that part words further.
+class WordsStage final : public PreTokenizerStage {
+ public:
+  enum class Kind {
+    spaces,       // WhitespaceSplit: at white space alone
+    words,        // Whitespace: runs of \w, and runs of what is neither \w nor white space
+    punctuation,  // BertPreTokenizer: every character of punctuation by itself
+  };
+  explicit WordsStage(Kind kind) : kind_(kind) {
+    for (uint32_t c = 0; c < 128; ++c) ascii_[c] = class_of(c);
+  }
+
+  void split(std::string_view piece, const NextStage& next) const override {
+    if (PieceSink* const sink = next.last())
+      split_into(piece, [sink](std::string_view word) { sink->add(word); });
+    else
+      split_into(piece, next);
+  }
+  void restrict_cuts(CutRule& rule, Symbols&) const override { rule = CutRule(); }
+  bool drops_spaces() const override { return true; }
+
+ private:
+  enum Class : uint8_t { kWordPart, kMark, kAlone, kBlank };
+
+  Class class_of(uint32_t code) const {
+    if (spaces_.of(code) == CharClass::kSpace) return kBlank;
+    switch (kind_) {
+      case Kind::spaces:
+        return kWordPart;
+      case Kind::words:
+        return traits_.has(code, CharTraits::kWord) ? kWordPart : kMark;
+      case Kind::punctuation:
+        return traits_.has(code, CharTraits::kPunctuation) ? kAlone : kWordPart;
+    }
+    return kWordPart;
+  }
+
+  template <typename OnWord>
+  void split_into(std::string_view piece, const OnWord& on_word) const {
+    const uint8_t* p = as_bytes(piece.data());
+    const uint8_t* const end = p + piece.size();
+    const uint8_t* begin = p;
+    Class before = kBlank;
+    const auto finish = [&](const uint8_t* stop) {
+      if (before != kBlank)
+        on_word(std::string_view(reinterpret_cast<const char*>(begin),
+                                 static_cast<size_t>(stop - begin)));
+    };
+    while (p < end) {
+      uint32_t bytes = 1;
+      Class now;
+      if (*p < 0x80) {
+        now = ascii_[*p];
+      } else {
+        const DecodedChar c = decode_utf8(p, end);
+        now = class_of(c.code);
+        bytes = c.bytes;
+      }
+      if (now != before || now == kAlone) {
+        finish(p);
+        begin = p;
+        before = now;
+      }
+      p += bytes;
+    }
+    finish(end);
+  }
+
+  Kind kind_;
+  Class ascii_[128];
+  const CharTable& spaces_ = CharTable::get();
+  const CharTraits& traits_ = CharTraits::get();
+};
+
+/// Every byte as its letter, for models that take no bytes.
+class ByteLettersStage final : public PreTokenizerStage {
+ public:
+  void split(std::string_view piece, const NextStage& next) const override {
+    const std::string text = spell_letters(piece);
+    PieceSink::Buffer buffer(*next.sink, text);
+    next.within(text)(text);
+    buffer.done();
+  }
+  void restrict_cuts(CutRule& rule, Symbols&) const override { rule = CutRule(); }
+  bool rewrites() const override { return true; }
 };
 
 /// Lets every piece begin with a space.
@@ -183,7 +315,7 @@ class PrefixSpaceStage final : public PreTokenizerStage {
     std::string text = " ";
     text += piece;
     PieceSink::Buffer buffer(*next.sink, text);
-    next(text);
+    next.within(text)(text);
     buffer.done();
   }
   void restrict_cuts(CutRule& rule, Symbols&) const override {
@@ -212,13 +344,14 @@ class MetaspaceStage final : public PreTokenizerStage {
         text += c;
     }
     PieceSink::Buffer buffer(*next.sink, text);
+    const NextStage inner = next.within(text);
     const std::string_view all = text;
     for (size_t begin = 0; begin < all.size();) {
       const size_t found =
           split_ ? all.find(mark_, begin + mark_.size() * all.substr(begin).starts_with(mark_))
                  : std::string_view::npos;
       const size_t end = std::min(found, all.size());
-      next(all.substr(begin, end - begin));
+      inner(all.substr(begin, end - begin));
       begin = end;
     }
     buffer.done();
@@ -227,6 +360,7 @@ class MetaspaceStage final : public PreTokenizerStage {
     PrefixSpaceStage().restrict_cuts(rule, ends);
     if (split_) ends.set(' ');
   }
+  bool rewrites() const override { return true; }
 
  private:
   std::string mark_;
@@ -271,6 +405,37 @@ std::unique_ptr<PreTokenizerStage> read_metaspace(const JsonFields& fields,
   return std::make_unique<MetaspaceStage>(mark, prepend, fields.flag("split", true));
 }
 
+/// One character: its text and its code point.
+std::pair<std::string, uint32_t> read_character(const JsonFields& fields, const char* key) {
+  std::string text = fields.text(key);
+  if (!text.empty()) {
+    const DecodedChar c = decode_utf8(as_bytes(text.data()), as_bytes(text.data() + text.size()));
+    if (c.bytes == text.size() && c.code != kInvalidByte) return {std::move(text), c.code};
+  }
+  user_error("{}.{} is {}; expected one character", fields.where(), key, in_quotes(text));
+}
+
+/// One stage by its type, or nullptr for an unknown one.
+std::unique_ptr<PreTokenizerStage> read_stage(const std::string& type, const JsonFields& fields) {
+  using Kind = WordsStage::Kind;
+  if (type == "Split") return read_split(fields);
+  if (type == "BertPreTokenizer") return std::make_unique<WordsStage>(Kind::punctuation);
+  if (type == "Whitespace") return std::make_unique<WordsStage>(Kind::words);
+  if (type == "WhitespaceSplit") return std::make_unique<WordsStage>(Kind::spaces);
+  if (type == "Digits")
+    return std::make_unique<DigitsStage>(fields.flag("individual_digits", false));
+  if (type == "Punctuation")
+    return std::make_unique<PunctuationStage>(
+        behavior_of(fields.text("behavior", "Isolated"), fields.where()));
+  if (type == "CharDelimiterSplit")
+    return std::make_unique<DelimiterStage>(read_character(fields, "delimiter").second);
+  if (type == "FixedLength")
+    return std::make_unique<FixedLengthStage>(
+        fields.get("length").is_null() ? size_t{5}
+                                       : static_cast<size_t>(fields.integer("length", 1, 1 << 30)));
+  return nullptr;
+}
+
 }  // namespace
 
 PreTokenizer PreTokenizer::gpt2() {
@@ -280,77 +445,77 @@ PreTokenizer PreTokenizer::gpt2() {
   return all;
 }
 
+PreTokenizer PreTokenizer::bert() {
+  PreTokenizer all;
+  all.stages_.push_back(std::make_unique<WordsStage>(WordsStage::Kind::punctuation));
+  return all;
+}
+
 PreTokenizer PreTokenizer::read(const Json& json, const std::string& where) {
   PreTokenizer all;
   all.read_into(json, where, 0);
+  for (const auto& stage : all.stages_) {
+    all.needs_utf8_ |= stage->needs_utf8();
+    all.rewritten_ |= stage->rewrites() && stage != all.stages_.back();
+  }
   return all;
+}
+
+void PreTokenizer::spell_letters() {
+  if (!byte_level_) return;
+  byte_level_ = false;
+  stages_.push_back(std::make_unique<ByteLettersStage>());
 }
 
 void PreTokenizer::read_into(const Json& json, const std::string& where, int depth) {
   if (json.is_null()) return;
   const JsonFields fields(json, where);
   const std::string type = fields.text("type");
-  if (byte_level_)
-    user_error("{}: {} stands behind ByteLevel, which must be the last pre-tokenizer", where, type);
   if (type == "Sequence") {
     if (depth == kDeepestSequence)
       user_error("{}: sequences nested deeper than {}", where, kDeepestSequence);
     const Json& list = fields.list("pretokenizers");
     for (size_t i = 0; i < list.size(); ++i)
       read_into(list[i], fmt::format("{}.pretokenizers[{}]", where, i), depth + 1);
-  } else if (type == "ByteLevel") {
+    return;
+  }
+  spell_letters();  // a stage behind ByteLevel sees letters
+  if (type == "ByteLevel") {
     if (fields.flag("add_prefix_space", true))
       stages_.push_back(std::make_unique<PrefixSpaceStage>());
     if (fields.flag("use_regex", true)) stages_.push_back(std::make_unique<Gpt2Stage>());
     byte_level_ = true;
-  } else if (type == "Split") {
-    stages_.push_back(read_split(fields));
-  } else if (type == "Digits") {
-    stages_.push_back(std::make_unique<DigitsStage>(fields.flag("individual_digits", false)));
   } else if (type == "Metaspace") {
-    const std::string mark = fields.text("replacement");
-    const DecodedChar c = decode_utf8(as_bytes(mark.data()), as_bytes(mark.data() + mark.size()));
-    if (c.bytes != mark.size() || c.code == kInvalidByte)
-      user_error("{}.replacement is {}; expected one character", where, in_quotes(mark));
-    if (!stages_.empty())
-      user_error("{}: Metaspace stands behind another pre-tokenizer, which is not supported",
-                 where);
+    const auto [mark, code] = read_character(fields, "replacement");
     stages_.push_back(read_metaspace(fields, mark));
-    space_ = c.code;
+    space_ = code;
+  } else if (auto stage = read_stage(type, fields)) {
+    stages_.push_back(std::move(stage));
   } else {
     user_error(
-        "{}.type is {}, which is not supported (supported: Sequence, ByteLevel, Split, Digits, "
-        "Metaspace)",
+        "{}.type is {}, which is not supported (supported: Sequence, BertPreTokenizer, Whitespace, "
+        "WhitespaceSplit, Punctuation, Digits, Split, ByteLevel, Metaspace, CharDelimiterSplit, "
+        "FixedLength)",
         where, in_quotes(type));
   }
   if (stages_.size() > kMostStages)
     user_error("{}: more than {} pre-tokenizers", where, kMostStages);
-  for (const auto& stage : stages_) needs_utf8_ |= stage->needs_utf8();
 }
 
 void PreTokenizer::split(std::string_view text, PieceSink& sink, bool at_start) const {
-  const NextStage first{this, 0, &sink, at_start};
+  const NextStage first{this, 0, &sink, at_start, text.data()};
   if (!needs_utf8_) {
     first(text);
     return;
   }
   // Patterns match characters: bytes that are none stand apart.
-  while (!text.empty()) {
-    const size_t good = find_invalid_utf8(text).value_or(text.size());
-    first(text.substr(0, good));
-    text.remove_prefix(good);
-    size_t bad = 0;
-    while (bad < text.size() &&
-           decode_utf8(as_bytes(text.data()) + bad, as_bytes(text.data()) + text.size()).code ==
-               kInvalidByte)
-      ++bad;
-    if (bad > 0) sink.add(text.substr(0, bad));
-    text.remove_prefix(bad);
-  }
+  for_each_valid_stretch(text, first, [&](std::string_view bytes) { sink.add(bytes); });
 }
 
 CutRule PreTokenizer::cut_rule(
     const std::function<bool(uint32_t before, uint32_t after)>& model_may_cut) const {
+  if (drops_spaces()) return CutRule::at_words();
+  if (rewritten_) return CutRule();
   CutRule rule = CutRule::at_words();
   Symbols ends;
   for (const auto& stage : stages_) stage->restrict_cuts(rule, ends);

@@ -23,10 +23,16 @@ class NextStage {
   /// Where pieces go when there is no further stage, else nullptr.
   inline PieceSink* last() const;
 
+  /// The same for a stage that hands on pieces of a text of its own.
+  NextStage within(std::string_view text) const {
+    return {all, stage, sink, at_start, text.data()};
+  }
+
   const PreTokenizer* all;
   size_t stage;
   PieceSink* sink;
-  bool at_start;  // the text of the stages before begins the user's text
+  bool at_start;      // the piece that is being split begins the user's text
+  const char* begin;  // of that piece
 };
 
 class PreTokenizerStage {
@@ -39,6 +45,10 @@ class PreTokenizerStage {
   virtual void restrict_cuts(CutRule& rule, Symbols& ends) const = 0;
   /// It matches with a pattern, so its text must be UTF-8.
   virtual bool needs_utf8() const { return false; }
+  /// It parts a text at white space of any kind, whatever stands beside it, and drops it.
+  virtual bool drops_spaces() const { return false; }
+  /// Its pieces are no parts of the text that it gets.
+  virtual bool rewrites() const { return false; }
 };
 
 class PreTokenizer {
@@ -50,10 +60,17 @@ class PreTokenizer {
   /// `json` is the value of "pre_tokenizer"; `where` names file and field in errors.
   static PreTokenizer read(const Json& json, const std::string& where);
 
+  /// The pre-tokenizer of BERT.
+  static PreTokenizer bert();
+
   /// ByteLevel is its last stage: pieces are bytes for the model, not characters.
   bool byte_level() const { return byte_level_; }
+  /// For a model that takes no bytes: every byte becomes its letter.
+  void spell_letters();
   bool empty() const { return stages_.empty(); }
   void split(std::string_view text, PieceSink& sink, bool at_start) const;
+  /// White space parts a text wherever it stands, and no model sees it.
+  bool drops_spaces() const { return !stages_.empty() && stages_[0]->drops_spaces(); }
   /// Where a text may be cut before the stages. `model_may_cut` is asked where no stage surely
   /// cuts.
   CutRule cut_rule(const std::function<bool(uint32_t before, uint32_t after)>& model_may_cut) const;
@@ -64,7 +81,8 @@ class PreTokenizer {
 
   std::vector<std::unique_ptr<PreTokenizerStage>> stages_;
   bool byte_level_ = false, needs_utf8_ = false;
-  uint32_t space_ = ' ';  // what a space is to the model
+  bool rewritten_ = false;  // a stage stands behind one whose pieces are no parts of the text
+  uint32_t space_ = ' ';    // what a space is to the model
 };
 
 inline PieceSink* NextStage::last() const { return stage == all->stages_.size() ? sink : nullptr; }
@@ -74,7 +92,8 @@ inline void NextStage::operator()(std::string_view piece) const {
   if (stage == all->stages_.size()) {
     sink->add(piece);
   } else {
-    all->stages_[stage]->split(piece, {all, stage + 1, sink, at_start});
+    const bool starts = at_start && piece.data() == begin;
+    all->stages_[stage]->split(piece, {all, stage + 1, sink, starts, piece.data()});
   }
 }
 

@@ -11,10 +11,12 @@
 
 #include "text/added_tokens.h"
 #include "text/normalizer.h"
+#include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
 #include "text/token_model.h"
 #include "text/token_texts.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_vocab_json.h"
 
 namespace brrr::io {
 
@@ -24,10 +26,14 @@ struct TokenizerParts {
   AddedTokens added_normalized;  // looked for in the normalized text
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
-  std::vector<int32_t> prefix, suffix;  // what the post-processor adds
+  std::vector<int32_t> prefix, suffix;  // what the post-processor adds to every text
+  PostProcessor post_processor;         // instead of those two, where it is not empty
   TokenTexts texts;
   int32_t begin_of_text = -1, end_of_text = -1;
   std::vector<int32_t> special;  // ids, ascending
+  NamedTokens named;
+  InputLengths lengths;
+  VocabTokens vocabulary;  // names; empty where tokens have none but their bytes
   /// The files that it was read from, by name; save() writes them. Empty: the model's.
   std::map<std::string, std::string> files;
 };
@@ -47,11 +53,21 @@ class TextPipeline final : public Tokenizer {
               std::vector<int32_t>& ids) const override;
   const CutRule& cut_rule() const override { return cut_rule_; }
   void decode(std::span<const int32_t> ids, DecodeState& state, std::string& out) const override;
+  void finish(DecodeState& state, std::string& out) const override;
+  const NamedTokens& named_tokens() const override { return parts_.named; }
+  const InputLengths& input_lengths() const override { return parts_.lengths; }
+  std::optional<int32_t> token_id(std::string_view name) const override;
   void save(const std::filesystem::path& folder) const override;
 
   const TokenModel& model() const { return *parts_.model; }
 
+ protected:
+  void encode_words(std::string_view text, std::vector<int32_t>& ids,
+                    std::vector<int32_t>& words) const override;
+  const PostProcessor& post_processor() const override { return parts_.post_processor; }
+
  private:
+  void encode_text(std::string_view text, bool inside, PieceSink& sink) const;
   void encode_normalized(std::string_view text, PieceSink& sink, bool at_start) const;
   CutRule find_cut_rule() const;
 

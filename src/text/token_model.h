@@ -16,7 +16,7 @@ namespace brrr::io {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// "byte", "char", "bpe" or "unigram".
+  /// "byte", "char", "bpe", "unigram", "wordpiece" or "wordlevel".
   virtual std::string kind() const = 0;
   /// Appends the ids of the pieces. They lie in a buffer that may be read up to `readable_end`.
   /// Throws UserError for text that the model cannot represent.
@@ -32,7 +32,10 @@ class TokenModel {
 /// Collects pieces and hands them to a model many at a time.
 class PieceSink {
  public:
-  PieceSink(const TokenModel& model, std::vector<int32_t>& ids) : model_(model), ids_(ids) {}
+  /// `words`, where it is given, gets for each id the index of its piece.
+  PieceSink(const TokenModel& model, std::vector<int32_t>& ids,
+            std::vector<int32_t>* words = nullptr)
+      : model_(model), ids_(ids), words_(words) {}
 
   /// `piece` lies in the buffer of the innermost Buffer.
   void add(std::string_view piece) {
@@ -43,6 +46,7 @@ class PieceSink {
   void add_id(int32_t id) {
     flush();
     ids_.push_back(id);
+    if (words_ != nullptr) end_word();
   }
 
   /// While it lives, pieces lie in `text`, which must outlive it. Call done() at the end.
@@ -67,13 +71,23 @@ class PieceSink {
 
  private:
   void flush() {
-    if (count_ > 0) model_.encode({pieces(), count_}, readable_end_, ids_);
+    if (words_ != nullptr) {
+      for (size_t i = 0; i < count_; ++i) {
+        model_.encode({pieces() + i, 1}, readable_end_, ids_);
+        end_word();
+      }
+    } else if (count_ > 0) {
+      model_.encode({pieces(), count_}, readable_end_, ids_);
+    }
     count_ = 0;
   }
+  void end_word() { words_->resize(ids_.size(), word_++); }
   std::string_view* pieces() { return reinterpret_cast<std::string_view*>(storage_); }
 
   const TokenModel& model_;
   std::vector<int32_t>& ids_;
+  std::vector<int32_t>* words_;
+  int32_t word_ = 0;
   const char* readable_end_ = nullptr;
   size_t count_ = 0;
   // Not initialised: that would take longer than a short text.

@@ -2,28 +2,73 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/errors.h"
 #include "text/bpe/byte_letters.h"
 #include "text/json_fields.h"
+#include "text/patterns/matches.h"
 
 namespace brrr::io {
+
+/// One step of a decoder. Each makes a list of tokens of a list of tokens.
+struct DecoderStep {
+  enum class Kind {
+    byte_level,
+    byte_fallback,
+    replace,
+    strip,
+    metaspace,
+    fuse,
+    wordpiece,
+    bpe,
+    ctc
+  } kind;
+  std::string from = {}, to = {};
+  size_t least = 0, most = 0;  // of strip: at the start, at the end
+  bool cleanup = false;
+  std::string delimiter = {};                // of words, to CTC
+  std::optional<SplitPattern> pattern = {};  // what is replaced, instead of `from`
+};
+
 namespace {
+
+using StepKind = DecoderStep::Kind;
 
 constexpr int kDeepestDecoder = 16;
 constexpr size_t kLongestText = size_t{1} << 20;
 constexpr size_t kMostTextBytes = size_t{1} << 31;
+constexpr size_t kMostReplacement = 64;
 
-/// One step of a decoder, as far as it treats tokens one by one.
-struct DecoderStep {
-  enum class Kind { byte_level, byte_fallback, replace, strip, metaspace, fuse } kind;
-  std::string from = {}, to = {};
-  size_t least = 0, most = 0;  // of strip: at the start, at the end
-};
+DecoderStep read_decoder_replace(const JsonFields& fields) {
+  auto [is_regex, from] = fields.pattern("pattern");
+  DecoderStep step{StepKind::replace, std::move(from), fields.text("content")};
+  if (step.from.empty() || step.to.size() > kMostReplacement)
+    user_error("{}: expected to replace a text by one of at most {} bytes; got {} by {}",
+               fields.where(), kMostReplacement, in_quotes(step.from), in_quotes(step.to));
+  if (is_regex) step.pattern = SplitPattern::regex(step.from, fields.where() + ".pattern");
+  return step;
+}
+
+DecoderStep read_decoder_strip(const JsonFields& fields) {
+  DecoderStep step{StepKind::strip, fields.text("content")};
+  if (step.from.empty()) user_error("{}.content is empty; expected a character", fields.where());
+  step.least = static_cast<size_t>(fields.integer("start", 0, 1000));
+  step.most = static_cast<size_t>(fields.integer("stop", 0, 1000));
+  return step;
+}
+
+DecoderStep read_decoder_metaspace(const JsonFields& fields) {
+  std::string scheme = fields.text("prepend_scheme", "");
+  if (scheme.empty()) scheme = fields.flag("add_prefix_space", true) ? "always" : "never";
+  DecoderStep step{StepKind::metaspace, fields.text("replacement"), scheme == "never" ? " " : ""};
+  if (step.from.empty())
+    user_error("{}.replacement is empty; expected a character", fields.where());
+  return step;
+}
 
 void read_steps(const Json& json, const std::string& where, int depth,
                 std::vector<DecoderStep>& steps) {
-  using Kind = DecoderStep::Kind;
   const JsonFields fields(json, where);
   const std::string type = fields.text("type");
   if (type == "Sequence") {
@@ -33,38 +78,33 @@ void read_steps(const Json& json, const std::string& where, int depth,
     for (size_t i = 0; i < list.size(); ++i)
       read_steps(list[i], fmt::format("{}.decoders[{}]", where, i), depth + 1, steps);
   } else if (type == "ByteLevel") {
-    steps.push_back({Kind::byte_level});
+    steps.push_back({StepKind::byte_level});
   } else if (type == "ByteFallback") {
-    steps.push_back({Kind::byte_fallback});
+    steps.push_back({StepKind::byte_fallback});
   } else if (type == "Fuse") {
-    steps.push_back({Kind::fuse});
+    steps.push_back({StepKind::fuse});
   } else if (type == "Replace") {
-    auto [is_regex, from] = fields.pattern("pattern");
-    if (is_regex)
-      user_error("{}.pattern is the regular expression {}; only a string can be replaced", where,
-                 in_quotes(from));
-    std::string to = fields.text("content");
-    if (from.empty() || to.size() > 64)
-      user_error("{}: expected to replace a text by one of at most 64 bytes; got {} by {}", where,
-                 in_quotes(from), in_quotes(to));
-    steps.push_back({Kind::replace, std::move(from), std::move(to)});
+    steps.push_back(read_decoder_replace(fields));
   } else if (type == "Strip") {
-    DecoderStep step{Kind::strip, fields.text("content")};
-    if (step.from.empty()) user_error("{}.content is empty; expected a character", where);
-    step.least = static_cast<size_t>(fields.integer("start", 0, 1000));
-    step.most = static_cast<size_t>(fields.integer("stop", 0, 1000));
-    steps.push_back(std::move(step));
+    steps.push_back(read_decoder_strip(fields));
   } else if (type == "Metaspace") {
-    std::string scheme = fields.text("prepend_scheme", "");
-    if (scheme.empty()) scheme = fields.flag("add_prefix_space", true) ? "always" : "never";
-    steps.push_back({Kind::metaspace, fields.text("replacement"), scheme == "never" ? " " : ""});
-    if (steps.back().from.empty())
-      user_error("{}.replacement is empty; expected a character", where);
+    steps.push_back(read_decoder_metaspace(fields));
+  } else if (type == "WordPiece") {
+    steps.push_back({StepKind::wordpiece, fields.text("prefix", "##")});
+    steps.back().cleanup = fields.flag("cleanup", true);
+  } else if (type == "BPEDecoder") {
+    steps.push_back({StepKind::bpe, fields.text("suffix", "</w>")});
+    if (steps.back().from.empty()) user_error("{}.suffix is empty; expected a text", where);
+  } else if (type == "CTC") {
+    steps.push_back({StepKind::ctc, fields.text("pad_token", "<pad>")});
+    steps.back().delimiter = fields.text("word_delimiter_token", "|");
+    steps.back().cleanup = fields.flag("cleanup", true);
+    if (steps.back().from.empty() || steps.back().delimiter.empty())
+      user_error("{}: \"pad_token\" and \"word_delimiter_token\" must not be empty", where);
   } else {
     user_error(
         "{}.type is {}, which is not supported (supported: Sequence, ByteLevel, ByteFallback, "
-        "Fuse, "
-        "Replace, Strip, Metaspace)",
+        "Fuse, Replace, Strip, Metaspace, WordPiece, BPEDecoder, CTC)",
         where, in_quotes(type));
   }
   if (steps.size() > 64) user_error("{}: more than 64 decoders", where);
@@ -81,87 +121,196 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   }
 }
 
+std::string replaced(std::string_view text, const SplitPattern& pattern, std::string_view to) {
+  std::string out;
+  for_each_valid_stretch(
+      text,
+      [&](std::string_view stretch) {
+        size_t done = 0;
+        for_each_match(pattern, stretch, [&](size_t begin, size_t end) {
+          out += stretch.substr(done, begin - done);
+          out += to;
+          done = end;
+        });
+        out += stretch.substr(done);
+      },
+      [&](std::string_view bytes) { out += bytes; });
+  return out;
+}
+
+/// English without the spaces that a split at punctuation has put into it.
+std::string cleaned_up(std::string text) {
+  static constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+  };
+  for (const auto& [from, to] : kRules)
+    if (text.find(from) != std::string::npos) text = replaced(text, from, to);
+  return text;
+}
+
 /// "<0x0A>" is one byte.
 bool is_byte_token(std::string_view name, uint8_t& byte) {
   if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return false;
   return std::from_chars(name.data() + 3, name.data() + 5, byte, 16).ptr == name.data() + 5;
 }
 
-/// What one token becomes. `first`: it is the first of its text.
-std::string text_of(std::string text, const std::vector<DecoderStep>& steps, bool first,
-                    const std::string& where) {
-  using Kind = DecoderStep::Kind;
-  for (const DecoderStep& step : steps) {
-    if (text.size() > kLongestText)
-      user_error("{}: a token decodes to more than {} bytes", where, kLongestText);
-    uint8_t byte = 0;
-    std::string bytes;
-    switch (step.kind) {
-      case Kind::byte_level:
-        if (spell_bytes(text, bytes)) text = std::move(bytes);
-        break;
-      case Kind::byte_fallback:
-        if (is_byte_token(text, byte)) return std::string(1, static_cast<char>(byte));
-        break;
-      case Kind::replace:
-        text = replaced(text, step.from, step.to);
-        break;
-      case Kind::metaspace:
-        text = replaced(text, step.from, first ? step.to : " ");
-        break;
-      case Kind::strip: {
-        for (size_t i = 0; i < step.least && text.starts_with(step.from); ++i)
+/// What a step makes of one token, if it is no step that looks at others. `first`: it is the first
+/// of its text.
+std::string apply_to_token(const DecoderStep& step, std::string text, bool first) {
+  uint8_t byte = 0;
+  std::string bytes;
+  switch (step.kind) {
+    case StepKind::byte_level:
+      if (spell_bytes(text, bytes)) return bytes;
+      return text;
+    case StepKind::byte_fallback:
+      if (is_byte_token(text, byte)) return std::string(1, static_cast<char>(byte));
+      return text;
+    case StepKind::replace:
+      return step.pattern ? replaced(text, *step.pattern, step.to)
+                          : replaced(text, step.from, step.to);
+    case StepKind::metaspace:
+      return replaced(text, step.from, first ? step.to : " ");
+    case StepKind::wordpiece:
+      if (!first) {
+        if (text.starts_with(step.from))
           text.erase(0, step.from.size());
-        for (size_t i = 0; i < step.most && text.ends_with(step.from); ++i)
-          text.resize(text.size() - step.from.size());
-        break;
+        else
+          text.insert(0, 1, ' ');
       }
-      case Kind::fuse:
-        return text;
-    }
+      return step.cleanup ? cleaned_up(std::move(text)) : text;
+    case StepKind::strip:
+      for (size_t i = 0; i < step.least && text.starts_with(step.from); ++i)
+        text.erase(0, step.from.size());
+      for (size_t i = 0; i < step.most && text.ends_with(step.from); ++i)
+        text.resize(text.size() - step.from.size());
+      return text;
+    case StepKind::fuse:
+    case StepKind::bpe:
+    case StepKind::ctc:
+      break;
   }
   return text;
+}
+
+/// What one token becomes in a decoder that treats tokens one by one.
+std::string text_of(std::string text, const std::vector<DecoderStep>& steps, bool first,
+                    const std::string& where) {
+  for (const DecoderStep& step : steps) {
+    if (step.kind == StepKind::fuse) break;
+    text = apply_to_token(step, std::move(text), first);
+    if (text.size() > kLongestText)
+      user_error("{}: a token decodes to more than {} bytes", where, kLongestText);
+  }
+  return text;
+}
+
+void fuse(std::vector<std::string>& tokens) {
+  std::string all;
+  for (const std::string& token : tokens) all += token;
+  tokens.assign(1, std::move(all));
+}
+
+/// A step on the tokens of a whole text.
+void apply_to_all(const DecoderStep& step, std::vector<std::string>& tokens) {
+  if (step.kind == StepKind::ctc) {
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    for (std::string& token : tokens) {
+      token = replaced(token, step.from, "");
+      if (step.cleanup) token = replaced(cleaned_up(std::move(token)), step.delimiter, " ");
+    }
+    std::erase(tokens, "");
+    return;
+  }
+  if (step.kind == StepKind::byte_fallback) {
+    std::vector<std::string> out;
+    bool bytes = false;  // the last one is a run of bytes
+    for (std::string& token : tokens) {
+      uint8_t byte = 0;
+      if (!is_byte_token(token, byte)) {
+        out.push_back(std::move(token));
+        bytes = false;
+        continue;
+      }
+      if (!bytes) out.emplace_back();
+      out.back() += static_cast<char>(byte);
+      bytes = true;
+    }
+    tokens = std::move(out);
+    return;
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (step.kind == StepKind::bpe)
+      tokens[i] = replaced(tokens[i], step.from, i + 1 == tokens.size() ? "" : " ");
+    else
+      tokens[i] = apply_to_token(step, std::move(tokens[i]), i == 0);
+  }
+  if (step.kind == StepKind::fuse || step.kind == StepKind::byte_level) fuse(tokens);
 }
 
 }  // namespace
 
 TokenTexts TokenTexts::read(const Json& json, const std::vector<std::string_view>& names,
                             const std::string& where) {
-  using Kind = DecoderStep::Kind;
   TokenTexts texts;
   std::vector<DecoderStep> steps;
   if (json.is_null())
     texts.between_ = " ";
   else
     read_steps(json, where, 0, steps);
-  // What comes behind Fuse sees the whole text: only stripping its beginning is possible then.
-  bool fused = false;
+  // Behind a step that joins tokens, only stripping the beginning of the text is possible one by
+  // one.
+  bool fused = false, joined_bytes = false, all = false;
   for (const DecoderStep& step : steps) {
-    if (fused && step.kind == Kind::strip && texts.strip_.empty() && step.most == 0) {
+    const bool strips_beginning = step.kind == StepKind::strip && step.most == 0;
+    if (step.kind == StepKind::ctc || step.kind == StepKind::bpe) all = true;
+    if (fused && strips_beginning && texts.strip_.empty()) {
       texts.strip_ = step.from;
       texts.most_strips_ = step.least;
-    } else if (fused && step.kind != Kind::fuse) {
-      user_error(
-          "{}: behind Fuse only one Strip with \"stop\": 0 is supported, because ids are decoded "
-          "one by one",
-          where);
+    } else if ((fused || joined_bytes) && step.kind != StepKind::fuse) {
+      all = true;
     }
-    fused |= step.kind == Kind::fuse;
+    fused |= step.kind == StepKind::fuse || step.kind == StepKind::byte_level;
+    joined_bytes |= step.kind == StepKind::byte_fallback;
   }
-  const bool differs_at_first = std::any_of(
-      steps.begin(), steps.end(), [](const DecoderStep& s) { return s.kind == Kind::metaspace; });
-  texts.offsets_.reserve(names.size() + 1);
+  if (!all) {
+    texts.fill(steps, names, where);
+    return texts;
+  }
+  for (const std::string_view name : names) texts.add_bytes(name, where);
+  texts.all_steps_ = std::make_shared<const std::vector<DecoderStep>>(std::move(steps));
+  return texts;
+}
+
+TokenTexts TokenTexts::wordpiece(const std::vector<std::string_view>& names, bool cleanup) {
+  TokenTexts texts;
+  std::vector<DecoderStep> steps = {{StepKind::wordpiece, "##"}};
+  steps[0].cleanup = cleanup;
+  texts.fill(steps, names, "decoder");
+  return texts;
+}
+
+void TokenTexts::fill(const std::vector<DecoderStep>& steps,
+                      const std::vector<std::string_view>& names, const std::string& where) {
+  const bool differs_at_first = std::any_of(steps.begin(), steps.end(), [](const DecoderStep& s) {
+    return s.kind == StepKind::metaspace || s.kind == StepKind::wordpiece;
+  });
+  offsets_.reserve(names.size() + 1);
   for (size_t id = 0; id < names.size(); ++id) {
     const std::string text = text_of(std::string(names[id]), steps, false, where);
     if (differs_at_first)
       if (std::string first = text_of(std::string(names[id]), steps, true, where); first != text)
-        texts.first_.emplace(static_cast<int32_t>(id), std::move(first));
-    texts.bytes_ += text;
-    if (texts.bytes_.size() > kMostTextBytes)
-      user_error("{}: the tokens decode to more than 2 GiB", where);
-    texts.offsets_.push_back(static_cast<uint32_t>(texts.bytes_.size()));
+        first_.emplace(static_cast<int32_t>(id), std::move(first));
+    add_bytes(text, where);
   }
-  return texts;
+}
+
+void TokenTexts::add_bytes(std::string_view text, const std::string& where) {
+  bytes_ += text;
+  if (bytes_.size() > kMostTextBytes) user_error("{}: the tokens decode to more than 2 GiB", where);
+  offsets_.push_back(static_cast<uint32_t>(bytes_.size()));
 }
 
 void TokenTexts::append(int32_t id, bool begun, size_t& stripped, std::string& out) const {
@@ -181,6 +330,19 @@ void TokenTexts::append(int32_t id, bool begun, size_t& stripped, std::string& o
     }
   }
   out += text;
+}
+
+void TokenTexts::append_all(std::span<const int32_t> ids, std::string& out) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int32_t id : ids) tokens.emplace_back(inside(id));
+  for (const DecoderStep& step : *all_steps_) {
+    apply_to_all(step, tokens);
+    size_t bytes = 0;
+    for (const std::string& token : tokens) bytes += token.size();
+    if (bytes > kMostTextBytes) user_error("the tokens decode to more than 2 GiB");
+  }
+  for (const std::string& token : tokens) out += token;
 }
 
 }  // namespace brrr::io

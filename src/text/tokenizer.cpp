@@ -50,7 +50,13 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   DecodeState state;
   std::string out;
   decode(ids, state, out);
+  finish(state, out);
   return out;
+}
+
+std::string TextStream::finish() {
+  tokenizer_.finish(state_, pending_);
+  return std::move(pending_);
 }
 
 std::string TextStream::add(std::span<const int32_t> ids) {

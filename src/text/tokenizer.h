@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,14 +28,49 @@ struct EncodeOptions {
 /// What decoding remembers of the ids before; one text begins with a fresh one.
 struct DecodeState {
   bool skip_special_tokens = false;
-  bool begun = false;   // some token has been decoded
-  size_t stripped = 0;  // of what the decoder takes from the beginning of a text
+  bool begun = false;              // some token has been decoded
+  size_t stripped = 0;             // of what the decoder takes from the beginning of a text
+  std::vector<int32_t> held = {};  // ids whose text depends on what follows
 };
+
+/// What a model reads that takes texts or pairs of texts: BERT and its kin.
+struct ModelInput {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> types;  // token type ids
+  // By token, where words were asked for: which text it is of (0, 1, or -1 where the post-processor
+  // put it there), and the index of its word in that text, or -1.
+  std::vector<int32_t> texts, words;
+  size_t left_out = 0;  // tokens of the texts that were cut to keep to a length
+
+  /// Does a token continue the word of the token before it? Words must have been asked for.
+  bool continues_word(size_t token) const {
+    return token > 0 && words[token] >= 0 && words[token] == words[token - 1] &&
+           texts[token] == texts[token - 1];
+  }
+};
+
+/// Tokens with a role of their own, as tokenizer_config.json and special_tokens_map.json name them;
+/// -1 where there is none.
+struct NamedTokens {
+  int32_t mask = -1, pad = -1, unknown = -1, separator = -1, classifier = -1;
+};
+
+/// What tokenizer.json says of the length of inputs. Encoding keeps to none of it unless asked to.
+struct InputLengths {
+  enum class Cut { longest_first, first, second };
+  std::optional<size_t> longest;  // truncation
+  Cut cut = Cut::longest_first;   // which text of a pair gives way
+  bool cut_left = false;          // the beginning of a text goes, not its end
+  std::optional<size_t> padded;   // padding to this length
+  bool pad_left = false;
+};
+
+struct PostProcessor;
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// "byte", "char" or "bpe".
+  /// "byte", "char", "bpe", "wordpiece" or "wordlevel".
   virtual std::string kind() const = 0;
   virtual int32_t vocab_size() const = 0;
   /// Id of the end-of-text token, or -1 when there is none.
@@ -44,6 +80,15 @@ class Tokenizer {
   virtual int32_t begin_of_text() const { return end_of_text(); }
   /// Special tokens are control, not text: decoding may leave them out.
   virtual bool is_special(int32_t id) const { return id == end_of_text(); }
+  virtual const NamedTokens& named_tokens() const;
+  int32_t mask_token() const { return named_tokens().mask; }
+  int32_t pad_token() const { return named_tokens().pad; }
+  int32_t unknown_token() const { return named_tokens().unknown; }
+  int32_t separator_token() const { return named_tokens().separator; }
+  int32_t class_token() const { return named_tokens().classifier; }
+  virtual const InputLengths& input_lengths() const;
+  /// The id of a token by its name, as the vocabulary writes it.
+  virtual std::optional<int32_t> token_id(std::string_view name) const;
 
   /// Appends the ids of `text`. Special tokens in the text are found where a tokenizer.json lists
   /// them; the other kinds encode them as ordinary text. Throws UserError for text that the
@@ -53,6 +98,21 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>& ids) const { encode(text, {}, ids); }
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
+  /// The ids of one text or a pair with what the post-processor puts around them, as
+  /// encode(add_special_tokens=True) of `tokenizers` gives them, and their types. With `longest`
+  /// the texts are cut until all has so many tokens, as input_lengths() says; then the longer text
+  /// of a pair gives way first. Throws UserError where the post-processor's tokens alone are more,
+  /// or it knows no pairs.
+  ModelInput model_input(std::string_view first,
+                         std::optional<std::string_view> second = std::nullopt,
+                         std::optional<size_t> longest = std::nullopt,
+                         bool with_words = false) const;
+  /// The same for texts that are words already: each is encoded by itself, and ModelInput::words
+  /// has their indices.
+  using Words = std::span<const std::string_view>;
+  ModelInput model_input_of_words(Words first, std::optional<Words> second = std::nullopt,
+                                  std::optional<size_t> longest = std::nullopt) const;
+
   /// Where a text may be cut so that its pieces, all but the first encoded as `inside`, have the
   /// tokens of the whole. never() is true of a tokenizer for which no such place is known.
   virtual const CutRule& cut_rule() const = 0;
@@ -60,10 +120,24 @@ class Tokenizer {
   /// Appends the bytes of the ids, which continue what `state` has seen. Bytes that are no UTF-8
   /// stay as they are. Throws UserError for an id outside [0, vocab_size).
   virtual void decode(std::span<const int32_t> ids, DecodeState& state, std::string& out) const = 0;
+  /// Appends what was held back until the last id was known. Most decoders hold nothing back.
+  virtual void finish(DecodeState&, std::string&) const {}
   std::string decode(std::span<const int32_t> ids) const;
 
   /// Writes the files that load_tokenizer reads, into an existing folder.
   virtual void save(const std::filesystem::path& folder) const = 0;
+
+ protected:
+  /// Appends the ids of a text and, for each, the index of its word. A text is one word where the
+  /// tokenizer knows none.
+  virtual void encode_words(std::string_view text, std::vector<int32_t>& ids,
+                            std::vector<int32_t>& words) const;
+  virtual const PostProcessor& post_processor() const;
+
+ private:
+  struct EncodedText;
+  ModelInput join(EncodedText first, std::optional<EncodedText> second,
+                  std::optional<size_t> longest) const;
 };
 
 /// The text of a growing sequence of ids, whole characters only: a token may end inside one.
@@ -76,8 +150,8 @@ class TextStream {
   /// Takes ids and returns the text that is complete now. A prompt belongs into the stream, too,
   /// for decoders treat the beginning of a text differently.
   std::string add(std::span<const int32_t> ids);
-  /// The bytes of a character that was never completed.
-  std::string finish() { return std::move(pending_); }
+  /// What the decoder held back, and the bytes of a character that was never completed.
+  std::string finish();
 
  private:
   const Tokenizer& tokenizer_;

@@ -9,11 +9,12 @@
 #include "text/json_fields.h"
 #include "text/text_pipeline.h"
 #include "text/tokenizer_json_parts.h"
+#include "text/wordpiece/wordpiece.h"
 
 namespace brrr::io {
 namespace {
 
-constexpr int kDeepestProcessor = 16;
+constexpr int32_t kLongestInput = 1 << 30;
 
 /// Reads one file into the parts of a tokenizer.
 class TokenizerJson {
@@ -29,25 +30,27 @@ class TokenizerJson {
 
   TokenizerParts read() {
     const JsonFields file(root_, file_ + ": the file");
-    for (const char* part : {"truncation", "padding"})
-      if (!file.get(part).is_null())
-        user_error("{}: {} is {}, which is not supported; expected null", file_, part,
-                   describe(file.get(part)));
     const JsonFields model(file.object("model"), file_ + ": model");
-    check_model(model);
     TokenizerParts parts;
     parts.normalizer = Normalizer::read(file.get("normalizer"), file_ + ": normalizer");
     parts.pre_tokenizer = PreTokenizer::read(file.get("pre_tokenizer"), file_ + ": pre_tokenizer");
     read_vocabulary(model);
     read_added_tokens(file, parts);
-    parts.model = std::make_unique<BpeEncoder>(read_bpe(model, parts.pre_tokenizer.byte_level()));
+    parts.model = read_model(model, parts);
     parts.texts = TokenTexts::read(file.get("decoder"), names_, file_ + ": decoder");
-    read_post_processor(file.get("post_processor"), file_ + ": post_processor", 0, parts);
+    parts.post_processor =
+        PostProcessor::read(file.get("post_processor"), file_ + ": post_processor", names_.size());
+    read_truncation(file.get("truncation"), parts.lengths);
+    read_padding(file.get("padding"), parts);
+    const std::vector<int32_t> prefix = parts.post_processor.single.before();
     parts.end_of_text = id_of_first({kEndOfText, "</s>"});
-    parts.begin_of_text = !parts.prefix.empty() ? parts.prefix[0] : id_of_first({"<s>"});
+    parts.begin_of_text = !prefix.empty() ? prefix[0] : id_of_first({"<s>"});
     if (parts.begin_of_text < 0) parts.begin_of_text = parts.end_of_text;
     return parts;
   }
+
+  /// The names of the tokens go where token_id() finds them.
+  void hand_over_names(TokenizerParts& parts) { parts.vocabulary = std::move(tokens_); }
 
   /// The ids of the tokens that begin and end a text, where a configuration names them.
   void read_config(std::string_view text, const std::string& file, TokenizerParts& parts) const {
@@ -65,17 +68,110 @@ class TokenizerJson {
     };
     read_id("bos_token", parts.begin_of_text);
     read_id("eos_token", parts.end_of_text);
+    // A name that is no token is none of this tokenizer: nothing asks for it until a text does.
+    const auto read_named = [&](const char* key, int32_t& id) {
+      Json value = root.value(key, Json());
+      if (value.is_object()) value = value.value("content", Json());
+      if (!value.is_string()) return;
+      const int32_t known = id_of_first({value.get_ref<const std::string&>()});
+      if (known >= 0) id = known;
+    };
+    read_named("mask_token", parts.named.mask);
+    read_named("pad_token", parts.named.pad);
+    read_named("unk_token", parts.named.unknown);
+    read_named("sep_token", parts.named.separator);
+    read_named("cls_token", parts.named.classifier);
+    const auto read_side = [&](const char* key, bool& left) {
+      const Json value = root.value(key, Json());
+      if (value == "left" || value == "right")
+        left = value == "left";
+      else if (!value.is_null())
+        user_error("{}: {} is {}; expected \"left\" or \"right\"", file, key, describe(value));
+    };
+    read_side("truncation_side", parts.lengths.cut_left);
+    read_side("padding_side", parts.lengths.pad_left);
   }
 
  private:
-  void check_model(const JsonFields& model) const {
+  std::unique_ptr<TokenModel> read_model(const JsonFields& model, TokenizerParts& parts) {
     const std::string type = model.text("type", "BPE");
-    if (type != "BPE")
-      user_error("{}.type is {}, which is not supported (supported: BPE)", model.where(),
-                 in_quotes(type));
+    if (type == "BPE") return read_bpe_model(model, parts.pre_tokenizer);
+    // The other models take characters.
+    parts.pre_tokenizer.spell_letters();
+    if (type == "WordPiece" || type == "WordLevel") return read_words(model, type, parts.named);
+    user_error("{}.type is {}, which is not supported (supported: BPE, WordPiece, WordLevel)",
+               model.where(), in_quotes(type));
+  }
+
+  std::unique_ptr<TokenModel> read_words(const JsonFields& model, const std::string& type,
+                                         NamedTokens& named) const {
+    WordPieceOptions options;
+    options.whole_words = type == "WordLevel";
+    const std::string unknown = model.text("unk_token", options.whole_words ? "<unk>" : "[UNK]");
+    if (const auto entry = tokens_.find(unknown); entry && !tokens_.is_added(*entry))
+      options.unknown = static_cast<int32_t>(tokens_.id(*entry));
+    named.unknown = options.unknown;
+    if (!options.whole_words) {
+      options.continuing = model.text("continuing_subword_prefix", "##");
+      if (!model.get("max_input_chars_per_word").is_null())
+        options.longest_word =
+            static_cast<size_t>(model.integer("max_input_chars_per_word", 0, kLongestInput));
+    }
+    return std::make_unique<WordPieceModel>(names_, added_, std::move(options));
+  }
+
+  std::unique_ptr<TokenModel> read_bpe_model(const JsonFields& model, PreTokenizer& pre_tokenizer) {
     if (model.get("dropout") != 0) model.expect("dropout", nullptr);
-    model.expect("continuing_subword_prefix", "");
-    model.expect("end_of_word_suffix", "");
+    const std::string continuing = model.text("continuing_subword_prefix", ""),
+                      ending = model.text("end_of_word_suffix", "");
+    // A byte at the end of a word has another token then: letters are looked up one by one.
+    if (!continuing.empty() || !ending.empty()) pre_tokenizer.spell_letters();
+    return std::make_unique<BpeEncoder>(
+        read_bpe(model, pre_tokenizer.byte_level(), continuing, ending));
+  }
+
+  void read_truncation(const Json& json, InputLengths& lengths) const {
+    if (json.is_null()) return;
+    const JsonFields fields(json, file_ + ": truncation");
+    lengths.longest = static_cast<size_t>(fields.integer("max_length", 0, kLongestInput));
+    const std::string strategy = fields.text("strategy", "LongestFirst"),
+                      direction = fields.text("direction", "Right");
+    using Cut = InputLengths::Cut;
+    if (strategy != "LongestFirst" && strategy != "OnlyFirst" && strategy != "OnlySecond")
+      user_error("{}.strategy is {}; expected LongestFirst, OnlyFirst or OnlySecond",
+                 fields.where(), in_quotes(strategy));
+    lengths.cut = strategy == "OnlyFirst"    ? Cut::first
+                  : strategy == "OnlySecond" ? Cut::second
+                                             : Cut::longest_first;
+    lengths.cut_left = is_left(direction, fields);
+    if (!fields.get("stride").is_null() && fields.integer("stride", 0, kLongestInput) != 0)
+      user_error("{}.stride is {}, which is not supported; expected 0: what is cut is left out",
+                 fields.where(), describe(fields.get("stride")));
+  }
+
+  void read_padding(const Json& json, TokenizerParts& parts) const {
+    if (json.is_null()) return;
+    const JsonFields fields(json, file_ + ": padding");
+    const Json& strategy = fields.get("strategy");
+    if (strategy.is_object()) {
+      const JsonFields fixed(strategy, fields.where() + ".strategy");
+      parts.lengths.padded = static_cast<size_t>(fixed.integer("Fixed", 0, kLongestInput));
+    } else if (!strategy.is_null() && strategy != "BatchLongest") {
+      user_error("{}.strategy is {}; expected \"BatchLongest\" or {{\"Fixed\": length}}",
+                 fields.where(), describe(strategy));
+    }
+    parts.lengths.pad_left = is_left(fields.text("direction", "Right"), fields);
+    const std::string token = fields.text("pad_token", "");
+    parts.named.pad = id_of_first({token});
+    if (parts.named.pad < 0 && !fields.get("pad_id").is_null())
+      parts.named.pad = fields.integer("pad_id", 0, static_cast<int32_t>(names_.size()) - 1);
+  }
+
+  static bool is_left(const std::string& direction, const JsonFields& fields) {
+    if (direction != "Left" && direction != "Right")
+      user_error("{}.direction is {}; expected Left or Right", fields.where(),
+                 in_quotes(direction));
+    return direction == "Left";
   }
 
   void read_vocabulary(const JsonFields& model) {
@@ -121,13 +217,18 @@ class TokenizerJson {
       else
         parts.added.add(token, token.content);
     }
-    for (const size_t entry : entries_by_id(tokens_, file_))
+    for (const size_t entry : entries_by_id(tokens_, file_)) {
       names_.emplace_back(tokens_.name(entry));
+      added_.push_back(tokens_.is_added(entry));
+    }
   }
 
-  BpeModel read_bpe(const JsonFields& fields, bool byte_level) {
+  BpeModel read_bpe(const JsonFields& fields, bool byte_level, const std::string& continuing,
+                    const std::string& ending) {
     BpeModel model =
         byte_level ? byte_level_model(tokens_, file_) : character_model(tokens_, file_);
+    model.continuing = continuing;
+    model.ending = ending;
     model.ignore_merges = fields.flag("ignore_merges", false);
     if (!byte_level) {
       model.fuse_unknown = fields.flag("fuse_unk", false);
@@ -161,61 +262,8 @@ class TokenizerJson {
         user_error("{}: merge {}: {}, got {}", file_, i + 1, kPairExpected, describe(merge));
       reader.add(pair->first, pair->second, i + 1);
     }
-    if (!model.ignore_merges) reader.check_complete();
+    if (!model.ignore_merges && !model.has_affixes()) reader.check_complete();
     return model;
-  }
-
-  void read_post_processor(const Json& json, const std::string& where, int depth,
-                           TokenizerParts& parts) const {
-    if (json.is_null()) return;
-    const JsonFields fields(json, where);
-    const std::string type = fields.text("type");
-    if (type == "ByteLevel") return;  // it moves offsets, which nobody asks for
-    if (type == "Sequence") {
-      if (depth == kDeepestProcessor)
-        user_error("{}: sequences nested deeper than {}", where, kDeepestProcessor);
-      const Json& list = fields.list("processors");
-      for (size_t i = 0; i < list.size(); ++i)
-        read_post_processor(list[i], fmt::format("{}.processors[{}]", where, i), depth + 1, parts);
-      return;
-    }
-    if (type != "TemplateProcessing")
-      user_error(
-          "{}.type is {}, which is not supported (supported: Sequence, ByteLevel, "
-          "TemplateProcessing)",
-          where, in_quotes(type));
-    read_template(fields, parts);
-  }
-
-  void read_template(const JsonFields& fields, TokenizerParts& parts) const {
-    const JsonFields special(fields.object("special_tokens"), fields.where() + ".special_tokens");
-    std::vector<int32_t> prefix, suffix;
-    bool behind = false;
-    const Json& items = fields.list("single");
-    for (size_t i = 0; i < items.size(); ++i) {
-      const std::string where = fmt::format("{}.single[{}]", fields.where(), i);
-      const JsonFields item(items[i], where);
-      if (!item.get("Sequence").is_null()) {
-        const JsonFields sequence(item.object("Sequence"), where + ".Sequence");
-        if (behind || sequence.text("id") != "A")
-          user_error("{} is {}; expected the sequence A, once", where, items[i].dump());
-        behind = true;
-        continue;
-      }
-      const JsonFields token(item.object("SpecialToken"), where + ".SpecialToken");
-      const std::string name = token.text("id");
-      const JsonFields ids(special.object(name.c_str()), special.where() + "." + name);
-      for (const Json& id : ids.list("ids")) {
-        const bool valid = id.is_number_unsigned() && id.get<uint64_t>() < names_.size();
-        if (!valid)
-          user_error("{}.ids holds {}; expected ids from 0 to {}", ids.where(), describe(id),
-                     names_.size() - 1);
-        (behind ? suffix : prefix).push_back(id.get<int32_t>());
-      }
-    }
-    if (!behind) user_error("{}.single has no sequence A", fields.where());
-    parts.prefix.insert(parts.prefix.begin(), prefix.begin(), prefix.end());
-    parts.suffix.insert(parts.suffix.end(), suffix.begin(), suffix.end());
   }
 
   int32_t id_of_first(std::initializer_list<std::string_view> candidates) const {
@@ -229,6 +277,7 @@ class TokenizerJson {
   Json root_;
   VocabTokens tokens_;
   std::vector<std::string_view> names_;  // by id
+  std::vector<bool> added_;              // by id: no token of the model
 };
 
 }  // namespace
@@ -243,6 +292,7 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(std::map<std::string, std::string
     if (const auto found = files.find(name); found != files.end())
       reader.read_config(found->second, path(name), parts);
   parts.files = std::move(files);
+  reader.hand_over_names(parts);
   return std::make_unique<TextPipeline>(std::move(parts));
 }
 

@@ -1,7 +1,6 @@
 #pragma once
-// tokenizer.json, the form in which Hugging Face's library `tokenizers` keeps a tokenizer:
-// byte-level BPE with any split, and SentencePiece-like BPE. What is not supported is refused by
-// name and value.
+// tokenizer.json, the form in which Hugging Face's library `tokenizers` keeps a tokenizer. What is
+// not supported is refused by name and value.
 
 #include <map>
 #include <memory>

@@ -116,24 +116,23 @@ std::optional<TokenizerJsonParts> split_tokenizer_json(std::string_view text) {
     std::string_view skipped;
     return key == "model" ? for_each_member(w, in_model) : w.skip_value(skipped);
   };
-  if (!for_each_member(walker, in_root) || !walker.done() || vocab.empty() || merges.empty())
-    return std::nullopt;
+  if (!for_each_member(walker, in_root) || !walker.done() || vocab.empty()) return std::nullopt;
   TokenizerJsonParts parts;
   std::optional<VocabTokens> tokens = VocabTokens::scan(vocab);
-  if (!tokens || !read_merges(merges, parts.merges)) return std::nullopt;
+  if (!tokens || (!merges.empty() && !read_merges(merges, parts.merges))) return std::nullopt;
   parts.vocab = *std::move(tokens);
-  const bool vocab_first = vocab.data() < merges.data();
-  const std::string_view first = vocab_first ? vocab : merges,
-                         second = vocab_first ? merges : vocab;
-  const auto offset = [&](std::string_view part) {
-    return static_cast<size_t>(part.data() - text.data());
-  };
-  const auto after = [&](std::string_view part) { return offset(part) + part.size(); };
-  parts.rest = text.substr(0, offset(first));
-  parts.rest += vocab_first ? "{}" : "[]";
-  parts.rest += text.substr(after(first), offset(second) - after(first));
-  parts.rest += vocab_first ? "[]" : "{}";
-  parts.rest += text.substr(after(second));
+  // The parts in the order of the file, and what stands for each.
+  std::vector<std::pair<std::string_view, std::string_view>> large = {{vocab, "{}"}};
+  if (!merges.empty())
+    large.insert(merges.data() < vocab.data() ? large.begin() : large.end(), {merges, "[]"});
+  size_t done = 0;
+  for (const auto& [part, instead] : large) {
+    const auto at = static_cast<size_t>(part.data() - text.data());
+    parts.rest += text.substr(done, at - done);
+    parts.rest += instead;
+    done = at + part.size();
+  }
+  parts.rest += text.substr(done);
   return parts;
 }
 

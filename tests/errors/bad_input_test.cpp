@@ -187,11 +187,12 @@ TEST_F(Errors, TokenizerJson) {
   };
   write("");
   ASSERT_EQ(run(encode), 0) << err_;
-  refused(R"(,"normalizer":{"type":"NFKC"})", "normalizer.type is 'NFKC', which is not supported");
+  refused(R"(,"normalizer":{"type":"NFX"})", "normalizer.type is 'NFX', which is not supported");
   refused(R"(,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"(a"}})",
           "pre_tokenizer.pattern: the pattern '(a' has a group without its )");
-  refused(R"(,"post_processor":{"type":"RobertaProcessing"})", "'RobertaProcessing'");
-  refused(R"(,"decoder":{"type":"CTC"})", "decoder.type is 'CTC'");
+  refused(R"(,"post_processor":{"type":"RobertaProcessing"})",
+          "post_processor.cls is missing; expected a list");
+  refused(R"(,"decoder":{"type":"CTD"})", "decoder.type is 'CTD'");
   refused(R"(,"added_tokens":[{"id":300,"content":"x"}])", "none with id 256");
   refused(R"(,"decoder":)" + std::string(50'000, '['), "nested more than 256 levels");
   // A pattern that never ends is found when a text meets it.

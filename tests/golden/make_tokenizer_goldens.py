@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Writes what Hugging Face's library `tokenizers` makes of texts, for tests/text/tokenizer_json_test.cpp.
 
-    pip install tokenizers==0.22.1 numpy==2.4.6
+    pip install tokenizers==0.23.3 numpy==2.4.6
     python3 tests/golden/make_tokenizer_goldens.py cases > tests/golden/tokenizer_cases.json
     python3 tests/golden/make_tokenizer_goldens.py folders DATA MODELS > tests/golden/tokenizer_folders.json
 
 `cases`: small tokenizers, each with one part that is different, and the ids and the text of every one for the same
-texts. `folders`: DATA/stories260K and MODELS/tokenizer-deepseek (published tokenizers), with
+texts. `folders`: DATA/stories260K, MODELS/tokenizer-deepseek and MODELS/minilm (published tokenizers), with
 hashes per thousand of 100,000 random texts and of DATA/sentences. The random texts are not stored: both sides
 make them from random_text of make_bpe_goldens.py, with every code point that Unicode 14 does not assign replaced by one
 that it does, and in every fourth text an added token in its middle. To see one block, one JSON per line:
@@ -89,11 +89,14 @@ def folders(data, models, wanted=None, block=None):
     out = {"made_by": "tests/golden/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__, "assigned": ranges,
            "sentences": len(lines), "folders": {}}
     for name, folder in (("stories260K", os.path.join(data, "stories260K")),
-                         ("tokenizer-deepseek", os.path.join(models, "tokenizer-deepseek"))):
+                         ("tokenizer-deepseek", os.path.join(models, "tokenizer-deepseek")),
+                         ("minilm", os.path.join(models, "minilm"))):
         path = os.path.join(folder, "tokenizer.json")
         with open(path, "rb") as f:
             content = f.read()
         tokenizer = Tokenizer.from_file(path)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         added = [token["content"] for token in json.loads(content)["added_tokens"]]
         if wanted == name:
             for i in range(block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE):

@@ -118,7 +118,9 @@ MergeReader::MergeReader(const VocabTokens& tokens, const std::string& vocab_nam
       ids_follow_merges_(has_gpt2_ids(model)) {}
 
 void MergeReader::add(std::string_view left, std::string_view right, size_t number) {
-  joined_.assign(left).append(right);
+  // A token that continues a word loses the mark of it.
+  const bool continues = !model_.continuing.empty() && right.starts_with(model_.continuing);
+  joined_.assign(left).append(continues ? right.substr(model_.continuing.size()) : right);
   model_.merges.push_back({id(left, left, right, number), id(right, left, right, number),
                            id(joined_, left, right, number)});
   const BpeMerge& merge = model_.merges.back();

@@ -31,42 +31,10 @@ std::pair<uint32_t, uint32_t> ends_of(std::string_view text) {
 
 }  // namespace
 
-/// Gathers ids: four are stored at once, and the vector behind grows in large steps.
-class BpeEncoder::Output {
- public:
-  explicit Output(std::vector<int32_t>& ids) : ids_(ids) {}
-  void add(const WordCache::Short& word) {
-    if (count_ >= kGathered) flush();
-    std::memcpy(gathered_ + count_, word.ids, sizeof(word.ids));
-    gathered_[count_] &= WordCache::kIdLimit - 1;
-    count_ += static_cast<size_t>(word.count());
-  }
-  void add(std::span<const int32_t> ids) {
-    if (count_ + ids.size() > kGathered) flush();
-    if (ids.size() > kGathered) {
-      ids_.insert(ids_.end(), ids.begin(), ids.end());
-    } else {
-      std::copy(ids.begin(), ids.end(), gathered_ + count_);
-      count_ += ids.size();
-    }
-  }
-  void flush() {
-    ids_.insert(ids_.end(), gathered_, gathered_ + count_);
-    count_ = 0;
-  }
-  std::vector<int32_t> word_ids;  // room for one word
-
- private:
-  static constexpr size_t kGathered = 2048;
-  std::vector<int32_t>& ids_;
-  size_t count_ = 0;
-  int32_t gathered_[kGathered + 4];
-};
-
 BpeEncoder::BpeEncoder(BpeModel model) : model_(std::move(model)) {
   BRRR_CHECK(model_.size() < static_cast<uint32_t>(WordCache::kIdLimit));
   build_merge_table();
-  if (model_.ignore_merges)
+  if (model_.ignore_merges || model_.has_affixes())
     for (uint32_t id = 0; id < model_.size(); ++id)
       if (!std::binary_search(model_.verbatim.begin(), model_.verbatim.end(), id))
         whole_.emplace(model_.token(id), id);
@@ -143,6 +111,7 @@ inline const BpeEncoder::MergeSlot& BpeEncoder::find_byte_merge(uint8_t left, ui
 /// What a word is before the first merge.
 void BpeEncoder::add_symbols(const uint8_t* p, size_t length,
                              std::vector<uint32_t>& symbols) const {
+  const uint8_t* const begin = p;
   const uint8_t* const end = p + length;
   if (model_.alphabet == BpeModel::Alphabet::bytes) {
     for (; p < end; ++p) symbols.push_back(model_.byte_ids[*p]);
@@ -150,16 +119,28 @@ void BpeEncoder::add_symbols(const uint8_t* p, size_t length,
   }
   // An unknown token waits until a known character comes, behind bytes even, as in `tokenizers`.
   bool waiting = false;
+  std::string name;
   for (uint32_t bytes = 0; p < end; p += bytes) {
     const DecodedChar c = decode_utf8(p, end);
     bytes = c.bytes;
-    const uint32_t id = c.code == kInvalidByte ? kNoId : id_of_character(c.code);
+    std::string_view text(reinterpret_cast<const char*>(p), bytes);
+    uint32_t id = kNoId;
+    if (model_.has_affixes()) {
+      name = p == begin ? "" : model_.continuing;
+      name += text;
+      if (p + bytes == end) name += model_.ending;
+      text = name;
+      if (const auto found = whole_.find(text); found != whole_.end()) id = found->second;
+    } else if (c.code != kInvalidByte) {
+      id = id_of_character(c.code);
+    }
     if (id != kNoId) {
       if (waiting) symbols.push_back(static_cast<uint32_t>(model_.unknown));
       waiting = false;
       symbols.push_back(id);
     } else if (!model_.fallback_ids.empty()) {
-      for (uint32_t i = 0; i < bytes; ++i) symbols.push_back(model_.fallback_ids[p[i]]);
+      for (const char byte : text)
+        symbols.push_back(model_.fallback_ids[static_cast<uint8_t>(byte)]);
     } else if (model_.unknown >= 0) {
       if (waiting && !model_.fuse_unknown) symbols.push_back(static_cast<uint32_t>(model_.unknown));
       waiting = true;
@@ -255,7 +236,7 @@ void BpeEncoder::merge_by_heap(std::span<const uint32_t> symbol_ids,
 }
 
 void BpeEncoder::merge_word(const uint8_t* p, size_t length, std::vector<int32_t>& ids) const {
-  if (!whole_.empty()) {
+  if (model_.ignore_merges) {
     const auto found = whole_.find({reinterpret_cast<const char*>(p), length});
     if (found != whole_.end()) {
       ids.push_back(static_cast<int32_t>(found->second));
@@ -272,47 +253,15 @@ void BpeEncoder::merge_word(const uint8_t* p, size_t length, std::vector<int32_t
   }
 }
 
-/// A word that the cache of short ones does not know.
-void BpeEncoder::encode_uncached(const uint8_t* p, size_t length, const ShortWord& word,
-                                 WordCache& cache, Output& out) const {
-  std::vector<int32_t>& ids = out.word_ids;
-  ids.clear();
-  if (length > WordCache::kLongestWord) {
-    merge_word(p, length, ids);
-    out.add(ids);
-    return;
-  }
-  const uint64_t hash = hash_bytes(p, length);
-  if (const auto known = cache.find_long(p, length, hash); !known.empty()) {
-    out.add(known);
-    return;
-  }
-  merge_word(p, length, ids);
-  if (length <= ShortWord::kLongest && ids.size() <= 4) {
-    cache.insert(word, ids);
-  } else {
-    cache.insert_long(p, length, hash, ids);
-  }
-  out.add(ids);
-}
-
 void BpeEncoder::encode_characters(std::string_view piece, const char* readable_end,
-                                   WordCache& cache, Output& out) const {
+                                   WordSession& session) const {
   const uint8_t* begin = as_bytes(piece.data());
   const uint8_t* const end = begin + piece.size();
-  const uint8_t* const readable = as_bytes(readable_end);
+  const auto merge = [this](const uint8_t* p, size_t length, std::vector<int32_t>& ids) {
+    merge_word(p, length, ids);
+  };
   const auto word_until = [&](const uint8_t* stop) {
-    const auto length = static_cast<size_t>(stop - begin);
-    const ShortWord word =
-        length <= ShortWord::kLongest
-            ? ShortWord::load(begin, length, static_cast<size_t>(readable - begin))
-            : ShortWord{};
-    const WordCache::Short* const found =
-        length <= ShortWord::kLongest ? cache.find(word) : nullptr;
-    if (found != nullptr)
-      out.add(*found);
-    else
-      encode_uncached(begin, length, word, cache, out);
+    session.add_word(begin, static_cast<size_t>(stop - begin), as_bytes(readable_end), merge);
     begin = stop;
   };
   size_t before = 0;
@@ -332,7 +281,7 @@ void BpeEncoder::encode_characters(std::string_view piece, const char* readable_
 }
 
 bool BpeEncoder::may_cut(uint32_t before, uint32_t after) const {
-  if (model_.alphabet == BpeModel::Alphabet::bytes || model_.ignore_merges) return false;
+  if (takes_whole_words()) return false;
   if (after == kInvalidByte || id_of_character(after) == kNoId) return false;
   const bool known = before < 128 && id_of_character(before) != kNoId;
   return !joined_[class_of(before) * kClasses + class_of(after)] && (known || !merges_fallbacks_);
@@ -340,36 +289,16 @@ bool BpeEncoder::may_cut(uint32_t before, uint32_t after) const {
 
 void BpeEncoder::encode(std::span<const std::string_view> pieces, const char* readable_end,
                         std::vector<int32_t>& ids) const {
-  std::unique_ptr<WordCache> cache = caches_.take();
-  Output out(ids);
-  const bool words = model_.alphabet == BpeModel::Alphabet::bytes || model_.ignore_merges;
-  if (!words)
-    for (const std::string_view piece : pieces) encode_characters(piece, readable_end, *cache, out);
-  // Some words at a time, so that the cache loads all of them at once.
-  constexpr size_t kAtOnce = 32;
-  ShortWord loaded[kAtOnce];
-  const WordCache::Short* bucket[kAtOnce];
-  while (words && !pieces.empty()) {
-    const auto now = pieces.first(std::min(kAtOnce, pieces.size()));
-    for (size_t i = 0; i < now.size(); ++i) {
-      if (now[i].size() > ShortWord::kLongest) continue;
-      loaded[i] = ShortWord::load(as_bytes(now[i].data()), now[i].size(),
-                                  static_cast<size_t>(readable_end - now[i].data()));
-      bucket[i] = cache->bucket_for(loaded[i]);
-    }
-    for (size_t i = 0; i < now.size(); ++i) {
-      const size_t length = now[i].size();
-      const WordCache::Short* const found =
-          length <= ShortWord::kLongest ? WordCache::find_in(bucket[i], loaded[i]) : nullptr;
-      if (found != nullptr) [[likely]]
-        out.add(*found);
-      else
-        encode_uncached(as_bytes(now[i].data()), length, loaded[i], *cache, out);
-    }
-    pieces = pieces.subspan(now.size());
+  WordSession session(caches_, ids);
+  if (takes_whole_words()) {
+    session.add_words(pieces, readable_end,
+                      [this](const uint8_t* p, size_t length, std::vector<int32_t>& word_ids) {
+                        merge_word(p, length, word_ids);
+                      });
+  } else {
+    for (const std::string_view piece : pieces) encode_characters(piece, readable_end, session);
   }
-  out.flush();
-  caches_.give_back(std::move(cache));
+  session.finish();
 }
 
 }  // namespace brrr::io

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/bpe/tokenizer_cache.h"
+#include "text/cached_words.h"
 #include "text/token_model.h"
 #include "text/tokenizer.h"
 
@@ -49,6 +49,10 @@ struct BpeModel {
   std::vector<uint32_t> fallback_ids;  // by byte, where unknown characters become bytes; else empty
   int32_t unknown = -1;                // the token for what is in neither; -1: it is left out
   bool fuse_unknown = false;           // one for a run of unknown characters
+  // What the name of a character begins with inside a word, and ends with at the word's end.
+  std::string continuing, ending;
+
+  bool has_affixes() const { return !continuing.empty() || !ending.empty(); }
 
   uint32_t size() const { return static_cast<uint32_t>(offsets.size()) - 1; }
   std::string_view token(uint32_t id) const {
@@ -81,7 +85,6 @@ class BpeEncoder final : public TokenModel {
   const BpeModel& model() const { return model_; }
 
  private:
-  class Output;
   struct MergeSlot {
     uint64_t pair;  // left << 32 | right
     uint32_t rank, result;
@@ -99,14 +102,17 @@ class BpeEncoder final : public TokenModel {
   uint32_t id_of_character(uint32_t code) const;
   static size_t class_of(uint32_t code);
 
-  void encode_uncached(const uint8_t* p, size_t length, const ShortWord& word, WordCache& cache,
-                       Output& out) const;
   /// A piece of characters, cut where no merge passes.
-  void encode_characters(std::string_view piece, const char* readable_end, WordCache& cache,
-                         Output& out) const;
+  void encode_characters(std::string_view piece, const char* readable_end,
+                         WordSession& session) const;
   /// Appends the ids of one word.
   void merge_word(const uint8_t* p, size_t length, std::vector<int32_t>& ids) const;
   void add_symbols(const uint8_t* p, size_t length, std::vector<uint32_t>& symbols) const;
+  /// Words are encoded whole: no character of one may be cut off.
+  bool takes_whole_words() const {
+    return model_.alphabet == BpeModel::Alphabet::bytes || model_.ignore_merges ||
+           model_.has_affixes();
+  }
   void merge_by_scan(const uint8_t* p, std::span<const uint32_t> symbols,
                      std::vector<int32_t>& ids) const;
   void merge_by_heap(std::span<const uint32_t> symbols, std::vector<int32_t>& ids) const;
@@ -117,7 +123,7 @@ class BpeEncoder final : public TokenModel {
   int slot_shift_ = 0;
   std::vector<uint32_t> byte_pairs_;  // [256 * 256] index into slots_; of a model of bytes
   std::unordered_map<std::string_view, uint32_t>
-      whole_;                        // tokens by their bytes, for ignore_merges
+      whole_;                        // tokens by their bytes, for ignore_merges and affixes
   std::vector<uint32_t> ascii_ids_;  // [128]; of a model of characters
   std::unordered_map<uint32_t, uint32_t> wide_ids_;
   uint32_t mark_id_ = kNoId;       // of U+2581
