@@ -94,7 +94,10 @@ ModelInput Tokenizer::join(EncodedText first, std::optional<EncodedText> second,
   const PostProcessor& post = post_processor();
   const InputTemplate& items = second ? post.pair : post.single;
   if (items.empty())
-    user_error("this tokenizer makes no input of a pair of texts: {}", post.no_pair);
+    user_error(
+        "this tokenizer makes no input of a pair of texts: its post-processor has no \"pair\"; "
+        "give "
+        "one text");
   EncodedText none;
   const EncodedText* const texts[2] = {&first, second ? &*second : &none};
   const size_t have[2] = {texts[0]->ids.size(), texts[1]->ids.size()};

@@ -7,6 +7,7 @@
 #include "text/bpe/byte_letters.h"
 #include "text/json_fields.h"
 #include "text/patterns/matches.h"
+#include "text/precompiled.h"
 #include "text/tokenizer_split.h"
 #include "text/unicode/char_traits.h"
 #include "text/unicode/normal_forms.h"
@@ -206,6 +207,19 @@ class NormalFormStep final : public NormalizerStep {
   NormalForm form_;
 };
 
+/// The charsmap of SentencePiece. It replaces clusters of characters, so no place for cuts is
+/// known.
+class PrecompiledStep final : public NormalizerStep {
+ public:
+  explicit PrecompiledStep(Precompiled map) : map_(std::move(map)) {}
+  void apply(std::string& text, bool) const override { text = map_.normalized(text); }
+  bool is_local(std::string_view) const override { return false; }
+  double growth() const override { return static_cast<double>(map_.most_growth()); }
+
+ private:
+  Precompiled map_;
+};
+
 class BertStep final : public NormalizerStep {
  public:
   BertStep(bool clean, bool chinese, bool strip_accents, bool lowercase)
@@ -331,6 +345,9 @@ std::shared_ptr<const NormalizerStep> read_step(const std::string& type, const J
   if (type == "StripAccents") return std::make_shared<StripAccentsStep>();
   if (type == "Nmt") return std::make_shared<NmtStep>();
   if (type == "ByteLevel") return std::make_shared<ByteLettersStep>();
+  if (type == "Precompiled")
+    return std::make_shared<PrecompiledStep>(Precompiled::read_base64(
+        fields.text("precompiled_charsmap", ""), fields.where() + ".precompiled_charsmap"));
   if (type == "Strip")
     return std::make_shared<StripStep>(fields.flag("strip_left", true),
                                        fields.flag("strip_right", true));
@@ -387,7 +404,8 @@ void Normalizer::read_into(const Json& json, const std::string& where, int depth
   } else {
     user_error(
         "{}.type is {}, which is not supported (supported: Sequence, NFC, NFD, NFKC, NFKD, "
-        "Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer, Nmt, ByteLevel)",
+        "Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer, Nmt, ByteLevel, "
+        "Precompiled)",
         where, in_quotes(type));
   }
   if (steps_.size() > kMostSteps) user_error("{}: more than {} normalizers", where, kMostSteps);

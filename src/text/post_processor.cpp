@@ -16,22 +16,6 @@ constexpr int32_t kMostTypes = 1 << 20;
 
 InputTemplate::Item token_item(int32_t id, int32_t type) { return {ItemKind::token, id, type}; }
 
-/// What stands for the first text in `outer` becomes what `inner` makes of it.
-InputTemplate nested(const InputTemplate& outer, const InputTemplate& inner) {
-  InputTemplate out;
-  for (const InputTemplate::Item& item : outer.items) {
-    if (item.kind != ItemKind::first) {
-      out.items.push_back(item);
-      continue;
-    }
-    for (InputTemplate::Item part : inner.items) {
-      part.type = item.type;
-      out.items.push_back(part);
-    }
-  }
-  return out;
-}
-
 class PostProcessorReader {
  public:
   explicit PostProcessorReader(size_t vocab_size) : vocab_size_(vocab_size) {}
@@ -48,35 +32,25 @@ class PostProcessorReader {
         read(list[i], fmt::format("{}.processors[{}]", where, i), depth + 1, all);
       return;
     }
-    PostProcessor one;
+    if (seen_)
+      user_error("{}: {} is the second post-processor that puts tokens around a text; expected one",
+                 where, type);
+    seen_ = true;
     if (type == "TemplateProcessing") {
       const JsonFields special(fields.object("special_tokens"), where + ".special_tokens");
-      one.single = read_template(fields, "single", false, special);
-      if (fields.get("pair").is_null())
-        one.no_pair = "its post-processor has no template for pairs";
-      else
-        one.pair = read_template(fields, "pair", true, special);
-    } else if (type == "BertProcessing") {
+      all.single = read_template(fields, "single", false, special);
+      all.pair = {};
+      if (!fields.get("pair").is_null()) all.pair = read_template(fields, "pair", true, special);
+    } else if (type == "BertProcessing" || type == "RobertaProcessing") {
       const int32_t cls = read_token(fields, "cls"), sep = read_token(fields, "sep");
-      one = PostProcessor::bert(cls, sep);
-    } else if (type == "RobertaProcessing") {
-      const int32_t cls = read_token(fields, "cls"), sep = read_token(fields, "sep");
-      one = PostProcessor::roberta(cls, sep);
+      all = type == "BertProcessing" ? PostProcessor::bert(cls, sep)
+                                     : PostProcessor::roberta(cls, sep);
     } else {
       user_error(
           "{}.type is {}, which is not supported (supported: Sequence, ByteLevel, "
           "TemplateProcessing, BertProcessing, RobertaProcessing)",
           where, in_quotes(type));
     }
-    if (seen_++ == 0) {
-      all = std::move(one);
-      return;
-    }
-    all.single = nested(one.single, all.single);
-    all.pair = {};
-    all.no_pair = "its post-processor puts tokens around a text more than once";
-    if (all.single.items.size() > kMostItems)
-      user_error("{}: a text gets more than {} tokens", where, kMostItems);
   }
 
  private:
@@ -132,7 +106,7 @@ class PostProcessorReader {
   }
 
   size_t vocab_size_;
-  int seen_ = 0;
+  bool seen_ = false;
 };
 
 }  // namespace

@@ -32,8 +32,7 @@ struct InputTemplate {
 };
 
 struct PostProcessor {
-  InputTemplate single, pair;
-  std::string no_pair;  // why there is no template for pairs
+  InputTemplate single, pair;  // `pair` is empty where the file has no template for pairs
 
   /// Tokens around each text; the texts of a pair have the types 0 and 1.
   static PostProcessor around(const std::vector<int32_t>& prefix,

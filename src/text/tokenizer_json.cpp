@@ -9,6 +9,7 @@
 #include "text/json_fields.h"
 #include "text/text_pipeline.h"
 #include "text/tokenizer_json_parts.h"
+#include "text/unigram/unigram.h"
 #include "text/wordpiece/wordpiece.h"
 
 namespace brrr::io {
@@ -99,8 +100,27 @@ class TokenizerJson {
     // The other models take characters.
     parts.pre_tokenizer.spell_letters();
     if (type == "WordPiece" || type == "WordLevel") return read_words(model, type, parts.named);
-    user_error("{}.type is {}, which is not supported (supported: BPE, WordPiece, WordLevel)",
-               model.where(), in_quotes(type));
+    if (type == "Unigram") return read_unigram(model, parts.named);
+    user_error(
+        "{}.type is {}, which is not supported (supported: BPE, Unigram, WordPiece, WordLevel)",
+        model.where(), in_quotes(type));
+  }
+
+  std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, NamedTokens& named) const {
+    UnigramModel model;
+    const Json& vocab = fields.list("vocab");
+    for (const Json& entry : vocab) {
+      model.add(entry[0].get_ref<const std::string&>(), entry[1].get<double>());
+      model.least_score =
+          model.size() == 1 ? model.scores[0] : std::min(model.least_score, model.scores.back());
+    }
+    if (!fields.get("unk_id").is_null())
+      model.unknown = fields.integer("unk_id", 0, static_cast<int32_t>(vocab.size()) - 1);
+    named.unknown = model.unknown;
+    if (fields.flag("byte_fallback", false))
+      for (uint32_t byte = 0; byte < 256; ++byte)
+        model.byte_ids.push_back(id_of_first({fmt::format("<0x{:02X}>", byte)}));
+    return std::make_unique<UnigramEncoder>(std::move(model));
   }
 
   std::unique_ptr<TokenModel> read_words(const JsonFields& model, const std::string& type,
@@ -176,6 +196,18 @@ class TokenizerJson {
 
   void read_vocabulary(const JsonFields& model) {
     if (scanned_) tokens_ = std::move(scanned_->vocab);
+    if (model.text("type", "BPE") == "Unigram") {
+      const Json& list = model.list("vocab");
+      for (size_t id = 0; id < list.size(); ++id) {
+        const Json& entry = list[id];
+        if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+            !entry[1].is_number())
+          user_error("{}.vocab[{}] is {}; expected [\"token\", score]", model.where(), id,
+                     entry.dump(-1, ' ', false, Json::error_handler_t::replace));
+        tokens_.add_json(entry[0].get_ref<const std::string&>(), Json(id), false, file_);
+      }
+      return;
+    }
     for (const auto& [token, id] : model.object("vocab").items())
       tokens_.add_json(token, id, false, file_);
   }

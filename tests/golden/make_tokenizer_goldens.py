@@ -125,6 +125,8 @@ TEXTS = [
     "\u180ex\u0085y", "½ ² ٣ Ⅷ", "!!! ?? ...x", "a-b-c--d", "--a--", "<s>the cat</s>", "x<tok>y", "x <tok> y", "x  <tok>  y",
     "<tok><tok>", "the<word>cat the <word> cat", "<word>", "the norm the", "a\x00b", "hathathat cat cat", "\u2581the\u2581cat", "😀 the 😀😀",
     "foo_bar fooBar HTTPServer", "x²y½z ⅧⅧ e\u0301e", "   lots   of   space   ", "ſ'ſ K",
+    "The  <TOK>, [the]CATS! hat-cat_hat…the\t", "ÀÉÎ İI ΑΣ ΣΑΣ ǅ a\u0323\u0302b \u1e69", "ﬁ ﷺ ①² ｱﾞ 가각 \u1100\u1161\u11a8 \u212b \u0344",
+    "\x01\x0b\x7f\u00ad\u200bthe\ufeff\ufffdcat\r\n\u2581", "do not can't cat 's , the . hat ? n't", "漢字かなカナｶﾅ한글абвгαβγ the", "<pad>the<pad>|||cat|hat</w>",
 ]
 LETTERS = {byte: letter for letter, byte in byte_letters().items()}
 WORDS = ["the", " the", " cat", " hat", "cat", "hat", "'s", "'ll", "12", "345", "  ", "\n\n", "été", "日本"]
@@ -159,6 +161,44 @@ def characters_model(**more):
     vocab = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
             "fuse_unk": True, "byte_fallback": True, "ignore_merges": False, "vocab": vocab, "merges": merges, **more}
+
+
+def words_model(**more):
+    pieces = ["the", "cat", "hat", "na", "\u00e9", "t", "h", "c", "a", "e", "s", "'", ",", ".", "!", "?", "-", "_", "1", "2", "22", "日", "本", "not", "do",
+              "don", "can", "n", "iv", "ete", "ἀ", "σ", "ß", "i", "tok", "T", "C", "A", "H", "THE", "\u0120the", "\u0120"]
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + pieces + ["##" + p for p in pieces[:-2]] + ["##ς", "##ive", "##s"]
+    return {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 12,
+            "vocab": {name: i for i, name in enumerate(dict.fromkeys(names))}, **more}
+
+
+def levels_model():
+    names = ["<unk>", "<s>", "</s>", "the", "cat", "hat", ",", "The", " the", "don", "t", "'", "日本語"]
+    return {"type": "WordLevel", "unk_token": "<unk>", "vocab": {name: i for i, name in enumerate(names)}}
+
+
+def affixes_model(letters, prefix, suffix):
+    """BPE over words whose last character and whose characters behind the first are spelled differently."""
+    alphabet = sorted(set("thecatsdon12ée'.,日本") if not letters else LETTERS.values())
+    spelled = list(dict.fromkeys([p + c + s for p in ("", prefix) for c in alphabet for s in ("", suffix)]))
+    merges, vocab = [], ["<unk>", "<s>", "</s>", *spelled]
+    for word in ("the", "cat", "cats", "hat"):
+        parts = [("" if i == 0 else prefix) + c + (suffix if i == len(word) - 1 else "") for i, c in enumerate(word)]
+        while len(parts) > 1:
+            made = parts[0] + parts[1][len(prefix):]
+            if [parts[0], parts[1]] not in merges:
+                merges.append([parts[0], parts[1]])
+            vocab.append(made)
+            parts = [made] + parts[2:]
+    return {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": prefix or None,
+            "end_of_word_suffix": suffix or None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+            "vocab": {name: i for i, name in enumerate(dict.fromkeys(vocab))}, "merges": merges}
+
+
+def unigram_model():
+    scores = [["<unk>", 0.0], ["<s>", 0.0], ["</s>", 0.0], ["\u2581", -3.5]]
+    for i, piece in enumerate(["the", "\u2581the", "\u2581cat", "cat", "hat", "\u2581hat", "s", "t", "h", "e", "c", "a", "n", "d", "o", "'", ",", ".", "1", "2", "日本", "語", "é"]):
+        scores.append([piece, -2.0 - 0.37 * i])
+    return {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": scores}
 
 
 def token(content, **flags):
@@ -260,21 +300,148 @@ def cases():
         added = [token("<tok>", **flags), token("<word>", **flags), token("norm", **flags), token("  ", **flags), token("hat", **flags)]
         out[name] = (b, {"pre_tokenizer": byte_level()}, {}, added)
         out["stories " + name] = (c, {"normalizer": {"type": "Sequence", "normalizers": [PREPEND, REPLACE]}}, {}, added)
+        out["words " + name] = ("words", {**BERT, "decoder": WORDS_DECODER}, {}, [token("[CLS]"), token("[SEP]"), *added])
+    more_cases(out)
+    return out
+
+
+BERT_NORMALIZER = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+WORDS_DECODER = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+BERT = {"normalizer": BERT_NORMALIZER, "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}
+SPECIAL = [token("[PAD]"), token("[UNK]"), token("[CLS]"), token("[SEP]"), token("[MASK]", lstrip=True)]
+
+
+# Bases of BPE with affixes: in byte letters, what begins the name of a character inside a word, what ends its last.
+AFFIXES = {"clip": (True, "", "</w>"), "ends": (False, "", "</w>"), "beginnings": (False, "##", ""), "both": (False, "@@", "</w>")}
+
+
+def more_cases(out):
+    w, l, c, b, u = "words", "levels", "characters", "bytes", "unigram"
+    words = {**BERT, "decoder": WORDS_DECODER}
+    out["bert"] = (w, words, {}, SPECIAL)
+    out["bert, no cleanup"] = (w, {**words, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False}}, {}, SPECIAL)
+    for flag, value in (("clean_text", False), ("handle_chinese_chars", False), ("strip_accents", False), ("strip_accents", True),
+                        ("lowercase", False)):
+        out[f"bert {flag} {value}"] = (w, {**words, "normalizer": {**BERT_NORMALIZER, flag: value}}, {}, SPECIAL)
+    out["bert cased, accents go"] = (w, {**words, "normalizer": {**BERT_NORMALIZER, "lowercase": False, "strip_accents": True}})
+    out["bert, other prefix"] = (w, words, {"continuing_subword_prefix": ""})
+    out["bert, short words"] = (w, words, {"max_input_chars_per_word": 3})
+    out["words in byte letters"] = (w, {**words, "normalizer": None, "pre_tokenizer": byte_level()})
+    for kind in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel"):
+        out[f"normalizer {kind}"] = (b if kind != "ByteLevel" else c, {"normalizer": {"type": kind}, **(
+            {"pre_tokenizer": byte_level()} if kind != "ByteLevel" else {})}, {} if kind != "ByteLevel" else {"byte_fallback": False})
+    for left in (True, False):
+        for right in (True, False):
+            out[f"normalizer Strip {left} {right}"] = (b, {"normalizer": {"type": "Strip", "strip_left": left, "strip_right": right},
+                                                           "pre_tokenizer": byte_level()})
+    regex = lambda pattern, content: {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+    out["replace pattern"] = (b, {"normalizer": {"type": "Sequence", "normalizers": [regex(" {2,}", " "), regex(r"[\d]+|(?<=a)t", "<\\1>")]},
+                                  "pre_tokenizer": byte_level()})
+    out["replace empty matches"] = (c, {"normalizer": regex("x*", "-")})
+    out["albert"] = (u, {"normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "``"}, "content": "\""}, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"},
+        regex(" {2,}", " ")]}, "pre_tokenizer": metaspace("always", True), "decoder": metaspace("always", True), "post_processor": TEMPLATE})
+    out["t5"] = (u, {"pre_tokenizer": sequence({"type": "WhitespaceSplit"}, metaspace("always", True)), "decoder": metaspace("always", True)})
+    out["unigram bytes"] = (u, {"pre_tokenizer": metaspace("first", False), "decoder": LLAMA_DECODER}, {
+        "byte_fallback": True, "vocab": unigram_model()["vocab"] + [[f"<0x{byte:02X}>", -9.0] for byte in range(256)]})
+    for name, parts in {
+            "Whitespace": [{"type": "Whitespace"}], "WhitespaceSplit": [{"type": "WhitespaceSplit"}],
+            "CharDelimiterSplit": [{"type": "CharDelimiterSplit", "delimiter": "a"}], "FixedLength": [{"type": "FixedLength", "length": 3}],
+            "digits, words": [{"type": "Digits", "individual_digits": True}, {"type": "Whitespace"}],
+            "words, digits": [{"type": "WhitespaceSplit"}, {"type": "Digits", "individual_digits": False}, {"type": "Punctuation"}],
+            "letters, then split": [byte_level(regex=False), split("\u0120", "MergedWithNext", kind="String")],
+            "words, metaspace first": [{"type": "WhitespaceSplit"}, metaspace("first", True)],
+            "metaspace, words": [metaspace("always", False), {"type": "WhitespaceSplit"}, split("a", "Isolated")],
+            **{f"punctuation {behavior}": [{"type": "Punctuation", "behavior": behavior}] for behavior in (
+                "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")}}.items():
+        last = name == "letters, then split"
+        out[f"pre {name}"] = (b if not last else c, {"pre_tokenizer": sequence(*parts, *([] if last else [byte_level(regex=False)]))},
+                              {} if not last else {"byte_fallback": False})
+        out[f"levels {name}"] = (l, {"pre_tokenizer": sequence(*parts), "decoder": None})
+    for name, (letters, prefix, suffix) in AFFIXES.items():
+        pre = sequence(split(r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "Removed", True), byte_level(regex=False)) if letters else {"type": "BertPreTokenizer"}
+        normalizer = {"type": "Sequence", "normalizers": [{"type": "NFC"}, regex(r"\s+", " "), {"type": "Lowercase"}]} if letters else None
+        parts = {"normalizer": normalizer, "pre_tokenizer": pre, "decoder": {"type": "BPEDecoder", "suffix": suffix or "</w>"},
+                 "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1], "trim_offsets": False, "add_prefix_space": False}}
+        for fuse in (False, True):
+            out[f"{name} {fuse}"] = (name, parts, {"fuse_unk": fuse})
+    replace = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    for name, decoders in {
+            "ctc": [{"type": "CTC", "pad_token": "t", "word_delimiter_token": "h", "cleanup": True}],
+            "ctc, no cleanup": [{"type": "CTC", "pad_token": "t", "word_delimiter_token": "h", "cleanup": False}],
+            "strip behind fuse": [replace, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 2}],
+            "replace behind fuse": [replace, {"type": "Fuse"}, {"type": "Replace", "pattern": {"Regex": r"\s+(?=c)|[aeiou]"}, "content": "-"}],
+            "replace in tokens": [{"type": "Replace", "pattern": {"Regex": "[th]+"}, "content": "*"}],
+            "bytes, then words": [{"type": "ByteFallback"}, {"type": "WordPiece", "prefix": "a", "cleanup": True}],
+            "metaspace, then words": [metaspace("always", True), {"type": "WordPiece", "prefix": "a", "cleanup": False}],
+            "bytes, then metaspace": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}],
+            "bpe": [{"type": "BPEDecoder", "suffix": "e"}]}.items():
+        out[f"decoder {name}"] = (c, {"normalizer": REPLACE, "decoder": {"type": "Sequence", "decoders": decoders}})
+    out["decoder byte level, then strip"] = (b, {"pre_tokenizer": byte_level(), "decoder": {"type": "Sequence", "decoders": [
+        BYTE_DECODER, {"type": "Strip", "content": "t", "start": 2, "stop": 1}]}})
+    out["roberta"] = (b, {"pre_tokenizer": byte_level(prefix=True), "post_processor": {
+        "type": "RobertaProcessing", "sep": ["b", 2], "cls": ["a", 1], "trim_offsets": True, "add_prefix_space": True}},
+        {}, [token("<mask>", lstrip=True)])
+    out["roberta in a sequence"] = (b, {"pre_tokenizer": byte_level(prefix=True), "post_processor": {"type": "Sequence", "processors": [
+        byte_level(), {"type": "RobertaProcessing", "sep": ["b", 2], "cls": ["a", 1], "trim_offsets": True, "add_prefix_space": True}]}})
+    out["template with types"] = (w, {**words, "post_processor": {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 7}}, {"Sequence": {"id": "A", "type_id": 2}}, {"SpecialToken": {"id": "[SEP]", "type_id": 3}}],
+        "pair": [{"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 4}}, {"Sequence": {"id": "A", "type_id": 5}}],
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2, 4], "tokens": ["[CLS]", "[MASK]"]},
+                           "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}}}, {}, SPECIAL)
+
+
+# ---- inputs
+
+PAIRS = [("", None), ("the cat", None), ("the cats hat naive", None), ("the cat", "a hat"), ("the cat the hat the cat", "a hat"), ("a", "the cat the hat the cat"),
+         ("", "the"), ("the cats cats", "the cats cats"), (["the", "cats", "", " ", "a hat", "[MASK]"], None), (["the"], ["cats", "unknown 日本"]), ([], ["a"])]
+LONGEST = [None, 3, 4, 5, 6, 7, 8, 11]
+
+
+def inputs(tokenizer, root):
+    """For each pair and length: ids, types, words, texts, what was left out; 0 where the library refuses or ignores it."""
+    out = []
+    for strategy, direction in (("longest_first", "right"), ("longest_first", "left"), ("only_first", "right"), ("only_second", "left")):
+        for first, second in PAIRS:
+            for longest in LONGEST if second is not None else LONGEST[:6]:
+                tokenizer.no_truncation()
+                texts = (first,) if second is None else (first, second)
+                words = isinstance(first, list)
+                whole = tokenizer.encode(*texts, is_pretokenized=words)
+                added = sum(i is None for i in whole.sequence_ids)
+                if longest is not None:
+                    if longest <= added or (strategy == "only_second" and second is None):
+                        continue
+                    tokenizer.enable_truncation(longest, strategy=strategy, direction=direction)
+                elif strategy != "longest_first" or direction == "left":
+                    continue
+                try:
+                    e = tokenizer.encode(*texts, is_pretokenized=words)
+                except Exception:
+                    out.append([strategy, direction, first, second, longest, 0])
+                    continue
+                none = lambda values: [-1 if v is None else v for v in values]
+                out.append([strategy, direction, first, second, longest,
+                            [e.ids, e.type_ids, none(e.word_ids), none(e.sequence_ids), len(whole.ids) - len(e.ids)]])
     return out
 
 
 def write_cases():
-    models = {"bytes": bytes_model(), "characters": characters_model()}
+    models = {"bytes": bytes_model(), "characters": characters_model(), "words": words_model(), "levels": levels_model(), "unigram": unigram_model(),
+              **{name: affixes_model(*affixes) for name, affixes in AFFIXES.items()}}
     out = {"made_by": "tests/golden/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__, "models": models,
-           "texts": TEXTS, "cases": []}
+           "texts": TEXTS, "inputs": [], "cases": []}
     for name, (base, parts, *more) in cases().items():
         model = {**copy.deepcopy(models[base]), **(more[0] if more else {})}
-        added = [token("<s>"), token("</s>")] if base == "characters" else []
+        added = [token("<s>"), token("</s>")] if base in ("characters", "unigram") else []
         added += more[1] if len(more) > 1 else []
-        next_id = len(model["vocab"])
+        known_ids = model["vocab"] if isinstance(model["vocab"], dict) else {name: i for i, (name, _) in enumerate(model["vocab"])}
+        next_id = len(known_ids)
         listed = []
         for item in added:
-            known = model["vocab"].get(item["content"])
+            known = known_ids.get(item["content"])
             listed.append({"id": next_id if known is None else known, **item})
             next_id += known is None
         root = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": listed, "normalizer": None,
@@ -283,15 +450,22 @@ def write_cases():
         tokenizer = Tokenizer.from_str(json.dumps({**root, "model": model}))
         results = []
         for text in TEXTS:
-            ids = tokenizer.encode(text, add_special_tokens=False).ids
-            special = tokenizer.encode(text, add_special_tokens=True).ids
-            decoded = tokenizer.decode(ids, skip_special_tokens=False)
-            shown = tokenizer.decode(special)
+            try:
+                ids = tokenizer.encode(text, add_special_tokens=False).ids
+                special = tokenizer.encode(text, add_special_tokens=True).ids
+                decoded = tokenizer.decode(ids, skip_special_tokens=False)
+                shown = tokenizer.decode(special)
+            except BaseException as error:  # the library panics: null
+                print(f"{name}: {text!r}: {error}", file=sys.stderr)
+                results.append(None)
+                continue
             # 0 where a value is the one before it (of the text: the text itself).
             results.append([ids, 0 if special == ids else special, 0 if decoded == text else decoded,
                             0 if shown == decoded else shown])
+        if name in ("bert", "roberta", "template with types", "t5", "gpt2", "metaspace first True", "words added lstrip"):
+            out["inputs"].append({"name": name, "results": inputs(tokenizer, root)})
         out["cases"].append({"name": name, "base": base, "root": root, "model": more[0] if more else {}, "results": results})
-    print("{" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':')) if k != 'cases' else '[' + chr(10) + (',' + chr(10)).join(json.dumps(x, separators=(',', ':')) for x in v) + ']'}"
+    print("{" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':')) if k not in ('cases', 'inputs') else '[' + chr(10) + (',' + chr(10)).join(json.dumps(x, separators=(',', ':')) for x in v) + ']'}"
                           for k, v in out.items()) + "}")
 
 

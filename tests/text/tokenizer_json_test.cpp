@@ -56,6 +56,7 @@ TEST(TokenizerJson, EveryPartAsTheLibraryHasIt) {
     for (size_t i = 0; i < all["texts"].size(); ++i) {
       const auto text = all["texts"][i].get<std::string>();
       const Json& expected = item["results"][i];
+      if (expected.is_null()) continue;  // the library gives no answer
       const std::string where = name + ": " + all["texts"][i].dump();
       const Ids ids = tokenizer->encode(text);
       ASSERT_EQ(ids, expected[0].get<Ids>()) << where;
@@ -84,7 +85,12 @@ TEST(TokenizerJson, CutsLeaveTokensAsTheyAre) {
                                           "deepseek",
                                           "stories",
                                           "metaspace first False",
-                                          "metaspace always True"};
+                                          "metaspace always True",
+                                          "bert",
+                                          "levels Whitespace",
+                                          "t5",
+                                          "normalizer Lowercase",
+                                          "normalizer NFC"};
   std::set<std::string> can_cut;
   for (const Json& item : all["cases"]) {
     const auto name = item["name"].get<std::string>();
