@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Writes what Hugging Face's library `tokenizers` makes of texts, for tests/text/tokenizer_json_test.cpp.
 
-    pip install tokenizers==0.23.3 numpy==2.4.6
+    pip install tokenizers==0.22.1 numpy==2.4.6
     python3 tests/golden/make_tokenizer_goldens.py cases > tests/golden/tokenizer_cases.json
     python3 tests/golden/make_tokenizer_goldens.py folders DATA MODELS > tests/golden/tokenizer_folders.json
+    python3 tests/golden/make_tokenizer_goldens.py trained DATA > tests/golden/tokenizer_trained.json
 
 `cases`: small tokenizers, each with one part that is different, and the ids and the text of every one for the same
 texts. `folders`: DATA/stories260K, MODELS/tokenizer-deepseek and MODELS/minilm (published tokenizers), with
 hashes per thousand of 100,000 random texts and of DATA/sentences. The random texts are not stored: both sides
 make them from random_text of make_bpe_goldens.py, with every code point that Unicode 14 does not assign replaced by one
-that it does, and in every fourth text an added token in its middle. To see one block, one JSON per line:
+that it does, and in every fourth text an added token in its middle. `trained`: tokenizers that the
+library's own trainers make of DATA/shakespeare, with hashes of 20,000 random texts. To see one block of a folder, one JSON per line:
 
     python3 tests/golden/make_tokenizer_goldens.py folders DATA MODELS --block stories260K 17
 
@@ -23,7 +25,7 @@ import sys
 import unicodedata
 
 import tokenizers
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from make_bpe_goldens import BLOCK_SIZE, BLOCKS, byte_letters, fnv, random_text
 
@@ -82,15 +84,15 @@ def sentences(data):
     return out
 
 
-def folders(data, models, wanted=None, block=None):
+def folders(data, published, wanted=None, block=None):
     ranges = assigned_ranges()
     texts = Texts(ranges)
     lines = sentences(data)
     out = {"made_by": "tests/golden/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__, "assigned": ranges,
            "sentences": len(lines), "folders": {}}
     for name, folder in (("stories260K", os.path.join(data, "stories260K")),
-                         ("tokenizer-deepseek", os.path.join(models, "tokenizer-deepseek")),
-                         ("minilm", os.path.join(models, "minilm"))):
+                         ("tokenizer-deepseek", os.path.join(published, "tokenizer-deepseek")),
+                         ("minilm", os.path.join(published, "minilm"))):
         path = os.path.join(folder, "tokenizer.json")
         with open(path, "rb") as f:
             content = f.read()
@@ -115,6 +117,53 @@ def folders(data, models, wanted=None, block=None):
     if wanted is None:
         json.dump(out, sys.stdout, separators=(",", ":"))
         print()
+
+
+# ---- trained
+
+TRAINED_BLOCKS = 20
+
+
+def trained(data):
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "unigram_cases.json")) as f:
+        charsmap = json.load(f)["charsmap"]
+    path = os.path.join(data, "shakespeare", "input.txt")
+    with open(path, encoding="utf-8") as f:
+        lines = f.read().split("\n")[:20000]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+    def make(model, trainer, normalizer, pre_tokenizer, decoder, post_processor):
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, pre_tokenizer, decoder
+        tokenizer.train_from_iterator(lines, trainer)
+        # What the Python side cannot say, and what the ids of the special tokens are needed for.
+        root = json.loads(tokenizer.to_str())
+        root["post_processor"] = post_processor
+        return root
+
+    bert = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+    roots = {
+        "wordpiece": make(models.WordPiece(unk_token="[UNK]"), trainers.WordPieceTrainer(vocab_size=1200, special_tokens=special, show_progress=False),
+                          normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(), bert),
+        "unigram": make(models.Unigram(), trainers.UnigramTrainer(vocab_size=900, special_tokens=special, unk_token="[UNK]", show_progress=False),
+                        normalizers.NFKD(), pre_tokenizers.Metaspace(), decoders.Metaspace(), bert),
+        "bpe with affixes": make(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##", end_of_word_suffix="</w>"),
+                                 trainers.BpeTrainer(vocab_size=900, special_tokens=special, continuing_subword_prefix="##",
+                                                     end_of_word_suffix="</w>", show_progress=False),
+                                 normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]), pre_tokenizers.Whitespace(),
+                                 decoders.BPEDecoder(), bert),
+    }
+    # As XLM-RoBERTa has it.
+    roots["unigram"]["normalizer"] = {"type": "Sequence", "normalizers": [
+        {"type": "Precompiled", "precompiled_charsmap": charsmap}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]}
+    texts = Texts(assigned_ranges())
+    out = {"made_by": "tests/golden/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__, "trained": {}}
+    for name, root in roots.items():
+        tokenizer = Tokenizer.from_str(json.dumps(root))
+        out["trained"][name] = {"file": root, "random": [
+            hashes(tokenizer, (texts.text(i, special) for i in range(b * BLOCK_SIZE, (b + 1) * BLOCK_SIZE))) for b in range(TRAINED_BLOCKS)]}
+    json.dump(out, sys.stdout, separators=(",", ":"))
+    print()
 
 
 # ---- cases
@@ -429,12 +478,12 @@ def inputs(tokenizer, root):
 
 
 def write_cases():
-    models = {"bytes": bytes_model(), "characters": characters_model(), "words": words_model(), "levels": levels_model(), "unigram": unigram_model(),
-              **{name: affixes_model(*affixes) for name, affixes in AFFIXES.items()}}
-    out = {"made_by": "tests/golden/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__, "models": models,
+    bases = {"bytes": bytes_model(), "characters": characters_model(), "words": words_model(), "levels": levels_model(), "unigram": unigram_model(),
+             **{name: affixes_model(*affixes) for name, affixes in AFFIXES.items()}}
+    out = {"made_by": "tests/golden/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__, "models": bases,
            "texts": TEXTS, "inputs": [], "cases": []}
     for name, (base, parts, *more) in cases().items():
-        model = {**copy.deepcopy(models[base]), **(more[0] if more else {})}
+        model = {**copy.deepcopy(bases[base]), **(more[0] if more else {})}
         added = [token("<s>"), token("</s>")] if base in ("characters", "unigram") else []
         added += more[1] if len(more) > 1 else []
         known_ids = model["vocab"] if isinstance(model["vocab"], dict) else {name: i for i, (name, _) in enumerate(model["vocab"])}
@@ -473,6 +522,8 @@ if __name__ == "__main__":
     arguments = sys.argv[1:]
     if arguments == ["cases"]:
         write_cases()
+    elif len(arguments) == 2 and arguments[0] == "trained":
+        trained(arguments[1])
     elif len(arguments) == 3 and arguments[0] == "folders":
         folders(*arguments[1:])
     elif len(arguments) == 6 and arguments[3] == "--block":

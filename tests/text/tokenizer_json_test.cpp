@@ -146,6 +146,81 @@ TEST(TokenizerJson, SavedFoldersAreTheSame) {
                     "tokenizer_config.json: eos_token is the number 5");
 }
 
+// ---- hashes of many texts
+
+/// `inserted` before the character number `at`.
+std::string insert_at(const std::string& text, size_t at, const std::string& inserted) {
+  size_t offset = 0;
+  for (; at > 0; --at)
+    offset +=
+        decode_utf8(as_bytes(text.data()) + offset, as_bytes(text.data() + text.size())).bytes;
+  return text.substr(0, offset) + inserted + text.substr(offset);
+}
+
+size_t characters_of(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+void check_hashes(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
+                  const Json& expected, const std::string& what, const std::string& again = "") {
+  uint64_t of_texts = kHashStart, of_ids = kHashStart, of_special = kHashStart,
+           of_decoded = kHashStart;
+  Ids ids, special;
+  for (const std::string& text : texts) {
+    ids.clear();
+    special.clear();
+    tokenizer.encode(text, ids);
+    tokenizer.encode(text, {.add_special_tokens = true}, special);
+    of_texts = hash_text(of_texts, text);
+    of_ids = hash_ids(of_ids, ids);
+    of_special = hash_ids(of_special, special);
+    of_decoded = hash_text(of_decoded, tokenizer.decode(ids));
+  }
+  const auto hex = [](uint64_t hash) { return fmt::format("{:016x}", hash); };
+  ASSERT_EQ(hex(of_texts), expected[0].get<std::string>()) << "other texts in " << what;
+  ASSERT_EQ(hex(of_ids), expected[1].get<std::string>()) << "other ids in " << what << again;
+  ASSERT_EQ(hex(of_special), expected[2].get<std::string>())
+      << "other ids with special tokens in " << what << again;
+  ASSERT_EQ(hex(of_decoded), expected[3].get<std::string>())
+      << "other decoded text in " << what << again;
+}
+
+/// The random text of a number as both sides make it, some with an added token in its middle.
+std::string golden_text(uint32_t index, const test::Assigned& assigned,
+                        const std::vector<std::string>& added) {
+  const std::string text = assigned.replace_others(test::random_text(index));
+  if (index % 4 != 3) return text;
+  return insert_at(text, index * size_t{7919} % (characters_of(text) + 1),
+                   added[index / 4 % added.size()]);
+}
+
+std::vector<std::string> golden_block(uint32_t block, const test::Assigned& assigned,
+                                      const std::vector<std::string>& added) {
+  constexpr uint32_t kBlock = 1000;
+  std::vector<std::string> texts;
+  for (uint32_t i = block * kBlock; i < (block + 1) * kBlock; ++i)
+    texts.push_back(golden_text(i, assigned, added));
+  return texts;
+}
+
+// Tokenizers that the library trained, with every stage from the normalizer to the decoder.
+TEST(TokenizerJson, TrainedByTheLibrary) {
+  const Json all = test::read_golden("tokenizer_trained.json");
+  const test::Assigned assigned(test::read_golden("tokenizer_folders.json")["assigned"]);
+  ASSERT_GE(all["trained"].size(), 3u);
+  for (const auto& [name, golden] : all["trained"].items()) {
+    const auto tokenizer = test::tokenizer_of(golden["file"]);
+    ASSERT_EQ(golden["random"].size(), 20u);
+    for (uint32_t block = 0; block < 20; ++block) {
+      check_hashes(*tokenizer,
+                   golden_block(block, assigned, {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}),
+                   golden["random"][block], fmt::format("{}, block {}", name, block));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // ---- published tokenizers
 
 class TokenizerFolder : public ::testing::TestWithParam<const char*> {
@@ -171,30 +246,11 @@ class TokenizerFolder : public ::testing::TestWithParam<const char*> {
   }
 
   void check(const std::vector<std::string>& texts, const Json& expected, const std::string& what) {
-    uint64_t of_texts = kHashStart, of_ids = kHashStart, of_special = kHashStart,
-             of_decoded = kHashStart;
-    Ids ids, special;
-    for (const std::string& text : texts) {
-      ids.clear();
-      special.clear();
-      tokenizer_->encode(text, ids);
-      tokenizer_->encode(text, {.add_special_tokens = true}, special);
-      of_texts = hash_text(of_texts, text);
-      of_ids = hash_ids(of_ids, ids);
-      of_special = hash_ids(of_special, special);
-      of_decoded = hash_text(of_decoded, tokenizer_->decode(ids));
-    }
-    const auto hex = [](uint64_t hash) { return fmt::format("{:016x}", hash); };
-    const std::string again = fmt::format(
-        "; to see its texts and ids: python3 tests/golden/make_tokenizer_goldens.py folders DATA "
-        "MODELS --block {} N",
-        GetParam());
-    ASSERT_EQ(hex(of_texts), expected[0].get<std::string>()) << "other texts in " << what;
-    ASSERT_EQ(hex(of_ids), expected[1].get<std::string>()) << "other ids in " << what << again;
-    ASSERT_EQ(hex(of_special), expected[2].get<std::string>())
-        << "other ids with special tokens in " << what << again;
-    ASSERT_EQ(hex(of_decoded), expected[3].get<std::string>())
-        << "other decoded text in " << what << again;
+    check_hashes(
+        *tokenizer_, texts, expected, what,
+        fmt::format("; to see its texts and ids: python3 "
+                    "tests/golden/make_tokenizer_goldens.py folders DATA MODELS --block {} N",
+                    GetParam()));
   }
 
   Json all_, golden_;
@@ -202,34 +258,12 @@ class TokenizerFolder : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-/// `inserted` before the character number `at`.
-std::string insert_at(const std::string& text, size_t at, const std::string& inserted) {
-  size_t offset = 0;
-  for (; at > 0; --at)
-    offset +=
-        decode_utf8(as_bytes(text.data()) + offset, as_bytes(text.data() + text.size())).bytes;
-  return text.substr(0, offset) + inserted + text.substr(offset);
-}
-
-size_t characters_of(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
 TEST_P(TokenizerFolder, RandomTexts) {
-  constexpr uint32_t kBlock = 1000;
   const test::Assigned assigned(all_["assigned"]);
   ASSERT_EQ(golden_["random"].size(), 100u);
   for (uint32_t block = 0; block < 100; ++block) {
-    std::vector<std::string> texts;
-    for (uint32_t i = block * kBlock; i < (block + 1) * kBlock; ++i) {
-      std::string text = assigned.replace_others(test::random_text(i));
-      if (i % 4 == 3)
-        text = insert_at(text, i * size_t{7919} % (characters_of(text) + 1),
-                         added_[i / 4 % added_.size()]);
-      texts.push_back(std::move(text));
-    }
-    check(texts, golden_["random"][block], fmt::format("block {}", block));
+    check(golden_block(block, assigned, added_), golden_["random"][block],
+          fmt::format("block {}", block));
     if (HasFatalFailure()) return;
   }
 }
@@ -270,7 +304,7 @@ TEST_P(TokenizerFolder, Sentences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Published, TokenizerFolder,
-                         ::testing::Values("stories260K", "tokenizer-deepseek"),
+                         ::testing::Values("stories260K", "tokenizer-deepseek", "minilm"),
                          [](const auto& given) {
                            std::string name = given.param;
                            std::erase(name, '-');
