@@ -1,7 +1,7 @@
 #include "formats/json_file.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -21,28 +21,82 @@ std::string in_quotes(std::string_view text) {
   return out + (text.size() > kLongest ? "...'" : "'");
 }
 
-Json parse_json(std::string_view text, const std::string& what) {
-  // One set of keys per open object; the library would silently let the last duplicate win.
-  std::vector<std::set<std::string>> open_objects;
-  std::string duplicate;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    const bool opens =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= kDeepestJson)
-      user_error("{}: JSON is nested more than {} levels deep", what, kDeepestJson);
-    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!open_objects.back().insert(key).second && duplicate.empty()) duplicate = in_quotes(key);
-    }
+namespace {
+
+/// Builds a value from what the library's parser finds, in time linear in the text (its own parser
+/// with a callback looks through a whole list at the end of every object in it), and notices keys
+/// that come twice, of which it would silently keep the last.
+class JsonBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit JsonBuilder(const std::string& what) : what_(what) {}
+  Json& value() { return root_; }
+  /// The first key that its object has already, in quotes.
+  const std::string& duplicate() const { return duplicate_; }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t& value) override { return put(std::move(value)); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    auto& members = open_.back()->get_ref<Json::object_t&>();
+    const auto [member, is_new] = members.emplace(name, nullptr);
+    if (!is_new && duplicate_.empty()) duplicate_ = in_quotes(name);
+    member_ = &member->second;
     return true;
-  };
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    if (const auto* const parsing = dynamic_cast<const Json::parse_error*>(&error)) throw *parsing;
+    user_error("{}: not valid JSON: {}", what_, error.what());  // a number beyond a double
+  }
+
+ private:
+  /// The place of the next value.
+  Json& place() {
+    if (open_.empty()) return root_;
+    if (open_.back()->is_object()) return *member_;
+    return open_.back()->get_ref<Json::array_t&>().emplace_back();
+  }
+  template <typename Value>
+  bool put(Value&& value) {
+    place() = std::forward<Value>(value);
+    return true;
+  }
+  bool open(Json&& empty) {
+    if (open_.size() >= static_cast<size_t>(kDeepestJson))
+      user_error("{}: JSON is nested more than {} levels deep", what_, kDeepestJson);
+    Json& here = place();
+    here = std::move(empty);
+    open_.push_back(&here);
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& what_;
+  Json root_;
+  std::vector<Json*> open_;  // only the innermost grows, so the others stay where they are
+  Json* member_ = nullptr;
+  std::string duplicate_;
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& what) {
   try {
-    Json value = Json::parse(text.begin(), text.end(), watch);
-    if (!duplicate.empty())
-      user_error("{}: the key {} appears twice in one JSON object", what, duplicate);
-    return value;
+    JsonBuilder builder(what);
+    Json::sax_parse(text.begin(), text.end(), &builder);
+    if (!builder.duplicate().empty())
+      user_error("{}: the key {} appears twice in one JSON object", what, builder.duplicate());
+    return std::move(builder.value());
   } catch (const Json::parse_error& e) {
     const size_t at = std::min(e.byte == 0 ? 0 : e.byte - 1, text.size());
     const std::string_view before = text.substr(0, at);
@@ -54,8 +108,6 @@ Json parse_json(std::string_view text, const std::string& what) {
                                              : "unexpected text or a byte that is not UTF-8";
     user_error("{}: not valid JSON at line {}, column {}: {}", what, line, at - line_start + 1,
                reason);
-  } catch (const Json::exception& e) {  // a number beyond the range of double
-    user_error("{}: not valid JSON: {}", what, e.what());
   }
 }
 

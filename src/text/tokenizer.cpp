@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "formats/json_file.h"
 #include "text/bpe/tokenizer_bpe.h"
+#include "text/ranked/ranked_tokens.h"
+#include "text/sentencepiece/sentencepiece_tokenizer.h"
 #include "text/text_pipeline.h"
 #include "text/tokenizer_char.h"
 #include "text/tokenizer_json.h"
@@ -69,6 +71,8 @@ std::string TextStream::add(std::span<const int32_t> ids) {
 
 std::span<const std::string_view> tokenizer_file_names() {
   static constexpr std::string_view kNames[] = {"tokenizer.json",
+                                                "tokenizer.model",
+                                                "tekken.json",
                                                 "tokenizer_config.json",
                                                 "special_tokens_map.json",
                                                 "vocab.json",
@@ -105,12 +109,39 @@ std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size) 
   return make_gpt2_tokenizer(train_bpe_model(text, vocab_size));
 }
 
+namespace {
+
+/// A tokenizer.model: SentencePiece and Llama 3 use the name for different things.
+std::unique_ptr<Tokenizer> read_model_file(std::map<std::string, std::string> files,
+                                           const fs::path& path) {
+  return is_tiktoken(files.at("tokenizer.model"))
+             ? read_llama3(std::move(files), path.string())
+             : read_sentencepiece(std::move(files), path.string());
+}
+
+/// One file, which may have a name of its own (tokenizer.model.v3, tekken_240911.json).
+std::unique_ptr<Tokenizer> load_tokenizer_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name == "tokenizer.json") return load_tokenizer(path.parent_path());
+  if (name.starts_with("tekken") && name.ends_with(".json"))
+    return read_tekken({{"tekken.json", read_file(path)}}, path.string());
+  if (name.ends_with(".json") || name.ends_with(".txt"))
+    user_error(
+        "{}: expected a folder with a tokenizer, or the file tokenizer.json, tokenizer.model or "
+        "tekken.json",
+        path.string());
+  return read_model_file({{"tokenizer.model", read_file(path)}}, path);
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
   std::error_code ignored;
+  if (fs::is_regular_file(folder, ignored)) return load_tokenizer_file(folder);
   if (!fs::is_directory(folder, ignored))
     user_error(
-        "{}: no such folder; expected one with a tokenizer (tokenizer.json, vocab.json and "
-        "merges.txt, char.json or byte.json)",
+        "{}: no such folder; expected one with a tokenizer (tokenizer.json, tokenizer.model, "
+        "tekken.json, vocab.json and merges.txt, char.json or byte.json), or the file of one",
         folder.string());
   const auto has = [&](const char* name) { return fs::exists(folder / name, ignored); };
   if (has("tokenizer.json")) {
@@ -119,6 +150,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
       if (has(name)) files.emplace(name, read_file(folder / name));
     return read_tokenizer_json(std::move(files), folder.string());
   }
+  if (has("tokenizer.model")) {
+    std::map<std::string, std::string> files;
+    for (const char* name : {"tokenizer.model", "tokenizer_config.json"})
+      if (has(name)) files.emplace(name, read_file(folder / name));
+    return read_model_file(std::move(files), folder / "tokenizer.model");
+  }
+  if (has("tekken.json")) return load_tokenizer_file(folder / "tekken.json");
   const fs::path vocab = folder / "vocab.json", merges = folder / "merges.txt";
   if (has("vocab.json") && has("merges.txt"))
     return make_gpt2_tokenizer(parse_vocab_and_merges(MappedFile(vocab).text(), vocab.string(),
@@ -138,8 +176,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
     return make_byte_tokenizer();
   }
   user_error(
-      "{}: no tokenizer in this folder; expected tokenizer.json, vocab.json and merges.txt, "
-      "char.json or byte.json",
+      "{}: no tokenizer in this folder; expected tokenizer.json, tokenizer.model, "
+      "tekken.json, vocab.json and merges.txt, char.json or byte.json",
       folder.string());
 }
 

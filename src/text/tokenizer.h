@@ -70,7 +70,7 @@ struct PostProcessor;
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// "byte", "char", "bpe", "wordpiece" or "wordlevel".
+  /// "byte", "char", "bpe", "wordpiece", "wordlevel" or "unigram".
   virtual std::string kind() const = 0;
   virtual int32_t vocab_size() const = 0;
   /// Id of the end-of-text token, or -1 when there is none.
@@ -159,10 +159,12 @@ class TextStream {
   std::string pending_;
 };
 
-/// Reads the tokenizer of a folder: `tokenizer.json` (Hugging Face), else `vocab.json` +
-/// `merges.txt` (GPT-2 BPE), else `char.json`, else `byte.json`. Which tokens begin and end a text
-/// is said by `tokenizer_config.json` or `special_tokens_map.json`. Throws UserError that says
-/// which file is missing, or which line or field is broken.
+/// Reads the tokenizer of a folder: `tokenizer.json` (Hugging Face), else `tokenizer.model`
+/// (SentencePiece, or the tiktoken file of Llama 3), else `tekken.json` (Mistral), else GPT-2's
+/// `vocab.json` and `merges.txt`, else `char.json`, else `byte.json`; or one of the first three by
+/// the path of the file, which may have another name (`tokenizer.model.v3`). Which tokens begin and
+/// end a text is said by `tokenizer_config.json` or `special_tokens_map.json`. Throws UserError that
+/// says which file is missing, or which line or field is broken.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 /// The names of all files that load_tokenizer may read.

@@ -48,5 +48,14 @@ TEST(JsonFile, QuotingMakesTextPrintable) {
   EXPECT_EQ(describe(parse_json("null", "t")), "null");
 }
 
+TEST(JsonFile, ManyObjectsInAListTakeLinearTime) {
+  // The library's parser with a callback takes minutes for this.
+  std::string text = "[{}";
+  for (int i = 1; i < 200'000; ++i) text += ",{\"a\":[" + std::to_string(i) + "]}";
+  const Json value = parse_json(text + "]", "x.json");
+  ASSERT_EQ(value.size(), 200'000u);
+  EXPECT_EQ(value[199'999]["a"][0], 199'999);
+}
+
 }  // namespace
 }  // namespace brrr::io

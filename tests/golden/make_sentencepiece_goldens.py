@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""Writes what `sentencepiece` and `tokenizers` make of texts, for tests/text/unigram_test.cpp and sentencepiece_test.cpp.
+"""Writes what `sentencepiece`, `tokenizers`, `tiktoken` and `mistral-common` make of texts, for tests in tests/text.
 
-    pip install sentencepiece==0.2.3 tokenizers==0.23.3 protobuf numpy==2.4.6
+    pip install sentencepiece==0.2.3 tokenizers==0.23.3 tiktoken==0.14.0 mistral-common==1.13.1 protobuf numpy==2.4.6
     python3 tests/golden/make_sentencepiece_goldens.py parts > tests/golden/unigram_cases.json
+    python3 tests/golden/make_sentencepiece_goldens.py models DATA MODELS > tests/golden/tokenizer_models.json
 
-`parts`: Unigram models and a charsmap, as `tokenizers` applies them, with hashes per thousand random texts. The random
-texts are not stored: both sides make them from random_text of make_bpe_goldens.py, with every code point that Unicode 14
-does not assign replaced by one that it does (the two sides know different versions of Unicode).
+`parts` (unigram_test.cpp): Unigram models and a charsmap, as `tokenizers` applies them. `models` (tokenizer_models_test.cpp):
+small models that SentencePiece's trainer makes, which are stored, and published ones, which are not (MODELS/tokenizer-mistral,
+MODELS/tokenizer-llama3), with hashes per thousand of 100,000 random texts and of DATA/sentences. The random texts are not
+stored: both sides make them from random_text of make_bpe_goldens.py, with every code point that Unicode 14 does not assign
+replaced by one that it does (the two sides know different versions of Unicode), and, in `models`, with the name of a
+special or user-defined token in the middle of every fourth. To see one block, one JSON per line:
+
+    python3 tests/golden/make_sentencepiece_goldens.py models DATA MODELS --block mistral-v3 17
 
 Needs a Python whose unicodedata knows Unicode 14 (3.11).
 """
 import base64
+import hashlib
 import io
 import json
 import os
@@ -22,8 +29,8 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer
 
-from make_bpe_goldens import BLOCK_SIZE, fnv, random_text
-from make_tokenizer_goldens import START, Texts, assigned_ranges
+from make_bpe_goldens import BLOCK_SIZE, BLOCKS, fnv, random_text
+from make_tokenizer_goldens import START, Texts, assigned_ranges, sentences
 
 # What a charsmap replaces by what: white space, compositions, compatibility forms, what lies inside what.
 RULES = {
@@ -118,8 +125,98 @@ def few_letters(index):
     return "".join("abcdzq<\u2581 e"[ord(c) % 10] if ord(c) < 0x3000 else "<unk>the" if ord(c) % 4 else c for c in text if ord(c) > 0x20)
 
 
+# ---- models
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+USER_DEFINED = ["<mask>", "\u2581\u2581", "the", "a b", "d", "e\u0301", "\U0001f600", "don't", "\u2581of"]
+
+
+class SentencePiece:
+    def __init__(self, data):
+        self.processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+        self.encode = self.processor.encode
+        self.decode = self.processor.decode
+        self.added = [p.piece for p in proto(data).pieces if p.type in (2, 3, 4)]
+
+
+class Llama3:
+    def __init__(self, data):
+        import tiktoken
+        ranks = {base64.b64decode(line.split()[0]): int(line.split()[1]) for line in data.split(b"\n") if line}
+        encoding = tiktoken.Encoding("llama3", pat_str=LLAMA3, mergeable_ranks=ranks, special_tokens={})
+        self.encode = encoding.encode_ordinary
+        self.decode = encoding.decode
+        self.added = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|reserved_special_token_250|>"]
+
+
+class Tekken:
+    def __init__(self, path):
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+        tokenizer = Tekkenizer.from_file(path)
+        self.encode = lambda text: tokenizer.encode(text, bos=False, eos=False)
+        self.decode = tokenizer.decode
+        self.added = ["<s>", "</s>", "[INST]", "<SPECIAL_999>"]
+
+
+def model_hashes(model, texts):
+    of_texts = of_ids = of_decoded = START
+    for text in texts:
+        ids = model.encode(text)
+        of_texts = fnv([ord(c) for c in text] + [0xFFFFFFFF], of_texts)
+        of_ids = fnv(ids + [0xFFFFFFFF], of_ids)
+        of_decoded = fnv([ord(c) for c in model.decode(ids)] + [0xFFFFFFFF], of_decoded)
+    return [f"{h:016x}" for h in (of_texts, of_ids, of_decoded)]
+
+
+def models(data, folder, wanted=None, block=None):
+    words = words_of(300_000)
+    trained = {
+        "unigram": train(words, RULES, model_type="unigram", vocab_size=600, user_defined_symbols=USER_DEFINED),
+        "bpe": train(words, model_type="bpe", vocab_size=900, byte_fallback=True, normalization_rule_name="identity",
+                     remove_extra_whitespaces=False, user_defined_symbols=USER_DEFINED),
+    }
+    mistral = os.path.join("tokenizer-mistral", "")
+    published = {"llama3": "tokenizer-llama3/tokenizer.model", "mistral-v1": mistral + "tokenizer.model.v1",
+                 "mistral-v3": mistral + "mistral_instruct_tokenizer_240323.model.v3", "tekken": mistral + "tekken_240911.json"}
+    texts = Texts(assigned_ranges())
+    lines = sentences(data)
+    out = {"made_by": "tests/golden/make_sentencepiece_goldens.py", "sentencepiece": sentencepiece.__version__,
+           "sentences": len(lines), "models": {}}
+    for name in [*trained, *published]:
+        entry = {}
+        if name in trained:
+            content = trained[name]
+            entry["model"] = base64.b64encode(content).decode()
+        else:
+            path = os.path.join(folder, published[name])
+            with open(path, "rb") as f:
+                content = f.read()
+            entry = {"file": published[name], "sha256": hashlib.sha256(content).hexdigest()}
+        model = Llama3(content) if name == "llama3" else Tekken(path) if name == "tekken" else SentencePiece(content)
+        if wanted == name:
+            for i in range(block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE):
+                text = texts.text(i, model.added)
+                ids = model.encode(text)
+                print(json.dumps({"index": i, "text": text, "ids": ids, "decoded": model.decode(ids)}))
+        if wanted is not None:
+            continue
+        entry["added"] = model.added
+        entry["random"] = [model_hashes(model, (texts.text(i, model.added) for i in range(b * BLOCK_SIZE, (b + 1) * BLOCK_SIZE)))
+                           for b in range(BLOCKS)]
+        entry["sentences"] = [model_hashes(model, lines[i:i + BLOCK_SIZE]) for i in range(0, len(lines), BLOCK_SIZE)]
+        out["models"][name] = entry
+    if wanted is None:
+        json.dump(out, sys.stdout, separators=(",", ":"))
+        print()
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["parts"]:
+    arguments = sys.argv[1:]
+    if arguments == ["parts"]:
         print("{" + ",\n".join(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in parts().items()) + "}")
+    elif len(arguments) == 3 and arguments[0] == "models":
+        models(*arguments[1:])
+    elif len(arguments) == 6 and arguments[3] == "--block":
+        models(*arguments[1:3], arguments[4], int(arguments[5]))
     else:
         sys.exit(__doc__)

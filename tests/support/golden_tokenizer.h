@@ -2,6 +2,7 @@
 // The tokenizers of tests/golden/tokenizer_cases.json, which differ in one part each, and what the
 // texts of goldens are made of.
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "base/file.h"
@@ -61,5 +62,34 @@ class Assigned {
   std::vector<uint32_t> codes_;
   std::vector<bool> is_assigned_;
 };
+
+/// Text number `index` of make_tokenizer_goldens.py: a random one with assigned code points, and
+/// every fourth with one of `tokens` inside.
+inline std::string text_with_token(const Assigned& assigned, uint32_t index,
+                                   const std::vector<std::string>& tokens) {
+  std::string text = assigned.replace_others(random_text(index));
+  if (index % 4 != 3 || tokens.empty()) return text;
+  const auto is_start = [](char c) { return (c & 0xc0) != 0x80; };
+  const auto count = static_cast<size_t>(std::count_if(text.begin(), text.end(), is_start));
+  size_t offset = 0;
+  for (size_t at = index * size_t{7919} % (count + 1); at > 0; --at)
+    for (++offset; offset < text.size() && !is_start(text[offset]);) ++offset;
+  return text.insert(offset, tokens[index / 4 % tokens.size()]);
+}
+
+/// The lines of $BRRR_DATA/sentences.
+inline std::vector<std::string> sentences(const fs::path& folder) {
+  std::vector<std::string> lines;
+  for (const char* name : {"editorials", "movies", "products", "tweets"}) {
+    const std::string text = read_file(folder / (std::string(name) + ".tsv"));
+    for (std::string_view rest = text; !rest.empty();) {
+      const size_t end = std::min(rest.find('\n'), rest.size());
+      const std::string_view line = rest.substr(0, end);
+      if (!line.empty()) lines.emplace_back(line.substr(line.find('\t') + 1));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+  return lines;
+}
 
 }  // namespace brrr::test

@@ -34,10 +34,12 @@ std::pair<uint32_t, uint32_t> ends_of(std::string_view text) {
 BpeEncoder::BpeEncoder(BpeModel model) : model_(std::move(model)) {
   BRRR_CHECK(model_.size() < static_cast<uint32_t>(WordCache::kIdLimit));
   build_merge_table();
-  if (model_.ignore_merges || model_.has_affixes())
+  if (model_.ignore_merges || model_.has_affixes()) {
+    whole_ = PieceTable(model_.size());
     for (uint32_t id = 0; id < model_.size(); ++id)
       if (!std::binary_search(model_.verbatim.begin(), model_.verbatim.end(), id))
-        whole_.emplace(model_.token(id), id);
+        whole_.add(model_.token(id), id);
+  }
   if (model_.alphabet == BpeModel::Alphabet::characters) build_characters();
 }
 
@@ -45,11 +47,12 @@ void BpeEncoder::build_merge_table() {
   const size_t capacity = std::bit_ceil(std::max<size_t>(16, 2 * model_.merges.size()));
   slot_shift_ = 64 - std::countr_zero(capacity);
   slots_.assign(capacity + 1, MergeSlot{kNoPair, kNoRank, 0});
-  for (size_t rank = 0; rank < model_.merges.size(); ++rank) {
-    const BpeMerge& merge = model_.merges[rank];
+  BRRR_CHECK(model_.ranks.empty() || model_.ranks.size() == model_.merges.size());
+  for (size_t i = 0; i < model_.merges.size(); ++i) {
+    const BpeMerge& merge = model_.merges[i];
+    const auto rank = model_.ranks.empty() ? static_cast<uint32_t>(i) : model_.ranks[i];
     auto& slot = const_cast<MergeSlot&>(find_merge(merge.left, merge.right));
-    slot = {static_cast<uint64_t>(merge.left) << 32 | merge.right, static_cast<uint32_t>(rank),
-            merge.result};
+    slot = {static_cast<uint64_t>(merge.left) << 32 | merge.right, rank, merge.result};
   }
   if (model_.alphabet == BpeModel::Alphabet::characters) return;
   byte_pairs_.resize(256 * 256);
@@ -130,7 +133,7 @@ void BpeEncoder::add_symbols(const uint8_t* p, size_t length,
       name += text;
       if (p + bytes == end) name += model_.ending;
       text = name;
-      if (const auto found = whole_.find(text); found != whole_.end()) id = found->second;
+      id = whole_.find(text);
     } else if (c.code != kInvalidByte) {
       id = id_of_character(c.code);
     }
@@ -237,9 +240,9 @@ void BpeEncoder::merge_by_heap(std::span<const uint32_t> symbol_ids,
 
 void BpeEncoder::merge_word(const uint8_t* p, size_t length, std::vector<int32_t>& ids) const {
   if (model_.ignore_merges) {
-    const auto found = whole_.find({reinterpret_cast<const char*>(p), length});
-    if (found != whole_.end()) {
-      ids.push_back(static_cast<int32_t>(found->second));
+    const uint32_t found = whole_.find({reinterpret_cast<const char*>(p), length});
+    if (found != PieceTable::kNone) {
+      ids.push_back(static_cast<int32_t>(found));
       return;
     }
   }

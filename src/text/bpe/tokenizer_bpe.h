@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/bpe/piece_table.h"
 #include "text/cached_words.h"
 #include "text/token_model.h"
 #include "text/tokenizer.h"
@@ -38,6 +39,7 @@ struct BpeModel {
   std::string bytes;                    // the bytes of all tokens, end to end
   std::vector<uint32_t> offsets = {0};  // [V + 1] into `bytes`
   std::vector<BpeMerge> merges;         // by rank
+  std::vector<uint32_t> ranks;          // of merges, where some have the same one; ascending
   int32_t end_of_text = -1;
   bool ignore_merges = false;  // a piece that is a token needs no merges
   // Bytes
@@ -93,7 +95,7 @@ class BpeEncoder final : public TokenModel {
   // Characters by which a piece is cut where no merge could join them: ASCII, all others, and
   // U+2581, which stands for a space.
   static constexpr size_t kOthers = 128, kSpaceMark = 129, kClasses = 130;
-  static constexpr uint32_t kNoId = 0xffffffffu;
+  static constexpr uint32_t kNoId = PieceTable::kNone;
 
   void build_merge_table();
   void build_characters();
@@ -122,9 +124,8 @@ class BpeEncoder final : public TokenModel {
       slots_;  // open addressing, at most half full; the last one is the empty answer
   int slot_shift_ = 0;
   std::vector<uint32_t> byte_pairs_;  // [256 * 256] index into slots_; of a model of bytes
-  std::unordered_map<std::string_view, uint32_t>
-      whole_;                        // tokens by their bytes, for ignore_merges and affixes
-  std::vector<uint32_t> ascii_ids_;  // [128]; of a model of characters
+  PieceTable whole_;                  // tokens by their bytes, for ignore_merges and affixes
+  std::vector<uint32_t> ascii_ids_;   // [128]; of a model of characters
   std::unordered_map<uint32_t, uint32_t> wide_ids_;
   uint32_t mark_id_ = kNoId;       // of U+2581
   std::vector<uint8_t> joined_;    // [kClasses * kClasses]: may a merge join the two?

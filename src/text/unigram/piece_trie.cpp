@@ -1,6 +1,7 @@
 #include "text/unigram/piece_trie.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/errors.h"
 #include "base/utf8.h"
@@ -20,11 +21,27 @@ PieceTrie::PieceTrie(std::vector<Entry> entries) {
     size_t first, last;
   };
   units_.resize(512);
-  units_[0].parent = kNone - 1;  // taken, and nobody's child
   std::vector<Open> open = {{0, 0, entries.size(), 0}};
   std::vector<Child> children;
-  // Below `first_free` hardly anything is free: it moves on when most of what follows it is taken.
-  size_t first_free = 1;
+  // Which places are taken, and the end of those. Only the last kWindow of them are looked at for
+  // room, so that the time is linear in the number of nodes.
+  constexpr size_t kWindow = 4096;
+  std::vector<uint64_t> taken(units_.size() / 64, 0);
+  size_t top = 1;
+  const auto take = [&](size_t place, uint32_t parent) {
+    units_[place].parent = parent;
+    taken[place / 64] |= uint64_t{1} << (place % 64);
+    top = std::max(top, place + 1);
+  };
+  const auto next_free = [&](size_t place) {
+    uint64_t free = ~taken[place / 64] >> (place % 64);
+    while (free == 0) {
+      place = (place / 64 + 1) * 64;
+      free = ~taken[place / 64];
+    }
+    return place + static_cast<size_t>(std::countr_zero(free));
+  };
+  take(0, kNone - 1);  // nobody's child
   while (!open.empty()) {
     const Open here = open.back();
     open.pop_back();
@@ -41,26 +58,24 @@ PieceTrie::PieceTrie(std::vector<Entry> entries) {
       children.back().last = i + 1;
     }
     if (children.empty()) continue;
-    size_t base = 0, seen = 0, taken = 0;
-    for (size_t place = std::max<size_t>(first_free, children[0].byte + size_t{1});; ++place) {
-      base = place - children[0].byte;
-      if (units_.size() < base + 512) units_.resize(units_.size() * 2 + 512);
-      ++seen;
-      if (units_[place].parent != kNone) {
-        ++taken;
-        continue;
-      }
-      if (std::all_of(children.begin(), children.end(),
-                      [&](const Child& c) { return units_[base + c.byte].parent == kNone; }))
-        break;
+    if (units_.size() < top + 1024) {
+      units_.resize(units_.size() * 2 + 1024);
+      taken.resize(units_.size() / 64, 0);
     }
-    BRRR_CHECK(base < kNone - 512);
-    if (seen > 32 && taken * 20 >= seen * 19)
-      first_free = std::max(first_free, base + children[0].byte);
+    size_t place = std::max(top > kWindow ? top - kWindow : 1, children[0].byte + size_t{1});
+    const auto has_room = [&](size_t base) {
+      return std::all_of(children.begin(), children.end(), [&](const Child& child) {
+        return units_[base + child.byte].parent == kNone;
+      });
+    };
+    for (place = next_free(place); !has_room(place - children[0].byte);)
+      place = next_free(place + 1);
+    const size_t base = place - children[0].byte;
+    BRRR_CHECK(base < kNone - 1024);
     units_[here.node].base = static_cast<uint32_t>(base);
     for (const Child& child : children) {
       const auto node = static_cast<uint32_t>(base + child.byte);
-      units_[node].parent = here.node;
+      take(node, here.node);
       open.push_back({node, child.first, child.last, here.depth + 1});
     }
   }

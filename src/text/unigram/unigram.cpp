@@ -51,11 +51,9 @@ void UnigramEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& 
   best.resize(piece.size() + 1);
   const uint8_t* const begin = as_bytes(piece.data());
   const uint8_t* const end = begin + piece.size();
-  // A sum with a token is compared before it is rounded to a float, and one with the unknown token
-  // after: so does `sentencepiece`. With doubles that is the same.
-  const auto offer = [](BestPath<Sum>& path, double score, uint32_t from, int32_t id) {
-    if (path.begin != kUnreached && !(score > static_cast<double>(path.score))) return;
-    path = {static_cast<Sum>(score), from, id};
+  const auto offer = [&](const uint8_t* stop, Sum score, uint32_t from, int32_t id) {
+    BestPath<Sum>& path = best[static_cast<size_t>(stop - begin)];
+    if (path.begin == kUnreached || score > path.score) path = {score, from, id};
   };
   const double* const scores = model_.scores.data();
   for (const uint8_t* p = begin; p < end;) {
@@ -64,8 +62,7 @@ void UnigramEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& 
     const uint8_t* const next = p + decode_utf8(p, end).bytes;
     bool is_known = false;
     trie_.visit(p, end, [&](const uint8_t* stop, uint32_t id) {
-      offer(best[static_cast<size_t>(stop - begin)], scores[id] + static_cast<double>(here), from,
-            static_cast<int32_t>(id));
+      offer(stop, static_cast<Sum>(scores[id]) + here, from, static_cast<int32_t>(id));
       is_known |= stop == next;
     });
     if (!is_known) {
@@ -74,9 +71,7 @@ void UnigramEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& 
             "no token spells the text {} (at byte {}), and the model has no unknown token; use "
             "text of the kind that it was made from",
             in_quotes(std::string(p, next)), from);
-      const Sum sum = static_cast<Sum>(unknown_score_) + here;
-      offer(best[static_cast<size_t>(next - begin)], static_cast<double>(sum), from,
-            model_.unknown);
+      offer(next, static_cast<Sum>(unknown_score_) + here, from, model_.unknown);
     }
     p = next;
   }
