@@ -136,6 +136,8 @@ def against_tiktoken(arguments, data, shakespeare):
 def against_tokenizers(arguments, data, shakespeare):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(os.path.join(arguments.folder, "tokenizer.json"))
+    tokenizer.no_truncation()  # files of encoder models may say otherwise
+    tokenizer.no_padding()
     lines = []
     for name in ("editorials", "movies", "products", "tweets"):
         with open(os.path.join(data, "sentences", name + ".tsv"), encoding="utf-8", newline="") as f:

@@ -140,6 +140,13 @@ std::string replaced(std::string_view text, const SplitPattern& pattern, std::st
 
 /// English without the spaces that a split at punctuation has put into it.
 std::string cleaned_up(std::string text) {
+  // Every rule begins with a space and one of these; most tokens of a large vocabulary have
+  // neither.
+  bool may_change = false;
+  for (size_t at = text.find(' '); at != std::string::npos; at = text.find(' ', at + 1))
+    may_change |= at + 1 < text.size() &&
+                  std::string_view(".?!,'nd").find(text[at + 1]) != std::string_view::npos;
+  if (!may_change) return text;
   static constexpr std::pair<std::string_view, std::string_view> kRules[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
@@ -297,14 +304,19 @@ void TokenTexts::fill(const std::vector<DecoderStep>& steps,
   const bool differs_at_first = std::any_of(steps.begin(), steps.end(), [](const DecoderStep& s) {
     return s.kind == StepKind::metaspace || s.kind == StepKind::wordpiece;
   });
-  offsets_.reserve(names.size() + 1);
-  for (size_t id = 0; id < names.size(); ++id) {
-    const std::string text = text_of(std::string(names[id]), steps, false, where);
-    if (differs_at_first)
-      if (std::string first = text_of(std::string(names[id]), steps, true, where); first != text)
-        first_.emplace(static_cast<int32_t>(id), std::move(first));
-    add_bytes(text, where);
+  const auto work_out = [&](bool first) {
+    offsets_.assign(1, 0);
+    offsets_.reserve(names.size() + 1);
+    for (const std::string_view name : names)
+      add_bytes(text_of(std::string(name), steps, first, where), where);
+  };
+  if (differs_at_first) {
+    work_out(true);
+    first_bytes_ = std::move(bytes_);
+    first_offsets_ = std::move(offsets_);
+    bytes_.clear();
   }
+  work_out(false);
 }
 
 void TokenTexts::add_bytes(std::string_view text, const std::string& where) {
@@ -317,8 +329,10 @@ void TokenTexts::append(int32_t id, bool begun, size_t& stripped, std::string& o
   std::string_view text = inside(id);
   if (begun) {
     out += between_;
-  } else if (!first_.empty()) {
-    if (const auto found = first_.find(id); found != first_.end()) text = found->second;
+  } else if (!first_offsets_.empty()) {
+    const auto i = static_cast<size_t>(id);
+    text = std::string_view(first_bytes_)
+               .substr(first_offsets_[i], first_offsets_[i + 1] - first_offsets_[i]);
   }
   // A token that is not all stripped ends the beginning.
   while (stripped < most_strips_ && !text.empty()) {

@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/json_file.h"
@@ -52,10 +51,12 @@ class TokenTexts {
 
   std::string bytes_;  // end to end
   std::vector<uint32_t> offsets_ = {0};
-  std::unordered_map<int32_t, std::string> first_;  // of tokens that differ as the first of a text
-  std::string between_;                             // stands between two tokens
-  std::string strip_;                               // taken from the beginning of the text ...
-  size_t most_strips_ = 0;                          // ... up to so many times
+  // The same for the first token of a text, where that differs.
+  std::string first_bytes_;
+  std::vector<uint32_t> first_offsets_ = {};
+  std::string between_;     // stands between two tokens
+  std::string strip_;       // taken from the beginning of the text ...
+  size_t most_strips_ = 0;  // ... up to so many times
   std::shared_ptr<const std::vector<DecoderStep>> all_steps_;  // where needs_all()
 };
 

@@ -9,6 +9,7 @@
 #include "text/text_pipeline.h"
 #include "text/tokenizer_char.h"
 #include "text/tokenizer_json.h"
+#include "text/wordpiece/vocab_files.h"
 
 namespace brrr::io {
 namespace {
@@ -77,6 +78,7 @@ std::span<const std::string_view> tokenizer_file_names() {
                                                 "special_tokens_map.json",
                                                 "vocab.json",
                                                 "merges.txt",
+                                                "vocab.txt",
                                                 "char.json",
                                                 "byte.json"};
   return kNames;
@@ -133,6 +135,59 @@ std::unique_ptr<Tokenizer> load_tokenizer_file(const fs::path& path) {
   return read_model_file({{"tokenizer.model", read_file(path)}}, path);
 }
 
+/// The files of a folder that say which tokens are special, by name.
+std::map<std::string, std::string> read_token_configs(const fs::path& folder) {
+  std::error_code ignored;
+  std::map<std::string, std::string> files;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+    if (fs::exists(folder / name, ignored)) files.emplace(name, read_file(folder / name));
+  return files;
+}
+
+/// What they hold together; tokenizer_config.json wins.
+Json merged_configs(const std::map<std::string, std::string>& files, const fs::path& folder) {
+  Json all = Json::object();
+  for (const auto& [name, text] : files) {  // special_tokens_map.json comes first
+    const std::string where = (folder / name).string();
+    const Json root = parse_json(text, where);
+    if (!root.is_object()) user_error("{}: it holds {}; expected an object", where, describe(root));
+    all.update(root);
+  }
+  return all;
+}
+
+std::unique_ptr<Tokenizer> load_as_json(const Json& root, std::map<std::string, std::string> files,
+                                        const fs::path& folder) {
+  files["tokenizer.json"] = root.dump();
+  return read_tokenizer_json(std::move(files), folder.string());
+}
+
+std::unique_ptr<Tokenizer> load_vocab_and_merges(const fs::path& folder) {
+  const fs::path vocab = folder / "vocab.json", merges = folder / "merges.txt",
+                 model = folder / "config.json";
+  const MappedFile vocab_file(vocab), merges_file(merges);
+  std::error_code ignored;
+  const auto files = read_token_configs(folder);
+  const Json config = merged_configs(files, folder);
+  Json of_model;
+  if (fs::exists(model, ignored)) of_model = parse_json(read_file(model), model.string());
+  if (is_roberta(config, of_model))
+    return load_as_json(roberta_tokenizer_json(vocab_file.text(), merges_file.text(), config,
+                                               vocab.string(), merges.string()),
+                        files, folder);
+  return make_gpt2_tokenizer(parse_vocab_and_merges(vocab_file.text(), vocab.string(),
+                                                    merges_file.text(), merges.string()));
+}
+
+std::unique_ptr<Tokenizer> load_vocab_txt(const fs::path& folder) {
+  const fs::path vocab = folder / "vocab.txt";
+  const auto files = read_token_configs(folder);
+  const MappedFile file(vocab);
+  return load_as_json(
+      bert_tokenizer_json(file.text(), merged_configs(files, folder), vocab.string()), files,
+      folder);
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
@@ -141,13 +196,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
   if (!fs::is_directory(folder, ignored))
     user_error(
         "{}: no such folder; expected one with a tokenizer (tokenizer.json, tokenizer.model, "
-        "tekken.json, vocab.json and merges.txt, char.json or byte.json), or the file of one",
+        "tekken.json, vocab.json and merges.txt, vocab.txt, char.json or byte.json), or the file "
+        "of one",
         folder.string());
   const auto has = [&](const char* name) { return fs::exists(folder / name, ignored); };
   if (has("tokenizer.json")) {
-    std::map<std::string, std::string> files;
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"})
-      if (has(name)) files.emplace(name, read_file(folder / name));
+    auto files = read_token_configs(folder);
+    files["tokenizer.json"] = read_file(folder / "tokenizer.json");
     return read_tokenizer_json(std::move(files), folder.string());
   }
   if (has("tokenizer.model")) {
@@ -157,13 +212,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
     return read_model_file(std::move(files), folder / "tokenizer.model");
   }
   if (has("tekken.json")) return load_tokenizer_file(folder / "tekken.json");
-  const fs::path vocab = folder / "vocab.json", merges = folder / "merges.txt";
-  if (has("vocab.json") && has("merges.txt"))
-    return make_gpt2_tokenizer(parse_vocab_and_merges(MappedFile(vocab).text(), vocab.string(),
-                                                      MappedFile(merges).text(), merges.string()));
+  if (has("vocab.json") && has("merges.txt")) return load_vocab_and_merges(folder);
   if (has("vocab.json") || has("merges.txt"))
     user_error("{}: {} is missing; GPT-2's BPE needs both vocab.json and merges.txt",
                folder.string(), has("vocab.json") ? "merges.txt" : "vocab.json");
+  if (has("vocab.txt")) return load_vocab_txt(folder);
   if (has("char.json")) {
     const fs::path path = folder / "char.json";
     return parse_char_json(MappedFile(path).text(), path.string());
@@ -177,7 +230,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
   }
   user_error(
       "{}: no tokenizer in this folder; expected tokenizer.json, tokenizer.model, "
-      "tekken.json, vocab.json and merges.txt, char.json or byte.json",
+      "tekken.json, vocab.json and merges.txt, vocab.txt, char.json or byte.json",
       folder.string());
 }
 

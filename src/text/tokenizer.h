@@ -160,11 +160,13 @@ class TextStream {
 };
 
 /// Reads the tokenizer of a folder: `tokenizer.json` (Hugging Face), else `tokenizer.model`
-/// (SentencePiece, or the tiktoken file of Llama 3), else `tekken.json` (Mistral), else GPT-2's
-/// `vocab.json` and `merges.txt`, else `char.json`, else `byte.json`; or one of the first three by
-/// the path of the file, which may have another name (`tokenizer.model.v3`). Which tokens begin and
-/// end a text is said by `tokenizer_config.json` or `special_tokens_map.json`. Throws UserError that
-/// says which file is missing, or which line or field is broken.
+/// (SentencePiece, or the tiktoken file of Llama 3), else `tekken.json` (Mistral), else
+/// `vocab.json` and `merges.txt` (GPT-2's BPE, or RoBERTa's where `config.json` or
+/// `tokenizer_config.json` says so), else `vocab.txt` (BERT), else `char.json`, else `byte.json`;
+/// or one of the first three by the path of the file, which may have another name
+/// (`tokenizer.model.v3`). Which tokens begin and end a text is said by `tokenizer_config.json` or
+/// `special_tokens_map.json`. Throws UserError that says which file is missing, or which line or
+/// field is broken.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 /// The names of all files that load_tokenizer may read.
