@@ -14,6 +14,7 @@
 #include "text/bpe/tokenizer_bpe.h"
 #include "text/tokenizer_char.h"
 #include "text/tokenizer_json.h"
+#include "text/wordpiece/vocab_files.h"
 
 namespace {
 
@@ -34,6 +35,25 @@ void encode_again(const io::Tokenizer& tokenizer, std::string_view text) {
   std::string text_of_ids;
   for (const int32_t id : ids) text_of_ids += stream.add(std::span(&id, 1));
   if (text_of_ids + stream.finish() != tokenizer.decode(ids)) std::abort();
+  // The same ids with their words, in an input of one text or two.
+  const auto tokens = [](const io::ModelInput& input, int32_t which) {
+    std::vector<int32_t> out;
+    for (size_t i = 0; i < input.ids.size(); ++i)
+      if (input.texts[i] == which) out.push_back(input.ids[i]);
+    return out;
+  };
+  const io::ModelInput whole = tokenizer.model_input(text, std::nullopt, std::nullopt, true);
+  if (tokens(whole, 0) != ids) std::abort();
+  const std::string_view half = text.substr(0, text.size() / 2), words[] = {half, text};
+  const size_t longest = 4 + text.size() % 9;
+  for (const io::ModelInput& input :
+       {tokenizer.model_input(text, half, longest, true),
+        tokenizer.model_input_of_words(words, std::nullopt, longest)}) {
+    const size_t size = input.ids.size();
+    if (size > longest || input.types.size() != size || input.words.size() != size ||
+        input.texts.size() != size)
+      std::abort();
+  }
 }
 
 void round_trip(const io::Tokenizer& tokenizer, std::string_view text) {
@@ -78,6 +98,100 @@ std::string tokenizer_json_with(std::string_view pattern, std::string_view parts
          text + "}},{\"type\":\"ByteLevel\",\"use_regex\":false}]}" + std::string(parts) + "}";
 }
 
+/// One of a list, chosen by the next byte of `text`, which is taken off.
+template <size_t N>
+std::string_view choose(const std::string_view (&list)[N], std::string_view& text) {
+  if (text.empty()) return list[0];
+  const auto byte = static_cast<uint8_t>(text[0]);
+  text.remove_prefix(1);
+  return list[byte % N];
+}
+
+/// A tokenizer.json whose parts are chosen by bytes of `text`; "PATTERN" and "WORD" in them become
+/// what the fuzzer writes next.
+std::string tokenizer_json_of_parts(std::string_view& text) {
+  static constexpr std::string_view kModels[] = {
+      R"({"type":"WordPiece","unk_token":"u","continuing_subword_prefix":"#",
+          "max_input_chars_per_word":5,
+          "vocab":{"u":0,"a":1,"#a":2,"the":3,"#b":4,"WORD":5,"#c":6}})",
+      R"({"type":"WordPiece","continuing_subword_prefix":"","vocab":{"a":0,"b":1,"WORD":2}})",
+      R"({"type":"WordLevel","unk_token":"a","vocab":{"a":0,"the":1,"WORD":2}})",
+      R"({"type":"Unigram","unk_id":0,"vocab":[["u",0],["a",-1],["WORD",-2],["the",-3.5]]})",
+      R"({"type":"Unigram","byte_fallback":true,"vocab":[["a",-1],["WORD",-2],["<0x41>",-3]]})",
+      R"({"type":"BPE","unk_token":"u","end_of_word_suffix":"W","fuse_unk":true,
+          "continuing_subword_prefix":"#","merges":[["a","#bW"]],
+          "vocab":{"u":0,"a":1,"#a":2,"aW":3,"#bW":4,"abW":5,"WORD":6}})",
+      R"({"type":"BPE","ignore_merges":true,"merges":[["a","b"]],
+          "vocab":{"a":0,"b":1,"ab":2,"WORD":3}})"};
+  static constexpr std::string_view kNormalizers[] = {
+      "null",
+      R"({"type":"BertNormalizer"})",
+      R"({"type":"BertNormalizer","lowercase":false,"strip_accents":true,"clean_text":false})",
+      R"({"type":"Sequence","normalizers":[{"type":"NFKD"},{"type":"StripAccents"},
+          {"type":"Lowercase"}]})",
+      R"({"type":"NFC"})",
+      R"({"type":"NFKC"})",
+      R"({"type":"Sequence","normalizers":[{"type":"Nmt"},{"type":"Strip"}]})",
+      R"({"type":"Replace","pattern":{"Regex":"PATTERN"},"content":"xy"})",
+      R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"_"},
+          {"type":"Replace","pattern":{"String":"WORD"},"content":" z"},{"type":"NFD"}]})",
+      R"({"type":"ByteLevel"})"};
+  static constexpr std::string_view kPreTokenizers[] = {
+      "null",
+      R"({"type":"BertPreTokenizer"})",
+      R"({"type":"Whitespace"})",
+      R"({"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace",
+          "replacement":"_","prepend_scheme":"first"}]})",
+      R"({"type":"Punctuation","behavior":"MergedWithNext"})",
+      R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},
+          {"type":"Punctuation","behavior":"Contiguous"}]})",
+      R"({"type":"Split","pattern":{"Regex":"PATTERN"},"behavior":"MergedWithPrevious"})",
+      R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"FixedLength",
+          "length":3}]})",
+      R"({"type":"CharDelimiterSplit","delimiter":"a"})",
+      R"({"type":"Metaspace","replacement":"_"})"};
+  static constexpr std::string_view kDecoders[] = {
+      "null",
+      R"({"type":"WordPiece","prefix":"#"})",
+      R"({"type":"Metaspace","replacement":"_"})",
+      R"({"type":"CTC","pad_token":"a","word_delimiter_token":"b"})",
+      R"({"type":"BPEDecoder","suffix":"W"})",
+      R"({"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},
+          {"type":"Strip","content":" ","start":1,"stop":1}]})",
+      R"({"type":"Replace","pattern":{"Regex":"PATTERN"},"content":""})",
+      R"({"type":"Sequence","decoders":[{"type":"ByteLevel"},{"type":"Strip","content":"a",
+          "start":2,"stop":0}]})"};
+  static constexpr std::string_view kProcessors[] = {
+      "null", R"({"type":"BertProcessing","sep":["a",1],"cls":["a",0]})",
+      R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"RobertaProcessing",
+          "sep":["a",1],"cls":["a",0]}]})"};
+  static constexpr std::string_view kAdded[] = {
+      "[]", R"([{"id":7,"content":"WORD","lstrip":true,"normalized":true}])",
+      R"([{"id":3,"content":"X","rstrip":true,"special":true}])",
+      R"([{"id":2,"content":"WORD","single_word":true,"special":true}])"};
+  std::string root = R"({"model":)";
+  root += choose(kModels, text);
+  for (const auto& [key, value] : {std::pair{"normalizer", choose(kNormalizers, text)},
+                                   std::pair{"pre_tokenizer", choose(kPreTokenizers, text)},
+                                   std::pair{"decoder", choose(kDecoders, text)},
+                                   std::pair{"post_processor", choose(kProcessors, text)},
+                                   std::pair{"added_tokens", choose(kAdded, text)}})
+    root.append(",\"").append(key).append("\":").append(value);
+  root += "}";
+  for (const std::string_view name : {"PATTERN", "WORD"}) {
+    const io::Json json = std::string(take_part(text));
+    std::string written = "x";
+    try {
+      written = json.dump();
+      written = written.substr(1, written.size() - 2);
+    } catch (const io::Json::exception&) {  // no UTF-8
+    }
+    for (size_t at = 0; (at = root.find(name, at)) != std::string::npos; at += written.size())
+      root.replace(at, name.size(), written);
+  }
+  return root;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -87,7 +201,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    switch (data[0] % 7) {
+    switch (data[0] % 9) {
       case 0:
         round_trip(*trained, text);
         break;
@@ -121,6 +235,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case 4: {
         const auto tokenizer = io::parse_char_json(take_part(text), "char.json");
         round_trip(*tokenizer, text);
+        break;
+      }
+      case 7: {
+        const std::string json = tokenizer_json_of_parts(text);
+        encode_again(*io::read_tokenizer_json({{"tokenizer.json", json}}, ""), text.substr(0, 200));
+        break;
+      }
+      case 8: {
+        const std::string_view vocab = take_part(text), config = take_part(text);
+        io::Json members = io::Json::parse(config, nullptr, false);
+        if (!members.is_object()) members = io::Json::object();
+        const io::Json root = io::bert_tokenizer_json(
+            std::string("[UNK]\n[CLS]\n[SEP]\n").append(vocab), members, "vocab.txt");
+        encode_again(*io::read_tokenizer_json({{"tokenizer.json", root.dump()}}, ""), text);
         break;
       }
       default:

@@ -508,6 +508,94 @@ TEST_F(BrokenBpe, PartsOfTokenizerJson) {
                     "single has 0 times the sequence A and 0 times B; expected A once");
 }
 
+// Parts of the other kinds of tokenizer, each broken in its own way.
+TEST_F(BrokenBpe, PartsOfOtherKinds) {
+  const auto with = [&](const char* part, const Json& value) {
+    Json root = tokenizer_json();
+    root[part] = value;
+    return load_json(root);
+  };
+  const std::string long_text(65, 'x');
+  EXPECT_USER_ERROR(with("normalizer", {{"type", "Prepend"}, {"prepend", long_text}}),
+                    "normalizer.prepend has 65 bytes; the limit is 64");
+  EXPECT_USER_ERROR(
+      with("normalizer",
+           {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", long_text}}),
+      "normalizer.content has 65 bytes; the limit is 64");
+  EXPECT_USER_ERROR(
+      with("normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "x"}}),
+      "normalizer.pattern is empty; expected the text to replace");
+  EXPECT_USER_ERROR(with("normalizer", {{"type", "BertNormalizer"}, {"lowercase", "yes"}}),
+                    "normalizer.lowercase is the string 'yes'; expected true or false");
+  EXPECT_USER_ERROR(with("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}),
+                    "normalizer.precompiled_charsmap");
+  const Json form = {{"type", "NFKD"}},
+             back = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\ufdfa"}};
+  EXPECT_NO_THROW(
+      with("normalizer", {{"type", "Sequence"}, {"normalizers", {form, form, form, form}}}));
+  EXPECT_USER_ERROR(
+      with("normalizer", {{"type", "Sequence"}, {"normalizers", {form, back, form, back, form}}}),
+      "make a text more than 1000 times as long");
+  EXPECT_USER_ERROR(
+      with("normalizer", {{"type", "Sequence"}, {"normalizers", Json(100, {{"type", "NFC"}})}}),
+      "more than 64 normalizers");
+  EXPECT_USER_ERROR(with("pre_tokenizer", {{"type", "Punctuation"}, {"behavior", "Merged"}}),
+                    "pre_tokenizer.behavior is 'Merged'; expected Removed");
+  for (const char* delimiter : {"", "ab"})
+    EXPECT_USER_ERROR(
+        with("pre_tokenizer", {{"type", "CharDelimiterSplit"}, {"delimiter", delimiter}}),
+        "pre_tokenizer.delimiter is '" + std::string(delimiter) + "'; expected one character");
+  EXPECT_USER_ERROR(with("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "__"}}),
+                    "pre_tokenizer.replacement is '__'; expected one character");
+  EXPECT_USER_ERROR(with("pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}),
+                    "pre_tokenizer.length is the number 0; expected a whole number from 1");
+  EXPECT_USER_ERROR(with("decoder", {{"type", "BPEDecoder"}, {"suffix", ""}}),
+                    "decoder.suffix is empty; expected a text");
+  EXPECT_USER_ERROR(with("decoder", {{"type", "CTC"}, {"pad_token", ""}}),
+                    "\"pad_token\" and \"word_delimiter_token\" must not be empty");
+  const Json sequence = {{"Sequence", {{"id", "A"}}}};
+  const auto pair = [&](const Json& items) {
+    return with("post_processor", {{"type", "TemplateProcessing"},
+                                   {"special_tokens", Json::object()},
+                                   {"single", {sequence}},
+                                   {"pair", items}});
+  };
+  EXPECT_USER_ERROR(pair(Json::array({sequence})), "pair has 1 times the sequence A and 0 times B");
+  EXPECT_USER_ERROR(pair({sequence, {{"Sequence", {{"id", "C"}}}}}),
+                    "expected the sequence A or B");
+  EXPECT_USER_ERROR(pair(Json::parse(R"([{"Sequence": {"id": "A", "type_id": -1}}])")),
+                    "type_id is the number -1; expected");
+}
+
+TEST_F(BrokenBpe, ModelsOfOtherKinds) {
+  const auto model = [&](const Json& value) { return load_json(Json{{"model", value}}); };
+  const auto unigram = [&](const char* vocab, int unknown = 0) {
+    return model({{"type", "Unigram"}, {"vocab", Json::parse(vocab)}, {"unk_id", unknown}});
+  };
+  EXPECT_NO_THROW(unigram(R"([["<unk>", 0], ["a", -1.5]])"));
+  EXPECT_USER_ERROR(unigram(R"([["<unk>", 0], ["a"]])"), "model.vocab[1] is [\"a\"]; expected");
+  EXPECT_USER_ERROR(unigram(R"([["<unk>", 0], ["a", "b"]])"), "model.vocab[1] is [\"a\",\"b\"]");
+  EXPECT_USER_ERROR(unigram(R"([["<unk>", 0], ["<unk>", 0]])"), "'<unk>' is listed twice");
+  EXPECT_USER_ERROR(unigram(R"([["<unk>", 0]])", 1), "model.unk_id is the number 1; expected");
+  EXPECT_USER_ERROR(unigram("{}"), "model.vocab is an object; expected a list");
+  EXPECT_USER_ERROR(unigram("[]"), "no tokens in it");
+  const auto words = [&](const Json& more) {
+    Json value = {{"type", "WordPiece"}, {"vocab", {{"a", 0}, {"##b", 1}}}};
+    value.update(more);
+    return model(value);
+  };
+  EXPECT_EQ(words(Json::object())->encode("ab"), (Ids{0, 1}));
+  EXPECT_USER_ERROR(words(Json::object())->encode("b"),
+                    "the word 'b' is not in the vocabulary, and the tokenizer has no token for");
+  Ids ids = {7};
+  EXPECT_USER_ERROR(words(Json::object())->encode("b", ids), "the word 'b'");
+  EXPECT_EQ(ids, Ids{7});
+  EXPECT_USER_ERROR(words({{"max_input_chars_per_word", -1}}), "model.max_input_chars_per_word is");
+  EXPECT_USER_ERROR(words({{"vocab", Json::array()}}), "model.vocab is an array");
+  EXPECT_USER_ERROR(words({{"vocab", {{"a", 1}}}}), "none with id 0");
+  EXPECT_USER_ERROR(words({{"continuing_subword_prefix", 5}}), "continuing_subword_prefix is the");
+}
+
 // A pattern that doubles its work with every character ends in an error, and soon.
 TEST_F(BrokenBpe, CatastrophicPatterns) {
   for (const char* pattern : {"(a+)+c", "(a|aa)+c", "(a|a)*c", "(?:a*)*c", "(?=(a+)+c)a"}) {
