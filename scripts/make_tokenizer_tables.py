@@ -87,6 +87,25 @@ def lowercase():
     return runs
 
 
+def scripts():
+    """(first, last, number of a script) for what UnicodeScripts parts; the rest stays with what is before it."""
+    pre_tokenizer = pre_tokenizers.UnicodeScripts()
+    joined = lambda a, b: len(pre_tokenizer.pre_tokenize_str(chr(a) + chr(b))) == 1
+    examples, runs = [ord("a"), 0x3B1], []
+    for c in CODES:
+        if all(joined(c, example) for example in examples[:2]):
+            continue
+        last = runs[-1][2] if runs else 0
+        number = next((n for n in [last, *range(len(examples))] if joined(examples[n], c)), len(examples))
+        if number == len(examples):
+            examples.append(c)
+        if runs and runs[-1][1] == c - 1 and runs[-1][2] == number:
+            runs[-1][1] = c
+        else:
+            runs.append([c, c, number])
+    return runs
+
+
 def put_ranges(name, points, comment):
     print(f"// {comment}\ninline constexpr CodePointRange {name}[] = {{")
     put_lines([f"{{0x{a:X},0x{b:X}}}" for a, b in ranges(points)])
@@ -122,6 +141,11 @@ struct LowercaseRun {{
   int32_t delta;  // what is added to every step-th code point from `first` to `last`
 }};
 
+struct ScriptRange {{
+  uint32_t first, last;
+  int script;
+}};
+
 // clang-format off""")
     put_ranges("kAccentRanges", removed_by(normalizers.StripAccents()), "StripAccents removes them.")
     accents = bert(strip_accents=True)
@@ -138,6 +162,9 @@ struct LowercaseRun {{
     print("// What Lowercase changes, but U+0130, which becomes \"i\\u0307\".")
     print("inline constexpr LowercaseRun kLowercaseRuns[] = {")
     put_lines([f"{{0x{a:X},0x{b:X},{step},{delta}}}" for a, b, step, delta in lowercase()])
+    print("// Scripts as UnicodeScripts knows them, by number; characters that are in none join any.")
+    print("inline constexpr ScriptRange kScriptRanges[] = {")
+    put_lines([f"{{0x{a:X},0x{b:X},{n}}}" for a, b, n in scripts()])
     print("// clang-format on\n\n}  // namespace brrr::io")
 
 

@@ -291,6 +291,33 @@ class WordsStage final : public PreTokenizerStage {
   const CharTraits& traits_ = CharTraits::get();
 };
 
+/// Parts a text where the script changes. Characters of no script (the space is one) stay with what
+/// is before them; at the beginning of a piece they are dropped, as in `tokenizers`.
+class ScriptsStage final : public PreTokenizerStage {
+ public:
+  void split(std::string_view piece, const NextStage& next) const override {
+    const uint8_t* const end = as_bytes(piece.data()) + piece.size();
+    const uint8_t* begin = nullptr;
+    const auto finish = [&](const uint8_t* stop) {
+      if (begin != nullptr)
+        next({reinterpret_cast<const char*>(begin), static_cast<size_t>(stop - begin)});
+    };
+    int script = CharTraits::kNoScript;
+    for (const uint8_t* p = as_bytes(piece.data()); p < end;) {
+      const DecodedChar c = decode_utf8(p, end);
+      const int now = CharTraits::script(c.code);
+      if (now != CharTraits::kNoScript && now != script) {
+        finish(p);
+        begin = p;
+        script = now;
+      }
+      p += c.bytes;
+    }
+    finish(end);
+  }
+  void restrict_cuts(CutRule& rule, Symbols&) const override { rule = CutRule(); }
+};
+
 /// Every byte as its letter, for models that take no bytes.
 class ByteLettersStage final : public PreTokenizerStage {
  public:
@@ -422,6 +449,7 @@ std::unique_ptr<PreTokenizerStage> read_stage(const std::string& type, const Jso
   if (type == "BertPreTokenizer") return std::make_unique<WordsStage>(Kind::punctuation);
   if (type == "Whitespace") return std::make_unique<WordsStage>(Kind::words);
   if (type == "WhitespaceSplit") return std::make_unique<WordsStage>(Kind::spaces);
+  if (type == "UnicodeScripts") return std::make_unique<ScriptsStage>();
   if (type == "Digits")
     return std::make_unique<DigitsStage>(fields.flag("individual_digits", false));
   if (type == "Punctuation")
@@ -495,7 +523,7 @@ void PreTokenizer::read_into(const Json& json, const std::string& where, int dep
     user_error(
         "{}.type is {}, which is not supported (supported: Sequence, BertPreTokenizer, Whitespace, "
         "WhitespaceSplit, Punctuation, Digits, Split, ByteLevel, Metaspace, CharDelimiterSplit, "
-        "FixedLength)",
+        "FixedLength, UnicodeScripts)",
         where, in_quotes(type));
   }
   if (stages_.size() > kMostStages)

@@ -397,6 +397,7 @@ def more_cases(out):
     for name, parts in {
             "Whitespace": [{"type": "Whitespace"}], "WhitespaceSplit": [{"type": "WhitespaceSplit"}],
             "CharDelimiterSplit": [{"type": "CharDelimiterSplit", "delimiter": "a"}], "FixedLength": [{"type": "FixedLength", "length": 3}],
+            "scripts": [{"type": "UnicodeScripts"}], "words, scripts": [{"type": "WhitespaceSplit"}, {"type": "UnicodeScripts"}],
             "digits, words": [{"type": "Digits", "individual_digits": True}, {"type": "Whitespace"}],
             "words, digits": [{"type": "WhitespaceSplit"}, {"type": "Digits", "individual_digits": False}, {"type": "Punctuation"}],
             "letters, then split": [byte_level(regex=False), split("\u0120", "MergedWithNext", kind="String")],

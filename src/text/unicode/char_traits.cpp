@@ -33,6 +33,14 @@ CharTraits::CharTraits() : traits_(0x110000) {
       page_has_capitals_[page] = true;
 }
 
+int CharTraits::script(uint32_t code) {
+  const auto* const behind =
+      std::upper_bound(std::begin(kScriptRanges), std::end(kScriptRanges), code,
+                       [](uint32_t c, const ScriptRange& range) { return c < range.first; });
+  if (behind == std::begin(kScriptRanges) || code > behind[-1].last) return kNoScript;
+  return behind[-1].script;
+}
+
 void CharTraits::append_lowercase(uint32_t code, std::string& out) const {
   if (code < traits_.size() && page_has_capitals_[code / 256]) {
     if (code == 0x130) {

@@ -25,6 +25,10 @@ class CharTraits {
   uint8_t of(uint32_t code) const { return code < traits_.size() ? traits_[code] : 0; }
   bool has(uint32_t code, Trait trait) const { return (of(code) & trait) != 0; }
 
+  /// The number of a code point's script, as UnicodeScripts knows it, or kNoScript.
+  static constexpr int kNoScript = -1;
+  static int script(uint32_t code);
+
   /// Appends the lower case of a code point beyond ASCII.
   void append_lowercase(uint32_t code, std::string& out) const;
 
