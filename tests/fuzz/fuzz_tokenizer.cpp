@@ -140,6 +140,7 @@ std::string tokenizer_json_of_parts(std::string_view& text) {
       "null",
       R"({"type":"BertPreTokenizer"})",
       R"({"type":"Whitespace"})",
+      R"({"type":"UnicodeScripts"})",
       R"({"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace",
           "replacement":"_","prepend_scheme":"first"}]})",
       R"({"type":"Punctuation","behavior":"MergedWithNext"})",
