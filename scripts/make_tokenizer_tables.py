@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode/library_tables.h: what the library `tokenizers` knows of every code point.
+"""Writes src/text/unicode/library_tables.h and script_tables.h: what the library `tokenizers` knows of every code point.
 
 Its parts rest on several versions of Unicode, from 8 to 17, so no single table would agree with it. Every code point is
 shown to the library itself, and what it does is written down. Needs a Python whose unicodedata knows Unicode 14 (3.11).
 
     pip install tokenizers==0.23.3
     python3 scripts/make_tokenizer_tables.py > src/text/unicode/library_tables.h
+    python3 scripts/make_tokenizer_tables.py scripts > src/text/unicode/script_tables.h
 """
 import sys
 import unicodedata
@@ -121,7 +122,30 @@ def put_lines(items):
     print(line + "\n};")
 
 
+def write_scripts():
+    print(f"""#pragma once
+// Made by scripts/make_tokenizer_tables.py from the library tokenizers {tokenizers.__version__}; do not edit.
+// Scripts as UnicodeScripts knows them, by number: closed ranges, ascending. Characters in none join any.
+
+#include <cstdint>
+
+namespace brrr::io {{
+
+struct ScriptRange {{
+  uint32_t first, last;
+  int script;
+}};
+
+// clang-format off
+inline constexpr ScriptRange kScriptRanges[] = {{""")
+    put_lines([f"{{0x{a:X},0x{b:X},{n}}}" for a, b, n in scripts()])
+    print("// clang-format on\n\n}  // namespace brrr::io")
+
+
 def main():
+    if sys.argv[1:] == ["scripts"]:
+        write_scripts()
+        return
     if unicodedata.unidata_version != "14.0.0":
         sys.exit(f"Unicode 14 is needed, this Python has {unicodedata.unidata_version}")
     punctuation = parted_by(pre_tokenizers.Punctuation("isolated"))
@@ -141,11 +165,6 @@ struct LowercaseRun {{
   int32_t delta;  // what is added to every step-th code point from `first` to `last`
 }};
 
-struct ScriptRange {{
-  uint32_t first, last;
-  int script;
-}};
-
 // clang-format off""")
     put_ranges("kAccentRanges", removed_by(normalizers.StripAccents()), "StripAccents removes them.")
     accents = bert(strip_accents=True)
@@ -162,9 +181,6 @@ struct ScriptRange {{
     print("// What Lowercase changes, but U+0130, which becomes \"i\\u0307\".")
     print("inline constexpr LowercaseRun kLowercaseRuns[] = {")
     put_lines([f"{{0x{a:X},0x{b:X},{step},{delta}}}" for a, b, step, delta in lowercase()])
-    print("// Scripts as UnicodeScripts knows them, by number; characters that are in none join any.")
-    print("inline constexpr ScriptRange kScriptRanges[] = {")
-    put_lines([f"{{0x{a:X},0x{b:X},{n}}}" for a, b, n in scripts()])
     print("// clang-format on\n\n}  // namespace brrr::io")
 
 

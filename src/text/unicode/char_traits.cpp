@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "text/unicode/library_tables.h"
+#include "text/unicode/script_tables.h"
 
 namespace brrr::io {
 
