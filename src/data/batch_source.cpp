@@ -44,6 +44,9 @@ void Batch::clear(int64_t batch, int64_t context) {
   const auto size = static_cast<size_t>(batch * context);
   inputs.assign(size, 0);
   targets.assign(size, kIgnoreId);
+  types.clear();
+  lengths.clear();
+  values.clear();
   real_tokens = 0;
 }
 

@@ -54,12 +54,19 @@ struct BatchOptions {
 /// Throws UserError (usage) for sizes below 1 or beyond any memory.
 void check_options(const BatchOptions& options);
 
+/// One batch. Models for text in one direction take inputs and targets; encoders take the rest as
+/// well. What a source does not give is empty.
 struct Batch {
-  std::vector<int32_t> inputs;   // [B, T], or shorter rows (BatchOptions::lengths)
-  std::vector<int32_t> targets;  // the same, kIgnoreId where there is none
-  int64_t real_tokens = 0;       // targets that are scored
+  std::vector<int32_t> inputs;  // [B, T], or shorter rows (BatchOptions::lengths)
+  /// [B, T]: the target of each position, or [B]: the class of each row. kIgnoreId where nothing is
+  /// scored. Beside `values` [B]: 0 for each row that is scored.
+  std::vector<int32_t> targets;
+  std::vector<int32_t> types;    // [B, T]: which of two texts a token belongs to
+  std::vector<int32_t> lengths;  // [B]: tokens of each row, at least 1; what follows is padding
+  std::vector<float> values;     // [B, K]: targets of a regression
+  int64_t real_tokens = 0;       // targets that are scored: what the loss is a mean over
 
-  /// B * T positions, none of them scored.
+  /// B * T positions, none of them scored, and nothing else.
   void clear(int64_t batch, int64_t context);
 };
 

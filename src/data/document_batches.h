@@ -4,11 +4,11 @@
 // needs, rounded up to one of a few lengths: programs have fixed shapes. Rows are grouped by the
 // step, so that a step has the same rows however it is cut into batches.
 
-#include <memory>
-#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "data/batch_source.h"
+#include "data/row_order.h"
 #include "data/token_source.h"
 
 namespace brrr::io {
@@ -36,9 +36,9 @@ class DocumentBatches final : public BatchSource {
                   const BatchOptions& options);
 
   void fill(int64_t index, Batch& batch) const override;
-  int64_t epoch_of(int64_t index) const override { return index / batches_per_pass(); }
+  int64_t epoch_of(int64_t index) const override { return order_->epoch_of(index); }
   /// The last step of an epoch is filled with empty rows.
-  int64_t batches_per_pass() const override;
+  int64_t batches_per_pass() const override { return order_->batches_per_pass(); }
   int64_t tokens() const override { return tokens_; }
   std::string fingerprint() const override;
 
@@ -46,23 +46,12 @@ class DocumentBatches final : public BatchSource {
   struct Row {
     int64_t offset, length;  // inputs [offset, offset + length), targets one further on
   };
-  struct Megabatch {  // rows in the order in which batches take them
-    int64_t epoch = -1, number = -1;
-    std::vector<Row> rows;
-  };
-  std::shared_ptr<const Megabatch> megabatch(int64_t epoch, int64_t number) const;
 
   const TokenSource& source_;
   BatchOptions options_;
   std::vector<Row> rows_;
-  size_t longest_ = 0;      // index of the first of the longest rows
-  int64_t batch_rows_ = 0;  // of all ranks
-  int64_t step_rows_ = 0;   // of all its batches
-  int64_t megabatch_rows_ = 0;
   int64_t tokens_ = 0;
-
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<const Megabatch> last_;
+  std::optional<RowOrder> order_;  // of rows_
 };
 
 }  // namespace brrr::io
