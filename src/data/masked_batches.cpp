@@ -1,0 +1,155 @@
+#include "data/masked_batches.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/rng.h"
+#include "base/sha256.h"
+
+namespace brrr::io {
+namespace {
+
+constexpr uint32_t kMaskStream = 0x4d4c0000u;
+constexpr int64_t kAround = 2;  // [CLS] and [SEP]
+
+/// `part` of 2^32: a word below it is drawn with that probability.
+uint64_t threshold(double part) { return static_cast<uint64_t>(part * 0x1p32); }
+
+}  // namespace
+
+BatchOptions MaskedBatches::options_for_text(const BatchOptions& options) {
+  if (options.context <= kAround)
+    usage_error(
+        "the context is {} tokens; [CLS], [SEP] and a token of text need at least {} in masked "
+        "language modelling",
+        options.context, kAround + 1);
+  BatchOptions text = options;
+  text.context -= kAround;
+  text.lengths.clear();
+  for (const int64_t length : options.lengths)
+    if (length > kAround) text.lengths.push_back(length - kAround);
+  return text;
+}
+
+MaskedBatches::MaskedBatches(std::unique_ptr<BatchSource> text, const BatchOptions& options,
+                             const MaskOptions& mask)
+    : text_(std::move(text)), options_(options), mask_(mask) {
+  check_options(options);
+  BRRR_CHECK(mask.vocab > 0, "vocab {}", mask.vocab);
+  if (!(mask.probability > 0 && mask.probability <= 1))
+    usage_error("tokens are masked with probability {}; more than 0 and at most 1 was expected",
+                mask.probability);
+  if (!(mask.masked >= 0 && mask.randomised >= 0 && mask.masked + mask.randomised <= 1))
+    usage_error(
+        "of the chosen tokens {} become [MASK] and {} a random token; two parts were expected "
+        "whose sum is at most 1",
+        mask.masked, mask.randomised);
+  const auto vocab = static_cast<size_t>(mask.vocab);
+  BRRR_CHECK(mask.continues_word.empty() || mask.continues_word.size() == vocab,
+             "{} ids that may continue a word, {} in the vocabulary", mask.continues_word.size(),
+             vocab);
+  special_.resize(vocab);
+  std::vector<int32_t> special = mask.special_ids;
+  special.insert(special.end(), {mask.cls, mask.sep, mask.pad, mask.mask});
+  for (const int32_t id : special) {
+    BRRR_CHECK(id >= 0 && id < mask.vocab, "special id {} of {}", id, mask.vocab);
+    special_[static_cast<size_t>(id)] = true;
+  }
+  for (int32_t id = 0; id < mask.vocab; ++id)
+    if (!is_special(id)) replacements_.push_back(id);
+  if (replacements_.empty())
+    usage_error("all {} tokens of the vocabulary are special; text was expected to have some",
+                mask.vocab);
+}
+
+std::string MaskedBatches::fingerprint() const {
+  Sha256 hash;
+  hash.update(text_->fingerprint());
+  std::string text =
+      fmt::format("masked {} {} {} {} {} {} {} {}", mask_.cls, mask_.sep, mask_.pad, mask_.mask,
+                  mask_.vocab, mask_.probability, mask_.masked, mask_.randomised);
+  for (const bool special : special_) text += special ? 's' : '.';
+  for (const bool continues : mask_.continues_word) text += continues ? 'c' : '.';
+  hash.update(text);
+  return hash.finish_hex();
+}
+
+/// Chooses tokens of a text: moves them to `targets` and replaces them in `inputs`. Returns how
+/// many.
+int64_t MaskedBatches::mask_row(int64_t row, std::span<int32_t> inputs,
+                                std::span<int32_t> targets) const {
+  const auto wide = static_cast<uint64_t>(row);
+  const auto words_at = [&](size_t position) {
+    return philox({options_.seed, static_cast<uint32_t>(wide)},
+                  kMaskStream + static_cast<uint32_t>(wide >> 32), position);
+  };
+  const auto continues = [&](size_t i) {
+    return !mask_.continues_word.empty() && mask_.continues_word[static_cast<size_t>(inputs[i])];
+  };
+  // A unit is a token, or all tokens of a word. It is chosen when its draw is small.
+  struct Unit {
+    size_t begin, end;
+    uint32_t draw;
+  };
+  std::vector<Unit> units;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (is_special(inputs[i])) continue;
+    if (!units.empty() && units.back().end == i && continues(i))
+      units.back().end = i + 1;
+    else
+      units.push_back({i, i + 1, words_at(i)[0]});
+  }
+  const uint64_t chosen_below = threshold(mask_.probability);
+  const auto first = std::min_element(units.begin(), units.end(),
+                                      [](const Unit& a, const Unit& b) { return a.draw < b.draw; });
+  int64_t count = 0;
+  for (auto unit = units.begin(); unit != units.end(); ++unit) {
+    // With a greater probability `first` would be the first to be chosen.
+    if (unit->draw >= chosen_below && unit != first) continue;
+    for (size_t i = unit->begin; i < unit->end; ++i, ++count) {
+      targets[i] = inputs[i];
+      const auto words = words_at(i);
+      if (words[1] < threshold(mask_.masked)) {
+        inputs[i] = mask_.mask;
+      } else if (words[1] < threshold(mask_.masked + mask_.randomised)) {
+        // By multiplication; with ids of less than 32 bits the bias is below 2^-32.
+        const uint64_t high = words[2] * uint64_t{replacements_.size()};
+        const uint64_t low = words[3] * uint64_t{replacements_.size()} >> 32;
+        inputs[i] = replacements_[(high + low) >> 32];
+      }
+    }
+  }
+  return count;
+}
+
+void MaskedBatches::fill(int64_t index, Batch& batch) const {
+  Batch text;
+  text_->fill(index, text);
+  const auto B = static_cast<size_t>(options_.batch);
+  const size_t length = text.inputs.size() / B, T = length + static_cast<size_t>(kAround);
+  batch.clear(options_.batch, static_cast<int64_t>(T));
+  std::fill(batch.inputs.begin(), batch.inputs.end(), mask_.pad);
+  batch.lengths.assign(B, 1);
+  if (mask_.has_types) batch.types.assign(batch.inputs.size(), 0);
+  for (size_t b = 0; b < B; ++b) {
+    const auto from = std::span(text.inputs).subspan(b * length, length);
+    const auto scored = std::span(text.targets).subspan(b * length, length);
+    const auto n =
+        static_cast<size_t>(std::find(scored.begin(), scored.end(), kIgnoreId) - scored.begin());
+    if (n == 0) continue;  // an empty row stays one
+    const auto inputs = std::span(batch.inputs).subspan(b * T, T);
+    const auto targets = std::span(batch.targets).subspan(b * T, T);
+    for (size_t i = 0; i < n; ++i)
+      BRRR_CHECK(from[i] >= 0 && from[i] < mask_.vocab, "id {} of {}", from[i], mask_.vocab);
+    std::copy_n(from.begin(), n, inputs.begin() + 1);
+    batch.real_tokens += mask_row(options_.row(index, static_cast<int64_t>(b)),
+                                  inputs.subspan(1, n), targets.subspan(1, n));
+    inputs[0] = mask_.cls;
+    inputs[n + 1] = mask_.sep;
+    batch.lengths[b] = static_cast<int32_t>(n) + static_cast<int32_t>(kAround);
+  }
+}
+
+}  // namespace brrr::io
