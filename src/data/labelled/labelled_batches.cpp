@@ -1,0 +1,99 @@
+#include "data/labelled/labelled_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/sha256.h"
+
+namespace brrr::io {
+
+LabelledBatches::LabelledBatches(const std::vector<EncodedRow>& rows, std::string name,
+                                 const BatchOptions& options, const LabelledBatchOptions& labelled)
+    : rows_(rows), name_(std::move(name)), options_(options), labelled_(labelled) {
+  check_options(options);
+  if (options.mode != Sampling::kEpoch && options.mode != Sampling::kGroupByLength &&
+      options.mode != Sampling::kSequential)
+    usage_error(
+        "sampling '{}' does not fit texts with labels; epoch, group_by_length or sequential was "
+        "expected",
+        name_of(options.mode));
+  if (rows.empty()) user_error("{} has no rows; texts with labels were expected", name_);
+  values_ = labelled.kind == LabelKind::kValues ? rows[0].values.size() : 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const EncodedRow& row = rows[i];
+    const auto length = static_cast<int64_t>(row.ids.size());
+    if (length < 1 || length > options.context)
+      user_error("{}: row {} has {} tokens; 1 to {}, the context, were expected", name_, i + 1,
+                 length, options.context);
+    for (const int32_t id : row.ids)
+      if (id < 0 || id >= options.vocab)
+        user_error("{}: row {} has the token {}; the vocabulary has {}, numbered from 0", name_,
+                   i + 1, id, options.vocab);
+    BRRR_CHECK(row.types.empty() || row.types.size() == row.ids.size(), "{} types of {} tokens",
+               row.types.size(), length);
+    BRRR_CHECK(labelled.kind != LabelKind::kTags || row.tags.size() == row.ids.size(),
+               "{} tags of {} tokens", row.tags.size(), length);
+    BRRR_CHECK(labelled.kind != LabelKind::kValues || row.values.size() == values_,
+               "{} values, {} in the first row", row.values.size(), values_);
+    tokens_ += length;
+  }
+  order_.emplace(
+      rows.size(), [this](size_t i) { return static_cast<int64_t>(rows_[i].ids.size()); },
+      options_);
+}
+
+std::string LabelledBatches::fingerprint() const {
+  Sha256 hash;
+  const auto add = [&]<typename T>(const std::vector<T>& list) {
+    const uint64_t size = list.size();
+    hash.update(&size, sizeof size);
+    hash.update(list.data(), list.size() * sizeof(T));
+  };
+  hash.update(fmt::format("labelled {}", static_cast<int>(labelled_.kind)));
+  for (const EncodedRow& row : rows_) {
+    add(row.ids);
+    add(row.types);
+    hash.update(&row.label, sizeof row.label);
+    add(row.values);
+    add(row.tags);
+  }
+  return hash.finish_hex();
+}
+
+void LabelledBatches::fill(int64_t index, Batch& batch) const {
+  const auto [rows, length] = order_->batch(index);
+  const auto B = static_cast<size_t>(options_.batch), T = static_cast<size_t>(length);
+  const bool has_tags = labelled_.kind == LabelKind::kTags;
+  batch.inputs.assign(B * T, labelled_.pad);
+  batch.targets.assign(has_tags ? B * T : B, kIgnoreId);
+  batch.types.assign(labelled_.has_types ? B * T : 0, 0);
+  batch.lengths.assign(B, 1);
+  batch.values.assign(B * values_, 0);
+  batch.real_tokens = 0;
+  const auto put = [](const auto& list, auto& into, size_t at) {
+    std::copy(list.begin(), list.end(), into.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const EncodedRow& row = rows_[rows[b]];
+    put(row.ids, batch.inputs, b * T);
+    batch.lengths[b] = static_cast<int32_t>(row.ids.size());
+    if (labelled_.has_types) put(row.types, batch.types, b * T);
+    switch (labelled_.kind) {
+      case LabelKind::kClasses:
+        batch.targets[b] = row.label;
+        break;
+      case LabelKind::kValues:
+        put(row.values, batch.values, b * values_);
+        batch.targets[b] = 0;
+        break;
+      case LabelKind::kTags:
+        put(row.tags, batch.targets, b * T);
+        break;
+    }
+  }
+  batch.real_tokens = static_cast<int64_t>(batch.targets.size()) -
+                      std::count(batch.targets.begin(), batch.targets.end(), kIgnoreId);
+}
+
+}  // namespace brrr::io
