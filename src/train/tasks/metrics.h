@@ -1,0 +1,119 @@
+#pragma once
+// How good predictions are, added up batch by batch: for classes, for numbers and for tags. The
+// numbers are those of scikit-learn, scipy and seqeval, in double.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/batch_source.h"
+#include "data/labelled/labelled_file.h"
+
+namespace brrr::train {
+
+/// The index of the largest of each row of `logits` [rows, classes], the first of equals.
+std::vector<int32_t> argmax_rows(std::span<const float> logits, int64_t classes);
+
+/// A number under the name that logs give it: "accuracy", "f1".
+struct Metric {
+  std::string name;
+  double value = 0;
+};
+
+/// Predictions of one class out of some.
+class ClassMetrics {
+ public:
+  explicit ClassMetrics(int64_t classes);
+  /// Both [n]. Places whose truth is kIgnoreId do not count; all other ids are in [0, classes).
+  void add(std::span<const int32_t> predicted, std::span<const int32_t> truth);
+
+  struct Result {
+    int64_t count = 0;    // places that counted; 0: accuracy and matthews are NaN
+    double accuracy = 0;  // part that is right
+    /// Of the second of two classes; of more classes the mean over those that occur in the truth
+    /// or in the predictions (macro). 0 where a quotient is 0 / 0.
+    double precision = 0, recall = 0, f1 = 0;
+    double matthews = 0;  // Matthews' correlation; 0 where one side is constant
+  };
+  Result result() const;
+
+ private:
+  int64_t& pairs(int64_t truth, int64_t predicted) {
+    return pairs_[static_cast<size_t>(truth * classes_ + predicted)];
+  }
+  int64_t pairs(int64_t truth, int64_t predicted) const {
+    return pairs_[static_cast<size_t>(truth * classes_ + predicted)];
+  }
+
+  int64_t classes_;
+  std::vector<int64_t> pairs_;  // [truth, predicted]: how often
+};
+
+/// Predictions of numbers, `columns` for each row; results are means over the columns. Keeps all
+/// that is added, because ranks need it.
+class ValueMetrics {
+ public:
+  explicit ValueMetrics(int64_t columns);
+  /// predicted, truth: [rows, columns]; scored: [rows], kIgnoreId where a row does not count.
+  void add(std::span<const float> predicted, std::span<const float> truth,
+           std::span<const int32_t> scored);
+
+  struct Result {
+    int64_t count = 0;  // rows; 0: all are NaN
+    /// Correlations of the numbers and of their ranks, equals having their mean rank. NaN where
+    /// one side is constant or there are fewer than two rows.
+    double pearson = 0, spearman = 0;
+    double mean_squared_error = 0, mean_absolute_error = 0;
+  };
+  Result result() const;
+
+ private:
+  size_t columns_;
+  std::vector<std::vector<double>> predicted_, truth_;  // by column
+};
+
+/// Predictions of a tag for each word. Where all labels are O, B-x or I-x, entities are counted, as
+/// seqeval's default and the script conlleval do: an entity begins at B-x, and at an I-x that does
+/// not continue one of x; it is right when type, begin and end are. Otherwise tags are classes.
+class TagMetrics {
+ public:
+  explicit TagMetrics(std::vector<std::string> labels);
+  /// One sentence. Tokens whose truth is kIgnoreId do not count and part nothing.
+  void add(std::span<const int32_t> predicted, std::span<const int32_t> truth);
+
+  bool counts_entities() const { return counts_entities_; }
+  struct Result {
+    int64_t count = 0;    // tokens; 0: accuracy is NaN
+    double accuracy = 0;  // of tokens
+    /// Of entities, all types together (micro); else of tags, as ClassMetrics has them (macro).
+    double precision = 0, recall = 0, f1 = 0;
+  };
+  Result result() const;
+
+ private:
+  std::vector<std::string> labels_;
+  bool counts_entities_ = false;
+  ClassMetrics tokens_;
+  int64_t true_entities_ = 0, predicted_entities_ = 0, right_entities_ = 0;
+};
+
+/// The metrics of a task, fed with what its model gives for io::LabelledBatches.
+class TaskMetrics {
+ public:
+  virtual ~TaskMetrics() = default;
+  /// `outputs`: logits [B, classes] or [B, T, classes], or numbers [B, K]. Empty rows of the batch
+  /// do not count.
+  virtual void add(std::span<const float> outputs, const io::Batch& batch) = 0;
+  /// The one that tells which model is best comes first; greater is better.
+  virtual std::vector<Metric> results() const = 0;
+  /// What precision, recall and F1 are of, for the user: "of the label 'pos'"; empty for numbers.
+  virtual std::string explanation() const = 0;
+};
+/// `labels`: of classes and tags; `values_per_row`: of numbers.
+std::unique_ptr<TaskMetrics> make_task_metrics(io::LabelKind kind,
+                                               const std::vector<std::string>& labels,
+                                               int64_t values_per_row);
+
+}  // namespace brrr::train
