@@ -292,6 +292,35 @@ TEST(LabelledFile, EveryTenthRowIsHeldOut) {
     EXPECT_USER_ERROR(hold_out(parse(text), bad), "more than 0 and at most 0.5 was expected");
 }
 
+TEST(LabelledFile, ALabelThatIsHeldOutIsSaid) {
+  const auto [train, validation] = hold_out(parse("label\ttext\nx\ta\ny\tb\nx\tc\ny\td\n"), 0.5);
+  EXPECT_TRUE(has_note(train, "all examples of the label 'y' are held out for validation"));
+  EXPECT_FALSE(has_note(train, "label 'x'"));
+  const LabelledFile tags = parse("a O\n\nb B-X\n", LabelKind::kTags);
+  EXPECT_TRUE(has_note(hold_out(tags, 0.5).train, "all examples of the label 'B-X'"));
+}
+
+TEST(LabelledFile, AFileLikeAnother) {
+  const test::TempFolder folder;
+  const auto like = [&](const LabelledFile& first, std::string_view text) {
+    write_file_atomically(folder / "second.tsv", text);
+    return read_labelled_file_like(first, folder / "second.tsv", {});
+  };
+  const LabelledFile classes = parse("label\ttext\nx\ta\ny\tb\n");
+  const LabelledFile second = like(classes, "text\tlabel\nc\ty\n");
+  EXPECT_EQ(second.labels, (Strings{"x", "y"}));
+  EXPECT_EQ(labels_of(second), (Ids{1}));
+  EXPECT_TRUE(has_note(second, "no example has the label 'x'"));
+  EXPECT_USER_ERROR(like(classes, "text\tlabel\nc\tz\n"),
+                    "second.tsv: line 2: 'z' is none of the labels: 'x', 'y'");
+  EXPECT_USER_ERROR(like(classes, "text\ttext2\tlabel\nc\td\ty\n"),
+                    "second.tsv has pairs of texts, f.tsv has single texts");
+  const LabelledFile values = parse("score\ttext\n1 2\ta\n", LabelKind::kValues);
+  EXPECT_EQ(like(values, "score\ttext\n3 4\ta\n").rows[0].values, (std::vector<float>{3, 4}));
+  EXPECT_USER_ERROR(like(values, "score\ttext\n3\ta\n"),
+                    "second.tsv has 1 number in each row, f.tsv has 2");
+}
+
 // Ratings of sentences: which column is the number shows by itself, and plain quotes take no line.
 TEST(LabelledFile, RatedSentences) {
   const auto data = env::get("BRRR_DATA");

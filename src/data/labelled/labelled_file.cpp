@@ -108,6 +108,24 @@ class LabelIds {
   std::unordered_map<std::string_view, int32_t> ids_;  // views of labels_
 };
 
+/// Says which labels only the rows for validation have.
+void note_untrained(LabelledSplit& split) {
+  const auto has = [&](const LabelledFile& file) {
+    std::vector<bool> found(file.labels.size());
+    for (const LabelledRow& row : file.rows) {
+      if (row.label >= 0) found[static_cast<size_t>(row.label)] = true;
+      for (const int32_t tag : row.tags) found[static_cast<size_t>(tag)] = true;
+    }
+    return found;
+  };
+  const std::vector<bool> trained = has(split.train), evaluated = has(split.validation);
+  for (size_t i = 0; i < trained.size(); ++i)
+    if (evaluated[i] && !trained[i])
+      split.train.notes.push_back(
+          fmt::format("all examples of the label '{}' are held out for validation",
+                      shown_field(split.train.labels[i])));
+}
+
 // ---- rows of fields
 
 /// The rows of a table behind its header.
@@ -368,6 +386,21 @@ LabelledFile read_labelled_file(const std::filesystem::path& path,
   return parse_labelled(read_file(path, kLargestLabelledFile), path.string(), options);
 }
 
+LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesystem::path& path,
+                                     LabelledFileOptions options) {
+  options.kind = like.kind;
+  options.labels = like.labels;
+  LabelledFile file = read_labelled_file(path, options);
+  if (file.has_pairs != like.has_pairs)
+    user_error("{} has {}, {} has {}; the same was expected of both", file.name,
+               file.has_pairs ? "pairs of texts" : "single texts", like.name,
+               like.has_pairs ? "pairs of texts" : "single texts");
+  if (file.values_per_row != like.values_per_row)
+    user_error("{} has {} in each row, {} has {}; the same was expected of both", file.name,
+               counted(file.values_per_row, "number"), like.name, like.values_per_row);
+  return file;
+}
+
 LabelledSplit hold_out(LabelledFile file, double fraction) {
   if (!(fraction > 0 && fraction <= 0.5))
     usage_error("{} of the rows for validation; more than 0 and at most 0.5 was expected",
@@ -388,6 +421,7 @@ LabelledSplit hold_out(LabelledFile file, double fraction) {
     LabelledFile& part = (i + 1) % k == 0 ? split.validation : split.train;
     part.rows.push_back(std::move(rows_of_file[i]));
   }
+  note_untrained(split);
   return split;
 }
 

@@ -77,6 +77,12 @@ LabelledFile read_labelled_file(const std::filesystem::path& path,
 LabelledFile parse_labelled(std::string_view text, const std::string& name,
                             const LabelledFileOptions& options);
 
+/// Another file for the task of `like`, to evaluate on: with its labels. Throws as
+/// read_labelled_file does, and where its rows are not of the form of `like`: pairs of texts, how
+/// many numbers.
+LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesystem::path& path,
+                                     LabelledFileOptions options);
+
 struct LabelledSplit {
   LabelledFile train, validation;
 };
