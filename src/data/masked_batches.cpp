@@ -19,6 +19,33 @@ uint64_t threshold(double part) { return static_cast<uint64_t>(part * 0x1p32); }
 
 }  // namespace
 
+std::vector<bool> ids_that_continue_words(const Tokenizer& tokenizer) {
+  const auto is_ascii_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  // Punctuation follows a word without a space, too. All that is not ASCII counts as letters.
+  const auto is_of_word = [&](char c) {
+    return is_ascii_letter(c) || (c >= '0' && c <= '9') || static_cast<unsigned char>(c) >= 0x80;
+  };
+  const int32_t vocab = tokenizer.vocab_size();
+  std::vector<bool> continues(static_cast<size_t>(vocab));
+  const auto text_of = [&](std::vector<int32_t> ids) { return tokenizer.decode(ids); };
+  int32_t word = 0;
+  std::string before;
+  for (; word < vocab; ++word) {
+    if (tokenizer.is_special(word)) continue;
+    before = text_of({word});
+    if (!before.empty() && std::all_of(before.begin(), before.end(), is_ascii_letter)) break;
+  }
+  for (int32_t id = 0; word < vocab && id < vocab; ++id) {
+    if (tokenizer.is_special(id)) continue;
+    const std::string both = text_of({word, id});
+    continues[static_cast<size_t>(id)] =
+        both.size() > before.size() && both.starts_with(before) && is_of_word(both[before.size()]);
+  }
+  return continues;
+}
+
 BatchOptions MaskedBatches::options_for_text(const BatchOptions& options) {
   if (options.context <= kAround)
     usage_error(

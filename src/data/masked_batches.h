@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/batch_source.h"
+#include "text/tokenizer.h"
 
 namespace brrr::io {
 
@@ -27,6 +28,11 @@ struct MaskOptions {
   std::vector<bool> continues_word;
   bool has_types = false;  // types are given, all zero
 };
+
+/// For each id, whether it continues the word before it, as decoding shows: behind a word its text
+/// follows without a space and begins with a letter or a digit. So do WordPiece's tokens of "##",
+/// and those of byte-level BPE that do not begin with a space. All false where no token is a word.
+std::vector<bool> ids_that_continue_words(const Tokenizer& tokenizer);
 
 class MaskedBatches final : public BatchSource {
  public:

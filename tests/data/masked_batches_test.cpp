@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <map>
 
 #include "data/document_batches.h"
 #include "data/loader.h"
 #include "data/window_batches.h"
+#include "support/models_folder.h"
 #include "support/temp_folder.h"
 
 namespace brrr::io {
@@ -216,6 +218,38 @@ TEST(MaskedBatches, WholeWordsAreChosenOrNot) {
   }
   const auto n = static_cast<double>(words);
   EXPECT_NEAR(static_cast<double>(chosen), 0.15 * n, 5 * std::sqrt(n * 0.15 * 0.85));
+}
+
+TEST(MaskedBatches, TokensThatContinueWords) {
+  const auto bpe = train_bpe("a banana and a bandana. bandanas and bananas, and", 266);
+  const std::vector<bool> of_bpe = ids_that_continue_words(*bpe);
+  ASSERT_EQ(of_bpe.size(), 266u);
+  for (int32_t id = 0; id < 265; ++id) {
+    const std::string text = bpe->decode(std::vector<int32_t>{id});
+    EXPECT_EQ(of_bpe[static_cast<size_t>(id)], std::isalnum(static_cast<unsigned char>(text[0])) ||
+                                                   static_cast<unsigned char>(text[0]) >= 0x80)
+        << text;
+  }
+  EXPECT_FALSE(of_bpe[265]);  // the end of the text
+
+  const fs::path minilm = test::models_folder() / "minilm";
+  if (!fs::exists(minilm / "tokenizer.json"))
+    GTEST_SKIP() << minilm << " has no tokenizer.json; $BRRR_MODELS names the folder with minilm";
+  const std::vector<bool> of_bert = ids_that_continue_words(*load_tokenizer(minilm));
+  const std::string names = read_file(minilm / "vocab.txt");
+  size_t id = 0, continuing = 0;
+  for (size_t at = 0; at < names.size(); ++id) {
+    const size_t end = names.find('\n', at);
+    const std::string name = names.substr(at, end - at);
+    at = end + 1;
+    // Pieces like "##!" never occur, because punctuation stands alone.
+    const bool is_punctuation = name.size() == 3 && std::ispunct(name[2]);
+    if (is_punctuation) continue;
+    ASSERT_EQ(of_bert[id], name.size() > 2 && name.starts_with("##")) << name;
+    continuing += of_bert[id];
+  }
+  EXPECT_EQ(id, 30522u);
+  EXPECT_GT(continuing, 5000u);
 }
 
 TEST(MaskedBatches, EpochsMaskAnewAndARestoredLoaderContinues) {
