@@ -148,14 +148,15 @@ models::ModelPtr read_definition(const fs::path& folder) {
   return models::parse_config(read_file(path), path.string());
 }
 
-ModelFolder open_model(const fs::path& folder) {
+ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   check_model(folder);
   ModelFolder model;
   model.folder = folder;
   model.definition = read_definition(folder);
+  if (options.task) model.definition = model.definition->with_task(*options.task);
   model.files = std::make_unique<WeightFiles>(folder);
-  model.tensors = match_tensors(*model.files, *model.definition);
+  model.tensors = match_tensors(*model.files, *model.definition, options.head_may_be_new);
   model.tokenizer = load_tokenizer(folder);
   const int64_t vocabulary = model.definition->sizes().vocabulary;
   if (model.tokenizer->vocab_size() > vocabulary)

@@ -40,9 +40,17 @@ void remove_model_checksum(const fs::path& folder);
 /// does.
 models::ModelPtr read_definition(const fs::path& folder);
 
+/// What to make of a model that is opened.
+struct OpenOptions {
+  /// The task instead of the one in config.json.
+  std::optional<models::Task> task = std::nullopt;
+  /// Parameters of the task's head may be missing: the caller makes them.
+  bool head_may_be_new = false;
+};
+
 /// Opens it. Checkpoint folders, and models with a checksum, are verified first. The tokenizer's
 /// vocabulary must not exceed the model's. Throws UserError that names the file and what is wrong
 /// with it.
-ModelFolder open_model(const fs::path& folder);
+ModelFolder open_model(const fs::path& folder, const OpenOptions& options = {});
 
 }  // namespace brrr::io

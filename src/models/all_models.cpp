@@ -7,12 +7,13 @@
 
 namespace brrr::models {
 
+const Architecture& bert();
 const Architecture& gpt2();
 const Architecture& gpt_neox();
 const Architecture& llama();
 
 const std::vector<const Architecture*>& all_architectures() {
-  static const std::vector<const Architecture*> all = {&gpt2(), &llama(), &gpt_neox()};
+  static const std::vector<const Architecture*> all = {&gpt2(), &llama(), &gpt_neox(), &bert()};
   return all;
 }
 

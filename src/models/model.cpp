@@ -1,6 +1,37 @@
 #include "models/model.h"
 
+#include "base/errors.h"
+
 namespace brrr::models {
+
+std::string description(Head head) {
+  switch (head) {
+    case Head::next_token:
+      return "the next token of a text";
+    case Head::masked_token:
+      return "masked tokens";
+    case Head::embedding:
+      return "vectors of texts";
+    case Head::classes:
+      return "classes of texts";
+    case Head::values:
+      return "ratings of texts";
+    case Head::token_classes:
+      return "classes of tokens";
+  }
+  throw InternalError("an unknown head");
+}
+
+const std::vector<std::pair<std::string, Pooling>>& poolings() {
+  static const std::vector<std::pair<std::string, Pooling>> all = {
+      {"cls", Pooling::cls},
+      {"max", Pooling::max},
+      {"mean", Pooling::mean},
+      {"mean_sqrt_len", Pooling::mean_sqrt_len},
+      {"weighted_mean", Pooling::weighted_mean},
+      {"last_token", Pooling::last_token}};
+  return all;
+}
 
 TextEnds text_ends_within(int64_t vocabulary, int64_t begin, const std::vector<int64_t>& ends) {
   TextEnds e;
@@ -27,7 +58,18 @@ int64_t Model::multiplied_count() const {
 double Model::flops_per_token(int64_t length, bool whole_scores) const {
   const ModelSizes s = sizes();
   return 6 * static_cast<double>(multiplied_count()) +
-         (whole_scores ? 12 : 6) * static_cast<double>(s.layers * s.query_width * length);
+         (whole_scores || !s.causal ? 12 : 6) * static_cast<double>(s.layers * s.query_width * length);
+}
+
+ModelPtr Model::with_task(const Task&) const {
+  user_error(
+      "[{}] a causal language model has no head for that: it needs an encoder (model_type bert, "
+      "distilbert, roberta, xlm-roberta or mpnet)",
+      architecture().name);
+}
+
+Graph Model::forward_at(int64_t, int64_t, int64_t) const {
+  throw InternalError("forward_at of " + architecture().name);
 }
 
 const ModelOption* Architecture::find_option(std::string_view canonical_name) const {

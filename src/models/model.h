@@ -16,6 +16,7 @@
 
 #include "base/options.h"
 #include "ir/graph.h"
+#include "models/task.h"
 
 namespace brrr::models {
 
@@ -35,6 +36,8 @@ struct ParameterInfo {
   /// Rows are only looked up and never multiplied (positions, an input embedding apart from the
   /// head): such a parameter costs no FLOPs, and a token reads one row of it.
   bool is_table = false;
+  /// It belongs to the head of a task: a file of the trunk alone, or of another task, lacks it.
+  bool is_head = false;
 };
 
 /// The sizes that reports show and memory depends on.
@@ -46,6 +49,7 @@ struct ModelSizes {
   int64_t width = 0;        // C
   int64_t query_width = 0;  // H * D
   int64_t cache_width = 0;  // elements of keys and values that a position adds, over all layers
+  bool causal = true;       // a token sees those before it; false: all of its text
 };
 
 /// How the tensors of a file are told apart, besides the names of parameters.
@@ -98,12 +102,26 @@ class Model {
   /// The same model with another dropout, or with a larger vocabulary.
   virtual ModelPtr with_dropout(double probability) const = 0;
   virtual ModelPtr with_vocabulary(int64_t size) const = 0;
+  /// The probability with which training drops an element of what layers add.
+  virtual double dropout() const = 0;
+
+  virtual Task task() const { return {}; }
+  /// The same trunk with the head of another task. Throws UserError for a task that the
+  /// architecture does not have.
+  virtual ModelPtr with_task(const Task& task) const;
+  /// Whether graphs have the input "types" (encoder.h).
+  virtual bool has_token_types() const { return false; }
 
   /// Inputs "tokens", "targets" [B, T] i32 (-1: ignored), "loss_scale" f32[] (1 / real tokens of
   /// the step, 1 for a sum), "rng_key" i32[2] when the model has dropout. Output "loss" f32[].
   virtual Graph loss(int64_t batch, int64_t length) const = 0;
   /// Input "tokens" [B, T] i32. Output "logits" [B, T, V].
   virtual Graph forward(Dim batch, Dim length) const = 0;
+  /// The loss without dropout; where the task is scored by more than its loss, the output "logits"
+  /// as forward() gives it beside it.
+  virtual Graph scored(int64_t batch, int64_t length) const { return loss(batch, length); }
+  /// An encoder's logits of some tokens alone (encoder.h).
+  virtual Graph forward_at(int64_t batch, int64_t length, int64_t places) const;
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;
@@ -114,7 +132,8 @@ class Model {
   /// token reads.
   int64_t multiplied_count() const;
   /// 6 N + 6 L (H D) T, the usual count of a training step's FLOPs for each token, attention
-  /// causal; with `whole_scores` 6 N + 12 L (H D) T, as if every query saw every key.
+  /// causal; with `whole_scores`, and where attention is not causal, 6 N + 12 L (H D) T: every query
+  /// sees every key.
   double flops_per_token(int64_t length, bool whole_scores = false) const;
 };
 
@@ -124,6 +143,7 @@ struct Description {
   int64_t vocabulary = 0;
   int64_t context = 0;
   double dropout = 0;
+  std::optional<int64_t> pad_token = std::nullopt;  // the tokenizer's
 };
 
 /// A named starting point for training: options of `brrr train` and of the architecture.

@@ -75,7 +75,7 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
       {"{\"model_type\": \"gpt2\",", "the text ends too early"},
       {"[1]", "expected a JSON object with the configuration of a model, found an array"},
       {R"({"model_type":"griffin","hidden_size":8})", "found the string 'griffin'"},
-      {R"({"architectures":["BertModel"]})", "found the architecture 'BertModel'"},
+      {R"({"architectures":["T5Model"]})", "found the architecture 'T5Model'"},
       {"{}", "it has neither \"model_type\" (gpt2, "},
       {R"({"model_type":"gpt2"})", "'vocab_size' is missing"},
       {R"({"model_type":"gpt2","vocab_size":"65"})",

@@ -105,6 +105,7 @@ class Gpt2Model final : public CausalModel {
     c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = probability;
     return gpt2_model(c);
   }
+  double dropout() const override { return c_.resid_pdrop; }
   ModelPtr with_vocabulary(int64_t size) const override {
     Gpt2Config c = c_;
     c.vocab_size = size;

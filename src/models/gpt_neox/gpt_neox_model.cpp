@@ -138,6 +138,7 @@ class GptNeoxModel final : public CausalModel {
     c.attention_dropout = c.hidden_dropout = probability;
     return gpt_neox_model(c);
   }
+  double dropout() const override { return c_.hidden_dropout; }
   ModelPtr with_vocabulary(int64_t size) const override {
     GptNeoxConfig c = c_;
     c.vocab_size = size;

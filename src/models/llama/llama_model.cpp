@@ -143,6 +143,7 @@ class LlamaModel final : public CausalModel {
     c.attention_dropout = probability;
     return llama_model(c);
   }
+  double dropout() const override { return c_.attention_dropout; }
   ModelPtr with_vocabulary(int64_t size) const override {
     LlamaConfig c = c_;
     c.vocab_size = size;

@@ -1,0 +1,23 @@
+#pragma once
+// How a folder of sentence-transformers wants the vectors of its texts to be made: modules.json,
+// the pooling module's config.json and sentence_bert_config.json beside the model.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "models/task.h"
+
+namespace brrr::io {
+
+struct SentenceSettings {
+  models::Task task{.head = models::Head::embedding};  // the mean, where the folder says nothing
+  std::optional<int64_t> longest;                      // tokens of a text, special ones counted
+  bool is_said = false;  // the folder says it: it has a modules.json
+};
+
+/// Throws UserError that names the file and the value for a module or a pooling that is not
+/// supported.
+SentenceSettings read_sentence_settings(const std::filesystem::path& folder);
+
+}  // namespace brrr::io

@@ -1,0 +1,73 @@
+#pragma once
+// Inference with encoders: vectors, classes or tokens for texts. Texts of similar length go through
+// together, padded to one length, and each gets what it would get alone; results come in the order
+// in which batches are computed.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "runtime/bindings.h"
+
+namespace brrr::infer {
+
+/// What an encoder reads of a text, or of two.
+struct EncoderRow {
+  std::span<const int32_t> ids;    // at least one, at most the model's context
+  std::span<const int32_t> types;  // of each token; empty: 0
+};
+
+struct EncoderOptions {
+  DType precision = DType::f32;  // of weights and products
+  int64_t batch_size = 32;       // texts at a time
+  /// The most bytes for weights and what programs compute in; 0: any number.
+  int64_t memory_limit = 0;
+};
+
+class Encoder {
+ public:
+  /// `weights` gives the f32 values of each parameter of the model by name.
+  Encoder(models::ModelPtr model, const Backend& backend,
+          const std::function<void(std::string_view name, std::span<float> out)>& weights,
+          const EncoderOptions& options = {});
+
+  /// The numbers of row `row`: [D] of an embedding, [K] of classes and values, [tokens of the row,
+  /// K] of token classes. Valid during the call.
+  using OnRow = std::function<void(size_t row, std::span<const float> numbers)>;
+  /// Any head but Head::masked_token. Throws UserError for an id outside the vocabulary, types that
+  /// the model does not have, and rows that are longer than the model takes.
+  void run(std::span<const EncoderRow> rows, const OnRow& on_row);
+
+  /// Head::masked_token: the logits of tokens `places` of a row, [places, V], valid until the next
+  /// call.
+  std::span<const float> logits_at(const EncoderRow& row, std::span<const int32_t> places);
+
+  const models::Model& model() const { return *model_; }
+  int64_t arena_bytes() const { return engine_.arena_bytes(); }
+
+ private:
+  void check(const EncoderRow& row) const;
+  size_t program_for(int64_t batch, int64_t length);
+  Graph compiled(const Graph& graph) const;
+  void run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,
+                 const OnRow& on_row);
+  /// The inputs of a program, held while it runs.
+  struct Feed {
+    std::vector<int32_t> tokens, types, lengths;
+    void add(const EncoderRow& row, int64_t length);
+    void give(Call& call, bool has_types) const;
+  };
+
+  models::ModelPtr model_;
+  models::Head head_;
+  int64_t vocabulary_, context_;
+  EncoderOptions options_;
+  Engine engine_;
+  Bindings bindings_;
+  std::vector<std::byte> room_;  // results of a device whose memory is not the host's
+};
+
+}  // namespace brrr::infer

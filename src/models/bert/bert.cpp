@@ -1,0 +1,233 @@
+#include "models/bert/bert.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/bert/bert_names.h"
+#include "models/layers.h"
+
+namespace brrr::models {
+namespace {
+
+struct BertBlock {
+  BertBlock(Graph& g, const BertConfig& c, const std::string& layer)
+      : query(g, layer + names_of(c.type).query, c.hidden_size, c.hidden_size, true),
+        key(g, layer + names_of(c.type).key, c.hidden_size, c.hidden_size, true),
+        value(g, layer + names_of(c.type).value, c.hidden_size, c.hidden_size, true),
+        attention_output(g, layer + names_of(c.type).attention_output, c.hidden_size,
+                         c.hidden_size, true),
+        attention_norm(g, layer + names_of(c.type).attention_norm, c.hidden_size,
+                       c.layer_norm_eps),
+        up(g, layer + names_of(c.type).up, c.hidden_size, c.intermediate_size, true),
+        down(g, layer + names_of(c.type).down, c.intermediate_size, c.hidden_size, true),
+        output_norm(g, layer + names_of(c.type).output_norm, c.hidden_size, c.layer_norm_eps) {}
+
+  Projection query, key, value, attention_output;
+  LayerNorm attention_norm;
+  Projection up, down;
+  LayerNorm output_norm;
+};
+
+/// The head for masked tokens.
+struct TokenHead {
+  TokenHead(Graph& g, const BertConfig& c, Value embedding)
+      : transform(g, names_of(c.type).transform, c.hidden_size, c.hidden_size, true),
+        norm(g, names_of(c.type).transform_norm, c.hidden_size, c.layer_norm_eps),
+        table(c.tie_word_embeddings ? embedding
+                                    : g.parameter(names_of(c.type).decoder + ".weight",
+                                                  {c.vocab_size, c.hidden_size})),
+        bias(g.parameter(names_of(c.type).bias_of_decoder(c.tie_word_embeddings), {c.vocab_size})) {}
+
+  Projection transform;
+  LayerNorm norm;
+  Value table, bias;
+};
+
+/// The bucket of T5's relative positions (Raffel et al. 2020) for the key `distance` behind the
+/// query: half of the buckets for each direction, the nearer half of those one distance each, the
+/// rest logarithmic up to 128.
+int64_t bucket_of(int64_t distance, int64_t buckets) {
+  constexpr double kFarthest = 128;
+  const int64_t half = buckets / 2, exact = half / 2;
+  const int64_t side = distance > 0 ? half : 0;
+  const int64_t far = std::abs(distance);
+  if (far < exact) return side + far;
+  // In f32, as the published code computes it: which distance begins a bucket depends on it.
+  const float share = std::log(static_cast<float>(far) / static_cast<float>(exact)) /
+                      static_cast<float>(std::log(kFarthest / static_cast<double>(exact)));
+  const auto beyond = static_cast<int64_t>(share * static_cast<float>(half - exact));
+  return side + std::min(exact + beyond, half - 1);
+}
+
+class Bert final : public EncoderNet {
+ public:
+  Bert(Graph& g, const BertConfig& config, std::optional<Value> rng_key)
+      : g_(g),
+        c_(config),
+        n_(names_of(config.type)),
+        rng_key_(rng_key),
+        hidden_dropout_(rng_key, config.hidden_dropout_prob),
+        head_dropout_(rng_key, config.classifier_dropout) {
+    const int64_t C = c_.hidden_size;
+    const std::string embeddings = n_.prefix + "embeddings.";
+    words_ = g.parameter(embeddings + "word_embeddings.weight", {c_.vocab_size, C});
+    positions_ =
+        g.parameter(embeddings + "position_embeddings.weight", {c_.max_position_embeddings, C});
+    if (c_.type_vocab_size > 0)
+      types_ = g.parameter(embeddings + "token_type_embeddings.weight", {c_.type_vocab_size, C});
+    embedding_norm_.emplace(g, embeddings + "LayerNorm", C, c_.layer_norm_eps);
+    for (int64_t layer = 0; layer < c_.num_hidden_layers; ++layer)
+      blocks_.emplace_back(g, c_, fmt::format("{}{}.{}.", n_.prefix, n_.layers, layer));
+    if (c_.type == BertType::mpnet)
+      distance_bias_ = g.parameter(n_.prefix + "encoder.relative_attention_bias.weight",
+                                   {c_.relative_attention_num_buckets, c_.num_attention_heads});
+    declare_head(g);
+  }
+
+  Value trunk(const EncoderRows& rows) const override {
+    Value x;
+    std::optional<Value> bias;
+    {
+      Scope scope(g_, "embed");
+      const Value places = slice(*positions_, 0, c_.first_position(), rows.length().size());
+      x = embedding(*words_, rows.tokens) + places;
+      if (types_)
+        x = x + (rows.types ? embedding(*types_, *rows.types) : slice(*types_, 0, 0, 1));
+      x = hidden_dropout_((*embedding_norm_)(x), stream(0, kEmbedding));
+      if (distance_bias_) bias = bias_of_scores(rows.length().size());
+    }
+    for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
+      const BertBlock& block = blocks_[static_cast<size_t>(i)];
+      Scope layer(g_, fmt::format("h.{}", i));
+      {
+        Scope scope(g_, "attn");
+        x = block.attention_norm(x + attend(block, x, i, rows, bias));
+      }
+      Scope scope(g_, "mlp");
+      const Value y = block.down(activated(block.up(x), c_.hidden_act));
+      x = block.output_norm(x + hidden_dropout_(y, stream(i, kMlp)));
+    }
+    return x;
+  }
+
+  Value token_logits(Value x) const override {
+    Scope scope(g_, "lm_head");
+    const TokenHead& head = *token_head_;
+    // Only BERT and DistilBERT take the activation of the trunk.
+    const bool own = c_.type == BertType::bert || c_.type == BertType::distilbert;
+    const Value h =
+        head.norm(activated(head.transform(x), own ? c_.hidden_act : Activation::gelu));
+    return matmul(h, head.table, false, true) + head.bias;
+  }
+
+  Value text_logits(Value x) const override {
+    Scope scope(g_, "classifier");
+    Value first = reshape(slice(x, 1, 0, 1), {x.shape()[0], x.shape()[2]});
+    switch (c_.type) {
+      case BertType::bert:
+        first = tanh((*text_dense_)(first));
+        break;
+      case BertType::distilbert:
+        first = relu((*text_dense_)(first));
+        break;
+      default:
+        first = tanh((*text_dense_)(head_dropout_(first, stream(0, kHeadInput))));
+    }
+    return (*output_)(head_dropout_(first, stream(0, kHead)));
+  }
+
+  Value tag_logits(Value x) const override {
+    Scope scope(g_, "classifier");
+    return (*output_)(head_dropout_(x, stream(0, kHead)));
+  }
+
+ private:
+  // Streams of dropout: four of each layer, and those of the rest behind them.
+  enum Part : int64_t { kScores, kAttention, kMlp, kEmbedding, kHeadInput, kHead };
+  int64_t stream(int64_t layer, Part part) const {
+    return part <= kMlp ? 4 * layer + part : 4 * c_.num_hidden_layers + part;
+  }
+
+  void declare_head(Graph& g) {
+    const int64_t C = c_.hidden_size;
+    const auto outputs = static_cast<int64_t>(c_.task.labels.size());
+    switch (c_.task.head) {
+      case Head::masked_token:
+        token_head_.emplace(g, c_, *words_);
+        break;
+      case Head::classes:
+      case Head::values: {
+        const std::string dense =
+            c_.type == BertType::bert ? n_.prefix + "pooler.dense" : n_.text_dense;
+        text_dense_.emplace(g, dense, C, C, true);
+        output_.emplace(g, n_.text_output, C, outputs, true);
+        break;
+      }
+      case Head::token_classes:
+        output_.emplace(g, "classifier", C, outputs, true);
+        break;
+      case Head::embedding:
+      case Head::next_token:
+        break;
+    }
+  }
+
+  Value attend(const BertBlock& block, Value x, int64_t layer, const EncoderRows& rows,
+               const std::optional<Value>& bias) const {
+    const int64_t D = c_.hidden_size / c_.num_attention_heads;
+    AttentionPlaces places{.heads = c_.num_attention_heads,
+                           .kv_heads = c_.num_attention_heads,
+                           .width = D,
+                           .value_width = D,
+                           .q = {0, 0, true},
+                           .k = {1, 0, true},
+                           .v = {2, 0, true},
+                           .y_in_rows = true};
+    AttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(D));
+    options.lengths = rows.lengths;
+    options.mask = bias;
+    options.p = rng_key_ ? c_.attention_probs_dropout_prob : 0;
+    options.key = rng_key_;
+    options.stream = stream(layer, kScores);
+    const std::array<Value, 3> sources{block.query(x), block.key(x), block.value(x)};
+    const Value y = block.attention_output(attention(sources, places, options).y);
+    // DistilBERT drops nothing here.
+    return c_.type == BertType::distilbert ? y : hidden_dropout_(y, stream(layer, kAttention));
+  }
+
+  /// [H, T, T]: what each head adds to the score of a query and a key, by how far the key is behind.
+  Value bias_of_scores(int64_t length) const {
+    std::vector<Number> buckets;
+    for (int64_t distance = 1 - length; distance < length; ++distance)
+      buckets.emplace_back(bucket_of(distance, c_.relative_attention_num_buckets));
+    const Value by_distance =
+        embedding(*distance_bias_, literal(g_, {2 * length - 1}, buckets, DType::i32));
+    const Shape scores{length, length};
+    const Value distance = iota(g_, scores, 1) - iota(g_, scores, 0);
+    const Value rows = embedding(by_distance, distance + full(g_, {}, length - 1, DType::i32));
+    return transpose(rows, {2, 0, 1});
+  }
+
+  Graph& g_;
+  const BertConfig& c_;
+  const BertNames& n_;
+  std::optional<Value> rng_key_;
+  Dropout hidden_dropout_, head_dropout_;
+  std::optional<Value> words_, positions_, types_, distance_bias_;
+  std::optional<LayerNorm> embedding_norm_;
+  std::vector<BertBlock> blocks_;
+  std::optional<TokenHead> token_head_;
+  std::optional<Projection> text_dense_, output_;
+};
+
+}  // namespace
+
+std::unique_ptr<EncoderNet> bert_net(Graph& g, const BertConfig& config,
+                                     std::optional<Value> rng_key) {
+  return std::make_unique<Bert>(g, config, rng_key);
+}
+
+}  // namespace brrr::models

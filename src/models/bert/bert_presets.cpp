@@ -1,0 +1,29 @@
+#include "models/model.h"
+
+namespace brrr::models {
+
+std::vector<Preset> bert_presets() {
+  return {
+      // The sizes of BERT mini (Turc et al. 2019); the rates of ELECTRA small and of Izsak et al.
+      // 2021, "How to train BERT with an academic budget", for small batches.
+      {"bert-mini",
+       "an encoder with 4 layers of width 256 that learns to fill masks; word pieces of the text",
+       {{"tokenizer", "wordpiece:4000"},
+        {"n-layer", "4"},
+        {"n-head", "4"},
+        {"n-embd", "256"},
+        {"context", "64"},
+        {"dropout", "0.1"},
+        {"max-steps", "1500"},
+        {"batch-size", "32"},
+        {"learning-rate", "5e-4"},
+        {"lr-scheduler-type", "linear"},
+        {"warmup-steps", "0.06"},
+        {"weight-decay", "0.01"},
+        {"adam-beta2", "0.98"},
+        {"eval-steps", "250"},
+        {"eval-batches", "20"}}},
+  };
+}
+
+}  // namespace brrr::models

@@ -1,0 +1,175 @@
+#include "models/encoder.h"
+
+#include <limits>
+
+#include "base/errors.h"
+#include "ops/ops.h"
+
+namespace brrr::models {
+namespace {
+
+/// bool [B, T, 1]: the rows of real tokens.
+Value real_rows(Value x, Value lengths) {
+  const Value places = iota(*x.graph, {Dim(1), x.shape()[1], Dim(1)}, 1);
+  return less(places, reshape(lengths, {x.shape()[0], Dim(1), Dim(1)}));
+}
+
+/// x: [B, T, C] to [B, C], the sum over the real rows.
+Value sum_of_rows(Value x, Value lengths) {
+  return sum(where(real_rows(x, lengths), x, scalar(*x.graph, 0, x.dtype())), {1});
+}
+
+/// f32 [B, 1].
+Value column_of(Value lengths) {
+  return reshape(cast(lengths, DType::f32), {lengths.shape()[0], Dim(1)});
+}
+
+Value pooled_by(Value x, Value lengths, Pooling pooling) {
+  Graph& g = *x.graph;
+  const Dim batch = x.shape()[0], width = x.shape()[2];
+  const Value counts = column_of(lengths);
+  switch (pooling) {
+    case Pooling::cls:
+      return reshape(slice(x, 1, 0, 1), {batch, width});
+    case Pooling::max:
+      return max(where(real_rows(x, lengths), x,
+                       scalar(g, -std::numeric_limits<double>::infinity(), x.dtype())),
+                 {1});
+    case Pooling::mean:
+      return sum_of_rows(x, lengths) / counts;
+    case Pooling::mean_sqrt_len:
+      return sum_of_rows(x, lengths) / sqrt(counts);
+    case Pooling::weighted_mean: {
+      const Value weights =
+          cast(iota(g, {Dim(1), x.shape()[1], Dim(1)}, 1), DType::f32) + 1.0;
+      return sum_of_rows(x * weights, lengths) / (counts * (counts + 1.0) * 0.5);
+    }
+    case Pooling::last_token: {
+      const Value places = iota(g, {Dim(1), x.shape()[1], Dim(1)}, 1);
+      const Value is_last =
+          equal(places + full(g, {}, 1, DType::i32), reshape(lengths, {batch, Dim(1), Dim(1)}));
+      return sum(where(is_last, x, scalar(g, 0, x.dtype())), {1});
+    }
+  }
+  throw InternalError("an unknown pooling");
+}
+
+}  // namespace
+
+Value pooled(Value x, Value lengths, const Task& task) {
+  constexpr double kLeastNorm = 1e-12;  // as torch.nn.functional.normalize has it
+  std::vector<Value> parts;
+  for (const Pooling pooling : task.pooling) parts.push_back(pooled_by(x, lengths, pooling));
+  Value y = parts.size() == 1 ? parts[0] : concat(parts, 1);
+  if (!task.normalize) return y;
+  const Value norm = sqrt(sum(square(y), {1}, true));
+  return y / maximum(norm, scalar(*y.graph, kLeastNorm, y.dtype()));
+}
+
+EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
+  const int64_t longest = sizes().context;
+  if (length.is_symbol() || length.size() > longest)
+    user_error("[{}] the length must be known and at most {} positions; got {}",
+               architecture().name, longest, length.str());
+  EncoderRows rows{g.input("tokens", {batch, length}, DType::i32), std::nullopt, {}};
+  if (has_token_types()) rows.types = g.input("types", {batch, length}, DType::i32);
+  rows.lengths = g.input("lengths", {batch}, DType::i32);
+  return rows;
+}
+
+Value EncoderModel::head_of(const EncoderNet& net, Value x) const {
+  switch (task().head) {
+    case Head::masked_token:
+      return net.token_logits(x);
+    case Head::classes:
+    case Head::values:
+      return net.text_logits(x);
+    case Head::token_classes:
+      return net.tag_logits(x);
+    case Head::embedding:
+    case Head::next_token:
+      break;
+  }
+  throw InternalError("a head without logits");
+}
+
+Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const {
+  const Task t = task();
+  if (t.head == Head::embedding)
+    user_error("[{}] a model that gives embeddings has no loss; give it a task",
+               architecture().name);
+  if (t.head == Head::classes && t.several)
+    user_error("[{}] a model with classes of which several may hold cannot be trained",
+               architecture().name);
+  Graph g;
+  const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
+  const bool by_text = t.head == Head::classes || t.head == Head::values;
+  const Value targets = g.input(
+      "targets", by_text ? Shape{Dim(batch)} : Shape{Dim(batch), Dim(length)}, DType::i32);
+  std::optional<Value> values;
+  const auto outputs = static_cast<int64_t>(t.labels.size());
+  if (t.head == Head::values) values = g.input("values", {batch, outputs}, DType::f32);
+  const Value scale = g.input("loss_scale", {}, DType::f32);
+  std::optional<Value> key;
+  if (trains && has_dropout()) key = g.input("rng_key", {2}, DType::i32);
+  const auto net = build(g, key);
+  const Value logits = head_of(*net, net->trunk(rows));
+  Scope scope(g, "loss");
+  Value total;
+  if (values) {
+    const Value is_scored =
+        reshape(not_equal(targets, full(g, {}, -1, DType::i32)), {Dim(batch), Dim(1)});
+    const Value errors = square(cast(logits, DType::f32) - *values);
+    total = sum(where(is_scored, errors, scalar(g, 0)), {0, 1}) * (1.0 / static_cast<double>(outputs));
+  } else {
+    const Value losses = cross_entropy(logits, targets).losses;
+    total = sum(losses, by_text ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1});
+  }
+  g.output("loss", total * scale);
+  if (!trains && t.head != Head::masked_token) g.output("logits", cast(logits, DType::f32));
+  return g;
+}
+
+Graph EncoderModel::loss(int64_t batch, int64_t length) const {
+  return loss_graph(batch, length, true);
+}
+
+Graph EncoderModel::scored(int64_t batch, int64_t length) const {
+  return loss_graph(batch, length, false);
+}
+
+Graph EncoderModel::forward(Dim batch, Dim length) const {
+  Graph g;
+  const EncoderRows rows = rows_of(g, batch, length);
+  const auto net = build(g, std::nullopt);
+  const Value x = net->trunk(rows);
+  const Task t = task();
+  if (t.head == Head::embedding) {
+    Scope scope(g, "pooling");
+    g.output("embedding", pooled(cast(x, DType::f32), rows.lengths, t));
+  } else {
+    g.output("logits", head_of(*net, x));
+  }
+  return g;
+}
+
+Graph EncoderModel::forward_at(int64_t batch, int64_t length, int64_t places) const {
+  BRRR_CHECK(task().head == Head::masked_token, "[{}] forward_at", architecture().name);
+  Graph g;
+  const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
+  const Value at = g.input("places", {places}, DType::i32);
+  const auto net = build(g, std::nullopt);
+  const Value x = net->trunk(rows);
+  const Value chosen = embedding(reshape(x, {Dim(batch * length), x.shape()[2]}), at);
+  g.output("logits", net->token_logits(chosen));
+  return g;
+}
+
+Graph EncoderModel::decode(const DecodeBinding&) const {
+  user_error(
+      "[{}] an encoder does not generate text: use `brrr embed`, `brrr classify` or "
+      "`brrr fill-mask`",
+      architecture().name);
+}
+
+}  // namespace brrr::models

@@ -1,0 +1,71 @@
+#pragma once
+// What encoders share: the loss and the forward graphs around a trunk in which every token sees all
+// tokens of its text. A row of a batch is a text with padding behind it; "lengths" says how many of
+// its tokens are real. An architecture brings an EncoderNet.
+
+#include <memory>
+#include <optional>
+
+#include "models/model.h"
+
+namespace brrr::models {
+
+/// The rows that a graph computes.
+struct EncoderRows {
+  Value tokens;                // [B, T] i32
+  std::optional<Value> types;  // [B, T] i32: which of two texts a token belongs to
+  Value lengths;               // [B] i32, each from 1 to T
+  Dim batch() const { return tokens.shape()[0]; }
+  Dim length() const { return tokens.shape()[1]; }
+};
+
+class EncoderNet {
+ public:
+  virtual ~EncoderNet() = default;
+  /// Returns [B, T, C].
+  virtual Value trunk(const EncoderRows& rows) const = 0;
+  /// x: [..., C]. The head of masked language models; returns [..., V].
+  virtual Value token_logits(Value x) const = 0;
+  /// x: [B, T, C], a trunk's. Returns [B, K].
+  virtual Value text_logits(Value x) const = 0;
+  /// x: [B, T, C], a trunk's. Returns [B, T, K].
+  virtual Value tag_logits(Value x) const = 0;
+};
+
+/// The vectors of texts. x: [B, T, C], lengths: [B] i32; returns [B, C * the number of poolings].
+Value pooled(Value x, Value lengths, const Task& task);
+
+class EncoderModel : public Model {
+ public:
+  /// Inputs "tokens", where the model has token types "types" [B, T] i32, "lengths" [B] i32,
+  /// "targets", "loss_scale" f32[] and "rng_key" i32[2] where it has dropout. Output "loss" f32[], a
+  /// sum over what is scored times the scale. By head, "targets" is
+  ///   masked_token, token_classes  [B, T] i32, -1: not scored;
+  ///   classes                      [B] i32, -1: not scored;
+  ///   values                       [B] i32, -1: not scored, and "values" [B, K] f32; the loss of a
+  ///                                text is the mean of the K squared errors.
+  /// Throws UserError for a head without a loss (embedding; classes of which several may hold).
+  Graph loss(int64_t batch, int64_t length) const final;
+  /// `loss` without dropout, and an output "logits" as forward() has it.
+  Graph scored(int64_t batch, int64_t length) const final;
+  /// Inputs "tokens", "types" and "lengths". Output "logits": [B, T, V], [B, K] or [B, T, K] by
+  /// head; of Head::embedding "embedding" [B, D].
+  Graph forward(Dim batch, Dim length) const final;
+  /// Inputs "tokens", "types", "lengths" and "places" [P] i32, which of the B T tokens to tell.
+  /// Output "logits" [P, V]. Head::masked_token.
+  Graph forward_at(int64_t batch, int64_t length, int64_t places) const final;
+  /// Throws UserError: an encoder does not generate.
+  Graph decode(const DecodeBinding& binding) const final;
+
+ protected:
+  /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
+  virtual std::unique_ptr<EncoderNet> build(Graph& g, std::optional<Value> rng_key) const = 0;
+  virtual bool has_dropout() const = 0;
+
+ private:
+  EncoderRows rows_of(Graph& g, Dim batch, Dim length) const;
+  Value head_of(const EncoderNet& net, Value x) const;
+  Graph loss_graph(int64_t batch, int64_t length, bool trains) const;
+};
+
+}  // namespace brrr::models

@@ -1,0 +1,238 @@
+// Every encoder and every head against Hugging Face's transformers: logits, embeddings, loss and
+// every gradient of small random models on rows of different lengths. Files and the script that
+// makes them stand in tests/golden/; a new file there is a new test here.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "backend/cpu/target.h"
+#include "backend/reference/interpreter.h"
+#include "formats/json_file.h"
+#include "formats/safetensors.h"
+#include "models/model.h"
+#include "passes/pipeline.h"
+#include "runtime/engine.h"
+#include "runtime/parameters.h"
+
+namespace brrr {
+namespace {
+
+using models::Head;
+
+fs::path encoder_goldens() { return fs::path(BRRR_SOURCE_DIR) / "tests/golden/encoders"; }
+
+std::vector<std::string> encoder_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(encoder_goldens()))
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+double norm_of(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * static_cast<double>(v);
+  return std::sqrt(sum);
+}
+
+double norm_of_gap(std::span<const float> got, std::span<const float> expected) {
+  std::vector<float> gap(expected.size());
+  for (size_t i = 0; i < gap.size(); ++i) gap[i] = got[i] - expected[i];
+  return norm_of(gap);
+}
+
+class EncoderGolden : public testing::TestWithParam<std::pair<std::string, bool>> {
+ protected:
+  io::SafetensorsFile file{encoder_goldens() / (GetParam().first + ".safetensors")};
+  models::ModelPtr model = parsed();
+  int64_t batch = file.get("tokens").shape.size(0), length = file.get("tokens").shape.size(1);
+
+  models::ModelPtr parsed() const {
+    models::ModelPtr m = models::parse_config(file.metadata().at("config"), GetParam().first);
+    if (m->task().head != Head::embedding) return m;
+    const std::string how = file.metadata().at("pooling");
+    models::Task task = m->task();
+    task.normalize = how.ends_with(" normalize");
+    task.pooling = {how.starts_with("mean_sqrt_len") ? models::Pooling::mean_sqrt_len
+                    : how.starts_with("mean")        ? models::Pooling::mean
+                    : how.starts_with("max")         ? models::Pooling::max
+                                                     : models::Pooling::cls};
+    return m->with_task(task);
+  }
+  Backend backend() const { return GetParam().second ? cpu::cpu_backend() : reference::backend(); }
+  std::vector<float> numbers(const std::string& name) const {
+    const io::TensorView& t = file.get(name);
+    std::vector<float> out(static_cast<size_t>(t.shape.elements()));
+    io::copy_as_f32(t, out);
+    return out;
+  }
+  std::vector<int32_t> ids(const std::string& name) const {
+    const io::TensorView& t = file.get(name);
+    std::vector<int32_t> out(static_cast<size_t>(t.shape.elements()));
+    std::memcpy(out.data(), t.bytes.data(), t.bytes.size());
+    return out;
+  }
+  /// The parameters, every one of which transformers has, and nothing besides. Files of the trunk
+  /// alone leave the prefix out.
+  void load(Engine& engine) const {
+    const std::string prefix = model->file_names().prefix;
+    size_t parameters = 0, stored = 0;
+    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+      std::string key = "weights/" + std::string(name);
+      if (file.find(key) == nullptr) key = "weights/" + std::string(name.substr(prefix.size()));
+      io::copy_as_f32(file.get(key), out);
+      ++parameters;
+    });
+    for (const auto& t : file.tensors()) stored += t.name.starts_with("weights/");
+    EXPECT_EQ(parameters, stored);
+    EXPECT_EQ(parameters, model->parameters().size());
+  }
+  /// What a graph reads of the file, held while it runs.
+  struct Feed {
+    std::map<std::string, std::vector<int32_t>> ids;
+    std::vector<float> values;
+    void give(Call& call) const {
+      for (const auto& [name, v] : ids) call.set(name, std::span<const int32_t>(v));
+      if (!values.empty()) call.set("values", std::span<const float>(values));
+    }
+  };
+  Feed feed(bool with_targets) const {
+    Feed f;
+    for (const char* name : {"tokens", "types", "lengths", "targets"})
+      if (file.find(name) != nullptr && (with_targets || name != std::string("targets")))
+        f.ids[name] = ids(name);
+    if (with_targets && file.find("values") != nullptr) f.values = numbers("values");
+    return f;
+  }
+  std::vector<float> output(Engine& engine, size_t p, const std::string& name, size_t count) {
+    const auto bytes = engine.read_output(p, name, room_);
+    const auto* first = reinterpret_cast<const float*>(bytes.data());
+    return {first, first + count};
+  }
+  /// Zeros in the padding, as the file has them.
+  void clear_padding(std::vector<float>& logits) const {
+    if (file.get("logits").shape.rank() != 3) return;
+    const std::vector<int32_t> lengths = ids("lengths");
+    const auto width = static_cast<int64_t>(logits.size()) / (batch * length);
+    for (int64_t b = 0; b < batch; ++b)
+      std::fill(logits.begin() + (b * length + lengths[static_cast<size_t>(b)]) * width,
+                logits.begin() + (b + 1) * length * width, 0.0f);
+  }
+
+ private:
+  std::vector<std::byte> room_;
+};
+
+std::vector<std::pair<std::string, bool>> encoder_cases() {
+  std::vector<std::pair<std::string, bool>> list;
+  for (const std::string& name : encoder_names())
+    for (const bool on_cpu : {false, true}) list.emplace_back(name, on_cpu);
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Models, EncoderGolden, testing::ValuesIn(encoder_cases()),
+                         [](const auto& row) {
+                           return row.param.first + (row.param.second ? "_cpu" : "_reference");
+                         });
+
+// Each model_type of the architecture, and each head.
+TEST(EncoderGoldens, AreThere) {
+  std::set<std::string> types;
+  std::set<Head> heads;
+  for (const std::string& name : encoder_names()) {
+    const io::SafetensorsFile file(encoder_goldens() / (name + ".safetensors"));
+    const std::string& config = file.metadata().at("config");
+    types.insert(io::parse_json(config, name)["model_type"].get<std::string>());
+    heads.insert(models::parse_config(config, name)->task().head);
+  }
+  const auto& known = models::find_architecture("bert").model_types;
+  EXPECT_EQ(types, std::set<std::string>(known.begin(), known.end()));
+  EXPECT_EQ(heads, (std::set<Head>{Head::masked_token, Head::embedding, Head::classes, Head::values,
+                                   Head::token_classes}));
+}
+
+TEST_P(EncoderGolden, ForwardGivesTheLogits) {
+  const std::string name = model->task().head == Head::embedding ? "embedding" : "logits";
+  Engine engine(backend());
+  const size_t p =
+      engine.add(run_pipeline(model->forward(batch, length), engine.backend().target(), {}));
+  engine.allocate();
+  load(engine);
+  const Feed f = feed(false);
+  Call call{p, {}, {}};
+  f.give(call);
+  engine.run(std::span(&call, 1));
+  const std::vector<float> expected = numbers(name);
+  std::vector<float> got = output(engine, p, name, expected.size());
+  if (name == "logits") clear_padding(got);
+  EXPECT_LT(norm_of_gap(got, expected), 1e-5 * norm_of(expected));
+}
+
+TEST_P(EncoderGolden, LossAndEveryGradient) {
+  if (model->task().head == Head::embedding) {
+    EXPECT_THROW(model->loss(1, 1), UserError);
+    return;
+  }
+  Engine engine(backend());
+  PipelineOptions options;
+  options.loss = "loss";
+  const size_t p = engine.add(run_pipeline(model->with_dropout(0)->loss(batch, length),
+                                           engine.backend().target(), options));
+  const size_t scored =
+      engine.add(run_pipeline(model->scored(batch, length), engine.backend().target(), {}));
+  engine.allocate();
+  load(engine);
+  const Feed f = feed(true);
+  const auto& targets = f.ids.at("targets");
+  const auto real = std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+  const float scale = static_cast<float>(1.0 / static_cast<double>(real));
+  double expected_loss = 0;
+  std::memcpy(&expected_loss, file.get("loss").bytes.data(), sizeof expected_loss);
+  for (const size_t program : {scored, p}) {
+    Call call{program, {}, {"loss"}};
+    f.give(call);
+    call.set("loss_scale", std::span(&scale, 1));
+    EXPECT_NEAR(engine.run(std::span(&call, 1))[0][0], expected_loss, 1e-5 * expected_loss);
+  }
+  // The gradient of a key's bias is zero but for rounding, which is small beside the whole.
+  double whole = 0;
+  for (const auto& t : file.tensors())
+    if (t.name.starts_with("grads/")) whole += std::pow(norm_of(numbers(t.name)), 2);
+  whole = std::sqrt(whole);
+  for (const models::ParameterInfo& info : model->parameters()) {
+    const std::vector<float> expected = numbers("grads/" + info.name);
+    const std::vector<float> got = output(engine, p, "grad:" + info.name, expected.size());
+    EXPECT_LT(norm_of_gap(got, expected), 1e-4 * norm_of(expected) + 1e-7 * whole) << info.name;
+  }
+}
+
+// The head of some tokens alone gives them the logits that they have among all.
+TEST_P(EncoderGolden, ForwardAtChosenPlaces) {
+  if (model->task().head != Head::masked_token) return;
+  Engine engine(backend());
+  const std::vector<int32_t> places = {3, 14, 13, 0, 39};
+  const size_t p = engine.add(
+      run_pipeline(model->forward_at(batch, length, 5), engine.backend().target(), {}));
+  engine.allocate();
+  load(engine);
+  const Feed f = feed(false);
+  Call call{p, {}, {}};
+  f.give(call);
+  call.set("places", std::span<const int32_t>(places));
+  engine.run(std::span(&call, 1));
+  const std::vector<float> all = numbers("logits");
+  const auto vocabulary = static_cast<size_t>(model->sizes().vocabulary);
+  const std::vector<float> got = output(engine, p, "logits", places.size() * vocabulary);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto row = std::span(all).subspan(static_cast<size_t>(places[i]) * vocabulary, vocabulary);
+    EXPECT_LT(norm_of_gap(std::span(got).subspan(i * vocabulary, vocabulary), row),
+              1e-5 * norm_of(row))
+        << places[i];
+  }
+}
+
+}  // namespace
+}  // namespace brrr
