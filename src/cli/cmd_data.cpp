@@ -11,6 +11,7 @@
 #include "data/corpus.h"
 #include "data/prepare.h"
 #include "text/tokenizer.h"
+#include "train/dataset_tokenizer.h"
 #include "train/progress.h"
 #include "web/fetch.h"
 
@@ -87,9 +88,9 @@ const OptionTable<PrepareArguments>& prepare_table() {
     t.text("output-dir", &O::output_dir, "FOLDER", "where the shards and the tokenizer go",
            {"out-dir"});
     t.text("tokenizer", &O::tokenizer, "KIND",
-           "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder")
+           "byte, char, gpt2, bpe:N or wordpiece:N (N entries, learned from the text), or a folder")
         .set = [](O& arguments, const std::string& name) {
-      train::bpe_entries(name);
+      train::learnt_tokenizer(name);
       arguments.tokenizer = name;
     };
     t.choice("format", &O::format, {{"llmc", "llm.c"}, {"nanogpt"}}, "NAME",
@@ -124,12 +125,11 @@ int run_prepare(const Arguments& args) {
     announce(files);
     options.inputs = files.files;
   }
-  const auto entries = train::bpe_entries(o.tokenizer);
-  if (o.tokenizer == "char" || entries) {
+  const auto learnt = train::learnt_tokenizer(o.tokenizer);
+  if (o.tokenizer == "char" || learnt) {
     const io::Corpus corpus = io::load_corpus({.text = options.inputs, .offer_bytes = true});
-    if (entries) fmt::print(stderr, "learning {} entries\n", *entries);
-    tokenizer = entries ? io::train_bpe(corpus.text, static_cast<int32_t>(*entries))
-                        : io::make_char_tokenizer(corpus.text);
+    if (learnt) fmt::print(stderr, "learning {} entries\n", learnt->entries);
+    tokenizer = train::learn_tokenizer(corpus.text, learnt);
   } else {
     tokenizer = existing_tokenizer(o.tokenizer);
   }

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/clock.h"
-#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
@@ -39,20 +38,6 @@ infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::Generatio
   return s;
 }
 
-/// What weights, cache and programs may take; 0: any number. A GPU has memory of its own.
-int64_t arena_limit(const infer::GenerateOptions& o, const Backend& backend) {
-  if (o.memory_limit.empty()) return 0;
-  const int64_t limit = parse_memory(o.memory_limit);
-  if (backend.memory_bytes > 0) return limit;
-  const int64_t needed = resident_memory().needed();
-  if (needed >= limit)
-    throw UserError(
-        fmt::format("the program and the model's files need {}, and --memory-limit is {}",
-                    memory_text(needed), memory_text(limit)),
-        ExitCode::kNoMemory);
-  return limit - needed;
-}
-
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -82,7 +67,7 @@ int generate_main(const infer::GenerateOptions& options) {
       {.use_cache = options.cache,
        .precision = dtype_of_precision(options.precision),
        .positions = static_cast<int64_t>(prompt.size()) + options.max_new_tokens,
-       .memory_limit = arena_limit(options, backend)});
+       .memory_limit = arena_limit(options.memory_limit, backend)});
   std::set<int32_t> ends(model.generation.ends_of_text.begin(),
                          model.generation.ends_of_text.end());
   if (ends.empty() && model.tokenizer->end_of_text() >= 0)

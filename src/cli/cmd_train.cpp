@@ -1,5 +1,6 @@
 // brrr train: text in, a trained model and its run folder out.
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -28,15 +29,20 @@ void print_summary(const train::TrainResult& r) {
   tell(
       "\n{} steps in {:.1f} s with start, evaluations and saving; {:.1f} samples/s, {} tokens/s "
       "while training, {:.2f}% of that waiting for data; first step after {:.2f} s\n",
-      r.steps, r.seconds, r.samples_per_second(),
+      r.steps, r.seconds, r.samples_per_second,
       with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
       r.first_step_seconds);
-  if (r.val_loss)
-    tell("validation loss {:.4f} on {} tokens{}\n", *r.val_loss, with_commas(r.val_tokens),
-         r.best_step >= 0 && r.best_step < r.steps && *r.best_val_loss < *r.val_loss
+  if (r.val_loss) {
+    const train::Score score{*r.val_loss, r.val_tokens, r.metrics};
+    const bool was_better = r.best_step >= 0 && r.best_step < r.steps && !r.ends_with_best &&
+                            *r.best_val_loss < *r.val_loss;
+    tell("validation {} on {} {}{}\n", score.str(), with_commas(r.val_tokens),
+         r.metrics.empty() ? "tokens" : "labels",
+         was_better
              ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
                            *r.best_val_loss, r.best_step, r.best_step)
              : "");
+  }
   tell(
       "memory: arena {:.1f} MiB (forecast {:.1f}), process at its peak {:.1f} MiB (forecast "
       "{:.1f})\n",
@@ -46,8 +52,20 @@ void print_summary(const train::TrainResult& r) {
   if (!r.health_summary.empty()) tell("health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
   tell("model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
-  tell("next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n",
-       shell_word(run));
+  const std::string model = shell_word(run);
+  switch (r.task.head) {
+    case models::Head::next_token:
+      tell("next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n", model);
+      break;
+    case models::Head::masked_token:
+      tell(
+          "next: ./brrr fill-mask --model {0}   ./brrr train --task classify --data FILE.tsv "
+          "--init-from {0}\n",
+          model);
+      break;
+    default:
+      tell("next: ./brrr classify --model {0}   (a text on each line of standard input)\n", model);
+  }
 }
 
 void print_samples(const train::TrainResult& r) {
@@ -72,7 +90,7 @@ void print_samples(const train::TrainResult& r) {
 }
 
 nlohmann::json or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+  return value && std::isfinite(*value) ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
 nlohmann::json to_json(const train::TrainResult& r) {
@@ -100,7 +118,9 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["process_peak_bytes"] = r.process_peak_bytes;
   j["forecast_needed_bytes"] = r.process_forecast.needed();
   j["needed_peak_bytes"] = r.needed_peak_bytes;
-  j["samples_per_second"] = r.samples_per_second();
+  j["samples_per_second"] = r.samples_per_second;
+  for (const train::Metric& m : r.metrics) j[m.name] = or_null(m.value);
+  j["ends_with_best"] = r.ends_with_best;
   j["batch_size"] = r.options.batch_size;
   j["gradient_accumulation_steps"] = r.options.gradient_accumulation_steps;
   return j;
@@ -136,7 +156,8 @@ int train_main(const train::TrainOptions& options) {
          result.steps, shell_word(result.run_dir.string()));
   } else if (!result.was_complete) {
     try {
-      if (result.options.samples > 0) print_samples(result);
+      if (result.options.samples > 0 && result.task.head == models::Head::next_token)
+        print_samples(result);
     } catch (const UserError& e) {  // the training is done: a sample is only to look at
       tell("no sample: {}\n", e.what());
     }

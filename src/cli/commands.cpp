@@ -49,6 +49,13 @@ int run_eval(const Arguments& args) {
   return eval_main(options);
 }
 
+template <auto Resolve, auto Main>
+int run_on_texts(const Arguments& args) {
+  const auto options = Resolve(args.given);
+  use_threads(options.threads);
+  return Main(options);
+}
+
 std::vector<OptionInfo> train_infos() {
   std::vector<OptionInfo> infos = train::train_option_table().infos();
   OptionInfo print;
@@ -120,6 +127,24 @@ const std::vector<Command>& commands() {
        .notes = "",
        .options = infer::eval_option_table().infos(),
        .run = run_eval},
+      {.name = "embed",
+       .summary = "a vector for each line of text, by an encoder",
+       .synopsis = "[--model FOLDER] [--text FILE...] [--json | --output FILE.npy] [options]",
+       .notes = "",
+       .options = infer::embed_option_table().infos(),
+       .run = run_on_texts<infer::resolve_embed, embed_main>},
+      {.name = "classify",
+       .summary = "labels or ratings for each line of text, by an encoder",
+       .synopsis = "[--model FOLDER] [--text FILE...] [--pair] [options]",
+       .notes = "",
+       .options = infer::classify_option_table().infos(),
+       .run = run_on_texts<infer::resolve_classify, classify_main>},
+      {.name = "fill-mask",
+       .summary = "the likeliest tokens for the masks in each line of text, by an encoder",
+       .synopsis = "[--model FOLDER] [--text FILE...] [--top-k N] [options]",
+       .notes = "",
+       .options = infer::fill_mask_option_table().infos(),
+       .run = run_on_texts<infer::resolve_fill_mask, fill_mask_main>},
       plan_command(),
       ladder_command(),
       profile_command(),

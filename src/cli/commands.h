@@ -47,6 +47,9 @@ Command info_command();
 Command completion_command();
 int train_main(const train::TrainOptions& options);
 int generate_main(const infer::GenerateOptions& options);
+int embed_main(const infer::EmbedOptions& options);
+int classify_main(const infer::ClassifyOptions& options);
+int fill_mask_main(const infer::FillMaskOptions& options);
 int eval_main(const infer::EvalOptions& options);
 
 }  // namespace brrr::cli

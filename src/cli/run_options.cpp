@@ -31,9 +31,10 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
     return given;
   }
   // What follows from an option that is given now is worked out again.
-  std::set<std::string> open{"architecture", "config", "resume",      "overwrite",
-                             "init-from",    "json",   "text",        "data",
-                             "val-data",     "fit",    "memory-limit"};
+  std::set<std::string> open{
+      "architecture", "config",       "resume",       "overwrite", "init-from",    "json",
+      "text",         "data",         "val-data",     "fit",       "memory-limit", "task",
+      "text-column",  "text2-column", "label-column", "header",    "quoting",      "truncate"};
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
     const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;
@@ -61,8 +62,10 @@ models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
 }
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.
-models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOptions& o) {
-  const io::ModelFolder model = io::open_model(folder);
+models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOptions& o,
+                                          const std::optional<models::Task>& task) {
+  const io::ModelFolder model =
+      io::open_model(folder, {.task = task, .head_may_be_new = task.has_value()});
   train::adopt_architecture(o, model);
   return model.definition->with_dropout(o.dropout);
 }
@@ -157,14 +160,26 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   if (of_folder) o = train::resolve(with_record(run.folder, options));
   use_threads(o.threads);
   ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
+  if (!o.task.empty() && !of_folder) {
+    auto files = train::read_task_files(o, {}, false);
+    run.model = definition_to_start_from(run.folder, o, train::task_of(files));
+    run.data = train::task_dataset(o, std::move(files), run.folder.string());
+    return run;
+  }
   if (!run.folder.empty())
-    run.model = of_folder ? definition_of(run.folder, o) : definition_to_start_from(run.folder, o);
-  if (wants == WantsData::if_there || !o.text.empty() || !o.data.empty())
+    run.model = of_folder ? definition_of(run.folder, o)
+                          : definition_to_start_from(run.folder, o, std::nullopt);
+  // A model with a task learns from files that only its own run names.
+  const bool reads_text = run.model == nullptr || run.model->task().labels.empty();
+  if (reads_text && (wants == WantsData::if_there || !o.text.empty() || !o.data.empty()))
     run.data = open_data(o, run.folder.string());
-  if (run.folder.empty())
+  if (run.folder.empty()) {
+    const auto learnt = train::learnt_tokenizer(o.tokenizer);
     run.model = train::model_of(o, run.data           ? run.data->tokenizer->vocab_size()
                                    : o.vocab_size > 0 ? o.vocab_size
+                                   : learnt           ? learnt->entries
                                                       : insight::kCharacters);
+  }
   return run;
 }
 

@@ -96,7 +96,8 @@ SentenceSettings read_sentence_settings(const fs::path& folder) {
   if (!fs::exists(modules, ignored)) return settings;
   settings.is_said = true;
   const Json list = parse_json(read_file(modules), modules.string());
-  if (!list.is_array()) user_error("{}: expected a list of modules; found {}", modules.string(), describe(list));
+  if (!list.is_array())
+    user_error("{}: expected a list of modules; found {}", modules.string(), describe(list));
   for (const Json& module : list) {
     const Json type = module.is_object() ? module.value("type", Json()) : Json();
     const Json path = module.is_object() ? module.value("path", Json()) : Json();

@@ -13,7 +13,7 @@ namespace brrr::io {
 struct SentenceSettings {
   models::Task task{.head = models::Head::embedding};  // the mean, where the folder says nothing
   std::optional<int64_t> longest;                      // tokens of a text, special ones counted
-  bool is_said = false;  // the folder says it: it has a modules.json
+  bool is_said = false;                                // the folder says it: it has a modules.json
 };
 
 /// Throws UserError that names the file and the value for a module or a pooling that is not

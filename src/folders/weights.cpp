@@ -133,8 +133,8 @@ const TensorView* find_parameter(const WeightFiles& files, const models::FileNam
 
 }  // namespace
 
-std::map<std::string, TensorView> match_tensors(const WeightFiles& files, const models::Model& model,
-                                                bool head_may_be_new) {
+std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
+                                                const models::Model& model, bool head_may_be_new) {
   const models::FileNames names = model.file_names();
   std::map<std::string, TensorView> out;
   Faults faults;

@@ -38,9 +38,10 @@ bool holds_model(const fs::path& folder);
 /// files; buffers, heads for other tasks and a tensor equal to the one it is tied to are passed
 /// over (models::FileNames). Throws UserError for tensors that are missing, have another shape or
 /// are not of floats (named, up to ten), and for weights of the trunk that the configuration does
-/// not know (a deeper model, say). With `head_may_be_new`, tensors of the task's head that the files
-/// lack, or have in another shape, are left out.
-std::map<std::string, TensorView> match_tensors(const WeightFiles& files, const models::Model& model,
+/// not know (a deeper model, say). With `head_may_be_new`, tensors of the task's head that the
+/// files lack, or have in another shape, are left out.
+std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
+                                                const models::Model& model,
                                                 bool head_may_be_new = false);
 
 /// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the

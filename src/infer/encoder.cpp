@@ -88,9 +88,8 @@ void Encoder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
   std::vector<size_t> order(rows.size());
   std::iota(order.begin(), order.end(), 0);
   // The longest first: what does not fit is known at once.
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return rows[a].ids.size() > rows[b].ids.size();
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return rows[a].ids.size() > rows[b].ids.size(); });
   const auto most = static_cast<size_t>(options_.batch_size);
   for (size_t at = 0; at < order.size(); at += most)
     run_batch(rows, std::span(order).subspan(at, std::min(most, order.size() - at)), on_row);
@@ -119,8 +118,7 @@ void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t
   }
 }
 
-std::span<const float> Encoder::logits_at(const EncoderRow& row,
-                                          std::span<const int32_t> places) {
+std::span<const float> Encoder::logits_at(const EncoderRow& row, std::span<const int32_t> places) {
   BRRR_CHECK(head_ == models::Head::masked_token && !places.empty(), "logits_at");
   check(row);
   const int64_t length = padded_length(std::ssize(row.ids), context_);

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "models/task.h"
 #include "train/device.h"
 
 namespace brrr::infer {
@@ -19,6 +20,44 @@ void add_device_row(OptionTable<T>& t) {
     train::check_device_name(s);
     o.device = s;
   };
+}
+
+template <typename T>
+void add_memory_row(OptionTable<T>& t) {
+  auto& limit = t.text("memory-limit", &T::memory_limit, "SIZE",
+                       "memory that the process (on a GPU: its programs) may use (6GiB, 6GB, "
+                       "512MiB; default: what there is)");
+  limit.set = [](T& o, const std::string& s) {
+    parse_memory(s);
+    o.memory_limit = s;
+  };
+}
+
+template <typename T>
+void add_text_rows(OptionTable<T>& t) {
+  t.group("input");
+  t.text("model", &T::model, "FOLDER", kModelHelp, {"model-name-or-path"});
+  t.list("text", &T::text, false, "FILE...",
+         "files with a text on each line (default: standard input)");
+  t.flag("truncate", &T::truncate,
+         "cut texts that are longer than the model takes; --no-truncate makes them an error",
+         {"truncation"});
+  t.integer("max-length", &T::max_length, 0, 1 << 24, "N",
+            "tokens of a text, special ones counted (0: what the model takes)", {"max-seq-length"});
+}
+
+template <typename T>
+void add_running_rows(OptionTable<T>& t) {
+  t.group("running");
+  t.integer("batch-size", &T::batch_size, 1, 1 << 16, "N", "texts at a time",
+            {"per-device-eval-batch-size"});
+  t.flag("json", &T::json, "one JSON object with the result on standard output");
+  t.choice("precision", &T::precision, precision_choices(), "NAME",
+           "fp32, or bf16 or fp16 weights and products", {"dtype"});
+  add_device_row(t);
+  add_memory_row(t);
+  t.integer("threads", &T::threads, 0, 4096, "N",
+            "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
 }
 
 template <typename T>
@@ -67,13 +106,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
     add_device_row(t);
-    auto& limit = t.text("memory-limit", &O::memory_limit, "SIZE",
-                         "memory that the process (on a GPU: its programs) may use (6GiB, 6GB, "
-                         "512MiB; default: what there is)");
-    limit.set = [](O& o, const std::string& s) {
-      parse_memory(s);
-      o.memory_limit = s;
-    };
+    add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;
@@ -127,6 +160,64 @@ EvalOptions resolve_eval(const KeyValues& given) {
     usage_error("expected either --text FILE... or --data SHARD...; got {}",
                 options.text.empty() ? "neither" : "both");
   return options;
+}
+
+const OptionTable<EmbedOptions>& embed_option_table() {
+  static const OptionTable<EmbedOptions> table = [] {
+    using O = EmbedOptions;
+    OptionTable<O> t;
+    add_text_rows(t);
+    t.group("vectors");
+    t.text("output", &O::output, "FILE.npy",
+           "write the vectors into a file of NumPy's format instead of printing them");
+    std::vector<std::vector<std::string>> poolings{{""}};
+    for (const auto& [name, pooling] : models::poolings()) poolings.push_back({name});
+    t.choice("pooling", &O::pooling, poolings, "NAME",
+             "how the rows of tokens become a vector: cls, max, mean, mean_sqrt_len, weighted_mean "
+             "or last_token (default: as the folder says, else mean)");
+    t.flag("normalize", &O::normalize,
+           "length 1 where the folder says so; --no-normalize keeps the lengths");
+    add_running_rows(t);
+    return t;
+  }();
+  return table;
+}
+EmbedOptions resolve_embed(const KeyValues& given) {
+  const EmbedOptions o = apply(embed_option_table(), given);
+  if (!o.output.empty() && !o.output.ends_with(".npy"))
+    usage_error("--output: expected a name that ends in .npy; got {}", o.output);
+  return o;
+}
+
+const OptionTable<ClassifyOptions>& classify_option_table() {
+  static const OptionTable<ClassifyOptions> table = [] {
+    using O = ClassifyOptions;
+    OptionTable<O> t;
+    add_text_rows(t);
+    t.flag("pair", &O::pair, "a line holds two texts with a tab between them");
+    t.flag("all-scores", &O::all_scores, "print the score of every class", {"return-all-scores"});
+    add_running_rows(t);
+    return t;
+  }();
+  return table;
+}
+ClassifyOptions resolve_classify(const KeyValues& given) {
+  return apply(classify_option_table(), given);
+}
+
+const OptionTable<FillMaskOptions>& fill_mask_option_table() {
+  static const OptionTable<FillMaskOptions> table = [] {
+    using O = FillMaskOptions;
+    OptionTable<O> t;
+    add_text_rows(t);
+    t.integer("top-k", &O::top_k, 1, 1 << 24, "N", "the N likeliest tokens for each mask");
+    add_running_rows(t);
+    return t;
+  }();
+  return table;
+}
+FillMaskOptions resolve_fill_mask(const KeyValues& given) {
+  return apply(fill_mask_option_table(), given);
 }
 
 }  // namespace brrr::infer

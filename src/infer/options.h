@@ -61,4 +61,47 @@ const OptionTable<EvalOptions>& eval_option_table();
 /// Checks that exactly one of text and data is given.
 EvalOptions resolve_eval(const KeyValues& given);
 
+/// What `brrr embed`, `brrr classify` and `brrr fill-mask` share: texts, one to a line.
+struct TextsOptions {
+  std::string model;              // as GenerateOptions has it
+  std::vector<std::string> text;  // files with a text on each line; empty: standard input
+  bool truncate = true;           // a text that is too long is cut; false: it is an error
+  int64_t max_length = 0;         // tokens of a text, special ones counted; 0: the model's
+  int64_t batch_size = 32;
+  bool json = false;
+  std::string precision = "fp32";
+  std::string device = "auto";
+  std::string memory_limit;  // "6GiB"; "": what there is
+  int64_t threads = 0;
+
+  bool operator==(const TextsOptions&) const = default;
+};
+
+struct EmbedOptions : TextsOptions {
+  std::string output;     // a file of NumPy's format; "": standard output
+  std::string pooling;    // "": as the folder says
+  bool normalize = true;  // false: vectors keep their length; true: as the folder says
+
+  bool operator==(const EmbedOptions&) const = default;
+};
+const OptionTable<EmbedOptions>& embed_option_table();
+EmbedOptions resolve_embed(const KeyValues& given);
+
+struct ClassifyOptions : TextsOptions {
+  bool pair = false;        // a line holds two texts with a tab between them
+  bool all_scores = false;  // of every class, not of the likeliest alone
+
+  bool operator==(const ClassifyOptions&) const = default;
+};
+const OptionTable<ClassifyOptions>& classify_option_table();
+ClassifyOptions resolve_classify(const KeyValues& given);
+
+struct FillMaskOptions : TextsOptions {
+  int64_t top_k = 5;
+
+  bool operator==(const FillMaskOptions&) const = default;
+};
+const OptionTable<FillMaskOptions>& fill_mask_option_table();
+FillMaskOptions resolve_fill_mask(const KeyValues& given);
+
 }  // namespace brrr::infer

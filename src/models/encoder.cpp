@@ -40,8 +40,7 @@ Value pooled_by(Value x, Value lengths, Pooling pooling) {
     case Pooling::mean_sqrt_len:
       return sum_of_rows(x, lengths) / sqrt(counts);
     case Pooling::weighted_mean: {
-      const Value weights =
-          cast(iota(g, {Dim(1), x.shape()[1], Dim(1)}, 1), DType::f32) + 1.0;
+      const Value weights = cast(iota(g, {Dim(1), x.shape()[1], Dim(1)}, 1), DType::f32) + 1.0;
       return sum_of_rows(x * weights, lengths) / (counts * (counts + 1.0) * 0.5);
     }
     case Pooling::last_token: {
@@ -104,8 +103,8 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
   Graph g;
   const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));
   const bool by_text = t.head == Head::classes || t.head == Head::values;
-  const Value targets = g.input(
-      "targets", by_text ? Shape{Dim(batch)} : Shape{Dim(batch), Dim(length)}, DType::i32);
+  const Value targets =
+      g.input("targets", by_text ? Shape{Dim(batch)} : Shape{Dim(batch), Dim(length)}, DType::i32);
   std::optional<Value> values;
   const auto outputs = static_cast<int64_t>(t.labels.size());
   if (t.head == Head::values) values = g.input("values", {batch, outputs}, DType::f32);
@@ -120,7 +119,8 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
     const Value is_scored =
         reshape(not_equal(targets, full(g, {}, -1, DType::i32)), {Dim(batch), Dim(1)});
     const Value errors = square(cast(logits, DType::f32) - *values);
-    total = sum(where(is_scored, errors, scalar(g, 0)), {0, 1}) * (1.0 / static_cast<double>(outputs));
+    total =
+        sum(where(is_scored, errors, scalar(g, 0)), {0, 1}) * (1.0 / static_cast<double>(outputs));
   } else {
     const Value losses = cross_entropy(logits, targets).losses;
     total = sum(losses, by_text ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1});

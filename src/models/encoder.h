@@ -38,8 +38,8 @@ Value pooled(Value x, Value lengths, const Task& task);
 class EncoderModel : public Model {
  public:
   /// Inputs "tokens", where the model has token types "types" [B, T] i32, "lengths" [B] i32,
-  /// "targets", "loss_scale" f32[] and "rng_key" i32[2] where it has dropout. Output "loss" f32[], a
-  /// sum over what is scored times the scale. By head, "targets" is
+  /// "targets", "loss_scale" f32[] and "rng_key" i32[2] where it has dropout. Output "loss" f32[],
+  /// a sum over what is scored times the scale. By head, "targets" is
   ///   masked_token, token_classes  [B, T] i32, -1: not scored;
   ///   classes                      [B] i32, -1: not scored;
   ///   values                       [B] i32, -1: not scored, and "values" [B, K] f32; the loss of a

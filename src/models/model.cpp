@@ -58,7 +58,8 @@ int64_t Model::multiplied_count() const {
 double Model::flops_per_token(int64_t length, bool whole_scores) const {
   const ModelSizes s = sizes();
   return 6 * static_cast<double>(multiplied_count()) +
-         (whole_scores || !s.causal ? 12 : 6) * static_cast<double>(s.layers * s.query_width * length);
+         (whole_scores || !s.causal ? 12 : 6) *
+             static_cast<double>(s.layers * s.query_width * length);
 }
 
 ModelPtr Model::with_task(const Task&) const {

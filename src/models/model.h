@@ -132,8 +132,8 @@ class Model {
   /// token reads.
   int64_t multiplied_count() const;
   /// 6 N + 6 L (H D) T, the usual count of a training step's FLOPs for each token, attention
-  /// causal; with `whole_scores`, and where attention is not causal, 6 N + 12 L (H D) T: every query
-  /// sees every key.
+  /// causal; with `whole_scores`, and where attention is not causal, 6 N + 12 L (H D) T: every
+  /// query sees every key.
   double flops_per_token(int64_t length, bool whole_scores = false) const;
 };
 
@@ -164,7 +164,8 @@ struct Architecture {
   std::vector<std::string> model_types;  // of config.json
   std::vector<std::string> class_names;  // beginnings of config.json's "architectures"
   std::vector<ModelOption> options;
-  std::vector<Preset> presets;  // the first one stands for the architecture
+  std::vector<Preset> presets;   // the first one stands for the architecture
+  Head head = Head::next_token;  // of models that options describe
   /// Throws UserError (exit 2) for sizes that do not go together.
   std::function<ModelPtr(const Description&)> describe;
   /// From the text of a config.json; `what` names it in errors. Keys that the architecture does not

@@ -180,5 +180,11 @@ std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view text);
 /// ties to the smaller pair. vocab_size counts the 256 bytes, the merges and "<|endoftext|>".
 /// Throws UserError when the text has too few repeated pairs for that many tokens.
 std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size);
+/// Trains WordPiece on `text`: words as BERT cuts them, in small letters without accents; the most
+/// frequent pair of tokens merged first. vocab_size counts [PAD], [UNK], [CLS], [SEP] and [MASK]
+/// (ids 0 to 4), characters, each as the beginning and as the continuation of a word, and what they
+/// are merged to. Characters beyond the 1,000 most frequent are unknown. Throws UserError when the
+/// text has too few repeated pairs for that many tokens, or too many characters.
+std::unique_ptr<Tokenizer> train_wordpiece(std::string_view text, int32_t vocab_size);
 
 }  // namespace brrr::io

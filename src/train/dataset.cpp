@@ -19,7 +19,8 @@ namespace {
 constexpr uint64_t kMostAhead = uint64_t{64} << 20;      // bytes of text that "auto" reads at once
 constexpr uint64_t kMostValidation = uint64_t{8} << 20;  // bytes, beside a stream
 constexpr int64_t kLittleText = int64_t{8} << 20;        // bytes, read for a refusal's sake
-constexpr uint64_t kBpeSample = uint64_t{16} << 20;      // bytes that bpe:N learns from there
+constexpr uint64_t kLearningSample = uint64_t{16}
+                                     << 20;  // bytes that a tokenizer is learnt from there
 
 // The split falls between characters: never inside a UTF-8 sequence.
 size_t split_point(std::string_view text, double val_fraction) {
@@ -71,11 +72,41 @@ void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dat
     std::vector<int32_t>& ids = validates ? val : train;
     const auto first = static_cast<int64_t>(ids.size());
     d.tokenizer->encode(document, ids);
-    if (d.tokenizer->end_of_text() >= 0) ids.push_back(d.tokenizer->end_of_text());
+    // Behind the last token of a document stands one more, which a row of masks does not take.
+    const int32_t end = d.masks ? d.masks->sep : d.tokenizer->end_of_text();
+    if (end >= 0) ids.push_back(end);
     if (!validates) d.documents.push_back({first, static_cast<int64_t>(ids.size())});
   }
   d.train = io::TokenSource::from_ids(std::move(train), "the training text");
   d.val = io::TokenSource::from_ids(std::move(val), "the validation text");
+}
+
+/// How texts are masked for the model of these options; nothing for other models.
+std::optional<io::MaskOptions> masks_of(const TrainOptions& o, const io::Tokenizer& tokenizer) {
+  if (models::find_architecture(o.architecture).head != models::Head::masked_token)
+    return std::nullopt;
+  const io::NamedTokens& named = tokenizer.named_tokens();
+  io::MaskOptions m;
+  m.cls = named.classifier;
+  m.sep = named.separator;
+  m.pad = named.pad;
+  m.mask = named.mask;
+  if (m.cls < 0 || m.sep < 0 || m.pad < 0 || m.mask < 0)
+    user_error(
+        "the {} tokenizer has no {} token, which a masked language model needs: take --tokenizer "
+        "wordpiece:N, or the folder of an encoder",
+        tokenizer.kind(),
+        m.mask < 0  ? "mask"
+        : m.pad < 0 ? "padding"
+        : m.cls < 0 ? "class"
+                    : "separator");
+  m.vocab = tokenizer.vocab_size();
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_special(id)) m.special_ids.push_back(id);
+  m.probability = o.mlm_probability;
+  m.has_types = true;
+  if (o.whole_word_mask) m.continues_word = io::ids_that_continue_words(tokenizer);
+  return m;
 }
 
 std::unique_ptr<io::Tokenizer> known_or_made(const TrainOptions& options,
@@ -97,6 +128,7 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   else if (!options.val_data.empty())
     d.val = io::TokenSource::open(options.val_data);
   d.tokenizer = known_or_made(options, tokenizer_folder, {});
+  d.masks = masks_of(options, *d.tokenizer);
   std::vector<std::string> shards = options.data;
   shards.insert(shards.end(), options.val_data.begin(), options.val_data.end());
   if (!tokenizer_folder.empty() || !options.tokenizer.empty())
@@ -129,11 +161,10 @@ Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenize
   const io::Corpus corpus = io::load_corpus(corpus_options);
   const std::string_view text = corpus.text;
   Dataset d;
-  d.tokenizer = known_or_made(options, tokenizer_folder, [&](std::optional<int64_t> entries) {
-    return entries ? io::train_bpe(text, static_cast<int32_t>(*entries))
-                   : io::make_char_tokenizer(text);
-  });
+  d.tokenizer = known_or_made(options, tokenizer_folder,
+                              [&](const auto& kind) { return learn_tokenizer(text, kind); });
   const io::Tokenizer& tokenizer = *d.tokenizer;
+  d.masks = masks_of(options, tokenizer);
   if (by_document(options)) {
     encode_documents(corpus, options, d);
   } else {
@@ -157,11 +188,11 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
   const io::TextFiles text(corpus.files, options.tokenizer == "byte");
   Dataset d;
   d.note = corpus.note;
-  d.tokenizer = known_or_made(options, tokenizer_folder, [&](std::optional<int64_t> entries) {
-    return entries
-               ? io::train_bpe(io::sample_text(text, kBpeSample), static_cast<int32_t>(*entries))
-               : io::make_char_tokenizer(text);
+  d.tokenizer = known_or_made(options, tokenizer_folder, [&](const auto& kind) {
+    return kind ? learn_tokenizer(io::sample_text(text, kLearningSample), kind)
+                : io::make_char_tokenizer(text);
   });
+  d.masks = masks_of(options, *d.tokenizer);
   const auto share =
       static_cast<uint64_t>(static_cast<double>(text.bytes()) * options.val_fraction);
   auto [train, val] = text.split(text.bytes() - std::min(share, kMostValidation));
@@ -246,17 +277,53 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
 }  // namespace
 
 bool by_document(const TrainOptions& options) {
+  if (!options.task.empty()) return false;
   return options.sampling == "documents" || options.sampling == "group_by_length";
 }
 
 std::vector<int64_t> row_lengths(const TrainOptions& options) {
+  if (!options.task.empty()) return task_lengths(options.context);
   return by_document(options) ? io::quarter_lengths(options.context) : std::vector<int64_t>{};
 }
 
+namespace {
+
+std::unique_ptr<io::BatchSource> masked(std::unique_ptr<io::BatchSource> text,
+                                        const io::BatchOptions& options,
+                                        const std::optional<io::MaskOptions>& masks) {
+  if (!masks) return text;
+  return std::make_unique<io::MaskedBatches>(std::move(text), options, *masks);
+}
+
+}  // namespace
+
 std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& options) const {
-  if (!documents.empty()) return std::make_unique<io::DocumentBatches>(train, documents, options);
-  if (stream) return std::make_unique<io::StreamBatches>(*stream, *tokenizer, options);
-  return std::make_unique<io::WindowBatches>(train, options);
+  if (task)
+    return std::make_unique<io::LabelledBatches>(task->train, task->name, options, task->labels);
+  const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
+  std::unique_ptr<io::BatchSource> source;
+  if (!documents.empty())
+    source = std::make_unique<io::DocumentBatches>(train, documents, text);
+  else if (stream)
+    source = std::make_unique<io::StreamBatches>(*stream, *tokenizer, text);
+  else
+    source = std::make_unique<io::WindowBatches>(train, text);
+  return masked(std::move(source), options, masks);
+}
+
+std::unique_ptr<io::BatchSource> Dataset::val_batches(const io::BatchOptions& options) const {
+  if (task)
+    return std::make_unique<io::LabelledBatches>(task->val, task->val_name, options, task->labels);
+  const io::BatchOptions text = masks ? io::MaskedBatches::options_for_text(options) : options;
+  return masked(std::make_unique<io::WindowBatches>(val, text), options, masks);
+}
+
+double Dataset::batches_per_epoch(const io::BatchOptions& options) const {
+  const auto source = batches(options);
+  if (!options.lengths.empty()) return static_cast<double>(source->batches_per_pass());
+  const int64_t row =
+      masks ? io::MaskedBatches::options_for_text(options).context : options.context;
+  return static_cast<double>(source->tokens()) / static_cast<double>(options.batch * row);
 }
 
 int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) const {
@@ -265,6 +332,19 @@ int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) con
     return kRowBytes * io::document_rows(documents, options.context);
   }
   return stream ? io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows) : 0;
+}
+
+Dataset task_dataset(const TrainOptions& options, TaskFiles files,
+                     const std::string& tokenizer_folder) {
+  Dataset d;
+  d.tokenizer = io::load_tokenizer(tokenizer_folder);
+  d.task = encode_task(files, *d.tokenizer, options.truncate, options.context);
+  for (const std::string& note : files.notes) d.note += (d.note.empty() ? "" : "; ") + note;
+  const bool has_classes = !files.train.labels.empty();
+  d.description =
+      fmt::format("{}; {} + {} texts{}", files.train.name, d.task->train.size(), d.task->val.size(),
+                  has_classes ? fmt::format(", {} labels", files.train.labels.size()) : "");
+  return d;
 }
 
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder) {

@@ -6,10 +6,12 @@
 
 #include "data/batch_source.h"
 #include "data/document_batches.h"
+#include "data/masked_batches.h"
 #include "data/text_files.h"
 #include "data/token_source.h"
 #include "text/tokenizer.h"
 #include "train/options.h"
+#include "train/tasks/task_data.h"
 
 namespace brrr::train {
 
@@ -23,10 +25,16 @@ struct Dataset {
   std::string description;  // one line for the user
   /// Of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
-  std::string note;  // why a better source was passed over; usually empty
+  std::string note;                      // why a better source was passed over; usually empty
+  std::optional<io::MaskOptions> masks;  // of a masked language model
+  std::optional<TaskRows> task;          // instead of `train` and `val`: texts with labels
 
   /// What to train on; must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
+  /// What to evaluate on; the same.
+  std::unique_ptr<io::BatchSource> val_batches(const io::BatchOptions& options) const;
+  /// Batches of one pass over the training data, as num_train_epochs counts them.
+  double batches_per_epoch(const io::BatchOptions& options) const;
   /// Of the pieces of a stream that are kept while the first `rows` rows are read.
   int64_t cached_bytes(const io::BatchOptions& options, int64_t rows) const;
 };
@@ -42,5 +50,8 @@ std::vector<int64_t> row_lengths(const TrainOptions& options);
 /// further); empty otherwise. Throws UserError for text that is missing, binary, or shorter than
 /// one context.
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
+/// The same for the files of a task, with the tokenizer in that folder.
+Dataset task_dataset(const TrainOptions& options, TaskFiles files,
+                     const std::string& tokenizer_folder);
 
 }  // namespace brrr::train

@@ -1,5 +1,6 @@
 #include "train/dataset_tokenizer.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/file.h"
@@ -10,9 +11,9 @@ namespace {
 
 bool holds_tokenizer(const fs::path& folder) {
   std::error_code ignored;
-  for (const char* file : {"vocab.json", "merges.txt", "tokenizer.json", "char.json", "byte.json"})
-    if (fs::exists(folder / file, ignored)) return true;
-  return false;
+  return std::ranges::any_of(io::tokenizer_file_names(), [&](std::string_view file) {
+    return fs::exists(folder / file, ignored);
+  });
 }
 
 /// Shards stand beside the tokenizer that made them.
@@ -39,17 +40,26 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
   if (name == "byte") return io::make_byte_tokenizer();
   if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
   if (fs::is_directory(name)) return io::load_tokenizer(name);
-  const std::optional<int64_t> entries = bpe_entries(name);
-  if (name != "char" && !entries)
+  const std::optional<LearntTokenizer> kind = learnt_tokenizer(name);
+  if (name != "char" && !kind)
     usage_error(
-        "--tokenizer must be byte, char, gpt2, bpe:N or a folder with tokenizer files; got '{}'",
+        "--tokenizer must be byte, char, gpt2, bpe:N, wordpiece:N or a folder with tokenizer "
+        "files; got '{}'",
         name);
   if (!learn)
     user_error(
         "--tokenizer {} learns from text, and --data gives only token shards: name the tokenizer "
         "that made them (byte, gpt2, or its folder)",
         name);
-  return learn(entries);
+  return learn(kind);
+}
+
+std::unique_ptr<io::Tokenizer> learn_tokenizer(std::string_view text,
+                                               const std::optional<LearntTokenizer>& kind) {
+  if (!kind) return io::make_char_tokenizer(text);
+  const auto entries = static_cast<int32_t>(kind->entries);
+  return kind->kind == "wordpiece" ? io::train_wordpiece(text, entries)
+                                   : io::train_bpe(text, entries);
 }
 
 bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b) {

@@ -10,8 +10,12 @@
 
 namespace brrr::train {
 
-/// Makes a tokenizer from the text: BPE with that many entries, or one of characters.
-using Learn = std::function<std::unique_ptr<io::Tokenizer>(std::optional<int64_t> bpe_entries)>;
+/// Makes a tokenizer from the text: of that kind, or one of characters.
+using Learn =
+    std::function<std::unique_ptr<io::Tokenizer>(const std::optional<LearntTokenizer>& kind)>;
+/// From a text that is in memory. Throws UserError as train_bpe and train_wordpiece do.
+std::unique_ptr<io::Tokenizer> learn_tokenizer(std::string_view text,
+                                               const std::optional<LearntTokenizer>& kind);
 
 /// The one that --tokenizer names; the one beside the shards when it is empty. `learn` is empty
 /// where there is no text to learn from. Throws UserError.

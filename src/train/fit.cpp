@@ -138,11 +138,14 @@ bool better(const Plan& a, const Plan& b) {
 
 std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
   const Graph loss = model.loss(o.batch_size, o.context);
-  const Graph eval =
-      o.eval_batch_size == o.batch_size ? loss : model.loss(o.eval_batch_size, o.context);
+  const Graph eval = model.scored(o.eval_batch_size, o.context);
   auto session = std::make_unique<Session>(loss, eval, backend_for(o.device), session_options(o));
   for (const int64_t length : row_lengths(o))
-    if (length < o.context) session->add_shorter(model.loss(o.batch_size, length));
+    if (length < o.context) {
+      // Tasks are evaluated on rows of all lengths, language models on windows.
+      const Graph shorter = o.task.empty() ? Graph() : model.scored(o.eval_batch_size, length);
+      session->add_shorter(model.loss(o.batch_size, length), o.task.empty() ? nullptr : &shorter);
+    }
   return session;
 }
 

@@ -1,46 +1,95 @@
 #include "train/mean_loss.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "data/loader.h"
+#include "data/window_batches.h"
 #include "train/parts.h"
 #include "train/process.h"
 
 namespace brrr::train {
-
 namespace {
 
-/// Batches that hold all tokens.
-int64_t batches_of_all(int64_t tokens, const TrainOptions& options) {
-  return (tokens - 2) / (options.eval_batch_size * options.context) + 1;
-}
+using MakeBatches = std::function<std::unique_ptr<io::BatchSource>(const io::BatchOptions&)>;
 
-}  // namespace
-
-int64_t batches_of_mean_loss(int64_t tokens, const TrainOptions& options, int64_t batches) {
-  const int64_t all = batches_of_all(tokens, options);
-  return batches == 0 ? all : std::min(batches, all);
-}
-
-MeanLoss mean_loss(Session& session, const io::TokenSource& source, const TrainOptions& options,
-                   int64_t vocab_size, int64_t batches) {
+io::LoaderOptions loader_of_evaluation(const TrainOptions& options, int64_t vocabulary) {
   io::LoaderOptions l;
   l.batch = options.eval_batch_size;
   l.context = options.context;
   l.seed = static_cast<uint32_t>(options.seed) ^ 0x0e7a1u;
-  l.vocab = vocab_size;
-  const bool whole = batches == 0 || batches >= batches_of_all(source.tokens(), options);
-  l.mode = whole ? io::Sampling::kSequential : io::Sampling::kRandom;
-  io::Loader loader(source, l);
-  const int64_t count = whole ? loader.batches_per_pass() : batches;
-  MeanLoss mean;
+  l.vocab = vocabulary;
+  l.mode = io::Sampling::kSequential;
+  return l;
+}
+
+Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
+               const TrainOptions& options, int64_t batches, TaskMetrics* task) {
+  io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
+  if (task != nullptr) l.lengths = row_lengths(options);
+  std::unique_ptr<io::BatchSource> source = make(l);
+  int64_t count = source->batches_per_pass();
+  if (task == nullptr && batches > 0 && batches < count) {
+    count = batches;
+    l.mode = io::Sampling::kRandom;
+    source = make(l);
+  }
+  io::Loader loader(std::move(source), l);
+  Score score;
+  std::vector<float> logits;
   for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
     const io::Batch& batch = loader.next();
-    mean.loss += session.loss_sum(batch_of(batch));
-    mean.tokens += batch.real_tokens;
+    score.loss += session.loss_sum(batch_of(batch, model), task != nullptr ? &logits : nullptr);
+    score.tokens += batch.real_tokens;
+    if (task != nullptr) task->add(logits, batch);
   }
-  mean.loss /= static_cast<double>(std::max<int64_t>(1, mean.tokens));
-  return mean;
+  score.loss /= static_cast<double>(std::max<int64_t>(1, score.tokens));
+  if (task != nullptr) score.metrics = task->results();
+  return score;
+}
+
+}  // namespace
+
+std::string Score::str() const {
+  std::string text = fmt::format("loss {:.4f}", loss);
+  constexpr size_t kMost = 2;  // the log and --json have all
+  for (size_t i = 0; i < std::min(metrics.size(), kMost); ++i)
+    text += fmt::format(", {} {:.4f}", metrics[i].name, metrics[i].value);
+  return text;
+}
+
+bool Score::is_better_than(const Score& other) const {
+  if (metrics.empty() || other.metrics.empty()) return loss < other.loss;
+  // A correlation with a constant is not a number: anything is better.
+  const double own = metrics[0].value, others = other.metrics[0].value;
+  return std::isnan(others) ? !std::isnan(own) || loss < other.loss : own > others;
+}
+
+int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches) {
+  const io::LoaderOptions l = loader_of_evaluation(options, data.tokenizer->vocab_size());
+  const int64_t all = data.val_batches(l)->batches_per_pass();
+  return batches == 0 || data.task ? all : std::min(batches, all);
+}
+
+Score evaluate(Session& session, const models::Model& model, const Dataset& data,
+               const TrainOptions& options, int64_t batches) {
+  std::unique_ptr<TaskMetrics> task;
+  if (data.task) {
+    const std::vector<std::string> labels = model.task().labels;
+    task = make_task_metrics(data.task->labels.kind, labels, std::ssize(labels));
+  }
+  return score_of(
+      session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,
+      batches, task.get());
+}
+
+Score mean_loss(Session& session, const models::Model& model, const io::TokenSource& source,
+                const TrainOptions& options, int64_t batches) {
+  return score_of(
+      session, model,
+      [&](const io::BatchOptions& l) { return std::make_unique<io::WindowBatches>(source, l); },
+      options, batches, nullptr);
 }
 
 }  // namespace brrr::train

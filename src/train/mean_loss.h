@@ -1,25 +1,28 @@
 #pragma once
-// The loss of a session's model on a stream of tokens.
+// How good a session's model is on data that it does not learn from: its loss, and what its task is
+// judged by.
 
 #include <cstdint>
 
-#include "data/token_source.h"
+#include "train/dataset.h"
 #include "train/options.h"
+#include "train/score.h"
 #include "train/session.h"
 
 namespace brrr::train {
 
-struct MeanLoss {
-  double loss = 0;  // per token
-  int64_t tokens = 0;
-};
+/// The batches that evaluate() reads: `batches`, or as many as hold all the validation data when it
+/// is 0 or more than that.
+int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches);
 
-/// The batches that mean_loss() reads of a source of `tokens` tokens.
-int64_t batches_of_mean_loss(int64_t tokens, const TrainOptions& options, int64_t batches);
+/// Over `batches` batches of random windows, the same every time; over all data in order when
+/// `batches` is 0 or enough for them, and always for a task. A signal (SignalGuard) ends it early:
+/// then it is half of one.
+Score evaluate(Session& session, const models::Model& model, const Dataset& data,
+               const TrainOptions& options, int64_t batches);
 
-/// Over `batches` batches of random windows, the same every time; over all tokens in order when
-/// `batches` is 0 or enough for them. A signal (SignalGuard) ends it early: then it is half of one.
-MeanLoss mean_loss(Session& session, const io::TokenSource& source, const TrainOptions& options,
-                   int64_t vocab_size, int64_t batches);
+/// The same for a causal language model on tokens.
+Score mean_loss(Session& session, const models::Model& model, const io::TokenSource& source,
+                const TrainOptions& options, int64_t batches);
 
 }  // namespace brrr::train

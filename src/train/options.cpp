@@ -29,18 +29,19 @@ void add_data_rows(Table& t) {
   t.list("text", &Options::text, false, "FILE...",
          "text files and folders to train on (default: tiny Shakespeare)", {"train-file"})
       .free_on_resume = true;  // the trainer compares the content's digest
-  t.list("data", &Options::data, false, "SHARD...", "token shards (.bin), or folders of them")
+  t.list("data", &Options::data, false, "FILE...",
+         "token shards (.bin), or folders of them; with --task a file of texts and labels (.tsv)")
       .free_on_resume = true;
-  t.list("val-data", &Options::val_data, false, "SHARD...",
-         "token shards for validation (default: a part of --data)")
+  t.list("val-data", &Options::val_data, false, "FILE...",
+         "the same for validation (default: a part of --data)", {"validation-file"})
       .free_on_resume = true;
-  auto& tokenizer =
-      t.text("tokenizer", &Options::tokenizer, "KIND",
-             "byte, char, gpt2, bpe:N (N entries, learned from the text), or a folder",
-             {"tokenizer-name"});
+  auto& tokenizer = t.text(
+      "tokenizer", &Options::tokenizer, "KIND",
+      "byte, char, gpt2, bpe:N or wordpiece:N (N entries, learned from the text), or a folder",
+      {"tokenizer-name"});
   tokenizer.choices = {"byte", "char", "gpt2"};
   tokenizer.set = [](Options& o, const std::string& s) {
-    bpe_entries(s);
+    learnt_tokenizer(s);
     o.tokenizer = s;
   };
   t.choice(
@@ -50,7 +51,35 @@ void add_data_rows(Table& t) {
          "text that ends a document inside a file (default: a file is a document)");
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-         "share of the text kept for validation, taken from its end");
+         "share of the text kept for validation, taken from its end; with --task every row that "
+         "ends so many");
+}
+
+void add_task_rows(Table& t) {
+  t.group("task");
+  t.choice("task", &Options::task,
+           {{"", "none"}, {"classify", "classes"}, {"regress", "regression"}, {"tokens", "ner"}},
+           "NAME",
+           "what an encoder learns from texts with labels: classify (a class for each text), "
+           "regress (numbers), tokens (a class for each word)");
+  t.text("text-column", &Options::text_column, "NAME",
+         "column of the text: its name in the header, or its number (default: told by the file)",
+         {"text-column-name"});
+  t.text("text2-column", &Options::text2_column, "NAME", "column of a second text");
+  t.text("label-column", &Options::label_column, "NAME", "column of the label",
+         {"label-column-name"});
+  t.choice("header", &Options::header, {{"auto"}, {"yes"}, {"no"}}, "WHETHER",
+           "whether the first row names the columns");
+  t.choice("quoting", &Options::quoting, {{"auto"}, {"csv"}, {"none"}}, "HOW",
+           "what quotes in such files are: csv (around fields), none (text), auto: as the file "
+           "shows");
+  t.flag("truncate", &Options::truncate,
+         "cut texts that are longer than the context; --no-truncate makes them an error",
+         {"truncation"});
+  t.real("mlm-probability", &Options::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "P",
+         "masked language models: the share of tokens that is to be told");
+  t.flag("whole-word-mask", &Options::whole_word_mask, "masked language models: mask whole words",
+         {"wwm"});
 }
 
 // The option of this name: of the chosen architecture, else of the first one that has it.
@@ -196,6 +225,8 @@ void add_evaluation_rows(Table& t) {
   free_integer("eval-batch-size", &Options::eval_batch_size, 1, 1 << 16,
                "sequences per evaluation batch (default: the batch size)",
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
+  t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
+         "end with the weights of the best evaluation instead of the last");
   free_integer("logging-steps", &Options::logging_steps, 0, int64_t{1} << 31,
                "steps between log lines (0: only with evaluations)", {"log-interval"});
   free_integer("samples", &Options::samples, 0, 1000, "sample texts at the end", {});
@@ -420,20 +451,28 @@ void add_foreign_rows(Table& t) {
 
 }  // namespace
 
-std::optional<int64_t> bpe_entries(const std::string& tokenizer) {
-  if (!tokenizer.starts_with("bpe:")) return std::nullopt;
-  constexpr int64_t kLeast = 257, kMost = 1 << 24;  // the bytes and the end of a text at least
-  try {
-    return parse_integer(std::string_view(tokenizer).substr(4), kLeast, kMost);
-  } catch (const UserError&) {
-    usage_error("expected bpe:N with N from {} to {}; got '{}'", kLeast, kMost, tokenizer);
+std::optional<LearntTokenizer> learnt_tokenizer(const std::string& name) {
+  constexpr int64_t kMost = 1 << 24;
+  // The least: the bytes and the end of a text; the special tokens and a letter.
+  constexpr std::pair<const char*, int64_t> kKinds[] = {{"bpe", 257}, {"wordpiece", 6}};
+  for (const auto& [kind, least] : kKinds) {
+    const std::string start = std::string(kind) + ":";
+    if (!name.starts_with(start)) continue;
+    try {
+      return LearntTokenizer{
+          kind, parse_integer(std::string_view(name).substr(start.size()), least, kMost)};
+    } catch (const UserError&) {
+      usage_error("expected {}:N with N from {} to {}; got '{}'", kind, least, kMost, name);
+    }
   }
+  return std::nullopt;
 }
 
 const OptionTable<TrainOptions>& train_option_table() {
   static const Table table = [] {
     Table t;
     add_data_rows(t);
+    add_task_rows(t);
     add_model_rows(t);
     add_training_rows(t);
     add_evaluation_rows(t);

@@ -30,6 +30,16 @@ struct TrainOptions {
   std::string tokenize = "auto";      // of text: "ahead", "stream" (while training), "auto"
   std::string separator;              // that ends a document inside a text file; "": none
   double val_fraction = 0.1;          // last part of the text kept for validation, in [0, 1)
+                                      // (of a task's rows every tenth)
+
+  // Tasks of encoders; `data` and `val_data` are then files of rows.
+  std::string task;  // "classify", "regress", "tokens"; "": the model learns to tell tokens
+  std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
+  std::string header = "auto";                          // of those files: auto, yes, no
+  std::string quoting = "auto";                         // auto, csv, none
+  bool truncate = true;           // texts that are longer than the context are cut
+  double mlm_probability = 0.15;  // that a token of a masked language model is to be told
+  bool whole_word_mask = false;   // masks whole words
 
   // Model.
   int64_t vocab_size = 0;  // 0: the tokenizer's
@@ -68,9 +78,10 @@ struct TrainOptions {
   int64_t dataloader_prefetch_factor = 2;  // batches ahead per worker
 
   // Evaluation and logging.
-  int64_t eval_steps = 250;     // 0: only at the end
-  int64_t eval_batches = 20;    // 0: the whole validation text
-  int64_t eval_batch_size = 0;  // filled: batch_size
+  int64_t eval_steps = 250;             // 0: only at the end
+  int64_t eval_batches = 20;            // 0: the whole validation text
+  int64_t eval_batch_size = 0;          // filled: batch_size
+  bool load_best_model_at_end = false;  // the run ends with the weights of its best evaluation
   int64_t logging_steps = 1;
   int64_t samples = 1;                    // sample texts at the end
   std::string report_to = "tensorboard";  // event files; log.jsonl is written in any case
@@ -116,8 +127,13 @@ struct TrainOptions {
   bool wants_fit() const { return fit != "false"; }
 };
 
-/// N of the tokenizer name "bpe:N", nothing for other names. Throws UserError (exit 2) for a bad N.
-std::optional<int64_t> bpe_entries(const std::string& tokenizer);
+/// A tokenizer that is learnt from the text, and how many entries it gets: "bpe:N", "wordpiece:N".
+struct LearntTokenizer {
+  std::string kind;  // "bpe", "wordpiece"
+  int64_t entries = 0;
+};
+/// Nothing for other names. Throws UserError (exit 2) for a bad N.
+std::optional<LearntTokenizer> learnt_tokenizer(const std::string& name);
 
 /// The one table.
 const OptionTable<TrainOptions>& train_option_table();

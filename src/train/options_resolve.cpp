@@ -137,6 +137,41 @@ std::string toml_string(const std::string& text) {
   return result + "\"";
 }
 
+constexpr const char* kFineTune = "fine-tune";
+
+void validate_task(const TrainOptions& o) {
+  const auto needs_task = [&](const char* name) {
+    if (o.task.empty() && o.was_given(name))
+      usage_error("--{} is for files of texts and labels: it needs --task", name);
+  };
+  for (const char* name :
+       {"text-column", "text2-column", "label-column", "header", "quoting", "truncate"})
+    needs_task(name);
+  if (o.task.empty()) {
+    if (o.preset == kFineTune && !o.wants_resume())
+      usage_error("--preset {} needs --task classify, regress or tokens", kFineTune);
+    return;
+  }
+  if (o.wants_resume()) return;
+  if (o.init_from == "scratch")
+    usage_error(
+        "--task {} starts from a model that knows texts: expected --init-from FOLDER, of an "
+        "encoder",
+        o.task);
+  if (!o.text.empty())
+    usage_error("--task {} reads texts with labels from --data FILE.tsv; got --text", o.task);
+  if (o.data.size() != 1 || o.val_data.size() > 1)
+    usage_error("--task {} needs --data with one file of texts and labels{}; got {}", o.task,
+                o.data.size() == 1 ? ", and --val-data with one at most" : "",
+                o.data.size() == 1 ? o.val_data.size() : o.data.size());
+  if (o.sampling != "epoch" && o.sampling != "group_by_length")
+    usage_error("--task {} goes with --sampling epoch or group_by_length; got {}", o.task,
+                o.sampling);
+  if (o.val_data.empty() && o.val_fraction > 0.5)
+    usage_error("--task {} holds out every k-th row: expected --val-fraction up to 0.5; got {}",
+                o.task, o.val_fraction);
+}
+
 /// Sequences in a step.
 int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
 
@@ -181,6 +216,7 @@ TrainOptions resolve(const KeyValues& given) {
     if (row.name == "preset" || row.name == "config" || row.name == "architecture")
       table.set(heads, row, value, where);
     names_preset = names_preset || row.name == "preset";
+    if (row.name == "task") table.set(heads, row, value, where);
     names_architecture = names_architecture || row.name == "architecture";
     return row.name;
   };
@@ -196,6 +232,8 @@ TrainOptions resolve(const KeyValues& given) {
     for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
   }
 
+  // What fits pre-training is far too much for a model that has learnt already.
+  if (!heads.task.empty() && !names_preset && !names_architecture) heads.preset = kFineTune;
   const models::Architecture& of_preset = architecture_of_preset(heads.preset);
   if (!names_architecture)
     heads.architecture = of_preset.name;
@@ -237,11 +275,13 @@ void validate(const TrainOptions& o) {
                    o.context,
                    o.dropout});
   }
+  validate_task(o);
   if (!o.text.empty() && !o.data.empty())
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())
     usage_error("--val-data needs --data: with --text, --val-fraction sets the validation part");
-  const bool documents = o.sampling == "documents" || o.sampling == "group_by_length";
+  const bool documents =
+      o.task.empty() && (o.sampling == "documents" || o.sampling == "group_by_length");
   if (documents && o.tokenize == "stream")
     usage_error("--sampling {} needs --tokenize ahead: a stream is read in windows", o.sampling);
   if (!o.separator.empty() && !documents)

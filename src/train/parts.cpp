@@ -9,7 +9,8 @@
 
 namespace brrr::train {
 
-models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size) {
+models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
+                          std::optional<int64_t> pad_token) {
   const int64_t vocabulary = o.vocab_size > 0 ? o.vocab_size : vocab_size;
   if (vocabulary < vocab_size)
     usage_error(
@@ -17,8 +18,34 @@ models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size) {
         "out",
         vocabulary, vocab_size);
   return models::find_architecture(o.architecture)
-      .describe(
-          {{o.model_settings.begin(), o.model_settings.end()}, vocabulary, o.context, o.dropout});
+      .describe({{o.model_settings.begin(), o.model_settings.end()},
+                 vocabulary,
+                 o.context,
+                 o.dropout,
+                 pad_token});
+}
+
+Batch batch_of(const io::Batch& b, const models::Model& model) {
+  if (model.task().head == models::Head::next_token)
+    return token_batch(b.inputs, b.targets, b.real_tokens);
+  Batch batch{{{"tokens", b.inputs}}, b.real_tokens};
+  if (model.has_token_types()) batch.tensors.push_back({"types", b.types});
+  batch.tensors.push_back({"lengths", b.lengths});
+  batch.tensors.push_back({"targets", b.targets});
+  if (!b.values.empty()) batch.tensors.push_back({"values", {}, b.values});
+  return batch;
+}
+
+BatchContent content_of(const io::Batch& b, int64_t context) {
+  if (b.lengths.empty())
+    return {b.real_tokens, static_cast<double>(b.real_tokens) / static_cast<double>(context)};
+  BatchContent content;
+  for (const int32_t length : b.lengths) {
+    if (length <= 1) continue;  // a row that fills the batch; any text has special tokens around it
+    content.tokens += length;
+    content.rows += 1;
+  }
+  return content;
 }
 
 SessionOptions session_options(const TrainOptions& o) {

@@ -9,14 +9,20 @@
 
 namespace brrr::train {
 
-/// The model that the options describe, for a tokenizer of that many tokens. Throws UserError
-/// (exit 2) for a --vocab-size below it.
-models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size);
+/// The model that the options describe, for a tokenizer of that many tokens, of which one pads.
+/// Throws UserError (exit 2) for a --vocab-size below it.
+models::ModelPtr model_of(const TrainOptions& options, int64_t vocab_size,
+                          std::optional<int64_t> pad_token = std::nullopt);
 
-/// A batch of a loader, as a session takes it; valid as long as it is.
-inline Batch batch_of(const io::Batch& b) {
-  return token_batch(b.inputs, b.targets, b.real_tokens);
-}
+/// A batch of a loader, as a session of the model takes it; valid as long as it is.
+Batch batch_of(const io::Batch& batch, const models::Model& model);
+
+/// What a batch holds besides padding: tokens (of a causal model those with a target), and rows.
+struct BatchContent {
+  int64_t tokens = 0;
+  double rows = 0;  // of a causal model rows of the whole context
+};
+BatchContent content_of(const io::Batch& batch, int64_t context);
 
 /// How the options ask for steps to be compiled and run.
 SessionOptions session_options(const TrainOptions& options);

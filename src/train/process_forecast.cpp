@@ -41,6 +41,18 @@ int64_t touched(int64_t file_bytes, double windows, int64_t context) {
   return static_cast<int64_t>(bytes * -std::expm1(-windows * each / bytes));
 }
 
+/// Of a batch, for each of its rows: "tokens", "targets" and what else a model reads.
+int64_t row_bytes(const Graph& graph) {
+  int64_t bytes = 0, rows = 1;
+  for (const NodeId id : graph.inputs(InputKind::data)) {
+    const Type& type = graph.type({id, 0});
+    if (type.shape.rank() == 0) continue;
+    if (graph.input_name(id) == "tokens") rows = type.shape.size(0);
+    bytes += type.bytes();
+  }
+  return bytes / rows;
+}
+
 }  // namespace
 
 int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
@@ -64,7 +76,7 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   const bool is_on_device = session.engine().backend().memory_bytes > 0;
   f.arena = is_on_device ? 0 : arena.total();
   f.packing = is_on_device ? 0 : packing_bytes(session);
-  const int64_t row = 2 * o.context * int64_t{sizeof(int32_t)};
+  const int64_t row = row_bytes(session.step_program().graph());
   // Those ahead, one in the hands of each worker, and the current one.
   const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
   f.batches = row * ((loader_batches + o.gradient_accumulation_steps) * o.batch_size +

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "formats/json_file.h"
 #include "runtime/parameters.h"
 
 namespace brrr::train {
@@ -15,7 +16,9 @@ std::string to_json(const TrainerState& s) {
   Json j;
   j["step"] = s.step;
   j["evaluated"] = s.evaluated;
-  j["best_val_loss"] = s.best_val_loss;
+  j["best_val_loss"] = s.best.loss;
+  for (const auto& [name, value] : s.best.metrics)
+    j["best_metrics"].push_back({{"name", name}, {"value", value}});
   j["best_step"] = s.best_step;
   j["tokens"] = s.tokens;
   j["seconds"] = s.seconds;
@@ -23,13 +26,26 @@ std::string to_json(const TrainerState& s) {
   return j.dump(2) + "\n";
 }
 
+namespace {
+
+// JSON has no NaN: it is written as null.
+double number_or_nan(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+}  // namespace
+
 TrainerState trainer_state_from_json(const std::string& text, const std::string& what) {
   try {
     const Json j = io::parse_json(text, what);
     TrainerState s;
     s.step = j.at("step").get<int64_t>();
     s.evaluated = j.at("evaluated").get<int64_t>();
-    s.best_val_loss = j.at("best_val_loss").get<double>();
+    s.best.loss = j.at("best_val_loss").get<double>();
+    for (const Json& metric : j.value("best_metrics", Json::array()))
+      s.best.metrics.push_back(
+          {metric.at("name").get<std::string>(), number_or_nan(metric, "value")});
     s.best_step = j.at("best_step").get<int64_t>();
     s.tokens = j.at("tokens").get<int64_t>();
     s.seconds = j.at("seconds").get<double>();
@@ -216,21 +232,25 @@ void RunLog::health(const HealthNote& note) {
   flush();
 }
 
-void RunLog::evaluation(int64_t step, double val_loss) {
+void RunLog::evaluation(int64_t step, const Score& score) {
   Json record;
   record["step"] = step;
-  record["val_loss"] = val_loss;
+  record["val_loss"] = score.loss;
+  for (const auto& [name, value] : score.metrics) record[name] = value;
   jsonl_->write(record);
   curve_.val_step.push_back(static_cast<double>(step));
-  curve_.val_loss.push_back(val_loss);
-  if (events_) events_->scalar("eval/loss", val_loss, step);
+  curve_.val_loss.push_back(score.loss);
+  if (!events_) return;
+  events_->scalar("eval/loss", score.loss, step);
+  for (const auto& [name, value] : score.metrics) events_->scalar("eval/" + name, value, step);
 }
 
-void RunLog::final_evaluation(int64_t step, double val_loss, int64_t tokens) {
+void RunLog::final_evaluation(int64_t step, const Score& score) {
   Json record;
   record["step"] = step;
-  record["final_val_loss"] = val_loss;
-  record["val_tokens"] = tokens;
+  record["final_val_loss"] = score.loss;
+  record["val_tokens"] = score.tokens;
+  for (const auto& [name, value] : score.metrics) record[name] = value;
   // A run that was killed right after this record ends once more.
   if (record != last_final_) jsonl_->write(record);
 }

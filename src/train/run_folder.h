@@ -24,6 +24,7 @@
 #include "runtime/engine.h"
 #include "train/options.h"
 #include "train/run_watch.h"
+#include "train/score.h"
 
 namespace brrr::train {
 
@@ -31,7 +32,7 @@ namespace brrr::train {
 struct TrainerState {
   int64_t step = 0;        // optimizer steps done
   int64_t evaluated = -1;  // the last step that was evaluated
-  double best_val_loss = 0;
+  Score best;              // of the best evaluation
   int64_t best_step = -1;  // -1: not evaluated yet
   int64_t tokens = 0;      // trained on so far
   double seconds = 0;      // spent so far
@@ -73,8 +74,8 @@ class RunLog {
          std::optional<int64_t> resume_step);
 
   void train_step(const StepRecord& record);
-  void evaluation(int64_t step, double val_loss);
-  void final_evaluation(int64_t step, double val_loss, int64_t tokens);
+  void evaluation(int64_t step, const Score& score);
+  void final_evaluation(int64_t step, const Score& score);
   /// At once: the run may be about to end.
   void health(const HealthNote& note);
   /// The last record of a run that reached its last step, with its figures.

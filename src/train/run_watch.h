@@ -12,6 +12,7 @@
 #include "runtime/timeline.h"
 #include "train/health.h"
 #include "train/options.h"
+#include "train/score.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -58,8 +59,8 @@ class RunObserver {
     return std::nullopt;
   }
   virtual void step(const StepRecord& record) { static_cast<void>(record); }
-  virtual void evaluation(int64_t step, double val_loss) {
-    static_cast<void>(step), static_cast<void>(val_loss);
+  virtual void evaluation(int64_t step, const Score& score) {
+    static_cast<void>(step), static_cast<void>(score);
   }
   virtual void health(const HealthNote& note) { static_cast<void>(note); }
 };
@@ -91,8 +92,8 @@ class RunWatch {
     host_.reset();
     regimes_.reset();
   }
-  void evaluation(int64_t step, double val_loss) {
-    if (observer_) observer_->evaluation(step, val_loss);
+  void evaluation(int64_t step, const Score& score) {
+    if (observer_) observer_->evaluation(step, score);
   }
   void not_finite(int64_t step, const std::string& what, const std::string& origin) {
     pass_on(health_.not_finite(step, what, origin));

@@ -12,7 +12,8 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
                  const SessionOptions& options)
     : options_(options),
       engine_(backend),
-      bindings_(engine_, {.reuse_memory = options.reuse_memory}) {
+      bindings_(engine_, {.reuse_memory = options.reuse_memory}),
+      evals_(engine_, {.reuse_memory = options.reuse_memory}) {
   BRRR_CHECK(options.accumulation >= 1, "accumulation {}", options.accumulation);
   engine_.expect_calls(options.accumulation);
   has_dropout_ = loss_graph.find_input("rng_key") != kNoNode;
@@ -27,11 +28,18 @@ Session::Session(const Graph& loss_graph, const Graph& eval_graph, const Backend
   pipeline_.dump_folder = options.dump_folder;
   usual_ = binding_of(loss_graph);
   add_step(loss_graph, "");
+  usual_eval_ = binding_of(eval_graph);
+  add_eval(eval_graph);
+}
+
+void Session::add_eval(const Graph& eval_graph) {
   const Stopwatch watch;
+  const Binding binding = binding_of(eval_graph);
   PipelineOptions p = pipeline_;
-  p.dump_prefix = "eval_";
-  eval_ = engine_.add(run_pipeline(eval_graph, engine_.backend().target(), p, &report_),
-                      {.reuse_memory = options.reuse_memory});
+  p.dump_prefix = binding == usual_eval_ ? "eval_" : fmt::format("eval_length{}_", binding.length);
+  evals_.get(binding, [&](const Binding&) {
+    return std::vector{run_pipeline(eval_graph, engine_.backend().target(), p, &report_)};
+  });
   compile_seconds_ += watch.seconds();
 }
 
@@ -64,9 +72,10 @@ void Session::add_step(const Graph& loss_graph, const std::string& prefix) {
   compile_seconds_ += watch.seconds();
 }
 
-void Session::add_shorter(const Graph& loss_graph) {
+void Session::add_shorter(const Graph& loss_graph, const Graph* eval_graph) {
   const NodeId first = loss_graph.inputs(InputKind::data).front();
   add_step(loss_graph, fmt::format("positions{}_", loss_graph.type({first, 0}).shape.elements()));
+  if (eval_graph != nullptr) add_eval(*eval_graph);
 }
 
 std::vector<Session::ProgramUse> Session::programs() const {
@@ -76,12 +85,13 @@ std::vector<Session::ProgramUse> Session::programs() const {
   if (ids.size() > 1) list.push_back({"first", program(0), 1});
   if (ids.size() > 2) list.push_back({"middle", program(1), options_.accumulation - 2});
   list.push_back({ids.size() > 1 ? "last" : "step", program(ids.size() - 1), 1});
-  list.push_back({"eval", &engine_.program(eval_), 0});
+  list.push_back({"eval", &engine_.program(evals_.find(usual_eval_)[0]), 0});
   return list;
 }
 
 std::vector<const Program*> Session::all_programs() const {
-  std::vector<const Program*> list{&engine_.program(eval_)};
+  std::vector<const Program*> list;
+  for (const size_t id : evals_.programs()) list.push_back(&engine_.program(id));
   for (const size_t id : bindings_.programs()) list.push_back(&engine_.program(id));
   return list;
 }
@@ -125,10 +135,22 @@ Session::Scalars Session::scalars_of(int64_t step, double loss_scale, double lea
   return s;
 }
 
+namespace {
+
+void add_batch(Call& call, const Batch& batch) {
+  for (const Batch::Tensor& t : batch.tensors)
+    if (t.values.empty())
+      call.set(t.name, t.ids);
+    else
+      call.set(t.name, t.values);
+}
+
+}  // namespace
+
 Call Session::call_of(size_t program, const Batch& batch, const Scalars& scalars,
                       size_t micro_batch) const {
   Call call{program, {}, {"loss"}};
-  for (const Batch::Tensor& t : batch.tensors) call.set(t.name, t.ids);
+  add_batch(call, batch);
   call.set("loss_scale", std::span(&scalars.loss_scale, 1));
   if (has_dropout_) call.set("rng_key", std::span<const int32_t>(scalars.rng_keys[micro_batch]));
   return call;
@@ -176,6 +198,7 @@ StepResult Session::step(int64_t step, std::span<const Batch> micro_batches, dou
       for (const Batch::Tensor& t : b.tensors) {
         kept.names.emplace_back(t.name);
         kept.ids.emplace_back(t.ids.begin(), t.ids.end());
+        kept.values.emplace_back(t.values.begin(), t.values.end());
       }
     }
   }
@@ -188,7 +211,7 @@ std::optional<std::string> Session::first_non_finite() {
   for (const BadStep::Kept& kept : bad_step_->micro_batches) {
     Batch& b = micro_batches.emplace_back();
     for (size_t i = 0; i < kept.names.size(); ++i)
-      b.tensors.push_back({kept.names[i], kept.ids[i]});
+      b.tensors.push_back({kept.names[i], kept.ids[i], kept.values[i]});
   }
   const Scalars scalars =
       scalars_of(bad_step_->step, bad_step_->loss_scale, bad_step_->learning_rate);
@@ -212,12 +235,21 @@ void Session::look_at_step(int64_t step, const Batch& batch, double learning_rat
   engine_.run_and_look(call, look);
 }
 
-double Session::loss_sum(const Batch& batch) {
+double Session::loss_sum(const Batch& batch, std::vector<float>* logits) {
   const float one = 1;
-  Call call{eval_, {}, {"loss"}};
-  for (const Batch::Tensor& t : batch.tensors) call.set(t.name, t.ids);
+  const auto positions = static_cast<int64_t>(batch.positions());
+  auto programs = evals_.find({usual_eval_.batch, positions / usual_eval_.batch});
+  if (programs.empty()) programs = evals_.find(usual_eval_);
+  Call call{programs[0], {}, {"loss"}};
+  add_batch(call, batch);
   call.set("loss_scale", std::span(&one, 1));
-  return engine_.run(std::span(&call, 1))[0][0];
+  const double loss = engine_.run(std::span(&call, 1))[0][0];
+  if (logits != nullptr) {
+    const auto bytes = engine_.read_output(programs[0], "logits", room_);
+    const auto* first = reinterpret_cast<const float*>(bytes.data());
+    logits->assign(first, first + bytes.size() / sizeof(float));
+  }
+  return loss;
 }
 
 }  // namespace brrr::train

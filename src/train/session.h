@@ -20,12 +20,13 @@
 namespace brrr::train {
 
 /// One micro-batch: tensors for the inputs of the loss graph, by name, and over how many elements
-/// its loss is a mean. For language models: "tokens" and "targets", [B, T] or rows of a length that
-/// add_shorter() was told, and the number of targets that are not -1.
+/// its loss is a mean. The first is "tokens", [B, T] or rows of a length that add_shorter() was
+/// told. For language models "targets" follows, and the count is that of targets that are not -1.
 struct Batch {
   struct Tensor {
     std::string_view name;
     std::span<const int32_t> ids;
+    std::span<const float> values = {};  // of an input of f32, which has no ids
   };
   std::vector<Tensor> tensors;
   int64_t count = 0;
@@ -68,9 +69,9 @@ class Session {
   Session(const Graph& loss_graph, const Graph& eval_graph, const Backend& backend,
           const SessionOptions& options);
 
-  /// Also takes batches of shorter rows: `loss_graph` as for the constructor. Their programs use
-  /// the same temporary bytes. Before allocate().
-  void add_shorter(const Graph& loss_graph);
+  /// Also takes batches of shorter rows: graphs as for the constructor; without `eval_graph`
+  /// evaluations have none. Their programs use the same temporary bytes. Before allocate().
+  void add_shorter(const Graph& loss_graph, const Graph* eval_graph = nullptr);
 
   MemoryForecast forecast() const { return engine_.forecast(); }
   /// Whether derived weights lie in panels (the pass weight_panels).
@@ -106,8 +107,9 @@ class Session {
   /// is made of. Parameters change as in a step.
   void look_at_step(int64_t step, const Batch& batch, double learning_rate,
                     const Program::Look& look);
-  /// Sum of the losses of a batch, dropout off.
-  double loss_sum(const Batch& batch);
+  /// Sum of the losses of a batch, dropout off. `logits` gets the output "logits" of `eval_graph`,
+  /// which then has one.
+  double loss_sum(const Batch& batch, std::vector<float>* logits = nullptr);
 
   /// Whether gradients are scaled, and the scale's first value set.
   bool scales_gradients() const { return options_.precision == DType::f16; }
@@ -117,6 +119,7 @@ class Session {
   /// middle, and of the last; fewer where there are fewer micro-batches.
   using StepPrograms = std::span<const size_t>;
   void add_step(const Graph& loss_graph, const std::string& prefix);
+  void add_eval(const Graph& eval_graph);
   Binding binding_of(const Graph& loss_graph) const;
   StepPrograms usual() const { return bindings_.find(usual_); }
   StepPrograms programs_for(const Batch& batch) const;
@@ -139,6 +142,7 @@ class Session {
     struct Kept {
       std::vector<std::string> names;
       std::vector<std::vector<int32_t>> ids;
+      std::vector<std::vector<float>> values;
     };
     std::vector<Kept> micro_batches;
     double loss_scale, learning_rate;
@@ -153,8 +157,10 @@ class Session {
   PipelineOptions pipeline_;  // of every program
   std::string loss_ = "loss";
   Bindings bindings_;
-  Binding usual_;  // of batches of the usual shape
-  size_t eval_ = 0;
+  Binding usual_;   // of batches of the usual shape
+  Bindings evals_;  // one program each
+  Binding usual_eval_;
+  std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };
 
 }  // namespace brrr::train

@@ -13,8 +13,8 @@ bool asks_for(const std::string& name, const io::Tokenizer& model) {
   constexpr int32_t kGpt2Entries = 50257;
   if (name == "byte" || name == "char") return model.kind() == name;
   if (name == "gpt2") return model.kind() == "bpe" && model.vocab_size() == kGpt2Entries;
-  if (const auto entries = bpe_entries(name))
-    return model.kind() == "bpe" && model.vocab_size() == *entries;
+  if (const auto learnt = learnt_tokenizer(name))
+    return model.kind() == learnt->kind && model.vocab_size() == learnt->entries;
   return same_tokens(*io::load_tokenizer(name), model);
 }
 
@@ -50,6 +50,8 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   const std::string folder = model.folder.string();
+  // A model that has learnt is fine-tuned with the dropout that it brings.
+  if (!o.task.empty() && !o.was_given("dropout")) o.dropout = model.definition->dropout();
   if (o.was_given("tokenizer") && !asks_for(o.tokenizer, *model.tokenizer))
     usage_error(
         "--init-from: the tokenizer of {} ({} of {}) is not --tokenizer {}; leave it out: the "

@@ -103,25 +103,33 @@ class Trainer {
   }
 
   void prepare_data() {
-    std::string model_folder;  // of the model that this run goes on from; it has the tokenizer
-    if (resume_) {
-      model_folder = resume_->checkpoint.string();
-    } else if (options_.init_from != "scratch") {
-      start_from_ = io::open_model(io::find_model(options_.init_from));
-      adopt_architecture(options_, *start_from_);
-      model_folder = start_from_->folder.string();
+    fs::path folder;  // of the model that this run goes on from; it has the tokenizer
+    if (resume_)
+      folder = resume_->checkpoint;
+    else if (options_.init_from != "scratch")
+      folder = io::find_model(options_.init_from);
+    std::optional<TaskFiles> files;
+    io::OpenOptions open;
+    if (!options_.task.empty()) {
+      const models::Task known = io::read_definition(folder)->task();
+      const bool same = has_task(options_, known);
+      files = read_task_files(options_, same ? known.labels : std::vector<std::string>{},
+                              resume_.has_value());
+      open = {.task = task_of(*files), .head_may_be_new = true};
     }
-    if (!model_folder.empty()) generation_config_ = io::generation_config_text(model_folder);
-    dataset_.emplace(load_dataset(options_, model_folder));
+    if (!resume_ && !folder.empty()) {
+      start_from_ = io::open_model(folder, open);
+      adopt_architecture(options_, *start_from_);
+    }
+    if (!folder.empty()) generation_config_ = io::generation_config_text(folder);
+    dataset_.emplace(files ? task_dataset(options_, *std::move(files), folder.string())
+                           : load_dataset(options_, folder.string()));
     if (!dataset_->note.empty()) say("note: " + dataset_->note);
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
       const io::LoaderOptions l = loader_options(options_, dataset_->tokenizer->vocab_size());
-      const auto batches = dataset_->batches(l);
-      const double per_pass = l.lengths.empty() ? static_cast<double>(batches->tokens()) /
-                                                      static_cast<double>(l.batch * l.context)
-                                                : static_cast<double>(batches->batches_per_pass());
-      const double per_epoch = per_pass / static_cast<double>(options_.gradient_accumulation_steps);
+      const double per_epoch = dataset_->batches_per_epoch(l) /
+                               static_cast<double>(options_.gradient_accumulation_steps);
       options_.max_steps =
           std::max<int64_t>(1, std::llround(options_.num_train_epochs * per_epoch));
     }
@@ -133,8 +141,9 @@ class Trainer {
     } else if (resume_) {
       model_ = io::read_definition(resume_->checkpoint);
     } else {
-      model_ = model_of(options_, dataset_->tokenizer->vocab_size());
+      model_ = model_of(options_, dataset_->tokenizer->vocab_size(), pad_token());
     }
+    result_.task = model_->task();
     result_.parameters = model_->parameter_count();
     const models::ModelSizes sizes = model_->sizes();
     ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
@@ -176,6 +185,11 @@ class Trainer {
     if (options_.precision != "fp32") note_emulation(program);
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
+  }
+
+  std::optional<int64_t> pad_token() const {
+    const int32_t pad = dataset_->tokenizer->pad_token();
+    return pad < 0 ? std::nullopt : std::optional<int64_t>(pad);
   }
 
   // Of the file that the first weights come from.
@@ -253,13 +267,18 @@ class Trainer {
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
     }
-    if (start_from_)
-      load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-        io::copy_as_f32(start_from_->tensors.at(std::string(name)), out);
-      });
-    else
-      load_parameters(engine,
-                      models::initial_weights(*model_, static_cast<uint32_t>(options_.seed)));
+    const auto initial = models::initial_weights(*model_, static_cast<uint32_t>(options_.seed));
+    std::vector<std::string> made;
+    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+      const auto at = start_from_ ? start_from_->tensors.find(std::string(name))
+                                  : std::map<std::string, io::TensorView>::iterator();
+      if (start_from_ && at != start_from_->tensors.end()) return io::copy_as_f32(at->second, out);
+      made.emplace_back(name);
+      initial(name, out);
+    });
+    if (start_from_ && !made.empty())
+      say(fmt::format("note: new, because {} has none: {}", start_from_->folder.string(),
+                      fmt::join(made, ", ")));
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
   }
@@ -304,6 +323,7 @@ class Trainer {
     const int64_t first = state_.step;
     double stepping = 0, waiting = 0;
     int64_t stepped_tokens = 0;
+    double stepped_rows = 0;
     TeamSize team(thread_count());
     const bool follows_load = options_.threads == 0 && !env::get("OMP_NUM_THREADS");
     const Stopwatch since_start;
@@ -334,9 +354,11 @@ class Trainer {
       team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;
-      for (const Batch& b : views) {
-        tokens += b.count;
-        positions += static_cast<int64_t>(b.positions());
+      for (size_t i = 0; i < views.size(); ++i) {
+        const BatchContent content = content_of(batches_[i], options_.context);
+        tokens += content.tokens;
+        stepped_rows += content.rows;
+        positions += static_cast<int64_t>(views[i].positions());
       }
       ++state_.step;
       state_.tokens += tokens;
@@ -369,6 +391,7 @@ class Trainer {
         progress_->update(state_.step, figures);
     }
     result_.tokens_per_second = stepping > 0 ? static_cast<double>(stepped_tokens) / stepping : 0;
+    result_.samples_per_second = stepping > 0 ? stepped_rows / stepping : 0;
     result_.waiting_share = stepping > 0 ? waiting / stepping : 0;
   }
 
@@ -378,7 +401,7 @@ class Trainer {
     std::vector<Batch> views;
     for (io::Batch& b : batches_) {
       b = loader_->next();
-      views.push_back(batch_of(b));
+      views.push_back(batch_of(b, *model_));
     }
     return views;
   }
@@ -430,7 +453,7 @@ class Trainer {
 
   // The same for a validation loss: what made it is found by one more step on the same weights,
   // of which nothing is kept.
-  void check_finite(const MeanLoss& val) {
+  void check_finite(const Score& val) {
     if (std::isfinite(val.loss)) {
       sound_step_ = state_.step;
       return;
@@ -462,27 +485,25 @@ class Trainer {
                        std::prev(after)->folder.string());
   }
 
-  MeanLoss mean_loss(int64_t batches) {
-    return train::mean_loss(*session_, dataset_->val, options_, model_->sizes().vocabulary,
-                            batches);
+  Score score(int64_t batches) {
+    return train::evaluate(*session_, *model_, *dataset_, options_, batches);
   }
 
   void evaluate(int64_t batches) {
     if (!dataset_->has_val) return;
-    const MeanLoss val = mean_loss(batches);
+    const Score val = score(batches);
     if (SignalGuard::received() != 0) return;  // half an evaluation is none
     state_.evaluated = state_.step;
-    result_.val_loss = val.loss;
-    result_.val_tokens = val.tokens;
-    log_->evaluation(state_.step, val.loss);
-    watch_->evaluation(state_.step, val.loss);
+    note_score(val);
+    log_->evaluation(state_.step, val);
+    watch_->evaluation(state_.step, val);
     check_finite(val);
-    const bool best = state_.best_step < 0 || val.loss < state_.best_val_loss;
+    const bool best = state_.best_step < 0 || val.is_better_than(state_.best);
     if (best) {
-      state_.best_val_loss = val.loss;
+      state_.best = val;
       state_.best_step = state_.step;
     }
-    progress_->message(fmt::format("step {}: validation loss {:.4f}{}", state_.step, val.loss,
+    progress_->message(fmt::format("step {}: validation {}{}", state_.step, val.str(),
                                    best && state_.step > 0 ? " (best so far)" : ""));
     log_->draw();
     watch_memory();
@@ -502,24 +523,59 @@ class Trainer {
     const bool whole = options_.eval_batches == 0;
     const bool is_known = whole && result_.val_loss && state_.evaluated == state_.step;
     if (SignalGuard::received() != 0 || !dataset_->has_val || is_known) return;
-    const MeanLoss val = mean_loss(
-        whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
+    const Score val =
+        score(whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
     if (SignalGuard::received() != 0) return;  // half an evaluation is none
+    note_score(val);
+    log_->final_evaluation(state_.step, val);
+    watch_->evaluation(state_.step, val);
+    check_finite(val);
+    // Where the whole is not too much, the last weights may be the best.
+    if (dataset_->task && (state_.best_step < 0 || val.is_better_than(state_.best))) {
+      state_.best = val;
+      state_.best_step = state_.step;
+    }
+  }
+
+  void note_score(const Score& val) {
     result_.val_loss = val.loss;
     result_.val_tokens = val.tokens;
-    log_->final_evaluation(state_.step, val.loss, val.tokens);
-    watch_->evaluation(state_.step, val.loss);
-    check_finite(val);
+    result_.metrics = val.metrics;
+  }
+
+  // --load-best-model-at-end: the weights of the best evaluation, which a checkpoint keeps.
+  void take_best() {
+    if (!options_.load_best_model_at_end || result_.signal != 0 || state_.best_step < 0 ||
+        state_.best_step == state_.step)
+      return;
+    for (const io::Checkpoint& checkpoint : io::list_checkpoints(result_.run_dir)) {
+      if (checkpoint.step != state_.best_step) continue;
+      const io::WeightFiles files(checkpoint.folder);
+      const auto tensors = io::match_tensors(files, *model_);
+      load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {
+        io::copy_as_f32(tensors.at(std::string(name)), out);
+      });
+      result_.ends_with_best = true;
+      note_score(state_.best);
+      say(fmt::format("the model is that of step {}, whose evaluation was the best: {}",
+                      state_.best_step, state_.best.str()));
+      return;
+    }
+    say(
+        fmt::format("note: the best evaluation was at step {}, of which no checkpoint is left: the "
+                    "model is that of the last step",
+                    state_.best_step));
   }
 
   void finish() {
     progress_->finish();
+    take_best();
     write_final_model(result_.run_dir, parts());
     log_->draw();
     result_.steps = state_.step;
     result_.health_summary = watch_->health().summary();
     if (state_.best_step >= 0) {
-      result_.best_val_loss = state_.best_val_loss;
+      result_.best_val_loss = state_.best.loss;
       result_.best_step = state_.best_step;
     }
     result_.seconds = seconds_before_ + process_age_seconds();
@@ -535,6 +591,7 @@ class Trainer {
   nlohmann::json figures() const {
     return {{"seconds", result_.seconds},
             {"tokens_per_second", result_.tokens_per_second},
+            {"samples_per_second", result_.samples_per_second},
             {"waiting_share", result_.waiting_share},
             {"parameters", result_.parameters},
             {"skipped_steps", result_.skipped_steps},

@@ -23,15 +23,17 @@ struct TrainResult {
   int64_t steps = 0;                 // done in total
   std::optional<double> train_loss;  // of the last step of this process
   std::optional<double> val_loss;    // at the end
-  int64_t val_tokens = 0;            // that it was measured on
+  int64_t val_tokens = 0;            // that it was measured on; texts of a task
   std::optional<double> best_val_loss;
   int64_t best_step = -1;
+  /// What a task is judged by, of the weights that the run ends with.
+  std::vector<Metric> metrics;
+  bool ends_with_best = false;  // the model is that of best_step, not of the last step
+  models::Task task;            // of the model
   double seconds = 0;  // of the run: this process from its start, and those that it goes on from
-  /// Sequences of the whole context.
-  double samples_per_second() const {
-    return tokens_per_second / static_cast<double>(std::max<int64_t>(1, options.context));
-  }
-  double tokens_per_second = 0;   // over the steps of this process, evaluation and saving left out
+  // Over the steps of this process, evaluation and saving left out; samples are texts, or sequences
+  // of the whole context.
+  double samples_per_second = 0, tokens_per_second = 0;
   double first_step_seconds = 0;  // from the start of the process to the end of the first step
   double compile_seconds = 0;
   double waiting_share = 0;  // of the step time spent waiting for data

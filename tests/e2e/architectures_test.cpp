@@ -73,7 +73,9 @@ INSTANTIATE_TEST_SUITE_P(Each, Architectures, testing::ValuesIn(kFamilies),
 TEST(ArchitectureFamilies, AreAllTested) {
   std::set<std::string> tested, all;
   for (const Family& f : kFamilies) tested.insert(f.architecture);
-  for (const models::Architecture* a : models::all_architectures()) all.insert(a->name);
+  // Encoders: encoders_test.cpp.
+  for (const models::Architecture* a : models::all_architectures())
+    if (a->head == models::Head::next_token) all.insert(a->name);
   EXPECT_EQ(tested, all);
 }
 

@@ -118,9 +118,9 @@ TEST(Plan, CountsTheWorkOfTheModel) {
 TEST(Plan, KeysAndValuesOfAGeneration) {
   const RunPlan p = plan_of({{"context", "128"}});
   const models::ModelSizes c = p.model->sizes();
-  EXPECT_EQ(p.generation.cache, 2 * c.layers * c.context * c.width * 4);
-  EXPECT_EQ(plan_of({{"context", "128"}, {"precision", "bf16"}}).generation.cache,
-            p.generation.cache / 2);
+  EXPECT_EQ(p.inference.cache, 2 * c.layers * c.context * c.width * 4);
+  EXPECT_EQ(plan_of({{"context", "128"}, {"precision", "bf16"}}).inference.cache,
+            p.inference.cache / 2);
 }
 
 TEST(Plan, IsOneObject) {

@@ -214,8 +214,8 @@ TEST_P(EncoderGolden, ForwardAtChosenPlaces) {
   if (model->task().head != Head::masked_token) return;
   Engine engine(backend());
   const std::vector<int32_t> places = {3, 14, 13, 0, 39};
-  const size_t p = engine.add(
-      run_pipeline(model->forward_at(batch, length, 5), engine.backend().target(), {}));
+  const size_t p =
+      engine.add(run_pipeline(model->forward_at(batch, length, 5), engine.backend().target(), {}));
   engine.allocate();
   load(engine);
   const Feed f = feed(false);
@@ -227,7 +227,8 @@ TEST_P(EncoderGolden, ForwardAtChosenPlaces) {
   const auto vocabulary = static_cast<size_t>(model->sizes().vocabulary);
   const std::vector<float> got = output(engine, p, "logits", places.size() * vocabulary);
   for (size_t i = 0; i < places.size(); ++i) {
-    const auto row = std::span(all).subspan(static_cast<size_t>(places[i]) * vocabulary, vocabulary);
+    const auto row =
+        std::span(all).subspan(static_cast<size_t>(places[i]) * vocabulary, vocabulary);
     EXPECT_LT(norm_of_gap(std::span(got).subspan(i * vocabulary, vocabulary), row),
               1e-5 * norm_of(row))
         << places[i];

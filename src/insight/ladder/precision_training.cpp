@@ -38,15 +38,16 @@ void look_at_numbers(const KeyValues& given, const Trained& trained, const io::B
     m.session->engine().write_state(s.name, trained.session->engine().read_state(s.name, room));
   Magnitudes activations, gradients;
   const Graph& g = m.session->step_program().graph();
-  m.session->look_at_step(
-      m.options.max_steps, train::batch_of(batch), 0, [&](ValueId v, const std::byte* content) {
-        const Type& type = g.type(v);
-        const std::string& scope = g.scope_of(v.node);
-        if (!is_float(type.dtype) || scope.starts_with("optimizer")) return;
-        Magnitudes& seen = scope.starts_with("backward") ? gradients : activations;
-        for (int64_t i = 0; i < type.shape.elements(); ++i)
-          seen.add(load_as_double(type.dtype, content, i));
-      });
+  m.session->look_at_step(m.options.max_steps, train::batch_of(batch, *m.model), 0,
+                          [&](ValueId v, const std::byte* content) {
+                            const Type& type = g.type(v);
+                            const std::string& scope = g.scope_of(v.node);
+                            if (!is_float(type.dtype) || scope.starts_with("optimizer")) return;
+                            Magnitudes& seen =
+                                scope.starts_with("backward") ? gradients : activations;
+                            for (int64_t i = 0; i < type.shape.elements(); ++i)
+                              seen.add(load_as_double(type.dtype, content, i));
+                          });
   result.figures["activations"] = activations.counts();
   result.figures["gradients"] = gradients.counts();
 }
@@ -86,7 +87,7 @@ void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& resu
   const optim::Schedule schedule = train::schedule_of(m.options);
   int64_t skipped = 0;
   for (int64_t step = 0; step < m.options.max_steps; ++step) {
-    const train::Batch batch = train::batch_of(loader.next());
+    const train::Batch batch = train::batch_of(loader.next(), *m.model);
     const train::StepResult r =
         m.session->step(step, std::span(&batch, 1), schedule.at(step), nullptr);
     if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) continue;
@@ -94,8 +95,8 @@ void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& resu
       if (const auto origin = m.session->first_non_finite()) result.notes["origin"] = *origin;
   }
   const io::TokenSource& judge = data_->has_val ? data_->val : data_->train;
-  const train::MeanLoss mean =
-      train::mean_loss(*m.session, judge, m.options, vocabulary, m.options.eval_batches);
+  const train::Score mean =
+      train::mean_loss(*m.session, *m.model, judge, m.options, m.options.eval_batches);
   result.notes["text"] = data_->description;
   if (std::isfinite(mean.loss)) result.figures["loss"] = {mean.loss};
   result.figures["skipped"] = {static_cast<double>(skipped)};

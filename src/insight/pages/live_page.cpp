@@ -33,12 +33,16 @@ struct LiveStep {
   int64_t step = 0, total = 0;
   std::optional<double> loss, val_loss, learning_rate, grad_norm, tokens_per_second, waiting_share,
       process_bytes, seconds_left;
+  std::vector<train::Metric> metrics;  // of the task, at the last evaluation
 
   Json json() const {
     const auto or_null = [](const std::optional<double>& v) {
       return v && std::isfinite(*v) ? Json(*v) : Json(nullptr);
     };
-    return {{"state", state},
+    Json scores = Json::object();
+    for (const auto& [name, value] : metrics) scores[name] = or_null(value);
+    return {{"metrics", scores},
+            {"state", state},
             {"status", text},
             {"step", step},
             {"total", total},
@@ -173,10 +177,11 @@ void LivePage::step(const train::StepRecord& r) {
                        *now.tokens_per_second;
 }
 
-void LivePage::evaluation(int64_t step, double val_loss) {
+void LivePage::evaluation(int64_t step, const train::Score& score) {
   const std::lock_guard hold(state_->mutex);
-  state_->history.evaluation(step, val_loss);
-  state_->now.val_loss = val_loss;
+  state_->history.evaluation(step, score.loss);
+  state_->now.val_loss = score.loss;
+  state_->now.metrics = score.metrics;
   ++state_->version;
 }
 

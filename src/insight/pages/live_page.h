@@ -26,7 +26,7 @@ class LivePage : public train::RunObserver {
   Timeline* timeline() override;
   std::optional<train::RegimeShares> regimes(const train::StepSigns& step) override;
   void step(const train::StepRecord& record) override;
-  void evaluation(int64_t step, double val_loss) override;
+  void evaluation(int64_t step, const train::Score& score) override;
   void health(const train::HealthNote& note) override;
 
   /// The run is over: "finished", "stopped" or "failed", and a line on it. Open pages stay as they

@@ -326,7 +326,8 @@ function show(now) {
   by('status').textContent = now.status;
   by('status').dataset.state = now.state;
   by('progress').style.width = (now.total ? (100 * now.step) / now.total : 0) + '%';
-  by('tiles').replaceChildren(...tiles.map(([name, text]) => {
+  const scores = Object.keys(now.metrics ?? {}).map((name) => [name, (n) => short(n.metrics[name])]);
+  by('tiles').replaceChildren(...[...tiles.slice(0, 3), ...scores, ...tiles.slice(3)].map(([name, text]) => {
     const tile = document.createElement('div'), value = document.createElement('b');
     value.textContent = text(now);
     tile.append(value, name);

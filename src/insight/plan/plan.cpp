@@ -215,7 +215,7 @@ void add_flops(RunPlan& p, const Session& session) {
   }
 }
 
-GenerationPlan generation(const train::TrainOptions& o, const models::Model& model) {
+InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model) {
   const DType precision = dtype_of_precision(o.precision);
   const Backend backend = train::backend_for(o.device);
   PipelineOptions options;
@@ -223,8 +223,11 @@ GenerationPlan generation(const train::TrainOptions& o, const models::Model& mod
   options.parameter_dtype = precision;
   options.refresher = Refresher::loader;
   Engine engine(backend);
-  engine.add(run_pipeline(model.decode({.capacity = model.sizes().context, .cache = precision}),
-                          backend.target(), options));
+  const int64_t context = model.sizes().context;
+  const Graph graph = model.task().head == models::Head::next_token
+                          ? model.decode({.capacity = context, .cache = precision})
+                          : model.forward(Dim(1), Dim(context));
+  engine.add(run_pipeline(graph, backend.target(), options));
   const MemoryForecast f = engine.forecast();
   return {f.parameter_bytes, f.state_bytes, f.temporary_bytes + f.constant_bytes};
 }
@@ -259,7 +262,7 @@ void add_rules(RunPlan& p) {
       {"all three", mixed ? "18 bytes per parameter" : "16 bytes per parameter",
        bytes(weights + copies + states + std::max(gradients, sums))},
       {"inference", mixed ? "6 bytes per parameter" : "4 bytes per parameter",
-       bytes(p.generation.weights)},
+       bytes(p.inference.weights)},
       {"backward", "2 x forward",
        fmt::format("{:.2f} x", p.flops_backward / std::max(1.0, p.flops_forward))},
       {"FLOPs per token", "6 per parameter (tables that are only looked up left out)",
@@ -297,7 +300,7 @@ RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Se
   add_states(p, session);
   add_moments(p, session);
   add_flops(p, session);
-  p.generation = generation(plan.options, *model);
+  p.inference = inference_of(plan.options, *model);
   add_rules(p);
   return p;
 }

@@ -53,8 +53,9 @@ struct ClassFlops {
   double forward = 0, backward = 0, optimizer = 0;  // per token
 };
 
-/// What it takes to generate text with the model, the whole context in the cache.
-struct GenerationPlan {
+/// What it takes to use the model: to generate text with the whole context in the cache, or, for an
+/// encoder, to read one text as long as its context.
+struct InferencePlan {
   int64_t weights = 0, cache = 0, temporaries = 0;
   int64_t total() const { return weights + cache + temporaries; }
 };
@@ -104,7 +105,7 @@ struct RunPlan {
   std::optional<train::PredictedTime> time;
   std::optional<train::MachineSpeed> speed;
   std::optional<KernelPlan> kernels;  // see add_kernels()
-  GenerationPlan generation;
+  InferencePlan inference;
   std::vector<Rule> rules;
 };
 

@@ -230,10 +230,16 @@ void add_rules(Report& r, const RunPlan& p) {
   r.heading("rules of thumb, and this run");
   for (const Rule& rule : p.rules)
     r.line(fmt::format("  {:<18} {:<66} {}", rule.rule, rule.source_says, rule.here));
-  r.heading("to generate text with it, one sequence of the whole context");
-  const GenerationPlan& g = p.generation;
-  r.line(fmt::format("  weights {} + KV cache {} + temporaries {} = {}", memory_text(g.weights),
-                     memory_text(g.cache), memory_text(g.temporaries), memory_text(g.total())));
+  const InferencePlan& i = p.inference;
+  if (p.model->sizes().causal) {
+    r.heading("to generate text with it, one sequence of the whole context");
+    r.line(fmt::format("  weights {} + KV cache {} + temporaries {} = {}", memory_text(i.weights),
+                       memory_text(i.cache), memory_text(i.temporaries), memory_text(i.total())));
+  } else {
+    r.heading("to use it, one text as long as its context");
+    r.line(fmt::format("  weights {} + temporaries {} = {}", memory_text(i.weights),
+                       memory_text(i.temporaries), memory_text(i.total())));
+  }
 }
 
 }  // namespace
@@ -309,10 +315,10 @@ std::string report_json(const RunPlan& p) {
         {"by_layer", list(p.saved_by_layer)}}},
       {"flops_per_token", flops},
       {"predicted_ms", p.time ? OrderedJson(p.time->total_ms()) : OrderedJson(nullptr)},
-      {"generation",
-       {{"weights", p.generation.weights},
-        {"kv_cache", p.generation.cache},
-        {"temporaries", p.generation.temporaries}}},
+      {p.model->sizes().causal ? "generation" : "inference",
+       {{"weights", p.inference.weights},
+        {"kv_cache", p.inference.cache},
+        {"temporaries", p.inference.temporaries}}},
       {"rules", rules},
       {"plan_ms", p.compile_ms}};
   if (p.kernels) j["kernels"] = kernels_json(p);

@@ -20,19 +20,34 @@ namespace {
 constexpr uint32_t kSeed = 7;
 constexpr double kLearningRate = 1e-5;  // small: random tokens teach nothing
 
-/// Tokens that mean nothing, as a source of batches.
+/// Tokens and targets that mean nothing, as a source of batches for a model; all rows are full.
 class RandomBatches final : public io::BatchSource {
  public:
-  explicit RandomBatches(const io::BatchOptions& options) : options_(options) {}
+  RandomBatches(const io::BatchOptions& options, const models::Model& model)
+      : options_(options), task_(model.task()) {}
   void fill(int64_t index, io::Batch& batch) const override {
     batch.clear(options_.batch, options_.context);
     const auto n = batch.inputs.size();
+    const auto labels = static_cast<uint64_t>(task_.labels.size());
+    const uint64_t targets = labels > 0 ? labels : static_cast<uint64_t>(options_.vocab);
     for (size_t i = 0; i < n; ++i) {
       const auto words = philox({kSeed, static_cast<uint32_t>(index)}, 0, i);
       batch.inputs[i] = static_cast<int32_t>(words[0] % static_cast<uint64_t>(options_.vocab));
-      batch.targets[i] = static_cast<int32_t>(words[1] % static_cast<uint64_t>(options_.vocab));
+      batch.targets[i] = static_cast<int32_t>(words[1] % targets);
     }
     batch.real_tokens = static_cast<int64_t>(n);
+    if (task_.head == models::Head::next_token) return;
+    batch.types.assign(n, 0);
+    batch.lengths.assign(static_cast<size_t>(options_.batch),
+                         static_cast<int32_t>(options_.context));
+    const bool has_values = task_.head == models::Head::values;
+    if (!has_values && task_.head != models::Head::classes) return;
+    batch.targets.resize(static_cast<size_t>(options_.batch));
+    if (has_values) {
+      std::fill(batch.targets.begin(), batch.targets.end(), 0);
+      batch.values.assign(static_cast<size_t>(options_.batch) * labels, 0.5f);
+    }
+    batch.real_tokens = options_.batch;
   }
   int64_t epoch_of(int64_t) const override { return 0; }
   int64_t batches_per_pass() const override { return 1; }
@@ -41,6 +56,7 @@ class RandomBatches final : public io::BatchSource {
 
  private:
   io::BatchOptions options_;
+  models::Task task_;
 };
 
 /// A source with a clock.
@@ -92,14 +108,16 @@ class Training final : public Workload {
   }
   double evaluation_seconds() override {
     if (options_.eval_steps == 0) return 0;
-    const auto n = static_cast<size_t>(options_.eval_batch_size * options_.context);
     int64_t batches = options_.eval_batches;
     if (data_ != nullptr && data_->has_val)
-      batches = train::batches_of_mean_loss(data_->val.tokens(), options_, batches);
+      batches = train::evaluation_batches(*data_, options_, batches);
     else if (batches == 0)  // the whole of a text that is not here
       return 0;
-    const std::vector<int32_t> tokens(n, 1);
-    const train::Batch batch = train::token_batch(tokens, tokens, static_cast<int64_t>(n));
+    io::BatchOptions l = train::loader_options(options_, model_->sizes().vocabulary);
+    l.batch = options_.eval_batch_size;
+    io::Batch random;
+    RandomBatches(l, *model_).fill(0, random);
+    const train::Batch batch = train::batch_of(random, *model_);
     session_->loss_sum(batch);                     // touches its memory
     if (!is_on_host()) session_->loss_sum(batch);  // is recorded
     const WorkClock clock("evaluation of a batch");
@@ -117,7 +135,7 @@ class Training final : public Workload {
     if (data_ != nullptr)
       batches = data_->batches(l);
     else
-      batches = std::make_unique<RandomBatches>(l);
+      batches = std::make_unique<RandomBatches>(l, *model_);
     auto timed = std::make_unique<TimedBatches>(std::move(batches));
     source_ = timed.get();
     loader_.emplace(std::move(timed), l);
@@ -130,7 +148,7 @@ class Training final : public Workload {
     std::vector<train::Batch> views;
     for (io::Batch& b : batches_) {
       b = loader_->next();
-      views.push_back(train::batch_of(b));
+      views.push_back(train::batch_of(b, *model_));
     }
     const double ready = now_seconds();
     clock.batch = ready - clock.start;
@@ -232,14 +250,21 @@ class ModelWorkload : public OneProgram {
     std::uniform_int_distribution<int32_t> id(0,
                                               static_cast<int32_t>(model_->sizes().vocabulary - 1));
     for (int64_t i = 0; i < batch * length; ++i) tokens_.push_back(id(random));
+    types_.assign(tokens_.size(), 0);
+    lengths_.assign(static_cast<size_t>(batch), static_cast<int32_t>(length));
   }
 
  protected:
   void fill() override { load_parameters(engine_, models::initial_weights(*model_, kSeed)); }
-  void before(Call& call) override { call.set("tokens", std::span<const int32_t>(tokens_)); }
+  void before(Call& call) override {
+    call.set("tokens", std::span<const int32_t>(tokens_));
+    if (model_->task().head == models::Head::next_token) return;
+    if (model_->has_token_types()) call.set("types", std::span<const int32_t>(types_));
+    call.set("lengths", std::span<const int32_t>(lengths_));
+  }
 
   models::ModelPtr model_;
-  std::vector<int32_t> tokens_;
+  std::vector<int32_t> tokens_, types_, lengths_;
 };
 
 /// One token after the other, round and round over the same stretch of the cache.

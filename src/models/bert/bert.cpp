@@ -16,10 +16,9 @@ struct BertBlock {
       : query(g, layer + names_of(c.type).query, c.hidden_size, c.hidden_size, true),
         key(g, layer + names_of(c.type).key, c.hidden_size, c.hidden_size, true),
         value(g, layer + names_of(c.type).value, c.hidden_size, c.hidden_size, true),
-        attention_output(g, layer + names_of(c.type).attention_output, c.hidden_size,
-                         c.hidden_size, true),
-        attention_norm(g, layer + names_of(c.type).attention_norm, c.hidden_size,
-                       c.layer_norm_eps),
+        attention_output(g, layer + names_of(c.type).attention_output, c.hidden_size, c.hidden_size,
+                         true),
+        attention_norm(g, layer + names_of(c.type).attention_norm, c.hidden_size, c.layer_norm_eps),
         up(g, layer + names_of(c.type).up, c.hidden_size, c.intermediate_size, true),
         down(g, layer + names_of(c.type).down, c.intermediate_size, c.hidden_size, true),
         output_norm(g, layer + names_of(c.type).output_norm, c.hidden_size, c.layer_norm_eps) {}
@@ -38,7 +37,8 @@ struct TokenHead {
         table(c.tie_word_embeddings ? embedding
                                     : g.parameter(names_of(c.type).decoder + ".weight",
                                                   {c.vocab_size, c.hidden_size})),
-        bias(g.parameter(names_of(c.type).bias_of_decoder(c.tie_word_embeddings), {c.vocab_size})) {}
+        bias(g.parameter(names_of(c.type).bias_of_decoder(c.tie_word_embeddings), {c.vocab_size})) {
+  }
 
   Projection transform;
   LayerNorm norm;
@@ -93,8 +93,7 @@ class Bert final : public EncoderNet {
       Scope scope(g_, "embed");
       const Value places = slice(*positions_, 0, c_.first_position(), rows.length().size());
       x = embedding(*words_, rows.tokens) + places;
-      if (types_)
-        x = x + (rows.types ? embedding(*types_, *rows.types) : slice(*types_, 0, 0, 1));
+      if (types_) x = x + (rows.types ? embedding(*types_, *rows.types) : slice(*types_, 0, 0, 1));
       x = hidden_dropout_((*embedding_norm_)(x), stream(0, kEmbedding));
       if (distance_bias_) bias = bias_of_scores(rows.length().size());
     }
@@ -117,8 +116,7 @@ class Bert final : public EncoderNet {
     const TokenHead& head = *token_head_;
     // Only BERT and DistilBERT take the activation of the trunk.
     const bool own = c_.type == BertType::bert || c_.type == BertType::distilbert;
-    const Value h =
-        head.norm(activated(head.transform(x), own ? c_.hidden_act : Activation::gelu));
+    const Value h = head.norm(activated(head.transform(x), own ? c_.hidden_act : Activation::gelu));
     return matmul(h, head.table, false, true) + head.bias;
   }
 
@@ -198,7 +196,8 @@ class Bert final : public EncoderNet {
     return c_.type == BertType::distilbert ? y : hidden_dropout_(y, stream(layer, kAttention));
   }
 
-  /// [H, T, T]: what each head adds to the score of a query and a key, by how far the key is behind.
+  /// [H, T, T]: what each head adds to the score of a query and a key, by how far the key is
+  /// behind.
   Value bias_of_scores(int64_t length) const {
     std::vector<Number> buckets;
     for (int64_t distance = 1 - length; distance < length; ++distance)

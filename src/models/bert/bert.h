@@ -12,7 +12,8 @@
 
 namespace brrr::models {
 
-/// Declares the parameters in `g`; the config outlives the net. `rng_key` as in EncoderModel::build.
+/// Declares the parameters in `g`; the config outlives the net. `rng_key` as in
+/// EncoderModel::build.
 std::unique_ptr<EncoderNet> bert_net(Graph& g, const BertConfig& config,
                                      std::optional<Value> rng_key);
 

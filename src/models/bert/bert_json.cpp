@@ -88,8 +88,8 @@ void BertConfig::validate() const {
   limits.probability("hidden_dropout_prob", hidden_dropout_prob);
   limits.probability("attention_probs_dropout_prob", attention_probs_dropout_prob);
   limits.probability("classifier_dropout", classifier_dropout);
-  const bool has_labels = task.head == Head::classes || task.head == Head::values ||
-                          task.head == Head::token_classes;
+  const bool has_labels =
+      task.head == Head::classes || task.head == Head::values || task.head == Head::token_classes;
   if (has_labels) limits.size("the number of labels", std::ssize(task.labels), kMostLabels);
 }
 
@@ -133,8 +133,9 @@ std::vector<std::string> read_labels(const ConfigReader& keys) {
 Task read_task(const ConfigReader& keys) {
   Task task{.head = Head::embedding};
   std::string name;
-  if (const Json* classes = keys.find("architectures");
-      classes != nullptr && classes->is_array() && !classes->empty() && classes->front().is_string())
+  if (const Json* classes = keys.find("architectures"); classes != nullptr && classes->is_array() &&
+                                                        !classes->empty() &&
+                                                        classes->front().is_string())
     name = classes->front().get<std::string>();
   for (const ClassEnding& ending : kClassEndings)
     if (name.ends_with(ending.text)) {
@@ -271,9 +272,9 @@ BertConfig parse_bert_config(std::string_view text, const std::string& what) {
     user_error("{}: {}", what, e.what());
   }
   refuse_bert_variants(keys);
-  c.unknown_keys = keys.unknown_keys(
-      written_bert(c, DType::f32), {"num_labels", "id2label", "label2id", "problem_type",
-                                    "is_decoder", "add_cross_attention", "classifier_dropout"});
+  c.unknown_keys = keys.unknown_keys(written_bert(c, DType::f32),
+                                     {"num_labels", "id2label", "label2id", "problem_type",
+                                      "is_decoder", "add_cross_attention", "classifier_dropout"});
   return c;
 }
 

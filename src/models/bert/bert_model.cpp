@@ -190,9 +190,9 @@ class BertModel final : public EncoderModel {
       case Head::masked_token:
         list.linear(n_.transform, C, C);
         list.norm(n_.transform_norm, C);
-        if (!c_.tie_word_embeddings)
-          list.table(n_.decoder + ".weight", {c_.vocab_size, C}, false);
-        list.all.push_back({n_.bias_of_decoder(c_.tie_word_embeddings), {c_.vocab_size}, {Fill::Kind::zeros}});
+        if (!c_.tie_word_embeddings) list.table(n_.decoder + ".weight", {c_.vocab_size, C}, false);
+        list.all.push_back(
+            {n_.bias_of_decoder(c_.tie_word_embeddings), {c_.vocab_size}, {Fill::Kind::zeros}});
         break;
       case Head::classes:
       case Head::values:
@@ -247,6 +247,7 @@ const Architecture& bert() {
     a.class_names = {"Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet"};
     a.options = options_of(bert_table());
     a.presets = bert_presets();
+    a.head = Head::masked_token;
     a.describe = describe_bert;
     a.parse = [](std::string_view text, const std::string& what) {
       return bert_model(parse_bert_config(text, what));

@@ -16,7 +16,8 @@ struct BertNames {
   std::string query, key, value, attention_output, attention_norm, up, down, output_norm;
   // The head for masked tokens: without the prefix.
   std::string transform, transform_norm, decoder, tied_bias;
-  // The heads for a text: a dense layer before the product, "" for none of its own, and the product.
+  // The heads for a text: a dense layer before the product, "" for none of its own, and the
+  // product.
   std::string text_dense, text_output;
 
   /// A decoder that is not tied has a bias of its own, beside one that nobody reads.

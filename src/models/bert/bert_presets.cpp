@@ -23,6 +23,24 @@ std::vector<Preset> bert_presets() {
         {"adam-beta2", "0.98"},
         {"eval-steps", "250"},
         {"eval-batches", "20"}}},
+      // BERT's own recipe (Devlin et al. 2018, appendix A.3), and transformers' defaults where it
+      // leaves a choice.
+      {"fine-tune",
+       "classes, ratings or tags of texts, for an encoder: with --task, --data and --init-from",
+       {{"max-steps", "0"},
+        {"num-train-epochs", "3"},
+        {"context", "128"},
+        {"batch-size", "32"},
+        {"learning-rate", "5e-5"},
+        {"lr-scheduler-type", "linear"},
+        {"warmup-steps", "0.1"},
+        {"weight-decay", "0.01"},
+        {"adam-beta2", "0.999"},
+        {"sampling", "group_by_length"},
+        {"eval-steps", "200"},
+        {"eval-batches", "0"},
+        {"load-best-model-at-end", "true"},
+        {"samples", "0"}}},
   };
 }
 

@@ -1,0 +1,228 @@
+// brrr classify: the classes of each line of text, its ratings, or the classes of its words.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/encoder_texts.h"
+#include "cli/model_option.h"
+#include "formats/json_file.h"
+
+namespace brrr::cli {
+namespace {
+
+using io::Json;
+using models::Head;
+
+/// Probabilities of classes, or of each by itself.
+std::vector<double> probabilities_of(std::span<const float> logits, const models::Task& task) {
+  std::vector<double> p(logits.begin(), logits.end());
+  if (task.head == Head::values) return p;
+  if (task.several) {
+    for (double& x : p) x = 1 / (1 + std::exp(-x));
+    return p;
+  }
+  const double top = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (double& x : p) sum += x = std::exp(x - top);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+size_t best_of(const std::vector<double>& p) {
+  return static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
+}
+
+Json scores_json(const std::vector<double>& p, const models::Task& task) {
+  Json scores = Json::object();
+  for (size_t i = 0; i < p.size(); ++i) scores[task.labels[i]] = p[i];
+  return scores;
+}
+
+/// One text, printed: "positive 0.98", all classes by score, or the values.
+std::string text_line(const std::vector<double>& p, const models::Task& task, bool all) {
+  if (task.head == Head::values) {
+    std::string line;
+    for (const double x : p) line += fmt::format("{}{:.6g}", line.empty() ? "" : "\t", x);
+    return line;
+  }
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+  std::string line;
+  for (const size_t i : order) {
+    // Of classes that hold by themselves those that do; of others the likeliest.
+    const bool is_said = all || (task.several ? p[i] >= 0.5 : i == order[0]);
+    if (is_said)
+      line += fmt::format("{}{}\t{:.4f}", line.empty() ? "" : "\t", task.labels[i], p[i]);
+  }
+  return line;
+}
+
+Json text_json(const std::vector<double>& p, const models::Task& task) {
+  Json result;
+  if (task.several) {
+    Json labels = Json::array();
+    for (size_t i = 0; i < p.size(); ++i)
+      if (p[i] >= 0.5) labels.push_back(task.labels[i]);
+    result["label"] = labels;
+  } else if (task.head == Head::values) {
+    result["label"] = p.size() == 1 ? Json(p[0]) : Json(p);
+  } else {
+    result["label"] = task.labels[best_of(p)];
+  }
+  result["scores"] = scores_json(p, task);
+  return result;
+}
+
+/// The words of a text, which white space parts.
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  for (size_t at = text.find_first_not_of(kBlank); at != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBlank, at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = text.find_first_not_of(kBlank, end);
+  }
+  return words;
+}
+
+class Classifier {
+ public:
+  Classifier(const infer::ClassifyOptions& options, const io::ModelFolder& model)
+      : options_(options),
+        model_(model),
+        task_(model.definition->task()),
+        encoder_(encoder_of(model, options)),
+        texts_(options, *model.tokenizer, longest_text(options, model)) {}
+
+  int run() {
+    if (options_.pair && task_.head == Head::token_classes)
+      usage_error("--pair: {} tells the classes of words, which takes one text",
+                  model_.folder.string());
+    const Stopwatch watch;
+    if (options_.json) fmt::print("{{\"results\":[");
+    while (texts_.next()) {
+      if (task_.head == Head::token_classes)
+        classify_words();
+      else
+        classify_texts();
+      std::fflush(stdout);
+    }
+    const double seconds = watch.seconds();
+    if (options_.json) {
+      Json rest{{"texts", texts_.count()},
+                {"seconds", seconds},
+                {"texts_per_second", rate_of(texts_.count(), seconds)},
+                {"model", model_.folder.string()}};
+      fmt::print("],{}\n", dumped(rest).substr(1));
+    }
+    texts_.say_notes();
+    say_rate(texts_.count(), seconds, model_);
+    return 0;
+  }
+
+ private:
+  static std::string dumped(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  void print_json(const Json& result) {
+    fmt::print("{}{}", is_first_ ? "" : ",", dumped(result));
+    is_first_ = false;
+  }
+
+  void classify_texts() {
+    std::vector<io::ModelInput> inputs;
+    for (size_t i = 0; i < texts_.lines().size(); ++i) {
+      std::string_view first = texts_.lines()[i];
+      std::optional<std::string_view> second;
+      if (options_.pair) {
+        const size_t tab = first.find('\t');
+        if (tab == std::string_view::npos)
+          user_error("{}: --pair expects two texts with a tab between them; there is no tab",
+                     texts_.where(i));
+        second = first.substr(tab + 1);
+        first = first.substr(0, tab);
+      }
+      inputs.push_back(texts_.encode(i, first, second));
+    }
+    std::vector<std::vector<double>> results(inputs.size());
+    encoder_.run(rows_of(inputs), [&](size_t row, std::span<const float> logits) {
+      results[row] = probabilities_of(logits, task_);
+    });
+    for (const std::vector<double>& p : results)
+      if (options_.json)
+        print_json(text_json(p, task_));
+      else
+        fmt::print("{}\n", text_line(p, task_, options_.all_scores));
+  }
+
+  // A word has the class of its first token.
+  void classify_words() {
+    std::vector<std::vector<std::string_view>> words;
+    std::vector<io::ModelInput> inputs;
+    for (size_t i = 0; i < texts_.lines().size(); ++i) {
+      words.push_back(words_of(texts_.lines()[i]));
+      inputs.push_back(texts_.encode_words(i, words.back()));
+    }
+    std::vector<std::vector<std::vector<double>>> results(inputs.size());
+    encoder_.run(rows_of(inputs), [&](size_t row, std::span<const float> logits) {
+      const size_t classes = task_.labels.size();
+      results[row].resize(words[row].size());
+      const std::vector<int32_t>& word_of = inputs[row].words;
+      for (size_t t = 0; t < word_of.size(); ++t)
+        if (const int32_t w = word_of[t]; w >= 0 && results[row][static_cast<size_t>(w)].empty())
+          results[row][static_cast<size_t>(w)] =
+              probabilities_of(logits.subspan(t * classes, classes), task_);
+    });
+    for (size_t i = 0; i < inputs.size(); ++i) print_words(words[i], results[i]);
+  }
+
+  void print_words(const std::vector<std::string_view>& words,
+                   const std::vector<std::vector<double>>& results) {
+    Json list = Json::array();
+    for (size_t w = 0; w < words.size(); ++w) {
+      const std::vector<double>& p = results[w];
+      // A word without a token: it was cut off, or its characters are none to the tokenizer.
+      const std::string label = p.empty() ? "-" : task_.labels[best_of(p)];
+      if (!options_.json) {
+        fmt::print("{}\t{}{}\n", words[w], label,
+                   p.empty() ? "" : fmt::format("\t{:.4f}", p[best_of(p)]));
+        continue;
+      }
+      Json result{{"word", std::string(words[w])}};
+      result["label"] = p.empty() ? Json() : Json(label);
+      result["scores"] = p.empty() ? Json() : scores_json(p, task_);
+      list.push_back(std::move(result));
+    }
+    if (options_.json)
+      print_json(list);
+    else
+      fmt::print("\n");
+  }
+
+  const infer::ClassifyOptions& options_;
+  const io::ModelFolder& model_;
+  models::Task task_;
+  infer::Encoder encoder_;
+  EncoderTexts texts_;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+int classify_main(const infer::ClassifyOptions& options) {
+  const io::ModelFolder model = open_named_model(options.model);
+  const Head head = model.definition->task().head;
+  if (head != Head::classes && head != Head::values && head != Head::token_classes)
+    user_error(
+        "{} has no classes: its model is for {}; fine-tune it with `brrr train --task classify "
+        "--data FILE.tsv --init-from {}`",
+        model.folder.string(), models::description(head), model.folder.string());
+  return Classifier(options, model).run();
+}
+
+}  // namespace brrr::cli

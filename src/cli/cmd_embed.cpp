@@ -1,0 +1,95 @@
+// brrr embed: a vector for each line of text.
+
+#include <cmath>
+#include <cstdio>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/encoder_texts.h"
+#include "cli/model_option.h"
+#include "folders/sentence_folder.h"
+#include "formats/json_file.h"
+#include "formats/npy.h"
+
+namespace brrr::cli {
+namespace {
+
+/// "0.1 -0.2 ...": the shortest decimals that read back as the same numbers.
+std::string numbers_text(std::span<const float> numbers, const char* separator) {
+  return fmt::format("{}", fmt::join(numbers, separator));
+}
+
+void check_finite(std::span<const float> numbers, const std::string& where) {
+  for (const float x : numbers)
+    if (!std::isfinite(x))
+      user_error("{}: the vector holds {}: the weights, or --precision, cannot be used", where,
+                 std::isnan(x) ? "what is not a number" : "an infinite number");
+}
+
+}  // namespace
+
+int embed_main(const infer::EmbedOptions& options) {
+  check_place(options.output);
+  if (options.json && !options.output.empty())
+    usage_error("--json and --output both say where vectors go: give one of them");
+  const fs::path folder = find_named_model(options.model);
+  io::SentenceSettings settings = io::read_sentence_settings(folder);
+  for (const auto& [name, pooling] : models::poolings())
+    if (name == options.pooling) settings.task.pooling = {pooling};
+  if (!options.normalize) settings.task.normalize = false;
+  const io::ModelFolder model = io::open_model(folder, {.task = settings.task});
+  if (!settings.is_said && options.pooling.empty())
+    fmt::print(stderr,
+               "note: {} does not say how a text's vector is made: it is the mean over its "
+               "tokens (--pooling)\n",
+               folder.string());
+  infer::Encoder encoder = encoder_of(model, options);
+  EncoderTexts texts(options, *model.tokenizer, longest_text(options, model, settings.longest));
+
+  const Stopwatch watch;
+  const auto width = model.definition->sizes().width * std::ssize(settings.task.pooling);
+  std::vector<float> file;  // of --output
+  if (options.json) fmt::print("{{\"embeddings\":[");
+  bool is_first = true;
+  while (texts.next()) {
+    std::vector<io::ModelInput> inputs;
+    for (size_t i = 0; i < texts.lines().size(); ++i)
+      inputs.push_back(texts.encode(i, texts.lines()[i]));
+    std::vector<float> vectors(inputs.size() * static_cast<size_t>(width));
+    encoder.run(rows_of(inputs), [&](size_t row, std::span<const float> numbers) {
+      check_finite(numbers, texts.where(row));
+      std::copy(numbers.begin(), numbers.end(),
+                vectors.begin() + std::ssize(numbers) * static_cast<int64_t>(row));
+    });
+    if (!options.output.empty()) {
+      file.insert(file.end(), vectors.begin(), vectors.end());
+      continue;
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto vector =
+          std::span(vectors).subspan(i * static_cast<size_t>(width), static_cast<size_t>(width));
+      if (options.json)
+        fmt::print("{}[{}]", is_first ? "" : ",", numbers_text(vector, ","));
+      else
+        fmt::print("{}\n", numbers_text(vector, " "));
+      is_first = false;
+    }
+    std::fflush(stdout);
+  }
+  const double seconds = watch.seconds();
+  if (options.json)
+    fmt::print(
+        "],\"dimension\":{},\"sentences\":{},\"seconds\":{},\"sentences_per_second\":{},\"model\":{"
+        "}}}\n",
+        width, texts.count(), seconds, rate_of(texts.count(), seconds),
+        io::Json(model.folder.string()).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  if (!options.output.empty()) {
+    io::write_npy(options.output, file, texts.count(), width);
+    fmt::print(stderr, "{}: {} vectors of {} numbers\n", options.output, texts.count(), width);
+  }
+  texts.say_notes();
+  say_rate(texts.count(), seconds, model);
+  return 0;
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,174 @@
+#include "cli/encoder_texts.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/human.h"
+#include "cli/model_option.h"
+#include "infer/generator.h"
+#include "train/device.h"
+
+namespace brrr::cli {
+namespace {
+
+constexpr size_t kBatchesAtOnce = 32;  // whose texts are sorted by length together
+constexpr size_t kReadAtOnce = size_t{1} << 16;
+constexpr size_t kLongestLine = size_t{64} << 20;
+
+}  // namespace
+
+LineReader::LineReader(const std::vector<std::string>& files) : files_(files) {
+  if (files_.empty()) files_.push_back("-");
+  open_next();
+}
+
+void LineReader::open_next() {
+  file_.reset();
+  reads_stdin_ = is_terminal_ = false;
+  line_ = 0;
+  if (next_file_ == files_.size()) return;
+  name_ = files_[next_file_++];
+  if (name_ != "-") {
+    file_.emplace(name_);
+    return;
+  }
+  name_ = "standard input";
+  reads_stdin_ = true;
+  is_terminal_ = ::isatty(STDIN_FILENO) == 1;
+  if (is_terminal_) fmt::print(stderr, "a text on each line; Ctrl-D ends\n");
+}
+
+bool LineReader::refill() {
+  buffer_.resize(kReadAtOnce);
+  at_ = 0;
+  size_t count = 0;
+  if (file_) {
+    count = file_->read(buffer_.data(), buffer_.size());
+  } else {
+    ssize_t got = -1;
+    do got = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
+    while (got < 0 && errno == EINTR);
+    if (got < 0) user_error("standard input cannot be read: {}", std::strerror(errno));
+    count = static_cast<size_t>(got);
+  }
+  buffer_.resize(count);
+  return count > 0;
+}
+
+bool LineReader::read_line(std::string& line) {
+  line.clear();
+  bool has_some = false;
+  for (;;) {
+    if (at_ == buffer_.size() && !refill()) break;
+    has_some = true;
+    const size_t end = buffer_.find('\n', at_);
+    line.append(buffer_, at_, end == std::string::npos ? end : end - at_);
+    if (line.size() > kLongestLine)
+      user_error("{}, line {}: it is longer than {} MiB; expected a text on each line", name_,
+                 line_ + 1, kLongestLine >> 20);
+    at_ = end == std::string::npos ? buffer_.size() : end + 1;
+    if (end != std::string::npos) break;
+  }
+  if (line.ends_with('\r')) line.pop_back();
+  return has_some;
+}
+
+std::vector<std::string> LineReader::next(size_t most) {
+  std::vector<std::string> lines;
+  places_.clear();
+  std::string line;
+  while ((file_ || reads_stdin_) && lines.size() < most) {
+    if (!read_line(line)) {
+      open_next();
+      continue;
+    }
+    ++line_;
+    lines.push_back(line);
+    places_.push_back(fmt::format("{}, line {}", name_, line_));
+    if (is_terminal_) break;
+  }
+  return lines;
+}
+
+std::string LineReader::where(size_t i) const { return places_[i]; }
+
+EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer,
+                           int64_t longest)
+    : options_(options),
+      tokenizer_(tokenizer),
+      longest_(static_cast<size_t>(longest)),
+      reader_(options.text) {}
+
+bool EncoderTexts::next() {
+  lines_ = reader_.next(static_cast<size_t>(options_.batch_size) * kBatchesAtOnce);
+  count_ += std::ssize(lines_);
+  for (const std::string& line : lines_) empty_ += line.empty();
+  return !lines_.empty();
+}
+
+io::ModelInput EncoderTexts::encode(size_t line, std::string_view first,
+                                    std::optional<std::string_view> second) {
+  return counted(line, tokenizer_.model_input(first, second, longest_));
+}
+
+io::ModelInput EncoderTexts::encode_words(size_t line, std::span<const std::string_view> words) {
+  return counted(line, tokenizer_.model_input_of_words(words, std::nullopt, longest_));
+}
+
+io::ModelInput EncoderTexts::counted(size_t line, io::ModelInput input) {
+  if (input.left_out > 0) {
+    if (!options_.truncate)
+      user_error(
+          "{}: the text has {} tokens, {} are read; leave --no-truncate out to cut such texts",
+          where(line), input.ids.size() + input.left_out, longest_);
+    ++cut_;
+  }
+  return input;
+}
+
+void EncoderTexts::say_notes() const {
+  if (cut_ > 0)
+    fmt::print(stderr, "note: {} of {} {} longer than {} tokens: only {} beginning was read\n",
+               cut_, brrr::counted(count_, "text"), cut_ == 1 ? "is" : "are", longest_,
+               cut_ == 1 ? "its" : "their");
+  if (empty_ > 0)
+    fmt::print(stderr, "note: {} empty: each has a result all the same\n",
+               empty_ == 1 ? "1 line is" : fmt::format("{} lines are", empty_));
+}
+
+std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs) {
+  std::vector<infer::EncoderRow> rows;
+  for (const io::ModelInput& input : inputs) rows.push_back({input.ids, input.types});
+  return rows;
+}
+
+infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
+  const Backend backend = train::backend_for(options.device);
+  return infer::Encoder(model.definition, backend, infer::weights_of(model),
+                        {.precision = dtype_of_precision(options.precision),
+                         .batch_size = options.batch_size,
+                         .memory_limit = arena_limit(options.memory_limit, backend)});
+}
+
+int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& model,
+                     std::optional<int64_t> folder) {
+  const int64_t context = model.definition->sizes().context;
+  if (options.max_length > context)
+    usage_error("--max-length {} is more than the {} tokens that the model takes",
+                options.max_length, context);
+  if (options.max_length > 0) return options.max_length;
+  return std::min(folder.value_or(context), context);
+}
+
+double rate_of(int64_t texts, double seconds) {
+  return seconds > 0 ? static_cast<double>(texts) / seconds : 0;
+}
+
+void say_rate(int64_t texts, double seconds, const io::ModelFolder& model) {
+  fmt::print(stderr, "{} in {:.2f} s, {:.0f} texts/s ({})\n", counted(texts, "text"), seconds,
+             rate_of(texts, seconds), model.folder.string());
+}
+
+}  // namespace brrr::cli

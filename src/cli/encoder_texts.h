@@ -1,0 +1,90 @@
+#pragma once
+// What the verbs that read texts line by line share: the model with an encoder, and lines as the
+// model reads them, some at a time, so that results come while later lines are read.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "folders/model_folder.h"
+#include "infer/encoder.h"
+#include "infer/options.h"
+
+namespace brrr::cli {
+
+/// The lines of files one after the other, or of standard input.
+class LineReader {
+ public:
+  /// Throws UserError for a file that cannot be read.
+  explicit LineReader(const std::vector<std::string>& files);
+  /// Up to `most` further lines without their ends; at a terminal one. None: there are no more.
+  std::vector<std::string> next(size_t most);
+  /// Where line `i` of the last next() stands: "texts.txt, line 3".
+  std::string where(size_t i) const;
+
+ private:
+  bool read_line(std::string& line);
+  bool refill();
+  void open_next();
+
+  std::vector<std::string> files_;
+  size_t next_file_ = 0;
+  std::optional<InputFile> file_;  // none: standard input, or all is read
+  bool reads_stdin_ = false;
+  bool is_terminal_ = false;
+  std::string name_;
+  std::string buffer_;
+  size_t at_ = 0;     // in buffer_
+  int64_t line_ = 0;  // lines read of this file
+  std::vector<std::string> places_;
+};
+
+/// Lines as a model reads them.
+class EncoderTexts {
+ public:
+  /// `tokenizer` outlives this. `longest`: tokens that a text may have.
+  EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer, int64_t longest);
+
+  /// Reads further lines; false when there are none.
+  bool next();
+  const std::vector<std::string>& lines() const { return lines_; }
+  std::string where(size_t line) const { return reader_.where(line); }
+  /// What the model reads of texts of a line, by the tokenizer. Counts it when it is cut; throws
+  /// UserError with --no-truncate.
+  io::ModelInput encode(size_t line, std::string_view first,
+                        std::optional<std::string_view> second = std::nullopt);
+  /// The same for the words of a line, each with the place of its tokens.
+  io::ModelInput encode_words(size_t line, std::span<const std::string_view> words);
+  int64_t count() const { return count_; }
+  /// Says on stderr, once, what was cut and how many lines were empty.
+  void say_notes() const;
+
+ private:
+  io::ModelInput counted(size_t line, io::ModelInput input);
+
+  const infer::TextsOptions& options_;
+  const io::Tokenizer& tokenizer_;
+  size_t longest_;
+  LineReader reader_;
+  std::vector<std::string> lines_;
+  int64_t count_ = 0, empty_ = 0, cut_ = 0;
+};
+
+/// The rows of inputs that outlive them.
+std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs);
+
+/// The encoder of an opened model, which outlives it.
+infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options);
+
+/// How many tokens of a text the model reads by --max-length, the model and `folder` (what its
+/// files say, if anything). Throws UserError (exit 2) where --max-length is more than the model
+/// takes.
+int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& model,
+                     std::optional<int64_t> folder = std::nullopt);
+
+/// "1,000 texts in 1.20 s, 833 texts/s (FOLDER)" on stderr.
+void say_rate(int64_t texts, double seconds, const io::ModelFolder& model);
+double rate_of(int64_t texts, double seconds);
+
+}  // namespace brrr::cli

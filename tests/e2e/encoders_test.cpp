@@ -1,0 +1,317 @@
+// Encoders from end to end: one learns to fill masks, is killed and resumed, and is fine-tuned for
+// classes, ratings and tags, which `classify` then tells; `embed` gives vectors; plans are exact.
+
+#include <cmath>
+#include <cstring>
+
+#include "e2e/run.h"
+
+namespace brrr::test {
+namespace {
+
+using Options = std::vector<std::string>;
+using Json = nlohmann::json;
+
+class Encoders : public EndToEnd {
+ protected:
+  void SetUp() override {
+    EndToEnd::SetUp();
+    if (IsSkipped()) return;
+    // The label of a text is told by one of its words, the rating by how often it stands there.
+    std::string classes = "label\ttext\n", pairs = "label\tsentence1\tsentence2\n", values, tags;
+    for (int i = 0; i < 240; ++i) {
+      const std::string words = "line " + std::to_string(i * i % 97) + " of a small text";
+      const bool is_good = i * 7 % 13 < 6;
+      classes += std::string(is_good ? "good" : "bad") + "\t" + words +
+                 (is_good ? " with words" : " that repeat") + "\n";
+      pairs += std::string(is_good ? "1" : "0") + "\t" + words + "\t" +
+               (is_good ? "with words" : "that repeat") + "\n";
+      std::string repeated;
+      for (int n = 0; n < i % 4; ++n) repeated += " words";
+      values += fmt::format("{:.1f}\t{}{}\n", i % 4 - 1.5, words, repeated);
+      tags += "line\tO\nsmall\tB-N\ntext\tI-N\nof\tO\nwords\tB-N\n\n";
+    }
+    put("classes.tsv", classes);
+    put("pairs.tsv", pairs);
+    put("values.tsv", values);
+    put("tags.txt", tags);
+  }
+  void put(const std::string& name, const std::string& content) {
+    write_file_atomically(path(name), content);
+  }
+
+  Options pretraining(const std::string& name, Options more = {}) const {
+    Options options =
+        small_run(name, {"--preset", "bert-mini", "--tokenizer", "wordpiece:120", "--learning-rate",
+                         "2e-3", "--separator", "\n", "--sampling", "documents"});
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }
+  Options fine_tuning(const std::string& name, const std::string& task, const std::string& file,
+                      Options more = {}) const {
+    Options options{"train",    "--task",          task,         "--data",
+                    path(file), "--init-from",     path("base"), "--output-dir",
+                    path(name), "--context",       "32",         "--num-train-epochs",
+                    "4",        "--learning-rate", "2e-3",       "--batch-size",
+                    "8",        "--eval-steps",    "20",         "--threads",
+                    "1",        "--json"};
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }
+  void make_base() {
+    ASSERT_EQ(run(pretraining("base", {"--max-steps", "150", "--eval-steps", "0"})), 0) << err_;
+  }
+  /// Runs with `text` as standard input, by way of a file.
+  int run_on(const std::string& text, Options args) {
+    put("input.txt", text);
+    args.insert(args.end(), {"--text", path("input.txt")});
+    return run(args);
+  }
+};
+
+TEST_F(Encoders, LearnToFillMasksAndResume) {
+  // A learning rate that does not depend on the number of steps.
+  const auto steps = [](const char* count) {
+    return Options{"--max-steps", count, "--warmup-steps", "0", "--lr-scheduler-type", "constant"};
+  };
+  ASSERT_EQ(run(pretraining("whole", steps("40"))), 0) << err_;
+  const Json whole = Json::parse(out_);
+  EXPECT_EQ(whole["arena_bytes"], whole["forecast_arena_bytes"]);
+  ASSERT_EQ(run(pretraining("part", steps("18"))), 0) << err_;
+  ASSERT_EQ(run({"train", "--resume", path("part").string(), "--max-steps", "40"}), 0) << err_;
+  EXPECT_TRUE(read_file(path("part") / "model.safetensors") ==
+              read_file(path("whole") / "model.safetensors"))
+      << "other bits";
+  // Cut into micro-batches and computed again in the backward pass, a step has the same masks.
+  for (const Options& way : {Options{"--rematerialize", "blocks"},
+                             Options{"--batch-size", "2", "--gradient-accumulation-steps", "2"}}) {
+    Options options{"--max-steps", "3", "--eval-steps", "0", "--dropout", "0"};
+    ASSERT_EQ(run(pretraining("plain", options)), 0) << err_;
+    const double plain = Json::parse(out_)["train_loss"];
+    options.insert(options.end(), way.begin(), way.end());
+    options.push_back("--overwrite");
+    ASSERT_EQ(run(pretraining("way", options)), 0) << err_;
+    EXPECT_NEAR(Json::parse(out_)["train_loss"].get<double>(), plain, 1e-4) << way[0];
+    fs::remove_all(path("plain"));
+  }
+  ASSERT_EQ(run(pretraining("words", {"--max-steps", "5", "--whole-word-mask"})), 0) << err_;
+  ASSERT_EQ(run({"plan", path("whole").string(), "--json"}), 0) << err_;
+  EXPECT_GT(Json::parse(out_)["arena_bytes"].get<int64_t>(), 0);
+  ASSERT_EQ(run({"profile", path("whole").string(), "--seconds", "0.3", "--json"}), 0) << err_;
+}
+
+TEST_F(Encoders, FillMasks) {
+  ASSERT_EQ(run(pretraining("base", {"--max-steps", "400", "--eval-steps", "0"})), 0) << err_;
+  const std::string model = path("base").string();
+  ASSERT_EQ(run_on("line 1 of a [MASK] text, with words that repeat.\n"
+                   "line 3 <mask> a small [MASK], with words\n",
+                   {"fill-mask", "--model", model, "--json"}),
+            0)
+      << err_;
+  const Json results = Json::parse(out_)["results"];
+  ASSERT_EQ(results.size(), 2u);
+  ASSERT_EQ(results[1].size(), 2u) << "a list for each mask";
+  EXPECT_EQ(results[0][0][0]["token_str"], "small") << out_;
+  EXPECT_EQ(results[1][0][0]["token_str"], "of") << out_;
+  EXPECT_EQ(results[1][1][0]["token_str"], "text") << out_;
+  double sum = 0;
+  for (const Json& guess : results[0][0]) sum += guess["score"].get<double>();
+  EXPECT_GT(sum, 0.5);
+  EXPECT_LE(sum, 1.0001);
+  EXPECT_EQ(run_on("no mask\n", {"fill-mask", "--model", model}), 1);
+  EXPECT_NE(err_.find("input.txt, line 1: the text has no [MASK]"), std::string::npos) << err_;
+  EXPECT_EQ(run_on("text\n", {"classify", "--model", model}), 1);
+  EXPECT_NE(err_.find("has no classes: its model is for masked tokens"), std::string::npos) << err_;
+  EXPECT_EQ(run({"generate", "--model", model, "--prompt", "a"}), 1);
+  EXPECT_NE(err_.find("an encoder does not generate text"), std::string::npos) << err_;
+}
+
+TEST_F(Encoders, ClassifyTexts) {
+  make_base();
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv")), 0) << err_;
+  const Json result = Json::parse(out_);
+  EXPECT_GT(result["accuracy"].get<double>(), 0.95) << err_;
+  EXPECT_EQ(result["val_tokens"], 24) << "every tenth row";
+  EXPECT_EQ(result["arena_bytes"], result["forecast_arena_bytes"]);
+  const std::string model = path("classes").string();
+  ASSERT_EQ(run_on("line 5 of a small text with words\n\nline 5 of a small text that repeat\n",
+                   {"classify", "--model", model, "--json"}),
+            0)
+      << err_;
+  const Json results = Json::parse(out_)["results"];
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[0]["label"], "good");
+  EXPECT_EQ(results[2]["label"], "bad");
+  EXPECT_NEAR(
+      results[0]["scores"]["good"].get<double>() + results[0]["scores"]["bad"].get<double>(), 1,
+      1e-6);
+  EXPECT_NE(err_.find("note: 1 line is empty"), std::string::npos) << err_;
+
+  // Killed after the first evaluation and resumed, it is the same run.
+  for (const auto& [name, count] : {std::pair{"part", "40"}, {"whole", "60"}})
+    ASSERT_EQ(run(fine_tuning(name, "classify", "classes.tsv",
+                              {"--max-steps", count, "--warmup-steps", "0", "--lr-scheduler-type",
+                               "constant", "--no-load-best-model-at-end"})),
+              0)
+        << err_;
+  ASSERT_EQ(run({"train", "--resume", path("part").string(), "--max-steps", "60"}), 0) << err_;
+  EXPECT_TRUE(read_file(path("part") / "model.safetensors") ==
+              read_file(path("whole") / "model.safetensors"))
+      << "other bits";
+
+  // A folder with the task keeps its head, and a file with other labels gets a new one.
+  ASSERT_EQ(run(fine_tuning("again", "classify", "classes.tsv",
+                            {"--init-from", model, "--max-steps", "1", "--learning-rate", "0"})),
+            0)
+      << err_;
+  EXPECT_GT(Json::parse(out_)["accuracy"].get<double>(), 0.95);
+  ASSERT_EQ(run(fine_tuning("pairs", "classify", "pairs.tsv", {"--init-from", model})), 0) << err_;
+  EXPECT_NE(err_.find("has labels that the model lacks: the model gets a new head for 0, 1"),
+            std::string::npos)
+      << err_;
+  EXPECT_GT(Json::parse(out_)["accuracy"].get<double>(), 0.9);
+  ASSERT_EQ(run_on("line 5 of a small text\twith words\n",
+                   {"classify", "--model", path("pairs").string(), "--pair", "--all-scores"}),
+            0)
+      << err_;
+  EXPECT_TRUE(out_.starts_with("1\t0.")) << out_;
+
+  // Everything that looks at a run before it goes.
+  Options plan = fine_tuning("planned", "classify", "classes.tsv");
+  plan[0] = "plan";
+  plan.erase(std::find(plan.begin(), plan.end(), "--output-dir"),
+             std::find(plan.begin(), plan.end(), "--output-dir") + 2);
+  ASSERT_EQ(run(plan), 0) << err_;
+  EXPECT_EQ(Json::parse(out_)["arena_bytes"], result["arena_bytes"]);
+  ASSERT_EQ(run(fine_tuning("fitted", "classify", "classes.tsv",
+                            {"--fit", "--memory-limit", "200MiB", "--max-steps", "3",
+                             "--rematerialize", "blocks"})),
+            0)
+      << err_;
+}
+
+TEST_F(Encoders, RateTextsAndTagWords) {
+  make_base();
+  ASSERT_EQ(run(fine_tuning("values", "regress", "values.tsv", {"--num-train-epochs", "8"})), 0)
+      << err_;
+  EXPECT_GT(Json::parse(out_)["pearson"].get<double>(), 0.8) << err_;
+  ASSERT_EQ(run_on("line 1 of a small text\nline 1 of a small text words words words\n",
+                   {"classify", "--model", path("values").string(), "--json"}),
+            0)
+      << err_;
+  const Json rated = Json::parse(out_)["results"];
+  EXPECT_LT(rated[0]["label"].get<double>() + 1, rated[1]["label"].get<double>()) << out_;
+
+  ASSERT_EQ(run(fine_tuning("tags", "tokens", "tags.txt")), 0) << err_;
+  EXPECT_GT(Json::parse(out_)["f1"].get<double>(), 0.95) << err_;
+  ASSERT_EQ(run_on("line small text of words\n", {"classify", "--model", path("tags").string()}), 0)
+      << err_;
+  EXPECT_TRUE(out_.starts_with("line\tO\t")) << out_;
+  EXPECT_NE(out_.find("\nsmall\tB-N\t"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("\ntext\tI-N\t"), std::string::npos) << out_;
+}
+
+TEST_F(Encoders, EmbedTexts) {
+  make_base();
+  const std::string model = path("base").string(), lines = "line 1 of a small text\n\nwith words";
+  ASSERT_EQ(run_on(lines, {"embed", "--model", model, "--json"}), 0) << err_;
+  const Json j = Json::parse(out_);
+  EXPECT_EQ(j["dimension"], 32);
+  EXPECT_TRUE(j["sentences_per_second"].is_number());
+  ASSERT_EQ(j["embeddings"].size(), 3u);
+  EXPECT_NE(err_.find("does not say how a text's vector is made"), std::string::npos) << err_;
+  ASSERT_EQ(run_on(lines, {"embed", "--model", model, "--batch-size", "1"}), 0) << err_;
+  std::string expected;
+  for (const Json& vector : j["embeddings"])
+    for (size_t i = 0; i < vector.size(); ++i)
+      expected += fmt::format("{}{}", vector[i].get<float>(), i + 1 < vector.size() ? " " : "\n");
+  EXPECT_EQ(out_, expected) << "the shortest decimals that give the same numbers";
+  ASSERT_EQ(run_on(lines, {"embed", "--model", model, "--output", path("v.npy").string()}), 0)
+      << err_;
+  const std::string npy = read_file(path("v.npy"));
+  float first = 0;
+  std::memcpy(&first, npy.data() + npy.size() - 3 * 32 * sizeof(float), sizeof first);
+  EXPECT_EQ(first, j["embeddings"][0][0].get<float>());
+  ASSERT_EQ(run_on(lines, {"embed", "--model", model, "--max-length", "4"}), 0) << err_;
+  EXPECT_NE(err_.find("1 of 3 texts is longer than 4 tokens: only its beginning"),
+            std::string::npos)
+      << err_;
+}
+
+// What can be wrong with texts, labels and folders: the exit code, and what the message names.
+TEST_F(Encoders, WhatIsWrongIsNamed) {
+  ASSERT_EQ(run(pretraining("base", {"--max-steps", "2", "--eval-steps", "0"})), 0) << err_;
+  ASSERT_EQ(run(small_run("gpt", {"--max-steps", "2", "--eval-steps", "0"})), 0) << err_;
+  const std::string model = path("base").string();
+  const auto expect = [&](const Options& args, int code, const std::string& part) {
+    EXPECT_EQ(run(args), code) << part << "\n" << err_;
+    EXPECT_NE(err_.find(part), std::string::npos) << part << "\n" << err_;
+    EXPECT_EQ(err_.find("fault of Brrr"), std::string::npos) << err_;
+  };
+  const auto expect_of_data = [&](const std::string& content, const std::string& part,
+                                  const std::string& task = "classify", Options more = {}) {
+    put("bad.tsv", content);
+    more.push_back("--overwrite");
+    expect(fine_tuning("bad", task, "bad.tsv", more), 1, part);
+  };
+  std::string rows;
+  for (int i = 0; i < 20; ++i) rows += std::string(i % 2 == 0 ? "a" : "b") + "\ttext of it\n";
+  expect_of_data("", "bad.tsv");
+  expect_of_data("label\ttext\n" + rows + "a\n", "line 22");
+  expect_of_data("label\ttext\n" + rows + "\ttext\n", "line 22");
+  expect_of_data("label\ttext\n" + rows + "a\t\"text\n", "line 22", "classify",
+                 {"--quoting", "csv"});
+  expect_of_data("label\ttext\n" + rows + "a\tcaf\xe9\n", "line 22");
+  expect_of_data("label\ttext\n" + rows, "line 2", "regress");
+  expect_of_data("label\ttext\n" + rows, "6 tokens, more than the context of 4", "classify",
+                 {"--no-truncate", "--context", "4"});
+  expect_of_data("O B\tonly\n" + rows, "bad.tsv", "tokens");
+  expect(fine_tuning("bad", "classify", "classes.tsv", {"--label-column", "stars"}), 2,
+         "--label-column stars");
+  expect(fine_tuning("bad", "classify", "classes.tsv", {"--val-data", path("values.tsv")}), 1,
+         "values.tsv");
+  expect({"train", "--task", "classify", "--data", path("classes.tsv")}, 2,
+         "starts from a model that knows texts: expected --init-from");
+  expect({"train", "--task", "classify", "--init-from", model}, 2, "needs --data with one file");
+  expect({"train", "--label-column", "x"}, 2, "--label-column is for files of texts and labels");
+  expect({"train", "--preset", "fine-tune"}, 2, "--preset fine-tune needs --task");
+  expect(fine_tuning("bad", "classify", "classes.tsv", {"--sampling", "random"}), 2,
+         "--sampling epoch or group_by_length");
+  expect(fine_tuning("bad", "classify", "classes.tsv", {"--init-from", path("gpt")}), 1,
+         "it needs an encoder");
+  expect(pretraining("bad", {"--tokenizer", "char"}), 1,
+         "the char tokenizer has no mask token, which a masked language model needs");
+  expect(pretraining("bad", {"--tokenizer", "wordpiece:3"}), 2, "expected wordpiece:N");
+  expect(pretraining("bad", {"--tokenizer", "wordpiece:100000"}), 1, "ask for ");
+  expect({"embed", "--model", path("gpt").string(), "--text", text_path().string()}, 1,
+         "it needs an encoder");
+  expect({"eval", "--model", model, "--text", text_path().string()}, 1,
+         "its model is for masked tokens");
+  expect({"embed", "--model", model, "--text", path("nowhere").string()}, 1, "nowhere");
+  expect({"embed", "--model", model, "--text", text_path().string(), "--no-truncate",
+          "--max-length", "5"},
+         1, "text.txt, line 1: the text has ");
+  expect({"embed", "--model", model, "--max-length", "33"}, 2, "more than the 32 tokens");
+  expect({"embed", "--model", model, "--output", "v.txt"}, 2, "ends in .npy");
+  expect({"classify", "--model", model, "--pair", "--text", text_path().string()}, 1,
+         "has no classes");
+
+  // Folders.
+  fs::create_directory(path("base") / "1_Pooling");
+  write_file_atomically(path("base") / "modules.json",
+                        R"([{"path":"1_Pooling","type":"sentence_transformers.models.Pooling"}])");
+  write_file_atomically(path("base") / "1_Pooling" / "config.json",
+                        R"({"pooling_mode_attention":true})");
+  expect({"embed", "--model", model, "--text", text_path().string()}, 1,
+         "pooling_mode_attention is not supported");
+  fs::remove(path("base") / "modules.json");
+  std::string config = read_file(path("base") / "config.json");
+  const size_t at = config.find("\"vocab_size\": 120");
+  ASSERT_NE(at, std::string::npos) << config;
+  config.replace(at, 17, "\"vocab_size\": 100");
+  write_file_atomically(path("base") / "config.json", config);
+  expect({"embed", "--model", model, "--text", text_path().string()}, 1, "100");
+}
+
+}  // namespace
+}  // namespace brrr::test
