@@ -98,6 +98,8 @@ std::string figures(const std::vector<RunRecord>& runs) {
         loss(r.val_loss) +
         figure_cell(r.best_val_loss,
                     fmt::format("{:.4f} at {}", r.best_val_loss.value_or(0), r.best_step)) +
+        figure_cell(r.metric_value,
+                    fmt::format("{} {:.4f}", r.metric, r.metric_value.value_or(0))) +
         speed(r) +
         figure_cell(r.skipped_steps,
                     with_commas(static_cast<int64_t>(r.skipped_steps.value_or(0)))) +
@@ -107,7 +109,8 @@ std::string figures(const std::vector<RunRecord>& runs) {
         memory(r.arena_bytes) + memory(r.process_bytes) + "</tr>\n";
   }
   return sorting_table(
-      {"run", "status", "steps", "train loss", "val. loss", "best val. loss", "tokens/s",
+      {"run", "status", "steps", "train loss", "val. loss", "best val. loss", "task",
+       "tokens/s",
        "skipped steps", "waiting", "time", "parameters", "arena", "process"},
       rows);
 }

@@ -35,6 +35,14 @@ std::optional<double> mean_of_last(const std::vector<double>& values, size_t cou
   return n > 0 ? std::optional(sum / static_cast<double>(n)) : std::nullopt;
 }
 
+/// What decides which weights of a task are best (train/tasks/metrics.h).
+std::string metric_of(const Json& options) {
+  const Json task = options.is_object() ? options.value("task", Json()) : Json();
+  if (task == "classify") return "accuracy";
+  if (task == "regress") return "pearson";
+  return task == "tokens" ? "f1" : "";
+}
+
 void read_options(RunRecord& run) {
   const fs::path file = run.folder / "train_config.json";
   if (!fs::exists(file)) {
@@ -47,6 +55,7 @@ void read_options(RunRecord& run) {
     if (!options.is_object())
       user_error("train_config.json: expected an object, got {}", io::describe(options));
     run.options = std::move(options);
+    run.metric = metric_of(run.options);
     train::options_from_json(text, "train_config.json");
   } catch (const UserError& e) {
     run.remarks.push_back(run.options.empty()
@@ -87,6 +96,7 @@ void read_log(RunRecord& run) {
           run.best_val_loss = run.val_loss;
           run.best_step = at;
         }
+        if (!run.metric.empty()) figure(record, run.metric.c_str(), run.metric_value);
         figure(record, "skipped_steps", run.skipped_steps);
         const auto end = record.find("finished");
         is_finished = end != record.end() && *end == true;  // a resumed run goes on after it
@@ -205,6 +215,7 @@ std::string report_json(const std::vector<RunRecord>& runs) {
     j["val_loss"] = or_null(run.val_loss);
     j["best_val_loss"] = or_null(run.best_val_loss);
     j["best_step"] = run.best_step;
+    if (!run.metric.empty()) j[run.metric] = or_null(run.metric_value);
     j["tokens_per_second"] = or_null(run.tokens_per_second);
     j["median_tokens_per_second"] = or_null(run.median_tokens_per_second);
     j["skipped_steps"] = or_null(run.skipped_steps);

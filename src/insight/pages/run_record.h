@@ -26,6 +26,9 @@ struct RunRecord {
   std::optional<double> val_loss;    // the last one; NaN where it was not finite
   std::optional<double> best_val_loss;
   int64_t best_step = -1;
+  /// What a task is judged by: "accuracy", "pearson" or "f1", and its last value; "": no task.
+  std::string metric;
+  std::optional<double> metric_value;
   std::optional<double> tokens_per_second;         // over all steps, as the run says at its end
   std::optional<double> median_tokens_per_second;  // of the logged steps
   std::optional<double> skipped_steps;             // f16 gradients overflowed
