@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "base/integers.h"
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/stream_batches.h"
@@ -334,11 +335,18 @@ int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) con
   return stream ? io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows) : 0;
 }
 
-Dataset task_dataset(const TrainOptions& options, TaskFiles files,
-                     const std::string& tokenizer_folder) {
+Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder) {
   Dataset d;
   d.tokenizer = io::load_tokenizer(tokenizer_folder);
   d.task = encode_task(files, *d.tokenizer, options.truncate, options.context);
+  if (!options.was_given("context") && !options.wants_resume()) {
+    constexpr int64_t kStep = 8;
+    size_t longest = 1;
+    for (const auto* rows : {&d.task->train, &d.task->val})
+      for (const io::EncodedRow& row : *rows) longest = std::max(longest, row.ids.size());
+    options.context =
+        std::min(options.context, round_up(static_cast<int64_t>(longest), kStep));
+  }
   for (const std::string& note : files.notes) d.note += (d.note.empty() ? "" : "; ") + note;
   const bool has_classes = !files.train.labels.empty();
   d.description =

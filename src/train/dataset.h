@@ -50,8 +50,8 @@ std::vector<int64_t> row_lengths(const TrainOptions& options);
 /// further); empty otherwise. Throws UserError for text that is missing, binary, or shorter than
 /// one context.
 Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_folder);
-/// The same for the files of a task, with the tokenizer in that folder.
-Dataset task_dataset(const TrainOptions& options, TaskFiles files,
-                     const std::string& tokenizer_folder);
+/// The same for the files of a task, with the tokenizer in that folder. Where no context was given
+/// the options get one that the longest text needs, if that is shorter.
+Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder);
 
 }  // namespace brrr::train
