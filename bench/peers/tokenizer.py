@@ -14,8 +14,13 @@ cannot help.
 
 With --folder DIR, which holds a tokenizer.json, the peer is `tokenizers`, timed from a list of str (encode_batch_fast, its
 fastest way, parallelism off). The texts: the sentences one by one, Shakespeare line by line, and Shakespeare whole.
+
+With --model FILE, a tokenizer.model or a tekken.json, the peer is the library whose file it is, on the same texts:
+`sentencepiece` (encode of a list of str with num_threads=1), or `tiktoken` (encode_ordinary; Llama 3's file, and tekken's,
+whose ids mistral-common moves behind the special tokens).
 """
 import argparse
+import base64
 import importlib.util
 import json
 import os
@@ -27,7 +32,7 @@ import tempfile
 import time
 import venv
 
-PEERS = ["tiktoken==0.14.0", "tokenizers==0.22.1"]
+PEERS = ["tiktoken==0.14.0", "tokenizers==0.22.1", "sentencepiece==0.2.3"]
 
 
 def run_in_throw_away_environment():
@@ -133,16 +138,20 @@ def against_tiktoken(arguments, data, shakespeare):
         compare(name, text, arguments.binary, folder, "tiktoken", encode, arguments.rounds)
 
 
+def sentences_of(data):
+    lines = []
+    for name in ("editorials", "movies", "products", "tweets"):
+        with open(os.path.join(data, "sentences", name + ".tsv"), encoding="utf-8", newline="") as f:
+            lines += [line.split("\t", 1)[1] for line in f.read().split("\n") if line]
+    return "\n".join(lines)
+
+
 def against_tokenizers(arguments, data, shakespeare):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(os.path.join(arguments.folder, "tokenizer.json"))
     tokenizer.no_truncation()  # files of encoder models may say otherwise
     tokenizer.no_padding()
-    lines = []
-    for name in ("editorials", "movies", "products", "tweets"):
-        with open(os.path.join(data, "sentences", name + ".tsv"), encoding="utf-8", newline="") as f:
-            lines += [line.split("\t", 1)[1] for line in f.read().split("\n") if line]
-    sentences = "\n".join(lines)
+    sentences = sentences_of(data)
 
     def encode(text, how):
         parts = text.split("\n") if how == "lines" else [text]
@@ -156,23 +165,65 @@ def against_tokenizers(arguments, data, shakespeare):
         compare(name, text, arguments.binary, arguments.folder, "tokenizers", lambda t: encode(t, how), arguments.rounds, how)
 
 
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def peer_of(path):
+    """The name of the library, a function from a list of str to a list of lists of ids, and the id of its first token."""
+    import tiktoken
+    with open(path, "rb") as f:
+        content = f.read()
+    if path.endswith(".json"):
+        root = json.loads(content)
+        first = root["config"]["default_num_special_tokens"]
+        vocab = root["vocab"][:root["config"]["default_vocab_size"] - first]
+        encoding = tiktoken.Encoding("tekken", pat_str=root["config"]["pattern"], special_tokens={},
+                                     mergeable_ranks={base64.b64decode(v["token_bytes"]): v["rank"] for v in vocab})
+        return "tiktoken", lambda texts: [encoding.encode_ordinary(t) for t in texts], first
+    first_line = content.split(b"\n", 1)[0].split()
+    if len(first_line) == 2 and first_line[1].isdigit():
+        encoding = tiktoken.Encoding("llama3", pat_str=LLAMA3, special_tokens={}, mergeable_ranks={
+            base64.b64decode(line.split()[0]): int(line.split()[1]) for line in content.split(b"\n") if line})
+        return "tiktoken", lambda texts: [encoding.encode_ordinary(t) for t in texts], 0
+    import sentencepiece
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    return "sentencepiece", lambda texts: processor.encode(texts, num_threads=1), 0
+
+
+def against_its_library(arguments, data, shakespeare):
+    name, encode_all, first = peer_of(arguments.model)
+
+    def encode(text, how):
+        parts = text.split("\n") if how == "lines" else [text]
+        start = time.perf_counter()
+        ids = encode_all(parts)
+        seconds = time.perf_counter() - start
+        return [first + i for part in ids for i in part], seconds
+
+    for what, text, how in (("sentences, one by one", sentences_of(data), "lines"), ("shakespeare, line by line", shakespeare, "lines"),
+                            ("shakespeare, whole", shakespeare, "1")):
+        compare(what, text, arguments.binary, arguments.model, name, lambda t: encode(t, how), arguments.rounds, how)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="build/bench/bench_tokenizer")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--folder", help="a folder with tokenizer.json")
+    parser.add_argument("--model", help="a tokenizer.model or tekken.json")
     arguments = parser.parse_args()
     if not os.path.exists(arguments.binary):
         sys.exit(f"{arguments.binary} is missing; build it:\n{__doc__.split(chr(10) * 2)[1]}")
     if "BRRR_DATA" not in os.environ:
         sys.exit("BRRR_DATA is not set; it names the folder with gpt2/, shakespeare/ and sentences/")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if importlib.util.find_spec("tokenizers" if arguments.folder else "tiktoken") is None:
+    needed = ["tokenizers"] if arguments.folder else ["tiktoken", "sentencepiece"] if arguments.model else ["tiktoken"]
+    if any(importlib.util.find_spec(name) is None for name in needed):
         run_in_throw_away_environment()
     data = os.environ["BRRR_DATA"]
     with open(os.path.join(data, "shakespeare", "input.txt"), encoding="utf-8") as f:
         shakespeare = f.read()
-    (against_tokenizers if arguments.folder else against_tiktoken)(arguments, data, shakespeare)
+    (against_tokenizers if arguments.folder else against_its_library if arguments.model else against_tiktoken)(arguments, data, shakespeare)
 
 
 if __name__ == "__main__":

@@ -301,9 +301,11 @@ const OptionTable<TokenizerArguments>& tokenizer_table() {
 // stead.
 void check_tokenizer_folder(const TokenizerArguments& o) {
   for (const std::string_view name : io::tokenizer_file_names()) {
-    const bool same =
-        o.kind == "char" ? name == "char.json" : name == "vocab.json" || name == "merges.txt";
-    if (!same && fs::exists(fs::path(o.output_dir) / name))
+    const bool may_stay =
+        name == "tokenizer_config.json" ||
+        (name == "tokenizer.json" && fs::exists(fs::path(o.output_dir) / name) &&
+         io::load_tokenizer(o.output_dir)->kind() == (o.kind == "char" ? "char" : "bpe"));
+    if (!may_stay && fs::exists(fs::path(o.output_dir) / name))
       user_error(
           "{} holds a tokenizer of another kind ({}): remove it, or name another --output-dir",
           o.output_dir, name);

@@ -9,6 +9,7 @@
 #include "text/text_pipeline.h"
 #include "text/tokenizer_char.h"
 #include "text/tokenizer_json.h"
+#include "text/tokenizer_writer.h"
 #include "text/wordpiece/vocab_files.h"
 
 namespace brrr::io {
@@ -25,9 +26,7 @@ class ByteModel final : public TokenModel {
     }
   }
   bool may_cut(uint32_t, uint32_t) const override { return true; }
-  void save(const fs::path& folder) const override {
-    write_file_atomically(folder / "byte.json", "{\"type\": \"byte\"}\n");
-  }
+  void save(const fs::path& folder) const override { write_files(files_of_bytes(), folder); }
 };
 
 /// The length of the longest prefix that ends with a whole UTF-8 character.
@@ -108,7 +107,8 @@ std::unique_ptr<Tokenizer> make_gpt2_tokenizer(BpeModel model) {
 }
 
 std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size) {
-  return make_gpt2_tokenizer(train_bpe_model(text, vocab_size));
+  // What is written is what is used.
+  return read_tokenizer_json(files_of_bpe(train_bpe_model(text, vocab_size)), "");
 }
 
 namespace {
@@ -203,6 +203,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
   if (has("tokenizer.json")) {
     auto files = read_token_configs(folder);
     files["tokenizer.json"] = read_file(folder / "tokenizer.json");
+    if (auto written = read_written_tokenizer(files["tokenizer.json"])) return written;
     return read_tokenizer_json(std::move(files), folder.string());
   }
   if (has("tokenizer.model")) {

@@ -177,7 +177,8 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// with the byte offset where the text is not UTF-8.
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view text);
 /// Trains byte-level BPE on `text`: GPT-2's split pattern, the most frequent pair merged first,
-/// ties to the smaller pair. vocab_size counts the 256 bytes, the merges and "<|endoftext|>".
+/// ties to the smaller pair. vocab_size counts the 256 bytes, the merges and "<|endoftext|>", which
+/// is found in texts, as in every tokenizer.json.
 /// Throws UserError when the text has too few repeated pairs for that many tokens.
 std::unique_ptr<Tokenizer> train_bpe(std::string_view text, int32_t vocab_size);
 /// Trains WordPiece on `text`: words as BERT cuts them, in small letters without accents; the most

@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/text_pipeline.h"
+#include "text/tokenizer_writer.h"
 
 namespace brrr::io {
 namespace {
@@ -49,10 +50,7 @@ class CharModel final : public TokenModel {
   bool may_cut(uint32_t, uint32_t) const override { return true; }
 
   void save(const fs::path& folder) const override {
-    Json characters = Json::array();
-    for (const uint32_t code : codes_) characters.push_back(character(code));
-    const Json root = {{"type", "char"}, {"characters", std::move(characters)}};
-    write_file_atomically(folder / "char.json", root.dump() + "\n");
+    write_files(files_of_characters(codes_), folder);
   }
 
   static std::string character(uint32_t code) {
@@ -79,7 +77,9 @@ class CharModel final : public TokenModel {
   std::vector<int32_t> ids_;       // by page
 };
 
-std::unique_ptr<Tokenizer> tokenizer_of(const std::vector<uint32_t>& codes) {
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of_characters(const std::vector<uint32_t>& codes) {
   TokenizerParts parts;
   std::string characters;
   std::vector<uint32_t> offsets = {0};
@@ -91,8 +91,6 @@ std::unique_ptr<Tokenizer> tokenizer_of(const std::vector<uint32_t>& codes) {
   parts.model = std::make_unique<CharModel>(codes);
   return std::make_unique<TextPipeline>(std::move(parts));
 }
-
-}  // namespace
 
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view text) {
   if (text.empty())
@@ -113,7 +111,7 @@ std::unique_ptr<Tokenizer> make_char_tokenizer(std::string_view text) {
   std::vector<uint32_t> codes;
   for (uint32_t code = 0; code < seen.size(); ++code)
     if (seen[code]) codes.push_back(code);
-  return tokenizer_of(codes);
+  return tokenizer_of_characters(codes);
 }
 
 std::unique_ptr<Tokenizer> parse_char_json(std::string_view text, const std::string& name) {
@@ -141,7 +139,7 @@ std::unique_ptr<Tokenizer> parse_char_json(std::string_view text, const std::str
           name, codes.size(), describe(entry));
     codes.push_back(c.code);
   }
-  return tokenizer_of(codes);
+  return tokenizer_of_characters(codes);
 }
 
 }  // namespace brrr::io

@@ -1,5 +1,6 @@
 #pragma once
-// Character tokenizer: id i is the i-th smallest code point of a corpus. char.json lists them:
+// Character tokenizer: id i is the i-th smallest code point of a corpus. It is written as a
+// tokenizer.json (tokenizer_writer.h); older folders have a char.json, which lists the characters:
 // {"type": "char", "characters": ["\n", " ", "!", ...]}.
 
 #include <cstdint>

@@ -39,7 +39,8 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
   }
   if (name == "byte") return io::make_byte_tokenizer();
   if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
-  if (fs::is_directory(name)) return io::load_tokenizer(name);
+  if (fs::is_directory(name) || (name != "char" && fs::is_regular_file(name)))
+    return io::load_tokenizer(name);
   const std::optional<LearntTokenizer> kind = learnt_tokenizer(name);
   if (name != "char" && !kind)
     usage_error(

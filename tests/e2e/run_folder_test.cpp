@@ -178,7 +178,7 @@ TEST_F(RunFolder, FilesOfOthersAreNotReplaced) {
   EXPECT_EQ(run({"data", "train-tokenizer", "--vocab-size", "260", "--text", text_path().string(),
                  "--output-dir", path("hf").string()}),
             1);
-  EXPECT_TRUE(says("char.json")) << err_;
+  EXPECT_TRUE(says("tokenizer.json")) << err_;
 }
 
 TEST_F(RunFolder, OneProcessAtATimeAndSignals) {

@@ -5,6 +5,7 @@
 
 #include "e2e/run.h"
 #include "folders/folder_lock.h"
+#include "support/bpe_model.h"
 
 namespace brrr::test {
 namespace {
@@ -136,7 +137,7 @@ TEST_F(Errors, AShardOfAnotherTokenizer) {
   check({{train_on(at("bytes"), {"--tokenizer", at("chars")}),
           1,
           {at("chars"), at("bytes"), "char of", "byte of 256"}}});
-  fs::remove(path("bytes") / "byte.json");
+  fs::remove(path("bytes") / "tokenizer.json");
   check({{train_on(at("bytes")), 1, {at("bytes"), "--tokenizer"}}});
   EXPECT_EQ(run(train_on(at("bytes"), {"--tokenizer", "byte"})), 0) << err_;
 }
@@ -146,6 +147,14 @@ TEST_F(Errors, Tokenizers) {
                  "--output-dir", at("bpe")}),
             0)
       << err_;
+  const std::string json = read_file(path("bpe") / "tokenizer.json");
+  write_file_atomically(path("bpe") / "tokenizer.json", json.substr(0, json.size() / 2));
+  check({{{"data", "encode", "--tokenizer", at("bpe")}, 1, {at("bpe"), "tokenizer.json"}}});
+  write_file_atomically(path("bpe") / "tokenizer.json", json);
+  // The same as GPT-2's two files.
+  io::save_bpe(test::bpe_model(*io::load_tokenizer(path("bpe"))), path("bpe"));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    fs::remove(path("bpe") / name);
   const std::string vocab = read_file(path("bpe") / "vocab.json");
   const std::string merges = read_file(path("bpe") / "merges.txt");
   const auto encode = [&](const std::string& name) -> std::vector<std::string> {

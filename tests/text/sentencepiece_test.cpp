@@ -93,6 +93,23 @@ TEST(SentencePieceModel, UnigramByHand) {
   EXPECT_TRUE(t->cut_rule().never());
 }
 
+TEST(SentencePieceModel, SumsOfLongTextsBeginAnew) {
+  // "b" and "c" are better by less than a float shows beside a large sum.
+  for (const float sign : {-1.0f, 1.0f}) {
+    const auto t = read_spm(first_pieces() + piece_field("a", 100 * sign) + piece_field("b", -1) +
+                            piece_field("c", -1) + piece_field("bc", -2.001f) + trainer(kUnigram) +
+                            bytes_field(3, varint_field(3, 0)));
+    const auto last = [&](size_t length) {
+      return t->encode(std::string(length, 'a') + "bc").back();
+    };
+    EXPECT_EQ(last(0), 5);
+    EXPECT_EQ(last(1000), 6);
+    EXPECT_EQ(last(1001), 5);
+    EXPECT_EQ(last(2001), 6);
+    EXPECT_EQ(last(2002), 5);
+  }
+}
+
 TEST(SentencePieceModel, BytesStandForWhatNoPieceSpells) {
   std::string pieces = first_pieces() + letters();
   for (int byte = 0; byte < 256; ++byte)

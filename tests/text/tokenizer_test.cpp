@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "base/rng.h"
@@ -195,6 +196,70 @@ TEST(ByteTokenizer, EveryByteIsItself) {
   EXPECT_EQ(tokenizer->decode(Ids{97, 0, 255}), std::string("a\0\xff", 3));
   EXPECT_USER_ERROR(tokenizer->decode(Ids{1, 256}), "token 256 (at position 1)");
   EXPECT_USER_ERROR(tokenizer->decode(Ids{-1}), "token -1");
+}
+
+TEST(ByteTokenizer, OldFolders) {
+  const TempFolder folder;
+  write_file_atomically(folder / "byte.json", "{\"type\": \"byte\"}\n");
+  EXPECT_EQ(load_tokenizer(folder.path())->kind(), "byte");
+  write_file_atomically(folder / "char.json", R"({"type": "char", "characters": ["a", "b"]})");
+  EXPECT_EQ(load_tokenizer(folder.path())->encode("ba"), (Ids{1, 0}));
+}
+
+/// Files that other programs read, too: as a tokenizer.json of no particular kind they give the
+/// same ids and the same text.
+TEST(WrittenTokenizers, AreOrdinaryTokenizerJson) {
+  const std::string text = "the cat \n and the h\u00e9\u65e5, the  cat's \r\n hat";
+  std::vector<std::unique_ptr<Tokenizer>> made;
+  made.push_back(make_byte_tokenizer());
+  made.push_back(make_char_tokenizer(text));
+  made.push_back(train_bpe(text + text, 262));
+  for (const auto& tokenizer : made) {
+    const TempFolder folder;
+    tokenizer->save(folder.path());
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder.path()))
+      names.insert(entry.path().filename().string());
+    EXPECT_EQ(names, (std::set<std::string>{"tokenizer.json", "tokenizer_config.json"}));
+    const auto again = load_tokenizer(folder.path());
+    EXPECT_EQ(again->kind(), tokenizer->kind());
+    EXPECT_EQ(again->end_of_text(), tokenizer->end_of_text());
+    const auto other =
+        read_tokenizer_json({{"tokenizer.json", read_file(folder / "tokenizer.json")}}, "");
+    const Ids ids = tokenizer->encode(text);
+    for (const Tokenizer* t : {again.get(), other.get()}) {
+      EXPECT_EQ(t->vocab_size(), tokenizer->vocab_size());
+      EXPECT_EQ(t->encode(text), ids);
+      EXPECT_EQ(t->decode(ids), text);
+    }
+    // Written anew as `transformers` does it.
+    Json root = parse_json(read_file(folder / "tokenizer.json"), "tokenizer.json");
+    root["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+                              {"pair",
+                               {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+                                {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}}},
+                              {"special_tokens", Json::object()}};
+    write_file_atomically(folder / "tokenizer.json", root.dump(2));
+    EXPECT_EQ(load_tokenizer(folder.path())->kind(), tokenizer->kind());
+  }
+  EXPECT_EQ(made[2]->encode("<|endoftext|>"), Ids{261});
+}
+
+TEST(WrittenTokenizers, OthersAreReadAsWhatTheyAre) {
+  const TempFolder folder;
+  make_char_tokenizer("abc")->save(folder.path());
+  Json root = parse_json(read_file(folder / "tokenizer.json"), "tokenizer.json");
+  const auto kind_with = [&](const char* at, const Json& value) {
+    Json changed = root;
+    changed[Json::json_pointer(at)] = value;
+    write_file_atomically(folder / "tokenizer.json", changed.dump());
+    return load_tokenizer(folder.path())->kind();
+  };
+  EXPECT_EQ(kind_with("/version", "1.0"), "char");
+  EXPECT_EQ(kind_with("/model/vocab", {{"b", 0}, {"a", 1}}), "wordlevel") << "not in their order";
+  EXPECT_EQ(kind_with("/model/vocab", {{"a", 0}, {"bc", 1}}), "wordlevel");
+  EXPECT_EQ(kind_with("/pre_tokenizer/behavior", "Removed"), "wordlevel");
 }
 
 TEST(CharTokenizer, SortedCodePoints) {

@@ -1,6 +1,8 @@
 #include "text/unigram/unigram.h"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 
 #include "base/errors.h"
 #include "base/utf8.h"
@@ -11,6 +13,9 @@ namespace {
 
 // How far below the least score an unknown character is.
 constexpr double kUnknownPenalty = 10;
+// Beyond this sum `sentencepiece` (0.2.3) counts anew from 0, so that floats stay exact enough in
+// long texts.
+constexpr float kLargestFloatSum = 100'000;
 constexpr uint32_t kUnreached = 0xffffffffu;
 
 /// The best path that ends at a place of the text.
@@ -51,13 +56,20 @@ void UnigramEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& 
   best.resize(piece.size() + 1);
   const uint8_t* const begin = as_bytes(piece.data());
   const uint8_t* const end = begin + piece.size();
+  size_t reached = 0;  // the furthest end of a path
   const auto offer = [&](const uint8_t* stop, Sum score, uint32_t from, int32_t id) {
-    BestPath<Sum>& path = best[static_cast<size_t>(stop - begin)];
+    const auto at = static_cast<size_t>(stop - begin);
+    BestPath<Sum>& path = best[at];
+    reached = std::max(reached, at);
     if (path.begin == kUnreached || score > path.score) path = {score, from, id};
   };
   const double* const scores = model_.scores.data();
   for (const uint8_t* p = begin; p < end;) {
     const auto from = static_cast<uint32_t>(p - begin);
+    if (std::is_same_v<Sum, float> && std::abs(best[from].score) > kLargestFloatSum) {
+      const Sum base = best[from].score;
+      for (size_t at = from; at <= reached; ++at) best[at].score -= base;
+    }
     const Sum here = best[from].score;
     const uint8_t* const next = p + decode_utf8(p, end).bytes;
     bool is_known = false;
