@@ -14,8 +14,11 @@
 namespace brrr::cli {
 namespace {
 
-using io::Json;
+using Json = nlohmann::ordered_json;  // scores stand in the order of the labels
 using models::Head;
+
+// Printed with the first result: where there is none, only the message of what went wrong stands.
+constexpr const char* kJsonStart = "{\"results\":[";
 
 /// Probabilities of classes, or of each by itself.
 std::vector<double> probabilities_of(std::span<const float> logits, const models::Task& task) {
@@ -78,10 +81,10 @@ Json text_json(const std::vector<double>& p, const models::Task& task) {
   return result;
 }
 
-/// The words of a text, which white space parts.
+/// The words of a text, which spaces part, as in files that train reads.
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
-  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  constexpr std::string_view kBlank = " \t";
   for (size_t at = text.find_first_not_of(kBlank); at != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(kBlank, at), text.size());
     words.push_back(text.substr(at, end - at));
@@ -104,7 +107,6 @@ class Classifier {
       usage_error("--pair: {} tells the classes of words, which takes one text",
                   model_.folder.string());
     const Stopwatch watch;
-    if (options_.json) fmt::print("{{\"results\":[");
     while (texts_.next()) {
       if (task_.head == Head::token_classes)
         classify_words();
@@ -118,7 +120,7 @@ class Classifier {
                 {"seconds", seconds},
                 {"texts_per_second", rate_of(texts_.count(), seconds)},
                 {"model", model_.folder.string()}};
-      fmt::print("],{}\n", dumped(rest).substr(1));
+      fmt::print("{}],{}\n", is_first_ ? kJsonStart : "", dumped(rest).substr(1));
     }
     texts_.say_notes();
     say_rate(texts_.count(), seconds, model_);
@@ -130,7 +132,7 @@ class Classifier {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   void print_json(const Json& result) {
-    fmt::print("{}{}", is_first_ ? "" : ",", dumped(result));
+    fmt::print("{}{}", is_first_ ? kJsonStart : ",", dumped(result));
     is_first_ = false;
   }
 
@@ -145,12 +147,16 @@ class Classifier {
           user_error("{}: --pair expects two texts with a tab between them; there is no tab",
                      texts_.where(i));
         second = first.substr(tab + 1);
+        if (second->find('\t') != std::string_view::npos)
+          user_error("{}: --pair expects two texts with a tab between them; there are more tabs",
+                     texts_.where(i));
         first = first.substr(0, tab);
       }
       inputs.push_back(texts_.encode(i, first, second));
     }
     std::vector<std::vector<double>> results(inputs.size());
     encoder_.run(rows_of(inputs), [&](size_t row, std::span<const float> logits) {
+      check_finite(logits, texts_.where(row));
       results[row] = probabilities_of(logits, task_);
     });
     for (const std::vector<double>& p : results)
@@ -170,6 +176,7 @@ class Classifier {
     }
     std::vector<std::vector<std::vector<double>>> results(inputs.size());
     encoder_.run(rows_of(inputs), [&](size_t row, std::span<const float> logits) {
+      check_finite(logits, texts_.where(row));
       const size_t classes = task_.labels.size();
       results[row].resize(words[row].size());
       const std::vector<int32_t>& word_of = inputs[row].words;
@@ -189,8 +196,8 @@ class Classifier {
       // A word without a token: it was cut off, or its characters are none to the tokenizer.
       const std::string label = p.empty() ? "-" : task_.labels[best_of(p)];
       if (!options_.json) {
-        fmt::print("{}\t{}{}\n", words[w], label,
-                   p.empty() ? "" : fmt::format("\t{:.4f}", p[best_of(p)]));
+        fmt::print("{}\t{}\n", words[w],
+                   p.empty() ? label : text_line(p, task_, options_.all_scores));
         continue;
       }
       Json result{{"word", std::string(words[w])}};

@@ -1,6 +1,5 @@
 // brrr embed: a vector for each line of text.
 
-#include <cmath>
 #include <cstdio>
 
 #include "base/clock.h"
@@ -19,12 +18,8 @@ std::string numbers_text(std::span<const float> numbers, const char* separator) 
   return fmt::format("{}", fmt::join(numbers, separator));
 }
 
-void check_finite(std::span<const float> numbers, const std::string& where) {
-  for (const float x : numbers)
-    if (!std::isfinite(x))
-      user_error("{}: the vector holds {}: the weights, or --precision, cannot be used", where,
-                 std::isnan(x) ? "what is not a number" : "an infinite number");
-}
+// Printed with the first result: where there is none, only the message of what went wrong stands.
+constexpr const char* kJsonStart = "{\"embeddings\":[";
 
 }  // namespace
 
@@ -32,12 +27,20 @@ int embed_main(const infer::EmbedOptions& options) {
   check_place(options.output);
   if (options.json && !options.output.empty())
     usage_error("--json and --output both say where vectors go: give one of them");
-  const fs::path folder = find_named_model(options.model);
+  // Older folders of sentence-transformers have the encoder in a folder of its own.
+  std::error_code ignored;
+  const bool has_modules = fs::exists(fs::path(options.model) / "modules.json", ignored);
+  const fs::path folder = has_modules ? fs::path(options.model) : find_named_model(options.model);
   io::SentenceSettings settings = io::read_sentence_settings(folder);
   for (const auto& [name, pooling] : models::poolings())
     if (name == options.pooling) settings.task.pooling = {pooling};
   if (!options.normalize) settings.task.normalize = false;
-  const io::ModelFolder model = io::open_model(folder, {.task = settings.task});
+  const io::ModelFolder model = io::open_model(settings.model, {.task = settings.task});
+  if (settings.lowercase && model.tokenizer->encode("A") != model.tokenizer->encode("a"))
+    user_error(
+        "{}: do_lower_case = true is not supported where the tokenizer tells capitals apart; "
+        "expected false",
+        (folder / "sentence_bert_config.json").string());
   if (!settings.is_said && options.pooling.empty())
     fmt::print(stderr,
                "note: {} does not say how a text's vector is made: it is the mean over its "
@@ -49,12 +52,11 @@ int embed_main(const infer::EmbedOptions& options) {
   const Stopwatch watch;
   const auto width = model.definition->sizes().width * std::ssize(settings.task.pooling);
   std::vector<float> file;  // of --output
-  if (options.json) fmt::print("{{\"embeddings\":[");
   bool is_first = true;
   while (texts.next()) {
     std::vector<io::ModelInput> inputs;
     for (size_t i = 0; i < texts.lines().size(); ++i)
-      inputs.push_back(texts.encode(i, texts.lines()[i]));
+      inputs.push_back(texts.encode(i, settings.prompt + texts.lines()[i]));
     std::vector<float> vectors(inputs.size() * static_cast<size_t>(width));
     encoder.run(rows_of(inputs), [&](size_t row, std::span<const float> numbers) {
       check_finite(numbers, texts.where(row));
@@ -69,7 +71,7 @@ int embed_main(const infer::EmbedOptions& options) {
       const auto vector =
           std::span(vectors).subspan(i * static_cast<size_t>(width), static_cast<size_t>(width));
       if (options.json)
-        fmt::print("{}[{}]", is_first ? "" : ",", numbers_text(vector, ","));
+        fmt::print("{}[{}]", is_first ? kJsonStart : ",", numbers_text(vector, ","));
       else
         fmt::print("{}\n", numbers_text(vector, " "));
       is_first = false;
@@ -79,9 +81,10 @@ int embed_main(const infer::EmbedOptions& options) {
   const double seconds = watch.seconds();
   if (options.json)
     fmt::print(
-        "],\"dimension\":{},\"sentences\":{},\"seconds\":{},\"sentences_per_second\":{},\"model\":{"
+        "{}],\"dimension\":{},\"sentences\":{},\"seconds\":{},\"sentences_per_second\":{},"
+        "\"model\":{"
         "}}}\n",
-        width, texts.count(), seconds, rate_of(texts.count(), seconds),
+        is_first ? kJsonStart : "", width, texts.count(), seconds, rate_of(texts.count(), seconds),
         io::Json(model.folder.string()).dump(-1, ' ', false, io::Json::error_handler_t::replace));
   if (!options.output.empty()) {
     io::write_npy(options.output, file, texts.count(), width);

@@ -16,6 +16,9 @@ namespace {
 
 using io::Json;
 
+// Printed with the first result: where there is none, only the message of what went wrong stands.
+constexpr const char* kJsonStart = "{\"results\":[";
+
 /// How people write a mask, whatever the model calls it.
 constexpr std::string_view kMaskWords[] = {"[MASK]", "<mask>"};
 
@@ -72,7 +75,6 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
 
   const Stopwatch watch;
   bool is_first = true;
-  if (options.json) fmt::print("{{\"results\":[");
   while (texts.next()) {
     for (size_t i = 0; i < texts.lines().size(); ++i) {
       const io::ModelInput input = texts.encode(i, with_own_mask(texts.lines()[i], mask_text));
@@ -84,6 +86,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
                    texts.where(i), mask_text,
                    input.left_out > 0 ? " among the tokens that are read" : "");
       const std::span<const float> logits = encoder.logits_at({input.ids, input.types}, places);
+      check_finite(logits, texts.where(i));
       const size_t vocabulary = logits.size() / places.size();
       Json masks = Json::array();
       for (size_t p = 0; p < places.size(); ++p) {
@@ -111,7 +114,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
         masks.push_back(std::move(list));
       }
       if (options.json)
-        fmt::print("{}{}", is_first ? "" : ",",
+        fmt::print("{}{}", is_first ? kJsonStart : ",",
                    masks.dump(-1, ' ', false, Json::error_handler_t::replace));
       else
         fmt::print("\n");
@@ -125,7 +128,8 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
                     {"seconds", seconds},
                     {"mask", mask_text},
                     {"model", model.folder.string()}};
-    fmt::print("],{}\n", rest.dump(-1, ' ', false, Json::error_handler_t::replace).substr(1));
+    fmt::print("{}],{}\n", is_first ? kJsonStart : "",
+               rest.dump(-1, ' ', false, Json::error_handler_t::replace).substr(1));
   }
   texts.say_notes();
   say_rate(texts.count(), seconds, model);

@@ -37,7 +37,9 @@ void print_summary(const train::TrainResult& r) {
     const bool was_better = r.best_step >= 0 && r.best_step < r.steps && !r.ends_with_best &&
                             *r.best_val_loss < *r.val_loss;
     tell("validation {} on {} {}{}\n", score.str(), with_commas(r.val_tokens),
-         r.metrics.empty() ? "tokens" : "labels",
+         r.task.labels.empty()                        ? "tokens"
+         : r.task.head == models::Head::token_classes ? "words"
+                                                      : "texts",
          was_better
              ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
                            *r.best_val_loss, r.best_step, r.best_step)

@@ -51,7 +51,12 @@ int run_eval(const Arguments& args) {
 
 template <auto Resolve, auto Main>
 int run_on_texts(const Arguments& args) {
-  const auto options = Resolve(args.given);
+  KeyValues given = args.given;
+  if (args.positional.size() > 1)
+    usage_error("expected one model folder; got '{}' and '{}'", args.positional[0],
+                args.positional[1]);
+  for (const std::string& folder : args.positional) given.emplace_back("model", folder);
+  const auto options = Resolve(given);
   use_threads(options.threads);
   return Main(options);
 }
@@ -108,7 +113,7 @@ bool colour_on_stdout() {
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {.name = "train",
-       .summary = "train a language model on text; writes a run folder",
+       .summary = "train a model on text, or on texts with labels; writes a run folder",
        .synopsis = "[FILE.toml] [--text FILE...] [--preset NAME] [options]",
        .notes = train_notes(),
        .options = train_infos(),
@@ -129,22 +134,25 @@ const std::vector<Command>& commands() {
        .run = run_eval},
       {.name = "embed",
        .summary = "a vector for each line of text, by an encoder",
-       .synopsis = "[--model FOLDER] [--text FILE...] [--json | --output FILE.npy] [options]",
+       .synopsis = "[FOLDER] [--text FILE...] [--json | --output FILE.npy] [options]",
        .notes = "",
        .options = infer::embed_option_table().infos(),
-       .run = run_on_texts<infer::resolve_embed, embed_main>},
+       .run = run_on_texts<infer::resolve_embed, embed_main>,
+       .takes_positional = true},
       {.name = "classify",
        .summary = "labels or ratings for each line of text, by an encoder",
-       .synopsis = "[--model FOLDER] [--text FILE...] [--pair] [options]",
+       .synopsis = "[FOLDER] [--text FILE...] [--pair] [options]",
        .notes = "",
        .options = infer::classify_option_table().infos(),
-       .run = run_on_texts<infer::resolve_classify, classify_main>},
+       .run = run_on_texts<infer::resolve_classify, classify_main>,
+       .takes_positional = true},
       {.name = "fill-mask",
        .summary = "the likeliest tokens for the masks in each line of text, by an encoder",
-       .synopsis = "[--model FOLDER] [--text FILE...] [--top-k N] [options]",
+       .synopsis = "[FOLDER] [--text FILE...] [--top-k N] [options]",
        .notes = "",
        .options = infer::fill_mask_option_table().infos(),
-       .run = run_on_texts<infer::resolve_fill_mask, fill_mask_main>},
+       .run = run_on_texts<infer::resolve_fill_mask, fill_mask_main>,
+       .takes_positional = true},
       plan_command(),
       ladder_command(),
       profile_command(),

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "base/human.h"
+#include "base/utf8.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
 #include "train/device.h"
@@ -104,7 +106,10 @@ EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokeniz
 bool EncoderTexts::next() {
   lines_ = reader_.next(static_cast<size_t>(options_.batch_size) * kBatchesAtOnce);
   count_ += std::ssize(lines_);
-  for (const std::string& line : lines_) empty_ += line.empty();
+  for (const std::string& line : lines_) {
+    empty_ += line.empty();
+    broken_ += find_invalid_utf8(line).has_value();
+  }
   return !lines_.empty();
 }
 
@@ -118,6 +123,9 @@ io::ModelInput EncoderTexts::encode_words(size_t line, std::span<const std::stri
 }
 
 io::ModelInput EncoderTexts::counted(size_t line, io::ModelInput input) {
+  if (input.ids.empty())
+    user_error("{}: the tokenizer makes no token of the text; at least one was expected",
+               where(line));
   if (input.left_out > 0) {
     if (!options_.truncate)
       user_error(
@@ -133,9 +141,19 @@ void EncoderTexts::say_notes() const {
     fmt::print(stderr, "note: {} of {} {} longer than {} tokens: only {} beginning was read\n",
                cut_, brrr::counted(count_, "text"), cut_ == 1 ? "is" : "are", longest_,
                cut_ == 1 ? "its" : "their");
+  if (broken_ > 0)
+    fmt::print(stderr, "note: {} not UTF-8: the bytes that are no characters are read as such\n",
+               broken_ == 1 ? "1 line is" : fmt::format("{} lines are", broken_));
   if (empty_ > 0)
     fmt::print(stderr, "note: {} empty: each has a result all the same\n",
                empty_ == 1 ? "1 line is" : fmt::format("{} lines are", empty_));
+}
+
+void check_finite(std::span<const float> numbers, const std::string& where) {
+  for (const float x : numbers)
+    if (!std::isfinite(x))
+      user_error("{}: the result holds {}: the weights, or --precision, cannot be used", where,
+                 std::isnan(x) ? "what is not a number" : "an infinite number");
 }
 
 std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs) {

@@ -68,8 +68,11 @@ class EncoderTexts {
   size_t longest_;
   LineReader reader_;
   std::vector<std::string> lines_;
-  int64_t count_ = 0, empty_ = 0, cut_ = 0;
+  int64_t count_ = 0, empty_ = 0, cut_ = 0, broken_ = 0;
 };
+
+/// Throws UserError, with the text's place, for results that are no numbers.
+void check_finite(std::span<const float> numbers, const std::string& where);
 
 /// The rows of inputs that outlive them.
 std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs);

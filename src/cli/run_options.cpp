@@ -63,11 +63,11 @@ models::ModelPtr definition_of(const fs::path& folder, train::TrainOptions& o) {
 
 /// The same for --init-from, which goes by the options that are given, as `train` does.
 models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOptions& o,
-                                          const std::optional<models::Task>& task) {
-  const io::ModelFolder model =
-      io::open_model(folder, {.task = task, .head_may_be_new = task.has_value()});
+                                          const io::OpenOptions& open) {
+  const io::ModelFolder model = io::open_model(folder, open);
   train::adopt_architecture(o, model);
-  return model.definition->with_dropout(o.dropout);
+  const bool keeps_dropout = !o.task.empty() && !o.was_given("dropout");
+  return keeps_dropout ? model.definition : model.definition->with_dropout(o.dropout);
 }
 
 bool names_a_model(const std::string& key) {
@@ -161,14 +161,17 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
   use_threads(o.threads);
   ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing
   if (!o.task.empty() && !of_folder) {
-    auto files = train::read_task_files(o, {}, false);
-    run.model = definition_to_start_from(run.folder, o, train::task_of(files));
+    const models::ModelPtr known = io::read_definition(run.folder);
+    auto files = train::read_task_files(o, *known, false);
+    run.model = definition_to_start_from(run.folder, o, train::open_for(files, *known));
     run.data = train::task_dataset(o, std::move(files), run.folder.string());
     return run;
   }
   if (!run.folder.empty())
-    run.model = of_folder ? definition_of(run.folder, o)
-                          : definition_to_start_from(run.folder, o, std::nullopt);
+    run.model = of_folder
+                    ? definition_of(run.folder, o)
+                    : definition_to_start_from(
+                          run.folder, o, train::open_for_text(*io::read_definition(run.folder)));
   // A model with a task learns from files that only its own run names.
   const bool reads_text = run.model == nullptr || run.model->task().labels.empty();
   if (reads_text && (wants == WantsData::if_there || !o.text.empty() || !o.data.empty()))

@@ -8,6 +8,17 @@
 #include "data/permutation.h"
 
 namespace brrr::io {
+
+std::vector<int64_t> padded_lengths(int64_t context) {
+  std::vector<int64_t> lengths;
+  for (int64_t length = 8, step = 8; length < context; length += step) {
+    lengths.push_back(length);
+    if (length >= 8 * step) step *= 2;
+  }
+  lengths.push_back(context);
+  return lengths;
+}
+
 namespace {
 
 // LengthGroupedSampler of Hugging Face's transformers sorts within this many batches.

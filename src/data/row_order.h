@@ -12,6 +12,10 @@
 
 namespace brrr::io {
 
+/// Lengths for rows of up to `context` tokens, ascending, the last one `context`: each an eighth to
+/// a half more than the one before, so that there is little padding and few programs.
+std::vector<int64_t> padded_lengths(int64_t context);
+
 class RowOrder {
  public:
   /// `length(i)` is the length of row i < `rows`, at least 1 and at most options.context; it must

@@ -156,7 +156,7 @@ ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   model.definition = read_definition(folder);
   if (options.task) model.definition = model.definition->with_task(*options.task);
   model.files = std::make_unique<WeightFiles>(folder);
-  model.tensors = match_tensors(*model.files, *model.definition, options.head_may_be_new);
+  model.tensors = match_tensors(*model.files, *model.definition, options.head);
   model.tokenizer = load_tokenizer(folder);
   const int64_t vocabulary = model.definition->sizes().vocabulary;
   if (model.tokenizer->vocab_size() > vocabulary)

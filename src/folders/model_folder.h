@@ -44,8 +44,7 @@ models::ModelPtr read_definition(const fs::path& folder);
 struct OpenOptions {
   /// The task instead of the one in config.json.
   std::optional<models::Task> task = std::nullopt;
-  /// Parameters of the task's head may be missing: the caller makes them.
-  bool head_may_be_new = false;
+  TaskHead head = TaskHead::of_files;
 };
 
 /// Opens it. Checkpoint folders, and models with a checksum, are verified first. The tokenizer's

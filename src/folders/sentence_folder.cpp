@@ -67,10 +67,10 @@ std::vector<models::Pooling> read_pooling(const fs::path& path) {
                    describe(m), known_poolings());
       list.push_back(found->pooling);
     }
-    return list;
+  } else {
+    for (const PoolingKey& key : kPoolingKeys)
+      if (json.value(key.name, false)) list.push_back(key.pooling);
   }
-  for (const PoolingKey& key : kPoolingKeys)
-    if (json.value(key.name, false)) list.push_back(key.pooling);
   if (list.empty())
     user_error("{}: no pooling is on; expected one of {}", path.string(), known_poolings());
   if (json.contains("include_prompt") && json["include_prompt"] == false)
@@ -78,14 +78,35 @@ std::vector<models::Pooling> read_pooling(const fs::path& path) {
   return list;
 }
 
+/// The prompt that is put before texts unless another one is asked for.
+std::string default_prompt(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return "";
+  const Json json = read_object(path);
+  const Json name = json.value("default_prompt_name", Json());
+  if (name.is_null()) return "";
+  const Json prompts = json.value("prompts", Json::object());
+  const Json prompt = name.is_string() && prompts.is_object()
+                          ? prompts.value(name.get<std::string>(), Json())
+                          : Json();
+  if (!prompt.is_string())
+    user_error("{}: default_prompt_name is {}, which names no text in \"prompts\"", path.string(),
+               describe(name));
+  return prompt.get<std::string>();
+}
+
 }  // namespace
 
 SentenceSettings read_sentence_settings(const fs::path& folder) {
   SentenceSettings settings;
+  settings.model = folder;
+  settings.prompt = default_prompt(folder / "config_sentence_transformers.json");
   std::error_code ignored;
   const fs::path modules = folder / "modules.json";
   if (const fs::path own = folder / "sentence_bert_config.json"; fs::exists(own, ignored)) {
-    const Json longest = read_object(own).value("max_seq_length", Json());
+    const Json json = read_object(own);
+    settings.lowercase = json.value("do_lower_case", Json()) == true;
+    const Json longest = json.value("max_seq_length", Json());
     if (!longest.is_null()) {
       if (!longest.is_number_integer() || longest.get<int64_t>() < 1)
         user_error("{}: max_seq_length must be a number of tokens; found {}", own.string(),
@@ -94,7 +115,6 @@ SentenceSettings read_sentence_settings(const fs::path& folder) {
     }
   }
   if (!fs::exists(modules, ignored)) return settings;
-  settings.is_said = true;
   const Json list = parse_json(read_file(modules), modules.string());
   if (!list.is_array())
     user_error("{}: expected a list of modules; found {}", modules.string(), describe(list));
@@ -113,9 +133,12 @@ SentenceSettings read_sentence_settings(const fs::path& folder) {
         user_error("{}: the module {} must be in a folder of this folder; found {}",
                    modules.string(), name, in_quotes(where));
       settings.task.pooling = read_pooling(folder / where / "config.json");
+      settings.is_said = true;
     } else if (name == "Normalize") {
       settings.task.normalize = true;
-    } else if (name != "Transformer") {
+    } else if (name == "Transformer") {
+      if (!where.empty() && fs::path(where).filename() == where) settings.model = folder / where;
+    } else {
       user_error("{}: the module {} is not supported (supported: Transformer, Pooling, Normalize)",
                  modules.string(), in_quotes(full));
     }

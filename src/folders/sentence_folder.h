@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "models/task.h"
 
@@ -13,7 +14,10 @@ namespace brrr::io {
 struct SentenceSettings {
   models::Task task{.head = models::Head::embedding};  // the mean, where the folder says nothing
   std::optional<int64_t> longest;                      // tokens of a text, special ones counted
-  bool is_said = false;                                // the folder says it: it has a modules.json
+  std::string prompt;                                  // what is put before every text
+  bool lowercase = false;       // capitals become small letters before all else
+  std::filesystem::path model;  // the folder of the encoder: this one, or one in it
+  bool is_said = false;         // the folder says how rows become a vector
 };
 
 /// Throws UserError that names the file and the value for a module or a pooling that is not

@@ -134,13 +134,14 @@ const TensorView* find_parameter(const WeightFiles& files, const models::FileNam
 }  // namespace
 
 std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
-                                                const models::Model& model, bool head_may_be_new) {
+                                                const models::Model& model, TaskHead head) {
   const models::FileNames names = model.file_names();
   std::map<std::string, TensorView> out;
   Faults faults;
   for (const models::ParameterInfo& p : model.parameters()) {
     const TensorView* tensor = find_parameter(files, names, p.name);
-    if (head_may_be_new && p.is_head && (tensor == nullptr || tensor->shape != p.shape)) continue;
+    if (head == TaskHead::fresh && p.part == models::Part::head) continue;
+    if (head == TaskHead::fresh && p.part == models::Part::pooler && tensor == nullptr) continue;
     if (tensor == nullptr)
       faults.add(fmt::format("the tensor {} {} is missing", p.name, p.shape.str()));
     else if (tensor->shape != p.shape)

@@ -34,15 +34,21 @@ class WeightFiles {
 /// Whether the folder has a config.json and weights.
 bool holds_model(const fs::path& folder);
 
+/// Where the head of a model comes from.
+enum class TaskHead {
+  of_files,
+  fresh,  // the caller makes it
+};
+
 /// The tensors of the model's parameters by the parameters' names. The prefix may be missing in the
 /// files; buffers, heads for other tasks and a tensor equal to the one it is tied to are passed
 /// over (models::FileNames). Throws UserError for tensors that are missing, have another shape or
 /// are not of floats (named, up to ten), and for weights of the trunk that the configuration does
-/// not know (a deeper model, say). With `head_may_be_new`, tensors of the task's head that the
-/// files lack, or have in another shape, are left out.
+/// not know (a deeper model, say). Where the head is not that of the files, its parameters are left
+/// out, and a pooler that the files lack.
 std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
                                                 const models::Model& model,
-                                                bool head_may_be_new = false);
+                                                TaskHead head = TaskHead::of_files);
 
 /// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the
 /// model's parameters, in any order.

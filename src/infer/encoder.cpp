@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/row_order.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 
@@ -12,12 +13,10 @@ namespace {
 // What the programs of all lengths may take for themselves: this share of the arena, or this.
 constexpr int64_t kProgramShare = 8, kLeastForPrograms = int64_t{16} << 20;
 
-/// The length that rows of up to `tokens` are padded to: an eighth to a quarter more at the most,
-/// so that a few programs serve all texts.
+/// The length that rows of up to `tokens` are padded to.
 int64_t padded_length(int64_t tokens, int64_t context) {
-  int64_t step = 8;
-  while (step * 8 < tokens) step *= 2;
-  return std::min((tokens + step - 1) / step * step, context);
+  const std::vector<int64_t> lengths = io::padded_lengths(context);
+  return *std::lower_bound(lengths.begin(), lengths.end(), tokens);
 }
 
 }  // namespace
@@ -57,9 +56,9 @@ size_t Encoder::program_for(int64_t batch, int64_t length) {
 }
 
 void Encoder::check(const EncoderRow& row) const {
-  BRRR_CHECK(!row.ids.empty(), "a text without tokens");
   BRRR_CHECK(row.types.empty() || row.types.size() == row.ids.size(), "{} types of {} tokens",
              row.types.size(), row.ids.size());
+  if (row.ids.empty()) user_error("a text has no tokens; at least one was expected");
   if (std::ssize(row.ids) > context_)
     user_error("a text has {} tokens, the model takes {}", row.ids.size(), context_);
   for (const int32_t id : row.ids)
@@ -90,9 +89,19 @@ void Encoder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
   // The longest first: what does not fit is known at once.
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return rows[a].ids.size() > rows[b].ids.size(); });
-  const auto most = static_cast<size_t>(options_.batch_size);
-  for (size_t at = 0; at < order.size(); at += most)
-    run_batch(rows, std::span(order).subspan(at, std::min(most, order.size() - at)), on_row);
+  for (size_t at = 0; at < order.size();) {
+    const auto most = static_cast<size_t>(options_.batch_size);
+    const auto chosen = std::span(order).subspan(at, std::min(most, order.size() - at));
+    try {
+      run_batch(rows, chosen, on_row);
+    } catch (const UserError& e) {
+      // What does not fit the limit goes in halves from here on.
+      if (e.code() != ExitCode::kNoMemory || chosen.size() == 1) throw;
+      options_.batch_size = std::ssize(chosen) / 2;
+      continue;
+    }
+    at += chosen.size();
+  }
 }
 
 void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,

@@ -37,8 +37,9 @@ class Encoder {
   /// The numbers of row `row`: [D] of an embedding, [K] of classes and values, [tokens of the row,
   /// K] of token classes. Valid during the call.
   using OnRow = std::function<void(size_t row, std::span<const float> numbers)>;
-  /// Any head but Head::masked_token. Throws UserError for an id outside the vocabulary, types that
-  /// the model does not have, and rows that are longer than the model takes.
+  /// Any head but Head::masked_token. Batches that do not fit the memory limit go in halves. Throws
+  /// UserError for a row without tokens, an id outside the vocabulary, rows that are longer than
+  /// the model takes, and (exit 3) a single row that does not fit.
   void run(std::span<const EncoderRow> rows, const OnRow& on_row);
 
   /// Head::masked_token: the logits of tokens `places` of a row, [places, V], valid until the next

@@ -29,6 +29,13 @@ struct Fill {
   double deviation = 0;  // of normal, whose mean is 0
 };
 
+/// What a parameter belongs to.
+enum class Part {
+  trunk,   // every file has it
+  pooler,  // what stands before the heads of several tasks; files without such a task lack it
+  head,    // the head of one task, for its labels
+};
+
 struct ParameterInfo {
   std::string name;  // in graphs, and in the files that Brrr writes
   Shape shape;
@@ -36,8 +43,7 @@ struct ParameterInfo {
   /// Rows are only looked up and never multiplied (positions, an input embedding apart from the
   /// head): such a parameter costs no FLOPs, and a token reads one row of it.
   bool is_table = false;
-  /// It belongs to the head of a task: a file of the trunk alone, or of another task, lacks it.
-  bool is_head = false;
+  Part part = Part::trunk;
 };
 
 /// The sizes that reports show and memory depends on.

@@ -3,9 +3,11 @@
 #include <limits>
 
 #include "base/file.h"
+#include "base/human.h"
 #include "base/integers.h"
 #include "base/memory.h"
 #include "data/corpus.h"
+#include "data/row_order.h"
 #include "data/stream_batches.h"
 #include "data/text_samples.h"
 #include "data/window_batches.h"
@@ -283,7 +285,7 @@ bool by_document(const TrainOptions& options) {
 }
 
 std::vector<int64_t> row_lengths(const TrainOptions& options) {
-  if (!options.task.empty()) return task_lengths(options.context);
+  if (!options.task.empty()) return io::padded_lengths(options.context);
   return by_document(options) ? io::quarter_lengths(options.context) : std::vector<int64_t>{};
 }
 
@@ -344,14 +346,14 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
     size_t longest = 1;
     for (const auto* rows : {&d.task->train, &d.task->val})
       for (const io::EncodedRow& row : *rows) longest = std::max(longest, row.ids.size());
-    options.context =
-        std::min(options.context, round_up(static_cast<int64_t>(longest), kStep));
+    options.context = std::min(options.context, round_up(static_cast<int64_t>(longest), kStep));
   }
-  for (const std::string& note : files.notes) d.note += (d.note.empty() ? "" : "; ") + note;
+  d.notes = std::move(files.notes);
   const bool has_classes = !files.train.labels.empty();
-  d.description =
-      fmt::format("{}; {} + {} texts{}", files.train.name, d.task->train.size(), d.task->val.size(),
-                  has_classes ? fmt::format(", {} labels", files.train.labels.size()) : "");
+  d.description = fmt::format(
+      "{}; {} to learn from and {} to judge by{}", files.train.name,
+      counted(std::ssize(d.task->train), "text"), d.task->val.size(),
+      has_classes ? fmt::format("; labels {}", fmt::join(files.train.labels, ", ")) : "");
   return d;
 }
 

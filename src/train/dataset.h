@@ -26,6 +26,7 @@ struct Dataset {
   /// Of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
   std::string note;                      // why a better source was passed over; usually empty
+  std::vector<std::string> notes;        // of the files of a task
   std::optional<io::MaskOptions> masks;  // of a masked language model
   std::optional<TaskRows> task;          // instead of `train` and `val`: texts with labels
 

@@ -51,8 +51,8 @@ void add_data_rows(Table& t) {
          "text that ends a document inside a file (default: a file is a document)");
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-         "share of the text kept for validation, taken from its end; with --task every row that "
-         "ends so many");
+         "share of the text kept for validation, taken from its end; with --task every k-th row, k "
+         "= 1 / X");
 }
 
 void add_task_rows(Table& t) {
@@ -76,10 +76,6 @@ void add_task_rows(Table& t) {
   t.flag("truncate", &Options::truncate,
          "cut texts that are longer than the context; --no-truncate makes them an error",
          {"truncation"});
-  t.real("mlm-probability", &Options::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "P",
-         "masked language models: the share of tokens that is to be told");
-  t.flag("whole-word-mask", &Options::whole_word_mask, "masked language models: mask whole words",
-         {"wwm"});
 }
 
 // The option of this name: of the chosen architecture, else of the first one that has it.
@@ -204,6 +200,10 @@ void add_training_rows(Table& t) {
            {{"random"}, {"epoch"}, {"documents"}, {"group_by_length", "length"}}, "NAME",
            "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled; "
            "documents: a row is a document; group_by_length: those of similar length together");
+  t.real("mlm-probability", &Options::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "P",
+         "masked language models: the share of tokens that is to be told");
+  t.flag("whole-word-mask", &Options::whole_word_mask, "masked language models: mask whole words",
+         {"wwm"});
   t.integer("dataloader-num-workers", &Options::dataloader_num_workers, 0, 256, "N",
             "threads that prepare batches ahead (0: the step prepares its own)", {"num-workers"})
       .free_on_resume = true;

@@ -147,8 +147,17 @@ void validate_task(const TrainOptions& o) {
   for (const char* name :
        {"text-column", "text2-column", "label-column", "header", "quoting", "truncate"})
     needs_task(name);
+  const bool masks = o.task.empty() &&
+                     (o.init_from != "scratch" || o.wants_resume() ||
+                      models::find_architecture(o.architecture).head == models::Head::masked_token);
+  for (const char* name : {"mlm-probability", "whole-word-mask"})
+    if (!masks && o.was_given(name))
+      usage_error(
+          "--{} is for models that learn to tell masked tokens, from text: it needs "
+          "--preset bert-mini, or --init-from of an encoder, and no --task",
+          name);
   if (o.task.empty()) {
-    if (o.preset == kFineTune && !o.wants_resume())
+    if (o.preset == kFineTune && o.init_from == "scratch" && !o.wants_resume())
       usage_error("--preset {} needs --task classify, regress or tokens", kFineTune);
     return;
   }

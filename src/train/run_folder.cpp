@@ -17,6 +17,7 @@ std::string to_json(const TrainerState& s) {
   j["step"] = s.step;
   j["evaluated"] = s.evaluated;
   j["best_val_loss"] = s.best.loss;
+  j["best_val_tokens"] = s.best.tokens;
   for (const auto& [name, value] : s.best.metrics)
     j["best_metrics"].push_back({{"name", name}, {"value", value}});
   j["best_step"] = s.best_step;
@@ -43,6 +44,7 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
     s.step = j.at("step").get<int64_t>();
     s.evaluated = j.at("evaluated").get<int64_t>();
     s.best.loss = j.at("best_val_loss").get<double>();
+    s.best.tokens = j.value("best_val_tokens", int64_t{0});
     for (const Json& metric : j.value("best_metrics", Json::array()))
       s.best.metrics.push_back(
           {metric.at("name").get<std::string>(), number_or_nan(metric, "value")});

@@ -111,11 +111,11 @@ class Trainer {
     std::optional<TaskFiles> files;
     io::OpenOptions open;
     if (!options_.task.empty()) {
-      const models::Task known = io::read_definition(folder)->task();
-      const bool same = has_task(options_, known);
-      files = read_task_files(options_, same ? known.labels : std::vector<std::string>{},
-                              resume_.has_value());
-      open = {.task = task_of(*files), .head_may_be_new = true};
+      const models::ModelPtr known = io::read_definition(folder);
+      files = read_task_files(options_, *known, resume_.has_value());
+      open = open_for(*files, *known);
+    } else if (!resume_ && !folder.empty()) {
+      open = open_for_text(*io::read_definition(folder));
     }
     if (!resume_ && !folder.empty()) {
       start_from_ = io::open_model(folder, open);
@@ -125,6 +125,8 @@ class Trainer {
     dataset_.emplace(files ? task_dataset(options_, *std::move(files), folder.string())
                            : load_dataset(options_, folder.string()));
     if (!dataset_->note.empty()) say("note: " + dataset_->note);
+    for (const std::string& note : dataset_->notes) say("note: " + note);
+    if (dataset_->task) explain_metrics();
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
       const io::LoaderOptions l = loader_options(options_, dataset_->tokenizer->vocab_size());
@@ -137,7 +139,10 @@ class Trainer {
 
   void compile() {
     if (start_from_) {
-      model_ = start_from_->definition->with_dropout(options_.dropout);
+      // A model that is fine-tuned keeps its dropouts, of which it may have several.
+      model_ = start_from_->definition;
+      if (!dataset_->task || options_.was_given("dropout"))
+        model_ = model_->with_dropout(options_.dropout);
     } else if (resume_) {
       model_ = io::read_definition(resume_->checkpoint);
     } else {
@@ -185,6 +190,15 @@ class Trainer {
     if (options_.precision != "fp32") note_emulation(program);
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
+  }
+
+  void explain_metrics() const {
+    const models::Task task = resume_ ? io::read_definition(resume_->checkpoint)->task()
+                                      : start_from_->definition->task();
+    const std::string text =
+        make_task_metrics(dataset_->task->labels.kind, task.labels, std::ssize(task.labels))
+            ->explanation();
+    if (!text.empty()) say("precision, recall and F1: " + text);
   }
 
   std::optional<int64_t> pad_token() const {
@@ -277,8 +291,7 @@ class Trainer {
       initial(name, out);
     });
     if (start_from_ && !made.empty())
-      say(fmt::format("note: new, because {} has none: {}", start_from_->folder.string(),
-                      fmt::join(made, ", ")));
+      say(fmt::format("note: these parameters begin afresh: {}", fmt::join(made, ", ")));
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
   }
@@ -336,7 +349,9 @@ class Trainer {
       const bool last = step >= options_.max_steps;
       if (last) evaluate_at_the_end();  // before anything of this step is written
       result_.signal = SignalGuard::received();
-      if (step > first && (last || result_.signal != 0 || due(step, options_.save_steps))) {
+      const bool keeps_best = options_.load_best_model_at_end && state_.best_step == step;
+      if (step > first &&
+          (last || result_.signal != 0 || keeps_best || due(step, options_.save_steps))) {
         state_.seconds = seconds_before_ + since_start.seconds();
         save();
       }
@@ -498,7 +513,9 @@ class Trainer {
     log_->evaluation(state_.step, val);
     watch_->evaluation(state_.step, val);
     check_finite(val);
-    const bool best = state_.best_step < 0 || val.is_better_than(state_.best);
+    // A task's head knows nothing at the beginning.
+    const bool counts = !dataset_->task || state_.step > 0;
+    const bool best = counts && (state_.best_step < 0 || val.is_better_than(state_.best));
     if (best) {
       state_.best = val;
       state_.best_step = state_.step;
@@ -530,7 +547,8 @@ class Trainer {
     log_->final_evaluation(state_.step, val);
     watch_->evaluation(state_.step, val);
     check_finite(val);
-    // Where the whole is not too much, the last weights may be the best.
+    // The last weights of a task are scored on the same texts as those before: they may be the
+    // best.
     if (dataset_->task && (state_.best_step < 0 || val.is_better_than(state_.best))) {
       state_.best = val;
       state_.best_step = state_.step;
@@ -555,6 +573,7 @@ class Trainer {
       load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {
         io::copy_as_f32(tensors.at(std::string(name)), out);
       });
+      watch_memory();  // while the file is mapped: its pages are the system's to take back
       result_.ends_with_best = true;
       note_score(state_.best);
       say(fmt::format("the model is that of step {}, whose evaluation was the best: {}",
@@ -562,8 +581,8 @@ class Trainer {
       return;
     }
     say(
-        fmt::format("note: the best evaluation was at step {}, of which no checkpoint is left: the "
-                    "model is that of the last step",
+        fmt::format("note: the best evaluation was at step {}, whose checkpoint is gone: the model "
+                    "is that of the last step",
                     state_.best_step));
   }
 

@@ -25,8 +25,8 @@ TEST_F(Train, LeavesACompleteRunFolder) {
   EXPECT_EQ(j["arena_bytes"], j["forecast_arena_bytes"]);
   EXPECT_NE(err_.find("s with start, evaluations and saving; "), std::string::npos) << err_;
   EXPECT_NE(err_.find(" tokens/s while training, "), std::string::npos) << err_;
-  for (const char* name : {"model.safetensors", "config.json", "tokenizer.json", "log.jsonl", "loss.svg",
-                           "train_config.json", "tensorboard"})
+  for (const char* name : {"model.safetensors", "config.json", "tokenizer.json", "log.jsonl",
+                           "loss.svg", "train_config.json", "tensorboard"})
     EXPECT_TRUE(fs::exists(path("run") / name)) << name;
   const io::ModelFolder model = io::open_model(path("run"));
   EXPECT_EQ(model.definition->sizes().width, 32);

@@ -40,8 +40,7 @@ TEST(WordPieceTraining, TheMostFrequentPairIsMergedFirst) {
   const auto letters = train_wordpiece(kText, 41);
   ASSERT_TRUE(letters->token_id("##at")) << "continuing pairs are counted apart from beginnings";
   const auto tokenizer = train_wordpiece(kText, 48);
-  for (const char* word : {"the", "cat"})
-    EXPECT_EQ(tokenizer->encode(word).size(), 1u) << word;
+  for (const char* word : {"the", "cat"}) EXPECT_EQ(tokenizer->encode(word).size(), 1u) << word;
   // Small letters without accents, and punctuation apart.
   EXPECT_EQ(tokenizer->encode("The, CAT"), tokenizer->encode("the , cat"));
   EXPECT_EQ(tokenizer->encode("caf\xc3\xa9"), tokenizer->encode("cafe"));

@@ -109,8 +109,7 @@ std::string figures(const std::vector<RunRecord>& runs) {
         memory(r.arena_bytes) + memory(r.process_bytes) + "</tr>\n";
   }
   return sorting_table(
-      {"run", "status", "steps", "train loss", "val. loss", "best val. loss", "task",
-       "tokens/s",
+      {"run", "status", "steps", "train loss", "val. loss", "best val. loss", "task", "tokens/s",
        "skipped steps", "waiting", "time", "parameters", "arena", "process"},
       rows);
 }

@@ -130,7 +130,8 @@ class Training final : public Workload {
   void allocate() override {
     session_->allocate();
     load_parameters(session_->engine(), models::initial_weights(*model_, kSeed));
-    const io::LoaderOptions l = train::loader_options(options_, model_->sizes().vocabulary);
+    io::LoaderOptions l = train::loader_options(options_, model_->sizes().vocabulary);
+    l.lengths.clear();  // one program: rows of any length are padded to the context
     std::unique_ptr<io::BatchSource> batches;
     if (data_ != nullptr)
       batches = data_->batches(l);

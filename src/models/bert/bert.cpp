@@ -138,7 +138,9 @@ class Bert final : public EncoderNet {
 
   Value tag_logits(Value x) const override {
     Scope scope(g_, "classifier");
-    return (*output_)(head_dropout_(x, stream(0, kHead)));
+    // DistilBERT and MPNet have no dropout of their own for this head.
+    const bool own = c_.type != BertType::distilbert && c_.type != BertType::mpnet;
+    return (*output_)((own ? head_dropout_ : hidden_dropout_)(x, stream(0, kHead)));
   }
 
  private:

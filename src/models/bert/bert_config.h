@@ -46,15 +46,13 @@ struct BertConfig {
   std::string unknown_keys;
 
   bool is_roberta() const { return type == BertType::roberta || type == BertType::xlm_roberta; }
-  /// The row of the table of positions for the first token: RoBERTa and MPNet leave those up to
-  /// that of padding out.
+  /// The row of the table of positions for the first token: RoBERTa leaves those up to that of
+  /// padding out, and so does MPNet, whose padding is token 1 by the published code.
   int64_t first_position() const {
     return is_roberta() || type == BertType::mpnet ? pad_token_id + 1 : 0;
   }
   /// The longest text in tokens, T.
   int64_t context() const { return max_position_embeddings - first_position(); }
-  /// A dense layer on the row of the first token belongs to the trunk's files.
-  bool has_pooler() const { return type == BertType::bert && task.head != Head::token_classes; }
   /// Throws UserError naming the field, what is allowed and what it holds.
   void validate() const;
   bool operator==(const BertConfig&) const = default;

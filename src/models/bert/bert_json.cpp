@@ -16,7 +16,9 @@ using io::Json;
 
 namespace {
 
-constexpr int64_t kMpnetBuckets = 32;  // transformers takes no other number
+// transformers takes no other numbers: positions leave out where this token stands.
+constexpr int64_t kMpnetBuckets = 32, kMpnetPad = 1;
+constexpr int64_t kMostLabels = 1 << 20;
 
 const std::map<BertType, std::string>& bert_types() {
   static const std::map<BertType, std::string> all = {{BertType::bert, "bert"},
@@ -58,7 +60,6 @@ BertType bert_type_named(std::string_view model_type) {
 
 void BertConfig::validate() const {
   const ConfigLimits limits(name_of(type));
-  constexpr int64_t kMostLabels = 1 << 20;
   limits.size("vocab_size", vocab_size, int64_t{1} << 24);
   limits.size("max_position_embeddings", max_position_embeddings, int64_t{1} << 24);
   limits.size("hidden_size", hidden_size, int64_t{1} << 18);
@@ -74,6 +75,8 @@ void BertConfig::validate() const {
   if (pad_token_id < 0 || pad_token_id >= vocab_size)
     limits.fail("pad_token_id", fmt::format("a token below vocab_size {}", vocab_size),
                 pad_token_id);
+  if (type == BertType::mpnet && pad_token_id != kMpnetPad)
+    limits.fail("pad_token_id", fmt::format("{} for mpnet", kMpnetPad), pad_token_id);
   if (context() < 1)
     limits.fail("max_position_embeddings",
                 fmt::format("more than the {} rows that no token has (pad_token_id {} and those "
@@ -98,7 +101,6 @@ namespace {
 /// The names of the labels by their number. Without id2label there are as many as num_labels says,
 /// or transformers' two.
 std::vector<std::string> read_labels(const ConfigReader& keys) {
-  constexpr int64_t kMostLabels = 1 << 20;
   const Json* map = keys.find("id2label");
   if (map == nullptr || map->is_null()) {
     const int64_t count = keys.integer("num_labels", 2);
@@ -127,6 +129,11 @@ std::vector<std::string> read_labels(const ConfigReader& keys) {
     known[i] = true;
     labels[i] = label.is_string() ? label.get<std::string>() : label.dump();
   }
+  std::vector<std::string> sorted = labels;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    user_error("{}: id2label has the label {} twice; expected another name for each", keys.what(),
+               io::in_quotes(*twice));
   return labels;
 }
 

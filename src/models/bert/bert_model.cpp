@@ -89,7 +89,9 @@ class BertModel final : public EncoderModel {
                  {c_.relative_attention_num_buckets, c_.num_attention_heads}, true);
     const size_t trunk = list.all.size();
     add_head(list);
-    for (size_t i = trunk; i < list.all.size(); ++i) list.all[i].is_head = true;
+    for (size_t i = trunk; i < list.all.size(); ++i)
+      // BERT's pooler learns in pre-training, and serves every task.
+      list.all[i].part = list.all[i].name.starts_with(n_.prefix) ? Part::pooler : Part::head;
     return list.all;
   }
 
@@ -228,7 +230,14 @@ ModelPtr describe_bert(const Description& d) {
   c.layer_norm_eps = s.layer_norm_eps;
   c.tie_word_embeddings = s.tie_word_embeddings;
   c.type_vocab_size = c.type == BertType::bert ? 2 : c.is_roberta() ? 1 : 0;
-  c.pad_token_id = d.pad_token.value_or(0);
+  constexpr int64_t kPadOfMpnet = 1;
+  const bool is_mpnet = c.type == BertType::mpnet;
+  c.pad_token_id = d.pad_token.value_or(is_mpnet ? kPadOfMpnet : 0);
+  if (is_mpnet && c.pad_token_id != kPadOfMpnet)
+    usage_error(
+        "--model-type mpnet needs a tokenizer that pads with token {}, as published ones do; this "
+        "one pads with token {}: name the folder of an MPNet by --tokenizer, or take another type",
+        kPadOfMpnet, c.pad_token_id);
   c.max_position_embeddings = d.context + c.first_position();
   c.hidden_dropout_prob = c.attention_probs_dropout_prob = c.classifier_dropout = d.dropout;
   return bert_model(c);

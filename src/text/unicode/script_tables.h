@@ -1,6 +1,7 @@
 #pragma once
 // Made by scripts/make_tokenizer_tables.py from the library tokenizers 0.23.3; do not edit.
-// Scripts as UnicodeScripts knows them, by number: closed ranges, ascending. Characters in none join any.
+// Scripts as UnicodeScripts knows them, by number: closed ranges, ascending. Characters in none
+// join any.
 
 #include <cstdint>
 

@@ -173,7 +173,10 @@ std::vector<int32_t> argmax_rows(std::span<const float> logits, int64_t classes)
 }
 
 ClassMetrics::ClassMetrics(int64_t classes)
-    : classes_(classes), pairs_(static_cast<size_t>(classes * classes)) {
+    : classes_(classes),
+      right_(static_cast<size_t>(classes)),
+      truth_(static_cast<size_t>(classes)),
+      predicted_(static_cast<size_t>(classes)) {
   BRRR_CHECK(classes > 0, "{} classes", classes);
 }
 
@@ -184,21 +187,17 @@ void ClassMetrics::add(std::span<const int32_t> predicted, std::span<const int32
     if (truth[i] == io::kIgnoreId) continue;
     BRRR_CHECK(truth[i] >= 0 && truth[i] < classes_ && predicted[i] >= 0 && predicted[i] < classes_,
                "{} predicted for {} of {} classes", predicted[i], truth[i], classes_);
-    ++pairs(truth[i], predicted[i]);
+    const auto t = static_cast<size_t>(truth[i]), p = static_cast<size_t>(predicted[i]);
+    ++truth_[t];
+    ++predicted_[p];
+    right_[t] += t == p;
   }
 }
 
 ClassMetrics::Result ClassMetrics::result() const {
   Result result;
-  std::vector<int64_t> truth(static_cast<size_t>(classes_)), predicted = truth;
-  int64_t right = 0;
-  for (int64_t t = 0; t < classes_; ++t)
-    for (int64_t p = 0; p < classes_; ++p) {
-      truth[static_cast<size_t>(t)] += pairs(t, p);
-      predicted[static_cast<size_t>(p)] += pairs(t, p);
-      result.count += pairs(t, p);
-      if (t == p) right += pairs(t, p);
-    }
+  result.count = std::accumulate(truth_.begin(), truth_.end(), int64_t{0});
+  const int64_t right = std::accumulate(right_.begin(), right_.end(), int64_t{0});
   if (result.count == 0) {
     result.accuracy = result.matthews = kNotANumber;
     return result;
@@ -209,13 +208,13 @@ ClassMetrics::Result ClassMetrics::result() const {
   // Matthews' correlation for any number of classes (Gorodkin, Comput. Biol. Chem. 28, 2004).
   const auto n = static_cast<double>(result.count);
   double covariance = static_cast<double>(right) * n, of_truth = n * n, of_predicted = n * n;
-  for (int64_t c = 0; c < classes_; ++c) {
-    const int64_t t = truth[static_cast<size_t>(c)], p = predicted[static_cast<size_t>(c)];
+  for (size_t c = 0; c < truth_.size(); ++c) {
+    const int64_t t = truth_[c], p = predicted_[c];
     covariance -= static_cast<double>(t) * static_cast<double>(p);
     of_truth -= static_cast<double>(t) * static_cast<double>(t);
     of_predicted -= static_cast<double>(p) * static_cast<double>(p);
     if (t + p == 0 || (is_binary && c != 1)) continue;
-    const Quotients q = quotients_of(pairs(c, c), p, t);
+    const Quotients q = quotients_of(right_[c], p, t);
     result.precision += q.precision, result.recall += q.recall, result.f1 += q.f1;
     ++occurring;
   }

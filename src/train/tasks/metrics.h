@@ -40,15 +40,8 @@ class ClassMetrics {
   Result result() const;
 
  private:
-  int64_t& pairs(int64_t truth, int64_t predicted) {
-    return pairs_[static_cast<size_t>(truth * classes_ + predicted)];
-  }
-  int64_t pairs(int64_t truth, int64_t predicted) const {
-    return pairs_[static_cast<size_t>(truth * classes_ + predicted)];
-  }
-
   int64_t classes_;
-  std::vector<int64_t> pairs_;  // [truth, predicted]: how often
+  std::vector<int64_t> right_, truth_, predicted_;  // by class
 };
 
 /// Predictions of numbers, `columns` for each row; results are means over the columns. Keeps all

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "data/labelled/encode_labelled.h"
+#include "formats/json_file.h"
 
 namespace brrr::train {
 namespace {
@@ -31,6 +32,18 @@ bool holds_all(const std::vector<std::string>& known, const std::vector<std::str
   });
 }
 
+bool has_task(io::LabelKind kind, const models::Task& task) {
+  switch (kind) {
+    case io::LabelKind::kClasses:
+      return task.head == models::Head::classes && !task.several;
+    case io::LabelKind::kTags:
+      return task.head == models::Head::token_classes;
+    case io::LabelKind::kValues:
+      return task.head == models::Head::values;
+  }
+  return false;
+}
+
 /// transformers' names for classes that nobody named.
 bool are_named(const std::vector<std::string>& labels) {
   return !std::ranges::all_of(labels, [](const std::string& l) { return l.starts_with("LABEL_"); });
@@ -38,9 +51,11 @@ bool are_named(const std::vector<std::string>& labels) {
 
 }  // namespace
 
-TaskFiles read_task_files(const TrainOptions& o, const std::vector<std::string>& known,
-                          bool strict) {
+TaskFiles read_task_files(const TrainOptions& o, const models::Model& model, bool strict) {
   TaskFiles files;
+  std::vector<std::string> known;
+  if (kind_of(o) != io::LabelKind::kValues && has_task(kind_of(o), model.task()))
+    known = model.task().labels;
   const auto read = [&](const std::string& path, const std::vector<std::string>& labels) {
     return io::read_labelled_file(path, file_options(o, labels));
   };
@@ -53,6 +68,9 @@ TaskFiles read_task_files(const TrainOptions& o, const std::vector<std::string>&
           fmt::format("{} has labels that the model lacks: the model gets a new head for {}",
                       o.data[0], fmt::join(all.labels, ", ")));
   }
+  if (all.kind != io::LabelKind::kValues && all.labels.size() < 2)
+    user_error("{}: every example has the label {}; two labels at least are needed to learn from",
+               o.data[0], io::in_quotes(all.labels.empty() ? "" : all.labels[0]));
   if (o.val_data.empty()) {
     auto [train, val] = io::hold_out(std::move(all), o.val_fraction);
     files.train = std::move(train);
@@ -91,16 +109,17 @@ models::Task task_of(const TaskFiles& files) {
   return task;
 }
 
-bool has_task(const TrainOptions& o, const models::Task& task) {
-  switch (kind_of(o)) {
-    case io::LabelKind::kClasses:
-      return task.head == models::Head::classes && !task.several;
-    case io::LabelKind::kTags:
-      return task.head == models::Head::token_classes;
-    case io::LabelKind::kValues:
-      return task.head == models::Head::values;
-  }
-  return false;
+io::OpenOptions open_for(const TaskFiles& files, const models::Model& known) {
+  const models::Task task = task_of(files);
+  const bool is_same =
+      has_task(files.train.kind, known.task()) && known.task().labels == task.labels;
+  return {.task = task, .head = is_same ? io::TaskHead::of_files : io::TaskHead::fresh};
+}
+
+io::OpenOptions open_for_text(const models::Model& known) {
+  const models::Head wanted = known.architecture().head;
+  if (known.task().head == wanted) return {};
+  return {.task = models::Task{.head = wanted}, .head = io::TaskHead::fresh};
 }
 
 TaskRows encode_task(TaskFiles& files, const io::Tokenizer& tokenizer, bool truncate,
@@ -119,17 +138,6 @@ TaskRows encode_task(TaskFiles& files, const io::Tokenizer& tokenizer, bool trun
   rows.train = encode(files.train);
   rows.val = encode(files.val);
   return rows;
-}
-
-std::vector<int64_t> task_lengths(int64_t context) {
-  std::vector<int64_t> lengths;
-  // An eighth to a quarter more than the row before, from 16 on: little padding, few programs.
-  for (int64_t length = 16, step = 8; length < context; length += step) {
-    lengths.push_back(length);
-    if (length >= 4 * step) step *= 2;
-  }
-  lengths.push_back(context);
-  return lengths;
 }
 
 }  // namespace brrr::train

@@ -8,6 +8,7 @@
 
 #include "data/labelled/labelled_batches.h"
 #include "data/labelled/labelled_file.h"
+#include "folders/model_folder.h"
 #include "models/model.h"
 #include "text/tokenizer.h"
 #include "train/options.h"
@@ -20,17 +21,19 @@ struct TaskFiles {
   std::vector<std::string> notes;  // for the user
 };
 
-/// Reads the files that --task names. `known`: the labels of a model that has the task already.
-/// They stay where the files have no others; with `strict` other labels are an error. Throws
+/// Reads the files that --task names, for a model that begins as `known`. Where it has the task,
+/// its labels stay if the files have no others; with `strict` other labels are an error. Throws
 /// UserError.
-TaskFiles read_task_files(const TrainOptions& options, const std::vector<std::string>& known,
-                          bool strict);
+TaskFiles read_task_files(const TrainOptions& options, const models::Model& known, bool strict);
 
 /// The task of a model for the files.
 models::Task task_of(const TaskFiles& files);
 
-/// Whether --task means the head: what --resume and a further fine-tuning find in a folder.
-bool has_task(const TrainOptions& options, const models::Task& task);
+/// How a model is opened that begins as `known` and learns the task of the files: with its own head
+/// where that is for the same labels.
+io::OpenOptions open_for(const TaskFiles& files, const models::Model& known);
+/// The same for a model that learns from text: an encoder gets the head that tells masked tokens.
+io::OpenOptions open_for_text(const models::Model& known);
 
 /// Encoded texts and labels.
 struct TaskRows {
@@ -43,8 +46,5 @@ struct TaskRows {
 /// added to the notes; with --no-truncate it is an error that names the line.
 TaskRows encode_task(TaskFiles& files, const io::Tokenizer& tokenizer, bool truncate,
                      int64_t longest);
-
-/// The lengths that batches of texts of up to `context` tokens may have.
-std::vector<int64_t> task_lengths(int64_t context);
 
 }  // namespace brrr::train
