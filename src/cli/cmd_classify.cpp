@@ -14,11 +14,8 @@
 namespace brrr::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;  // scores stand in the order of the labels
+using OrderedJson = nlohmann::ordered_json;  // scores stand in the order of the labels
 using models::Head;
-
-// Printed with the first result: where there is none, only the message of what went wrong stands.
-constexpr const char* kJsonStart = "{\"results\":[";
 
 /// Probabilities of classes, or of each by itself.
 std::vector<double> probabilities_of(std::span<const float> logits, const models::Task& task) {
@@ -39,8 +36,8 @@ size_t best_of(const std::vector<double>& p) {
   return static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
 }
 
-Json scores_json(const std::vector<double>& p, const models::Task& task) {
-  Json scores = Json::object();
+OrderedJson scores_json(const std::vector<double>& p, const models::Task& task) {
+  OrderedJson scores = OrderedJson::object();
   for (size_t i = 0; i < p.size(); ++i) scores[task.labels[i]] = p[i];
   return scores;
 }
@@ -65,15 +62,15 @@ std::string text_line(const std::vector<double>& p, const models::Task& task, bo
   return line;
 }
 
-Json text_json(const std::vector<double>& p, const models::Task& task) {
-  Json result;
+OrderedJson text_json(const std::vector<double>& p, const models::Task& task) {
+  OrderedJson result;
   if (task.several) {
-    Json labels = Json::array();
+    OrderedJson labels = OrderedJson::array();
     for (size_t i = 0; i < p.size(); ++i)
       if (p[i] >= 0.5) labels.push_back(task.labels[i]);
     result["label"] = labels;
   } else if (task.head == Head::values) {
-    result["label"] = p.size() == 1 ? Json(p[0]) : Json(p);
+    result["label"] = p.size() == 1 ? OrderedJson(p[0]) : OrderedJson(p);
   } else {
     result["label"] = task.labels[best_of(p)];
   }
@@ -116,11 +113,11 @@ class Classifier {
     }
     const double seconds = watch.seconds();
     if (options_.json) {
-      Json rest{{"texts", texts_.count()},
-                {"seconds", seconds},
-                {"texts_per_second", rate_of(texts_.count(), seconds)},
-                {"model", model_.folder.string()}};
-      fmt::print("{}],{}\n", is_first_ ? kJsonStart : "", dumped(rest).substr(1));
+      OrderedJson rest{{"texts", texts_.count()},
+                       {"seconds", seconds},
+                       {"texts_per_second", rate_of(texts_.count(), seconds)},
+                       {"model", model_.folder.string()}};
+      list_.finish(dumped(rest));
     }
     texts_.say_notes();
     say_rate(texts_.count(), seconds, model_);
@@ -128,13 +125,10 @@ class Classifier {
   }
 
  private:
-  static std::string dumped(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  static std::string dumped(const OrderedJson& json) {
+    return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }
-  void print_json(const Json& result) {
-    fmt::print("{}{}", is_first_ ? kJsonStart : ",", dumped(result));
-    is_first_ = false;
-  }
+  void print_json(const OrderedJson& result) { list_.print(dumped(result)); }
 
   void classify_texts() {
     std::vector<io::ModelInput> inputs;
@@ -190,7 +184,7 @@ class Classifier {
 
   void print_words(const std::vector<std::string_view>& words,
                    const std::vector<std::vector<double>>& results) {
-    Json list = Json::array();
+    OrderedJson list = OrderedJson::array();
     for (size_t w = 0; w < words.size(); ++w) {
       const std::vector<double>& p = results[w];
       // A word without a token: it was cut off, or its characters are none to the tokenizer.
@@ -200,9 +194,9 @@ class Classifier {
                    p.empty() ? label : text_line(p, task_, options_.all_scores));
         continue;
       }
-      Json result{{"word", std::string(words[w])}};
-      result["label"] = p.empty() ? Json() : Json(label);
-      result["scores"] = p.empty() ? Json() : scores_json(p, task_);
+      OrderedJson result{{"word", std::string(words[w])}};
+      result["label"] = p.empty() ? OrderedJson() : OrderedJson(label);
+      result["scores"] = p.empty() ? OrderedJson() : scores_json(p, task_);
       list.push_back(std::move(result));
     }
     if (options_.json)
@@ -216,7 +210,7 @@ class Classifier {
   models::Task task_;
   infer::Encoder encoder_;
   EncoderTexts texts_;
-  bool is_first_ = true;
+  ResultList list_{"results"};
 };
 
 }  // namespace

@@ -18,9 +18,6 @@ std::string numbers_text(std::span<const float> numbers, const char* separator) 
   return fmt::format("{}", fmt::join(numbers, separator));
 }
 
-// Printed with the first result: where there is none, only the message of what went wrong stands.
-constexpr const char* kJsonStart = "{\"embeddings\":[";
-
 }  // namespace
 
 int embed_main(const infer::EmbedOptions& options) {
@@ -52,7 +49,7 @@ int embed_main(const infer::EmbedOptions& options) {
   const Stopwatch watch;
   const auto width = model.definition->sizes().width * std::ssize(settings.task.pooling);
   std::vector<float> file;  // of --output
-  bool is_first = true;
+  ResultList list("embeddings");
   while (texts.next()) {
     std::vector<io::ModelInput> inputs;
     for (size_t i = 0; i < texts.lines().size(); ++i)
@@ -71,21 +68,21 @@ int embed_main(const infer::EmbedOptions& options) {
       const auto vector =
           std::span(vectors).subspan(i * static_cast<size_t>(width), static_cast<size_t>(width));
       if (options.json)
-        fmt::print("{}[{}]", is_first ? kJsonStart : ",", numbers_text(vector, ","));
+        list.print("[" + numbers_text(vector, ",") + "]");
       else
         fmt::print("{}\n", numbers_text(vector, " "));
-      is_first = false;
     }
     std::fflush(stdout);
   }
   const double seconds = watch.seconds();
-  if (options.json)
-    fmt::print(
-        "{}],\"dimension\":{},\"sentences\":{},\"seconds\":{},\"sentences_per_second\":{},"
-        "\"model\":{"
-        "}}}\n",
-        is_first ? kJsonStart : "", width, texts.count(), seconds, rate_of(texts.count(), seconds),
-        io::Json(model.folder.string()).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  if (options.json) {
+    const io::Json rest{{"dimension", width},
+                        {"sentences", texts.count()},
+                        {"seconds", seconds},
+                        {"sentences_per_second", rate_of(texts.count(), seconds)},
+                        {"model", model.folder.string()}};
+    list.finish(rest.dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  }
   if (!options.output.empty()) {
     io::write_npy(options.output, file, texts.count(), width);
     fmt::print(stderr, "{}: {} vectors of {} numbers\n", options.output, texts.count(), width);

@@ -16,9 +16,6 @@ namespace {
 
 using io::Json;
 
-// Printed with the first result: where there is none, only the message of what went wrong stands.
-constexpr const char* kJsonStart = "{\"results\":[";
-
 /// How people write a mask, whatever the model calls it.
 constexpr std::string_view kMaskWords[] = {"[MASK]", "<mask>"};
 
@@ -74,7 +71,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
   EncoderTexts texts(options, tokenizer, longest_text(options, model));
 
   const Stopwatch watch;
-  bool is_first = true;
+  ResultList results("results");
   while (texts.next()) {
     for (size_t i = 0; i < texts.lines().size(); ++i) {
       const io::ModelInput input = texts.encode(i, with_own_mask(texts.lines()[i], mask_text));
@@ -114,11 +111,9 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
         masks.push_back(std::move(list));
       }
       if (options.json)
-        fmt::print("{}{}", is_first ? kJsonStart : ",",
-                   masks.dump(-1, ' ', false, Json::error_handler_t::replace));
+        results.print(masks.dump(-1, ' ', false, Json::error_handler_t::replace));
       else
         fmt::print("\n");
-      is_first = false;
     }
     std::fflush(stdout);
   }
@@ -128,8 +123,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
                     {"seconds", seconds},
                     {"mask", mask_text},
                     {"model", model.folder.string()}};
-    fmt::print("{}],{}\n", is_first ? kJsonStart : "",
-               rest.dump(-1, ' ', false, Json::error_handler_t::replace).substr(1));
+    results.finish(rest.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   texts.say_notes();
   say_rate(texts.count(), seconds, model);

@@ -108,7 +108,7 @@ bool EncoderTexts::next() {
   count_ += std::ssize(lines_);
   for (const std::string& line : lines_) {
     empty_ += line.empty();
-    broken_ += find_invalid_utf8(line).has_value();
+    broken_ += io::find_invalid_utf8(line).has_value();
   }
   return !lines_.empty();
 }
@@ -147,6 +147,15 @@ void EncoderTexts::say_notes() const {
   if (empty_ > 0)
     fmt::print(stderr, "note: {} empty: each has a result all the same\n",
                empty_ == 1 ? "1 line is" : fmt::format("{} lines are", empty_));
+}
+
+void ResultList::print(const std::string& result) {
+  fmt::print("{}{}", has_begun_ ? "," : fmt::format("{{\"{}\":[", name_), result);
+  has_begun_ = true;
+}
+
+void ResultList::finish(const std::string& rest) {
+  fmt::print("{}],{}\n", has_begun_ ? "" : fmt::format("{{\"{}\":[", name_), rest.substr(1));
 }
 
 void check_finite(std::span<const float> numbers, const std::string& where) {

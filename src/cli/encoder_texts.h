@@ -71,6 +71,20 @@ class EncoderTexts {
   int64_t count_ = 0, empty_ = 0, cut_ = 0, broken_ = 0;
 };
 
+/// A list in a JSON object, printed result by result on standard output. Its beginning goes with
+/// the first result: where something is wrong before that, only the message stands.
+class ResultList {
+ public:
+  explicit ResultList(std::string name) : name_(std::move(name)) {}
+  void print(const std::string& result);
+  /// Ends the list, and the object with `rest`, the text of one that is not empty.
+  void finish(const std::string& rest);
+
+ private:
+  std::string name_;
+  bool has_begun_ = false;
+};
+
 /// Throws UserError, with the text's place, for results that are no numbers.
 void check_finite(std::span<const float> numbers, const std::string& where);
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "e2e/run.h"
+#include "formats/safetensors.h"
 
 namespace brrr::test {
 namespace {
@@ -176,13 +177,51 @@ TEST_F(Encoders, ClassifyTexts) {
       << err_;
   EXPECT_TRUE(out_.starts_with("1\t0.")) << out_;
 
+  // As many labels as before, but others: nothing is left of the head, and the trunk stays.
+  std::string renamed = read_file(path("classes.tsv"));
+  for (size_t at = 0; (at = renamed.find("good\t", at)) != std::string::npos;)
+    renamed.replace(at, 4, "fine");
+  put("renamed.tsv", renamed);
+  ASSERT_EQ(run(fine_tuning("renamed", "classify", "renamed.tsv",
+                            {"--init-from", model, "--max-steps", "1", "--learning-rate", "0"})),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("these parameters begin afresh: classifier.weight, classifier.bias"),
+            std::string::npos)
+      << err_;
+  const auto head_of = [&](const std::string& name) {
+    const io::SafetensorsFile file(path(name) / "model.safetensors");
+    const auto bytes = file.get("classifier.weight").bytes;
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  EXPECT_NE(head_of("renamed"), head_of("classes"));
+  // A fine-tuned model goes on with text: it gets the head that tells masked tokens.
+  ASSERT_EQ(run(pretraining("more", {"--init-from", model, "--max-steps", "2", "--tokenizer", model,
+                                     "--architecture", "bert"})),
+            0)
+      << err_;
+  EXPECT_NE(read_file(path("more") / "config.json").find("BertForMaskedLM"), std::string::npos);
+  // The best weights are saved whenever they are found.
+  ASSERT_EQ(run(fine_tuning("best", "classify", "classes.tsv",
+                            {"--max-steps", "45", "--eval-steps", "3", "--save-steps", "7"})),
+            0)
+      << err_;
+  EXPECT_EQ(err_.find("whose checkpoint is gone"), std::string::npos) << err_;
+  EXPECT_GT(Json::parse(out_)["val_tokens"].get<int64_t>(), 0);
+
   // Everything that looks at a run before it goes.
   Options plan = fine_tuning("planned", "classify", "classes.tsv");
   plan[0] = "plan";
   plan.erase(std::find(plan.begin(), plan.end(), "--output-dir"),
              std::find(plan.begin(), plan.end(), "--output-dir") + 2);
+  plan.erase(std::find(plan.begin(), plan.end(), "--eval-steps"),
+             std::find(plan.begin(), plan.end(), "--eval-steps") + 2);
   ASSERT_EQ(run(plan), 0) << err_;
   EXPECT_EQ(Json::parse(out_)["arena_bytes"], result["arena_bytes"]);
+  ASSERT_EQ(run({"plan", model, "--json"}), 0) << err_;
+  plan[0] = "profile";
+  plan.insert(plan.end(), {"--seconds", "0.3"});
+  ASSERT_EQ(run(plan), 0) << err_;
   ASSERT_EQ(run(fine_tuning("fitted", "classify", "classes.tsv",
                             {"--fit", "--memory-limit", "200MiB", "--max-steps", "3",
                              "--rematerialize", "blocks"})),
@@ -265,6 +304,8 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect_of_data("label\ttext\n" + rows, "line 2", "regress");
   expect_of_data("label\ttext\n" + rows, "6 tokens, more than the context of 4", "classify",
                  {"--no-truncate", "--context", "4"});
+  expect_of_data("label\ttext\na\tx\na\ty\na\tz\na\tx\na\ty\na\tz\na\tx\na\ty\na\tz\na\tx\n",
+                 "every example has the label 'a'");
   expect_of_data("O B\tonly\n" + rows, "bad.tsv", "tokens");
   expect(fine_tuning("bad", "classify", "classes.tsv", {"--label-column", "stars"}), 2,
          "--label-column stars");

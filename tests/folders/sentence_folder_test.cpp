@@ -34,6 +34,23 @@ TEST_F(SentenceFolder, SaysNothing) {
   EXPECT_FALSE(s.is_said);
   EXPECT_FALSE(s.longest);
   EXPECT_EQ(s.task, (models::Task{.head = models::Head::embedding}));
+  EXPECT_EQ(s.model, folder_.path());
+}
+
+TEST_F(SentenceFolder, PromptsAndOlderLayouts) {
+  put("config_sentence_transformers.json",
+      R"({"prompts":{"query":"query: ","none":""},"default_prompt_name":"query"})");
+  put("modules.json",
+      R"([{"path":"0_Transformer","type":"sentence_transformers.models.Transformer"}])");
+  put("sentence_bert_config.json", R"({"max_seq_length": 128, "do_lower_case": true})");
+  const SentenceSettings s = read();
+  EXPECT_EQ(s.prompt, "query: ");
+  EXPECT_EQ(s.model, folder_.path() / "0_Transformer");
+  EXPECT_TRUE(s.lowercase);
+  EXPECT_FALSE(s.is_said) << "no module pools";
+  put("config_sentence_transformers.json", R"({"default_prompt_name":"passage"})");
+  EXPECT_NE(test::user_error_of([&] { read(); }).find("names no text in \"prompts\""),
+            std::string::npos);
 }
 
 TEST_F(SentenceFolder, PoolingsStandInTheOrderOfTheLibrary) {
@@ -68,6 +85,10 @@ TEST_F(SentenceFolder, WhatIsNotSupportedIsNamed) {
   expect("pooling_mode_attention is not supported (supported: cls_token, max_tokens");
   put("1_Pooling/config.json", R"({"pooling_mode":"attention"})");
   expect("pooling_mode the string 'attention' is not supported");
+  put("1_Pooling/config.json", R"({"pooling_mode":[]})");
+  expect("no pooling is on");
+  put("1_Pooling/config.json", R"({"pooling_mode":"mean","include_prompt":false})");
+  expect("include_prompt = false is not supported");
   put("1_Pooling/config.json", R"({"pooling_mode_mean_tokens":false})");
   expect("no pooling is on");
   put("1_Pooling/config.json", R"({"pooling_mode_mean_tokens":3})");

@@ -71,8 +71,9 @@ TEST(BertConfig, EveryFieldSurvivesTheRoundTrip) {
                                                                      : "DistilBert";
     for (const std::string& task : tasks) {
       const BertConfig c = parse_bert(
-          R"(,"architectures":[")" + classes + task +
-              R"(,"pad_token_id":2,"max_position_embeddings":40,"initializer_range":0.5,"kept":[1,{"a":2}],"hidden_act":"relu","activation":"relu","hidden_dropout_prob":0.25,"dropout":0.25,"attention_dropout":0.125,"attention_probs_dropout_prob":0.125,"classifier_dropout":0.5,"seq_classif_dropout":0.5,"layer_norm_eps":1e-6,"tie_word_embeddings":false,"type_vocab_size":3)",
+          R"(,"architectures":[")" + classes + task + R"(,"pad_token_id":)" +
+              (type == std::string("mpnet") ? "1" : "2") +
+              R"(,"max_position_embeddings":40,"initializer_range":0.5,"kept":[1,{"a":2}],"hidden_act":"relu","activation":"relu","hidden_dropout_prob":0.25,"dropout":0.25,"attention_dropout":0.125,"attention_probs_dropout_prob":0.125,"classifier_dropout":0.5,"seq_classif_dropout":0.5,"layer_norm_eps":1e-6,"tie_word_embeddings":false,"type_vocab_size":3)",
           type);
       const BertConfig again = parse_bert_config(bert_config_json(c), "again");
       EXPECT_EQ(again, c) << type << task << bert_config_json(c);
@@ -102,6 +103,8 @@ TEST(BertConfig, WhatIsWrongIsNamed) {
        "id2label: the label 0 must be a text"},
       {R"(,"architectures":["BertForSequenceClassification"],"id2label":{})",
        "id2label must be an object"},
+      {R"(,"architectures":["BertForSequenceClassification"],"id2label":{"0":"a","1":"a"})",
+       "id2label has the label 'a' twice"},
       {R"(,"architectures":["BertForSequenceClassification"],"num_labels":0)",
        "num_labels must be between 1"},
       {R"(,"architectures":["BertForSequenceClassification"],"problem_type":"ranking")",
@@ -119,6 +122,21 @@ TEST(BertConfig, WhatIsWrongIsNamed) {
   EXPECT_NE(test::user_error_of([] {
               parse_bert(R"(,"relative_attention_num_buckets":16)", "mpnet");
             }).find("relative_attention_num_buckets must be 32; got 16"),
+            std::string::npos);
+}
+
+TEST(BertConfig, MpnetPadsWithTokenOne) {
+  EXPECT_NE(test::user_error_of([] {
+              parse_bert(R"(,"pad_token_id":0)", "mpnet");
+            }).find("pad_token_id must be 1 for mpnet; got 0"),
+            std::string::npos);
+  const Architecture& architecture = find_architecture("bert");
+  Description described{{{"model-type", "mpnet"}}, 65, 32, 0, std::nullopt};
+  EXPECT_EQ(architecture.describe(described)->sizes().context, 32);
+  described.pad_token = 0;
+  EXPECT_NE(test::user_error_of([&] {
+              architecture.describe(described);
+            }).find("needs a tokenizer that pads with token 1"),
             std::string::npos);
 }
 
