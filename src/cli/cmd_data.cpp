@@ -285,10 +285,12 @@ const OptionTable<TokenizerArguments>& tokenizer_table() {
     t.group("options");
     t.list("text", &O::text, false, "FILE...", "text files and folders (default: tiny Shakespeare)",
            {"train-file"});
-    t.choice("kind", &O::kind, {{"bpe"}, {"char"}}, "NAME",
-             "bpe (byte pairs, as GPT-2's) or char (one entry per character)");
-    t.integer("vocab-size", &O::vocab_size, 257, 1 << 24, "N",
-              "entries: 256 bytes, the merges, and the end of a text");
+    t.choice("kind", &O::kind, {{"bpe"}, {"wordpiece"}, {"char"}}, "NAME",
+             "bpe (byte pairs, as GPT-2's), wordpiece (as BERT's, in small letters) or char (one "
+             "entry per character)");
+    t.integer("vocab-size", &O::vocab_size, 6, 1 << 24, "N",
+              "entries of bpe (256 bytes, the merges, the end of a text) or wordpiece (5 special "
+              "tokens, characters, what they are merged to)");
     t.text("output-dir", &O::output_dir, "FOLDER", "where the tokenizer files go", {"out-dir"});
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
@@ -301,10 +303,9 @@ const OptionTable<TokenizerArguments>& tokenizer_table() {
 // stead.
 void check_tokenizer_folder(const TokenizerArguments& o) {
   for (const std::string_view name : io::tokenizer_file_names()) {
-    const bool may_stay =
-        name == "tokenizer_config.json" ||
-        (name == "tokenizer.json" && fs::exists(fs::path(o.output_dir) / name) &&
-         io::load_tokenizer(o.output_dir)->kind() == (o.kind == "char" ? "char" : "bpe"));
+    const bool may_stay = name == "tokenizer_config.json" ||
+                          (name == "tokenizer.json" && fs::exists(fs::path(o.output_dir) / name) &&
+                           io::load_tokenizer(o.output_dir)->kind() == o.kind);
     if (!may_stay && fs::exists(fs::path(o.output_dir) / name))
       user_error(
           "{} holds a tokenizer of another kind ({}): remove it, or name another --output-dir",
@@ -320,9 +321,9 @@ int run_train_tokenizer(const Arguments& args) {
   const io::Corpus corpus = io::load_corpus({.text = as_paths(o.text)});
   if (!corpus.note.empty()) fmt::print(stderr, "{}\n", corpus.note);
   fmt::print(stderr, "text: {}\n", corpus.description);
-  const auto tokenizer = o.kind == "char"
-                             ? io::make_char_tokenizer(corpus.text)
-                             : io::train_bpe(corpus.text, static_cast<int32_t>(o.vocab_size));
+  const auto tokenizer = train::learn_tokenizer(
+      corpus.text, o.kind == "char" ? std::optional<train::LearntTokenizer>()
+                                    : train::LearntTokenizer{o.kind, o.vocab_size});
   create_folder(o.output_dir);
   tokenizer->save(o.output_dir);
   fmt::print(stderr, "{} entries in {}, {:.1f} s\n", with_commas(tokenizer->vocab_size()),

@@ -84,15 +84,6 @@ bool names_option(const std::string& key, const std::vector<OptionInfo>& rows) {
   });
 }
 
-int64_t file_bytes(const fs::path& folder, const char* extension) {
-  int64_t bytes = 0;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == extension)
-      bytes += static_cast<int64_t>(entry.file_size(ignored));
-  return bytes;
-}
-
 /// Opens the data as `train` would, for the memory that it takes and for its vocabulary. Texts and
 /// tokenizers that are not there are no obstacle unless they were asked for.
 std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std::string& folder) {
@@ -189,7 +180,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
 train::ProcessInputs DescribedRun::inputs() const {
   train::ProcessInputs inputs =
       train::inputs_of(options, data ? &*data : nullptr, model->sizes().vocabulary);
-  if (!folder.empty()) inputs.weights_bytes = file_bytes(folder, ".safetensors");
+  if (!folder.empty()) inputs.weights_bytes = train::weight_bytes(folder);
   return inputs;
 }
 

@@ -15,6 +15,7 @@
 #include "train/device.h"
 #include "train/fit.h"
 #include "train/parts.h"
+#include "train/tasks/metrics.h"
 
 namespace brrr::train {
 namespace {
@@ -349,6 +350,10 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
     options.context = std::min(options.context, round_up(static_cast<int64_t>(longest), kStep));
   }
   d.notes = std::move(files.notes);
+  const std::string judged = make_task_metrics(files.train.kind, files.train.labels,
+                                               std::max<int64_t>(files.train.values_per_row, 1))
+                                 ->explanation();
+  if (!judged.empty()) d.notes.push_back("precision, recall and F1: " + judged);
   const bool has_classes = !files.train.labels.empty();
   d.description = fmt::format(
       "{}; {} to learn from and {} to judge by{}", files.train.name,

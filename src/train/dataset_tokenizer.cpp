@@ -11,8 +11,10 @@ namespace {
 
 bool holds_tokenizer(const fs::path& folder) {
   std::error_code ignored;
+  // tokenizer_config.json alone is none.
   return std::ranges::any_of(io::tokenizer_file_names(), [&](std::string_view file) {
-    return fs::exists(folder / file, ignored);
+    return file != "tokenizer_config.json" && file != "special_tokens_map.json" &&
+           fs::exists(folder / file, ignored);
   });
 }
 

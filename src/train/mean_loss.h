@@ -6,8 +6,8 @@
 
 #include "train/dataset.h"
 #include "train/options.h"
-#include "train/score.h"
 #include "train/session.h"
+#include "train/tasks/score.h"
 
 namespace brrr::train {
 

@@ -139,22 +139,25 @@ std::string toml_string(const std::string& text) {
 
 constexpr const char* kFineTune = "fine-tune";
 
+/// Whether an option has another value than its default: a file with all options names each.
+bool is_set(const TrainOptions& o, const char* name) {
+  const Row& row = train_option_table().find(name);
+  return row.get(o) != row.get(TrainOptions{});
+}
+
 void validate_task(const TrainOptions& o) {
-  const auto needs_task = [&](const char* name) {
-    if (o.task.empty() && o.was_given(name))
-      usage_error("--{} is for files of texts and labels: it needs --task", name);
-  };
   for (const char* name :
        {"text-column", "text2-column", "label-column", "header", "quoting", "truncate"})
-    needs_task(name);
+    if (o.task.empty() && is_set(o, name))
+      usage_error("--{} is for files of texts and labels: it needs --task", name);
   const bool masks = o.task.empty() &&
                      (o.init_from != "scratch" || o.wants_resume() ||
                       models::find_architecture(o.architecture).head == models::Head::masked_token);
   for (const char* name : {"mlm-probability", "whole-word-mask"})
-    if (!masks && o.was_given(name))
+    if (!masks && is_set(o, name))
       usage_error(
-          "--{} is for models that learn to tell masked tokens, from text: it needs "
-          "--preset bert-mini, or --init-from of an encoder, and no --task",
+          "--{} is for models that learn to tell masked tokens, from text: it needs --preset "
+          "bert-mini, or --init-from of an encoder, and no --task",
           name);
   if (o.task.empty()) {
     if (o.preset == kFineTune && o.init_from == "scratch" && !o.wants_resume())

@@ -80,6 +80,35 @@ SessionOptions session_options(const TrainOptions& o) {
   return s;
 }
 
+std::vector<std::string> emulation_notes(const std::string& precision, const Program& program) {
+  std::vector<std::string> notes;
+  if (precision == "fp32") return notes;
+  bool has_scales = false, multiplies = false;  // in 8 bits
+  for (NodeId id = 0; id < program.graph().size(); ++id)
+    each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
+      has_scales |= op.gives_scale;
+      multiplies |= op.product && op.product->is_scaled;
+    });
+  if (precision == "fp8" && !has_scales && !multiplies)
+    notes.emplace_back(
+        "note: no product of a block has sizes that are multiples of 16, which products of 8 bits "
+        "want: --precision fp8 is --precision bf16 here");
+  else if (precision == "fp8" && !multiplies)
+    notes.emplace_back(
+        "note: this device does not multiply in 8 bits: --precision fp8 is emulated, for its "
+        "numbers (operands are rounded as there, products run in bf16); it is much slower than "
+        "--precision bf16");
+  for (const Dispatch& d : program.dispatch())
+    if (d.kernel == "gemm_widening") {
+      notes.push_back(fmt::format(
+          "note: this processor does not multiply {} natively: products are computed in f32, at "
+          "about the speed of --precision fp32; 16-bit activations take half the memory",
+          name_of(program.graph().type(program.graph().node(d.node).operands[0]).dtype)));
+      break;
+    }
+  return notes;
+}
+
 optim::Schedule schedule_of(const TrainOptions& o) {
   optim::Schedule s;
   s.kind = o.relative_step ? optim::ScheduleKind::relative_step

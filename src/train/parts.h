@@ -27,6 +27,11 @@ BatchContent content_of(const io::Batch& batch, int64_t context);
 /// How the options ask for steps to be compiled and run.
 SessionOptions session_options(const TrainOptions& options);
 
+/// What people should know of a precision that this device has no unit for, a note each. Where none
+/// multiplies 16-bit numbers, the kernels widen them as they read; where none takes 8-bit numbers,
+/// they are rounded as such a unit would and multiplied in 16.
+std::vector<std::string> emulation_notes(const std::string& precision, const Program& program);
+
 /// The learning rate over the steps.
 optim::Schedule schedule_of(const TrainOptions& options);
 

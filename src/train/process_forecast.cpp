@@ -57,6 +57,15 @@ int64_t row_bytes(const Graph& graph) {
 
 int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
 
+int64_t weight_bytes(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".safetensors")
+      bytes += static_cast<int64_t>(entry.file_size(ignored));
+  return bytes;
+}
+
 ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t vocab_size) {
   ProcessInputs inputs;
   if (data == nullptr) return inputs;

@@ -39,6 +39,9 @@ struct ProcessInputs {
   int64_t cached_bytes = 0;          // of text that is tokenised while training
 };
 
+/// Of the files with weights in a folder.
+int64_t weight_bytes(const fs::path& folder);
+
 /// What the data of the run take. `data` may be none.
 ProcessInputs inputs_of(const TrainOptions& options, const Dataset* data, int64_t vocab_size);
 

@@ -136,6 +136,21 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
 
 }  // namespace
 
+bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const models::Model& model,
+                     const std::function<void()>& loaded) {
+  for (const io::Checkpoint& checkpoint : io::list_checkpoints(run)) {
+    if (checkpoint.step != step) continue;
+    const io::WeightFiles files(checkpoint.folder);
+    const auto tensors = io::match_tensors(files, model);
+    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+      io::copy_as_f32(tensors.at(std::string(name)), out);
+    });
+    loaded();
+    return true;
+  }
+  return false;
+}
+
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
                              const std::string& optim) {
   const io::WeightFiles files(folder);

@@ -24,7 +24,7 @@
 #include "runtime/engine.h"
 #include "train/options.h"
 #include "train/run_watch.h"
-#include "train/score.h"
+#include "train/tasks/score.h"
 
 namespace brrr::train {
 
@@ -60,6 +60,11 @@ void write_final_model(const fs::path& run, const ModelParts& parts);
 /// Commits a checkpoint and removes old ones.
 void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
                      const TrainerState& state);
+
+/// Reads the parameters of the checkpoint of a step, and calls `loaded` while its file is mapped.
+/// False: there is no such checkpoint any more.
+bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const models::Model& model,
+                     const std::function<void()>& loaded);
 
 /// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the
 /// optimizer of this run, for errors.

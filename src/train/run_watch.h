@@ -12,8 +12,8 @@
 #include "runtime/timeline.h"
 #include "train/health.h"
 #include "train/options.h"
-#include "train/score.h"
 #include "train/session.h"
+#include "train/tasks/score.h"
 
 namespace brrr::train {
 

@@ -126,7 +126,6 @@ class Trainer {
                            : load_dataset(options_, folder.string()));
     if (!dataset_->note.empty()) say("note: " + dataset_->note);
     for (const std::string& note : dataset_->notes) say("note: " + note);
-    if (dataset_->task) explain_metrics();
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
       const io::LoaderOptions l = loader_options(options_, dataset_->tokenizer->vocab_size());
@@ -152,7 +151,8 @@ class Trainer {
     result_.parameters = model_->parameter_count();
     const models::ModelSizes sizes = model_->sizes();
     ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
-    inputs.weights_bytes = start_from_bytes();
+    if (resume_ || start_from_)
+      inputs.weights_bytes = weight_bytes(resume_ ? resume_->checkpoint : start_from_->folder);
     inputs.weights_with_states = resume_.has_value();
     SettledRun run = settle_run(options_, model_, inputs, say);
     options_ = run.plan.options;
@@ -187,35 +187,14 @@ class Trainer {
     const Program& program = session_->step_program();
     if (options_.explain_dispatch)
       for (const std::string& line : summary(program.graph(), program.dispatch())) say(line);
-    if (options_.precision != "fp32") note_emulation(program);
+    for (const std::string& note : emulation_notes(options_.precision, program)) say(note);
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
-  }
-
-  void explain_metrics() const {
-    const models::Task task = resume_ ? io::read_definition(resume_->checkpoint)->task()
-                                      : start_from_->definition->task();
-    const std::string text =
-        make_task_metrics(dataset_->task->labels.kind, task.labels, std::ssize(task.labels))
-            ->explanation();
-    if (!text.empty()) say("precision, recall and F1: " + text);
   }
 
   std::optional<int64_t> pad_token() const {
     const int32_t pad = dataset_->tokenizer->pad_token();
     return pad < 0 ? std::nullopt : std::optional<int64_t>(pad);
-  }
-
-  // Of the file that the first weights come from.
-  int64_t start_from_bytes() const {
-    const fs::path folder = resume_ ? resume_->checkpoint : start_from_ ? start_from_->folder : "";
-    int64_t bytes = 0;
-    std::error_code ignored;
-    if (!folder.empty())
-      for (const auto& entry : fs::directory_iterator(folder, ignored))
-        if (entry.path().extension() == ".safetensors")
-          bytes += static_cast<int64_t>(entry.file_size(ignored));
-    return bytes;
   }
 
   // After each kind of work. What was there between two looks only the system knows, and it counts
@@ -225,33 +204,6 @@ class Trainer {
     mapped_peak_ = std::max({mapped_peak_, now.inputs, result_.process_forecast.mapped});
     result_.needed_peak_bytes =
         std::max({result_.needed_peak_bytes, now.needed(), now.peak - mapped_peak_});
-  }
-
-  // Where no unit multiplies 16-bit numbers, the kernels widen them as they read; where none takes
-  // 8-bit numbers, they are rounded as such a unit would and multiplied in 16.
-  void note_emulation(const Program& program) const {
-    bool has_scales = false, multiplies = false;  // in 8 bits
-    for (NodeId id = 0; id < program.graph().size(); ++id)
-      each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
-        has_scales |= op.gives_scale;
-        multiplies |= op.product && op.product->is_scaled;
-      });
-    if (options_.precision == "fp8" && !has_scales && !multiplies)
-      say("note: no product of a block has sizes that are multiples of 16, which products of 8 "
-          "bits "
-          "want: --precision fp8 is --precision bf16 here");
-    else if (options_.precision == "fp8" && !multiplies)
-      say("note: this device does not multiply in 8 bits: --precision fp8 is emulated, for its "
-          "numbers (operands are rounded as there, products run in bf16); it is much slower than "
-          "--precision bf16");
-    for (const Dispatch& d : program.dispatch())
-      if (d.kernel == "gemm_widening") {
-        say(fmt::format(
-            "note: this processor does not multiply {} natively: products are computed in f32, at "
-            "about the speed of --precision fp32; 16-bit activations take half the memory",
-            name_of(program.graph().type(program.graph().node(d.node).operands[0]).dtype)));
-        return;
-      }
   }
 
   void open_run_folder() {
@@ -566,24 +518,18 @@ class Trainer {
     if (!options_.load_best_model_at_end || result_.signal != 0 || state_.best_step < 0 ||
         state_.best_step == state_.step)
       return;
-    for (const io::Checkpoint& checkpoint : io::list_checkpoints(result_.run_dir)) {
-      if (checkpoint.step != state_.best_step) continue;
-      const io::WeightFiles files(checkpoint.folder);
-      const auto tensors = io::match_tensors(files, *model_);
-      load_parameters(session_->engine(), [&](std::string_view name, std::span<float> out) {
-        io::copy_as_f32(tensors.at(std::string(name)), out);
-      });
-      watch_memory();  // while the file is mapped: its pages are the system's to take back
-      result_.ends_with_best = true;
-      note_score(state_.best);
-      say(fmt::format("the model is that of step {}, whose evaluation was the best: {}",
-                      state_.best_step, state_.best.str()));
+    if (!load_weights_of(result_.run_dir, state_.best_step, session_->engine(), *model_,
+                         [&] { watch_memory(); })) {
+      say(fmt::format(
+          "note: the best evaluation was at step {}, whose checkpoint is gone: the model "
+          "is that of the last step",
+          state_.best_step));
       return;
     }
-    say(
-        fmt::format("note: the best evaluation was at step {}, whose checkpoint is gone: the model "
-                    "is that of the last step",
-                    state_.best_step));
+    result_.ends_with_best = true;
+    note_score(state_.best);
+    say(fmt::format("the model is that of step {}, whose evaluation was the best: {}",
+                    state_.best_step, state_.best.str()));
   }
 
   void finish() {

@@ -24,6 +24,9 @@ KeyValues unusual() {
           {"dropout", "0.3"},
           {"bias", "false"},
           {"init-from", "some\tfolder"},
+          {"mlm-probability", "0.25"},
+          {"whole-word-mask", "true"},
+          {"load-best-model-at-end", "true"},
           {"max-steps", "12"},
           {"num-train-epochs", "1.5"},
           {"batch-size", "3"},
@@ -80,9 +83,17 @@ KeyValues unusual() {
           {"disable-pass", "simplify,schedule"}};
 }
 
+// The same for the rows that only tasks have.
+KeyValues unusual_task() {
+  return {{"task", "classify"},  {"data", "a.tsv"},     {"init-from", "some folder"},
+          {"text-column", "t"},  {"text2-column", "2"}, {"label-column", "l"},
+          {"header", "no"},      {"quoting", "csv"},    {"truncate", "false"},
+          {"val-data", "b.tsv"}, {"sampling", "epoch"}};
+}
+
 TEST(TrainOptionRecords, JsonRoundTrip) {
   for (const KeyValues& given :
-       {KeyValues{}, unusual(), KeyValues{{"data", "x"}, {"val_data", "y"}},
+       {KeyValues{}, unusual(), unusual_task(), KeyValues{{"data", "x"}, {"val_data", "y"}},
         KeyValues{{"resume", "runs/a"}}, KeyValues{{"fused-optimizer", "false"}}}) {
     TrainOptions options = resolve(given);
     const TrainOptions back = options_from_json(to_json(options), "train_config.json");
@@ -92,14 +103,16 @@ TEST(TrainOptionRecords, JsonRoundTrip) {
 }
 
 TEST(TrainOptionRecords, UnusualValuesDifferFromEveryDefault) {
-  const TrainOptions options = resolve(unusual()), plain = resolve({});
+  const TrainOptions options = resolve(unusual()), plain = resolve({}),
+                     task = resolve(unusual_task());
   for (const auto& row : train_option_table().rows()) {
     if (!row.get || row.name == "config" || row.name == "resume" || row.name == "param-dtype" ||
         row.name == "data" || row.name == "val-data" || row.name == "bias" ||
         row.name == "fused-optimizer" || row.name == "architecture" ||
         is_foreign_setting(row.name, options))  // one run has options of one architecture
       continue;
-    EXPECT_NE(row.get(options), row.get(plain)) << row.name << " is missing from unusual()";
+    EXPECT_TRUE(row.get(options) != row.get(plain) || row.get(task) != row.get(plain))
+        << row.name << " is missing from unusual() and unusual_task()";
   }
 }
 
@@ -134,7 +147,8 @@ TEST(TrainOptionRecords, TomlRoundTrip) {
   test::TempFolder folder;
   const std::string file = (folder / "printed.toml").string();
   for (const KeyValues& given :
-       {KeyValues{}, unusual(), KeyValues{{"data", "x"}, {"val_data", "y"}, {"vocab_size", "9"}}}) {
+       {KeyValues{}, unusual(), unusual_task(),
+        KeyValues{{"data", "x"}, {"val_data", "y"}, {"vocab_size", "9"}}}) {
     TrainOptions options = resolve(given);
     write_file_atomically(file, to_toml(options));
     TrainOptions back = resolve({{"config", file}});

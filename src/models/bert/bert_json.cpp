@@ -272,7 +272,9 @@ BertConfig parse_bert_config(std::string_view text, const std::string& what) {
   c.eos_token_id = keys.integer("eos_token_id", -1);
   c.task = read_task(keys);
   const char* head_dropout = distils ? "seq_classif_dropout" : "classifier_dropout";
-  c.classifier_dropout = keys.number(head_dropout, distils ? 0.2 : c.hidden_dropout_prob);
+  c.classifier_dropout = c.type == BertType::mpnet
+                             ? c.hidden_dropout_prob
+                             : keys.number(head_dropout, distils ? 0.2 : c.hidden_dropout_prob);
   try {
     c.validate();
   } catch (const UserError& e) {

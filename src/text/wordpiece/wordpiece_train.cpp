@@ -161,8 +161,10 @@ std::unique_ptr<Tokenizer> train_wordpiece(std::string_view text, int32_t vocab_
   std::vector<std::pair<int64_t, std::string_view>> by_count;
   for (const auto& [c, count] : occurrences) by_count.emplace_back(-count, c);
   std::sort(by_count.begin(), by_count.end());
-  // Each may begin a word and continue one, and half of the vocabulary is for more than letters.
-  const size_t room = std::max<int32_t>(vocab_size - static_cast<int32_t>(kSpecialTokens), 0) / 4;
+  // Each may begin a word and continue one, and a third of the vocabulary is for more than letters.
+  const size_t room =
+      static_cast<size_t>(std::max<int32_t>(vocab_size - static_cast<int32_t>(kSpecialTokens), 0)) /
+      3;
   by_count.resize(std::min({by_count.size(), kMostCharacters, std::max<size_t>(room, 1)}));
 
   std::vector<std::string> tokens;
