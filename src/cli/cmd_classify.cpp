@@ -54,7 +54,7 @@ std::string text_line(const std::vector<double>& p, const models::Task& task, bo
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
   std::string line;
   for (const size_t i : order) {
-    // Of classes that hold by themselves those that do; of others the likeliest.
+    // Where several classes may hold, those that do are printed, otherwise the likeliest.
     const bool is_said = all || (task.several ? p[i] >= 0.5 : i == order[0]);
     if (is_said)
       line += fmt::format("{}{}\t{:.4f}", line.empty() ? "" : "\t", task.labels[i], p[i]);

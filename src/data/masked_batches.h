@@ -22,7 +22,7 @@ struct MaskOptions {
   /// Never chosen and never drawn; the four above belong to them, named or not.
   std::vector<int32_t> special_ids;
   double probability = 0.15;  // that a token, or a word, is chosen; in (0, 1]
-  /// Of the chosen tokens: which part becomes [MASK], which part a random token; the rest stays.
+  /// The parts of the chosen tokens that become [MASK] and a random token; the rest stays.
   double masked = 0.8, randomised = 0.1;
   /// Not empty: whole words are chosen. For each id, whether it continues the word before it.
   std::vector<bool> continues_word;

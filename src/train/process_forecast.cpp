@@ -41,7 +41,7 @@ int64_t touched(int64_t file_bytes, double windows, int64_t context) {
   return static_cast<int64_t>(bytes * -std::expm1(-windows * each / bytes));
 }
 
-/// Of a batch, for each of its rows: "tokens", "targets" and what else a model reads.
+/// The bytes of a row of a batch: "tokens", "targets" and what else a model reads.
 int64_t row_bytes(const Graph& graph) {
   int64_t bytes = 0, rows = 1;
   for (const NodeId id : graph.inputs(InputKind::data)) {

@@ -39,7 +39,7 @@ struct ProcessInputs {
   int64_t cached_bytes = 0;          // of text that is tokenised while training
 };
 
-/// Of the files with weights in a folder.
+/// The bytes of the files with weights in a folder.
 int64_t weight_bytes(const fs::path& folder);
 
 /// What the data of the run take. `data` may be none.

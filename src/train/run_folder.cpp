@@ -136,16 +136,25 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
 
 }  // namespace
 
+namespace {
+
+void load_weights(const fs::path& folder, Engine& engine, const models::Model& model,
+                  const std::function<void()>& loaded = {}) {
+  const io::WeightFiles files(folder);
+  const auto tensors = io::match_tensors(files, model);
+  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
+    io::copy_as_f32(tensors.at(std::string(name)), out);
+  });
+  if (loaded) loaded();
+}
+
+}  // namespace
+
 bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const models::Model& model,
                      const std::function<void()>& loaded) {
   for (const io::Checkpoint& checkpoint : io::list_checkpoints(run)) {
     if (checkpoint.step != step) continue;
-    const io::WeightFiles files(checkpoint.folder);
-    const auto tensors = io::match_tensors(files, model);
-    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-      io::copy_as_f32(tensors.at(std::string(name)), out);
-    });
-    loaded();
+    load_weights(checkpoint.folder, engine, model, loaded);
     return true;
   }
   return false;
@@ -153,11 +162,7 @@ bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const mo
 
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
                              const std::string& optim) {
-  const io::WeightFiles files(folder);
-  const auto tensors = io::match_tensors(files, model);
-  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    io::copy_as_f32(tensors.at(std::string(name)), out);
-  });
+  load_weights(folder, engine, model);
   load_optimizer(io::SafetensorsFile(folder / "optimizer.safetensors"), engine, optim);
   const fs::path state = folder / "trainer_state.json";
   return trainer_state_from_json(read_file(state), state.string());

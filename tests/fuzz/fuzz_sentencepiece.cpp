@@ -8,6 +8,7 @@
 
 #include "base/base64.h"
 #include "base/errors.h"
+#include "fuzz/tokenizer_use.h"
 #include "support/protobuf_writer.h"
 #include "text/precompiled.h"
 #include "text/ranked/ranked_tokens.h"
@@ -16,32 +17,8 @@
 namespace {
 
 using namespace brrr;
-
-/// `text` up to the first 0xff byte, which is taken off with it.
-std::string_view take_part(std::string_view& text) {
-  const size_t end = text.find('\xff');
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
-}
-
-/// Encoding is the same a second time, and in pieces where the tokenizer says so; the ids decode,
-/// one by one, too.
-void use(const io::Tokenizer& tokenizer, std::string_view text) {
-  const auto ids = tokenizer.encode(text);
-  if (tokenizer.encode(text) != ids) std::abort();
-  std::vector<int32_t> pieces;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = tokenizer.cut_rule().next(text, at + 1);
-    tokenizer.encode(text.substr(at, end - at), {.inside = at > 0}, pieces);
-    at = end;
-  }
-  if (pieces != ids) std::abort();
-  io::TextStream stream(tokenizer, false);
-  std::string text_of_ids;
-  for (const int32_t id : ids) text_of_ids += stream.add(std::span(&id, 1));
-  if (text_of_ids + stream.finish() != tokenizer.decode(ids)) std::abort();
-}
+using test::encode_again;
+using test::take_part;
 
 /// A model of letters with the pieces and the specs that the fuzzer writes: what it adds reaches
 /// past the checks of the whole.
@@ -69,12 +46,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     switch (data[0] % 5) {
       case 0: {
         const std::string model(text.substr(0, text.size() / 2));
-        use(*io::read_sentencepiece({{"tokenizer.model", model}}, "m"), text.substr(model.size()));
+        encode_again(*io::read_sentencepiece({{"tokenizer.model", model}}, "m"),
+                     text.substr(model.size()));
         break;
       }
       case 1: {
         const std::string_view pieces = take_part(text), specs = take_part(text);
-        use(*io::read_sentencepiece({{"tokenizer.model", model_with(pieces, specs)}}, "m"), text);
+        encode_again(*io::read_sentencepiece({{"tokenizer.model", model_with(pieces, specs)}}, "m"),
+                     text);
         break;
       }
       case 2: {
@@ -98,13 +77,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         from.pattern = "\\S+|\\s+";
         from.special = {"<end>"};
         const auto tokenizer = io::make_ranked_tokenizer(std::move(from), {}, "lines");
-        use(*tokenizer, text);
+        encode_again(*tokenizer, text);
         if (tokenizer->decode(tokenizer->encode(text)) != text) std::abort();
         break;
       }
       default: {
         const std::string json(take_part(text));
-        use(*io::read_tekken({{"tekken.json", json}}, "tekken.json"), text.substr(0, 200));
+        encode_again(*io::read_tekken({{"tekken.json", json}}, "tekken.json"), text.substr(0, 200));
       }
     }
   } catch (const UserError&) {

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "formats/json_file.h"
+#include "fuzz/tokenizer_use.h"
 #include "text/bpe/byte_letters.h"
 #include "text/bpe/tokenizer_bpe.h"
 #include "text/tokenizer_char.h"
@@ -19,54 +20,12 @@
 namespace {
 
 using namespace brrr;
-
-/// Encoding is the same a second time, from the cache, and in pieces where the tokenizer says so.
-void encode_again(const io::Tokenizer& tokenizer, std::string_view text) {
-  const auto ids = tokenizer.encode(text);
-  if (tokenizer.encode(text) != ids) std::abort();
-  std::vector<int32_t> pieces;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = tokenizer.cut_rule().next(text, at + 1);
-    tokenizer.encode(text.substr(at, end - at), {.inside = at > 0}, pieces);
-    at = end;
-  }
-  if (pieces != ids) std::abort();
-  io::TextStream stream(tokenizer, false);
-  std::string text_of_ids;
-  for (const int32_t id : ids) text_of_ids += stream.add(std::span(&id, 1));
-  if (text_of_ids + stream.finish() != tokenizer.decode(ids)) std::abort();
-  // The same ids with their words, in an input of one text or two.
-  const auto tokens = [](const io::ModelInput& input, int32_t which) {
-    std::vector<int32_t> out;
-    for (size_t i = 0; i < input.ids.size(); ++i)
-      if (input.texts[i] == which) out.push_back(input.ids[i]);
-    return out;
-  };
-  const io::ModelInput whole = tokenizer.model_input(text, std::nullopt, std::nullopt, true);
-  if (tokens(whole, 0) != ids) std::abort();
-  const std::string_view half = text.substr(0, text.size() / 2), words[] = {half, text};
-  const size_t longest = 4 + text.size() % 9;
-  for (const io::ModelInput& input :
-       {tokenizer.model_input(text, half, longest, true),
-        tokenizer.model_input_of_words(words, std::nullopt, longest)}) {
-    const size_t size = input.ids.size();
-    if (size > longest || input.types.size() != size || input.words.size() != size ||
-        input.texts.size() != size)
-      std::abort();
-  }
-}
+using test::encode_again;
+using test::take_part;
 
 void round_trip(const io::Tokenizer& tokenizer, std::string_view text) {
   encode_again(tokenizer, text);
   if (tokenizer.decode(tokenizer.encode(text)) != text) std::abort();
-}
-
-/// `text` up to the first 0xff byte, which is taken off with it: 0xff appears in no valid file.
-std::string_view take_part(std::string_view& text) {
-  const size_t end = text.find('\xff');
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
 }
 
 /// A vocab.json of all bytes and of what the fuzzer adds, so that inputs reach past the

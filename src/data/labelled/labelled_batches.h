@@ -46,7 +46,7 @@ class LabelledBatches final : public BatchSource {
   void fill(int64_t index, Batch& batch) const override;
   int64_t epoch_of(int64_t index) const override { return order_->epoch_of(index); }
   int64_t batches_per_pass() const override { return order_->batches_per_pass(); }
-  /// Of all rows, special ones included.
+  /// Counts the tokens of all rows, special ones included.
   int64_t tokens() const override { return tokens_; }
   /// Over ids, types and labels of all rows.
   std::string fingerprint() const override;

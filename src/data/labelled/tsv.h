@@ -36,7 +36,7 @@ class TsvReader {
   /// The next row, with at least one field; false at the end. Throws UserError for a quote that is
   /// not closed.
   bool next(std::vector<std::string_view>& fields);
-  /// Of the last row: the number of its first line, from 1.
+  /// The number of the first line of the last row, from 1.
   int64_t line() const { return row_line_; }
 
   int64_t empty_lines() const { return empty_lines_; }

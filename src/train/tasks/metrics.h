@@ -32,8 +32,8 @@ class ClassMetrics {
   struct Result {
     int64_t count = 0;    // places that counted; 0: accuracy and matthews are NaN
     double accuracy = 0;  // part that is right
-    /// Of the second of two classes; of more classes the mean over those that occur in the truth
-    /// or in the predictions (macro). 0 where a quotient is 0 / 0.
+    /// They are those of the second of two classes; of more classes the mean over those that occur
+    /// in the truth or in the predictions (macro). 0 where a quotient is 0 / 0.
     double precision = 0, recall = 0, f1 = 0;
     double matthews = 0;  // Matthews' correlation; 0 where one side is constant
   };
@@ -80,7 +80,8 @@ class TagMetrics {
   struct Result {
     int64_t count = 0;    // tokens; 0: accuracy is NaN
     double accuracy = 0;  // of tokens
-    /// Of entities, all types together (micro); else of tags, as ClassMetrics has them (macro).
+    /// They are those of entities, all types together (micro); else those of tags, as ClassMetrics
+    /// has them (macro).
     double precision = 0, recall = 0, f1 = 0;
   };
   Result result() const;

@@ -12,7 +12,7 @@ namespace brrr::train {
 struct Score {
   double loss = 0;     // per target that is scored
   int64_t tokens = 0;  // such targets: tokens, or texts
-  /// Of a task: the first decides which weights are best.
+  /// A task has some: the first decides which weights are best.
   std::vector<Metric> metrics = {};
 
   /// "loss 0.4321, accuracy 0.8765"
