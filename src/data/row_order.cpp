@@ -11,9 +11,9 @@ namespace brrr::io {
 
 std::vector<int64_t> padded_lengths(int64_t context) {
   std::vector<int64_t> lengths;
-  for (int64_t length = 8, step = 8; length < context; length += step) {
+  for (int64_t length = 8, step = 2; length < context; length += step) {
     lengths.push_back(length);
-    if (length >= 8 * step) step *= 2;
+    if (length >= 16 * step) step *= 2;
   }
   lengths.push_back(context);
   return lengths;

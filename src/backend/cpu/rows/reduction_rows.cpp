@@ -50,27 +50,54 @@ double run(const void* data, int64_t n) {
   return static_cast<double>(max_lanes(all));
 }
 
+/// Rows from `at` on, `kRows` of them, as the tree of eight whose other rows are absent.
+template <int kRows, int kSpan, Fold kFold, typename Load>
+HWY_INLINE VF fold_tree(const Load& load, int64_t at) {
+  if constexpr (kSpan == 1) {
+    return load(at);
+  } else if constexpr (kRows <= kSpan / 2) {
+    return fold_tree<kRows, kSpan / 2, kFold>(load, at);
+  } else {
+    return fold<kFold>(fold_tree<kSpan / 2, kSpan / 2, kFold>(load, at),
+                       fold_tree<kRows - kSpan / 2, kSpan / 2, kFold>(load, at + kSpan / 2));
+  }
+}
+
 template <int kRows, Fold kFold, typename T>
 HWY_INLINE void fold_rows(const T* x, int64_t stride, float* y, int64_t n, bool add) {
   each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
-    VF v = w.load(x + i);
-    if constexpr (kRows == 8) {
-      auto pair = [&](int64_t r) BRRR_INLINE_BODY {
-        return fold<kFold>(w.load(x + r * stride + i), w.load(x + (r + 1) * stride + i));
-      };
-      v = fold<kFold>(fold<kFold>(pair(0), pair(2)), fold<kFold>(pair(4), pair(6)));
-    }
+    const auto load = [&](int64_t r) BRRR_INLINE_BODY { return w.load(x + r * stride + i); };
+    const VF v = fold_tree<kRows, 8, kFold>(load, 0);
     w.store(add ? fold<kFold>(w.load(y + i), v) : v, y + i);
   });
 }
 
-/// Eight rows at a time, as a tree, so that y is loaded and stored once for all of them.
+/// Eight rows at a time, as a tree, so that y is loaded and stored once for all of them. Zeros
+/// behind the last row change no bit of a sum.
 template <Fold kFold, typename T>
 void columns(const void* data, int64_t rows, int64_t stride, float* y, int64_t n, bool add) {
   const T* x = static_cast<const T*>(data);
   int64_t r = 0;
   for (; r + 8 <= rows; r += 8, add = true) fold_rows<8, kFold>(x + r * stride, stride, y, n, add);
-  for (; r < rows; ++r, add = true) fold_rows<1, kFold>(x + r * stride, stride, y, n, add);
+  x += r * stride;
+  switch (rows - r) {
+    case 1:
+      return fold_rows<1, kFold>(x, stride, y, n, add);
+    case 2:
+      return fold_rows<2, kFold>(x, stride, y, n, add);
+    case 3:
+      return fold_rows<3, kFold>(x, stride, y, n, add);
+    case 4:
+      return fold_rows<4, kFold>(x, stride, y, n, add);
+    case 5:
+      return fold_rows<5, kFold>(x, stride, y, n, add);
+    case 6:
+      return fold_rows<6, kFold>(x, stride, y, n, add);
+    case 7:
+      return fold_rows<7, kFold>(x, stride, y, n, add);
+    default:
+      return;
+  }
 }
 
 constexpr ReductionRows kTable[2][2] = {{{&run<Fold::kSum, float>, &columns<Fold::kSum, float>},

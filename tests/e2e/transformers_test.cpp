@@ -1,0 +1,158 @@
+// Hugging Face's transformers loads the folders that training wrote, misses nothing in them, and
+// tells the same. With the Python of BRRR_PEER_PYTHON, or python3; skipped where that has no
+// transformers and torch (bench/peers/run installs them in an environment of their own).
+
+#include <cmath>
+#include <cstdlib>
+
+#include "e2e/encoder_runs.h"
+
+namespace brrr::test {
+namespace {
+
+class Transformers : public EncoderRuns {
+ protected:
+  void SetUp() override {
+    EncoderRuns::SetUp();
+    if (IsSkipped()) return;
+    const char* given = std::getenv("BRRR_PEER_PYTHON");
+    python_ = given != nullptr ? given : "python3";
+    if (shell("-c 'import torch, transformers' > /dev/null 2>&1") != 0)
+      GTEST_SKIP() << python_ << " has no transformers; BRRR_PEER_PYTHON names one that has";
+  }
+  int shell(const std::string& arguments) const {
+    return std::system(fmt::format("HF_HUB_OFFLINE=1 '{}' {}", python_, arguments).c_str());
+  }
+  /// The answer to `request`, and in report_ what transformers missed in the folder.
+  Json ask(const std::string& run, const std::string& what, const Json& request) {
+    put("request.json", request.dump());
+    const int code =
+        shell(fmt::format("'{}/tests/e2e/with_transformers.py' '{}' {} < '{}' > '{}' 2> '{}'",
+                          BRRR_SOURCE_DIR, path(run).string(), what, path("request.json").string(),
+                          path("answer.json").string(), path("answer.err").string()));
+    if (code != 0) {
+      ADD_FAILURE() << read_file(path("answer.err"));
+      return {};
+    }
+    const Json whole = Json::parse(read_file(path("answer.json")));
+    report_ = whole["report"];
+    return whole["answer"];
+  }
+
+  std::string python_;
+  Json report_;
+};
+
+std::string lines_of(const Json& texts) {
+  std::string lines;
+  for (const Json& text : texts) lines += text.get<std::string>() + "\n";
+  return lines;
+}
+
+// Of classes, softmax(logits) and the scores differ by a rounding; of one value, the value itself.
+void expect_scores(const Json& scores, const Json& logits) {
+  ASSERT_EQ(scores.size(), logits.size()) << scores << logits;
+  double sum = 0;
+  for (const auto& [label, logit] : logits.items()) sum += std::exp(logit.get<double>());
+  for (const auto& [label, logit] : logits.items()) {
+    const double score = std::log(scores[label].get<double>());
+    EXPECT_NEAR(score, logit.get<double>() - std::log(sum), 1e-5) << label << scores << logits;
+  }
+}
+
+TEST_F(Transformers, TellTheSameClasses) {
+  make_base();
+  const Json texts{"line 5 of a small text with words", "line 17 of a small text that repeat",
+                   "an unknown thing, really"};
+  ASSERT_EQ(run(fine_tuning("classes", "classify", "classes.tsv")), 0) << err_;
+  ASSERT_EQ(run_on(lines_of(texts), {"classify", "--model", path("classes").string(), "--json"}), 0)
+      << err_;
+  const Json classes = Json::parse(out_)["results"];
+  const Json logits = ask("classes", "classify", texts);
+  EXPECT_EQ(report_, Json::object());
+  ASSERT_EQ(logits.size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) expect_scores(classes[i]["scores"], logits[i]);
+
+  ASSERT_EQ(run(fine_tuning("values", "regress", "values.tsv")), 0) << err_;
+  ASSERT_EQ(run_on(lines_of(texts), {"classify", "--model", path("values").string(), "--json"}), 0)
+      << err_;
+  const Json ratings = Json::parse(out_)["results"];
+  const Json values = ask("values", "classify", texts);
+  EXPECT_EQ(report_, Json::object());
+  ASSERT_EQ(values.size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i)
+    EXPECT_NEAR(ratings[i]["label"].get<double>(), values[i][""].get<double>(), 1e-5);
+
+  ASSERT_EQ(run(fine_tuning("tags", "tokens", "tags.txt")), 0) << err_;
+  ASSERT_EQ(run_on("line small text of words\n",
+                   {"classify", "--model", path("tags").string(), "--json", "--all-scores"}),
+            0)
+      << err_;
+  const Json tags = Json::parse(out_)["results"][0];
+  const Json of_words =
+      ask("tags", "tokens", Json::array({{"line", "small", "text", "of", "words"}}));
+  EXPECT_EQ(report_, Json::object());
+  ASSERT_EQ(of_words.size(), 1u);
+  ASSERT_EQ(of_words[0].size(), 5u);
+  for (size_t i = 0; i < 5; ++i) expect_scores(tags[i]["scores"], of_words[0][i]);
+}
+
+TEST_F(Transformers, FillTheSameMasksAndEmbedTheSame) {
+  make_base();
+  const std::string model = path("base").string();
+  const Json masked{"line 1 of a [MASK] text, with words that repeat.", "line 3 of [MASK]"};
+  ASSERT_EQ(run_on(lines_of(masked), {"fill-mask", "--model", model, "--json"}), 0) << err_;
+  const Json guesses = Json::parse(out_)["results"];
+  const Json best = ask("base", "fill-mask", masked);
+  EXPECT_EQ(report_, Json::object());
+  ASSERT_EQ(best.size(), masked.size());
+  for (size_t i = 0; i < masked.size(); ++i)
+    for (const Json& guess : guesses[i][0]) {
+      const auto token = guess["token_str"].get<std::string>();
+      ASSERT_TRUE(best[i].contains(token)) << token << best[i];
+      EXPECT_NEAR(std::log(guess["score"].get<double>()), best[i][token].get<double>(), 1e-5);
+    }
+
+  const Json texts{"line 5 of a small text with words", "an unknown thing, really"};
+  ASSERT_EQ(run_on(lines_of(texts), {"embed", "--model", model, "--json"}), 0) << err_;
+  const Json ours = Json::parse(out_)["embeddings"];
+  const Json theirs = ask("base", "embed", texts);
+  ASSERT_EQ(theirs.size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i)
+    for (size_t k = 0; k < ours[i].size(); ++k)
+      EXPECT_NEAR(ours[i][k].get<double>(), theirs[i][k].get<double>(), 1e-5);
+}
+
+TEST_F(Transformers, ReadTheSameTokens) {
+  const Json texts{"line 5 of a small text", "  two  words, that repeat.", "words\nthat\n\nrepeat"};
+  const std::string text = text_path().string();
+  for (const char* kind : {"char", "byte", "bpe", "wordpiece"}) {
+    const std::string name = kind;
+    Options make{"data", "train-tokenizer", "--kind", name};
+    if (name == "bpe") make.insert(make.end(), {"--vocab-size", "300"});
+    if (name == "wordpiece") make.insert(make.end(), {"--vocab-size", "120"});
+    if (name == "byte") make = {"data", "prepare", "--tokenizer", "byte"};
+    make.insert(make.end(), {"--text", text, "--output-dir", path(name).string()});
+    ASSERT_EQ(run(make), 0) << err_;
+    const Json theirs = ask(name, "encode", texts);
+    ASSERT_EQ(theirs.size(), texts.size()) << name;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      put("one.txt", texts[i].get<std::string>());
+      ASSERT_EQ(std::system(fmt::format("'{}' data encode --tokenizer '{}' --json < '{}' > '{}'",
+                                        BRRR_BINARY, path(name).string(), path("one.txt").string(),
+                                        path("ids.json").string())
+                                .c_str()),
+                0);
+      const Json by_line = Json::parse(read_file(path("ids.json")))["ids"];
+      Json ids = Json::array();
+      for (const Json& line : by_line) ids.insert(ids.end(), line.begin(), line.end());
+      EXPECT_EQ(ids, theirs[i]["ids"]) << name << texts[i];
+      if (name != "wordpiece") {
+        EXPECT_EQ(texts[i], theirs[i]["text"]) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace brrr::test
