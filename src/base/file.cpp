@@ -207,6 +207,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::let_go(std::span<const std::byte> read) const {
+  BRRR_CHECK(read.data() >= data_ && read.data() + read.size() <= data_ + size_, "other bytes");
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(read.data() - data_);
+  const size_t begin = offset / page * page;  // a map begins at a page
+  if (read.empty()) return;
+  ::madvise(const_cast<std::byte*>(data_) + begin, offset + read.size() - begin, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }

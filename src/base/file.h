@@ -81,6 +81,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
   const fs::path& path() const { return path_; }
+  /// The pages of some of bytes(), which were read once, no longer count as memory of this process.
+  void let_go(std::span<const std::byte> read) const;
 
  private:
   fs::path path_;

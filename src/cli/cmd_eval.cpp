@@ -70,16 +70,19 @@ int eval_main(const infer::EvalOptions& options) {
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);
   if (options.json) {
     nlohmann::json j;
-    j["loss"] = r.loss;
+    j["loss"] = r.loss;  // null where it is no finite number
     j["perplexity"] = r.perplexity;
     j["tokens"] = r.tokens;
-    if (source.bytes > 0) j["bits_per_byte"] = bits / static_cast<double>(source.bytes);
+    if (!r.fault.empty()) j["reason"] = r.fault;
+    if (source.bytes > 0 && r.fault.empty())
+      j["bits_per_byte"] = bits / static_cast<double>(source.bytes);
     j["seconds"] = r.seconds;
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
     j["model"] = model.folder.string();
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    return 0;
   }
+  if (!r.fault.empty()) user_error("{}: {}", model.folder.string(), r.fault);
+  if (options.json) return 0;
   fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} tokens of {} ({:.0f} tokens/s)\n",
              model.folder.string(), r.loss, r.perplexity,
              source.bytes > 0

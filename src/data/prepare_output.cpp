@@ -61,7 +61,7 @@ void SplitWriter::verify() const {
   for (size_t i = 0; i < shards_.size(); ++i) {
     const MappedFile file(path(i));
     parse_shard(file.bytes(), path(i).string());
-    check_shard(file.bytes(), path(i).string(), shards_[i]);
+    check_shard(file, shards_[i]);
   }
 }
 

@@ -1,9 +1,10 @@
 #include "data/shard_record.h"
 
+#include <algorithm>
+#include <span>
 #include <stdexcept>
 
 #include "base/errors.h"
-#include "base/file.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -32,15 +33,23 @@ std::vector<ShardRecord> shard_records(const fs::path& folder) {
   return records;
 }
 
-void check_shard(std::span<const std::byte> bytes, const std::string& name,
-                 const ShardRecord& record) {
+void check_shard(const MappedFile& file, const ShardRecord& record) {
+  constexpr size_t kPiece = size_t{1} << 22;
+  const std::string name = file.path().string();
+  const std::span<const std::byte> bytes = file.bytes();
   constexpr const char* kAdvice =
       "it was damaged or replaced: make it again (brrr data prepare --overwrite), or remove "
       "prepare.json to use it unchecked";
   if (bytes.size() != record.bytes)
     user_error("{} has {} bytes, prepare.json beside it says {}; {}", name, bytes.size(),
                record.bytes, kAdvice);
-  if (const uint32_t crc = crc32c(bytes.data(), bytes.size()); crc != record.crc)
+  uint32_t crc = 0;
+  for (size_t at = 0; at < bytes.size(); at += kPiece) {
+    const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    crc = crc32c(piece.data(), piece.size(), crc);
+    file.let_go(piece);
+  }
+  if (crc != record.crc)
     user_error("{} has the checksum {:08x}, prepare.json beside it says {:08x}; {}", name, crc,
                record.crc, kAdvice);
 }

@@ -2,13 +2,13 @@
 // What prepare.json says of the shards beside it, and whether they still are so. Shards of others
 // have no such record and are taken as they are.
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 #include <vector>
+
+#include "base/file.h"
 
 namespace brrr::io {
 
@@ -24,10 +24,9 @@ struct ShardRecord {
 /// of another kind. Throws UserError for one that is no JSON.
 std::vector<ShardRecord> shard_records(const std::filesystem::path& folder);
 
-/// Throws UserError, naming what was expected and what came, unless `bytes` has the recorded size
-/// and checksum.
-void check_shard(std::span<const std::byte> bytes, const std::string& name,
-                 const ShardRecord& record);
+/// Reads the file once and keeps none of it in memory. Throws UserError, naming what was expected
+/// and what came, unless it has the recorded size and checksum.
+void check_shard(const MappedFile& file, const ShardRecord& record);
 
 nlohmann::json to_json(const std::vector<ShardRecord>& shards);
 /// Throws std::exception for anything else than what to_json() returns.

@@ -3,6 +3,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <map>
 
@@ -74,7 +75,7 @@ void check_shards(const std::vector<MappedFile>& files) {
     const fs::path& path = files[i].path();
     try {
       for (const ShardRecord& record : records.at(path.parent_path()))
-        if (record.file == path.filename()) check_shard(files[i].bytes(), path.string(), record);
+        if (record.file == path.filename()) check_shard(files[i], record);
     } catch (...) {  // no exception may leave a parallel region
       errors[i] = std::current_exception();
     }
@@ -177,27 +178,49 @@ void TokenSource::check_ids(std::span<const int32_t> ids, int64_t offset, int64_
           locate(offset + static_cast<int64_t>(i)), static_cast<uint32_t>(ids[i]), vocab);
 }
 
+namespace {
+
+/// The largest of `n` ids; as unsigned, so that one above 2^31 - 1 is large.
+template <typename Id>
+uint32_t largest_id(const std::byte* ids, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    Id id;
+    std::memcpy(&id, ids + i * static_cast<int64_t>(sizeof id), sizeof id);
+    largest = std::max<uint32_t>(largest, id);
+  }
+  return largest;
+}
+
+}  // namespace
+
 void TokenSource::verify(int64_t vocab) const {
-  constexpr int64_t kBlock = 1 << 16;
-  const int64_t blocks = (tokens() + kBlock - 1) / kBlock;
-  std::vector<char> bad(static_cast<size_t>(blocks), 0);
-  const auto read_block = [&](int64_t block, std::vector<int32_t>& ids) {
-    ids.resize(static_cast<size_t>(std::min(kBlock, tokens() - block * kBlock)));
-    read(block * kBlock, ids);
+  constexpr int64_t kPiece = 1 << 20;
+  struct Piece {
+    size_t shard;
+    int64_t first, tokens;
   };
-  parallel_chunks(blocks, [&](int64_t block) {
-    std::vector<int32_t> ids;
-    read_block(block, ids);
-    const bool good = std::all_of(ids.begin(), ids.end(), [&](int32_t id) {
-      return static_cast<int64_t>(static_cast<uint32_t>(id)) < vocab;
-    });
-    bad[static_cast<size_t>(block)] = good ? 0 : 1;
+  std::vector<Piece> pieces;
+  for (size_t shard = 0; shard < views_.size(); ++shard)
+    for (int64_t first = 0; first < views_[shard].tokens; first += kPiece)
+      pieces.push_back({shard, first, std::min(kPiece, views_[shard].tokens - first)});
+  std::vector<char> bad(pieces.size(), 0);
+  parallel_chunks(std::ssize(pieces), [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const ShardView& view = views_[piece.shard];
+    const std::byte* ids = view.ids + piece.first * view.width;
+    const uint32_t largest = view.width == 2 ? largest_id<uint16_t>(ids, piece.tokens)
+                                             : largest_id<uint32_t>(ids, piece.tokens);
+    bad[static_cast<size_t>(i)] = static_cast<int64_t>(largest) >= vocab;
+    if (!files_.empty())
+      files_[piece.shard].let_go({ids, static_cast<size_t>(piece.tokens * view.width)});
   });
-  const auto first = std::find(bad.begin(), bad.end(), 1);
-  if (first == bad.end()) return;
-  std::vector<int32_t> ids;
-  read_block(first - bad.begin(), ids);
-  check_ids(ids, (first - bad.begin()) * kBlock, vocab);
+  const auto found = std::find(bad.begin(), bad.end(), 1);
+  if (found == bad.end()) return;
+  const Piece& piece = pieces[static_cast<size_t>(found - bad.begin())];
+  std::vector<int32_t> ids(static_cast<size_t>(piece.tokens));
+  views_[piece.shard].read(piece.first, ids);
+  check_ids(ids, starts_[piece.shard] + piece.first, vocab);
 }
 
 std::string TokenSource::fingerprint() const {

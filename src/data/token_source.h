@@ -43,7 +43,8 @@ class TokenSource {
   void read(int64_t offset, std::span<int32_t> out) const;
   /// Where a token lies, for messages: "train_000001.bin, token 17".
   std::string locate(int64_t offset) const;
-  /// Reads every id. Throws UserError for the first outside [0, vocab).
+  /// Reads every id, as fast as memory is read, and keeps none of them in memory. Throws UserError
+  /// for the first outside [0, vocab).
   void verify(int64_t vocab) const;
   /// Throws UserError, with the place, when an id of `ids` (read at `offset`) is outside [0,
   /// vocab).

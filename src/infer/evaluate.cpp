@@ -1,5 +1,6 @@
 #include "infer/evaluate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
@@ -10,6 +11,29 @@
 #include "runtime/parameters.h"
 
 namespace brrr::infer {
+namespace {
+
+std::string fault_of(double loss, const io::ModelFolder& model) {
+  const std::string what =
+      fmt::format("the loss is {}", std::isnan(loss) ? "not a number" : "infinite");
+  const auto weights = weights_of(model);
+  std::vector<float> values;
+  for (const models::ParameterInfo& p : model.definition->parameters()) {
+    values.resize(static_cast<size_t>(p.shape.elements()));
+    weights(p.name, values);
+    if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
+      return fmt::format(
+          "{}: {} holds what is no finite number; the file is damaged, or the run "
+          "that wrote it had diverged: take an earlier checkpoint",
+          what, p.name);
+  }
+  return fmt::format(
+      "{}, though every weight is finite: the numbers between them grow too large; "
+      "try --precision fp32 or an earlier checkpoint",
+      what);
+}
+
+}  // namespace
 
 Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
                     const Backend& backend, const EvaluateOptions& options) {
@@ -22,6 +46,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   if (tokens.tokens() < 2)
     user_error("{} has {}: at least two are needed to predict one", tokens.description(),
                counted(tokens.tokens(), "token"));
+  tokens.verify(sizes.vocabulary);
   const Stopwatch watch;
   io::LoaderOptions l;
   l.mode = io::Sampling::kSequential;
@@ -53,6 +78,10 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
     result.loss += engine.run(std::span(&call, 1))[0][0];
     result.tokens += batch.real_tokens;
     if (options.progress) options.progress(i + 1, batches);
+    if (!std::isfinite(result.loss)) {  // no later batch can mend it
+      result.fault = fault_of(result.loss, model);
+      break;
+    }
   }
   result.loss /= static_cast<double>(result.tokens);
   result.perplexity = std::exp(result.loss);

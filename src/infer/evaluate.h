@@ -3,6 +3,7 @@
 // from at most `context` tokens of its own window.
 
 #include <cstdint>
+#include <string>
 
 #include "data/token_source.h"
 #include "folders/model_folder.h"
@@ -11,10 +12,11 @@
 namespace brrr::infer {
 
 struct Evaluation {
-  double loss = 0;  // mean, nats per token
+  double loss = 0;  // mean, nats per token; where it is no finite number the rest is of no use
   double perplexity = 0;
   int64_t tokens = 0;  // predicted
   double seconds = 0;
+  std::string fault;  // why the loss is no finite number; empty where it is one
 };
 
 struct EvaluateOptions {

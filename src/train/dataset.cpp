@@ -34,11 +34,11 @@ size_t split_point(std::string_view text, double val_fraction) {
 }
 
 // Validation needs at least one sample; without it the run goes on, and says so.
-bool enough_for_validation(const io::TokenSource& val, int64_t context, std::string& note) {
+bool enough_for_validation(const io::TokenSource& val, int64_t context,
+                           std::vector<std::string>& notes) {
   if (val.tokens() >= context + 1) return true;
-  if (!note.empty()) note += "; ";
-  note += fmt::format("no validation: {} has {} tokens, one sample needs {}", val.description(),
-                      val.tokens(), context + 1);
+  notes.push_back(fmt::format("no validation: {} has {} tokens, one sample needs {}",
+                              val.description(), val.tokens(), context + 1));
   return false;
 }
 
@@ -152,10 +152,11 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   }
   d.has_val = val_in_folder || !options.val_data.empty();
   if (d.has_val)
-    d.has_val = enough_for_validation(d.val, options.context, d.note);
+    d.has_val = enough_for_validation(d.val, options.context, d.notes);
   else
-    d.note = split ? fmt::format("no validation: {} holds no *val*.bin shards", options.data[0])
-                   : "no validation: name shards for it with --val-data";
+    d.notes.push_back(
+        split ? fmt::format("no validation: {} holds no *val*.bin shards", options.data[0])
+              : "no validation: name shards for it with --val-data");
   d.description = fmt::format("{} ({} tokens)", d.train.description(), d.train.tokens());
   return d;
 }
@@ -177,8 +178,8 @@ Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenize
     d.val = io::TokenSource::from_ids(tokenizer.encode(text.substr(at)), "the validation text");
     check_length(d.train, "the training text", options.context);
   }
-  d.note = corpus.note;
-  d.has_val = enough_for_validation(d.val, options.context, d.note);
+  if (!corpus.note.empty()) d.notes.push_back(corpus.note);
+  d.has_val = enough_for_validation(d.val, options.context, d.notes);
   d.description =
       fmt::format("{}; {} + {} tokens, {} tokenizer of {}", corpus.description, d.train.tokens(),
                   d.val.tokens(), tokenizer.kind(), tokenizer.vocab_size());
@@ -191,7 +192,7 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
                          const io::CorpusFiles& corpus) {
   const io::TextFiles text(corpus.files, options.tokenizer == "byte");
   Dataset d;
-  d.note = corpus.note;
+  if (!corpus.note.empty()) d.notes.push_back(corpus.note);
   d.tokenizer = known_or_made(options, tokenizer_folder, [&](const auto& kind) {
     return kind ? learn_tokenizer(io::sample_text(text, kLearningSample), kind)
                 : io::make_char_tokenizer(text);
@@ -202,7 +203,7 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
   auto [train, val] = text.split(text.bytes() - std::min(share, kMostValidation));
   d.stream = std::make_unique<io::TextFiles>(std::move(train));
   d.val = io::TokenSource::from_ids(io::encode_all(val, *d.tokenizer), "the validation text");
-  d.has_val = enough_for_validation(d.val, options.context, d.note);
+  d.has_val = enough_for_validation(d.val, options.context, d.notes);
   const double mb = 1e-6 * static_cast<double>(d.stream->bytes());
   d.description = fmt::format(
       "{}, {:.2f} MB of it to train on, tokenised on the way; {} tokens for validation, {} "
@@ -300,6 +301,11 @@ std::unique_ptr<io::BatchSource> masked(std::unique_ptr<io::BatchSource> text,
 }
 
 }  // namespace
+
+void Dataset::verify_shards(int64_t vocabulary) const {
+  for (const io::TokenSource* source : {&train, &val})
+    if (source->mapped_bytes() > 0) source->verify(vocabulary);
+}
 
 std::unique_ptr<io::BatchSource> Dataset::batches(const io::BatchOptions& options) const {
   if (task)

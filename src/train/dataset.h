@@ -25,11 +25,12 @@ struct Dataset {
   std::string description;  // one line for the user
   /// Of the token shards that are mapped into memory.
   int64_t mapped_bytes() const { return train.mapped_bytes() + val.mapped_bytes(); }
-  std::string note;                      // why a better source was passed over; usually empty
-  std::vector<std::string> notes;        // of the files of a task
+  std::vector<std::string> notes;        // what the user should know of the data
   std::optional<io::MaskOptions> masks;  // of a masked language model
   std::optional<TaskRows> task;          // instead of `train` and `val`: texts with labels
 
+  /// Throws UserError, with the place, for the first token of a shard outside [0, vocabulary).
+  void verify_shards(int64_t vocabulary) const;
   /// What to train on; must not outlive this.
   std::unique_ptr<io::BatchSource> batches(const io::BatchOptions& options) const;
   /// What to evaluate on; the same.

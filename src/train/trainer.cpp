@@ -124,7 +124,6 @@ class Trainer {
     if (!folder.empty()) generation_config_ = io::generation_config_text(folder);
     dataset_.emplace(files ? task_dataset(options_, *std::move(files), folder.string())
                            : load_dataset(options_, folder.string()));
-    if (!dataset_->note.empty()) say("note: " + dataset_->note);
     for (const std::string& note : dataset_->notes) say("note: " + note);
     say("data: " + dataset_->description);
     if (options_.max_steps == 0) {
@@ -150,6 +149,7 @@ class Trainer {
     result_.task = model_->task();
     result_.parameters = model_->parameter_count();
     const models::ModelSizes sizes = model_->sizes();
+    dataset_->verify_shards(sizes.vocabulary);
     ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
     if (resume_ || start_from_)
       inputs.weights_bytes = weight_bytes(resume_ ? resume_->checkpoint : start_from_->folder);
