@@ -28,8 +28,9 @@ int run_train(const Arguments& args) {
           word);
     given.emplace_back("config", word);
   }
-  const train::TrainOptions options = train::resolve(given);
+  train::TrainOptions options = train::resolve(given);
   if (print_config) {
+    adopt_folder(options);
     fmt::print("{}", train::to_toml(options));
     return 0;
   }

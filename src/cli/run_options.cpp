@@ -66,8 +66,7 @@ models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOp
                                           const io::OpenOptions& open) {
   const io::ModelFolder model = io::open_model(folder, open);
   train::adopt_architecture(o, model);
-  const bool keeps_dropout = !o.task.empty() && !o.was_given("dropout");
-  return keeps_dropout ? model.definition : model.definition->with_dropout(o.dropout);
+  return train::to_start_from(model, o);
 }
 
 bool names_a_model(const std::string& key) {
@@ -114,12 +113,16 @@ std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyV
   for (const auto& [key, value] : given) {
     const std::string name = canonical_key(key);
     if (name == "preset" || name == "architecture") heads.emplace_back(key, value);
-    if (names_option(key, rows) && names_a_model(key) && value != "scratch") folder = value;
+    if (names_option(key, rows) && names_a_model(key) && value != "scratch") {
+      heads.emplace_back(key, value);
+      folder = value;
+    }
   }
   train::TrainOptions chosen = train::resolve(heads);
   if (!folder.empty()) {
     const models::ModelPtr model = io::read_definition(io::find_model(folder));
     chosen.context = std::min(chosen.context, model->sizes().context);
+    chosen.dropout = model->dropout();
     train::adopt_definition(chosen, *model, folder);
   }
   std::erase_if(all,
@@ -133,6 +136,17 @@ std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyV
     if (row.get && row.kind != OptionKind::kList) o.shown_default = row.get(chosen)[0];
   }
   return all;
+}
+
+void adopt_folder(train::TrainOptions& options) {
+  if (options.init_from == "scratch" || options.wants_resume()) return;
+  const fs::path folder = io::find_model(options.init_from);
+  const models::ModelPtr known = io::read_definition(folder);
+  definition_to_start_from(
+      folder, options,
+      options.task.empty()
+          ? train::open_for_text(*known)
+          : train::open_for(train::read_task_files(options, *known, false), *known));
 }
 
 DescribedRun describe_run(const KeyValues& given, WantsData wants) {

@@ -29,6 +29,9 @@ enum class WantsData {
 /// Resolves the options, sets the threads, opens the data. No weight is read, nothing downloaded.
 DescribedRun describe_run(const KeyValues& given, WantsData wants);
 
+/// With --init-from: takes over from the folder what `train` takes over.
+void adopt_folder(train::TrainOptions& options);
+
 /// A TOML file or a model folder that stands alone on the command line.
 void add_run_file(const Arguments& args, KeyValues& given);
 

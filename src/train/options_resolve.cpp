@@ -137,7 +137,7 @@ std::string toml_string(const std::string& text) {
   return result + "\"";
 }
 
-constexpr const char* kFineTune = "fine-tune";
+constexpr const char *kFineTune = "fine-tune", *kFineTuneText = "fine-tune-text";
 
 /// Whether an option has another value than its default: a file with all options names each.
 bool is_set(const TrainOptions& o, const char* name) {
@@ -225,10 +225,10 @@ TrainOptions resolve(const KeyValues& given) {
   const auto take_head = [&](const std::string& key, const std::string& value,
                              const std::string& where, const std::string& unknown_where) {
     const Row& row = table.find(key, unknown_where);
-    if (row.name == "preset" || row.name == "config" || row.name == "architecture")
+    if (row.name == "preset" || row.name == "config" || row.name == "architecture" ||
+        row.name == "task" || row.name == "init-from")
       table.set(heads, row, value, where);
     names_preset = names_preset || row.name == "preset";
-    if (row.name == "task") table.set(heads, row, value, where);
     names_architecture = names_architecture || row.name == "architecture";
     return row.name;
   };
@@ -245,7 +245,12 @@ TrainOptions resolve(const KeyValues& given) {
   }
 
   // What fits pre-training is far too much for a model that has learnt already.
-  if (!heads.task.empty() && !names_preset && !names_architecture) heads.preset = kFineTune;
+  if (!names_preset && !names_architecture) {
+    if (!heads.task.empty())
+      heads.preset = kFineTune;
+    else if (heads.init_from != "scratch" && heads.init_from != "resume")
+      heads.preset = kFineTuneText;
+  }
   const models::Architecture& of_preset = architecture_of_preset(heads.preset);
   if (!names_architecture)
     heads.architecture = of_preset.name;

@@ -19,6 +19,17 @@ std::string description(const TrainOptions& o) {
   return text;
 }
 
+std::string arena_parts(const MemoryForecast& f, int64_t copies, const TrainOptions& o) {
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format(
+      "{:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{}{} + {:.1f} activations and "
+      "gradients",
+      mib(f.total()), mib(f.parameter_bytes), mib(f.state_bytes - copies),
+      o.gradient_accumulation_steps > 1 ? " and gradient sums" : "",
+      copies > 0 ? fmt::format(" + {:.1f} low-precision copies", mib(copies)) : "",
+      mib(f.temporary_bytes + f.constant_bytes));
+}
+
 namespace {
 
 /// What the plan needs in a process that has searched for it.

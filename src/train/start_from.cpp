@@ -50,8 +50,7 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
 
 void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   const std::string folder = model.folder.string();
-  // A model that has learnt is fine-tuned with the dropout that it brings.
-  if (!o.task.empty() && !o.was_given("dropout")) o.dropout = model.definition->dropout();
+  if (!o.was_given("dropout")) o.dropout = model.definition->dropout();
   if (o.was_given("tokenizer") && !asks_for(o.tokenizer, *model.tokenizer))
     usage_error(
         "--init-from: the tokenizer of {} ({} of {}) is not --tokenizer {}; leave it out: the "
@@ -59,6 +58,17 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
         folder, model.tokenizer->kind(), model.tokenizer->vocab_size(), o.tokenizer);
   if (!o.was_given("context")) o.context = std::min(o.context, model.definition->sizes().context);
   adopt_definition(o, *model.definition, folder);
+}
+
+models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& o) {
+  return o.was_given("dropout") ? model.definition->with_dropout(o.dropout) : model.definition;
+}
+
+std::string description(const io::ModelFolder& model) {
+  return fmt::format("{} ({}, {:.2f}M parameters, context {})", model.folder.string(),
+                     model.definition->architecture().name,
+                     static_cast<double>(model.definition->parameter_count()) / 1e6,
+                     model.definition->sizes().context);
 }
 
 }  // namespace brrr::train

@@ -120,6 +120,7 @@ class Trainer {
     if (!resume_ && !folder.empty()) {
       start_from_ = io::open_model(folder, open);
       adopt_architecture(options_, *start_from_);
+      say("starting from " + description(*start_from_));
     }
     if (!folder.empty()) generation_config_ = io::generation_config_text(folder);
     dataset_.emplace(files ? task_dataset(options_, *std::move(files), folder.string())
@@ -137,10 +138,7 @@ class Trainer {
 
   void compile() {
     if (start_from_) {
-      // A model that is fine-tuned keeps its dropouts, of which it may have several.
-      model_ = start_from_->definition;
-      if (!dataset_->task || options_.was_given("dropout"))
-        model_ = model_->with_dropout(options_.dropout);
+      model_ = to_start_from(*start_from_, options_);
     } else if (resume_) {
       model_ = io::read_definition(resume_->checkpoint);
     } else {
@@ -167,20 +165,9 @@ class Trainer {
                     static_cast<double>(result_.parameters) / 1e6, counted(sizes.layers, "layer"),
                     counted(sizes.heads, "head"), sizes.width, options_.context,
                     session_->engine().backend().name, counted(thread_count(), "thread")));
-    const double mib = 1.0 / (1 << 20);
-    const MemoryForecast& f = result_.forecast;
-    const int64_t copies = session_->derived_bytes();
-    say(fmt::format(
-        "memory: {:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{}{} + {:.1f} "
-        "activations and gradients; compiled in {:.0f} ms",
-        mib * static_cast<double>(f.total()), mib * static_cast<double>(f.parameter_bytes),
-        mib * static_cast<double>(f.state_bytes - copies),
-        options_.gradient_accumulation_steps > 1 ? " and gradient sums" : "",
-        copies > 0
-            ? fmt::format(" + {:.1f} low-precision copies", mib * static_cast<double>(copies))
-            : "",
-        mib * static_cast<double>(f.temporary_bytes + f.constant_bytes),
-        1e3 * result_.compile_seconds));
+    say(fmt::format("memory: {}; compiled in {:.0f} ms",
+                    arena_parts(result_.forecast, session_->derived_bytes(), options_),
+                    1e3 * result_.compile_seconds));
     if (options_.explain)
       for (const PassRecord& pass : session_->report())
         for (const std::string& note : pass.notes) say(fmt::format("  {}: {}", pass.name, note));

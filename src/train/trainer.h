@@ -59,8 +59,14 @@ TrainResult train(const TrainOptions& options, RunObserver* observer = nullptr);
 /// Takes the architecture and its settings over from a model into the options. Throws UserError
 /// (exit 2) where the user asked for others or for more context. `folder` names the model.
 void adopt_definition(TrainOptions& options, const models::Model& model, const std::string& folder);
-/// The same, with the context that the model has room for; also refuses another tokenizer.
+/// The same, with the context that the model has room for and its dropout, where none was given;
+/// also refuses another tokenizer.
 void adopt_architecture(TrainOptions& options, const io::ModelFolder& model);
+/// The model to train, of options that adopted it: with its own dropouts, of which it may have
+/// several, unless one was given.
+models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& options);
+/// "FOLDER (gpt2, 124.44M parameters, context 1024)".
+std::string description(const io::ModelFolder& model);
 
 /// The options of the run that a resumed run goes on with, and where it goes on.
 struct ResumePoint {

@@ -33,7 +33,8 @@ TEST_F(EndToEnd, ALossThatIsNoNumberIsAnError) {
   EXPECT_EQ(run({"generate", "--model", model, "--prompt", "line"}), 1);
   EXPECT_NE(err_.find("not numbers"), std::string::npos) << err_;
   EXPECT_EQ(run(small_run("more", {"--init-from", model})), 1);
-  EXPECT_NE(err_.find("it began in the values of transformer.wte.weight"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("it began in the values of transformer.wte.weight"), std::string::npos)
+      << err_;
 }
 
 TEST_F(EndToEnd, IdsBeyondTheVocabularyAreFoundAtTheStart) {

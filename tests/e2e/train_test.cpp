@@ -337,5 +337,36 @@ TEST_F(Train, DocumentsAreGroupedByLength) {
   }
 }
 
+// Without another word a model is fine-tuned as that is done, not trained as a new one, and
+// everything that looks at a run before it goes says the same numbers.
+TEST_F(EndToEnd, FineTuningDoesNotDamageAModel) {
+  ASSERT_EQ(run(small_run("base", {"--max-steps", "150", "--learning-rate", "1e-2"})), 0) << err_;
+  const double before = json()["val_loss"];
+  const std::vector<std::string> from{"--init-from", path("base").string(), "--text",
+                                      text_path().string()};
+  const auto with = [&](std::vector<std::string> args) {
+    args.insert(args.end(), from.begin(), from.end());
+    return args;
+  };
+  ASSERT_EQ(run(with({"train", "--output-dir", path("tuned").string(), "--samples", "0",
+                      "--eval-batches", "2", "--json"})),
+            0)
+      << err_;
+  EXPECT_LT(json()["val_loss"].get<double>(), before + 0.02);
+  EXPECT_NE(err_.find("(gpt2, 0.01M parameters, context 32)"), std::string::npos) << err_;
+  const auto record = nlohmann::json::parse(read_file(path("tuned") / "train_config.json"));
+  EXPECT_EQ(record["learning_rate"], 5e-5);
+  EXPECT_EQ(record["dropout"], 0.1) << "the model's";
+  EXPECT_EQ(record["context"], 32) << "the model's";
+  const int64_t arena = json()["arena_bytes"];
+  ASSERT_EQ(run(with({"train", "--print-config"})), 0) << err_;
+  for (const char* line : {"learning_rate = 5e-05", "dropout = 0.1", "context = 32"})
+    EXPECT_NE(out_.find(line), std::string::npos) << line;
+  ASSERT_EQ(run(with({"plan", "--json", "--no-measure", "--eval-batches", "2"})), 0) << err_;
+  EXPECT_EQ(json()["arena_bytes"], arena);
+  ASSERT_EQ(run(with({"train", "--help"})), 0) << err_;
+  EXPECT_NE(out_.find("probability of dropping an activation [0.1]"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace brrr::test

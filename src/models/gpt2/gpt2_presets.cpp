@@ -78,6 +78,22 @@ std::vector<Preset> gpt2_presets() {
       preset_of("gpt2-medium", "GPT-2, 350M parameters", "24", "16", "1024", "3e-4"),
       preset_of("gpt2-large", "GPT-2, 774M parameters", "36", "20", "1280", "2.5e-4"),
       preset_of("gpt2-xl", "GPT-2, 1.5B parameters", "48", "25", "1600", "2e-4"),
+      // The defaults of transformers' Trainer and of its example run_clm.py, which takes blocks of
+      // as many tokens as the model knows, but 1,024 at most; a warm-up as for fine-tuning BERT.
+      {"fine-tune-text",
+       "a language model goes on with your text: with --init-from",
+       {{"max-steps", "0"},
+        {"num-train-epochs", "3"},
+        {"context", "1024"},
+        {"batch-size", "8"},
+        {"learning-rate", "5e-5"},
+        {"lr-scheduler-type", "linear"},
+        {"warmup-steps", "0.1"},
+        {"weight-decay", "0.01"},
+        {"adam-beta2", "0.999"},
+        {"max-grad-norm", "1.0"},
+        {"eval-steps", "50"},
+        {"eval-batches", "20"}}},
   };
 }
 
