@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
+#include "infer/stop_strings.h"
 #include "train/device.h"
 
 namespace brrr::cli {
@@ -28,13 +29,23 @@ std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelF
 
 /// Options that were given come before the folder's, which come before our defaults.
 infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::GenerationSettings& folder) {
-  infer::Sampling s{o.temperature, o.top_k, o.top_p, static_cast<uint32_t>(o.seed)};
+  infer::Sampling s{.temperature = o.temperature,
+                    .top_k = o.top_k,
+                    .top_p = o.top_p,
+                    .seed = static_cast<uint32_t>(o.seed),
+                    .min_p = o.min_p,
+                    .repetition_penalty = o.repetition_penalty,
+                    .presence_penalty = o.presence_penalty,
+                    .frequency_penalty = o.frequency_penalty};
   if (!o.was_given("temperature")) {
     if (folder.temperature) s.temperature = *folder.temperature;
     if (folder.samples == false) s.temperature = 0;
   }
   if (!o.was_given("top-k") && folder.top_k) s.top_k = *folder.top_k;
   if (!o.was_given("top-p") && folder.top_p) s.top_p = *folder.top_p;
+  if (!o.was_given("min-p") && folder.min_p) s.min_p = *folder.min_p;
+  if (!o.was_given("repetition-penalty") && folder.repetition_penalty)
+    s.repetition_penalty = *folder.repetition_penalty;
   return s;
 }
 
@@ -75,12 +86,16 @@ int generate_main(const infer::GenerateOptions& options) {
   const bool stream = options.stream && !options.json;
 
   std::vector<std::string> texts;
+  std::string said;  // the prompt as it is read
   std::vector<std::vector<int32_t>> all_ids;
   int64_t tokens = 0;
   const Stopwatch watch;
   for (int64_t sample = 0; sample < options.num_samples; ++sample) {
     io::TextStream text(*model.tokenizer);
+    infer::StopStrings stop(options.was_given("stop") ? options.stop
+                                                      : model.generation.stop_strings);
     std::string whole = text.add(prompt);
+    said = whole;
     if (stream && options.num_samples > 1)
       fmt::print("{}--- {} ---\n", sample ? "\n" : "", sample + 1);
     if (stream) print(whole);
@@ -88,14 +103,15 @@ int generate_main(const infer::GenerateOptions& options) {
         prompt, options.max_new_tokens, infer::Sampler(sampling, static_cast<uint32_t>(sample)),
         [&](int32_t token) {
           if (ends.contains(token)) return false;
-          const std::string more = text.add(std::span(&token, 1));
+          const std::string more = stop.add(text.add(std::span(&token, 1)));
           if (stream) print(more);
           whole += more;
-          return true;
+          return !stop.found();
         });
     tokens += static_cast<int64_t>(ids.size());
     if (!ids.empty() && ends.contains(ids.back())) ids.pop_back();
-    const std::string rest = text.finish();
+    std::string rest = stop.add(text.finish());
+    rest += stop.finish();
     if (stream) print(rest + "\n");
     texts.push_back(whole + rest);
     all_ids.push_back(std::move(ids));
@@ -107,7 +123,9 @@ int generate_main(const infer::GenerateOptions& options) {
     const bool one = texts.size() == 1;
     j["text"] = one ? nlohmann::json(texts[0]) : nlohmann::json(texts);
     j["ids"] = one ? nlohmann::json(all_ids[0]) : nlohmann::json(all_ids);
+    j["prompt"] = said;
     j["prompt_ids"] = prompt;
+    j["seed"] = options.seed;
     j["tokens"] = tokens;
     j["tokens_per_second"] = rate;
     j["model"] = model.folder.string();

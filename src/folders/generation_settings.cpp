@@ -9,10 +9,8 @@ namespace brrr::io {
 namespace {
 
 // Keys that would change the text, and the value with which they do not.
-constexpr std::pair<const char*, double> kNotDone[] = {{"repetition_penalty", 1},
-                                                       {"encoder_repetition_penalty", 1},
+constexpr std::pair<const char*, double> kNotDone[] = {{"encoder_repetition_penalty", 1},
                                                        {"no_repeat_ngram_size", 0},
-                                                       {"min_p", 0},
                                                        {"typical_p", 1},
                                                        {"epsilon_cutoff", 0},
                                                        {"eta_cutoff", 0},
@@ -26,7 +24,7 @@ constexpr std::pair<const char*, double> kNotDone[] = {{"repetition_penalty", 1}
 constexpr const char* kNeverDone[] = {
     "bad_words_ids",       "begin_suppress_tokens", "exponential_decay_length_penalty",
     "forced_bos_token_id", "forced_eos_token_id",   "sequence_bias",
-    "stop_strings",        "suppress_tokens"};
+    "suppress_tokens"};
 
 }  // namespace
 
@@ -69,6 +67,11 @@ GenerationSettings read_generation_settings(const fs::path& folder, const models
   s.temperature = number("temperature", 0, 100);
   s.top_p = number("top_p", 0, 1);
   if (s.top_p == 0) user_error("{}: top_p must be above 0 and at most 1; found 0", keys.what());
+  s.min_p = number("min_p", 0, 1);
+  s.repetition_penalty = number("repetition_penalty", 0, 100);
+  if (s.repetition_penalty == 0)
+    user_error("{}: repetition_penalty must be above 0; found 0", keys.what());
+  if (keys.has("stop_strings")) s.stop_strings = keys.strings("stop_strings");
   s.top_k = keys.optional_integer("top_k");
   if (constexpr int64_t most = 1 << 24; s.top_k && !(*s.top_k >= 0 && *s.top_k <= most))
     user_error("{}: top_k must be from 0 to {}; found {}", keys.what(), most, *s.top_k);

@@ -19,9 +19,10 @@ struct GenerationSettings {
   std::optional<int32_t> begin_of_text;
   std::vector<int32_t> ends_of_text;  // any of them ends a text
   std::optional<bool> samples;        // do_sample; false: always the likeliest token
-  std::optional<double> temperature, top_p;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
-  /// What the file asks for and Brrr does not do: "repetition_penalty = 1.1".
+  std::vector<std::string> stop_strings;
+  /// What the file asks for and Brrr does not do: "num_beams = 4".
   std::vector<std::string> ignored;
 };
 

@@ -116,6 +116,7 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
   std::vector<int32_t> window(prompt.begin(), prompt.end());
   if (window.size() > context)
     window.erase(window.begin(), window.end() - static_cast<int64_t>(half));
+  sampler.read(prompt);
   std::vector<int32_t> out;
   while (static_cast<int64_t>(out.size()) < count) {
     const int32_t token = sampler.next(logits_of(window));

@@ -97,6 +97,17 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.integer("top-k", &O::top_k, 0, 1 << 24, "N", "choose among the N likeliest (0: all)");
     t.real("top-p", &O::top_p, {.low = 0, .high = 1, .low_open = true}, "X",
            "choose among the likeliest that together reach this probability");
+    t.real("min-p", &O::min_p, {.low = 0, .high = 1}, "X",
+           "leave out tokens below this share of the likeliest one's probability");
+    t.real("repetition-penalty", &O::repetition_penalty, {.low = 0, .high = 100, .low_open = true},
+           "X", "divides the logits of tokens that stand in the text (1: off, above 1 rarer)",
+           {"repeat-penalty"});
+    t.real("presence-penalty", &O::presence_penalty, {.low = -100, .high = 100}, "X",
+           "taken off the logits of tokens that were made");
+    t.real("frequency-penalty", &O::frequency_penalty, {.low = -100, .high = 100}, "X",
+           "the same, for each time that they were made");
+    t.list("stop", &O::stop, false, "TEXT...", "end a sample before any of these strings",
+           {"stop-strings", "stop-sequences"});
     t.integer("seed", &O::seed, 0, (int64_t{1} << 32) - 1, "N", "seed of the choices");
     t.group("running");
     t.flag("cache", &O::cache, "keep keys and values; --no-cache recomputes every token",

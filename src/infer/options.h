@@ -24,6 +24,9 @@ struct GenerateOptions {
   double temperature = 0.8;  // 0: always the likeliest token
   int64_t top_k = 200;       // 0: all
   double top_p = 1.0;
+  double min_p = 0;
+  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::string> stop;  // a text ends before any of these strings
   int64_t seed = 1337;
   bool cache = true;   // keys and values are kept; false recomputes every token (to compare)
   bool stream = true;  // print tokens as they come

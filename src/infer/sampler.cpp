@@ -35,12 +35,52 @@ void validate(const Sampling& s) {
     usage_error("--temperature must be between 0 (greedy) and 100; got {}", s.temperature);
   if (s.top_k < 0) usage_error("--top-k must be 0 (no limit) or more; got {}", s.top_k);
   if (!(s.top_p > 0 && s.top_p <= 1)) usage_error("--top-p must be in (0, 1]; got {}", s.top_p);
+  if (!(s.min_p >= 0 && s.min_p <= 1)) usage_error("--min-p must be in [0, 1]; got {}", s.min_p);
+  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 100))
+    usage_error("--repetition-penalty must be above 0 and at most 100 (1: none); got {}",
+                s.repetition_penalty);
+  for (const auto& [name, value] :
+       {std::pair{"presence", s.presence_penalty}, {"frequency", s.frequency_penalty}})
+    if (!(value >= -100 && value <= 100))
+      usage_error("--{}-penalty must be between -100 and 100 (0: none); got {}", name, value);
 }
 
 Sampler::Sampler(const Sampling& sampling, uint32_t sample_number)
     : sampling_(sampling), random_({sampling.seed, sample_number}, 0x5a3d1e) {}
 
+bool Sampler::has_penalties() const {
+  return sampling_.repetition_penalty != 1 || sampling_.presence_penalty != 0 ||
+         sampling_.frequency_penalty != 0;
+}
+
+void Sampler::read(std::span<const int32_t> prompt) {
+  if (has_penalties())
+    for (const int32_t token : prompt) times_.try_emplace(token, 0);
+}
+
+std::span<const float> Sampler::penalise(std::span<const float> logits) {
+  penalised_.assign(logits.begin(), logits.end());
+  for (const auto& [token, times] : times_) {
+    float& logit = penalised_[static_cast<size_t>(token)];
+    const auto x = static_cast<double>(logit);
+    const double repeated =
+        x > 0 ? x / sampling_.repetition_penalty : x * sampling_.repetition_penalty;
+    const double said = times > 0 ? sampling_.presence_penalty +
+                                        sampling_.frequency_penalty * static_cast<double>(times)
+                                  : 0;
+    logit = static_cast<float>(repeated - said);
+  }
+  return penalised_;
+}
+
 int32_t Sampler::next(std::span<const float> logits) {
+  if (!has_penalties()) return draw(logits);
+  const int32_t token = draw(penalise(logits));
+  ++times_[token];
+  return token;
+}
+
+int32_t Sampler::draw(std::span<const float> logits) {
   const float top = largest(logits);
   if (sampling_.temperature == 0)
     return static_cast<int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
@@ -91,11 +131,22 @@ int32_t Sampler::next(std::span<const float> logits) {
       }
     }
   }
-  const double draw = static_cast<double>(random_.next_uniform()) * total;
+  if (sampling_.min_p > 0) {  // the weight of the likeliest is 1
+    size_t left = 0;
+    total = 0;
+    for (size_t i = 0; i < kept; ++i) {
+      if (weight_[i] < sampling_.min_p) continue;
+      order_[left] = order_[i];
+      weight_[left++] = weight_[i];
+      total += weight_[i];
+    }
+    kept = left;
+  }
+  const double drawn = static_cast<double>(random_.next_uniform()) * total;
   double sum = 0;
   for (size_t i = 0; i < kept; ++i) {
     sum += weight_[i];
-    if (draw < sum) return order_[i];
+    if (drawn < sum) return order_[i];
   }
   return order_[kept - 1];
 }

@@ -90,6 +90,17 @@ std::vector<int64_t> ConfigReader::integers(const char* key) const {
   return list;
 }
 
+std::vector<std::string> ConfigReader::strings(const char* key) const {
+  std::vector<std::string> list;
+  if (!has(key)) return list;
+  const Json& value = *find(key);
+  for (const Json& item : value.is_array() ? value : Json::array({value})) {
+    if (!item.is_string()) wrong(key, "a string", item);
+    list.push_back(item.get<std::string>());
+  }
+  return list;
+}
+
 double ConfigReader::number(const char* key, double fallback) const {
   const Json* value = find(key);
   if (value == nullptr || value->is_null()) return fallback;

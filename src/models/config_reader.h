@@ -28,6 +28,8 @@ class ConfigReader {
   std::optional<int64_t> optional_integer(const char* key) const;
   /// One integer or a list of them; empty when the key is absent or null.
   std::vector<int64_t> integers(const char* key) const;
+  /// One string or a list of them; empty when the key is absent or null.
+  std::vector<std::string> strings(const char* key) const;
   /// `fallback` when the key is absent or null.
   int64_t integer(const char* key, int64_t fallback) const {
     return optional_integer(key).value_or(fallback);

@@ -45,12 +45,24 @@ TEST(GenerationSettings, TheFileComesFirst) {
   EXPECT_EQ(read(folder, R"({"bos_token_id": 1, "eos_token_id": 2})").begin_of_text, 1);
 }
 
+TEST(GenerationSettings, PenaltiesAndStops) {
+  test::TempFolder folder;
+  const GenerationSettings s = read(
+      folder, R"({"min_p": 0.05, "repetition_penalty": 1.5, "stop_strings": ["\n\n", "User:"]})");
+  EXPECT_EQ(s.min_p, 0.05);
+  EXPECT_EQ(s.repetition_penalty, 1.5);
+  EXPECT_EQ(s.stop_strings, (std::vector<std::string>{"\n\n", "User:"}));
+  EXPECT_TRUE(s.ignored.empty());
+  EXPECT_EQ(read(folder, R"({"stop_strings": "."})").stop_strings, std::vector<std::string>{"."});
+}
+
 TEST(GenerationSettings, WhatIsNotDoneIsNamed) {
   test::TempFolder folder;
-  const GenerationSettings s =
-      read(folder, R"({"repetition_penalty": 1.5, "num_beams": 4, "typical_p": 1.0, "min_p": null,
+  const GenerationSettings s = read(
+      folder,
+      R"({"repetition_penalty": 1.5, "num_beams": 4, "typical_p": 1.0, "min_p": null, "diversity_penalty": 0.5,
                   "bad_words_ids": [], "suppress_tokens": [5], "forced_bos_token_id": 1})");
-  EXPECT_EQ(s.ignored, (std::vector<std::string>{"repetition_penalty = 1.5", "num_beams = 4",
+  EXPECT_EQ(s.ignored, (std::vector<std::string>{"num_beams = 4", "diversity_penalty = 0.5",
                                                  "forced_bos_token_id", "suppress_tokens"}));
 }
 
@@ -63,6 +75,9 @@ TEST(GenerationSettings, WhatIsWrongIsNamed) {
            {R"({"temperature": -1})", "temperature must be from 0 to 100; found -1"},
            {R"({"top_p": "x"})", "'top_p' must be a number"},
            {R"({"top_p": 0})", "top_p must be above 0 and at most 1; found 0"},
+           {R"({"min_p": 2})", "min_p must be from 0 to 1; found 2"},
+           {R"({"repetition_penalty": 0})", "repetition_penalty must be above 0; found 0"},
+           {R"({"stop_strings": ["a", 7]})", "'stop_strings' must be a string"},
            {R"({"top_k": 2.5})", "'top_k' must be an integer"},
            {R"({"top_k": -1})", "top_k must be from 0 to 16777216; found -1"}}) {
     EXPECT_USER_ERROR(read(folder, text), part);

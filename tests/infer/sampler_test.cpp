@@ -9,7 +9,9 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 
+#include "infer/stop_strings.h"
 #include "support/temp_folder.h"
 
 namespace brrr::infer {
@@ -105,6 +107,72 @@ TEST(Sampler, WhatIsMaskedIsNeverDrawnAndWhatIsNoNumberIsRefused) {
     broken.back() = std::numeric_limits<float>::quiet_NaN();
     EXPECT_USER_ERROR(sampler.next(broken), "logits that are not numbers");
   }
+}
+
+TEST(Sampler, MinPLeavesOutWhatIsFarBelowTheLikeliest) {
+  const std::vector<float> logits = random_logits(3000, false);
+  const float top = *std::max_element(logits.begin(), logits.end());
+  for (const Sampling base : {Sampling{2.0, 0, 1.0, 1}, Sampling{2.0, 500, 0.99, 1}}) {
+    Sampling s = base;
+    s.min_p = 0.2;
+    Sampler sampler(s, 0);
+    std::set<int32_t> drawn;
+    for (int i = 0; i < 2000; ++i) drawn.insert(sampler.next(logits));
+    size_t allowed = 0;
+    for (const float x : logits) allowed += std::exp((x - top) / 2.0f) >= 0.2f;
+    EXPECT_EQ(drawn.size(), allowed);
+    for (const int32_t id : drawn)
+      EXPECT_GE(std::exp((logits[static_cast<size_t>(id)] - top) / 2.0f), 0.2f);
+  }
+}
+
+// As transformers' RepetitionPenaltyLogitsProcessor and the API of OpenAI define them.
+TEST(Sampler, PenaltiesOfWhatWasSaid) {
+  const std::vector<float> logits = {2.0f, 1.9f, 1.8f, -1.0f};
+  Sampling repetition{.temperature = 0, .repetition_penalty = 1.5};
+  Sampler a(repetition, 0);
+  a.read(std::vector<int32_t>{0, 3});
+  EXPECT_EQ(a.next(logits), 1) << "2 / 1.5 is below 1.9";
+  EXPECT_EQ(a.next(logits), 2);
+  EXPECT_EQ(a.next(logits), 0) << "all of them are divided, once";
+  Sampling presence{.temperature = 0, .presence_penalty = 0.15};
+  Sampler b(presence, 0);
+  b.read(std::vector<int32_t>{1, 2});
+  EXPECT_EQ(b.next(logits), 0) << "the prompt does not count";
+  EXPECT_EQ(b.next(logits), 1);
+  EXPECT_EQ(b.next(logits), 0) << "1.85, once and for all";
+  EXPECT_EQ(b.next(logits), 0);
+  Sampling frequency{.temperature = 0, .frequency_penalty = 0.15};
+  Sampler c(frequency, 0);
+  std::vector<int32_t> made(6);
+  for (int32_t& id : made) id = c.next(logits);
+  EXPECT_EQ(made, (std::vector<int32_t>{0, 1, 0, 2, 1, 0})) << "each time counts";
+  // A negative logit is multiplied: it falls, too.
+  Sampler d(repetition, 0);
+  d.read(std::vector<int32_t>{0});
+  EXPECT_EQ(d.next(std::vector<float>{-1.0f, -1.2f}), 1);
+}
+
+TEST(StopStrings, EndATextAndHoldBackWhatMayBegin) {
+  for (const size_t piece : {size_t{1}, size_t{2}, size_t{3}, size_t{100}}) {
+    StopStrings stop({"END", "\n\n", ""});
+    const std::string text = "ab EN\nEEND tail END";
+    std::string got;
+    for (size_t at = 0; at < text.size() && !stop.found(); at += piece) {
+      got += stop.add(std::string_view(text).substr(at, piece));
+      EXPECT_TRUE(text.starts_with(got)) << got;
+    }
+    EXPECT_TRUE(stop.found());
+    EXPECT_EQ(got, "ab EN\nE") << piece;
+    EXPECT_EQ(stop.add("more"), "");
+    EXPECT_EQ(stop.finish(), "");
+  }
+  StopStrings stop({"END"});
+  EXPECT_EQ(stop.add("xEN"), "x");
+  EXPECT_EQ(stop.finish(), "EN");
+  EXPECT_FALSE(stop.found());
+  StopStrings none({});
+  EXPECT_EQ(none.add("text"), "text");
 }
 
 TEST(Sampler, TheSameSeedDrawsTheSameTokens) {
