@@ -8,6 +8,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace brrr {
@@ -15,10 +16,15 @@ namespace brrr {
 /// Exit codes of the command line.
 enum class ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kNoMemory = 3 };
 
+/// Text that may quote files and names of others, made fit for one line of a terminal: control
+/// characters and bytes that are not UTF-8 are escaped (\x1b), and of a long text the middle is
+/// left out, so that the advice at its end stays.
+std::string fit_for_a_line(std::string_view text);
+
 class UserError : public std::runtime_error {
  public:
   explicit UserError(const std::string& message, ExitCode code = ExitCode::kFailed)
-      : std::runtime_error(message), code_(code) {}
+      : std::runtime_error(fit_for_a_line(message)), code_(code) {}
   ExitCode code() const { return code_; }
 
  private:

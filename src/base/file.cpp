@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <iterator>
@@ -110,11 +111,89 @@ FileSum sum_of_file(const fs::path& path) {
 
 std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
+int open_for_writing(const fs::path& path, WriteMode mode) {
+  // O_NONBLOCK: opening a pipe that nobody reads fails at once. Regular files ignore it.
+  int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  if (mode == WriteMode::fresh) flags |= O_CREAT | O_EXCL;
+  if (mode == WriteMode::append) flags |= O_CREAT | O_APPEND;
+  int fd = ::open(path.c_str(), flags, 0644);
+  if (fd < 0 && errno == EEXIST && mode == WriteMode::fresh) {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("replace", path, errno);
+    fd = ::open(path.c_str(), flags, 0644);
+  }
+  if (fd < 0 && errno == ELOOP)
+    user_error(
+        "cannot write {}: it is a link, and what it points to may be somebody else's; put a copy "
+        "of the file in its place, or delete it",
+        path.string());
+  if (fd < 0) fail("write", path, errno);
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
+  ::close(fd);
+  user_error("cannot write {}: it is not a regular file; delete it", path.string());
+}
+
 void create_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail("create the folder", path, error.value());
   if (!fs::is_directory(path)) fail("create the folder", path, ENOTDIR);
+}
+
+void create_own_folder(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(path, ignored)))
+    user_error(
+        "cannot write to {}: it is a link, and what it points to may be somebody else's; replace "
+        "it by a folder, or delete it",
+        path.string());
+  create_folder(path);
+}
+
+void remove_marked_folder(const fs::path& path, std::string_view mark) {
+  std::error_code ignored;
+  if (!fs::is_directory(fs::symlink_status(path, ignored))) return;
+  for (fs::directory_iterator at(path, ignored), end; !ignored && at != end; at.increment(ignored))
+    if (at->path().filename().string() != mark) {
+      std::error_code stays;
+      fs::remove_all(at->path(), stays);
+      if (stays) return;
+    }
+  if (ignored) return;
+  fs::remove(path / mark, ignored);
+  fs::remove(path, ignored);
+}
+
+namespace {
+
+// The mark of our temporary files: a name that nobody else gives.
+constexpr std::string_view kTemporary = ".brrr-tmp-";
+constexpr size_t kLongestKeptName = 200;  // of the 255 bytes that a name may have
+
+/// The process in a name that temporary_beside() made, 0 for any other name.
+pid_t process_of_temporary(std::string_view name) {
+  if (!name.starts_with(kTemporary)) return 0;
+  name.remove_prefix(kTemporary.size());
+  pid_t process = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process);
+  const bool ours = error == std::errc() && process > 0 && end != name.data() + name.size();
+  return ours && *end == '-' ? process : 0;
+}
+
+}  // namespace
+
+fs::path temporary_beside(const fs::path& path) {
+  return path.parent_path() / fmt::format("{}{}-{}", kTemporary, ::getpid(),
+                                          path.filename().string().substr(0, kLongestKeptName));
+}
+
+void remove_dead_temporaries(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const pid_t process = process_of_temporary(at->path().filename().string());
+    if (process == 0 || (::kill(process, 0) == 0 || errno != ESRCH)) continue;
+    if (fs::is_regular_file(at->symlink_status(error))) ::unlink(at->path().c_str());
+  }
 }
 
 void sync_folder(const fs::path& path) {
@@ -125,46 +204,52 @@ void sync_folder(const fs::path& path) {
 
 namespace {
 
-void write_beside(const fs::path& given, std::string_view bytes, bool sync) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(given, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
-    FileWriter out(given);  // a device or a pipe: there is nothing to replace
-    out.write(bytes);
-    out.finish(sync);
-    return;
-  }
-  // A link goes on pointing where it points.
-  const fs::path path = fs::is_symlink(fs::symlink_status(given, ignored)) && fs::exists(status)
-                            ? fs::canonical(given)
-                            : given;
-  fs::path temporary = path;
-  temporary += ".tmp" + std::to_string(::getpid());
-  try {
-    FileWriter out(temporary);
-    out.write(bytes);
-    out.finish(sync);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("write", path, errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  if (sync) sync_folder(path.parent_path());
+void write_whole(const fs::path& path, std::string_view bytes, bool sync) {
+  NewFile file(path);
+  file.out().write(bytes);
+  file.commit(sync);
 }
 
 }  // namespace
 
-void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  write_beside(path, bytes, true);
-}
-void write_cache_file(const fs::path& path, std::string_view bytes) {
-  write_beside(path, bytes, false);
+NewFile::NewFile(const fs::path& path)
+    : path_(path), temporary_(temporary_beside(path)), out_(temporary_) {}
+
+NewFile::~NewFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-FileWriter::FileWriter(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail("write", path_, errno);
+void NewFile::commit(bool sync) {
+  out_.finish(sync);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("write", path_, errno);
+  temporary_.clear();
+  if (sync) sync_folder(path_.parent_path());
 }
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  write_whole(path, bytes, true);
+}
+void write_cache_file(const fs::path& path, std::string_view bytes) {
+  write_whole(path, bytes, false);
+}
+
+void write_named_file(const fs::path& given, std::string_view bytes) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(given, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    const int fd = ::open(given.c_str(), O_WRONLY | O_CLOEXEC);  // there is nothing to replace
+    if (fd < 0) fail("write", given, errno);
+    FileWriter out(given, fd);
+    out.write(bytes);
+    out.finish();
+    return;
+  }
+  const bool leads_on = fs::is_symlink(fs::symlink_status(given, ignored)) && fs::exists(status);
+  write_whole(leads_on ? fs::canonical(given) : given, bytes, true);
+}
+
+FileWriter::FileWriter(const fs::path& path)
+    : path_(path), fd_(open_for_writing(path, WriteMode::fresh)) {}
 
 FileWriter::~FileWriter() {
   if (fd_ >= 0) ::close(fd_);

@@ -38,24 +38,55 @@ constexpr uint64_t kLargestWholeFile = uint64_t{1} << 30;
 /// The whole file as bytes, refused beyond `limit` bytes.
 std::string read_file(const fs::path& path, uint64_t limit = kLargestWholeFile);
 
+// A folder may come from somebody else, with links in it. Reading goes through links; writing never
+// does, so that such a folder cannot lead a file of ours to another place: what is written anew
+// replaces the link, and what is appended to must not be one. The folder itself may be a link, and
+// so may a file that the user named (write_named_file).
+
+enum class WriteMode {
+  fresh,   // a new file; whatever else has the name is unlinked
+  append,  // at the end of the file, which is created where it is missing
+  update,  // into the file that is there
+};
+/// Opens a regular file for writing, never through a link. Returns its descriptor.
+int open_for_writing(const fs::path& path, WriteMode mode);
+
 /// Writes `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. A
 /// crash or a full disk leaves the previous content untouched.
 void write_file_atomically(const fs::path& path, std::string_view bytes);
 /// The same without waiting for the disk: for what can be made again and is checked when it is
 /// read.
 void write_cache_file(const fs::path& path, std::string_view bytes);
+/// The same for a file that the user named: a link goes on pointing where it points, and a pipe or
+/// a device is written to.
+void write_named_file(const fs::path& path, std::string_view bytes);
+
+/// The name of this process's temporary file for `path`, in the same folder.
+fs::path temporary_beside(const fs::path& path);
+/// Removes the temporary files with such names that processes left in a folder when they were
+/// killed.
+void remove_dead_temporaries(const fs::path& folder);
 
 /// Creates the folder and its parents.
 void create_folder(const fs::path& path);
+/// Creates a folder inside one that may come from somebody else: it must not be a link.
+void create_own_folder(const fs::path& path);
+
+/// Removes a folder with what is in it, following no link. The file `mark`, which shows whose
+/// folder it is, goes last, so that a kill in the middle leaves it marked. Best effort: it is for
+/// folders that a later call tries again.
+void remove_marked_folder(const fs::path& path, std::string_view mark);
 
 /// fsync of a folder, so that a rename inside it survives a power cut.
 void sync_folder(const fs::path& path);
 
-/// Sequential writer: append, then finish() = flush + fsync + close. Without finish() the
-/// destructor closes and leaves whatever was written.
+/// Sequential writer of a new file, which replaces whatever has its name: append, then finish() =
+/// flush + fsync + close. Without finish() the destructor closes and leaves whatever was written.
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path);
+  /// Writes to a descriptor that is open, and closes it. `path` is for errors.
+  FileWriter(const fs::path& path, int fd) : path_(path), fd_(fd) {}
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();
@@ -68,6 +99,22 @@ class FileWriter {
   fs::path path_;
   int fd_ = -1;
   uint64_t written_ = 0;
+};
+
+/// A file that appears under its name when it is complete: until commit() its bytes are in a
+/// temporary file beside it, which the destructor removes.
+class NewFile {
+ public:
+  explicit NewFile(const fs::path& path);
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+  FileWriter& out() { return out_; }
+  void commit(bool sync = true);
+
+ private:
+  fs::path path_, temporary_;
+  FileWriter out_;
 };
 
 /// Read-only memory map of a file; empty files map to an empty span. Movable.

@@ -159,7 +159,7 @@ OrderedJson fusion(const BenchOptions& o) {
                                                      r.over_one.low, r.over_one.high)
                                        : "");
   }
-  if (!o.svg.empty()) write_file_atomically(o.svg, io::svg_plot(insight::fusion_plot(results)));
+  if (!o.svg.empty()) write_named_file(o.svg, io::svg_plot(insight::fusion_plot(results)));
   return list_of(rows);
 }
 

@@ -236,7 +236,7 @@ int run_ladder(const Arguments& args) {
         before += ladder->visits(options);
         if (flags.html.empty()) continue;
         try {
-          write_file_atomically(flags.html, insight::ladder_page(climbed));
+          write_named_file(flags.html, insight::ladder_page(climbed));
           page_failed = false;
         } catch (const UserError& e) {
           // What is measured is worth more than its page, which the next ladder tries again.

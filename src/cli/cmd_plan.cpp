@@ -145,8 +145,8 @@ int run_plan(const Arguments& args) {
   insight::RunPlan planned = insight::analyse(plan, context.model, *session, context.speed);
   if (own.kernels)
     insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));
-  if (!own.svg.empty()) write_file_atomically(own.svg, insight::memory_picture(planned));
-  if (!own.html.empty()) write_file_atomically(own.html, insight::memory_page(planned));
+  if (!own.svg.empty()) write_named_file(own.svg, insight::memory_picture(planned));
+  if (!own.html.empty()) write_named_file(own.html, insight::memory_page(planned));
   if (o.json) {
     fmt::print("{}", insight::report_json(planned));
   } else {

@@ -168,7 +168,7 @@ int run_profile(const Arguments& args) {
   std::optional<UserError> failed;
   const auto write = [&](const std::string& file, auto&& text) {
     try {
-      if (!file.empty()) write_file_atomically(file, text());
+      if (!file.empty()) write_named_file(file, text());
     } catch (const UserError& e) {
       if (failed)
         fmt::print(stderr, "profile: {}\n", e.what());

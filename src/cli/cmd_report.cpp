@@ -98,7 +98,10 @@ int run_report(const Arguments& args) {
   }
   if (o.serve && o.output.empty()) return 128 + serve(args.positional, static_cast<int>(o.port));
   const fs::path file = o.output.empty() ? runs[0].folder / "report.html" : fs::path(o.output);
-  write_file_atomically(file, insight::run_page(runs));
+  if (o.output.empty())
+    write_file_atomically(file, insight::run_page(runs));
+  else
+    write_named_file(file, insight::run_page(runs));
   fmt::print(stderr, "report: {}\n", file.string());
   return o.serve ? 128 + serve(args.positional, static_cast<int>(o.port)) : 0;
 }

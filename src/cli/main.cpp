@@ -133,12 +133,10 @@ int dispatch(std::vector<std::string> args) {
   return run(command, "brrr " + name, std::move(args));
 }
 
-/// One line, whatever the message holds.
-int complain(std::string message, int code) {
-  for (char& c : message)
-    if (c == '\n' || c == '\r') c = ' ';
+/// One line, whatever the message holds: not every exception is a UserError.
+int complain(const std::string& message, int code) {
   std::fflush(stdout);
-  std::fprintf(stderr, "brrr: %s\n", message.c_str());
+  std::fprintf(stderr, "brrr: %s\n", fit_for_a_line(message).c_str());
   return code;
 }
 

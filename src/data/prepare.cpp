@@ -308,6 +308,7 @@ PrepareSummary Prepare::summary() const {
 PrepareSummary Prepare::run() {
   create_folder(options_.output);
   const FolderLock lock(options_.output, "preparing shards");
+  remove_dead_temporaries(options_.output);
   check_inputs();
   begin_or_resume();
   if (already_done_) {

@@ -71,31 +71,45 @@ std::vector<fs::path> SplitWriter::paths() const {
   return out;
 }
 
+namespace {
+
+constexpr const char* kStagingMark = ".made-by-brrr";
+
+}  // namespace
+
 StagedTokenizer::StagedTokenizer(const Tokenizer& tokenizer, const fs::path& output)
     : output_(output), staging_(output / ".tokenizer") {
   std::error_code error;
-  fs::remove_all(staging_, error);
+  if (fs::is_regular_file(staging_ / kStagingMark, error))
+    remove_marked_folder(staging_, kStagingMark);
+  if (fs::is_directory(fs::symlink_status(staging_, error))) fs::remove(staging_, error);  // empty
+  if (fs::exists(fs::symlink_status(staging_, error)))
+    user_error("cannot prepare in {}: {} is in the way, which Brrr did not make; move it",
+               output.string(), staging_.string());
   create_folder(staging_);
+  write_file_atomically(staging_ / kStagingMark, "");
   tokenizer.save(staging_);
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(staging_)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
   Sha256 hash;
-  for (const fs::path& file : files)
+  for (const fs::path& file : files())
     hash.update(file.filename().string() + " " + sha256_of_file(file) + "\n");
   hash_ = hash.finish_hex();
 }
 
-StagedTokenizer::~StagedTokenizer() {
-  std::error_code error;
-  fs::remove_all(staging_, error);
+StagedTokenizer::~StagedTokenizer() { remove_marked_folder(staging_, kStagingMark); }
+
+std::vector<fs::path> StagedTokenizer::files() const {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(staging_))
+    if (entry.path().filename() != kStagingMark) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 void StagedTokenizer::publish() {
-  for (const auto& entry : fs::directory_iterator(staging_)) {
-    const fs::path to = output_ / entry.path().filename();
+  for (const fs::path& file : files()) {
+    const fs::path to = output_ / file.filename();
     std::error_code error;
-    fs::rename(entry.path(), to, error);
+    fs::rename(file, to, error);
     if (error) user_error("cannot write {}: {}", to.string(), error.message());
   }
 }

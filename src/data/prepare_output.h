@@ -63,6 +63,8 @@ class StagedTokenizer {
   void publish();
 
  private:
+  std::vector<std::filesystem::path> files() const;  // sorted
+
   std::filesystem::path output_, staging_;
   std::string hash_;
 };

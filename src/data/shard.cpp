@@ -1,6 +1,5 @@
 #include "data/shard.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -210,7 +209,7 @@ ShardWriter::ShardWriter(fs::path path, ShardFormat format, int64_t vocab)
         "nanogpt shards hold 2-byte ids, but the vocabulary has {} entries (more than 65536); use "
         "the format llmc",
         vocab);
-  open(O_CREAT | O_TRUNC);
+  fd_ = open_for_writing(partial(path_), WriteMode::fresh);
   written_ = header_bytes(format_);  // the header comes last; until then the file is a partial one
 }
 
@@ -220,7 +219,7 @@ ShardWriter::ShardWriter(fs::path path, ShardFormat format, int64_t vocab, int64
       vocab_(vocab),
       width_(vocab <= 65536 ? 2 : 4),
       tokens_(tokens) {
-  open(0);
+  fd_ = open_for_writing(partial(path_), WriteMode::update);
   written_ = header_bytes(format_) + static_cast<uint64_t>(tokens_) * static_cast<uint64_t>(width_);
   const off_t size = ::lseek(fd_, 0, SEEK_END);
   if (size < 0) fail("read", partial(path_), errno);
@@ -233,11 +232,6 @@ ShardWriter::ShardWriter(fs::path path, ShardFormat format, int64_t vocab, int64
 
 ShardWriter::~ShardWriter() {
   if (fd_ >= 0) ::close(fd_);
-}
-
-void ShardWriter::open(int flags) {
-  fd_ = ::open(partial(path_).c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
-  if (fd_ < 0) fail("write", partial(path_), errno);
 }
 
 void ShardWriter::write_at(uint64_t offset, const void* data, size_t bytes) {

@@ -78,7 +78,6 @@ class ShardWriter {
   static void publish(const std::filesystem::path& path);
 
  private:
-  void open(int flags);
   void flush();
   void write_at(uint64_t offset, const void* data, size_t bytes);
   std::filesystem::path path_;

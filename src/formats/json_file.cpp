@@ -10,8 +10,12 @@ namespace brrr::io {
 
 std::string in_quotes(std::string_view text) {
   constexpr size_t kLongest = 100;
+  size_t kept = std::min(text.size(), kLongest);
+  // No character is cut: it has at most three bytes after its first.
+  for (int i = 0; i < 3 && kept < text.size() && kept > 0; ++i)
+    if ((static_cast<unsigned char>(text[kept]) & 0xc0) == 0x80) --kept;
   std::string out = "'";
-  for (const char c : text.substr(0, kLongest)) {
+  for (const char c : text.substr(0, kept)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f)
       out += fmt::format("\\x{:02x}", byte);

@@ -1,6 +1,5 @@
 #include "formats/jsonl.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -101,8 +100,7 @@ void for_each_record(const fs::path& path, Visit&& visit, Damage&& damage = prin
 
 JsonlWriter::JsonlWriter(const fs::path& path) : path_(path) {
   const auto keep = static_cast<off_t>(bytes_of_lines(path));
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail(path, errno);
+  fd_ = open_for_writing(path, WriteMode::append);
   if (::lseek(fd_, 0, SEEK_END) > keep && ::ftruncate(fd_, keep) != 0) {
     const int error = errno;
     ::close(fd_);

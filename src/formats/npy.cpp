@@ -30,7 +30,7 @@ std::string npy_bytes(std::span<const float> numbers, int64_t rows, int64_t colu
 
 void write_npy(const std::filesystem::path& path, std::span<const float> numbers, int64_t rows,
                int64_t columns) {
-  write_file_atomically(path, npy_bytes(numbers, rows, columns));
+  write_named_file(path, npy_bytes(numbers, rows, columns));
 }
 
 }  // namespace brrr::io

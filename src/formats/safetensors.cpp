@@ -1,10 +1,6 @@
 #include "formats/safetensors.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <tuple>
@@ -240,25 +236,15 @@ void write_safetensors(const fs::path& path, std::span<const TensorView> tensors
                 ' ');
   BRRR_CHECK(header.size() <= kLargestHeader, "a safetensors header of {} bytes", header.size());
 
-  fs::path temporary = path;
-  temporary += ".tmp" + std::to_string(::getpid());
-  try {
-    FileWriter out(temporary);
-    const uint64_t header_bytes = header.size();
-    out.write(&header_bytes, sizeof(header_bytes));
-    out.write(header);
-    for (size_t i = 0; i < order.size(); ++i) {
-      if (i == order.size() / 2) fault_point("safetensors.write");
-      out.write(order[i]->bytes.data(), order[i]->bytes.size());
-    }
-    out.finish();
-    if (std::rename(temporary.c_str(), path.c_str()) != 0)
-      user_error("cannot write {}: {}", path.string(), std::strerror(errno));
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
+  NewFile file(path);
+  const uint64_t header_bytes = header.size();
+  file.out().write(&header_bytes, sizeof(header_bytes));
+  file.out().write(header);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i == order.size() / 2) fault_point("safetensors.write");
+    file.out().write(order[i]->bytes.data(), order[i]->bytes.size());
   }
-  sync_folder(path.parent_path());
+  file.commit();
 }
 
 namespace {

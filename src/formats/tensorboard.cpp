@@ -15,6 +15,7 @@ namespace brrr::io {
 namespace {
 
 constexpr double kFlushSeconds = 5;
+constexpr std::string_view kEventFile = "events.out.tfevents.";  // how their names begin
 constexpr size_t kEventBytes = size_t{1} << 16;
 
 // Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
@@ -70,8 +71,8 @@ std::string host_name() {
 fs::path new_file_name(const fs::path& folder) {
   const auto seconds = static_cast<int64_t>(unix_time());
   for (int n = 0;; ++n) {
-    fs::path path = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds + n,
-                                         host_name(), ::getpid(), n);
+    fs::path path = folder / fmt::format("{}{:010}.{}.{}.{}", kEventFile, seconds + n, host_name(),
+                                         ::getpid(), n);
     if (!fs::exists(path)) return path;
   }
 }
@@ -82,8 +83,17 @@ uint32_t masked_crc32c(std::string_view data) {
   return std::rotr(crc32c(data.data(), data.size()), 15) + 0xa282ead8u;
 }
 
+void remove_event_files(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::is_directory(fs::symlink_status(folder, ignored)))
+    for (const auto& entry : fs::directory_iterator(folder, ignored))
+      if (entry.path().filename().string().starts_with(kEventFile) && !entry.is_directory(ignored))
+        fs::remove(entry.path(), ignored);
+  fs::remove(folder, ignored);  // a link, or a folder that is empty now
+}
+
 EventWriter::EventWriter(const fs::path& folder, std::optional<int64_t> resume_step) {
-  create_folder(folder);
+  create_own_folder(folder);
   path_ = new_file_name(folder);
   file_ = std::make_unique<FileWriter>(path_);
   const double now = unix_time();

@@ -42,6 +42,10 @@ class EventWriter {
   double last_flush_ = 0;
 };
 
+/// Removes the event files of a folder, and the folder if nothing else is in it. A link of that
+/// name is removed, not followed.
+void remove_event_files(const fs::path& folder);
+
 /// TensorBoard's masked CRC: a CRC-32C rotated by 15 bits plus a constant.
 uint32_t masked_crc32c(std::string_view data);
 

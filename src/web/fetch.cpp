@@ -144,8 +144,8 @@ void download(const std::string& url, const std::string& sha256, const fs::path&
     user_error("cannot download {}: BRRR_OFFLINE is set; unset it, or put the file at {}", url,
                destination.string());
   create_folder(destination.parent_path());
-  fs::path temporary = destination;
-  temporary += ".tmp" + std::to_string(::getpid());
+  const fs::path temporary = temporary_beside(destination);
+  ::unlink(temporary.c_str());  // the transfer must not write through a link
   try {
     transfer(url, temporary, destination);
     const std::string found = sha256_of_file(temporary);
