@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
+#include <limits>
 #include <tuple>
 
 #include "base/errors.h"
@@ -26,8 +26,11 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFormat = "brrr-checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kSelfSum = "manifest_crc32c";
+constexpr uint64_t kLargestManifest = uint64_t{1} << 24;  // a line for each file of a checkpoint
 
 std::string folder_name(int64_t step) { return fmt::format("{}{:06}", kPrefix, step); }
+
+std::string set_aside_name(int64_t step) { return fmt::format("{}{:06}", kReplaced, step); }
 
 std::string hidden_name(int64_t step, const char* kind) {
   return fmt::format(".{}.{}-{}", folder_name(step), kind, ::getpid());
@@ -43,6 +46,15 @@ std::optional<int64_t> step_of(const std::string& name, const char* prefix = kPr
   const auto [stop, error] = std::from_chars(begin, end, step);
   if (error != std::errc() || stop != end) return std::nullopt;
   return step;
+}
+
+/// The step of a name that hidden_name() made, nothing for any other name.
+std::optional<int64_t> step_of_hidden(const std::string& name, const std::string& kind) {
+  const size_t point = name.find('.', 1);
+  if (!name.starts_with('.') || point == std::string::npos) return std::nullopt;
+  const std::string process = name.substr(point);
+  return step_of(process, ("." + kind + "-").c_str()) ? step_of(name.substr(1, point - 1))
+                                                      : std::nullopt;
 }
 
 [[noreturn]] void fail(const char* verb, const fs::path& path, int error) {
@@ -97,7 +109,7 @@ Manifest read_manifest(const fs::path& folder, std::optional<int64_t> step) {
   std::error_code error;
   if (!fs::is_regular_file(path, error))
     user_error("{} is not a complete checkpoint: {} is missing", folder.string(), kManifest);
-  Json manifest = parse_json(read_file(path), path.string());
+  Json manifest = parse_json(read_file(path, kLargestManifest), path.string());
   const auto damaged = [&](const std::string& fault) {
     user_error("{} is damaged: {}", path.string(), fault);
   };
@@ -113,7 +125,8 @@ Manifest read_manifest(const fs::path& folder, std::optional<int64_t> step) {
   if (!sum.is_string() || sum != self_sum(manifest)) damaged("its own checksum does not match");
   // From here on the text is what a writer of ours wrote, or was made to look so: still checked.
   const Json found = manifest.value("step", Json());
-  if (!found.is_number_integer() || found < 0) damaged("'step' must be a whole number");
+  if (!found.is_number_integer() || found < 0 || found > std::numeric_limits<int64_t>::max())
+    damaged("'step' must be a whole number");
   if (step && found != *step)
     damaged(fmt::format("it is of step {}, the folder's name says {}", found.dump(), *step));
   const Json files = manifest.value("files", Json());
@@ -130,10 +143,42 @@ Manifest read_manifest(const fs::path& folder, std::optional<int64_t> step) {
   return out;
 }
 
-/// Removes a folder that already has a hidden name; best effort, a later prune() tries again.
-void remove_hidden(const fs::path& path) {
+/// Whether Brrr made this folder for a checkpoint of that step: its manifest says so. That is the
+/// mark without which nothing is removed. It is looked for in the text, so that a checkpoint whose
+/// manifest is damaged elsewhere still counts as ours.
+bool is_ours(const fs::path& folder, int64_t step) {
   std::error_code ignored;
-  fs::remove_all(path, ignored);
+  if (!fs::is_directory(fs::symlink_status(folder, ignored))) return false;
+  std::string text;
+  try {
+    text = read_file(folder / kManifest, kLargestManifest);
+  } catch (const UserError&) {
+    return false;
+  }
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+  const std::string mark = fmt::format("\"step\":{}", step);
+  const size_t at = text.find(mark);
+  return text.find(fmt::format("\"format\":\"{}\"", kFormat)) != std::string::npos &&
+         at != std::string::npos &&
+         (at + mark.size() == text.size() || text.find_first_of(",}", at) == at + mark.size());
+}
+
+/// Removes a folder of ours, and an empty one, which holds nothing to lose. Best effort, a later
+/// prune() tries again. False: it is there and somebody else's.
+bool remove_if_ours(const fs::path& folder, int64_t step) {
+  std::error_code ignored;
+  if (is_ours(folder, step)) remove_marked_folder(folder, kManifest);
+  const fs::file_status status = fs::symlink_status(folder, ignored);
+  if (fs::is_directory(status)) ::rmdir(folder.c_str());
+  return !fs::exists(fs::symlink_status(folder, ignored));
+}
+
+/// `path`, or where something of somebody else has that name, the first "path-2", "path-3" ... that
+/// is free.
+fs::path free_name(const fs::path& path, int64_t step) {
+  fs::path free = path;
+  for (int n = 2; !remove_if_ours(free, step); ++n) free = path.string() + fmt::format("-{}", n);
+  return free;
 }
 
 /// Whether the process that made this temporary folder is gone.
@@ -145,24 +190,28 @@ bool is_abandoned(const fs::path& folder) {
   return !in_use;
 }
 
-/// Makes `from` visible as `to`. A folder that is already there is swapped out in one step where
-/// the file system can, and ends up hidden.
-void rename_into_place(const fs::path& from, const fs::path& to, const fs::path& aside) {
+/// Makes `from` visible as the checkpoint of a step. One of ours that is already there is swapped
+/// out in one step where the file system can, and removed; what is somebody else's is kept under
+/// another name.
+void rename_into_place(const fs::path& from, const fs::path& run_dir, int64_t step) {
+  const fs::path to = run_dir / folder_name(step);
   if (::rename(from.c_str(), to.c_str()) == 0) return;
-  if (errno != ENOTEMPTY && errno != EEXIST) fail("create", to, errno);
-  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) ==
-      0) {
-    remove_hidden(from);
+  if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) fail("create", to, errno);
+  const bool is_replaced = is_ours(to, step);
+  if (is_replaced && ::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(),
+                               RENAME_EXCHANGE) == 0) {
+    remove_if_ours(from, step);
     return;
   }
-  remove_hidden(aside);
+  const std::string name = is_replaced ? hidden_name(step, "deleted") : set_aside_name(step);
+  const fs::path aside = free_name(run_dir / name, step);
   if (::rename(to.c_str(), aside.c_str()) != 0) fail("replace", to, errno);
   if (::rename(from.c_str(), to.c_str()) != 0) {
     const int error = errno;
     if (::rename(aside.c_str(), to.c_str()) != 0) fail("restore", to, errno);
     fail("replace", to, error);
   }
-  remove_hidden(aside);
+  if (is_replaced) remove_if_ours(aside, step);
 }
 
 }  // namespace
@@ -170,7 +219,9 @@ void rename_into_place(const fs::path& from, const fs::path& to, const fs::path&
 CheckpointWriter::CheckpointWriter(const fs::path& run_dir, int64_t step)
     : run_dir_(run_dir), temporary_(run_dir / hidden_name(step, "tmp")), step_(step) {
   BRRR_CHECK(step >= 0, "step {}", step);
-  remove_hidden(temporary_);  // of a dead process that had our process id
+  if (!remove_if_ours(temporary_, step))  // a dead process may have had our process id
+    user_error("cannot save a checkpoint in {}: {} is in the way, which Brrr did not make; move it",
+               run_dir.string(), temporary_.filename().string());
   if (::mkdir(temporary_.c_str(), 0755) != 0) {
     const int error = errno;
     const bool forbidden = error == EACCES || error == EROFS || error == EPERM;
@@ -180,11 +231,20 @@ CheckpointWriter::CheckpointWriter(const fs::path& run_dir, int64_t step)
   lock_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Where locks do not work nothing is lost: is_abandoned() is only asked by a second process.
   if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
+  // The mark of a folder of ours, until commit() writes the whole manifest: it has no checksum yet,
+  // so it makes no complete checkpoint.
+  try {
+    write_cache_file(temporary_ / kManifest, manifest_body(step, {}).dump(2) + "\n");
+  } catch (...) {
+    if (lock_ >= 0) ::close(lock_);
+    ::rmdir(temporary_.c_str());
+    throw;
+  }
 }
 
 CheckpointWriter::~CheckpointWriter() {
   if (lock_ >= 0) ::close(lock_);
-  if (!temporary_.empty()) remove_hidden(temporary_);
+  if (!temporary_.empty()) remove_if_ours(temporary_, step_);
 }
 
 fs::path CheckpointWriter::path(const std::string& name) {
@@ -199,6 +259,7 @@ Checkpoint CheckpointWriter::commit() {
   BRRR_CHECK(!temporary_.empty(), "the checkpoint of step {} is committed twice", step_);
   std::vector<ManifestFile> files;
   for (const std::string& name : names_in(temporary_)) {
+    if (name == kManifest) continue;
     BRRR_CHECK(fs::is_regular_file(temporary_ / name), "{} in a checkpoint is not a file", name);
     promised_.erase(name);
     files.push_back({.name = name, .bytes = 0, .crc = ""});
@@ -213,14 +274,11 @@ Checkpoint CheckpointWriter::commit() {
   fault_point("checkpoint.manifest");
   Json manifest = manifest_body(step_, files);
   manifest[kSelfSum] = self_sum(manifest);
-  FileWriter out(temporary_ / kManifest);
-  out.write(manifest.dump(2) + "\n");
-  out.finish();
-  sync_folder(temporary_);
+  write_file_atomically(temporary_ / kManifest, manifest.dump(2) + "\n");
 
   fault_point("checkpoint.rename");
   const Checkpoint done{run_dir_ / folder_name(step_), step_};
-  rename_into_place(temporary_, done.folder, run_dir_ / hidden_name(step_, "deleted"));
+  rename_into_place(temporary_, run_dir_, step_);
   temporary_.clear();
   sync_folder(run_dir_);
   return done;
@@ -241,6 +299,9 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& run_dir) {
 
 namespace {
 
+constexpr const char* kEdited =
+    "if it was changed on purpose, delete manifest.json there to use the folder as a model";
+
 void verify_files(const fs::path& folder, const Manifest& manifest) {
   for (const ManifestFile& expected : manifest.files) {
     const fs::path path = folder / expected.name;
@@ -250,11 +311,11 @@ void verify_files(const fs::path& folder, const Manifest& manifest) {
                  expected.bytes);
     const auto [bytes, crc] = sum_of_file(path);
     if (bytes != expected.bytes)
-      user_error("{} is damaged: expected {} bytes, found {}", path.string(), expected.bytes,
-                 bytes);
+      user_error("{} is damaged: expected {} bytes, found {}; {}", path.string(), expected.bytes,
+                 bytes, kEdited);
     if (crc != expected.crc)
-      user_error("{} is damaged: expected CRC-32C {}, found {}", path.string(),
-                 in_quotes(expected.crc), in_quotes(crc));
+      user_error("{} is damaged: expected CRC-32C {}, found {}; {}", path.string(),
+                 in_quotes(expected.crc), in_quotes(crc), kEdited);
   }
 }
 
@@ -273,11 +334,13 @@ Checkpoint open_checkpoint(const fs::path& folder) {
 }
 
 std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
-                                       const std::function<void(const std::string&)>& on_damaged) {
+                                       const std::function<void(const std::string&)>& on_damaged,
+                                       const std::function<void(const Checkpoint&)>& check) {
   const std::vector<Checkpoint> all = list_checkpoints(run_dir);
   for (auto c = all.rbegin(); c != all.rend(); ++c) {
     try {
       verify(*c);
+      if (check) check(*c);
       return *c;
     } catch (const UserError& e) {
       if (on_damaged) on_damaged(e.what());
@@ -291,11 +354,10 @@ namespace {
 // First under a hidden name, so that a kill in the middle leaves nothing that looks like a
 // checkpoint.
 void remove_checkpoint(const fs::path& run_dir, const Checkpoint& c) {
-  const fs::path aside = run_dir / hidden_name(c.step, "deleted");
-  remove_hidden(aside);
+  const fs::path aside = free_name(run_dir / hidden_name(c.step, "deleted"), c.step);
   if (::rename(c.folder.c_str(), aside.c_str()) != 0) fail("remove", c.folder, errno);
   fault_point("checkpoint.prune");
-  remove_hidden(aside);
+  remove_if_ours(aside, c.step);
 }
 
 }  // namespace
@@ -304,8 +366,8 @@ std::vector<int64_t> set_aside_after(const fs::path& run_dir, int64_t step) {
   std::vector<int64_t> steps;
   const std::vector<Checkpoint> all = list_checkpoints(run_dir);
   for (auto c = all.rbegin(); c != all.rend() && c->step > step; ++c) {
-    const fs::path aside = run_dir / fmt::format("{}{:06}", kReplaced, c->step);
-    remove_hidden(aside);
+    if (!is_ours(c->folder, c->step)) continue;
+    const fs::path aside = free_name(run_dir / set_aside_name(c->step), c->step);
     if (::rename(c->folder.c_str(), aside.c_str()) != 0) fail("rename", c->folder, errno);
     fault_point("checkpoint.set_aside");
     steps.insert(steps.begin(), c->step);
@@ -314,13 +376,22 @@ std::vector<int64_t> set_aside_after(const fs::path& run_dir, int64_t step) {
 }
 
 void drop_set_aside(const fs::path& run_dir) {
-  for (const std::string& name : names_in(run_dir))
-    if (step_of(name, kReplaced)) remove_hidden(run_dir / name);
+  for (const std::string& name : names_in(run_dir)) {
+    const auto step = step_of(name.substr(0, name.find('-', std::strlen(kReplaced))), kReplaced);
+    if (step && is_ours(run_dir / name, *step)) remove_if_ours(run_dir / name, *step);
+  }
+}
+
+void remove_all_checkpoints(const fs::path& run_dir) {
+  for (const Checkpoint& c : list_checkpoints(run_dir))
+    if (is_ours(c.folder, c.step)) remove_if_ours(c.folder, c.step);
+  drop_set_aside(run_dir);
 }
 
 std::vector<int64_t> prune(const fs::path& run_dir, const PruneOptions& options) {
   BRRR_CHECK(options.keep_last >= 1, "keep_last {}", options.keep_last);
-  const std::vector<Checkpoint> all = list_checkpoints(run_dir);
+  std::vector<Checkpoint> all = list_checkpoints(run_dir);
+  std::erase_if(all, [](const Checkpoint& c) { return !is_ours(c.folder, c.step); });
   std::vector<Checkpoint> doomed;
   for (size_t i = 0; i + static_cast<size_t>(options.keep_last) < all.size(); ++i)
     if (!options.also_keep.contains(all[i].step) && all[i].step != options.just_written)
@@ -343,10 +414,10 @@ std::vector<int64_t> prune(const fs::path& run_dir, const PruneOptions& options)
   }
 
   for (const std::string& name : names_in(run_dir)) {
-    if (!name.starts_with(std::string(".") + kPrefix)) continue;
-    const bool temporary = name.find(".tmp-") != std::string::npos;
-    const bool deleted = name.find(".deleted-") != std::string::npos;
-    if (deleted || (temporary && is_abandoned(run_dir / name))) remove_hidden(run_dir / name);
+    if (const auto deleted = step_of_hidden(name, "deleted"))
+      remove_if_ours(run_dir / name, *deleted);
+    const auto temporary = step_of_hidden(name, "tmp");
+    if (temporary && is_abandoned(run_dir / name)) remove_if_ours(run_dir / name, *temporary);
   }
   return removed;
 }

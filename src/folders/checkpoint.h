@@ -4,6 +4,10 @@
 // hidden name, synced, and renamed; it is deleted by renaming it back to a hidden name first. So
 // after a kill or a power cut at any moment every folder called checkpoint-* was once complete, and
 // whether it still is can be verified. One process writes to a run folder at a time.
+//
+// A folder is removed only if Brrr made it: its manifest, which is written first and removed last,
+// says that it is a checkpoint of Brrr, of the step that the folder's name says. Folders of others
+// with such names stay, links too.
 
 #include <cstdint>
 #include <functional>
@@ -37,8 +41,8 @@ class CheckpointWriter {
   const fs::path& folder() const { return temporary_; }
 
   /// Syncs every file, writes the manifest, and makes the checkpoint visible; one of the same step
-  /// is replaced. Throws UserError when the disk is full or read-only; older checkpoints are
-  /// untouched.
+  /// is replaced, and a folder of somebody else with its name becomes replaced-*. Throws UserError
+  /// when the disk is full or read-only; older checkpoints are untouched.
   Checkpoint commit();
 
  private:
@@ -60,10 +64,12 @@ void verify(const Checkpoint& checkpoint);
 /// that step; under any other name its manifest says which step it is of.
 Checkpoint open_checkpoint(const fs::path& folder);
 
-/// The checkpoint of the highest step that verifies. For each damaged one above it, `on_damaged`
-/// gets one line that says what is wrong with it.
+/// The checkpoint of the highest step that verifies and in which `check` finds no fault (it throws
+/// UserError). For each damaged one above it, `on_damaged` gets one line that says what is wrong
+/// with it.
 std::optional<Checkpoint> latest_valid(const fs::path& run_dir,
-                                       const std::function<void(const std::string&)>& on_damaged);
+                                       const std::function<void(const std::string&)>& on_damaged,
+                                       const std::function<void(const Checkpoint&)>& check = {});
 
 /// Renames the checkpoints of later steps to replaced-*, for a run that goes on from `step`: the
 /// newest checkpoint is then the one it goes on from, and nothing is lost before it has saved one
@@ -73,6 +79,9 @@ std::vector<int64_t> set_aside_after(const fs::path& run_dir, int64_t step);
 
 /// Removes what set_aside_after() put aside.
 void drop_set_aside(const fs::path& run_dir);
+
+/// Removes every checkpoint of Brrr, for a run that replaces another one.
+void remove_all_checkpoints(const fs::path& run_dir);
 
 struct PruneOptions {
   /// Highest steps to keep, at least 1.

@@ -27,11 +27,12 @@ fs::path find_in_hub(const std::string& name) {
   if (name.find('/') == std::string::npos) keys.push_back("openai-community--" + key);
   for (const std::string& k : keys) {
     std::error_code error;
-    std::vector<fs::path> snapshots;
+    std::vector<fs::path> snapshots, others;
     for (const auto& entry :
          fs::directory_iterator(hub_folder() / ("models--" + k) / "snapshots", error))
-      if (holds_model(entry.path())) snapshots.push_back(entry.path());
+      (holds_model(entry.path()) ? snapshots : others).push_back(entry.path());
     if (!snapshots.empty()) return *std::max_element(snapshots.begin(), snapshots.end());
+    for (const fs::path& other : others) refuse_pickled(other);
   }
   return {};
 }
@@ -53,32 +54,71 @@ std::optional<fs::path> newest_run() {
 }
 
 constexpr const char* kChecksums = "checksums.json";
+constexpr const char* kConfig = "config.json";
 constexpr const char* kModel = "model.safetensors";
 
-/// Throws UserError where checksums.json says something else about the model.
-void check_model(const fs::path& folder) {
-  const fs::path record = folder / kChecksums, path = folder / kModel;
+/// The files that the model of a folder is read from, as far as they are there.
+std::vector<std::string> files_of_model(const fs::path& folder) {
+  std::vector<std::string> names{kModel, kConfig, kGenerationConfig};
+  for (const std::string_view name : tokenizer_file_names()) names.emplace_back(name);
+  std::erase_if(names, [&](const std::string& name) {
+    std::error_code ignored;
+    return !fs::exists(folder / name, ignored);
+  });
+  return names;
+}
+
+/// What checksums.json records, by file; nothing where there is none.
+std::map<std::string, FileSum> read_checksums(const fs::path& folder) {
+  const fs::path record = folder / kChecksums;
   std::error_code ignored;
-  if (!fs::exists(record, ignored) || !fs::exists(path, ignored)) return;
-  const Json json = parse_json(read_file(record), record.string());
-  const Json entry = json.is_object() ? json.value(kModel, Json()) : Json();
-  if (!entry.is_object() || !entry.value("bytes", Json()).is_number_unsigned() ||
-      !entry.value("crc32c", Json()).is_string())
-    user_error(
-        "{}: expected the size and the checksum of {}; delete it if the model is known to be "
-        "good",
-        record.string(), kModel);
-  const FileSum recorded{entry["bytes"].get<uint64_t>(), entry["crc32c"].get<std::string>()};
-  const FileSum found = sum_of_file(path);
-  if (found == recorded) return;
+  if (!fs::exists(record, ignored)) return {};
+  const auto fail = [&](const std::string& what) {
+    user_error("{}; delete {} if the model is known to be good", what, kChecksums);
+  };
+  Json json;
+  try {
+    json = parse_json(read_file(record), record.string());
+  } catch (const UserError& e) {
+    fail(e.what());
+  }
+  std::map<std::string, FileSum> sums;
+  const auto expect = [&](bool holds) {
+    if (!holds) fail(record.string() + ": expected the size and the checksum of each file");
+  };
+  expect(json.is_object() && json.contains(kModel));
+  for (const auto& [name, entry] : json.items()) {
+    expect(fs::path(name).filename() == name && entry.is_object());
+    const Json bytes = entry.value("bytes", Json()), crc = entry.value("crc32c", Json());
+    expect(bytes.is_number_unsigned() && crc.is_string());
+    sums[name] = {bytes.get<uint64_t>(), crc.get<std::string>()};
+  }
+  return sums;
+}
+
+/// Throws UserError where a file is not the one that was recorded.
+void check_file(const fs::path& folder, const std::string& name, const FileSum& recorded) {
+  const fs::path path = folder / name;
+  std::error_code ignored;
+  const bool is_there = fs::exists(path, ignored);
+  const FileSum found = is_there ? sum_of_file(path) : FileSum{};
+  if (is_there && found == recorded) return;
   const std::vector<Checkpoint> checkpoints = list_checkpoints(folder);
+  const std::string now =
+      is_there ? fmt::format("is damaged: {} bytes with checksum {}", found.bytes, found.crc32c)
+               : "is missing";
   user_error(
-      "{} is damaged: {} bytes with checksum {}, {} says {} bytes with {}; {} (or delete {} if the "
-      "file was replaced on purpose)",
-      path.string(), found.bytes, found.crc32c, kChecksums, recorded.bytes, recorded.crc32c,
+      "{} {}, {} says {} bytes with {}; {} (or delete {} if the file was changed on purpose)",
+      path.string(), now, kChecksums, recorded.bytes, in_quotes(recorded.crc32c),
       checkpoints.empty() ? "take another copy"
                           : "take its checkpoint " + checkpoints.back().folder.string(),
       kChecksums);
+}
+
+void check_model(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder / kModel, ignored)) return;  // it was converted, or moved away
+  for (const auto& [name, sum] : read_checksums(folder)) check_file(folder, name, sum);
 }
 
 /// What the user may have meant by a name that is nothing: the runs that there are.
@@ -104,13 +144,16 @@ std::string advice_for(const std::string& name) {
 
 }  // namespace
 
-void write_model_checksum(const fs::path& folder) {
-  const FileSum sum = sum_of_file(folder / kModel);
-  const Json json{{kModel, {{"bytes", sum.bytes}, {"crc32c", sum.crc32c}}}};
+void write_model_checksums(const fs::path& folder) {
+  Json json = Json::object();
+  for (const std::string& name : files_of_model(folder)) {
+    const FileSum sum = sum_of_file(folder / name);
+    json[name] = {{"bytes", sum.bytes}, {"crc32c", sum.crc32c}};
+  }
   write_file_atomically(folder / kChecksums, json.dump() + "\n");
 }
 
-void remove_model_checksum(const fs::path& folder) {
+void remove_model_checksums(const fs::path& folder) {
   std::error_code ignored;
   fs::remove(folder / kChecksums, ignored);
 }
@@ -127,8 +170,10 @@ fs::path find_model(const std::string& name,
   if (fs::is_directory(path)) {
     if (holds_model(path)) return path;
     const auto checkpoint = latest_valid(
-        path, on_damaged ? on_damaged : [](const std::string&) {});
+        path, on_damaged ? on_damaged : [](const std::string&) {},
+        [](const Checkpoint& c) { check_readable(c.folder); });
     if (checkpoint) return checkpoint->folder;
+    refuse_pickled(path);
     user_error(
         "{} holds no model: config.json and model.safetensors, or a checkpoint-* folder with "
         "them, were expected",
@@ -144,8 +189,21 @@ fs::path find_model(const std::string& name,
 }
 
 models::ModelPtr read_definition(const fs::path& folder) {
-  const fs::path path = folder / "config.json";
+  const fs::path path = folder / kConfig;
+  std::error_code ignored;
+  if (fs::exists(folder / kModel, ignored)) {
+    const auto sums = read_checksums(folder);
+    if (const auto sum = sums.find(kConfig); sum != sums.end())
+      check_file(folder, kConfig, sum->second);
+  }
   return models::parse_config(read_file(path), path.string());
+}
+
+void check_readable(const fs::path& folder) {
+  const models::ModelPtr model = read_definition(folder);
+  match_tensors(WeightFiles(folder), *model);
+  load_tokenizer(folder);
+  read_generation_settings(folder, *model);
 }
 
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {

@@ -30,15 +30,19 @@ struct ModelFolder {
 fs::path find_model(const std::string& name,
                     const std::function<void(const std::string&)>& on_damaged = {});
 
-/// Records size and checksum of the folder's model.safetensors in checksums.json, as a checkpoint's
-/// manifest does for its files.
-void write_model_checksum(const fs::path& folder);
-/// Before model.safetensors is written anew: a kill must not leave the checksum of another file.
-void remove_model_checksum(const fs::path& folder);
+/// Records size and checksum of every file that the folder's model is read from (weights, config,
+/// tokenizer) in checksums.json, as a checkpoint's manifest does for its files.
+void write_model_checksums(const fs::path& folder);
+/// Before the model is written anew: a kill must not leave the checksums of other files.
+void remove_model_checksums(const fs::path& folder);
 
 /// The model that the folder's config.json describes. Throws UserError as models::parse_config
-/// does.
+/// does, and where checksums.json says something else of the file.
 models::ModelPtr read_definition(const fs::path& folder);
+
+/// Reads what a model is made of, without converting its weights. Throws UserError for the first
+/// fault. Nothing is verified.
+void check_readable(const fs::path& folder);
 
 /// What to make of a model that is opened.
 struct OpenOptions {
@@ -47,7 +51,7 @@ struct OpenOptions {
   TaskHead head = TaskHead::of_files;
 };
 
-/// Opens it. Checkpoint folders, and models with a checksum, are verified first. The tokenizer's
+/// Opens it. Checkpoint folders, and models with checksums, are verified first. The tokenizer's
 /// vocabulary must not exceed the model's. Throws UserError that names the file and what is wrong
 /// with it.
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options = {});

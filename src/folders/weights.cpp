@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/human.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -67,6 +68,7 @@ class Faults {
 WeightFiles::WeightFiles(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / kSingle, ignored) || !fs::exists(folder / kIndex, ignored)) {
+    refuse_pickled(folder);
     files_.emplace_back(folder / kSingle);
     what_ = files_.back().what();
     return;
@@ -116,6 +118,24 @@ bool holds_model(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config.json", ignored) &&
          (fs::exists(folder / kSingle, ignored) || fs::exists(folder / kIndex, ignored));
+}
+
+void refuse_pickled(const fs::path& folder) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) { return fs::exists(folder / name, ignored); };
+  if (has(kSingle) || has(kIndex)) return;
+  const bool in_shards = has("pytorch_model.bin.index.json");
+  if (!in_shards && !has("pytorch_model.bin")) return;
+  // A tensor that two names share is written twice: safetensors has no sharing.
+  user_error(
+      "{} holds its weights as {}, which are Python pickles: reading them may run code. Convert "
+      "them once (needs torch and safetensors): python3 -c \"import sys, glob, torch; from "
+      "safetensors.torch import save_file; d = sys.argv[1]; w = {{}}; [w.update(torch.load(f, "
+      "'cpu', weights_only=True)) for f in sorted(glob.glob(glob.escape(d) + "
+      "'/pytorch_model*.bin'))]; save_file({{k: v.clone().contiguous() for k, v in w.items()}}, "
+      "d + '/{}', {{'format': 'pt'}})\" {}",
+      folder.string(), in_shards ? "pytorch_model-*.bin" : "pytorch_model.bin", kSingle,
+      shell_word(folder.string()));
 }
 
 namespace {

@@ -34,6 +34,10 @@ class WeightFiles {
 /// Whether the folder has a config.json and weights.
 bool holds_model(const fs::path& folder);
 
+/// Throws UserError, which says how to convert them, for a folder with PyTorch's own weight files
+/// and no others.
+void refuse_pickled(const fs::path& folder);
+
 /// Where the head of a model comes from.
 enum class TaskHead {
   of_files,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "data/loader.h"
 #include "formats/json_file.h"
 #include "runtime/parameters.h"
 
@@ -40,16 +41,23 @@ double number_or_nan(const Json& object, const char* key) {
 TrainerState trainer_state_from_json(const std::string& text, const std::string& what) {
   try {
     const Json j = io::parse_json(text, what);
+    const auto whole = [&](const char* key) {
+      const Json& value = j.at(key);
+      if (!value.is_number_integer() || value > std::numeric_limits<int64_t>::max())
+        user_error("{}: expected a whole number for \"{}\", found {}", what, key,
+                   io::describe(value));
+      return value.get<int64_t>();
+    };
     TrainerState s;
-    s.step = j.at("step").get<int64_t>();
-    s.evaluated = j.at("evaluated").get<int64_t>();
+    s.step = whole("step");
+    s.evaluated = whole("evaluated");
     s.best.loss = j.at("best_val_loss").get<double>();
-    s.best.tokens = j.value("best_val_tokens", int64_t{0});
+    if (j.contains("best_val_tokens")) s.best.tokens = whole("best_val_tokens");
     for (const Json& metric : j.value("best_metrics", Json::array()))
       s.best.metrics.push_back(
           {metric.at("name").get<std::string>(), number_or_nan(metric, "value")});
-    s.best_step = j.at("best_step").get<int64_t>();
-    s.tokens = j.at("tokens").get<int64_t>();
+    s.best_step = whole("best_step");
+    s.tokens = whole("tokens");
     s.seconds = j.at("seconds").get<double>();
     s.loader = j.at("loader").get<std::string>();
     if (s.step < 0) user_error("{}: step must not be negative; got {}", what, s.step);
@@ -87,9 +95,9 @@ void write_model(const fs::path& folder, const ModelParts& parts) {
 }
 
 void write_final_model(const fs::path& run, const ModelParts& parts) {
-  io::remove_model_checksum(run);
+  io::remove_model_checksums(run);
   write_model(run, parts);
-  io::write_model_checksum(run);
+  io::write_model_checksums(run);
 }
 
 void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOptions& options,
@@ -160,6 +168,19 @@ bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const mo
   return false;
 }
 
+void check_resumable(const io::Checkpoint& checkpoint) {
+  const fs::path& folder = checkpoint.folder;
+  const auto text = [&](const char* name) { return read_file(folder / name); };
+  options_from_json(text("train_config.json"), (folder / "train_config.json").string());
+  const std::string state = (folder / "trainer_state.json").string();
+  const TrainerState s = trainer_state_from_json(text("trainer_state.json"), state);
+  if (s.step != checkpoint.step)
+    user_error("{}: it is of step {}, the checkpoint of step {}", state, s.step, checkpoint.step);
+  io::LoaderState::from_json(s.loader);
+  const io::SafetensorsFile optimizer(folder / "optimizer.safetensors");
+  io::check_readable(folder);
+}
+
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
                              const std::string& optim) {
   load_weights(folder, engine, model);
@@ -177,6 +198,7 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, const models::M
                             options.gradient_accumulation_steps, options.batch_size,
                             options.max_steps)) {
   const fs::path path = run / "log.jsonl";
+  remove_dead_temporaries(run);
   if (resume_step) {
     io::truncate_jsonl_after(path, *resume_step);
     for (const Json& record : io::read_jsonl(path)) {
@@ -283,7 +305,8 @@ void RunLog::finished(int64_t step, Json figures) {
 
 bool has_finished(const fs::path& run, int64_t step) {
   for (const Json& record : io::read_jsonl(run / "log.jsonl"))
-    if (record.value("finished", false) && record.value("step", int64_t{-1}) == step) return true;
+    if (record.value("finished", Json()) == true && record.value("step", Json()) == step)
+      return true;
   return false;
 }
 

@@ -66,6 +66,10 @@ void save_checkpoint(const fs::path& run, const ModelParts& parts, const TrainOp
 bool load_weights_of(const fs::path& run, int64_t step, Engine& engine, const models::Model& model,
                      const std::function<void()>& loaded);
 
+/// Reads all that a run goes on from, without taking it over. Throws UserError for the first fault:
+/// a checkpoint may be what its manifest says and still be none.
+void check_resumable(const io::Checkpoint& checkpoint);
+
 /// Reads parameters and optimizer state back; types and names must agree exactly. `optim`: the
 /// optimizer of this run, for errors.
 TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const models::Model& model,
@@ -74,7 +78,8 @@ TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const model
 /// The logs of a run.
 class RunLog {
  public:
-  /// `resume_step`: records after it are dropped.
+  /// `resume_step`: records after it are dropped. What processes that were killed left of the
+  /// folder's files goes, too.
   RunLog(const fs::path& run, const TrainOptions& options, const models::ModelSizes& sizes,
          std::optional<int64_t> resume_step);
 

@@ -10,18 +10,21 @@
 #include "base/errors.h"
 #include "folders/checkpoint.h"
 #include "folders/folder_lock.h"
+#include "formats/tensorboard.h"
 #include "text/tokenizer.h"
 
 namespace brrr::train {
 namespace {
 
-constexpr const char* kRunFiles[] = {"train_config.json", "model.safetensors", "config.json",
-                                     "log.jsonl",         "loss.svg",          "tensorboard"};
+constexpr const char* kRunFiles[] = {"train_config.json",      "model.safetensors", "config.json",
+                                     "generation_config.json", "log.jsonl",         "loss.svg"};
+constexpr const char* kEvents = "tensorboard";
 
 // A file that the run would replace.
 std::optional<std::string> run_file_in(const fs::path& folder) {
   for (const char* name : kRunFiles)
     if (fs::exists(folder / name)) return name;
+  if (fs::exists(folder / kEvents)) return kEvents;
   for (const std::string_view name : io::tokenizer_file_names())
     if (fs::exists(folder / name)) return std::string(name);
   const auto checkpoints = io::list_checkpoints(folder);
@@ -112,11 +115,16 @@ fs::path make_run_folder(const TrainOptions& options) {
 }
 
 void remove_old_run(const fs::path& run) {
-  for (const io::Checkpoint& c : io::list_checkpoints(run)) fs::remove_all(c.folder);
-  io::drop_set_aside(run);
-  for (const char* name : kRunFiles) fs::remove_all(run / name);
-  fs::remove(run / "report.html");
-  for (const std::string_view name : io::tokenizer_file_names()) fs::remove(run / name);
+  // A folder of that name is somebody else's, and stays: the run then says that it is in the way.
+  const auto remove_file = [](const fs::path& path) {
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(path, ignored))) fs::remove(path);
+  };
+  io::remove_all_checkpoints(run);
+  for (const char* name : kRunFiles) remove_file(run / name);
+  for (const char* name : {"checksums.json", "report.html"}) remove_file(run / name);
+  for (const std::string_view name : io::tokenizer_file_names()) remove_file(run / name);
+  io::remove_event_files(run / kEvents);
 }
 
 }  // namespace brrr::train

@@ -247,7 +247,7 @@ class Trainer {
       if ((number("val_loss") || number("final_val_loss")) &&
           number("step") == static_cast<double>(state_.step))
         sound_step_ = state_.step;
-      if (const auto skipped = number("skipped_steps"))
+      if (const auto skipped = number("skipped_steps"); skipped && *skipped >= 0 && *skipped < 1e15)
         skipped_before_ = result_.skipped_steps = static_cast<int64_t>(*skipped);
     }
   }

@@ -246,8 +246,8 @@ TEST(CheckpointPrune, RemovesDeadTemporariesButNotALiveOne) {
   TempFolder run;
   save(run.path(), 1);
   fs::create_directory(run / ".checkpoint-000009.tmp-1");  // a process that lives, but not ours
-  fs::create_directory(run / ".checkpoint-000008.deleted-77");
-  write_file_atomically(run / ".checkpoint-000008.deleted-77/model.safetensors", "x");
+  fs::rename(save(run.path(), 8).folder, run / ".checkpoint-000008.deleted-77");
+  fs::rename(save(run.path(), 7).folder, run / ".checkpoint-000007.tmp-1");
   CheckpointWriter live(run.path(), 2);
   prune(run.path(), {});
   ASSERT_EQ(hidden_in(run.path()).size(), 1u);
@@ -255,6 +255,78 @@ TEST(CheckpointPrune, RemovesDeadTemporariesButNotALiveOne) {
   write_file_atomically(live.path("a"), "x");
   live.commit();
   EXPECT_EQ(steps_in(run.path()), (Steps{1, 2}));
+}
+
+// Names alone are no mark: what Brrr did not make stays, and so does what a link points to.
+TEST(CheckpointOthers, TheirFoldersStay) {
+  TempFolder run, elsewhere;
+  write_file_atomically(elsewhere / "notes.txt", "mine");
+  const std::string theirs[] = {"replaced-7",
+                                "replaced-000007",
+                                "checkpoint-000003",
+                                "checkpoint-500",
+                                ".checkpoint-000002.tmp-1",
+                                ".checkpoint-000002.deleted-1",
+                                ".checkpoint-notes.tmp-1",
+                                fmt::format(".checkpoint-000004.deleted-{}", ::getpid())};
+  for (const std::string& name : theirs) {
+    create_folder(run / name);
+    write_file_atomically(run / name / "notes.txt", "mine");
+  }
+  fs::create_directory_symlink(elsewhere.path(), run / "replaced-9");
+  fs::create_directory_symlink(elsewhere.path(), run / "checkpoint-000001");
+  for (const int64_t step : {4, 5, 6, 7}) save(run.path(), step);
+  EXPECT_EQ(set_aside_after(run.path(), 6), Steps{7});
+  EXPECT_EQ(open_checkpoint(run / "replaced-000007-2").step, 7);
+  drop_set_aside(run.path());
+  EXPECT_FALSE(fs::exists(run / "replaced-000007-2"));
+  EXPECT_EQ(prune(run.path(), {.keep_last = 1, .just_written = 6}), (Steps{4, 5}));
+  remove_all_checkpoints(run.path());
+  EXPECT_FALSE(fs::exists(run / "checkpoint-000006"));
+  for (const std::string& name : theirs) EXPECT_TRUE(fs::exists(run / name / "notes.txt")) << name;
+  EXPECT_TRUE(fs::exists(elsewhere / "notes.txt"));
+  EXPECT_TRUE(fs::is_symlink(run / "replaced-9") && fs::is_symlink(run / "checkpoint-000001"));
+
+  // A checkpoint needs the name: theirs gets another one.
+  for (const int64_t step : {1, 3}) expect_intact(save(run.path(), step));
+  EXPECT_EQ(read_file(run / "replaced-000003/notes.txt"), "mine");
+  EXPECT_TRUE(fs::is_symlink(run / "replaced-000001"));
+  drop_set_aside(run.path());
+  EXPECT_EQ(read_file(run / "replaced-000003/notes.txt"), "mine");
+  EXPECT_EQ(read_file(elsewhere / "notes.txt"), "mine");
+
+  create_folder(run / fmt::format(".checkpoint-000009.tmp-{}", ::getpid()));
+  write_file_atomically(run / fmt::format(".checkpoint-000009.tmp-{}/a", ::getpid()), "mine");
+  EXPECT_USER_ERROR(save(run.path(), 9), "is in the way, which Brrr did not make");
+}
+
+TEST(CheckpointOthers, AHostileManifestIsPassedOver) {
+  TempFolder run;
+  save(run.path(), 1);
+  const fs::path path = save(run.path(), 2).folder / "manifest.json";
+  const std::string whole = read_file(path);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    const size_t at = whole.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return std::string(whole).replace(at, from.size(), to);
+  };
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("[]"), std::string("null"),
+        std::string(100'000, '['), std::string(100'000, '[') + std::string(100'000, ']'),
+        "{\"format\":" + std::string(100'000, '['), std::string("\xff\xfe"),
+        with("\"step\": 2", "\"step\": 1e300"),
+        with("\"step\": 2", "\"step\": 99999999999999999999"),
+        with("\"version\": 1", "\"version\": {}"),
+        with("\"files\": {", "\"files\": {\"..\": 1,")}) {
+    write_cache_file(path, text);
+    std::vector<std::string> lines;
+    const auto found =
+        latest_valid(run.path(), [&](const std::string& line) { lines.push_back(line); });
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->step, 1) << text.substr(0, 100);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_LT(lines[0].size(), 500u);
+  }
 }
 
 /// Runs `body` in a child process; its wait status.
