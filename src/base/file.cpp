@@ -111,27 +111,34 @@ FileSum sum_of_file(const fs::path& path) {
 
 std::string crc_text(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
-int open_for_writing(const fs::path& path, WriteMode mode) {
+namespace {
+
+/// Errors name `named`: the user knows nothing of a temporary file.
+int open_as(const fs::path& path, WriteMode mode, const fs::path& named) {
   // O_NONBLOCK: opening a pipe that nobody reads fails at once. Regular files ignore it.
   int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   if (mode == WriteMode::fresh) flags |= O_CREAT | O_EXCL;
   if (mode == WriteMode::append) flags |= O_CREAT | O_APPEND;
   int fd = ::open(path.c_str(), flags, 0644);
   if (fd < 0 && errno == EEXIST && mode == WriteMode::fresh) {
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("replace", path, errno);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("replace", named, errno);
     fd = ::open(path.c_str(), flags, 0644);
   }
   if (fd < 0 && errno == ELOOP)
     user_error(
         "cannot write {}: it is a link, and what it points to may be somebody else's; put a copy "
         "of the file in its place, or delete it",
-        path.string());
-  if (fd < 0) fail("write", path, errno);
+        named.string());
+  if (fd < 0) fail("write", named, errno);
   struct stat info {};
   if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
   ::close(fd);
-  user_error("cannot write {}: it is not a regular file; delete it", path.string());
+  user_error("cannot write {}: it is not a regular file; delete it", named.string());
 }
+
+}  // namespace
+
+int open_for_writing(const fs::path& path, WriteMode mode) { return open_as(path, mode, path); }
 
 void create_folder(const fs::path& path) {
   std::error_code error;
@@ -213,7 +220,9 @@ void write_whole(const fs::path& path, std::string_view bytes, bool sync) {
 }  // namespace
 
 NewFile::NewFile(const fs::path& path)
-    : path_(path), temporary_(temporary_beside(path)), out_(temporary_) {}
+    : path_(path),
+      temporary_(temporary_beside(path)),
+      out_(path, open_as(temporary_, WriteMode::fresh, path)) {}
 
 NewFile::~NewFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());

@@ -10,6 +10,7 @@
 #include "cli/token_lines.h"
 #include "data/corpus.h"
 #include "data/prepare.h"
+#include "folders/model_folder.h"
 #include "text/tokenizer.h"
 #include "train/dataset_tokenizer.h"
 #include "train/progress.h"
@@ -47,7 +48,7 @@ std::unique_ptr<io::Tokenizer> existing_tokenizer(const std::string& name) {
         "--tokenizer: {} is made from a text: expected byte, gpt2 or the folder of a run, of "
         "`brrr data prepare` or of `brrr data train-tokenizer`",
         name);
-  return io::load_tokenizer(name);
+  return io::open_tokenizer(name);
 }
 
 void announce(const io::CorpusFiles& files) {

@@ -206,6 +206,16 @@ void check_readable(const fs::path& folder) {
   read_generation_settings(folder, *model);
 }
 
+std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path / "manifest.json", ignored)) open_checkpoint(path);
+  const auto sums = read_checksums(path);
+  for (const std::string_view name : tokenizer_file_names())
+    if (const auto sum = sums.find(std::string(name)); sum != sums.end())
+      check_file(path, sum->first, sum->second);
+  return load_tokenizer(path);
+}
+
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   check_model(folder);

@@ -44,6 +44,9 @@ models::ModelPtr read_definition(const fs::path& folder);
 /// fault. Nothing is verified.
 void check_readable(const fs::path& folder);
 
+/// The tokenizer of a folder, or of one file, that a user named, verified as open_model() does.
+std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path);
+
 /// What to make of a model that is opened.
 struct OpenOptions {
   /// The task instead of the one in config.json.

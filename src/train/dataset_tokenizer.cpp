@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "folders/model_folder.h"
 #include "web/fetch.h"
 
 namespace brrr::train {
@@ -42,7 +43,7 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
   if (name == "byte") return io::make_byte_tokenizer();
   if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
   if (fs::is_directory(name) || (name != "char" && fs::is_regular_file(name)))
-    return io::load_tokenizer(name);
+    return io::open_tokenizer(name);
   const std::optional<LearntTokenizer> kind = learnt_tokenizer(name);
   if (name != "char" && !kind)
     usage_error(

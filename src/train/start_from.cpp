@@ -15,7 +15,7 @@ bool asks_for(const std::string& name, const io::Tokenizer& model) {
   if (name == "gpt2") return model.kind() == "bpe" && model.vocab_size() == kGpt2Entries;
   if (const auto learnt = learnt_tokenizer(name))
     return model.kind() == learnt->kind && model.vocab_size() == learnt->entries;
-  return same_tokens(*io::load_tokenizer(name), model);
+  return same_tokens(*io::open_tokenizer(name), model);
 }
 
 }  // namespace

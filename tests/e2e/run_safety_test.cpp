@@ -239,6 +239,21 @@ TEST_F(RunSafety, EveryFlippedBitOfAModelIsNoticed) {
   }
 }
 
+// The tokenizer of a run is used without its model, too.
+TEST_F(RunSafety, ATokenizerIsVerifiedByItself) {
+  ASSERT_EQ(run(tiny("run")), 0) << err_;
+  for (const std::string& folder : {std::string("run"), std::string("run/checkpoint-000010")}) {
+    const std::vector<std::string> prepare{
+        "data",     "prepare",      "--text",     text_path().string(), "--tokenizer",
+        at(folder), "--output-dir", at("shards"), "--overwrite"};
+    EXPECT_EQ(run(prepare), 0) << err_;
+    const fs::path file = path(folder) / "tokenizer.json";
+    put(file, read_file(file) + " ");
+    EXPECT_EQ(run(prepare), 1);
+    EXPECT_TRUE(says(file.string()) && says("is damaged")) << err_;
+  }
+}
+
 TEST_F(RunSafety, AnEditIsAcceptedWhenTheUserSaysSo) {
   ASSERT_EQ(run(tiny("run")), 0) << err_;
   for (const std::string& folder : {std::string("run"), std::string("run/checkpoint-000010")}) {

@@ -478,8 +478,7 @@ TEST_F(Errors, ADamagedFinalModelIsNoticed) {
   EXPECT_TRUE(fs::exists(path("run") / "checksums.json"));
   EXPECT_EQ(run({"eval", "--model", at("run"), "--text", text_path().string()}), 0) << err_;
   put("run/checksums.json", "{}");
-  check(
-      {{{"generate", "--model", at("run"), "--prompt", "a"}, 1, {"checksums.json", "delete it"}}});
+  check({{{"generate", "--model", at("run"), "--prompt", "a"}, 1, {"delete checksums.json"}}});
 }
 
 TEST_F(Errors, AModelThatIsNot) {
