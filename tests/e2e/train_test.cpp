@@ -303,6 +303,9 @@ TEST_F(Train, DamagedModelsAreRefused) {
   config.replace(config.find("\"n_embd\""), std::string("\"n_embd\": 32").size(), "\"n_embd\": 48");
   write_file_atomically(path("run") / "config.json", config);
   EXPECT_EQ(generate(), 1);
+  EXPECT_NE(err_.find("config.json is damaged"), std::string::npos) << err_;
+  fs::remove(path("run") / "checksums.json");
+  EXPECT_EQ(generate(), 1);
   EXPECT_NE(err_.find("transformer.wte.weight"), std::string::npos) << err_;
   write_file_atomically(path("run") / "config.json", "{\"model_type\": \"griffin\"}");
   EXPECT_EQ(generate(), 1);
