@@ -28,6 +28,8 @@ constexpr Variable kVariables[] = {
     {"BRRR_FUZZ_GRAPHS", "tests: how many random graphs each test of fusion makes"},
     {"BRRR_UPDATE", "tests: rewrite golden files and generated documents instead of comparing"},
     {"OMP_NUM_THREADS", "number of threads"},
+    {"OMP_WAIT_POLICY", "how a thread waits for its team: active, or passive, beside other work"},
+    {"GOMP_SPINCOUNT", "how often it looks before it sleeps (2000), where there is no such policy"},
     {"CUDA_HOME", "folder of the CUDA toolkit, searched for its libraries before the system's"},
     {"XDG_CACHE_HOME", "base of the cache folder"},
     {"HOME", "home folder"},

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/human.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/token_lines.h"
 #include "data/corpus.h"
@@ -52,8 +53,8 @@ std::unique_ptr<io::Tokenizer> existing_tokenizer(const std::string& name) {
 }
 
 void announce(const io::CorpusFiles& files) {
-  if (!files.note.empty()) fmt::print(stderr, "{}\n", files.note);
-  fmt::print(stderr, "text: {}\n", files.description);
+  if (!files.note.empty()) tell("{}\n", files.note);
+  tell("text: {}\n", files.description);
 }
 
 std::vector<fs::path> as_paths(const std::vector<std::string>& names) {
@@ -129,7 +130,7 @@ int run_prepare(const Arguments& args) {
   const auto learnt = train::learnt_tokenizer(o.tokenizer);
   if (o.tokenizer == "char" || learnt) {
     const io::Corpus corpus = io::load_corpus({.text = options.inputs, .offer_bytes = true});
-    if (learnt) fmt::print(stderr, "learning {} entries\n", learnt->entries);
+    if (learnt) tell("learning {} entries\n", learnt->entries);
     tokenizer = train::learn_tokenizer(corpus.text, learnt);
   } else {
     tokenizer = existing_tokenizer(o.tokenizer);
@@ -161,14 +162,13 @@ int run_prepare(const Arguments& args) {
   const io::PrepareSummary s = io::prepare_shards(*tokenizer, options);
   if (progress) progress->finish();
   progress.reset();
-  fmt::print(
-      stderr, "{}{} training and {} validation tokens from {} ({:.2f} bytes per token){}\n",
-      s.already_done ? "done before: " : "", with_commas(s.train_tokens), with_commas(s.val_tokens),
-      format_bytes(static_cast<double>(s.bytes)), s.bytes_per_token,
-      s.already_done
-          ? ""
-          : fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(s.tokens_per_second))));
-  fmt::print(stderr, "next: brrr train --data {}\n", shell_word(o.output_dir));
+  tell("{}{} training and {} validation tokens from {} ({:.2f} bytes per token){}\n",
+       s.already_done ? "done before: " : "", with_commas(s.train_tokens),
+       with_commas(s.val_tokens), format_bytes(static_cast<double>(s.bytes)), s.bytes_per_token,
+       s.already_done
+           ? ""
+           : fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(s.tokens_per_second))));
+  tell("next: brrr train --data {}\n", shell_word(o.output_dir));
   if (o.json) {
     const auto names = [](const std::vector<fs::path>& paths) {
       OrderedJson list = OrderedJson::array();
@@ -320,15 +320,15 @@ int run_train_tokenizer(const Arguments& args) {
   use_threads(o.threads);
   const Stopwatch watch;
   const io::Corpus corpus = io::load_corpus({.text = as_paths(o.text)});
-  if (!corpus.note.empty()) fmt::print(stderr, "{}\n", corpus.note);
-  fmt::print(stderr, "text: {}\n", corpus.description);
+  if (!corpus.note.empty()) tell("{}\n", corpus.note);
+  tell("text: {}\n", corpus.description);
   const auto tokenizer = train::learn_tokenizer(
       corpus.text, o.kind == "char" ? std::optional<train::LearntTokenizer>()
                                     : train::LearntTokenizer{o.kind, o.vocab_size});
   create_folder(o.output_dir);
   tokenizer->save(o.output_dir);
-  fmt::print(stderr, "{} entries in {}, {:.1f} s\n", with_commas(tokenizer->vocab_size()),
-             o.output_dir, watch.seconds());
+  tell("{} entries in {}, {:.1f} s\n", with_commas(tokenizer->vocab_size()), o.output_dir,
+       watch.seconds());
   if (o.json)
     fmt::print("{}\n", dump({{"output_dir", o.output_dir},
                              {"kind", tokenizer->kind()},
@@ -352,7 +352,8 @@ Command data_command() {
        .notes =
            "An interrupted run goes on where it was when called again with the same options.\n",
        .options = prepare_table().infos(),
-       .run = run_prepare},
+       .run = run_prepare,
+       .works_unread = true},
       {.name = "encode",
        .summary = "text on standard input to ids, one line per line",
        .synopsis = "--tokenizer FOLDER < TEXT",
@@ -370,7 +371,8 @@ Command data_command() {
        .synopsis = "[--text FILE...] [--vocab-size N] [--output-dir FOLDER] [options]",
        .notes = "",
        .options = tokenizer_table().infos(),
-       .run = run_train_tokenizer},
+       .run = run_train_tokenizer,
+       .works_unread = true},
   };
   return data;
 }

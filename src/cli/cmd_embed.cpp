@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/encoder_texts.h"
 #include "cli/model_option.h"
@@ -39,10 +40,10 @@ int embed_main(const infer::EmbedOptions& options) {
         "expected false",
         (folder / "sentence_bert_config.json").string());
   if (!settings.is_said && options.pooling.empty())
-    fmt::print(stderr,
-               "note: {} does not say how a text's vector is made: it is the mean over its "
-               "tokens (--pooling)\n",
-               folder.string());
+    tell(
+        "note: {} does not say how a text's vector is made: it is the mean over its "
+        "tokens (--pooling)\n",
+        folder.string());
   infer::Encoder encoder = encoder_of(model, options);
   EncoderTexts texts(options, *model.tokenizer, longest_text(options, model, settings.longest));
 
@@ -85,7 +86,7 @@ int embed_main(const infer::EmbedOptions& options) {
   }
   if (!options.output.empty()) {
     io::write_npy(options.output, file, texts.count(), width);
-    fmt::print(stderr, "{}: {} vectors of {} numbers\n", options.output, texts.count(), width);
+    tell("{}: {} vectors of {} numbers\n", options.output, texts.count(), width);
   }
   texts.say_notes();
   say_rate(texts.count(), seconds, model);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
@@ -61,17 +62,15 @@ int generate_main(const infer::GenerateOptions& options) {
   const infer::Sampling sampling = sampling_of(options, model.generation);
   infer::validate(sampling);
   for (const std::string& setting : model.generation.ignored)
-    fmt::print(stderr,
-               "note: generation_config.json asks for {}, which is not supported: the text "
-               "may differ\n",
-               setting);
+    tell(
+        "note: generation_config.json asks for {}, which is not supported: the text "
+        "may differ\n",
+        setting);
   const std::vector<int32_t> prompt = prompt_of(options, model);
   const int64_t given = std::ssize(prompt), context = model.definition->sizes().context;
   if (given > context)
-    fmt::print(
-        stderr,
-        "note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
-        given, context, infer::kept_at_the_end(context));
+    tell("note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
+         given, context, infer::kept_at_the_end(context));
   const Backend backend = train::backend_for(options.device);
   infer::Generator generator(
       model.definition, backend, infer::weights_of(model),
@@ -136,8 +135,8 @@ int generate_main(const infer::GenerateOptions& options) {
     for (size_t i = 0; i < texts.size(); ++i)
       fmt::print("{}{}\n", texts.size() > 1 ? fmt::format("--- {} ---\n", i + 1) : "", texts[i]);
   std::fflush(stdout);
-  fmt::print(stderr, "{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", tokens, seconds, rate,
-             model.folder.string());
+  tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", tokens, seconds, rate,
+       model.folder.string());
   return 0;
 }
 

@@ -295,7 +295,8 @@ Command ladder_command() {
           .notes = notes(),
           .options = std::move(options),
           .run = run_ladder,
-          .takes_positional = true};
+          .takes_positional = true,
+          .works_unread = true};
 }
 
 }  // namespace brrr::cli

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "insight/plan/plan.h"
@@ -68,9 +69,8 @@ MemoryLimit plan_budget(const train::TrainOptions& o) {
   const bool on_device = backend.memory_bytes > 0;
   const int64_t there = on_device ? backend.memory_bytes : installed_memory();
   if (there > 0 && limit.bytes > there)
-    fmt::print(stderr, "note: --memory-limit {} is more than the {} of {}\n",
-               memory_text(limit.bytes), memory_text(there),
-               on_device ? backend.name : "this machine");
+    tell("note: --memory-limit {} is more than the {} of {}\n", memory_text(limit.bytes),
+         memory_text(there), on_device ? backend.name : "this machine");
   return limit;
 }
 
@@ -141,7 +141,7 @@ int run_plan(const Arguments& args) {
     if (!own.largest_batch && !o.wants_fit()) break;
   }
   o = found.options;
-  for (const std::string& line : found.lines) fmt::print(stderr, "{}\n", line);
+  for (const std::string& line : found.lines) tell("{}\n", line);
   insight::RunPlan planned = insight::analyse(plan, context.model, *session, context.speed);
   if (own.kernels)
     insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "insight/plan/plan.h"
@@ -115,7 +116,7 @@ int run_profile(const Arguments& args) {
                     : own.inference ? Mode::inference
                                     : Mode::training;
   if (const std::string list = without_effect(args.given, mode); !list.empty())
-    fmt::print(stderr, "note: {}: of no effect on what is timed\n", list);
+    tell("note: {}: of no effect on what is timed\n", list);
   if (!own.trace.empty() && own.trace == own.html)
     usage_error("--trace and --html: expected two files; got {} for both", own.trace);
   check_place(own.trace);
@@ -126,10 +127,8 @@ int run_profile(const Arguments& args) {
   if (o.max_steps == 0) o.max_steps = 1000;  // of no consequence here
   if (train::by_document(o)) {
     if (mode == Mode::training)
-      fmt::print(
-          stderr,
-          "note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
-          o.sampling, o.context);
+      tell("note: rows of --sampling {} differ in length; what is timed has {} tokens in each\n",
+           o.sampling, o.context);
     o.sampling = "random";
   }
 
@@ -148,7 +147,7 @@ int run_profile(const Arguments& args) {
           ? insight::measure_ceilings(limit.bytes / 4, 0.03 * thorough)
           : insight::measure_device(workload->backend(), limit.bytes / 4, 0.1 * thorough);
   workload->allocate();
-  const auto say = [](const std::string& line) { fmt::print(stderr, "profile: {}\n", line); };
+  const auto say = [](const std::string& line) { tell("profile: {}\n", line); };
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say);
   p.mode = w.mode;
   p.title = title_of(run, w.mode, w.prompt);
@@ -171,7 +170,7 @@ int run_profile(const Arguments& args) {
       if (!file.empty()) write_named_file(file, text());
     } catch (const UserError& e) {
       if (failed)
-        fmt::print(stderr, "profile: {}\n", e.what());
+        tell("profile: {}\n", e.what());
       else
         failed = e;
     }

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "insight/pages/run_page.h"
 #include "web/http_server.h"
@@ -52,10 +53,10 @@ std::vector<insight::RunRecord> read_runs(const std::vector<std::string>& given,
     try {
       runs.push_back(insight::read_run(folder));
       for (const std::string& remark : runs.back().remarks)
-        if (speak) fmt::print(stderr, "note: {}: {}\n", folder, remark);
+        if (speak) tell("note: {}: {}\n", folder, remark);
     } catch (const UserError& e) {
       if (folders.size() == 1) throw;
-      if (speak) fmt::print(stderr, "note: {}; it is left out\n", e.what());
+      if (speak) tell("note: {}; it is left out\n", e.what());
     }
   }
   if (runs.empty()) user_error("none of the {} folders holds a run", folders.size());
@@ -73,7 +74,7 @@ int serve(const std::vector<std::string>& folders, int port) {
   routes.pages.push_back({"/", "text/html; charset=utf-8",
                           [folders] { return insight::run_page(read_runs(folders, false)); }});
   const io::HttpServer server(port, std::move(routes));
-  fmt::print(stderr, "report: {} (Ctrl-C ends it)\n", server.url());
+  tell("report: {} (Ctrl-C ends it)\n", server.url());
   int signal = 0;
   sigwait(&ends, &signal);
   return signal;
@@ -102,7 +103,7 @@ int run_report(const Arguments& args) {
     write_file_atomically(file, insight::run_page(runs));
   else
     write_named_file(file, insight::run_page(runs));
-  fmt::print(stderr, "report: {}\n", file.string());
+  tell("report: {}\n", file.string());
   return o.serve ? 128 + serve(args.positional, static_cast<int>(o.port)) : 0;
 }
 
@@ -117,7 +118,8 @@ Command report_command() {
               "loads nothing and works from disk.\n",
           .options = report_table().infos(),
           .run = run_report,
-          .takes_positional = true};
+          .takes_positional = true,
+          .works_unread = true};
 }
 
 }  // namespace brrr::cli

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/human.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
@@ -16,13 +17,6 @@ namespace brrr::cli {
 namespace {
 
 constexpr int64_t kSampleTokens = 300;
-
-/// Text for people. Training is done: that nobody can read about it is no failure.
-template <typename... Args>
-void tell(fmt::format_string<Args...> text, Args&&... args) {
-  const std::string line = fmt::format(text, std::forward<Args>(args)...);
-  std::fwrite(line.data(), 1, line.size(), stderr);  // a sample may hold any byte
-}
 
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);

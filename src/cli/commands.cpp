@@ -120,6 +120,7 @@ const std::vector<Command>& commands() {
        .options = train_infos(),
        .run = run_train,
        .takes_positional = true,
+       .works_unread = true,
        .options_for_help = options_for_help},
       {.name = "generate",
        .summary = "continue a prompt with a trained model",

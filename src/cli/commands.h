@@ -20,6 +20,9 @@ struct Command {
   int (*run)(const Arguments&) = nullptr;  // null when there are subcommands
   std::vector<Command> subcommands = {};
   bool takes_positional = false;  // else stray words are refused before run()
+  /// Its product is files: it goes on when nobody reads what it says. The other verbs end at the
+  /// first write that finds no reader, by SIGPIPE.
+  bool works_unread = false;
   /// What --help lists beside other options: null: `options`.
   std::vector<OptionInfo> (*options_for_help)(std::vector<OptionInfo> all,
                                               const KeyValues& given) = nullptr;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/human.h"
+#include "base/tell.h"
 #include "base/utf8.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
@@ -39,7 +40,7 @@ void LineReader::open_next() {
   name_ = "standard input";
   reads_stdin_ = true;
   is_terminal_ = ::isatty(STDIN_FILENO) == 1;
-  if (is_terminal_) fmt::print(stderr, "a text on each line; Ctrl-D ends\n");
+  if (is_terminal_) tell("a text on each line; Ctrl-D ends\n");
 }
 
 bool LineReader::refill() {
@@ -138,15 +139,15 @@ io::ModelInput EncoderTexts::counted(size_t line, io::ModelInput input) {
 
 void EncoderTexts::say_notes() const {
   if (cut_ > 0)
-    fmt::print(stderr, "note: {} of {} {} longer than {} tokens: only {} beginning was read\n",
-               cut_, brrr::counted(count_, "text"), cut_ == 1 ? "is" : "are", longest_,
-               cut_ == 1 ? "its" : "their");
+    tell("note: {} of {} {} longer than {} tokens: only {} beginning was read\n", cut_,
+         brrr::counted(count_, "text"), cut_ == 1 ? "is" : "are", longest_,
+         cut_ == 1 ? "its" : "their");
   if (broken_ > 0)
-    fmt::print(stderr, "note: {} not UTF-8: the bytes that are no characters are read as such\n",
-               broken_ == 1 ? "1 line is" : fmt::format("{} lines are", broken_));
+    tell("note: {} not UTF-8: the bytes that are no characters are read as such\n",
+         broken_ == 1 ? "1 line is" : fmt::format("{} lines are", broken_));
   if (empty_ > 0)
-    fmt::print(stderr, "note: {} empty: each has a result all the same\n",
-               empty_ == 1 ? "1 line is" : fmt::format("{} lines are", empty_));
+    tell("note: {} empty: each has a result all the same\n",
+         empty_ == 1 ? "1 line is" : fmt::format("{} lines are", empty_));
 }
 
 void ResultList::print(const std::string& result) {
@@ -194,8 +195,8 @@ double rate_of(int64_t texts, double seconds) {
 }
 
 void say_rate(int64_t texts, double seconds, const io::ModelFolder& model) {
-  fmt::print(stderr, "{} in {:.2f} s, {:.0f} texts/s ({})\n", counted(texts, "text"), seconds,
-             rate_of(texts, seconds), model.folder.string());
+  tell("{} in {:.2f} s, {:.0f} texts/s ({})\n", counted(texts, "text"), seconds,
+       rate_of(texts, seconds), model.folder.string());
 }
 
 }  // namespace brrr::cli

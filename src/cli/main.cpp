@@ -3,16 +3,19 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <new>
 #include <system_error>
 
+#include "base/env.h"
 #include "base/file.h"
 #include "cli/commands.h"
 
@@ -101,6 +104,7 @@ int run(const Command& command, const std::string& full_name, std::vector<std::s
   }
   if (!command.takes_positional && !arguments.positional.empty())
     usage_error("unexpected '{}'; see `{} --help`", arguments.positional[0], full_name);
+  if (command.works_unread) std::signal(SIGPIPE, SIG_IGN);
   return command.run(arguments);
 }
 
@@ -145,13 +149,19 @@ int complain_internal(const std::string& message) {
                   static_cast<int>(ExitCode::kFailed));
 }
 
+/// A reader of standard output that went away ends the program without a word, where SIGPIPE did
+/// not.
+constexpr int kNoReader = 128 + SIGPIPE;
+
 int guarded(std::vector<std::string> args) {
   try {
     const int code = dispatch(std::move(args));
     errno = 0;
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      if (errno == EPIPE) return kNoReader;
       user_error("cannot write standard output: {}",
                  errno != 0 ? std::strerror(errno) : "an earlier write failed");
+    }
     return code;
   } catch (const UserError& e) {
     return complain(e.what(), static_cast<int>(e.code()));
@@ -166,8 +176,7 @@ int guarded(std::vector<std::string> args) {
   } catch (const std::filesystem::filesystem_error& e) {
     return complain(e.what(), static_cast<int>(ExitCode::kFailed));
   } catch (const std::system_error& e) {
-    // A reader that went away (where SIGPIPE is blocked) ends the program without a word.
-    if (e.code().value() == EPIPE) return 128 + SIGPIPE;
+    if (e.code().value() == EPIPE) return kNoReader;
     return complain(e.what(), static_cast<int>(ExitCode::kFailed));
   } catch (const std::exception& e) {
     return complain_internal(fmt::format("internal error: {}", e.what()));
@@ -190,13 +199,26 @@ void return_large_buffers() {
 #endif
 }
 
+/// A thread that waits for its team spins, by libgomp's default for longer than a time slice:
+/// beside other programs it then keeps the processor that the one it waits for needs, and two
+/// threads take forty times as long as one. Some tens of microseconds do. libgomp reads its
+/// settings before main(), so the program begins again with them; where it cannot, it goes on
+/// without.
+void wait_briefly(char** argv) {
+  if (env::get("OMP_WAIT_POLICY") || env::get("GOMP_SPINCOUNT")) return;
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (!error && ::setenv("GOMP_SPINCOUNT", "2000", 1) == 0) ::execv(self.c_str(), argv);
+}
+
 }  // namespace
 }  // namespace brrr::cli
 
 int main(int argc, char** argv) {
+  brrr::cli::wait_briefly(argv);
   brrr::cli::return_large_buffers();
   brrr::cli::fill_closed_streams();
-  // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE.
+  // `brrr ... | head` ends quietly, even when the parent ignores SIGPIPE (but see works_unread).
   std::signal(SIGPIPE, SIG_DFL);
   // A limit on the size of files then is a failed write like any other, with its line.
   std::signal(SIGXFSZ, SIG_IGN);

@@ -3,12 +3,12 @@
 #include <cstdio>
 
 #include "base/memory.h"
+#include "base/tell.h"
 
 namespace brrr::cli {
 
 fs::path find_named_model(const std::string& name) {
-  return io::find_model(name,
-                        [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); });
+  return io::find_model(name, [](const std::string& line) { tell("warning: {}\n", line); });
 }
 
 io::ModelFolder open_named_model(const std::string& name) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "folders/model_folder.h"
 #include "insight/profile/timed_step.h"
@@ -26,8 +27,7 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   try {
     recorded = train::options_from_json(read_file(record), record.string());
   } catch (const UserError& e) {
-    fmt::print(stderr, "note: without the options of this run, which another version wrote: {}\n",
-               e.what());
+    tell("note: without the options of this run, which another version wrote: {}\n", e.what());
     return given;
   }
   // What follows from an option that is given now is worked out again.
@@ -90,7 +90,7 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
     return train::load_dataset(o, folder);
   } catch (const UserError& e) {
     if (!o.text.empty() || !o.data.empty()) throw;
-    fmt::print(stderr, "note: planned without text and tokenizer, which are not on this machine\n");
+    tell("note: planned without text and tokenizer, which are not on this machine\n");
     return std::nullopt;
   }
 }

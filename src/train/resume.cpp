@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "base/tell.h"
 #include "folders/checkpoint.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
@@ -81,7 +82,7 @@ ResumePoint find_resume_point(const TrainOptions& options) {
     user_error("--resume: {} has no checkpoint{}", run.string(),
                fs::exists(run / "train_config.json") ? "; begin it again with --overwrite" : "");
   const auto checkpoint = io::latest_valid(
-      run, [](const std::string& line) { fmt::print(stderr, "warning: passed over: {}\n", line); },
+      run, [](const std::string& line) { tell("warning: passed over: {}\n", line); },
       check_resumable);
   if (!checkpoint) user_error("--resume: {} has no checkpoint that can be used", run.string());
   return {run, checkpoint->folder};

@@ -11,6 +11,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/tell.h"
 #include "data/loader.h"
 #include "folders/folder_lock.h"
 #include "models/initialise.h"
@@ -551,9 +552,7 @@ class Trainer {
             {"process_peak_bytes", result_.process_peak_bytes}};
   }
 
-  // A run does not end because nobody can read what it says: the terminal may be gone, the log
-  // full.
-  static void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+  static void say(const std::string& line) { tell("{}\n", line); }
 
   TrainOptions options_;
   RunObserver* observer_;

@@ -403,6 +403,24 @@ TEST_F(Program, FullDiskAndClosedPipesAreNoticed) {
   EXPECT_EQ(read_file(folder_ / "err"), "");
 }
 
+// libgomp's default way to wait keeps processors that other programs want; however the program is
+// started, its threads look only for a moment before they sleep.
+TEST_F(Program, ThreadsWaitBriefly) {
+  const auto spins = [&](const std::string& settings) {
+    const std::string err =
+        run("--version", "",
+            "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " + settings)
+            .err;
+    const std::string name = "GOMP_SPINCOUNT = '";
+    const size_t at = err.rfind(name);  // the last of the processes that this one was
+    if (at == std::string::npos) return err;
+    return err.substr(at + name.size(), err.find('\'', at + name.size()) - at - name.size());
+  };
+  EXPECT_EQ(spins(""), "2000");
+  EXPECT_EQ(spins("GOMP_SPINCOUNT=77"), "77");
+  EXPECT_EQ(spins("OMP_WAIT_POLICY=passive"), "0");
+}
+
 // What the parent closed is not opened again for something else: messages would be written there.
 TEST_F(Program, ClosedStandardStreamsHoldNoFiles) {
   std::string text;
@@ -430,6 +448,35 @@ TEST_F(Program, ClosedStandardStreamsHoldNoFiles) {
         folder_.path().string(), BRRR_BINARY);
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
+  // Nor because its reader went away, unlike a verb whose product is what it prints.
+  const auto unread = [&](const std::string& words) {
+    const std::string command = fmt::format(
+        "cd '{}' && bash -c '(sleep 0.2; exec \"{}\" {}) | true; exit ${{PIPESTATUS[0]}}' 2>err",
+        folder_.path().string(), BRRR_BINARY, words);
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const std::string training =
+      "train --text text --n-layer 1 --n-head 1 --n-embd 16 --context 16 --max-steps 40 "
+      "--logging-steps 1 --eval-steps 20 --eval-batches 1 --threads 1 --output-dir run --overwrite";
+  const auto expect_whole = [&] {
+    const std::string log = read_file(folder_ / "run/log.jsonl");
+    EXPECT_GE(std::count(log.begin(), log.end(), '\n'), 42);
+    EXPECT_NE(log.find("\"finished\""), std::string::npos) << log;
+    EXPECT_EQ(run("eval --model run --text text").code, 0);
+  };
+  for (const char* live : {"", " --live"}) {
+    EXPECT_EQ(unread(training + live + " 2>&1"), 0);
+    expect_whole();
+  }
+  EXPECT_EQ(unread(training + " --json"), 128 + SIGPIPE) << "the JSON is lost";
+  EXPECT_EQ(read_file(folder_ / "err").find("brrr:"), std::string::npos)
+      << read_file(folder_ / "err");
+  expect_whole();
+  EXPECT_EQ(unread("data prepare --text text --tokenizer byte --output-dir prepared 2>&1"), 0);
+  EXPECT_EQ(run("train --data prepared --print-config").code, 0);
+  EXPECT_EQ(unread("train --help"), 128 + SIGPIPE);
+  EXPECT_EQ(read_file(folder_ / "err"), "");
   EXPECT_NE(std::system(fmt::format("'{}' info --env >&- 2>/dev/null", BRRR_BINARY).c_str()), 0)
       << "what was asked for is lost, and nobody is told";
 }

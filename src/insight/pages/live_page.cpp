@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/tell.h"
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
 #include "insight/pages/run_page.h"
@@ -113,7 +114,7 @@ std::optional<RegimeMeter> meter_for(const train::Session& session) {
       return RegimeMeter(
           measure_device(backend, std::min(free / 4, kMostBuffers), kMeasureSeconds));
     } catch (const UserError& e) {  // other work took the memory meanwhile
-      fmt::print(stderr, "live: what this GPU reaches is not known: {}\n", e.what());
+      tell("live: what this GPU reaches is not known: {}\n", e.what());
       return std::nullopt;
     }
   }
@@ -145,11 +146,11 @@ void LivePage::started(const train::RunStart& start) {
   try {
     server_.emplace(port_, std::move(routes));
   } catch (const UserError& e) {
-    fmt::print(stderr, "no live page: {}\n", e.what());
+    tell("no live page: {}\n", e.what());
     return;
   }
   meter_ = meter_for(start.session);
-  fmt::print(stderr, "live: {}\n", url());
+  tell("live: {}\n", url());
 }
 
 Timeline* LivePage::timeline() { return meter_ ? meter_->timeline() : nullptr; }

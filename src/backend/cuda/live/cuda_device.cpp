@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/errors.h"
+#include "base/tell.h"
 
 namespace brrr::cuda {
 namespace {
@@ -414,7 +415,7 @@ std::shared_ptr<const SdpaPlan> CudaDevice::sdpa_plan(const SdpaCall& call) {
 }
 
 void CudaDevice::complain(const std::string& what) {
-  if (complaints_.insert(what).second) fmt::print(stderr, "brrr: {}\n", what);
+  if (complaints_.insert(what).second) tell("brrr: {}\n", what);
 }
 
 std::unique_ptr<CudaDevice::Prepared> CudaDevice::bind(const NodePlan& plan, const KernelArgs& args,
