@@ -8,14 +8,20 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/errors.h"
+#include "web/received_bytes.h"
 
 namespace brrr::io {
 namespace {
@@ -25,8 +31,15 @@ using namespace std::chrono_literals;
 constexpr const char* kHost = "127.0.0.1";
 constexpr const char* kThreadName = "brrr-http";  // in top, perf and debuggers
 constexpr int kStreams = 8;                       // clients at once; a thread waits on each
-constexpr int kThreads = kStreams + 4;
-constexpr auto kInterval = 250ms;  // between two events
+constexpr int kConnections = 32;                  // at once, a thread for each
+constexpr int kWaiting = 256;           // connections that the system keeps until there is room
+constexpr int kBusy = 24;               // connections from which on those that take long make room
+constexpr auto kAsking = 2s;            // for a client to say what it wants
+constexpr auto kAnswering = 10s;        // for a client to take a page
+constexpr auto kPatience = 1s;          // with who takes a page, where others wait
+constexpr int64_t kRequest = 64 << 10;  // bytes of a request, headers and all
+constexpr auto kSweep = 100ms;          // between two looks at how long clients have taken
+constexpr auto kInterval = 250ms;       // between two events
 constexpr int kSilent = 40;        // intervals after which a client is asked whether it is there
 constexpr auto kLastWords = 3s;    // for streams to end in
 constexpr size_t kPayload = 1024;  // bytes of a request's body: there is no use for one
@@ -66,8 +79,14 @@ void refuse(httplib::Response& response, const Refusal& why) {
   response.set_content(std::string(why.reason) + "\n", "text/plain; charset=utf-8");
 }
 
-/// Ends the connections of clients: who sends a byte now and then would hold a thread for ever.
-void close_connections(int port) {
+/// A connection of a client to this server, by the port at its other end.
+struct Connection {
+  int fd;
+  int peer;
+};
+
+std::vector<Connection> connections_to(int port) {
+  std::vector<Connection> found;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
     const int fd = std::atoi(entry.path().filename().c_str());
@@ -76,9 +95,119 @@ void close_connections(int port) {
     if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
         here.sin_family == AF_INET && ntohs(here.sin_port) == port &&
         ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &other) == 0)
-      ::shutdown(fd, SHUT_RDWR);
+      found.push_back({fd, ntohs(there.sin_port)});
   }
+  return found;
 }
+
+/// Who is connected, and for how long. The library has time limits for each read and write, so a
+/// client that sends or takes a byte now and then would hold a thread for ever: the whole of a
+/// request and of a page has a limit here. Where there are many clients, those that have not asked
+/// yet make room for new ones, the oldest first, because a browser asks as soon as it is connected;
+/// after them those that take their page slowly.
+class Visitors {
+ public:
+  /// A connection was accepted: makes room for it, and waits while there is none.
+  void enter(int port) {
+    std::unique_lock hold(mutex_);
+    ++inside_;
+    for (;;) {
+      sweep(port);
+      if (inside_ <= kConnections || is_over_) return;
+      left_.wait_for(hold, kSweep);
+    }
+  }
+  void leave() {
+    const std::lock_guard hold(mutex_);
+    if (--inside_ == 0) stays_.clear();
+    left_.notify_all();
+  }
+  void look(int port) {
+    const std::lock_guard hold(mutex_);
+    if (inside_ > 0) sweep(port);
+  }
+  /// The client at this port has asked for a page, or for a stream, which lasts.
+  void asked(int peer, bool for_stream) {
+    const std::lock_guard hold(mutex_);
+    stays_[peer] = {Clock::now(), for_stream ? Stage::streams : Stage::answers};
+  }
+  /// Ends all connections, those of later calls too.
+  void close(int port) {
+    const std::lock_guard hold(mutex_);
+    is_over_ = true;
+    for (const Connection& c : connections_to(port)) ::shutdown(c.fd, SHUT_RDWR);
+    left_.notify_all();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Stage { asks, answers, streams };
+  struct Stay {
+    Clock::time_point since;
+    Stage stage = Stage::asks;
+  };
+
+  /// Ends what takes too long, and where there are many, what others have to wait for.
+  void sweep(int port) {
+    const Clock::time_point now = Clock::now();
+    std::map<int, Stay> still_here;
+    std::vector<std::pair<Clock::time_point, int>> asking, taking;  // since when, the descriptor
+    for (const Connection& c : connections_to(port)) {
+      const auto known = stays_.find(c.peer);
+      const Stay stay = known != stays_.end() ? known->second : Stay{now};
+      still_here[c.peer] = stay;
+      const auto passed = now - stay.since;
+      const bool too_long = (stay.stage == Stage::asks && passed > kAsking) ||
+                            (stay.stage == Stage::answers && passed > kAnswering);
+      if (is_over_ || too_long || received_bytes(c.fd) > kRequest)
+        ::shutdown(c.fd, SHUT_RDWR);
+      else if (stay.stage == Stage::asks)
+        asking.emplace_back(stay.since, c.fd);
+      else if (stay.stage == Stage::answers && passed > kPatience)
+        taking.emplace_back(stay.since, c.fd);
+    }
+    stays_ = std::move(still_here);
+    // The newest is the one for which there is to be room.
+    std::sort(asking.begin(), asking.end());
+    if (!asking.empty()) asking.pop_back();
+    // Others that have only just come go where it is full.
+    if (inside_ <= kConnections)
+      std::erase_if(asking, [&](const auto& one) { return now - one.first < kSweep; });
+    std::sort(taking.begin(), taking.end());
+    asking.insert(asking.end(), taking.begin(), taking.end());
+    asking.resize(std::min(asking.size(), static_cast<size_t>(std::max(0, inside_ - kBusy))));
+    for (const auto& [since, fd] : asking) ::shutdown(fd, SHUT_RDWR);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable left_;
+  std::map<int, Stay> stays_;  // by the port of the client
+  int inside_ = 0;
+  bool is_over_ = false;
+};
+
+/// The threads that answer, with Visitors before the door. The type that enqueue() returns differs
+/// among versions of the library.
+class Threads : public httplib::ThreadPool {
+ public:
+  using Result =
+      decltype(std::declval<httplib::TaskQueue&>().enqueue(std::declval<std::function<void()>>()));
+
+  Threads(Visitors& visitors, const int& port)
+      : ThreadPool(kConnections), visitors_(visitors), port_(port) {}
+  Result enqueue(std::function<void()> answer) override {
+    visitors_.enter(port_);
+    return ThreadPool::enqueue([answer = std::move(answer), &visitors = visitors_] {
+      answer();
+      visitors.leave();
+    });
+  }
+  void on_idle() override { visitors_.look(port_); }
+
+ private:
+  Visitors& visitors_;
+  const int& port_;
+};
 
 // Threads that start while it lives handle no signals.
 class SignalsBlocked {
@@ -99,9 +228,11 @@ class SignalsBlocked {
 }  // namespace
 
 struct HttpServer::State {
-  httplib::Server server;
+  Visitors visitors;
   HttpRoutes routes;
   int port = 0;
+  socket_t listening = INVALID_SOCKET;
+  httplib::Server server;
   std::thread thread;
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
@@ -111,11 +242,13 @@ struct HttpServer::State {
   void set_up() {
     server.set_address_family(AF_INET);
     // cpp-httplib's own options let two servers share a port.
-    server.set_socket_options([](socket_t s) {
+    server.set_socket_options([this](socket_t s) {
+      listening = s;
       const int yes = 1;
       ::setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
-    server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server.new_task_queue = [this] { return new Threads(visitors, port); };
+    server.set_idle_interval(kSweep);
     server.set_keep_alive_max_count(1);
     server.set_read_timeout(2s);
     server.set_write_timeout(1s);
@@ -127,6 +260,7 @@ struct HttpServer::State {
                                 {"Cross-Origin-Resource-Policy", "same-origin"},
                                 {"Cache-Control", "no-store"}});
     server.set_pre_routing_handler([this](const httplib::Request& q, httplib::Response& r) {
+      visitors.asked(q.remote_port, false);
       const auto why = refusal(q, port);
       if (!why) return httplib::Server::HandlerResponse::Unhandled;
       refuse(r, *why);
@@ -141,22 +275,21 @@ struct HttpServer::State {
         }
       });
     for (const HttpRoutes::Stream& stream : routes.streams)
-      server.Get(stream.path, [this, &stream](const httplib::Request&, httplib::Response& r) {
-        serve(stream, r);
+      server.Get(stream.path, [this, &stream](const httplib::Request& q, httplib::Response& r) {
+        serve(stream, q, r);
       });
   }
 
   bool bind(int wanted) {
-    if (wanted > 0) {
-      port = wanted;
-      return server.bind_to_port(kHost, wanted);
-    }
-    port = server.bind_to_any_port(kHost);
-    return port > 0;
+    port = wanted > 0 ? wanted : server.bind_to_any_port(kHost);
+    if (port <= 0 || (wanted > 0 && !server.bind_to_port(kHost, wanted))) return false;
+    // The library lets five wait, and the system has the next ones try again a second later.
+    return ::listen(listening, kWaiting) == 0;
   }
 
   /// A stream of events until the client goes or the server stops.
-  void serve(const HttpRoutes::Stream& stream, httplib::Response& response) {
+  void serve(const HttpRoutes::Stream& stream, const httplib::Request& request,
+             httplib::Response& response) {
     const std::shared_ptr<EventSource> source = stream.open();
     {
       const std::lock_guard hold(mutex);
@@ -164,6 +297,7 @@ struct HttpServer::State {
         return refuse(response, {503, "too many of these pages are open; close one"});
       ++streams;
     }
+    visitors.asked(request.remote_port, true);
     response.set_chunked_content_provider(
         "text/event-stream",
         [this, source](size_t, httplib::DataSink& sink) { return send(*source, sink); },
@@ -226,7 +360,7 @@ HttpServer::~HttpServer() {
   state_->server.stop();
   {
     std::unique_lock hold(state_->mutex);
-    do close_connections(state_->port);
+    do state_->visitors.close(state_->port);
     while (!state_->changed.wait_for(hold, kInterval, [&] { return state_->stopped; }));
   }
   state_->thread.join();

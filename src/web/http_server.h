@@ -2,7 +2,8 @@
 // An HTTP server for browsers on this machine: pages, and streams of events (server-sent events).
 // It listens on 127.0.0.1 only, answers GET only, and refuses requests that name another host (DNS
 // rebinding) or come from another origin. Its threads are its own; what it serves is asked for on
-// them. A client that does not read is dropped after a second.
+// them. A client that does not read is dropped after a second, one that takes more than two to ask
+// or more than ten to take a page, too; no number of connections keeps others from being answered.
 
 #include <functional>
 #include <memory>

@@ -13,7 +13,9 @@ namespace brrr::test {
 
 class Socket {
  public:
-  explicit Socket(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  /// `room`: bytes that the system keeps for it unread; 0: as many as usual.
+  explicit Socket(int port, int room = 0) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (room > 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
@@ -24,8 +26,14 @@ class Socket {
   Socket& operator=(const Socket&) = delete;
   ~Socket() { ::close(fd_); }
   bool connected() const { return connected_; }
-  void send(const std::string& text) const {
-    if (::send(fd_, text.data(), text.size(), MSG_NOSIGNAL) < 0) return;
+  /// False when the other side hung up.
+  bool send(const std::string& text) const {
+    return ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL) >= 0;
+  }
+  /// Takes up to `bytes` of what is there, without waiting.
+  void take(size_t bytes) const {
+    std::string buffer(bytes, '\0');
+    if (::recv(fd_, buffer.data(), bytes, MSG_DONTWAIT) < 0) return;
   }
   /// What comes until the other side ends, `until` was there, or nothing came for `ms`.
   std::string receive(const std::string& until = "", int ms = 10'000) const {

@@ -36,6 +36,7 @@ HttpRoutes routes() {
   r.pages.push_back({"/", "text/html; charset=utf-8", [] { return std::string("<p>hello</p>"); }});
   r.pages.push_back(
       {"/broken", "text/plain", []() -> std::string { user_error("no page today"); }});
+  r.pages.push_back({"/large", "text/plain", [] { return std::string(6 << 20, 'x'); }});
   r.streams.push_back({"/events", [] { return std::make_unique<Counter>(); }});
   r.streams.push_back(
       {"/flood", [] { return std::make_unique<Counter>(std::string(1 << 20, 'x')); }});
@@ -165,6 +166,72 @@ TEST(HttpServer, AClientThatSendsAByteNowAndThenKeepsNoServerAlive) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
   EXPECT_LT(watch.seconds(), 10);
+}
+
+// Sends a byte to each now and then, or takes a few from each, while it lives.
+class Dribble {
+ public:
+  enum Way { kSends, kReceives };
+  Dribble(const std::vector<std::unique_ptr<Socket>>& clients, Way way)
+      : thread_([&clients, way](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            for (const auto& client : clients) {
+              if (way == kSends)
+                client->send("X");
+              else
+                client->take(64 << 10);
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+void expect_answers(const HttpServer& server, double seconds) {
+  for (int i = 0; i < 3; ++i) {
+    const Stopwatch watch;
+    EXPECT_EQ(status_of(http_get(server.port(), "/")), "200") << i;
+    EXPECT_LT(watch.seconds(), seconds) << i;
+  }
+}
+
+TEST(HttpServer, HundredsThatAskAByteAtATimeKeepNobodyWaiting) {
+  const HttpServer server(0, routes());
+  std::vector<std::unique_ptr<Socket>> clients;
+  for (int i = 0; i < 300; ++i) {
+    clients.push_back(std::make_unique<Socket>(server.port()));
+    clients.back()->send("GET / HTTP/1.1\r\n");
+  }
+  const Dribble dribble(clients, Dribble::kSends);
+  expect_answers(server, 3);
+}
+
+TEST(HttpServer, ThoseThatTakeTheirPageSlowlyKeepNobodyWaiting) {
+  const HttpServer server(0, routes());
+  std::vector<std::unique_ptr<Socket>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<Socket>(server.port(), 4096));
+    clients.back()->send(request(server, "/large"));
+  }
+  const Dribble dribble(clients, Dribble::kReceives);
+  expect_answers(server, 1.8);
+}
+
+TEST(HttpServer, ARequestHasAnEnd) {
+  const HttpServer server(0, routes());
+  const Socket slow(server.port()), large(server.port());
+  slow.send("GET / HTTP/1.1\r\n");
+  const Stopwatch watch;
+  // Headers without end: the server hangs up long before it has read them for a second.
+  const std::string header = "X-Header: " + std::string(1000, 'a') + "\r\n";
+  large.send("GET / HTTP/1.1\r\n");
+  while (large.send(header) && watch.seconds() < 10) continue;
+  EXPECT_LT(watch.seconds(), 1.5);
+  while (slow.send("X") && watch.seconds() < 10)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LT(watch.seconds(), 5);
 }
 
 TEST(HttpServer, StreamsAreLimitedAndComeBack) {
