@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "e2e/run.h"
 #include "folders/checkpoint.h"
+#include "support/long_proof.h"
 
 namespace brrr::test {
 namespace {
@@ -35,37 +36,64 @@ class Resume : public EndToEnd {
   }
 };
 
+// By every signal that ends processes, and by SIGPIPE, which must not; 200 of them with --long.
 TEST_F(Resume, KilledAtRandomMoments) {
-  ASSERT_EQ(run(small_run("whole")), 0) << err_;
-  const double whole_seconds = json()["seconds"].get<double>();
-  constexpr int kKills = 30;
+  struct Way {
+    const char* name;
+    std::vector<std::string> options;
+  };
+  const std::vector<Way> ways = {{"fp32", {}},
+                                 {"bf16", {"--precision", "bf16"}},
+                                 {"8bit", {"--optim", "adamw_8bit"}},
+                                 {"muon", {"--optim", "muon"}},
+                                 {"stream", {"--tokenize", "stream", "--tokenizer", "byte"}}};
+  constexpr int kSignals[] = {SIGKILL, SIGTERM, SIGPIPE, SIGINT, SIGHUP};
+  const int kills_per_way = rounds(40, 5);
   RngStream random({2026, 0}, 1);
-  int kills = 0, runs = 0, resumed = 0;
-  while (kills < kKills && runs < 100) {
-    const std::string name = "killed" + std::to_string(runs++);
-    for (int attempt = 0; attempt < 200; ++attempt) {
-      const bool resume = has_checkpoint(name);
-      resumed += resume;
-      auto args = small_run(name);
-      if (resume)
-        args = {"train", "--resume", path(name).string(), "--json"};
-      else
-        args.push_back("--overwrite");
-      Child child(path("."), args);
-      ASSERT_TRUE(child.started());
-      // Anywhere from the first moment to the end of what is left of the run.
-      const double wait = static_cast<double>(random.next_uniform()) * whole_seconds * 0.5;
-      ::usleep(static_cast<useconds_t>(1e6 * wait));
-      if (kills < kKills) child.send(SIGKILL);
-      const int code = child.wait();
-      if (code == 0) break;
-      ASSERT_EQ(code, 128 + SIGKILL) << child.err();
-      ++kills;
+  int resumed = 0;
+  for (size_t w = 0; w < ways.size(); ++w) {
+    SCOPED_TRACE(ways[w].name);
+    const auto args = [&](const std::string& name) {
+      std::vector<std::string> all = small_run(name, ways[w].options);
+      all.insert(all.end(), {"--max-steps", is_long() ? "300" : "60", "--overwrite"});
+      return all;
+    };
+    const std::string whole = fmt::format("whole-{}", ways[w].name);
+    const double begin = now_seconds();
+    ASSERT_EQ(run(args(whole)), 0) << err_;
+    const double whole_seconds = now_seconds() - begin;
+    int kills = 0;
+    for (int run = 0; kills < kills_per_way && run < 100; ++run) {
+      const std::string name = fmt::format("{}-{}", ways[w].name, run);
+      int code = -1;
+      for (int attempt = 0; attempt < 200 && code != 0; ++attempt) {
+        const bool resume = has_checkpoint(name);
+        resumed += resume;
+        Child child(path("."),
+                    resume ? std::vector<std::string>{"train", "--resume", path(name).string()}
+                           : args(name));
+        ASSERT_TRUE(child.started());
+        int signal = SIGPIPE;
+        // Anywhere from the first moment to the end of what is left of the run.
+        while (signal == SIGPIPE && kills < kills_per_way) {
+          const double wait = static_cast<double>(random.next_uniform()) * whole_seconds * 0.6;
+          ::usleep(static_cast<useconds_t>(1e6 * wait));
+          if (!child.is_running()) break;
+          signal = kSignals[(w + static_cast<size_t>(kills++)) % std::size(kSignals)];
+          child.send(signal);
+        }
+        code = child.wait();
+        // Before its first line the program has SIGPIPE as every process has it.
+        if (code != 0) {
+          ASSERT_EQ(code, 128 + signal) << child.err();
+        }
+      }
+      ASSERT_EQ(code, 0);
+      expect_same_run(whole, name);
     }
-    expect_same_run("whole", name);
+    EXPECT_EQ(kills, kills_per_way);
   }
-  EXPECT_GE(kills, 25);
-  EXPECT_GE(resumed, 10) << "too few kills hit a run that had a checkpoint";
+  EXPECT_GE(resumed, kills_per_way) << "too few kills hit a run that had a checkpoint";
 }
 
 TEST_F(Resume, KilledWhileSaving) {
@@ -197,7 +225,7 @@ TEST_F(Resume, TheStateOfAnotherOptimizerIsRefused) {
 
 TEST_F(Resume, SignalsSaveFirst) {
   ASSERT_EQ(run(small_run("whole", {"--max-steps", "800", "--save-steps", "0"})), 0) << err_;
-  for (int signal : {SIGINT, SIGTERM}) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const std::string name = "signal" + std::to_string(signal);
     Child child(path("."), small_run(name, {"--max-steps", "800", "--save-steps", "0"}));
     const double begin = now_seconds();

@@ -35,7 +35,7 @@ class Child {
     // Whoever started the tests in the background may ignore them: the child must not.
     sigset_t heard;
     sigemptyset(&heard);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&heard, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) sigaddset(&heard, signal);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &heard);
@@ -65,6 +65,12 @@ class Child {
   bool started() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
+  bool is_running() const {
+    siginfo_t info{};
+    return pid_ > 0 &&
+           ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+  }
   /// Exit code, or 128 + the signal that ended it.
   int wait() {
     int status = 0;

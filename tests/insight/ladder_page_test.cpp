@@ -4,6 +4,7 @@
 
 #include "insight/ladder/ladder.h"
 #include "support/browser.h"
+#include "support/hostile_markup.h"
 
 namespace brrr::insight {
 namespace {
@@ -49,6 +50,27 @@ class LadderPage : public ::testing::Test {
   test::TempFolder folder_;
   std::string program_, url_;
 };
+
+// What a record of another machine may say.
+TEST_F(LadderPage, MarkupIsText) {
+  Ladder ladder = step_ladders().front();
+  ladder.title = ladder.published = test::kHostileMarkup;
+  std::vector<RungResult> results;
+  for (Rung& rung : ladder.rungs) {
+    rung.name = test::kHostileMarkup;
+    RungResult& r = results.emplace_back();
+    r.name = r.date = rung.name;
+    r.sequences = r.tokens = 4;
+    r.ms = {1, 2, 3};
+  }
+  results.back().ms.clear();
+  results.back().failure = test::kHostileMarkup;
+  write_file_atomically(folder_ / "page.html",
+                        ladder_page({{"", "", ladder_section(ladder, results)}}));
+  test::Browser browser(program_, 1000, 1200, false);
+  browser.open(url_);
+  test::expect_harmless(browser, url_);
+}
 
 TEST_F(LadderPage, IsDrawnSilentAndAloneAndSorts) {
   test::Browser browser(program_, 1000, 1200, true);

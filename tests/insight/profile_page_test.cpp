@@ -8,6 +8,7 @@
 #include "insight/profile/profile_page.h"
 #include "insight/profile_sample.h"
 #include "support/browser.h"
+#include "support/hostile_markup.h"
 
 namespace brrr::insight {
 namespace {
@@ -46,6 +47,20 @@ TEST_F(ProfilePage, IsDrawnAndSilentAndAlone) {
     ASSERT_EQ(browser.requests().size(), 1u) << "only the page itself";
     EXPECT_EQ(browser.requests()[0], url_);
   }
+}
+
+// What a model's folder and the options of somebody else may say.
+TEST_F(ProfilePage, MarkupIsText) {
+  Profile p = advised_profile();
+  p.title = p.backend = test::kHostileMarkup;
+  for (KernelProfile& k : p.kernels) k.name = k.shape = k.scope = k.phase = test::kHostileMarkup;
+  for (auto* groups : {&p.by_kind, &p.by_class, &p.by_phase, &p.by_scope})
+    for (Group& g : *groups) g.name = test::kHostileMarkup;
+  for (Advice& a : p.advice) a.option = a.text = test::kHostileMarkup;
+  write_file_atomically(folder_ / "page.html", profile_page(p, sample_memory_picture()));
+  test::Browser browser(program_, 1100, 1400, false);
+  browser.open(url_);
+  test::expect_harmless(browser, url_);
 }
 
 TEST_F(ProfilePage, TellsAboutTheKernelUnderThePointer) {
