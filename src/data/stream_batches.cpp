@@ -149,7 +149,7 @@ void StreamBatches::fill_window(int64_t row, std::span<int32_t> inputs,
 
 // ---- epochs
 
-int64_t StreamBatches::cache_bytes(int64_t rows) const {
+int64_t StreamBatches::cache_bytes(int64_t rows, int64_t workers) const {
   if (options_.mode != Sampling::kEpoch) return 0;
   const double bytes_per_group = static_cast<double>(
       std::min(chunk_bytes_ * static_cast<uint64_t>(kGroupChunks), text_.bytes()));
@@ -158,7 +158,13 @@ int64_t StreamBatches::cache_bytes(int64_t rows) const {
   const auto groups =
       std::min({static_cast<double>(groups_.size()), static_cast<double>(groups_per_epoch()),
                 std::ceil(static_cast<double>(rows) / rows_per_group)});
-  return std::llround(groups * (tokens * sizeof(int32_t) + rows_per_group * sizeof(Group::Row)));
+  // One thread at a time makes a group, and a heap keeps the pieces of about one chunk: the text,
+  // and ids in a vector that grows. No more heaps than these are in use.
+  constexpr int64_t kHeaps = 8;
+  const auto chunk = static_cast<double>(chunk_bytes_);
+  const double left = chunk * (1 + 2 * sizeof(int32_t) / bytes_per_token_);
+  return std::llround(groups * (tokens * sizeof(int32_t) + rows_per_group * sizeof(Group::Row)) +
+                      left * static_cast<double>(std::min(workers, kHeaps)));
 }
 
 int64_t StreamBatches::groups_per_epoch() const {

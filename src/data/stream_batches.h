@@ -42,8 +42,9 @@ class StreamBatches final : public BatchSource {
   /// a loader's state.
   Anchor anchor(int64_t index) const override;
   bool start_from(const Anchor& anchor, int64_t index) override;
-  /// Bytes of the groups that are kept while the first `rows` rows are read.
-  int64_t cache_bytes(int64_t rows) const;
+  /// Bytes of the groups that are kept while `workers` threads read the first `rows` rows, and of
+  /// what making them leaves on the heaps of the threads.
+  int64_t cache_bytes(int64_t rows, int64_t workers) const;
 
  private:
   struct Group;  // the rows of some chunks

@@ -19,8 +19,7 @@ namespace brrr::io {
 /// not know; it is a function of the word's bytes alone. Call finish() at the end.
 class WordSession {
  public:
-  WordSession(WordCaches& caches, std::vector<int32_t>& ids)
-      : caches_(caches), cache_(caches.take()), ids_(ids) {}
+  WordSession(WordCaches& caches, std::vector<int32_t>& ids) : cache_(caches), ids_(ids) {}
 
   /// Appends the ids of one word, whose buffer may be read up to `readable_end`.
   template <typename EncodeWord>
@@ -65,10 +64,7 @@ class WordSession {
     }
   }
 
-  void finish() {
-    flush();
-    caches_.give_back(std::move(cache_));
-  }
+  void finish() { flush(); }
 
  private:
   /// A word that the cache of short ones does not know.
@@ -115,8 +111,7 @@ class WordSession {
     count_ = 0;
   }
 
-  WordCaches& caches_;
-  std::unique_ptr<WordCache> cache_;
+  WordCaches::Lease cache_;
   std::vector<int32_t>& ids_;
   std::vector<int32_t> word_ids_;  // room for one word
   static constexpr size_t kGathered = 2048;

@@ -58,6 +58,7 @@ class TextPipeline final : public Tokenizer {
   const InputLengths& input_lengths() const override { return parts_.lengths; }
   std::optional<int32_t> token_id(std::string_view name) const override;
   void save(const std::filesystem::path& folder) const override;
+  void prepare(int64_t threads) const override { parts_.model->prepare(threads); }
 
   const TokenModel& model() const { return *parts_.model; }
 

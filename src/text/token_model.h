@@ -27,6 +27,8 @@ class TokenModel {
   virtual bool may_cut(uint32_t before, uint32_t after) const = 0;
   /// Writes the files of a tokenizer that is no more than this model.
   virtual void save(const std::filesystem::path& folder) const = 0;
+  /// Tokenizer::prepare().
+  virtual void prepare(int64_t /*threads*/) const {}
 };
 
 /// Collects pieces and hands them to a model many at a time.

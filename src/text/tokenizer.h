@@ -127,6 +127,10 @@ class Tokenizer {
   /// Writes the files that load_tokenizer reads, into an existing folder.
   virtual void save(const std::filesystem::path& folder) const = 0;
 
+  /// Takes now what memory encoding by `threads` threads comes to keep: a run that tokenises on the
+  /// way then knows what it needs.
+  virtual void prepare(int64_t /*threads*/) const {}
+
  protected:
   /// Appends the ids of a text and, for each, the index of its word. A text is one word where the
   /// tokenizer knows none.

@@ -197,6 +197,8 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
     return kind ? learn_tokenizer(io::sample_text(text, kLearningSample), kind)
                 : io::make_char_tokenizer(text);
   });
+  // Without workers the thread that trains encodes.
+  d.tokenizer->prepare(std::max<int64_t>(1, options.dataloader_num_workers));
   d.masks = masks_of(options, *d.tokenizer);
   const auto share =
       static_cast<uint64_t>(static_cast<double>(text.bytes()) * options.val_fraction);
@@ -336,12 +338,16 @@ double Dataset::batches_per_epoch(const io::BatchOptions& options) const {
   return static_cast<double>(source->tokens()) / static_cast<double>(options.batch * row);
 }
 
-int64_t Dataset::cached_bytes(const io::BatchOptions& options, int64_t rows) const {
+int64_t Dataset::cached_bytes(const io::LoaderOptions& options, int64_t rows) const {
   if (!documents.empty()) {
     constexpr int64_t kRowBytes = 16;  // of their list of rows
     return kRowBytes * io::document_rows(documents, options.context);
   }
-  return stream ? io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows) : 0;
+  if (!stream) return 0;
+  constexpr int64_t kEncodingBytes = int64_t{16} << 10;  // stack and heap of a thread
+  constexpr int64_t kTokenBytes = 12;                    // the text of a token, and its id twice
+  return io::StreamBatches(*stream, *tokenizer, options).cache_bytes(rows, options.workers) +
+         options.workers * (kEncodingBytes + options.context * kTokenBytes);
 }
 
 Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& tokenizer_folder) {

@@ -6,6 +6,7 @@
 
 #include "data/batch_source.h"
 #include "data/document_batches.h"
+#include "data/loader.h"
 #include "data/masked_batches.h"
 #include "data/text_files.h"
 #include "data/token_source.h"
@@ -38,7 +39,7 @@ struct Dataset {
   /// Batches of one pass over the training data, as num_train_epochs counts them.
   double batches_per_epoch(const io::BatchOptions& options) const;
   /// Of the pieces of a stream that are kept while the first `rows` rows are read.
-  int64_t cached_bytes(const io::BatchOptions& options, int64_t rows) const;
+  int64_t cached_bytes(const io::LoaderOptions& options, int64_t rows) const;
 };
 
 /// Whether a row is a document (--sampling documents, group_by_length).

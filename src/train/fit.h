@@ -98,7 +98,10 @@ std::vector<std::string> fit_table(const FitResult& result);
 
 /// What the run may use: --memory-limit, or less where the system (of a GPU: its memory) allows
 /// less. Throws UserError (exit 2) for a --memory-limit that the machine does not have.
-MemoryLimit memory_budget(const TrainOptions& options);
+MemoryLimit memory_budget(const std::string& device, const std::string& memory_limit);
+inline MemoryLimit memory_budget(const TrainOptions& o) {
+  return memory_budget(o.device, o.memory_limit);
+}
 
 /// By how much the run does not fit and what would: for a UserError with exit code 3.
 std::string refusal(const Plan& wanted, const FitResult& found, const FitContext& context,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "backend/cpu/products/packing.h"
 #include "base/parallel.h"
@@ -12,25 +13,19 @@ namespace brrr::train {
 namespace {
 
 // Measured on x86-64 Linux with glibc.
-constexpr int64_t kThreadBytes = int64_t{96} << 10;   // what a thread touches of its stack and heap
+constexpr int64_t kThreadBytes = int64_t{48} << 10;   // what a thread touches of its stack and heap
+constexpr int64_t kLoaderBytes = int64_t{8} << 10;    // what a worker of a loader does
 constexpr int64_t kCodeBytes = int64_t{1920} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{640} << 10;  // writing a checkpoint
-constexpr int64_t kLiveBytes = int64_t{6} << 20;      // the live page: 2 to 6, by what is mapped
+constexpr int64_t kLiveBytes = int64_t{3} << 20;      // the live page, its server and its meter
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
 constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead
 constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
 
-int64_t packing_bytes(const Session& session) {
-  cpu::Packing all;
-  for (const Program* program : session.all_programs()) all += cpu::packing_of(program->graph());
-  return all.bytes();
-}
-
-int64_t compiled_bytes(const Session& session) {
-  int64_t nodes = 0;
-  for (const Program* program : session.all_programs())
-    nodes += static_cast<int64_t>(program->graph().size());
-  return nodes * Program::kNodeBytes;
+std::vector<const Graph*> graphs_of(const Session& session) {
+  std::vector<const Graph*> graphs;
+  for (const Program* program : session.all_programs()) graphs.push_back(&program->graph());
+  return graphs;
 }
 
 // Windows fall anywhere in the shards, and each brings its neighbourhood in.
@@ -57,6 +52,22 @@ int64_t row_bytes(const Graph& graph) {
 
 int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
 
+ProcessForecast forecast_running(std::span<const Graph* const> programs, const ResidentMemory& now,
+                                 bool on_device) {
+  ProcessForecast f;
+  f.program = now.needed();
+  f.peak_before = now.peak - now.inputs;
+  cpu::Packing packing;
+  for (const Graph* graph : programs) {
+    f.program += static_cast<int64_t>(graph->size()) * Program::kNodeBytes;
+    packing += cpu::packing_of(*graph);
+  }
+  if (!on_device) f.packing = packing.bytes();
+  f.threads = (thread_count() + 1) * kThreadBytes;
+  f.code = kCodeBytes;
+  return f;
+}
+
 int64_t weight_bytes(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code ignored;
@@ -79,24 +90,21 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
                                  const ProcessInputs& inputs, const ResidentMemory& now,
                                  bool compiled) {
   const MemoryForecast arena = session.forecast();
-  ProcessForecast f;
-  f.program = now.needed() + (compiled ? 0 : compiled_bytes(session));
-  f.peak_before = now.peak - now.inputs;
   const bool is_on_device = session.engine().backend().memory_bytes > 0;
+  ProcessForecast f = forecast_running(graphs_of(session), now, is_on_device);
+  if (compiled) f.program = now.needed();
   f.arena = is_on_device ? 0 : arena.total();
-  f.packing = is_on_device ? 0 : packing_bytes(session);
   const int64_t row = row_bytes(session.step_program().graph());
   // Those ahead, one in the hands of each worker, and the current one.
   const int64_t loader_batches = o.dataloader_num_workers * (o.dataloader_prefetch_factor + 1) + 1;
   f.batches = row * ((loader_batches + o.gradient_accumulation_steps) * o.batch_size +
                      kEvalLoaderBatches * o.eval_batch_size) +
               inputs.cached_bytes;
-  f.threads = (thread_count() + 1 + o.dataloader_num_workers) * kThreadBytes + kSavingBytes;
+  f.threads += o.dataloader_num_workers * kLoaderBytes + kSavingBytes;
   const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
   if (o.wants_live()) f.logging += kLiveBytes;
-  f.code = kCodeBytes;
   const double windows = static_cast<double>(o.max_steps) *
                          static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
   const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);

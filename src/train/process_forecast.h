@@ -4,6 +4,7 @@
 // in flight, threads, logs. Forecast and measurement stand side by side at the end of every run.
 
 #include <cstdint>
+#include <span>
 
 #include "base/memory.h"
 #include "train/dataset.h"
@@ -38,6 +39,11 @@ struct ProcessInputs {
   bool weights_with_states = false;  // those of a checkpoint
   int64_t cached_bytes = 0;          // of text that is tokenised while training
 };
+
+/// A process in which programs run: what it has `now`, before they were compiled, and what they
+/// take beside their arena.
+ProcessForecast forecast_running(std::span<const Graph* const> programs, const ResidentMemory& now,
+                                 bool on_device);
 
 /// The bytes of the files with weights in a folder.
 int64_t weight_bytes(const fs::path& folder);

@@ -331,6 +331,20 @@ TEST(GemmWorkspace, GrowsWithTheTeam) {
   EXPECT_LE(three - one, 8 * kMegabyte);
 }
 
+TEST(GemmWorkspace, DoesNotGrowBeyondTheProcessors) {
+  const int most = static_cast<int>(std::max<int64_t>(gemm_threads(), 8));
+  omp_set_num_threads(most);
+  const int64_t full = gemm_workspace_bytes();
+  omp_set_num_threads(8 * most);
+  EXPECT_EQ(gemm_workspace_bytes(), full);
+  // A product of few tasks keeps memory of as few threads.
+  const float x[64] = {};
+  float c[64];
+  const GemmArgs tiny{.m = 8, .n = 8, .k = 8, .a = x, .lda = 8, .b = x, .ldb = 8, .c = c, .ldc = 8};
+  EXPECT_EQ(gemm_panels(tiny, 1).threads, 1);
+  omp_set_num_threads(omp_get_num_procs());
+}
+
 TEST(IsaNames, RoundTrip) {
   for (const Isa isa : all_isas()) EXPECT_EQ(parse_isa(isa_name(isa)), isa);
   EXPECT_THROW(parse_isa("avx9"), UserError);

@@ -118,9 +118,10 @@ std::optional<RegimeMeter> meter_for(const train::Session& session) {
       return std::nullopt;
     }
   }
-  // The buffers of the measurement take no more than what the run will have, of which little is
+  // The buffers of the measurement take no more than what steps compute in, of which nothing is
   // resident yet.
-  const int64_t buffers = std::max(session.engine().arena_bytes() / 2, kLeastBuffers / 4);
+  constexpr int64_t kLeast = int64_t{1} << 20;
+  const int64_t buffers = std::max(session.engine().forecast().temporary_bytes, kLeast);
   return RegimeMeter(measure_ceilings(4 * buffers, kMeasureSeconds, 1));
 }
 

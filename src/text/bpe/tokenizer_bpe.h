@@ -83,6 +83,7 @@ class BpeEncoder final : public TokenModel {
               std::vector<int32_t>& ids) const override;
   bool may_cut(uint32_t before, uint32_t after) const override;
   void save(const std::filesystem::path& folder) const override { save_bpe(model_, folder); }
+  void prepare(int64_t threads) const override { caches_.prepare(threads); }
 
   const BpeModel& model() const { return model_; }
 

@@ -3,6 +3,8 @@
 // costs one cache line. It only saves time: a word that is not in it is encoded anew, with the same
 // ids. One thread at a time; models keep a pool of them (WordCaches).
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +12,8 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace brrr::io {
@@ -128,6 +132,14 @@ class WordCache {
     }
   }
 
+  /// Lets the cache take now what it comes to take while texts are encoded.
+  void make_resident() {
+    constexpr size_t kPage = 4096, kBytes = kShortBuckets * 2 * sizeof(Short);
+    auto* const bytes = reinterpret_cast<volatile char*>(short_);
+    for (size_t at = 0; at < kBytes; at += kPage) bytes[at] = bytes[at];
+    if (long_.empty()) long_.resize(kLongSlots);
+  }
+
  private:
   static constexpr size_t kShortBuckets = 1 << 15;  // of two words: 2 MiB, touched as it fills
   static constexpr size_t kLongSlots = 1 << 14;     // 384 KiB
@@ -152,28 +164,60 @@ class WordCache {
   size_t long_used_ = 0;
 };
 
-/// The caches of a model that no thread uses now: at most one per thread that encoded.
+/// The caches of a model. There are no more of them than processors, however many threads encode: a
+/// cache is megabytes, and more would not be used at the same time. A thread that finds none idle
+/// waits until another has encoded its text.
 class WordCaches {
  public:
-  std::unique_ptr<WordCache> take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        auto cache = std::move(idle_.back());
-        idle_.pop_back();
-        return cache;
-      }
-    }
-    return std::make_unique<WordCache>();
-  }
-  void give_back(std::unique_ptr<WordCache> cache) {
+  /// A cache while one thread uses it.
+  class Lease {
+   public:
+    explicit Lease(WordCaches& caches) : caches_(caches), cache_(caches.take()) {}
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() { caches_.give_back(std::move(cache_)); }
+    WordCache* operator->() const { return cache_.get(); }
+
+   private:
+    WordCaches& caches_;
+    std::unique_ptr<WordCache> cache_;
+  };
+
+  /// Makes the caches that `threads` threads will use and lets them take their memory now, so that
+  /// how much they take can be measured.
+  void prepare(int64_t threads) {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(cache));
+    for (; made_ < std::min(threads, most_); ++made_)
+      idle_.push_back(std::make_unique<WordCache>());
+    for (const auto& cache : idle_) cache->make_resident();
   }
 
  private:
+  std::unique_ptr<WordCache> take() {
+    std::unique_lock lock(mutex_);
+    returned_.wait(lock, [&] { return !idle_.empty() || made_ < most_; });
+    if (!idle_.empty()) {
+      auto cache = std::move(idle_.back());
+      idle_.pop_back();
+      return cache;
+    }
+    auto cache = std::make_unique<WordCache>();
+    ++made_;
+    return cache;
+  }
+  void give_back(std::unique_ptr<WordCache> cache) {
+    {
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(cache));
+    }
+    returned_.notify_one();
+  }
+
+  const int64_t most_ = std::max<int64_t>(1, std::thread::hardware_concurrency());
   std::mutex mutex_;
+  std::condition_variable returned_;
   std::vector<std::unique_ptr<WordCache>> idle_;
+  int64_t made_ = 0;
 };
 
 }  // namespace brrr::io

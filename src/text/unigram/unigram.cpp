@@ -119,7 +119,7 @@ void UnigramEncoder::add_unknown_backwards(std::string_view text, std::vector<in
 
 void UnigramEncoder::encode(std::span<const std::string_view> pieces, const char* readable_end,
                             std::vector<int32_t>& ids) const {
-  std::unique_ptr<WordCache> cache = caches_.take();
+  const WordCaches::Lease cache(caches_);
   std::vector<int32_t> word_ids;
   const auto encode_anew = [&](std::string_view piece, std::vector<int32_t>& out) {
     if (model_.double_sums)
@@ -158,7 +158,6 @@ void UnigramEncoder::encode(std::span<const std::string_view> pieces, const char
       cache->insert_long(p, length, hash, word_ids);
     ids.insert(ids.end(), word_ids.begin(), word_ids.end());
   }
-  caches_.give_back(std::move(cache));
 }
 
 void UnigramEncoder::save(const std::filesystem::path&) const {

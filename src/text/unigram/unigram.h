@@ -56,6 +56,7 @@ class UnigramEncoder final : public TokenModel {
   bool may_cut(uint32_t, uint32_t) const override { return false; }
   /// A model that was read is saved by the files that it was read from.
   void save(const std::filesystem::path& folder) const override;
+  void prepare(int64_t threads) const override { caches_.prepare(threads); }
 
   const UnigramModel& model() const { return model_; }
 

@@ -32,6 +32,7 @@ class WordPieceModel final : public TokenModel {
               std::vector<int32_t>& ids) const override;
   bool may_cut(uint32_t, uint32_t) const override { return false; }
   void save(const std::filesystem::path& folder) const override;
+  void prepare(int64_t threads) const override { caches_.prepare(threads); }
 
  private:
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const;

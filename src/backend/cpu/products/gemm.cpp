@@ -178,16 +178,25 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 
 int64_t gemm_workspace_bytes() {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  return gemm_workspace_bytes(kMost, {true, kMost, kMost, kMost});
+  return gemm_workspace_bytes({gemm_threads(), kMost}, {gemm_threads(), kMost, kMost, kMost});
 }
 
-int64_t gemm_workspace_bytes(std::optional<int64_t> left_bytes, const GemmTiles& tiles) {
-  return (left_bytes ? gemm_vector_workspace_bytes(*left_bytes) : 0) +
-         gemm_tiles_workspace_bytes(tiles);
+int64_t gemm_workspace_bytes(const GemmPanels& panels, const GemmTiles& tiles) {
+  return gemm_vector_workspace_bytes(panels) + gemm_tiles_workspace_bytes(tiles);
+}
+
+int64_t gemm_threads() {
+  constexpr int kAnywhere = 8;
+  return std::min(thread_count(), std::max(omp_get_num_procs(), kAnywhere));
+}
+
+void GemmPanels::operator+=(const GemmPanels& other) {
+  threads = std::max(threads, other.threads);
+  left = std::max(left, other.left);
 }
 
 void GemmTiles::operator+=(const GemmTiles& other) {
-  any |= other.any;
+  threads = std::max(threads, other.threads);
   left = std::max(left, other.left);
   right = std::max(right, other.right);
   sums = std::max(sums, other.sums);
@@ -205,10 +214,10 @@ bool gemm_packs_tiles(DType dtype) {
   return dtype == DType::i8 || (dtype == DType::bf16 && best_path(dtype) != GemmPath::kVector);
 }
 
-int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch) {
+GemmPanels gemm_panels(const GemmArgs& args, int64_t batch) {
   [[maybe_unused]] static const Isa isa = best_isa();  // applies BRRR_ISA before the first dispatch
-  if (args.m == 0 || args.n == 0 || args.k == 0 || batch == 0) return 0;
-  return gemm_vector_left_bytes(args, batch);
+  if (args.m == 0 || args.n == 0 || args.k == 0 || batch == 0) return {};
+  return gemm_vector_panels(args, batch);
 }
 
 }  // namespace brrr::cpu

@@ -20,7 +20,6 @@
 // - Callable from any thread; inside an OpenMP region it runs on the calling thread alone.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "base/dtype.h"
@@ -93,21 +92,27 @@ void gemm_batched(const GemmArgs& args, int64_t batch, int64_t stride_a, int64_t
 /// Upper bound of the packing memory that the current number of threads keeps.
 int64_t gemm_workspace_bytes();
 
-/// Bytes that products of tiles pack into memory that the team shares; `any`: there are such
-/// products, and each thread has memory of its own for them.
+/// What products of kVector keep: memory of so many threads, and bytes of A that the team shares.
+struct GemmPanels {
+  int64_t threads = 0, left = 0;
+  void operator+=(const GemmPanels& other);  // the larger of each: they share the memory
+};
+/// What an f32 product keeps here.
+GemmPanels gemm_panels(const GemmArgs& args, int64_t batch);
+/// What products of tiles keep: memory of so many threads, and bytes that the team shares.
 struct GemmTiles {
-  bool any = false;
+  int64_t threads = 0;
   int64_t left = 0, right = 0, sums = 0;
   void operator+=(const GemmTiles& other);  // the larger of each: they share the memory
 };
 /// What a product packs that goes by way of tiles here; nothing when it does not.
 GemmTiles gemm_tiles(const GemmArgs& args, int64_t batch);
-/// What becomes resident when no product packs more of A for the team than `left_bytes` (nothing:
-/// there are no products of kVector), or more tiles than these.
-int64_t gemm_workspace_bytes(std::optional<int64_t> left_bytes, const GemmTiles& tiles);
+/// What becomes resident when no product keeps more than these.
+int64_t gemm_workspace_bytes(const GemmPanels& panels, const GemmTiles& tiles);
 /// Whether products of the dtype go by way of tiles here.
 bool gemm_packs_tiles(DType dtype);
-/// Bytes of A that an f32 product packs for the team at a time; 0 when A is read where it lies.
-int64_t gemm_left_bytes(const GemmArgs& args, int64_t batch);
+/// The most threads that products use. Each keeps megabytes, and threads beyond the processors only
+/// wait for each other; a few more than those let results be compared between team sizes anywhere.
+int64_t gemm_threads();
 
 }  // namespace brrr::cpu

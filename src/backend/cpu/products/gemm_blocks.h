@@ -70,8 +70,8 @@ void gemm_vnni(const GemmBatch& batch);
 void gemm_vnni_emulated(const GemmBatch& batch);
 void gemm_int8(const GemmBatch& batch);
 
-int64_t gemm_vector_workspace_bytes(int64_t left_bytes);
-int64_t gemm_vector_left_bytes(const GemmArgs& args, int64_t batch);
+int64_t gemm_vector_workspace_bytes(const GemmPanels& panels);
+GemmPanels gemm_vector_panels(const GemmArgs& args, int64_t batch);
 /// strips: by a path that multiplies strips (register_tiles.h).
 GemmTiles gemm_tiles_packing(const GemmArgs& args, int64_t batch, bool strips);
 int64_t gemm_tiles_workspace_bytes(const GemmTiles& tiles);

@@ -49,9 +49,14 @@ void multiply_row(const GemmArgs& g, RowSums rule, int64_t j0, int64_t cols, flo
                      g.ldb, g.k, cols, g.trans_b, g.panels, sums});
 }
 
+/// Columns of a task of a single row.
+int64_t row_columns(const GemmArgs& g, int64_t team) {
+  return std::min(kRowCols, round_up(ceil_div(g.n, team), 32));
+}
+
 void run_rows(const GemmBatch& all, int64_t team, RowSums rule) {
   const GemmArgs& args = all.args;
-  const int64_t most = std::min(kRowCols, round_up(ceil_div(args.n, team), 32));
+  const int64_t most = row_columns(args, team);
   const int64_t tasks = ceil_div(args.n, most);
 #pragma omp parallel num_threads(team) if (team > 1)
   {
@@ -139,7 +144,7 @@ int64_t team_of(const GemmArgs& g, int64_t batch) {
   constexpr double kSerial = 1 << 18;
   const double work = static_cast<double>(batch) * static_cast<double>(g.m) *
                       static_cast<double>(g.n) * static_cast<double>(g.k);
-  return work < kSerial || omp_in_parallel() ? 1 : thread_count();
+  return work < kSerial || omp_in_parallel() ? 1 : gemm_threads();
 }
 
 bool is_small(const GemmArgs& g, int64_t batch, int64_t team) {
@@ -170,25 +175,27 @@ void gemm_vnni(const GemmBatch& batch) { gemm_vnni_emulated(batch); }
 
 GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch, bool strips) {
   const int64_t team = team_of(g, batch);
-  if (is_row(g) || is_small(g, batch, team)) return {true};
+  if (is_row(g)) return {std::min(team, ceil_div(g.n, row_columns(g, team)) * batch)};
+  if (is_small(g, batch, team)) return {std::min(team, batch)};
   const TileRate rate =
       strips ? TileRate{kStripBlockTiles, kStripCycles} : tile_rate<Bf16<EmulatedTiles>>();
   const TileLayout layout = lay_out_tiles(g, rate, team);
   const int64_t lane_bytes = ceil_div(std::min(layout.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
   const int64_t rows = round_up(std::min(layout.rows, g.m), kPanel),
                 cols = round_up(std::min(layout.cols, g.n), kPanel);
-  return {true, layout.a == TilesFrom::kTeam ? rows * lane_bytes : 0,
+  const int64_t tasks = ceil_div(std::min(layout.rows, g.m), layout.task.rows) *
+                        ceil_div(std::min(layout.cols, g.n), layout.task.cols);
+  return {std::min(team, tasks), layout.a == TilesFrom::kTeam ? rows * lane_bytes : 0,
           layout.b == TilesFrom::kTeam ? cols * lane_bytes : 0,
           layout.k < g.k ? rows * cols * 4 : 0};
 }
 
 int64_t gemm_tiles_workspace_bytes(const GemmTiles& tiles) {
-  if (!tiles.any) return 0;
   const auto touched = [](int64_t bytes, int64_t most) {
     return PackBuffer::rounded(std::min(bytes, most));
   };
   return touched(tiles.left, kTeamWords * 2) + touched(tiles.right, kTeamWords * 2) +
-         touched(tiles.sums, kChunkSums * 4) + thread_count() * PackBuffer::rounded(kOwnBytes);
+         touched(tiles.sums, kChunkSums * 4) + tiles.threads * PackBuffer::rounded(kOwnBytes);
 }
 
 }  // namespace brrr::cpu

@@ -170,6 +170,20 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   return plan;
 }
 
+/// The threads that a product is worth.
+int64_t vector_team(const GemmArgs& g, int64_t batch) {
+  // Starting the team costs about as much as this many multiply-adds.
+  constexpr double kSerial = 1 << 17;
+  const double work = static_cast<double>(batch) * static_cast<double>(g.m) *
+                      static_cast<double>(g.n) * static_cast<double>(g.k);
+  return work < kSerial || omp_in_parallel() ? 1 : gemm_threads();
+}
+
+/// The tasks of one product in one phase.
+int64_t tasks_of(const GemmArgs& g, const BlockPlan& plan) {
+  return ceil_div(std::min(g.m, plan.chunk_rows), plan.rows) * ceil_div(g.n, plan.cols);
+}
+
 /// The part of A that one phase packs: rows [i0, i1), terms [k0, k1). Laid out by blocks of terms,
 /// then by row panels.
 struct Chunk {
@@ -296,18 +310,20 @@ void run_task(const GemmArgs& g, int64_t index, const BlockPlan& plan, const Gem
 
 }  // namespace
 
-int64_t gemm_vector_workspace_bytes(int64_t left_bytes) {
-  return thread_count() * PackBuffer::rounded(kWorkspace * int64_t{sizeof(float)}) +
-         PackBuffer::rounded(std::min(left_bytes, kPackedA * int64_t{sizeof(float)}));
+int64_t gemm_vector_workspace_bytes(const GemmPanels& panels) {
+  return panels.threads * PackBuffer::rounded(kWorkspace * int64_t{sizeof(float)}) +
+         PackBuffer::rounded(std::min(panels.left, kPackedA * int64_t{sizeof(float)}));
 }
 
-int64_t gemm_vector_left_bytes(const GemmArgs& g, int64_t batch) {
+GemmPanels gemm_vector_panels(const GemmArgs& g, int64_t batch) {
   const GemmKernels& kernels = gemm_kernels();
-  const BlockPlan plan = choose_plan(g, batch, thread_count(), kernels);
-  if (!plan.pack_a) return 0;
+  const int64_t team = vector_team(g, batch);
+  const BlockPlan plan = choose_plan(g, batch, team, kernels);
+  const int64_t tasks = tasks_of(g, plan) * (plan.pack_a ? 1 : batch);
+  if (!plan.pack_a) return {std::min(team, tasks), 0};
   const int64_t rows = round_up(std::min(g.m, plan.chunk_rows), kernels.mr);
   const int64_t blocks = ceil_div(std::min(g.k, plan.chunk_k), plan.k_step);
-  return rows * blocks * (plan.k_step + kARowPad) * int64_t{sizeof(float)};
+  return {std::min(team, tasks), rows * blocks * (plan.k_step + kARowPad) * int64_t{sizeof(float)}};
 }
 
 void gemm_vector(const GemmBatch& all) {
@@ -315,16 +331,12 @@ void gemm_vector(const GemmBatch& all) {
   const int64_t batch = all.batch;
   const GemmKernels& kernels = gemm_kernels();
 
-  // Starting the team costs about as much as this many multiply-adds.
-  constexpr double kSerial = 1 << 17;
-  const double work = static_cast<double>(batch) * static_cast<double>(args.m) *
-                      static_cast<double>(args.n) * static_cast<double>(args.k);
-  const int64_t threads = work < kSerial || omp_in_parallel() ? 1 : thread_count();
+  const int64_t threads = vector_team(args, batch);
   const BlockPlan plan = choose_plan(args, batch, threads, kernels);
 
   const int64_t row_blocks = ceil_div(std::min(args.m, plan.chunk_rows), plan.rows);
   const int64_t col_blocks = ceil_div(args.n, plan.cols);
-  const int64_t tasks = row_blocks * col_blocks;
+  const int64_t tasks = tasks_of(args, plan);
   // Neighbouring tasks share the longer operand's block, which is then still in a cache.
   const bool rows_first = args.n >= args.m;
   const auto run = [&](int64_t index, const Chunk& chunk, const float* shared_a, int64_t task) {

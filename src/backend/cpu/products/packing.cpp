@@ -31,7 +31,7 @@ GemmArgs args_of(const Product& p, DType dtype) {
 
 Packing packing_of_product(const GemmArgs& args, int64_t batch) {
   if (gemm_packs_tiles(args.dtype)) return {{}, gemm_tiles(args, batch)};
-  return {args.dtype == DType::f32 ? gemm_left_bytes(args, batch) : 0, {}};
+  return {gemm_panels(args, batch), {}};
 }
 
 Packing packing_of_loss_head(const NodeView& view) {
@@ -61,16 +61,25 @@ Packing packing_of_loss_head(const NodeView& view) {
   return all;
 }
 
+/// What a thread keeps of the rows whose copies go into panels.
+int64_t panel_rows_bytes(const Graph& graph, NodeId id) {
+  int64_t columns = 0;
+  for (const Type& type : NodeView(graph, id).in)
+    if (const auto rank = type.shape.rank(); rank >= 2)
+      columns = std::max(columns, type.shape[rank - 1].size());
+  return kMostPanelRowsBytes / kMostPanelRowColumns * std::min(columns, kMostPanelRowColumns);
+}
+
 }  // namespace
 
 void Packing::operator+=(const Packing& other) {
-  left_bytes = std::max(left_bytes, other.left_bytes);  // nothing is less than 0
+  panels += other.panels;
   tiles += other.tiles;
   rows = std::max(rows, other.rows);
 }
 
 int64_t Packing::bytes() const {
-  return gemm_workspace_bytes(left_bytes, tiles) + thread_count() * rows;
+  return gemm_workspace_bytes(panels, tiles) + thread_count() * rows;
 }
 
 Packing packing_of(const Graph& graph) {
@@ -78,7 +87,8 @@ Packing packing_of(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
     for (const Graph* region : regions_of(node)) all += packing_of(*region);
-    if (ops::has_copies_in_panels(node.attrs)) all.rows = std::max(all.rows, kMostPanelRowsBytes);
+    if (ops::has_copies_in_panels(node.attrs))
+      all.rows = std::max(all.rows, panel_rows_bytes(graph, id));
     if (node.op->op_class != OpClass::contraction || node.operands.empty()) continue;
     const NodeView view(graph, id);
     if (node.op->name.starts_with("linear_cross_entropy")) {

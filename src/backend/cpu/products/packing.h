@@ -2,7 +2,6 @@
 // What the products and updates of a program pack outside the arena.
 
 #include <cstdint>
-#include <optional>
 
 #include "backend/cpu/products/gemm.h"
 #include "ir/graph.h"
@@ -10,10 +9,9 @@
 namespace brrr::cpu {
 
 struct Packing {
-  // The most that an f32 product packs of its left operand for the team; nothing: there are none.
-  std::optional<int64_t> left_bytes;
-  GemmTiles tiles;   // what those of bf16 and int8 pack
-  int64_t rows = 0;  // each thread's, of an update whose copies go into panels
+  GemmPanels panels;  // what f32 products keep
+  GemmTiles tiles;    // what those of bf16 and int8 keep
+  int64_t rows = 0;   // each thread's, of an update whose copies go into panels
   void operator+=(const Packing& other);
   /// About what becomes resident for products like these.
   int64_t bytes() const;
