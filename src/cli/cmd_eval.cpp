@@ -21,7 +21,29 @@ struct Source {
   int64_t bytes = 0;  // of the text; 0 for shards
 };
 
-Source open_source(const infer::EvalOptions& options, const io::Tokenizer& tokenizer) {
+// A text that cannot fit with its tokens is refused before it is read. Only what is certain counts:
+// how few tokens a vocabulary needs is not known.
+void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
+                const MemoryLimit& limit) {
+  int64_t bytes = 0;
+  std::error_code ignored;
+  for (const fs::path& file : corpus.files)
+    bytes += static_cast<int64_t>(fs::file_size(file, ignored));
+  const int64_t ids = tokenizer.kind() == "byte" ? bytes * int64_t{sizeof(int32_t)} : 0;
+  const int64_t now = resident_memory().needed(), needed = now + bytes + ids;
+  if (needed <= limit.bytes) return;
+  // Less than the program alone: the refusal of the model then names what would do.
+  constexpr int64_t kLittle = int64_t{8} << 20;
+  if (limit.bytes < now && bytes <= kLittle) return;
+  throw UserError(
+      fmt::format("the text does not fit: {} of it are read at once, the process then takes {} or "
+                  "more, and {} is {}. Make shards of it: `brrr data prepare` and --data",
+                  memory_text(bytes), memory_text(needed), limit.source, memory_text(limit.bytes)),
+      ExitCode::kNoMemory);
+}
+
+Source open_source(const infer::EvalOptions& options, const io::Tokenizer& tokenizer,
+                   const Backend& backend, const infer::Memory& memory) {
   if (!options.data.empty()) {
     io::TokenSource tokens = io::TokenSource::open(options.data);
     std::string description = tokens.description();
@@ -30,6 +52,7 @@ Source open_source(const infer::EvalOptions& options, const io::Tokenizer& token
   io::CorpusOptions c;
   for (const std::string& path : options.text) c.text.emplace_back(path);
   c.accept_bytes = tokenizer.kind() == "byte";
+  if (backend.memory_bytes == 0) check_room(io::find_corpus(c), tokenizer, memory.limit);
   const io::Corpus corpus = io::load_corpus(c);
   return {io::TokenSource::from_ids(tokenizer.encode(std::string_view(corpus.text)),
                                     corpus.description),
@@ -45,13 +68,16 @@ int eval_main(const infer::EvalOptions& options) {
         "{}: its model is for {}, and eval measures how well the next token of a text is told; the "
         "log of its run has its scores",
         model.folder.string(), models::description(head));
-  const Source source = open_source(options, *model.tokenizer);
+  const Backend backend = train::backend_for(options.device);
+  const infer::Memory memory = memory_of(options, "a smaller --batch-size, a smaller --context");
+  const Source source = open_source(options, *model.tokenizer, backend, memory);
 
   std::optional<train::Progress> progress;
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
   e.precision = dtype_of_precision(options.precision);
+  e.memory = memory;
   e.progress = [&](int64_t done, int64_t total) {
     if (!progress) {
       train::ProgressOptions p;
@@ -63,8 +89,7 @@ int eval_main(const infer::EvalOptions& options) {
     }
     progress->update(done);
   };
-  const infer::Evaluation r =
-      infer::evaluate(model, source.tokens, train::backend_for(options.device), e);
+  const infer::Evaluation r = infer::evaluate(model, source.tokens, backend, e);
   if (progress) progress->finish();
 
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);

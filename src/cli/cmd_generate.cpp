@@ -77,7 +77,7 @@ int generate_main(const infer::GenerateOptions& options) {
       {.use_cache = options.cache,
        .precision = dtype_of_precision(options.precision),
        .positions = static_cast<int64_t>(prompt.size()) + options.max_new_tokens,
-       .memory_limit = arena_limit(options.memory_limit, backend)});
+       .memory = memory_of(options, "fewer --max-new-tokens, a shorter prompt")});
   std::set<int32_t> ends(model.generation.ends_of_text.begin(),
                          model.generation.ends_of_text.end());
   if (ends.empty() && model.tokenizer->end_of_text() >= 0)

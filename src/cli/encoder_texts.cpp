@@ -177,7 +177,7 @@ infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOption
   return infer::Encoder(model.definition, backend, infer::weights_of(model),
                         {.precision = dtype_of_precision(options.precision),
                          .batch_size = options.batch_size,
-                         .memory_limit = arena_limit(options.memory_limit, backend)});
+                         .memory = memory_of(options, "a smaller --max-length")});
 }
 
 int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& model,

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "base/memory.h"
 #include "base/tell.h"
 
 namespace brrr::cli {
@@ -13,19 +12,6 @@ fs::path find_named_model(const std::string& name) {
 
 io::ModelFolder open_named_model(const std::string& name) {
   return io::open_model(find_named_model(name));
-}
-
-int64_t arena_limit(const std::string& memory_limit, const Backend& backend) {
-  if (memory_limit.empty()) return 0;
-  const int64_t limit = parse_memory(memory_limit);
-  if (backend.memory_bytes > 0) return limit;
-  const int64_t needed = resident_memory().needed();
-  if (needed >= limit)
-    throw UserError(
-        fmt::format("the program and the model's files need {}, and --memory-limit is {}",
-                    memory_text(needed), memory_text(limit)),
-        ExitCode::kNoMemory);
-  return limit - needed;
 }
 
 std::vector<int32_t> default_prompt(const io::Tokenizer& tokenizer) {

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "folders/model_folder.h"
-#include "runtime/device.h"
+#include "infer/room.h"
+#include "train/fit.h"
 
 namespace brrr::cli {
 
@@ -15,9 +16,13 @@ fs::path find_named_model(const std::string& name);
 /// Finds and opens the model; damaged checkpoints that were passed over are named on stderr.
 io::ModelFolder open_named_model(const std::string& name);
 
-/// What --memory-limit leaves for weights and programs beside what the process has; 0, for any
-/// number, where it was not given. A GPU has memory of its own. Throws UserError (exit 3).
-int64_t arena_limit(const std::string& memory_limit, const Backend& backend);
+/// What an inference with these options may take, --memory-limit or what there is; `advice` says
+/// what makes it take less besides a lower precision.
+template <typename Options>
+infer::Memory memory_of(const Options& o, const std::string& advice) {
+  return {train::memory_budget(o.device, o.memory_limit),
+          (o.precision == "fp32" ? "--precision bf16, " : "") + advice + ", a smaller model"};
+}
 
 /// Where a text begins when nothing was asked for: the begin-of-text token where the tokenizer puts
 /// one before texts, else a newline, or the first token of a vocabulary that has none.

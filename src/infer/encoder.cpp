@@ -29,10 +29,11 @@ Encoder::Encoder(models::ModelPtr model, const Backend& backend,
       vocabulary_(model_->sizes().vocabulary),
       context_(model_->sizes().context),
       options_(options),
+      memory_(backend, options.memory),
       engine_(backend),
       bindings_(engine_) {
-  engine_.set_limit(options.memory_limit);
   program_for(1, padded_length(1, context_));
+  memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastForPrograms, engine_.arena_bytes() / kProgramShare));
   load_parameters(engine_, weights);
@@ -48,11 +49,14 @@ Graph Encoder::compiled(const Graph& graph) const {
 
 // The batch of a binding of Head::masked_token is the number of places in one row.
 size_t Encoder::program_for(int64_t batch, int64_t length) {
-  return bindings_.get({batch, length}, [&](const Binding& b) {
-    return std::vector{compiled(head_ == models::Head::masked_token
+  const auto compile = [&](const Binding& b) {
+    std::vector graphs{compiled(head_ == models::Head::masked_token
                                     ? model_->forward_at(1, b.length, b.batch)
                                     : model_->forward(b.batch, b.length))};
-  })[0];
+    memory_.set_limit(engine_, graphs[0]);
+    return graphs;
+  };
+  return memory_.run([&] { return bindings_.get({batch, length}, compile)[0]; });
 }
 
 void Encoder::check(const EncoderRow& row) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "infer/room.h"
 #include "models/model.h"
 #include "runtime/bindings.h"
 
@@ -23,8 +24,7 @@ struct EncoderRow {
 struct EncoderOptions {
   DType precision = DType::f32;  // of weights and products
   int64_t batch_size = 32;       // texts at a time
-  /// The most bytes for weights and what programs compute in; 0: any number.
-  int64_t memory_limit = 0;
+  Memory memory = {};            // that it may take; by default any
 };
 
 class Encoder {
@@ -66,6 +66,7 @@ class Encoder {
   models::Head head_;
   int64_t vocabulary_, context_;
   EncoderOptions options_;
+  Room memory_;
   Engine engine_;
   Bindings bindings_;
   std::vector<std::byte> room_;  // results of a device whose memory is not the host's

@@ -55,13 +55,19 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   l.context = std::min(options.context > 0 ? options.context : longest, tokens.tokens() - 1);
   l.batch = std::min(options.batch_size, (tokens.tokens() - 2) / l.context + 1);
 
+  Room room(backend, options.memory);
   Engine engine(backend);
   PipelineOptions p;
   p.precision = options.precision;
   p.parameter_dtype = options.precision;
   p.refresher = Refresher::loader;
-  const size_t program = engine.add(
-      run_pipeline(model.definition->loss(l.batch, l.context), engine.backend().target(), p));
+  const Graph graph =
+      run_pipeline(model.definition->loss(l.batch, l.context), engine.backend().target(), p);
+  // The batches ahead, one in the hands of the worker, and the current one; tokens and targets.
+  const int64_t batches_held = l.workers * (l.prefetch_factor + 1) + 1;
+  room.set_limit(engine, graph, batches_held * l.batch * l.context * 2 * int64_t{sizeof(int32_t)});
+  const size_t program = engine.add(graph);
+  room.check(engine);
   engine.allocate();
   load_parameters(engine, weights_of(model));
 

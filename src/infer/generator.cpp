@@ -31,18 +31,23 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
     : model_(std::move(model)),
       context_(rounded_up(options.positions, model_->sizes().context)),
       options_(options),
+      memory_(backend, options.memory),
       engine_(backend),
       bindings_(engine_) {
-  engine_.set_limit(options.memory_limit);
   program_for(1);
+  memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastBudget, engine_.arena_bytes() / kBudgetShare));
   load_parameters(engine_, weights);
 }
 
 size_t Generator::program_for(int64_t length) {
-  return bindings_.get({.length = length},
-                       [&](const Binding& b) { return std::vector{compiled(b)}; })[0];
+  const auto compile = [&](const Binding& b) {
+    std::vector graphs{compiled(b)};
+    memory_.set_limit(engine_, graphs[0]);
+    return graphs;
+  };
+  return memory_.run([&] { return bindings_.get({.length = length}, compile)[0]; });
 }
 
 Graph Generator::compiled(const Binding& binding) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "folders/model_folder.h"
+#include "infer/room.h"
 #include "infer/sampler.h"
 #include "runtime/bindings.h"
 
@@ -20,8 +21,7 @@ struct GeneratorOptions {
   /// Positions that prompt and new tokens will need; the cache has room for as many, rounded up,
   /// and a longer text forgets its older half. 0: the model's context.
   int64_t positions = 0;
-  /// The most bytes for weights, cache and what programs compute in; 0: any number.
-  int64_t memory_limit = 0;
+  Memory memory = {};  // that it may take; by default any
 };
 
 /// How many tokens of a text that is longer than `context` are read: its last half.
@@ -51,6 +51,7 @@ class Generator {
   models::ModelPtr model_;
   int64_t context_ = 0;  // of the window: the model's, or as much as was asked for
   GeneratorOptions options_;
+  Room memory_;
   Engine engine_;
   Bindings bindings_;
   std::vector<int32_t> cached_;  // the tokens whose keys and values the cache holds

@@ -158,6 +158,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
     add_device_row(t);
+    add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;

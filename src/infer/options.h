@@ -56,6 +56,7 @@ struct EvalOptions {
   bool json = false;
   std::string precision = "fp32";
   std::string device = "auto";
+  std::string memory_limit;  // as GenerateOptions has it
   int64_t threads = 0;
 
   bool operator==(const EvalOptions&) const = default;

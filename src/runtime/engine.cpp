@@ -63,6 +63,12 @@ std::vector<const Engine::Slot*> Engine::slots() const {
   return list;
 }
 
+std::vector<const Graph*> Engine::graphs() const {
+  std::vector<const Graph*> list;
+  for (const Slot* slot : slots()) list.push_back(&slot->program.graph());
+  return list;
+}
+
 int64_t Engine::constant_bytes(const Program& program) const {
   return round_up(program.plan().constant_bytes, backend_.alignment);
 }

@@ -1,5 +1,7 @@
 #include "runtime/parameters.h"
 
+#include <algorithm>
+#include <map>
 #include <vector>
 
 #include "base/parallel.h"
@@ -44,6 +46,30 @@ void load_parameters(Engine& engine,
       loader.read(derived->sources[i], form.type({form.inputs()[i], 0}), to);
     });
   }
+}
+
+int64_t loading_bytes(const Engine& engine) {
+  const auto wide = [](const Type& type) {
+    return type.dtype == DType::f32 ? 0 : type.shape.elements() * int64_t{sizeof(float)};
+  };
+  int64_t most = 0;
+  for (const StateInfo& s : engine.states()) {
+    if (s.kind() == InputKind::parameter) most = std::max(most, wide(s.type));
+    const DerivedWeight* derived = engine.stands_for_parameters(s);
+    if (derived == nullptr) continue;
+    const Graph& form = derived->form.graph();
+    std::map<std::string_view, int64_t> sources;
+    int64_t widest = 0;
+    for (size_t i = 0; i < derived->sources.size(); ++i) {
+      const Type& type = form.type({form.inputs()[i], 0});
+      sources[derived->sources[i]] = type.bytes();
+      widest = std::max(widest, wide(type));
+    }
+    int64_t bytes = std::max(widest, s.type.bytes());  // steps between the sources and the weight
+    for (const auto& [name, source] : sources) bytes += source;
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 }  // namespace brrr

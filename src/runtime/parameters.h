@@ -15,4 +15,8 @@ namespace brrr {
 void load_parameters(Engine& engine,
                      const std::function<void(std::string_view, std::span<float>)>& weights);
 
+/// About the bytes that load_parameters() takes of the host for a while: a parameter in f32, or
+/// what a derived weight is made of.
+int64_t loading_bytes(const Engine& engine);
+
 }  // namespace brrr

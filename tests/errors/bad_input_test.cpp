@@ -255,7 +255,12 @@ TEST_F(Errors, Generation) {
   };
   ASSERT_EQ(run(generate({"--memory-limit", "256MiB"})), 0) << err_;
   check({{generate({"--memory-limit", "1"}), 2, {"--memory-limit", "unit"}},
-         {generate({"--memory-limit", "1MiB"}), 3, {"need", "--memory-limit is 1.0 MiB"}}});
+         {generate({"--memory-limit", "1MiB"}),
+          3,
+          {"the model does not fit", "--memory-limit is 1.0 MiB", "fewer --max-new-tokens"}},
+         {{"eval", "--model", at("run"), "--data", at("bytes/train.bin"), "--memory-limit", "1MiB"},
+          3,
+          {"the model does not fit", "--memory-limit is 1.0 MiB", "a smaller --batch-size"}}});
   // A source that the file lacks: another name of the same length.
   const fs::path file = path("run") / "model.safetensors";
   std::string bytes = read_file(file);

@@ -1,0 +1,54 @@
+#include "infer/room.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "runtime/parameters.h"
+#include "train/process_forecast.h"
+
+namespace brrr::infer {
+
+Room::Room(const Backend& backend, Memory memory)
+    : memory_(std::move(memory)), on_device_(backend.memory_bytes > 0) {
+  if (has_limit()) now_ = resident_memory();
+}
+
+void Room::set_limit(Engine& engine, const Graph& next, int64_t more) {
+  if (!has_limit()) return;
+  if (!on_device_) {
+    std::vector<const Graph*> graphs = engine.graphs();
+    graphs.push_back(&next);
+    beside_ = train::forecast_running(graphs, now_, false).overhead() + more;
+  }
+  engine.set_limit(std::max<int64_t>(1, memory_.limit.bytes - beside_));
+}
+
+void Room::check(const Engine& engine) const {
+  if (!has_limit()) return;
+  const MemoryForecast f = engine.forecast();
+  const int64_t kept = f.total() - f.temporary_bytes;
+  // Nothing of the temporary region is resident while parameters are loaded.
+  const int64_t arena = kept + std::max(f.temporary_bytes, on_device_ ? 0 : loading_bytes(engine));
+  if (arena <= engine.limit()) return;
+  const int64_t needed = arena + beside_;
+  const std::string more =
+      memory_.limit.source == "--memory-limit"
+          ? fmt::format("--memory-limit {}", memory_at_least(needed))
+          : fmt::format("a machine or control group with {} for it", memory_text(needed));
+  throw UserError(fmt::format("the model does not fit: it needs {} ({} of it weights and caches), "
+                              "and {} is {}. The way out: {}, or {}",
+                              memory_text(needed), memory_text(kept), memory_.limit.source,
+                              memory_text(memory_.limit.bytes), memory_.advice, more),
+                  ExitCode::kNoMemory);
+}
+
+void Room::refuse(const std::string& why) const {
+  throw UserError(fmt::format("{}; {} is {}, of which the process takes {} beside its programs. "
+                              "The way out: {}",
+                              why, memory_.limit.source, memory_text(memory_.limit.bytes),
+                              memory_text(beside_), memory_.advice),
+                  ExitCode::kNoMemory);
+}
+
+}  // namespace brrr::infer

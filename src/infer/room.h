@@ -1,0 +1,54 @@
+#pragma once
+// Whether inference fits into the memory that there is. Programs are compiled first, then what the
+// process will take with them is reckoned as for training (train/process_forecast.h), and only then
+// is anything allocated.
+
+#include <cstdint>
+#include <string>
+
+#include "base/memory.h"
+#include "runtime/engine.h"
+
+namespace brrr::infer {
+
+/// The memory that an inference may take, and what it should advise when that is too little.
+struct Memory {
+  MemoryLimit limit;   // of the process, or of a device with memory of its own; 0 bytes: none
+  std::string advice;  // "take --precision bf16 or fewer --max-new-tokens"
+};
+
+class Room {
+ public:
+  /// What the process has now counts as needed: its files should be open, and no engine allocated.
+  Room(const Backend& backend, Memory memory);
+
+  /// Sets the engine's limit to what is left beside a process that runs its programs and `next`.
+  /// `more`: bytes that will be taken outside of programs.
+  void set_limit(Engine& engine, const Graph& next, int64_t more = 0);
+
+  /// Throws UserError (exit 3), with the numbers and the way out, when the engine cannot be
+  /// allocated and its parameters loaded within the limit.
+  void check(const Engine& engine) const;
+
+  /// f(), whose refusal for want of memory is told with the limit and the way out.
+  template <typename F>
+  auto run(const F& f) const {
+    try {
+      return f();
+    } catch (const UserError& e) {
+      if (e.code() != ExitCode::kNoMemory || !has_limit()) throw;
+      refuse(e.what());
+    }
+  }
+
+ private:
+  bool has_limit() const { return memory_.limit.bytes > 0; }
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  Memory memory_;
+  ResidentMemory now_;
+  bool on_device_;
+  int64_t beside_ = 0;  // what the process takes beside the engine
+};
+
+}  // namespace brrr::infer
