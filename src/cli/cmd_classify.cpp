@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/encoder_texts.h"
 #include "cli/model_option.h"
@@ -116,6 +117,7 @@ class Classifier {
       OrderedJson rest{{"texts", texts_.count()},
                        {"seconds", seconds},
                        {"texts_per_second", rate_of(texts_.count(), seconds)},
+                       {"process_peak_bytes", resident_memory().peak},
                        {"model", model_.folder.string()}};
       list_.finish(dumped(rest));
     }

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/encoder_texts.h"
@@ -81,6 +82,7 @@ int embed_main(const infer::EmbedOptions& options) {
                         {"sentences", texts.count()},
                         {"seconds", seconds},
                         {"sentences_per_second", rate_of(texts.count(), seconds)},
+                        {"process_peak_bytes", resident_memory().peak},
                         {"model", model.folder.string()}};
     list.finish(rest.dump(-1, ' ', false, io::Json::error_handler_t::replace));
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "data/corpus.h"
@@ -103,6 +104,7 @@ int eval_main(const infer::EvalOptions& options) {
       j["bits_per_byte"] = bits / static_cast<double>(source.bytes);
     j["seconds"] = r.seconds;
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
+    j["process_peak_bytes"] = resident_memory().peak;
     j["model"] = model.folder.string();
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }

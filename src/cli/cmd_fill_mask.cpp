@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/encoder_texts.h"
 #include "cli/model_option.h"
@@ -122,6 +123,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
     const Json rest{{"texts", texts.count()},
                     {"seconds", seconds},
                     {"mask", mask_text},
+                    {"process_peak_bytes", resident_memory().peak},
                     {"model", model.folder.string()}};
     results.finish(rest.dump(-1, ' ', false, Json::error_handler_t::replace));
   }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
@@ -127,6 +128,7 @@ int generate_main(const infer::GenerateOptions& options) {
     j["seed"] = options.seed;
     j["tokens"] = tokens;
     j["tokens_per_second"] = rate;
+    j["process_peak_bytes"] = resident_memory().peak;
     j["model"] = model.folder.string();
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;

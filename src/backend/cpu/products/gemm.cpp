@@ -186,7 +186,7 @@ int64_t gemm_workspace_bytes(const GemmPanels& panels, const GemmTiles& tiles) {
 }
 
 int64_t gemm_threads() {
-  constexpr int kAnywhere = 8;
+  constexpr int kAnywhere = 4;
   return std::min(thread_count(), std::max(omp_get_num_procs(), kAnywhere));
 }
 
