@@ -79,7 +79,9 @@ void Packing::operator+=(const Packing& other) {
 }
 
 int64_t Packing::bytes() const {
-  return gemm_workspace_bytes(panels, tiles) + thread_count() * rows;
+  // The rows lie on the stack, of which so much is resident for other kernels.
+  constexpr int64_t kStack = int64_t{32} << 10;
+  return gemm_workspace_bytes(panels, tiles) + thread_count() * std::max<int64_t>(0, rows - kStack);
 }
 
 Packing packing_of(const Graph& graph) {
