@@ -34,7 +34,7 @@ void Room::check(const Engine& engine) const {
   const int64_t needed = arena + beside_;
   const std::string more =
       memory_.limit.source == "--memory-limit"
-          ? fmt::format("--memory-limit {}", memory_at_least(needed))
+          ? fmt::format("--memory-limit {}", memory_at_least(needed + train::kVariesBetweenRuns))
           : fmt::format("a machine or control group with {} for it", memory_text(needed));
   throw UserError(fmt::format("the model does not fit: it needs {} ({} of it weights and caches), "
                               "and {} is {}. The way out: {}, or {}",

@@ -13,6 +13,10 @@
 
 namespace brrr::train {
 
+/// How many pages of the program the system maps differs between runs: a limit that is advised has
+/// room for so many more.
+inline constexpr int64_t kVariesBetweenRuns = int64_t{1} << 19;
+
 struct ProcessForecast {
   int64_t program = 0;      // the program, libraries, tokenizer, tokens, compiled graphs
   int64_t peak_before = 0;  // the most that was resident until now: a text being tokenised

@@ -69,7 +69,7 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
   text += fmt::format("The smallest budget that would do is --memory-limit {}",
-                      memory_at_least(with_search(least, context)));
+                      memory_at_least(with_search(least, context) + kVariesBetweenRuns));
   if (how != description(wanted.options))
     text += fmt::format(" {} ({})",
                         least.options.optim == wanted.options.optim ? "--fit" : "--fit=all", how);
