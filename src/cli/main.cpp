@@ -17,6 +17,7 @@
 
 #include "base/env.h"
 #include "base/file.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 
 namespace brrr::cli {
@@ -140,7 +141,7 @@ int dispatch(std::vector<std::string> args) {
 /// One line, whatever the message holds: not every exception is a UserError.
 int complain(const std::string& message, int code) {
   std::fflush(stdout);
-  std::fprintf(stderr, "brrr: %s\n", fit_for_a_line(message).c_str());
+  tell("brrr: {}\n", fit_for_a_line(message));
   return code;
 }
 

@@ -350,7 +350,7 @@ TrainOptions options_from_json(std::string_view text, const std::string& what) {
     const std::string where = fmt::format("{}: {}", what, io::in_quotes(key));
     const auto& table = train_option_table();
     const Row& row = table.find(key, what + ": ");
-    const auto mistyped = [&](const char* expected) {
+    const auto mistyped = [&, &value = value](const char* expected) {
       user_error("{}: expected {}, got {}", where, expected, io::describe(value));
     };
     const auto put = [&](const std::string& s) { table.set(options, row, s, where); };

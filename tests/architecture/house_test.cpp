@@ -208,6 +208,14 @@ TEST(House, EnvironmentIsReadThroughTheTable) {
         << s.name << " calls getenv";
 }
 
+// Messages that nobody can read end no run: tell() writes them, where printing would throw.
+TEST(House, MessagesGoThroughTell) {
+  for (const Source& s : sources())
+    for (const char* call : {"print(stderr", ", stderr)"})
+      EXPECT_TRUE(s.name == "base/tell.h" || s.text.find(call) == std::string::npos)
+          << s.name << " writes to standard error by itself";
+}
+
 // The test folders mirror the source folders.
 TEST(House, EveryFolderIsTested) {
   for (const auto& [folder, floor] : kFloors) {
