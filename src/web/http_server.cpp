@@ -119,17 +119,24 @@ class Visitors {
   }
   void leave() {
     const std::lock_guard hold(mutex_);
-    if (--inside_ == 0) stays_.clear();
+    // Nobody looks while only streams are there, and ports come back.
+    if (--inside_ <= lasting_)
+      std::erase_if(stays_, [](const auto& one) { return one.second.stage != Stage::streams; });
     left_.notify_all();
   }
   void look(int port) {
     const std::lock_guard hold(mutex_);
-    if (inside_ > 0) sweep(port);
+    if (inside_ > lasting_) sweep(port);  // streams may stay
   }
   /// The client at this port has asked for a page, or for a stream, which lasts.
   void asked(int peer, bool for_stream) {
     const std::lock_guard hold(mutex_);
     stays_[peer] = {Clock::now(), for_stream ? Stage::streams : Stage::answers};
+    lasting_ += for_stream;
+  }
+  void stream_ended() {
+    const std::lock_guard hold(mutex_);
+    --lasting_;
   }
   /// Ends all connections, those of later calls too.
   void close(int port) {
@@ -183,6 +190,7 @@ class Visitors {
   std::condition_variable left_;
   std::map<int, Stay> stays_;  // by the port of the client
   int inside_ = 0;
+  int lasting_ = 0;  // streams among them
   bool is_over_ = false;
 };
 
@@ -302,6 +310,7 @@ struct HttpServer::State {
         "text/event-stream",
         [this, source](size_t, httplib::DataSink& sink) { return send(*source, sink); },
         [this](bool) {
+          visitors.stream_ended();
           const std::lock_guard hold(mutex);
           --streams;
           changed.notify_all();
