@@ -38,7 +38,8 @@ constexpr auto kAsking = 2s;            // for a client to say what it wants
 constexpr auto kAnswering = 10s;        // for a client to take a page
 constexpr auto kPatience = 1s;          // with who takes a page, where others wait
 constexpr int64_t kRequest = 64 << 10;  // bytes of a request, headers and all
-constexpr auto kSweep = 100ms;          // between two looks at how long clients have taken
+constexpr auto kLook = 500ms;           // between two looks at who takes too long
+constexpr auto kSweep = 100ms;          // the same while somebody waits for room
 constexpr auto kInterval = 250ms;       // between two events
 constexpr int kSilent = 40;        // intervals after which a client is asked whether it is there
 constexpr auto kLastWords = 3s;    // for streams to end in
@@ -256,7 +257,7 @@ struct HttpServer::State {
       ::setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     server.new_task_queue = [this] { return new Threads(visitors, port); };
-    server.set_idle_interval(kSweep);
+    server.set_idle_interval(kLook);
     server.set_keep_alive_max_count(1);
     server.set_read_timeout(2s);
     server.set_write_timeout(1s);
