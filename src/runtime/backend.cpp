@@ -23,12 +23,10 @@ bool NodeView::lies_in_rows() const {
 
 Backend::Choice Backend::choose(const NodeView& node) const {
   Choice choice;
-  const bool in_rows = node.lies_in_rows();
   for (const KernelEntry& entry : kernels) {
     if (entry.op != node.node().op->name) continue;
-    std::string reason = is_disabled(entry.name)            ? "BRRR_DISABLE_KERNEL names it"
-                         : !in_rows && !entry.knows_storage ? "only tensors that lie in rows"
-                                                            : entry.accepts(node);
+    std::string reason =
+        is_disabled(entry.name) ? "BRRR_DISABLE_KERNEL names it" : entry.refusal(node);
     if (reason.empty()) {
       choice.entry = &entry;
       return choice;

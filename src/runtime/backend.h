@@ -60,6 +60,11 @@ struct KernelEntry {
   std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
   /// Whether it is asked about nodes of which a tensor lies in another storage than rows.
   bool knows_storage = false;
+  /// Why the kernel does not take the node; empty where it does.
+  std::string refusal(const NodeView& node) const {
+    if (!knows_storage && !node.lies_in_rows()) return "only tensors that lie in rows";
+    return accepts(node);
+  }
 };
 
 /// KernelEntry::knows_storage, for lists of entries.

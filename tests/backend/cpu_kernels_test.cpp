@@ -60,7 +60,7 @@ int check(const Call& call, bool compare = true) {
   int accepted = 0;
   std::vector<RefTensor> wanted;
   for (const KernelEntry& entry : kernels()) {
-    if (entry.op != call.node().op->name || !entry.accepts(call.view()).empty()) continue;
+    if (entry.op != call.node().op->name || !entry.refusal(call.view()).empty()) continue;
     SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
     ++accepted;
     omp_set_num_threads(2);

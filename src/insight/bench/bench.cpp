@@ -143,7 +143,7 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
       std::vector<std::function<void()>> functions;
       const size_t first = rows.size();
       for (const KernelEntry& entry : whole.kernels) {
-        if (&op(entry.op) != view.node().op || !entry.accepts(view).empty()) continue;
+        if (&op(entry.op) != view.node().op || !entry.refusal(view).empty()) continue;
         runners.push_back(
             std::make_unique<Runner>(g, PipelineOptions{}, only(std::string(entry.name))));
         functions.push_back([runner = runners.back().get()] { runner->run(); });
