@@ -66,7 +66,7 @@ int eval_main(const infer::EvalOptions& options) {
   const io::ModelFolder model = open_named_model(options.model);
   if (const models::Head head = model.definition->task().head; head != models::Head::next_token)
     user_error(
-        "{}: its model is for {}, and eval measures how well the next token of a text is told; the "
+        "{}: its model is for {}, and eval measures how well the next token is predicted; the "
         "log of its run has its scores",
         model.folder.string(), models::description(head));
   const Backend backend = train::backend_for(options.device);

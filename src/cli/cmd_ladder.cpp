@@ -68,7 +68,7 @@ void stop_after_this_visit(int signal) {
   int none = 0;
   if (g_signal.compare_exchange_strong(none, signal)) {
     g_at = now_seconds();
-    constexpr char kText[] = "\nstopping after this visit; again to stop at once\n";
+    constexpr char kText[] = "\nstopping after this visit; press Ctrl-C again to stop at once\n";
     if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
       // The terminal is gone; the record is kept all the same.
     }

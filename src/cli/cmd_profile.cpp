@@ -196,7 +196,7 @@ Command profile_command() {
               "Times a training step (or --inference, --generate) of a preset, a configuration or\n"
               "a model folder, on random tokens or on --text. Every kernel is held against what\n"
               "this machine was measured to reach, and is compute-, bandwidth- or overhead-bound.\n"
-              "Not to be run beside other work. Nothing is saved: weights are random.\n",
+              "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n",
           .options = std::move(options),
           .run = run_profile,
           .takes_positional = true,

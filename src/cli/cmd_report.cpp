@@ -29,7 +29,7 @@ const OptionTable<ReportOptions>& report_table() {
     t.group("report");
     t.text("output", &O::output, "FILE", "the page (default: report.html in the first run)");
     t.flag("serve", &O::serve,
-           "hand the page to browsers on this machine until Ctrl-C; the runs are read again each "
+           "serve the page to browsers on this machine until Ctrl-C; the runs are read again each "
            "time");
     t.integer("port", &O::port, 0, 65535, "N", "port of --serve (0: any that is free)");
     t.flag("json", &O::json, "one JSON object with all of it on standard output, no page");

@@ -170,7 +170,7 @@ int guarded(std::vector<std::string> args) {
     return complain_internal(e.what());
   } catch (const std::bad_alloc&) {
     return complain(
-        "out of memory: expected the system to have more; take a smaller --batch-size, --context "
+        "out of memory: take a smaller --batch-size, --context "
         "or "
         "model, or give the process more memory",
         static_cast<int>(ExitCode::kNoMemory));

@@ -157,7 +157,7 @@ CodeCounts decode_lines(const io::Tokenizer& tokenizer, bool skip_special_tokens
       int32_t id = 0;
       const auto [stop, error] = std::from_chars(line.data() + at, line.data() + end, id);
       if (error != std::errc{} || stop != line.data() + end)
-        user_error("expected token ids apart by spaces; got {}",
+        user_error("expected token ids separated by spaces; got {}",
                    io::in_quotes(line.substr(at, end - at)));
       ids.push_back(id);
       at = end;

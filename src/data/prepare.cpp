@@ -139,6 +139,8 @@ void Prepare::forget_earlier_run() {
 void Prepare::begin_or_resume() {
   staged_.emplace(tokenizer_, options_.output);
   record_.settings = {
+      {kTokenizerKind,
+       fmt::format("{} tokenizer of {}", tokenizer_.kind(), tokenizer_.vocab_size())},
       {"tokenizer", staged_->hash()},
       {"format", std::string(name_of(options_.format))},
       {"validation fraction", fmt::format("{}", options_.val_every ? 0 : options_.val_fraction)},

@@ -131,20 +131,28 @@ InputRecord look_at(const fs::path& path) {
           int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, 0};
 }
 
+constexpr const char* kAbsent = "absent";
+
 void check_same_run(const fs::path& folder, const PrepareRecord& earlier,
                     const PrepareRecord& now) {
   const auto value_in = [](const PrepareRecord& record, const std::string& name) -> std::string {
     for (const auto& [key, value] : record.settings)
       if (key == name) return value;
-    return "absent";
+    return kAbsent;
   };
-  for (const auto& [name, value] : now.settings)
-    if (const std::string before = value_in(earlier, name); before != value)
-      user_error(
-          "{} holds shards prepared with another {}: '{}', now '{}'; choose another folder, or "
-          "begin again "
-          "with --overwrite",
-          folder.string(), name, before, value);
+  constexpr const char* kAdvice = "choose another folder, or begin again with --overwrite";
+  for (const auto& [name, value] : now.settings) {
+    const std::string before = value_in(earlier, name);
+    if (before == value) continue;
+    if (name == kTokenizerKind) {
+      if (before == kAbsent) continue;  // an older version did not say it; it has the hash
+      user_error("{} was prepared with the {}; you asked for the {}: {}", folder.string(), before,
+                 value, kAdvice);
+    }
+    const bool is_hash = name == "tokenizer" || name == "separator";
+    user_error("{} was prepared with another {}{}: {}", folder.string(), name,
+               is_hash ? "" : fmt::format(" ({}; you asked for {})", before, value), kAdvice);
+  }
   if (earlier.inputs.size() != now.inputs.size())
     user_error(
         "{} was begun with {} input files, now there are {}; choose another folder, or begin again "

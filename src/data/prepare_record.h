@@ -29,6 +29,9 @@ struct SplitRecord {
   int64_t tokens() const;
 };
 
+/// A setting that tells people what the hash of the tokenizer does not.
+inline constexpr const char* kTokenizerKind = "tokenizer kind";
+
 struct PrepareRecord {
   std::vector<std::pair<std::string, std::string>>
       settings;  // name, value: whatever changes the result

@@ -77,13 +77,27 @@ Health::Health(HealthOptions options)
   first_.fill(-1);
 }
 
+namespace {
+
+/// "2nd", "3rd", "4th", "11th".
+std::string ordinal(uint64_t n) {
+  const bool is_teen = n % 100 >= 11 && n % 100 <= 13;
+  const char* ending = is_teen || n % 10 > 3 || n % 10 == 0 ? "th"
+                       : n % 10 == 1                        ? "st"
+                       : n % 10 == 2                        ? "nd"
+                                                            : "rd";
+  return fmt::format("{}{}", n, ending);
+}
+
+}  // namespace
+
 void Health::note(Notes& notes, int64_t step, Ailment ailment, std::string text) {
   const auto i = static_cast<size_t>(ailment);
   const auto count = static_cast<uint64_t>(++counts_[i]);
   if (count == 1) first_[i] = step;
   // What comes again and again is said less and less often.
   if (!std::has_single_bit(count)) return;
-  if (count > 1) text += fmt::format(" (time {} of this run)", count);
+  if (count > 1) text += fmt::format(" ({} time)", ordinal(count));
   notes.push_back({step, ailment, std::move(text)});
 }
 
@@ -130,7 +144,7 @@ void Health::look_at_norm(const StepSigns& s, Usual& usual, Notes& notes) {
                      s.grad_norm, std::exp(value - w.median()), std::exp(w.median()),
                      options_.max_grad_norm > 0
                          ? fmt::format("it was clipped to {:g}", options_.max_grad_norm)
-                         : std::string("nothing clips it: see --max-grad-norm")));
+                         : std::string("it is not clipped; see --max-grad-norm")));
   usual.norm_out = is_bad ? usual.norm_out + 1 : 0;
   if (usual.norm_out >= kAccept) w.clear();
   if (!is_bad || usual.norm_out >= kAccept) w.add(value);
@@ -159,11 +173,12 @@ void Health::look_at_data(const StepSigns& s, Notes& notes) {
   if (++stall_steps_ < kStallSteps || stall_seconds_ < kLookSeconds) return;
   const double share = stall_waited_ / stall_seconds_;
   if (data_.update(share > (data_.is_on() ? kStallOver : kStallShare)))
-    note(notes, s.step, Ailment::data_stall,
-         fmt::format("{:.0f}% of the time of the last {} steps went by waiting for data: try more "
-                     "--dataloader-num-workers (now {}), or tokenise ahead with `brrr data "
-                     "prepare`",
-                     100 * share, stall_steps_, options_.workers));
+    note(
+        notes, s.step, Ailment::data_stall,
+        fmt::format("{:.0f}% of the time of the last {} steps was spent waiting for data: try more "
+                    "--dataloader-num-workers (now {}), or tokenise ahead with `brrr data "
+                    "prepare`",
+                    100 * share, stall_steps_, options_.workers));
   stall_seconds_ = stall_waited_ = 0;
   stall_steps_ = 0;
 }
@@ -195,9 +210,8 @@ void Health::end_block(const StepSigns& s, double median, Usual& usual, Notes& n
   const bool lasts = slow_.is_on() && usual.best > 0 && median > kSlowOver * usual.best;
   if (slow_.update(is_bad || lasts))
     note(notes, s.step, Ailment::slow_steps,
-         fmt::format("steps take {:.1f} times as long as before ({:.3g} ms, not {:.3g}), for the "
-                     "same work: {}",
-                     median / usual.best, 1e3 * median, 1e3 * usual.best, why_slow(usual)));
+         fmt::format("steps are {:.1f}x slower ({:.3g} -> {:.3g} ms): {}", median / usual.best,
+                     1e3 * usual.best, 1e3 * median, why_slow(usual)));
   if (usual.slow_blocks >= kNewUsualBlocks) {
     usual.best = 0;
     usual.blocks = 0;
@@ -207,10 +221,10 @@ void Health::end_block(const StepSigns& s, double median, Usual& usual, Notes& n
 
 std::string Health::why_slow(const Usual& usual) const {
   const std::optional<double> now = options_.clock_mhz();
-  if (!now || !usual.clock) return "other work on this machine, or a lower clock";
+  if (!now || !usual.clock) return "the CPU is shared or throttled";
   if (*now < kClockFell * *usual.clock)
-    return fmt::format("the processors' clock fell from {:.0f} to {:.0f} MHz", *usual.clock, *now);
-  return fmt::format("other work on this machine (the clock is as before, {:.0f} MHz)", *now);
+    return fmt::format("the CPU clock fell from {:.0f} to {:.0f} MHz", *usual.clock, *now);
+  return fmt::format("the CPU is shared (its clock is as before, {:.0f} MHz)", *now);
 }
 
 HealthNote Health::not_finite(int64_t step, const std::string& what, const std::string& origin) {
@@ -220,25 +234,19 @@ HealthNote Health::not_finite(int64_t step, const std::string& what, const std::
 }
 
 std::string Health::summary() const {
-  constexpr const char* kOne[kAilments] = {"loss spike",
-                                           "gradient norm far out",
-                                           "time of many overflows",
-                                           "value that is not finite",
-                                           "time of waiting for data",
-                                           "time of slow steps"};
-  constexpr const char* kMany[kAilments] = {"loss spikes",
-                                            "gradient norms far out",
-                                            "times of many overflows",
-                                            "values that are not finite",
-                                            "times of waiting for data",
-                                            "times of slow steps"};
+  constexpr const char* kNames[kAilments] = {"loss spike",       "gradient outlier",
+                                             "overflows",        "a value that is not finite",
+                                             "waiting for data", "slow steps"};
+  int64_t warnings = 0;
   std::string text;
   for (size_t i = 0; i < kAilments; ++i) {
     if (counts_[i] == 0) continue;
-    text += fmt::format("{}{} {} ({}step {})", text.empty() ? "" : ", ", counts_[i],
-                        counts_[i] == 1 ? kOne[i] : kMany[i],
-                        counts_[i] == 1 ? "" : "the first at ", first_[i]);
+    warnings += counts_[i];
+    text += fmt::format("{}{} ({}step {})", text.empty() ? "" : ", ", kNames[i],
+                        counts_[i] == 1 ? "" : fmt::format("{} times, first at ", counts_[i]),
+                        first_[i]);
   }
+  if (warnings > 0) text = fmt::format("{}: {}", counted(warnings, "warning"), text);
   if (skipped_ > 0) text += (text.empty() ? "" : ", ") + counted(skipped_, "skipped step");
   return text;
 }

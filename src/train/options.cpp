@@ -201,7 +201,7 @@ void add_training_rows(Table& t) {
            "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled; "
            "documents: a row is a document; group_by_length: those of similar length together");
   t.real("mlm-probability", &Options::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "P",
-         "masked language models: the share of tokens that is to be told");
+         "masked language models: share of tokens to mask and predict");
   t.flag("whole-word-mask", &Options::whole_word_mask, "masked language models: mask whole words",
          {"wwm"});
   t.integer("dataloader-num-workers", &Options::dataloader_num_workers, 0, 256, "N",
@@ -257,7 +257,7 @@ void set_rematerialize(Options& o, const std::string& policy) {
 void add_rematerialize_rows(Table& t) {
   auto& policy = t.choice(
       "rematerialize", &Options::rematerialize, {{"none"}, {"all"}, {"blocks"}, {"auto"}}, "NAME",
-      "activations to compute again: none, blocks (each layer's), auto (what is cheap, or "
+      "activations to recompute: none, blocks (each layer's), auto (what is cheap, or "
       "what the budget needs), all");
   policy.free_on_resume = true;
   policy.set = [parse = policy.set](Options& o, const std::string& s) {
@@ -301,7 +301,7 @@ void add_run_rows(Table& t) {
     if (s.empty()) usage_error("expected true, false or a checkpoint folder; got ''");
     o.resume = is_bool_word(s) ? (parse_bool(s) ? "true" : "false") : s;
   };
-  t.flag("overwrite", &Options::overwrite, "start afresh in a run folder that is not empty",
+  t.flag("overwrite", &Options::overwrite, "start over in a run folder that is not empty",
          {"overwrite-output-dir"})
       .free_on_resume = true;
 

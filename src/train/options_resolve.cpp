@@ -426,8 +426,9 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     const bool cuts = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
     if (given && !row.free_on_resume && before != after && !(cuts && recut))
       usage_error(
-          "--resume: {} was started with {} = {}; got {}. Leave it out, or start another run", what,
-          row.name, fmt::join(before, " "), fmt::join(after, " "));
+          "--resume cannot change --{} ({} in {}, now {}); leave it out, or start a new run with "
+          "--init-from",
+          row.name, fmt::join(before, " "), what, fmt::join(after, " "));
     if (!(given && row.free_on_resume) && !is_per_call(row.name)) continue;
     if (row.clear) row.clear(result);
     for (const std::string& item : after) row.set(result, item);

@@ -37,7 +37,8 @@ void remember(int signal) {
   int none = 0;
   if (g_signal.compare_exchange_strong(none, signal)) {
     g_first = at;
-    constexpr char kText[] = "\nsaving after this step; again to quit without saving\n";
+    constexpr char kText[] =
+        "\nsaving after this step; press Ctrl-C again to quit without saving\n";
     if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
       // The terminal is gone (SIGHUP): saving matters more.
     }

@@ -231,7 +231,8 @@ class Trainer {
       initial(name, out);
     });
     if (start_from_ && !made.empty())
-      say(fmt::format("note: these parameters begin afresh: {}", fmt::join(made, ", ")));
+      say(fmt::format("note: these parameters are new, not in the model: {}",
+                      fmt::join(made, ", ")));
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
   }

@@ -192,7 +192,7 @@ TEST(TrainOptionRecords, ResumeKeepsWhatMustNotChange) {
 
   EXPECT_USER_ERROR(
       merge_for_resume(recorded, resolve({{"resume", "true"}, {"n_layer", "4"}}), "runs/a"),
-      "runs/a was started with n-layer = 3; got 4");
+      "--resume cannot change --n-layer (3 in runs/a, now 4)");
   EXPECT_USER_ERROR(
       merge_for_resume(recorded, resolve({{"resume", "true"}, {"lr", "0.5"}}), "runs/a"),
       "learning-rate");

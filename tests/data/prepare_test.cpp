@@ -457,16 +457,16 @@ TEST_F(PrepareAgain, OtherSettingsAreRefused) {
   PrepareOptions other = options_;
   other.val_fraction = 0.2;
   EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), other),
-                    "another validation fraction: '0.1', now '0.2'");
+                    "another validation fraction (0.1; you asked for 0.2)");
   other = options_;
   other.format = ShardFormat::kNanogpt;
   EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), other),
-                    "another format: 'llmc', now 'nanogpt'");
+                    "another format (llmc; you asked for nanogpt)");
   other = options_;
   other.inputs.push_back(input_);
   EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(), other),
                     "begun with 1 input files, now there are 2");
-  EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(258), options_), "another tokenizer");
+  EXPECT_USER_ERROR(prepare_shards(FakeTokenizer(258), options_), "you asked for the ");
   EXPECT_FALSE(fs::exists(folder_ / "out/.tokenizer"));
   EXPECT_EQ(read_file(folder_ / "out/fake.json"), "257");
 }

@@ -97,7 +97,7 @@ TEST(Health, ALossSpikeIsSaidOnceAndAgainAfterItIsOver) {
   EXPECT_EQ(texts(notes_of(health, series, 20, kAsItIs)), "");
   expect_one(notes_of(health, series, 200, spike(500, 501)), Ailment::loss_spike, 500);
   EXPECT_EQ(health.count(Ailment::loss_spike), 2);
-  EXPECT_EQ(health.summary(), "2 loss spikes (the first at step 300)");
+  EXPECT_EQ(health.summary(), "2 warnings: loss spike (2 times, first at step 300)");
 }
 
 TEST(Health, WhatComesAgainAndAgainIsSaidLessAndLess) {
@@ -372,7 +372,7 @@ TEST(Health, TheEndOfARunIsANote) {
   const HealthNote n = health.not_finite(12, "the loss is not a number", "[exp] at h.1.mlp");
   EXPECT_EQ(n.step, 12);
   EXPECT_EQ(n.text, "the loss is not a number; it began in [exp] at h.1.mlp");
-  EXPECT_EQ(health.summary(), "1 value that is not finite (step 12)");
+  EXPECT_EQ(health.summary(), "1 warning: a value that is not finite (step 12)");
   EXPECT_EQ(name_of(n.ailment), "non_finite");
 }
 

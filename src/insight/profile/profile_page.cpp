@@ -124,7 +124,7 @@ std::string anatomy_table(const Profile& p) {
 std::string profile_page(const Profile& p, const std::string& memory_svg) {
   std::string body = "<h1>" + html_text(p.title) + "</h1>";
   body += fmt::format(
-      "<p class=\"faint\">{}; a step takes {} ms ({}&ndash;{}){}; timing it costs "
+      "<p class=\"faint\">{}; a step takes {} ms ({}&ndash;{}){}; profiling overhead: "
       "{:.1f}%</p>\n",
       html_text(p.place()), number_text(p.step.median), number_text(p.step.low),
       number_text(p.step.high),

@@ -58,17 +58,16 @@ void add_step(ProfileReport& r, const Profile& p) {
     speed = fmt::format(
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
-  r.line(fmt::format("a step: {} ms ({}-{}){}; timing it costs {:.1f}%{} ({} steps each way)",
-                     number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
-                     speed, 100 * (reckoned ? p.clock_cost : p.timing_cost),
-                     reckoned ? ", reckoned" : "", p.steps));
+  r.line(fmt::format(
+      "a step: {} ms ({}-{}){}; profiling overhead: {:.1f}%{} ({} steps with and without)",
+      number_text(p.step.median), number_text(p.step.low), number_text(p.step.high), speed,
+      100 * (reckoned ? p.clock_cost : p.timing_cost), reckoned ? " (estimated)" : "", p.steps));
   if (p.other_processors > 0.25)
-    r.line(r.painted(fmt::format("other work had {:.1f} processors meanwhile: neither times nor "
-                                 "verdicts are worth much",
-                                 p.other_processors),
-                     "33"));
+    r.line(r.painted(
+        fmt::format("other programs used {:.1f} CPUs: timings are unreliable", p.other_processors),
+        "33"));
   else if (p.is_disturbed())
-    r.line(r.painted("steps differ much in time: neither times nor verdicts are worth much", "33"));
+    r.line(r.painted("step times vary a lot: timings are unreliable", "33"));
 }
 
 /// The kernels' time by what held them up.
@@ -89,9 +88,8 @@ void add_parts(ProfileReport& r, const Profile& p) {
   };
   row("kernels", p.kernels_ms);
   const std::array<double, kBounds> bounds = bound_ms(p);
-  constexpr const char* kMeaning[] = {"held up by the units that multiply and add",
-                                      "waiting for bytes from caches and memory",
-                                      "being started, not working"};
+  constexpr const char* kMeaning[] = {"limited by arithmetic", "limited by memory traffic",
+                                      "limited by the start of kernels"};
   for (size_t i = 0; i < kBounds; ++i)
     row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   // A device's clock counts what lies between two kernels with the second.
