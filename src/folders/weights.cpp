@@ -151,6 +151,11 @@ const TensorView* find_parameter(const WeightFiles& files, const models::FileNam
   return nullptr;
 }
 
+bool is_zero(const TensorView* tensor) {
+  return tensor != nullptr && std::all_of(tensor->bytes.begin(), tensor->bytes.end(),
+                                          [](std::byte b) { return b == std::byte{0}; });
+}
+
 }  // namespace
 
 std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
@@ -182,6 +187,8 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
     if (names.is_buffer && names.is_buffer(name)) return;
     for (const auto& [older, now] : names.renamed)
       if (name == older && out.contains(now)) return;
+    for (const auto& [absent, its_shape] : names.zeros)
+      if (canonical == absent && is_zero(files.find(name))) return;
     if (std::none_of(names.trunk.begin(), names.trunk.end(),
                      [&](const std::string& start) { return inner.starts_with(start); }))
       return;
@@ -227,9 +234,18 @@ void write_model_files(const fs::path& folder, const models::Model& model,
     BRRR_CHECK(at->second->shape == p.shape, "{} has shape {}, expected {}", p.name,
                at->second->shape.str(), p.shape.str());
   }
+  std::vector<TensorView> all(tensors.begin(), tensors.end());
+  std::vector<std::byte> zeros;
+  const auto absent = model.file_names().zeros;
+  for (const auto& [name, shape] : absent)
+    zeros.resize(std::max(zeros.size(), static_cast<size_t>(shape.elements()) * bytes_of(stored)));
+  for (const auto& [name, shape] : absent)
+    all.push_back(
+        {name, stored, shape,
+         std::span(zeros).first(static_cast<size_t>(shape.elements()) * bytes_of(stored))});
   // transformers before version 5 refuses a file that does not say which framework its layout is
   // of.
-  write_safetensors(folder / kSingle, tensors, {{"format", "pt"}});
+  write_safetensors(folder / kSingle, all, {{"format", "pt"}});
   write_file_atomically(folder / "config.json", model.config_json(stored));
 }
 

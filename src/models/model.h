@@ -69,6 +69,9 @@ struct FileNames {
   /// Older names of parameters, prefix included, and the names that they have now: a file may use
   /// either.
   std::vector<std::pair<std::string, std::string>> renamed;
+  /// Tensors that this model lacks and other readers of its files expect: written as zeros, which
+  /// change nothing, and passed over where they are zeros.
+  std::vector<std::pair<std::string, Shape>> zeros;
   /// A tensor that may stand beside the parameter it is tied to, when both are equal.
   std::optional<std::pair<std::string, std::string>> tied;
 };

@@ -123,6 +123,25 @@ TEST_F(Transformers, FillTheSameMasksAndEmbedTheSame) {
       EXPECT_NEAR(ours[i][k].get<double>(), theirs[i][k].get<double>(), 1e-5);
 }
 
+// A model without biases, of characters and of bytes: nothing is missing, and both continue a
+// prompt with the same text.
+TEST_F(Transformers, ContinueAPromptWithTheSameText) {
+  for (const char* tokenizer : {"char", "byte"})
+    for (const std::string architecture : {"gpt2", "llama"}) {
+      Options more{"--tokenizer", tokenizer,        "--max-steps", "100",        "--eval-steps",
+                   "0",           "--architecture", architecture,  "--overwrite"};
+      if (architecture == "llama") more.insert(more.end(), {"--num-key-value-heads", "1"});
+      ASSERT_EQ(run(small_run("run", more)), 0) << err_;
+      ASSERT_EQ(run({"generate", "--model", path("run").string(), "--prompt", "line 1", "--json",
+                     "--temperature", "0", "--max-new-tokens", "20"}),
+                0)
+          << err_;
+      const Json theirs = ask("run", "generate", {{"prompt", "line 1"}, {"tokens", 20}});
+      EXPECT_EQ(report_, Json::object()) << tokenizer;
+      EXPECT_EQ(theirs["text"], Json::parse(out_)["text"]) << tokenizer << architecture;
+    }
+}
+
 TEST_F(Transformers, ReadTheSameTokens) {
   const Json texts{"line 5 of a small text", "  two  words, that repeat.", "words\nthat\n\nrepeat"};
   const std::string text = text_path().string();

@@ -88,7 +88,18 @@ class Gpt2Model final : public CausalModel {
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     };
     if (c_.tie_word_embeddings) names.tied = {"lm_head.weight", "transformer.wte.weight"};
+    if (!c_.bias) names.zeros = biases();
     return names;
+  }
+
+  /// Every bias of GPT-2; transformers knows no model without them.
+  std::vector<std::pair<std::string, Shape>> biases() const {
+    Gpt2Config with_biases = c_;
+    with_biases.bias = true;
+    std::vector<std::pair<std::string, Shape>> all;
+    for (const ParameterInfo& p : Gpt2Model(with_biases).parameters())
+      if (p.name.ends_with(".bias")) all.emplace_back(p.name, p.shape);
+    return all;
   }
 
   TextEnds text_ends() const override {
