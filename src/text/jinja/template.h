@@ -1,0 +1,38 @@
+#pragma once
+// Templates of Jinja as chat templates use them, in the environment of Hugging Face's library:
+// trim_blocks, lstrip_blocks, break and continue, `generation`, raise_exception, strftime_now.
+// What is not supported is refused by name, with line and column. A template comes from outside: it
+// cannot read anything but its variables, and it ends, whatever it is (Limits).
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/builtins.h"
+#include "text/jinja/value.h"
+
+namespace brrr::jinja {
+
+class Template {
+ public:
+  /// `name` stands for the template in errors. Throws UserError for what is no template.
+  Template(std::string_view text, std::string name);
+  Template(Template&&) noexcept;
+  Template& operator=(Template&&) noexcept;
+  ~Template();
+
+  using Variables = std::vector<std::pair<std::string, Value>>;
+  /// `now` is what strftime_now writes. Throws UserError for what the template raises itself, for
+  /// what it cannot do, and beyond the limits.
+  std::string render(const Variables& variables, const std::tm& now,
+                     const Limits& limits = {}) const;
+
+ private:
+  struct Parsed;
+  std::unique_ptr<const Parsed> parsed_;
+};
+
+}  // namespace brrr::jinja
