@@ -88,6 +88,12 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",
            "read the prompt from a file; -: standard input");
+    t.flag("chat", &O::chat,
+           "the prompt is a turn of a chat, written by the folder's chat template; without one, "
+           "turns are read from standard input, a line each");
+    t.text("system", &O::system, "TEXT", "what the system says before the chat");
+    t.flag("interactive", &O::interactive,
+           "read what to continue from standard input, a line each, and keep what was said");
     t.group("sampling");
     t.integer("max-new-tokens", &O::max_new_tokens, 1, 1 << 30, "N", "tokens per sample",
               {"max-tokens"});
@@ -135,6 +141,19 @@ GenerateOptions resolve_generate(const KeyValues& given) {
     if (options.prompt.empty())
       usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
                   options.prompt_file == "-" ? "standard input" : options.prompt_file);
+  }
+  if (options.was_given("system") && !options.chat)
+    usage_error("--system: it is said in a chat; expected --chat beside it");
+  if (options.chat && options.has_prompt() && options.prompt.empty())
+    usage_error("--prompt: expected a turn of the chat, at least one character");
+  if (options.reads_turns()) {
+    const char* const why = options.interactive ? "with --interactive" : "without --prompt";
+    if (options.json) usage_error("--json: {} the answers are text; expected one prompt", why);
+    if (options.num_samples > 1)
+      usage_error("--num-samples: {} there is one answer to a turn; got {}", why,
+                  options.num_samples);
+    if (options.prompt_file == "-")
+      usage_error("--prompt-file: {} standard input holds the turns; expected --prompt TEXT", why);
   }
   return options;
 }

@@ -18,7 +18,10 @@ struct GenerateOptions {
   /// What is continued; "": the model's begin-of-text token. When it is not given, tokenizers that
   /// begin texts with such a token begin there, others with this newline.
   std::string prompt = "\n";
-  std::string prompt_file;  // read instead of `prompt` ("-": standard input); "": none
+  std::string prompt_file;   // read instead of `prompt` ("-": standard input); "": none
+  bool chat = false;         // the prompt is a user's turn, written by the folder's chat template
+  std::string system;        // what the system says before the first turn; "": nothing
+  bool interactive = false;  // turns are read from standard input
   int64_t max_new_tokens = 300;
   int64_t num_samples = 1;
   double temperature = 0.8;  // 0: always the likeliest token
@@ -39,6 +42,9 @@ struct GenerateOptions {
   /// Canonical names that were given: others may come from the model's folder.
   std::set<std::string> given;
   bool was_given(const std::string& name) const { return given.contains(name); }
+  bool has_prompt() const { return was_given("prompt") || was_given("prompt-file"); }
+  /// A chat without a prompt reads turns, too.
+  bool reads_turns() const { return interactive || (chat && !has_prompt()); }
 
   bool operator==(const GenerateOptions&) const = default;
 };

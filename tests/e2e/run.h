@@ -24,12 +24,13 @@ namespace brrr::test {
 /// A child process of the program, its output in files.
 class Child {
  public:
+  /// `input`: the file that is its standard input.
   Child(const fs::path& folder, const std::vector<std::string>& args,
-        const std::vector<std::string>& environment = {})
+        const std::vector<std::string>& environment = {}, const fs::path& input = "/dev/null")
       : out_(folder / "child.out"), err_(folder / "child.err") {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 0, input.c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     // Whoever started the tests in the background may ignore them: the child must not.
@@ -134,8 +135,9 @@ class EndToEnd : public ::testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
-  int run(const std::vector<std::string>& args, const std::vector<std::string>& environment = {}) {
-    Child child(folder_.path(), args, environment);
+  int run(const std::vector<std::string>& args, const std::vector<std::string>& environment = {},
+          const fs::path& input = "/dev/null") {
+    Child child(folder_.path(), args, environment, input);
     const int code = child.wait();
     out_ = child.out();
     err_ = child.err();

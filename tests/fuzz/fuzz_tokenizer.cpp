@@ -1,6 +1,6 @@
 // libFuzzer target: whatever the bytes, encoding round-trips, and tokenizer files are loaded or
-// refused with a UserError. A file that loads must give a tokenizer that works. The first byte
-// chooses.
+// refused with a UserError. A file that loads must give a tokenizer that works. Chat templates are
+// rendered or refused. The first byte chooses.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include "fuzz/tokenizer_use.h"
 #include "text/bpe/byte_letters.h"
 #include "text/bpe/tokenizer_bpe.h"
+#include "text/jinja/template.h"
 #include "text/tokenizer_char.h"
 #include "text/tokenizer_json.h"
 #include "text/wordpiece/vocab_files.h"
@@ -152,6 +153,26 @@ std::string tokenizer_json_of_parts(std::string_view& text) {
   return root;
 }
 
+/// A chat template over variables that the fuzzer writes, too, or over a conversation.
+void render_template(std::string_view text) {
+  const std::string source(take_part(text));
+  nlohmann::ordered_json variables = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!variables.is_object())
+    variables = {{"messages",
+                  {{{"role", "user"}, {"content", text.size() % 2 == 1 ? "Hello, you" : ""}},
+                   {{"role", "assistant"}, {"content", "4"}}}},
+                 {"n", 3},
+                 {"x", 2.5},
+                 {"bos_token", "<s>"}};
+  jinja::Template::Variables values;
+  for (auto member = variables.begin(); member != variables.end(); ++member)
+    values.emplace_back(member.key(), jinja::Value::from_json(member.value()));
+  const jinja::Template chat(source, "input");
+  const jinja::Limits limits{.work = 100'000, .output = 1 << 18, .depth = 200};
+  const std::string once = chat.render(values, {}, limits);
+  if (chat.render(values, {}, limits) != once) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -161,7 +182,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    switch (data[0] % 9) {
+    switch (data[0] % 10) {
       case 0:
         round_trip(*trained, text);
         break;
@@ -192,6 +213,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         encode_again(*io::read_tokenizer_json({{"tokenizer.json", json}}, ""), text.substr(0, 200));
         break;
       }
+      case 9:
+        render_template(text);
+        break;
       case 4: {
         const auto tokenizer = io::parse_char_json(take_part(text), "char.json");
         round_trip(*tokenizer, text);

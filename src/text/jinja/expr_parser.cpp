@@ -353,7 +353,7 @@ ExprPtr ExprParser::subscript(ExprPtr e) {
 }
 
 ExprPtr ExprParser::call(ExprPtr callee) {
-  ExprPtr e = made(Expr::Kind::call, now().at);
+  ExprPtr e = made(Expr::Kind::call, callee->at);
   add(e, std::move(callee));
   arguments(e);
   return e;

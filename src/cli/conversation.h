@@ -1,0 +1,43 @@
+#pragma once
+// Turns of a user and a model, line by line from standard input: with a chat template, or as one
+// text that both continue.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/text_maker.h"
+#include "folders/chat_template.h"
+
+namespace brrr::cli {
+
+/// The turns so far, and the tokens that a model reads of them.
+class Conversation {
+ public:
+  /// Without a template the turns are one text. All outlive it.
+  Conversation(const infer::GenerateOptions& options, const io::ModelFolder& model,
+               const io::ChatTemplate* chat);
+  /// Takes a turn of the user. Throws UserError where the template or the tokenizer refuses it; the
+  /// turn is forgotten then.
+  std::vector<int32_t> ask(const std::string& text);
+  /// What the model said.
+  void answer(const std::string& text);
+
+ private:
+  std::vector<int32_t> prompt();
+
+  const infer::GenerateOptions& options_;
+  const io::ModelFolder& model_;
+  const io::ChatTemplate* chat_;
+  std::vector<io::ChatMessage> messages_;
+  std::string text_;    // without a template
+  bool noted_ = false;  // that turns are forgotten
+};
+
+/// Reads turns until standard input ends and prints the answers. On a terminal it says how to
+/// leave; Ctrl-C stops an answer there, and a second one ends the program. `first`: a turn that was
+/// given already, or "".
+void converse(TextMaker& maker, Conversation& conversation, const std::string& first,
+              const infer::GenerateOptions& options);
+
+}  // namespace brrr::cli

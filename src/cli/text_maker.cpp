@@ -1,0 +1,105 @@
+#include "cli/text_maker.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/tell.h"
+#include "cli/model_option.h"
+#include "infer/stop_strings.h"
+#include "train/device.h"
+
+namespace brrr::cli {
+namespace {
+
+/// Options that were given come before the folder's, which come before our defaults.
+infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::GenerationSettings& folder) {
+  infer::Sampling s{.temperature = o.temperature,
+                    .top_k = o.top_k,
+                    .top_p = o.top_p,
+                    .seed = static_cast<uint32_t>(o.seed),
+                    .min_p = o.min_p,
+                    .repetition_penalty = o.repetition_penalty,
+                    .presence_penalty = o.presence_penalty,
+                    .frequency_penalty = o.frequency_penalty};
+  if (!o.was_given("temperature")) {
+    if (folder.temperature) s.temperature = *folder.temperature;
+    if (folder.samples == false) s.temperature = 0;
+  }
+  if (!o.was_given("top-k") && folder.top_k) s.top_k = *folder.top_k;
+  if (!o.was_given("top-p") && folder.top_p) s.top_p = *folder.top_p;
+  if (!o.was_given("min-p") && folder.min_p) s.min_p = *folder.min_p;
+  if (!o.was_given("repetition-penalty") && folder.repetition_penalty)
+    s.repetition_penalty = *folder.repetition_penalty;
+  return s;
+}
+
+}  // namespace
+
+TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model)
+    : options_(options), model_(model), sampling_(sampling_of(options, model.generation)) {
+  infer::validate(sampling_);
+  for (const std::string& setting : model.generation.ignored)
+    tell("note: generation_config.json asks for {}, which is not supported: the text "
+               "may differ\n",
+               setting);
+  ends_.insert(model.generation.ends_of_text.begin(), model.generation.ends_of_text.end());
+  if (ends_.empty() && model.tokenizer->end_of_text() >= 0)
+    ends_.insert(model.tokenizer->end_of_text());
+}
+
+infer::Generator& TextMaker::generator_for(int64_t positions) {
+  positions = std::min(positions, context());
+  if (!generator_ || positions > room_) {
+    // A conversation grows by turns: twice the room, so that weights are seldom read again.
+    room_ = generator_ ? std::min(std::max(positions, 2 * room_), context()) : positions;
+    const Backend backend = train::backend_for(options_.device);
+    generator_.reset();
+    generator_.emplace(
+        model_.definition, backend, infer::weights_of(model_),
+        infer::GeneratorOptions{.use_cache = options_.cache,
+                                .precision = dtype_of_precision(options_.precision),
+                                .positions = room_,
+                                .memory = memory_of(options_, "fewer --max-new-tokens, a shorter prompt")});
+  }
+  return *generator_;
+}
+
+TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample, bool echoes,
+                                const std::function<void(std::string_view)>& on_text,
+                                const std::function<bool()>& stops) {
+  const int64_t given = std::ssize(prompt);
+  if (given > context() && sample == 0)
+    tell("note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
+        given, context(), infer::kept_at_the_end(context()));
+  infer::Generator& generator = generator_for(given + options_.max_new_tokens);
+  const Stopwatch watch;
+  Text made;
+  io::TextStream text(*model_.tokenizer);
+  infer::StopStrings stop(options_.was_given("stop") ? options_.stop
+                                                     : model_.generation.stop_strings);
+  made.said = text.add(prompt);
+  if (echoes) on_text(made.said);
+  const auto add = [&](std::string more) {
+    on_text(more);
+    made.text += more;
+  };
+  made.ids = generator.generate(prompt, options_.max_new_tokens,
+                                infer::Sampler(sampling_, static_cast<uint32_t>(sample)),
+                                [&](int32_t token) {
+                                  if (ends_.contains(token)) return false;
+                                  add(stop.add(text.add(std::span(&token, 1))));
+                                  return !stop.found() && !(stops && stops());
+                                });
+  tokens_ += std::ssize(made.ids);
+  if (!made.ids.empty() && ends_.contains(made.ids.back())) made.ids.pop_back();
+  std::string rest = stop.add(text.finish());
+  add(rest + stop.finish());
+  seconds_ += watch.seconds();
+  return made;
+}
+
+double TextMaker::tokens_per_second() const {
+  return seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+}
+
+}  // namespace brrr::cli

@@ -1,0 +1,56 @@
+#pragma once
+// What `brrr generate` makes texts with: a generator of the folder's model, the way that tokens are
+// chosen, and what ends a text.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "folders/model_folder.h"
+#include "infer/generator.h"
+#include "infer/options.h"
+
+namespace brrr::cli {
+
+class TextMaker {
+ public:
+  /// `model` and `options` outlive it. Notes on standard error what the folder asks for and is not
+  /// done.
+  TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model);
+
+  struct Text {
+    std::string said, text;    // the prompt as it is read, and what continues it
+    std::vector<int32_t> ids;  // without the token that ended it
+  };
+  /// `on_text` gets the text as it comes; `echoes`: the prompt first. `stops` is asked at every
+  /// token.
+  Text make(std::span<const int32_t> prompt, int64_t sample, bool echoes,
+            const std::function<void(std::string_view)>& on_text,
+            const std::function<bool()>& stops = {});
+
+  /// The end of a turn may have a token of its own, and the tokenizer knows it.
+  void end_at(int32_t token) { ends_.insert(token); }
+  int64_t context() const { return model_.definition->sizes().context; }
+  int64_t tokens() const { return tokens_; }
+  double seconds() const { return seconds_; }
+  double tokens_per_second() const;
+
+ private:
+  /// A generator with room for so many positions.
+  infer::Generator& generator_for(int64_t positions);
+
+  const infer::GenerateOptions& options_;
+  const io::ModelFolder& model_;
+  infer::Sampling sampling_;
+  std::set<int32_t> ends_;
+  std::optional<infer::Generator> generator_;
+  int64_t room_ = 0;
+  int64_t tokens_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace brrr::cli
