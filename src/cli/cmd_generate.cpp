@@ -91,8 +91,8 @@ int generate_main(const infer::GenerateOptions& options) {
                   chat ? conversation.ask(options.prompt) : prompt_of(options, model), !chat);
   if (options.json) return 0;
   std::fflush(stdout);
-  tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", maker.tokens(),
-       maker.seconds(), maker.tokens_per_second(), model.folder.string());
+  tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", maker.tokens(), maker.seconds(),
+       maker.tokens_per_second(), model.folder.string());
   return 0;
 }
 

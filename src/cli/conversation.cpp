@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/tell.h"
 
 namespace brrr::cli {
 namespace {
@@ -128,9 +129,10 @@ std::vector<int32_t> Conversation::ask(const std::string& text) {
                       messages_.begin() + static_cast<int64_t>(oldest) + 2);
       ids = prompt();
       if (!std::exchange(noted_, true))
-        tell("note: the conversation is longer than the model's context of {} tokens: its "
-                   "oldest turns are forgotten\n",
-                   context);
+        tell(
+            "note: the conversation is longer than the model's context of {} tokens: its "
+            "oldest turns are forgotten\n",
+            context);
     }
     return ids;
   } catch (const UserError&) {
@@ -154,7 +156,7 @@ void converse(TextMaker& maker, Conversation& conversation, const std::string& f
   if (terminal) {
     guard.emplace();
     tell("{}; Ctrl-D ends, Ctrl-C stops an answer, twice it ends\n",
-               options.chat ? "a turn on each line" : "a text to continue on each line");
+         options.chat ? "a turn on each line" : "a text to continue on each line");
   }
   const auto show_prompt = [terminal] {
     if (terminal) tell("> ");

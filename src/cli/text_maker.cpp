@@ -39,9 +39,10 @@ TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolde
     : options_(options), model_(model), sampling_(sampling_of(options, model.generation)) {
   infer::validate(sampling_);
   for (const std::string& setting : model.generation.ignored)
-    tell("note: generation_config.json asks for {}, which is not supported: the text "
-               "may differ\n",
-               setting);
+    tell(
+        "note: generation_config.json asks for {}, which is not supported: the text "
+        "may differ\n",
+        setting);
   ends_.insert(model.generation.ends_of_text.begin(), model.generation.ends_of_text.end());
   if (ends_.empty() && model.tokenizer->end_of_text() >= 0)
     ends_.insert(model.tokenizer->end_of_text());
@@ -56,10 +57,11 @@ infer::Generator& TextMaker::generator_for(int64_t positions) {
     generator_.reset();
     generator_.emplace(
         model_.definition, backend, infer::weights_of(model_),
-        infer::GeneratorOptions{.use_cache = options_.cache,
-                                .precision = dtype_of_precision(options_.precision),
-                                .positions = room_,
-                                .memory = memory_of(options_, "fewer --max-new-tokens, a shorter prompt")});
+        infer::GeneratorOptions{
+            .use_cache = options_.cache,
+            .precision = dtype_of_precision(options_.precision),
+            .positions = room_,
+            .memory = memory_of(options_, "fewer --max-new-tokens, a shorter prompt")});
   }
   return *generator_;
 }
@@ -70,7 +72,7 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
   const int64_t given = std::ssize(prompt);
   if (given > context() && sample == 0)
     tell("note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
-        given, context(), infer::kept_at_the_end(context()));
+         given, context(), infer::kept_at_the_end(context()));
   infer::Generator& generator = generator_for(given + options_.max_new_tokens);
   const Stopwatch watch;
   Text made;
