@@ -20,6 +20,7 @@ constexpr Variable kVariables[] = {
     {"BRRR_ASSUME_ISA",
      "tests: what the processor is taken to have, whatever it says (tests/support/amx_trap.cpp)"},
     {"BRRR_BUILD_SECONDS", "set by ./brrr: how long it built before it became this process"},
+    {"BRRR_COMMAND", "set by ./brrr: how it was started, for the commands that messages suggest"},
     {"BRRR_DISABLE_PASS", "comma-separated passes to disable"},
     {"BRRR_DISABLE_KERNEL",
      "comma-separated kernels to disable, by the names of --explain-dispatch"},
@@ -50,6 +51,17 @@ std::optional<std::string> get(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
+}
+
+std::string program() { return get("BRRR_COMMAND").value_or("brrr"); }
+
+std::string as_typed(std::string message) {
+  for (const char* quote : {"`", "'"}) {
+    const std::string command = std::string(quote) + "brrr ", typed = quote + program() + " ";
+    for (size_t at = 0; (at = message.find(command, at)) != std::string::npos; at += typed.size())
+      message.replace(at, command.size(), typed);
+  }
+  return message;
 }
 
 }  // namespace brrr::env

@@ -18,4 +18,10 @@ std::span<const Variable> all();
 /// The value, or nothing when unset or empty.
 std::optional<std::string> get(const char* name);
 
+/// How the user starts this program, for messages that suggest a command: as the script ./brrr was
+/// named, else "brrr".
+std::string program();
+/// A message in which commands stand in quotes (`brrr VERB ...`), with them as the user types them.
+std::string as_typed(std::string message);
+
 }  // namespace brrr::env

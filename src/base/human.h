@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace brrr {
 
@@ -35,6 +36,15 @@ inline std::string format_duration(double seconds) {
   if (days > 0) return fmt::format("{}d {:02}:{:02}:{:02}", days, hours, minutes, rest);
   if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, rest);
   return fmt::format("{}:{:02}", minutes, rest);
+}
+
+/// "just now", "5 minutes ago", "1 hour ago", "3 days ago".
+inline std::string ago(double seconds) {
+  constexpr std::pair<double, const char*> kUnits[] = {
+      {86'400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
+  for (const auto& [length, unit] : kUnits)
+    if (seconds >= length) return counted(static_cast<int64_t>(seconds / length), unit) + " ago";
+  return "just now";
 }
 
 /// "812 B", "12.3 MB": powers of 1000, three digits.

@@ -20,7 +20,8 @@ struct BenchOptions {
   std::vector<std::string> precisions;  // of a step
   std::vector<std::string> rematerialize;
   std::string preset;  // "": char-cpu for step, gpt2 for decode
-  int64_t batch = 0, context = 0, prompt = 64, rows = 1024, elements = int64_t{1} << 24;
+  std::string model;
+  int64_t batch = 0, context = 0, prompt = 0, rows = 1024, elements = int64_t{1} << 24;
   bool compile = true;
   std::string device = "auto";
   int64_t layers = 0, heads = 0, width = 0;
@@ -48,7 +49,11 @@ const OptionTable<BenchOptions>& bench_table() {
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
     t.text("preset", &O::preset, "NAME",
            "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
-    t.integer("prompt", &O::prompt, 1, 1 << 20, "N", "decode: tokens in the cache at the start");
+    t.text("model", &O::model, "FOLDER",
+           "step, decode: the model of a run, checkpoint or model folder instead of a preset's",
+           {"model-name-or-path"});
+    t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
+              "decode: tokens in the cache at the start (0: 64, or half of the context)");
     t.list("precision", &O::precisions, true, "NAME...",
            "step, decode: fp32, bf16, fp16; step: tf32, fp8 (default: fp32 and bf16)");
     t.integer("batch-size", &O::batch, 0, 1 << 16, "N", "step: sequences (0: the preset's)");
@@ -257,9 +262,9 @@ OrderedJson step(const BenchOptions& o) {
     for (const std::string& policy : policies)
       for (bool compile : {true, false})
         if (compile || !o.compile)
-          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
-                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
-                           o.steps});
+          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, o.model, p, compile, o.batch,
+                           o.context, -1, o.seconds, policy, o.device, o.layers, o.heads, o.width,
+                           o.peaks, o.steps});
   const auto results = insight::bench_step(steps);
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {
@@ -313,7 +318,7 @@ OrderedJson decode(const BenchOptions& o) {
   std::vector<std::string> precisions = o.precisions;
   if (precisions.empty()) precisions = {"fp32", "bf16"};
   for (const std::string& p : precisions)
-    list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt});
+    list.push_back({o.preset.empty() ? "gpt2" : o.preset, o.model, p, o.prompt});
   const auto results =
       insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
   OrderedJson rows = OrderedJson::array();
@@ -347,10 +352,22 @@ int run_bench(const Arguments& args) {
   BenchOptions options;
   for (const auto& [key, value] : args.given)
     bench_table().set(options, bench_table().find(key), value, "--" + canonical_key(key));
-  if (args.positional.size() != 1)
+  if (args.positional.empty() || args.positional.size() > 2)
     usage_error(
         "expected one of matmul, fusion, attention, optimizer, overhead, step, decode; got {}",
         args.positional.empty() ? "nothing" : fmt::format("{} words", args.positional.size()));
+  if (args.positional.size() == 2) {
+    if (!options.model.empty())
+      usage_error("expected one model folder; got --model {} and '{}'", options.model,
+                  args.positional[1]);
+    options.model = args.positional[1];
+  }
+  if (!options.model.empty() && !options.preset.empty())
+    usage_error("expected a model folder or --preset, not both; got {} and {}", options.model,
+                options.preset);
+  const bool runs_model = args.positional[0] == "step" || args.positional[0] == "decode";
+  if (!options.model.empty() && !runs_model)
+    usage_error("{}: no model takes part in it; got {}", args.positional[0], options.model);
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
     use_threads(options.threads);
@@ -370,7 +387,8 @@ Command bench_command() {
       .name = "bench",
       .summary =
           "time products, fusion, attention, optimizers, overhead, a training step or decoding",
-      .synopsis = "(matmul | fusion | attention | optimizer | overhead | step | decode) [options]",
+      .synopsis =
+          "(matmul | fusion | attention | optimizer | overhead | step | decode) [FOLDER] [options]",
       .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
       .options = bench_table().infos(),
       .run = run_bench,

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/file.h"
 #include "base/human.h"
 #include "base/tell.h"
@@ -168,7 +169,7 @@ int run_prepare(const Arguments& args) {
        s.already_done
            ? ""
            : fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(s.tokens_per_second))));
-  tell("next: brrr train --data {}\n", shell_word(o.output_dir));
+  tell("next: {} train --data {}\n", env::program(), shell_word(o.output_dir));
   if (o.json) {
     const auto names = [](const std::vector<fs::path>& paths) {
       OrderedJson list = OrderedJson::array();

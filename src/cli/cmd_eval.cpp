@@ -46,7 +46,7 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
 Source open_source(const infer::EvalOptions& options, const io::Tokenizer& tokenizer,
                    const Backend& backend, const infer::Memory& memory) {
   if (!options.data.empty()) {
-    io::TokenSource tokens = io::TokenSource::open(options.data);
+    io::TokenSource tokens = io::TokenSource::open_validation(options.data);
     std::string description = tokens.description();
     return {std::move(tokens), std::move(description), 0};
   }

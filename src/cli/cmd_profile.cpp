@@ -151,7 +151,7 @@ int run_profile(const Arguments& args) {
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say);
   p.mode = w.mode;
   p.title = title_of(run, w.mode, w.prompt);
-  p.evaluation_every = o.eval_steps;
+  p.evaluation_every = o.interval(o.eval_steps);
   if (own.advice) {
     insight::AdviceOptions a;
     a.workload = w;

@@ -10,6 +10,7 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "insight/pages/run_page.h"
+#include "train/runs/run_list.h"
 #include "web/http_server.h"
 
 namespace brrr::cli {
@@ -84,27 +85,32 @@ int run_report(const Arguments& args) {
   ReportOptions o;
   for (const auto& [key, value] : args.given)
     report_table().set(o, report_table().find(key), value, "--" + canonical_key(key));
-  if (args.positional.empty())
-    usage_error("expected the folder of a run; see `brrr report --help`");
+  std::vector<std::string> folders = args.positional;
+  if (folders.empty()) {  // as for other verbs: the newest run
+    const auto runs = train::list_runs("runs");
+    if (runs.empty())
+      usage_error("expected the folder of a run; there is none in runs/; see `brrr report --help`");
+    folders.push_back(runs.front().folder.string());
+  }
   const bool has_port = std::any_of(args.given.begin(), args.given.end(), [](const auto& option) {
     return canonical_key(option.first) == "port";
   });
   if (has_port && !o.serve) usage_error("--port: is the port of --serve, which is not given");
   if (o.json && (o.serve || !o.output.empty()))
     usage_error("--json: makes no page; leave out {}", o.serve ? "--serve" : "--output");
-  const std::vector<insight::RunRecord> runs = read_runs(args.positional, true);
+  const std::vector<insight::RunRecord> runs = read_runs(folders, true);
   if (o.json) {
     fmt::print("{}", insight::report_json(runs));
     return 0;
   }
-  if (o.serve && o.output.empty()) return 128 + serve(args.positional, static_cast<int>(o.port));
+  if (o.serve && o.output.empty()) return 128 + serve(folders, static_cast<int>(o.port));
   const fs::path file = o.output.empty() ? runs[0].folder / "report.html" : fs::path(o.output);
   if (o.output.empty())
     write_file_atomically(file, insight::run_page(runs));
   else
     write_named_file(file, insight::run_page(runs));
   tell("report: {}\n", file.string());
-  return o.serve ? 128 + serve(args.positional, static_cast<int>(o.port)) : 0;
+  return o.serve ? 128 + serve(folders, static_cast<int>(o.port)) : 0;
 }
 
 }  // namespace
@@ -112,10 +118,10 @@ int run_report(const Arguments& args) {
 Command report_command() {
   return {.name = "report",
           .summary = "runs as one page: curves, health, figures, options; several compared",
-          .synopsis = "RUN [RUN...] [--output FILE] [options]",
+          .synopsis = "[RUN...] [--output FILE] [options]",
           .notes =
               "Runs may be finished, going on, or stopped anywhere. The page stands alone: it\n"
-              "loads nothing and works from disk.\n",
+              "loads nothing and works from disk. Without RUN: the newest in runs/.\n",
           .options = report_table().infos(),
           .run = run_report,
           .takes_positional = true,

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/env.h"
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
@@ -17,6 +18,22 @@ namespace brrr::cli {
 namespace {
 
 constexpr int64_t kSampleTokens = 300;
+
+/// A command that shows what the model has learnt.
+std::string use_of(const train::TrainResult& r) {
+  const std::string program = env::program(), model = shell_word(r.run_dir.string());
+  switch (r.task.head) {
+    case models::Head::next_token:
+      return fmt::format("{} generate {}", program, model);
+    case models::Head::masked_token:
+      return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask {}", program, model);
+    default:
+      return r.options.text2_column.empty()
+                 ? fmt::format("echo 'A text.' | {} classify {}", program, model)
+                 : fmt::format("printf 'A text.\\tAnother text.\\n' | {} classify {} --pair",
+                               program, model);
+  }
+}
 
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
@@ -48,20 +65,7 @@ void print_summary(const train::TrainResult& r) {
   if (!r.health_summary.empty()) tell("health: {}\n", r.health_summary);
   const std::string run = r.run_dir.string();
   tell("model {0}/model.safetensors   curve {0}/loss.svg   log {0}/log.jsonl\n", run);
-  const std::string model = shell_word(run);
-  switch (r.task.head) {
-    case models::Head::next_token:
-      tell("next: ./brrr generate --model {0}   ./brrr eval --model {0} --text FILE\n", model);
-      break;
-    case models::Head::masked_token:
-      tell(
-          "next: ./brrr fill-mask --model {0}   ./brrr train --task classify --data FILE.tsv "
-          "--init-from {0}\n",
-          model);
-      break;
-    default:
-      tell("next: ./brrr classify --model {0}   (a text on each line of standard input)\n", model);
-  }
+  tell("next: {0}   {1} report {2}\n", use_of(r), env::program(), shell_word(run));
 }
 
 void print_samples(const train::TrainResult& r) {
@@ -131,10 +135,12 @@ train::TrainResult train_watched(const train::TrainOptions& options,
     train::TrainResult result = train::train(options, &*live);
     const std::string run = shell_word(result.run_dir.string());
     if (result.signal != 0)
-      live->ended("stopped",
-                  "stopped by a signal after saving; go on with: ./brrr train --resume " + run);
+      live->ended("stopped", fmt::format("stopped by a signal after saving; go on with: {} train "
+                                         "--resume {}",
+                                         env::program(), run));
     else
-      live->ended("finished", "finished; open it again with: ./brrr report " + run);
+      live->ended("finished",
+                  fmt::format("finished; open it again with: {} report {}", env::program(), run));
     return result;
   } catch (const std::exception& e) {
     live->ended("failed", e.what());
@@ -148,8 +154,8 @@ int train_main(const train::TrainOptions& options) {
   std::optional<insight::LivePage> live;
   const train::TrainResult result = train_watched(options, live);
   if (result.signal != 0) {
-    tell("\nstopped by a signal after saving step {}; go on with: ./brrr train --resume {}\n",
-         result.steps, shell_word(result.run_dir.string()));
+    tell("\nstopped by a signal after saving step {}; go on with: {} train --resume {}\n",
+         result.steps, env::program(), shell_word(result.run_dir.string()));
   } else if (!result.was_complete) {
     try {
       if (result.options.samples > 0 && result.task.head == models::Head::next_token)

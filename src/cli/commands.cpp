@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/parallel.h"
+#include "cli/model_option.h"
 #include "cli/run_options.h"
 
 namespace brrr::cli {
@@ -21,10 +22,10 @@ int run_train(const Arguments& args) {
     else
       given.emplace_back(key, value);
   for (const std::string& word : args.positional) {  // nanoGPT: train.py config.py --key=value
-    if (!word.ends_with(".toml"))
+    if (!word.ends_with(".toml") && !word.ends_with(".py"))
       usage_error(
-          "unexpected '{}': texts follow --text, and a TOML file may stand alone; see "
-          "`brrr train --help`",
+          "unexpected '{}': texts follow --text, and a TOML file or nanoGPT's .py may stand alone; "
+          "see `brrr train --help`",
           word);
     given.emplace_back("config", word);
   }
@@ -39,25 +40,22 @@ int run_train(const Arguments& args) {
 }
 
 int run_generate(const Arguments& args) {
-  const infer::GenerateOptions options = infer::resolve_generate(args.given);
+  const infer::GenerateOptions options =
+      infer::resolve_generate(with_words(args, AlsoReads::prompt_file));
   use_threads(options.threads);
   return generate_main(options);
 }
 
 int run_eval(const Arguments& args) {
-  const infer::EvalOptions options = infer::resolve_eval(args.given);
+  const infer::EvalOptions options =
+      infer::resolve_eval(with_words(args, AlsoReads::text_or_shards));
   use_threads(options.threads);
   return eval_main(options);
 }
 
 template <auto Resolve, auto Main>
 int run_on_texts(const Arguments& args) {
-  KeyValues given = args.given;
-  if (args.positional.size() > 1)
-    usage_error("expected one model folder; got '{}' and '{}'", args.positional[0],
-                args.positional[1]);
-  for (const std::string& folder : args.positional) given.emplace_back("model", folder);
-  const auto options = Resolve(given);
+  const auto options = Resolve(with_words(args, AlsoReads::text));
   use_threads(options.threads);
   return Main(options);
 }
@@ -79,7 +77,9 @@ std::string train_notes() {
     notes += fmt::format("  {:<12} {}\n", preset->name, preset->summary);
   notes +=
       "Options may be spelled with - or _, as nanoGPT or as Hugging Face's TrainingArguments name\n"
-      "them; a TOML file holds the same names. Defaults in brackets are those of the preset, which "
+      "them; a TOML file holds the same names, and so does a .py file of nanoGPT, whose lines "
+      "`name =\nvalue` are read over the defaults of its train.py and not run. Defaults in "
+      "brackets are those of the preset, which "
       "is\n"
       "char-cpu where none is named; each kind of model has options of its own, which --help "
       "lists\n"
@@ -115,7 +115,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {.name = "train",
        .summary = "train a model on text, or on texts with labels; writes a run folder",
-       .synopsis = "[FILE.toml] [--text FILE...] [--preset NAME] [options]",
+       .synopsis = "[FILE.toml | FILE.py] [--text FILE...] [--preset NAME] [options]",
        .notes = train_notes(),
        .options = train_infos(),
        .run = run_train,
@@ -124,33 +124,35 @@ const std::vector<Command>& commands() {
        .options_for_help = options_for_help},
       {.name = "generate",
        .summary = "continue a prompt with a trained model",
-       .synopsis = "[--model FOLDER] [--prompt TEXT] [options]",
+       .synopsis = "[FOLDER] [--prompt TEXT | FILE] [options]",
        .notes = "",
        .options = infer::generate_option_table().infos(),
-       .run = run_generate},
+       .run = run_generate,
+       .takes_positional = true},
       {.name = "eval",
        .summary = "loss and perplexity of a model on any text",
-       .synopsis = "[--model FOLDER] (--text FILE... | --data SHARD...) [options]",
+       .synopsis = "[FOLDER] (FILE... | --text FILE... | --data SHARD...) [options]",
        .notes = "",
        .options = infer::eval_option_table().infos(),
-       .run = run_eval},
+       .run = run_eval,
+       .takes_positional = true},
       {.name = "embed",
        .summary = "a vector for each line of text, by an encoder",
-       .synopsis = "[FOLDER] [--text FILE...] [--json | --output FILE.npy] [options]",
+       .synopsis = "[FOLDER] [FILE...] [--json | --output FILE.npy] [options]",
        .notes = "",
        .options = infer::embed_option_table().infos(),
        .run = run_on_texts<infer::resolve_embed, embed_main>,
        .takes_positional = true},
       {.name = "classify",
        .summary = "labels or ratings for each line of text, by an encoder",
-       .synopsis = "[FOLDER] [--text FILE...] [--pair] [options]",
+       .synopsis = "[FOLDER] [FILE...] [--pair] [options]",
        .notes = "",
        .options = infer::classify_option_table().infos(),
        .run = run_on_texts<infer::resolve_classify, classify_main>,
        .takes_positional = true},
       {.name = "fill-mask",
        .summary = "the likeliest tokens for the masks in each line of text, by an encoder",
-       .synopsis = "[FOLDER] [--text FILE...] [--top-k N] [options]",
+       .synopsis = "[FOLDER] [FILE...] [--top-k N] [options]",
        .notes = "",
        .options = infer::fill_mask_option_table().infos(),
        .run = run_on_texts<infer::resolve_fill_mask, fill_mask_main>,
@@ -159,6 +161,7 @@ const std::vector<Command>& commands() {
       ladder_command(),
       profile_command(),
       report_command(),
+      runs_command(),
       data_command(),
       bench_command(),
       info_command(),

@@ -48,9 +48,11 @@ void print_overview() {
   fmt::print("brrr {}: trains language models and runs them\n\n{}\n", BRRR_VERSION,
              bold("usage: brrr VERB [options]"));
   print_verbs(commands());
-  fmt::print(
-      "  {:<18} {}\n\n`brrr VERB --help` lists the options of a verb. Begin with: brrr train\n",
-      "help VERB", "the same as VERB --help; help --markdown: all options as a page");
+  fmt::print("{}",
+             env::as_typed(fmt::format(
+                 "  {:<18} {}\n\n`brrr VERB --help` lists the options of a verb. Begin with: `brrr "
+                 "train`\n",
+                 "help VERB", "the same as VERB --help; help --markdown: all options as a page")));
 }
 
 /// The page docs/options.md.
@@ -132,8 +134,7 @@ int dispatch(std::vector<std::string> args) {
     args.emplace_back("--help");
   }
   const std::string name = args[0];
-  const std::string program = "brrr";
-  const Command& command = find_command(commands(), name, program);
+  const Command& command = find_command(commands(), name, "brrr");
   args.erase(args.begin());
   return run(command, "brrr " + name, std::move(args));
 }
@@ -141,7 +142,7 @@ int dispatch(std::vector<std::string> args) {
 /// One line, whatever the message holds: not every exception is a UserError.
 int complain(const std::string& message, int code) {
   std::fflush(stdout);
-  tell("brrr: {}\n", fit_for_a_line(message));
+  tell("brrr: {}\n", fit_for_a_line(env::as_typed(message)));
   return code;
 }
 

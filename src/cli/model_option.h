@@ -5,11 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "base/options.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
+
+/// What a verb reads besides a model.
+enum class AlsoReads { nothing, prompt_file, text, text_or_shards };
+/// Adds the words that stand alone on a command line to the options that were given: a folder, a
+/// file of a model or a name is --model, another file is what the verb reads. Throws UserError
+/// (exit 2) for a second model.
+KeyValues with_words(const Arguments& args, AlsoReads reads);
 
 /// Finds the model's folder; damaged checkpoints that were passed over are named on stderr.
 fs::path find_named_model(const std::string& name);

@@ -99,10 +99,10 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
 
 void add_run_file(const Arguments& args, KeyValues& given) {
   if (args.positional.size() > 1)
-    usage_error("expected one TOML file or model folder; got '{}' and '{}'", args.positional[0],
-                args.positional[1]);
+    usage_error("expected one file of options or model folder; got '{}' and '{}'",
+                args.positional[0], args.positional[1]);
   for (const std::string& word : args.positional)
-    given.emplace_back(word.ends_with(".toml") ? "config" : kFolder, word);
+    given.emplace_back(word.ends_with(".toml") || word.ends_with(".py") ? "config" : kFolder, word);
 }
 
 std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given) {

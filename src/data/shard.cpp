@@ -111,8 +111,10 @@ void refuse_lookalikes(Bytes bytes, const std::string& name) {
   const std::string_view text = as_text(bytes.first(std::min<size_t>(bytes.size(), 4096)));
   const auto printable = [](char c) { return (c >= 0x20 && c < 0x7f) || (c >= '\t' && c <= '\r'); };
   if (text.size() >= 64 && std::all_of(text.begin(), text.end(), printable))
-    user_error("{} is text, a token shard was expected; encode it first (brrr data), or use --text",
-               name);
+    user_error(
+        "{} is text, a token shard was expected; encode it first (`brrr data prepare`), or use "
+        "--text",
+        name);
 
   const auto header = header_of(bytes);
   if (!header) return;

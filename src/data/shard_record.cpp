@@ -18,8 +18,8 @@ std::vector<ShardRecord> shard_records(const fs::path& folder) {
     json = parse_json(read_file(path), path.string());
   } catch (const UserError& broken) {
     user_error(
-        "{}; the record of the shards beside it is damaged: make them again (brrr data prepare "
-        "--overwrite), or remove the record to use them unchecked",
+        "{}; the record of the shards beside it is damaged: make them again (`brrr data prepare "
+        "--overwrite`), or remove the record to use them unchecked",
         broken.what());
   }
   std::vector<ShardRecord> records;
@@ -38,7 +38,7 @@ void check_shard(const MappedFile& file, const ShardRecord& record) {
   const std::string name = file.path().string();
   const std::span<const std::byte> bytes = file.bytes();
   constexpr const char* kAdvice =
-      "it was damaged or replaced: make it again (brrr data prepare --overwrite), or remove "
+      "it was damaged or replaced: make it again (`brrr data prepare --overwrite`), or remove "
       "prepare.json to use it unchecked";
   if (bytes.size() != record.bytes)
     user_error("{} has {} bytes, prepare.json beside it says {}; {}", name, bytes.size(),

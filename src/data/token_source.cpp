@@ -45,12 +45,12 @@ std::vector<fs::path> expand(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     if (is_pattern(path)) return expand_pattern(path);
-    user_error("no such token shard or folder: {}; make shards with brrr data", path);
+    user_error("no such token shard or folder: {}; make shards with `brrr data prepare`", path);
   }
   if (!fs::is_directory(path, error)) return {path};
   std::vector<fs::path> paths = shards_in(path);
   if (paths.empty())
-    user_error("the folder {} holds no *.bin shards; make them with brrr data", path);
+    user_error("the folder {} holds no *.bin shards; make them with `brrr data prepare`", path);
   const auto any = [&](const char* part) {
     return std::any_of(paths.begin(), paths.end(),
                        [&](const fs::path& p) { return name_contains(p, part); });
@@ -113,15 +113,32 @@ TokenSource TokenSource::open(const std::vector<std::string>& paths) {
 TokenSource TokenSource::open_split(const fs::path& folder, const std::string& split) {
   std::error_code error;
   if (!fs::is_directory(folder, error))
-    user_error("no such folder of token shards: {}; make it with brrr data", folder.string());
+    user_error("no such folder of token shards: {}; make it with `brrr data prepare`",
+               folder.string());
   std::vector<std::string> paths;
   for (const fs::path& path : shards_in(folder))
     if (name_contains(path, split)) paths.push_back(path.string());
   if (paths.empty())
-    user_error("the folder {} holds no *{}*.bin shards; make them with brrr data", folder.string(),
-               split);
+    user_error("the folder {} holds no *{}*.bin shards; make them with `brrr data prepare`",
+               folder.string(), split);
   // The names are exact: a bracket in one is no pattern, since the file exists.
   return open(paths);
+}
+
+TokenSource TokenSource::open_validation(std::vector<std::string> paths) {
+  std::vector<std::string> files;
+  for (std::string& path : paths) {
+    std::error_code error;
+    const bool both =
+        fs::is_directory(path, error) && has_split(path, "train") && has_split(path, "val");
+    if (!both) {
+      files.push_back(std::move(path));
+      continue;
+    }
+    for (const fs::path& shard : shards_in(path))
+      if (name_contains(shard, "val")) files.push_back(shard.string());
+  }
+  return open(files);
 }
 
 bool TokenSource::has_split(const fs::path& folder, const std::string& split) {

@@ -23,6 +23,8 @@ class TokenSource {
   static TokenSource open(const std::vector<std::string>& paths);
   /// The shards of a prepared folder whose name contains `split` ("train", "val").
   static TokenSource open_split(const std::filesystem::path& folder, const std::string& split);
+  /// open(), but of a folder that holds both kinds the validation shards.
+  static TokenSource open_validation(std::vector<std::string> paths);
   static bool has_split(const std::filesystem::path& folder, const std::string& split);
   /// `name` stands for the ids in messages.
   static TokenSource from_ids(std::vector<int32_t> ids, std::string name = "the text");

@@ -121,8 +121,12 @@ void check_model(const fs::path& folder) {
   for (const auto& [name, sum] : read_checksums(folder)) check_file(folder, name, sum);
 }
 
-/// What the user may have meant by a name that is nothing: the runs that there are.
+/// What the user may have meant by a name that is nothing: a model that is not on this machine, or
+/// one of the runs that there are.
 std::string advice_for(const std::string& name) {
+  if (std::count(name.begin(), name.end(), '/') == 1 && !name.starts_with("runs/") &&
+      name.front() != '/' && name.front() != '.' && name.back() != '/')
+    return fmt::format("fetch it by `hf download {}`, or name a folder that holds a model", name);
   std::vector<std::string> runs;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("runs", error))
@@ -135,7 +139,7 @@ std::string advice_for(const std::string& name) {
   const std::string likely = nearest(name, names);
   if (!likely.empty())
     return fmt::format("did you mean {}?", likely.starts_with("runs/") ? likely : "runs/" + likely);
-  if (runs.empty()) return "train one (brrr train), or name a folder with a model";
+  if (runs.empty()) return "train one (`brrr train`), or name a folder with a model";
   constexpr size_t kMost = 3;
   const std::string more = runs.size() > kMost ? ", ..." : "";
   runs.resize(std::min(runs.size(), kMost));
@@ -143,6 +147,13 @@ std::string advice_for(const std::string& name) {
 }
 
 }  // namespace
+
+std::string name_of_gpt2(const std::string& name) {
+  std::error_code ignored;
+  for (const char* known : {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"})
+    if (name == known && !fs::exists(name, ignored)) return "openai-community/" + name;
+  return name;
+}
 
 void write_model_checksums(const fs::path& folder) {
   Json json = Json::object();
@@ -163,7 +174,9 @@ fs::path find_model(const std::string& name,
   if (name.empty()) {
     const auto run = newest_run();
     if (!run)
-      user_error("there is no run with a model in runs/: train one, or name a folder by --model");
+      user_error(
+          "there is no run with a model in runs/: train one (`brrr train`), or name a folder by "
+          "--model");
     return find_model(run->string(), on_damaged);
   }
   const fs::path path(name);
@@ -179,9 +192,13 @@ fs::path find_model(const std::string& name,
         "them, were expected",
         name);
   }
-  if (fs::exists(path))
+  if (fs::exists(path)) {
+    const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    if ((path.extension() == ".safetensors" || path.filename() == kConfig) && holds_model(folder))
+      return folder;
     user_error("{} is a file; the folder that holds config.json and model.safetensors was expected",
                name);
+  }
   const fs::path hub = find_in_hub(name);
   if (!hub.empty()) return hub;
   user_error("there is no folder {}, and no model of that name in {}: {}", name,

@@ -1,9 +1,11 @@
 #include "infer/options.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "folders/model_folder.h"
 #include "models/task.h"
 #include "train/device.h"
 
@@ -126,6 +128,12 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
+    // What nanoGPT's sample.py takes besides.
+    t.foreign("init-from", OptionKind::kText, "model", "", [](O& o, const std::string& s) {
+      if (s != "resume") o.model = io::name_of_gpt2(s);
+    });
+    t.foreign("compile", OptionKind::kFlag, "compile", "",
+              [](O&, const std::string& s) { parse_bool(s); });
     return t;
   }();
   return table;
@@ -135,6 +143,16 @@ GenerateOptions resolve_generate(const KeyValues& given) {
   GenerateOptions options = apply(generate_option_table(), given);
   for (const auto& [key, value] : given)
     options.given.insert(generate_option_table().find(key).name);
+  // nanoGPT's sample.py reads a prompt from a file that is named so.
+  constexpr std::string_view kFile = "FILE:";
+  if (!given.empty() && options.prompt.starts_with(kFile) &&
+      std::any_of(given.begin(), given.end(), [&](const auto& option) {
+        return canonical_key(option.first) == "start" && option.second == options.prompt;
+      })) {
+    options.prompt_file = options.prompt.substr(kFile.size());
+    options.given.erase("prompt");
+    options.given.insert("prompt-file");
+  }
   if (!options.prompt_file.empty()) {
     if (options.was_given("prompt")) usage_error("expected --prompt or --prompt-file, not both");
     options.prompt = read_prompt(options.prompt_file);
@@ -166,7 +184,9 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
     t.list("text", &O::text, false, "FILE...", "text files and folders to measure on",
            {"validation-file"});
-    t.list("data", &O::data, false, "SHARD...", "token shards (.bin) to measure on", {"val-data"});
+    t.list("data", &O::data, false, "SHARD...",
+           "token shards (.bin) to measure on; of a prepared folder those for validation",
+           {"val-data"});
     t.group("running");
     t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences at a time",
               {"per-device-eval-batch-size", "eval-batch-size"});

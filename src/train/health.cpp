@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/env.h"
 #include "base/human.h"
 
 namespace brrr::train {
@@ -173,12 +174,11 @@ void Health::look_at_data(const StepSigns& s, Notes& notes) {
   if (++stall_steps_ < kStallSteps || stall_seconds_ < kLookSeconds) return;
   const double share = stall_waited_ / stall_seconds_;
   if (data_.update(share > (data_.is_on() ? kStallOver : kStallShare)))
-    note(
-        notes, s.step, Ailment::data_stall,
-        fmt::format("{:.0f}% of the time of the last {} steps was spent waiting for data: try more "
-                    "--dataloader-num-workers (now {}), or tokenise ahead with `brrr data "
-                    "prepare`",
-                    100 * share, stall_steps_, options_.workers));
+    note(notes, s.step, Ailment::data_stall,
+         env::as_typed(fmt::format(
+             "{:.0f}% of the time of the last {} steps was spent waiting for data: try more "
+             "--dataloader-num-workers (now {}), or tokenise ahead with `brrr data prepare`",
+             100 * share, stall_steps_, options_.workers)));
   stall_seconds_ = stall_waited_ = 0;
   stall_steps_ = 0;
 }

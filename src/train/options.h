@@ -20,7 +20,7 @@ namespace brrr::train {
 struct TrainOptions {
   std::string preset = "char-cpu";    // models::Architecture::presets, of all architectures
   std::string architecture = "gpt2";  // filled: the preset's
-  std::string config;                 // the TOML file, "" for none
+  std::string config;                 // the file of options, "" for none
 
   // Data.
   std::vector<std::string> text;      // files and folders; empty: the default text
@@ -78,11 +78,11 @@ struct TrainOptions {
   int64_t dataloader_prefetch_factor = 2;  // batches ahead per worker
 
   // Evaluation and logging.
-  int64_t eval_steps = 250;             // 0: only at the end
-  int64_t eval_batches = 20;            // 0: the whole validation text
-  int64_t eval_batch_size = 0;          // filled: batch_size
-  bool load_best_model_at_end = false;  // the run ends with the weights of its best evaluation
-  int64_t logging_steps = 1;
+  double eval_steps = 250;                // below 1: a share of all steps; 0: only at the end
+  int64_t eval_batches = 20;              // 0: the whole validation text
+  int64_t eval_batch_size = 0;            // filled: batch_size
+  bool load_best_model_at_end = false;    // the run ends with the weights of its best evaluation
+  double logging_steps = 1;               // below 1: a share of all steps
   int64_t samples = 1;                    // sample texts at the end
   std::string report_to = "tensorboard";  // event files; log.jsonl is written in any case
   bool live = false;                      // a page of the run on this machine
@@ -91,9 +91,10 @@ struct TrainOptions {
   bool json = false;
 
   // The run folder.
-  std::string output_dir;   // "": runs/<preset>-<n>
-  std::string run_name;     // "": the folder's name
-  int64_t save_steps = -1;  // filled: eval_steps; 0: only at the end and on a signal
+  std::string output_dir;  // "": runs/<preset>-<n>
+  std::string run_name;    // "": the folder's name
+  double save_steps = -1;  // filled: eval_steps; below 1: a share of all steps; 0: only at the
+                           // end and on a signal
   int64_t save_total_limit = 2;
   std::string resume = "false";  // "true": the newest checkpoint; else a folder
   bool overwrite = false;
@@ -122,6 +123,9 @@ struct TrainOptions {
 
   bool operator==(const TrainOptions&) const = default;
   bool was_given(std::string_view name) const;
+  /// The steps that eval_steps, save_steps or logging_steps means; 0 for none, and for a share of
+  /// steps whose number is not known yet (max_steps 0).
+  int64_t interval(double steps) const;
   bool wants_resume() const { return resume != "false"; }
   bool wants_live() const { return live || live_port > 0; }
   bool wants_fit() const { return fit != "false"; }
@@ -146,7 +150,7 @@ bool is_model_setting(std::string_view name);
 /// Whether it does, and not to the one of `options`.
 bool is_foreign_setting(std::string_view name, const TrainOptions& options);
 
-/// Preset, then the TOML file (key "config"), then `given` (a later entry wins; a list's entries
+/// Preset, then the file (key "config"), then `given` (a later entry wins; a list's entries
 /// add up), then derived fields and validation. Keys may be any alias, with `_` or `-`, with or
 /// without dashes.
 TrainOptions resolve(const KeyValues& given);
@@ -177,5 +181,8 @@ struct FileSetting {
   std::string key, value, where;
 };
 std::vector<FileSetting> read_toml(const std::string& path);
+/// The same for a configuration file of nanoGPT: lines `name = literal`, where numbers may be
+/// joined by + - * / // % ** and parentheses. Nothing in the file is run.
+std::vector<FileSetting> read_python(const std::string& path);
 
 }  // namespace brrr::train

@@ -101,7 +101,8 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
                      kEvalLoaderBatches * o.eval_batch_size) +
               inputs.cached_bytes;
   f.threads += o.dataloader_num_workers * kLoaderBytes + kSavingBytes;
-  const int64_t every = o.logging_steps > 0 ? o.logging_steps : std::max<int64_t>(1, o.eval_steps);
+  const int64_t every = o.logging_steps > 0 ? o.interval(o.logging_steps)
+                                            : std::max<int64_t>(1, o.interval(o.eval_steps));
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
   if (o.wants_live()) f.logging += kLiveBytes;

@@ -1,33 +1,71 @@
 // Where a resumed run goes on.
 
-#include <charconv>
+#include <algorithm>
 
+#include "base/human.h"
 #include "base/tell.h"
 #include "folders/checkpoint.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
+#include "train/runs/run_list.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
 namespace {
 
-// The runs/<preset>-<n> of highest n that has a checkpoint.
-std::optional<fs::path> newest_run(const std::string& preset) {
-  std::optional<fs::path> best;
-  int64_t best_number = -1;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("runs", error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(preset + "-")) continue;
-    const char *begin = name.data() + preset.size() + 1, *end = name.data() + name.size();
-    int64_t number = 0;
-    const auto [stop, failure] = std::from_chars(begin, end, number);
-    if (failure != std::errc() || stop != end || number <= best_number) continue;
-    if (!entry.is_directory() || io::list_checkpoints(entry.path()).empty()) continue;
-    best = entry.path();
-    best_number = number;
+std::vector<fs::path> places(const std::vector<std::string>& names) {
+  std::vector<fs::path> all;
+  for (const std::string& name : names) {
+    std::error_code ignored;
+    all.push_back(fs::weakly_canonical(name, ignored));
   }
-  return best;
+  return all;
+}
+
+/// The first option given now that is of another run than the one that `recorded` started; "":
+/// none.
+std::string differing_option(const TrainOptions& recorded, const TrainOptions& now) {
+  for (const auto& row : train_option_table().rows()) {
+    if (!row.get || !now.was_given(row.name)) continue;
+    const bool is_data = row.name == "text" || row.name == "data" || row.name == "val-data";
+    // --fit cuts a step into other batches: merge_for_resume() knows which are the same.
+    const bool is_cut = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
+    if ((row.free_on_resume && !is_data) || is_cut) continue;
+    const auto before = row.get(recorded), after = row.get(now);
+    if (is_data ? places(before) != places(after) : before != after)
+      return fmt::format(
+          "--{} {}, and it has {}", row.name, fmt::join(after, " "),
+          before.empty() || before[0].empty() ? "none" : fmt::format("{}", fmt::join(before, " ")));
+  }
+  return "";
+}
+
+/// The run that --resume means where it names none: the newest that something is left of, in
+/// --output-dir or runs/. Throws UserError (exit 2) with the choice where the options are of
+/// another.
+RunSummary run_to_resume(const TrainOptions& options) {
+  const fs::path folder =
+      options.output_dir.empty() ? "runs" : without_last_slash(options.output_dir);
+  const std::vector<RunSummary> candidates = resumable(list_runs(folder));
+  if (candidates.empty())
+    user_error(
+        "--resume: no run in {}/ has a checkpoint to go on from; name the run's folder, or "
+        "begin a run without --resume",
+        folder.string());
+  const RunSummary& newest = candidates.front();
+  const fs::path record = newest.folder / "train_config.json";
+  const std::string other =
+      differing_option(options_from_json(read_file(record), record.string()), options);
+  if (other.empty()) return newest;
+  std::string choice;
+  constexpr size_t kMost = 5;
+  for (size_t i = 0; i < std::min(kMost, candidates.size()); ++i)
+    choice += fmt::format("{}--resume {} ({}, {})", i > 0 ? ", " : "",
+                          shell_word(candidates[i].folder.string()), candidates[i].preset,
+                          progress_text(candidates[i]));
+  usage_error("--resume: the newest run to go on with is {}, but got {}. Name one: {}{}",
+              newest.folder.string(), other, choice,
+              candidates.size() > kMost ? "; `brrr runs` lists all" : "");
 }
 
 // The run folder that a checkpoint stands in.
@@ -55,28 +93,28 @@ void refuse_other_folder(const TrainOptions& options, const fs::path& run) {
 
 ResumePoint find_resume_point(const TrainOptions& options) {
   fs::path run;
+  std::optional<RunSummary> found;
   if (options.resume != "true") {
     run = without_last_slash(options.resume);
     if (!fs::is_directory(run))
       user_error("--resume {}: no such folder; a run folder or a checkpoint-* folder was expected",
                  options.resume);
     if (fs::exists(run / "trainer_state.json")) {
-      const ResumePoint point{run_of(run), run};
+      const ResumePoint point{run_of(run), run, ""};
       refuse_other_folder(options, point.run);
       io::open_checkpoint(run);
       return point;
     }
     refuse_other_folder(options, run);
-  } else if (!options.output_dir.empty()) {
-    run = without_last_slash(options.output_dir);
-    if (!fs::is_directory(run))
-      user_error("--resume: the run folder {} does not exist", run.string());
   } else {
-    const auto found = newest_run(options.preset);
-    if (!found)
-      user_error("--resume: no run of preset {} with a checkpoint in runs/; name the run folder",
-                 options.preset);
-    run = *found;
+    run = without_last_slash(options.output_dir);
+    if (!run.empty() && !fs::is_directory(run))
+      user_error("--resume: the run folder {} does not exist", run.string());
+    // A folder that is named and a run's own, whatever state that is in, is the one that is meant.
+    if (run.empty() || (!is_run(run) && !list_runs(run).empty())) {
+      found = run_to_resume(options);
+      run = found->folder;
+    }
   }
   if (io::list_checkpoints(run).empty())
     user_error("--resume: {} has no checkpoint{}", run.string(),
@@ -85,7 +123,10 @@ ResumePoint find_resume_point(const TrainOptions& options) {
       run, [](const std::string& line) { tell("warning: passed over: {}\n", line); },
       check_resumable);
   if (!checkpoint) user_error("--resume: {} has no checkpoint that can be used", run.string());
-  return {run, checkpoint->folder};
+  if (!found) return {run, checkpoint->folder, ""};
+  found->step = checkpoint->step;
+  return {run, checkpoint->folder,
+          fmt::format("resuming {}, {}", run.string(), progress_text(*found))};
 }
 
 }  // namespace brrr::train

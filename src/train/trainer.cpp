@@ -65,6 +65,7 @@ class Trainer {
   void adopt_recorded_options() {
     resume_ = find_resume_point(options_);
     lock(resume_->run);
+    if (!resume_->note.empty()) say(resume_->note);
     const fs::path record = resume_->checkpoint / "train_config.json";
     options_ = merge_for_resume(options_from_json(read_file(record), record.string()), options_,
                                 record.string());
@@ -285,14 +286,14 @@ class Trainer {
 
     for (;;) {
       const int64_t step = state_.step;
-      if (due(step, options_.eval_steps) && state_.evaluated != step)
+      if (due(step, options_.interval(options_.eval_steps)) && state_.evaluated != step)
         evaluate(options_.eval_batches);
       const bool last = step >= options_.max_steps;
       if (last) evaluate_at_the_end();  // before anything of this step is written
       result_.signal = SignalGuard::received();
       const bool keeps_best = options_.load_best_model_at_end && state_.best_step == step;
-      if (step > first &&
-          (last || result_.signal != 0 || keeps_best || due(step, options_.save_steps))) {
+      if (step > first && (last || result_.signal != 0 || keeps_best ||
+                           due(step, options_.interval(options_.save_steps)))) {
         state_.seconds = seconds_before_ + since_start.seconds();
         save();
       }
@@ -331,7 +332,7 @@ class Trainer {
                           1e3 * seconds,
                           static_cast<double>(stepped_tokens) / stepping,
                           waiting / stepping};
-      const bool is_logged = due(state_.step, options_.logging_steps);
+      const bool is_logged = due(state_.step, options_.interval(options_.logging_steps));
       StepRecord record{{state_.step, r.loss, r.grad_norm, overflowed(r), r.loss_scale, seconds,
                          waited, positions}};
       record.learning_rate = rate;
@@ -365,7 +366,8 @@ class Trainer {
   static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
   // Without a terminal a line for every step is too much to read.
   int64_t plain_interval() const {
-    return std::max<int64_t>(options_.logging_steps, std::max<int64_t>(1, options_.max_steps / 40));
+    return std::max<int64_t>(options_.interval(options_.logging_steps),
+                             std::max<int64_t>(1, options_.max_steps / 40));
   }
 
   HealthOptions health_options() const {

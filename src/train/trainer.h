@@ -71,9 +71,11 @@ std::string description(const io::ModelFolder& model);
 /// The options of the run that a resumed run goes on with, and where it goes on.
 struct ResumePoint {
   fs::path run, checkpoint;
+  std::string note;  // which run was found, where none was named
 };
-/// Resolves --resume: a checkpoint folder, a run folder, or "true" (output_dir, else the newest run
-/// of the preset). Damaged checkpoints are passed over with a line on stderr.
+/// Resolves --resume: a checkpoint folder, a run folder, or "true" (output_dir, or the newest run
+/// in it or in runs/ that was interrupted). Damaged checkpoints are passed over with a line on
+/// stderr.
 ResumePoint find_resume_point(const TrainOptions& options);
 
 }  // namespace brrr::train

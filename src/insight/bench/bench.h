@@ -119,6 +119,7 @@ struct StepRow {
 };
 struct StepOptions {
   std::string preset = "char-cpu";
+  std::string model = {};  // a folder whose model is timed instead of the preset's; "": none
   std::string precision = "fp32";
   bool compile = true;
   int64_t batch = 0, context = 0;  // 0: the preset's
@@ -143,8 +144,9 @@ struct DecodeRow {
 };
 struct DecodeOptions {
   std::string preset = "gpt2";
+  std::string model = {};  // as StepOptions has it
   std::string precision = "bf16";
-  int64_t prompt = 64;  // tokens before the first that is timed
+  int64_t prompt = 0;  // tokens before the first that is timed; 0: 64, or half of the context
 };
 /// Generation of one sequence with the KV cache, weights at random. All rows interleaved, for
 /// `seconds` in all.

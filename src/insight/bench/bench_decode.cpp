@@ -1,10 +1,12 @@
 // One token after the other from a model with random weights: how close to the memory's speed.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <random>
 
 #include "backend/cpu/target.h"
+#include "folders/model_folder.h"
 #include "infer/generator.h"
 #include "infer/options.h"
 #include "insight/bench/bench.h"
@@ -26,18 +28,24 @@ class Decoder {
     const auto& table = infer::generate_option_table();
     table.set(generate, table.find("precision"), o.precision, "--precision");
     options_.precision = generate.precision;
-    const train::TrainOptions preset = train::resolve({{"preset", o.preset}});
-    model_ = train::model_of(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
+    if (o.model.empty()) {
+      const train::TrainOptions preset = train::resolve({{"preset", o.preset}});
+      model_ = train::model_of(preset, preset.vocab_size > 0 ? preset.vocab_size : kCharacters);
+    } else {
+      model_ = io::read_definition(io::find_model(o.model));
+      options_.preset = o.model;
+    }
     const models::ModelSizes sizes = model_->sizes();
-    if (o.prompt + kBurst > sizes.context)
-      usage_error("--prompt {}: {} tokens and a burst of {} exceed the context of {}", o.prompt,
-                  o.prompt, kBurst, sizes.context);
+    if (options_.prompt == 0) options_.prompt = std::clamp<int64_t>(sizes.context / 2, 1, 64);
+    if (options_.prompt + kBurst > sizes.context)
+      usage_error("--prompt {}: {} tokens and a burst of {} exceed the context of {}",
+                  options_.prompt, options_.prompt, kBurst, sizes.context);
     infer::GeneratorOptions g;
     g.precision = dtype_of_precision(options_.precision);
     generator_.emplace(model_, cpu::cpu_backend(), models::initial_weights(*model_, 1), g);
     std::mt19937 random(7);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(sizes.vocabulary - 1));
-    for (int64_t i = 0; i < o.prompt; ++i) prompt_.push_back(id(random));
+    for (int64_t i = 0; i < options_.prompt; ++i) prompt_.push_back(id(random));
   }
 
   // The prompt stands in the cache but for its last token, after the first call.

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "backend/cpu/peaks.h"
+#include "folders/model_folder.h"
 #include "insight/bench/bench.h"
 #include "insight/profile/timed_step.h"
 #include "insight/profile/verdict.h"
@@ -15,13 +16,15 @@
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 #include "train/device.h"
+#include "train/trainer.h"
 
 namespace brrr::insight {
 namespace {
 
-train::TrainOptions resolved(const StepOptions& o) {
+KeyValues options_of(const StepOptions& o) {
   const bool tf32 = o.precision == "tf32";  // f32 products as fast as they may be
-  KeyValues given{{"preset", o.preset}, {"precision", tf32 ? "fp32" : o.precision}};
+  KeyValues given{{o.model.empty() ? "preset" : "init-from", o.model.empty() ? o.preset : o.model},
+                  {"precision", tf32 ? "fp32" : o.precision}};
   if (tf32) given.emplace_back("float32-matmul-precision", "high");
   given.emplace_back("compile", o.compile ? "true" : "false");
   if (o.batch > 0) given.emplace_back("batch-size", std::to_string(o.batch));
@@ -34,7 +37,18 @@ train::TrainOptions resolved(const StepOptions& o) {
     if (size > 0) given.emplace_back(name, std::to_string(size));
   const bool budget = std::isdigit(static_cast<unsigned char>(o.rematerialize[0])) != 0;
   given.emplace_back(budget ? "activation-memory" : "rematerialize", o.rematerialize);
-  return train::resolve(given);
+  return given;
+}
+
+std::unique_ptr<TimedStep> timed_step(const StepOptions& o) {
+  train::TrainOptions options = train::resolve(options_of(o));
+  if (o.model.empty()) return std::make_unique<TimedStep>(options);
+  const fs::path folder = io::find_model(o.model);
+  const models::ModelPtr model = io::read_definition(folder);
+  if (o.context == 0) options.context = model->sizes().context;
+  train::adopt_definition(options, *model, folder.string());
+  options.preset = o.model;
+  return std::make_unique<TimedStep>(options, std::numeric_limits<int64_t>::max(), model);
 }
 
 // By class of operation.
@@ -113,7 +127,7 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   double seconds = 0;
   int64_t least_steps = 1;
   for (const StepOptions& o : options) {
-    steps.push_back(std::make_unique<TimedStep>(resolved(o)));
+    steps.push_back(timed_step(o));
     functions.push_back([step = steps.back().get(), of_step = &losses[steps.size() - 1]] {
       of_step->push_back(step->run());
     });

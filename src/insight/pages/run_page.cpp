@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/env.h"
 #include "base/human.h"
 #include "base/memory.h"
 #include "insight/pages/page.h"
@@ -152,7 +153,7 @@ Json page_data(const std::vector<RunRecord>& runs, bool live) {
     if (!live) run["news"] = r.history.news(place);
     list.push_back(std::move(run));
   }
-  return {{"live", live}, {"regimes", kNotMeasured}, {"runs", std::move(list)}};
+  return {{"live", live}, {"regimes", env::as_typed(kNotMeasured)}, {"runs", std::move(list)}};
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
 #include "insight/machine/timing.h"
-#include "train/health.h"
 #include "train/options.h"
+#include "train/runs/run_list.h"
 
 namespace brrr::insight {
 namespace {
@@ -71,7 +71,7 @@ void read_options(RunRecord& run) {
 }
 
 void read_log(RunRecord& run) {
-  bool is_finished = false, has_failed = false;
+  train::RunOutline outline;
   const auto figure = [](const Json& record, const char* name, std::optional<double>& to) {
     if (const auto at = record.find(name);
         record.is_object() && at != record.end() && at->is_number())
@@ -82,26 +82,10 @@ void read_log(RunRecord& run) {
       run.folder / "log.jsonl",
       [&](const Json& record) {
         run.history.add_logged(record);
-        int64_t at = 0;
-        if (const auto step = record.find("step"); step != record.end())
-          at = static_cast<int64_t>(std::clamp(step->get<double>(), 0.0, 1e15));
-        run.last_step = std::max(run.last_step, at);
-        // Here and not from the history, where neighbours become one in time.
-        for (const char* name : {"val_loss", "final_val_loss"}) {
-          const auto loss = record.find(name);
-          if (loss == record.end() || !(loss->is_number() || loss->is_null())) continue;
-          run.val_loss = loss->is_null() ? std::nan("") : loss->get<double>();  // JSON has no NaN
-          if (!std::isfinite(*run.val_loss)) continue;
-          if (run.best_val_loss && *run.best_val_loss <= *run.val_loss) continue;
-          run.best_val_loss = run.val_loss;
-          run.best_step = at;
-        }
+        outline.add(record);  // not from the history, where neighbours become one in time
         if (!run.metric.empty()) figure(record, run.metric.c_str(), run.metric_value);
         figure(record, "skipped_steps", run.skipped_steps);
-        const auto end = record.find("finished");
-        is_finished = end != record.end() && *end == true;  // a resumed run goes on after it
-        has_failed = record.value("health", Json()) == train::name_of(train::Ailment::non_finite);
-        if (!is_finished) return;
+        if (!outline.is_finished) return;
         const Json figures = record.value("figures", Json::object());
         figure(figures, "seconds", run.seconds);
         figure(figures, "tokens_per_second", run.tokens_per_second);
@@ -119,10 +103,14 @@ void read_log(RunRecord& run) {
         fmt::format("{} of log.jsonl could not be read and {} left out: {}",
                     damaged == 1 ? std::string("a line") : fmt::format("{} lines", damaged),
                     damaged == 1 ? "is" : "are", first_damage));
+  run.last_step = outline.last_step;
+  run.val_loss = outline.val_loss;
+  run.best_val_loss = outline.best_val_loss;
+  run.best_step = outline.best_step;
   // A training run holds the lock of its folder.
   run.status = io::FolderLock::is_held(run.folder) ? "running"
-               : is_finished                       ? "finished"
-               : has_failed                        ? "failed"
+               : outline.is_finished               ? "finished"
+               : outline.has_failed                ? "failed"
                                                    : "stopped";
 }
 

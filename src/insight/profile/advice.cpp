@@ -180,7 +180,8 @@ class Adviser {
     if (!training() || p_.evaluation_ms <= 0) return;
     const double eval = p_.evaluation_ms, step = p_.step.median;
     const auto share = [&](double every) { return eval / (every * step + eval); };
-    const auto every = static_cast<double>(options_.eval_steps);
+    const auto every = static_cast<double>(options_.interval(options_.eval_steps));
+    if (every == 0) return;
     if (share(every) < kNoticedEval) return;
     // As many steps between as bring it down, in round numbers.
     const double wanted = eval * (1 / kEvalShare - 1) / step;
@@ -188,7 +189,7 @@ class Adviser {
     const double then = std::max(every, std::ceil(wanted / digit) * digit);
     add({"evaluation",
          fmt::format("an evaluation takes {} ms, every {} steps: {:.0f}% of the run",
-                     number_text(eval), options_.eval_steps, 100 * share(every)),
+                     number_text(eval), options_.interval(options_.eval_steps), 100 * share(every)),
          fmt::format("--eval-steps {:.0f}", then),
          step + eval / every,
          step + eval / then,

@@ -10,8 +10,11 @@
 
 namespace brrr::insight {
 
-TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit) : options_(options) {
-  model_ = train::model_of(options_, options_.vocab_size > 0 ? options_.vocab_size : kCharacters);
+TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
+                     models::ModelPtr model)
+    : options_(options), model_(std::move(model)) {
+  if (model_ == nullptr)
+    model_ = train::model_of(options_, options_.vocab_size > 0 ? options_.vocab_size : kCharacters);
   session_ = train::compile_run(options_, *model_);
   int64_t needed = session_->forecast().total();
   if (session_->engine().backend().memory_bytes == 0) {

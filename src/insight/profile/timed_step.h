@@ -18,11 +18,13 @@ inline constexpr int64_t kCharacters = 65;
 /// and no file is written.
 class TimedStep {
  public:
-  /// `options` are resolved; a vocabulary of 0 is kCharacters. Throws UserError (exit 3) before
+  /// `options` are resolved; a vocabulary of 0 is kCharacters. `model`: that one, which they have
+  /// adopted, instead of the one that they describe. Throws UserError (exit 3) before
   /// anything is allocated when the process, or the arena in a GPU's memory, would need more than
   /// `memory_limit`.
   explicit TimedStep(const train::TrainOptions& options,
-                     int64_t memory_limit = std::numeric_limits<int64_t>::max());
+                     int64_t memory_limit = std::numeric_limits<int64_t>::max(),
+                     models::ModelPtr model = nullptr);
 
   /// One optimizer step, all its micro-batches; returns its loss, before the update.
   double run(Timeline* timeline = nullptr);

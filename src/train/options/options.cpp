@@ -1,11 +1,14 @@
 #include "train/options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/memory.h"
+#include "folders/model_folder.h"
 #include "optim/optimizer.h"
 #include "train/device.h"
+#include "train/options/foreign_names.h"
 
 namespace brrr::train {
 namespace {
@@ -22,8 +25,9 @@ void add_data_rows(Table& t) {
   std::vector<std::vector<std::string>> names;
   for (const models::Preset* preset : presets()) names.push_back({preset->name});
   t.choice("preset", &Options::preset, names, "NAME", "starting point, listed above");
-  t.text("config", &Options::config, "FILE", "TOML file with any of these options").free_on_resume =
-      true;
+  t.text("config", &Options::config, "FILE",
+         "TOML file, or nanoGPT's .py, with any of these options")
+      .free_on_resume = true;
 
   t.group("data");
   t.list("text", &Options::text, false, "FILE...",
@@ -140,7 +144,8 @@ void add_model_rows(Table& t) {
   t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
   t.text("init-from", &Options::init_from, "FOLDER",
          "scratch, or a checkpoint, run or Hugging Face folder to start from",
-         {"model-name-or-path"});
+         {"model-name-or-path"})
+      .set = [](Options& o, const std::string& s) { o.init_from = io::name_of_gpt2(s); };
 }
 
 void add_training_rows(Table& t) {
@@ -212,14 +217,29 @@ void add_training_rows(Table& t) {
       .free_on_resume = true;
 }
 
+// Steps between two of something, or the share of all steps that lies between them.
+void add_interval(Table& t, const char* name, double Options::*field, const char* help,
+                  std::vector<std::string> aliases = {}) {
+  static constexpr double kMost = static_cast<double>(int64_t{1} << 31);
+  auto& row = t.real(name, field, {.low = 0, .high = kMost}, "N", help, std::move(aliases));
+  row.free_on_resume = true;
+  row.set = [field](Options& o, const std::string& s) {
+    const double value = parse_real(s, {.low = 0, .high = kMost});
+    if (value >= 1 && value != std::floor(value))
+      usage_error("expected a whole number of steps, or a share of all steps below 1; got '{}'", s);
+    o.*field = value;
+  };
+}
+
 void add_evaluation_rows(Table& t) {
   t.group("evaluation");
   const auto free_integer = [&](const char* name, int64_t Options::*field, int64_t low,
                                 int64_t high, const char* help, std::vector<std::string> aliases) {
     t.integer(name, field, low, high, "N", help, std::move(aliases)).free_on_resume = true;
   };
-  free_integer("eval-steps", &Options::eval_steps, 0, int64_t{1} << 31,
-               "steps between evaluations (0: only at the end)", {"eval-interval"});
+  add_interval(t, "eval-steps", &Options::eval_steps,
+               "steps between evaluations; below 1: a share of all steps (0: only at the end)",
+               {"eval-interval"});
   free_integer("eval-batches", &Options::eval_batches, 0, int64_t{1} << 31,
                "batches per evaluation (0: the whole validation text)", {"eval-iters"});
   free_integer("eval-batch-size", &Options::eval_batch_size, 1, 1 << 16,
@@ -227,8 +247,9 @@ void add_evaluation_rows(Table& t) {
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
          "end with the weights of the best evaluation instead of the last");
-  free_integer("logging-steps", &Options::logging_steps, 0, int64_t{1} << 31,
-               "steps between log lines (0: only with evaluations)", {"log-interval"});
+  add_interval(t, "logging-steps", &Options::logging_steps,
+               "steps between log lines; below 1: a share of all steps (0: only with evaluations)",
+               {"log-interval"});
   free_integer("samples", &Options::samples, 0, 1000, "sample texts at the end", {});
   auto& report = t.choice(
       "report-to", &Options::report_to, {{"tensorboard", "all"}, {"none", "jsonl"}}, "NAME",
@@ -246,12 +267,6 @@ void add_evaluation_rows(Table& t) {
       .free_on_resume = true;
   t.flag("json", &Options::json, "one JSON object with the result on standard output")
       .free_on_resume = true;
-}
-
-// A budget is for `auto`: it asks for it, and another policy forgets it.
-void set_rematerialize(Options& o, const std::string& policy) {
-  o.rematerialize = policy;
-  if (policy != "auto") o.activation_memory.clear();
 }
 
 void add_rematerialize_rows(Table& t) {
@@ -286,9 +301,9 @@ void add_run_rows(Table& t) {
   t.text("run-name", &Options::run_name, "NAME", "name in logs (default: the folder's)",
          {"wandb-run-name"})
       .free_on_resume = true;
-  t.integer("save-steps", &Options::save_steps, 0, int64_t{1} << 31, "N",
-            "steps between checkpoints (default: eval-steps; 0: only at the end or on a signal)")
-      .free_on_resume = true;
+  add_interval(t, "save-steps", &Options::save_steps,
+               "steps between checkpoints; below 1: a share of all steps (default: eval-steps; 0: "
+               "only at the end or on a signal)");
   t.integer("save-total-limit", &Options::save_total_limit, 0, 1 << 20, "N",
             "checkpoints kept, the best one besides (0: all)")
       .free_on_resume = true;
@@ -363,92 +378,6 @@ void add_run_rows(Table& t) {
   t.list("disable-pass", &Options::disable_pass, true, "NAME...", "optional passes to leave out");
 }
 
-// Names of other trainers whose meaning is another option here, or which this version refuses.
-void add_foreign_rows(Table& t) {
-  t.group("");
-  using Kind = OptionKind;
-  const auto refuse_true = [&](const char* name, const char* target, const char* reason,
-                               std::vector<std::string> aliases = {}) {
-    t.foreign(
-        name, Kind::kFlag, target, reason,
-        [reason](Options&, const std::string& s) {
-          if (parse_bool(s)) usage_error("expected false: {}; got '{}'", reason, s);
-        },
-        std::move(aliases));
-  };
-  const auto mixed = [&](const char* name, const char* precision, const char* help) {
-    t.foreign(name, Kind::kFlag, "precision", help,
-              [precision](Options& o, const std::string& s) {
-                if (parse_bool(s)) o.precision = precision;
-              },
-              {std::string(name) + "-full-eval"});
-  };
-  mixed("bf16", "bf16", "precision=bf16");
-  mixed("fp16", "fp16", "precision=fp16");
-  t.foreign("tf32", Kind::kFlag, "float32-matmul-precision", "true: high",
-            [](Options& o, const std::string& s) {
-              if (parse_bool(s)) o.float32_matmul_precision = "high";
-            });
-  t.foreign("gradient-checkpointing", Kind::kFlag, "rematerialize", "true: blocks",
-            [](Options& o, const std::string& s) {
-              set_rematerialize(o, parse_bool(s) ? "blocks" : "none");
-            });
-  t.foreign("group-by-length", Kind::kFlag, "sampling", "sampling=group_by_length",
-            [](Options& o, const std::string& s) {
-              if (parse_bool(s)) o.sampling = "group_by_length";
-            });
-  refuse_true("wandb-log", "report-to", "metrics go to log.jsonl and TensorBoard files");
-  refuse_true("eval-only", "eval-steps", "`brrr eval` evaluates a checkpoint");
-  t.foreign("use-cpu", Kind::kFlag, "device", "device=cpu",
-            [](Options& o, const std::string& s) {
-              if (parse_bool(s)) o.device = "cpu";
-            },
-            {"no-cuda"});
-  t.foreign("decay-lr", Kind::kFlag, "lr-scheduler-type", "false: constant",
-            [](Options& o, const std::string& s) {
-              if (!parse_bool(s)) o.lr_scheduler_type = "constant";
-            });
-  t.foreign("warmup-ratio", Kind::kReal, "warmup-steps", "a share of all steps",
-            [](Options& o, const std::string& s) { o.warmup_steps = parse_real(s, share()); });
-  t.foreign("always-save-checkpoint", Kind::kFlag, "save-steps", "true",
-            [](Options&, const std::string& s) {
-              if (!parse_bool(s))
-                usage_error(
-                    "expected true: the newest checkpoint is always kept beside the best; "
-                    "got '{}'",
-                    s);
-            });
-  t.foreign("full-determinism", Kind::kFlag, "seed", "always so",
-            [](Options&, const std::string& s) { parse_bool(s); });
-  const auto strategy = [&](const char* name, const char* target, int64_t Options::*field,
-                            std::vector<std::string> aliases) {
-    t.foreign(
-        name, Kind::kText, target, "steps or no",
-        [field](Options& o, const std::string& s) {
-          if (s == "no" || s == "false")
-            o.*field = 0;
-          else if (s != "steps")
-            usage_error("expected steps or no; got '{}'", s);
-        },
-        std::move(aliases));
-  };
-  strategy("eval-strategy", "eval-steps", &Options::eval_steps, {"evaluation-strategy"});
-  strategy("save-strategy", "save-steps", &Options::save_steps, {});
-  strategy("logging-strategy", "logging-steps", &Options::logging_steps, {});
-  t.foreign("train-sampling-strategy", Kind::kText, "sampling", "random or group_by_length",
-            [](Options& o, const std::string& s) {
-              if (s != "random" && s != "group_by_length")
-                usage_error(
-                    "expected random (each token once per pass, shuffled) or group_by_length; got "
-                    "'{}'",
-                    s);
-              o.sampling = s == "random" ? "epoch" : s;
-            });
-  t.foreign("dataset", Kind::kText, "text", "", [](Options&, const std::string& s) {
-    usage_error("expected --text FILE... or --data SHARD... instead; got '{}'", s);
-  });
-}
-
 }  // namespace
 
 std::optional<LearntTokenizer> learnt_tokenizer(const std::string& name) {
@@ -481,6 +410,11 @@ const OptionTable<TrainOptions>& train_option_table() {
     return t;
   }();
   return table;
+}
+
+int64_t TrainOptions::interval(double steps) const {
+  if (steps <= 0 || steps >= 1) return static_cast<int64_t>(std::max(0.0, steps));
+  return std::llround(std::ceil(steps * static_cast<double>(max_steps)));
 }
 
 bool TrainOptions::was_given(std::string_view name) const {

@@ -4,12 +4,23 @@
 
 #include "formats/json_file.h"
 #include "train/options.h"
+#include "train/options/foreign_names.h"
 
 namespace brrr::train {
 namespace {
 
 using Row = OptionTable<TrainOptions>::Row;
 using OrderedJson = nlohmann::ordered_json;
+
+/// in_our_names(), with where the name stands in errors.
+std::optional<KeyValues> named_as_ours(const std::string& option, const std::string& value,
+                                       const std::string& where) {
+  try {
+    return in_our_names(option, value);
+  } catch (const UserError& e) {
+    throw UserError(where + ": " + e.what(), ExitCode::kUsage);
+  }
+}
 
 // Applies one layer. A list that a layer names starts empty, so that a later layer replaces it.
 class Layer {
@@ -19,11 +30,10 @@ class Layer {
   void set(std::string_view key, std::string value, const std::string& where,
            const std::string& unknown_where) {
     const auto& table = train_option_table();
-    // nanoGPT's init_from = "resume" is our --resume.
     const Row* row = &table.find(key, unknown_where);
-    if (row->name == "init-from" && value == "resume") {
-      row = &table.find("resume");
-      value = "true";
+    if (const auto ours = named_as_ours(row->name, value, where)) {
+      for (const auto& [our_key, our_value] : *ours) set(our_key, our_value, where, unknown_where);
+      return;
     }
     const std::string& name = row->stands_for.empty() ? row->name : row->stands_for;
     if (given_ != nullptr && row->kind == OptionKind::kText && value.empty())
@@ -86,6 +96,23 @@ void fill_for_optimizer(TrainOptions& o) {
   }
 }
 
+// Once for each pass over the data is a share of all steps.
+void fill_intervals(TrainOptions& o) {
+  const auto fill_in = [&](const char* strategy, double& field) {
+    if (field != kEachEpoch) return;
+    if (o.max_steps > 0 || o.num_train_epochs <= 0)
+      usage_error(
+          "--{}: expected steps or no, or epoch with --num-train-epochs and without --max-steps; "
+          "got 'epoch'",
+          strategy);
+    field = o.num_train_epochs > 1 ? 1 / o.num_train_epochs : 0;
+  };
+  fill_in("eval-strategy", o.eval_steps);
+  fill_in("save-strategy", o.save_steps);
+  fill_in("logging-strategy", o.logging_steps);
+  if (o.save_steps < 0) o.save_steps = o.eval_steps;
+}
+
 void fill(TrainOptions& o) {
   fill_for_optimizer(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
@@ -93,9 +120,9 @@ void fill(TrainOptions& o) {
   if (o.min_lr < 0) o.min_lr = o.lr_scheduler_type == "linear" ? 0 : a_tenth_of(o.learning_rate);
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
+  fill_intervals(o);
   if (o.data_seed < 0) o.data_seed = o.seed;
   if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
-  if (o.save_steps < 0) o.save_steps = o.eval_steps;
   // Shards bring their tokenizer; a tokenizer brings its vocabulary.
   if (!o.data.empty() && !o.was_given("tokenizer")) o.tokenizer.clear();
   if (o.was_given("tokenizer") && !o.was_given("vocab-size")) o.vocab_size = 0;
@@ -137,7 +164,8 @@ std::string toml_string(const std::string& text) {
   return result + "\"";
 }
 
-constexpr const char *kFineTune = "fine-tune", *kFineTuneText = "fine-tune-text";
+constexpr const char *kFineTune = "fine-tune", *kFineTuneText = "fine-tune-text",
+                     *kNanoGpt = "gpt2";
 
 /// Whether an option has another value than its default: a file with all options names each.
 bool is_set(const TrainOptions& o, const char* name) {
@@ -234,9 +262,10 @@ TrainOptions resolve(const KeyValues& given) {
   };
   for (const auto& [key, value] : given) take_head(key, value, "--" + canonical_key(key), "");
   std::vector<FileSetting> settings;
+  bool is_nanogpt = false;
   if (!heads.config.empty()) {
-    settings = read_toml(heads.config);
-    const std::string config = heads.config;
+    is_nanogpt = heads.config.ends_with(".py");
+    settings = is_nanogpt ? read_python(heads.config) : read_toml(heads.config);
     heads.preset = TrainOptions{}.preset;
     for (const FileSetting& s : settings)
       if (take_head(s.key, s.value, s.where + ": " + s.key, s.where + ": ") == "config")
@@ -250,6 +279,10 @@ TrainOptions resolve(const KeyValues& given) {
       heads.preset = kFineTune;
     else if (heads.init_from != "scratch" && heads.init_from != "resume")
       heads.preset = kFineTuneText;
+    else if (is_nanogpt)
+      heads.preset = kNanoGpt;
+  } else {
+    is_nanogpt = false;  // the file counts over what was named
   }
   const models::Architecture& of_preset = architecture_of_preset(heads.preset);
   if (!names_architecture)
@@ -262,10 +295,13 @@ TrainOptions resolve(const KeyValues& given) {
 
   TrainOptions options;
   options.preset = heads.preset;
+  options.task = heads.task;
   options.architecture = heads.architecture;
   Layer preset(options, nullptr);
   for (const auto& [key, value] : find_preset(heads.preset).values)
     preset.set(key, value, heads.preset, "");
+  if (is_nanogpt && heads.task.empty())
+    for (const auto& [key, value] : nanogpt_defaults()) preset.set(key, value, heads.config, "");
   std::set<std::string> names;
   Layer file(options, &names);
   for (const FileSetting& s : settings)

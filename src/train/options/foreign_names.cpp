@@ -1,0 +1,330 @@
+#include "train/options/foreign_names.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/file.h"
+
+namespace brrr::train {
+namespace {
+
+using ForeignTable = OptionTable<TrainOptions>;
+using Kind = OptionKind;
+
+/// A name that no option of ours stands for. `harmless`: the values that change nothing here, apart
+/// by spaces; "": any. Other values are refused with `reason`, which says what to do.
+struct Harmless {
+  const char* name;
+  Kind kind;
+  const char* harmless;
+  const char* reason;
+};
+
+constexpr const char* kOff = "false none null 0 off no {} []";
+constexpr const char* kOneDevice =
+    "a run has one process on one device; leave it out, and choose the device by --device";
+constexpr const char* kNoUpload =
+    "nothing is uploaded; leave it out, and upload the run's folder by `hf upload NAME FOLDER`";
+
+// In the order of transformers' TrainingArguments, then names that its earlier versions had, then
+// nanoGPT's.
+constexpr Harmless kHarmless[] = {
+    {"lr-scheduler-kwargs", Kind::kText, kOff,
+     "schedules have options of their own: --min-lr, --warmup-steps, --lr-decay-steps"},
+    {"optim-args", Kind::kText, kOff,
+     "optimizers have options of their own: --adam-beta1, --adam-beta2, --adam-epsilon, "
+     "--momentum, --relative-step"},
+    {"optim-target-modules", Kind::kText, kOff,
+     "an optimizer updates all parameters; leave it out, or choose another --optim"},
+    {"average-tokens-across-devices", Kind::kFlag, "", ""},
+    {"label-smoothing-factor", Kind::kReal, "0 0.0",
+     "the loss is that of the true tokens alone; leave it out"},
+    {"activation-checkpointing-kwargs", Kind::kText, "", ""},
+    {"gradient-checkpointing-kwargs", Kind::kText, "", ""},
+    {"torch-compile-backend", Kind::kText, "", ""},
+    {"torch-compile-mode", Kind::kText, "", ""},
+    {"use-liger-kernel", Kind::kFlag, "", ""},
+    {"liger-kernel-config", Kind::kText, "", ""},
+    {"use-cache", Kind::kFlag, "", ""},
+    {"neftune-noise-alpha", Kind::kText, "none null 0 0.0",
+     "no noise is added to embeddings; leave it out, or take --dropout"},
+    {"torch-empty-cache-steps", Kind::kText, "", ""},
+    {"logging-first-step", Kind::kFlag, "false",
+     "the first step is logged where every step is: take --logging-steps 1"},
+    {"log-on-each-node", Kind::kFlag, "", ""},
+    {"logging-nan-inf-filter", Kind::kFlag, "", ""},
+    {"include-num-input-tokens-seen", Kind::kOptional, "", ""},
+    {"log-level", Kind::kText, "", ""},
+    {"log-level-replica", Kind::kText, "", ""},
+    {"project", Kind::kText, "", ""},
+    {"trackio-space-id", Kind::kText, "", ""},
+    {"trackio-bucket-id", Kind::kText, "", ""},
+    {"trackio-static-space-id", Kind::kText, "", ""},
+    {"eval-delay", Kind::kReal, "0 0.0",
+     "evaluations are every --eval-steps from the start; leave it out"},
+    {"prediction-loss-only", Kind::kFlag, "", ""},
+    // The trainer evaluates before its first step, unless it never does.
+    {"eval-on-start", Kind::kFlag, "", ""},
+    {"eval-do-concat-batches", Kind::kFlag, "", ""},
+    {"eval-use-gather-object", Kind::kFlag, "", ""},
+    {"eval-accumulation-steps", Kind::kText, "", ""},
+    {"include-for-metrics", Kind::kList, "", ""},
+    {"batch-eval-metrics", Kind::kFlag, "", ""},
+    {"save-only-model", Kind::kFlag, "false",
+     "a checkpoint holds all that --resume needs; the run's folder itself holds the model alone at "
+     "the end"},
+    {"save-on-each-node", Kind::kFlag, "", ""},
+    {"enable-jit-checkpoint", Kind::kFlag, "", ""},
+    {"push-to-hub", Kind::kFlag, "false", kNoUpload},
+    {"hub-token", Kind::kText, "", ""},
+    {"hub-private-repo", Kind::kOptional, "", ""},
+    {"hub-model-id", Kind::kText, "", ""},
+    {"hub-strategy", Kind::kText, "", ""},
+    {"hub-always-push", Kind::kFlag, "false", kNoUpload},
+    {"hub-revision", Kind::kText, "", ""},
+    {"ignore-data-skip", Kind::kFlag, "false",
+     "a resumed run goes on with the batch at which it stopped, at once; leave it out"},
+    {"restore-callback-states-from-checkpoint", Kind::kFlag, "", ""},
+    {"accelerator-config", Kind::kText, kOff, kOneDevice},
+    {"parallelism-config", Kind::kText, kOff, kOneDevice},
+    {"dataloader-drop-last", Kind::kFlag, "false",
+     "every row is learnt from in every pass; leave it out"},
+    {"dataloader-pin-memory", Kind::kFlag, "", ""},
+    {"dataloader-persistent-workers", Kind::kFlag, "", ""},
+    {"dataloader-multiprocessing-context", Kind::kText, "", ""},
+    {"dataloader-in-order", Kind::kFlag, "", ""},
+    {"remove-unused-columns", Kind::kFlag, "", ""},
+    {"label-names", Kind::kText, "none null labels",
+     "the column of the label is named by --label-column"},
+    {"length-column-name", Kind::kText, "", ""},
+    {"ddp-find-unused-parameters", Kind::kOptional, "", ""},
+    {"ddp-bucket-cap-mb", Kind::kText, "", ""},
+    {"ddp-broadcast-buffers", Kind::kOptional, "", ""},
+    {"ddp-static-graph", Kind::kOptional, "", ""},
+    {"ddp-backend", Kind::kText, "", ""},
+    {"ddp-timeout", Kind::kText, "", ""},
+    {"fsdp", Kind::kOptional, kOff, kOneDevice},
+    {"fsdp-config", Kind::kText, kOff, kOneDevice},
+    {"deepspeed", Kind::kText, kOff, kOneDevice},
+    {"debug", Kind::kText, kOff,
+     "a run says by itself which step overflowed, and why; leave it out"},
+    {"skip-memory-metrics", Kind::kFlag, "", ""},
+    {"do-train", Kind::kFlag, "true", "another verb uses a model without training it: eval"},
+    {"do-predict", Kind::kFlag, "false",
+     "other verbs use a trained model: generate, classify, fill-mask, embed"},
+    {"local-rank", Kind::kText, "-1 0", kOneDevice},
+
+    {"logging-dir", Kind::kText, kOff,
+     "the logs of a run are in its folder: leave it out, and name that by --output-dir"},
+    {"save-safetensors", Kind::kFlag, "true", "weights are always saved as safetensors"},
+    {"half-precision-backend", Kind::kText, "", ""},
+    {"fp16-backend", Kind::kText, "", ""},
+    {"fp16-opt-level", Kind::kText, "", ""},
+    {"include-tokens-per-second", Kind::kFlag, "", ""},
+    {"jit-mode-eval", Kind::kFlag, "", ""},
+    {"use-ipex", Kind::kFlag, "", ""},
+    {"use-mps-device", Kind::kFlag, "false", "devices are cpu and cuda: take --device"},
+    {"past-index", Kind::kText, "-1", "no memory is carried from batch to batch; leave it out"},
+    {"split-batches", Kind::kOptional, "", ""},
+    {"dispatch-batches", Kind::kOptional, "", ""},
+    {"tpu-num-cores", Kind::kText, kOff, kOneDevice},
+    {"dataset-name", Kind::kText, kOff,
+     "data is read from files: take --text FILE... or --data SHARD..."},
+    {"dataset-config-name", Kind::kText, kOff,
+     "data is read from files: take --text FILE... or --data SHARD..."},
+
+    // nanoGPT. It keeps its best checkpoint alone where this is false; a run keeps the newest, too.
+    {"always-save-checkpoint", Kind::kFlag, "", ""},
+    {"backend", Kind::kText, "", ""},
+    {"wandb-project", Kind::kText, "", ""},
+    {"wandb-log", Kind::kFlag, "false",
+     "metrics go to log.jsonl and TensorBoard files of the run, and `brrr report RUN` draws them; "
+     "leave it out"},
+    {"eval-only", Kind::kFlag, "false",
+     "`brrr eval MODEL --text FILE` evaluates a model without training it; leave it out"},
+};
+
+bool is_among(const std::string& value, std::string_view words) {
+  std::string word;
+  for (const char c : value) word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (size_t begin = 0; begin < words.size();) {
+    const size_t end = std::min(words.find(' ', begin), words.size());
+    if (words.substr(begin, end - begin) == word) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+void check_harmless(const Harmless& h, const std::string& value) {
+  const std::string_view harmless = h.harmless;
+  if (h.kind == Kind::kFlag) {
+    const bool on = parse_bool(value);
+    if (!harmless.empty() && on != (harmless == "true"))
+      usage_error("expected {}: {}; got '{}'", harmless, h.reason, value);
+  } else if (!harmless.empty() && !value.empty() && !is_among(value, harmless)) {
+    usage_error("expected nothing else than {}: {}; got '{}'",
+                harmless.substr(0, harmless.find(' ')), h.reason, value);
+  }
+}
+
+/// What the best weights of a run are told by.
+std::string metric_of_task(const std::string& task) {
+  return task == "classify"  ? "accuracy"
+         : task == "regress" ? "pearson"
+         : task == "tokens"  ? "f1"
+                             : "loss";
+}
+
+void add_mapped_rows(ForeignTable& t) {
+  const auto mixed = [&](const char* name, const char* precision, const char* help) {
+    t.foreign(name, Kind::kFlag, "precision", help,
+              [precision](TrainOptions& o, const std::string& s) {
+                if (parse_bool(s)) o.precision = precision;
+              },
+              {std::string(name) + "-full-eval"});
+  };
+  mixed("bf16", "bf16", "precision=bf16");
+  mixed("fp16", "fp16", "precision=fp16");
+  t.foreign("tf32", Kind::kFlag, "float32-matmul-precision", "true: high",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s)) o.float32_matmul_precision = "high";
+            });
+  t.foreign("gradient-checkpointing", Kind::kFlag, "rematerialize", "true: blocks",
+            [](TrainOptions& o, const std::string& s) {
+              set_rematerialize(o, parse_bool(s) ? "blocks" : "none");
+            },
+            {"activation-checkpointing"});
+  t.foreign("group-by-length", Kind::kFlag, "sampling", "sampling=group_by_length",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s)) o.sampling = "group_by_length";
+            });
+  t.foreign("use-cpu", Kind::kFlag, "device", "device=cpu",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s)) o.device = "cpu";
+            },
+            {"no-cuda"});
+  t.foreign("decay-lr", Kind::kFlag, "lr-scheduler-type", "false: constant",
+            [](TrainOptions& o, const std::string& s) {
+              if (!parse_bool(s)) o.lr_scheduler_type = "constant";
+            });
+  t.foreign("warmup-ratio", Kind::kReal, "warmup-steps", "a share of all steps",
+            [](TrainOptions& o, const std::string& s) {
+              o.warmup_steps = parse_real(s, {.low = 0, .high = 1, .high_open = true});
+            });
+  t.foreign("do-eval", Kind::kFlag, "eval-steps", "false: eval-steps=0",
+            [](TrainOptions& o, const std::string& s) {
+              if (!parse_bool(s)) o.eval_steps = 0;
+            });
+  const auto strategy = [&](const char* name, const char* target, double TrainOptions::*field,
+                            std::vector<std::string> aliases) {
+    t.foreign(
+        name, Kind::kText, target, "steps, no, or epoch",
+        [field](TrainOptions& o, const std::string& s) {
+          if (s == "no" || s == "false")
+            o.*field = 0;
+          else if (s == "epoch")
+            o.*field = kEachEpoch;
+          else if (s != "steps")
+            usage_error("expected steps or no, or epoch with --num-train-epochs; got '{}'", s);
+        },
+        std::move(aliases));
+  };
+  strategy("eval-strategy", "eval-steps", &TrainOptions::eval_steps, {"evaluation-strategy"});
+  strategy("save-strategy", "save-steps", &TrainOptions::save_steps, {});
+  strategy("logging-strategy", "logging-steps", &TrainOptions::logging_steps, {});
+  t.foreign("train-sampling-strategy", Kind::kText, "sampling", "random or group_by_length",
+            [](TrainOptions& o, const std::string& s) {
+              if (s != "random" && s != "group_by_length")
+                usage_error(
+                    "expected random (each token once per pass, shuffled) or group_by_length; got "
+                    "'{}'",
+                    s);
+              o.sampling = s == "random" ? "epoch" : s;
+            });
+}
+
+/// Names that set no field: they stand for themselves.
+void add_harmless_rows(ForeignTable& t) {
+  for (const Harmless& h : kHarmless)
+    t.foreign(h.name, h.kind, h.name, "",
+              [&h](TrainOptions&, const std::string& s) { check_harmless(h, s); });
+  t.foreign("full-determinism", Kind::kFlag, "full-determinism", "always so",
+            [](TrainOptions&, const std::string& s) { parse_bool(s); });
+  t.foreign("metric-for-best-model", Kind::kText, "metric-for-best-model", "that of the task",
+            [](TrainOptions& o, const std::string& s) {
+              const std::string metric = metric_of_task(o.task);
+              if (s != metric && s != "eval_" + metric && !is_among(s, "none null"))
+                usage_error(
+                    "expected {}, which tells the best weights of {}: leave it out; got '{}'",
+                    metric, o.task.empty() ? "a run without a task" : "--task " + o.task, s);
+            });
+  t.foreign("greater-is-better", Kind::kOptional, "greater-is-better", "as the metric says",
+            [](TrainOptions& o, const std::string& s) {
+              if (!is_among(s, "none null") && parse_bool(s) == o.task.empty())
+                usage_error(
+                    "expected {}, because the best weights are told by {}: leave it out; "
+                    "got '{}'",
+                    !o.task.empty(), metric_of_task(o.task), s);
+            });
+  // Several options of ours, which in_our_names() has.
+  t.foreign("dataset", Kind::kText, "dataset", "", [](TrainOptions&, const std::string&) {});
+}
+
+/// nanoGPT's --dataset NAME is the folder data/NAME, with train.bin and val.bin in it.
+KeyValues dataset_named(const std::string& name) {
+  for (const std::string& folder : {"data/" + name, name}) {
+    std::error_code ignored;
+    const auto holds = [&](const char* file) {
+      return fs::exists(fs::path(folder) / file, ignored);
+    };
+    // Its meta.pkl says which character an id is; the text itself says it, too.
+    const bool has_characters = holds("meta.pkl") && holds("input.txt");
+    if (holds("train.bin") && !has_characters) {
+      KeyValues ours{{"data", folder}};
+      if (!holds("tokenizer.json") && !holds("meta.pkl")) ours.emplace_back("tokenizer", "gpt2");
+      return ours;
+    }
+    if (holds("input.txt"))
+      return {{"text", (fs::path(folder) / "input.txt").string()},
+              {"tokenizer", has_characters || name.ends_with("_char") ? "char" : "gpt2"}};
+  }
+  if (name == "shakespeare_char") return {{"tokenizer", "char"}};  // the default text
+  if (name == "shakespeare") return {{"tokenizer", "gpt2"}};
+  usage_error(
+      "there is no folder data/{0} with train.bin or input.txt: name files by --text FILE..., or "
+      "make shards by `brrr data prepare --text FILE... --output-dir data/{0}`; got '{0}'",
+      name);
+}
+
+}  // namespace
+
+void add_foreign_rows(ForeignTable& t) {
+  t.group("");
+  add_mapped_rows(t);
+  add_harmless_rows(t);
+}
+
+std::optional<KeyValues> in_our_names(const std::string& option, const std::string& value) {
+  if (option == "init-from" && value == "resume") return KeyValues{{"resume", "true"}};
+  if (option == "dataset") return dataset_named(value);
+  return std::nullopt;
+}
+
+const KeyValues& nanogpt_defaults() {
+  static const KeyValues all = {{"bias", "false"},         {"gradient-accumulation-steps", "40"},
+                                {"batch-size", "12"},      {"context", "1024"},
+                                {"learning-rate", "6e-4"}, {"min-lr", "6e-5"},
+                                {"max-steps", "600000"},   {"lr-decay-steps", "600000"},
+                                {"warmup-steps", "2000"},  {"weight-decay", "0.1"},
+                                {"adam-beta1", "0.9"},     {"adam-beta2", "0.95"},
+                                {"max-grad-norm", "1"},    {"eval-steps", "2000"},
+                                {"eval-batches", "200"},   {"logging-steps", "1"}};
+  return all;
+}
+
+void set_rematerialize(TrainOptions& o, const std::string& policy) {
+  o.rematerialize = policy;
+  if (policy != "auto") o.activation_memory.clear();
+}
+
+}  // namespace brrr::train

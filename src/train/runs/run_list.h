@@ -1,0 +1,60 @@
+#pragma once
+// The runs that a folder holds, told from their files: how far each came, how well, and whether
+// something is left to do. Reads only; what cannot be read makes a run broken, and is no error.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "train/options.h"
+
+namespace brrr::train {
+
+/// What the records of a log say of its run as a whole, one after the other.
+class RunOutline {
+ public:
+  void add(const nlohmann::json& record);
+
+  int64_t last_step = 0;
+  std::optional<double> val_loss, best_val_loss;  // the last one may be NaN, the best is finite
+  int64_t best_step = -1;
+  bool is_finished = false;  // its last record says so; a resumed run goes on after it
+  bool has_failed = false;   // a number that is none ended it
+};
+
+enum class RunState { finished, interrupted, running, broken };
+std::string_view name_of(RunState state);
+
+struct RunSummary {
+  fs::path folder;
+  RunState state = RunState::broken;
+  std::string fault;  // of a broken one
+  std::string preset, architecture;
+  int64_t step = 0;       // done; of an interrupted run: those that --resume does not do again
+  int64_t max_steps = 0;  // 0: not known
+  std::optional<double> best_val_loss;
+  double age_seconds = 0;  // since it last wrote something
+  bool has_checkpoint = false;
+};
+
+/// Whether the folder holds what a run writes.
+bool is_run(const fs::path& folder);
+
+/// Of a folder for which is_run() holds.
+RunSummary summary_of(const fs::path& run);
+
+/// The runs in `folder`, or the one that it is, the newest first; none where it does not exist.
+std::vector<RunSummary> list_runs(const fs::path& folder);
+
+/// Of these runs, those that --resume can go on with: the interrupted ones; where there is none,
+/// the finished ones. In the same order.
+std::vector<RunSummary> resumable(const std::vector<RunSummary>& runs);
+
+/// "step 1,200 of 2,000, interrupted 5 minutes ago".
+std::string progress_text(const RunSummary& run);
+
+}  // namespace brrr::train
