@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/env.h"
+#include "base/tell.h"
 #include "base/human.h"
 #include "cli/commands.h"
 #include "folders/checkpoint.h"
@@ -122,13 +123,13 @@ int run_runs(const Arguments& args) {
     return 0;
   }
   if (runs.empty()) {
-    fmt::print(stderr, "no run in {}; begin one: {} train\n", folder.string(), env::program());
+    tell("no run in {}; begin one: {} train\n", folder.string(), env::program());
     return 0;
   }
   print_table(runs);
   for (const ListedRun& run : runs)
     if (run.summary.state == train::RunState::broken)
-      fmt::print(stderr, "note: {}: {}\n", run.summary.folder.string(), run.summary.fault);
+      tell("note: {}: {}\n", run.summary.folder.string(), run.summary.fault);
   return 0;
 }
 

@@ -24,14 +24,16 @@ std::string use_of(const train::TrainResult& r) {
   const std::string program = env::program(), model = shell_word(r.run_dir.string());
   switch (r.task.head) {
     case models::Head::next_token:
-      return fmt::format("{} generate {}", program, model);
+      return fmt::format("{} generate --model {}", program, model);
     case models::Head::masked_token:
-      return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask {}", program, model);
+      return fmt::format("echo 'A text with a [MASK] in it.' | {} fill-mask --model {}", program,
+                         model);
     default:
       return r.options.text2_column.empty()
-                 ? fmt::format("echo 'A text.' | {} classify {}", program, model)
-                 : fmt::format("printf 'A text.\\tAnother text.\\n' | {} classify {} --pair",
-                               program, model);
+                 ? fmt::format("echo 'A text.' | {} classify --model {}", program, model)
+                 : fmt::format(
+                       "printf 'A text.\\tAnother text.\\n' | {} classify --model {} --pair",
+                       program, model);
   }
 }
 

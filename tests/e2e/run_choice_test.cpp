@@ -147,11 +147,11 @@ TEST_F(RunChoice, SuggestedCommandsRunAsPrinted) {
       run(small_run("", {"--max-steps", "2", "--output-dir", "runs/with space", "--overwrite"})), 0)
       << err_;
   const std::string next = command_after(err_, "next: ");
-  EXPECT_EQ(next, "brrr generate 'runs/with space'");
+  EXPECT_EQ(next, "brrr generate --model 'runs/with space'");
   EXPECT_EQ(std::system((by_path + next + " --max-new-tokens 3 >/dev/null 2>&1").c_str()), 0);
   // Through the script its own name is in every hint.
   ASSERT_EQ(run({"train", "--resume", "--max-steps", "3"}, {"BRRR_COMMAND=./brrr"}), 0) << err_;
-  EXPECT_EQ(command_after(err_, "next: "), "./brrr generate 'runs/with space'");
+  EXPECT_EQ(command_after(err_, "next: "), "./brrr generate --model 'runs/with space'");
   EXPECT_EQ(run({"trian"}, {"BRRR_COMMAND=../brrr"}), 2);
   EXPECT_TRUE(says("did you mean '../brrr train'")) << err_;
 }
