@@ -262,9 +262,9 @@ OrderedJson step(const BenchOptions& o) {
     for (const std::string& policy : policies)
       for (bool compile : {true, false})
         if (compile || !o.compile)
-          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, o.model, p, compile, o.batch,
-                           o.context, -1, o.seconds, policy, o.device, o.layers, o.heads, o.width,
-                           o.peaks, o.steps});
+          steps.push_back({o.preset.empty() ? "char-cpu" : o.preset, p, compile, o.batch, o.context,
+                           -1, o.seconds, policy, o.device, o.layers, o.heads, o.width, o.peaks,
+                           o.steps, o.model});
   const auto results = insight::bench_step(steps);
   OrderedJson rows = OrderedJson::array();
   for (const auto& r : results) {
@@ -318,7 +318,7 @@ OrderedJson decode(const BenchOptions& o) {
   std::vector<std::string> precisions = o.precisions;
   if (precisions.empty()) precisions = {"fp32", "bf16"};
   for (const std::string& p : precisions)
-    list.push_back({o.preset.empty() ? "gpt2" : o.preset, o.model, p, o.prompt});
+    list.push_back({o.preset.empty() ? "gpt2" : o.preset, p, o.prompt, o.model});
   const auto results =
       insight::bench_decode(list, o.seconds * static_cast<double>(precisions.size()));
   OrderedJson rows = OrderedJson::array();

@@ -119,7 +119,6 @@ struct StepRow {
 };
 struct StepOptions {
   std::string preset = "char-cpu";
-  std::string model = {};  // a folder whose model is timed instead of the preset's; "": none
   std::string precision = "fp32";
   bool compile = true;
   int64_t batch = 0, context = 0;  // 0: the preset's
@@ -130,6 +129,7 @@ struct StepOptions {
   int64_t layers = 0, heads = 0, width = 0;  // 0: the preset's
   bool measures_peaks = true;                // without: no MFU
   int64_t least_steps = 4;  // taken, however long they take; the first is not timed
+  std::string model = {};   // a folder whose model is timed instead of the preset's; "": none
 };
 /// All rows interleaved.
 std::vector<StepRow> bench_step(const std::vector<StepOptions>& options);
@@ -144,9 +144,9 @@ struct DecodeRow {
 };
 struct DecodeOptions {
   std::string preset = "gpt2";
-  std::string model = {};  // as StepOptions has it
   std::string precision = "bf16";
-  int64_t prompt = 0;  // tokens before the first that is timed; 0: 64, or half of the context
+  int64_t prompt = 0;      // tokens before the first that is timed; 0: 64, or half of the context
+  std::string model = {};  // as StepOptions has it
 };
 /// Generation of one sequence with the KV cache, weights at random. All rows interleaved, for
 /// `seconds` in all.
