@@ -11,8 +11,7 @@
 
 namespace brrr {
 
-using system_text::number;
-using system_text::read_or_empty;
+using namespace system_text;
 
 namespace {
 
@@ -26,7 +25,7 @@ double own_seconds() {
 
 /// The next number of a line; -1 behind the last.
 int64_t take_number(std::string_view& line) {
-  line = system_text::trimmed(line);
+  line = trimmed(line);
   const auto value = number(line);
   if (!value) return -1;
   line.remove_prefix(std::min(line.find(' '), line.size()));
@@ -88,6 +87,19 @@ HostReading HostLoad::read() {
   const int64_t size = take_number(statm), resident = take_number(statm);
   if (size >= 0 && resident >= 0) r.resident_bytes = resident * ::sysconf(_SC_PAGESIZE);
   return r;
+}
+
+int64_t machine_processors() { return std::max<int64_t>(1, ::sysconf(_SC_NPROCESSORS_ONLN)); }
+
+std::string processor_name(const std::filesystem::path& root) {
+  std::string name;
+  each_line(read_or_empty(root / "proc/cpuinfo"), [&](std::string_view line) {
+    const size_t colon = line.find(':');
+    if (!name.empty() || colon == std::string_view::npos) return;
+    const std::string_view key = trimmed(line.substr(0, colon));
+    if (key == "model name" || key == "Model") name = trimmed(line.substr(colon + 1));
+  });
+  return name.empty() ? "unknown processor" : name;
 }
 
 }  // namespace brrr

@@ -177,7 +177,10 @@ std::vector<const insight::NamedLadder*> chosen_ladders(const std::vector<std::s
 
 void print(const std::vector<insight::Climbed>& climbed, bool json) {
   std::vector<std::string> parts;
-  for (const insight::Climbed& c : climbed) parts.push_back(json ? c.json : c.table);
+  for (const insight::Climbed& c : climbed) {
+    parts.push_back(json ? c.json : c.table);
+    if (!json && !c.disturbance.empty()) parts.back() += c.disturbance + "\n";
+  }
   if (json)
     fmt::print("{{\"ladders\":[{}]}}\n", fmt::join(parts, ","));
   else

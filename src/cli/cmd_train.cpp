@@ -12,6 +12,7 @@
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
 #include "train/device.h"
+#include "train/run_folder.h"
 #include "train/trainer.h"
 
 namespace brrr::cli {
@@ -40,10 +41,11 @@ std::string use_of(const train::TrainResult& r) {
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
   tell(
-      "\n{} steps in {:.1f} s with start, evaluations and saving; {:.1f} samples/s, {} tokens/s "
-      "while training, {:.2f}% of that waiting for data; first step after {:.2f} s\n",
-      r.steps, r.seconds, r.samples_per_second,
-      with_commas(static_cast<int64_t>(r.tokens_per_second)), 100 * r.waiting_share,
+      "\n{} steps in {:.1f} s with start, evaluations and saving; {:.1f} ms a step and {} tokens/s "
+      "at the end; on average {:.1f} samples/s and {} tokens/s while training, {:.2f}% of that "
+      "waiting for data; first step after {:.2f} s\n",
+      r.steps, r.seconds, r.recent.step_ms, with_commas(std::llround(r.recent.tokens_per_second)),
+      r.samples_per_second, with_commas(std::llround(r.tokens_per_second)), 100 * r.waiting_share,
       r.first_step_seconds);
   if (r.val_loss) {
     const train::Score score{*r.val_loss, r.val_tokens, r.metrics};
@@ -78,6 +80,7 @@ void print_samples(const train::TrainResult& r) {
                              infer::weights_of(model),
                              {.precision = dtype_of_precision(options.precision),
                               .positions = static_cast<int64_t>(prompt.size()) + kSampleTokens});
+  std::vector<std::string> texts;
   for (int64_t i = 0; i < options.samples; ++i) {
     infer::Sampling sampling;
     sampling.seed = static_cast<uint32_t>(options.seed);
@@ -87,8 +90,10 @@ void print_samples(const train::TrainResult& r) {
     std::string whole = text.add(ids);
     whole += text.finish();
     tell("\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'), whole);
+    texts.push_back(std::move(whole));
   }
   tell("{}\n", std::string(72, '-'));
+  train::write_samples(r.run_dir, r.steps, texts);
 }
 
 nlohmann::json or_null(const std::optional<double>& value) {
@@ -106,6 +111,8 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["best_step"] = r.best_step;
   j["seconds"] = r.seconds;
   j["tokens_per_second"] = r.tokens_per_second;
+  j["recent_step_ms"] = r.recent.step_ms;
+  j["recent_tokens_per_second"] = r.recent.tokens_per_second;
   j["first_step_seconds"] = r.first_step_seconds;
   j["compile_seconds"] = r.compile_seconds;
   j["waiting_share"] = r.waiting_share;

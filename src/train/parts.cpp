@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/human.h"
 #include "base/memory.h"
 #include "passes/pipeline.h"
 #include "train/dataset.h"
@@ -119,6 +120,18 @@ optim::Schedule schedule_of(const TrainOptions& o) {
   s.warmup_steps = std::llround(o.warmup_steps * share);
   s.decay_steps = o.lr_decay_steps > 0 ? o.lr_decay_steps : o.max_steps;
   return s;
+}
+
+std::string warmup_note(const TrainOptions& o) {
+  const optim::Schedule s = schedule_of(o);
+  const bool warms_up =
+      s.kind != optim::ScheduleKind::constant && s.kind != optim::ScheduleKind::relative_step;
+  if (!warms_up || s.warmup_steps < o.max_steps) return "";
+  return fmt::format(
+      "the warm-up of {} does not end within the run of {}: the learning rate reaches {:.2g} "
+      "instead of {:.2g}. Give fewer --warmup-steps (below 1: a share of the run) or more "
+      "--max-steps",
+      counted(s.warmup_steps, "step"), counted(o.max_steps, "step"), s.at(o.max_steps - 1), s.peak);
 }
 
 io::LoaderOptions loader_options(const TrainOptions& o, int64_t vocab_size) {

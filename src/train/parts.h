@@ -34,6 +34,8 @@ std::vector<std::string> emulation_notes(const std::string& precision, const Pro
 
 /// The learning rate over the steps.
 optim::Schedule schedule_of(const TrainOptions& options);
+/// What to say where the warm-up is not over before the run is, or "".
+std::string warmup_note(const TrainOptions& options);
 
 /// In which order the training data come, and who prepares them.
 io::LoaderOptions loader_options(const TrainOptions& options, int64_t vocab_size);

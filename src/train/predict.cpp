@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/peaks.h"
@@ -27,13 +26,6 @@ constexpr int64_t kMeasureBytes = int64_t{2} << 30;  // an eighth of it is one o
 constexpr double kProductShare = 0.85, kAttentionShare = 0.4, kVectorShare = 0.25;
 constexpr double kMemoryShare = 0.85;
 constexpr double kNodeSeconds = 2e-6;  // to start one
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line;
-  return "unknown";
-}
 
 fs::path speed_file() {
   const std::string machine =
@@ -121,9 +113,9 @@ double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
 }
 
 bool is_disturbed(const HostReading& load, int64_t processors, int64_t threads) {
-  constexpr double kTolerated = 0.1;                           // of a processor, for each thread
-  if (load.busy < 0 || load.own_processors < 0) return false;  // nobody says
-  const double elsewhere = load.busy * static_cast<double>(processors) - load.own_processors;
+  constexpr double kTolerated = 0.1;  // of a processor, for each thread
+  const double elsewhere = load.other_processors(processors);
+  if (elsewhere < 0) return false;  // nobody says
   return static_cast<double>(processors) - elsewhere <
          (1 - kTolerated) * static_cast<double>(threads);
 }
@@ -135,10 +127,11 @@ std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit)
   const int64_t room =
       std::clamp<int64_t>(memory_limit - resident_memory().needed(), 0, kMeasureBytes);
   HostLoad load;
-  const MachineSpeed speed = measure_speed(room);
+  MachineSpeed speed = measure_speed(room);
+  const HostReading meanwhile = load.read();
+  speed.other_processors = std::max(0.0, meanwhile.other_processors(machine_processors()));
   // Figures of buffers that a cache holds are good for this once, too.
-  if (room == kMeasureBytes &&
-      !is_disturbed(load.read(), ::sysconf(_SC_NPROCESSORS_ONLN), thread_count()))
+  if (room == kMeasureBytes && !is_disturbed(meanwhile, machine_processors(), thread_count()))
     keep_speed(speed);
   return speed;
 }

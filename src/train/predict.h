@@ -22,6 +22,7 @@ struct MachineSpeed {
   double memory = 0, cache = 0;       // bytes per second read from memory, from second-level caches
   int64_t cache_bytes = 0;            // of all second-level caches
   std::string when;                   // kMeasuredNow, "measured 2026-03-01"
+  double other_processors = 0;        // processors' worth of time that other work had meanwhile
 };
 
 enum class Measure { never, once, again };

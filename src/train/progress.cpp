@@ -24,8 +24,12 @@ constexpr const char* kBold = "\x1b[1m";
 constexpr const char* kAccent = "\x1b[36m";
 constexpr const char* kGood = "\x1b[32m";
 
+/// What the bar itself is worth: see Piece.
+constexpr int kBarWorth = 50;
+
 /// A piece of the line: plain text to measure, colour to wrap it in, and how dear it is: the
-/// cheapest are left out first when the terminal is narrow.
+/// cheapest are left out first when the terminal is narrow. The bar is one of them: a percentage
+/// says as much, and time and speed say more.
 struct Piece {
   std::string text;
   const char* colour;
@@ -54,6 +58,7 @@ Progress::Progress(ProgressOptions options)
       colour_(options_.colour.value_or(!env::get("NO_COLOR").has_value())),
       done_(options_.start),
       begin_(options_.now()),
+      left_(options_.total, options_.now),
       last_draw_(-std::numeric_limits<double>::infinity()),
       last_plain_(begin_) {}
 
@@ -64,10 +69,7 @@ Progress::~Progress() {
 void Progress::note(int64_t done, const StepFigures& figures) {
   done_ = done;
   figures_ = figures;
-  if (first_done_ < 0) {
-    first_done_ = done;
-    first_at_ = options_.now();
-  }
+  left_.note(done);
 }
 
 void Progress::update(int64_t done, const StepFigures& figures) {
@@ -84,8 +86,13 @@ void Progress::update(int64_t done, const StepFigures& figures) {
 }
 
 void Progress::log(int64_t done, const StepFigures& figures) {
-  if (terminal_ || finished_) return update(done, figures);
+  if (finished_ || (terminal_ && !options_.lines)) return update(done, figures);
   note(done, figures);
+  if (terminal_) {
+    message(plain_line());
+    if (!drawn_) draw();
+    return;
+  }
   print(plain_line() + "\n");
   last_plain_ = options_.now();
 }
@@ -99,7 +106,7 @@ void Progress::message(std::string_view line) {
 
 void Progress::finish() {
   if (finished_) return;
-  if (terminal_ && first_done_ >= 0) {
+  if (terminal_ && left_.is_begun()) {
     draw();
     print("\n");
     drawn_ = false;
@@ -107,19 +114,11 @@ void Progress::finish() {
   finished_ = true;
 }
 
-double Progress::units_per_second() const {
-  const double now = options_.now();
-  // The first update marks the end of the first step, which may have compiled and warmed up.
-  if (done_ > first_done_ && now > first_at_)
-    return static_cast<double>(done_ - first_done_) / (now - first_at_);
-  if (done_ > options_.start && now > begin_)
+std::optional<double> Progress::units_per_second() const {
+  if (const auto rate = left_.units_per_second()) return rate;
+  if (const double now = options_.now(); done_ > options_.start && now > begin_)
     return static_cast<double>(done_ - options_.start) / (now - begin_);
-  return std::numeric_limits<double>::quiet_NaN();
-}
-
-double Progress::seconds_left() const {
-  if (done_ >= options_.total) return 0;
-  return static_cast<double>(options_.total - done_) / units_per_second();
+  return std::nullopt;
 }
 
 int Progress::width() const {
@@ -151,9 +150,8 @@ std::string Progress::plain_line() const {
   if (f.step_ms) add(fmt::format("{:.1f} ms", *f.step_ms));
   if (f.tokens_per_second) add(rate_text(*f.tokens_per_second));
   if (f.waiting_share) add(waiting_text(*f.waiting_share));
-  if (options_.bytes && std::isfinite(units_per_second()))
-    add(format_bytes(units_per_second()) + "/s");
-  if (options_.total > 0) add("eta " + format_duration(seconds_left()));
+  if (const auto rate = units_per_second(); options_.bytes && rate) add(format_bytes(*rate) + "/s");
+  if (const auto left = left_.seconds()) add("eta " + format_duration(*left));
   return line;
 }
 
@@ -164,41 +162,45 @@ std::string Progress::bar_line() const {
             : 0;
   std::vector<Piece> pieces;
   // 99.9% is not 100%: the count rounds down.
-  if (known) pieces.push_back({fmt::format("{:3}%", static_cast<int>(share * 100)), kBold, 90});
+  if (known) pieces.push_back({fmt::format("{:3}%", static_cast<int>(share * 100)), kBold, 60});
   if (options_.bytes) {
     std::string text = format_bytes(static_cast<double>(done_));
     if (known) text += " / " + format_bytes(static_cast<double>(options_.total));
-    pieces.push_back({text, "", 80});
-    if (std::isfinite(units_per_second()))
-      pieces.push_back({format_bytes(units_per_second()) + "/s", kDim, 50});
+    pieces.push_back({text, "", 90});
+    if (const auto rate = units_per_second())
+      pieces.push_back({format_bytes(*rate) + "/s", kDim, 75});
   } else {
     pieces.push_back({known ? fmt::format("{:>{}}/{}", done_, std::to_string(options_.total).size(),
                                           options_.total)
                             : std::to_string(done_),
-                      "", 80});
+                      "", 90});
   }
   if (figures_.loss) pieces.push_back({loss_text(*figures_.loss), kAccent, 70});
   if (figures_.tokens_per_second)
-    pieces.push_back({rate_text(*figures_.tokens_per_second), kDim, 50});
+    pieces.push_back({rate_text(*figures_.tokens_per_second), kDim, 75});
   if (figures_.waiting_share) pieces.push_back({waiting_text(*figures_.waiting_share), kDim, 30});
-  if (known) pieces.push_back({"eta " + format_duration(seconds_left()), "", 60});
+  if (const auto left = left_.seconds())
+    pieces.push_back({"eta " + format_duration(*left), "", 80});
   pieces.push_back({format_duration(options_.now() - begin_), kDim, 40});
 
   // One column stays free: a full last column makes some terminals wrap.
   const int room = width() - 1;
   const int label = static_cast<int>(options_.label.size());
+  bool bar = known;
   const auto used = [&] {
-    int columns = label + (known ? 1 + kShortestBar : 0);
+    int columns = label + (bar ? 1 + kShortestBar : 0);
     for (const Piece& p : pieces) columns += 2 + static_cast<int>(p.text.size());
     return columns;
   };
-  bool bar = known;
-  while (used() > room && pieces.size() > 2)
-    pieces.erase(std::min_element(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-      return a.worth < b.worth;
-    }));
-  int spare = room - used();
-  if (spare < 0) bar = false;
+  while (used() > room && (bar || pieces.size() > 1)) {
+    const auto cheapest =
+        std::min_element(pieces.begin(), pieces.end(),
+                         [](const Piece& a, const Piece& b) { return a.worth < b.worth; });
+    if (bar && cheapest->worth > kBarWorth)
+      bar = false;
+    else
+      pieces.erase(cheapest);
+  }
 
   const auto paint = [&](const std::string& text, const char* colour) {
     return colour_ && *colour != '\0' ? colour + text + kReset : text;
@@ -208,7 +210,7 @@ std::string Progress::bar_line() const {
     for (const Piece& p : pieces) line += "  " + p.text;
     return line.substr(0, static_cast<size_t>(std::max(0, room)));
   }
-  const int columns = std::min(kLongestBar, kShortestBar + spare);
+  const int columns = std::min(kLongestBar, kShortestBar + room - used());
   const int halves = static_cast<int>(share * columns * 2);
   std::string filled, rest;
   for (int i = 0; i < halves / 2; ++i) filled += "━";

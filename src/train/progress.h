@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/pace.h"
 
 namespace brrr::train {
 
@@ -26,6 +27,8 @@ struct ProgressOptions {
   /// Without a terminal, update() prints a line itself when so many seconds have passed since the
   /// last; 0: only log() prints.
   double plain_interval_seconds = 0;
+  /// On a terminal log() prints its line above the bar, too.
+  bool lines = false;
 
   // For tests; by default what the stream, TERM, NO_COLOR, COLUMNS and the terminal say.
   std::FILE* out = stderr;
@@ -35,7 +38,8 @@ struct ProgressOptions {
   std::function<double()> now = now_seconds;
 };
 
-/// What is known about the step just done; what is absent is not shown.
+/// What is known about the step just done, its speed by the pace of recent steps; what is absent is
+/// not shown.
 struct StepFigures {
   std::optional<double> loss = {};
   std::optional<double> learning_rate = {};
@@ -55,7 +59,7 @@ class Progress {
 
   /// `done` of total are done. Cheap enough for every step.
   void update(int64_t done, const StepFigures& figures = {});
-  /// The same at the logging interval: without a terminal this prints
+  /// The same at the logging interval: without a terminal, or with `lines`, this prints
   /// "step 100/2000 | loss 2.4531 | lr 9.8e-04 | norm 1.02 | 21.3 ms | 36,012 tok/s | eta 0:41".
   void log(int64_t done, const StepFigures& figures = {});
   /// One line of text, above the bar where there is one.
@@ -67,8 +71,7 @@ class Progress {
 
  private:
   void note(int64_t done, const StepFigures& figures);
-  double seconds_left() const;
-  double units_per_second() const;
+  std::optional<double> units_per_second() const;
   int width() const;
   std::string plain_line() const;
   std::string bar_line() const;
@@ -80,9 +83,8 @@ class Progress {
   bool drawn_ = false, finished_ = false;
   int64_t done_;
   StepFigures figures_;
-  double begin_;             // when the job began: elapsed time
-  double first_at_ = 0;      // when the first update came, and with which count: the ETA leaves
-  int64_t first_done_ = -1;  // out what preceded it
+  double begin_;  // when the job began: elapsed time
+  TimeLeft left_;
   double last_draw_ = 0, last_plain_;
 };
 

@@ -223,6 +223,10 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, const models::M
         run / "tensorboard", resume_step ? std::optional<int64_t>(*resume_step + 1) : std::nullopt);
 }
 
+void RunLog::started(int64_t step, const std::string& machine, int64_t parameters) {
+  jsonl_->write({{"step", step}, {"machine", machine}, {"parameters", parameters}});
+}
+
 void RunLog::train_step(const StepRecord& r) {
   // One list for both logs: a name in log.jsonl, a tag in TensorBoard.
   Json record;
@@ -241,6 +245,8 @@ void RunLog::train_step(const StepRecord& r) {
   put("step_ms", "train/step_ms", 1e3 * r.seconds);
   put("tokens_per_second", "train/tokens_per_second", r.tokens_per_second());
   put("waiting_share", "train/waiting_share", r.waiting_share());
+  record["tokens"] = r.tokens_so_far;
+  record["seconds"] = r.seconds_so_far;
   if (r.skipped) record["skipped"] = true;
   if (r.skipped_steps) {
     put("loss_scale", "train/loss_scale", r.loss_scale);
@@ -251,6 +257,8 @@ void RunLog::train_step(const StepRecord& r) {
     put_known("process_bytes", "memory/process_bytes", static_cast<double>(r.host->resident_bytes));
     put_known("cpu_busy", "cpu/busy", r.host->busy);
     put_known("cpu_processors", "cpu/processors", r.host->own_processors);
+    put_known("cpu_other_processors", "cpu/other_processors",
+              r.host->other_processors(machine_processors()));
     put_known("cpu_clock_mhz", "cpu/clock_mhz", r.host->clock_mhz);
   }
   if (r.regimes) {
@@ -301,6 +309,12 @@ void RunLog::final_evaluation(int64_t step, const Score& score) {
 
 void RunLog::finished(int64_t step, Json figures) {
   jsonl_->write({{"step", step}, {"finished", true}, {"figures", std::move(figures)}});
+}
+
+void write_samples(const fs::path& run, int64_t step, const std::vector<std::string>& texts) {
+  const Json samples = {{"step", step}, {"samples", texts}};
+  write_file_atomically(run / "samples.json",
+                        samples.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 bool has_finished(const fs::path& run, int64_t step) {

@@ -7,6 +7,7 @@
 //   log.jsonl                                      one record per logged step and evaluation
 //   tensorboard/                                   the same as events
 //   loss.svg                                       the curve
+//   samples.json                                   texts by the model, and after which step
 //   checkpoint-000250/                             everything that --resume needs
 
 #include <memory>
@@ -83,6 +84,8 @@ class RunLog {
   RunLog(const fs::path& run, const TrainOptions& options, const models::ModelSizes& sizes,
          std::optional<int64_t> resume_step);
 
+  /// A process begins or goes on at that step: what it trains, and on what.
+  void started(int64_t step, const std::string& machine, int64_t parameters);
   void train_step(const StepRecord& record);
   void evaluation(int64_t step, const Score& score);
   void final_evaluation(int64_t step, const Score& score);
@@ -102,6 +105,9 @@ class RunLog {
   io::LossCurve curve_;
   nlohmann::json last_final_;  // the last record of final_evaluation()
 };
+
+/// Texts that a model wrote after its last step, for `brrr report`.
+void write_samples(const fs::path& run, int64_t step, const std::vector<std::string>& texts);
 
 /// Whether the log of a run says that it was complete at that step: everything is written.
 bool has_finished(const fs::path& run, int64_t step);

@@ -16,8 +16,9 @@
 namespace brrr::train {
 namespace {
 
-constexpr const char* kRunFiles[] = {"train_config.json",      "model.safetensors", "config.json",
-                                     "generation_config.json", "log.jsonl",         "loss.svg"};
+constexpr const char* kRunFiles[] = {
+    "train_config.json", "model.safetensors", "config.json", "generation_config.json",
+    "log.jsonl",         "loss.svg",          "samples.json"};
 constexpr const char* kEvents = "tensorboard";
 
 // A file that the run would replace.

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/host_load.h"
+#include "base/pace.h"
 #include "runtime/device.h"
 #include "runtime/timeline.h"
 #include "train/health.h"
@@ -27,6 +28,9 @@ struct RegimeShares {
 struct StepRecord : StepSigns {
   double learning_rate = 0;
   int64_t tokens = 0;
+  int64_t tokens_so_far = 0;  // of the run
+  double seconds_so_far = 0;  // of the run, evaluations and saving among them
+  Pace recent = {};           // RunWatch fills it in
   int64_t arena_bytes = 0;
   std::optional<int64_t> skipped_steps = {};  // so far, of a run whose gradients are scaled
   std::optional<DeviceReading> device = {};
@@ -44,6 +48,7 @@ struct RunStart {
   const Session& session;       // allocated; it lives until the last call
   int64_t first_step = 0;       // done already
   int64_t parameters = 0;
+  std::string machine = {};  // "cpu:avx512, 2 threads of AMD EPYC 9B14"
 };
 
 /// Called by the thread that trains: to be brief.
@@ -73,8 +78,9 @@ class RunWatch {
 
   Timeline* timeline() { return timeline_ = observer_ ? observer_->timeline() : nullptr; }
 
-  /// After a step: adds readings to the record, and says what is not as it should be. `is_logged`:
-  /// the record is written down; readings of steps that are not go to the next one that is.
+  /// After a step: adds readings and the pace to the record, and says what is not as it should be.
+  /// `is_logged`: the record is written down; readings of steps that are not go to the next one
+  /// that is.
   void step(StepRecord& record, bool is_logged) {
     if (const double now = now_seconds(); now - last_reading_ >= kReadingSeconds) {
       last_reading_ = now;
@@ -82,6 +88,8 @@ class RunWatch {
     }
     if (timeline_) record.regimes = observer_->regimes(record);
     timeline_ = nullptr;
+    recent_.add(record.seconds, record.waited, record.tokens);
+    record.recent = recent_.pace();
     for (const HealthNote& note : health_.record(record)) pass_on(note);
     if (observer_) observer_->step(record);
     if (record.host) host_ = record.host;
@@ -111,6 +119,7 @@ class RunWatch {
   RunObserver* observer_;
   std::function<void(const HealthNote&)> say_;
   HostLoad load_;
+  RecentSteps recent_;
   double last_reading_ = 0;
   Timeline* timeline_ = nullptr;
   std::optional<HostReading> host_;      // not written down yet

@@ -268,13 +268,19 @@ class Trainer {
     ProgressOptions p;
     p.total = options_.max_steps;
     p.start = state_.step;
-    p.plain_interval_seconds = 30;  // a slow run is not silent for long
+    if (!wants_lines()) p.plain_interval_seconds = 30;  // a slow run is not silent for long
+    p.lines = wants_lines();
     if (options_.disable_tqdm) p.is_terminal = false;
     progress_.emplace(std::move(p));
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
+    const std::string machine = fmt::format("{}, {} of {}", session_->engine().backend().name,
+                                            counted(thread_count(), "thread"), processor_name());
+    log_->started(state_.step, machine, result_.parameters);
     if (observer_)
-      observer_->started({result_.run_dir, options_, *session_, state_.step, result_.parameters});
+      observer_->started(
+          {result_.run_dir, options_, *session_, state_.step, result_.parameters, machine});
     const optim::Schedule schedule = schedule_of(options_);
+    if (const std::string note = warmup_note(options_); !note.empty()) say("note: " + note);
     const int64_t first = state_.step;
     double stepping = 0, waiting = 0;
     int64_t stepped_tokens = 0;
@@ -326,23 +332,22 @@ class Trainer {
       check_finite(r);
       if (state_.step == first + 1) watch_memory();
 
-      StepFigures figures{r.loss,
-                          rate,
-                          r.grad_norm,
-                          1e3 * seconds,
-                          static_cast<double>(stepped_tokens) / stepping,
-                          waiting / stepping};
       const bool is_logged = due(state_.step, options_.interval(options_.logging_steps));
       StepRecord record{{state_.step, r.loss, r.grad_norm, overflowed(r), r.loss_scale, seconds,
                          waited, positions}};
       record.learning_rate = rate;
       record.tokens = tokens;
+      record.tokens_so_far = state_.tokens;
+      record.seconds_so_far = seconds_before_ + since_start.seconds();
       record.arena_bytes = result_.arena_bytes;
       if (session_->scales_gradients()) record.skipped_steps = result_.skipped_steps;
       if (is_logged) record.device = session_->engine().device().reading();
       watch_->step(record, is_logged);
       if (is_logged) log_->train_step(record);
-      if (due(state_.step, plain_interval()) || state_.step == first + 1)
+      const Pace& pace = result_.recent = record.recent;
+      const StepFigures figures{
+          r.loss, rate, r.grad_norm, pace.step_ms, pace.tokens_per_second, pace.waiting_share};
+      if (due(state_.step, line_interval()) || (!wants_lines() && state_.step == first + 1))
         progress_->log(state_.step, figures);
       else
         progress_->update(state_.step, figures);
@@ -364,10 +369,13 @@ class Trainer {
   }
 
   static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-  // Without a terminal a line for every step is too much to read.
-  int64_t plain_interval() const {
-    return std::max<int64_t>(options_.interval(options_.logging_steps),
-                             std::max<int64_t>(1, options_.max_steps / 40));
+  // Who names --logging-steps gets these lines and no others. Without it there is a bar, or,
+  // without a terminal, forty lines: one for every step is too much to read.
+  bool wants_lines() const {
+    return options_.was_given("logging-steps") || options_.logging_steps != 1;
+  }
+  int64_t line_interval() const {
+    return wants_lines() ? options_.interval(options_.logging_steps) : std::max<int64_t>(1, options_.max_steps / 40);
   }
 
   HealthOptions health_options() const {

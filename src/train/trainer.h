@@ -31,9 +31,10 @@ struct TrainResult {
   bool ends_with_best = false;  // the model is that of best_step, not of the last step
   models::Task task;            // of the model
   double seconds = 0;  // of the run: this process from its start, and those that it goes on from
-  // Over the steps of this process, evaluation and saving left out; samples are texts, or sequences
-  // of the whole context.
+  // On average over the steps of this process, evaluation and saving left out; samples are texts,
+  // or sequences of the whole context.
   double samples_per_second = 0, tokens_per_second = 0;
+  Pace recent;                    // of the last steps
   double first_step_seconds = 0;  // from the start of the process to the end of the first step
   double compile_seconds = 0;
   double waiting_share = 0;  // of the step time spent waiting for data

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "e2e/run.h"
 #include "folders/checkpoint.h"
@@ -30,6 +31,59 @@ TEST_F(Train, LeavesACompleteRunFolder) {
     EXPECT_TRUE(fs::exists(path("run") / name)) << name;
   const io::ModelFolder model = io::open_model(path("run"));
   EXPECT_EQ(model.definition->sizes().width, 32);
+}
+
+// The steps whose lines stand on the screen.
+std::vector<int> lines_of_steps(const std::string& err) {
+  std::vector<int> steps;
+  std::istringstream text(err);
+  for (std::string line; std::getline(text, line);)
+    if (line.starts_with("step ") && line.find("/60 | loss ") != std::string::npos)
+      steps.push_back(std::stoi(line.substr(5)));
+  return steps;
+}
+
+TEST_F(Train, TheScreenShowsWhatWasAskedFor) {
+  const auto train = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--max-steps", "60", "--overwrite"});
+    return run(small_run("run", more));
+  };
+  ASSERT_EQ(train({"--logging-steps", "25"}), 0) << err_;
+  EXPECT_EQ(lines_of_steps(err_), (std::vector<int>{25, 50})) << err_;
+  EXPECT_NE(err_.find("note: the warm-up of 100 steps does not end within the run of 60 steps: the "
+                      "learning rate reaches 0.00"),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(err_.find(" ms a step and "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("; on average "), std::string::npos) << err_;
+  EXPECT_EQ(err_.find("eta 0:0"), err_.rfind("eta 0:00")) << "sixty fast steps need no estimate";
+  const nlohmann::json j = json();
+  EXPECT_GT(j["recent_tokens_per_second"], 0);
+  EXPECT_GT(j["recent_step_ms"], 0);
+  ASSERT_EQ(train({"--logging-steps", "0", "--warmup-steps", "0.1"}), 0) << err_;
+  EXPECT_EQ(lines_of_steps(err_), std::vector<int>()) << err_;
+  EXPECT_EQ(err_.find("warm-up"), std::string::npos) << err_;
+  ASSERT_EQ(train({}), 0) << err_;
+  EXPECT_EQ(lines_of_steps(err_).size(), 60u) << "of so short a run every step";
+}
+
+TEST_F(Train, TheLogSaysOnWhatItRanAndTheFolderWhatItWrites) {
+  ASSERT_EQ(run(small_run("run", {"--max-steps", "20", "--samples", "2"})), 0) << err_;
+  const auto log = io::read_jsonl(path("run") / "log.jsonl");
+  ASSERT_FALSE(log.empty());
+  EXPECT_EQ(log[0]["step"], 0);
+  EXPECT_GT(log[0]["parameters"], 0);
+  EXPECT_NE(log[0]["machine"].get<std::string>().find(", 1 thread of "), std::string::npos);
+  double seconds = 0;
+  for (const nlohmann::json& record : log) {
+    if (!record.contains("loss")) continue;
+    EXPECT_EQ(record["tokens"], record["step"].get<int64_t>() * 4 * 32);
+    EXPECT_GT(record["seconds"], seconds);
+    seconds = record["seconds"];
+  }
+  const auto samples = nlohmann::json::parse(read_file(path("run") / "samples.json"));
+  EXPECT_EQ(samples["step"], 20);
+  EXPECT_EQ(samples["samples"].size(), 2u);
 }
 
 TEST_F(Train, ThreadsDoNotChangeTheBits) {

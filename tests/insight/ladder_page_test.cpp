@@ -107,14 +107,29 @@ TEST_F(LadderPage, IsDrawnSilentAndAloneAndSorts) {
 }
 
 TEST_F(LadderPage, FitsAPhone) {
+  test::expect_whole_tables(program_, url_);
   test::Browser browser(program_, 390, 800, false);
   browser.open(url_);
-  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
-      << "wide parts scroll by themselves";
+  EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.wide')].every(w => w.scrollWidth <= "
+                             "w.clientWidth)"),
+            true)
+      << "nothing scrolls sideways";
   EXPECT_EQ(browser.evaluate("Math.min(...[...document.querySelectorAll('.track')]"
                              ".map(t => t.getBoundingClientRect().width)) > 80"),
             true)
       << "bars have room";
+}
+
+TEST(LadderPageText, SaysThatTheMachineWasBusy) {
+  RungResult quiet, busy;
+  quiet.other_processors = 0.1;
+  busy.other_processors = 1.26;
+  EXPECT_EQ(disturbance_text("fusion", {quiet, quiet}), "");
+  const std::string text = disturbance_text("fusion", {quiet, busy});
+  EXPECT_TRUE(text.starts_with("fusion: other work had up to 1.3 processors while 1 of 2 rungs "))
+      << text;
+  EXPECT_EQ(ladder_page({{"", "", "", true, ""}}).find("class=\"warning\""), std::string::npos);
+  EXPECT_NE(ladder_page({{"", "", "", true, text}}).find(text), std::string::npos);
 }
 
 TEST_F(LadderPage, IsDarkOrLightOrOnPaper) {

@@ -99,12 +99,15 @@ TEST_F(ProfilePage, SortsItsTables) {
             "ascending");
 }
 
-TEST_F(ProfilePage, FitsAPhone) {
-  test::Browser browser(program_, 390, 800, true);
-  browser.open(url_);
-  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
-      << "wide parts scroll by themselves";
-  EXPECT_TRUE(browser.complaints().empty());
+TEST_F(ProfilePage, TablesFitADeskAndAPhone) { test::expect_whole_tables(program_, url_); }
+
+TEST(ProfilePageText, SaysThatTheMachineWasBusy) {
+  Profile p = sample_profile();
+  p.other_processors = 0;
+  p.step = {10, 9, 10};
+  EXPECT_EQ(profile_page(p, "").find("class=\"warning\""), std::string::npos);
+  p.other_processors = 1.26;
+  EXPECT_NE(profile_page(p, "").find("other work had 1.3 processors meanwhile"), std::string::npos);
 }
 
 TEST_F(ProfilePage, IsDarkOrLightOrOnPaper) {

@@ -83,8 +83,12 @@ TEST(RunHistory, TheLogTellsWhatTheRunTold) {
     r.seconds = 0.5;
     r.waited = 0.125;
     r.tokens = 100;
+    r.tokens_so_far = 100 * step;
+    r.seconds_so_far = 0.75 * static_cast<double>(step);
     r.arena_bytes = 1 << 20;
     Json record = {{"step", step},
+                   {"seconds", 0.75 * static_cast<double>(step)},
+                   {"tokens", 100 * step},
                    {"loss", r.loss},
                    {"lr", 1e-3},
                    {"step_ms", 500.0},
@@ -96,7 +100,8 @@ TEST(RunHistory, TheLogTellsWhatTheRunTold) {
       record.update({{"process_bytes", 1 << 22},
                      {"arena_bytes", 1 << 20},
                      {"cpu_busy", 0.5},
-                     {"cpu_processors", 1.5}});
+                     {"cpu_processors", 1.5},
+                     {"cpu_other_processors", r.host->other_processors(machine_processors())}});
     }
     if (step == 4) {
       r.regimes = train::RegimeShares{0.5, 0.25, 0.125, 0.0625, 0.0625};

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "support/browser.h"
 #include "support/temp_folder.h"
@@ -33,6 +35,8 @@ class RunPage : public testing::Test {
                 {"lr", 1e-3 * i / count},
                 {"grad_norm", i == 100 ? Json() : Json(1 + 1.0 / i)},
                 {"step_ms", 20},
+                {"seconds", 0.5 * i},
+                {"tokens", 700 * i},
                 {"tokens_per_second", 35'000 + 1000 * std::cos(i)},
                 {"waiting_share", 0.01}};
       if (measured && i % 50 == 0)
@@ -40,6 +44,7 @@ class RunPage : public testing::Test {
                   {"arena_bytes", 4e7},
                   {"cpu_busy", 0.9},
                   {"cpu_processors", 1.8},
+                  {"cpu_other_processors", name == "two" ? 1.2 : 0.1},
                   {"share_compute", 0.6},
                   {"share_bandwidth", 0.2},
                   {"share_overhead", 0.1},
@@ -63,8 +68,10 @@ class RunPage : public testing::Test {
     return "file://" + (folder_ / "page.html").string();
   }
   static Json wait_for(test::Browser& browser, const std::string& expression) {
-    for (int i = 0; i < 100; ++i)
+    for (int i = 0; i < 400; ++i) {
       if (browser.evaluate(expression) == true) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     return false;
   }
   static void open(test::Browser& browser, const std::string& url) {
@@ -148,7 +155,7 @@ TEST_F(RunPage, ComparesRuns) {
     EXPECT_EQ(browser.evaluate(chart("Loss") + ".textContent.includes('" + name + "')"), true);
   // Figures sort; of the options only those that differ stand there.
   EXPECT_EQ(browser.evaluate("document.querySelector('table').tBodies[0].rows.length"), 3);
-  browser.evaluate("document.querySelector('th:nth-child(3) button').click()");
+  browser.evaluate("document.querySelector('th:nth-child(2) button').click()");
   EXPECT_EQ(browser.evaluate("document.querySelector('table').tBodies[0].rows[0].cells[0]"
                              ".textContent"),
             "long");
@@ -174,20 +181,78 @@ TEST(RunPageText, AFigureSaysWhatItIs) {
   going.name = "going";
   going.median_tokens_per_second = 5678;
   const std::string one = run_page({ended}), other = run_page({going});
-  EXPECT_NE(one.find(">1,234<"), std::string::npos);
-  EXPECT_EQ(one.find("5,678"), std::string::npos) << "one run, one speed";
-  EXPECT_NE(one.find(">NaN<"), std::string::npos);
-  EXPECT_NE(one.find(">skipped steps<"), std::string::npos);
-  EXPECT_NE(other.find(">median 5,678<"), std::string::npos);
+  for (const char* part :
+       {">median tokens/s<", ">5,678<", ">on average<", ">1,234<", ">NaN<", ">skipped steps<"})
+    EXPECT_NE(one.find(part), std::string::npos) << part;
+  EXPECT_NE(other.find(">5,678<"), std::string::npos);
+  EXPECT_EQ(other.find(">on average<"), std::string::npos) << "no run says it: no column";
 }
 
-TEST_F(RunPage, FitsAPhone) {
-  test::Browser browser(program_, 380, 800, true);
-  const std::string url = put({run("one", 0.3, kPlain), run("two", 0.4, kPlain)});
+TEST(RunPageText, SaysWhatWasTrainedOnWhatAndWhatItWrites) {
+  RunRecord run;
+  run.name = "one";
+  run.status = "finished";
+  run.machine = "cpu:avx512, 2 threads of <b>Some</b> Processor";
+  run.parameters = 3'270'000;
+  run.samples = {"First <i>line</i>.\nSecond line."};
+  run.samples_step = 2000;
+  const std::string page = run_page({run});
+  for (const char* part :
+       {"finished, on cpu:avx512, 2 threads of &lt;b&gt;Some&lt;/b&gt; Processor", ">3,270,000<",
+        "Sample texts", "after step 2,000", "First &lt;i&gt;line&lt;/i&gt;.\nSecond line."})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+TEST_F(RunPage, RunsCanBeHiddenAndTheAxisChosen) {
+  test::Browser browser(program_, 1100, 1400, false);
+  const std::string url = put({run("one", 0.3, kPlain), run("two", 0.4, kPlain, 200)});
   open(browser, url);
-  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
-      << "wide parts scroll by themselves";
+  const std::string lines = chart("Loss") + ".querySelectorAll('path.line').length";
+  const auto press = [&](const std::string& text) {
+    browser.evaluate(
+        "[...document.querySelectorAll('#controls button')].find(b => b.textContent "
+        "=== '" +
+        text + "').click()");
+  };
+  const auto axis_says = [&](const std::string& text) {
+    return wait_for(browser,
+                    "[...document.querySelectorAll('.chart:not([hidden]) svg.plot')]"
+                    ".filter(s => s.style.display !== 'none').every(s => "
+                    "[...s.querySelectorAll('text.axis')].some(t => t.textContent === '" +
+                        text + "'))");
+  };
+  EXPECT_EQ(axis_says("steps"), true);
+  EXPECT_EQ(browser.evaluate(chart("Loss") + ".textContent.includes('nats')"), true);
+  EXPECT_EQ(browser.evaluate(lines), 4);
+  press("one");
+  EXPECT_EQ(wait_for(browser, lines + " === 2"), true);
+  EXPECT_EQ(browser.evaluate(chart("Loss") + ".textContent.includes('one: train')"), false);
+  press("one");
+  EXPECT_EQ(wait_for(browser, lines + " === 4"), true);
+  press("time");
+  EXPECT_EQ(axis_says("minutes"), true);
+  press("tokens");
+  EXPECT_EQ(axis_says("thousand tokens"), true);
+  // The shorter run ends where half of the longer one's tokens are.
+  EXPECT_EQ(browser.evaluate("(lines => Math.max(...lines[1].x) / Math.max(...lines[0].x))("
+                             "drawn[1].drawn)"),
+            0.5);
+  const Json at = browser.evaluate("(() => { const b = " + chart("Loss") +
+                                   ".querySelector('svg').getBoundingClientRect();"
+                                   "return {x: b.x + b.width / 4, y: b.y + b.height / 2}; })()");
+  browser.move_mouse(at["x"], at["y"]);
+  const std::string tip = browser.evaluate("document.getElementById('tip').textContent");
+  EXPECT_NE(tip.find("thousand tokens"), std::string::npos) << tip;
+  EXPECT_NE(tip.find("one: train"), std::string::npos) << tip;
+  EXPECT_NE(tip.find("two: train"), std::string::npos) << tip;
+  EXPECT_EQ(browser.evaluate("document.getElementById('busy').textContent"),
+            "two: other work had 1.2 processors meanwhile: alone on its machine this run is faster "
+            "than its figures say. ");
   expect_silent(browser, url);
+}
+
+TEST_F(RunPage, TablesFitADeskAndAPhone) {
+  test::expect_whole_tables(program_, put({run("one", 0.3, kPlain), run("two", 0.4, kPlain)}));
 }
 
 TEST_F(RunPage, EscapesWhatRunsSay) {

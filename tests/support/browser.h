@@ -225,4 +225,23 @@ inline void expect_readable(Browser& browser, bool dark) {
   browser.print(false);
 }
 
+/// No table of a page is cut off or scrolls sideways, on a desk or a phone, and neither does the
+/// page.
+inline void expect_whole_tables(const std::string& program, const std::string& url) {
+  for (const int width : {1280, 390}) {
+    Browser browser(program, width, 800, false);
+    browser.open(url);
+    EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true)
+        << width;
+    // The inside of a box, and of a cell that holds a word which does not break.
+    const std::string wide = browser.evaluate(
+        "[...document.querySelectorAll('table')].filter(t => t.offsetWidth > 0 && "
+        "(t.offsetWidth > t.parentElement.clientWidth + 1 || "
+        "[...t.querySelectorAll('td')].some(c => c.scrollWidth > c.clientWidth + "
+        "1))).map(t => t.textContent.slice(0, 60)).join('; ')");
+    EXPECT_EQ(wide, "") << width;
+    EXPECT_EQ(browser.evaluate("document.querySelectorAll('table').length > 0"), true);
+  }
+}
+
 }  // namespace brrr::test

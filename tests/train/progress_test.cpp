@@ -97,6 +97,41 @@ TEST_F(ProgressTest, BytesPrintByThemselvesWhenAsked) {
   EXPECT_EQ(written(), "");
 }
 
+// The first steps of a run say little about the last: no estimate is better than a wrong one.
+TEST_F(ProgressTest, NoEstimateBeforeItIsWorthSomething) {
+  for (const bool terminal : {false, true}) {
+    Progress p(options(terminal, 2000));
+    written();
+    const auto shows_eta = [&](int64_t done, double seconds) {
+      time_ += seconds;
+      p.log(done, kFigures);
+      return written().find("eta") != std::string::npos;
+    };
+    EXPECT_FALSE(shows_eta(1, 60)) << "one step, which may have compiled";
+    EXPECT_FALSE(shows_eta(100, 1.5)) << "many steps, but in no time";
+    EXPECT_TRUE(shows_eta(101, 0.6));
+    Progress slow(options(terminal, 2000));
+    slow.log(1, kFigures);
+    time_ += 100;
+    slow.log(5, kFigures);
+    EXPECT_EQ(written().find("eta"), std::string::npos) << "four steps since the first";
+    time_ += 25;
+    slow.log(6, kFigures);
+    EXPECT_NE(written().find("eta 13:50:50"), std::string::npos);
+  }
+}
+
+TEST_F(ProgressTest, LinesThatAreAskedForStandAboveTheBar) {
+  ProgressOptions o = options(true, 2000, 79);
+  o.lines = true;
+  Progress p(o);
+  p.log(10, {.loss = 1.0});
+  const std::string first = written();
+  EXPECT_TRUE(first.starts_with("step 10/2000 | loss 1.0000\n\rstep ")) << first;
+  p.log(20, {.loss = 0.5});
+  EXPECT_TRUE(written().starts_with("\r\x1b[Kstep 20/2000 | loss 0.5000\n\rstep "));
+}
+
 TEST_F(ProgressTest, UnknownTotalHasNoEstimate) {
   Progress plain(options(false, 0));
   plain.log(7, {.loss = 1.0});
@@ -139,19 +174,26 @@ TEST_F(ProgressTest, NeverWiderThanTheTerminal) {
       ProgressOptions o = options(true, 2000, width);
       o.colour = colour;
       Progress p(o);
-      written();
+      p.update(0);
       time_ += 5;
+      written();
       p.update(1234, kFigures);
       const std::string line = written();
       EXPECT_LT(columns_of(line), std::max(width, 2)) << width << ": " << line;
-      if (width >= 40) {
+      if (width >= 80) {
         EXPECT_NE(line.find("━"), std::string::npos) << width << ": " << line;
       }
-      if (width >= 20) {
-        EXPECT_NE(line.find("61%"), std::string::npos) << width << ": " << line;
+      // The time that is left and the speed are worth more than a bar.
+      if (width >= 28) {
+        EXPECT_NE(line.find("eta 0:03"), std::string::npos) << width << ": " << line;
+      }
+      if (width >= 42) {
+        EXPECT_NE(line.find("36,012 tok/s"), std::string::npos) << width << ": " << line;
+      }
+      if (!colour && line.find("━") != std::string::npos) {
+        EXPECT_NE(line.find("61%  1234/2000  loss 2.4531"), std::string::npos) << line;
       }
       if (width >= 100) {
-        EXPECT_NE(line.find("36,012 tok/s"), std::string::npos) << line;
         EXPECT_NE(line.find("wait 0.4%"), std::string::npos) << line;
       }
       EXPECT_EQ(line.find("\x1b[36m") != std::string::npos,

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/host_load.h"
 #include "formats/json_file.h"
 
 namespace brrr::insight {
@@ -24,6 +25,7 @@ Json record_of(const RungResult& r) {
            {"state_bytes", r.state_bytes}};
   if (!r.figures.empty()) row["figures"] = r.figures;
   if (!r.notes.empty()) row["notes"] = r.notes;
+  if (r.other_processors > 0) row["other_processors"] = r.other_processors;
   if (!r.date.empty()) row["date"] = r.date;
   return row;
 }
@@ -64,6 +66,7 @@ std::optional<RungResult> read_row(const Json& row, const IsSound& is_sound) {
   row.at("ms").get_to(r.ms);
   if (row.contains("figures")) row.at("figures").get_to(r.figures);
   if (row.contains("notes")) row.at("notes").get_to(r.notes);
+  if (row.contains("other_processors")) row.at("other_processors").get_to(r.other_processors);
   if (row.contains("date")) row.at("date").get_to(r.date);
   if (!counts || !positive(r.ms) || !is_sound(r)) return std::nullopt;
   return r;
@@ -180,7 +183,10 @@ std::vector<RungResult> climb(const std::string& name, const std::string& of_lad
       if (options.progress) options.progress(done++);
       if (!r.failure.empty() || r.ms.size() >= static_cast<size_t>(round)) continue;
       try {
+        HostLoad load;
         visit(i, r);
+        r.other_processors =
+            std::max(r.other_processors, load.read().other_processors(machine_processors()));
         r.date = today();
       } catch (const UserError& e) {
         if (e.code() != ExitCode::kNoMemory) throw;
@@ -201,6 +207,21 @@ std::vector<RungResult> climb(const std::string& name, const std::string& of_lad
 bool has_positive(const RungResult& r, const std::string& name) {
   const auto at = r.figures.find(name);
   return at != r.figures.end() && at->second.size() == r.ms.size() && positive(at->second);
+}
+
+std::string disturbance_text(const std::string& ladder, const std::vector<RungResult>& results) {
+  double most = 0;
+  size_t disturbed = 0;
+  for (const RungResult& r : results) {
+    most = std::max(most, r.other_processors);
+    disturbed += r.other_processors > kDisturbingProcessors ? 1 : 0;
+  }
+  if (disturbed == 0) return "";
+  return fmt::format(
+      "{}: other work had up to {:.1f} processors while {} of {} rungs were measured: ratios may "
+      "be "
+      "off; --again measures anew",
+      ladder, most, disturbed, results.size());
 }
 
 const std::vector<double>& figure_of(const RungResult& r, const std::string& name) {

@@ -22,6 +22,8 @@ struct RungResult {
   int64_t arena_bytes = 0, activation_bytes = 0, state_bytes = 0;
   std::map<std::string, std::vector<double>> figures = {};  // what else a ladder looks at
   std::map<std::string, std::string> notes = {};
+  /// The most processors' worth of time that other work had during one of the visits.
+  double other_processors = 0;
   std::string failure = {};  // why there are no figures: "needs 9.1 GiB..."
   std::string date = {};     // of the last visit: "2026-11-22"
 };
@@ -66,6 +68,9 @@ bool has_positive(const RungResult& result, const std::string& name);
 
 /// A figure that the ladder's visits add. Throws UserError where the record lacks it.
 const std::vector<double>& figure_of(const RungResult& result, const std::string& name);
+
+/// What to say where other work disturbed the visits to some rungs, or "".
+std::string disturbance_text(const std::string& ladder, const std::vector<RungResult>& results);
 
 inline Timing timing_of(const RungResult& result) { return timing_of(result.ms); }
 

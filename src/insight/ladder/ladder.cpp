@@ -118,7 +118,7 @@ NamedLadder of_steps(const Ladder& ladder, std::string summary) {
     if (const KeyValues changes = changes_of(ladder, o); !changes.empty())
       shown.title += "; here" + key_of("", changes);
     return Climbed{ladder_table(shown, results), ladder_json(shown, results),
-                   ladder_section(shown, results)};
+                   ladder_section(shown, results), true, disturbance_text(shown.name, results)};
   };
   return n;
 }

@@ -42,7 +42,8 @@ std::string ladder_section(const Ladder& ladder, const std::vector<RungResult>& 
 /// A ladder that was climbed, in the forms in which it is shown.
 struct Climbed {
   std::string table, json, section;
-  bool of_steps = true;  // of training; else of this processor's small operations
+  bool of_steps = true;          // of training; else of this processor's small operations
+  std::string disturbance = {};  // what to say where other work had the processors, or ""
 };
 /// What `brrr ladder NAME` climbs.
 struct NamedLadder {

@@ -114,6 +114,7 @@ std::string ladder_page(const std::vector<Climbed>& ladders) {
                   steps ? "Training steps on random tokens, each rung in a session of its own"
                         : "Small operations on this processor",
                   steps ? ", ratios to the first rung" : "");
+  for (const Climbed& climbed : ladders) body += warning(climbed.disturbance);
   for (const Climbed& climbed : ladders) body += climbed.section;
   return page("brrr ladder", body, kLadderStyle);
 }

@@ -176,7 +176,8 @@ Climbed climb_fusion(const LadderOptions& o) {
   const auto results = climb("fusion", key, names, o, visit,
                              [](const RungResult& r) { return has_positive(r, "unfused"); });
   const Fusion f = fusion_of(elements, results);
-  return {fusion_table(f), fusion_json(f), fusion_section(f), false};
+  return {fusion_table(f), fusion_json(f), fusion_section(f), false,
+          disturbance_text("fusion", results)};
 }
 
 // -- overhead -------------------------------------------------------------------------------------
@@ -292,7 +293,8 @@ Climbed climb_overhead(const LadderOptions& o) {
   };
   const auto results = climb("overhead", key, {"small additions"}, o, visit, is_sound);
   const OverheadFigures f = overhead_of(results[0]);
-  return {overhead_table(f), overhead_json(f), overhead_section(f), false};
+  return {overhead_table(f), overhead_json(f), overhead_section(f), false,
+          disturbance_text("overhead", results)};
 }
 
 }  // namespace

@@ -297,7 +297,8 @@ NamedLadder precision_ladder(const Ladder& speeds) {
           },
           [&speeds](const LadderOptions& o) {
             const Checked c = check(speeds, o);
-            return Climbed{table(c), json(c), section(c)};
+            return Climbed{table(c), json(c), section(c), true,
+                           disturbance_text(c.ladder->name, c.speeds)};
           }};
 }
 

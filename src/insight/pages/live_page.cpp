@@ -21,19 +21,14 @@ using Json = nlohmann::json;
 constexpr double kMeasureSeconds = 0.005;  // for each of the machine's ceilings
 constexpr int64_t kLeastBuffers = int64_t{64} << 20, kMostBuffers = int64_t{1} << 30;
 
-/// A running mean of about the last twenty values.
-void follow(std::optional<double>& mean, double value) {
-  mean = mean ? 0.95 * *mean + 0.05 * value : value;
-}
-
 }  // namespace
 
 /// What is known of the newest step.
 struct LiveStep {
   std::string state = "running", text = "running";
   int64_t step = 0, total = 0;
-  std::optional<double> loss, val_loss, learning_rate, grad_norm, tokens_per_second, waiting_share,
-      process_bytes, seconds_left;
+  std::optional<double> loss, val_loss, learning_rate, grad_norm, step_ms, tokens_per_second,
+      waiting_share, process_bytes, seconds_left;
   std::vector<train::Metric> metrics;  // of the task, at the last evaluation
 
   Json json() const {
@@ -51,6 +46,7 @@ struct LiveStep {
             {"val_loss", or_null(val_loss)},
             {"lr", or_null(learning_rate)},
             {"grad_norm", or_null(grad_norm)},
+            {"step_ms", or_null(step_ms)},
             {"tokens_per_second", or_null(tokens_per_second)},
             {"waiting_share", or_null(waiting_share)},
             {"process_bytes", or_null(process_bytes)},
@@ -99,6 +95,8 @@ RunRecord record_of(const train::RunStart& start) {
   record.name =
       start.options.run_name.empty() ? start.run.filename().string() : start.options.run_name;
   record.options = Json::parse(train::to_json(start.options));
+  record.machine = start.machine;
+  record.parameters = static_cast<double>(start.parameters);
   return record;
 }
 
@@ -135,6 +133,7 @@ void LivePage::started(const train::RunStart& start) {
   LiveState& s = *state_;
   s.now.step = start.first_step;
   s.now.total = start.options.max_steps;
+  left_.emplace(s.now.total);
   if (start.first_step > 0)
     io::each_jsonl_record(
         start.run / "log.jsonl", [&](const Json& record) { s.history.add_logged(record); },
@@ -170,13 +169,13 @@ void LivePage::step(const train::StepRecord& r) {
   now.loss = r.loss;
   now.learning_rate = r.learning_rate;
   now.grad_norm = r.grad_norm;
-  follow(now.tokens_per_second, r.tokens_per_second());
-  follow(now.waiting_share, r.waiting_share());
+  now.step_ms = r.recent.step_ms;
+  now.tokens_per_second = r.recent.tokens_per_second;
+  now.waiting_share = r.recent.waiting_share;
   if (r.host && r.host->resident_bytes >= 0)
     now.process_bytes = static_cast<double>(r.host->resident_bytes);
-  if (*now.tokens_per_second > 0)
-    now.seconds_left = static_cast<double>(now.total - now.step) * static_cast<double>(r.tokens) /
-                       *now.tokens_per_second;
+  left_->note(r.step);
+  now.seconds_left = left_->seconds();
 }
 
 void LivePage::evaluation(int64_t step, const train::Score& score) {

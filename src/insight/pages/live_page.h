@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/pace.h"
 #include "insight/pages/regime_meter.h"
 #include "train/run_watch.h"
 #include "web/http_server.h"
@@ -40,6 +41,7 @@ class LivePage : public train::RunObserver {
   std::optional<io::HttpServer> server_;
   int port_;
   std::optional<RegimeMeter> meter_;
+  std::optional<TimeLeft> left_;
 };
 
 }  // namespace brrr::insight

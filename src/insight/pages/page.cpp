@@ -15,7 +15,7 @@ constexpr const char* kPageStyle = R"(
 h2{break-after:avoid}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 .wide{overflow-x:visible!important}table{font-size:10px!important}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:1080px;padding:20px 16px 48px;background:var(--back);color:var(--text);
+body{margin:0 auto;max-width:1180px;padding:20px 16px 48px;background:var(--back);color:var(--text);
 font:15px/1.5 ui-sans-serif,system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}
 h1{font-size:21px;margin:0 0 2px}h2{font-size:16px;margin:0 0 10px}
 p{margin:4px 0}.faint{color:var(--faint)}ol{margin:0;padding-left:22px}li{margin:6px 0}
@@ -32,6 +32,25 @@ img{width:100%;height:auto}
 .key{display:inline-flex;align-items:center;gap:6px;margin:4px 16px 4px 0;font-size:13px}
 .key i{width:11px;height:11px;border-radius:3px;display:inline-block}
 .v-compute{color:var(--compute)}.v-bandwidth{color:var(--bandwidth)}.v-overhead{color:var(--overhead)}
+td.text{white-space:normal;overflow-wrap:anywhere;text-align:left;max-width:420px}
+.texts th{text-align:left}
+.warning{border:1px solid var(--bandwidth);border-left-width:5px;border-radius:8px;
+padding:8px 12px;margin:12px 0}.warning:empty{display:none}
+.warning::before{content:"\26a0\fe0e\00a0 ";color:var(--bandwidth);font-weight:700}
+@media screen and (max-width:640px){
+.card{padding:12px}
+table.sorts,table.sorts thead,table.sorts tbody{display:block}
+table.sorts thead tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding-bottom:6px;
+border-bottom:1px solid var(--line)}
+table.sorts th{border:0;padding:0;min-width:0!important}
+table.sorts tbody tr{display:grid;grid-template-columns:1fr 1fr;gap:1px 20px;padding:6px 0;
+border-bottom:1px solid var(--line)}
+table.sorts td{display:flex;justify-content:space-between;gap:8px;border:0;padding:0;
+white-space:normal;min-width:0;max-width:none;overflow-wrap:break-word}
+table.sorts td::before{content:attr(data-h);color:var(--faint);text-align:left;min-width:0}
+table.sorts td:first-child{grid-column:1/-1;font-weight:600}
+table.sorts td:first-child::before,table.sorts td[colspan]::before{content:none}
+table.sorts td[colspan],table.sorts td.text{grid-column:1/-1}}
 #tip{position:fixed;z-index:2;max-width:min(420px,92vw);padding:8px 12px;border-radius:8px;
 background:var(--text);color:var(--back);font-size:13px;pointer-events:none;visibility:hidden;
 font-variant-numeric:tabular-nums}
@@ -43,6 +62,7 @@ constexpr const char* kPageScript = R"(
 'use strict';
 for(const table of document.querySelectorAll('table.sorts')){
  const heads=[...table.tHead.rows[0].cells];
+ for(const row of table.tBodies[0].rows)[...row.cells].forEach((c,i)=>c.dataset.h=heads[i].textContent);
  heads.forEach((head,i)=>head.firstElementChild.addEventListener('click',()=>{
   const down=head.getAttribute('aria-sort')!=='descending'&&i>0||head.getAttribute('aria-sort')==='ascending';
   heads.forEach(h=>h.removeAttribute('aria-sort'));
@@ -85,6 +105,12 @@ std::string html_text(const std::string& text) {
   return out;
 }
 
+std::string embedded_json(const std::string& json) {
+  std::string out;
+  for (const char c : json) out += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return out;
+}
+
 std::string card(const std::string& title, const std::string& body) {
   return fmt::format("<section class=\"card\"><h2>{}</h2>{}</section>\n", html_text(title), body);
 }
@@ -101,6 +127,10 @@ std::string sorting_table(const std::vector<std::string>& heads, const std::stri
       "<div class=\"wide\"><table class=\"sorts\"><thead><tr>{}</tr></thead><tbody>{}</tbody>"
       "</table></div>",
       head, rows);
+}
+
+std::string warning(const std::string& text) {
+  return text.empty() ? "" : "<p class=\"warning\">" + html_text(text) + "</p>\n";
 }
 
 std::string picture(const std::string& svg, const std::string& description) {

@@ -40,6 +40,34 @@ function duration(s) {
   return s >= 3600 ? Math.floor(s / 3600) + ':' + clock : clock.replace(/^0/, '');
 }
 
+// ---- along what: steps, or how long and how much a run had trained after a step
+
+const kAxes = {
+  step: {name: 'steps', units: [[1, 'steps']]},
+  seconds: {name: 'time', units: [[1, 'seconds'], [60, 'minutes'], [3600, 'hours'], [86400, 'days']]},
+  tokens: {name: 'tokens', units: [[1, 'tokens'], [1e3, 'thousand tokens'], [1e6, 'million tokens'], [1e9, 'billion tokens']]},
+};
+let axis = 'step';
+// The step in the units of the axis; null where the run's log does not say.
+function along(run, step) {
+  if (axis === 'step') return step;
+  const t = run.tables.steps, values = t?.[axis];
+  if (!values?.length) return null;
+  let low = 0, high = t.step.length - 1;
+  if (step >= t.step[high]) return values[high];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (t.step[middle] < step) low = middle + 1;
+    else high = middle;
+  }
+  const before = low > 0 ? [t.step[low - 1], values[low - 1]] : [0, 0], share = (step - before[0]) / (t.step[low] - before[0]);
+  return values[low] === null || before[1] === null ? null : before[1] + share * (values[low] - before[1]);
+}
+// The largest unit of which the axis has at least two.
+function unitOf(high) {
+  return [...kAxes[axis].units].reverse().find(([size]) => high >= 2 * size) ?? kAxes[axis].units[0];
+}
+
 // ---- what is drawn: a chart is a title, how its values are written, and its lines for each run
 
 // A moving average, twice: about a fortieth of the points.
@@ -81,20 +109,21 @@ const each = (...parts) => (run, i) => parts.flatMap((p, k) => p(run, i).map((l)
 const kRegimes = [['share_compute', 'compute-bound', '--compute'], ['share_bandwidth', 'bandwidth-bound', '--bandwidth'],
   ['share_overhead', 'overhead', '--overhead'], ['share_waiting', 'waiting for data', '--c3'], ['share_other', 'other', '--faint']];
 const charts = [
-  {title: 'Loss', lines: lossLines, log: 'auto', text: short, marks: true},
-  {title: 'Gradient norm', lines: plain('steps', 'grad_norm', 'norm'), log: 'auto', text: short},
-  {title: 'Learning rate', lines: plain('steps', 'lr', 'rate'), zero: true, text: short},
-  {title: 'Tokens per second', lines: plain('steps', 'tokens_per_second', 'tokens/s'), zero: true, text: short},
-  {title: 'Share per regime', regimes: true, text: percent},
-  {title: 'Waiting for data', lines: plain('steps', 'waiting_share', 'waiting'), zero: true, top: 0.05, text: percent},
-  {title: 'Memory', lines: each(plain('host', 'process_bytes', 'process'), plain('host', 'arena_bytes', 'arena')), zero: true, base: 1024, text: bytes},
-  {title: 'Processors busy', lines: each(plain('host', 'cpu_busy', 'of this machine')), zero: true, top: 1, text: percent},
-  {title: 'Processors of this run', lines: plain('host', 'cpu_processors', 'processors'), zero: true, text: short},
-  {title: 'Processor clock, MHz', lines: plain('host', 'cpu_clock_mhz', 'clock'), text: short, optional: true},
-  {title: 'GPU busy, %', lines: plain('gpu', 'gpu_busy_percent', 'busy'), zero: true, text: short, optional: true},
-  {title: 'GPU memory', lines: plain('gpu', 'gpu_memory_used', 'used'), zero: true, base: 1024, text: bytes, optional: true},
-  {title: 'GPU power, W', lines: plain('gpu', 'gpu_watts', 'power'), zero: true, text: short, optional: true},
-  {title: 'GPU clock, MHz', lines: plain('gpu', 'gpu_clock_mhz', 'clock'), text: short, optional: true},
+  {title: 'Loss', y: 'nats', lines: lossLines, log: 'auto', text: short, marks: true},
+  {title: 'Gradient norm', y: 'norm of all gradients', lines: plain('steps', 'grad_norm', 'norm'), log: 'auto', text: short},
+  {title: 'Learning rate', y: 'rate', lines: plain('steps', 'lr', 'rate'), zero: true, text: short},
+  {title: 'Tokens per second', y: 'tokens/s', lines: plain('steps', 'tokens_per_second', 'tokens/s'), zero: true, text: short},
+  {title: 'Share per regime', y: 'share of the time', regimes: true, text: percent},
+  {title: 'Waiting for data', y: 'share of the time', lines: plain('steps', 'waiting_share', 'waiting'), zero: true, top: 0.05, text: percent},
+  {title: 'Memory', y: 'bytes', lines: each(plain('host', 'process_bytes', 'process'), plain('host', 'arena_bytes', 'arena')), zero: true, base: 1024, text: bytes},
+  {title: 'Processors busy', y: 'share of the machine', lines: plain('host', 'cpu_busy', 'of this machine'), zero: true, top: 1, text: percent},
+  {title: 'Processors of this run', y: 'processors', lines: plain('host', 'cpu_processors', 'processors'), zero: true, text: short},
+  {title: 'Processors of other work', y: 'processors', lines: plain('host', 'cpu_other_processors', 'processors'), zero: true, top: 1, text: short, optional: true},
+  {title: 'Processor clock, MHz', y: 'MHz', lines: plain('host', 'cpu_clock_mhz', 'clock'), text: short, optional: true},
+  {title: 'GPU busy, %', y: '%', lines: plain('gpu', 'gpu_busy_percent', 'busy'), zero: true, text: short, optional: true},
+  {title: 'GPU memory', y: 'bytes', lines: plain('gpu', 'gpu_memory_used', 'used'), zero: true, base: 1024, text: bytes, optional: true},
+  {title: 'GPU power, W', y: 'W', lines: plain('gpu', 'gpu_watts', 'power'), zero: true, text: short, optional: true},
+  {title: 'GPU clock, MHz', y: 'MHz', lines: plain('gpu', 'gpu_clock_mhz', 'clock'), text: short, optional: true},
 ];
 
 // ---- axes
@@ -123,7 +152,9 @@ function node(name, attributes, parent) {
   return n;
 }
 function label(parent, x, y, text, anchor) {
-  node('text', {x, y, 'text-anchor': anchor}, parent).textContent = text;
+  const n = node('text', {x, y, 'text-anchor': anchor}, parent);
+  n.textContent = text;
+  return n;
 }
 const at = (v) => Math.round(10 * v) / 10;
 
@@ -182,13 +213,23 @@ class Chart {
     this.svg.addEventListener('pointerleave', () => hideTip());
   }
 
+  // Those of the runs that are shown, with their steps in the units of the axis.
   lines() {
-    if (!this.what.regimes) return runs.flatMap((run, i) => this.what.lines(run, i));
+    return this.stepLines().flatMap((l) => {
+      const x = l.x.map((step) => along(runs[l.run], step)), known = (list) => list?.filter((_, i) => x[i] !== null);
+      const line = {...l, x: known(x), y: known(l.y), steps: known(l.x), below: known(l.below), top: known(l.top)};
+      return line.x.length ? [line] : [];
+    });
+  }
+
+  stepLines() {
+    if (!this.what.regimes)
+      return runs.flatMap((run, i) => (run.hidden ? [] : this.what.lines(run, i).map((l) => ({...l, run: i}))));
     const t = runs[0].tables.regimes;  // as one picture: only of one run
     if (several || !t) return [];
     let below = t.step.map(() => 0);
     return kRegimes.map(([column, name, colour]) => {
-      const values = t[column], top = below.map((b, i) => b + (values[i] ?? 0)), line = {name, x: t.step, y: values, below, top, colour};
+      const values = t[column], top = below.map((b, i) => b + (values[i] ?? 0)), line = {name, run: 0, x: t.step, y: values, below, top, colour};
       below = top;
       return line;
     });
@@ -203,12 +244,13 @@ class Chart {
     const some = lines.some((l) => l.x.length > 0);
     this.card.hidden = !some && (what.optional || (what.regimes && several));
     svg.style.display = some ? '' : 'none';
-    this.empty.textContent = some ? '' : what.regimes ? data.regimes : data.live ? 'no data yet' : 'not recorded';
+    this.empty.textContent = some ? '' : what.regimes ? data.regimes : data.live ? 'no data yet' : runs.every((r) => r.hidden) ? 'no run is shown' :
+      axis === 'step' || !this.stepLines().length ? 'not recorded' : `the log does not say how many ${axis} there were`;
     if (!some) return;
-    const w = Math.max(260, this.card.clientWidth - 34), h = 200, left = 64, right = w - 18, top = 8, bottom = h - 26;
+    const w = Math.max(260, this.card.clientWidth - 34), h = 234, left = 64, right = w - 18, top = 26, bottom = h - 42;
     svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
     svg.setAttribute('aria-label', what.title);
-    let [x0, x1] = span(lines.flatMap((l) => [l.x[0], l.x[l.x.length - 1]]));
+    let [x0, x1] = span(lines.flatMap((l) => l.x));
     if (x0 === x1) { x0 -= 1; x1 += 1; }
     // Spikes of single steps may leave the picture of a loss; trends and evaluations may not.
     const main = lines.filter((l) => l.style !== 'faint');
@@ -229,7 +271,11 @@ class Chart {
       node('path', {class: 'grid', d: `M${left} ${at(py(v))}H${right}`}, svg);
       label(svg, left - 8, at(py(v)) + 4, what.text(v), 'end');
     }
-    for (const v of ticks(x0, x1, Math.max(2, Math.floor(w / 85)))) if (Number.isInteger(v)) label(svg, at(px(v)), h - 6, commas(v), 'middle');
+    const [size, unitName] = unitOf(x1);
+    for (const v of ticks(x0 / size, x1 / size, Math.max(2, Math.floor(w / 85))))
+      if (axis !== 'step' || Number.isInteger(v)) label(svg, at(px(v * size)), bottom + 16, short(v), 'middle');
+    label(svg, (left + right) / 2, h - 6, unitName, 'middle').setAttribute('class', 'axis');
+    label(svg, left, 14, (what.y ?? '') + (log ? ', logarithmic' : ''), 'start').setAttribute('class', 'axis');
     for (const l of lines) {
       const colour = typeof l.colour === 'string' ? `var(${l.colour})` : `var(--c${l.colour % 6})`;
       if (l.top) {
@@ -250,27 +296,31 @@ class Chart {
       this.legend.append(item);
     }
     if (what.marks && !several)
-      for (const n of runs[0].notes) if (n.step >= x0 && n.step <= x1)
-        node('path', {class: 'mark', d: `M${at(px(n.step))} ${top}V${bottom}`}, svg);
+      for (const n of runs[0].notes) {
+        const x = along(runs[0], n.step);
+        if (x !== null && x >= x0 && x <= x1) node('path', {class: 'mark', d: `M${at(px(x))} ${top}V${bottom}`}, svg);
+      }
     this.hair = node('path', {class: 'hair', d: ''}, svg);
   }
 
   hover(e) {
     if (!this.frame) return;
     const box = this.svg.getBoundingClientRect(), x = ((e.clientX - box.left) / box.width) * this.frame.w;
-    let best = null;
-    for (const l of this.drawn) for (const v of l.x) {
-      const far = Math.abs(this.frame.px(v) - x);
-      if (best === null || far < best.far) best = {far, step: v};
-    }
-    if (best === null) return;
-    this.hair.setAttribute('d', `M${at(this.frame.px(best.step))} ${this.frame.top}V${this.frame.bottom}`);
-    const rows = [`step ${commas(best.step)}`];
+    const nearest = (l, to) => l.x.reduce((best, v, i) => {
+      const far = v === null ? Infinity : Math.abs(this.frame.px(v) - to);
+      return far < best.far ? {far, i, x: v} : best;
+    }, {far: Infinity});
+    const best = this.drawn.map((l) => ({...nearest(l, x), l})).reduce((a, b) => (b.far < a.far ? b : a), {far: Infinity});
+    if (!isFinite(best.far)) return;
+    this.hair.setAttribute('d', `M${at(this.frame.px(best.x))} ${this.frame.top}V${this.frame.bottom}`);
+    const step = best.l.steps[best.i], [size, unitName] = unitOf(best.x);
+    const rows = [axis === 'step' ? `step ${commas(step)}` : `${short(best.x / size)} ${unitName}` + (several ? '' : `, step ${commas(step)}`)];
     for (const l of this.drawn) {
-      const i = l.x.indexOf(best.step);
-      if (i >= 0 && l.name) rows.push(`${l.name}: ${this.what.text(l.y[i])}`);
+      // Of another run the point beside it; of the same run only what was noted at this step.
+      const near = nearest(l, this.frame.px(best.x));
+      if (l.name && (l.run === best.l.run ? l.steps[near.i] === step : near.far < 6)) rows.push(`${l.name}: ${this.what.text(l.y[near.i])}`);
     }
-    if (this.what.marks && !several) for (const n of runs[0].notes) if (n.step === best.step) rows.push(n.text);
+    if (this.what.marks && !several) for (const n of runs[0].notes) if (n.step === step) rows.push(n.text);
     showTip(rows, e.clientX, e.clientY);
   }
 }
@@ -286,6 +336,36 @@ function hideTip() {
   tip.style.visibility = 'hidden';
   for (const c of drawn) c.hair?.setAttribute('d', '');
 }
+
+// ---- what the reader chooses: the axis, and of several runs those that are shown
+
+function button(text, pressed, press) {
+  const b = Object.assign(document.createElement('button'), {textContent: text});
+  b.setAttribute('aria-pressed', pressed);
+  b.addEventListener('click', () => press(b));
+  by('controls').append(b);
+  return b;
+}
+by('controls').append('along ');
+const choices = Object.entries(kAxes).map(([name, {name: text}]) => button(text, name === axis, (b) => {
+  axis = name;
+  choices.forEach((c) => c.setAttribute('aria-pressed', c === b));
+  draw();
+}));
+if (several) {
+  by('controls').append(document.createElement('span'));
+  runs.forEach((run, i) => {
+    const b = button(run.name, true, () => {
+      run.hidden = !run.hidden;
+      b.setAttribute('aria-pressed', !run.hidden);
+      draw();
+    });
+    b.classList.add('run');
+    const swatch = document.createElement('i');
+    swatch.style.background = `var(--c${i % 6})`;
+    b.prepend(swatch);
+  });
+}
 const drawn = charts.map((what) => new Chart(what, by('charts')));
 
 // ---- what was not as it should be
@@ -300,6 +380,16 @@ function drawNotes() {
   }));
 }
 
+// Other work on the machine makes a run slower than it is.
+function warn() {
+  const texts = runs.flatMap((run) => {
+    const seen = (run.tables.host?.cpu_other_processors ?? []).filter((v) => v !== null).sort((a, b) => a - b);
+    const others = seen[Math.floor(seen.length / 2)] ?? 0;
+    return others > data.disturbing ? [`${several ? run.name + ': o' : 'O'}ther work had ${others.toFixed(1)} processors meanwhile: alone on its machine this run is faster than its figures say. `] : [];
+  });
+  by('busy').textContent = texts.join('');
+}
+
 // Once a second at most, and not where nobody looks: the browser may share the run's processors.
 let asked = false, last = -1e9;
 function draw() {
@@ -310,6 +400,7 @@ function draw() {
     last = performance.now();
     for (const c of drawn) c.draw();
     drawNotes();
+    warn();
   }), data.live ? Math.max(0, last + 1000 - performance.now()) : 0);
 }
 runs.forEach((run) => merge(run, run.news ?? {}));
@@ -320,7 +411,7 @@ addEventListener('resize', draw);
 
 const tiles = [['step', (n) => commas(n.step) + (n.total ? ' of ' + commas(n.total) : '')], ['loss', (n) => short(n.loss)],
   ['validation loss', (n) => short(n.val_loss)], ['learning rate', (n) => short(n.lr)], ['gradient norm', (n) => short(n.grad_norm)],
-  ['tokens/s', (n) => short(n.tokens_per_second)], ['waiting for data', (n) => percent(n.waiting_share)],
+  ['ms a step', (n) => short(n.step_ms)], ['tokens/s', (n) => short(n.tokens_per_second)], ['waiting for data', (n) => percent(n.waiting_share)],
   ['memory', (n) => bytes(n.process_bytes)], ['time left', (n) => duration(n.seconds_left)]];
 function show(now) {
   by('status').textContent = now.status;

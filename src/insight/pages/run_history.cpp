@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include "base/errors.h"
 
 namespace brrr::insight {
 namespace {
@@ -31,15 +34,16 @@ double known(double value) { return value >= 0 ? value : kNone; }
 
 }  // namespace
 
-Columns::Columns(std::vector<std::string> names)
+Columns::Columns(std::vector<std::string> names, size_t counts)
     : names_(std::move(names)),
+      first_mean_(counts),
       columns_(names_.size()),
       sums_(names_.size()),
       counts_(names_.size()) {}
 
 void Columns::add(const std::vector<double>& row) {
-  sums_[0] = row[0];
-  for (size_t i = 1; i < row.size(); ++i) {
+  for (size_t i = 0; i < first_mean_; ++i) sums_[i] = row[i];
+  for (size_t i = first_mean_; i < row.size(); ++i) {
     if (!std::isfinite(row[i])) continue;
     sums_[i] += row[i];
     ++counts_[i];
@@ -48,8 +52,8 @@ void Columns::add(const std::vector<double>& row) {
 }
 
 void Columns::finish_row() {
-  columns_[0].push_back(sums_[0]);
-  for (size_t i = 1; i < columns_.size(); ++i) {
+  for (size_t i = 0; i < first_mean_; ++i) columns_[i].push_back(sums_[i]);
+  for (size_t i = first_mean_; i < columns_.size(); ++i) {
     columns_[i].push_back(counts_[i] > 0 ? sums_[i] / static_cast<double>(counts_[i]) : kNone);
     sums_[i] = 0;
     counts_[i] = 0;
@@ -66,10 +70,16 @@ void Columns::halve() {
     std::vector<double>& v = columns_[c];
     for (size_t i = 0; i < half; ++i) {
       const double a = v[2 * i], b = v[2 * i + 1];
-      v[i] = c == 0 || !std::isfinite(a) ? b : !std::isfinite(b) ? a : (a + b) / 2;
+      v[i] = c < first_mean_ || !std::isfinite(a) ? b : !std::isfinite(b) ? a : (a + b) / 2;
     }
     v.resize(half);
   }
+}
+
+const std::vector<double>& Columns::column(std::string_view name) const {
+  const auto at = std::find(names_.begin(), names_.end(), name);
+  BRRR_CHECK(at != names_.end(), "there is no column '{}'", name);
+  return columns_[static_cast<size_t>(at - names_.begin())];
 }
 
 Json Columns::news(Place& place) const {
@@ -93,11 +103,12 @@ Json Columns::news(Place& place) const {
 }
 
 RunHistory::RunHistory()
-    : tables_{Columns({"step", "loss", "lr", "grad_norm", "tokens_per_second", "step_ms",
-                       "waiting_share"}),
+    : tables_{Columns({"step", "seconds", "tokens", "loss", "lr", "grad_norm", "tokens_per_second",
+                       "step_ms", "waiting_share"},
+                      3),
               Columns({"step", "val_loss"}),
               Columns({"step", "process_bytes", "arena_bytes", "cpu_busy", "cpu_processors",
-                       "cpu_clock_mhz"}),
+                       "cpu_other_processors", "cpu_clock_mhz"}),
               Columns({"step", "gpu_memory_used", "gpu_busy_percent", "gpu_watts", "gpu_clock_mhz",
                        "gpu_celsius"}),
               Columns({"step", "share_compute", "share_bandwidth", "share_overhead",
@@ -105,12 +116,14 @@ RunHistory::RunHistory()
 
 void RunHistory::add(const train::StepRecord& r) {
   const auto step = static_cast<double>(r.step);
-  tables_[steps].add({step, r.loss, r.learning_rate, r.grad_norm, r.tokens_per_second(),
-                      1e3 * r.seconds, r.waiting_share()});
+  tables_[steps].add({step, r.seconds_so_far, static_cast<double>(r.tokens_so_far), r.loss,
+                      r.learning_rate, r.grad_norm, r.tokens_per_second(), 1e3 * r.seconds,
+                      r.waiting_share()});
   if (r.host)
-    tables_[host].add({step, known(static_cast<double>(r.host->resident_bytes)),
-                       static_cast<double>(r.arena_bytes), known(r.host->busy),
-                       known(r.host->own_processors), known(r.host->clock_mhz)});
+    tables_[host].add(
+        {step, known(static_cast<double>(r.host->resident_bytes)),
+         static_cast<double>(r.arena_bytes), known(r.host->busy), known(r.host->own_processors),
+         known(r.host->other_processors(machine_processors())), known(r.host->clock_mhz)});
   if (r.device)
     tables_[gpu].add({step, known(static_cast<double>(r.device->memory_used)),
                       known(r.device->busy_percent), known(r.device->watts),

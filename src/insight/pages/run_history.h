@@ -7,25 +7,27 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/run_watch.h"
 
 namespace brrr::insight {
 
-/// Columns of numbers, the first of which counts (steps). When there are kMost rows, neighbours
-/// become one: its count is the later one's, its other values are means. What is not finite is left
-/// out of means.
+/// Columns of numbers, the first `counts` of which count (steps, tokens so far). When there are
+/// kMost rows, neighbours become one: its counts are the later one's, its other values are means.
+/// What is not finite is left out of means.
 class Columns {
  public:
   static constexpr size_t kMost = 2048;
-  explicit Columns(std::vector<std::string> names);
+  explicit Columns(std::vector<std::string> names, size_t counts = 1);
 
   void add(const std::vector<double>& row);
   size_t rows() const { return columns_[0].size(); }
   /// Increases when rows that were there have become others.
   int64_t generation() const { return generation_; }
   const std::vector<double>& column(size_t i) const { return columns_[i]; }
+  const std::vector<double>& column(std::string_view name) const;
   const std::vector<std::string>& names() const { return names_; }
 
   /// What a reader has who has seen `rows` of a generation.
@@ -42,6 +44,7 @@ class Columns {
   void finish_row();
 
   std::vector<std::string> names_;
+  size_t first_mean_;  // the columns before it count
   std::vector<std::vector<double>> columns_;
   size_t stride_ = 1;  // rows that came to one that is kept
   int64_t generation_ = 0;

@@ -1,11 +1,14 @@
 #include "insight/pages/run_page.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/env.h"
+#include "base/host_load.h"
 #include "base/human.h"
 #include "base/memory.h"
 #include "insight/pages/page.h"
@@ -29,6 +32,17 @@ constexpr const char* kRunStyle = R"(
 @media(prefers-color-scheme:dark){:root{--c0:#60a5fa;--c1:#fb923c;--c2:#34d399;--c3:#c084fc;
 --c4:#f472b6;--c5:#94a3b8}}
 @media print{:root{--c0:#2563eb;--c1:#ea580c;--c2:#059669;--c3:#9333ea;--c4:#db2777;--c5:#64748b}}
+#controls{display:flex;flex-wrap:wrap;gap:6px 8px;align-items:center;margin:16px 0 10px;
+font-size:13.5px}
+#controls button{font:inherit;color:inherit;background:var(--card);border:1px solid var(--line);
+border-radius:8px;padding:3px 10px;cursor:pointer;display:inline-flex;align-items:center;gap:6px}
+#controls button[aria-pressed=true]{border-color:var(--text)}
+#controls button[aria-pressed=false]{color:var(--faint)}
+#controls .run[aria-pressed=false] i{opacity:.25}
+#controls i{width:12px;height:4px;border-radius:2px}#controls span{flex-basis:0;min-width:18px}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:2px 0 14px;max-height:360px;overflow-y:auto;
+font:13px/1.5 ui-monospace,monospace}
+.card .wide+.wide{margin-top:14px}.card ul.faint{margin:10px 0 0;padding-left:20px;font-size:13px}
 #charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:16px}
 #charts .card{margin:0;min-width:0}.chart h2{margin:0}
 .legend{min-height:22px;font-size:13px;color:var(--faint);font-variant-numeric:tabular-nums}
@@ -51,9 +65,8 @@ color:var(--faint);font-size:12.5px}
 #tiles b{display:block;color:var(--text);font-size:17px;font-variant-numeric:tabular-nums;
 white-space:nowrap}
 #status[data-state=lost],#status[data-state=failed]{color:var(--overhead)}
+svg.plot .axis{font-size:11.5px}
 #notes{margin:0;padding-left:20px}
-.options th{text-align:left}
-td.text{white-space:normal;overflow-wrap:anywhere;text-align:left;max-width:420px}
 )";
 
 std::string script() {
@@ -63,56 +76,75 @@ std::string script() {
   return "";
 }
 
-/// JSON for inside a <script>: no "</script>" can stand in it.
-std::string embedded_json(const Json& json) {
-  std::string out;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
-    out += c == '<' ? std::string("\\u003c") : std::string(1, c);
-  return out;
+/// A figure of a run: its head, and its cell. Columns that no run fills are left out.
+struct Figure {
+  const char* head;
+  std::function<std::optional<double>(const RunRecord&)> value;
+  std::function<std::string(const RunRecord&, double)> text;
+};
+
+std::string figures_table(const std::vector<RunRecord>& runs, const std::vector<Figure>& figures) {
+  std::vector<std::string> heads{"run"}, rows;
+  for (const RunRecord& r : runs) rows.push_back("<tr><td>" + html_text(r.name) + "</td>");
+  for (const Figure& f : figures) {
+    if (std::none_of(runs.begin(), runs.end(), [&](const RunRecord& r) { return f.value(r); }))
+      continue;
+    heads.emplace_back(f.head);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const std::optional<double> value = f.value(runs[i]);
+      rows[i] += !value                   ? cell(-1, "-")
+                 : !std::isfinite(*value) ? cell(1e300, "NaN")  // sorts as the worst
+                                          : cell(*value, f.text(runs[i], *value));
+    }
+  }
+  for (std::string& row : rows) row += "</tr>\n";
+  return sorting_table(heads, fmt::format("{}", fmt::join(rows, "")));
 }
 
-std::string figure_cell(const std::optional<double>& value, const std::string& text) {
-  return value ? cell(*value, text) : cell(-1, "-");
-}
+std::string whole(const RunRecord&, double v) { return with_commas(static_cast<int64_t>(v)); }
+std::string loss(const RunRecord&, double v) { return fmt::format("{:.4f}", v); }
+std::string memory(const RunRecord&, double v) { return memory_text(static_cast<int64_t>(v)); }
 
-/// A run that has not ended has only its steps to tell.
-std::string speed(const RunRecord& r) {
-  const auto text = [](double v) { return with_commas(static_cast<int64_t>(v)); };
-  if (r.tokens_per_second) return cell(*r.tokens_per_second, text(*r.tokens_per_second));
-  const std::optional<double>& median = r.median_tokens_per_second;
-  return figure_cell(median, "median " + text(median.value_or(0)));
+/// Whether it is over, and on what it ran: "finished, on cpu:avx512, 2 threads of AMD EPYC 9B14".
+std::string subject(const RunRecord& run) {
+  if (run.machine.empty()) return run.status;
+  return run.status.empty() ? "on " + run.machine : run.status + ", on " + run.machine;
 }
 
 std::string figures(const std::vector<RunRecord>& runs) {
-  std::string rows;
-  for (const RunRecord& r : runs) {
-    const auto loss = [](const std::optional<double>& v) {
-      if (v && !std::isfinite(*v)) return cell(1e300, "NaN");  // sorts as the worst
-      return figure_cell(v, fmt::format("{:.4f}", v.value_or(0)));
-    };
-    const auto memory = [](const std::optional<double>& v) {
-      return figure_cell(v, memory_text(static_cast<int64_t>(v.value_or(0))));
-    };
-    rows +=
-        "<tr><td>" + html_text(r.name) + "</td><td>" + html_text(r.status) + "</td>" +
-        cell(static_cast<double>(r.last_step), with_commas(r.last_step)) + loss(r.train_loss) +
-        loss(r.val_loss) +
-        figure_cell(r.best_val_loss,
-                    fmt::format("{:.4f} at {}", r.best_val_loss.value_or(0), r.best_step)) +
-        figure_cell(r.metric_value,
-                    fmt::format("{} {:.4f}", r.metric, r.metric_value.value_or(0))) +
-        speed(r) +
-        figure_cell(r.skipped_steps,
-                    with_commas(static_cast<int64_t>(r.skipped_steps.value_or(0)))) +
-        figure_cell(r.waiting_share, fmt::format("{:.2f}%", 100 * r.waiting_share.value_or(0))) +
-        figure_cell(r.seconds, format_duration(r.seconds.value_or(0))) +
-        figure_cell(r.parameters, with_commas(static_cast<int64_t>(r.parameters.value_or(0)))) +
-        memory(r.arena_bytes) + memory(r.process_bytes) + "</tr>\n";
-  }
-  return sorting_table(
-      {"run", "status", "steps", "train loss", "val. loss", "best val. loss", "task", "tokens/s",
-       "skipped steps", "waiting", "time", "parameters", "arena", "process"},
-      rows);
+  using R = const RunRecord&;
+  std::string text = figures_table(
+      runs,
+      {{"steps", [](R r) { return static_cast<double>(r.last_step); }, whole},
+       {"train loss", [](R r) { return r.train_loss; }, loss},
+       {"val. loss", [](R r) { return r.val_loss; }, loss},
+       {"best val. loss", [](R r) { return r.best_val_loss; },
+        [](R r, double v) { return fmt::format("{:.4f} at {}", v, r.best_step); }},
+       {"task", [](R r) { return r.metric_value; },
+        [](R r, double v) { return fmt::format("{} {:.4f}", r.metric, v); }},
+       {"median tokens/s", [](R r) { return r.median_tokens_per_second; }, whole},
+       {"on average", [](R r) { return r.tokens_per_second; }, whole},
+       {"time", [](R r) { return r.seconds; }, [](R, double v) { return format_duration(v); }}});
+  text += figures_table(runs, {{"parameters", [](R r) { return r.parameters; }, whole},
+                               {"arena", [](R r) { return r.arena_bytes; }, memory},
+                               {"process", [](R r) { return r.process_bytes; }, memory},
+                               {"waiting for data", [](R r) { return r.waiting_share; },
+                                [](R, double v) { return fmt::format("{:.2f}%", 100 * v); }},
+                               {"skipped steps", [](R r) { return r.skipped_steps; }, whole}});
+  if (runs.size() == 1) return text;
+  std::string items;
+  for (const RunRecord& r : runs) items += "<li>" + html_text(r.name + ": " + subject(r)) + "</li>";
+  return text + "<ul class=\"faint\">" + items + "</ul>";
+}
+
+std::string samples(const std::vector<RunRecord>& runs) {
+  std::string text;
+  for (const RunRecord& r : runs)
+    for (const std::string& sample : r.samples)
+      text += fmt::format("<p class=\"faint\">{}after step {}</p><pre>{}</pre>",
+                          runs.size() > 1 ? html_text(r.name) + ", " : "",
+                          with_commas(r.samples_step), html_text(sample));
+  return text.empty() ? "" : card("Sample texts", text);
 }
 
 std::string options_table(const std::vector<RunRecord>& runs,
@@ -126,7 +158,7 @@ std::string options_table(const std::vector<RunRecord>& runs,
       rows += "<td class=\"text\">" + html_text(option_text(r, name)) + "</td>";
     rows += "</tr>\n";
   }
-  return "<div class=\"options\">" + sorting_table(heads, rows) + "</div>";
+  return "<div class=\"texts options\">" + sorting_table(heads, rows) + "</div>";
 }
 
 std::string all_options(const std::vector<RunRecord>& runs) {
@@ -153,7 +185,10 @@ Json page_data(const std::vector<RunRecord>& runs, bool live) {
     if (!live) run["news"] = r.history.news(place);
     list.push_back(std::move(run));
   }
-  return {{"live", live}, {"regimes", env::as_typed(kNotMeasured)}, {"runs", std::move(list)}};
+  return {{"live", live},
+          {"regimes", env::as_typed(kNotMeasured)},
+          {"disturbing", kDisturbingProcessors},
+          {"runs", std::move(list)}};
 }
 
 }  // namespace
@@ -168,23 +203,30 @@ std::string run_page(const std::vector<RunRecord>& runs, bool live) {
          {"preset", "n_layer", "n_head", "n_embd", "context", "batch_size", "optim", "precision"})
       if (const std::string value = option_text(runs[0], name); !value.empty())
         line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, value);
-    body += "<p class=\"faint\">" + html_text(line) + "</p>\n";
+    if (const auto& parameters = runs[0].parameters; live && parameters)
+      line = whole(runs[0], *parameters) + " parameters, " + line;
+    for (const std::string& text : {line, subject(runs[0])})
+      body += "<p class=\"faint\">" + html_text(text) + "</p>\n";
   }
+  body += "<p class=\"warning\" id=\"busy\"></p>\n";
   if (live)
     body +=
         "<p id=\"status\" role=\"status\">connecting</p><div id=\"bar\"><div "
         "id=\"progress\"></div></div><div id=\"tiles\"></div>\n";
   else
     body += card("Figures", figures(runs)) + remarks(runs);
-  body += card("Health", "<ul id=\"notes\"></ul>") + "<div id=\"charts\"></div>\n";
+  body += card("Health", "<ul id=\"notes\"></ul>") +
+          "<div id=\"controls\"></div><div id=\"charts\"></div>\n" + samples(runs);
   if (runs.size() > 1) {
     const std::vector<std::string> names = differing_options(runs);
     body +=
         card("Options that differ", names.empty() ? "<p>None.</p>" : options_table(runs, names));
   }
   body += all_options(runs);
-  body += "<div id=\"tip\"></div><script type=\"application/json\" id=\"data\">" +
-          embedded_json(page_data(runs, live)) + "</script>";
+  body +=
+      "<div id=\"tip\"></div><script type=\"application/json\" id=\"data\">" +
+      embedded_json(page_data(runs, live).dump(-1, ' ', false, Json::error_handler_t::replace)) +
+      "</script>";
   return page("brrr: " + title, body, kRunStyle, script());
 }
 

@@ -83,6 +83,10 @@ void read_log(RunRecord& run) {
       [&](const Json& record) {
         run.history.add_logged(record);
         outline.add(record);  // not from the history, where neighbours become one in time
+        figure(record, "parameters", run.parameters);
+        if (const auto machine = record.find("machine");
+            machine != record.end() && machine->is_string())
+          run.machine = machine->get<std::string>();
         if (!run.metric.empty()) figure(record, run.metric.c_str(), run.metric_value);
         figure(record, "skipped_steps", run.skipped_steps);
         if (!outline.is_finished) return;
@@ -116,13 +120,29 @@ void read_log(RunRecord& run) {
 
 void read_figures(RunRecord& run) {
   const Columns& steps = run.history.table(RunHistory::steps);
-  run.train_loss = mean_of_last(steps.column(1), std::max<size_t>(1, steps.rows() / 100));
-  run.median_tokens_per_second = finite_median(steps.column(4));
-  if (!run.waiting_share) run.waiting_share = mean_of_last(steps.column(6), steps.rows());
+  run.train_loss = mean_of_last(steps.column("loss"), std::max<size_t>(1, steps.rows() / 100));
+  run.median_tokens_per_second = finite_median(steps.column("tokens_per_second"));
+  if (!run.waiting_share)
+    run.waiting_share = mean_of_last(steps.column("waiting_share"), steps.rows());
   const Columns& host = run.history.table(RunHistory::host);
-  for (const double v : host.column(1))
+  for (const double v : host.column("process_bytes"))
     if (std::isfinite(v) && !(run.process_bytes > v)) run.process_bytes = v;
-  if (!run.arena_bytes) run.arena_bytes = mean_of_last(host.column(2), 1);
+  if (!run.arena_bytes) run.arena_bytes = mean_of_last(host.column("arena_bytes"), 1);
+}
+
+void read_samples(RunRecord& run) {
+  const fs::path file = run.folder / "samples.json";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return;
+  try {
+    const Json all = io::parse_json(read_file(file), "samples.json");
+    all.at("step").get_to(run.samples_step);
+    all.at("samples").get_to(run.samples);
+  } catch (const UserError& e) {
+    run.remarks.emplace_back(e.what());
+  } catch (const Json::exception&) {
+    run.remarks.emplace_back("samples.json: expected an object with \"step\" and \"samples\"");
+  }
 }
 
 // They say nothing about how a run went.
@@ -158,6 +178,7 @@ RunRecord read_run(const fs::path& folder) {
   read_options(run);
   read_log(run);
   read_figures(run);
+  read_samples(run);
   if (run.history.table(RunHistory::steps).rows() == 0)
     run.remarks.push_back("log.jsonl holds no step of training");
   return run;
@@ -212,6 +233,8 @@ std::string report_json(const std::vector<RunRecord>& runs) {
     j["parameters"] = or_null(run.parameters);
     j["arena_bytes"] = or_null(run.arena_bytes);
     j["process_peak_bytes"] = or_null(run.process_bytes);
+    j["machine"] = run.machine.empty() ? Json(nullptr) : Json(run.machine);
+    j["samples"] = run.samples;
     j["remarks"] = run.remarks;
     j["options"] = run.options;
     RunHistory::Place place;

@@ -29,11 +29,15 @@ struct RunRecord {
   /// What a task is judged by: "accuracy", "pearson" or "f1", and its last value; "": no task.
   std::string metric;
   std::optional<double> metric_value;
-  std::optional<double> tokens_per_second;         // over all steps, as the run says at its end
+  std::optional<double> tokens_per_second;         // on average, as the run says at its end
   std::optional<double> median_tokens_per_second;  // of the logged steps
   std::optional<double> skipped_steps;             // f16 gradients overflowed
   std::optional<double> waiting_share;
   std::optional<double> seconds, parameters, arena_bytes, process_bytes;
+  std::string machine;  // of its last process: "cpu:avx512, 2 threads of AMD EPYC 9B14", or ""
+  /// Texts that the model wrote after that step.
+  std::vector<std::string> samples;
+  int64_t samples_step = 0;
   /// What could not be read, a line each, without the folder's name.
   std::vector<std::string> remarks;
 };

@@ -169,7 +169,10 @@ void add_moments(RunPlan& p, const Session& session) {
       peak = p.moments.size();
       p.peak = {all[id].total(), use.name, op_text(g, id), g.scope_of(id), phases.of(id), 0, 0};
     }
-    p.moments.push_back(all[id]);
+    Moment& moment = p.moments.emplace_back(all[id]);
+    moment.op = op_text(g, id);
+    moment.scope = g.scope_of(id);
+    moment.phase = phases.of(id);
   }
   if (p.moments.empty()) p.moments.push_back(always);
   p.peak.step = static_cast<int64_t>(peak) + 1;

@@ -38,6 +38,8 @@ struct NamedBytes {
 /// One moment of a step, in the order of the schedule.
 struct Moment {
   std::array<int64_t, kHolds> bytes{};
+  std::string op, scope;   // of the kernel that runs
+  const char* phase = "";  // forward, backward, optimizer
   int64_t total() const;
 };
 
@@ -136,7 +138,7 @@ std::string report_json(const RunPlan& plan);
 
 /// The memory of a step as stacked areas over the schedule, the peak marked: SVG, self-contained.
 std::string memory_picture(const RunPlan& plan);
-/// The picture and the tables as one page.
+/// The picture, which tells what is under the pointer, and the tables, which sort, as one page.
 std::string memory_page(const RunPlan& plan);
 
 }  // namespace brrr::insight

@@ -2,11 +2,12 @@
 // preference, no script.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/memory.h"
 #include "formats/plot_axis.h"
 #include "insight/pages/page.h"
-#include "insight/plan/plan.h"
+#include "insight/plan/plan_parts.h"
 
 namespace brrr::insight {
 namespace {
@@ -159,10 +160,32 @@ std::string memory_picture(const RunPlan& p) {
   return svg;
 }
 
-std::string memory_page(const RunPlan& p) {
-  return page("brrr plan", memory_picture(p) + "<pre>" + html_text(report(p, false)) + "</pre>",
-              "svg{max-width:100%;height:auto}"
-              "pre{font:13px/1.45 ui-monospace,monospace;overflow-x:auto}");
+std::string picture_moments(const RunPlan& p) {
+  nlohmann::json names = nlohmann::json::array(), moments = nlohmann::json::array();
+  for (const Band& b : bands()) names.push_back(b.name);
+  for (const size_t at : drawn_moments(p.moments)) {
+    const Moment& m = p.moments[at];
+    nlohmann::json bytes = nlohmann::json::array();
+    for (const Band& b : bands()) {
+      int64_t sum = 0;
+      for (Holds h : b.holds) sum += m.bytes[static_cast<size_t>(h)];
+      bytes.push_back(memory_text(sum));
+    }
+    moments.push_back({{"kernel", at + 1},
+                       {"what", fmt::format("{}: {}", m.phase, m.op)},
+                       {"scope", m.scope},
+                       {"all", memory_text(m.total())},
+                       {"bytes", std::move(bytes)}});
+  }
+  const nlohmann::json all = {{"left", kLeft},
+                              {"right", kRight},
+                              {"top", kTop},
+                              {"bottom", kBottom},
+                              {"width", kWidth},
+                              {"count", p.moments.size()},
+                              {"bands", std::move(names)},
+                              {"moments", std::move(moments)}};
+  return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace brrr::insight

@@ -5,7 +5,7 @@
 #include "base/human.h"
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "insight/plan/plan.h"
+#include "insight/plan/plan_parts.h"
 
 namespace brrr::insight {
 namespace {
@@ -45,6 +45,8 @@ class Report {
   std::string out_;
 };
 
+}  // namespace
+
 std::string flops_text(double flops) {
   constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
   size_t unit = 0;
@@ -73,36 +75,57 @@ std::string title(const RunPlan& p) {
   return text;
 }
 
-void add_memory(Report& r, const RunPlan& p) {
-  const int64_t whole = p.plan.arena.total();
-  const auto held = [&](Holds h) { return p.at_peak[static_cast<size_t>(h)]; };
-  r.heading("memory, at the fullest moment of a step");
-  for (const NamedBytes& s : p.states)
-    r.bytes(s.name == "adam_m f32"   ? "first moments (adam_m) f32"
-            : s.name == "adam_v f32" ? "second moments (adam_v) f32"
-                                     : s.name,
-            s.bytes, whole);
+std::vector<NamedBytes> memory_rows(const RunPlan& p) {
+  std::vector<NamedBytes> rows;
+  for (NamedBytes s : p.states) {
+    if (s.name == "adam_m f32") s.name = "first moments (adam_m) f32";
+    if (s.name == "adam_v f32") s.name = "second moments (adam_v) f32";
+    rows.push_back(std::move(s));
+  }
   for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,
-                  Holds::temporaries, Holds::inputs, Holds::constants})
-    if (held(h) > 0 || h == Holds::activations) r.bytes(std::string(name_of(h)), held(h), whole);
-  if (p.gaps > 0) r.bytes("gaps between them", p.gaps, whole);
-  r.total("arena", whole, "exact");
+                  Holds::temporaries, Holds::inputs, Holds::constants}) {
+    const int64_t held = p.at_peak[static_cast<size_t>(h)];
+    if (held > 0 || h == Holds::activations) rows.push_back({std::string(name_of(h)), h, held});
+  }
+  if (p.gaps > 0) rows.push_back({"gaps between them", Holds::temporaries, p.gaps});
+  return rows;
+}
+
+std::vector<NamedBytes> process_rows(const RunPlan& p) {
   const train::ProcessForecast& f = p.plan.process;
-  r.line("");
-  const auto part = [&](const char* name, int64_t amount) {
-    if (amount > 0) r.line(fmt::format("  {:<{}} {:>11}", name, kNameWidth, memory_text(amount)));
+  std::vector<NamedBytes> rows;
+  const auto part = [&](const char* name, int64_t bytes) {
+    if (bytes > 0) rows.push_back({name, Holds::temporaries, bytes});
   };
   part("program, libraries, tokens", f.program + f.code);
   part("packed operands of products", f.packing);
   part("batches, threads, log", f.batches + f.threads + f.logging);
   part("mapped inputs (reclaimable)", f.mapped);
-  r.total("process", f.resident(), "forecast");
-  r.line(fmt::format("\n  peak: {} of {} kernels of program '{}', in the {} pass: {}{}",
-                     p.peak.step, p.peak.steps, p.peak.program, p.peak.phase, p.peak.op,
-                     p.peak.scope.empty() ? "" : " at " + p.peak.scope));
+  return rows;
 }
 
-/// Layers that keep the same become one row.
+std::string peak_text(const RunPlan& p) {
+  return fmt::format("peak: {} of {} kernels of program '{}', in the {} pass: {}{}", p.peak.step,
+                     p.peak.steps, p.peak.program, p.peak.phase, p.peak.op,
+                     p.peak.scope.empty() ? "" : " at " + p.peak.scope);
+}
+
+namespace {
+
+void add_memory(Report& r, const RunPlan& p) {
+  const int64_t whole = p.plan.arena.total();
+  r.heading("memory, at the fullest moment of a step");
+  for (const NamedBytes& row : memory_rows(p)) r.bytes(row.name, row.bytes, whole);
+  r.total("arena", whole, "exact");
+  r.line("");
+  for (const NamedBytes& row : process_rows(p))
+    r.line(fmt::format("  {:<{}} {:>11}", row.name, kNameWidth, memory_text(row.bytes)));
+  r.total("process", p.plan.process.resident(), "forecast");
+  r.line("\n  " + peak_text(p));
+}
+
+}  // namespace
+
 std::vector<NamedBytes> alike_as_one(const std::vector<NamedBytes>& layers) {
   std::vector<NamedBytes> rows;
   for (size_t i = 0; i < layers.size();) {
@@ -121,6 +144,43 @@ std::vector<NamedBytes> alike_as_one(const std::vector<NamedBytes>& layers) {
   }
   return rows;
 }
+
+std::vector<WorkRow> work_rows(const RunPlan& p) {
+  std::vector<WorkRow> rows;
+  for (size_t c = 0; c < 6; ++c) {
+    const auto op_class = static_cast<OpClass>(c);
+    const double ms = p.time ? p.time->by_class[c] : 0;
+    const auto at = std::find_if(p.flops.begin(), p.flops.end(),
+                                 [&](const ClassFlops& f) { return f.name == name_of(op_class); });
+    if (at != p.flops.end())
+      rows.push_back({*at, ms});
+    else if (ms >= 0.05)
+      rows.push_back({{std::string(name_of(op_class))}, ms});
+  }
+  rows.push_back({{"all", p.flops_forward, p.flops_backward, p.flops_optimizer},
+                  p.time ? p.time->total_ms() : 0});
+  return rows;
+}
+
+std::string predicted_text(const RunPlan& p) {
+  if (!p.time || !p.speed) return "time: not measured";
+  return fmt::format(
+      "predicted: {:.0f} ms a step, {} tokens/s ({:.2f} TFLOP/s f32, {:.0f} GB/s, {})",
+      p.time->total_ms(),
+      with_commas(
+          static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / p.time->total_ms())),
+      1e-12 * p.speed->f32, 1e-9 * p.speed->memory, p.speed->when);
+}
+
+std::string disturbance_text(const RunPlan& p) {
+  if (!p.time || !p.speed || p.speed->other_processors <= kDisturbingProcessors) return "";
+  return fmt::format(
+      "other work had {:.1f} processors while this machine was measured: times that are predicted "
+      "are too long; --measure measures again",
+      p.speed->other_processors);
+}
+
+namespace {
 
 void add_saved(Report& r, const RunPlan& p) {
   if (p.saved_bytes == 0) return;
@@ -146,31 +206,43 @@ void add_work(Report& r, const RunPlan& p) {
   r.heading("work per token");
   r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", "FLOPs", "forward", "backward", "optimizer",
                      p.time ? fmt::format(" {:>12}", "predicted") : ""));
-  const auto row = [&](const std::string& name, double f, double b, double o, double ms) {
-    r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", name, flops_text(f), flops_text(b),
-                       flops_text(o), p.time ? fmt::format(" {:>9.1f} ms", ms) : ""));
-  };
-  for (size_t c = 0; c < 6; ++c) {
-    const auto op_class = static_cast<OpClass>(c);
-    const double ms = p.time ? p.time->by_class[c] : 0;
-    const auto at = std::find_if(p.flops.begin(), p.flops.end(),
-                                 [&](const ClassFlops& f) { return f.name == name_of(op_class); });
-    if (at != p.flops.end())
-      row(at->name, at->forward, at->backward, at->optimizer, ms);
-    else if (ms >= 0.05)
-      row(std::string(name_of(op_class)), 0, 0, 0, ms);
-  }
-  row("all", p.flops_forward, p.flops_backward, p.flops_optimizer, p.time ? p.time->total_ms() : 0);
-  if (p.time && p.speed)
-    r.line(fmt::format(
-        "  predicted: {:.0f} ms a step, {} tokens/s ({:.2f} TFLOP/s f32, {:.0f} GB/s, {})",
-        p.time->total_ms(),
-        with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) /
-                                         p.time->total_ms())),
-        1e-12 * p.speed->f32, 1e-9 * p.speed->memory, p.speed->when));
-  else
-    r.line("  time: not measured");
+  for (const auto& [flops, ms] : work_rows(p))
+    r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", flops.name, flops_text(flops.forward),
+                       flops_text(flops.backward), flops_text(flops.optimizer),
+                       p.time ? fmt::format(" {:>9.1f} ms", ms) : ""));
+  r.line("  " + predicted_text(p));
+  if (const std::string text = disturbance_text(p); !text.empty()) r.line("  " + text);
 }
+
+}  // namespace
+
+std::string kernels_text(const RunPlan& p) {
+  const KernelPlan& k = *p.kernels;
+  const double ms = k.total().ms;
+  return fmt::format(
+      "{:.1f} ms a step, {} tokens/s{}", ms,
+      with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
+      k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
+                                     "TFLOP/s",
+                                     100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
+                                     1e-12 * k.peak_flops)
+                       : "");
+}
+
+std::string use_title(const RunPlan& p) {
+  return p.model->sizes().causal ? "to generate text with it, one sequence of the whole context"
+                                 : "to use it, one text as long as its context";
+}
+
+std::string use_text(const RunPlan& p) {
+  const InferencePlan& i = p.inference;
+  return fmt::format(
+      "weights {}{} + temporaries {} = {}", memory_text(i.weights),
+      p.model->sizes().causal ? " + KV cache " + memory_text(i.cache) : std::string(),
+      memory_text(i.temporaries), memory_text(i.total()));
+}
+
+namespace {
 
 void add_kernel_rows(Report& r, const RunPlan& p) {
   const KernelPlan& k = *p.kernels;
@@ -188,14 +260,7 @@ void add_kernel_rows(Report& r, const RunPlan& p) {
   row(all, "all");
   if (!is_timed) return r.line("  time: no rates are known");
   r.line("  predicted, not measured: " + k.rates);
-  r.line(fmt::format(
-      "  {:.1f} ms a step, {} tokens/s{}", all.ms,
-      with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / all.ms)),
-      k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
-                                     "TFLOP/s",
-                                     100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
-                                     1e-12 * k.peak_flops)
-                       : ""));
+  r.line("  " + kernels_text(p));
 }
 
 OrderedJson kernels_json(const RunPlan& p) {
@@ -230,16 +295,8 @@ void add_rules(Report& r, const RunPlan& p) {
   r.heading("rules of thumb, and this run");
   for (const Rule& rule : p.rules)
     r.line(fmt::format("  {:<18} {:<66} {}", rule.rule, rule.source_says, rule.here));
-  const InferencePlan& i = p.inference;
-  if (p.model->sizes().causal) {
-    r.heading("to generate text with it, one sequence of the whole context");
-    r.line(fmt::format("  weights {} + KV cache {} + temporaries {} = {}", memory_text(i.weights),
-                       memory_text(i.cache), memory_text(i.temporaries), memory_text(i.total())));
-  } else {
-    r.heading("to use it, one text as long as its context");
-    r.line(fmt::format("  weights {} + temporaries {} = {}", memory_text(i.weights),
-                       memory_text(i.temporaries), memory_text(i.total())));
-  }
+  r.heading(use_title(p));
+  r.line("  " + use_text(p));
 }
 
 }  // namespace

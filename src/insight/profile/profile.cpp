@@ -264,8 +264,16 @@ std::string Profile::place() const {
 }
 
 bool Profile::is_disturbed() const {
-  constexpr double kOthers = 0.25, kScatter = 1.3;  // a processor; between the quartiles of steps
-  return other_processors > kOthers || step.high > kScatter * step.low;
+  constexpr double kScatter = 1.3;  // between the quartiles of steps
+  return other_processors > kDisturbingProcessors || step.high > kScatter * step.low;
+}
+
+std::string Profile::warning() const {
+  if (!is_disturbed()) return "";
+  return (other_processors > kDisturbingProcessors
+              ? fmt::format("other work had {:.1f} processors meanwhile", other_processors)
+              : std::string("steps differ much in time")) +
+         ": neither times nor verdicts are worth much";
 }
 
 Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
@@ -314,11 +322,8 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
     off.push_back(1e3 * without);
     ratios.push_back(with / without);
   }
-  if (const HostReading load = host.read();
-      workload.is_on_host() && load.busy >= 0 && load.own_processors >= 0)
-    p.other_processors =
-        std::max(0.0, load.busy * static_cast<double>(std::thread::hardware_concurrency()) -
-                          load.own_processors);
+  const double others = host.read().other_processors(machine_processors());
+  if (workload.is_on_host()) p.other_processors = std::max(0.0, others);
   // Noting the work of every thread costs time, so the trace is of steps of its own.
   start_work_spans();
   while (p.traced.size() < kTraced) {

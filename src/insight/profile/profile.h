@@ -117,6 +117,8 @@ struct Profile {
   std::string place() const;
   /// Whether other work makes the figures uncertain.
   bool is_disturbed() const;
+  /// What is to be said then, or "".
+  std::string warning() const;
 
   // For the trace: three more steps, an evaluation, and what each thread did meanwhile.
   std::vector<TracedStep> traced;

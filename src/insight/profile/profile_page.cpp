@@ -107,15 +107,14 @@ std::string advice_list(const std::vector<Advice>& advice) {
 std::string anatomy_table(const Profile& p) {
   std::string rows;
   const auto percent = [](double share, int digits) {
-    return fmt::format("<td>{:.{}f}%</td>", 100 * share, digits);
+    return cell(share, fmt::format("{:.{}f}%", 100 * share, digits));
   };
   for (const ClassShares& c : p.anatomy)
     rows += "<tr><td>" + html_text(c.name) + "</td>" + percent(c.flops, 2) + percent(c.time, 1) +
             percent(c.published_flops, 2) + percent(c.published_time, 1) + "</tr>";
-  return "<div class=\"wide\"><table><thead><tr><th></th><th>FLOPs here</th><th>time here</th>"
-         "<th>FLOPs published</th><th>time published</th></tr></thead><tbody>" +
-         rows +
-         "</tbody></table></div><p class=\"faint\">Published: BERT-large on a V100, Ivanov et al., "
+  return sorting_table({"class", "FLOPs here", "time here", "FLOPs published", "time published"},
+                       rows) +
+         "<p class=\"faint\">Published: BERT-large on a V100, Ivanov et al., "
          "2021. Attention as one kernel is a contraction, its softmax included.</p>";
 }
 
@@ -133,6 +132,7 @@ std::string profile_page(const Profile& p, const std::string& memory_svg) {
                                              1e3 * static_cast<double>(p.tokens) / p.step.median)))
           : "",
       100 * p.timing_cost);
+  body += warning(p.warning());
   if (p.advised) body += card("What would help most", advice_list(p.advice));
   body += card("Where the time goes", step_bar(p));
   body += card("Roofline: every kernel under what this machine was measured to reach",

@@ -62,12 +62,7 @@ void add_step(ProfileReport& r, const Profile& p) {
       "a step: {} ms ({}-{}){}; profiling overhead: {:.1f}%{} ({} steps with and without)",
       number_text(p.step.median), number_text(p.step.low), number_text(p.step.high), speed,
       100 * (reckoned ? p.clock_cost : p.timing_cost), reckoned ? " (estimated)" : "", p.steps));
-  if (p.other_processors > 0.25)
-    r.line(r.painted(
-        fmt::format("other programs used {:.1f} CPUs: timings are unreliable", p.other_processors),
-        "33"));
-  else if (p.is_disturbed())
-    r.line(r.painted("step times vary a lot: timings are unreliable", "33"));
+  if (p.is_disturbed()) r.line(r.painted(p.warning(), "33"));
 }
 
 /// The kernels' time by what held them up.

@@ -248,7 +248,9 @@ void add_evaluation_rows(Table& t) {
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
          "end with the weights of the best evaluation instead of the last");
   add_interval(t, "logging-steps", &Options::logging_steps,
-               "steps between log lines; below 1: a share of all steps (0: only with evaluations)",
+               "steps between log lines, on the screen and in log.jsonl; below 1: a share of all "
+               "steps (0: only of evaluations; not given: each step in log.jsonl, forty lines on "
+               "the screen)",
                {"log-interval"});
   free_integer("samples", &Options::samples, 0, 1000, "sample texts at the end", {});
   auto& report = t.choice(
