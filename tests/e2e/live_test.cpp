@@ -95,7 +95,7 @@ TEST_F(Live, ABrowserSeesTheRunUntilItsEnd) {
   EXPECT_GT(before, 0);
   EXPECT_TRUE(wait_for(browser, points + " > " + std::to_string(before))) << "it stands still";
   EXPECT_EQ(browser.evaluate("runs[0].tables.steps.step[0]"), 1) << "history from the start";
-  EXPECT_EQ(browser.evaluate("document.getElementById('tiles').children.length"), 9);
+  EXPECT_EQ(browser.evaluate("document.getElementById('tiles').children.length"), 10);
   EXPECT_EQ(browser.evaluate("document.querySelector('h1').textContent"), "<b>bold</b>");
   EXPECT_TRUE(wait_for(browser, "document.getElementById('status').dataset.state === 'finished'"));
   EXPECT_EQ(browser.evaluate("runs[0].tables.evaluations.val_loss.length >= 30"), true);
