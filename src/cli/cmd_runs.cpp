@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/env.h"
-#include "base/tell.h"
 #include "base/human.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "folders/checkpoint.h"
 #include "folders/model_folder.h"

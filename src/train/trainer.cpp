@@ -375,7 +375,8 @@ class Trainer {
     return options_.was_given("logging-steps") || options_.logging_steps != 1;
   }
   int64_t line_interval() const {
-    return wants_lines() ? options_.interval(options_.logging_steps) : std::max<int64_t>(1, options_.max_steps / 40);
+    return wants_lines() ? options_.interval(options_.logging_steps)
+                         : std::max<int64_t>(1, options_.max_steps / 40);
   }
 
   HealthOptions health_options() const {

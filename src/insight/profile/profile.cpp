@@ -271,9 +271,9 @@ bool Profile::is_disturbed() const {
 std::string Profile::warning() const {
   if (!is_disturbed()) return "";
   return (other_processors > kDisturbingProcessors
-              ? fmt::format("other work had {:.1f} processors meanwhile", other_processors)
-              : std::string("steps differ much in time")) +
-         ": neither times nor verdicts are worth much";
+              ? fmt::format("other programs used {:.1f} CPUs", other_processors)
+              : std::string("step times vary a lot")) +
+         ": timings are unreliable";
 }
 
 Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
