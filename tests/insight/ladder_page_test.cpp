@@ -126,7 +126,7 @@ TEST(LadderPageText, SaysThatTheMachineWasBusy) {
   busy.other_processors = 1.26;
   EXPECT_EQ(disturbance_text("fusion", {quiet, quiet}), "");
   const std::string text = disturbance_text("fusion", {quiet, busy});
-  EXPECT_TRUE(text.starts_with("fusion: other work had up to 1.3 processors while 1 of 2 rungs "))
+  EXPECT_TRUE(text.starts_with("fusion: other programs used up to 1.3 CPUs while 1 of 2 rungs "))
       << text;
   EXPECT_EQ(ladder_page({{"", "", "", true, ""}}).find("class=\"warning\""), std::string::npos);
   EXPECT_NE(ladder_page({{"", "", "", true, text}}).find(text), std::string::npos);

@@ -101,7 +101,7 @@ TEST(PlanPageText, SaysThatTheMachineWasBusy) {
   RunPlan p = sample_plan();
   EXPECT_EQ(memory_page(p).find("class=\"warning\""), std::string::npos);
   p.speed->other_processors = 1.26;
-  EXPECT_NE(memory_page(p).find("other work had 1.3 processors while this machine was measured"),
+  EXPECT_NE(memory_page(p).find("other programs used 1.3 CPUs while this machine was measured"),
             std::string::npos);
 }
 

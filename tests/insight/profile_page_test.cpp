@@ -107,7 +107,7 @@ TEST(ProfilePageText, SaysThatTheMachineWasBusy) {
   p.step = {10, 9, 10};
   EXPECT_EQ(profile_page(p, "").find("class=\"warning\""), std::string::npos);
   p.other_processors = 1.26;
-  EXPECT_NE(profile_page(p, "").find("other work had 1.3 processors meanwhile"), std::string::npos);
+  EXPECT_NE(profile_page(p, "").find("other programs used 1.3 CPUs"), std::string::npos);
 }
 
 TEST_F(ProfilePage, IsDarkOrLightOrOnPaper) {

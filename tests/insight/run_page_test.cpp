@@ -246,7 +246,7 @@ TEST_F(RunPage, RunsCanBeHiddenAndTheAxisChosen) {
   EXPECT_NE(tip.find("one: train"), std::string::npos) << tip;
   EXPECT_NE(tip.find("two: train"), std::string::npos) << tip;
   EXPECT_EQ(browser.evaluate("document.getElementById('busy').textContent"),
-            "two: other work had 1.2 processors meanwhile: alone on its machine this run is faster "
+            "two: other programs used 1.2 CPUs: alone on its machine this run is faster "
             "than its figures say. ");
   expect_silent(browser, url);
 }

@@ -218,7 +218,7 @@ std::string disturbance_text(const std::string& ladder, const std::vector<RungRe
   }
   if (disturbed == 0) return "";
   return fmt::format(
-      "{}: other work had up to {:.1f} processors while {} of {} rungs were measured: ratios may "
+      "{}: other programs used up to {:.1f} CPUs while {} of {} rungs were measured: ratios may "
       "be "
       "off; --again measures anew",
       ladder, most, disturbed, results.size());

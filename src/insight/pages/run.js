@@ -385,7 +385,7 @@ function warn() {
   const texts = runs.flatMap((run) => {
     const seen = (run.tables.host?.cpu_other_processors ?? []).filter((v) => v !== null).sort((a, b) => a - b);
     const others = seen[Math.floor(seen.length / 2)] ?? 0;
-    return others > data.disturbing ? [`${several ? run.name + ': o' : 'O'}ther work had ${others.toFixed(1)} processors meanwhile: alone on its machine this run is faster than its figures say. `] : [];
+    return others > data.disturbing ? [`${several ? run.name + ': o' : 'O'}ther programs used ${others.toFixed(1)} CPUs: alone on its machine this run is faster than its figures say. `] : [];
   });
   by('busy').textContent = texts.join('');
 }

@@ -175,7 +175,7 @@ std::string predicted_text(const RunPlan& p) {
 std::string disturbance_text(const RunPlan& p) {
   if (!p.time || !p.speed || p.speed->other_processors <= kDisturbingProcessors) return "";
   return fmt::format(
-      "other work had {:.1f} processors while this machine was measured: times that are predicted "
+      "other programs used {:.1f} CPUs while this machine was measured: times that are predicted "
       "are too long; --measure measures again",
       p.speed->other_processors);
 }
