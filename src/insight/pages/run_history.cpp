@@ -92,7 +92,7 @@ Json Columns::news(Place& place) const {
     Json values = Json::array();
     for (size_t i = from; i < rows(); ++i) {
       const double v = columns_[c][i];
-      if (c == 0)
+      if (c < first_mean_ && v == std::floor(v))
         values.push_back(static_cast<int64_t>(v));
       else
         values.push_back(short_of(v));
