@@ -275,7 +275,8 @@ class Trainer {
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
     const std::string machine = fmt::format("{}, {} of {}", session_->engine().backend().name,
                                             counted(thread_count(), "thread"), processor_name());
-    log_->started(state_.step, machine, result_.parameters);
+    if (state_.step < options_.max_steps)  // else it only writes what a process left out at its end
+      log_->started(state_.step, machine, result_.parameters);
     if (observer_)
       observer_->started(
           {result_.run_dir, options_, *session_, state_.step, result_.parameters, machine});
