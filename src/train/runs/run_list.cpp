@@ -117,7 +117,7 @@ RunSummary summary_of(const fs::path& run) {
     summary.state = RunState::interrupted;
     summary.step = checkpoints.back().step;
   } else {
-    summary.fault = outline.has_failed ? "it met a number that is none before its first checkpoint"
+    summary.fault = outline.has_failed ? "its loss became NaN before its first checkpoint"
                                        : "it ended before its first checkpoint";
   }
   return summary;
