@@ -68,7 +68,7 @@ class Trainer {
     if (!resume_->note.empty()) say(resume_->note);
     const fs::path record = resume_->checkpoint / "train_config.json";
     options_ = merge_for_resume(options_from_json(read_file(record), record.string()), options_,
-                                record.string());
+                                resume_->run.string());
     const fs::path state = resume_->checkpoint / "trainer_state.json";
     resume_step_ = trainer_state_from_json(read_file(state), state.string()).step;
   }

@@ -220,11 +220,12 @@ TEST(TrainOptionRecords, ResumeTakesTheCommandThatWasFittedEachTime) {
   }
   // Other sizes of a step are still refused, and so is another cut of a run that nothing fits.
   again[1].second = "24";
-  EXPECT_USER_ERROR(merge_for_resume(recorded, resolve(again), "runs/a"), "batch-size = 1; got 24");
+  EXPECT_USER_ERROR(merge_for_resume(recorded, resolve(again), "runs/a"),
+                    "--batch-size (1 in runs/a, now 24)");
   recorded.fit = "false";
   EXPECT_USER_ERROR(
       merge_for_resume(recorded, resolve({{"resume", "true"}, {"batch_size", "12"}}), "runs/a"),
-      "batch-size = 1; got 12");
+      "--batch-size (1 in runs/a, now 12)");
 }
 
 }  // namespace

@@ -200,9 +200,9 @@ TEST_F(Resume, EveryOptimizerGoesOnWithTheSameBits) {
     EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
   };
   for (const char* other : {"sgd", "lion", "adafactor", "muon"})
-    refused({"--optim", other}, "optim = adamw; got");
-  refused({"--optim", "adamw_8bit"}, "optim = adamw; got adamw_8bit");
-  refused({"--param-dtype", "bf16"}, "param-dtype = fp32; got bf16");
+    refused({"--optim", other}, "--optim (adamw in ");
+  refused({"--optim", "adamw_8bit"}, ", now adamw_8bit); leave it out");
+  refused({"--param-dtype", "bf16"}, "--param-dtype (fp32 in ");
   refused({"--momentum", "0.5"}, "momentum");
 }
 

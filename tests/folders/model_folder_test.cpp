@@ -27,7 +27,7 @@ class ModelNames : public testing::Test {
 
 TEST_F(ModelNames, NothingOfThatName) {
   EXPECT_USER_ERROR(find_model("nope"), "there is no folder nope");
-  EXPECT_USER_ERROR(find_model("nope"), "train one (brrr train), or name a folder");
+  EXPECT_USER_ERROR(find_model("nope"), "train one (`brrr train`), or name a folder");
   make_run("char-cpu-1");
   create_folder("runs/empty");
   EXPECT_USER_ERROR(find_model("nope"), ": there are runs/char-cpu-1");

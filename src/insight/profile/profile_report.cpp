@@ -58,10 +58,10 @@ void add_step(ProfileReport& r, const Profile& p) {
     speed = fmt::format(
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
-  r.line(fmt::format(
-      "a step: {} ms ({}-{}){}; profiling overhead: {:.1f}%{} ({} steps with and without)",
-      number_text(p.step.median), number_text(p.step.low), number_text(p.step.high), speed,
-      100 * (reckoned ? p.clock_cost : p.timing_cost), reckoned ? " (estimated)" : "", p.steps));
+  r.line(fmt::format("a step: {} ms ({}-{}){}; profiling overhead: {:.1f}%{}, {} steps each way",
+                     number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
+                     speed, 100 * (reckoned ? p.clock_cost : p.timing_cost),
+                     reckoned ? " (estimated)" : "", p.steps));
   if (p.is_disturbed()) r.line(r.painted(p.warning(), "33"));
 }
 

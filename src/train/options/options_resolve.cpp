@@ -463,8 +463,8 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     if (given && !row.free_on_resume && before != after && !(cuts && recut))
       usage_error(
           "--resume cannot change --{} ({} in {}, now {}); leave it out, or start a new run with "
-          "--init-from",
-          row.name, fmt::join(before, " "), what, fmt::join(after, " "));
+          "--init-from {}",
+          row.name, fmt::join(before, " "), what, fmt::join(after, " "), what);
     if (!(given && row.free_on_resume) && !is_per_call(row.name)) continue;
     if (row.clear) row.clear(result);
     for (const std::string& item : after) row.set(result, item);
