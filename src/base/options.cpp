@@ -236,8 +236,32 @@ static bool shows_default(const OptionInfo& info) {
   return !info.shown_default.empty() && info.help.find("(default:") == std::string::npos;
 }
 
+namespace {
+
+constexpr size_t kHelpColumn = 34, kHelpWidth = 100;
+
+/// `line`, which ends at the column of the help, and the text behind it, its words wrapped.
+std::string wrapped(std::string line, std::string_view text) {
+  std::string all;
+  bool is_first = true;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (!is_first && line.size() + 1 + end > kHelpWidth) {
+      all += line + "\n";
+      line.assign(kHelpColumn, ' ');
+      is_first = true;
+    }
+    if (!is_first) line += ' ';
+    line += text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    is_first = false;
+  }
+  return all + line + "\n";
+}
+
+}  // namespace
+
 std::string options_help(std::span<const OptionInfo> infos, bool colour) {
-  constexpr size_t kHelpColumn = 34;
   std::string text;
   for (const std::string& group : groups_of(infos)) {
     text += fmt::format("\n{}{}:{}\n", colour ? "\x1b[1m" : "", group, colour ? "\x1b[0m" : "");
@@ -249,11 +273,10 @@ std::string options_help(std::span<const OptionInfo> infos, bool colour) {
         line.clear();
       }
       line.resize(kHelpColumn, ' ');
-      line += info.help;
-      if (shows_default(info)) line += " [" + info.shown_default + "]";
-      text += line + "\n";
+      text += wrapped(
+          line, shows_default(info) ? info.help + " [" + info.shown_default + "]" : info.help);
       if (!info.aliases.empty())
-        text += std::string(kHelpColumn, ' ') + "also: " + joined(info.aliases) + "\n";
+        text += wrapped(std::string(kHelpColumn, ' '), "also: " + joined(info.aliases));
     }
   }
   return text;

@@ -383,16 +383,13 @@ int run_bench(const Arguments& args) {
 }  // namespace
 
 Command bench_command() {
-  return {
-      .name = "bench",
-      .summary =
-          "time products, fusion, attention, optimizers, overhead, a training step or decoding",
-      .synopsis =
-          "(matmul | fusion | attention | optimizer | overhead | step | decode) [FOLDER] [options]",
-      .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
-      .options = bench_table().infos(),
-      .run = run_bench,
-      .takes_positional = true};
+  return {.name = "bench",
+          .summary = "time products, fusion, attention, optimizers, overhead, a step or decoding",
+          .synopsis = "matmul|fusion|attention|optimizer|overhead|step|decode [FOLDER] [options]",
+          .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
+          .options = bench_table().infos(),
+          .run = run_bench,
+          .takes_positional = true};
 }
 
 }  // namespace brrr::cli

@@ -1,6 +1,7 @@
 // brrr runs: which runs there are, how far they came, and what can be done with them.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -66,9 +67,11 @@ void print_table(const std::vector<ListedRun>& runs) {
   for (const ListedRun& run : runs) {
     const train::RunSummary& s = run.summary;
     rows.push_back(
-        {s.folder.string(), model_text(run),
+        {fit_for_a_line(s.folder.string()), model_text(run),
          with_commas(s.step) + (s.max_steps > 0 ? " of " + with_commas(s.max_steps) : ""),
-         s.best_val_loss ? fmt::format("{:.4f}", *s.best_val_loss) : "-",
+         !s.best_val_loss                   ? "-"
+         : std::abs(*s.best_val_loss) < 1e6 ? fmt::format("{:.4f}", *s.best_val_loss)
+                                            : fmt::format("{:.4g}", *s.best_val_loss),
          std::string(name_of(s.state)), ago(s.age_seconds)});
   }
   std::vector<size_t> widths(rows[0].size());
@@ -129,7 +132,7 @@ int run_runs(const Arguments& args) {
   print_table(runs);
   for (const ListedRun& run : runs)
     if (run.summary.state == train::RunState::broken)
-      tell("note: {}: {}\n", run.summary.folder.string(), run.summary.fault);
+      tell("note: {}: {}\n", fit_for_a_line(run.summary.folder.string()), run.summary.fault);
   return 0;
 }
 

@@ -162,7 +162,11 @@ train::TrainResult train_watched(const train::TrainOptions& options,
 int train_main(const train::TrainOptions& options) {
   std::optional<insight::LivePage> live;
   const train::TrainResult result = train_watched(options, live);
-  if (result.signal != 0) {
+  if (result.signal != 0 && result.steps == 0) {
+    tell(
+        "\nstopped by a signal before the first step, so there is no checkpoint; begin again with "
+        "the same command and --overwrite\n");
+  } else if (result.signal != 0) {
     tell("\nstopped by a signal after saving step {}; go on with: {} train --resume {}\n",
          result.steps, env::program(), shell_word(result.run_dir.string()));
   } else if (!result.was_complete) {

@@ -77,13 +77,12 @@ std::string train_notes() {
     notes += fmt::format("  {:<12} {}\n", preset->name, preset->summary);
   notes +=
       "Options may be spelled with - or _, as nanoGPT or as Hugging Face's TrainingArguments name\n"
-      "them; a TOML file holds the same names, and so does a .py file of nanoGPT, whose lines "
-      "`name =\nvalue` are read over the defaults of its train.py and not run. Defaults in "
-      "brackets are those of the preset, which "
-      "is\n"
-      "char-cpu where none is named; each kind of model has options of its own, which --help "
-      "lists\n"
-      "for --preset NAME, --architecture NAME or --init-from FOLDER.\n";
+      "them; a TOML file holds the same names, and so does a .py file of nanoGPT, whose lines\n"
+      "`name = value` are read over the defaults of its train.py and not run. Defaults in "
+      "brackets\n"
+      "are those of the preset, which is char-cpu where none is named; each kind of model has\n"
+      "options of its own, which --help lists for --preset NAME, --architecture NAME or\n"
+      "--init-from FOLDER.\n";
   return notes;
 }
 

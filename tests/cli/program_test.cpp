@@ -62,6 +62,35 @@ TEST_F(Program, HelpIsOnStandardOutput) {
   EXPECT_TRUE(run("--version").out.starts_with("brrr "));
 }
 
+TEST_F(Program, HelpOfEveryVerbFitsAScreen) {
+  for (const char* verb : {"",
+                           "train",
+                           "generate",
+                           "eval",
+                           "embed",
+                           "classify",
+                           "fill-mask",
+                           "data",
+                           "data prepare",
+                           "data encode",
+                           "data decode",
+                           "data train-tokenizer",
+                           "plan",
+                           "profile",
+                           "bench",
+                           "ladder",
+                           "report",
+                           "runs",
+                           "info",
+                           "completion"}) {
+    const Outcome o = run(std::string(verb) + " --help");
+    EXPECT_EQ(o.code, 0) << verb;
+    std::istringstream lines(o.out);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(line.size(), 100u) << verb << ": " << line;
+  }
+}
+
 // An architecture's own options are listed when it is chosen, with the defaults of its preset.
 TEST_F(Program, HelpIsThatOfTheArchitecture) {
   const auto lists = [](const Outcome& o, const char* option) {

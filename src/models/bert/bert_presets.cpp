@@ -7,7 +7,7 @@ std::vector<Preset> bert_presets() {
       // The sizes of BERT mini (Turc et al. 2019); the rates of ELECTRA small and of Izsak et al.
       // 2021, "How to train BERT with an academic budget", for small batches.
       {"bert-mini",
-       "an encoder with 4 layers of width 256 that learns to fill masks; word pieces of the text",
+       "an encoder, 4 layers of width 256, that learns to fill masks",
        {{"tokenizer", "wordpiece:4000"},
         {"n-layer", "4"},
         {"n-head", "4"},
@@ -26,7 +26,7 @@ std::vector<Preset> bert_presets() {
       // BERT's own recipe (Devlin et al. 2018, appendix A.3), and transformers' defaults where it
       // leaves a choice.
       {"fine-tune",
-       "classes, ratings or tags of texts, for an encoder: with --task, --data and --init-from",
+       "classes, ratings or tags of texts: with --task, --data and --init-from",
        {{"max-steps", "0"},
         {"num-train-epochs", "3"},
         {"context", "128"},

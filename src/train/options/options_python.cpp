@@ -254,6 +254,7 @@ std::vector<FileSetting> read_python(const std::string& path) {
   } catch (const UserError& e) {
     throw UserError(fmt::format("--config: {}", e.what()), ExitCode::kUsage);
   }
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
   std::vector<FileSetting> settings;
   std::string_view comment_mark;  // of a string over several lines that stands alone
   int number = 0;
