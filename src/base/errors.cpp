@@ -7,7 +7,7 @@
 namespace brrr {
 namespace {
 
-// Of a message that is longer than both together, as much is kept of its beginning and its end.
+// A message that is longer than both together keeps this much of its beginning and of its end.
 constexpr size_t kHeadBytes = 3000, kTailBytes = 1000;
 
 /// Control characters, and marks that turn the direction of what follows them.

@@ -16,7 +16,8 @@
 namespace brrr::cli {
 namespace {
 
-constexpr size_t kBatchesAtOnce = 32;  // whose texts are sorted by length together
+constexpr size_t kBatchesAtOnce = 32;    // whose texts are sorted by length together
+constexpr int64_t kTextBytes = 4 << 10;  // a line, its tokens, and what is printed of it
 constexpr size_t kReadAtOnce = size_t{1} << 16;
 constexpr size_t kLongestLine = size_t{64} << 20;
 
@@ -174,10 +175,14 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
   const Backend backend = train::backend_for(options.device);
+  model.tokenizer->prepare(1);  // before the memory of this process is measured
+  const int64_t held = options.batch_size * static_cast<int64_t>(kBatchesAtOnce);
+  const int64_t vector = model.definition->sizes().width * int64_t{sizeof(float)};
   return infer::Encoder(model.definition, backend, infer::weights_of(model),
                         {.precision = dtype_of_precision(options.precision),
                          .batch_size = options.batch_size,
-                         .memory = memory_of(options, "a smaller --max-length")});
+                         .memory = memory_of(options, "a smaller --max-length"),
+                         .beside = held * (kTextBytes + vector)});
 }
 
 int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& model,

@@ -192,10 +192,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
 }
 
 train::ProcessInputs DescribedRun::inputs() const {
-  train::ProcessInputs inputs =
-      train::inputs_of(options, data ? &*data : nullptr, model->sizes().vocabulary);
-  if (!folder.empty()) inputs.weights_bytes = train::weight_bytes(folder);
-  return inputs;
+  return train::inputs_of(options, data ? &*data : nullptr, model->sizes().vocabulary);
 }
 
 }  // namespace brrr::cli

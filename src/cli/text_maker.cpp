@@ -48,8 +48,8 @@ TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolde
     ends_.insert(model.tokenizer->end_of_text());
 }
 
-infer::Generator& TextMaker::generator_for(int64_t positions) {
-  positions = std::min(positions, context());
+infer::Generator& TextMaker::generator_for(int64_t prompt, int64_t more) {
+  const int64_t positions = std::min(prompt + more, context());
   if (!generator_ || positions > room_) {
     // A conversation grows by turns: twice the room, so that weights are seldom read again.
     room_ = generator_ ? std::min(std::max(positions, 2 * room_), context()) : positions;
@@ -73,7 +73,7 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
   if (given > context() && sample == 0)
     tell("note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
          given, context(), infer::kept_at_the_end(context()));
-  infer::Generator& generator = generator_for(given + options_.max_new_tokens);
+  infer::Generator& generator = generator_for(given, options_.max_new_tokens);
   const Stopwatch watch;
   Text made;
   io::TextStream text(*model_.tokenizer);

@@ -40,8 +40,8 @@ class TextMaker {
   double tokens_per_second() const;
 
  private:
-  /// A generator with room for so many positions.
-  infer::Generator& generator_for(int64_t positions);
+  /// A generator with room for a prompt and what continues it, in tokens.
+  infer::Generator& generator_for(int64_t prompt, int64_t more);
 
   const infer::GenerateOptions& options_;
   const io::ModelFolder& model_;

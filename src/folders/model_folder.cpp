@@ -233,6 +233,12 @@ std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path) {
   return load_tokenizer(path);
 }
 
+void ModelFolder::read(std::string_view parameter, std::span<float> out) const {
+  const auto at = tensors.find(std::string(parameter));
+  BRRR_CHECK(at != tensors.end(), "the model folder has no tensor '{}'", parameter);
+  files->read(at->second, out);
+}
+
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (fs::exists(folder / "manifest.json")) open_checkpoint(folder);
   check_model(folder);

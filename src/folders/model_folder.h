@@ -21,6 +21,9 @@ struct ModelFolder {
   std::map<std::string, TensorView> tensors;  // by the parameters' names, views into `files`
   std::unique_ptr<Tokenizer> tokenizer;
   GenerationSettings generation;
+
+  /// The f32 values of a parameter, which the folder must have.
+  void read(std::string_view parameter, std::span<float> out) const;
 };
 
 /// Finds the folder that `name` means: a folder with config.json, or a file of one; a run folder

@@ -114,6 +114,20 @@ std::vector<const SafetensorsFile*> WeightFiles::files() const {
   return list;
 }
 
+void WeightFiles::read(const TensorView& tensor, std::span<float> out) const {
+  constexpr size_t kPiece = size_t{1} << 20;  // elements
+  BRRR_CHECK(static_cast<uint64_t>(tensor.shape.elements()) == out.size(), "{} elements into {}",
+             tensor.shape.elements(), out.size());
+  const size_t width = bytes_of(tensor.dtype);
+  for (size_t at = 0; at < out.size(); at += kPiece) {
+    const std::span<float> to = out.subspan(at, std::min(kPiece, out.size() - at));
+    const TensorView piece{tensor.name, tensor.dtype, Shape({std::ssize(to)}),
+                           tensor.bytes.subspan(at * width, to.size() * width)};
+    copy_as_f32(piece, to);
+    for (const SafetensorsFile& file : files_) file.let_go(piece.bytes);
+  }
+}
+
 bool holds_model(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config.json", ignored) &&

@@ -22,6 +22,9 @@ class WeightFiles {
 
   const TensorView* find(std::string_view name) const;
   std::vector<const SafetensorsFile*> files() const;
+  /// copy_as_f32() of one of the files' tensors, piece by piece: what was read does not stay
+  /// resident beside its copy.
+  void read(const TensorView& tensor, std::span<float> out) const;
   /// The name of the file, or of the index, for errors.
   const std::string& what() const { return what_; }
 

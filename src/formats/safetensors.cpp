@@ -123,6 +123,13 @@ Metadata read_metadata(const std::string& file, const Json& value) {
 
 }  // namespace
 
+void SafetensorsFile::let_go(std::span<const std::byte> bytes) const {
+  const std::span<const std::byte> mapped = map_.bytes();
+  const bool inside = !bytes.empty() && bytes.data() >= mapped.data() &&
+                      bytes.data() + bytes.size() <= mapped.data() + mapped.size();
+  if (inside) map_.let_go(bytes);
+}
+
 SafetensorsFile::SafetensorsFile(const fs::path& path) : what_(path.string()), map_(path) {
   parse(map_.bytes());
 }

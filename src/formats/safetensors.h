@@ -56,6 +56,9 @@ class SafetensorsFile {
   /// The path, for errors.
   const std::string& what() const { return what_; }
 
+  /// As MappedFile's; nothing happens to bytes that are not of this file.
+  void let_go(std::span<const std::byte> bytes) const;
+
   /// nullptr when absent. Throws UserError for a tensor of a foreign dtype.
   const TensorView* find(std::string_view name) const;
   /// Throws UserError when absent or foreign.

@@ -53,7 +53,7 @@ size_t Encoder::program_for(int64_t batch, int64_t length) {
     std::vector graphs{compiled(head_ == models::Head::masked_token
                                     ? model_->forward_at(1, b.length, b.batch)
                                     : model_->forward(b.batch, b.length))};
-    memory_.set_limit(engine_, graphs[0]);
+    memory_.set_limit(engine_, graphs[0], options_.beside);
     return graphs;
   };
   return memory_.run([&] { return bindings_.get({batch, length}, compile)[0]; });

@@ -25,6 +25,7 @@ struct EncoderOptions {
   DType precision = DType::f32;  // of weights and products
   int64_t batch_size = 32;       // texts at a time
   Memory memory = {};            // that it may take; by default any
+  int64_t beside = 0;            // bytes of that memory which the caller's texts and results take
 };
 
 class Encoder {

@@ -35,10 +35,22 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
       engine_(backend),
       bindings_(engine_) {
   program_for(1);
+  program_for(largest_length());
   memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastBudget, engine_.arena_bytes() / kBudgetShare));
   load_parameters(engine_, weights);
+}
+
+/// How many tokens a program will read at once, as far as the options tell.
+int64_t Generator::largest_length() const {
+  if (!options_.use_cache) return padded(options_.positions > 0 ? options_.positions : context_);
+  const auto prompt = static_cast<uint64_t>(std::clamp(options_.prompt, int64_t{1}, context_));
+  return static_cast<int64_t>(std::bit_floor(prompt));
+}
+
+int64_t Generator::padded(int64_t length) const {
+  return std::min(context_, (length + kWindowStep - 1) / kWindowStep * kWindowStep);
 }
 
 size_t Generator::program_for(int64_t length) {
@@ -85,11 +97,11 @@ std::span<const float> Generator::run_cached(std::span<const int32_t> tokens, in
 std::span<const float> Generator::logits_of(std::span<const int32_t> window) {
   if (!options_.use_cache) {
     const int64_t used = static_cast<int64_t>(window.size());
-    const int64_t length = std::min(context_, (used + kWindowStep - 1) / kWindowStep * kWindowStep);
+    const int64_t length = padded(used);
     const size_t program = program_for(length);
-    std::vector<int32_t> padded(window.begin(), window.end());
-    padded.resize(static_cast<size_t>(length), 0);  // causal: what follows cannot be seen
-    engine_.set_input<int32_t>(program, "tokens", padded);
+    std::vector<int32_t> tokens(window.begin(), window.end());
+    tokens.resize(static_cast<size_t>(length), 0);  // causal: what follows cannot be seen
+    engine_.set_input<int32_t>(program, "tokens", tokens);
     engine_.run(program);
     return logits_row(program, used - 1);
   }
@@ -136,11 +148,7 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
 }
 
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model) {
-  return [&model](std::string_view name, std::span<float> out) {
-    const auto at = model.tensors.find(std::string(name));
-    BRRR_CHECK(at != model.tensors.end(), "the model folder has no tensor '{}'", name);
-    io::copy_as_f32(at->second, out);
-  };
+  return [&model](std::string_view name, std::span<float> out) { model.read(name, out); };
 }
 
 }  // namespace brrr::infer

@@ -21,6 +21,9 @@ struct GeneratorOptions {
   /// Positions that prompt and new tokens will need; the cache has room for as many, rounded up,
   /// and a longer text forgets its older half. 0: the model's context.
   int64_t positions = 0;
+  /// The tokens of the prompt, which are read at once: whether their program fits is known before
+  /// anything is allocated. 0: not known.
+  int64_t prompt = 0;
   Memory memory = {};  // that it may take; by default any
 };
 
@@ -46,6 +49,8 @@ class Generator {
   std::span<const float> run_cached(std::span<const int32_t> tokens, int64_t position);
   std::span<const float> logits_row(size_t program, int64_t row);
   size_t program_for(int64_t length);
+  int64_t largest_length() const;
+  int64_t padded(int64_t length) const;  // without a cache
   Graph compiled(const Binding& binding) const;
 
   models::ModelPtr model_;

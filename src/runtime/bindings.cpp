@@ -60,6 +60,7 @@ int64_t Bindings::bytes_alone(std::span<const Program> fresh) const {
 
 // Bytes grow with the length: the largest that fits, by bisection.
 void Bindings::refuse(const Binding& binding, int64_t needed, const Compile& compile) const {
+  const int64_t limit = engine_.limit();  // compiling may set it anew
   int64_t fits = 0, too_long = binding.length;
   while (fits + 1 < too_long) {
     const int64_t middle = fits + (too_long - fits) / 2;
@@ -69,7 +70,7 @@ void Bindings::refuse(const Binding& binding, int64_t needed, const Compile& com
   throw UserError(
       fmt::format(
           "[bindings] {} needs {} ({} bytes), and the limit is {}; {}", binding.str(),
-          memory_text(needed), needed, memory_text(engine_.limit()),
+          memory_text(needed), needed, memory_text(limit),
           fits > 0 ? fmt::format("the largest that fits is {}", Binding{binding.batch, fits}.str())
                    : fmt::format("no length fits with batch {}", binding.batch)),
       ExitCode::kNoMemory);

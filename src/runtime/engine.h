@@ -81,7 +81,7 @@ class Engine {
   /// next run.
   void remove(size_t id);
   const Program& program(size_t id) const { return slot(id).program; }
-  /// Of every program, the refreshing one included.
+  /// The graphs of all programs, the refreshing one included.
   std::vector<const Graph*> graphs() const;
   /// What the engine would need with these programs instead of those of `without`.
   int64_t bytes_with(std::span<const Program> programs, std::span<const size_t> without = {}) const;

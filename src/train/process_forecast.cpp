@@ -68,15 +68,6 @@ ProcessForecast forecast_running(std::span<const Graph* const> programs, const R
   return f;
 }
 
-int64_t weight_bytes(const fs::path& folder) {
-  int64_t bytes = 0;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == ".safetensors")
-      bytes += static_cast<int64_t>(entry.file_size(ignored));
-  return bytes;
-}
-
 ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t vocab_size) {
   ProcessInputs inputs;
   if (data == nullptr) return inputs;
@@ -109,12 +100,7 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   const double windows = static_cast<double>(o.max_steps) *
                          static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
   const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);
-  // While the weights are read, nothing of the arena is resident but they; when a run is resumed,
-  // the states, too.
-  int64_t rest_of_arena = is_on_device ? 0 : arena.total() - arena.parameter_bytes;
-  if (inputs.weights_with_states && !is_on_device)
-    rest_of_arena -= arena.state_bytes - session.derived_bytes();
-  f.mapped = std::max({now.inputs, shards, inputs.weights_bytes - rest_of_arena});
+  f.mapped = std::max(now.inputs, shards);
   return f;
 }
 

@@ -26,7 +26,7 @@ struct ProcessForecast {
   int64_t threads = 0;  // stacks of the team and of the loaders
   int64_t logging = 0;  // curves of the run
   int64_t code = 0;     // of the program and its libraries that was not run yet
-  // Pages of mapped inputs (shards, weights to start from). The system takes them back when memory
+  // Pages of mapped inputs (shards). The system takes them back when memory
   // runs short, so they count to what is resident and not to what must fit.
   int64_t mapped = 0;
 
@@ -38,19 +38,14 @@ struct ProcessForecast {
 };
 
 struct ProcessInputs {
-  int64_t mapped_bytes = 0;          // of token shards
-  int64_t weights_bytes = 0;         // of files to start from; unmapped when they were read
-  bool weights_with_states = false;  // those of a checkpoint
-  int64_t cached_bytes = 0;          // of text that is tokenised while training
+  int64_t mapped_bytes = 0;  // of token shards
+  int64_t cached_bytes = 0;  // of text that is tokenised while training
 };
 
 /// A process in which programs run: what it has `now`, before they were compiled, and what they
 /// take beside their arena.
 ProcessForecast forecast_running(std::span<const Graph* const> programs, const ResidentMemory& now,
                                  bool on_device);
-
-/// The bytes of the files with weights in a folder.
-int64_t weight_bytes(const fs::path& folder);
 
 /// What the data of the run take. `data` may be none.
 ProcessInputs inputs_of(const TrainOptions& options, const Dataset* data, int64_t vocab_size);

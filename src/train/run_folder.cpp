@@ -135,6 +135,7 @@ void load_optimizer(const io::SafetensorsFile& file, Engine& engine, const std::
           tensor == nullptr ? "none"
                             : fmt::format("{}{}", name_of(tensor->dtype), tensor->shape.str()));
     engine.write_state(s.name, tensor->bytes);
+    file.let_go(tensor->bytes);
   }
   for (const io::TensorView& t : file.tensors())
     if (!wanted.contains(t.name))
@@ -151,7 +152,7 @@ void load_weights(const fs::path& folder, Engine& engine, const models::Model& m
   const io::WeightFiles files(folder);
   const auto tensors = io::match_tensors(files, model);
   load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    io::copy_as_f32(tensors.at(std::string(name)), out);
+    files.read(tensors.at(std::string(name)), out);
   });
   if (loaded) loaded();
 }

@@ -150,10 +150,7 @@ class Trainer {
     result_.parameters = model_->parameter_count();
     const models::ModelSizes sizes = model_->sizes();
     dataset_->verify_shards(sizes.vocabulary);
-    ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
-    if (resume_ || start_from_)
-      inputs.weights_bytes = weight_bytes(resume_ ? resume_->checkpoint : start_from_->folder);
-    inputs.weights_with_states = resume_.has_value();
+    const ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
     SettledRun run = settle_run(options_, model_, inputs, say);
     options_ = run.plan.options;
     session_ = std::move(run.session);
@@ -225,9 +222,8 @@ class Trainer {
     const auto initial = models::initial_weights(*model_, static_cast<uint32_t>(options_.seed));
     std::vector<std::string> made;
     load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-      const auto at = start_from_ ? start_from_->tensors.find(std::string(name))
-                                  : std::map<std::string, io::TensorView>::iterator();
-      if (start_from_ && at != start_from_->tensors.end()) return io::copy_as_f32(at->second, out);
+      if (start_from_ && start_from_->tensors.contains(std::string(name)))
+        return start_from_->read(name, out);
       made.emplace_back(name);
       initial(name, out);
     });

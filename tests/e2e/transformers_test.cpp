@@ -49,7 +49,7 @@ std::string lines_of(const Json& texts) {
   return lines;
 }
 
-// Of classes, softmax(logits) and the scores differ by a rounding; of one value, the value itself.
+// The scores of classes are softmax(logits), but for roundings.
 void expect_scores(const Json& scores, const Json& logits) {
   ASSERT_EQ(scores.size(), logits.size()) << scores << logits;
   double sum = 0;

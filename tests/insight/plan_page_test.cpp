@@ -40,20 +40,14 @@ class PlanPage : public ::testing::Test {
 TEST_F(PlanPage, TellsWhatIsInMemoryUnderThePointer) {
   test::Browser browser(program_, 1280, 900, false);
   browser.open(url_);
-  const auto at = browser.evaluate(
-      "(() => { const b = document.querySelector('.memory svg circle').getBoundingClientRect();"
-      "return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()");
-  const std::string visible = "getComputedStyle(document.getElementById('tip')).visibility";
-  EXPECT_EQ(browser.evaluate(visible), "hidden");
-  browser.move_mouse(at["x"], at["y"]);
-  EXPECT_EQ(browser.evaluate(visible), "visible");
-  const std::string tip = browser.evaluate("document.getElementById('tip').textContent");
+  EXPECT_EQ(browser.tip(), "");
+  const std::string tip = browser.tip_over("document.querySelector('.memory svg circle')");
   const Peak peak = sample_plan().peak;
   for (const std::string& part : {fmt::format("kernel {} of {}", peak.step, peak.steps), peak.op,
                                   std::string("in use: "), std::string("saved activations: ")})
     EXPECT_NE(tip.find(part), std::string::npos) << part << ": " << tip;
   browser.move_mouse(3, 3);
-  EXPECT_EQ(browser.evaluate(visible), "hidden");
+  EXPECT_EQ(browser.tip(), "");
   EXPECT_TRUE(browser.complaints().empty()) << browser.complaints()[0];
   EXPECT_EQ(browser.requests().size(), 1u) << "only the page itself";
 }

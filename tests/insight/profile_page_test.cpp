@@ -66,20 +66,12 @@ TEST_F(ProfilePage, MarkupIsText) {
 TEST_F(ProfilePage, TellsAboutTheKernelUnderThePointer) {
   test::Browser browser(program_, 1100, 1400, false);
   browser.open(url_);
-  const auto at = browser.evaluate(
-      "(() => { const b = [...document.querySelectorAll('circle.k')].at(-1)"
-      ".getBoundingClientRect(); return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()");
-  EXPECT_EQ(browser.evaluate("getComputedStyle(document.getElementById('tip')).visibility"),
-            "hidden");
-  browser.move_mouse(at["x"], at["y"]);
-  EXPECT_EQ(browser.evaluate("getComputedStyle(document.getElementById('tip')).visibility"),
-            "visible");
-  const std::string tip = browser.evaluate("document.getElementById('tip').textContent");
+  EXPECT_EQ(browser.tip(), "");
+  const std::string tip = browser.tip_over("[...document.querySelectorAll('circle.k')].at(-1)");
   EXPECT_NE(tip.find("-bound"), std::string::npos) << tip;
   EXPECT_NE(tip.find("ms a step"), std::string::npos) << tip;
   browser.move_mouse(3, 3);
-  EXPECT_EQ(browser.evaluate("getComputedStyle(document.getElementById('tip')).visibility"),
-            "hidden");
+  EXPECT_EQ(browser.tip(), "");
 }
 
 TEST_F(ProfilePage, SortsItsTables) {

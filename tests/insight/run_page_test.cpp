@@ -126,18 +126,12 @@ TEST_F(RunPage, DrawsOneRun) {
 TEST_F(RunPage, TellsTheValuesUnderThePointer) {
   test::Browser browser(program_, 1100, 1400, false);
   open(browser, put({run("one", 0.3, kPlain)}));
-  const Json at = browser.evaluate("(() => { const b = " + chart("Loss") +
-                                   ".querySelector('svg').getBoundingClientRect();"
-                                   "return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()");
-  const std::string visible = "getComputedStyle(document.getElementById('tip')).visibility";
-  EXPECT_EQ(browser.evaluate(visible), "hidden");
-  browser.move_mouse(at["x"], at["y"]);
-  EXPECT_EQ(browser.evaluate(visible), "visible");
-  const std::string tip = browser.evaluate("document.getElementById('tip').textContent");
+  EXPECT_EQ(browser.tip(), "");
+  const std::string tip = browser.tip_over(chart("Loss") + ".querySelector('svg')");
   EXPECT_TRUE(tip.starts_with("step ")) << tip;
   EXPECT_NE(tip.find("train: "), std::string::npos) << tip;
   browser.move_mouse(3, 3);
-  EXPECT_EQ(browser.evaluate(visible), "hidden");
+  EXPECT_EQ(browser.tip(), "");
 }
 
 TEST_F(RunPage, ComparesRuns) {
@@ -237,11 +231,7 @@ TEST_F(RunPage, RunsCanBeHiddenAndTheAxisChosen) {
   EXPECT_EQ(browser.evaluate("(lines => Math.max(...lines[1].x) / Math.max(...lines[0].x))("
                              "drawn[1].drawn)"),
             0.5);
-  const Json at = browser.evaluate("(() => { const b = " + chart("Loss") +
-                                   ".querySelector('svg').getBoundingClientRect();"
-                                   "return {x: b.x + b.width / 4, y: b.y + b.height / 2}; })()");
-  browser.move_mouse(at["x"], at["y"]);
-  const std::string tip = browser.evaluate("document.getElementById('tip').textContent");
+  const std::string tip = browser.tip_over(chart("Loss") + ".querySelector('svg')", 0.25);
   EXPECT_NE(tip.find("thousand tokens"), std::string::npos) << tip;
   EXPECT_NE(tip.find("one: train"), std::string::npos) << tip;
   EXPECT_NE(tip.find("two: train"), std::string::npos) << tip;

@@ -116,6 +116,20 @@ class Browser {
   void move_mouse(double x, double y) {
     call("Input.dispatchMouseEvent", {{"type", "mouseMoved"}, {"x", x}, {"y", y}});
   }
+  /// What the tip beside the pointer says when it is over that share of an element (an expression
+  /// of the page's script); "" while the tip is hidden.
+  std::string tip_over(const std::string& element, double across = 0.5) {
+    const Json at = evaluate("(() => { const b = " + element +
+                             ".getBoundingClientRect(); return {x: b.x + b.width * " +
+                             std::to_string(across) + ", y: b.y + b.height / 2}; })()");
+    move_mouse(at["x"], at["y"]);
+    return tip();
+  }
+  std::string tip() {
+    return evaluate(
+        "(t => getComputedStyle(t).visibility === 'visible' ? t.textContent : '')("
+        "document.getElementById('tip'))");
+  }
   void click(double x, double y) {
     for (const char* type : {"mousePressed", "mouseReleased"})
       call("Input.dispatchMouseEvent",

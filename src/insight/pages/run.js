@@ -316,7 +316,7 @@ class Chart {
     const step = best.l.steps[best.i], [size, unitName] = unitOf(best.x);
     const rows = [axis === 'step' ? `step ${commas(step)}` : `${short(best.x / size)} ${unitName}` + (several ? '' : `, step ${commas(step)}`)];
     for (const l of this.drawn) {
-      // Of another run the point beside it; of the same run only what was noted at this step.
+      // Another run shows the point beside it; the same run only what was noted at this step.
       const near = nearest(l, this.frame.px(best.x));
       if (l.name && (l.run === best.l.run ? l.steps[near.i] === step : near.far < 6)) rows.push(`${l.name}: ${this.what.text(l.y[near.i])}`);
     }

@@ -44,14 +44,14 @@ struct RunSummary {
 /// Whether the folder holds what a run writes.
 bool is_run(const fs::path& folder);
 
-/// Of a folder for which is_run() holds.
+/// What a folder says for which is_run() holds.
 RunSummary summary_of(const fs::path& run);
 
 /// The runs in `folder`, or the one that it is, the newest first; none where it does not exist.
 std::vector<RunSummary> list_runs(const fs::path& folder);
 
-/// Of these runs, those that --resume can go on with: the interrupted ones; where there is none,
-/// the finished ones. In the same order.
+/// The runs that --resume can go on with, in the same order: the interrupted ones; where there is
+/// none, the finished ones.
 std::vector<RunSummary> resumable(const std::vector<RunSummary>& runs);
 
 /// "step 1,200 of 2,000, interrupted 5 minutes ago".

@@ -72,6 +72,13 @@ HWY_INLINE void fold_rows(const T* x, int64_t stride, float* y, int64_t n, bool 
   });
 }
 
+/// Up to kMost rows, together.
+template <int kMost, Fold kFold, typename T>
+void fold_rest(const T* x, int64_t rows, int64_t stride, float* y, int64_t n, bool add) {
+  if (rows == kMost) return fold_rows<kMost, kFold>(x, stride, y, n, add);
+  if constexpr (kMost > 1) fold_rest<kMost - 1, kFold>(x, rows, stride, y, n, add);
+}
+
 /// Eight rows at a time, as a tree, so that y is loaded and stored once for all of them. Zeros
 /// behind the last row change no bit of a sum.
 template <Fold kFold, typename T>
@@ -79,25 +86,7 @@ void columns(const void* data, int64_t rows, int64_t stride, float* y, int64_t n
   const T* x = static_cast<const T*>(data);
   int64_t r = 0;
   for (; r + 8 <= rows; r += 8, add = true) fold_rows<8, kFold>(x + r * stride, stride, y, n, add);
-  x += r * stride;
-  switch (rows - r) {
-    case 1:
-      return fold_rows<1, kFold>(x, stride, y, n, add);
-    case 2:
-      return fold_rows<2, kFold>(x, stride, y, n, add);
-    case 3:
-      return fold_rows<3, kFold>(x, stride, y, n, add);
-    case 4:
-      return fold_rows<4, kFold>(x, stride, y, n, add);
-    case 5:
-      return fold_rows<5, kFold>(x, stride, y, n, add);
-    case 6:
-      return fold_rows<6, kFold>(x, stride, y, n, add);
-    case 7:
-      return fold_rows<7, kFold>(x, stride, y, n, add);
-    default:
-      return;
-  }
+  fold_rest<7, kFold>(x + r * stride, rows - r, stride, y, n, add);
 }
 
 constexpr ReductionRows kTable[2][2] = {{{&run<Fold::kSum, float>, &columns<Fold::kSum, float>},
