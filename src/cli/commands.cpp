@@ -156,6 +156,7 @@ const std::vector<Command>& commands() {
        .options = infer::fill_mask_option_table().infos(),
        .run = run_on_texts<infer::resolve_fill_mask, fill_mask_main>,
        .takes_positional = true},
+      run_command(),
       plan_command(),
       ladder_command(),
       profile_command(),

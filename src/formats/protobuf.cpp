@@ -94,4 +94,33 @@ std::string_view ProtobufReader::bytes() const {
   return value_;
 }
 
+void ProtobufReader::append_to(std::vector<int64_t>& varints) const {
+  if (!is_bytes()) return varints.push_back(static_cast<int64_t>(varint()));
+  ProtobufReader packed(value_, where_);
+  packed.field_at_ = field_at_;
+  while (packed.at_ < value_.size()) varints.push_back(static_cast<int64_t>(packed.take_varint()));
+}
+
+template <typename Bits, typename T>
+void ProtobufReader::append_fixed(Wire wire, std::vector<T>& numbers) const {
+  if (!is_bytes()) {
+    expect(wire);
+    return numbers.push_back(std::bit_cast<T>(static_cast<Bits>(number_)));
+  }
+  if (value_.size() % sizeof(T) != 0)
+    user_error("{}: the field {} (at byte {}) has {} bytes, not a multiple of {}", where_, field_,
+               field_at_, value_.size(), sizeof(T));
+  for (size_t at = 0; at < value_.size(); at += sizeof(T))
+    numbers.push_back(
+        std::bit_cast<T>(static_cast<Bits>(fixed_number(value_.substr(at, sizeof(T))))));
+}
+
+void ProtobufReader::append_to(std::vector<float>& numbers) const {
+  append_fixed<uint32_t>(Wire::fixed32, numbers);
+}
+
+void ProtobufReader::append_to(std::vector<double>& numbers) const {
+  append_fixed<uint64_t>(Wire::fixed64, numbers);
+}
+
 }  // namespace brrr::io

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace brrr::io {
 
@@ -31,6 +32,12 @@ class ProtobufReader {
   int32_t integer() const { return static_cast<int32_t>(varint()); }
   float number() const;
   std::string_view bytes() const;
+  /// Whether the field is bytes: a string, a message, or numbers of a repeated field in one piece.
+  bool is_bytes() const { return wire_ == Wire::bytes; }
+  /// Appends the numbers of a repeated field, which come one by one or packed into one piece.
+  void append_to(std::vector<int64_t>& varints) const;
+  void append_to(std::vector<float>& numbers) const;
+  void append_to(std::vector<double>& numbers) const;
   const std::string& where() const { return where_; }
 
  private:
@@ -38,6 +45,8 @@ class ProtobufReader {
   uint64_t take_varint();
   std::string_view take(uint64_t count);
   void expect(Wire wire) const;
+  template <typename Bits, typename T>
+  void append_fixed(Wire wire, std::vector<T>& numbers) const;
 
   std::string_view bytes_;  // of the message
   const std::string& where_;

@@ -30,6 +30,8 @@ const Table& table() {
                         ops::cross_entropy_ops,
                         ops::linear_cross_entropy_ops,
                         ops::movement_ops,
+                        ops::gather_ops,
+                        ops::sorting_ops,
                         ops::store_ops,
                         ops::embedding_ops,
                         ops::optimizer_ops,

@@ -17,6 +17,9 @@ struct Unary {
   double flops;
 };
 
+/// The derivative of what is constant piece by piece.
+Value flat(Value dy, Value, Value) { return dy * 0.0; }
+
 const Unary kUnary[] = {
     {"neg", "-x", [](double x) { return -x; }, [](Value dy, Value, Value) { return -dy; }, -2, 2,
      1},
@@ -53,10 +56,38 @@ const Unary kUnary[] = {
      [](Value dy, Value x, Value) { return dy * cos(x); }, -3, 3, 1},
     {"cos", "cos x", [](double x) { return std::cos(x); },
      [](Value dy, Value x, Value) { return -(dy * sin(x)); }, -3, 3, 1},
+    {"floor", "the greatest integer that is not above x", [](double x) { return std::floor(x); },
+     flat, 0.1, 0.9, 1},
+    {"ceil", "the least integer that is not below x", [](double x) { return std::ceil(x); }, flat,
+     0.1, 0.9, 1},
+    {"round", "the nearest integer, halves to the even one",
+     [](double x) { return std::nearbyint(x); }, flat, -0.4, 0.4, 1},
+    {"tan", "tan x", [](double x) { return std::tan(x); },
+     [](Value dy, Value, Value y) { return dy * (1.0 + y * y); }, -1, 1, 2},
+    {"asin", "arcsin x", [](double x) { return std::asin(x); },
+     [](Value dy, Value x, Value) { return dy * rsqrt(1.0 - x * x); }, -0.8, 0.8, 2},
+    {"acos", "arccos x", [](double x) { return std::acos(x); },
+     [](Value dy, Value x, Value) { return -(dy * rsqrt(1.0 - x * x)); }, -0.8, 0.8, 2},
+    {"atan", "arctan x", [](double x) { return std::atan(x); },
+     [](Value dy, Value x, Value) { return dy / (1.0 + x * x); }, -2, 2, 2},
+    {"sinh", "sinh x", [](double x) { return std::sinh(x); },
+     [](Value dy, Value x, Value) { return dy * cosh(x); }, -2, 2, 2},
+    {"cosh", "cosh x", [](double x) { return std::cosh(x); },
+     [](Value dy, Value x, Value) { return dy * sinh(x); }, -2, 2, 2},
+    {"asinh", "arsinh x", [](double x) { return std::asinh(x); },
+     [](Value dy, Value x, Value) { return dy * rsqrt(x * x + 1.0); }, -2, 2, 2},
+    {"acosh", "arcosh x", [](double x) { return std::acosh(x); },
+     [](Value dy, Value x, Value) { return dy * rsqrt(x * x - 1.0); }, 1.2, 3, 2},
+    {"atanh", "artanh x", [](double x) { return std::atanh(x); },
+     [](Value dy, Value x, Value) { return dy / (1.0 - x * x); }, -0.8, 0.8, 2},
+    {"log1p", "ln(1 + x), exact near 0", [](double x) { return std::log1p(x); },
+     [](Value dy, Value x, Value) { return dy / (1.0 + x); }, -0.5, 3, 2},
+    {"expm1", "e^x - 1, exact near 0", [](double x) { return std::expm1(x); },
+     [](Value dy, Value, Value y) { return dy * (y + 1.0); }, -2, 2, 2},
     {"logical_not", "not x", [](double x) { return x == 0 ? 1.0 : 0.0; }, nullptr, 0, 2, 1},
 };
 
-enum class Kind { arithmetic, compare, logical };
+enum class Kind { arithmetic, compare, logical, bits };  // bits: of integers alone
 
 /// A formula in integers, those of signed dtypes and those of unsigned ones. The result is wrapped
 /// to the dtype afterwards, so it need only be right in its low bits.
@@ -78,6 +109,12 @@ T quotient(T a, T b, const char* op) {
   if (b == 0) user_error("[{}] an integer divided by zero: {} / 0", op, a);
   if (b == static_cast<T>(-1) && std::is_signed_v<T>) return product(a, b);  // INT64_MIN / -1
   return a / b;
+}
+template <typename T>
+T remainder_of(T a, T b) {
+  if (b == 0) user_error("[fmod] an integer divided by zero: {} mod 0", a);
+  if (b == static_cast<T>(-1) && std::is_signed_v<T>) return 0;  // INT64_MIN mod -1
+  return a % b;
 }
 template <typename T>
 T power(T a, T b) {
@@ -171,6 +208,36 @@ const Binary kBinary[] = {
      },
      0.3, 2, -1, 2,
      ". Integers wrap around; a negative power of one is truncated, of zero an error"},
+    {"fmod", "a - b trunc(a / b), which has the sign of a", Kind::arithmetic,
+     [](double a, double b) { return std::fmod(a, b); },
+     [](auto a, auto b) { return remainder_of(a, b); },
+     [](VjpContext& c, Value dy, Value a, Value b, Value) {
+       set_ab(c, a, dy, b, if_wanted(c, 1, [&] {
+                const Value q = a / b;
+                return -(dy * where(less(q, scalar(c.graph, 0, q.dtype())), ceil(q), floor(q)));
+              }));
+     },
+     2.2, 2.8, 1, 1.05, ". Of integers, a zero divisor is an error"},
+    {"bit_and", "the bits that both have", Kind::bits, nullptr,
+     [](auto a, auto b) { return a & b; }, nullptr, 0, 99, 0, 99},
+    {"bit_or", "the bits that either has", Kind::bits, nullptr,
+     [](auto a, auto b) { return a | b; }, nullptr, 0, 99, 0, 99},
+    {"bit_xor", "the bits that one of them has", Kind::bits, nullptr,
+     [](auto a, auto b) { return a ^ b; }, nullptr, 0, 99, 0, 99},
+    {"shift_left", "a 2^b, what leaves the dtype is lost; 0 for b of 64 or more", Kind::bits,
+     nullptr,
+     [](auto a, auto b) {
+       const auto n = static_cast<uint64_t>(b);
+       return static_cast<decltype(a)>(n > 63 ? 0 : static_cast<uint64_t>(a) << n);
+     },
+     nullptr, 0, 99, 0, 8},
+    {"shift_right", "a / 2^b, rounded down; b of 64 or more is as 63", Kind::bits, nullptr,
+     [](auto a, auto b) {
+       const auto n = static_cast<uint64_t>(b);
+       return static_cast<decltype(a)>(
+           std::is_unsigned_v<decltype(a)> && n > 63 ? 0 : a >> std::min<uint64_t>(n, 63));
+     },
+     nullptr, 0, 99, 0, 8},
     {"equal", "a == b", Kind::compare, [](double a, double b) { return a == b ? 1.0 : 0.0; },
      [](auto a, auto b) -> decltype(a) { return a == b; }, nullptr, 0, 3, 0, 3},
     {"not_equal", "a != b", Kind::compare, [](double a, double b) { return a != b ? 1.0 : 0.0; },
@@ -245,9 +312,12 @@ OpDef binary_op(const Binary& row) {
   OpDef d;
   d.name = row.name;
   d.only_adds = row.only_adds;
-  d.doc = fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}{}",
-                      row.formula, row.kind == Kind::arithmetic ? "" : " bool",
-                      row.of_integers == nullptr ? "" : row.of_integers);
+  d.doc =
+      fmt::format("y = {}, broadcast as in NumPy. a: [...], b: [...], y: [...]{}{}", row.formula,
+                  row.kind == Kind::bits         ? " integers"
+                  : row.kind == Kind::arithmetic ? ""
+                                                 : " bool",
+                  row.of_integers == nullptr ? "" : row.of_integers);
   d.infer = [kind = row.kind](const InferContext& c) {
     ops::expect_operands(c, 2);
     ops::expect_same_dtype(c, 0, 1);
@@ -255,7 +325,10 @@ OpDef binary_op(const Binary& row) {
       c.fail("a and b must be bool; got {}", c.in[0].str());
     if (kind != Kind::logical && c.in[0].dtype == DType::boolean)
       c.fail("a and b must be numbers; got {}", c.in[0].str());
-    const DType out = kind == Kind::arithmetic ? c.in[0].dtype : DType::boolean;
+    if (kind == Kind::bits && !is_integer(c.in[0].dtype))
+      c.fail("a and b must be integers; got {}", c.in[0].str());
+    const bool is_number = kind == Kind::arithmetic || kind == Kind::bits;
+    const DType out = is_number ? c.in[0].dtype : DType::boolean;
     return std::vector<Type>{{out, ops::broadcast(c, c.in[0].shape, c.in[1].shape)}};
   };
   d.evaluate = [f = row.f, integers = row.integers](const EvalContext& c) {
@@ -268,7 +341,7 @@ OpDef binary_op(const Binary& row) {
       evaluate_binary<double>(c, f);
   };
   if (row.grad == nullptr)
-    d.no_gradient = "its result is boolean";
+    d.no_gradient = row.kind == Kind::bits ? "it is of integers" : "its result is boolean";
   else
     d.vjp = [grad = row.grad](VjpContext& c) {
       grad(c, c.grad(0), c.operand(0), c.operand(1), c.result(0));
@@ -277,9 +350,9 @@ OpDef binary_op(const Binary& row) {
     return ops::streaming_cost(n, in, ops::elements(n.results[0]));
   };
   d.samples = [row] {
-    const DType t = row.kind == Kind::logical   ? DType::boolean
-                    : row.kind == Kind::compare ? DType::i32
-                                                : DType::f32;
+    const DType t = row.kind == Kind::logical                             ? DType::boolean
+                    : row.kind == Kind::compare || row.kind == Kind::bits ? DType::i32
+                                                                          : DType::f32;
     auto make = [&](Shape a, Shape b) {
       return Sample{{ops::tensor(std::move(a), row.low_a, row.high_a, t),
                      ops::tensor(std::move(b), row.low_b, row.high_b, t)},
@@ -406,6 +479,20 @@ BRRR_UNARY(sigmoid)
 BRRR_UNARY(relu)
 BRRR_UNARY(sin)
 BRRR_UNARY(cos)
+BRRR_UNARY(floor)
+BRRR_UNARY(ceil)
+BRRR_UNARY(round)
+BRRR_UNARY(tan)
+BRRR_UNARY(asin)
+BRRR_UNARY(acos)
+BRRR_UNARY(atan)
+BRRR_UNARY(sinh)
+BRRR_UNARY(cosh)
+BRRR_UNARY(asinh)
+BRRR_UNARY(acosh)
+BRRR_UNARY(atanh)
+BRRR_UNARY(log1p)
+BRRR_UNARY(expm1)
 BRRR_UNARY(logical_not)
 BRRR_BINARY(add)
 BRRR_BINARY(sub)
@@ -414,6 +501,12 @@ BRRR_BINARY(div)
 BRRR_BINARY(maximum)
 BRRR_BINARY(minimum)
 BRRR_BINARY(pow)
+BRRR_BINARY(fmod)
+BRRR_BINARY(bit_and)
+BRRR_BINARY(bit_or)
+BRRR_BINARY(bit_xor)
+BRRR_BINARY(shift_left)
+BRRR_BINARY(shift_right)
 BRRR_BINARY(equal)
 BRRR_BINARY(not_equal)
 BRRR_BINARY(less)

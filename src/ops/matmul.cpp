@@ -27,16 +27,26 @@ void matmul_loops(const RefTensor& a, const RefTensor& b, bool ta, bool tb, RefT
   const int64_t m = sy.size(-2), n = sy.size(-1), k = sa.size(ta ? -2 : -1);
   const Shape ba = sa.without_last(2), bb = sb.without_last(2), by = sy.without_last(2);
   ops::for_each_index(by, [&](int64_t batch, const std::vector<int64_t>& index) {
-    const double* pa = a.data.data() + ops::broadcast_index(ba, index) * m * k;
-    const double* pb = b.data.data() + ops::broadcast_index(bb, index) * k * n;
-    double* py = y.data.data() + batch * m * n;
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j) {
-        double total = 0;
-        for (int64_t l = 0; l < k; ++l)
-          total += pa[ta ? l * m + i : i * k + l] * pb[tb ? j * k + l : l * n + j];
-        py[i * n + j] = total;
-      }
+    const int64_t at_a = ops::broadcast_index(ba, index) * m * k;
+    const int64_t at_b = ops::broadcast_index(bb, index) * k * n;
+    const auto multiply = [&]<typename T>(T zero, auto read, auto write) {
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          T total = zero;
+          for (int64_t l = 0; l < k; ++l)
+            total += read(a, at_a + (ta ? l * m + i : i * k + l)) *
+                     read(b, at_b + (tb ? j * k + l : l * n + j));
+          write(static_cast<size_t>((batch * m + i) * n + j), total);
+        }
+    };
+    if (is_integer(a.type.dtype))
+      multiply(
+          uint64_t{0}, [](const RefTensor& t, int64_t i) { return t.bits(static_cast<size_t>(i)); },
+          [&](size_t i, uint64_t total) { y.set_bits(i, total); });
+    else
+      multiply(
+          0.0, [](const RefTensor& t, int64_t i) { return t.data[static_cast<size_t>(i)]; },
+          [&](size_t i, double total) { y.data[i] = total; });
   });
 }
 
@@ -87,21 +97,22 @@ std::vector<OpDef> matmul_ops() {
         "a: [..., M, K], b: [..., K, N], y: [..., M, N]; products accumulate in f32 or wider; y "
         "has {dtype} where given, else that of a and b. {tf32}: f32 operands may be rounded to 11 "
         "bits. b may lie in any storage. a and b may be i8: then y is i32 and exact, K at most "
-        "131071, and there is "
-        "no gradient";
+        "131071. Integers of 32 and 64 bits wrap around. Integers have no gradient";
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.accumulator_dtype = {"dtype"};
     d.infer = [](const InferContext& c) {
       expect_operands(c, 2);
       const bool int8 = c.in[0].dtype == DType::i8;
-      if (!int8) expect_float(c, 0, "a");
+      const bool integers = is_integer(c.in[0].dtype) && bytes_of(c.in[0].dtype) >= 4;
+      if (!int8 && !integers) expect_float(c, 0, "a");
       expect_same_dtype(c, 0, 1);
       MatmulDims dims = matmul_dims(c, c.in[0].shape, c.in[1].shape, c.attr<bool>("transpose_a"),
                                     c.attr<bool>("transpose_b"));
       Shape y = dims.batch;
       y.push_back(dims.m);
       y.push_back(dims.n);
+      if (integers) return std::vector<Type>{{c.in[0].dtype, y}};
       if (!int8) return std::vector<Type>{{result_dtype(c), y}};
       if (c.attrs.get_or<DType>("dtype", DType::i32) != DType::i32)
         c.fail("the product of i8 is i32; got dtype {}", name_of(c.attr<DType>("dtype")));
@@ -165,6 +176,9 @@ std::vector<OpDef> matmul_ops() {
         out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},
                        {{"transpose_a", false}, {"transpose_b", transposed}}});
       }
+      for (const DType t : {DType::i32, DType::i64, DType::u32})
+        out.push_back({{tensor({2, 3, 5}, 0, 99, t), tensor({5, 4}, 0, 99, t)},
+                       {{"transpose_a", false}, {"transpose_b", false}}});
       return out;
     };
     list.push_back(std::move(d));

@@ -75,6 +75,20 @@ Value sigmoid(Value x);
 Value relu(Value x);
 Value sin(Value x);
 Value cos(Value x);
+Value floor(Value x);
+Value ceil(Value x);
+Value round(Value x);
+Value tan(Value x);
+Value asin(Value x);
+Value acos(Value x);
+Value atan(Value x);
+Value sinh(Value x);
+Value cosh(Value x);
+Value asinh(Value x);
+Value acosh(Value x);
+Value atanh(Value x);
+Value log1p(Value x);
+Value expm1(Value x);
 Value logical_not(Value x);
 Value add(Value a, Value b);
 Value sub(Value a, Value b);
@@ -83,6 +97,12 @@ Value div(Value a, Value b);
 Value maximum(Value a, Value b);
 Value minimum(Value a, Value b);
 Value pow(Value a, Value b);
+Value fmod(Value a, Value b);
+Value bit_and(Value a, Value b);
+Value bit_or(Value a, Value b);
+Value bit_xor(Value a, Value b);
+Value shift_left(Value a, Value b);
+Value shift_right(Value a, Value b);
 Value equal(Value a, Value b);
 Value not_equal(Value a, Value b);
 Value less(Value a, Value b);
@@ -147,6 +167,8 @@ ValueId behind_reshapes(const Graph& graph, ValueId v);
 // Reductions and normalisations
 Value sum(Value x, std::vector<int64_t> axes, bool keep = false);
 Value max(Value x, std::vector<int64_t> axes, bool keep = false);
+Value min(Value x, std::vector<int64_t> axes, bool keep = false);
+Value product(Value x, std::vector<int64_t> axes, bool keep = false);
 Value mean(Value x, std::vector<int64_t> axes, bool keep = false);
 Value softmax(Value x);
 struct LayerNorm {
@@ -181,6 +203,20 @@ struct RotaryOptions {
 };
 Value rotary(Value x, Value positions, Value cos, Value sin, const RotaryOptions& options = {});
 Value update_slice(Value x, Value part, Value position, int axis);
+/// x: [O..., N, R...] -> [O..., ids' axes..., R...]
+Value gather(Value x, Value ids, int axis);
+enum class ScatterMode { set, add, mul, max, min };
+/// x: [N, C], ids: [M], updates: [M, C]
+Value scatter(Value x, Value ids, Value updates, ScatterMode mode);
+
+// Order along an axis
+struct Sorted {
+  Value values, indices;
+};
+Sorted sort(Value x, int axis, bool descending);
+Value argmax(Value x, int axis, bool smallest = false, bool last = false);
+Value running_sum(Value x, int axis, bool exclusive = false, bool reverse = false);
+Value running_product(Value x, int axis, bool exclusive = false, bool reverse = false);
 
 // Products in 8 bits
 Value quantize_scale(Value x, DType dtype);

@@ -1,4 +1,4 @@
-// sum and max over axes; mean is a sum and a product.
+// sum, max, min and product over axes; mean is a sum and a product.
 
 #include <algorithm>
 #include <type_traits>
@@ -41,10 +41,12 @@ void fold_into(const EvalContext& c, std::vector<T>& y, T start, Read x, Fold fo
   });
 }
 
-// In double, or exactly in the integers of the dtype; `lowest`: the start over them is the lowest
-// integer instead of 0.
+/// Where a fold over integers starts.
+enum class Start { zero, one, lowest, greatest };
+
+// In double, or exactly in the integers of the dtype.
 template <typename Fold>
-void reduce(const EvalContext& c, double start, bool lowest, Fold fold) {
+void reduce(const EvalContext& c, double start, Start of_integers, Fold fold) {
   const RefTensor& x = *c.in[0];
   const DType dtype = x.type.dtype;
   auto in_integers = [&]<typename T>(T first) {
@@ -53,7 +55,10 @@ void reduce(const EvalContext& c, double start, bool lowest, Fold fold) {
         c, y, first, [&](size_t i) { return x.integer<T>(i); }, fold);
     for (size_t i = 0; i < y.size(); ++i) c.out[0].set_bits(i, static_cast<uint64_t>(y[i]));
   };
-  const uint64_t first = lowest ? lowest_integer(dtype) : 0;
+  const uint64_t first = of_integers == Start::lowest     ? lowest_integer(dtype)
+                         : of_integers == Start::greatest ? greatest_integer(dtype)
+                         : of_integers == Start::one      ? 1
+                                                          : 0;
   if (is_signed_integer(dtype))
     in_integers(static_cast<int64_t>(first));
   else if (is_unsigned_integer(dtype))
@@ -74,6 +79,17 @@ Value with_axes(Value dy, const Shape& x, const std::vector<int64_t>& axes) {
   Shape shape = x;
   for (int64_t axis : axes) shape[static_cast<int>(axis)] = Dim(1);
   return dy.shape() == shape ? dy : reshape(dy, shape);
+}
+
+// Of max and min: shared, not repeated, as the derivative of max(b, b) is that of b.
+void extreme_gradient(VjpContext& c) {
+  Value x = c.operand(0);
+  const auto axes = c.attrs().get<std::vector<int64_t>>("axes");
+  Value y = with_axes(c.result(0), x.shape(), axes);
+  Value dy = with_axes(c.grad(0), x.shape(), axes);
+  Value ties = equal(x, y);
+  Value count = sum(cast(ties, x.dtype()), axes, true);
+  c.set(0, where(ties, dy / count, scalar(c.graph, 0, x.dtype())));
 }
 
 std::vector<Sample> reduction_samples() {
@@ -124,6 +140,16 @@ Value max(Value x, std::vector<int64_t> axes, bool keep) {
                {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
 }
 
+Value min(Value x, std::vector<int64_t> axes, bool keep) {
+  return call1("min", {x},
+               {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
+}
+
+Value product(Value x, std::vector<int64_t> axes, bool keep) {
+  return call1("product", {x},
+               {{"axes", normal_axes(std::move(axes), x.shape().rank())}, {"keep", keep}});
+}
+
 Value mean(Value x, std::vector<int64_t> axes, bool keep) {
   double count = 1;
   for (int64_t axis : axes) count *= static_cast<double>(x.shape().size(static_cast<int>(axis)));
@@ -139,7 +165,7 @@ std::vector<OpDef> reduction_ops() {
                 "y = sum of x over {axes}; {keep} leaves them as 1. x: [...]; accumulates "
                 "in f32 or wider; integers wrap around");
   sum_op.evaluate = [](const EvalContext& c) {
-    reduce(c, 0.0, false, []<typename T>(T y, T x) {
+    reduce(c, 0.0, Start::zero, []<typename T>(T y, T x) {
       if constexpr (std::is_same_v<T, double>)
         return y + x;
       else
@@ -158,23 +184,50 @@ std::vector<OpDef> reduction_ops() {
                            "{keep} leaves them as 1. "
                            "The gradient is shared evenly by every x that equals y. x: [...]");
   max_op.evaluate = [](const EvalContext& c) {
-    reduce(c, -INFINITY, true, []<typename T>(T y, T x) {
+    reduce(c, -INFINITY, Start::lowest, []<typename T>(T y, T x) {
       if constexpr (std::is_same_v<T, double>)
         if (std::isnan(x) || std::isnan(y)) return static_cast<T>(NAN);
       return std::max(y, x);
     });
   };
-  max_op.vjp = [](VjpContext& c) {
+  max_op.vjp = extreme_gradient;
+  list.push_back(std::move(max_op));
+
+  OpDef min_op = reduction("min",
+                           "y = the smallest x over {axes}, over none inf or the greatest integer; "
+                           "{keep} leaves them as 1. "
+                           "The gradient is shared evenly by every x that equals y. x: [...]");
+  min_op.evaluate = [](const EvalContext& c) {
+    reduce(c, INFINITY, Start::greatest, []<typename T>(T y, T x) {
+      if constexpr (std::is_same_v<T, double>)
+        if (std::isnan(x) || std::isnan(y)) return static_cast<T>(NAN);
+      return std::min(y, x);
+    });
+  };
+  min_op.vjp = extreme_gradient;
+  list.push_back(std::move(min_op));
+
+  OpDef product_op =
+      reduction("product",
+                "y = product of x over {axes}, over none 1; {keep} leaves them as 1. The gradient "
+                "is y / x, so that no x may be 0. x: [...]; accumulates in f32 or wider; integers "
+                "wrap around");
+  product_op.evaluate = [](const EvalContext& c) {
+    reduce(c, 1.0, Start::one, []<typename T>(T y, T x) {
+      if constexpr (std::is_same_v<T, double>)
+        return y * x;
+      else
+        return static_cast<T>(static_cast<uint64_t>(y) * static_cast<uint64_t>(x));
+    });
+  };
+  product_op.vjp = [](VjpContext& c) {
     Value x = c.operand(0);
     const auto axes = c.attrs().get<std::vector<int64_t>>("axes");
     Value y = with_axes(c.result(0), x.shape(), axes);
     Value dy = with_axes(c.grad(0), x.shape(), axes);
-    // Shared, not repeated: the derivative of max(b, b) is that of b.
-    Value ties = equal(x, y);
-    Value count = sum(cast(ties, x.dtype()), axes, true);
-    c.set(0, where(ties, dy / count, scalar(c.graph, 0, x.dtype())));
+    c.set(0, dy * y / x);
   };
-  list.push_back(std::move(max_op));
+  list.push_back(std::move(product_op));
   return list;
 }
 

@@ -63,6 +63,8 @@ std::vector<OpDef> rotary_ops();
 std::vector<OpDef> cross_entropy_ops();
 std::vector<OpDef> linear_cross_entropy_ops();
 std::vector<OpDef> movement_ops();
+std::vector<OpDef> gather_ops();   // scatter, too
+std::vector<OpDef> sorting_ops();  // sort, argmax, cumsum, cumprod
 std::vector<OpDef> store_ops();
 std::vector<OpDef> embedding_ops();
 std::vector<OpDef> optimizer_ops();

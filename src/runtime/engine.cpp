@@ -125,20 +125,44 @@ void Engine::check_states(const Graph& graph) const {
     if (graph.input_kind(id) == InputKind::data) continue;
     const std::string& name = graph.input_name(id);
     const StateInfo* info = find_state(name);
-    BRRR_CHECK(info != nullptr || !allocated(), "a program added later needs the new state '{}'",
-               name);
     BRRR_CHECK(info == nullptr || info->type == graph.type({id, 0}),
                "state '{}' is {} in one program and {} in another", name, info->type.str(),
                graph.type({id, 0}).str());
   }
+  for (const Output& out : graph.outputs())
+    BRRR_CHECK(out.updates == kNoNode || !lent_.contains(graph.input_name(out.updates)),
+               "'{}' is lent, and only read", graph.input_name(out.updates));
 }
 
 void Engine::register_states(const Graph& graph) {
-  for (NodeId id : graph.inputs())
-    if (graph.input_kind(id) != InputKind::data &&
-        state_index_.emplace(graph.input_name(id), states_.size()).second)
-      states_.push_back(
-          {graph.input_name(id), graph.type({id, 0}), graph.role(id), graph.node(id).attrs, 0});
+  for (NodeId id : graph.inputs()) {
+    const std::string& name = graph.input_name(id);
+    if (graph.input_kind(id) == InputKind::data ||
+        !state_index_.emplace(name, states_.size()).second)
+      continue;
+    StateInfo info{name, graph.type({id, 0}), graph.role(id), graph.node(id).attrs};
+    if (const auto lent = lent_.find(name); lent != lent_.end()) {
+      BRRR_CHECK(info.type.bytes() == std::ssize(lent->second), "'{}' was lent as {} bytes", name,
+                 lent->second.size());
+      // Programs only read it: what updates it is refused when it is added.
+      info.apart = const_cast<std::byte*>(lent->second.data());
+      info.is_lent = true;
+    } else if (allocated()) {
+      info.apart = (later_[name] = Arena(*device_, std::max<int64_t>(info.type.bytes(), 1))).data();
+    }
+    states_.push_back(std::move(info));
+  }
+}
+
+void Engine::lend_state(std::string_view name, std::span<const std::byte> bytes) {
+  BRRR_CHECK(find_state(name) == nullptr, "'{}' is there before it is lent", name);
+  BRRR_CHECK(backend_.open_device == nullptr, "only the host reads the memory of others");
+  lent_.emplace(name, bytes);
+}
+
+// The states that lie in the arena.
+int64_t Engine::bytes_of_state(const StateInfo& state) const {
+  return state.is_lent ? 0 : round_up(std::max<int64_t>(state.type.bytes(), 1), backend_.alignment);
 }
 
 MemoryForecast Engine::forecast() const {
@@ -146,7 +170,7 @@ MemoryForecast Engine::forecast() const {
   for (const StateInfo& s : states_)
     (s.kind() == InputKind::parameter || stands_for_parameters(s) ? f.parameter_bytes
                                                                   : f.state_bytes) +=
-        round_up(std::max<int64_t>(s.type.bytes(), 1), backend_.alignment);
+        bytes_of_state(s);
   f.constant_bytes = allocated() ? arena_constants_ : staging_bytes();
   for (const Slot* slot : slots())
     if (!allocated() || slot->own.data() != nullptr)
@@ -163,7 +187,7 @@ void Engine::allocate() {
   int64_t offset = 0;
   for (size_t i = 0; i < states_.size(); ++i) {
     states_[i].offset = offset;
-    offset += round_up(std::max<int64_t>(states_[i].type.bytes(), 1), backend_.alignment);
+    offset += bytes_of_state(states_[i]);
     state_index_[states_[i].name] = i;
   }
   state_total_ = offset;
@@ -188,6 +212,7 @@ void Engine::allocate() {
 int64_t Engine::arena_bytes() const {
   int64_t bytes = arena_.bytes() + temporary_.bytes();
   for (const Slot* slot : slots()) bytes += slot->own.bytes();
+  for (const auto& [name, arena] : later_) bytes += arena.bytes();
   return bytes;
 }
 
@@ -232,11 +257,12 @@ const StateInfo* Engine::find_state(std::string_view name) const {
 Engine::Place Engine::state_place(std::string_view name) const {
   const StateInfo* info = find_state(name);
   BRRR_CHECK(info != nullptr && allocated(), "there is no state '{}'", name);
-  return {arena_.data() + info->offset, info->type.bytes()};
+  return {info->apart != nullptr ? info->apart : arena_.data() + info->offset, info->type.bytes()};
 }
 
 Engine::Place Engine::state_to_write(std::string_view name) {
   const Place place = state_place(name);
+  BRRR_CHECK(!find_state(name)->is_lent, "'{}' is lent, and only read", name);
   if (find_state(name)->kind() == InputKind::parameter) weights_.wrote(name);
   return place;
 }

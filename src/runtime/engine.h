@@ -32,6 +32,10 @@ struct StateInfo {
   Role role = Role::state;
   Attrs attrs;  // of its input: what the role alone does not say
   int64_t offset = 0;
+  /// Where it lies when that is not the arena: memory that was lent, or of its own because a
+  /// program brought it after allocate().
+  std::byte* apart = nullptr;
+  bool is_lent = false;
   InputKind kind() const { return kind_of(role); }
 };
 
@@ -70,10 +74,14 @@ class Engine {
   /// The host until allocate() has opened another.
   const Device& device() const { return *device_; }
   /// Adds a program; ids count from 0 and are not used again. Programs must agree on the types of
-  /// the state they share. After allocate() it may bring no new state, and its outputs, and the
-  /// inputs and outputs of the others, are there from its next run on. Throws UserError (exit 3)
-  /// when the engine would then need more than its limit; nothing has changed then.
+  /// the state they share. State that a program brings after allocate() gets memory of its own, and
+  /// starts as zeros. After allocate() its outputs, and the inputs and outputs of the others, are
+  /// there from its next run on. Throws UserError (exit 3) when the engine would then need more
+  /// than its limit; nothing has changed then.
   size_t add(Program program);
+  /// A state that lies in memory of somebody else, which outlives the engine and is only read:
+  /// pages of a file. Before the first program that has it; on the host alone.
+  void lend_state(std::string_view name, std::span<const std::byte> bytes);
   size_t add(const Graph& graph, const ProgramOptions& options = {}) {
     return add(Program(graph, backend_, options));
   }
@@ -111,6 +119,10 @@ class Engine {
   /// The derived weight that a state is, where its parameters are not there and it takes their
   /// place; null: it is no such thing.
   const DerivedWeight* stands_for_parameters(const StateInfo& state) const;
+  /// What a state is made of, where it is a derived weight; null: it is none.
+  const DerivedWeight* derived_weight(const StateInfo& state) const {
+    return state.role == Role::derived ? &weights_.weight(state.name) : nullptr;
+  }
   /// Makes it out of its sources: fill(i, room) writes source i as that input of its form has it.
   void make_weight(const StateInfo& state,
                    const std::function<void(size_t, std::span<std::byte>)>& fill);
@@ -177,6 +189,7 @@ class Engine {
   /// Runs it with derived weights that hold, and takes note of those that hold no longer.
   void tracked(size_t program, const std::function<bool()>& run);
   int64_t constant_bytes(const Program& program) const;
+  int64_t bytes_of_state(const StateInfo& state) const;
   int64_t temporary_bytes(std::span<const size_t> without = {}) const;
   void resize_temporary();
   Place state_place(std::string_view name) const;
@@ -197,6 +210,8 @@ class Engine {
   std::vector<StateInfo> states_;
   std::map<std::string, size_t, std::less<>> state_index_;
   int64_t state_total_ = 0;
+  std::map<std::string, std::span<const std::byte>, std::less<>> lent_;
+  std::map<std::string, Arena, std::less<>> later_;  // states that came after allocate()
   WeightRefresher weights_;
   std::unique_ptr<Slot> refresh_;  // the program that makes derived weights again; null: none are
   int64_t limit_ = 0;

@@ -1,0 +1,234 @@
+// brrr run: runs an ONNX file on tensors from .npy files.
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/target.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/tell.h"
+#include "cli/commands.h"
+#include "formats/json_file.h"
+#include "formats/npy.h"
+#include "infer/module_session.h"
+#include "models/onnx/onnx_module.h"
+
+namespace brrr::cli {
+namespace {
+
+using RunJson = nlohmann::ordered_json;
+
+struct RunOptions {
+  std::string model;
+  std::vector<std::string> inputs;  // NAME=FILE.npy
+  std::vector<std::string> wanted;  // names of outputs; empty: all
+  std::string output_dir;
+  bool json = false;
+  std::string precision = "fp32";
+  int64_t repeats = 1;
+  int64_t threads = 0;
+  std::vector<std::string> disabled;
+  bool compile = true;
+};
+
+const OptionTable<RunOptions>& run_table() {
+  static const OptionTable<RunOptions> table = [] {
+    using O = RunOptions;
+    OptionTable<O> t;
+    t.group("run");
+    t.text("model", &O::model, "FILE", "an ONNX file");
+    t.list(
+        "input", &O::inputs, false, "NAME=FILE.npy",
+        "the tensor of an input, once for each input; without any, the inputs and outputs of the "
+        "file are listed");
+    t.list("output", &O::wanted, false, "NAME", "an output to compute (default: all)");
+    t.text("output-dir", &O::output_dir, "FOLDER",
+           "write each output to NAME.npy there; a / in a name becomes _");
+    t.flag("json", &O::json, "one JSON object with the result on standard output");
+    t.integer("repeats", &O::repeats, 1, 1 << 24, "N",
+              "run so many times and give the median time");
+    t.choice("precision", &O::precision, precision_choices(), "NAME",
+             "fp32, or bf16 or fp16 weights and products", {"dtype"});
+    t.integer("threads", &O::threads, 0, 4096, "N",
+              "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
+    t.list("disable-pass", &O::disabled, true, "NAME,...", "comma-separated passes to disable");
+    t.flag("compile", &O::compile, "--no-compile runs the graph as it is written, without passes");
+    return t;
+  }();
+  return table;
+}
+
+RunOptions resolve(const Arguments& args) {
+  RunOptions options;
+  for (const auto& [key, value] : args.given)
+    run_table().set(options, run_table().find(key), value, "--" + canonical_key(key));
+  for (const std::string& word : args.positional) {
+    if (!options.model.empty())
+      usage_error("expected one file; got '{}' and '{}'", options.model, word);
+    options.model = word;
+  }
+  if (options.model.empty()) usage_error("name an ONNX file: `brrr run FILE.onnx`");
+  return options;
+}
+
+std::string file_name_of(std::string name) {
+  std::ranges::replace(name, '/', '_');
+  return name + ".npy";
+}
+
+RunJson port_json(const models::Port& port) {
+  RunJson dims = RunJson::array();
+  for (const models::PortDim& d : port.dims) {
+    if (d.size >= 0)
+      dims.push_back(d.size);
+    else
+      dims.push_back(d.name.empty() ? RunJson(nullptr) : RunJson(d.name));
+  }
+  RunJson json{{"name", port.name}, {"dtype", port.type}};
+  json["shape"] = port.has_shape ? dims : RunJson(nullptr);
+  if (port.is_optional) json["optional"] = true;
+  return json;
+}
+
+void print_json(const RunJson& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', false, RunJson::error_handler_t::replace));
+}
+
+int list_ports(const models::Module& module, const RunOptions& options) {
+  if (options.json) {
+    RunJson inputs = RunJson::array(), outputs = RunJson::array();
+    for (const models::Port& p : module.inputs()) inputs.push_back(port_json(p));
+    for (const models::Port& p : module.outputs()) outputs.push_back(port_json(p));
+    print_json({{"model", options.model},
+                {"format", module.summary()},
+                {"inputs", inputs},
+                {"outputs", outputs}});
+    return 0;
+  }
+  fmt::print("{}: {}\n", options.model, fit_for_a_line(module.summary()));
+  const auto list = [](const char* title, const std::vector<models::Port>& ports) {
+    fmt::print("{}\n", title);
+    for (const models::Port& p : ports)
+      fmt::print("  {:<24} {}{}\n", fit_for_a_line(p.name), fit_for_a_line(p.str()),
+                 p.is_optional ? "  (optional)" : "");
+  };
+  list("inputs", module.inputs());
+  list("outputs", module.outputs());
+  return 0;
+}
+
+/// "f32[2,3]  mean 0.5, from -1 to 2".
+std::string described(const HostTensor& t) {
+  std::string text = Type{t.dtype, t.shape}.str();
+  const int64_t n = t.shape.elements();
+  if (n == 0) return text;
+  double low = INFINITY, high = -INFINITY, sum = 0;
+  int64_t bad = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = load_as_double(t.dtype, t.bytes.data(), i);
+    if (!std::isfinite(x)) {
+      ++bad;
+      continue;
+    }
+    low = std::min(low, x);
+    high = std::max(high, x);
+    sum += x;
+  }
+  if (n == 1) return text + fmt::format("  {:g}", load_as_double(t.dtype, t.bytes.data(), 0));
+  if (bad < n)
+    text += fmt::format("  mean {:.4g}, from {:.4g} to {:.4g}", sum / static_cast<double>(n - bad),
+                        low, high);
+  if (bad > 0) text += fmt::format("; {} are NaN or infinite", bad);
+  return text;
+}
+
+/// The tensors of an output with their names: a list has one for each element.
+std::vector<std::pair<std::string, const HostTensor*>> named(const std::string& name,
+                                                             const infer::ModuleValue& value) {
+  std::vector<std::pair<std::string, const HostTensor*>> list;
+  for (size_t i = 0; i < value.tensors.size(); ++i)
+    list.emplace_back(
+        value.kind == infer::ModuleValue::Kind::tensor ? name : fmt::format("{}.{}", name, i),
+        &value.tensors[i]);
+  return list;
+}
+
+int run_run(const Arguments& args) {
+  const RunOptions options = resolve(args);
+  use_threads(options.threads);
+  infer::ModuleValues inputs;
+  for (const std::string& given : options.inputs) {
+    const size_t at = given.find('=');
+    if (at == std::string::npos || at == 0)
+      usage_error("--input: expected NAME=FILE.npy; got '{}'", given);
+    const std::string name = given.substr(0, at);
+    if (inputs.contains(name)) usage_error("--input {} is given twice", name);
+    inputs.emplace(name, io::read_npy(given.substr(at + 1)));
+  }
+  if (!options.output_dir.empty()) create_folder(options.output_dir);
+
+  const Stopwatch load;
+  const std::shared_ptr<const models::Module> module = onnx::open_module(fs::path(options.model));
+  const bool takes_inputs =
+      std::ranges::any_of(module->inputs(), [](const models::Port& p) { return !p.is_optional; });
+  if (inputs.empty() && (takes_inputs || options.output_dir.empty()))
+    return list_ports(*module, options);
+  infer::ModuleOptions how;
+  how.precision = dtype_of_precision(options.precision);
+  how.disabled = {options.disabled.begin(), options.disabled.end()};
+  how.compile = options.compile;
+  infer::ModuleSession session(module, cpu::cpu_backend(), how);
+  infer::ModuleValues outputs = session.run(inputs, options.wanted);
+  const double load_ms = load.seconds() * 1000;
+  std::vector<double> times;
+  for (int64_t i = 0; i < options.repeats; ++i) {
+    const Stopwatch watch;
+    outputs = session.run(inputs, options.wanted);
+    times.push_back(watch.seconds() * 1000);
+  }
+  std::ranges::sort(times);
+  const double ms = times[times.size() / 2];
+
+  if (!options.output_dir.empty())
+    for (const auto& [name, value] : outputs)
+      for (const auto& [part, tensor] : named(name, value))
+        io::write_npy(fs::path(options.output_dir) / file_name_of(part), *tensor);
+  if (options.json) {
+    RunJson list = RunJson::array();
+    for (const auto& [name, value] : outputs)
+      for (const auto& [part, tensor] : named(name, value)) {
+        RunJson entry{
+            {"name", part}, {"dtype", name_of(tensor->dtype)}, {"shape", tensor->shape.sizes()}};
+        if (tensor->dtype == DType::bf16) entry["stored_as"] = "u16";
+        list.push_back(entry);
+      }
+    print_json({{"model", options.model},
+                {"outputs", list},
+                {"load_ms", load_ms},
+                {"ms", ms},
+                {"programs", session.programs()},
+                {"peak_bytes", resident_memory().peak}});
+    return 0;
+  }
+  for (const auto& [name, value] : outputs) {
+    if (value.kind == infer::ModuleValue::Kind::none) fmt::print("{:<24} nothing\n", name);
+    for (const auto& [part, tensor] : named(name, value))
+      fmt::print("{:<24} {}\n", fit_for_a_line(part), described(*tensor));
+  }
+  tell("{}: ready after {:.1f} ms, {:.2f} ms a run\n", options.model, load_ms, ms);
+  return 0;
+}
+
+}  // namespace
+
+Command run_command() {
+  return {.name = "run",
+          .summary = "run an ONNX file on tensors from .npy files",
+          .synopsis = "FILE.onnx [--input NAME=FILE.npy]... [--output-dir FOLDER] [options]",
+          .notes = "Without inputs, the inputs and outputs of the file are listed.\n",
+          .options = run_table().infos(),
+          .run = run_run,
+          .takes_positional = true};
+}
+
+}  // namespace brrr::cli

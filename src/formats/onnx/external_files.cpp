@@ -1,0 +1,68 @@
+#include "formats/onnx/external_files.h"
+
+#include "base/errors.h"
+#include "formats/onnx/onnx_file.h"
+
+namespace brrr::onnx {
+namespace {
+
+bool lies_in(const fs::path& file, const fs::path& folder) {
+  const fs::path inside = file.lexically_relative(folder);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+/// The folder of a Hugging Face cache that the links of one of its snapshots lead to: "" elsewhere.
+fs::path blobs_beside(const fs::path& folder) {
+  const fs::path snapshots = folder.parent_path();
+  return snapshots.filename() == "snapshots" ? snapshots.parent_path() / "blobs" : fs::path();
+}
+
+}  // namespace
+
+ExternalFiles::ExternalFiles(const std::string& what, const fs::path& model) : what_(what) {
+  folder_ = fs::canonical(fs::absolute(model).parent_path());
+}
+
+std::shared_ptr<const MappedFile> ExternalFiles::open(std::string_view location) {
+  const auto known = files_.find(location);
+  if (known != files_.end()) return known->second;
+  const fs::path name(location);
+  const auto refuse = [&](const char* why) {
+    user_error("{}: its tensors lie in '{}', {}; only files beside it are read", what_, location,
+               why);
+  };
+  if (folder_.empty()) refuse("and there is no folder");
+  if (name.is_absolute()) refuse("which is an absolute path");
+  for (const fs::path& part : name)
+    if (part == "..") refuse("which leads out of its folder");
+  std::error_code error;
+  const fs::path target = fs::canonical(folder_ / name, error);
+  if (error) user_error("{}: its tensors lie in '{}', which is missing", what_, location);
+  const fs::path blobs = blobs_beside(folder_);
+  if (!lies_in(target, folder_) && (blobs.empty() || !lies_in(target, blobs)))
+    refuse("a link that leads out of its folder");
+  auto map = std::make_shared<const MappedFile>(target);
+  bytes_ += map->bytes().size();
+  files_.emplace(location, map);
+  return map;
+}
+
+std::span<const std::byte> ExternalFiles::read(TensorProto& tensor) {
+  const std::shared_ptr<const MappedFile> map = open(tensor.location);
+  const std::optional<DType> dtype = dtype_of(tensor.type);
+  if (!dtype)
+    user_error("{}: the tensor '{}' in '{}' is of {}, which is not supported", what_, tensor.name,
+               tensor.location, name_of(tensor.type));
+  uint64_t wanted = 0;
+  const bool overflows =
+      __builtin_mul_overflow(static_cast<uint64_t>(tensor.elements()), bytes_of(*dtype), &wanted);
+  const uint64_t size = map->bytes().size();
+  if (overflows || (tensor.length && *tensor.length != wanted) || tensor.offset > size ||
+      wanted > size - tensor.offset)
+    user_error("{}: the tensor '{}' needs {} bytes from byte {} of '{}', which has {}", what_,
+               tensor.name, wanted, tensor.offset, tensor.location, size);
+  tensor.keeps_bytes = map;
+  return map->bytes().subspan(tensor.offset, wanted);
+}
+
+}  // namespace brrr::onnx

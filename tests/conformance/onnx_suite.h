@@ -1,0 +1,19 @@
+#pragma once
+// Runs a case of ONNX's backend suite: a folder with model.onnx and test_data_set_N, whose
+// input_I.pb and output_I.pb are tensors.
+
+#include <string>
+
+#include "base/file.h"
+
+namespace brrr::test {
+
+struct SuiteResult {
+  enum class Kind { passed, wrong, refused, failed };
+  Kind kind = Kind::passed;
+  std::string reason;  // of all but `passed`
+};
+
+SuiteResult run_suite_case(const fs::path& folder);
+
+}  // namespace brrr::test

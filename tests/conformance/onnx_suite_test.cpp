@@ -1,0 +1,98 @@
+// ONNX's backend suite, the cases of an operator and the models that PyTorch exported, where the
+// suite is on this machine. Two lists are committed: what passes, which may only grow, and what is
+// refused, with the reason. BRRR_UPDATE=1 writes both anew; BRRR_ONNX_CASES=conv runs the cases
+// with that in their name and prints what is wrong.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/errors.h"
+#include "conformance/onnx_suite.h"
+#include "support/long_proof.h"
+#include "support/models_folder.h"
+
+namespace brrr::test {
+namespace {
+
+using Kind = SuiteResult::Kind;
+
+const fs::path kLists = fs::path(BRRR_SOURCE_DIR) / "tests/conformance";
+constexpr const char* kParts[] = {"node", "pytorch-converted", "pytorch-operator", "simple"};
+// Of the cases that pass, one in so many runs in CI.
+constexpr size_t kSampled = 8;
+
+std::vector<std::string> cases_in(const fs::path& suite) {
+  std::vector<std::string> cases;
+  for (const char* part : kParts)
+    for (const auto& entry : fs::directory_iterator(suite / part))
+      if (fs::exists(entry.path() / "model.onnx"))
+        cases.push_back(fmt::format("{}/{}", part, entry.path().filename().string()));
+  std::ranges::sort(cases);
+  return cases;
+}
+
+std::set<std::string> lines_of(const fs::path& path) {
+  std::set<std::string> lines;
+  if (!fs::exists(path)) return lines;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);)
+    if (!line.empty() && line[0] != '#') lines.insert(line.substr(0, line.find('\t')));
+  return lines;
+}
+
+// Without the folder, and what differs from run to run.
+std::string reason_text(std::string reason, const fs::path& suite) {
+  for (size_t at = 0; (at = reason.find(suite.string(), at)) != std::string::npos;)
+    reason.erase(at, suite.string().size() + 1);
+  std::ranges::replace(reason, '\n', ' ');
+  const size_t model = reason.find("model.onnx: ");
+  return model == std::string::npos ? reason : reason.substr(model + 12);
+}
+
+TEST(OnnxSuite, CasesPass) {
+  const fs::path suite = models_folder() / "onnx-suite";
+  if (!fs::exists(suite / "node"))
+    GTEST_SKIP() << suite << " is missing; $BRRR_MODELS names the folder that holds it";
+  const char* filter = std::getenv("BRRR_ONNX_CASES");
+  const bool updates = std::getenv("BRRR_UPDATE") != nullptr;
+  const std::set<std::string> passes = lines_of(kLists / "onnx_passes.txt");
+  std::map<std::string, SuiteResult> results;
+  size_t counted = 0;
+  for (const std::string& name : cases_in(suite)) {
+    const bool chosen = filter != nullptr      ? name.find(filter) != std::string::npos
+                        : updates || is_long() ? true
+                                               : passes.contains(name) && counted++ % kSampled == 0;
+    if (!chosen) continue;
+    const SuiteResult result = run_suite_case(suite / name);
+    if (filter != nullptr && result.kind != Kind::passed)
+      printf("%s\t%s\n", name.c_str(), reason_text(result.reason, suite).c_str());
+    results[name] = result;
+  }
+  std::map<Kind, size_t> counts;
+  for (const auto& [name, result] : results) {
+    ++counts[result.kind];
+    EXPECT_TRUE(result.kind == Kind::passed || !passes.contains(name))
+        << name << " passed before: " << result.reason;
+    EXPECT_NE(result.kind, Kind::wrong) << name << ": " << result.reason;
+  }
+  printf("%zu passed, %zu wrong, %zu refused, %zu failed\n", counts[Kind::passed],
+         counts[Kind::wrong], counts[Kind::refused], counts[Kind::failed]);
+  if (!updates || filter != nullptr) return;
+  std::string passed, refused;
+  for (const auto& [name, result] : results) {
+    if (result.kind == Kind::passed)
+      passed += name + '\n';
+    else
+      refused += fmt::format("{}\t{}\n", name, reason_text(result.reason, suite));
+  }
+  write_file_atomically(kLists / "onnx_passes.txt", passed);
+  write_file_atomically(kLists / "onnx_refusals.txt", refused);
+}
+
+}  // namespace
+}  // namespace brrr::test
