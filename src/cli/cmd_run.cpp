@@ -1,4 +1,4 @@
-// brrr run: runs an ONNX file on tensors from .npy files.
+// brrr run: runs an ONNX file or a .brrr file on tensors from .npy files.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,6 @@
 #include "formats/json_file.h"
 #include "formats/npy.h"
 #include "infer/module_session.h"
-#include "models/onnx/onnx_module.h"
 
 namespace brrr::cli {
 namespace {
@@ -36,7 +35,7 @@ const OptionTable<RunOptions>& run_table() {
     using O = RunOptions;
     OptionTable<O> t;
     t.group("run");
-    t.text("model", &O::model, "FILE", "an ONNX file");
+    t.text("model", &O::model, "FILE", "an ONNX file or a .brrr file");
     t.list(
         "input", &O::inputs, false, "NAME=FILE.npy",
         "the tensor of an input, once for each input; without any, the inputs and outputs of the "
@@ -67,7 +66,7 @@ RunOptions resolve(const Arguments& args) {
       usage_error("expected one file; got '{}' and '{}'", options.model, word);
     options.model = word;
   }
-  if (options.model.empty()) usage_error("name an ONNX file: `brrr run FILE.onnx`");
+  if (options.model.empty()) usage_error("name a file: `brrr run FILE.onnx`");
   return options;
 }
 
@@ -168,7 +167,7 @@ int run_run(const Arguments& args) {
   if (!options.output_dir.empty()) create_folder(options.output_dir);
 
   const Stopwatch load;
-  const std::shared_ptr<const models::Module> module = onnx::open_module(fs::path(options.model));
+  const std::shared_ptr<const models::Module> module = models::open_module(options.model);
   const bool takes_inputs =
       std::ranges::any_of(module->inputs(), [](const models::Port& p) { return !p.is_optional; });
   if (inputs.empty() && (takes_inputs || options.output_dir.empty()))
@@ -223,8 +222,8 @@ int run_run(const Arguments& args) {
 
 Command run_command() {
   return {.name = "run",
-          .summary = "run an ONNX file on tensors from .npy files",
-          .synopsis = "FILE.onnx [--input NAME=FILE.npy]... [--output-dir FOLDER] [options]",
+          .summary = "run an ONNX or .brrr file on tensors from .npy files",
+          .synopsis = "FILE [--input NAME=FILE.npy]... [--output-dir FOLDER] [options]",
           .notes = "Without inputs, the inputs and outputs of the file are listed.\n",
           .options = run_table().infos(),
           .run = run_run,

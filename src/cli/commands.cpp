@@ -157,6 +157,7 @@ const std::vector<Command>& commands() {
        .run = run_on_texts<infer::resolve_fill_mask, fill_mask_main>,
        .takes_positional = true},
       run_command(),
+      export_command(),
       plan_command(),
       ladder_command(),
       profile_command(),

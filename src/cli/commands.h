@@ -46,6 +46,7 @@ Command plan_command();
 Command ladder_command();
 Command profile_command();
 Command report_command();
+Command export_command();
 Command run_command();
 Command runs_command();
 Command info_command();

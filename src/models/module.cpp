@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "models/brrr_file.h"
+#include "models/onnx/onnx_module.h"
+
 namespace brrr::models {
 
 std::string Port::str() const {
@@ -14,6 +17,10 @@ std::string Port::str() const {
                               : (dims[i].name.empty() ? "?" : dims[i].name);
   }
   return text + ']';
+}
+
+std::shared_ptr<const Module> open_module(const fs::path& path) {
+  return is_brrr_file(path) ? open_brrr_file(path) : onnx::open_module(path);
 }
 
 }  // namespace brrr::models

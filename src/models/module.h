@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/file.h"
 #include "ir/graph.h"
 #include "ir/ref_tensor.h"
 
@@ -66,6 +68,12 @@ struct Lowered {
   std::vector<std::string> to_bind;
 };
 
+/// Thrown for an operator, or a use of it, that is not supported.
+class Unsupported : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 class Module {
  public:
   virtual ~Module() = default;
@@ -80,5 +88,8 @@ class Module {
   /// Of the files that hold it.
   virtual uint64_t file_bytes() const = 0;
 };
+
+/// Opens an ONNX file or a .brrr file, which its first bytes tell apart. Throws UserError.
+std::shared_ptr<const Module> open_module(const fs::path& path);
 
 }  // namespace brrr::models

@@ -17,11 +17,7 @@ std::shared_ptr<const models::Module> open_module(std::shared_ptr<const File> fi
 /// The newest version of ONNX's operators and of its files that is known.
 inline constexpr int64_t kNewestOpset = 28, kNewestIr = 14;
 
-/// Thrown for an operator, or a use of it, that is not supported.
-class Unsupported : public UserError {
- public:
-  using UserError::UserError;
-};
+using models::Unsupported;
 
 /// "Conv", "com.microsoft.FusedMatMul", ...: every operator that is supported.
 std::vector<std::string> supported_operators();

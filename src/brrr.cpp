@@ -1,0 +1,55 @@
+// The library's face (include/brrr/brrr.h).
+
+#include "brrr/brrr.h"
+
+#include "backend/cpu/target.h"
+#include "infer/module_session.h"
+
+namespace brrr {
+
+struct Model::State {
+  infer::ModuleSession session;
+};
+
+namespace {
+
+std::vector<TensorInfo> infos(const std::vector<models::Port>& ports) {
+  std::vector<TensorInfo> list;
+  for (const models::Port& port : ports) {
+    TensorInfo info{port.name, port.dtype, {}, port.has_shape, port.is_optional};
+    for (const models::PortDim& d : port.dims) info.sizes.push_back(d.size);
+    list.push_back(std::move(info));
+  }
+  return list;
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+Model Model::open(const std::filesystem::path& path) { return open(path, Options()); }
+
+Model Model::open(const std::filesystem::path& path, const Options& options) {
+  infer::ModuleOptions how;
+  how.precision = options.precision;
+  return Model(std::make_unique<State>(
+      State{infer::ModuleSession(models::open_module(path), cpu::cpu_backend(), how)}));
+}
+
+std::vector<TensorInfo> Model::inputs() const { return infos(state_->session.module().inputs()); }
+std::vector<TensorInfo> Model::outputs() const { return infos(state_->session.module().outputs()); }
+
+std::map<std::string, Tensor> Model::run(const std::map<std::string, Tensor>& inputs,
+                                         const std::vector<std::string>& outputs) {
+  infer::ModuleValues given;
+  for (const auto& [name, tensor] : inputs) given.emplace(name, tensor);
+  std::map<std::string, Tensor> results;
+  for (auto& [name, value] : state_->session.run(given, outputs))
+    results.emplace(name, std::move(const_cast<HostTensor&>(value.tensor())));
+  return results;
+}
+
+}  // namespace brrr
