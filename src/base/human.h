@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace brrr {
 
@@ -56,6 +57,16 @@ inline std::string format_bytes(double bytes) {
                        : std::fabs(bytes) >= 9.995            ? 1
                                                               : 2;
   return fmt::format("{:.{}f} {}", bytes, decimals, kUnits[unit]);
+}
+
+/// "a, b and 880 more": the beginning of a list that may be long.
+inline std::string listed(const std::vector<std::string>& items, size_t most = 20) {
+  const size_t shown = std::min(items.size(), most);
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) text.append(i == 0 ? "" : ", ").append(items[i]);
+  if (shown < items.size())
+    text += fmt::format(" and {} more", with_commas(static_cast<int64_t>(items.size() - shown)));
+  return text;
 }
 
 /// As one word of a shell's command line: in quotes where it needs them.

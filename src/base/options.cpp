@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 namespace brrr {
 namespace {
@@ -153,6 +154,10 @@ Arguments parse_arguments(std::span<const OptionInfo> infos, std::span<const std
                           const std::string& command) {
   Arguments result;
   const std::string see = fmt::format("; see `{} --help`", command);
+  struct Given {
+    std::string value, shown;
+  };
+  std::map<std::string, Given> values;  // the first of each option
   const auto is_option = [](const std::string& s) { return s.size() > 1 && s[0] == '-'; };
   // Options begin with "--" and a letter, so "-5", "-" and "- a line" are values.
   const auto is_value = [](const std::string& s) {
@@ -193,39 +198,47 @@ Arguments parse_arguments(std::span<const OptionInfo> infos, std::span<const std
       if (negated) name = name.substr(3);
     }
     const OptionInfo& info = infos[negated ? find_option(infos, name) : find_option(infos, key)];
+    const auto add = [&](const std::string& value) {
+      const bool is_bare = negated || (value == "true" && info.kind == OptionKind::kFlag);
+      const Given now{value, is_bare ? key : key + " " + value};
+      const auto [first, is_new] = values.emplace(info.name, now);
+      if (!is_new && info.kind != OptionKind::kList && first->second.value != value)
+        usage_error("{} and {} contradict each other; keep one of the two{}", first->second.shown,
+                    now.shown, see);
+      result.given.emplace_back(name, value);
+    };
     if (negated) {
       if (equals != std::string::npos) usage_error("{} takes no value; got '{}'{}", key, arg, see);
-      result.given.emplace_back(name, "false");
+      add("false");
       continue;
     }
     if (equals != std::string::npos) {
-      result.given.emplace_back(name, arg.substr(equals + 1));
+      add(arg.substr(equals + 1));
       continue;
     }
     const bool more = i + 1 < args.size();
     switch (info.kind) {
       case OptionKind::kFlag:
         if (more && is_bool_word(args[i + 1]))
-          result.given.emplace_back(name, args[++i]);
+          add(args[++i]);
         else
-          result.given.emplace_back(name, "true");
+          add("true");
         break;
       case OptionKind::kOptional:
         if (more && is_value(args[i + 1]))
-          result.given.emplace_back(name, args[++i]);
+          add(args[++i]);
         else
-          result.given.emplace_back(name, "true");
+          add("true");
         break;
       case OptionKind::kList:
         if (!more || !is_value(args[i + 1]))
           usage_error("{} needs a value ({}){}", key, info.value, see);
-        while (i + 1 < args.size() && is_value(args[i + 1]))
-          result.given.emplace_back(name, args[++i]);
+        while (i + 1 < args.size() && is_value(args[i + 1])) add(args[++i]);
         break;
       default:
         if (!more || !is_value(args[i + 1]))
           usage_error("{} needs a value ({}){}", key, info.value, see);
-        result.given.emplace_back(name, args[++i]);
+        add(args[++i]);
     }
   }
   return result;

@@ -110,7 +110,7 @@ class Classifier {
         classify_words();
       else
         classify_texts();
-      std::fflush(stdout);
+      flush_output();
     }
     const double seconds = watch.seconds();
     if (options_.json) {

@@ -233,8 +233,7 @@ int run_encode(const Arguments& args) {
   const auto tokenizer = existing_tokenizer(o.tokenizer);
   const io::EncodeOptions special{.add_special_tokens = o.special_tokens};
   if (!o.json) {
-    encode_lines(*tokenizer, special, stdin,
-                 [](std::string_view out) { std::fwrite(out.data(), 1, out.size(), stdout); });
+    encode_lines(*tokenizer, special, stdin, [](std::string_view out) { write_output(out); });
     return 0;
   }
   // The lines of ids are a JSON array each once the spaces are commas.
@@ -258,7 +257,7 @@ int run_decode(const Arguments& args) {
         if (o.json)
           text += out;
         else
-          std::fwrite(out.data(), 1, out.size(), stdout);
+          write_output(out);
       });
   if (o.json)
     fmt::print("{}\n", dump({{"text", text},

@@ -74,7 +74,7 @@ int embed_main(const infer::EmbedOptions& options) {
       else
         fmt::print("{}\n", numbers_text(vector, " "));
     }
-    std::fflush(stdout);
+    flush_output();
   }
   const double seconds = watch.seconds();
   if (options.json) {

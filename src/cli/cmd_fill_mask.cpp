@@ -116,7 +116,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
       else
         fmt::print("\n");
     }
-    std::fflush(stdout);
+    flush_output();
   }
   const double seconds = watch.seconds();
   if (options.json) {

@@ -41,8 +41,8 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
                    TextMaker& maker, const std::vector<int32_t>& prompt, bool echoes) {
   const bool stream = options.stream && !options.json, many = options.num_samples > 1;
   const auto print = [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    write_output(text);
+    flush_output();
   };
   std::vector<std::string> texts;
   std::string said;
@@ -90,7 +90,7 @@ int generate_main(const infer::GenerateOptions& options) {
     print_samples(options, model, maker,
                   chat ? conversation.ask(options.prompt) : prompt_of(options, model), !chat);
   if (options.json) return 0;
-  std::fflush(stdout);
+  flush_output();
   tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", maker.tokens(), maker.seconds(),
        maker.tokens_per_second(), model.folder.string());
   return 0;

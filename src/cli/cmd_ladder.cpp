@@ -120,16 +120,19 @@ struct Changes {
 /// under all of it, and its record is kept under the values.
 Changes changes_of(const KeyValues& given, const std::string& config) {
   const auto& table = train::train_option_table();
-  const auto is_given_list = [&](const OptionInfo& row) {
-    return row.kind == OptionKind::kList &&
-           std::any_of(given.begin(), given.end(),
-                       [&](const auto& g) { return table.find(g.first).name == row.name; });
+  const auto option_of = [](const OptionInfo& row) {
+    return row.stands_for.empty() ? row.name : row.stands_for;
+  };
+  const auto is_given = [&](const OptionInfo& row) {
+    return std::any_of(given.begin(), given.end(), [&](const auto& g) {
+      return option_of(table.find(g.first)) == option_of(row);
+    });
   };
   Changes changes;
   if (!config.empty())
     for (const train::FileSetting& s : train::read_toml(config)) {
       const OptionInfo& row = table.find(s.key);
-      if (is_of_a_run(row) || row.name == "fit" || s.value.empty() || is_given_list(row)) continue;
+      if (is_of_a_run(row) || row.name == "fit" || s.value.empty() || is_given(row)) continue;
       changes.add(s.key, s.value, s.where + ": " + s.key);
     }
   for (const auto& [key, value] : given)

@@ -130,24 +130,32 @@ int run_runs(const Arguments& args) {
     return 0;
   }
   print_table(runs);
-  for (const ListedRun& run : runs)
+  for (const ListedRun& run : runs) {
+    const std::string name = run.summary.folder.string();
+    if (run.summary.state == train::RunState::unsaved)
+      tell(
+          "note: {} has no checkpoint to go on from; how to begin it again: {} train --resume {}\n",
+          fit_for_a_line(name), env::program(), shell_word(name));
     if (run.summary.state == train::RunState::broken)
-      tell("note: {}: {}\n", fit_for_a_line(run.summary.folder.string()), run.summary.fault);
+      tell("note: {}: {}\n", fit_for_a_line(name), run.summary.fault);
+  }
   return 0;
 }
 
 }  // namespace
 
 Command runs_command() {
-  return {.name = "runs",
-          .summary = "the runs in a folder: model, steps, best loss, state and age",
-          .synopsis = "[FOLDER] [--json]",
-          .notes =
-              "FOLDER is runs/ where none is named. A run is finished, interrupted (`brrr train\n"
-              "--resume FOLDER` goes on with it), running, or broken: nothing to go on from.\n",
-          .options = runs_table().infos(),
-          .run = run_runs,
-          .takes_positional = true};
+  return {
+      .name = "runs",
+      .summary = "the runs in a folder: model, steps, best loss, state and age",
+      .synopsis = "[FOLDER] [--json]",
+      .notes =
+          "FOLDER is runs/ where none is named. A run is finished, interrupted (`brrr train\n"
+          "--resume FOLDER` goes on with it), running, stopped before its first checkpoint, or\n"
+          "broken: its files cannot be used.\n",
+      .options = runs_table().infos(),
+      .run = run_runs,
+      .takes_positional = true};
 }
 
 }  // namespace brrr::cli

@@ -3,15 +3,45 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
 
 #include "base/env.h"
 #include "base/file.h"
+#include "base/human.h"
 #include "base/parallel.h"
 #include "cli/model_option.h"
 #include "cli/run_options.h"
+#include "data/token_source.h"
+#include "train/runs/run_list.h"
 
 namespace brrr::cli {
 namespace {
+
+/// The option that a word of `train` means. A run and a model are refused: one goes on by --resume,
+/// the other begins a run by --init-from.
+std::string option_of_word(const std::string& word, bool has_task) {
+  if (word.ends_with(".toml") || word.ends_with(".py")) return "config";  // nanoGPT: train.py x.py
+  std::error_code ignored;
+  const fs::path path(word);
+  if (!fs::exists(path, ignored))
+    usage_error(
+        "unexpected '{}': there is no such file; a text, a TOML file or nanoGPT's .py may stand "
+        "alone, see `brrr train --help`",
+        word);
+  if (!fs::is_directory(path, ignored))
+    return has_task || path.extension() == ".bin" ? "data" : "text";
+  if (train::is_run(path) || fs::exists(path / "trainer_state.json", ignored))
+    usage_error("{} is a run; go on with it: `brrr train --resume {}`", word, shell_word(word));
+  if (!train::list_runs(path).empty())
+    usage_error("{} holds runs; go on with the newest that is not done: `brrr train --resume {}`",
+                word, shell_word(word));
+  if (fs::exists(path / "config.json", ignored))
+    usage_error("{} holds a model; begin a run with it: `brrr train --init-from {} --text FILE`",
+                word, shell_word(word));
+  return io::TokenSource::has_split(path, ".bin") ? "data" : "text";
+}
 
 int run_train(const Arguments& args) {
   KeyValues given;
@@ -21,14 +51,10 @@ int run_train(const Arguments& args) {
       print_config = parse_bool(value);
     else
       given.emplace_back(key, value);
-  for (const std::string& word : args.positional) {  // nanoGPT: train.py config.py --key=value
-    if (!word.ends_with(".toml") && !word.ends_with(".py"))
-      usage_error(
-          "unexpected '{}': texts follow --text, and a TOML file or nanoGPT's .py may stand alone; "
-          "see `brrr train --help`",
-          word);
-    given.emplace_back("config", word);
-  }
+  const bool has_task = std::ranges::any_of(
+      given, [](const auto& option) { return canonical_key(option.first) == "task"; });
+  for (const std::string& word : args.positional)
+    given.emplace_back(option_of_word(word, has_task), word);
   train::TrainOptions options = train::resolve(given);
   if (print_config) {
     adopt_folder(options);
@@ -102,6 +128,15 @@ void check_place(const std::string& file) {
                folder.string());
 }
 
+void write_output(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) < text.size())
+    throw std::system_error(errno, std::generic_category());
+}
+
+void flush_output() {
+  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
+}
+
 void use_threads(int64_t threads) {
   if (threads > 0) omp_set_num_threads(static_cast<int>(threads));
 }
@@ -114,7 +149,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {.name = "train",
        .summary = "train a model on text, or on texts with labels; writes a run folder",
-       .synopsis = "[FILE.toml | FILE.py] [--text FILE...] [--preset NAME] [options]",
+       .synopsis = "[FILE... | FILE.toml | FILE.py] [--preset NAME] [options]",
        .notes = train_notes(),
        .options = train_infos(),
        .run = run_train,

@@ -3,6 +3,7 @@
 // function per verb. Functions return the exit code; what goes wrong they throw.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/options.h"
@@ -36,6 +37,9 @@ void use_threads(int64_t threads);
 /// Throws UserError for a file that cannot be written, before the work is done whose result it is
 /// to hold; "" is no file.
 void check_place(const std::string& file);
+/// To standard output; both throw where it cannot be written to, at once: the work is in vain then.
+void write_output(std::string_view text);
+void flush_output();
 /// Standard output is a terminal that wants colour.
 bool colour_on_stdout();
 

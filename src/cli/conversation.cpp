@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/tell.h"
+#include "cli/commands.h"
 
 namespace brrr::cli {
 namespace {
@@ -86,8 +87,8 @@ class Turns {
 };
 
 void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  write_output(text);
+  flush_output();
 }
 
 std::tm local_time() {

@@ -155,15 +155,18 @@ int complain_internal(const std::string& message) {
 /// not.
 constexpr int kNoReader = 128 + SIGPIPE;
 
+int complain_of_output(int error) {
+  if (error == EPIPE) return kNoReader;
+  return complain(fmt::format("cannot write to standard output: {}",
+                              error != 0 ? std::strerror(error) : "an earlier write failed"),
+                  static_cast<int>(ExitCode::kFailed));
+}
+
 int guarded(std::vector<std::string> args) {
   try {
     const int code = dispatch(std::move(args));
     errno = 0;
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      if (errno == EPIPE) return kNoReader;
-      user_error("cannot write standard output: {}",
-                 errno != 0 ? std::strerror(errno) : "an earlier write failed");
-    }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return complain_of_output(errno);
     return code;
   } catch (const UserError& e) {
     return complain(e.what(), static_cast<int>(e.code()));
@@ -178,7 +181,7 @@ int guarded(std::vector<std::string> args) {
   } catch (const std::filesystem::filesystem_error& e) {
     return complain(e.what(), static_cast<int>(ExitCode::kFailed));
   } catch (const std::system_error& e) {
-    if (e.code().value() == EPIPE) return kNoReader;
+    if (std::ferror(stdout) != 0) return complain_of_output(e.code().value());
     return complain(e.what(), static_cast<int>(ExitCode::kFailed));
   } catch (const std::exception& e) {
     return complain_internal(fmt::format("internal error: {}", e.what()));

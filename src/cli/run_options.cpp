@@ -49,8 +49,7 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
     for (const std::string& item : row.get(recorded))
       if (!item.empty()) all.emplace_back(row.name, item);
   }
-  all.insert(all.end(), given.begin(), given.end());
-  return all;
+  return train::overlaid(std::move(all), given);
 }
 
 /// The model of a folder that is planned for, without opening its weights.

@@ -51,13 +51,15 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     auto& members = open_.back()->get_ref<Json::object_t&>();
     const auto [member, is_new] = members.emplace(name, nullptr);
-    if (!is_new && duplicate_.empty()) duplicate_ = in_quotes(name);
+    key_ = in_quotes(name);
+    if (!is_new && duplicate_.empty()) duplicate_ = key_;
     member_ = &member->second;
     return true;
   }
-  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+  bool parse_error(size_t, const std::string& token, const Json::exception& error) override {
     if (const auto* const parsing = dynamic_cast<const Json::parse_error*>(&error)) throw *parsing;
-    user_error("{}: not valid JSON: {}", what_, error.what());  // a number beyond a double
+    user_error("{}: {}the number {} is too large; expected at most 1.8e308", what_,
+               key_.empty() ? "" : key_ + ": ", in_quotes(token));
   }
 
  private:
@@ -89,7 +91,7 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   Json root_;
   std::vector<Json*> open_;  // only the innermost grows, so the others stay where they are
   Json* member_ = nullptr;
-  std::string duplicate_;
+  std::string duplicate_, key_;  // key_: the last one
 };
 
 }  // namespace

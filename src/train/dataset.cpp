@@ -136,9 +136,8 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   std::vector<std::string> shards = options.data;
   shards.insert(shards.end(), options.val_data.begin(), options.val_data.end());
   if (!tokenizer_folder.empty() || !options.tokenizer.empty())
-    check_tokenizer(*d.tokenizer,
-                    tokenizer_folder.empty() ? options.tokenizer : "of " + tokenizer_folder,
-                    shards);
+    check_tokenizer(*d.tokenizer, tokenizer_folder.empty() ? options.tokenizer : "",
+                    tokenizer_folder, shards);
   if (by_document(options)) {
     if (d.tokenizer->end_of_text() < 0)
       user_error(
@@ -367,10 +366,10 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
                                  ->explanation();
   if (!judged.empty()) d.notes.push_back("precision, recall and F1: " + judged);
   const bool has_classes = !files.train.labels.empty();
-  d.description = fmt::format(
-      "{}; {} to learn from and {} to judge by{}", files.train.name,
-      counted(std::ssize(d.task->train), "text"), d.task->val.size(),
-      has_classes ? fmt::format("; labels {}", fmt::join(files.train.labels, ", ")) : "");
+  d.description =
+      fmt::format("{}; {} to learn from and {} to judge by{}", files.train.name,
+                  counted(std::ssize(d.task->train), "text"), d.task->val.size(),
+                  has_classes ? fmt::format("; labels {}", listed(files.train.labels)) : "");
   return d;
 }
 

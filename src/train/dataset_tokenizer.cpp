@@ -19,12 +19,31 @@ bool holds_tokenizer(const fs::path& folder) {
   });
 }
 
+constexpr int32_t kGpt2Entries = 50257;
+
+/// As --tokenizer names it: "byte", "gpt2", "char of 65 tokens".
+std::string name_of(const io::Tokenizer& tokenizer) {
+  if (asks_for("byte", tokenizer)) return "byte";
+  if (asks_for("gpt2", tokenizer)) return "gpt2";
+  return fmt::format("{} of {} tokens", tokenizer.kind(), tokenizer.vocab_size());
+}
+
+std::string with_slash(const fs::path& folder) { return (folder / "").string(); }
+
 /// Shards stand beside the tokenizer that made them.
 fs::path folder_of(const std::string& shard) {
   const fs::path path(shard);
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return path;
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+[[noreturn]] void refuse_other_tokenizer(const fs::path& folder, const io::Tokenizer& beside,
+                                         const std::string& wanted) {
+  user_error(
+      "{} was prepared with {}; {}. Leave --tokenizer out, or prepare the text once more: `brrr "
+      "data prepare --text FILE... --tokenizer KIND --output-dir FOLDER`",
+      with_slash(folder), name_of(beside), wanted);
 }
 
 }  // namespace
@@ -50,11 +69,18 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
         "--tokenizer must be byte, char, gpt2, bpe:N, wordpiece:N or a folder with tokenizer "
         "files; got '{}'",
         name);
-  if (!learn)
+  if (!learn) {
+    const fs::path folder = folder_of(options.data.at(0));
+    if (holds_tokenizer(folder)) {
+      auto beside = io::load_tokenizer(folder);
+      if (asks_for(name, *beside)) return beside;
+      refuse_other_tokenizer(folder, *beside, "you asked for " + name);
+    }
     user_error(
         "--tokenizer {} learns from text, and --data gives only token shards: name the tokenizer "
         "that made them (byte, gpt2, or its folder)",
         name);
+  }
   return learn(kind);
 }
 
@@ -66,6 +92,14 @@ std::unique_ptr<io::Tokenizer> learn_tokenizer(std::string_view text,
                                    : io::train_bpe(text, entries);
 }
 
+bool asks_for(const std::string& name, const io::Tokenizer& model) {
+  if (name == "byte" || name == "char") return model.kind() == name;
+  if (name == "gpt2") return model.kind() == "bpe" && model.vocab_size() == kGpt2Entries;
+  if (const auto learnt = learnt_tokenizer(name))
+    return model.kind() == learnt->kind && model.vocab_size() == learnt->entries;
+  return same_tokens(*io::open_tokenizer(name), model);
+}
+
 bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b) {
   if (a.kind() != b.kind() || a.vocab_size() != b.vocab_size()) return false;
   for (int32_t id = 0; id < a.vocab_size(); ++id)
@@ -73,7 +107,7 @@ bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b) {
   return true;
 }
 
-void check_tokenizer(const io::Tokenizer& used, const std::string& name,
+void check_tokenizer(const io::Tokenizer& used, const std::string& asked, const std::string& model,
                      const std::vector<std::string>& shards) {
   std::set<fs::path> folders;
   for (const std::string& shard : shards) folders.insert(folder_of(shard));
@@ -86,11 +120,11 @@ void check_tokenizer(const io::Tokenizer& used, const std::string& name,
       continue;
     }
     if (!same_tokens(used, *beside))
-      user_error(
-          "the tokenizer {} ({} of {}) did not make the shards in {}, whose own is {} of {}; leave "
-          "--tokenizer out, or make shards with the other one",
-          name, used.kind(), used.vocab_size(), folder.string(), beside->kind(),
-          beside->vocab_size());
+      refuse_other_tokenizer(
+          folder, *beside,
+          asked.empty() ? fmt::format("the model in {} has {}", model, name_of(used))
+                        : fmt::format("you asked for {}",
+                                      asks_for(asked, *beside) ? "another " + asked : asked));
   }
 }
 

@@ -23,9 +23,13 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
 
 bool same_tokens(const io::Tokenizer& a, const io::Tokenizer& b);
 
-/// Ids of one tokenizer read with another are noise that trains without an error. `name` is where
-/// the one in use comes from. Throws UserError where another stands beside the shards.
-void check_tokenizer(const io::Tokenizer& used, const std::string& name,
+/// Whether --tokenizer `name` asks for this one.
+bool asks_for(const std::string& name, const io::Tokenizer& tokenizer);
+
+/// Ids of one tokenizer read with another are noise that trains without an error. The one in use is
+/// that of the folder `model`, or where that is "" the one that --tokenizer `asked` for. Throws
+/// UserError where another stands beside the shards.
+void check_tokenizer(const io::Tokenizer& used, const std::string& asked, const std::string& model,
                      const std::vector<std::string>& shards);
 
 }  // namespace brrr::train

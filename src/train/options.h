@@ -145,15 +145,26 @@ const OptionTable<TrainOptions>& train_option_table();
 /// The presets of all architectures.
 std::vector<const models::Preset*> presets();
 
+const models::Preset& find_preset(const std::string& name);
+/// What --init-from means where no preset is named.
+const models::Preset& preset_for_fine_tuning(const std::string& task);
+
+/// Whether the option is asked anew each time, and never taken from the record of a run.
+bool is_per_call(std::string_view name);
 /// Whether the option belongs to some architecture: a folder with a model says its value.
 bool is_model_setting(std::string_view name);
 /// Whether it does, and not to the one of `options`.
 bool is_foreign_setting(std::string_view name, const TrainOptions& options);
 
-/// Preset, then the file (key "config"), then `given` (a later entry wins; a list's entries
-/// add up), then derived fields and validation. Keys may be any alias, with `_` or `-`, with or
-/// without dashes.
+/// Preset, then the file (key "config"), then `given` (a list's entries add up), then derived
+/// fields and validation. Keys may be any alias, with `_` or `-`, with or without dashes. Entries
+/// of the file, or of `given`, that contradict each other are refused: no order decides.
 TrainOptions resolve(const KeyValues& given);
+
+/// `over` and what it leaves of `under`, as one `given`: a setting in `under` goes where `over`
+/// sets the same field, by whatever name; lists add up. Throws UserError (exit 2) for an unknown
+/// key.
+KeyValues overlaid(KeyValues under, const KeyValues& over);
 
 /// Ranges across fields: min_lr <= learning_rate, a setting that the architecture has, ... Called
 /// by resolve().
@@ -169,6 +180,10 @@ TrainOptions options_from_json(std::string_view json, const std::string& what);
 /// The same as a TOML file that --config reads back.
 std::string to_toml(const TrainOptions& options);
 
+/// "brrr train --preset char ... --overwrite": the shortest command that begins this run again, in
+/// the folder `run`.
+std::string command_to_begin_again(const TrainOptions& recorded, const std::string& run);
+
 /// Options to go on with a run that `recorded` started: the recorded ones, with what the user gave
 /// now where that cannot change the run's bits so far (max_steps, logging, saving, threads...).
 /// Throws UserError when now gives another value for anything else. `what` names the record.
@@ -181,8 +196,9 @@ struct FileSetting {
   std::string key, value, where;
 };
 std::vector<FileSetting> read_toml(const std::string& path);
-/// The same for a configuration file of nanoGPT: lines `name = literal`, where numbers may be
-/// joined by + - * / // % ** and parentheses. Nothing in the file is run.
+/// The same for a configuration file of nanoGPT: `name = literal` or `name: type = literal`, where
+/// numbers may be joined by + - * / // % ** and parentheses, and a list gives a list. Nothing in
+/// the file is run.
 std::vector<FileSetting> read_python(const std::string& path);
 
 }  // namespace brrr::train

@@ -5,6 +5,7 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "folders/checkpoint.h"
+#include "folders/folder_lock.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/runs/run_list.h"
@@ -40,12 +41,9 @@ std::string differing_option(const TrainOptions& recorded, const TrainOptions& n
   return "";
 }
 
-/// The run that --resume means where it names none: the newest that something is left of, in
-/// --output-dir or runs/. Throws UserError (exit 2) with the choice where the options are of
-/// another.
-RunSummary run_to_resume(const TrainOptions& options) {
-  const fs::path folder =
-      options.output_dir.empty() ? "runs" : without_last_slash(options.output_dir);
+/// The run in a folder of runs that --resume means: the newest that something is left of. Throws
+/// UserError (exit 2) with the choice where the options are of another.
+RunSummary run_to_resume(const TrainOptions& options, const fs::path& folder) {
   const std::vector<RunSummary> candidates = resumable(list_runs(folder));
   if (candidates.empty())
     user_error(
@@ -89,7 +87,31 @@ void refuse_other_folder(const TrainOptions& options, const fs::path& run) {
       run.string(), options.output_dir);
 }
 
+/// For a run without a checkpoint.
+[[noreturn]] void refuse_unsaved(const fs::path& run) {
+  const fs::path record = run / "train_config.json";
+  std::error_code ignored;
+  if (!fs::exists(record, ignored))
+    user_error(
+        "--resume: {} holds no run and no checkpoint; `brrr runs FOLDER` lists the runs in a "
+        "folder",
+        run.string());
+  const io::FolderLock lock(run, "training");  // of a run that still goes on, it says so
+  user_error(
+      "--resume: {} stopped before its first checkpoint; begin it again: `{}`", run.string(),
+      command_to_begin_again(options_from_json(read_file(record), record.string()), run.string()));
+}
+
 }  // namespace
+
+void refuse_fewer_steps(const TrainOptions& options, int64_t done, const fs::path& run) {
+  if (!options.was_given("max-steps") || options.max_steps == 0 || options.max_steps >= done)
+    return;
+  usage_error(
+      "--max-steps {0}: {1} has done {2} steps already; leave --max-steps out, name more than {2} "
+      "to go on, or begin another run from its weights by --init-from {3}",
+      options.max_steps, run.string(), done, shell_word(run.string()));
+}
 
 ResumePoint find_resume_point(const TrainOptions& options) {
   fs::path run;
@@ -105,20 +127,21 @@ ResumePoint find_resume_point(const TrainOptions& options) {
       io::open_checkpoint(run);
       return point;
     }
-    refuse_other_folder(options, run);
   } else {
     run = without_last_slash(options.output_dir);
     if (!run.empty() && !fs::is_directory(run))
       user_error("--resume: the run folder {} does not exist", run.string());
-    // A folder that is named and a run's own, whatever state that is in, is the one that is meant.
-    if (run.empty() || (!is_run(run) && !list_runs(run).empty())) {
-      found = run_to_resume(options);
-      run = found->folder;
-    }
+    if (run.empty()) run = "runs";
   }
-  if (io::list_checkpoints(run).empty())
-    user_error("--resume: {} has no checkpoint{}", run.string(),
-               fs::exists(run / "train_config.json") ? "; begin it again with --overwrite" : "");
+  // A folder that is named and a run's own, whatever state that is in, is the one that is meant.
+  if (!is_run(run) &&
+      (!list_runs(run).empty() || (options.resume == "true" && options.output_dir.empty()))) {
+    found = run_to_resume(options, run);
+    run = found->folder;
+  } else if (options.resume != "true") {
+    refuse_other_folder(options, run);
+  }
+  if (io::list_checkpoints(run).empty()) refuse_unsaved(run);
   const auto checkpoint = io::latest_valid(
       run, [](const std::string& line) { tell("warning: passed over: {}\n", line); },
       check_resumable);

@@ -6,20 +6,6 @@
 #include "train/trainer.h"
 
 namespace brrr::train {
-namespace {
-
-// Whether --tokenizer asks for the tokenizer that the model has.
-bool asks_for(const std::string& name, const io::Tokenizer& model) {
-  constexpr int32_t kGpt2Entries = 50257;
-  if (name == "byte" || name == "char") return model.kind() == name;
-  if (name == "gpt2") return model.kind() == "bpe" && model.vocab_size() == kGpt2Entries;
-  if (const auto learnt = learnt_tokenizer(name))
-    return model.kind() == learnt->kind && model.vocab_size() == learnt->entries;
-  return same_tokens(*io::open_tokenizer(name), model);
-}
-
-}  // namespace
-
 void adopt_definition(TrainOptions& o, const models::Model& model, const std::string& folder) {
   const std::string& architecture = model.architecture().name;
   if (o.was_given("architecture") && o.architecture != architecture)
@@ -62,6 +48,28 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
 
 models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions& o) {
   return o.was_given("dropout") ? model.definition->with_dropout(o.dropout) : model.definition;
+}
+
+std::string preset_note(const TrainOptions& o, const io::ModelFolder& model) {
+  if (!o.was_given("preset")) return "";
+  TrainOptions usual;  // as fine-tuning would have them
+  for (const auto& [name, value] : preset_for_fine_tuning(o.task).values)
+    if (!is_model_setting(name)) train_option_table().find(name).set(usual, value);
+  usual.context = std::min(usual.context, model.definition->sizes().context);
+  std::vector<std::string> changed;
+  for (const char* name : {"learning-rate", "context"}) {
+    const auto& row = train_option_table().find(name);
+    const std::string now = row.get(o)[0], before = row.get(usual)[0];
+    if (!o.was_given(name) && now != before)
+      changed.push_back(fmt::format("--{} {} instead of {}", name, now, before));
+  }
+  if (changed.empty()) return "";
+  return fmt::format(
+      "--preset {} brings {}, which fine-tuning takes where no preset is named; {}the "
+      "sizes come from {}",
+      o.preset, fmt::join(changed, " and "),
+      o.was_given("dropout") ? "" : fmt::format("dropout {} and ", model.definition->dropout()),
+      model.folder.string());
 }
 
 std::string description(const io::ModelFolder& model) {

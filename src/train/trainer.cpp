@@ -71,6 +71,7 @@ class Trainer {
                                 resume_->run.string());
     const fs::path state = resume_->checkpoint / "trainer_state.json";
     resume_step_ = trainer_state_from_json(read_file(state), state.string()).step;
+    refuse_fewer_steps(options_, resume_step_, resume_->run);
   }
 
   // Before the data is read: a place that cannot be written to is known at once.
@@ -123,6 +124,8 @@ class Trainer {
       start_from_ = io::open_model(folder, open);
       adopt_architecture(options_, *start_from_);
       say("starting from " + description(*start_from_));
+      if (const auto note = preset_note(options_, *start_from_); !note.empty())
+        say("note: " + note);
     }
     if (!folder.empty()) generation_config_ = io::generation_config_text(folder);
     dataset_.emplace(files ? task_dataset(options_, *std::move(files), folder.string())
@@ -228,8 +231,7 @@ class Trainer {
       initial(name, out);
     });
     if (start_from_ && !made.empty())
-      say(fmt::format("note: these parameters are new, not in the model: {}",
-                      fmt::join(made, ", ")));
+      say(fmt::format("note: these parameters are new, not in the model: {}", listed(made)));
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
   }

@@ -69,6 +69,9 @@ models::ModelPtr to_start_from(const io::ModelFolder& model, const TrainOptions&
 /// "FOLDER (gpt2, 124.44M parameters, context 1024)".
 std::string description(const io::ModelFolder& model);
 
+/// What a preset that is named changes of what fine-tuning would take: a line for the user, or "".
+std::string preset_note(const TrainOptions& options, const io::ModelFolder& model);
+
 /// The options of the run that a resumed run goes on with, and where it goes on.
 struct ResumePoint {
   fs::path run, checkpoint;
@@ -78,5 +81,7 @@ struct ResumePoint {
 /// in it or in runs/ that was interrupted). Damaged checkpoints are passed over with a line on
 /// stderr.
 ResumePoint find_resume_point(const TrainOptions& options);
+/// Throws UserError (exit 2) where --max-steps asks for fewer steps than the run has done.
+void refuse_fewer_steps(const TrainOptions& options, int64_t done, const fs::path& run);
 
 }  // namespace brrr::train

@@ -62,8 +62,8 @@ class Architectures : public EndToEnd, public testing::WithParamInterface<Family
  protected:
   Options tiny(const std::string& name, const Options& more) const {
     Options options{"--architecture", GetParam().architecture};
-    options.insert(options.end(), GetParam().small.begin(), GetParam().small.end());
-    options.insert(options.end(), more.begin(), more.end());
+    put_options(options, GetParam().small);
+    put_options(options, more);
     return small_run(name, options);
   }
 };
@@ -138,7 +138,7 @@ TEST_P(Architectures, VariantsTrainInEveryPrecision) {
       const std::string name = "variant" + std::to_string(++number);
       Options options{"--precision", precision,      "--max-steps", "30",        "--save-steps",
                       "0",           "--eval-steps", "0",           "--dropout", "0"};
-      options.insert(options.end(), variant.begin(), variant.end());
+      put_options(options, variant);
       ASSERT_EQ(run(tiny(name, options)), 0) << variant.back() << precision << "\n" << err_;
       const nlohmann::json result = json();
       EXPECT_LT(result["val_loss"].get<double>(), 3.6) << variant.back() << precision;

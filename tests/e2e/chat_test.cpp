@@ -34,7 +34,7 @@ class Chat : public EndToEnd {
     std::vector<std::string> args{
         "generate",         "--model", path("run").string(), "--temperature", "0",
         "--max-new-tokens", "12"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
   /// What the model says behind a text.

@@ -41,7 +41,7 @@ class EncoderRuns : public EndToEnd {
     Options options =
         small_run(name, {"--preset", "bert-mini", "--tokenizer", "wordpiece:120", "--learning-rate",
                          "2e-3", "--separator", "\n", "--sampling", "documents"});
-    options.insert(options.end(), more.begin(), more.end());
+    put_options(options, more);
     return options;
   }
   Options fine_tuning(const std::string& name, const std::string& task, const std::string& file,
@@ -52,7 +52,7 @@ class EncoderRuns : public EndToEnd {
                     "4",        "--learning-rate", "2e-3",       "--batch-size",
                     "8",        "--eval-steps",    "20",         "--threads",
                     "1",        "--json"};
-    options.insert(options.end(), more.begin(), more.end());
+    put_options(options, more);
     return options;
   }
   void make_base() {

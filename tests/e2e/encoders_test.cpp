@@ -31,7 +31,7 @@ TEST_F(Encoders, LearnToFillMasksAndResume) {
     Options options{"--max-steps", "3", "--eval-steps", "0", "--dropout", "0"};
     ASSERT_EQ(run(pretraining("plain", options)), 0) << err_;
     const double plain = Json::parse(out_)["train_loss"];
-    options.insert(options.end(), way.begin(), way.end());
+    put_options(options, way);
     options.push_back("--overwrite");
     ASSERT_EQ(run(pretraining("way", options)), 0) << err_;
     EXPECT_NEAR(Json::parse(out_)["train_loss"].get<double>(), plain, 1e-4) << way[0];
@@ -163,7 +163,7 @@ TEST_F(Encoders, ClassifyTexts) {
   EXPECT_EQ(Json::parse(out_)["arena_bytes"], result["arena_bytes"]);
   ASSERT_EQ(run({"plan", model, "--json"}), 0) << err_;
   plan[0] = "profile";
-  plan.insert(plan.end(), {"--seconds", "0.3"});
+  put_options(plan, {"--seconds", "0.3"});
   ASSERT_EQ(run(plan), 0) << err_;
   ASSERT_EQ(run(fine_tuning("fitted", "classify", "classes.tsv",
                             {"--fit", "--memory-limit", "200MiB", "--max-steps", "3",

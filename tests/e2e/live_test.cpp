@@ -203,7 +203,7 @@ TEST_F(Live, NoFalseAlarms) {
         {"--precision", "fp16", "--max-steps", "800"},
         {"--warmup-steps", "300", "--learning-rate", "3e-3", "--max-steps", "800"}}) {
     std::vector<std::string> args{"--overwrite"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     ASSERT_EQ(run(small_run("run", args)), 0) << err_;
     for (const nlohmann::json& note : json()["health"])
       EXPECT_TRUE(note["kind"] == "slow_steps")  // that is up to the machine

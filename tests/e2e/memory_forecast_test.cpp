@@ -25,7 +25,7 @@ constexpr double kManyThreads = 0.10;  // of which the system decides how many r
 
 std::vector<Case> runs() {
   const auto with = [](Options all, const Options& more) {
-    all.insert(all.end(), more.begin(), more.end());
+    put_options(all, more);
     return all;
   };
   const Options small{"--preset", "char-cpu"}, bert{"--preset", "bert-mini", "--batch-size", "4"};
@@ -123,9 +123,9 @@ class MemoryForecasts : public EndToEnd {
                  "--output-dir",
                  path("run").string()};
     if (std::find(r.options.begin(), r.options.end(), "--threads") == r.options.end())
-      args.insert(args.end(), {"--threads", "2"});
-    args.insert(args.end(), r.options.begin(), r.options.end());
-    args.insert(args.end(), more.begin(), more.end());
+      put_options(args, {"--threads", "2"});
+    put_options(args, r.options);
+    put_options(args, more);
     return args;
   }
   double bytes(const char* key) const { return json().at(key).get<double>(); }

@@ -18,7 +18,7 @@ class InferenceLimit : public EncoderRuns {
   /// Refused within a little; the limit that the refusal names does, and is kept.
   void expect_least_limit_does(Options command) {
     Options little = command;
-    little.insert(little.end(), {"--memory-limit", "4MiB"});
+    put_options(little, {"--memory-limit", "4MiB"});
     ASSERT_EQ(run(little), kNoMemory) << command[0] << "\n" << err_;
     EXPECT_EQ(out_, "");
     EXPECT_NE(err_.find("does not fit: it needs "), std::string::npos) << err_;
@@ -30,7 +30,7 @@ class InferenceLimit : public EncoderRuns {
     const std::string least = err_.substr(begin, err_.find_first_of(" \n", begin) - begin);
     // A batch of texts takes more than the one that is looked at first.
     const int64_t limit = parse_memory(least) + (command[0] == "generate" ? 0 : kMiB);
-    command.insert(command.end(), {"--json", "--memory-limit", std::to_string(limit) + "B"});
+    put_options(command, {"--json", "--memory-limit", std::to_string(limit) + "B"});
     ASSERT_EQ(run(command), 0) << command[0] << " within " << limit << "\n" << err_;
     EXPECT_LE(json().at("process_peak_bytes").get<int64_t>(), limit) << command[0];
   }

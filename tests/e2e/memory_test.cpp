@@ -13,7 +13,7 @@ class Memory : public EndToEnd {
   static constexpr int64_t kMiB = 1 << 20;
   std::vector<std::string> plan(std::vector<std::string> train) const {
     train[0] = "plan";
-    train.insert(train.end(), {"--no-measure", "--json"});
+    put_options(train, {"--no-measure", "--json"});
     return train;
   }
   int64_t bytes(const char* key) const { return json().at(key).get<int64_t>(); }
@@ -22,7 +22,7 @@ class Memory : public EndToEnd {
     std::vector<std::string> args =
         small_run(name, {"--n-layer", "4", "--n-embd", "64", "--batch-size", "32", "--context",
                          "64", "--max-steps", "3", "--eval-batches", "1", "--save-steps", "0"});
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
 };
@@ -149,7 +149,7 @@ TEST_F(Memory, AFittedRunIsResumedByItsOwnCommandEachTime) {
   for (const bool whole : {false, true, false, true}) {
     std::vector<std::string> next{"train", "--output-dir", path("run").string(), "--json"};
     if (whole) next = command;
-    next.insert(next.end(), {"--resume", "--max-steps", std::to_string(++steps)});
+    put_options(next, {"--resume", "--max-steps", std::to_string(++steps)});
     ASSERT_EQ(run(next), 0) << err_;
     EXPECT_EQ(bytes("batch_size"), batch);
     EXPECT_EQ(bytes("val_tokens"), val_tokens);
@@ -202,13 +202,13 @@ TEST_F(Memory, APlanOfInitFromIsTheRunThatTrainStarts) {
   const std::vector<std::string> next{"--init-from",        path("from").string(), "--text",
                                       text_path().string(), "--threads",           "1"};
   std::vector<std::string> args{"plan", "--json", "--no-measure"};
-  args.insert(args.end(), next.begin(), next.end());
+  put_options(args, next);
   ASSERT_EQ(run(args), 0) << err_;
   const int64_t arena = bytes("arena_bytes"), batch = bytes("batch_size");
   EXPECT_NE(batch, 3);
   args = {"train",     "--json", "--max-steps",  "1",
           "--samples", "0",      "--output-dir", path("next").string()};
-  args.insert(args.end(), next.begin(), next.end());
+  put_options(args, next);
   ASSERT_EQ(run(args), 0) << err_;
   EXPECT_EQ(bytes("arena_bytes"), arena);
   EXPECT_EQ(bytes("batch_size"), batch);

@@ -46,8 +46,8 @@ TEST_F(EndToEnd, IdsBeyondTheVocabularyAreFoundAtTheStart) {
   args.erase(args.begin() + 1, args.begin() + 3);  // without --text
   for (const auto& [train, val] : {std::pair{"train.bin", "val.bin"}, {"val.bin", "train.bin"}}) {
     std::vector<std::string> with_data = args;
-    with_data.insert(with_data.end(), {"--data", path(train).string(), "--val-data",
-                                       path(val).string(), "--overwrite"});
+    put_options(with_data,
+                {"--data", path(train).string(), "--val-data", path(val).string(), "--overwrite"});
     EXPECT_EQ(run(with_data), 1);
     EXPECT_NE(err_.find("train.bin, token 29990: id 256 is outside the vocabulary of 25"),
               std::string::npos)

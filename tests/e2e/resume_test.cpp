@@ -55,7 +55,7 @@ TEST_F(Resume, KilledAtRandomMoments) {
     SCOPED_TRACE(ways[w].name);
     const auto args = [&](const std::string& name) {
       std::vector<std::string> all = small_run(name, ways[w].options);
-      all.insert(all.end(), {"--max-steps", is_long() ? "300" : "60", "--overwrite"});
+      put_options(all, {"--max-steps", is_long() ? "300" : "60", "--overwrite"});
       return all;
     };
     const std::string whole = fmt::format("whole-{}", ways[w].name);
@@ -120,9 +120,9 @@ TEST_F(Resume, AnotherPolicyOfRematerialisationGivesTheSameBits) {
   auto legs = [&](const std::string& name, const std::vector<Words>& policies) {
     for (size_t i = 0; i < policies.size(); ++i) {
       Words args{"--max-steps", std::to_string(10 * (i + 1))};
-      args.insert(args.end(), policies[i].begin(), policies[i].end());
+      put_options(args, policies[i]);
       if (i == 0) {
-        args.insert(args.end(), {"--dropout", "0.1", "--n-layer", "3"});
+        put_options(args, {"--dropout", "0.1", "--n-layer", "3"});
         args = small_run(name, args);
       } else {
         args.insert(args.begin(), {"train", "--resume", path(name).string()});
@@ -179,10 +179,10 @@ TEST_F(Resume, EveryOptimizerGoesOnWithTheSameBits) {
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(all[i], " ")));
     std::vector<std::string> options{"--bias", "--optim"};
-    options.insert(options.end(), all[i].begin(), all[i].end());
+    put_options(options, all[i]);
     // Killed once a few steps are saved; then up to 40.
     const std::string whole = fmt::format("whole{}", i), half = fmt::format("half{}", i);
-    options.insert(options.end(), {"--max-steps", "40"});
+    put_options(options, {"--max-steps", "40"});
     ASSERT_EQ(run(small_run(whole, options)), 0) << err_;
     ASSERT_EQ(run(small_run(half, options), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL);
     ASSERT_TRUE(has_checkpoint(half));
@@ -194,7 +194,7 @@ TEST_F(Resume, EveryOptimizerGoesOnWithTheSameBits) {
   const auto refused = [&](std::vector<std::string> more, const char* part) {
     std::vector<std::string> args{"train", "--resume", path("whole0").string(), "--max-steps",
                                   "50"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     EXPECT_EQ(run(args), 2) << err_;
     EXPECT_NE(err_.find(part), std::string::npos) << err_;
     EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;

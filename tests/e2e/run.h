@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -20,6 +21,20 @@
 extern char** environ;
 
 namespace brrr::test {
+
+/// Adds options to a command line, in the place of those of the same names that it has.
+inline void put_options(std::vector<std::string>& args, const std::vector<std::string>& more) {
+  const auto is_name = [](const std::string& word) {
+    return word.size() > 2 && word[0] == '-' && word[1] == '-';
+  };
+  for (const std::string& name : more) {
+    if (!is_name(name)) continue;
+    const auto begin = std::find(args.begin(), args.end(), name);
+    if (begin == args.end()) continue;
+    args.erase(begin, std::find_if(begin + 1, args.end(), is_name));
+  }
+  args.insert(args.end(), more.begin(), more.end());
+}
 
 /// A child process of the program, its output in files.
 class Child {
@@ -99,7 +114,7 @@ class EndToEnd : public ::testing::Test {
   fs::path text_path() const { return folder_ / "text.txt"; }
   fs::path path(const std::string& name) const { return folder_ / name; }
 
-  /// Options of a run that takes a second or two; later ones win.
+  /// Options of a run that takes a second or two, `more` in the place of those of the same names.
   std::vector<std::string> small_run(const std::string& run,
                                      std::vector<std::string> more = {}) const {
     std::vector<std::string> args{"train",
@@ -132,7 +147,7 @@ class EndToEnd : public ::testing::Test {
                                   "--output-dir",
                                   path(run).string(),
                                   "--json"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
   int run(const std::vector<std::string>& args, const std::vector<std::string>& environment = {},

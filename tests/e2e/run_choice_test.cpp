@@ -24,7 +24,7 @@ class RunChoice : public EndToEnd {
   /// A run in runs/ that is killed once it has a checkpoint.
   void interrupted(const std::string& name, const std::vector<std::string>& more = {}) {
     std::vector<std::string> args{"--max-steps", "30", "--output-dir", "runs/" + name};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     EXPECT_EQ(run(small_run("", args), {"BRRR_FAULT=checkpoint.prune=kill"}), 128 + SIGKILL)
         << err_;
   }

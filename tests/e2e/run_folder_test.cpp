@@ -19,7 +19,7 @@ class RunFolder : public EndToEnd {
     std::vector<std::string> args = small_run(
         name, {"--n-embd", "16", "--context", "16", "--batch-size", "2", "--max-steps", "20",
                "--save-steps", "5", "--eval-steps", "10", "--save-total-limit", "0"});
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
   std::vector<int64_t> steps_in(const std::string& name) const {
@@ -93,7 +93,7 @@ TEST_F(RunFolder, ACompleteRunIsLeftAlone) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{}, {"--max-steps", "7"}, {"--samples", "3"}}) {
     std::vector<std::string> args{"train", "--resume", folder, "--json"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     ASSERT_EQ(run(args), 0) << err_;
     EXPECT_TRUE(says("already complete (20 of ")) << err_;
     EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
@@ -263,7 +263,7 @@ TEST_F(RunFolder, AModelToStartFromBringsItsShape) {
                                       "--json"};
   const auto with = [&](std::vector<std::string> more) {
     std::vector<std::string> args = from;
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return run(args);
   };
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--n-layer", "3"},

@@ -25,7 +25,7 @@ class RunSafety : public EndToEnd {
     std::vector<std::string> args = small_run(
         name, {"--n-embd", "16", "--context", "16", "--batch-size", "2", "--max-steps", "10",
                "--save-steps", "5", "--eval-steps", "5", "--save-total-limit", "0"});
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
   std::string at(const std::string& name) const { return path(name).string(); }

@@ -45,7 +45,7 @@ std::vector<int> lines_of_steps(const std::string& err) {
 
 TEST_F(Train, TheScreenShowsWhatWasAskedFor) {
   const auto train = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--max-steps", "60", "--overwrite"});
+    put_options(more, {"--max-steps", "60", "--overwrite"});
     return run(small_run("run", more));
   };
   ASSERT_EQ(train({"--logging-steps", "25"}), 0) << err_;
@@ -161,7 +161,7 @@ TEST_F(Train, EveryOptimizerLearns) {
                                                   {"muon", "--precision", "bf16"}}) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(options, " ")));
     std::vector<std::string> more{"--overwrite", "--optim"};
-    more.insert(more.end(), options.begin(), options.end());
+    put_options(more, options);
     ASSERT_EQ(run(small_run("run", more)), 0) << err_;
     EXPECT_LT(json()["val_loss"].get<double>(), 2.6) << "it did not learn";
   }
@@ -175,7 +175,7 @@ class Diverged : public EndToEnd {
     std::vector<std::string> args =
         small_run(name, {"--optim", "sgd", "--learning-rate", "1e30", "--max-grad-norm", "0",
                          "--warmup-steps", "0", "--dropout", "0"});
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
   bool says(const std::string& part) const { return err_.find(part) != std::string::npos; }
@@ -222,7 +222,7 @@ TEST_F(Diverged, OnlyACheckpointOfFiniteLossIsRecommended) {
   // After steps that were well, the one before the last is; and it is one to go on from.
   std::vector<std::string> slower{"--learning-rate",    "1e4", "--warmup-steps", "20",
                                   "--save-total-limit", "0"};
-  slower.insert(slower.end(), unseen.begin(), unseen.end());
+  put_options(slower, unseen);
   EXPECT_EQ(run(diverging("run", slower)), 1);
   const std::vector<int64_t> all = checkpoints("run");
   ASSERT_GE(all.size(), 2u) << err_;
@@ -402,7 +402,7 @@ TEST_F(EndToEnd, FineTuningDoesNotDamageAModel) {
   const std::vector<std::string> from{"--init-from", path("base").string(), "--text",
                                       text_path().string()};
   const auto with = [&](std::vector<std::string> args) {
-    args.insert(args.end(), from.begin(), from.end());
+    put_options(args, from);
     return args;
   };
   ASSERT_EQ(run(with({"train", "--output-dir", path("tuned").string(), "--samples", "0",

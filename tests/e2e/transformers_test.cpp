@@ -130,7 +130,7 @@ TEST_F(Transformers, ContinueAPromptWithTheSameText) {
     for (const std::string architecture : {"gpt2", "llama"}) {
       Options more{"--tokenizer", tokenizer,        "--max-steps", "100",        "--eval-steps",
                    "0",           "--architecture", architecture,  "--overwrite"};
-      if (architecture == "llama") more.insert(more.end(), {"--num-key-value-heads", "1"});
+      if (architecture == "llama") put_options(more, {"--num-key-value-heads", "1"});
       ASSERT_EQ(run(small_run("run", more)), 0) << err_;
       ASSERT_EQ(run({"generate", "--model", path("run").string(), "--prompt", "line 1", "--json",
                      "--temperature", "0", "--max-new-tokens", "20"}),
@@ -148,10 +148,10 @@ TEST_F(Transformers, ReadTheSameTokens) {
   for (const char* kind : {"char", "byte", "bpe", "wordpiece"}) {
     const std::string name = kind;
     Options make{"data", "train-tokenizer", "--kind", name};
-    if (name == "bpe") make.insert(make.end(), {"--vocab-size", "300"});
-    if (name == "wordpiece") make.insert(make.end(), {"--vocab-size", "120"});
+    if (name == "bpe") put_options(make, {"--vocab-size", "300"});
+    if (name == "wordpiece") put_options(make, {"--vocab-size", "120"});
     if (name == "byte") make = {"data", "prepare", "--tokenizer", "byte"};
-    make.insert(make.end(), {"--text", text, "--output-dir", path(name).string()});
+    put_options(make, {"--text", text, "--output-dir", path(name).string()});
     ASSERT_EQ(run(make), 0) << err_;
     const Json theirs = ask(name, "encode", texts);
     ASSERT_EQ(theirs.size(), texts.size()) << name;

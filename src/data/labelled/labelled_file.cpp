@@ -58,6 +58,13 @@ std::vector<std::string> sorted_labels(const std::set<std::string_view>& labels)
   return sorted;
 }
 
+/// The beginning of a list of labels, each in quotes.
+std::string quoted(const std::vector<std::string>& labels) {
+  std::vector<std::string> shown;
+  for (const std::string& label : labels) shown.push_back("'" + shown_field(label) + "'");
+  return listed(shown);
+}
+
 /// The ids of labels: of those that are given, or of all that the file has.
 class LabelIds {
  public:
@@ -75,7 +82,7 @@ class LabelIds {
     const auto found = ids_.find(label);
     if (found == ids_.end())
       user_error("{}: line {}: '{}' is none of the labels: {}", name_, line, shown_field(label),
-                 list(labels_));
+                 quoted(labels_));
     ++examples_[static_cast<size_t>(found->second)];
     return found->second;
   }
@@ -87,21 +94,12 @@ class LabelIds {
       if (examples_[i] == 0) missing.push_back(labels_[i]);
     if (!missing.empty())
       notes.push_back(fmt::format("no example has the label{} {}", missing.size() == 1 ? "" : "s",
-                                  list(missing)));
+                                  quoted(missing)));
   }
 
   std::vector<std::string> take() { return std::move(labels_); }
 
  private:
-  static std::string list(const std::vector<std::string>& labels) {
-    constexpr size_t kShown = 20;
-    std::string text;
-    for (size_t i = 0; i < std::min(labels.size(), kShown); ++i)
-      text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown_field(labels[i]));
-    if (labels.size() > kShown) text += fmt::format(" and {} more", labels.size() - kShown);
-    return text;
-  }
-
   std::vector<std::string> labels_;
   std::string name_;
   std::vector<int64_t> examples_;
@@ -119,11 +117,13 @@ void note_untrained(LabelledSplit& split) {
     return found;
   };
   const std::vector<bool> trained = has(split.train), evaluated = has(split.validation);
+  std::vector<std::string> untrained;
   for (size_t i = 0; i < trained.size(); ++i)
-    if (evaluated[i] && !trained[i])
-      split.train.notes.push_back(
-          fmt::format("all examples of the label '{}' are held out for validation",
-                      shown_field(split.train.labels[i])));
+    if (evaluated[i] && !trained[i]) untrained.push_back(split.train.labels[i]);
+  if (!untrained.empty())
+    split.train.notes.push_back(
+        fmt::format("all examples of the label{} {} are held out for validation",
+                    untrained.size() == 1 ? "" : "s", quoted(untrained)));
 }
 
 // ---- rows of fields
@@ -156,6 +156,14 @@ void check_first_line(const LabelledTable& t, const std::string& name) {
         name, t.table.lines[0], shown_field(t.label(0)));
 }
 
+/// Whether labels look like measurements: numbers of more values than classes usually have.
+bool are_ratings(const std::set<std::string_view>& labels) {
+  constexpr size_t kManyFractions = 10, kManyIntegers = 100;
+  if (!std::all_of(labels.begin(), labels.end(), number_in)) return false;
+  const bool are_integers = std::all_of(labels.begin(), labels.end(), integer_in);
+  return labels.size() > (are_integers ? kManyIntegers : kManyFractions);
+}
+
 void read_classes(const LabelledTable& t, LabelledFile& file) {
   std::set<std::string_view> names;
   for (size_t row = t.first(); row < t.table.rows(); ++row) {
@@ -169,7 +177,12 @@ void read_classes(const LabelledTable& t, LabelledFile& file) {
     file.rows[row - t.first()].label = ids.id(t.label(row), t.table.lines[row]);
   if (t.options.labels.empty()) check_first_line(t, file.name);
   const size_t rows = file.rows.size();
-  if (rows >= 10 && names.size() > rows / 2)
+  if (t.options.labels.empty() && are_ratings(names))
+    file.notes.push_back(
+        fmt::format("the labels are numbers of {} different values, each of which becomes a class "
+                    "of its own; --task regress learns to tell the number",
+                    with_commas(static_cast<int64_t>(names.size()))));
+  else if (rows >= 10 && names.size() > rows / 2)
     file.notes.push_back(fmt::format("{} have {}; is the label's column another one?",
                                      counted(static_cast<int64_t>(rows), "row"),
                                      counted(static_cast<int64_t>(names.size()), "label")));

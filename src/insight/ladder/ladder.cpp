@@ -20,10 +20,7 @@ namespace brrr::insight {
 namespace {
 
 KeyValues options_of(const Ladder& ladder, size_t rung, const KeyValues& user) {
-  KeyValues all = ladder.options;
-  all.insert(all.end(), ladder.rungs[rung].options.begin(), ladder.rungs[rung].options.end());
-  all.insert(all.end(), user.begin(), user.end());
-  return all;
+  return train::overlaid(train::overlaid(ladder.options, ladder.rungs[rung].options), user);
 }
 
 /// The bytes that the step of these options keeps for its backward pass.
@@ -79,9 +76,7 @@ void visit(const train::TrainOptions& options, int64_t memory_limit, RungResult&
 }
 
 KeyValues changes_of(const Ladder& ladder, const LadderOptions& options) {
-  KeyValues changes = options.quick ? ladder.quick : KeyValues{};
-  changes.insert(changes.end(), options.options.begin(), options.options.end());
-  return changes;
+  return train::overlaid(options.quick ? ladder.quick : KeyValues{}, options.options);
 }
 
 /// Without what changes no step, and the threads, which stand in the key by themselves.

@@ -21,6 +21,8 @@ struct Harmless {
 };
 
 constexpr const char* kOff = "false none null 0 off no {} []";
+constexpr const char* kLabelledFile =
+    "texts with labels are read from a file: take --task NAME --data FILE.tsv";
 constexpr const char* kOneDevice =
     "a run has one process on one device; leave it out, and choose the device by --device";
 constexpr const char* kNoUpload =
@@ -133,6 +135,47 @@ constexpr Harmless kHarmless[] = {
     {"dataset-config-name", Kind::kText, kOff,
      "data is read from files: take --text FILE... or --data SHARD..."},
 
+    // Its example scripts: run_clm, run_mlm, run_glue, run_ner.
+    {"cache-dir", Kind::kText, kOff,
+     "models and data are looked for where the environment variable HF_HOME says; set that, and "
+     "leave it out"},
+    {"config-name", Kind::kText, kOff,
+     "a new model is told by --preset NAME, or --architecture NAME and its options, and a known "
+     "one by --init-from FOLDER"},
+    {"use-fast-tokenizer", Kind::kFlag, "", ""},
+    {"model-revision", Kind::kText, "main none null",
+     "fetch it by `hf download NAME --revision REVISION --local-dir FOLDER`, and take --init-from "
+     "FOLDER"},
+    {"token", Kind::kText, "", ""},
+    {"use-auth-token", Kind::kOptional, "", ""},
+    {"trust-remote-code", Kind::kFlag, "", ""},  // no code of a model is ever run
+    {"low-cpu-mem-usage", Kind::kFlag, "", ""},
+    {"attn-implementation", Kind::kText, "", ""},
+    {"ignore-mismatched-sizes", Kind::kFlag, "", ""},
+    {"max-train-samples", Kind::kText, kOff,
+     "the whole file is learnt from: cut it, or take --max-steps"},
+    {"max-eval-samples", Kind::kText, kOff, "take --eval-batches"},
+    {"max-predict-samples", Kind::kText, kOff,
+     "`brrr classify RUN FILE` labels the lines of any file"},
+    {"overwrite-cache", Kind::kFlag, "", ""},
+    {"preprocessing-num-workers", Kind::kText, "", ""},
+    {"keep-linebreaks", Kind::kFlag, "true", "line ends are part of the text; leave it out"},
+    {"pad-to-max-length", Kind::kFlag, "", ""},
+    {"task-name", Kind::kText, kOff, kLabelledFile},
+    {"test-file", Kind::kText, kOff, "`brrr classify RUN FILE` labels the lines of any file"},
+    {"train-split-name", Kind::kText, "none null train", kLabelledFile},
+    {"validation-split-name", Kind::kText, "none null validation", kLabelledFile},
+    {"test-split-name", Kind::kText, "none null test", kLabelledFile},
+    {"remove-splits", Kind::kText, kOff, kLabelledFile},
+    {"remove-columns", Kind::kText, kOff, "other columns are not read; leave it out"},
+    {"shuffle-train-dataset", Kind::kFlag, "", ""},
+    {"shuffle-seed", Kind::kText, "", ""},
+    {"metric-name", Kind::kText, kOff, "the metrics are those of --task; leave it out"},
+    {"label-all-tokens", Kind::kFlag, "false",
+     "a word has its label once, at its first token; leave it out"},
+    {"return-entity-level-metrics", Kind::kFlag, "", ""},
+    {"with-tracking", Kind::kFlag, "", ""},  // log.jsonl and event files are written in any case
+
     // nanoGPT. It keeps its best checkpoint alone where this is false; a run keeps the newest, too.
     {"always-save-checkpoint", Kind::kFlag, "", ""},
     {"backend", Kind::kText, "", ""},
@@ -243,6 +286,35 @@ void add_mapped_rows(ForeignTable& t) {
             });
 }
 
+/// transformers' example scripts.
+void add_script_rows(ForeignTable& t) {
+  t.foreign("validation-split-percentage", Kind::kReal, "val-fraction", "percent of the text",
+            [](TrainOptions& o, const std::string& s) {
+              o.val_fraction =
+                  parse_real(s, {.low = 0, .high = 100, .low_open = true, .high_open = true}) / 100;
+            });
+  t.foreign("torch-dtype", Kind::kText, "param-dtype", "float32, bfloat16 or auto",
+            [](TrainOptions& o, const std::string& s) {
+              if (is_among(s, "bfloat16 bf16"))
+                o.param_dtype = "bf16";
+              else if (!is_among(s, "auto none null float32 fp32"))
+                usage_error(
+                    "expected auto, float32 or bfloat16: parameters are trained in these, and "
+                    "--precision says what is computed in; got '{}'",
+                    s);
+            });
+  t.foreign("streaming", Kind::kFlag, "tokenize", "true: stream",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s)) o.tokenize = "stream";
+            });
+  t.foreign("do-regression", Kind::kFlag, "do-regression", "that of the task",
+            [](TrainOptions& o, const std::string& s) {
+              if (parse_bool(s) != (o.task == "regress"))
+                usage_error("expected {}: --task regress learns numbers, --task classify classes",
+                            o.task == "regress");
+            });
+}
+
 /// Names that set no field: they stand for themselves.
 void add_harmless_rows(ForeignTable& t) {
   for (const Harmless& h : kHarmless)
@@ -266,8 +338,12 @@ void add_harmless_rows(ForeignTable& t) {
                     "got '{}'",
                     !o.task.empty(), metric_of_task(o.task), s);
             });
-  // Several options of ours, which in_our_names() has.
-  t.foreign("dataset", Kind::kText, "dataset", "", [](TrainOptions&, const std::string&) {});
+  // Options of ours by another name, or several of them, which in_our_names() has.
+  for (const char* name :
+       {"dataset", "config-overrides", "text-column-names", "line-by-line", "num-warmup-steps",
+        "max-train-steps", "max-length", "checkpointing-steps"})
+    t.foreign(name, std::string_view(name) == "line-by-line" ? Kind::kFlag : Kind::kText, name, "",
+              [](TrainOptions&, const std::string&) {});
 }
 
 /// nanoGPT's --dataset NAME is the folder data/NAME, with train.bin and val.bin in it.
@@ -296,17 +372,48 @@ KeyValues dataset_named(const std::string& name) {
       name);
 }
 
+/// "n_embd=256,n_layer=4", as run_clm has it.
+KeyValues overrides_in(const std::string& list) {
+  KeyValues ours;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string one = list.substr(begin, end - begin);
+    const size_t equals = one.find('=');
+    if (equals == std::string::npos)
+      usage_error("expected NAME=VALUE, several apart by commas; got '{}'", list);
+    ours.emplace_back(one.substr(0, equals), one.substr(equals + 1));
+    begin = end + 1;
+  }
+  return ours;
+}
+
 }  // namespace
 
 void add_foreign_rows(ForeignTable& t) {
   t.group("");
   add_mapped_rows(t);
+  add_script_rows(t);
   add_harmless_rows(t);
 }
 
 std::optional<KeyValues> in_our_names(const std::string& option, const std::string& value) {
   if (option == "init-from" && value == "resume") return KeyValues{{"resume", "true"}};
   if (option == "dataset") return dataset_named(value);
+  if (option == "config-overrides") return overrides_in(value);
+  if (option == "text-column-names") {
+    const size_t comma = value.find(',');
+    KeyValues ours{{"text-column", value.substr(0, comma)}};
+    if (comma != std::string::npos) ours.emplace_back("text2-column", value.substr(comma + 1));
+    return ours;
+  }
+  if (option == "line-by-line")
+    return parse_bool(value) ? KeyValues{{"sampling", "documents"}, {"separator", "\n"}}
+                             : KeyValues{};
+  if (option == "num-warmup-steps") return KeyValues{{"warmup-steps", value}};
+  if (option == "max-train-steps") return KeyValues{{"max-steps", value}};
+  if (option == "max-length") return KeyValues{{"context", value}};
+  if (option == "checkpointing-steps")
+    return KeyValues{{value == "epoch" ? "save-strategy" : "save-steps", value}};
   return std::nullopt;
 }
 

@@ -90,6 +90,15 @@ const models::ModelOption& setting_named(const std::string& name, const Options&
   check_failed(__FILE__, __LINE__, "an architecture has the option", name);
 }
 
+// transformers' model_type is here a setting of an architecture that has several, or else the
+// architecture itself.
+void refuse_architecture(const std::string& type) {
+  for (const models::Architecture* a : models::all_architectures())
+    if (!a->find_option("model-type") &&
+        (a->name == type || std::ranges::count(a->model_types, type) > 0))
+      usage_error("{0} is an architecture of its own: take --architecture {0}", a->name);
+}
+
 // The options of all architectures, each name once. Architectures that share a name may differ in
 // range, default and help: the chosen one's count, and the page says what each of them means.
 void add_settings(Table& t) {
@@ -109,6 +118,7 @@ void add_settings(Table& t) {
       Table::Row& row = t.add(option);
       const std::string name = option.name;
       row.set = [name](Options& o, const std::string& s) {
+        if (name == "model-type") refuse_architecture(s);
         o.model_settings[name] = setting_named(name, o).canonical(s);
       };
       row.get = [name](const Options& o) {
@@ -306,9 +316,12 @@ void add_run_rows(Table& t) {
   add_interval(t, "save-steps", &Options::save_steps,
                "steps between checkpoints; below 1: a share of all steps (default: eval-steps; 0: "
                "only at the end or on a signal)");
-  t.integer("save-total-limit", &Options::save_total_limit, 0, 1 << 20, "N",
-            "checkpoints kept, the best one besides (0: all)")
-      .free_on_resume = true;
+  Table::Row& most = t.integer("save-total-limit", &Options::save_total_limit, 0, 1 << 20, "N",
+                               "checkpoints kept, the best one besides (0: all)");
+  most.free_on_resume = true;
+  most.set = [parse = most.set](Options& o, const std::string& s) {
+    parse(o, s == "None" || s == "none" || s == "null" ? "0" : s);  // as transformers says it
+  };
   Table::Row& resume =
       t.text("resume", &Options::resume, "FOLDER",
              "go on from the newest checkpoint, or from the one given", {"resume-from-checkpoint"});

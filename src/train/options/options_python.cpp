@@ -20,7 +20,13 @@ double as_double(const PythonNumber& n) {
   return std::visit([](auto v) { return static_cast<double>(v); }, n);
 }
 
-/// A line of the file, read from the left.
+/// A value of the file: nothing for None, the items of a list or tuple.
+struct PythonValue {
+  std::vector<std::string> items = {};
+  bool is_list = false, is_number = false;
+};
+
+/// A statement of the file, read from the left.
 class PythonLine {
  public:
   explicit PythonLine(std::string_view text) : text_(text) {}
@@ -47,25 +53,25 @@ class PythonLine {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  /// The value as the options read it; nothing for None.
-  std::optional<std::string> value() {
-    skip_blanks();
-    std::optional<std::string> result;
-    if (at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\'')) {
-      result = string();
-    } else if (at_ < text_.size() && is_letter(text_[at_])) {
-      const std::string word = name();
-      if (word == "True" || word == "False")
-        result = word == "True" ? "true" : "false";
-      else if (word != "None")
-        refuse_line(fmt::format("'{}' is no literal", word));
-    } else {
-      const PythonNumber number = sum();
-      const auto* whole = std::get_if<int64_t>(&number);
-      if (whole == nullptr && !std::isfinite(std::get<double>(number)))
-        refuse_line("the result is no finite number");
-      result = whole != nullptr ? std::to_string(*whole) : show_real(std::get<double>(number));
+  /// What follows a name up to its value: "=", or an annotation and perhaps "=". False: neither. At
+  /// the end of the line then: a name that is only declared.
+  bool take_assignment() {
+    if (take(":")) {
+      if (is_done()) return false;
+      for (int depth = 0; at_ < text_.size() && text_[at_] != '#'; ++at_) {
+        const char c = text_[at_];
+        depth += c == '[' || c == '(' ? 1 : c == ']' || c == ')' ? -1 : 0;
+        if (depth == 0 && c == '=') break;
+      }
+      return is_done() || take("=");
     }
+    return !text_.substr(at_).starts_with("==") && take("=");
+  }
+
+  /// The value as the options read it.
+  PythonValue value() {
+    PythonValue result = item();
+    if (take(",")) result = rest_of_list(std::move(result), "");
     if (!is_done()) refuse_line(fmt::format("'{}' is too much", text_.substr(at_)));
     return result;
   }
@@ -74,6 +80,85 @@ class PythonLine {
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
   static bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  }
+
+  char next() {
+    skip_blanks();
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+  bool is_quote(size_t at) const {
+    return at < text_.size() && (text_[at] == '"' || text_[at] == '\'');
+  }
+
+  PythonValue item() {
+    const Depth depth(depth_);
+    const char first = next();
+    if (first == '{') refuse_line("a dictionary or a set is no value of an option");
+    if (first == '[') {
+      take("[");
+      return rest_of_list({}, "]");
+    }
+    if (first == '(') {
+      // A tuple, or parentheses around a value: those around numbers belong to the formula.
+      const size_t begin = at_;
+      take("(");
+      if (take(")")) return {.is_list = true};
+      PythonValue inner = item();
+      if (take(",")) return rest_of_list(std::move(inner), ")");
+      if (!inner.is_number) {
+        if (!take(")")) refuse_line("a parenthesis is not closed");
+        return inner;
+      }
+      at_ = begin;
+    }
+    if (is_quote(at_)) return {{strings()}};
+    if (is_letter(first)) {
+      const std::string word = name();
+      if (is_quote(at_)) {
+        if (word != "u" && word != "U")
+          refuse_line(fmt::format("a string with the prefix {} is not read", word));
+        return {{strings()}};
+      }
+      if (word == "True" || word == "False") return {{word == "True" ? "true" : "false"}};
+      if (word != "None") refuse_line(fmt::format("'{}' is no literal", word));
+      return {};
+    }
+    const PythonNumber number = sum();
+    const auto* whole = std::get_if<int64_t>(&number);
+    if (whole == nullptr && !std::isfinite(std::get<double>(number)))
+      refuse_line("the result is no finite number");
+    return {{whole != nullptr ? std::to_string(*whole) : show_real(std::get<double>(number))},
+            false,
+            true};
+  }
+
+  /// Up to `end`; "": up to the end of the line. `first`: the item before the first comma.
+  PythonValue rest_of_list(PythonValue first, std::string_view end) {
+    PythonValue list{{}, true};
+    const auto add = [&](PythonValue&& one) {
+      if (one.is_list) refuse_line("a list inside a list has no meaning here");
+      if (one.items.empty()) refuse_line("None in a list has no meaning here");
+      list.items.push_back(std::move(one.items[0]));
+    };
+    const auto is_at_end = [&] { return end.empty() ? is_done() : take(end); };
+    const bool has_first = end != "]";
+    if (has_first) add(std::move(first));
+    while (!is_at_end()) {
+      if (is_done()) refuse_line(fmt::format("the list is not closed by '{}'", end));
+      add(item());
+      if (!take(",") && next() != (end.empty() ? '\0' : end[0])) {
+        if (is_done() && end.empty()) continue;
+        refuse_line(fmt::format("expected ',' in the list; got '{}'", text_.substr(at_)));
+      }
+    }
+    return list;
+  }
+
+  /// Strings that stand side by side are one.
+  std::string strings() {
+    std::string all = string();
+    while (next(), is_quote(at_)) all += string();
+    return all;
   }
 
   std::string string() {
@@ -162,6 +247,11 @@ class PythonLine {
       if (c != '_') digits += c;
       ++at_;
     }
+    const std::string_view written = text_.substr(begin, at_ - begin);
+    for (size_t i = 0; i < written.size(); ++i)
+      if (written[i] == '_' && (i == 0 || i + 1 == written.size() || !is_digit(written[i - 1]) ||
+                                !is_digit(written[i + 1])))
+        refuse_line(fmt::format("'{}' is no number: underscores stand between digits", written));
     const char *first = digits.data(), *last = first + digits.size();
     int64_t whole = 0;
     double real = 0;
@@ -245,6 +335,67 @@ class PythonLine {
   int depth_ = 0;
 };
 
+struct Statement {
+  std::string text;
+  int line;  // of the file, where it begins
+};
+
+/// The lines of the file without strings that stand alone, which are comments. Those that an open
+/// bracket or a backslash continues are one.
+std::vector<Statement> statements_in(std::string_view text) {
+  std::vector<Statement> all;
+  std::string_view comment_mark;  // of a string over several lines that stands alone
+  int number = 0, depth = 0;
+  bool goes_on = false;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!comment_mark.empty()) {
+      if (line.find(comment_mark) != std::string_view::npos) comment_mark = {};
+      continue;
+    }
+    if (!goes_on) {
+      const size_t first = std::min(line.find_first_not_of(" \t"), line.size());
+      const std::string_view mark = line.substr(first, 3);
+      if (mark == "\"\"\"" || mark == "'''") {
+        if (line.find(mark, first + 3) == std::string_view::npos) comment_mark = mark;
+        continue;
+      }
+      all.push_back({"", number});
+      depth = 0;
+    }
+    char quote = 0;
+    size_t at = 0;
+    for (; at < line.size(); ++at) {
+      const char c = line[at];
+      if (quote != 0) {
+        if (c == '\\')
+          ++at;
+        else if (c == quote)
+          quote = 0;
+      } else if (c == '#') {
+        break;
+      } else if (c == '"' || c == '\'') {
+        quote = c;
+      } else if (c == '(' || c == '[' || c == '{') {
+        ++depth;
+      } else if (c == ')' || c == ']' || c == '}') {
+        --depth;
+      }
+    }
+    line = line.substr(0, std::min(at, line.size()));
+    const bool has_backslash = quote == 0 && line.ends_with('\\');
+    if (has_backslash) line.remove_suffix(1);
+    all.back().text += line;
+    goes_on = has_backslash || (depth > 0 && quote == 0);
+    if (goes_on) all.back().text += ' ';
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<FileSetting> read_python(const std::string& path) {
@@ -256,42 +407,29 @@ std::vector<FileSetting> read_python(const std::string& path) {
   }
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
   std::vector<FileSetting> settings;
-  std::string_view comment_mark;  // of a string over several lines that stands alone
-  int number = 0;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string_view content = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (content.ends_with('\r')) content.remove_suffix(1);
-    if (!comment_mark.empty()) {
-      if (content.find(comment_mark) != std::string_view::npos) comment_mark = {};
-      continue;
-    }
+  for (const auto& [content, number] : statements_in(text)) {
     PythonLine line(content);
     if (line.is_done() || line.take("import ") || line.take("from ")) continue;
-    bool is_text = false;
-    for (const std::string_view mark : {"\"\"\"", "'''"})
-      if (line.take(mark)) {
-        is_text = true;
-        if (content.find(mark, content.find(mark) + mark.size()) == std::string_view::npos)
-          comment_mark = mark;
-      }
-    if (is_text) continue;
     const std::string where = fmt::format("{}:{}", path, number);
     const std::string name = line.name();
+    PythonValue value;
     try {
-      if (name.empty() || !line.take("="))
+      if (name.empty() || !line.take_assignment())
         refuse_line(fmt::format("'{}' is no assignment", content));
-      if (const auto value = line.value()) settings.push_back({name, *value, where});
+      if (line.is_done() && content.find('=') == std::string::npos) continue;  // only declared
+      value = line.value();
     } catch (const UserError& e) {
       // Names that only Weights & Biases sees may be calculated: they have no meaning here.
       if (name.starts_with("wandb_")) continue;
       usage_error(
-          "{}: {}{}; expected NAME = VALUE, where VALUE is a string, True, False, or numbers with "
-          "+ - * /: the file is read, not run",
+          "{}: {}{}; expected NAME = VALUE, where VALUE is a string, True, False, None, numbers "
+          "with + - * /, or a list of them: the file is read, not run",
           where, name.empty() ? "" : name + ": ", e.what());
     }
+    if (value.is_list && value.items.empty()) settings.push_back({name, "", where});
+    if (value.is_list && train_option_table().find(name, where + ": ").kind != OptionKind::kList)
+      usage_error("{}: {}: expected one value; got a list", where, name);
+    for (const std::string& item : value.items) settings.push_back({name, item, where});
   }
   return settings;
 }

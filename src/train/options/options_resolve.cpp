@@ -5,6 +5,7 @@
 #include "formats/json_file.h"
 #include "train/options.h"
 #include "train/options/foreign_names.h"
+#include "train/options/option_layer.h"
 
 namespace brrr::train {
 namespace {
@@ -12,58 +13,10 @@ namespace {
 using Row = OptionTable<TrainOptions>::Row;
 using OrderedJson = nlohmann::ordered_json;
 
-/// in_our_names(), with where the name stands in errors.
-std::optional<KeyValues> named_as_ours(const std::string& option, const std::string& value,
-                                       const std::string& where) {
-  try {
-    return in_our_names(option, value);
-  } catch (const UserError& e) {
-    throw UserError(where + ": " + e.what(), ExitCode::kUsage);
-  }
-}
-
-// Applies one layer. A list that a layer names starts empty, so that a later layer replaces it.
-class Layer {
- public:
-  explicit Layer(TrainOptions& options, std::set<std::string>* given)
-      : options_(options), given_(given) {}
-  void set(std::string_view key, std::string value, const std::string& where,
-           const std::string& unknown_where) {
-    const auto& table = train_option_table();
-    const Row* row = &table.find(key, unknown_where);
-    if (const auto ours = named_as_ours(row->name, value, where)) {
-      for (const auto& [our_key, our_value] : *ours) set(our_key, our_value, where, unknown_where);
-      return;
-    }
-    const std::string& name = row->stands_for.empty() ? row->name : row->stands_for;
-    if (given_ != nullptr && row->kind == OptionKind::kText && value.empty())
-      usage_error("{}: expected a value; got an empty one", where);
-    if (row->clear && seen_.insert(row->name).second) row->clear(options_);
-    if (!(row->clear && value.empty() && where != cli_)) table.set(options_, *row, value, where);
-    if (given_ != nullptr) given_->insert(name);
-  }
-  void set_from_command_line(const std::string& key, const std::string& value) {
-    cli_ = "--" + canonical_key(key);
-    set(key, value, cli_, "");
-  }
-
- private:
-  TrainOptions& options_;
-  std::set<std::string>* given_;
-  std::set<std::string> seen_;
-  std::string cli_;
-};
-
 const models::Architecture& architecture_of_preset(const std::string& name) {
   for (const models::Architecture* a : models::all_architectures())
     for (const models::Preset& preset : a->presets)
       if (preset.name == name) return *a;
-  check_failed(__FILE__, __LINE__, "preset exists", name);
-}
-
-const models::Preset& find_preset(const std::string& name) {
-  for (const models::Preset* preset : presets())
-    if (preset->name == name) return *preset;
   check_failed(__FILE__, __LINE__, "preset exists", name);
 }
 
@@ -215,16 +168,17 @@ void validate_task(const TrainOptions& o) {
 /// Sequences in a step.
 int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
 
-// What is asked anew each time, never taken from the record.
-bool is_per_call(std::string_view name) {
-  for (const char* known :
-       {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
-        "explain-dispatch", "dump-graph", "live", "live-port"})
-    if (name == known) return true;
-  return false;
+}  // namespace
+
+const models::Preset& find_preset(const std::string& name) {
+  for (const models::Preset* preset : presets())
+    if (preset->name == name) return *preset;
+  check_failed(__FILE__, __LINE__, "preset exists", name);
 }
 
-}  // namespace
+const models::Preset& preset_for_fine_tuning(const std::string& task) {
+  return find_preset(task.empty() ? kFineTuneText : kFineTune);
+}
 
 std::vector<const models::Preset*> presets() {
   std::vector<const models::Preset*> all;
@@ -238,6 +192,14 @@ bool is_model_setting(std::string_view name) {
   return std::any_of(all.begin(), all.end(), [&](const models::Architecture* a) {
     return a->find_option(name) != nullptr;
   });
+}
+
+bool is_per_call(std::string_view name) {
+  for (const char* known :
+       {"fit", "memory-limit", "config", "json", "resume", "overwrite", "disable-tqdm", "explain",
+        "explain-dispatch", "dump-graph", "live", "live-port"})
+    if (name == known) return true;
+  return false;
 }
 
 bool is_foreign_setting(std::string_view name, const TrainOptions& options) {
@@ -297,16 +259,16 @@ TrainOptions resolve(const KeyValues& given) {
   options.preset = heads.preset;
   options.task = heads.task;
   options.architecture = heads.architecture;
-  Layer preset(options, nullptr);
+  OptionLayer preset(options, OptionLayer::Source::preset, nullptr);
   for (const auto& [key, value] : find_preset(heads.preset).values)
     preset.set(key, value, heads.preset, "");
   if (is_nanogpt && heads.task.empty())
     for (const auto& [key, value] : nanogpt_defaults()) preset.set(key, value, heads.config, "");
   std::set<std::string> names;
-  Layer file(options, &names);
+  OptionLayer file(options, OptionLayer::Source::file, &names);
   for (const FileSetting& s : settings)
     file.set(s.key, s.value, s.where + ": " + s.key, s.where + ": ");
-  Layer command_line(options, &names);
+  OptionLayer command_line(options, OptionLayer::Source::command_line, &names);
   for (const auto& [key, value] : given) command_line.set_from_command_line(key, value);
   if (names.contains("activation-memory")) names.insert("rematerialize");  // it sets both
   options.given.assign(names.begin(), names.end());

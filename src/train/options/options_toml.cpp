@@ -19,8 +19,6 @@ struct BrokenToml {};
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
-#include <map>
-
 #include "base/file.h"
 #include "train/options.h"
 
@@ -35,18 +33,7 @@ std::string as_text(const toml::node& node, const std::string& where) {
   usage_error("{}: expected a string, a number, true or false, or a list of them", where);
 }
 
-using Places = std::map<std::string, std::string>;  // an option -> where the file set it
-
-/// Two spellings of one option in a file: one of them would be passed over without a word.
-void note_place(const std::string& option, const std::string& name, const std::string& where,
-                Places& places) {
-  const auto [place, is_new] = places.emplace(option, where);
-  if (!is_new)
-    usage_error("{}: {}: the option {} is also set at {}; keep one of the two", where, name, option,
-                place->second);
-}
-
-void flatten(const toml::table& table, const std::string& path, int depth, Places& places,
+void flatten(const toml::table& table, const std::string& path, int depth,
              std::vector<FileSetting>& settings) {
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
@@ -54,11 +41,10 @@ void flatten(const toml::table& table, const std::string& path, int depth, Place
     if (const auto* inner = node.as_table()) {
       if (depth > 0)
         usage_error("{}: [{}]: tables inside tables have no meaning here", where, name);
-      flatten(*inner, path, depth + 1, places, settings);
+      flatten(*inner, path, depth + 1, settings);
       continue;
     }
     const auto& row = train_option_table().find(name, where + ": ");
-    note_place(row.name, name, where, places);
     if (const auto* items = node.as_array()) {
       if (row.kind != OptionKind::kList)
         usage_error("{}: {}: expected one value; got a list", where, name);
@@ -80,9 +66,8 @@ std::vector<FileSetting> read_toml(const std::string& path) {
     throw UserError(fmt::format("--config: {}", e.what()), ExitCode::kUsage);
   }
   std::vector<FileSetting> settings;
-  Places places;
   try {
-    flatten(toml::parse(text, path), path, 0, places, settings);
+    flatten(toml::parse(text, path), path, 0, settings);
   } catch (const toml::parse_error& e) {
     usage_error("{}:{}: not valid TOML: {}", path, e.source().begin.line, e.description());
   } catch (const BrokenToml&) {

@@ -77,6 +77,8 @@ std::string_view name_of(RunState state) {
       return "interrupted";
     case RunState::running:
       return "running";
+    case RunState::unsaved:
+      return "stopped before its first checkpoint";
     case RunState::broken:
       return "broken";
   }
@@ -116,9 +118,10 @@ RunSummary summary_of(const fs::path& run) {
   } else if (summary.has_checkpoint) {
     summary.state = RunState::interrupted;
     summary.step = checkpoints.back().step;
+  } else if (outline.has_failed) {
+    summary.fault = "its loss became NaN before its first checkpoint";
   } else {
-    summary.fault = outline.has_failed ? "its loss became NaN before its first checkpoint"
-                                       : "it ended before its first checkpoint";
+    summary.state = RunState::unsaved;
   }
   return summary;
 }

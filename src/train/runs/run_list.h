@@ -26,7 +26,8 @@ class RunOutline {
   bool has_failed = false;   // a number that is none ended it
 };
 
-enum class RunState { finished, interrupted, running, broken };
+/// unsaved: it was stopped before its first checkpoint.
+enum class RunState { finished, interrupted, running, unsaved, broken };
 std::string_view name_of(RunState state);
 
 struct RunSummary {

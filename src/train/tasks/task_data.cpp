@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/human.h"
 #include "data/labelled/encode_labelled.h"
 #include "formats/json_file.h"
 
@@ -66,7 +67,7 @@ TaskFiles read_task_files(const TrainOptions& o, const models::Model& model, boo
     else
       files.notes.push_back(
           fmt::format("{} has labels that the model lacks: the model gets a new head for {}",
-                      o.data[0], fmt::join(all.labels, ", ")));
+                      o.data[0], listed(all.labels)));
   }
   if (all.kind != io::LabelKind::kValues && all.labels.size() < 2)
     user_error("{}: every example has the label {}; two labels at least are needed to learn from",

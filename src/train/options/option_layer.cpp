@@ -1,0 +1,111 @@
+#include "train/options/option_layer.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/human.h"
+#include "train/options/foreign_names.h"
+
+namespace brrr::train {
+namespace {
+
+/// in_our_names(), with where the name stands in errors.
+std::optional<KeyValues> named_as_ours(const std::string& option, const std::string& value,
+                                       const std::string& where) {
+  try {
+    return in_our_names(option, value);
+  } catch (const UserError& e) {
+    throw UserError(where + ": " + e.what(), ExitCode::kUsage);
+  }
+}
+
+const std::string& option_set_by(const OptionInfo& row) {
+  return row.stands_for.empty() ? row.name : row.stands_for;
+}
+
+/// What two settings have in common that may contradict each other. The budget of
+/// rematerialize=auto sets the policy, too.
+std::string field_of(const OptionInfo& row) {
+  const std::string& name = option_set_by(row);
+  return name == "activation-memory" ? "rematerialize" : name;
+}
+
+}  // namespace
+
+OptionLayer::OptionLayer(TrainOptions& options, Source source, std::set<std::string>* given)
+    : options_(options), below_(options), source_(source), given_(given) {}
+
+void OptionLayer::set(std::string_view key, const std::string& value, const std::string& where,
+                      const std::string& unknown_where) {
+  const auto& table = train_option_table();
+  const Row& row = table.find(key, unknown_where);
+  if (const auto ours = named_as_ours(row.name, value, where)) {
+    for (const auto& [our_key, our_value] : *ours) set(our_key, our_value, where, unknown_where);
+    return;
+  }
+  if (given_ != nullptr && row.kind == OptionKind::kText && value.empty())
+    usage_error("{}: expected a value; got an empty one", where);
+  const Setting now{&row, value, where};
+  if (source_ != Source::preset) refuse_contradiction(now);
+  if (row.clear && lists_.insert(row.name).second) row.clear(options_);
+  const bool is_empty_list = row.clear && value.empty() && source_ != Source::command_line;
+  if (!is_empty_list) table.set(options_, row, value, where);
+  if (given_ != nullptr) given_->insert(option_set_by(row));
+  settings_.emplace(field_of(row), now);
+}
+
+void OptionLayer::set_from_command_line(const std::string& key, const std::string& value) {
+  set(key, value, "--" + canonical_key(key), "");
+}
+
+void OptionLayer::refuse_contradiction(const Setting& now) const {
+  const auto [begin, end] = settings_.equal_range(field_of(*now.row));
+  for (auto at = begin; at != end; ++at) {
+    const Setting& before = at->second;
+    const bool is_same_option = before.row == now.row;
+    if (is_same_option && source_ == Source::file && before.where != now.where)
+      usage_error("{}: the option {} is also set at {}; keep one of the two", now.where,
+                  now.row->name, before.where);
+    if (is_same_option && now.row->kind == OptionKind::kList) continue;  // its items add up
+    if (depends_on_order(before, now))
+      usage_error("{} and {} contradict each other; keep one of the two", shown(before),
+                  shown(now));
+  }
+}
+
+bool OptionLayer::depends_on_order(const Setting& a, const Setting& b) const {
+  const auto after = [&](const Setting& first,
+                         const Setting& second) -> std::optional<TrainOptions> {
+    TrainOptions options = below_;
+    try {
+      first.row->set(options, first.value);
+      second.row->set(options, second.value);
+    } catch (const UserError&) {
+      return std::nullopt;
+    }
+    return options;
+  };
+  const auto as_given = after(a, b);
+  return as_given && as_given != after(b, a);  // what is refused as it stands has its own message
+}
+
+std::string OptionLayer::shown(const Setting& setting) const {
+  if (source_ == Source::file) return fmt::format("{} = {}", setting.where, setting.value);
+  const bool is_bare = setting.row->kind == OptionKind::kFlag && setting.value == "true";
+  return is_bare ? setting.where : setting.where + " " + shell_word(setting.value);
+}
+
+KeyValues overlaid(KeyValues under, const KeyValues& over) {
+  const auto& table = train_option_table();
+  std::set<std::string> replaced;
+  for (const auto& [key, value] : over)
+    if (const auto& row = table.find(key); row.kind != OptionKind::kList)
+      replaced.insert(field_of(row));
+  std::erase_if(under, [&](const auto& entry) {
+    return replaced.contains(field_of(table.find(entry.first)));
+  });
+  under.insert(under.end(), over.begin(), over.end());
+  return under;
+}
+
+}  // namespace brrr::train
