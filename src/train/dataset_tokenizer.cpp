@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/human.h"
 #include "folders/model_folder.h"
 #include "web/fetch.h"
 
@@ -38,12 +39,13 @@ fs::path folder_of(const std::string& shard) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-[[noreturn]] void refuse_other_tokenizer(const fs::path& folder, const io::Tokenizer& beside,
-                                         const std::string& wanted) {
+[[noreturn]] void refuse_asked(const fs::path& folder, const io::Tokenizer& beside,
+                               const std::string& asked) {
   user_error(
-      "{} was prepared with {}; {}. Leave --tokenizer out, or prepare the text once more: `brrr "
-      "data prepare --text FILE... --tokenizer KIND --output-dir FOLDER`",
-      with_slash(folder), name_of(beside), wanted);
+      "{} was prepared with {}; you asked for {}. Leave --tokenizer out, or prepare the text once "
+      "more: `brrr data prepare --text FILE... --tokenizer {} --output-dir FOLDER`",
+      with_slash(folder), name_of(beside), asks_for(asked, beside) ? "another " + asked : asked,
+      shell_word(asked));
 }
 
 }  // namespace
@@ -74,7 +76,7 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
     if (holds_tokenizer(folder)) {
       auto beside = io::load_tokenizer(folder);
       if (asks_for(name, *beside)) return beside;
-      refuse_other_tokenizer(folder, *beside, "you asked for " + name);
+      refuse_asked(folder, *beside, name);
     }
     user_error(
         "--tokenizer {} learns from text, and --data gives only token shards: name the tokenizer "
@@ -119,12 +121,12 @@ void check_tokenizer(const io::Tokenizer& used, const std::string& asked, const 
     } catch (const UserError&) {  // of a kind that we cannot read; the one in use was named
       continue;
     }
-    if (!same_tokens(used, *beside))
-      refuse_other_tokenizer(
-          folder, *beside,
-          asked.empty() ? fmt::format("the model in {} has {}", model, name_of(used))
-                        : fmt::format("you asked for {}",
-                                      asks_for(asked, *beside) ? "another " + asked : asked));
+    if (same_tokens(used, *beside)) continue;
+    if (!asked.empty()) refuse_asked(folder, *beside, asked);
+    user_error(
+        "{} was prepared with {}; the model in {} has {}. Prepare the text with the tokenizer of "
+        "the model: `brrr data prepare --text FILE... --tokenizer {} --output-dir FOLDER`",
+        with_slash(folder), name_of(*beside), model, name_of(used), shell_word(model));
   }
 }
 

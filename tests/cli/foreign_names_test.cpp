@@ -143,6 +143,88 @@ constexpr std::pair<const char*, const char*> kTrainingArguments[] = {
     {"resume_from_checkpoint", "False"},
     {"local_rank", "-1"}};
 
+// The arguments of transformers' run_clm, run_mlm, run_glue, run_ner and their *_no_trainer forms.
+constexpr std::pair<const char*, const char*> kExampleScripts[] = {
+    {"model_name_or_path", "m"},
+    {"config_name", "None"},
+    {"config_overrides", "n_embd=64,n_layer=2"},
+    {"tokenizer_name", "byte"},
+    {"cache_dir", "None"},
+    {"use_fast_tokenizer", "True"},
+    {"model_revision", "main"},
+    {"token", "t"},
+    {"use_auth_token", "True"},
+    {"trust_remote_code", "True"},
+    {"torch_dtype", "auto"},
+    {"low_cpu_mem_usage", "True"},
+    {"attn_implementation", "sdpa"},
+    {"ignore_mismatched_sizes", "True"},
+    {"dataset_name", "None"},
+    {"dataset_config_name", "None"},
+    {"train_file", "t.txt"},
+    {"max_train_samples", "None"},
+    {"max_eval_samples", "None"},
+    {"max_predict_samples", "None"},
+    {"streaming", "False"},
+    {"block_size", "64"},
+    {"max_seq_length", "64"},
+    {"max_length", "64"},
+    {"overwrite_cache", "True"},
+    {"overwrite_output_dir", "True"},
+    {"validation_split_percentage", "5"},
+    {"preprocessing_num_workers", "4"},
+    {"keep_linebreaks", "True"},
+    {"line_by_line", "True"},
+    {"pad_to_max_length", "True"},
+    {"task_name", "None"},
+    {"test_file", "None"},
+    {"train_split_name", "train"},
+    {"validation_split_name", "validation"},
+    {"test_split_name", "test"},
+    {"remove_splits", "None"},
+    {"remove_columns", "None"},
+    {"shuffle_train_dataset", "True"},
+    {"shuffle_seed", "42"},
+    {"metric_name", "None"},
+    {"do_regression", "False"},
+    {"label_all_tokens", "False"},
+    {"return_entity_level_metrics", "True"},
+    {"num_warmup_steps", "3"},
+    {"max_train_steps", "9"},
+    {"checkpointing_steps", "5"},
+    {"with_tracking", "True"},
+    {"save_total_limit", "None"}};
+
+TEST(ForeignNames, EveryArgumentOfTheExampleScriptsIsUnderstood) {
+  for (const auto& [name, value] : kExampleScripts)
+    EXPECT_EQ(message_of({{name, value}}), "") << name;
+  const TrainOptions o = resolve({{"config_overrides", "n_embd=64,n_layer=2"},
+                                  {"validation_split_percentage", "5"},
+                                  {"torch_dtype", "bfloat16"},
+                                  {"save_total_limit", "None"},
+                                  {"num_warmup_steps", "3"},
+                                  {"max_train_steps", "9"},
+                                  {"max_length", "32"},
+                                  {"line_by_line", "True"}});
+  EXPECT_EQ(shown(o, "n-embd"), "64");
+  EXPECT_EQ(shown(o, "n-layer"), "2");
+  EXPECT_EQ(o.val_fraction, 0.05);
+  EXPECT_EQ(o.param_dtype, "bf16");
+  EXPECT_EQ(o.save_total_limit, 0);
+  EXPECT_EQ(o.warmup_steps, 3);
+  EXPECT_EQ(o.max_steps, 9);
+  EXPECT_EQ(o.context, 32);
+  EXPECT_EQ(o.sampling, "documents");
+  EXPECT_EQ(o.separator, "\n");
+  EXPECT_EQ(resolve({{"streaming", "True"}}).tokenize, "stream");
+  const TrainOptions pair = resolve({{"task", "classify"},
+                                     {"init_from", "m"},
+                                     {"data", "f.tsv"},
+                                     {"text_column_names", "premise,hypothesis"}});
+  EXPECT_EQ(pair.text_column, "premise");
+  EXPECT_EQ(pair.text2_column, "hypothesis");
+}
+
 TEST(ForeignNames, EveryTrainingArgumentIsUnderstood) {
   for (const auto& [name, value] : kTrainingArguments) {
     if (*value == '\0')
@@ -183,7 +265,17 @@ TEST(ForeignNames, WhatIsNotDoneIsRefusedWithAWayOut) {
                {"eval_steps", "1.5", "below 1"},
                {"dataset", "no_such_text", "data prepare"},
                {"wandb_log", "True", "report"},
-               {"eval_only", "True", "brrr eval"}};
+               {"eval_only", "True", "brrr eval"},
+               {"dataset_name", "wikitext", "--text FILE"},
+               {"task_name", "sst2", "--task NAME --data FILE.tsv"},
+               {"cache_dir", "/tmp/c", "HF_HOME"},
+               {"config_name", "gpt2", "--preset"},
+               {"model_revision", "v2", "hf download"},
+               {"max_train_samples", "100", "--max-steps"},
+               {"torch_dtype", "float16", "--precision"},
+               {"do_regression", "True", "--task regress"},
+               {"config_overrides", "n_embd", "NAME=VALUE"},
+               {"model_type", "gpt2", "--architecture gpt2"}};
   for (const auto& c : cases) {
     const std::string message = message_of({{c.key, c.value}});
     EXPECT_NE(message.find(c.part), std::string::npos) << c.key << ": " << message;
@@ -308,6 +400,25 @@ TEST_F(PythonFiles, AreReadOverTheDefaultsOfTrainPy) {
   EXPECT_EQ(resolve({{"config", file("batch_size = 7\n")}, {"preset", "char"}}).max_steps, 5000);
 }
 
+TEST_F(PythonFiles, LiteralsOfEveryFormAreRead) {
+  const TrainOptions o = resolve(
+      {{"config", file("n_layer: int = 3\nn_head: 'heads' = 1_2  # twelve\nseed: int\n"
+                       "text = ['a.' \"txt\",  # one\n        'b.txt',\n]\n"
+                       "disable_pass = 'fuse', 'cse'\n"
+                       "learning_rate = (1e-3\n    / 2)\nn_embd = (3) * (2 + \\\n 2)\n"
+                       "device = ('cpu')\nrun_name = u'r'\nmax_iters = 5;\nmin_lr = None\n")}});
+  EXPECT_EQ(shown(o, "n-layer"), "3");
+  EXPECT_EQ(shown(o, "n-head"), "12");
+  EXPECT_EQ(shown(o, "n-embd"), "12");
+  EXPECT_EQ(o.text, (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(o.disable_pass, (std::vector<std::string>{"fuse", "cse"}));
+  EXPECT_EQ(o.learning_rate, 5e-4);
+  EXPECT_EQ(o.device, "cpu");
+  EXPECT_EQ(o.run_name, "r");
+  EXPECT_EQ(o.max_steps, 5);
+  EXPECT_TRUE(resolve({{"config", file("text = []\n")}}).text.empty());
+}
+
 TEST_F(PythonFiles, NothingElseIsRead) {
   const auto refused = [&](const std::string& content, const char* part) {
     const std::string message = message_of({{"config", file(content)}});
@@ -330,6 +441,18 @@ TEST_F(PythonFiles, NothingElseIsRead) {
   refused("batch_size += 3\n", "no assignment");
   refused("batch_size = 'many'\n", "whole number");
   refused("if True:\n", "no assignment");
+  refused("try:\n", "no assignment");
+  refused("batch_size == 3\n", "no assignment");
+  refused("\n\nbeta1 = 0.9, 0.95\n", "config.py:3: beta1: expected one value; got a list");
+  refused("text = ['a'\nseed = 3\n", "config.py:1: text: expected ','");
+  refused("text = ['a',\n", "not closed by ']'");
+  refused("text = [['a']]\n", "inside a list");
+  refused("text = [None]\n", "None in a list");
+  refused("batch_size = 1__0\n", "underscores stand between digits");
+  refused("batch_size = {'a': 1}\n", "a dictionary");
+  refused("out_dir = f'x'\n", "prefix f");
+  refused("batch_size = 3; seed = 4\n", "second statement");
+  refused("text = " + std::string(5000, '[') + "\n", "too deeply");
 }
 
 }  // namespace

@@ -157,6 +157,62 @@ TEST(TrainOptionErrors, FieldsMustFitTogether) {
                {"--resume", "--init-from"});
 }
 
+// Whatever their order: none of the two may go by unnoticed.
+TEST(TrainOptionErrors, ContradictionsNameBoth) {
+  const struct {
+    KeyValues given;
+    const char *first, *second;
+  } cases[] = {
+      {{{"bf16", "true"}, {"fp16", "true"}}, "--bf16 and", "--fp16 contradict"},
+      {{{"bf16", "true"}, {"precision", "fp32"}}, "--bf16 and", "--precision fp32"},
+      {{{"save_strategy", "no"}, {"save_steps", "5"}}, "--save-strategy no", "--save-steps 5"},
+      {{{"do_eval", "false"}, {"eval_steps", "5"}}, "--do-eval false", "--eval-steps 5"},
+      {{{"batch_size", "4"}, {"train_batch_size", "8"}}, "--batch-size 4", "--train-batch-size 8"},
+      {{{"warmup_steps", "9"}, {"warmup_ratio", "0.1"}}, "--warmup-steps 9", "--warmup-ratio 0.1"},
+      {{{"activation_memory", "1GiB"}, {"rematerialize", "blocks"}},
+       "--activation-memory 1GiB",
+       "--rematerialize blocks"},
+      {{{"gradient_checkpointing", "true"}, {"rematerialize", "all"}},
+       "--gradient-checkpointing",
+       "--rematerialize all"}};
+  for (const auto& c : cases) {
+    expect_parts(usage_message(c.given), {c.first, c.second});
+    if (c.given[0].first == "activation_memory") continue;  // has a message of its own
+    expect_parts(usage_message({c.given[1], c.given[0]}), {"contradict each other; keep one"});
+  }
+  for (const KeyValues& alike : {KeyValues{{"bf16", "false"}, {"fp16", "true"}},
+                                 {{"lr", "1e-3"}, {"learning_rate", "0.001"}},
+                                 {{"warmup_steps", "0.1"}, {"warmup_ratio", "0.1"}},
+                                 {{"save_strategy", "steps"}, {"save_steps", "5"}},
+                                 {{"activation_memory", "1GiB"}, {"rematerialize", "auto"}},
+                                 {{"disable_pass", "a"}, {"disable_pass", "b"}}})
+    EXPECT_EQ(usage_message(alike), "(no error)") << alike[0].first;
+
+  test::TempFolder folder;
+  const std::string toml = (folder / "a.toml").string(), py = (folder / "a.py").string();
+  write_file_atomically(toml, "bf16 = true\n\nfp16 = true\n");
+  expect_parts(usage_message({{"config", toml}}), {"a.toml:1: bf16", "a.toml:3: fp16"});
+  write_file_atomically(py, "batch_size = 4\nn_layer = 2\nbatch_size = 4\n");
+  expect_parts(usage_message({{"config", py}}), {"a.py:1: batch_size", "a.py:3: batch_size"});
+  // The command line lies over a file.
+  write_file_atomically(toml, "bf16 = true\nwarmup_steps = 7\n");
+  const TrainOptions o =
+      resolve({{"config", toml}, {"precision", "fp16"}, {"warmup_ratio", "0.5"}});
+  EXPECT_EQ(o.precision, "fp16");
+  EXPECT_EQ(o.warmup_steps, 0.5);
+}
+
+TEST(TrainOptionErrors, WhatLiesOverReplacesByAnyName) {
+  const KeyValues all = overlaid(
+      {{"precision", "bf16"}, {"seed", "3"}, {"activation_memory", "1GiB"}, {"disable_pass", "a"}},
+      {{"fp16", "true"}, {"rematerialize", "all"}, {"disable_pass", "b"}});
+  EXPECT_EQ(all, (KeyValues{{"seed", "3"},
+                            {"disable_pass", "a"},
+                            {"fp16", "true"},
+                            {"rematerialize", "all"},
+                            {"disable_pass", "b"}}));
+}
+
 TEST(TrainOptionErrors, FilesNameTheLine) {
   test::TempFolder folder;
   const std::string file = (folder / "run.toml").string();

@@ -271,10 +271,9 @@ TEST(TrainOptions, LaterLayersWin) {
   EXPECT_EQ(from_file.text, (std::vector<std::string>{"a.txt", "b,c.txt"}));
 
   // The command line wins whatever the order; its list replaces the file's.
-  const TrainOptions both = resolve({{"n_layer", "5"},
+  const TrainOptions both = resolve({{"n_layer", "6"},
                                      {"text", "d.txt"},
                                      {"config", file},
-                                     {"n_layer", "6"},
                                      {"text", "e.txt"},
                                      {"preset", "char-cpu"}});
   EXPECT_EQ(both.preset, "char-cpu");

@@ -300,6 +300,28 @@ TEST(LabelledFile, ALabelThatIsHeldOutIsSaid) {
   EXPECT_TRUE(has_note(hold_out(tags, 0.5).train, "all examples of the label 'B-X'"));
 }
 
+TEST(LabelledFile, NotesOfManyLabelsAreOneLine) {
+  std::string ratings = "label\ttext\n", names = "label\ttext\n", ids = "label\ttext\n";
+  for (int i = 0; i < 900; ++i) {
+    ratings += fmt::format("{}.{}\trow\n", i / 10, i % 10);
+    names += fmt::format("name{}\trow\n", i / 2 + i % 2 * 1000);
+    ids += fmt::format("{}\trow\n", i % 77);
+  }
+  const auto noted = [](const LabelledFile& file, const char* part) {
+    return std::count_if(file.notes.begin(), file.notes.end(),
+                         [&](const std::string& n) { return n.find(part) != std::string::npos; });
+  };
+  EXPECT_EQ(noted(parse(ratings), "numbers of 900 different values"), 1);
+  EXPECT_EQ(noted(parse(ratings), "--task regress"), 1);
+  EXPECT_EQ(noted(parse(ratings), "another one?"), 0);
+  EXPECT_EQ(noted(parse(ids), "--task regress"), 0);
+  EXPECT_EQ(noted(parse(names), "another one?"), 1);
+  const LabelledFile train = hold_out(parse(names), 0.5).train;
+  EXPECT_EQ(noted(train, "held out for validation"), 1);
+  EXPECT_EQ(noted(train, "all examples of the labels 'name1000', 'name1001',"), 1);
+  EXPECT_EQ(noted(train, " and 430 more are held out"), 1);
+}
+
 TEST(LabelledFile, AFileLikeAnother) {
   const test::TempFolder folder;
   const auto like = [&](const LabelledFile& first, std::string_view text) {

@@ -91,7 +91,7 @@ TEST_F(RunFolder, ACompleteRunIsLeftAlone) {
   const std::string log = read_file(path("run") / "log.jsonl");
   const std::string folder = path("run").string();
   for (const std::vector<std::string>& more :
-       {std::vector<std::string>{}, {"--max-steps", "7"}, {"--samples", "3"}}) {
+       {std::vector<std::string>{}, {"--max-steps", "20"}, {"--samples", "3"}}) {
     std::vector<std::string> args{"train", "--resume", folder, "--json"};
     put_options(args, more);
     ASSERT_EQ(run(args), 0) << err_;

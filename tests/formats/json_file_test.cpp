@@ -18,7 +18,9 @@ TEST(JsonFile, BrokenTextNamesThePlace) {
   EXPECT_USER_ERROR(parse_json("{\"a\": [1, 2", "x.json"), "the text ends too early");
   EXPECT_USER_ERROR(parse_json("{} {}", "x.json"), "line 1, column 4");
   EXPECT_USER_ERROR(parse_json("{\"a\": \"\xff\"}", "x.json"), "not UTF-8");
-  EXPECT_USER_ERROR(parse_json("{\"a\": 1e999}", "x.json"), "not valid JSON");
+  EXPECT_USER_ERROR(parse_json("{\"a\": 1e999}", "x.json"),
+                    "x.json: 'a': the number '1e999' is too large");
+  EXPECT_USER_ERROR(parse_json("[-1e999]", "x.json"), "x.json: the number '-1e999' is too large");
 }
 
 TEST(JsonFile, DuplicateKeysAreRefusedPerObject) {

@@ -72,7 +72,11 @@ class PythonLine {
   PythonValue value() {
     PythonValue result = item();
     if (take(",")) result = rest_of_list(std::move(result), "");
-    if (!is_done()) refuse_line(fmt::format("'{}' is too much", text_.substr(at_)));
+    const bool has_end = take(";");
+    if (!is_done()) {
+      if (has_end) refuse_line("a second statement in the line is not read");
+      refuse_line(fmt::format("'{}' is too much", text_.substr(at_)));
+    }
     return result;
   }
 
@@ -146,10 +150,9 @@ class PythonLine {
     while (!is_at_end()) {
       if (is_done()) refuse_line(fmt::format("the list is not closed by '{}'", end));
       add(item());
-      if (!take(",") && next() != (end.empty() ? '\0' : end[0])) {
-        if (is_done() && end.empty()) continue;
+      if (is_done()) continue;
+      if (!take(",") && (end.empty() || next() != end[0]))
         refuse_line(fmt::format("expected ',' in the list; got '{}'", text_.substr(at_)));
-      }
     }
     return list;
   }
