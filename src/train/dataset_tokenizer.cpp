@@ -39,13 +39,13 @@ fs::path folder_of(const std::string& shard) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+/// `shown`: the tokenizer that --tokenizer `asked` for, as it is called.
 [[noreturn]] void refuse_asked(const fs::path& folder, const io::Tokenizer& beside,
-                               const std::string& asked) {
+                               const std::string& asked, const std::string& shown) {
   user_error(
       "{} was prepared with {}; you asked for {}. Leave --tokenizer out, or prepare the text once "
       "more: `brrr data prepare --text FILE... --tokenizer {} --output-dir FOLDER`",
-      with_slash(folder), name_of(beside), asks_for(asked, beside) ? "another " + asked : asked,
-      shell_word(asked));
+      with_slash(folder), name_of(beside), shown, shell_word(asked));
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
     if (holds_tokenizer(folder)) {
       auto beside = io::load_tokenizer(folder);
       if (asks_for(name, *beside)) return beside;
-      refuse_asked(folder, *beside, name);
+      refuse_asked(folder, *beside, name, name);
     }
     user_error(
         "--tokenizer {} learns from text, and --data gives only token shards: name the tokenizer "
@@ -122,7 +122,10 @@ void check_tokenizer(const io::Tokenizer& used, const std::string& asked, const 
       continue;
     }
     if (same_tokens(used, *beside)) continue;
-    if (!asked.empty()) refuse_asked(folder, *beside, asked);
+    if (!asked.empty())
+      refuse_asked(
+          folder, *beside, asked,
+          fs::exists(asked) ? fmt::format("{} ({})", asked, name_of(used)) : name_of(used));
     user_error(
         "{} was prepared with {}; the model in {} has {}. Prepare the text with the tokenizer of "
         "the model: `brrr data prepare --text FILE... --tokenizer {} --output-dir FOLDER`",

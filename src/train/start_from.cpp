@@ -61,13 +61,11 @@ std::string preset_note(const TrainOptions& o, const io::ModelFolder& model) {
     const auto& row = train_option_table().find(name);
     const std::string now = row.get(o)[0], before = row.get(usual)[0];
     if (!o.was_given(name) && now != before)
-      changed.push_back(fmt::format("--{} {} instead of {}", name, now, before));
+      changed.push_back(fmt::format("--{} {} (fine-tuning: {})", name, now, before));
   }
   if (changed.empty()) return "";
   return fmt::format(
-      "--preset {} brings {}, which fine-tuning takes where no preset is named; {}the "
-      "sizes come from {}",
-      o.preset, fmt::join(changed, " and "),
+      "--preset {} brings {}; {}the sizes come from {}", o.preset, fmt::join(changed, " and "),
       o.was_given("dropout") ? "" : fmt::format("dropout {} and ", model.definition->dropout()),
       model.folder.string());
 }

@@ -44,19 +44,22 @@ std::string usage_message(std::vector<std::string> args) {
 }
 
 TEST(Options, CommandLineForms) {
-  const KeyValues expected = {{"count", "4"},     {"n-items", "5"},        {"fast", "true"},
-                              {"fast", "false"},  {"fast", "False"},       {"no-slow", "true"},
-                              {"files", "a"},     {"files", "-b"},         {"files", "c,d"},
-                              {"resume", "true"}, {"resume", "run"},       {"resume", "false"},
-                              {"name", "-5"},     {"rate", "-.5"},         {"name", "a=b"},
-                              {"name", ""},       {"name", "-- two words"}};
+  const KeyValues expected = {{"n-items", "5"}, {"fast", "False"}, {"no-slow", "False"},
+                              {"files", "a"},   {"files", "-b"},   {"files", "c,d"},
+                              {"name", "-5"},   {"rate", "-.5"},   {"resume", "run"}};
   const Arguments got =
-      parse({"--count",     "4",         "--n_items=5", "--fast",      "--no-fast", "--fast",
-             "False",       "--no-slow", "--files",     "a",           "-b",        "c,d",
-             "--resume",    "--resume",  "run",         "--no-resume", "--name",    "-5",
-             "--rate",      "-.5",       "--name=a=b",  "--name",      "",          "--name",
-             "-- two words"});
+      parse({"--n_items=5", "--fast", "False", "--no-slow", "False", "--files", "a", "-b", "c,d",
+             "--name", "-5", "--rate", "-.5", "--resume", "run"});
   EXPECT_EQ(got.given, expected);
+  const auto one = [](std::vector<std::string> args) { return parse(std::move(args)).given; };
+  EXPECT_EQ(one({"--fast", "--count", "4"}), (KeyValues{{"fast", "true"}, {"count", "4"}}));
+  EXPECT_EQ(one({"--no-fast"}), (KeyValues{{"fast", "false"}}));
+  EXPECT_EQ(one({"--no-slow"}), (KeyValues{{"no-slow", "true"}}));
+  EXPECT_EQ(one({"--resume", "--count", "4"}), (KeyValues{{"resume", "true"}, {"count", "4"}}));
+  EXPECT_EQ(one({"--no-resume"}), (KeyValues{{"resume", "false"}}));
+  EXPECT_EQ(one({"--name=a=b"}), (KeyValues{{"name", "a=b"}}));
+  EXPECT_EQ(one({"--name", ""}), (KeyValues{{"name", ""}}));
+  EXPECT_EQ(one({"--name", "-- two words"}), (KeyValues{{"name", "-- two words"}}));
   EXPECT_TRUE(got.positional.empty());
   EXPECT_FALSE(got.help);
 
@@ -74,6 +77,17 @@ TEST(Options, CommandLineErrors) {
   EXPECT_NE(usage_message({"--no-fast=1"}).find("takes no value"), std::string::npos);
   EXPECT_NE(usage_message({"-x"}).find("unknown option '-x'"), std::string::npos);
   EXPECT_NE(usage_message({"--no-count"}).find("unknown option '--no-count'"), std::string::npos);
+}
+
+TEST(Options, OneOptionWithTwoValuesIsRefused) {
+  for (const auto& [args, message] : std::vector<std::pair<std::vector<std::string>, const char*>>{
+           {{"--count", "3", "--count=4"}, "--count 3 and --count 4 contradict each other; keep"},
+           {{"--count", "3", "--n-items", "4"}, "--count 3 and --n-items 4 contradict"},
+           {{"--fast", "--no-fast"}, "--fast and --no-fast contradict"},
+           {{"--resume", "--resume", "run"}, "--resume true and --resume run contradict"}})
+    EXPECT_NE(usage_message(args).find(message), std::string::npos) << usage_message(args);
+  EXPECT_EQ(usage_message({"--count", "3", "--n-items=3", "--fast", "--fast"}), "(no error)");
+  EXPECT_EQ(usage_message({"--files", "a", "--files", "b"}), "(no error)");
 }
 
 TEST(Options, EditDistance) {

@@ -111,7 +111,8 @@ TEST_F(FirstHour, APresetThatChangesFineTuningIsSaid) {
     EXPECT_EQ(run(options), 0) << err_;
   };
   begun({"--preset", "char"});
-  EXPECT_TRUE(says("note: --preset char brings --learning-rate 0.001 instead of 5e-05")) << err_;
+  EXPECT_TRUE(says("note: --preset char brings --learning-rate 0.001 (fine-tuning: 5e-05)"))
+      << err_;
   EXPECT_TRUE(says("dropout 0.1 and the sizes come from base")) << err_;
   EXPECT_FALSE(says("--context")) << err_;  // the model's either way
   for (const Options& quiet : {Options{},

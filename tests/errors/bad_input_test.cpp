@@ -52,7 +52,7 @@ class Errors : public EndToEnd {
   void prepare(const std::string& name, std::vector<std::string> more = {}) {
     std::vector<std::string> args{"data",        "prepare", "--text",       text_path().string(),
                                   "--tokenizer", "byte",    "--output-dir", at(name)};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     ASSERT_EQ(run(args), 0) << err_;
   }
   /// A training run on shards, too small to matter.
@@ -62,7 +62,7 @@ class Errors : public EndToEnd {
         "train", "--data",    data, "--output-dir", at("run"), "--n-layer",   "1", "--n-embd",
         "16",    "--n-head",  "1",  "--context",    "16",      "--max-steps", "2", "--eval-batches",
         "1",     "--samples", "0",  "--threads",    "1"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   }
 };
@@ -136,7 +136,7 @@ TEST_F(Errors, AShardOfAnotherTokenizer) {
       << err_;
   check({{train_on(at("bytes"), {"--tokenizer", at("chars")}),
           1,
-          {at("chars"), at("bytes"), "char of", "byte of 256"}}});
+          {at("chars"), at("bytes"), "char of", "prepared with byte"}}});
   fs::remove(path("bytes") / "tokenizer.json");
   check({{train_on(at("bytes")), 1, {at("bytes"), "--tokenizer"}}});
   EXPECT_EQ(run(train_on(at("bytes"), {"--tokenizer", "byte"})), 0) << err_;
@@ -250,7 +250,7 @@ TEST_F(Errors, Generation) {
   const auto generate = [&](std::vector<std::string> more) {
     std::vector<std::string> args{"generate",         "--model", at("run"),     "--prompt", "a",
                                   "--max-new-tokens", "1",       "--precision", "bf16"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   };
   ASSERT_EQ(run(generate({"--memory-limit", "256MiB"})), 0) << err_;
@@ -324,7 +324,7 @@ TEST_F(Errors, ATextLargerThanTheBudget) {
     std::vector<std::string> args{"train",          "--text", at("hole.txt"),   "--output-dir",
                                   at("run"),        "--json", "--memory-limit", "200MiB",
                                   "--eval-batches", "1"};
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     return args;
   };
   const std::vector<std::string> parts{"1.00 GiB", "--memory-limit is 200.0 MiB", "data prepare"};

@@ -48,10 +48,9 @@ Told told(const WorkloadOptions& w) {
   return t;
 }
 
-WorkloadOptions setup(KeyValues given) {
-  given.insert(given.begin(), {{"n-layer", "3"}, {"eval-steps", "0"}});
+WorkloadOptions setup(const KeyValues& given) {
   WorkloadOptions w;
-  w.options = train::resolve(given);
+  w.options = train::resolve(train::overlaid({{"n-layer", "3"}, {"eval-steps", "0"}}, given));
   w.model = train::model_of(w.options, 65);
   return w;
 }

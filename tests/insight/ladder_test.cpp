@@ -415,9 +415,8 @@ TEST(Ladders, TheFusedOptimizerIsTheLastRungOfGpt2) {
 // What the program has already counts, not only what the arena adds.
 TEST(Ladders, TheLimitIsOfTheProcess) {
   LadderOptions o = options_with();
-  KeyValues first = ladder("batch").options;
-  first.insert(first.end(), kTiny.begin(), kTiny.end());
-  first.emplace_back("batch-size", "1");
+  const KeyValues first =
+      train::overlaid(train::overlaid(ladder("batch").options, kTiny), {{"batch-size", "1"}});
   const int64_t arena = TimedStep(train::resolve(first)).session().forecast().total();
   o.memory_limit = arena + resident_memory().needed() / 2;
   EXPECT_NE(climb(ladder("batch"), o)[0].failure.find("more than"), std::string::npos);

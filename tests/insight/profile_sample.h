@@ -21,11 +21,11 @@ inline Ceilings sample_ceilings() {
   return c;
 }
 
-inline WorkloadOptions sample_options(Mode mode, KeyValues given = {}) {
+inline WorkloadOptions sample_options(Mode mode, const KeyValues& given = {}) {
   WorkloadOptions w;
   w.mode = mode;
-  given.insert(given.begin(), {{"n-layer", "2"}, {"batch-size", "4"}, {"context", "32"}});
-  w.options = train::resolve(given);
+  const KeyValues small{{"n-layer", "2"}, {"batch-size", "4"}, {"context", "32"}};
+  w.options = train::resolve(train::overlaid(small, given));
   w.model = train::model_of(w.options, 65);
   w.prompt = 8;
   return w;

@@ -16,13 +16,12 @@ constexpr int64_t kMiB = 1 << 20;
 class Fit : public testing::Test {
  protected:
   static TrainOptions options(KeyValues given = {}) {
-    KeyValues all{{"n-layer", "2"},
-                  {"n-embd", "32"},
-                  {"n-head", "2"},
-                  {"context", "16"},
-                  {"batch-size", "12"}};
-    all.insert(all.end(), given.begin(), given.end());
-    return resolve(all);
+    const KeyValues small{{"n-layer", "2"},
+                          {"n-embd", "32"},
+                          {"n-head", "2"},
+                          {"context", "16"},
+                          {"batch-size", "12"}};
+    return resolve(overlaid(small, given));
   }
   FitContext context(const TrainOptions& o, int64_t budget) const {
     FitContext c;

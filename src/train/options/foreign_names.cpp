@@ -140,8 +140,8 @@ constexpr Harmless kHarmless[] = {
      "models and data are looked for where the environment variable HF_HOME says; set that, and "
      "leave it out"},
     {"config-name", Kind::kText, kOff,
-     "a new model is told by --preset NAME, or --architecture NAME and its options, and a known "
-     "one by --init-from FOLDER"},
+     "--preset NAME, or --architecture NAME and its options, shape a new model; --init-from FOLDER "
+     "starts from one that there is"},
     {"use-fast-tokenizer", Kind::kFlag, "", ""},
     {"model-revision", Kind::kText, "main none null",
      "fetch it by `hf download NAME --revision REVISION --local-dir FOLDER`, and take --init-from "
@@ -293,16 +293,17 @@ void add_script_rows(ForeignTable& t) {
               o.val_fraction =
                   parse_real(s, {.low = 0, .high = 100, .low_open = true, .high_open = true}) / 100;
             });
-  t.foreign("torch-dtype", Kind::kText, "param-dtype", "float32, bfloat16 or auto",
-            [](TrainOptions& o, const std::string& s) {
-              if (is_among(s, "bfloat16 bf16"))
-                o.param_dtype = "bf16";
-              else if (!is_among(s, "auto none null float32 fp32"))
-                usage_error(
-                    "expected auto, float32 or bfloat16: parameters are trained in these, and "
-                    "--precision says what is computed in; got '{}'",
-                    s);
-            });
+  t.foreign(
+      "torch-dtype", Kind::kText, "param-dtype", "float32, bfloat16 or auto",
+      [](TrainOptions& o, const std::string& s) {
+        if (is_among(s, "bfloat16 bf16"))
+          o.param_dtype = "bf16";
+        else if (!is_among(s, "auto none null float32 fp32"))
+          usage_error(
+              "expected auto, float32 or bfloat16, in which parameters are stored; --precision is "
+              "for what is computed with them; got '{}'",
+              s);
+      });
   t.foreign("streaming", Kind::kFlag, "tokenize", "true: stream",
             [](TrainOptions& o, const std::string& s) {
               if (parse_bool(s)) o.tokenize = "stream";
@@ -380,7 +381,7 @@ KeyValues overrides_in(const std::string& list) {
     const std::string one = list.substr(begin, end - begin);
     const size_t equals = one.find('=');
     if (equals == std::string::npos)
-      usage_error("expected NAME=VALUE, several apart by commas; got '{}'", list);
+      usage_error("expected NAME=VALUE, several separated by commas; got '{}'", list);
     ours.emplace_back(one.substr(0, equals), one.substr(equals + 1));
     begin = end + 1;
   }
