@@ -9,6 +9,7 @@
 #include "cli/conversation.h"
 #include "cli/model_option.h"
 #include "cli/text_maker.h"
+#include "sampling/prompt.h"
 
 namespace brrr::cli {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 /// without a begin-of-text token.
 std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelFolder& model) {
   const io::Tokenizer& tokenizer = *model.tokenizer;
-  if (!o.has_prompt()) return default_prompt(tokenizer);
+  if (!o.has_prompt()) return infer::default_prompt(tokenizer);
   if (!o.prompt.empty()) return tokenizer.encode(o.prompt, {.add_special_tokens = true});
   if (model.generation.begin_of_text) return {*model.generation.begin_of_text};
   if (tokenizer.begin_of_text() >= 0) return {tokenizer.begin_of_text()};
@@ -26,8 +27,8 @@ std::vector<int32_t> prompt_of(const infer::GenerateOptions& o, const io::ModelF
       model.folder.string());
 }
 
-io::ChatTemplate chat_template_of(const io::ModelFolder& model) {
-  std::optional<io::ChatTemplate> chat = io::ChatTemplate::read(model.folder);
+io::ChatTemplate chat_template_of(const io::ModelFolder& model, bool with_tools) {
+  std::optional<io::ChatTemplate> chat = io::ChatTemplate::read(model.folder, with_tools);
   if (!chat)
     user_error(
         "--chat: {} has no chat template, neither chat_template.jinja nor \"chat_template\" in "
@@ -80,7 +81,7 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
 int generate_main(const infer::GenerateOptions& options) {
   const io::ModelFolder model = open_named_model(options.model);
   std::optional<io::ChatTemplate> chat;
-  if (options.chat) chat = chat_template_of(model);
+  if (options.chat) chat = chat_template_of(model, !options.tools.empty());
   TextMaker maker(options, model);
   if (chat && model.tokenizer->end_of_text() >= 0) maker.end_at(model.tokenizer->end_of_text());
   Conversation conversation(options, model, chat ? &*chat : nullptr);
@@ -88,7 +89,10 @@ int generate_main(const infer::GenerateOptions& options) {
     converse(maker, conversation, options.has_prompt() ? options.prompt : "", options);
   else
     print_samples(options, model, maker,
-                  chat ? conversation.ask(options.prompt) : prompt_of(options, model), !chat);
+                  !chat                  ? prompt_of(options, model)
+                  : options.has_prompt() ? conversation.ask(options.prompt)
+                                         : conversation.given(),
+                  !chat);
   if (options.json) return 0;
   flush_output();
   tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", maker.tokens(), maker.seconds(),

@@ -95,8 +95,9 @@ std::string without_effect(const KeyValues& given, Mode mode) {
                            info.name == "activation-memory" || info.name == "param-dtype" ||
                            info.name.starts_with("eval-");
     const bool of_a_run = info.group == "run" || info.name == "logging-steps" ||
-                          info.name == "samples" || info.name == "report-to" ||
-                          info.name.starts_with("live") || info.name.starts_with("explain");
+                          info.name.starts_with("sample-") || info.name == "samples" ||
+                          info.name == "report-to" || info.name.starts_with("live") ||
+                          info.name.starts_with("explain");
     const bool has_part = mode == Mode::training ||
                           (info.name == "batch-size" && mode == Mode::inference) || !of_a_step;
     if (has_part && !of_a_run) continue;

@@ -8,17 +8,15 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
-#include "cli/model_option.h"
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
 #include "train/device.h"
 #include "train/run_folder.h"
+#include "train/text_samples.h"
 #include "train/trainer.h"
 
 namespace brrr::cli {
 namespace {
-
-constexpr int64_t kSampleTokens = 300;
 
 /// A command that shows what the model has learnt.
 std::string use_of(const train::TrainResult& r) {
@@ -72,28 +70,25 @@ void print_summary(const train::TrainResult& r) {
   tell("next: {0}   {1} report {2}\n", use_of(r), env::program(), shell_word(run));
 }
 
-void print_samples(const train::TrainResult& r) {
-  const train::TrainOptions& options = r.options;
-  const io::ModelFolder model = io::open_model(r.run_dir);
-  const std::vector<int32_t> prompt = default_prompt(*model.tokenizer);
-  infer::Generator generator(model.definition, train::backend_for(options.device),
-                             infer::weights_of(model),
-                             {.precision = dtype_of_precision(options.precision),
-                              .positions = static_cast<int64_t>(prompt.size()) + kSampleTokens});
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < options.samples; ++i) {
-    infer::Sampling sampling;
-    sampling.seed = static_cast<uint32_t>(options.seed);
-    const auto ids = generator.generate(prompt, kSampleTokens,
-                                        infer::Sampler(sampling, static_cast<uint32_t>(i)));
-    io::TextStream text(*model.tokenizer);
-    std::string whole = text.add(ids);
-    whole += text.finish();
-    tell("\n--- sample {} {}\n{}\n", i + 1, std::string(60, '-'), whole);
-    texts.push_back(std::move(whole));
+/// Texts of the model that the run ends with, as its folder holds it. With --sample-steps the run
+/// has written them already, unless it ends with other weights.
+void print_samples(train::TrainResult& r) {
+  if (r.samples_step != r.steps || r.ends_with_best) {
+    const train::TrainOptions& options = r.options;
+    const io::ModelFolder model = io::open_model(r.run_dir);
+    const train::TextSamples samples(options, *model.tokenizer);
+    infer::Generator generator(
+        model.definition, train::backend_for(options.device), infer::weights_of(model),
+        {.precision = dtype_of_precision(options.precision), .positions = samples.positions()});
+    const int64_t step = r.ends_with_best ? r.best_step : r.steps;
+    r.samples = samples.write(
+        step, [&](std::span<const int32_t> prompt, int64_t count, infer::Sampler sampler) {
+          return generator.generate(prompt, count, std::move(sampler));
+        });
+    r.samples_step = step;
+    tell("\n{}\n", train::sample_block(step, r.samples));
   }
-  tell("{}\n", std::string(72, '-'));
-  train::write_samples(r.run_dir, r.steps, texts);
+  train::write_samples(r.run_dir, r.samples_step, r.samples);
 }
 
 nlohmann::json or_null(const std::optional<double>& value) {
@@ -118,6 +113,8 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["waiting_share"] = r.waiting_share;
   j["parameters"] = r.parameters;
   j["skipped_steps"] = r.skipped_steps;
+  j["samples"] = r.samples;
+  j["samples_step"] = r.samples_step;
   j["health"] = nlohmann::json::array();
   for (const train::HealthNote& n : r.health)
     j["health"].push_back({{"step", n.step}, {"kind", name_of(n.ailment)}, {"text", n.text}});
@@ -161,7 +158,7 @@ train::TrainResult train_watched(const train::TrainOptions& options,
 
 int train_main(const train::TrainOptions& options) {
   std::optional<insight::LivePage> live;
-  const train::TrainResult result = train_watched(options, live);
+  train::TrainResult result = train_watched(options, live);
   if (result.signal != 0 && result.steps == 0) {
     tell(
         "\nstopped by a signal before the first step, so there is no checkpoint; begin again with "

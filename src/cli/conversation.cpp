@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -103,12 +104,49 @@ std::tm local_time() {
 Conversation::Conversation(const infer::GenerateOptions& options, const io::ModelFolder& model,
                            const io::ChatTemplate* chat)
     : options_(options), model_(model), chat_(chat) {
-  if (!options.system.empty()) messages_.push_back({"system", options.system});
+  if (!options.messages.empty()) messages_ = io::read_messages(options.messages);
+  const bool has_system = !messages_.empty() && messages_[0].role == "system";
+  if (!options.system.empty() && has_system)
+    usage_error("--system: {} begins with what the system says; expected one of them",
+                options.messages);
+  if (!options.system.empty()) messages_.insert(messages_.begin(), {"system", options.system});
+  if (!options.tools.empty()) tools_ = io::read_tools(options.tools);
 }
 
 std::vector<int32_t> Conversation::prompt() {
-  return chat_ ? model_.tokenizer->encode(chat_->render(messages_, local_time()))
+  return chat_ ? model_.tokenizer->encode(chat_->render(messages_, local_time(), tools_))
                : model_.tokenizer->encode(text_, {.add_special_tokens = true});
+}
+
+// The oldest turns, a question with its answers, go before the model forgets the system's.
+std::vector<int32_t> Conversation::fitting_prompt() {
+  std::vector<int32_t> ids = prompt();
+  const int64_t context = model_.definition->sizes().context;
+  const int64_t oldest = !messages_.empty() && messages_[0].role == "system" ? 1 : 0;
+  while (chat_ && std::ssize(ids) + options_.max_new_tokens > context) {
+    const auto first = messages_.begin() + std::min(oldest, std::ssize(messages_));
+    const auto next = first == messages_.end()
+                          ? first
+                          : std::find_if(first + 1, messages_.end(),
+                                         [](const io::ChatMessage& m) { return m.role == "user"; });
+    if (next == messages_.end()) break;
+    messages_.erase(first, next);
+    ids = prompt();
+    if (!std::exchange(noted_, true))
+      tell(
+          "note: the conversation is longer than the model's context of {} tokens: its "
+          "oldest turns are forgotten\n",
+          context);
+  }
+  return ids;
+}
+
+std::vector<int32_t> Conversation::given() {
+  if (messages_.back().role == "assistant")
+    usage_error(
+        "--messages: {} ends with a message of the assistant; expected one to answer, or --prompt",
+        options_.messages);
+  return fitting_prompt();
 }
 
 std::vector<int32_t> Conversation::ask(const std::string& text) {
@@ -119,22 +157,8 @@ std::vector<int32_t> Conversation::ask(const std::string& text) {
       messages_.push_back({"user", text});
     else
       text_ += (text_.empty() || text_.ends_with('\n') ? "" : "\n") + text;
-    std::vector<int32_t> ids = prompt();
+    std::vector<int32_t> ids = fitting_prompt();
     if (ids.empty()) user_error("the turn has no tokens; expected at least one character");
-    // The oldest turns, a question with its answer, go before the model forgets the system's.
-    const int64_t context = model_.definition->sizes().context;
-    const size_t oldest = options_.system.empty() ? 0 : 1;
-    while (chat_ && std::ssize(ids) + options_.max_new_tokens > context &&
-           messages_.size() > oldest + 2) {
-      messages_.erase(messages_.begin() + static_cast<int64_t>(oldest),
-                      messages_.begin() + static_cast<int64_t>(oldest) + 2);
-      ids = prompt();
-      if (!std::exchange(noted_, true))
-        tell(
-            "note: the conversation is longer than the model's context of {} tokens: its "
-            "oldest turns are forgotten\n",
-            context);
-    }
     return ids;
   } catch (const UserError&) {
     text_ = before;

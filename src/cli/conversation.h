@@ -20,16 +20,21 @@ class Conversation {
   /// Takes a turn of the user. Throws UserError where the template or the tokenizer refuses it; the
   /// turn is forgotten then.
   std::vector<int32_t> ask(const std::string& text);
+  /// The tokens of the messages that were given, the last of which is to be answered.
+  std::vector<int32_t> given();
   /// What the model said.
   void answer(const std::string& text);
 
  private:
   std::vector<int32_t> prompt();
+  /// The same, without the oldest turns where the context has no room for them and an answer.
+  std::vector<int32_t> fitting_prompt();
 
   const infer::GenerateOptions& options_;
   const io::ModelFolder& model_;
   const io::ChatTemplate* chat_;
   std::vector<io::ChatMessage> messages_;
+  jinja::Value tools_;
   std::string text_;    // without a template
   bool noted_ = false;  // that turns are forgotten
 };

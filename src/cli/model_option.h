@@ -1,9 +1,7 @@
 #pragma once
 // The --model option of the verbs that use a model.
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/options.h"
 #include "folders/model_folder.h"
@@ -31,9 +29,5 @@ infer::Memory memory_of(const Options& o, const std::string& advice) {
   return {train::memory_budget(o.device, o.memory_limit),
           (o.precision == "fp32" ? "--precision bf16, " : "") + advice + ", a smaller model"};
 }
-
-/// Where a text begins when nothing was asked for: the begin-of-text token where the tokenizer puts
-/// one before texts, else a newline, or the first token of a vocabulary that has none.
-std::vector<int32_t> default_prompt(const io::Tokenizer& tokenizer);
 
 }  // namespace brrr::cli

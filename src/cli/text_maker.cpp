@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
-#include "infer/stop_strings.h"
+#include "sampling/stop_strings.h"
 #include "train/device.h"
 
 namespace brrr::cli {
@@ -73,7 +73,8 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
   if (given > context() && sample == 0)
     tell("note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
          given, context(), infer::kept_at_the_end(context()));
-  infer::Generator& generator = generator_for(given, options_.max_new_tokens);
+  const int64_t most = most_after(given);
+  infer::Generator& generator = generator_for(given, most);
   const Stopwatch watch;
   Text made;
   io::TextStream text(*model_.tokenizer);
@@ -85,19 +86,31 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
     on_text(more);
     made.text += more;
   };
-  made.ids = generator.generate(prompt, options_.max_new_tokens,
-                                infer::Sampler(sampling_, static_cast<uint32_t>(sample)),
-                                [&](int32_t token) {
-                                  if (ends_.contains(token)) return false;
-                                  add(stop.add(text.add(std::span(&token, 1))));
-                                  return !stop.found() && !(stops && stops());
-                                });
+  made.ids = generator.generate(
+      prompt, most, infer::Sampler(sampling_, static_cast<uint32_t>(sample)), [&](int32_t token) {
+        if (ends_.contains(token)) return false;
+        add(stop.add(text.add(std::span(&token, 1))));
+        return !stop.found() && !(stops && stops());
+      });
   tokens_ += std::ssize(made.ids);
   if (!made.ids.empty() && ends_.contains(made.ids.back())) made.ids.pop_back();
   std::string rest = stop.add(text.finish());
   add(rest + stop.finish());
   seconds_ += watch.seconds();
   return made;
+}
+
+int64_t TextMaker::most_after(int64_t prompt) const {
+  const io::GenerationSettings& folder = model_.generation;
+  if (options_.was_given("max-new-tokens")) return options_.max_new_tokens;
+  if (folder.max_new_tokens) return *folder.max_new_tokens;
+  if (!folder.max_length) return options_.max_new_tokens;
+  if (prompt >= *folder.max_length)
+    user_error(
+        "{}: max_length is {} tokens, and the prompt has {}: nothing may follow it; give "
+        "--max-new-tokens",
+        (model_.folder / io::kGenerationConfig).string(), *folder.max_length, prompt);
+  return *folder.max_length - prompt;
 }
 
 double TextMaker::tokens_per_second() const {

@@ -34,6 +34,9 @@ class TextMaker {
 
   /// The end of a turn may have a token of its own, and the tokenizer knows it.
   void end_at(int32_t token) { ends_.insert(token); }
+  /// The most tokens that follow a prompt of so many: as the options say, else as the folder does,
+  /// else our default. Throws UserError where the folder leaves none.
+  int64_t most_after(int64_t prompt) const;
   int64_t context() const { return model_.definition->sizes().context; }
   int64_t tokens() const { return tokens_; }
   double seconds() const { return seconds_; }

@@ -23,7 +23,8 @@ Json object_in(const fs::path& path) {
 }
 
 /// The template in tokenizer_config.json, or nothing.
-std::optional<std::string> template_in(const Json& config, const std::string& file) {
+std::optional<std::string> template_in(const Json& config, const std::string& file,
+                                       bool with_tools) {
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
@@ -31,6 +32,7 @@ std::optional<std::string> template_in(const Json& config, const std::string& fi
     user_error("{}: chat_template is {}; expected a string or a list of templates with names", file,
                describe(*found));
   std::string names;
+  std::optional<std::string> chosen;
   for (const Json& entry : *found) {
     if (!entry.is_object() || !entry.value("name", Json()).is_string() ||
         !entry.value("template", Json()).is_string())
@@ -38,9 +40,11 @@ std::optional<std::string> template_in(const Json& config, const std::string& fi
           "{}: chat_template has the entry {}; expected an object with a name and a template", file,
           describe(entry));
     const std::string name = entry["name"].get<std::string>();
-    if (name == "default") return entry["template"].get<std::string>();
+    if (name == "default" && !chosen) chosen = entry["template"].get<std::string>();
+    if (name == "tool_use" && with_tools) chosen = entry["template"].get<std::string>();
     names += (names.empty() ? "" : ", ") + in_quotes(name);
   }
+  if (chosen) return chosen;
   user_error("{}: chat_template has {}; expected one that is named 'default'", file,
              names.empty() ? "no template" : "the templates " + names);
 }
@@ -61,28 +65,74 @@ jinja::Template::Variables tokens_in(const Json& config, const Json& map) {
 
 }  // namespace
 
-std::optional<ChatTemplate> ChatTemplate::read(const fs::path& folder) {
+namespace {
+
+/// A list of objects, which keep the order of their keys: templates write them out.
+nlohmann::ordered_json objects_in(const fs::path& file, const char* what) {
+  nlohmann::ordered_json list = parse_ordered_json(read_file(file), file.string());
+  if (!list.is_array())
+    user_error("{}: it holds {}; expected a list of {}", file.string(), describe(Json(list)), what);
+  for (size_t i = 0; i < list.size(); ++i)
+    if (!list[i].is_object())
+      user_error("{}: entry {} is {}; expected an object: it is a list of {}", file.string(), i + 1,
+                 describe(Json(list[i])), what);
+  return list;
+}
+
+jinja::Value value_of(const nlohmann::ordered_json& json, const fs::path& file) {
+  try {
+    return jinja::Value::from_json(json);
+  } catch (const UserError& e) {
+    user_error("{}: {}", file.string(), e.what());
+  }
+}
+
+}  // namespace
+
+std::vector<ChatMessage> read_messages(const fs::path& file) {
+  std::vector<ChatMessage> messages;
+  const nlohmann::ordered_json list = objects_in(file, "messages");
+  if (list.empty()) user_error("{}: it has no message; expected at least one", file.string());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto role = list[i].find("role"), content = list[i].find("content");
+    if (role == list[i].end() || !role->is_string())
+      user_error("{}: message {} has no \"role\"; expected a string such as \"user\"",
+                 file.string(), i + 1);
+    ChatMessage& message = messages.emplace_back();
+    message.role = role->get<std::string>();
+    if (content != list[i].end() && content->is_string())
+      message.content = content->get<std::string>();
+    message.whole = value_of(list[i], file);
+  }
+  return messages;
+}
+
+jinja::Value read_tools(const fs::path& file) { return value_of(objects_in(file, "tools"), file); }
+
+std::optional<ChatTemplate> ChatTemplate::read(const fs::path& folder, bool with_tools) {
   const fs::path file = folder / kTemplateFile, config_file = folder / kConfigFile;
   const Json config = object_in(config_file);
   std::error_code ignored;
   const bool has_file = fs::exists(file, ignored);
   const std::optional<std::string> text =
-      has_file ? read_file(file) : template_in(config, config_file.string());
+      has_file ? read_file(file) : template_in(config, config_file.string(), with_tools);
   if (!text) return std::nullopt;
   return ChatTemplate(
       jinja::Template(*text, has_file ? file.string() : config_file.string() + ", chat_template"),
       tokens_in(config, object_in(folder / "special_tokens_map.json")));
 }
 
-std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
-                                 const std::tm& now) const {
+std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, const std::tm& now,
+                                 const jinja::Value& tools) const {
   std::vector<jinja::Value> list;
   for (const ChatMessage& message : messages)
-    list.push_back(jinja::Value::dict(
-        {{"role", jinja::Value(message.role)}, {"content", jinja::Value(message.content)}}));
+    list.push_back(message.whole.dict() != nullptr
+                       ? message.whole
+                       : jinja::Value::dict({{"role", jinja::Value(message.role)},
+                                             {"content", jinja::Value(message.content)}}));
   jinja::Template::Variables variables = tokens_;
   variables.emplace_back("messages", jinja::Value::list(std::move(list)));
-  variables.emplace_back("tools", jinja::Value());
+  variables.emplace_back("tools", tools);
   variables.emplace_back("documents", jinja::Value());
   variables.emplace_back("add_generation_prompt", jinja::Value(true));
   return template_.render(variables, now);

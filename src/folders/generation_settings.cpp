@@ -68,10 +68,16 @@ GenerationSettings read_generation_settings(const fs::path& folder, const models
   s.top_p = number("top_p", 0, 1);
   if (s.top_p == 0) user_error("{}: top_p must be above 0 and at most 1; found 0", keys.what());
   s.min_p = number("min_p", 0, 1);
-  s.repetition_penalty = number("repetition_penalty", 0, 100);
-  if (s.repetition_penalty == 0)
-    user_error("{}: repetition_penalty must be above 0; found 0", keys.what());
+  s.repetition_penalty = number("repetition_penalty", 0.01, 100);
   if (keys.has("stop_strings")) s.stop_strings = keys.strings("stop_strings");
+  const auto count = [&](const char* key) -> std::optional<int64_t> {
+    const auto value = keys.optional_integer(key);
+    if (constexpr int64_t most = 1 << 30; value && !(*value >= 1 && *value <= most))
+      user_error("{}: {} must be from 1 to {}; found {}", keys.what(), key, most, *value);
+    return value;
+  };
+  s.max_new_tokens = count("max_new_tokens");
+  s.max_length = count("max_length");
   s.top_k = keys.optional_integer("top_k");
   if (constexpr int64_t most = 1 << 24; s.top_k && !(*s.top_k >= 0 && *s.top_k <= most))
     user_error("{}: top_k must be from 0 to {}; found {}", keys.what(), most, *s.top_k);

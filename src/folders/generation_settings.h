@@ -21,6 +21,9 @@ struct GenerationSettings {
   std::optional<bool> samples;        // do_sample; false: always the likeliest token
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
+  /// The most tokens of an answer, or of the prompt and the answer together; the first one counts
+  /// where both are there.
+  std::optional<int64_t> max_new_tokens, max_length;
   std::vector<std::string> stop_strings;
   /// What the file asks for and Brrr does not do: "num_beams = 4".
   std::vector<std::string> ignored;

@@ -30,54 +30,59 @@ namespace {
 /// Builds a value from what the library's parser finds, in time linear in the text (its own parser
 /// with a callback looks through a whole list at the end of every object in it), and notices keys
 /// that come twice, of which it would silently keep the last.
-class JsonBuilder final : public nlohmann::json_sax<Json> {
+template <typename AnyJson>
+class JsonBuilder final : public nlohmann::json_sax<AnyJson> {
  public:
+  using Sax = nlohmann::json_sax<AnyJson>;
   explicit JsonBuilder(const std::string& what) : what_(what) {}
-  Json& value() { return root_; }
+  AnyJson& value() { return root_; }
   /// The first key that its object has already, in quotes.
   const std::string& duplicate() const { return duplicate_; }
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
-  bool number_integer(number_integer_t value) override { return put(value); }
-  bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t& value) override { return put(std::move(value)); }
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
+  bool number_integer(typename Sax::number_integer_t value) override { return put(value); }
+  bool number_unsigned(typename Sax::number_unsigned_t value) override { return put(value); }
+  bool number_float(typename Sax::number_float_t value, const typename Sax::string_t&) override {
+    return put(value);
+  }
+  bool string(typename Sax::string_t& value) override { return put(std::move(value)); }
+  bool binary(typename Sax::binary_t& value) override { return put(std::move(value)); }
+  bool start_object(size_t) override { return open(AnyJson::object()); }
+  bool start_array(size_t) override { return open(AnyJson::array()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  bool key(string_t& name) override {
-    auto& members = open_.back()->get_ref<Json::object_t&>();
+  bool key(typename Sax::string_t& name) override {
+    auto& members = open_.back()->template get_ref<typename AnyJson::object_t&>();
     const auto [member, is_new] = members.emplace(name, nullptr);
     key_ = in_quotes(name);
     if (!is_new && duplicate_.empty()) duplicate_ = key_;
     member_ = &member->second;
     return true;
   }
-  bool parse_error(size_t, const std::string& token, const Json::exception& error) override {
-    if (const auto* const parsing = dynamic_cast<const Json::parse_error*>(&error)) throw *parsing;
+  bool parse_error(size_t, const std::string& token, const AnyJson::exception& error) override {
+    if (const auto* const parsing = dynamic_cast<const AnyJson::parse_error*>(&error))
+      throw *parsing;
     user_error("{}: {}the number {} is too large; expected at most 1.8e308", what_,
                key_.empty() ? "" : key_ + ": ", in_quotes(token));
   }
 
  private:
   /// The place of the next value.
-  Json& place() {
+  AnyJson& place() {
     if (open_.empty()) return root_;
     if (open_.back()->is_object()) return *member_;
-    return open_.back()->get_ref<Json::array_t&>().emplace_back();
+    return open_.back()->template get_ref<typename AnyJson::array_t&>().emplace_back();
   }
   template <typename Value>
   bool put(Value&& value) {
     place() = std::forward<Value>(value);
     return true;
   }
-  bool open(Json&& empty) {
+  bool open(AnyJson&& empty) {
     if (open_.size() >= static_cast<size_t>(kDeepestJson))
       user_error("{}: JSON is nested more than {} levels deep", what_, kDeepestJson);
-    Json& here = place();
+    AnyJson& here = place();
     here = std::move(empty);
     open_.push_back(&here);
     return true;
@@ -88,22 +93,21 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   }
 
   const std::string& what_;
-  Json root_;
-  std::vector<Json*> open_;  // only the innermost grows, so the others stay where they are
-  Json* member_ = nullptr;
+  AnyJson root_;
+  std::vector<AnyJson*> open_;  // only the innermost grows, so the others stay where they are
+  AnyJson* member_ = nullptr;
   std::string duplicate_, key_;  // key_: the last one
 };
 
-}  // namespace
-
-Json parse_json(std::string_view text, const std::string& what) {
+template <typename AnyJson>
+AnyJson parse(std::string_view text, const std::string& what) {
   try {
-    JsonBuilder builder(what);
-    Json::sax_parse(text.begin(), text.end(), &builder);
+    JsonBuilder<AnyJson> builder(what);
+    AnyJson::sax_parse(text.begin(), text.end(), &builder);
     if (!builder.duplicate().empty())
       user_error("{}: the key {} appears twice in one JSON object", what, builder.duplicate());
     return std::move(builder.value());
-  } catch (const Json::parse_error& e) {
+  } catch (const typename AnyJson::parse_error& e) {
     const size_t at = std::min(e.byte == 0 ? 0 : e.byte - 1, text.size());
     const std::string_view before = text.substr(0, at);
     const auto line = std::count(before.begin(), before.end(), '\n') + 1;
@@ -115,6 +119,14 @@ Json parse_json(std::string_view text, const std::string& what) {
     user_error("{}: not valid JSON at line {}, column {}: {}", what, line, at - line_start + 1,
                reason);
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& what) { return parse<Json>(text, what); }
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& what) {
+  return parse<nlohmann::ordered_json>(text, what);
 }
 
 std::string describe(const Json& value) {

@@ -23,6 +23,9 @@ constexpr int kDeepestJson = 256;
 /// in one object, and for nesting beyond kDeepestJson.
 Json parse_json(std::string_view text, const std::string& what);
 
+/// The same, with the members of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& what);
+
 /// "an object", "the string \"x\"", "the number 3": what a value is, for errors.
 std::string describe(const Json& value);
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/utf8.h"
 
 namespace brrr::io {
 namespace {
@@ -21,7 +22,12 @@ constexpr size_t kEventBytes = size_t{1} << 16;
 // Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
 constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
                    kEventSessionLog = 7;
-constexpr uint32_t kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
+constexpr uint32_t kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kValueTensor = 8,
+                   kValueMetadata = 9;
+constexpr uint32_t kMetadataPlugin = 1, kMetadataClass = 4, kClassTensor = 2, kPluginName = 1;
+// framework/tensor.proto, tensor_shape.proto and types.proto.
+constexpr uint32_t kTensorType = 1, kTensorShape = 2, kTensorStrings = 8, kTypeString = 7;
+constexpr uint32_t kShapeDim = 2, kDimSize = 1;
 constexpr uint32_t kSessionStatus = 1, kSessionStart = 1;
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;  // wire types
 
@@ -50,6 +56,19 @@ std::string event(double wall_time, int64_t step) {
   put_raw(out, wall_time);
   put_key(out, kEventStep, kVarint);
   put_varint(out, static_cast<uint64_t>(step));
+  return out;
+}
+
+/// A text as a code block of Markdown; bytes that are not UTF-8 are replaced.
+std::string indented(std::string_view text) {
+  std::string out = "    ";
+  const uint8_t *at = as_bytes(text.data()), *const end = at + text.size();
+  while (at < end) {
+    const DecodedChar c = decode_utf8(at, end);
+    append_utf8(out, c.code == kInvalidByte ? 0xfffd : c.code);
+    if (c.code == '\n') out += "    ";
+    at += c.bytes;
+  }
   return out;
 }
 
@@ -136,8 +155,37 @@ void EventWriter::scalar(std::string_view tag, double value, int64_t step, doubl
   put_bytes(entry, kValueTag, tag);
   put_key(entry, kValueSimple, kFixed32);
   put_raw(entry, static_cast<float>(value));
+  add_summary(entry, step, wall_time);
+}
+
+// The dashboard reads a vector of strings as a table with a row for each, and each as Markdown:
+// lines that four spaces indent are shown as they are.
+void EventWriter::text(std::string_view tag, const std::vector<std::string>& texts, int64_t step) {
+  std::string plugin, metadata;
+  put_bytes(plugin, kPluginName, "text");
+  put_bytes(metadata, kMetadataPlugin, plugin);
+  put_key(metadata, kMetadataClass, kVarint);
+  put_varint(metadata, kClassTensor);
+
+  std::string dim, shape, tensor;
+  put_key(dim, kDimSize, kVarint);
+  put_varint(dim, texts.size());
+  put_bytes(shape, kShapeDim, dim);
+  put_key(tensor, kTensorType, kVarint);
+  put_varint(tensor, kTypeString);
+  put_bytes(tensor, kTensorShape, shape);
+  for (const std::string& text : texts) put_bytes(tensor, kTensorStrings, indented(text));
+
+  std::string entry;
+  put_bytes(entry, kValueTag, tag);
+  put_bytes(entry, kValueTensor, tensor);
+  put_bytes(entry, kValueMetadata, metadata);
+  add_summary(entry, step, unix_time());
+}
+
+void EventWriter::add_summary(std::string_view value, int64_t step, double wall_time) {
   std::string summary;
-  put_bytes(summary, kSummaryValue, entry);
+  put_bytes(summary, kSummaryValue, value);
   std::string record = event(wall_time, step);
   put_bytes(record, kEventSummary, summary);
   append_record(record);

@@ -1,14 +1,15 @@
 #pragma once
-// TensorBoard event files: scalars by tag and step, written as length- and CRC-framed protobuf
-// records. Every writer opens a new file in its folder; TensorBoard joins the files of a folder. A
-// writer that resumes a run says at which step, and TensorBoard drops what an earlier file holds
-// from that step on.
+// TensorBoard event files: scalars and texts by tag and step, written as length- and CRC-framed
+// protobuf records. Every writer opens a new file in its folder; TensorBoard joins the files of a
+// folder. A writer that resumes a run says at which step, and TensorBoard drops what an earlier
+// file holds from that step on.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file.h"
 
@@ -29,12 +30,16 @@ class EventWriter {
   void scalar(std::string_view tag, double value, int64_t step);
   /// With the wall time given, in seconds since 1970.
   void scalar(std::string_view tag, double value, int64_t step, double wall_time);
+  /// Texts for the dashboard of that name, which shows them as they are: whatever bytes they hold,
+  /// none is taken for markup.
+  void text(std::string_view tag, const std::vector<std::string>& texts, int64_t step);
   /// Hands everything to the system, whole records only.
   void flush();
   const fs::path& path() const { return path_; }
 
  private:
   void append_record(std::string_view data);
+  void add_summary(std::string_view value, int64_t step, double wall_time);
 
   fs::path path_;
   std::unique_ptr<FileWriter> file_;

@@ -105,46 +105,18 @@ std::span<const float> Generator::logits_of(std::span<const int32_t> window) {
     engine_.run(program);
     return logits_row(program, used - 1);
   }
-  size_t known = 0;
-  while (known < cached_.size() && known < window.size() && cached_[known] == window[known])
-    ++known;
-  known = std::min(known, window.size() - 1);  // the last token is always run, for its logits
-  std::span<const float> logits;
-  // Powers of two, largest first: a prompt of any length needs few programs.
-  while (known < window.size()) {
-    const size_t count = std::bit_floor(window.size() - known);
-    logits = run_cached(window.subspan(known, count), static_cast<int64_t>(known));
-    known += count;
-  }
-  cached_.assign(window.begin(), window.end());
-  return logits;
+  return cached_.logits_of(window, window.size(),
+                           [this](std::span<const int32_t> tokens, int64_t position) {
+                             return run_cached(tokens, position);
+                           });
 }
 
 std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_t count,
                                          Sampler sampler,
                                          const std::function<bool(int32_t)>& on_token) {
-  if (prompt.empty()) user_error("the prompt has no tokens; give at least one");
-  for (int32_t id : prompt)
-    if (id < 0 || id >= model_->sizes().vocabulary)
-      user_error("token {} of the prompt lies outside the vocabulary of {}", id,
-                 model_->sizes().vocabulary);
-  const size_t context = static_cast<size_t>(context_);
-  const auto half = static_cast<size_t>(kept_at_the_end(context_));
-  std::vector<int32_t> window(prompt.begin(), prompt.end());
-  if (window.size() > context)
-    window.erase(window.begin(), window.end() - static_cast<int64_t>(half));
-  sampler.read(prompt);
-  std::vector<int32_t> out;
-  while (static_cast<int64_t>(out.size()) < count) {
-    const int32_t token = sampler.next(logits_of(window));
-    out.push_back(token);
-    if (on_token && !on_token(token)) break;
-    if (window.size() == context)
-      window.erase(window.begin(),
-                   window.end() - static_cast<int64_t>(std::min(half, context - 1)));
-    window.push_back(token);
-  }
-  return out;
+  const Window window{context_, model_->sizes().vocabulary,
+                      [this](std::span<const int32_t> tokens) { return logits_of(tokens); }};
+  return continue_text(window, prompt, count, std::move(sampler), on_token);
 }
 
 std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model) {

@@ -10,8 +10,8 @@
 
 #include "folders/model_folder.h"
 #include "infer/room.h"
-#include "infer/sampler.h"
 #include "runtime/bindings.h"
+#include "sampling/continuation.h"
 
 namespace brrr::infer {
 
@@ -26,9 +26,6 @@ struct GeneratorOptions {
   int64_t prompt = 0;
   Memory memory = {};  // that it may take; by default any
 };
-
-/// How many tokens of a text that is longer than `context` are read: its last half.
-inline int64_t kept_at_the_end(int64_t context) { return context > 1 ? context / 2 : 1; }
 
 class Generator {
  public:
@@ -59,7 +56,7 @@ class Generator {
   Room memory_;
   Engine engine_;
   Bindings bindings_;
-  std::vector<int32_t> cached_;  // the tokens whose keys and values the cache holds
+  CachedTokens cached_;
   std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };
 

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "folders/model_folder.h"
 #include "models/task.h"
+#include "sampling/sampler.h"
 #include "train/device.h"
 
 namespace brrr::infer {
@@ -94,6 +95,12 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            "the prompt is a turn of a chat, written by the folder's chat template; without one, "
            "turns are read from standard input, a line each");
     t.text("system", &O::system, "TEXT", "what the system says before the chat");
+    t.text("messages", &O::messages, "FILE.json",
+           "the chat so far: a list of objects with \"role\" and \"content\"; the last one is "
+           "answered, or the prompt after it");
+    t.text("tools", &O::tools, "FILE.json",
+           "tools that the chat template offers to the model: a list of objects, as Hugging Face's "
+           "templates take them");
     t.flag("interactive", &O::interactive,
            "read what to continue from standard input, a line each, and keep what was said");
     t.group("sampling");
@@ -107,8 +114,9 @@ const OptionTable<GenerateOptions>& generate_option_table() {
            "choose among the likeliest that together reach this probability");
     t.real("min-p", &O::min_p, {.low = 0, .high = 1}, "X",
            "leave out tokens below this share of the likeliest one's probability");
-    t.real("repetition-penalty", &O::repetition_penalty, {.low = 0, .high = 100, .low_open = true},
-           "X", "divides the logits of tokens that stand in the text (1: off, above 1 rarer)",
+    t.real("repetition-penalty", &O::repetition_penalty,
+           {.low = kLeastRepetitionPenalty, .high = kMostRepetitionPenalty}, "X",
+           "divides the logits of tokens that stand in the text (1: off, above 1 rarer)",
            {"repeat-penalty"});
     t.real("presence-penalty", &O::presence_penalty, {.low = -100, .high = 100}, "X",
            "taken off the logits of tokens that were made");
@@ -160,8 +168,11 @@ GenerateOptions resolve_generate(const KeyValues& given) {
       usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
                   options.prompt_file == "-" ? "standard input" : options.prompt_file);
   }
-  if (options.was_given("system") && !options.chat)
-    usage_error("--system: it is said in a chat; expected --chat beside it");
+  for (const auto& [name, what] : {std::pair{"system", "it is said in a chat"},
+                                   {"messages", "they are the turns of a chat"},
+                                   {"tools", "a chat template offers them"}})
+    if (options.was_given(name) && !options.chat)
+      usage_error("--{}: {}; expected --chat beside it", name, what);
   if (options.chat && options.has_prompt() && options.prompt.empty())
     usage_error("--prompt: expected a turn of the chat, at least one character");
   if (options.reads_turns()) {

@@ -21,6 +21,8 @@ struct GenerateOptions {
   std::string prompt_file;   // read instead of `prompt` ("-": standard input); "": none
   bool chat = false;         // the prompt is a user's turn, written by the folder's chat template
   std::string system;        // what the system says before the first turn; "": nothing
+  std::string messages;      // a file of the turns so far; "": none
+  std::string tools;         // a file of the tools that the template may offer; "": none
   bool interactive = false;  // turns are read from standard input
   int64_t max_new_tokens = 300;
   int64_t num_samples = 1;
@@ -43,8 +45,8 @@ struct GenerateOptions {
   std::set<std::string> given;
   bool was_given(const std::string& name) const { return given.contains(name); }
   bool has_prompt() const { return was_given("prompt") || was_given("prompt-file"); }
-  /// A chat without a prompt reads turns, too.
-  bool reads_turns() const { return interactive || (chat && !has_prompt()); }
+  /// A chat without a prompt reads turns, too, unless a file ends with one.
+  bool reads_turns() const { return interactive || (chat && !has_prompt() && messages.empty()); }
 
   bool operator==(const GenerateOptions&) const = default;
 };

@@ -11,6 +11,7 @@
 #include "passes/memory/rematerialize.h"
 #include "train/dataset.h"
 #include "train/device.h"
+#include "train/text_samples.h"
 #include "train/trainer.h"
 
 namespace brrr::train {
@@ -146,6 +147,7 @@ std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model&
       const Graph shorter = o.task.empty() ? Graph() : model.scored(o.eval_batch_size, length);
       session->add_shorter(model.loss(o.batch_size, length), o.task.empty() ? nullptr : &shorter);
     }
+  if (o.writes_samples()) session->add_decode(sampling_graph(o, model));
   return session;
 }
 

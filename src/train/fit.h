@@ -88,10 +88,8 @@ Plan largest_batch(const TrainOptions& options, const FitContext& context);
 
 /// "batch 2 x accumulation 4": the part of a plan that fit() chooses, in a few words.
 std::string description(const TrainOptions& options);
-/// "124.5 MiB in one arena = 40.0 weights + ...", where `copies` bytes of the states are weights in
-/// low precision.
-std::string arena_parts(const MemoryForecast& forecast, int64_t copies,
-                        const TrainOptions& options);
+/// "124.5 MiB in one arena = 40.0 weights + ...".
+std::string arena_parts(const Session& session, const TrainOptions& options);
 
 /// The plans that were looked at as an aligned table, the chosen one marked; a line each.
 std::vector<std::string> fit_table(const FitResult& result);

@@ -83,7 +83,11 @@ struct TrainOptions {
   int64_t eval_batch_size = 0;            // filled: batch_size
   bool load_best_model_at_end = false;    // the run ends with the weights of its best evaluation
   double logging_steps = 1;               // below 1: a share of all steps
-  int64_t samples = 1;                    // sample texts at the end
+  int64_t samples = 1;                    // texts that the model writes at the end, ...
+  double sample_steps = 0;                // and after so many steps; 0: only at the end
+  std::string sample_prompt;              // that they continue; "": where a text begins
+  int64_t sample_tokens = 300;            // of each
+  double sample_temperature = 0.8;        // 0: always the likeliest token
   std::string report_to = "tensorboard";  // event files; log.jsonl is written in any case
   bool live = false;                      // a page of the run on this machine
   int64_t live_port = 0;                  // 0: any that is free
@@ -123,9 +127,11 @@ struct TrainOptions {
 
   bool operator==(const TrainOptions&) const = default;
   bool was_given(std::string_view name) const;
-  /// The steps that eval_steps, save_steps or logging_steps means; 0 for none, and for a share of
-  /// steps whose number is not known yet (max_steps 0).
+  /// The steps that eval_steps, save_steps, sample_steps or logging_steps means; 0 for none, and
+  /// for a share of steps whose number is not known yet (max_steps 0).
   int64_t interval(double steps) const;
+  /// While it trains; at the end the model is read from its folder.
+  bool writes_samples() const { return sample_steps > 0 && samples > 0; }
   bool wants_resume() const { return resume != "false"; }
   bool wants_live() const { return live || live_port > 0; }
   bool wants_fit() const { return fit != "false"; }

@@ -5,8 +5,10 @@
 
 #include "base/human.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "passes/pipeline.h"
 #include "train/dataset.h"
+#include "train/fit.h"
 
 namespace brrr::train {
 
@@ -108,6 +110,29 @@ std::vector<std::string> emulation_notes(const std::string& precision, const Pro
       break;
     }
   return notes;
+}
+
+std::vector<std::string> start_lines(const Session& session, const models::Model& model,
+                                     const TrainOptions& o) {
+  std::vector<std::string> lines;
+  const models::ModelSizes sizes = model.sizes();
+  lines.push_back(fmt::format("model: {:.2f}M parameters, {}, {}, width {}, context {}; {} on {}",
+                              static_cast<double>(model.parameter_count()) / 1e6,
+                              counted(sizes.layers, "layer"), counted(sizes.heads, "head"),
+                              sizes.width, o.context, session.engine().backend().name,
+                              counted(thread_count(), "thread")));
+  lines.push_back(fmt::format("memory: {}; compiled in {:.0f} ms", arena_parts(session, o),
+                              1e3 * session.compile_seconds()));
+  if (o.explain)
+    for (const PassRecord& pass : session.report())
+      for (const std::string& note : pass.notes)
+        lines.push_back(fmt::format("  {}: {}", pass.name, note));
+  const Program& program = session.step_program();
+  if (o.explain_dispatch)
+    for (std::string& line : summary(program.graph(), program.dispatch()))
+      lines.push_back(std::move(line));
+  for (std::string& note : emulation_notes(o.precision, program)) lines.push_back(std::move(note));
+  return lines;
 }
 
 optim::Schedule schedule_of(const TrainOptions& o) {

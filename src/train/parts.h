@@ -32,6 +32,10 @@ SessionOptions session_options(const TrainOptions& options);
 /// they are rounded as such a unit would and multiplied in 16.
 std::vector<std::string> emulation_notes(const std::string& precision, const Program& program);
 
+/// What a run says when it is compiled: its model, its memory, and what was asked to be explained.
+std::vector<std::string> start_lines(const Session& session, const models::Model& model,
+                                     const TrainOptions& options);
+
 /// The learning rate over the steps.
 optim::Schedule schedule_of(const TrainOptions& options);
 /// What to say where the warm-up is not over before the run is, or "".

@@ -18,6 +18,7 @@ constexpr int64_t kLoaderBytes = int64_t{8} << 10;    // what a worker of a load
 constexpr int64_t kCodeBytes = int64_t{1920} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{640} << 10;  // writing a checkpoint
 constexpr int64_t kLiveBytes = int64_t{3} << 20;      // the live page, its server and its meter
+constexpr int64_t kChoiceBytes = 16;                  // of a token that a sampler chooses among
 constexpr int64_t kPointBytes = 48;                   // of a logged step, in curves and in pictures
 constexpr int64_t kEvalLoaderBatches = 4;             // of a loader with one worker, two ahead
 constexpr int64_t kFaultBytes = int64_t{64} << 10;    // that one access to a mapped file brings in
@@ -69,7 +70,7 @@ ProcessForecast forecast_running(std::span<const Graph* const> programs, const R
 }
 
 ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t vocab_size) {
-  ProcessInputs inputs;
+  ProcessInputs inputs{.vocabulary = vocab_size};
   if (data == nullptr) return inputs;
   const int64_t rows = o.max_steps * o.gradient_accumulation_steps * o.batch_size;
   inputs.mapped_bytes = data->mapped_bytes();
@@ -97,6 +98,7 @@ ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
   f.logging =
       std::min(o.max_steps / every, static_cast<int64_t>(io::LossCurve::kMost)) * kPointBytes;
   if (o.wants_live()) f.logging += kLiveBytes;
+  if (o.writes_samples()) f.logging += kChoiceBytes * inputs.vocabulary;
   const double windows = static_cast<double>(o.max_steps) *
                          static_cast<double>(o.batch_size * o.gradient_accumulation_steps);
   const int64_t shards = touched(inputs.mapped_bytes, windows, o.context);

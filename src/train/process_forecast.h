@@ -24,7 +24,7 @@ struct ProcessForecast {
   int64_t packing = 0;  // operands of products, see backend/cpu/products/packing.h
   int64_t batches = 0;  // of the loaders
   int64_t threads = 0;  // stacks of the team and of the loaders
-  int64_t logging = 0;  // curves of the run
+  int64_t logging = 0;  // curves of the run, and choosing the tokens of samples
   int64_t code = 0;     // of the program and its libraries that was not run yet
   // Pages of mapped inputs (shards). The system takes them back when memory
   // runs short, so they count to what is resident and not to what must fit.
@@ -38,6 +38,7 @@ struct ProcessForecast {
 };
 
 struct ProcessInputs {
+  int64_t vocabulary = 0;    // of the model
   int64_t mapped_bytes = 0;  // of token shards
   int64_t cached_bytes = 0;  // of text that is tokenised while training
 };

@@ -8,6 +8,7 @@
 #include "data/loader.h"
 #include "formats/json_file.h"
 #include "runtime/parameters.h"
+#include "train/runs/run_list.h"
 
 namespace brrr::train {
 
@@ -22,6 +23,7 @@ std::string to_json(const TrainerState& s) {
   for (const auto& [name, value] : s.best.metrics)
     j["best_metrics"].push_back({{"name", name}, {"value", value}});
   j["best_step"] = s.best_step;
+  j["sampled"] = s.sampled;
   j["tokens"] = s.tokens;
   j["seconds"] = s.seconds;
   j["loader"] = s.loader;
@@ -57,6 +59,7 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
       s.best.metrics.push_back(
           {metric.at("name").get<std::string>(), number_or_nan(metric, "value")});
     s.best_step = whole("best_step");
+    if (j.contains("sampled")) s.sampled = whole("sampled");
     s.tokens = whole("tokens");
     s.seconds = j.at("seconds").get<double>();
     s.loader = j.at("loader").get<std::string>();
@@ -285,6 +288,11 @@ void RunLog::health(const HealthNote& note) {
   flush();
 }
 
+void RunLog::samples(int64_t step, const std::vector<std::string>& texts) {
+  jsonl_->write({{"step", step}, {"samples", texts}});
+  if (events_) events_->text("samples", texts, step);
+}
+
 void RunLog::evaluation(int64_t step, const Score& score) {
   Json record;
   record["step"] = step;
@@ -316,6 +324,28 @@ void write_samples(const fs::path& run, int64_t step, const std::vector<std::str
   const Json samples = {{"step", step}, {"samples", texts}};
   write_file_atomically(run / "samples.json",
                         samples.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+LoggedSoFar read_log(const fs::path& run, int64_t step) {
+  LoggedSoFar so_far;
+  so_far.sound_step = step - 1;  // it went on from there
+  for (const Json& record : io::read_jsonl(run / "log.jsonl")) {
+    const auto number = [&](const char* name) -> std::optional<double> {
+      const auto at = record.find(name);
+      if (at == record.end() || !at->is_number()) return std::nullopt;
+      return at->get<double>();
+    };
+    const std::optional<double> of = number("step");
+    if ((number("val_loss") || number("final_val_loss")) && of == static_cast<double>(step))
+      so_far.sound_step = step;
+    if (const auto skipped = number("skipped_steps"); skipped && *skipped >= 0 && *skipped < 1e15)
+      so_far.skipped_steps = static_cast<int64_t>(*skipped);
+    if (std::vector<std::string> texts = logged_samples(record); !texts.empty() && of) {
+      so_far.samples = std::move(texts);
+      so_far.samples_step = static_cast<int64_t>(*of);  // the log ends at the checkpoint's step
+    }
+  }
+  return so_far;
 }
 
 bool has_finished(const fs::path& run, int64_t step) {

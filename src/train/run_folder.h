@@ -35,6 +35,7 @@ struct TrainerState {
   int64_t evaluated = -1;  // the last step that was evaluated
   Score best;              // of the best evaluation
   int64_t best_step = -1;  // -1: not evaluated yet
+  int64_t sampled = -1;    // the last step after which samples were written
   int64_t tokens = 0;      // trained on so far
   double seconds = 0;      // spent so far
   std::string loader;      // io::Loader's state, JSON
@@ -89,6 +90,8 @@ class RunLog {
   void train_step(const StepRecord& record);
   void evaluation(int64_t step, const Score& score);
   void final_evaluation(int64_t step, const Score& score);
+  /// Texts that the model wrote after a step.
+  void samples(int64_t step, const std::vector<std::string>& texts);
   /// At once: the run may be about to end.
   void health(const HealthNote& note);
   /// The last record of a run that reached its last step, with its figures.
@@ -108,6 +111,15 @@ class RunLog {
 
 /// Texts that a model wrote after its last step, for `brrr report`.
 void write_samples(const fs::path& run, int64_t step, const std::vector<std::string>& texts);
+
+/// What the log of a run that goes on from a step tells and its checkpoint does not.
+struct LoggedSoFar {
+  int64_t sound_step = 0;            // the last one whose weights gave a finite loss
+  int64_t skipped_steps = 0;         // f16 gradients overflowed
+  std::vector<std::string> samples;  // the last ones, and their step; -1: none
+  int64_t samples_step = -1;
+};
+LoggedSoFar read_log(const fs::path& run, int64_t step);
 
 /// Whether the log of a run says that it was complete at that step: everything is written.
 bool has_finished(const fs::path& run, int64_t step);

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -67,6 +69,10 @@ class RunObserver {
   virtual void evaluation(int64_t step, const Score& score) {
     static_cast<void>(step), static_cast<void>(score);
   }
+  /// Texts that the model wrote after a step.
+  virtual void samples(int64_t step, const std::vector<std::string>& texts) {
+    static_cast<void>(step), static_cast<void>(texts);
+  }
   virtual void health(const HealthNote& note) { static_cast<void>(note); }
 };
 
@@ -102,6 +108,9 @@ class RunWatch {
   }
   void evaluation(int64_t step, const Score& score) {
     if (observer_) observer_->evaluation(step, score);
+  }
+  void samples(int64_t step, const std::vector<std::string>& texts) {
+    if (observer_) observer_->samples(step, texts);
   }
   void not_finite(int64_t step, const std::string& what, const std::string& origin) {
     pass_on(health_.not_finite(step, what, origin));

@@ -43,6 +43,15 @@ void Session::add_eval(const Graph& eval_graph) {
   compile_seconds_ += watch.seconds();
 }
 
+void Session::add_decode(const Graph& decode_graph) {
+  const Stopwatch watch;
+  PipelineOptions p = pipeline_;
+  p.dump_prefix = "decode_";
+  decode_ = engine_.add(run_pipeline(decode_graph, engine_.backend().target(), p, &report_),
+                        {.reuse_memory = options_.reuse_memory});
+  compile_seconds_ += watch.seconds();
+}
+
 Binding Session::binding_of(const Graph& loss_graph) const {
   const NodeId first = loss_graph.inputs(InputKind::data).front();  // as Batch::positions()
   const Shape& shape = loss_graph.type({first, 0}).shape;
@@ -86,6 +95,7 @@ std::vector<Session::ProgramUse> Session::programs() const {
   if (ids.size() > 2) list.push_back({"middle", program(1), options_.accumulation - 2});
   list.push_back({ids.size() > 1 ? "last" : "step", program(ids.size() - 1), 1});
   list.push_back({"eval", &engine_.program(evals_.find(usual_eval_)[0]), 0});
+  if (decode_) list.push_back({"decode", &engine_.program(*decode_), 0});
   return list;
 }
 
@@ -93,6 +103,7 @@ std::vector<const Program*> Session::all_programs() const {
   std::vector<const Program*> list;
   for (const size_t id : evals_.programs()) list.push_back(&engine_.program(id));
   for (const size_t id : bindings_.programs()) list.push_back(&engine_.program(id));
+  if (decode_) list.push_back(&engine_.program(*decode_));
   return list;
 }
 
@@ -102,11 +113,11 @@ Session::StepPrograms Session::programs_for(const Batch& batch) const {
   return found.empty() ? usual() : found;
 }
 
-int64_t Session::derived_bytes() const {
+int64_t Session::bytes_of(Role role) const {
   const int64_t align = engine_.backend().alignment;
   int64_t bytes = 0;
   for (const StateInfo& s : engine_.states())
-    if (s.role == Role::derived) bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
+    if (s.role == role) bytes += round_up(std::max<int64_t>(s.type.bytes(), 1), align);
   return bytes;
 }
 
@@ -250,6 +261,17 @@ double Session::loss_sum(const Batch& batch, std::vector<float>* logits) {
     logits->assign(first, first + bytes.size() / sizeof(float));
   }
   return loss;
+}
+
+std::span<const float> Session::decode(int32_t token, int64_t position) {
+  BRRR_CHECK(decode_.has_value(), "the session was given no graph that decodes");
+  const auto at = static_cast<int32_t>(position);
+  Call call{*decode_, {}, {}};
+  call.set("tokens", std::span<const int32_t>(&token, 1));
+  call.set("position", std::span<const int32_t>(&at, 1));
+  engine_.run(std::span(&call, 1));
+  const auto bytes = engine_.read_output(*decode_, "logits", room_);
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
 }  // namespace brrr::train

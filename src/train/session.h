@@ -73,18 +73,23 @@ class Session {
   /// evaluations have none. Their programs use the same temporary bytes. Before allocate().
   void add_shorter(const Graph& loss_graph, const Graph* eval_graph = nullptr);
 
+  /// Also continues texts, with the parameters as they are in training: `decode_graph` is
+  /// models::Model::decode of one token. Its program shares the temporary bytes of the others; its
+  /// cache is state that no checkpoint holds. Before allocate().
+  void add_decode(const Graph& decode_graph);
+
   MemoryForecast forecast() const { return engine_.forecast(); }
   /// Whether derived weights lie in panels (the pass weight_panels).
   bool has_panels() const;
-  /// What derived weights take of the forecast's state_bytes.
-  int64_t derived_bytes() const;
+  /// What derived weights or the cache take of the forecast's state_bytes.
+  int64_t bytes_of(Role role) const;
   void allocate();
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
   /// The program that ends an optimizer step, as it runs.
   const Program& step_program() const { return engine_.program(usual().back()); }
   /// The programs and how often each runs in an optimizer step: "first", "middle", "last", or
-  /// "step" alone; "eval", which runs in none.
+  /// "step" alone; "eval" and, where there is one, "decode", which run in none.
   struct ProgramUse {
     const char* name;
     const Program* program;
@@ -110,6 +115,9 @@ class Session {
   /// Sum of the losses of a batch, dropout off. `logits` gets the output "logits" of `eval_graph`,
   /// which then has one.
   double loss_sum(const Batch& batch, std::vector<float>* logits = nullptr);
+  /// The logits [V] after `token`, which stands at `position` of a text; those before it are in the
+  /// cache. Valid until the next run.
+  std::span<const float> decode(int32_t token, int64_t position);
 
   /// Whether gradients are scaled, and the scale's first value set.
   bool scales_gradients() const { return options_.precision == DType::f16; }
@@ -160,6 +168,7 @@ class Session {
   Binding usual_;   // of batches of the usual shape
   Bindings evals_;  // one program each
   Binding usual_eval_;
+  std::optional<size_t> decode_;
   std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };
 

@@ -19,14 +19,17 @@ std::string description(const TrainOptions& o) {
   return text;
 }
 
-std::string arena_parts(const MemoryForecast& f, int64_t copies, const TrainOptions& o) {
+std::string arena_parts(const Session& session, const TrainOptions& o) {
+  const MemoryForecast f = session.forecast();
+  const int64_t copies = session.bytes_of(Role::derived), cache = session.bytes_of(Role::cache);
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format(
-      "{:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{}{} + {:.1f} activations and "
+      "{:.1f} MiB in one arena = {:.1f} weights + {:.1f} optimizer{}{}{} + {:.1f} activations and "
       "gradients",
-      mib(f.total()), mib(f.parameter_bytes), mib(f.state_bytes - copies),
+      mib(f.total()), mib(f.parameter_bytes), mib(f.state_bytes - copies - cache),
       o.gradient_accumulation_steps > 1 ? " and gradient sums" : "",
       copies > 0 ? fmt::format(" + {:.1f} low-precision copies", mib(copies)) : "",
+      cache > 0 ? fmt::format(" + {:.1f} cache of samples", mib(cache)) : "",
       mib(f.temporary_bytes + f.constant_bytes));
 }
 

@@ -28,6 +28,7 @@
 #include "train/run_place.h"
 #include "train/session.h"
 #include "train/team_size.h"
+#include "train/text_samples.h"
 
 namespace brrr::train {
 
@@ -151,32 +152,20 @@ class Trainer {
     }
     result_.task = model_->task();
     result_.parameters = model_->parameter_count();
-    const models::ModelSizes sizes = model_->sizes();
-    dataset_->verify_shards(sizes.vocabulary);
-    const ProcessInputs inputs = inputs_of(options_, &*dataset_, sizes.vocabulary);
+    const int64_t vocabulary = model_->sizes().vocabulary;
+    dataset_->verify_shards(vocabulary);
+    const ProcessInputs inputs = inputs_of(options_, &*dataset_, vocabulary);
     SettledRun run = settle_run(options_, model_, inputs, say);
     options_ = run.plan.options;
     session_ = std::move(run.session);
     result_.process_forecast = run.plan.process;
     result_.memory_limit = run.limit.bytes;
-    const io::LoaderOptions l = loader_options(options_, sizes.vocabulary);
+    const io::LoaderOptions l = loader_options(options_, vocabulary);
     loader_.emplace(dataset_->batches(l), l);
     result_.forecast = session_->forecast();
     result_.compile_seconds = session_->compile_seconds();
-    say(fmt::format("model: {:.2f}M parameters, {}, {}, width {}, context {}; {} on {}",
-                    static_cast<double>(result_.parameters) / 1e6, counted(sizes.layers, "layer"),
-                    counted(sizes.heads, "head"), sizes.width, options_.context,
-                    session_->engine().backend().name, counted(thread_count(), "thread")));
-    say(fmt::format("memory: {}; compiled in {:.0f} ms",
-                    arena_parts(result_.forecast, session_->derived_bytes(), options_),
-                    1e3 * result_.compile_seconds));
-    if (options_.explain)
-      for (const PassRecord& pass : session_->report())
-        for (const std::string& note : pass.notes) say(fmt::format("  {}: {}", pass.name, note));
-    const Program& program = session_->step_program();
-    if (options_.explain_dispatch)
-      for (const std::string& line : summary(program.graph(), program.dispatch())) say(line);
-    for (const std::string& note : emulation_notes(options_.precision, program)) say(note);
+    for (const std::string& line : start_lines(*session_, *model_, options_)) say(line);
+    if (options_.writes_samples()) samples_.emplace(options_, *dataset_->tokenizer);
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
   }
@@ -236,21 +225,12 @@ class Trainer {
     log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
   }
 
-  // What the log of a resumed run tells and its checkpoint does not.
   void read_own_log() {
-    sound_step_ = state_.step - 1;  // it went on from there
-    for (const nlohmann::json& record : io::read_jsonl(result_.run_dir / "log.jsonl")) {
-      const auto number = [&](const char* name) -> std::optional<double> {
-        const auto at = record.find(name);
-        if (at == record.end() || !at->is_number()) return std::nullopt;
-        return at->get<double>();
-      };
-      if ((number("val_loss") || number("final_val_loss")) &&
-          number("step") == static_cast<double>(state_.step))
-        sound_step_ = state_.step;
-      if (const auto skipped = number("skipped_steps"); skipped && *skipped >= 0 && *skipped < 1e15)
-        skipped_before_ = result_.skipped_steps = static_cast<int64_t>(*skipped);
-    }
+    LoggedSoFar logged = read_log(result_.run_dir, state_.step);
+    sound_step_ = logged.sound_step;
+    skipped_before_ = result_.skipped_steps = logged.skipped_steps;
+    result_.samples = std::move(logged.samples);
+    result_.samples_step = logged.samples_step;
   }
 
   void set_later_checkpoints_aside() {
@@ -295,6 +275,8 @@ class Trainer {
         evaluate(options_.eval_batches);
       const bool last = step >= options_.max_steps;
       if (last) evaluate_at_the_end();  // before anything of this step is written
+      if (step > 0 && (last || due(step, options_.interval(options_.sample_steps))))
+        write_samples();
       result_.signal = SignalGuard::received();
       const bool keeps_best = options_.load_best_model_at_end && state_.best_step == step;
       if (step > first && (last || result_.signal != 0 || keeps_best ||
@@ -477,6 +459,20 @@ class Trainer {
     watch_memory();
   }
 
+  void write_samples() {
+    if (!samples_ || state_.sampled == state_.step) return;
+    const auto stops = [] { return SignalGuard::received() != 0; };
+    std::vector<std::string> texts =
+        samples_->write(state_.step, continue_with(*session_, options_, *model_, stops));
+    if (stops()) return;  // half a sample is none
+    state_.sampled = result_.samples_step = state_.step;
+    log_->samples(state_.step, texts);
+    watch_->samples(state_.step, texts);
+    progress_->message(sample_block(state_.step, texts));
+    result_.samples = std::move(texts);
+    watch_memory();
+  }
+
   void save() {
     state_.loader = loader_->state().to_json();
     log_->flush();
@@ -578,6 +574,7 @@ class Trainer {
   std::optional<io::Loader> loader_;
   models::ModelPtr model_;
   std::unique_ptr<Session> session_;
+  std::optional<TextSamples> samples_;
   std::optional<RunLog> log_;
   std::optional<Progress> progress_;
   std::vector<io::Batch> batches_;  // of the step that runs

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "folders/model_folder.h"
 #include "passes/pipeline.h"
@@ -28,6 +29,9 @@ struct TrainResult {
   int64_t best_step = -1;
   /// What a task is judged by, of the weights that the run ends with.
   std::vector<Metric> metrics;
+  /// Texts that the model wrote last while it trained (--sample-steps), and after which step.
+  std::vector<std::string> samples;
+  int64_t samples_step = -1;
   bool ends_with_best = false;  // the model is that of best_step, not of the last step
   models::Task task;            // of the model
   double seconds = 0;  // of the run: this process from its start, and those that it goes on from

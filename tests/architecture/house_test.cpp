@@ -18,9 +18,10 @@ const fs::path kSource = fs::path(BRRR_SOURCE_DIR) / "src";
 // The ground floor first. A folder may include itself and folders above it in this list; entries
 // with the same number stand side by side and may not include each other.
 const std::vector<std::pair<std::string, int>> kFloors = {
-    {"base", 0},    {"ir", 1},     {"ops", 2},    {"passes", 3},   {"runtime", 4}, {"backend", 5},
-    {"formats", 6}, {"web", 7},    {"text", 8},   {"models", 9},   {"optim", 10},  {"folders", 11},
-    {"data", 12},   {"train", 13}, {"infer", 14}, {"insight", 15}, {"cli", 16}};
+    {"base", 0},    {"ir", 1},       {"ops", 2},   {"passes", 3},    {"runtime", 4},
+    {"backend", 5}, {"formats", 6},  {"web", 7},   {"text", 8},      {"models", 9},
+    {"optim", 10},  {"folders", 11}, {"data", 12}, {"sampling", 13}, {"train", 14},
+    {"infer", 15},  {"insight", 16}, {"cli", 17}};
 
 struct Source {
   fs::path path;

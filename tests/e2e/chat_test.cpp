@@ -81,6 +81,67 @@ TEST_F(Chat, TheFoldersTemplateWritesTheTurn) {
             whole.substr(0, whole.find(static_cast<char>(last))));
 }
 
+TEST_F(Chat, FilesOfMessagesAndToolsAreAnswered) {
+  write("chat_template.jinja",
+        "{% if tools %}{{ tools | tojson }}{% endif %}" +
+            std::string(kTemplate).substr(std::string("{{ bos_token }}").size()));
+  write_file_atomically(path("m.json"), R"([{"role": "system", "content": "S"},
+      {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Oh"},
+      {"role": "user", "content": "Why"}])");
+  write_file_atomically(path("t.json"), R"([{"b": 1, "a": "<é>"}])");
+  const std::string messages = path("m.json").string(), tools = path("t.json").string();
+  const std::string said = "s: S\nu: Hi\na: Oh\nu: Why\na:";
+  ASSERT_EQ(run(generate({"--chat", "--messages", messages, "--json"})), 0) << err_;
+  EXPECT_EQ(json()["prompt"], said);
+  EXPECT_EQ(json()["text"], continued(said));
+  ASSERT_EQ(run(generate({"--chat", "--messages", messages, "--tools", tools, "--json"})), 0)
+      << err_;
+  EXPECT_EQ(json()["prompt"], R"([{"b": 1, "a": "<é>"}])" + said);
+  ASSERT_EQ(run(generate({"--chat", "--messages", messages, "--prompt", "And", "--json"})), 0)
+      << err_;
+  EXPECT_EQ(json()["prompt"], "s: S\nu: Hi\na: Oh\nu: Why\nu: And\na:");
+
+  write_file_atomically(path("none.json"), R"({"name": "x"})");
+  EXPECT_EQ(run(generate({"--chat", "--prompt", "a", "--tools", path("none.json").string()})), 1);
+  EXPECT_NE(err_.find("none.json: it holds an object; expected a list of tools"), std::string::npos)
+      << err_;
+  write_file_atomically(path("said.json"), R"([{"role": "assistant", "content": "x"}])");
+  EXPECT_EQ(run(generate({"--chat", "--messages", path("said.json").string()})), 2);
+  EXPECT_NE(err_.find("ends with a message of the assistant"), std::string::npos) << err_;
+  EXPECT_EQ(run(generate({"--chat", "--messages", messages, "--system", "x"})), 2);
+  EXPECT_NE(err_.find("--system: "), std::string::npos) << err_;
+  EXPECT_EQ(run(generate({"--tools", tools, "--prompt", "a"})), 2);
+  EXPECT_NE(err_.find("--tools: a chat template offers them"), std::string::npos) << err_;
+}
+
+TEST_F(Chat, TheFolderSaysHowLongAnAnswerIs) {
+  const auto tokens = [&](const std::string& config, std::vector<std::string> more = {}) {
+    write("generation_config.json", config);
+    std::vector<std::string> args{"generate",      "--model", path("run").string(),
+                                  "--temperature", "0",       "--prompt",
+                                  "abcde",         "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    EXPECT_EQ(run(args), 0) << err_;
+    return json()["tokens"].get<int64_t>();
+  };
+  EXPECT_EQ(tokens(R"({"max_new_tokens": 7})"), 7);
+  EXPECT_EQ(tokens(R"({"max_length": 9})"), 4) << "the prompt counts";
+  EXPECT_EQ(tokens(R"({"max_new_tokens": 7, "max_length": 9})"), 7);
+  EXPECT_EQ(tokens(R"({"max_new_tokens": 7})", {"--max-new-tokens", "3"}), 3);
+  write("generation_config.json", R"({"max_length": 5})");
+  EXPECT_EQ(run({"generate", "--model", path("run").string(), "--prompt", "abcde"}), 1);
+  EXPECT_NE(err_.find("generation_config.json: max_length is 5 tokens, and the prompt has 5"),
+            std::string::npos)
+      << err_;
+  write("generation_config.json", R"({"repetition_penalty": 1e-300})");
+  EXPECT_EQ(run({"generate", "--model", path("run").string()}), 1);
+  EXPECT_NE(err_.find("generation_config.json: repetition_penalty must be from 0.01 to 100"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(run(generate({"--repetition-penalty", "1e-300"})), 2);
+  EXPECT_NE(err_.find("--repetition-penalty"), std::string::npos) << err_;
+}
+
 TEST_F(Chat, LinesOfStandardInputAreTurns) {
   write("chat_template.jinja", kTemplate);
   const std::string first = continued("u: One\na:");

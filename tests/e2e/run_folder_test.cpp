@@ -122,10 +122,10 @@ TEST_F(RunFolder, ResumeKeepsWhatWasRecorded) {
   ASSERT_EQ(run(tiny("run")), 0) << err_;
   const std::string folder = path("run").string();
   ASSERT_EQ(run({"train", "--resume", folder, "--max-steps", "25"}), 0) << err_;
-  EXPECT_FALSE(says("--- sample")) << "--samples 0 was recorded";
+  EXPECT_FALSE(says(": sample")) << "--samples 0 was recorded";
   EXPECT_TRUE(says("on 1 thread\n")) << "--threads 1 was recorded: " << err_;
   ASSERT_EQ(run({"train", "--resume", folder, "--max-steps", "26", "--samples", "1"}), 0) << err_;
-  EXPECT_TRUE(says("--- sample")) << err_;
+  EXPECT_TRUE(says("step 26: sample\n")) << err_;
 
   EXPECT_EQ(run({"train", "--resume", folder, "--output-dir", path("other").string()}), 2);
   EXPECT_TRUE(says("another folder")) << err_;
@@ -241,7 +241,7 @@ TEST_F(RunFolder, TextWithoutANewline) {
   for (int i = 0; i < 300; ++i) text += "word" + std::to_string(i * i % 89) + " ";
   write_file_atomically(path("line.txt"), text);
   ASSERT_EQ(run(tiny("run", {"--text", path("line.txt").string(), "--samples", "1"})), 0) << err_;
-  EXPECT_TRUE(says("--- sample")) << err_;
+  EXPECT_TRUE(says("step 20: sample\n")) << err_;
   EXPECT_EQ(json()["steps"], 20);
   ASSERT_EQ(run({"generate", "--model", path("run").string(), "--max-new-tokens", "4"}), 0) << err_;
   EXPECT_EQ(run({"generate", "--model", path("run").string(), "--prompt", "\xe2\x82\xac"}), 1);

@@ -56,6 +56,14 @@ TEST(GenerationSettings, PenaltiesAndStops) {
   EXPECT_EQ(read(folder, R"({"stop_strings": "."})").stop_strings, std::vector<std::string>{"."});
 }
 
+TEST(GenerationSettings, TheLengthOfAnAnswer) {
+  test::TempFolder folder;
+  const GenerationSettings s = read(folder, R"({"max_new_tokens": 30, "max_length": 50})");
+  EXPECT_EQ(s.max_new_tokens, 30);
+  EXPECT_EQ(s.max_length, 50);
+  EXPECT_FALSE(read(folder, R"({"max_length": null})").max_length);
+}
+
 TEST(GenerationSettings, WhatIsNotDoneIsNamed) {
   test::TempFolder folder;
   const GenerationSettings s = read(
@@ -76,7 +84,10 @@ TEST(GenerationSettings, WhatIsWrongIsNamed) {
            {R"({"top_p": "x"})", "'top_p' must be a number"},
            {R"({"top_p": 0})", "top_p must be above 0 and at most 1; found 0"},
            {R"({"min_p": 2})", "min_p must be from 0 to 1; found 2"},
-           {R"({"repetition_penalty": 0})", "repetition_penalty must be above 0; found 0"},
+           {R"({"repetition_penalty": 1e-300})",
+            "repetition_penalty must be from 0.01 to 100; found 1e-300"},
+           {R"({"max_new_tokens": 0})", "max_new_tokens must be from 1 to 1073741824; found 0"},
+           {R"({"max_length": -5})", "max_length must be from 1 to 1073741824; found -5"},
            {R"({"stop_strings": ["a", 7]})", "'stop_strings' must be a string"},
            {R"({"top_k": 2.5})", "'top_k' must be an integer"},
            {R"({"top_k": -1})", "top_k must be from 0 to 16777216; found -1"}}) {

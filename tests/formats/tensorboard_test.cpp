@@ -116,6 +116,35 @@ TEST(TensorBoard, ScalarsComeBack) {
   expect(3, 1.7e9 + 1, int64_t{1} << 40, "train/loss", -1e-3f);
 }
 
+// Fields by tensorflow/core/framework: summary.proto, tensor.proto, tensor_shape.proto,
+// types.proto.
+TEST(TensorBoard, TextsComeBack) {
+  TempFolder folder;
+  EventWriter writer(folder / "tb");
+  writer.text("samples", {"# no *heading*\n\nlast"}, 7);
+  writer.text("samples", {"a\xff", ""}, 8);
+  writer.flush();
+  const auto events = read_events(writer.path());
+  ASSERT_EQ(events.size(), 3u);
+  const auto entry = [&](size_t i) {
+    return Message(Message(events[i].fields.at(5)).fields.at(1));
+  };
+  EXPECT_EQ(events[1].as<int64_t>(2), 7);
+  EXPECT_EQ(entry(1).fields.at(1), "samples");
+  const Message metadata(entry(1).fields.at(9));
+  EXPECT_EQ(Message(metadata.fields.at(1)).fields.at(1), "text") << "the name of the dashboard";
+  EXPECT_EQ(metadata.as<int64_t>(4), 2) << "DATA_CLASS_TENSOR";
+  const Message tensor(entry(1).fields.at(8));
+  EXPECT_EQ(tensor.as<int64_t>(1), 7) << "DT_STRING";
+  EXPECT_EQ(Message(Message(tensor.fields.at(2)).fields.at(2)).as<int64_t>(1), 1) << "one text";
+  EXPECT_EQ(tensor.fields.at(8), "    # no *heading*\n    \n    last") << "a block of code";
+  // The reader of this test takes each field once: the second text stands behind the first.
+  const std::string two = entry(2).fields.at(8), texts =
+                                                     "B\x08    a\xef\xbf\xbd"
+                                                     "B\x04    ";
+  EXPECT_TRUE(two.ends_with(texts)) << two;
+}
+
 TEST(TensorBoard, TheHeaderIsThereAtOnceAndBuffersAreWhole) {
   TempFolder folder;
   EventWriter writer(folder.path());

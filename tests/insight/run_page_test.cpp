@@ -188,12 +188,12 @@ TEST(RunPageText, SaysWhatWasTrainedOnWhatAndWhatItWrites) {
   run.status = "finished";
   run.machine = "cpu:avx512, 2 threads of <b>Some</b> Processor";
   run.parameters = 3'270'000;
-  run.samples = {"First <i>line</i>.\nSecond line."};
-  run.samples_step = 2000;
+  run.history.sample(2000, "First <i>line</i>.\nSecond line.");
   const std::string page = run_page({run});
   for (const char* part :
        {"finished, on cpu:avx512, 2 threads of &lt;b&gt;Some&lt;/b&gt; Processor", ">3,270,000<",
-        "Sample texts", "after step 2,000", "First &lt;i&gt;line&lt;/i&gt;.\nSecond line."})
+        "Sample texts",
+        R"("samples":[{"step":2000,"text":"First \u003ci>line\u003c/i>.\nSecond line."}])"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 

@@ -6,8 +6,8 @@
 
 #include "backend/cpu/target.h"
 #include "infer/generator.h"
-#include "infer/sampler.h"
 #include "models/initialise.h"
+#include "sampling/sampler.h"
 
 namespace brrr::test {
 

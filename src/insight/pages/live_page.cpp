@@ -186,6 +186,12 @@ void LivePage::evaluation(int64_t step, const train::Score& score) {
   ++state_->version;
 }
 
+void LivePage::samples(int64_t step, const std::vector<std::string>& texts) {
+  const std::lock_guard hold(state_->mutex);
+  for (const std::string& text : texts) state_->history.sample(step, text);
+  ++state_->version;
+}
+
 void LivePage::health(const train::HealthNote& note) {
   const std::lock_guard hold(state_->mutex);
   state_->history.note(note.step, std::string(name_of(note.ailment)), note.text);

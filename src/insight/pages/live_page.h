@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/pace.h"
 #include "insight/pages/regime_meter.h"
@@ -28,6 +29,7 @@ class LivePage : public train::RunObserver {
   std::optional<train::RegimeShares> regimes(const train::StepSigns& step) override;
   void step(const train::StepRecord& record) override;
   void evaluation(int64_t step, const train::Score& score) override;
+  void samples(int64_t step, const std::vector<std::string>& texts) override;
   void health(const train::HealthNote& note) override;
 
   /// The run is over: "finished", "stopped" or "failed", and a line on it. Open pages stay as they

@@ -1,7 +1,7 @@
 // The page of runs: `brrr train --live` feeds it while a run goes on, `brrr report` hands it finished
 // runs. What stands in `#data` and what comes by events has the same form: columns of numbers.
 const data = JSON.parse(document.getElementById('data').textContent);
-const runs = data.runs.map((r) => ({...r, tables: {}, notes: []}));
+const runs = data.runs.map((r) => ({...r, tables: {}, notes: [], samples: []}));
 const several = runs.length > 1;
 const kSvg = 'http://www.w3.org/2000/svg';
 const by = (id) => document.getElementById(id);
@@ -13,6 +13,7 @@ function merge(run, news) {
       mine[column] = (mine[column] ?? []).slice(0, table.from).concat(values);
   }
   run.notes.push(...(news.notes ?? []));
+  run.samples.push(...(news.samples ?? []));
 }
 
 // ---- numbers as people read them
@@ -380,6 +381,27 @@ function drawNotes() {
   }));
 }
 
+// What the models wrote, the newest first and open; what the reader opened stays open.
+let written = 0;
+function drawSamples() {
+  const all = runs.flatMap((run) => run.samples.map((s) => ({...s, head: (several ? run.name + ', ' : '') + 'after step ' + commas(s.step)})));
+  if (all.length === written) return;
+  written = all.length;
+  by('samples').hidden = !all.length;
+  const open = new Set([...by('texts').children].slice(several ? 0 : 1).filter((d) => d.open).map((d) => d.dataset.head));
+  const groups = new Map();
+  for (const s of all) groups.set(s.head, [...(groups.get(s.head) ?? []), s.text]);
+  const newest = new Set(runs.filter((run) => run.samples.length).map((run) => (several ? run.name + ', ' : '') + 'after step ' + commas(run.samples.at(-1).step)));
+  by('texts').replaceChildren(...[...groups].reverse().map(([head, texts]) => {
+    const details = document.createElement('details');
+    details.dataset.head = head;
+    details.open = newest.has(head) || open.has(head);
+    details.append(Object.assign(document.createElement('summary'), {textContent: head}),
+      ...texts.map((text) => Object.assign(document.createElement('pre'), {textContent: text})));
+    return details;
+  }));
+}
+
 // Other work on the machine makes a run slower than it is.
 function warn() {
   const texts = runs.flatMap((run) => {
@@ -400,6 +422,7 @@ function draw() {
     last = performance.now();
     for (const c of drawn) c.draw();
     drawNotes();
+    drawSamples();
     warn();
   }), data.live ? Math.max(0, last + 1000 - performance.now()) : 0);
 }
@@ -435,7 +458,7 @@ if (data.live) {
     if (message.now.state !== 'running') events.close();
   };
   // What comes first after a new connection is everything.
-  events.onopen = () => { runs[0].tables = {}; runs[0].notes = []; };
+  events.onopen = () => { runs[0].tables = {}; runs[0].notes = []; runs[0].samples = []; };
   events.onerror = () => {
     by('status').textContent = events.readyState === EventSource.CLOSED ? 'no connection: are too many of these pages open?' : 'connection lost, trying again';
     by('status').dataset.state = 'lost';

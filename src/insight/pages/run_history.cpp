@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "train/runs/run_list.h"
 
 namespace brrr::insight {
 namespace {
@@ -143,6 +144,12 @@ void RunHistory::note(int64_t step, std::string kind, std::string text) {
   notes_.push_back({step, std::move(kind), std::move(text), notes_there_were_++});
 }
 
+void RunHistory::sample(int64_t step, std::string text) {
+  // As with notes: how it began and how it writes now.
+  if (samples_.size() == kMostSamples) samples_.erase(samples_.begin() + kMostSamples / 2);
+  samples_.push_back({step, std::move(text), samples_there_were_++});
+}
+
 void RunHistory::add_logged(const Json& record) {
   const double step = number_in(record, "step");
   if (!(std::fabs(step) < 1e15)) return;
@@ -153,6 +160,8 @@ void RunHistory::add_logged(const Json& record) {
     return;
   }
   if (record.contains("finished")) return;
+  for (std::string& text : train::logged_samples(record))
+    sample(static_cast<int64_t>(step), std::move(text));
   for (const char* name : {"val_loss", "final_val_loss"})
     if (const double loss = number_in(record, name); std::isfinite(loss))
       evaluation(static_cast<int64_t>(step), loss);
@@ -177,6 +186,9 @@ Json RunHistory::news(Place& place) const {
     if (n.number >= place.notes)
       out["notes"].push_back({{"step", n.step}, {"kind", n.kind}, {"text", n.text}});
   place.notes = notes_there_were_;
+  for (const Sample& s : samples_)
+    if (s.number >= place.samples) out["samples"].push_back({{"step", s.step}, {"text", s.text}});
+  place.samples = samples_there_were_;
   return out;
 }
 

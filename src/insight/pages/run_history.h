@@ -59,20 +59,23 @@ class RunHistory {
   enum Table : size_t { steps, evaluations, host, gpu, regimes };
   static constexpr size_t kTables = 5;
   static constexpr size_t kMostNotes = 200;  // that are kept
+  static constexpr size_t kMostSamples = 100;
   RunHistory();
 
   void add(const train::StepRecord& record);
   void evaluation(int64_t step, double val_loss);
   void note(int64_t step, std::string kind, std::string text);
+  /// A text that the model wrote after a step.
+  void sample(int64_t step, std::string text);
   /// One record of log.jsonl; what it does not understand it leaves out.
   void add_logged(const nlohmann::json& record);
 
   struct Place {
     std::array<Columns::Place, kTables> tables;
-    size_t notes = 0;  // how many there were
+    size_t notes = 0, samples = 0;  // how many there were
   };
-  /// {"tables": {name: Columns::news}, "notes": [...]}, without what is not new; an empty object
-  /// when nothing is.
+  /// {"tables": {name: Columns::news}, "notes": [...], "samples": [...]}, without what is not new;
+  /// an empty object when nothing is.
   nlohmann::json news(Place& place) const;
 
   struct Note {
@@ -82,11 +85,19 @@ class RunHistory {
   };
   const Columns& table(Table t) const { return tables_[t]; }
   const std::vector<Note>& notes() const { return notes_; }
+  struct Sample {
+    int64_t step = 0;
+    std::string text;
+    size_t number = 0;  // of all there were
+  };
+  const std::vector<Sample>& samples() const { return samples_; }
 
  private:
   std::array<Columns, kTables> tables_;
   std::vector<Note> notes_;
   size_t notes_there_were_ = 0;
+  std::vector<Sample> samples_;
+  size_t samples_there_were_ = 0;
 };
 
 }  // namespace brrr::insight

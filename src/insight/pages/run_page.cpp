@@ -67,6 +67,7 @@ white-space:nowrap}
 #status[data-state=lost],#status[data-state=failed]{color:var(--overhead)}
 svg.plot .axis{font-size:11.5px}
 #notes{margin:0;padding-left:20px}
+#texts summary{color:var(--faint);cursor:pointer;font-variant-numeric:tabular-nums}
 )";
 
 std::string script() {
@@ -135,16 +136,6 @@ std::string figures(const std::vector<RunRecord>& runs) {
   std::string items;
   for (const RunRecord& r : runs) items += "<li>" + html_text(r.name + ": " + subject(r)) + "</li>";
   return text + "<ul class=\"faint\">" + items + "</ul>";
-}
-
-std::string samples(const std::vector<RunRecord>& runs) {
-  std::string text;
-  for (const RunRecord& r : runs)
-    for (const std::string& sample : r.samples)
-      text += fmt::format("<p class=\"faint\">{}after step {}</p><pre>{}</pre>",
-                          runs.size() > 1 ? html_text(r.name) + ", " : "",
-                          with_commas(r.samples_step), html_text(sample));
-  return text.empty() ? "" : card("Sample texts", text);
 }
 
 std::string options_table(const std::vector<RunRecord>& runs,
@@ -216,7 +207,9 @@ std::string run_page(const std::vector<RunRecord>& runs, bool live) {
   else
     body += card("Figures", figures(runs)) + remarks(runs);
   body += card("Health", "<ul id=\"notes\"></ul>") +
-          "<div id=\"controls\"></div><div id=\"charts\"></div>\n" + samples(runs);
+          "<div id=\"controls\"></div><div id=\"charts\"></div>\n<section class=\"card\" "
+          "id=\"samples\" hidden>"
+          "<h2>Sample texts</h2><div id=\"texts\"></div></section>\n";
   if (runs.size() > 1) {
     const std::vector<std::string> names = differing_options(runs);
     body +=

@@ -130,14 +130,18 @@ void read_figures(RunRecord& run) {
   if (!run.arena_bytes) run.arena_bytes = mean_of_last(host.column("arena_bytes"), 1);
 }
 
+// What the model wrote at the end; with --sample-steps the log holds it, too.
 void read_samples(RunRecord& run) {
   const fs::path file = run.folder / "samples.json";
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return;
   try {
     const Json all = io::parse_json(read_file(file), "samples.json");
-    all.at("step").get_to(run.samples_step);
-    all.at("samples").get_to(run.samples);
+    const auto step = all.at("step").get<int64_t>();
+    auto texts = all.at("samples").get<std::vector<std::string>>();
+    const auto& logged = run.history.samples();
+    if (logged.empty() || logged.back().step != step)
+      for (std::string& text : texts) run.history.sample(step, std::move(text));
   } catch (const UserError& e) {
     run.remarks.emplace_back(e.what());
   } catch (const Json::exception&) {
@@ -148,10 +152,11 @@ void read_samples(RunRecord& run) {
 // They say nothing about how a run went.
 const std::set<std::string>& unimportant() {
   static const std::set<std::string> names = {
-      "output_dir", "run_name",         "resume",           "overwrite",
-      "json",       "disable_tqdm",     "report_to",        "live",
-      "live_port",  "logging_steps",    "save_total_limit", "samples",
-      "explain",    "explain_dispatch", "dump_graph",       "config"};
+      "output_dir",   "run_name",         "resume",           "overwrite",
+      "json",         "disable_tqdm",     "report_to",        "live",
+      "live_port",    "logging_steps",    "save_total_limit", "samples",
+      "sample_steps", "sample_tokens",    "sample_prompt",    "sample_temperature",
+      "explain",      "explain_dispatch", "dump_graph",       "config"};
   return names;
 }
 
@@ -234,11 +239,11 @@ std::string report_json(const std::vector<RunRecord>& runs) {
     j["arena_bytes"] = or_null(run.arena_bytes);
     j["process_peak_bytes"] = or_null(run.process_bytes);
     j["machine"] = run.machine.empty() ? Json(nullptr) : Json(run.machine);
-    j["samples"] = run.samples;
     j["remarks"] = run.remarks;
     j["options"] = run.options;
     RunHistory::Place place;
     Json news = run.history.news(place);
+    j["samples"] = news.contains("samples") ? news["samples"] : Json::array();
     j["health"] = news.contains("notes") ? news["notes"] : Json::array();
     j["curves"] = Json::object();
     if (news.contains("tables"))

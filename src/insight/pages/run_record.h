@@ -35,9 +35,6 @@ struct RunRecord {
   std::optional<double> waiting_share;
   std::optional<double> seconds, parameters, arena_bytes, process_bytes;
   std::string machine;  // of its last process: "cpu:avx512, 2 threads of AMD EPYC 9B14", or ""
-  /// Texts that the model wrote after that step.
-  std::vector<std::string> samples;
-  int64_t samples_step = 0;
   /// What could not be read, a line each, without the folder's name.
   std::vector<std::string> remarks;
 };

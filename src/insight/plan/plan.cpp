@@ -17,6 +17,7 @@ Holds holds_of(Role role) {
   if (kind_of(role) == InputKind::parameter) return Holds::weights;
   return role == Role::gradient_sum ? Holds::gradient_sums
          : role == Role::derived    ? Holds::copies
+         : role == Role::cache      ? Holds::sample_cache
                                     : Holds::optimizer;
 }
 
@@ -114,8 +115,9 @@ void add_states(RunPlan& p, const Session& session) {
     const Holds holds = holds_of(s.role);
     if (holds == Holds::copies) continue;
     // People read "adam_m" of what is called "adam_m:<parameter>".
-    const std::string kind =
-        holds == Holds::weights ? "weights" : s.name.substr(0, s.name.find(':'));
+    const std::string kind = holds == Holds::weights        ? "weights"
+                             : holds == Holds::sample_cache ? std::string(name_of(holds))
+                                                            : s.name.substr(0, s.name.find(':'));
     const int64_t align = session.engine().backend().alignment;
     add_to(groups, fmt::format("{} {}", kind, name_of(s.type.dtype)),
            (std::max<int64_t>(s.type.bytes(), 1) + align - 1) / align * align, holds);
@@ -135,7 +137,7 @@ void add_moments(RunPlan& p, const Session& session) {
 
   Moment always;  // states and constants of all programs
   for (const NamedBytes& s : p.states) always.bytes[static_cast<size_t>(s.holds)] += s.bytes;
-  always.bytes[static_cast<size_t>(Holds::copies)] = session.derived_bytes();
+  always.bytes[static_cast<size_t>(Holds::copies)] = session.bytes_of(Role::derived);
   always.bytes[static_cast<size_t>(Holds::constants)] = p.plan.arena.constant_bytes;
   std::vector<Moment> all(g.size() + 1);  // first by how much each differs from the one before
   const auto change = [&](size_t at, Holds holds, int64_t bytes) {
@@ -279,7 +281,7 @@ std::string_view name_of(Holds holds) {
   constexpr std::string_view kNames[] = {
       "weights",   "optimizer",         "gradient sums",          "low-precision copies",
       "gradients", "saved activations", "recomputed activations", "temporaries",
-      "inputs",    "constants"};
+      "inputs",    "constants",         "cache of samples"};
   return kNames[static_cast<size_t>(holds)];
 }
 

@@ -24,8 +24,9 @@ enum class Holds : uint8_t {
   temporaries,    // everything else, the scratch memory of kernels included
   inputs,         // tokens, targets, scalars
   constants,
+  sample_cache,  // keys and values of a text that the model writes while it trains
 };
-inline constexpr size_t kHolds = 10;
+inline constexpr size_t kHolds = 11;
 std::string_view name_of(Holds holds);
 
 struct NamedBytes {

@@ -25,6 +25,7 @@ const std::vector<Band>& bands() {
       {"weights", "#1d4ed8", "#3b82f6", {Holds::weights}},
       {"optimizer", "#6d28d9", "#8b5cf6", {Holds::optimizer}},
       {"low-precision copies", "#0e7490", "#22d3ee", {Holds::copies}},
+      {"cache of samples", "#9a3412", "#fb923c", {Holds::sample_cache}},
       {"gradients", "#be185d", "#ec4899", {Holds::gradient_sums, Holds::gradients}},
       {"saved activations", "#15803d", "#4ade80", {Holds::activations}},
       {"recomputed", "#ca8a04", "#facc15", {Holds::recomputed}},

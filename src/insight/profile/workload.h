@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "infer/sampler.h"
+#include "sampling/sampler.h"
 #include "train/dataset.h"
 #include "train/fit.h"
 

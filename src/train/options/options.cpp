@@ -262,7 +262,20 @@ void add_evaluation_rows(Table& t) {
                "steps (0: only of evaluations; not given: each step in log.jsonl, forty lines on "
                "the screen)",
                {"log-interval"});
-  free_integer("samples", &Options::samples, 0, 1000, "sample texts at the end", {});
+  free_integer("samples", &Options::samples, 0, 1000,
+               "sample texts at the end, and each time that --sample-steps asks for",
+               {"sample-count"});
+  add_interval(t, "sample-steps", &Options::sample_steps,
+               "steps between sample texts of the model in training; below 1: a share of all steps "
+               "(0: only at the end)",
+               {"sample-every", "generate-every"});
+  t.text("sample-prompt", &Options::sample_prompt, "TEXT",
+         "text that samples continue (default: where a text begins)")
+      .free_on_resume = true;
+  free_integer("sample-tokens", &Options::sample_tokens, 1, 1 << 20, "tokens of a sample", {});
+  t.real("sample-temperature", &Options::sample_temperature, {.low = 0, .high = 100}, "X",
+         "of samples: below 1 safer, above 1 bolder, 0: the likeliest token")
+      .free_on_resume = true;
   auto& report = t.choice(
       "report-to", &Options::report_to, {{"tensorboard", "all"}, {"none", "jsonl"}}, "NAME",
       "event files to write beside log.jsonl, which is always written: tensorboard (or all), none "

@@ -69,6 +69,15 @@ void RunOutline::add(const nlohmann::json& record) {
   has_failed = record.value("health", Json()) == name_of(Ailment::non_finite);
 }
 
+std::vector<std::string> logged_samples(const nlohmann::json& record) {
+  std::vector<std::string> texts;
+  const auto at = record.find("samples");
+  if (at == record.end() || !at->is_array()) return texts;
+  for (const nlohmann::json& text : *at)
+    if (text.is_string()) texts.push_back(text.get<std::string>());
+  return texts;
+}
+
 std::string_view name_of(RunState state) {
   switch (state) {
     case RunState::finished:

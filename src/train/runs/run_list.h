@@ -26,6 +26,9 @@ class RunOutline {
   bool has_failed = false;   // a number that is none ended it
 };
 
+/// The texts of a record that says what the model wrote after a step; none of other records.
+std::vector<std::string> logged_samples(const nlohmann::json& record);
+
 /// unsaved: it was stopped before its first checkpoint.
 enum class RunState { finished, interrupted, running, unsaved, broken };
 std::string_view name_of(RunState state);

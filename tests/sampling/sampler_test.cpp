@@ -1,6 +1,6 @@
 // The choice of the next token against the definition: sort everything, cut, draw.
 
-#include "infer/sampler.h"
+#include "sampling/sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <random>
 #include <set>
 
-#include "infer/stop_strings.h"
+#include "sampling/stop_strings.h"
 #include "support/temp_folder.h"
 
 namespace brrr::infer {

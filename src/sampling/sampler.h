@@ -24,6 +24,9 @@ struct Sampling {
   double presence_penalty = 0, frequency_penalty = 0;
 };
 
+/// Beyond these a logit is hardly one any more.
+inline constexpr double kLeastRepetitionPenalty = 0.01, kMostRepetitionPenalty = 100;
+
 /// Throws UserError for values out of range.
 void validate(const Sampling& sampling);
 

@@ -1,4 +1,4 @@
-#include "infer/sampler.h"
+#include "sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,9 +36,10 @@ void validate(const Sampling& s) {
   if (s.top_k < 0) usage_error("--top-k must be 0 (no limit) or more; got {}", s.top_k);
   if (!(s.top_p > 0 && s.top_p <= 1)) usage_error("--top-p must be in (0, 1]; got {}", s.top_p);
   if (!(s.min_p >= 0 && s.min_p <= 1)) usage_error("--min-p must be in [0, 1]; got {}", s.min_p);
-  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 100))
-    usage_error("--repetition-penalty must be above 0 and at most 100 (1: none); got {}",
-                s.repetition_penalty);
+  if (!(s.repetition_penalty >= kLeastRepetitionPenalty &&
+        s.repetition_penalty <= kMostRepetitionPenalty))
+    usage_error("--repetition-penalty must be between {} and {} (1: none); got {}",
+                kLeastRepetitionPenalty, kMostRepetitionPenalty, s.repetition_penalty);
   for (const auto& [name, value] :
        {std::pair{"presence", s.presence_penalty}, {"frequency", s.frequency_penalty}})
     if (!(value >= -100 && value <= 100))

@@ -1,4 +1,4 @@
-#include "infer/stop_strings.h"
+#include "sampling/stop_strings.h"
 
 #include <algorithm>
 #include <utility>
