@@ -91,9 +91,10 @@ TEST_F(Chat, FilesOfMessagesAndToolsAreAnswered) {
   write_file_atomically(path("t.json"), R"([{"b": 1, "a": "<é>"}])");
   const std::string messages = path("m.json").string(), tools = path("t.json").string();
   const std::string said = "s: S\nu: Hi\na: Oh\nu: Why\na:";
+  const std::string answer = continued(said);
   ASSERT_EQ(run(generate({"--chat", "--messages", messages, "--json"})), 0) << err_;
   EXPECT_EQ(json()["prompt"], said);
-  EXPECT_EQ(json()["text"], continued(said));
+  EXPECT_EQ(json()["text"], answer);
   ASSERT_EQ(run(generate({"--chat", "--messages", messages, "--tools", tools, "--json"})), 0)
       << err_;
   EXPECT_EQ(json()["prompt"], R"([{"b": 1, "a": "<é>"}])" + said);

@@ -43,7 +43,7 @@ TEST_F(ChatFiles, MessagesKeepWhatElseTheyHold) {
   EXPECT_EQ(rendered("{% for m in messages %}{{ m.role }} {{ m.content }} {% if m.tool_calls "
                      "%}{{ m.tool_calls[0].id }}{% endif %}\n{% endfor %}",
                      messages),
-            "user Hi \nassistant None 7\n");
+            "user Hi assistant None 7");
 }
 
 TEST_F(ChatFiles, ATemplateForToolsCountsWhereThereAreTools) {

@@ -197,6 +197,29 @@ TEST(RunPageText, SaysWhatWasTrainedOnWhatAndWhatItWrites) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+TEST_F(RunPage, SamplesStandByTheirStepsAndTheNewestIsOpen) {
+  RunRecord one = run("one", 0.3, kPlain);
+  one.history.sample(100, "first <b>text</b>");
+  one.history.sample(100, "second");
+  one.history.sample(200, "third");
+  test::Browser browser(program_, 1100, 1400, false);
+  open(browser, put({one}));
+  const std::string texts =
+      "[...document.querySelectorAll('#texts details')].map(d => d.open + ' ' "
+      "+ d.textContent).join('|')";
+  EXPECT_TRUE(wait_for(browser, "document.querySelectorAll('#texts details').length === 2"));
+  EXPECT_EQ(browser.evaluate(texts),
+            "true after step 200third|false after step 100first <b>text</b>second");
+  // A live page gets them one after the other; what the reader opened stays open.
+  browser.evaluate("document.querySelectorAll('#texts details')[1].open = true");
+  browser.evaluate("merge(runs[0], {samples: [{step: 300, text: 'fourth'}]}); draw()");
+  EXPECT_TRUE(wait_for(browser, "document.querySelectorAll('#texts details').length === 3"));
+  EXPECT_EQ(browser.evaluate(texts),
+            "true after step 300fourth|false after step 200third|"
+            "true after step 100first <b>text</b>second");
+  EXPECT_TRUE(browser.complaints().empty());
+}
+
 TEST_F(RunPage, RunsCanBeHiddenAndTheAxisChosen) {
   test::Browser browser(program_, 1100, 1400, false);
   const std::string url = put({run("one", 0.3, kPlain), run("two", 0.4, kPlain, 200)});
