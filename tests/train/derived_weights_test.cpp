@@ -55,7 +55,7 @@ class DerivedWeights : public testing::Test {
     const int64_t forecast = s->forecast().total();
     s->allocate();
     EXPECT_EQ(s->engine().arena_bytes(), forecast);
-    EXPECT_EQ(s->derived_bytes() > 0, with_copies && copies(*s) > 0);
+    EXPECT_EQ(s->bytes_of(Role::derived) > 0, with_copies && copies(*s) > 0);
     initialise(*s);
     return s;
   }
