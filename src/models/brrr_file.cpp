@@ -6,6 +6,7 @@
 #include "formats/json_file.h"
 #include "ir/rewriter.h"
 #include "ir/text.h"
+#include "ops/control.h"
 #include "ops/ops.h"
 
 namespace brrr::models {
