@@ -13,4 +13,16 @@ std::filesystem::path cache_folder() {
   user_error("no cache folder: none of BRRR_CACHE, XDG_CACHE_HOME and HOME is set; set BRRR_CACHE");
 }
 
+std::filesystem::path hugging_face_folder() {
+  namespace fs = std::filesystem;
+  if (const auto home = env::get("HF_HOME")) return *home;
+  if (const auto cache = env::get("XDG_CACHE_HOME")) return fs::path(*cache) / "huggingface";
+  return fs::path(env::get("HOME").value_or(".")) / ".cache" / "huggingface";
+}
+
+std::filesystem::path hugging_face_cache() {
+  if (const auto cache = env::get("HF_HUB_CACHE")) return *cache;
+  return hugging_face_folder() / "hub";
+}
+
 }  // namespace brrr

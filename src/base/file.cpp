@@ -379,7 +379,8 @@ constexpr const char* kFaultPoints[] = {"start",
                                         "safetensors.write",
                                         "shard.write",
                                         "prepare.record",
-                                        "prepare.publish"};
+                                        "prepare.publish",
+                                        "hub.write"};
 
 void check_faults(const std::string& faults) {
   for (size_t begin = 0; begin <= faults.size();) {

@@ -49,9 +49,11 @@ const OptionTable<BenchOptions>& bench_table() {
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
     t.text("preset", &O::preset, "NAME",
            "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
-    t.text("model", &O::model, "FOLDER",
-           "step, decode: the model of a run, checkpoint or model folder instead of a preset's",
-           {"model-name-or-path"});
+    t.text(
+        "model", &O::model, "FOLDER",
+        "step, decode: the model of a run, checkpoint or model folder, or ORG/NAME of the Hugging "
+        "Face Hub, instead of a preset's",
+        {"model-name-or-path"});
     t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
               "decode: tokens in the cache at the start (0: 64, or half of the context)");
     t.list("precision", &O::precisions, true, "NAME...",

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/human.h"
 #include "base/tell.h"
+#include "base/terminal/progress.h"
 #include "cli/commands.h"
 #include "cli/token_lines.h"
 #include "data/corpus.h"
@@ -15,7 +16,6 @@
 #include "folders/model_folder.h"
 #include "text/tokenizer.h"
 #include "train/dataset_tokenizer.h"
-#include "train/progress.h"
 #include "web/fetch.h"
 
 namespace brrr::cli {
@@ -145,11 +145,11 @@ int run_prepare(const Arguments& args) {
   options.separator = o.separator;
   options.accept_bytes = bytes;
   options.restart = o.overwrite;
-  std::optional<train::Progress> progress;
+  std::optional<Progress> progress;
   options.progress = [&](const io::PrepareProgress& p) {
     const auto done = static_cast<int64_t>(p.bytes_done);
     if (!progress) {
-      train::ProgressOptions look;
+      ProgressOptions look;
       look.label = "encode";
       look.total = static_cast<int64_t>(p.bytes_total);
       look.start = done;

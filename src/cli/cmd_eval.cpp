@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "base/memory.h"
+#include "base/terminal/progress.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "data/corpus.h"
 #include "infer/evaluate.h"
 #include "train/device.h"
-#include "train/progress.h"
 
 namespace brrr::cli {
 namespace {
@@ -73,7 +73,7 @@ int eval_main(const infer::EvalOptions& options) {
   const infer::Memory memory = memory_of(options, "a smaller --batch-size, a smaller --context");
   const Source source = open_source(options, *model.tokenizer, backend, memory);
 
-  std::optional<train::Progress> progress;
+  std::optional<Progress> progress;
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
@@ -81,7 +81,7 @@ int eval_main(const infer::EvalOptions& options) {
   e.memory = memory;
   e.progress = [&](int64_t done, int64_t total) {
     if (!progress) {
-      train::ProgressOptions p;
+      ProgressOptions p;
       p.label = "eval";
       p.total = total;
       p.plain_interval_seconds = 5;

@@ -11,11 +11,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/terminal/progress.h"
 #include "cli/commands.h"
 #include "folders/folder_lock.h"
 #include "insight/ladder/ladder.h"
 #include "train/fit.h"
-#include "train/progress.h"
 
 namespace brrr::cli {
 namespace {
@@ -233,7 +233,7 @@ int run_ladder(const Arguments& args) {
   const StopGuard guard;
   options.stop = [] { return g_signal != 0; };
   {
-    train::Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
+    Progress progress({.label = "visit", .total = all, .plain_interval_seconds = 30});
     options.say = [&](const std::string& line) { progress.message(line); };
     try {
       for (const insight::NamedLadder* ladder : chosen) {

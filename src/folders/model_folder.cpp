@@ -3,39 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/env.h"
+#include "base/cache.h"
 #include "base/options.h"
 #include "folders/checkpoint.h"
+#include "folders/hub/hub.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
 namespace {
-
-fs::path hub_folder() {
-  if (const auto home = env::get("HF_HOME")) return fs::path(*home) / "hub";
-  if (const auto cache = env::get("XDG_CACHE_HOME"))
-    return fs::path(*cache) / "huggingface" / "hub";
-  return fs::path(env::get("HOME").value_or(".")) / ".cache" / "huggingface" / "hub";
-}
-
-// The snapshot of a model name in Hugging Face's cache, or an empty path.
-fs::path find_in_hub(const std::string& name) {
-  std::string key = name;
-  for (size_t at = 0; (at = key.find('/', at)) != std::string::npos; at += 2)
-    key.replace(at, 1, "--");
-  std::vector<std::string> keys{key};
-  if (name.find('/') == std::string::npos) keys.push_back("openai-community--" + key);
-  for (const std::string& k : keys) {
-    std::error_code error;
-    std::vector<fs::path> snapshots, others;
-    for (const auto& entry :
-         fs::directory_iterator(hub_folder() / ("models--" + k) / "snapshots", error))
-      (holds_model(entry.path()) ? snapshots : others).push_back(entry.path());
-    if (!snapshots.empty()) return *std::max_element(snapshots.begin(), snapshots.end());
-    for (const fs::path& other : others) refuse_pickled(other);
-  }
-  return {};
-}
 
 // The run whose model or options were written last.
 std::optional<fs::path> newest_run() {
@@ -121,12 +96,8 @@ void check_model(const fs::path& folder) {
   for (const auto& [name, sum] : read_checksums(folder)) check_file(folder, name, sum);
 }
 
-/// What the user may have meant by a name that is nothing: a model that is not on this machine, or
-/// one of the runs that there are.
+/// What the user may have meant by a name that is nothing: one of the runs that there are, perhaps.
 std::string advice_for(const std::string& name) {
-  if (std::count(name.begin(), name.end(), '/') == 1 && !name.starts_with("runs/") &&
-      name.front() != '/' && name.front() != '.' && name.back() != '/')
-    return fmt::format("fetch it by `hf download {}`, or name a folder that holds a model", name);
   std::vector<std::string> runs;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("runs", error))
@@ -139,7 +110,9 @@ std::string advice_for(const std::string& name) {
   const std::string likely = nearest(name, names);
   if (!likely.empty())
     return fmt::format("did you mean {}?", likely.starts_with("runs/") ? likely : "runs/" + likely);
-  if (runs.empty()) return "train one (`brrr train`), or name a folder with a model";
+  if (runs.empty())
+    return "train one (`brrr train`), or name a folder with a model, or one of the Hugging Face "
+           "Hub (ORG/NAME)";
   constexpr size_t kMost = 3;
   const std::string more = runs.size() > kMost ? ", ..." : "";
   runs.resize(std::min(runs.size(), kMost));
@@ -147,13 +120,6 @@ std::string advice_for(const std::string& name) {
 }
 
 }  // namespace
-
-std::string name_of_gpt2(const std::string& name) {
-  std::error_code ignored;
-  for (const char* known : {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"})
-    if (name == known && !fs::exists(name, ignored)) return "openai-community/" + name;
-  return name;
-}
 
 void write_model_checksums(const fs::path& folder) {
   Json json = Json::object();
@@ -199,10 +165,10 @@ fs::path find_model(const std::string& name,
     user_error("{} is a file; the folder that holds config.json and model.safetensors was expected",
                name);
   }
-  const fs::path hub = find_in_hub(name);
-  if (!hub.empty()) return hub;
+  if (const auto hub = parse_hub_name(name))
+    if (const fs::path folder = model_from_hub(*hub); !folder.empty()) return folder;
   user_error("there is no folder {}, and no model of that name in {}: {}", name,
-             hub_folder().string(), advice_for(name));
+             hugging_face_cache().string(), advice_for(name));
 }
 
 models::ModelPtr read_definition(const fs::path& folder) {

@@ -27,15 +27,12 @@ struct ModelFolder {
 };
 
 /// Finds the folder that `name` means: a folder with config.json, or a file of one; a run folder
-/// whose newest valid checkpoint has one; or a model name ("gpt2", "openai-community/gpt2") in the
-/// Hugging Face cache. Empty: the newest run in runs/ that has a model. `on_damaged` gets a line
-/// for each damaged checkpoint that was passed over.
+/// whose newest valid checkpoint has one; or a model of the Hugging Face Hub ("gpt2",
+/// "openai-community/gpt2"), which is downloaded where the cache does not have it. Empty: the
+/// newest run in runs/ that has a model. `on_damaged` gets a line for each damaged checkpoint that
+/// was passed over.
 fs::path find_model(const std::string& name,
                     const std::function<void(const std::string&)>& on_damaged = {});
-
-/// The names by which nanoGPT calls OpenAI's weights ("gpt2", "gpt2-medium", ...) as Hugging Face
-/// names them, unless there is a folder of that name; other names as they are.
-std::string name_of_gpt2(const std::string& name);
 
 /// Records size and checksum of every file that the folder's model is read from (weights, config,
 /// tokenizer) in checksums.json, as a checkpoint's manifest does for its files.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "base/errors.h"
 #include "base/human.h"
@@ -11,8 +10,6 @@
 namespace brrr::io {
 namespace {
 
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMostNamed = 10;  // faults that one message names
 constexpr const char* kShardAdvice = "copy or download the folder again";
 
@@ -67,14 +64,14 @@ class Faults {
 
 WeightFiles::WeightFiles(const fs::path& folder) {
   std::error_code ignored;
-  if (fs::exists(folder / kSingle, ignored) || !fs::exists(folder / kIndex, ignored)) {
+  if (fs::exists(folder / kSingleWeights, ignored) || !fs::exists(folder / kWeightIndex, ignored)) {
     refuse_pickled(folder);
-    files_.emplace_back(folder / kSingle);
+    files_.emplace_back(folder / kSingleWeights);
     what_ = files_.back().what();
     return;
   }
-  what_ = (folder / kIndex).string();
-  const Index index = read_index(folder / kIndex);
+  what_ = (folder / kWeightIndex).string();
+  const Index index = read_index(folder / kWeightIndex);
   Faults faults;
   for (const std::string& name : index.files)
     if (!fs::exists(folder / name, ignored))
@@ -128,28 +125,37 @@ void WeightFiles::read(const TensorView& tensor, std::span<float> out) const {
   }
 }
 
+std::set<std::string> shards_of_index(const fs::path& index) { return read_index(index).files; }
+
 bool holds_model(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config.json", ignored) &&
-         (fs::exists(folder / kSingle, ignored) || fs::exists(folder / kIndex, ignored));
+         (fs::exists(folder / kSingleWeights, ignored) ||
+          fs::exists(folder / kWeightIndex, ignored));
 }
 
 void refuse_pickled(const fs::path& folder) {
   std::error_code ignored;
   const auto has = [&](const char* name) { return fs::exists(folder / name, ignored); };
-  if (has(kSingle) || has(kIndex)) return;
+  if (has(kSingleWeights) || has(kWeightIndex)) return;
   const bool in_shards = has("pytorch_model.bin.index.json");
   if (!in_shards && !has("pytorch_model.bin")) return;
-  // A tensor that two names share is written twice: safetensors has no sharing.
   user_error(
       "{} holds its weights as {}, which are Python pickles: reading them may run code. Convert "
-      "them once (needs torch and safetensors): python3 -c \"import sys, glob, torch; from "
+      "them once (needs torch and safetensors): {}",
+      folder.string(), in_shards ? "pytorch_model-*.bin" : "pytorch_model.bin",
+      conversion_command(folder.string()));
+}
+
+std::string conversion_command(const std::string& folder) {
+  // A tensor that two names share is written twice: safetensors has no sharing.
+  return fmt::format(
+      "python3 -c \"import sys, glob, torch; from "
       "safetensors.torch import save_file; d = sys.argv[1]; w = {{}}; [w.update(torch.load(f, "
       "'cpu', weights_only=True)) for f in sorted(glob.glob(glob.escape(d) + "
       "'/pytorch_model*.bin'))]; save_file({{k: v.clone().contiguous() for k, v in w.items()}}, "
       "d + '/{}', {{'format': 'pt'}})\" {}",
-      folder.string(), in_shards ? "pytorch_model-*.bin" : "pytorch_model.bin", kSingle,
-      shell_word(folder.string()));
+      kSingleWeights, shell_word(folder));
 }
 
 namespace {
@@ -259,7 +265,7 @@ void write_model_files(const fs::path& folder, const models::Model& model,
          std::span(zeros).first(static_cast<size_t>(shape.elements()) * bytes_of(stored))});
   // transformers before version 5 refuses a file that does not say which framework its layout is
   // of.
-  write_safetensors(folder / kSingle, all, {{"format", "pt"}});
+  write_safetensors(folder / kSingleWeights, all, {{"format", "pt"}});
   write_file_atomically(folder / "config.json", model.config_json(stored));
 }
 

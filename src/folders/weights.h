@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,16 @@
 #include "models/model.h"
 
 namespace brrr::io {
+
+/// The files that hold all weights, or say which shards do.
+constexpr const char* kSingleWeights = "model.safetensors";
+constexpr const char* kWeightIndex = "model.safetensors.index.json";
+
+/// The shards that such an index names, files beside it. Throws UserError where it is no index.
+std::set<std::string> shards_of_index(const fs::path& index);
+
+/// The command that converts a folder's Python pickles to safetensors.
+std::string conversion_command(const std::string& folder);
 
 /// The files with weights of a folder, memory-mapped. Throws UserError for a missing shard, a
 /// tensor in two shards, and an index that says something else than the shards.

@@ -5,7 +5,6 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "folders/model_folder.h"
 #include "models/task.h"
 #include "sampling/sampler.h"
 #include "train/device.h"
@@ -13,7 +12,9 @@
 namespace brrr::infer {
 namespace {
 
-constexpr const char* kModelHelp = "run, checkpoint or model folder (default: the newest run)";
+constexpr const char* kModelHelp =
+    "run, checkpoint or model folder, or ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded "
+    "where its cache does not have it (default: the newest run)";
 
 template <typename T>
 void add_device_row(OptionTable<T>& t) {
@@ -138,7 +139,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     // What nanoGPT's sample.py takes besides.
     t.foreign("init-from", OptionKind::kText, "model", "", [](O& o, const std::string& s) {
-      if (s != "resume") o.model = io::name_of_gpt2(s);
+      if (s != "resume") o.model = s;
     });
     t.foreign("compile", OptionKind::kFlag, "compile", "",
               [](O&, const std::string& s) { parse_bool(s); });

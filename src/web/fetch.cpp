@@ -1,14 +1,8 @@
 #include "web/fetch.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -17,6 +11,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "web/program.h"
 
 namespace brrr::io {
 
@@ -31,58 +26,6 @@ const RemoteFile kGpt2Merges = {
     "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5", "gpt2/merges.txt"};
 
 namespace {
-
-struct Outcome {
-  int exit_status;      // as waitpid gives it
-  std::string message;  // what the program wrote to stderr
-};
-
-/// Runs a program found on PATH; nothing when there is no such program.
-std::optional<Outcome> run_program(const std::vector<std::string>& arguments) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) user_error("cannot create a pipe: {}", std::strerror(errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  pid_t child = -1;
-  const int error = ::posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  if (error != 0) {
-    ::close(ends[0]);
-    return std::nullopt;
-  }
-  Outcome outcome{};
-  std::array<char, 4096> buffer;
-  for (;;) {
-    const ssize_t n = ::read(ends[0], buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    outcome.message.append(buffer.data(), static_cast<size_t>(n));
-  }
-  ::close(ends[0]);
-  while (::waitpid(child, &outcome.exit_status, 0) < 0 && errno == EINTR) {
-  }
-  return outcome;
-}
-
-/// The last non-empty line, where programs say why they stopped.
-std::string last_line(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
-std::string failure_of(const std::string& program, const Outcome& outcome) {
-  std::string reason = last_line(outcome.message);
-  if (!WIFEXITED(outcome.exit_status)) return program + " was killed";
-  if (reason.empty()) reason = fmt::format("exit status {}", WEXITSTATUS(outcome.exit_status));
-  return reason.starts_with(program) ? reason : program + ": " + reason;
-}
 
 void transfer(const std::string& url, const fs::path& to, const fs::path& destination) {
   const std::string target = to.string();
@@ -101,9 +44,9 @@ void transfer(const std::string& url, const fs::path& to, const fs::path& destin
         "or "
         "put the file at {}",
         url, destination.string());
-  if (outcome->exit_status != 0)
+  if (!outcome->is_success())
     user_error("cannot download {}: {}; check the connection, or put the file at {}", url,
-               failure_of(program, *outcome), destination.string());
+               outcome->failure_of(program), destination.string());
 }
 
 /// Both tokenizer files in one folder.
@@ -111,16 +54,6 @@ bool holds_gpt2(const fs::path& folder) {
   std::error_code error;
   return fs::is_regular_file(folder / "vocab.json", error) &&
          fs::is_regular_file(folder / "merges.txt", error);
-}
-
-std::vector<fs::path> hugging_face_hubs() {
-  std::vector<fs::path> hubs;
-  if (const auto home = env::get("HF_HOME")) hubs.push_back(fs::path(*home) / "hub");
-  if (const auto cache = env::get("XDG_CACHE_HOME"))
-    hubs.push_back(fs::path(*cache) / "huggingface" / "hub");
-  if (const auto home = env::get("HOME"))
-    hubs.push_back(fs::path(*home) / ".cache" / "huggingface" / "hub");
-  return hubs;
 }
 
 std::optional<fs::path> gpt2_of_hub(const fs::path& hub) {
@@ -175,8 +108,7 @@ fs::path fetch_cached(const RemoteFile& file) {
 fs::path find_gpt2_tokenizer() {
   if (const auto data = env::get("BRRR_DATA"))
     if (holds_gpt2(fs::path(*data) / "gpt2")) return fs::path(*data) / "gpt2";
-  for (const fs::path& hub : hugging_face_hubs())
-    if (const auto snapshot = gpt2_of_hub(hub)) return *snapshot;
+  if (const auto snapshot = gpt2_of_hub(hugging_face_cache())) return *snapshot;
   try {
     const fs::path vocab = fetch_cached(kGpt2Vocab);
     fetch_cached(kGpt2Merges);

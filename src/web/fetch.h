@@ -28,9 +28,8 @@ void download(const std::string& url, const std::string& sha256,
 /// The file in the cache, downloaded when it is absent or damaged.
 std::filesystem::path fetch_cached(const RemoteFile& file);
 
-/// A folder that holds GPT-2's vocab.json and merges.txt: $BRRR_DATA/gpt2, the Hugging Face cache
-/// ($HF_HOME, $XDG_CACHE_HOME/huggingface, ~/.cache/huggingface), our cache, the net. Throws
-/// UserError that says what was tried and what to do.
+/// A folder that holds GPT-2's vocab.json and merges.txt: $BRRR_DATA/gpt2, the Hugging Face
+/// cache, our cache, the net. Throws UserError that says what was tried and what to do.
 std::filesystem::path find_gpt2_tokenizer();
 
 }  // namespace brrr::io

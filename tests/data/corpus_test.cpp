@@ -24,7 +24,7 @@ class CorpusTest : public ::testing::Test {
     folder_ = fs::path(::testing::TempDir()) / ("brrr_corpus_" + std::to_string(::getpid()));
     fs::remove_all(folder_);
     fs::create_directories(folder_);
-    for (const char* name : {"BRRR_DATA", "HF_HOME"}) set(name, "");
+    for (const char* name : {"BRRR_DATA", "HF_HOME", "HF_HUB_CACHE"}) set(name, "");
     for (const char* name : {"BRRR_CACHE", "XDG_CACHE_HOME", "HOME"})
       set(name, (folder_ / name).string());
     set("BRRR_OFFLINE", "1");
@@ -256,9 +256,9 @@ TEST_F(CorpusTest, Gpt2TokenizerIsLookedUpInOrder) {
   };
   put_pair("BRRR_CACHE/gpt2");  // wrong content: never used
   EXPECT_TRUE(has(error_of([] { find_gpt2_tokenizer(); }), "fetching it failed"));
-  const fs::path at_home = "HOME/.cache/huggingface/hub/models--gpt2/snapshots/abc";
-  put_pair(at_home);
-  EXPECT_EQ(find_gpt2_tokenizer(), folder_ / at_home);
+  const fs::path in_cache = "XDG_CACHE_HOME/huggingface/hub/models--gpt2/snapshots/abc";
+  put_pair(in_cache);
+  EXPECT_EQ(find_gpt2_tokenizer(), folder_ / in_cache);
   const fs::path named = "hf/hub/models--openai-community--gpt2/snapshots/def";
   put_pair(named);
   put("hf/hub/models--openai-community--gpt2/snapshots/aaa/vocab.json", "{}");  // half of the pair

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/memory.h"
-#include "folders/model_folder.h"
 #include "optim/optimizer.h"
 #include "train/device.h"
 #include "train/options/foreign_names.h"
@@ -153,9 +152,9 @@ void add_model_rows(Table& t) {
             {"block-size", "n-positions", "n-ctx", "max-seq-length"});
   t.real("dropout", &Options::dropout, share(), "P", "probability of dropping an activation");
   t.text("init-from", &Options::init_from, "FOLDER",
-         "scratch, or a checkpoint, run or Hugging Face folder to start from",
-         {"model-name-or-path"})
-      .set = [](Options& o, const std::string& s) { o.init_from = io::name_of_gpt2(s); };
+         "scratch, or a checkpoint, run or model folder, or ORG/NAME of the Hugging Face Hub, to "
+         "start from",
+         {"model-name-or-path"});
 }
 
 void add_training_rows(Table& t) {

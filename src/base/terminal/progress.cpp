@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "base/terminal/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "base/human.h"
 
-namespace brrr::train {
+namespace brrr {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
@@ -233,4 +233,4 @@ void Progress::print(std::string_view text) {
   std::fflush(options_.out);
 }
 
-}  // namespace brrr::train
+}  // namespace brrr

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/pace.h"
 
-namespace brrr::train {
+namespace brrr {
 
 struct ProgressOptions {
   /// What is counted ("step") or, for bytes, what is done ("encode").
@@ -88,4 +88,4 @@ class Progress {
   double last_draw_ = 0, last_plain_;
 };
 
-}  // namespace brrr::train
+}  // namespace brrr

@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "base/terminal/progress.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/human.h"
 
-namespace brrr::train {
+namespace brrr {
 namespace {
 
 /// A stream in memory and a clock that the test turns.
@@ -276,4 +276,4 @@ TEST(Human, Numbers) {
 }
 
 }  // namespace
-}  // namespace brrr::train
+}  // namespace brrr

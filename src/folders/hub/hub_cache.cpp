@@ -1,0 +1,101 @@
+#include "folders/hub/hub_cache.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+#include "base/cache.h"
+#include "base/errors.h"
+#include "base/system_text.h"
+#include "folders/weights.h"
+
+namespace brrr::io {
+namespace {
+
+bool is_name_part(std::string_view part) {
+  const auto may_stand = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  return !part.empty() && part.size() <= 96 && part.front() != '.' && part.front() != '-' &&
+         part.find("--") == std::string_view::npos && part.find("..") == std::string_view::npos &&
+         std::all_of(part.begin(), part.end(), may_stand);
+}
+
+bool is_revision(std::string_view text) {
+  while (true) {
+    const size_t slash = std::min(text.find('/'), text.size());
+    if (!is_name_part(text.substr(0, slash))) return false;
+    if (slash == text.size()) return true;
+    text.remove_prefix(slash + 1);
+  }
+}
+
+std::string commit_of(const HubName& name) {
+  if (is_commit(name.revision)) return name.revision;
+  const std::string text = system_text::read_or_empty(hub_folder_of(name) / "refs" / name.revision);
+  const std::string commit(system_text::trimmed(text));
+  return is_commit(commit) ? commit : "";
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+}  // namespace
+
+bool is_commit(std::string_view name) {
+  return name.size() == 40 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+std::optional<HubName> parse_hub_name(const std::string& text) {
+  HubName name;
+  const size_t at = std::min(text.find('@'), text.size());
+  name.id = text.substr(0, at);
+  if (at < text.size()) name.revision = text.substr(at + 1);
+  for (const char* known : {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"})
+    if (name.id == known) name.id = "openai-community/" + name.id;
+  const size_t slash = std::min(name.id.find('/'), name.id.size());
+  const bool has_owner = slash < name.id.size();
+  if (!is_name_part(std::string_view(name.id).substr(0, slash)) || !is_revision(name.revision) ||
+      (has_owner && !is_name_part(std::string_view(name.id).substr(slash + 1))))
+    return std::nullopt;
+  return name;
+}
+
+fs::path hub_folder_of(const HubName& name) {
+  std::string key = name.id;
+  if (const size_t slash = key.find('/'); slash != std::string::npos) key.replace(slash, 1, "--");
+  return hugging_face_cache() / ("models--" + key);
+}
+
+fs::path find_snapshot(const HubName& name) {
+  const fs::path snapshots = hub_folder_of(name) / "snapshots";
+  std::error_code error;
+  if (const std::string commit = commit_of(name); !commit.empty()) {
+    const fs::path snapshot = snapshots / commit;
+    if (fs::is_directory(snapshot, error)) return snapshot;
+  }
+  if (name.revision != "main") return {};
+  // Somebody copied a snapshot without its ref: any that is a model will do.
+  std::vector<fs::path> models, others;
+  for (const auto& entry : fs::directory_iterator(snapshots, error))
+    (holds_model(entry.path()) ? models : others).push_back(entry.path());
+  for (const auto& found : {models, others})
+    if (!found.empty()) return *std::max_element(found.begin(), found.end());
+  return {};
+}
+
+std::string missing_in(const fs::path& snapshot) {
+  if (!is_there(snapshot / "config.json")) return "config.json";
+  if (!holds_model(snapshot)) return kSingleWeights;
+  if (!is_there(snapshot / kSingleWeights))
+    for (const std::string& shard : shards_of_index(snapshot / kWeightIndex))
+      if (!is_there(snapshot / shard)) return shard;
+  for (const char* tokenizer :
+       {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt"})
+    if (is_there(snapshot / tokenizer)) return "";
+  return "its tokenizer";
+}
+
+}  // namespace brrr::io
