@@ -96,6 +96,8 @@ HttpAnswer http_request(const HttpRequest& request, const TakeBody& take) {
   if (!end)
     user_error("cannot download {}: curl is not installed; install it (apt install curl)",
                request.url);
+  // Whoever ends it wants no other try.
+  if (end->is_killed()) user_error("cannot download {}: curl was killed", request.url);
   if (!end->is_success()) answer.failure = end->failure_of("curl");
   return answer;
 }

@@ -81,8 +81,10 @@ std::optional<std::string_view> read_piece(int fd, std::vector<char>& buffer) {
 
 }  // namespace
 
+bool ProgramEnd::is_killed() const { return !WIFEXITED(exit_status); }
+
 std::string ProgramEnd::failure_of(const std::string& program) const {
-  if (!WIFEXITED(exit_status)) return program + " was killed";
+  if (is_killed()) return program + " was killed";
   // Programs say why they stopped on their last line.
   std::string reason = message;
   while (!reason.empty() && (reason.back() == '\n' || reason.back() == '\r')) reason.pop_back();

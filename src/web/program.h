@@ -15,6 +15,7 @@ struct ProgramEnd {
   std::string message;  // what the program wrote to standard error
 
   bool is_success() const { return exit_status == 0; }
+  bool is_killed() const;
   /// Why it failed, on one line that begins with its name.
   std::string failure_of(const std::string& program) const;
 };
