@@ -2,6 +2,7 @@
 // is none is told on one line.
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "e2e/run.h"
 #include "support/fake_hub.h"
@@ -66,6 +67,28 @@ TEST_F(Hub, TrainingBeginsFromANameThatIsNotHereYet) {
       0)
       << err_;
   EXPECT_TRUE(says("downloading some-lab/tiny: 3 files")) << err_;
+}
+
+// With the Python of BRRR_PEER_PYTHON, or python3, where that has huggingface_hub.
+TEST_F(Hub, PythonFindsWhatWasDownloaded) {
+  const char* given = std::getenv("BRRR_PEER_PYTHON");
+  const std::string python = given != nullptr ? given : "python3";
+  const auto python_says = [&](const std::string& code) {
+    return std::system(
+        fmt::format("env -u HF_HUB_CACHE HF_HUB_OFFLINE=1 HF_HOME='{}' '{}' -c \"{}\" "
+                    "> '{}' 2>&1",
+                    path("hf").string(), python, code, path("said").string())
+            .c_str());
+  };
+  if (python_says("import huggingface_hub") != 0)
+    GTEST_SKIP() << python << " has no huggingface_hub; BRRR_PEER_PYTHON names one that has";
+  ASSERT_EQ(run_with_hub({"plan", hub_.id, "--no-measure"}), 0) << err_;
+  EXPECT_EQ(python_says("import huggingface_hub as h; folder = h.snapshot_download('" + hub_.id +
+                        "', local_files_only=True); assert open(folder + '/model.safetensors', "
+                        "'rb').read() == open('" +
+                        path("run").string() + "/model.safetensors', 'rb').read()"),
+            0)
+      << read_file(path("said"));
 }
 
 TEST_F(Hub, FailuresAreOneLineEach) {
