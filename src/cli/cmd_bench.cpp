@@ -39,13 +39,13 @@ const OptionTable<BenchOptions>& bench_table() {
     OptionTable<O> t;
     t.group("what");
     t.list("shape", &O::shapes, true, "MxKxN...",
-           "matmul: products [M, K] [K, N] (default: the twelve of a GPT-2 124M step)");
+           "matmul: shapes of the products, as MxKxN (default: the twelve of a GPT-2 124M step)");
     t.list("dtype", &O::dtypes, true, "NAME...", "f32, bf16, f16; matmul: i8, too");
     t.integer("rows", &O::rows, 1, 1 << 24, "N", "matmul: tokens of the GPT-2 products");
     t.list("length", &O::lengths, true, "T...",
            "attention: sequence lengths (default: 256, 1024, 4096)");
     t.integer("elements", &O::elements, 1, int64_t{1} << 32, "N",
-              "fusion: size of the tensor; optimizer: parameters");
+              "fusion: elements of the tensor; optimizer: number of parameters");
     t.text("svg", &O::svg, "FILE", "fusion: also draw the plot");
     t.text("preset", &O::preset, "NAME",
            "step, decode: preset of `brrr train` (default: char-cpu for step, gpt2 for decode)");
@@ -63,16 +63,17 @@ const OptionTable<BenchOptions>& bench_table() {
               {"block-size"});
     t.list("rematerialize", &O::rematerialize, true, "NAME...",
            "step: none, all, blocks, auto, or budgets of auto such as 300MB (default: none)");
-    t.flag("compile", &O::compile, "step: --no-compile measures node by node, too");
+    t.flag("compile", &O::compile, "step: --no-compile also measures execution node by node");
     t.text("device", &O::device, "NAME", "step: auto, cpu, or a GPU of this machine: cuda, cuda:N");
     t.integer("n-layer", &O::layers, 0, 4096, "N", "step: layers (0: the preset's)");
     t.integer("n-head", &O::heads, 0, 4096, "N", "step: heads (0: the preset's)");
     t.integer("n-embd", &O::width, 0, 1 << 20, "N", "step: width (0: the preset's)");
     t.group("running");
-    t.flag("peaks", &O::peaks, "step: --no-peaks measures no peaks and gives no MFU");
+    t.flag("peaks", &O::peaks,
+           "step: --no-peaks skips measuring the machine's peak, and prints no MFU");
     t.integer("steps", &O::steps, 2, 1000, "N",
-              "step: take at least so many, however long that takes; their losses are printed");
-    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time for each row");
+              "step: run at least this many steps, however long they take, and print their losses");
+    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time to spend on each row");
     t.flag("json", &O::json, "one JSON object on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
@@ -237,7 +238,7 @@ OrderedJson overhead(const BenchOptions& o) {
     fmt::print(
         "one small op of a compiled program: {:.3f} us ({:.2f} million a second)\n"
         "a program of one op: {:.3f} us\n"
-        "one of many that are compiled into one kernel: {:.4f} us\n",
+        "one of many ops compiled into one kernel: {:.4f} us\n",
         r.node_us, 1e-6 * r.ops_per_second, r.program_us, r.compiled_us);
   return list_of(OrderedJson::array({{{"node_us", r.node_us},
                                       {"ops_per_second", r.ops_per_second},
@@ -336,7 +337,7 @@ OrderedJson decode(const BenchOptions& o) {
     for (const auto& r : results)
       fmt::print(
           "{} {}, {} tokens in the cache: {} per token, {:.1f} tokens/s; reads {:.1f} MB, {:.0f}% "
-          "of the memory's speed\n",
+          "of the memory bandwidth\n",
           r.preset, r.precision, r.position, spread(r.ms), r.tokens_per_second,
           1e-6 * static_cast<double>(r.bytes), 100 * r.bandwidth_fraction);
   return list_of(rows);
@@ -369,7 +370,7 @@ int run_bench(const Arguments& args) {
                 options.preset);
   const bool runs_model = args.positional[0] == "step" || args.positional[0] == "decode";
   if (!options.model.empty() && !runs_model)
-    usage_error("{}: no model takes part in it; got {}", args.positional[0], options.model);
+    usage_error("{}: this benchmark uses no model; got {}", args.positional[0], options.model);
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
     use_threads(options.threads);
@@ -388,7 +389,7 @@ Command bench_command() {
   return {.name = "bench",
           .summary = "time products, fusion, attention, optimizers, overhead, a step or decoding",
           .synopsis = "matmul|fusion|attention|optimizer|overhead|step|decode [FOLDER] [options]",
-          .notes = "What is compared runs interleaved; figures are medians with the quartiles.\n",
+          .notes = "Variants run interleaved; figures are medians with quartiles.\n",
           .options = bench_table().infos(),
           .run = run_bench,
           .takes_positional = true};

@@ -102,7 +102,7 @@ class Classifier {
 
   int run() {
     if (options_.pair && task_.head == Head::token_classes)
-      usage_error("--pair: {} tells the classes of words, which takes one text",
+      usage_error("--pair: {} classifies words, so a line holds one text; leave --pair out",
                   model_.folder.string());
     const Stopwatch watch;
     while (texts_.next()) {
@@ -140,11 +140,11 @@ class Classifier {
       if (options_.pair) {
         const size_t tab = first.find('\t');
         if (tab == std::string_view::npos)
-          user_error("{}: --pair expects two texts with a tab between them; there is no tab",
+          user_error("{}: --pair expects two texts separated by a tab; found no tab",
                      texts_.where(i));
         second = first.substr(tab + 1);
         if (second->find('\t') != std::string_view::npos)
-          user_error("{}: --pair expects two texts with a tab between them; there are more tabs",
+          user_error("{}: --pair expects two texts separated by a tab; found more than one tab",
                      texts_.where(i));
         first = first.substr(0, tab);
       }

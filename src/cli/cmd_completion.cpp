@@ -170,7 +170,7 @@ std::string fish() {
 int run_completion(const Arguments& args) {
   const std::string shell = args.positional.empty() ? "" : args.positional[0];
   if (args.positional.size() > 1)
-    usage_error("expected one shell; got also '{}'", args.positional[1]);
+    usage_error("expected one shell; also got '{}'", args.positional[1]);
   if (shell == "bash")
     fmt::print("{}", bash());
   else if (shell == "zsh")

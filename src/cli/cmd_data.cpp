@@ -47,7 +47,7 @@ std::unique_ptr<io::Tokenizer> existing_tokenizer(const std::string& name) {
   if (name == "gpt2") return io::load_tokenizer(io::find_gpt2_tokenizer());
   if (name == "char" || name.starts_with("bpe:"))
     usage_error(
-        "--tokenizer: {} is made from a text: expected byte, gpt2 or the folder of a run, of "
+        "--tokenizer: {} is learned from a text: expected byte, gpt2, or the folder of a run, of "
         "`brrr data prepare` or of `brrr data train-tokenizer`",
         name);
   return io::open_tokenizer(name);
@@ -88,7 +88,7 @@ const OptionTable<PrepareArguments>& prepare_table() {
     t.group("options");
     t.list("text", &O::text, false, "FILE...", "text files and folders (default: tiny Shakespeare)",
            {"train-file"});
-    t.text("output-dir", &O::output_dir, "FOLDER", "where the shards and the tokenizer go",
+    t.text("output-dir", &O::output_dir, "FOLDER", "output folder for the shards and the tokenizer",
            {"out-dir"});
     t.text("tokenizer", &O::tokenizer, "KIND",
            "byte, char, gpt2, bpe:N or wordpiece:N (N entries, learned from the text), or a folder")
@@ -99,15 +99,15 @@ const OptionTable<PrepareArguments>& prepare_table() {
     t.choice("format", &O::format, {{"llmc", "llm.c"}, {"nanogpt"}}, "NAME",
              "llmc (header, 16 or 32 bits) or nanogpt (no header, 16 bits)");
     t.real("val-fraction", &O::val_fraction, {.low = 0, .high = 1, .high_open = true}, "X",
-           "share of the text for validation, from its end");
+           "fraction of the text held out for validation, taken from its end");
     t.integer("val-every", &O::val_every, 0, int64_t{1} << 40, "N",
-              "instead: each N-th document validates (0: off)");
+              "hold out every N-th document for validation instead (0: off)");
     t.integer("shard-tokens", &O::shard_tokens, 0, int64_t{1} << 40, "N",
               "tokens per shard (0: one shard)");
     t.flag("end-of-text", &O::end_of_text, "end each document with the end-of-text token");
     t.text("separator", &O::separator, "TEXT",
            "text that ends a document inside a file, as <|endoftext|> (default: one per file)");
-    t.flag("overwrite", &O::overwrite, "forget what an earlier run left in the folder");
+    t.flag("overwrite", &O::overwrite, "discard what an earlier run left in the folder");
     t.flag("disable-tqdm", &O::disable_tqdm, "plain lines instead of a progress bar");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
@@ -218,12 +218,12 @@ OptionTable<CodeArguments> code_table(const char* flag, const char* meaning) {
 
 const OptionTable<CodeArguments>& encode_table() {
   static const auto table =
-      code_table("add-special-tokens", "add the tokens that begin and end a text");
+      code_table("add-special-tokens", "add the tokens that the tokenizer puts around a text");
   return table;
 }
 
 const OptionTable<CodeArguments>& decode_table() {
-  static const auto table = code_table("skip-special-tokens", "leave special tokens out");
+  static const auto table = code_table("skip-special-tokens", "omit special tokens");
   return table;
 }
 
@@ -287,12 +287,13 @@ const OptionTable<TokenizerArguments>& tokenizer_table() {
     t.list("text", &O::text, false, "FILE...", "text files and folders (default: tiny Shakespeare)",
            {"train-file"});
     t.choice("kind", &O::kind, {{"bpe"}, {"wordpiece"}, {"char"}}, "NAME",
-             "bpe (byte pairs, as GPT-2's), wordpiece (as BERT's, in small letters) or char (one "
-             "entry per character)");
+             "bpe (byte-level, like GPT-2), wordpiece (like BERT, lower-case) or char (one entry "
+             "per character)");
     t.integer("vocab-size", &O::vocab_size, 6, 1 << 24, "N",
-              "entries of bpe (256 bytes, the merges, the end of a text) or wordpiece (5 special "
-              "tokens, characters, what they are merged to)");
-    t.text("output-dir", &O::output_dir, "FOLDER", "where the tokenizer files go", {"out-dir"});
+              "vocabulary size of bpe (256 bytes, merges, end-of-text token) or wordpiece (5 "
+              "special tokens, characters, merges)");
+    t.text("output-dir", &O::output_dir, "FOLDER", "output folder for the tokenizer files",
+           {"out-dir"});
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.integer("threads", &O::threads, 0, 4096, "N", "threads (0: all)", {"num-threads"});
     return t;
@@ -309,7 +310,8 @@ void check_tokenizer_folder(const TokenizerArguments& o) {
                            io::load_tokenizer(o.output_dir)->kind() == o.kind);
     if (!may_stay && fs::exists(fs::path(o.output_dir) / name))
       user_error(
-          "{} holds a tokenizer of another kind ({}): remove it, or name another --output-dir",
+          "{} already holds a tokenizer of another kind ({}): remove it, or name another "
+          "--output-dir",
           o.output_dir, name);
   }
 }
@@ -347,23 +349,22 @@ Command data_command() {
   data.synopsis = "prepare|encode|decode|train-tokenizer [options]";
   data.subcommands = {
       {.name = "prepare",
-       .summary = "text files to token shards, in parallel, resumable",
+       .summary = "convert text files to token shards, in parallel and resumable",
        .synopsis = "[--text FILE...] [--tokenizer KIND] [--output-dir FOLDER] [options]",
-       .notes =
-           "An interrupted run goes on where it was when called again with the same options.\n",
+       .notes = "To continue after an interruption, run the same command again.\n",
        .options = prepare_table().infos(),
        .run = run_prepare,
        .works_unread = true},
       {.name = "encode",
-       .summary = "text on standard input to ids, one line per line",
+       .summary = "encode standard input as token ids, line by line",
        .synopsis = "--tokenizer FOLDER < TEXT",
-       .notes = "The ids of a line include those of its newline.\n",
+       .notes = "The ids of a line include those of its newline character.\n",
        .options = encode_table().infos(),
        .run = run_encode},
       {.name = "decode",
-       .summary = "ids on standard input to text",
+       .summary = "decode token ids on standard input to text",
        .synopsis = "--tokenizer FOLDER < IDS",
-       .notes = "Gives back exactly what `brrr data encode` read.\n",
+       .notes = "Restores exactly what `brrr data encode` read.\n",
        .options = decode_table().infos(),
        .run = run_decode},
       {.name = "train-tokenizer",

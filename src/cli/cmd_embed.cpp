@@ -25,7 +25,7 @@ std::string numbers_text(std::span<const float> numbers, const char* separator) 
 int embed_main(const infer::EmbedOptions& options) {
   check_place(options.output);
   if (options.json && !options.output.empty())
-    usage_error("--json and --output both say where vectors go: give one of them");
+    usage_error("expected --json or --output, not both: each says where the vectors go");
   // Older folders of sentence-transformers have the encoder in a folder of its own.
   std::error_code ignored;
   const bool has_modules = fs::exists(fs::path(options.model) / "modules.json", ignored);
@@ -37,14 +37,11 @@ int embed_main(const infer::EmbedOptions& options) {
   const io::ModelFolder model = io::open_model(settings.model, {.task = settings.task});
   if (settings.lowercase && model.tokenizer->encode("A") != model.tokenizer->encode("a"))
     user_error(
-        "{}: do_lower_case = true is not supported where the tokenizer tells capitals apart; "
-        "expected false",
+        "{}: do_lower_case = true is not supported with a case-sensitive tokenizer; expected false",
         (folder / "sentence_bert_config.json").string());
   if (!settings.is_said && options.pooling.empty())
-    tell(
-        "note: {} does not say how a text's vector is made: it is the mean over its "
-        "tokens (--pooling)\n",
-        folder.string());
+    tell("note: {} does not say how to pool token vectors: using their mean (see --pooling)\n",
+         folder.string());
   infer::Encoder encoder = encoder_of(model, options);
   EncoderTexts texts(options, *model.tokenizer, longest_text(options, model, settings.longest));
 

@@ -37,8 +37,9 @@ void check_room(const io::CorpusFiles& corpus, const io::Tokenizer& tokenizer,
   constexpr int64_t kLittle = int64_t{8} << 20;
   if (limit.bytes < now && bytes <= kLittle) return;
   throw UserError(
-      fmt::format("the text does not fit: {} of it are read at once, the process then takes {} or "
-                  "more, and {} is {}. Make shards of it: `brrr data prepare` and --data",
+      fmt::format("the text does not fit in memory: {} of it are read at once, the process then "
+                  "needs {} or more, and {} is {}. Make shards of it with `brrr data prepare` and "
+                  "pass them by --data",
                   memory_text(bytes), memory_text(needed), limit.source, memory_text(limit.bytes)),
       ExitCode::kNoMemory);
 }
@@ -66,8 +67,8 @@ int eval_main(const infer::EvalOptions& options) {
   const io::ModelFolder model = open_named_model(options.model);
   if (const models::Head head = model.definition->task().head; head != models::Head::next_token)
     user_error(
-        "{}: its model is for {}, and eval measures how well the next token is predicted; the "
-        "log of its run has its scores",
+        "{}: its model is for {}, but eval measures next-token prediction; its scores are in the "
+        "log of its run",
         model.folder.string(), models::description(head));
   const Backend backend = train::backend_for(options.device);
   const infer::Memory memory = memory_of(options, "a smaller --batch-size, a smaller --context");

@@ -62,7 +62,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
   const io::ModelFolder model = open_named_model(options.model);
   const models::Head head = model.definition->task().head;
   if (head != models::Head::masked_token)
-    user_error("{} does not fill masks: its model is for {}", model.folder.string(),
+    user_error("{} cannot fill masks: its model is for {}", model.folder.string(),
                models::description(head));
   const io::Tokenizer& tokenizer = *model.tokenizer;
   const int32_t mask = tokenizer.mask_token();
@@ -80,7 +80,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
       for (size_t t = 0; t < input.ids.size(); ++t)
         if (input.ids[t] == mask) places.push_back(static_cast<int32_t>(t));
       if (places.empty())
-        user_error("{}: the text has no {}{}; write one where a token is to be filled in",
+        user_error("{}: the text has no {}{}; write one where a token should be filled in",
                    texts.where(i), mask_text,
                    input.left_out > 0 ? " among the tokens that are read" : "");
       const std::span<const float> logits = encoder.logits_at({input.ids, input.types}, places);

@@ -21,7 +21,7 @@ const OptionTable<InfoOptions>& info_table() {
     OptionTable<InfoOptions> t;
     t.group("options");
     t.flag("json", &InfoOptions::json, "one JSON object on standard output");
-    t.flag("env", &InfoOptions::env, "the environment variables that Brrr reads, and stop");
+    t.flag("env", &InfoOptions::env, "list the environment variables that Brrr reads, and exit");
     t.flag("measure", &InfoOptions::measure, "measure peaks and bandwidth (about 2 s)");
     return t;
   }();
@@ -70,7 +70,7 @@ int run_info(const Arguments& args) {
 
 Command info_command() {
   return {.name = "info",
-          .summary = "what this machine is: instruction sets, memory, measured peaks",
+          .summary = "describe this machine: instruction sets, memory, measured peaks",
           .synopsis = "[--json] [--env] [--no-measure]",
           .notes = "",
           .options = info_table().infos(),

@@ -34,13 +34,13 @@ const OptionTable<LadderFlags>& ladder_table() {
     OptionTable<LadderFlags> t;
     t.group("ladder");
     t.integer("rounds", &LadderFlags::rounds, 1, 1000, "N",
-              "visits to each rung; medians and quartiles are over them");
+              "measurements of each rung, for medians and quartiles");
     t.text("output-dir", &LadderFlags::output_dir, "DIR",
-           "folder of ladder.json: what stands there is not measured again");
-    t.text("html", &LadderFlags::html, "FILE", "bars and tables as one page");
+           "folder of ladder.json; rungs recorded there are not measured again");
+    t.text("html", &LadderFlags::html, "FILE", "write charts and tables as one HTML page");
     t.flag("quick", &LadderFlags::quick, "smaller models: the same comparison in a few minutes");
     t.flag("again", &LadderFlags::again, "measure these ladders again");
-    t.flag("json", &LadderFlags::json, "one JSON object with all of them on standard output");
+    t.flag("json", &LadderFlags::json, "one JSON object with all ladders on standard output");
     return t;
   }();
   return table;
@@ -68,7 +68,8 @@ void stop_after_this_visit(int signal) {
   int none = 0;
   if (g_signal.compare_exchange_strong(none, signal)) {
     g_at = now_seconds();
-    constexpr char kText[] = "\nstopping after this visit; press Ctrl-C again to stop at once\n";
+    constexpr char kText[] =
+        "\nstopping after this measurement; press Ctrl-C again to stop at once\n";
     if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) {
       // The terminal is gone; the record is kept all the same.
     }
@@ -151,8 +152,8 @@ void check_micro(const KeyValues& given, const std::vector<const insight::NamedL
   for (const auto& [key, value] : given)
     if (train::train_option_table().find(key).name != "threads")
       usage_error(
-          "--{}: of no effect on {}, which time no training step; expected --threads or "
-          "the ladder's own options",
+          "--{} has no effect on {}, which time no training step; expected --threads or the "
+          "ladder's own options",
           canonical_key(key), names);
 }
 
@@ -200,15 +201,14 @@ int run_ladder(const Arguments& args) {
     if (std::any_of(own.begin(), own.end(), [&](const auto& i) { return i.name == name; }))
       ladder_table().set(flags, ladder_table().find(key), value, "--" + name);
     else if (is_of_a_run(train::train_option_table().find(key)))
-      usage_error("--{} has no meaning for a ladder: it times steps and keeps no run", name);
+      usage_error("--{} does not apply to a ladder, which times steps and saves no run", name);
     else
       user.emplace_back(key, value);
   }
   const std::vector<const insight::NamedLadder*> chosen = chosen_ladders(args.positional);
   check_micro(user, chosen);
   const train::TrainOptions checked = train::resolve(user);  // wrong options show before hours
-  if (checked.wants_fit())
-    usage_error("--fit: a ladder chooses nothing; `brrr plan --fit` searches");
+  if (checked.wants_fit()) usage_error("--fit does not apply to a ladder; use `brrr plan --fit`");
   use_threads(checked.threads);
   const Changes changes = changes_of(user, checked.config);
 
@@ -247,7 +247,7 @@ int run_ladder(const Arguments& args) {
         } catch (const UserError& e) {
           // What is measured is worth more than its page, which the next ladder tries again.
           if (!page_failed)
-            progress.message(fmt::format("{}; going on without the page", e.what()));
+            progress.message(fmt::format("{}; continuing without the page", e.what()));
           page_failed = true;
         }
       }
@@ -256,7 +256,7 @@ int run_ladder(const Arguments& args) {
       if (!flags.json && !climbed.empty()) print(climbed, false);
       if (fs::exists(options.record))
         progress.message(fmt::format(
-            "stopped; what was measured is in {}, the same command{} goes on from there",
+            "stopped; measurements so far are in {}; to continue, run the same command{}",
             options.record.string(), flags.again ? " without --again" : ""));
       else
         progress.message("stopped; nothing was measured");
@@ -278,11 +278,12 @@ std::string notes() {
   for (const insight::NamedLadder& l : insight::ladders())
     text += fmt::format("  {:<14} {}\n", l.name, l.summary);
   return text + "Without a name: " + names(true) +
-         ".\nA rung's training step is timed on random tokens, round after round, each time in a\n"
+         ".\n"
+         "Each rung's training step is timed on random tokens, in several rounds, each time in a\n"
          "session of its own; the precision ladder also trains a small model in each format.\n"
-         "Options that the rungs of a ladder differ in are refused.\n"
-         "What was measured is kept in the output folder, so a ladder that was interrupted goes "
-         "on.\n--quick takes smaller models: some minutes for all of them on two cores.\n";
+         "Options in which the rungs of a ladder differ are refused.\n"
+         "Results are kept in the output folder, so an interrupted ladder continues from there.\n"
+         "--quick uses smaller models: a few minutes for all ladders on two cores.\n";
 }
 
 }  // namespace
@@ -296,8 +297,8 @@ Command ladder_command() {
     options.push_back(std::move(i));
   }
   return {.name = "ladder",
-          .summary = "optimisation tables of the literature, measured again on this machine",
-          .synopsis = "[LADDER...] [options, also those of train that shape a step]",
+          .summary = "reproduce published optimisation tables on this machine",
+          .synopsis = "[LADDER...] [options, including those of train that affect a step]",
           .notes = notes(),
           .options = std::move(options),
           .run = run_ladder,

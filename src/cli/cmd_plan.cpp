@@ -28,24 +28,24 @@ const OptionTable<PlanOptions>& plan_table() {
     OptionTable<PlanOptions> t;
     t.group("plan");
     t.flag("largest-batch", &PlanOptions::largest_batch,
-           "find the largest micro-batch that fits into --memory-limit");
+           "find the largest micro-batch that fits in --memory-limit");
     t.flag("kernels", &PlanOptions::kernels,
            "list the kernels of a step with launches, FLOPs, bytes and predicted times");
-    auto& rates = t.text("kernel-rates", &PlanOptions::kernel_rates, "NAME=N,...",
-                         "what a GPU is assumed to reach in --kernels: products, attention and "
-                         "attention-grad in TFLOP/s on 16-bit factors, memory in TB/s, launch in "
-                         "us; by default shares of its data sheet");
+    auto& rates = t.text(
+        "kernel-rates", &PlanOptions::kernel_rates, "NAME=N,...",
+        "rates assumed for a GPU in --kernels: products, attention and attention-grad in TFLOP/s "
+        "on 16-bit operands, memory in TB/s, launch in us; default: fractions of its data sheet");
     rates.set = [](PlanOptions& o, const std::string& text) {
       insight::parse_kernel_rates(text);
       o.kernel_rates = text;
       o.kernels = true;
     };
     t.text("svg", &PlanOptions::svg, "FILE", "draw memory over the step");
-    t.text("html", &PlanOptions::html, "FILE", "the picture and the tables as one page");
-    auto& measure = t.text("measure", &PlanOptions::measure, "",
-                           "measure this machine again, to predict times (a second; done once by "
-                           "itself and kept in the cache, unless other work had the processors; "
-                           "--no-measure: not at all)");
+    t.text("html", &PlanOptions::html, "FILE", "write the picture and the tables as one HTML page");
+    auto& measure =
+        t.text("measure", &PlanOptions::measure, "",
+               "measure this machine again to predict times (takes a second; otherwise done once "
+               "and cached, unless the processors were busy; --no-measure: never)");
     measure.kind = OptionKind::kFlag;
     measure.set = [](PlanOptions& o, const std::string& s) {
       o.measure = parse_bool(s) ? "again" : "never";
@@ -163,17 +163,18 @@ Command plan_command() {
   std::vector<OptionInfo> options = plan_table().infos();
   const std::vector<OptionInfo> more = train::train_option_table().infos();
   options.insert(options.end(), more.begin(), more.end());
-  return {.name = "plan",
-          .summary = "what a run needs: every byte, every operation, the time of a step",
-          .synopsis = "[FILE.toml | MODEL_FOLDER] [any option of train]",
-          .notes =
-              "Nothing is allocated but the plan. The same options as `brrr train`; or a run, a\n"
-              "checkpoint or a Hugging Face folder to plan its training. With --memory-limit the\n"
-              "exit code is 3 when the run does not fit.\n",
-          .options = std::move(options),
-          .run = run_plan,
-          .takes_positional = true,
-          .options_for_help = options_for_help};
+  return {
+      .name = "plan",
+      .summary = "predict what a run needs: every byte, every operation, the time of a step",
+      .synopsis = "[FILE.toml | MODEL_FOLDER] [any option of train]",
+      .notes =
+          "Allocates nothing but the plan. Takes the options of `brrr train`, or a run, a\n"
+          "checkpoint or a Hugging Face folder whose training to plan. With --memory-limit the\n"
+          "exit code is 3 if the run does not fit.\n",
+      .options = std::move(options),
+      .run = run_plan,
+      .takes_positional = true,
+      .options_for_help = options_for_help};
 }
 
 }  // namespace brrr::cli

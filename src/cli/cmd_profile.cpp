@@ -33,13 +33,15 @@ const OptionTable<ProfileOptions>& profile_table() {
     OptionTable<O> t;
     t.group("profile");
     t.flag("inference", &O::inference, "one forward batch instead of a training step");
-    t.flag("generate", &O::generate, "one token after the other with the KV cache");
+    t.flag("generate", &O::generate, "generation of one token at a time, with the KV cache");
     t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
               "generate: tokens in the cache (0: half of the context, at most 64)");
-    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "time to measure for");
-    t.flag("advice", &O::advice, "what would help (--no-advice: only what is)");
-    t.text("trace", &O::trace, "FILE", "three more steps as Chrome's trace JSON, for Perfetto");
-    t.text("html", &O::html, "FILE", "roofline, tables and memory as one page that loads nothing");
+    t.real("seconds", &O::seconds, {.low = 0, .high = 3600}, "X", "how long to measure");
+    t.flag("advice", &O::advice, "also say what would help (--no-advice: only measurements)");
+    t.text("trace", &O::trace, "FILE",
+           "write three more steps as a Chrome trace (JSON), for Perfetto");
+    t.text("html", &O::html, "FILE",
+           "write roofline, tables and memory as one self-contained HTML page");
     return t;
   }();
   return table;
@@ -50,11 +52,10 @@ void check_memory(const insight::Workload& workload, const MemoryLimit& limit) {
   const int64_t needed =
       workload.forecast().total() + (workload.is_on_host() ? resident_memory().needed() : 0);
   if (needed <= limit.bytes) return;
-  throw UserError(
-      fmt::format("the {} that this needs are more than {}, which is {}; take a smaller "
-                  "--batch-size or --context, or see `brrr plan --fit`",
-                  memory_text(needed), limit.source, memory_text(limit.bytes)),
-      ExitCode::kNoMemory);
+  throw UserError(fmt::format("this needs {}, more than {}, which is {}; use a smaller "
+                              "--batch-size or --context, or see `brrr plan --fit`",
+                              memory_text(needed), limit.source, memory_text(limit.bytes)),
+                  ExitCode::kNoMemory);
 }
 
 std::string memory_svg(const DescribedRun& run, const insight::Ceilings& ceilings) {
@@ -112,19 +113,20 @@ int run_profile(const Arguments& args) {
   if (own.inference && own.generate)
     usage_error("--inference and --generate: expected one of them; got both");
   if (own.prompt > 0 && !own.generate)
-    usage_error("--prompt: expected --generate beside it, which alone has tokens in a cache");
+    usage_error("--prompt needs --generate: nothing else has tokens in a cache");
   const Mode mode = own.generate    ? Mode::generation
                     : own.inference ? Mode::inference
                                     : Mode::training;
   if (const std::string list = without_effect(args.given, mode); !list.empty())
-    tell("note: {}: of no effect on what is timed\n", list);
+    tell("note: no effect on what is timed: {}\n", list);
   if (!own.trace.empty() && own.trace == own.html)
     usage_error("--trace and --html: expected two files; got {} for both", own.trace);
   check_place(own.trace);
   check_place(own.html);
   DescribedRun run = describe_run(given, WantsData::if_named);
   train::TrainOptions& o = run.options;
-  if (o.wants_fit()) usage_error("--fit: `brrr plan --fit` searches; profile what it finds");
+  if (o.wants_fit())
+    usage_error("--fit does not apply to profile; use `brrr plan --fit` and profile what it finds");
   if (o.max_steps == 0) o.max_steps = 1000;  // of no consequence here
   if (train::by_document(o)) {
     if (mode == Mode::training)
@@ -195,8 +197,8 @@ Command profile_command() {
           .synopsis = "[FILE.toml | MODEL_FOLDER] [any option of train]",
           .notes =
               "Times a training step (or --inference, --generate) of a preset, a configuration or\n"
-              "a model folder, on random tokens or on --text. Every kernel is held against what\n"
-              "this machine was measured to reach, and is compute-, bandwidth- or overhead-bound.\n"
+              "a model folder, on random tokens or on --text. Each kernel is compared with the\n"
+              "measured peaks of this machine: it is compute-, bandwidth- or overhead-bound.\n"
               "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n",
           .options = std::move(options),
           .run = run_profile,

@@ -30,10 +30,10 @@ const OptionTable<ReportOptions>& report_table() {
     t.group("report");
     t.text("output", &O::output, "FILE", "the page (default: report.html in the first run)");
     t.flag("serve", &O::serve,
-           "serve the page to browsers on this machine until Ctrl-C; the runs are read again each "
-           "time");
-    t.integer("port", &O::port, 0, 65535, "N", "port of --serve (0: any that is free)");
-    t.flag("json", &O::json, "one JSON object with all of it on standard output, no page");
+           "serve the page to browsers on this machine until Ctrl-C; each request reads the runs "
+           "again");
+    t.integer("port", &O::port, 0, 65535, "N", "port of --serve (0: any free port)");
+    t.flag("json", &O::json, "one JSON object on standard output instead of a page");
     return t;
   }();
   return table;
@@ -57,7 +57,7 @@ std::vector<insight::RunRecord> read_runs(const std::vector<std::string>& given,
         if (speak) tell("note: {}: {}\n", folder, remark);
     } catch (const UserError& e) {
       if (folders.size() == 1) throw;
-      if (speak) tell("note: {}; it is left out\n", e.what());
+      if (speak) tell("note: {}; skipping it\n", e.what());
     }
   }
   if (runs.empty()) user_error("none of the {} folders holds a run", folders.size());
@@ -89,15 +89,15 @@ int run_report(const Arguments& args) {
   if (folders.empty()) {  // as for other verbs: the newest run
     const auto runs = train::list_runs("runs");
     if (runs.empty())
-      usage_error("expected the folder of a run; there is none in runs/; see `brrr report --help`");
+      usage_error("expected the folder of a run; found none in runs/; see `brrr report --help`");
     folders.push_back(runs.front().folder.string());
   }
   const bool has_port = std::any_of(args.given.begin(), args.given.end(), [](const auto& option) {
     return canonical_key(option.first) == "port";
   });
-  if (has_port && !o.serve) usage_error("--port: is the port of --serve, which is not given");
+  if (has_port && !o.serve) usage_error("--port needs --serve");
   if (o.json && (o.serve || !o.output.empty()))
-    usage_error("--json: makes no page; leave out {}", o.serve ? "--serve" : "--output");
+    usage_error("--json writes no page; leave out {}", o.serve ? "--serve" : "--output");
   const std::vector<insight::RunRecord> runs = read_runs(folders, true);
   if (o.json) {
     fmt::print("{}", insight::report_json(runs));
@@ -116,16 +116,17 @@ int run_report(const Arguments& args) {
 }  // namespace
 
 Command report_command() {
-  return {.name = "report",
-          .summary = "runs as one page: curves, health, figures, options; several compared",
-          .synopsis = "[RUN...] [--output FILE] [options]",
-          .notes =
-              "Runs may be finished, going on, or stopped anywhere. The page stands alone: it\n"
-              "loads nothing and works from disk. Without RUN: the newest in runs/.\n",
-          .options = report_table().infos(),
-          .run = run_report,
-          .takes_positional = true,
-          .works_unread = true};
+  return {
+      .name = "report",
+      .summary = "show a run, or compare several, on one page: curves, health, figures, options",
+      .synopsis = "[RUN...] [--output FILE] [options]",
+      .notes =
+          "Runs may be finished, in progress or interrupted. The page is self-contained and\n"
+          "works from disk. Without RUN: the newest run in runs/.\n",
+      .options = report_table().infos(),
+      .run = run_report,
+      .takes_positional = true,
+      .works_unread = true};
 }
 
 }  // namespace brrr::cli

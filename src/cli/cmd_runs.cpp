@@ -24,7 +24,7 @@ const OptionTable<RunsOptions>& runs_table() {
   static const OptionTable<RunsOptions> table = [] {
     OptionTable<RunsOptions> t;
     t.group("runs");
-    t.flag("json", &RunsOptions::json, "one JSON object with all of it on standard output");
+    t.flag("json", &RunsOptions::json, "one JSON object with all runs on standard output");
     return t;
   }();
   return table;
@@ -126,7 +126,7 @@ int run_runs(const Arguments& args) {
     return 0;
   }
   if (runs.empty()) {
-    tell("no run in {}; begin one: {} train\n", folder.string(), env::program());
+    tell("no run in {}; start one: {} train\n", folder.string(), env::program());
     return 0;
   }
   print_table(runs);

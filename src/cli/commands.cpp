@@ -91,7 +91,7 @@ std::vector<OptionInfo> train_infos() {
   OptionInfo print;
   print.name = "print-config";
   print.group = "general";
-  print.help = "print all options as a TOML file and stop";
+  print.help = "print all options as a TOML file and exit";
   print.kind = OptionKind::kFlag;
   infos.insert(infos.begin() + 2, print);
   return infos;
@@ -102,13 +102,12 @@ std::string train_notes() {
   for (const models::Preset* preset : train::presets())
     notes += fmt::format("  {:<12} {}\n", preset->name, preset->summary);
   notes +=
-      "Options may be spelled with - or _, as nanoGPT or as Hugging Face's TrainingArguments name\n"
-      "them; a TOML file holds the same names, and so does a .py file of nanoGPT, whose lines\n"
-      "`name = value` are read over the defaults of its train.py and not run. Defaults in "
-      "brackets\n"
-      "are those of the preset, which is char-cpu where none is named; each kind of model has\n"
-      "options of its own, which --help lists for --preset NAME, --architecture NAME or\n"
-      "--init-from FOLDER.\n";
+      "Options may be spelled with - or _, and by the names of nanoGPT and of Hugging Face's\n"
+      "TrainingArguments; the same names work in a TOML file and in a .py file of nanoGPT, whose\n"
+      "`name = value` lines are parsed (not run) over the defaults of its train.py. Defaults in\n"
+      "brackets are those of the preset, char-cpu unless another is named. Each architecture has\n"
+      "options of its own: add --preset NAME, --architecture NAME or --init-from FOLDER to "
+      "--help.\n";
   return notes;
 }
 
@@ -119,12 +118,13 @@ void check_place(const std::string& file) {
   std::error_code ignored;
   const fs::path folder = fs::absolute(file).parent_path();
   if (!fs::is_directory(folder, ignored))
-    user_error("{}: expected a file in a folder that exists; {} does not", file, folder.string());
-  if (fs::is_directory(file, ignored)) user_error("{}: expected a file; it is a folder", file);
+    user_error("{}: expected a file in an existing folder; {} does not exist", file,
+               folder.string());
+  if (fs::is_directory(file, ignored)) user_error("{}: expected a file, but it is a folder", file);
   // Files are replaced by new ones; a device or a pipe is written to.
   const bool is_other = fs::exists(file, ignored) && !fs::is_regular_file(file, ignored);
   if (!is_other && ::access(folder.c_str(), W_OK) != 0)
-    user_error("{}: expected a file in a folder that may be written to; {} may not", file,
+    user_error("{}: expected a file in a writable folder; {} is not writable", file,
                folder.string());
 }
 
@@ -185,7 +185,7 @@ const std::vector<Command>& commands() {
        .run = run_on_texts<infer::resolve_classify, classify_main>,
        .takes_positional = true},
       {.name = "fill-mask",
-       .summary = "the likeliest tokens for the masks in each line of text, by an encoder",
+       .summary = "the most likely tokens for the masks in each line of text, by an encoder",
        .synopsis = "[FOLDER] [FILE...] [--top-k N] [options]",
        .notes = "",
        .options = infer::fill_mask_option_table().infos(),

@@ -67,7 +67,9 @@ class Turns {
         return std::exchange(read_, {});
       }
       if (read_.size() > kLongestTurn)
-        user_error("standard input: a line has more than {} bytes; a turn is a line", kLongestTurn);
+        user_error(
+            "standard input: a line has more than {} bytes, and each line is one turn; shorten it",
+            kLongestTurn);
       char buffer[1 << 14];
       const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
       if (got < 0 && errno == EINTR) {
@@ -180,8 +182,8 @@ void converse(TextMaker& maker, Conversation& conversation, const std::string& f
   std::optional<InterruptGuard> guard;
   if (terminal) {
     guard.emplace();
-    tell("{}; Ctrl-D ends, Ctrl-C stops an answer, twice it ends\n",
-         options.chat ? "a turn on each line" : "a text to continue on each line");
+    tell("{}; Ctrl-D ends, Ctrl-C stops an answer, Ctrl-C twice ends\n",
+         options.chat ? "one turn per line" : "one text to continue per line");
   }
   const auto show_prompt = [terminal] {
     if (terminal) tell("> ");

@@ -41,7 +41,7 @@ void LineReader::open_next() {
   name_ = "standard input";
   reads_stdin_ = true;
   is_terminal_ = ::isatty(STDIN_FILENO) == 1;
-  if (is_terminal_) tell("a text on each line; Ctrl-D ends\n");
+  if (is_terminal_) tell("one text per line; Ctrl-D ends\n");
 }
 
 bool LineReader::refill() {
@@ -70,7 +70,7 @@ bool LineReader::read_line(std::string& line) {
     const size_t end = buffer_.find('\n', at_);
     line.append(buffer_, at_, end == std::string::npos ? end : end - at_);
     if (line.size() > kLongestLine)
-      user_error("{}, line {}: it is longer than {} MiB; expected a text on each line", name_,
+      user_error("{}, line {}: it is longer than {} MiB; expected one text per line", name_,
                  line_ + 1, kLongestLine >> 20);
     at_ = end == std::string::npos ? buffer_.size() : end + 1;
     if (end != std::string::npos) break;
@@ -126,12 +126,12 @@ io::ModelInput EncoderTexts::encode_words(size_t line, std::span<const std::stri
 
 io::ModelInput EncoderTexts::counted(size_t line, io::ModelInput input) {
   if (input.ids.empty())
-    user_error("{}: the tokenizer makes no token of the text; at least one was expected",
-               where(line));
+    user_error("{}: the text has no tokens; expected at least one", where(line));
   if (input.left_out > 0) {
     if (!options_.truncate)
       user_error(
-          "{}: the text has {} tokens, {} are read; leave --no-truncate out to cut such texts",
+          "{}: the text has {} tokens, more than the limit of {}; leave --no-truncate out to "
+          "truncate such texts",
           where(line), input.ids.size() + input.left_out, longest_);
     ++cut_;
   }
@@ -147,7 +147,7 @@ void EncoderTexts::say_notes() const {
     tell("note: {} not UTF-8: the bytes that are no characters are read as such\n",
          broken_ == 1 ? "1 line is" : fmt::format("{} lines are", broken_));
   if (empty_ > 0)
-    tell("note: {} empty: each has a result all the same\n",
+    tell("note: {} empty: each still gets a result\n",
          empty_ == 1 ? "1 line is" : fmt::format("{} lines are", empty_));
 }
 
@@ -163,8 +163,8 @@ void ResultList::finish(const std::string& rest) {
 void check_finite(std::span<const float> numbers, const std::string& where) {
   for (const float x : numbers)
     if (!std::isfinite(x))
-      user_error("{}: the result holds {}: the weights, or --precision, cannot be used", where,
-                 std::isnan(x) ? "what is not a number" : "an infinite number");
+      user_error("{}: the result contains {}: check the weights, or try --precision fp32", where,
+                 std::isnan(x) ? "NaN" : "infinity");
 }
 
 std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs) {
@@ -189,8 +189,8 @@ int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& 
                      std::optional<int64_t> folder) {
   const int64_t context = model.definition->sizes().context;
   if (options.max_length > context)
-    usage_error("--max-length {} is more than the {} tokens that the model takes",
-                options.max_length, context);
+    usage_error("--max-length {} is more than the model's limit of {} tokens", options.max_length,
+                context);
   if (options.max_length > 0) return options.max_length;
   return std::min(folder.value_or(context), context);
 }

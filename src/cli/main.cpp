@@ -48,11 +48,11 @@ void print_overview() {
   fmt::print("brrr {}: trains language models and runs them\n\n{}\n", BRRR_VERSION,
              bold("usage: brrr VERB [options]"));
   print_verbs(commands());
-  fmt::print("{}",
-             env::as_typed(fmt::format(
-                 "  {:<18} {}\n\n`brrr VERB --help` lists the options of a verb. Begin with: `brrr "
-                 "train`\n",
-                 "help VERB", "the same as VERB --help; help --markdown: all options as a page")));
+  fmt::print(
+      "{}", env::as_typed(fmt::format(
+                "  {:<18} {}\n\n`brrr VERB --help` lists the options of a verb. Begin with: `brrr "
+                "train`\n",
+                "help VERB", "same as VERB --help; help --markdown prints all options as a page")));
 }
 
 /// The page docs/options.md.
@@ -147,7 +147,7 @@ int complain(const std::string& message, int code) {
 }
 
 int complain_internal(const std::string& message) {
-  return complain(message + "; this is a fault of Brrr: please report it with the command line",
+  return complain(message + "; this is a bug in Brrr: please report it with the command line",
                   static_cast<int>(ExitCode::kFailed));
 }
 

@@ -39,8 +39,7 @@ KeyValues with_words(const Arguments& args, AlsoReads reads) {
       if (reads == AlsoReads::prompt_file && word.find(' ') != std::string::npos &&
           !fs::exists(word, ignored))
         usage_error(
-            "unexpected '{}': there is no such folder, and a text to continue follows "
-            "--prompt",
+            "unexpected '{}': there is no such folder; to continue a text, use --prompt TEXT",
             word);
       if (!model.empty()) usage_error("expected one model folder; got {} and '{}'", model, word);
       model = "'" + word + "'";

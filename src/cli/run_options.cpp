@@ -27,7 +27,8 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   try {
     recorded = train::options_from_json(read_file(record), record.string());
   } catch (const UserError& e) {
-    tell("note: without the options of this run, which another version wrote: {}\n", e.what());
+    tell("note: ignoring the saved options of this run, which another version wrote: {}\n",
+         e.what());
     return given;
   }
   // What follows from an option that is given now is worked out again.
@@ -89,7 +90,7 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
     return train::load_dataset(o, folder);
   } catch (const UserError& e) {
     if (!o.text.empty() || !o.data.empty()) throw;
-    tell("note: planned without text and tokenizer, which are not on this machine\n");
+    tell("note: planned without the text and the tokenizer, which are not on this machine\n");
     return std::nullopt;
   }
 }

@@ -62,9 +62,9 @@ size_t Encoder::program_for(int64_t batch, int64_t length) {
 void Encoder::check(const EncoderRow& row) const {
   BRRR_CHECK(row.types.empty() || row.types.size() == row.ids.size(), "{} types of {} tokens",
              row.types.size(), row.ids.size());
-  if (row.ids.empty()) user_error("a text has no tokens; at least one was expected");
+  if (row.ids.empty()) user_error("a text has no tokens; expected at least one");
   if (std::ssize(row.ids) > context_)
-    user_error("a text has {} tokens, the model takes {}", row.ids.size(), context_);
+    user_error("a text has {} tokens, more than the model's limit of {}", row.ids.size(), context_);
   for (const int32_t id : row.ids)
     if (id < 0 || id >= vocabulary_)
       user_error("token {} lies outside the vocabulary of {}", id, vocabulary_);

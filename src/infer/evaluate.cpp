@@ -23,13 +23,13 @@ std::string fault_of(double loss, const io::ModelFolder& model) {
     weights(p.name, values);
     if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
       return fmt::format(
-          "{}: {} holds what is no finite number; the file is damaged, or the run "
-          "that wrote it had diverged: take an earlier checkpoint",
+          "{}: {} contains NaN or infinity; the file is damaged, or its run diverged: use an "
+          "earlier checkpoint",
           what, p.name);
   }
   return fmt::format(
-      "{}, though every weight is finite: the numbers between them grow too large; "
-      "try --precision fp32 or an earlier checkpoint",
+      "{}, although every weight is finite: activations overflow; try --precision fp32 or an "
+      "earlier checkpoint",
       what);
 }
 
@@ -44,7 +44,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   if (options.batch_size < 1)
     user_error("--batch-size must be at least 1; got {}", options.batch_size);
   if (tokens.tokens() < 2)
-    user_error("{} has {}: at least two are needed to predict one", tokens.description(),
+    user_error("{} has {}; expected at least two, to predict one", tokens.description(),
                counted(tokens.tokens(), "token"));
   tokens.verify(sizes.vocabulary);
   const Stopwatch watch;

@@ -29,8 +29,8 @@ void add_device_row(OptionTable<T>& t) {
 template <typename T>
 void add_memory_row(OptionTable<T>& t) {
   auto& limit = t.text("memory-limit", &T::memory_limit, "SIZE",
-                       "memory that the process (on a GPU: its programs) may use (6GiB, 6GB, "
-                       "512MiB; default: what there is)");
+                       "memory limit of the process (on a GPU: of its programs), such as 6GiB, 6GB "
+                       "or 512MiB (default: what is available)");
   limit.set = [](T& o, const std::string& s) {
     parse_memory(s);
     o.memory_limit = s;
@@ -42,18 +42,19 @@ void add_text_rows(OptionTable<T>& t) {
   t.group("input");
   t.text("model", &T::model, "FOLDER", kModelHelp, {"model-name-or-path"});
   t.list("text", &T::text, false, "FILE...",
-         "files with a text on each line (default: standard input)");
+         "files with one text per line (default: standard input)");
   t.flag("truncate", &T::truncate,
-         "cut texts that are longer than the model takes; --no-truncate makes them an error",
+         "truncate texts longer than the model's limit; --no-truncate makes them an error",
          {"truncation"});
   t.integer("max-length", &T::max_length, 0, 1 << 24, "N",
-            "tokens of a text, special ones counted (0: what the model takes)", {"max-seq-length"});
+            "maximum tokens per text, including special tokens (0: the model's limit)",
+            {"max-seq-length"});
 }
 
 template <typename T>
 void add_running_rows(OptionTable<T>& t) {
   t.group("running");
-  t.integer("batch-size", &T::batch_size, 1, 1 << 16, "N", "texts at a time",
+  t.integer("batch-size", &T::batch_size, 1, 1 << 16, "N", "texts per batch",
             {"per-device-eval-batch-size"});
   t.flag("json", &T::json, "one JSON object with the result on standard output");
   t.choice("precision", &T::precision, precision_choices(), "NAME",
@@ -93,43 +94,43 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.text("prompt-file", &O::prompt_file, "FILE",
            "read the prompt from a file; -: standard input");
     t.flag("chat", &O::chat,
-           "the prompt is a turn of a chat, written by the folder's chat template; without one, "
-           "turns are read from standard input, a line each");
-    t.text("system", &O::system, "TEXT", "what the system says before the chat");
+           "apply the folder's chat template to the prompt; without a prompt, read turns from "
+           "standard input, one per line");
+    t.text("system", &O::system, "TEXT", "system message of the chat");
     t.text("messages", &O::messages, "FILE.json",
-           "the chat so far: a list of objects with \"role\" and \"content\"; the last one is "
+           "the chat so far: a list of objects with \"role\" and \"content\"; the last message is "
            "answered, or the prompt after it");
     t.text("tools", &O::tools, "FILE.json",
            "tools that the chat template offers to the model: a list of objects, as Hugging Face's "
            "templates take them");
     t.flag("interactive", &O::interactive,
-           "read what to continue from standard input, a line each, and keep what was said");
+           "read prompts from standard input, one per line, and keep the conversation");
     t.group("sampling");
     t.integer("max-new-tokens", &O::max_new_tokens, 1, 1 << 30, "N", "tokens per sample",
               {"max-tokens"});
     t.integer("num-samples", &O::num_samples, 1, 1 << 20, "N", "samples", {"num-return-sequences"});
     t.real("temperature", &O::temperature, {.low = 0, .high = 100}, "X",
-           "below 1 safer, above 1 bolder, 0: the likeliest token");
-    t.integer("top-k", &O::top_k, 0, 1 << 24, "N", "choose among the N likeliest (0: all)");
+           "below 1: more predictable; above 1: more varied; 0: always the most likely token");
+    t.integer("top-k", &O::top_k, 0, 1 << 24, "N", "sample from the N most likely tokens (0: all)");
     t.real("top-p", &O::top_p, {.low = 0, .high = 1, .low_open = true}, "X",
-           "choose among the likeliest that together reach this probability");
+           "sample from the most likely tokens that together reach this probability");
     t.real("min-p", &O::min_p, {.low = 0, .high = 1}, "X",
-           "leave out tokens below this share of the likeliest one's probability");
+           "exclude tokens below this fraction of the most likely token's probability");
     t.real("repetition-penalty", &O::repetition_penalty,
            {.low = kLeastRepetitionPenalty, .high = kMostRepetitionPenalty}, "X",
-           "divides the logits of tokens that stand in the text (1: off, above 1 rarer)",
+           "divide the logits of tokens already in the text (1: off; above 1: less repetition)",
            {"repeat-penalty"});
     t.real("presence-penalty", &O::presence_penalty, {.low = -100, .high = 100}, "X",
-           "taken off the logits of tokens that were made");
+           "subtract from the logits of tokens generated so far");
     t.real("frequency-penalty", &O::frequency_penalty, {.low = -100, .high = 100}, "X",
-           "the same, for each time that they were made");
-    t.list("stop", &O::stop, false, "TEXT...", "end a sample before any of these strings",
+           "the same, for each time a token was generated");
+    t.list("stop", &O::stop, false, "TEXT...", "stop a sample before any of these strings",
            {"stop-strings", "stop-sequences"});
-    t.integer("seed", &O::seed, 0, (int64_t{1} << 32) - 1, "N", "seed of the choices");
+    t.integer("seed", &O::seed, 0, (int64_t{1} << 32) - 1, "N", "random seed of the sampling");
     t.group("running");
-    t.flag("cache", &O::cache, "keep keys and values; --no-cache recomputes every token",
+    t.flag("cache", &O::cache, "use the KV cache; --no-cache recomputes every token",
            {"use-cache"});
-    t.flag("stream", &O::stream, "print tokens as they come");
+    t.flag("stream", &O::stream, "print tokens as they are generated");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
@@ -169,11 +170,8 @@ GenerateOptions resolve_generate(const KeyValues& given) {
       usage_error("--prompt-file: {} is empty; expected text to continue, at least one character",
                   options.prompt_file == "-" ? "standard input" : options.prompt_file);
   }
-  for (const auto& [name, what] : {std::pair{"system", "it is said in a chat"},
-                                   {"messages", "they are the turns of a chat"},
-                                   {"tools", "a chat template offers them"}})
-    if (options.was_given(name) && !options.chat)
-      usage_error("--{}: {}; expected --chat beside it", name, what);
+  for (const char* name : {"system", "messages", "tools"})
+    if (options.was_given(name) && !options.chat) usage_error("--{} needs --chat", name);
   if (options.chat && options.has_prompt() && options.prompt.empty())
     usage_error("--prompt: expected a turn of the chat, at least one character");
   if (options.reads_turns()) {
@@ -197,10 +195,10 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.list("text", &O::text, false, "FILE...", "text files and folders to measure on",
            {"validation-file"});
     t.list("data", &O::data, false, "SHARD...",
-           "token shards (.bin) to measure on; of a prepared folder those for validation",
+           "token shards (.bin) to measure on; of a prepared folder, the validation shards",
            {"val-data"});
     t.group("running");
-    t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences at a time",
+    t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences per batch",
               {"per-device-eval-batch-size", "eval-batch-size"});
     t.integer("context", &O::context, 0, 1 << 24, "N", "sequence length (tokens; 0: the model's)",
               {"block-size"});
@@ -232,14 +230,15 @@ const OptionTable<EmbedOptions>& embed_option_table() {
     add_text_rows(t);
     t.group("vectors");
     t.text("output", &O::output, "FILE.npy",
-           "write the vectors into a file of NumPy's format instead of printing them");
+           "write the vectors to a NumPy .npy file instead of printing them");
     std::vector<std::vector<std::string>> poolings{{""}};
     for (const auto& [name, pooling] : models::poolings()) poolings.push_back({name});
     t.choice("pooling", &O::pooling, poolings, "NAME",
-             "how the rows of tokens become a vector: cls, max, mean, mean_sqrt_len, weighted_mean "
-             "or last_token (default: as the folder says, else mean)");
-    t.flag("normalize", &O::normalize,
-           "length 1 where the folder says so; --no-normalize keeps the lengths");
+             "how to pool token vectors into one: cls, max, mean, mean_sqrt_len, weighted_mean or "
+             "last_token (default: as the folder says, else mean)");
+    t.flag(
+        "normalize", &O::normalize,
+        "normalize vectors to length 1 if the folder says so; --no-normalize keeps their lengths");
     add_running_rows(t);
     return t;
   }();
@@ -257,7 +256,7 @@ const OptionTable<ClassifyOptions>& classify_option_table() {
     using O = ClassifyOptions;
     OptionTable<O> t;
     add_text_rows(t);
-    t.flag("pair", &O::pair, "a line holds two texts with a tab between them");
+    t.flag("pair", &O::pair, "each line holds two texts separated by a tab");
     t.flag("all-scores", &O::all_scores, "print the score of every class", {"return-all-scores"});
     add_running_rows(t);
     return t;
@@ -273,7 +272,7 @@ const OptionTable<FillMaskOptions>& fill_mask_option_table() {
     using O = FillMaskOptions;
     OptionTable<O> t;
     add_text_rows(t);
-    t.integer("top-k", &O::top_k, 1, 1 << 24, "N", "the N likeliest tokens for each mask");
+    t.integer("top-k", &O::top_k, 1, 1 << 24, "N", "print the N most likely tokens for each mask");
     add_running_rows(t);
     return t;
   }();

@@ -36,19 +36,19 @@ void Room::check(const Engine& engine) const {
       memory_.limit.source == "--memory-limit"
           ? fmt::format("--memory-limit {}", memory_at_least(needed + train::kVariesBetweenRuns))
           : fmt::format("a machine or control group with {} for it", memory_text(needed));
-  throw UserError(fmt::format("the model does not fit: it needs {} ({} of it weights and caches), "
-                              "and {} is {}. The way out: {}, or {}",
+  throw UserError(fmt::format("the model does not fit in memory: it needs {} ({} of it weights and "
+                              "caches), and {} is {}. Use {}, or {}",
                               memory_text(needed), memory_text(kept), memory_.limit.source,
                               memory_text(memory_.limit.bytes), memory_.advice, more),
                   ExitCode::kNoMemory);
 }
 
 void Room::refuse(const std::string& why) const {
-  throw UserError(fmt::format("{}; {} is {}, of which the process takes {} beside its programs. "
-                              "The way out: {}",
-                              why, memory_.limit.source, memory_text(memory_.limit.bytes),
-                              memory_text(beside_), memory_.advice),
-                  ExitCode::kNoMemory);
+  throw UserError(
+      fmt::format("{}; {} is {}, of which the process takes {} besides its programs. Use {}", why,
+                  memory_.limit.source, memory_text(memory_.limit.bytes), memory_text(beside_),
+                  memory_.advice),
+      ExitCode::kNoMemory);
 }
 
 }  // namespace brrr::infer

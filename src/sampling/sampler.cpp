@@ -23,8 +23,7 @@ float largest(std::span<const float> logits) {
 #pragma omp simd reduction(| : nans)
   for (size_t i = 0; i < logits.size(); ++i) nans |= static_cast<int>(logits[i] != logits[i]);
   if (nans != 0)
-    user_error(
-        "the model gave logits that are not numbers: its weights are damaged or it diverged");
+    user_error("the model produced NaN logits: its weights are damaged, or its training diverged");
   return largest_of(logits);
 }
 

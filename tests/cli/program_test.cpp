@@ -136,7 +136,7 @@ TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("generate --top-p 0"), 2, "--top-p");
   expect_one_line(run("generate --prompt a --prompt-file in"), 2, "not both");
   expect_one_line(run("data encode"), 2, "--tokenizer");
-  expect_one_line(run("data encode --tokenizer char"), 2, "byte, gpt2 or the folder");
+  expect_one_line(run("data encode --tokenizer char"), 2, "byte, gpt2, or the folder");
   expect_one_line(run("data prepare --tokenizer bpe:1 --text in", "some text"), 2, "bpe:N");
 }
 
@@ -288,7 +288,7 @@ TEST_F(Program, LaddersRefuseWhatCancelsTheirRungs) {
   expect_one_line(run("ladder gpt2 --dtype fp32"), 2, "--dtype: the rungs of the ladder gpt2");
   expect_one_line(run("ladder overhead memory --optim sgd"), 2, "the ladder memory");
   expect_one_line(run("ladder --precision bf16"), 2, "the ladder gpt2");
-  expect_one_line(run("ladder batch --fit"), 2, "--fit: a ladder chooses nothing");
+  expect_one_line(run("ladder batch --fit"), 2, "--fit does not apply to a ladder");
   write_file_atomically(folder_ / "run.toml", "n_layer = 2\nbatch_size = 3\n");
   expect_one_line(run("ladder batch --config run.toml"), 2,
                   "run.toml:2: batch_size: the rungs of the ladder batch");
@@ -296,7 +296,7 @@ TEST_F(Program, LaddersRefuseWhatCancelsTheirRungs) {
   for (const char* option :
        {"--precision bf16", "--n-layer 3", "--text x", "--device cpu", "--config run.toml"})
     expect_one_line(run(fmt::format("ladder fusion overhead {}", option)), 2,
-                    "of no effect on fusion, overhead");
+                    "has no effect on fusion, overhead");
   EXPECT_FALSE(fs::exists(folder_ / "ladder"));
 }
 
@@ -328,9 +328,8 @@ TEST_F(Program, AStoppedLadderSaysHowToGoOn) {
                         "timeout --preserve-status -s INT 2.5");
   EXPECT_EQ(o.code, 130) << o.err;
   EXPECT_EQ(o.out, "");
-  EXPECT_TRUE(
-      o.err.ends_with("stopped; what was measured is in lad/ladder.json, the same command "
-                      "goes on from there\n"))
+  EXPECT_TRUE(o.err.ends_with(
+      "stopped; measurements so far are in lad/ladder.json; to continue, run the same command\n"))
       << o.err;
   const auto kept = nlohmann::json::parse(read_file(folder_ / "lad/ladder.json"));
   EXPECT_GE(kept.begin().value()[0]["ms"].size(), 1u);
@@ -354,7 +353,7 @@ TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
       "--n-layer 1 --n-embd 16 --n-head 2 --context 32 --seconds 0 --no-advice ";
   Outcome o = run("profile --generate " + tiny + "--batch-size 8 --optim lion --threads 1");
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_NE(o.err.find("note: --batch-size, --optim: of no effect on what is timed\n"),
+  EXPECT_NE(o.err.find("note: no effect on what is timed: --batch-size, --optim\n"),
             std::string::npos)
       << o.err;
   o = run("profile --inference " + tiny + "--batch-size 2");
@@ -362,7 +361,8 @@ TEST_F(Program, AProfileSaysWhatItsModeLeavesOut) {
   o = run("profile " + tiny + "--batch-size 2 --optim lion");
   EXPECT_EQ(o.err.find("note:"), std::string::npos) << o.err;
   o = run("profile " + tiny + "--output-dir x --live");
-  EXPECT_NE(o.err.find("note: --output-dir, --live: of no effect"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("note: no effect on what is timed: --output-dir, --live"), std::string::npos)
+      << o.err;
   expect_one_line(run("profile --prompt 3"), 2, "--generate");
   expect_one_line(run("profile --trace a --html a"), 2, "two files");
 }

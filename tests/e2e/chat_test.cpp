@@ -193,7 +193,7 @@ TEST_F(Chat, WhatCannotBeIsRefused) {
     EXPECT_NE(err_.find(expected), std::string::npos) << err_;
   }
   const std::pair<std::vector<std::string>, const char*> usages[] = {
-      {{"--system", "x"}, "--system: it is said in a chat"},
+      {{"--system", "x"}, "--system needs --chat"},
       {{"--chat", "--prompt", ""}, "--prompt: expected a turn"},
       {{"--chat", "--json"}, "--json: without --prompt the answers are text"},
       {{"--interactive", "--num-samples", "2"}, "--num-samples: with --interactive"},
@@ -210,7 +210,7 @@ TEST_F(Chat, OldTurnsOfALongConversationAreForgotten) {
   for (int i = 0; i < 8; ++i) turns += std::string(60, static_cast<char>('a' + i)) + "\n";
   write_file_atomically(path("turns"), turns);
   ASSERT_EQ(run(generate({"--chat", "--system", "S"}), {}, path("turns")), 0) << err_;
-  EXPECT_NE(err_.find("its oldest turns are forgotten"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("its oldest turns are dropped"), std::string::npos) << err_;
   EXPECT_EQ(err_.find("are read"), std::string::npos) << err_;
 }
 
@@ -250,7 +250,7 @@ TEST_F(Chat, ATerminalIsToldHowToLeave) {
   };
   {
     Child child(folder_.path(), generate({"--chat"}), {}, terminal.name());
-    ASSERT_TRUE(says(child, "a turn on each line; Ctrl-D ends, Ctrl-C stops an answer"));
+    ASSERT_TRUE(says(child, "one turn per line; Ctrl-D ends, Ctrl-C stops an answer"));
     ASSERT_TRUE(says(child, "> "));
     terminal.type("One\n");
     ASSERT_TRUE(says(child, "\n", false));

@@ -201,7 +201,7 @@ TEST_F(Encoders, EmbedTexts) {
   EXPECT_EQ(j["dimension"], 32);
   EXPECT_TRUE(j["sentences_per_second"].is_number());
   ASSERT_EQ(j["embeddings"].size(), 3u);
-  EXPECT_NE(err_.find("does not say how a text's vector is made"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("does not say how to pool token vectors"), std::string::npos) << err_;
   ASSERT_EQ(run_on(lines, {"embed", "--model", model, "--batch-size", "1"}), 0) << err_;
   std::string expected;
   for (const Json& vector : j["embeddings"])
@@ -229,7 +229,7 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   const auto expect = [&](const Options& args, int code, const std::string& part) {
     EXPECT_EQ(run(args), code) << part << "\n" << err_;
     EXPECT_NE(err_.find(part), std::string::npos) << part << "\n" << err_;
-    EXPECT_EQ(err_.find("fault of Brrr"), std::string::npos) << err_;
+    EXPECT_EQ(err_.find("bug in Brrr"), std::string::npos) << err_;
   };
   const auto expect_of_data = [&](const std::string& content, const std::string& part,
                                   const std::string& task = "classify", Options more = {}) {
@@ -276,7 +276,8 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect({"embed", "--model", model, "--text", text_path().string(), "--no-truncate",
           "--max-length", "5"},
          1, "text.txt, line 1: the text has ");
-  expect({"embed", "--model", model, "--max-length", "33"}, 2, "more than the 32 tokens");
+  expect({"embed", "--model", model, "--max-length", "33"}, 2,
+         "more than the model's limit of 32 tokens");
   expect({"embed", "--model", model, "--output", "v.txt"}, 2, "ends in .npy");
   expect({"classify", "--model", model, "--pair", "--text", text_path().string()}, 1,
          "has no classes");

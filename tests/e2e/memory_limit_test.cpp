@@ -21,7 +21,7 @@ class InferenceLimit : public EncoderRuns {
     put_options(little, {"--memory-limit", "4MiB"});
     ASSERT_EQ(run(little), kNoMemory) << command[0] << "\n" << err_;
     EXPECT_EQ(out_, "");
-    EXPECT_NE(err_.find("does not fit: it needs "), std::string::npos) << err_;
+    EXPECT_NE(err_.find("does not fit in memory: it needs "), std::string::npos) << err_;
     EXPECT_NE(err_.find("--memory-limit is 4.0 MiB"), std::string::npos) << err_;
     const std::string before = "or --memory-limit ";
     const size_t at = err_.find(before);
@@ -55,7 +55,8 @@ TEST_F(InferenceLimit, OfModelsThatContinueText) {
                  "40MiB"}),
             kNoMemory)
       << err_;
-  EXPECT_NE(err_.find("the text does not fit: 48.0 MiB of it are read at once"), std::string::npos)
+  EXPECT_NE(err_.find("the text does not fit in memory: 48.0 MiB of it are read at once"),
+            std::string::npos)
       << err_;
 }
 

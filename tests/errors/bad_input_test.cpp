@@ -45,7 +45,7 @@ class Errors : public EndToEnd {
       for (const std::string& part : c.parts)
         EXPECT_NE(line.find(part), std::string::npos)
             << command << "\nexpected '" << part << "', got: " << line;
-      EXPECT_EQ(err_.find("fault of Brrr"), std::string::npos) << command;
+      EXPECT_EQ(err_.find("bug in Brrr"), std::string::npos) << command;
     }
   }
   /// Shards of the text in the folder `name`, by bytes.
@@ -424,7 +424,7 @@ TEST_F(Errors, Ladder) {
     const std::string name = std::string(option).substr(0, std::string(option).find('='));
     meaningless.push_back({{"ladder", "gpt2", "--output-dir", at("out"), option},
                            2,
-                           {name + " has no meaning for a ladder", "keeps no run"}});
+                           {name + " does not apply to a ladder", "saves no run"}});
   }
   check(meaningless);
   EXPECT_FALSE(fs::exists(path("out") / "ladder.json"));
@@ -451,7 +451,7 @@ TEST_F(Errors, Ladder) {
   };
   EXPECT_EQ(lines_with("ladder.json"), 1) << err_;
   EXPECT_EQ(lines_with("it is replaced"), 1) << err_;
-  EXPECT_EQ(lines_with("going on without the page"), fs::exists("/dev/full") ? 1 : 0) << err_;
+  EXPECT_EQ(lines_with("continuing without the page"), fs::exists("/dev/full") ? 1 : 0) << err_;
   EXPECT_EQ(nlohmann::json::parse(read_file(path("broken") / "ladder.json")).size(), 2u);
 }
 

@@ -121,7 +121,7 @@ TEST(Encoder, RefusesWhatTheModelCannotRead) {
   EXPECT_NE(message_of(outside).find("token 101 lies outside the vocabulary of 101"),
             std::string::npos);
   EXPECT_NE(message_of(negative).find("token -1"), std::string::npos);
-  EXPECT_NE(message_of(too_long).find("a text has 71 tokens, the model takes 70"),
+  EXPECT_NE(message_of(too_long).find("a text has 71 tokens, more than the model's limit of 70"),
             std::string::npos);
 }
 

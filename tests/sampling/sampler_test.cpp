@@ -105,7 +105,7 @@ TEST(Sampler, WhatIsMaskedIsNeverDrawnAndWhatIsNoNumberIsRefused) {
     }
     std::vector<float> broken = logits;
     broken.back() = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_USER_ERROR(sampler.next(broken), "logits that are not numbers");
+    EXPECT_USER_ERROR(sampler.next(broken), "NaN logits");
   }
 }
 
