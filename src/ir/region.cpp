@@ -35,7 +35,7 @@ std::string problem_of(const Graph& graph) {
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const Output& o = graph.outputs()[i];
     if (o.updates != kNoNode) return fmt::format("it updates '{}'", o.name);
-    if (o.gradient_of != kNoNode) return fmt::format("it gives the gradient '{}'", o.name);
+    if (o.gradient_of != kNoNode) return fmt::format("it outputs the gradient '{}'", o.name);
     if (o.name != std::to_string(i))
       return fmt::format("output {} must be named \"{}\"; got \"{}\"", i, i, o.name);
   }

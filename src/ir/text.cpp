@@ -92,20 +92,20 @@ class Parser {
       if (depth_ > 0 && accept("}")) return;
       if (at_ < line_.size() && line_[at_] != '#') parse_line_or_fail();
     }
-    if (depth_ > 0) fail("a region does not end");
+    if (depth_ > 0) fail("a region is not closed");
   }
   Region region() {
     expect("{");
     skip_spaces();
     if (at_ != line_.size()) fail("the nodes of a region begin on the next line");
-    if (++depth_ > kMostNested) fail("more than {} regions in each other", kMostNested);
+    if (++depth_ > kMostNested) fail("regions are nested more than {} deep", kMostNested);
     Graph outer = std::exchange(graph_, {});
     std::set<NodeId> outer_updated = std::exchange(updated_, {});
     parse_lines();
     --depth_;
     updated_ = std::move(outer_updated);
     Region out(std::exchange(graph_, std::move(outer)));
-    if (!out.problem().empty()) fail("this is no region: {}", out.problem());
+    if (!out.problem().empty()) fail("this is not a region: {}", out.problem());
     return out;
   }
 
@@ -158,7 +158,7 @@ class Parser {
       }
       out += c;
     }
-    if (at_ >= line_.size()) fail("a string does not end");
+    if (at_ >= line_.size()) fail("a string is not closed");
     ++at_;
     return out;
   }
@@ -179,7 +179,7 @@ class Parser {
   DType dtype() {
     const std::string_view name = word();
     const auto found = dtype_from_name(name);
-    if (!found) fail("'{}' is no dtype", name);
+    if (!found) fail("'{}' is not a dtype", name);
     return *found;
   }
   Type type() {
@@ -189,7 +189,7 @@ class Parser {
       ++at_;
       const std::string_view name = word();
       const auto storage = storage_from_name(name);
-      if (!storage) fail("'{}' is no storage", name);
+      if (!storage) fail("'{}' is not a storage", name);
       type.storage = *storage;
     }
     return type;
@@ -272,7 +272,7 @@ class Parser {
     const double number = std::strtod(token.c_str(), &end);
     if (token.empty() || end != token.c_str() + token.size()) {
       at_ -= token.size();
-      fail("'{}' is no number", token);
+      fail("'{}' is not a number", token);
     }
     return number;
   }
@@ -299,7 +299,7 @@ class Parser {
     const double number = std::strtod(token.c_str(), &end);
     if (token.empty() || end != token.c_str() + token.size()) {
       at_ = begin;
-      fail("'{}' is no attribute value", token);
+      fail("'{}' is not an attribute value", token);
     }
     return number;
   }
@@ -477,11 +477,11 @@ void verify(const Graph& graph) {
     if (o.gradient_of != kNoNode)
       BRRR_CHECK(o.gradient_of < graph.size() && graph.is_input(o.gradient_of) &&
                      graph.input_kind(o.gradient_of) == InputKind::parameter,
-                 "output '{}' is the gradient of something that is no parameter", o.name);
+                 "output '{}' is the gradient of something that is not a parameter", o.name);
     if (o.updates == kNoNode) continue;
     BRRR_CHECK(o.updates < graph.size() && graph.is_input(o.updates) &&
                    graph.input_kind(o.updates) != InputKind::data,
-               "output '{}' updates something that is no state", o.name);
+               "output '{}' updates something that is not a state", o.name);
     BRRR_CHECK(graph.type({o.updates, 0}) == graph.type(o.value), "update of '{}' changes its type",
                o.name);
     BRRR_CHECK(updated.insert(o.updates).second, "'{}' is updated twice", o.name);

@@ -98,7 +98,7 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
     user_error("[{}] a model that gives embeddings has no loss; give it a task",
                architecture().name);
   if (t.head == Head::classes && t.several)
-    user_error("[{}] a model with classes of which several may hold cannot be trained",
+    user_error("[{}] a model for multi-label classification cannot be trained",
                architecture().name);
   Graph g;
   const EncoderRows rows = rows_of(g, Dim(batch), Dim(length));

@@ -78,8 +78,8 @@ struct TableWriter {
   }
   void simplify(const char* when, Applies applies) {
     may("simplify", when, applies, {.before = {Fact::fused}}, "passes/simplify.cpp",
-        "Merges what is computed twice, drops what nobody reads, folds transposes into products "
-        "and makes a concat of the sum of padded slices.",
+        "Merges common subexpressions, removes dead nodes, folds transposes into products, and "
+        "replaces a sum of padded slices by a concat.",
         of_graph(brrr::simplify))
         .enters_regions = true;
   }
@@ -90,21 +90,20 @@ void write_before_differentiation(TableWriter& t) {
   t.simplify("always", always);
   t.may("match_attention", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/match/match_attention.cpp",
-        "Makes softmax(q kᵀ) v one attention node, however its scale, its mask and its dropout "
-        "are written.",
+        "Replaces softmax(q kᵀ) v by one attention node, however its scale, mask and dropout are "
+        "written.",
         of_graph(match_attention))
       .enters_regions = true;
   t.may("match_loss_head", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/match/match_loss_head.cpp",
-        "Makes the last product and its cross-entropy one node: logits exist for a chunk of rows "
-        "at a time.",
+        "Fuses the last product and its cross-entropy into one node: logits exist for one chunk of "
+        "rows at a time.",
         with_notes([](const Graph& g, Context c, Notes* notes) {
           return match_loss_head(g, notes, c.target.rounds_activations);
         }));
   t.may("pad_dims", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/pad_dims.cpp",
-        "Rounds the sizes of products with weights up to what the target likes; zeros fill the "
-        "rest.",
+        "Pads the sizes of products with weights, with zeros, to multiples that suit the target.",
         for_target(pad_dims));
   t.must("low_parameters", "--param-dtype is bf16, or inference in 16 bits", has_low_parameters,
          {.before = {cast, differentiated}}, "passes/weights/low_parameters.cpp",
@@ -114,8 +113,8 @@ void write_before_differentiation(TableWriter& t) {
          }));
   t.must("autocast", "--precision is bf16, fp16 or fp8", is_mixed,
          {.before = {differentiated}, .gives = {cast}}, "passes/precision/autocast.cpp",
-         "Runs products and attention in 16 bits, norms and losses in f32, and everything else in "
-         "what its operands have.",
+         "Runs products and attention in 16 bits, norms and losses in f32, and every other op in "
+         "the dtype of its operands.",
          with_notes([](const Graph& g, Context c, Notes* notes) {
            return autocast(g, c.options.precision, notes);
          }))
@@ -130,8 +129,8 @@ void write_gradients(TableWriter& t) {
   t.must("differentiate", "training", trains,
          {.before = {accumulating, in_8_bits, decomposed}, .gives = {differentiated}},
          "passes/differentiate.cpp",
-         "Walks backwards once and asks each op for its derivative; gradients leave as outputs "
-         "that know their parameter.",
+         "Adds the backward graph from the derivative of each op; each gradient becomes an output "
+         "that names its parameter.",
          with_notes([](const Graph& g, Context c, Notes* notes) {
            return differentiate(g, c.options.loss, notes);
          }));
@@ -147,27 +146,27 @@ void write_gradients(TableWriter& t) {
   t.may("join_loss_head", "training", trains,
         {.needs = {differentiated}, .before = {accumulating, decomposed}},
         "passes/match/match_loss_head.cpp",
-        "Makes the loss head and its gradient one node that computes the logits once.",
+        "Fuses the loss head and its gradient into one node that computes the logits once.",
         of_graph(join_loss_head));
   t.may("keep_accumulators", "parameters or products are in 16 bits", has_16_bits,
         {.before = {in_8_bits, decomposed}, .gives = {accumulating}},
         "passes/precision/autocast.cpp",
-        "Lets what is read in f32 leave its product in f32, unrounded; on a GPU gradients of "
-        "weights alone.",
+        "Lets a product output f32, unrounded, if its result is read in f32; on a GPU only "
+        "gradients of weights.",
         with_notes([](const Graph& g, Context c, Notes* notes) {
           return keep_accumulators(g, notes, c.target.rounds_activations);
         }));
   t.must("fp8_products", "--precision is fp8", multiplies_8_bits,
          {.needs = {cast}, .before = {decomposed}, .gives = {in_8_bits}},
          "passes/precision/fp8_products.cpp",
-         "Makes the products of blocks products of 8 bits, with one scale for each tensor.",
+         "Converts the products of blocks to 8 bits, with one scale for each tensor.",
          of_graph(fp8_products));
 }
 
 void write_weights(TableWriter& t) {
   using enum Fact;
   t.must("decompose", "always", always, {.before = {fused}, .gives = {decomposed}},
-         "passes/decompose.cpp", "Opens composites that the target has no kernel for.",
+         "passes/decompose.cpp", "Decomposes composite ops for which the target has no kernel.",
          for_target(decompose))
       .enters_regions = true;
   t.simplify("always", always);
@@ -176,10 +175,10 @@ void write_weights(TableWriter& t) {
       "inference whose parameters are written once, unless derive_weights is disabled",
       [](Context c) { return c.options.refresher == Refresher::loader && derives_weights(c); },
       {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/join_products.cpp",
-      "Makes one product of those that multiply the same rows by parameters, as q, k and v of "
-      "Llama.",
+      "Merges products that multiply the same rows by parameters, such as q, k and v of Llama, "
+      "into one.",
       of_graph(join_products));
-  t.may("weight_panels", "as derive_weights, and only if that is not disabled", derives_weights,
+  t.may("weight_panels", "same as derive_weights, unless that is disabled", derives_weights,
         {.needs = {decomposed}, .before = {deriving_weights}}, "passes/weights/weight_panels.cpp",
         "Lets products and loss heads read weights in panels.",
         with_notes([](const Graph& g, Context c, Notes* notes) {
@@ -191,8 +190,8 @@ void write_weights(TableWriter& t) {
         derives_weights,
         {.needs = {decomposed}, .before = {recomputing, fused}, .gives = {deriving_weights}},
         "passes/weights/derive_weights.cpp",
-        "Makes inputs of what is computed from parameters alone: updates make them again where "
-        "they change the parameters, and in inference they take the place of the parameters.",
+        "Turns values that are computed from parameters alone into inputs: in training the update "
+        "recomputes them, and in inference they replace the parameters.",
         with_notes([](const Graph& g, Context c, Notes* notes) {
           return derive_weights(g, c.target, c.options.refresher, notes);
         }));
@@ -205,8 +204,8 @@ void write_memory_and_fusion(TableWriter& t) {
           .before = {lowering_products, fused, with_epilogues, scheduled},
           .gives = {recomputing}},
          "passes/memory/rematerialize.cpp",
-         "Throws forward values away and computes them again when the backward pass comes to "
-         "them. A budget is held against what the rest of this table makes of the graph.",
+         "Discards forward values and recomputes them in the backward pass. A budget applies to "
+         "the graph that the rest of this table makes.",
          with_notes([](const Graph& g, Context c, Notes* notes) {
            Rematerialize options = c.options.rematerialize;
            options.rates = rates_of_products(c);
@@ -225,26 +224,26 @@ void write_memory_and_fusion(TableWriter& t) {
   t.simplify("matmul_precision runs and rematerialize does not",
              [](Context c) { return lowers_products(c) && !recomputes(c); });
   t.may("fuse_bias_gradients",
-        "training with products in 16 bits, and fuse_epilogues is not disabled", has_bias_gradients,
+        "training with products in 16 bits, unless fuse_epilogues is disabled", has_bias_gradients,
         {.needs = {differentiated, decomposed}, .before = {fused, with_epilogues}},
         "passes/fusion/fuse_bias_gradients.cpp",
-        "Makes the gradient of a bias a second result of the product that reads the same numbers "
-        "for the weight's gradient.",
+        "Computes the gradient of a bias as a second result of the product that computes the "
+        "gradient of the weight.",
         for_target(fuse_bias_gradients));
   t.may("fuse", "always", always,
         {.needs = {decomposed}, .before = {with_epilogues, scheduled}, .gives = {fused}},
         "passes/fusion/fuse.cpp",
-        "Makes one node of ops that pass a tensor from one to the next: element-wise chains, and "
-        "rows with what surrounds them.",
+        "Fuses element-wise chains, and ops on rows with the element-wise ops around them.",
         for_target(fuse))
       .enters_regions = true;
   t.may("fuse_epilogues", "always", always,
         {.needs = {decomposed}, .before = {scheduled}, .gives = {with_epilogues}},
         "passes/fusion/fuse_epilogues.cpp",
-        "Lets the element-wise node that reads a product join it.", for_target(fuse_epilogues))
+        "Fuses the element-wise node that reads a product into it, as an epilogue.",
+        for_target(fuse_epilogues))
       .enters_regions = true;
   t.may("schedule", "always", always, {.needs = {decomposed}, .gives = {scheduled}},
-        "passes/memory/schedule.cpp", "Reorders nodes so that what frees memory runs early.",
+        "passes/memory/schedule.cpp", "Reorders nodes so that those that free memory run early.",
         of_graph(schedule))
       .enters_regions = true;
 }

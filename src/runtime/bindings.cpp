@@ -67,13 +67,12 @@ void Bindings::refuse(const Binding& binding, int64_t needed, const Compile& com
     const std::vector<Program> tried = compiled({binding.batch, middle}, compile);
     (bytes_alone(tried) <= engine_.limit() ? fits : too_long) = middle;
   }
-  throw UserError(
-      fmt::format(
-          "[bindings] {} needs {} ({} bytes), and the limit is {}; {}", binding.str(),
-          memory_text(needed), needed, memory_text(limit),
-          fits > 0 ? fmt::format("the largest that fits is {}", Binding{binding.batch, fits}.str())
-                   : fmt::format("no length fits with batch {}", binding.batch)),
-      ExitCode::kNoMemory);
+  throw UserError(fmt::format("[bindings] {} needs {} ({} bytes), and the limit is {}; {}",
+                              binding.str(), memory_text(needed), needed, memory_text(limit),
+                              fits > 0 ? fmt::format("the largest that fits is {}",
+                                                     Binding{binding.batch, fits}.str())
+                                       : fmt::format("no length fits at batch {}", binding.batch)),
+                  ExitCode::kNoMemory);
 }
 
 void Bindings::drop_oldest() {

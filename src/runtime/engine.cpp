@@ -315,7 +315,7 @@ void Engine::fill_state(std::string_view name,
 float Engine::read_scalar(std::string_view name) const {
   float value = 0;
   const Place place = state_place(name);
-  BRRR_CHECK(place.bytes == sizeof(value), "state '{}' is no f32 scalar", name);
+  BRRR_CHECK(place.bytes == sizeof(value), "state '{}' is not an f32 scalar", name);
   device_->copy_out(&value, place.data, place.bytes);
   return value;
 }
@@ -436,7 +436,7 @@ void Engine::run(size_t program, Timeline* timeline) {
 }
 
 std::vector<std::vector<float>> Engine::run(std::span<const Call> calls, Timeline* timeline) {
-  BRRR_CHECK(static_cast<int64_t>(calls.size()) <= most_calls_, "{} calls; {} were expected",
+  BRRR_CHECK(static_cast<int64_t>(calls.size()) <= most_calls_, "{} calls; expected {}",
              calls.size(), most_calls_);
   if (staging_ && timeline == nullptr && can_stage(calls)) return run_staged(calls);
   std::vector<std::vector<float>> scalars;
@@ -509,7 +509,7 @@ float Engine::output_scalar(size_t program, std::string_view name) const {
 // -----------------------------------------------------------------------------
 
 std::byte* Engine::host(Place place) const {
-  BRRR_CHECK(device_->is_host(), "the memory of {} was to be touched by the host", device_->name());
+  BRRR_CHECK(device_->is_host(), "the host tried to touch the memory of {}", device_->name());
   return place.data;
 }
 

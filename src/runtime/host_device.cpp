@@ -18,11 +18,10 @@ class HostDevice final : public Device {
     void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
-      throw UserError(
-          fmt::format("cannot get {:.2f} GiB of memory for the arena: make the batch, the "
-                      "context or the model smaller",
-                      static_cast<double>(bytes) / (1 << 30)),
-          ExitCode::kNoMemory);
+      throw UserError(fmt::format("cannot allocate {:.2f} GiB of memory for the arena: use a "
+                                  "smaller batch, context or model",
+                                  static_cast<double>(bytes) / (1 << 30)),
+                      ExitCode::kNoMemory);
     ::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
     return static_cast<std::byte*>(data);
   }

@@ -30,7 +30,7 @@ TEST(PrecisionAdvice, TakesTheFastestThatIsSafe) {
 TEST(PrecisionAdvice, SafeButSlowerIsNotTaken) {
   const PrecisionAdvice a = advice(2.01, 0.8, false);
   EXPECT_TRUE(a.formats[1].safe);
-  EXPECT_EQ(a.formats[1].line, "bf16: safe here but slower (0.80x, no unit for it)");
+  EXPECT_EQ(a.formats[1].line, "bf16: safe here but slower (0.80x, no hardware for it)");
   EXPECT_TRUE(a.use.starts_with("use fp32")) << a.use;
   EXPECT_TRUE(advice(2.01, 1.01).use.starts_with("use fp32")) << "a gain within the noise";
 }
@@ -42,7 +42,7 @@ TEST(PrecisionAdvice, FasterOnlyAtTheMedianIsNotTaken) {
                     {2.0, 2.02, 1.99}, {speed(1), speed(1.4), {1.47, 0.83, 2.12, 1}},
                     [](const std::string&) { return true; });
   EXPECT_EQ(a.formats[2].line,
-            "bf16, weights too: safe here but not faster for certain: 1.47x, quartiles 0.83-2.12");
+            "bf16, weights too: safe here but not clearly faster: 1.47x, quartiles 0.83-2.12");
   EXPECT_EQ(a.use, "use bf16: the fastest that is safe here, 1.40x of fp32");
   for (const FormatVerdict& v : a.formats) EXPECT_EQ(v.line.find("use "), std::string::npos);
 }

@@ -99,7 +99,7 @@ TEST_F(RunRecordTest, ARunThatHasNotEndedHasTheSpeedOfItsSteps) {
 TEST_F(RunRecordTest, ACheckpointIsNoRun) {
   const fs::path checkpoint = put_run("a/checkpoint-000003", "");
   write_file_atomically(checkpoint / "trainer_state.json", "{}");
-  EXPECT_USER_ERROR(read_run(checkpoint), "checkpoint-000003: is a checkpoint");
+  EXPECT_USER_ERROR(read_run(checkpoint), "checkpoint-000003 is a checkpoint");
 }
 
 TEST_F(RunRecordTest, ARunThatGoesOnHoldsItsLock) {
@@ -168,7 +168,7 @@ TEST_F(RunRecordTest, DamageIsOneLineAndTheRestIsThere) {
 TEST_F(RunRecordTest, ARunThatDidNothingYet) {
   const RunRecord r = read_run(put_run("a", ""));
   ASSERT_EQ(r.remarks.size(), 1u);
-  EXPECT_EQ(r.remarks[0], "log.jsonl holds no step of training");
+  EXPECT_EQ(r.remarks[0], "log.jsonl holds no training step");
   EXPECT_FALSE(r.train_loss || r.val_loss || r.tokens_per_second || r.median_tokens_per_second ||
                r.waiting_share);
   const RunRecord log_only = read_run(put_run("b", steps(2), ""));

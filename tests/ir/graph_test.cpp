@@ -154,21 +154,22 @@ TEST(Text, ErrorsNameTheLine) {
       {x + "%1 : f32[2] = neg(%0.1)", "%0 has 1 results", 2},
       {x + "%1 : f32[2] = neg(%0.99999999999)", "out of range", 2},
       {x + "%1 : f32[3] = neg(%0)", "the types do not agree with what neg infers: f32[2]", 2},
-      {x + "%1 : f33[2] = neg(%0)", "'f33' is no dtype", 2},
+      {x + "%1 : f33[2] = neg(%0)", "'f33' is not a dtype", 2},
       {x + "%1 : f32[2] = neg(%0, %0)", "[neg] takes 1 operand; got 2", 2},
       {x + "%1 : f32[2] = neg(%0) extra", "expected the end of the line", 2},
       {x + "%1 : f32[2] = neg(%0", "expected ')'", 2},
       {x + "%1 : f32[TOO] = neg(%0)", "symbolic dimension", 2},
       {x + "%1 : f32[99999999999999999999] = neg(%0)", "expected an integer", 2},
-      {x + "%1 : f32[] = sum(%0) {axes=(0), keep=maybe}", "'maybe' is no attribute value", 2},
-      {x + "%1 : f32[] = sum(%0) {axes=(0), keep=}", "is no attribute value", 2},
+      {x + "%1 : f32[] = sum(%0) {axes=(0), keep=maybe}", "'maybe' is not an attribute value", 2},
+      {x + "%1 : f32[] = sum(%0) {axes=(0), keep=}", "is not an attribute value", 2},
       {x + "%1 : f32[] = sum(%0) {axes=(0}", "expected ')'", 2},
       {x + "%1 : f32[] = sum(%0) {axes=(0)}", "[sum] needs the attribute 'keep'", 2},
       {x + "\n# comment\n%1 : f32[2] = input() {dtype=f32, kind=\"data\", name=\"x\", shape=[2]}",
        "the input name 'x' is taken", 4},
       {x + "%1 : f32[2] = input() {dtype=f32, kind=\"datum\", name=\"z\", shape=[2]}", "kind is",
        2},
-      {x + "%1 : f32[2] = input() {dtype=f32, kind=\"data\", name=\"z", "a string does not end", 2},
+      {x + "%1 : f32[2] = input() {dtype=f32, kind=\"data\", name=\"z", "a string is not closed",
+       2},
       {x + "output \"y\" %0\noutput \"y\" %0", "the output name 'y' is taken", 3},
       {x + "output y %0", "expected '\"'", 2},
       {x + "update %0 <- %0", "only parameters and state are updated", 2},
@@ -243,9 +244,9 @@ TEST(Verify, FindsEveryBrokenPromise) {
               g.outputs()[0].value = {9, 0};
             }).find("does not exist"),
             std::string::npos);
-  EXPECT_NE(broken([](Graph& g) { g.outputs()[1].updates = 0; }).find("no state"),
+  EXPECT_NE(broken([](Graph& g) { g.outputs()[1].updates = 0; }).find("not a state"),
             std::string::npos);
-  EXPECT_NE(broken([](Graph& g) { g.outputs()[0].gradient_of = 0; }).find("no parameter"),
+  EXPECT_NE(broken([](Graph& g) { g.outputs()[0].gradient_of = 0; }).find("not a parameter"),
             std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.outputs().push_back(g.outputs()[1]); }).find("twice"),
             std::string::npos);

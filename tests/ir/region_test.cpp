@@ -106,8 +106,8 @@ TEST(Region, ErrorsInsideNameTheirLine) {
             "the outside through operands alone");
   EXPECT_EQ(refused("tanh(", "tanhh(").substr(0, 36), "graph text, line 8, column 22: there");
   EXPECT_NE(refused("name=\"a1\"", "name=\"w\"")
-                .find("this is no region: input 1 must be data named a1, the operand that it is; "
-                      "got the data 'w'"),
+                .find("this is not a region: input 1 must be data named a1, the operand that it "
+                      "is; got the data 'w'"),
             std::string::npos);
   EXPECT_NE(refused("kind=\"data\", name=\"a1\"", "kind=\"parameter\", name=\"a1\"")
                 .find("got the parameter 'a1': a region reads the outside through operands alone"),
@@ -115,7 +115,7 @@ TEST(Region, ErrorsInsideNameTheirLine) {
   EXPECT_NE(refused("output \"0\"", "output \"1\"").find("must be named \"0\"; got \"1\""),
             std::string::npos);
   EXPECT_NE(refused("  output \"0\" %5\n", "").find("there is no output"), std::string::npos);
-  EXPECT_NE(refused("}} @h.0", "").find("a region does not end"), std::string::npos);
+  EXPECT_NE(refused("}} @h.0", "").find("a region is not closed"), std::string::npos);
   EXPECT_NE(refused("{body={", "{body={ %0").find("begin on the next line"), std::string::npos);
   EXPECT_NE(refused("}} @h.0", "} @h.0").find("expected '}'"), std::string::npos);
 }
@@ -123,7 +123,7 @@ TEST(Region, ErrorsInsideNameTheirLine) {
 TEST(Region, NestsOnlySoDeep) {
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += "%0 : f32[] = fused() {body={\n";
-  EXPECT_NE(refusal<UserError>([&] { parse(text, find_op); }).find("more than 16 regions"),
+  EXPECT_NE(refusal<UserError>([&] { parse(text, find_op); }).find("more than 16 deep"),
             std::string::npos);
 }
 

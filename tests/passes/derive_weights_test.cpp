@@ -226,7 +226,7 @@ TEST(DeriveWeights, AreMadeAgainBehindTheUpdate) {
   const Compiled refused = compile(loss_graph(), o, plain);
   in_new(refused);
   ASSERT_EQ(refused.notes.size(), 2u);
-  EXPECT_NE(refused.notes[0].find("made again"), std::string::npos) << refused.notes[0];
+  EXPECT_NE(refused.notes[0].find("are recomputed"), std::string::npos) << refused.notes[0];
   EXPECT_NE(refused.notes[1].find("adamw on plain"), std::string::npos) << refused.notes[1];
   o.disabled = {"simplify"};  // leaves equal casts beside each other
   in_new(compile(loss_graph(), o));

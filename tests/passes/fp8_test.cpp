@@ -98,7 +98,7 @@ TEST(Fp8, OtherSizesStayInBf16) {
   bool noted = false;
   for (const PassRecord& r : report)
     for (const std::string& note : r.notes)
-      noted |= note == "24 stay in 16: their sizes are no multiples of 16";
+      noted |= note == "24 stay in 16: their sizes are not multiples of 16";
   EXPECT_TRUE(noted);
 }
 

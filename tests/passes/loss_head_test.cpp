@@ -163,7 +163,7 @@ const Refusal kRefusals[] = {
        Value w = p.g.parameter("many", {kB, kC, kV});
        p.g.output("loss", p.total(cross_entropy(matmul(p.x, w), p.targets).losses));
      },
-     "its weights are no matrix but [2,4,7]"},
+     "its weights are not a matrix but [2,4,7]"},
     {"rounded logits",
      [](Parts& p) {
        Value logits = matmul(cast(p.x, DType::bf16), cast(p.w2, DType::bf16));
@@ -217,7 +217,7 @@ TEST(JoinLossHeadRefuses, WithTheReason) {
     const Graph after = join_loss_head(before, &notes);
     EXPECT_TRUE(after == before);
     ASSERT_EQ(notes.size(), 1u);
-    EXPECT_EQ(notes[0], std::string("logits are computed again for the backward: ") + reason);
+    EXPECT_EQ(notes[0], std::string("logits are recomputed for the backward pass: ") + reason);
     // The refused graph is right as well.
     Parts parts;
     parts.g.output("loss", loss(parts));

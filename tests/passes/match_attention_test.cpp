@@ -336,7 +336,7 @@ const Refusal kRefusals[] = {
      "its argument comes from where, not from a product of q and k"},
     {"a slice of the probabilities",
      [](Parts& p) { p.g.output("y", matmul(slice(softmax(p.scores()), 2, 0, 1), p.v)); },
-     "a slice stands between the two"},
+     "a slice is between the two"},
     {"probabilities transposed",
      [](Parts& p) {
        Value w = softmax(matmul(p.k, p.q, false, true));
@@ -383,7 +383,8 @@ TEST(MatchAttentionRefuses, WithTheReason) {
     ASSERT_EQ(notes.size(), 1u) << r.reason;
     EXPECT_EQ(
         notes[0],
-        std::string("h.3.attn: no attention, although a product follows a softmax: ") + r.reason);
+        std::string("h.3.attn: not matched as attention, although a product follows a softmax: ") +
+            r.reason);
   }
 }
 

@@ -175,7 +175,7 @@ TEST(WeightPanels, TheUpdateWritesBothOrders) {
   EXPECT_EQ(count(c.graph, "store"), 0u) << "nobody else makes them";
   EXPECT_EQ(layouts_written(c.graph), 7) << "what the head multiplies backward has odd terms";
   ASSERT_EQ(c.notes.size(), 1u);
-  EXPECT_EQ(c.notes[0].find("made again"), std::string::npos) << c.notes[0];
+  EXPECT_EQ(c.notes[0].find("are recomputed"), std::string::npos) << c.notes[0];
   // Whoever writes parameters makes them of those.
   EXPECT_EQ(count(c.refresh, "store"), kReaders);
 }

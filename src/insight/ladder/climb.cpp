@@ -98,7 +98,9 @@ void keep(const std::filesystem::path& path, bool afresh, const std::string& key
 int recall(const std::filesystem::path& path, const std::string& key, const IsSound& is_sound,
            std::vector<RungResult>& results) {
   const auto refuse = [](const std::string& reason) {
-    user_error("{}; --again measures anew and replaces it, another --output-dir leaves it", reason);
+    user_error(
+        "{}; use --again to measure again and replace it, or another --output-dir to keep it",
+        reason);
   };
   int unsound = 0;
   try {
@@ -117,7 +119,7 @@ int recall(const std::filesystem::path& path, const std::string& key, const IsSo
   } catch (const UserError& e) {
     refuse(e.what());
   } catch (const Json::exception& e) {
-    refuse(fmt::format("{} is no record of a ladder: {}", path.string(), e.what()));
+    refuse(fmt::format("{} is not a record of a ladder: {}", path.string(), e.what()));
   }
   return unsound;
 }
@@ -137,7 +139,8 @@ std::string recalled_line(const std::string& name, const std::filesystem::path& 
   if (recalled == 0) return "";
   const std::string when = first == last ? first : first + " to " + last;
   return fmt::format(
-      "{} of {} rungs of {} were measured before{} and stand in {}; --again measures them anew",
+      "{} of {} rungs of {} were measured before{} and are in {}; use --again to measure them "
+      "again",
       recalled, results.size(), name, when.empty() ? "" : " (" + when + ")", path.string());
 }
 
@@ -167,9 +170,8 @@ std::vector<RungResult> climb(const std::string& name, const std::string& of_lad
   bool afresh = false;
   if (!options.again) {
     if (const int unsound = recall(record, key, is_sound, results); unsound > 0)
-      say(fmt::format(
-          "{}: {} of {} rungs of {} have figures that cannot be; they are measured anew",
-          record.string(), unsound, results.size(), name));
+      say(fmt::format("{}: {} of {} rungs of {} have impossible figures; measuring them again",
+                      record.string(), unsound, results.size(), name));
     say(recalled_line(name, record, results));
   } else if (const auto damage = damage_of(record)) {
     say(*damage + "; it is replaced");
@@ -196,7 +198,7 @@ std::vector<RungResult> climb(const std::string& name, const std::string& of_lad
         keep(record, afresh, key, results);
         afresh = false;
       } catch (const UserError& e) {  // what is measured is worth more than its record
-        say(fmt::format("{}; going on without keeping it", e.what()));
+        say(fmt::format("{}; continuing without saving it", e.what()));
         record.clear();
       }
     }
@@ -218,17 +220,16 @@ std::string disturbance_text(const std::string& ladder, const std::vector<RungRe
   }
   if (disturbed == 0) return "";
   return fmt::format(
-      "{}: other programs used up to {:.1f} CPUs while {} of {} rungs were measured: ratios may "
-      "be "
-      "off; --again measures anew",
+      "{}: other programs used up to {:.1f} CPUs while {} of {} rungs were measured: ratios may be "
+      "wrong; use --again to measure again",
       ladder, most, disturbed, results.size());
 }
 
 const std::vector<double>& figure_of(const RungResult& r, const std::string& name) {
   const auto at = r.figures.find(name);
   if (at == r.figures.end() || at->second.empty())
-    user_error("the record of the rung '{}' has no figure '{}': measure it with --again", r.name,
-               name);
+    user_error("the record of the rung '{}' lacks the figure '{}': use --again to measure it again",
+               r.name, name);
   return at->second;
 }
 

@@ -185,10 +185,10 @@ const std::vector<NamedLadder>& ladders() {
     std::vector<NamedLadder> all{
         of_steps(steps[0], "GPT-2 from fp32, node by node, to a fused optimizer"),
         of_steps(steps[1], "accumulation, checkpointing, precision and optimizers on GPT-2 124M"),
-        of_steps(steps[2], "the same on GPT-2 medium; by name only: it takes long"),
+        of_steps(steps[2], "the same on GPT-2 medium; runs only if named, because it takes long"),
         fusion_ladder(),
         overhead_ladder(),
-        of_steps(steps[3], "powers of two, ugly sizes and their neighbours"),
+        of_steps(steps[3], "powers of two, awkward sizes and their neighbours"),
         precision_ladder(steps[4])};
     all[2].by_default = false;
     return all;

@@ -111,7 +111,7 @@ std::string ladder_page(const std::vector<Climbed>& ladders) {
       std::any_of(ladders.begin(), ladders.end(), [](const Climbed& c) { return c.of_steps; });
   std::string body =
       fmt::format("<h1>brrr ladder</h1><p class=\"faint\">{}; medians over the rounds{}.</p>",
-                  steps ? "Training steps on random tokens, each rung in a session of its own"
+                  steps ? "Training steps on random tokens, each rung in its own session"
                         : "Small operations on this processor",
                   steps ? ", ratios to the first rung" : "");
   for (const Climbed& climbed : ladders) body += warning(climbed.disturbance);

@@ -81,19 +81,19 @@ Fusion fusion_of(int64_t elements, const std::vector<RungResult>& results) {
 
 std::string crossing_text(const Fusion& f) {
   if (!f.crossing)
-    return fmt::format("bandwidth-bound up to {} multiplications: they cost what one costs",
+    return fmt::format("bandwidth-bound up to {} multiplications: they take as long as one",
                        f.rows.back().n);
   return fmt::format(
-      "compute-bound from about {:.0f} multiplications on: so many take as long as one pass over "
-      "memory",
+      "compute-bound from about {:.0f} multiplications, which take as long as one pass over memory",
       std::max(1.0, *f.crossing));
 }
 
 const char* bound_of(const FusionFigures& row) { return row.computes ? "compute" : "bandwidth"; }
 
 std::string fusion_title(const Fusion& f) {
-  return fmt::format("x * a, repeated, over {} f32 numbers: one kernel against one each",
-                     with_commas(f.elements));
+  return fmt::format(
+      "x * a, repeated, over {} f32 values: one fused kernel against one kernel each",
+      with_commas(f.elements));
 }
 
 std::string fusion_table(const Fusion& f) {
@@ -223,7 +223,7 @@ std::string peak_text(const OverheadFigures& f) {
 }
 
 std::string overhead_title() {
-  return fmt::format("overhead: additions of {} f32 numbers a second", kSmallOp);
+  return fmt::format("overhead: additions of {} f32 values per second", kSmallOp);
 }
 
 std::string overhead_table(const OverheadFigures& f) {

@@ -258,7 +258,7 @@ PrecisionAdvice advise_format(const std::vector<FormatRun>& runs,
     v.safe = std::isfinite(runs[i].loss) && runs[i].loss - fp32 <= allowed;
     const bool faster = v.speed >= kWorthwhile && speeds[i].low > 1;
     if (i == 0)
-      v.line = fmt::format("{}: what the others are held against", v.name);
+      v.line = fmt::format("{}: the baseline of the others", v.name);
     else if (!v.safe)
       v.line = fmt::format("{}: not safe here: {}", v.name, harm(runs[i], fp32, allowed));
     else if (v.speed <= 0)
@@ -266,23 +266,22 @@ PrecisionAdvice advise_format(const std::vector<FormatRun>& runs,
     else if (faster)
       v.line = fmt::format("{}: safe here and {:.2f}x as fast as fp32", v.name, v.speed);
     else if (v.speed >= kWorthwhile)
-      v.line =
-          fmt::format("{}: safe here but not faster for certain: {:.2f}x, quartiles {:.2f}-{:.2f}",
-                      v.name, v.speed, speeds[i].low, speeds[i].high);
+      v.line = fmt::format("{}: safe here but not clearly faster: {:.2f}x, quartiles {:.2f}-{:.2f}",
+                           v.name, v.speed, speeds[i].low, speeds[i].high);
     else
       v.line = fmt::format("{}: safe here but {} ({:.2f}x{})", v.name,
                            v.speed < 1 / kWorthwhile ? "slower" : "not faster", v.speed,
-                           has_unit(v.name) ? "" : ", no unit for it");
+                           has_unit(v.name) ? "" : ", no hardware for it");
     if (runs[i].skipped > 0)
       v.line += fmt::format("; {} steps were skipped{}", runs[i].skipped,
                             runs[i].origin.empty() ? "" : ", first because of " + runs[i].origin);
     if (i > 0 && v.safe && faster && v.speed > a.formats[best].speed) best = i;
     a.formats.push_back(std::move(v));
   }
-  a.use = best == 0 ? fmt::format("use {}: no format that is safe here is faster for certain",
-                                  runs[0].name)
-                    : fmt::format("use {}: the fastest that is safe here, {:.2f}x of fp32",
-                                  runs[best].name, a.formats[best].speed);
+  a.use = best == 0
+              ? fmt::format("use {}: no format that is safe here is clearly faster", runs[0].name)
+              : fmt::format("use {}: the fastest that is safe here, {:.2f}x of fp32",
+                            runs[best].name, a.formats[best].speed);
   return a;
 }
 

@@ -162,7 +162,7 @@ std::vector<NumberFormat> number_formats() {
   };
   std::vector<NumberFormat> all = {
       ieee("f32", 32, 8, 23, ""),
-      ieee("tf32", 19, 8, 10, "f32 with the fraction of f16, inside matrix units"),
+      ieee("tf32", 19, 8, 10, "f32's range with f16's mantissa, inside matrix units"),
       ieee("bf16", 16, 8, 7, "the range of f32, 2 to 3 digits"),
       ieee("f16", 16, 5, 10, "needs a loss scale in training"),
       ieee("fp8 e5m2", 8, 5, 2, "gradients"),

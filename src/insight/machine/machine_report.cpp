@@ -71,15 +71,16 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
   Page page(colour);
   page.heading("Processor");
   page.row("model", m.cpu);
-  page.row("kernels use", page.strong(m.isa) +
-                              (m.isa == m.best_isa
-                                   ? ""
-                                   : fmt::format(" (limited by BRRR_ISA; it has {})", m.best_isa)));
+  page.row("kernels use",
+           page.strong(m.isa) +
+               (m.isa == m.best_isa
+                    ? ""
+                    : fmt::format(" (limited by BRRR_ISA; the processor has {})", m.best_isa)));
   page.row("features", m.features);
   std::string cores = fmt::format("{} in {}, {}", counted(m.cores, "core"),
                                   counted(m.sockets, "socket"), counted(m.processors, "processor"));
   if (m.usable != m.processors) cores += fmt::format(", {} for this process", m.usable);
-  if (m.cpu_quota > 0) cores += fmt::format(", time of {:.3g} allowed", m.cpu_quota);
+  if (m.cpu_quota > 0) cores += fmt::format(", limited to the time of {:.3g}", m.cpu_quota);
   page.row("cores", cores);
   page.row("threads", page.strong(std::to_string(m.threads)) +
                           (env::get("OMP_NUM_THREADS") ? page.faint("  (OMP_NUM_THREADS)") : ""));

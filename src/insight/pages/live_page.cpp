@@ -112,7 +112,7 @@ std::optional<RegimeMeter> meter_for(const train::Session& session) {
       return RegimeMeter(
           measure_device(backend, std::min(free / 4, kMostBuffers), kMeasureSeconds));
     } catch (const UserError& e) {  // other work took the memory meanwhile
-      tell("live: what this GPU reaches is not known: {}\n", e.what());
+      tell("live: the peak rates of this GPU are unknown: {}\n", e.what());
       return std::nullopt;
     }
   }

@@ -23,8 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kNotMeasured =
-    "not measured: `brrr train --live` measures it, on a step now and then, where kernels run on "
-    "the CPU";
+    "not measured: `brrr train --live` measures it on occasional steps, on the CPU only";
 
 // On top of what every page has. The colours of lines are those of loss.svg.
 constexpr const char* kRunStyle = R"(

@@ -46,7 +46,7 @@ std::string metric_of(const Json& options) {
 void read_options(RunRecord& run) {
   const fs::path file = run.folder / "train_config.json";
   if (!fs::exists(file)) {
-    run.remarks.push_back("there is no train_config.json: its options are not known");
+    run.remarks.push_back("train_config.json is missing: the options of the run are unknown");
     return;
   }
   try {
@@ -167,13 +167,12 @@ RunRecord read_run(const fs::path& folder) {
   if (!fs::is_directory(folder, ignored))
     user_error("{}: there is no such folder; expected the folder of a run", folder.string());
   if (fs::exists(folder / "trainer_state.json", ignored))
-    user_error("{}: is a checkpoint; expected the folder of the run that it stands in",
-               folder.string());
+    user_error("{} is a checkpoint; expected the run folder that contains it", folder.string());
   if (!fs::exists(folder / "log.jsonl", ignored) &&
       !fs::exists(folder / "train_config.json", ignored))
     user_error(
-        "{}: holds no run: expected log.jsonl and train_config.json, which `brrr train` writes "
-        "into its --output-dir",
+        "{} holds no run: expected log.jsonl and train_config.json, which `brrr train` writes to "
+        "its --output-dir",
         folder.string());
   RunRecord run;
   run.folder = folder;
@@ -185,7 +184,7 @@ RunRecord read_run(const fs::path& folder) {
   read_figures(run);
   read_samples(run);
   if (run.history.table(RunHistory::steps).rows() == 0)
-    run.remarks.push_back("log.jsonl holds no step of training");
+    run.remarks.push_back("log.jsonl holds no training step");
   return run;
 }
 

@@ -270,7 +270,7 @@ void add_rules(RunPlan& p) {
        bytes(p.inference.weights)},
       {"backward", "2 x forward",
        fmt::format("{:.2f} x", p.flops_backward / std::max(1.0, p.flops_forward))},
-      {"FLOPs per token", "6 per parameter (tables that are only looked up left out)",
+      {"FLOPs per token", "6 per parameter (without tables that are only looked up)",
        per(p.flops_forward + p.flops_backward, p.model->multiplied_count(), "")},
   };
 }

@@ -124,8 +124,8 @@ std::string kernels_card(const RunPlan& p) {
     if (is_timed) rows += cell(w.ms, fmt::format("{:.3f}", w.ms));
     rows += "</tr>\n";
   }
-  const std::string time =
-      is_timed ? kernels_text(p) + "; predicted, not measured: " + k.rates : "no rates are known";
+  const std::string time = is_timed ? kernels_text(p) + "; predicted, not measured: " + k.rates
+                                    : "the machine's rates are unknown";
   return card("Kernels of a step",
               sorting_table(heads, rows) + "<p class=\"faint\">" + html_text(time) + "</p>");
 }

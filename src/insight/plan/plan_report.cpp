@@ -114,7 +114,7 @@ namespace {
 
 void add_memory(Report& r, const RunPlan& p) {
   const int64_t whole = p.plan.arena.total();
-  r.heading("memory, at the fullest moment of a step");
+  r.heading("memory at the peak of a step");
   for (const NamedBytes& row : memory_rows(p)) r.bytes(row.name, row.bytes, whole);
   r.total("arena", whole, "exact");
   r.line("");
@@ -175,8 +175,8 @@ std::string predicted_text(const RunPlan& p) {
 std::string disturbance_text(const RunPlan& p) {
   if (!p.time || !p.speed || p.speed->other_processors <= kDisturbingProcessors) return "";
   return fmt::format(
-      "other programs used {:.1f} CPUs while this machine was measured: times that are predicted "
-      "are too long; --measure measures again",
+      "other programs used {:.1f} CPUs while this machine was measured, so predicted times are too "
+      "long; use --measure to measure again",
       p.speed->other_processors);
 }
 
@@ -258,7 +258,7 @@ void add_kernel_rows(Report& r, const RunPlan& p) {
   for (const PlannedKernel& w : k.kernels) row(w, w.kernel);
   const PlannedKernel all = k.total();
   row(all, "all");
-  if (!is_timed) return r.line("  time: no rates are known");
+  if (!is_timed) return r.line("  time: the machine's rates are unknown");
   r.line("  predicted, not measured: " + k.rates);
   r.line("  " + kernels_text(p));
 }

@@ -127,7 +127,7 @@ class Adviser {
       best = {
           "micro-batch",
           fmt::format(
-              "a step goes through in {} portions of {} rows, {} kernels; in {} it is {}",
+              "a step runs as {} micro-batches of {} rows, {} kernels; with {} it runs {}",
               options_.gradient_accumulation_steps, options_.batch_size, with_commas(now.kernels),
               rows / batch == 1 ? "one" : std::to_string(rows / batch), with_commas(then.kernels)),
           fmt::format("--batch-size {} --gradient-accumulation-steps {}", batch, rows / batch),
@@ -162,9 +162,9 @@ class Adviser {
     }
     if (more == 0) return;
     Advice a{"dataloader",
-             fmt::format("the step waits {} ms for its batches, which take {} ms to make{}",
+             fmt::format("the step waits {} ms for its batches, which take {} ms to prepare{}",
                          number_text(waited), number_text(making),
-                         workers == 0 ? "; nobody makes them ahead" : ""),
+                         workers == 0 ? "; none are prepared ahead" : ""),
              fmt::format("--dataloader-num-workers {}", more),
              p_.step.median,
              best,
@@ -255,7 +255,7 @@ std::vector<Candidate> candidates(const Profile& p, const AdviceOptions& o) {
         fmt::format("{} on (leave out --disable-pass {})", pass, pass), {{"enable-pass", pass}},
         [&](auto& t) { std::erase(t.disable_pass, pass); });
   if (training && options.rematerialize != "none")
-    add("rematerialize", "activations are computed again that memory has room for",
+    add("rematerialize", "activations are recomputed although memory has room for them",
         "--rematerialize none", {{"rematerialize", "none"}}, [](auto& t) {
           t.rematerialize = "none";
           t.activation_memory.clear();
@@ -264,15 +264,16 @@ std::vector<Candidate> candidates(const Profile& p, const AdviceOptions& o) {
   if (options.precision == "fp32" && options.float32_matmul_precision == "highest" &&
       (p.ceilings.bf16 > kFasterUnit * p.ceilings.f32 || reads_weights))
     add("precision",
-        reads_weights ? "a token reads all weights, in 32 bits"
-                      : fmt::format("products are in fp32; this machine multiplies bf16 {:.1f} "
-                                    "times as fast",
-                                    p.ceilings.bf16 / p.ceilings.f32),
+        reads_weights
+            ? "a token reads all weights, in 32 bits"
+            : fmt::format(
+                  "products are in fp32; this machine computes bf16 products {:.1f} times as fast",
+                  p.ceilings.bf16 / p.ceilings.f32),
         "--precision bf16", {{"precision", "bf16"}}, [](auto& t) { t.precision = "bf16"; });
   const int64_t vocab = o.workload.model->sizes().vocabulary;
   const int64_t nice = (vocab + kNiceVocabulary - 1) / kNiceVocabulary * kNiceVocabulary;
   if (training && !o.fixed_model && vocab != nice && vocab > 16 * kNiceVocabulary)
-    add("vocabulary", fmt::format("the vocabulary of {} is an ugly number", vocab),
+    add("vocabulary", fmt::format("the vocabulary size of {} is awkward for products", vocab),
         fmt::format("--vocab-size {}", nice), {{"vocab-size", std::to_string(nice)}},
         [&](auto& t) { t.vocab_size = nice; });
   return list;

@@ -144,7 +144,7 @@ class Collector {
   size_t index_of(const Program* program) const {
     for (size_t i = 0; i < programs_.size(); ++i)
       if (programs_[i].program == program) return i;
-    BRRR_CHECK(false, "a program of the timeline is none of the workload's");
+    BRRR_CHECK(false, "a program of the timeline does not belong to the workload");
     return 0;
   }
   size_t kernel(size_t program, NodeId node) {

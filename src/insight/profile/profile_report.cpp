@@ -84,7 +84,7 @@ void add_parts(ProfileReport& r, const Profile& p) {
   row("kernels", p.kernels_ms);
   const std::array<double, kBounds> bounds = bound_ms(p);
   constexpr const char* kMeaning[] = {"limited by arithmetic", "limited by memory traffic",
-                                      "limited by the start of kernels"};
+                                      "limited by kernel launches"};
   for (size_t i = 0; i < kBounds; ++i)
     row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   // A device's clock counts what lies between two kernels with the second.
@@ -95,7 +95,7 @@ void add_parts(ProfileReport& r, const Profile& p) {
   row("inputs, results", p.rest_ms);
   if (p.evaluation_ms > 0 && p.evaluation_every > 0) {
     const double every = p.step.median * static_cast<double>(p.evaluation_every);
-    r.line(fmt::format("  beside the steps: an evaluation of {} ms every {}, {:.1f}% of the run",
+    r.line(fmt::format("  besides the steps: an evaluation of {} ms every {}, {:.1f}% of the run",
                        number_text(p.evaluation_ms), p.evaluation_every,
                        100 * p.evaluation_ms / (every + p.evaluation_ms)));
   }
@@ -126,7 +126,7 @@ void add_groups(ProfileReport& r, const Profile& p) {
     // The shares above are of the kernels' time.
     if (p.timed_ms > 0)
       r.line(fmt::format("  {:<{}} {:>5} {:>9}        {:.1f}% of the step",
-                         "data, beside the kernels", kKernelWidth, data.calls,
+                         "data, besides the kernels", kKernelWidth, data.calls,
                          number_text(p.batch_ms), 100 * p.batch_ms / p.timed_ms));
   }
   r.columns("by scope of the model");
@@ -200,7 +200,7 @@ std::string wrapped(const std::string& text, size_t width, const std::string& in
 void add_advice(ProfileReport& r, const Profile& p) {
   if (!p.advised) return;
   r.heading("what would help most");
-  if (p.advice.empty()) r.line("  no option that was looked at gains more than 1%");
+  if (p.advice.empty()) r.line("  no option that was tried gains more than 1%");
   for (size_t i = 0; i < p.advice.size() && i < kMostAdvice; ++i)
     r.line(fmt::format("  {}. {}", i + 1, wrapped(sentence(p.advice[i]), kTextWidth, "     ")));
 }

@@ -132,8 +132,8 @@ std::vector<std::string> read_labels(const ConfigReader& keys) {
   std::vector<std::string> sorted = labels;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    user_error("{}: id2label has the label {} twice; expected another name for each", keys.what(),
-               io::in_quotes(*twice));
+    user_error("{}: id2label has the label {} twice; expected a different name for each",
+               keys.what(), io::in_quotes(*twice));
   return labels;
 }
 

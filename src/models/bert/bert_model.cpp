@@ -28,8 +28,8 @@ const OptionTable<BertSettings>& bert_table() {
     t.group("model");
     t.choice("model-type", &S::model_type,
              {{"bert"}, {"roberta"}, {"xlm-roberta"}, {"distilbert"}, {"mpnet"}}, "NAME",
-             "bert; roberta and xlm-roberta (positions begin behind padding), distilbert (no token "
-             "types), mpnet (scores have a bias by distance)");
+             "bert; roberta and xlm-roberta (positions start after padding), distilbert (no token "
+             "types), mpnet (scores have a relative position bias)");
     t.integer("n-layer", &S::n_layer, 1, 4096, "N", "transformer blocks",
               {"num-hidden-layers", "num-layers"});
     t.integer("n-head", &S::n_head, 1, 1 << 18, "N", "attention heads per block",
@@ -41,8 +41,9 @@ const OptionTable<BertSettings>& bert_table() {
              "activation of the MLP: gelu (erf), gelu_new (tanh), relu or silu");
     t.real("layer-norm-eps", &S::layer_norm_eps,
            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-           "added to the variance in norms");
-    t.flag("tie-word-embeddings", &S::tie_word_embeddings, "the head is the token embedding");
+           "epsilon added to the variance in norms");
+    t.flag("tie-word-embeddings", &S::tie_word_embeddings,
+           "tie the output head to the token embedding");
     return t;
   }();
   return table;
@@ -152,7 +153,7 @@ class BertModel final : public EncoderModel {
   Task task() const override { return c_.task; }
   ModelPtr with_task(const Task& task) const override {
     if (task.head == Head::next_token)
-      user_error("[bert] an encoder has no head that tells the next token");
+      user_error("[bert] an encoder has no head that predicts the next token");
     BertConfig c = c_;
     c.task = task;
     return bert_model(c);

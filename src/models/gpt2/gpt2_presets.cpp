@@ -81,7 +81,7 @@ std::vector<Preset> gpt2_presets() {
       // The defaults of transformers' Trainer and of its example run_clm.py, which takes blocks of
       // as many tokens as the model knows, but 1,024 at most; a warm-up as for fine-tuning BERT.
       {"fine-tune-text",
-       "a language model goes on with your text: with --init-from",
+       "fine-tune a language model on your text: with --init-from",
        {{"max-steps", "0"},
         {"num-train-epochs", "3"},
         {"context", "1024"},

@@ -26,7 +26,7 @@ void GptNeoxConfig::validate() const {
                 hidden_size);
   check_rope(rope, "gpt_neox");
   if (const int64_t columns = rotated_width(); columns < 2 || columns % 2 != 0)
-    limits.fail("the number of columns of a head that turn (partial_rotary_factor, or rotary_pct)",
+    limits.fail("the number of rotary columns of a head (partial_rotary_factor, or rotary_pct)",
                 "even and at least 2", fmt::format("{} of {}", columns, head_width()));
   limits.epsilon("layer_norm_eps", layer_norm_eps);
   limits.deviation("initializer_range", initializer_range);

@@ -36,15 +36,16 @@ const OptionTable<GptNeoxSettings>& gpt_neox_table() {
              "activation of the MLP: gelu (erf), gelu_new (tanh), relu or silu");
     t.real("layer-norm-eps", &S::layer_norm_eps,
            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-           "added to the variance in norms");
+           "epsilon added to the variance in norms");
     t.real("rope-theta", &S::rope_theta, {.low = 1, .low_open = true}, "X",
            "base of the rotary frequencies", {"rope-base", "rope-freq-base"});
     t.real("rotary-pct", &S::rotary_pct, {.low = 0, .high = 1, .low_open = true}, "X",
-           "share of a head's columns that turn with the position", {"partial-rotary-factor"});
+           "fraction of a head's columns that rotary embeddings rotate", {"partial-rotary-factor"});
     t.flag("use-parallel-residual", &S::use_parallel_residual,
-           "the MLP reads what attention reads, not what it gives");
+           "the MLP reads the input of attention, not its output");
     t.flag("attention-bias", &S::attention_bias, "biases in attention's products");
-    t.flag("tie-word-embeddings", &S::tie_word_embeddings, "the head is the token embedding");
+    t.flag("tie-word-embeddings", &S::tie_word_embeddings,
+           "tie the output head to the token embedding");
     return t;
   }();
   return table;

@@ -33,7 +33,7 @@ const OptionTable<LlamaSettings>& llama_table() {
     t.integer("n-head", &S::n_head, 1, 1 << 18, "N", "attention heads per block",
               {"num-attention-heads", "num-heads"});
     t.integer("num-key-value-heads", &S::num_key_value_heads, 0, 1 << 18, "N",
-              "heads of keys and values, shared by groups of heads (0: as many as heads)",
+              "key and value heads, shared by groups of heads (0: as many as heads)",
               {"n-kv-head", "n-head-kv", "num-kv-heads"});
     t.integer("n-embd", &S::n_embd, 1, 1 << 18, "N", "width of the model", {"hidden-size"});
     t.integer("head-dim", &S::head_dim, 0, 1 << 12, "N", "width of a head (0: n-embd / n-head)");
@@ -41,12 +41,13 @@ const OptionTable<LlamaSettings>& llama_table() {
               "width inside the MLP (0: 8/3 of n-embd, in multiples of 64)");
     t.real("rms-norm-eps", &S::rms_norm_eps,
            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-           "added to the mean square in norms");
+           "epsilon added to the mean square in norms");
     t.real("rope-theta", &S::rope_theta, {.low = 1, .low_open = true}, "X",
            "base of the rotary frequencies", {"rope-base", "rope-freq-base"});
     t.integer("sliding-window", &S::sliding_window, 0, 1 << 24, "N",
-              "keys that a query sees, itself included (0: all before it)");
-    t.flag("tie-word-embeddings", &S::tie_word_embeddings, "the head is the token embedding");
+              "keys that a query attends to, including itself (0: all before it)");
+    t.flag("tie-word-embeddings", &S::tie_word_embeddings,
+           "tie the output head to the token embedding");
     return t;
   }();
   return table;

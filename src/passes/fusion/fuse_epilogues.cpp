@@ -83,10 +83,9 @@ class EpilogueFuser {
                       "and write",
                       pairs_, ops_, bytes_saved_ / 1e6));
     if (notes && apart_ > 0)
-      notes->push_back(
-          fmt::format("{} products and their element-wise ops stay apart: {} gains nothing by "
-                      "joining them",
-                      apart_, target_.name));
+      notes->push_back(fmt::format(
+          "{} products are not fused with their element-wise ops: {} gains nothing from it", apart_,
+          target_.name));
     return r.finish();
   }
 

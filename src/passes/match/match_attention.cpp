@@ -70,7 +70,7 @@ class Matcher {
     const auto argument = softmax_argument(p);
     if (!argument) return std::nullopt;
     if (!between.empty()) {
-      c.reason = "a " + between + " stands between the two";
+      c.reason = "a " + between + " is between the two";
       return c;
     }
     c.v = product.operands[1];
@@ -511,7 +511,8 @@ Graph match_attention(const Graph& in, Notes* notes) {
       candidate->reason = plan.reason;
     }
     if (!candidate->reason.empty()) {
-      note(id, "no attention, although a product follows a softmax: " + candidate->reason);
+      note(id,
+           "not matched as attention, although a product follows a softmax: " + candidate->reason);
       return false;
     }
     Builder builder(r, *candidate, plan);

@@ -44,7 +44,7 @@ class HeadMatcher {
     const Shape &x = type(product.operands[0]).shape, &w = type(product.operands[1]).shape;
     const DType from = type(product.operands[0]).dtype;
     if (product.attrs.get<bool>("transpose_a")) return "the product reads its rows transposed";
-    if (w.rank() != 2) return "its weights are no matrix but " + w.str();
+    if (w.rank() != 2) return "its weights are not a matrix but " + w.str();
     if (!x.is_static() || !w.is_static()) return "a shape is not known yet";
     if (dtype != (from == DType::f64 ? DType::f64 : DType::f32))
       return fmt::format("its logits are {}", name_of(dtype));
@@ -93,7 +93,7 @@ class Joiner {
       if (grad == kNoNode) continue;
       const std::string reason = explain({id, grad});
       if (reason.empty()) return {id, grad};
-      note_at(notes, g_, id, "logits are computed again for the backward: " + reason);
+      note_at(notes, g_, id, "logits are recomputed for the backward pass: " + reason);
     }
     return {};
   }

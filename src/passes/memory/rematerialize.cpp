@@ -79,7 +79,7 @@ RematPolicy remat_policy(std::string_view name) {
   for (const RematPolicy policy :
        {RematPolicy::none, RematPolicy::all, RematPolicy::blocks, RematPolicy::automatic})
     if (name_of(policy) == name) return policy;
-  BRRR_CHECK(false, "no policy is named {}", name);
+  BRRR_CHECK(false, "there is no policy '{}'", name);
   __builtin_unreachable();
 }
 
@@ -113,9 +113,10 @@ Choice within_budget(const Recomputation& r, const Rematerialize& options, const
   const int64_t least = finished_bytes(fewest);
   if (least > options.budget_bytes)
     throw UserError(
-        fmt::format("[rematerialize] activations need at least {} ({} bytes), however much runs "
-                    "again; the budget is {}. A smaller batch or context needs less",
-                    memory_text(least), least, memory_text(options.budget_bytes)),
+        fmt::format(
+            "[rematerialize] activations need at least {} ({} bytes), even if everything is "
+            "recomputed; the budget is {}. Use a smaller batch or context, or a larger budget",
+            memory_text(least), least, memory_text(options.budget_bytes)),
         ExitCode::kNoMemory);
   return fewest;
 }

@@ -52,7 +52,7 @@ class Quantiser {
           fmt::format("{} products in 8 bits, of {} tensors", plans_.size(), needs_.size()));
       if (of_head > 0) notes->push_back(fmt::format("{} of the head stay in 16", of_head));
       if (other_sizes > 0)
-        notes->push_back(fmt::format("{} stay in 16: their sizes are no multiples of {}",
+        notes->push_back(fmt::format("{} stay in 16: their sizes are not multiples of {}",
                                      other_sizes, kMultiple));
     }
     return rewriter_.finish();

@@ -265,7 +265,7 @@ class Deriver {
     std::string line = fmt::format("{} derived weights, {}", states_.size(), memory_text(bytes));
     if (!written_.empty()) line += fmt::format("; the update writes {}", written_.size());
     if (updated_.size() > written_.size())
-      line += fmt::format("; {} are made again behind it", updated_.size() - written_.size());
+      line += fmt::format("; {} are recomputed after it", updated_.size() - written_.size());
     notes.push_back(line);
     notes.insert(notes.end(), refusals_.begin(), refusals_.end());
   }

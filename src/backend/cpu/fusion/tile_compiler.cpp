@@ -185,7 +185,7 @@ bool TileCompiler::compile(NodeId id) {
   if (is_product(node)) return product(id);
   if (is_row_op(node)) return row_step(id);
   if (is_pointwise(*node.op)) return pointwise(id);
-  return refuse(fmt::format("{} is no part of a tile", name));
+  return refuse(fmt::format("{} cannot be part of a tile", name));
 }
 
 /// What operand k of a node is, through reshapes of what is computed here.
