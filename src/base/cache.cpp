@@ -10,7 +10,7 @@ std::filesystem::path cache_folder() {
   if (const auto cache = env::get("BRRR_CACHE")) return *cache;
   if (const auto cache = env::get("XDG_CACHE_HOME")) return fs::path(*cache) / "brrr";
   if (const auto home = env::get("HOME")) return fs::path(*home) / ".cache" / "brrr";
-  user_error("no cache folder: none of BRRR_CACHE, XDG_CACHE_HOME and HOME is set; set BRRR_CACHE");
+  user_error("no cache folder: BRRR_CACHE, XDG_CACHE_HOME and HOME are all unset; set BRRR_CACHE");
 }
 
 std::filesystem::path hugging_face_folder() {

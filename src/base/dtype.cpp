@@ -147,7 +147,7 @@ auto with_integer_type(DType t, F&& f) {
     case DType::u64:
       return f(uint64_t{});
     default:
-      BRRR_CHECK(false, "{} is no integer", name_of(t));
+      BRRR_CHECK(false, "{} is not an integer", name_of(t));
   }
 }
 

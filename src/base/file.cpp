@@ -29,8 +29,7 @@ namespace {
 }
 
 [[noreturn]] void fail_reading(const fs::path& path, int error) {
-  if (error == EISDIR)
-    user_error("cannot read {}: it is a folder, a file was expected", path.string());
+  if (error == EISDIR) user_error("cannot read {}: it is a folder; expected a file", path.string());
   const char* advice = "";
   if (error == ENOENT || error == ENOTDIR) advice = "; check the name";
   if (error == EACCES || error == EPERM)
@@ -64,7 +63,7 @@ InputFile::InputFile(const fs::path& path)
   }
   ::close(fd_);
   if (error != 0) fail_reading(path, error);
-  user_error("cannot read {}: it is a {}, a regular file was expected", path.string(),
+  user_error("cannot read {}: it is a {}; expected a regular file", path.string(),
              S_ISFIFO(info.st_mode)   ? "pipe"
              : S_ISSOCK(info.st_mode) ? "socket"
                                       : "device");
@@ -126,8 +125,8 @@ int open_as(const fs::path& path, WriteMode mode, const fs::path& named) {
   }
   if (fd < 0 && errno == ELOOP)
     user_error(
-        "cannot write {}: it is a link, and what it points to may be somebody else's; put a copy "
-        "of the file in its place, or delete it",
+        "cannot write {}: it is a link, and its target may belong to someone else; replace it by a "
+        "copy of the file, or delete it",
         named.string());
   if (fd < 0) fail("write", named, errno);
   struct stat info {};
@@ -151,8 +150,8 @@ void create_own_folder(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored)))
     user_error(
-        "cannot write to {}: it is a link, and what it points to may be somebody else's; replace "
-        "it by a folder, or delete it",
+        "cannot write to {}: it is a link, and its target may belong to someone else; replace it "
+        "by a folder, or delete it",
         path.string());
   create_folder(path);
 }

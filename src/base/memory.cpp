@@ -122,7 +122,7 @@ int64_t parse_memory(std::string_view given) {
   std::string unit(trimmed(text.substr(static_cast<size_t>(stop - text.data()))));
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (value <= 0) usage_error("expected a size above 0, such as 6GiB; got {}", given);
-  if (unit.empty()) refuse("a number without a unit has no size: ");
+  if (unit.empty()) refuse("the size has no unit: ");
   double scale = 0;
   constexpr std::string_view kPrefixes = "kmgt";
   if (unit == "b" || unit == "byte" || unit == "bytes") {
@@ -133,10 +133,10 @@ int64_t parse_memory(std::string_view given) {
     if (rest.empty() || rest == "i" || rest == "ib") scale = std::pow(1024.0, exponent);
     if (rest == "b") scale = std::pow(1000.0, exponent);
   }
-  if (scale == 0) refuse(fmt::format("'{}' is no unit of memory: ", unit));
+  if (scale == 0) refuse(fmt::format("'{}' is not a unit of memory: ", unit));
   const double bytes = std::floor(value * scale);
   if (bytes < 1) usage_error("expected a size above 0, such as 6GiB; got {}", given);
-  if (bytes > 0x1p62) refuse("no machine has so much: ");
+  if (bytes > 0x1p62) refuse("no machine has that much memory: ");
   return static_cast<int64_t>(bytes);
 }
 

@@ -26,15 +26,15 @@ Sampling sampling_from_name(std::string_view name) {
   for (const auto& entry : kModes)
     if (entry.name == name) return entry.mode;
   usage_error(
-      "unknown sampling '{}': random, epoch, sequential, documents or group_by_length was expected",
+      "unknown sampling '{}': expected random, epoch, sequential, documents or group_by_length",
       name);
 }
 
 void check_options(const BatchOptions& o) {
-  if (o.batch < 1) usage_error("the batch size is {}; at least 1 was expected", o.batch);
-  if (o.context < 1) usage_error("the context is {} tokens; at least 1 was expected", o.context);
+  if (o.batch < 1) usage_error("the batch size is {}; expected at least 1", o.batch);
+  if (o.context < 1) usage_error("the context is {} tokens; expected at least 1", o.context);
   if (o.batch > (int64_t{1} << 40) / o.context)
-    usage_error("a batch of {} rows of {} tokens does not fit any memory", o.batch, o.context);
+    usage_error("a batch of {} rows of {} tokens is too large for any memory", o.batch, o.context);
   BRRR_CHECK(o.batches_per_step >= 1, "{} batches per step", o.batches_per_step);
   BRRR_CHECK(o.world >= 1 && o.rank >= 0 && o.rank < o.world, "rank {} of {}", o.rank, o.world);
   BRRR_CHECK(o.vocab > 0, "vocab {}", o.vocab);

@@ -116,9 +116,8 @@ CorpusFiles default_corpus(const CorpusOptions& options) {
   auto headers = find_headers(options.header_root);
   if (!headers)
     user_error(
-        "no text to train on: tiny Shakespeare could not be fetched ({}), and there are no C++ "
-        "headers "
-        "in {}; name a text: --text FILE",
+        "no text to train on: tiny Shakespeare could not be downloaded ({}), and there are no C++ "
+        "headers in {}; name a text: --text FILE",
         note, options.header_root.string());
   headers->note = note;
   return *std::move(headers);

@@ -32,9 +32,8 @@ FileStamp stamp_of(const fs::path& path) {
 void check_unchanged(const fs::path& path, const FileStamp& then, const FileStamp& now) {
   if (now == then) return;
   user_error(
-      "{} changed while it was read ({} bytes, {} at the start): a run needs its data as they "
-      "were; "
-      "put the file back and --resume, or start another run",
+      "{} changed while it was read ({} bytes, {} at the start): a run needs unchanged data; "
+      "restore the file and --resume, or start another run",
       path.string(), now.bytes, then.bytes);
 }
 

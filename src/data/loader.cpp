@@ -31,14 +31,14 @@ LoaderState LoaderState::from_json(std::string_view text) {
     const bool fits =
         value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
     if (!fits || value.get<int64_t>() < least)
-      user_error("{}: '{}' is {}; a count from {} to {} was expected", what, key, describe(value),
+      user_error("{}: '{}' is {}; expected a count from {} to {}", what, key, describe(value),
                  least, most);
     return value.get<int64_t>();
   };
   const auto string = [&](const char* key) {
     const Json& value = field(key);
     if (!value.is_string())
-      user_error("{}: '{}' is {}; a string was expected", what, key, describe(value));
+      user_error("{}: '{}' is {}; expected a string", what, key, describe(value));
     return value.get<std::string>();
   };
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -66,15 +66,15 @@ constexpr double kMostBytesAhead = 0x1p30;
 
 int batches_ahead(const LoaderOptions& o) {
   if (o.workers < 0 || o.workers > kMostWorkers)
-    usage_error("{} workers of the data loader; 0 to {} were expected", o.workers, kMostWorkers);
+    usage_error("{} data loader workers; expected 0 to {}", o.workers, kMostWorkers);
   if (o.prefetch_factor < 1)
-    usage_error("a prefetch factor of {}; at least 1 was expected", o.prefetch_factor);
+    usage_error("a prefetch factor of {}; expected at least 1", o.prefetch_factor);
   if (o.workers == 0) return 1;
   const double ahead = static_cast<double>(o.workers) * static_cast<double>(o.prefetch_factor);
   const double bytes = ahead * 8.0 * static_cast<double>(o.batch * o.context);
   if (bytes > kMostBytesAhead && ahead > 2)
     usage_error(
-        "{} workers x a prefetch factor of {}: the batches ahead would take {}; lower one of them",
+        "{} workers x a prefetch factor of {}: prefetched batches would take {}; lower one of them",
         o.workers, o.prefetch_factor, format_bytes(bytes));
   return static_cast<int>(ahead);
 }
@@ -108,7 +108,7 @@ LoaderState Loader::state() const {
 void Loader::restore(const LoaderState& state) {
   const auto same = [](const char* field, const auto& saved, const auto& now, const char* advice) {
     if (saved != now)
-      user_error("cannot continue reading: the saved run had {} {}, now it is {}; {}", field, saved,
+      user_error("cannot resume reading: the saved run had {} {}, now it is {}; {}", field, saved,
                  now, advice);
   };
   const LoaderState now = this->state();

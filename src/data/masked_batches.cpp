@@ -66,12 +66,12 @@ MaskedBatches::MaskedBatches(std::unique_ptr<BatchSource> text, const BatchOptio
   check_options(options);
   BRRR_CHECK(mask.vocab > 0, "vocab {}", mask.vocab);
   if (!(mask.probability > 0 && mask.probability <= 1))
-    usage_error("tokens are masked with probability {}; more than 0 and at most 1 was expected",
+    usage_error("tokens are masked with probability {}; expected more than 0 and at most 1",
                 mask.probability);
   if (!(mask.masked >= 0 && mask.randomised >= 0 && mask.masked + mask.randomised <= 1))
     usage_error(
-        "of the chosen tokens {} become [MASK] and {} a random token; two parts were expected "
-        "whose sum is at most 1",
+        "of the chosen tokens {} become [MASK] and {} a random token; expected fractions whose sum "
+        "is at most 1",
         mask.masked, mask.randomised);
   const auto vocab = static_cast<size_t>(mask.vocab);
   BRRR_CHECK(mask.continues_word.empty() || mask.continues_word.size() == vocab,
@@ -87,8 +87,7 @@ MaskedBatches::MaskedBatches(std::unique_ptr<BatchSource> text, const BatchOptio
   for (int32_t id = 0; id < mask.vocab; ++id)
     if (!is_special(id)) replacements_.push_back(id);
   if (replacements_.empty())
-    usage_error("all {} tokens of the vocabulary are special; text was expected to have some",
-                mask.vocab);
+    usage_error("all {} tokens of the vocabulary are special; expected some for text", mask.vocab);
 }
 
 std::string MaskedBatches::fingerprint() const {

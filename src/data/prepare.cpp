@@ -90,8 +90,7 @@ Prepare::Prepare(const Tokenizer& tokenizer, const PrepareOptions& options)
   const std::string kind = tokenizer.kind();
   if (options.inputs.empty()) usage_error("no text files to prepare");
   if (!(options.val_fraction >= 0 && options.val_fraction < 1))
-    usage_error("the validation fraction is {}; 0 <= fraction < 1 was expected",
-                options.val_fraction);
+    usage_error("the validation fraction is {}; expected 0 <= fraction < 1", options.val_fraction);
   if (options.val_every < 0 || options.val_every == 1)
     usage_error("every {}-th document for validation leaves none to train on; use 2 or more",
                 options.val_every);
@@ -338,7 +337,7 @@ PrepareSummary Prepare::run() {
   val_.close();
   if (train_.paths().empty())
     user_error(
-        "no text is left to train on: all of it went to validation; use a smaller validation part");
+        "no text is left to train on: all of it went to validation; hold out a smaller fraction");
   checkpoint(true);
   return summary();
 }

@@ -84,7 +84,7 @@ StagedTokenizer::StagedTokenizer(const Tokenizer& tokenizer, const fs::path& out
     remove_marked_folder(staging_, kStagingMark);
   if (fs::is_directory(fs::symlink_status(staging_, error))) fs::remove(staging_, error);  // empty
   if (fs::exists(fs::symlink_status(staging_, error)))
-    user_error("cannot prepare in {}: {} is in the way, which Brrr did not make; move it",
+    user_error("cannot prepare in {}: Brrr did not make {}, which is in the way; move it",
                output.string(), staging_.string());
   create_folder(staging_);
   write_file_atomically(staging_ / kStagingMark, "");

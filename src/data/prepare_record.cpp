@@ -24,7 +24,7 @@ template <typename T>
 T count_of(const Json& object, const char* key) {
   const Json& value = object.at(key);
   if (!value.is_number_unsigned())
-    throw std::invalid_argument(fmt::format("'{}' is no count", key));
+    throw std::invalid_argument(fmt::format("'{}' is not a count", key));
   const auto wide = value.get<uint64_t>();
   if (wide > uint64_t{1} << 60) throw std::invalid_argument(fmt::format("'{}' is too large", key));
   return static_cast<T>(wide);

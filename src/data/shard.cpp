@@ -70,7 +70,7 @@ ShardView parse_llmc(Bytes bytes, const std::string& name, int32_t magic) {
   const int32_t version = (*header)[1];
   const int32_t known = magic == kLlmcMagic ? kLlmcVersion : kLlama3Version;
   if (version != known)
-    user_error("{}: llm.c shard of version {}, magic {} is known with version {} only", name,
+    user_error("{}: llm.c shard of version {}; with magic {} only version {} is supported", name,
                version, magic, known);
   return behind_header(bytes, name, ShardFormat::kLlmc, magic == kLlmcMagic ? 2 : 4, (*header)[2]);
 }
@@ -81,13 +81,12 @@ ShardView parse_llmq(Bytes bytes, const std::string& name) {
   const int32_t version = (*header)[2], width = (*header)[3], count = (*header)[4];
   const int32_t vocab = (*header)[5], mask = (*header)[6];
   if (version != 1 && version != 2)
-    user_error("{}: llmq shard of version {}; versions 1 and 2 are known", name, version);
+    user_error("{}: llmq shard of version {}; only versions 1 and 2 are supported", name, version);
   if (width != 2 && width != 4)
-    user_error("{}: llmq shard with {} bytes per token; 2 or 4 were expected", name, width);
+    user_error("{}: llmq shard with {} bytes per token; expected 2 or 4", name, width);
   if (mask == 1)
-    user_error(
-        "{}: llmq shard with a loss mask, which cannot be honoured; write it without the mask",
-        name);
+    user_error("{}: llmq shard with a loss mask, which is not supported; write it without the mask",
+               name);
   ShardView view = behind_header(bytes, name, ShardFormat::kLlmq, width, count);
   view.vocab = std::max(vocab, 0);
   return view;
@@ -106,14 +105,13 @@ void refuse_lookalikes(Bytes bytes, const std::string& name) {
                  {20240327, "llm.c debug state"},
                  {20240328, "an llm.c tokenizer"}};
   for (const auto& other : kOthers)
-    if (first == other.magic) user_error("{} is {}, a token shard was expected", name, other.what);
+    if (first == other.magic) user_error("{} is {}; expected a token shard", name, other.what);
 
   const std::string_view text = as_text(bytes.first(std::min<size_t>(bytes.size(), 4096)));
   const auto printable = [](char c) { return (c >= 0x20 && c < 0x7f) || (c >= '\t' && c <= '\r'); };
   if (text.size() >= 64 && std::all_of(text.begin(), text.end(), printable))
     user_error(
-        "{} is text, a token shard was expected; encode it first (`brrr data prepare`), or use "
-        "--text",
+        "{} is text; expected a token shard: encode it first (`brrr data prepare`), or use --text",
         name);
 
   const auto header = header_of(bytes);
@@ -140,8 +138,7 @@ ShardView parse_nanogpt(Bytes bytes, const std::string& name) {
   if (bytes.size() % 2 != 0)
     user_error(
         "{}: {} bytes is an odd size: a headerless shard is made of 2-byte tokens, so it is "
-        "truncated or no "
-        "token shard; copy or write it again",
+        "truncated or not a token shard; copy or write it again",
         name, bytes.size());
   return {ShardFormat::kNanogpt, 2, static_cast<int64_t>(bytes.size() / 2), 0, bytes.data()};
 }
@@ -175,7 +172,7 @@ std::string_view name_of(ShardFormat format) {
 ShardFormat shard_format_from_name(std::string_view name) {
   if (name == "llmc") return ShardFormat::kLlmc;
   if (name == "nanogpt") return ShardFormat::kNanogpt;
-  usage_error("unknown shard format '{}': llmc or nanogpt was expected", name);
+  usage_error("unknown shard format '{}': expected llmc or nanogpt", name);
 }
 
 void ShardView::read(int64_t offset, std::span<int32_t> out) const {
@@ -194,7 +191,7 @@ void ShardView::read(int64_t offset, std::span<int32_t> out) const {
 }
 
 ShardView parse_shard(Bytes bytes, const std::string& name) {
-  if (bytes.empty()) user_error("{} is empty, a token shard was expected; write it again", name);
+  if (bytes.empty()) user_error("{} is empty; expected a token shard: write it again", name);
   if (as_text(bytes).starts_with(kLlmqMagic)) return parse_llmq(bytes, name);
   int32_t magic = 0;
   if (bytes.size() >= 4) std::memcpy(&magic, bytes.data(), 4);

@@ -18,7 +18,7 @@ std::vector<ShardRecord> shard_records(const fs::path& folder) {
     json = parse_json(read_file(path), path.string());
   } catch (const UserError& broken) {
     user_error(
-        "{}; the record of the shards beside it is damaged: make them again (`brrr data prepare "
+        "{}; the record next to the shards is damaged: make them again (`brrr data prepare "
         "--overwrite`), or remove the record to use them unchecked",
         broken.what());
   }
@@ -41,8 +41,8 @@ void check_shard(const MappedFile& file, const ShardRecord& record) {
       "it was damaged or replaced: make it again (`brrr data prepare --overwrite`), or remove "
       "prepare.json to use it unchecked";
   if (bytes.size() != record.bytes)
-    user_error("{} has {} bytes, prepare.json beside it says {}; {}", name, bytes.size(),
-               record.bytes, kAdvice);
+    user_error("{} has {} bytes, but prepare.json says {}; {}", name, bytes.size(), record.bytes,
+               kAdvice);
   uint32_t crc = 0;
   for (size_t at = 0; at < bytes.size(); at += kPiece) {
     const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
@@ -50,7 +50,7 @@ void check_shard(const MappedFile& file, const ShardRecord& record) {
     file.let_go(piece);
   }
   if (crc != record.crc)
-    user_error("{} has the checksum {:08x}, prepare.json beside it says {:08x}; {}", name, crc,
+    user_error("{} has the checksum {:08x}, but prepare.json says {:08x}; {}", name, crc,
                record.crc, kAdvice);
 }
 
@@ -65,7 +65,7 @@ nlohmann::json to_json(const std::vector<ShardRecord>& shards) {
 }
 
 std::vector<ShardRecord> shard_records_of(const nlohmann::json& list) {
-  if (!list.is_array()) throw std::invalid_argument("the shards are no list");
+  if (!list.is_array()) throw std::invalid_argument("the shards are not a list");
   const auto count = [](const Json& value, uint64_t most) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > most)
       throw std::invalid_argument("a number of a shard is out of range");

@@ -43,14 +43,12 @@ StreamBatches::StreamBatches(const TextFiles& text, const Tokenizer& tokenizer,
       chunk_bytes_(chunk_bytes_for(options.context)) {
   check_options(options);
   BRRR_CHECK(options.mode == Sampling::kRandom || options.mode == Sampling::kEpoch,
-             "a stream has no sampling {}", name_of(options.mode));
+             "a stream does not support sampling {}", name_of(options.mode));
   BRRR_CHECK(options.vocab >= tokenizer.vocab_size(), "vocab {}", options.vocab);
   if (tokenizer.cut_rule().never())
     user_error(
-        "a text cannot be tokenised piece by piece with this {} tokenizer: no place is known where "
-        "a "
-        "cut leaves its tokens as they are; take --tokenize ahead, or make shards with `brrr data "
-        "prepare`",
+        "this {} tokenizer cannot tokenise a text in pieces: no place is known where splitting the "
+        "text keeps its tokens; use --tokenize ahead, or make shards with `brrr data prepare`",
         tokenizer.kind());
   for (size_t file = 0; file < text.count(); ++file)
     first_chunk_.push_back(first_chunk_.back() + ceil_div(static_cast<int64_t>(text.bytes(file)),

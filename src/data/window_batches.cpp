@@ -18,9 +18,7 @@ WindowBatches::WindowBatches(const TokenSource& source, const BatchOptions& opti
     : source_(source), options_(options) {
   check_options(options);
   const int64_t tokens = source.tokens();
-  if (tokens < 2)
-    user_error("{} has {} tokens; a token and its successor are the least", source.description(),
-               tokens);
+  if (tokens < 2) user_error("{} has {} tokens; expected at least 2", source.description(), tokens);
   if (options.mode != Sampling::kSequential && tokens < options.context + 1)
     user_error(
         "the context of {} tokens is longer than the text: {} has {}, at least {} are needed; use "

@@ -128,7 +128,7 @@ Manifest read_manifest(const fs::path& folder, std::optional<int64_t> step) {
   if (!found.is_number_integer() || found < 0 || found > std::numeric_limits<int64_t>::max())
     damaged("'step' must be a whole number");
   if (step && found != *step)
-    damaged(fmt::format("it is of step {}, the folder's name says {}", found.dump(), *step));
+    damaged(fmt::format("it is for step {}, but the folder's name says {}", found.dump(), *step));
   const Json files = manifest.value("files", Json());
   if (!files.is_object()) damaged("'files' must be an object");
   Manifest out{.step = found.get<int64_t>(), .files = {}};
@@ -220,7 +220,7 @@ CheckpointWriter::CheckpointWriter(const fs::path& run_dir, int64_t step)
     : run_dir_(run_dir), temporary_(run_dir / hidden_name(step, "tmp")), step_(step) {
   BRRR_CHECK(step >= 0, "step {}", step);
   if (!remove_if_ours(temporary_, step))  // a dead process may have had our process id
-    user_error("cannot save a checkpoint in {}: {} is in the way, which Brrr did not make; move it",
+    user_error("cannot save a checkpoint in {}: Brrr did not make {}, which is in the way; move it",
                run_dir.string(), temporary_.filename().string());
   if (::mkdir(temporary_.c_str(), 0755) != 0) {
     const int error = errno;
@@ -307,7 +307,7 @@ void verify_files(const fs::path& folder, const Manifest& manifest) {
     const fs::path path = folder / expected.name;
     std::error_code error;
     if (!fs::is_regular_file(path, error))
-      user_error("{} is missing from the checkpoint: {} bytes were expected", path.string(),
+      user_error("{} is missing from the checkpoint: expected {} bytes", path.string(),
                  expected.bytes);
     const auto [bytes, crc] = sum_of_file(path);
     if (bytes != expected.bytes)

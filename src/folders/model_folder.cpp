@@ -141,7 +141,7 @@ fs::path find_model(const std::string& name,
     const auto run = newest_run();
     if (!run)
       user_error(
-          "there is no run with a model in runs/: train one (`brrr train`), or name a folder by "
+          "there is no run with a model in runs/: train one (`brrr train`), or name a folder with "
           "--model");
     return find_model(run->string(), on_damaged);
   }
@@ -154,15 +154,15 @@ fs::path find_model(const std::string& name,
     if (checkpoint) return checkpoint->folder;
     refuse_pickled(path);
     user_error(
-        "{} holds no model: config.json and model.safetensors, or a checkpoint-* folder with "
-        "them, were expected",
+        "{} holds no model: expected config.json and model.safetensors, or a checkpoint-* folder "
+        "with them",
         name);
   }
   if (fs::exists(path)) {
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
     if ((path.extension() == ".safetensors" || path.filename() == kConfig) && holds_model(folder))
       return folder;
-    user_error("{} is a file; the folder that holds config.json and model.safetensors was expected",
+    user_error("{} is a file; expected the folder that holds config.json and model.safetensors",
                name);
   }
   if (const auto hub = parse_hub_name(name))

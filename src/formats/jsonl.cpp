@@ -65,7 +65,7 @@ size_t bytes_of_lines(const fs::path& path) {
   return bytes;
 }
 
-void print_damage(const std::string& what) { tell("{}; the line is left out\n", what); }
+void print_damage(const std::string& what) { tell("{}; skipping the line\n", what); }
 
 template <typename Visit, typename Damage = decltype(&print_damage)>
 void for_each_record(const fs::path& path, Visit&& visit, Damage&& damage = print_damage) {

@@ -29,8 +29,7 @@ uint64_t ProtobufReader::take_varint() {
     if (byte < 0x80) return value;
   }
   user_error(
-      "{}: a number of more than 10 bytes in the field at byte {}; this is no protocol "
-      "buffer",
+      "{}: a number of more than 10 bytes in the field at byte {}; this is not a protocol buffer",
       where_, field_at_);
 }
 
@@ -50,7 +49,7 @@ bool ProtobufReader::next() {
   field_at_ = at_;
   const uint64_t tag = take_varint();
   if (tag >> 3 == 0 || tag >> 32 != 0)
-    user_error("{}: a field has the number {} (at byte {}); this is no protocol buffer", where_,
+    user_error("{}: a field has the number {} (at byte {}); this is not a protocol buffer", where_,
                tag >> 3, field_at_);
   field_ = static_cast<uint32_t>(tag >> 3);
   wire_ = static_cast<Wire>(tag & 7);

@@ -282,7 +282,7 @@ void copy_as_f32(const TensorView& tensor, std::span<float> out) {
     case DType::f16:
       return convert_elements<uint16_t>(tensor, out, float_from_f16);
     default:
-      user_error("tensor {} holds {}; floating-point weights were expected", in_quotes(tensor.name),
+      user_error("tensor {} holds {}; expected floating-point weights", in_quotes(tensor.name),
                  name_of(tensor.dtype));
   }
 }

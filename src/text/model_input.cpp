@@ -95,8 +95,7 @@ ModelInput Tokenizer::join(EncodedText first, std::optional<EncodedText> second,
   const InputTemplate& items = second ? post.pair : post.single;
   if (items.empty())
     user_error(
-        "this tokenizer makes no input of a pair of texts: its post-processor has no \"pair\"; "
-        "give "
+        "this tokenizer does not support pairs of texts: its post-processor has no \"pair\"; give "
         "one text");
   EncodedText none;
   const EncodedText* const texts[2] = {&first, second ? &*second : &none};
@@ -106,10 +105,8 @@ ModelInput Tokenizer::join(EncodedText first, std::optional<EncodedText> second,
   if (longest) {
     const size_t added = items.added();
     if (*longest < added)
-      user_error(
-          "an input of at most {} tokens was asked for, but the special tokens alone are {}; allow "
-          "more",
-          *longest, added);
+      user_error("the limit is {} tokens, but the special tokens alone are {}; allow more",
+                 *longest, added);
     const size_t room = *longest - added;
     if (have[0] + have[1] > room) {
       const size_t over = have[0] + have[1] - room;
@@ -121,8 +118,8 @@ ModelInput Tokenizer::join(EncodedText first, std::optional<EncodedText> second,
         const int which = lengths.cut == InputLengths::Cut::second ? 1 : 0;
         if (over >= have[which])
           user_error(
-              "{} tokens must be cut to come to {}, but the {} text, which alone is cut, has only "
-              "{}",
+              "{} tokens must be truncated to reach {}, but only the {} text is truncated, and it "
+              "has {}",
               over, *longest, which == 0 ? "first" : "second", have[which]);
         keep[which] = have[which] - over;
       }

@@ -64,7 +64,7 @@ Precompiled Precompiled::read(std::string_view charsmap, const std::string& wher
     map.units_[i] = little_endian(charsmap.data() + kUnitBytes * i);
   map.pool_ = charsmap.substr(trie_bytes);
   if (!map.pool_.ends_with('\0'))
-    user_error("{}: its replacements do not end with a NUL byte; is it cut short?", where);
+    user_error("{}: its replacements do not end with a NUL byte; is it truncated?", where);
   if (const auto invalid = find_invalid_utf8(map.pool_))
     user_error("{}: its replacements are not UTF-8 at byte {}", where, *invalid);
   size_t longest = 1;
@@ -80,7 +80,7 @@ Precompiled Precompiled::read(std::string_view charsmap, const std::string& wher
     const std::string_view rest = std::string_view(map.pool_).substr(value_of(map.units_[leaf]));
     const size_t bytes = rest.substr(0, kLongestMapped + 1).find('\0');
     if (bytes == std::string_view::npos)
-      user_error("{}: unit {} of its trie stands for a text of more than {} bytes", where, leaf,
+      user_error("{}: unit {} of its trie represents a text of more than {} bytes", where, leaf,
                  kLongestMapped);
     longest = std::max(longest, bytes);
   }

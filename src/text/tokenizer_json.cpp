@@ -65,7 +65,7 @@ class TokenizerJson {
         user_error("{}: {} is {}; expected the text of a token", file, key, describe(value));
       id = id_of_first({value.get_ref<const std::string&>()});
       if (id < 0)
-        user_error("{}: {} is {}, which is no token of {}", file, key, describe(value), file_);
+        user_error("{}: {} is {}, which is not a token of {}", file, key, describe(value), file_);
     };
     read_id("bos_token", parts.begin_of_text);
     read_id("eos_token", parts.end_of_text);
@@ -275,7 +275,8 @@ class TokenizerJson {
       if (const std::string unknown = fields.text("unk_token", ""); !unknown.empty()) {
         model.unknown = id_of_first({unknown});
         if (model.unknown < 0)
-          user_error("{}.unk_token is {}, which is no token", fields.where(), in_quotes(unknown));
+          user_error("{}.unk_token is {}, which is not a token", fields.where(),
+                     in_quotes(unknown));
       }
     }
     MergeReader reader(tokens_, file_, file_, "merge", model);

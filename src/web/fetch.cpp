@@ -84,8 +84,8 @@ void download(const std::string& url, const std::string& sha256, const fs::path&
     const std::string found = sha256_of_file(temporary);
     if (found != sha256)
       user_error(
-          "{} has sha256 {}, {} was expected: the file at its source changed, or the transfer "
-          "was tampered with; nothing was kept",
+          "{} has sha256 {}; expected {}: the file at its source changed, or the transfer was "
+          "tampered with; nothing was kept",
           url, found, sha256);
     std::error_code error;
     fs::rename(temporary, destination, error);

@@ -345,7 +345,7 @@ HttpServer::HttpServer(int port, HttpRoutes routes) : state_(std::make_unique<St
   state_->routes = std::move(routes);
   state_->set_up();
   if (!state_->bind(port))
-    user_error("cannot listen on port {} of {}: it is in use, or may not be taken", port, kHost);
+    user_error("cannot listen on port {} of {}: it is in use, or not permitted", port, kHost);
   {
     const SignalsBlocked blocked;
     state_->thread = std::thread([state = state_.get()] {

@@ -129,7 +129,7 @@ TEST(ReadFile, OnlyRegularFilesAreRead) {
   const fs::path pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);  // opening it would wait for a writer
   fs::create_symlink("/dev/zero", folder / "endless");
-  EXPECT_USER_ERROR(read_file(pipe), "it is a pipe, a regular file was expected");
+  EXPECT_USER_ERROR(read_file(pipe), "it is a pipe; expected a regular file");
   EXPECT_USER_ERROR(MappedFile{pipe}, "it is a pipe");
   EXPECT_USER_ERROR(sum_of_file(pipe), "it is a pipe");
   EXPECT_USER_ERROR(read_file(folder / "endless"), "it is a device");

@@ -237,7 +237,7 @@ TEST_F(CorpusTest, DownloadVerifiesAndLeavesNothingBehindOnFailure) {
   fs::remove(to);
 
   only_program("curl", "FLAG=--output\n" + write + "other > \"$2\"\n");
-  EXPECT_TRUE(has(error_of(get), "was expected: the file at its source changed"));
+  EXPECT_TRUE(has(error_of(get), "the file at its source changed"));
   only_program("curl", "echo 'noise' >&2\necho 'curl: (6) Could not resolve host' >&2\nexit 6\n");
   const std::string error = error_of(get);
   EXPECT_TRUE(has(error, ": curl: (6) Could not resolve host;")) << error;

@@ -88,7 +88,7 @@ TEST(EncodeLabelled, WhatIsTooLongIsCutOrRefused) {
   EXPECT_EQ(cut.rows[2].ids, (TokenIds{2, 4, 4, 4, 3}));
   ASSERT_EQ(cut.notes.size(), 1u);
   EXPECT_EQ(cut.notes[0],
-            "f.tsv: 2 of 3 texts are longer than the context of 5 tokens and were cut");
+            "f.tsv: 2 of 3 texts are longer than the context of 5 tokens and were truncated");
   EXPECT_EQ(encode_labelled(file, *tokenizer, 7, false).cut_rows, 0);
   EXPECT_USER_ERROR(encode_labelled(file, *tokenizer, 5, false),
                     "f.tsv: line 4: 6 tokens, more than the context of 5");

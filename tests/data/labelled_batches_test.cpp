@@ -221,12 +221,12 @@ TEST(LabelledBatches, RowsThatDoNotFit) {
     LabelledBatches(rows, "f.tsv", row_options(mode, 2, context), {});
     return 0;
   };
-  EXPECT_USER_ERROR(make(Sampling::kRandom), "sampling 'random' does not fit texts with labels");
+  EXPECT_USER_ERROR(make(Sampling::kRandom), "sampling 'random' does not work with labelled texts");
   EXPECT_USER_ERROR(make(Sampling::kEpoch, 2), "f.tsv: row 1 has");
   rows[3].ids.clear();
   rows[3].types.clear();
   EXPECT_USER_ERROR(make(Sampling::kEpoch),
-                    "f.tsv: row 4 has 0 tokens; 1 to 12, the context, were");
+                    "f.tsv: row 4 has 0 tokens; expected 1 to 12, the context");
   rows[2].ids[0] = 100'000;
   EXPECT_USER_ERROR(make(Sampling::kEpoch),
                     "f.tsv: row 3 has the token 100000; the vocabulary has "

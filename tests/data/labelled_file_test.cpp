@@ -90,15 +90,15 @@ TEST(LabelledFile, FieldsShowTheLabel) {
   EXPECT_EQ(texts_of(parse("yes\ta b\tc d\nno\te f\tg\n")), (Strings{"a b|c d", "e f|g"}));
   EXPECT_EQ(texts_of(parse("0.5\ttwo\n-1\t3 of them\n", LabelKind::kValues)),
             (Strings{"two", "3 of them"}));
-  const char* const message = "which column is the text and which the label cannot be known";
+  const char* const message = "which column is the text and which the label";
   EXPECT_USER_ERROR(parse("good\tpos\nbad\tneg\n"), message);     // both are single words
   EXPECT_USER_ERROR(parse("a b\tvery good\nc\tbad\n"), message);  // neither is
   EXPECT_USER_ERROR(parse("a\tb c\nd\te f\ng\tb c\n"), message);  // more labels than texts
   EXPECT_USER_ERROR(parse("a b\tx\tc d\ne\ty\tf g\n"), message);  // in the middle
   EXPECT_USER_ERROR(parse("1\t2\n3\t4\n", LabelKind::kValues), message);
-  EXPECT_USER_ERROR(parse("1\ta\t2\tb c\n"),
-                    "say --text-column and --label-column, each a name "
-                    "of the header or a number from 1 to 4");
+  EXPECT_USER_ERROR(
+      parse("1\ta\t2\tb c\n"),
+      "pass --text-column and --label-column, each a name in the header or a number from 1 to 4");
 }
 
 TEST(LabelledFile, ClassesAreSorted) {
@@ -119,7 +119,7 @@ TEST(LabelledFile, LabelsOfAModel) {
   EXPECT_EQ(labels_of(file), (Ids{2, 0}));
   EXPECT_TRUE(has_note(file, "no example has the label 'neutral'"));
   EXPECT_USER_ERROR(parse("label\ttext\nneg\ta\nbad\tb\n", options),
-                    "f.tsv: line 3: 'bad' is none of the labels: 'pos', 'neutral', 'neg'");
+                    "f.tsv: line 3: 'bad' is not one of the labels: 'pos', 'neutral', 'neg'");
   options.labels = {"a", "a"};
   EXPECT_USER_ERROR(parse("label\ttext\na\tb\n", options), "the label 'a' was given twice");
 }
@@ -132,9 +132,9 @@ TEST(LabelledFile, QuotesLineEndsAndEmptyLines) {
             (Strings{"with \"quotes\"\tand a tab", "\"Great\" film", "\"open", ""}));
   EXPECT_EQ(file.rows[3].line, 6);
   EXPECT_TRUE(has_note(file, "1 empty line was left out"));
-  EXPECT_TRUE(has_note(file,
-                       "2 fields begin with a double quote that does not close at its end, "
-                       "the first in line 4"));
+  EXPECT_TRUE(has_note(
+      file,
+      "2 fields begin with a double quote that is not closed at its end, the first in line 4"));
   EXPECT_TRUE(has_note(file, "1 text is empty"));
   LabelledFileOptions csv{.quoting = Quoting::kCsv};
   const LabelledFile over_lines = parse("text\tlabel\n\"a\nb\"\tx\nc\ty\n", csv);
@@ -146,16 +146,16 @@ TEST(LabelledFile, QuotesLineEndsAndEmptyLines) {
 TEST(LabelledFile, AHeaderThatIsNotKnownIsNoExample) {
   const std::string text = "review\tsentiment\na b\tpos\nc\tneg\nd e\tpos\nf\tneg\n";
   EXPECT_USER_ERROR(parse(text),
-                    "f.tsv: line 1: no other line has the label 'sentiment'; if this "
-                    "line is a header, say --header yes");
+                    "f.tsv: line 1: no other line has the label 'sentiment'; pass --header yes if "
+                    "this line is a header");
   LabelledFileOptions options{.header = TsvHeader::kYes};
   EXPECT_EQ(parse(text, options).rows.size(), 4u);
   options.header = TsvHeader::kNo;
   EXPECT_EQ(parse(text, options).labels, (Strings{"neg", "pos", "sentiment"}));
   EXPECT_USER_ERROR(parse("review\trating\na\t1\n",
                           LabelledFileOptions{.kind = LabelKind::kValues, .label_column = "2"}),
-                    "line 1: a number was expected as the label; found 'rating'; if this line is a "
-                    "header, say --header yes");
+                    "line 1: expected a number as the label; found 'rating'; if this line is a "
+                    "header, pass --header yes");
 }
 
 TEST(LabelledFile, ColumnsThatAreWrong) {
@@ -163,17 +163,17 @@ TEST(LabelledFile, ColumnsThatAreWrong) {
   EXPECT_USER_ERROR(parse("\n\n"), "f.tsv has no rows");
   EXPECT_USER_ERROR(parse("text\tlabel\n"), "f.tsv has a header and no rows");
   EXPECT_USER_ERROR(parse("just text\nmore\n"),
-                    "a text and its label were expected in each row, separated by a tab; line 1 "
+                    "expected a text and its label in each row, separated by a tab; line 1 "
                     "has 1 column");
-  EXPECT_USER_ERROR(parse("label\nx\n"), "a column for the text was expected besides the others");
+  EXPECT_USER_ERROR(parse("label\nx\n"), "expected another column for the text");
   EXPECT_USER_ERROR(parse("text\tlabel\na\tx\nb\n"), "f.tsv: line 3: found 1 column, expected 2");
   EXPECT_USER_ERROR(parse("text\tlabel\na\tx\tb\n"), "line 2: found 3 columns, expected 2");
   EXPECT_USER_ERROR(parse("text\tlabel\tscore\na\tx\t1\n"),
-                    "the columns 'label' and 'score' of the header in line 1 may both be meant; "
-                    "say which one with --label-column");
+                    "both columns 'label' and 'score' of the header in line 1 fit; choose one with "
+                    "--label-column");
   EXPECT_USER_ERROR(parse("question\tanswer\tlabel\na\tb\tc\n"),
-                    "which of the columns 'question', 'answer', 'label' is the text cannot be "
-                    "known; say it with --text-column");
+                    "which of the columns 'question', 'answer', 'label' is the text; choose it "
+                    "with --text-column");
   EXPECT_USER_ERROR(parse("a\tb\n", LabelledFileOptions{.label_column = "3"}),
                     "--label-column 3: f.tsv has 2 columns, numbered from 1");
   EXPECT_USER_ERROR(parse("a\tb\n", LabelledFileOptions{.label_column = "0"}), "numbered from 1");
@@ -184,7 +184,7 @@ TEST(LabelledFile, ColumnsThatAreWrong) {
                     "'text', 'label'");
   EXPECT_USER_ERROR(
       parse("a\tb\n", LabelledFileOptions{.text_column = "review", .header = TsvHeader::kNo}),
-      "without a header columns have no names; a number from 1 to 2");
+      "without a header columns have no names; expected a number from 1 to 2");
   EXPECT_USER_ERROR(
       parse("text\tlabel\na\tx\n", LabelledFileOptions{.text_column = "2", .label_column = "2"}),
       "column 2 was named twice");
@@ -214,10 +214,9 @@ TEST(LabelledFile, ValuesAreNumbers) {
     return parse("text\tscore\na\t1\nb\t" + std::string(field) + "\n", LabelKind::kValues);
   };
   for (const char* const bad : {"good", "1,5", "nan", "inf", "1e99", "0x1p3", "1.5x", "--1", "+-1"})
-    EXPECT_USER_ERROR(values(bad), "f.tsv: line 3: a number was expected as the label; found");
+    EXPECT_USER_ERROR(values(bad), "f.tsv: line 3: expected a number as the label; found");
   EXPECT_USER_ERROR(values("1 2"),
-                    "line 3: a number was expected as the label, as in the first "
-                    "row; found 2");
+                    "line 3: expected a number as the label, as in the first row; found 2");
   EXPECT_USER_ERROR(values(""), "found 0");
 }
 
@@ -233,22 +232,21 @@ TEST(LabelledFile, TokensAndTagsByLines) {
   EXPECT_EQ(file.rows[0].tags, (Ids{0, 3}));
   EXPECT_EQ(file.rows[1].tags, (Ids{1, 3, 2}));
   EXPECT_EQ(file.rows[1].line, 7);
-  EXPECT_TRUE(has_note(file, "a token and its tag a line, 2 sentences"));
+  EXPECT_TRUE(has_note(file, "a token and its tag on each line, 2 sentences"));
   const LabelledFile tabs = parse("a\tO\nb\tB-X\n\nc\tO\n", LabelKind::kTags);
   EXPECT_EQ(tabs.rows.size(), 2u);
   EXPECT_EQ(tabs.labels, (Strings{"B-X", "O"}));
   EXPECT_USER_ERROR(parse("a O\nb\n", LabelKind::kTags),
-                    "f.tsv: line 2: a token and its tag were expected, in 2 columns as in the "
-                    "first line; found 1 column");
+                    "f.tsv: line 2: expected a token and its tag, in 2 columns as in the first "
+                    "line; found 1 column");
   EXPECT_USER_ERROR(parse("a\n", LabelKind::kTags),
-                    "line 1: a token and its tag were expected, "
-                    "separated by a tab or a space");
+                    "line 1: expected a token and its tag, separated by a tab or a space");
   EXPECT_USER_ERROR(parse("a O x\nb O\n", LabelKind::kTags), "in 3 columns as in the first line");
   EXPECT_USER_ERROR(parse("a\tO\nb\t\n", LabelKind::kTags), "line 2: the tag is empty");
   EXPECT_USER_ERROR(parse("\n-DOCSTART- O\n", LabelKind::kTags), "f.tsv has no rows");
   EXPECT_USER_ERROR(
       parse("a O\nb B-X\n", LabelledFileOptions{.kind = LabelKind::kTags, .labels = {"O"}}),
-      "f.tsv: line 2: 'B-X' is none of the labels: 'O'");
+      "f.tsv: line 2: 'B-X' is not one of the labels: 'O'");
 }
 
 TEST(LabelledFile, TokensAndTagsByRows) {
@@ -261,10 +259,11 @@ TEST(LabelledFile, TokensAndTagsByRows) {
     EXPECT_EQ(file.rows[0].tags, (Ids{1, 1, 1, 1}));
     EXPECT_EQ(file.rows[1].tags, (Ids{0}));
   }
-  EXPECT_USER_ERROR(parse("text\ttags\na b\tO O\na b c\tO O\n", LabelKind::kTags),
-                    "f.tsv: line 3: 3 words and 2 tags, separated by spaces; a tag for each word");
+  EXPECT_USER_ERROR(
+      parse("text\ttags\na b\tO O\na b c\tO O\n", LabelKind::kTags),
+      "f.tsv: line 3: 3 words and 2 tags, separated by spaces; expected a tag for each word");
   EXPECT_USER_ERROR(parse("text\ttags\n\t\na b\tO O\n", LabelKind::kTags), "0 words and 0 tags");
-  EXPECT_USER_ERROR(parse("a b\tN V\nc\tN\n", LabelKind::kTags), "cannot be known");
+  EXPECT_USER_ERROR(parse("a b\tN V\nc\tN\n", LabelKind::kTags), "cannot tell");
   EXPECT_EQ(
       parse("a b\tN V\nc\tN\n", LabelledFileOptions{.kind = LabelKind::kTags, .label_column = "2"})
           .labels,
@@ -273,7 +272,7 @@ TEST(LabelledFile, TokensAndTagsByRows) {
       parse("text\ttext2\ttags\na\tb\tO\n",
             LabelledFileOptions{
                 .kind = LabelKind::kTags, .text_column = "text", .text2_column = "text2"}),
-      "--text2-column text2: words with tags have no second text");
+      "--text2-column text2: tagged words have no second text; leave it out");
 }
 
 TEST(LabelledFile, EveryTenthRowIsHeldOut) {
@@ -287,9 +286,9 @@ TEST(LabelledFile, EveryTenthRowIsHeldOut) {
   EXPECT_EQ(hold_out(parse(text), 0.3).validation.rows.size(), 8u);  // every third
   EXPECT_EQ(hold_out(parse(text), 0.5).validation.rows.size(), 12u);
   EXPECT_USER_ERROR(hold_out(parse(text), 0.02),
-                    "f.tsv has 25 rows; every 50-th is for validation, so at least as many");
+                    "f.tsv has 25 rows; every 50-th is for validation, so at least that many");
   for (const double bad : {0.0, -1.0, 0.6, 1.0})
-    EXPECT_USER_ERROR(hold_out(parse(text), bad), "more than 0 and at most 0.5 was expected");
+    EXPECT_USER_ERROR(hold_out(parse(text), bad), "expected more than 0 and at most 0.5");
 }
 
 TEST(LabelledFile, ALabelThatIsHeldOutIsSaid) {
@@ -334,13 +333,13 @@ TEST(LabelledFile, AFileLikeAnother) {
   EXPECT_EQ(labels_of(second), (Ids{1}));
   EXPECT_TRUE(has_note(second, "no example has the label 'x'"));
   EXPECT_USER_ERROR(like(classes, "text\tlabel\nc\tz\n"),
-                    "second.tsv: line 2: 'z' is none of the labels: 'x', 'y'");
+                    "second.tsv: line 2: 'z' is not one of the labels: 'x', 'y'");
   EXPECT_USER_ERROR(like(classes, "text\ttext2\tlabel\nc\td\ty\n"),
-                    "second.tsv has pairs of texts, f.tsv has single texts");
+                    "second.tsv has pairs of texts, but f.tsv has single texts");
   const LabelledFile values = parse("score\ttext\n1 2\ta\n", LabelKind::kValues);
   EXPECT_EQ(like(values, "score\ttext\n3 4\ta\n").rows[0].values, (std::vector<float>{3, 4}));
   EXPECT_USER_ERROR(like(values, "score\ttext\n3\ta\n"),
-                    "second.tsv has 1 number in each row, f.tsv has 2");
+                    "second.tsv has 1 number in each row, but f.tsv has 2");
 }
 
 // Ratings of sentences: which column is the number shows by itself, and plain quotes take no line.

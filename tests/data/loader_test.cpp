@@ -434,11 +434,11 @@ TEST(Loader, AbsurdWorkersAndPrefetching) {
     Loader loader(source, options);
   };
   with(256, 1);
-  EXPECT_USER_ERROR(with(-1, 2), "-1 workers of the data loader; 0 to 256");
-  EXPECT_USER_ERROR(with(257, 2), "257 workers");
-  EXPECT_USER_ERROR(with(1, 0), "prefetch factor of 0; at least 1");
+  EXPECT_USER_ERROR(with(-1, 2), "-1 data loader workers; expected 0 to 256");
+  EXPECT_USER_ERROR(with(257, 2), "257 data loader workers");
+  EXPECT_USER_ERROR(with(1, 0), "prefetch factor of 0; expected at least 1");
   EXPECT_USER_ERROR(with(4, -3), "prefetch factor of -3");
-  EXPECT_USER_ERROR(with(4, int64_t{1} << 60), "the batches ahead would take");
+  EXPECT_USER_ERROR(with(4, int64_t{1} << 60), "prefetched batches would take");
 }
 
 TEST(Loader, StopsAtAnyMoment) {

@@ -346,7 +346,7 @@ TEST(MaskedBatches, OptionsThatCannotBe) {
     MaskedBatches(windows(source, options), options, mask);
   };
   EXPECT_USER_ERROR((make([](MaskOptions& m) { m.probability = 0; }), 0),
-                    "tokens are masked with probability 0; more than 0 and at most 1");
+                    "tokens are masked with probability 0; expected more than 0 and at most 1");
   EXPECT_USER_ERROR((make([](MaskOptions& m) { m.probability = std::nan(""); }), 0),
                     "more than 0 and at most 1");
   EXPECT_USER_ERROR((make([](MaskOptions& m) { m.masked = 0.8, m.randomised = 0.3; }), 0),

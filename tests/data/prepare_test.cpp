@@ -506,7 +506,7 @@ TEST(Prepare, AFlippedBitIsNoticedByTheReader) {
     put(shard, text);
     EXPECT_USER_ERROR(TokenSource::open_split(folder / "out", "train"),
                       shard.string() + " has the checksum");
-    EXPECT_USER_ERROR(TokenSource::open({shard.string()}), "prepare.json beside it says");
+    EXPECT_USER_ERROR(TokenSource::open({shard.string()}), "but prepare.json says");
     EXPECT_GT(TokenSource::open_split(folder / "out", "val").tokens(), 0);
   }
   put(shard, sound.substr(0, 1024) + sound.substr(1024) + sound.substr(1024));

@@ -176,7 +176,8 @@ TEST_F(ShardTest, BrokenFilesAreExplained) {
   EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, 0}, "")), "no tokens"));
   EXPECT_TRUE(contains(parse_error(with_header({20240520, 1, -3}, kU16)), "counts -3 tokens"));
   EXPECT_TRUE(contains(parse_error(with_header({20240520, 2, 3}, kU16)), "version 2"));
-  EXPECT_TRUE(contains(parse_error(with_header({20240801, 1, 2}, kU32)), "known with version 7"));
+  EXPECT_TRUE(
+      contains(parse_error(with_header({20240801, 1, 2}, kU32)), "only version 7 is supported"));
   EXPECT_TRUE(
       contains(parse_error(with_header({20240520, 1, 0x7fffffff}, kU16)), "4294968318 bytes"));
   EXPECT_TRUE(contains(parse_error(with_header({20240522, 1, 3}, kU16)), "evaluation set"));

@@ -237,7 +237,7 @@ TEST_F(Streams, DamagedAndForeignStatesAreRefused) {
   write_file_atomically(folder_ / "other.txt", text_of(900'000, 11));
   const TextFiles other({folder_ / "other.txt"}, false);
   Loader elsewhere(std::make_unique<StreamBatches>(other, *tokenizer, o), o);
-  EXPECT_USER_ERROR(elsewhere.restore(good), "cannot continue reading");
+  EXPECT_USER_ERROR(elsewhere.restore(good), "cannot resume reading");
 }
 
 TEST_F(Streams, FilesThatChangeAreNoticed) {
@@ -284,7 +284,7 @@ TEST_F(Streams, ATokenizerForWhichNoCutIsKnown) {
   const auto tokenizer = test::golden_tokenizer("no regex");
   EXPECT_USER_ERROR(StreamBatches(files({text_of(9'000, 3)}), *tokenizer,
                                   options(Sampling::kRandom, 4, 32, *tokenizer)),
-                    "cannot be tokenised piece by piece");
+                    "cannot tokenise a text in pieces");
 }
 
 TEST_F(Streams, CharactersThatTheTokenizerLacks) {

@@ -123,9 +123,9 @@ TEST(Tsv, Errors) {
   EXPECT_EQ(table(""), 0u);
   EXPECT_USER_ERROR(table("a\tb\n\nc\n"), "f.tsv: line 3: found 1 column, expected 2");
   EXPECT_USER_ERROR(table("a\tb\nc\td\te\n"), "line 2: found 3 columns, expected 2");
-  EXPECT_USER_ERROR(table("a\tb\n\"c\nd\"\te\n"),
-                    "line 2 opens a quote that it does not close: if fields reach over lines, say "
-                    "--quoting csv");
+  EXPECT_USER_ERROR(
+      table("a\tb\n\"c\nd\"\te\n"),
+      "line 2 opens a quote without closing it: pass --quoting csv if fields span lines");
   EXPECT_EQ(quoting_from_name("csv"), Quoting::kCsv);
   for (const Quoting quoting : {Quoting::kAuto, Quoting::kCsv, Quoting::kNone})
     EXPECT_EQ(quoting_from_name(name_of(quoting)), quoting);

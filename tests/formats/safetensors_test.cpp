@@ -127,7 +127,7 @@ TEST(Safetensors, CopyAsF32NeedsFloats) {
   const std::vector<int32_t> a(2, 1);
   std::vector<float> out(2);
   EXPECT_USER_ERROR(copy_as_f32({"a", i32, Shape({2}), bytes_of_vector(a)}, out),
-                    "tensor 'a' holds i32; floating-point weights were expected");
+                    "tensor 'a' holds i32; expected floating-point weights");
 }
 
 struct Broken {

@@ -79,7 +79,7 @@ TEST_F(BrokenBpe, TheOrderOfMerges) {
   EXPECT_USER_ERROR(load("Ġ ab\na b\n"),
                     "merges.txt: line 1: this merge makes 'Ġab' with the id 257");
   EXPECT_USER_ERROR(load("a b\na b\nĠ ab\n"),
-                    "merges.txt: line 2: the merge of 'a' and 'b' stands in line 1");
+                    "merges.txt: line 2: the merge of 'a' and 'b' is already in line 1");
   EXPECT_USER_ERROR(load("#version: 0.2\nĠ ab\n"), "line 2");  // the line before it is missing
   // Two merges may make one token, and others number as they like.
   vocab_["Ġa"] = 259;
@@ -209,7 +209,7 @@ TEST_F(BrokenBpe, TokenizerJsonOfAnotherKind) {
   EXPECT_USER_ERROR(with("/model/merges/1", {"a", 1}), "merge 2: expected two tokens");
   EXPECT_USER_ERROR(with("/model/merges/1", {"b", "b"}), "merge 2: the merge of 'b' and 'b'");
   EXPECT_USER_ERROR(with("/model/merges/1", "a b"),
-                    "merge 2: the merge of 'a' and 'b' stands in merge 1 already");
+                    "merge 2: the merge of 'a' and 'b' is already in merge 1");
   EXPECT_USER_ERROR(with("/model/vocab/ab", "256"), "the id of token 'ab' is the string '256'");
   EXPECT_USER_ERROR(load_text("7"), "tokenizer.json: it holds the number 7");
   EXPECT_USER_ERROR(load_text("{}"), "model is missing");

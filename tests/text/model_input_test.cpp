@@ -57,7 +57,7 @@ TEST(ModelInput, AsTheLibraryMakesThem) {
       const auto tokenizer = test::tokenizer_of(root);
       const std::string where = name + ": " + item.dump();
       if (item[5] == 0) {
-        EXPECT_USER_ERROR(input_of(*tokenizer, item), "tokens must be cut");
+        EXPECT_USER_ERROR(input_of(*tokenizer, item), "tokens must be truncated");
         continue;
       }
       const ModelInput input = input_of(*tokenizer, item);
@@ -78,7 +78,7 @@ TEST(ModelInput, AsTheLibraryMakesThem) {
 
 TEST(ModelInput, WhatIsRefused) {
   const auto bert = test::golden_tokenizer("bert");
-  EXPECT_USER_ERROR(bert->model_input("the", "cat", 2), "at most 2 tokens was asked for, but the");
+  EXPECT_USER_ERROR(bert->model_input("the", "cat", 2), "the limit is 2 tokens, but the");
   EXPECT_EQ(bert->model_input("the", "cat", 3).ids.size(), 3u);
   Json root;
   const Json all = test::read_golden("tokenizer_cases.json");

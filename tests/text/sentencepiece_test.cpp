@@ -153,7 +153,7 @@ TEST(SentencePieceModel, ConfigurationNamesTheEnds) {
                     "d/tokenizer_config.json: bos_token is the number 3; expected the text of a "
                     "token");
   EXPECT_USER_ERROR(read_spm(model, R"({"eos_token": "x"})"),
-                    "eos_token is the string 'x', which is no piece of tokenizer.model");
+                    "eos_token is the string 'x', which is not a piece of tokenizer.model");
   EXPECT_USER_ERROR(read_spm(model, R"({"added_tokens_decoder": {"8": {"content": "<pad>"}}})"),
                     "added_tokens_decoder has a token with the id '8', which tokenizer.model lacks "
                     "(its ids go from 0 to 7)");
@@ -200,8 +200,7 @@ TEST(SentencePieceModel, RefusesByName) {
   EXPECT_USER_ERROR(read_spm(fine + piece_field(std::string("a\0", 2), 0)), "holds a NUL byte");
   EXPECT_USER_ERROR(read_spm(fine + piece_field(std::string(8000, 'x'), 0)),
                     "has 8000 bytes; the limit is 7999");
-  EXPECT_USER_ERROR(read_spm(fine + piece_field("c", std::nanf(""))),
-                    "has a score that is no number");
+  EXPECT_USER_ERROR(read_spm(fine + piece_field("c", std::nanf(""))), "has a score that is NaN");
   EXPECT_USER_ERROR(read_spm(fine + piece_field("c", 0, 7)),
                     "piece 8 is of the type 7; expected 1 (NORMAL) to 6 (BYTE)");
   EXPECT_USER_ERROR(read_spm(fine + piece_field("c", 0, kUnknown)), "is unknown, as is piece 0");
@@ -216,7 +215,7 @@ TEST(SentencePieceModel, RefusesByName) {
   EXPECT_USER_ERROR(read_spm(fine + piece_field("aba", 0, kUnused) + trainer(kBpe)),
                     "piece 8 ('aba') is UNUSED, which is supported for Unigram alone");
   EXPECT_USER_ERROR(read_spm(fine + piece_field("ax", 0) + trainer(kBpe)),
-                    "piece 8 ('ax') holds the character 'x', which is no piece");
+                    "piece 8 ('ax') holds the character 'x', which is not a piece");
   EXPECT_USER_ERROR(read_spm(fine + "\x0a"), "the message ends inside the field");
   EXPECT_USER_ERROR(read_spm(fine + varint_field(1, 3)), "is a varint; expected bytes");
 }

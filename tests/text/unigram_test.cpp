@@ -223,9 +223,9 @@ TEST(Precompiled, RefusesBrokenMaps) {
             "f: charsmap says that its trie has 12 bytes; expected a multiple of 4 from 4 to 6, "
             "the bytes that follow");
   EXPECT_EQ(refusal(units({4, 0}) + "x"),
-            "f: charsmap: its replacements do not end with a NUL byte; is it cut short?");
+            "f: charsmap: its replacements do not end with a NUL byte; is it truncated?");
   EXPECT_EQ(refusal(units({4, 0})),
-            "f: charsmap: its replacements do not end with a NUL byte; is it cut short?");
+            "f: charsmap: its replacements do not end with a NUL byte; is it truncated?");
   EXPECT_EQ(refusal(units({4, 0}) + std::string("\xff\0", 2)),
             "f: charsmap: its replacements are not UTF-8 at byte 0");
   EXPECT_EQ(refusal(units({4, 1u << 8 | 5u << 10}) + pool),
@@ -233,7 +233,7 @@ TEST(Precompiled, RefusesBrokenMaps) {
   EXPECT_EQ(refusal(units({8, 1u << 8 | 1u << 10, 0x80000002u}) + pool),
             "f: charsmap: unit 1 of its trie points to byte 2 of 2 of replacements");
   EXPECT_EQ(refusal(units({8, 1u << 8 | 1u << 10, 0x80000000u}) + std::string(1025, 'x') + pool),
-            "f: charsmap: unit 1 of its trie stands for a text of more than 1024 bytes");
+            "f: charsmap: unit 1 of its trie represents a text of more than 1024 bytes");
   EXPECT_EQ(refusal(units({8, 1u << 8 | 1u << 10, 0x80000000u}) + pool), "");
   EXPECT_THROW((void)Precompiled::read_base64("a", "f"), UserError);
 }

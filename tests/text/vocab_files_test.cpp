@@ -54,7 +54,7 @@ TEST(VocabFiles, WhatIsRefused) {
     return bert_tokenizer_json(text, config, "vocab.txt");
   };
   EXPECT_USER_ERROR(bert("a\nb\na\n"), "vocab.txt: line 3: the token 'a' is listed twice");
-  EXPECT_USER_ERROR(bert("a\n\xff\n"), "vocab.txt: it is no UTF-8 at byte 2");
+  EXPECT_USER_ERROR(bert("a\n\xff\n"), "vocab.txt: it is not UTF-8 at byte 2");
   EXPECT_USER_ERROR(bert("[UNK]\n[CLS]\n"), "vocab.txt: it has no token '[SEP]'");
   EXPECT_USER_ERROR(bert("[CLS]\n[SEP]\n", {{"do_lower_case", 1}}),
                     "has \"do_lower_case\" as the number 1; expected true or false");
@@ -63,7 +63,7 @@ TEST(VocabFiles, WhatIsRefused) {
   };
   EXPECT_USER_ERROR(roberta("[]", ""), "vocab.json: it holds an array");
   EXPECT_USER_ERROR(roberta("{}", "a b c\n"), "merges.txt: line 1: expected two tokens");
-  EXPECT_USER_ERROR(roberta("{}", "a \xff\n"), "merges.txt: it is no UTF-8 at byte 2");
+  EXPECT_USER_ERROR(roberta("{}", "a \xff\n"), "merges.txt: it is not UTF-8 at byte 2");
   EXPECT_USER_ERROR(roberta("{}", ""), "vocab.json: it has no token '</s>'");
   EXPECT_USER_ERROR(roberta(R"({"<s>": 0, "</s>": "1"})", ""),
                     "vocab.json: the id of token '</s>' is the string '1'");

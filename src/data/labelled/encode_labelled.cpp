@@ -41,10 +41,10 @@ bool encode_labelled_row(const LabelledFile& file, const LabelledRow& row,
   }
   if (input.left_out > 0 && !truncate)
     user_error(
-        "{} tokens, more than the context of {}; shorten it, allow a longer context, or allow "
-        "that texts are cut",
+        "{} tokens, more than the context of {}; shorten it, use a longer context, or allow "
+        "truncation",
         input.ids.size() + input.left_out, context);
-  if (input.ids.empty()) user_error("the text has no tokens; at least one was expected");
+  if (input.ids.empty()) user_error("the text has no tokens; expected at least one");
   out.ids = std::move(input.ids);
   // Types that are all zero need no memory.
   if (std::any_of(input.types.begin(), input.types.end(), [](int32_t type) { return type != 0; }))
@@ -85,10 +85,10 @@ EncodedFile encode_labelled(const LabelledFile& file, const Tokenizer& tokenizer
     if (error) std::rethrow_exception(error);
   for (const int64_t rows : cut) encoded.cut_rows += rows;
   if (encoded.cut_rows > 0)
-    encoded.notes.push_back(
-        fmt::format("{}: {} of {} texts are longer than the context of {} tokens and were cut",
-                    file.name, with_commas(encoded.cut_rows),
-                    with_commas(static_cast<int64_t>(file.rows.size())), context));
+    encoded.notes.push_back(fmt::format(
+        "{}: {} of {} texts are longer than the context of {} tokens and were truncated", file.name,
+        with_commas(encoded.cut_rows), with_commas(static_cast<int64_t>(file.rows.size())),
+        context));
   return encoded;
 }
 

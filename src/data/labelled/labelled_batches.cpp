@@ -15,17 +15,17 @@ LabelledBatches::LabelledBatches(const std::vector<EncodedRow>& rows, std::strin
   if (options.mode != Sampling::kEpoch && options.mode != Sampling::kGroupByLength &&
       options.mode != Sampling::kSequential)
     usage_error(
-        "sampling '{}' does not fit texts with labels; epoch, group_by_length or sequential was "
-        "expected",
+        "sampling '{}' does not work with labelled texts; expected epoch, group_by_length or "
+        "sequential",
         name_of(options.mode));
-  if (rows.empty()) user_error("{} has no rows; texts with labels were expected", name_);
+  if (rows.empty()) user_error("{} has no rows; expected texts with labels", name_);
   values_ = labelled.kind == LabelKind::kValues ? rows[0].values.size() : 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const EncodedRow& row = rows[i];
     const auto length = static_cast<int64_t>(row.ids.size());
     if (length < 1 || length > options.context)
-      user_error("{}: row {} has {} tokens; 1 to {}, the context, were expected", name_, i + 1,
-                 length, options.context);
+      user_error("{}: row {} has {} tokens; expected 1 to {}, the context", name_, i + 1, length,
+                 options.context);
     for (const int32_t id : row.ids)
       if (id < 0 || id >= options.vocab)
         user_error("{}: row {} has the token {}; the vocabulary has {}, numbered from 0", name_,

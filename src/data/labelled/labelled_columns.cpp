@@ -55,7 +55,8 @@ class ColumnFinder {
     LabelledColumns found;
     found.has_header = has_header_ = decide_header();
     if (is_tags_ && !options_.text2_column.empty())
-      usage_error("--text2-column {}: words with tags have no second text", options_.text2_column);
+      usage_error("--text2-column {}: tagged words have no second text; leave it out",
+                  options_.text2_column);
     auto text = told("--text-column", options_.text_column);
     auto label = told("--label-column", options_.label_column);
     auto text2 = told("--text2-column", options_.text2_column);
@@ -77,8 +78,8 @@ class ColumnFinder {
     }
     if (*text == *label || text2 == text || text2 == label)
       usage_error(
-          "{}: column {} was named twice; the text, the second text and the label were "
-          "expected to be different columns",
+          "{}: column {} was named twice; expected different columns for the text, the second text "
+          "and the label",
           name_, *text == *label || text2 == text ? *text + 1 : *label + 1);
     found.text = *text;
     found.label = *label;
@@ -111,10 +112,8 @@ class ColumnFinder {
       return number - 1;
     }
     if (!has_header_)
-      usage_error(
-          "{} {}: without a header columns have no names; a number from 1 to {} was "
-          "expected",
-          option, value, table_.columns);
+      usage_error("{} {}: without a header columns have no names; expected a number from 1 to {}",
+                  option, value, table_.columns);
     for (const bool exactly : {true, false})
       for (size_t c = 0; c < table_.columns; ++c) {
         const std::string_view header = without_spaces(table_.at(0, c));
@@ -133,8 +132,7 @@ class ColumnFinder {
                                        [&](std::string_view n) { return is_alike(header, n); });
       if (matches && found)
         user_error(
-            "{}: the columns '{}' and '{}' of the header in line {} may both be meant; say "
-            "which one with {}",
+            "{}: both columns '{}' and '{}' of the header in line {} fit; choose one with {}",
             name_, without_spaces(table_.at(0, *found)), header, table_.lines[0], option);
       if (matches) found = c;
     }
@@ -153,13 +151,11 @@ class ColumnFinder {
     const auto others = others_than(taken);
     if (others.size() == 1) return others[0];
     if (others.empty())
-      user_error(
-          "{}: a column for {} was expected besides the others; line {} has {}, separated "
-          "by tabs",
-          name_, what, table_.lines[0], column_count());
+      user_error("{}: expected another column for {}; line {} has {}, separated by tabs", name_,
+                 what, table_.lines[0], column_count());
     user_error(
-        "{}: which of the columns {} is {} cannot be known; say it with {}, a name of the "
-        "header or a number from 1",
+        "{}: cannot tell which of the columns {} is {}; choose it with {}, by its name in the "
+        "header or its number from 1",
         name_, all_names(), what, option);
   }
 
@@ -202,14 +198,12 @@ class ColumnFinder {
     }
     if (table_.columns == 1)
       user_error(
-          "{}: a text and its label were expected in each row, separated by a tab; line {} "
-          "has 1 column",
+          "{}: expected a text and its label in each row, separated by a tab; line {} has 1 column",
           name_, table_.lines[0]);
     if (!is_clear || !found)
       user_error(
-          "{}: which column is the text and which the label cannot be known from {} (line "
-          "{}); say --text-column and --label-column, each a name of the header or a number "
-          "from 1 to {}",
+          "{}: cannot tell from {} (line {}) which column is the text and which the label; pass "
+          "--text-column and --label-column, each a name in the header or a number from 1 to {}",
           name_, all_names(), table_.lines[0], table_.columns);
     return *found;
   }

@@ -31,7 +31,7 @@ void check_labelled_text(std::string_view text, const std::string& name) {
                        at - begin + 1);
   };
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
-    user_error("{}: {} is NUL, which no text has; name a text file", name, place(nul));
+    user_error("{}: {} is NUL, so this is not text; name a text file", name, place(nul));
   if (const auto at = find_invalid_utf8(text))
     user_error(
         "{}: {} (0x{:02x}) is not UTF-8; convert the file (for Latin-1: iconv -f LATIN1 -t "
@@ -72,7 +72,7 @@ class LabelIds {
       : labels_(std::move(labels)), name_(std::move(name)), examples_(labels_.size()) {
     for (size_t i = 0; i < labels_.size(); ++i)
       if (!ids_.emplace(labels_[i], static_cast<int32_t>(i)).second)
-        user_error("the label '{}' was given twice; different labels were expected", labels_[i]);
+        user_error("the label '{}' was given twice; expected different labels", labels_[i]);
   }
 
   LabelIds(const LabelIds&) = delete;
@@ -81,7 +81,7 @@ class LabelIds {
   int32_t id(std::string_view label, int64_t line) {
     const auto found = ids_.find(label);
     if (found == ids_.end())
-      user_error("{}: line {}: '{}' is none of the labels: {}", name_, line, shown_field(label),
+      user_error("{}: line {}: '{}' is not one of the labels: {}", name_, line, shown_field(label),
                  quoted(labels_));
     ++examples_[static_cast<size_t>(found->second)];
     return found->second;
@@ -151,8 +151,8 @@ void check_first_line(const LabelledTable& t, const std::string& name) {
                                       [](const auto& entry) { return entry.second == 1; });
   if (alone == 1 && examples[t.label(0)] == 1)
     user_error(
-        "{}: line {}: no other line has the label '{}'; if this line is a header, say "
-        "--header yes, if it is an example, --header no",
+        "{}: line {}: no other line has the label '{}'; pass --header yes if this line is a "
+        "header, --header no if it is an example",
         name, t.table.lines[0], shown_field(t.label(0)));
 }
 
@@ -168,7 +168,7 @@ void read_classes(const LabelledTable& t, LabelledFile& file) {
   std::set<std::string_view> names;
   for (size_t row = t.first(); row < t.table.rows(); ++row) {
     if (t.label(row).empty())
-      user_error("{}: line {}: the label is empty; the name of a class was expected", file.name,
+      user_error("{}: line {}: the label is empty; expected the name of a class", file.name,
                  t.table.lines[row]);
     names.insert(t.label(row));
   }
@@ -179,11 +179,11 @@ void read_classes(const LabelledTable& t, LabelledFile& file) {
   const size_t rows = file.rows.size();
   if (t.options.labels.empty() && are_ratings(names))
     file.notes.push_back(
-        fmt::format("the labels are numbers of {} different values, each of which becomes a class "
-                    "of its own; --task regress learns to tell the number",
+        fmt::format("the labels are {} different numbers, each of which becomes a class of its own; "
+                    "--task regress learns to predict the number",
                     with_commas(static_cast<int64_t>(names.size()))));
   else if (rows >= 10 && names.size() > rows / 2)
-    file.notes.push_back(fmt::format("{} have {}; is the label's column another one?",
+    file.notes.push_back(fmt::format("{} have {}; is the label in another column?",
                                      counted(static_cast<int64_t>(rows), "row"),
                                      counted(static_cast<int64_t>(names.size()), "label")));
   ids.note_missing(file.notes);
@@ -196,21 +196,21 @@ void read_values(const LabelledTable& t, LabelledFile& file) {
     for (const std::string_view word : split_at_spaces(t.label(row))) {
       const auto value = number_in(word);
       if (!value)
-        user_error("{}: line {}: a number was expected as the label; found '{}'{}", file.name,
+        user_error("{}: line {}: expected a number as the label; found '{}'{}", file.name,
                    t.table.lines[row], shown_field(t.label(row)),
                    row == 0 && t.options.header == TsvHeader::kAuto
-                       ? "; if this line is a header, say --header yes"
+                       ? "; if this line is a header, pass --header yes"
                        : "");
       values.push_back(*value);
     }
     const auto count = static_cast<int64_t>(values.size());
     if (row == t.first()) file.values_per_row = count;
     if (count == 0 || count != file.values_per_row)
-      user_error("{}: line {}: {} expected as the label, as in the first row; found {}", file.name,
-                 t.table.lines[row],
-                 file.values_per_row < 2 ? "a number was"
-                                         : fmt::format("{} numbers were", file.values_per_row),
-                 count);
+      user_error(
+          "{}: line {}: expected {} as the label, as in the first row; found {}", file.name,
+          t.table.lines[row],
+          file.values_per_row < 2 ? "a number" : fmt::format("{} numbers", file.values_per_row),
+          count);
   }
 }
 
@@ -235,7 +235,7 @@ void read_tagged_rows(const LabelledTable& t, LabelledFile& file) {
     const auto words = split_at_spaces(t.text(row));
     tags.push_back(split_at_spaces(t.label(row)));
     if (words.empty() || words.size() != tags.back().size())
-      user_error("{}: line {}: {} and {}, separated by spaces; a tag for each word was expected",
+      user_error("{}: line {}: {} and {}, separated by spaces; expected a tag for each word",
                  file.name, t.table.lines[row], counted(static_cast<int64_t>(words.size()), "word"),
                  counted(static_cast<int64_t>(tags.back().size()), "tag"));
     file.rows[row - t.first()].words.assign(words.begin(), words.end());
@@ -248,11 +248,10 @@ void read_rows(std::string_view text, const LabelledFileOptions& options, Labell
   const bool are_plain = options.kind == LabelKind::kTags && options.quoting == Quoting::kAuto;
   TsvReader reader(text, file.name, are_plain ? Quoting::kNone : options.quoting);
   const TsvTable table = read_table(reader, file.name);
-  if (table.rows() == 0)
-    user_error("{} has no rows; texts with their labels were expected", file.name);
+  if (table.rows() == 0) user_error("{} has no rows; expected texts with their labels", file.name);
   const LabelledTable t{table, find_columns(table, options, file.name), options};
   if (t.first() == table.rows())
-    user_error("{} has a header and no rows; texts with their labels were expected", file.name);
+    user_error("{} has a header and no rows; expected texts with their labels", file.name);
   file.has_pairs = t.columns.text2.has_value();
   file.rows.resize(table.rows() - t.first());
   int64_t empty_texts = 0;
@@ -275,8 +274,8 @@ void read_rows(std::string_view text, const LabelledFileOptions& options, Labell
                                        : fmt::format("{} empty lines were", reader.empty_lines())));
   if (reader.plain_quotes() > 0)
     file.notes.push_back(fmt::format(
-        "{} with a double quote that does not close at its end, the first in line {}: such quotes "
-        "are read as part of the text (--quoting csv reads them otherwise)",
+        "{} with a double quote that is not closed at its end, the first in line {}: such quotes "
+        "are read as part of the text (change this with --quoting csv)",
         reader.plain_quotes() == 1 ? "1 field begins"
                                    : fmt::format("{} fields begin", reader.plain_quotes()),
         reader.first_plain_quote()));
@@ -348,13 +347,13 @@ void read_token_lines(std::string_view text, const LabelledFileOptions& options,
         line.find('\t') == std::string_view::npos ? split_at_spaces(line) : split_at_tabs(line);
     if (columns == 0) columns = fields.size();
     if (fields.size() < 2 || fields.size() != columns)
-      user_error("{}: line {}: a token and its tag were expected, {}; found {}", file.name, number,
+      user_error("{}: line {}: expected a token and its tag, {}; found {}", file.name, number,
                  columns < 2 ? "separated by a tab or a space"
                              : fmt::format("in {} columns as in the first line", columns),
                  counted(static_cast<int64_t>(fields.size()), "column"));
     if (fields.front().empty() || fields.back().empty())
-      user_error("{}: line {}: the {} is empty; a token and its tag were expected", file.name,
-                 number, fields.front().empty() ? "token" : "tag");
+      user_error("{}: line {}: the {} is empty; expected a token and its tag", file.name, number,
+                 fields.front().empty() ? "token" : "tag");
     if (!std::exchange(inside, true)) {
       file.rows.emplace_back().line = number;
       tags.emplace_back();
@@ -365,8 +364,8 @@ void read_token_lines(std::string_view text, const LabelledFileOptions& options,
     lines.back().push_back(number);
   });
   if (file.rows.empty())
-    user_error("{} has no rows; a token and its tag a line were expected", file.name);
-  file.notes.push_back(fmt::format("{}: a token and its tag a line, {}", file.name,
+    user_error("{} has no rows; expected a token and its tag on each line", file.name);
+  file.notes.push_back(fmt::format("{}: a token and its tag on each line, {}", file.name,
                                    counted(static_cast<int64_t>(file.rows.size()), "sentence")));
   set_tags(tags, options, file, lines);
 }
@@ -377,7 +376,7 @@ TsvHeader header_from_name(std::string_view name) {
   if (name == "auto") return TsvHeader::kAuto;
   if (name == "yes") return TsvHeader::kYes;
   if (name == "no") return TsvHeader::kNo;
-  usage_error("unknown header '{}': auto, yes or no was expected", name);
+  usage_error("unknown header '{}': expected auto, yes or no", name);
 }
 
 LabelledFile parse_labelled(std::string_view text, const std::string& name,
@@ -405,25 +404,24 @@ LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesy
   options.labels = like.labels;
   LabelledFile file = read_labelled_file(path, options);
   if (file.has_pairs != like.has_pairs)
-    user_error("{} has {}, {} has {}; the same was expected of both", file.name,
+    user_error("{} has {}, but {} has {}; expected the same in both", file.name,
                file.has_pairs ? "pairs of texts" : "single texts", like.name,
                like.has_pairs ? "pairs of texts" : "single texts");
   if (file.values_per_row != like.values_per_row)
-    user_error("{} has {} in each row, {} has {}; the same was expected of both", file.name,
+    user_error("{} has {} in each row, but {} has {}; expected the same in both", file.name,
                counted(file.values_per_row, "number"), like.name, like.values_per_row);
   return file;
 }
 
 LabelledSplit hold_out(LabelledFile file, double fraction) {
   if (!(fraction > 0 && fraction <= 0.5))
-    usage_error("{} of the rows for validation; more than 0 and at most 0.5 was expected",
-                fraction);
+    usage_error("{} of the rows for validation; expected more than 0 and at most 0.5", fraction);
   const double every = std::round(1 / fraction);
   const auto rows = static_cast<double>(file.rows.size());
   if (every > rows)
     user_error(
-        "{} has {}; every {}-th is for validation, so at least as many were expected: hold "
-        "out a larger part, or name a second file",
+        "{} has {}; every {}-th is for validation, so at least that many are needed: hold out a "
+        "larger fraction, or name a second file",
         file.name, counted(static_cast<int64_t>(file.rows.size()), "row"), every);
   const auto k = static_cast<size_t>(every);
   std::vector<LabelledRow> rows_of_file = std::move(file.rows);

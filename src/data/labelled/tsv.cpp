@@ -25,7 +25,7 @@ std::string_view name_of(Quoting quoting) {
 Quoting quoting_from_name(std::string_view name) {
   for (const auto& entry : kQuotings)
     if (entry.name == name) return entry.quoting;
-  usage_error("unknown quoting '{}': auto, csv or none was expected", name);
+  usage_error("unknown quoting '{}': expected auto, csv or none", name);
 }
 
 TsvReader::TsvReader(std::string_view text, std::string name, Quoting quoting)
@@ -82,7 +82,7 @@ std::string_view TsvReader::quoted_field() {
     const size_t quote = text_.find('"', at_);
     if (quote == std::string_view::npos)
       user_error(
-          "{}: line {}: the quote that opens a field here is never closed; close it, or say "
+          "{}: line {}: the quote that opens a field here is never closed; close it, or pass "
           "--quoting none if quotes are part of the texts",
           name_, first_line);
     const std::string_view part = text_.substr(at_, quote - at_);
@@ -139,8 +139,8 @@ TsvTable read_table(TsvReader& reader, const std::string& name) {
       user_error("{}: line {}: found {}, expected {} as in the first row, separated by tabs{}",
                  name, reader.line(), counted(static_cast<int64_t>(fields.size()), "column"),
                  table.columns,
-                 quotes ? fmt::format("; line {} opens a quote that it does not close: if fields "
-                                      "reach over lines, say --quoting csv",
+                 quotes ? fmt::format("; line {} opens a quote without closing it: pass --quoting "
+                                      "csv if fields span lines",
                                       reader.first_plain_quote())
                         : "");
     }

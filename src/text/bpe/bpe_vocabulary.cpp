@@ -38,13 +38,13 @@ std::vector<size_t> entries_by_id(const VocabTokens& tokens, const std::string& 
     if (id >= static_cast<int64_t>(count)) continue;  // then another id is missing: reported below
     size_t& entry = entry_of[static_cast<size_t>(id)];
     if (entry != kNone)
-      user_error("{}: id {} belongs to two tokens, {} and {}; every token needs an id of its own",
-                 file, id, in_quotes(tokens.name(entry)), in_quotes(tokens.name(i)));
+      user_error("{}: id {} belongs to two tokens, {} and {}; every token needs its own id", file,
+                 id, in_quotes(tokens.name(entry)), in_quotes(tokens.name(i)));
     entry = i;
   }
   const auto hole = std::find(entry_of.begin(), entry_of.end(), kNone);
   if (hole != entry_of.end())
-    user_error("{}: it has {} tokens but none with id {}; ids must run from 0 to {} without holes",
+    user_error("{}: it has {} tokens but none with id {}; ids must run from 0 to {} without gaps",
                file, count, hole - entry_of.begin(), count - 1);
   return entry_of;
 }
@@ -126,7 +126,7 @@ void MergeReader::add(std::string_view left, std::string_view right, size_t numb
   const BpeMerge& merge = model_.merges.back();
   const auto [first, is_new] = number_of_.emplace(uint64_t{merge.left} << 32 | merge.right, number);
   if (!is_new)
-    user_error("{}: {} {}: the merge of {} and {} stands in {} {} already; every pair has one rank",
+    user_error("{}: {} {}: the merge of {} and {} is already in {} {}; every pair has one rank",
                file_, unit_, number, in_quotes(left), in_quotes(right), unit_, first->second);
 }
 
@@ -140,7 +140,7 @@ void MergeReader::check_order(size_t number) {
   }
   user_error(
       "{}: {} {}: this merge makes {} with the id {}, but by its place it would have {}: the lines "
-      "are out of order, or one is missing; take the file as its maker wrote it",
+      "are out of order, or one is missing; use the original file",
       file_, unit_, number, in_quotes(joined_), made, next_);
 }
 
@@ -159,9 +159,8 @@ void MergeReader::check_complete() const {
   constexpr size_t kMostSpecialTokens = 1024;
   if (orphans > kMostSpecialTokens || (model_.merges.empty() && orphans > 0))
     user_error(
-        "{}: it has {} merges, and {} tokens of {} are made by none of them; is it cut short, or "
-        "of "
-        "another tokenizer?",
+        "{}: it has {} merges, and {} tokens of {} are made by none of them; is it truncated, or "
+        "of another tokenizer?",
         file_, model_.merges.size(), orphans, vocab_name_);
 }
 

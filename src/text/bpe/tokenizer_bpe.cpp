@@ -194,7 +194,7 @@ void BpeEncoder::merge_by_heap(std::span<const uint32_t> symbol_ids,
   };
   constexpr uint32_t kNone = 0xffffffffu;
   if (symbol_ids.size() >= kNone)
-    user_error("a single word of {} bytes cannot be encoded: the limit is 4 GiB; break the text up",
+    user_error("a single word of {} bytes cannot be encoded: the limit is 4 GiB; split the text",
                symbol_ids.size());
   const auto n = static_cast<uint32_t>(symbol_ids.size());
   std::vector<Symbol> symbols(n);

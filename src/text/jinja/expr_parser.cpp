@@ -254,7 +254,7 @@ ExprPtr ExprParser::primary() {
       const auto [end, error] =
           std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
       if (error != std::errc())
-        source_.fail(token.at, fmt::format("{} is no number of 64 bits", token.text));
+        source_.fail(token.at, fmt::format("{} is not a 64-bit number", token.text));
       return constant(token.at, value);
     }
     default:
@@ -365,15 +365,14 @@ void ExprParser::arguments(ExprPtr& e) {
   while (!is_op(")")) {
     if (!std::exchange(first, false)) expect_op(",");
     if (is_op(")")) break;
-    if (is_op("*") || is_op("**")) fail("arguments that are unpacked are not supported");
+    if (is_op("*") || is_op("**")) fail("unpacked arguments (*args, **kwargs) are not supported");
     if (now().kind == Kind::name && after().kind == Kind::op && after().text == "=") {
       const std::string name = take().text;
       take();
       e->arguments.names.emplace_back(name, expression());
       deepen(*e, *e->arguments.names.back().second);
     } else {
-      if (!e->arguments.names.empty())
-        fail("an argument without a name stands behind one that has a name");
+      if (!e->arguments.names.empty()) fail("a positional argument follows a keyword argument");
       e->arguments.places.push_back(expression());
       deepen(*e, *e->arguments.places.back());
     }

@@ -103,7 +103,7 @@ class Interpreter {
     work_.spend_text(text.size());
     out += text;
     if (out.size() > work_.limits().output)
-      user_error("the text that is made has more than {} bytes", work_.limits().output);
+      user_error("the rendered text has more than {} bytes", work_.limits().output);
   }
 
   // ---- Statements
@@ -464,7 +464,7 @@ class Interpreter {
       return date(given.text(0, "format", ""));
     }
     at_ = callee.at;
-    user_error("'{}' is undefined, or no function that is supported", name);
+    user_error("'{}' is undefined, or not a supported function", name);
   }
 
   Value range(const Given& given) {
@@ -479,7 +479,7 @@ class Interpreter {
     std::vector<Value> items;
     for (int64_t i = begin; step > 0 ? i < end : i > end;) {
       if (static_cast<int64_t>(items.size()) >= kLongestRange)
-        user_error("range has more than {} numbers", kLongestRange);
+        user_error("range has more than {} values", kLongestRange);
       items.emplace_back(i);
       if (__builtin_add_overflow(i, step, &i)) break;
     }

@@ -99,7 +99,7 @@ class Lexer {
 
   void read_comment(size_t tag) {
     const size_t end = text_.find("#}", at_);
-    if (end == std::string_view::npos) source_.fail(tag, "the comment does not end; expected #}");
+    if (end == std::string_view::npos) source_.fail(tag, "the comment is not closed; expected #}");
     const char sign = end > at_ ? text_[end - 1] : '\0';
     at_ = end + 2;
     end_tag(sign, true);
@@ -154,7 +154,7 @@ class Lexer {
       end_tag(last, true);
       return;
     }
-    source_.fail(tag, "the tag raw does not end; expected {% endraw %}");
+    source_.fail(tag, "the tag raw is not closed; expected {% endraw %}");
   }
 
   /// What stands in a tag, and its end.
@@ -164,7 +164,7 @@ class Lexer {
     for (;;) {
       skip_space();
       if (at_ >= text_.size())
-        source_.fail(tag, fmt::format("the tag does not end; expected {}", end));
+        source_.fail(tag, fmt::format("the tag is not closed; expected {}", end));
       const size_t begin = at_;
       if (open.empty()) {
         const char sign = peek();
@@ -248,7 +248,7 @@ class Lexer {
       value = value * base + digit;
     }
     if (count < least || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
-      source_.fail(string, "the string has an escape that is no character");
+      source_.fail(string, "the string has an escape that is not a character");
     return value;
   }
 
@@ -291,7 +291,7 @@ class Lexer {
       at_ += op.size();
       return;
     }
-    source_.fail(at_, "there is a character that no expression has");
+    source_.fail(at_, "there is a character that is not allowed in an expression");
   }
 
   const Source& source_;
@@ -307,7 +307,7 @@ Source::Source(std::string_view text, std::string name) : name_(std::move(name))
   if (text.size() > kLongestTemplate)
     user_error("{}: the template has more than {} bytes", name_, kLongestTemplate);
   if (const auto bad = io::find_invalid_utf8(text))
-    user_error("{}: the template is no UTF-8 at byte {}", name_, *bad);
+    user_error("{}: the template is not UTF-8 at byte {}", name_, *bad);
   text_.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\r') {

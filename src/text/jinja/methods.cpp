@@ -168,8 +168,8 @@ Value copy_of(Work&, const Value& value, const std::string& name, const Given& g
 
 Value changes(Work&, const Value& value, const std::string& name, const Given&) {
   user_error(
-      "the method {} would change {}; values of a template do not change: write an "
-      "expression, or `set` with a namespace",
+      "the method {} would change {}; values in a template are immutable: write an expression, or "
+      "`set` with a namespace",
       name, value.type_name());
 }
 
@@ -227,7 +227,7 @@ Value call_method(Work& work, const Value& value, const std::string& name, const
   if (const Method* method = find_method(value, name))
     return method->call(work, value, name, given);
   if (value.is_undefined()) user_error("{} is undefined", *value.as<Undefined>()->name);
-  user_error("{} has no method '{}', or none that is supported", value.type_name(), name);
+  user_error("{} has no method '{}', or it is not supported", value.type_name(), name);
 }
 
 }  // namespace brrr::jinja

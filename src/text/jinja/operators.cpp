@@ -64,7 +64,7 @@ Value of_doubles(const std::string& op, double a, double b) {
   if (op == "**") {
     const double result = std::pow(a, b);
     if (std::isnan(result) && !std::isnan(a) && !std::isnan(b))
-      user_error("the power is no real number");
+      user_error("the power is not a real number");
     return result;
   }
   if (b == 0) user_error("division by zero");

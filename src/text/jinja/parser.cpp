@@ -34,8 +34,9 @@ class Parser : public ExprParser {
       const size_t at = now().at;
       if (now().kind == Kind::end) {
         if (ends.size() == 0) return body;
-        source_.fail(block_begin_.empty() ? at : block_begin_.back(),
-                     fmt::format("the block does not end; expected {{% {} %}}", *(ends.end() - 1)));
+        source_.fail(
+            block_begin_.empty() ? at : block_begin_.back(),
+            fmt::format("the block is not closed; expected {{% {} %}}", *(ends.end() - 1)));
       }
       if (now().kind == Kind::data) {
         body.push_back(statement(Stmt::Kind::data, at));
@@ -94,7 +95,7 @@ class Parser : public ExprParser {
         return;
       }
     if (name.starts_with("end") || name == "else" || name == "elif")
-      fail(fmt::format("the tag {} has no block that it could end", io::in_quotes(name)));
+      fail(fmt::format("the tag {} closes no block", io::in_quotes(name)));
     fail(fmt::format("the tag {} is not supported", io::in_quotes(name)));
   }
 
@@ -145,7 +146,7 @@ class Parser : public ExprParser {
         if (skip_op("="))
           macro.defaults.push_back(expression());
         else if (!macro.defaults.empty())
-          fail("a parameter without a default stands behind one that has a default");
+          fail("a parameter without a default follows one that has a default");
       }
       expect_op(")");
     }
@@ -206,7 +207,7 @@ class Parser : public ExprParser {
   std::unique_ptr<Stmt> read_leave(size_t at) {
     const bool leaves = tokens_[next_ - 1].text == "break";
     if (loop_level_ == 0)
-      source_.fail(at, fmt::format("'{}' stands outside a loop", leaves ? "break" : "continue"));
+      source_.fail(at, fmt::format("'{}' is outside a loop", leaves ? "break" : "continue"));
     return statement(leaves ? Stmt::Kind::leave : Stmt::Kind::next, at);
   }
 

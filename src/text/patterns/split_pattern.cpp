@@ -93,8 +93,8 @@ std::optional<std::pair<size_t, size_t>> SplitPattern::find(std::string_view tex
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found < 0)
     user_error(
-        "{}: the pattern {} takes too long or too much memory for a text of {} bytes ({}); a "
-        "tokenizer from a trusted place has none like it",
+        "{}: the pattern {} takes too long or too much memory for a text of {} bytes ({}); "
+        "tokenizers from a trusted source have no such pattern",
         where_, in_quotes(source_), text.size(), pcre2_message(found));
   const size_t* const ends = pcre2_get_ovector_pointer(matcher.data.get());
   return std::pair{ends[0], ends[1]};

@@ -100,7 +100,7 @@ void check_pieces(SentencePieceModel& model, const ReservedNames& names, const s
       refuse(fmt::format("has {} bytes; the limit is {}", piece.text.size(), kLongestPiece - 1));
     if (piece.text.find('\0') != std::string_view::npos) refuse("holds a NUL byte");
     if (find_invalid_utf8(piece.text)) refuse("is not UTF-8");
-    if (!std::isfinite(piece.score)) refuse("has a score that is no number");
+    if (!std::isfinite(piece.score)) refuse("has a score that is NaN");
     const uint32_t other = id_of.add(piece.text, static_cast<uint32_t>(id));
     if (other != PieceTable::kNone) refuse(fmt::format("is piece {} already", other));
     if (piece.kind == PieceKind::unknown) {

@@ -69,7 +69,7 @@ BpeModel bpe_model_of(const SentencePieceModel& from, const std::string& where) 
       bytes = bytes_of_character(text, at);
       if (bytes < text.size() && symbols.find(text.substr(at, bytes)) == PieceTable::kNone)
         user_error(
-            "{}: piece {} ({}) holds the character {}, which is no piece; such models are not "
+            "{}: piece {} ({}) holds the character {}, which is not a piece; such models are not "
             "supported",
             where, id, in_quotes(text), in_quotes(text.substr(at, bytes)));
     }
@@ -256,7 +256,8 @@ void SentencePieceTokenizer::read_config(const SentencePieceModel& model, std::s
     const auto piece = std::find_if(model.pieces.begin(), model.pieces.end(),
                                     [&](const auto& p) { return p.text == name; });
     if (piece == model.pieces.end())
-      user_error("{}: {} is {}, which is no piece of tokenizer.model", where, key, describe(value));
+      user_error("{}: {} is {}, which is not a piece of tokenizer.model", where, key,
+                 describe(value));
     id = static_cast<int32_t>(piece - model.pieces.begin());
   };
   read_id("bos_token", begin_);

@@ -49,7 +49,7 @@ template <typename Sum>
 void UnigramEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& ids) const {
   if (piece.empty()) return;
   if (piece.size() >= kUnreached)
-    user_error("a text of {} bytes cannot be encoded as one: the limit is 4 GiB; break it up",
+    user_error("a text of {} bytes cannot be encoded at once: the limit is 4 GiB; split it",
                piece.size());
   thread_local std::vector<BestPath<Sum>> best;
   best.clear();

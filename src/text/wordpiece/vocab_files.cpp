@@ -21,8 +21,8 @@ bool flag_of(const Json& config, const char* key, bool otherwise, const std::str
   const Json value = config.value(key, Json());
   if (value.is_null()) return otherwise;
   if (!value.is_boolean())
-    user_error("{}: the configuration beside it has \"{}\" as {}; expected true or false", where,
-               key, describe(value));
+    user_error("{}: its configuration has \"{}\" as {}; expected true or false", where, key,
+               describe(value));
   return value.get<bool>();
 }
 
@@ -62,7 +62,7 @@ Json special_tokens(const Json& vocab, const std::vector<std::string>& tokens,
 
 Json bert_tokenizer_json(std::string_view text, const Json& config, const std::string& where) {
   if (const auto bad = find_invalid_utf8(text))
-    user_error("{}: it is no UTF-8 at byte {}; expected one token a line", where, *bad);
+    user_error("{}: it is not UTF-8 at byte {}; expected one token per line", where, *bad);
   Json vocab = Json::object();
   int32_t id = 0;
   while (!text.empty()) {
@@ -119,7 +119,7 @@ Json roberta_tokenizer_json(std::string_view vocab_text, std::string_view merges
   if (!vocab.is_object())
     user_error("{}: it holds {}; expected {{\"token\": id, ...}}", where_vocab, describe(vocab));
   if (const auto bad = find_invalid_utf8(merges))
-    user_error("{}: it is no UTF-8 at byte {}", where_merges, *bad);
+    user_error("{}: it is not UTF-8 at byte {}", where_merges, *bad);
   Json list = Json::array();
   for (size_t number = 1; !merges.empty(); ++number) {
     const size_t end = std::min(merges.find('\n'), merges.size());
