@@ -144,7 +144,7 @@ void EncoderTexts::say_notes() const {
          brrr::counted(count_, "text"), cut_ == 1 ? "is" : "are", longest_,
          cut_ == 1 ? "its" : "their");
   if (broken_ > 0)
-    tell("note: {} not UTF-8: the bytes that are no characters are read as such\n",
+    tell("note: {} not UTF-8: invalid bytes are read as they are\n",
          broken_ == 1 ? "1 line is" : fmt::format("{} lines are", broken_));
   if (empty_ > 0)
     tell("note: {} empty: each still gets a result\n",

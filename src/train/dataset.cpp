@@ -97,7 +97,7 @@ std::optional<io::MaskOptions> masks_of(const TrainOptions& o, const io::Tokeniz
   m.mask = named.mask;
   if (m.cls < 0 || m.sep < 0 || m.pad < 0 || m.mask < 0)
     user_error(
-        "the {} tokenizer has no {} token, which a masked language model needs: take --tokenizer "
+        "the {} tokenizer has no {} token, which a masked language model needs: use --tokenizer "
         "wordpiece:N, or the folder of an encoder",
         tokenizer.kind(),
         m.mask < 0  ? "mask"
@@ -155,7 +155,7 @@ Dataset from_shards(const TrainOptions& options, const std::string& tokenizer_fo
   else
     d.notes.push_back(
         split ? fmt::format("no validation: {} holds no *val*.bin shards", options.data[0])
-              : "no validation: name shards for it with --val-data");
+              : "no validation: name validation shards with --val-data");
   d.description = fmt::format("{} ({} tokens)", d.train.description(), d.train.tokens());
   return d;
 }
@@ -207,7 +207,7 @@ Dataset from_text_stream(const TrainOptions& options, const std::string& tokeniz
   d.has_val = enough_for_validation(d.val, options.context, d.notes);
   const double mb = 1e-6 * static_cast<double>(d.stream->bytes());
   d.description = fmt::format(
-      "{}, {:.2f} MB of it to train on, tokenised on the way; {} tokens for validation, {} "
+      "{}, {:.2f} MB of it to train on, tokenised while training; {} tokens for validation, {} "
       "tokenizer of {}",
       corpus.description, mb, d.val.tokens(), d.tokenizer->kind(), d.tokenizer->vocab_size());
   return d;
@@ -265,19 +265,18 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
       least <= limit.bytes
           ? fmt::format("{}`brrr data prepare` and --data",
                         shards_only ? "Make shards of it: "
-                                    : "Take --tokenize stream, or make shards of it: ")
+                                    : "Use --tokenize stream, or make shards of it: ")
           : fmt::format(
-                "Even {} the run takes {} or more: take {}",
+                "Even {} the run needs {} or more: use {}",
                 shards_only ? "from shards (`brrr data prepare` and --data)"
                             : "with --tokenize stream",
                 memory_text(least),
                 asked_for ? "a larger --memory-limit or a smaller model" : "a smaller model");
-  throw UserError(
-      fmt::format("the text does not fit: {} of it are read ahead, which takes {} or more with "
-                  "their tokens, and {} is {}. {}",
-                  memory_text(bytes), memory_text(bytes + ids), limit.source,
-                  memory_text(limit.bytes), advice),
-      ExitCode::kNoMemory);
+  throw UserError(fmt::format("the text does not fit in memory: {} of it are read ahead, which "
+                              "needs {} or more with their tokens, and {} is {}. {}",
+                              memory_text(bytes), memory_text(bytes + ids), limit.source,
+                              memory_text(limit.bytes), advice),
+                  ExitCode::kNoMemory);
 }
 
 }  // namespace
@@ -367,7 +366,7 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
   if (!judged.empty()) d.notes.push_back("precision, recall and F1: " + judged);
   const bool has_classes = !files.train.labels.empty();
   d.description =
-      fmt::format("{}; {} to learn from and {} to judge by{}", files.train.name,
+      fmt::format("{}; {} for training and {} for validation{}", files.train.name,
                   counted(std::ssize(d.task->train), "text"), d.task->val.size(),
                   has_classes ? fmt::format("; labels {}", listed(files.train.labels)) : "");
   return d;

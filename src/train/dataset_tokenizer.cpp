@@ -56,7 +56,7 @@ std::unique_ptr<io::Tokenizer> make_tokenizer(const TrainOptions& options, const
     const fs::path folder = folder_of(options.data.at(0));
     if (!holds_tokenizer(folder))
       user_error(
-          "{}: no tokenizer stands beside the shards; name the one that made them: --tokenizer "
+          "{}: there is no tokenizer next to the shards; name the one that made them: --tokenizer "
           "gpt2, byte, or its folder",
           folder.string());
     return io::load_tokenizer(folder);

@@ -10,8 +10,7 @@ void check_device_name(const std::string& name) {
   if (name == "auto" || name == "cpu" || cuda::is_name(name)) return;
   usage_error(
       "expected auto, cpu, cuda, cuda:0 (a GPU by its number), or cuda:sm_80, cuda:sm_89, "
-      "cuda:sm_90 "
-      "(one to plan for); got '{}'",
+      "cuda:sm_90 (a GPU to plan for); got '{}'",
       name);
 }
 

@@ -224,7 +224,7 @@ std::string Health::why_slow(const Usual& usual) const {
   if (!now || !usual.clock) return "the CPU is shared or throttled";
   if (*now < kClockFell * *usual.clock)
     return fmt::format("the CPU clock fell from {:.0f} to {:.0f} MHz", *usual.clock, *now);
-  return fmt::format("the CPU is shared (its clock is as before, {:.0f} MHz)", *now);
+  return fmt::format("the CPU is shared (its clock is unchanged, {:.0f} MHz)", *now);
 }
 
 HealthNote Health::not_finite(int64_t step, const std::string& what, const std::string& origin) {

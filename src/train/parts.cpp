@@ -17,8 +17,7 @@ models::ModelPtr model_of(const TrainOptions& o, int64_t vocab_size,
   const int64_t vocabulary = o.vocab_size > 0 ? o.vocab_size : vocab_size;
   if (vocabulary < vocab_size)
     usage_error(
-        "--vocab-size {} is smaller than the tokenizer's {}: take at least that, or leave it "
-        "out",
+        "--vocab-size {} is smaller than the tokenizer's {}: use at least that, or leave it out",
         vocabulary, vocab_size);
   return models::find_architecture(o.architecture)
       .describe({{o.model_settings.begin(), o.model_settings.end()},
@@ -94,13 +93,12 @@ std::vector<std::string> emulation_notes(const std::string& precision, const Pro
     });
   if (precision == "fp8" && !has_scales && !multiplies)
     notes.emplace_back(
-        "note: no product of a block has sizes that are multiples of 16, which products of 8 bits "
-        "want: --precision fp8 is --precision bf16 here");
+        "note: --precision fp8 runs as --precision bf16 here: no product of a block has sizes that "
+        "are multiples of 16, which 8-bit products need");
   else if (precision == "fp8" && !multiplies)
     notes.emplace_back(
-        "note: this device does not multiply in 8 bits: --precision fp8 is emulated, for its "
-        "numbers (operands are rounded as there, products run in bf16); it is much slower than "
-        "--precision bf16");
+        "note: this device has no 8-bit products: --precision fp8 is emulated (operands are "
+        "rounded to 8 bits, products run in bf16), which is much slower than --precision bf16");
   for (const Dispatch& d : program.dispatch())
     if (d.kernel == "gemm_widening") {
       notes.push_back(fmt::format(
@@ -154,7 +152,7 @@ std::string warmup_note(const TrainOptions& o) {
   if (!warms_up || s.warmup_steps < o.max_steps) return "";
   return fmt::format(
       "the warm-up of {} does not end within the run of {}: the learning rate reaches {:.2g} "
-      "instead of {:.2g}. Give fewer --warmup-steps (below 1: a share of the run) or more "
+      "instead of {:.2g}. Use fewer --warmup-steps (below 1: a fraction of the run) or more "
       "--max-steps",
       counted(s.warmup_steps, "step"), counted(o.max_steps, "step"), s.at(o.max_steps - 1), s.peak);
 }

@@ -119,7 +119,7 @@ ResumePoint find_resume_point(const TrainOptions& options) {
   if (options.resume != "true") {
     run = without_last_slash(options.resume);
     if (!fs::is_directory(run))
-      user_error("--resume {}: no such folder; a run folder or a checkpoint-* folder was expected",
+      user_error("--resume {}: no such folder; expected a run folder or a checkpoint-* folder",
                  options.resume);
     if (fs::exists(run / "trainer_state.json")) {
       const ResumePoint point{run_of(run), run, ""};

@@ -179,7 +179,8 @@ void check_resumable(const io::Checkpoint& checkpoint) {
   const std::string state = (folder / "trainer_state.json").string();
   const TrainerState s = trainer_state_from_json(text("trainer_state.json"), state);
   if (s.step != checkpoint.step)
-    user_error("{}: it is of step {}, the checkpoint of step {}", state, s.step, checkpoint.step);
+    user_error("{}: it is for step {}, but the checkpoint is for step {}", state, s.step,
+               checkpoint.step);
   io::LoaderState::from_json(s.loader);
   const io::SafetensorsFile optimizer(folder / "optimizer.safetensors");
   io::check_readable(folder);

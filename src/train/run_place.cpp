@@ -87,15 +87,15 @@ void check_run_folder(const TrainOptions& options) {
   if (!fs::exists(run / "train_config.json"))
     user_error(
         "{} already holds {}, which the run would replace: name another --output-dir, or replace "
-        "it by --overwrite",
+        "it with --overwrite",
         run.string(), *file);
   if (io::list_checkpoints(run).empty())
     user_error(
-        "{} already holds a run, which has no checkpoint to go on from: replace it by --overwrite, "
-        "or name another --output-dir",
+        "{} already holds a run, which has no checkpoint to go on from: replace it with "
+        "--overwrite, or name another --output-dir",
         run.string());
   user_error(
-      "{} already holds a run: go on with it by --resume, replace it by --overwrite, or name "
+      "{} already holds a run: continue it with --resume, replace it with --overwrite, or name "
       "another --output-dir",
       run.string());
 }

@@ -71,7 +71,7 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
                               memory_text(with_search(*found.best, context)), by_evaluation);
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
-  text += fmt::format("The smallest budget that would do is --memory-limit {}",
+  text += fmt::format("The smallest budget that fits is --memory-limit {}",
                       memory_at_least(with_search(least, context) + kVariesBetweenRuns));
   if (how != description(wanted.options))
     text += fmt::format(" {} ({})",
@@ -84,10 +84,10 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
       fits(little) || (little && least.needed() - little->needed() >= kWorthSaying);
   const int64_t states = wanted.arena.parameter_bytes + wanted.arena.state_bytes;
   if (context.now.needed() + states > context.budget)
-    return text + fmt::format("; weights and optimizer states alone are {}: take a smaller model{}",
+    return text + fmt::format("; weights and optimizer states alone are {}: use a smaller model{}",
                               memory_text(states),
                               less_evaluation ? " and a smaller --eval-batch-size" : "");
-  return text + fmt::format("; or take a smaller {}--context or model",
+  return text + fmt::format("; or use a smaller {}--context or model",
                             less_evaluation ? "--eval-batch-size, " : "");
 }
 

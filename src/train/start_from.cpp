@@ -15,7 +15,7 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
   const auto check = [&](const std::string& name, const std::string& asked,
                          const std::string& has) {
     if (asked != has)
-      usage_error("--init-from: {} has {} = {}; got {}. Leave --{} out: the model brings it",
+      usage_error("--init-from: {} has {} = {}; got {}. Leave --{} out: the model defines it",
                   folder, name, has, asked, name);
   };
   for (const auto& [name, value] : settings)
@@ -28,7 +28,7 @@ void adopt_definition(TrainOptions& o, const models::Model& model, const std::st
   if (o.was_given("vocab-size") && o.vocab_size != 0)
     check("vocab-size", std::to_string(o.vocab_size), std::to_string(sizes.vocabulary));
   if (o.context > sizes.context)
-    usage_error("--context {} is longer than the {} positions of {}: take --context {} or less",
+    usage_error("--context {} is longer than the {} positions of {}: use --context {} or less",
                 o.context, sizes.context, folder, sizes.context);
   o.architecture = architecture;
   o.model_settings = {settings.begin(), settings.end()};
@@ -40,7 +40,7 @@ void adopt_architecture(TrainOptions& o, const io::ModelFolder& model) {
   if (o.was_given("tokenizer") && !asks_for(o.tokenizer, *model.tokenizer))
     usage_error(
         "--init-from: the tokenizer of {} ({} of {}) is not --tokenizer {}; leave it out: the "
-        "model brings it",
+        "model brings its own",
         folder, model.tokenizer->kind(), model.tokenizer->vocab_size(), o.tokenizer);
   if (!o.was_given("context")) o.context = std::min(o.context, model.definition->sizes().context);
   adopt_definition(o, *model.definition, folder);

@@ -236,10 +236,10 @@ class Trainer {
   void set_later_checkpoints_aside() {
     const std::vector<int64_t> later = io::set_aside_after(result_.run_dir, state_.step);
     if (later.empty()) return;
-    say(fmt::format(
-        "note: this run goes on from step {} and replaces what came after it; until its first "
-        "checkpoint, those of step {} wait as replaced-*",
-        state_.step, fmt::join(later, ", ")));
+    say(
+        fmt::format("note: this run goes on from step {} and replaces what came after it; until "
+                    "its first checkpoint, those of step {} are kept as replaced-*",
+                    state_.step, fmt::join(later, ", ")));
   }
 
   void loop() {
@@ -391,7 +391,7 @@ class Trainer {
       if (++result_.skipped_steps == skipped_before_ + 1)
         progress_->message(
             fmt::format("step {}: gradients overflowed at loss scale {:.6g}: skipped, the scale is "
-                        "halved; from here on such steps are only counted",
+                        "halved; from now on such steps are only counted",
                         state_.step, r.loss_scale));
       return;
     }

@@ -88,15 +88,15 @@ TEST(TrainOptionErrors, BadValuesSayWhatWasExpectedAndWhatCame) {
       {"init_loss_scale", "0.5", "1"},
       {"auto_find_batch_size", "some", "true, false or all"},
       {"fit", "maybe", "true, false or all"},
-      {"memory_limit", "6", "without a unit"},
+      {"memory_limit", "6", "has no unit"},
       {"memory_limit", "0GiB", "above 0"},
       {"memory_limit", "-1GiB", "above 0"},
       {"memory_limit", "lots", "such as 6GiB"},
-      {"memory_limit", "6 giga", "'giga' is no unit"},
-      {"memory_limit", "9e30GiB", "no machine has so much"},
+      {"memory_limit", "6 giga", "'giga' is not a unit"},
+      {"memory_limit", "9e30GiB", "no machine has that much memory"},
       {"gradient_checkpointing", "often", "true or false"},
       {"rematerialize", "some", "none, all, blocks, auto"},
-      {"activation_memory", "2", "without a unit"},
+      {"activation_memory", "2", "has no unit"},
       {"activation_memory", "0GiB", "above 0"},
       {"activation_memory", "-1GiB", "above 0"},
       {"activation_memory", "lots", "amount of memory"},
@@ -229,7 +229,7 @@ TEST(TrainOptionErrors, FilesNameTheLine) {
   expect_parts(message("n_layer = 1\nn_layer = 2\n"), {"run.toml:2: not valid TOML"});
   expect_parts(message("seed = 1979-05-27\n"), {"run.toml:1", "expected a string, a number"});
   expect_parts(message("text = [['a']]\n"), {"run.toml:1", "expected a string"});
-  expect_parts(message("[a.b]\nseed = 1\n"), {"tables inside tables"});
+  expect_parts(message("[a.b]\nseed = 1\n"), {"nested tables"});
   expect_parts(message("config = 'other.toml'\n"), {"run.toml:1: config"});
   expect_parts(message("\xff\xfe"), {"run.toml", "not valid TOML"});
   EXPECT_EQ(message(""), "(no error)");

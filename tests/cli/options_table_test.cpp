@@ -192,9 +192,9 @@ TEST(TrainOptions, AnArchitectureBringsItsPresetsAndOptions) {
   EXPECT_EQ(options_from_json(to_json(named), "record").model_settings, named.model_settings);
 
   EXPECT_USER_ERROR(resolve({{"num-key-value-heads", "2"}}),
-                    "--num-key-value-heads is no option of the architecture gpt2");
+                    "--num-key-value-heads is not an option of the architecture gpt2");
   EXPECT_USER_ERROR(resolve({{"preset", "llama-char"}, {"bias", "true"}}),
-                    "--bias is no option of the architecture llama");
+                    "--bias is not an option of the architecture llama");
   EXPECT_USER_ERROR(resolve({{"preset", "gpt2"}, {"architecture", "llama"}}),
                     "--preset gpt2 is of the architecture gpt2; got --architecture llama");
   EXPECT_USER_ERROR(resolve({{"architecture", "griffin"}}), "expected one of gpt2, llama");

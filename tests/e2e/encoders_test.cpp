@@ -256,7 +256,7 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect(fine_tuning("bad", "classify", "classes.tsv", {"--val-data", path("values.tsv")}), 1,
          "values.tsv");
   expect({"train", "--task", "classify", "--data", path("classes.tsv")}, 2,
-         "starts from a model that knows texts: expected --init-from");
+         "starts from a trained encoder: expected --init-from");
   expect({"train", "--task", "classify", "--init-from", model}, 2, "needs --data with one file");
   expect({"train", "--label-column", "x"}, 2, "--label-column is for files of texts and labels");
   expect({"train", "--preset", "fine-tune"}, 2, "--preset fine-tune needs --task");

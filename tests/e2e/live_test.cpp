@@ -251,8 +251,7 @@ TEST_F(Live, AReportIsOfRunsEachOnce) {
   ASSERT_TRUE(fs::exists(checkpoint));
   for (const std::string& name : {checkpoint.string(), checkpoint.string() + "/"}) {
     EXPECT_EQ(run({"report", name}), 1);
-    EXPECT_NE(err_.find("is a checkpoint; expected the folder of the run"), std::string::npos)
-        << err_;
+    EXPECT_NE(err_.find("is a checkpoint; expected the run folder"), std::string::npos) << err_;
     EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
     EXPECT_FALSE(fs::exists(checkpoint / "report.html"));
   }

@@ -118,9 +118,9 @@ TEST_F(Memory, FitTrainsTheSameRowsWhenTheyAreGroupedByLength) {
 
 TEST_F(Memory, TheSmallestBudgetThatIsNamedDoes) {
   EXPECT_EQ(run(wide_run("run", {"--memory-limit", "1MiB"})), 3) << err_;
-  const size_t at = err_.find("would do is --memory-limit ");
+  const size_t at = err_.find("that fits is --memory-limit ");
   ASSERT_NE(at, std::string::npos) << err_;
-  const size_t begin = at + std::string("would do is --memory-limit ").size();
+  const size_t begin = at + std::string("that fits is --memory-limit ").size();
   const std::string least = err_.substr(begin, err_.find_first_of(" ;", begin) - begin);
   EXPECT_EQ(run(wide_run("run", {"--memory-limit", least, "--fit", "--max-steps", "1"})), 0)
       << least << "\n"

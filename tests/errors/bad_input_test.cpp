@@ -295,14 +295,14 @@ TEST_F(Errors, PlacesThatCannotBeRead) {
 TEST_F(Errors, Budgets) {
   prepare("bytes");
   const auto train = [&](std::vector<std::string> more) { return train_on(at("bytes"), more); };
-  check({{train({"--memory-limit", "6"}), 2, {"--memory-limit", "without a unit", "6GiB"}},
+  check({{train({"--memory-limit", "6"}), 2, {"--memory-limit", "has no unit", "6GiB"}},
          {train({"--memory-limit", "0GiB"}), 2, {"above 0"}},
          {train({"--memory-limit", "-3GiB"}), 2, {"above 0"}},
          {train({"--memory-limit", "some"}), 2, {"6GiB", "'some'"}},
          {train({"--memory-limit", "6 gigs"}), 2, {"'gigs'", "6GiB"}},
          {train({"--memory-limit", "4000TiB"}), 2, {"more than this machine has"}},
-         {train({"--memory-limit", "1MiB"}), 3, {"does not fit", "would do is --memory-limit"}},
-         {train({"--memory-limit", "1MiB", "--fit"}), 3, {"would do is --memory-limit"}},
+         {train({"--memory-limit", "1MiB"}), 3, {"does not fit", "that fits is --memory-limit"}},
+         {train({"--memory-limit", "1MiB", "--fit"}), 3, {"that fits is --memory-limit"}},
          {train({"--fit", "most"}), 2, {"--fit", "true, false or all"}},
          {{"plan", "--memory-limit", "1MiB", "--largest-batch", "--no-measure"},
           3,
@@ -334,13 +334,13 @@ TEST_F(Errors, ATextLargerThanTheBudget) {
          {train({"--sampling", "documents"}), 3, parts},
          {train({}), 1, {"hole.txt", "binary"}}});
   // Where no run fits, a stream is no advice.
-  for (const auto& [more, part] : {std::pair{"ahead", "Even with --tokenize stream the run takes"},
+  for (const auto& [more, part] : {std::pair{"ahead", "Even with --tokenize stream the run needs"},
                                    {"documents", "Even from shards"}}) {
     const std::string option = std::string_view(more) == "ahead" ? "--tokenize" : "--sampling";
     check({{train({option, more, "--memory-limit", "1MiB"}),
             3,
             {"1.00 GiB", part, "a larger --memory-limit"}}});
-    EXPECT_EQ(err_.find("Take --tokenize stream"), std::string::npos) << err_;
+    EXPECT_EQ(err_.find("Use --tokenize stream"), std::string::npos) << err_;
   }
   EXPECT_FALSE(fs::exists(path("run")));
 }
@@ -355,7 +355,7 @@ TEST_F(Errors, ABudgetBelowTheProgram) {
     return small_run(
         "run", {"--text", at("long.txt"), "--max-steps", "1", "--fit", "--memory-limit", budget});
   };
-  const std::string words = "would do is --memory-limit ";
+  const std::string words = "that fits is --memory-limit ";
   EXPECT_EQ(run(train("1MiB")), 3) << err_;
   ASSERT_NE(err_.find(words), std::string::npos) << err_;
   EXPECT_EQ(err_.find("--tokenize stream"), std::string::npos) << err_;

@@ -205,7 +205,7 @@ TEST_F(Fit, ARefusalPromisesOnlyWhatFitsBesideTheSearch) {
   EXPECT_EQ(said().find("it runs as"), std::string::npos) << said();
   c.left_by_search = budget;
   const std::string least = memory_at_least(found.smallest.needed() + budget);
-  EXPECT_NE(said().find("The smallest budget that would do is --memory-limit " + least),
+  EXPECT_NE(said().find("The smallest budget that fits is --memory-limit " + least),
             std::string::npos)
       << said();
 }

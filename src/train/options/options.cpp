@@ -47,15 +47,14 @@ void add_data_rows(Table& t) {
     learnt_tokenizer(s);
     o.tokenizer = s;
   };
-  t.choice(
-      "tokenize", &Options::tokenize, {{"auto"}, {"ahead"}, {"stream"}}, "WHEN",
-      "text becomes tokens ahead of the training, in a stream during it, or auto: by its size");
+  t.choice("tokenize", &Options::tokenize, {{"auto"}, {"ahead"}, {"stream"}}, "WHEN",
+           "tokenise the text ahead of the training, as a stream during it, or auto: by its size");
   t.text("separator", &Options::separator, "TEXT",
          "text that ends a document inside a file (default: a file is a document)");
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
-         "share of the text kept for validation, taken from its end; with --task every k-th row, k "
-         "= 1 / X");
+         "fraction of the text held out for validation, taken from its end; with --task every k-th "
+         "row, k = 1 / X");
 }
 
 void add_task_rows(Table& t) {
@@ -66,18 +65,18 @@ void add_task_rows(Table& t) {
            "what an encoder learns from texts with labels: classify (a class for each text), "
            "regress (numbers), tokens (a class for each word)");
   t.text("text-column", &Options::text_column, "NAME",
-         "column of the text: its name in the header, or its number (default: told by the file)",
+         "column of the text: its name in the header, or its number (default: detected)",
          {"text-column-name"});
   t.text("text2-column", &Options::text2_column, "NAME", "column of a second text");
   t.text("label-column", &Options::label_column, "NAME", "column of the label",
          {"label-column-name"});
   t.choice("header", &Options::header, {{"auto"}, {"yes"}, {"no"}}, "WHETHER",
            "whether the first row names the columns");
-  t.choice("quoting", &Options::quoting, {{"auto"}, {"csv"}, {"none"}}, "HOW",
-           "what quotes in such files are: csv (around fields), none (text), auto: as the file "
-           "shows");
+  t.choice(
+      "quoting", &Options::quoting, {{"auto"}, {"csv"}, {"none"}}, "HOW",
+      "how such files use quotes: csv (around fields), none (quotes are text), auto (detected)");
   t.flag("truncate", &Options::truncate,
-         "cut texts that are longer than the context; --no-truncate makes them an error",
+         "truncate texts longer than the context; --no-truncate makes them an error",
          {"truncation"});
 }
 
@@ -180,7 +179,7 @@ void add_training_rows(Table& t) {
            {{"cosine", "cosine_with_min_lr"}, {"linear"}, {"constant"}, {"constant_with_warmup"}},
            "NAME", "cosine, linear, constant, constant_with_warmup", {"lr-schedule"});
   t.real("warmup-steps", &Options::warmup_steps, at_least(0), "X",
-         "steps of linear warm-up; below 1: a share of all steps", {"warmup-iters"});
+         "steps of linear warm-up; below 1: a fraction of all steps", {"warmup-iters"});
   t.integer("lr-decay-steps", &Options::lr_decay_steps, 0, int64_t{1} << 31, "N",
             "step at which the decay ends (0: the last)", {"lr-decay-iters"});
   std::vector<std::vector<std::string>> optimizers;
@@ -188,38 +187,40 @@ void add_training_rows(Table& t) {
   t.choice("optim", &Options::optim, optimizers, "NAME",
            "optimizer: adamw, adamw_8bit, sgd, lion, adafactor, muon", {"optimizer"});
   t.flag("fused-optimizer", &Options::fused_optimizer,
-         "adamw: clip and update all parameters in one pass; off: ops for each tensor, to compare");
+         "adamw: clip and update all parameters in one pass; off: separate ops for each tensor, "
+         "for comparison");
   t.real("weight-decay", &Options::weight_decay, at_least(0), "X",
          "weight decay of matrices and embeddings (default: lion three times the preset's; sgd, "
          "adafactor 0)");
   t.real("adam-beta1", &Options::adam_beta1, share(), "X",
-         "decay of the first moment; of adamw, adamw_8bit, lion and muon's adamw", {"beta1"});
+         "decay of the first moment of adamw, adamw_8bit, lion and muon's adamw", {"beta1"});
   t.real("adam-beta2", &Options::adam_beta2, share(), "X",
          "decay of the second moment; lion: of its momentum (default: the preset's; lion 0.99)",
          {"beta2"});
   t.real("momentum", &Options::momentum, share(), "X", "momentum of sgd", {"sgd-momentum"});
   t.real("muon-learning-rate", &Options::muon_learning_rate, at_least(0), "X",
-         "muon: peak learning rate of hidden matrices; all else has --learning-rate");
+         "muon: peak learning rate of hidden matrices; all other parameters use --learning-rate");
   t.flag("relative-step", &Options::relative_step,
          "adafactor: steps of min(0.01, 1 / sqrt(step)), relative to the size of a parameter "
          "(default: unless a learning rate is given)");
   t.real("adam-epsilon", &Options::adam_epsilon, {.low = 0, .high = 1, .low_open = true}, "X",
-         "added to the root of the second moment", {"adam-eps"});
+         "epsilon added to the square root of the second moment", {"adam-eps"});
   t.real("max-grad-norm", &Options::max_grad_norm, at_least(0), "X",
          "clip gradients to this global norm (0: off)", {"grad-clip"});
   t.integer("seed", &Options::seed, 0, kSeedLimit, "N", "seed of weights, dropout and samples");
   t.integer("data-seed", &Options::data_seed, 0, kSeedLimit, "N",
             "seed of the data order (default: the seed)");
-  t.choice("sampling", &Options::sampling,
-           {{"random"}, {"epoch"}, {"documents"}, {"group_by_length", "length"}}, "NAME",
-           "random: windows anywhere, as nanoGPT; epoch: each token once per pass, shuffled; "
-           "documents: a row is a document; group_by_length: those of similar length together");
+  t.choice(
+      "sampling", &Options::sampling,
+      {{"random"}, {"epoch"}, {"documents"}, {"group_by_length", "length"}}, "NAME",
+      "random: windows at random places, like nanoGPT; epoch: each token once per epoch, shuffled; "
+      "documents: one document per row; group_by_length: documents of similar length together");
   t.real("mlm-probability", &Options::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "P",
-         "masked language models: share of tokens to mask and predict");
+         "masked language models: fraction of tokens to mask and predict");
   t.flag("whole-word-mask", &Options::whole_word_mask, "masked language models: mask whole words",
          {"wwm"});
   t.integer("dataloader-num-workers", &Options::dataloader_num_workers, 0, 256, "N",
-            "threads that prepare batches ahead (0: the step prepares its own)", {"num-workers"})
+            "threads that prepare batches ahead (0: each step prepares its own)", {"num-workers"})
       .free_on_resume = true;
   t.integer("dataloader-prefetch-factor", &Options::dataloader_prefetch_factor, 1, 1 << 16, "N",
             "batches prepared ahead per worker", {"prefetch-factor"})
@@ -235,7 +236,8 @@ void add_interval(Table& t, const char* name, double Options::*field, const char
   row.set = [field](Options& o, const std::string& s) {
     const double value = parse_real(s, {.low = 0, .high = kMost});
     if (value >= 1 && value != std::floor(value))
-      usage_error("expected a whole number of steps, or a share of all steps below 1; got '{}'", s);
+      usage_error("expected a whole number of steps, or a fraction of all steps below 1; got '{}'",
+                  s);
     o.*field = value;
   };
 }
@@ -247,7 +249,7 @@ void add_evaluation_rows(Table& t) {
     t.integer(name, field, low, high, "N", help, std::move(aliases)).free_on_resume = true;
   };
   add_interval(t, "eval-steps", &Options::eval_steps,
-               "steps between evaluations; below 1: a share of all steps (0: only at the end)",
+               "steps between evaluations; below 1: a fraction of all steps (0: only at the end)",
                {"eval-interval"});
   free_integer("eval-batches", &Options::eval_batches, 0, int64_t{1} << 31,
                "batches per evaluation (0: the whole validation text)", {"eval-iters"});
@@ -256,36 +258,35 @@ void add_evaluation_rows(Table& t) {
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
          "end with the weights of the best evaluation instead of the last");
-  add_interval(t, "logging-steps", &Options::logging_steps,
-               "steps between log lines, on the screen and in log.jsonl; below 1: a share of all "
-               "steps (0: only of evaluations; not given: each step in log.jsonl, forty lines on "
-               "the screen)",
-               {"log-interval"});
+  add_interval(
+      t, "logging-steps", &Options::logging_steps,
+      "steps between log lines, on the screen and in log.jsonl; below 1: a fraction of all steps "
+      "(0: only evaluations; default: every step in log.jsonl, forty lines on the screen)",
+      {"log-interval"});
   free_integer("samples", &Options::samples, 0, 1000,
                "sample texts at the end, and each time that --sample-steps asks for",
                {"sample-count"});
   add_interval(t, "sample-steps", &Options::sample_steps,
-               "steps between sample texts of the model in training; below 1: a share of all steps "
-               "(0: only at the end)",
+               "steps between sample texts of the model in training; below 1: a fraction of all "
+               "steps (0: only at the end)",
                {"sample-every", "generate-every"});
   t.text("sample-prompt", &Options::sample_prompt, "TEXT",
          "text that samples continue (default: where a text begins)")
       .free_on_resume = true;
   free_integer("sample-tokens", &Options::sample_tokens, 1, 1 << 20, "tokens of a sample", {});
   t.real("sample-temperature", &Options::sample_temperature, {.low = 0, .high = 100}, "X",
-         "of samples: below 1 safer, above 1 bolder, 0: the likeliest token")
+         "of samples: below 1 more predictable, above 1 more varied, 0: the most likely token")
       .free_on_resume = true;
-  auto& report = t.choice(
-      "report-to", &Options::report_to, {{"tensorboard", "all"}, {"none", "jsonl"}}, "NAME",
-      "event files to write beside log.jsonl, which is always written: tensorboard (or all), none "
-      "(or jsonl)");
+  auto& report = t.choice("report-to", &Options::report_to,
+                          {{"tensorboard", "all"}, {"none", "jsonl"}}, "NAME",
+                          "event files to write besides log.jsonl, which is always written: "
+                          "tensorboard (or all), none (or jsonl)");
   report.choices = {"tensorboard", "all", "jsonl", "none"};
   report.free_on_resume = true;
-  t.flag("live", &Options::live,
-         "a page that shows the run while it goes on, for browsers on this machine only")
+  t.flag("live", &Options::live, "serve a live page of the run to browsers on this machine only")
       .free_on_resume = true;
   t.integer("live-port", &Options::live_port, 0, 65535, "N",
-            "port of that page, which there then is (0: any that is free, with --live)")
+            "port of the live page; implies --live (0: any free port, with --live)")
       .free_on_resume = true;
   t.flag("disable-tqdm", &Options::disable_tqdm, "plain lines instead of a progress bar")
       .free_on_resume = true;
@@ -294,10 +295,10 @@ void add_evaluation_rows(Table& t) {
 }
 
 void add_rematerialize_rows(Table& t) {
-  auto& policy = t.choice(
-      "rematerialize", &Options::rematerialize, {{"none"}, {"all"}, {"blocks"}, {"auto"}}, "NAME",
-      "activations to recompute: none, blocks (each layer's), auto (what is cheap, or "
-      "what the budget needs), all");
+  auto& policy = t.choice("rematerialize", &Options::rematerialize,
+                          {{"none"}, {"all"}, {"blocks"}, {"auto"}}, "NAME",
+                          "activations to recompute: none, blocks (those of each layer), auto "
+                          "(cheap ones, or as many as the budget needs), all");
   policy.free_on_resume = true;
   policy.set = [parse = policy.set](Options& o, const std::string& s) {
     Options chosen;
@@ -305,7 +306,7 @@ void add_rematerialize_rows(Table& t) {
     set_rematerialize(o, chosen.rematerialize);
   };
   auto& budget = t.text("activation-memory", &Options::activation_memory, "BYTES",
-                        "the most memory for activations, such as 2GiB, for rematerialize=auto");
+                        "memory limit of activations, such as 2GiB, for rematerialize=auto");
   budget.free_on_resume = true;
   budget.set = [](Options& o, const std::string& s) {
     o.activation_memory = s;
@@ -326,17 +327,17 @@ void add_run_rows(Table& t) {
          {"wandb-run-name"})
       .free_on_resume = true;
   add_interval(t, "save-steps", &Options::save_steps,
-               "steps between checkpoints; below 1: a share of all steps (default: eval-steps; 0: "
-               "only at the end or on a signal)");
+               "steps between checkpoints; below 1: a fraction of all steps (default: eval-steps; "
+               "0: only at the end or on a signal)");
   Table::Row& most = t.integer("save-total-limit", &Options::save_total_limit, 0, 1 << 20, "N",
-                               "checkpoints kept, the best one besides (0: all)");
+                               "checkpoints to keep, besides the best one (0: all)");
   most.free_on_resume = true;
   most.set = [parse = most.set](Options& o, const std::string& s) {
     parse(o, s == "None" || s == "none" || s == "null" ? "0" : s);  // as transformers says it
   };
-  Table::Row& resume =
-      t.text("resume", &Options::resume, "FOLDER",
-             "go on from the newest checkpoint, or from the one given", {"resume-from-checkpoint"});
+  Table::Row& resume = t.text("resume", &Options::resume, "FOLDER",
+                              "resume from the newest checkpoint, or from the given one",
+                              {"resume-from-checkpoint"});
   resume.kind = OptionKind::kOptional;
   resume.free_on_resume = true;
   resume.set = [](Options& o, const std::string& s) {
@@ -366,24 +367,25 @@ void add_run_rows(Table& t) {
       "f32 products: highest, high (tf32 on a GPU, three of bf16 halves elsewhere), medium (bf16 "
       "operands)");
   t.real("init-loss-scale", &Options::init_loss_scale, {.low = 1, .high = 0x1p126}, "X",
-         "loss scale that fp16 starts with", {"fp16-init-scale"});
-  t.choice("param-dtype", &Options::param_dtype, {{"fp32", "f32", "float32"}, {"bf16", "bfloat16"}},
-           "NAME",
-           "type in which matrices are stored; bf16: no fp32 copy, updates rounded at random");
+         "initial loss scale of fp16", {"fp16-init-scale"});
+  t.choice(
+      "param-dtype", &Options::param_dtype, {{"fp32", "f32", "float32"}, {"bf16", "bfloat16"}},
+      "NAME",
+      "dtype in which matrices are stored; bf16: no fp32 copy, updates with stochastic rounding");
   t.integer("threads", &Options::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"})
       .free_on_resume = true;
   auto& limit = t.text("memory-limit", &Options::memory_limit, "SIZE",
-                       "the most memory that the process may use, such as 6GiB (default: what the "
-                       "system allows); refused at once when the run does not fit");
+                       "memory limit of the process, such as 6GiB (default: what the system "
+                       "allows); a run that does not fit is refused at once");
   limit.free_on_resume = true;
   limit.set = [](Options& o, const std::string& s) {
     if (!s.empty()) parse_memory(s);
     o.memory_limit = s;
   };
   Table::Row& fit = t.text("fit", &Options::fit, "all",
-                           "choose micro-batch, accumulation and rematerialisation so that the run "
-                           "fits and is fastest; all: the optimizer, too",
+                           "choose the fastest micro-batch, accumulation and rematerialisation "
+                           "that fit; all: also the optimizer",
                            {"auto-find-batch-size"});
   fit.kind = OptionKind::kOptional;
   fit.free_on_resume = true;
@@ -398,11 +400,11 @@ void add_run_rows(Table& t) {
   t.group("insight");
   t.flag("explain", &Options::explain, "print what each pass decided").free_on_resume = true;
   t.flag("explain-dispatch", &Options::explain_dispatch,
-         "print which kernel runs each op, and why not the ones before it")
+         "print which kernel runs each op, and why earlier candidates were refused")
       .free_on_resume = true;
   t.text("dump-graph", &Options::dump_graph, "FOLDER", "write the graph after each pass")
       .free_on_resume = true;
-  t.list("disable-pass", &Options::disable_pass, true, "NAME...", "optional passes to leave out");
+  t.list("disable-pass", &Options::disable_pass, true, "NAME...", "optional passes to disable");
 }
 
 }  // namespace

@@ -130,14 +130,14 @@ void validate_task(const TrainOptions& o) {
   for (const char* name :
        {"text-column", "text2-column", "label-column", "header", "quoting", "truncate"})
     if (o.task.empty() && is_set(o, name))
-      usage_error("--{} is for files of texts and labels: it needs --task", name);
+      usage_error("--{} applies to labelled texts: it needs --task", name);
   const bool masks = o.task.empty() &&
                      (o.init_from != "scratch" || o.wants_resume() ||
                       models::find_architecture(o.architecture).head == models::Head::masked_token);
   for (const char* name : {"mlm-probability", "whole-word-mask"})
     if (!masks && is_set(o, name))
       usage_error(
-          "--{} is for models that learn to tell masked tokens, from text: it needs --preset "
+          "--{} applies to masked language models, which are trained on text: it needs --preset "
           "bert-mini, or --init-from of an encoder, and no --task",
           name);
   if (o.task.empty()) {
@@ -147,10 +147,7 @@ void validate_task(const TrainOptions& o) {
   }
   if (o.wants_resume()) return;
   if (o.init_from == "scratch")
-    usage_error(
-        "--task {} starts from a model that knows texts: expected --init-from FOLDER, of an "
-        "encoder",
-        o.task);
+    usage_error("--task {} starts from a trained encoder: expected --init-from FOLDER", o.task);
   if (!o.text.empty())
     usage_error("--task {} reads texts with labels from --data FILE.tsv; got --text", o.task);
   if (o.data.size() != 1 || o.val_data.size() > 1)
@@ -158,7 +155,7 @@ void validate_task(const TrainOptions& o) {
                 o.data.size() == 1 ? ", and --val-data with one at most" : "",
                 o.data.size() == 1 ? o.val_data.size() : o.data.size());
   if (o.sampling != "epoch" && o.sampling != "group_by_length")
-    usage_error("--task {} goes with --sampling epoch or group_by_length; got {}", o.task,
+    usage_error("--task {} works with --sampling epoch or group_by_length; got {}", o.task,
                 o.sampling);
   if (o.val_data.empty() && o.val_fraction > 0.5)
     usage_error("--task {} holds out every k-th row: expected --val-fraction up to 0.5; got {}",
@@ -282,7 +279,8 @@ void validate(const TrainOptions& o) {
   if (o.init_from == "scratch" && !o.wants_resume()) {
     if (const std::string name = foreign_setting(o); !name.empty())
       usage_error(
-          "--{} is no option of the architecture {}; --architecture {} --help lists those it has",
+          "--{} is not an option of the architecture {}; --architecture {} --help lists its "
+          "options",
           name, o.architecture, o.architecture);
     models::find_architecture(o.architecture)
         .describe({{o.model_settings.begin(), o.model_settings.end()},
@@ -300,10 +298,10 @@ void validate(const TrainOptions& o) {
   if (documents && o.tokenize == "stream")
     usage_error("--sampling {} needs --tokenize ahead: a stream is read in windows", o.sampling);
   if (!o.separator.empty() && !documents)
-    usage_error("--separator tells documents apart, but --sampling {} takes no notice of them; {}",
-                o.sampling, "add --sampling documents or group_by_length");
+    usage_error("--separator separates documents, but --sampling {} ignores them; {}", o.sampling,
+                "add --sampling documents or group_by_length");
   if (!o.separator.empty() && !o.data.empty())
-    usage_error("--separator is for text: shards have an end-of-text token behind each document");
+    usage_error("--separator is for text: shards have an end-of-text token after each document");
   if (o.max_steps == 0 && o.num_train_epochs <= 0)
     usage_error("nothing to do: expected max-steps or num-train-epochs above 0");
   if (o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear")
@@ -316,15 +314,18 @@ void validate(const TrainOptions& o) {
         "schedule; got 0",
         o.muon_learning_rate);
   if (o.relative_step && o.optim != "adafactor")
-    usage_error("--relative-step is of --optim adafactor; got --optim {}", o.optim);
+    usage_error("--relative-step applies to --optim adafactor only; got --optim {}", o.optim);
   if (!o.fused_optimizer && (o.optim != "adamw" || o.param_dtype != "fp32"))
-    usage_error("--no-fused-optimizer is of --optim adamw with --param-dtype fp32; got {} with {}",
-                o.optim, o.param_dtype);
+    usage_error(
+        "--no-fused-optimizer applies to --optim adamw with --param-dtype fp32 only; got {} with "
+        "{}",
+        o.optim, o.param_dtype);
   if (o.param_dtype == "bf16" && o.precision == "fp16")
-    usage_error("--param-dtype bf16 goes with --precision fp32 or bf16; got fp16");
+    usage_error("--param-dtype bf16 works with --precision fp32 or bf16; got fp16");
   if (o.param_dtype == "bf16" && o.optim == "adafactor")
     usage_error(
-        "--param-dtype bf16: not with adafactor; expected adamw, adamw_8bit, sgd, lion or muon");
+        "--param-dtype bf16 does not work with adafactor; expected adamw, adamw_8bit, sgd, lion or "
+        "muon");
   if (o.wants_resume() && o.overwrite)
     usage_error("expected --resume or --overwrite, not both: one keeps the run, one discards it");
   if (o.wants_resume() && o.was_given("init-from") && o.init_from != "scratch")

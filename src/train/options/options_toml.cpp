@@ -39,8 +39,7 @@ void flatten(const toml::table& table, const std::string& path, int depth,
     const std::string name(key.str());
     const std::string where = fmt::format("{}:{}", path, node.source().begin.line);
     if (const auto* inner = node.as_table()) {
-      if (depth > 0)
-        usage_error("{}: [{}]: tables inside tables have no meaning here", where, name);
+      if (depth > 0) usage_error("{}: [{}]: nested tables are not supported", where, name);
       flatten(*inner, path, depth + 1, settings);
       continue;
     }

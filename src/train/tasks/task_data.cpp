@@ -70,8 +70,8 @@ TaskFiles read_task_files(const TrainOptions& o, const models::Model& model, boo
                       o.data[0], listed(all.labels)));
   }
   if (all.kind != io::LabelKind::kValues && all.labels.size() < 2)
-    user_error("{}: every example has the label {}; two labels at least are needed to learn from",
-               o.data[0], io::in_quotes(all.labels.empty() ? "" : all.labels[0]));
+    user_error("{}: every example has the label {}; expected at least two labels", o.data[0],
+               io::in_quotes(all.labels.empty() ? "" : all.labels[0]));
   if (o.val_data.empty()) {
     auto [train, val] = io::hold_out(std::move(all), o.val_fraction);
     files.train = std::move(train);
