@@ -233,7 +233,7 @@ TEST_F(Fit, ARefusalNamesAnEvaluationThatIsTooLarge) {
       << line;
   // Then it is not enough alone, and it still helps.
   line = said(o, enough - 1);
-  EXPECT_NE(line.find("take a smaller --eval-batch-size, --context or model"), line.npos) << line;
+  EXPECT_NE(line.find("use a smaller --eval-batch-size, --context or model"), line.npos) << line;
   line = said(o, 5 * kMiB);
   EXPECT_NE(line.find("--eval-batch-size"), line.npos) << line;
   // Evaluation is no larger than the rest.

@@ -26,7 +26,7 @@ std::vector<Preset> bert_presets() {
       // BERT's own recipe (Devlin et al. 2018, appendix A.3), and transformers' defaults where it
       // leaves a choice.
       {"fine-tune",
-       "fine-tune an encoder to give classes, ratings or tags: with --task, --data and --init-from",
+       "an encoder for classes, ratings or tags: with --task, --data and --init-from",
        {{"max-steps", "0"},
         {"num-train-epochs", "3"},
         {"context", "128"},
