@@ -8,6 +8,8 @@
 namespace brrr {
 
 struct Model::State {
+  State(const std::filesystem::path& path, const infer::ModuleOptions& how)
+      : session(models::open_module(path), cpu::cpu_backend(), how) {}
   infer::ModuleSession session;
 };
 
@@ -35,8 +37,7 @@ Model Model::open(const std::filesystem::path& path) { return open(path, Options
 Model Model::open(const std::filesystem::path& path, const Options& options) {
   infer::ModuleOptions how;
   how.precision = options.precision;
-  return Model(std::make_unique<State>(
-      State{infer::ModuleSession(models::open_module(path), cpu::cpu_backend(), how)}));
+  return Model(std::make_unique<State>(path, how));
 }
 
 std::vector<TensorInfo> Model::inputs() const { return infos(state_->session.module().inputs()); }
@@ -47,8 +48,8 @@ std::map<std::string, Tensor> Model::run(const std::map<std::string, Tensor>& in
   infer::ModuleValues given;
   for (const auto& [name, tensor] : inputs) given.emplace(name, tensor);
   std::map<std::string, Tensor> results;
-  for (auto& [name, value] : state_->session.run(given, outputs))
-    results.emplace(name, std::move(const_cast<HostTensor&>(value.tensor())));
+  for (const auto& [name, value] : state_->session.run(given, outputs))
+    results.emplace(name, value.tensor());
   return results;
 }
 

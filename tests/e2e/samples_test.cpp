@@ -11,13 +11,13 @@ namespace brrr::test {
 namespace {
 
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
+using OptionWords = std::vector<std::string>;
 
 class Samples : public EncoderRuns {
  protected:
   /// A run of 20 steps that writes two texts every 6.
-  Words writing(const std::string& name, const Words& more = {}) const {
-    Words all{"--max-steps",     "20", "--samples",       "2",  "--sample-steps", "6",
+  OptionWords writing(const std::string& name, const OptionWords& more = {}) const {
+    OptionWords all{"--max-steps",     "20", "--samples",       "2",  "--sample-steps", "6",
               "--sample-tokens", "40", "--sample-prompt", "the"};
     all.insert(all.end(), more.begin(), more.end());
     return small_run(name, all);
@@ -95,12 +95,12 @@ TEST_F(Samples, ARunThatIsResumedWritesTheSame) {
 }
 
 TEST_F(Samples, TheirMemoryIsPlanned) {
-  const Words large{"--n-layer",    "4", "--n-embd",    "128", "--context",      "256",
+  const OptionWords large{"--n-layer",    "4", "--n-embd",    "128", "--context",      "256",
                     "--threads",    "1", "--max-steps", "4",   "--sample-steps", "2",
                     "--eval-steps", "0"};
-  Words plan = writing("run", large);
-  const auto planned = [&](const Words& more) {
-    Words args = plan;
+  OptionWords plan = writing("run", large);
+  const auto planned = [&](const OptionWords& more) {
+    OptionWords args = plan;
     args[0] = "plan";
     args.insert(args.end(), more.begin(), more.end());
     EXPECT_EQ(run(args), 0) << err_;
@@ -116,7 +116,7 @@ TEST_F(Samples, TheirMemoryIsPlanned) {
   EXPECT_EQ(json()["arena_bytes"], json()["forecast_arena_bytes"]);
   const auto needed = json()["forecast_needed_bytes"].get<int64_t>();
   const std::string limit = std::to_string(needed + (1 << 19)) + "B";
-  Words limited = writing("limited", large);
+  OptionWords limited = writing("limited", large);
   limited.insert(limited.end(), {"--memory-limit", limit});
   ASSERT_EQ(run(limited), 0) << err_;
   EXPECT_LE(json()["needed_peak_bytes"].get<int64_t>(), needed + (1 << 19));

@@ -16,6 +16,8 @@ constexpr int64_t kMostBound = 64;     // elements of an input whose value a bin
 constexpr int64_t kMostCopied = 4096;  // elements of a constant that a region gets a copy of
 constexpr size_t kMostNodes = size_t{1} << 20;  // of a graph: loops are unrolled into it
 constexpr size_t kDeepestCalls = 64;            // functions inside one another
+constexpr int64_t kMostKnown = int64_t{1} << 24;  // elements of a value that is known while lowering
+constexpr double kMostWork = 1e9;                 // operations that computing one may take
 
 /// A name that graphs can print: of others, letters are replaced.
 std::string scope_name(std::string_view prefix, const NodeProto& node) {
@@ -102,9 +104,17 @@ const RefTensor& Build::evaluate(ValueId v, const Weight& weight) {
     std::vector<RefTensor>& results = known_[id];
     if (graph.is_input(id)) {
       const Type& type = graph.type({id, 0});
+      if (type.shape.elements() > kMostKnown)
+        user_error("a shape depends on {}, which is too large to be known", type.str());
       results.push_back(read_tensor(type, weight(graph.input_name(id)).data()));
       continue;
     }
+    for (const Type& type : graph.node(id).results)
+      if (type.shape.elements() > kMostKnown)
+        user_error("a shape depends on {}, which is too large to be known", type.str());
+    if (cost_of(graph, id).flops > kMostWork)
+      user_error("a shape depends on a constant of {} that takes too long to compute",
+                 graph.node(id).op->name);
     std::vector<const RefTensor*> in;
     for (const ValueId operand : graph.node(id).operands)
       in.push_back(&known_[operand.node][operand.port]);

@@ -259,9 +259,9 @@ Value sliced(Call& c, Value x, int axis, int64_t start, int64_t end, int64_t ste
   const int64_t count = span <= 0 ? 0 : (span - 1) / by + 1;
   if (step == 1) return count == size ? x : slice(x, axis, count == 0 ? 0 : start, count);
   if (count == 0) return slice(x, axis, 0, 0);
-  std::vector<Number> ids;
-  for (int64_t k = 0; k < count; ++k) ids.emplace_back(start + k * step);
-  return gather(x, literal(c.graph(), {count}, ids, DType::i64), axis);
+  const Value ids = iota(c.graph(), {count}, 0, DType::i64) * c.scalar(step, DType::i64) +
+                    c.scalar(start, DType::i64);
+  return gather(x, ids, axis);
 }
 
 void slice_parts(Call& c) {
@@ -438,6 +438,8 @@ void space_to_depth(Call& c) {
 // -- padding
 // --------------------------------------------------------------------------------------
 
+constexpr int64_t kMostPadded = int64_t{1} << 24;  // elements of an axis, and of its pads
+
 /// Indices of a padded axis into the axis itself.
 std::vector<Number> padded_ids(Call& c, const std::string& mode, int64_t size, int64_t before,
                                int64_t after) {
@@ -484,7 +486,7 @@ void pad_axes(Call& c) {
     before = std::max<int64_t>(before, 0);
     after = std::max<int64_t>(after, 0);
     if (before + after == 0) continue;
-    if (before + after > (int64_t{1} << 31)) c.fail("pads of {} and {}", before, after);
+    if (before > kMostPadded || after > kMostPadded) c.fail("pads of {} and {}", before, after);
     if (mode == "constant") {
       const auto edge = [&](int64_t count) {
         Shape shape = x.shape();
@@ -499,6 +501,7 @@ void pad_axes(Call& c) {
       continue;
     }
     if (mode != "edge" && mode != "reflect" && mode != "wrap") c.refuse("mode = {}", mode);
+    if (x.shape().size(axis) > kMostPadded) c.fail("an axis of {} is padded", x.shape().size(axis));
     const std::vector<Number> ids = padded_ids(c, mode, x.shape().size(axis), before, after);
     x = gather(x, literal(c.graph(), {std::ssize(ids)}, ids, DType::i64), axis);
   }
