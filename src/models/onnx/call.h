@@ -114,7 +114,10 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
 
 // The tables, a file each.
 std::span<const OperatorRow> arithmetic_operators();
+std::span<const OperatorRow> control_operators();
 std::span<const OperatorRow> movement_operators();
+std::span<const OperatorRow> recurrent_operators();
 std::span<const OperatorRow> reduction_operators();
+std::span<const OperatorRow> sequence_operators();
 
 }  // namespace brrr::onnx
