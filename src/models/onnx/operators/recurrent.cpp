@@ -187,9 +187,12 @@ class Recurrent {
   Call& call() { return c_; }
   int64_t hidden() const { return hidden_; }
   int64_t batch() const { return batch_; }
-  /// Activation k of direction d, behind the clip.
   Activation activation(int64_t d, size_t k) const {
-    const Activation f = activations_[static_cast<size_t>(d) * per_direction_ + k];
+    return activations_[static_cast<size_t>(d) * per_direction_ + k];
+  }
+  /// An activation of sums, which are limited where the layer has a clip.
+  Activation gate_activation(int64_t d, size_t k) const {
+    const Activation f = activation(d, k);
     if (!clip_) return f;
     return [f, clip = *clip_](Value x) {
       const Value high = scalar(*x.graph, clip, x.dtype()),
@@ -305,7 +308,7 @@ void rnn(Call& c) {
   Recurrent layer(c, 1, {"Tanh"});
   layer.run([&](int64_t d) {
     const auto [of_input, of_state] = layer.biases(d);
-    const Activation f = layer.activation(d, 0);
+    const Activation f = layer.gate_activation(d, 0);
     return Direction{layer.from_input(d, of_input + of_state),
                      {layer.initial(5, d)},
                      {layer.of_direction(2, d)},
@@ -325,7 +328,7 @@ void gru(Call& c) {
   const bool resets_product = c.integer("linear_before_reset", 0) != 0;
   layer.run([&](int64_t d) {
     const auto [of_input, of_state] = layer.biases(d);
-    const Activation f = layer.activation(d, 0), g = layer.activation(d, 1);
+    const Activation f = layer.gate_activation(d, 0), g = layer.gate_activation(d, 1);
     const Value weight = layer.of_direction(2, d);
     const int64_t n = layer.hidden();
     Direction direction{{}, {layer.initial(5, d)}, {}, layer.lengths(), {}};
@@ -365,7 +368,8 @@ void lstm(Call& c) {
   const bool has_peepholes = c.has(7), is_coupled = c.integer("input_forget", 0) != 0;
   layer.run([&](int64_t d) {
     const auto [of_input, of_state] = layer.biases(d);
-    const Activation f = layer.activation(d, 0), g = layer.activation(d, 1),
+    // The cell itself is not limited, as in ONNX Runtime.
+    const Activation f = layer.gate_activation(d, 0), g = layer.gate_activation(d, 1),
                      h = layer.activation(d, 2);
     Direction direction{layer.from_input(d, of_input + of_state),
                         {layer.initial(5, d), layer.initial(6, d)},
