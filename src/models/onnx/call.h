@@ -116,5 +116,9 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
 std::span<const OperatorRow> arithmetic_operators();
 std::span<const OperatorRow> movement_operators();
 std::span<const OperatorRow> reduction_operators();
+std::span<const OperatorRow> resampling_operators();
+std::span<const OperatorRow> sampling_operators();
+std::span<const OperatorRow> spatial_operators();
+std::span<const OperatorRow> spatial_norm_operators();
 
 }  // namespace brrr::onnx
