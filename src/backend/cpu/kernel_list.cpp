@@ -12,7 +12,7 @@ std::vector<KernelEntry> cpu_kernels() {
         cross_entropy_kernels,  loss_head_kernels, reduction_kernels,   movement_kernels,
         store_kernels,          embedding_kernels, rotary_kernels,      optimizer_kernels,
         optimizer_8bit_kernels, adafactor_kernels, leaf_kernels,        fused_kernels,
-        control_kernels}) {
+        conv_kernels,           pool_kernels,      control_kernels}) {
     std::vector<KernelEntry> entries = group();
     std::move(entries.begin(), entries.end(), std::back_inserter(all));
   }
