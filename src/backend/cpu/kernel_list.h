@@ -32,6 +32,7 @@ std::vector<KernelEntry> reduction_kernels();       // sum, max
 std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
 std::vector<KernelEntry> store_kernels();           // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
+std::vector<KernelEntry> gather_kernels();          // gather
 std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
 std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit
 std::vector<KernelEntry> adafactor_kernels();       // adafactor, adafactor_vector
