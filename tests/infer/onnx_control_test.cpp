@@ -138,6 +138,42 @@ TEST(OnnxControl, AConditionThatNeverEndsIsAnError) {
   }
 }
 
+TEST(OnnxControl, ALoopThatMustBeUnrolledHasALimit) {
+  const std::string body = graph(kLoopInputs, {value("c2", kBool), value("x2", kFloat, {-1})},
+                                 {node("Identity", {"c"}, {"c2"}),
+                                  node("Concat", {"x", "one"}, {"x2"}, {integer("axis", 0)})});
+  OnnxRun run(
+      model(graph({kLargeInput}, {value("y", kFloat, {-1})},
+                  {node("Loop", {"many", "", "large"}, {"y"}, {graph_attribute("body", body)})},
+                  {integers("many", {}, {20'000}), floats("one", {1}, {1})})));
+  try {
+    run({{"large", large({})}});
+    FAIL() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("more than 10000 iterations"), std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(OnnxControl, WhatControlsALoopHasToBeANumberAndAnAnswer) {
+  const std::string body = graph(kLoopInputs, {value("x", kFloat), value("x", kFloat, {2})}, {});
+  const auto error = [&](const Texts& inputs) {
+    OnnxRun run(model(graph({kLargeInput}, {value("y", kFloat, {-1})},
+                            {node("Loop", inputs, {"y"}, {graph_attribute("body", body)})},
+                            {integers("none", {0}, {}), integers("three", {}, {3})})));
+    try {
+      run({{"large", large({})}});
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(error({"none", "", "large"}).find("must be i64[]; got i64[0]"), std::string::npos);
+  EXPECT_NE(error({"three", "three", "large"}).find("must be bool[]; got i64[]"),
+            std::string::npos);
+  EXPECT_NE(error({"three", "", "large"}).find("must be bool[]; got f32[100]"), std::string::npos);
+}
+
 // x = concat(x, x) as long as its sum is below a limit: the sizes depend on data.
 TEST(OnnxControl, ShapesChangeFromIterationToIteration) {
   const std::string body =
@@ -208,7 +244,8 @@ TEST(OnnxControl, WhatWasKnownStaysKnownWhereAGraphEnds) {
   OnnxRun run(model(graph(
       {kLargeInput}, {value("y", kFloat, {-1})},
       {first_of_large("x", "n3"), node("Neg", {"x"}, {"n"}), node("Shape", {"n"}, {"shape"}),
-       node("NonZero", {"x"}, {"ids"}), node("Cast", {"ids"}, {"numbers"}, {integer("to", kFloat)}),
+       node("Relu", {"x"}, {"r"}), node("NonZero", {"r"}, {"ids"}),
+       node("Cast", {"ids"}, {"numbers"}, {integer("to", kFloat)}),
        node("Reshape", {"numbers", "flat"}, {"row"}), node("Expand", {"one", "shape"}, {"ones"}),
        node("Concat", {"row", "ones"}, {"y"}, {integer("axis", 0)})},
       {integers("flat", {1}, {-1}), floats("one", {}, {7}), kFrom, kThree})));

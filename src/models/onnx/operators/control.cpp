@@ -36,6 +36,11 @@ std::vector<Type> types_of(const std::vector<Value>& values) {
   return types;
 }
 
+Value tensor_of(Call& c, const Item& item, const char* what) {
+  if (!item.is_tensor()) c.fail("{} must be a tensor", what);
+  return item.value;
+}
+
 Value as_condition(Call& c, Value v) {
   if (v.dtype() != DType::boolean || v.shape().elements() != 1)
     c.fail("a condition must be bool[]; got {}", v.type().str());
@@ -202,13 +207,13 @@ Value stacked_rows(Call& c, const std::vector<Item>& rows, const ValueInfo& decl
   }
   std::vector<Value> parts;
   for (const Item& row : rows) {
-    if (!row.is_tensor()) c.fail("a result that has a row of each iteration must be a tensor");
-    Shape shape = row.value.shape();
+    const Value value = tensor_of(c, row, "a result that has a row of each iteration");
+    Shape shape = value.shape();
     shape.insert(0, Dim(1));
-    parts.push_back(reshape(row.value, shape));
-    if (parts.back().shape() != parts.front().shape())
+    parts.push_back(reshape(value, shape));
+    if (parts.back().type() != parts.front().type())
       c.fail("the rows of a result must have one shape; got {} and then {}",
-             rows[0].value.type().str(), row.value.type().str());
+             rows[0].value.type().str(), value.type().str());
   }
   return parts.size() == 1 ? parts[0] : concat(parts, 0);
 }
@@ -239,7 +244,7 @@ std::vector<Item> unroll(Call& c, const Iteration& loop) {
     for (size_t i = 0; i < loop.stacked; ++i)
       rounds.stack(i).push_back(rows_from[static_cast<int64_t>(i)]);
     Item condition;
-    if (loop.is_loop) condition = Item(as_condition(c, results[0].value));
+    if (loop.is_loop) condition = as_condition(c, tensor_of(c, results[0], "the condition"));
     rounds.next(condition, {first, rows_from});
   }
   std::vector<Item> all;
@@ -381,6 +386,7 @@ std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop) {
   std::optional<RegionParts> parts = lower_body(c, loop);
   if (!parts) return std::nullopt;
   const RefTensor* first = c.has(1) ? c.known_or_null(1) : nullptr;
+  as_condition(c, parts->outputs[0]);
   const RefTensor* next = c.lowering().known_or_null(*parts->build, parts->outputs[0]);
   const bool starts = !c.has(1) || (first != nullptr && first->number(0) != 0);
   const bool goes_on = next != nullptr && next->number(0) != 0;
@@ -394,6 +400,9 @@ std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop) {
 
 void loop_body(Call& c) {
   const GraphProto& body = c.subgraph("body");
+  if (c.has(0) && (c.in(0).dtype() != DType::i64 || c.in(0).shape().elements() != 1))
+    c.fail("the number of iterations must be i64[]; got {}", c.in(0).type().str());
+  if (c.has(1)) as_condition(c, c.in(1));
   Iteration loop{.body = body, .carried = {}, .part = part_of(c), .most = {}, .rows = {}};
   for (size_t i = 2; i < c.inputs(); ++i) loop.carried.push_back(c.item(i));
   if (body.outputs.size() < 1 + loop.carried.size())
@@ -512,6 +521,8 @@ void batched_scan(Call& c) {
   if (scanned == 0 || scanned + 1 > c.inputs())
     c.fail("{} of {} inputs are scanned", scanned, c.inputs());
   const size_t states = c.inputs() - 1 - scanned;
+  for (size_t i = 1; i < c.inputs(); ++i)
+    if (c.in(i).shape().rank() == 0) c.fail("input {} has no axis of the batch", i);
   const int64_t batch = c.in(states + 1).shape().size(0);
   std::vector<std::vector<Item>> results;  // by place, of each batch
   for (int64_t b = 0; b < batch; ++b) {

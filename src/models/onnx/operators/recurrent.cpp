@@ -204,7 +204,8 @@ class Recurrent {
   Value of_direction(size_t i, int64_t d) {
     const Value all = wide(i);
     Shape shape = all.shape();
-    if (shape.size(0) != directions_) c_.fail("operand {} is {}", i, all.type().str());
+    if (shape.rank() < 2 || shape.size(0) != directions_)
+      c_.fail("operand {} must be [{}, ...]; got {}", i, directions_, all.type().str());
     shape.erase(0);
     return reshape(directions_ == 1 ? all : slice(all, 0, d, 1), shape);
   }
