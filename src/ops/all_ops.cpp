@@ -32,6 +32,8 @@ const Table& table() {
                         ops::movement_ops,
                         ops::gather_ops,
                         ops::sorting_ops,
+                        ops::conv_ops,
+                        ops::pool_ops,
                         ops::store_ops,
                         ops::embedding_ops,
                         ops::optimizer_ops,

@@ -218,6 +218,25 @@ Value argmax(Value x, int axis, bool smallest = false, bool last = false);
 Value running_sum(Value x, int axis, bool exclusive = false, bool reverse = false);
 Value running_product(Value x, int axis, bool exclusive = false, bool reverse = false);
 
+// Windows over the spatial axes of [N, C, spatial...]
+struct Windows {
+  std::vector<int64_t> strides, dilations;  // for each spatial axis
+  std::vector<int64_t> pads;                // what lies before each, then what lies behind each
+};
+/// x: [N, C, in...], w: [M, C/G, kernel...], bias: [M] -> [N, M, out...]
+Value conv(Value x, Value w, std::optional<Value> bias, const Windows& windows, int64_t groups);
+/// y: [N, M, out...], w: [M, C/G, kernel...] -> [N, C, sizes...]
+Value conv_transpose(Value y, Value w, std::vector<int64_t> sizes, const Windows& windows,
+                     int64_t groups);
+/// x: [N, C, in...], dy: [N, M, out...] -> [M, C/G, kernel...]
+Value conv_weight_grad(Value x, Value dy, std::vector<int64_t> kernel, const Windows& windows,
+                       int64_t groups);
+struct MaxPool {
+  Value values, indices;
+};
+MaxPool max_pool(Value x, std::vector<int64_t> kernel, const Windows& windows);
+Value sum_pool(Value x, std::vector<int64_t> kernel, const Windows& windows);
+
 // Products in 8 bits
 Value quantize_scale(Value x, DType dtype);
 Value quantize(Value x, Value scale, DType dtype);

@@ -101,6 +101,16 @@ void write_before_differentiation(TableWriter& t) {
         with_notes([](const Graph& g, Context c, Notes* notes) {
           return match_loss_head(g, notes, c.target.rounds_activations);
         }));
+  t.may(
+      "fold_channels",
+      "inference whose parameters are written once, unless derive_weights is disabled",
+      [](Context c) {
+        return infers(c) && c.options.refresher == Refresher::loader && derives_weights(c);
+      },
+      {.before = {cast, decomposed}}, "passes/weights/fold_channels.cpp",
+      "Takes factors and summands of channels into the weights and the bias of the convolution in "
+      "front: batch normalisation.",
+      of_graph(fold_channels));
   t.may("pad_dims", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/pad_dims.cpp",
         "Pads the sizes of products with weights, with zeros, to multiples that suit the target.",

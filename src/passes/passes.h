@@ -106,6 +106,12 @@ enum class Refresher { none, update, loader };
 /// single row's are views. For a loader, who puts the parameters together once. Bits stay.
 Graph join_products(const Graph& graph, Notes* notes = nullptr);
 
+/// Products and sums of a convolution's result with a number for each channel go into its weights
+/// and its bias, where all of them are made of parameters and constants alone and nothing else
+/// reads the result: a batch normalisation costs nothing then. For a loader, who makes the new
+/// weights once. Results are rounded elsewhere than before.
+Graph fold_channels(const Graph& graph, Notes* notes = nullptr);
+
 /// Products and loss heads read weights in panels (base/panels.h). Where the parameters stay: those
 /// of 16 bits made of an f32 parameter, whose reader gains by it. Where the panels take a
 /// parameter's place: what products alone read, in one order; transposed ones also where embeddings

@@ -2,7 +2,7 @@
 
 #include "e2e/run.h"
 #include "formats/npy.h"
-#include "support/onnx_writer.h"
+#include "support/onnx_fields.h"
 
 namespace brrr::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "base/rng.h"
 #include "support/long_proof.h"
-#include "support/onnx_writer.h"
+#include "support/onnx_fields.h"
 #include "support/temp_folder.h"
 
 namespace brrr::test {

@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "models/onnx/onnx_module.h"
-#include "support/onnx_writer.h"
+#include "support/onnx_fields.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "backend/cpu/target.h"
 #include "base/errors.h"
 #include "models/onnx/onnx_module.h"
-#include "support/onnx_writer.h"
+#include "support/onnx_fields.h"
 
 namespace brrr::test {
 namespace {

@@ -11,6 +11,7 @@
 #include "ops/attention.h"
 #include "passes/passes.h"
 #include "support/panel_samples.h"
+#include "support/products_of_ones.h"
 #include "support/tensors.h"
 
 namespace brrr {
@@ -189,10 +190,14 @@ TEST_P(EveryContraction, CostsExactlyTheProductsThatMatter) {
       operands.push_back(g.input(fmt::format("x{}", i), sample.in[i].type).id);
     const NodeId id = g.add(op, operands, sample.attrs);
     SCOPED_TRACE(op.name + " " + g.type(operands[0]).str() + " " + g.type(operands.back()).str());
-    // linear adds a bias to each element; what else is added is no contraction.
-    const int64_t bias = op.name == "linear" ? g.node(id).results[0].shape.elements() : 0;
-    EXPECT_EQ(cost_of(g, id).flops,
-              static_cast<double>(2 * products_that_matter(op, sample) + bias));
+    // linear adds a bias to each element, conv where it has one; what else is added is no
+    // contraction.
+    const bool adds = op.name == "linear" || sample.attrs.get_or<bool>("bias", false);
+    const int64_t bias = adds ? g.node(id).results[0].shape.elements() : 0;
+    // Convolutions are primitives: no decomposition shows their products.
+    const int64_t products = op.name.starts_with("conv") ? test::products_of_ones(g, id)
+                                                         : products_that_matter(op, sample);
+    EXPECT_EQ(cost_of(g, id).flops, static_cast<double>(2 * products + bias));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
+#include "support/products_of_ones.h"
 #include "support/tensors.h"
 
 namespace brrr {
@@ -215,6 +216,10 @@ TEST(OpTable, ContractionsCostTwoFlopsPerProduct) {
         const int64_t products = op->name == "linear_cross_entropy" ? 1 : 3;
         expected = 2 * products * sample.in[0].type.shape.elements() *
                    (sample.in[1].type.shape.elements() / k);
+      }
+      if (op->name.starts_with("conv")) {
+        expected = 2 * test::products_of_ones(one.graph, one.id);
+        if (sample.attrs.get_or<bool>("bias", false)) expected += y.elements();
       }
       EXPECT_EQ(cost_of(one.graph, one.id).flops, static_cast<double>(expected));
       ++contractions;

@@ -32,11 +32,14 @@ std::vector<KernelEntry> reduction_kernels();       // sum, max
 std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, concat, ...
 std::vector<KernelEntry> store_kernels();           // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
+std::vector<KernelEntry> gather_kernels();          // gather
 std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
 std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit
 std::vector<KernelEntry> adafactor_kernels();       // adafactor, adafactor_vector
 std::vector<KernelEntry> leaf_kernels();            // full, iota
 std::vector<KernelEntry> fused_kernels();           // fused: tiles, gemm and tiles
+std::vector<KernelEntry> conv_kernels();            // conv, conv_transpose, conv_weight_grad
+std::vector<KernelEntry> pool_kernels();            // max_pool, sum_pool
 std::vector<KernelEntry> control_kernels();         // if, loop
 
 /// All of them; for one op the earlier entry is tried first.

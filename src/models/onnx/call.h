@@ -114,7 +114,14 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
 
 // The tables, a file each.
 std::span<const OperatorRow> arithmetic_operators();
+std::span<const OperatorRow> control_operators();
 std::span<const OperatorRow> movement_operators();
+std::span<const OperatorRow> recurrent_operators();
 std::span<const OperatorRow> reduction_operators();
+std::span<const OperatorRow> resampling_operators();
+std::span<const OperatorRow> sampling_operators();
+std::span<const OperatorRow> sequence_operators();
+std::span<const OperatorRow> spatial_norm_operators();
+std::span<const OperatorRow> spatial_operators();
 
 }  // namespace brrr::onnx

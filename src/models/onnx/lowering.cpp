@@ -143,6 +143,9 @@ struct Lowering::Capture {
       const RefTensor copy = outer->evaluate(value.id, weight);
       return known[value.id] = constant_in(inner->graph, copy);
     }
+    return take_as_input(value);
+  }
+  Value take_as_input(Value value) {
     captured.push_back(value);
     return known[value.id] = inner->graph.input(fmt::format("a{}", inputs++), Type(value.type()));
   }
@@ -180,8 +183,9 @@ models::Lowered Lowering::run() {
     lowered.to_bind = bind.inputs;
     return lowered;
   } catch (Cut& cut) {
-    BRRR_CHECK(cut.handed.contains(cut.name), "'{}' is to be read and is not handed on", cut.name);
     for (const auto& [name, item] : cut.handed) output(lowered, name, item);
+    BRRR_CHECK(main_.graph.find_output(cut.name) != nullptr,
+               "'{}' is to be read and is not handed on", cut.name);
     for (const auto& [name, item] : cut.constant)
       lowered.known.emplace(name, main_.evaluate(item.value.id, weight_));
     lowered.to_read = {cut.name};
@@ -219,7 +223,6 @@ Item Lowering::given(const std::string& qualified) {
   return main_.graph.value(main_.graph.find_input(qualified));
 }
 
-// A value of an outer graph, as the innermost region reads it.
 Value Lowering::captured(Value value) {
   size_t level = 0;
   if (value.graph != &main_.graph)
@@ -241,17 +244,21 @@ const Item* Lowering::find(const Names& names, std::string_view name) {
     Names& own = const_cast<Names&>(names);
     auto at = scope->items.find(name);
     if (at == scope->items.end()) {
-      Names& writable = const_cast<Names&>(*scope);
       const std::string qualified = scope->qualified(name);
       const auto tensor = scope->initializers.find(name);
-      if (captures_.empty() && is_given(qualified))
-        at = writable.items.emplace(name, given(qualified)).first;
-      else if (is_given(qualified))
-        at = writable.items.emplace(name, here(given(qualified))).first;
+      Item item;
+      if (is_given(qualified))
+        item = given(qualified);
       else if (tensor != scope->initializers.end())
-        at = writable.items.emplace(name, constant(*tensor->second, qualified)).first;
+        item = constant(*tensor->second, qualified);
       else
         continue;
+      // A value of this region must not become one of the graph around it.
+      if (scope->build != build_) {
+        own.passed.emplace(name, qualified);
+        return &(own.items[name] = here(item));
+      }
+      at = const_cast<Names&>(*scope).items.emplace(name, here(item)).first;
     }
     // What an outer graph gives is read through the regions between.
     if (scope == &names && (!at->second.is_tensor() || at->second.value.graph == &build_->graph))
@@ -281,8 +288,12 @@ Value Lowering::constant(const TensorProto& tensor, const std::string& name) {
 }
 
 const RefTensor* Lowering::known_or_null(const Value& value) {
-  if (build_->dependence(value.id) != Build::nothing) return nullptr;
-  return &build_->evaluate(value.id, weight_);
+  return known_or_null(*build_, value);
+}
+
+const RefTensor* Lowering::known_or_null(Build& build, const Value& value) const {
+  if (build.dependence(value.id) != Build::nothing) return nullptr;
+  return &build.evaluate(value.id, weight_);
 }
 
 const RefTensor& Lowering::known(const Value& value, const std::string& qualified_name) {
@@ -301,6 +312,13 @@ std::string_view Lowering::text(std::string s) {
 void Lowering::keep(Names& names, std::string_view name, Item item) {
   names.items[name] = std::move(item);
   names.kept.insert(name);
+}
+
+Item Lowering::take_kept(Names& names, std::string_view name) {
+  Item item = std::move(names.items[name]);
+  names.items.erase(name);
+  names.kept.erase(name);
+  return item;
 }
 
 // -- nodes
@@ -336,23 +354,31 @@ std::vector<bool> Lowering::needed_nodes(const std::vector<NodeProto>& nodes, co
   return needed;
 }
 
-bool Lowering::depends_on_data(const Item& item) {
-  if (item.is_tensor()) return main_.dependence(item.value.id) != Build::nothing;
-  // Lists go on as they are, whatever is in them.
-  return true;
+bool Lowering::is_small_constant(const Item& item) {
+  return item.is_tensor() && item.value.shape().elements() <= kMostCopied &&
+         main_.dependence(item.value.id) == Build::nothing;
 }
 
 void Lowering::hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from,
                        const Names& names, const std::vector<std::string_view>& wanted,
                        const std::vector<bool>& needed) {
+  std::unordered_map<std::string_view, const NodeProto*> producers;
+  for (size_t i = 0; i < from; ++i)
+    for (const std::string_view out : nodes[i].outputs) producers.emplace(out, &nodes[i]);
   const auto hand = [&](std::string_view name) {
     const auto at = names.items.find(name);
     if (name.empty() || at == names.items.end() || names.passed.contains(name)) return;
     const std::string qualified = names.qualified(name);
-    if (depends_on_data(at->second))
-      cut.handed.emplace(qualified, at->second);
-    else if (names.kept.contains(name))
+    const auto producer = producers.find(name);
+    const bool is_of_file = !is_given(qualified) && !names.kept.contains(name) &&
+                            (producer != producers.end() ? reads_of(*producer->second).empty()
+                                                         : names.initializers.contains(name));
+    if (is_of_file) return;  // the next graph makes it anew
+    // What was known stays known: what it was computed from is not handed on.
+    if (is_small_constant(at->second))
       cut.constant.emplace(qualified, at->second);
+    else
+      cut.handed.emplace(qualified, at->second);
   };
   for (size_t i = from; i < nodes.size(); ++i)
     if (needed[i]) std::ranges::for_each(reads_of(nodes[i]), hand);
@@ -500,7 +526,9 @@ std::vector<Item> Lowering::lower_in_place(const GraphProto& graph, const Names&
 std::optional<Lowering::RegionParts> Lowering::lower_region(const GraphProto& graph,
                                                             const Names& outside,
                                                             const std::string& part,
-                                                            const std::vector<Type>& types) {
+                                                            const std::vector<Type>& types,
+                                                            const RegionInputs& inputs,
+                                                            const std::vector<Value>& captured) {
   RegionParts parts;
   parts.build = std::make_shared<Build>();
   Capture capture{build_, parts.build.get(), 0, {}, {}};
@@ -518,16 +546,23 @@ std::optional<Lowering::RegionParts> Lowering::lower_region(const GraphProto& gr
   const Restore restore{*this, outer};
   Names inner = inner_names(outside, part);
   give_graph(graph, inner);
-  for (size_t i = 0; i < types.size(); ++i) {
-    const Value v = build_->graph.input(fmt::format("a{}", capture.inputs++), types[i]);
-    if (i < graph.inputs.size()) inner.items[graph.inputs[i].name] = v;
-  }
+  std::vector<Value> given;
+  for (const Type& type : types)
+    given.push_back(build_->graph.input(fmt::format("a{}", capture.inputs++), type));
+  for (const Value& v : captured) capture.take_as_input(v);
   try {
+    const std::vector<Item> items =
+        inputs ? inputs(given) : std::vector<Item>(given.begin(), given.end());
+    for (size_t i = 0; i < graph.inputs.size() && i < items.size(); ++i)
+      inner.items[graph.inputs[i].name] = items[i];
     for (const Item& item : outputs_of(graph, inner)) {
       if (!item.is_tensor()) return std::nullopt;
       parts.outputs.push_back(item.value);
     }
   } catch (const RegionCut&) {
+    return std::nullopt;
+  } catch (const UserError&) {
+    // A branch that is not taken need not fit. Where it is taken, it is wrong in place, too.
     return std::nullopt;
   }
   parts.captured = capture.captured;

@@ -77,7 +77,7 @@ struct Names {
 struct Cut {
   std::string name;                      // of the value
   std::map<std::string, Item> handed;    // what is alive, by qualified names
-  std::map<std::string, Item> constant;  // what was kept and depends on nothing
+  std::map<std::string, Item> constant;  // of what is alive, the small values that are known
 };
 /// A value that must be known depends on small inputs alone.
 struct Bind {
@@ -116,8 +116,13 @@ class Lowering {
     std::vector<Value> outputs;    // in its graph
     std::vector<Value> captured;   // in the graph outside, the inputs behind those of `types`
   };
+  /// `inputs` makes the inputs of the graph of those of the region, which have `types`; without it
+  /// they are the same. The values of `captured` are captured first, in their order.
+  using RegionInputs = std::function<std::vector<Item>(const std::vector<Value>& inputs)>;
   std::optional<RegionParts> lower_region(const GraphProto& graph, const Names& outside,
-                                          const std::string& part, const std::vector<Type>& types);
+                                          const std::string& part, const std::vector<Type>& types,
+                                          const RegionInputs& inputs = {},
+                                          const std::vector<Value>& captured = {});
   /// Gives a region further captured values, so that two regions take the same.
   static void capture_also(RegionParts& parts, const std::vector<Value>& captured);
 
@@ -127,12 +132,18 @@ class Lowering {
   const RefTensor& known(const Value& value, const std::string& qualified_name);
   /// The same where it is known; null where it depends on data.
   const RefTensor* known_or_null(const Value& value);
+  /// The same of a region's value.
+  const RefTensor* known_or_null(Build& build, const Value& value) const;
   /// A constant of the graph: `full` or `literal`.
   Value constant(const RefTensor& tensor);
   /// A constant tensor of the file.
   Value constant(const TensorProto& tensor, const std::string& name);
+  /// A value of a graph around the innermost region, as that region reads it.
+  Value captured(Value value);
   /// Keeps an item under a name across a Cut, as loops keep how far they are.
   void keep(Names& names, std::string_view name, Item item);
+  /// Takes it back.
+  Item take_kept(Names& names, std::string_view name);
   /// Text that lives as long as the lowering, for names that no file has.
   std::string_view text(std::string s);
 
@@ -143,14 +154,13 @@ class Lowering {
   const FunctionProto* find_function(const NodeProto& node) const;
   void hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from, const Names& names,
                const std::vector<std::string_view>& wanted, const std::vector<bool>& needed);
-  bool depends_on_data(const Item& item);
+  bool is_small_constant(const Item& item);
   std::vector<bool> needed_nodes(const std::vector<NodeProto>& nodes, const Names& names,
                                  const std::vector<std::string_view>& wanted);
   const std::vector<std::string_view>& reads_of(const NodeProto& node);
   bool is_given(const std::string& qualified) const;
   Item given(const std::string& qualified);
   Item here(const Item& item);
-  Value captured(Value value);
   Names inner_names(const Names& outside, const std::string& part) const;
   void give_graph(const GraphProto& graph, Names& names) const;
   std::vector<Item> outputs_of(const GraphProto& graph, Names& names);

@@ -94,6 +94,9 @@ void rounding(Call& c) {
 /// The exponent may be of another dtype, which must not decide that of the result.
 void power(Call& c) {
   const Value a = c.in(0), b = legacy_operand(c, 1);
+  const RefTensor* exponent = c.known_or_null(1);
+  const bool is_square = exponent != nullptr && exponent->size() == 1 && exponent->number(0) == 2;
+  if (is_square && b.shape().rank() <= a.shape().rank()) return c.out(a * a);
   if (a.dtype() == b.dtype()) return c.out(pow(a, b));
   const DType wide = is_float(a.dtype())   ? a.dtype()
                      : is_float(b.dtype()) ? DType::f64

@@ -1,0 +1,381 @@
+// Convolutions on the CPU. Their products are those of gemm(), whose bits depend neither on the
+// number of threads nor on the size of the other side; oneDNN's promise neither, and read images in
+// blocks of channels, into and out of which every image would have to be moved. Convolutions of one
+// channel each have no product worth the name: they go window by window.
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/products/gemm.h"
+#include "backend/cpu/spatial/columns.h"
+#include "backend/cpu/spatial/window_rows.h"
+#include "base/errors.h"
+#include "base/parallel.h"
+
+namespace brrr::cpu {
+namespace {
+
+// Bytes of columns at a time: they should come back from a cache.
+constexpr int64_t kColumnBytes = int64_t{1} << 20;
+constexpr int64_t kLine = 64;
+
+int64_t in_lines(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+/// A convolution from x [n, c, in...] by w [m, c/groups, kernel...] to y [n, m, out...].
+struct ConvSizes {
+  int64_t n = 0, groups = 1, c = 0, m = 0;
+  ops::WindowGrid grid;
+  DType dtype = DType::f32;
+
+  int64_t element() const { return static_cast<int64_t>(bytes_of(dtype)); }
+  int64_t cg() const { return c / groups; }
+  int64_t mg() const { return m / groups; }
+  int64_t terms() const { return cg() * grid.kernel_elements(); }
+  int64_t in() const { return grid.in_elements(); }
+  int64_t out() const { return grid.out_elements(); }
+  /// Rows of windows whose columns are made at a time; of all if `rows` are few.
+  int64_t rows_at_a_time() const {
+    const int64_t bytes = std::max<int64_t>(1, terms() * grid.out.back() * element());
+    return std::clamp<int64_t>(kColumnBytes / bytes, 1, window_row_count(grid));
+  }
+  int64_t column_bytes() const { return terms() * rows_at_a_time() * grid.out.back() * element(); }
+};
+
+ConvSizes sizes_of_conv(const NodeView& v) {
+  const Shape &x = v.in[0].shape, &w = v.in[1].shape;
+  return {x.size(0),
+          v.attrs().get<int64_t>("groups"),
+          x.size(1),
+          w.size(0),
+          ops::window_grid(v.attrs(), ops::spatial_sizes(x), ops::spatial_sizes(w)),
+          v.in[0].dtype};
+}
+ConvSizes sizes_of_transpose(const NodeView& v) {
+  const Shape &y = v.in[0].shape, &w = v.in[1].shape, &x = v.out()[0].shape;
+  return {y.size(0),
+          v.attrs().get<int64_t>("groups"),
+          x.size(1),
+          w.size(0),
+          ops::window_grid(v.attrs(), ops::spatial_sizes(x), ops::spatial_sizes(w)),
+          v.in[0].dtype};
+}
+ConvSizes sizes_of_weight_grad(const NodeView& v) {
+  const Shape &x = v.in[0].shape, &dy = v.in[1].shape;
+  return {x.size(0),
+          v.attrs().get<int64_t>("groups"),
+          x.size(1),
+          dy.size(1),
+          ops::window_grid(v.attrs(), ops::spatial_sizes(x),
+                           v.attrs().get<std::vector<int64_t>>("kernel")),
+          v.in[0].dtype};
+}
+
+std::string float_refusal(const NodeView& v) {
+  for (const std::span<const Type> types : {std::span<const Type>(v.in), v.out()})
+    for (const Type& t : types) {
+      if (t.dtype != DType::f32 && t.dtype != DType::bf16 && t.dtype != DType::f16)
+        return fmt::format("dtype {}: only f32, bf16 and f16", name_of(t.dtype));
+      if (t.shape.elements() == 0) return "an operand has no elements";
+    }
+  return "";
+}
+
+const std::byte* bytes_at(const void* base, int64_t bytes) {
+  return static_cast<const std::byte*>(base) + bytes;
+}
+
+/// Adds a number to each row of a product.
+void add_row_bias(const void* bias, int64_t row, int64_t, int64_t rows, int64_t columns,
+                  float* block, int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float b = static_cast<const float*>(bias)[row + i];
+    for (int64_t j = 0; j < columns; ++j) block[i * ld + j] += b;
+  }
+}
+
+/// The bias operand of a conv.
+class ConvBias {
+ public:
+  explicit ConvBias(const NodeView& v) {
+    if (!v.attrs().get<bool>("bias")) return;
+    dtype_ = v.in[2].dtype;
+    count_ = v.in[2].shape.size(0);
+    exists_ = true;
+  }
+  int64_t scratch_bytes() const {
+    return exists_ && dtype_ != DType::f32 ? in_lines(count_ * int64_t{sizeof(float)}) : 0;
+  }
+  /// As f32, at `wide` where it is of another dtype; null: there is none.
+  const float* read(const KernelArgs& args, std::byte* wide) const {
+    if (!exists_) return nullptr;
+    if (dtype_ == DType::f32) return static_cast<const float*>(args.in[2]);
+    auto* to = reinterpret_cast<float*>(wide);
+    window_rows().read(dtype_, args.in[2], count_, to);
+    return to;
+  }
+
+ private:
+  bool exists_ = false;
+  DType dtype_ = DType::f32;
+  int64_t count_ = 0;
+};
+
+class ConvProducts final : public Kernel {
+ public:
+  explicit ConvProducts(const NodeView& v)
+      : s_(sizes_of_conv(v)), bias_(v), pointwise_(is_pointwise(s_.grid)) {}
+
+  int64_t scratch_bytes() const override {
+    return bias_.scratch_bytes() + (pointwise_ ? 0 : in_lines(s_.column_bytes()));
+  }
+
+  void run(const KernelArgs& args) override {
+    const float* bias = bias_.read(args, args.scratch);
+    std::byte* columns = args.scratch + bias_.scratch_bytes();
+    GemmArgs g;
+    g.m = s_.mg();
+    g.k = s_.terms();
+    g.dtype = g.c_dtype = s_.dtype;
+    g.lda = g.k;
+    g.ldc = s_.out();
+    const int64_t e = s_.element();
+    for (int64_t n = 0; n < s_.n; ++n) {
+      const std::byte* x = bytes_at(args.in[0], n * s_.c * s_.in() * e);
+      auto* y = static_cast<std::byte*>(args.out[0]) + n * s_.m * s_.out() * e;
+      if (pointwise_) {
+        g.n = g.ldb = s_.out();
+        g.a = args.in[1];
+        g.b = x;
+        g.c = y;
+        if (bias != nullptr) g.epilogue = {&add_row_bias, bias};
+        gemm_batched(g, s_.groups, s_.mg() * g.k, s_.cg() * s_.in(), s_.mg() * s_.out());
+        continue;
+      }
+      for (int64_t group = 0; group < s_.groups; ++group) {
+        g.a = bytes_at(args.in[1], group * s_.mg() * g.k * e);
+        if (bias != nullptr) g.epilogue = {&add_row_bias, bias + group * s_.mg()};
+        by_columns(g, x + group * s_.cg() * s_.in() * e, y + group * s_.mg() * s_.out() * e,
+                   columns);
+      }
+    }
+  }
+
+ private:
+  void by_columns(GemmArgs g, const std::byte* x, std::byte* y, std::byte* columns) const {
+    const int64_t rows = window_row_count(s_.grid), step = s_.rows_at_a_time(),
+                  width = s_.grid.out.back();
+    for (int64_t first = 0; first < rows; first += step) {
+      const int64_t last = std::min(rows, first + step);
+      g.n = g.ldb = (last - first) * width;
+      parallel_for(g.k, std::max<int64_t>(1, 8192 / g.n), [&](int64_t begin, int64_t end) {
+        gather_columns(s_.grid, static_cast<size_t>(s_.element()), x, begin, end, first, last,
+                       columns);
+      });
+      g.b = columns;
+      g.c = y + first * width * s_.element();
+      gemm(g);
+    }
+  }
+
+  ConvSizes s_;
+  ConvBias bias_;
+  bool pointwise_;
+};
+
+/// Convolutions whose groups read one channel each.
+class ConvWindows final : public Kernel {
+ public:
+  explicit ConvWindows(const NodeView& v)
+      : s_(sizes_of_conv(v)),
+        bias_(v),
+        plane_(s_.grid),
+        taps_(s_.grid.kernel_elements()),
+        workers_(thread_count()),
+        worker_bytes_(in_lines(plane_.floats() * int64_t{sizeof(float)}) +
+                      in_lines(plane_.row_windows() * int64_t{sizeof(float)}) +
+                      in_lines(taps_ * int64_t{sizeof(float)})) {}
+
+  int64_t scratch_bytes() const override {
+    return bias_.scratch_bytes() + workers_ * worker_bytes_;
+  }
+
+  void run(const KernelArgs& args) override {
+    const float* bias = bias_.read(args, args.scratch);
+    std::byte* const scratch = args.scratch + bias_.scratch_bytes();
+    const int64_t planes = s_.n * s_.c;
+    const auto team = static_cast<int>(
+        omp_in_parallel() ? 1 : std::min<int64_t>({workers_, thread_count(), planes}));
+#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
+    for (int64_t p = 0; p < planes; ++p)
+      run_plane(args, bias, p, scratch + omp_get_thread_num() % workers_ * worker_bytes_);
+  }
+
+ private:
+  void run_plane(const KernelArgs& args, const float* bias, int64_t p, std::byte* scratch) const {
+    const WindowRows& f = window_rows();
+    auto* plane = reinterpret_cast<float*>(scratch);
+    auto* row =
+        reinterpret_cast<float*>(scratch + in_lines(plane_.floats() * int64_t{sizeof(float)}));
+    float* weights = row + in_lines(plane_.row_windows() * int64_t{sizeof(float)}) / 4;
+    const int64_t e = s_.element(), channel = p % s_.c, image = p / s_.c;
+    plane_.fill(s_.dtype, bytes_at(args.in[0], p * s_.in() * e), 0, plane);
+    for (int64_t k = 0; k < s_.mg(); ++k) {
+      const int64_t m = channel * s_.mg() + k;
+      f.read(s_.dtype, bytes_at(args.in[1], m * taps_ * e), taps_, weights);
+      auto* y = static_cast<std::byte*>(args.out[0]) + (image * s_.m + m) * s_.out() * e;
+      for (int64_t r = 0; r < plane_.rows(); ++r, y += plane_.row_windows() * e) {
+        float* const to = s_.dtype == DType::f32 ? reinterpret_cast<float*>(y) : row;
+        f.add(plane + plane_.row_start(r), plane_.offsets().data(), weights, taps_,
+              bias != nullptr ? bias[m] : 0.0f, plane_.row_windows(), to);
+        if (to == row) f.write(s_.dtype, row, plane_.row_windows(), y);
+      }
+    }
+  }
+
+  ConvSizes s_;
+  ConvBias bias_;
+  WindowPlane plane_;
+  int64_t taps_, workers_, worker_bytes_;
+};
+
+std::string windows_refusal(const NodeView& v) {
+  if (std::string refusal = float_refusal(v); !refusal.empty()) return refusal;
+  const ConvSizes s = sizes_of_conv(v);
+  if (s.cg() != 1) return "groups of more than one channel";
+  return window_plane_refusal(s.grid);
+}
+
+/// x = the sum of w's transpose times y, put where the taps stand.
+class ConvTransposeProducts final : public Kernel {
+ public:
+  explicit ConvTransposeProducts(const NodeView& v)
+      : s_(sizes_of_transpose(v)), pointwise_(is_pointwise(s_.grid)) {
+    const int64_t bytes = s_.grid.kernel_elements() * s_.out() * int64_t{sizeof(float)};
+    channels_ = std::clamp<int64_t>(4 * kColumnBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
+  }
+
+  int64_t scratch_bytes() const override {
+    return pointwise_ ? 0 : columns_bytes() + (s_.dtype == DType::f32 ? 0 : planes_bytes());
+  }
+
+  void run(const KernelArgs& args) override {
+    const int64_t e = s_.element(), taps = s_.grid.kernel_elements();
+    GemmArgs g;
+    g.k = s_.mg();
+    g.n = g.ldb = g.ldc = s_.out();
+    g.dtype = s_.dtype;
+    g.c_dtype = pointwise_ ? s_.dtype : DType::f32;
+    g.trans_a = true;
+    g.lda = s_.terms();
+    for (int64_t n = 0; n < s_.n * s_.groups; ++n) {
+      const int64_t group = n % s_.groups;
+      const std::byte* w = bytes_at(args.in[1], group * s_.mg() * s_.terms() * e);
+      auto* x = static_cast<std::byte*>(args.out[0]) + n * s_.cg() * s_.in() * e;
+      g.b = bytes_at(args.in[0], n * s_.mg() * s_.out() * e);
+      if (pointwise_) {
+        g.a = w;
+        g.m = s_.cg();
+        g.c = x;
+        gemm(g);
+        continue;
+      }
+      for (int64_t c = 0; c < s_.cg(); c += channels_) {
+        const int64_t count = std::min(channels_, s_.cg() - c);
+        g.a = w + c * taps * e;
+        g.m = count * taps;
+        g.c = args.scratch;
+        gemm(g);
+        add(args.scratch, count, x + c * s_.in() * e);
+      }
+    }
+  }
+
+ private:
+  int64_t columns_bytes() const {
+    return in_lines(channels_ * s_.grid.kernel_elements() * s_.out() * int64_t{sizeof(float)});
+  }
+  int64_t planes_bytes() const { return in_lines(channels_ * s_.in() * int64_t{sizeof(float)}); }
+
+  void add(std::byte* scratch, int64_t channels, std::byte* x) const {
+    const auto* columns = reinterpret_cast<const float*>(scratch);
+    const bool narrow = s_.dtype != DType::f32;
+    auto* planes = reinterpret_cast<float*>(narrow ? scratch + columns_bytes() : x);
+    parallel_for(channels, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        float* plane = planes + c * s_.in();
+        std::fill(plane, plane + s_.in(), 0.0f);
+        add_columns(s_.grid, columns + c * s_.grid.kernel_elements() * s_.out(), plane);
+        if (narrow) window_rows().write(s_.dtype, plane, s_.in(), x + c * s_.in() * s_.element());
+      }
+    });
+  }
+
+  ConvSizes s_;
+  bool pointwise_;
+  int64_t channels_ = 1;  // of x, whose columns are made at a time
+};
+
+/// dw = the sum over images and windows of dy times the columns.
+class ConvWeightGradProducts final : public Kernel {
+ public:
+  explicit ConvWeightGradProducts(const NodeView& v) : s_(sizes_of_weight_grad(v)) {}
+
+  int64_t scratch_bytes() const override {
+    return in_lines(s_.column_bytes()) + (s_.dtype == DType::f32 ? 0 : sums_bytes());
+  }
+
+  void run(const KernelArgs& args) override {
+    const int64_t e = s_.element(), rows = window_row_count(s_.grid), step = s_.rows_at_a_time(),
+                  width = s_.grid.out.back();
+    const bool narrow = s_.dtype != DType::f32;
+    auto* sums = static_cast<float*>(
+        narrow ? static_cast<void*>(args.scratch + in_lines(s_.column_bytes())) : args.out[0]);
+    GemmArgs g;
+    g.m = s_.mg();
+    g.n = g.ldc = s_.terms();
+    g.dtype = s_.dtype;
+    g.lda = s_.out();
+    g.trans_b = true;
+    for (int64_t n = 0; n < s_.n; ++n)
+      for (int64_t group = 0; group < s_.groups; ++group) {
+        const std::byte* x = bytes_at(args.in[0], (n * s_.c + group * s_.cg()) * s_.in() * e);
+        const std::byte* dy = bytes_at(args.in[1], (n * s_.m + group * s_.mg()) * s_.out() * e);
+        for (int64_t first = 0; first < rows; first += step) {
+          const int64_t last = std::min(rows, first + step);
+          g.k = g.ldb = (last - first) * width;
+          parallel_for(s_.terms(), std::max<int64_t>(1, 8192 / g.k),
+                       [&](int64_t begin, int64_t end) {
+                         gather_columns(s_.grid, static_cast<size_t>(e), x, begin, end, first, last,
+                                        args.scratch);
+                       });
+          g.a = dy + first * width * e;
+          g.b = args.scratch;
+          g.c = sums + group * s_.mg() * s_.terms();
+          g.beta = n == 0 && first == 0 ? 0.0f : 1.0f;
+          gemm(g);
+        }
+      }
+    if (narrow) window_rows().write(s_.dtype, sums, s_.m * s_.terms(), args.out[0]);
+  }
+
+ private:
+  int64_t sums_bytes() const { return in_lines(s_.m * s_.terms() * int64_t{sizeof(float)}); }
+  ConvSizes s_;
+};
+
+template <typename K>
+std::unique_ptr<Kernel> make_conv(const NodeView& v) {
+  return std::make_unique<K>(v);
+}
+
+}  // namespace
+
+std::vector<KernelEntry> conv_kernels() {
+  return {{"conv", "windows", windows_refusal, make_conv<ConvWindows>},
+          {"conv", "products", float_refusal, make_conv<ConvProducts>},
+          {"conv_transpose", "products", float_refusal, make_conv<ConvTransposeProducts>},
+          {"conv_weight_grad", "products", float_refusal, make_conv<ConvWeightGradProducts>}};
+}
+
+}  // namespace brrr::cpu

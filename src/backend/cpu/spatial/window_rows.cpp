@@ -1,0 +1,94 @@
+#include "backend/cpu/spatial/window_rows.h"
+
+#include "backend/cpu/simd/simd_types.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/spatial/window_rows.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target:
+#include <hwy/highway.h>
+
+#include "backend/cpu/simd/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace brrr::cpu::HWY_NAMESPACE {
+namespace {
+
+/// Four vectors at a time: their sums do not wait for each other.
+void add_windows(const float* plane, const int64_t* offsets, const float* weights, int64_t taps,
+                 float start, int64_t n, float* y) {
+  int64_t o = 0;
+  for (; o + 4 * kLanes <= n; o += 4 * kLanes) {
+    VF a = splat(start), b = a, c = a, d = a;
+    for (int64_t t = 0; t < taps; ++t) {
+      const float* const x = plane + offsets[t] + o;
+      const VF w = splat(weights[t]);
+      a = hn::MulAdd(w, load(x), a);
+      b = hn::MulAdd(w, load(x + kLanes), b);
+      c = hn::MulAdd(w, load(x + 2 * kLanes), c);
+      d = hn::MulAdd(w, load(x + 3 * kLanes), d);
+    }
+    store(a, y + o);
+    store(b, y + o + kLanes);
+    store(c, y + o + 2 * kLanes);
+    store(d, y + o + 3 * kLanes);
+  }
+  each_vector(n - o, [&](auto v, int64_t i) BRRR_INLINE_BODY {
+    VF sum = splat(start);
+    for (int64_t t = 0; t < taps; ++t)
+      sum = hn::MulAdd(splat(weights[t]), v.load(plane + offsets[t] + o + i), sum);
+    v.store(sum, y + o + i);
+  });
+}
+
+void largest_windows(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,
+                     float* tap) {
+  each_vector(n, [&](auto v, int64_t i) BRRR_INLINE_BODY {
+    VF best = v.load(plane + offsets[0] + i), at = hn::Zero(DF());
+    for (int64_t t = 1; t < taps; ++t) {
+      const VF x = v.load(plane + offsets[t] + i);
+      const auto first_nan = hn::AndNot(hn::Ne(best, best), hn::Ne(x, x));
+      const auto beats = hn::Or(hn::Gt(x, best), first_nan);
+      best = hn::IfThenElse(beats, x, best);
+      at = hn::IfThenElse(beats, splat(static_cast<float>(t)), at);
+    }
+    v.store(best, y + i);
+    v.store(at, tap + i);
+  });
+}
+
+template <typename T>
+void read_as(const void* x, int64_t n, float* y) {
+  each_vector(n, [&](auto v, int64_t i)
+                     BRRR_INLINE_BODY { v.store(v.load(static_cast<const T*>(x) + i), y + i); });
+}
+template <typename T>
+void write_as(const float* x, int64_t n, void* y) {
+  each_vector(n, [&](auto v, int64_t i)
+                     BRRR_INLINE_BODY { v.store(v.load(x + i), static_cast<T*>(y) + i); });
+}
+
+void read_row(DType from, const void* x, int64_t n, float* y) {
+  if (from == DType::f32) return read_as<float>(x, n, y);
+  return from == DType::bf16 ? read_as<Bf16>(x, n, y) : read_as<F16>(x, n, y);
+}
+void write_row(DType to, const float* x, int64_t n, void* y) {
+  if (to == DType::f32) return write_as<float>(x, n, y);
+  return to == DType::bf16 ? write_as<Bf16>(x, n, y) : write_as<F16>(x, n, y);
+}
+
+constexpr WindowRows kTable = {&add_windows, &largest_windows, &read_row, &write_row};
+
+}  // namespace
+
+const WindowRows& window_table() { return kTable; }
+
+}  // namespace brrr::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace brrr::cpu {
+HWY_EXPORT(window_table);
+const WindowRows& window_rows() { return HWY_DYNAMIC_DISPATCH(window_table)(); }
+}  // namespace brrr::cpu
+#endif

@@ -1,0 +1,61 @@
+#pragma once
+// Windows of one plane on one thread. The plane is laid out anew with its padding, so that no tap
+// looks outside, and with the elements of its last axis apart by their remainder modulo the stride,
+// so that neighbouring windows read neighbouring elements.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+#include "ops/spatial/windows.h"
+
+namespace brrr::cpu {
+
+/// Functions that are compiled for every instruction set.
+struct WindowRows {
+  /// y[o] = start + the sum over t, in their order, of weights[t] * plane[offsets[t] + o], o in
+  /// [0, n).
+  void (*add)(const float* plane, const int64_t* offsets, const float* weights, int64_t taps,
+              float start, int64_t n, float* y);
+  /// y[o] = the largest plane[offsets[t] + o], of equal ones the first, and which tap it is; NaN is
+  /// the largest.
+  void (*largest)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,
+                  float* tap);
+  /// n elements of f32, bf16 or f16 as f32, and back.
+  void (*read)(DType from, const void* x, int64_t n, float* y);
+  void (*write)(DType to, const float* x, int64_t n, void* y);
+};
+const WindowRows& window_rows();
+
+/// How a plane is laid out, for the windows of a grid.
+class WindowPlane {
+ public:
+  explicit WindowPlane(const ops::WindowGrid& grid);
+  /// Floats that a plane takes.
+  int64_t floats() const { return floats_; }
+  /// Windows come in rows along the last axis.
+  int64_t rows() const { return rows_; }
+  int64_t row_windows() const { return grid_.out.back(); }
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+  /// Where the windows of a row begin.
+  int64_t row_start(int64_t row) const;
+  /// Lays a plane out; `row` has room for a row of x.
+  void fill(DType dtype, const void* x, float padding, float* plane) const;
+  /// The element of x that a tap of a window reads; -1: padding.
+  int64_t element(int64_t row, int64_t window, int64_t tap) const;
+
+ private:
+  void fill_row(DType dtype, const void* x, float padding, float* to) const;
+
+  ops::WindowGrid grid_;
+  std::vector<int64_t> spans_;    // elements along each axis, padding included
+  std::vector<int64_t> strides_;  // floats from one to the next along each axis but the last
+  std::vector<int64_t> offsets_;
+  int64_t phase_ = 0;  // floats of one remainder of the last axis
+  int64_t floats_ = 0, rows_ = 1;
+};
+
+/// Why a plane is not laid out anew; empty: it is.
+std::string window_plane_refusal(const ops::WindowGrid& grid);
+
+}  // namespace brrr::cpu

@@ -1,0 +1,164 @@
+// ONNX files against ONNX Runtime: layers of recurrent networks, and published models where they
+// are on this machine. tests/golden/make_onnx_goldens.py writes what is expected, and makes the
+// same inputs.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/target.h"
+#include "conformance/onnx_suite.h"
+#include "formats/npy.h"
+#include "infer/module_session.h"
+#include "models/onnx/onnx_module.h"
+#include "support/models_folder.h"
+
+namespace brrr::test {
+namespace {
+
+constexpr int64_t kFrames = 100, kState = 128;
+constexpr double kModelTolerance = 1e-4;
+using Floats = std::vector<float>;
+
+/// Integers below 2^15, by a linear congruential generator.
+std::vector<int64_t> noise(int64_t count, int64_t seed) {
+  std::vector<int64_t> numbers;
+  for (int64_t x = seed; count-- > 0; numbers.push_back(x >> 16))
+    x = (x * 1103515245 + 12345) % (int64_t{1} << 31);
+  return numbers;
+}
+
+/// A saw with noise that grows and fades.
+Floats sound(int64_t samples, int64_t period) {
+  const std::vector<int64_t> random = noise(samples, 1);
+  Floats x;
+  for (int64_t i = 0; i < samples; ++i) {
+    const int64_t saw = i % period * 32768 / period - 16384;
+    const int64_t whole = (saw + ((random[static_cast<size_t>(i)] - 16384) >> 2)) * (i / 512 % 20);
+    x.push_back(static_cast<float>(static_cast<double>(whole) / (1 << 19)));
+  }
+  return x;
+}
+
+HostTensor tensor(Shape shape, const Floats& values) {
+  HostTensor t(DType::f32, std::move(shape));
+  std::memcpy(t.bytes.data(), values.data(), t.bytes.size());
+  return t;
+}
+
+void append(Floats& to, const HostTensor& t) {
+  const size_t at = to.size();
+  to.resize(at + t.bytes.size() / sizeof(float));
+  std::memcpy(to.data() + at, t.bytes.data(), t.bytes.size());
+}
+
+/// Frames with their context: [width] each.
+std::vector<Floats> frames(int64_t rate) {
+  const int64_t width = rate == 16000 ? 512 : 256, context = width / 8;
+  Floats x(static_cast<size_t>(context));
+  const Floats heard = sound(kFrames * width, rate / 160);
+  x.insert(x.end(), heard.begin(), heard.end());
+  std::vector<Floats> all;
+  for (int64_t k = 0; k < kFrames; ++k)
+    all.emplace_back(x.begin() + k * width, x.begin() + k * width + context + width);
+  return all;
+}
+
+/// The largest difference, as a share of 1 and of what is wanted.
+void expect_golden(const Floats& got, const std::string& name) {
+  const HostTensor golden =
+      io::read_npy(fs::path(BRRR_SOURCE_DIR) / "tests/golden/onnx" / (name + ".npy"));
+  ASSERT_EQ(got.size() * sizeof(float), golden.bytes.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double wanted = load_as_double(DType::f32, golden.bytes.data(), static_cast<int64_t>(i));
+    const double off = std::fabs(static_cast<double>(got[i]) - wanted) / (1 + std::fabs(wanted));
+    worst = std::isnan(off) ? INFINITY : std::max(worst, off);
+  }
+  EXPECT_LT(worst, kModelTolerance);
+}
+
+#define OPEN_OR_SKIP(session, file)                                                              \
+  const fs::path path_of_model = models_folder() / (file);                                       \
+  if (!fs::exists(path_of_model))                                                                \
+    GTEST_SKIP() << path_of_model << " is missing; $BRRR_MODELS names the folder that holds it"; \
+  infer::ModuleSession session(onnx::open_module(path_of_model), cpu::cpu_backend())
+
+TEST(OnnxModels, RecurrentLayers) {
+  size_t cases = 0;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(BRRR_SOURCE_DIR) / "tests/golden/onnx/recurrent")) {
+    const SuiteResult result = run_suite_case(entry.path());
+    EXPECT_EQ(result.kind, SuiteResult::Kind::passed) << entry.path() << ": " << result.reason;
+    ++cases;
+  }
+  EXPECT_EQ(cases, 10u);
+}
+
+struct Silero {
+  const char* name;
+  int64_t rate;
+};
+
+class SileroFile : public testing::TestWithParam<Silero> {};
+
+TEST_P(SileroFile, HearsWhatOnnxRuntimeHears) {
+  const auto [name, rate] = GetParam();
+  OPEN_OR_SKIP(session, fmt::format("silero/{}.onnx", name));
+  HostTensor state(DType::f32, {2, 1, kState}), sr(DType::i64, {});
+  std::memcpy(sr.bytes.data(), &rate, sizeof(rate));
+  Floats got;
+  for (const Floats& frame : frames(rate)) {
+    infer::ModuleValues in{{"input", tensor({1, std::ssize(frame)}, frame)}, {"state", state}};
+    if (std::ranges::find(session.module().inputs(), "sr", &models::Port::name) !=
+        session.module().inputs().end())
+      in["sr"] = sr;
+    const infer::ModuleValues out = session.run(in);
+    append(got, out.at("output").tensor());
+    state = out.at("stateN").tensor();
+  }
+  append(got, state);
+  expect_golden(got, fmt::format("{}-{}", name, rate));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, SileroFile,
+    testing::Values(Silero{"silero_vad", 16000}, Silero{"silero_vad", 8000},
+                    Silero{"silero_vad_16k_op15", 16000}, Silero{"silero_vad_half", 16000},
+                    Silero{"silero_vad_op18_ifless", 16000}, Silero{"silero_vad_op18_ifless", 8000},
+                    Silero{"silero_vad_openvino_16k", 16000}),
+    [](const auto& param) { return fmt::format("{}_{}", param.param.name, param.param.rate); });
+
+TEST(OnnxModels, SileroHearsManyFramesAtOnce) {
+  OPEN_OR_SKIP(session, "silero/silero_vad_16k_sequence.onnx");
+  Floats all;
+  for (const Floats& frame : frames(16000)) all.insert(all.end(), frame.begin(), frame.end());
+  const HostTensor zero(DType::f32, {1, 1, kState});
+  const infer::ModuleValues out =
+      session.run({{"input", tensor({kFrames, 576}, all)}, {"h", zero}, {"c", zero}});
+  Floats got;
+  for (const char* name : {"speech_probs", "hn", "cn"}) append(got, out.at(name).tensor());
+  expect_golden(got, "silero_vad_16k_sequence");
+}
+
+TEST(OnnxModels, MagikaKnowsKindsOfFiles) {
+  OPEN_OR_SKIP(session, "magika/standard_v3_3/model.onnx");
+  constexpr int64_t kTokens = 2048;
+  HostTensor bytes(DType::i32, {2, kTokens});
+  const std::vector<int64_t> random = noise(2 * kTokens, 3);
+  for (int64_t i = 0; i < 2 * kTokens; ++i) {
+    const bool is_padding = i >= kTokens / 2 && i < kTokens;
+    const auto token =
+        static_cast<int32_t>(is_padding ? 256 : random[static_cast<size_t>(i)] % 257);
+    std::memcpy(bytes.bytes.data() + i * 4, &token, 4);
+  }
+  const infer::ModuleValues out = session.run({{"bytes", bytes}});
+  Floats got;
+  append(got, out.at("target_label").tensor());
+  expect_golden(got, "magika");
+}
+
+}  // namespace
+}  // namespace brrr::test
