@@ -21,6 +21,10 @@ struct WindowRows {
   /// the largest.
   void (*largest)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,
                   float* tap);
+  /// x[i] += number, i in [0, n).
+  void (*add_number)(float number, int64_t n, float* x);
+  /// y[i] += factor * x[i], modulo 2^32.
+  void (*add_multiple)(int32_t factor, const int32_t* x, int64_t n, int32_t* y);
   /// n elements of f32, bf16 or f16 as f32, and back.
   void (*read)(DType from, const void* x, int64_t n, float* y);
   void (*write)(DType to, const float* x, int64_t n, void* y);

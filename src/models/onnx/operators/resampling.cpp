@@ -47,8 +47,10 @@ struct ResizedAxis {
 
 int64_t nearest_element(const ResizeMode& m, const ResizedAxis& axis, int64_t i) {
   const double at = axis.place(m, i);
-  const double rounded = m.nearest == "floor"               ? std::floor(at)
-                         : m.nearest == "ceil"              ? std::ceil(at)
+  const bool down = m.nearest == "ceil" || (m.nearest == "by_scale" && axis.scale < 1);
+  const double rounded = down                               ? std::ceil(at)
+                         : m.nearest == "by_scale"          ? std::floor(at)
+                         : m.nearest == "floor"             ? std::floor(at)
                          : m.nearest == "round_prefer_ceil" ? std::floor(at + 0.5)
                                                             : std::ceil(at - 0.5);
   return static_cast<int64_t>(std::clamp(rounded, 0.0, static_cast<double>(axis.in - 1)));
@@ -262,14 +264,15 @@ void resize(Call& c) {
   c.out(resized(c, x, axes, m));
 }
 
-/// Upsample, and Resize before opset 11: places are i / scale, the nearest lies before them.
+/// Upsample, and Resize before opset 11: places are i / scale; the nearest lies before them, or
+/// behind them where the axis becomes shorter.
 void resize_by_scales(Call& c) {
   const Value x = c.in(0);
   ResizeMode m;
   m.mode = c.text("mode", "nearest");
   if (m.mode == "bilinear") m.mode = "linear";
   if (m.mode != "nearest" && m.mode != "linear") c.refuse("mode = {}", m.mode);
-  m.nearest = "floor";
+  m.nearest = "by_scale";
   m.coordinates = "asymmetric";
   std::vector<int64_t> named;
   for (int a = 0; a < x.shape().rank(); ++a) named.push_back(a);

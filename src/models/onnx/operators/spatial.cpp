@@ -160,7 +160,9 @@ void causal_convolution(Call& c) {
 /// Columns [N, C kernel, windows] are added to where their windows stand: a transposed convolution
 /// whose weights pick an element of the kernel each.
 void columns_to_image(Call& c) {
-  const Value x = c.in(0);
+  const DType dtype = c.in(0).dtype();
+  // A double holds sums of what columns of integers hold.
+  const Value x = is_float(dtype) ? c.in(0) : cast(c.in(0), DType::f64);
   const std::vector<int64_t> image = c.integers(1), block = c.integers(2);
   const size_t axes = image.size();
   if (x.shape().rank() != 3 || block.size() != axes)
@@ -185,7 +187,7 @@ void columns_to_image(Call& c) {
   const Value row = iota(c.graph(), {channels, taps, taps}, 1),
               tap = iota(c.graph(), {channels, taps, taps}, 2);
   const Value picks = reshape(cast(equal(row, tap), x.dtype()), weights);
-  c.out(conv_transpose(reshape(x, columns), picks, image, windows, channels));
+  c.out(cast(conv_transpose(reshape(x, columns), picks, image, windows, channels), dtype));
 }
 
 // -- pools
