@@ -17,7 +17,7 @@ namespace brrr::cpu {
 namespace {
 
 // Bytes of columns at a time: they should come back from a cache.
-constexpr int64_t kColumnBytes = int64_t{1} << 20;
+constexpr int64_t kColumnBytes = int64_t{1} << 19, kMostColumnBytes = int64_t{1} << 23;
 constexpr int64_t kLine = 64;
 
 int64_t in_lines(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -34,10 +34,12 @@ struct ConvSizes {
   int64_t terms() const { return cg() * grid.kernel_elements(); }
   int64_t in() const { return grid.in_elements(); }
   int64_t out() const { return grid.out_elements(); }
-  /// Rows of windows whose columns are made at a time; of all if `rows` are few.
+  /// Rows of windows whose columns are made at a time. The weights are packed for each part anew,
+  /// so that columns should not be few beside them.
   int64_t rows_at_a_time() const {
     const int64_t bytes = std::max<int64_t>(1, terms() * grid.out.back() * element());
-    return std::clamp<int64_t>(kColumnBytes / bytes, 1, window_row_count(grid));
+    const int64_t part = std::clamp(mg() * terms() * element(), kColumnBytes, kMostColumnBytes);
+    return std::clamp<int64_t>(part / bytes, 1, window_row_count(grid));
   }
   int64_t column_bytes() const { return terms() * rows_at_a_time() * grid.out.back() * element(); }
 };
@@ -295,7 +297,7 @@ class ConvTransposeProducts final : public Kernel {
   explicit ConvTransposeProducts(const NodeView& v)
       : s_(sizes_of_transpose(v)), pointwise_(is_pointwise(s_.grid)) {
     const int64_t bytes = s_.grid.kernel_elements() * s_.out() * int64_t{sizeof(float)};
-    channels_ = std::clamp<int64_t>(4 * kColumnBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
+    channels_ = std::clamp<int64_t>(8 * kColumnBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
   }
 
   int64_t scratch_bytes() const override {

@@ -74,6 +74,20 @@ void add_multiple_of_row(int32_t factor, const int32_t* x, int64_t n, int32_t* y
                                 static_cast<uint32_t>(factor) * static_cast<uint32_t>(x[i]));
 }
 
+void split_pairs_of_row(const float* x, int64_t n, float* even, float* odd) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    VF a, b;
+    hn::LoadInterleaved2(DF(), x + 2 * i, a, b);
+    store(a, even + i);
+    store(b, odd + i);
+  }
+  for (; i < n; ++i) {
+    even[i] = x[2 * i];
+    odd[i] = x[2 * i + 1];
+  }
+}
+
 template <typename T>
 void read_as(const void* x, int64_t n, float* y) {
   each_vector(n, [&](auto v, int64_t i)
@@ -94,8 +108,9 @@ void write_row(DType to, const float* x, int64_t n, void* y) {
   return to == DType::bf16 ? write_as<Bf16>(x, n, y) : write_as<F16>(x, n, y);
 }
 
-constexpr WindowRows kTable = {&add_windows,         &largest_windows, &add_to_row,
-                               &add_multiple_of_row, &read_row,        &write_row};
+constexpr WindowRows kTable = {
+    &add_windows,        &largest_windows, &add_to_row, &add_multiple_of_row,
+    &split_pairs_of_row, &read_row,        &write_row};
 
 }  // namespace
 

@@ -150,7 +150,8 @@ Value resized(Call& c, Value x, const std::vector<ResizedAxis>& axes, const Resi
   if (m.mode != "nearest") {
     x = cast(x, dtype == DType::f64 ? dtype : DType::f32);
   }
-  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+  // From the last axis on: what repeats elements one by one then works on fewer.
+  for (int axis = x.shape().rank() - 1; axis >= 0; --axis) {
     const ResizedAxis& r = axes[static_cast<size_t>(axis)];
     if (!r.changes(m)) continue;
     if (r.in == 0 && r.out > 0) c.fail("an empty axis is resized to {}", r.out);
