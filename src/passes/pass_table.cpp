@@ -107,7 +107,7 @@ void write_before_differentiation(TableWriter& t) {
       [](Context c) {
         return infers(c) && c.options.refresher == Refresher::loader && derives_weights(c);
       },
-      {.before = {cast, decomposed}}, "passes/weights/fold_channels.cpp",
+      {.before = {cast, decomposed}}, "passes/match/fold_channels.cpp",
       "Takes factors and summands of channels into the weights and the bias of the convolution in "
       "front: batch normalisation.",
       of_graph(fold_channels));

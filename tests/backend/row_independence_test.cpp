@@ -155,6 +155,31 @@ void add_products(std::vector<Case>& list) {
   });
 }
 
+// The rows are images.
+void add_images(std::vector<Case>& list) {
+  for (const DType t : kFloats) {
+    const auto add = [&](const char* name, std::function<void(Piece&)> build) {
+      list.push_back({fmt::format("{} {}", name, name_of(t)), std::move(build)});
+    };
+    const Windows steps{{2, 1}, {1, 2}, {1, 0, 1, 2}};
+    add("convolutions", [=](Piece& p) {
+      const Value x = p.of_rows({p.rows(), 6, 9, 21}, t);
+      const Value bias = p.shared({4}, f32);
+      p.output(conv(x, p.shared({4, 6, 3, 3}, t), bias, steps, 1));
+      p.output(conv(x, p.shared({4, 6, 1, 1}, t), bias, {{1, 1}, {1, 1}, {0, 0, 0, 0}}, 1));
+      p.output(conv(x, p.shared({6, 1, 3, 3}, t), std::nullopt, steps, 6));
+      p.output(conv_transpose(x, p.shared({6, 2, 3, 2}, t), {17, 22},
+                              {{2, 1}, {1, 1}, {1, 0, 1, 0}}, 2));
+    });
+    add("pools", [=](Piece& p) {
+      const Value x = p.of_rows({p.rows(), 3, 9, 21}, t);
+      const MaxPool pooled = max_pool(x, {3, 2}, steps);
+      p.output(pooled.values);
+      p.output(sum_pool(x, {3, 2}, steps));
+    });
+  }
+}
+
 void add_rows(std::vector<Case>& list) {
   for (const DType t : kFloats)
     for (const int64_t c : {int64_t{37}, int64_t{768}}) {
@@ -268,6 +293,7 @@ void add_loss_heads(std::vector<Case>& list) {
 std::vector<Case> all_cases() {
   std::vector<Case> list;
   add_products(list);
+  add_images(list);
   add_rows(list);
   add_loss_heads(list);
   return list;

@@ -153,7 +153,9 @@ TEST_P(EveryDerivativeOfMany, HoldsForEachResultAlone) {
   const Sample sample = op.samples()[0];
   for (uint32_t i = 0; i < results_of(op); ++i) {
     SCOPED_TRACE(fmt::format("op {}, only result {}; {}", op.name, i, test::rerun()));
-    check_against_differences(loss_of(op, sample, 3000 + i, false, i), 3000 + i);
+    const Loss loss = loss_of(op, sample, 3000 + i, false, i);
+    if (loss.graph.outputs().empty()) continue;  // integers
+    check_against_differences(loss, 3000 + i);
   }
 }
 

@@ -219,13 +219,14 @@ OpDef conv_transpose_op() {
       "x is what conv's derivative in its x makes of y: each y[n, m, o] w[m, c, k] is added to "
       "x[n, c, o stride - before + k dilation], and what lies outside {{sizes}} is left out. y: "
       "[N, M, out...], w: [M, C/G, kernel...], x: [N, C, sizes...], where a conv of x by w has the "
-      "shape of y; {}. Sums are in f32 or wider; integers of 32 and 64 bits wrap around",
+      "shape of y; {}. Sums are in f32 or wider",
       kWindowsDoc);
   d.op_class = OpClass::contraction;
   d.autocast = Autocast::low;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 2);
-    check_dtype(c);
+    ops::expect_float(c, 0, "y");
+    ops::expect_same_dtype(c, 0, 1);
     check_images(c, 0, "y");
     check_images(c, 1, "w");
     const Shape &y = c.in[0].shape, &w = c.in[1].shape;
@@ -261,17 +262,16 @@ OpDef conv_transpose_op() {
   };
   d.samples = [] {
     const auto make = [](Shape y, Shape w, Windows windows, int64_t groups,
-                         std::vector<int64_t> sizes, DType dtype = DType::f32) {
+                         std::vector<int64_t> sizes) {
       return conv_sample(std::move(y), std::move(w), std::move(windows), groups,
-                         {{"sizes", std::move(sizes)}}, dtype);
+                         {{"sizes", std::move(sizes)}});
     };
     return std::vector<Sample>{
         make({2, 4, 5}, {4, 3, 3}, {{2}, {1}, {1, 0}}, 1, {10}),
         make({1, 6, 3, 4}, {6, 2, 3, 2}, {{1, 2}, {2, 1}, {1, 0, 2, 1}}, 2, {4, 7}),
         make({2, 5, 4, 3}, {5, 1, 2, 2}, {{2, 2}, {1, 1}, {0, 0, 0, 0}}, 5, {8, 6}),
         make({1, 3, 2, 2, 2}, {3, 2, 2, 2, 2}, {{1, 2, 1}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}}, 1,
-             {3, 4, 3}),
-        make({1, 3, 4, 4}, {3, 3, 2, 2}, {{1, 1}, {1, 1}, {0, 0, 0, 0}}, 1, {5, 5}, DType::i32)};
+             {3, 4, 3})};
   };
   return d;
 }
@@ -282,15 +282,15 @@ OpDef conv_weight_grad_op() {
   d.doc = fmt::format(
       "dw is the derivative of conv in its w: the sum over n and o of x[n, c, o stride - before + "
       "k dilation] dy[n, m, o]. x: [N, C, in...], dy: [N, M, out...], dw: [M, C/G, kernel...], "
-      "kernel as {{kernel}} says; {}. Sums are in f32 or wider; integers of 32 and 64 bits wrap "
-      "around",
+      "kernel as {{kernel}} says; {}. Sums are in f32 or wider",
       kWindowsDoc);
   d.op_class = OpClass::contraction;
   d.autocast = Autocast::low;
   d.is_gradient = true;
   d.infer = [](const InferContext& c) {
     ops::expect_operands(c, 2);
-    check_dtype(c);
+    ops::expect_float(c, 0, "x");
+    ops::expect_same_dtype(c, 0, 1);
     check_images(c, 0, "x");
     check_images(c, 1, "dy");
     const Shape &x = c.in[0].shape, &dy = c.in[1].shape;

@@ -5,6 +5,7 @@
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/products/loss_head.h"
 #include "backend/cpu/products/product.h"
+#include "backend/cpu/spatial/conv.h"
 #include "backend/cpu/updates/update_kernel.h"
 #include "base/integers.h"
 #include "base/panels.h"
@@ -98,6 +99,11 @@ Packing packing_of(const Graph& graph) {
     } else if (node.op->name == "matmul" || node.op->name == "linear") {
       const Product p = as_product(view);
       all += packing_of_product(args_of(p, view.in[0].dtype), p.batch);
+    } else if (node.op->name.starts_with("conv")) {
+      if (auto product = conv_product(view)) {
+        product->c = args_of({}, product->dtype).c;
+        all += packing_of_product(*product, 1);
+      }
     }
   }
   return all;

@@ -3,11 +3,11 @@
 // blocks of channels, into and out of which every image would have to be moved. Convolutions of one
 // channel each have no product worth the name: they go window by window.
 
+#include "backend/cpu/spatial/conv.h"
+
 #include <algorithm>
-#include <cstring>
 
 #include "backend/cpu/kernel_list.h"
-#include "backend/cpu/products/gemm.h"
 #include "backend/cpu/spatial/columns.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/errors.h"
@@ -17,7 +17,7 @@ namespace brrr::cpu {
 namespace {
 
 // Bytes of columns at a time: they should come back from a cache.
-constexpr int64_t kColumnBytes = int64_t{1} << 20;
+constexpr int64_t kColumnBytes = int64_t{1} << 19, kMostColumnBytes = int64_t{1} << 23;
 constexpr int64_t kLine = 64;
 
 int64_t in_lines(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -34,10 +34,12 @@ struct ConvSizes {
   int64_t terms() const { return cg() * grid.kernel_elements(); }
   int64_t in() const { return grid.in_elements(); }
   int64_t out() const { return grid.out_elements(); }
-  /// Rows of windows whose columns are made at a time; of all if `rows` are few.
+  /// Rows of windows whose columns are made at a time. The weights are packed for each part anew,
+  /// so that columns should not be few beside them.
   int64_t rows_at_a_time() const {
     const int64_t bytes = std::max<int64_t>(1, terms() * grid.out.back() * element());
-    return std::clamp<int64_t>(kColumnBytes / bytes, 1, window_row_count(grid));
+    const int64_t part = std::clamp(mg() * terms() * element(), kColumnBytes, kMostColumnBytes);
+    return std::clamp<int64_t>(part / bytes, 1, window_row_count(grid));
   }
   int64_t column_bytes() const { return terms() * rows_at_a_time() * grid.out.back() * element(); }
 };
@@ -88,10 +90,9 @@ const std::byte* bytes_at(const void* base, int64_t bytes) {
 /// Adds a number to each row of a product.
 void add_row_bias(const void* bias, int64_t row, int64_t, int64_t rows, int64_t columns,
                   float* block, int64_t ld) {
-  for (int64_t i = 0; i < rows; ++i) {
-    const float b = static_cast<const float*>(bias)[row + i];
-    for (int64_t j = 0; j < columns; ++j) block[i * ld + j] += b;
-  }
+  const auto add = window_rows().add_number;
+  for (int64_t i = 0; i < rows; ++i)
+    add(static_cast<const float*>(bias)[row + i], columns, block + i * ld);
 }
 
 /// The bias operand of a conv.
@@ -246,13 +247,57 @@ std::string windows_refusal(const NodeView& v) {
   return window_plane_refusal(s.grid);
 }
 
+/// Exact sums of i32, modulo 2^32: what quantised convolutions are made of.
+class ConvIntegers final : public Kernel {
+ public:
+  explicit ConvIntegers(const NodeView& v) : s_(sizes_of_conv(v)) {}
+  int64_t scratch_bytes() const override { return in_lines(s_.column_bytes()); }
+
+  void run(const KernelArgs& args) override {
+    const int64_t rows = window_row_count(s_.grid), step = s_.rows_at_a_time(),
+                  width = s_.grid.out.back();
+    auto* columns = reinterpret_cast<int32_t*>(args.scratch);
+    for (int64_t n = 0; n < s_.n * s_.groups; ++n)
+      for (int64_t first = 0; first < rows; first += step) {
+        const int64_t last = std::min(rows, first + step), windows = (last - first) * width;
+        const auto* x = static_cast<const int32_t*>(args.in[0]) + n * s_.cg() * s_.in();
+        const auto* w =
+            static_cast<const int32_t*>(args.in[1]) + n % s_.groups * s_.mg() * s_.terms();
+        auto* y = static_cast<int32_t*>(args.out[0]) + n * s_.mg() * s_.out() + first * width;
+        parallel_for(
+            s_.terms(), std::max<int64_t>(1, 8192 / windows), [&](int64_t begin, int64_t end) {
+              gather_columns(s_.grid, sizeof(int32_t), x, begin, end, first, last, columns);
+            });
+        parallel_for(s_.mg(), 1, [&](int64_t begin, int64_t end) {
+          for (int64_t m = begin; m < end; ++m) {
+            int32_t* const row = y + m * s_.out();
+            std::fill(row, row + windows, 0);
+            for (int64_t k = 0; k < s_.terms(); ++k)
+              window_rows().add_multiple(w[m * s_.terms() + k], columns + k * windows, windows,
+                                         row);
+          }
+        });
+      }
+  }
+
+ private:
+  ConvSizes s_;
+};
+
+std::string integers_refusal(const NodeView& v) {
+  if (v.in[0].dtype != DType::i32) return fmt::format("dtype {}: only i32", name_of(v.in[0].dtype));
+  return v.out()[0].shape.elements() == 0 || v.in[1].shape.elements() == 0
+             ? "an operand has no elements"
+             : "";
+}
+
 /// x = the sum of w's transpose times y, put where the taps stand.
 class ConvTransposeProducts final : public Kernel {
  public:
   explicit ConvTransposeProducts(const NodeView& v)
       : s_(sizes_of_transpose(v)), pointwise_(is_pointwise(s_.grid)) {
     const int64_t bytes = s_.grid.kernel_elements() * s_.out() * int64_t{sizeof(float)};
-    channels_ = std::clamp<int64_t>(4 * kColumnBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
+    channels_ = std::clamp<int64_t>(8 * kColumnBytes / std::max<int64_t>(1, bytes), 1, s_.cg());
   }
 
   int64_t scratch_bytes() const override {
@@ -371,9 +416,40 @@ std::unique_ptr<Kernel> make_conv(const NodeView& v) {
 
 }  // namespace
 
+std::optional<GemmArgs> conv_product(const NodeView& v) {
+  if (!float_refusal(v).empty()) return std::nullopt;
+  const std::string& op = v.node().op->name;
+  const bool forward = op == "conv", transposed = op == "conv_transpose";
+  if (forward && windows_refusal(v).empty()) return std::nullopt;
+  const ConvSizes s = forward      ? sizes_of_conv(v)
+                      : transposed ? sizes_of_transpose(v)
+                                   : sizes_of_weight_grad(v);
+  const int64_t columns =
+      is_pointwise(s.grid) || transposed ? s.out() : s.rows_at_a_time() * s.grid.out.back();
+  GemmArgs g;
+  g.dtype = s.dtype;
+  if (forward) {
+    g.m = s.mg();
+    g.n = g.ldb = g.ldc = columns;
+    g.k = g.lda = s.terms();
+  } else if (transposed) {
+    g.m = g.lda = s.terms();
+    g.n = g.ldb = g.ldc = columns;
+    g.k = s.mg();
+    g.trans_a = true;
+  } else {
+    g.m = s.mg();
+    g.n = g.ldc = s.terms();
+    g.k = g.lda = g.ldb = columns;
+    g.trans_b = true;
+  }
+  return g;
+}
+
 std::vector<KernelEntry> conv_kernels() {
   return {{"conv", "windows", windows_refusal, make_conv<ConvWindows>},
           {"conv", "products", float_refusal, make_conv<ConvProducts>},
+          {"conv", "integers", integers_refusal, make_conv<ConvIntegers>},
           {"conv_transpose", "products", float_refusal, make_conv<ConvTransposeProducts>},
           {"conv_weight_grad", "products", float_refusal, make_conv<ConvWeightGradProducts>}};
 }

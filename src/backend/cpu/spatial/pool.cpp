@@ -1,6 +1,7 @@
 // max_pool and sum_pool: a plane at a time.
 
 #include <algorithm>
+#include <limits>
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/spatial/window_rows.h"
@@ -56,7 +57,7 @@ class PoolKernel final : public Kernel {
       const int64_t* const offsets = plane_.offsets().data();
       if (takes_max_) {
         f.largest(from, offsets, count, width, to, taps);
-        write_indices(static_cast<int64_t*>(args.out[1]) + p * grid_.out_elements() + r * width,
+        write_indices(static_cast<int64_t*>(args.out[1]) + p * grid_.out_elements() + r * width, to,
                       taps, r, p);
       } else {
         f.add(from, offsets, ones_.data(), count, 0, width, to);
@@ -65,12 +66,18 @@ class PoolKernel final : public Kernel {
     }
   }
 
-  void write_indices(int64_t* to, const float* taps, int64_t row, int64_t p) const {
+  void write_indices(int64_t* to, const float* largest, const float* taps, int64_t row,
+                     int64_t p) const {
+    const int64_t plane = p * grid_.in_elements(), first = plane + plane_.row_element(row),
+                  stride = grid_.windows.strides.back();
+    const int64_t* const elements = plane_.tap_elements().data();
     for (int64_t o = 0; o < plane_.row_windows(); ++o) {
-      int64_t element = plane_.element(row, o, static_cast<int64_t>(taps[o]));
-      // Where all elements are -inf, padding is as large: the first element counts.
+      to[o] = first + o * stride + elements[static_cast<int64_t>(taps[o])];
+      if (largest[o] != -std::numeric_limits<float>::infinity()) continue;
+      // Padding is as large: the first element counts.
+      int64_t element = -1;
       for (int64_t t = 0; element < 0; ++t) element = plane_.element(row, o, t);
-      to[o] = p * grid_.in_elements() + element;
+      to[o] = plane + element;
     }
   }
 

@@ -27,7 +27,20 @@ WindowPlane::WindowPlane(const ops::WindowGrid& grid) : grid_(grid) {
     for (size_t a = axes - 1; a-- > 0; rest /= grid.kernel[a])
       offset += rest % grid.kernel[a] * grid.windows.dilations[a] * strides_[a];
     offsets_.push_back(offset);
+    int64_t element = 0, size = 1;
+    rest = t;
+    for (size_t a = axes; a-- > 0; rest /= grid.kernel[a], size *= grid.in[a])
+      element += rest % grid.kernel[a] * grid.windows.dilations[a] * size;
+    tap_elements_.push_back(element);
   }
+}
+
+int64_t WindowPlane::row_element(int64_t row) const {
+  const size_t last = grid_.axes() - 1;
+  int64_t element = -grid_.before(last), size = grid_.in[last];
+  for (size_t a = last; a-- > 0; row /= grid_.out[a], size *= grid_.in[a])
+    element += grid_.at(a, row % grid_.out[a], 0) * size;
+  return element;
 }
 
 int64_t WindowPlane::row_start(int64_t row) const {
@@ -49,17 +62,30 @@ void WindowPlane::fill_row(DType dtype, const void* x, float padding, float* to)
     return;
   }
   std::fill(to, to + stride * phase_, padding);
+  if (stride == 2 && dtype == DType::f32) {
+    const auto* from = static_cast<const float*>(x);
+    int64_t at = first, count = end - first;
+    if (at % 2 != 0 && count > 0) {
+      to[phase_ + at / 2] = *from++;
+      ++at;
+      --count;
+    }
+    if (count <= 0) return;
+    window_rows().split_pairs(from, count / 2, to + at / 2, to + phase_ + at / 2);
+    if (count % 2 != 0) to[at / 2 + count / 2] = from[count - 1];
+    return;
+  }
   for (int64_t phase = 0; phase < stride; ++phase) {
     // The first element at or behind the padding with this remainder.
     int64_t at = before - before % stride + phase;
     if (at < before) at += stride;
-    float* const row = to + phase * phase_;
+    float* row = to + phase * phase_ + at / stride;
     if (dtype == DType::f32) {
       const auto* from = static_cast<const float*>(x);
-      for (; at < end; at += stride) row[at / stride] = from[at - before];
+      for (; at < end; at += stride) *row++ = from[at - before];
     } else {
       for (; at < end; at += stride)
-        row[at / stride] = static_cast<float>(load_as_double(dtype, x, at - before));
+        *row++ = static_cast<float>(load_as_double(dtype, x, at - before));
     }
   }
 }

@@ -57,6 +57,37 @@ void largest_windows(const float* plane, const int64_t* offsets, int64_t taps, i
   });
 }
 
+void add_to_row(float number, int64_t n, float* x) {
+  const VF b = splat(number);
+  each_vector(
+      n, [&](auto v, int64_t i) BRRR_INLINE_BODY { v.store(hn::Add(v.load(x + i), b), x + i); });
+}
+
+void add_multiple_of_row(int32_t factor, const int32_t* x, int64_t n, int32_t* y) {
+  const DI d;
+  const auto f = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(hn::Add(hn::Mul(f, hn::LoadU(d, x + i)), hn::LoadU(d, y + i)), d, y + i);
+  for (; i < n; ++i)
+    y[i] = static_cast<int32_t>(static_cast<uint32_t>(y[i]) +
+                                static_cast<uint32_t>(factor) * static_cast<uint32_t>(x[i]));
+}
+
+void split_pairs_of_row(const float* x, int64_t n, float* even, float* odd) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    VF a, b;
+    hn::LoadInterleaved2(DF(), x + 2 * i, a, b);
+    store(a, even + i);
+    store(b, odd + i);
+  }
+  for (; i < n; ++i) {
+    even[i] = x[2 * i];
+    odd[i] = x[2 * i + 1];
+  }
+}
+
 template <typename T>
 void read_as(const void* x, int64_t n, float* y) {
   each_vector(n, [&](auto v, int64_t i)
@@ -77,7 +108,9 @@ void write_row(DType to, const float* x, int64_t n, void* y) {
   return to == DType::bf16 ? write_as<Bf16>(x, n, y) : write_as<F16>(x, n, y);
 }
 
-constexpr WindowRows kTable = {&add_windows, &largest_windows, &read_row, &write_row};
+constexpr WindowRows kTable = {
+    &add_windows,        &largest_windows, &add_to_row, &add_multiple_of_row,
+    &split_pairs_of_row, &read_row,        &write_row};
 
 }  // namespace
 

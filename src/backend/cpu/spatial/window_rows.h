@@ -21,6 +21,12 @@ struct WindowRows {
   /// the largest.
   void (*largest)(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,
                   float* tap);
+  /// x[i] += number, i in [0, n).
+  void (*add_number)(float number, int64_t n, float* x);
+  /// y[i] += factor * x[i], modulo 2^32.
+  void (*add_multiple)(int32_t factor, const int32_t* x, int64_t n, int32_t* y);
+  /// even[i] = x[2 i] and odd[i] = x[2 i + 1], i in [0, n).
+  void (*split_pairs)(const float* x, int64_t n, float* even, float* odd);
   /// n elements of f32, bf16 or f16 as f32, and back.
   void (*read)(DType from, const void* x, int64_t n, float* y);
   void (*write)(DType to, const float* x, int64_t n, void* y);
@@ -39,8 +45,12 @@ class WindowPlane {
   const std::vector<int64_t>& offsets() const { return offsets_; }
   /// Where the windows of a row begin.
   int64_t row_start(int64_t row) const;
-  /// Lays a plane out; `row` has room for a row of x.
+  /// Lays a plane out.
   void fill(DType dtype, const void* x, float padding, float* plane) const;
+  /// The element of x that the first tap of a row's first window reads, were there no padding, and
+  /// how much further each tap reads.
+  int64_t row_element(int64_t row) const;
+  const std::vector<int64_t>& tap_elements() const { return tap_elements_; }
   /// The element of x that a tap of a window reads; -1: padding.
   int64_t element(int64_t row, int64_t window, int64_t tap) const;
 
@@ -50,7 +60,7 @@ class WindowPlane {
   ops::WindowGrid grid_;
   std::vector<int64_t> spans_;    // elements along each axis, padding included
   std::vector<int64_t> strides_;  // floats from one to the next along each axis but the last
-  std::vector<int64_t> offsets_;
+  std::vector<int64_t> offsets_, tap_elements_;
   int64_t phase_ = 0;  // floats of one remainder of the last axis
   int64_t floats_ = 0, rows_ = 1;
 };

@@ -47,8 +47,10 @@ struct ResizedAxis {
 
 int64_t nearest_element(const ResizeMode& m, const ResizedAxis& axis, int64_t i) {
   const double at = axis.place(m, i);
-  const double rounded = m.nearest == "floor"               ? std::floor(at)
-                         : m.nearest == "ceil"              ? std::ceil(at)
+  const bool down = m.nearest == "ceil" || (m.nearest == "by_scale" && axis.scale < 1);
+  const double rounded = down                               ? std::ceil(at)
+                         : m.nearest == "by_scale"          ? std::floor(at)
+                         : m.nearest == "floor"             ? std::floor(at)
                          : m.nearest == "round_prefer_ceil" ? std::floor(at + 0.5)
                                                             : std::ceil(at - 0.5);
   return static_cast<int64_t>(std::clamp(rounded, 0.0, static_cast<double>(axis.in - 1)));
@@ -148,7 +150,8 @@ Value resized(Call& c, Value x, const std::vector<ResizedAxis>& axes, const Resi
   if (m.mode != "nearest") {
     x = cast(x, dtype == DType::f64 ? dtype : DType::f32);
   }
-  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+  // From the last axis on: what repeats elements one by one then works on fewer.
+  for (int axis = x.shape().rank() - 1; axis >= 0; --axis) {
     const ResizedAxis& r = axes[static_cast<size_t>(axis)];
     if (!r.changes(m)) continue;
     if (r.in == 0 && r.out > 0) c.fail("an empty axis is resized to {}", r.out);
@@ -262,14 +265,15 @@ void resize(Call& c) {
   c.out(resized(c, x, axes, m));
 }
 
-/// Upsample, and Resize before opset 11: places are i / scale, the nearest lies before them.
+/// Upsample, and Resize before opset 11: places are i / scale; the nearest lies before them, or
+/// behind them where the axis becomes shorter.
 void resize_by_scales(Call& c) {
   const Value x = c.in(0);
   ResizeMode m;
   m.mode = c.text("mode", "nearest");
   if (m.mode == "bilinear") m.mode = "linear";
   if (m.mode != "nearest" && m.mode != "linear") c.refuse("mode = {}", m.mode);
-  m.nearest = "floor";
+  m.nearest = "by_scale";
   m.coordinates = "asymmetric";
   std::vector<int64_t> named;
   for (int a = 0; a < x.shape().rank(); ++a) named.push_back(a);

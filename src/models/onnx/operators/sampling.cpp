@@ -66,7 +66,8 @@ class AxisSampler {
     return {tap(first, 1 - part), tap(first + 1, part)};
   }
   AxisTaps cubic(Value p) const {
-    p = inside(p);
+    // As PyTorch and ONNX Runtime do: at the border each element is brought inside, not the place.
+    if (beyond_ != Beyond::border) p = inside(p);
     const Value first = floor(p), part = p - first;
     return {tap(first - 1, far(part + 1)), tap(first, near(part)), tap(first + 1, near(1 - part)),
             tap(first + 2, far(2 - part))};

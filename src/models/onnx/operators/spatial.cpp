@@ -160,7 +160,9 @@ void causal_convolution(Call& c) {
 /// Columns [N, C kernel, windows] are added to where their windows stand: a transposed convolution
 /// whose weights pick an element of the kernel each.
 void columns_to_image(Call& c) {
-  const Value x = c.in(0);
+  const DType dtype = c.in(0).dtype();
+  // A double holds sums of what columns of integers hold.
+  const Value x = is_float(dtype) ? c.in(0) : cast(c.in(0), DType::f64);
   const std::vector<int64_t> image = c.integers(1), block = c.integers(2);
   const size_t axes = image.size();
   if (x.shape().rank() != 3 || block.size() != axes)
@@ -185,7 +187,7 @@ void columns_to_image(Call& c) {
   const Value row = iota(c.graph(), {channels, taps, taps}, 1),
               tap = iota(c.graph(), {channels, taps, taps}, 2);
   const Value picks = reshape(cast(equal(row, tap), x.dtype()), weights);
-  c.out(conv_transpose(reshape(x, columns), picks, image, windows, channels));
+  c.out(cast(conv_transpose(reshape(x, columns), picks, image, windows, channels), dtype));
 }
 
 // -- pools
@@ -384,7 +386,8 @@ std::vector<int64_t> size_list(Call& c, std::string_view name, size_t count, int
   if (!list || list->empty()) return std::vector<int64_t>(count, fallback);
   if (list->size() != count) c.fail("'{}' has {} numbers instead of {}", name, list->size(), count);
   for (const int64_t x : *list)
-    if (x < low || x >= (int64_t{1} << 31)) c.fail("'{}' has a {}", name, x);
+    if (x < low || x >= (int64_t{1} << 31))
+      c.fail("'{}' must be at least {} and below 2^31; got {}", name, low, x);
   return *list;
 }
 
@@ -397,7 +400,7 @@ PlacedWindows placed_windows(Call& c, const std::vector<int64_t>& in, std::vecto
   const std::string automatic = c.text("auto_pad", "NOTSET");
   const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
   if (!same && automatic != "NOTSET" && automatic != "VALID" && !automatic.empty())
-    c.fail("auto_pad = {}", automatic);
+    c.fail("auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID; got {}", automatic);
   if (automatic == "VALID") std::ranges::fill(p.windows.pads, 0);
   const bool rounds_up = c.integer("ceil_mode", 0) != 0 && !same;
   p.file_pads = p.windows.pads;
