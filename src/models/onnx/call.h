@@ -116,5 +116,13 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
 std::span<const OperatorRow> arithmetic_operators();
 std::span<const OperatorRow> movement_operators();
 std::span<const OperatorRow> reduction_operators();
+std::span<const OperatorRow> quantised_operators();
+std::span<const OperatorRow> quantised_lstm_operators();
+std::span<const OperatorRow> attention_operators();
+std::span<const OperatorRow> microsoft_operators();
+std::span<const OperatorRow> contraction_operators();
+std::span<const OperatorRow> signal_operators();
+std::span<const OperatorRow> loss_operators();
+std::span<const OperatorRow> learning_operators();
 
 }  // namespace brrr::onnx

@@ -13,7 +13,10 @@ using Rows = std::vector<const OperatorRow*>;
 const std::unordered_map<std::string, Rows>& table() {
   static const std::unordered_map<std::string, Rows> all = [] {
     std::unordered_map<std::string, Rows> map;
-    for (auto* rows : {arithmetic_operators, movement_operators, reduction_operators})
+    for (auto* rows :
+         {arithmetic_operators, movement_operators, reduction_operators, quantised_operators,
+          quantised_lstm_operators, attention_operators, microsoft_operators, contraction_operators,
+          signal_operators, loss_operators, learning_operators})
       for (const OperatorRow& row : rows())
         map[fmt::format("{}.{}", row.domain, row.op_type)].push_back(&row);
     for (auto& [name, rows] : map)
