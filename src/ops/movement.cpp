@@ -398,6 +398,10 @@ OpDef bitcast_op() {
 
 }  // namespace
 
+Value bitcast(Value x, DType dtype) {
+  return x.dtype() == dtype ? x : call1("bitcast", {x}, {{"dtype", dtype}});
+}
+
 ValueId behind_reshapes(const Graph& graph, ValueId v) {
   while (graph.node(v.node).op->reshapes) v = graph.node(v.node).operands[0];
   return v;

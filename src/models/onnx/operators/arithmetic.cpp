@@ -289,7 +289,7 @@ void cast_to(Call& c) {
   c.out(converted(c, c.in(0), c.dtype("to")));
 }
 
-void bit_cast(Call& c) { c.out(call1("bitcast", {c.in(0)}, {{"dtype", c.dtype("to")}})); }
+void bit_cast(Call& c) { c.out(bitcast(c.in(0), c.dtype("to"))); }
 
 void cast_like(Call& c) { c.out(converted(c, c.in(0), c.in(1).dtype())); }
 

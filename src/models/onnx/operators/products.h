@@ -25,7 +25,12 @@ Value numpy_product(const Call& c, Value a, Value b, Product product) {
 struct Shifted {
   Value value;
   std::optional<Value> zero;
+  /// Sums of the columns of a right factor, [..., 1, N] i32, where they are not to be computed
+  /// anew.
+  std::optional<Value> sums;
 };
+/// 1 b: the sums of the columns.
+Value column_sums(Value b);
 /// Operand `value` with the zero point `zero`, which is absent, a scalar, or the vector of a row or
 /// a column; `as_column` makes rows of a vector ([M] -> [M, 1]).
 Shifted shifted(Call& c, size_t value, size_t zero, bool as_column);

@@ -111,7 +111,7 @@ void dynamic_quantize_linear(Call& c) {
 
 Value product_of_shifted(Call& c, const Shifted& a, const Shifted& b) {
   return numpy_product(c, a.value, b.value, [&](Value x, Value y) {
-    return integer_product({x, a.zero}, {y, b.zero});
+    return integer_product({x, a.zero, {}}, {y, b.zero, {}});
   });
 }
 
@@ -271,10 +271,10 @@ std::span<const OperatorRow> quantised_operators() { return kQuantisedRows; }
 Shifted shifted(Value x, std::optional<Value> zero) {
   Graph& g = *x.graph;
   if (zero) zero = cast(*zero, DType::i32);
-  if (x.dtype() == DType::i8) return {x, zero};
+  if (x.dtype() == DType::i8) return {x, zero, {}};
   const Value half = scalar(g, 128, DType::i32);
   zero = zero ? *zero - half : scalar(g, -128, DType::i32);
-  return {cast(cast(x, DType::i32) - half, DType::i8), zero};
+  return {cast(cast(x, DType::i32) - half, DType::i8), zero, {}};
 }
 
 Shifted shifted(Call& c, Value x, std::optional<Value> zero) {
@@ -299,13 +299,17 @@ Shifted shifted(Call& c, size_t value, size_t zero, bool as_column) {
   return shifted(c, x, z);
 }
 
+Value column_sums(Value b) {
+  return matmul(full(*b.graph, {1, b.shape().size(-2)}, 1, DType::i8), b);
+}
+
 Value integer_product(const Shifted& a, const Shifted& b) {
   Graph& g = *a.value.graph;
   const int64_t k = a.value.shape().size(-1);
   Value y = matmul(a.value, b.value);
   // (a - za) (b - zb) = a b - za 1 b - a 1 zb + K za zb, where 1 b are the sums of the columns.
   if (a.zero) {
-    Value sums = matmul(full(g, {1, k}, 1, DType::i8), b.value);
+    Value sums = b.sums ? *b.sums : column_sums(b.value);
     if (b.zero) sums = sums - *b.zero * scalar(g, k, DType::i32);
     y = y - *a.zero * sums;
   }
@@ -318,7 +322,7 @@ DynamicallyQuantised quantised_by_range(Value x) {
   std::vector<int64_t> axes;
   for (int a = 0; a < x.shape().rank(); ++a) axes.push_back(a);
   const Value nothing = scalar(g, 0.0, x.dtype());
-  const Value high = maximum(max(x, axes), nothing), low = minimum(min(x, axes), nothing);
+  const Value high = maximum(max(x, axes), nothing), low = minimum(-max(-x, axes), nothing);
   const Value range = high - low, one = scalar(g, 1.0, x.dtype());
   const Value scale = where(equal(range, nothing), one, range) / 255.0;
   const Value zero = round(minimum(maximum(-low / scale, nothing), scalar(g, 255.0, x.dtype())));

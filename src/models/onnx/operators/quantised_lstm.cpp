@@ -67,7 +67,7 @@ struct LstmRun {
 /// x: [T, B, 4 H], what the input and the bias give to the gates.
 LstmRun run_lstm(Value x, Value hidden, Value cell, const QuantisedWeight& state) {
   Graph& g = *x.graph;
-  std::vector<Value> captured{x, state.weight.value, state.scale};
+  std::vector<Value> captured{x, state.weight.value, state.scale, column_sums(state.weight.value)};
   if (state.weight.zero) captured.push_back(*state.weight.zero);
   Graph body;
   size_t inputs = 0;
@@ -77,9 +77,13 @@ LstmRun run_lstm(Value x, Value hidden, Value cell, const QuantisedWeight& state
   const Value time = input({DType::i32, {}}), h = input(hidden.type()), s = input(cell.type());
   std::vector<Value> read;
   for (const Value& v : captured) read.push_back(input(v.type()));
-  QuantisedWeight inner{{read[1], std::nullopt}, read[2]};
-  if (state.weight.zero) inner.weight.zero = read[3];
-  const auto [next_h, next_s] = lstm_step(gather(read[0], time, 0) + dynamic_product(h, inner), s);
+  QuantisedWeight inner{{read[1], {}, read[3]}, read[2]};
+  if (state.weight.zero) inner.weight.zero = read[4];
+  // A row of the table [T, B 4 H].
+  const int64_t batch = hidden.shape().size(0), width = x.shape().size(2);
+  const Value rows = reshape(read[0], {x.shape().size(0), batch * width});
+  const Value row = reshape(embedding(rows, reshape(time, {1})), {batch, width});
+  const auto [next_h, next_s] = lstm_step(row + dynamic_product(h, inner), s);
   body.output("0", scalar(body, true, DType::boolean));
   body.output("1", next_h);
   body.output("2", next_s);
