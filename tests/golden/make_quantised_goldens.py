@@ -64,6 +64,7 @@ def main():
     goldens["minilm/mask"] = mask.astype(np.int32)
     goldens["minilm/means"] = means.astype(np.float32)
     save_file(goldens, str(GOLDEN))
+    GOLDEN.chmod(0o644)
 
 
 if __name__ == "__main__":

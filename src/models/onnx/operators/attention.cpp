@@ -4,6 +4,7 @@
 
 #include "models/onnx/call.h"
 #include "models/onnx/operators/attend.h"
+#include "ops/control.h"
 
 namespace brrr::onnx {
 namespace {
@@ -140,10 +141,24 @@ void tensor_scatter(Call& c) {
 // -- linear attention
 // -----------------------------------------------------------------------------
 
-/// The operands of LinearAttention by heads, in f32 or wider.
+/// What a step of LinearAttention reads, in f32 or wider: [B, heads, T or 1, width] each.
 struct LinearParts {
-  Value q, k, v;                    // [B, K, G, T, D], [B, K, T, D], [B, K, T, Dv]
-  std::optional<Value> keep, rate;  // e^decay [B, K, T, D or 1], beta [B, K, T, 1]
+  Value q, k, v;
+  std::optional<Value> keep, rate;  // e^decay, beta
+
+  std::vector<Value> all() const {
+    std::vector<Value> list{q, k, v};
+    if (keep) list.push_back(*keep);
+    if (rate) list.push_back(*rate);
+    return list;
+  }
+  /// The same parts, as all() gives them.
+  LinearParts with(const std::vector<Value>& list) const {
+    LinearParts p{list[0], list[1], list[2], {}, {}};
+    if (keep) p.keep = list[3];
+    if (rate) p.rate = list.back();
+    return p;
+  }
 };
 
 /// [B, T, heads n] -> [B, heads, T, n]; one column a head, or one for all.
@@ -157,45 +172,76 @@ Value of_heads(Call& c, Value x, int64_t heads, DType dtype) {
 LinearParts linear_parts(Call& c, DType wide) {
   const int64_t kv = c.integer("kv_num_heads"), heads = c.integer("q_num_heads");
   if (kv < 1 || heads % kv != 0) c.fail("{} heads of keys for {} of queries", kv, heads);
-  LinearParts p;
-  const Value q = of_heads(c, c.in(0), heads, wide);
-  const Shape s = q.shape();
-  p.q = reshape(q, {s[0], Dim(kv), Dim(heads / kv), s[2], s[3]});
-  p.k = of_heads(c, c.in(1), kv, wide);
-  p.v = of_heads(c, c.in(2), kv, wide);
   const std::string rule = c.text("update_rule", "gated_delta");
   if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta")
     c.refuse("update_rule = {}", rule);
+  LinearParts p;
+  p.q = of_heads(c, c.in(0), heads, wide);
+  double scale = c.number("scale", 0.0);
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(p.q.shape().size(3)));
+  p.q = p.q * scale;
+  p.k = of_heads(c, c.in(1), kv, wide);
+  p.v = of_heads(c, c.in(2), kv, wide);
   if (rule.starts_with("gated")) p.keep = exp(of_heads(c, c.in(4), kv, wide));
   if (rule.ends_with("delta")) p.rate = of_heads(c, c.in(5), kv, wide);
   return p;
 }
 
-// The recurrence, a step at a time: its length is that of the graph.
+struct LinearStep {
+  Value y, state;  // [B, H, 1, Dv], [B, K, D, Dv]
+};
+
+LinearStep linear_step(const LinearParts& p, Value state) {
+  const Shape q = p.q.shape(), k = p.k.shape();
+  Value value = p.v;
+  if (p.keep) state = state * transpose(*p.keep, {0, 1, 3, 2});
+  if (p.rate) value = (value - matmul(p.k, state)) * *p.rate;
+  state = state + matmul(p.k, value, true, false);
+  const Value query = reshape(p.q, {q[0], k[1], Dim(q.size(1) / k.size(1)), q[3]});
+  return {reshape(matmul(query, state), {q[0], q[1], Dim(1), state.shape()[3]}), state};
+}
+
+/// x [B, heads, T, n] as a table of its steps: [T, B heads n].
+Value table_of_steps(Value x) {
+  const Shape s = x.shape();
+  return reshape(transpose(x, {2, 0, 1, 3}), {s[2], Dim(s.size(0) * s.size(1) * s.size(3))});
+}
+
+/// All steps, in a loop: y [B, H, T, Dv] and the last state.
+LinearStep linear_loop(Graph& g, const LinearParts& p, Value first) {
+  const int64_t steps = p.k.shape().size(2);
+  Graph body;
+  const Value time = body.input("a0", {DType::i32, {}}),
+              state = body.input("a1", Type(first.type()));
+  std::vector<Value> tables, parts;
+  for (const Value& x : p.all()) {
+    tables.push_back(table_of_steps(x));
+    Shape one = x.shape();
+    one[2] = Dim(1);
+    const std::string name = fmt::format("a{}", tables.size() + 1);
+    const Value table = body.input(name, Type(tables.back().type()));
+    parts.push_back(reshape(embedding(table, reshape(time, {1})), one));
+  }
+  const LinearStep next = linear_step(p.with(parts), state);
+  body.output("0", scalar(body, true, DType::boolean));
+  body.output("1", next.state);
+  body.output("2", next.y);
+  const std::vector<Value> carried{first};
+  const LoopResults r = loop(scalar(g, true, DType::boolean), Region(std::move(body)), carried,
+                             tables, {.bound = steps});
+  const Shape s = r.stacked[0].shape();  // [T, B, H, 1, Dv]
+  return {transpose(reshape(r.stacked[0], {s[0], s[1], s[2], s[4]}), {1, 2, 0, 3}), r.carried[0]};
+}
+
 void linear_attention(Call& c) {
   const DType dtype = c.in(0).dtype(), wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   const LinearParts p = linear_parts(c, wide);
   const Shape k = p.k.shape();
-  const int64_t steps = k.size(2), groups = p.q.shape().size(2);
-  const int64_t batch = k.size(0), heads = k.size(1), width = k.size(3);
-  const int64_t values = p.v.shape().size(3);
-  double scale = c.number("scale", 0.0);
-  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(width));
-  Value state =
-      c.has(3) ? cast(c.in(3), wide) : full(c.graph(), {batch, heads, width, values}, 0.0, wide);
-  std::vector<Value> rows;
-  for (int64_t t = 0; t < steps; ++t) {
-    const Value key = slice(p.k, 2, t, 1);  // [B, K, 1, D]
-    Value value = slice(p.v, 2, t, 1);      // [B, K, 1, Dv]
-    if (p.keep) state = state * transpose(slice(*p.keep, 2, t, 1), {0, 1, 3, 2});
-    if (p.rate) value = (value - matmul(key, state)) * slice(*p.rate, 2, t, 1);
-    state = state + matmul(key, value, true, false);
-    const Value query = reshape(slice(p.q, 3, t, 1), {batch, heads, groups, width});
-    rows.push_back(reshape(matmul(query * scale, state), {batch, heads * groups, 1, values}));
-  }
-  if (rows.empty()) c.fail("there is no step");
-  c.out(cast(join_heads(concat(rows, 2)), dtype));
-  c.out(1, cast(state, c.has(3) ? c.in(3).dtype() : dtype));
+  const Value first = c.has(3) ? cast(c.in(3), wide)
+                               : full(c.graph(), {k[0], k[1], k[3], p.v.shape()[3]}, 0.0, wide);
+  const LinearStep last = k.size(2) == 1 ? linear_step(p, first) : linear_loop(c.graph(), p, first);
+  c.out(cast(join_heads(last.y), dtype));
+  c.out(1, cast(last.state, c.has(3) ? c.in(3).dtype() : dtype));
 }
 
 const OperatorRow kAttentionRows[] = {

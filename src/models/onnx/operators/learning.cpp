@@ -246,6 +246,9 @@ void tree_ensemble(Call& c) {
   const auto of_trees = [](Value v) { return reshape(v, {v.shape()[0], Dim(1), v.shape()[1]}); };
   const Value hit = equal(of_trees(target), iota(c.graph(), three, 1, DType::i64));
   const Value w = of_trees(cast(weight, x.dtype()));
+  const auto reached = [&](Value v) {  // 0 for a target that no leaf names
+    return where(cast(max(cast(hit, DType::i32), {2}), DType::boolean), v, c.scalar_like(0, x));
+  };
   const auto masked = [&](double other) { return where(hit, w, c.scalar_like(other, x)); };
   Value y;
   switch (c.integer("aggregate_function", 1)) {
@@ -256,10 +259,10 @@ void tree_ensemble(Call& c) {
       y = sum(masked(0), {2});
       break;
     case 2:
-      y = min(masked(INFINITY), {2});
+      y = reached(min(masked(INFINITY), {2}));
       break;
     case 3:
-      y = max(masked(-INFINITY), {2});
+      y = reached(max(masked(-INFINITY), {2}));
       break;
     default:
       c.fail("aggregate_function = {}", c.integer("aggregate_function"));

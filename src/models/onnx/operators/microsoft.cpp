@@ -4,6 +4,7 @@
 
 #include "models/onnx/call.h"
 #include "models/onnx/operators/attend.h"
+#include "models/onnx/operators/products.h"
 
 namespace brrr::onnx {
 namespace {
@@ -151,13 +152,11 @@ Value behind_past(std::optional<Value> past, Value x) {
   return concat(parts, 2);
 }
 
-/// Operands: input, weights, bias, mask_index, past [2, B, H, P, D], attention_bias.
-void packed_attention(Call& c) {
+/// Attention of x [B, T, q k v], whose operands are a mask, a past [2, B, H, P, D] and a bias of
+/// the scores.
+void attention_of_packed(Call& c, Value x, size_t mask, size_t past_keys, size_t bias) {
   const int64_t heads = c.integer("num_heads");
   if (c.integer("do_rotary", 0) != 0) c.refuse("do_rotary");
-  if (c.has(6)) c.refuse("past_sequence_length");
-  Value x = matmul(c.in(0), c.in(1));
-  if (c.has(2)) x = x + c.in(2);
   const int64_t third = x.shape().size(2) / 3;
   const std::vector<int64_t> sizes =
       c.integer_list("qkv_hidden_sizes").value_or(std::vector<int64_t>{third, third, third});
@@ -167,8 +166,8 @@ void packed_attention(Call& c) {
   a.q = split_heads(slice(x, 2, 0, sizes[0]), heads);
   a.k = split_heads(slice(x, 2, sizes[0], sizes[1]), heads);
   a.v = split_heads(slice(x, 2, sizes[0] + sizes[1], sizes[2]), heads);
-  if (c.has(4)) {
-    const Value past = c.in(4);
+  if (c.has(past_keys)) {
+    const Value past = c.in(past_keys);
     Shape one = past.shape();
     one.erase(0);
     a.offset = c.scalar(past.shape().size(3), DType::i32);
@@ -177,14 +176,30 @@ void packed_attention(Call& c) {
   }
   a.scale = scale_of(c, a.q);
   a.causal = c.integer("unidirectional", 0) != 0;
-  mask_keys(c, 3, a);
-  add_bias(c, 5, a);
+  mask_keys(c, mask, a);
+  add_bias(c, bias, a);
   c.out(join_heads(attend(a).y));
   if (!c.wants(1)) return;
   Shape pair = a.k.shape();
   pair.insert(0, Dim(1));
   const std::vector<Value> both{reshape(a.k, pair), reshape(a.v, pair)};
   c.out(1, concat(both, 0));
+}
+
+/// Operands: input, weights, bias, mask_index, past, attention_bias.
+void packed_attention(Call& c) {
+  if (c.has(6)) c.refuse("past_sequence_length");
+  Value x = matmul(c.in(0), c.in(1));
+  if (c.has(2)) x = x + c.in(2);
+  attention_of_packed(c, x, 3, 4, 5);
+}
+
+/// Operands: input, weight, bias, input_scale, weight_scale, mask_index, input_zero_point,
+/// weight_zero_point, past.
+void quantised_attention(Call& c) {
+  const Value product = integer_product(shifted(c, 0, 6, false), shifted(c, 1, 7, false));
+  const Value factor = reshape(c.in(3), {}) * c.in(4);
+  attention_of_packed(c, cast(product, factor.dtype()) * factor + c.in(2), 5, 8, c.inputs());
 }
 
 /// Operands: query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value.
@@ -314,6 +329,7 @@ const OperatorRow kMicrosoftRows[] = {
     {kDomain, "SkipSimplifiedLayerNormalization", skip_norm<false>},
     {kDomain, "EmbedLayerNormalization", embed_layer_norm},
     {kDomain, "Attention", packed_attention},
+    {kDomain, "QAttention", quantised_attention},
     {kDomain, "MultiHeadAttention", multi_head_attention},
     {kDomain, "GroupQueryAttention", group_query_attention},
     {kDomain, "RotaryEmbedding", rotary_of_microsoft},

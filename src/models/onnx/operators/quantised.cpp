@@ -135,6 +135,22 @@ void qlinear_matmul(Call& c) {
   c.out(cast(y + cast(zero, DType::f32), zero.dtype()));
 }
 
+/// Operands: A, a_scale, a_zero_point, B, b_scale, b_zero_point, C (i32), y_scale, y_zero_point.
+void qgemm(Call& c) {
+  Shifted a = shifted(c, 0, 2, false), b = shifted(c, 3, 5, false);
+  if (a.value.shape().rank() != 2 || b.value.shape().rank() != 2)
+    c.fail("expected two matrices; got {} and {}", c.in(0).type().str(), c.in(3).type().str());
+  if (c.integer("transA", 0) != 0) a.value = transpose(a.value, {1, 0});
+  if (c.integer("transB", 0) != 0) b.value = transpose(b.value, {1, 0});
+  const double alpha = c.number("alpha", 1.0);
+  Value product = integer_product(a, b);
+  if (c.has(6)) product = product + c.in(6);
+  const Value factor = as_scalar(c.in(1)) * of_columns(c.in(4)) * alpha;
+  const Value y = cast(product, DType::f32) * cast(factor, DType::f32);
+  if (!c.has(7)) return c.out(y);
+  c.out(quantised(y, as_scalar(c.in(7)), as_scalar(c.in(8)), c.in(8).dtype()));
+}
+
 Value with_bias(Call& c, Value y, size_t i) { return c.has(i) ? y + c.in(i) : y; }
 
 void matmul_integer_to_float(Call& c) {
@@ -254,6 +270,7 @@ const OperatorRow kQuantisedRows[] = {
     {kMicrosoft, "MatMulIntegerToFloat", matmul_integer_to_float},
     {kMicrosoft, "DynamicQuantizeMatMul", dynamic_quantize_matmul},
     {kMicrosoft, "MatMulNBits", matmul_n_bits},
+    {kMicrosoft, "QGemm", qgemm},
     {kMicrosoft, "QLinearAdd", quantised_binary<add>},
     {kMicrosoft, "QLinearMul", quantised_binary<mul>},
     {kMicrosoft, "QLinearSigmoid", quantised_sigmoid},
