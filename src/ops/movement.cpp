@@ -367,7 +367,40 @@ OpDef update_slice_op() {
   return d;
 }
 
+OpDef bitcast_op() {
+  OpDef d =
+      movement("bitcast",
+               "y has the bits of each element of x, read as {dtype}, which is as wide as x's "
+               "dtype. x, y: [...]");
+  d.no_gradient = "bits are not differentiated";
+  d.autocast = Autocast::fp32;
+  d.infer = [](const InferContext& c) {
+    ops::expect_operands(c, 1);
+    const auto dtype = c.attr<DType>("dtype");
+    if (bytes_of(dtype) != bytes_of(c.in[0].dtype))
+      c.fail("{} is not as wide as {}", name_of(dtype), name_of(c.in[0].dtype));
+    return std::vector<Type>{{dtype, c.in[0].shape}};
+  };
+  d.evaluate = [](const EvalContext& c) {
+    std::vector<std::byte> bits(c.in[0]->type.bytes());
+    write_tensor(*c.in[0], bits.data());
+    c.out[0] = read_tensor(c.out[0].type, bits.data());
+  };
+  d.samples = [] {
+    const auto make = [](DType from, DType to, double low) {
+      return Sample{{ops::tensor({3, 5}, low, 9, from)}, {{"dtype", to}}};
+    };
+    return std::vector<Sample>{make(DType::f32, DType::i32, -9), make(DType::u16, DType::i16, 0),
+                               make(DType::f64, DType::i64, -9), make(DType::i8, DType::u8, -9)};
+  };
+  return d;
+}
+
 }  // namespace
+
+Value bitcast(Value x, DType dtype) {
+  return x.dtype() == dtype ? x : call1("bitcast", {x}, {{"dtype", dtype}});
+}
 
 ValueId behind_reshapes(const Graph& graph, ValueId v) {
   while (graph.node(v.node).op->reshapes) v = graph.node(v.node).operands[0];
@@ -404,8 +437,8 @@ namespace ops {
 
 std::vector<OpDef> movement_ops() {
   std::vector<OpDef> list;
-  for (auto* make :
-       {reshape_op, transpose_op, slice_op, pad_op, concat_op, broadcast_to_op, update_slice_op})
+  for (auto* make : {reshape_op, transpose_op, slice_op, pad_op, concat_op, broadcast_to_op,
+                     update_slice_op, bitcast_op})
     list.push_back(make());
   return list;
 }

@@ -189,6 +189,7 @@ CrossEntropy linear_cross_entropy(Value x, Value w, Value targets, bool transpos
                                   int64_t ignore_index = -1, bool round_logits = false);
 
 // Movement
+Value bitcast(Value x, DType dtype);
 Value reshape(Value x, Shape shape);
 Value transpose(Value x, std::vector<int64_t> permutation);
 Value slice(Value x, int axis, int64_t start, int64_t size);

@@ -114,13 +114,21 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
 
 // The tables, a file each.
 std::span<const OperatorRow> arithmetic_operators();
+std::span<const OperatorRow> attention_operators();
+std::span<const OperatorRow> contraction_operators();
 std::span<const OperatorRow> control_operators();
+std::span<const OperatorRow> learning_operators();
+std::span<const OperatorRow> loss_operators();
+std::span<const OperatorRow> microsoft_operators();
 std::span<const OperatorRow> movement_operators();
+std::span<const OperatorRow> quantised_lstm_operators();
+std::span<const OperatorRow> quantised_operators();
 std::span<const OperatorRow> recurrent_operators();
 std::span<const OperatorRow> reduction_operators();
 std::span<const OperatorRow> resampling_operators();
 std::span<const OperatorRow> sampling_operators();
 std::span<const OperatorRow> sequence_operators();
+std::span<const OperatorRow> signal_operators();
 std::span<const OperatorRow> spatial_norm_operators();
 std::span<const OperatorRow> spatial_operators();
 

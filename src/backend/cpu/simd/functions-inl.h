@@ -21,6 +21,9 @@ HWY_INLINE VF f_rsqrt(VF x) { return hn::Div(splat(1.0f), hn::Sqrt(x)); }
 HWY_INLINE VF f_reciprocal(VF x) { return hn::Div(splat(1.0f), x); }
 HWY_INLINE VF f_square(VF x) { return hn::Mul(x, x); }
 HWY_INLINE VF f_abs(VF x) { return hn::Abs(x); }
+HWY_INLINE VF f_floor(VF x) { return hn::Floor(x); }
+HWY_INLINE VF f_ceil(VF x) { return hn::Ceil(x); }
+HWY_INLINE VF f_round(VF x) { return hn::Round(x); }  // half to even
 HWY_INLINE VF f_tanh(VF x) { return tanh(x); }
 HWY_INLINE VF f_erf(VF x) { return erf(x); }
 HWY_INLINE VF f_sigmoid(VF x) { return sigmoid(x); }

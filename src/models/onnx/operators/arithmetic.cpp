@@ -292,6 +292,8 @@ void cast_to(Call& c) {
   c.out(converted(c, c.in(0), c.dtype("to")));
 }
 
+void bit_cast(Call& c) { c.out(bitcast(c.in(0), c.dtype("to"))); }
+
 void cast_like(Call& c) { c.out(converted(c, c.in(0), c.in(1).dtype())); }
 
 const OperatorRow kArithmeticRows[] = {
@@ -366,6 +368,7 @@ const OperatorRow kArithmeticRows[] = {
     {"", "BitShift", bit_shift},
     {"", "Cast", cast_to},
     {"", "CastLike", cast_like},
+    {"", "BitCast", bit_cast},
 };
 
 }  // namespace

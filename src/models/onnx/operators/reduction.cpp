@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "models/onnx/call.h"
+#include "models/onnx/operators/products.h"
 
 namespace brrr::onnx {
 namespace {
@@ -162,20 +163,9 @@ void running(Call& c) {
 // -- products
 // -------------------------------------------------------------------------------------
 
-/// NumPy's matmul: vectors become rows and columns, which are taken off again.
-Value numpy_matmul(Call& c, Value a, Value b) {
-  const bool row = a.shape().rank() == 1, column = b.shape().rank() == 1;
-  if (a.shape().rank() == 0 || b.shape().rank() == 0) c.fail("a factor is a scalar");
-  if (row) a = reshape(a, {Dim(1), a.shape()[0]});
-  if (column) b = reshape(b, {b.shape()[0], Dim(1)});
-  Value y = matmul(a, b);
-  Shape shape = y.shape();
-  if (column) shape.erase(shape.rank() - 1);
-  if (row) shape.erase(shape.rank() - (column ? 1 : 2));
-  return row || column ? reshape(y, shape) : y;
+void matrix_product(Call& c) {
+  c.out(numpy_product(c, c.in(0), c.in(1), [](Value a, Value b) { return matmul(a, b); }));
 }
-
-void matrix_product(Call& c) { c.out(numpy_matmul(c, c.in(0), c.in(1))); }
 
 void gemm(Call& c) {
   const Value a = c.in(0), b = c.in(1);
