@@ -390,7 +390,7 @@ OpDef bitcast_op() {
     const auto make = [](DType from, DType to, double low) {
       return Sample{{ops::tensor({3, 5}, low, 9, from)}, {{"dtype", to}}};
     };
-    return std::vector<Sample>{make(DType::f32, DType::i32, -9), make(DType::u16, DType::i16, 0),
+    return std::vector<Sample>{make(DType::i32, DType::u32, -9), make(DType::u16, DType::i16, 0),
                                make(DType::f64, DType::i64, -9), make(DType::i8, DType::u8, -9)};
   };
   return d;

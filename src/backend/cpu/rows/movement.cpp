@@ -199,6 +199,13 @@ std::unique_ptr<Kernel> prepare_update_slice(const NodeView& node) {
   });
 }
 
+std::unique_ptr<Kernel> prepare_bitcast(const NodeView& node) {
+  const auto bytes = static_cast<int64_t>(node.in[0].bytes());
+  return make_kernel([=](const KernelArgs& args) {
+    copy_runs(bytes_at(args.out[0]), bytes, bytes_at(args.in[0]), bytes, bytes, 1);
+  });
+}
+
 }  // namespace
 
 std::vector<KernelEntry> movement_kernels() {
@@ -211,7 +218,8 @@ std::vector<KernelEntry> movement_kernels() {
           {"pad", "copies", any, prepare_pad},
           {"concat", "copies", any, prepare_concat},
           {"broadcast_to", "copies", any, prepare_broadcast},
-          {"update_slice", "copies", any, prepare_update_slice}};
+          {"update_slice", "copies", any, prepare_update_slice},
+          {"bitcast", "copies", any, prepare_bitcast}};
 }
 
 }  // namespace brrr::cpu

@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::string_view kLearning = "ai.onnx.ml";
 
-Value numbers_of(Call& c, const std::vector<float>& list) {
+Value vector_literal(Call& c, const std::vector<float>& list) {
   std::vector<Number> values;
   for (const float x : list) values.emplace_back(static_cast<double>(x));
   return literal(c.graph(), {std::ssize(list)}, values, DType::f32);
 }
-Value numbers_of(Call& c, const std::vector<int64_t>& list) {
+Value vector_literal(Call& c, const std::vector<int64_t>& list) {
   const std::vector<Number> values(list.begin(), list.end());
   return literal(c.graph(), {std::ssize(list)}, values, DType::i64);
 }
@@ -57,16 +57,17 @@ void binarizer(Call& c) {
 void scaler(Call& c) {
   Value x = c.in(0);
   if (!is_float(x.dtype())) x = cast(x, DType::f32);
-  if (const auto offset = c.number_list("offset")) x = x - cast(numbers_of(c, *offset), x.dtype());
-  if (const auto scale = c.number_list("scale")) x = x * cast(numbers_of(c, *scale), x.dtype());
+  if (const auto offset = c.number_list("offset"))
+    x = x - cast(vector_literal(c, *offset), x.dtype());
+  if (const auto scale = c.number_list("scale")) x = x * cast(vector_literal(c, *scale), x.dtype());
   c.out(cast(x, DType::f32));
 }
 
 /// keys_* or values_* of LabelEncoder.
 Value labels_of_encoder(Call& c, const std::string& which) {
   if (const auto tensor = vector_of(c, which + "_tensor")) return *tensor;
-  if (const auto list = c.integer_list(which + "_int64s")) return numbers_of(c, *list);
-  if (const auto list = c.number_list(which + "_floats")) return numbers_of(c, *list);
+  if (const auto list = c.integer_list(which + "_int64s")) return vector_literal(c, *list);
+  if (const auto list = c.number_list(which + "_floats")) return vector_literal(c, *list);
   c.refuse("{} of texts", which);
 }
 
@@ -184,7 +185,7 @@ Forest forest_of(Call& c) {
   return f;
 }
 
-Value table_of(Call& c, const std::vector<int64_t>& list) { return numbers_of(c, list); }
+Value table_of(Call& c, const std::vector<int64_t>& list) { return vector_literal(c, list); }
 
 /// Where `mode` says that x and `split` are so; [N, trees].
 Value decided(Call& c, const Forest& f, Value x, Value at) {
@@ -343,7 +344,7 @@ void tf_idf_vectorizer(Call& c) {
     for (int64_t step = 1; step <= (g.length == 1 ? 1 : skips + 1); ++step) {
       if (length - step * (g.length - 1) < 1) continue;
       const Value counts = transpose(counts_of(c, x, g, step), {1, 0});
-      y = scatter(y, numbers_of(c, g.columns), counts, ScatterMode::add);
+      y = scatter(y, vector_literal(c, g.columns), counts, ScatterMode::add);
     }
   }
   y = transpose(y, {1, 0});
@@ -356,7 +357,7 @@ void tf_idf_vectorizer(Call& c) {
       std::vector<float> of_column(static_cast<size_t>(width), 0);
       for (size_t i = 0; i < std::min(weights->size(), columns.size()); ++i)
         of_column[static_cast<size_t>(columns[i])] = (*weights)[i];
-      y = y * numbers_of(c, of_column);
+      y = y * vector_literal(c, of_column);
     }
   }
   c.out(shape.rank() == 2 ? y : reshape(y, {width}));

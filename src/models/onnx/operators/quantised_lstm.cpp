@@ -30,7 +30,7 @@ struct QuantisedWeight {
 };
 
 /// Part d of the first axis, without it.
-Value part_of(Value x, int64_t d) {
+Value of_one_direction(Value x, int64_t d) {
   Shape shape = x.shape();
   shape.erase(0);
   return reshape(x.shape().size(0) == 1 ? x : slice(x, 0, d, 1), shape);
@@ -42,7 +42,8 @@ QuantisedWeight quantised_weight(Call& c, int64_t d, size_t weight, size_t scale
   for (const size_t i : {scale, zero})
     if (directions == 0 || c.in(i).shape().rank() == 0 || c.in(i).shape().size(0) != directions)
       c.fail("operand {} is {} for weights {}", i, c.in(i).type().str(), all.type().str());
-  return {shifted(c, part_of(all, d), part_of(c.in(zero), d)), part_of(c.in(scale), d)};
+  return {shifted(c, of_one_direction(all, d), of_one_direction(c.in(zero), d)),
+          of_one_direction(c.in(scale), d)};
 }
 
 /// x times the weight, where x becomes integers on the way.
@@ -128,12 +129,13 @@ void dynamic_quantize_lstm(Call& c) {
     const auto state = quantised_weight(c, d, kStateWeight, kStateScale, kStateZero);
     Value gates = dynamic_product(reshape(x, {steps * batch, x.shape().size(2)}), weight);
     if (c.has(kBias)) {
-      const Value both = part_of(c.in(kBias), d);
+      const Value both = of_one_direction(c.in(kBias), d);
       gates = gates + (slice(both, 0, 0, 4 * width) + slice(both, 0, 4 * width, 4 * width));
     }
     gates = reshape(gates, {steps, batch, 4 * width});
     const auto initial = [&](size_t i) {
-      return c.has(i) ? part_of(c.in(i), d) : full(c.graph(), {batch, width}, 0, DType::f32);
+      return c.has(i) ? of_one_direction(c.in(i), d)
+                      : full(c.graph(), {batch, width}, 0, DType::f32);
     };
     const LstmRun run =
         run_lstm(is_backward ? backwards(gates) : gates, initial(kHidden), initial(kCell), state);

@@ -89,7 +89,7 @@ Value transform(Call& c, Value x, const Transform& f) {
 }
 
 /// An axis cut or filled with zeros.
-Value resized(Value x, int axis, int64_t size) {
+Value cut_or_filled(Value x, int axis, int64_t size) {
   const int64_t own = x.shape().size(axis);
   if (own > size) return slice(x, axis, 0, size);
   return own < size ? pad(x, axis, 0, size - own) : x;
@@ -129,12 +129,12 @@ Value spectrum(Call& c, Value x, int axis, const Spectrum& s) {
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[static_cast<size_t>(axis)], order[static_cast<size_t>(rank - 2)]);
   if (dtype != DType::f64) x = cast(x, DType::f32);
-  x = transpose(resized(x, axis, real ? n / 2 + 1 : n), order);
+  x = transpose(cut_or_filled(x, axis, real ? n / 2 + 1 : n), order);
   Shape shape = x.shape();
   int64_t rows = 1;
   for (int a = 0; a < rank - 2; ++a) rows *= shape.size(a);
   x = reshape(x, {rows, shape.size(-2), parts});
-  if (real) x = mirrored(c, resized(x, 2, 2), n);
+  if (real) x = mirrored(c, cut_or_filled(x, 2, 2), n);
   const int64_t wanted = s.onesided && !s.inverse ? n / 2 + 1 : n;
   Value y = transform(c, x, {n, wanted, s.inverse ? 1.0 : -1.0});
   if (s.inverse) y = y / static_cast<double>(n);
