@@ -23,8 +23,10 @@ const OptionTable<ExportOptions>& export_table() {
     using O = ExportOptions;
     OptionTable<O> t;
     t.group("export");
-    t.text("model", &O::model, "FOLDER", "run, checkpoint or model folder (default: the newest run)");
-    t.choice("format", &O::format, {{"brrr"}}, "NAME", "brrr: one file with the graph and the weights");
+    t.text("model", &O::model, "FOLDER",
+           "run, checkpoint or model folder (default: the newest run)");
+    t.choice("format", &O::format, {{"brrr"}}, "NAME",
+             "brrr: one file with the graph and the weights");
     t.text("output", &O::output, "FILE", "the file to write (default: model.brrr)");
     t.integer("length", &O::length, 0, int64_t{1} << 24, "N",
               "tokens of a text (default: the model's context)");
@@ -59,7 +61,8 @@ int run_export(const Arguments& args) {
     const Type& type = program.graph.type({id, 0});
     rooms.emplace_back(static_cast<size_t>(type.shape.elements()));
     folder.read(name, rooms.back());
-    program.weights.push_back({name, DType::f32, type.shape, std::as_bytes(std::span(rooms.back()))});
+    program.weights.push_back(
+        {name, DType::f32, type.shape, std::as_bytes(std::span(rooms.back()))});
   }
   std::error_code ignored;
   const fs::path tokenizer = folder.folder / "tokenizer.json";
@@ -77,8 +80,9 @@ Command export_command() {
   return {.name = "export",
           .summary = "write a model as one file that `brrr run` and the library run",
           .synopsis = "[FOLDER] [--output FILE] [--generate N] [options]",
-          .notes = "A .brrr file is a safetensors file that also holds the graph: no code of the\n"
-                   "architecture is needed to run it.\n",
+          .notes =
+              "A .brrr file is a safetensors file that also holds the graph: no code of the\n"
+              "architecture is needed to run it.\n",
           .options = export_table().infos(),
           .run = run_export,
           .takes_positional = true};

@@ -160,7 +160,8 @@ class BrrrModule final : public Module {
         fits = dim.size() == size;
         continue;
       }
-      const auto known = std::ranges::find(sizes, dim.name(), &std::pair<std::string, int64_t>::first);
+      const auto known =
+          std::ranges::find(sizes, dim.name(), &std::pair<std::string, int64_t>::first);
       if (known == sizes.end())
         sizes.emplace_back(dim.name(), size);
       else if (known->second != size)
@@ -190,8 +191,8 @@ void write_brrr_file(const fs::path& path, const BrrrProgram& program) {
   metadata["outputs"] = outputs.dump();
   std::vector<io::TensorView> tensors = program.weights;
   if (!program.tokenizer.empty())
-    tensors.push_back({kTokenizer, DType::u8, {std::ssize(program.tokenizer)},
-                       bytes_of_text(program.tokenizer)});
+    tensors.push_back(
+        {kTokenizer, DType::u8, {std::ssize(program.tokenizer)}, bytes_of_text(program.tokenizer)});
   metadata[kDataSum] = data_sum(tensors);
   metadata[kHeaderSum] = header_sum(metadata, tensors);
   io::write_safetensors(path, tensors, metadata);
@@ -239,7 +240,8 @@ Graph greedy_decoder(const Model& model, int64_t capacity) {
     carried.push_back(full(g, type.shape, 0, type.dtype));
   }
   const Value prompt_inside = next_input(prompt.type());
-  const Value length_inside = next_input({DType::i32, {}}), last_inside = next_input({DType::i32, {}});
+  const Value length_inside = next_input({DType::i32, {}}),
+              last_inside = next_input({DType::i32, {}});
   captured = {prompt, prompt_length, last};
   for (const NodeId id : step.inputs(InputKind::parameter)) {
     const Type& type = step.type({id, 0});

@@ -19,10 +19,10 @@ namespace brrr::models {
 
 /// What a file is made of.
 struct BrrrProgram {
-  Graph graph;                  // inputs of Role::data and Role::parameter, no updates
+  Graph graph;                          // inputs of Role::data and Role::parameter, no updates
   std::vector<io::TensorView> weights;  // the parameters, by their names
-  std::string tokenizer;        // the text of tokenizer.json; "": none
-  io::Metadata about;           // further entries: "producer", "model_type", ...
+  std::string tokenizer;                // the text of tokenizer.json; "": none
+  io::Metadata about;                   // further entries: "producer", "model_type", ...
 };
 
 /// Writes it; the name is replaced at once when all is written. Throws UserError.
@@ -35,10 +35,10 @@ bool is_brrr_file(const fs::path& path);
 /// too; the data of the weights only with `verify`. Throws UserError.
 std::shared_ptr<const Module> open_brrr_file(const fs::path& path, bool verify = false);
 
-/// A greedy decoder as one graph: a loop over tokens, the cache its carried values. Inputs: "prompt"
-/// i32[length], "max_new_tokens" i32[]. Outputs: "tokens" i32[capacity], the prompt and what
-/// follows it, zeros behind; "count" i32[], how many there are. It ends behind a token that ends
-/// texts, when max_new_tokens have come, and when the capacity is reached.
+/// A greedy decoder as one graph: a loop over tokens, the cache its carried values. Inputs:
+/// "prompt" i32[length], "max_new_tokens" i32[]. Outputs: "tokens" i32[capacity], the prompt and
+/// what follows it, zeros behind; "count" i32[], how many there are. It ends behind a token that
+/// ends texts, when max_new_tokens have come, and when the capacity is reached.
 Graph greedy_decoder(const Model& model, int64_t capacity);
 
 }  // namespace brrr::models

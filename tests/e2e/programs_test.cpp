@@ -15,11 +15,10 @@ class Programs : public EndToEnd {
     using namespace onnx_bytes;  // NOLINT
     // y = x w, one more output with a slash in its name.
     write_file_atomically(
-        at("m.onnx"),
-        model(input("x", kFloat, {-1, 2}) +
-              initializer(tensor("w", kFloat, {2, 2}, raw<float>({1, 2, 3, 4}))) +
-              node("MatMul", {"x", "w"}, {"y"}) + node("Neg", {"y"}, {"out/minus"}) +
-              output("y", kFloat, {-1, 2}) + output("out/minus", kFloat, {-1, 2})));
+        at("m.onnx"), model(input("x", kFloat, {-1, 2}) +
+                            initializer(tensor("w", kFloat, {2, 2}, raw<float>({1, 2, 3, 4}))) +
+                            node("MatMul", {"x", "w"}, {"y"}) + node("Neg", {"y"}, {"out/minus"}) +
+                            output("y", kFloat, {-1, 2}) + output("out/minus", kFloat, {-1, 2})));
     io::write_npy(at("x.npy"), HostTensor::of<float>({1, 2}, {1, 1}));
   }
 };

@@ -18,7 +18,7 @@ class Samples : public EncoderRuns {
   /// A run of 20 steps that writes two texts every 6.
   OptionWords writing(const std::string& name, const OptionWords& more = {}) const {
     OptionWords all{"--max-steps",     "20", "--samples",       "2",  "--sample-steps", "6",
-              "--sample-tokens", "40", "--sample-prompt", "the"};
+                    "--sample-tokens", "40", "--sample-prompt", "the"};
     all.insert(all.end(), more.begin(), more.end());
     return small_run(name, all);
   }
@@ -96,8 +96,8 @@ TEST_F(Samples, ARunThatIsResumedWritesTheSame) {
 
 TEST_F(Samples, TheirMemoryIsPlanned) {
   const OptionWords large{"--n-layer",    "4", "--n-embd",    "128", "--context",      "256",
-                    "--threads",    "1", "--max-steps", "4",   "--sample-steps", "2",
-                    "--eval-steps", "0"};
+                          "--threads",    "1", "--max-steps", "4",   "--sample-steps", "2",
+                          "--eval-steps", "0"};
   OptionWords plan = writing("run", large);
   const auto planned = [&](const OptionWords& more) {
     OptionWords args = plan;

@@ -18,8 +18,8 @@ using namespace onnx_bytes;  // NOLINT: builders of bytes
 
 std::string small_model() {
   const std::string then = node("Neg", {"x"}, {"t"}) + output("t", kFloat, {2});
-  return model(initializer(tensor("w", kFloat, {2}, raw<float>({1, 2}))) + input("x", kFloat, {-1}) +
-               node("Add", {"x", "w"}, {"y"}) +
+  return model(initializer(tensor("w", kFloat, {2}, raw<float>({1, 2}))) +
+               input("x", kFloat, {-1}) + node("Add", {"x", "w"}, {"y"}) +
                node("If", {"c"}, {"z"}, graph_attribute("then_branch", then)) +
                node("Transpose", {"y"}, {"u"}, attribute("perm", {0})) + output("y", kFloat, {-1}));
 }
@@ -106,8 +106,9 @@ TEST(OnnxFile, WhatIsWrongIsNamed) {
   const int64_t large = int64_t{1} << 40;
   EXPECT_NE(message_of(with_tensor(tensor("w", kFloat, {large, large}, ""))).find("too many"),
             std::string::npos);
-  EXPECT_NE(message_of(with_tensor(external("w", kFloat, {1}, {{"location", "f"}}))).find("no folder"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of(with_tensor(external("w", kFloat, {1}, {{"location", "f"}}))).find("no folder"),
+      std::string::npos);
 }
 
 TEST(OnnxFile, GraphsLieOnlySoDeep) {
@@ -131,7 +132,9 @@ class OnnxExternal : public ::testing::Test {
   void write(const std::string& graph) {
     write_file_atomically(folder_.path() / "in/m.onnx", model(graph));
   }
-  std::shared_ptr<const onnx::File> load() { return onnx::File::load(folder_.path() / "in/m.onnx"); }
+  std::shared_ptr<const onnx::File> load() {
+    return onnx::File::load(folder_.path() / "in/m.onnx");
+  }
   void SetUp() override {
     create_folder(folder_.path() / "in");
     write_file_atomically(folder_.path() / "in/w.bin", raw<float>({9, 1, 2}));
@@ -164,10 +167,12 @@ TEST_F(OnnxExternal, NothingElseIsRead) {
 }
 
 TEST_F(OnnxExternal, LinksOfTheHuggingFaceCacheWork) {
-  const fs::path snapshot = folder_.path() / "models--a--b/snapshots/1", blobs = folder_.path() / "models--a--b/blobs";
+  const fs::path snapshot = folder_.path() / "models--a--b/snapshots/1",
+                 blobs = folder_.path() / "models--a--b/blobs";
   create_folder(snapshot);
   create_folder(blobs);
-  write_file_atomically(blobs / "aa", model(initializer(external("w", kFloat, {2}, {{"location", "w.bin"}}))));
+  write_file_atomically(blobs / "aa",
+                        model(initializer(external("w", kFloat, {2}, {{"location", "w.bin"}}))));
   write_file_atomically(blobs / "bb", raw<float>({3, 4}));
   fs::create_symlink("../../blobs/aa", snapshot / "m.onnx");
   fs::create_symlink("../../blobs/bb", snapshot / "w.bin");

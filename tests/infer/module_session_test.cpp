@@ -133,9 +133,9 @@ TEST(ModuleSession, ARecursiveFunctionIsRefused) {
   const std::string loop =
       bytes_field(25, bytes_field(1, "again") + bytes_field(10, "own") + bytes_field(4, "a") +
                           bytes_field(5, "b") + node("again", {"a"}, {"b"}, "", "own", 7));
-  Opened m(model(input("x", kFloat, {1}) + node("again", {"x"}, {"y"}, "", "own") +
-                     output("y", kFloat, {1}),
-                 18, loop + bytes_field(8, opset("own", 1))));
+  Opened m(model(
+      input("x", kFloat, {1}) + node("again", {"x"}, {"y"}, "", "own") + output("y", kFloat, {1}),
+      18, loop + bytes_field(8, opset("own", 1))));
   EXPECT_NE(m.error({{"x", floats({1}, {1})}}).find("calls itself"), std::string::npos);
 }
 
@@ -187,7 +187,8 @@ TEST(ModuleSession, ManyShapesTakeLittleMore) {
   };
   const int64_t largest = run(4000);
   for (int64_t rows = 1; rows <= 40; ++rows) run(rows * 97);
-  EXPECT_LE(static_cast<double>(m.session.engine().arena_bytes()), 1.2 * static_cast<double>(largest));
+  EXPECT_LE(static_cast<double>(m.session.engine().arena_bytes()),
+            1.2 * static_cast<double>(largest));
 }
 
 }  // namespace

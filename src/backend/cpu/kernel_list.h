@@ -33,6 +33,7 @@ std::vector<KernelEntry> movement_kernels();        // transpose, slice, pad, co
 std::vector<KernelEntry> store_kernels();           // store
 std::vector<KernelEntry> embedding_kernels();       // embedding, embedding_grad
 std::vector<KernelEntry> gather_kernels();          // gather
+std::vector<KernelEntry> line_kernels();            // sort, argmax, cumsum, cumprod, scatter
 std::vector<KernelEntry> optimizer_kernels();       // adamw, sgd, lion, muon, global_norm
 std::vector<KernelEntry> optimizer_8bit_kernels();  // adamw_8bit
 std::vector<KernelEntry> adafactor_kernels();       // adafactor, adafactor_vector

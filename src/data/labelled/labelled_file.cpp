@@ -178,10 +178,10 @@ void read_classes(const LabelledTable& t, LabelledFile& file) {
   if (t.options.labels.empty()) check_first_line(t, file.name);
   const size_t rows = file.rows.size();
   if (t.options.labels.empty() && are_ratings(names))
-    file.notes.push_back(
-        fmt::format("the labels are {} different numbers, each of which becomes a class of its own; "
-                    "--task regress learns to predict the number",
-                    with_commas(static_cast<int64_t>(names.size()))));
+    file.notes.push_back(fmt::format(
+        "the labels are {} different numbers, each of which becomes a class of its own; "
+        "--task regress learns to predict the number",
+        with_commas(static_cast<int64_t>(names.size()))));
   else if (rows >= 10 && names.size() > rows / 2)
     file.notes.push_back(fmt::format("{} have {}; is the label in another column?",
                                      counted(static_cast<int64_t>(rows), "row"),

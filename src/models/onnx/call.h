@@ -117,6 +117,7 @@ std::span<const OperatorRow> arithmetic_operators();
 std::span<const OperatorRow> attention_operators();
 std::span<const OperatorRow> contraction_operators();
 std::span<const OperatorRow> control_operators();
+std::span<const OperatorRow> indexing_operators();
 std::span<const OperatorRow> learning_operators();
 std::span<const OperatorRow> loss_operators();
 std::span<const OperatorRow> microsoft_operators();

@@ -16,8 +16,9 @@ constexpr int64_t kMostBound = 64;     // elements of an input whose value a bin
 constexpr int64_t kMostCopied = 4096;  // elements of a constant that a region gets a copy of
 constexpr size_t kMostNodes = size_t{1} << 20;  // of a graph: loops are unrolled into it
 constexpr size_t kDeepestCalls = 64;            // functions inside one another
-constexpr int64_t kMostKnown = int64_t{1} << 24;  // elements of a value that is known while lowering
-constexpr double kMostWork = 1e9;                 // operations that computing one may take
+constexpr int64_t kMostKnown = int64_t{1}
+                               << 24;  // elements of a value that is known while lowering
+constexpr double kMostWork = 1e9;      // operations that computing one may take
 
 /// A name that graphs can print: of others, letters are replaced.
 std::string scope_name(std::string_view prefix, const NodeProto& node) {

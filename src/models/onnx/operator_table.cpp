@@ -14,7 +14,11 @@ const std::unordered_map<std::string, Rows>& table() {
   static const std::unordered_map<std::string, Rows> all = [] {
     std::unordered_map<std::string, Rows> map;
     for (auto* rows :
-         {arithmetic_operators, attention_operators, contraction_operators, control_operators, learning_operators, loss_operators, microsoft_operators, movement_operators, quantised_lstm_operators, quantised_operators, recurrent_operators, reduction_operators, resampling_operators, sampling_operators, sequence_operators, signal_operators, spatial_norm_operators, spatial_operators})
+         {arithmetic_operators, attention_operators, contraction_operators, control_operators,
+          indexing_operators, learning_operators, loss_operators, microsoft_operators,
+          movement_operators, quantised_lstm_operators, quantised_operators, recurrent_operators,
+          reduction_operators, resampling_operators, sampling_operators, sequence_operators,
+          signal_operators, spatial_norm_operators, spatial_operators})
       for (const OperatorRow& row : rows())
         map[fmt::format("{}.{}", row.domain, row.op_type)].push_back(&row);
     for (auto& [name, rows] : map)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/elementwise_rows.h"
@@ -18,8 +19,66 @@ void libm_pow(const Row& row) {
   for (int64_t i = 0; i < row.n; ++i) y[i] = std::pow(a[i * step_a], b[i * step_b]);
 }
 
-// A rare op for which the C library is fast enough.
-constexpr RowEntry kLibmRows[] = {{"pow", DType::f32, &libm_pow}};
+template <float (*kFunction)(float)>
+void libm_unary(const Row& row) {
+  const auto* x = static_cast<const float*>(row.in[0]);
+  auto* y = static_cast<float*>(row.out);
+  for (int64_t i = 0; i < row.n; ++i) y[i] = kFunction(x[i]);
+}
+
+template <typename T, typename F>
+void scalar_binary(const Row& row, F f) {
+  const auto *a = static_cast<const T*>(row.in[0]), *b = static_cast<const T*>(row.in[1]);
+  auto* y = static_cast<T*>(row.out);
+  const int64_t step_a = !(row.repeated & 1), step_b = !(row.repeated & 2);
+  for (int64_t i = 0; i < row.n; ++i) y[i] = f(a[i * step_a], b[i * step_b]);
+}
+
+void libm_fmod(const Row& row) {
+  scalar_binary<float>(row, [](float a, float b) { return std::fmod(a, b); });
+}
+
+enum class Bits { both, either, one, left, right };
+
+template <typename T, Bits kOp>
+void bits(const Row& row) {
+  scalar_binary<T>(row, [](T a, T b) {
+    const auto wide = static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(a);
+    const auto count = static_cast<uint64_t>(b);
+    if constexpr (kOp == Bits::both) return static_cast<T>(a & b);
+    if constexpr (kOp == Bits::either) return static_cast<T>(a | b);
+    if constexpr (kOp == Bits::one) return static_cast<T>(a ^ b);
+    if constexpr (kOp == Bits::left)
+      return static_cast<T>(count > 63 ? 0 : static_cast<uint64_t>(wide) << count);
+    if (std::is_unsigned_v<T> && count > 63) return T{0};
+    return static_cast<T>(wide >> std::min<uint64_t>(count, 63));
+  });
+}
+
+// Rare ops for which the C library and the compiler's loops are fast enough.
+constexpr RowEntry kLibmRows[] = {{"pow", DType::f32, &libm_pow},
+                                  {"tan", DType::f32, &libm_unary<std::tan>},
+                                  {"asin", DType::f32, &libm_unary<std::asin>},
+                                  {"acos", DType::f32, &libm_unary<std::acos>},
+                                  {"atan", DType::f32, &libm_unary<std::atan>},
+                                  {"sinh", DType::f32, &libm_unary<std::sinh>},
+                                  {"cosh", DType::f32, &libm_unary<std::cosh>},
+                                  {"asinh", DType::f32, &libm_unary<std::asinh>},
+                                  {"acosh", DType::f32, &libm_unary<std::acosh>},
+                                  {"atanh", DType::f32, &libm_unary<std::atanh>},
+                                  {"log1p", DType::f32, &libm_unary<std::log1p>},
+                                  {"expm1", DType::f32, &libm_unary<std::expm1>},
+                                  {"fmod", DType::f32, &libm_fmod},
+                                  {"bit_and", DType::i32, &bits<int32_t, Bits::both>},
+                                  {"bit_or", DType::i32, &bits<int32_t, Bits::either>},
+                                  {"bit_xor", DType::i32, &bits<int32_t, Bits::one>},
+                                  {"shift_left", DType::i32, &bits<int32_t, Bits::left>},
+                                  {"shift_right", DType::i32, &bits<int32_t, Bits::right>},
+                                  {"bit_and", DType::u8, &bits<uint8_t, Bits::both>},
+                                  {"bit_or", DType::u8, &bits<uint8_t, Bits::either>},
+                                  {"bit_xor", DType::u8, &bits<uint8_t, Bits::one>},
+                                  {"shift_left", DType::u8, &bits<uint8_t, Bits::left>},
+                                  {"shift_right", DType::u8, &bits<uint8_t, Bits::right>}};
 constexpr int64_t kLibmGrain = 1024;
 
 RowFunction find(std::span<const RowEntry> table, std::string_view op, DType dtype) {

@@ -1,5 +1,5 @@
-// sum and max over any axes. The shape alone decides how a long reduction is cut into pieces;
-// pieces are folded in order, so the bits do not depend on the number of threads.
+// sum, max, min and product over any axes. The shape alone decides how a long reduction is cut into
+// pieces; pieces are folded in order, so the bits do not depend on the number of threads.
 
 #include <algorithm>
 #include <cmath>
@@ -202,10 +202,60 @@ class ReductionKernel final : public Kernel {
   int64_t piece_ = 1, pieces_ = 1;
 };
 
+/// min and product: rare, an element of the result after the other.
+class PlainReduction final : public Kernel {
+ public:
+  explicit PlainReduction(const NodeView& node)
+      : layout_(node.in[0].shape, node.attrs().get<std::vector<int64_t>>("axes")),
+        is_min_(node.node().op->name == "min"),
+        is_empty_(node.in[0].shape.elements() == 0),
+        out_elements_(node.out()[0].shape.elements()),
+        kept_run_(layout_.run_is_kept ? layout_.run : 1),
+        reduced_run_(layout_.run_is_kept ? 1 : layout_.run),
+        reduced_(layout_.reduced.count()) {}
+
+  void run(const KernelArgs& args) override {
+    const auto* x = static_cast<const float*>(args.in[0]);
+    auto* y = static_cast<float*>(args.out[0]);
+    const double start = is_min_ ? INFINITY : 1.0;
+    parallel_for(out_elements_, row_grain(reduced_ * reduced_run_, kRowGrain),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t k = begin; k < end; ++k) {
+                     double total = start;
+                     const int64_t first =
+                         is_empty_ ? 0 : layout_.kept.at(k / kept_run_) + k % kept_run_;
+                     for (int64_t r = 0; !is_empty_ && r < reduced_; ++r) {
+                       const float* from = x + first + layout_.reduced.at(r);
+                       for (int64_t i = 0; i < reduced_run_; ++i)
+                         total = join(total, static_cast<double>(from[i]));
+                     }
+                     y[k] = static_cast<float>(total);
+                   }
+                 });
+  }
+
+ private:
+  double join(double a, double b) const {
+    if (!is_min_) return a * b;
+    return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
+  }
+  Layout layout_;
+  bool is_min_, is_empty_;
+  int64_t out_elements_, kept_run_, reduced_run_, reduced_;
+};
+
 }  // namespace
 
 std::vector<KernelEntry> reduction_kernels() {
   std::vector<KernelEntry> list;
+  for (const char* op : {"min", "product"})
+    list.push_back({op, "elements",
+                    [](const NodeView& node) -> std::string {
+                      return node.in[0].dtype == DType::f32 ? "" : "only f32";
+                    },
+                    [](const NodeView& node) -> std::unique_ptr<Kernel> {
+                      return std::make_unique<PlainReduction>(node);
+                    }});
   for (const char* op : {"sum", "max"})
     list.push_back(
         {op, "rows", only_f32_or_bf16, [](const NodeView& node) -> std::unique_ptr<Kernel> {

@@ -1,0 +1,212 @@
+// Ops for which the order of an axis counts: sort, argmax, running sums and products; and scatter.
+// A line is the elements along the axis; lines are shared among threads.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "backend/cpu/kernel_list.h"
+#include "backend/cpu/simd/row_support.h"
+#include "base/parallel.h"
+
+namespace brrr::cpu {
+namespace {
+
+/// x as [outer, count, inner] around the axis.
+struct Lines {
+  int64_t outer = 1, count = 1, inner = 1;
+  explicit Lines(const NodeView& node) {
+    const Shape& x = node.in[0].shape;
+    const auto axis = static_cast<int>(node.attrs().get<int64_t>("axis"));
+    count = x.size(axis);
+    for (int a = 0; a < x.rank(); ++a)
+      if (a != axis) (a < axis ? outer : inner) *= x.size(a);
+  }
+  /// f(line, offset of its first element), elements `inner` apart.
+  template <typename F>
+  void each(F f) const {
+    parallel_for(outer * inner, row_grain(count, kRowGrain), [&](int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line)
+        f(line, line / inner * count * inner + line % inner);
+    });
+  }
+};
+
+template <typename T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  return false;
+}
+
+// NaN counts as the largest.
+template <typename T>
+bool is_less(T a, T b) {
+  if (is_nan(a)) return false;
+  return is_nan(b) || a < b;
+}
+
+template <typename T>
+std::unique_ptr<Kernel> sort_kernel(const NodeView& node) {
+  const Lines lines(node);
+  return make_kernel(
+      [lines, descending = node.attrs().get<bool>("descending")](const KernelArgs& args) {
+        const T* x = static_cast<const T*>(args.in[0]);
+        T* values = static_cast<T*>(args.out[0]);
+        auto* indices = static_cast<int64_t*>(args.out[1]);
+        lines.each([&](int64_t, int64_t at) {
+          std::vector<int64_t> order(static_cast<size_t>(lines.count));
+          std::iota(order.begin(), order.end(), 0);
+          std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+            const T p = x[at + a * lines.inner], q = x[at + b * lines.inner];
+            return descending ? is_less(q, p) : is_less(p, q);
+          });
+          for (int64_t k = 0; k < lines.count; ++k) {
+            const int64_t from = order[static_cast<size_t>(k)];
+            values[at + k * lines.inner] = x[at + from * lines.inner];
+            indices[at + k * lines.inner] = from;
+          }
+        });
+      });
+}
+
+template <typename T>
+std::unique_ptr<Kernel> argmax_kernel(const NodeView& node) {
+  const Lines lines(node);
+  const bool smallest = node.attrs().get<bool>("smallest"), last = node.attrs().get<bool>("last");
+  return make_kernel([lines, smallest, last](const KernelArgs& args) {
+    const T* x = static_cast<const T*>(args.in[0]);
+    auto* y = static_cast<int64_t*>(args.out[0]);
+    // NaN wins over numbers, the first NaN over others.
+    const auto beats = [&](T a, T b) {
+      if (is_nan(b)) return false;
+      return is_nan(a) || (smallest ? a < b : a > b);
+    };
+    lines.each([&](int64_t line, int64_t at) {
+      int64_t best = 0;
+      for (int64_t k = 1; k < lines.count; ++k) {
+        const T a = x[at + k * lines.inner], b = x[at + best * lines.inner];
+        if (beats(a, b) || (last && !beats(b, a))) best = k;
+      }
+      y[line] = best;
+    });
+  });
+}
+
+/// Integers wrap around; floats are summed in double.
+template <typename T, bool kMultiplies>
+std::unique_ptr<Kernel> running_kernel(const NodeView& node) {
+  using Total = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
+  const Lines lines(node);
+  const bool exclusive = node.attrs().get<bool>("exclusive"),
+             reverse = node.attrs().get<bool>("reverse");
+  return make_kernel([lines, exclusive, reverse](const KernelArgs& args) {
+    const T* x = static_cast<const T*>(args.in[0]);
+    T* y = static_cast<T*>(args.out[0]);
+    lines.each([&](int64_t, int64_t at) {
+      Total total = kMultiplies ? 1 : 0;
+      for (int64_t k = 0; k < lines.count; ++k) {
+        const int64_t i = at + (reverse ? lines.count - 1 - k : k) * lines.inner;
+        const auto value = static_cast<Total>(x[i]);
+        if (exclusive) y[i] = static_cast<T>(total);
+        total = kMultiplies ? total * value : total + value;
+        if (!exclusive) y[i] = static_cast<T>(total);
+      }
+    });
+  });
+}
+
+/// Rows in their order, columns shared among threads.
+template <typename T>
+std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
+  const int64_t rows = node.in[0].shape.size(0), width = node.in[0].shape.size(1),
+                count = node.in[1].shape.elements();
+  const bool wide_ids = node.in[1].dtype == DType::i64;
+  const std::string& mode = node.attrs().get<std::string>("mode");
+  return make_kernel([=](const KernelArgs& args) {
+    const auto id = [&](int64_t i) {
+      const int64_t given = wide_ids ? static_cast<const int64_t*>(args.in[1])[i]
+                                     : static_cast<const int32_t*>(args.in[1])[i];
+      if (given < -rows || given >= rows)
+        user_error("[scatter] index {} lies outside an axis of {}", given, rows);
+      return given < 0 ? given + rows : given;
+    };
+    std::vector<int64_t> ids(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = id(i);
+    T* y = static_cast<T*>(args.out[0]);
+    if (args.in[0] != args.out[0])
+      std::memcpy(y, args.in[0], static_cast<size_t>(rows * width) * sizeof(T));
+    const T* updates = static_cast<const T*>(args.in[2]);
+    using Wide = std::conditional_t<std::is_floating_point_v<T>, T, uint64_t>;
+    const auto all = [&](auto combine) {
+      parallel_for(width, row_grain(count, kRowGrain), [&](int64_t begin, int64_t end) {
+        for (int64_t i = 0; i < count; ++i)
+          for (int64_t k = begin; k < end; ++k) {
+            T& to = y[ids[static_cast<size_t>(i)] * width + k];
+            to = combine(to, updates[i * width + k]);
+          }
+      });
+    };
+    if (mode == "add")
+      all([](T a, T b) { return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b)); });
+    else if (mode == "mul")
+      all([](T a, T b) { return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b)); });
+    else if (mode == "max")
+      all([](T a, T b) { return std::max(a, b); });
+    else if (mode == "min")
+      all([](T a, T b) { return std::min(a, b); });
+    else
+      all([](T, T b) { return b; });
+  });
+}
+
+std::string only_plain_numbers(const NodeView& node) {
+  const DType dtype = node.in[0].dtype;
+  if (dtype == DType::f32 || dtype == DType::i32 || dtype == DType::i64) return "";
+  return fmt::format("{}: only f32, i32 and i64", name_of(dtype));
+}
+
+/// The function for the dtype of operand 0.
+template <template <typename> typename Make>
+std::unique_ptr<Kernel> by_dtype(const NodeView& node) {
+  if (node.in[0].dtype == DType::i32) return Make<int32_t>::make(node);
+  if (node.in[0].dtype == DType::i64) return Make<int64_t>::make(node);
+  return Make<float>::make(node);
+}
+
+template <typename T>
+struct Sort {
+  static std::unique_ptr<Kernel> make(const NodeView& node) { return sort_kernel<T>(node); }
+};
+template <typename T>
+struct ArgMax {
+  static std::unique_ptr<Kernel> make(const NodeView& node) { return argmax_kernel<T>(node); }
+};
+template <typename T>
+struct RunningSum {
+  static std::unique_ptr<Kernel> make(const NodeView& node) {
+    return running_kernel<T, false>(node);
+  }
+};
+template <typename T>
+struct RunningProduct {
+  static std::unique_ptr<Kernel> make(const NodeView& node) {
+    return running_kernel<T, true>(node);
+  }
+};
+template <typename T>
+struct Scatter {
+  static std::unique_ptr<Kernel> make(const NodeView& node) { return scatter_kernel<T>(node); }
+};
+
+}  // namespace
+
+std::vector<KernelEntry> line_kernels() {
+  return {{"sort", "lines", only_plain_numbers, by_dtype<Sort>},
+          {"argmax", "lines", only_plain_numbers, by_dtype<ArgMax>},
+          {"cumsum", "lines", only_plain_numbers, by_dtype<RunningSum>},
+          {"cumprod", "lines", only_plain_numbers, by_dtype<RunningProduct>},
+          {"scatter", "rows", only_plain_numbers, by_dtype<Scatter>}};
+}
+
+}  // namespace brrr::cpu
