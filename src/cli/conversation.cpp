@@ -137,7 +137,7 @@ std::vector<int32_t> Conversation::fitting_prompt() {
     if (!std::exchange(noted_, true))
       tell(
           "note: the conversation is longer than the model's context of {} tokens: its "
-          "oldest turns are forgotten\n",
+          "oldest turns are dropped\n",
           context);
   }
   return ids;

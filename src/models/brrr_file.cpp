@@ -102,7 +102,7 @@ class BrrrModule final : public Module {
     }
     for (const Output& out : graph_.outputs()) {
       if (out.updates != kNoNode || out.gradient_of != kNoNode)
-        user_error("{}: its graph updates something; only outputs were expected", file_.what());
+        user_error("{}: its graph updates a state; expected outputs only", file_.what());
       outputs_.push_back(port_of(out.name, graph_.type(out.value)));
     }
   }

@@ -220,6 +220,12 @@ std::vector<OpDef> reduction_ops() {
         return static_cast<T>(static_cast<uint64_t>(y) * static_cast<uint64_t>(x));
     });
   };
+  product_op.samples = [] {
+    std::vector<Sample> samples = reduction_samples();
+    for (Sample& sample : samples)
+      if (is_float(sample.in[0].type.dtype)) sample.in[0].low = 0.9, sample.in[0].high = 1.1;
+    return samples;
+  };
   product_op.vjp = [](VjpContext& c) {
     Value x = c.operand(0);
     const auto axes = c.attrs().get<std::vector<int64_t>>("axes");

@@ -90,7 +90,7 @@ bool computes_rare_integers(const OpDef& d, const Sample& sample) {
   return computes && d.name != "where" && !sample.in.empty() &&
          is_integer(sample.in[0].type.dtype) &&
          (sample.in[0].type.dtype != DType::i32 || d.op_class == OpClass::normalisation ||
-          d.name == "div" || d.name == "pow");
+          d.name == "div" || d.name == "pow" || d.name == "fmod");
 }
 
 /// Weights in integers are stored by the reference loops alone.

@@ -110,9 +110,9 @@ TEST_F(Chat, FilesOfMessagesAndToolsAreAnswered) {
   EXPECT_EQ(run(generate({"--chat", "--messages", path("said.json").string()})), 2);
   EXPECT_NE(err_.find("ends with a message of the assistant"), std::string::npos) << err_;
   EXPECT_EQ(run(generate({"--chat", "--messages", messages, "--system", "x"})), 2);
-  EXPECT_NE(err_.find("--system: "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--system"), std::string::npos) << err_;
   EXPECT_EQ(run(generate({"--tools", tools, "--prompt", "a"})), 2);
-  EXPECT_NE(err_.find("--tools: a chat template offers them"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--tools needs --chat"), std::string::npos) << err_;
 }
 
 TEST_F(Chat, TheFolderSaysHowLongAnAnswerIs) {

@@ -258,7 +258,7 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect({"train", "--task", "classify", "--data", path("classes.tsv")}, 2,
          "starts from a trained encoder: expected --init-from");
   expect({"train", "--task", "classify", "--init-from", model}, 2, "needs --data with one file");
-  expect({"train", "--label-column", "x"}, 2, "--label-column is for files of texts and labels");
+  expect({"train", "--label-column", "x"}, 2, "--label-column applies to labelled texts");
   expect({"train", "--preset", "fine-tune"}, 2, "--preset fine-tune needs --task");
   expect(fine_tuning("bad", "classify", "classes.tsv", {"--sampling", "random"}), 2,
          "--sampling epoch or group_by_length");

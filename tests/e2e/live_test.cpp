@@ -256,7 +256,7 @@ TEST_F(Live, AReportIsOfRunsEachOnce) {
     EXPECT_FALSE(fs::exists(checkpoint / "report.html"));
   }
   EXPECT_EQ(run({"report", a, "--port", "9999"}), 2);
-  EXPECT_EQ(err_.find("--port: "), std::string("brrr: ").size()) << err_;
+  EXPECT_EQ(err_.find("--port needs --serve"), std::string("brrr: ").size()) << err_;
   EXPECT_FALSE(fs::exists(path("a") / "report.html"));
 }
 

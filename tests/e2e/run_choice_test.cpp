@@ -91,7 +91,7 @@ TEST_F(RunChoice, OutputDirMayBeTheRunOrAFolderOfRuns) {
 
 TEST_F(RunChoice, RunsAreListedWithWhatBecameOfThem) {
   ASSERT_EQ(run({"runs"}), 0);
-  EXPECT_TRUE(says("begin one: brrr train")) << err_;
+  EXPECT_TRUE(says("start one: brrr train")) << err_;
   EXPECT_EQ(run({"runs", "absent"}), 1);
   interrupted("a");
   fs::create_directories("runs/b");

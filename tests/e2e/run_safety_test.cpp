@@ -180,7 +180,7 @@ TEST_F(RunSafety, FoldersOfOthersStay) {
       "data",        "prepare", "--text",       text_path().string(),
       "--tokenizer", "char",    "--output-dir", at("shards")};
   EXPECT_EQ(run(prepare), 1);
-  EXPECT_TRUE(says(".tokenizer is in the way")) << err_;
+  EXPECT_TRUE(says(".tokenizer, which is in the way")) << err_;
   EXPECT_TRUE(fs::exists(path("shards/.tokenizer/notes.txt")));
   fs::remove_all(path("shards/.tokenizer"));
   EXPECT_EQ(run(prepare), 0) << err_;

@@ -19,7 +19,7 @@ class Samples : public EncoderRuns {
   OptionWords writing(const std::string& name, const OptionWords& more = {}) const {
     OptionWords all{"--max-steps",     "20", "--samples",       "2",  "--sample-steps", "6",
                     "--sample-tokens", "40", "--sample-prompt", "the"};
-    all.insert(all.end(), more.begin(), more.end());
+    put_options(all, more);
     return small_run(name, all);
   }
   std::vector<Json> samples_of(const std::string& name) const {
@@ -102,7 +102,7 @@ TEST_F(Samples, TheirMemoryIsPlanned) {
   const auto planned = [&](const OptionWords& more) {
     OptionWords args = plan;
     args[0] = "plan";
-    args.insert(args.end(), more.begin(), more.end());
+    put_options(args, more);
     EXPECT_EQ(run(args), 0) << err_;
     return json();
   };

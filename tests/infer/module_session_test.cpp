@@ -154,7 +154,7 @@ TEST(ModuleSession, WhatIsWrongIsNamed) {
   EXPECT_NE(error(node("Neg", {"x"}, {"y"}, "", "com.example")).find("com.example"),
             std::string::npos);
   EXPECT_NE(error("").find("nothing gives the output 'y'"), std::string::npos);
-  EXPECT_NE(error(node("Transpose", {"x"}, {"y"}, attribute("perm", {3}))).find("axis 3"),
+  EXPECT_NE(error(node("Transpose", {"x"}, {"y"}, attribute("perm", std::vector<int64_t>{3}))).find("axis 3"),
             std::string::npos);
 }
 

@@ -146,16 +146,24 @@ const std::map<std::string_view, const char*>& table() {
   return t;
 }
 
+std::string key_of(const Node& node) {
+  const std::string& name = node.op->name;
+  if (name != "gelu" && name != "gelu_grad") return name;
+  return name + "." + node.attrs.get<std::string>("approximate");
+}
+
 }  // namespace
+
+bool has_pointwise_expression(const Node& node) {
+  const std::string& name = node.op->name;
+  return name == "cast" || name == "reciprocal" || table().contains(key_of(node));
+}
 
 std::string pointwise_expression(const Node& node, DType in, const std::vector<std::string>& args) {
   const std::string& name = node.op->name;
   if (name == "cast") return cast_expression(in, node.results[0].dtype, args[0]);
   if (name == "reciprocal") return fmt::format("op_div({}, {})", literal(in, 1), args[0]);
-  std::string key = name;
-  if (name == "gelu" || name == "gelu_grad")
-    key += "." + node.attrs.get<std::string>("approximate");
-  const auto at = table().find(key);
+  const auto at = table().find(key_of(node));
   if (at == table().end()) return "";
   std::string a = args[0], b = args.size() > 1 ? args[1] : "", c = args.size() > 2 ? args[2] : "";
   return fmt::format(fmt::runtime(at->second), a, b, c);

@@ -28,6 +28,7 @@ std::string identifier(std::string_view name);
 /// The expression of an element-wise node (random bits: see dropout_expression) from those of its
 /// operands; empty: there is none.
 std::string pointwise_expression(const Node& node, DType in, const std::vector<std::string>& args);
+bool has_pointwise_expression(const Node& node);
 /// x where the drawn 16 bits say so.
 std::string dropout_expression(const Node& node, const std::string& x, const std::string& bits);
 

@@ -247,8 +247,8 @@ void HubDownload::fetch(const HubFile& file) {
     // What was kept may have been another program's: once more, from the beginning.
     if (is_fresh)
       user_error(
-          "{} of {} has the SHA-256 {}, {} was expected: it was damaged on the way, or tampered "
-          "with; it was deleted, try again",
+          "{} of {} has the SHA-256 {}; expected {}: it was damaged on the way, or tampered with; "
+          "it was deleted, try again",
           file.name, name_.text(), sha256, file.etag);
   }
   std::error_code error;

@@ -166,7 +166,10 @@ models::Lowered Lowering::run() {
   for (const ValueInfo& info : file_.graph.inputs) inputs.insert(info.name);
   for (const auto& [name, type] : request_.data) {
     const Value v = main_.graph.input(name, type);
-    if (inputs.contains(name) && type.shape.elements() <= kMostBound) main_.can_be_bound(v.id.node);
+    // Shapes are vectors of integers; what is larger, or of floats, is data.
+    const bool may_be_shape = !is_float(type.dtype) && type.shape.rank() <= 1;
+    if (inputs.contains(name) && may_be_shape && type.shape.elements() <= kMostBound)
+      main_.can_be_bound(v.id.node);
   }
   Names top;
   top.opsets = &file_.opsets;

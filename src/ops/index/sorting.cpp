@@ -203,7 +203,12 @@ OpDef running_op(const char* name, bool multiplies) {
     };
   }
   d.cost = [](const Node& n, std::span<const Type> in) {
-    return ops::streaming_cost(n, in, ops::elements(in[0]));
+    Cost cost = ops::streaming_cost(n, in, ops::elements(in[0]));
+    // The last element of a line is in no sum without its own element.
+    const double count = static_cast<double>(
+        in[0].shape.size(static_cast<int>(n.attrs.get<int64_t>("axis"))));
+    if (n.attrs.get<bool>("exclusive") && count > 0) cost.bytes_read -= cost.bytes_read / count;
+    return cost;
   };
   d.samples = [] {
     auto make = [](Shape x, int64_t axis, bool exclusive, bool reverse, DType dtype = DType::f32) {

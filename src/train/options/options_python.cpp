@@ -140,8 +140,8 @@ class PythonLine {
   PythonValue rest_of_list(PythonValue first, std::string_view end) {
     PythonValue list{{}, true};
     const auto add = [&](PythonValue&& one) {
-      if (one.is_list) refuse_line("a list inside a list has no meaning here");
-      if (one.items.empty()) refuse_line("None in a list has no meaning here");
+      if (one.is_list) refuse_line("a list inside a list is not supported here");
+      if (one.items.empty()) refuse_line("None in a list is not supported here");
       list.items.push_back(std::move(one.items[0]));
     };
     const auto is_at_end = [&] { return end.empty() ? is_done() : take(end); };

@@ -154,6 +154,8 @@ void ClusterSurvey::look_at(const Graph& body, NodeId id) {
   }
   if (name != "random_bits" && name != "iota" && !is_pointwise(*node.op))
     return refuse(fmt::format("{} is no part of a cluster", name));
+  if (is_pointwise(*node.op) && !node.op->draws_random && !has_pointwise_expression(node))
+    return refuse(fmt::format("there is no code for {}", name));
   if (node.results[0].shape.elements() != elements)
     return refuse("a computed value that is broadcast");
   if ((name == "random_bits" || name == "dropout") &&
