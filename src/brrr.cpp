@@ -3,23 +3,23 @@
 #include "brrr/brrr.h"
 
 #include "backend/cpu/target.h"
-#include "infer/module_session.h"
+#include "modules/module_session.h"
 
 namespace brrr {
 
 struct Model::State {
-  State(const std::filesystem::path& path, const infer::ModuleOptions& how)
-      : session(models::open_module(path), cpu::cpu_backend(), how) {}
-  infer::ModuleSession session;
+  State(const std::filesystem::path& path, const modules::ModuleOptions& how)
+      : session(modules::open_module(path), cpu::cpu_backend(), how) {}
+  modules::ModuleSession session;
 };
 
 namespace {
 
-std::vector<TensorInfo> infos(const std::vector<models::Port>& ports) {
+std::vector<TensorInfo> infos(const std::vector<modules::Port>& ports) {
   std::vector<TensorInfo> list;
-  for (const models::Port& port : ports) {
+  for (const modules::Port& port : ports) {
     TensorInfo info{port.name, port.dtype, {}, port.has_shape, port.is_optional};
-    for (const models::PortDim& d : port.dims) info.sizes.push_back(d.size);
+    for (const modules::PortDim& d : port.dims) info.sizes.push_back(d.size);
     list.push_back(std::move(info));
   }
   return list;
@@ -35,7 +35,7 @@ Model::~Model() = default;
 Model Model::open(const std::filesystem::path& path) { return open(path, Options()); }
 
 Model Model::open(const std::filesystem::path& path, const Options& options) {
-  infer::ModuleOptions how;
+  modules::ModuleOptions how;
   how.precision = options.precision;
   return Model(std::make_unique<State>(path, how));
 }
@@ -45,7 +45,7 @@ std::vector<TensorInfo> Model::outputs() const { return infos(state_->session.mo
 
 std::map<std::string, Tensor> Model::run(const std::map<std::string, Tensor>& inputs,
                                          const std::vector<std::string>& outputs) {
-  infer::ModuleValues given;
+  modules::ModuleValues given;
   for (const auto& [name, tensor] : inputs) given.emplace(name, tensor);
   std::map<std::string, Tensor> results;
   for (const auto& [name, value] : state_->session.run(given, outputs))

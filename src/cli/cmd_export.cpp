@@ -5,7 +5,8 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
-#include "models/brrr_file.h"
+#include "models/greedy_decoder.h"
+#include "modules/brrr_file.h"
 
 namespace brrr::cli {
 namespace {
@@ -46,7 +47,7 @@ int run_export(const Arguments& args) {
   check_place(options.output);
   const io::ModelFolder folder = open_named_model(options.model);
   const models::Model& model = *folder.definition;
-  models::BrrrProgram program;
+  modules::BrrrProgram program;
   if (options.generate > 0) {
     program.graph = models::greedy_decoder(model, options.generate);
   } else {
@@ -67,8 +68,8 @@ int run_export(const Arguments& args) {
   std::error_code ignored;
   const fs::path tokenizer = folder.folder / "tokenizer.json";
   if (fs::exists(tokenizer, ignored)) program.tokenizer = read_file(tokenizer);
-  models::write_brrr_file(options.output, program);
-  const auto module = models::open_brrr_file(options.output, true);
+  modules::write_brrr_file(options.output, program);
+  const auto module = modules::open_brrr_file(options.output, true);
   tell("wrote {} ({}), {:.1f} MB; try: {} run {}\n", options.output, module->summary(),
        static_cast<double>(fs::file_size(options.output)) / 1e6, env::program(), options.output);
   return 0;

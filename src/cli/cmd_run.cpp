@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "formats/json_file.h"
 #include "formats/npy.h"
-#include "infer/module_session.h"
+#include "modules/module_session.h"
 
 namespace brrr::cli {
 namespace {
@@ -75,9 +75,9 @@ std::string file_name_of(std::string name) {
   return name + ".npy";
 }
 
-RunJson port_json(const models::Port& port) {
+RunJson port_json(const modules::Port& port) {
   RunJson dims = RunJson::array();
-  for (const models::PortDim& d : port.dims) {
+  for (const modules::PortDim& d : port.dims) {
     if (d.size >= 0)
       dims.push_back(d.size);
     else
@@ -93,11 +93,11 @@ void print_json(const RunJson& json) {
   fmt::print("{}\n", json.dump(-1, ' ', false, RunJson::error_handler_t::replace));
 }
 
-int list_ports(const models::Module& module, const RunOptions& options) {
+int list_ports(const modules::Module& module, const RunOptions& options) {
   if (options.json) {
     RunJson inputs = RunJson::array(), outputs = RunJson::array();
-    for (const models::Port& p : module.inputs()) inputs.push_back(port_json(p));
-    for (const models::Port& p : module.outputs()) outputs.push_back(port_json(p));
+    for (const modules::Port& p : module.inputs()) inputs.push_back(port_json(p));
+    for (const modules::Port& p : module.outputs()) outputs.push_back(port_json(p));
     print_json({{"model", options.model},
                 {"format", module.summary()},
                 {"inputs", inputs},
@@ -105,9 +105,9 @@ int list_ports(const models::Module& module, const RunOptions& options) {
     return 0;
   }
   fmt::print("{}: {}\n", options.model, fit_for_a_line(module.summary()));
-  const auto list = [](const char* title, const std::vector<models::Port>& ports) {
+  const auto list = [](const char* title, const std::vector<modules::Port>& ports) {
     fmt::print("{}\n", title);
-    for (const models::Port& p : ports)
+    for (const modules::Port& p : ports)
       fmt::print("  {:<24} {}{}\n", fit_for_a_line(p.name), fit_for_a_line(p.str()),
                  p.is_optional ? "  (optional)" : "");
   };
@@ -143,11 +143,11 @@ std::string described(const HostTensor& t) {
 
 /// The tensors of an output with their names: a list has one for each element.
 std::vector<std::pair<std::string, const HostTensor*>> named(const std::string& name,
-                                                             const infer::ModuleValue& value) {
+                                                             const modules::ModuleValue& value) {
   std::vector<std::pair<std::string, const HostTensor*>> list;
   for (size_t i = 0; i < value.tensors.size(); ++i)
     list.emplace_back(
-        value.kind == infer::ModuleValue::Kind::tensor ? name : fmt::format("{}.{}", name, i),
+        value.kind == modules::ModuleValue::Kind::tensor ? name : fmt::format("{}.{}", name, i),
         &value.tensors[i]);
   return list;
 }
@@ -155,7 +155,7 @@ std::vector<std::pair<std::string, const HostTensor*>> named(const std::string& 
 int run_run(const Arguments& args) {
   const RunOptions options = resolve(args);
   use_threads(options.threads);
-  infer::ModuleValues inputs;
+  modules::ModuleValues inputs;
   for (const std::string& given : options.inputs) {
     const size_t at = given.find('=');
     if (at == std::string::npos || at == 0)
@@ -167,17 +167,17 @@ int run_run(const Arguments& args) {
   if (!options.output_dir.empty()) create_folder(options.output_dir);
 
   const Stopwatch load;
-  const std::shared_ptr<const models::Module> module = models::open_module(options.model);
+  const std::shared_ptr<const modules::Module> module = modules::open_module(options.model);
   const bool takes_inputs =
-      std::ranges::any_of(module->inputs(), [](const models::Port& p) { return !p.is_optional; });
+      std::ranges::any_of(module->inputs(), [](const modules::Port& p) { return !p.is_optional; });
   if (inputs.empty() && (takes_inputs || options.output_dir.empty()))
     return list_ports(*module, options);
-  infer::ModuleOptions how;
+  modules::ModuleOptions how;
   how.precision = dtype_of_precision(options.precision);
   how.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;
-  infer::ModuleSession session(module, cpu::cpu_backend(), how);
-  infer::ModuleValues outputs = session.run(inputs, options.wanted);
+  modules::ModuleSession session(module, cpu::cpu_backend(), how);
+  modules::ModuleValues outputs = session.run(inputs, options.wanted);
   const double load_ms = load.seconds() * 1000;
   std::vector<double> times;
   for (int64_t i = 0; i < options.repeats; ++i) {
@@ -210,7 +210,7 @@ int run_run(const Arguments& args) {
     return 0;
   }
   for (const auto& [name, value] : outputs) {
-    if (value.kind == infer::ModuleValue::Kind::none) fmt::print("{:<24} nothing\n", name);
+    if (value.kind == modules::ModuleValue::Kind::none) fmt::print("{:<24} nothing\n", name);
     for (const auto& [part, tensor] : named(name, value))
       fmt::print("{:<24} {}\n", fit_for_a_line(part), described(*tensor));
   }

@@ -7,13 +7,13 @@
 #include "backend/cpu/target.h"
 #include "base/errors.h"
 #include "formats/onnx/onnx_file.h"
-#include "infer/module_session.h"
-#include "models/onnx/onnx_module.h"
+#include "modules/module_session.h"
+#include "modules/onnx/onnx_module.h"
 
 namespace brrr::test {
 namespace {
 
-using infer::ModuleValue;
+using modules::ModuleValue;
 
 // Those of ONNX's own runner. The absolute one is for numbers around 1: where larger ones cancel,
 // what is left of both results is the noise of f32 at the size of the largest.
@@ -27,7 +27,7 @@ HostTensor host(const onnx::TensorProto& t) {
   return out;
 }
 
-ModuleValue read_value(const fs::path& path, const models::Port& port) {
+ModuleValue read_value(const fs::path& path, const modules::Port& port) {
   const std::string bytes = read_file(path);
   if (port.type == "map" || port.type.find("STRING") != std::string::npos)
     throw onnx::Unsupported("data of " + port.type);
@@ -60,17 +60,17 @@ std::string difference(const HostTensor& got, const HostTensor& wanted) {
   return "";
 }
 
-std::string run_set(infer::ModuleSession& session, const fs::path& set) {
-  const models::Module& module = session.module();
-  infer::ModuleValues inputs;
+std::string run_set(modules::ModuleSession& session, const fs::path& set) {
+  const modules::Module& module = session.module();
+  modules::ModuleValues inputs;
   for (size_t i = 0; i < module.inputs().size(); ++i) {
     const fs::path file = set / fmt::format("input_{}.pb", i);
     if (fs::exists(file))
       inputs.emplace(module.inputs()[i].name, read_value(file, module.inputs()[i]));
   }
-  const infer::ModuleValues outputs = session.run(inputs);
+  const modules::ModuleValues outputs = session.run(inputs);
   for (size_t i = 0; i < module.outputs().size(); ++i) {
-    const models::Port& port = module.outputs()[i];
+    const modules::Port& port = module.outputs()[i];
     const fs::path file = set / fmt::format("output_{}.pb", i);
     if (!fs::exists(file)) continue;
     const ModuleValue wanted = read_value(file, port);
@@ -90,7 +90,7 @@ std::string run_set(infer::ModuleSession& session, const fs::path& set) {
 SuiteResult run_suite_case(const fs::path& folder) {
   using Kind = SuiteResult::Kind;
   try {
-    infer::ModuleSession session(onnx::open_module(folder / "model.onnx"), cpu::cpu_backend());
+    modules::ModuleSession session(onnx::open_module(folder / "model.onnx"), cpu::cpu_backend());
     for (int set = 0; fs::exists(folder / fmt::format("test_data_set_{}", set)); ++set) {
       const std::string what = run_set(session, folder / fmt::format("test_data_set_{}", set));
       if (!what.empty()) return {Kind::wrong, what};

@@ -21,7 +21,8 @@ std::string small_model() {
   return model(initializer(tensor("w", kFloat, {2}, raw<float>({1, 2}))) +
                input("x", kFloat, {-1}) + node("Add", {"x", "w"}, {"y"}) +
                node("If", {"c"}, {"z"}, graph_attribute("then_branch", then)) +
-               node("Transpose", {"y"}, {"u"}, attribute("perm", std::vector<int64_t>{0})) + output("y", kFloat, {-1}));
+               node("Transpose", {"y"}, {"u"}, attribute("perm", std::vector<int64_t>{0})) +
+               output("y", kFloat, {-1}));
 }
 
 std::string message_of(const std::string& bytes) {

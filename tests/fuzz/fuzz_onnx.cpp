@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/errors.h"
-#include "models/onnx/onnx_module.h"
+#include "modules/onnx/onnx_module.h"
 #include "support/onnx_fields.h"
 
 namespace {
@@ -16,18 +16,18 @@ using namespace brrr::test;  // NOLINT: builders of bytes
 
 void lower(const std::string& bytes) {
   const auto module = onnx::open_module(onnx::File::parse(bytes, "m.onnx"));
-  models::Request request;
-  for (const models::Port& port : module->inputs()) {
+  modules::Request request;
+  for (const modules::Port& port : module->inputs()) {
     if (!port.is_tensor) {
       request.lists[port.name] = {0, false};
       continue;
     }
     Type type{port.dtype, {}};
-    for (const models::PortDim& d : port.dims)
+    for (const modules::PortDim& d : port.dims)
       type.shape.push_back(Dim(d.size < 0 || d.size > 8 ? 2 : d.size));
     request.data.emplace(port.name, type);
   }
-  for (const models::Port& port : module->outputs()) request.wanted.push_back(port.name);
+  for (const modules::Port& port : module->outputs()) request.wanted.push_back(port.name);
   module->lower(request);
 }
 

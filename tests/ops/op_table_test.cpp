@@ -178,8 +178,9 @@ TEST_P(EveryOp, CostsAtLeastItsTraffic) {
     for (const Type& t : node.results) out += static_cast<double>(t.bytes());
     EXPECT_GE(cost.bytes_written, out);
     // A gather reads only the part that it hands on.
-    const bool gathers = op().name == "embedding" || op().name == "gather" || op().name == "slice" ||
-                         op().name == "update_slice" || op().name == "rotary" ||
+    const bool gathers = op().name == "embedding" || op().name == "gather" ||
+                         op().name == "slice" || op().name == "update_slice" ||
+                         op().name == "rotary" ||
                          op().name == "attention";  // of a source only the columns that it takes
     EXPECT_GE(cost.bytes_read, gathers ? out : in);
   });
@@ -273,9 +274,8 @@ TEST_P(EveryOp, RefusesAWrongNumberOfOperands) {
 }
 
 TEST_P(EveryOp, RefusesWrongDtypes) {
-  const std::set<std::string> takes_any{"reshape",      "transpose", "slice", "pad",
-                                        "broadcast_to", "cast",      "after", "gather",
-                                        "sort",         "argmax"};
+  const std::set<std::string> takes_any{"reshape", "transpose", "slice",  "pad",  "broadcast_to",
+                                        "cast",    "after",     "gather", "sort", "argmax"};
   for_each_sample([&](const Sample& sample, uint32_t) {
     for (size_t i = 0; i < sample.in.size(); ++i) {
       bool any = false;

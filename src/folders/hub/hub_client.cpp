@@ -111,7 +111,8 @@ HubClient::HubClient(HubName name)
     token_source_ = file.string();
   }
   if (!is_printable(token_))
-    usage_error("{} holds characters that no access token has; copy the token again", token_source_);
+    usage_error("{} holds characters that no access token has; copy the token again",
+                token_source_);
   if (!token_.empty() && origin.starts_with("http://") && !is_local(origin))
     usage_error(
         "HF_ENDPOINT is {}: without https, everybody on the way could read the token of {}; use "

@@ -205,8 +205,8 @@ OpDef running_op(const char* name, bool multiplies) {
   d.cost = [](const Node& n, std::span<const Type> in) {
     Cost cost = ops::streaming_cost(n, in, ops::elements(in[0]));
     // The last element of a line is in no sum without its own element.
-    const double count = static_cast<double>(
-        in[0].shape.size(static_cast<int>(n.attrs.get<int64_t>("axis"))));
+    const double count =
+        static_cast<double>(in[0].shape.size(static_cast<int>(n.attrs.get<int64_t>("axis"))));
     if (n.attrs.get<bool>("exclusive") && count > 0) cost.bytes_read -= cost.bytes_read / count;
     return cost;
   };

@@ -74,13 +74,40 @@ class Checks {
 // newton_schulz is always decomposed; the codes of adamw_8bit have a test of their own; regions run
 // on the CPU alone, and so does what only imported files use so far.
 bool is_left_out(const OpDef& op) {
-  static const std::set<std::string> on_cpu_alone{
-      "min",         "product",     "sort",     "argmax",         "cumsum",  "cumprod",
-      "gather",      "scatter",     "conv",     "conv_transpose", "conv_weight_grad",
-      "max_pool",    "sum_pool",    "bitcast",  "floor",          "ceil",    "round",
-      "tan",         "asin",        "acos",     "atan",           "sinh",    "cosh",
-      "asinh",       "acosh",       "atanh",    "log1p",          "expm1",   "fmod",
-      "bit_and",     "bit_or",      "bit_xor",  "shift_left",     "shift_right"};
+  static const std::set<std::string> on_cpu_alone{"min",
+                                                  "product",
+                                                  "sort",
+                                                  "argmax",
+                                                  "cumsum",
+                                                  "cumprod",
+                                                  "gather",
+                                                  "scatter",
+                                                  "conv",
+                                                  "conv_transpose",
+                                                  "conv_weight_grad",
+                                                  "max_pool",
+                                                  "sum_pool",
+                                                  "bitcast",
+                                                  "floor",
+                                                  "ceil",
+                                                  "round",
+                                                  "tan",
+                                                  "asin",
+                                                  "acos",
+                                                  "atan",
+                                                  "sinh",
+                                                  "cosh",
+                                                  "asinh",
+                                                  "acosh",
+                                                  "atanh",
+                                                  "log1p",
+                                                  "expm1",
+                                                  "fmod",
+                                                  "bit_and",
+                                                  "bit_or",
+                                                  "bit_xor",
+                                                  "shift_left",
+                                                  "shift_right"};
   return op.name == "newton_schulz" || op.name == "adamw_8bit" || op.runs_regions ||
          on_cpu_alone.contains(op.name);
 }

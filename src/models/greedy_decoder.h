@@ -1,0 +1,14 @@
+#pragma once
+// Decoding as part of a graph, for files that hold a whole program.
+
+#include "models/model.h"
+
+namespace brrr::models {
+
+/// A greedy decoder as one graph: a loop over tokens, the cache its carried values. Inputs:
+/// "prompt" i32[length], "max_new_tokens" i32[]. Outputs: "tokens" i32[capacity], the prompt and
+/// what follows it, zeros behind; "count" i32[], how many there are. It ends behind a token that
+/// ends texts, when max_new_tokens have come, and when the capacity is reached.
+Graph greedy_decoder(const Model& model, int64_t capacity);
+
+}  // namespace brrr::models

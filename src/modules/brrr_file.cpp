@@ -1,0 +1,213 @@
+#include "modules/brrr_file.h"
+
+#include <algorithm>
+
+#include "base/sha256.h"
+#include "formats/json_file.h"
+#include "ir/rewriter.h"
+#include "ir/text.h"
+#include "ops/ops.h"
+
+namespace brrr::modules {
+namespace {
+
+using io::Json;
+
+constexpr const char* kFormat = "brrr";
+constexpr const char* kVersion = "1";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kHeaderSum = "sha256.header";
+constexpr const char* kDataSum = "sha256.data";
+
+std::span<const std::byte> bytes_of_text(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/// Everything that the header says but its own sum.
+std::string header_sum(const io::Metadata& metadata, std::vector<io::TensorView> tensors) {
+  Sha256 sum;
+  const auto add = [&](std::string_view text) {
+    sum.update(fmt::format("{}:", text.size()));
+    sum.update(text);
+  };
+  for (const auto& [key, value] : metadata) {
+    if (key == kHeaderSum) continue;
+    add(key);
+    add(value);
+  }
+  std::ranges::sort(tensors, {}, &io::TensorView::name);
+  for (const io::TensorView& t : tensors) {
+    add(t.name);
+    add(Type{t.dtype, t.shape}.str());
+  }
+  return sum.finish_hex();
+}
+
+std::string data_sum(std::vector<io::TensorView> tensors) {
+  std::ranges::sort(tensors, {}, &io::TensorView::name);
+  Sha256 sum;
+  for (const io::TensorView& t : tensors) sum.update(t.bytes.data(), t.bytes.size());
+  return sum.finish_hex();
+}
+
+Port port_of(const std::string& name, const Type& type) {
+  Port port;
+  port.name = name;
+  port.type = std::string(name_of(type.dtype));
+  port.dtype = type.dtype;
+  port.has_shape = true;
+  for (const Dim& d : type.shape.dims())
+    port.dims.push_back(d.is_symbol() ? PortDim{-1, d.name()} : PortDim{d.size(), ""});
+  return port;
+}
+
+class BrrrModule final : public Module {
+ public:
+  BrrrModule(const fs::path& path, bool verify) : file_(path) {
+    const io::Metadata& about = file_.metadata();
+    const auto entry = [&](const char* key) -> const std::string& {
+      const auto at = about.find(key);
+      if (at == about.end()) user_error("{}: the entry '{}' is missing", file_.what(), key);
+      return at->second;
+    };
+    if (entry("brrr_version") != kVersion)
+      user_error("{}: it is of version {}; known is version {}", file_.what(),
+                 entry("brrr_version"), kVersion);
+    if (entry(kHeaderSum) != header_sum(about, file_.tensors()))
+      user_error("{}: its header is damaged: SHA-256 differs from what it was written with",
+                 file_.what());
+    if (verify && entry(kDataSum) != data_sum(file_.tensors()))
+      user_error("{}: its weights are damaged: SHA-256 differs from what it was written with",
+                 file_.what());
+    try {
+      graph_ = parse(entry("graph"), find_op);
+    } catch (const UserError& e) {
+      user_error("{}: {}", file_.what(), e.what());
+    }
+    for (const NodeId id : graph_.inputs()) {
+      const std::string& name = graph_.input_name(id);
+      const Type& type = graph_.type({id, 0});
+      if (graph_.role(id) == Role::data) {
+        inputs_.push_back(port_of(name, type));
+        continue;
+      }
+      if (graph_.role(id) != Role::parameter)
+        user_error("{}: its graph has the input '{}', which is neither data nor a parameter",
+                   file_.what(), name);
+      const io::TensorView& weight = file_.get(name);
+      if (Type{weight.dtype, weight.shape} != type)
+        user_error("{}: the weight '{}' is {}; its graph wants {}", file_.what(), name,
+                   Type{weight.dtype, weight.shape}.str(), type.str());
+    }
+    for (const Output& out : graph_.outputs()) {
+      if (out.updates != kNoNode || out.gradient_of != kNoNode)
+        user_error("{}: its graph updates a state; expected outputs only", file_.what());
+      outputs_.push_back(port_of(out.name, graph_.type(out.value)));
+    }
+  }
+
+  const std::vector<Port>& inputs() const override { return inputs_; }
+  const std::vector<Port>& outputs() const override { return outputs_; }
+
+  Lowered lower(const Request& request) const override {
+    std::vector<std::pair<std::string, int64_t>> sizes;
+    for (const NodeId id : graph_.inputs(InputKind::data)) {
+      const std::string& name = graph_.input_name(id);
+      const auto given = request.data.find(name);
+      if (given == request.data.end()) user_error("the input '{}' is missing", name);
+      bind(name, graph_.type({id, 0}), given->second, sizes);
+    }
+    Lowered lowered;
+    lowered.graph = specialize(graph_, sizes);
+    std::erase_if(lowered.graph.outputs(), [&](const Output& out) {
+      return std::ranges::find(request.wanted, out.name) == request.wanted.end();
+    });
+    lowered.graph = drop_dead(std::move(lowered.graph));
+    return lowered;
+  }
+
+  std::span<const std::byte> weight(std::string_view name) const override {
+    return file_.get(name).bytes;
+  }
+
+  std::string summary() const override {
+    const bool is_script = std::ranges::any_of(graph_.nodes(), [](const Node& n) {
+      return n.op->runs_regions ||
+             std::ranges::any_of(n.results, [](const Type& t) { return !t.shape.is_static(); });
+    });
+    std::string text = fmt::format("brrr {}, a {} of {} nodes", kVersion,
+                                   is_script ? "script" : "trace", graph_.size());
+    const auto type = file_.metadata().find("model_type");
+    if (type != file_.metadata().end()) text += ", " + type->second;
+    return text;
+  }
+  uint64_t file_bytes() const override {
+    uint64_t bytes = 0;
+    for (const io::TensorView& t : file_.tensors()) bytes += t.bytes.size();
+    return bytes;
+  }
+
+ private:
+  // Names of sizes take the sizes of what is given.
+  static void bind(const std::string& input, const Type& declared, const Type& given,
+                   std::vector<std::pair<std::string, int64_t>>& sizes) {
+    bool fits = declared.dtype == given.dtype && declared.shape.rank() == given.shape.rank();
+    for (int axis = 0; fits && axis < declared.shape.rank(); ++axis) {
+      const Dim& dim = declared.shape[axis];
+      const int64_t size = given.shape.size(axis);
+      if (!dim.is_symbol()) {
+        fits = dim.size() == size;
+        continue;
+      }
+      const auto known =
+          std::ranges::find(sizes, dim.name(), &std::pair<std::string, int64_t>::first);
+      if (known == sizes.end())
+        sizes.emplace_back(dim.name(), size);
+      else if (known->second != size)
+        user_error("the input '{}' has the size {} for '{}', which is {} elsewhere", input, size,
+                   dim.name(), known->second);
+    }
+    if (!fits) user_error("the input '{}' must be {}; got {}", input, declared.str(), given.str());
+  }
+
+  io::SafetensorsFile file_;
+  Graph graph_;
+  std::vector<Port> inputs_, outputs_;
+};
+
+}  // namespace
+
+void write_brrr_file(const fs::path& path, const BrrrProgram& program) {
+  io::Metadata metadata = program.about;
+  metadata["format"] = kFormat;
+  metadata["brrr_version"] = kVersion;
+  metadata["graph"] = print(program.graph);
+  Json inputs = Json::array(), outputs = Json::array();
+  for (const NodeId id : program.graph.inputs(InputKind::data))
+    inputs.push_back(program.graph.input_name(id));
+  for (const Output& out : program.graph.outputs()) outputs.push_back(out.name);
+  metadata["inputs"] = inputs.dump();
+  metadata["outputs"] = outputs.dump();
+  std::vector<io::TensorView> tensors = program.weights;
+  if (!program.tokenizer.empty())
+    tensors.push_back(
+        {kTokenizer, DType::u8, {std::ssize(program.tokenizer)}, bytes_of_text(program.tokenizer)});
+  metadata[kDataSum] = data_sum(tensors);
+  metadata[kHeaderSum] = header_sum(metadata, tensors);
+  io::write_safetensors(path, tensors, metadata);
+}
+
+bool is_brrr_file(const fs::path& path) {
+  constexpr size_t kLengthBytes = 8;
+  const MappedFile file(path);
+  const std::string_view text = file.text();
+  // Behind the length comes the header, whose first key is that of the metadata.
+  return text.size() > kLengthBytes + 1 && text[kLengthBytes] == '{' &&
+         text.substr(kLengthBytes, 4096).find("\"brrr_version\"") != std::string_view::npos;
+}
+
+std::shared_ptr<const Module> open_brrr_file(const fs::path& path, bool verify) {
+  return std::make_shared<BrrrModule>(path, verify);
+}
+
+}  // namespace brrr::modules

@@ -1,0 +1,95 @@
+#pragma once
+// A module is what can be run by the names of its inputs and outputs alone: an ONNX file, a .brrr
+// file. It becomes graphs for sizes that are known: lower() builds the graph of one binding, which
+// is the types of the inputs and the values of those that shapes depend on. Where a size is only
+// known from data (NonZero), the graph ends there: what it hands on goes into the graph of the next
+// lower(), together with the values that were read.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "ir/graph.h"
+#include "ir/ref_tensor.h"
+
+namespace brrr::modules {
+
+/// One size of a declared shape: a number, or a name ("" where the file has none).
+struct PortDim {
+  int64_t size = -1;  // -1: any
+  std::string name;
+};
+
+/// What a module declares of an input or an output.
+struct Port {
+  std::string name;
+  std::string type;  // "f32", "i64", "sequence of f32", ...
+  DType dtype = DType::f32;
+  bool is_tensor = true;
+  bool has_shape = false;
+  std::vector<PortDim> dims;
+  bool is_optional = false;  // an input that may be left out
+  /// "f32[batch,3,?,?]"
+  std::string str() const;
+};
+
+/// How a value that is no single tensor is handed on: a sequence of so many tensors, "name#0" and
+/// so on, or an optional without a value.
+struct Listed {
+  int64_t count = 0;
+  bool is_none = false;
+  bool operator==(const Listed&) const = default;
+  auto operator<=>(const Listed&) const = default;
+};
+
+/// What is known when a graph is built.
+struct Request {
+  std::map<std::string, Type> data;        // given to each run, by name
+  std::map<std::string, RefTensor> known;  // values by name
+  std::map<std::string, Listed> lists;
+  std::vector<std::string> wanted;  // outputs of the module
+};
+
+struct Lowered {
+  /// Inputs of Role::data by the names of Request::data, of Role::parameter by names of weights;
+  /// outputs by the names of what is handed on, and of the outputs of the module at the end.
+  Graph graph;
+  std::map<std::string, Listed> lists;  // outputs that are no single tensor
+  /// What the next graph knows beside what this one knew.
+  std::map<std::string, RefTensor> known;
+  /// Values whose content the next graph must know: outputs of this one. Empty: this is the last.
+  std::vector<std::string> to_read;
+  /// Inputs whose content this graph must know: it was not built. They move from `data` to `known`.
+  std::vector<std::string> to_bind;
+};
+
+/// Thrown for an operator, or a use of it, that is not supported.
+class Unsupported : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual const std::vector<Port>& inputs() const = 0;
+  virtual const std::vector<Port>& outputs() const = 0;
+  /// Throws UserError for operators that are not supported and for sizes that do not go together.
+  virtual Lowered lower(const Request& request) const = 0;
+  /// The bytes of a weight, as the graphs' input has them; they live as long as the module.
+  virtual std::span<const std::byte> weight(std::string_view name) const = 0;
+  /// One line for people: "ONNX, opset 17, by pytorch 2.9".
+  virtual std::string summary() const = 0;
+  /// Of the files that hold it.
+  virtual uint64_t file_bytes() const = 0;
+};
+
+/// Opens an ONNX file or a .brrr file, which its first bytes tell apart. Throws UserError.
+std::shared_ptr<const Module> open_module(const fs::path& path);
+
+}  // namespace brrr::modules

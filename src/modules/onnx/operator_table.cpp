@@ -1,0 +1,51 @@
+// The list of all operators.
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "modules/onnx/call.h"
+
+namespace brrr::onnx {
+namespace {
+
+using Rows = std::vector<const OperatorRow*>;
+
+const std::unordered_map<std::string, Rows>& table() {
+  static const std::unordered_map<std::string, Rows> all = [] {
+    std::unordered_map<std::string, Rows> map;
+    for (auto* rows :
+         {arithmetic_operators, attention_operators, contraction_operators, control_operators,
+          indexing_operators, learning_operators, loss_operators, microsoft_operators,
+          movement_operators, quantised_lstm_operators, quantised_operators, recurrent_operators,
+          reduction_operators, resampling_operators, sampling_operators, sequence_operators,
+          signal_operators, spatial_norm_operators, spatial_operators})
+      for (const OperatorRow& row : rows())
+        map[fmt::format("{}.{}", row.domain, row.op_type)].push_back(&row);
+    for (auto& [name, rows] : map)
+      std::ranges::sort(rows, {}, [](const OperatorRow* row) { return row->since; });
+    return map;
+  }();
+  return all;
+}
+
+}  // namespace
+
+const OperatorRow* find_operator(std::string_view domain, std::string_view op_type,
+                                 int64_t version) {
+  const auto at = table().find(fmt::format("{}.{}", domain, op_type));
+  if (at == table().end()) return nullptr;
+  const OperatorRow* best = nullptr;
+  for (const OperatorRow* row : at->second)
+    if (row->since <= version) best = row;
+  return best;
+}
+
+std::vector<std::string> supported_operators() {
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : table())
+    names.push_back(name.starts_with('.') ? name.substr(1) : name);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace brrr::onnx

@@ -1,0 +1,280 @@
+// Operators that read and write parts of tensors by index, and those whose result has a size that
+// only data knows.
+
+#include <algorithm>
+#include <numeric>
+
+#include "modules/onnx/call.h"
+
+namespace brrr::onnx {
+namespace {
+
+// -- by index
+// -------------------------------------------------------------------------------------
+
+/// As i64.
+Value index_of(Value ids) { return cast(ids, DType::i64); }
+
+void gather_axis(Call& c) {
+  const Value x = c.in(0), ids = c.in(1);
+  const auto axis = static_cast<int>(c.axis(c.integer("axis", 0), x.shape().rank()));
+  c.out(gather(x, ids, axis));
+}
+
+/// The row-major index of the element that `ids` name along `axis` and their own place elsewhere.
+Value flat_index(Call& c, const Shape& x, Value ids, int axis) {
+  ids = index_of(ids);
+  const Value size = c.scalar(x.size(axis), DType::i64), zero = c.scalar(0, DType::i64);
+  const Value wrapped = where(less(ids, zero), ids + size, ids);
+  const std::vector<int64_t> strides = x.strides();
+  Value flat = wrapped * c.scalar(strides[static_cast<size_t>(axis)], DType::i64);
+  for (int a = 0; a < x.rank(); ++a)
+    if (a != axis)
+      flat = flat + iota(c.graph(), ids.shape(), a, DType::i64) *
+                        c.scalar(strides[static_cast<size_t>(a)], DType::i64);
+  return flat;
+}
+
+void gather_elements(Call& c) {
+  const Value x = c.in(0), ids = c.in(1);
+  const auto axis = static_cast<int>(c.axis(c.integer("axis", 0), x.shape().rank()));
+  const Value flat = flat_index(c, x.shape(), ids, axis);
+  c.out(gather(reshape(x, {x.shape().elements()}), flat, 0));
+}
+
+ScatterMode mode_of(Call& c) {
+  const std::string mode = c.text("reduction", "none");
+  if (mode == "none") return ScatterMode::set;
+  if (mode == "add") return ScatterMode::add;
+  if (mode == "mul") return ScatterMode::mul;
+  if (mode == "max") return ScatterMode::max;
+  if (mode == "min") return ScatterMode::min;
+  c.refuse("reduction = {}", mode);
+}
+
+void scatter_elements(Call& c) {
+  const Value x = c.in(0), ids = c.in(1), updates = c.in(2);
+  const auto axis = static_cast<int>(c.axis(c.integer("axis", 0), x.shape().rank()));
+  const int64_t n = x.shape().elements(), m = ids.shape().elements();
+  const Value flat = flat_index(c, x.shape(), ids, axis);
+  const Value y =
+      scatter(reshape(x, {n, 1}), reshape(flat, {m}), reshape(updates, {m, 1}), mode_of(c));
+  c.out(reshape(y, x.shape()));
+}
+
+/// Of indices [..., K] into the first K axes behind `batch` ones: the flat index [...] into them.
+Value flat_rows(Call& c, const Shape& x, Value ids, int batch) {
+  ids = index_of(ids);
+  const int rank = ids.shape().rank();
+  const int64_t depth = ids.shape().size(-1);
+  if (batch + depth > x.rank()) c.fail("indices of {} axes into {}", depth, x.str());
+  Shape rows = ids.shape().without_last(1);
+  Value flat = full(c.graph(), rows, 0, DType::i64);
+  // Batch axes come first.
+  for (int a = 0; a < batch; ++a)
+    flat = flat * c.scalar(x.size(a), DType::i64) + iota(c.graph(), rows, a, DType::i64);
+  for (int64_t k = 0; k < depth; ++k) {
+    const int64_t size = x.size(batch + static_cast<int>(k));
+    const Value part = reshape(slice(ids, rank - 1, k, 1), rows);
+    const Value zero = c.scalar(0, DType::i64), count = c.scalar(size, DType::i64);
+    flat = flat * count + where(less(part, zero), part + count, part);
+  }
+  return flat;
+}
+
+void gather_nd(Call& c) {
+  const Value x = c.in(0), ids = c.in(1);
+  const auto batch = static_cast<int>(c.integer("batch_dims", 0));
+  if (batch < 0 || batch >= ids.shape().rank()) c.fail("batch_dims = {}", batch);
+  const Value flat = flat_rows(c, x.shape(), ids, batch);
+  const auto depth = batch + static_cast<int>(ids.shape().size(-1));
+  int64_t rows = 1;
+  Shape table, y = flat.shape();
+  for (int a = 0; a < depth; ++a) rows *= x.shape().size(a);
+  table.push_back(rows);
+  for (int a = depth; a < x.shape().rank(); ++a) {
+    table.push_back(x.shape()[a]);
+    y.push_back(x.shape()[a]);
+  }
+  c.out(reshape(gather(reshape(x, table), flat, 0), y));
+}
+
+void scatter_nd(Call& c) {
+  const Value x = c.in(0), ids = c.in(1), updates = c.in(2);
+  const Value flat = flat_rows(c, x.shape(), ids, 0);
+  const auto depth = static_cast<int>(ids.shape().size(-1));
+  int64_t rows = 1, width = 1;
+  for (int a = 0; a < x.shape().rank(); ++a) (a < depth ? rows : width) *= x.shape().size(a);
+  const int64_t m = flat.shape().elements();
+  const Value y = scatter(reshape(x, {rows, width}), reshape(flat, {m}),
+                          reshape(updates, {m, width}), mode_of(c));
+  c.out(reshape(y, x.shape()));
+}
+
+void one_hot(Call& c) {
+  const Value ids = c.in(0), values = c.in(2);
+  const auto depth = static_cast<int64_t>(c.known(1).number(0));
+  if (depth < 0) c.fail("a depth of {}", depth);
+  const int rank = ids.shape().rank() + 1;
+  const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), rank));
+  Shape column = ids.shape(), shape = ids.shape();
+  column.insert(axis, Dim(1));
+  shape.insert(axis, Dim(depth));
+  const Value index = reshape(cast(ids, DType::i64), column), n = c.scalar(depth, DType::i64);
+  const Value wrapped = where(less(index, c.scalar(0, DType::i64)), index + n, index);
+  const Value hot = equal(wrapped, iota(c.graph(), shape, axis, DType::i64));
+  const Value off = reshape(slice(values, 0, 0, 1), {}), on = reshape(slice(values, 0, 1, 1), {});
+  c.out(where(hot, on, off));
+}
+
+void trilu(Call& c) {
+  const Value x = c.in(0);
+  const int64_t k = c.has(1) ? c.integers(1).at(0) : 0;
+  const bool upper = c.integer("upper", 1) != 0;
+  const Shape square{x.shape()[-2], x.shape()[-1]};
+  const Value row = iota(c.graph(), square, 0, DType::i64) + c.scalar(k, DType::i64),
+              column = iota(c.graph(), square, 1, DType::i64);
+  const Value keep = upper ? less_equal(row, column) : less_equal(column, row);
+  c.out(where(keep, x, c.scalar_like(0, x)));
+}
+
+void depth_to_space(Call& c) {
+  const Value x = c.in(0);
+  const int64_t b = c.integer("blocksize"), n = x.shape().size(0), ch = x.shape().size(1),
+                h = x.shape().size(2), w = x.shape().size(3);
+  if (b < 1 || ch % (b * b) != 0) c.fail("{} channels in blocks of {}", ch, b);
+  const int64_t out = ch / (b * b);
+  const bool crd = c.text("mode", "DCR") == "CRD";
+  const Value parts = crd ? reshape(x, {n, out, b, b, h, w}) : reshape(x, {n, b, b, out, h, w});
+  const Value moved =
+      crd ? transpose(parts, {0, 1, 4, 2, 5, 3}) : transpose(parts, {0, 3, 4, 1, 5, 2});
+  c.out(reshape(moved, {n, out, h * b, w * b}));
+}
+
+void space_to_depth(Call& c) {
+  const Value x = c.in(0);
+  const int64_t b = c.integer("blocksize"), n = x.shape().size(0), ch = x.shape().size(1),
+                h = x.shape().size(2), w = x.shape().size(3);
+  if (b < 1 || h % b != 0 || w % b != 0) c.fail("{} in blocks of {}", x.type().str(), b);
+  const Value parts = reshape(x, {n, ch, h / b, b, w / b, b});
+  c.out(reshape(transpose(parts, {0, 3, 5, 1, 2, 4}), {n, ch * b * b, h / b, w / b}));
+}
+
+// -- what only data knows
+// -------------------------------------------------------------------------
+
+RefTensor integers_tensor(Shape shape, const std::vector<int64_t>& values) {
+  RefTensor t(Type{DType::i64, std::move(shape)});
+  t.signed_data = values;
+  return t;
+}
+
+void non_zero(Call& c) {
+  const RefTensor& x = c.known(0);
+  const Shape& shape = x.type.shape;
+  const std::vector<int64_t> strides = shape.strides();
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (x.number(i) != 0) found.push_back(static_cast<int64_t>(i));
+  std::vector<int64_t> values;
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    for (const int64_t i : found)
+      values.push_back(i / strides[static_cast<size_t>(axis)] % shape.size(axis));
+  c.out(c.lowering().constant(integers_tensor({shape.rank(), std::ssize(found)}, values)));
+}
+
+void compress(Call& c) {
+  Value x = c.in(0);
+  const RefTensor& condition = c.known(1);
+  int axis = 0;
+  if (c.has_attribute("axis"))
+    axis = static_cast<int>(c.axis(c.integer("axis"), x.shape().rank()));
+  else
+    x = reshape(x, {x.shape().elements()});
+  std::vector<Number> ids;
+  for (size_t i = 0; i < condition.size(); ++i) {
+    if (condition.number(i) == 0) continue;
+    if (static_cast<int64_t>(i) >= x.shape().size(axis)) c.fail("the condition is longer than x");
+    ids.emplace_back(static_cast<int64_t>(i));
+  }
+  c.out(gather(x, literal(c.graph(), {std::ssize(ids)}, ids, DType::i64), axis));
+}
+
+void unique(Call& c) {
+  const RefTensor& x = c.known(0);
+  const Shape& shape = x.type.shape;
+  const bool has_axis = c.has_attribute("axis"), sorted = c.integer("sorted", 1) != 0;
+  const int64_t axis = has_axis ? c.axis(c.integer("axis"), shape.rank()) : 0;
+  int64_t outer = 1, inner = 1;
+  const int64_t count = has_axis ? shape.size(static_cast<int>(axis)) : shape.elements();
+  if (has_axis)
+    for (int a = 0; a < shape.rank(); ++a)
+      if (a != axis) (a < axis ? outer : inner) *= shape.size(a);
+  const auto element = [&](int64_t k, int64_t o, int64_t i) {
+    return static_cast<size_t>((o * count + k) * inner + i);
+  };
+  const auto compare = [&](int64_t a, int64_t b) {
+    for (int64_t o = 0; o < outer; ++o)
+      for (int64_t i = 0; i < inner; ++i) {
+        const double p = x.number(element(a, o, i)), q = x.number(element(b, o, i));
+        if (p != q) return p < q ? -1 : 1;
+      }
+    return 0;
+  };
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return compare(a, b) < 0; });
+  std::vector<int64_t> first, number(static_cast<size_t>(count)), counts;
+  for (size_t k = 0; k < order.size(); ++k) {
+    if (k == 0 || compare(order[k - 1], order[k]) != 0) {
+      first.push_back(order[k]);
+      counts.push_back(0);
+    }
+    ++counts.back();
+    number[static_cast<size_t>(order[k])] = std::ssize(first) - 1;
+  }
+  if (!sorted) {  // in the order in which they come
+    std::vector<int64_t> by_first(first.size()), place(first.size());
+    std::iota(by_first.begin(), by_first.end(), 0);
+    std::ranges::sort(by_first, {}, [&](int64_t k) { return first[static_cast<size_t>(k)]; });
+    std::vector<int64_t> sorted_first, sorted_counts;
+    for (size_t k = 0; k < by_first.size(); ++k) {
+      const auto from = static_cast<size_t>(by_first[k]);
+      place[from] = static_cast<int64_t>(k);
+      sorted_first.push_back(first[from]);
+      sorted_counts.push_back(counts[from]);
+    }
+    for (int64_t& n : number) n = place[static_cast<size_t>(n)];
+    first = sorted_first;
+    counts = sorted_counts;
+  }
+  const int64_t n = std::ssize(first);
+  const std::vector<Number> ids(first.begin(), first.end());
+  const Value flat = has_axis ? c.in(0) : reshape(c.in(0), {count});
+  c.out(gather(flat, literal(c.graph(), {n}, ids, DType::i64), static_cast<int>(axis)));
+  c.out(1, c.lowering().constant(integers_tensor({n}, first)));
+  c.out(2, c.lowering().constant(integers_tensor({count}, number)));
+  c.out(3, c.lowering().constant(integers_tensor({n}, counts)));
+}
+
+const OperatorRow kIndexingRows[] = {
+    {"", "Gather", gather_axis},
+    {"", "GatherElements", gather_elements},
+    {"", "GatherND", gather_nd},
+    {"", "Scatter", scatter_elements},
+    {"", "ScatterElements", scatter_elements},
+    {"", "ScatterND", scatter_nd},
+    {"", "OneHot", one_hot},
+    {"", "Trilu", trilu},
+    {"", "DepthToSpace", depth_to_space},
+    {"", "SpaceToDepth", space_to_depth},
+    {"", "NonZero", non_zero},
+    {"", "Compress", compress},
+    {"", "Unique", unique},
+};
+
+}  // namespace
+
+std::span<const OperatorRow> indexing_operators() { return kIndexingRows; }
+
+}  // namespace brrr::onnx

@@ -1,0 +1,196 @@
+// ONNX files run: bindings, values that shapes depend on, sizes that only data knows, functions,
+// and what is refused.
+
+#include "modules/module_session.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/target.h"
+#include "base/errors.h"
+#include "modules/onnx/onnx_module.h"
+#include "support/onnx_fields.h"
+
+namespace brrr::test {
+namespace {
+
+using namespace onnx_bytes;  // NOLINT: builders of bytes
+using modules::ModuleSession;
+using modules::ModuleValues;
+
+/// A session over bytes that it keeps.
+struct Opened {
+  explicit Opened(std::string model)
+      : bytes(std::move(model)),
+        session(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), cpu::cpu_backend()) {}
+  HostTensor run(const ModuleValues& inputs, const std::string& output = "y") {
+    return session.run(inputs).find(output)->second.tensor();
+  }
+  std::string error(const ModuleValues& inputs) {
+    try {
+      session.run(inputs);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  }
+  std::string bytes;
+  ModuleSession session;
+};
+
+HostTensor floats(const std::vector<int64_t>& sizes, const std::vector<float>& values) {
+  return HostTensor::of<float>(sizes, values);
+}
+HostTensor longs(const std::vector<int64_t>& sizes, const std::vector<int64_t>& values) {
+  return HostTensor::of<int64_t>(sizes, values);
+}
+
+template <typename T>
+void expect_values(const HostTensor& t, const Shape& shape, const std::vector<T>& values) {
+  EXPECT_EQ(t.shape, shape);
+  EXPECT_EQ(t.dtype, dtype_for<T>());
+  const auto got = t.as<T>();
+  EXPECT_EQ(std::vector<T>(got.begin(), got.end()), values);
+}
+
+// x and its sizes: Shape -> Gather -> Concat -> Reshape, as exporters write it.
+std::string flattening() {
+  return model(input("x", kFloat, {-1, -1, 2}) +
+               initializer(tensor("zero", kInt64, {1}, raw<int64_t>({0}))) +
+               initializer(tensor("rest", kInt64, {1}, raw<int64_t>({-1}))) +
+               node("Shape", {"x"}, {"s"}) + node("Gather", {"s", "zero"}, {"b"}) +
+               node("Concat", {"b", "rest"}, {"t"}, attribute("axis", 0)) +
+               node("Reshape", {"x", "t"}, {"y"}) + output("y", kFloat, {-1, -1}));
+}
+
+TEST(ModuleSession, ProgramsAreKeptByShape) {
+  Opened m(flattening());
+  expect_values<float>(m.run({{"x", floats({1, 2, 2}, {1, 2, 3, 4})}}), {1, 4}, {1, 2, 3, 4});
+  EXPECT_EQ(m.session.programs(), 1u);
+  expect_values<float>(m.run({{"x", floats({2, 1, 2}, {1, 2, 3, 4})}}), {2, 2}, {1, 2, 3, 4});
+  m.run({{"x", floats({1, 2, 2}, {5, 6, 7, 8})}});
+  EXPECT_EQ(m.session.programs(), 2u);
+  EXPECT_EQ(m.session.last_programs().size(), 1u);
+}
+
+// Small inputs on which shapes depend are part of what a program is built for.
+TEST(ModuleSession, ValuesOfShapesAreBound) {
+  Opened m(model(input("x", kFloat, {-1}) + input("shape", kInt64, {2}) +
+                 node("Reshape", {"x", "shape"}, {"y"}) + output("y", kFloat, {-1, -1})));
+  const HostTensor x = floats({4}, {1, 2, 3, 4});
+  expect_values<float>(m.run({{"x", x}, {"shape", longs({2}, {2, 2})}}), {2, 2}, {1, 2, 3, 4});
+  expect_values<float>(m.run({{"x", x}, {"shape", longs({2}, {1, -1})}}), {1, 4}, {1, 2, 3, 4});
+  EXPECT_EQ(m.session.programs(), 2u);
+  EXPECT_NE(m.error({{"x", x}, {"shape", longs({2}, {3, -1})}}).find("Reshape"), std::string::npos);
+}
+
+// NonZero of what was computed: the program ends, and the next begins with what was found.
+std::string found_elements() {
+  return model(input("x", kFloat, {-1}) + initializer(tensor("one", kFloat, {1}, raw<float>({1}))) +
+               initializer(tensor("w", kFloat, {1}, raw<float>({10}))) +
+               node("Mul", {"x", "w"}, {"scaled"}) + node("Greater", {"x", "one"}, {"large"}) +
+               node("NonZero", {"large"}, {"found"}) +
+               node("Transpose", {"found"}, {"ids"}, attribute("perm", {1, 0})) +
+               node("GatherND", {"scaled", "ids"}, {"y"}) + output("y", kFloat, {-1}));
+}
+
+TEST(ModuleSession, ASizeThatDataKnowsEndsAProgram) {
+  Opened m(found_elements());
+  expect_values<float>(m.run({{"x", floats({4}, {0, 2, 1, 3})}}), {2}, {20, 30});
+  EXPECT_EQ(m.session.last_programs().size(), 2u);
+  expect_values<float>(m.run({{"x", floats({4}, {5, 0, 0, 0})}}), {1}, {50});
+  expect_values<float>(m.run({{"x", floats({4}, {0, 0, 0, 0})}}), {0}, {});
+  // The first program serves all, the second one finding.
+  EXPECT_EQ(m.session.programs(), 4u);
+  m.run({{"x", floats({4}, {0, 4, 1, 9})}});
+  EXPECT_EQ(m.session.programs(), 4u);
+}
+
+std::string function_model() {
+  // double(a) = a + a; f(a) = double(double(a)) with the axis of a flattening from the call.
+  const std::string twice =
+      bytes_field(25, bytes_field(1, "twice") + bytes_field(10, "own") + bytes_field(4, "a") +
+                          bytes_field(5, "b") + node("Add", {"a", "a"}, {"b"}, "", "", 7) +
+                          bytes_field(9, opset("", 18)));
+  const std::string four =
+      bytes_field(25, bytes_field(1, "four") + bytes_field(10, "own") + bytes_field(4, "a") +
+                          bytes_field(5, "c") + bytes_field(6, "from") +
+                          node("twice", {"a"}, {"b"}, "", "own", 7) +
+                          node("twice", {"b"}, {"d"}, "", "own", 7) +
+                          node("Flatten", {"d"}, {"c"}, referring("axis", "from", 2), "", 7) +
+                          bytes_field(9, opset("", 18)) + bytes_field(9, opset("own", 1)));
+  return model(input("x", kFloat, {2, 2}) +
+                   node("four", {"x"}, {"y"}, attribute("from", 0), "own") +
+                   output("y", kFloat, {-1, -1}),
+               18, twice + four + bytes_field(8, opset("own", 1)));
+}
+
+TEST(ModuleSession, FunctionsAreInlined) {
+  Opened m(function_model());
+  expect_values<float>(m.run({{"x", floats({2, 2}, {1, 2, 3, 4})}}), {1, 4}, {4, 8, 12, 16});
+}
+
+TEST(ModuleSession, ARecursiveFunctionIsRefused) {
+  const std::string loop =
+      bytes_field(25, bytes_field(1, "again") + bytes_field(10, "own") + bytes_field(4, "a") +
+                          bytes_field(5, "b") + node("again", {"a"}, {"b"}, "", "own", 7));
+  Opened m(model(
+      input("x", kFloat, {1}) + node("again", {"x"}, {"y"}, "", "own") + output("y", kFloat, {1}),
+      18, loop + bytes_field(8, opset("own", 1))));
+  EXPECT_NE(m.error({{"x", floats({1}, {1})}}).find("calls itself"), std::string::npos);
+}
+
+TEST(ModuleSession, WhatIsWrongIsNamed) {
+  const auto error = [](const std::string& nodes) {
+    Opened m(model(input("x", kFloat, {2}) + nodes + output("y", kFloat, {2})));
+    return m.error({{"x", floats({2}, {1, 2})}});
+  };
+  EXPECT_NE(error(node("Add", {"x", "later"}, {"y"}) + node("Neg", {"x"}, {"later"}))
+                .find("nothing before it gives"),
+            std::string::npos);
+  EXPECT_NE(error(node("Neg", {"x"}, {"y"}) + node("Abs", {"x"}, {"y"})).find("given twice"),
+            std::string::npos);
+  EXPECT_NE(error(node("Frobnicate", {"x"}, {"y"})).find("Frobnicate 'y': not supported"),
+            std::string::npos);
+  EXPECT_NE(error(node("Neg", {"x"}, {"y"}, "", "com.example")).find("com.example"),
+            std::string::npos);
+  EXPECT_NE(error("").find("nothing gives the output 'y'"), std::string::npos);
+  EXPECT_NE(error(node("Transpose", {"x"}, {"y"}, attribute("perm", std::vector<int64_t>{3})))
+                .find("axis 3"),
+            std::string::npos);
+}
+
+TEST(ModuleSession, InputsAreChecked) {
+  Opened m(flattening());
+  const HostTensor x = floats({1, 2, 2}, {1, 2, 3, 4});
+  EXPECT_NE(m.error({}).find("'x' (f32[n,n,2]) is missing"), std::string::npos) << m.error({});
+  EXPECT_NE(m.error({{"z", x}}).find("no input 'z'"), std::string::npos);
+  EXPECT_NE(m.error({{"x", floats({4}, {1, 2, 3, 4})}}).find("must be f32[n,n,2]; got f32[4]"),
+            std::string::npos);
+  EXPECT_NE(m.error({{"x", longs({1, 1, 2}, {1, 2})}}).find("got i64"), std::string::npos);
+  EXPECT_NE(m.error({{"x", floats({1, 1, 3}, {1, 2, 3})}}).find("got f32[1,1,3]"),
+            std::string::npos);
+}
+
+TEST(ModuleSession, ANewerOpsetIsRefused) {
+  const std::string bytes = model(output("y", kFloat, {1}), onnx::kNewestOpset + 1);
+  EXPECT_THROW(onnx::open_module(onnx::File::parse(bytes, "m.onnx")), onnx::Unsupported);
+}
+
+// 40 shapes share one temporary region: what is kept for each is little.
+TEST(ModuleSession, ManyShapesTakeLittleMore) {
+  Opened m(model(input("x", kFloat, {-1, 64}) +
+                 initializer(tensor("w", kFloat, {64, 64}, std::string(64 * 64 * 4, '\0'))) +
+                 node("MatMul", {"x", "w"}, {"h"}) + node("Tanh", {"h"}, {"y"}) +
+                 output("y", kFloat, {-1, 64})));
+  const auto run = [&](int64_t rows) {
+    m.run({{"x", HostTensor(DType::f32, {rows, 64})}});
+    return m.session.engine().arena_bytes();
+  };
+  const int64_t largest = run(4000);
+  for (int64_t rows = 1; rows <= 40; ++rows) run(rows * 97);
+  EXPECT_LE(static_cast<double>(m.session.engine().arena_bytes()),
+            1.2 * static_cast<double>(largest));
+}
+
+}  // namespace
+}  // namespace brrr::test
