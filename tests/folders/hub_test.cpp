@@ -141,7 +141,7 @@ TEST_F(HubTest, AServerWithoutRangesIsAskedFromTheBeginning) {
 TEST_F(HubTest, OtherContentIsNotKept) {
   FakeHub::File& file = hub_.files["model.safetensors"];
   file.sha256 = std::string(64, 'e');
-  EXPECT_USER_ERROR(find(), std::string(64, 'e') + " was expected");
+  EXPECT_USER_ERROR(find(), "expected " + std::string(64, 'e'));
   EXPECT_TRUE(fs::is_empty(repository() / "blobs") ||
               !fs::exists(repository() / "blobs" / (std::string(64, 'e') + ".incomplete")));
   expect_no_model();

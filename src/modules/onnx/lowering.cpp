@@ -370,9 +370,12 @@ void Lowering::hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t fro
   for (size_t i = 0; i < from; ++i)
     for (const std::string_view out : nodes[i].outputs) producers.emplace(out, &nodes[i]);
   const auto hand = [&](std::string_view name) {
-    const auto at = names.items.find(name);
-    if (name.empty() || at == names.items.end() || names.passed.contains(name)) return;
+    if (name.empty() || names.passed.contains(name)) return;
     const std::string qualified = names.qualified(name);
+    // What was given and nothing has read yet goes on, too.
+    if (is_given(qualified)) find(names, name);
+    const auto at = names.items.find(name);
+    if (at == names.items.end()) return;
     const auto producer = producers.find(name);
     const bool is_of_file = !is_given(qualified) && !names.kept.contains(name) &&
                             (producer != producers.end() ? reads_of(*producer->second).empty()

@@ -83,12 +83,13 @@ OpDef gather_op() {
           {ops::tensor(std::move(x), -9, 9, dtype), ops::tensor(std::move(ids), -n, n, index)},
           {{"axis", axis}}};
     };
-    return std::vector<Sample>{make({11, 5}, {3}, 0),
-                               make({2, 7, 3}, {2, 4}, 1),
-                               make({3, 9}, {5}, 1, DType::f32, DType::i32),
+    // Every part is read, most of them more than once.
+    return std::vector<Sample>{make({11, 5}, {40}, 0),
+                               make({2, 7, 3}, {3, 9}, 1),
+                               make({3, 9}, {31}, 1, DType::f32, DType::i32),
                                make({6, 2}, {}, 0),
-                               make({4, 5}, {3}, 0, DType::i64),
-                               make({4, 5}, {3}, 1, DType::u8)};
+                               make({4, 5}, {12}, 0, DType::i64),
+                               make({4, 5}, {17}, 1, DType::u8)};
   };
   return d;
 }
