@@ -54,7 +54,7 @@ struct HostTensor {
     HostTensor t(dtype_for<T>(), Shape(sizes));
     BRRR_CHECK(t.bytes.size() == values.size() * sizeof(T), "{} values for {}", values.size(),
                t.shape.str());
-    std::memcpy(t.bytes.data(), values.data(), t.bytes.size());
+    if (!t.bytes.empty()) std::memcpy(t.bytes.data(), values.data(), t.bytes.size());
     return t;
   }
   /// Element i, in row-major order, as a double.

@@ -45,6 +45,16 @@ int run_export(const Arguments& args) {
     export_table().set(options, export_table().find(key), value, "--" + canonical_key(key));
   if (options.output.empty()) options.output = "model.brrr";
   check_place(options.output);
+  if (options.output.ends_with(".onnx"))
+    usage_error("--output: {} would be a .brrr file; writing ONNX is not supported yet",
+                options.output);
+  if (options.length > 0 && options.generate > 0)
+    usage_error("--length is of the forward pass, and --generate N says how long texts may get");
+  std::error_code gone;
+  const bool is_there = fs::symlink_status(options.output, gone).type() != fs::file_type::not_found;
+  if (is_there && (!fs::is_regular_file(fs::symlink_status(options.output, gone)) ||
+                   !modules::is_brrr_file(options.output)))
+    user_error("{} is there and is no .brrr file; name another --output", options.output);
   const io::ModelFolder folder = open_named_model(options.model);
   const models::Model& model = *folder.definition;
   modules::BrrrProgram program;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "backend/cpu/target.h"
 #include "base/clock.h"
@@ -72,7 +73,25 @@ RunOptions resolve(const Arguments& args) {
 
 std::string file_name_of(std::string name) {
   std::ranges::replace(name, '/', '_');
+  std::ranges::replace(name, '\0', '_');
   return name + ".npy";
+}
+
+/// Every output gets a file of its own, or none is computed.
+void check_file_names(const modules::Module& module, const std::vector<std::string>& wanted) {
+  constexpr size_t kLongest = 240;
+  std::map<std::string, std::string> names;
+  for (const modules::Port& port : module.outputs()) {
+    if (!wanted.empty() && std::ranges::find(wanted, port.name) == wanted.end()) continue;
+    const std::string file = file_name_of(port.name);
+    if (file.size() > kLongest)
+      user_error("the name of the output '{}' is too long for a file; leave out --output-dir",
+                 port.name);
+    const auto [other, is_new] = names.emplace(file, port.name);
+    if (!is_new)
+      user_error("the outputs '{}' and '{}' would both be written to {}; choose one with --output",
+                 other->second, port.name, file);
+  }
 }
 
 RunJson port_json(const modules::Port& port) {
@@ -172,6 +191,7 @@ int run_run(const Arguments& args) {
       std::ranges::any_of(module->inputs(), [](const modules::Port& p) { return !p.is_optional; });
   if (inputs.empty() && (takes_inputs || options.output_dir.empty()))
     return list_ports(*module, options);
+  if (!options.output_dir.empty()) check_file_names(*module, options.wanted);
   modules::ModuleOptions how;
   how.precision = dtype_of_precision(options.precision);
   how.disabled = {options.disabled.begin(), options.disabled.end()};

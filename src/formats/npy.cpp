@@ -197,7 +197,7 @@ HostTensor parse_npy(std::string_view bytes, const std::string& what) {
   HostTensor tensor(*dtype, shape);
   if (header.fortran)
     reorder(tensor, data.data());
-  else
+  else if (wanted > 0)
     std::memcpy(tensor.bytes.data(), data.data(), wanted);
   return tensor;
 }

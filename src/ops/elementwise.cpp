@@ -46,7 +46,7 @@ const Unary kUnary[] = {
      [](Value dy, Value x, Value) { return dy * (kTwoOverSqrtPi * exp(-(x * x))); }, -2, 2, 1},
     {"sigmoid", "1 / (1 + e^-x)", [](double x) { return 1 / (1 + std::exp(-x)); },
      [](Value dy, Value, Value y) { return dy * y * (1.0 - y); }, -4, 4, 3},
-    {"relu", "max(x, 0)", [](double x) { return x > 0 ? x : 0; },
+    {"relu", "max(x, 0); NaN stays NaN", [](double x) { return x <= 0 ? 0 : x; },
      [](Value dy, Value x, Value) {
        Value zero = scalar(*x.graph, 0, x.dtype());
        return where(greater(x, zero), dy, zero);

@@ -23,7 +23,7 @@ HostTensor host(const onnx::TensorProto& t) {
   const std::optional<DType> dtype = onnx::dtype_of(t.type);
   if (!dtype) throw onnx::Unsupported("data of " + onnx::name_of(t.type));
   HostTensor out(*dtype, Shape(t.dims));
-  std::memcpy(out.bytes.data(), t.bytes.data(), out.bytes.size());
+  if (!out.bytes.empty()) std::memcpy(out.bytes.data(), t.bytes.data(), out.bytes.size());
   return out;
 }
 

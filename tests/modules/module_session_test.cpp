@@ -159,6 +159,85 @@ TEST(ModuleSession, WhatIsWrongIsNamed) {
             std::string::npos);
 }
 
+// Operators whose operands are missing, blank, or of a shape that no exporter writes.
+TEST(ModuleSession, BrokenNodesAreRefused) {
+  const auto error = [](const std::string& nodes) {
+    Opened m(model(input("x", kFloat, {2}) + initializer(tensor("e", kInt64, {0}, "")) + nodes +
+                   output("y", kFloat, {2})));
+    return m.error({{"x", floats({2}, {1, 2})}});
+  };
+  for (const char* op : {"NonZero",
+                         "Concat",
+                         "Range",
+                         "ConstantOfShape",
+                         "Unique",
+                         "HannWindow",
+                         "Tile",
+                         "TopK",
+                         "Reshape",
+                         "Expand",
+                         "Slice",
+                         "Pad",
+                         "Unsqueeze",
+                         "Trilu",
+                         "CumSum",
+                         "OneHot",
+                         "NonMaxSuppression",
+                         "Conv",
+                         "LSTM",
+                         "Attention",
+                         "Resize"}) {
+    EXPECT_NE(error(node(op, {}, {"y"})).find(op), std::string::npos) << op;
+    // Some of these are complete: what counts is that each ends, in a result or in one line.
+    for (const std::vector<std::string>& operands : {std::vector<std::string>{"x"},
+                                                     {"x", ""},
+                                                     {"x", "", "e"},
+                                                     {"x", "e", "e", "e"},
+                                                     {"e", "x"}})
+      EXPECT_EQ(error(node(op, operands, {"y"})).find("internal error"), std::string::npos) << op;
+  }
+}
+
+// Functions that call one another twice: 2^40 nodes in a small file.
+TEST(ModuleSession, FunctionsThatMultiplyAreRefused) {
+  std::string functions;
+  for (int i = 0; i < 40; ++i) {
+    const std::string inner = i == 0 ? "Neg" : "f" + std::to_string(i - 1);
+    const std::string domain = i == 0 ? "" : "own";
+    functions += bytes_field(
+        25, bytes_field(1, "f" + std::to_string(i)) + bytes_field(10, "own") + bytes_field(4, "a") +
+                bytes_field(5, "c") + node(inner, {"a"}, {"b"}, "", domain, 7) +
+                node(inner, {"b"}, {"c"}, "", domain, 7) + bytes_field(9, opset("", 18)) +
+                bytes_field(9, opset("own", 1)));
+  }
+  Opened m(model(
+      input("x", kFloat, {1}) + node("f39", {"x"}, {"y"}, "", "own") + output("y", kFloat, {1}), 18,
+      functions + bytes_field(8, opset("own", 1))));
+  EXPECT_NE(m.error({{"x", floats({1}, {1})}}).find("nodes are lowered"), std::string::npos);
+}
+
+TEST(ModuleSession, IndicesOutsideAnAxisAreRefused) {
+  const auto error = [](const std::string& op, const std::vector<int64_t>& dims, int64_t index) {
+    Opened m(model(input("x", kFloat, {2, 3}) +
+                   initializer(tensor("i", kInt64, dims, raw<int64_t>({0, index}))) +
+                   node(op, {"x", "i"}, {"y"}) + output("y", kFloat, {-1})));
+    return m.error({{"x", floats({2, 3}, {1, 2, 3, 4, 5, 6})}});
+  };
+  EXPECT_EQ(error("GatherND", {1, 2}, 2), "");
+  EXPECT_EQ(error("GatherND", {1, 2}, -3), "");
+  EXPECT_NE(error("GatherND", {1, 2}, 3), "");
+  EXPECT_NE(error("GatherND", {1, 2}, -4), "");
+  EXPECT_NE(error("GatherElements", {2, 1}, 2), "");
+}
+
+TEST(ModuleSession, NaNStaysNaN) {
+  Opened m(
+      model(input("x", kFloat, {-1}) + node("Relu", {"x"}, {"y"}) + output("y", kFloat, {-1})));
+  const HostTensor y = m.run({{"x", floats({3}, {-1, NAN, 2})}});
+  EXPECT_EQ(y.number(0), 0);
+  EXPECT_TRUE(std::isnan(y.number(1)));
+}
+
 TEST(ModuleSession, InputsAreChecked) {
   Opened m(flattening());
   const HostTensor x = floats({1, 2, 2}, {1, 2, 3, 4});

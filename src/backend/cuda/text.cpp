@@ -116,7 +116,7 @@ const std::map<std::string_view, const char*>& table() {
       {"tanh", "op_tanh({0})"},
       {"erf", "op_erf({0})"},
       {"sigmoid", "op_sigmoid({0})"},
-      {"relu", "({0} > 0 ? {0} : 0)"},
+      {"relu", "({0} <= 0 ? 0 : {0})"},
       {"sin", "op_sin({0})"},
       {"cos", "op_cos({0})"},
       {"logical_not", "!{0}"},

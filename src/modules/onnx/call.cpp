@@ -24,6 +24,15 @@ std::string Call::where() const {
   return text;
 }
 
+std::string Call::operand_types() {
+  std::string text;
+  for (size_t i = 0; i < node_.inputs.size(); ++i) {
+    const bool is_tensor = has(i) && item(i).is_tensor();
+    text += (i > 0 ? ", " : "") + (is_tensor ? in(i).type().str() : std::string("-"));
+  }
+  return text;
+}
+
 void Call::refuse_text(const std::string& message) const {
   throw Unsupported(fmt::format("{}: not supported: {}", where(), message));
 }
@@ -59,7 +68,20 @@ std::optional<Value> Call::optional(size_t i) {
 }
 
 const RefTensor& Call::known(size_t i) {
-  return lowering_.known(in(i), names_.source(node_.inputs[i]));
+  const Value v = in(i);  // the operand is there
+  return lowering_.known(v, names_.source(node_.inputs[i]));
+}
+
+double Call::known_number(size_t i) {
+  const RefTensor& t = known(i);
+  if (t.size() != 1) fail("operand {} must have one element; got {}", i, t.type.str());
+  return t.number(0);
+}
+
+int64_t Call::known_integer(size_t i) {
+  const std::vector<int64_t> list = integers(i);
+  if (list.size() != 1) fail("operand {} must have one element; got {}", i, known(i).type.str());
+  return list[0];
 }
 
 const RefTensor* Call::known_or_null(size_t i) { return lowering_.known_or_null(in(i)); }

@@ -38,6 +38,9 @@ class Call {
   const RefTensor& known(size_t i);
   /// The same where it is known without ending the graph; null where it depends on data.
   const RefTensor* known_or_null(size_t i);
+  /// The value of operand i, which must have one element.
+  double known_number(size_t i);
+  int64_t known_integer(size_t i);
   /// The value of operand i as integers.
   std::vector<int64_t> integers(size_t i);
 
@@ -89,6 +92,8 @@ class Call {
   [[noreturn]] void fail_text(const std::string& message) const;
   /// "FILE: Conv 'name'"
   std::string where() const;
+  /// "f32[2,3], i64[1], -": what the operands are, as far as they are there.
+  std::string operand_types();
 
  private:
   const AttributeProto& get(std::string_view name, AttributeProto::Kind kind,
@@ -111,6 +116,9 @@ struct OperatorRow {
 /// The row for an operator of that version; null: not supported.
 const OperatorRow* find_operator(std::string_view domain, std::string_view op_type,
                                  int64_t version);
+
+/// How many operands an operator takes at least; 0 where ONNX does not say.
+size_t fewest_operands(std::string_view domain, std::string_view op_type);
 
 // The tables, a file each.
 std::span<const OperatorRow> arithmetic_operators();

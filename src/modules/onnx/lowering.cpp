@@ -14,8 +14,9 @@ namespace {
 constexpr int64_t kMostLiteral = 256;  // elements of a constant that stands in the graph
 constexpr int64_t kMostBound = 64;     // elements of an input whose value a binding may hold
 constexpr int64_t kMostCopied = 4096;  // elements of a constant that a region gets a copy of
-constexpr size_t kMostNodes = size_t{1} << 20;  // of a graph: loops are unrolled into it
-constexpr size_t kDeepestCalls = 64;            // functions inside one another
+constexpr size_t kMostNodes = size_t{1} << 20;    // of a graph: loops are unrolled into it
+constexpr size_t kMostLowered = size_t{1} << 18;  // nodes, those of functions for each call
+constexpr size_t kDeepestCalls = 64;              // functions inside one another
 constexpr int64_t kMostKnown = int64_t{1}
                                << 24;  // elements of a value that is known while lowering
 constexpr double kMostWork = 1e9;      // operations that computing one may take
@@ -415,6 +416,8 @@ const FunctionProto* Lowering::find_function(const NodeProto& node) const {
 
 void Lowering::lower_node(const NodeProto& node, Names& names) {
   Call call(*this, node, names);
+  if (++lowered_ > kMostLowered)
+    call.fail("more than {} nodes are lowered with those of functions and loops", kMostLowered);
   if (build_->graph.size() > kMostNodes)
     call.fail("the graph has more than {} nodes here; a loop that is unrolled is too long",
               kMostNodes);
@@ -429,6 +432,17 @@ void Lowering::lower_node(const NodeProto& node, Names& names) {
   if (row == nullptr && function == nullptr)
     call.refuse("this operator (opset {}{}{}) is unknown", call.opset(),
                 node.domain.empty() ? "" : " of ", node.domain);
+  if (row != nullptr) {
+    const size_t fewest = fewest_operands(node.domain, node.op_type);
+    // What Loop and Scan leave blank has a meaning.
+    const bool may_be_blank = node.op_type == "Loop" || node.op_type == "Scan";
+    bool has_blank = false;
+    for (size_t i = 0; i < std::min(fewest, node.inputs.size()); ++i)
+      has_blank |= node.inputs[i].empty() && !may_be_blank;
+    if (node.inputs.size() < fewest || has_blank)
+      call.fail("expected at least {} operands; got {}{}", fewest, node.inputs.size(),
+                has_blank ? ", one of them left out" : "");
+  }
   const Scope scope(build_->graph, scope_name(names.prefix, node));
   try {
     if (function != nullptr)
@@ -441,6 +455,12 @@ void Lowering::lower_node(const NodeProto& node, Names& names) {
   } catch (const UserError& e) {
     if (std::string_view(e.what()).starts_with(file_.what())) throw;
     call.fail("{}", e.what());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    // Whoever wrote the file broke a promise that the operator's function counts on.
+    call.fail("its operands and attributes do not fit together ({} operands: {})",
+              node.inputs.size(), call.operand_types());
   }
 }
 

@@ -178,6 +178,7 @@ class Lowering {
   std::unordered_map<const NodeProto*, std::vector<std::string_view>> reads_;
   std::vector<std::unique_ptr<std::string>> texts_;
   std::vector<const FunctionProto*> calls_;  // functions that are being inlined
+  size_t lowered_ = 0;                       // nodes so far
 };
 
 }  // namespace brrr::onnx

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "modules/onnx/call.h"
+#include "modules/onnx/operator_arity.h"
 
 namespace brrr::onnx {
 namespace {
@@ -38,6 +39,13 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
   for (const OperatorRow* row : at->second)
     if (row->since <= version) best = row;
   return best;
+}
+
+size_t fewest_operands(std::string_view domain, std::string_view op_type) {
+  const auto at = std::ranges::find_if(kArities, [&](const OperatorArity& row) {
+    return row.domain == domain && row.op_type == op_type;
+  });
+  return at == std::end(kArities) ? 0 : at->fewest;
 }
 
 std::vector<std::string> supported_operators() {

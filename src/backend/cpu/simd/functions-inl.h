@@ -28,7 +28,7 @@ HWY_INLINE VF f_tanh(VF x) { return tanh(x); }
 HWY_INLINE VF f_erf(VF x) { return erf(x); }
 HWY_INLINE VF f_sigmoid(VF x) { return sigmoid(x); }
 HWY_INLINE VF f_relu(VF x) {
-  return hn::IfThenElseZero(hn::Gt(x, hn::Zero(DF())), x);  // 0 for NaN, as the op says
+  return hn::IfThenZeroElse(hn::Le(x, hn::Zero(DF())), x);  // NaN stays NaN
 }
 
 /// x / (1 + e^z). Where e overflows: 0, and NaN for an infinite x, as the formula has it.

@@ -227,8 +227,8 @@ void shrink(Call& c) {
 
 void dropout_of_inference(Call& c) {
   const Value x = c.in(0);
-  const bool trains = c.opset() >= 12 && c.has(2) && c.known(2).number(0) != 0;
-  const double ratio = c.opset() < 12 ? 0 : c.has(1) ? c.known(1).number(0) : 0.5;
+  const bool trains = c.opset() >= 12 && c.has(2) && c.known_number(2) != 0;
+  const double ratio = c.opset() < 12 ? 0 : c.has(1) ? c.known_number(1) : 0.5;
   if (trains && ratio != 0) c.refuse("dropout in training, whose random numbers are not specified");
   c.out(x);
   c.out(1, full(c.graph(), x.shape(), 1, DType::boolean));

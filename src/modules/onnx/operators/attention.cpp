@@ -171,6 +171,7 @@ Value of_heads(Call& c, Value x, int64_t heads, DType dtype) {
 
 LinearParts linear_parts(Call& c, DType wide) {
   const int64_t kv = c.integer("kv_num_heads"), heads = c.integer("q_num_heads");
+  if (kv < 1 || heads < 1) c.fail("{} heads of queries and {} of keys", heads, kv);
   if (kv < 1 || heads % kv != 0) c.fail("{} heads of keys for {} of queries", kv, heads);
   const std::string rule = c.text("update_rule", "gated_delta");
   if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta")

@@ -21,18 +21,29 @@ void gather_axis(Call& c) {
   c.out(gather(x, ids, axis));
 }
 
+/// Indices along an axis as those in [0, size): below 0 they count from the end. What lies outside
+/// becomes `outside`, which no tensor has, so that gather and scatter refuse it.
+struct AxisIndex {
+  Value index, is_inside;
+};
+AxisIndex along_axis(Call& c, Value ids, int64_t size) {
+  const Value n = c.scalar(size, DType::i64), zero = c.scalar(0, DType::i64);
+  const Value wrapped = where(less(ids, zero), ids + n, ids);
+  return {wrapped, logical_and(less_equal(zero, wrapped), less(wrapped, n))};
+}
+Value outside(Call& c) { return c.scalar(int64_t{1} << 60, DType::i64); }
+
 /// The row-major index of the element that `ids` name along `axis` and their own place elsewhere.
 Value flat_index(Call& c, const Shape& x, Value ids, int axis) {
   ids = index_of(ids);
-  const Value size = c.scalar(x.size(axis), DType::i64), zero = c.scalar(0, DType::i64);
-  const Value wrapped = where(less(ids, zero), ids + size, ids);
+  const AxisIndex own = along_axis(c, ids, x.size(axis));
   const std::vector<int64_t> strides = x.strides();
-  Value flat = wrapped * c.scalar(strides[static_cast<size_t>(axis)], DType::i64);
+  Value flat = own.index * c.scalar(strides[static_cast<size_t>(axis)], DType::i64);
   for (int a = 0; a < x.rank(); ++a)
     if (a != axis)
       flat = flat + iota(c.graph(), ids.shape(), a, DType::i64) *
                         c.scalar(strides[static_cast<size_t>(a)], DType::i64);
-  return flat;
+  return where(own.is_inside, flat, outside(c));
 }
 
 void gather_elements(Call& c) {
@@ -73,13 +84,14 @@ Value flat_rows(Call& c, const Shape& x, Value ids, int batch) {
   // Batch axes come first.
   for (int a = 0; a < batch; ++a)
     flat = flat * c.scalar(x.size(a), DType::i64) + iota(c.graph(), rows, a, DType::i64);
+  Value inside = full(c.graph(), rows, 1, DType::boolean);
   for (int64_t k = 0; k < depth; ++k) {
     const int64_t size = x.size(batch + static_cast<int>(k));
-    const Value part = reshape(slice(ids, rank - 1, k, 1), rows);
-    const Value zero = c.scalar(0, DType::i64), count = c.scalar(size, DType::i64);
-    flat = flat * count + where(less(part, zero), part + count, part);
+    const AxisIndex own = along_axis(c, reshape(slice(ids, rank - 1, k, 1), rows), size);
+    flat = flat * c.scalar(size, DType::i64) + own.index;
+    inside = logical_and(inside, own.is_inside);
   }
-  return flat;
+  return where(inside, flat, outside(c));
 }
 
 void gather_nd(Call& c) {
@@ -113,7 +125,7 @@ void scatter_nd(Call& c) {
 
 void one_hot(Call& c) {
   const Value ids = c.in(0), values = c.in(2);
-  const auto depth = static_cast<int64_t>(c.known(1).number(0));
+  const auto depth = static_cast<int64_t>(c.known_number(1));
   if (depth < 0) c.fail("a depth of {}", depth);
   const int rank = ids.shape().rank() + 1;
   const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), rank));
@@ -129,7 +141,7 @@ void one_hot(Call& c) {
 
 void trilu(Call& c) {
   const Value x = c.in(0);
-  const int64_t k = c.has(1) ? c.integers(1).at(0) : 0;
+  const int64_t k = c.has(1) ? c.known_integer(1) : 0;
   const bool upper = c.integer("upper", 1) != 0;
   const Shape square{x.shape()[-2], x.shape()[-1]};
   const Value row = iota(c.graph(), square, 0, DType::i64) + c.scalar(k, DType::i64),

@@ -73,7 +73,7 @@ Value labels_of_encoder(Call& c, const std::string& which) {
 
 Value default_label(Call& c, DType dtype) {
   if (c.tensor("default_tensor") != nullptr)
-    return cast(reshape(*vector_of(c, "default_tensor"), {}), dtype);
+    return cast(reshape(vector_of(c, "default_tensor").value(), {}), dtype);
   if (is_integer(dtype)) return c.scalar(c.integer("default_int64", -1), dtype);
   return c.scalar(c.number("default_float", -0.0), dtype);
 }
@@ -231,7 +231,7 @@ Value leaves_of(Call& c, const Forest& f, Value x) {
     at = where(decided(c, f, own, at), gather(table_of(c, f.yes), at, 0),
                gather(table_of(c, f.no), at, 0));
   }
-  const auto nodes = std::ssize(f.feature) - std::ssize(*c.integer_list("leaf_targetids"));
+  const auto nodes = std::ssize(f.feature) - std::ssize(c.integer_list("leaf_targetids").value());
   return at - c.scalar(nodes, DType::i64);
 }
 
@@ -241,8 +241,8 @@ void tree_ensemble(Call& c) {
   const Forest f = forest_of(c);
   const Value leaf = leaves_of(c, f, x);
   const int64_t targets = c.integer("n_targets"), post = c.integer("post_transform", 0);
-  const Value weight = gather(*vector_of(c, "leaf_weights"), leaf, 0);  // [N, trees]
-  const Value target = gather(table_of(c, *c.integer_list("leaf_targetids")), leaf, 0);
+  const Value weight = gather(vector_of(c, "leaf_weights").value(), leaf, 0);  // [N, trees]
+  const Value target = gather(table_of(c, c.integer_list("leaf_targetids").value()), leaf, 0);
   const Shape three{x.shape()[0], Dim(targets), target.shape()[1]};
   const auto of_trees = [](Value v) { return reshape(v, {v.shape()[0], Dim(1), v.shape()[1]}); };
   const Value hit = equal(of_trees(target), iota(c.graph(), three, 1, DType::i64));
@@ -333,7 +333,7 @@ void tf_idf_vectorizer(Call& c) {
   const Value x = reshape(cast(c.in(0), DType::i64), {batch, length});
   const int64_t least = c.integer("min_gram_length"), most = c.integer("max_gram_length"),
                 skips = c.integer("max_skip_count");
-  const std::vector<int64_t> columns = *c.integer_list("ngram_indexes");
+  const std::vector<int64_t> columns = c.integer_list("ngram_indexes").value();
   if (columns.empty()) c.fail("there are no indexes");
   const int64_t width = *std::ranges::max_element(columns) + 1;
   if (*std::ranges::min_element(columns) < 0) c.fail("an index is negative");

@@ -206,9 +206,9 @@ void non_max_suppression(Call& c) {
     c.fail("expected boxes [B, N, 4] and scores [B, C, N]; got {} and {}", c.in(0).type().str(),
            c.in(1).type().str());
   Suppression rule;
-  if (c.has(2)) rule.most = static_cast<int64_t>(c.known(2).number(0));
-  if (c.has(3)) rule.overlap = static_cast<float>(c.known(3).number(0));
-  if (c.has(4)) rule.score = c.known(4).number(0);
+  if (c.has(2)) rule.most = static_cast<int64_t>(c.known_number(2));
+  if (c.has(3)) rule.overlap = static_cast<float>(c.known_number(3));
+  if (c.has(4)) rule.score = c.known_number(4);
   const bool has_centre = c.integer("center_point_box", 0) != 0;
   const RefTensor &all_boxes = c.known(0), &all_scores = c.known(1);
   const auto n = static_cast<size_t>(boxes.size(1));

@@ -271,7 +271,7 @@ void group_query_attention(Call& c) {
     q = turned(q, cos, sin, interleaved);
     k = turned(k, cos, sin, interleaved);
   }
-  const int64_t total = c.integers(6).at(0), own = c.has(3) ? c.in(3).shape().size(2) : 0;
+  const int64_t total = c.known_integer(6), own = c.has(3) ? c.in(3).shape().size(2) : 0;
   const auto grown = [&](size_t past, Value fresh) {
     if (own >= total) return with_rows(c.in(past), fresh, before, 2, false);
     Shape shape = fresh.shape();

@@ -36,6 +36,7 @@ void constant_of_shape(Call& c) {
   if (const TensorProto* t = c.tensor("value")) {
     const auto dtype = dtype_of(t->type);
     if (!dtype) c.refuse("a value of {}", onnx::name_of(t->type));
+    if (t->elements() != 1) c.fail("the value has {} elements; expected one", t->elements());
     value = read_tensor({*dtype, {1}}, t->bytes.data());
   }
   for (const int64_t size : shape)
@@ -59,13 +60,15 @@ void shape_of(Call& c) {
 void size_of(Call& c) { c.out(c.scalar(c.in(0).shape().elements(), DType::i64)); }
 
 void range(Call& c) {
+  for (const size_t i : {0, 1, 2}) c.known_number(i);
   const RefTensor &start = c.known(0), &limit = c.known(1), &delta = c.known(2);
   const DType dtype = start.type.dtype;
   const double step = delta.number(0);
   if (step == 0) c.fail("the step is 0");
-  const auto count =
-      static_cast<int64_t>(std::max(0.0, std::ceil((limit.number(0) - start.number(0)) / step)));
-  if (count > (int64_t{1} << 31)) c.fail("a range of {} elements", count);
+  const double steps = std::max(0.0, std::ceil((limit.number(0) - start.number(0)) / step));
+  constexpr double kMost = 1u << 31;
+  if (!(steps <= kMost)) c.fail("a range of {} elements", steps);
+  const auto count = static_cast<int64_t>(steps);
   const Value i = iota(c.graph(), {count}, 0, dtype);
   const Value first = c.lowering().constant(start), by = c.lowering().constant(delta);
   c.out(reshape(first, {}) + i * reshape(by, {}));
@@ -85,7 +88,7 @@ void eye_like(Call& c) {
 
 void reshape_to(Call& c) {
   const Value x = c.in(0);
-  const std::vector<int64_t> wanted = *c.integers_of("shape", 1);
+  const std::vector<int64_t> wanted = c.integers_of("shape", 1).value();
   const bool zero_is_zero = c.integer("allowzero", 0) != 0;
   std::vector<int64_t> sizes;
   int64_t known = 1;
@@ -143,7 +146,7 @@ void squeeze(Call& c) {
 
 void unsqueeze(Call& c) {
   const Value x = c.in(0);
-  const std::vector<int64_t> given = *c.integers_of("axes", 1);
+  const std::vector<int64_t> given = c.integers_of("axes", 1).value();
   const int rank = x.shape().rank() + static_cast<int>(given.size());
   std::vector<int64_t> axes = c.axes(given, rank);
   std::ranges::sort(axes);
@@ -185,7 +188,7 @@ void tile(Call& c) {
   const int rank = x.shape().rank();
   std::vector<int64_t> repeats = c.integers(1);
   if (c.opset() < 6) {  // tiles along one axis
-    const int64_t axis = c.axis(c.integers(2).at(0), rank);
+    const int64_t axis = c.axis(c.known_integer(2), rank);
     std::vector<int64_t> all(static_cast<size_t>(rank), 1);
     all[static_cast<size_t>(axis)] = repeats.at(0);
     repeats = all;
@@ -212,7 +215,7 @@ void tile(Call& c) {
 void concat_all(Call& c) {
   std::vector<Value> parts;
   for (size_t i = 0; i < c.inputs(); ++i) parts.push_back(c.in(i));
-  const int rank = parts[0].shape().rank();
+  const int rank = parts.at(0).shape().rank();
   c.out(concat(parts, static_cast<int>(c.axis(c.integer("axis", 1), rank))));
 }
 
@@ -267,7 +270,8 @@ Value sliced(Call& c, Value x, int axis, int64_t start, int64_t end, int64_t ste
 void slice_parts(Call& c) {
   Value x = c.in(0);
   const int rank = x.shape().rank();
-  const std::vector<int64_t> starts = *c.integers_of("starts", 1), ends = *c.integers_of("ends", 2);
+  const std::vector<int64_t> starts = c.integers_of("starts", 1).value(),
+                             ends = c.integers_of("ends", 2).value();
   std::optional<std::vector<int64_t>> axes = c.integers_of("axes", 3);
   if (!axes) {
     axes.emplace(starts.size());
@@ -315,7 +319,7 @@ void pad_axes(Call& c) {
   const int rank = x.shape().rank();
   const std::string mode = c.text("mode", "constant");
   const std::vector<int64_t> pads =
-      c.opset() < 2 ? *c.integer_list("paddings") : *c.integers_of("pads", 1);
+      c.opset() < 2 ? c.integer_list("paddings").value() : c.integers_of("pads", 1).value();
   std::vector<int64_t> axes(static_cast<size_t>(rank));
   std::iota(axes.begin(), axes.end(), 0);
   if (c.has(3)) axes = c.axes(c.integers(3), rank);

@@ -256,7 +256,7 @@ void quantised_concat(Call& c) {
     parts.push_back(quantised(x, scale, zero, zero.dtype()));
   }
   if (parts.empty()) c.fail("there is nothing to join");
-  c.out(concat(parts, static_cast<int>(c.axis(c.integer("axis"), parts[0].shape().rank()))));
+  c.out(concat(parts, static_cast<int>(c.axis(c.integer("axis"), parts.at(0).shape().rank()))));
 }
 
 const OperatorRow kQuantisedRows[] = {

@@ -144,7 +144,7 @@ void top_k(Call& c) {
   const Value x = c.in(0);
   const int rank = x.shape().rank();
   const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), rank));
-  const int64_t k = c.opset() >= 10 ? c.integers(1).at(0) : c.integer("k");
+  const int64_t k = c.opset() >= 10 ? c.known_integer(1) : c.integer("k");
   if (k < 0 || k > x.shape().size(axis)) c.fail("k = {} of {}", k, x.type().str());
   const Sorted sorted = sort(x, axis, c.integer("largest", 1) != 0);
   c.out(slice(sorted.values, axis, 0, k));
@@ -154,7 +154,7 @@ void top_k(Call& c) {
 template <Value (*kOp)(Value, int, bool, bool)>
 void running(Call& c) {
   const Value x = c.in(0);
-  const auto axis = static_cast<int>(c.axis(c.integers(1).at(0), x.shape().rank()));
+  const auto axis = static_cast<int>(c.axis(c.known_integer(1), x.shape().rank()));
   c.out(cast(kOp(cast(x, wide(x.dtype())), axis, c.integer("exclusive", 0) != 0,
                  c.integer("reverse", 0) != 0),
              x.dtype()));

@@ -149,9 +149,9 @@ void fourier_transform(Call& c) {
   Spectrum s;
   s.inverse = c.integer("inverse", 0) != 0;
   s.onesided = c.integer("onesided", 0) != 0;
-  if (c.has(1)) s.points = c.integers(1).at(0);
+  if (c.has(1)) s.points = c.known_integer(1);
   int64_t axis = c.opset() >= 20 ? -2 : c.integer("axis", 1);
-  if (c.opset() >= 20 && c.has(2)) axis = c.integers(2).at(0);
+  if (c.opset() >= 20 && c.has(2)) axis = c.known_integer(2);
   c.out(spectrum(c, x, static_cast<int>(c.axis(axis, x.shape().rank())), s));
 }
 
@@ -159,8 +159,8 @@ void fourier_transform(Call& c) {
 void short_time_transform(Call& c) {
   const Value x = c.in(0);
   if (x.shape().rank() != 3) c.fail("expected a signal [B, N, 1 or 2]; got {}", x.type().str());
-  const int64_t step = c.integers(1).at(0), size = x.shape().size(1);
-  const int64_t length = c.has(3) ? c.integers(3).at(0) : c.has(2) ? c.in(2).shape().size(0) : size;
+  const int64_t step = c.known_integer(1), size = x.shape().size(1);
+  const int64_t length = c.has(3) ? c.known_integer(3) : c.has(2) ? c.in(2).shape().size(0) : size;
   if (step < 1 || length < 1 || length > size)
     c.fail("frames of {}, {} apart, of {}", length, step, x.type().str());
   const int64_t frames = 1 + (size - length) / step;
@@ -181,7 +181,7 @@ void short_time_transform(Call& c) {
 
 /// `a` + `b` cos(2 pi i / n) + `d` cos(4 pi i / n)
 void window(Call& c, double a, double b, double d) {
-  const int64_t size = c.integers(0).at(0);
+  const int64_t size = c.known_integer(0);
   if (size < 0 || size > (int64_t{1} << 24)) c.fail("a window of {}", size);
   const int64_t n = c.integer("periodic", 1) != 0 ? size : size - 1;
   RefTensor w(Type{c.dtype("output_datatype", DType::f32), {size}});
@@ -199,12 +199,12 @@ void blackman_window(Call& c) { window(c, 0.42, -0.5, 0.08); }
 
 /// Triangles over the bins of a spectrum, at distances that are equal on the Mel scale.
 void mel_weight_matrix(Call& c) {
-  const int64_t filters = c.integers(0).at(0), length = c.integers(1).at(0),
-                rate = c.integers(2).at(0), bins = length / 2 + 1;
+  const int64_t filters = c.known_integer(0), length = c.known_integer(1),
+                rate = c.known_integer(2), bins = length / 2 + 1;
   if (filters < 1 || length < 1 || rate < 1 || filters > 65536 || length > (1 << 20))
     c.fail("{} filters of {} points at {} Hz", filters, length, rate);
   const auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
-  const double low = mel(c.known(3).number(0)), high = mel(c.known(4).number(0));
+  const double low = mel(c.known_number(3)), high = mel(c.known_number(4));
   std::vector<int64_t> edges;
   for (int64_t i = 0; i < filters + 2; ++i) {
     const double at =
