@@ -60,8 +60,9 @@ class JsonBuilder final : public nlohmann::json_sax<AnyJson> {
     member_ = &member->second;
     return true;
   }
-  bool parse_error(size_t, const std::string& token, const AnyJson::exception& error) override {
-    if (const auto* const parsing = dynamic_cast<const AnyJson::parse_error*>(&error))
+  bool parse_error(size_t, const std::string& token,
+                   const typename AnyJson::exception& error) override {
+    if (const auto* const parsing = dynamic_cast<const typename AnyJson::parse_error*>(&error))
       throw *parsing;
     user_error("{}: {}the number {} is too large; expected at most 1.8e308", what_,
                key_.empty() ? "" : key_ + ": ", in_quotes(token));

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "ir/evaluate.h"
 #include "ir/rewriter.h"
 #include "modules/onnx/call.h"
 #include "ops/ops.h"
@@ -17,9 +16,6 @@ constexpr int64_t kMostCopied = 4096;  // elements of a constant that a region g
 constexpr size_t kMostNodes = size_t{1} << 20;    // of a graph: loops are unrolled into it
 constexpr size_t kMostLowered = size_t{1} << 18;  // nodes, those of functions for each call
 constexpr size_t kDeepestCalls = 64;              // functions inside one another
-constexpr int64_t kMostKnown = int64_t{1}
-                               << 24;  // elements of a value that is known while lowering
-constexpr double kMostWork = 1e9;      // operations that computing one may take
 
 /// A name that graphs can print: of others, letters are replaced.
 std::string scope_name(std::string_view prefix, const NodeProto& node) {
@@ -31,11 +27,6 @@ std::string scope_name(std::string_view prefix, const NodeProto& node) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.' && c != '-') c = '.';
   const size_t first = name.find_first_not_of('.');
   return first == std::string::npos ? std::string(node.op_type) : name.substr(first);
-}
-
-void round_to_dtype(RefTensor& t) {
-  if (!is_float(t.type.dtype) || t.type.dtype == DType::f64) return;
-  for (double& x : t.data) x = rounded_to(t.type.dtype, x);
 }
 
 Value constant_in(Graph& g, const RefTensor& t) {
@@ -63,68 +54,6 @@ Value constant_in(Graph& g, const RefTensor& t) {
 }
 
 }  // namespace
-
-// -- Build
-// ----------------------------------------------------------------------------------------
-
-Build::Dependence Build::dependence(ValueId v) {
-  for (auto id = static_cast<NodeId>(dependences_.size()); id < graph.size(); ++id) {
-    uint8_t d = nothing;
-    if (graph.is_input(id) && graph.role(id) != Role::parameter)
-      d = bindable_.contains(id) ? small_inputs : data;
-    for (const ValueId operand : graph.node(id).operands) d |= dependences_[operand.node];
-    dependences_.push_back(d);
-  }
-  const uint8_t d = dependences_[v.node];
-  return (d & data) != 0 ? data : static_cast<Dependence>(d);
-}
-
-std::vector<std::string> Build::small_inputs_of(ValueId v) const {
-  std::set<NodeId> seen{v.node};
-  std::vector<NodeId> open{v.node};
-  std::vector<std::string> names;
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
-    if (bindable_.contains(id)) names.push_back(graph.input_name(id));
-    for (const ValueId operand : graph.node(id).operands)
-      if (seen.insert(operand.node).second) open.push_back(operand.node);
-  }
-  return names;
-}
-
-const RefTensor& Build::evaluate(ValueId v, const Weight& weight) {
-  std::set<NodeId> missing;
-  std::vector<NodeId> open{v.node};
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
-    if (known_.contains(id) || !missing.insert(id).second) continue;
-    for (const ValueId operand : graph.node(id).operands) open.push_back(operand.node);
-  }
-  for (const NodeId id : missing) {  // ascending: operands first
-    std::vector<RefTensor>& results = known_[id];
-    if (graph.is_input(id)) {
-      const Type& type = graph.type({id, 0});
-      if (type.shape.elements() > kMostKnown)
-        user_error("a shape depends on {}, which is too large to be known", type.str());
-      results.push_back(read_tensor(type, weight(graph.input_name(id)).data()));
-      continue;
-    }
-    for (const Type& type : graph.node(id).results)
-      if (type.shape.elements() > kMostKnown)
-        user_error("a shape depends on {}, which is too large to be known", type.str());
-    if (cost_of(graph, id).flops > kMostWork)
-      user_error("a shape depends on a constant of {} that takes too long to compute",
-                 graph.node(id).op->name);
-    std::vector<const RefTensor*> in;
-    for (const ValueId operand : graph.node(id).operands)
-      in.push_back(&known_[operand.node][operand.port]);
-    results = evaluate_node(graph, id, in);
-    for (RefTensor& t : results) round_to_dtype(t);
-  }
-  return known_[v.node][v.port];
-}
 
 // -- Lowering
 // -------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ std::string command_to_begin_again(const TrainOptions& recorded, const std::stri
   std::vector<Given> needed = all;
   std::vector<std::string> names;
   for (const Given& option : all) names.push_back(option.row->name);
-  std::ranges::stable_partition(names, [](const std::string& name) {
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) {
     return name != "preset" && name != "task" && name != "init-from" && name != "optim";
   });
   for (const std::string& name : names) {
