@@ -30,10 +30,10 @@ class HostDevice final : public Device {
   }
 
   void copy_in(std::byte* to, const void* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   void copy_out(void* to, const std::byte* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override {
     parallel_for(bytes, 1 << 20, [&](int64_t begin, int64_t end) {
