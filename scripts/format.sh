@@ -13,7 +13,7 @@ need format
 # Another version lays out differently.
 program=$(command -v clang-format-14 || true)
 [[ -n $program ]] || die "format: clang-format-14 is not there"
-mapfile -t files < <(cd "$root" && find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.cuh' | sort)
+mapfile -t files < <(cd "$root" && find src include examples tests bench -name '*.cpp' -o -name '*.h' -o -name '*.cuh' | sort)
 cd "$root"
 # Many files to a call; the first word of a complaint is "FILE:LINE:COLUMN:".
 status=0

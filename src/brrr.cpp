@@ -48,8 +48,10 @@ std::map<std::string, Tensor> Model::run(const std::map<std::string, Tensor>& in
   modules::ModuleValues given;
   for (const auto& [name, tensor] : inputs) given.emplace(name, tensor);
   std::map<std::string, Tensor> results;
-  for (const auto& [name, value] : state_->session.run(given, outputs))
-    results.emplace(name, value.tensor());
+  for (auto& [name, value] : state_->session.run(given, outputs)) {
+    value.tensor();  // a list has no place here
+    results.emplace(name, std::move(value.tensors[0]));
+  }
   return results;
 }
 

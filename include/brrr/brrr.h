@@ -47,8 +47,8 @@ class Model {
 
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;
-  /// Computes all outputs, or those that are named. The first run with inputs of new shapes compiles
-  /// a program for them, which takes milliseconds; the programs are kept.
+  /// Computes all outputs, or those that are named. The first run with inputs of new shapes
+  /// compiles a program for them, which takes milliseconds; the programs are kept.
   std::map<std::string, Tensor> run(const std::map<std::string, Tensor>& inputs,
                                     const std::vector<std::string>& outputs = {});
 

@@ -94,4 +94,11 @@ std::string Shape::str() const {
   return out + "]";
 }
 
+AxisSplit split_at(const Shape& shape, int64_t axis) {
+  AxisSplit out;
+  for (int i = 0; i < shape.rank(); ++i)
+    (i < axis ? out.outer : i == axis ? out.count : out.inner) *= shape.size(i);
+  return out;
+}
+
 }  // namespace brrr

@@ -71,4 +71,11 @@ class Shape {
   InlineVector<Dim, 4> dims_;
 };
 
+/// A shape around one of its axes: [outer, count, inner].
+struct AxisSplit {
+  int64_t outer = 1, count = 1, inner = 1;
+};
+/// `axis` counts from 0. Throws InternalError for a symbolic shape.
+AxisSplit split_at(const Shape& shape, int64_t axis);
+
 }  // namespace brrr

@@ -85,7 +85,7 @@ class Module {
   virtual std::span<const std::byte> weight(std::string_view name) const = 0;
   /// One line for people: "ONNX, opset 17, by pytorch 2.9".
   virtual std::string summary() const = 0;
-  /// Of the files that hold it.
+  /// The size of the files that hold it.
   virtual uint64_t file_bytes() const = 0;
 };
 

@@ -22,6 +22,25 @@ void append_bytes(std::string& key, const HostTensor& t) {
   key += ';';
 }
 
+/// The outputs out of the tensors that the last program gave.
+ModuleValues values_of(const std::vector<std::string>& wanted,
+                       const std::map<std::string, modules::Listed>& lists,
+                       std::map<std::string, HostTensor>& results) {
+  ModuleValues values;
+  for (const std::string& name : wanted) {
+    const auto list = lists.find(name);
+    if (list == lists.end()) {
+      values[name] = std::move(results.at(name));
+      continue;
+    }
+    ModuleValue& value = values[name];
+    value.kind = list->second.is_none ? ModuleValue::Kind::none : ModuleValue::Kind::list;
+    for (int64_t i = 0; i < list->second.count; ++i)
+      value.tensors.push_back(std::move(results.at(fmt::format("{}#{}", name, i))));
+  }
+  return values;
+}
+
 }  // namespace
 
 const HostTensor& ModuleValue::tensor() const {
@@ -32,8 +51,9 @@ const HostTensor& ModuleValue::tensor() const {
 /// One program of a run, and those that can follow it.
 struct ModuleSession::Segment {
   size_t program = 0;
-  modules::Request request;  // what it was built for
-  modules::Lowered lowered;  // but for its graph
+  std::map<std::string, RefTensor> known;  // when its graph was built, and when it has run
+  std::map<std::string, modules::Listed> lists;
+  std::vector<std::string> to_read;
   std::vector<std::string> inputs;
   struct Result {
     std::string name;
@@ -41,7 +61,7 @@ struct ModuleSession::Segment {
   };
   std::vector<Result> results;
   Segments next;
-  uint64_t used = 0;
+  uint64_t used = 0;  // the run that used it last
 };
 
 ModuleSession::ModuleSession(std::shared_ptr<const modules::Module> module, const Backend& backend,
@@ -75,68 +95,78 @@ void ModuleSession::check(const ModuleValues& inputs) const {
       user_error("the input '{}' ({}) is missing", port.name, port.str());
 }
 
+template <typename F>
+void ModuleSession::each(const Segments& segments, const F& f) {
+  for (const auto& [key, segment] : segments) {
+    f(*segment);
+    each(segment->next, f);
+  }
+}
+
 size_t ModuleSession::programs() const {
   size_t count = 0;
-  const auto add = [&](const auto& self, const Segments& segments) -> void {
-    for (const auto& [key, segment] : segments) {
-      ++count;
-      self(self, segment->next);
-    }
-  };
-  add(add, first_);
+  each(first_, [&](const Segment&) { ++count; });
   return count;
 }
 
-int64_t ModuleSession::own_bytes(const Segments& segments) const {
-  int64_t bytes = 0;
-  for (const auto& [key, segment] : segments)
-    bytes += engine_.program(segment->program).own_bytes() + own_bytes(segment->next);
-  return bytes;
-}
-
-void ModuleSession::drop(Segments& segments) {
-  for (auto& [key, segment] : segments) {
-    drop(segment->next);
-    engine_.remove(segment->program);
+void ModuleSession::drop(Segments& segments, uint64_t last_use) {
+  for (auto at = segments.begin(); at != segments.end();) {
+    // What is behind a program was never used later than it.
+    drop(at->second->next, last_use);
+    if (at->second->used > last_use) {
+      ++at;
+      continue;
+    }
+    engine_.remove(at->second->program);
+    at = segments.erase(at);
   }
-  segments.clear();
 }
 
-// The chains of programs that were used longest ago go, until the others are small enough.
 void ModuleSession::forget_oldest() {
-  const int64_t most = std::max(kLeastForModule, engine_.arena_bytes() / kModuleShare);
-  while (first_.size() > 1 && own_bytes(first_) > most) {
-    const auto oldest =
-        std::ranges::min_element(first_, {}, [](const auto& entry) { return entry.second->used; });
-    drop(oldest->second->next);
-    engine_.remove(oldest->second->program);
-    first_.erase(oldest);
-  }
+  int64_t bytes = 0;
+  std::vector<uint64_t> uses;  // of the programs that this run did without
+  each(first_, [&](const Segment& segment) {
+    bytes += engine_.program(segment.program).own_bytes();
+    if (segment.used < runs_) uses.push_back(segment.used);
+  });
+  if (uses.empty() || bytes <= std::max(kLeastForModule, engine_.arena_bytes() / kModuleShare))
+    return;
+  // Half of them at once, so that it is rarely necessary.
+  const auto middle = uses.begin() + std::ssize(uses) / 2;
+  std::nth_element(uses.begin(), middle, uses.end());
+  drop(first_, *middle);
 }
 
 std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Request& request) {
-  auto segment = std::make_unique<Segment>();
-  segment->request = request;
-  segment->lowered = module_->lower(request);
-  if (!segment->lowered.to_bind.empty()) return segment;
+  modules::Lowered lowered = module_->lower(request);
+  if (!lowered.to_bind.empty()) {
+    bool is_new = false;
+    for (const std::string& name : lowered.to_bind) is_new |= bound_.insert(name).second;
+    BRRR_CHECK(is_new, "the module asks for the value of '{}' again", lowered.to_bind[0]);
+    drop(first_, runs_);
+    return nullptr;
+  }
   PipelineOptions p;
   p.precision = options_.precision;
   p.parameter_dtype = options_.precision;
   p.refresher = Refresher::loader;
   p.disabled = options_.disabled;
-  const Graph& lowered = segment->lowered.graph;
-  const Graph graph =
-      options_.compile ? run_pipeline(lowered, engine_.backend().target(), p) : Graph(lowered);
+  const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p)
+                                       : std::move(lowered.graph);
+  auto segment = std::make_unique<Segment>();
+  segment->known = request.known;
+  for (auto& [name, tensor] : lowered.known) segment->known.insert_or_assign(name, tensor);
+  segment->lists = std::move(lowered.lists);
+  segment->to_read = std::move(lowered.to_read);
   for (NodeId id : graph.inputs()) {
     const std::string& name = graph.input_name(id);
     if (graph.role(id) == Role::data) segment->inputs.push_back(name);
     // Weights in their own form stay where they are, in the file.
     if (graph.role(id) != Role::parameter || engine_.find_state(name) != nullptr) continue;
     const std::span<const std::byte> bytes = module_->weight(name);
-    const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-    const bool is_aligned = address % bytes_of(graph.type({id, 0}).dtype) == 0;
-    if (is_aligned && engine_.device().is_host() &&
-        std::ssize(bytes) == graph.type({id, 0}).bytes())
+    const Type& type = graph.type({id, 0});
+    const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % bytes_of(type.dtype) == 0;
+    if (is_aligned && engine_.device().is_host() && std::ssize(bytes) == type.bytes())
       engine_.lend_state(name, bytes);
   }
   for (const Output& out : graph.outputs())
@@ -146,7 +176,6 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   const bool is_first = !engine_.allocated();
   if (is_first) engine_.allocate();
   load_new_states(is_first ? 0 : before);
-  segment->lowered.graph = Graph();
   return segment;
 }
 
@@ -170,110 +199,109 @@ void ModuleSession::load_new_states(size_t before) {
   }
 }
 
-ModuleValues ModuleSession::run(const ModuleValues& inputs,
-                                const std::vector<std::string>& wanted) {
-  check(inputs);
-  std::map<std::string, HostTensor> feed;
+modules::Request ModuleSession::request_of(const ModuleValues& inputs,
+                                           const std::vector<std::string>& wanted,
+                                           Feed& feed) const {
   modules::Request request;
   request.wanted = wanted;
   if (wanted.empty())
     for (const modules::Port& port : module_->outputs()) request.wanted.push_back(port.name);
   for (const auto& [name, value] : inputs) {
     if (value.kind == ModuleValue::Kind::tensor) {
-      feed[name] = value.tensors[0];
+      feed[name] = &value.tensors[0];
       continue;
     }
     request.lists[name] = {std::ssize(value.tensors), value.kind == ModuleValue::Kind::none};
     for (size_t i = 0; i < value.tensors.size(); ++i)
-      feed[fmt::format("{}#{}", name, i)] = value.tensors[i];
+      feed[fmt::format("{}#{}", name, i)] = &value.tensors[i];
   }
+  return request;
+}
+
+std::string ModuleSession::begin(modules::Request& request, const Feed& feed) const {
+  std::string key;
+  for (const auto& [name, tensor] : feed) {
+    key += name + '=';
+    if (bound_.contains(name)) {
+      append_bytes(key, *tensor);
+      request.known.emplace(name, reference(*tensor));
+    } else {
+      key += type_of(*tensor).str() + ';';
+      request.data.emplace(name, type_of(*tensor));
+    }
+  }
+  for (const auto& [name, list] : request.lists)
+    key += fmt::format("{}#{}{};", name, list.count, list.is_none ? " none" : "");
+  for (const std::string& name : request.wanted) key += '>' + name;
+  return key;
+}
+
+std::string ModuleSession::go_on(modules::Request& request, const Segment& segment,
+                                 const Results& results) const {
+  std::string key;
+  request.known = segment.known;
+  request.lists = segment.lists;
+  request.data.clear();
+  for (const std::string& name : segment.to_read) {
+    append_bytes(key, results.at(name));
+    request.known.insert_or_assign(name, reference(results.at(name)));
+  }
+  for (const auto& [name, tensor] : results)
+    if (!request.known.contains(name)) request.data.emplace(name, type_of(tensor));
+  return key;
+}
+
+ModuleSession::Results ModuleSession::execute(Segment& segment, const Feed& feed) {
+  segment.used = runs_;
+  last_.push_back(segment.program);
+  for (const std::string& name : segment.inputs) {
+    const auto given = feed.find(name);
+    BRRR_CHECK(given != feed.end(), "nothing gives '{}'", name);
+    engine_.set_input(segment.program, name, std::span<const std::byte>(given->second->bytes));
+  }
+  engine_.run(segment.program);
+  Results results;
+  for (const Segment::Result& result : segment.results) {
+    HostTensor& t = results[result.name];
+    t.dtype = result.type.dtype;
+    t.shape = result.type.shape;
+    const auto bytes = engine_.read_output(segment.program, result.name, room_);
+    t.bytes.assign(bytes.begin(), bytes.end());
+  }
+  return results;
+}
+
+ModuleValues ModuleSession::run(const ModuleValues& inputs,
+                                const std::vector<std::string>& wanted) {
+  check(inputs);
   last_.clear();
   ++runs_;
+  Feed feed;
+  modules::Request request = request_of(inputs, wanted, feed);
+  // The first program is found by what goes in, a later one by what was read.
   Segments* segments = &first_;
-  std::string key;
+  std::string key = begin(request, feed);
+  Results results;  // what `feed` points to behind the first program
+  bool has_built = false;
   for (;;) {
-    // The first program is found by what goes in, a later one by what was read.
-    const auto first_key = [&] {
-      std::string text;
-      request.data.clear();
-      request.known.clear();
-      for (const auto& [name, tensor] : feed) {
-        text += name + '=';
-        if (bound_.contains(name)) {
-          append_bytes(text, tensor);
-          request.known.emplace(name, reference(tensor));
-        } else {
-          text += type_of(tensor).str() + ';';
-          request.data.emplace(name, type_of(tensor));
-        }
-      }
-      for (const auto& [name, list] : request.lists)
-        text += fmt::format("{}#{}{};", name, list.count, list.is_none ? " none" : "");
-      for (const std::string& name : request.wanted) text += '>' + name;
-      return text;
-    };
-    if (segments == &first_) key = first_key();
     auto at = segments->find(key);
     if (at == segments->end()) {
       std::unique_ptr<Segment> built = build(request);
-      if (const auto& to_bind = built->lowered.to_bind; !to_bind.empty()) {
-        // All programs are built anew, for these values.
-        bool is_new = false;
-        for (const std::string& name : to_bind) is_new |= bound_.insert(name).second;
-        BRRR_CHECK(is_new, "the module asks for the value of '{}' again", to_bind[0]);
-        drop(first_);
-        return run(inputs, wanted);
-      }
+      if (built == nullptr) return run(inputs, wanted);
       at = segments->emplace(key, std::move(built)).first;
+      has_built = true;
     }
     Segment& segment = *at->second;
-    segment.used = runs_;
-    last_.push_back(segment.program);
-    for (const std::string& name : segment.inputs) {
-      const auto given = feed.find(name);
-      BRRR_CHECK(given != feed.end(), "nothing gives '{}'", name);
-      engine_.set_input(segment.program, name, std::span<const std::byte>(given->second.bytes));
+    Results next = execute(segment, feed);
+    if (segment.to_read.empty()) {
+      ModuleValues values = values_of(request.wanted, segment.lists, next);
+      if (has_built) forget_oldest();
+      return values;
     }
-    engine_.run(segment.program);
-    std::map<std::string, HostTensor> results;
-    for (const Segment::Result& result : segment.results) {
-      HostTensor& t = results[result.name];
-      t.dtype = result.type.dtype;
-      t.shape = result.type.shape;
-      const auto bytes = engine_.read_output(segment.program, result.name, room_);
-      t.bytes.assign(bytes.begin(), bytes.end());
-    }
-    if (segment.lowered.to_read.empty()) {
-      ModuleValues out;
-      for (const std::string& name : request.wanted) {
-        const auto list = segment.lowered.lists.find(name);
-        if (list == segment.lowered.lists.end()) {
-          out[name] = std::move(results.at(name));
-          continue;
-        }
-        ModuleValue& value = out[name];
-        value.kind = list->second.is_none ? ModuleValue::Kind::none : ModuleValue::Kind::list;
-        for (int64_t i = 0; i < list->second.count; ++i)
-          value.tensors.push_back(std::move(results.at(fmt::format("{}#{}", name, i))));
-      }
-      if (segments == &first_) forget_oldest();
-      return out;
-    }
-    modules::Request next;
-    next.wanted = request.wanted;
-    next.known = segment.request.known;
-    next.lists = segment.lowered.lists;
-    for (const auto& [name, tensor] : segment.lowered.known)
-      next.known.insert_or_assign(name, tensor);
-    key.clear();
-    for (const std::string& name : segment.lowered.to_read) {
-      append_bytes(key, results.at(name));
-      next.known.insert_or_assign(name, reference(results.at(name)));
-    }
-    for (const auto& [name, tensor] : results)
-      if (!next.known.contains(name)) next.data.emplace(name, type_of(tensor));
-    request = std::move(next);
-    feed = std::move(results);
+    key = go_on(request, segment, next);
+    results = std::move(next);
+    feed.clear();
+    for (const auto& [name, tensor] : results) feed.emplace(name, &tensor);
     segments = &segment.next;
   }
 }

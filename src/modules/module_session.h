@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,25 +57,42 @@ class ModuleSession {
   const Engine& engine() const { return engine_; }
   /// The programs that there are.
   size_t programs() const;
-  /// Of the last run: the programs that it went through, in their order.
+  /// The programs that the last run went through, in their order.
   const std::vector<size_t>& last_programs() const { return last_; }
 
  private:
   struct Segment;
   using Segments = std::map<std::string, std::unique_ptr<Segment>>;
+  using Feed = std::map<std::string, const HostTensor*>;  // tensors by name
+  using Results = std::map<std::string, HostTensor>;
+
   void check(const ModuleValues& inputs) const;
-  /// Throws where a value that must be known is needed: the inputs are then in bound_.
+  /// What is asked for, but for the inputs that are tensors: those are added to `feed`.
+  modules::Request request_of(const ModuleValues& inputs, const std::vector<std::string>& wanted,
+                              Feed& feed) const;
+  /// Completes the request of a first program; returns the key by which that program is found.
+  std::string begin(modules::Request& request, const Feed& feed) const;
+  /// Makes it the request of the program behind `segment`, and returns its key.
+  std::string go_on(modules::Request& request, const Segment& segment,
+                    const Results& results) const;
+  /// Null where the values of further inputs must be known first: they are then in bound_, and all
+  /// programs are gone.
   std::unique_ptr<Segment> build(const modules::Request& request);
   void load_new_states(size_t before);
+  Results execute(Segment& segment, const Feed& feed);
+  /// The half of the programs that were used longest ago goes, where all take more than their
+  /// share.
   void forget_oldest();
-  void drop(Segments& segments);
-  int64_t own_bytes(const Segments& segments) const;
+  /// Removes the programs that no run after `last_use` used.
+  void drop(Segments& segments, uint64_t last_use);
+  /// f(segment) for every program that there is.
+  template <typename F>
+  static void each(const Segments& segments, const F& f);
 
   std::shared_ptr<const modules::Module> module_;
   ModuleOptions options_;
   Engine engine_;
   std::set<std::string> bound_;  // inputs whose values programs depend on
-  std::set<std::string> lent_;
   Segments first_;
   uint64_t runs_ = 0;
   std::vector<size_t> last_;

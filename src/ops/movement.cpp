@@ -8,24 +8,14 @@ namespace brrr {
 namespace {
 
 // [outer, axis, inner] around an axis.
-struct Split {
-  int64_t outer = 1, axis = 1, inner = 1;
-};
-Split split_at(const Shape& s, int64_t axis) {
-  Split out;
-  for (int i = 0; i < s.rank(); ++i)
-    (i < axis ? out.outer : i == axis ? out.axis : out.inner) *= s.size(i);
-  return out;
-}
-
 // Copies rows of an axis: y[:, to + i, :] = x[:, from + i, :] for i < count.
 void copy_axis(const RefTensor& x, int64_t from, RefTensor& y, int64_t to, int64_t count,
                int64_t axis) {
-  const Split sx = split_at(x.type.shape, axis), sy = split_at(y.type.shape, axis);
+  const AxisSplit sx = split_at(x.type.shape, axis), sy = split_at(y.type.shape, axis);
   y.visit([&]<typename T>(std::vector<T>& elements) {
     for (int64_t o = 0; o < sx.outer; ++o)
-      std::copy_n(x.of<T>().begin() + (o * sx.axis + from) * sx.inner, count * sx.inner,
-                  elements.begin() + (o * sy.axis + to) * sy.inner);
+      std::copy_n(x.of<T>().begin() + (o * sx.count + from) * sx.inner, count * sx.inner,
+                  elements.begin() + (o * sy.count + to) * sy.inner);
   });
 }
 
@@ -151,7 +141,7 @@ OpDef slice_op() {
   d.derives_weights = true;
   d.view = [](const Node& node, std::span<const Type> in) -> std::optional<int64_t> {
     const int64_t axis = node.attrs.get<int64_t>("axis");
-    const Split s = split_at(in[0].shape, axis);
+    const AxisSplit s = split_at(in[0].shape, axis);
     if (s.outer != 1) return std::nullopt;
     return node.attrs.get<int64_t>("start") * s.inner * static_cast<int64_t>(bytes_of(in[0].dtype));
   };

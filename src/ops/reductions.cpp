@@ -81,7 +81,7 @@ Value with_axes(Value dy, const Shape& x, const std::vector<int64_t>& axes) {
   return dy.shape() == shape ? dy : reshape(dy, shape);
 }
 
-// Of max and min: shared, not repeated, as the derivative of max(b, b) is that of b.
+// The derivative of max and min is shared, not repeated: that of max(b, b) is that of b.
 void extreme_gradient(VjpContext& c) {
   Value x = c.operand(0);
   const auto axes = c.attrs().get<std::vector<int64_t>>("axes");

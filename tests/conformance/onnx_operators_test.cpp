@@ -16,7 +16,7 @@
 namespace brrr::test {
 namespace {
 
-// Of the largest number of a result; integers are equal.
+// A share of the largest number of a result; integers are equal.
 constexpr double kOperatorTolerance = 1e-4;
 
 const io::SafetensorsFile& operator_goldens() {

@@ -23,7 +23,7 @@ using Kind = SuiteResult::Kind;
 
 const fs::path kLists = fs::path(BRRR_SOURCE_DIR) / "tests/conformance";
 constexpr const char* kParts[] = {"node", "pytorch-converted", "pytorch-operator", "simple"};
-// Of the cases that pass, one in so many runs in CI.
+// One in so many of the cases that pass runs in CI.
 constexpr size_t kSampled = 8;
 
 std::vector<std::string> cases_in(const fs::path& suite) {

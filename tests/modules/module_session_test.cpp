@@ -5,9 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "backend/cpu/target.h"
 #include "base/errors.h"
 #include "modules/onnx/onnx_module.h"
+#include "support/long_proof.h"
 #include "support/onnx_fields.h"
 
 namespace brrr::test {
@@ -103,6 +106,25 @@ TEST(ModuleSession, ASizeThatDataKnowsEndsAProgram) {
   EXPECT_EQ(m.session.programs(), 4u);
   m.run({{"x", floats({4}, {0, 4, 1, 9})}});
   EXPECT_EQ(m.session.programs(), 4u);
+}
+
+// What data decides is different in every run: programs for what was found long ago are forgotten.
+TEST(ModuleSession, ProgramsForWhatWasFoundAreForgotten) {
+  Opened m(found_elements());
+  const auto run = [&](int bits) {
+    std::vector<float> x(12);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = (bits >> i & 1) != 0 ? 2.0f : 0.0f;
+    const HostTensor y = m.run({{"x", floats({12}, x)}});
+    EXPECT_EQ(y.shape.elements(), std::popcount(static_cast<unsigned>(bits)));
+  };
+  size_t most = 0;
+  const int all = rounds(1 << 12, 1 << 11);
+  for (int bits = 0; bits < all; ++bits) {
+    run(bits);
+    most = std::max(most, m.session.programs());
+  }
+  EXPECT_LT(most, static_cast<size_t>(all) * 3 / 4);
+  run(1);  // one that is gone comes back
 }
 
 std::string function_model() {

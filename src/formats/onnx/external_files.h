@@ -15,13 +15,13 @@ struct TensorProto;
 
 class ExternalFiles {
  public:
-  /// Of bytes that lie in no folder: every tensor is refused. `what` must outlive it.
+  /// For bytes that lie in no folder: every tensor is refused. `what` must outlive it.
   explicit ExternalFiles(const std::string& what) : what_(what) {}
   ExternalFiles(const std::string& what, const fs::path& model);
 
   /// The bytes of an external tensor; the tensor keeps their file mapped.
   std::span<const std::byte> read(TensorProto& tensor);
-  /// Of all files that were opened.
+  /// The size of all files that were opened.
   uint64_t bytes() const { return bytes_; }
 
  private:

@@ -108,9 +108,6 @@ class FileReader {
         case 12:
           g.outputs.push_back(value_info(m.bytes()));
           break;
-        case 13:
-          g.values.push_back(value_info(m.bytes()));
-          break;
         case 15:
           g.sparse_initializers.push_back(sparse_tensor(m.bytes()));
           break;

@@ -151,7 +151,7 @@ struct GraphProto {
   std::vector<NodeProto> nodes;
   std::vector<TensorProto> initializers;
   std::vector<SparseTensorProto> sparse_initializers;
-  std::vector<ValueInfo> inputs, outputs, values;
+  std::vector<ValueInfo> inputs, outputs;
 };
 
 /// The version of each domain's operators; "" is ONNX's own, which is also written "ai.onnx".
@@ -182,7 +182,7 @@ class File {
   std::vector<FunctionProto> functions;
   std::vector<std::pair<std::string_view, std::string_view>> metadata;
   const std::string& what() const { return what_; }
-  /// Of the file and those beside it.
+  /// The size of the file and those beside it.
   uint64_t bytes() const { return bytes_; }
 
  private:

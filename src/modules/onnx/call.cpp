@@ -190,6 +190,17 @@ void Call::out(size_t i, Item item) {
   if (wants(i)) names_.items[node_.outputs[i]] = std::move(item);
 }
 
+Value Call::vector(const std::vector<int64_t>& list) {
+  const std::vector<Number> values(list.begin(), list.end());
+  return literal(graph(), {std::ssize(list)}, values, DType::i64);
+}
+
+Value Call::vector(const std::vector<float>& list) {
+  std::vector<Number> values;
+  for (const float x : list) values.emplace_back(static_cast<double>(x));
+  return literal(graph(), {std::ssize(list)}, values, DType::f32);
+}
+
 int64_t Call::axis(int64_t axis, int rank) const {
   if (axis < -rank || axis >= rank) fail("there is no axis {} of {}", axis, rank);
   return axis < 0 ? axis + rank : axis;

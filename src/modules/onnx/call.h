@@ -22,7 +22,7 @@ class Call {
   Lowering& lowering() { return lowering_; }
   Names& names() { return names_; }
   Graph& graph() { return lowering_.build().graph; }
-  /// Of the domain of the operator.
+  /// The version of the operators of the node's domain.
   int64_t opset() const { return opset_; }
 
   // -- operands
@@ -76,6 +76,9 @@ class Call {
   std::vector<int64_t> axes(std::vector<int64_t> axes, int rank) const;
   /// A scalar of the dtype.
   Value scalar(Number value, DType dtype) { return brrr::scalar(graph(), value, dtype); }
+  /// A list as a vector of i64, or of f32.
+  Value vector(const std::vector<int64_t>& list);
+  Value vector(const std::vector<float>& list);
   Value scalar_like(Number value, const Value& like) { return scalar(value, like.dtype()); }
 
   /// Throws Unsupported: "FILE: Conv 'name': not supported: ...".

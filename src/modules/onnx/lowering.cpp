@@ -172,10 +172,8 @@ Item Lowering::here(const Item& item) {
   return mine;
 }
 
-const Item* Lowering::find(const Names& names, std::string_view name) {
-  for (const Names* scope = &names; scope != nullptr; scope = scope->outer) {
-    // What a scope finds stays in it.
-    Names& own = const_cast<Names&>(names);
+const Item* Lowering::find(Names& names, std::string_view name) {
+  for (Names* scope = &names; scope != nullptr; scope = scope->outer) {
     auto at = scope->items.find(name);
     if (at == scope->items.end()) {
       const std::string qualified = scope->qualified(name);
@@ -189,16 +187,16 @@ const Item* Lowering::find(const Names& names, std::string_view name) {
         continue;
       // A value of this region must not become one of the graph around it.
       if (scope->build != build_) {
-        own.passed.emplace(name, qualified);
-        return &(own.items[name] = here(item));
+        names.passed.emplace(name, qualified);
+        return &(names.items[name] = here(item));
       }
-      at = const_cast<Names&>(*scope).items.emplace(name, here(item)).first;
+      at = scope->items.emplace(name, here(item)).first;
     }
     // What an outer graph gives is read through the regions between.
     if (scope == &names && (!at->second.is_tensor() || at->second.value.graph == &build_->graph))
       return &at->second;
-    own.passed.emplace(name, scope->source(name));
-    return &(own.items[name] = here(at->second));
+    names.passed.emplace(name, scope->source(name));
+    return &(names.items[name] = here(at->second));
   }
   return nullptr;
 }
@@ -276,8 +274,7 @@ const std::vector<std::string_view>& Lowering::reads_of(const NodeProto& node) {
 
 std::vector<bool> Lowering::needed_nodes(const std::vector<NodeProto>& nodes, const Names& names,
                                          const std::vector<std::string_view>& wanted) {
-  const std::set<std::string_view> wanted_names(wanted.begin(), wanted.end());
-  std::set<std::string_view> needs(wanted_names);
+  std::set<std::string_view> needs(wanted.begin(), wanted.end());
   std::vector<bool> needed(nodes.size());
   for (size_t i = nodes.size(); i-- > 0;) {
     for (const std::string_view out : nodes[i].outputs)
@@ -293,8 +290,8 @@ bool Lowering::is_small_constant(const Item& item) {
          main_.dependence(item.value.id) == Build::nothing;
 }
 
-void Lowering::hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from,
-                       const Names& names, const std::vector<std::string_view>& wanted,
+void Lowering::hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from, Names& names,
+                       const std::vector<std::string_view>& wanted,
                        const std::vector<bool>& needed) {
   std::unordered_map<std::string_view, const NodeProto*> producers;
   for (size_t i = 0; i < from; ++i)
@@ -433,7 +430,7 @@ void Lowering::call_function(const FunctionProto& function, const NodeProto& nod
 // -- graphs inside nodes
 // --------------------------------------------------------------------------
 
-Names Lowering::inner_names(const Names& outside, const std::string& part) const {
+Names Lowering::inner_names(Names& outside, const std::string& part) const {
   Names inner;
   inner.outer = &outside;
   inner.prefix = fmt::format("{}{}/", outside.prefix, part);
@@ -467,7 +464,7 @@ std::vector<Item> Lowering::outputs_of(const GraphProto& graph, Names& names) {
   return items;
 }
 
-std::vector<Item> Lowering::lower_in_place(const GraphProto& graph, const Names& outside,
+std::vector<Item> Lowering::lower_in_place(const GraphProto& graph, Names& outside,
                                            const std::string& part,
                                            const std::vector<Passed>& inputs) {
   Names inner = inner_names(outside, part);
@@ -479,8 +476,7 @@ std::vector<Item> Lowering::lower_in_place(const GraphProto& graph, const Names&
   return outputs_of(graph, inner);
 }
 
-std::optional<Lowering::RegionParts> Lowering::lower_region(const GraphProto& graph,
-                                                            const Names& outside,
+std::optional<Lowering::RegionParts> Lowering::lower_region(const GraphProto& graph, Names& outside,
                                                             const std::string& part,
                                                             const std::vector<Type>& types,
                                                             const RegionInputs& inputs,

@@ -51,7 +51,7 @@ class Build {
 /// The names of one graph: that of the file, of a function, or of a branch or a loop that is
 /// lowered in place. Names are told apart in the whole file by a prefix.
 struct Names {
-  const Names* outer = nullptr;  // whose names are visible, too
+  Names* outer = nullptr;  // whose names are visible, too
   std::string prefix;
   const Opsets* opsets = nullptr;
   Build* build = nullptr;
@@ -63,7 +63,7 @@ struct Names {
   /// Values of attributes that the nodes of a function refer to.
   const NodeProto* call = nullptr;
   const FunctionProto* function = nullptr;
-  const Names* caller = nullptr;
+  Names* caller = nullptr;
 
   std::string qualified(std::string_view name) const { return prefix + std::string(name); }
   /// The qualified name under which an item is handed on.
@@ -107,8 +107,8 @@ class Lowering {
     Item item;
     std::string source;  // its qualified name outside
   };
-  std::vector<Item> lower_in_place(const GraphProto& graph, const Names& outside,
-                                   const std::string& part, const std::vector<Passed>& inputs);
+  std::vector<Item> lower_in_place(const GraphProto& graph, Names& outside, const std::string& part,
+                                   const std::vector<Passed>& inputs);
   /// A graph as a region: closed, what it reads of the outside are further inputs. Nothing where
   /// that cannot be: a size depends on what it is given, or a value is no tensor.
   struct RegionParts {
@@ -119,7 +119,7 @@ class Lowering {
   /// `inputs` makes the inputs of the graph of those of the region, which have `types`; without it
   /// they are the same. The values of `captured` are captured first, in their order.
   using RegionInputs = std::function<std::vector<Item>(const std::vector<Value>& inputs)>;
-  std::optional<RegionParts> lower_region(const GraphProto& graph, const Names& outside,
+  std::optional<RegionParts> lower_region(const GraphProto& graph, Names& outside,
                                           const std::string& part, const std::vector<Type>& types,
                                           const RegionInputs& inputs = {},
                                           const std::vector<Value>& captured = {});
@@ -127,7 +127,7 @@ class Lowering {
   static void capture_also(RegionParts& parts, const std::vector<Value>& captured);
 
   /// The item of a name; null where nothing gives it (yet).
-  const Item* find(const Names& names, std::string_view name);
+  const Item* find(Names& names, std::string_view name);
   /// The value of a tensor, which must be known: throws Cut or Bind where it is not.
   const RefTensor& known(const Value& value, const std::string& qualified_name);
   /// The same where it is known; null where it depends on data.
@@ -152,7 +152,7 @@ class Lowering {
   void lower_node(const NodeProto& node, Names& names);
   void call_function(const FunctionProto& function, const NodeProto& node, Names& names);
   const FunctionProto* find_function(const NodeProto& node) const;
-  void hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from, const Names& names,
+  void hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from, Names& names,
                const std::vector<std::string_view>& wanted, const std::vector<bool>& needed);
   bool is_small_constant(const Item& item);
   std::vector<bool> needed_nodes(const std::vector<NodeProto>& nodes, const Names& names,
@@ -161,7 +161,7 @@ class Lowering {
   bool is_given(const std::string& qualified) const;
   Item given(const std::string& qualified);
   Item here(const Item& item);
-  Names inner_names(const Names& outside, const std::string& part) const;
+  Names inner_names(Names& outside, const std::string& part) const;
   void give_graph(const GraphProto& graph, Names& names) const;
   std::vector<Item> outputs_of(const GraphProto& graph, Names& names);
   void output(modules::Lowered& lowered, const std::string& name, const Item& item);

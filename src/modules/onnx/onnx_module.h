@@ -19,7 +19,4 @@ inline constexpr int64_t kNewestOpset = 28, kNewestIr = 14;
 
 using modules::Unsupported;
 
-/// "Conv", "com.microsoft.FusedMatMul", ...: every operator that is supported.
-std::vector<std::string> supported_operators();
-
 }  // namespace brrr::onnx

@@ -42,18 +42,10 @@ const OperatorRow* find_operator(std::string_view domain, std::string_view op_ty
 }
 
 size_t fewest_operands(std::string_view domain, std::string_view op_type) {
-  const auto at = std::ranges::find_if(kArities, [&](const OperatorArity& row) {
-    return row.domain == domain && row.op_type == op_type;
-  });
-  return at == std::end(kArities) ? 0 : at->fewest;
-}
-
-std::vector<std::string> supported_operators() {
-  std::vector<std::string> names;
-  for (const auto& [name, rows] : table())
-    names.push_back(name.starts_with('.') ? name.substr(1) : name);
-  std::ranges::sort(names);
-  return names;
+  const auto name = [](const OperatorArity& row) { return std::pair(row.domain, row.op_type); };
+  static_assert(std::ranges::is_sorted(kArities, {}, name));
+  const auto at = std::ranges::lower_bound(kArities, std::pair(domain, op_type), {}, name);
+  return at == std::end(kArities) || name(*at) != std::pair(domain, op_type) ? 0 : at->fewest;
 }
 
 }  // namespace brrr::onnx

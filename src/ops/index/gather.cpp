@@ -5,15 +5,6 @@
 namespace brrr {
 namespace {
 
-/// x as [outer, count, inner] around an axis.
-struct Around {
-  int64_t outer = 1, count = 1, inner = 1;
-  Around(const Shape& x, int64_t axis) : count(x.size(static_cast<int>(axis))) {
-    for (int a = 0; a < x.rank(); ++a)
-      if (a != axis) (a < axis ? outer : inner) *= x.size(a);
-  }
-};
-
 /// Index i of the operand; those below 0 count from the end.
 int64_t index_at(const char* op, const RefTensor& ids, int64_t i, int64_t count) {
   const auto id = ids.integer<int64_t>(static_cast<size_t>(i));
@@ -43,7 +34,7 @@ OpDef gather_op() {
     return std::vector<Type>{{c.in[0].dtype, y}};
   };
   d.evaluate = [](const EvalContext& c) {
-    const Around x(c.in[0]->type.shape, c.node.attrs.get<int64_t>("axis"));
+    const AxisSplit x = split_at(c.in[0]->type.shape, c.node.attrs.get<int64_t>("axis"));
     const RefTensor& ids = *c.in[1];
     const auto n = static_cast<int64_t>(ids.size());
     c.out[0].visit([&]<typename T>(std::vector<T>& y) {
@@ -61,7 +52,7 @@ OpDef gather_op() {
     // The gradient is added into zeros, the axis first.
     const Value x = c.operand(0), ids = c.operand(1), dy = c.grad(0);
     const int64_t axis = c.attrs().get<int64_t>("axis");
-    const Around around(x.shape(), axis);
+    const AxisSplit around = split_at(x.shape(), axis);
     const int64_t n = ids.shape().elements();
     const Value rows = reshape(transpose(reshape(dy, {around.outer, n, around.inner}), {1, 0, 2}),
                                {n, around.outer * around.inner});

@@ -11,10 +11,7 @@ namespace {
 /// Calls row(offset, stride, count) for every line of a tensor along an axis.
 template <typename F>
 void for_each_line(const Shape& x, int64_t axis, F row) {
-  int64_t outer = 1, inner = 1;
-  const int64_t count = x.size(static_cast<int>(axis));
-  for (int a = 0; a < x.rank(); ++a)
-    if (a != axis) (a < axis ? outer : inner) *= x.size(a);
+  const auto [outer, count, inner] = split_at(x, axis);
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t i = 0; i < inner; ++i) row(o * count * inner + i, inner, count);
 }

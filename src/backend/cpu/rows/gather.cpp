@@ -15,12 +15,10 @@ template <typename Id>
 class GatherKernel final : public Kernel {
  public:
   explicit GatherKernel(const NodeView& node) : ids_(node.in[1].shape.elements()) {
-    const Shape& x = node.in[0].shape;
-    const auto axis = static_cast<int>(node.attrs().get<int64_t>("axis"));
-    count_ = x.size(axis);
-    run_bytes_ = static_cast<int64_t>(bytes_of(node.in[0].dtype));
-    for (int a = 0; a < x.rank(); ++a)
-      if (a != axis) (a < axis ? outer_ : run_bytes_) *= x.size(a);
+    const AxisSplit x = split_at(node.in[0].shape, node.attrs().get<int64_t>("axis"));
+    count_ = x.count;
+    outer_ = x.outer;
+    run_bytes_ = x.inner * static_cast<int64_t>(bytes_of(node.in[0].dtype));
   }
 
   void run(const KernelArgs& args) override {

@@ -13,16 +13,10 @@
 namespace brrr::cpu {
 namespace {
 
-/// x as [outer, count, inner] around the axis.
-struct Lines {
-  int64_t outer = 1, count = 1, inner = 1;
-  explicit Lines(const NodeView& node) {
-    const Shape& x = node.in[0].shape;
-    const auto axis = static_cast<int>(node.attrs().get<int64_t>("axis"));
-    count = x.size(axis);
-    for (int a = 0; a < x.rank(); ++a)
-      if (a != axis) (a < axis ? outer : inner) *= x.size(a);
-  }
+/// x around the axis of the node.
+struct Lines : AxisSplit {
+  explicit Lines(const NodeView& node)
+      : AxisSplit(split_at(node.in[0].shape, node.attrs().get<int64_t>("axis"))) {}
   /// f(line, offset of its first element), elements `inner` apart.
   template <typename F>
   void each(F f) const {

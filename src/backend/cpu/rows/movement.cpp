@@ -18,10 +18,12 @@ const std::byte* bytes_at(const void* p, int64_t offset = 0) {
 
 /// A shape around an axis, in bytes: `outer` blocks of size(axis) * inner.
 struct Axis {
-  int64_t outer = 1, size = 1, inner;
-  Axis(const Shape& shape, int64_t axis, int64_t bytes) : inner(bytes) {
-    for (int i = 0; i < shape.rank(); ++i)
-      (i < axis ? outer : i == axis ? size : inner) *= shape.size(i);
+  int64_t outer, size, inner;
+  Axis(const Shape& shape, int64_t axis, int64_t bytes) {
+    const AxisSplit split = split_at(shape, axis);
+    outer = split.outer;
+    size = split.count;
+    inner = split.inner * bytes;
   }
   int64_t block() const { return size * inner; }
 };

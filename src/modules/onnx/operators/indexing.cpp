@@ -73,7 +73,7 @@ void scatter_elements(Call& c) {
   c.out(reshape(y, x.shape()));
 }
 
-/// Of indices [..., K] into the first K axes behind `batch` ones: the flat index [...] into them.
+/// The flat index [...] that indices [..., K] mean: into the first K axes behind `batch` ones.
 Value flat_rows(Call& c, const Shape& x, Value ids, int batch) {
   ids = index_of(ids);
   const int rank = ids.shape().rank();
@@ -175,12 +175,6 @@ void space_to_depth(Call& c) {
 // -- what only data knows
 // -------------------------------------------------------------------------
 
-RefTensor integers_tensor(Shape shape, const std::vector<int64_t>& values) {
-  RefTensor t(Type{DType::i64, std::move(shape)});
-  t.signed_data = values;
-  return t;
-}
-
 void non_zero(Call& c) {
   const RefTensor& x = c.known(0);
   const Shape& shape = x.type.shape;
@@ -192,7 +186,7 @@ void non_zero(Call& c) {
   for (int axis = 0; axis < shape.rank(); ++axis)
     for (const int64_t i : found)
       values.push_back(i / strides[static_cast<size_t>(axis)] % shape.size(axis));
-  c.out(c.lowering().constant(integers_tensor({shape.rank(), std::ssize(found)}, values)));
+  c.out(reshape(c.vector(values), {shape.rank(), std::ssize(found)}));
 }
 
 void compress(Call& c) {
@@ -217,19 +211,19 @@ void unique(Call& c) {
   const Shape& shape = x.type.shape;
   const bool has_axis = c.has_attribute("axis"), sorted = c.integer("sorted", 1) != 0;
   const int64_t axis = has_axis ? c.axis(c.integer("axis"), shape.rank()) : 0;
-  int64_t outer = 1, inner = 1;
-  const int64_t count = has_axis ? shape.size(static_cast<int>(axis)) : shape.elements();
-  if (has_axis)
-    for (int a = 0; a < shape.rank(); ++a)
-      if (a != axis) (a < axis ? outer : inner) *= shape.size(a);
+  const AxisSplit around = has_axis ? split_at(shape, axis) : AxisSplit{1, shape.elements(), 1};
+  const int64_t outer = around.outer, count = around.count, inner = around.inner;
   const auto element = [&](int64_t k, int64_t o, int64_t i) {
     return static_cast<size_t>((o * count + k) * inner + i);
   };
   const auto compare = [&](int64_t a, int64_t b) {
     for (int64_t o = 0; o < outer; ++o)
       for (int64_t i = 0; i < inner; ++i) {
-        const double p = x.number(element(a, o, i)), q = x.number(element(b, o, i));
-        if (p != q) return p < q ? -1 : 1;
+        const size_t p = element(a, o, i), q = element(b, o, i);
+        const int order = x.visit([&](const auto& values) {  // 64 bits are more than a double holds
+          return values[p] == values[q] ? 0 : values[p] < values[q] ? -1 : 1;
+        });
+        if (order != 0) return order;
       }
     return 0;
   };
@@ -264,9 +258,9 @@ void unique(Call& c) {
   const std::vector<Number> ids(first.begin(), first.end());
   const Value flat = has_axis ? c.in(0) : reshape(c.in(0), {count});
   c.out(gather(flat, literal(c.graph(), {n}, ids, DType::i64), static_cast<int>(axis)));
-  c.out(1, c.lowering().constant(integers_tensor({n}, first)));
-  c.out(2, c.lowering().constant(integers_tensor({count}, number)));
-  c.out(3, c.lowering().constant(integers_tensor({n}, counts)));
+  c.out(1, c.vector(first));
+  c.out(2, c.vector(number));
+  c.out(3, c.vector(counts));
 }
 
 const OperatorRow kIndexingRows[] = {

@@ -11,16 +11,6 @@ namespace {
 
 constexpr std::string_view kLearning = "ai.onnx.ml";
 
-Value vector_literal(Call& c, const std::vector<float>& list) {
-  std::vector<Number> values;
-  for (const float x : list) values.emplace_back(static_cast<double>(x));
-  return literal(c.graph(), {std::ssize(list)}, values, DType::f32);
-}
-Value vector_literal(Call& c, const std::vector<int64_t>& list) {
-  const std::vector<Number> values(list.begin(), list.end());
-  return literal(c.graph(), {std::ssize(list)}, values, DType::i64);
-}
-
 /// The tensor of an attribute, as a vector.
 std::optional<Value> vector_of(Call& c, const std::string& name) {
   const TensorProto* t = c.tensor(name);
@@ -57,17 +47,16 @@ void binarizer(Call& c) {
 void scaler(Call& c) {
   Value x = c.in(0);
   if (!is_float(x.dtype())) x = cast(x, DType::f32);
-  if (const auto offset = c.number_list("offset"))
-    x = x - cast(vector_literal(c, *offset), x.dtype());
-  if (const auto scale = c.number_list("scale")) x = x * cast(vector_literal(c, *scale), x.dtype());
+  if (const auto offset = c.number_list("offset")) x = x - cast(c.vector(*offset), x.dtype());
+  if (const auto scale = c.number_list("scale")) x = x * cast(c.vector(*scale), x.dtype());
   c.out(cast(x, DType::f32));
 }
 
 /// keys_* or values_* of LabelEncoder.
 Value labels_of_encoder(Call& c, const std::string& which) {
   if (const auto tensor = vector_of(c, which + "_tensor")) return *tensor;
-  if (const auto list = c.integer_list(which + "_int64s")) return vector_literal(c, *list);
-  if (const auto list = c.number_list(which + "_floats")) return vector_literal(c, *list);
+  if (const auto list = c.integer_list(which + "_int64s")) return c.vector(*list);
+  if (const auto list = c.number_list(which + "_floats")) return c.vector(*list);
   c.refuse("{} of texts", which);
 }
 
@@ -185,14 +174,12 @@ Forest forest_of(Call& c) {
   return f;
 }
 
-Value table_of(Call& c, const std::vector<int64_t>& list) { return vector_literal(c, list); }
-
 /// Where `mode` says that x and `split` are so; [N, trees].
 Value decided(Call& c, const Forest& f, Value x, Value at) {
   std::vector<Number> splits;
   for (const double s : f.split) splits.emplace_back(s);
   const Value table = literal(c.graph(), {std::ssize(f.split)}, splits, x.dtype());
-  const Value split = gather(table, at, 0), mode = gather(table_of(c, f.mode), at, 0);
+  const Value split = gather(table, at, 0), mode = gather(c.vector(f.mode), at, 0);
   using Test = Value (*)(Value, Value);
   constexpr Test kTests[] = {less_equal, less, greater_equal, greater, equal, not_equal};
   Value yes = full(c.graph(), x.shape(), 0, DType::boolean);
@@ -223,13 +210,13 @@ Value leaves_of(Call& c, const Forest& f, Value x) {
   for (const int64_t feature : f.feature)
     if (feature < 0 || feature >= width) c.fail("there is no feature {} of {}", feature, width);
   const Shape shape{n, trees};
-  Value at = broadcast_to(table_of(c, f.roots), shape);
+  Value at = broadcast_to(c.vector(f.roots), shape);
   const Value first = iota(c.graph(), shape, 0, DType::i64) * c.scalar(width, DType::i64);
   const Value flat = reshape(x, {n * width});
   for (int64_t level = 0; level < f.depth; ++level) {
-    const Value own = gather(flat, first + gather(table_of(c, f.feature), at, 0), 0);
-    at = where(decided(c, f, own, at), gather(table_of(c, f.yes), at, 0),
-               gather(table_of(c, f.no), at, 0));
+    const Value own = gather(flat, first + gather(c.vector(f.feature), at, 0), 0);
+    at = where(decided(c, f, own, at), gather(c.vector(f.yes), at, 0),
+               gather(c.vector(f.no), at, 0));
   }
   const auto nodes = std::ssize(f.feature) - std::ssize(c.integer_list("leaf_targetids").value());
   return at - c.scalar(nodes, DType::i64);
@@ -242,7 +229,7 @@ void tree_ensemble(Call& c) {
   const Value leaf = leaves_of(c, f, x);
   const int64_t targets = c.integer("n_targets"), post = c.integer("post_transform", 0);
   const Value weight = gather(vector_of(c, "leaf_weights").value(), leaf, 0);  // [N, trees]
-  const Value target = gather(table_of(c, c.integer_list("leaf_targetids").value()), leaf, 0);
+  const Value target = gather(c.vector(c.integer_list("leaf_targetids").value()), leaf, 0);
   const Shape three{x.shape()[0], Dim(targets), target.shape()[1]};
   const auto of_trees = [](Value v) { return reshape(v, {v.shape()[0], Dim(1), v.shape()[1]}); };
   const Value hit = equal(of_trees(target), iota(c.graph(), three, 1, DType::i64));
@@ -344,7 +331,7 @@ void tf_idf_vectorizer(Call& c) {
     for (int64_t step = 1; step <= (g.length == 1 ? 1 : skips + 1); ++step) {
       if (length - step * (g.length - 1) < 1) continue;
       const Value counts = transpose(counts_of(c, x, g, step), {1, 0});
-      y = scatter(y, vector_literal(c, g.columns), counts, ScatterMode::add);
+      y = scatter(y, c.vector(g.columns), counts, ScatterMode::add);
     }
   }
   y = transpose(y, {1, 0});
@@ -357,7 +344,7 @@ void tf_idf_vectorizer(Call& c) {
       std::vector<float> of_column(static_cast<size_t>(width), 0);
       for (size_t i = 0; i < std::min(weights->size(), columns.size()); ++i)
         of_column[static_cast<size_t>(columns[i])] = (*weights)[i];
-      y = y * vector_literal(c, of_column);
+      y = y * c.vector(of_column);
     }
   }
   c.out(shape.rank() == 2 ? y : reshape(y, {width}));

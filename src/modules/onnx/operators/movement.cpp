@@ -8,11 +8,6 @@
 namespace brrr::onnx {
 namespace {
 
-Value integers_of(Call& c, const std::vector<int64_t>& list) {
-  std::vector<Number> values(list.begin(), list.end());
-  return literal(c.graph(), {static_cast<int64_t>(list.size())}, values, DType::i64);
-}
-
 // -- leaves
 // ---------------------------------------------------------------------------------------
 
@@ -21,12 +16,8 @@ void constant(Call& c) {
   if (const TensorProto* t = c.tensor("value")) return c.out(c.lowering().constant(*t, name));
   if (c.has_attribute("value_int")) return c.out(c.scalar(c.integer("value_int"), DType::i64));
   if (c.has_attribute("value_float")) return c.out(c.scalar(c.number("value_float"), DType::f32));
-  if (const auto list = c.integer_list("value_ints")) return c.out(integers_of(c, *list));
-  if (const auto list = c.number_list("value_floats")) {
-    std::vector<Number> values;
-    for (const float x : *list) values.emplace_back(static_cast<double>(x));
-    return c.out(literal(c.graph(), {std::ssize(*list)}, values, DType::f32));
-  }
+  if (const auto list = c.integer_list("value_ints")) return c.out(c.vector(*list));
+  if (const auto list = c.number_list("value_floats")) return c.out(c.vector(*list));
   c.refuse("a constant of texts or a sparse one");
 }
 
@@ -54,7 +45,7 @@ void shape_of(Call& c) {
   const int64_t start = clamped(c.integer("start", 0)), end = clamped(c.integer("end", rank));
   std::vector<int64_t> sizes;
   for (int64_t axis = start; axis < end; ++axis) sizes.push_back(x.size(static_cast<int>(axis)));
-  c.out(integers_of(c, sizes));
+  c.out(c.vector(sizes));
 }
 
 void size_of(Call& c) { c.out(c.scalar(c.in(0).shape().elements(), DType::i64)); }

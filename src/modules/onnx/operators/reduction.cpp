@@ -184,56 +184,51 @@ void gemm(Call& c) {
 // -- norms of rows
 // --------------------------------------------------------------------------------
 
-/// The axes from `axis` on as one row: [..., C].
-Value as_rows(Value x, int axis) {
-  Shape shape;
-  int64_t width = 1;
-  for (int a = 0; a < x.shape().rank(); ++a) {
-    if (a < axis)
-      shape.push_back(x.shape()[a]);
-    else
-      width *= x.shape().size(a);
+/// What LayerNormalization and RMSNormalization normalise: the axes from `axis` on are one row.
+struct NormalisedRows {
+  explicit NormalisedRows(Call& c)
+      : x(c.in(0)),
+        axis(static_cast<int>(c.axis(c.integer("axis", -1), x.shape().rank()))),
+        eps(c.number("epsilon", 1e-5)),
+        inner(c.dtype("stash_type", DType::f32)) {
+    if (x.dtype() == DType::f64) inner = DType::f64;
+    Shape all;
+    for (int a = 0; a < x.shape().rank(); ++a) {
+      const Dim dim = x.shape()[a];
+      column.push_back(a < axis ? dim : Dim(1));
+      (a < axis ? all : own).push_back(dim);
+    }
+    width = own.elements();
+    all.push_back(width);
+    rows = reshape(cast(x, inner), all);
   }
-  shape.push_back(width);
-  return x.shape() == shape ? x : reshape(x, shape);
-}
+  /// A weight or a shift as a vector [C].
+  Value vector(Value v) const { return reshape(broadcast_to(cast(v, inner), own), {width}); }
+
+  Value x;
+  int axis;
+  double eps;
+  DType inner;        // of the computation
+  Shape own, column;  // of the axes from `axis` on; of x with ones in their place
+  int64_t width = 0;  // C
+  Value rows;         // [..., C]
+};
 
 void layer_normalization(Call& c) {
-  const Value x = c.in(0);
-  const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), x.shape().rank()));
-  const double eps = c.number("epsilon", 1e-5);
-  const DType stash = c.dtype("stash_type", DType::f32);
-  const DType inner = x.dtype() == DType::f64 ? DType::f64 : stash;
-  const Value rows = as_rows(cast(x, inner), axis);
-  const int64_t width = rows.shape().size(-1);
-  Shape column;
-  for (int a = 0; a < x.shape().rank(); ++a) column.push_back(a < axis ? x.shape()[a] : Dim(1));
+  const NormalisedRows n(c);
   const auto vector = [&](size_t i, double fallback) {
-    if (!c.has(i)) return full(c.graph(), {width}, fallback, inner);
-    Shape own;
-    for (int a = axis; a < x.shape().rank(); ++a) own.push_back(x.shape()[a]);
-    Value v = cast(c.in(i), inner);
-    if (v.shape() != own) v = broadcast_to(v, own);
-    return reshape(v, {width});
+    return c.has(i) ? n.vector(c.in(i)) : full(c.graph(), {n.width}, fallback, n.inner);
   };
-  const LayerNorm norm = layer_norm(rows, vector(1, 1), vector(2, 0), eps);
-  c.out(cast(reshape(norm.y, x.shape()), x.dtype()));
-  c.out(1, reshape(norm.mean, column));
-  c.out(2, reshape(norm.rstd, column));
+  const LayerNorm norm = layer_norm(n.rows, vector(1, 1), vector(2, 0), n.eps);
+  c.out(cast(reshape(norm.y, n.x.shape()), n.x.dtype()));
+  c.out(1, reshape(norm.mean, n.column));
+  c.out(2, reshape(norm.rstd, n.column));
 }
 
 void rms_normalization(Call& c) {
-  const Value x = c.in(0), weight = c.in(1);
-  const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), x.shape().rank()));
-  const double eps = c.number("epsilon", 1e-5);
-  const DType stash = c.dtype("stash_type", DType::f32);
-  const DType inner = x.dtype() == DType::f64 ? DType::f64 : stash;
-  const Value rows = as_rows(cast(x, inner), axis);
-  const int64_t width = rows.shape().size(-1);
-  Shape own;
-  for (int a = axis; a < x.shape().rank(); ++a) own.push_back(x.shape()[a]);
-  const Value w = reshape(broadcast_to(cast(weight, inner), own), {width});
-  c.out(cast(reshape(rms_norm(rows, w, eps).y, x.shape()), weight.dtype()));
+  const NormalisedRows n(c);
+  const Value weight = c.in(1), y = rms_norm(n.rows, n.vector(weight), n.eps).y;
+  c.out(cast(reshape(y, n.x.shape()), weight.dtype()));
 }
 
 void lp_normalization(Call& c) {

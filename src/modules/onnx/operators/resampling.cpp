@@ -89,12 +89,10 @@ std::vector<double> weight_matrix(const ResizeMode& m, const ResizedAxis& axis) 
 }
 
 Shape around(const Shape& x, int axis, std::initializer_list<Dim> middle) {
-  int64_t outer = 1, inner = 1;
-  for (int a = 0; a < x.rank(); ++a)
-    if (a != axis) (a < axis ? outer : inner) *= x.size(a);
-  Shape shape{outer};
+  const AxisSplit split = split_at(x, axis);
+  Shape shape{split.outer};
   for (const Dim& d : middle) shape.push_back(d);
-  shape.push_back(inner);
+  shape.push_back(split.inner);
   return shape;
 }
 
