@@ -1,5 +1,7 @@
 #include "models/causal_lm.h"
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "ops/ops.h"
 
@@ -10,9 +12,25 @@ Value CausalRows::places() const {
   return first ? rows + *first : rows;
 }
 
-Value CausalRows::kept(const char* name, int64_t layer, Value part, int axis) const {
+Value CausalRows::kept(const char* name, int64_t layer, Value part, int64_t width) const {
   if (!has_cache()) return part;
   Graph& g = *tokens.graph;
+  const bool in_rows = part.shape().rank() == 3;
+  if (past) {
+    const Shape flat = part.shape();
+    if (in_rows)
+      part = transpose(reshape(part, {flat[0], flat[1], Dim(flat.size(2) / width), Dim(width)}),
+                       {0, 2, 1, 3});
+    Shape before = part.shape();
+    before[2] = Dim(*past);
+    const std::string which = fmt::format("{}.{}", layer, name);
+    const std::vector<Value> parts{g.input("past_key_values." + which, before, part.dtype()), part};
+    const Value all = concat(parts, 2);
+    g.output("present." + which, all);
+    if (!in_rows) return all;
+    return reshape(transpose(all, {0, 2, 1, 3}), {flat[0], all.shape()[2], flat[2]});
+  }
+  const int axis = in_rows ? 1 : 2;
   Shape shape = part.shape();
   shape[axis] = Dim(binding->capacity);
   Value cache =
@@ -50,6 +68,29 @@ Graph CausalModel::forward(Dim batch, Dim length) const {
   const Value tokens = g.input("tokens", {batch, length}, DType::i32);
   const auto net = build(g, std::nullopt);
   g.output("logits", net->logits(net->trunk({tokens, length.size()})));
+  return g;
+}
+
+Graph CausalModel::exchange(const ExchangeBinding& binding) const {
+  constexpr double kHidden = -1e30;  // finite: a row that sees nothing must not become NaN
+  const int64_t keys = binding.past.value_or(0) + binding.length;
+  check_length(Dim(keys));
+  Graph g;
+  const Dim batch(binding.batch), length(binding.length);
+  const Value tokens = g.input("input_ids", {batch, length}, DType::i64);
+  const Value mask = g.input("attention_mask", {batch, Dim(keys)}, DType::i64);
+  const Value positions = g.input("position_ids", {batch, length}, DType::i64);
+  CausalRows rows{cast(tokens, DType::i32), keys};
+  if (binding.past) rows.first = scalar(g, *binding.past, DType::i32);
+  rows.past = binding.past;
+  rows.position_ids = cast(positions, DType::i32);
+  const Value is_hidden = equal(mask, scalar(g, 0, DType::i64));
+  rows.padding = reshape(where(is_hidden, scalar(g, kHidden), scalar(g, 0)),
+                         {batch, Dim(1), Dim(1), Dim(keys)});
+  const auto net = build(g, std::nullopt);
+  const Value x = net->trunk(rows);
+  g.output("logits", net->logits(x));
+  std::ranges::rotate(g.outputs(), g.outputs().end() - 1);
   return g;
 }
 

@@ -16,16 +16,27 @@ struct CausalRows {
   Value tokens;                               // [B, T] i32
   int64_t positions = 0;                      // T, or what the cache has room for
   std::optional<Value> first = std::nullopt;  // i32[]: where the first row stands; absent: at 0
-  const DecodeBinding* binding = nullptr;     // null: there is no cache
+  const DecodeBinding* binding = nullptr;     // null: there is no cache in states
+  // Of graphs for other runtimes (Model::exchange):
+  std::optional<int64_t> past = std::nullopt;        // tokens of a cache in inputs
+  std::optional<Value> position_ids = std::nullopt;  // i32[B, T], instead of places in the row
+  std::optional<Value> padding = std::nullopt;       // f32[B, 1, 1, S], added to scores
 
-  bool has_cache() const { return binding != nullptr; }
+  bool has_cache() const { return binding != nullptr || past; }
   Dim batch() const { return tokens.shape()[0]; }
   Dim length() const { return tokens.shape()[1]; }
   /// i32[T]: where each row stands.
   Value places() const;
-  /// The keys ("k") or values ("v") of a layer, whose rows lie along `axis`: `part` itself, or with
-  /// a cache those of all positions, the state "cache.<name>.<layer>" with `part` written into it.
-  Value kept(const char* name, int64_t layer, Value part, int axis) const;
+  /// i32[T] or i32[B, T]: the position that each row has for the model.
+  Value positions_of_rows() const { return position_ids ? *position_ids : places(); }
+  /// Rows of a table by position: where the positions are given, all that the model takes.
+  int64_t table_rows(int64_t longest) const { return position_ids ? longest : positions; }
+  /// The keys ("key") or values ("value") of a layer: [B, T, K D] or [B, K, T, D], whose heads have
+  /// `width` columns. Gives `part` itself, or with a cache those of all positions: the state
+  /// "cache.<name>.<layer>" with `part` written into it, or the input
+  /// "past_key_values.<layer>.<name>" with `part` behind it, which is then the output
+  /// "present.<layer>.<name>".
+  Value kept(const char* name, int64_t layer, Value part, int64_t width) const;
 };
 
 class CausalNet {
@@ -42,6 +53,7 @@ class CausalModel : public Model {
   Graph loss(int64_t batch, int64_t length) const final;
   Graph forward(Dim batch, Dim length) const final;
   Graph decode(const DecodeBinding& binding) const final;
+  Graph exchange(const ExchangeBinding& binding) const final;
 
  protected:
   /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step); without it nothing is dropped.

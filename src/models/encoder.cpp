@@ -8,57 +8,80 @@
 namespace brrr::models {
 namespace {
 
-/// bool [B, T, 1]: the rows of real tokens.
-Value real_rows(Value x, Value lengths) {
-  const Value places = iota(*x.graph, {Dim(1), x.shape()[1], Dim(1)}, 1);
-  return less(places, reshape(lengths, {x.shape()[0], Dim(1), Dim(1)}));
-}
-
-/// x: [B, T, C] to [B, C], the sum over the real rows.
-Value sum_of_rows(Value x, Value lengths) {
-  return sum(where(real_rows(x, lengths), x, scalar(*x.graph, 0, x.dtype())), {1});
-}
-
-/// f32 [B, 1].
-Value column_of(Value lengths) {
-  return reshape(cast(lengths, DType::f32), {lengths.shape()[0], Dim(1)});
-}
-
-Value pooled_by(Value x, Value lengths, Pooling pooling) {
-  Graph& g = *x.graph;
-  const Dim batch = x.shape()[0], width = x.shape()[2];
-  const Value counts = column_of(lengths);
-  switch (pooling) {
-    case Pooling::cls:
-      return reshape(slice(x, 1, 0, 1), {batch, width});
-    case Pooling::max:
-      return max(where(real_rows(x, lengths), x,
-                       scalar(g, -std::numeric_limits<double>::infinity(), x.dtype())),
-                 {1});
-    case Pooling::mean:
-      return sum_of_rows(x, lengths) / counts;
-    case Pooling::mean_sqrt_len:
-      return sum_of_rows(x, lengths) / sqrt(counts);
-    case Pooling::weighted_mean: {
-      const Value weights = cast(iota(g, {Dim(1), x.shape()[1], Dim(1)}, 1), DType::f32) + 1.0;
-      return sum_of_rows(x * weights, lengths) / (counts * (counts + 1.0) * 0.5);
-    }
-    case Pooling::last_token: {
-      const Value places = iota(g, {Dim(1), x.shape()[1], Dim(1)}, 1);
-      const Value is_last =
-          equal(places + full(g, {}, 1, DType::i32), reshape(lengths, {batch, Dim(1), Dim(1)}));
-      return sum(where(is_last, x, scalar(g, 0, x.dtype())), {1});
-    }
+/// Pooling of x: [B, T, C] over the real rows.
+class Pooler {
+ public:
+  Pooler(Value x, const EncoderRows& rows)
+      : g_(*x.graph), x_(x), rows_(rows), batch_(x.shape()[0]), width_(x.shape()[2]) {
+    places_ = iota(g_, {Dim(1), x.shape()[1], Dim(1)}, 1);
   }
-  throw InternalError("an unknown pooling");
-}
+
+  /// [B, C]
+  Value by(Pooling pooling) const {
+    switch (pooling) {
+      case Pooling::cls:
+        return reshape(slice(x_, 1, 0, 1), {batch_, width_});
+      case Pooling::max:
+        return max(
+            where(is_real(), x_, scalar(g_, -std::numeric_limits<double>::infinity(), x_.dtype())),
+            {1});
+      case Pooling::mean:
+        return sum_of(x_) / counts();
+      case Pooling::mean_sqrt_len:
+        return sum_of(x_) / sqrt(counts());
+      case Pooling::weighted_mean: {
+        const Value weights = cast(places_, DType::f32) + 1.0;
+        return sum_of(x_ * weights) / sum_of_weights(weights);
+      }
+      case Pooling::last_token:
+        return sum(where(is_last(), x_, scalar(g_, 0, x_.dtype())), {1});
+    }
+    throw InternalError("an unknown pooling");
+  }
+
+ private:
+  /// bool [B, T, 1]
+  Value is_real() const {
+    const Dim one(1);
+    if (rows_.lengths) return less(places_, reshape(*rows_.lengths, {batch_, one, one}));
+    return reshape(*rows_.is_real, {batch_, x_.shape()[1], one});
+  }
+  /// The sum of x over the real rows: [B, C].
+  Value sum_of(Value x) const { return sum(where(is_real(), x, scalar(g_, 0, x.dtype())), {1}); }
+  /// How many rows are real: f32 [B, 1].
+  Value counts() const {
+    if (rows_.lengths) return reshape(cast(*rows_.lengths, DType::f32), {batch_, Dim(1)});
+    return sum(where(is_real(), scalar(g_, 1), scalar(g_, 0)), {1});
+  }
+  /// weights: f32 [1, T, 1]; returns [B, 1].
+  Value sum_of_weights(Value weights) const {
+    if (!rows_.lengths) return sum(where(is_real(), weights, scalar(g_, 0)), {1});
+    const Value n = counts();
+    return n * (n + 1.0) * 0.5;
+  }
+  /// bool [B, T, 1]: the last of the real rows.
+  Value is_last() const {
+    const Dim one(1);
+    if (rows_.lengths)
+      return equal(places_ + full(g_, {}, 1, DType::i32),
+                   reshape(*rows_.lengths, {batch_, one, one}));
+    const Value last = max(where(is_real(), places_, scalar(g_, -1, DType::i32)), {1}, true);
+    return equal(places_, last);
+  }
+
+  Graph& g_;
+  Value x_, places_;
+  const EncoderRows& rows_;
+  Dim batch_, width_;
+};
 
 }  // namespace
 
-Value pooled(Value x, Value lengths, const Task& task) {
+Value pooled(Value x, const EncoderRows& rows, const Task& task) {
   constexpr double kLeastNorm = 1e-12;  // as torch.nn.functional.normalize has it
+  const Pooler pooler(x, rows);
   std::vector<Value> parts;
-  for (const Pooling pooling : task.pooling) parts.push_back(pooled_by(x, lengths, pooling));
+  for (const Pooling pooling : task.pooling) parts.push_back(pooler.by(pooling));
   Value y = parts.size() == 1 ? parts[0] : concat(parts, 1);
   if (!task.normalize) return y;
   const Value norm = sqrt(sum(square(y), {1}, true));
@@ -70,7 +93,8 @@ EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
   if (length.is_symbol() || length.size() > longest)
     user_error("[{}] the length must be known and at most {} positions; got {}",
                architecture().name, longest, length.str());
-  EncoderRows rows{g.input("tokens", {batch, length}, DType::i32), std::nullopt, {}};
+  EncoderRows rows;
+  rows.tokens = g.input("tokens", {batch, length}, DType::i32);
   if (has_token_types()) rows.types = g.input("types", {batch, length}, DType::i32);
   rows.lengths = g.input("lengths", {batch}, DType::i32);
   return rows;
@@ -146,7 +170,7 @@ Graph EncoderModel::forward(Dim batch, Dim length) const {
   const Task t = task();
   if (t.head == Head::embedding) {
     Scope scope(g, "pooling");
-    g.output("embedding", pooled(cast(x, DType::f32), rows.lengths, t));
+    g.output("embedding", pooled(cast(x, DType::f32), rows, t));
   } else {
     g.output("logits", head_of(*net, x));
   }
@@ -162,6 +186,34 @@ Graph EncoderModel::forward_at(int64_t batch, int64_t length, int64_t places) co
   const Value x = net->trunk(rows);
   const Value chosen = embedding(reshape(x, {Dim(batch * length), x.shape()[2]}), at);
   g.output("logits", net->token_logits(chosen));
+  return g;
+}
+
+Graph EncoderModel::exchange(const ExchangeBinding& binding) const {
+  const int64_t longest = sizes().context;
+  if (binding.past) user_error("[{}] an encoder has no cache", architecture().name);
+  if (binding.length > longest)
+    user_error("[{}] the length must be at most {} positions; got {}", architecture().name, longest,
+               binding.length);
+  Graph g;
+  const Shape shape{binding.batch, binding.length};
+  const Value ids = g.input("input_ids", shape, DType::i64);
+  const Value mask = g.input("attention_mask", shape, DType::i64);
+  EncoderRows rows;
+  if (has_token_types())
+    rows.types = cast(g.input("token_type_ids", shape, DType::i64), DType::i32);
+  rows.tokens = cast(ids, DType::i32);
+  rows.is_real = not_equal(mask, scalar(g, 0, DType::i64));
+  const auto net = build(g, std::nullopt);
+  const Value x = net->trunk(rows);
+  const Task t = task();
+  if (t.head == Head::embedding) {
+    g.output("last_hidden_state", x);
+    Scope scope(g, "pooling");
+    g.output("sentence_embedding", pooled(x, rows, t));
+  } else {
+    g.output("logits", head_of(*net, x));
+  }
   return g;
 }
 

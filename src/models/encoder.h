@@ -10,11 +10,12 @@
 
 namespace brrr::models {
 
-/// The rows that a graph computes.
+/// The rows that a graph computes. Which of them are real tokens, `lengths` or `is_real` says.
 struct EncoderRows {
-  Value tokens;                // [B, T] i32
-  std::optional<Value> types;  // [B, T] i32: which of two texts a token belongs to
-  Value lengths;               // [B] i32, each from 1 to T
+  Value tokens;                  // [B, T] i32
+  std::optional<Value> types;    // [B, T] i32: which of two texts a token belongs to
+  std::optional<Value> lengths;  // [B] i32, each from 1 to T: padding stands behind a text
+  std::optional<Value> is_real;  // [B, T] bool: padding stands anywhere
   Dim batch() const { return tokens.shape()[0]; }
   Dim length() const { return tokens.shape()[1]; }
 };
@@ -32,8 +33,8 @@ class EncoderNet {
   virtual Value tag_logits(Value x) const = 0;
 };
 
-/// The vectors of texts. x: [B, T, C], lengths: [B] i32; returns [B, C * the number of poolings].
-Value pooled(Value x, Value lengths, const Task& task);
+/// The vectors of texts. x: [B, T, C]; returns [B, C * the number of poolings].
+Value pooled(Value x, const EncoderRows& rows, const Task& task);
 
 class EncoderModel : public Model {
  public:
@@ -54,6 +55,7 @@ class EncoderModel : public Model {
   /// Inputs "tokens", "types", "lengths" and "places" [P] i32, which of the B T tokens to tell.
   /// Output "logits" [P, V]. Head::masked_token.
   Graph forward_at(int64_t batch, int64_t length, int64_t places) const final;
+  Graph exchange(const ExchangeBinding& binding) const final;
   /// Throws UserError: an encoder does not generate.
   Graph decode(const DecodeBinding& binding) const final;
 

@@ -84,6 +84,13 @@ struct DecodeBinding {
   DType cache = DType::f32;
 };
 
+/// The sizes of a graph for other runtimes.
+struct ExchangeBinding {
+  int64_t batch = 1;
+  int64_t length = 1;           // tokens of each text
+  std::optional<int64_t> past;  // of a decoder with a cache: tokens that the cache holds
+};
+
 /// Ids of the tokens that begin and end a text, as config.json has them: none outside the
 /// vocabulary.
 struct TextEnds {
@@ -134,6 +141,14 @@ class Model {
   /// Inputs "tokens" [B, T] i32 and "position" i32[], the index of the first of them. Output
   /// "logits" [B, V] of the last token; the cache is state.
   virtual Graph decode(const DecodeBinding& binding) const = 0;
+  /// The graph that other runtimes know, with the names and dtypes that files for them have: inputs
+  /// "input_ids" i64 [B, T] and "attention_mask" i64 [B, P + T], 0 at padding, wherever it stands.
+  /// A decoder has "position_ids" i64 [B, T] and the output "logits" [B, T, V]; with a cache also
+  /// "past_key_values.N.key" and ".value" [B, K, P, D] and the outputs "present.N.key" and ".value"
+  /// [B, K, P + T, D] of each layer N. An encoder has "token_type_ids" where it tells texts apart,
+  /// and the output "logits", or of Head::embedding "last_hidden_state" [B, T, C] and
+  /// "sentence_embedding".
+  virtual Graph exchange(const ExchangeBinding& binding) const = 0;
 
   /// Elements of all parameters.
   int64_t parameter_count() const;

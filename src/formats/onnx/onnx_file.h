@@ -165,8 +165,18 @@ struct FunctionProto {
   Opsets opsets;
 };
 
+/// What a file says.
+struct ModelProto {
+  int64_t ir_version = 0;
+  std::string_view producer, producer_version;
+  Opsets opsets;
+  GraphProto graph;
+  std::vector<FunctionProto> functions;
+  std::vector<std::pair<std::string_view, std::string_view>> metadata;
+};
+
 /// A file in memory, which stays mapped as long as it lives; all views are of it.
-class File {
+class File : public ModelProto {
  public:
   /// Maps and reads a file, and the files beside it that hold tensors. UserError for what is no
   /// ONNX file.
@@ -175,12 +185,6 @@ class File {
   /// errors.
   static std::shared_ptr<const File> parse(std::string_view bytes, std::string what);
 
-  int64_t ir_version = 0;
-  std::string_view producer, producer_version;
-  Opsets opsets;
-  GraphProto graph;
-  std::vector<FunctionProto> functions;
-  std::vector<std::pair<std::string_view, std::string_view>> metadata;
   const std::string& what() const { return what_; }
   /// The size of the file and those beside it.
   uint64_t bytes() const { return bytes_; }

@@ -91,11 +91,12 @@ class Bert final : public EncoderNet {
     std::optional<Value> bias;
     {
       Scope scope(g_, "embed");
-      const Value places = slice(*positions_, 0, c_.first_position(), rows.length().size());
-      x = embedding(*words_, rows.tokens) + places;
+      x = embedding(*words_, rows.tokens) + positions_of(rows);
       if (types_) x = x + (rows.types ? embedding(*types_, *rows.types) : slice(*types_, 0, 0, 1));
       x = hidden_dropout_((*embedding_norm_)(x), stream(0, kEmbedding));
-      if (distance_bias_) bias = bias_of_scores(rows.length().size());
+      if (distance_bias_)
+        bias = bias_of_scores(rows.length().size(),
+                              rows.is_real ? c_.context() : rows.length().size());
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const BertBlock& block = blocks_[static_cast<size_t>(i)];
@@ -188,7 +189,7 @@ class Bert final : public EncoderNet {
     AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(D));
     options.lengths = rows.lengths;
-    options.mask = bias;
+    options.mask = added_to_scores(rows, bias);
     options.p = rng_key_ ? c_.attention_probs_dropout_prob : 0;
     options.key = rng_key_;
     options.stream = stream(layer, kScores);
@@ -198,18 +199,41 @@ class Bert final : public EncoderNet {
     return c_.type == BertType::distilbert ? y : hidden_dropout_(y, stream(layer, kAttention));
   }
 
+  /// f32 [B, 1, 1, T], added to scores: padding that `lengths` does not tell hides its keys.
+  Value hidden_padding(const EncoderRows& rows) const {
+    constexpr double kHidden = -1e30;  // finite: a text of padding alone must not become NaN
+    const Value added = where(*rows.is_real, scalar(g_, 0), scalar(g_, kHidden));
+    return reshape(added, {rows.batch(), Dim(1), Dim(1), rows.length()});
+  }
+  std::optional<Value> added_to_scores(const EncoderRows& rows,
+                                       const std::optional<Value>& bias) const {
+    if (!rows.is_real) return bias;
+    const Value padding = hidden_padding(rows);
+    return bias ? *bias + padding : padding;
+  }
+
   /// [H, T, T]: what each head adds to the score of a query and a key, by how far the key is
-  /// behind.
-  Value bias_of_scores(int64_t length) const {
+  /// behind; from a table for texts of up to `longest` tokens.
+  Value bias_of_scores(int64_t length, int64_t longest) const {
     std::vector<Number> buckets;
-    for (int64_t distance = 1 - length; distance < length; ++distance)
+    for (int64_t distance = 1 - longest; distance < longest; ++distance)
       buckets.emplace_back(bucket_of(distance, c_.relative_attention_num_buckets));
     const Value by_distance =
-        embedding(*distance_bias_, literal(g_, {2 * length - 1}, buckets, DType::i32));
+        embedding(*distance_bias_, literal(g_, {2 * longest - 1}, buckets, DType::i32));
     const Shape scores{length, length};
     const Value distance = iota(g_, scores, 1) - iota(g_, scores, 0);
-    const Value rows = embedding(by_distance, distance + full(g_, {}, length - 1, DType::i32));
+    const Value rows = embedding(by_distance, distance + full(g_, {}, longest - 1, DType::i32));
     return transpose(rows, {2, 0, 1});
+  }
+
+  /// [T, C] or [B, T, C]: rows of the table of positions. Models whose first rows stand for padding
+  /// count the real tokens, wherever padding stands.
+  Value positions_of(const EncoderRows& rows) const {
+    const int64_t first = c_.first_position();
+    if (!rows.is_real || first == 0) return slice(*positions_, 0, first, rows.length().size());
+    const Value is_real = cast(*rows.is_real, DType::i32);
+    const Value counted = running_sum(is_real, 1) * is_real;
+    return embedding(*positions_, counted + full(g_, {}, first - 1, DType::i32));
   }
 
   Graph& g_;

@@ -35,14 +35,15 @@ struct Gpt2Block {
     return {part(0), part(1), part(2)};
   }
 
-  // softmax(q kᵀ / sqrt(D) where visible) v, heads joined again. q: [B, H, T, D], k and v: [B, H,
-  // S, D], visible: [T, S] bool. Returns [B, T, C].
-  Value attend(Heads x, Value visible, const Gpt2Config& c, const Dropout& drop,
-               int64_t layer) const {
+  // softmax(q kᵀ / sqrt(D) + padding where visible) v, heads joined again. q: [B, H, T, D], k and
+  // v: [B, H, S, D], visible: [T, S] bool. Returns [B, T, C].
+  Value attend(Heads x, Value visible, const std::optional<Value>& padding, const Gpt2Config& c,
+               const Dropout& drop, int64_t layer) const {
     Graph& g = *x.q.graph;
     const Dim b = x.q.shape()[0], t = x.q.shape()[2];
     Value q = x.q * (1 / std::sqrt(static_cast<double>(c.head_width())));
     Value scores = matmul(q, x.k, false, true);
+    if (padding) scores = scores + *padding;
     Value p = softmax(where(visible, scores, scalar(g, -INFINITY)));
     Value y = matmul(drop(p, stream_of(layer, 0)), x.v);
     return c_proj(reshape(transpose(y, {0, 2, 1, 3}), {b, t, Dim(c.n_embd)}));
@@ -81,9 +82,9 @@ class Gpt2 final : public CausalNet {
       {
         Scope scope(g_, "attn");
         Heads heads = block.split(block.ln_1(x), c_);
-        heads.k = rows.kept("k", i, heads.k, 2);
-        heads.v = rows.kept("v", i, heads.v, 2);
-        const Value y = block.attend(heads, visible, c_, attention_dropout, i);
+        heads.k = rows.kept("key", i, heads.k, c_.head_width());
+        heads.v = rows.kept("value", i, heads.v, c_.head_width());
+        const Value y = block.attend(heads, visible, rows.padding, c_, attention_dropout, i);
         x = x + dropout(y, stream_of(i, 1));
       }
       Scope scope(g_, "mlp");
@@ -105,13 +106,13 @@ class Gpt2 final : public CausalNet {
   };
   Begin begin(const CausalRows& rows) const {
     const Dim t = rows.length();
-    if (!rows.first) {
+    if (!rows.first && !rows.position_ids) {
       Value x = embed(rows.tokens, slice(*wpe_, 0, 0, rows.positions));
       Value queries = iota(g_, {t, 1}, 0), keys = iota(g_, {1, t}, 1);
       return {x, less_equal(keys, queries)};
     }
     Value places = rows.places();
-    Value x = embed(rows.tokens, embedding(*wpe_, places));
+    Value x = embed(rows.tokens, embedding(*wpe_, rows.positions_of_rows()));
     Value keys = iota(g_, {1, rows.positions}, 1);
     return {x, less_equal(keys, reshape(places, {t, 1}))};
   }

@@ -15,7 +15,7 @@ int64_t neox_stream(int64_t layer, int64_t which) { return 1 + 3 * layer + which
 /// What all layers share.
 struct NeoxPositions {
   RotaryTables tables;
-  Value places;  // i32[T]: where each row of tokens stands
+  Value places;  // i32[T] or i32[B, T]: the position of each row of tokens
 };
 
 /// q, k and v of all heads as attention reads them: each lies in one of the sources, its heads side
@@ -49,17 +49,18 @@ struct NeoxBlock {
   }
 
   /// Without a cache q, k and v lie in one source; with one, keys are kept as they were turned.
-  static NeoxHeads with_cache(Value x, int64_t layer, const CausalRows& rows, int64_t width) {
+  static NeoxHeads with_cache(Value x, int64_t layer, const CausalRows& rows,
+                              const GptNeoxConfig& c) {
+    const int64_t width = c.hidden_size, head_width = c.head_width();
     if (!rows.has_cache()) return {{x}, {0, 0, true}, {0, width, true}, {0, 2 * width, true}};
-    const Value k = rows.kept("k", layer, slice(x, -1, width, width), 1);
-    const Value v = rows.kept("v", layer, slice(x, -1, 2 * width, width), 1);
+    const Value k = rows.kept("key", layer, slice(x, -1, width, width), head_width);
+    const Value v = rows.kept("value", layer, slice(x, -1, 2 * width, width), head_width);
     return {{x, k, v}, {0, 0, true}, {1, 0, true}, {2, 0, true}};
   }
 
   Value attend(Value x, int64_t layer, const CausalRows& rows, const NeoxPositions& at,
                const GptNeoxConfig& c, const std::optional<Value>& rng_key) const {
-    const NeoxHeads heads =
-        with_cache(turned_heads(input_norm(x), at, c), layer, rows, c.hidden_size);
+    const NeoxHeads heads = with_cache(turned_heads(input_norm(x), at, c), layer, rows, c);
     const AttentionPlaces places{.heads = c.num_attention_heads,
                                  .kv_heads = c.num_attention_heads,
                                  .width = c.head_width(),
@@ -72,6 +73,7 @@ struct NeoxBlock {
     options.scale = 1 / std::sqrt(static_cast<double>(c.head_width()));
     options.causal = true;
     options.position = rows.first;
+    options.mask = rows.padding;
     if (rng_key && c.attention_dropout > 0) {
       options.p = c.attention_dropout;
       options.key = rng_key;
@@ -107,7 +109,9 @@ class GptNeox final : public CausalNet {
     {
       Scope scope(g_, "embed");
       x = drop(embedding(*embed_, rows.tokens), 0);
-      at = {rotary_tables(g_, c_.rope, c_.rotated_width(), rows.positions), rows.places()};
+      at = {rotary_tables(g_, c_.rope, c_.rotated_width(),
+                          rows.table_rows(longest_context(c_.rope, c_.max_position_embeddings))),
+            rows.positions_of_rows()};
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const NeoxBlock& block = blocks_[static_cast<size_t>(i)];

@@ -24,7 +24,7 @@ class RmsNorm {
 /// What all layers share: cosines and sines [positions, D / 2] f32, and where the rows stand.
 struct Positions {
   RotaryTables tables;
-  Value places;  // i32[T]
+  Value places;  // i32[T] or i32[B, T]
 };
 
 struct Block {
@@ -64,8 +64,8 @@ struct Block {
   Value attend(Value x, int64_t layer, const CausalRows& rows, const Positions& at,
                const LlamaConfig& c, const std::optional<Value>& rng_key) const {
     Value q = turned(q_proj(x), q_norm, at, c), k = turned(k_proj(x), k_norm, at, c), v = v_proj(x);
-    k = rows.kept("k", layer, k, 1);
-    v = rows.kept("v", layer, v, 1);
+    k = rows.kept("key", layer, k, c.head_dim);
+    v = rows.kept("value", layer, v, c.head_dim);
     AttentionPlaces places{.heads = c.num_attention_heads,
                            .kv_heads = c.num_key_value_heads,
                            .width = c.head_dim,
@@ -79,6 +79,7 @@ struct Block {
     options.causal = true;
     options.window = c.window_of(layer);
     options.position = rows.first;
+    options.mask = rows.padding;
     options.p = rng_key ? c.attention_dropout : 0;
     options.key = rng_key;
     options.stream = layer;
@@ -114,7 +115,9 @@ class Llama final : public CausalNet {
     {
       Scope scope(g_, "embed");
       x = embedding(*embed_, rows.tokens);
-      at = {rotary_tables(g_, c_.rope, c_.head_dim, rows.positions), rows.places()};
+      at = {rotary_tables(g_, c_.rope, c_.head_dim,
+                          rows.table_rows(longest_context(c_.rope, c_.max_position_embeddings))),
+            rows.positions_of_rows()};
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const Block& block = blocks_[static_cast<size_t>(i)];

@@ -1,0 +1,25 @@
+#pragma once
+// Checking an exported file by running it: the graph that it was made of and the file, read by our
+// own import, on the same inputs.
+
+#include <string>
+#include <vector>
+
+#include "modules/module.h"
+#include "modules/module_session.h"
+#include "modules/onnx/export/onnx_export.h"
+
+namespace brrr::onnx {
+
+struct ExportDifference {
+  std::string output;  // the one that differs most
+  double largest = 0;  // |difference| over the largest element of that output, at least 1
+};
+
+/// Runs both for one binding of the sizes. Throws UserError where an output has another type.
+ExportDifference compare_export(const ExportSource& source,
+                                std::shared_ptr<const modules::Module> written,
+                                const Backend& backend, const std::vector<int64_t>& sizes,
+                                const modules::ModuleValues& inputs);
+
+}  // namespace brrr::onnx
