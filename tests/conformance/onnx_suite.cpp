@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "formats/onnx/onnx_file.h"
 #include "modules/module_session.h"
+#include "modules/onnx/export/onnx_export.h"
 #include "modules/onnx/onnx_module.h"
 
 namespace brrr::test {
@@ -61,14 +62,20 @@ std::string difference(const HostTensor& got, const HostTensor& wanted, double a
   return "";
 }
 
-std::string run_set(modules::ModuleSession& session, const fs::path& set) {
-  const modules::Module& module = session.module();
+/// The inputs of a data set by name.
+modules::ModuleValues inputs_of_set(const modules::Module& module, const fs::path& set) {
   modules::ModuleValues inputs;
   for (size_t i = 0; i < module.inputs().size(); ++i) {
     const fs::path file = set / fmt::format("input_{}.pb", i);
     if (fs::exists(file))
       inputs.emplace(module.inputs()[i].name, read_value(file, module.inputs()[i]));
   }
+  return inputs;
+}
+
+/// What differs from the outputs of the set, whose names `module` has; "": nothing.
+std::string run_set(modules::ModuleSession& session, const modules::Module& module,
+                    const modules::ModuleValues& inputs, const fs::path& set) {
   const modules::ModuleValues outputs = session.run(inputs);
   const double absolute = absolute_tolerance(set.parent_path());
   size_t compared = 0;
@@ -90,14 +97,56 @@ std::string run_set(modules::ModuleSession& session, const fs::path& set) {
   return compared > 0 ? "" : "no output was compared";
 }
 
+/// The graph that a module is for these inputs; those on whose content it depends go from `inputs`
+/// into it. Throws Unsupported where a size depends on data, or a value is no tensor.
+Graph graph_for(const modules::Module& module, modules::ModuleValues& inputs) {
+  modules::Request request;
+  for (const auto& [name, value] : inputs) {
+    if (value.kind != modules::ModuleValue::Kind::tensor) throw onnx::Unsupported("a list");
+    request.data.emplace(name, Type{value.tensor().dtype, value.tensor().shape});
+  }
+  for (const modules::Port& port : module.outputs()) request.wanted.push_back(port.name);
+  for (;;) {
+    modules::Lowered lowered = module.lower(request);
+    if (!lowered.to_read.empty() || !lowered.lists.empty())
+      throw onnx::Unsupported("a size that only data knows, or a list");
+    if (lowered.to_bind.empty()) return std::move(lowered.graph);
+    for (const std::string& name : lowered.to_bind) {
+      const HostTensor& t = inputs.find(name)->second.tensor();
+      request.known.emplace(name, read_tensor({t.dtype, t.shape}, t.bytes.data()));
+      request.data.erase(name);
+      inputs.erase(inputs.find(name));
+    }
+  }
+}
+
+std::string run_set_again(const std::shared_ptr<const modules::Module>& module, const fs::path& set,
+                          int64_t opset) {
+  modules::ModuleValues inputs = inputs_of_set(*module, set);
+  const Graph graph = graph_for(*module, inputs);
+  onnx::ExportSource source;
+  source.name = "again";
+  source.graph = [&](const std::vector<int64_t>&) { return graph; };
+  source.weight = [&](std::string_view name) { return module->weight(name); };
+  const std::string bytes =
+      onnx::model_bytes(onnx::export_model(source, {.opset = opset})->model());
+  modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "again.onnx")),
+                                 cpu::cpu_backend());
+  return run_set(session, *module, inputs, set);
+}
+
 }  // namespace
 
-SuiteResult run_suite_case(const fs::path& folder) {
+SuiteResult run_suite_case(const fs::path& folder, std::optional<int64_t> again) {
   using Kind = SuiteResult::Kind;
   try {
-    modules::ModuleSession session(onnx::open_module(folder / "model.onnx"), cpu::cpu_backend());
+    const auto module = onnx::open_module(folder / "model.onnx");
+    modules::ModuleSession session(module, cpu::cpu_backend());
     for (int set = 0; fs::exists(folder / fmt::format("test_data_set_{}", set)); ++set) {
-      const std::string what = run_set(session, folder / fmt::format("test_data_set_{}", set));
+      const fs::path data = folder / fmt::format("test_data_set_{}", set);
+      const std::string what = again
+                                   ? run_set_again(module, data, *again)
+                                   : run_set(session, *module, inputs_of_set(*module, data), data);
       if (!what.empty()) return {Kind::wrong, what};
     }
     return {};

@@ -2,6 +2,8 @@
 // Runs a case of ONNX's backend suite: a folder with model.onnx and test_data_set_N, whose
 // input_I.pb and output_I.pb are tensors.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/file.h"
@@ -14,6 +16,8 @@ struct SuiteResult {
   std::string reason;  // of all but `passed`
 };
 
-SuiteResult run_suite_case(const fs::path& folder);
+/// With `again` the model is first written as ONNX with that opset, for the inputs of each set, and
+/// read again.
+SuiteResult run_suite_case(const fs::path& folder, std::optional<int64_t> again = std::nullopt);
 
 }  // namespace brrr::test

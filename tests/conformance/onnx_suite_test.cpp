@@ -94,5 +94,36 @@ TEST(OnnxSuite, CasesPass) {
   write_file_atomically(kLists / "onnx_refusals.txt", refused);
 }
 
+// What is read can be written, but for what needs data or an operator that the opset lacks, and
+// means the same when it is read again.
+TEST(OnnxSuite, CasesAreWrittenAgain) {
+  const fs::path suite = models_folder() / "onnx-suite";
+  if (!fs::exists(suite / "node"))
+    GTEST_SKIP() << suite << " is missing; $BRRR_MODELS names the folder that holds it";
+  constexpr int64_t kOpsets[] = {23, 17, 21, 18};
+  const char* filter = std::getenv("BRRR_ONNX_CASES");
+  std::map<Kind, size_t> counts;
+  size_t counted = 0, written = 0;
+  for (const std::string& name : lines_of(kLists / "onnx_passes.txt")) {
+    const size_t index = counted++;
+    if (filter != nullptr ? name.find(filter) == std::string::npos
+                          : !is_long() && index % kSampled != 0)
+      continue;
+    const SuiteResult result = run_suite_case(suite / name, kOpsets[index % std::size(kOpsets)]);
+    ++counts[result.kind];
+    ++written;
+    if (filter != nullptr && result.kind != Kind::passed)
+      printf("%s\t%s\n", name.c_str(), reason_text(result.reason, suite).c_str());
+    EXPECT_NE(result.kind, Kind::wrong) << name << ": " << result.reason;
+    // What cannot be written says so.
+    EXPECT_TRUE(result.kind != Kind::failed ||
+                result.reason.find("cannot be written with opset") != std::string::npos)
+        << name << ": " << result.reason;
+  }
+  printf("%zu the same, %zu wrong, %zu need data, %zu cannot be written\n", counts[Kind::passed],
+         counts[Kind::wrong], counts[Kind::refused], counts[Kind::failed]);
+  EXPECT_TRUE(filter != nullptr || counts[Kind::passed] > written * 3 / 4);
+}
+
 }  // namespace
 }  // namespace brrr::test

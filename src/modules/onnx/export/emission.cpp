@@ -82,21 +82,20 @@ void Emission::name_sizes() {
     }
 }
 
-void Emission::find_quotients(const GraphFamily& family) {
-  const Graph& g = family.first();
+void Emission::find_derived_sizes() {
+  const Graph& g = family_.first();
   std::set<SizeValues> seen;
-  const size_t known = sizes_.size();
   for (NodeId id = 0; id < g.size(); ++id)
     for (uint32_t port = 0; port < g.node(id).results.size(); ++port)
       for (int axis = 0; axis < g.type({id, port}).shape.rank(); ++axis) {
         SizeValues values;
-        for (const Graph* graph : family.graphs)
+        for (const Graph* graph : family_.graphs)
           values.push_back(graph->type({id, port}).shape.size(axis));
         if (!seen.insert(values).second) continue;
-        const auto found = fit_formula(values, std::span(sizes_).first(known));
-        if (!found || found->divisor == 1) continue;
+        const auto found = fit_formula(values, sizes_);
+        if (!found || found->is_constant() || found->as_size()) continue;
         names_.push_back(found->text(names_));
-        quotients_.push_back(*found);
+        derived_.push_back(*found);
         sizes_.push_back(std::move(values));
       }
 }
@@ -116,10 +115,10 @@ std::string_view Emission::size_vector(const SizeFormula& f) {
   std::string_view sum;
   if (f.as_size()) {
     const size_t size = *f.as_size();
-    if (size >= readable_.size()) {  // a quotient
+    if (size >= readable_.size()) {  // a derived one
       write_to(inner);
       scope_ = scope;
-      return size_vectors_[key] = size_vector(quotients_[size - readable_.size()]);
+      return size_vectors_[key] = size_vector(derived_[size - readable_.size()]);
     }
     const auto& [input, axis] = readable_[size];
     if (axis < 0) user_error("no input has the size {}", names_[size]);
@@ -394,7 +393,7 @@ std::shared_ptr<const ExportedModel> Emission::run() {
   for (const Graph& graph : graphs_) family_.graphs.push_back(&graph);
   check_family();
   name_sizes();
-  find_quotients(family_);
+  find_derived_sizes();
   ModelProto& model = model_->model_;
   model.ir_version = ir_version_for(options_.opset);
   model.producer = "brrr";

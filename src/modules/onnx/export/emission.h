@@ -60,7 +60,7 @@ class Emission {
   };
   void check_family() const;
   void name_sizes();
-  void find_quotients(const GraphFamily& family);
+  void find_derived_sizes();
   void inputs();
   void parameter(NodeId id);
   void outputs();
@@ -76,9 +76,9 @@ class Emission {
   GraphFamily family_;
   std::vector<SizeValues> sizes_;                               // [size][example]
   std::vector<std::pair<std::string_view, int64_t>> readable_;  // [size]: an input and its axis
-  /// Sizes behind those of the source: quotients of them, which windows with strides make. Their
-  /// formulas and names.
-  std::vector<SizeFormula> quotients_;
+  /// Sizes behind those of the source: what axes inside the graph have, as formulas of the sizes
+  /// before (past + length, quotients by strides), because others are products of these.
+  std::vector<SizeFormula> derived_;
   std::vector<std::string> names_;  // of all sizes
   std::shared_ptr<ExportedModel> model_ = std::make_shared<ExportedModel>();
   std::deque<std::string>* texts_ = nullptr;

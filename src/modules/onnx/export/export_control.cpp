@@ -43,86 +43,134 @@ bool is_always(const Graph& g, ValueId v) {
   return node.op->name == "full" && full_value(node) != 0;
 }
 
-void loop_of(ExportCall& c) {
-  Emission& e = c.emission();
-  const NodeId id = c.id();
-  const LoopForm form(c.node());
-  const GraphFamily family = c.family().region(id, "body");
-  const size_t carried = form.carried, stacked = form.stacked;
-  const auto count_port = static_cast<uint32_t>(carried + stacked);
-  // Inputs of the body: the iteration's number, the condition, what is carried. A counter is
-  // carried, too, where somebody asks how many iterations there were.
-  const bool runs_to_bound = is_always(c.family().first(), c.node().operands[0]) &&
-                             is_always(form.body, form.body.outputs()[0].value);
-  const bool counts = c.is_used(count_port) || (stacked > 0 && !runs_to_bound);
-  const std::string_view iteration = e.fresh("iteration"), condition = e.fresh("condition");
-  GraphProto body;
-  body.inputs = {e.value_info(iteration, DType::i64, {}),
-                 e.value_info(condition, DType::boolean, {})};
-  const std::string_view narrow = e.fresh("iteration_i32");
-  std::vector<std::string_view> given{narrow}, initial;
-  for (size_t i = 0; i < carried; ++i) {
-    given.push_back(e.fresh("carried"));
-    initial.push_back(c.in(1 + i));
-    body.inputs.push_back(e.value_info(given.back(), c.result(i).dtype, c.shape_of(i)));
+/// A loop as it is written. Its rows are stacked by ONNX where every iteration is run; else their
+/// number would depend on data, so that they are written into a tensor which is carried.
+class LoopWriter {
+ public:
+  explicit LoopWriter(ExportCall& c)
+      : c_(c), e_(c.emission()), form_(c.node()), family_(c.family().region(c.id(), "body")) {
+    runs_to_bound_ = is_always(c.family().first(), c.node().operands[0]) &&
+                     is_always(form_.body, form_.body.outputs()[0].value);
+    counts_ = c.is_used(static_cast<uint32_t>(form_.carried + form_.stacked));
   }
-  std::string_view counter;
-  if (counts) {
-    counter = e.fresh("counter");
-    body.inputs.push_back(e.value_info(counter, DType::i64, {}));
+
+  void write() {
+    begin_body();
+    const GraphProto walked = e_.region(family_, given_, results_);
+    std::vector<NodeProto>* outside = e_.write_to(&body_.nodes);
+    c_.emit("Cast", {iteration_}, {to_type(ElementType::i32)});
+    body_.nodes.back().outputs[0] = narrow_;
+    body_.nodes.insert(body_.nodes.end(), walked.nodes.begin(), walked.nodes.end());
+    for (size_t i = 0; i < form_.carried; ++i) carry(carried_[i], c_.in(1 + i), results_[1 + i]);
+    write_rows(outside);
+    write_counter();
+    e_.write_to(outside);
+    finish();
   }
-  for (const std::string_view name : operand_names(c, 1 + carried)) given.push_back(name);
-  std::vector<std::string_view> results;
-  for (size_t i = 0; i < form.body.outputs().size(); ++i) results.push_back(e.fresh("next"));
-  const GraphProto walked = e.region(family, given, results);
-  std::vector<NodeProto>* outside = e.write_to(&body.nodes);
-  c.emit("Cast", {iteration}, {to_type(ElementType::i32)});
-  body.nodes.back().outputs[0] = narrow;
-  body.nodes.insert(body.nodes.end(), walked.nodes.begin(), walked.nodes.end());
-  std::string_view next_count;
-  if (counts) next_count = c.emit("Add", {counter, c.scalar(1.0, DType::i64)});
-  e.write_to(outside);
-  body.name = e.fresh("body");
-  body.outputs.push_back(e.value_info(results[0], DType::boolean, {}));
-  for (size_t i = 0; i < carried; ++i)
-    body.outputs.push_back(e.value_info(results[1 + i], c.result(i).dtype, c.shape_of(i)));
-  if (counts) body.outputs.push_back(e.value_info(next_count, DType::i64, {}));
-  for (size_t i = 0; i < stacked; ++i) {
-    std::vector<SizeFormula> row = c.shape_of(carried + i);
-    row.erase(row.begin());
-    body.outputs.push_back(
-        e.value_info(results[1 + carried + i], c.result(carried + i).dtype, row));
+
+ private:
+  struct Carried {
+    std::string_view inside;
+    DType dtype;
+    std::vector<SizeFormula> shape;
+    std::string_view initial, next;
+  };
+
+  Carried declare(const char* name, DType dtype, std::vector<SizeFormula> shape) {
+    return {e_.fresh(name), dtype, std::move(shape), {}, {}};
   }
-  const SizeFormula bound = c.integer("bound");
-  std::vector<std::string_view> in{c.scalar(bound, DType::i64), c.in(0)};
-  in.insert(in.end(), initial.begin(), initial.end());
-  if (counts) in.push_back(c.scalar(0.0, DType::i64));
-  c.emit("Loop", std::move(in), {graph_attribute("body", std::move(body))},
-         carried + stacked + (counts ? 1 : 0));
-  std::vector<std::string_view> out;
-  for (size_t i = 0; i < carried + stacked + (counts ? 1 : 0); ++i) out.push_back(c.further(i));
-  for (size_t i = 0; i < carried; ++i) c.out(out[i], static_cast<uint32_t>(i));
-  const size_t first_row = carried + (counts ? 1 : 0);
-  for (size_t i = 0; i < stacked; ++i) {
-    const auto port = static_cast<uint32_t>(carried + i);
-    std::string_view rows = out[first_row + i];
-    if (!runs_to_bound && c.is_used(port)) {
-      // Zeros behind the last iteration.
-      const std::string_view missing = c.emit("Sub", {c.scalar(bound, DType::i64), out[carried]});
-      const std::vector<int64_t> one{1};
-      std::vector<SizeFormula> row = c.shape_of(port);
-      row.erase(row.begin());
-      std::string_view shape = c.emit("Reshape", {missing, c.vector(one)});
-      if (!row.empty())
-        shape = c.emit("Concat", {shape, c.vector(row)}, {attribute("axis", int64_t{0})});
-      const std::string_view zeros = c.emit("Expand", {c.scalar(0.0, c.result(port).dtype), shape});
-      rows = c.emit("Concat", {rows, zeros}, {attribute("axis", int64_t{0})});
+  void carry(Carried& value, std::string_view initial, std::string_view next) {
+    value.initial = initial;
+    value.next = next;
+  }
+
+  void begin_body() {
+    iteration_ = e_.fresh("iteration");
+    condition_ = e_.fresh("condition");
+    narrow_ = e_.fresh("iteration_i32");
+    given_ = {narrow_};
+    for (size_t i = 0; i < form_.carried; ++i) {
+      carried_.push_back(declare("carried", c_.result(i).dtype, c_.shape_of(i)));
+      given_.push_back(carried_.back().inside);
     }
-    c.out(rows, port);
+    for (const std::string_view name : operand_names(c_, 1 + form_.carried)) given_.push_back(name);
+    for (size_t i = 0; i < form_.body.outputs().size(); ++i) results_.push_back(e_.fresh("next"));
   }
-  if (c.is_used(count_port))
-    c.out(c.emit("Cast", {out[carried]}, {to_type(ElementType::i32)}), count_port);
-}
+
+  /// Inside the body; what is written into lies outside.
+  void write_rows(std::vector<NodeProto>* outside) {
+    if (runs_to_bound_) return;
+    for (size_t i = 0; i < form_.stacked; ++i) {
+      const size_t port = form_.carried + i;
+      Carried rows = declare("rows", c_.result(port).dtype, c_.shape_of(port));
+      std::vector<int64_t> column(rows.shape.size(), 1);
+      column[0] = -1;
+      const std::string_view index =
+          c_.emit("Range", {c_.scalar(0.0, DType::i64), c_.scalar(c_.integer("bound"), DType::i64),
+                            c_.scalar(1.0, DType::i64)});
+      const std::string_view is_here =
+          c_.emit("Reshape", {c_.emit("Equal", {index, iteration_}), c_.vector(column)});
+      const std::string_view row =
+          c_.emit("Unsqueeze", {results_[1 + port], c_.vector(std::vector<int64_t>{0})});
+      const std::string_view next = c_.emit("Where", {is_here, row, rows.inside});
+      std::vector<NodeProto>* inside = e_.write_to(outside);
+      const std::string_view zeros =
+          c_.emit("Expand", {c_.scalar(0.0, rows.dtype), c_.vector(rows.shape)});
+      e_.write_to(inside);
+      carry(rows, zeros, next);
+      carried_.push_back(rows);
+    }
+  }
+  void write_counter() {
+    if (!counts_) return;
+    Carried counter = declare("counter", DType::i64, {});
+    const std::string_view next = c_.emit("Add", {counter.inside, c_.scalar(1.0, DType::i64)});
+    carry(counter, c_.scalar(0.0, DType::i64), next);
+    carried_.push_back(counter);
+  }
+
+  void finish() {
+    body_.name = e_.fresh("body");
+    body_.inputs = {e_.value_info(iteration_, DType::i64, {}),
+                    e_.value_info(condition_, DType::boolean, {})};
+    body_.outputs = {e_.value_info(results_[0], DType::boolean, {})};
+    std::vector<std::string_view> in{c_.scalar(c_.integer("bound"), DType::i64), c_.in(0)};
+    for (const Carried& value : carried_) {
+      body_.inputs.push_back(e_.value_info(value.inside, value.dtype, value.shape));
+      body_.outputs.push_back(e_.value_info(value.next, value.dtype, value.shape));
+      in.push_back(value.initial);
+    }
+    const size_t scanned = runs_to_bound_ ? form_.stacked : 0;
+    for (size_t port = form_.carried; port < form_.carried + scanned; ++port) {
+      std::vector<SizeFormula> row = c_.shape_of(port);
+      row.erase(row.begin());
+      body_.outputs.push_back(e_.value_info(results_[1 + port], c_.result(port).dtype, row));
+    }
+    c_.emit("Loop", std::move(in), {graph_attribute("body", std::move(body_))},
+            carried_.size() + scanned);
+    // Carried values, rows that were carried, the counter; then rows that were stacked.
+    const size_t rows_at = runs_to_bound_ ? carried_.size() : form_.carried;
+    for (size_t i = 0; i < form_.carried; ++i) c_.out(c_.further(i), static_cast<uint32_t>(i));
+    for (size_t i = 0; i < form_.stacked; ++i)
+      c_.out(c_.further(rows_at + i), static_cast<uint32_t>(form_.carried + i));
+    if (!counts_) return;
+    const std::string_view count = c_.further(carried_.size() - 1);
+    c_.out(c_.emit("Cast", {count}, {to_type(ElementType::i32)}),
+           static_cast<uint32_t>(form_.carried + form_.stacked));
+  }
+
+  ExportCall& c_;
+  Emission& e_;
+  LoopForm form_;
+  GraphFamily family_;
+  bool runs_to_bound_ = false, counts_ = false;
+  std::string_view iteration_, condition_, narrow_;
+  std::vector<std::string_view> given_, results_;
+  std::vector<Carried> carried_;
+  GraphProto body_;
+};
+
+void loop_of(ExportCall& c) { LoopWriter(c).write(); }
 
 }  // namespace
 

@@ -121,23 +121,6 @@ void concat_of(ExportCall& c) {
 
 void broadcast_of(ExportCall& c) { c.out(c.emit("Expand", {c.in(0), c.vector(c.shape_of())})); }
 
-/// What lies before the part, the part, and what lies behind it.
-void update_slice_of(ExportCall& c) {
-  const auto axis = static_cast<size_t>(c.node().attrs.get<int64_t>("axis"));
-  const SizeFormula whole = c.operand_shape(0)[axis], part = c.operand_shape(1)[axis];
-  const std::string_view one_axis = axis_vector(c), count = c.vector({part}),
-                         none = c.vector(std::vector<int64_t>{0}), end = c.vector({whole});
-  std::string_view at =
-      c.emit("Cast", {c.in(2)}, {attribute("to", static_cast<int64_t>(ElementType::i64))});
-  at = c.emit("Reshape", {at, c.vector(std::vector<int64_t>{1})});
-  at = c.emit("Max", {c.emit("Min", {at, c.emit("Sub", {end, count})}), none});
-  const std::string_view before = c.emit("Slice", {c.in(0), none, at, one_axis});
-  const std::string_view behind =
-      c.emit("Slice", {c.in(0), c.emit("Add", {at, count}), end, one_axis});
-  c.out(
-      c.emit("Concat", {before, c.in(1), behind}, {attribute("axis", static_cast<int64_t>(axis))}));
-}
-
 void gather_of(ExportCall& c) {
   std::string_view ids = c.in(1);
   const DType dtype = c.type(1).dtype;
@@ -187,7 +170,6 @@ std::span<const ExportRow> movement_exports() {
       {"pad", pad_of},
       {"concat", concat_of},
       {"broadcast_to", broadcast_of},
-      {"update_slice", update_slice_of},
       {"gather", gather_of},
       {"scatter", scatter_of, can_scatter},
       {"sort", sort_of},

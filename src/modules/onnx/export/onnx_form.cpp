@@ -28,6 +28,20 @@ Value indices(Graph& g, const Node& node) {
   return shape == thin ? row : broadcast_to(row, shape);
 }
 
+/// Each row of the result is one of the part, where it lies in it, or that of x.
+Value updated(Value x, Value part, Value position, int axis) {
+  Graph& g = *x.graph;
+  const int64_t whole = x.shape().size(axis), count = part.shape().size(axis);
+  const auto number = [&](int64_t n) { return scalar(g, n, DType::i32); };
+  if (count == 0 || whole == 0) return x;
+  const Value at = maximum(minimum(position, number(whole - count)), number(0));
+  const Value row = iota(g, {whole}, 0, DType::i32) - at;
+  const Value is_new = logical_and(less_equal(number(0), row), less(row, number(count)));
+  const Value source = maximum(minimum(row, number(count - 1)), number(0));
+  return where(reshape(is_new, along(whole, x.shape().rank(), axis)), gather(part, source, axis),
+               x);
+}
+
 bool is_rule_for(const Node& node) {
   const std::string& op = node.op->name;
   if (op == "iota" || op == "full") {
@@ -36,7 +50,7 @@ bool is_rule_for(const Node& node) {
   }
   if (op == "matmul") return node.attrs.find("dtype") != nullptr;
   return op == "embedding" || op == "rsqrt" || op == "square" || op == "log1p" || op == "expm1" ||
-         op == "after";
+         op == "after" || op == "update_slice";
 }
 
 Value by_rule(Graph& g, const Node& node, std::span<const Value> in) {
@@ -53,6 +67,8 @@ Value by_rule(Graph& g, const Node& node, std::span<const Value> in) {
                   node.attrs.get<bool>("transpose_a"), node.attrs.get<bool>("transpose_b"));
   }
   if (op == "embedding") return gather(in[0], in[1], 0);
+  if (op == "update_slice")
+    return updated(in[0], in[1], in[2], static_cast<int>(node.attrs.get<int64_t>("axis")));
   if (op == "rsqrt") return reciprocal(sqrt(in[0]));
   if (op == "square") return in[0] * in[0];
   if (op == "log1p") return log(in[0] + 1.0);

@@ -65,14 +65,21 @@ std::optional<size_t> SizeFormula::as_size() const {
 }
 
 std::string SizeFormula::text(std::span<const std::string> names) const {
+  if (as_size()) return names[*as_size()];
+  const auto name = [&](size_t size) {
+    return names[size].find(' ') == std::string::npos ? names[size] : "(" + names[size] + ")";
+  };
   std::string sum;
   for (const Term& term : terms) {
     if (!sum.empty()) sum += " + ";
     if (term.factor != 1) sum += fmt::format("{} * ", term.factor);
     for (size_t i = 0; i < term.sizes.size(); ++i)
-      sum += (i > 0 ? " * " : "") + names[term.sizes[i]];
+      sum += (i > 0 ? " * " : "") + name(term.sizes[i]);
   }
-  if (offset != 0 || terms.empty()) sum += fmt::format("{}{}", terms.empty() ? "" : " + ", offset);
+  if (terms.empty())
+    sum = std::to_string(offset);
+  else if (offset != 0)
+    sum += fmt::format(" {} {}", offset < 0 ? '-' : '+', std::abs(offset));
   return divisor == 1 ? sum : fmt::format("({}) / {}", sum, divisor);
 }
 
