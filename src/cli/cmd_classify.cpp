@@ -98,7 +98,8 @@ class Classifier {
         model_(model),
         task_(model.definition->task()),
         encoder_(encoder_of(model, options)),
-        texts_(options, *model.tokenizer, longest_text(options, model)) {}
+        texts_(options, *model.tokenizer,
+               longest_text(options, model.definition->sizes().context)) {}
 
   int run() {
     if (options_.pair && task_.head == Head::token_classes)
@@ -122,7 +123,7 @@ class Classifier {
       list_.finish(dumped(rest));
     }
     texts_.say_notes();
-    say_rate(texts_.count(), seconds, model_);
+    say_rate(texts_.count(), seconds, model_.folder);
     return 0;
   }
 

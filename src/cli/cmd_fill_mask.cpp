@@ -69,7 +69,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
   if (mask < 0) user_error("{}: its tokenizer has no mask token", model.folder.string());
   const std::string mask_text = tokenizer.decode(std::span(&mask, 1));
   infer::Encoder encoder = encoder_of(model, options);
-  EncoderTexts texts(options, tokenizer, longest_text(options, model));
+  EncoderTexts texts(options, tokenizer, longest_text(options, model.definition->sizes().context));
 
   const Stopwatch watch;
   ResultList results("results");
@@ -128,7 +128,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
     results.finish(rest.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   texts.say_notes();
-  say_rate(texts.count(), seconds, model);
+  say_rate(texts.count(), seconds, model.folder);
   return 0;
 }
 

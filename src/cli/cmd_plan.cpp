@@ -5,11 +5,14 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/module_option.h"
 #include "cli/run_options.h"
+#include "insight/plan/module_plan.h"
 #include "insight/plan/plan.h"
 #include "train/device.h"
 
@@ -21,6 +24,7 @@ struct PlanOptions {
   std::string svg, html, kernel_rates;
   std::string measure = "once";
   bool largest_batch = false, kernels = false;
+  std::vector<std::string> inputs, sizes;  // of an ONNX or .brrr file
 };
 
 const OptionTable<PlanOptions>& plan_table() {
@@ -50,15 +54,16 @@ const OptionTable<PlanOptions>& plan_table() {
     measure.set = [](PlanOptions& o, const std::string& s) {
       o.measure = parse_bool(s) ? "again" : "never";
     };
+    add_input_rows(t);
     return t;
   }();
   return table;
 }
 
-void print_verdict(const train::Plan& plan, const MemoryLimit& limit) {
+void print_verdict(bool fits, int64_t needed, const MemoryLimit& limit) {
   if (limit.bytes == std::numeric_limits<int64_t>::max()) return;
-  fmt::print("\n{}: {} needed, {} is {}\n", plan.fits ? "fits" : "DOES NOT FIT",
-             memory_text(plan.needed()), limit.source, memory_text(limit.bytes));
+  fmt::print("\n{}: {} needed, {} is {}\n", fits ? "fits" : "DOES NOT FIT", memory_text(needed),
+             limit.source, memory_text(limit.bytes));
 }
 
 // Planning may be for another machine: a limit that is given counts as it is.
@@ -103,9 +108,52 @@ Searched searched(const train::TrainOptions& o, const train::FitContext& context
   return {found.best->options, train::fit_table(found)};
 }
 
+train::Measure measure_of(const PlanOptions& own) {
+  return own.measure == "never"   ? train::Measure::never
+         : own.measure == "again" ? train::Measure::again
+                                  : train::Measure::once;
+}
+
+int plan_file(const Arguments& args) {
+  PlanOptions own;
+  const ModuleArguments o = module_arguments(args, plan_table(), own, {"kernels", "measure"});
+  use_threads(o.threads);
+  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
+  const modules::MadeInputs inputs = inputs_of(*module, o);
+  // A plan may be for another machine: it is not refused, unless sizes depend on data.
+  const Stopwatch watch;
+  std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, o, Refuses::never);
+  prepare(*runner, inputs);
+  const bool must_run = !runner->is_complete();
+  if (must_run) {
+    runner.reset();
+    runner = runner_of(module, o);
+    runner->run(inputs.values);
+  }
+  insight::ModulePlan plan = insight::plan_module(*runner, inputs);
+  plan.compile_ms = 1e3 * watch.seconds();
+  plan.model = o.model;
+  plan.precision = o.precision;
+  plan.was_run = must_run;
+  const MemoryLimit limit = train::memory_budget("cpu", o.memory_limit);
+  plan.kernels = insight::kernels_on_host(insight::programs_of(runner->session()),
+                                          runner->session().engine().backend(),
+                                          train::machine_speed(measure_of(own), limit.bytes));
+  const bool fits = plan.process.needed() <= limit.bytes;
+  if (o.json) {
+    fmt::print("{}", insight::report_json(plan));
+  } else {
+    fmt::print("{}", insight::report(plan, own.kernels, colour_on_stdout()));
+    print_verdict(fits, plan.process.needed(), limit);
+  }
+  return fits || o.memory_limit.empty() ? 0 : static_cast<int>(ExitCode::kNoMemory);
+}
+
 int run_plan(const Arguments& args) {
+  if (module_named(args)) return plan_file(args);
   PlanOptions own;
   const KeyValues given = options_of_run(args, plan_table(), own);
+  refuse_without_file(own.inputs, own.sizes);
   DescribedRun run = describe_run(given, WantsData::if_there);
   train::TrainOptions& o = run.options;
   const MemoryLimit limit = plan_budget(o);
@@ -118,10 +166,7 @@ int run_plan(const Arguments& args) {
   context.plans_only = true;
   // What a GPU reaches is not measured yet: no times are predicted for one.
   if (train::backend_for(o.device).memory_bytes == 0)
-    context.speed = train::machine_speed(own.measure == "never"   ? train::Measure::never
-                                         : own.measure == "again" ? train::Measure::again
-                                                                  : train::Measure::once,
-                                         limit.bytes);
+    context.speed = train::machine_speed(measure_of(own), limit.bytes);
   // A search takes memory of its own, which shows when it is over: then there is less.
   constexpr int kRounds = 5;
   std::unique_ptr<train::Session> session;
@@ -151,7 +196,7 @@ int run_plan(const Arguments& args) {
     fmt::print("{}", insight::report_json(planned));
   } else {
     fmt::print("{}", insight::report(planned, colour_on_stdout()));
-    print_verdict(plan, limit);
+    print_verdict(plan.fits, plan.needed(), limit);
   }
   // A limit that was named and is not kept is an answer that scripts can read.
   return plan.fits || o.memory_limit.empty() ? 0 : static_cast<int>(ExitCode::kNoMemory);
@@ -166,11 +211,13 @@ Command plan_command() {
   return {
       .name = "plan",
       .summary = "predict what a run needs: every byte, every operation, the time of a step",
-      .synopsis = "[FILE.toml | MODEL_FOLDER] [any option of train]",
+      .synopsis = "[FILE.toml | MODEL_FOLDER | FILE.onnx | FILE.brrr] [any option of train]",
       .notes =
           "Allocates nothing but the plan. Takes the options of `brrr train`, or a run, a\n"
           "checkpoint or a Hugging Face folder whose training to plan. With --memory-limit the\n"
-          "exit code is 3 if the run does not fit.\n",
+          "exit code is 3 if the run does not fit. Of an ONNX or .brrr file, one run is planned, "
+          "with\n"
+          "--input and --size.\n",
       .options = std::move(options),
       .run = run_plan,
       .takes_positional = true,

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/module_option.h"
 #include "cli/run_options.h"
 #include "insight/plan/plan.h"
 #include "insight/profile/advice.h"
+#include "insight/profile/module_workload.h"
 #include "insight/profile/profile_page.h"
 #include "train/fit.h"
 
@@ -25,6 +29,7 @@ struct ProfileOptions {
   int64_t prompt = 0;
   double seconds = 5;
   std::string trace, html;
+  std::vector<std::string> inputs, sizes;  // of an ONNX or .brrr file
 };
 
 const OptionTable<ProfileOptions>& profile_table() {
@@ -42,6 +47,7 @@ const OptionTable<ProfileOptions>& profile_table() {
            "write three more steps as a Chrome trace (JSON), for Perfetto");
     t.text("html", &O::html, "FILE",
            "write roofline, tables and memory as one self-contained HTML page");
+    add_input_rows(t);
     return t;
   }();
   return table;
@@ -107,9 +113,77 @@ std::string without_effect(const KeyValues& given, Mode mode) {
   return list;
 }
 
+void check_places(const ProfileOptions& own) {
+  if (!own.trace.empty() && own.trace == own.html)
+    usage_error("--trace and --html: expected two files; got {} for both", own.trace);
+  check_place(own.trace);
+  check_place(own.html);
+}
+
+double thoroughness(const ProfileOptions& own) { return own.seconds > 0.5 ? 1 : 1.0 / 3; }
+
+insight::Ceilings ceilings_of_host(const ProfileOptions& own, const MemoryLimit& limit) {
+  return insight::measure_ceilings(limit.bytes / 4, 0.03 * thoroughness(own));
+}
+
+/// `memory_picture` gives the picture of memory for the page.
+void write_profile(const insight::Profile& p, bool json, const ProfileOptions& own,
+                   const std::function<std::string()>& memory_picture) {
+  // First what needs no place: a disk that is full takes nothing of it.
+  fmt::print("{}", json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
+  // One file that cannot be written takes nothing of the other.
+  std::optional<UserError> failed;
+  const auto write = [&](const std::string& file, auto&& text) {
+    try {
+      if (!file.empty()) write_named_file(file, text());
+    } catch (const UserError& e) {
+      if (failed)
+        tell("profile: {}\n", e.what());
+      else
+        failed = e;
+    }
+  };
+  write(own.trace, [&] { return insight::chrome_trace(p); });
+  write(own.html, [&] { return insight::profile_page(p, memory_picture()); });
+  if (failed) throw UserError(*failed);
+}
+
+void say_progress(const std::string& line) { tell("profile: {}\n", line); }
+
+int profile_file(const Arguments& args) {
+  ProfileOptions own;
+  const ModuleArguments o =
+      module_arguments(args, profile_table(), own, {"seconds", "trace", "html"});
+  check_places(own);
+  use_threads(o.threads);
+  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
+  const modules::MadeInputs inputs = inputs_of(*module, o);
+  const std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, o);
+  const Stopwatch watch;
+  prepare(*runner, inputs);
+  const std::unique_ptr<insight::Workload> workload =
+      insight::module_workload(*runner, inputs.values, watch.seconds());
+  const insight::Ceilings ceilings =
+      ceilings_of_host(own, train::memory_budget("cpu", o.memory_limit));
+  workload->allocate();
+  if (!inputs.made.empty())
+    tell("note: made up: {} (floats are random, other numbers are 1)\n",
+         fmt::join(inputs.made, ", "));
+  insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say_progress);
+  p.mode = Mode::inference;
+  std::string sizes;
+  for (const modules::AxisSize& size : inputs.sizes)
+    sizes += fmt::format(", {} = {}", size.name, size.size);
+  p.title = fmt::format("{}: a run{}, {}", o.model, sizes, o.precision);
+  write_profile(p, o.json, own, [] { return std::string(); });
+  return 0;
+}
+
 int run_profile(const Arguments& args) {
+  if (module_named(args)) return profile_file(args);
   ProfileOptions own;
   const KeyValues given = options_of_run(args, profile_table(), own);
+  refuse_without_file(own.inputs, own.sizes);
   if (own.inference && own.generate)
     usage_error("--inference and --generate: expected one of them; got both");
   if (own.prompt > 0 && !own.generate)
@@ -119,10 +193,7 @@ int run_profile(const Arguments& args) {
                                     : Mode::training;
   if (const std::string list = without_effect(args.given, mode); !list.empty())
     tell("note: no effect on what is timed: {}\n", list);
-  if (!own.trace.empty() && own.trace == own.html)
-    usage_error("--trace and --html: expected two files; got {} for both", own.trace);
-  check_place(own.trace);
-  check_place(own.html);
+  check_places(own);
   DescribedRun run = describe_run(given, WantsData::if_named);
   train::TrainOptions& o = run.options;
   if (o.wants_fit())
@@ -144,14 +215,12 @@ int run_profile(const Arguments& args) {
   const std::unique_ptr<insight::Workload> workload = insight::make_workload(w);
   const MemoryLimit limit = train::memory_budget(o);
   check_memory(*workload, limit);
-  const double thorough = own.seconds > 0.5 ? 1 : 1.0 / 3;
   const insight::Ceilings ceilings =
       workload->is_on_host()
-          ? insight::measure_ceilings(limit.bytes / 4, 0.03 * thorough)
-          : insight::measure_device(workload->backend(), limit.bytes / 4, 0.1 * thorough);
+          ? ceilings_of_host(own, limit)
+          : insight::measure_device(workload->backend(), limit.bytes / 4, 0.1 * thoroughness(own));
   workload->allocate();
-  const auto say = [](const std::string& line) { tell("profile: {}\n", line); };
-  insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say);
+  insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say_progress);
   p.mode = w.mode;
   p.title = title_of(run, w.mode, w.prompt);
   p.evaluation_every = o.interval(o.eval_steps);
@@ -160,29 +229,12 @@ int run_profile(const Arguments& args) {
     a.workload = w;
     a.fixed_model = !run.folder.empty();
     a.budget = limit.bytes;
-    a.say = say;
+    a.say = say_progress;
     p.advised = true;
     p.advice = insight::advise(p, *workload, a);
   }
-  // First what needs no place: a disk that is full takes nothing of it.
-  fmt::print("{}", o.json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
-  // One file that cannot be written takes nothing of the other.
-  std::optional<UserError> failed;
-  const auto write = [&](const std::string& file, auto&& text) {
-    try {
-      if (!file.empty()) write_named_file(file, text());
-    } catch (const UserError& e) {
-      if (failed)
-        tell("profile: {}\n", e.what());
-      else
-        failed = e;
-    }
-  };
-  write(own.trace, [&] { return insight::chrome_trace(p); });
-  write(own.html, [&] {
-    return insight::profile_page(p, mode == Mode::training ? memory_svg(run, ceilings) : "");
-  });
-  if (failed) throw UserError(*failed);
+  write_profile(p, o.json, own,
+                [&] { return mode == Mode::training ? memory_svg(run, ceilings) : std::string(); });
   return 0;
 }
 
@@ -194,12 +246,13 @@ Command profile_command() {
   options.insert(options.end(), more.begin(), more.end());
   return {.name = "profile",
           .summary = "where the time of a step goes, kernel by kernel, and what would help",
-          .synopsis = "[FILE.toml | MODEL_FOLDER] [any option of train]",
+          .synopsis = "[FILE.toml | MODEL_FOLDER | FILE.onnx | FILE.brrr] [any option of train]",
           .notes =
               "Times a training step (or --inference, --generate) of a preset, a configuration or\n"
               "a model folder, on random tokens or on --text. Each kernel is compared with the\n"
               "measured peaks of this machine: it is compute-, bandwidth- or overhead-bound.\n"
-              "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n",
+              "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n"
+              "Of an ONNX or .brrr file, one run is timed, with --input and --size.\n",
           .options = std::move(options),
           .run = run_profile,
           .takes_positional = true,

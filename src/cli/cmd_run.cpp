@@ -4,31 +4,23 @@
 #include <cmath>
 #include <map>
 
-#include "backend/cpu/target.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/module_option.h"
 #include "formats/json_file.h"
 #include "formats/npy.h"
-#include "modules/module_session.h"
 
 namespace brrr::cli {
 namespace {
 
 using RunJson = nlohmann::ordered_json;
 
-struct RunOptions {
-  std::string model;
-  std::vector<std::string> inputs;  // NAME=FILE.npy
+struct RunOptions : ModuleArguments {
   std::vector<std::string> wanted;  // names of outputs; empty: all
   std::string output_dir;
-  bool json = false;
-  std::string precision = "fp32";
   int64_t repeats = 1;
-  int64_t threads = 0;
-  std::vector<std::string> disabled;
-  bool compile = true;
 };
 
 const OptionTable<RunOptions>& run_table() {
@@ -44,15 +36,9 @@ const OptionTable<RunOptions>& run_table() {
     t.list("output", &O::wanted, false, "NAME", "an output to compute (default: all)");
     t.text("output-dir", &O::output_dir, "FOLDER",
            "write each output to NAME.npy there; a / in a name becomes _");
-    t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.integer("repeats", &O::repeats, 1, 1 << 24, "N",
               "run so many times and give the median time");
-    t.choice("precision", &O::precision, precision_choices(), "NAME",
-             "fp32, or bf16 or fp16 weights and products", {"dtype"});
-    t.integer("threads", &O::threads, 0, 4096, "N",
-              "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
-    t.list("disable-pass", &O::disabled, true, "NAME,...", "comma-separated passes to disable");
-    t.flag("compile", &O::compile, "--no-compile runs the graph as it is written, without passes");
+    add_module_rows(t);
     return t;
   }();
   return table;
@@ -174,15 +160,7 @@ std::vector<std::pair<std::string, const HostTensor*>> named(const std::string& 
 int run_run(const Arguments& args) {
   const RunOptions options = resolve(args);
   use_threads(options.threads);
-  modules::ModuleValues inputs;
-  for (const std::string& given : options.inputs) {
-    const size_t at = given.find('=');
-    if (at == std::string::npos || at == 0)
-      usage_error("--input: expected NAME=FILE.npy; got '{}'", given);
-    const std::string name = given.substr(0, at);
-    if (inputs.contains(name)) usage_error("--input {} is given twice", name);
-    inputs.emplace(name, io::read_npy(given.substr(at + 1)));
-  }
+  const modules::ModuleValues inputs = read_inputs(options.inputs);
   if (!options.output_dir.empty()) create_folder(options.output_dir);
 
   const Stopwatch load;
@@ -192,17 +170,14 @@ int run_run(const Arguments& args) {
   if (inputs.empty() && (takes_inputs || options.output_dir.empty()))
     return list_ports(*module, options);
   if (!options.output_dir.empty()) check_file_names(*module, options.wanted);
-  modules::ModuleOptions how;
-  how.precision = dtype_of_precision(options.precision);
-  how.disabled = {options.disabled.begin(), options.disabled.end()};
-  how.compile = options.compile;
-  modules::ModuleSession session(module, cpu::cpu_backend(), how);
-  modules::ModuleValues outputs = session.run(inputs, options.wanted);
+  const std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, options);
+  modules::ModuleValues outputs = runner->run(inputs, options.wanted);
   const double load_ms = load.seconds() * 1000;
   std::vector<double> times;
   for (int64_t i = 0; i < options.repeats; ++i) {
+    outputs.clear();  // its memory is that of the next ones
     const Stopwatch watch;
-    outputs = session.run(inputs, options.wanted);
+    outputs = runner->run(inputs, options.wanted);
     times.push_back(watch.seconds() * 1000);
   }
   std::ranges::sort(times);
@@ -225,7 +200,7 @@ int run_run(const Arguments& args) {
                 {"outputs", list},
                 {"load_ms", load_ms},
                 {"ms", ms},
-                {"programs", session.programs()},
+                {"programs", runner->session().programs()},
                 {"peak_bytes", resident_memory().peak}});
     return 0;
   }

@@ -172,8 +172,13 @@ const std::vector<Command>& commands() {
        .takes_positional = true},
       {.name = "embed",
        .summary = "a vector for each line of text, by an encoder",
-       .synopsis = "[FOLDER] [FILE...] [--json | --output FILE.npy] [options]",
-       .notes = "",
+       .synopsis = "[FOLDER | FILE.onnx] [FILE...] [--json | --output FILE.npy] [options]",
+       .notes =
+           "An ONNX file has tokenizer.json beside it, or it is model.onnx or onnx/model.onnx of "
+           "a\n"
+           "folder that has one. Its inputs are input_ids, attention_mask, token_type_ids; its "
+           "output\n"
+           "is sentence_embedding, or last_hidden_state, which is pooled as the folder says.\n",
        .options = infer::embed_option_table().infos(),
        .run = run_on_texts<infer::resolve_embed, embed_main>,
        .takes_positional = true},

@@ -176,18 +176,20 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
   const Backend backend = train::backend_for(options.device);
   model.tokenizer->prepare(1);  // before the memory of this process is measured
-  const int64_t held = options.batch_size * static_cast<int64_t>(kBatchesAtOnce);
-  const int64_t vector = model.definition->sizes().width * int64_t{sizeof(float)};
   return infer::Encoder(model.definition, backend, infer::weights_of(model),
                         {.precision = dtype_of_precision(options.precision),
                          .batch_size = options.batch_size,
                          .memory = memory_of(options, "a smaller --max-length"),
-                         .beside = held * (kTextBytes + vector)});
+                         .beside = bytes_of_texts(options, model.definition->sizes().width)});
 }
 
-int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& model,
+int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width) {
+  const int64_t held = options.batch_size * static_cast<int64_t>(kBatchesAtOnce);
+  return held * (kTextBytes + width * int64_t{sizeof(float)});
+}
+
+int64_t longest_text(const infer::TextsOptions& options, int64_t context,
                      std::optional<int64_t> folder) {
-  const int64_t context = model.definition->sizes().context;
   if (options.max_length > context)
     usage_error("--max-length {} is more than the model's limit of {} tokens", options.max_length,
                 context);
@@ -199,9 +201,9 @@ double rate_of(int64_t texts, double seconds) {
   return seconds > 0 ? static_cast<double>(texts) / seconds : 0;
 }
 
-void say_rate(int64_t texts, double seconds, const io::ModelFolder& model) {
+void say_rate(int64_t texts, double seconds, const fs::path& model) {
   tell("{} in {:.2f} s, {:.0f} texts/s ({})\n", counted(texts, "text"), seconds,
-       rate_of(texts, seconds), model.folder.string());
+       rate_of(texts, seconds), model.string());
 }
 
 }  // namespace brrr::cli

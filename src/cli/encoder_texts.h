@@ -94,14 +94,17 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 /// The encoder of an opened model, which outlives it.
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options);
 
-/// How many tokens of a text the model reads by --max-length, the model and `folder` (what its
-/// files say, if anything). Throws UserError (exit 2) where --max-length is more than the model
+/// The bytes that lines, their tokens and vectors of so many numbers take at once.
+int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width);
+
+/// How many tokens of a text the model reads by --max-length, the model's limit and `folder` (what
+/// its files say, if anything). Throws UserError (exit 2) where --max-length is more than the model
 /// takes.
-int64_t longest_text(const infer::TextsOptions& options, const io::ModelFolder& model,
+int64_t longest_text(const infer::TextsOptions& options, int64_t context,
                      std::optional<int64_t> folder = std::nullopt);
 
 /// "1,000 texts in 1.20 s, 833 texts/s (FOLDER)" on stderr.
-void say_rate(int64_t texts, double seconds, const io::ModelFolder& model);
+void say_rate(int64_t texts, double seconds, const fs::path& model);
 double rate_of(int64_t texts, double seconds);
 
 }  // namespace brrr::cli

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/tell.h"
+#include "cli/module_option.h"
 #include "data/token_source.h"
 
 namespace brrr::cli {
@@ -19,7 +20,8 @@ std::string option_of(const std::string& word, AlsoReads reads) {
                               (io::TokenSource::has_split(path, ".bin"));
     return holds_shards ? "data" : "model";
   }
-  const bool is_of_model = path.extension() == ".safetensors" || path.filename() == "config.json";
+  const bool is_of_model = path.extension() == ".safetensors" || path.filename() == "config.json" ||
+                           is_module_file(word);
   if (reads == AlsoReads::nothing || is_of_model || !fs::exists(path, ignored)) return "model";
   if (reads == AlsoReads::prompt_file) return "prompt-file";
   return reads == AlsoReads::text_or_shards && path.extension() == ".bin" ? "data" : "text";

@@ -1,5 +1,6 @@
 #include "folders/sentence_folder.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -144,6 +145,22 @@ SentenceSettings read_sentence_settings(const fs::path& folder) {
     }
   }
   return settings;
+}
+
+std::optional<int64_t> read_context(const fs::path& folder) {
+  constexpr int64_t kNoLimit = 1 << 24;  // tokenizers without a limit say 10^30
+  std::optional<int64_t> context;
+  const auto look = [&](const char* file, const char* key) {
+    std::error_code ignored;
+    if (!fs::exists(folder / file, ignored)) return;
+    const Json value = read_object(folder / file).value(key, Json());
+    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kNoLimit)
+      return;
+    context = std::min(context.value_or(kNoLimit), value.get<int64_t>());
+  };
+  look("config.json", "max_position_embeddings");
+  look("tokenizer_config.json", "model_max_length");
+  return context;
 }
 
 }  // namespace brrr::io

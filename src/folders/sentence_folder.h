@@ -24,4 +24,8 @@ struct SentenceSettings {
 /// supported.
 SentenceSettings read_sentence_settings(const std::filesystem::path& folder);
 
+/// The most tokens of a text by config.json and tokenizer_config.json, for a model that is not
+/// described otherwise; nothing where they do not say.
+std::optional<int64_t> read_context(const std::filesystem::path& folder);
+
 }  // namespace brrr::io

@@ -1,9 +1,7 @@
 #include "infer/encoder.h"
 
 #include <algorithm>
-#include <numeric>
 
-#include "data/row_order.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
 
@@ -12,12 +10,6 @@ namespace {
 
 // What the programs of all lengths may take for themselves: this share of the arena, or this.
 constexpr int64_t kProgramShare = 8, kLeastForPrograms = int64_t{16} << 20;
-
-/// The length that rows of up to `tokens` are padded to.
-int64_t padded_length(int64_t tokens, int64_t context) {
-  const std::vector<int64_t> lengths = io::padded_lengths(context);
-  return *std::lower_bound(lengths.begin(), lengths.end(), tokens);
-}
 
 }  // namespace
 
@@ -88,24 +80,12 @@ void Encoder::Feed::give(Call& call, bool has_types) const {
 void Encoder::run(std::span<const EncoderRow> rows, const OnRow& on_row) {
   BRRR_CHECK(head_ != models::Head::masked_token, "logits_at() tells masked tokens");
   for (const EncoderRow& row : rows) check(row);
-  std::vector<size_t> order(rows.size());
-  std::iota(order.begin(), order.end(), 0);
-  // The longest first: what does not fit is known at once.
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return rows[a].ids.size() > rows[b].ids.size(); });
-  for (size_t at = 0; at < order.size();) {
-    const auto most = static_cast<size_t>(options_.batch_size);
-    const auto chosen = std::span(order).subspan(at, std::min(most, order.size() - at));
-    try {
-      run_batch(rows, chosen, on_row);
-    } catch (const UserError& e) {
-      // What does not fit the limit goes in halves from here on.
-      if (e.code() != ExitCode::kNoMemory || chosen.size() == 1) throw;
-      options_.batch_size = std::ssize(chosen) / 2;
-      continue;
-    }
-    at += chosen.size();
-  }
+  run_in_batches(rows, options_.batch_size,
+                 [&](std::span<const size_t> chosen) { run_batch(rows, chosen, on_row); });
+}
+
+int64_t Encoder::width() const {
+  return model_->sizes().width * std::ssize(model_->task().pooling);
 }
 
 void Encoder::run_batch(std::span<const EncoderRow> rows, std::span<const size_t> chosen,

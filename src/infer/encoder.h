@@ -9,17 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "infer/embedder.h"
 #include "infer/room.h"
 #include "models/model.h"
 #include "runtime/bindings.h"
 
 namespace brrr::infer {
-
-/// What an encoder reads of a text, or of two.
-struct EncoderRow {
-  std::span<const int32_t> ids;    // at least one, at most the model's context
-  std::span<const int32_t> types;  // of each token; empty: 0
-};
 
 struct EncoderOptions {
   DType precision = DType::f32;  // of weights and products
@@ -28,20 +23,21 @@ struct EncoderOptions {
   int64_t beside = 0;            // bytes of that memory which the caller's texts and results take
 };
 
-class Encoder {
+class Encoder final : public Embedder {
  public:
   /// `weights` gives the f32 values of each parameter of the model by name.
   Encoder(models::ModelPtr model, const Backend& backend,
           const std::function<void(std::string_view name, std::span<float> out)>& weights,
           const EncoderOptions& options = {});
 
-  /// The numbers of row `row`: [D] of an embedding, [K] of classes and values, [tokens of the row,
-  /// K] of token classes. Valid during the call.
-  using OnRow = std::function<void(size_t row, std::span<const float> numbers)>;
-  /// Any head but Head::masked_token. Batches that do not fit the memory limit go in halves. Throws
-  /// UserError for a row without tokens, an id outside the vocabulary, rows that are longer than
-  /// the model takes, and (exit 3) a single row that does not fit.
-  void run(std::span<const EncoderRow> rows, const OnRow& on_row);
+  /// The numbers of a row are [D] of an embedding, [K] of classes and values, [tokens of the row,
+  /// K] of token classes. Any head but Head::masked_token. Batches that do not fit the memory limit
+  /// go in halves. Throws UserError for a row without tokens, an id outside the vocabulary, rows
+  /// that are longer than the model takes, and (exit 3) a single row that does not fit.
+  void run(std::span<const EncoderRow> rows, const OnRow& on_row) override;
+
+  /// Head::embedding.
+  int64_t width() const override;
 
   /// Head::masked_token: the logits of tokens `places` of a row, [places, V], valid until the next
   /// call.

@@ -15,6 +15,10 @@ namespace {
 constexpr const char* kModelHelp =
     "run, checkpoint or model folder, or ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded "
     "where its cache does not have it (default: the newest run)";
+constexpr const char* kEmbedModelHelp =
+    "run, checkpoint or model folder, an ONNX file with tokenizer.json beside it, or "
+    "ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded where its cache does not have it "
+    "(default: the newest run)";
 
 template <typename T>
 void add_device_row(OptionTable<T>& t) {
@@ -38,9 +42,9 @@ void add_memory_row(OptionTable<T>& t) {
 }
 
 template <typename T>
-void add_text_rows(OptionTable<T>& t) {
+void add_text_rows(OptionTable<T>& t, const char* model_help = kModelHelp) {
   t.group("input");
-  t.text("model", &T::model, "FOLDER", kModelHelp, {"model-name-or-path"});
+  t.text("model", &T::model, "FOLDER", model_help, {"model-name-or-path"});
   t.list("text", &T::text, false, "FILE...",
          "files with one text per line (default: standard input)");
   t.flag("truncate", &T::truncate,
@@ -227,7 +231,7 @@ const OptionTable<EmbedOptions>& embed_option_table() {
   static const OptionTable<EmbedOptions> table = [] {
     using O = EmbedOptions;
     OptionTable<O> t;
-    add_text_rows(t);
+    add_text_rows(t, kEmbedModelHelp);
     t.group("vectors");
     t.text("output", &O::output, "FILE.npy",
            "write the vectors to a NumPy .npy file instead of printing them");

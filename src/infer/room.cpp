@@ -15,12 +15,20 @@ Room::Room(const Backend& backend, Memory memory)
 }
 
 void Room::set_limit(Engine& engine, const Graph& next, int64_t more) {
+  std::vector<const Graph*> graphs = engine.graphs();
+  graphs.push_back(&next);
+  set_limit_beside(engine, graphs, more);
+}
+
+void Room::measure(Engine& engine, int64_t more) {
   if (!has_limit()) return;
-  if (!on_device_) {
-    std::vector<const Graph*> graphs = engine.graphs();
-    graphs.push_back(&next);
-    beside_ = train::forecast_running(graphs, now_, false).overhead() + more;
-  }
+  now_ = resident_memory();
+  set_limit_beside(engine, engine.graphs(), more);
+}
+
+void Room::set_limit_beside(Engine& engine, const std::vector<const Graph*>& graphs, int64_t more) {
+  if (!has_limit()) return;
+  if (!on_device_) beside_ = train::forecast_running(graphs, now_, false).overhead() + more;
   engine.set_limit(std::max<int64_t>(1, memory_.limit.bytes - beside_));
 }
 

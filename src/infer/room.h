@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/memory.h"
 #include "runtime/engine.h"
@@ -26,6 +27,10 @@ class Room {
   /// `more`: bytes that will be taken outside of programs.
   void set_limit(Engine& engine, const Graph& next, int64_t more = 0);
 
+  /// Measures the process anew, with the engine's programs compiled and nothing allocated, and sets
+  /// the limit to what is left beside it.
+  void measure(Engine& engine, int64_t more = 0);
+
   /// Throws UserError (exit 3), with the numbers and the way out, when the engine cannot be
   /// allocated and its parameters loaded within the limit.
   void check(const Engine& engine) const;
@@ -43,6 +48,7 @@ class Room {
 
  private:
   bool has_limit() const { return memory_.limit.bytes > 0; }
+  void set_limit_beside(Engine& engine, const std::vector<const Graph*>& graphs, int64_t more);
   [[noreturn]] void refuse(const std::string& why) const;
 
   Memory memory_;

@@ -151,6 +151,8 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   p.parameter_dtype = options_.precision;
   p.refresher = Refresher::loader;
   p.disabled = options_.disabled;
+  for (const NodeId id : lowered.graph.inputs(InputKind::parameter))
+    stored_.insert_or_assign(lowered.graph.input_name(id), lowered.graph.type({id, 0}).dtype);
   const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p)
                                        : std::move(lowered.graph);
   auto segment = std::make_unique<Segment>();
@@ -166,35 +168,68 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
     const std::span<const std::byte> bytes = module_->weight(name);
     const Type& type = graph.type({id, 0});
     const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % bytes_of(type.dtype) == 0;
-    if (is_aligned && engine_.device().is_host() && std::ssize(bytes) == type.bytes())
+    if (is_aligned && stored_.at(name) == type.dtype && engine_.device().is_host() &&
+        std::ssize(bytes) == type.bytes())
       engine_.lend_state(name, bytes);
   }
   for (const Output& out : graph.outputs())
     segment->results.push_back({out.name, graph.type(out.value)});
-  const size_t before = engine_.states().size();
-  segment->program = engine_.add(graph);
-  const bool is_first = !engine_.allocated();
-  if (is_first) engine_.allocate();
-  load_new_states(is_first ? 0 : before);
+  try {
+    segment->program = add(graph);
+  } catch (const UserError& e) {
+    // Programs of other runs may leave no room; without them there may be.
+    if (e.code() != ExitCode::kNoMemory || runs_ == 0) throw;
+    drop(first_, runs_ - 1);
+    segment->program = add(graph);
+  }
   return segment;
 }
 
+size_t ModuleSession::add(const Graph& graph) {
+  if (options_.before_program) options_.before_program(engine_, graph);
+  return engine_.add(graph);
+}
+
+ModuleSession::Segment* ModuleSession::find_or_build(Segments& segments, const std::string& key,
+                                                     const modules::Request& request,
+                                                     bool& has_built) {
+  const auto at = segments.find(key);
+  if (at != segments.end()) return at->second.get();
+  std::unique_ptr<Segment> built = build(request);
+  if (built == nullptr) return nullptr;
+  built->used = runs_;
+  has_built = true;
+  return segments.emplace(key, std::move(built)).first->second.get();
+}
+
+void ModuleSession::load(std::string_view name, const Type& type, std::span<std::byte> to) const {
+  const std::span<const std::byte> bytes = module_->weight(name);
+  const DType stored = stored_.find(name)->second;
+  BRRR_CHECK(std::ssize(bytes) == type.shape.elements() * static_cast<int64_t>(bytes_of(stored)) &&
+                 std::ssize(to) == type.bytes(),
+             "the weight '{}' has {} bytes for {}", name, bytes.size(), type.str());
+  if (stored == type.dtype) {
+    if (!bytes.empty()) std::memcpy(to.data(), bytes.data(), to.size());
+    return;
+  }
+  for (int64_t i = 0; i < type.shape.elements(); ++i)
+    store_from_double(type.dtype, to.data(), i, load_as_double(stored, bytes.data(), i));
+}
+
 // allocate() orders the states, so that all are new then.
-void ModuleSession::load_new_states(size_t before) {
-  for (size_t i = before; i < engine_.states().size(); ++i) {
-    const StateInfo state = engine_.states()[i];
+void ModuleSession::load_new_states() {
+  if (!engine_.allocated()) engine_.allocate();
+  for (; loaded_ < engine_.states().size(); ++loaded_) {
+    const StateInfo state = engine_.states()[loaded_];
     if (state.is_lent) continue;
-    const auto load = [&](std::string_view name, std::span<std::byte> to) {
-      const std::span<const std::byte> bytes = module_->weight(name);
-      BRRR_CHECK(bytes.size() == to.size(), "the weight '{}' has {} bytes, not {}", name,
-                 bytes.size(), to.size());
-      std::memcpy(to.data(), bytes.data(), to.size());
-    };
     if (state.kind() == InputKind::parameter) {
-      engine_.fill_state(state.name, [&](std::span<std::byte> to) { load(state.name, to); });
+      engine_.fill_state(state.name,
+                         [&](std::span<std::byte> to) { load(state.name, state.type, to); });
     } else if (const DerivedWeight* derived = engine_.derived_weight(state)) {
-      engine_.make_weight(
-          state, [&](size_t k, std::span<std::byte> to) { load(derived->sources[k], to); });
+      const Graph& form = derived->form.graph();
+      engine_.make_weight(state, [&](size_t k, std::span<std::byte> to) {
+        load(derived->sources[k], form.type({form.inputs()[k], 0}), to);
+      });
     }
   }
 }
@@ -251,7 +286,9 @@ std::string ModuleSession::go_on(modules::Request& request, const Segment& segme
   return key;
 }
 
-ModuleSession::Results ModuleSession::execute(Segment& segment, const Feed& feed) {
+ModuleSession::Results ModuleSession::execute(Segment& segment, const Feed& feed,
+                                              Timeline* timeline) {
+  load_new_states();
   segment.used = runs_;
   last_.push_back(segment.program);
   for (const std::string& name : segment.inputs) {
@@ -259,7 +296,7 @@ ModuleSession::Results ModuleSession::execute(Segment& segment, const Feed& feed
     BRRR_CHECK(given != feed.end(), "nothing gives '{}'", name);
     engine_.set_input(segment.program, name, std::span<const std::byte>(given->second->bytes));
   }
-  engine_.run(segment.program);
+  engine_.run(segment.program, timeline);
   Results results;
   for (const Segment::Result& result : segment.results) {
     HostTensor& t = results[result.name];
@@ -271,8 +308,22 @@ ModuleSession::Results ModuleSession::execute(Segment& segment, const Feed& feed
   return results;
 }
 
-ModuleValues ModuleSession::run(const ModuleValues& inputs,
-                                const std::vector<std::string>& wanted) {
+bool ModuleSession::prepare(const ModuleValues& inputs, const std::vector<std::string>& wanted) {
+  check(inputs);
+  for (;;) {
+    Feed feed;
+    modules::Request request = request_of(inputs, wanted, feed);
+    const std::string key = begin(request, feed);
+    bool has_built = false;
+    if (const Segment* segment = find_or_build(first_, key, request, has_built)) {
+      last_ = {segment->program};
+      return segment->to_read.empty();
+    }
+  }
+}
+
+ModuleValues ModuleSession::run(const ModuleValues& inputs, const std::vector<std::string>& wanted,
+                                Timeline* timeline) {
   check(inputs);
   last_.clear();
   ++runs_;
@@ -284,25 +335,19 @@ ModuleValues ModuleSession::run(const ModuleValues& inputs,
   Results results;  // what `feed` points to behind the first program
   bool has_built = false;
   for (;;) {
-    auto at = segments->find(key);
-    if (at == segments->end()) {
-      std::unique_ptr<Segment> built = build(request);
-      if (built == nullptr) return run(inputs, wanted);
-      at = segments->emplace(key, std::move(built)).first;
-      has_built = true;
-    }
-    Segment& segment = *at->second;
-    Results next = execute(segment, feed);
-    if (segment.to_read.empty()) {
-      ModuleValues values = values_of(request.wanted, segment.lists, next);
+    Segment* segment = find_or_build(*segments, key, request, has_built);
+    if (segment == nullptr) return run(inputs, wanted, timeline);
+    Results next = execute(*segment, feed, timeline);
+    if (segment->to_read.empty()) {
+      ModuleValues values = values_of(request.wanted, segment->lists, next);
       if (has_built) forget_oldest();
       return values;
     }
-    key = go_on(request, segment, next);
+    key = go_on(request, *segment, next);
     results = std::move(next);
     feed.clear();
     for (const auto& [name, tensor] : results) feed.emplace(name, &tensor);
-    segments = &segment.next;
+    segments = &segment->next;
   }
 }
 

@@ -3,6 +3,7 @@
 // kept by them, and share weights and temporary memory. Where a size depends on data, a run is a
 // chain of programs: what one of them gives decides which is next.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -38,9 +39,12 @@ struct ModuleValue {
 using ModuleValues = std::map<std::string, ModuleValue, std::less<>>;
 
 struct ModuleOptions {
-  DType precision = DType::f32;    // of products
-  std::set<std::string> disabled;  // optional passes
-  bool compile = true;             // off: the graph as it was lowered
+  DType precision = DType::f32;         // of products
+  std::set<std::string> disabled = {};  // optional passes
+  bool compile = true;                  // off: the graph as it was lowered
+  /// Called with the graph of each program before the engine has it: it may set the engine's limit,
+  /// or throw.
+  std::function<void(Engine& engine, const Graph& next)> before_program = {};
 };
 
 class ModuleSession {
@@ -51,13 +55,21 @@ class ModuleSession {
 
   /// Runs it. Throws UserError for an input that is missing, unknown, or of another dtype or rank
   /// than the module declares. `wanted`: names of outputs; empty: all.
-  ModuleValues run(const ModuleValues& inputs, const std::vector<std::string>& wanted = {});
+  /// With a timeline, every kernel is timed.
+  ModuleValues run(const ModuleValues& inputs, const std::vector<std::string>& wanted = {},
+                   Timeline* timeline = nullptr);
+  /// Compiles the first program for such inputs and allocates nothing, where nothing was run yet.
+  /// True: that program is all there is; false: sizes of later ones depend on what it computes.
+  bool prepare(const ModuleValues& inputs, const std::vector<std::string>& wanted = {});
 
+  /// The inputs whose values decide about programs, as far as it was seen.
+  const std::set<std::string>& bound() const { return bound_; }
   const modules::Module& module() const { return *module_; }
   const Engine& engine() const { return engine_; }
+  Engine& engine() { return engine_; }
   /// The programs that there are.
   size_t programs() const;
-  /// The programs that the last run went through, in their order.
+  /// The programs that the last run went through, in their order; after prepare(), its program.
   const std::vector<size_t>& last_programs() const { return last_; }
 
  private:
@@ -78,8 +90,15 @@ class ModuleSession {
   /// Null where the values of further inputs must be known first: they are then in bound_, and all
   /// programs are gone.
   std::unique_ptr<Segment> build(const modules::Request& request);
-  void load_new_states(size_t before);
-  Results execute(Segment& segment, const Feed& feed);
+  size_t add(const Graph& graph);
+  /// The segment of the key, built where it is not there; null: see build().
+  Segment* find_or_build(Segments& segments, const std::string& key,
+                         const modules::Request& request, bool& has_built);
+  /// Reads a weight as `type` has it, which is that of the file or one for the precision.
+  void load(std::string_view name, const Type& type, std::span<std::byte> to) const;
+  /// Allocates, before the first run, and reads the weights that no program had before.
+  void load_new_states();
+  Results execute(Segment& segment, const Feed& feed, Timeline* timeline);
   /// The half of the programs that were used longest ago goes, where all take more than their
   /// share.
   void forget_oldest();
@@ -95,6 +114,8 @@ class ModuleSession {
   std::set<std::string> bound_;  // inputs whose values programs depend on
   Segments first_;
   uint64_t runs_ = 0;
+  std::map<std::string, DType, std::less<>> stored_;  // of the weights, in the file
+  size_t loaded_ = 0;                                 // of the engine's states
   std::vector<size_t> last_;
   std::vector<std::byte> room_;
 };

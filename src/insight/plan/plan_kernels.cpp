@@ -81,6 +81,10 @@ std::string result_text(const Graph& g, NodeId id) {
   return largest == results.end() ? "" : largest->str();
 }
 
+std::string host_rates(const train::MachineSpeed& speed) {
+  return "rates of this machine, " + speed.when;
+}
+
 /// Kernels by name and phase.
 class KernelTable {
  public:
@@ -110,9 +114,9 @@ class KernelTable {
 class KernelReader {
  public:
   /// `seconds`: of what a command of a GPU does; null: unknown.
-  KernelReader(const RunPlan& plan, const Backend& backend,
+  KernelReader(const std::optional<train::MachineSpeed>& speed, const Backend& backend,
                std::function<double(const CommandWork&)> seconds, KernelTable& table)
-      : plan_(plan), backend_(backend), seconds_(std::move(seconds)), table_(table) {}
+      : speed_(speed), backend_(backend), seconds_(std::move(seconds)), table_(table) {}
 
   void read(const Program& program, int64_t runs) {
     const Graph& g = program.graph();
@@ -145,7 +149,7 @@ class KernelReader {
     const Cost cost = cost_of(g, d.node);
     add({fmt::format("{} {} {}", d.kernel, op_text(g, d.node), result_text(g, d.node)), phase, 1,
          cost.flops, cost.bytes_read + cost.bytes_written, 0,
-         plan_.speed ? 1e3 * train::predict_node(g, d.node, *plan_.speed) : 0},
+         speed_ ? 1e3 * train::predict_node(g, d.node, *speed_) : 0},
         runs);
   }
   void add(PlannedKernel k, int64_t runs) {
@@ -157,7 +161,7 @@ class KernelReader {
     table_.add(k);
   }
 
-  const RunPlan& plan_;
+  const std::optional<train::MachineSpeed>& speed_;
   const Backend& backend_;
   std::function<double(const CommandWork&)> seconds_;
   KernelTable& table_;
@@ -219,7 +223,7 @@ void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& g
     seconds = [&](const CommandWork& w) { return seconds_of_work(w, rates, *sheet); };
   }
   KernelTable table;
-  KernelReader reader(p, backend, seconds, table);
+  KernelReader reader(p.speed, backend, seconds, table);
   for (const train::Session::ProgramUse& use : session.programs())
     if (use.runs > 0) reader.read(*use.program, use.runs);
   KernelPlan kernels;
@@ -228,9 +232,20 @@ void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& g
     kernels.rates = rates_text(rates, *sheet);
     kernels.peak_flops = sheet->bf16;
   } else if (p.speed && backend.memory_bytes == 0) {
-    kernels.rates = "rates of this machine, " + p.speed->when;
+    kernels.rates = host_rates(*p.speed);
   }
   p.kernels = std::move(kernels);
+}
+
+KernelPlan kernels_on_host(std::span<const Program* const> programs, const Backend& backend,
+                           const std::optional<train::MachineSpeed>& speed) {
+  KernelTable table;
+  KernelReader reader(speed, backend, {}, table);
+  for (const Program* program : programs) reader.read(*program, 1);
+  KernelPlan kernels;
+  kernels.kernels = table.take();
+  if (speed) kernels.rates = host_rates(*speed);
+  return kernels;
 }
 
 double predicted_mfu(const RunPlan& p, bool is_causal) {

@@ -1,0 +1,116 @@
+#include "cli/module_option.h"
+
+#include "backend/cpu/target.h"
+#include "base/file.h"
+#include "base/tell.h"
+#include "formats/npy.h"
+#include "insight/plan/module_plan.h"
+#include "train/device.h"
+#include "train/fit.h"
+
+namespace brrr::cli {
+namespace {
+
+/// "NAME=VALUE" cut at its last or first sign.
+std::pair<std::string, std::string> pair_of(const std::string& given, size_t at,
+                                            const char* expected) {
+  if (at == std::string::npos || at == 0) usage_error("{}; got '{}'", expected, given);
+  return {given.substr(0, at), given.substr(at + 1)};
+}
+
+}  // namespace
+
+bool is_module_file(const std::string& word) {
+  std::string ending = fs::path(word).extension().string();
+  for (char& c : ending)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  std::error_code ignored;
+  return (ending == ".onnx" || ending == ".brrr") && !fs::is_directory(word, ignored);
+}
+
+std::optional<std::string> module_named(const Arguments& args) {
+  if (args.positional.empty() || !is_module_file(args.positional[0])) return std::nullopt;
+  if (args.positional.size() > 1)
+    usage_error("expected one file; got '{}' and '{}'", args.positional[0], args.positional[1]);
+  return args.positional[0];
+}
+
+const OptionTable<ModuleArguments>& module_table() {
+  static const OptionTable<ModuleArguments> table = [] {
+    OptionTable<ModuleArguments> t;
+    add_input_rows(t);
+    add_module_rows(t);
+    return t;
+  }();
+  return table;
+}
+
+modules::ModuleValues read_inputs(const std::vector<std::string>& given) {
+  modules::ModuleValues inputs;
+  for (const std::string& word : given) {
+    const auto [name, file] = pair_of(word, word.find('='), "--input: expected NAME=FILE.npy");
+    if (inputs.contains(name)) usage_error("--input {} is given twice", name);
+    inputs.emplace(name, io::read_npy(file));
+  }
+  return inputs;
+}
+
+std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given) {
+  constexpr int64_t kMost = int64_t{1} << 32;
+  std::map<std::string, int64_t> sizes;
+  for (const std::string& word : given) {
+    const auto [name, number] = pair_of(word, word.rfind('='), "--size: expected NAME=N");
+    int64_t size = 0;
+    try {
+      size = parse_integer(number, 0, kMost);
+    } catch (const UserError& e) {
+      usage_error("--size {}: {}", name, e.what());
+    }
+    if (!sizes.emplace(name, size).second) usage_error("--size {} is given twice", name);
+  }
+  return sizes;
+}
+
+void refuse_without_file(const std::vector<std::string>& inputs,
+                         const std::vector<std::string>& sizes) {
+  if (!inputs.empty() || !sizes.empty())
+    usage_error("--{} is for an ONNX or .brrr file; name one: FILE.onnx",
+                inputs.empty() ? "size" : "input");
+}
+
+std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modules::Module>& module,
+                                               const ModuleArguments& options, Refuses refuses) {
+  modules::ModuleOptions how;
+  how.precision = dtype_of_precision(options.precision);
+  how.disabled = {options.disabled.begin(), options.disabled.end()};
+  how.compile = options.compile;
+  const std::string advice =
+      options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
+  infer::Memory memory{train::memory_budget("cpu", options.memory_limit), advice};
+  if (refuses == Refuses::never) memory.limit = {};
+  return std::make_unique<infer::ModuleRunner>(module, cpu::cpu_backend(), how, memory);
+}
+
+void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs) {
+  const auto say = [&] {
+    for (const std::string& line : insight::assumed_values(inputs, runner.session()))
+      tell("note: {}\n", line);
+  };
+  try {
+    runner.prepare(inputs.values);
+  } catch (const UserError&) {
+    say();  // it may be the reason
+    throw;
+  }
+  say();
+}
+
+modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options) {
+  modules::MadeInputs inputs =
+      modules::make_inputs(module, read_inputs(options.inputs), read_sizes(options.sizes));
+  if (const std::string sizes = insight::assumed_sizes(inputs); !sizes.empty())
+    tell("note: {}\n", sizes);
+  return inputs;
+}
+
+}  // namespace brrr::cli

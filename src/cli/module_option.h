@@ -1,0 +1,121 @@
+#pragma once
+// What the verbs that run an ONNX or .brrr file share: which word is such a file, the options of
+// its run, inputs from .npy files.
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/options.h"
+#include "infer/module_runner.h"
+#include "modules/module_inputs.h"
+#include "modules/module_session.h"
+
+namespace brrr::cli {
+
+struct ModuleArguments {
+  std::string model;
+  std::vector<std::string> inputs;  // NAME=FILE.npy
+  std::vector<std::string> sizes;   // NAME=N
+  bool json = false;
+  std::string precision = "fp32";
+  std::string memory_limit;  // "6GiB"; "": what there is
+  int64_t threads = 0;
+  std::vector<std::string> disabled;
+  bool compile = true;
+};
+
+/// A word that is a module's file, by its ending.
+bool is_module_file(const std::string& word);
+/// Its only positional argument, where that is a module's file.
+std::optional<std::string> module_named(const Arguments& args);
+
+/// The rows --input and --size, whose fields a verb's options have from ModuleArguments.
+template <typename T>
+void add_input_rows(OptionTable<T>& t) {
+  t.group("ONNX and .brrr files");
+  t.list("input", &T::inputs, false, "NAME=FILE.npy",
+         "the tensor of an input, once for each input (default: made up)");
+  t.list("size", &T::sizes, false, "NAME=N",
+         "the size of an axis that the file leaves open; x.1: axis 1 of the input x");
+}
+
+/// Rows of a run: --json, --precision, --memory-limit, --threads, --disable-pass, --compile.
+template <typename T>
+void add_module_rows(OptionTable<T>& t) {
+  t.flag("json", &T::json, "one JSON object with the result on standard output");
+  t.choice("precision", &T::precision, precision_choices(), "NAME",
+           "fp32, or bf16 or fp16 weights and products", {"dtype"});
+  auto& limit = t.text("memory-limit", &T::memory_limit, "SIZE",
+                       "memory limit of the process, such as 6GiB, 6GB or 512MiB (default: what is "
+                       "available)");
+  limit.set = [](T& o, const std::string& s) {
+    parse_memory(s);
+    o.memory_limit = s;
+  };
+  t.integer("threads", &T::threads, 0, 4096, "N",
+            "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
+  t.list("disable-pass", &T::disabled, true, "NAME,...", "comma-separated passes to disable");
+  t.flag("compile", &T::compile, "--no-compile runs the graph as it is written, without passes");
+}
+
+/// The options of a verb that was given a module's file: those of `table` that `applies` names go
+/// to `own`. Throws UserError (exit 2) for the others.
+template <typename T>
+ModuleArguments module_arguments(const Arguments& args, const OptionTable<T>& table, T& own,
+                                 const std::vector<std::string>& applies);
+
+/// Tensors of --input. Throws UserError for a word that is no NAME=FILE.npy, a name that comes
+/// twice, a file that cannot be read.
+modules::ModuleValues read_inputs(const std::vector<std::string>& given);
+/// The sizes of --size. Throws UserError for a word that is no NAME=N.
+std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given);
+
+/// Throws UserError (exit 2) for --input and --size where no module's file was given.
+void refuse_without_file(const std::vector<std::string>& inputs,
+                         const std::vector<std::string>& sizes);
+
+/// The file's runner on the CPU, refused where --memory-limit, or what there is, is too little.
+enum class Refuses { beyond_memory, never };
+std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modules::Module>& module,
+                                               const ModuleArguments& options,
+                                               Refuses refuses = Refuses::beyond_memory);
+
+/// Prepares it for the inputs, and says on stderr which made-up values decided about its graph.
+void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs);
+/// The inputs of --input and --size, and what is missing; says on stderr which sizes were guessed.
+modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options);
+
+const OptionTable<ModuleArguments>& module_table();
+
+template <typename T>
+ModuleArguments module_arguments(const Arguments& args, const OptionTable<T>& table, T& own,
+                                 const std::vector<std::string>& applies) {
+  const auto has = [](const auto& rows, const std::string& name) {
+    return std::ranges::any_of(rows, [&](const auto& row) {
+      return row.name == name || std::ranges::find(row.aliases, name) != row.aliases.end();
+    });
+  };
+  ModuleArguments options;
+  options.model = args.positional[0];
+  for (const auto& [key, value] : args.given) {
+    const std::string name = canonical_key(key);
+    if (has(module_table().rows(), name)) {
+      module_table().set(options, module_table().find(key), value, "--" + name);
+    } else if (std::ranges::find(applies, name) != applies.end()) {
+      table.set(own, table.find(key), value, "--" + name);
+    } else {
+      std::string known;
+      for (const auto& row : module_table().rows()) known += "--" + row.name + ", ";
+      usage_error("--{} does not apply to {}; an ONNX or .brrr file takes {}--{}", name,
+                  options.model, known, fmt::join(applies, ", --"));
+    }
+  }
+  return options;
+}
+
+}  // namespace brrr::cli

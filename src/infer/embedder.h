@@ -1,0 +1,38 @@
+#pragma once
+// Vectors for texts, by whatever makes them: an encoder of models/ (infer/encoder.h) or a module
+// (infer/module_embedder.h).
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+namespace brrr::infer {
+
+/// What an encoder reads of a text, or of two.
+struct EncoderRow {
+  std::span<const int32_t> ids;    // at least one, at most the model's context
+  std::span<const int32_t> types;  // of each token; empty: 0
+};
+
+class Embedder {
+ public:
+  virtual ~Embedder() = default;
+  /// The numbers of a vector.
+  virtual int64_t width() const = 0;
+  /// Told the numbers of row `row`, valid during the call.
+  using OnRow = std::function<void(size_t row, std::span<const float> numbers)>;
+  /// Results come in the order in which batches are computed. Throws UserError for rows that the
+  /// model does not take, and (exit 3) for a single row that does not fit into memory.
+  virtual void run(std::span<const EncoderRow> rows, const OnRow& on_row) = 0;
+};
+
+/// Calls f with the indices of rows that go through together: up to `batch_size` of similar length,
+/// the longest first. A batch for which f throws UserError with exit code 3 goes in halves, and so
+/// do all after it: `batch_size` is then smaller.
+void run_in_batches(std::span<const EncoderRow> rows, int64_t& batch_size,
+                    const std::function<void(std::span<const size_t> chosen)>& f);
+
+/// The length that rows of up to `tokens` are padded to.
+int64_t padded_length(int64_t tokens, int64_t context);
+
+}  // namespace brrr::infer
