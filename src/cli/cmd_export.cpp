@@ -1,14 +1,13 @@
 // brrr export: a model as one file that runs without its architecture's code.
 
 #include <algorithm>
-#include <charconv>
 
 #include "backend/cpu/target.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/export_source.h"
 #include "cli/model_option.h"
-#include "formats/npy.h"
+#include "cli/module_option.h"
 #include "models/greedy_decoder.h"
 #include "modules/brrr_file.h"
 #include "modules/onnx/export/verify_export.h"
@@ -71,12 +70,6 @@ const OptionTable<ExportOptions>& export_table() {
   return table;
 }
 
-bool is_module_file(const fs::path& path) {
-  std::error_code ignored;
-  return (path.extension() == ".onnx" || path.extension() == ".brrr") &&
-         fs::is_regular_file(path, ignored);
-}
-
 /// What is at the place of the output must be such a file, too.
 void check_replaced(const ExportOptions& o) {
   std::error_code gone;
@@ -129,33 +122,13 @@ ExportOptions export_options(const Arguments& args) {
   return o;
 }
 
-std::map<std::string, int64_t> fixed_sizes(const ExportOptions& o) {
-  std::map<std::string, int64_t> sizes;
-  for (const std::string& given : o.sizes) {
-    const size_t at = given.rfind('=');
-    int64_t n = 0;
-    const char* end = given.data() + given.size();
-    if (at == std::string::npos || at == 0 ||
-        std::from_chars(given.data() + at + 1, end, n).ptr != end || n < 1 ||
-        at + 1 == given.size())
-      usage_error("--size: expected NAME=N; got '{}'", given);
-    if (!sizes.emplace(given.substr(0, at), n).second)
-      usage_error("--size {} is given twice", given.substr(0, at));
-  }
-  return sizes;
-}
-
 std::map<std::string, HostTensor> known_inputs(const ExportOptions& o,
                                                const modules::Module& module) {
   std::map<std::string, HostTensor> known;
-  for (const std::string& given : o.inputs) {
-    const size_t at = given.find('=');
-    if (at == std::string::npos || at == 0)
-      usage_error("--input: expected NAME=FILE.npy; got '{}'", given);
-    const std::string name = given.substr(0, at);
+  for (auto& [name, value] : read_inputs(o.inputs)) {
     if (std::ranges::find(module.inputs(), name, &modules::Port::name) == module.inputs().end())
       usage_error("--input {}: the file has no such input", name);
-    known.emplace(name, io::read_npy(given.substr(at + 1)));
+    known.emplace(name, value.tensor());
   }
   return known;
 }
@@ -164,7 +137,7 @@ ExportedSource source_of(const ExportOptions& o) {
   if (is_module_file(o.model)) {
     const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
     if (o.kv_cache) usage_error("--kv-cache is of a model's folder");
-    return export_source(module, fixed_sizes(o), known_inputs(o, *module));
+    return export_source(module, read_sizes(o.sizes), known_inputs(o, *module));
   }
   return export_source(std::make_shared<const io::ModelFolder>(open_named_model(o.model)),
                        o.kv_cache);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "modules/module_inputs.h"
 
 namespace brrr::cli {
 namespace {
@@ -109,11 +110,12 @@ class FolderWeights {
 // -- modules
 // -------------------------------------------------------------------------------------
 
-/// An axis of an input that the file leaves open.
+/// An axis of an input that the file leaves open: a size, or a sum of sizes and a number.
 struct OpenAxis {
   std::string input;
   int axis = 0;
-  size_t size = 0;  // index of its name
+  int64_t offset = 0;
+  std::vector<size_t> sizes;  // indices of their names
 };
 
 struct OpenModule {
@@ -122,6 +124,28 @@ struct OpenModule {
   std::vector<OpenAxis> axes;
   std::map<std::string, Type> types;  // of inputs, 0 where an axis is open
 };
+
+void add_term(OpenModule& open, OpenAxis& axis, const std::string& term,
+              const std::map<std::string, int64_t>& fixed, std::set<std::string>& unused) {
+  if (std::ranges::all_of(term, [](unsigned char c) { return std::isdigit(c) != 0; })) {
+    axis.offset += parse_integer(term, 0, int64_t{1} << 40);
+    return;
+  }
+  const auto given = fixed.find(term);
+  if (given != fixed.end()) {
+    unused.erase(term);
+    axis.offset += given->second;
+    return;
+  }
+  const auto at = std::ranges::find(open.sizes, term);
+  const auto index = static_cast<size_t>(at - open.sizes.begin());
+  if (at == open.sizes.end()) {
+    open.sizes.push_back(term);
+    open.is_batch.push_back(true);
+  }
+  open.is_batch[index] = open.is_batch[index] && axis.axis == 0;
+  axis.sizes.push_back(index);
+}
 
 OpenModule open_axes(const Module& module, const std::map<std::string, int64_t>& fixed,
                      const std::map<std::string, HostTensor>& known) {
@@ -142,25 +166,11 @@ OpenModule open_axes(const Module& module, const std::map<std::string, int64_t>&
         shape.push_back(Dim(dim.size));
         continue;
       }
-      // Some exporters name every open axis "?".
-      const bool is_named =
-          std::ranges::any_of(dim.name, [](unsigned char c) { return std::isalnum(c) != 0; });
-      const std::string name = is_named ? dim.name : fmt::format("{}_{}", port.name, axis);
-      const auto given = fixed.find(name);
-      if (given != fixed.end()) {
-        unused.erase(name);
-        shape.push_back(Dim(given->second));
-        continue;
-      }
-      const auto at = std::ranges::find(open.sizes, name);
-      const auto index = static_cast<size_t>(at - open.sizes.begin());
-      if (at == open.sizes.end()) {
-        open.sizes.push_back(name);
-        open.is_batch.push_back(true);
-      }
-      open.is_batch[index] = open.is_batch[index] && axis == 0;
-      open.axes.push_back({port.name, static_cast<int>(axis), index});
-      shape.push_back(Dim(0));
+      OpenAxis own{port.name, static_cast<int>(axis), 0, {}};
+      for (const std::string& term : modules::axis_terms(modules::axis_name(port, axis)))
+        add_term(open, own, term, fixed, unused);
+      shape.push_back(Dim(own.offset));
+      if (!own.sizes.empty()) open.axes.push_back(std::move(own));
     }
     open.types.emplace(port.name, Type{port.dtype, shape});
   }
@@ -174,8 +184,11 @@ OpenModule open_axes(const Module& module, const std::map<std::string, int64_t>&
 
 std::map<std::string, Type> types_for(const OpenModule& open, const Sizes& sizes) {
   std::map<std::string, Type> types = open.types;
-  for (const OpenAxis& axis : open.axes)
-    types.at(axis.input).shape[axis.axis] = Dim(sizes[axis.size]);
+  for (const OpenAxis& axis : open.axes) {
+    int64_t sum = axis.offset;
+    for (const size_t size : axis.sizes) sum += sizes[size];
+    types.at(axis.input).shape[axis.axis] = Dim(sum);
+  }
   return types;
 }
 

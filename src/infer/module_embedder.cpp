@@ -173,9 +173,10 @@ std::span<const float> ModuleEmbedder::pooled(const HostTensor& output,
     models::Task task = options_.task;
     if (is_pooled_) task.pooling = {models::Pooling::cls};
     Graph g;
-    const Value tokens = g.input("tokens", {b.batch, b.length, width}, DType::f32);
-    const Value real = g.input("lengths", {b.batch}, DType::i32);
-    g.output("vectors", models::pooled(tokens, real, task));
+    const Value x = g.input("tokens", {b.batch, b.length, width}, DType::f32);
+    models::EncoderRows rows;
+    rows.lengths = g.input("lengths", {b.batch}, DType::i32);
+    g.output("vectors", models::pooled(x, rows, task));
     PipelineOptions p;
     std::vector<Graph> graphs;
     graphs.push_back(run_pipeline(g, pooling_.backend().target(), p));

@@ -37,25 +37,6 @@ std::optional<int64_t> usual_size(const std::string& name, size_t axis) {
   return std::nullopt;
 }
 
-std::string axis_name(const Port& port, size_t axis) {
-  const std::string& name = port.dims[axis].name;
-  // Some exporters write what stands for no name.
-  return name.empty() || name == "?" || name == "-1" ? fmt::format("{}.{}", port.name, axis) : name;
-}
-
-/// The terms of "past_sequence_length + 1", which exporters write for an axis.
-std::vector<std::string> terms_of(const std::string& name) {
-  constexpr std::string_view kPlus = " + ";
-  std::vector<std::string> terms;
-  size_t begin = 0;
-  for (size_t at = name.find(kPlus); at != std::string::npos; at = name.find(kPlus, begin)) {
-    terms.push_back(name.substr(begin, at - begin));
-    begin = at + kPlus.size();
-  }
-  terms.push_back(name.substr(begin));
-  return terms;
-}
-
 class Sizes {
  public:
   Sizes(const Module& module, const std::map<std::string, int64_t>& asked) : module_(module) {
@@ -77,7 +58,7 @@ class Sizes {
       const std::string name = axis_name(port, axis);
       const bool is_new = std::ranges::find(all, name) == all.end();
       if (is_new) all.push_back(name);
-      for (const std::string& term : terms_of(name)) {
+      for (const std::string& term : axis_terms(name)) {
         if (find(term) != nullptr || is_number(term) || find(name) != nullptr) continue;
         if (const auto usual = usual_size(term, axis))
           sizes_.push_back({term, *usual, AxisSize::From::guess});
@@ -107,7 +88,7 @@ class Sizes {
       const AxisSize* known = find(name);
       int64_t sum = known != nullptr ? known->size : 0;
       if (known == nullptr)
-        for (const std::string& term : terms_of(name))
+        for (const std::string& term : axis_terms(name))
           sum += is_number(term) ? parse_integer(term, 0, kMost) : find(term)->size;
       sizes.push_back(sum);
     }
@@ -127,7 +108,7 @@ class Sizes {
   }
   static bool names_an_axis(const std::string& name, const std::vector<std::string>& all) {
     return std::ranges::any_of(all, [&](const std::string& axis) {
-      const std::vector<std::string> terms = terms_of(axis);
+      const std::vector<std::string> terms = axis_terms(axis);
       return axis == name || std::ranges::find(terms, name) != terms.end();
     });
   }
@@ -164,6 +145,24 @@ HostTensor made_up(const Type& type) {
 }
 
 }  // namespace
+
+std::vector<std::string> axis_terms(const std::string& name) {
+  constexpr std::string_view kPlus = " + ";
+  std::vector<std::string> terms;
+  size_t begin = 0;
+  for (size_t at = name.find(kPlus); at != std::string::npos; at = name.find(kPlus, begin)) {
+    terms.push_back(name.substr(begin, at - begin));
+    begin = at + kPlus.size();
+  }
+  terms.push_back(name.substr(begin));
+  return terms;
+}
+
+std::string axis_name(const Port& port, size_t axis) {
+  const std::string& name = port.dims[axis].name;
+  // Some exporters write what stands for no name.
+  return name.empty() || name == "?" || name == "-1" ? fmt::format("{}.{}", port.name, axis) : name;
+}
 
 MadeInputs make_inputs(const Module& module, ModuleValues given,
                        const std::map<std::string, int64_t>& asked) {

@@ -11,6 +11,11 @@
 
 namespace brrr::modules {
 
+/// The name of an axis that the file leaves open: the file's, or "x.1" for axis 1 of the input x.
+std::string axis_name(const Port& port, size_t axis);
+/// The terms of "past_sequence_length + 1", which exporters write for an axis.
+std::vector<std::string> axis_terms(const std::string& name);
+
 /// The size of an axis that the file leaves open.
 struct AxisSize {
   std::string name;  // the file's name for it, or "x.1": axis 1 of the input x

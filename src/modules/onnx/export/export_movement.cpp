@@ -37,12 +37,20 @@ void full_of(ExportCall& c) {
   c.out(c.emit("Reciprocal", {count}));
 }
 
+/// A list of constants, among which sizes may be.
 void literal_of(ExportCall& c) {
-  for (const Graph* graph : c.family().graphs) {
-    const NodeId id = c.id();
-    if (graph->node(id) != c.node()) c.refuse("a list of constants depends on sizes");
-  }
-  c.out(c.emission().literal(c.node()));
+  const bool is_fixed = std::ranges::all_of(c.family().graphs, [&](const Graph* graph) {
+    return graph->node(c.id()).attrs == c.node().attrs;
+  });
+  if (is_fixed) return c.out(c.emission().literal(c.node()));
+  if (!std::holds_alternative<std::vector<int64_t>>(*c.node().attrs.find("values")))
+    c.refuse("a list of constants depends on sizes");
+  const DType dtype = c.result().dtype;
+  std::string_view list = c.vector(c.integers("values"));
+  if (dtype != DType::i64)
+    list = c.emit("Cast", {list}, {attribute("to", static_cast<int64_t>(element_type_of(dtype)))});
+  if (c.result().shape.rank() != 1) list = c.emit("Reshape", {list, c.vector(c.shape_of())});
+  c.out(list);
 }
 
 void iota_of(ExportCall& c) {

@@ -49,6 +49,7 @@ bool is_rule_for(const Node& node) {
     return op == "iota" ? rank > 1 : rank > 0;
   }
   if (op == "matmul") return node.attrs.find("dtype") != nullptr;
+  if (op == "concat") return node.operands.size() == 1;
   return op == "embedding" || op == "rsqrt" || op == "square" || op == "log1p" || op == "expm1" ||
          op == "after" || op == "update_slice";
 }
@@ -73,7 +74,7 @@ Value by_rule(Graph& g, const Node& node, std::span<const Value> in) {
   if (op == "square") return in[0] * in[0];
   if (op == "log1p") return log(in[0] + 1.0);
   if (op == "expm1") return exp(in[0]) - 1.0;
-  return in[0];  // after
+  return in[0];  // after, and a concat of one
 }
 
 Graph apply_rules(const Graph& graph) {
