@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "backend/cpu/target.h"
@@ -130,6 +131,12 @@ std::string run_set_again(const std::shared_ptr<const modules::Module>& module, 
   source.weight = [&](std::string_view name) { return module->weight(name); };
   const std::string bytes =
       onnx::model_bytes(onnx::export_model(source, {.opset = opset})->model());
+  // For other runtimes to judge (bench/peers/exports.py).
+  if (const char* kept = std::getenv("BRRR_ONNX_WRITTEN")) {
+    const fs::path folder = fs::path(kept) / set.parent_path().filename();
+    create_folder(folder);
+    write_file_atomically(folder / (set.filename().string() + ".onnx"), bytes);
+  }
   modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "again.onnx")),
                                  cpu::cpu_backend());
   return run_set(session, *module, inputs, set);

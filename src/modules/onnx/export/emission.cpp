@@ -252,6 +252,14 @@ void Emission::walk(const GraphFamily& family) {
     ExportCall call(*this, family, id);
     if (row == nullptr || (row->can != nullptr && !row->can(g, id, options_.opset)))
       call.refuse("ONNX has no such operator");
+    constexpr int64_t kSinceFloat8 = 19;
+    const auto is_float8 = [](const Type& t) {
+      return bytes_of(t.dtype) == 1 && is_float(t.dtype);
+    };
+    if (options_.opset < kSinceFloat8 &&
+        (std::ranges::any_of(g.node(id).results, is_float8) ||
+         std::ranges::any_of(operand_types(g, g.node(id)), is_float8)))
+      call.refuse("floats of 8 bits came with opset 19");
     row->emit(call);
     for (uint32_t port = 0; port < g.node(id).results.size(); ++port)
       BRRR_CHECK(!is_used({id, port}) || !name_of({id, port}).empty(), "{} gives no result {}",

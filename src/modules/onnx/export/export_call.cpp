@@ -46,6 +46,12 @@ AttributeProto graph_attribute(std::string_view name, GraphProto graph) {
   return a;
 }
 
+double nearest_in(DType dtype, double value) {
+  std::byte bits[sizeof(double)];
+  store_from_double(dtype, bits, 0, value);
+  return load_as_double(dtype, bits, 0);
+}
+
 ExportCall::ExportCall(Emission& emission, const GraphFamily& family, NodeId id)
     : emission_(emission), family_(family), id_(id) {}
 

@@ -24,6 +24,9 @@ AttributeProto attribute(std::string_view name, std::vector<int64_t> values);
 AttributeProto text_attribute(std::string_view name, std::string_view value);
 AttributeProto graph_attribute(std::string_view name, GraphProto graph);
 
+/// The double that a number becomes when it is stored in the dtype.
+double nearest_in(DType dtype, double value);
+
 class ExportCall {
  public:
   ExportCall(Emission& emission, const GraphFamily& family, NodeId id);

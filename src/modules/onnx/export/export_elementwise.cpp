@@ -63,8 +63,6 @@ void same(ExportCall& c) {
   c.out(c.emit(op_type, std::move(in)));
 }
 
-void not_equal_of(ExportCall& c) { c.out(c.emit("Not", {c.emit("Equal", {c.in(0), c.in(1)})})); }
-
 void cast_of(ExportCall& c) { c.out(c.emit("Cast", {c.in(0)}, {to(c.result().dtype)})); }
 
 void gelu_of(ExportCall& c) {
@@ -100,12 +98,14 @@ void shift(ExportCall& c) {
 
 std::span<const ExportRow> elementwise_exports() {
   static const std::vector<ExportRow> rows = [] {
-    std::vector<ExportRow> list = {
-        {"not_equal", not_equal_of},      {"cast", cast_of},
-        {"gelu", gelu_of, can_gelu},      {"fmod", remainder},
-        {"bit_and", bits, can_bits},      {"bit_or", bits, can_bits},
-        {"bit_xor", bits, can_bits},      {"shift_left", shift, can_shift},
-        {"shift_right", shift, can_shift}};
+    std::vector<ExportRow> list = {{"cast", cast_of},
+                                   {"gelu", gelu_of, can_gelu},
+                                   {"fmod", remainder},
+                                   {"bit_and", bits, can_bits},
+                                   {"bit_or", bits, can_bits},
+                                   {"bit_xor", bits, can_bits},
+                                   {"shift_left", shift, can_shift},
+                                   {"shift_right", shift, can_shift}};
     for (const auto& [op, name] : kSame) list.push_back({op, same});
     return list;
   }();

@@ -25,7 +25,7 @@ void full_of(ExportCall& c) {
     vary |= value != first && !(std::isnan(value) && std::isnan(first));
     const double inverse = std::round(1 / value);
     are_integers &= std::floor(value) == value && std::abs(value) < 1e15;
-    are_inverses &= std::abs(inverse) < 1e15 && 1 / inverse == value;
+    are_inverses &= std::abs(inverse) < 1e15 && nearest_in(dtype, 1 / inverse) == value;
     if (are_integers) integers.push_back(static_cast<int64_t>(value));
     if (are_inverses) inverses.push_back(static_cast<int64_t>(inverse));
   }

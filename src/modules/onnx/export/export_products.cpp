@@ -9,20 +9,8 @@
 namespace brrr::onnx {
 namespace {
 
-/// The operand with its last two axes exchanged, if asked.
-std::string_view turned_operand(ExportCall& c, size_t i, const char* transposed) {
-  if (!c.node().attrs.get<bool>(transposed)) return c.in(i);
-  std::vector<int64_t> axes;
-  const int64_t rank = c.type(i).shape.rank();
-  for (int64_t a = 0; a < rank; ++a) axes.push_back(a);
-  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-  return c.emit("Transpose", {c.in(i)}, {attribute("perm", axes)});
-}
-
 void matmul_of(ExportCall& c) {
-  const std::string_view a = turned_operand(c, 0, "transpose_a"),
-                         b = turned_operand(c, 1, "transpose_b");
-  c.out(c.emit(c.type(0).dtype == DType::i8 ? "MatMulInteger" : "MatMul", {a, b}));
+  c.out(c.emit(c.type(0).dtype == DType::i8 ? "MatMulInteger" : "MatMul", {c.in(0), c.in(1)}));
 }
 
 /// What the operator says without a mask: its masks treat queries that see no key otherwise.
