@@ -61,7 +61,7 @@ const OptionTable<ExportOptions>& export_table() {
            "them back (present)");
     t.group("brrr");
     t.integer("length", &O::length, 0, int64_t{1} << 24, "N",
-              "tokens of a text (default: the model's context)");
+              "tokens of each text, fixed (default: any number)");
     t.integer("generate", &O::generate, 0, int64_t{1} << 24, "N",
               "export a greedy decoder instead of the forward pass: a loop in the file that makes "
               "texts of up to N tokens, prompt included");
@@ -206,8 +206,9 @@ int export_brrr(const ExportOptions& o) {
     if (o.generate > 0) {
       program.graph = models::greedy_decoder(model, o.generate);
     } else {
-      const int64_t length = o.length > 0 ? o.length : model.sizes().context;
-      program.graph = model.forward(Dim::symbol("batch"), Dim(length));
+      const Dim length = o.length > 0 ? Dim(o.length) : Dim::symbol("length");
+      program.graph = model.forward(Dim::symbol("batch"), length);
+      if (o.length == 0) program.most["length"] = model.sizes().context;
     }
     program.about["model_type"] = model.architecture().name;
     // Weights are read in f32, whatever the folder holds.

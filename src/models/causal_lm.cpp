@@ -42,9 +42,9 @@ Value CausalRows::kept(const char* name, int64_t layer, Value part, int64_t widt
 
 void CausalModel::check_length(Dim length) const {
   const int64_t longest = sizes().context;
-  if (length.is_symbol() || length.size() > longest)
-    user_error("[{}] the length must be known and at most {} positions; got {}",
-               architecture().name, longest, length.str());
+  if (!length.is_symbol() && length.size() > longest)
+    user_error("[{}] the length must be at most {} positions; got {}", architecture().name, longest,
+               length.str());
 }
 
 Graph CausalModel::loss(int64_t batch, int64_t length) const {
@@ -67,7 +67,8 @@ Graph CausalModel::forward(Dim batch, Dim length) const {
   Graph g;
   const Value tokens = g.input("tokens", {batch, length}, DType::i32);
   const auto net = build(g, std::nullopt);
-  g.output("logits", net->logits(net->trunk({tokens, length.size()})));
+  const int64_t positions = length.is_symbol() ? sizes().context : length.size();
+  g.output("logits", net->logits(net->trunk({tokens, positions})));
   return g;
 }
 

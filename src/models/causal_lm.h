@@ -13,8 +13,8 @@ namespace brrr::models {
 /// The rows that a graph computes: where they stand, and the cache that they extend, if there is
 /// one.
 struct CausalRows {
-  Value tokens;                               // [B, T] i32
-  int64_t positions = 0;                      // T, or what the cache has room for
+  Value tokens;           // [B, T] i32
+  int64_t positions = 0;  // T, the most that it can be, or what the cache has room for
   std::optional<Value> first = std::nullopt;  // i32[]: where the first row stands; absent: at 0
   const DecodeBinding* binding = nullptr;     // null: there is no cache in states
   // Of graphs for other runtimes (Model::exchange):

@@ -90,9 +90,9 @@ Value pooled(Value x, const EncoderRows& rows, const Task& task) {
 
 EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
   const int64_t longest = sizes().context;
-  if (length.is_symbol() || length.size() > longest)
-    user_error("[{}] the length must be known and at most {} positions; got {}",
-               architecture().name, longest, length.str());
+  if (!length.is_symbol() && length.size() > longest)
+    user_error("[{}] the length must be at most {} positions; got {}", architecture().name, longest,
+               length.str());
   EncoderRows rows;
   rows.tokens = g.input("tokens", {batch, length}, DType::i32);
   if (has_token_types()) rows.types = g.input("types", {batch, length}, DType::i32);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/options.h"
 #include "base/sha256.h"
 #include "formats/json_file.h"
 #include "ir/rewriter.h"
@@ -18,6 +19,7 @@ constexpr const char* kVersion = "1";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kHeaderSum = "sha256.header";
 constexpr const char* kDataSum = "sha256.data";
+constexpr const char* kMost = "most.";  // and the name of a size
 
 std::span<const std::byte> bytes_of_text(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -148,9 +150,15 @@ class BrrrModule final : public Module {
   }
 
  private:
+  void check_most(const std::string& name, int64_t size) const {
+    const auto most = file_.metadata().find(kMost + name);
+    if (most != file_.metadata().end() && size > parse_integer(most->second, 0, INT64_MAX))
+      user_error("the size '{}' is {}; the file takes at most {}", name, size, most->second);
+  }
+
   // Names of sizes take the sizes of what is given.
-  static void bind(const std::string& input, const Type& declared, const Type& given,
-                   std::vector<std::pair<std::string, int64_t>>& sizes) {
+  void bind(const std::string& input, const Type& declared, const Type& given,
+            std::vector<std::pair<std::string, int64_t>>& sizes) const {
     bool fits = declared.dtype == given.dtype && declared.shape.rank() == given.shape.rank();
     for (int axis = 0; fits && axis < declared.shape.rank(); ++axis) {
       const Dim& dim = declared.shape[axis];
@@ -161,6 +169,7 @@ class BrrrModule final : public Module {
       }
       const auto known =
           std::ranges::find(sizes, dim.name(), &std::pair<std::string, int64_t>::first);
+      check_most(dim.name(), size);
       if (known == sizes.end())
         sizes.emplace_back(dim.name(), size);
       else if (known->second != size)
@@ -186,6 +195,7 @@ void write_brrr_file(const fs::path& path, const BrrrProgram& program) {
   for (const NodeId id : program.graph.inputs(InputKind::data))
     inputs.push_back(program.graph.input_name(id));
   for (const Output& out : program.graph.outputs()) outputs.push_back(out.name);
+  for (const auto& [name, size] : program.most) metadata[kMost + name] = std::to_string(size);
   metadata["inputs"] = inputs.dump();
   metadata["outputs"] = outputs.dump();
   std::vector<io::TensorView> tensors = program.weights;

@@ -7,6 +7,7 @@
 // A trace is a straight graph of one binding. A script has sizes with names, which the inputs of a
 // run bind, and may branch and loop.
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct BrrrProgram {
   std::vector<io::TensorView> weights;  // the parameters, by their names
   std::string tokenizer;                // the text of tokenizer.json; "": none
   io::Metadata about;                   // further entries: "producer", "model_type", ...
+  std::map<std::string, int64_t> most;  // by the names of sizes: the largest that the graph takes
 };
 
 /// Writes it; the name is replaced at once when all is written. Throws UserError.

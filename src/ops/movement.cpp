@@ -157,8 +157,9 @@ OpDef slice_op() {
     check_axis(c, axis, c.in[0].shape);
     Shape y = c.in[0].shape;
     Dim& dim = y[static_cast<int>(axis)];
-    if (dim.is_symbol()) c.fail("axis {} of x {} is symbolic", axis, y.str());
-    if (start < 0 || size < 0 || start > dim.size() || size > dim.size() - start)
+    // Where the axis is open, its size is checked when it is bound.
+    const int64_t most = dim.is_symbol() ? INT64_MAX : dim.size();
+    if (start < 0 || size < 0 || start > most || size > most - start)
       c.fail("[{}, {} + {}) lies outside axis {} of x {}", start, start, size, axis, y.str());
     dim = Dim(size);
     return std::vector<Type>{{c.in[0].dtype, y}};

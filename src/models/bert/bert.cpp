@@ -95,8 +95,7 @@ class Bert final : public EncoderNet {
       if (types_) x = x + (rows.types ? embedding(*types_, *rows.types) : slice(*types_, 0, 0, 1));
       x = hidden_dropout_((*embedding_norm_)(x), stream(0, kEmbedding));
       if (distance_bias_)
-        bias = bias_of_scores(rows.length().size(),
-                              rows.is_real ? c_.context() : rows.length().size());
+        bias = bias_of_scores(rows.length(), is_open(rows) ? c_.context() : rows.length().size());
     }
     for (int64_t i = 0; i < c_.num_hidden_layers; ++i) {
       const BertBlock& block = blocks_[static_cast<size_t>(i)];
@@ -214,7 +213,7 @@ class Bert final : public EncoderNet {
 
   /// [H, T, T]: what each head adds to the score of a query and a key, by how far the key is
   /// behind; from a table for texts of up to `longest` tokens.
-  Value bias_of_scores(int64_t length, int64_t longest) const {
+  Value bias_of_scores(Dim length, int64_t longest) const {
     std::vector<Number> buckets;
     for (int64_t distance = 1 - longest; distance < longest; ++distance)
       buckets.emplace_back(bucket_of(distance, c_.relative_attention_num_buckets));
@@ -226,11 +225,19 @@ class Bert final : public EncoderNet {
     return transpose(rows, {2, 0, 1});
   }
 
+  /// Whether the length is not known, or one of several for which the graph must be the same.
+  static bool is_open(const EncoderRows& rows) {
+    return rows.is_real.has_value() || rows.length().is_symbol();
+  }
+
   /// [T, C] or [B, T, C]: rows of the table of positions. Models whose first rows stand for padding
   /// count the real tokens, wherever padding stands.
   Value positions_of(const EncoderRows& rows) const {
     const int64_t first = c_.first_position();
-    if (!rows.is_real || first == 0) return slice(*positions_, 0, first, rows.length().size());
+    if (!rows.is_real || first == 0) {
+      if (!rows.length().is_symbol()) return slice(*positions_, 0, first, rows.length().size());
+      return embedding(*positions_, iota(g_, {rows.length()}, 0) + full(g_, {}, first, DType::i32));
+    }
     const Value is_real = cast(*rows.is_real, DType::i32);
     const Value counted = running_sum(is_real, 1) * is_real;
     return embedding(*positions_, counted + full(g_, {}, first - 1, DType::i32));

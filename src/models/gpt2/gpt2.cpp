@@ -106,14 +106,14 @@ class Gpt2 final : public CausalNet {
   };
   Begin begin(const CausalRows& rows) const {
     const Dim t = rows.length();
-    if (!rows.first && !rows.position_ids) {
+    if (!rows.first && !rows.position_ids && !t.is_symbol()) {
       Value x = embed(rows.tokens, slice(*wpe_, 0, 0, rows.positions));
       Value queries = iota(g_, {t, 1}, 0), keys = iota(g_, {1, t}, 1);
       return {x, less_equal(keys, queries)};
     }
     Value places = rows.places();
     Value x = embed(rows.tokens, embedding(*wpe_, rows.positions_of_rows()));
-    Value keys = iota(g_, {1, rows.positions}, 1);
+    Value keys = iota(g_, {Dim(1), rows.has_cache() ? Dim(rows.positions) : t}, 1);
     return {x, less_equal(keys, reshape(places, {t, 1}))};
   }
   Value embed(Value tokens, Value positions) const {
