@@ -10,6 +10,8 @@ namespace {
 
 // What programs may take for themselves: this share of the weights and temporaries, or this.
 constexpr int64_t kModuleShare = 8, kLeastForModule = int64_t{16} << 20;
+// Bytes of derived weights that are made by one program.
+constexpr int64_t kMostTogether = int64_t{4} << 20;
 
 Type type_of(const HostTensor& t) { return {t.dtype, t.shape}; }
 
@@ -181,22 +183,34 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
 
 // allocate() orders the states, so that all are new then.
 void ModuleSession::load_new_states(size_t before) {
+  const auto load = [&](std::string_view name, std::span<std::byte> to) {
+    const std::span<const std::byte> bytes = module_->weight(name);
+    BRRR_CHECK(bytes.size() == to.size(), "the weight '{}' has {} bytes, not {}", name,
+               bytes.size(), to.size());
+    std::memcpy(to.data(), bytes.data(), to.size());
+  };
+  // A program for many small weights costs little more than one for each of them.
+  std::vector<StateInfo> together;
+  int64_t bytes = 0;
+  const auto make = [&] {
+    if (!together.empty())
+      engine_.make_weights(together, [&](const std::string& source, const Type&,
+                                         std::span<std::byte> to) { load(source, to); });
+    together.clear();
+    bytes = 0;
+  };
   for (size_t i = before; i < engine_.states().size(); ++i) {
     const StateInfo state = engine_.states()[i];
     if (state.is_lent) continue;
-    const auto load = [&](std::string_view name, std::span<std::byte> to) {
-      const std::span<const std::byte> bytes = module_->weight(name);
-      BRRR_CHECK(bytes.size() == to.size(), "the weight '{}' has {} bytes, not {}", name,
-                 bytes.size(), to.size());
-      std::memcpy(to.data(), bytes.data(), to.size());
-    };
     if (state.kind() == InputKind::parameter) {
       engine_.fill_state(state.name, [&](std::span<std::byte> to) { load(state.name, to); });
-    } else if (const DerivedWeight* derived = engine_.derived_weight(state)) {
-      engine_.make_weight(
-          state, [&](size_t k, std::span<std::byte> to) { load(derived->sources[k], to); });
+    } else if (engine_.derived_weight(state) != nullptr) {
+      bytes += state.type.bytes();
+      together.push_back(state);
+      if (bytes >= kMostTogether) make();
     }
   }
+  make();
 }
 
 modules::Request ModuleSession::request_of(const ModuleValues& inputs,
