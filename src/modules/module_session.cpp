@@ -10,6 +10,8 @@ namespace {
 
 // What programs may take for themselves: this share of the weights and temporaries, or this.
 constexpr int64_t kModuleShare = 8, kLeastForModule = int64_t{16} << 20;
+// Bytes of derived weights that are made by one program.
+constexpr int64_t kMostTogether = int64_t{4} << 20;
 
 Type type_of(const HostTensor& t) { return {t.dtype, t.shape}; }
 
@@ -219,19 +221,29 @@ void ModuleSession::load(std::string_view name, const Type& type, std::span<std:
 // allocate() orders the states, so that all are new then.
 void ModuleSession::load_new_states() {
   if (!engine_.allocated()) engine_.allocate();
+  // A program for many small weights costs little more than one for each of them.
+  std::vector<StateInfo> together;
+  int64_t bytes = 0;
+  const auto make = [&] {
+    if (!together.empty())
+      engine_.make_weights(together, [&](const std::string& source, const Type& type,
+                                         std::span<std::byte> to) { load(source, type, to); });
+    together.clear();
+    bytes = 0;
+  };
   for (; loaded_ < engine_.states().size(); ++loaded_) {
     const StateInfo state = engine_.states()[loaded_];
     if (state.is_lent) continue;
     if (state.kind() == InputKind::parameter) {
       engine_.fill_state(state.name,
                          [&](std::span<std::byte> to) { load(state.name, state.type, to); });
-    } else if (const DerivedWeight* derived = engine_.derived_weight(state)) {
-      const Graph& form = derived->form.graph();
-      engine_.make_weight(state, [&](size_t k, std::span<std::byte> to) {
-        load(derived->sources[k], form.type({form.inputs()[k], 0}), to);
-      });
+    } else if (engine_.derived_weight(state) != nullptr) {
+      bytes += state.type.bytes();
+      together.push_back(state);
+      if (bytes >= kMostTogether) make();
     }
   }
+  make();
 }
 
 modules::Request ModuleSession::request_of(const ModuleValues& inputs,

@@ -1,5 +1,7 @@
 // full, iota, literal and random_bits: tensors made from nothing but attributes (and a random key).
 
+#include <bit>
+
 #include "base/rng.h"
 #include "ops/support.h"
 
@@ -112,6 +114,30 @@ Value literal(Graph& g, Shape shape, const std::vector<Number>& values, DType dt
   return g.value(
       g.add(op("literal"), {},
             {{"shape", std::move(shape)}, {"values", std::move(list)}, {"dtype", dtype}}));
+}
+
+Value constant_in(Graph& g, const RefTensor& t) {
+  const DType dtype = t.type.dtype;
+  const size_t n = t.size();
+  std::vector<Number> values;
+  values.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    if (is_signed_integer(dtype))
+      values.emplace_back(t.integer<int64_t>(i));
+    else if (is_unsigned_integer(dtype))
+      values.emplace_back(t.integer<uint64_t>(i));
+    else
+      values.emplace_back(t.data[i]);
+  }
+  const auto same = [&](size_t i) {
+    return is_float(dtype)
+               ? std::bit_cast<uint64_t>(t.data[i]) == std::bit_cast<uint64_t>(t.data[0])
+               : t.bits(i) == t.bits(0);
+  };
+  bool all_same = n > 0;
+  for (size_t i = 1; i < n && all_same; ++i) all_same = same(i);
+  return all_same ? full(g, t.type.shape, values[0], dtype)
+                  : literal(g, t.type.shape, values, dtype);
 }
 
 Value random_bits(Value key, Shape shape, int64_t stream) {

@@ -52,6 +52,8 @@ Value scalar(Graph& g, Number value, DType dtype = DType::f32);
 Value iota(Graph& g, Shape shape, int axis, DType dtype = DType::i32);
 /// As many values as the shape has elements.
 Value literal(Graph& g, Shape shape, const std::vector<Number>& values, DType dtype = DType::f32);
+/// The tensor as a `full` node where its elements are alike, else as a literal.
+Value constant_in(Graph& g, const RefTensor& t);
 /// The number that every element of a `full` node is; the nearest double of an integer.
 double full_value(const Node& node);
 /// The same as an integer; nothing where it is a double, or beyond an int64_t.

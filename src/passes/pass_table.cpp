@@ -111,6 +111,11 @@ void write_before_differentiation(TableWriter& t) {
       "Takes factors and summands of channels into the weights and the bias of the convolution in "
       "front: batch normalisation.",
       of_graph(fold_channels));
+  t.may(
+      "fold_constants", "inference whose parameters are written once",
+      [](Context c) { return infers(c) && c.options.refresher == Refresher::loader; },
+      {.before = {cast, decomposed}}, "passes/match/fold_constants.cpp",
+      "Computes what small literals alone give.", of_graph(fold_constants));
   t.may("pad_dims", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/pad_dims.cpp",
         "Pads the sizes of products with weights, with zeros, to multiples that suit the target.",

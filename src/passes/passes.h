@@ -112,6 +112,11 @@ Graph join_products(const Graph& graph, Notes* notes = nullptr);
 /// weights once. Results are rounded elsewhere than before.
 Graph fold_channels(const Graph& graph, Notes* notes = nullptr);
 
+/// Nodes on small literals, and on what was computed from them, become literals: files hold the
+/// numbers of a normalisation apart, and whoever compiles or runs the graph need not see how they
+/// are put together. Evaluated in fp64 and rounded once.
+Graph fold_constants(const Graph& graph, Notes* notes = nullptr);
+
 /// Products and loss heads read weights in panels (base/panels.h). Where the parameters stay: those
 /// of 16 bits made of an f32 parameter, whose reader gains by it. Where the panels take a
 /// parameter's place: what products alone read, in one order; transposed ones also where embeddings

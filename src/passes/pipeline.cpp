@@ -30,7 +30,7 @@ class Pipeline {
       PassResult result = run_on(pass, graph);
       PassRecord record{pass.name, watch.milliseconds(), result.graph.size(), false, {}};
       if (options_.verify) verify(result.graph);
-      record.changed = !(result.graph == graph);
+      if (is_watched()) record.changed = !(result.graph == graph);
       record.notes = std::move(result.notes);
       graph = std::move(result.graph);
       facts_.insert(pass.order.gives.begin(), pass.order.gives.end());
@@ -44,6 +44,8 @@ class Pipeline {
   bool is_skipped(const Pass& pass) const {
     return options_.disabled.contains(pass.name) || !pass.applies(context_);
   }
+
+  bool is_watched() const { return report_ != nullptr || !options_.dump_folder.empty(); }
 
   PassResult run_on(const Pass& pass, const Graph& graph) const {
     if (!pass.enters_regions || !runs_regions(graph)) return pass.run(graph, context_);

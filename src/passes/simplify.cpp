@@ -214,13 +214,14 @@ Graph simplify_once(const Graph& in, Counts& counts) {
 }  // namespace
 
 Graph simplify(const Graph& in, Notes* notes) {
-  Graph out = in;
+  Graph out;
   Counts total;
   size_t dead = 0;
   // What one round builds may be equal to, or simpler through, what stands beside it.
-  for (bool changed = true; changed;) {
+  const Graph* last = &in;
+  for (bool changed = true; changed; last = &out) {
     Counts round;
-    Graph next = simplify_once(out, round);
+    Graph next = simplify_once(*last, round);
     const size_t before = next.size();
     out = drop_dead(std::move(next));
     dead += before - out.size();

@@ -332,29 +332,38 @@ const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const
   return &weights_.weight(state.name);
 }
 
-void Engine::make_weight(const StateInfo& state,
-                         const std::function<void(size_t, std::span<std::byte>)>& fill) {
-  const DerivedWeight& weight = weights_.weight(state.name);
-  const Graph& form = weight.form.graph();
-  Program program(refresh_graph(std::span(&weight, 1)), backend_);
-  std::map<std::string, Arena, std::less<>> rooms;
-  for (size_t i = 0; i < weight.sources.size(); ++i) {
-    const int64_t bytes = form.type({form.inputs()[i], 0}).bytes();
-    Arena& room = rooms[weight.sources[i]] = Arena(*device_, bytes);
+void Engine::make_weights(
+    std::span<const StateInfo> states,
+    const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill) {
+  std::vector<DerivedWeight> weights;
+  for (const StateInfo& state : states) weights.push_back(weights_.weight(state.name));
+  Program program(refresh_graph(weights), backend_);
+  const Graph& g = program.graph();
+  std::map<NodeId, int64_t> offsets;
+  int64_t bytes = 0;
+  for (const NodeId id : g.inputs(InputKind::parameter)) {
+    offsets[id] = bytes;
+    bytes += round_up(g.type({id, 0}).bytes(), backend_.alignment);
+  }
+  const Arena sources(*device_, bytes);
+  std::vector<std::byte> room;
+  for (const auto& [id, offset] : offsets) {
+    const Type& type = g.type({id, 0});
+    std::byte* const to = sources.data() + offset;
     if (device_->is_host()) {
-      fill(i, {room.data(), static_cast<size_t>(bytes)});
+      fill(g.input_name(id), type, {to, static_cast<size_t>(type.bytes())});
     } else {
-      std::vector<std::byte> source(static_cast<size_t>(bytes));
-      fill(i, source);
-      device_->copy_in(room.data(), source.data(), bytes);
+      room.resize(static_cast<size_t>(type.bytes()));
+      fill(g.input_name(id), type, room);
+      device_->copy_in(to, room.data(), type.bytes());
     }
   }
   const Arena constants(*device_, constant_bytes(program));
   const Arena temporaries(*device_, program.plan().temporary_bytes);
-  const Place place = state_place(state.name);
   program.bind(*device_, temporaries.data(), constants.data(), [&](NodeId id) {
-    const auto room = rooms.find(program.graph().input_name(id));
-    return room != rooms.end() ? room->second.data() : place.data;
+    const auto source = offsets.find(id);
+    return source != offsets.end() ? sources.data() + source->second
+                                   : state_place(g.input_name(id)).data;
   });
   program.run();
   device_->synchronise();

@@ -123,9 +123,11 @@ class Engine {
   const DerivedWeight* derived_weight(const StateInfo& state) const {
     return state.role == Role::derived ? &weights_.weight(state.name) : nullptr;
   }
-  /// Makes it out of its sources: fill(i, room) writes source i as that input of its form has it.
-  void make_weight(const StateInfo& state,
-                   const std::function<void(size_t, std::span<std::byte>)>& fill);
+  /// Makes derived weights out of their sources, which are all in memory at once meanwhile:
+  /// fill(source, type, room) writes the parameter of that name as it is.
+  void make_weights(
+      std::span<const StateInfo> states,
+      const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill);
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
 

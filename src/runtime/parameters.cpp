@@ -39,12 +39,12 @@ void load_parameters(Engine& engine,
   for (const StateInfo& s : engine.states()) {
     if (s.kind() == InputKind::parameter)
       engine.fill_state(s.name, [&](std::span<std::byte> to) { loader.read(s.name, s.type, to); });
-    const DerivedWeight* derived = engine.stands_for_parameters(s);
-    if (derived == nullptr) continue;
-    const Graph& form = derived->form.graph();
-    engine.make_weight(s, [&](size_t i, std::span<std::byte> to) {
-      loader.read(derived->sources[i], form.type({form.inputs()[i], 0}), to);
-    });
+    if (engine.stands_for_parameters(s) == nullptr) continue;
+    // One at a time, so that the sources of no other weight take memory.
+    engine.make_weights(std::span(&s, 1),
+                        [&](const std::string& source, const Type& type, std::span<std::byte> to) {
+                          loader.read(source, type, to);
+                        });
   }
 }
 

@@ -171,6 +171,11 @@ void add_images(std::vector<Case>& list) {
       p.output(conv_transpose(x, p.shared({6, 2, 3, 2}, t), {17, 22},
                               {{2, 1}, {1, 1}, {1, 0, 1, 0}}, 2));
     });
+    add("convolutions of a few windows", [=](Piece& p) {
+      const Value x = p.of_rows({p.rows(), 40, 3}, t), bias = p.shared({70}, f32);
+      p.output(conv(x, p.shared({70, 40, 3}, t), bias, {{2}, {1}, {1, 1}}, 1));
+      p.output(conv(x, p.shared({6, 40, 3}, t), std::nullopt, {{1}, {1}, {0, 0}}, 1));
+    });
     add("pools", [=](Piece& p) {
       const Value x = p.of_rows({p.rows(), 3, 9, 21}, t);
       const MaxPool pooled = max_pool(x, {3, 2}, steps);

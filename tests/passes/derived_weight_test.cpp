@@ -154,5 +154,40 @@ TEST(DerivedWeight, BadAttributes) {
             "the form of the derived weight 'w:bf16' has 2 outputs");
 }
 
+// What parameters and constants give is computed when a model is loaded, unless it is larger than
+// they are; an update makes what a trait names alone.
+TEST(DerivedWeight, ALoaderKeepsWhatParametersGive) {
+  Graph g;
+  const Value x = g.input("x", {1, 2, 5}, DType::f32), w = g.parameter("w", {6, 2, 3});
+  const Value s = g.parameter("s", {6, 1, 1}), b = g.parameter("b", {6});
+  const Value half = broadcast_to(scalar(g, 0.5), {6, 1, 1});
+  g.output("y", conv(x, w * (sqrt(s + 1e-5) * half), b * 2.0, {{1}, {1}, {1, 1}}, 1));
+  g.output("grows", x + broadcast_to(exp(s), {6, 2, 5}));
+  g.output("constant", scalar(g, 1) + scalar(g, 2));
+  const auto left = [&](Refresher refresher) {
+    std::multiset<std::string> ops;
+    const Graph out = derive_weights(g, Target{}, refresher);
+    for (NodeId id = 0; id < out.size(); ++id)
+      if (!out.is_input(id) && !out.node(id).operands.empty()) ops.insert(out.node(id).op->name);
+    return ops;
+  };
+  EXPECT_EQ(left(Refresher::loader),
+            (std::multiset<std::string>{"add", "add", "broadcast_to", "conv"}));
+  EXPECT_GT(left(Refresher::update).count("mul"), 2u);
+
+  const Graph out = derive_weights(g, Target{}, Refresher::loader);
+  const reference::Tensors given = test::random_inputs(g, 3, 0.5, 1.5, 3);
+  reference::Tensors in = given;
+  for (NodeId id : out.inputs()) {
+    const auto weight = derived_weight(out.node(id).attrs);
+    if (!weight) continue;
+    reference::Tensors sources;
+    for (size_t i = 0; i < weight->sources.size(); ++i)
+      sources[fmt::format("a{}", i)] = given.at(weight->sources[i]);
+    in[out.input_name(id)] = reference::evaluate(weight->form.graph(), sources).at("0");
+  }
+  EXPECT_LT(test::difference(reference::evaluate(g, given), reference::evaluate(out, in)), 1e-12);
+}
+
 }  // namespace
 }  // namespace brrr

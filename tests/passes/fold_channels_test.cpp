@@ -1,4 +1,5 @@
-// Factors and summands of channels behind convolutions: which are folded, and that results stay.
+// What is folded, and that results stay: factors and summands of channels behind convolutions, and
+// what small literals give.
 
 #include <gtest/gtest.h>
 
@@ -67,6 +68,46 @@ TEST(FoldChannels, WhatStaysBehind) {
   n.g.output("given", given);
   n.g.output("given out", given * n.s);
   EXPECT_EQ(left_of(n.g), 6u);
+}
+
+// -- constants
+// ------------------------------------------------------------------------------------
+
+std::multiset<std::string> ops_after_folding(const Graph& g) {
+  std::multiset<std::string> ops;
+  for (NodeId id = 0; id < g.size(); ++id)
+    if (!g.is_input(id)) ops.insert(g.node(id).op->name);
+  return ops;
+}
+
+TEST(FoldConstants, WhatLiteralsGiveIsALiteral) {
+  Graph g;
+  const Value x = g.input("x", {2, 3}, DType::f32);
+  const Value a = literal(g, {3}, {1.0, 2.5, -3.0}), b = literal(g, {3}, {4.0, 0.5, 9.0});
+  g.output("y", x * reshape(a * rsqrt(b + 1e-5), {1, 3}));
+  g.output("alike", x + sum(a, {0}, true));
+  g.output("ids", gather(x, cast(literal(g, {2}, {1.0, 0.0}), DType::i64), 0));
+  Notes notes;
+  const Graph out = fold_constants(g, &notes);
+  EXPECT_EQ(ops_after_folding(out),
+            (std::multiset<std::string>{"add", "full", "gather", "literal", "literal", "mul"}));
+  EXPECT_EQ(notes.size(), 1u);
+  const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
+  EXPECT_LT(test::difference(reference::evaluate(g, in), reference::evaluate(out, in)), 1e-6);
+  EXPECT_EQ(fold_constants(out), out);
+}
+
+TEST(FoldConstants, WhatIsLargeOrMadeOfOtherThingsStays) {
+  Graph g;
+  const Value a = literal(g, {1, 2}, {1.0, 2.0});
+  const Value key = g.input("key", {2}, DType::i32);
+  g.output("large", neg(broadcast_to(a, {200, 2})));
+  g.output("parameter", a * g.parameter("w", {1, 2}));
+  g.output("numbers", scalar(g, 1) + scalar(g, 2));
+  g.output("bits", random_bits(key, {4}, 1));
+  Notes notes;
+  EXPECT_EQ(fold_constants(g, &notes), g);
+  EXPECT_TRUE(notes.empty());
 }
 
 }  // namespace

@@ -48,6 +48,24 @@ int64_t WindowGrid::taps() const {
   return all;
 }
 
+WindowGrid WindowGrid::without_single_elements() const {
+  WindowGrid kept;
+  std::vector<int64_t> behind;
+  for (size_t a = 0; a < axes(); ++a) {
+    const bool is_single = in[a] == 1 && kernel[a] == 1 && out[a] == 1 && before(a) == 0;
+    if (is_single && !(a + 1 == axes() && kept.in.empty())) continue;
+    kept.windows.strides.push_back(windows.strides[a]);
+    kept.windows.dilations.push_back(windows.dilations[a]);
+    kept.windows.pads.push_back(windows.pads[a]);
+    behind.push_back(windows.pads[a + axes()]);
+    kept.in.push_back(in[a]);
+    kept.kernel.push_back(kernel[a]);
+    kept.out.push_back(out[a]);
+  }
+  kept.windows.pads.insert(kept.windows.pads.end(), behind.begin(), behind.end());
+  return kept;
+}
+
 std::vector<int64_t> spatial_sizes(const Shape& x) {
   std::vector<int64_t> sizes;
   for (int axis = 2; axis < x.rank(); ++axis) sizes.push_back(x.size(axis));

@@ -25,6 +25,9 @@ struct WindowGrid {
   }
   /// Pairs of a window and a tap in it that reads an element, over all axes.
   int64_t taps() const;
+  /// The same windows over the same memory, without axes on which there is one element and one
+  /// window that reads it: the last axis is then the longest run that there is. One axis remains.
+  WindowGrid without_single_elements() const;
   int64_t in_elements() const { return product_of(in); }
   int64_t kernel_elements() const { return product_of(kernel); }
   int64_t out_elements() const { return product_of(out); }

@@ -35,9 +35,10 @@ class Deriver {
   }
 
  private:
-  /// Whether a value is made of parameters and nothing else.
+  /// Whether a value is made of parameters and constants and nothing else.
   struct Closed {
     bool is = false;
+    bool has_parameter = false;
     bool is_kept = false;  // another form that is worth keeping
   };
 
@@ -47,27 +48,46 @@ class Deriver {
     if (refresher_ == Refresher::update)
       return is_narrow_float(node.results[0].dtype) || node.op->gives_scale ||
              node.results[0].storage.is_quantized();
-    return node.op->stores || node.operands.size() > 1;
+    return node.op->stores || node.operands.size() > 1 || !node.op->derives_weights;
+  }
+
+  /// Whether a weight may be made by this node. An update writes what the trait names; a loader
+  /// computes anything that takes no more memory than what it is made of, such as a weight times
+  /// factors of channels.
+  bool may_derive(const Node& node) const {
+    if (node.results.size() != 1 || node.op->runs_regions || node.op->draws_random) return false;
+    if (node.op->derives_weights) return !node.operands.empty();
+    if (refresher_ != Refresher::loader || !node.op->is_primitive()) return false;
+    if (!node.results[0].shape.is_static()) return false;
+    bool is_constant = true;
+    int64_t most = 0;
+    for (const ValueId& v : node.operands) {
+      is_constant &= closed_[v.node].is && !closed_[v.node].has_parameter;
+      if (closed_[v.node].is) most = std::max(most, in_.type(v).bytes());
+    }
+    return is_constant || node.results[0].bytes() <= most;
   }
 
   void find_closed() {
     for (NodeId id = 0; id < in_.size(); ++id) {
       const Node& node = in_.node(id);
       if (in_.is_input(id)) {
-        closed_[id].is = in_.role(id) == Role::parameter &&
-                         (refresher_ == Refresher::loader || node.results[0].dtype == DType::f32);
+        const bool is = in_.role(id) == Role::parameter &&
+                        (refresher_ == Refresher::loader || node.results[0].dtype == DType::f32);
+        closed_[id] = {.is = is, .has_parameter = is};
         continue;
       }
-      if (!node.op->derives_weights || node.operands.empty()) continue;
-      bool is_closed = true, is_kept = is_worth_keeping(node);
+      if (!may_derive(node)) continue;
+      bool is_closed = true, has_parameter = false, is_kept = is_worth_keeping(node);
       for (const ValueId& v : node.operands) {
         is_closed &= closed_[v.node].is;
+        has_parameter |= closed_[v.node].has_parameter;
         is_kept |= refresher_ == Refresher::loader && closed_[v.node].is_kept;
       }
       // What is wider again is made of the derived weight where it is needed.
-      const bool widens =
-          bytes_of(node.results[0].dtype) > bytes_of(in_.type(node.operands[0]).dtype);
-      if (is_closed && !widens) closed_[id] = {true, is_kept};
+      const bool widens = !node.operands.empty() && bytes_of(node.results[0].dtype) >
+                                                        bytes_of(in_.type(node.operands[0]).dtype);
+      if (is_closed && !widens) closed_[id] = {true, has_parameter, is_kept && has_parameter};
     }
   }
 
@@ -108,9 +128,9 @@ class Deriver {
         sources.push_back(in_.input_name(at));
         return made[at] = form.input(name, node.results[0]);
       }
-      std::vector<Value> operands;
-      for (const ValueId& v : node.operands) operands.push_back(self(self, v.node));
-      return made[at] = call(node.op->name, operands, node.attrs)[0];
+      std::vector<ValueId> operands;
+      for (const ValueId& v : node.operands) operands.push_back(self(self, v.node).id);
+      return made[at] = form.value(form.add(*node.op, operands, node.attrs), 0);
     };
     form.output("0", make(make, id));
     return {std::move(sources), Region(std::move(form))};

@@ -259,18 +259,26 @@ void multiply_row_panels(const GemmBlock& block, std::index_sequence<v...>) {
   finish_row(block, block.cols, block.row_sums);
 }
 
-/// One row times a transposed B, which is only read once: transposed in registers, not packed. A
-/// few vectors of columns at a time, because each is one chain of dependent multiply-adds. `cols`
-/// is a multiple of kLanes.
-template <int kNv, typename T>
-HWY_INLINE void multiply_row_trans(const GemmBlock& block, int64_t j) {
+/// A few rows times a transposed B, which is only read once: transposed in registers, not packed. A
+/// few vectors of columns at a time, because each is one chain of dependent multiply-adds. The
+/// columns from j are kNv whole vectors.
+template <int kRows, int kNv, typename T>
+HWY_INLINE void multiply_rows_trans(const GemmBlock& block, int64_t j) {
   const D d;
   const int64_t ld = block.b_k;
   const T* b = static_cast<const T*>(block.b) + j * ld;
-  const float* a = block.a;
-  V sums[kNv];
+  V sums[kRows][kNv];
 #pragma GCC unroll 4
-  for (int v = 0; v < kNv; ++v) sums[v] = hn::Zero(d);
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kNv; ++v) sums[i][v] = hn::Zero(d);
+  const auto add = [&](int64_t k, int v, V column) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      const V a = hn::Set(d, block.a[i * block.a_row + k * block.a_k]);
+      sums[i][v] = hn::MulAdd(a, column, sums[i][v]);
+    }
+  };
   int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR
   for (; k + kTerms<T> <= block.kc; k += kTerms<T>) {
@@ -281,30 +289,30 @@ HWY_INLINE void multiply_row_trans(const GemmBlock& block, int64_t j) {
       V columns[kTerms<T>];
       transpose_terms<kWidth>(from, ld, columns);
 #pragma GCC unroll 8
-      for (int i = 0; i < kTerms<T>; ++i) {
-        sums[v] = hn::MulAdd(hn::Set(d, a[(k + i) * block.a_k]), columns[i], sums[v]);
-      }
+      for (int t = 0; t < kTerms<T>; ++t) add(k + t, v, columns[t]);
     }
   }
 #endif
   for (; k < block.kc; ++k) {
-    const V ak = hn::Set(d, a[k * block.a_k]);
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) {
       float column[kLanes];
       for (int r = 0; r < kLanes; ++r) column[r] = widen(b[(v * kLanes + r) * ld + k]);
-      sums[v] = hn::MulAdd(ak, hn::LoadU(d, column), sums[v]);
+      add(k, v, hn::LoadU(d, column));
     }
   }
   const V alpha = hn::Set(d, block.alpha);
 #pragma GCC unroll 4
-  for (int v = 0; v < kNv; ++v) {
-    const int64_t at = j + v * kLanes;
-    const float* bias = block.bias != nullptr ? block.bias + at : nullptr;
-    float* c = block.c + at;
-    hn::StoreU(block.load_c ? finish<true>(sums[v], alpha, c, bias)
-                            : finish<false>(sums[v], alpha, c, bias),
-               d, c);
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kNv; ++v) {
+      const int64_t at = j + v * kLanes;
+      const float* bias = block.bias != nullptr ? block.bias + at : nullptr;
+      float* c = block.c + i * block.ldc + at;
+      hn::StoreU(block.load_c ? finish<true>(sums[i][v], alpha, c, bias)
+                              : finish<false>(sums[i][v], alpha, c, bias),
+                 d, c);
+    }
   }
 }
 
@@ -325,15 +333,29 @@ constexpr auto kNarrow = narrow_tiles<T>(std::make_integer_sequence<int, kMr>())
 template <typename T>
 constexpr auto kWide = wide_tiles<T>(std::make_integer_sequence<int, kMr>());
 
-/// One row of A and B as it lies: reading B is the work.
-template <typename T>
-void multiply_single(const GemmBlock& block, int64_t whole) {
-  if (!block.b_trans) return multiply_row<T>(block, whole, block.row_sums);
+template <int kRows, typename T>
+void multiply_trans(const GemmBlock& block, int64_t whole) {
   // Rows of B read side by side: 16 of 16-bit numbers, more were slower.
   constexpr int kNv = sizeof(T) == 4 ? 2 : std::max(1, 16 / kWidth);
   int64_t j = 0;
-  for (; j + kNv * kLanes <= whole; j += kNv * kLanes) multiply_row_trans<kNv, T>(block, j);
-  for (; j < whole; j += kLanes) multiply_row_trans<1, T>(block, j);
+  for (; j + kNv * kLanes <= whole; j += kNv * kLanes) multiply_rows_trans<kRows, kNv, T>(block, j);
+  for (; j < whole; j += kLanes) multiply_rows_trans<kRows, 1, T>(block, j);
+}
+
+/// At most kGemmFewRows rows of A and B as it lies, transposed: reading B is the work.
+template <typename T>
+void multiply_few_trans(const GemmBlock& block, int64_t whole) {
+  static_assert(kGemmFewRows == 4);
+  switch (block.rows) {
+    case 1:
+      return multiply_trans<1, T>(block, whole);
+    case 2:
+      return multiply_trans<2, T>(block, whole);
+    case 3:
+      return multiply_trans<3, T>(block, whole);
+    default:
+      return multiply_trans<4, T>(block, whole);
+  }
 }
 
 /// A few rows (at most kMr) and B as it lies: the longest runs of its rows that registers allow.
@@ -384,8 +406,10 @@ void multiply(const GemmBlock& block) {
   const int64_t whole = block.b_tail != nullptr ? block.cols / kLanes * kLanes : block.cols;
   with_type(block.b_dtype, [&](auto type) {
     using T = decltype(type);
-    if (block.rows == 1 && (block.b_trans || block.row_sums != nullptr)) {
-      multiply_single<T>(block, whole);
+    if (block.b_trans) {
+      multiply_few_trans<T>(block, whole);
+    } else if (block.rows == 1 && block.row_sums != nullptr) {
+      multiply_row<T>(block, whole, block.row_sums);
     } else {
       multiply_few<T>(block, whole, t);
     }

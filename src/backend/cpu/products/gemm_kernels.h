@@ -8,6 +8,9 @@
 
 namespace brrr::cpu {
 
+/// So few rows of A do not repay packing a transposed B. No register tile has fewer rows.
+inline constexpr int64_t kGemmFewRows = 4;
+
 /// One block product C += A B over kc terms. Element (i, k) of A lies at
 /// a + (i / mr) * a_panel + (i % mr) * a_row + k * a_k; element (k, j) of B at b + k * b_k + j, or
 /// when packed (to f32) at b + (j / nr) * kc * nr + k * nr + j % nr.
@@ -20,7 +23,8 @@ struct GemmBlock {
   DType b_dtype = DType::f32;
   int64_t b_k = 0;
   bool b_packed = false;
-  bool b_trans = false;  // for one row of A: element (k, j) of B lies at b + j * b_k + k
+  // For at most kGemmFewRows rows of A: element (k, j) of B lies at b + j * b_k + k.
+  bool b_trans = false;
   // For one row of A and panels (base/panels.h) of bf16: b is where the block's terms of its first
   // panel begin, and panels are b_k columns of 32 numbers apart.
   bool b_panels = false;

@@ -103,7 +103,7 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   plan.k_step =
       g.k <= kGemmBlockK ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kGemmBlockK)), kPanelTerms);
   // Packing B pays when its rows are read by several row panels.
-  plan.pack_b = g.trans_b || g.panels ? g.m > 1 : g.m > mr;
+  plan.pack_b = g.panels ? g.m > 1 : g.m > (g.trans_b ? kGemmFewRows : mr);
   constexpr double kSmallProduct = 1 << 22;
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);

@@ -72,6 +72,30 @@ void gather_as(const ops::WindowGrid& grid, const T* x, int64_t k_begin, int64_t
   }
 }
 
+template <typename T>
+void gather_windows_as(const ops::WindowGrid& grid, const T* x, int64_t channels, T* rows) {
+  const size_t last = grid.axes() - 1;
+  const int64_t taps = grid.kernel_elements(), plane = grid.in_elements(), run = grid.kernel[last],
+                size = grid.in[last], width = grid.out[last], windows = grid.out_elements(),
+                step = grid.windows.dilations[last];
+  for (int64_t tap = 0; tap < taps; tap += run)
+    each_row_of_tap(grid, tap, 0, windows / width, [&](int64_t r, int64_t row) {
+      for (int64_t o = 0; o < width; ++o) {
+        const int64_t first = grid.at(last, o, 0);
+        int64_t low = first >= 0 ? 0 : std::min(run, (-first + step - 1) / step);
+        int64_t high = size <= first ? 0 : std::min(run, (size - first - 1) / step + 1);
+        if (row < 0 || high < low) low = high = run;
+        T* to = rows + (r * width + o) * channels * taps + tap;
+        const T* from = x + std::max<int64_t>(row, 0) * size + first;
+        for (int64_t c = 0; c < channels; ++c, to += taps, from += plane) {
+          for (int64_t t = 0; t < low; ++t) to[t] = T{};
+          for (int64_t t = low; t < high; ++t) to[t] = from[t * step];
+          for (int64_t t = high; t < run; ++t) to[t] = T{};
+        }
+      }
+    });
+}
+
 }  // namespace
 
 int64_t window_row_count(const ops::WindowGrid& grid) {
@@ -94,6 +118,16 @@ void gather_columns(const ops::WindowGrid& grid, size_t element_bytes, const voi
   else
     gather_as(grid, static_cast<const uint32_t*>(x), k_begin, k_end, first, last,
               static_cast<uint32_t*>(columns));
+}
+
+void gather_windows(const ops::WindowGrid& grid, size_t element_bytes, const void* x,
+                    int64_t channels, void* rows) {
+  if (element_bytes == 2)
+    gather_windows_as(grid, static_cast<const uint16_t*>(x), channels,
+                      static_cast<uint16_t*>(rows));
+  else
+    gather_windows_as(grid, static_cast<const uint32_t*>(x), channels,
+                      static_cast<uint32_t*>(rows));
 }
 
 void add_columns(const ops::WindowGrid& grid, const float* columns, float* x) {

@@ -19,6 +19,9 @@ bool is_pointwise(const ops::WindowGrid& grid);
 /// columns: [channels taps, (last - first) out] of elements of as many bytes, 2 or 4.
 void gather_columns(const ops::WindowGrid& grid, size_t element_bytes, const void* x,
                     int64_t k_begin, int64_t k_end, int64_t first, int64_t last, void* columns);
+/// The columns of all windows as rows: [windows, channels taps].
+void gather_windows(const ops::WindowGrid& grid, size_t element_bytes, const void* x,
+                    int64_t channels, void* rows);
 /// Adds all columns of one channel, [taps, windows], to its elements x, [in...].
 void add_columns(const ops::WindowGrid& grid, const float* columns, float* x);
 

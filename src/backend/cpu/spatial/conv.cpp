@@ -1,7 +1,8 @@
 // Convolutions on the CPU. Their products are those of gemm(), whose bits depend neither on the
 // number of threads nor on the size of the other side; oneDNN's promise neither, and read images in
 // blocks of channels, into and out of which every image would have to be moved. Convolutions of one
-// channel each have no product worth the name: they go window by window.
+// channel each have no product worth the name: they go window by window. Where an image has only a
+// few windows, the weights are the work: they are read once, as they lie, against all of them.
 
 #include "backend/cpu/spatial/conv.h"
 
@@ -9,6 +10,7 @@
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/spatial/columns.h"
+#include "backend/cpu/spatial/dot_rows.h"
 #include "backend/cpu/spatial/window_rows.h"
 #include "base/errors.h"
 #include "base/parallel.h"
@@ -44,13 +46,18 @@ struct ConvSizes {
   int64_t column_bytes() const { return terms() * rows_at_a_time() * grid.out.back() * element(); }
 };
 
+/// The windows of a node, without axes that have nothing but one element.
+ops::WindowGrid conv_grid(const NodeView& v, std::vector<int64_t> in, std::vector<int64_t> kernel) {
+  return ops::window_grid(v.attrs(), std::move(in), std::move(kernel)).without_single_elements();
+}
+
 ConvSizes sizes_of_conv(const NodeView& v) {
   const Shape &x = v.in[0].shape, &w = v.in[1].shape;
   return {x.size(0),
           v.attrs().get<int64_t>("groups"),
           x.size(1),
           w.size(0),
-          ops::window_grid(v.attrs(), ops::spatial_sizes(x), ops::spatial_sizes(w)),
+          conv_grid(v, ops::spatial_sizes(x), ops::spatial_sizes(w)),
           v.in[0].dtype};
 }
 ConvSizes sizes_of_transpose(const NodeView& v) {
@@ -59,7 +66,7 @@ ConvSizes sizes_of_transpose(const NodeView& v) {
           v.attrs().get<int64_t>("groups"),
           x.size(1),
           w.size(0),
-          ops::window_grid(v.attrs(), ops::spatial_sizes(x), ops::spatial_sizes(w)),
+          conv_grid(v, ops::spatial_sizes(x), ops::spatial_sizes(w)),
           v.in[0].dtype};
 }
 ConvSizes sizes_of_weight_grad(const NodeView& v) {
@@ -68,8 +75,7 @@ ConvSizes sizes_of_weight_grad(const NodeView& v) {
           v.attrs().get<int64_t>("groups"),
           x.size(1),
           dy.size(1),
-          ops::window_grid(v.attrs(), ops::spatial_sizes(x),
-                           v.attrs().get<std::vector<int64_t>>("kernel")),
+          conv_grid(v, ops::spatial_sizes(x), v.attrs().get<std::vector<int64_t>>("kernel")),
           v.in[0].dtype};
 }
 
@@ -204,12 +210,12 @@ class ConvWindows final : public Kernel {
   void run(const KernelArgs& args) override {
     const float* bias = bias_.read(args, args.scratch);
     std::byte* const scratch = args.scratch + bias_.scratch_bytes();
-    const int64_t planes = s_.n * s_.c;
-    const auto team = static_cast<int>(
-        omp_in_parallel() ? 1 : std::min<int64_t>({workers_, thread_count(), planes}));
-#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
-    for (int64_t p = 0; p < planes; ++p)
-      run_plane(args, bias, p, scratch + omp_get_thread_num() % workers_ * worker_bytes_);
+    each_part_of_planes(s_.n * s_.c, s_.mg() * taps_ * s_.out(), workers_,
+                        [&](int64_t worker, int64_t begin, int64_t end) {
+                          std::byte* const own = scratch + worker * worker_bytes_;
+                          plane_.pad(0, reinterpret_cast<float*>(own));
+                          for (int64_t p = begin; p < end; ++p) run_plane(args, bias, p, own);
+                        });
   }
 
  private:
@@ -220,7 +226,7 @@ class ConvWindows final : public Kernel {
         reinterpret_cast<float*>(scratch + in_lines(plane_.floats() * int64_t{sizeof(float)}));
     float* weights = row + in_lines(plane_.row_windows() * int64_t{sizeof(float)}) / 4;
     const int64_t e = s_.element(), channel = p % s_.c, image = p / s_.c;
-    plane_.fill(s_.dtype, bytes_at(args.in[0], p * s_.in() * e), 0, plane);
+    plane_.fill(s_.dtype, bytes_at(args.in[0], p * s_.in() * e), plane);
     for (int64_t k = 0; k < s_.mg(); ++k) {
       const int64_t m = channel * s_.mg() + k;
       f.read(s_.dtype, bytes_at(args.in[1], m * taps_ * e), taps_, weights);
@@ -242,9 +248,76 @@ class ConvWindows final : public Kernel {
 
 std::string windows_refusal(const NodeView& v) {
   if (std::string refusal = float_refusal(v); !refusal.empty()) return refusal;
+  constexpr int64_t kManyOutputs = 8;
   const ConvSizes s = sizes_of_conv(v);
   if (s.cg() != 1) return "groups of more than one channel";
+  if (s.groups == 1 && s.mg() >= kManyOutputs) return "one channel that many read";
   return window_plane_refusal(s.grid);
+}
+
+/// Convolutions of a few windows: each row of the weights, as it lies, times all of them.
+class ConvDots final : public Kernel {
+ public:
+  explicit ConvDots(const NodeView& v)
+      : s_(sizes_of_conv(v)), bias_(v), x_is_window_(is_pointwise(s_.grid) && s_.out() == 1) {}
+
+  int64_t scratch_bytes() const override {
+    return bias_.scratch_bytes() + window_bytes() + (s_.dtype == DType::f32 ? 0 : sums_bytes());
+  }
+
+  void run(const KernelArgs& args) override {
+    const float* bias = bias_.read(args, args.scratch);
+    std::byte* const windows = args.scratch + bias_.scratch_bytes();
+    const bool narrow = s_.dtype != DType::f32;
+    const int64_t e = s_.element(), groups = s_.n * s_.groups;
+    for (int64_t i = 0; i < groups; ++i) {
+      const int64_t m = i % s_.groups * s_.mg();
+      const std::byte* x = bytes_at(args.in[0], i * s_.cg() * s_.in() * e);
+      if (!x_is_window_) {
+        gather_windows(s_.grid, static_cast<size_t>(e), x, s_.cg(), windows);
+        x = windows;
+      }
+      auto* y = static_cast<std::byte*>(args.out[0]) + i * s_.mg() * s_.out() * e;
+      auto* sums = reinterpret_cast<float*>(narrow ? windows + window_bytes() : y);
+      multiply(bytes_at(args.in[1], m * s_.terms() * e), x, bias != nullptr ? bias + m : nullptr,
+               sums);
+      if (narrow) window_rows().write(s_.dtype, sums, s_.mg() * s_.out(), y);
+    }
+  }
+
+ private:
+  int64_t window_bytes() const {
+    return x_is_window_ ? 0 : in_lines(s_.out() * s_.terms() * s_.element());
+  }
+  int64_t sums_bytes() const { return in_lines(s_.mg() * s_.out() * int64_t{sizeof(float)}); }
+
+  void multiply(const std::byte* w, const std::byte* windows, const float* bias,
+                float* sums) const {
+    // A thread's share must take longer than waking the thread does.
+    constexpr int64_t kShare = int64_t{1} << 18, kReading = 2;
+    const int64_t out = s_.out(), k = s_.terms();
+    const int64_t grain = kShare / (k * std::max(out, kReading)) + 1;
+    parallel_for(s_.mg(), grain, [&](int64_t begin, int64_t end) {
+      dot_rows().multiply(s_.dtype, w + begin * k * s_.element(), end - begin, windows, out, k,
+                          sums + begin * out, out);
+      if (bias == nullptr) return;
+      for (int64_t m = begin; m < end; ++m)
+        for (int64_t o = 0; o < out; ++o) sums[m * out + o] += bias[m];
+    });
+  }
+
+  ConvSizes s_;
+  ConvBias bias_;
+  bool x_is_window_;
+};
+
+std::string dots_refusal(const NodeView& v) {
+  if (std::string refusal = float_refusal(v); !refusal.empty()) return refusal;
+  const ConvSizes s = sizes_of_conv(v);
+  const int64_t lanes = dot_rows().lanes;
+  // A tile of a product has at least one vector of windows, and computes those that are not there.
+  if (s.out() > lanes / 2) return "windows that fill a tile";
+  return s.terms() < 2 * lanes ? "too few terms for whole vectors" : "";
 }
 
 /// Exact sums of i32, modulo 2^32: what quantised convolutions are made of.
@@ -420,7 +493,7 @@ std::optional<GemmArgs> conv_product(const NodeView& v) {
   if (!float_refusal(v).empty()) return std::nullopt;
   const std::string& op = v.node().op->name;
   const bool forward = op == "conv", transposed = op == "conv_transpose";
-  if (forward && windows_refusal(v).empty()) return std::nullopt;
+  if (forward && (dots_refusal(v).empty() || windows_refusal(v).empty())) return std::nullopt;
   const ConvSizes s = forward      ? sizes_of_conv(v)
                       : transposed ? sizes_of_transpose(v)
                                    : sizes_of_weight_grad(v);
@@ -447,7 +520,8 @@ std::optional<GemmArgs> conv_product(const NodeView& v) {
 }
 
 std::vector<KernelEntry> conv_kernels() {
-  return {{"conv", "windows", windows_refusal, make_conv<ConvWindows>},
+  return {{"conv", "dots", dots_refusal, make_conv<ConvDots>},
+          {"conv", "windows", windows_refusal, make_conv<ConvWindows>},
           {"conv", "products", float_refusal, make_conv<ConvProducts>},
           {"conv", "integers", integers_refusal, make_conv<ConvIntegers>},
           {"conv_transpose", "products", float_refusal, make_conv<ConvTransposeProducts>},

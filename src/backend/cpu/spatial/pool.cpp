@@ -31,13 +31,14 @@ class PoolKernel final : public Kernel {
   }
 
   void run(const KernelArgs& args) override {
-    const auto team = static_cast<int>(
-        omp_in_parallel() ? 1 : std::min<int64_t>({workers_, thread_count(), planes_}));
-#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
-    for (int64_t p = 0; p < planes_; ++p)
-      run_plane(args, p,
-                reinterpret_cast<float*>(args.scratch) +
-                    omp_get_thread_num() % workers_ * worker_floats_);
+    const float padding = takes_max_ ? -std::numeric_limits<float>::infinity() : 0.0f;
+    each_part_of_planes(planes_, std::ssize(ones_) * grid_.out_elements(), workers_,
+                        [&](int64_t worker, int64_t begin, int64_t end) {
+                          auto* const plane =
+                              reinterpret_cast<float*>(args.scratch) + worker * worker_floats_;
+                          plane_.pad(padding, plane);
+                          for (int64_t p = begin; p < end; ++p) run_plane(args, p, plane);
+                        });
   }
 
  private:
@@ -50,7 +51,7 @@ class PoolKernel final : public Kernel {
     const auto* x = static_cast<const std::byte*>(args.in[0]) + p * grid_.in_elements() * bytes;
     auto* y = static_cast<std::byte*>(args.out[0]) + p * grid_.out_elements() * bytes;
     const auto count = static_cast<int64_t>(ones_.size());
-    plane_.fill(dtype_, x, takes_max_ ? -std::numeric_limits<float>::infinity() : 0.0f, plane);
+    plane_.fill(dtype_, x, plane);
     for (int64_t r = 0; r < plane_.rows(); ++r, y += width * bytes) {
       float* const to = dtype_ == DType::f32 ? reinterpret_cast<float*>(y) : row;
       const float* const from = plane + plane_.row_start(r);

@@ -33,6 +33,12 @@ WindowPlane::WindowPlane(const ops::WindowGrid& grid) : grid_(grid) {
       element += rest % grid.kernel[a] * grid.windows.dilations[a] * size;
     tap_elements_.push_back(element);
   }
+  for (int64_t r = 0; r < rows_; ++r) {
+    int64_t start = 0, rest = r;
+    for (size_t a = axes - 1; a-- > 0; rest /= grid.out[a])
+      start += rest % grid.out[a] * grid.windows.strides[a] * strides_[a];
+    row_starts_.push_back(start);
+  }
 }
 
 int64_t WindowPlane::row_element(int64_t row) const {
@@ -43,25 +49,15 @@ int64_t WindowPlane::row_element(int64_t row) const {
   return element;
 }
 
-int64_t WindowPlane::row_start(int64_t row) const {
-  int64_t start = 0;
-  for (size_t a = strides_.size(); a-- > 0; row /= grid_.out[a])
-    start += row % grid_.out[a] * grid_.windows.strides[a] * strides_[a];
-  return start;
-}
-
-void WindowPlane::fill_row(DType dtype, const void* x, float padding, float* to) const {
+void WindowPlane::fill_row(DType dtype, const void* x, float* to) const {
   const size_t last = grid_.axes() - 1;
   const int64_t stride = grid_.windows.strides[last], before = grid_.before(last),
                 size = grid_.in[last], span = spans_[last];
   const int64_t first = std::min(before, span), end = std::min(before + size, span);
   if (stride == 1) {
-    std::fill(to, to + first, padding);
     window_rows().read(dtype, x, std::max<int64_t>(0, end - first), to + first);
-    std::fill(to + std::max(first, end), to + span, padding);
     return;
   }
-  std::fill(to, to + stride * phase_, padding);
   if (stride == 2 && dtype == DType::f32) {
     const auto* from = static_cast<const float*>(x);
     int64_t at = first, count = end - first;
@@ -90,7 +86,7 @@ void WindowPlane::fill_row(DType dtype, const void* x, float padding, float* to)
   }
 }
 
-void WindowPlane::fill(DType dtype, const void* x, float padding, float* plane) const {
+void WindowPlane::fill(DType dtype, const void* x, float* plane) const {
   const size_t outer = grid_.axes() - 1;
   const int64_t line = grid_.windows.strides[outer] * phase_, lines = floats_ / line;
   const auto bytes = static_cast<int64_t>(bytes_of(dtype));
@@ -104,10 +100,7 @@ void WindowPlane::fill(DType dtype, const void* x, float padding, float* plane) 
       row = row * grid_.in[a] + element;
     }
     if (inside)
-      fill_row(dtype, static_cast<const std::byte*>(x) + row * grid_.in[outer] * bytes, padding,
-               plane);
-    else
-      std::fill(plane, plane + line, padding);
+      fill_row(dtype, static_cast<const std::byte*>(x) + row * grid_.in[outer] * bytes, plane);
     for (size_t a = outer; a-- > 0;) {
       if (++at[a] < spans_[a]) break;
       at[a] = 0;

@@ -1,5 +1,7 @@
 #include "backend/cpu/spatial/window_rows.h"
 
+#include <type_traits>
+
 #include "backend/cpu/simd/simd_types.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,31 +16,66 @@ HWY_BEFORE_NAMESPACE();
 namespace brrr::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Four vectors at a time: their sums do not wait for each other.
+/// kVectors vectors of windows, the last one by `last`: their sums do not wait for each other.
+template <int kVectors, typename Last>
+HWY_INLINE void add_vectors(const float* plane, const int64_t* offsets, const float* weights,
+                            int64_t taps, float start, Last last, float* y) {
+  VF sums[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) sums[v] = splat(start);
+  for (int64_t t = 0; t < taps; ++t) {
+    const float* const x = plane + offsets[t];
+    const VF w = splat(weights[t]);
+#pragma GCC unroll 8
+    for (int v = 0; v + 1 < kVectors; ++v) sums[v] = hn::MulAdd(w, load(x + v * kLanes), sums[v]);
+    sums[kVectors - 1] = hn::MulAdd(w, last.load(x + (kVectors - 1) * kLanes), sums[kVectors - 1]);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v + 1 < kVectors; ++v) store(sums[v], y + v * kLanes);
+  last.store(sums[kVectors - 1], y + (kVectors - 1) * kLanes);
+}
+
+constexpr int kMostVectors = 8;
+
+template <typename Last>
+void add_up_to_eight(int64_t vectors, const float* plane, const int64_t* offsets,
+                     const float* weights, int64_t taps, float start, Last last, float* y) {
+  const auto add = [&]<int kVectors>(std::integral_constant<int, kVectors>) HWY_ATTR {
+    add_vectors<kVectors>(plane, offsets, weights, taps, start, last, y);
+  };
+  switch (vectors) {
+    case 1:
+      return add(std::integral_constant<int, 1>());
+    case 2:
+      return add(std::integral_constant<int, 2>());
+    case 3:
+      return add(std::integral_constant<int, 3>());
+    case 4:
+      return add(std::integral_constant<int, 4>());
+    case 5:
+      return add(std::integral_constant<int, 5>());
+    case 6:
+      return add(std::integral_constant<int, 6>());
+    case 7:
+      return add(std::integral_constant<int, 7>());
+    default:
+      return add(std::integral_constant<int, kMostVectors>());
+  }
+}
+
 void add_windows(const float* plane, const int64_t* offsets, const float* weights, int64_t taps,
                  float start, int64_t n, float* y) {
-  int64_t o = 0;
-  for (; o + 4 * kLanes <= n; o += 4 * kLanes) {
-    VF a = splat(start), b = a, c = a, d = a;
-    for (int64_t t = 0; t < taps; ++t) {
-      const float* const x = plane + offsets[t] + o;
-      const VF w = splat(weights[t]);
-      a = hn::MulAdd(w, load(x), a);
-      b = hn::MulAdd(w, load(x + kLanes), b);
-      c = hn::MulAdd(w, load(x + 2 * kLanes), c);
-      d = hn::MulAdd(w, load(x + 3 * kLanes), d);
-    }
-    store(a, y + o);
-    store(b, y + o + kLanes);
-    store(c, y + o + 2 * kLanes);
-    store(d, y + o + 3 * kLanes);
+  // Runs of equal length: a short one at the end would wait for its own sums.
+  for (int64_t o = 0; o < n;) {
+    const int64_t vectors = (n - o + kLanes - 1) / kLanes,
+                  runs = (vectors + kMostVectors - 1) / kMostVectors,
+                  now = (vectors + runs - 1) / runs, rest = n - o - (now - 1) * kLanes;
+    if (rest >= kLanes)
+      add_up_to_eight(now, plane + o, offsets, weights, taps, start, Whole{}, y + o);
+    else
+      add_up_to_eight(now, plane + o, offsets, weights, taps, start, Part{rest}, y + o);
+    o += now * kLanes;
   }
-  each_vector(n - o, [&](auto v, int64_t i) BRRR_INLINE_BODY {
-    VF sum = splat(start);
-    for (int64_t t = 0; t < taps; ++t)
-      sum = hn::MulAdd(splat(weights[t]), v.load(plane + offsets[t] + o + i), sum);
-    v.store(sum, y + o + i);
-  });
 }
 
 void largest_windows(const float* plane, const int64_t* offsets, int64_t taps, int64_t n, float* y,

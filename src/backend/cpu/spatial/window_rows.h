@@ -3,10 +3,12 @@
 // looks outside, and with the elements of its last axis apart by their remainder modulo the stride,
 // so that neighbouring windows read neighbouring elements.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/parallel.h"
 #include "ops/spatial/windows.h"
 
 namespace brrr::cpu {
@@ -44,9 +46,12 @@ class WindowPlane {
   int64_t row_windows() const { return grid_.out.back(); }
   const std::vector<int64_t>& offsets() const { return offsets_; }
   /// Where the windows of a row begin.
-  int64_t row_start(int64_t row) const;
+  int64_t row_start(int64_t row) const { return row_starts_[static_cast<size_t>(row)]; }
+  /// Makes memory ready for fill(), which writes the elements between the padding alone: any number
+  /// of planes can follow each other.
+  void pad(float padding, float* plane) const { std::fill(plane, plane + floats_, padding); }
   /// Lays a plane out.
-  void fill(DType dtype, const void* x, float padding, float* plane) const;
+  void fill(DType dtype, const void* x, float* plane) const;
   /// The element of x that the first tap of a row's first window reads, were there no padding, and
   /// how much further each tap reads.
   int64_t row_element(int64_t row) const;
@@ -55,15 +60,32 @@ class WindowPlane {
   int64_t element(int64_t row, int64_t window, int64_t tap) const;
 
  private:
-  void fill_row(DType dtype, const void* x, float padding, float* to) const;
+  void fill_row(DType dtype, const void* x, float* to) const;
 
   ops::WindowGrid grid_;
   std::vector<int64_t> spans_;    // elements along each axis, padding included
   std::vector<int64_t> strides_;  // floats from one to the next along each axis but the last
-  std::vector<int64_t> offsets_, tap_elements_;
+  std::vector<int64_t> offsets_, tap_elements_, row_starts_;
   int64_t phase_ = 0;  // floats of one remainder of the last axis
   int64_t floats_ = 0, rows_ = 1;
 };
+
+/// body(worker, begin, end) for contiguous parts of [0, planes), one for each thread, in which a
+/// plane takes so many multiply-adds. `worker` is below `workers`.
+template <typename Body>
+void each_part_of_planes(int64_t planes, int64_t work_of_plane, int64_t workers, Body&& body) {
+  // Starting the team costs about as much as this many multiply-adds.
+  constexpr int64_t kSerial = int64_t{1} << 17;
+  const bool is_small = planes * work_of_plane < kSerial || omp_in_parallel();
+  const auto team = static_cast<int>(
+      is_small ? 1 : std::min<int64_t>({workers, int64_t{thread_count()}, planes}));
+  if (team <= 1) return body(int64_t{0}, int64_t{0}, planes);
+#pragma omp parallel num_threads(team)
+  {
+    const int64_t t = omp_get_thread_num(), count = omp_get_num_threads();
+    body(t, planes * t / count, planes * (t + 1) / count);
+  }
+}
 
 /// Why a plane is not laid out anew; empty: it is.
 std::string window_plane_refusal(const ops::WindowGrid& grid);
