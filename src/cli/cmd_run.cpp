@@ -29,6 +29,8 @@ struct RunOptions {
   int64_t threads = 0;
   std::vector<std::string> disabled;
   bool compile = true;
+  bool explain = false;
+  std::string dump_folder;
 };
 
 const OptionTable<RunOptions>& run_table() {
@@ -53,6 +55,8 @@ const OptionTable<RunOptions>& run_table() {
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     t.list("disable-pass", &O::disabled, true, "NAME,...", "comma-separated passes to disable");
     t.flag("compile", &O::compile, "--no-compile runs the graph as it is written, without passes");
+    t.flag("explain", &O::explain, "print what each pass decided");
+    t.text("dump-graph", &O::dump_folder, "FOLDER", "write the graph after each pass there");
     return t;
   }();
   return table;
@@ -196,6 +200,8 @@ int run_run(const Arguments& args) {
   how.precision = dtype_of_precision(options.precision);
   how.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;
+  how.explain = options.explain;
+  how.dump_folder = options.dump_folder;
   modules::ModuleSession session(module, cpu::cpu_backend(), how);
   modules::ModuleValues outputs = session.run(inputs, options.wanted);
   const double load_ms = load.seconds() * 1000;
@@ -205,6 +211,8 @@ int run_run(const Arguments& args) {
     outputs = session.run(inputs, options.wanted);
     times.push_back(watch.seconds() * 1000);
   }
+  for (size_t i = 0; i < session.notes().size(); ++i)
+    for (const std::string& note : session.notes()[i]) tell("program {}: {}\n", i, note);
   std::ranges::sort(times);
   const double ms = times[times.size() / 2];
 

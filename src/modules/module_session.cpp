@@ -151,8 +151,13 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   p.parameter_dtype = options_.precision;
   p.refresher = Refresher::loader;
   p.disabled = options_.disabled;
-  const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p)
-                                       : std::move(lowered.graph);
+  p.dump_folder = options_.dump_folder;
+  p.dump_prefix = fmt::format("program{}_", built_++);
+  PipelineReport report;
+  const Graph graph = options_.compile
+                          ? run_pipeline(lowered.graph, engine_.backend().target(), p, &report)
+                          : std::move(lowered.graph);
+  if (options_.explain) notes_.push_back(notes_of(report));
   auto segment = std::make_unique<Segment>();
   segment->known = request.known;
   for (auto& [name, tensor] : lowered.known) segment->known.insert_or_assign(name, tensor);

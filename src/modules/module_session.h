@@ -41,6 +41,8 @@ struct ModuleOptions {
   DType precision = DType::f32;    // of products
   std::set<std::string> disabled;  // optional passes
   bool compile = true;             // off: the graph as it was lowered
+  bool explain = false;            // keep the notes of the passes
+  std::string dump_folder;         // writes the graphs after each pass there when not empty
 };
 
 class ModuleSession {
@@ -57,6 +59,9 @@ class ModuleSession {
   const Engine& engine() const { return engine_; }
   /// The programs that there are.
   size_t programs() const;
+  /// What the passes decided for each program, in the order in which programs were built; nothing
+  /// unless it was asked for.
+  const std::vector<Notes>& notes() const { return notes_; }
   /// The programs that the last run went through, in their order.
   const std::vector<size_t>& last_programs() const { return last_; }
 
@@ -96,6 +101,8 @@ class ModuleSession {
   Segments first_;
   uint64_t runs_ = 0;
   std::vector<size_t> last_;
+  std::vector<Notes> notes_;
+  size_t built_ = 0;
   std::vector<std::byte> room_;
 };
 

@@ -54,6 +54,12 @@ using Notes = std::vector<std::string>;
 /// -0.
 Graph simplify(const Graph& graph, Notes* notes = nullptr);
 
+/// Layer norm, RMS norm, GELU (both forms), SiLU and sigmoid that are written out of simpler ops,
+/// in any order of factors, become the op of that name: as files of other programs have them. What
+/// a formula computes on the way and something else reads stays. Results are rounded elsewhere than
+/// before.
+Graph match_formulas(const Graph& graph, Notes* notes = nullptr);
+
 /// softmax(q kᵀ) v becomes one attention node, however its scale, its mask and its dropout are
 /// written (match_attention.cpp says which ways). It reads q, k and v in the values from which
 /// slices, reshapes, transposes and repeated heads have made them (head_places.h), and writes its
@@ -105,6 +111,9 @@ enum class Refresher { none, update, loader };
 /// larger products for what is one read of memory anyway. A row's parts lie side by side, so a
 /// single row's are views. For a loader, who puts the parameters together once. Bits stay.
 Graph join_products(const Graph& graph, Notes* notes = nullptr);
+
+/// What depends on nothing and has few elements is computed now instead of in every run.
+Graph fold_constants(const Graph& graph, Notes* notes = nullptr);
 
 /// Products and sums of a convolution's result with a number for each channel go into its weights
 /// and its bias, where all of them are made of parameters and constants alone and nothing else
