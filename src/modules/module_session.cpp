@@ -154,9 +154,9 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   p.dump_folder = options_.dump_folder;
   p.dump_prefix = fmt::format("program{}_", built_++);
   PipelineReport report;
-  const Graph graph = options_.compile
-                          ? run_pipeline(lowered.graph, engine_.backend().target(), p, &report)
-                          : std::move(lowered.graph);
+  const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p,
+                                                      options_.explain ? &report : nullptr)
+                                       : std::move(lowered.graph);
   if (options_.explain) notes_.push_back(notes_of(report));
   auto segment = std::make_unique<Segment>();
   segment->known = request.known;

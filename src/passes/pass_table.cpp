@@ -141,11 +141,6 @@ void write_gradients(TableWriter& t) {
   t.must("inference", "inference", infers, {.before = {differentiated, decomposed}},
          "passes/inference.cpp", "Removes dropout.", of_graph(inference))
       .enters_regions = true;
-  t.may("fold_constants", "inference", infers, {.before = {decomposed}},
-        "passes/fold_constants.cpp",
-        "Computes small values that depend on nothing once, before the run.",
-        of_graph(fold_constants))
-      .enters_regions = true;
   t.must("differentiate", "training", trains,
          {.before = {accumulating, in_8_bits, decomposed}, .gives = {differentiated}},
          "passes/differentiate.cpp",

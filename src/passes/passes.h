@@ -112,9 +112,6 @@ enum class Refresher { none, update, loader };
 /// single row's are views. For a loader, who puts the parameters together once. Bits stay.
 Graph join_products(const Graph& graph, Notes* notes = nullptr);
 
-/// What depends on nothing and has few elements is computed now instead of in every run.
-Graph fold_constants(const Graph& graph, Notes* notes = nullptr);
-
 /// Products and sums of a convolution's result with a number for each channel go into its weights
 /// and its bias, where all of them are made of parameters and constants alone and nothing else
 /// reads the result: a batch normalisation costs nothing then. For a loader, who makes the new

@@ -6,7 +6,6 @@
 #include "ir/rewriter.h"
 #include "modules/onnx/call.h"
 #include "ops/ops.h"
-#include "passes/fold_constants.h"
 
 namespace brrr::onnx {
 namespace {
@@ -28,6 +27,30 @@ std::string scope_name(std::string_view prefix, const NodeProto& node) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.' && c != '-') c = '.';
   const size_t first = name.find_first_not_of('.');
   return first == std::string::npos ? std::string(node.op_type) : name.substr(first);
+}
+
+Value constant_in(Graph& g, const RefTensor& t) {
+  const DType dtype = t.type.dtype;
+  const size_t n = t.size();
+  std::vector<Number> values;
+  values.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    if (is_signed_integer(dtype))
+      values.emplace_back(t.integer<int64_t>(i));
+    else if (is_unsigned_integer(dtype))
+      values.emplace_back(t.integer<uint64_t>(i));
+    else
+      values.emplace_back(t.data[i]);
+  }
+  const auto same = [&](size_t i) {
+    return is_float(dtype)
+               ? std::bit_cast<uint64_t>(t.data[i]) == std::bit_cast<uint64_t>(t.data[0])
+               : t.bits(i) == t.bits(0);
+  };
+  bool all_same = n > 0;
+  for (size_t i = 1; i < n && all_same; ++i) all_same = same(i);
+  return all_same ? full(g, t.type.shape, values[0], dtype)
+                  : literal(g, t.type.shape, values, dtype);
 }
 
 }  // namespace
