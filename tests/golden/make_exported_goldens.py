@@ -110,7 +110,7 @@ for name, make, how, opset in CASES:
     mask[1, 5:] = 0
     model = make(how).eval()
     scramble(model)
-    model = FirstOutput(model)
+    model = FirstOutput(model).eval()  # export() leaves a model in the mode that it had
     export(name, model, (ids, mask), opset)
     with torch.no_grad():
         tensors |= {f"{name}/input_ids": ids.clone(), f"{name}/attention_mask": mask.clone(), f"{name}/y": model(ids, mask)}
