@@ -305,32 +305,40 @@ class Builder {
   }
   /// y with zeros for the rows that the guard names.
   Value guarded(Value y, Value lse, const RowGuard& guard) {
-    Value rows = guard.rows ? r_.map(guard.rows->value)
-                            : reshape(less(abs(lse), scalar(g(), INFINITY, lse.dtype())), [&] {
-                                Shape column = lse.shape();
-                                column.push_back(Dim(1));
-                                return column;
-                              }());
-    const bool inverted = guard.rows && guard.rows->inverted;
+    Value rows = guard.rows ? r_.map(guard.rows->value) : seeing_rows(lse);
+    const bool are_zero = guard.rows && !guard.rows->inverted;
     const Value zero = scalar(g(), 0.0, y.dtype());
     const auto choose = [&](Value x) {
-      // A row of numbers is chosen, a named row is not.
-      return guard.rows && !inverted ? where(rows, zero, x) : where(rows, x, zero);
+      return are_zero ? where(rows, zero, x) : where(rows, x, zero);
     };
-    if (!places_.y_in_rows || r_.in().type(c_.q).shape.rank() < 3) return choose(y);
-    // [..., T, H Dv] as [..., T, H, Dv], and the rows [..., H, T, 1] likewise.
+    if (!places_.y_in_rows || r_.in().type(c_.q).shape.rank() < 3 || rows.shape().rank() < 3)
+      return choose(y);
+    // The rows [..., H, T, 1] as y has them: [..., T, H, 1], or without the heads.
+    if (rows.shape()[-3] == Dim(1)) {
+      Shape without_heads = rows.shape();
+      without_heads.erase(without_heads.rank() - 3);
+      rows = reshape(rows, without_heads);
+      return choose(y);
+    }
+    std::vector<int64_t> axes(static_cast<size_t>(rows.shape().rank()));
+    std::iota(axes.begin(), axes.end(), 0);
+    std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
+    rows = transpose(rows, axes);
     Shape apart = y.shape();
     apart[-1] = Dim(places_.heads);
     apart.push_back(Dim(places_.value_width));
-    if (rows.shape().rank() >= 3) {
-      std::vector<int64_t> axes(static_cast<size_t>(rows.shape().rank()));
-      std::iota(axes.begin(), axes.end(), 0);
-      std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
-      rows = transpose(rows, axes);
-    } else if (rows.shape().rank() == 2) {
-      rows = reshape(rows, {rows.shape()[0], Dim(1), Dim(1)});
-    }
     return reshape(choose(reshape(y, apart)), y.shape());
+  }
+  /// The queries that see a key, [..., T, 1]. Where conditions alone hide keys, all layers share
+  /// it.
+  Value seeing_rows(Value lse) {
+    if (!plan_.causal && !plan_.first_key && !plan_.lengths && plan_.addends.empty()) {
+      const Value visible = cast(*mask(DType::f32), DType::f32);
+      return greater(max(visible, {visible.shape().rank() - 1}, true), scalar(g(), 0.0));
+    }
+    Shape column = lse.shape();
+    column.push_back(Dim(1));
+    return reshape(less(abs(lse), scalar(g(), INFINITY, lse.dtype())), column);
   }
   void place_operands() {
     const Graph& in = r_.in();
