@@ -18,6 +18,8 @@ namespace {
 /// Scores this low or lower are masked: with any ordinary scores e^s is then exactly 0 in f32.
 constexpr double kMasked = -1e4;
 
+constexpr const char* kShared = "its probabilities are used elsewhere, too";
+
 class Matcher {
  public:
   explicit Matcher(const Graph& g) : g_(g), uses_(count_uses(g)), readers_(g.size()) {
@@ -42,7 +44,7 @@ class Matcher {
       p = c.dropout->operands[0];
     }
     uint32_t p_uses = 1;  // by the way to the product
-    if (!take_guards(p, p_uses, c)) c.reason = "its probabilities are used elsewhere, too";
+    if (!take_guards(p, p_uses, c)) c.reason = kShared;
     const auto argument = softmax_argument(p);
     if (!argument) return std::nullopt;
     if (!c.reason.empty()) return c;
@@ -53,7 +55,7 @@ class Matcher {
     c.v = product.operands[1];
     c.transpose_v = product.attrs.get<bool>("transpose_b");
     if (uses(p) > p_uses)
-      c.reason = "its probabilities are used elsewhere, too";
+      c.reason = kShared;
     else
       c.reason = explain(product, p, *argument, c);
     return c;
@@ -117,7 +119,7 @@ class Matcher {
   std::string explain(const Node& product, ValueId p, const Softmax& softmax,
                       AttentionCandidate& c) const {
     if (product.attrs.get<bool>("transpose_a")) return "its probabilities are used transposed";
-    if (uses(product.operands[0]) > 1) return "its probabilities are used elsewhere, too";
+    if (uses(product.operands[0]) > 1) return kShared;
     if (!shape(p).is_static() || !shape(c.v).is_static()) return "a shape is not known yet";
     AttentionCandidate found = c;
     if (std::string why = take_apart(softmax.x, softmax.x_uses, 1, found); !why.empty()) return why;
