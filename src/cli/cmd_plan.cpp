@@ -130,6 +130,7 @@ int plan_file(const Arguments& args) {
     runner = runner_of(module, o);
     runner->run(inputs.values);
   }
+  say_notes(*runner);
   insight::ModulePlan plan = insight::plan_module(*runner, inputs);
   plan.compile_ms = 1e3 * watch.seconds();
   plan.model = o.model;

@@ -170,6 +170,7 @@ int profile_file(const Arguments& args) {
     tell("note: made up: {} (floats are random, other numbers are 1)\n",
          fmt::join(inputs.made, ", "));
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say_progress);
+  say_notes(*runner);
   p.mode = Mode::inference;
   std::string sizes;
   for (const modules::AxisSize& size : inputs.sizes)

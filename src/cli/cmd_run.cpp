@@ -180,6 +180,7 @@ int run_run(const Arguments& args) {
     outputs = runner->run(inputs, options.wanted);
     times.push_back(watch.seconds() * 1000);
   }
+  say_notes(*runner);
   std::ranges::sort(times);
   const double ms = times[times.size() / 2];
 

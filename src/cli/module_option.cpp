@@ -84,6 +84,8 @@ std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modul
   how.precision = dtype_of_precision(options.precision);
   how.disabled = {options.disabled.begin(), options.disabled.end()};
   how.compile = options.compile;
+  how.explain = options.explain;
+  how.dump_folder = options.dump_folder;
   const std::string advice =
       options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
   infer::Memory memory{train::memory_budget("cpu", options.memory_limit), advice};
@@ -103,6 +105,12 @@ void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs) {
     throw;
   }
   say();
+}
+
+void say_notes(const infer::ModuleRunner& runner) {
+  const std::vector<Notes>& programs = runner.session().notes();
+  for (size_t i = 0; i < programs.size(); ++i)
+    for (const std::string& note : programs[i]) tell("program {}: {}\n", i, note);
 }
 
 modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options) {

@@ -27,6 +27,8 @@ struct ModuleArguments {
   int64_t threads = 0;
   std::vector<std::string> disabled;
   bool compile = true;
+  bool explain = false;
+  std::string dump_folder;
 };
 
 /// A word that is a module's file, by its ending.
@@ -61,6 +63,8 @@ void add_module_rows(OptionTable<T>& t) {
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
   t.list("disable-pass", &T::disabled, true, "NAME,...", "comma-separated passes to disable");
   t.flag("compile", &T::compile, "--no-compile runs the graph as it is written, without passes");
+  t.flag("explain", &T::explain, "print what each pass decided");
+  t.text("dump-graph", &T::dump_folder, "FOLDER", "write the graph after each pass there");
 }
 
 /// The options of a verb that was given a module's file: those of `table` that `applies` names go
@@ -87,6 +91,8 @@ std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modul
 
 /// Prepares it for the inputs, and says on stderr which made-up values decided about its graph.
 void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs);
+/// What the passes decided (--explain), program by program, on stderr.
+void say_notes(const infer::ModuleRunner& runner);
 /// The inputs of --input and --size, and what is missing; says on stderr which sizes were guessed.
 modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options);
 

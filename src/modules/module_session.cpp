@@ -155,8 +155,13 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   p.disabled = options_.disabled;
   for (const NodeId id : lowered.graph.inputs(InputKind::parameter))
     stored_.insert_or_assign(lowered.graph.input_name(id), lowered.graph.type({id, 0}).dtype);
-  const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p)
+  p.dump_folder = options_.dump_folder;
+  p.dump_prefix = fmt::format("program{}_", built_++);
+  PipelineReport report;
+  const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p,
+                                                      options_.explain ? &report : nullptr)
                                        : std::move(lowered.graph);
+  if (options_.explain) notes_.push_back(notes_of(report));
   auto segment = std::make_unique<Segment>();
   segment->known = request.known;
   for (auto& [name, tensor] : lowered.known) segment->known.insert_or_assign(name, tensor);

@@ -45,6 +45,8 @@ struct ModuleOptions {
   /// Called with the graph of each program before the engine has it: it may set the engine's limit,
   /// or throw.
   std::function<void(Engine& engine, const Graph& next)> before_program = {};
+  bool explain = false;          // keep the notes of the passes
+  std::string dump_folder = {};  // writes the graphs after each pass there when not empty
 };
 
 class ModuleSession {
@@ -69,6 +71,9 @@ class ModuleSession {
   Engine& engine() { return engine_; }
   /// The programs that there are.
   size_t programs() const;
+  /// What the passes decided for each program, in the order in which programs were built; nothing
+  /// unless it was asked for.
+  const std::vector<Notes>& notes() const { return notes_; }
   /// The programs that the last run went through, in their order; after prepare(), its program.
   const std::vector<size_t>& last_programs() const { return last_; }
 
@@ -117,6 +122,8 @@ class ModuleSession {
   std::map<std::string, DType, std::less<>> stored_;  // of the weights, in the file
   size_t loaded_ = 0;                                 // of the engine's states
   std::vector<size_t> last_;
+  std::vector<Notes> notes_;
+  size_t built_ = 0;
   std::vector<std::byte> room_;
 };
 

@@ -88,6 +88,11 @@ struct TableWriter {
 void write_before_differentiation(TableWriter& t) {
   using enum Fact;
   t.simplify("always", always);
+  t.may("match_formulas", "always", always, {.before = {cast, differentiated, decomposed}},
+        "passes/match/match_formulas.cpp",
+        "Replaces layer norm, RMS norm, GELU and SiLU that are written out by one node each.",
+        of_graph(match_formulas))
+      .enters_regions = true;
   t.may("match_attention", "always", always, {.before = {cast, differentiated, decomposed}},
         "passes/match/match_attention.cpp",
         "Replaces softmax(q kᵀ) v by one attention node, however its scale, mask and dropout are "

@@ -54,6 +54,12 @@ using Notes = std::vector<std::string>;
 /// -0.
 Graph simplify(const Graph& graph, Notes* notes = nullptr);
 
+/// Layer norm, RMS norm, GELU (both forms), SiLU and sigmoid that are written out of simpler ops,
+/// in any order of factors, become the op of that name: as files of other programs have them. What
+/// a formula computes on the way and something else reads stays. Results are rounded elsewhere than
+/// before.
+Graph match_formulas(const Graph& graph, Notes* notes = nullptr);
+
 /// softmax(q kᵀ) v becomes one attention node, however its scale, its mask and its dropout are
 /// written (match_attention.cpp says which ways). It reads q, k and v in the values from which
 /// slices, reshapes, transposes and repeated heads have made them (head_places.h), and writes its

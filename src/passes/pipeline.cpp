@@ -106,6 +106,13 @@ std::set<std::string> disabled_passes(const PipelineOptions& options) {
 
 }  // namespace
 
+Notes notes_of(const PipelineReport& report) {
+  Notes lines;
+  for (const PassRecord& pass : report)
+    for (const std::string& note : pass.notes) lines.push_back(pass.name + ": " + note);
+  return lines;
+}
+
 std::vector<std::string> optional_passes() {
   std::vector<std::string> names;
   for (const Pass& pass : pass_table())

@@ -41,6 +41,8 @@ struct PassRecord {
   Notes notes;
 };
 using PipelineReport = std::vector<PassRecord>;
+/// "PASS: NOTE" for every note.
+Notes notes_of(const PipelineReport& report);
 
 Graph run_pipeline(const Graph& graph, const Target& target, const PipelineOptions& options,
                    PipelineReport* report = nullptr);

@@ -42,6 +42,11 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
   const Type& type = node.results[0];
   auto same_type = [&](Value v) { return v.type() == type; };
   auto producer = [&](Value v) -> const Node& { return g.node(v.id.node); };
+  auto full_like = [&](const Shape& shape) {  // the number of operand 0
+    Attrs attrs = producer(in[0]).attrs;
+    attrs.set("shape", shape);
+    return g.value(g.add(op("full"), {}, std::move(attrs)));
+  };
 
   if (name == "add") {
     if (is_full_of(g, in[1].id, 0) && same_type(in[0])) return in[0];
@@ -55,6 +60,13 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
     if (is_full_of(g, in[1].id, 1) && same_type(in[0])) return in[0];
   } else if (name == "neg") {
     if (is_op(g, in[0].id, "neg")) return g.value(producer(in[0]).operands[0]);
+  } else if (name == "logical_and" || name == "logical_or") {
+    const double neutral = name == "logical_and" ? 1 : 0;
+    for (const size_t i : {0, 1})
+      if (is_full_of(g, in[i].id, neutral) && same_type(in[1 - i])) return in[1 - i];
+  } else if (name == "where") {
+    if (is_op(g, in[0].id, "full"))
+      return broadcast_to(in[full_value(producer(in[0])) != 0 ? 1 : 2], type.shape);
   } else if (name == "cast") {
     if (same_type(in[0])) return in[0];
     if (is_op(g, in[0].id, "full") && is_float(in[0].dtype()) && is_float(type.dtype) &&
@@ -69,13 +81,10 @@ std::optional<Value> simpler(Graph& g, const Node& node, const std::vector<Value
     if (same_type(in[0])) return in[0];
     if (is_op(g, in[0].id, "reshape"))
       return reshape(g.value(producer(in[0]).operands[0]), type.shape);
+    if (is_op(g, in[0].id, "full")) return full_like(type.shape);
   } else if (name == "broadcast_to") {
     if (same_type(in[0])) return in[0];
-    if (is_op(g, in[0].id, "full")) {
-      Attrs attrs = producer(in[0]).attrs;
-      attrs.set("shape", type.shape);
-      return g.value(g.add(op("full"), {}, std::move(attrs)));
-    }
+    if (is_op(g, in[0].id, "full")) return full_like(type.shape);
   } else if (name == "transpose") {
     const auto& p = node.attrs.get<std::vector<int64_t>>("permutation");
     bool identity = true;

@@ -122,9 +122,7 @@ std::vector<std::string> start_lines(const Session& session, const models::Model
   lines.push_back(fmt::format("memory: {}; compiled in {:.0f} ms", arena_parts(session, o),
                               1e3 * session.compile_seconds()));
   if (o.explain)
-    for (const PassRecord& pass : session.report())
-      for (const std::string& note : pass.notes)
-        lines.push_back(fmt::format("  {}: {}", pass.name, note));
+    for (const std::string& note : notes_of(session.report())) lines.push_back("  " + note);
   const Program& program = session.step_program();
   if (o.explain_dispatch)
     for (std::string& line : summary(program.graph(), program.dispatch()))

@@ -41,6 +41,22 @@ TEST_F(Programs, AFileRunsOnTensors) {
   EXPECT_EQ(io::read_npy(at("out/out_minus.npy")).number(0), -4);
 }
 
+TEST_F(Programs, PassesSayWhatTheyFound) {
+  using namespace onnx_bytes;  // NOLINT
+  write_file_atomically(at("silu.onnx"),
+                        model(input("x", kFloat, {-1, 2}) + node("Sigmoid", {"x"}, {"s"}) +
+                              node("Mul", {"x", "s"}, {"y"}) + output("y", kFloat, {-1, 2})));
+  const std::vector<std::string> with{"run",       at("silu.onnx"), "--input",   "x=" + at("x.npy"),
+                                      "--explain", "--dump-graph",  at("graphs")};
+  ASSERT_EQ(run(with), 0) << err_;
+  EXPECT_NE(err_.find("program 0: match_formulas: found 1 silu"), std::string::npos) << err_;
+  EXPECT_TRUE(fs::exists(at("graphs/program0_00_input.txt")));
+  std::vector<std::string> without = with;
+  without.insert(without.end(), {"--disable-pass", "match_formulas"});
+  ASSERT_EQ(run(without), 0) << err_;
+  EXPECT_EQ(err_.find("found 1 silu"), std::string::npos) << err_;
+}
+
 TEST_F(Programs, WithoutInputsTheyAreListed) {
   ASSERT_EQ(run({"run", at("m.onnx"), "--json"}), 0) << err_;
   const nlohmann::json result = json();

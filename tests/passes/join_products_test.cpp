@@ -17,7 +17,7 @@ size_t products_in(const Graph& g) {
 }
 
 /// Joins, checks that the results stay, and says how many products are left.
-size_t joined(const Graph& g) {
+size_t joins_of(const Graph& g) {
   Notes notes;
   const Graph out = join_products(g, &notes);
   const reference::Tensors in = test::random_inputs(g, 3, -1, 1, 3);
@@ -40,7 +40,7 @@ TEST(JoinProducts, OfOneLeftOperand) {
       g.output("k", matmul(x, k, false, transposed));
       g.output("o", matmul(other, o, false, transposed));
       g.output("v", tanh(matmul(x, v, false, transposed)));
-      EXPECT_EQ(joined(g), 2u);
+      EXPECT_EQ(joins_of(g), 2u);
     }
 }
 
@@ -59,13 +59,13 @@ TEST(JoinProducts, WhatStaysApart) {
   g.output("f", f);
   g.output("computed", matmul(x, a * 2.0));
   g.output("no parameter", matmul(x, g.input("w", {8, 8}, DType::f32)));
-  EXPECT_EQ(joined(g), 9u);
-  // A weight that comes behind the first product could not be read there.
+  EXPECT_EQ(joins_of(g), 9u);
+  // A weight that comes behind the first product goes in front of it.
   Graph late;
   const Value y = late.input("x", {3, 8}, DType::f32);
   late.output("0", matmul(y, late.parameter("p", {8, 4})));
   late.output("1", matmul(y, late.parameter("q", {8, 4})));
-  EXPECT_EQ(joined(late), 2u);
+  EXPECT_EQ(joins_of(late), 1u);
 }
 
 }  // namespace

@@ -212,6 +212,13 @@ const Spelling kSpellings[] = {
        return where(p.keep, where(p.visible(), p.scores(), p.hidden()), p.hidden()) + p.bias;
      },
      "causal=true, lengths=false, mask=true"},
+    {"a mask that hides nothing",
+     [](Parts& p) {
+       Value all = logical_and(greater_equal(p.rows(), scalar(p.g, 0, i32)),
+                               less(scalar(p.g, -1, i32), p.columns()));
+       return p.scores() + where(logical_and(all, p.visible()), p.number(0), p.hidden());
+     },
+     "causal=true, lengths=false, mask=false"},
     {"a bias and an added padding mask",
      [](Parts& p) { return p.scores() + p.bias + (1.0 - cast(p.keep, f32)) * -1e9; },
      "causal=false, lengths=false, mask=true"},
@@ -297,6 +304,62 @@ TEST_P(MatchAttention, IsFoundAndMeansTheSame) {
     }
 }
 
+// -- queries that see no key
+// --------------------------------------------------------------------------
+
+struct RowGuardCase {
+  const char* name;
+  std::function<Value(Parts&, Value p)> guarded;  // of probabilities
+  int wheres;                                     // that are left
+};
+
+TEST(MatchAttentionGuards, RowsThatBecomeZeros) {
+  const RowGuardCase cases[] = {
+      {"no numbers", [](Parts& p, Value w) { return where(not_equal(w, w), p.number(0), w); }, 1},
+      {"numbers", [](Parts& p, Value w) { return where(equal(w, w), w, p.number(0)); }, 1},
+      {"a condition",
+       [](Parts& p, Value w) {
+         Value any = max(cast(logical_and(p.keep, p.visible()), f32), {3}, true);
+         return where(equal(any, p.number(0)), p.number(0), w);
+       },
+       1},
+      {"a condition for each query, of two axes",
+       [](Parts& p, Value w) {
+         Value first = less(p.rows(), scalar(p.g, 2, i32));
+         return where(first, p.number(0), where(not_equal(w, w), p.number(0), w));
+       },
+       2},
+  };
+  for (const RowGuardCase& c : cases)
+    for (const int way : {0, 1, 2, 3}) {
+      const bool joined = way % 2 != 0, causal = way >= 2;
+      SCOPED_TRACE(fmt::format("{}, joined {}, causal {}", c.name, joined, causal));
+      Parts p;
+      Value seen = causal ? logical_and(p.keep, p.visible()) : p.keep;
+      Value w = softmax(where(seen, p.scores(), p.hidden()));
+      Value y = matmul(c.guarded(p, w), p.v);
+      if (joined) y = reshape(transpose(y, {0, 2, 1, 3}), {kB, kT, kH * kD});
+      p.g.output("y", y);
+      const Graph before = simplify(p.g), after = match_attention(before);
+      verify(after);
+      EXPECT_EQ(count_ops(after, "attention"), 1u) << print(after);
+      EXPECT_EQ(count_ops(after, "where"), static_cast<size_t>(c.wheres)) << print(after);
+      auto in = inputs(before, 1);
+      in["keep"].data = {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1};
+      EXPECT_LE(test::difference(reference::evaluate(before, in), reference::evaluate(after, in)),
+                1e-12);
+    }
+}
+
+TEST(MatchAttentionGuards, AreNotNeededWhereEveryQuerySeesAKey) {
+  Parts p;
+  Value w = softmax(where(p.visible(), p.scores(), p.hidden()));
+  p.g.output("y", matmul(where(not_equal(w, w), p.number(0), w), p.v));
+  const Graph after = match_attention(simplify(p.g));
+  EXPECT_EQ(count_ops(after, "attention"), 1u) << print(after);
+  EXPECT_EQ(count_ops(after, "where"), 0u) << print(after);
+}
+
 // -- what is left as it is
 // ---------------------------------------------------------------------------
 
@@ -321,6 +384,14 @@ const Refusal kRefusals[] = {
        p.g.output("y", matmul(softmax(s), p.v));
      },
      "its scores are used elsewhere, too"},
+    {"guarded probabilities shown",
+     [](Parts& p) {
+       Value w = softmax(p.scores());
+       w = where(not_equal(w, w), p.number(0), w);
+       p.g.output("w", w);
+       p.g.output("y", matmul(w, p.v));
+     },
+     "its probabilities are used elsewhere, too"},
     {"no scores",
      [](Parts& p) {
        Value v = reshape(slice(p.v, 0, 0, 1), {kH, kS, kD});

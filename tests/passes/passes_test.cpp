@@ -116,6 +116,12 @@ TEST(Simplify, RemovesWhatDoesNothing) {
       [](Value x, Value) {
         return broadcast_to(x, {3, 4});
       },
+      [](Value x, Value w) {
+        return where(full(*x.graph, {3, 1}, 1, DType::boolean), x, w);
+      },
+      [](Value x, Value w) {
+        return where(reshape(full(*x.graph, {4}, 0, DType::boolean), {1, 4}), w, x);
+      },
   };
   for (size_t i = 0; i < std::size(nothing); ++i) {
     const Graph g = simplified(nothing[i]);
@@ -130,6 +136,17 @@ TEST(Simplify, KeepsWhatOnlyLooksLikeNothing) {
   EXPECT_EQ(output_node(simplified([](Value x, Value) { return 1.0 / x; })).op->name, "div");
   const Graph g = simplified([](Value x, Value) { return x + full(*x.graph, {2, 3, 4}, 0); });
   EXPECT_EQ(g.type(g.outputs()[0].value).shape, (Shape{2, 3, 4}));
+  // A condition that widens what it chooses.
+  const Graph wide = simplified([](Value x, Value w) {
+    return where(full(*x.graph, {2, 1, 1}, 1, DType::boolean), x, w);
+  });
+  EXPECT_EQ(output_node(wide).op->name, "broadcast_to") << print(wide);
+  const Graph both = simplified([](Value x, Value w) {
+    const Value yes = scalar(*x.graph, 1, DType::boolean);
+    return cast(logical_and(yes, logical_or(less(x, w), logical_not(yes))), f32);
+  });
+  EXPECT_EQ(count_ops(both, "logical_and"), 0u) << print(both);
+  EXPECT_EQ(count_ops(both, "logical_or"), 1u) << print(both);
   // Pads of different shapes that broadcast in the sum are no concat.
   const Graph pads = simplified([](Value x, Value w) {
     return pad(slice(x, 1, 0, 2), 1, 0, 2) + pad(slice(slice(w, 1, 0, 2), 0, 0, 1), 1, 2, 0);
@@ -412,9 +429,10 @@ TEST(Pipeline, RecordsEveryPassAndSwitchesOff) {
   const Graph full = run_pipeline(g, Target{}, options, &report);
   std::string names;
   for (const PassRecord& r : report) names += r.name + " ";
-  EXPECT_EQ(names,
-            "simplify match_attention match_loss_head pad_dims differentiate optimizer "
-            "join_loss_head decompose simplify fuse fuse_epilogues schedule ");
+  EXPECT_EQ(
+      names,
+      "simplify match_formulas match_attention match_loss_head pad_dims differentiate optimizer "
+      "join_loss_head decompose simplify fuse fuse_epilogues schedule ");
   EXPECT_EQ(report.back().nodes, full.size());
   auto in = test::gpt2_inputs(full, config, 1);
   in["optimizer_step"].data = {3};

@@ -146,6 +146,12 @@ std::optional<double> constant_of(const Graph& g, ValueId v) {
   return std::nullopt;
 }
 
+bool always_holds(const Graph& g, Condition c) {
+  if (const auto constant = constant_of(g, c.value)) return (*constant != 0) != c.inverted;
+  const auto d = at_most_zero(g, c);
+  return d && d->row <= 0 && d->column <= 0 && d->limit.factor == 0 && d->limit.constant <= 0;
+}
+
 std::vector<Condition> conjuncts(const Graph& g, Condition c) {
   for (;;) {
     const Node& node = g.node(c.value.node);

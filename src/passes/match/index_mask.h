@@ -24,6 +24,9 @@ struct Condition {
 /// only add leading axes removed.
 std::vector<Condition> conjuncts(const Graph& graph, Condition condition);
 
+/// Whether it is true everywhere: constants, and comparisons that hold for all positions.
+bool always_holds(const Graph& graph, Condition condition);
+
 /// An i32 value: constant + factor * value.
 struct IndexLimit {
   int64_t constant = 0;

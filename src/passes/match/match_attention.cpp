@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "ops/ops.h"
+#include "passes/match/attention_candidate.h"
 #include "passes/match/head_places.h"
-#include "passes/match/index_mask.h"
 #include "passes/passes.h"
 
 namespace brrr {
@@ -17,32 +18,7 @@ namespace {
 /// Scores this low or lower are masked: with any ordinary scores e^s is then exactly 0 in f32.
 constexpr double kMasked = -1e4;
 
-// Scores are `value` where the condition does not hold.
-struct Masking {
-  Condition condition;
-  double value = 0;
-  bool added = false;   // written as scores + (condition ? 0 : value)
-  ValueId addend = {};  // then: what was added,
-  double factor = 1;    // times this
-};
-struct Addend {
-  ValueId value;
-  double factor;
-};
-
-// A softmax that may be attention, as it is taken apart from the outside.
-struct Candidate {
-  NodeId product = kNoNode;  // probabilities times v
-  NodeId reader =
-      kNoNode;  // the transpose that gives y as [..., T, H, Dv], if nothing else reads y
-  const Node* dropout = nullptr;
-  ValueId q, k, v;
-  bool transpose_q = false, transpose_k = false, transpose_v = false;
-  double scale = 1;
-  std::vector<Masking> maskings;
-  std::vector<Addend> addends;
-  std::string reason;  // why it is none; empty: it is
-};
+constexpr const char* kShared = "its probabilities are used elsewhere, too";
 
 class Matcher {
  public:
@@ -52,10 +28,10 @@ class Matcher {
   }
 
   /// What the node is if a softmax feeds this product; nullopt where none does.
-  std::optional<Candidate> match(NodeId id) const {
+  std::optional<AttentionCandidate> match(NodeId id) const {
     const Node& product = g_.node(id);
     if (product.op->name != "matmul") return std::nullopt;
-    Candidate c;
+    AttentionCandidate c;
     c.product = id;
     ValueId p = product.operands[0];
     std::string between;
@@ -67,15 +43,21 @@ class Matcher {
       c.dropout = &node(p);
       p = c.dropout->operands[0];
     }
+    uint32_t p_uses = 1;  // by the way to the product
+    if (!take_guards(p, p_uses, c)) c.reason = kShared;
     const auto argument = softmax_argument(p);
     if (!argument) return std::nullopt;
+    if (!c.reason.empty()) return c;
     if (!between.empty()) {
       c.reason = "a " + between + " is between the two";
       return c;
     }
     c.v = product.operands[1];
     c.transpose_v = product.attrs.get<bool>("transpose_b");
-    c.reason = explain(product, p, *argument, c);
+    if (uses(p) > p_uses)
+      c.reason = kShared;
+    else
+      c.reason = explain(product, p, *argument, c);
     return c;
   }
 
@@ -84,6 +66,34 @@ class Matcher {
   bool is(ValueId v, std::string_view op) const { return node(v).op->name == op; }
   uint32_t uses(ValueId v) const { return uses_[v.node][v.port]; }
   const Shape& shape(ValueId v) const { return g_.type(v).shape; }
+
+  /// Steps over where(rows, 0, p) and where(p != p, 0, p), from the outside; false where what is
+  /// between is read elsewhere.
+  bool take_guards(ValueId& p, uint32_t& p_uses, AttentionCandidate& c) const {
+    bool alone = true;
+    while (is(p, "where")) {
+      const Node& n = node(p);
+      const size_t zero = constant_of(g_, n.operands[1]) == 0.0 ? 1 : 2;
+      const ValueId inner = n.operands[3 - zero];
+      if (constant_of(g_, n.operands[zero]) != 0.0 || shape(inner) != shape(p)) break;
+      RowGuard guard{Condition{n.operands[0], zero == 2}};
+      const Shape& rows = shape(n.operands[0]);
+      const bool of_numbers = is_nan(*guard.rows, inner);
+      if (!of_numbers && !(rows.rank() > 0 && rows[-1] == Dim(1))) break;
+      if (of_numbers) guard.rows.reset();
+      alone = alone && uses(p) <= p_uses;
+      c.guards.push_back(guard);
+      p = inner;
+      p_uses = of_numbers ? 3 : 1;
+    }
+    return alone;
+  }
+  bool is_nan(Condition c, ValueId p) const {
+    for (; is(c.value, "logical_not"); c.inverted = !c.inverted)
+      c.value = node(c.value).operands[0];
+    return is(c.value, c.inverted ? "equal" : "not_equal") &&
+           node(c.value).operands == std::vector<ValueId>{p, p};
+  }
 
   struct Softmax {
     ValueId x;
@@ -106,12 +116,12 @@ class Matcher {
                std::vector<int64_t>{shape(of).rank() - 1};
   }
 
-  std::string explain(const Node& product, ValueId p, const Softmax& softmax, Candidate& c) const {
+  std::string explain(const Node& product, ValueId p, const Softmax& softmax,
+                      AttentionCandidate& c) const {
     if (product.attrs.get<bool>("transpose_a")) return "its probabilities are used transposed";
-    if (uses(p) > 1 || uses(product.operands[0]) > 1)
-      return "its probabilities are used elsewhere, too";
+    if (uses(product.operands[0]) > 1) return kShared;
     if (!shape(p).is_static() || !shape(c.v).is_static()) return "a shape is not known yet";
-    Candidate found = c;
+    AttentionCandidate found = c;
     if (std::string why = take_apart(softmax.x, softmax.x_uses, 1, found); !why.empty()) return why;
     c = std::move(found);
     if (!same_leading_axes(shape(c.q), shape(c.k), shape(c.v)))
@@ -143,7 +153,7 @@ class Matcher {
 
   // The scores below a value, which is used `expected` times on this way; they reach the softmax
   // times `factor`. Returns why not.
-  std::string take_apart(ValueId x, uint32_t expected, double factor, Candidate& c) const {
+  std::string take_apart(ValueId x, uint32_t expected, double factor, AttentionCandidate& c) const {
     const Node& n = node(x);
     const std::string& name = n.op->name;
     if (uses(x) > expected) return "its scores are used elsewhere, too";
@@ -180,11 +190,11 @@ class Matcher {
 
   // Either term may be the scores.
   template <typename Follow>
-  std::string take_sum(const Node& n, double factor, Candidate& c, Follow&& follow) const {
+  std::string take_sum(const Node& n, double factor, AttentionCandidate& c, Follow&& follow) const {
     std::string why;
     for (size_t i : {size_t{0}, size_t{1}}) {
       const double sign = n.op->name == "sub" ? -1 : 1;
-      const Candidate before = c;
+      const AttentionCandidate before = c;
       const ValueId other = n.operands[1 - i];
       const double other_factor = i == 0 ? sign * factor : factor;
       if (const auto masking = as_masking(other, other_factor))
@@ -248,112 +258,10 @@ class Matcher {
   std::vector<std::vector<NodeId>> readers_;
 };
 
-// How the masks of a candidate become operands of attention; may find that they cannot.
-struct MaskPlan {
-  std::optional<IndexLimit> causal, lengths;
-  std::optional<IndexLimit> first_key;  // key >= query + limit
-  int64_t window = 0;
-  std::vector<Condition> conditions;  // what is left: all must hold
-  std::vector<Addend> addends;
-  double masked = -INFINITY;
-  std::string reason;
-};
-
-/// Whether the limit is the same for all heads of a sequence.
-bool is_per_sequence(const Graph& g, const IndexLimit& limit) {
-  if (limit.factor == 0) return true;
-  const Shape& shape = g.type(limit.value).shape;
-  return shape.rank() < 3 || shape[-3] == Dim(1);
-}
-
-/// The window that the two limits make: keys from query + first on, up to query + last.
-int64_t window_of(const IndexLimit& last, const IndexLimit& first) {
-  const bool same = last.factor == first.factor && (last.factor == 0 || last.value == first.value);
-  return same ? std::max<int64_t>(0, last.constant - first.constant + 1) : 0;
-}
-
-MaskPlan plan_masks(const Graph& g, const Candidate& c) {
-  MaskPlan plan;
-  plan.addends = c.addends;
-  const int64_t queries = g.type({c.product, 0}).shape.size(-2);
-  const int64_t keys = g.type(c.v).shape.size(c.transpose_v ? -1 : -2);
-  std::vector<Masking> finite;
-  std::vector<Condition> windows;
-  auto take = [&](Condition condition) {
-    const auto found = index_mask(g, condition, queries);
-    if (found && is_per_sequence(g, found->limit)) {
-      auto& place = found->kind == IndexMask::Kind::lengths  ? plan.lengths
-                    : found->kind == IndexMask::Kind::causal ? plan.causal
-                                                             : plan.first_key;
-      if (!place) {
-        place = found->limit;
-        if (found->kind == IndexMask::Kind::window) windows.push_back(condition);
-        return;
-      }
-    }
-    plan.conditions.push_back(condition);
-  };
-  for (const Masking& m : c.maskings) {
-    if (std::isinf(m.value))
-      for (const Condition& part : conjuncts(g, m.condition)) take(part);
-    else
-      finite.push_back(m);
-  }
-  // A finite value differs from -inf only in a row that sees nothing; under the causal mask alone,
-  // or a window that ends with the query's own key, every query sees a key.
-  if (finite.size() == 1 && c.maskings.size() == 1 && c.addends.empty()) {
-    const auto parts = conjuncts(g, finite[0].condition);
-    std::optional<IndexLimit> causal, first_key;
-    bool all = true;
-    for (const Condition& part : parts) {
-      const auto found = index_mask(g, part, queries);
-      auto* place = !found || !is_per_sequence(g, found->limit)            ? nullptr
-                    : found->kind == IndexMask::Kind::causal && !causal    ? &causal
-                    : found->kind == IndexMask::Kind::window && !first_key ? &first_key
-                                                                           : nullptr;
-      all = all && place != nullptr;
-      if (place != nullptr) *place = found->limit;
-    }
-    if (all && causal && causal->constant >= 0 && causal->factor >= 0) {
-      const int64_t window = first_key ? window_of(*causal, *first_key) : 0;
-      const bool sees_itself = causal->factor == 0 && causal->constant + queries <= keys;
-      if (!first_key || (window > 0 && sees_itself)) {
-        plan.causal = causal;
-        plan.window = window;
-        return plan;
-      }
-    }
-  }
-  if (plan.first_key && plan.causal) {
-    plan.window = window_of(*plan.causal, *plan.first_key);
-    if (plan.window == 0) plan.conditions.push_back(windows[0]);
-  } else if (plan.first_key) {
-    plan.window = 1;  // and the position is the limit
-  }
-  for (const Masking& m : finite) {
-    if (m.added) {  // a sum stays a sum
-      plan.addends.push_back({m.addend, m.factor});
-      continue;
-    }
-    if (plan.masked != -INFINITY && plan.masked != m.value)
-      plan.reason = "it is masked by different numbers";
-    plan.masked = m.value;
-    plan.conditions.push_back(m.condition);
-  }
-  // A number replaces scores before -inf hides some of them, as attention does it, or not at all.
-  const auto first_finite = std::find_if(c.maskings.begin(), c.maskings.end(),
-                                         [](const Masking& m) { return std::isfinite(m.value); });
-  const bool inside = std::all_of(first_finite, c.maskings.end(),
-                                  [](const Masking& m) { return std::isfinite(m.value); });
-  if (plan.masked != -INFINITY &&
-      (!inside || !plan.addends.empty() || plan.conditions.size() != finite.size()))
-    plan.reason = fmt::format("a mask of {} is mixed with others", plan.masked);
-  return plan;
-}
-
 class Builder {
  public:
-  Builder(Rewriter& r, const Candidate& c, const MaskPlan& plan) : r_(r), c_(c), plan_(plan) {}
+  Builder(Rewriter& r, const AttentionCandidate& c, const MaskPlan& plan)
+      : r_(r), c_(c), plan_(plan) {}
 
   /// y: [..., T, H Dv] if there is a reader that joins its heads, else [..., H, T, Dv].
   Value build() {
@@ -372,7 +280,11 @@ class Builder {
       o.key = r_.map(c_.dropout->operands[1]);
       o.stream = c_.dropout->attrs.get<int64_t>("stream");
     }
-    return attention(sources_, places_, o).y;
+    const Attention attention = brrr::attention(sources_, places_, o);
+    Value y = attention.y;
+    for (const RowGuard& guard : c_.guards)
+      if (guard.rows || may_be_blind()) y = guarded(y, attention.lse, guard);
+    return y;
   }
   /// "q, k and v in one value, heads joined"
   std::string describe() const {
@@ -386,6 +298,50 @@ class Builder {
   }
 
  private:
+  /// Whether a query may see no key.
+  bool may_be_blind() const {
+    const bool sees_first_key =
+        !plan_.causal || (plan_.causal->factor == 0 && plan_.causal->constant >= 0);
+    return !sees_first_key || plan_.first_key || plan_.lengths || !plan_.conditions.empty() ||
+           !plan_.addends.empty();
+  }
+  /// y with zeros for the rows that the guard names.
+  Value guarded(Value y, Value lse, const RowGuard& guard) {
+    Value rows = guard.rows ? r_.map(guard.rows->value) : seeing_rows(lse);
+    const bool are_zero = guard.rows && !guard.rows->inverted;
+    const Value zero = scalar(g(), 0.0, y.dtype());
+    const auto choose = [&](Value x) {
+      return are_zero ? where(rows, zero, x) : where(rows, x, zero);
+    };
+    if (!places_.y_in_rows || r_.in().type(c_.q).shape.rank() < 3 || rows.shape().rank() < 3)
+      return choose(y);
+    // The rows [..., H, T, 1] as y has them: [..., T, H, 1], or without the heads.
+    if (rows.shape()[-3] == Dim(1)) {
+      Shape without_heads = rows.shape();
+      without_heads.erase(without_heads.rank() - 3);
+      rows = reshape(rows, without_heads);
+      return choose(y);
+    }
+    std::vector<int64_t> axes(static_cast<size_t>(rows.shape().rank()));
+    std::iota(axes.begin(), axes.end(), 0);
+    std::swap(axes[axes.size() - 3], axes[axes.size() - 2]);
+    rows = transpose(rows, axes);
+    Shape apart = y.shape();
+    apart[-1] = Dim(places_.heads);
+    apart.push_back(Dim(places_.value_width));
+    return reshape(choose(reshape(y, apart)), y.shape());
+  }
+  /// The queries that see a key, [..., T, 1]. Where conditions alone hide keys, all layers share
+  /// it.
+  Value seeing_rows(Value lse) {
+    if (!plan_.causal && !plan_.first_key && !plan_.lengths && plan_.addends.empty()) {
+      const Value visible = cast(*mask(DType::f32), DType::f32);
+      return greater(max(visible, {visible.shape().rank() - 1}, true), scalar(g(), 0.0));
+    }
+    Shape column = lse.shape();
+    column.push_back(Dim(1));
+    return reshape(less(abs(lse), scalar(g(), INFINITY, lse.dtype())), column);
+  }
   void place_operands() {
     const Graph& in = r_.in();
     const Shape& q = in.type(c_.q).shape;
@@ -469,7 +425,7 @@ class Builder {
   }
 
   Rewriter& r_;
-  const Candidate& c_;
+  const AttentionCandidate& c_;
   const MaskPlan& plan_;
   AttentionPlaces places_;
   std::vector<Value> sources_;
@@ -477,7 +433,7 @@ class Builder {
   int copies_ = 0;
 };
 
-std::string describe(const Candidate& c, const MaskPlan& plan) {
+std::string describe(const AttentionCandidate& c, const MaskPlan& plan) {
   std::string text = fmt::format("scale {:.6g}", c.scale);
   if (plan.causal) text += plan.causal->factor != 0 ? ", causal from a position" : ", causal";
   if (plan.window > 0) text += fmt::format(", window {}", plan.window);

@@ -1,4 +1,5 @@
 #include <map>
+#include <set>
 
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -24,7 +25,7 @@ class Joiner {
     for (NodeId id = 0; id < in.size(); ++id)
       if (const auto key = key_of(id)) {
         Group& group = groups[*key];
-        if (group.empty() || fits(id, group.front())) group.push_back(id);
+        if (group.empty() || in.node(id).attrs == in.node(group.front()).attrs) group.push_back(id);
       }
     for (auto& [key, group] : groups)
       if (group.size() > 1) {
@@ -37,7 +38,7 @@ class Joiner {
   Graph run(Notes* notes) {
     Graph out = rewrite(in_, [&](Rewriter& r, NodeId id) {
       const auto at = first_of_.find(id);
-      if (at == first_of_.end()) return false;
+      if (at == first_of_.end()) return moved_.contains(id);
       if (at->second == id) join(r, groups_.at(id));
       return true;
     });
@@ -58,17 +59,20 @@ class Joiner {
     return Key{node.operands[0], form->transpose_b, in_.type(w).dtype, node.results[0].dtype};
   }
 
-  /// Whether the product can be computed where `first` stands.
-  bool fits(NodeId id, NodeId first) const {
-    return in_.node(id).operands[1].node < first && in_.node(id).attrs == in_.node(first).attrs;
-  }
-
-  void join(Rewriter& r, const Group& group) const {
+  /// At the place of the first of them: weights that come behind it come before it now.
+  void join(Rewriter& r, const Group& group) {
     const Node& first = in_.node(group.front());
     const bool transposed = product_form(first)->transpose_b;
     const Value x = r.map(first.operands[0]);
     std::vector<Value> weights;
-    for (const NodeId id : group) weights.push_back(r.map(in_.node(id).operands[1]));
+    for (const NodeId id : group) {
+      const ValueId w = in_.node(id).operands[1];
+      if (w.node > group.front()) {
+        r.copy(w.node);
+        moved_.insert(w.node);
+      }
+      weights.push_back(r.map(w));
+    }
     const std::vector<Value> in{x, concat(weights, transposed ? 0 : 1)};
     const Value y = call(first.op->name, in, first.attrs)[0];
     const int axis = y.shape().rank() - 1;
@@ -84,6 +88,7 @@ class Joiner {
   std::vector<std::vector<uint32_t>> uses_;
   std::map<NodeId, NodeId> first_of_;  // of its group, by product
   std::map<NodeId, Group> groups_;     // by the first product
+  std::set<NodeId> moved_;             // weights that are in the new graph already
 };
 
 }  // namespace

@@ -68,7 +68,8 @@ Attended with_scores(const Attending& a, std::optional<Value> bias) {
   if (bias) s = s + cast(*bias, dtype);
   if (a.scores_wanted == 2) wanted = s;
   Value p = softmax(cast(s, a.softmax_dtype));
-  if (bias) p = zeros_of_blind(p, *bias);
+  // Without a mask a query sees its own key at least.
+  if (bias && !is_plain(a)) p = zeros_of_blind(p, *bias);
   p = cast(p, dtype);
   if (a.scores_wanted == 3) wanted = p;
   return {matmul(p, repeat_heads(a.v, a.q.shape().size(1))), wanted};
@@ -80,8 +81,10 @@ Attended attend(const Attending& a) {
   const DType dtype = a.q.dtype();
   AttentionOptions options;
   options.scale = a.scale;
-  const bool opened =
-      a.softcap != 0 || a.scores_wanted >= 0 || bytes_of(a.softmax_dtype) < bytes_of(DType::f32);
+  // Written out, match_attention makes one op of it, together with the moves of heads around it.
+  // It cannot where q has 16 bits, whose softmax is in f32.
+  const bool opened = bytes_of(dtype) >= bytes_of(DType::f32) || a.softcap != 0 ||
+                      a.scores_wanted >= 0 || bytes_of(a.softmax_dtype) < bytes_of(DType::f32);
   if (!opened && is_plain(a)) {
     options.causal = a.causal;
     if (a.causal && a.offset) options.position = *a.offset;

@@ -118,7 +118,7 @@ void softmax_like(Call& c) {
   const auto axis =
       static_cast<int>(c.axis(c.integer("axis", c.opset() >= 13 ? -1 : 1), std::max(rank, 1)));
   if (rank == 0) return c.out(reshape(kOp(reshape(x, {1})), {}));
-  if (c.opset() >= 13) return c.out(over_axis(x, axis, kOp));
+  if (c.opset() >= 13 || axis == rank - 1) return c.out(over_axis(x, axis, kOp));
   // Before opset 13: over all axes from `axis` on.
   int64_t rows = 1;
   for (int a = 0; a < axis; ++a) rows *= x.shape().size(a);
