@@ -143,26 +143,35 @@ ExportedSource source_of(const ExportOptions& o) {
                        o.kv_cache);
 }
 
-/// Runs the file at sizes that its making has not seen.
+/// Runs the file at sizes that its making has not seen; a file that differs is removed.
 void verify_onnx(const ExportOptions& o, const ExportedSource& e) {
   constexpr double kNarrow = 2e-2, kWide = 1e-4;
   const double most = o.dtype == "fp32" ? kWide : kNarrow;
   const auto module = onnx::open_module(o.output);
+  const auto fail = [&](const std::string& what) {
+    std::error_code ignored;
+    fs::remove(o.output, ignored);
+    if (o.external_data) fs::remove(onnx::data_file_of(o.output), ignored);
+    user_error("{} was removed again: {}", o.output, what);
+  };
   double worst = 0;
   for (const std::vector<int64_t>& sizes : e.unseen) {
-    onnx::ExportDifference d;
+    std::string where;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      where += fmt::format("{}{} = {}", i == 0 ? " for " : ", ", e.source.sizes[i], sizes[i]);
     try {
-      d = onnx::compare_export(e.source, module, cpu::cpu_backend(), sizes, e.inputs(sizes));
+      const onnx::ExportDifference d =
+          onnx::compare_export(e.source, module, cpu::cpu_backend(), sizes, e.inputs(sizes));
+      worst = std::max(worst, d.largest);
+      if (!(d.largest <= most))
+        fail(
+            fmt::format("its output '{}' differs{} from the model's by {:.2g} of the largest "
+                        "element, more than {:g}",
+                        d.output, where, d.largest, most));
     } catch (const UserError& error) {
-      user_error("{} was written, but does not run for {} = {}: {}", o.output,
-                 fmt::join(e.source.sizes, ", "), fmt::join(sizes, ", "), error.what());
+      if (std::string(error.what()).starts_with(o.output + " was removed")) throw;
+      fail(fmt::format("it does not run{}: {}", where, error.what()));
     }
-    if (!(d.largest <= most))
-      user_error(
-          "{} was written, but its output '{}' differs from the model's by {:.2g} of the "
-          "largest element, more than {:g}",
-          o.output, d.output, d.largest, most);
-    worst = std::max(worst, d.largest);
   }
   tell("verified: the file gives what the model gives, within {:.1e} of the largest element\n",
        worst);
