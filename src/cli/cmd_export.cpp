@@ -5,9 +5,10 @@
 #include "backend/cpu/target.h"
 #include "base/tell.h"
 #include "cli/commands.h"
-#include "cli/export_source.h"
 #include "cli/model_option.h"
 #include "cli/module_option.h"
+#include "folders/sentence_folder.h"
+#include "infer/model_source.h"
 #include "models/greedy_decoder.h"
 #include "modules/brrr_file.h"
 #include "modules/onnx/export/verify_export.h"
@@ -50,15 +51,18 @@ const OptionTable<ExportOptions>& export_table() {
            "make the value of an input part of what is exported");
     t.group("ONNX");
     t.integer("opset", &O::opset, onnx::kOldestExport, onnx::kNewestExport, "N",
-              "version of the operators");
+              "version of the operators", {"opset-version"});
     t.choice("dtype", &O::dtype, precision_choices(), "NAME",
              "what matrices are stored in: fp32, or bf16 or fp16, converted to fp32 where they are "
-             "read");
+             "read",
+             {"precision"});
     t.flag("external-data", &O::external_data,
-           "write the weights to FILE.data beside the file (needed beyond 2 GB)");
+           "write the weights to FILE.data beside the file (needed beyond 2 GB)",
+           {"use-external-data-format"});
     t.flag("kv-cache", &O::kv_cache,
            "a decoder gets keys and values of earlier tokens as inputs (past_key_values) and gives "
-           "them back (present)");
+           "them back (present)",
+           {"use-cache", "use-past", "with-past"});
     t.group("brrr");
     t.integer("length", &O::length, 0, int64_t{1} << 24, "N",
               "tokens of each text, fixed (default: any number)");
@@ -70,11 +74,17 @@ const OptionTable<ExportOptions>& export_table() {
   return table;
 }
 
-/// What is at the place of the output must be such a file, too.
+/// What is at the place of the output must be such a file, too, and what is at that of its weights
+/// must belong to it.
 void check_replaced(const ExportOptions& o) {
   std::error_code gone;
   const fs::file_type type = fs::symlink_status(o.output, gone).type();
-  if (type == fs::file_type::not_found) return;
+  const fs::path data = onnx::data_file_of(o.output);
+  if (type == fs::file_type::not_found) {
+    if (o.external_data && fs::symlink_status(data, gone).type() != fs::file_type::not_found)
+      user_error("{} is there without {}; name another --output", data.string(), o.output);
+    return;
+  }
   const auto is_one = [&] {
     if (type != fs::file_type::regular) return false;
     if (o.format == "brrr") return modules::is_brrr_file(o.output);
@@ -90,34 +100,73 @@ void check_replaced(const ExportOptions& o) {
                o.format == "brrr" ? ".brrr" : "ONNX");
 }
 
+/// Names that users of other exporters would type, and what says the same here.
+void refuse_foreign(const Arguments& args) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"task", "a model's folder says its task; for text-generation-with-past give --kv-cache"},
+      {"fp16", "give --dtype fp16"},
+      {"half", "give --dtype fp16"},
+      {"bf16", "give --dtype bf16"},
+      {"optimize", "the graph is optimised already; runtimes do the rest"},
+      {"quantize", "weights are not quantised yet"},
+      {"int8", "weights are not quantised yet"},
+      {"dynamic-axes", "sizes are open already; --size NAME=N fixes one"},
+      {"dynamic-shapes", "sizes are open already; --size NAME=N fixes one"},
+      {"batch-size", "batch and length are open in the file"},
+      {"max-length", "batch and length are open in the file"},
+      {"atol", "exports are verified within 1e-4, or 2e-2 in 16 bits; see --verify"},
+      {"output-dir", "give --output FILE.onnx"},
+      {"trust-remote-code", "no code of a folder is run"},
+      {"framework", "leave it out"},
+      {"device", "exports are made on the CPU; leave it out"}};
+  for (const auto& [key, value] : args.given)
+    for (const auto& [name, advice] : kNames)
+      if (canonical_key(key) == name) usage_error("--{}: {}", name, advice);
+}
+
 ExportOptions export_options(const Arguments& args) {
   ExportOptions o;
   Arguments rest = args;
-  for (const std::string& word : args.positional)
-    if (is_module_file(word)) {
-      if (!o.model.empty()) usage_error("expected one model; got '{}' and '{}'", o.model, word);
+  rest.positional.clear();
+  for (const std::string& word : args.positional) {
+    std::error_code ignored;
+    const bool is_first = o.model.empty() && rest.positional.empty();
+    if (!is_first && is_module_file(word) && o.output.empty()) {
+      o.output = word;  // MODEL FILE, as others have it
+    } else if (is_module_file(word) && is_first) {
+      if (!fs::exists(word, ignored)) usage_error("{}: there is no such file", word);
       o.model = word;
-      std::erase(rest.positional, word);
+    } else {
+      rest.positional.push_back(word);
     }
+  }
+  refuse_foreign(args);
   for (const auto& [key, value] : with_words(rest, AlsoReads::nothing))
     export_table().set(o, export_table().find(key), value, "--" + canonical_key(key));
-  if (o.format.empty()) o.format = o.output.ends_with(".onnx") ? "onnx" : "brrr";
+  const std::string ending = fs::path(o.output).extension().string();
+  if (!o.output.empty() && ending != ".onnx" && ending != ".brrr")
+    usage_error("--output: expected a name that ends in .onnx or .brrr; got '{}'", o.output);
+  if (o.format.empty()) o.format = ending == ".onnx" ? "onnx" : "brrr";
   if (o.output.empty()) o.output = "model." + o.format;
-  if (o.format == "brrr" && o.output.ends_with(".onnx"))
-    usage_error("--format brrr would write a .brrr file to {}", o.output);
+  if (!o.output.ends_with("." + o.format))
+    usage_error("--format {} and --output {} contradict each other; leave one of them out",
+                o.format, o.output);
   check_place(o.output);
   if (o.length > 0 && o.generate > 0)
-    usage_error("--length is of the forward pass, and --generate N says how long texts may get");
+    usage_error(
+        "--length fixes the texts of the forward pass; --generate N says how long texts may get");
   const ExportOptions defaults;
   if (o.format == "onnx" && (o.length > 0 || o.generate > 0))
-    usage_error("--{} is of .brrr files; an ONNX file takes texts of any length",
+    usage_error("--{} works only with .brrr files; an ONNX file takes texts of any length",
                 o.length > 0 ? "length" : "generate");
   if (o.format == "brrr" &&
       (o.opset != defaults.opset || o.dtype != defaults.dtype || o.external_data || o.kv_cache))
     usage_error(
-        "--opset, --dtype, --external-data and --kv-cache are of ONNX files; got --format brrr");
+        "--opset, --dtype, --external-data and --kv-cache work only with ONNX files; this is a "
+        ".brrr "
+        "file, as --format or --output says");
   if (!is_module_file(o.model) && !(o.sizes.empty() && o.inputs.empty()))
-    usage_error("--size and --input are of ONNX and .brrr files that are exported again");
+    usage_error("--size and --input work only with an ONNX or .brrr file that is exported again");
   check_replaced(o);
   return o;
 }
@@ -133,104 +182,175 @@ std::map<std::string, HostTensor> known_inputs(const ExportOptions& o,
   return known;
 }
 
-ExportedSource source_of(const ExportOptions& o) {
-  if (is_module_file(o.model)) {
-    const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
-    if (o.kv_cache) usage_error("--kv-cache is of a model's folder");
-    return export_source(module, read_sizes(o.sizes), known_inputs(o, *module));
-  }
-  return export_source(std::make_shared<const io::ModelFolder>(open_named_model(o.model)),
-                       o.kv_cache);
+/// The model; where it gives vectors of texts, pooled as its folder says.
+std::shared_ptr<const io::ModelFolder> folder_of(const ExportOptions& o) {
+  auto folder = std::make_shared<const io::ModelFolder>(open_named_model(o.model));
+  if (folder->definition->task().head != models::Head::embedding) return folder;
+  const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
+  return std::make_shared<const io::ModelFolder>(
+      io::open_model(settings.model, {.task = settings.task}));
 }
 
-/// Runs the file at sizes that its making has not seen; a file that differs is removed.
-void verify_onnx(const ExportOptions& o, const ExportedSource& e) {
-  constexpr double kNarrow = 2e-2, kWide = 1e-4;
-  const double most = o.dtype == "fp32" ? kWide : kNarrow;
-  const auto module = onnx::open_module(o.output);
-  const auto fail = [&](const std::string& what) {
-    std::error_code ignored;
-    fs::remove(o.output, ignored);
-    if (o.external_data) fs::remove(onnx::data_file_of(o.output), ignored);
-    user_error("{} was removed again: {}", o.output, what);
-  };
-  double worst = 0;
-  for (const std::vector<int64_t>& sizes : e.unseen) {
-    std::string where;
-    for (size_t i = 0; i < sizes.size(); ++i)
-      where += fmt::format("{}{} = {}", i == 0 ? " for " : ", ", e.source.sizes[i], sizes[i]);
-    try {
-      const onnx::ExportDifference d =
-          onnx::compare_export(e.source, module, cpu::cpu_backend(), sizes, e.inputs(sizes));
-      worst = std::max(worst, d.largest);
-      if (!(d.largest <= most))
-        fail(
-            fmt::format("its output '{}' differs{} from the model's by {:.2g} of the largest "
-                        "element, more than {:g}",
-                        d.output, where, d.largest, most));
-    } catch (const UserError& error) {
-      if (std::string(error.what()).starts_with(o.output + " was removed")) throw;
-      fail(fmt::format("it does not run{}: {}", where, error.what()));
-    }
-  }
-  tell("verified: the file gives what the model gives, within {:.1e} of the largest element\n",
-       worst);
+onnx::TrialSource source_of(const ExportOptions& o) {
+  if (!is_module_file(o.model)) return infer::model_source(folder_of(o), o.kv_cache);
+  if (o.kv_cache) usage_error("--kv-cache works only with a model's folder; got {}", o.model);
+  const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
+  return onnx::module_source(module, read_sizes(o.sizes), known_inputs(o, *module));
 }
+
+/// f(), whose reasons get the option that may help.
+template <typename F>
+auto with_advice(const ExportOptions& o, F&& f) {
+  try {
+    return f();
+  } catch (const onnx::NeedsValue& error) {
+    user_error("{}: --input {}=FILE.npy", error.what(), error.input());
+  } catch (const onnx::SizesDiffer& error) {
+    if (!is_module_file(o.model)) throw;
+    user_error("{}; --size NAME=N fixes a size", error.what());
+  }
+}
+
+/// "batch_size = 1, sequence_length = 4"
+std::string sizes_text(const onnx::TrialSource& trial, const std::vector<int64_t>& sizes) {
+  std::string text;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    text += fmt::format("{}{} = {}", i == 0 ? "" : ", ", trial.source.sizes[i], sizes[i]);
+  return text;
+}
+
+/// Runs the file at sizes that its making has not seen. Throws UserError where it differs.
+void verify_onnx(const ExportOptions& o, const onnx::TrialSource& trial, const fs::path& file) {
+  constexpr double kNarrow = 2e-2, kWide = 1e-4;
+  const std::shared_ptr<const modules::Module> module = onnx::open_module(file);
+  double worst = 0;
+  std::string tried;
+  for (const std::vector<int64_t>& sizes : trial.unseen) {
+    const std::string where = sizes_text(trial, sizes);
+    const std::string at = where.empty() ? "" : fmt::format(" at {}", where);
+    tried += (tried.empty() ? "" : "; ") + where;
+    onnx::ExportDifference d;
+    try {
+      d = onnx::compare_export(trial.source, module, cpu::cpu_backend(), sizes,
+                               trial.inputs(sizes));
+    } catch (const UserError& error) {
+      user_error("{} was not written, because it would not run{}: {}", o.output, at, error.what());
+    }
+    const bool is_narrow = d.has_16_bits || dtype_of_precision(o.dtype) != DType::f32;
+    const double most = is_narrow ? kNarrow : kWide;
+    if (!(d.largest <= most))
+      user_error(
+          "{} was not written, because its output '{}' would differ from the model's by "
+          "{:.2g} of the largest element{}; expected at most {:g}",
+          o.output, d.output, d.largest, at, most);
+    if (!d.all_nan.empty())
+      tell("note: the output '{}' is NaN everywhere{}, of the model as of the file\n", d.all_nan,
+           at);
+    worst = std::max(worst, d.largest);
+  }
+  tell("verified{}: the file gives what the model gives, within {:.1e} of the largest element\n",
+       tried.empty() ? "" : " at " + tried, worst);
+}
+
+/// A folder beside the output in which files are made and checked before they get their names.
+class Workplace {
+ public:
+  explicit Workplace(const fs::path& output) : folder_(temporary_beside(output)), output_(output) {
+    create_own_folder(folder_);
+  }
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+  ~Workplace() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  fs::path file() const { return folder_ / output_.filename(); }
+  /// Gives them their names; a data file that is no longer used goes.
+  void finish() const {
+    const fs::path data = onnx::data_file_of(file()), old = onnx::data_file_of(output_);
+    std::error_code error;
+    if (fs::exists(data, error)) fs::rename(data, old, error);
+    if (!error) fs::rename(file(), output_, error);
+    if (error) user_error("{}: cannot be written: {}", output_.string(), error.message());
+  }
+
+ private:
+  fs::path folder_, output_;
+};
 
 int export_onnx(const ExportOptions& o) {
-  ExportedSource e = source_of(o);
   onnx::ExportOptions how;
   how.opset = o.opset;
   how.storage = dtype_of_precision(o.dtype);
-  const auto model = export_for_open_sizes(e, how);
-  onnx::write_model(o.output, model->model(),
+  onnx::TrialSource trial;
+  const auto model = with_advice(o, [&] {
+    trial = source_of(o);
+    trial.source.producer_version = BRRR_VERSION;
+    return onnx::export_trying(trial, how);
+  });
+  if (!o.external_data && onnx::is_too_large(model->model()))
+    user_error(
+        "{} would be larger than the 2 GiB that an ONNX file can be; --external-data writes "
+        "the weights into a file beside it",
+        o.output);
+  const Workplace place(o.output);
+  onnx::write_model(place.file(), model->model(),
                     o.external_data ? onnx::Placement::external : onnx::Placement::inside);
-  const auto written = onnx::File::load(o.output);
-  tell("wrote {} (ONNX, opset {}, {} nodes), {:.1f} MB{}\n", o.output, o.opset,
+  const auto written = onnx::File::load(place.file());
+  if (o.verify) verify_onnx(o, trial, place.file());
+  place.finish();
+  tell("wrote {} (ONNX, opset {}, {} nodes), {:.1f} MB{}; try: {} run {}\n", o.output, o.opset,
        written->graph.nodes.size(), static_cast<double>(written->bytes()) / 1e6,
-       o.external_data ? " with " + onnx::data_file_of(o.output).filename().string() : "");
-  if (o.verify) verify_onnx(o, e);
+       o.external_data ? " with " + onnx::data_file_of(o.output).filename().string() : "",
+       env::program(), o.output);
   return 0;
+}
+
+/// The program of a file for the sizes that are fixed.
+modules::BrrrProgram program_of_file(const onnx::TrialSource& trial) {
+  if (!trial.source.sizes.empty())
+    user_error("a .brrr file of an ONNX file has fixed sizes; give {} with --size NAME=N",
+               fmt::join(trial.source.sizes, ", "));
+  modules::BrrrProgram program;
+  program.graph = trial.source.graph({});
+  return program;
+}
+
+modules::BrrrProgram program_of_model(const ExportOptions& o, const io::ModelFolder& folder) {
+  const models::Model& model = *folder.definition;
+  modules::BrrrProgram program;
+  if (o.generate > 0) {
+    program.graph = models::greedy_decoder(model, o.generate);
+  } else {
+    const Dim length = o.length > 0 ? Dim(o.length) : Dim::symbol("length");
+    program.graph = model.forward(Dim::symbol("batch"), length);
+    if (o.length == 0) program.most["length"] = model.sizes().context;
+  }
+  program.about["model_type"] = model.architecture().name;
+  std::error_code ignored;
+  const fs::path tokenizer = folder.folder / "tokenizer.json";
+  if (fs::exists(tokenizer, ignored)) program.tokenizer = read_file(tokenizer);
+  return program;
 }
 
 int export_brrr(const ExportOptions& o) {
   modules::BrrrProgram program;
-  std::vector<std::vector<float>> rooms;
-  std::shared_ptr<const void> holds;
+  std::function<std::span<const std::byte>(std::string_view)> weight;
   if (is_module_file(o.model)) {
-    const ExportedSource e = source_of(o);
-    if (!e.source.sizes.empty())
-      user_error("a .brrr file of an ONNX file has fixed sizes; give {} with --size NAME=N",
-                 fmt::join(e.source.sizes, ", "));
-    program.graph = e.source.graph({});
-    for (const NodeId id : program.graph.inputs(InputKind::parameter)) {
-      const std::string& name = program.graph.input_name(id);
-      const Type& type = program.graph.type({id, 0});
-      program.weights.push_back({name, type.dtype, type.shape, e.source.weight(name)});
-    }
-    holds = std::make_shared<ExportedSource>(e);
+    const onnx::TrialSource trial = with_advice(o, [&] { return source_of(o); });
+    program = with_advice(o, [&] { return program_of_file(trial); });
+    weight = trial.source.weight;
   } else {
-    const io::ModelFolder folder = open_named_model(o.model);
-    const models::Model& model = *folder.definition;
-    if (o.generate > 0) {
-      program.graph = models::greedy_decoder(model, o.generate);
-    } else {
-      const Dim length = o.length > 0 ? Dim(o.length) : Dim::symbol("length");
-      program.graph = model.forward(Dim::symbol("batch"), length);
-      if (o.length == 0) program.most["length"] = model.sizes().context;
-    }
-    program.about["model_type"] = model.architecture().name;
-    // Weights are read in f32, whatever the folder holds.
-    for (const NodeId id : program.graph.inputs(InputKind::parameter)) {
-      const std::string& name = program.graph.input_name(id);
-      const Type& type = program.graph.type({id, 0});
-      rooms.push_back(values_of(folder, name, type));
-      program.weights.push_back(
-          {name, DType::f32, type.shape, std::as_bytes(std::span(rooms.back()))});
-    }
-    std::error_code ignored;
-    const fs::path tokenizer = folder.folder / "tokenizer.json";
-    if (fs::exists(tokenizer, ignored)) program.tokenizer = read_file(tokenizer);
+    const std::shared_ptr<const io::ModelFolder> folder = folder_of(o);
+    program = program_of_model(o, *folder);
+    weight = [weights = std::make_shared<infer::FolderWeights>(folder)](std::string_view name) {
+      return weights->get(name);
+    };
+  }
+  for (const NodeId id : program.graph.inputs(InputKind::parameter)) {
+    const std::string& name = program.graph.input_name(id);
+    const Type& type = program.graph.type({id, 0});
+    program.weights.push_back({name, type.dtype, type.shape, weight(name)});
   }
   modules::write_brrr_file(o.output, program);
   const auto module = modules::open_brrr_file(o.output, o.verify);

@@ -58,8 +58,8 @@ class Sizes {
       const std::string name = axis_name(port, axis);
       const bool is_new = std::ranges::find(all, name) == all.end();
       if (is_new) all.push_back(name);
-      for (const std::string& term : axis_terms(name)) {
-        if (find(term) != nullptr || is_number(term) || find(name) != nullptr) continue;
+      for (const std::string& term : axis_sum(name).names) {
+        if (find(term) != nullptr || find(name) != nullptr) continue;
         if (const auto usual = usual_size(term, axis))
           sizes_.push_back({term, *usual, AxisSize::From::guess});
         else if (is_new)
@@ -86,11 +86,13 @@ class Sizes {
       }
       const std::string name = axis_name(port, axis);
       const AxisSize* known = find(name);
-      int64_t sum = known != nullptr ? known->size : 0;
-      if (known == nullptr)
-        for (const std::string& term : axis_terms(name))
-          sum += is_number(term) ? parse_integer(term, 0, kMost) : find(term)->size;
-      sizes.push_back(sum);
+      if (known != nullptr) {
+        sizes.push_back(known->size);
+        continue;
+      }
+      AxisSum sum = axis_sum(name);
+      for (const std::string& term : sum.names) sum.offset += find(term)->size;
+      sizes.push_back(sum.offset);
     }
     return Shape(sizes);
   }
@@ -98,18 +100,13 @@ class Sizes {
   std::vector<AxisSize> result() const { return sizes_; }
 
  private:
-  static constexpr int64_t kMost = int64_t{1} << 40;
-  static bool is_number(const std::string& text) {
-    return !text.empty() && text.size() < 12 &&
-           std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  }
   static std::string listed(const std::vector<std::string>& names) {
     return fmt::format("{}", fmt::join(names, ", "));
   }
   static bool names_an_axis(const std::string& name, const std::vector<std::string>& all) {
     return std::ranges::any_of(all, [&](const std::string& axis) {
-      const std::vector<std::string> terms = axis_terms(axis);
-      return axis == name || std::ranges::find(terms, name) != terms.end();
+      const AxisSum sum = axis_sum(axis);
+      return axis == name || std::ranges::find(sum.names, name) != sum.names.end();
     });
   }
   template <typename F>
@@ -146,16 +143,25 @@ HostTensor made_up(const Type& type) {
 
 }  // namespace
 
-std::vector<std::string> axis_terms(const std::string& name) {
+AxisSum axis_sum(const std::string& name) {
   constexpr std::string_view kPlus = " + ";
-  std::vector<std::string> terms;
+  constexpr size_t kMostDigits = 11;
+  AxisSum sum;
+  const auto add = [&](const std::string& term) {
+    const bool is_number = !term.empty() && term.size() <= kMostDigits &&
+                           std::ranges::all_of(term, [](char c) { return c >= '0' && c <= '9'; });
+    if (is_number)
+      sum.offset += std::stoll(term);
+    else
+      sum.names.push_back(term);
+  };
   size_t begin = 0;
   for (size_t at = name.find(kPlus); at != std::string::npos; at = name.find(kPlus, begin)) {
-    terms.push_back(name.substr(begin, at - begin));
+    add(name.substr(begin, at - begin));
     begin = at + kPlus.size();
   }
-  terms.push_back(name.substr(begin));
-  return terms;
+  add(name.substr(begin));
+  return sum;
 }
 
 std::string axis_name(const Port& port, size_t axis) {

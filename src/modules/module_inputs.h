@@ -13,8 +13,12 @@ namespace brrr::modules {
 
 /// The name of an axis that the file leaves open: the file's, or "x.1" for axis 1 of the input x.
 std::string axis_name(const Port& port, size_t axis);
-/// The terms of "past_sequence_length + 1", which exporters write for an axis.
-std::vector<std::string> axis_terms(const std::string& name);
+/// What the name of an axis says: "past_sequence_length + 1" is a sum of a size and a number.
+struct AxisSum {
+  int64_t offset = 0;
+  std::vector<std::string> names;
+};
+AxisSum axis_sum(const std::string& name);
 
 /// The size of an axis that the file leaves open.
 struct AxisSize {

@@ -102,8 +102,9 @@ TEST_F(Export, ABrrrFileTakesAnyLength) {
 
 TEST_F(Export, WhatIsWrongIsOneLine) {
   fails({"export", at("tiny"), "--output", at("m.onnx"), "--opset", "16"}, "--opset");
-  fails({"export", at("tiny"), "--output", at("m.brrr"), "--kv-cache"}, "are of ONNX files");
-  fails({"export", at("tiny"), "--output", at("m.onnx"), "--generate", "9"}, "is of .brrr files");
+  fails({"export", at("tiny"), "--output", at("m.brrr"), "--kv-cache"}, "only with ONNX files");
+  fails({"export", at("tiny"), "--output", at("m.onnx"), "--generate", "9"},
+        "only with .brrr files");
   fails({"export", at("tiny"), "--output", at("m.onnx"), "--size", "n=1"}, "exported again");
   write_file_atomically(at("notes.onnx"), "not a model");
   fails({"export", at("tiny"), "--output", at("notes.onnx")}, "is no ONNX file");

@@ -161,15 +161,16 @@ fs::path data_file_of(const fs::path& path) {
   return data;
 }
 
+bool is_too_large(const ModelProto& model) {
+  return ModelWriter("").model(model).size() > kLargestFile;
+}
+
 void write_model(const fs::path& path, const ModelProto& model, Placement placement) {
   const fs::path beside = data_file_of(path);
   ModelWriter writer(placement == Placement::external ? beside.filename().string() : "");
   const ProtobufWriter message = writer.model(model);
-  if (message.size() > kLargestFile)
-    user_error(
-        "{} would have {} bytes, more than an ONNX file can have; --external-data writes the "
-        "weights into a file beside it",
-        path.string(), message.size());
+  BRRR_CHECK(message.size() <= kLargestFile, "{} would have {} bytes", path.string(),
+             message.size());
   std::optional<NewFile> data;
   if (!writer.external().empty()) {
     data.emplace(beside);

@@ -16,6 +16,9 @@ enum class Placement {
 /// The name of the file beside an ONNX file that holds its weights.
 fs::path data_file_of(const fs::path& path);
 
+/// Whether a model with its weights inside is larger than protocol buffers allow.
+bool is_too_large(const ModelProto& model);
+
 /// Writes a model; the names are replaced when all is written. Throws UserError for a file that
 /// would be too large, and where it cannot be written.
 void write_model(const fs::path& path, const ModelProto& model, Placement placement);

@@ -319,6 +319,8 @@ GemmPanels gemm_vector_panels(const GemmArgs& g, int64_t batch) {
   const GemmKernels& kernels = gemm_kernels();
   const int64_t team = vector_team(g, batch);
   const BlockPlan plan = choose_plan(g, batch, team, kernels);
+  // Few rows read B as it lies: next to nothing is touched.
+  if (!plan.pack_a && !plan.pack_b && !plan.widen_a) return {};
   const int64_t tasks = tasks_of(g, plan) * (plan.pack_a ? 1 : batch);
   if (!plan.pack_a) return {std::min(team, tasks), 0};
   const int64_t rows = round_up(std::min(g.m, plan.chunk_rows), kernels.mr);

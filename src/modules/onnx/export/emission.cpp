@@ -30,8 +30,8 @@ std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
 Emission::Emission(const ExportSource& source, const ExportOptions& options)
     : source_(source), options_(options) {
   if (options.opset < kOldestExport || options.opset > kNewestExport)
-    usage_error("--opset {}: this build writes {} to {}", options.opset, kOldestExport,
-                kNewestExport);
+    user_error("opset {} is not written; expected {} to {}", options.opset, kOldestExport,
+               kNewestExport);
   auto texts = std::make_shared<std::deque<std::string>>();
   texts_ = texts.get();
   model_->holds_.push_back(texts);
@@ -53,17 +53,16 @@ std::string_view Emission::fresh(std::string_view what) {
 // ---------------------------------------------------------------------------------------
 
 void Emission::check_family() const {
-  check_alike(family_,
-              source_.sizes.empty() ? "?" : fmt::format("{}", fmt::join(source_.sizes, ", ")));
+  if (family_.graphs.size() > 1)
+    check_alike(family_, fmt::format("{}", fmt::join(source_.sizes, ", ")));
 }
 
-SizeFormula Emission::formula(const SizeValues& values, const std::string& what) const {
+SizeFormula Emission::formula(const SizeValues& values, const std::string& what) {
   const auto found = fit_formula(values, sizes_);
   if (!found)
-    user_error(
-        "{} is {} for several sizes of {}, which no formula explains; fix a size with --size "
-        "NAME=N",
-        what, fmt::join(values, ", "), fmt::join(source_.sizes, ", "));
+    throw SizesDiffer(fmt::format("{} is {} for several sizes of {}, which no formula explains",
+                                  what, fmt::join(values, ", "), fmt::join(source_.sizes, ", ")));
+  model_->has_quotients_ |= found->divisor != 1;
   return *found;
 }
 
@@ -94,6 +93,7 @@ void Emission::find_derived_sizes() {
         if (!seen.insert(values).second) continue;
         const auto found = fit_formula(values, sizes_);
         if (!found || found->is_constant() || found->as_size()) continue;
+        model_->has_quotients_ |= found->divisor != 1;
         names_.push_back(found->text(names_));
         derived_.push_back(*found);
         sizes_.push_back(std::move(values));
@@ -186,7 +186,9 @@ std::string_view Emission::constant(DType dtype, const std::vector<int64_t>& dim
   const auto known = constants_.find(key);
   if (known != constants_.end()) return known->second;
   TensorProto tensor;
-  tensor.name = text(fmt::format("constants/{}", constants_.size()));
+  const std::string_view scope = std::exchange(scope_, "constants");
+  tensor.name = fresh(std::to_string(constants_.size()));
+  scope_ = scope;
   tensor.type = element_type_of(dtype);
   tensor.dims = dims;
   auto held = std::make_shared<std::vector<std::byte>>(std::move(bytes));
@@ -343,7 +345,12 @@ void Emission::parameter(NodeId id) {
 
 void Emission::inputs() {
   const Graph& g = family_.first();
-  for (const NodeId id : g.inputs()) {
+  std::vector<NodeId> ids = g.inputs();
+  const auto place = [&](NodeId id) {
+    return std::ranges::find(source_.inputs, g.input_name(id)) - source_.inputs.begin();
+  };
+  std::ranges::stable_sort(ids, {}, place);
+  for (const NodeId id : ids) {
     if (g.role(id) == Role::parameter) {
       parameter(id);
       continue;
@@ -377,10 +384,13 @@ void Emission::outputs() {
   std::set<std::string_view> produced;
   for (const NodeProto& node : model_->model_.graph.nodes)
     produced.insert(node.outputs.begin(), node.outputs.end());
+  if (g.outputs().empty()) user_error("the graph has no outputs, which an ONNX file must have");
   std::map<std::string_view, std::string_view> renamed;
   for (const Output& output : g.outputs()) {
     BRRR_CHECK(output.updates == kNoNode && output.gradient_of == kNoNode, "an update");
     const std::string_view name = text(output.name), value = name_of(output.value);
+    if (g.find_input(name) != kNoNode)
+      user_error("the output '{}' has the name of an input, which an ONNX file cannot have", name);
     const bool is_renamed = produced.contains(value) && renamed.emplace(value, name).second;
     if (!is_renamed) append("Identity", {value}, {}, 1).outputs[0] = name;
     const ExportCall call(*this, family_, output.value.node);

@@ -38,7 +38,7 @@ class Emission {
   std::string_view name_of(ValueId value) const;
   void bind(ValueId value, std::string_view name);
   bool is_used(ValueId value) const;
-  SizeFormula formula(const SizeValues& values, const std::string& what) const;
+  SizeFormula formula(const SizeValues& values, const std::string& what);
   std::string_view scalar(double value, DType dtype);
   std::string_view scalar(const SizeFormula& value, DType dtype);
   std::string_view vector(const std::vector<int64_t>& values);

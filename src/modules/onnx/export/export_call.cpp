@@ -99,7 +99,7 @@ std::vector<SizeFormula> ExportCall::integers(std::string_view attribute) const 
 
 namespace {
 
-std::vector<SizeFormula> formulas_of(const Emission& emission, const GraphFamily& family,
+std::vector<SizeFormula> formulas_of(Emission& emission, const GraphFamily& family,
                                      const auto& shape_in) {
   std::vector<SizeFormula> formulas;
   for (int axis = 0; axis < shape_in(*family.graphs[0]).rank(); ++axis) {

@@ -9,10 +9,8 @@ namespace brrr::onnx {
 namespace {
 
 [[noreturn]] void differ(const std::string& names, const std::string& what) {
-  user_error(
-      "the graph for some sizes of {} is not that for others ({}); fix a size with --size "
-      "NAME=N",
-      names, what);
+  throw SizesDiffer(
+      fmt::format("the graph for some sizes of {} is not that for others ({})", names, what));
 }
 
 /// Whether a value may differ: numbers of sizes, which become formulas, and what is checked apart.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/host_tensor.h"
 #include "formats/onnx/onnx_writer.h"
 #include "ir/graph.h"
@@ -26,6 +27,7 @@ struct ExportSource {
   std::function<Graph(const std::vector<int64_t>& sizes)> graph;
   /// The bytes of a parameter, as its type in the graph says; they live as long as the export.
   std::function<std::span<const std::byte>(std::string_view name)> weight;
+  std::vector<std::string> inputs;  // their order in the file; others follow
   std::string producer_version;
   std::vector<std::pair<std::string, std::string>> metadata;
 };
@@ -36,19 +38,28 @@ struct ExportOptions {
 };
 inline constexpr int64_t kOldestExport = 17, kNewestExport = 23;
 
+/// What a graph is for some sizes it is not for others: no formula says a number, nodes differ, or
+/// it cannot be built. Other sizes, or fewer open ones, may do.
+class SizesDiffer : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// A model that can be written; it holds what its views are of.
 class ExportedModel {
  public:
   const ModelProto& model() const { return model_; }
+  /// Whether a number is a quotient of sizes, of which few examples allow several.
+  bool has_quotients() const { return has_quotients_; }
 
  private:
   friend class Emission;
   ModelProto model_;
+  bool has_quotients_ = false;
   std::vector<std::shared_ptr<const void>> holds_;
 };
 
-/// Throws UserError for what ONNX cannot say, and where graphs of different sizes differ in more
-/// than their numbers.
+/// Throws UserError for what ONNX cannot say, and SizesDiffer.
 std::shared_ptr<const ExportedModel> export_model(const ExportSource& source,
                                                   const ExportOptions& options = {});
 

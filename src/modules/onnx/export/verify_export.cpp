@@ -44,18 +44,38 @@ class SourceModule final : public modules::Module {
   std::vector<modules::Port> inputs_, outputs_;
 };
 
-double difference(const HostTensor& a, const HostTensor& b) {
-  double largest = 1, apart = 0;
+struct Comparison {
+  double apart = 0;          // of the largest element
+  bool has_numbers = false;  // other than NaN on both sides
+};
+
+Comparison compared(const HostTensor& a, const HostTensor& b) {
+  constexpr double kTiny = 1e-9;  // of outputs that are zero but for rounding
+  Comparison c;
+  double largest = kTiny, apart = 0;
+  c.has_numbers = a.shape.elements() == 0;
   for (int64_t i = 0; i < a.shape.elements(); ++i) {
     const double x = load_as_double(a.dtype, a.bytes.data(), i),
                  y = load_as_double(b.dtype, b.bytes.data(), i);
     if (std::isnan(x) && std::isnan(y)) continue;
-    if (x == y) continue;
+    c.has_numbers = true;
+    if (x == y) {
+      if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+      continue;
+    }
     if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
     const double d = std::abs(x - y);
     apart = std::isnan(d) ? INFINITY : std::max(apart, d);
   }
-  return apart / largest;
+  c.apart = apart / largest;
+  return c;
+}
+
+bool has_16_bits(const Graph& graph) {
+  for (const Node& node : graph.nodes())
+    for (const Type& type : node.results)
+      if (type.dtype == DType::f16 || type.dtype == DType::bf16) return true;
+  return false;
 }
 
 }  // namespace
@@ -68,6 +88,7 @@ ExportDifference compare_export(const ExportSource& source,
   modules::ModuleSession theirs(std::move(written), backend);
   const modules::ModuleValues expected = ours.run(inputs), given = theirs.run(inputs);
   ExportDifference worst;
+  worst.has_16_bits = has_16_bits(source.graph(sizes));
   for (const auto& [name, value] : expected) {
     const auto other = given.find(name);
     if (other == given.end()) user_error("the file has no output '{}'", name);
@@ -75,8 +96,10 @@ ExportDifference compare_export(const ExportSource& source,
     if (a.dtype != b.dtype || a.shape != b.shape)
       user_error("the output '{}' of the file is {}; expected {}", name,
                  Type{b.dtype, b.shape}.str(), Type{a.dtype, a.shape}.str());
-    const double d = difference(a, b);
-    if (worst.output.empty() || d > worst.largest) worst = {name, d};
+    const Comparison c = compared(a, b);
+    if (!c.has_numbers) worst.all_nan = name;
+    if (worst.output.empty() || c.apart > worst.largest)
+      worst.output = name, worst.largest = c.apart;
   }
   return worst;
 }

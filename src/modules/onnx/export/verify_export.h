@@ -12,8 +12,10 @@
 namespace brrr::onnx {
 
 struct ExportDifference {
-  std::string output;  // the one that differs most
-  double largest = 0;  // |difference| over the largest element of that output, at least 1
+  std::string output;        // the one that differs most
+  double largest = 0;        // |difference| over the largest element of that output
+  std::string all_nan;       // an output of which nothing is a number; "": none
+  bool has_16_bits = false;  // the model computes in f16 or bf16 somewhere
 };
 
 /// Runs both for one binding of the sizes. Throws UserError where an output has another type.

@@ -1,0 +1,110 @@
+#include "infer/model_source.h"
+
+#include <random>
+
+#include "base/errors.h"
+
+namespace brrr::infer {
+namespace {
+
+using modules::ModuleValues;
+using Sizes = std::vector<int64_t>;
+
+/// Sizes of batch, length and past that fit a context; all of one example differ.
+onnx::TrialSource::Family sizes_within(int64_t context, bool with_cache) {
+  constexpr int64_t kRoomy = 16;
+  onnx::TrialSource::Family family;
+  family.examples = {{2, 5, 7}, {3, 5, 8}, {4, 3, 9}, {5, 7, 4}, {7, 6, 5}, {2, 9, 3}};
+  family.unseen = {{1, 4, 2}, {4, 9, 5}};
+  if (context < kRoomy) {
+    family.examples = {{4, 2, 3}, {5, 3, 2}, {6, 2, 2}, {7, 3, 1}, {4, 3, 3}};
+    family.unseen = {{1, 3, 2}, {4, 2, 1}};
+  }
+  for (std::vector<Sizes>* list : {&family.examples, &family.unseen})
+    for (Sizes& sizes : *list) {
+      if (!with_cache) sizes.pop_back();
+      if (sizes[1] + (with_cache ? sizes[2] : 0) > context)
+        user_error("a context of {} positions is too short to leave its sizes open", context);
+    }
+  return family;
+}
+
+HostTensor integers(const Type& type, const std::function<int64_t(int64_t)>& f) {
+  HostTensor t(type.dtype, type.shape);
+  for (int64_t i = 0; i < type.shape.elements(); ++i)
+    store_integer(type.dtype, t.bytes.data(), i, static_cast<uint64_t>(f(i)));
+  return t;
+}
+
+/// Texts with padding behind the first and in front of the second.
+ModuleValues texts_for(const Graph& graph, int64_t vocabulary) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int64_t> token(0, vocabulary - 1);
+  std::normal_distribution<double> normal;
+  ModuleValues inputs;
+  for (const NodeId id : graph.inputs(InputKind::data)) {
+    const std::string& name = graph.input_name(id);
+    const Type& type = graph.type({id, 0});
+    const int64_t length = type.shape.rank() == 2 ? type.shape.size(1) : 0;
+    HostTensor t;
+    if (name == "input_ids")
+      t = integers(type, [&](int64_t) { return token(random); });
+    else if (name == "attention_mask")
+      t = integers(type,
+                   [&](int64_t i) { return length <= 2 || (i != length - 1 && i != length); });
+    else if (name == "position_ids")
+      t = integers(type, [&](int64_t i) { return i % length; });
+    else if (name == "token_type_ids")
+      t = HostTensor(type.dtype, type.shape);
+    else {
+      t = HostTensor(type.dtype, type.shape);
+      fill_tensor(type, t.bytes.data(), [&](int64_t) { return normal(random); });
+    }
+    inputs.emplace(name, std::move(t));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+FolderWeights::FolderWeights(std::shared_ptr<const io::ModelFolder> folder)
+    : folder_(std::move(folder)) {
+  for (const models::ParameterInfo& p : folder_->definition->parameters())
+    shapes_.emplace(p.name, p.shape);
+}
+
+std::span<const std::byte> FolderWeights::get(std::string_view parameter) {
+  const auto shape = shapes_.find(parameter);
+  BRRR_CHECK(shape != shapes_.end(), "no parameter '{}'", parameter);
+  const auto [room, is_new] = rooms_.try_emplace(shape->first);
+  if (is_new) {
+    room->second.resize(static_cast<size_t>(shape->second.elements()));
+    folder_->read(shape->first, room->second);
+  }
+  return std::as_bytes(std::span(room->second));
+}
+
+onnx::TrialSource model_source(const std::shared_ptr<const io::ModelFolder>& folder,
+                               bool with_cache) {
+  const models::ModelPtr model = folder->definition;
+  const auto weights = std::make_shared<FolderWeights>(folder);
+  const auto graph = [model, with_cache](const Sizes& sizes) {
+    models::ExchangeBinding binding{sizes[0], sizes[1], std::nullopt};
+    if (with_cache) binding.past = sizes[2];
+    return model->exchange(binding);
+  };
+  onnx::TrialSource trial;
+  trial.source.name = model->architecture().name;
+  trial.source.sizes = {"batch_size", "sequence_length"};
+  if (with_cache) trial.source.sizes.emplace_back("past_sequence_length");
+  trial.source.graph = graph;
+  trial.source.weight = [weights](std::string_view name) { return weights->get(name); };
+  trial.source.metadata = {{"model_type", model->architecture().name}};
+  trial.families = {sizes_within(model->sizes().context, with_cache)};
+  trial.inputs = [graph, vocabulary = model->sizes().vocabulary](const Sizes& sizes) {
+    return texts_for(graph(sizes), vocabulary);
+  };
+  return trial;
+}
+
+}  // namespace brrr::infer
