@@ -205,6 +205,8 @@ int export_brrr(const ExportOptions& o) {
     const models::Model& model = *folder.definition;
     if (o.generate > 0) {
       program.graph = models::greedy_decoder(model, o.generate);
+      // A longer prompt would be cut.
+      program.most["length"] = o.generate;
     } else {
       const Dim length = o.length > 0 ? Dim(o.length) : Dim::symbol("length");
       program.graph = model.forward(Dim::symbol("batch"), length);
