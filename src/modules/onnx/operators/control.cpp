@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/errors.h"
 #include "ir/rewriter.h"
 #include "modules/onnx/call.h"
 #include "ops/control.h"
@@ -13,8 +14,10 @@ namespace {
 
 using RegionParts = Lowering::RegionParts;
 
-constexpr int64_t kMostUnrolled = 10'000;           // iterations that are lowered one by one
-constexpr int64_t kMostOpen = int64_t{1} << 20;     // iterations of a loop that gives no number
+constexpr int64_t kMostUnrolled = 10'000;        // iterations that are lowered one by one
+constexpr int64_t kMostOpen = int64_t{1} << 20;  // iterations of a loop that gives no number
+constexpr int64_t kMostStated = std::numeric_limits<int32_t>::max();  // and of one that does
+constexpr int64_t kFirstPiece = 1024;               // iterations of the first program of one
 constexpr int64_t kMostStacked = int64_t{1} << 28;  // bytes of rows, where only some may be used
 
 /// A name that no other node of these names has.
@@ -95,6 +98,7 @@ struct Iteration {
   size_t stacked = 0;           // results that have a row of each iteration
   std::string part;             // tells the node apart, and what is lowered for it
   std::optional<int64_t> most;  // iterations, where that is known
+  int64_t begin = 0;            // iterations that earlier graphs have run
   /// The rows that an iteration of a Scan reads.
   std::function<std::vector<Value>(Value iteration)> rows;
 
@@ -266,7 +270,10 @@ std::optional<RegionParts> lower_body(Call& c, const Iteration& loop) {
   const auto inputs = [&](const std::vector<Value>& given) {
     std::vector<Item> items;
     if (loop.is_loop) {
-      items.emplace_back(cast(given[0], DType::i64));
+      const Value iteration = cast(given[0], DType::i64);
+      items.emplace_back(loop.begin == 0
+                             ? iteration
+                             : iteration + scalar(*given[0].graph, loop.begin, DType::i64));
       items.emplace_back(scalar(*given[0].graph, true, DType::boolean));
     }
     items.insert(items.end(), given.begin() + 1, given.end());
@@ -309,64 +316,140 @@ void out_all(Call& c, const std::vector<Item>& items) {
 // -- Loop
 // ------------------------------------------------------------------------------------------
 
-/// What a loop op gave whose number of iterations the graph must know: the rows end there.
-class Open {
+/// A loop with rows that its condition ends: how many rows there are decides a size. It runs in
+/// pieces, each a loop op with room for as many rows. Behind each the graph ends, and the next one
+/// begins with what the piece gave: carried values, rows, and whether the condition still holds.
+class Pieces {
  public:
-  Open(Call& c, const Iteration& loop)
-      : c_(c), part_(c.names().prefix + loop.part), carried_(loop.carried.size()) {}
-
-  /// The results, where an earlier graph has run the loop.
-  std::optional<std::vector<Item>> finished(size_t results) {
-    const Item* iterations = c_.lowering().find(c_.names(), name("iterations"));
-    if (iterations == nullptr) return std::nullopt;
-    const int64_t n = c_.lowering().known_or_null(iterations->value)->integer<int64_t>(0);
-    std::vector<Item> all;
-    for (size_t i = 0; i < results; ++i) {
-      all.push_back(*c_.lowering().find(c_.names(), name(fmt::format("result{}", i))));
-      if (i >= carried_) all.back() = slice(all.back().value, 0, 0, n);
+  Pieces(Call& c, const Iteration& loop)
+      : lowering_(c.lowering()), names_(c.names()), part_(c.names().prefix + loop.part) {
+    const Item* kept = lowering_.find(names_, name("piece"));
+    if (kept == nullptr) {
+      carried_ = loop.carried;
+      rows_.resize(loop.stacked, Item::list({}));
+      return;
     }
-    return all;
+    piece_ = known(kept->value);
+    done_ = known(again("done", 0).value);
+    for (size_t i = 0; i < loop.stacked; ++i) rows_.push_back(again("rows", i));
+    std::vector<Item> results;
+    for (size_t i = 0; i < loop.carried.size() + loop.stacked; ++i)
+      results.push_back(again("result", i));
+    take(known(again("end", 0).value), results);
   }
-  std::vector<Item> finish(const LoopResults& r) {
-    Lowering& l = c_.lowering();
-    std::vector<Value> results = r.carried;
-    results.insert(results.end(), r.stacked.begin(), r.stacked.end());
-    for (size_t i = 0; i < results.size(); ++i)
-      l.keep(c_.names(), name(fmt::format("result{}", i)), results[i]);
-    l.keep(c_.names(), name("iterations"), r.iterations);
-    l.known(r.iterations, c_.names().qualified(name("iterations")));
-    auto all = *finished(results.size());
-    for (size_t i = 0; i < results.size(); ++i)
-      l.take_kept(c_.names(), name(fmt::format("result{}", i)));
-    l.take_kept(c_.names(), name("iterations"));
+
+  bool has_begun() const { return piece_ > 0; }
+  /// Whether the condition holds behind the last piece.
+  bool goes_on() const { return goes_on_; }
+  int64_t done() const { return done_; }
+  const std::vector<Item>& carried() const { return carried_; }
+  /// More of them in each piece, so that a long loop has few.
+  int64_t length() const { return kFirstPiece << std::min<int64_t>(piece_, 20); }
+
+  /// Takes what the piece gave, whose `bound` iterations have stacked their conditions last. Ends
+  /// the graph where that is not known.
+  void add(const LoopResults& r, int64_t bound) {
+    Graph& g = lowering_.build().graph;
+    const Value last = gather(r.stacked.back(), scalar(g, bound - 1, DType::i64), 0);
+    const Value still = logical_and(equal(r.iterations, scalar(g, bound, DType::i32)), last);
+    const Value end =
+        cast(r.iterations, DType::i64) * scalar(g, 2, DType::i64) + cast(still, DType::i64);
+    std::vector<Item> results(r.carried.begin(), r.carried.end());
+    results.insert(results.end(), r.stacked.begin(), r.stacked.end() - 1);
+    lowering_.keep(names_, name("piece"), scalar(g, piece_, DType::i64));
+    keep("done", 0, scalar(g, done_, DType::i64));
+    for (size_t i = 0; i < rows_.size(); ++i) keep("rows", i, rows_[i]);
+    for (size_t i = 0; i < results.size(); ++i) keep("result", i, results[i]);
+    keep("end", 0, end);
+    const int64_t known_end =
+        lowering_.known(end, names_.qualified(numbered("end", 0))).integer<int64_t>(0);
+    lowering_.take_kept(names_, name("piece"));
+    for (const auto& [what, count] : {std::pair("done", size_t{1}),
+                                      {"rows", rows_.size()},
+                                      {"result", results.size()},
+                                      {"end", 1}})
+      for (size_t i = 0; i < count; ++i) lowering_.take_kept(names_, numbered(what, i));
+    take(known_end, results);
+  }
+  /// The carried values and then the rows of all pieces.
+  std::vector<Item> results() const {
+    std::vector<Item> all = carried_;
+    for (const Item& rows : rows_) {
+      std::vector<Value> parts;
+      for (const Item& part : rows.items) parts.push_back(part.value);
+      all.emplace_back(parts.size() == 1 ? parts[0] : concat(parts, 0));
+    }
     return all;
   }
 
  private:
-  std::string_view name(std::string_view what) {
-    return c_.lowering().text(fmt::format("{}#{}", part_, what));
+  /// `end`: twice the iterations of the piece, and 1 more where the condition still holds.
+  void take(int64_t end, const std::vector<Item>& results) {
+    const auto rows_from = results.begin() + std::ssize(carried_of(results));
+    carried_ = carried_of(results);
+    for (size_t i = 0; i < rows_.size(); ++i)
+      rows_[i].items.emplace_back(slice(rows_from[static_cast<int64_t>(i)].value, 0, 0, end / 2));
+    done_ += end / 2;
+    goes_on_ = end % 2 != 0;
+    ++piece_;
   }
-  Call& c_;
+  std::vector<Item> carried_of(const std::vector<Item>& results) const {
+    return {results.begin(), results.end() - std::ssize(rows_)};
+  }
+  int64_t known(Value value) const { return lowering_.known_or_null(value)->integer<int64_t>(0); }
+  std::string_view name(std::string_view what) const {
+    return lowering_.text(fmt::format("{}#{}", part_, what));
+  }
+  std::string numbered(std::string_view what, size_t i) const {
+    return fmt::format("{}#{}.{}{}", part_, piece_, what, i);
+  }
+  void keep(std::string_view what, size_t i, Item item) {
+    lowering_.keep(names_, lowering_.text(numbered(what, i)), std::move(item));
+  }
+  Item again(std::string_view what, size_t i) {
+    return *lowering_.find(names_, lowering_.text(numbered(what, i)));
+  }
+
+  Lowering& lowering_;
+  Names& names_;
   std::string part_;
-  size_t carried_;
+  int64_t piece_ = 0, done_ = 0;
+  bool goes_on_ = true;
+  std::vector<Item> carried_, rows_;
 };
 
-/// A loop that its condition may end, or a number of iterations that depends on data.
-std::optional<std::vector<Item>> open_loop(Call& c, const Iteration& loop, RegionParts& parts) {
-  const bool has_limit = c.has(0);
-  LoopEnd end{.bound = kMostOpen, .fails_at_bound = true};
-  if (loop.most && *loop.most <= kMostOpen) end = {.bound = *loop.most, .fails_at_bound = false};
-  if (loop.stacked > 0) {
-    if (end.fails_at_bound) end.bound = kMostUnrolled;
-    int64_t row = 0;
-    for (size_t i = 1 + loop.carried.size(); i < parts.outputs.size(); ++i)
-      row += parts.outputs[i].type().bytes();
-    if (row > 0 && end.bound > kMostStacked / row) return std::nullopt;
-  }
+/// The next piece; nothing where one row is too large.
+std::optional<std::vector<Item>> open_loop_with_rows(const Iteration& loop, RegionParts& parts,
+                                                     Value first, Pieces& pieces) {
   std::vector<Value> outputs = parts.outputs;
-  outputs[0] = as_condition(c, outputs[0]);
-  Value first = c.has(1) ? as_condition(c, c.in(1)) : c.scalar(true, DType::boolean);
-  if (has_limit && !loop.most) {
+  outputs.push_back(outputs[0]);
+  int64_t row = 0;
+  for (size_t i = 1 + loop.carried.size(); i < outputs.size(); ++i)
+    row += outputs[i].type().bytes();
+  const int64_t room = kMostStacked / row, most = loop.most.value_or(kMostOpen);
+  if (room < 1) return std::nullopt;
+  // A loop whose rows fit all at once is one piece.
+  const int64_t left = most - pieces.done();
+  const int64_t bound = loop.most && left <= std::min(room, kMostOpen)
+                            ? left
+                            : std::min({pieces.length(), room, left});
+  const LoopResults r = brrr::loop(first, region_of(parts, outputs), values_of(loop.carried),
+                                   parts.captured, {.bound = bound, .fails_at_bound = false});
+  pieces.add(r, bound);
+  return pieces.results();
+}
+
+/// A loop that its condition may end, or a number of iterations that depends on data.
+std::optional<std::vector<Item>> open_loop(Call& c, const Iteration& loop, RegionParts& parts,
+                                           Pieces& pieces) {
+  parts.outputs[0] = as_condition(c, parts.outputs[0]);
+  Value first =
+      c.has(1) && !pieces.has_begun() ? as_condition(c, c.in(1)) : c.scalar(true, DType::boolean);
+  if (loop.stacked > 0) return open_loop_with_rows(loop, parts, first, pieces);
+  LoopEnd end{.bound = kMostOpen, .fails_at_bound = true};
+  if (loop.most && *loop.most <= kMostStated) end = {.bound = *loop.most, .fails_at_bound = false};
+  std::vector<Value> outputs = parts.outputs;
+  if (c.has(0) && !loop.most) {
     const Value limit = reshape(c.in(0), {});
     Graph& body = parts.build->graph;
     const Value inside = body.input(fmt::format("a{}", body.inputs().size()), Type(limit.type()));
@@ -377,12 +460,11 @@ std::optional<std::vector<Item>> open_loop(Call& c, const Iteration& loop, Regio
   }
   const std::vector<Value> carried = values_of(loop.carried);
   const LoopResults r = brrr::loop(first, region_of(parts, outputs), carried, parts.captured, end);
-  if (loop.stacked > 0) return Open(c, loop).finish(r);
   return std::vector<Item>(r.carried.begin(), r.carried.end());
 }
 
 /// The loop as an op; nothing where it must be unrolled.
-std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop) {
+std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop, Pieces& pieces) {
   std::optional<RegionParts> parts = lower_body(c, loop);
   if (!parts) return std::nullopt;
   const RefTensor* first = c.has(1) ? c.known_or_null(1) : nullptr;
@@ -390,11 +472,10 @@ std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop) {
   const RefTensor* next = c.lowering().known_or_null(*parts->build, parts->outputs[0]);
   const bool starts = !c.has(1) || (first != nullptr && first->number(0) != 0);
   const bool goes_on = next != nullptr && next->number(0) != 0;
-  if (!starts || !goes_on) return open_loop(c, loop, *parts);
+  if (!starts || !goes_on) return open_loop(c, loop, *parts, pieces);
   if (!c.has(0)) c.fail("neither a number of iterations nor a condition ends it");
-  if (!loop.most) return open_loop(c, loop, *parts);
-  if (*loop.most > std::numeric_limits<int32_t>::max())
-    c.fail("{} iterations, which no condition ends", *loop.most);
+  if (!loop.most) return open_loop(c, loop, *parts, pieces);
+  if (*loop.most > kMostStated) c.fail("{} iterations, which no condition ends", *loop.most);
   return counted_loop(c, loop, *parts, *loop.most);
 }
 
@@ -411,15 +492,30 @@ void loop_body(Call& c) {
   if (body.inputs.size() != loop.given())
     c.fail("the body must take {} inputs; it takes {}", loop.given(), body.inputs.size());
   loop.stacked = body.outputs.size() - 1 - loop.carried.size();
-  if (auto done = Open(c, loop).finished(loop.carried.size() + loop.stacked))
-    return out_all(c, *done);
   const auto limit_known = [&] {
     if (c.has(0)) loop.most = std::max<int64_t>(0, c.known(0).integer<int64_t>(0));
   };
   // How many rows there are decides a size.
   if (loop.stacked > 0 || (c.has(0) && c.known_or_null(0) != nullptr)) limit_known();
   if (loop.most == 0) return out_all(c, unroll(c, loop));
-  if (const auto results = regular_loop(c, loop)) return out_all(c, *results);
+  Pieces pieces(c, loop);
+  std::optional<std::vector<Item>> results;
+  if (pieces.has_begun()) results = pieces.results();
+  while (!pieces.has_begun() || pieces.goes_on()) {
+    if (loop.most && pieces.done() >= *loop.most) break;
+    const bool is_stated = loop.most && *loop.most <= kMostStated;
+    if (!is_stated && pieces.done() >= kMostOpen)
+      c.fail(
+          "its condition still holds after {} iterations; a loop that needs more must say as its "
+          "first operand how many there are at most, up to {}",
+          pieces.done(), kMostStated);
+    loop.carried = pieces.carried();
+    loop.begin = pieces.done();
+    results = regular_loop(c, loop, pieces);
+    BRRR_CHECK(results || !pieces.has_begun(), "a loop that began in pieces must end in them");
+    if (!results || !pieces.has_begun()) break;
+  }
+  if (results) return out_all(c, *results);
   limit_known();
   out_all(c, unroll(c, loop));
 }
