@@ -321,6 +321,7 @@ modules::BrrrProgram program_of_model(const ExportOptions& o, const io::ModelFol
   modules::BrrrProgram program;
   if (o.generate > 0) {
     program.graph = models::greedy_decoder(model, o.generate);
+    program.most["length"] = o.generate;  // a longer prompt would be cut
   } else {
     const Dim length = o.length > 0 ? Dim(o.length) : Dim::symbol("length");
     program.graph = model.forward(Dim::symbol("batch"), length);

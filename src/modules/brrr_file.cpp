@@ -150,10 +150,13 @@ class BrrrModule final : public Module {
   }
 
  private:
-  void check_most(const std::string& name, int64_t size) const {
+  void check_most(const std::string& input, const std::string& name, int64_t size) const {
     const auto most = file_.metadata().find(kMost + name);
     if (most != file_.metadata().end() && size > parse_integer(most->second, 0, INT64_MAX))
-      user_error("the size '{}' is {}; the file takes at most {}", name, size, most->second);
+      user_error(
+          "the input '{}' has the size {} for '{}'; the file takes at most {}: give "
+          "less, or export the model for more",
+          input, size, name, most->second);
   }
 
   // Names of sizes take the sizes of what is given.
@@ -169,7 +172,7 @@ class BrrrModule final : public Module {
       }
       const auto known =
           std::ranges::find(sizes, dim.name(), &std::pair<std::string, int64_t>::first);
-      check_most(dim.name(), size);
+      check_most(input, dim.name(), size);
       if (known == sizes.end())
         sizes.emplace_back(dim.name(), size);
       else if (known->second != size)

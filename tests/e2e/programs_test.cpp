@@ -101,6 +101,19 @@ TEST_F(Programs, AModelIsExportedAsOneFile) {
   ASSERT_GE(tokens.shape.elements(), std::ssize(prompt) + std::ssize(ids));
   for (size_t i = 0; i < ids.size(); ++i)
     EXPECT_EQ(tokens.number(static_cast<int64_t>(prompt.size() + i)), ids[i]) << i;
+  // A prompt that does not fit is refused, not cut; one that fills the file is as it was.
+  const auto with_prompt = [&](int64_t length) {
+    io::write_npy(at("p.npy"), HostTensor::of<int32_t>(
+                                   {length}, std::vector<int32_t>(static_cast<size_t>(length), 1)));
+    return run({"run", at("g.brrr"), "--input", "prompt=" + at("p.npy"), "--input",
+                "max_new_tokens=" + at("n.npy"), "--output-dir", at("out"), "--json"});
+  };
+  EXPECT_EQ(with_prompt(12), 0) << err_;
+  EXPECT_EQ(io::read_npy(at("out/count.npy")).number(0), 12);
+  EXPECT_EQ(with_prompt(13), 1);
+  EXPECT_NE(err_.find("the input 'prompt' has the size 13 for 'length'; the file takes at most 12"),
+            std::string::npos)
+      << err_;
 }
 
 TEST_F(Programs, TheExampleRunsAFile) {

@@ -68,6 +68,33 @@ TEST(OnnxFile, NumbersThatAreSpelledBecomeBytes) {
   EXPECT_EQ(load_as_double(DType::i64, parse(negative).bytes.data(), 0), -5);
 }
 
+std::vector<double> integers_of(const onnx::TensorProto& t) {
+  std::vector<double> list;
+  for (size_t i = 0; i < t.bytes.size(); ++i)
+    list.push_back(
+        load_as_double(*onnx::dtype_of(t.type), t.bytes.data(), static_cast<int64_t>(i)));
+  return list;
+}
+
+TEST(OnnxFile, PackedIntegersGetAByteEach) {
+  constexpr int kUint4 = 21, kInt4 = 22, kUint2 = 25, kInt2 = 26;
+  const auto read = [](int type, int64_t count, const std::string& bytes) {
+    return integers_of(onnx::parse_tensor(tensor("w", type, {count}, bytes), "t.pb"));
+  };
+  using Numbers = std::vector<double>;
+  EXPECT_EQ(read(kInt4, 3, "\x87\x0f"), (Numbers{7, -8, -1}));
+  EXPECT_EQ(read(kUint4, 4, "\x87\x1f"), (Numbers{7, 8, 15, 1}));
+  EXPECT_EQ(read(kInt2, 5, "\xe4\x02"), (Numbers{0, 1, -2, -1, -2}));
+  EXPECT_EQ(read(kUint2, 4, "\xe4"), (Numbers{0, 1, 2, 3}));
+  EXPECT_EQ(read(kInt4, 0, ""), Numbers{});
+  // An int32_data holds a byte.
+  const std::string spelled =
+      varint_field(1, 3) + varint_field(2, kInt4) + varint_field(5, 0x87) + varint_field(5, 0x0f);
+  EXPECT_EQ(integers_of(onnx::parse_tensor(spelled, "t.pb")), (Numbers{7, -8, -1}));
+  EXPECT_NE(message_of(model(initializer(tensor("w", kInt4, {3}, "\x87")))).find("1 bytes for 3"),
+            std::string::npos);
+}
+
 TEST(OnnxFile, EveryTruncationIsRefusedOrComplete) {
   const std::string whole = small_model();
   for (size_t length = 0; length < whole.size(); ++length) {
@@ -149,6 +176,15 @@ TEST_F(OnnxExternal, TensorsBesideTheFileAreMapped) {
   const auto file = load();
   EXPECT_EQ(load_as_double(DType::f32, file->graph.initializers[0].bytes.data(), 0), 1);
   EXPECT_GT(file->bytes(), 12u);
+}
+
+TEST_F(OnnxExternal, PackedIntegersBesideTheFileGetAByteEach) {
+  constexpr int kInt4 = 22;
+  write_file_atomically(folder_.path() / "in/w.bin", "\x01\x87\x0f");
+  write(initializer(external("w", kInt4, {3}, {{"location", "w.bin"}, {"offset", "1"}})));
+  EXPECT_EQ(integers_of(load()->graph.initializers[0]), (std::vector<double>{7, -8, -1}));
+  write(initializer(external("w", kInt4, {5}, {{"location", "w.bin"}, {"offset", "1"}})));
+  EXPECT_THROW(load(), UserError);
 }
 
 TEST_F(OnnxExternal, NothingElseIsRead) {

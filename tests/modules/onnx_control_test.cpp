@@ -128,6 +128,62 @@ TEST(OnnxControl, RowsOfALoopThatDataEndsAreAsManyAsItsIterations) {
   EXPECT_EQ(run({{"large", large({1, 2})}, {"limit", limit_of(60)}}), (Floats{6, 12, 24, 48, 96}));
 }
 
+// Longer than one program has room for: a row has the number of its iteration and what is carried.
+TEST(OnnxControl, ALongLoopWithRowsGoesOnInFurtherPrograms) {
+  const std::string body =
+      graph(kLoopInputs, {value("c2", kBool), value("x2", kFloat, {2}), value("row", kFloat, {2})},
+            {node("Add", {"x", "step"}, {"x2"}), node("Slice", {"x2", "from", "n1"}, {"first"}),
+             node("Less", {"first", "limit"}, {"c2"}),
+             node("Cast", {"i"}, {"f"}, {integer("to", kFloat)}),
+             node("Reshape", {"f", "n1"}, {"number"}),
+             node("Concat", {"number", "first"}, {"row"}, {integer("axis", 0)})});
+  const auto counting = [&](const std::string& trips, int64_t most) {
+    return model(
+        graph({kLargeInput, value("limit", kFloat)}, {value("out", kFloat, {-1})},
+              {first_of_large("x0", "n2"),
+               node("Loop", {trips, "", "x0"}, {"last", "rows"}, {graph_attribute("body", body)}),
+               node("Reshape", {"rows", "flat"}, {"list"}),
+               node("Concat", {"list", "last"}, {"out"}, {integer("axis", 0)})},
+              {integers("flat", {1}, {-1}), integers("n1", {1}, {1}), integers("most", {}, {most}),
+               floats("step", {2}, {1, 3}), kFrom, kTwo}));
+  };
+  constexpr int64_t kMany = 25'000;
+  const auto expect_rows = [&](const Floats& y, int64_t count) {
+    ASSERT_EQ(std::ssize(y), 2 * count + 2);
+    for (int64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(y[static_cast<size_t>(2 * i)], static_cast<float>(i));
+      ASSERT_EQ(y[static_cast<size_t>(2 * i + 1)], static_cast<float>(i + 6)) << i;
+    }
+    EXPECT_EQ(y[static_cast<size_t>(2 * count)], static_cast<float>(count + 5));
+    EXPECT_EQ(y[static_cast<size_t>(2 * count + 1)], static_cast<float>(3 * count));
+  };
+  const auto given = [](int64_t count) {
+    return modules::ModuleValues{{"large", large({5, 0})},
+                                 {"limit", limit_of(static_cast<float>(count + 5))}};
+  };
+  OnnxRun open(counting("", 0));
+  for (const int64_t count : {kMany, int64_t{1}, int64_t{1024}, int64_t{1025}})
+    expect_rows(open(given(count)), count);
+  // A number of iterations that is far too large for one program changes nothing.
+  OnnxRun limited(counting("most", int64_t{1} << 40));
+  expect_rows(limited(given(kMany)), kMany);
+  EXPECT_LE(limited.last_programs(), 8u);
+}
+
+TEST(OnnxControl, ALoopWithRowsThatNeverEndsIsAnError) {
+  OnnxRun run(doubling({value("s", kFloat)}, {}, ""));
+  try {
+    run({{"large", large({-1, -2})}, {"limit", limit_of(20)}});
+    FAIL() << "expected an error";
+  } catch (const UserError& e) {
+    EXPECT_NE(
+        std::string(e.what()).find("still holds after 1048576 iterations; a loop that needs more "
+                                   "must say"),
+        std::string::npos)
+        << e.what();
+  }
+}
+
 TEST(OnnxControl, AConditionThatNeverEndsIsAnError) {
   OnnxRun run(doubling({}, {}, ""));
   try {

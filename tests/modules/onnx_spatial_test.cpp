@@ -121,6 +121,34 @@ TEST(OnnxSpatial, GroupsHadParametersBeforeOpset21) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], wanted[i], 1e-6);
 }
 
+TEST(OnnxSpatial, APoolWithoutAWindowIsEmpty) {
+  const Shapes x{{1, 2, 3, 4}};
+  const auto pool = [&](const char* op, std::vector<int64_t> kernel, int64_t ceil) {
+    const std::string attributes = attribute("kernel_shape", std::move(kernel)) +
+                                   attribute("strides", std::vector<int64_t>{2, 2}) +
+                                   attribute("ceil_mode", ceil);
+    return result_of(file_of(op, 19, x, attributes), x).type.shape;
+  };
+  // floor((3 - 5) / 2) + 1 and ceil((3 - 6) / 2) + 1 are 0, floor((3 - 6) / 2) + 1 is below.
+  for (const char* op : {"MaxPool", "AveragePool", "LpPool"}) {
+    EXPECT_EQ(pool(op, {5, 2}, 0), (Shape{1, 2, 0, 2})) << op;
+    EXPECT_EQ(pool(op, {6, 2}, 1), (Shape{1, 2, 0, 2})) << op;
+    EXPECT_EQ(pool(op, {4, 2}, 1), (Shape{1, 2, 1, 2})) << op;
+    EXPECT_EQ(refusal_of(op, 19, x,
+                         attribute("kernel_shape", std::vector<int64_t>{6, 2}) +
+                             attribute("strides", std::vector<int64_t>{2, 2})),
+              fmt::format("file: {} 'y': a kernel of 6 does not fit spatial axis 0 of 3", op));
+  }
+}
+
+TEST(OnnxSpatial, GlobalPoolsOfNothingAreWhatReductionsOfNothingAre) {
+  const Shapes x{{1, 1, 2, 0}};
+  EXPECT_EQ(numbers_of("GlobalMaxPool", 11, x, ""),
+            (Numbers{-std::numeric_limits<double>::infinity()}));
+  EXPECT_EQ(numbers_of("GlobalLpPool", 11, x, ""), (Numbers{0}));
+  EXPECT_TRUE(std::isnan(numbers_of("GlobalAveragePool", 11, x, "").at(0)));
+}
+
 TEST(OnnxSpatial, SaysWhatDoesNotFit) {
   const auto ints = [](const char* name, std::vector<int64_t> list) {
     return attribute(name, list);

@@ -1,7 +1,7 @@
 #include "formats/onnx/external_files.h"
 
 #include "base/errors.h"
-#include "formats/onnx/onnx_file.h"
+#include "formats/onnx/packed_integers.h"
 
 namespace brrr::onnx {
 namespace {
@@ -47,22 +47,21 @@ std::shared_ptr<const MappedFile> ExternalFiles::open(std::string_view location)
   return map;
 }
 
-std::span<const std::byte> ExternalFiles::read(TensorProto& tensor) {
+void ExternalFiles::read(TensorProto& tensor) {
   const std::shared_ptr<const MappedFile> map = open(tensor.location);
-  const std::optional<DType> dtype = dtype_of(tensor.type);
-  if (!dtype)
+  if (!dtype_of(tensor.type))
     user_error("{}: the tensor '{}' in '{}' is of {}, which is not supported", what_, tensor.name,
                tensor.location, name_of(tensor.type));
-  uint64_t wanted = 0;
-  const bool overflows =
-      __builtin_mul_overflow(static_cast<uint64_t>(tensor.elements()), bytes_of(*dtype), &wanted);
+  const std::optional<uint64_t> wanted = bytes_in_file(tensor);
   const uint64_t size = map->bytes().size();
-  if (overflows || (tensor.length && *tensor.length != wanted) || tensor.offset > size ||
-      wanted > size - tensor.offset)
+  if (!wanted || (tensor.length && tensor.length != wanted) || tensor.offset > size ||
+      *wanted > size - tensor.offset)
     user_error("{}: the tensor '{}' needs {} bytes from byte {} of '{}', which has {}", what_,
-               tensor.name, wanted, tensor.offset, tensor.location, size);
+               tensor.name, wanted ? std::to_string(*wanted) : "too many", tensor.offset,
+               tensor.location, size);
   tensor.keeps_bytes = map;
-  return map->bytes().subspan(tensor.offset, wanted);
+  tensor.bytes = map->bytes().subspan(tensor.offset, *wanted);
+  unpack(tensor);
 }
 
 }  // namespace brrr::onnx

@@ -19,8 +19,8 @@ class ExternalFiles {
   explicit ExternalFiles(const std::string& what) : what_(what) {}
   ExternalFiles(const std::string& what, const fs::path& model);
 
-  /// The bytes of an external tensor; the tensor keeps their file mapped.
-  std::span<const std::byte> read(TensorProto& tensor);
+  /// Gives an external tensor its bytes; it keeps their file mapped.
+  void read(TensorProto& tensor);
   /// The size of all files that were opened.
   uint64_t bytes() const { return bytes_; }
 

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "formats/onnx/external_files.h"
+#include "formats/onnx/packed_integers.h"
 #include "formats/protobuf.h"
 
 namespace brrr::onnx {
@@ -84,6 +85,7 @@ class FileReader {
       store(t, floats, doubles, integers);
     }
     check_size(t);
+    if (!t.is_external) unpack(t);
     return t;
   }
 
@@ -158,7 +160,7 @@ class FileReader {
 
   void open_external(GraphProto& g, ExternalFiles& files) {
     const auto open = [&](TensorProto& t) {
-      if (t.is_external) t.bytes = files.read(t);
+      if (t.is_external) files.read(t);
     };
     for (TensorProto& t : g.initializers) open(t);
     for (SparseTensorProto& t : g.sparse_initializers) {
@@ -171,7 +173,7 @@ class FileReader {
   void open_external(NodeProto& n, ExternalFiles& files) {
     for (AttributeProto& a : n.attributes) {
       if (a.graph) open_external(*a.graph, files);
-      if (a.tensor && a.tensor->is_external) a.tensor->bytes = files.read(*a.tensor);
+      if (a.tensor && a.tensor->is_external) files.read(*a.tensor);
     }
   }
 
@@ -267,14 +269,10 @@ class FileReader {
 
   // The bytes of a dtype that Brrr knows must be as many as the shape says.
   void check_size(const TensorProto& t) {
-    const std::optional<DType> dtype = dtype_of(t.type);
-    const int64_t elements = t.elements();
-    if (!dtype || t.is_external) return;
-    uint64_t wanted = 0;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(elements), bytes_of(*dtype), &wanted) ||
-        t.bytes.size() != wanted)
+    if (!dtype_of(t.type) || t.is_external) return;
+    if (t.bytes.size() != bytes_in_file(t))
       user_error("{}: the tensor '{}' has {} bytes for {} elements of {}", what_, t.name,
-                 t.bytes.size(), elements, onnx::name_of(t.type));
+                 t.bytes.size(), t.elements(), onnx::name_of(t.type));
   }
 
   SparseTensorProto sparse_tensor(std::string_view bytes) {
@@ -493,46 +491,6 @@ class FileReader {
   const std::string& what_;
   int64_t items_ = 0;
 };
-
-std::string name_of(ElementType type) {
-  constexpr const char* kNames[] = {
-      "UNDEFINED",      "FLOAT",    "UINT8",        "INT8",           "UINT16",
-      "INT16",          "INT32",    "INT64",        "STRING",         "BOOL",
-      "FLOAT16",        "DOUBLE",   "UINT32",       "UINT64",         "COMPLEX64",
-      "COMPLEX128",     "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2",
-      "FLOAT8E5M2FNUZ", "UINT4",    "INT4",         "FLOAT4E2M1",     "FLOAT8E8M0",
-      "UINT2",          "INT2"};
-  const auto number = static_cast<int32_t>(type);
-  if (number < 0 || number >= static_cast<int32_t>(std::size(kNames)))
-    return fmt::format("data type {}", number);
-  return kNames[number];
-}
-
-namespace {
-
-constexpr std::pair<ElementType, DType> kTypes[] = {
-    {ElementType::f32, DType::f32},      {ElementType::u8, DType::u8},
-    {ElementType::i8, DType::i8},        {ElementType::u16, DType::u16},
-    {ElementType::i16, DType::i16},      {ElementType::i32, DType::i32},
-    {ElementType::i64, DType::i64},      {ElementType::boolean, DType::boolean},
-    {ElementType::f16, DType::f16},      {ElementType::f64, DType::f64},
-    {ElementType::u32, DType::u32},      {ElementType::u64, DType::u64},
-    {ElementType::bf16, DType::bf16},    {ElementType::f8e4m3fn, DType::f8e4m3},
-    {ElementType::f8e5m2, DType::f8e5m2}};
-
-}  // namespace
-
-std::optional<DType> dtype_of(ElementType type) {
-  for (const auto& [element, dtype] : kTypes)
-    if (element == type) return dtype;
-  return std::nullopt;
-}
-
-ElementType element_type_of(DType dtype) {
-  for (const auto& [element, known] : kTypes)
-    if (known == dtype) return element;
-  return ElementType::undefined;
-}
 
 int64_t TensorProto::elements() const {
   int64_t product = 1;

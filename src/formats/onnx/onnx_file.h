@@ -51,7 +51,8 @@ enum class ElementType : int32_t {
 };
 /// "FLOAT", "INT64", ...; "data type 99" for a number that ONNX does not know.
 std::string name_of(ElementType type);
-/// The dtype with the same values; nothing where Brrr has none (strings, complex numbers, 4 bits).
+/// The dtype that holds its values: i8 and u8 for integers of 2 and 4 bits. Nothing where Brrr has
+/// none (strings, complex numbers, floats of 4 bits).
 std::optional<DType> dtype_of(ElementType type);
 ElementType element_type_of(DType dtype);
 
@@ -61,7 +62,7 @@ struct TensorProto {
   std::string_view name;
   ElementType type = ElementType::undefined;
   std::vector<int64_t> dims;
-  std::span<const std::byte> bytes;         // little endian, row by row
+  std::span<const std::byte> bytes;         // little endian, row by row, as dtype_of(type) has them
   std::vector<std::string_view> strings;    // of ElementType::string
   std::shared_ptr<const void> keeps_bytes;  // what `bytes` lie in, unless that is the file itself
 

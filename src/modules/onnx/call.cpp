@@ -1,6 +1,7 @@
 #include "modules/onnx/call.h"
 
 #include "base/errors.h"
+#include "formats/onnx/packed_integers.h"
 
 namespace brrr::onnx {
 
@@ -167,12 +168,17 @@ const GraphProto& Call::subgraph(std::string_view name) const {
   return *a.graph;
 }
 
+ElementType Call::element_type(std::string_view name) const {
+  const auto type = static_cast<ElementType>(integer(name));
+  if (!dtype_of(type)) refuse("{} {}", name, onnx::name_of(type));
+  return type;
+}
+
 DType Call::dtype(std::string_view name, std::optional<DType> fallback) const {
   if (fallback && find(name) == nullptr) return *fallback;
-  const auto type = static_cast<ElementType>(integer(name));
-  const std::optional<DType> dtype = dtype_of(type);
-  if (!dtype) refuse("{} {}", name, onnx::name_of(type));
-  return *dtype;
+  const ElementType type = element_type(name);
+  if (narrow_integer(type)) refuse("{} {}", name, onnx::name_of(type));
+  return *dtype_of(type);
 }
 
 std::optional<std::vector<int64_t>> Call::integers_of(std::string_view name, size_t i) {

@@ -55,7 +55,9 @@ class Call {
   std::vector<std::string> text_list(std::string_view name) const;
   const TensorProto* tensor(std::string_view name) const;
   const GraphProto& subgraph(std::string_view name) const;
-  /// The dtype that an attribute of data types names.
+  /// The type of elements that an attribute names, one that has a dtype.
+  ElementType element_type(std::string_view name) const;
+  /// The dtype that an attribute of data types names; integers of 2 and 4 bits are refused.
   DType dtype(std::string_view name, std::optional<DType> fallback = std::nullopt) const;
   /// An attribute, or operand i in newer versions: sizes that moved there.
   std::optional<std::vector<int64_t>> integers_of(std::string_view name, size_t i);

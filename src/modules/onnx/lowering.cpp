@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "formats/onnx/packed_integers.h"
 #include "ir/rewriter.h"
 #include "modules/onnx/call.h"
 #include "ops/ops.h"
@@ -69,7 +70,10 @@ Lowering::Lowering(const File& file, const modules::Request& request, Weight wei
 modules::Lowered Lowering::run() {
   modules::Lowered lowered;
   std::set<std::string_view> inputs;
-  for (const ValueInfo& info : file_.graph.inputs) inputs.insert(info.name);
+  for (const ValueInfo& info : file_.graph.inputs) {
+    inputs.insert(info.name);
+    declared_.emplace(info.name, info.type.element);
+  }
   for (const auto& [name, type] : request_.data) {
     const Value v = main_.graph.input(name, type);
     // Shapes are vectors of integers; what is larger, or of floats, is data.
@@ -130,7 +134,9 @@ Item Lowering::given(const std::string& qualified) {
       items.push_back(given(fmt::format("{}#{}", qualified, i)));
     return Item::list(std::move(items));
   }
-  return main_.graph.value(main_.graph.find_input(qualified));
+  const auto declared = declared_.find(qualified);
+  return {main_.graph.value(main_.graph.find_input(qualified)),
+          declared == declared_.end() ? ElementType::undefined : declared->second};
 }
 
 Value Lowering::captured(Value value) {
@@ -179,20 +185,21 @@ const Item* Lowering::find(Names& names, std::string_view name) {
 
 Value Lowering::constant(const RefTensor& tensor) { return constant_in(build_->graph, tensor); }
 
-Value Lowering::constant(const TensorProto& tensor, const std::string& name) {
+Item Lowering::constant(const TensorProto& tensor, const std::string& name) {
   const std::optional<DType> dtype = dtype_of(tensor.type);
   if (!dtype)
     throw Unsupported(fmt::format("{}: the tensor '{}' of {} is not supported", file_.what(), name,
                                   onnx::name_of(tensor.type)));
   const Type type{*dtype, Shape(tensor.dims)};
   if (tensor.elements() <= kMostLiteral)
-    return constant_in(build_->graph, read_tensor(type, tensor.bytes.data()));
+    return {constant_in(build_->graph, read_tensor(type, tensor.bytes.data())), tensor.type};
   const auto [at, fresh] = weights_.try_emplace(name);
   if (fresh) {
     on_weight_(name, tensor);
     at->second = main_.graph.input(name, type, Role::parameter);
   }
-  return at->second.graph == &build_->graph ? at->second : captured(at->second);
+  const bool is_here = at->second.graph == &build_->graph;
+  return {is_here ? at->second : captured(at->second), tensor.type};
 }
 
 const RefTensor* Lowering::known_or_null(const Value& value) {
@@ -351,6 +358,7 @@ void Lowering::lower_node(const NodeProto& node, Names& names) {
       call_function(*function, node, names);
     else
       row->lower(call);
+    keep_range(node, names);
   } catch (const Unsupported& e) {
     if (std::string_view(e.what()).starts_with(file_.what())) throw;
     call.refuse("{}", e.what());
@@ -363,6 +371,20 @@ void Lowering::lower_node(const NodeProto& node, Names& names) {
     // Whoever wrote the file broke a promise that the operator's function counts on.
     call.fail("its operands and attributes do not fit together ({} operands: {})",
               node.inputs.size(), call.operand_types());
+  }
+}
+
+// What only moves integers of 2 and 4 bits gives such integers.
+void Lowering::keep_range(const NodeProto& node, Names& names) {
+  const Item* first =
+      node.inputs.empty() || node.inputs[0].empty() ? nullptr : find(names, node.inputs[0]);
+  if (first == nullptr || !first->is_tensor() || !narrow_integer(first->element)) return;
+  for (const std::string_view out : node.outputs) {
+    const auto at = names.items.find(out);
+    if (at == names.items.end() || !at->second.is_tensor()) continue;
+    Item& item = at->second;
+    if (item.element == ElementType::undefined && item.value.dtype() == first->value.dtype())
+      item.element = first->element;
   }
 }
 

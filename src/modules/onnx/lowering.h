@@ -137,7 +137,7 @@ class Lowering {
   /// A constant of the graph: `full` or `literal`.
   Value constant(const RefTensor& tensor);
   /// A constant tensor of the file.
-  Value constant(const TensorProto& tensor, const std::string& name);
+  Item constant(const TensorProto& tensor, const std::string& name);
   /// A value of a graph around the innermost region, as that region reads it.
   Value captured(Value value);
   /// Keeps an item under a name across a Cut, as loops keep how far they are.
@@ -150,6 +150,7 @@ class Lowering {
  private:
   friend class Call;
   void lower_node(const NodeProto& node, Names& names);
+  void keep_range(const NodeProto& node, Names& names);
   void call_function(const FunctionProto& function, const NodeProto& node, Names& names);
   const FunctionProto* find_function(const NodeProto& node) const;
   void hand_on(Cut& cut, const std::vector<NodeProto>& nodes, size_t from, Names& names,
@@ -175,6 +176,7 @@ class Lowering {
   struct Capture;
   std::vector<Capture*> captures_;        // of the regions that are being built, outermost first
   std::map<std::string, Value> weights_;  // of the outermost graph
+  std::map<std::string_view, ElementType> declared_;  // of the inputs of the file
   std::unordered_map<const NodeProto*, std::vector<std::string_view>> reads_;
   std::vector<std::unique_ptr<std::string>> texts_;
   std::vector<const FunctionProto*> calls_;  // functions that are being inlined

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "formats/onnx/packed_integers.h"
 #include "modules/onnx/call.h"
 
 namespace brrr::onnx {
@@ -269,32 +270,52 @@ void bit_shift(Call& c) {
 // -- casts
 // ----------------------------------------------------------------------------------------
 
-Value converted(Call& c, Value x, DType to) {
-  if (x.dtype() == to) return x;
-  if (is_fp8(to) && c.integer("saturate", 1) == 0)
+Item converted(Call& c, const Item& item, ElementType to) {
+  const Value x = item.value;
+  const DType dtype = *dtype_of(to);
+  if (item.element == to) return item;
+  if (is_fp8(dtype) && c.integer("saturate", 1) == 0)
     c.refuse("a cast to 8-bit floats that does not saturate");
   // A float beyond an integer's range has no defined result in ONNX; here it becomes the nearest
-  // end.
-  return cast(x, to);
+  // end. With 2 and 4 bits the low ones stay, of a float those of its whole part.
+  const auto narrow = narrow_integer(to);
+  if (!narrow) return {x.dtype() == dtype ? x : cast(x, dtype), to};
+  const Value wide = cast(x, DType::i32);
+  Value y = bit_and(wide, c.scalar((1 << narrow->bits) - 1, DType::i32));
+  if (narrow->is_signed) {
+    const Value sign = c.scalar(-narrow->least(), DType::i32);
+    y = bit_xor(y, sign) - sign;
+  }
+  return {cast(y, dtype), to};
 }
 
 void cast_to(Call& c) {
+  c.in(0);  // it is a tensor
   // Old files name the dtype.
   const AttributeProto* to = c.find("to");
   if (to != nullptr && to->kind == AttributeProto::Kind::string) {
     for (int32_t number = 1; number < 24; ++number) {
       const auto type = static_cast<ElementType>(number);
       if (onnx::name_of(type) == to->string && dtype_of(type))
-        return c.out(converted(c, c.in(0), *dtype_of(type)));
+        return c.out(0, converted(c, c.item(0), type));
     }
     c.refuse("to = {}", to->string);
   }
-  c.out(converted(c, c.in(0), c.dtype("to")));
+  c.out(0, converted(c, c.item(0), c.element_type("to")));
 }
 
-void bit_cast(Call& c) { c.out(bitcast(c.in(0), c.dtype("to"))); }
+void bit_cast(Call& c) {
+  if (narrow_integer(c.item(0).element)) c.refuse("the bits of {}", name_of(c.item(0).element));
+  c.out(bitcast(c.in(0), c.dtype("to")));
+}
 
-void cast_like(Call& c) { c.out(converted(c, c.in(0), c.in(1).dtype())); }
+void cast_like(Call& c) {
+  c.in(0);  // it is a tensor
+  const Value like = c.in(1);
+  const ElementType element = c.item(1).element;
+  const bool is_said = element != ElementType::undefined;
+  c.out(0, converted(c, c.item(0), is_said ? element : element_type_of(like.dtype())));
+}
 
 const OperatorRow kArithmeticRows[] = {
     {"", "Add", binary<add>},

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/errors.h"
 #include "ir/rewriter.h"
 #include "modules/onnx/call.h"
+#include "modules/onnx/operators/loop_pieces.h"
 #include "ops/control.h"
 
 namespace brrr::onnx {
@@ -13,8 +15,9 @@ namespace {
 
 using RegionParts = Lowering::RegionParts;
 
-constexpr int64_t kMostUnrolled = 10'000;           // iterations that are lowered one by one
-constexpr int64_t kMostOpen = int64_t{1} << 20;     // iterations of a loop that gives no number
+constexpr int64_t kMostUnrolled = 10'000;        // iterations that are lowered one by one
+constexpr int64_t kMostOpen = int64_t{1} << 20;  // iterations of a loop that gives no number
+constexpr int64_t kMostStated = std::numeric_limits<int32_t>::max();  // and of one that does
 constexpr int64_t kMostStacked = int64_t{1} << 28;  // bytes of rows, where only some may be used
 
 /// A name that no other node of these names has.
@@ -95,6 +98,7 @@ struct Iteration {
   size_t stacked = 0;           // results that have a row of each iteration
   std::string part;             // tells the node apart, and what is lowered for it
   std::optional<int64_t> most;  // iterations, where that is known
+  int64_t begin = 0;            // iterations that earlier graphs have run
   /// The rows that an iteration of a Scan reads.
   std::function<std::vector<Value>(Value iteration)> rows;
 
@@ -266,7 +270,10 @@ std::optional<RegionParts> lower_body(Call& c, const Iteration& loop) {
   const auto inputs = [&](const std::vector<Value>& given) {
     std::vector<Item> items;
     if (loop.is_loop) {
-      items.emplace_back(cast(given[0], DType::i64));
+      const Value iteration = cast(given[0], DType::i64);
+      items.emplace_back(loop.begin == 0
+                             ? iteration
+                             : iteration + scalar(*given[0].graph, loop.begin, DType::i64));
       items.emplace_back(scalar(*given[0].graph, true, DType::boolean));
     }
     items.insert(items.end(), given.begin() + 1, given.end());
@@ -309,64 +316,38 @@ void out_all(Call& c, const std::vector<Item>& items) {
 // -- Loop
 // ------------------------------------------------------------------------------------------
 
-/// What a loop op gave whose number of iterations the graph must know: the rows end there.
-class Open {
- public:
-  Open(Call& c, const Iteration& loop)
-      : c_(c), part_(c.names().prefix + loop.part), carried_(loop.carried.size()) {}
-
-  /// The results, where an earlier graph has run the loop.
-  std::optional<std::vector<Item>> finished(size_t results) {
-    const Item* iterations = c_.lowering().find(c_.names(), name("iterations"));
-    if (iterations == nullptr) return std::nullopt;
-    const int64_t n = c_.lowering().known_or_null(iterations->value)->integer<int64_t>(0);
-    std::vector<Item> all;
-    for (size_t i = 0; i < results; ++i) {
-      all.push_back(*c_.lowering().find(c_.names(), name(fmt::format("result{}", i))));
-      if (i >= carried_) all.back() = slice(all.back().value, 0, 0, n);
-    }
-    return all;
-  }
-  std::vector<Item> finish(const LoopResults& r) {
-    Lowering& l = c_.lowering();
-    std::vector<Value> results = r.carried;
-    results.insert(results.end(), r.stacked.begin(), r.stacked.end());
-    for (size_t i = 0; i < results.size(); ++i)
-      l.keep(c_.names(), name(fmt::format("result{}", i)), results[i]);
-    l.keep(c_.names(), name("iterations"), r.iterations);
-    l.known(r.iterations, c_.names().qualified(name("iterations")));
-    auto all = *finished(results.size());
-    for (size_t i = 0; i < results.size(); ++i)
-      l.take_kept(c_.names(), name(fmt::format("result{}", i)));
-    l.take_kept(c_.names(), name("iterations"));
-    return all;
-  }
-
- private:
-  std::string_view name(std::string_view what) {
-    return c_.lowering().text(fmt::format("{}#{}", part_, what));
-  }
-  Call& c_;
-  std::string part_;
-  size_t carried_;
-};
+/// The next piece; nothing where one row is too large.
+std::optional<std::vector<Item>> open_loop_with_rows(const Iteration& loop, RegionParts& parts,
+                                                     Value first, LoopPieces& pieces) {
+  std::vector<Value> outputs = parts.outputs;
+  outputs.push_back(outputs[0]);
+  int64_t row = 0;
+  for (size_t i = 1 + loop.carried.size(); i < outputs.size(); ++i)
+    row += outputs[i].type().bytes();
+  const int64_t room = kMostStacked / row, most = loop.most.value_or(kMostOpen);
+  if (room < 1) return std::nullopt;
+  // A loop whose rows fit all at once is one piece.
+  const int64_t left = most - pieces.done();
+  const int64_t bound = loop.most && left <= std::min(room, kMostOpen)
+                            ? left
+                            : std::min({pieces.length(), room, left});
+  const LoopResults r = brrr::loop(first, region_of(parts, outputs), values_of(loop.carried),
+                                   parts.captured, {.bound = bound, .fails_at_bound = false});
+  pieces.add(r, bound);
+  return pieces.results();
+}
 
 /// A loop that its condition may end, or a number of iterations that depends on data.
-std::optional<std::vector<Item>> open_loop(Call& c, const Iteration& loop, RegionParts& parts) {
-  const bool has_limit = c.has(0);
+std::optional<std::vector<Item>> open_loop(Call& c, const Iteration& loop, RegionParts& parts,
+                                           LoopPieces& pieces) {
+  parts.outputs[0] = as_condition(c, parts.outputs[0]);
+  Value first =
+      c.has(1) && !pieces.has_begun() ? as_condition(c, c.in(1)) : c.scalar(true, DType::boolean);
+  if (loop.stacked > 0) return open_loop_with_rows(loop, parts, first, pieces);
   LoopEnd end{.bound = kMostOpen, .fails_at_bound = true};
-  if (loop.most && *loop.most <= kMostOpen) end = {.bound = *loop.most, .fails_at_bound = false};
-  if (loop.stacked > 0) {
-    if (end.fails_at_bound) end.bound = kMostUnrolled;
-    int64_t row = 0;
-    for (size_t i = 1 + loop.carried.size(); i < parts.outputs.size(); ++i)
-      row += parts.outputs[i].type().bytes();
-    if (row > 0 && end.bound > kMostStacked / row) return std::nullopt;
-  }
+  if (loop.most && *loop.most <= kMostStated) end = {.bound = *loop.most, .fails_at_bound = false};
   std::vector<Value> outputs = parts.outputs;
-  outputs[0] = as_condition(c, outputs[0]);
-  Value first = c.has(1) ? as_condition(c, c.in(1)) : c.scalar(true, DType::boolean);
-  if (has_limit && !loop.most) {
+  if (c.has(0) && !loop.most) {
     const Value limit = reshape(c.in(0), {});
     Graph& body = parts.build->graph;
     const Value inside = body.input(fmt::format("a{}", body.inputs().size()), Type(limit.type()));
@@ -377,12 +358,11 @@ std::optional<std::vector<Item>> open_loop(Call& c, const Iteration& loop, Regio
   }
   const std::vector<Value> carried = values_of(loop.carried);
   const LoopResults r = brrr::loop(first, region_of(parts, outputs), carried, parts.captured, end);
-  if (loop.stacked > 0) return Open(c, loop).finish(r);
   return std::vector<Item>(r.carried.begin(), r.carried.end());
 }
 
 /// The loop as an op; nothing where it must be unrolled.
-std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop) {
+std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop, LoopPieces& pieces) {
   std::optional<RegionParts> parts = lower_body(c, loop);
   if (!parts) return std::nullopt;
   const RefTensor* first = c.has(1) ? c.known_or_null(1) : nullptr;
@@ -390,11 +370,10 @@ std::optional<std::vector<Item>> regular_loop(Call& c, const Iteration& loop) {
   const RefTensor* next = c.lowering().known_or_null(*parts->build, parts->outputs[0]);
   const bool starts = !c.has(1) || (first != nullptr && first->number(0) != 0);
   const bool goes_on = next != nullptr && next->number(0) != 0;
-  if (!starts || !goes_on) return open_loop(c, loop, *parts);
+  if (!starts || !goes_on) return open_loop(c, loop, *parts, pieces);
   if (!c.has(0)) c.fail("neither a number of iterations nor a condition ends it");
-  if (!loop.most) return open_loop(c, loop, *parts);
-  if (*loop.most > std::numeric_limits<int32_t>::max())
-    c.fail("{} iterations, which no condition ends", *loop.most);
+  if (!loop.most) return open_loop(c, loop, *parts, pieces);
+  if (*loop.most > kMostStated) c.fail("{} iterations, which no condition ends", *loop.most);
   return counted_loop(c, loop, *parts, *loop.most);
 }
 
@@ -411,15 +390,30 @@ void loop_body(Call& c) {
   if (body.inputs.size() != loop.given())
     c.fail("the body must take {} inputs; it takes {}", loop.given(), body.inputs.size());
   loop.stacked = body.outputs.size() - 1 - loop.carried.size();
-  if (auto done = Open(c, loop).finished(loop.carried.size() + loop.stacked))
-    return out_all(c, *done);
   const auto limit_known = [&] {
     if (c.has(0)) loop.most = std::max<int64_t>(0, c.known(0).integer<int64_t>(0));
   };
   // How many rows there are decides a size.
   if (loop.stacked > 0 || (c.has(0) && c.known_or_null(0) != nullptr)) limit_known();
   if (loop.most == 0) return out_all(c, unroll(c, loop));
-  if (const auto results = regular_loop(c, loop)) return out_all(c, *results);
+  LoopPieces pieces(c, loop.part, loop.carried, loop.stacked);
+  std::optional<std::vector<Item>> results;
+  if (pieces.has_begun()) results = pieces.results();
+  while (!pieces.has_begun() || pieces.goes_on()) {
+    if (loop.most && pieces.done() >= *loop.most) break;
+    const bool is_stated = loop.most && *loop.most <= kMostStated;
+    if (!is_stated && pieces.done() >= kMostOpen)
+      c.fail(
+          "its condition still holds after {} iterations; a loop that needs more must say as its "
+          "first operand how many there are at most, up to {}",
+          pieces.done(), kMostStated);
+    loop.carried = pieces.carried();
+    loop.begin = pieces.done();
+    results = regular_loop(c, loop, pieces);
+    BRRR_CHECK(results || !pieces.has_begun(), "a loop that began in pieces must end in them");
+    if (!results || !pieces.has_begun()) break;
+  }
+  if (results) return out_all(c, *results);
   limit_known();
   out_all(c, unroll(c, loop));
 }

@@ -17,7 +17,7 @@ std::optional<Value> vector_of(Call& c, const std::string& name) {
   if (t == nullptr) return std::nullopt;
   if (t->type == ElementType::string) c.refuse("{} of texts", name);
   const std::string own = c.names().qualified(c.node().outputs[0]) + "/" + name;
-  return reshape(c.lowering().constant(*t, own), {t->elements()});
+  return reshape(c.lowering().constant(*t, own).value, {t->elements()});
 }
 
 /// The same on the host.

@@ -13,7 +13,7 @@ namespace {
 
 void constant(Call& c) {
   const std::string name = c.names().qualified(c.node().outputs[0]);
-  if (const TensorProto* t = c.tensor("value")) return c.out(c.lowering().constant(*t, name));
+  if (const TensorProto* t = c.tensor("value")) return c.out(0, c.lowering().constant(*t, name));
   if (c.has_attribute("value_int")) return c.out(c.scalar(c.integer("value_int"), DType::i64));
   if (c.has_attribute("value_float")) return c.out(c.scalar(c.number("value_float"), DType::f32));
   if (const auto list = c.integer_list("value_ints")) return c.out(c.vector(*list));
@@ -24,7 +24,9 @@ void constant(Call& c) {
 void constant_of_shape(Call& c) {
   const std::vector<int64_t> shape = c.integers(0);
   RefTensor value(Type{DType::f32, {1}});
+  ElementType element = ElementType::f32;
   if (const TensorProto* t = c.tensor("value")) {
+    element = t->type;
     const auto dtype = dtype_of(t->type);
     if (!dtype) c.refuse("a value of {}", onnx::name_of(t->type));
     if (t->elements() != 1) c.fail("the value has {} elements; expected one", t->elements());
@@ -33,7 +35,7 @@ void constant_of_shape(Call& c) {
   for (const int64_t size : shape)
     if (size < 0) c.fail("a size is {}", size);
   const Value one = reshape(c.lowering().constant(value), {});
-  c.out(broadcast_to(one, Shape(shape)));
+  c.out(0, {broadcast_to(one, Shape(shape)), element});
 }
 
 void shape_of(Call& c) {

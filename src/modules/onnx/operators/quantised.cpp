@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "formats/onnx/packed_integers.h"
 #include "modules/onnx/call.h"
 #include "modules/onnx/operators/products.h"
 
@@ -56,12 +57,17 @@ Value spread(Call& c, Value v, const Shape& x, const char* what) {
 DType float_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 /// round(x / scale) + zero in `to`: half to even, and what is out of range becomes the nearest end.
-Value quantised(Value x, Value scale, std::optional<Value> zero, DType to) {
+/// `narrow`: the range, where it is less than that of `to`.
+Value quantised(Value x, Value scale, std::optional<Value> zero, DType to,
+                std::optional<NarrowInteger> narrow = std::nullopt) {
   Value y = x / scale;
   if (is_fp8(to)) return cast(y, to);
   const DType wide = float_of(y.dtype());
   y = round(cast(y, wide));
   if (zero) y = y + cast(*zero, wide);
+  if (narrow)
+    y = minimum(maximum(y, scalar(*y.graph, narrow->least(), wide)),
+                scalar(*y.graph, narrow->most(), wide));
   return cast(y, to);
 }
 
@@ -75,17 +81,23 @@ Value dequantised(Value x, Value scale, std::optional<Value> zero) {
 
 void quantize_linear(Call& c) {
   Value x = c.in(0), scale = spread(c, c.in(1), c.in(0).shape(), "scale");
-  DType to = DType::u8;
-  if (c.integer("output_dtype", 0) != 0) to = c.dtype("output_dtype");
+  ElementType element = ElementType::u8;
+  if (c.integer("output_dtype", 0) != 0) element = c.element_type("output_dtype");
   std::optional<Value> zero = c.optional(2);
-  if (zero) to = zero->dtype();
+  if (zero && !narrow_integer(element)) {
+    element = c.item(2).element;
+    if (element == ElementType::undefined) element = element_type_of(zero->dtype());
+  }
+  const DType to = *dtype_of(element);
   if (!is_integer(to) && !is_fp8(to)) c.refuse("quantisation to {}", name_of(to));
   if (is_fp8(to) && c.integer("saturate", 1) == 0)
     c.refuse("a quantisation to 8-bit floats that does not saturate");
   if (zero) zero = spread(c, *zero, x.shape(), "zero point");
   DType precision = is_float(x.dtype()) ? x.dtype() : scale.dtype();
   if (c.integer("precision", 0) != 0) precision = c.dtype("precision");
-  c.out(quantised(cast(x, precision), cast(scale, precision), zero, to));
+  const Value y =
+      quantised(cast(x, precision), cast(scale, precision), zero, to, narrow_integer(element));
+  c.out(0, {y, element});
 }
 
 void dequantize_linear(Call& c) {
@@ -180,7 +192,21 @@ Value unpacked(Value packed, int64_t bits) {
   return reshape(bit_and(shift_right(reshape(packed, column), by), low), flat);
 }
 
-/// The weight [N, K] of MatMulNBits: rows of blocks, each with a scale and a zero point.
+/// The block of each column of MatMulNBits' weight [N, K], where the file gives an order.
+std::optional<Value> blocks_of_columns(Call& c, int64_t k, int64_t blocks, int64_t padded) {
+  if (!c.has(4)) return std::nullopt;
+  const Value order = c.in(4);
+  const int64_t given = order.shape().elements();
+  if (!is_integer(order.dtype()) || (given != k && given != padded))
+    c.fail("g_idx is {}; expected {} integers", order.type().str(), k);
+  if (const RefTensor* known = c.known_or_null(4))
+    for (int64_t i = 0; i < k; ++i)
+      if (const auto at = known->integer<int64_t>(static_cast<size_t>(i)); at < 0 || at >= blocks)
+        c.fail("g_idx names block {} of {}", at, blocks);
+  return slice(reshape(order, {given}), 0, 0, k);
+}
+
+/// The weight [N, K] of MatMulNBits: blocks of columns, each with a scale and a zero point.
 Value blocked_weight(Call& c, int64_t n, int64_t k, DType dtype) {
   const int64_t bits = c.integer("bits", 4), block = c.integer("block_size");
   if (bits != 2 && bits != 4 && bits != 8) c.refuse("{} bits", bits);
@@ -202,14 +228,21 @@ Value blocked_weight(Call& c, int64_t n, int64_t k, DType dtype) {
     zero = reshape(cast(given, dtype), {n, blocks, 1});
   }
   const Value scale = reshape(cast(c.in(2), dtype), {n, blocks, 1});
-  const Value weight = reshape((cast(numbers, dtype) - zero) * scale, {n, blocks * block});
-  return blocks * block == k ? weight : slice(weight, 1, 0, k);
+  const auto columns = [&](Value v) {
+    v = reshape(v, {n, blocks * block});
+    return blocks * block == k ? v : slice(v, 1, 0, k);
+  };
+  if (const auto order = blocks_of_columns(c, k, blocks, blocks * block)) {
+    const auto ordered = [&](Value v) { return gather(reshape(v, {n, blocks}), *order, 1); };
+    if (c.has(3)) zero = ordered(zero);
+    return (cast(columns(numbers), dtype) - zero) * ordered(scale);
+  }
+  return columns((cast(numbers, dtype) - zero) * scale);
 }
 
 void matmul_n_bits(Call& c) {
   const Value x = c.in(0);
   const int64_t n = c.integer("N"), k = c.integer("K");
-  if (c.has(4)) c.refuse("an order of the groups (g_idx)");
   if (n < 1 || k < 1) c.fail("N = {}, K = {}", n, k);
   c.out(with_bias(c, matmul(x, blocked_weight(c, n, k, x.dtype()), false, true), 5));
 }

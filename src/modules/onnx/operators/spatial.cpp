@@ -193,10 +193,19 @@ void columns_to_image(Call& c) {
 // -- pools
 // ---------------------------------------------------------------------------------------
 
-PlacedWindows pool_windows(Call& c) {
+/// Where the windows stand; nothing where there are none, and the results are empty: so ONNX's
+/// formula has it for a window that is larger than its axis with the padding by up to a stride.
+std::optional<PlacedWindows> pool_windows(Call& c) {
   const auto kernel = c.integer_list("kernel_shape");
   if (!kernel) c.fail("needs the attribute 'kernel_shape'");
-  return placed_windows(c, spatial_axes(c, 0), *kernel);
+  const std::vector<int64_t> in = spatial_axes(c, 0);
+  PlacedWindows p = placed_windows(c, in, *kernel, true);
+  if (std::ranges::find(p.out, 0) == p.out.end()) return p;
+  const Value x = c.in(0);
+  const Shape shape = with_axes(x.shape(), p.out);
+  c.out(full(c.graph(), shape, 0, x.dtype()));
+  c.out(1, full(c.graph(), shape, 0, DType::i64));
+  return std::nullopt;
 }
 
 /// Row-major indices into x as ONNX counts them with storage_order = 1: columns first.
@@ -221,8 +230,9 @@ Value column_major(Call& c, Value index, const Shape& x) {
 
 void pool_max(Call& c) {
   const Value x = c.in(0);
-  const PlacedWindows p = pool_windows(c);
-  const MaxPool pooled = max_pool(x, p.kernel, p.windows);
+  const auto p = pool_windows(c);
+  if (!p) return;
+  const MaxPool pooled = max_pool(x, p->kernel, p->windows);
   c.out(pooled.values);
   if (!c.wants(1)) return;
   const bool by_columns = c.integer("storage_order", 0) != 0;
@@ -259,10 +269,11 @@ Value window_counts(Call& c, const PlacedWindows& p, const std::vector<int64_t>&
 void pool_average(Call& c) {
   const DType dtype = c.in(0).dtype();
   const Value x = cast(c.in(0), sum_dtype(dtype));
-  const PlacedWindows p = pool_windows(c);
+  const auto p = pool_windows(c);
+  if (!p) return;
   const bool with_padding = c.integer("count_include_pad", 0) != 0;
-  const Value counts = window_counts(c, p, spatial_axes(c, 0), with_padding, x.dtype());
-  c.out(cast(sum_pool(x, p.kernel, p.windows) / counts, dtype));
+  const Value counts = window_counts(c, *p, spatial_axes(c, 0), with_padding, x.dtype());
+  c.out(cast(sum_pool(x, p->kernel, p->windows) / counts, dtype));
 }
 
 /// Opset 1 has a float.
@@ -285,9 +296,10 @@ Value roots_of(Value x, double p) {
 void pool_norm(Call& c) {
   const DType dtype = c.in(0).dtype();
   const Value x = cast(c.in(0), sum_dtype(dtype));
-  const PlacedWindows p = pool_windows(c);
+  const auto p = pool_windows(c);
+  if (!p) return;
   const double exponent = exponent_of(c);
-  c.out(cast(roots_of(sum_pool(powers_of(x, exponent), p.kernel, p.windows), exponent), dtype));
+  c.out(cast(roots_of(sum_pool(powers_of(x, exponent), p->kernel, p->windows), exponent), dtype));
 }
 
 template <typename F>
@@ -391,7 +403,8 @@ std::vector<int64_t> size_list(Call& c, std::string_view name, size_t count, int
   return *list;
 }
 
-PlacedWindows placed_windows(Call& c, const std::vector<int64_t>& in, std::vector<int64_t> kernel) {
+PlacedWindows placed_windows(Call& c, const std::vector<int64_t>& in, std::vector<int64_t> kernel,
+                             bool may_be_none) {
   const size_t axes = in.size();
   if (kernel.size() != axes) c.fail("a kernel of {} axes over {}", kernel.size(), axes);
   PlacedWindows p;
@@ -419,6 +432,13 @@ PlacedWindows placed_windows(Call& c, const std::vector<int64_t>& in, std::vecto
       p.file_pads[a + axes] = after;
     }
     const int64_t rest = in[a] + before + after - width;
+    // How many there are is rounded towards fewer: none.
+    const bool is_none =
+        rest < 0 && (rounds_up ? rest + stride <= 0 && rest + 2 * stride > 0 : rest + stride >= 0);
+    if (is_none && may_be_none) {
+      p.out.push_back(0);
+      continue;
+    }
     if (rest < 0 && !(rounds_up && rest + stride > 0))
       c.fail("a kernel of {} does not fit spatial axis {} of {}", kernel[a], a, in[a]);
     int64_t count = (rounds_up ? rest + stride - 1 : rest) / stride + 1;

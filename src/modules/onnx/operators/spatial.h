@@ -21,7 +21,9 @@ struct PlacedWindows {
   Windows windows;  // pads as they are needed: ceil_mode reads beyond those asked for
   std::vector<int64_t> file_pads;  // those asked for
 };
-PlacedWindows placed_windows(Call& c, const std::vector<int64_t>& in, std::vector<int64_t> kernel);
+/// With `may_be_none`, an axis may have no window: `out` is 0 there.
+PlacedWindows placed_windows(Call& c, const std::vector<int64_t>& in, std::vector<int64_t> kernel,
+                             bool may_be_none = false);
 /// A list attribute of so many integers in [low, 2^31), or the fallback for each.
 std::vector<int64_t> size_list(Call& c, std::string_view name, size_t count, int64_t fallback,
                                int64_t low);
