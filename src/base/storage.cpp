@@ -22,24 +22,26 @@ constexpr LayoutRow kLayouts[] = {{Layout::rows, "rows"},
                                   {Layout::transposed_panels, "transposed_panels"}};
 
 /// Element (row, column) of a matrix [rows, columns].
-int64_t place_of(Layout layout, int64_t row, int64_t column, const Shape& shape) {
-  if (layout == Layout::panels) return place_in_panels(row, column, shape.size(0));
-  return place_in_panels(column, row, shape.size(1));
+int64_t place_of(Layout layout, DType dtype, int64_t row, int64_t column, const Shape& shape) {
+  const auto place = dtype == DType::f32 ? place_in_f32_panels : place_in_panels;
+  if (layout == Layout::panels) return place(row, column, shape.size(0));
+  return place(column, row, shape.size(1));
 }
 
 /// f(its place in row-major order, its place in memory) for each element of a matrix.
 template <typename F>
-void for_each_place(Layout layout, const Shape& shape, F f) {
+void for_each_place(Layout layout, DType dtype, const Shape& shape, F f) {
   const int64_t rows = shape.size(0), columns = shape.size(1);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
-      f(static_cast<size_t>(i * columns + j), place_of(layout, i, j, shape));
+      f(static_cast<size_t>(i * columns + j), place_of(layout, dtype, i, j, shape));
 }
 
-int64_t elements_in_memory(Layout layout, const Shape& shape) {
+int64_t elements_in_memory(Layout layout, DType dtype, const Shape& shape) {
   if (layout == Layout::rows) return shape.elements();
   const int64_t rows = shape.size(0), columns = shape.size(1);
-  return layout == Layout::panels ? panel_elements(rows, columns) : panel_elements(columns, rows);
+  const auto elements = dtype == DType::f32 ? f32_panel_elements : panel_elements;
+  return layout == Layout::panels ? elements(rows, columns) : elements(columns, rows);
 }
 
 /// How the groups of a quantized matrix [rows, columns] lie.
@@ -166,8 +168,8 @@ std::string storage_refusal(const Storage& storage, DType dtype, const Shape& sh
     return storage.layout != Layout::rows ? "integers lie in rows"
            : is_float(dtype)              ? std::string()
                              : fmt::format("only floats are quantized; got {}", name_of(dtype));
-  if (dtype != DType::bf16 && dtype != DType::f16)
-    return fmt::format("only bf16 and f16 lie in panels; got {}", name_of(dtype));
+  if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32)
+    return fmt::format("only bf16, f16 and f32 lie in panels; got {}", name_of(dtype));
   return "";
 }
 
@@ -181,7 +183,7 @@ int64_t stored_bytes(const Storage& storage, DType dtype, const Shape& shape) {
     return groups.first_scale() + groups.count() * int64_t{sizeof(float)};
   }
   int64_t bytes = 0;
-  const int64_t elements = elements_in_memory(storage.layout, shape);
+  const int64_t elements = elements_in_memory(storage.layout, dtype, shape);
   if (__builtin_mul_overflow(elements, static_cast<int64_t>(bytes_of(dtype)), &bytes))
     user_error("{}{} has too many bytes", name_of(dtype), shape.str());
   return bytes;
@@ -191,7 +193,7 @@ void read_floats(const Storage& storage, DType dtype, const Shape& shape, const 
                  std::span<double> to) {
   if (storage.is_quantized()) return read_quantized(Groups(storage.quantized, shape), from, to);
   if (storage.layout != Layout::rows)
-    return for_each_place(storage.layout, shape, [&](size_t i, int64_t place) {
+    return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {
       to[i] = load_as_double(dtype, from, place);
     });
   for (size_t i = 0; i < to.size(); ++i)
@@ -203,7 +205,7 @@ void write_floats(const Storage& storage, DType dtype, const Shape& shape,
   if (storage.is_quantized()) return write_quantized(Groups(storage.quantized, shape), from, to);
   if (storage.layout != Layout::rows) {
     std::memset(to, 0, static_cast<size_t>(stored_bytes(storage, dtype, shape)));
-    return for_each_place(storage.layout, shape, [&](size_t i, int64_t place) {
+    return for_each_place(storage.layout, dtype, shape, [&](size_t i, int64_t place) {
       store_from_double(dtype, to, place, from[i]);
     });
   }

@@ -22,7 +22,9 @@ ModuleRunner::ModuleRunner(const std::shared_ptr<const modules::Module>& module,
     : room_(backend, std::move(memory)),
       beside_(beside),
       output_copies_(output_copies),
-      session_(module, backend, watched(std::move(options))) {}
+      module_(module),
+      options_(watched(std::move(options))),
+      session_(std::make_unique<modules::ModuleSession>(module, backend, options_)) {}
 
 modules::ModuleOptions ModuleRunner::watched(modules::ModuleOptions options) {
   options.before_program = [this](Engine& engine, const Graph& next) {
@@ -33,7 +35,7 @@ modules::ModuleOptions ModuleRunner::watched(modules::ModuleOptions options) {
 
 int64_t ModuleRunner::tensor_bytes(const Graph* next) const {
   std::vector<int64_t> bytes;
-  for (const Graph* graph : session_.engine().graphs()) bytes.push_back(output_bytes(*graph));
+  for (const Graph* graph : session_->engine().graphs()) bytes.push_back(output_bytes(*graph));
   if (next != nullptr) bytes.push_back(output_bytes(*next));
   if (bytes.empty()) return 0;
   // What a program gives lies beside what the one before it gave.
@@ -41,13 +43,28 @@ int64_t ModuleRunner::tensor_bytes(const Graph* next) const {
   return output_copies_ * bytes[0] + (bytes.size() > 1 ? bytes[1] : 0);
 }
 
-void ModuleRunner::prepare(const modules::ModuleValues& inputs,
+void ModuleRunner::compile(const modules::ModuleValues& inputs,
                            const std::vector<std::string>& wanted) {
-  is_complete_ = session_.prepare(inputs, wanted);
+  is_complete_ = session_->prepare(inputs, wanted);
   train::trim_heap();
   now_ = resident_memory();
-  room_.measure(session_.engine(), tensor_bytes() + beside_);
-  room_.check(session_.engine());
+  room_.measure(session_->engine(), tensor_bytes() + beside_);
+}
+
+void ModuleRunner::prepare(const modules::ModuleValues& inputs,
+                           const std::vector<std::string>& wanted) {
+  compile(inputs, wanted);
+  const auto lies_in_panels = [](const StateInfo& state) {
+    return state.type.storage.layout != Layout::rows;
+  };
+  if (!room_.fits(session_->engine()) &&
+      std::ranges::any_of(session_->engine().states(), lies_in_panels)) {
+    options_.disabled.emplace(train::kWeightPanels);
+    const Backend backend = session_->engine().backend();
+    session_ = std::make_unique<modules::ModuleSession>(module_, backend, options_);
+    compile(inputs, wanted);
+  }
+  room_.check(session_->engine());
   is_prepared_ = true;
 }
 
@@ -55,25 +72,25 @@ modules::ModuleValues ModuleRunner::run(const modules::ModuleValues& inputs,
                                         const std::vector<std::string>& wanted,
                                         Timeline* timeline) {
   if (!is_prepared_) prepare(inputs, wanted);
-  return room_.run([&] { return session_.run(inputs, wanted, timeline); });
+  return room_.run([&] { return session_->run(inputs, wanted, timeline); });
 }
 
 int64_t ModuleRunner::lent_bytes() const {
   int64_t bytes = 0;
-  for (const StateInfo& state : session_.engine().states())
+  for (const StateInfo& state : session_->engine().states())
     if (state.is_lent) bytes += state.type.bytes();
   return bytes;
 }
 
 train::ProcessForecast ModuleRunner::forecast() const {
-  const Engine& engine = session_.engine();
+  const Engine& engine = session_->engine();
   const bool is_on_device = engine.backend().memory_bytes > 0;
   train::ProcessForecast f = train::forecast_running(engine.graphs(), now_, is_on_device);
   f.program = now_.needed();
   f.arena = is_on_device ? 0 : engine.forecast().total();
   f.batches = tensor_bytes() + beside_;
   // Weights that are no longer read where they lie were read there once.
-  f.mapped = std::max(now_.inputs, static_cast<int64_t>(session_.module().file_bytes()));
+  f.mapped = std::max(now_.inputs, static_cast<int64_t>(session_->module().file_bytes()));
   return f;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // Running a module within the memory that there is: what a run will take is known before anything
-// is allocated, and a run that does not fit is refused. A module whose later sizes depend on data
-// is known to its first program; the engine's limit holds for the others.
+// is allocated, and a run that does not fit is refused. Where the weights do not fit in panels,
+// which are memory for time, they are read where they lie in the file. A module whose later sizes
+// depend on data is known to its first program; the engine's limit holds for the others.
 
 #include <memory>
 #include <string>
@@ -38,18 +39,22 @@ class ModuleRunner {
   train::ProcessForecast forecast() const;
   /// The weights that stay in the mapped file.
   int64_t lent_bytes() const;
-  const modules::ModuleSession& session() const { return session_; }
+  /// Another one after prepare(), where the weights do not fit in panels.
+  const modules::ModuleSession& session() const { return *session_; }
 
  private:
   /// Outputs as the caller gets them, and what one program hands to the next.
   int64_t tensor_bytes(const Graph* next = nullptr) const;
   modules::ModuleOptions watched(modules::ModuleOptions options);
+  void compile(const modules::ModuleValues& inputs, const std::vector<std::string>& wanted);
 
   Room room_;
   int64_t beside_, output_copies_;
   bool is_prepared_ = false, is_complete_ = false;
   ResidentMemory now_;  // compiled, nothing allocated
-  modules::ModuleSession session_;
+  std::shared_ptr<const modules::Module> module_;
+  modules::ModuleOptions options_;
+  std::unique_ptr<modules::ModuleSession> session_;
 };
 
 }  // namespace brrr::infer

@@ -32,14 +32,22 @@ void Room::set_limit_beside(Engine& engine, const std::vector<const Graph*>& gra
   engine.set_limit(std::max<int64_t>(1, memory_.limit.bytes - beside_));
 }
 
+// Nothing of the temporary region is resident while parameters are loaded.
+int64_t Room::most_at_once(const Engine& engine) const {
+  const MemoryForecast f = engine.forecast();
+  return f.total() - f.temporary_bytes +
+         std::max(f.temporary_bytes, on_device_ ? 0 : loading_bytes(engine));
+}
+
+bool Room::fits(const Engine& engine) const {
+  return !has_limit() || most_at_once(engine) <= engine.limit();
+}
+
 void Room::check(const Engine& engine) const {
-  if (!has_limit()) return;
+  if (fits(engine)) return;
   const MemoryForecast f = engine.forecast();
   const int64_t kept = f.total() - f.temporary_bytes;
-  // Nothing of the temporary region is resident while parameters are loaded.
-  const int64_t arena = kept + std::max(f.temporary_bytes, on_device_ ? 0 : loading_bytes(engine));
-  if (arena <= engine.limit()) return;
-  const int64_t needed = arena + beside_;
+  const int64_t needed = most_at_once(engine) + beside_;
   const std::string more =
       memory_.limit.source == "--memory-limit"
           ? fmt::format("--memory-limit {}", memory_at_least(needed + train::kVariesBetweenRuns))

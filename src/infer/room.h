@@ -31,8 +31,9 @@ class Room {
   /// the limit to what is left beside it.
   void measure(Engine& engine, int64_t more = 0);
 
-  /// Throws UserError (exit 3), with the numbers and the way out, when the engine cannot be
-  /// allocated and its parameters loaded within the limit.
+  /// Whether the engine can be allocated and its parameters loaded within the limit.
+  bool fits(const Engine& engine) const;
+  /// Throws UserError (exit 3), with the numbers and the way out, where it does not fit.
   void check(const Engine& engine) const;
 
   /// f(), whose refusal for want of memory is told with the limit and the way out.
@@ -48,6 +49,7 @@ class Room {
 
  private:
   bool has_limit() const { return memory_.limit.bytes > 0; }
+  int64_t most_at_once(const Engine& engine) const;
   void set_limit_beside(Engine& engine, const std::vector<const Graph*>& graphs, int64_t more);
   [[noreturn]] void refuse(const std::string& why) const;
 

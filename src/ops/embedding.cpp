@@ -63,7 +63,8 @@ std::vector<OpDef> embedding_ops() {
           {{tensor({11, 8}), tensor({3, 5}, 0, 11, DType::i32)}, {}},
           {{tensor({11, 37}), tensor({64}, 0, 11, DType::i32)}, {}},
           {{tensor({11, 8}), tensor({7}, 0, 11, DType::i64)}, {}},
-          {{stored_right(64, 45, true, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)}, {}}};
+          {{stored_right(64, 45, true, DType::bf16), tensor({3, 5}, 0, 45, DType::i32)}, {}},
+          {{stored_right(50, 60, true, DType::f32), tensor({128}, 0, 60, DType::i64)}, {}}};
     };
     list.push_back(std::move(d));
   }

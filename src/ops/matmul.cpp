@@ -171,6 +171,10 @@ std::vector<OpDef> matmul_ops() {
         out.push_back({{tensor({rows, 64}, -1, 1, DType::bf16),
                         stored_right(64, columns, transposed, DType::bf16)},
                        {{"transpose_a", false}, {"transpose_b", transposed}}});
+      for (const auto& [rows, columns, transposed] :
+           {std::tuple(3, 96, false), {1, 127, false}, {40, 127, true}})
+        out.push_back({{tensor({rows, 50}), stored_right(50, columns, transposed, DType::f32)},
+                       {{"transpose_a", false}, {"transpose_b", transposed}}});
       for (const bool transposed : {false, true}) {
         const Shape b = transposed ? Shape{37, 130} : Shape{130, 37};
         out.push_back({{tensor({19, 130}, -128, 127, DType::i8), tensor(b, -128, 127, DType::i8)},
@@ -236,7 +240,8 @@ std::vector<OpDef> matmul_ops() {
            {}},
           {{tensor({2, 40, 64}, -1, 1, DType::bf16), stored_right(64, 32, false, DType::bf16),
             tensor({32})},
-           {}}};
+           {}},
+          {{tensor({2, 9, 50}), stored_right(50, 96, false, DType::f32), tensor({96})}, {}}};
     };
     list.push_back(std::move(d));
   }

@@ -51,7 +51,7 @@ std::vector<OpDef> store_ops() {
                                         {{50, 161}, Layout::transposed_panels},
                                         {{33, 1}, Layout::panels},
                                         {{1, 32}, Layout::transposed_panels}})
-      for (const DType dtype : {DType::bf16, DType::f16})
+      for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
         out.push_back({{tensor(shape, -1, 1, dtype)}, {{"storage", Storage{layout}.str()}}});
     for (const Quantized& q : {Quantized{8, 0, 0}, {8, 1, 0}, {4, 0, 32}, {4, 1, 32}, {4, 1, 0}})
       for (const DType dtype : {DType::f32, DType::bf16})

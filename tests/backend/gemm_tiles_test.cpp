@@ -76,6 +76,41 @@ TEST_P(GemmTiles, APanelIsTheMatrix) {
     }
 }
 
+/// The same of f32, which has no padding of terms.
+TEST_P(GemmTiles, AnF32PanelIsTheMatrix) {
+  if (!path().name.starts_with("vector")) GTEST_SKIP() << "tiles of 16 bits";
+  const std::vector<std::pair<int64_t, int64_t>> sizes = {{64, 32},   {1, 1},     {33, 117},
+                                                          {835, 640}, {2336, 65}, {32, 4650}};
+  for (const auto& [k, n] : some(sizes, 4))
+    for (const int64_t m : {1, 5, 16, 40, 330}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
+      RngStream random({7, 9}, 3);
+      const auto draw = [&](int64_t count) {
+        std::vector<float> numbers(static_cast<size_t>(count));
+        for (float& x : numbers) x = 2 * random.next_uniform() - 1;
+        return numbers;
+      };
+      const std::vector<float> a = draw(m * k), b = draw(k * n), bias = draw(n);
+      std::vector<float> plain(static_cast<size_t>(m * n), -1), in_panels = plain;
+      GemmArgs g{.m = m, .n = n, .k = k, .a = a.data(), .lda = k, .b = b.data(), .ldb = n};
+      g.bias = bias.data();
+      g.c = plain.data();
+      g.ldc = n;
+      path().run({g, 1, 0, 0, 0});
+      // What no column lies in may be anything.
+      std::vector<float> panels(static_cast<size_t>(f32_panel_elements(k, n)), NAN);
+      for (int64_t i = 0; i < k; ++i)
+        for (int64_t j = 0; j < n; ++j)
+          panels[static_cast<size_t>(place_in_f32_panels(i, j, k))] =
+              b[static_cast<size_t>(i * n + j)];
+      g.b = panels.data();
+      g.panels = true;
+      g.c = in_panels.data();
+      path().run({g, 1, 0, 0, 0});
+      EXPECT_EQ(in_panels, plain);
+    }
+}
+
 /// Rows that go on with zeros, behind which lie no numbers: with terms in one chunk and in several.
 TEST_P(GemmTiles, RowsMayEndInZeros) {
   for (const int64_t k : {int64_t{1}, int64_t{33}, int64_t{800}, int64_t{8192 + 33}})

@@ -147,12 +147,13 @@ void add_products(std::vector<Case>& list) {
       p.output(matmul(p.of_rows({p.rows(), 200}, DType::i8, 0, -128, 127),
                       p.shared(right, DType::i8, -128, 127), false, transposed));
     });
-  add("panels", [](Piece& p) {
-    const Value x = p.of_rows({p.rows(), 864}, bf16);
-    const Value w = p.shared(Type{bf16, {864, 96}, {Layout::panels}});
-    p.output(matmul(x, w));
-    p.output(gelu(matmul(x, w, false, false, f32)));
-  });
+  for (const DType t : {bf16, f32})
+    add(fmt::format("panels {}", name_of(t)), [=](Piece& p) {
+      const Value x = p.of_rows({p.rows(), 864}, t);
+      const Value w = p.shared(Type{t, {864, 96}, {Layout::panels}});
+      p.output(matmul(x, w));
+      p.output(gelu(matmul(x, w, false, false, f32)));
+    });
 }
 
 // The rows are images.

@@ -27,14 +27,15 @@ TEST(Storage, NamesComeBack) {
     EXPECT_FALSE(storage_from_name(name)) << name;
 }
 
-TEST(Storage, OnlyMatricesOf16BitsLieInPanels) {
+TEST(Storage, OnlyMatricesOfFloatsLieInPanels) {
   EXPECT_EQ(storage_refusal({}, DType::i64, Shape{2, 3, 4}), "");
   for (const Layout layout : {Layout::panels, Layout::transposed_panels}) {
     EXPECT_EQ(storage_refusal({layout}, DType::bf16, Shape{3, 4}), "");
     EXPECT_EQ(storage_refusal({layout}, DType::f16, Shape{0, 4}), "");
+    EXPECT_EQ(storage_refusal({layout}, DType::f32, Shape{3, 4}), "");
     for (const Shape& shape : {Shape{}, Shape{4}, Shape{2, 3, 4}, Shape{Dim::symbol("n"), 4}})
       EXPECT_NE(storage_refusal({layout}, DType::bf16, shape), "") << shape.str();
-    for (const DType dtype : {DType::f32, DType::f64, DType::i8, DType::boolean})
+    for (const DType dtype : {DType::f64, DType::i8, DType::boolean})
       EXPECT_NE(storage_refusal({layout}, dtype, Shape{3, 4}), "") << name_of(dtype);
   }
 }
@@ -42,15 +43,19 @@ TEST(Storage, OnlyMatricesOf16BitsLieInPanels) {
 TEST(Storage, WhatGoesInComesOut) {
   for (const Layout layout : kLayouts)
     for (const Shape& shape : {Shape{64, 96}, Shape{33, 65}, Shape{1, 1}, Shape{50, 1}})
-      for (const DType dtype : {DType::bf16, DType::f16}) {
+      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+        const bool wide = dtype == DType::f32;
+        const auto width = static_cast<int64_t>(bytes_of(dtype));
+        const auto elements = wide ? f32_panel_elements : panel_elements;
+        const auto place = wide ? place_in_f32_panels : place_in_panels;
         SCOPED_TRACE(fmt::format("{} {} {}", Storage{layout}.str(), shape.str(), name_of(dtype)));
         const int64_t bytes = stored_bytes({layout}, dtype, shape);
         const int64_t k = shape.size(0), n = shape.size(1);
         if (layout == Layout::panels) {
-          EXPECT_EQ(bytes, 2 * panel_elements(k, n));
+          EXPECT_EQ(bytes, width * elements(k, n));
         }
         if (layout == Layout::transposed_panels) {
-          EXPECT_EQ(bytes, 2 * panel_elements(n, k));
+          EXPECT_EQ(bytes, width * elements(n, k));
         }
         std::vector<double> in(static_cast<size_t>(k * n));
         for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<double>(i % 200) - 99.5;
@@ -60,11 +65,10 @@ TEST(Storage, WhatGoesInComesOut) {
         read_floats({layout}, dtype, shape, memory.data(), out);
         EXPECT_EQ(in, out);
         if (layout != Layout::panels) continue;
-        EXPECT_EQ(load_as_double(dtype, memory.data(), place_in_panels(k - 1, n - 1, k)),
-                  in.back());
+        EXPECT_EQ(load_as_double(dtype, memory.data(), place(k - 1, n - 1, k)), in.back());
         // What the panels have more than the matrix are zeros.
         int64_t others = 0;
-        for (int64_t i = 0; i < bytes / 2; ++i)
+        for (int64_t i = 0; i < bytes / width; ++i)
           others += load_as_double(dtype, memory.data(), i) != 0;
         EXPECT_EQ(others, k * n);
       }

@@ -174,9 +174,7 @@ class Backward final : public Kernel {
     block.a_row = lda;
     block.a_panel = gemm_.mr * lda;
     block.a_k = 1;
-    block.b = b;
-    block.b_packed = true;
-    block.b_k = gemm_.nr;
+    block.set_packed(b, gemm_.nr);
     block.alpha = alpha;
     block.c = out;
     block.ldc = kGradKeyBlock;

@@ -116,10 +116,9 @@ class Forward final : public Kernel {
     block.c = scores;
     block.ldc = kKeyBlock;
     if (!one_query_) {
-      block.b = run.at(packed_k_) +
-                (kv_head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block();
-      block.b_packed = true;
-      block.b_k = gemm_.nr;
+      block.set_packed(run.at(packed_k_) +
+                           (kv_head * blocks_of(p_.s, kKeyBlock) + k0 / kKeyBlock) * packed_block(),
+                       gemm_.nr);
       return gemm_.multiply(block);
     }
     block.b = keys(run, kv_head, k0);

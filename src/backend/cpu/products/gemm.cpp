@@ -45,7 +45,8 @@ void check(const GemmArgs& g, int64_t batch) {
   BRRR_CHECK(!g.a_ends_in_zeros || (!g.trans_a && g.lda >= round_up(g.k, 32)),
              "gemm: no room for zeros behind {} terms of rows {} apart", g.k, g.lda);
   BRRR_CHECK(
-      !g.panels || (g.dtype == DType::bf16 && !g.trans_b && g.k % kPanelTerms == 0 && batch == 1),
+      !g.panels || ((g.dtype == DType::f32 || (g.dtype == DType::bf16 && g.k % kPanelTerms == 0)) &&
+                    !g.trans_b && batch == 1),
       "gemm: panels of {} x {} {}", g.k, g.n, name_of(g.dtype));
   BRRR_CHECK(
       g.sums.partials == nullptr ||

@@ -56,7 +56,7 @@ struct GemmArgs {
   const void* b = nullptr;       // [k, n], or [n, k] when trans_b
   int64_t ldb = 0;
   bool trans_b = false;
-  // b lies in panels (base/panels.h): bf16, k a multiple of 32, not in a batch.
+  // b lies in panels (base/panels.h): bf16 and k a multiple of 32, or f32; not in a batch.
   bool panels = false;
   DType c_dtype = DType::f32;  // f32, bf16, f16; of i8 operands i32
   void* c = nullptr;           // [m, n]; null: not stored, the epilogue has it all

@@ -103,8 +103,12 @@ HWY_INLINE void store_tile(const V (&sums)[kRows][kNv], const Tile& t) {
 #endif
 }
 
-/// kRows x (kNv vectors) of C, summed in registers over all kc terms in order. B holds T.
-template <int kRows, int kNv, typename T>
+/// Floats that a tile fetches ahead of the panel that it reads for the first time.
+constexpr int64_t kFarAhead = 1024;
+
+/// kRows x (kNv vectors) of C, summed in registers over all kc terms in order. B holds T. With kFar
+/// it is f32, lies in panels and comes from memory.
+template <int kRows, int kNv, typename T, bool kFar = false>
 void tile(const Tile& t) {
   const D d;
   V sums[kRows][kNv];
@@ -134,7 +138,11 @@ void tile(const Tile& t) {
     for (int v = 0; v < kNv; v += std::max(1, kLine / kWidth)) {
       prefetch(b + kAhead * b_k + v * kLanes);
     }
-    if constexpr (kRows == kMr) {
+    if constexpr (kFar) {
+#pragma GCC unroll 2
+      for (int64_t line = 0; line < kPanelColumns; line += kFloatsOfLine)
+        prefetch_far(b + kFarAhead + line);
+    } else if constexpr (kRows == kMr) {
       prefetch_far(next);
       next += t.next_step;
     }
@@ -319,17 +327,18 @@ HWY_INLINE void multiply_rows_trans(const GemmBlock& block, int64_t j) {
 using TileFunction = void (*)(const Tile&);
 
 // Narrow tiles read a packed B or what wide ones leave of an unpacked one.
-template <typename T, int... kRowsMinus1>
+template <typename T, bool kFar, int... kRowsMinus1>
 constexpr auto narrow_tiles(std::integer_sequence<int, kRowsMinus1...>) {
   return std::array<std::array<TileFunction, 2>, kMr>{
-      {{&tile<kRowsMinus1 + 1, 1, T>, &tile<kRowsMinus1 + 1, 2, T>}...}};
+      {{&tile<kRowsMinus1 + 1, 1, T, kFar>, &tile<kRowsMinus1 + 1, 2, T, kFar>}...}};
 }
 template <typename T, int... kRowsMinus1>
 constexpr auto wide_tiles(std::integer_sequence<int, kRowsMinus1...>) {
   return std::array<TileFunction, kMr>{{&tile<kRowsMinus1 + 1, wide_nv(kRowsMinus1 + 1), T>...}};
 }
 template <typename T>
-constexpr auto kNarrow = narrow_tiles<T>(std::make_integer_sequence<int, kMr>());
+constexpr auto kNarrow = narrow_tiles<T, false>(std::make_integer_sequence<int, kMr>());
+constexpr auto kFarTiles = narrow_tiles<float, true>(std::make_integer_sequence<int, kMr>());
 template <typename T>
 constexpr auto kWide = wide_tiles<T>(std::make_integer_sequence<int, kMr>());
 
@@ -372,22 +381,32 @@ void multiply_few(const GemmBlock& block, int64_t whole, Tile t) {
   }
 }
 
-/// Row panel after row panel, each by all panels of a packed B.
-void multiply_packed(const GemmBlock& block, Tile t) {
-  for (int64_t i = 0; i < block.rows; i += kMr) {
-    const int64_t rows = std::min<int64_t>(kMr, block.rows - i);
-    t.a = block.a + i / kMr * block.a_panel;
-    t.next = block.a_far ? t.a + block.a_panel : t.a;
-    for (int64_t j = 0; j < block.cols; j += kNr) {
-      t.cols = std::min<int64_t>(kNr, block.cols - j);
-      t.b = static_cast<const float*>(block.b) + j * block.kc;
-      t.c = block.c + i * block.ldc + j;
-      t.bias = block.bias != nullptr ? block.bias + j : nullptr;
-      // The first tile of a row fetches the next row's A.
-      t.next_step = block.a_far && j == 0 ? kFloatsOfLine : 0;
-      kNarrow<float>[rows - 1][t.cols > kLanes](t);
-    }
+/// Row panel i of A times the columns of B's panels from j on.
+void multiply_tile(const GemmBlock& block, int64_t i, int64_t j, Tile& t) {
+  const int64_t rows = std::min<int64_t>(kMr, block.rows - i);
+  t.a = block.a + i / kMr * block.a_panel;
+  t.cols = std::min<int64_t>(kNr, block.cols - j);
+  t.b = static_cast<const float*>(block.b) + j / block.b_width * block.b_panel + j % block.b_width;
+  t.c = block.c + i * block.ldc + j;
+  t.bias = block.bias != nullptr ? block.bias + j : nullptr;
+  t.next = block.a_far ? t.a + block.a_panel : t.a;
+  // The first tile of a row fetches the next row's A.
+  t.next_step = block.a_far && j == 0 ? kFloatsOfLine : 0;
+  const bool is_far = block.b_far && i == 0 && j % block.b_width == 0;
+  (is_far ? kFarTiles : kNarrow<float>)[rows - 1][t.cols > kLanes](t);
+}
+
+/// B in panels of f32. Panels that come from memory are read by all rows before the next one is,
+/// where the rows stay in a near cache; else each row panel goes by all panels of B.
+void multiply_in_panels(const GemmBlock& block, Tile t) {
+  constexpr int64_t kNearRows = int64_t{1} << 17;  // floats
+  if (block.b_far && block.rows * block.kc <= kNearRows) {
+    for (int64_t j = 0; j < block.cols; j += kNr)
+      for (int64_t i = 0; i < block.rows; i += kMr) multiply_tile(block, i, j, t);
+    return;
   }
+  for (int64_t i = 0; i < block.rows; i += kMr)
+    for (int64_t j = 0; j < block.cols; j += kNr) multiply_tile(block, i, j, t);
 }
 
 void multiply(const GemmBlock& block) {
@@ -400,7 +419,7 @@ void multiply(const GemmBlock& block) {
   t.ldc = block.ldc;
   t.alpha = block.alpha;
   t.load_c = block.load_c;
-  if (block.b_packed) return multiply_packed(block, t);
+  if (block.b_width > 0) return multiply_in_panels(block, t);
   if (block.b_panels)
     return multiply_row_panels(block, std::make_index_sequence<16 / static_cast<size_t>(kLanes)>());
   const int64_t whole = block.b_tail != nullptr ? block.cols / kLanes * kLanes : block.cols;

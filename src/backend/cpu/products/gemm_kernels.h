@@ -13,7 +13,7 @@ inline constexpr int64_t kGemmFewRows = 4;
 
 /// One block product C += A B over kc terms. Element (i, k) of A lies at
 /// a + (i / mr) * a_panel + (i % mr) * a_row + k * a_k; element (k, j) of B at b + k * b_k + j, or
-/// when packed (to f32) at b + (j / nr) * kc * nr + k * nr + j % nr.
+/// in panels of f32 at b + (j / b_width) * b_panel + k * b_k + j % b_width.
 struct GemmBlock {
   int64_t rows = 0, cols = 0, kc = 0;
   const float* a = nullptr;
@@ -22,7 +22,8 @@ struct GemmBlock {
   const void* b = nullptr;
   DType b_dtype = DType::f32;
   int64_t b_k = 0;
-  bool b_packed = false;
+  int64_t b_width = 0, b_panel = 0;  // columns of a panel; 0: B does not lie in panels of f32
+  bool b_far = false;                // the panels are not in a near cache yet
   // For at most kGemmFewRows rows of A: element (k, j) of B lies at b + j * b_k + k.
   bool b_trans = false;
   // For one row of A and panels (base/panels.h) of bf16: b is where the block's terms of its first
@@ -38,6 +39,13 @@ struct GemmBlock {
   float alpha = 1.0f;
   bool load_c = false;          // add to what C holds
   const float* bias = nullptr;  // [cols] or null
+
+  /// B as GemmPacking::pack_b() leaves kc terms of it.
+  void set_packed(const float* packed, int64_t nr) {
+    b = packed;
+    b_width = b_k = nr;
+    b_panel = kc * nr;
+  }
 };
 
 struct GemmKernels {

@@ -1,5 +1,6 @@
 #include "backend/cpu/products/gemm_node.h"
 
+#include "base/integers.h"
 #include "base/panels.h"
 #include "ops/ops.h"
 
@@ -10,9 +11,13 @@ bool is_float_operand(DType t) { return t == DType::f32 || t == DType::bf16 || t
 /// Why gemm() does not take the right operand in panels.
 std::string panels_refusal(const NodeView& view, const Product& p) {
   const std::optional<ProductForm> form = product_form(view.node());
-  if (!form || form->transpose_a || p.batch != 1 || view.in[0].dtype != DType::bf16)
-    return "panels are for bf16, one product, and a left operand that is not transposed";
-  if (p.k % kPanelTerms != 0) return "terms that are not whole panels";
+  const DType dtype = view.in[0].dtype;
+  if (!form || form->transpose_a || p.batch != 1 || (dtype != DType::bf16 && dtype != DType::f32))
+    return "panels are for bf16 and f32, one product, and a left operand that is not transposed";
+  if (dtype == DType::bf16 && p.k % kPanelTerms != 0) return "terms that are not whole panels";
+  // So few columns would be mostly padding.
+  if (dtype == DType::f32 && 4 * round_up(p.n, kPanelColumns) > 5 * p.n)
+    return "columns that do not fill panels of f32";
   const Storage& b = view.in[1].storage;
   const bool lies_as_read = b.is_plain() || b == Storage{right_layout(form->transpose_b)};
   return lies_as_read ? "" : fmt::format("a right operand in {}", b.str());

@@ -15,7 +15,7 @@ std::string gemm_node_refusal(const NodeView& view, GemmPath path);
 /// The path that stands first in the kernel list among those that can; nothing: there is none.
 std::optional<GemmPath> gemm_node_path(const NodeView& view);
 
-/// Target::reads_panels: products of bf16 without a batch.
+/// Target::reads_panels: products of bf16 and f32 without a batch.
 bool reads_panels(const NodeView& product);
 /// Whether a product or a loss head has a kernel that reads panels.
 bool multiplies_panels(const NodeView& product);

@@ -103,7 +103,8 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   plan.k_step =
       g.k <= kGemmBlockK ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kGemmBlockK)), kPanelTerms);
   // Packing B pays when its rows are read by several row panels.
-  plan.pack_b = g.panels ? g.m > 1 : g.m > (g.trans_b ? kGemmFewRows : mr);
+  const bool reads_panels = g.panels && g.dtype == DType::f32;
+  plan.pack_b = !reads_panels && (g.panels ? g.m > 1 : g.m > (g.trans_b ? kGemmFewRows : mr));
   constexpr double kSmallProduct = 1 << 22;
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
@@ -126,7 +127,8 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
   }
   const int64_t products = plan.pack_a ? 1 : batch;  // in one phase
   const int64_t m = std::min(g.m, plan.chunk_rows);
-  const double pack_b_cost = plan.pack_b ? (g.trans_b ? 0.6 : 0.4) : 0.0;
+  // Panels of f32 are not packed, but they come from memory.
+  const double provide_b_cost = reads_panels ? 0.3 : plan.pack_b ? (g.trans_b ? 0.6 : 0.4) : 0.0;
   const double read_a = cost_to_read_a(plan.widen_a);
   // A block of more terms is narrower: it is to leave room in the L2 cache.
   const int64_t most_cols =
@@ -154,7 +156,7 @@ BlockPlan choose_plan(const GemmArgs& g, int64_t batch, int64_t threads,
       last_rows = rows;
       const double task = static_cast<double>(rows * cols) / static_cast<double>(kernels.lanes) +
                           read_a * static_cast<double>(rows) +
-                          pack_b_cost * static_cast<double>(cols) +
+                          provide_b_cost * static_cast<double>(cols) +
                           500.0 / static_cast<double>(std::min(g.k, kGemmBlockK));
       const double turns =
           static_cast<double>(ceil_div(ceil_div(m, rows) * col_blocks * products, threads));
@@ -217,6 +219,13 @@ void pack_a_group(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& k
 void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels, int64_t k0,
                int64_t j0, float* space, GemmBlock& block) {
   const GemmPacking& packing = gemm_packing();
+  if (g.panels && g.dtype == DType::f32) {
+    block.b = static_cast<const float*>(g.b) + j0 * g.k + k0 * kPanelColumns;
+    block.b_width = block.b_k = kPanelColumns;
+    block.b_panel = kPanelColumns * g.k;
+    block.b_far = true;
+    return;
+  }
   const auto* panels = static_cast<const uint16_t*>(g.b) + (g.panels ? j0 * g.k : 0);
   if (plan.pack_b) {
     if (g.panels) {
@@ -224,9 +233,7 @@ void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kern
     } else {
       packing.pack_b(g.dtype, b_at(g, k0, j0), g.ldb, g.trans_b, block.kc, block.cols, space);
     }
-    block.b = space;
-    block.b_packed = true;
-    block.b_k = kernels.nr;
+    block.set_packed(space, kernels.nr);
     return;
   }
   if (g.m == 1 && !g.trans_b) block.row_sums = space + kPackedTail;

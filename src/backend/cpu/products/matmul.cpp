@@ -58,7 +58,7 @@ std::vector<KernelEntry> matmul_kernels() {
                     prepare(GemmPath::kPairs), kKnowsStorage});
     list.push_back(
         {op, "gemm_avx512_vnni", accepts_path(GemmPath::kVnni), prepare(GemmPath::kVnni)});
-    list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector)});
+    list.push_back({op, "gemm_f32", accepts_f32, prepare(GemmPath::kVector), kKnowsStorage});
     list.push_back(
         {op, "gemm_widening", accepts_narrow, prepare(GemmPath::kVector), kKnowsStorage});
     list.push_back({op, "gemm_int8", accepts_int8, prepare(GemmPath::kVector)});

@@ -27,7 +27,36 @@ void put_part(const uint16_t* x, const PanelPlaces& places, int64_t row, int64_t
   put_into_panels(padded, kStrip, round_up(columns, kPanelColumns), to);
 }
 
+/// Columns [column, column + 32) of a matrix [k, n], or of the transpose of [n, k], as a panel.
+void put_f32_panel(const float* x, int64_t k, int64_t n, bool transposed, int64_t column,
+                   float* panel) {
+  const int64_t columns = std::min(kPanelColumns, n - column);
+  for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
+    if (transposed)
+      for (int64_t j = 0; j < columns; ++j) panel[j] = x[(column + j) * k + i];
+    else
+      std::copy_n(x + i * n + column, columns, panel);
+    std::fill(panel + columns, panel + kPanelColumns, 0.0f);
+  }
+}
+
+std::unique_ptr<Kernel> f32_panels_kernel(const NodeView& node) {
+  const bool transposed = node.out()[0].storage.layout == Layout::transposed_panels;
+  const Shape& shape = node.in[0].shape;
+  const int64_t k = shape.size(transposed ? 1 : 0), n = shape.size(transposed ? 0 : 1);
+  return make_kernel([=](const KernelArgs& args) {
+    const auto* x = static_cast<const float*>(args.in[0]);
+    auto* panels = static_cast<float*>(args.out[0]);
+    parallel_for(ceil_div(n, kPanelColumns), 4, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel)
+        put_f32_panel(x, k, n, transposed, panel * kPanelColumns,
+                      panels + panel * kPanelColumns * k);
+    });
+  });
+}
+
 std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
+  if (node.in[0].dtype == DType::f32) return f32_panels_kernel(node);
   const bool transpose = node.out()[0].storage.layout == Layout::transposed_panels;
   PanelPlaces places{};
   places.rows = node.in[0].shape.size(0);

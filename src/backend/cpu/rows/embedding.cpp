@@ -30,8 +30,8 @@ class EmbeddingKernel final : public Kernel {
       : count_(node.in[1].shape.elements()),
         panels_(!node.in[0].storage.is_plain()),
         rows_(node.in[0].shape.size(0)),
-        row_bytes_(node.out()[0].shape.size(-1) *
-                   static_cast<int64_t>(bytes_of(node.in[0].dtype))) {}
+        element_bytes_(static_cast<int64_t>(bytes_of(node.in[0].dtype))),
+        row_bytes_(node.out()[0].shape.size(-1) * element_bytes_) {}
 
   void run(const KernelArgs& args) override {
     const Id* ids = static_cast<const Id*>(args.in[1]);
@@ -49,10 +49,17 @@ class EmbeddingKernel final : public Kernel {
   }
 
  private:
-  /// Terms 2 i and 2 i + 1 of a column lie side by side, and 16 columns further is the next pair.
+  /// Of f32, the terms of a column lie a panel's width apart. Of 16 bits, terms 2 i and 2 i + 1 lie
+  /// side by side, and 16 columns further is the next pair.
   void copy_from_panels(const std::byte* table, int64_t row, std::byte* y) const {
-    constexpr int64_t kPair = 4, kPairs = kPanelTerms / 2;  // bytes of 16-bit numbers
-    const int64_t width = row_bytes_ / 2;
+    constexpr int64_t kPair = 4, kPairs = kPanelTerms / 2;  // bytes: a float or two of 16 bits
+    const int64_t width = row_bytes_ / element_bytes_;
+    if (element_bytes_ == int64_t{sizeof(float)}) {
+      const std::byte* from = table + kPair * place_in_f32_panels(0, row, width);
+      for (int64_t k = 0; k < width; ++k)
+        std::memcpy(y + k * kPair, from + k * kPanelColumns * kPair, kPair);
+      return;
+    }
     for (int64_t k = 0; k < width; k += kPanelTerms) {
       const std::byte* from = table + 2 * place_in_panels(k, row, width);
       for (int64_t pair = 0; pair < kPairs; ++pair, y += kPair)
@@ -62,7 +69,7 @@ class EmbeddingKernel final : public Kernel {
 
   int64_t count_;
   bool panels_;
-  int64_t rows_, row_bytes_;
+  int64_t rows_, element_bytes_, row_bytes_;
 };
 
 template <typename Id>
@@ -146,7 +153,9 @@ std::vector<KernelEntry> embedding_kernels() {
              if (table.storage.is_plain()) return "";
              if (table.storage != Storage{Layout::transposed_panels})
                return fmt::format("a table in {}", table.storage.str());
-             return table.shape.size(1) % kPanelTerms == 0 ? "" : "rows that are not whole panels";
+             return table.dtype == DType::f32 || table.shape.size(1) % kPanelTerms == 0
+                        ? ""
+                        : "rows that are not whole panels";
            },
            prepare<EmbeddingKernel>, kKnowsStorage},
           {"embedding_grad", "sorted",
