@@ -256,6 +256,7 @@ void verify_onnx(const ExportOptions& o, const onnx::TrialSource& trial, const f
 class Workplace {
  public:
   explicit Workplace(const fs::path& output) : folder_(temporary_beside(output)), output_(output) {
+    remove_dead_temporaries(output.has_parent_path() ? output.parent_path() : ".");
     create_own_folder(folder_);
   }
   Workplace(const Workplace&) = delete;
@@ -368,16 +369,18 @@ int run_export(const Arguments& args) {
 }  // namespace
 
 Command export_command() {
-  return {.name = "export",
-          .summary = "write a model as one file: ONNX for any runtime, or .brrr",
-          .synopsis = "[MODEL] [--output FILE.onnx|FILE.brrr] [options]",
-          .notes =
-              "An ONNX file has the inputs and outputs that transformers' users know (input_ids,\n"
-              "attention_mask, ...) and takes any batch and length. A .brrr file is a safetensors\n"
-              "file that also holds the graph: no code of the architecture is needed to run it.\n",
-          .options = export_table().infos(),
-          .run = run_export,
-          .takes_positional = true};
+  return {
+      .name = "export",
+      .summary = "write a model as one file: ONNX for any runtime, or .brrr",
+      .synopsis = "[MODEL] [--output FILE.onnx|FILE.brrr] [options]",
+      .notes =
+          "An ONNX file has the inputs and outputs that transformers' users know (input_ids,\n"
+          "attention_mask, ...) and takes any batch, and any length up to the model's context.\n"
+          "It is run and compared before it gets its name. A .brrr file is a safetensors file\n"
+          "that also holds the graph: no code of the architecture is needed to run it.\n",
+      .options = export_table().infos(),
+      .run = run_export,
+      .takes_positional = true};
 }
 
 }  // namespace brrr::cli

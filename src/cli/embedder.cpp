@@ -98,6 +98,9 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
   o.beside = bytes_of_texts(options, 0);
   auto vectors = std::make_unique<infer::ModuleEmbedder>(module, cpu::cpu_backend(), o);
   open.context = vectors->context();
+  if (vectors->is_pooled() && !options.pooling.empty())
+    usage_error("--pooling: {} gives whole vectors, which are not pooled again",
+                files.file.string());
   if (!vectors->is_pooled()) say_pooling(open.settings, folder, options);
   open.vectors = std::move(vectors);
   return open;

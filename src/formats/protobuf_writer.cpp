@@ -7,7 +7,7 @@
 namespace brrr::io {
 namespace {
 
-constexpr uint32_t kVarint = 0, kBytes = 2, kFixed32 = 5;
+constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
 
 }  // namespace
 
@@ -36,6 +36,12 @@ void ProtobufWriter::varint(uint32_t field, uint64_t value) {
 void ProtobufWriter::number(uint32_t field, float value) {
   tag(field, kFixed32);
   const auto bits = std::bit_cast<std::array<char, sizeof(float)>>(value);
+  raw({bits.data(), bits.size()});
+}
+
+void ProtobufWriter::number(uint32_t field, double value) {
+  tag(field, kFixed64);
+  const auto bits = std::bit_cast<std::array<char, sizeof(double)>>(value);
   raw({bits.data(), bits.size()});
 }
 
@@ -76,6 +82,13 @@ void ProtobufWriter::view(uint32_t field, std::span<const std::byte> bytes) {
   raw_varint(bytes.size());
   pieces_.emplace_back(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   size_ += bytes.size();
+}
+
+std::string ProtobufWriter::str() const {
+  std::string all;
+  all.reserve(size_);
+  write_to([&](std::string_view bytes) { all.append(bytes); });
+  return all;
 }
 
 void ProtobufWriter::write_to(const std::function<void(std::string_view)>& write) const {

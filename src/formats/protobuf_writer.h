@@ -19,6 +19,7 @@ class ProtobufWriter {
   /// A negative number takes ten bytes, as the format has it.
   void integer(uint32_t field, int64_t value) { varint(field, static_cast<uint64_t>(value)); }
   void number(uint32_t field, float value);
+  void number(uint32_t field, double value);
   void text(uint32_t field, std::string_view value);
   void message(uint32_t field, ProtobufWriter&& inner);
   /// Numbers of a repeated field in one piece; nothing where there are none.
@@ -28,6 +29,8 @@ class ProtobufWriter {
   void view(uint32_t field, std::span<const std::byte> bytes);
 
   uint64_t size() const { return size_; }
+  /// The whole message.
+  std::string str() const;
   /// write(bytes) for each piece, in order.
   void write_to(const std::function<void(std::string_view)>& write) const;
 

@@ -29,34 +29,18 @@ constexpr uint32_t kMetadataPlugin = 1, kMetadataClass = 4, kClassTensor = 2, kP
 constexpr uint32_t kTensorType = 1, kTensorShape = 2, kTensorStrings = 8, kTypeString = 7;
 constexpr uint32_t kShapeDim = 2, kDimSize = 1;
 constexpr uint32_t kSessionStatus = 1, kSessionStart = 1;
-constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;  // wire types
 
-void put_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(0x80 | (value & 0x7f));
-  out += static_cast<char>(value);
-}
 template <typename T>
 void put_raw(std::string& out, T value) {
   std::array<char, sizeof(T)> bytes;
   std::memcpy(bytes.data(), &value, sizeof(T));
   out.append(bytes.data(), bytes.size());
 }
-void put_key(std::string& out, uint32_t field, uint32_t wire_type) {
-  put_varint(out, (field << 3) | wire_type);
-}
-void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
-  put_key(out, field, kBytes);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
-
-std::string event(double wall_time, int64_t step) {
-  std::string out;
-  put_key(out, kEventWallTime, kFixed64);
-  put_raw(out, wall_time);
-  put_key(out, kEventStep, kVarint);
-  put_varint(out, static_cast<uint64_t>(step));
-  return out;
+ProtobufWriter event(double wall_time, int64_t step) {
+  ProtobufWriter event;
+  event.number(kEventWallTime, wall_time);
+  event.integer(kEventStep, step);
+  return event;
 }
 
 /// A text as a code block of Markdown; bytes that are not UTF-8 are replaced.
@@ -116,16 +100,15 @@ EventWriter::EventWriter(const fs::path& folder, std::optional<int64_t> resume_s
   path_ = new_file_name(folder);
   file_ = std::make_unique<FileWriter>(path_);
   const double now = unix_time();
-  std::string version = event(now, 0);
-  put_bytes(version, kEventFileVersion, "brain.Event:2");
-  append_record(version);
+  ProtobufWriter version = event(now, 0);
+  version.text(kEventFileVersion, "brain.Event:2");
+  append_record(version.str());
   if (resume_step) {
-    std::string session;
-    put_key(session, kSessionStatus, kVarint);
-    put_varint(session, kSessionStart);
-    std::string start = event(now, *resume_step);
-    put_bytes(start, kEventSessionLog, session);
-    append_record(start);
+    ProtobufWriter session;
+    session.varint(kSessionStatus, kSessionStart);
+    ProtobufWriter start = event(now, *resume_step);
+    start.message(kEventSessionLog, std::move(session));
+    append_record(start.str());
   }
   flush();
 }
@@ -151,44 +134,40 @@ void EventWriter::scalar(std::string_view tag, double value, int64_t step) {
 }
 
 void EventWriter::scalar(std::string_view tag, double value, int64_t step, double wall_time) {
-  std::string entry;
-  put_bytes(entry, kValueTag, tag);
-  put_key(entry, kValueSimple, kFixed32);
-  put_raw(entry, static_cast<float>(value));
-  add_summary(entry, step, wall_time);
+  ProtobufWriter entry;
+  entry.text(kValueTag, tag);
+  entry.number(kValueSimple, static_cast<float>(value));
+  add_summary(std::move(entry), step, wall_time);
 }
 
 // The dashboard reads a vector of strings as a table with a row for each, and each as Markdown:
 // lines that four spaces indent are shown as they are.
 void EventWriter::text(std::string_view tag, const std::vector<std::string>& texts, int64_t step) {
-  std::string plugin, metadata;
-  put_bytes(plugin, kPluginName, "text");
-  put_bytes(metadata, kMetadataPlugin, plugin);
-  put_key(metadata, kMetadataClass, kVarint);
-  put_varint(metadata, kClassTensor);
+  ProtobufWriter plugin, metadata;
+  plugin.text(kPluginName, "text");
+  metadata.message(kMetadataPlugin, std::move(plugin));
+  metadata.varint(kMetadataClass, kClassTensor);
 
-  std::string dim, shape, tensor;
-  put_key(dim, kDimSize, kVarint);
-  put_varint(dim, texts.size());
-  put_bytes(shape, kShapeDim, dim);
-  put_key(tensor, kTensorType, kVarint);
-  put_varint(tensor, kTypeString);
-  put_bytes(tensor, kTensorShape, shape);
-  for (const std::string& text : texts) put_bytes(tensor, kTensorStrings, indented(text));
+  ProtobufWriter dim, shape, tensor;
+  dim.varint(kDimSize, texts.size());
+  shape.message(kShapeDim, std::move(dim));
+  tensor.varint(kTensorType, kTypeString);
+  tensor.message(kTensorShape, std::move(shape));
+  for (const std::string& text : texts) tensor.text(kTensorStrings, indented(text));
 
-  std::string entry;
-  put_bytes(entry, kValueTag, tag);
-  put_bytes(entry, kValueTensor, tensor);
-  put_bytes(entry, kValueMetadata, metadata);
-  add_summary(entry, step, unix_time());
+  ProtobufWriter entry;
+  entry.text(kValueTag, tag);
+  entry.message(kValueTensor, std::move(tensor));
+  entry.message(kValueMetadata, std::move(metadata));
+  add_summary(std::move(entry), step, unix_time());
 }
 
-void EventWriter::add_summary(std::string_view value, int64_t step, double wall_time) {
-  std::string summary;
-  put_bytes(summary, kSummaryValue, value);
-  std::string record = event(wall_time, step);
-  put_bytes(record, kEventSummary, summary);
-  append_record(record);
+void EventWriter::add_summary(ProtobufWriter&& value, int64_t step, double wall_time) {
+  ProtobufWriter summary;
+  summary.message(kSummaryValue, std::move(value));
+  ProtobufWriter record = event(wall_time, step);
+  record.message(kEventSummary, std::move(summary));
+  append_record(record.str());
   if (buffer_.size() >= kEventBytes || now_seconds() - last_flush_ >= kFlushSeconds) flush();
 }
 

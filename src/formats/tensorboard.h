@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "formats/protobuf_writer.h"
 
 namespace brrr::io {
 
@@ -39,7 +40,7 @@ class EventWriter {
 
  private:
   void append_record(std::string_view data);
-  void add_summary(std::string_view value, int64_t step, double wall_time);
+  void add_summary(ProtobufWriter&& value, int64_t step, double wall_time);
 
   fs::path path_;
   std::unique_ptr<FileWriter> file_;

@@ -99,7 +99,8 @@ onnx::TrialSource model_source(const std::shared_ptr<const io::ModelFolder>& fol
   if (with_cache) trial.source.sizes.emplace_back("past_sequence_length");
   trial.source.graph = graph;
   trial.source.weight = [weights](std::string_view name) { return weights->get(name); };
-  trial.source.metadata = {{"model_type", model->architecture().name}};
+  trial.source.metadata = {{"model_type", model->architecture().name},
+                           {"context", std::to_string(model->sizes().context)}};
   trial.families = {sizes_within(model->sizes().context, with_cache)};
   trial.inputs = [graph, vocabulary = model->sizes().vocabulary](const Sizes& sizes) {
     return texts_for(graph(sizes), vocabulary);

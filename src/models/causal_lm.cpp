@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "models/layers.h"
 #include "ops/ops.h"
 
 namespace brrr::models {
@@ -73,7 +74,6 @@ Graph CausalModel::forward(Dim batch, Dim length) const {
 }
 
 Graph CausalModel::exchange(const ExchangeBinding& binding) const {
-  constexpr double kHidden = -1e30;  // finite: a row that sees nothing must not become NaN
   const int64_t keys = binding.past.value_or(0) + binding.length;
   check_length(Dim(keys));
   Graph g;
@@ -85,9 +85,7 @@ Graph CausalModel::exchange(const ExchangeBinding& binding) const {
   if (binding.past) rows.first = scalar(g, *binding.past, DType::i32);
   rows.past = binding.past;
   rows.position_ids = cast(positions, DType::i32);
-  const Value is_hidden = equal(mask, scalar(g, 0, DType::i64));
-  rows.padding = reshape(where(is_hidden, scalar(g, kHidden), scalar(g, 0)),
-                         {batch, Dim(1), Dim(1), Dim(keys)});
+  rows.padding = hidden_padding(not_equal(mask, scalar(g, 0, DType::i64)));
   const auto net = build(g, std::nullopt);
   const Value x = net->trunk(rows);
   g.output("logits", net->logits(x));

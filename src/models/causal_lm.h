@@ -17,7 +17,7 @@ struct CausalRows {
   int64_t positions = 0;  // T, the most that it can be, or what the cache has room for
   std::optional<Value> first = std::nullopt;  // i32[]: where the first row stands; absent: at 0
   const DecodeBinding* binding = nullptr;     // null: there is no cache in states
-  // Of graphs for other runtimes (Model::exchange):
+  // What only graphs for other runtimes have (Model::exchange):
   std::optional<int64_t> past = std::nullopt;        // tokens of a cache in inputs
   std::optional<Value> position_ids = std::nullopt;  // i32[B, T], instead of places in the row
   std::optional<Value> padding = std::nullopt;       // f32[B, 1, 1, S], added to scores

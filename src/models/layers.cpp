@@ -31,6 +31,13 @@ Value LayerNorm::operator()(Value x) const {
   return layer_norm(x, weight_, shift, eps_).y;
 }
 
+Value hidden_padding(Value is_real) {
+  constexpr double kHidden = -1e30;
+  Graph& g = *is_real.graph;
+  const Value added = where(is_real, scalar(g, 0), scalar(g, kHidden));
+  return reshape(added, {is_real.shape()[0], Dim(1), Dim(1), is_real.shape()[1]});
+}
+
 RotaryTables rotary_tables(Graph& g, const RopeConfig& config, int64_t width, int64_t positions) {
   const RopeFrequencies f = rope_frequencies(config, width);
   Value angles =

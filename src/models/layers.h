@@ -63,4 +63,8 @@ struct RotaryTables {
 };
 RotaryTables rotary_tables(Graph& g, const RopeConfig& config, int64_t width, int64_t positions);
 
+/// is_real: bool [B, S]. Returns f32 [B, 1, 1, S], which added to scores hides padding. It is
+/// finite: a query that sees nothing else must not become NaN.
+Value hidden_padding(Value is_real);
+
 }  // namespace brrr::models

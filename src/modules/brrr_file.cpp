@@ -52,6 +52,17 @@ std::string data_sum(std::vector<io::TensorView> tensors) {
   return sum.finish_hex();
 }
 
+Json names_of_inputs(const Graph& graph) {
+  Json names = Json::array();
+  for (const NodeId id : graph.inputs(InputKind::data)) names.push_back(graph.input_name(id));
+  return names;
+}
+Json names_of_outputs(const Graph& graph) {
+  Json names = Json::array();
+  for (const Output& out : graph.outputs()) names.push_back(out.name);
+  return names;
+}
+
 Port port_of(const std::string& name, const Type& type) {
   Port port;
   port.name = name;
@@ -101,6 +112,10 @@ class BrrrModule final : public Module {
         user_error("{}: the weight '{}' is {}; its graph wants {}", file_.what(), name,
                    Type{weight.dtype, weight.shape}.str(), type.str());
     }
+    check_names("inputs", names_of_inputs(graph_));
+    check_names("outputs", names_of_outputs(graph_));
+    for (const auto& [key, value] : about)
+      if (key.starts_with(kMost)) most_of(key, value);
     for (const Output& out : graph_.outputs()) {
       if (out.updates != kNoNode || out.gradient_of != kNoNode)
         user_error("{}: its graph updates a state; expected outputs only", file_.what());
@@ -150,9 +165,23 @@ class BrrrModule final : public Module {
   }
 
  private:
+  /// Whether the header names what the graph has.
+  void check_names(const char* key, const Json& names) const {
+    const auto at = file_.metadata().find(key);
+    if (at == file_.metadata().end() || at->second != names.dump())
+      user_error("{}: its header does not name the {} of its graph, {}", file_.what(), key,
+                 names.dump());
+  }
+  int64_t most_of(const std::string& key, const std::string& value) const {
+    try {
+      return parse_integer(value, 0, INT64_MAX);
+    } catch (const UserError& error) {
+      user_error("{}: the entry '{}': {}", file_.what(), key, error.what());
+    }
+  }
   void check_most(const std::string& input, const std::string& name, int64_t size) const {
     const auto most = file_.metadata().find(kMost + name);
-    if (most != file_.metadata().end() && size > parse_integer(most->second, 0, INT64_MAX))
+    if (most != file_.metadata().end() && size > most_of(most->first, most->second))
       user_error(
           "the input '{}' has the size {} for '{}'; the file takes at most {}: give "
           "less, or export the model for more",
@@ -194,13 +223,9 @@ void write_brrr_file(const fs::path& path, const BrrrProgram& program) {
   metadata["format"] = kFormat;
   metadata["brrr_version"] = kVersion;
   metadata["graph"] = print(program.graph);
-  Json inputs = Json::array(), outputs = Json::array();
-  for (const NodeId id : program.graph.inputs(InputKind::data))
-    inputs.push_back(program.graph.input_name(id));
-  for (const Output& out : program.graph.outputs()) outputs.push_back(out.name);
   for (const auto& [name, size] : program.most) metadata[kMost + name] = std::to_string(size);
-  metadata["inputs"] = inputs.dump();
-  metadata["outputs"] = outputs.dump();
+  metadata["inputs"] = names_of_inputs(program.graph).dump();
+  metadata["outputs"] = names_of_outputs(program.graph).dump();
   std::vector<io::TensorView> tensors = program.weights;
   if (!program.tokenizer.empty())
     tensors.push_back(

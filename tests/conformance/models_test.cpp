@@ -160,5 +160,32 @@ TEST(OnnxModels, MagikaKnowsKindsOfFiles) {
   expect_golden(got, "magika");
 }
 
+HostTensor picture(int64_t height, int64_t width) {
+  Floats pixels;
+  for (const int64_t n : noise(3 * height * width, 5))
+    pixels.push_back(static_cast<float>(static_cast<double>(n) / (1 << 14) - 1));
+  return tensor({1, 3, height, width}, pixels);
+}
+
+TEST(OnnxModels, PicturesOfAnySize) {
+  OPEN_OR_SKIP(turned, "ppocr/ch_ppocr_mobile_v2.0_cls_infer.onnx");
+  modules::ModuleSession reads(
+      onnx::open_module(models_folder() / "ppocr/ch_PP-OCRv4_rec_infer.onnx"), cpu::cpu_backend());
+  Floats got;
+  for (const auto& [height, width] : {std::pair(48, 192), {48, 100}, {64, 27}, {97, 131}, {33, 33}})
+    append(got, turned.run({{"x", picture(height, width)}}).begin()->second.tensor());
+  for (const int64_t width : {96, 160, 200, 320, 437}) {
+    const modules::ModuleValues out = reads.run({{"x", picture(48, width)}});
+    const HostTensor& characters = out.begin()->second.tensor();
+    const int64_t count = characters.shape.size(2);
+    for (int64_t row = 0; row < characters.shape.size(1); ++row) {
+      double most = 0;
+      for (int64_t i = 0; i < count; ++i) most = std::max(most, characters.number(row * count + i));
+      got.push_back(static_cast<float>(most));
+    }
+  }
+  expect_golden(got, "ppocr");
+}
+
 }  // namespace
 }  // namespace brrr::test

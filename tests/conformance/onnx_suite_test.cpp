@@ -11,8 +11,11 @@
 #include <set>
 #include <sstream>
 
+#include "backend/cpu/target.h"
 #include "base/errors.h"
 #include "conformance/onnx_suite.h"
+#include "modules/module_session.h"
+#include "modules/onnx/onnx_module.h"
 #include "support/long_proof.h"
 #include "support/models_folder.h"
 
@@ -92,6 +95,43 @@ TEST(OnnxSuite, CasesPass) {
   }
   write_file_atomically(kLists / "onnx_passes.txt", passed);
   write_file_atomically(kLists / "onnx_refusals.txt", refused);
+}
+
+// Image classifiers whose weights are constants, on the input that the suite's own runner gives
+// them.
+TEST(OnnxSuite, LightModelsGiveWhatIsExpected) {
+  const fs::path folder = models_folder() / "onnx-suite" / "light";
+  if (!fs::exists(folder))
+    GTEST_SKIP() << folder << " is missing; $BRRR_MODELS names the folder that holds it";
+  constexpr double kTolerance = 1e-4;
+  size_t ran = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path file = entry.path();
+    const std::string name = file.stem().string();
+    if (file.extension() != ".onnx") continue;
+    if (!is_long() && name != "light_squeezenet" && name != "light_densenet121") continue;
+    SCOPED_TRACE(name);
+    modules::ModuleSession session(onnx::open_module(file), cpu::cpu_backend());
+    const modules::Port& input = session.module().inputs()[0];
+    std::vector<int64_t> sizes;
+    for (const modules::PortDim& d : input.dims) sizes.push_back(d.size < 0 ? 1 : d.size);
+    const int64_t n = Shape(sizes).elements();
+    std::vector<float> values(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i)
+      values[static_cast<size_t>(i)] =
+          static_cast<float>(static_cast<double>(i) / static_cast<double>(n));
+    const modules::ModuleValues outputs =
+        session.run({{input.name, HostTensor::of<float>(sizes, values)}});
+    const HostTensor& given = outputs.begin()->second.tensor();
+    const std::string bytes = read_file(folder / (name + "_output_0.pb"));
+    const onnx::TensorProto expected = onnx::parse_tensor(bytes, name);
+    ASSERT_EQ(given.bytes.size(), expected.bytes.size());
+    for (int64_t i = 0; i < given.shape.elements(); ++i)
+      ASSERT_NEAR(given.number(i), load_as_double(DType::f32, expected.bytes.data(), i),
+                  kTolerance);
+    ++ran;
+  }
+  EXPECT_GE(ran, 2u);
 }
 
 // What is read can be written, but for what needs data or an operator that the opset lacks, and

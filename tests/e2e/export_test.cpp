@@ -18,7 +18,8 @@ class Export : public EndToEnd {
   std::vector<std::string> ports(const std::string& file, const std::string& which) {
     EXPECT_EQ(run({"run", file, "--json"}), 0) << err_;
     std::vector<std::string> list;
-    for (const auto& port : json()[which]) {
+    const nlohmann::json result = json();
+    for (const auto& port : result[which]) {
       std::string shape;
       for (const auto& size : port["shape"])
         shape +=
@@ -72,7 +73,7 @@ TEST_F(Export, WeightsGoBesideTheFileAndIntoSixteenBits) {
       << err_;
   const auto all = fs::file_size(at("f.onnx.data")), half = fs::file_size(at("h.onnx.data"));
   EXPECT_GT(all, 20000u);
-  EXPECT_LT(half, all * 6 / 10);
+  EXPECT_LT(half, all * 7 / 10);  // tensors begin at whole pages
 }
 
 TEST_F(Export, AFileBecomesABrrrFile) {

@@ -7,7 +7,7 @@ recurrent/: small files with one layer, in the form of ONNX's backend suite.
 *.npy: of the models in $BRRR_MODELS.
 
 Silero's files hear 100 frames with their context, and hand their state on; a golden holds the
-probability of each frame and the last state. Magika sees two texts. The inputs are made of
+probability of each frame and the last state. Magika sees two texts, ppocr ten pictures. The inputs are made of
 integers, the same in tests/conformance/models_test.cpp.
 """
 
@@ -170,11 +170,28 @@ def write_case(name, model, feeds, results):
             (data / f"{kind}_{i}.pb").write_bytes(proto.SerializeToString())
 
 
+def picture(height, width):
+    pixels = noise(3 * height * width, 5) / float(1 << 14) - 1
+    return pixels.astype(np.float32).reshape(1, 3, height, width)
+
+
+def ppocr():
+    """Both classes of five pictures, then the likeliest characters' probabilities of five lines."""
+    turned = session("ppocr/ch_ppocr_mobile_v2.0_cls_infer.onnx")
+    reads = session("ppocr/ch_PP-OCRv4_rec_infer.onnx")
+    out = []
+    for height, width in [(48, 192), (48, 100), (64, 27), (97, 131), (33, 33)]:
+        out.append(turned.run(None, {"x": picture(height, width)})[0].ravel())
+    for width in (96, 160, 200, 320, 437):
+        out.append(reads.run(None, {"x": picture(48, width)})[0].max(axis=2).ravel())
+    return np.concatenate(out)
+
+
 def main():
     GOLDEN.mkdir(exist_ok=True)
     for name, case in recurrent_layers().items():
         write_case(name, *case)
-    goldens = {"magika": magika(), "silero_vad_16k_sequence": silero_sequence("silero_vad_16k_sequence")}
+    goldens = {"ppocr": ppocr(), "magika": magika(), "silero_vad_16k_sequence": silero_sequence("silero_vad_16k_sequence")}
     for name, rate in [
         ("silero_vad", 16000),
         ("silero_vad", 8000),

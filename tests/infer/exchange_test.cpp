@@ -34,7 +34,7 @@ ModelPtr decoder(const std::string& architecture) {
 ModelPtr encoder(const std::string& type, models::Head head) {
   const std::string config = fmt::format(
       R"({{"model_type":"{}","vocab_size":{},"hidden_size":320,"intermediate_size":384,
-          "num_hidden_layers":2,"num_attention_heads":4,"max_position_embeddings":{},
+          "num_hidden_layers":2,"num_attention_heads":16,"max_position_embeddings":{},
           "type_vocab_size":{},"pad_token_id":{},"dim":320,"hidden_dim":384,"n_layers":2,"n_heads":4}})",
       type, kVocabulary, kContext + 2, type == "bert" ? 2 : 1, type == "bert" ? 0 : 1);
   models::Task task;

@@ -188,10 +188,7 @@ void write_model(const fs::path& path, const ModelProto& model, Placement placem
 
 std::string model_bytes(const ModelProto& model) {
   ModelWriter writer("");
-  const ProtobufWriter message = writer.model(model);
-  std::string all;
-  message.write_to([&](std::string_view bytes) { all.append(bytes); });
-  return all;
+  return writer.model(model).str();
 }
 
 }  // namespace brrr::onnx

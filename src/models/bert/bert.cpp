@@ -198,16 +198,11 @@ class Bert final : public EncoderNet {
     return c_.type == BertType::distilbert ? y : hidden_dropout_(y, stream(layer, kAttention));
   }
 
-  /// f32 [B, 1, 1, T], added to scores: padding that `lengths` does not tell hides its keys.
-  Value hidden_padding(const EncoderRows& rows) const {
-    constexpr double kHidden = -1e30;  // finite: a text of padding alone must not become NaN
-    const Value added = where(*rows.is_real, scalar(g_, 0), scalar(g_, kHidden));
-    return reshape(added, {rows.batch(), Dim(1), Dim(1), rows.length()});
-  }
-  std::optional<Value> added_to_scores(const EncoderRows& rows,
-                                       const std::optional<Value>& bias) const {
+  /// What is added to scores: `bias`, and what hides padding that `lengths` does not tell.
+  static std::optional<Value> added_to_scores(const EncoderRows& rows,
+                                              const std::optional<Value>& bias) {
     if (!rows.is_real) return bias;
-    const Value padding = hidden_padding(rows);
+    const Value padding = hidden_padding(*rows.is_real);
     return bias ? *bias + padding : padding;
   }
 

@@ -132,6 +132,12 @@ std::vector<int64_t> ExportCall::fixed(std::string_view attribute) const {
   return numbers;
 }
 
+int64_t ExportCall::fixed_integer(std::string_view attribute) const {
+  const SizeFormula f = integer(attribute);
+  if (!f.is_constant()) refuse(fmt::format("{} depends on a size", attribute));
+  return f.offset;
+}
+
 std::string_view ExportCall::scalar(double value, DType dtype) {
   return emission_.scalar(value, dtype);
 }

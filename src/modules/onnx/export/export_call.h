@@ -57,6 +57,7 @@ class ExportCall {
   std::vector<SizeFormula> operand_shape(size_t i) const;
   /// The same where it must not depend on sizes.
   std::vector<int64_t> fixed(std::string_view attribute) const;
+  int64_t fixed_integer(std::string_view attribute) const;
 
   // Constants and values that sizes decide.
   std::string_view scalar(double value, DType dtype);

@@ -91,12 +91,11 @@ void reshape_of(ExportCall& c) {
 }
 
 void transpose_of(ExportCall& c) {
-  c.out(c.emit("Transpose", {c.in(0)},
-               {attribute("perm", c.node().attrs.get<std::vector<int64_t>>("permutation"))}));
+  c.out(c.emit("Transpose", {c.in(0)}, {attribute("perm", c.fixed("permutation"))}));
 }
 
 std::string_view axis_vector(ExportCall& c) {
-  return c.vector(std::vector<int64_t>{c.node().attrs.get<int64_t>("axis")});
+  return c.vector(std::vector<int64_t>{c.fixed_integer("axis")});
 }
 
 void slice_of(ExportCall& c) {
@@ -112,7 +111,7 @@ void slice_of(ExportCall& c) {
 }
 
 void pad_of(ExportCall& c) {
-  const auto axis = static_cast<size_t>(c.node().attrs.get<int64_t>("axis"));
+  const auto axis = static_cast<size_t>(c.fixed_integer("axis"));
   const size_t rank = static_cast<size_t>(c.type(0).shape.rank());
   std::vector<SizeFormula> pads(2 * rank, SizeFormula::constant(0));
   pads[axis] = c.integer("before");
@@ -123,8 +122,7 @@ void pad_of(ExportCall& c) {
 void concat_of(ExportCall& c) {
   std::vector<std::string_view> parts;
   for (size_t i = 0; i < c.node().operands.size(); ++i) parts.push_back(c.in(i));
-  c.out(
-      c.emit("Concat", std::move(parts), {attribute("axis", c.node().attrs.get<int64_t>("axis"))}));
+  c.out(c.emit("Concat", std::move(parts), {attribute("axis", c.fixed_integer("axis"))}));
 }
 
 void broadcast_of(ExportCall& c) { c.out(c.emit("Expand", {c.in(0), c.vector(c.shape_of())})); }
@@ -134,7 +132,7 @@ void gather_of(ExportCall& c) {
   const DType dtype = c.type(1).dtype;
   if (dtype != DType::i32 && dtype != DType::i64)
     ids = c.emit("Cast", {ids}, {attribute("to", static_cast<int64_t>(ElementType::i64))});
-  c.out(c.emit("Gather", {c.in(0), ids}, {attribute("axis", c.node().attrs.get<int64_t>("axis"))}));
+  c.out(c.emit("Gather", {c.in(0), ids}, {attribute("axis", c.fixed_integer("axis"))}));
 }
 
 bool can_scatter(const Graph& g, NodeId id, int64_t opset) {
@@ -151,7 +149,7 @@ void scatter_of(ExportCall& c) {
 }
 
 void sort_of(ExportCall& c) {
-  const int64_t axis = c.node().attrs.get<int64_t>("axis");
+  const int64_t axis = c.fixed_integer("axis");
   const std::string_view count = c.vector({c.operand_shape(0)[static_cast<size_t>(axis)]});
   const bool descending = c.node().attrs.get<bool>("descending");
   const std::string_view values =

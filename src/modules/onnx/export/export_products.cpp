@@ -42,8 +42,8 @@ void attention_of(ExportCall& c) {
       attribute("is_causal", int64_t{attrs.get<bool>("causal") ? 1 : 0}),
       attribute("scale", attrs.get<double>("scale"))};
   if (attrs.get<bool>("y_in_rows")) {
-    attributes.push_back(attribute("q_num_heads", attrs.get<int64_t>("heads")));
-    attributes.push_back(attribute("kv_num_heads", attrs.get<int64_t>("kv_heads")));
+    attributes.push_back(attribute("q_num_heads", c.fixed_integer("heads")));
+    attributes.push_back(attribute("kv_num_heads", c.fixed_integer("kv_heads")));
   }
   c.out(c.emit("Attention", {source("q"), source("k"), source("v")}, std::move(attributes)));
 }
@@ -58,7 +58,7 @@ std::vector<AttributeProto> window_attributes(ExportCall& c) {
 
 void conv_of(ExportCall& c) {
   std::vector<AttributeProto> attributes = window_attributes(c);
-  attributes.push_back(attribute("group", c.node().attrs.get<int64_t>("groups")));
+  attributes.push_back(attribute("group", c.fixed_integer("groups")));
   std::vector<std::string_view> in;
   for (size_t i = 0; i < c.node().operands.size(); ++i) in.push_back(c.in(i));
   c.out(c.emit("Conv", std::move(in), std::move(attributes)));
@@ -67,7 +67,7 @@ bool can_conv(const Graph& g, NodeId id, int64_t) { return is_float(g.node(id).r
 
 void conv_transpose_of(ExportCall& c) {
   std::vector<AttributeProto> attributes = window_attributes(c);
-  attributes.push_back(attribute("group", c.node().attrs.get<int64_t>("groups")));
+  attributes.push_back(attribute("group", c.fixed_integer("groups")));
   c.out(c.emit("ConvTranspose", {c.in(0), c.in(1)}, std::move(attributes)));
 }
 

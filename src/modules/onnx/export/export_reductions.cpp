@@ -10,7 +10,7 @@ namespace brrr::onnx {
 namespace {
 
 void reduce(ExportCall& c, std::string_view op_type, int64_t axes_are_input_since) {
-  const auto& axes = c.node().attrs.get<std::vector<int64_t>>("axes");
+  const std::vector<int64_t> axes = c.fixed("axes");
   std::vector<AttributeProto> attributes{
       attribute("keepdims", int64_t{c.node().attrs.get<bool>("keep") ? 1 : 0})};
   std::vector<std::string_view> in{c.in(0)};
@@ -65,15 +65,14 @@ void argmax_of(ExportCall& c) {
   const Attrs& attrs = c.node().attrs;
   const std::string_view place =
       c.emit(attrs.get<bool>("smallest") ? "ArgMin" : "ArgMax", {c.in(0)},
-             {attribute("axis", attrs.get<int64_t>("axis")), attribute("keepdims", int64_t{0}),
+             {attribute("axis", c.fixed_integer("axis")), attribute("keepdims", int64_t{0}),
               attribute("select_last_index", int64_t{attrs.get<bool>("last") ? 1 : 0})});
   c.out(place);
 }
 
 void cumsum_of(ExportCall& c) {
   const Attrs& attrs = c.node().attrs;
-  const std::string_view axis =
-      c.scalar(static_cast<double>(attrs.get<int64_t>("axis")), DType::i64);
+  const std::string_view axis = c.scalar(static_cast<double>(c.fixed_integer("axis")), DType::i64);
   c.out(c.emit("CumSum", {c.in(0), axis},
                {attribute("exclusive", int64_t{attrs.get<bool>("exclusive") ? 1 : 0}),
                 attribute("reverse", int64_t{attrs.get<bool>("reverse") ? 1 : 0})}));

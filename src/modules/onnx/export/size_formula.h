@@ -11,7 +11,8 @@
 
 namespace brrr::onnx {
 
-/// floor((offset + sum of factor * product of sizes) / divisor)
+/// (offset + sum of factor * product of sizes) / divisor, rounded down; the numerator is not
+/// negative, so that an integer division does it.
 struct SizeFormula {
   struct Term {
     int64_t factor = 1;

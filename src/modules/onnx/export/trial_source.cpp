@@ -138,7 +138,7 @@ class OpenModule {
 /// Families from the widest range on. A size of 1 is in none, because it is often another graph
 /// that gives the same (a broadcast); whether it does is tried on the result.
 std::vector<TrialSource::Family> families_of(const OpenModule& open) {
-  constexpr int64_t kBatch[] = {2, 3, 8, 4, 9, 5, 6, 2, 33, 3, 17, 7, 8, 40, 3, 2};
+  constexpr int64_t kBatch[] = {2, 3, 8, 4, 9, 5, 130, 2, 33, 3, 17, 7, 257, 40, 3, 1031};
   constexpr int64_t kSmallBatch[] = {2, 3, 2, 4, 3, 4, 4, 2, 3, 2, 4, 2, 3, 4, 3, 2};
   constexpr int64_t kWide[] = {7,   23,  16,  43,   12,  100, 129,  13,
                                257, 400, 513, 1025, 768, 64,  1300, 2049};
