@@ -134,7 +134,7 @@ TEST(ModuleRunner, WeightsLieInPanelsWhereTheyFit) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 89) / 89 - 0.5f;
   const modules::ModuleValues inputs = {{"x", HostTensor::of<float>({2, kWidth}, x)}};
   std::vector<std::vector<float>> results;
-  for (const int64_t room : {30 * kMiB, 300 * kMiB}) {
+  for (const int64_t room : {12 * kMiB, 300 * kMiB}) {
     infer::Memory memory;
     memory.limit = {resident_memory().needed() + room, "the limit of the test"};
     infer::ModuleRunner runner(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
