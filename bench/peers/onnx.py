@@ -7,7 +7,7 @@ where it is to stand beside them; torch and transformers to export minilm in f32
 first output, without the start of the process, the file in the page cache. Prints medians over the rounds and the
 median of the ratios of Brrr's time to the better peer's in the same round.
 """
-import json, os, statistics, subprocess, sys, tempfile, time
+import json, math, os, statistics, subprocess, sys, tempfile, time
 
 sys.path.pop(0)  # torch imports the package onnx, which this file is not
 import numpy as np
@@ -64,10 +64,14 @@ def export_minilm(folder, path):
 
 
 def timed(make):
-    """make() loads and returns a function that runs once; milliseconds to the first output and of a run."""
+    """make() loads and returns a function that runs once; milliseconds to the first output and of a run, NaN where
+    the peer does not take the file."""
     begin = time.perf_counter()
-    run = make()
-    run()
+    try:
+        run = make()
+        run()
+    except RuntimeError:
+        return math.nan, math.nan
     load = (time.perf_counter() - begin) * 1e3
     times = []
     for _ in range(repeats):
@@ -103,8 +107,9 @@ def ours(path, files):
 
 
 def columns(rows, digits):
-    ratio = statistics.median(row[0] / min(row[1:]) for row in rows)
-    return " | ".join(f"{statistics.median(c):.{digits}f}" for c in zip(*rows)) + f" | {ratio:.2f}"
+    ratio = statistics.median(row[0] / np.nanmin(row[1:]) for row in rows)
+    medians = [statistics.median(c) for c in zip(*rows)]
+    return " | ".join("-" if math.isnan(m) else f"{m:.{digits}f}" for m in medians) + f" | {ratio:.2f}"
 
 
 peers = {"ONNX Runtime": onnx_runtime} | ({"OpenVINO": open_vino} if openvino else {})
