@@ -193,18 +193,6 @@ fs::path temporary_beside(const fs::path& path) {
                                           path.filename().string().substr(0, kLongestKeptName));
 }
 
-namespace {
-
-/// Removes the files of a folder that has no folders, and the folder.
-void remove_flat_folder(const fs::path& folder) {
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    ::unlink(at->path().c_str());
-  ::rmdir(folder.c_str());
-}
-
-}  // namespace
-
 void remove_dead_temporaries(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -212,7 +200,8 @@ void remove_dead_temporaries(const fs::path& folder) {
     if (process == 0 || (::kill(process, 0) == 0 || errno != ESRCH)) continue;
     const fs::file_type type = at->symlink_status(error).type();
     if (type == fs::file_type::regular) ::unlink(at->path().c_str());
-    if (type == fs::file_type::directory) remove_flat_folder(at->path());
+    if (type == fs::file_type::directory && fs::exists(at->path() / kTemporaryMark, error))
+      remove_marked_folder(at->path(), kTemporaryMark);
   }
 }
 

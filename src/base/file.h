@@ -63,8 +63,10 @@ void write_named_file(const fs::path& path, std::string_view bytes);
 
 /// The name of this process's temporary file for `path`, in the same folder.
 fs::path temporary_beside(const fs::path& path);
-/// Removes the temporary files with such names, and folders of files, that processes left in a
-/// folder when they were killed.
+/// What a temporary folder of ours holds, so that it is known as such.
+inline constexpr const char* kTemporaryMark = ".brrr-temporary";
+/// Removes the temporary files with such names, and marked folders, that processes left in a folder
+/// when they were killed.
 void remove_dead_temporaries(const fs::path& folder);
 
 /// Creates the folder and its parents.

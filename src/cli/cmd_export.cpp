@@ -258,13 +258,11 @@ class Workplace {
   explicit Workplace(const fs::path& output) : folder_(temporary_beside(output)), output_(output) {
     remove_dead_temporaries(output.has_parent_path() ? output.parent_path() : ".");
     create_own_folder(folder_);
+    write_cache_file(folder_ / kTemporaryMark, "");
   }
   Workplace(const Workplace&) = delete;
   Workplace& operator=(const Workplace&) = delete;
-  ~Workplace() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
+  ~Workplace() { remove_marked_folder(folder_, kTemporaryMark); }
   fs::path file() const { return folder_ / output_.filename(); }
   /// Gives them their names; a data file that is no longer used goes.
   void finish() const {

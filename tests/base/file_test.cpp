@@ -85,7 +85,12 @@ TEST(Temporaries, OnlyThoseOfDeadProcessesGo) {
   for (const std::string& name : stay) std::ofstream(folder / name) << "text";
   std::ofstream(folder / left) << "text";
   fs::create_directory(folder / fmt::format(".brrr-tmp-{}-folder", dead));
+  const fs::path marked = folder / fmt::format(".brrr-tmp-{}-marked", dead);
+  fs::create_directory(marked);
+  std::ofstream(marked / kTemporaryMark) << "";
+  std::ofstream(marked / "m.onnx") << "text";
   remove_dead_temporaries(folder.path());
+  EXPECT_FALSE(fs::exists(marked));
   EXPECT_FALSE(fs::exists(folder / left));
   for (const std::string& name : stay) EXPECT_TRUE(fs::exists(folder / name)) << name;
   EXPECT_TRUE(fs::exists(folder / fmt::format(".brrr-tmp-{}-folder", dead)));
