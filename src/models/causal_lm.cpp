@@ -89,7 +89,7 @@ Graph CausalModel::exchange(const ExchangeBinding& binding) const {
   const auto net = build(g, std::nullopt);
   const Value x = net->trunk(rows);
   g.output("logits", net->logits(x));
-  std::ranges::rotate(g.outputs(), g.outputs().end() - 1);
+  std::rotate(g.outputs().begin(), g.outputs().end() - 1, g.outputs().end());
   return g;
 }
 

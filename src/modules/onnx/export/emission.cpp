@@ -349,7 +349,7 @@ void Emission::inputs() {
   const auto place = [&](NodeId id) {
     return std::ranges::find(source_.inputs, g.input_name(id)) - source_.inputs.begin();
   };
-  std::ranges::stable_sort(ids, {}, place);
+  std::stable_sort(ids.begin(), ids.end(), [&](NodeId a, NodeId b) { return place(a) < place(b); });
   for (const NodeId id : ids) {
     if (g.role(id) == Role::parameter) {
       parameter(id);
