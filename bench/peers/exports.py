@@ -12,7 +12,6 @@ Needs numpy, onnx and onnxruntime; `models` also torch, transformers and openvin
 """
 import collections, glob, json, os, subprocess, sys, tempfile
 
-sys.path.pop(0)  # this folder has an onnx.py of its own
 import numpy as np
 import onnx
 import onnxruntime as ort

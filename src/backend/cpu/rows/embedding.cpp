@@ -49,8 +49,8 @@ class EmbeddingKernel final : public Kernel {
   }
 
  private:
-  /// Of f32, the terms of a column lie a panel's width apart. Of 16 bits, terms 2 i and 2 i + 1 lie
-  /// side by side, and 16 columns further is the next pair.
+  /// In panels of f32 the terms of a column lie a panel's width apart; in those of 16 bits terms 2
+  /// i and 2 i + 1 lie side by side, and 16 columns further is the next pair.
   void copy_from_panels(const std::byte* table, int64_t row, std::byte* y) const {
     constexpr int64_t kPair = 4, kPairs = kPanelTerms / 2;  // bytes: a float or two of 16 bits
     const int64_t width = row_bytes_ / element_bytes_;

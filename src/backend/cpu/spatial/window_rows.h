@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -76,15 +77,10 @@ template <typename Body>
 void each_part_of_planes(int64_t planes, int64_t work_of_plane, int64_t workers, Body&& body) {
   // Starting the team costs about as much as this many multiply-adds.
   constexpr int64_t kSerial = int64_t{1} << 17;
-  const bool is_small = planes * work_of_plane < kSerial || omp_in_parallel();
-  const auto team = static_cast<int>(
-      is_small ? 1 : std::min<int64_t>({workers, int64_t{thread_count()}, planes}));
-  if (team <= 1) return body(int64_t{0}, int64_t{0}, planes);
-#pragma omp parallel num_threads(team)
-  {
-    const int64_t t = omp_get_thread_num(), count = omp_get_num_threads();
-    body(t, planes * t / count, planes * (t + 1) / count);
-  }
+  const bool is_small = planes * work_of_plane < kSerial;
+  const int64_t parts =
+      is_small ? 1 : std::min<int64_t>({workers, int64_t{thread_count()}, planes});
+  parallel_parts(planes, parts, std::forward<Body>(body));
 }
 
 /// Why a plane is not laid out anew; empty: it is.

@@ -27,6 +27,29 @@ std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+class Emission::AmongSizes {
+ public:
+  explicit AmongSizes(Emission& e)
+      : e_(e),
+        scope_(std::exchange(e.scope_, "sizes")),
+        nodes_(e.write_to(&e.model_->model_.graph.nodes)) {}
+  AmongSizes(const AmongSizes&) = delete;
+  AmongSizes& operator=(const AmongSizes&) = delete;
+  ~AmongSizes() {
+    e_.write_to(nodes_);
+    e_.scope_ = scope_;
+  }
+
+ private:
+  Emission& e_;
+  std::string_view scope_;
+  std::vector<NodeProto>* nodes_;
+};
+
+Emission::State::State(const Graph& graph) : uses(count_uses(graph)) {
+  for (const Node& node : graph.nodes()) names.emplace_back(node.results.size());
+}
+
 Emission::Emission(const ExportSource& source, const ExportOptions& options)
     : source_(source), options_(options) {
   if (options.opset < kOldestExport || options.opset > kNewestExport)
@@ -101,52 +124,47 @@ void Emission::find_derived_sizes() {
 }
 
 std::string_view Emission::size_vector(const SizeFormula& f) {
-  if (f.is_constant()) return vector(std::vector<int64_t>{f.offset / f.divisor});
+  if (f.is_constant()) return vector(std::vector<int64_t>{f.value()});
   const std::string key = f.text(names_);
   const auto known = size_vectors_.find(key);
   if (known != size_vectors_.end()) return known->second;
-  // Sizes are computed where the inputs are, outside of every region.
-  const std::string_view scope = std::exchange(scope_, "sizes");
-  std::vector<NodeProto>* inner = write_to(&model_->model_.graph.nodes);
+  const AmongSizes among(*this);
+  const std::string_view name = f.as_size() ? size_read(*f.as_size()) : size_computed(f);
+  size_vectors_[key] = name;  // a derived size has the key of its formula, which has set it by now
+  return name;
+}
+
+std::string_view Emission::size_read(size_t size) {
+  if (size >= readable_.size()) return size_vector(derived_[size - readable_.size()]);
+  const auto& [input, axis] = readable_[size];
+  if (axis < 0) user_error("no input has the size {}", names_[size]);
+  return append("Shape", {input}, {attribute("start", axis), attribute("end", axis + 1)}, 1)
+      .outputs[0];
+}
+
+std::string_view Emission::size_computed(const SizeFormula& f) {
   const auto emit = [&](std::string_view op, std::vector<std::string_view> in) {
     return append(op, std::move(in), {}, 1).outputs[0];
   };
   const auto number = [&](int64_t n) { return vector(std::vector<int64_t>{n}); };
   std::string_view sum;
-  if (f.as_size()) {
-    const size_t size = *f.as_size();
-    if (size >= readable_.size()) {  // a derived one
-      write_to(inner);
-      scope_ = scope;
-      return size_vectors_[key] = size_vector(derived_[size - readable_.size()]);
+  for (const SizeFormula::Term& term : f.terms) {
+    std::string_view product;
+    for (const size_t size : term.sizes) {
+      const std::string_view one = size_vector(SizeFormula{0, {{1, {size}}}, 1});
+      product = product.empty() ? one : emit("Mul", {product, one});
     }
-    const auto& [input, axis] = readable_[size];
-    if (axis < 0) user_error("no input has the size {}", names_[size]);
-    sum = append("Shape", {input}, {attribute("start", axis), attribute("end", axis + 1)}, 1)
-              .outputs[0];
-  } else {
-    for (const SizeFormula::Term& term : f.terms) {
-      std::string_view product;
-      for (const size_t size : term.sizes) {
-        const std::string_view one = size_vector(SizeFormula{0, {{1, {size}}}, 1});
-        product = product.empty() ? one : emit("Mul", {product, one});
-      }
-      if (term.factor != 1) product = emit("Mul", {product, number(term.factor)});
-      sum = sum.empty() ? product : emit("Add", {sum, product});
-    }
-    if (f.offset != 0) sum = emit("Add", {sum, number(f.offset)});
-    if (f.divisor != 1) sum = emit("Div", {sum, number(f.divisor)});
+    if (term.factor != 1) product = emit("Mul", {product, number(term.factor)});
+    sum = sum.empty() ? product : emit("Add", {sum, product});
   }
-  write_to(inner);
-  scope_ = scope;
-  size_vectors_[key] = sum;
-  return sum;
+  if (f.offset != 0) sum = emit("Add", {sum, number(f.offset)});
+  return f.divisor == 1 ? sum : emit("Div", {sum, number(f.divisor)});
 }
 
 std::string_view Emission::vector(const std::vector<SizeFormula>& values) {
   if (std::ranges::all_of(values, &SizeFormula::is_constant)) {
     std::vector<int64_t> numbers;
-    for (const SizeFormula& f : values) numbers.push_back(f.offset / f.divisor);
+    for (const SizeFormula& f : values) numbers.push_back(f.value());
     return vector(numbers);
   }
   std::vector<std::string_view> parts;
@@ -158,18 +176,13 @@ std::string_view Emission::vector(const std::vector<SizeFormula>& values) {
   if (parts.size() == 1) return parts[0];
   const auto known = size_vectors_.find(key);
   if (known != size_vectors_.end()) return known->second;
-  const std::string_view scope = std::exchange(scope_, "sizes");
-  std::vector<NodeProto>* inner = write_to(&model_->model_.graph.nodes);
-  const std::string_view all =
-      append("Concat", std::move(parts), {attribute("axis", int64_t{0})}, 1).outputs[0];
-  write_to(inner);
-  scope_ = scope;
-  size_vectors_[key] = all;
-  return all;
+  const AmongSizes among(*this);
+  return size_vectors_[key] =
+             append("Concat", std::move(parts), {attribute("axis", int64_t{0})}, 1).outputs[0];
 }
 
 std::string_view Emission::scalar(const SizeFormula& value, DType dtype) {
-  if (value.is_constant()) return scalar(static_cast<double>(value.offset / value.divisor), dtype);
+  if (value.is_constant()) return scalar(static_cast<double>(value.value()), dtype);
   std::string_view name = append("Squeeze", {size_vector(value)}, {}, 1).outputs[0];
   if (dtype == DType::i64) return name;
   return append("Cast", {name}, {attribute("to", static_cast<int64_t>(element_type_of(dtype)))}, 1)
@@ -274,8 +287,7 @@ GraphProto Emission::region(const GraphFamily& family, const std::vector<std::st
                             const std::vector<std::string_view>& outputs) {
   GraphProto proto;
   const Graph& g = family.first();
-  State inner{&family, {}, count_uses(g)};
-  for (NodeId id = 0; id < g.size(); ++id) inner.names.emplace_back(g.node(id).results.size());
+  State inner(g);
   for (size_t i = 0; i < g.inputs().size(); ++i) inner.names[g.inputs()[i]][0] = inputs[i];
   State* outer = std::exchange(state_, &inner);
   std::vector<NodeProto>* before = write_to(&proto.nodes);
@@ -301,7 +313,7 @@ ValueInfo Emission::value_info(std::string_view name, DType dtype,
   for (const SizeFormula& f : shape) {
     Dimension d;
     if (f.is_constant())
-      d.size = f.offset / f.divisor;
+      d.size = f.value();
     else
       d.name = text(f.text(names_));
     info.type.shape->push_back(d);
@@ -421,8 +433,7 @@ std::shared_ptr<const ExportedModel> Emission::run() {
   for (const auto& [key, value] : source_.metadata)
     model.metadata.emplace_back(text(key), text(value));
   const Graph& g = family_.first();
-  State state{&family_, {}, count_uses(g)};
-  for (NodeId id = 0; id < g.size(); ++id) state.names.emplace_back(g.node(id).results.size());
+  State state(g);
   state_ = &state;
   nodes_ = &model.graph.nodes;
   for (const NodeId id : g.inputs()) counters_[g.input_name(id)] = 1;

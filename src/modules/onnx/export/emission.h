@@ -54,10 +54,12 @@ class Emission {
 
  private:
   struct State {  // of the graph that is being walked over
-    const GraphFamily* family = nullptr;
+    explicit State(const Graph& graph);
     std::vector<std::vector<std::string_view>> names;  // [node][port]
     std::vector<std::vector<uint32_t>> uses;
   };
+  /// While it lives, nodes are computed from sizes: beside the inputs, outside of every region.
+  class AmongSizes;
   void check_family() const;
   void name_sizes();
   void find_derived_sizes();
@@ -66,6 +68,8 @@ class Emission {
   void outputs();
   void walk(const GraphFamily& family);
   std::string_view size_vector(const SizeFormula& formula);
+  std::string_view size_read(size_t size);
+  std::string_view size_computed(const SizeFormula& formula);
   std::string_view constant(DType dtype, const std::vector<int64_t>& dims,
                             std::vector<std::byte> bytes);
   void rename_outputs(const std::map<std::string_view, std::string_view>& renamed);

@@ -10,38 +10,39 @@ namespace brrr::onnx {
 
 using Kind = AttributeProto::Kind;
 
-AttributeProto attribute(std::string_view name, int64_t value) {
+namespace {
+
+AttributeProto named(std::string_view name, Kind kind) {
   AttributeProto a;
   a.name = name;
-  a.kind = Kind::integer;
+  a.kind = kind;
+  return a;
+}
+
+}  // namespace
+
+AttributeProto attribute(std::string_view name, int64_t value) {
+  AttributeProto a = named(name, Kind::integer);
   a.integer = value;
   return a;
 }
 AttributeProto attribute(std::string_view name, double value) {
-  AttributeProto a;
-  a.name = name;
-  a.kind = Kind::number;
+  AttributeProto a = named(name, Kind::number);
   a.number = static_cast<float>(value);
   return a;
 }
 AttributeProto attribute(std::string_view name, std::vector<int64_t> values) {
-  AttributeProto a;
-  a.name = name;
-  a.kind = Kind::integers;
+  AttributeProto a = named(name, Kind::integers);
   a.integers = std::move(values);
   return a;
 }
 AttributeProto text_attribute(std::string_view name, std::string_view value) {
-  AttributeProto a;
-  a.name = name;
-  a.kind = Kind::string;
+  AttributeProto a = named(name, Kind::string);
   a.string = value;
   return a;
 }
 AttributeProto graph_attribute(std::string_view name, GraphProto graph) {
-  AttributeProto a;
-  a.name = name;
-  a.kind = Kind::graph;
+  AttributeProto a = named(name, Kind::graph);
   a.graph = std::make_shared<GraphProto>(std::move(graph));
   return a;
 }
@@ -71,6 +72,16 @@ std::string_view ExportCall::emit(std::string_view op_type, std::vector<std::str
   return last_[0];
 }
 std::string_view ExportCall::further(size_t output) const { return last_[output]; }
+
+std::string_view ExportCall::cast(std::string_view name, DType dtype) {
+  return emit("Cast", {name}, {attribute("to", static_cast<int64_t>(element_type_of(dtype)))});
+}
+
+std::vector<std::string_view> ExportCall::ins(size_t first) const {
+  std::vector<std::string_view> names;
+  for (size_t i = first; i < node().operands.size(); ++i) names.push_back(in(i));
+  return names;
+}
 
 void ExportCall::out(std::string_view name, uint32_t port) { emission_.bind({id_, port}, name); }
 
@@ -127,7 +138,7 @@ std::vector<int64_t> ExportCall::fixed(std::string_view attribute) const {
   std::vector<int64_t> numbers;
   for (const SizeFormula& f : integers(attribute)) {
     if (!f.is_constant()) refuse(fmt::format("{} depends on a size", attribute));
-    numbers.push_back(f.offset);
+    numbers.push_back(f.value());
   }
   return numbers;
 }
@@ -135,7 +146,7 @@ std::vector<int64_t> ExportCall::fixed(std::string_view attribute) const {
 int64_t ExportCall::fixed_integer(std::string_view attribute) const {
   const SizeFormula f = integer(attribute);
   if (!f.is_constant()) refuse(fmt::format("{} depends on a size", attribute));
-  return f.offset;
+  return f.value();
 }
 
 std::string_view ExportCall::scalar(double value, DType dtype) {

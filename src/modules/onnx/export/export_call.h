@@ -43,10 +43,14 @@ class ExportCall {
 
   /// The name of operand i in the file.
   std::string_view in(size_t i) const;
+  /// Those of the operands from `first` on.
+  std::vector<std::string_view> ins(size_t first = 0) const;
   /// Appends a node and gives the name of its first result; further(n) gives that of another.
   std::string_view emit(std::string_view op_type, std::vector<std::string_view> inputs,
                         std::vector<AttributeProto> attributes = {}, size_t outputs = 1);
   std::string_view further(size_t output) const;
+  /// emit("Cast").
+  std::string_view cast(std::string_view name, DType dtype);
   /// What the node gives at that port.
   void out(std::string_view name, uint32_t port = 0);
 

@@ -8,19 +8,11 @@
 namespace brrr::onnx {
 namespace {
 
-AttributeProto to_type(ElementType type) { return attribute("to", static_cast<int64_t>(type)); }
-
-std::vector<std::string_view> operand_names(const ExportCall& c, size_t first) {
-  std::vector<std::string_view> names;
-  for (size_t i = first; i < c.node().operands.size(); ++i) names.push_back(c.in(i));
-  return names;
-}
-
 void if_of(ExportCall& c) {
   Emission& e = c.emission();
   const NodeId id = c.id();
   const std::string_view condition = c.in(0);
-  const std::vector<std::string_view> captured = operand_names(c, 1);
+  const std::vector<std::string_view> captured = c.ins(1);
   std::vector<AttributeProto> branches;
   for (const auto& [ours, theirs] : {std::pair("then", "then_branch"), {"else", "else_branch"}}) {
     const GraphFamily family = c.family().region(id, ours);
@@ -58,7 +50,7 @@ class LoopWriter {
     begin_body();
     const GraphProto walked = e_.region(family_, given_, results_);
     std::vector<NodeProto>* outside = e_.write_to(&body_.nodes);
-    c_.emit("Cast", {iteration_}, {to_type(ElementType::i32)});
+    c_.cast(iteration_, DType::i32);
     body_.nodes.back().outputs[0] = narrow_;
     body_.nodes.insert(body_.nodes.end(), walked.nodes.begin(), walked.nodes.end());
     for (size_t i = 0; i < form_.carried; ++i) carry(carried_[i], c_.in(1 + i), results_[1 + i]);
@@ -93,7 +85,7 @@ class LoopWriter {
       carried_.push_back(declare("carried", c_.result(i).dtype, c_.shape_of(i)));
       given_.push_back(carried_.back().inside);
     }
-    for (const std::string_view name : operand_names(c_, 1 + form_.carried)) given_.push_back(name);
+    for (const std::string_view name : c_.ins(1 + form_.carried)) given_.push_back(name);
     for (size_t i = 0; i < form_.body.outputs().size(); ++i) results_.push_back(e_.fresh("next"));
   }
 
@@ -155,8 +147,7 @@ class LoopWriter {
       c_.out(c_.further(rows_at + i), static_cast<uint32_t>(form_.carried + i));
     if (!counts_) return;
     const std::string_view count = c_.further(carried_.size() - 1);
-    c_.out(c_.emit("Cast", {count}, {to_type(ElementType::i32)}),
-           static_cast<uint32_t>(form_.carried + form_.stacked));
+    c_.out(c_.cast(count, DType::i32), static_cast<uint32_t>(form_.carried + form_.stacked));
   }
 
   ExportCall& c_;

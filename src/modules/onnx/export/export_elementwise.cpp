@@ -6,10 +6,6 @@
 namespace brrr::onnx {
 namespace {
 
-AttributeProto to(DType dtype) {
-  return attribute("to", static_cast<int64_t>(element_type_of(dtype)));
-}
-
 /// The op and the operator of the same meaning.
 constexpr std::pair<std::string_view, std::string_view> kSame[] = {
     {"neg", "Neg"},
@@ -58,12 +54,10 @@ void same(ExportCall& c) {
   std::string_view op_type;
   for (const auto& [op, name] : kSame)
     if (op == c.node().op->name) op_type = name;
-  std::vector<std::string_view> in;
-  for (size_t i = 0; i < c.node().operands.size(); ++i) in.push_back(c.in(i));
-  c.out(c.emit(op_type, std::move(in)));
+  c.out(c.emit(op_type, c.ins()));
 }
 
-void cast_of(ExportCall& c) { c.out(c.emit("Cast", {c.in(0)}, {to(c.result().dtype)})); }
+void cast_of(ExportCall& c) { c.out(c.cast(c.in(0), c.result().dtype)); }
 
 void gelu_of(ExportCall& c) {
   const std::string& form = c.node().attrs.get<std::string>("approximate");

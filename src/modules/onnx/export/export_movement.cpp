@@ -47,8 +47,7 @@ void literal_of(ExportCall& c) {
     c.refuse("a list of constants depends on sizes");
   const DType dtype = c.result().dtype;
   std::string_view list = c.vector(c.integers("values"));
-  if (dtype != DType::i64)
-    list = c.emit("Cast", {list}, {attribute("to", static_cast<int64_t>(element_type_of(dtype)))});
+  if (dtype != DType::i64) list = c.cast(list, dtype);
   if (c.result().shape.rank() != 1) list = c.emit("Reshape", {list, c.vector(c.shape_of())});
   c.out(list);
 }
@@ -62,8 +61,7 @@ void iota_of(ExportCall& c) {
   const DType counted = is_direct ? dtype : DType::i64;
   const std::string_view list =
       c.emit("Range", {c.scalar(0.0, counted), c.scalar(n, counted), c.scalar(1.0, counted)});
-  if (is_direct) return c.out(list);
-  c.out(c.emit("Cast", {list}, {attribute("to", static_cast<int64_t>(element_type_of(dtype)))}));
+  c.out(is_direct ? list : c.cast(list, dtype));
 }
 
 // -- movement
@@ -74,7 +72,7 @@ void iota_of(ExportCall& c) {
 void reshape_of(ExportCall& c) {
   const std::vector<SizeFormula> from = c.operand_shape(0), wanted = c.shape_of();
   std::vector<SizeFormula> sizes = wanted;
-  const auto is_zero = [](const SizeFormula& f) { return f.is_constant() && f.offset == 0; };
+  const auto is_zero = [](const SizeFormula& f) { return f.is_constant() && f.value() == 0; };
   if (std::ranges::any_of(wanted, is_zero))
     return c.out(
         c.emit("Reshape", {c.in(0), c.vector(sizes)}, {attribute("allowzero", int64_t{1})}));
@@ -120,18 +118,15 @@ void pad_of(ExportCall& c) {
 }
 
 void concat_of(ExportCall& c) {
-  std::vector<std::string_view> parts;
-  for (size_t i = 0; i < c.node().operands.size(); ++i) parts.push_back(c.in(i));
-  c.out(c.emit("Concat", std::move(parts), {attribute("axis", c.fixed_integer("axis"))}));
+  c.out(c.emit("Concat", c.ins(), {attribute("axis", c.fixed_integer("axis"))}));
 }
 
 void broadcast_of(ExportCall& c) { c.out(c.emit("Expand", {c.in(0), c.vector(c.shape_of())})); }
 
 void gather_of(ExportCall& c) {
-  std::string_view ids = c.in(1);
   const DType dtype = c.type(1).dtype;
-  if (dtype != DType::i32 && dtype != DType::i64)
-    ids = c.emit("Cast", {ids}, {attribute("to", static_cast<int64_t>(ElementType::i64))});
+  const bool is_index = dtype == DType::i32 || dtype == DType::i64;
+  const std::string_view ids = is_index ? c.in(1) : c.cast(c.in(1), DType::i64);
   c.out(c.emit("Gather", {c.in(0), ids}, {attribute("axis", c.fixed_integer("axis"))}));
 }
 
@@ -140,9 +135,8 @@ bool can_scatter(const Graph& g, NodeId id, int64_t opset) {
   return opset >= 18 || (mode != "max" && mode != "min");
 }
 void scatter_of(ExportCall& c) {
-  std::string_view ids =
-      c.emit("Cast", {c.in(1)}, {attribute("to", static_cast<int64_t>(ElementType::i64))});
-  ids = c.emit("Unsqueeze", {ids, c.vector(std::vector<int64_t>{1})});
+  const std::string_view ids =
+      c.emit("Unsqueeze", {c.cast(c.in(1), DType::i64), c.vector(std::vector<int64_t>{1})});
   const std::string& mode = c.node().attrs.get<std::string>("mode");
   const std::string_view reduction = c.text(mode == "set" ? "none" : mode);
   c.out(c.emit("ScatterND", {c.in(0), ids, c.in(2)}, {text_attribute("reduction", reduction)}));
@@ -157,10 +151,8 @@ void sort_of(ExportCall& c) {
              {attribute("axis", axis), attribute("largest", int64_t{descending ? 1 : 0})}, 2);
   const std::string_view places = c.further(1);
   c.out(values);
-  if (c.result(1).dtype == DType::i64) return c.out(places, 1);
-  c.out(c.emit("Cast", {places},
-               {attribute("to", static_cast<int64_t>(element_type_of(c.result(1).dtype)))}),
-        1);
+  const DType dtype = c.result(1).dtype;
+  c.out(dtype == DType::i64 ? places : c.cast(places, dtype), 1);
 }
 
 }  // namespace

@@ -59,9 +59,7 @@ std::vector<AttributeProto> window_attributes(ExportCall& c) {
 void conv_of(ExportCall& c) {
   std::vector<AttributeProto> attributes = window_attributes(c);
   attributes.push_back(attribute("group", c.fixed_integer("groups")));
-  std::vector<std::string_view> in;
-  for (size_t i = 0; i < c.node().operands.size(); ++i) in.push_back(c.in(i));
-  c.out(c.emit("Conv", std::move(in), std::move(attributes)));
+  c.out(c.emit("Conv", c.ins(), std::move(attributes)));
 }
 bool can_conv(const Graph& g, NodeId id, int64_t) { return is_float(g.node(id).results[0].dtype); }
 

@@ -25,6 +25,8 @@ struct SizeFormula {
 
   static SizeFormula constant(int64_t value) { return {value, {}, 1}; }
   bool is_constant() const { return terms.empty(); }
+  /// The number that a constant is.
+  int64_t value() const { return offset / divisor; }
   /// The index of the size that it is; nothing: it is something else.
   std::optional<size_t> as_size() const;
   /// "past_sequence_length + sequence_length"

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "ir/rewriter.h"
 #include "modules/onnx/call.h"
+#include "modules/onnx/operators/kept_items.h"
 #include "modules/onnx/operators/loop_pieces.h"
 #include "ops/control.h"
 
@@ -110,10 +111,9 @@ struct Iteration {
 /// iteration, so that a graph that ends inside goes on from there.
 class Rounds {
  public:
-  Rounds(Call& c, const Iteration& loop)
-      : lowering_(c.lowering()), names_(c.names()), part_(c.names().prefix + loop.part) {
-    if (const Item* kept = lowering_.find(names_, name("done"))) {
-      done_ = lowering_.known_or_null(kept->value)->integer<int64_t>(0);
+  Rounds(Call& c, const Iteration& loop) : kept_(c, loop.part) {
+    if (const Item* done = kept_.find("done")) {
+      done_ = kept_.lowering().known_or_null(done->value)->integer<int64_t>(0);
       for (size_t i = 0; i < loop.carried.size(); ++i) carried_.push_back(again("carried", i));
       for (size_t i = 0; i < loop.stacked; ++i) stacks_.push_back(again("stack", i));
       if (loop.is_loop) condition_ = again("condition", 0);
@@ -129,27 +129,28 @@ class Rounds {
   std::vector<Item>& stack(size_t i) { return stacks_[i].items; }
   /// Makes all of it outlast the end of the graph; `release` takes it back.
   void keep(const std::vector<Value>& rows) {
-    lowering_.keep(names_, name("done"), scalar(lowering_.build().graph, done_, DType::i64));
-    for (size_t i = 0; i < carried_.size(); ++i) keep("carried", i, carried_[i]);
-    for (size_t i = 0; i < stacks_.size(); ++i) keep("stack", i, std::move(stacks_[i]));
-    for (size_t i = 0; i < rows.size(); ++i) keep("row", i, rows[i]);
-    if (condition_.is_tensor()) keep("condition", 0, condition_);
+    kept_.keep("done", done_);
+    for (size_t i = 0; i < carried_.size(); ++i) kept_.keep("carried", done_, i, carried_[i]);
+    for (size_t i = 0; i < stacks_.size(); ++i)
+      kept_.keep("stack", done_, i, std::move(stacks_[i]));
+    for (size_t i = 0; i < rows.size(); ++i) kept_.keep("row", done_, i, rows[i]);
+    if (condition_.is_tensor()) kept_.keep("condition", done_, 0, condition_);
     rows_ = rows.size();
   }
   bool goes_on() const {
     if (!condition_.is_tensor()) return true;
-    return lowering_.known(condition_.value, source("condition", 0)).number(0) != 0;
+    return kept_.lowering().known(condition_.value, source("condition", 0)).number(0) != 0;
   }
   void release() {
-    lowering_.take_kept(names_, name("done"));
-    for (size_t i = 0; i < carried_.size(); ++i) release("carried", i);
-    for (size_t i = 0; i < stacks_.size(); ++i) stacks_[i] = release("stack", i);
-    for (size_t i = 0; i < rows_; ++i) release("row", i);
-    if (condition_.is_tensor()) release("condition", 0);
+    kept_.take("done");
+    for (size_t i = 0; i < carried_.size(); ++i) kept_.take("carried", done_, i);
+    for (size_t i = 0; i < stacks_.size(); ++i) stacks_[i] = kept_.take("stack", done_, i);
+    for (size_t i = 0; i < rows_; ++i) kept_.take("row", done_, i);
+    if (condition_.is_tensor()) kept_.take("condition", done_, 0);
   }
   /// Its name for the body of the loop.
   std::string source(std::string_view what, size_t i) const {
-    return names_.qualified(numbered(what, i));
+    return kept_.qualified(what, done_, i);
   }
   void next(Item condition, std::vector<Item> carried) {
     ++done_;
@@ -158,26 +159,12 @@ class Rounds {
   }
 
  private:
-  std::string_view name(std::string_view what) const {
-    return lowering_.text(fmt::format("{}#{}", part_, what));
-  }
-  std::string numbered(std::string_view what, size_t i) const {
-    return fmt::format("{}#{}.{}{}", part_, done_, what, i);
-  }
-  void keep(std::string_view what, size_t i, Item item) {
-    lowering_.keep(names_, lowering_.text(numbered(what, i)), std::move(item));
-  }
-  Item release(std::string_view what, size_t i) {
-    return lowering_.take_kept(names_, numbered(what, i));
-  }
   Item again(std::string_view what, size_t i) {
-    const Item* item = lowering_.find(names_, lowering_.text(numbered(what, i)));
+    const Item* item = kept_.find(what, done_, i);
     return item == nullptr ? Item() : *item;
   }
 
-  Lowering& lowering_;
-  Names& names_;
-  std::string part_;
+  KeptItems kept_;
   int64_t done_ = 0;
   size_t rows_ = 0;
   std::vector<Item> carried_, stacks_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "modules/onnx/call.h"
+#include "modules/onnx/operators/kept_items.h"
 #include "ops/control.h"
 
 namespace brrr::onnx {
@@ -18,19 +19,20 @@ class LoopPieces {
  public:
   /// `part` tells the loop apart; `stacked`: results that have a row of each iteration.
   LoopPieces(Call& c, const std::string& part, const std::vector<Item>& carried, size_t stacked)
-      : lowering_(c.lowering()), names_(c.names()), part_(c.names().prefix + part) {
-    const Item* kept = lowering_.find(names_, name("piece"));
-    if (kept == nullptr) {
+      : kept_(c, part) {
+    const Item* piece = kept_.find("piece");
+    if (piece == nullptr) {
       carried_ = carried;
       rows_.resize(stacked, Item::list({}));
       return;
     }
-    piece_ = known(kept->value);
-    done_ = known(again("done", 0).value);
-    for (size_t i = 0; i < stacked; ++i) rows_.push_back(again("rows", i));
+    piece_ = known(*piece);
+    done_ = known(*kept_.find("done", piece_, 0));
+    for (size_t i = 0; i < stacked; ++i) rows_.push_back(*kept_.find("rows", piece_, i));
     std::vector<Item> results;
-    for (size_t i = 0; i < carried.size() + stacked; ++i) results.push_back(again("result", i));
-    take(known(again("end", 0).value), results);
+    for (size_t i = 0; i < carried.size() + stacked; ++i)
+      results.push_back(*kept_.find("result", piece_, i));
+    take(known(*kept_.find("end", piece_, 0)), results);
   }
 
   bool has_begun() const { return piece_ > 0; }
@@ -44,26 +46,27 @@ class LoopPieces {
   /// Takes what the piece gave, whose `bound` iterations have stacked their conditions last. Ends
   /// the graph where that is not known.
   void add(const LoopResults& r, int64_t bound) {
-    Graph& g = lowering_.build().graph;
+    Lowering& lowering = kept_.lowering();
+    Graph& g = lowering.build().graph;
     const Value last = gather(r.stacked.back(), scalar(g, bound - 1, DType::i64), 0);
     const Value still = logical_and(equal(r.iterations, scalar(g, bound, DType::i32)), last);
     const Value end =
         cast(r.iterations, DType::i64) * scalar(g, 2, DType::i64) + cast(still, DType::i64);
     std::vector<Item> results(r.carried.begin(), r.carried.end());
     results.insert(results.end(), r.stacked.begin(), r.stacked.end() - 1);
-    lowering_.keep(names_, name("piece"), scalar(g, piece_, DType::i64));
-    keep("done", 0, scalar(g, done_, DType::i64));
-    for (size_t i = 0; i < rows_.size(); ++i) keep("rows", i, rows_[i]);
-    for (size_t i = 0; i < results.size(); ++i) keep("result", i, results[i]);
-    keep("end", 0, end);
+    kept_.keep("piece", piece_);
+    kept_.keep("done", piece_, 0, scalar(g, done_, DType::i64));
+    for (size_t i = 0; i < rows_.size(); ++i) kept_.keep("rows", piece_, i, rows_[i]);
+    for (size_t i = 0; i < results.size(); ++i) kept_.keep("result", piece_, i, results[i]);
+    kept_.keep("end", piece_, 0, end);
     const int64_t known_end =
-        lowering_.known(end, names_.qualified(numbered("end", 0))).integer<int64_t>(0);
-    lowering_.take_kept(names_, name("piece"));
+        lowering.known(end, kept_.qualified("end", piece_, 0)).integer<int64_t>(0);
+    kept_.take("piece");
     for (const auto& [what, count] : {std::pair("done", size_t{1}),
                                       {"rows", rows_.size()},
                                       {"result", results.size()},
                                       {"end", 1}})
-      for (size_t i = 0; i < count; ++i) lowering_.take_kept(names_, numbered(what, i));
+      for (size_t i = 0; i < count; ++i) kept_.take(what, piece_, i);
     take(known_end, results);
   }
   /// The carried values and then the rows of all pieces.
@@ -93,23 +96,11 @@ class LoopPieces {
   std::vector<Item> carried_of(const std::vector<Item>& results) const {
     return {results.begin(), results.end() - std::ssize(rows_)};
   }
-  int64_t known(Value value) const { return lowering_.known_or_null(value)->integer<int64_t>(0); }
-  std::string_view name(std::string_view what) const {
-    return lowering_.text(fmt::format("{}#{}", part_, what));
-  }
-  std::string numbered(std::string_view what, size_t i) const {
-    return fmt::format("{}#{}.{}{}", part_, piece_, what, i);
-  }
-  void keep(std::string_view what, size_t i, Item item) {
-    lowering_.keep(names_, lowering_.text(numbered(what, i)), std::move(item));
-  }
-  Item again(std::string_view what, size_t i) {
-    return *lowering_.find(names_, lowering_.text(numbered(what, i)));
+  int64_t known(const Item& item) const {
+    return kept_.lowering().known_or_null(item.value)->integer<int64_t>(0);
   }
 
-  Lowering& lowering_;
-  Names& names_;
-  std::string part_;
+  KeptItems kept_;
   int64_t piece_ = 0, done_ = 0;
   bool goes_on_ = true;
   std::vector<Item> carried_, rows_;

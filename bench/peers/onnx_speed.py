@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Load and run times of ONNX files in Brrr, ONNX Runtime and OpenVINO, interleaved.
 
-bench/peers/onnx.py BRRR MODELS [ROUNDS [NAME]]: BRRR is the program, MODELS the folder of published models (silero,
+bench/peers/onnx_speed.py BRRR MODELS [ROUNDS [NAME]]: BRRR is the program, MODELS the folder of published models (silero,
 magika, ppocr, minilm-int8, minilm), NAME a part of the names of those to run. Needs onnxruntime and numpy; openvino
 where it is to stand beside them; torch and transformers to export minilm in f32. Load is from opening the file to the
 first output, without the start of the process, the file in the page cache. Prints medians over the rounds and the
@@ -9,7 +9,6 @@ median of the ratios of Brrr's time to the better peer's in the same round.
 """
 import json, math, os, statistics, subprocess, sys, tempfile, time
 
-sys.path.pop(0)  # torch imports the package onnx, which this file is not
 import numpy as np
 import onnxruntime as ort
 
