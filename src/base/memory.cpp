@@ -1,13 +1,13 @@
 #include "base/memory.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/system_text.h"
 
@@ -119,8 +119,8 @@ int64_t parse_memory(std::string_view given) {
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || !std::isfinite(value)) refuse("");
-  std::string unit(trimmed(text.substr(static_cast<size_t>(stop - text.data()))));
-  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string unit =
+      ascii_lowercase(std::string(trimmed(text.substr(static_cast<size_t>(stop - text.data())))));
   if (value <= 0) usage_error("expected a size above 0, such as 6GiB; got {}", given);
   if (unit.empty()) refuse("the size has no unit: ");
   double scale = 0;

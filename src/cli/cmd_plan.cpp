@@ -216,9 +216,8 @@ Command plan_command() {
       .notes =
           "Allocates nothing but the plan. Takes the options of `brrr train`, or a run, a\n"
           "checkpoint or a Hugging Face folder whose training to plan. With --memory-limit the\n"
-          "exit code is 3 if the run does not fit. Of an ONNX or .brrr file, one run is planned, "
-          "with\n"
-          "--input and --size.\n",
+          "exit code is 3 if the run does not fit. For an ONNX or .brrr file it predicts one\n"
+          "inference run; --input and --size say of what.\n",
       .options = std::move(options),
       .run = run_plan,
       .takes_positional = true,

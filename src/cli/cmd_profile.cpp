@@ -88,7 +88,7 @@ std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
                      o.context, o.precision, o.optim);
 }
 
-/// Of the options given, those without a part in what the mode times.
+/// The given options that have no part in what the mode times.
 std::string without_effect(const KeyValues& given, Mode mode) {
   std::string list;
   for (const auto& [key, value] : given) {
@@ -253,7 +253,8 @@ Command profile_command() {
               "a model folder, on random tokens or on --text. Each kernel is compared with the\n"
               "measured peaks of this machine: it is compute-, bandwidth- or overhead-bound.\n"
               "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n"
-              "Of an ONNX or .brrr file, one run is timed, with --input and --size.\n",
+              "For an ONNX or .brrr file it times one inference run; --input and --size say of\n"
+              "what.\n",
           .options = std::move(options),
           .run = run_profile,
           .takes_positional = true,

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/encoding/utf8.h"
 #include "base/human.h"
 #include "base/tell.h"
-#include "base/utf8.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
 #include "train/device.h"

@@ -5,11 +5,11 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/encoding/utf8.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
-#include "base/utf8.h"
 #include "web/fetch.h"
 
 namespace brrr::io {

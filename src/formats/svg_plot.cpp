@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/human.h"
-#include "base/utf8.h"
 #include "formats/plot_axis.h"
 
 namespace brrr::io {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 
 namespace brrr::io {
 namespace {

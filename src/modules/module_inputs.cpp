@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/options.h"
 
@@ -22,14 +23,8 @@ constexpr Usual kUsual[] = {{{"batch", "unk__"}, 1},
                             {{"seq", "length", "time", "token", "frame"}, 128},
                             {{"height", "width"}, 224}};
 
-std::string lowercase(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 std::optional<int64_t> usual_size(const std::string& name, size_t axis) {
-  const std::string small = lowercase(name);
+  const std::string small = ascii_lowercase(name);
   for (const Usual& usual : kUsual)
     for (const std::string_view part : usual.parts)
       if (!part.empty() && small.find(part) != std::string::npos) return usual.size;

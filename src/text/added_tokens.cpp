@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "text/patterns/split_pattern.h"
 #include "text/tokenizer_split.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "text/bpe/tokenizer_cache.h"
 
 namespace brrr::io {

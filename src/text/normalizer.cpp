@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "base/encoding/ascii.h"
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "text/bpe/byte_letters.h"
 #include "text/json_fields.h"
 #include "text/patterns/matches.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "base/base64.h"
+#include "base/encoding/base64.h"
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 
 namespace brrr::io {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/utf8.h"
 
 namespace brrr::io {
 

@@ -1,8 +1,8 @@
 #include "text/tokenizer_char.h"
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/text_pipeline.h"
 #include "text/tokenizer_writer.h"

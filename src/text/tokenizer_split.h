@@ -14,7 +14,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 namespace brrr::io {
 

@@ -4,8 +4,8 @@
 #include <bit>
 #include <charconv>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "text/bpe/tokenizer_cache.h"
 
 namespace brrr::io {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/encoding/utf8.h"
 #include "base/file.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/bpe/byte_letters.h"
 

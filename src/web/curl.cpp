@@ -1,8 +1,8 @@
 #include "web/curl.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/system_text.h"
 #include "web/program.h"
@@ -67,10 +67,8 @@ class AnswerReader {
       answer_.status = static_cast<int>(
           system_text::number(line.substr(std::min(line.find(' '), line.size()))).value_or(0));
     } else if (const size_t colon = line.find(':'); colon != std::string::npos) {
-      std::string name = line.substr(0, colon);
-      std::transform(name.begin(), name.end(), name.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      answer_.headers[name] = system_text::trimmed(std::string_view(line).substr(colon + 1));
+      answer_.headers[ascii_lowercase(line.substr(0, colon))] =
+          system_text::trimmed(std::string_view(line).substr(colon + 1));
     }
   }
 

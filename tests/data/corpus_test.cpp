@@ -8,10 +8,10 @@
 #include <map>
 
 #include "base/cache.h"
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
-#include "base/utf8.h"
 #include "web/fetch.h"
 
 namespace brrr::io {

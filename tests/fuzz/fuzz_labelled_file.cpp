@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "data/labelled/labelled_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/base64.h"
+#include "base/encoding/base64.h"
 #include "base/errors.h"
 #include "fuzz/tokenizer_use.h"
 #include "support/protobuf_writer.h"

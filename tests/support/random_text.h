@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/encoding/utf8.h"
 #include "base/rng.h"
-#include "base/utf8.h"
 
 namespace brrr::test {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "base/base64.h"
+#include "base/encoding/base64.h"
 #include "formats/json_file.h"
 #include "support/temp_folder.h"
 

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/encoding/utf8.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "support/random_text.h"
 #include "text/tokenizer.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/base64.h"
+#include "base/encoding/base64.h"
 #include "base/env.h"
 #include "base/sha256.h"
 #include "support/golden_tokenizer.h"

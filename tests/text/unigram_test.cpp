@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <random>
 
-#include "base/base64.h"
+#include "base/encoding/base64.h"
 #include "base/errors.h"
 #include "support/golden_tokenizer.h"
 #include "support/random_text.h"

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/human.h"
-#include "base/utf8.h"
 #include "data/corpus.h"
 #include "data/labelled/labelled_columns.h"
 

@@ -1,9 +1,7 @@
 #include "folders/hub/hub.h"
 
-#include <algorithm>
-#include <cctype>
-
 #include "base/cache.h"
+#include "base/encoding/ascii.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/tell.h"
@@ -16,9 +14,7 @@ namespace {
 /// The variable that forbids downloads; "" where none does.
 std::string offline_variable() {
   if (env::get("BRRR_OFFLINE")) return "BRRR_OFFLINE";
-  std::string value = env::get("HF_HUB_OFFLINE").value_or("");
-  std::transform(value.begin(), value.end(), value.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string value = ascii_lowercase(env::get("HF_HUB_OFFLINE").value_or(""));
   for (const char* yes : {"1", "true", "yes", "on"})
     if (value == yes) return "HF_HUB_OFFLINE";
   return "";

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/cache.h"
+#include "base/encoding/ascii.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/system_text.h"
@@ -33,10 +34,7 @@ std::string percent_encoded(std::string_view text, std::string_view also = "") {
 std::string origin_of(const std::string& url) {
   const size_t host = url.find("://");
   if (host == std::string::npos) return "";
-  std::string origin = url.substr(0, url.find_first_of("/?#", host + 3));
-  std::transform(origin.begin(), origin.end(), origin.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return origin;
+  return ascii_lowercase(url.substr(0, url.find_first_of("/?#", host + 3)));
 }
 
 bool is_printable(std::string_view text) {

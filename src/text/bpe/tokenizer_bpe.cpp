@@ -4,8 +4,8 @@
 #include <bit>
 #include <functional>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 
 namespace brrr::io {
 namespace {

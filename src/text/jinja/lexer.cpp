@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "text/jinja/python_text.h"
 
 namespace brrr::jinja {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 namespace brrr::jinja {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "text/patterns/split_pattern.h"
 
 namespace brrr::io {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/patterns/pattern_sets.h"
 

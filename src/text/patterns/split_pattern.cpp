@@ -3,8 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {

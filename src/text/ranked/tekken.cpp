@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/base64.h"
+#include "base/encoding/base64.h"
 #include "base/errors.h"
 #include "formats/json_file.h"
 #include "text/bpe/piece_table.h"

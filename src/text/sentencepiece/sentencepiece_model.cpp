@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "formats/protobuf.h"
 #include "text/bpe/piece_table.h"

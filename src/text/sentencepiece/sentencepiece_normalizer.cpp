@@ -1,6 +1,6 @@
 #include "text/sentencepiece/sentencepiece_normalizer.h"
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 namespace brrr::io {
 namespace {

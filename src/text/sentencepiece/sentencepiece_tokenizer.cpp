@@ -5,9 +5,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/added_tokens.h"
 #include "text/bpe/piece_table.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "text/unicode/library_tables.h"
 #include "text/unicode/script_tables.h"
 

@@ -38,8 +38,4 @@ class CharTraits {
   bool page_has_capitals_[0x110000 / 256] = {};
 };
 
-inline char ascii_lowercase(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
-
 }  // namespace brrr::io

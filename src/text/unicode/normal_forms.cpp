@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "text/unicode/char_traits.h"
 
 namespace brrr::io {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 
 namespace brrr::io {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "text/bpe/bpe_vocabulary.h"
 
 namespace brrr::io {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {

@@ -5,9 +5,9 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "base/parallel.h"
-#include "base/utf8.h"
 #include "formats/json_file.h"
 #include "text/bpe/pair_merger.h"
 #include "text/normalizer.h"

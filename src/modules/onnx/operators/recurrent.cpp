@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/encoding/ascii.h"
 #include "modules/onnx/call.h"
 #include "ops/control.h"
 
@@ -72,9 +73,8 @@ std::vector<Activation> activations_of(const Call& c, const std::vector<std::str
     return at < list.size() ? static_cast<double>(list[at++]) : *otherwise;
   };
   std::vector<Activation> all;
-  for (std::string name : names) {
-    std::ranges::transform(name, name.begin(), [](unsigned char ch) { return std::tolower(ch); });
-    const auto* row = std::ranges::find(kActivations, name, &ActivationRow::name);
+  for (const std::string& name : names) {
+    const auto* row = std::ranges::find(kActivations, ascii_lowercase(name), &ActivationRow::name);
     if (row == std::end(kActivations)) c.refuse("the activation '{}'", name);
     const double alpha = next(alphas, alpha_at, row->alpha), beta = next(betas, beta_at, row->beta);
     all.emplace_back([=](Value x) { return row->apply(x, alpha, beta); });

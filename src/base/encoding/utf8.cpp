@@ -1,4 +1,4 @@
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 #include <cstring>
 
