@@ -3,23 +3,15 @@
 
 bench/peers/onnx_speed.py BRRR MODELS [ROUNDS [NAME]]: BRRR is the program, MODELS the folder of published models (silero,
 magika, ppocr, minilm-int8, minilm), NAME a part of the names of those to run. Needs onnxruntime and numpy; openvino
-where it is to stand beside them; torch and transformers to export minilm in f32. Load is from opening the file to the
-first output, without the start of the process, the file in the page cache. Prints medians over the rounds and the
+where it is to stand beside them; torch and transformers to export minilm in f32. Each measurement is a process of its
+own, so that no engine's threads or memory weigh on another's, and each engine is first in turn. Load is from opening the file to the first output, without
+the start of the process and the import of the peer, the file in the page cache. Prints medians over the rounds and the
 median of the ratios of Brrr's time to the better peer's in the same round.
 """
 import json, math, os, statistics, subprocess, sys, tempfile, time
 
 import numpy as np
-import onnxruntime as ort
 
-try:
-    import openvino
-except ImportError:
-    openvino = None
-
-brrr, models = sys.argv[1], sys.argv[2]
-rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 5
-only = sys.argv[4] if len(sys.argv) > 4 else ""
 threads, repeats = 2, 20
 rng = np.random.default_rng(0)
 
@@ -62,47 +54,63 @@ def export_minilm(folder, path):
                       dynamic_axes=axes, opset_version=17, dynamo=False)
 
 
-def timed(make):
-    """make() loads and returns a function that runs once; milliseconds to the first output and of a run, NaN where
-    the peer does not take the file."""
+def onnx_runtime(path, inputs):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
     begin = time.perf_counter()
-    try:
-        run = make()
-        run()
-    except RuntimeError:
-        return math.nan, math.nan
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return begin, lambda: session.run(None, inputs)
+
+
+def open_vino(path, inputs):
+    """In f32, as the others: on some processors it would choose bf16 by itself."""
+    import openvino
+
+    settings = dict(INFERENCE_NUM_THREADS=threads, PERFORMANCE_HINT="LATENCY", INFERENCE_PRECISION_HINT="f32")
+    begin = time.perf_counter()
+    request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+    return begin, lambda: request.infer(inputs)
+
+
+peers = {"ONNX Runtime": onnx_runtime, "OpenVINO": open_vino}
+
+
+def time_peer(peer, path, files):
+    """Prints the milliseconds to the first output and of a run."""
+    inputs = {name: np.load(file) for name, file in files.items()}
+    begin, run = peers[peer](path, inputs)
+    run()
     load = (time.perf_counter() - begin) * 1e3
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()
         run()
         times.append((time.perf_counter() - begin) * 1e3)
-    return load, statistics.median(times)
+    print(json.dumps(dict(load_ms=load, ms=statistics.median(times))))
 
 
-def onnx_runtime(path, inputs):
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, inputs)
+def times_of(command):
+    """Load and run, in milliseconds, of a process that prints them; None where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(done.stderr.strip().split("\n")[-1], file=sys.stderr)
+        return None
+    result = json.loads(done.stdout[done.stdout.index("{"):])
+    return result["load_ms"], result["ms"]
 
 
-def open_vino(path, inputs):
-    """In f32, as the others: on some processors it would choose bf16 by itself."""
-    settings = dict(INFERENCE_NUM_THREADS=threads, PERFORMANCE_HINT="LATENCY", INFERENCE_PRECISION_HINT="f32")
-    request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
-    return lambda: request.infer(inputs)
-
-
-def ours(path, files):
+def ours(brrr, path, files):
     command = [brrr, "run", path, "--json", "--repeats", str(repeats), "--threads", str(threads)]
     for name, file in files.items():
         command += ["--input", f"{name}={file}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    result = json.loads(done.stdout)
-    return result["load_ms"], result["ms"]
+    return times_of(command) or sys.exit(1)
+
+
+def theirs(peer, path, files):
+    """NaN where the peer is not installed or does not take the file."""
+    return times_of([sys.executable, __file__, "--peer", peer, path, json.dumps(files)]) or (math.nan, math.nan)
 
 
 def columns(rows, digits):
@@ -111,29 +119,41 @@ def columns(rows, digits):
     return " | ".join("-" if math.isnan(m) else f"{m:.{digits}f}" for m in medians) + f" | {ratio:.2f}"
 
 
-peers = {"ONNX Runtime": onnx_runtime} | ({"OpenVINO": open_vino} if openvino else {})
-print(f"| model | load, ms | {' | '.join(peers)} | ratio | run, ms | {' | '.join(peers)} | ratio |")
-print("|---" * (2 * len(peers) + 5) + "|")
-for name, inputs in cases():
-    if only not in name:
-        continue
-    path = os.path.join(models, name)
-    with tempfile.TemporaryDirectory() as folder:
-        if name == "minilm/model.onnx" and os.path.exists(os.path.join(models, "minilm", "config.json")):
-            path = os.path.join(folder, "model.onnx")
-            export_minilm(os.path.join(models, "minilm"), path)
-        if not os.path.exists(path):
+def main(brrr, models, rounds=5, only=""):
+    rounds = int(rounds)
+    print(f"| model | load, ms | {' | '.join(peers)} | ratio | run, ms | {' | '.join(peers)} | ratio |")
+    print("|---" * (2 * len(peers) + 5) + "|")
+    for name, inputs in cases():
+        if only not in name:
             continue
-        known = {i.name for i in ort.InferenceSession(path).get_inputs()}
-        inputs = {k: v for k, v in inputs.items() if k in known}
-        files = {k: os.path.join(folder, k + ".npy") for k in inputs}
-        for k, v in inputs.items():
-            np.save(files[k], v)
-        loads, runs = [], []
-        for _ in range(rounds):
-            row = [ours(path, files)] + [timed(lambda: make(path, inputs)) for make in peers.values()]
-            loads.append([load for load, _ in row])
-            runs.append([run for _, run in row])
-    shape = "x".join(str(n) for n in max(inputs.values(), key=lambda v: v.size).shape)
-    title = name.split("/")[0] if name.endswith("/model.onnx") else os.path.basename(name)
-    print(f"| {title} {shape} | {columns(loads, 1)} | {columns(runs, 2)} |", flush=True)
+        path = os.path.join(models, name)
+        with tempfile.TemporaryDirectory() as folder:
+            if name == "minilm/model.onnx" and os.path.exists(os.path.join(models, "minilm", "config.json")):
+                path = os.path.join(folder, "model.onnx")
+                export_minilm(os.path.join(models, "minilm"), path)
+                os.sync()
+            if not os.path.exists(path):
+                continue
+            known = {entry["name"] for entry in json.loads(subprocess.check_output([brrr, "run", path, "--json"]))["inputs"]}
+            inputs = {k: v for k, v in inputs.items() if k in known}
+            files = {k: os.path.join(folder, k + ".npy") for k in inputs}
+            for k, v in inputs.items():
+                np.save(files[k], v)
+            loads, runs = [], []
+            timed = [lambda: ours(brrr, path, files)] + [lambda peer=peer: theirs(peer, path, files) for peer in peers]
+            for first in range(rounds):
+                row = [None] * len(timed)
+                for i in range(len(timed)):
+                    turn = (first + i) % len(timed)
+                    row[turn] = timed[turn]()
+                loads.append([load for load, _ in row])
+                runs.append([run for _, run in row])
+        shape = "x".join(str(n) for n in max(inputs.values(), key=lambda v: v.size).shape)
+        title = name.split("/")[0] if name.endswith("/model.onnx") else os.path.basename(name)
+        print(f"| {title} {shape} | {columns(loads, 1)} | {columns(runs, 2)} |", flush=True)
+
+
+if sys.argv[1:2] == ["--peer"]:
+    time_peer(sys.argv[2], sys.argv[3], json.loads(sys.argv[4]))
+else:
+    main(*sys.argv[1:])

@@ -1,11 +1,24 @@
 #include "base/dtype.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/parallel.h"
 
 namespace brrr {
+namespace {
+
+/// Of elements at any address.
+template <typename T>
+T element_at(const void* data, int64_t i) {
+  T element;
+  std::memcpy(&element, static_cast<const std::byte*>(data) + i * int64_t{sizeof(T)}, sizeof(T));
+  return element;
+}
+
+}  // namespace
 
 std::string_view name_of(DType t) {
   switch (t) {
@@ -155,7 +168,7 @@ auto with_integer_type(DType t, F&& f) {
 
 uint64_t load_integer(DType t, const void* data, int64_t i) {
   return with_integer_type(t, [&]<typename T>(T) {
-    const T value = static_cast<const T*>(data)[i];
+    const auto value = element_at<T>(data, i);
     return t == DType::boolean ? uint64_t{value != 0} : static_cast<uint64_t>(value);
   });
 }
@@ -169,17 +182,17 @@ void store_integer(DType t, void* data, int64_t i, uint64_t bits) {
 double load_as_double(DType t, const void* data, int64_t i) {
   switch (t) {
     case DType::f32:
-      return static_cast<const float*>(data)[i];
+      return element_at<float>(data, i);
     case DType::f64:
-      return static_cast<const double*>(data)[i];
+      return element_at<double>(data, i);
     case DType::bf16:
-      return float_from_bf16(static_cast<const uint16_t*>(data)[i]);
+      return float_from_bf16(element_at<uint16_t>(data, i));
     case DType::f16:
-      return float_from_f16(static_cast<const uint16_t*>(data)[i]);
+      return float_from_f16(element_at<uint16_t>(data, i));
     case DType::f8e4m3:
-      return float_from_f8e4m3(static_cast<const uint8_t*>(data)[i]);
+      return float_from_f8e4m3(element_at<uint8_t>(data, i));
     case DType::f8e5m2:
-      return float_from_f8e5m2(static_cast<const uint8_t*>(data)[i]);
+      return float_from_f8e5m2(element_at<uint8_t>(data, i));
     default:
       return double_from_integer(t, load_integer(t, data, i));
   }
@@ -237,6 +250,26 @@ void store_floats(DType t, const float* from, void* to, int64_t n) {
     for (int64_t i = 0; i < n; ++i) bits[i] = f16_from_float(from[i]);
   else
     BRRR_CHECK(false, "floats stored as {}", name_of(t));
+}
+
+void convert(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n) {
+  constexpr int64_t kGrain = 1 << 16, kBlock = 1 << 10;
+  const bool is_narrowed =
+      from_dtype == DType::f32 && (to_dtype == DType::bf16 || to_dtype == DType::f16);
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    if (!is_narrowed) {
+      for (int64_t i = begin; i < end; ++i)
+        store_from_double(to_dtype, to, i, load_as_double(from_dtype, from, i));
+      return;
+    }
+    std::array<float, kBlock> block;
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t count = std::min(kBlock, end - at);
+      std::memcpy(block.data(), static_cast<const std::byte*>(from) + at * int64_t{sizeof(float)},
+                  static_cast<size_t>(count) * sizeof(float));
+      store_floats(to_dtype, block.data(), static_cast<uint16_t*>(to) + at, count);
+    }
+  });
 }
 
 }  // namespace brrr

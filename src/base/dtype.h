@@ -130,13 +130,16 @@ uint64_t load_integer(DType t, const void* data, int64_t index);
 /// Wraps around; a boolean becomes `bits != 0`.
 void store_integer(DType t, void* data, int64_t index, uint64_t bits);
 
-/// One element read as double (exact for every dtype but i64 and u64 beyond 2^53).
+/// One element, of data at any address, as a double (exact but for i64 and u64 beyond 2^53).
 double load_as_double(DType t, const void* data, int64_t index);
 /// One element written from double: rounded to nearest even (floats) or as integer_from_double
 /// says (integers).
 void store_from_double(DType t, void* data, int64_t index, double value);
 /// `n` floats written as f32, bf16 or f16, rounded to nearest even.
 void store_floats(DType t, const float* from, void* to, int64_t n);
+/// `n` elements at any address as those of another dtype, each as store_from_double() writes it;
+/// shared among the threads.
+void convert(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n);
 /// What a value becomes when it is stored as `t`.
 inline double rounded_to(DType t, double value) {
   uint64_t room = 0;

@@ -172,11 +172,8 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
     if (graph.role(id) == Role::data) segment->inputs.push_back(name);
     // Weights in their own form stay where they are, in the file.
     if (graph.role(id) != Role::parameter || engine_.find_state(name) != nullptr) continue;
-    const std::span<const std::byte> bytes = module_->weight(name);
-    const Type& type = graph.type({id, 0});
-    const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % bytes_of(type.dtype) == 0;
-    if (is_aligned && stored_.at(name) == type.dtype && engine_.device().is_host() &&
-        std::ssize(bytes) == type.bytes())
+    if (engine_.backend().open_device != nullptr) continue;
+    if (const auto bytes = in_own_form(name, graph.type({id, 0})); !bytes.empty())
       engine_.lend_state(name, bytes);
   }
   for (const Output& out : graph.outputs())
@@ -209,6 +206,14 @@ ModuleSession::Segment* ModuleSession::find_or_build(Segments& segments, const s
   return segments.emplace(key, std::move(built)).first->second.get();
 }
 
+std::span<const std::byte> ModuleSession::in_own_form(const std::string& name,
+                                                      const Type& type) const {
+  const std::span<const std::byte> bytes = module_->weight(name);
+  const bool is_so = stored_.at(name) == type.dtype && type.storage.is_plain() &&
+                     std::ssize(bytes) == type.bytes();
+  return is_so ? bytes : std::span<const std::byte>();
+}
+
 void ModuleSession::load(std::string_view name, const Type& type, std::span<std::byte> to) const {
   const std::span<const std::byte> bytes = module_->weight(name);
   const DType stored = stored_.find(name)->second;
@@ -219,8 +224,7 @@ void ModuleSession::load(std::string_view name, const Type& type, std::span<std:
     if (!bytes.empty()) std::memcpy(to.data(), bytes.data(), to.size());
     return;
   }
-  for (int64_t i = 0; i < type.shape.elements(); ++i)
-    store_from_double(type.dtype, to.data(), i, load_as_double(stored, bytes.data(), i));
+  convert(stored, bytes.data(), type.dtype, to.data(), type.shape.elements());
 }
 
 // allocate() orders the states, so that all are new then.
@@ -231,8 +235,11 @@ void ModuleSession::load_new_states() {
   int64_t bytes = 0;
   const auto make = [&] {
     if (!together.empty())
-      engine_.make_weights(together, [&](const std::string& source, const Type& type,
-                                         std::span<std::byte> to) { load(source, type, to); });
+      engine_.make_weights(together, {[&](const std::string& source, const Type& type,
+                                          std::span<std::byte> to) { load(source, type, to); },
+                                      [&](const std::string& source, const Type& type) {
+                                        return in_own_form(source, type);
+                                      }});
     together.clear();
     bytes = 0;
   };

@@ -36,6 +36,22 @@ Backend::Choice Backend::choose(const NodeView& node) const {
   return choice;
 }
 
+bool Backend::reads_unaligned(const Graph& graph, ValueId value) const {
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (std::ranges::find(node.operands, value) == node.operands.end()) continue;
+    if (view_offset(graph, node)) {
+      if (!reads_unaligned(graph, {id, 0})) return false;
+      continue;
+    }
+    const KernelEntry* const entry = choose(NodeView(graph, id)).entry;
+    if (entry == nullptr) return false;
+    for (size_t i = static_cast<size_t>(entry->unaligned_operands); i < node.operands.size(); ++i)
+      if (node.operands[i] == value) return false;
+  }
+  return true;
+}
+
 Target Backend::target() const {
   Target t = *this;
   t.runs = [this](const Graph& g, NodeId id) { return choose(NodeView(g, id)).entry != nullptr; };

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,6 +61,9 @@ struct KernelEntry {
   std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
   /// Whether it is asked about nodes of which a tensor lies in another storage than rows.
   bool knows_storage = false;
+  /// Of how many operands, from the first on, it takes elements at any address, as they may lie in
+  /// a file. Elsewhere an address is a multiple of the element's size.
+  int unaligned_operands = 0;
   /// Why the kernel does not take the node; empty where it does.
   std::string refusal(const NodeView& node) const {
     if (!knows_storage && !node.lies_in_rows()) return "only tensors that lie in rows";
@@ -69,6 +73,8 @@ struct KernelEntry {
 
 /// KernelEntry::knows_storage, for lists of entries.
 inline constexpr bool kKnowsStorage = true;
+/// KernelEntry::unaligned_operands.
+inline constexpr int kFirstOperand = 1, kAllOperands = std::numeric_limits<int>::max();
 
 /// Whether BRRR_DISABLE_KERNEL names a kernel.
 bool is_disabled(std::string_view kernel);
@@ -96,6 +102,8 @@ struct Backend : Target {
     std::vector<std::string> refusals;   // "name: reason" of the entries before it
   };
   Choice choose(const NodeView& node) const;
+  /// Whether every kernel that reads a value of the graph takes its elements at any address.
+  bool reads_unaligned(const Graph& graph, ValueId value) const;
   /// What passes know of this backend, which must live as long: what it runs is what its kernels
   /// accept.
   Target target() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/integers.h"
 #include "base/memory.h"
@@ -14,7 +15,12 @@ Engine::~Engine() = default;
 
 size_t Engine::add(Program program) {
   check_states(program.graph());
-  if (allocated()) check_limit(bytes_with(std::span(&program, 1)));
+  const std::vector<std::string> to_own = lent_too_oddly(program.graph());
+  if (allocated()) {
+    int64_t needed = bytes_with(std::span(&program, 1));
+    for (const std::string& name : to_own) needed += find_state(name)->type.bytes();
+    check_limit(needed);
+  }
   // What can fail comes before what changes the engine.
   WeightRefresher weights = weights_;
   const bool plans_refresh = weights.add(programs_.size(), program.graph()) && !allocated();
@@ -26,9 +32,14 @@ size_t Engine::add(Program program) {
     slot->own = Arena(*device_, constant_bytes(slot->program));
     slot->constant = slot->own.data();
   }
+  for (const std::string& name : to_own) take_over(name);
   register_states(g);
   weights_ = std::move(weights);
-  if (plans_refresh) refresh_ = std::move(refresh);
+  if (plans_refresh) {
+    refresh_ = std::move(refresh);
+    if (refresh_)
+      for (const std::string& name : lent_too_oddly(refresh_->program.graph())) take_over(name);
+  }
   programs_.push_back(std::move(slot));
   try {
     if (allocated()) resize_temporary();
@@ -141,9 +152,10 @@ void Engine::register_states(const Graph& graph) {
         !state_index_.emplace(name, states_.size()).second)
       continue;
     StateInfo info{name, graph.type({id, 0}), graph.role(id), graph.node(id).attrs};
-    if (const auto lent = lent_.find(name); lent != lent_.end()) {
-      BRRR_CHECK(info.type.bytes() == std::ssize(lent->second), "'{}' was lent as {} bytes", name,
-                 lent->second.size());
+    const auto lent = lent_.find(name);
+    BRRR_CHECK(lent == lent_.end() || info.type.bytes() == std::ssize(lent->second),
+               "'{}' was lent as {} bytes", name, lent->second.size());
+    if (lent != lent_.end() && reads_at(graph, id, lent->second.data())) {
       // Programs only read it: what updates it is refused when it is added.
       info.apart = const_cast<std::byte*>(lent->second.data());
       info.is_lent = true;
@@ -152,6 +164,37 @@ void Engine::register_states(const Graph& graph) {
     }
     states_.push_back(std::move(info));
   }
+}
+
+// Whether the program can read an input where it lies.
+bool Engine::reads_at(const Graph& graph, NodeId input, const std::byte* data) const {
+  const auto size = bytes_of(graph.type({input, 0}).dtype);
+  return reinterpret_cast<uintptr_t>(data) % size == 0 ||
+         backend_.reads_unaligned(graph, {input, 0});
+}
+
+// States that programs read where they were lent, and this one cannot.
+std::vector<std::string> Engine::lent_too_oddly(const Graph& graph) const {
+  std::vector<std::string> names;
+  for (const NodeId id : graph.inputs()) {
+    const StateInfo* const info = find_state(graph.input_name(id));
+    if (info != nullptr && info->is_lent && !reads_at(graph, id, info->apart))
+      names.push_back(info->name);
+  }
+  return names;
+}
+
+// A lent state becomes the engine's own, its content that of the lender.
+void Engine::take_over(const std::string& name) {
+  StateInfo& info = states_[state_index_.find(name)->second];
+  const std::byte* const from = std::exchange(info.apart, nullptr);
+  info.is_lent = false;
+  if (!allocated()) return;
+  Arena& own = later_[name] = Arena(*device_, std::max<int64_t>(info.type.bytes(), 1));
+  info.apart = own.data();
+  device_->copy_in(info.apart, from, info.type.bytes());
+  for (const auto& slot : programs_)
+    if (slot) slot->bound = 0;
 }
 
 void Engine::lend_state(std::string_view name, std::span<const std::byte> bytes) {
@@ -332,38 +375,43 @@ const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const
   return &weights_.weight(state.name);
 }
 
-void Engine::make_weights(
-    std::span<const StateInfo> states,
-    const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill) {
+void Engine::make_weights(std::span<const StateInfo> states, const Sources& from) {
   std::vector<DerivedWeight> weights;
   for (const StateInfo& state : states) weights.push_back(weights_.weight(state.name));
   Program program(refresh_graph(weights), backend_);
   const Graph& g = program.graph();
-  std::map<NodeId, int64_t> offsets;
+  std::map<NodeId, std::byte*> places;
+  std::map<NodeId, int64_t> offsets;  // of those that have to be filled
   int64_t bytes = 0;
   for (const NodeId id : g.inputs(InputKind::parameter)) {
+    const Type& type = g.type({id, 0});
+    if (from.find != nullptr && device_->is_host())
+      if (const auto found = from.find(g.input_name(id), type);
+          !found.empty() && reads_at(g, id, found.data())) {
+        places[id] = const_cast<std::byte*>(found.data());  // the program only reads it
+        continue;
+      }
     offsets[id] = bytes;
-    bytes += round_up(g.type({id, 0}).bytes(), backend_.alignment);
+    bytes += round_up(type.bytes(), backend_.alignment);
   }
   const Arena sources(*device_, bytes);
   std::vector<std::byte> room;
   for (const auto& [id, offset] : offsets) {
     const Type& type = g.type({id, 0});
-    std::byte* const to = sources.data() + offset;
+    std::byte* const to = places[id] = sources.data() + offset;
     if (device_->is_host()) {
-      fill(g.input_name(id), type, {to, static_cast<size_t>(type.bytes())});
+      from.fill(g.input_name(id), type, {to, static_cast<size_t>(type.bytes())});
     } else {
       room.resize(static_cast<size_t>(type.bytes()));
-      fill(g.input_name(id), type, room);
+      from.fill(g.input_name(id), type, room);
       device_->copy_in(to, room.data(), type.bytes());
     }
   }
   const Arena constants(*device_, constant_bytes(program));
   const Arena temporaries(*device_, program.plan().temporary_bytes);
   program.bind(*device_, temporaries.data(), constants.data(), [&](NodeId id) {
-    const auto source = offsets.find(id);
-    return source != offsets.end() ? sources.data() + source->second
-                                   : state_place(g.input_name(id)).data;
+    const auto place = places.find(id);
+    return place != places.end() ? place->second : state_place(g.input_name(id)).data;
   });
   program.run();
   device_->synchronise();

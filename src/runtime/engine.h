@@ -80,7 +80,8 @@ class Engine {
   /// than its limit; nothing has changed then.
   size_t add(Program program);
   /// A state that lies in memory of somebody else, which outlives the engine and is only read:
-  /// pages of a file. Before the first program that has it; on the host alone.
+  /// pages of a file. Before the first program that has it; on the host alone. The engine copies
+  /// what is not aligned as soon as a program has a kernel that needs it so.
   void lend_state(std::string_view name, std::span<const std::byte> bytes);
   size_t add(const Graph& graph, const ProgramOptions& options = {}) {
     return add(Program(graph, backend_, options));
@@ -123,11 +124,17 @@ class Engine {
   const DerivedWeight* derived_weight(const StateInfo& state) const {
     return state.role == Role::derived ? &weights_.weight(state.name) : nullptr;
   }
-  /// Makes derived weights out of their sources, which are all in memory at once meanwhile:
-  /// fill(source, type, room) writes the parameter of that name as it is.
-  void make_weights(
-      std::span<const StateInfo> states,
-      const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill);
+  /// Where make_weights() gets parameters from.
+  struct Sources {
+    /// Writes the parameter of that name and type into the room.
+    std::function<void(const std::string&, const Type&, std::span<std::byte>)> fill;
+    /// The parameter where it lies already, at any address; empty: nowhere. Null: none lies
+    /// anywhere.
+    std::function<std::span<const std::byte>(const std::string&, const Type&)> find = nullptr;
+  };
+  /// Makes derived weights out of their sources; what has to be filled is all in memory at once
+  /// meanwhile.
+  void make_weights(std::span<const StateInfo> states, const Sources& from);
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
 
@@ -180,6 +187,9 @@ class Engine {
   };
   void check_states(const Graph& graph) const;
   void register_states(const Graph& graph);
+  bool reads_at(const Graph& graph, NodeId input, const std::byte* data) const;
+  std::vector<std::string> lent_too_oddly(const Graph& graph) const;
+  void take_over(const std::string& name);
   void check_limit(int64_t needed) const;
   const Slot& slot(size_t id) const { return *find_slot(id); }
   Program& bound(size_t id) const { return bound(*find_slot(id)); }

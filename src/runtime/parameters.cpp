@@ -4,8 +4,6 @@
 #include <map>
 #include <vector>
 
-#include "base/parallel.h"
-
 namespace brrr {
 namespace {
 
@@ -21,10 +19,7 @@ class Loader {
       return weights_(name, {reinterpret_cast<float*>(to.data()), elements});
     std::vector<float> wide(elements);
     weights_(name, wide);
-    const auto bytes = static_cast<int64_t>(bytes_of(type.dtype));
-    parallel_for(type.shape.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
-      store_floats(type.dtype, wide.data() + begin, to.data() + begin * bytes, end - begin);
-    });
+    convert(DType::f32, wide.data(), type.dtype, to.data(), type.shape.elements());
   }
 
  private:
@@ -42,9 +37,9 @@ void load_parameters(Engine& engine,
     if (engine.stands_for_parameters(s) == nullptr) continue;
     // One at a time, so that the sources of no other weight take memory.
     engine.make_weights(std::span(&s, 1),
-                        [&](const std::string& source, const Type& type, std::span<std::byte> to) {
+                        {[&](const std::string& source, const Type& type, std::span<std::byte> to) {
                           loader.read(source, type, to);
-                        });
+                        }});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "backend/cpu/target.h"
 #include "ir/text.h"
@@ -407,6 +408,101 @@ TEST(Engine, StateMayComeLaterAndBeLent) {
   engine.state_f32("new")[4] = 3;
   engine.run(last);
   EXPECT_EQ(reinterpret_cast<const float*>(engine.output(last, "y"))[4], 6);
+}
+
+// As the weights of a file that keeps no alignment: a kernel that copies bytes reads them there,
+// and where a program needs them aligned, the engine has its own.
+TEST(Engine, UnalignedMemoryIsLentAsFarAsKernelsReadIt) {
+  constexpr size_t kRows = 5, kWidth = 3;
+  std::vector<float> table(kRows * kWidth);
+  std::iota(table.begin(), table.end(), 1.0f);
+  std::vector<std::byte> file(1 + table.size() * sizeof(float));
+  std::memcpy(file.data() + 1, table.data(), file.size() - 1);
+  Graph rows, sums;
+  rows.output("y", gather(rows.parameter("w", {kRows, kWidth}), rows.input("id", {1}, i32), 0));
+  sums.output("y", sums.parameter("w", {kRows, kWidth}) * 2.0);
+  for (const bool sums_come_late : {false, true}) {
+    Engine engine(cpu::cpu_backend());
+    engine.lend_state("w", std::span(file).subspan(1));
+    const size_t first = engine.add(rows);
+    EXPECT_TRUE(engine.find_state("w")->is_lent);
+    EXPECT_EQ(engine.forecast().parameter_bytes, 0);
+    const auto row = [&](int32_t id) {
+      engine.set_scalar(first, "id", id);
+      engine.run(first);
+      return *reinterpret_cast<const float*>(engine.output(first, "y"));
+    };
+    if (sums_come_late) {
+      engine.allocate();
+      EXPECT_EQ(row(2), 7);
+    }
+    const size_t second = engine.add(sums);
+    EXPECT_FALSE(engine.find_state("w")->is_lent);
+    EXPECT_GT(engine.forecast().parameter_bytes, 0);
+    // What was read already is copied; else it is filled as every state of the engine's own.
+    if (!sums_come_late) {
+      engine.allocate();
+      engine.write_state("w", std::as_bytes(std::span(table)));
+    }
+    engine.run(second);
+    EXPECT_EQ(reinterpret_cast<const float*>(engine.output(second, "y"))[14], 30);
+    EXPECT_EQ(row(4), 13);
+  }
+}
+
+// The copy counts towards the limit, and when it does not fit, nothing has changed.
+TEST(Engine, ACopyOfUnalignedMemoryIsWithinTheLimit) {
+  std::vector<std::byte> file(1 + (size_t{1} << 20) * sizeof(float));
+  Graph rows, sums;
+  rows.output("y", gather(rows.parameter("w", {1 << 20}), rows.input("id", {1}, i32), 0));
+  sums.output("y", sum(sums.parameter("w", {1 << 20}), {0}));
+  Engine engine(cpu::cpu_backend());
+  engine.lend_state("w", std::span(file).subspan(1));
+  engine.add(rows);
+  engine.allocate();
+  engine.set_limit(int64_t{1} << 20);
+  EXPECT_THROW(engine.add(sums), UserError);
+  EXPECT_TRUE(engine.find_state("w")->is_lent);
+  engine.set_limit(int64_t{16} << 20);
+  engine.add(sums);
+  EXPECT_FALSE(engine.find_state("w")->is_lent);
+}
+
+// Sources of a derived weight are read where they lie, too.
+TEST(Engine, DerivedWeightsAreMadeOfUnalignedMemory) {
+  constexpr int64_t kSize = 70;
+  for (const DType dtype : {f32, bf16, f16}) {
+    const int64_t bytes = kSize * kSize * static_cast<int64_t>(bytes_of(dtype));
+    std::vector<std::byte> file(static_cast<size_t>(bytes) + 1);
+    for (int64_t i = 0; i < kSize * kSize; ++i)
+      store_from_double(dtype, file.data() + 1, i, static_cast<double>(i % 251));
+    for (const Layout layout : {Layout::panels, Layout::transposed_panels}) {
+      Graph form;
+      form.output("0", store(form.input("a0", {kSize, kSize}, dtype), {layout}));
+      const DerivedWeight weight{{"w"}, Region(form)};
+      Graph g;
+      g.output("y", matmul(g.input("x", {1, kSize}, dtype), derived_input(g, weight), false,
+                           layout == Layout::transposed_panels));
+      Engine engine(cpu::cpu_backend());
+      engine.add(g);
+      engine.allocate();
+      int filled = 0;
+      engine.make_weights(engine.states(),
+                          {[&](const std::string&, const Type&, std::span<std::byte>) { ++filled; },
+                           [&](const std::string& name, const Type& type) {
+                             EXPECT_EQ(name, "w");
+                             EXPECT_EQ(type.bytes(), bytes);
+                             return std::span<const std::byte>(file).subspan(1);
+                           }});
+      EXPECT_EQ(filled, 0);
+      std::vector<std::byte> room;
+      const auto stored = engine.read_state(engine.states()[0].name, room);
+      std::vector<double> values(kSize * kSize);
+      read_floats({layout}, dtype, {kSize, kSize}, stored.data(), values);
+      for (int64_t i = 0; i < kSize * kSize; ++i)
+        ASSERT_EQ(values[static_cast<size_t>(i)], static_cast<double>(i % 251)) << i;
+    }
+  }
 }
 
 TEST(Engine, RefusesWhatDoesNotFitTogether) {

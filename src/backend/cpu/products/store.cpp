@@ -1,6 +1,8 @@
-// store: a matrix in the panels in which products read their right operand.
+// store: a matrix in the panels in which products read their right operand. It may lie at any
+// address: it is copied as bytes.
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/panel_rows.h"
@@ -13,29 +15,34 @@ namespace {
 constexpr int64_t kStrip = 1024;  // columns at a time
 
 /// Rows from `row` on, 32 of them, and columns from `column` on; what there is not is zeros.
-void put_part(const uint16_t* x, const PanelPlaces& places, int64_t row, int64_t column) {
+void put_part(const std::byte* x, const PanelPlaces& places, int64_t row, int64_t column) {
+  constexpr int64_t kBytes = sizeof(uint16_t);
   const int64_t rows = std::min(kPanelTerms, places.rows - row);
   const int64_t columns = std::min(kStrip, places.columns - column);
-  const uint16_t* from = x + row * places.columns + column;
+  const std::byte* from = x + kBytes * (row * places.columns + column);
   const PanelRows to = places.at(row, column);
-  if (rows == kPanelTerms && columns % kPanelColumns == 0)
-    return put_into_panels(from, places.columns, columns, to);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(x) % kBytes == 0;
+  if (rows == kPanelTerms && columns % kPanelColumns == 0 && is_aligned)
+    return put_into_panels(reinterpret_cast<const uint16_t*>(from), places.columns, columns, to);
   alignas(64) uint16_t padded[kPanelTerms * kStrip];
   for (int64_t i = 0; i < rows; ++i)
-    std::copy_n(from + i * places.columns, columns, padded + i * kStrip);
+    std::memcpy(padded + i * kStrip, from + kBytes * i * places.columns,
+                static_cast<size_t>(kBytes * columns));
   pad_with_zeros(padded, kStrip, rows, columns);
   put_into_panels(padded, kStrip, round_up(columns, kPanelColumns), to);
 }
 
 /// Columns [column, column + 32) of a matrix [k, n], or of the transpose of [n, k], as a panel.
-void put_f32_panel(const float* x, int64_t k, int64_t n, bool transposed, int64_t column,
+void put_f32_panel(const std::byte* x, int64_t k, int64_t n, bool transposed, int64_t column,
                    float* panel) {
+  constexpr int64_t kBytes = sizeof(float);
   const int64_t columns = std::min(kPanelColumns, n - column);
   for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
     if (transposed)
-      for (int64_t j = 0; j < columns; ++j) panel[j] = x[(column + j) * k + i];
+      for (int64_t j = 0; j < columns; ++j)
+        std::memcpy(panel + j, x + kBytes * ((column + j) * k + i), kBytes);
     else
-      std::copy_n(x + i * n + column, columns, panel);
+      std::memcpy(panel, x + kBytes * (i * n + column), static_cast<size_t>(kBytes * columns));
     std::fill(panel + columns, panel + kPanelColumns, 0.0f);
   }
 }
@@ -45,7 +52,7 @@ std::unique_ptr<Kernel> f32_panels_kernel(const NodeView& node) {
   const Shape& shape = node.in[0].shape;
   const int64_t k = shape.size(transposed ? 1 : 0), n = shape.size(transposed ? 0 : 1);
   return make_kernel([=](const KernelArgs& args) {
-    const auto* x = static_cast<const float*>(args.in[0]);
+    const auto* x = static_cast<const std::byte*>(args.in[0]);
     auto* panels = static_cast<float*>(args.out[0]);
     parallel_for(ceil_div(n, kPanelColumns), 4, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel)
@@ -65,7 +72,7 @@ std::unique_ptr<Kernel> panels_kernel(const NodeView& node) {
   return make_kernel([=](const KernelArgs& args) {
     PanelPlaces to = places;
     (transpose ? to.transposed : to.panels) = static_cast<uint16_t*>(args.out[0]);
-    const auto* x = static_cast<const uint16_t*>(args.in[0]);
+    const auto* x = static_cast<const std::byte*>(args.in[0]);
     const int64_t strips = ceil_div(to.columns, kStrip);
     parallel_for(ceil_div(to.rows, kPanelTerms) * strips, 4, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part)
@@ -80,7 +87,7 @@ std::vector<KernelEntry> store_kernels() {
   const auto accepts = [](const NodeView& node) -> std::string {
     return node.out()[0].storage.layout == Layout::rows ? "no panels" : "";
   };
-  return {{"store", "panels", accepts, panels_kernel, kKnowsStorage}};
+  return {{"store", "panels", accepts, panels_kernel, kKnowsStorage, kAllOperands}};
 }
 
 }  // namespace brrr::cpu

@@ -157,7 +157,7 @@ std::vector<KernelEntry> embedding_kernels() {
                         ? ""
                         : "rows that are not whole panels";
            },
-           prepare<EmbeddingKernel>, kKnowsStorage},
+           prepare<EmbeddingKernel>, kKnowsStorage, kFirstOperand},
           {"embedding_grad", "sorted",
            [](const NodeView& node) -> std::string {
              if (node.in[0].dtype == DType::f32) return "";

@@ -55,7 +55,7 @@ std::vector<KernelEntry> gather_kernels() {
              if (dtype == DType::i32 || dtype == DType::i64) return "";
              return fmt::format("indices of {}: only i32 and i64", name_of(dtype));
            },
-           prepare_gather}};
+           prepare_gather, !kKnowsStorage, kFirstOperand}};
 }
 
 }  // namespace brrr::cpu

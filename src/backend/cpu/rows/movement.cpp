@@ -216,9 +216,9 @@ std::vector<KernelEntry> movement_kernels() {
            [](const NodeView& node) -> std::unique_ptr<Kernel> {
              return std::make_unique<TransposeKernel>(node);
            }},
-          {"slice", "copies", any, prepare_slice},
-          {"pad", "copies", any, prepare_pad},
-          {"concat", "copies", any, prepare_concat},
+          {"slice", "copies", any, prepare_slice, !kKnowsStorage, kAllOperands},
+          {"pad", "copies", any, prepare_pad, !kKnowsStorage, kAllOperands},
+          {"concat", "copies", any, prepare_concat, !kKnowsStorage, kAllOperands},
           {"broadcast_to", "copies", any, prepare_broadcast},
           {"update_slice", "copies", any, prepare_update_slice},
           {"bitcast", "copies", any, prepare_bitcast}};

@@ -340,9 +340,7 @@ void Emission::parameter(NodeId id) {
     const int64_t elements = type.shape.elements();
     auto held = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(elements) *
                                                          bytes_of(options_.storage));
-    for (int64_t i = 0; i < elements; ++i)
-      store_from_double(options_.storage, held->data(), i,
-                        load_as_double(DType::f32, tensor.bytes.data(), i));
+    convert(DType::f32, tensor.bytes.data(), options_.storage, held->data(), elements);
     tensor.type = element_type_of(options_.storage);
     tensor.bytes = *held;
     tensor.keeps_bytes = held;
