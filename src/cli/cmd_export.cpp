@@ -184,11 +184,12 @@ std::map<std::string, HostTensor> known_inputs(const ExportOptions& o,
 
 /// The model; where it gives vectors of texts, pooled as its folder says.
 std::shared_ptr<const io::ModelFolder> folder_of(const ExportOptions& o) {
-  auto folder = std::make_shared<const io::ModelFolder>(open_named_model(o.model));
+  const auto folder = std::make_shared<const io::ModelFolder>(
+      open_named_model(o.model, {.reads_tokenizer = false}));
   if (folder->definition->task().head != models::Head::embedding) return folder;
   const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
   return std::make_shared<const io::ModelFolder>(
-      io::open_model(settings.model, {.task = settings.task}));
+      io::open_model(settings.model, {.task = settings.task, .reads_tokenizer = false}));
 }
 
 onnx::TrialSource source_of(const ExportOptions& o) {

@@ -55,8 +55,8 @@ fs::path find_named_model(const std::string& name) {
   return io::find_model(name, [](const std::string& line) { tell("warning: {}\n", line); });
 }
 
-io::ModelFolder open_named_model(const std::string& name) {
-  return io::open_model(find_named_model(name));
+io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options) {
+  return io::open_model(find_named_model(name), options);
 }
 
 }  // namespace brrr::cli

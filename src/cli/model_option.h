@@ -20,7 +20,7 @@ KeyValues with_words(const Arguments& args, AlsoReads reads);
 /// Finds the model's folder; damaged checkpoints that were passed over are named on stderr.
 fs::path find_named_model(const std::string& name);
 /// Finds and opens the model; damaged checkpoints that were passed over are named on stderr.
-io::ModelFolder open_named_model(const std::string& name);
+io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions& options = {});
 
 /// What an inference with these options may take, --memory-limit or what there is; `advice` says
 /// what makes it take less besides a lower precision.

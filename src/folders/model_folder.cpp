@@ -214,12 +214,14 @@ ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (options.task) model.definition = model.definition->with_task(*options.task);
   model.files = std::make_unique<WeightFiles>(folder);
   model.tensors = match_tensors(*model.files, *model.definition, options.head);
-  model.tokenizer = load_tokenizer(folder);
-  const int64_t vocabulary = model.definition->sizes().vocabulary;
-  if (model.tokenizer->vocab_size() > vocabulary)
-    user_error(
-        "{}: the tokenizer has {} tokens, the model's vocabulary {}: they do not belong together",
-        folder.string(), model.tokenizer->vocab_size(), vocabulary);
+  if (options.reads_tokenizer) {
+    model.tokenizer = load_tokenizer(folder);
+    const int64_t vocabulary = model.definition->sizes().vocabulary;
+    if (model.tokenizer->vocab_size() > vocabulary)
+      user_error(
+          "{}: the tokenizer has {} tokens, the model's vocabulary {}: they do not belong together",
+          folder.string(), model.tokenizer->vocab_size(), vocabulary);
+  }
   model.generation = read_generation_settings(folder, *model.definition);
   return model;
 }

@@ -19,7 +19,7 @@ struct ModelFolder {
   models::ModelPtr definition;
   std::unique_ptr<WeightFiles> files;
   std::map<std::string, TensorView> tensors;  // by the parameters' names, views into `files`
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Tokenizer> tokenizer;       // null: opened without one
   GenerationSettings generation;
 
   /// The f32 values of a parameter, which the folder must have.
@@ -56,6 +56,8 @@ struct OpenOptions {
   /// The task instead of the one in config.json.
   std::optional<models::Task> task = std::nullopt;
   TaskHead head = TaskHead::of_files;
+  /// Off: for what reads no text. The folder need not have a tokenizer.
+  bool reads_tokenizer = true;
 };
 
 /// Opens it. Checkpoint folders, and models with checksums, are verified first. The tokenizer's

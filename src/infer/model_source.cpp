@@ -3,10 +3,12 @@
 #include <random>
 
 #include "base/errors.h"
+#include "models/exchange_names.h"
 
 namespace brrr::infer {
 namespace {
 
+namespace exchange_names = models::exchange_names;
 using modules::ModuleValues;
 using Sizes = std::vector<int64_t>;
 
@@ -47,14 +49,14 @@ ModuleValues texts_for(const Graph& graph, int64_t vocabulary) {
     const Type& type = graph.type({id, 0});
     const int64_t length = type.shape.rank() == 2 ? type.shape.size(1) : 0;
     HostTensor t;
-    if (name == "input_ids")
+    if (name == exchange_names::kIds)
       t = integers(type, [&](int64_t) { return token(random); });
-    else if (name == "attention_mask")
+    else if (name == exchange_names::kMask)
       t = integers(type,
                    [&](int64_t i) { return length <= 2 || (i != length - 1 && i != length); });
-    else if (name == "position_ids")
+    else if (name == exchange_names::kPositions)
       t = integers(type, [&](int64_t i) { return i % length; });
-    else if (name == "token_type_ids")
+    else if (name == exchange_names::kTypes)
       t = HostTensor(type.dtype, type.shape);
     else {
       t = HostTensor(type.dtype, type.shape);

@@ -4,16 +4,18 @@
 #include <array>
 
 #include "models/encoder.h"
+#include "models/exchange_names.h"
 #include "passes/pipeline.h"
 
 namespace brrr::infer {
 namespace {
 
+namespace exchange_names = models::exchange_names;
 using modules::Port;
 
-constexpr const char* kIds = "input_ids";
-constexpr std::array kKnownInputs{"input_ids", "attention_mask", "token_type_ids", "position_ids"};
-constexpr std::array kTokenOutputs{"last_hidden_state", "token_embeddings"};
+constexpr std::array kKnownInputs{exchange_names::kIds, exchange_names::kMask,
+                                  exchange_names::kTypes, exchange_names::kPositions};
+constexpr std::array kTokenOutputs{exchange_names::kLastHidden, "token_embeddings"};
 // What lies beside an output while it is pooled: a copy in the graph, and its masked form.
 constexpr int64_t kCopiesOfOutputs = 3;
 
@@ -31,9 +33,9 @@ const Port* find_port(const std::vector<Port>& ports, std::string_view name) {
 
 double number_of(std::string_view input, const EncoderRow& row, size_t token) {
   const bool is_real = token < row.ids.size();
-  if (input == kIds) return is_real ? row.ids[token] : 0;
-  if (input == "attention_mask") return is_real ? 1 : 0;
-  if (input == "position_ids") return static_cast<double>(token);
+  if (input == exchange_names::kIds) return is_real ? row.ids[token] : 0;
+  if (input == exchange_names::kMask) return is_real ? 1 : 0;
+  if (input == exchange_names::kPositions) return static_cast<double>(token);
   return is_real && token < row.types.size() ? row.types[token] : 0;
 }
 
@@ -65,14 +67,14 @@ void ModuleEmbedder::find_ports() {
     if (port.dims[0].size >= 0) fixed_batch_ = port.dims[0].size;
     if (port.dims[1].size >= 0) fixed_length_ = port.dims[1].size;
   }
-  if (find_port(inputs_, kIds) == nullptr)
-    user_error("{}: it has no input '{}'; its inputs are: {}", options_.name, kIds,
+  if (find_port(inputs_, exchange_names::kIds) == nullptr)
+    user_error("{}: it has no input '{}'; its inputs are: {}", options_.name, exchange_names::kIds,
                names_of(module_->inputs()));
   if (fixed_batch_) options_.batch_size = std::min(options_.batch_size, *fixed_batch_);
   if (fixed_length_) options_.context = std::min(options_.context, *fixed_length_);
   if (options_.batch_size < 1 || options_.context < 1)
-    user_error("{}: its input '{}' is {}, which has no room for a text", options_.name, kIds,
-               find_port(inputs_, kIds)->str());
+    user_error("{}: its input '{}' is {}, which has no room for a text", options_.name,
+               exchange_names::kIds, find_port(inputs_, exchange_names::kIds)->str());
   const auto& outputs = module_->outputs();
   is_pooled_ = find_port(outputs, "sentence_embedding") != nullptr;
   if (is_pooled_) output_ = "sentence_embedding";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "models/exchange_names.h"
 #include "models/layers.h"
 #include "ops/ops.h"
 
@@ -25,9 +26,10 @@ Value CausalRows::kept(const char* name, int64_t layer, Value part, int64_t widt
     Shape before = part.shape();
     before[2] = Dim(*past);
     const std::string which = fmt::format("{}.{}", layer, name);
-    const std::vector<Value> parts{g.input("past_key_values." + which, before, part.dtype()), part};
+    const std::vector<Value> parts{
+        g.input(fmt::format("{}.{}", exchange_names::kPast, which), before, part.dtype()), part};
     const Value all = concat(parts, 2);
-    g.output("present." + which, all);
+    g.output(fmt::format("{}.{}", exchange_names::kPresent, which), all);
     if (!in_rows) return all;
     return reshape(transpose(all, {0, 2, 1, 3}), {flat[0], all.shape()[2], flat[2]});
   }
@@ -78,9 +80,9 @@ Graph CausalModel::exchange(const ExchangeBinding& binding) const {
   check_length(Dim(keys));
   Graph g;
   const Dim batch(binding.batch), length(binding.length);
-  const Value tokens = g.input("input_ids", {batch, length}, DType::i64);
-  const Value mask = g.input("attention_mask", {batch, Dim(keys)}, DType::i64);
-  const Value positions = g.input("position_ids", {batch, length}, DType::i64);
+  const Value tokens = g.input(exchange_names::kIds, {batch, length}, DType::i64);
+  const Value mask = g.input(exchange_names::kMask, {batch, Dim(keys)}, DType::i64);
+  const Value positions = g.input(exchange_names::kPositions, {batch, length}, DType::i64);
   CausalRows rows{cast(tokens, DType::i32), keys};
   if (binding.past) rows.first = scalar(g, *binding.past, DType::i32);
   rows.past = binding.past;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "models/exchange_names.h"
 #include "ops/ops.h"
 
 namespace brrr::models {
@@ -197,18 +198,18 @@ Graph EncoderModel::exchange(const ExchangeBinding& binding) const {
                binding.length);
   Graph g;
   const Shape shape{binding.batch, binding.length};
-  const Value ids = g.input("input_ids", shape, DType::i64);
-  const Value mask = g.input("attention_mask", shape, DType::i64);
+  const Value ids = g.input(exchange_names::kIds, shape, DType::i64);
+  const Value mask = g.input(exchange_names::kMask, shape, DType::i64);
   EncoderRows rows;
   if (has_token_types())
-    rows.types = cast(g.input("token_type_ids", shape, DType::i64), DType::i32);
+    rows.types = cast(g.input(exchange_names::kTypes, shape, DType::i64), DType::i32);
   rows.tokens = cast(ids, DType::i32);
   rows.is_real = not_equal(mask, scalar(g, 0, DType::i64));
   const auto net = build(g, std::nullopt);
   const Value x = net->trunk(rows);
   const Task t = task();
   if (t.head == Head::embedding) {
-    g.output("last_hidden_state", x);
+    g.output(exchange_names::kLastHidden, x);
     Scope scope(g, "pooling");
     g.output("sentence_embedding", pooled(x, rows, t));
   } else {

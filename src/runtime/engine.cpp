@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/integers.h"
 #include "base/memory.h"
@@ -187,12 +186,16 @@ std::vector<std::string> Engine::lent_too_oddly(const Graph& graph) const {
 // A lent state becomes the engine's own, its content that of the lender.
 void Engine::take_over(const std::string& name) {
   StateInfo& info = states_[state_index_.find(name)->second];
-  const std::byte* const from = std::exchange(info.apart, nullptr);
-  info.is_lent = false;
-  if (!allocated()) return;
-  Arena& own = later_[name] = Arena(*device_, std::max<int64_t>(info.type.bytes(), 1));
+  if (!allocated()) {
+    info.apart = nullptr;
+    info.is_lent = false;
+    return;
+  }
+  Arena own(*device_, std::max<int64_t>(info.type.bytes(), 1));
+  device_->copy_in(own.data(), info.apart, info.type.bytes());
   info.apart = own.data();
-  device_->copy_in(info.apart, from, info.type.bytes());
+  info.is_lent = false;
+  later_[name] = std::move(own);
   for (const auto& slot : programs_)
     if (slot) slot->bound = 0;
 }

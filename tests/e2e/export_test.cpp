@@ -3,6 +3,7 @@
 #include "e2e/run.h"
 #include "formats/npy.h"
 #include "support/onnx_fields.h"
+#include "text/tokenizer.h"
 
 namespace brrr::test {
 namespace {
@@ -47,6 +48,18 @@ TEST_F(Export, AModelHasTheNamesThatOthersExpect) {
   const Ports out = ports(at("m.onnx"), "outputs");
   ASSERT_EQ(out.size(), 1u);
   EXPECT_TRUE(out[0].starts_with("logits f32[batch_size,sequence_length,")) << out[0];
+}
+
+TEST_F(Export, AModelNeedsNoTokenizer) {
+  for (const std::string_view name : io::tokenizer_file_names())
+    for (const auto& entry : fs::recursive_directory_iterator(path("tiny")))
+      if (entry.path().filename() == name || entry.path().filename() == "checksums.json" ||
+          entry.path().filename() == "manifest.json")
+        fs::remove(entry.path());
+  EXPECT_NE(run({"generate", at("tiny")}), 0);
+  EXPECT_NE(err_.find("no tokenizer"), std::string::npos) << err_;
+  EXPECT_EQ(run({"export", at("tiny"), "--output", at("m.onnx")}), 0) << err_;
+  EXPECT_EQ(run({"export", at("tiny"), "--output", at("m.brrr")}), 0) << err_;
 }
 
 TEST_F(Export, ACacheGoesInAndOut) {

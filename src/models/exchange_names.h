@@ -1,0 +1,14 @@
+#pragma once
+// What files for other runtimes call the inputs and outputs of a transformer (Model::exchange).
+
+namespace brrr::models::exchange_names {
+
+inline constexpr const char* kIds = "input_ids";
+inline constexpr const char* kMask = "attention_mask";
+inline constexpr const char* kPositions = "position_ids";
+inline constexpr const char* kTypes = "token_type_ids";
+inline constexpr const char* kPast = "past_key_values";  // .<layer>.key, .<layer>.value
+inline constexpr const char* kPresent = "present";       // so, too
+inline constexpr const char* kLastHidden = "last_hidden_state";
+
+}  // namespace brrr::models::exchange_names
