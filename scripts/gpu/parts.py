@@ -311,6 +311,13 @@ class Check:
         self.run.run("text from a checkpoint",
                      [self.brrr, "generate", "--model", f"{on_gpu}-bf16", "--device", self.device,
                       "--max-new-tokens", 64], 20, ("brrr", "gpu"), self.ours)
+        for form in ("brrr", "onnx"):
+            file = runs / f"model.{form}"
+            self.run.run(f"a file of the form .{form}", [self.brrr, "export", f"{on_gpu}-fp32", "--output", file], 20,
+                         ("brrr",), self.ours)
+            self.run.run(f"where the time of the .{form} file goes",
+                         [self.brrr, "profile", file, "--device", self.device, "--seconds", 1, "--json"], 20,
+                         ("brrr", "gpu"), self.ours)
         self.run.run_late()
 
     PARTS = {  # letter: seconds, what it says, what it does

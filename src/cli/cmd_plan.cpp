@@ -116,7 +116,8 @@ train::Measure measure_of(const PlanOptions& own) {
 
 int plan_file(const Arguments& args) {
   PlanOptions own;
-  const ModuleArguments o = module_arguments(args, plan_table(), own, {"kernels", "measure"});
+  const ModuleArguments o =
+      module_arguments(args, plan_table(), own, {"kernels", "measure", "kernel-rates"});
   use_threads(o.threads);
   const std::shared_ptr<const modules::Module> module = modules::open_module(o.model);
   const modules::MadeInputs inputs = inputs_of(*module, o);
@@ -136,16 +137,20 @@ int plan_file(const Arguments& args) {
   plan.model = o.model;
   plan.precision = o.precision;
   plan.was_run = must_run;
-  const MemoryLimit limit = train::memory_budget("cpu", o.memory_limit);
-  plan.kernels = insight::kernels_on_host(insight::programs_of(runner->session()),
-                                          runner->session().engine().backend(),
-                                          train::machine_speed(measure_of(own), limit.bytes));
-  const bool fits = plan.process.needed() <= limit.bytes;
+  const MemoryLimit limit = train::memory_budget(o.device, o.memory_limit);
+  std::vector<std::pair<const Program*, int64_t>> programs;
+  for (const Program* program : insight::programs_of(runner->session()))
+    programs.emplace_back(program, 1);
+  std::optional<train::MachineSpeed> speed;
+  if (!plan.is_on_device) speed = train::machine_speed(measure_of(own), limit.bytes);
+  plan.kernels = insight::kernels_of(programs, runner->session().engine().backend(), speed,
+                                     insight::parse_kernel_rates(own.kernel_rates));
+  const bool fits = plan.needed() <= limit.bytes;
   if (o.json) {
     fmt::print("{}", insight::report_json(plan));
   } else {
     fmt::print("{}", insight::report(plan, own.kernels, colour_on_stdout()));
-    print_verdict(fits, plan.process.needed(), limit);
+    print_verdict(fits, plan.needed(), limit);
   }
   return fits || o.memory_limit.empty() ? 0 : static_cast<int>(ExitCode::kNoMemory);
 }

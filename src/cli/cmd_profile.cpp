@@ -122,8 +122,13 @@ void check_places(const ProfileOptions& own) {
 
 double thoroughness(const ProfileOptions& own) { return own.seconds > 0.5 ? 1 : 1.0 / 3; }
 
-insight::Ceilings ceilings_of_host(const ProfileOptions& own, const MemoryLimit& limit) {
-  return insight::measure_ceilings(limit.bytes / 4, 0.03 * thoroughness(own));
+/// The peaks of the processor or the GPU that runs the workload.
+insight::Ceilings ceilings_of(const insight::Workload& workload, const ProfileOptions& own,
+                              const MemoryLimit& limit) {
+  return workload.is_on_host()
+             ? insight::measure_ceilings(limit.bytes / 4, 0.03 * thoroughness(own))
+             : insight::measure_device(workload.backend(), limit.bytes / 4,
+                                       0.1 * thoroughness(own));
 }
 
 /// `memory_picture` gives the picture of memory for the page.
@@ -164,7 +169,7 @@ int profile_file(const Arguments& args) {
   const std::unique_ptr<insight::Workload> workload =
       insight::module_workload(*runner, inputs.values, watch.seconds());
   const insight::Ceilings ceilings =
-      ceilings_of_host(own, train::memory_budget("cpu", o.memory_limit));
+      ceilings_of(*workload, own, train::memory_budget(o.device, o.memory_limit));
   workload->allocate();
   if (!inputs.made.empty())
     tell("note: made up: {} (floats are random, other numbers are 1)\n",
@@ -216,10 +221,7 @@ int run_profile(const Arguments& args) {
   const std::unique_ptr<insight::Workload> workload = insight::make_workload(w);
   const MemoryLimit limit = train::memory_budget(o);
   check_memory(*workload, limit);
-  const insight::Ceilings ceilings =
-      workload->is_on_host()
-          ? ceilings_of_host(own, limit)
-          : insight::measure_device(workload->backend(), limit.bytes / 4, 0.1 * thoroughness(own));
+  const insight::Ceilings ceilings = ceilings_of(*workload, own, limit);
   workload->allocate();
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say_progress);
   p.mode = w.mode;

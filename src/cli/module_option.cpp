@@ -1,6 +1,6 @@
 #include "cli/module_option.h"
 
-#include "backend/cpu/target.h"
+#include "base/encoding/ascii.h"
 #include "base/file.h"
 #include "base/tell.h"
 #include "formats/npy.h"
@@ -21,9 +21,7 @@ std::pair<std::string, std::string> pair_of(const std::string& given, size_t at,
 }  // namespace
 
 bool is_module_file(const std::string& word) {
-  std::string ending = fs::path(word).extension().string();
-  for (char& c : ending)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const std::string ending = ascii_lowercase(fs::path(word).extension().string());
   std::error_code ignored;
   return (ending == ".onnx" || ending == ".brrr") && !fs::is_directory(word, ignored);
 }
@@ -88,9 +86,10 @@ std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modul
   how.dump_folder = options.dump_folder;
   const std::string advice =
       options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
-  infer::Memory memory{train::memory_budget("cpu", options.memory_limit), advice};
+  infer::Memory memory{train::memory_budget(options.device, options.memory_limit), advice};
   if (refuses == Refuses::never) memory.limit = {};
-  return std::make_unique<infer::ModuleRunner>(module, cpu::cpu_backend(), how, memory);
+  return std::make_unique<infer::ModuleRunner>(module, train::backend_for(options.device), how,
+                                               memory);
 }
 
 void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs) {

@@ -14,6 +14,7 @@
 #include "infer/module_runner.h"
 #include "modules/module_inputs.h"
 #include "modules/module_session.h"
+#include "train/device.h"
 
 namespace brrr::cli {
 
@@ -22,6 +23,7 @@ struct ModuleArguments {
   std::vector<std::string> inputs;  // NAME=FILE.npy
   std::vector<std::string> sizes;   // NAME=N
   bool json = false;
+  std::string device = "auto";
   std::string precision = "fp32";
   std::string memory_limit;  // "6GiB"; "": what there is
   int64_t threads = 0;
@@ -46,19 +48,15 @@ void add_input_rows(OptionTable<T>& t) {
          "the size of an axis that the file leaves open; x.1: axis 1 of the input x");
 }
 
-/// Rows of a run: --json, --precision, --memory-limit, --threads, --disable-pass, --compile.
+/// Rows of a run: --json, --device, --precision, --memory-limit, --threads, --disable-pass,
+/// --compile.
 template <typename T>
 void add_module_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
+  train::add_device_row(t);
   t.choice("precision", &T::precision, precision_choices(), "NAME",
            "fp32, or bf16 or fp16 weights and products", {"dtype"});
-  auto& limit = t.text("memory-limit", &T::memory_limit, "SIZE",
-                       "memory limit of the process, such as 6GiB, 6GB or 512MiB (default: what is "
-                       "available)");
-  limit.set = [](T& o, const std::string& s) {
-    parse_memory(s);
-    o.memory_limit = s;
-  };
+  train::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
   t.list("disable-pass", &T::disabled, true, "NAME,...", "comma-separated passes to disable");
@@ -83,7 +81,7 @@ std::map<std::string, int64_t> read_sizes(const std::vector<std::string>& given)
 void refuse_without_file(const std::vector<std::string>& inputs,
                          const std::vector<std::string>& sizes);
 
-/// The file's runner on the CPU, refused where --memory-limit, or what there is, is too little.
+/// The file's runner, refused where --memory-limit, or what there is, is too little.
 enum class Refuses { beyond_memory, never };
 std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modules::Module>& module,
                                                const ModuleArguments& options,

@@ -21,27 +21,6 @@ constexpr const char* kEmbedModelHelp =
     "(default: the newest run)";
 
 template <typename T>
-void add_device_row(OptionTable<T>& t) {
-  auto& device = t.text("device", &T::device, "NAME", train::kDeviceHelp);
-  device.choices = {"auto", "cpu", "cuda"};
-  device.set = [](T& o, const std::string& s) {
-    train::check_device_name(s);
-    o.device = s;
-  };
-}
-
-template <typename T>
-void add_memory_row(OptionTable<T>& t) {
-  auto& limit = t.text("memory-limit", &T::memory_limit, "SIZE",
-                       "memory limit of the process (on a GPU: of its programs), such as 6GiB, 6GB "
-                       "or 512MiB (default: what is available)");
-  limit.set = [](T& o, const std::string& s) {
-    parse_memory(s);
-    o.memory_limit = s;
-  };
-}
-
-template <typename T>
 void add_text_rows(OptionTable<T>& t, const char* model_help = kModelHelp) {
   t.group("input");
   t.text("model", &T::model, "FOLDER", model_help, {"model-name-or-path"});
@@ -63,8 +42,8 @@ void add_running_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
   t.choice("precision", &T::precision, precision_choices(), "NAME",
            "fp32, or bf16 or fp16 weights and products", {"dtype"});
-  add_device_row(t);
-  add_memory_row(t);
+  train::add_device_row(t);
+  train::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
 }
@@ -138,8 +117,8 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
-    add_device_row(t);
-    add_memory_row(t);
+    train::add_device_row(t);
+    train::add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     // What nanoGPT's sample.py takes besides.
@@ -210,8 +189,8 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
-    add_device_row(t);
-    add_memory_row(t);
+    train::add_device_row(t);
+    train::add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;

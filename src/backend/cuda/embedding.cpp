@@ -24,27 +24,41 @@ LaunchArg bad_id(const NodeView& node, int64_t rows) {
       fmt::format("[{}] an id lies outside the table of {} rows", node.node().op->name, rows));
 }
 
-LaunchPlan rows_plan(const NodeView& node, const GpuDescription&) {
+/// Runs of x along an axis, one for each id.
+LaunchPlan runs_plan(const NodeView& node, int axis, bool from_end, LaunchArg error) {
   LaunchPlan p;
-  const int64_t rows = node.in[0].shape.size(0), width = node.in[0].shape.size(1);
-  const int64_t tokens = node.in[1].shape.elements();
-  if (tokens * width == 0) return p;
-  const int64_t v = vector_of(node.in[0].dtype, width, operand_alignment(node, 0));
+  const Shape& x = node.in[0].shape;
+  const int64_t count = x.size(axis), ids = node.in[1].shape.elements();
+  int64_t outer = 1, inner = 1;
+  for (int i = 0; i < x.rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : x.size(i);
+  if (outer * ids * inner == 0) return p;
+  const DType t = node.in[0].dtype;
+  const int64_t v = vector_of(t, inner, operand_alignment(node, 0));
   Launch launch;
   launch.source = {
-      "embedding",
+      node.node().op->name,
       {"device.cuh", "embedding.cuh"},
-      fmt::format("BRRR_KERNEL(256) embedding(const {0}* table, const {1}* ids, {0}* y, "
-                  "u32* error) {{\n"
-                  "  embedding_rows<{0}, {1}, {2}>(table, ids, y, error, {3}, {4}, {5});\n"
+      fmt::format("BRRR_KERNEL(256) {0}(const {1}* x, const {2}* ids, {1}* y, u32* error) {{\n"
+                  "  gather_runs<{1}, {2}, {3}, {4}>(x, ids, y, error, {5}, {6}, {7}, {8});\n"
                   "}}\n",
-                  stored_type(node.in[0].dtype), stored_type(node.in[1].dtype), v, tokens, width,
-                  rows)};
-  launch.args = {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::out(0), bad_id(node, rows)};
-  launch.grid = {blocks(tokens * width / v, 256), 1, 1};
+                  node.node().op->name, stored_type(t), stored_type(node.in[1].dtype), v, from_end,
+                  outer, ids, inner, count)};
+  launch.args = {LaunchArg::in(0), LaunchArg::in(1), LaunchArg::out(0), std::move(error)};
+  launch.grid = {blocks(outer * ids * inner / v, 256), 1, 1};
   launch.block = {256, 1, 1};
   p.launches.push_back(std::move(launch));
   return p;
+}
+
+LaunchPlan rows_plan(const NodeView& node, const GpuDescription&) {
+  return runs_plan(node, 0, false, bad_id(node, node.in[0].shape.size(0)));
+}
+
+LaunchPlan gather_plan(const NodeView& node, const GpuDescription&) {
+  const auto axis = static_cast<int>(node.attrs().get<int64_t>("axis"));
+  return runs_plan(node, axis, true,
+                   LaunchArg::error(fmt::format("[gather] an index lies outside an axis of {}",
+                                                node.in[0].shape.size(axis))));
 }
 
 LaunchPlan sums_plan(const NodeView& node, const GpuDescription&) {
@@ -121,7 +135,14 @@ std::vector<PlanEntry> embedding_entries() {
   const auto narrow = [](const NodeView& node, const GpuDescription&) -> std::string {
     return node.in[0].dtype == DType::f64 ? "f64" : "";
   };
-  return {{"embedding", "rows", any, rows_plan}, {"embedding_grad", "sorted", narrow, sums_plan}};
+  const auto ids = [](const NodeView& node, const GpuDescription&) -> std::string {
+    const DType t = node.in[1].dtype;
+    if (t == DType::i32 || t == DType::i64) return "";
+    return fmt::format("indices of {}: only i32 and i64", name_of(t));
+  };
+  return {{"embedding", "rows", any, rows_plan},
+          {"embedding_grad", "sorted", narrow, sums_plan},
+          {"gather", "runs", ids, gather_plan}};
 }
 
 }  // namespace brrr::cuda

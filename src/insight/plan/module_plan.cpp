@@ -109,6 +109,7 @@ ModulePlan plan_module(const infer::ModuleRunner& runner, const modules::MadeInp
   p.sizes = inputs.sizes;
   p.made = inputs.made;
   p.bound = made_and_bound(inputs, session);
+  p.is_on_device = session.engine().backend().memory_bytes > 0;
   p.arena = session.engine().forecast();
   p.lent_bytes = runner.lent_bytes();
   p.process = runner.forecast();
@@ -122,14 +123,16 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   std::string sizes;
   for (const modules::AxisSize& size : p.sizes) sizes += size_text(size) + ", ";
   const PlannedKernel all = p.kernels.total();
-  r.line(fmt::format("{}{}; {} on {}; planned in {:.0f} ms", sizes, p.precision, p.backend,
-                     counted(thread_count(), "thread"), p.compile_ms));
+  const std::string place =
+      p.is_on_device ? p.backend
+                     : fmt::format("{} on {}", p.backend, counted(thread_count(), "thread"));
+  r.line(fmt::format("{}{}; {}; planned in {:.0f} ms", sizes, p.precision, place, p.compile_ms));
   r.heading("memory of a run");
   const int64_t whole = p.arena.total();
   r.bytes("weights in memory", p.arena.parameter_bytes + p.arena.state_bytes, whole);
   r.bytes("constants", p.arena.constant_bytes, whole);
   r.bytes("temporaries", p.arena.temporary_bytes, whole);
-  r.total("arena", whole, "exact");
+  r.total(p.is_on_device ? "arena on the GPU" : "arena", whole, "exact");
   r.line("");
   const auto part = [&](const char* name, int64_t bytes) {
     if (bytes > 0)
@@ -228,7 +231,7 @@ std::string report_json(const ModulePlan& p) {
                          {"was_run", p.was_run},
                          {"arena_bytes", p.arena.total()},
                          {"process_bytes", f.resident()},
-                         {"needed_bytes", f.needed()},
+                         {"needed_bytes", p.needed()},
                          {"weights",
                           {{"in_memory", p.arena.parameter_bytes + p.arena.state_bytes},
                            {"in_mapped_file", p.lent_bytes}}},

@@ -34,11 +34,15 @@ struct ModulePlan {
   std::vector<std::string> made;   // inputs whose numbers are made up
   std::vector<std::string> bound;  // of those, the inputs whose numbers decide about sizes
   bool was_run = false;            // to know the sizes that depend on data
+  bool is_on_device = false;       // which has memory of its own, where the arena lies
   MemoryForecast arena;
   int64_t lent_bytes = 0;  // weights that stay in the mapped file
   train::ProcessForecast process;
   std::vector<PlannedProgram> programs;  // in the order in which they run
   KernelPlan kernels;
+
+  /// What a limit is held against: of the device where that has memory of its own.
+  int64_t needed() const { return is_on_device ? arena.total() : process.needed(); }
 };
 
 /// `runner` is prepared, or has run, with `inputs`.

@@ -212,8 +212,9 @@ KernelRates parse_kernel_rates(std::string_view text) {
   return rates;
 }
 
-void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& given) {
-  const Backend& backend = session.engine().backend();
+KernelPlan kernels_of(std::span<const std::pair<const Program*, int64_t>> programs,
+                      const Backend& backend, const std::optional<train::MachineSpeed>& speed,
+                      const KernelRates& given) {
   const auto gpu = cuda::gpu_description(backend.name);
   const DataSheet* sheet = gpu ? data_sheet(gpu->sm) : nullptr;
   KernelRates rates;
@@ -223,29 +224,25 @@ void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& g
     seconds = [&](const CommandWork& w) { return seconds_of_work(w, rates, *sheet); };
   }
   KernelTable table;
-  KernelReader reader(p.speed, backend, seconds, table);
-  for (const train::Session::ProgramUse& use : session.programs())
-    if (use.runs > 0) reader.read(*use.program, use.runs);
+  KernelReader reader(speed, backend, seconds, table);
+  for (const auto& [program, runs] : programs)
+    if (runs > 0) reader.read(*program, runs);
   KernelPlan kernels;
   kernels.kernels = table.take();
   if (sheet != nullptr) {
     kernels.rates = rates_text(rates, *sheet);
     kernels.peak_flops = sheet->bf16;
-  } else if (p.speed && backend.memory_bytes == 0) {
-    kernels.rates = host_rates(*p.speed);
+  } else if (speed && backend.memory_bytes == 0) {
+    kernels.rates = host_rates(*speed);
   }
-  p.kernels = std::move(kernels);
+  return kernels;
 }
 
-KernelPlan kernels_on_host(std::span<const Program* const> programs, const Backend& backend,
-                           const std::optional<train::MachineSpeed>& speed) {
-  KernelTable table;
-  KernelReader reader(speed, backend, {}, table);
-  for (const Program* program : programs) reader.read(*program, 1);
-  KernelPlan kernels;
-  kernels.kernels = table.take();
-  if (speed) kernels.rates = host_rates(*speed);
-  return kernels;
+void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& rates) {
+  std::vector<std::pair<const Program*, int64_t>> programs;
+  for (const train::Session::ProgramUse& use : session.programs())
+    programs.emplace_back(use.program, use.runs);
+  p.kernels = kernels_of(programs, session.engine().backend(), p.speed, rates);
 }
 
 double predicted_mfu(const RunPlan& p, bool is_causal) {

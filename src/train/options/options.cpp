@@ -349,13 +349,7 @@ void add_run_rows(Table& t) {
       .free_on_resume = true;
 
   t.group("machine");
-  auto& device = t.text("device", &Options::device, "NAME", kDeviceHelp);
-  device.choices = {"auto", "cpu", "cuda"};
-  device.free_on_resume = true;  // checkpoints move between devices
-  device.set = [](Options& o, const std::string& s) {
-    check_device_name(s);
-    o.device = s;
-  };
+  add_device_row(t).free_on_resume = true;  // checkpoints move between devices
   t.choice(
       "precision", &Options::precision, precision_choices(true), "NAME",
       "fp32, or mixed: bf16, fp16 (with a dynamic loss scale), fp8 (bf16, the products of blocks "

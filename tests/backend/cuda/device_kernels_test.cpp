@@ -315,6 +315,19 @@ TEST(DeviceKernels, EmbeddingsOfManyTokens) {
   checks.run();
 }
 
+TEST(DeviceKernels, RunsAlongEveryAxis) {
+  Checks checks;
+  for (const DType t : {DType::f32, DType::bf16, DType::i64, DType::u8})
+    for (const DType id : {DType::i32, DType::i64})
+      for (const int64_t axis : {0, 1, 2})
+        for (const Shape& x : {Shape{7, 5, 8}, Shape{3, 300, 33}, Shape{1, 6, 1}})
+          checks.add("gather", {{operand(x, -9, 9, t),
+                                 operand({2, 11}, -static_cast<double>(x.size(int(axis))),
+                                         static_cast<double>(x.size(int(axis))), id)},
+                                {{"axis", axis}}});
+  checks.run();
+}
+
 TEST(DeviceKernels, RotaryOfEveryWidth) {
   Checks checks;
   for (const DType t : {DType::f32, DType::bf16, DType::f16})
@@ -348,6 +361,14 @@ TEST(DeviceKernels, IdsOutsideTheTableAreRefused) {
     for (const KernelEntry& entry : backend().kernels)
       if (entry.op == name) {
         EXPECT_THROW(run_kernel(entry, call), UserError) << name;
+      }
+  }
+  for (const double id : {5.0, -6.0}) {
+    const Call call(op("gather"), {{operand({5, 8}), operand({4}, id, id + 1, DType::i32)},
+                                   {{"axis", int64_t{0}}}});
+    for (const KernelEntry& entry : backend().kernels)
+      if (entry.op == "gather") {
+        EXPECT_THROW(run_kernel(entry, call), UserError) << id;
       }
   }
 }

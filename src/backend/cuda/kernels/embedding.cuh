@@ -1,22 +1,28 @@
-// Rows of a table by id, and their derivative without atomics: tokens are sorted by id (a stable
-// radix sort, 8 bits at a time), then each row of the table adds up its own, in their order.
+// Rows of a table by id, runs along any axis, and the derivative of rows without atomics: tokens
+// are sorted by id (a stable radix sort, 8 bits at a time), then each row of the table adds up its
+// own, in their order.
 
-/// Each thread moves V neighbouring elements. A bad id: *error = 1 and a row of zeros.
-template <typename T, typename Id, int V>
-BRRR_DEVICE void embedding_rows(const T* table, const Id* ids, T* y, u32* error, u64 tokens,
-                                u32 width, i64 rows) {
-  const u32 vectors = width / V;
+/// y [outer, ids, inner] out of x [outer, count, inner]; each thread moves V neighbouring elements.
+/// An id below 0 counts from the end where kFromEnd. A bad id: *error = 1 and zeros.
+template <typename T, typename Id, int V, bool kFromEnd>
+BRRR_DEVICE void gather_runs(const T* x, const Id* ids, T* y, u32* error, u64 outer, u64 of_ids,
+                             u32 inner, i64 count) {
+  const u32 vectors = inner / V;
   const u64 at = blockIdx.x * 256ull + threadIdx.x;
-  if (at >= tokens * vectors) return;
-  const u64 token = at / vectors;
+  if (at >= outer * of_ids * vectors) return;
+  const u64 run = at / vectors;
   const u32 col = static_cast<u32>(at % vectors) * V;
-  const i64 id = static_cast<i64>(ids[token]);
+  i64 id = static_cast<i64>(ids[outer == 1 ? run : run % of_ids]);
+  if (kFromEnd && id < 0) id += count;
   Pack<T, V> pack = {};
-  if (id >= 0 && id < rows)
-    pack = *reinterpret_cast<const Pack<T, V>*>(table + static_cast<u64>(id) * width + col);
-  else
+  if (id >= 0 && id < count) {
+    const u64 row =
+        (outer == 1 ? 0 : run / of_ids * static_cast<u64>(count)) + static_cast<u64>(id);
+    pack = *reinterpret_cast<const Pack<T, V>*>(x + row * inner + col);
+  } else {
     *error = 1u;
-  *reinterpret_cast<Pack<T, V>*>(y + token * width + col) = pack;
+  }
+  *reinterpret_cast<Pack<T, V>*>(y + run * inner + col) = pack;
 }
 
 enum { kSortTokens = 2048 };  // of a block
