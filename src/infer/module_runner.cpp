@@ -19,7 +19,7 @@ int64_t output_bytes(const Graph& graph) {
 ModuleRunner::ModuleRunner(const std::shared_ptr<const modules::Module>& module,
                            const Backend& backend, modules::ModuleOptions options, Memory memory,
                            int64_t beside, int64_t output_copies)
-    : room_(backend, std::move(memory)),
+    : room_(backend, std::move(memory), Loading::as_stored),
       beside_(beside),
       output_copies_(output_copies),
       module_(module),
@@ -87,7 +87,7 @@ train::ProcessForecast ModuleRunner::forecast() const {
   const bool is_on_device = engine.backend().memory_bytes > 0;
   train::ProcessForecast f = train::forecast_running(engine.graphs(), now_, is_on_device);
   f.program = now_.needed();
-  f.arena = is_on_device ? 0 : engine.forecast().total();
+  f.arena = is_on_device ? 0 : room_.most_at_once(engine);
   f.batches = tensor_bytes() + beside_;
   // Weights that are no longer read where they lie were read there once.
   f.mapped = std::max(now_.inputs, static_cast<int64_t>(session_->module().file_bytes()));

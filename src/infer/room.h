@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "runtime/engine.h"
+#include "runtime/parameters.h"
 
 namespace brrr::infer {
 
@@ -21,7 +22,7 @@ struct Memory {
 class Room {
  public:
   /// What the process has now counts as needed: its files should be open, and no engine allocated.
-  Room(const Backend& backend, Memory memory);
+  Room(const Backend& backend, Memory memory, Loading loading = Loading::through_f32);
 
   /// Sets the engine's limit to what is left beside a process that runs its programs and `next`.
   /// `more`: bytes that will be taken outside of programs.
@@ -30,6 +31,10 @@ class Room {
   /// Measures the process anew, with the engine's programs compiled and nothing allocated, and sets
   /// the limit to what is left beside it.
   void measure(Engine& engine, int64_t more = 0);
+
+  /// What the engine takes, of the device or of the host, at the most: while its parameters are
+  /// loaded, or while a program runs.
+  int64_t most_at_once(const Engine& engine) const;
 
   /// Whether the engine can be allocated and its parameters loaded within the limit.
   bool fits(const Engine& engine) const;
@@ -49,11 +54,11 @@ class Room {
 
  private:
   bool has_limit() const { return memory_.limit.bytes > 0; }
-  int64_t most_at_once(const Engine& engine) const;
   void set_limit_beside(Engine& engine, const std::vector<const Graph*>& graphs, int64_t more);
   [[noreturn]] void refuse(const std::string& why) const;
 
   Memory memory_;
+  Loading loading_;
   ResidentMemory now_;
   bool on_device_;
   int64_t beside_ = 0;  // what the process takes beside the engine

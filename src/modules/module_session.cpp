@@ -68,7 +68,7 @@ struct ModuleSession::Segment {
 
 ModuleSession::ModuleSession(std::shared_ptr<const modules::Module> module, const Backend& backend,
                              const ModuleOptions& options)
-    : module_(std::move(module)), options_(options), engine_(backend) {}
+    : module_(std::move(module)), options_(options), engine_(backend, WrittenBy::loader) {}
 
 ModuleSession::~ModuleSession() = default;
 
@@ -153,14 +153,20 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   p.parameter_dtype = options_.precision;
   p.refresher = Refresher::loader;
   p.disabled = options_.disabled;
-  for (const NodeId id : lowered.graph.inputs(InputKind::parameter))
-    stored_.insert_or_assign(lowered.graph.input_name(id), lowered.graph.type({id, 0}).dtype);
+  for (const NodeId id : lowered.graph.inputs(InputKind::parameter)) {
+    const std::string& name = lowered.graph.input_name(id);
+    const Type& type = lowered.graph.type({id, 0});
+    const bool is_new = stored_.emplace(name, type.dtype).second;
+    const std::span<const std::byte> bytes = module_->weight(name);
+    if (is_new && engine_.backend().open_device == nullptr && std::ssize(bytes) == type.bytes())
+      engine_.lend_state(name, type, bytes);
+  }
   p.dump_folder = options_.dump_folder;
   p.dump_prefix = fmt::format("program{}_", built_++);
   PipelineReport report;
   const Graph graph = options_.compile ? run_pipeline(lowered.graph, engine_.backend().target(), p,
                                                       options_.explain ? &report : nullptr)
-                                       : std::move(lowered.graph);
+                                       : decompose(lowered.graph, engine_.backend().target());
   if (options_.explain) notes_.push_back(notes_of(report));
   auto segment = std::make_unique<Segment>();
   segment->known = request.known;
@@ -170,11 +176,6 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
   for (NodeId id : graph.inputs()) {
     const std::string& name = graph.input_name(id);
     if (graph.role(id) == Role::data) segment->inputs.push_back(name);
-    // Weights in their own form stay where they are, in the file.
-    if (graph.role(id) != Role::parameter || engine_.find_state(name) != nullptr) continue;
-    if (engine_.backend().open_device != nullptr) continue;
-    if (const auto bytes = in_own_form(name, graph.type({id, 0})); !bytes.empty())
-      engine_.lend_state(name, bytes);
   }
   for (const Output& out : graph.outputs())
     segment->results.push_back({out.name, graph.type(out.value)});
@@ -206,14 +207,6 @@ ModuleSession::Segment* ModuleSession::find_or_build(Segments& segments, const s
   return segments.emplace(key, std::move(built)).first->second.get();
 }
 
-std::span<const std::byte> ModuleSession::in_own_form(const std::string& name,
-                                                      const Type& type) const {
-  const std::span<const std::byte> bytes = module_->weight(name);
-  const bool is_so = stored_.at(name) == type.dtype && type.storage.is_plain() &&
-                     std::ssize(bytes) == type.bytes();
-  return is_so ? bytes : std::span<const std::byte>();
-}
-
 void ModuleSession::load(std::string_view name, const Type& type, std::span<std::byte> to) const {
   const std::span<const std::byte> bytes = module_->weight(name);
   const DType stored = stored_.find(name)->second;
@@ -235,11 +228,8 @@ void ModuleSession::load_new_states() {
   int64_t bytes = 0;
   const auto make = [&] {
     if (!together.empty())
-      engine_.make_weights(together, {[&](const std::string& source, const Type& type,
-                                          std::span<std::byte> to) { load(source, type, to); },
-                                      [&](const std::string& source, const Type& type) {
-                                        return in_own_form(source, type);
-                                      }});
+      engine_.make_weights(together, [&](const std::string& source, const Type& type,
+                                         std::span<std::byte> to) { load(source, type, to); });
     together.clear();
     bytes = 0;
   };

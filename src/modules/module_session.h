@@ -99,8 +99,6 @@ class ModuleSession {
   /// The segment of the key, built where it is not there; null: see build().
   Segment* find_or_build(Segments& segments, const std::string& key,
                          const modules::Request& request, bool& has_built);
-  /// A weight where the module holds it; empty where `type` has it otherwise.
-  std::span<const std::byte> in_own_form(const std::string& name, const Type& type) const;
   /// Reads a weight as `type` has it, which is that of the file or one for the precision.
   void load(std::string_view name, const Type& type, std::span<std::byte> to) const;
   /// Allocates, before the first run, and reads the weights that no program had before.

@@ -63,9 +63,13 @@ struct Call {
 
 class Staging;
 
+/// Who writes parameters. By a loader alone: it makes the derived weights, once, and no program
+/// makes them again.
+enum class WrittenBy : uint8_t { anyone, loader };
+
 class Engine {
  public:
-  explicit Engine(Backend backend);
+  explicit Engine(Backend backend, WrittenBy written_by = WrittenBy::anyone);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -79,10 +83,11 @@ class Engine {
   /// there from its next run on. Throws UserError (exit 3) when the engine would then need more
   /// than its limit; nothing has changed then.
   size_t add(Program program);
-  /// A state that lies in memory of somebody else, which outlives the engine and is only read:
-  /// pages of a file. Before the first program that has it; on the host alone. The engine copies
-  /// what is not aligned as soon as a program has a kernel that needs it so.
-  void lend_state(std::string_view name, std::span<const std::byte> bytes);
+  /// A parameter that lies, so typed, in memory of somebody else, which outlives the engine and is
+  /// only read: pages of a file. Before the first program that has it; on the host alone. Programs
+  /// and make_weights() read it there; the engine copies what is not aligned as soon as a program
+  /// has a kernel that needs it so.
+  void lend_state(std::string_view name, const Type& type, std::span<const std::byte> bytes);
   size_t add(const Graph& graph, const ProgramOptions& options = {}) {
     return add(Program(graph, backend_, options));
   }
@@ -124,17 +129,14 @@ class Engine {
   const DerivedWeight* derived_weight(const StateInfo& state) const {
     return state.role == Role::derived ? &weights_.weight(state.name) : nullptr;
   }
-  /// Where make_weights() gets parameters from.
-  struct Sources {
-    /// Writes the parameter of that name and type into the room.
-    std::function<void(const std::string&, const Type&, std::span<std::byte>)> fill;
-    /// The parameter where it lies already, at any address; empty: nowhere. Null: none lies
-    /// anywhere.
-    std::function<std::span<const std::byte>(const std::string&, const Type&)> find = nullptr;
-  };
-  /// Makes derived weights out of their sources; what has to be filled is all in memory at once
-  /// meanwhile.
-  void make_weights(std::span<const StateInfo> states, const Sources& from);
+  /// Makes derived weights out of their sources: those that were lent are read where they lie, for
+  /// the others fill(source, type, room) writes the parameter of that name as it is, and all of
+  /// them are in memory at once meanwhile.
+  void make_weights(
+      std::span<const StateInfo> states,
+      const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill);
+  /// The sources, with their types, for which make_weights() asks.
+  std::map<std::string, Type> sources_to_fill(const DerivedWeight& weight) const;
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
 
@@ -188,6 +190,7 @@ class Engine {
   void check_states(const Graph& graph) const;
   void register_states(const Graph& graph);
   bool reads_at(const Graph& graph, NodeId input, const std::byte* data) const;
+  const std::byte* lent(const Graph& graph, NodeId input) const;
   std::vector<std::string> lent_too_oddly(const Graph& graph) const;
   void take_over(const std::string& name);
   void check_limit(int64_t needed) const;
@@ -222,7 +225,11 @@ class Engine {
   std::vector<StateInfo> states_;
   std::map<std::string, size_t, std::less<>> state_index_;
   int64_t state_total_ = 0;
-  std::map<std::string, std::span<const std::byte>, std::less<>> lent_;
+  struct Lent {
+    Type type;
+    const std::byte* data;
+  };
+  std::map<std::string, Lent, std::less<>> lent_;
   std::map<std::string, Arena, std::less<>> later_;  // states that came after allocate()
   WeightRefresher weights_;
   std::unique_ptr<Slot> refresh_;  // the program that makes derived weights again; null: none are

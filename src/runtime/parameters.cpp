@@ -26,6 +26,22 @@ class Loader {
   const Weights& weights_;
 };
 
+/// The most bytes that lie between the sources of a derived weight and its result at once.
+int64_t steps_between(const Graph& form) {
+  const ValueId result = form.outputs()[0].value;
+  int64_t most = 0;
+  for (NodeId id = 0; id < form.size(); ++id) {
+    if (form.is_input(id)) continue;
+    int64_t bytes = 0;
+    for (const ValueId v : form.node(id).operands)
+      if (!form.is_input(v.node)) bytes += form.type(v).bytes();
+    for (uint32_t port = 0; port < form.node(id).results.size(); ++port)
+      if (const ValueId v{id, port}; v != result) bytes += form.type(v).bytes();
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 }  // namespace
 
 void load_parameters(Engine& engine,
@@ -37,32 +53,29 @@ void load_parameters(Engine& engine,
     if (engine.stands_for_parameters(s) == nullptr) continue;
     // One at a time, so that the sources of no other weight take memory.
     engine.make_weights(std::span(&s, 1),
-                        {[&](const std::string& source, const Type& type, std::span<std::byte> to) {
+                        [&](const std::string& source, const Type& type, std::span<std::byte> to) {
                           loader.read(source, type, to);
-                        }});
+                        });
   }
 }
 
-int64_t loading_bytes(const Engine& engine) {
-  const auto wide = [](const Type& type) {
-    return type.dtype == DType::f32 ? 0 : type.shape.elements() * int64_t{sizeof(float)};
+int64_t loading_bytes(const Engine& engine, Loading how) {
+  const auto wide = [&](const Type& type) {
+    return how == Loading::as_stored || type.dtype == DType::f32
+               ? 0
+               : type.shape.elements() * int64_t{sizeof(float)};
   };
   int64_t most = 0;
   for (const StateInfo& s : engine.states()) {
-    if (s.kind() == InputKind::parameter) most = std::max(most, wide(s.type));
+    if (s.kind() == InputKind::parameter && !s.is_lent) most = std::max(most, wide(s.type));
     const DerivedWeight* derived = engine.stands_for_parameters(s);
     if (derived == nullptr) continue;
-    const Graph& form = derived->form.graph();
-    std::map<std::string_view, int64_t> sources;
-    int64_t widest = 0;
-    for (size_t i = 0; i < derived->sources.size(); ++i) {
-      const Type& type = form.type({form.inputs()[i], 0});
-      sources[derived->sources[i]] = type.bytes();
+    int64_t widest = steps_between(derived->form.graph()), bytes = 0;
+    for (const auto& [name, type] : engine.sources_to_fill(*derived)) {
+      bytes += type.bytes();
       widest = std::max(widest, wide(type));
     }
-    int64_t bytes = std::max(widest, s.type.bytes());  // steps between the sources and the weight
-    for (const auto& [name, source] : sources) bytes += source;
-    most = std::max(most, bytes);
+    most = std::max(most, bytes + widest);
   }
   return most;
 }

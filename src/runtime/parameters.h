@@ -15,8 +15,11 @@ namespace brrr {
 void load_parameters(Engine& engine,
                      const std::function<void(std::string_view, std::span<float>)>& weights);
 
-/// About the bytes that load_parameters() takes of the host for a while: a parameter in f32, or
-/// what a derived weight is made of.
-int64_t loading_bytes(const Engine& engine);
+/// How parameters of 16 bits come: through f32, as load_parameters() takes them, or at once.
+enum class Loading : uint8_t { through_f32, as_stored };
+
+/// About the bytes that loading takes of the host for a while: a parameter in f32, or what a
+/// derived weight is made of, where it was not lent.
+int64_t loading_bytes(const Engine& engine, Loading how);
 
 }  // namespace brrr

@@ -29,9 +29,9 @@ bool WeightRefresher::add(size_t program, const Graph& graph) {
 }
 
 bool WeightRefresher::has_sources(std::string_view name) const {
-  return std::ranges::all_of(weight(name).sources, [&](const std::string& source) {
-    return parameters_.contains(source);
-  });
+  return refreshes_ && std::ranges::all_of(weight(name).sources, [&](const std::string& source) {
+           return parameters_.contains(source);
+         });
 }
 
 std::vector<DerivedWeight> WeightRefresher::refreshable() const {

@@ -15,13 +15,16 @@ namespace brrr {
 
 class WeightRefresher {
  public:
+  /// Off: nobody writes parameters but a loader, who makes every derived weight, once.
+  explicit WeightRefresher(bool refreshes = true) : refreshes_(refreshes) {}
+
   /// Takes note of what a program reads and updates. Whether it brought parameters or derived
   /// weights that were not known. Throws UserError for a derived weight that is none.
   bool add(size_t program, const Graph& graph);
   void remove(size_t program) { programs_.erase(program); }
 
-  /// Whether the engine holds the sources of a derived weight. Without them it takes their place,
-  /// and load_parameters() makes it.
+  /// Whether the engine makes a derived weight again, because it holds the sources. Else it takes
+  /// their place, and whoever loads parameters makes it.
   bool has_sources(std::string_view name) const;
   const DerivedWeight& weight(std::string_view name) const { return weights_.find(name)->second; }
   /// The weights whose sources are there.
@@ -45,6 +48,7 @@ class WeightRefresher {
   };
   bool makes_stale(const Use& use, const DerivedWeight& weight, const std::string& name) const;
 
+  bool refreshes_;
   std::map<std::string, DerivedWeight, std::less<>> weights_;
   Names parameters_;
   std::map<size_t, Use> programs_;

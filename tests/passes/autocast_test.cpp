@@ -196,6 +196,24 @@ TEST(LowParameters, StoresMatricesInLowAndKeepsTheMeaning) {
   EXPECT_LE(test::difference(expected, reference::evaluate(out, in)), 1e-12);
 }
 
+// A parameter beside other floats, one that is joined with another, and one that is an output.
+TEST(LowParameters, WidensWhereF32IsMeant) {
+  Graph g;
+  const Value w = g.parameter("w", {3, 4}), u = g.parameter("u", {3, 4});
+  g.output("beside", concat(std::vector{w, g.input("x", {2, 4}, f32)}, 0));
+  g.output("joined", concat(std::vector{w, u}, 0));
+  g.output("itself", w);
+  const Graph out = low_parameters(g, DType::bf16);
+  verify(out);
+  for (const Output& o : out.outputs()) EXPECT_EQ(out.type(o.value).dtype, f32) << o.name;
+  auto in = test::random_inputs(g, 5, -1, 1, 1);
+  for (auto& [name, tensor] : in)
+    for (double& x : tensor.data) x = rounded_to(DType::bf16, x);
+  const auto expected = reference::evaluate(g, in);
+  for (auto& [name, tensor] : in) tensor.type = out.type({out.find_input(name), 0});
+  EXPECT_EQ(test::difference(expected, reference::evaluate(out, in)), 0);
+}
+
 TEST(MatmulPrecision, SplitsWhatItSays) {
   const auto config = test::tiny_gpt2();
   PipelineOptions p;

@@ -113,6 +113,7 @@ ModulePlan plan_module(const infer::ModuleRunner& runner, const modules::MadeInp
   p.arena = session.engine().forecast();
   p.lent_bytes = runner.lent_bytes();
   p.process = runner.forecast();
+  if (!p.is_on_device) p.loading_bytes = p.process.arena - p.arena.total();
   for (const Program* program : programs_of(session)) p.programs.push_back(planned(*program));
   return p;
 }
@@ -140,6 +141,7 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   };
   part("program, libraries, inputs", p.process.program + p.process.code);
   part("packed operands of products", p.process.packing);
+  part("loading of weights", p.loading_bytes);
   part("outputs", p.process.batches);
   part("threads", p.process.threads);
   part("the mapped file (reclaimable)", p.process.mapped);
@@ -238,6 +240,7 @@ std::string report_json(const ModulePlan& p) {
                          {"process",
                           {{"program", f.program + f.code},
                            {"packing", f.packing},
+                           {"loading", p.loading_bytes},
                            {"outputs", f.batches},
                            {"threads", f.threads},
                            {"mapped", f.mapped}}},

@@ -36,7 +36,8 @@ struct ModulePlan {
   bool was_run = false;            // to know the sizes that depend on data
   bool is_on_device = false;       // which has memory of its own, where the arena lies
   MemoryForecast arena;
-  int64_t lent_bytes = 0;  // weights that stay in the mapped file
+  int64_t lent_bytes = 0;     // weights that stay in the mapped file
+  int64_t loading_bytes = 0;  // beyond the arena in use, while weights are loaded
   train::ProcessForecast process;
   std::vector<PlannedProgram> programs;  // in the order in which they run
   KernelPlan kernels;

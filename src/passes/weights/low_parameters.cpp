@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include "ops/ops.h"
@@ -12,6 +13,7 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
     return in.is_input(v.node) && in.input_kind(v.node) == InputKind::parameter &&
            in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2;
   };
+  const auto is_f32 = [&](ValueId v) { return in.type(v).dtype == DType::f32; };
   int count = 0;
   for (NodeId id = 0; id < in.size(); ++id) {
     const Node& node = in.node(id);
@@ -24,7 +26,8 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
     }
     std::vector<Value> operands = r.operands(id);
     const bool moves = !node.operands.empty() && is_low(node.operands[0]) &&
-                       node.op->op_class == OpClass::movement && !node.op->converts;
+                       node.op->op_class == OpClass::movement && !node.op->converts &&
+                       std::ranges::none_of(node.operands.begin() + 1, node.operands.end(), is_f32);
     std::vector<ValueId> ids;
     for (size_t i = 0; i < operands.size(); ++i) {
       Value v = operands[i];
@@ -44,11 +47,13 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
       r.bind({id, port}, r.out().value(copy, port));
     if (moves) r.bind({id, 0}, cast(r.out().value(copy), DType::f32));
   }
-  for (const Output& o : in.outputs())
-    BRRR_CHECK(!is_low(o.value), "'{}' is a parameter, which inference does not give out", o.name);
   if (notes && count)
     notes->push_back(fmt::format("{} parameters stored in {}", count, name_of(low)));
-  return r.finish();
+  Graph out = r.finish();
+  for (size_t i = 0; i < out.outputs().size(); ++i)
+    if (is_low(in.outputs()[i].value) && out.outputs()[i].updates == kNoNode)
+      out.outputs()[i].value = cast(Value{&out, out.outputs()[i].value}, DType::f32).id;
+  return out;
 }
 
 }  // namespace brrr
