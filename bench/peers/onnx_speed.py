@@ -4,9 +4,9 @@
 bench/peers/onnx_speed.py BRRR MODELS [ROUNDS [NAME]]: BRRR is the program, MODELS the folder of published models (silero,
 magika, ppocr, minilm-int8, minilm), NAME a part of the names of those to run. Needs onnxruntime and numpy; openvino
 where it is to stand beside them; torch and transformers to export minilm in f32. Each measurement is a process of its
-own, so that no engine's threads or memory weigh on another's, and each engine is first in turn. Load is from opening the file to the first output, without
-the start of the process and the import of the peer, the file in the page cache. Prints medians over the rounds and the
-median of the ratios of Brrr's time to the better peer's in the same round.
+own, so that no engine's threads or memory weigh on another's, and each engine is first in turn. Load is from opening
+the file to the first output, without the start of the process and the import of the peer, the file in the page cache.
+Prints medians over the rounds and the median of the ratios of Brrr's time to the better peer's in the same round.
 """
 import json, math, os, statistics, subprocess, sys, tempfile, time
 

@@ -10,7 +10,7 @@
 namespace brrr {
 namespace {
 
-/// Of elements at any address.
+/// Element i of data that need not be aligned.
 template <typename T>
 T element_at(const void* data, int64_t i) {
   T element;

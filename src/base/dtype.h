@@ -137,8 +137,8 @@ double load_as_double(DType t, const void* data, int64_t index);
 void store_from_double(DType t, void* data, int64_t index, double value);
 /// `n` floats written as f32, bf16 or f16, rounded to nearest even.
 void store_floats(DType t, const float* from, void* to, int64_t n);
-/// `n` elements at any address as those of another dtype, each as store_from_double() writes it;
-/// shared among the threads.
+/// Writes `n` elements, which may lie at any address, as elements of another dtype, each as
+/// store_from_double() does it; shared among the threads.
 void convert(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n);
 /// What a value becomes when it is stored as `t`.
 inline double rounded_to(DType t, double value) {

@@ -138,9 +138,9 @@ int plan_file(const Arguments& args) {
   plan.precision = o.precision;
   plan.was_run = must_run;
   const MemoryLimit limit = train::memory_budget(o.device, o.memory_limit);
-  std::vector<std::pair<const Program*, int64_t>> programs;
+  std::vector<train::Session::ProgramUse> programs;
   for (const Program* program : insight::programs_of(runner->session()))
-    programs.emplace_back(program, 1);
+    programs.push_back({"run", program, 1});
   std::optional<train::MachineSpeed> speed;
   if (!plan.is_on_device) speed = train::machine_speed(measure_of(own), limit.bytes);
   plan.kernels = insight::kernels_of(programs, runner->session().engine().backend(), speed,

@@ -7,8 +7,8 @@ inline constexpr const char* kIds = "input_ids";
 inline constexpr const char* kMask = "attention_mask";
 inline constexpr const char* kPositions = "position_ids";
 inline constexpr const char* kTypes = "token_type_ids";
-inline constexpr const char* kPast = "past_key_values";  // .<layer>.key, .<layer>.value
-inline constexpr const char* kPresent = "present";       // so, too
+inline constexpr const char* kPast = "past_key_values";  // followed by ".<layer>.key" or ".value"
+inline constexpr const char* kPresent = "present";       // followed by the same
 inline constexpr const char* kLastHidden = "last_hidden_state";
 
 }  // namespace brrr::models::exchange_names

@@ -61,8 +61,8 @@ struct KernelEntry {
   std::function<std::unique_ptr<Kernel>(const NodeView&)> prepare;
   /// Whether it is asked about nodes of which a tensor lies in another storage than rows.
   bool knows_storage = false;
-  /// Of how many operands, from the first on, it takes elements at any address, as they may lie in
-  /// a file. Elsewhere an address is a multiple of the element's size.
+  /// So many operands, from the first on, may lie at any address, as they do in a file. The address
+  /// of the others is a multiple of the element's size.
   int unaligned_operands = 0;
   /// Why the kernel does not take the node; empty where it does.
   std::string refusal(const NodeView& node) const {

@@ -64,7 +64,7 @@ void Engine::lend_state(std::string_view name, const Type& type, std::span<const
 // --------------------------------------------------------------------------------
 
 const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const {
-  if (state.role != Role::derived || weights_.has_sources(state.name)) return nullptr;
+  if (state.role != Role::derived || weights_.is_refreshed(state.name)) return nullptr;
   return &weights_.weight(state.name);
 }
 

@@ -28,7 +28,7 @@ bool WeightRefresher::add(size_t program, const Graph& graph) {
   return weights_.size() + parameters_.size() != before;
 }
 
-bool WeightRefresher::has_sources(std::string_view name) const {
+bool WeightRefresher::is_refreshed(std::string_view name) const {
   return refreshes_ && std::ranges::all_of(weight(name).sources, [&](const std::string& source) {
            return parameters_.contains(source);
          });
@@ -37,13 +37,13 @@ bool WeightRefresher::has_sources(std::string_view name) const {
 std::vector<DerivedWeight> WeightRefresher::refreshable() const {
   std::vector<DerivedWeight> list;
   for (const auto& [name, weight] : weights_)
-    if (has_sources(name)) list.push_back(weight);
+    if (is_refreshed(name)) list.push_back(weight);
   return list;
 }
 
 void WeightRefresher::wrote(std::string_view parameter) {
   for (const auto& [name, weight] : weights_)
-    if (std::ranges::find(weight.sources, parameter) != weight.sources.end() && has_sources(name))
+    if (std::ranges::find(weight.sources, parameter) != weight.sources.end() && is_refreshed(name))
       stale_.insert(name);
 }
 
@@ -55,7 +55,7 @@ bool WeightRefresher::reads_stale(size_t program) const {
 
 bool WeightRefresher::makes_stale(const Use& use, const DerivedWeight& weight,
                                   const std::string& name) const {
-  return !use.updates.contains(name) && has_sources(name) &&
+  return !use.updates.contains(name) && is_refreshed(name) &&
          std::ranges::any_of(weight.sources, [&](const std::string& source) {
            return use.updates.contains(source);
          });

@@ -15,7 +15,8 @@ namespace brrr {
 
 class WeightRefresher {
  public:
-  /// Off: nobody writes parameters but a loader, who makes every derived weight, once.
+  /// `refreshes` is off where nobody writes parameters but a loader, who makes every derived
+  /// weight, once.
   explicit WeightRefresher(bool refreshes = true) : refreshes_(refreshes) {}
 
   /// Takes note of what a program reads and updates. Whether it brought parameters or derived
@@ -25,9 +26,9 @@ class WeightRefresher {
 
   /// Whether the engine makes a derived weight again, because it holds the sources. Else it takes
   /// their place, and whoever loads parameters makes it.
-  bool has_sources(std::string_view name) const;
+  bool is_refreshed(std::string_view name) const;
   const DerivedWeight& weight(std::string_view name) const { return weights_.find(name)->second; }
-  /// The weights whose sources are there.
+  /// Those that are refreshed.
   std::vector<DerivedWeight> refreshable() const;
 
   /// A parameter was written by others than programs.

@@ -4,17 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "backend/cpu/target.h"
-#include "formats/safetensors.h"
-#include "modules/module_session.h"
+#include "support/exported_models.h"
 
 namespace brrr::test {
 namespace {
-
-const fs::path kExported = fs::path(BRRR_SOURCE_DIR) / "tests/golden/exported";
 
 struct ExportedModel {
   const char* name;
@@ -46,14 +41,6 @@ const ExportedModel kExportedModels[] = {
      {}},
 };
 
-HostTensor golden(const std::string& name) {
-  static const io::SafetensorsFile file(kExported / "exported.safetensors");
-  const io::TensorView& t = file.get(name);
-  HostTensor x(t.dtype, t.shape);
-  std::memcpy(x.bytes.data(), t.bytes.data(), x.bytes.size());
-  return x;
-}
-
 class ExportedModels : public testing::TestWithParam<ExportedModel> {};
 
 TEST_P(ExportedModels, ComputeAsPyTorchDoesAndAreRecognised) {
@@ -62,17 +49,8 @@ TEST_P(ExportedModels, ComputeAsPyTorchDoesAndAreRecognised) {
   how.explain = true;
   modules::ModuleSession session(modules::open_module(kExported / (name + ".onnx")),
                                  cpu::cpu_backend(), how);
-  modules::ModuleValues inputs;
-  for (const modules::Port& port : session.module().inputs())
-    inputs.emplace(port.name, golden(name + "/" + port.name));
-  const HostTensor y = session.run(inputs).at("y").tensor(), wanted = golden(name + "/y");
-  ASSERT_EQ(y.shape, wanted.shape);
-  double largest = 1, difference = 0;
-  for (int64_t i = 0; i < wanted.shape.elements(); ++i) {
-    largest = std::max(largest, std::fabs(wanted.number(i)));
-    difference = std::max(difference, std::fabs(wanted.number(i) - y.number(i)));
-  }
-  EXPECT_LE(difference, 1e-5 * largest);
+  const modules::ModuleValues y = session.run(exported_inputs(session.module(), name));
+  expect_near(y.at("y").tensor(), exported_tensor(name + "/y"), 1e-5);
   ASSERT_EQ(session.notes().size(), 1u);
   std::vector<std::string> formulas;
   std::string attention;

@@ -129,10 +129,10 @@ KernelRates parse_kernel_rates(std::string_view text);
 
 /// Fills in RunPlan::kernels; `session` is that of analyse().
 void add_kernels(RunPlan& plan, const train::Session& session, const KernelRates& rates = {});
-/// The kernels of programs, with the runs of each. `speed`: of this machine's processor; null:
-/// unknown. `rates`: of a GPU.
-KernelPlan kernels_of(std::span<const std::pair<const Program*, int64_t>> programs,
-                      const Backend& backend, const std::optional<train::MachineSpeed>& speed,
+/// The kernels of programs. `speed` is that of this machine's processor, where it is known, and
+/// `rates` are those of a GPU.
+KernelPlan kernels_of(std::span<const train::Session::ProgramUse> programs, const Backend& backend,
+                      const std::optional<train::MachineSpeed>& speed,
                       const KernelRates& rates = {});
 /// FLOPs of the model for a token (models::Model::flops_per_token) over the peak of the data sheet,
 /// attention causal or with all scores. 0 where that peak is unknown.

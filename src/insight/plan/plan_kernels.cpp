@@ -212,9 +212,8 @@ KernelRates parse_kernel_rates(std::string_view text) {
   return rates;
 }
 
-KernelPlan kernels_of(std::span<const std::pair<const Program*, int64_t>> programs,
-                      const Backend& backend, const std::optional<train::MachineSpeed>& speed,
-                      const KernelRates& given) {
+KernelPlan kernels_of(std::span<const train::Session::ProgramUse> programs, const Backend& backend,
+                      const std::optional<train::MachineSpeed>& speed, const KernelRates& given) {
   const auto gpu = cuda::gpu_description(backend.name);
   const DataSheet* sheet = gpu ? data_sheet(gpu->sm) : nullptr;
   KernelRates rates;
@@ -225,8 +224,8 @@ KernelPlan kernels_of(std::span<const std::pair<const Program*, int64_t>> progra
   }
   KernelTable table;
   KernelReader reader(speed, backend, seconds, table);
-  for (const auto& [program, runs] : programs)
-    if (runs > 0) reader.read(*program, runs);
+  for (const train::Session::ProgramUse& use : programs)
+    if (use.runs > 0) reader.read(*use.program, use.runs);
   KernelPlan kernels;
   kernels.kernels = table.take();
   if (sheet != nullptr) {
@@ -239,10 +238,7 @@ KernelPlan kernels_of(std::span<const std::pair<const Program*, int64_t>> progra
 }
 
 void add_kernels(RunPlan& p, const train::Session& session, const KernelRates& rates) {
-  std::vector<std::pair<const Program*, int64_t>> programs;
-  for (const train::Session::ProgramUse& use : session.programs())
-    programs.emplace_back(use.program, use.runs);
-  p.kernels = kernels_of(programs, session.engine().backend(), p.speed, rates);
+  p.kernels = kernels_of(session.programs(), session.engine().backend(), p.speed, rates);
 }
 
 double predicted_mfu(const RunPlan& p, bool is_causal) {

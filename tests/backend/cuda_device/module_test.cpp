@@ -6,34 +6,14 @@
 #include "backend/cpu/target.h"
 #include "backend/cuda_device/emulated_kernels.h"
 #include "backend/cuda_device/on_fake_gpu.h"
-#include "formats/safetensors.h"
 #include "models/gpt2/gpt2_model.h"
 #include "models/initialise.h"
 #include "modules/brrr_file.h"
+#include "support/exported_models.h"
 #include "support/gpt2.h"
 
 namespace brrr::cuda {
 namespace {
-
-const fs::path kExported = fs::path(BRRR_SOURCE_DIR) / "tests/golden/exported";
-
-HostTensor golden(const std::string& name) {
-  static const io::SafetensorsFile file(kExported / "exported.safetensors");
-  const io::TensorView& t = file.get(name);
-  HostTensor x(t.dtype, t.shape);
-  std::memcpy(x.bytes.data(), t.bytes.data(), x.bytes.size());
-  return x;
-}
-
-void expect_near(const HostTensor& got, const HostTensor& wanted, double share) {
-  ASSERT_EQ(got.shape, wanted.shape);
-  double largest = 1e-30, difference = 0;
-  for (int64_t i = 0; i < wanted.shape.elements(); ++i) {
-    largest = std::max(largest, std::fabs(wanted.number(i)));
-    difference = std::max(difference, std::fabs(wanted.number(i) - got.number(i)));
-  }
-  EXPECT_LE(difference, share * largest);
-}
 
 // One file, any size, in both precisions; weights are copied to the device, never lent.
 TEST_F(OnFakeGpu, ABrrrFileRunsAsOnTheCpu) {
@@ -61,8 +41,8 @@ TEST_F(OnFakeGpu, ABrrrFileRunsAsOnTheCpu) {
       for (int64_t i = 0; i < tokens.shape.elements(); ++i)
         tokens.as<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>((5 * i + 2) % 13);
       const HostTensor wanted = host.run({{"tokens", tokens}}).at("logits").tensor();
-      expect_near(device.run({{"tokens", tokens}}).at("logits").tensor(), wanted,
-                  precision == f32 ? 1e-5 : 3e-2);
+      test::expect_near(device.run({{"tokens", tokens}}).at("logits").tensor(), wanted,
+                        precision == f32 ? 1e-5 : 3e-2);
     }
     EXPECT_EQ(device.programs(), 2u);
     for (const StateInfo& state : device.engine().states()) EXPECT_FALSE(state.is_lent);
@@ -70,17 +50,17 @@ TEST_F(OnFakeGpu, ABrrrFileRunsAsOnTheCpu) {
 }
 
 TEST_F(OnFakeGpu, OnnxFilesComputeAsPyTorchDoes) {
-  for (const std::string name :
-       {"bert-eager-11", "bert-sdpa-14", "gpt2-eager-17", "llama-sdpa-17", "t5-eager-14",
-        "qwen3-dynamo-18", "bert-dynamo-23", "gemma3-dynamo-23"}) {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(test::kExported)) {
+    if (entry.path().extension() != ".onnx") continue;
+    const std::string name = entry.path().stem().string();
     SCOPED_TRACE(name);
-    modules::ModuleSession session(modules::open_module(kExported / (name + ".onnx")),
-                                   all_kernels());
-    modules::ModuleValues inputs;
-    for (const modules::Port& port : session.module().inputs())
-      inputs.emplace(port.name, golden(name + "/" + port.name));
-    expect_near(session.run(inputs).at("y").tensor(), golden(name + "/y"), 1e-5);
+    modules::ModuleSession session(modules::open_module(entry.path()), all_kernels());
+    const modules::ModuleValues y = session.run(test::exported_inputs(session.module(), name));
+    test::expect_near(y.at("y").tensor(), test::exported_tensor(name + "/y"), 1e-5);
+    ++files;
   }
+  EXPECT_GE(files, 8);
 }
 
 }  // namespace
