@@ -34,12 +34,10 @@ constexpr int kStreams = 8;                       // clients at once; a thread w
 constexpr int kConnections = 32;                  // at once, a thread for each
 constexpr int kWaiting = 256;           // connections that the system keeps until there is room
 constexpr int kBusy = 24;               // connections from which on those that take long make room
-constexpr auto kAsking = 2s;            // for a client to say what it wants
-constexpr auto kAnswering = 10s;        // for a client to take a page
-constexpr auto kPatience = 1s;          // with who takes a page, where others wait
-constexpr int64_t kRequest = 64 << 10;  // bytes of a request, headers and all
-constexpr auto kLook = 500ms;           // between two looks at who takes too long
-constexpr auto kSweep = 100ms;          // the same while somebody waits for room
+constexpr auto kPatience = 1s;          // with a client that receives a page while others wait
+constexpr int64_t kRequest = 64 << 10;  // bytes of a request, headers included
+constexpr auto kLook = 500ms;           // between two searches for clients that are too slow
+constexpr auto kSweep = 100ms;          // the same while a new client waits for room
 constexpr auto kInterval = 250ms;       // between two events
 constexpr int kSilent = 40;        // intervals after which a client is asked whether it is there
 constexpr auto kLastWords = 3s;    // for streams to end in
@@ -108,6 +106,7 @@ std::vector<Connection> connections_to(int port) {
 /// after them those that take their page slowly.
 class Visitors {
  public:
+  explicit Visitors(HttpLimits limits) : limits_(limits) {}
   /// A connection was accepted: makes room for it, and waits while there is none.
   void enter(int port) {
     std::unique_lock hold(mutex_);
@@ -165,8 +164,8 @@ class Visitors {
       const Stay stay = known != stays_.end() ? known->second : Stay{now};
       still_here[c.peer] = stay;
       const auto passed = now - stay.since;
-      const bool too_long = (stay.stage == Stage::asks && passed > kAsking) ||
-                            (stay.stage == Stage::answers && passed > kAnswering);
+      const bool too_long = (stay.stage == Stage::asks && passed > limits_.request) ||
+                            (stay.stage == Stage::answers && passed > limits_.page);
       if (is_over_ || too_long || received_bytes(c.fd) > kRequest)
         ::shutdown(c.fd, SHUT_RDWR);
       else if (stay.stage == Stage::asks)
@@ -187,6 +186,7 @@ class Visitors {
     for (const auto& [since, fd] : asking) ::shutdown(fd, SHUT_RDWR);
   }
 
+  const HttpLimits limits_;
   std::mutex mutex_;
   std::condition_variable left_;
   std::map<int, Stay> stays_;  // by the port of the client
@@ -237,6 +237,7 @@ class SignalsBlocked {
 }  // namespace
 
 struct HttpServer::State {
+  explicit State(HttpLimits limits) : visitors(limits) {}
   Visitors visitors;
   HttpRoutes routes;
   int port = 0;
@@ -341,7 +342,8 @@ struct HttpServer::State {
   }
 };
 
-HttpServer::HttpServer(int port, HttpRoutes routes) : state_(std::make_unique<State>()) {
+HttpServer::HttpServer(int port, HttpRoutes routes, HttpLimits limits)
+    : state_(std::make_unique<State>(limits)) {
   state_->routes = std::move(routes);
   state_->set_up();
   if (!state_->bind(port))

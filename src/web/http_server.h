@@ -2,9 +2,10 @@
 // An HTTP server for browsers on this machine: pages, and streams of events (server-sent events).
 // It listens on 127.0.0.1 only, answers GET only, and refuses requests that name another host (DNS
 // rebinding) or come from another origin. Its threads are its own; what it serves is asked for on
-// them. A client that does not read is dropped after a second, one that takes more than two to ask
-// or more than ten to take a page, too; no number of connections keeps others from being answered.
+// them. A client that is too slow is dropped (HttpLimits); no number of connections keeps others
+// from being answered.
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,11 +35,17 @@ struct HttpRoutes {
   std::vector<Stream> streams;
 };
 
+/// How long a client may take. Where many clients wait, slow ones are dropped sooner.
+struct HttpLimits {
+  std::chrono::milliseconds request{2000};  // to send the whole request
+  std::chrono::milliseconds page{10'000};   // to receive the whole page
+};
+
 class HttpServer {
  public:
   /// Answers from here on. `port` 0: any that is free. Throws UserError for a port that cannot be
   /// had. From then on a write to a closed pipe is an error of that write, no signal.
-  HttpServer(int port, HttpRoutes routes);
+  HttpServer(int port, HttpRoutes routes, HttpLimits limits = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   /// Asks every stream once more, ends them, and stops; waits a few seconds at most.

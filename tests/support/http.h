@@ -1,5 +1,5 @@
 #pragma once
-// HTTP as bytes on a socket, so that tests may be as rude as a client can be.
+// HTTP as bytes on a socket, so that tests can play misbehaving clients.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -36,7 +36,7 @@ class Socket {
     if (::recv(fd_, buffer.data(), bytes, MSG_DONTWAIT) < 0) return;
   }
   /// What comes until the other side ends, `until` was there, or nothing came for `ms`.
-  std::string receive(const std::string& until = "", int ms = 10'000) const {
+  std::string receive(const std::string& until = "", int ms = 120'000) const {
     std::string text;
     char buffer[65536];
     for (;;) {

@@ -8,7 +8,6 @@
 #include <memory>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/errors.h"
 #include "support/http.h"
 #include "support/temp_folder.h"
@@ -128,44 +127,39 @@ TEST(HttpServer, APortIsFreeAgainAtOnce) {
   EXPECT_EQ(status_of(http_get(port, "/")), "200");
 }
 
-// Clients that read nothing, say nothing or say nonsense hold up neither others nor the end.
-TEST(HttpServer, SlowAndRudeClientsHoldNobodyUp) {
+// With these limits nobody is dropped for being slow: where a client is served or the server ends
+// all the same, it waited for nobody. A server that waits makes the test hang.
+constexpr HttpLimits kUnlimited{std::chrono::hours(1), std::chrono::hours(1)};
+
+TEST(HttpServer, ServesAndEndsBesideClientsThatSendOrReadNothing) {
   std::vector<std::unique_ptr<Socket>> clients;
-  const Stopwatch watch;
-  {
-    const HttpServer server(0, routes());
-    for (int i = 0; i < 3; ++i) {
-      clients.push_back(std::make_unique<Socket>(server.port()));
-      clients.back()->send(request(server, "/flood"));  // megabytes that nobody reads
-      clients.push_back(std::make_unique<Socket>(server.port()));
-      clients.back()->send("GET / HTT");
-    }
+  const HttpServer server(0, routes(), kUnlimited);
+  for (int i = 0; i < 3; ++i) {
     clients.push_back(std::make_unique<Socket>(server.port()));
-    clients.back()->send(std::string("\0\xff\r\n\r\n", 6));
+    clients.back()->send(request(server, "/flood"));  // megabytes that nobody reads
     clients.push_back(std::make_unique<Socket>(server.port()));
-    clients.back()->send("GET /" + std::string(100'000, 'a') + " HTTP/1.1\r\n\r\n");
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(status_of(http_get(server.port(), "/")), "200");
+    clients.back()->send("GET / HTT");
   }
-  EXPECT_LT(watch.seconds(), 20);
+  clients.push_back(std::make_unique<Socket>(server.port()));
+  clients.back()->send(std::string("\0\xff\r\n\r\n", 6));
+  clients.push_back(std::make_unique<Socket>(server.port()));
+  clients.back()->send("GET /" + std::string(100'000, 'a') + " HTTP/1.1\r\n\r\n");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(status_of(http_get(server.port(), "/")), "200");
 }
 
-TEST(HttpServer, AClientThatSendsAByteNowAndThenKeepsNoServerAlive) {
+TEST(HttpServer, EndsBesideAClientThatSendsSlowly) {
   std::unique_ptr<Socket> client;
   std::jthread dribble;
-  const Stopwatch watch;
-  {
-    const HttpServer server(0, routes());
-    client = std::make_unique<Socket>(server.port());
-    client->send("GET / HTTP/1.1\r\n");
-    dribble = std::jthread([&client](const std::stop_token& stop) {
-      while (!stop.stop_requested()) {
-        client->send("X");
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      }
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  }
-  EXPECT_LT(watch.seconds(), 10);
+  const HttpServer server(0, routes(), kUnlimited);
+  client = std::make_unique<Socket>(server.port());
+  client->send("GET / HTTP/1.1\r\n");
+  dribble = std::jthread([&client](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      client->send("X");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
 }
 
 // Sends a byte to each now and then, or takes a few from each, while it lives.
@@ -189,49 +183,40 @@ class Dribble {
   std::jthread thread_;
 };
 
-void expect_answers(const HttpServer& server, double seconds) {
-  for (int i = 0; i < 3; ++i) {
-    const Stopwatch watch;
-    EXPECT_EQ(status_of(http_get(server.port(), "/")), "200") << i;
-    EXPECT_LT(watch.seconds(), seconds) << i;
-  }
-}
-
-TEST(HttpServer, HundredsThatAskAByteAtATimeKeepNobodyWaiting) {
-  const HttpServer server(0, routes());
+TEST(HttpServer, AnswersBesideHundredsOfClientsThatSendSlowly) {
+  const HttpServer server(0, routes(), kUnlimited);
   std::vector<std::unique_ptr<Socket>> clients;
   for (int i = 0; i < 300; ++i) {
     clients.push_back(std::make_unique<Socket>(server.port()));
     clients.back()->send("GET / HTTP/1.1\r\n");
   }
   const Dribble dribble(clients, Dribble::kSends);
-  expect_answers(server, 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(status_of(http_get(server.port(), "/")), "200") << i;
 }
 
-TEST(HttpServer, ThoseThatTakeTheirPageSlowlyKeepNobodyWaiting) {
-  const HttpServer server(0, routes());
+TEST(HttpServer, AnswersBesideClientsThatReceiveSlowly) {
+  const HttpServer server(0, routes(), kUnlimited);
   std::vector<std::unique_ptr<Socket>> clients;
   for (int i = 0; i < 40; ++i) {
     clients.push_back(std::make_unique<Socket>(server.port(), 4096));
     clients.back()->send(request(server, "/large"));
   }
   const Dribble dribble(clients, Dribble::kReceives);
-  expect_answers(server, 1.8);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(status_of(http_get(server.port(), "/")), "200") << i;
 }
 
-TEST(HttpServer, ARequestHasAnEnd) {
-  const HttpServer server(0, routes());
-  const Socket slow(server.port()), large(server.port());
-  slow.send("GET / HTTP/1.1\r\n");
-  const Stopwatch watch;
-  // Headers without end: the server hangs up long before it has read them for a second.
+TEST(HttpServer, DropsARequestWithoutEnd) {
+  // By its size alone:
+  const HttpServer patient(0, routes(), kUnlimited);
+  const Socket large(patient.port());
   const std::string header = "X-Header: " + std::string(1000, 'a') + "\r\n";
   large.send("GET / HTTP/1.1\r\n");
-  while (large.send(header) && watch.seconds() < 10) continue;
-  EXPECT_LT(watch.seconds(), 1.5);
-  while (slow.send("X") && watch.seconds() < 10)
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_LT(watch.seconds(), 5);
+  while (large.send(header)) continue;
+  // By its time alone:
+  const HttpServer hasty(0, routes(), {.request = std::chrono::milliseconds(300)});
+  const Socket slow(hasty.port());
+  slow.send("GET / HTTP/1.1\r\n");
+  while (slow.send("X")) std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 TEST(HttpServer, StreamsAreLimitedAndComeBack) {
@@ -246,10 +231,9 @@ TEST(HttpServer, StreamsAreLimitedAndComeBack) {
     EXPECT_EQ(status_of(http_get(server.port(), "/events")), "503");
     EXPECT_EQ(status_of(http_get(server.port(), "/")), "200");
   }
-  // Those that went away make room.
-  const Stopwatch watch;
+  // Clients that left make room as soon as the server notices.
   std::string status;
-  while (status != "200" && watch.seconds() < 20) {
+  for (int i = 0; status != "200" && i < 1000; ++i) {
     const Socket s(server.port());
     s.send(request(server, "/events"));
     status = status_of(s.receive("event 1\n"));
