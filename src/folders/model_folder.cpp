@@ -5,6 +5,7 @@
 
 #include "base/cache.h"
 #include "base/options.h"
+#include "base/tell.h"
 #include "folders/checkpoint.h"
 #include "folders/hub/hub.h"
 #include "formats/json_file.h"
@@ -171,7 +172,14 @@ fs::path find_model(const std::string& name,
              hugging_face_cache().string(), advice_for(name));
 }
 
-models::ModelPtr read_definition(const fs::path& folder) {
+namespace {
+
+struct Definition {
+  models::ModelPtr model;
+  std::string note;  // how the model differs from its config.json; usually empty
+};
+
+Definition definition_of(const fs::path& folder) {
   const fs::path path = folder / kConfig;
   std::error_code ignored;
   if (fs::exists(folder / kModel, ignored)) {
@@ -179,8 +187,20 @@ models::ModelPtr read_definition(const fs::path& folder) {
     if (const auto sum = sums.find(kConfig); sum != sums.end())
       check_file(folder, kConfig, sum->second);
   }
-  return models::parse_config(read_file(path), path.string());
+  models::ModelPtr model = models::parse_config(read_file(path), path.string());
+  const auto tied = model->file_names().tied;
+  if (!tied || !holds_model(folder)) return {model, ""};
+  const WeightFiles files(folder);
+  if (!has_other_head(files, *model)) return {model, ""};
+  return {model->with_untied_head(),
+          fmt::format("{} ties {} to {}, but {} holds another head: it is loaded untied, as "
+                      "transformers does",
+                      path.string(), tied->first, tied->second, files.what())};
 }
+
+}  // namespace
+
+models::ModelPtr read_definition(const fs::path& folder) { return definition_of(folder).model; }
 
 void check_readable(const fs::path& folder) {
   const models::ModelPtr model = read_definition(folder);
@@ -210,7 +230,9 @@ ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   check_model(folder);
   ModelFolder model;
   model.folder = folder;
-  model.definition = read_definition(folder);
+  Definition definition = definition_of(folder);
+  if (!definition.note.empty()) tell("note: {}\n", definition.note);
+  model.definition = std::move(definition.model);
   if (options.task) model.definition = model.definition->with_task(*options.task);
   model.files = std::make_unique<WeightFiles>(folder);
   model.tensors = match_tensors(*model.files, *model.definition, options.head);

@@ -40,8 +40,9 @@ void write_model_checksums(const fs::path& folder);
 /// Before the model is written anew: a kill must not leave the checksums of other files.
 void remove_model_checksums(const fs::path& folder);
 
-/// The model that the folder's config.json describes. Throws UserError as models::parse_config
-/// does, and where checksums.json says something else of the file.
+/// The model that the folder's config.json describes; untied where its weights hold a head of their
+/// own (has_other_head). Throws UserError as models::parse_config and WeightFiles do, and where the
+/// checksum of config.json differs from checksums.json.
 models::ModelPtr read_definition(const fs::path& folder);
 
 /// Reads what a model is made of, without converting its weights. Throws UserError for the first

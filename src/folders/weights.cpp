@@ -221,20 +221,17 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
   }
   faults.throw_if_any(files.what(), "the file does not belong to its config.json");
 
-  if (!names.tied) return out;
-  const auto& [twin_name, name] = *names.tied;
-  if (const TensorView* twin = find_parameter(files, names, twin_name)) {
-    const TensorView& source = out.at(name);
-    const bool equal =
-        twin->shape == source.shape && twin->dtype == source.dtype &&
-        std::memcmp(twin->bytes.data(), source.bytes.data(), twin->bytes.size()) == 0;
-    if (!equal)
-      user_error(
-          "{}: {} differs from {}, but config.json ties them; set "
-          "\"tie_word_embeddings\": false there to use both",
-          files.what(), twin_name, name);
-  }
   return out;
+}
+
+bool has_other_head(const WeightFiles& files, const models::Model& model) {
+  const models::FileNames names = model.file_names();
+  if (!names.tied) return false;
+  const TensorView* head = find_parameter(files, names, names.tied->first);
+  const TensorView* table = find_parameter(files, names, names.tied->second);
+  if (head == nullptr || table == nullptr || head->shape != table->shape) return false;
+  return head->dtype != table->dtype ||
+         std::memcmp(head->bytes.data(), table->bytes.data(), head->bytes.size()) != 0;
 }
 
 void write_model_files(const fs::path& folder, const models::Model& model,

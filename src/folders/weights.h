@@ -59,14 +59,18 @@ enum class TaskHead {
 };
 
 /// The tensors of the model's parameters by the parameters' names. The prefix may be missing in the
-/// files; buffers, heads for other tasks and a tensor equal to the one it is tied to are passed
-/// over (models::FileNames). Throws UserError for tensors that are missing, have another shape or
+/// files; buffers, heads for other tasks and a copy of a tied head are passed over
+/// (models::FileNames). Throws UserError for tensors that are missing, have another shape or
 /// are not of floats (named, up to ten), and for weights of the trunk that the configuration does
 /// not know (a deeper model, say). Where the head is not that of the files, its parameters are left
 /// out, and a pooler that the files lack.
 std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
                                                 const models::Model& model,
                                                 TaskHead head = TaskHead::of_files);
+
+/// Whether the files hold, for a head that the configuration ties to the table of embeddings, other
+/// weights than that table: such a head is loaded untied, as transformers does.
+bool has_other_head(const WeightFiles& files, const models::Model& model);
 
 /// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the
 /// model's parameters, in any order.

@@ -72,7 +72,8 @@ struct FileNames {
   /// Tensors that this model lacks and other readers of its files expect: written as zeros, which
   /// change nothing, and passed over where they are zeros.
   std::vector<std::pair<std::string, Shape>> zeros;
-  /// A tensor that may stand beside the parameter it is tied to, when both are equal.
+  /// A tied head: the tensor that a file may hold for it, and the parameter it is tied to. Where
+  /// both differ, the model is Model::with_untied_head().
   std::optional<std::pair<std::string, std::string>> tied;
 };
 
@@ -115,9 +116,11 @@ class Model {
   virtual KeyValues settings() const = 0;
   /// The text of a config.json with every key that transformers needs.
   virtual std::string config_json(DType stored) const = 0;
-  /// The same model with another dropout, or with a larger vocabulary.
+  /// The same model with another dropout, with a larger vocabulary, or with a head of its own
+  /// instead of the tied one.
   virtual ModelPtr with_dropout(double probability) const = 0;
   virtual ModelPtr with_vocabulary(int64_t size) const = 0;
+  virtual ModelPtr with_untied_head() const = 0;
   /// The probability with which training drops an element of what layers add.
   virtual double dropout() const = 0;
 

@@ -26,6 +26,9 @@ COMMON = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_la
               rms_norm_eps=1e-5, initializer_range=0.02, bos_token_id=1, eos_token_id=2)
 NEOX = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
             num_attention_heads=2, max_position_embeddings=32, bos_token_id=1, eos_token_id=2)
+GPT2 = dict(vocab_size=61, n_embd=32, n_layer=3, n_head=4, n_positions=32, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
+            tie_word_embeddings=True)
 BATCH, LENGTH = 2, 21
 
 ROPE_LLAMA3 = dict(rope_type="llama3", rope_theta=1000.0, factor=8.0, low_freq_factor=1.0,
@@ -45,6 +48,10 @@ CASES = {
     "llama_yarn": dict(model_type="llama", rope_parameters=ROPE_YARN),
     "llama_yarn_mscale": dict(model_type="llama", rope_parameters=dict(
         ROPE_YARN, mscale=1.2, mscale_all_dim=0.7, beta_fast=16.0, beta_slow=2.0)),
+    "gpt2_inverse_layer": dict(model_type="gpt2", n_inner=40, reorder_and_upcast_attn=True,
+                               scale_attn_by_inverse_layer_idx=True),
+    "gpt2_unscaled": dict(model_type="gpt2", n_inner=24, scale_attn_weights=False,
+                          tie_word_embeddings=False),
     "gpt_neox": dict(model_type="gpt_neox", rotary_pct=0.25, rotary_emb_base=500),
     "gpt_neox_sequential": dict(
         model_type="gpt_neox", use_parallel_residual=False, attention_bias=False,
@@ -62,11 +69,11 @@ CASES = {
 
 
 def make(name, case):
-    is_neox = case["model_type"] == "gpt_neox"
-    case = dict(NEOX if is_neox else COMMON, **case)
-    model_type = case.pop("model_type")
+    model_type = case["model_type"]
+    case = dict({"gpt_neox": NEOX, "gpt2": GPT2}.get(model_type, COMMON), **case)
+    case.pop("model_type")
     case.setdefault("tie_word_embeddings", False)
-    if not is_neox:  # it has settings of its own for plain rotations
+    if model_type not in ("gpt_neox", "gpt2"):  # which have settings of their own for positions
         case.setdefault("rope_parameters", dict(rope_type="default", rope_theta=10000.0))
     config = transformers.AutoConfig.for_model(model_type, **case)
     torch.manual_seed(sum(map(ord, name)))
@@ -75,7 +82,7 @@ def make(name, case):
     with torch.no_grad():
         for key, p in model.named_parameters():
             values = torch.randn(p.shape) * (0.25 if p.dim() > 1 else 0.2)
-            if "norm" in key:
+            if "norm" in key or "ln_" in key:
                 values += 1
             p.copy_(values.bfloat16().float())
 

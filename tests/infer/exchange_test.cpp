@@ -23,12 +23,18 @@ using models::ModelPtr;
 
 constexpr int64_t kVocabulary = 37, kContext = 24;
 
-ModelPtr decoder(const std::string& architecture) {
+/// "gpt2_by_layer": a GPT-2 whose scores are divided by the layer's number alone, with a narrow
+/// MLP.
+ModelPtr decoder(const std::string& name) {
   models::Description d;
   d.settings = {{"n-layer", "2"}, {"n-head", "4"}, {"n-embd", "320"}};
   d.vocabulary = kVocabulary;
   d.context = kContext;
-  return models::find_architecture(architecture).describe(d);
+  if (name != "gpt2_by_layer") return models::find_architecture(name).describe(d);
+  d.settings.insert(d.settings.end(), {{"n-inner", "384"},
+                                       {"scale-attn-weights", "false"},
+                                       {"scale-attn-by-inverse-layer-idx", "true"}});
+  return models::find_architecture("gpt2").describe(d);
 }
 
 ModelPtr encoder(const std::string& type, models::Head head) {
@@ -147,7 +153,8 @@ TEST_P(Decoders, TheCacheStandsForEarlierTokens) {
     EXPECT_TRUE(name == "logits" || largest_difference(tensor, given.at(name)) < 1e-9) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, Decoders, ::testing::Values("gpt2", "llama", "gpt_neox"));
+INSTANTIATE_TEST_SUITE_P(Architectures, Decoders,
+                         ::testing::Values("gpt2", "gpt2_by_layer", "llama", "gpt_neox"));
 
 TEST(Encoders, ExchangeIsTheForwardPass) {
   constexpr int64_t kLength = 6;
@@ -281,7 +288,7 @@ std::string difference_when_read_again(const ModelPtr& model, int64_t opset, boo
 
 TEST(Exchange, TheSameGraphIsReadAgain) {
   for (const int64_t opset : {17, 18, 21, 23}) {
-    for (const char* name : {"gpt2", "llama", "gpt_neox"})
+    for (const char* name : {"gpt2", "gpt2_by_layer", "llama", "gpt_neox"})
       for (const bool with_cache : {false, true}) {
         SCOPED_TRACE(fmt::format("{}, opset {}, cache {}", name, opset, with_cache));
         EXPECT_EQ(difference_when_read_again(decoder(name), opset, with_cache), "");

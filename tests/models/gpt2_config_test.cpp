@@ -37,6 +37,8 @@ TEST(Gpt2Config, EveryFieldSurvivesTheRoundTrip) {
   c.resid_pdrop = 0.2, c.embd_pdrop = 0.3, c.attn_pdrop = 0, c.layer_norm_epsilon = 1e-6;
   c.initializer_range = 0.01, c.activation = Activation::gelu, c.tie_word_embeddings = false,
   c.bias = false;
+  c.n_inner = 100, c.scale_attn_weights = false, c.scale_attn_by_inverse_layer_idx = true,
+  c.reorder_and_upcast_attn = true;
   c.bos_token_id = 3, c.eos_token_id = 64;
   EXPECT_EQ(parse(gpt2_config_json(c)), c);
   EXPECT_EQ(parse(gpt2_config_json(Gpt2Config{})), Gpt2Config{});
@@ -98,10 +100,11 @@ TEST(Gpt2Config, WhatIsWrongIsNamed) {
        "activation_function = 'mish' is not supported; expected gelu, gelu_new"},
       {ok + R"(,"tie_word_embeddings":1})",
        "'tie_word_embeddings' must be true or false; found the number 1"},
-      {ok + R"(,"n_inner":100})", "n_inner = 100 is not supported; expected 4 * n_embd = 32"},
+      {ok + R"(,"n_inner":0})", "n_inner must be at least 1; got 0"},
+      {ok + R"(,"n_inner":4611686018427387904})", "n_inner must be between 1 and 1048576"},
       {ok + R"(,"quantization_config":{"bits":4}})", "quantization_config is not supported"},
-      {ok + R"(,"scale_attn_by_inverse_layer_idx":true})",
-       "scale_attn_by_inverse_layer_idx = true is not supported"},
+      {ok + R"(,"scale_attn_by_inverse_layer_idx":"x"})",
+       "'scale_attn_by_inverse_layer_idx' must be true or false; found the string 'x'"},
       {ok + R"(,"n_head":4})", "'n_head' appears twice"},
   };
   for (const auto& [text, message] : cases) {

@@ -149,6 +149,11 @@ class BertModel final : public EncoderModel {
     c.vocab_size = size;
     return bert_model(c);
   }
+  ModelPtr with_untied_head() const override {
+    BertConfig c = c_;
+    c.tie_word_embeddings = false;
+    return bert_model(c);
+  }
 
   Task task() const override { return c_.task; }
   ModelPtr with_task(const Task& task) const override {

@@ -35,13 +35,16 @@ struct Gpt2Block {
     return {part(0), part(1), part(2)};
   }
 
-  // softmax(q kᵀ / sqrt(D) + padding where visible) v, heads joined again. q: [B, H, T, D], k and
+  // softmax(scale q kᵀ + padding where visible) v, heads joined again. q: [B, H, T, D], k and
   // v: [B, H, S, D], visible: [T, S] bool. Returns [B, T, C].
   Value attend(Heads x, Value visible, const std::optional<Value>& padding, const Gpt2Config& c,
                const Dropout& drop, int64_t layer) const {
     Graph& g = *x.q.graph;
     const Dim b = x.q.shape()[0], t = x.q.shape()[2];
-    Value q = x.q * (1 / std::sqrt(static_cast<double>(c.head_width())));
+    double scale = 1;
+    if (c.scale_attn_weights) scale /= std::sqrt(static_cast<double>(c.head_width()));
+    if (c.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(layer + 1);
+    Value q = x.q * scale;
     Value scores = matmul(q, x.k, false, true);
     if (padding) scores = scores + *padding;
     Value p = softmax(where(visible, scores, scalar(g, -INFINITY)));

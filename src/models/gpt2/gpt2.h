@@ -1,7 +1,7 @@
 #pragma once
-// GPT-2 (Radford et al. 2019): pre-norm blocks, learned positions, tanh GELU, the head tied to the
-// token embedding. Parameters carry Hugging Face's names. Attention is written as the formula says;
-// making it fast is a matter of passes and kernels.
+// GPT-2 (Radford et al. 2019) and its variants: pre-norm blocks, learned positions, tanh GELU, the
+// head usually tied to the token embedding. Parameters carry Hugging Face's names. Attention is
+// written as the formula says; passes and kernels make it fast.
 
 #include <memory>
 #include <optional>

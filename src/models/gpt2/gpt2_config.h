@@ -17,12 +17,17 @@ struct Gpt2Config {
   int64_t n_embd = 768;        // width, C
   int64_t n_layer = 12;        // L
   int64_t n_head = 12;         // H
+  int64_t n_inner = 0;         // width of the MLP; 0: 4 C
   double resid_pdrop = 0.1;
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
   Activation activation = Activation::gelu_new;
+  bool scale_attn_weights = true;                // scores / sqrt(D)
+  bool scale_attn_by_inverse_layer_idx = false;  // scores / (layer + 1)
+  /// Asks for scores and softmax in f32, as Brrr computes them anyway: kept for other readers.
+  bool reorder_and_upcast_attn = false;
   bool tie_word_embeddings = true;
   bool bias = true;  // false: no bias in Linear and LayerNorm (nanoGPT's option)
   // Ids outside [0, vocab_size) mean "none": small vocabularies keep the default without harm.
@@ -32,7 +37,7 @@ struct Gpt2Config {
   std::string unknown_keys;
 
   int64_t head_width() const { return n_embd / n_head; }
-  int64_t mlp_width() const { return 4 * n_embd; }
+  int64_t mlp_width() const { return n_inner > 0 ? n_inner : 4 * n_embd; }
 
   /// Throws UserError naming the field, what is allowed and what it holds. Within the limits
   /// the number of elements cannot overflow.
@@ -43,6 +48,7 @@ struct Gpt2Config {
     limits.size("n_embd", n_embd, int64_t{1} << 18);
     limits.size("n_layer", n_layer, 4096);
     limits.size("n_head", n_head, n_embd);
+    limits.size("n_inner", mlp_width(), int64_t{1} << 20);
     if (n_embd % n_head != 0)
       user_error("[gpt2 config] n_embd must be divisible by n_head; got n_embd {} and n_head {}",
                  n_embd, n_head);

@@ -24,13 +24,13 @@ Json written(const Gpt2Config& c, DType stored) {
               {"n_ctx", c.n_positions},
               {"n_embd", c.n_embd},
               {"n_head", c.n_head},
-              {"n_inner", Json()},
+              {"n_inner", c.n_inner > 0 ? Json(c.n_inner) : Json()},
               {"n_layer", c.n_layer},
               {"n_positions", c.n_positions},
-              {"reorder_and_upcast_attn", false},
+              {"reorder_and_upcast_attn", c.reorder_and_upcast_attn},
               {"resid_pdrop", c.resid_pdrop},
-              {"scale_attn_by_inverse_layer_idx", false},
-              {"scale_attn_weights", true},
+              {"scale_attn_by_inverse_layer_idx", c.scale_attn_by_inverse_layer_idx},
+              {"scale_attn_weights", c.scale_attn_weights},
               {"tie_word_embeddings", c.tie_word_embeddings},
               {"torch_dtype", dtype_text(stored)},
               {"use_cache", true},
@@ -57,6 +57,13 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what) {
   c.layer_norm_epsilon = keys.number("layer_norm_epsilon", c.layer_norm_epsilon);
   c.initializer_range = keys.number("initializer_range", c.initializer_range);
   c.activation = read_activation(keys, "activation_function", Activation::gelu_new);
+  if (const auto inner = keys.optional_integer("n_inner")) {
+    if (*inner <= 0) user_error("{}: n_inner must be at least 1; got {}", what, *inner);
+    if (*inner != c.mlp_width()) c.n_inner = *inner;
+  }
+  c.scale_attn_weights = keys.flag("scale_attn_weights", true);
+  c.scale_attn_by_inverse_layer_idx = keys.flag("scale_attn_by_inverse_layer_idx", false);
+  c.reorder_and_upcast_attn = keys.flag("reorder_and_upcast_attn", false);
   c.tie_word_embeddings = keys.flag("tie_word_embeddings", true);
   c.bias = keys.flag("bias", true);
   if (keys.find("bos_token_id"))
@@ -68,11 +75,6 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& what) {
   } catch (const UserError& e) {
     user_error("{}: {}", what, e.what());
   }
-  if (const auto inner = keys.optional_integer("n_inner"); inner && *inner != c.mlp_width())
-    user_error("{}: n_inner = {} is not supported; expected 4 * n_embd = {}", what, *inner,
-               c.mlp_width());
-  keys.insist("scale_attn_weights", true);
-  keys.insist("scale_attn_by_inverse_layer_idx", false);
   keys.insist("add_cross_attention", false);
   keys.refuse_quantization();
   c.unknown_keys = keys.unknown_keys(written(c, DType::f32), {"bias"});

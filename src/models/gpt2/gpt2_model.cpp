@@ -12,7 +12,11 @@ struct Gpt2Settings {
   int64_t n_layer = 4;
   int64_t n_head = 4;
   int64_t n_embd = 128;
+  int64_t n_inner = 0;
   bool bias = false;
+  bool scale_attn_weights = true;
+  bool scale_attn_by_inverse_layer_idx = false;
+  bool reorder_and_upcast_attn = false;
 };
 
 const OptionTable<Gpt2Settings>& settings_table() {
@@ -25,7 +29,15 @@ const OptionTable<Gpt2Settings>& settings_table() {
               {"num-attention-heads", "num-heads"});
     t.integer("n-embd", &Gpt2Settings::n_embd, 1, 1 << 18, "N", "width of the model",
               {"hidden-size"});
+    t.integer("n-inner", &Gpt2Settings::n_inner, 0, 1 << 20, "N",
+              "width of the MLP (0: 4 times the width of the model)");
     t.flag("bias", &Gpt2Settings::bias, "biases in Linear and LayerNorm");
+    t.flag("scale-attn-weights", &Gpt2Settings::scale_attn_weights,
+           "divide attention scores by the square root of the head's width");
+    t.flag("scale-attn-by-inverse-layer-idx", &Gpt2Settings::scale_attn_by_inverse_layer_idx,
+           "divide attention scores by the number of the layer, too");
+    t.flag("reorder-and-upcast-attn", &Gpt2Settings::reorder_and_upcast_attn,
+           "written to config.json; scores are computed in f32 in any case");
     return t;
   }();
   return table;
@@ -107,7 +119,15 @@ class Gpt2Model final : public CausalModel {
   }
 
   KeyValues settings() const override {
-    return settings_to(settings_table(), {c_.n_layer, c_.n_head, c_.n_embd, c_.bias});
+    return settings_to(settings_table(),
+                       {.n_layer = c_.n_layer,
+                        .n_head = c_.n_head,
+                        .n_embd = c_.n_embd,
+                        .n_inner = c_.n_inner,
+                        .bias = c_.bias,
+                        .scale_attn_weights = c_.scale_attn_weights,
+                        .scale_attn_by_inverse_layer_idx = c_.scale_attn_by_inverse_layer_idx,
+                        .reorder_and_upcast_attn = c_.reorder_and_upcast_attn});
   }
   std::string config_json(DType stored) const override { return gpt2_config_json(c_, stored); }
 
@@ -120,6 +140,11 @@ class Gpt2Model final : public CausalModel {
   ModelPtr with_vocabulary(int64_t size) const override {
     Gpt2Config c = c_;
     c.vocab_size = size;
+    return gpt2_model(c);
+  }
+  ModelPtr with_untied_head() const override {
+    Gpt2Config c = c_;
+    c.tie_word_embeddings = false;
     return gpt2_model(c);
   }
 
@@ -146,7 +171,11 @@ ModelPtr describe(const Description& d) {
   c.n_layer = s.n_layer;
   c.n_head = s.n_head;
   c.n_embd = s.n_embd;
+  c.n_inner = s.n_inner;
   c.bias = s.bias;
+  c.scale_attn_weights = s.scale_attn_weights;
+  c.scale_attn_by_inverse_layer_idx = s.scale_attn_by_inverse_layer_idx;
+  c.reorder_and_upcast_attn = s.reorder_and_upcast_attn;
   c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = d.dropout;
   return gpt2_model(c);
 }

@@ -145,6 +145,11 @@ class GptNeoxModel final : public CausalModel {
     c.vocab_size = size;
     return gpt_neox_model(c);
   }
+  ModelPtr with_untied_head() const override {
+    GptNeoxConfig c = c_;
+    c.tie_word_embeddings = false;
+    return gpt_neox_model(c);
+  }
 
  protected:
   std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const override {

@@ -150,6 +150,11 @@ class LlamaModel final : public CausalModel {
     c.vocab_size = size;
     return llama_model(c);
   }
+  ModelPtr with_untied_head() const override {
+    LlamaConfig c = c_;
+    c.tie_word_embeddings = false;
+    return llama_model(c);
+  }
 
  protected:
   std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const override {
