@@ -103,7 +103,7 @@ TEST_F(HubTest, WhatTheCacheLacksIsDownloadedAlone) {
   const fs::path model = find();
   fs::remove(model / "tokenizer.json");
   fs::remove(fs::path(repository() / "blobs") /
-             sha256_hex(hub_.files.at("tokenizer.json").content).substr(0, 40));
+             git_blob_name(hub_.files.at("tokenizer.json").content));
   const uint64_t before = hub_.sent();
   EXPECT_EQ(find(), model);
   EXPECT_EQ(hub_.sent() - before, hub_.files.at("tokenizer.json").content.size());
@@ -150,6 +150,60 @@ TEST_F(HubTest, OtherContentIsNotKept) {
   fs::create_directories(partial().parent_path());
   write_file_atomically(partial(), std::string(500, 'x'));
   EXPECT_EQ(read_file(find() / "model.safetensors"), weights());
+}
+
+// The login page of a network answers with status 200 in place of the file, once.
+TEST_F(HubTest, ALoginPageIsNotKeptAsASmallFile) {
+  const std::string page = "<!DOCTYPE html><html><body>Please accept the terms</body></html>";
+  for (const std::string name : {"config.json", "tokenizer.json", "merges.txt"}) {
+    hub_.files["merges.txt"].content = "a b\n";
+    FakeHub::File& file = hub_.files[name];
+    const std::string content = file.content;
+    for (const size_t bytes : {page.size() - 20, page.size(), page.size() + 20}) {
+      fs::remove_all(folder_ / "hf");
+      file.content = "{\"k\": \"" + std::string(bytes - 9, 'v') + "\"}";
+      ASSERT_EQ(file.content.size(), bytes);
+      file.instead = {page};
+      if (bytes < page.size()) {
+        EXPECT_USER_ERROR(find(), "is longer than the " + std::to_string(bytes) + " bytes");
+      } else if (bytes == page.size()) {
+        EXPECT_USER_ERROR(find(), "has the SHA-1 of Git " + git_blob_name(page) + "; expected " +
+                                      git_blob_name(file.content));
+      }
+      // A page that is shorter is followed by a second attempt, from the beginning.
+      EXPECT_EQ(read_file(find() / name), file.content) << name << " " << bytes;
+    }
+    file.content = content;
+  }
+  for (const FakeHub::Request& r : hub_.requests()) EXPECT_EQ(r.range.value_or(0), 0u) << r.path;
+}
+
+TEST_F(HubTest, ContentWithoutADigestMustBeJsonWhereItsNameSaysSo) {
+  FakeHub::File& file = hub_.files["config.json"];
+  file.etag = "5f-abc";  // of another kind of server
+  file.instead = {"<>"};
+  EXPECT_USER_ERROR(find(), "sent something else than JSON for some-lab/tiny: config.json");
+  expect_no_model();
+  EXPECT_EQ(read_file(find() / "config.json"), "{}");
+}
+
+TEST_F(HubTest, AnAnswerThatNamesNoCommitIsNotTheHubs) {
+  hub_.names_commit = false;
+  EXPECT_USER_ERROR(find(), "X-Repo-Commit is missing");
+  expect_no_model();
+}
+
+// Programs that did not check left such files.
+TEST_F(HubTest, AWebPageInTheCacheIsDownloadedAgain) {
+  const fs::path model = find();
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    write_file_atomically(fs::canonical(model / name), "\n <HTML><body>Log in</body></HTML>");
+    EXPECT_EQ(find(), model);
+    EXPECT_EQ(read_file(model / name), hub_.files.at(name).content) << name;
+  }
+  // What somebody changed by hand stays.
+  write_file_atomically(fs::canonical(model / "config.json"), "{\"changed\": 1}");
+  EXPECT_EQ(read_file(find() / "config.json"), "{\"changed\": 1}");
 }
 
 TEST_F(HubTest, AFileMustHaveItsSize) {

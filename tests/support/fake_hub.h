@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/sha1.h"
 #include "base/sha256.h"
 
 namespace brrr::test {
@@ -31,6 +32,9 @@ class FakeHub {
     bool is_large = false;    // in large-file storage: named by its SHA-256, and on another server
     std::string sha256 = {};  // what the server says it is; "" for the truth
     uint64_t claimed = 0;     // bytes that the server says it has; 0 for the truth
+    std::string etag = {};    // of a small file; "" for the name that Git gives it
+    /// What a body is instead, the first time, the second, ...: a login page, a part of the file.
+    std::vector<std::string> instead = {};
   };
 
   /// What it serves; to be set before it is asked.
@@ -41,6 +45,7 @@ class FakeHub {
   std::string refusal_code = "RepoNotFound";
   std::optional<uint64_t> cut;  // the connection ends after these bytes
   bool ignores_range = false;
+  bool names_commit = true;             // X-Repo-Commit, as the Hub does
   std::string storage;                  // where large files are: another server
   std::vector<std::string> more_names;  // that the list of files holds besides
 
@@ -157,10 +162,12 @@ class FakeHub {
     const std::string name = r.path.substr(resolve.size() + commit.size() + 1);
     const auto at = files.find(name);
     if (at == files.end()) return absent("EntryNotFound");
-    const File& file = at->second;
-    const std::string of_commit = "X-Repo-Commit: " + commit + "\r\n";
+    File& file = at->second;
+    const std::string of_commit = names_commit ? "X-Repo-Commit: " + commit + "\r\n" : "";
     if (!file.is_large)
-      return body_of(r, file, of_commit + "ETag: W/\"" + etag_of(file.content) + "\"\r\n");
+      return body_of(r, file,
+                     of_commit + "ETag: W/\"" +
+                         (file.etag.empty() ? git_blob_name(file.content) : file.etag) + "\"\r\n");
     return reply(
         "302 Found",
         of_commit + fmt::format("X-Linked-Etag: \"{}\"\r\nX-Linked-Size: {}\r\nLocation: {}\r\n",
@@ -168,11 +175,12 @@ class FakeHub {
                                 file.claimed > 0 ? file.claimed : file.content.size(),
                                 storage + "/storage/" + name));
   }
-  /// Forty digits, as Git names a content.
-  static std::string etag_of(const std::string& content) {
-    return sha256_hex(content).substr(0, 40);
-  }
-  std::string body_of(const Request& r, const File& file, const std::string& headers) {
+  std::string body_of(const Request& r, File& file, const std::string& headers) {
+    if (r.method != "HEAD" && !file.instead.empty()) {
+      const std::string body = file.instead.front();
+      file.instead.erase(file.instead.begin());
+      return reply("200 OK", headers, body);
+    }
     const bool in_part = r.range && !ignores_range;
     if (in_part && *r.range >= file.content.size()) return reply("416 Range Not Satisfiable", "");
     const std::string all = file.content.substr(in_part ? *r.range : 0);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/cache.h"
+#include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/system_text.h"
 #include "folders/weights.h"
@@ -86,9 +87,24 @@ fs::path find_snapshot(const HubName& name) {
   return {};
 }
 
+bool is_web_page(const fs::path& file) {
+  std::string begin(64, '\0');
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;
+  begin.resize(InputFile(file).read(begin.data(), begin.size()));
+  begin = ascii_lowercase(
+      begin.substr(std::min(begin.find_first_not_of(" \t\r\n\xef\xbb\xbf"), begin.size())));
+  return begin.starts_with("<!doctype html") || begin.starts_with("<html");
+}
+
 std::string missing_in(const fs::path& snapshot) {
   if (!is_there(snapshot / "config.json")) return "config.json";
   if (!holds_model(snapshot)) return kSingleWeights;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(snapshot, error))
+    for (const char* ending : {".json", ".txt", ".jinja", ".model"})
+      if (entry.path().extension() == ending && is_web_page(entry.path()))
+        return entry.path().filename().string();
   if (!is_there(snapshot / kSingleWeights))
     for (const std::string& shard : shards_of_index(snapshot / kWeightIndex))
       if (!is_there(snapshot / shard)) return shard;

@@ -30,8 +30,12 @@ fs::path hub_folder_of(const HubName& name);
 /// The snapshot of a model in the cache, or an empty path. It may lack files.
 fs::path find_snapshot(const HubName& name);
 
+/// Whether a file begins like a page of HTML: what a login page of a network left in a cache whose
+/// program did not check what it downloaded.
+bool is_web_page(const fs::path& file);
+
 /// What a snapshot lacks to be used as a model: "model.safetensors", "its tokenizer"; "" where it
-/// is complete.
+/// is complete. A web page in place of a small file is missing, too.
 std::string missing_in(const fs::path& snapshot);
 
 }  // namespace brrr::io

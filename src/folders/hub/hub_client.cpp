@@ -90,6 +90,8 @@ bool HubFile::has_sha256() const {
   return etag.size() == 64 && etag.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+bool HubFile::has_git_name() const { return is_commit(etag); }
+
 HubClient::HubClient(HubName name)
     : name_(std::move(name)),
       endpoint_(env::get("HF_ENDPOINT").value_or("https://huggingface.co")) {
@@ -226,10 +228,12 @@ HubListing HubClient::list() const {
 
 HubFile HubClient::describe(const std::string& commit, const std::string& file) const {
   HubFile out{file, "", {}};
+  std::string commit_said;
   // The first answer with a name for the content counts: where redirects lead to may call it
   // otherwise.
   const auto read = [&](const HttpAnswer& answer) {
     const bool is_last = answer.status / 100 == 2;
+    if (commit_said.empty()) commit_said = answer.header("x-repo-commit");
     if (const std::string linked = answer.header("x-linked-etag"); out.etag.empty())
       out.etag = plain_etag(linked.empty() && is_last ? answer.header("etag") : linked);
     if (!out.bytes) out.bytes = count_in(answer.header("x-linked-size"));
@@ -239,6 +243,11 @@ HubFile HubClient::describe(const std::string& commit, const std::string& file) 
   HttpAnswer answer = ask({.url = url_of(commit, file), .head = true}, {}, read);
   if (answer.status / 100 != 3) check(answer, file);
   read(answer);
+  if (commit_said != commit)
+    user_error(
+        "{} does not answer as the Hugging Face Hub does (X-Repo-Commit is {}): is HF_ENDPOINT "
+        "right? A proxy or a login page of the network may have answered instead",
+        url_of(commit, file), commit_said.empty() ? "missing" : in_quotes(commit_said));
   if (!is_file_name(out.etag))
     user_error("{} names the content of {} by the ETag {}; is HF_ENDPOINT right?",
                url_of(commit, file), file, in_quotes(out.etag));

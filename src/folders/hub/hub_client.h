@@ -26,6 +26,8 @@ struct HubFile {
   std::optional<uint64_t> bytes;
   /// Files in large-file storage are called by their SHA-256.
   bool has_sha256() const;
+  /// Other files by the SHA-1 that Git gives them (git_blob_name).
+  bool has_git_name() const;
 };
 
 /// Asks the server that HF_ENDPOINT names, with the token of HF_TOKEN or of the file that `hf auth

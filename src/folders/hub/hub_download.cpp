@@ -13,8 +13,10 @@
 #include "base/cache.h"
 #include "base/errors.h"
 #include "base/human.h"
+#include "base/sha1.h"
 #include "base/tell.h"
 #include "folders/weights.h"
+#include "formats/json_file.h"
 #include "text/tokenizer.h"
 
 namespace brrr::io {
@@ -95,7 +97,7 @@ fs::path HubDownload::partial_of(const HubFile& file) const {
 
 bool HubDownload::is_here(const HubFile& file) const {
   std::error_code ignored;
-  return fs::is_regular_file(blob_of(file), ignored);
+  return fs::is_regular_file(blob_of(file), ignored) && !is_web_page(blob_of(file));
 }
 
 uint64_t HubDownload::kept_bytes(const HubFile& file) const {
@@ -203,10 +205,12 @@ std::string HubDownload::transfer(const HubFile& file) {
   FileWriter out(partial, fd);
   const auto is_whole = [&] { return file.bytes && at == *file.bytes; };
   for (int tries = 1; !is_whole(); ++tries) {
-    const uint64_t before = at;
+    // A small file is asked for from its beginning each time: the part that is here may be the
+    // beginning of a login page, and only SHA-256 names can tell after any number of parts.
+    const uint64_t before = file.has_sha256() ? at : 0;
     bool is_begun = false;
     std::string reason =
-        client_.get(listing_.commit, file, at, [&](uint64_t begin, std::string_view piece) {
+        client_.get(listing_.commit, file, before, [&](uint64_t begin, std::string_view piece) {
           if (!is_begun && begin != at) {
             if (::ftruncate(fd, 0) != 0)
               user_error("cannot write {}: {}", partial.string(), std::strerror(errno));
@@ -234,6 +238,28 @@ std::string HubDownload::transfer(const HubFile& file) {
   return sum.finish_hex();
 }
 
+std::string HubDownload::damage_of(const HubFile& file, const std::string& sha256) const {
+  constexpr std::string_view kCause =
+      "it was damaged on the way, or a proxy or a login page of the network answered instead; it "
+      "was deleted, try again";
+  const auto differs = [&](std::string_view kind, const std::string& found) {
+    return fmt::format("{} of {} has the {} {}; expected {}: {}", file.name, name_.text(), kind,
+                       found, file.etag, kCause);
+  };
+  if (file.has_sha256() && sha256 != file.etag) return differs("SHA-256", sha256);
+  if (file.has_git_name())
+    if (const std::string name = git_blob_name_of_file(partial_of(file)); name != file.etag)
+      return differs("SHA-1 of Git", name);
+  if (!file.name.ends_with(".json")) return "";
+  try {
+    parse_json(read_file(partial_of(file)), file.name);
+  } catch (const UserError& e) {
+    return fmt::format("{} sent something else than JSON for {}: {}; {}", client_.endpoint(),
+                       name_.text(), e.what(), kCause);
+  }
+  return "";
+}
+
 void HubDownload::fetch(const HubFile& file) {
   const fs::path locks = hugging_face_cache() / ".locks" / folder_.filename();
   create_folder(locks);
@@ -241,15 +267,11 @@ void HubDownload::fetch(const HubFile& file) {
   if (is_here(file)) return;
   const fs::path partial = partial_of(file);
   for (bool is_fresh = kept_bytes(file) == 0;; is_fresh = true) {
-    const std::string sha256 = transfer(file);
-    if (!file.has_sha256() || sha256 == file.etag) break;
+    const std::string damage = damage_of(file, transfer(file));
+    if (damage.empty()) break;
     remove_partial(partial);
-    // What was kept may have been another program's: once more, from the beginning.
-    if (is_fresh)
-      user_error(
-          "{} of {} has the SHA-256 {}; expected {}: it was damaged on the way, or tampered with; "
-          "it was deleted, try again",
-          file.name, name_.text(), sha256, file.etag);
+    // The bytes that were kept may have been another program's: once more, from the beginning.
+    if (is_fresh) user_error("{}", damage);
   }
   std::error_code error;
   fs::rename(partial, blob_of(file), error);

@@ -35,6 +35,9 @@ class HubDownload {
   void fetch(const HubFile& file);
   /// Returns the SHA-256 of the partial file, which then is as long as it should be.
   std::string transfer(const HubFile& file);
+  /// Why the partial file, whose SHA-256 is given, cannot be the file that the server has; "" if
+  /// nothing speaks against it. An ETag that is a digest must fit, and JSON must be JSON.
+  std::string damage_of(const HubFile& file, const std::string& sha256) const;
   void show(uint64_t bytes_of_file);
   void link(const HubFile& file) const;
 
