@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/json_file.h"
+#include "models/causal_text.h"
 #include "models/model.h"
 
 namespace brrr::models {
@@ -35,6 +36,13 @@ std::string known_model_types() {
   return known;
 }
 
+/// A causal language model may have the head that tells classes of texts instead of its own.
+ModelPtr parse_as(const Architecture& a, std::string_view text, const std::string& what) {
+  if (a.head == Head::next_token)
+    if (const auto task = text_task_of(text, what)) return causal_text_model(a, text, what, *task);
+  return a.parse(text, what);
+}
+
 }  // namespace
 
 ModelPtr parse_config(std::string_view text, const std::string& what) {
@@ -45,7 +53,7 @@ ModelPtr parse_config(std::string_view text, const std::string& what) {
   if (const auto type = root.find("model_type"); type != root.end()) {
     for (const Architecture* a : all_architectures())
       for (const std::string& known : a->model_types)
-        if (*type == known) return a->parse(text, what);
+        if (*type == known) return parse_as(*a, text, what);
     user_error("{}: model_type must be one of {}; found {}", what, known_model_types(),
                io::describe(*type));
   }
@@ -60,7 +68,7 @@ ModelPtr parse_config(std::string_view text, const std::string& what) {
   if (first.is_string())
     for (const Architecture* a : all_architectures())
       for (const std::string& start : a->class_names)
-        if (first.get_ref<const std::string&>().starts_with(start)) return a->parse(text, what);
+        if (first.get_ref<const std::string&>().starts_with(start)) return parse_as(*a, text, what);
   user_error(
       "{}: expected the configuration of one of {}; found the architecture {}", what,
       known_model_types(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "models/causal_text.h"
 #include "models/exchange_names.h"
 #include "models/layers.h"
 #include "ops/ops.h"
@@ -41,6 +42,17 @@ Value CausalRows::kept(const char* name, int64_t layer, Value part, int64_t widt
   Value grown = update_slice(cache, cast(part, binding->cache), *first, axis);
   g.update(cache, grown);
   return cast(grown, part.dtype());
+}
+
+ModelPtr CausalModel::with_task(const Task& task) const {
+  const std::string text = config_json(DType::f32);
+  if (task.head == Head::next_token) return architecture().parse(text, "config.json");
+  if (task.head == Head::classes || task.head == Head::values)
+    return causal_text_model(architecture(), text, "config.json", task);
+  user_error(
+      "[{}] a causal language model learns classes or ratings of texts; for {} it needs an encoder "
+      "(model_type bert, distilbert, roberta, xlm-roberta or mpnet)",
+      architecture().name, description(task.head));
 }
 
 void CausalModel::check_length(Dim length) const {

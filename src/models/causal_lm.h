@@ -44,6 +44,8 @@ class CausalNet {
   virtual ~CausalNet() = default;
   /// Returns [B, T, C], before the last norm.
   virtual Value trunk(const CausalRows& rows) const = 0;
+  /// x: [..., C]. The last norm alone.
+  virtual Value normed(Value x) const = 0;
   /// x: [..., C]. The last norm and the head; returns [..., V].
   virtual Value logits(Value x) const = 0;
 };
@@ -54,8 +56,11 @@ class CausalModel : public Model {
   Graph forward(Dim batch, Dim length) const final;
   Graph decode(const DecodeBinding& binding) const final;
   Graph exchange(const ExchangeBinding& binding) const final;
+  /// Classes and values of texts: the state of the last token and a linear layer (causal_text.h).
+  ModelPtr with_task(const Task& task) const final;
 
  protected:
+  friend class CausalTextModel;
   /// Declares the parameters in `g`. `rng_key`: i32[2] (seed, step); without it nothing is dropped.
   virtual std::unique_ptr<CausalNet> build(Graph& g, std::optional<Value> rng_key) const = 0;
   virtual bool has_dropout() const = 0;

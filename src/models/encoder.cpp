@@ -89,6 +89,16 @@ Value pooled(Value x, const EncoderRows& rows, const Task& task) {
   return y / maximum(norm, scalar(*y.graph, kLeastNorm, y.dtype()));
 }
 
+Value text_loss(Value logits, Value targets, const std::optional<Value>& values) {
+  if (!values) return sum(cross_entropy(logits, targets).losses, {0});
+  Graph& g = *logits.graph;
+  const auto outputs = static_cast<double>(values->shape().size(1));
+  const Value is_scored =
+      reshape(not_equal(targets, full(g, {}, -1, DType::i32)), {targets.shape()[0], Dim(1)});
+  const Value errors = square(cast(logits, DType::f32) - *values);
+  return sum(where(is_scored, errors, scalar(g, 0)), {0, 1}) * (1.0 / outputs);
+}
+
 EncoderRows EncoderModel::rows_of(Graph& g, Dim batch, Dim length) const {
   const int64_t longest = sizes().context;
   if (!length.is_symbol() && length.size() > longest)
@@ -139,17 +149,8 @@ Graph EncoderModel::loss_graph(int64_t batch, int64_t length, bool trains) const
   const auto net = build(g, key);
   const Value logits = head_of(*net, net->trunk(rows));
   Scope scope(g, "loss");
-  Value total;
-  if (values) {
-    const Value is_scored =
-        reshape(not_equal(targets, full(g, {}, -1, DType::i32)), {Dim(batch), Dim(1)});
-    const Value errors = square(cast(logits, DType::f32) - *values);
-    total =
-        sum(where(is_scored, errors, scalar(g, 0)), {0, 1}) * (1.0 / static_cast<double>(outputs));
-  } else {
-    const Value losses = cross_entropy(logits, targets).losses;
-    total = sum(losses, by_text ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1});
-  }
+  const Value total = by_text ? text_loss(logits, targets, values)
+                              : sum(cross_entropy(logits, targets).losses, {0, 1});
   g.output("loss", total * scale);
   if (!trains && t.head != Head::masked_token) g.output("logits", cast(logits, DType::f32));
   return g;

@@ -36,6 +36,11 @@ class EncoderNet {
 /// The vectors of texts. x: [B, T, C]; returns [B, C * the number of poolings].
 Value pooled(Value x, const EncoderRows& rows, const Task& task);
 
+/// The loss of texts, summed over those whose target is not -1. logits: [B, K]; targets: [B] i32;
+/// values: [B, K] f32, for which a text's loss is the mean of its squared errors; without them the
+/// targets are classes. Returns f32[].
+Value text_loss(Value logits, Value targets, const std::optional<Value>& values);
+
 class EncoderModel : public Model {
  public:
   /// Inputs "tokens", where the model has token types "types" [B, T] i32, "lengths" [B] i32,

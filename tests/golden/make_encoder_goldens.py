@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Golden numbers of small random encoders from Hugging Face's transformers: logits, loss and every
-gradient, for each model type and each head, and embeddings for each pooling. Needs torch,
-transformers (the version below) and safetensors; run it where they are installed:
+"""Golden numbers of small random encoders, and of causal models that tell classes of texts, from
+Hugging Face's transformers: logits, loss and every gradient, for each model type and each head, and
+embeddings for each pooling. Needs torch, transformers (the version below) and safetensors; run it
+where they are installed:
 
     python tests/golden/make_encoder_goldens.py [CASE...]
 
@@ -22,6 +23,10 @@ TRANSFORMERS = "5.24.0"
 SIZES = dict(vocab_size=41, max_position_embeddings=24, initializer_range=0.02)
 COMMON = dict(SIZES, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
               num_attention_heads=2, layer_norm_eps=1e-6)
+GPT2 = dict(vocab_size=41, n_positions=24, n_embd=16, n_layer=2, n_head=2)
+LLAMA = dict(COMMON, num_key_value_heads=1, rms_norm_eps=1e-5, rope_theta=500.0)
+# Causal models tell a text by its last token, which they find by the token of padding.
+CAUSAL = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
 DISTIL = dict(SIZES, dim=16, hidden_dim=24, n_layers=2, n_heads=2)
 LENGTHS = [13, 5, 9, 1]
 LENGTH = 13
@@ -49,6 +54,14 @@ CASES = {
     "mpnet_masked": dict(model_type="mpnet", head="masked"),
     "mpnet_classes": dict(model_type="mpnet", head="classes", num_labels=4),
     "mpnet_tags": dict(model_type="mpnet", head="tags", num_labels=2),
+    "gpt2_classes": dict(GPT2, **CAUSAL, model_type="gpt2", head="classes", num_labels=3),
+    "gpt2_values": dict(GPT2, **CAUSAL, model_type="gpt2", head="values", num_labels=1),
+    "llama_classes": dict(LLAMA, **CAUSAL, model_type="llama", head="classes", num_labels=2),
+    "llama_tied_values": dict(LLAMA, **CAUSAL, model_type="llama", head="values", num_labels=2,
+                              tie_word_embeddings=True),
+    "qwen2_classes": dict(LLAMA, **CAUSAL, model_type="qwen2", head="classes", num_labels=4),
+    "gpt_neox_classes": dict(COMMON, **CAUSAL, model_type="gpt_neox", head="classes",
+                             num_labels=3),
     "mpnet_mean_sqrt_len": dict(model_type="mpnet", head="embedding", pooling="mean_sqrt_len"),
 }
 CLASSES = {"masked": transformers.AutoModelForMaskedLM,
@@ -87,7 +100,8 @@ def make(name, case):
     case = dict(case)
     model_type, head = case.pop("model_type"), case.pop("head")
     pooling, normalize = case.pop("pooling", None), case.pop("normalize", False)
-    case = dict(DISTIL if model_type == "distilbert" else COMMON, **case)
+    is_causal = model_type in ("gpt2", "llama", "qwen2", "gpt_neox")
+    case = dict({} if is_causal else DISTIL if model_type == "distilbert" else COMMON, **case)
     if head == "values":
         case["problem_type"] = "regression"
     config = transformers.AutoConfig.for_model(model_type, **case)

@@ -9,6 +9,7 @@
 #include "models/bert/bert_names.h"
 #include "models/config_limits.h"
 #include "models/config_reader.h"
+#include "models/task_json.h"
 
 namespace brrr::models {
 
@@ -18,7 +19,6 @@ namespace {
 
 // transformers takes no other numbers: positions leave out where this token stands.
 constexpr int64_t kMpnetBuckets = 32, kMpnetPad = 1;
-constexpr int64_t kMostLabels = 1 << 20;
 
 const std::map<BertType, std::string>& bert_types() {
   static const std::map<BertType, std::string> all = {{BertType::bert, "bert"},
@@ -98,71 +98,16 @@ void BertConfig::validate() const {
 
 namespace {
 
-/// The names of the labels by their number. Without id2label there are as many as num_labels says,
-/// or transformers' two.
-std::vector<std::string> read_labels(const ConfigReader& keys) {
-  const Json* map = keys.find("id2label");
-  if (map == nullptr || map->is_null()) {
-    const int64_t count = keys.integer("num_labels", 2);
-    if (count < 1 || count > kMostLabels)
-      user_error("{}: num_labels must be between 1 and {}; got {}", keys.what(), kMostLabels,
-                 count);
-    std::vector<std::string> labels;
-    for (int64_t i = 0; i < count; ++i) labels.push_back(fmt::format("LABEL_{}", i));
-    return labels;
-  }
-  if (!map->is_object() || map->empty())
-    user_error("{}: id2label must be an object with the names of labels by their number; got {}",
-               keys.what(), io::describe(*map));
-  std::vector<std::string> labels(map->size());
-  std::vector<bool> known(map->size());
-  for (const auto& [number, label] : map->items()) {
-    const bool is_number = !number.empty() && number.size() < 8 &&
-                           std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
-    const size_t i = is_number ? std::stoul(number) : labels.size();
-    if (i >= labels.size() || known[i])
-      user_error("{}: id2label must number its {} labels from 0 to {}; it has {}", keys.what(),
-                 labels.size(), labels.size() - 1, io::in_quotes(number));
-    if (!label.is_string() && !label.is_number_integer())
-      user_error("{}: id2label: the label {} must be a text; got {}", keys.what(), number,
-                 io::describe(label));
-    known[i] = true;
-    labels[i] = label.is_string() ? label.get<std::string>() : label.dump();
-  }
-  std::vector<std::string> sorted = labels;
-  std::sort(sorted.begin(), sorted.end());
-  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    user_error("{}: id2label has the label {} twice; expected a different name for each",
-               keys.what(), io::in_quotes(*twice));
-  return labels;
-}
-
 Task read_task(const ConfigReader& keys) {
   Task task{.head = Head::embedding};
-  std::string name;
-  if (const Json* classes = keys.find("architectures"); classes != nullptr && classes->is_array() &&
-                                                        !classes->empty() &&
-                                                        classes->front().is_string())
-    name = classes->front().get<std::string>();
+  const std::string name = class_name(keys);
   for (const ClassEnding& ending : kClassEndings)
     if (name.ends_with(ending.text)) {
       task.head = ending.head;
       break;
     }
-  if (task.head != Head::classes && task.head != Head::token_classes) return task;
-  task.labels = read_labels(keys);
-  if (task.head == Head::token_classes) return task;
-  const std::string problem =
-      keys.text("problem_type", task.labels.size() == 1 ? "regression" : "");
-  if (problem == "regression")
-    task.head = Head::values;
-  else if (problem == "multi_label_classification")
-    task.several = true;
-  else if (!problem.empty() && problem != "single_label_classification")
-    user_error(
-        "{}: problem_type must be regression, single_label_classification or "
-        "multi_label_classification; got {}",
-        keys.what(), io::in_quotes(problem));
+  if (task.head == Head::classes) return read_text_task(keys);
+  if (task.head == Head::token_classes) task.labels = read_labels(keys);
   return task;
 }
 
@@ -224,20 +169,7 @@ Json written_bert(const BertConfig& c, DType stored) {
   }
   if (c.type == BertType::mpnet)
     json["relative_attention_num_buckets"] = c.relative_attention_num_buckets;
-  if (!c.task.labels.empty()) {
-    Json names = Json::object(), numbers = Json::object();
-    for (size_t i = 0; i < c.task.labels.size(); ++i) {
-      names[std::to_string(i)] = c.task.labels[i];
-      numbers[c.task.labels[i]] = i;
-    }
-    json["id2label"] = names;
-    json["label2id"] = numbers;
-  }
-  if (c.task.head == Head::values)
-    json["problem_type"] = "regression";
-  else if (c.task.head == Head::classes)
-    json["problem_type"] =
-        c.task.several ? "multi_label_classification" : "single_label_classification";
+  write_labels(c.task, json);
   return json;
 }
 

@@ -96,8 +96,10 @@ class Gpt2 final : public CausalNet {
     return x;
   }
 
+  Value normed(Value x) const override { return (*ln_f_)(x); }
+
   Value logits(Value x) const override {
-    x = (*ln_f_)(x);
+    x = normed(x);
     Scope scope(g_, "lm_head");
     return matmul(x, lm_head_ ? *lm_head_ : *wte_, false, true);
   }

@@ -132,8 +132,10 @@ class Llama final : public CausalNet {
     return x;
   }
 
+  Value normed(Value x) const override { return (*norm_)(x); }
+
   Value logits(Value x) const override {
-    x = (*norm_)(x);
+    x = normed(x);
     Scope scope(g_, "lm_head");
     return matmul(x, head_ ? *head_ : *embed_, false, true);
   }
