@@ -28,13 +28,14 @@ for name in "${headers[@]}"; do
 done
 for root_folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
   for file in "$root_folder"/dnnl*.h "$root_folder"/dnnl*.hpp "$root_folder/httplib.h" "$root_folder/pcre2.h" \
-    "$root_folder/utf8proc.h"; do
+    "$root_folder/utf8proc.h" "$root_folder/zlib.h" "$root_folder/zconf.h" "$root_folder/zstd.h" \
+    "$root_folder/zstd_errors.h"; do
     if [[ -e $file ]]; then cp -L "$file" "$folder/include/"; fi
   done
 done
 
 # Libraries once, under the name that programs ask for, and a link for the linker.
-for name in dnnl hwy fmt cpp-httplib pcre2-8 utf8proc; do
+for name in dnnl hwy fmt cpp-httplib pcre2-8 utf8proc z zstd; do
   path=$(find /usr/lib -name "lib$name.so" -print -quit 2>/dev/null)
   [[ -n $path ]] || die "pack_dependencies: lib$name.so was not found"
   real=$(readlink -f "$path")

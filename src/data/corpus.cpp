@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "data/plain_text.h"
 #include "web/fetch.h"
 
 namespace brrr::io {
@@ -123,10 +124,10 @@ CorpusFiles default_corpus(const CorpusOptions& options) {
   return *std::move(headers);
 }
 
+/// Control characters that texts do not have. Tabs, line ends, form feeds, escape sequences of
+/// terminals and the four separators from U+001C on are text.
 bool is_control(unsigned char c) {
-  return (c > 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\v' && c != '\f' && c != '\r' &&
-          c != 0x1b) ||
-         c == 0x7f;
+  return (c > 0 && c < '\t') || (c > '\r' && c < 0x1b) || c == 0x7f;
 }
 
 }  // namespace
@@ -138,7 +139,8 @@ void check_not_binary(std::string_view bytes, const std::string& name, bool offe
   const auto controls = static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(), [](char c) {
     return is_control(static_cast<unsigned char>(c));
   }));
-  if (controls * 100 > bytes.size())
+  constexpr size_t kFewControls = 8;  // a short text may hold some, if they are under a tenth
+  if (controls * (controls > kFewControls ? 100 : 10) > bytes.size())
     user_error("{} is binary, not text ({} of {} bytes are control characters); name a text file{}",
                name, controls, bytes.size(), bytes_advice(offer_bytes));
 }
@@ -160,13 +162,44 @@ CorpusFiles find_corpus(const CorpusOptions& options) {
   CorpusFiles found;
   for (const fs::path& path : options.text) add_path(path, found.files);
   found.description = describe(found.files);
+  found.separator = options.separator;
+  const bool has_records = std::ranges::any_of(found.files, has_name_of_json_lines);
+  if (found.separator.empty() && options.by_document && has_records)
+    found.separator = kRecordSeparator;
+  PlainTextOptions plain;
+  plain.field = options.text_field;
+  if (!found.separator.empty()) plain.separator = found.separator;
+  plain.accept_bytes = options.accept_bytes;
+  plain.offer_bytes = options.offer_bytes;
+  for (fs::path& file : found.files) {
+    fs::path text = plain_text_of(file, plain);
+    if (size_of(text) == 0)
+      user_error("{} holds no text; expected text, name another file", file.string());
+    file = std::move(text);
+  }
   return found;
+}
+
+std::string_view text_to_learn_from(const Corpus& corpus, std::string& storage) {
+  if (corpus.separator != kRecordSeparator) return corpus.text;
+  storage = corpus.text;
+  const std::string_view mark = kRecordSeparator;
+  size_t end = 0;
+  for (size_t at = 0; at < corpus.text.size();) {
+    const size_t next = std::min(corpus.text.find(mark, at), corpus.text.size());
+    end += corpus.text.copy(storage.data() + end, next - at, at);
+    if (next < corpus.text.size()) storage[end++] = '\n';
+    at = next + mark.size();
+  }
+  storage.resize(end);
+  return storage;
 }
 
 Corpus load_corpus(const CorpusOptions& options) {
   CorpusFiles found = find_corpus(options);
   Corpus corpus;
   corpus.note = std::move(found.note);
+  corpus.separator = found.separator;
   uint64_t total = 0;
   for (const fs::path& file : found.files) total += size_of(file);
   corpus.text.reserve(total);

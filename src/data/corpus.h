@@ -1,7 +1,8 @@
 #pragma once
 // Where training text comes from: the files and folders that the user names, else tiny Shakespeare
 // ($BRRR_DATA, the cache, its public URL), else, offline, the C++ headers that the compiler
-// brought. Text is taken byte for byte; files are concatenated in order.
+// brought. Text is taken byte for byte; files are concatenated in order. Archives (gzip, Zstandard)
+// and the texts of .jsonl files are unpacked first (plain_text.h).
 
 #include <cstdint>
 #include <filesystem>
@@ -19,20 +20,32 @@ struct CorpusOptions {
   bool accept_bytes = false;
   /// Advise --tokenizer byte where such content is refused: the command has that option.
   bool offer_bytes = false;
+  /// The field with the text in .jsonl files; empty: "text", or the only string.
+  std::string text_field = {};
+  /// Documents are told apart: files, what lies between separators, and the texts of .jsonl files.
+  bool by_document = false;
+  /// What ends a document inside a file; empty: nothing.
+  std::string separator = {};
   /// Where the compiler's headers are; the last resort.
   std::filesystem::path header_root = "/usr/include/c++";
 };
 
+/// What ends the text of a line of a .jsonl file where no separator is given.
+inline constexpr const char* kRecordSeparator = "\x1e\x1e\n";
+
 /// The files of a corpus, not read yet.
 struct CorpusFiles {
-  std::vector<std::filesystem::path> files;
+  std::vector<std::filesystem::path> files;  // plain text
   std::string description;  // one line: "tiny Shakespeare (the cache)", "3 files (notes.txt, ...)"
   std::string note;         // why a better source was passed over; usually empty
+  /// That ends a document inside the files; "": files are documents.
+  std::string separator = {};
 };
 
 struct Corpus {
   std::string text;
   std::vector<size_t> document_ends;  // one per non-empty file: end offset in `text`
+  std::string separator;              // as in CorpusFiles
   std::string description;
   std::string note;
   std::string sha256;  // of `text`
@@ -48,8 +61,11 @@ CorpusFiles find_corpus(const CorpusOptions& options);
 /// Finds, reads and checks. Throws UserError that names the file, the byte offset and what to do.
 Corpus load_corpus(const CorpusOptions& options);
 
-/// Throws UserError when `bytes`, the begin of a file, show that it is no text: UTF-16, or more
-/// than 1% control characters.
+/// The text that a tokenizer learns from: without the marks that Brrr has put between texts.
+std::string_view text_to_learn_from(const Corpus& corpus, std::string& storage);
+
+/// Throws UserError when `bytes`, the beginning of a file, show that it is no text: UTF-16, or more
+/// /// than 1% control characters (10% where there are only a few).
 void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes = true);
 
 /// Throws UserError for a NUL byte or invalid UTF-8. `name` and `offset` (of bytes[0] in the file)

@@ -111,12 +111,32 @@ TEST_F(CorpusTest, BadInputsAreNamed) {
                                                          "a\0b\0",
                                                          6))}),
                   "UTF-16"));
-  EXPECT_TRUE(has(load_error({put("ctl.bin", std::string(50, 'a') + "\x01\x02")}),
-                  "2 of 52 bytes are control characters"));
+  EXPECT_TRUE(has(load_error({put("ctl.bin", std::string(500, 'a') + std::string(9, '\1'))}),
+                  "9 of 509 bytes are control characters"));
+  EXPECT_TRUE(
+      has(load_error({put("ctl.bin", "abcdefg\x01")}), "1 of 8 bytes are control characters"));
   EXPECT_TRUE(
       has(load_error({put("latin.txt", "caf\xe9 au lait")}), "not UTF-8 (byte 0xe9 at offset 3)"));
   // A good file first does not hide the bad one, and the offset is the file's own.
   EXPECT_TRUE(has(load_error({put("ok.txt", "fine"), folder_ / "latin.txt"}), "at offset 3"));
+}
+
+// A share alone would refuse short texts for a single character.
+TEST_F(CorpusTest, AFewControlCharactersAreText) {
+  for (const char* control : {"\x01", "\x1b[0m", "\x7f", "\x08\x08\x08"}) {
+    const std::string text = std::string(46, 'a') + control + std::string(46, 'b');
+    EXPECT_EQ(load_corpus({.text = {put("some.txt", text)}}).text, text);
+  }
+}
+
+// Form feed, the separators of files, groups, records and units, and the line ends of Unicode.
+TEST_F(CorpusTest, SeparatorsAreTextHoweverManyThereAre) {
+  for (const char* separator :
+       {"\f", "\v", "\x1b", "\x1c", "\x1d", "\x1e", "\x1f", "\xc2\x85", "\xe2\x80\xa8"}) {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += std::string("ab") + separator;
+    EXPECT_EQ(load_corpus({.text = {put("some.txt", text)}}).text, text);
+  }
 }
 
 TEST_F(CorpusTest, RawBytesPassWhenAsked) {

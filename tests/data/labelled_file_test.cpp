@@ -163,7 +163,8 @@ TEST(LabelledFile, ColumnsThatAreWrong) {
   EXPECT_USER_ERROR(parse("\n\n"), "f.tsv has no rows");
   EXPECT_USER_ERROR(parse("text\tlabel\n"), "f.tsv has a header and no rows");
   EXPECT_USER_ERROR(parse("just text\nmore\n"),
-                    "expected a text and its label in each row, separated by a tab; line 1 "
+                    "expected a text and its label in each row, separated by a tab, a comma or a "
+                    "semicolon; line 1 "
                     "has 1 column");
   EXPECT_USER_ERROR(parse("label\nx\n"), "expected another column for the text");
   EXPECT_USER_ERROR(parse("text\tlabel\na\tx\nb\n"), "f.tsv: line 3: found 1 column, expected 2");
@@ -299,26 +300,35 @@ TEST(LabelledFile, ALabelThatIsHeldOutIsSaid) {
   EXPECT_TRUE(has_note(hold_out(tags, 0.5).train, "all examples of the label 'B-X'"));
 }
 
-TEST(LabelledFile, NotesOfManyLabelsAreOneLine) {
+// A wrong column would give a model with a class for each row.
+TEST(LabelledFile, LabelsThatLookLikeNumbersOrIdsNeedAnOption) {
   std::string ratings = "label\ttext\n", names = "label\ttext\n", ids = "label\ttext\n";
   for (int i = 0; i < 900; ++i) {
     ratings += fmt::format("{}.{}\trow\n", i / 10, i % 10);
     names += fmt::format("name{}\trow\n", i / 2 + i % 2 * 1000);
     ids += fmt::format("{}\trow\n", i % 77);
   }
-  const auto noted = [](const LabelledFile& file, const char* part) {
-    return std::count_if(file.notes.begin(), file.notes.end(),
+  EXPECT_USER_ERROR(parse(ratings),
+                    "f.tsv: the labels are 900 different numbers, such as '0.0': --task regress "
+                    "learns to predict numbers; to learn each as a class of its own all the same, "
+                    "pass --any-labels");
+  EXPECT_USER_ERROR(parse(names),
+                    "f.tsv: 900 rows have 900 different labels, such as 'name0', as ids have: name "
+                    "the column of the classes with --label-column; to learn each");
+  EXPECT_EQ(parse(ids).labels.size(), 77u);  // few integers are classes
+  EXPECT_EQ(parse(ratings, {.any_labels = true}).labels.size(), 900u);
+  // The labels of a model are no question.
+  const LabelledFile all = parse(names, {.any_labels = true});
+  EXPECT_EQ(parse(names, {.labels = all.labels}).labels, all.labels);
+  // What is said of many labels is one line.
+  const LabelledFile train = hold_out(all, 0.5).train;
+  const auto noted = [&](const char* part) {
+    return std::count_if(train.notes.begin(), train.notes.end(),
                          [&](const std::string& n) { return n.find(part) != std::string::npos; });
   };
-  EXPECT_EQ(noted(parse(ratings), "900 different numbers"), 1);
-  EXPECT_EQ(noted(parse(ratings), "--task regress"), 1);
-  EXPECT_EQ(noted(parse(ratings), "in another column?"), 0);
-  EXPECT_EQ(noted(parse(ids), "--task regress"), 0);
-  EXPECT_EQ(noted(parse(names), "in another column?"), 1);
-  const LabelledFile train = hold_out(parse(names), 0.5).train;
-  EXPECT_EQ(noted(train, "held out for validation"), 1);
-  EXPECT_EQ(noted(train, "all examples of the labels 'name1000', 'name1001',"), 1);
-  EXPECT_EQ(noted(train, " and 430 more are held out"), 1);
+  EXPECT_EQ(noted("held out for validation"), 1);
+  EXPECT_EQ(noted("all examples of the labels 'name1000', 'name1001',"), 1);
+  EXPECT_EQ(noted(" and 430 more are held out"), 1);
 }
 
 TEST(LabelledFile, AFileLikeAnother) {

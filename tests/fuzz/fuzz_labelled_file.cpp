@@ -19,9 +19,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const char* const columns[] = {"", "", "1", "2", "3", "text", "label"};
   options.text_column = columns[data[1] % 7];
   options.label_column = columns[data[1] / 7 % 7];
+  const char* const names[] = {"input", "input.csv", "input.jsonl", "input.tsv"};
+  const std::string name = names[data[0] / 27 % 4];
   if (data[1] >= 196) options.labels = {"a", "b"};
   try {
-    const LabelledFile file = parse_labelled(text, "input", options);
+    const LabelledFile file = parse_labelled(text, name, options);
     BRRR_CHECK(!file.rows.empty() && file.kind == options.kind);
     const auto labels = static_cast<int32_t>(file.labels.size());
     int64_t line = 0;
@@ -38,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     // The labels of a file are those of its rows, so that they read it again.
     options.labels = file.labels;
-    BRRR_CHECK(parse_labelled(text, "input", options).rows.size() == file.rows.size());
+    BRRR_CHECK(parse_labelled(text, name, options).rows.size() == file.rows.size());
     const size_t rows = file.rows.size();
     if (rows >= 2) {
       const LabelledSplit split = hold_out(file, 0.5);

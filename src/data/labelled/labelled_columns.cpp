@@ -84,6 +84,9 @@ class ColumnFinder {
     found.text = *text;
     found.label = *label;
     found.text2 = text2;
+    for (const Column column : {text, label, text2})
+      if (column && *column < table_.problems.size() && !table_.problems[*column].empty())
+        throw UserError(table_.problems[*column]);
     return found;
   }
 
@@ -151,8 +154,8 @@ class ColumnFinder {
     const auto others = others_than(taken);
     if (others.size() == 1) return others[0];
     if (others.empty())
-      user_error("{}: expected another column for {}; line {} has {}, separated by tabs", name_,
-                 what, table_.lines[0], column_count());
+      user_error("{}: expected another column for {}; line {} has {}", name_, what, table_.lines[0],
+                 column_count());
     user_error(
         "{}: cannot tell which of the columns {} is {}; choose it with {}, by its name in the "
         "header or its number from 1",
@@ -198,7 +201,8 @@ class ColumnFinder {
     }
     if (table_.columns == 1)
       user_error(
-          "{}: expected a text and its label in each row, separated by a tab; line {} has 1 column",
+          "{}: expected a text and its label in each row, separated by a tab, a comma or a "
+          "semicolon; line {} has 1 column",
           name_, table_.lines[0]);
     if (!is_clear || !found)
       user_error(
@@ -284,13 +288,14 @@ LabelledColumns find_columns(const TsvTable& table, const LabelledFileOptions& o
 
 std::string describe(const LabelledColumns& columns, const TsvTable& table) {
   const auto column = [&](size_t c) {
-    return columns.has_header ? fmt::format("column '{}'", shown_field(table.at(0, c)))
-                              : fmt::format("column {}", c + 1);
+    if (!columns.has_header) return fmt::format("column {}", c + 1);
+    return fmt::format("{} '{}'", table.is_json ? "field" : "column", shown_field(table.at(0, c)));
   };
   return fmt::format(
       "{}; {} is the text{}, {} is the label{}",
-      columns.has_header ? fmt::format("line {} is a header", table.lines[0])
-                         : "there is no header",
+      table.is_json        ? "each line is a JSON object"
+      : columns.has_header ? fmt::format("line {} is a header", table.lines[0])
+                           : "there is no header",
       column(columns.text),
       columns.text2 ? fmt::format(", {} the second text", column(*columns.text2)) : "",
       column(columns.label), columns.was_told ? "" : ", as the fields show");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <set>
 #include <span>
@@ -12,10 +13,11 @@
 
 #include "base/encoding/utf8.h"
 #include "base/errors.h"
-#include "base/file.h"
 #include "base/human.h"
 #include "data/corpus.h"
+#include "data/labelled/json_rows.h"
 #include "data/labelled/labelled_columns.h"
+#include "data/unpacked_file.h"
 
 namespace brrr::io {
 namespace {
@@ -164,6 +166,24 @@ bool are_ratings(const std::set<std::string_view>& labels) {
   return labels.size() > (are_integers ? kManyIntegers : kManyFractions);
 }
 
+/// A wrong column would give a model with a class for each row.
+void refuse_odd_labels(const std::set<std::string_view>& names, const LabelledFile& file) {
+  constexpr size_t kEnoughRows = 10;
+  const std::string force = "to learn each as a class of its own all the same, pass --any-labels";
+  const auto count = with_commas(static_cast<int64_t>(names.size()));
+  if (are_ratings(names))
+    user_error(
+        "{}: the labels are {} different numbers, such as '{}': --task regress learns to predict "
+        "numbers; {}",
+        file.name, count, shown_field(*names.begin()), force);
+  if (file.rows.size() >= kEnoughRows && names.size() > file.rows.size() / 2)
+    user_error(
+        "{}: {} have {} different labels, such as '{}', as ids have: name the column of the "
+        "classes with --label-column; {}",
+        file.name, counted(static_cast<int64_t>(file.rows.size()), "row"), count,
+        shown_field(*names.begin()), force);
+}
+
 void read_classes(const LabelledTable& t, LabelledFile& file) {
   std::set<std::string_view> names;
   for (size_t row = t.first(); row < t.table.rows(); ++row) {
@@ -176,16 +196,7 @@ void read_classes(const LabelledTable& t, LabelledFile& file) {
   for (size_t row = t.first(); row < t.table.rows(); ++row)
     file.rows[row - t.first()].label = ids.id(t.label(row), t.table.lines[row]);
   if (t.options.labels.empty()) check_first_line(t, file.name);
-  const size_t rows = file.rows.size();
-  if (t.options.labels.empty() && are_ratings(names))
-    file.notes.push_back(fmt::format(
-        "the labels are {} different numbers, each of which becomes a class of its own; "
-        "--task regress learns to predict the number",
-        with_commas(static_cast<int64_t>(names.size()))));
-  else if (rows >= 10 && names.size() > rows / 2)
-    file.notes.push_back(fmt::format("{} have {}; is the label in another column?",
-                                     counted(static_cast<int64_t>(rows), "row"),
-                                     counted(static_cast<int64_t>(names.size()), "label")));
+  if (t.options.labels.empty() && !t.options.any_labels) refuse_odd_labels(names, file);
   ids.note_missing(file.notes);
   file.labels = ids.take();
 }
@@ -243,11 +254,24 @@ void read_tagged_rows(const LabelledTable& t, LabelledFile& file) {
   set_tags(tags, t.options, file, {});
 }
 
-void read_rows(std::string_view text, const LabelledFileOptions& options, LabelledFile& file) {
-  // Words are apart from the quotes around them, which would look like quoted fields.
-  const bool are_plain = options.kind == LabelKind::kTags && options.quoting == Quoting::kAuto;
-  TsvReader reader(text, file.name, are_plain ? Quoting::kNone : options.quoting);
-  const TsvTable table = read_table(reader, file.name);
+/// Says what is odd about the rows of a file with fields.
+void note_oddities(const TsvReader& reader, LabelledFile& file) {
+  if (reader.empty_lines() > 0)
+    file.notes.push_back(
+        fmt::format("{} left out", reader.empty_lines() == 1
+                                       ? "1 empty line was"
+                                       : fmt::format("{} empty lines were", reader.empty_lines())));
+  if (reader.plain_quotes() > 0)
+    file.notes.push_back(fmt::format(
+        "{} with a double quote that is not closed at its end, the first in line {}: such quotes "
+        "are read as part of the text (change this with --quoting csv)",
+        reader.plain_quotes() == 1 ? "1 field begins"
+                                   : fmt::format("{} fields begin", reader.plain_quotes()),
+        reader.first_plain_quote()));
+}
+
+void read_table_rows(const TsvTable& table, const LabelledFileOptions& options,
+                     LabelledFile& file) {
   if (table.rows() == 0) user_error("{} has no rows; expected texts with their labels", file.name);
   const LabelledTable t{table, find_columns(table, options, file.name), options};
   if (t.first() == table.rows())
@@ -267,21 +291,25 @@ void read_rows(std::string_view text, const LabelledFileOptions& options, Labell
   if (options.kind == LabelKind::kClasses) read_classes(t, file);
   if (options.kind == LabelKind::kValues) read_values(t, file);
   if (options.kind == LabelKind::kTags) read_tagged_rows(t, file);
-  if (reader.empty_lines() > 0)
-    file.notes.push_back(
-        fmt::format("{} left out", reader.empty_lines() == 1
-                                       ? "1 empty line was"
-                                       : fmt::format("{} empty lines were", reader.empty_lines())));
-  if (reader.plain_quotes() > 0)
-    file.notes.push_back(fmt::format(
-        "{} with a double quote that is not closed at its end, the first in line {}: such quotes "
-        "are read as part of the text (change this with --quoting csv)",
-        reader.plain_quotes() == 1 ? "1 field begins"
-                                   : fmt::format("{} fields begin", reader.plain_quotes()),
-        reader.first_plain_quote()));
   if (empty_texts > 0)
     file.notes.push_back(fmt::format(
         "{} empty", empty_texts == 1 ? "1 text is" : fmt::format("{} texts are", empty_texts)));
+}
+
+void read_rows(std::string_view text, char separator, const LabelledFileOptions& options,
+               LabelledFile& file) {
+  // Words are apart from the quotes around them, which would look like quoted fields.
+  const bool are_plain =
+      options.kind == LabelKind::kTags && options.quoting == Quoting::kAuto && separator == '\t';
+  TsvReader reader(text, file.name, are_plain ? Quoting::kNone : options.quoting, separator);
+  read_table_rows(read_table(reader, file.name), options, file);
+  note_oddities(reader, file);
+}
+
+void read_json(std::string_view text, LabelledFileOptions options, LabelledFile& file) {
+  std::deque<std::string> kept;
+  options.header = TsvHeader::kYes;
+  read_table_rows(read_json_rows(text, file.name, kept), options, file);
 }
 
 // ---- a token and its tag a line
@@ -386,16 +414,23 @@ LabelledFile parse_labelled(std::string_view text, const std::string& name,
   LabelledFile file;
   file.name = name;
   file.kind = options.kind;
-  if (options.kind == LabelKind::kTags && !has_tagged_rows(text, options))
+  if (has_json_rows(text, name)) {
+    read_json(text, options, file);
+    return file;
+  }
+  // Commas and semicolons are words, too: only a name says that they separate fields of tags.
+  const bool may_be_csv = options.kind != LabelKind::kTags || has_name_of_csv(name);
+  const char separator = may_be_csv ? separator_of(text, name, options.quoting) : '\t';
+  if (options.kind == LabelKind::kTags && separator == '\t' && !has_tagged_rows(text, options))
     read_token_lines(text, options, file);
   else
-    read_rows(text, options, file);
+    read_rows(text, separator, options, file);
   return file;
 }
 
 LabelledFile read_labelled_file(const std::filesystem::path& path,
                                 const LabelledFileOptions& options) {
-  return parse_labelled(read_file(path, kLargestLabelledFile), path.string(), options);
+  return parse_labelled(read_unpacked(path, kLargestLabelledFile), path.string(), options);
 }
 
 LabelledFile read_labelled_file_like(const LabelledFile& like, const std::filesystem::path& path,

@@ -1,9 +1,10 @@
 #pragma once
-// Texts with labels, from files that people have: rows of fields separated by tabs (tsv.h), and for
-// the tagging of words also files in the manner of CoNLL. Which column is which is told by a
-// header, by options, or by the fields themselves where only one reading is possible; a file that
-// leaves it open is an error that says what to write, never a guess. What was decided stands in the
-// notes.
+// Texts with labels, from files that people have: rows of fields separated by tabs, commas or
+// semicolons (tsv.h), JSON lines (json_rows.h), and for the tagging of words also files in the
+// manner of CoNLL, each packed by gzip or Zstandard or not. Which kind it is, the name and the
+// content tell. Which column is which is told by a header, by options, or by the fields themselves
+// where only one reading is possible; a file that leaves it open is an error that says what to
+// write, never a guess. What was decided stands in the notes.
 //
 //   header     label<tab>text: any order. Columns are called text, sentence or sentence1; text2 or
 //              sentence2; label, labels or score; for tags also words or tokens; tags or ner_tags.
@@ -12,7 +13,8 @@
 //              Values: the only column of numbers. Classes: the only column of single words.
 //   tags       "token<tab>tag" or "token ... tag" a line with an empty line after each sentence;
 //              lines of -DOCSTART- are left out. Or rows: words in the text's column, as many tags
-//              in the label's, separated by spaces.
+//              in the label's, separated by spaces; in JSON also lists of them.
+//   JSON       {"text": "...", "label": "..."}: the names of fields are those of a header.
 //
 // Everything is checked before it is used; errors name the line.
 
@@ -41,6 +43,8 @@ struct LabelledFileOptions {
   /// one of its fields is a name that stands above for labels.
   TsvHeader header = TsvHeader::kAuto;
   Quoting quoting = Quoting::kAuto;  // for rows of words and tags as kNone
+  /// Classes whose names look like numbers or ids are taken all the same.
+  bool any_labels = false;
   /// The labels that there are, in the order of their ids. Empty: those of the file, sorted, as
   /// numbers where all are integers, else by code point.
   std::vector<std::string> labels = {};
@@ -70,7 +74,8 @@ inline constexpr uint64_t kLargestLabelledFile = uint64_t{4} << 30;
 
 /// Throws UserError: the file cannot be read or is too large; no text; no row; a row with too many
 /// or too few columns; columns that cannot be told apart; a label that is none of
-/// `options.labels`, empty, or no number; numbers of words and tags that differ; an open quote.
+/// `options.labels`, empty, or no number; labels that look like measurements or ids; numbers of
+/// words and tags that differ; an open quote.
 LabelledFile read_labelled_file(const std::filesystem::path& path,
                                 const LabelledFileOptions& options);
 /// The same for the content of a file; `name` stands for it in messages.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/human.h"
+#include "data/unpacked_file.h"
 
 namespace brrr::io {
 namespace {
@@ -13,6 +15,54 @@ constexpr struct {
   Quoting quoting;
   std::string_view name;
 } kQuotings[] = {{Quoting::kAuto, "auto"}, {Quoting::kCsv, "csv"}, {Quoting::kNone, "none"}};
+
+std::string ending_of(const std::string& path) {
+  return ascii_lowercase(unpacked_name(path).extension().string());
+}
+
+/// Columns at the end that no row fills: files whose lines end with a separator have one.
+void drop_empty_columns(TsvTable& table) {
+  const auto is_empty = [&](size_t column) {
+    for (size_t row = 0; row < table.rows(); ++row)
+      if (!table.at(row, column).empty()) return false;
+    return true;
+  };
+  size_t columns = table.columns;
+  while (columns > 1 && is_empty(columns - 1)) --columns;
+  if (columns == table.columns) return;
+  std::vector<std::string_view> fields;
+  fields.reserve(columns * table.rows());
+  for (size_t row = 0; row < table.rows(); ++row)
+    for (size_t c = 0; c < columns; ++c) fields.push_back(table.at(row, c));
+  table.fields = std::move(fields);
+  table.columns = columns;
+}
+
+std::string_view first_line_of(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of("\r\n"), text.size());
+  return text.substr(begin, text.find_first_of("\r\n", begin) - begin);
+}
+
+/// How much the first rows look like a table.
+struct Likeness {
+  size_t columns = 0;          // of the first row
+  size_t rows = 0, alike = 0;  // looked at, and of them with as many
+};
+
+Likeness likeness_of(std::string_view text, Quoting quoting, char separator) {
+  constexpr size_t kLookedAtRows = 50;
+  Likeness found;
+  TsvReader reader(text, "", quoting, separator);
+  std::vector<std::string_view> fields;
+  try {
+    while (found.rows < kLookedAtRows && reader.next(fields)) {
+      if (found.rows++ == 0) found.columns = fields.size();
+      found.alike += fields.size() == found.columns;
+    }
+  } catch (const UserError&) {  // an open quote: what came before it counts
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -28,17 +78,23 @@ Quoting quoting_from_name(std::string_view name) {
   usage_error("unknown quoting '{}': expected auto, csv or none", name);
 }
 
-TsvReader::TsvReader(std::string_view text, std::string name, Quoting quoting)
-    : text_(text), name_(std::move(name)), quoting_(quoting) {}
+TsvReader::TsvReader(std::string_view text, std::string name, Quoting quoting, char separator)
+    : text_(text), name_(std::move(name)), quoting_(quoting), separator_(separator) {
+  // Quotes are what commas and line ends inside of fields stand in: there is no other kind.
+  if (separator != '\t' && quoting == Quoting::kAuto) quoting_ = Quoting::kCsv;
+}
 
 bool TsvReader::at_end_of_line() const {
   if (at_ == text_.size() || text_[at_] == '\n') return true;
-  return text_[at_] == '\r' && (at_ + 1 == text_.size() || text_[at_ + 1] == '\n');
+  return text_[at_] == '\r' &&
+         (separator_ != '\t' || at_ + 1 == text_.size() || text_[at_ + 1] == '\n');
 }
 
 void TsvReader::skip_end_of_line() {
-  if (at_ < text_.size() && text_[at_] == '\r') ++at_;
-  if (at_ < text_.size()) ++at_, ++line_;
+  if (at_ == text_.size()) return;
+  if (text_[at_] == '\r') ++at_;
+  if (at_ < text_.size() && text_[at_] == '\n') ++at_;
+  ++line_;
 }
 
 std::string_view TsvReader::keep(std::string text) { return kept_.emplace_back(std::move(text)); }
@@ -46,8 +102,9 @@ std::string_view TsvReader::keep(std::string text) { return kept_.emplace_back(s
 std::string_view TsvReader::plain_field() {
   const size_t begin = at_;
   for (;;) {
-    at_ = std::min(text_.find_first_of("\t\r\n", at_), text_.size());
-    if (at_ == text_.size() || text_[at_] == '\t' || at_end_of_line()) break;
+    const char ends[] = {separator_, '\r', '\n'};
+    at_ = std::min(text_.find_first_of(std::string_view(ends, sizeof ends), at_), text_.size());
+    if (at_ == text_.size() || text_[at_] == separator_ || at_end_of_line()) break;
     ++at_;  // a carriage return inside a line
   }
   return text_.substr(begin, at_ - begin);
@@ -67,7 +124,7 @@ bool TsvReader::quoted_field_of_line(std::string_view& field) {
       from = at_ + 1;
       continue;
     }
-    if (!at_end_of_line() && text_[at_] != '\t') break;
+    if (!at_end_of_line() && text_[at_] != separator_) break;
     field = keep(std::move(content));
     return true;
   }
@@ -123,31 +180,60 @@ bool TsvReader::next(std::vector<std::string_view>& fields) {
   for (;;) {
     fields.push_back(field());
     if (at_end_of_line()) break;
-    ++at_;  // the tab
+    ++at_;  // the separator
   }
   skip_end_of_line();
   return true;
 }
 
+std::string_view name_of_separator(char separator) {
+  return separator == ',' ? "commas" : separator == ';' ? "semicolons" : "tabs";
+}
+
 TsvTable read_table(TsvReader& reader, const std::string& name) {
   TsvTable table;
   std::vector<std::string_view> fields;
+  const bool pads = reader.separator() != '\t';
   while (reader.next(fields)) {
     if (table.columns == 0) table.columns = fields.size();
+    while (fields.size() > table.columns && fields.back().empty()) fields.pop_back();
+    if (fields.size() < table.columns && pads) fields.resize(table.columns);
     if (fields.size() != table.columns) {
       const bool quotes = reader.plain_quotes() > 0;
-      user_error("{}: line {}: found {}, expected {} as in the first row, separated by tabs{}",
-                 name, reader.line(), counted(static_cast<int64_t>(fields.size()), "column"),
-                 table.columns,
+      user_error("{}: line {}: found {}, expected {} as in the first row, separated by {}{}", name,
+                 reader.line(), counted(static_cast<int64_t>(fields.size()), "column"),
+                 table.columns, name_of_separator(reader.separator()),
                  quotes ? fmt::format("; line {} opens a quote without closing it: pass --quoting "
                                       "csv if fields span lines",
                                       reader.first_plain_quote())
+                 : pads ? "; a text that holds the separator needs quotes around it"
                         : "");
     }
     table.fields.insert(table.fields.end(), fields.begin(), fields.end());
     table.lines.push_back(reader.line());
   }
+  drop_empty_columns(table);
   return table;
+}
+
+bool has_name_of_csv(const std::string& path) { return ending_of(path) == ".csv"; }
+
+char separator_of(std::string_view text, const std::string& path, Quoting quoting) {
+  const std::string ending = ending_of(path);
+  if (ending == ".tsv" || ending == ".tab") return '\t';
+  const bool is_csv = has_name_of_csv(path);
+  if (!is_csv && first_line_of(text).find('\t') != std::string_view::npos) return '\t';
+  // The separator by which the most rows have as many fields as the first, two or more.
+  Likeness best;
+  char separator = is_csv ? ',' : '\t';
+  for (const char candidate : {',', ';', '\t'}) {
+    const Likeness found = likeness_of(text, quoting, candidate);
+    if (found.columns < 2 || (!is_csv && found.alike < found.rows)) continue;
+    if (std::pair(found.alike, found.columns) <= std::pair(best.alike, best.columns)) continue;
+    best = found;
+    separator = candidate;
+  }
+  return separator;
 }
 
 }  // namespace brrr::io

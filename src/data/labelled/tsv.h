@@ -1,7 +1,8 @@
 #pragma once
-// Fields separated by tabs, one row a line. Lines end with "\n" or "\r\n"; empty lines and lines of
-// spaces are left out. What double quotes mean is a choice, because both kinds of files exist:
-// those that a spreadsheet or pandas wrote, and plain ones whose texts begin with a quote.
+// Fields separated by tabs, commas or semicolons, one row a line. Lines end with "\n" or "\r\n",
+// where commas or semicolons separate fields also with "\r"; empty lines and lines of spaces are
+// left out. What double quotes mean is a choice, because both kinds of files exist: those that a
+// spreadsheet or pandas wrote, and plain ones whose texts begin with a quote.
 //
 //   kAuto  A field is quoted when its first character is a quote and the quote that closes it (one
 //          that is not doubled) ends the field in the same line. All other quotes are text. So a
@@ -31,7 +32,7 @@ Quoting quoting_from_name(std::string_view name);
 class TsvReader {
  public:
   /// `name` stands for the text in messages. `text` is UTF-8 (check_labelled_text).
-  TsvReader(std::string_view text, std::string name, Quoting quoting);
+  TsvReader(std::string_view text, std::string name, Quoting quoting, char separator = '\t');
 
   /// The next row, with at least one field; false at the end. Throws UserError for a quote that is
   /// not closed.
@@ -43,6 +44,7 @@ class TsvReader {
   /// kAuto: fields that begin with a quote which is text, and the line of the first of them.
   int64_t plain_quotes() const { return plain_quotes_; }
   int64_t first_plain_quote() const { return first_plain_quote_; }
+  char separator() const { return separator_; }
 
  private:
   std::string_view field();
@@ -56,6 +58,7 @@ class TsvReader {
   std::string_view text_;
   std::string name_;
   Quoting quoting_;
+  char separator_;
   size_t at_ = 0;
   int64_t line_ = 1, row_line_ = 0;
   int64_t empty_lines_ = 0, plain_quotes_ = 0, first_plain_quote_ = 0;
@@ -67,13 +70,28 @@ struct TsvTable {
   size_t columns = 0;
   std::vector<std::string_view> fields;
   std::vector<int64_t> lines;  // where each row begins
+  bool is_json = false;        // the rows are JSON objects; the first has the names of their fields
+  /// Of JSON, for each column: why it cannot be read, "" where it can.
+  std::vector<std::string> problems = {};
 
   size_t rows() const { return lines.size(); }
   std::string_view at(size_t row, size_t column) const { return fields[row * columns + column]; }
 };
 
-/// All rows. Throws UserError, with the line and both numbers, where a row has more or fewer fields
-/// than the first.
+/// "tabs", "commas", "semicolons".
+std::string_view name_of_separator(char separator);
+
+/// All rows. Columns at the end that are empty in every row are left out, and so are empty fields
+/// behind the last column. As pandas does, rows of fields between commas or semicolons that are too
+/// short get empty fields. Throws UserError, with the line and both numbers, where a row otherwise
+/// has more or fewer fields than the first.
 TsvTable read_table(TsvReader& reader, const std::string& name);
+
+/// Whether a name ends in .csv, packed or not.
+bool has_name_of_csv(const std::string& path);
+
+/// What separates the fields of a text: what the ending of `path` says (.tsv, .csv), and what the
+/// first rows are like: tabs, or else what all of them have alike.
+char separator_of(std::string_view text, const std::string& path, Quoting quoting);
 
 }  // namespace brrr::io
