@@ -74,7 +74,7 @@ struct PrepareArguments {
   int64_t val_every = 0;
   int64_t shard_tokens = 0;
   bool end_of_text = true;
-  std::string separator;
+  std::string separator, text_column;
   bool overwrite = false;
   bool disable_tqdm = false;
   bool json = false;
@@ -86,7 +86,8 @@ const OptionTable<PrepareArguments>& prepare_table() {
     using O = PrepareArguments;
     OptionTable<O> t;
     t.group("options");
-    t.list("text", &O::text, false, "FILE...", "text files and folders (default: tiny Shakespeare)",
+    t.list("text", &O::text, false, "FILE...",
+           "text files and folders, .jsonl, .gz and .zst, too (default: tiny Shakespeare)",
            {"train-file"});
     t.text("output-dir", &O::output_dir, "FOLDER", "output folder for the shards and the tokenizer",
            {"out-dir"});
@@ -106,7 +107,11 @@ const OptionTable<PrepareArguments>& prepare_table() {
               "tokens per shard (0: one shard)");
     t.flag("end-of-text", &O::end_of_text, "end each document with the end-of-text token");
     t.text("separator", &O::separator, "TEXT",
-           "text that ends a document inside a file, as <|endoftext|> (default: one per file)");
+           "text that ends a document inside a file, as <|endoftext|> (default: one per file, or "
+           "per line of a .jsonl file)");
+    t.text("text-column", &O::text_column, "NAME",
+           "field with the text in .jsonl files (default: text, or the only string)",
+           {"text-column-name"});
     t.flag("overwrite", &O::overwrite, "discard what an earlier run left in the folder");
     t.flag("disable-tqdm", &O::disable_tqdm, "plain lines instead of a progress bar");
     t.flag("json", &O::json, "one JSON object with the result on standard output");
@@ -123,16 +128,22 @@ int run_prepare(const Arguments& args) {
   io::PrepareOptions options;
   std::unique_ptr<io::Tokenizer> tokenizer;
   {
-    const io::CorpusFiles files =
-        io::find_corpus({.text = as_paths(o.text), .accept_bytes = bytes});
+    const io::CorpusFiles files = io::find_corpus({.text = as_paths(o.text),
+                                                   .accept_bytes = bytes,
+                                                   .text_field = o.text_column,
+                                                   .by_document = true,
+                                                   .separator = o.separator});
     announce(files);
     options.inputs = files.files;
+    options.separator = files.separator;
   }
   const auto learnt = train::learnt_tokenizer(o.tokenizer);
   if (o.tokenizer == "char" || learnt) {
-    const io::Corpus corpus = io::load_corpus({.text = options.inputs, .offer_bytes = true});
+    const io::Corpus corpus = io::load_corpus(
+        {.text = options.inputs, .offer_bytes = true, .separator = options.separator});
     if (learnt) tell("learning {} entries\n", learnt->entries);
-    tokenizer = train::learn_tokenizer(corpus.text, learnt);
+    std::string without_marks;
+    tokenizer = train::learn_tokenizer(io::text_to_learn_from(corpus, without_marks), learnt);
   } else {
     tokenizer = existing_tokenizer(o.tokenizer);
   }
@@ -142,7 +153,6 @@ int run_prepare(const Arguments& args) {
   options.val_every = o.val_every;
   options.shard_tokens = o.shard_tokens;
   options.end_of_text = o.end_of_text;
-  options.separator = o.separator;
   options.accept_bytes = bytes;
   options.restart = o.overwrite;
   std::optional<Progress> progress;

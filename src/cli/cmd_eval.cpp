@@ -1,16 +1,21 @@
-// brrr eval: loss and perplexity of a model on any text or shards.
+// brrr eval: loss and perplexity of a language model on any text or shards; how good a model with a
+// task is on a file of texts and labels.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/human.h"
 #include "base/memory.h"
+#include "base/tell.h"
 #include "base/terminal/progress.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
 #include "data/corpus.h"
 #include "infer/evaluate.h"
+#include "infer/evaluate_task.h"
 #include "train/device.h"
 
 namespace brrr::cli {
@@ -54,6 +59,7 @@ Source open_source(const infer::EvalOptions& options, const io::Tokenizer& token
   io::CorpusOptions c;
   for (const std::string& path : options.text) c.text.emplace_back(path);
   c.accept_bytes = tokenizer.kind() == "byte";
+  c.text_field = options.text_column;
   if (backend.memory_bytes == 0) check_room(io::find_corpus(c), tokenizer, memory.limit);
   const io::Corpus corpus = io::load_corpus(c);
   return {io::TokenSource::from_ids(tokenizer.encode(std::string_view(corpus.text)),
@@ -61,42 +67,55 @@ Source open_source(const infer::EvalOptions& options, const io::Tokenizer& token
           corpus.description, static_cast<int64_t>(corpus.text.size())};
 }
 
-}  // namespace
+/// Progress that appears with its first step.
+class EvalProgress {
+ public:
+  explicit EvalProgress(const infer::EvalOptions& options) : is_plain_(options.disable_tqdm) {}
+  void update(int64_t done, int64_t total) {
+    if (!progress_) {
+      ProgressOptions p;
+      p.label = "eval";
+      p.total = total;
+      p.plain_interval_seconds = 5;
+      if (is_plain_) p.is_terminal = false;
+      progress_.emplace(std::move(p));
+    }
+    progress_->update(done);
+  }
+  void finish() {
+    if (progress_) progress_->finish();
+  }
 
-int eval_main(const infer::EvalOptions& options) {
-  const io::ModelFolder model = open_named_model(options.model);
-  if (const models::Head head = model.definition->task().head; head != models::Head::next_token)
-    user_error(
-        "{}: its model is for {}, but eval measures next-token prediction; its scores are in the "
-        "log of its run",
-        model.folder.string(), models::description(head));
+ private:
+  bool is_plain_;
+  std::optional<Progress> progress_;
+};
+
+void print_eval_json(const nlohmann::ordered_json& j) {
+  fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+nlohmann::ordered_json json_number(double x) {
+  return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
+}
+
+int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
   const Backend backend = train::backend_for(options.device);
   const infer::Memory memory = memory_of(options, "a smaller --batch-size, a smaller --context");
   const Source source = open_source(options, *model.tokenizer, backend, memory);
-
-  std::optional<Progress> progress;
+  EvalProgress progress(options);
   infer::EvaluateOptions e;
   e.batch_size = options.batch_size;
   e.context = options.context;
   e.precision = dtype_of_precision(options.precision);
   e.memory = memory;
-  e.progress = [&](int64_t done, int64_t total) {
-    if (!progress) {
-      ProgressOptions p;
-      p.label = "eval";
-      p.total = total;
-      p.plain_interval_seconds = 5;
-      if (options.disable_tqdm) p.is_terminal = false;
-      progress.emplace(std::move(p));
-    }
-    progress->update(done);
-  };
+  e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   const infer::Evaluation r = infer::evaluate(model, source.tokens, backend, e);
-  if (progress) progress->finish();
+  progress.finish();
 
   const double bits = r.loss * static_cast<double>(r.tokens) / std::log(2.0);
   if (options.json) {
-    nlohmann::json j;
+    nlohmann::ordered_json j;
     j["loss"] = r.loss;  // null where it is no finite number
     j["perplexity"] = r.perplexity;
     j["tokens"] = r.tokens;
@@ -107,7 +126,7 @@ int eval_main(const infer::EvalOptions& options) {
     j["tokens_per_second"] = static_cast<double>(r.tokens) / r.seconds;
     j["process_peak_bytes"] = resident_memory().peak;
     j["model"] = model.folder.string();
-    fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_eval_json(j);
   }
   if (!r.fault.empty()) user_error("{}: {}", model.folder.string(), r.fault);
   if (options.json) return 0;
@@ -118,6 +137,182 @@ int eval_main(const infer::EvalOptions& options) {
                  : "",
              r.tokens, source.description, static_cast<double>(r.tokens) / r.seconds);
   return 0;
+}
+
+/// Each label with its precision, recall and F1, as columns.
+void print_labels(const std::vector<train::LabelScore>& labels) {
+  constexpr size_t kMostShown = 50, kWidest = 40;
+  size_t width = 5;
+  for (const auto& [label, score] : labels)
+    width = std::max(width, std::min(label.size(), kWidest));
+  fmt::print("\n{:<{}}  precision  recall      F1  examples\n", "label", width);
+  for (size_t i = 0; i < std::min(labels.size(), kMostShown); ++i) {
+    const auto& [label, s] = labels[i];
+    fmt::print("{:<{}}  {:>9.4f}  {:>6.4f}  {:>6.4f}  {:>8}\n", fit_for_a_line(label), width,
+               s.precision, s.recall, s.f1, s.truth);
+  }
+  if (labels.size() > kMostShown)
+    fmt::print("and {} more (--json has all)\n", labels.size() - kMostShown);
+}
+
+/// A row for each label, a column for each prediction.
+void print_confusion(const std::vector<std::vector<int64_t>>& confusion,
+                     const std::vector<std::string>& labels) {
+  constexpr size_t kMostShown = 12, kWidest = 16;
+  if (confusion.empty()) return;
+  if (labels.size() > kMostShown) {
+    fmt::print("\nconfusion matrix: {} x {} (--json has it)\n", labels.size(), labels.size());
+    return;
+  }
+  const auto shown = [&](size_t i) {
+    const std::string label = fit_for_a_line(labels[i]);
+    return label.size() <= kWidest ? label : std::to_string(i);
+  };
+  size_t width = 8;
+  for (size_t i = 0; i < labels.size(); ++i) width = std::max(width, shown(i).size());
+  fmt::print("\nconfusion matrix (rows: true labels, columns: predictions)\n{:<{}}", "", width);
+  for (size_t i = 0; i < labels.size(); ++i) fmt::print("  {:>{}}", shown(i), width);
+  fmt::print("\n");
+  for (size_t row = 0; row < confusion.size(); ++row) {
+    fmt::print("{:<{}}", shown(row), width);
+    for (const int64_t n : confusion[row]) fmt::print("  {:>{}}", n, width);
+    fmt::print("\n");
+  }
+}
+
+nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
+                                       const io::ModelFolder& model) {
+  nlohmann::ordered_json j;
+  j["loss"] = json_number(r.loss);
+  for (const train::Metric& m : r.metrics) j[m.name] = json_number(m.value);
+  j["scored"] = r.scored;
+  j["texts"] = r.texts;
+  if (!r.by_label.empty()) {
+    auto list = nlohmann::ordered_json::array();
+    for (const auto& [label, s] : r.by_label)
+      list.push_back({{"label", label},
+                      {"precision", s.precision},
+                      {"recall", s.recall},
+                      {"f1", s.f1},
+                      {"examples", s.truth},
+                      {"predicted", s.predicted}});
+    j["labels"] = list;
+  }
+  if (!r.confusion.empty()) j["confusion_matrix"] = r.confusion;
+  j["seconds"] = r.seconds;
+  j["process_peak_bytes"] = resident_memory().peak;
+  j["model"] = model.folder.string();
+  return j;
+}
+
+/// Says the notes, and the result on standard output.
+int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluation& r,
+                   const io::ModelFolder& model, const std::string& what,
+                   const std::string& source) {
+  for (const std::string& note : r.notes) tell("note: {}\n", note);
+  if (!r.explanation.empty()) tell("note: precision, recall and F1: {}\n", r.explanation);
+  if (options.json) {
+    print_eval_json(evaluation_json(r, model));
+    return 0;
+  }
+  std::string line = fmt::format("loss {:.4f}", r.loss);
+  for (const train::Metric& m : r.metrics)
+    if (m.name != "majority_share") {
+      line += fmt::format(", {} {:.4f}", m.name, m.value);
+      for (const train::Metric& other : r.metrics)
+        if (m.name == "accuracy" && other.name == "majority_share")
+          line += fmt::format(" (majority class {:.4f})", other.value);
+    }
+  fmt::print("{}: {} on {} {} of {}\n", model.folder.string(), line, with_commas(r.scored), what,
+             source);
+  if (!r.by_label.empty()) print_labels(r.by_label);
+  print_confusion(r.confusion, model.definition->task().labels);
+  return 0;
+}
+
+infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
+                                          EvalProgress& progress) {
+  infer::TaskEvaluationOptions e;
+  e.batch_size = options.batch_size;
+  e.context = options.context;
+  e.truncate = options.truncate;
+  e.precision = dtype_of_precision(options.precision);
+  e.memory = memory_of(options, "a smaller --batch-size, a smaller --context");
+  e.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  return e;
+}
+
+int eval_masked_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
+  const Backend backend = train::backend_for(options.device);
+  EvalProgress progress(options);
+  const infer::TaskEvaluationOptions e = task_options(options, progress);
+  const Source source = open_source(options, *model.tokenizer, backend, e.memory);
+  const infer::TaskEvaluation r =
+      infer::evaluate_masked(model, source.tokens, options.mlm_probability, backend, e);
+  progress.finish();
+  return say_evaluation(options, r, model, "masked tokens", source.description);
+}
+
+int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
+  std::vector<std::string> files = options.data;
+  files.insert(files.end(), options.text.begin(), options.text.end());
+  if (files.size() != 1)
+    usage_error("{} is for {}: expected one file of texts and labels, got {}",
+                model.folder.string(), models::description(model.definition->task().head),
+                files.size());
+  io::LabelledFileOptions f;
+  f.text_column = options.text_column;
+  f.text2_column = options.text2_column;
+  f.label_column = options.label_column;
+  f.header = io::header_from_name(options.header);
+  f.quoting = io::quoting_from_name(options.quoting);
+  const io::LabelledFile file = infer::read_file_for(*model.definition, files[0], f);
+  const Backend backend = train::backend_for(options.device);
+  EvalProgress progress(options);
+  const infer::TaskEvaluation r =
+      infer::evaluate_task(model, file, backend, task_options(options, progress));
+  progress.finish();
+  return say_evaluation(options, r, model, file.kind == io::LabelKind::kTags ? "words" : "texts",
+                        file.name);
+}
+
+/// Options that do nothing for a model are refused.
+void check_options_for(const infer::EvalOptions& o, models::Head head, const std::string& model) {
+  const bool has_labels = head == models::Head::classes || head == models::Head::values ||
+                          head == models::Head::token_classes;
+  const infer::EvalOptions usual;
+  const auto refuse = [&](const char* name) {
+    usage_error("--{}: {} is for {}, for which it has no meaning; leave it out", name, model,
+                models::description(head));
+  };
+  if (!has_labels) {
+    if (o.text2_column != usual.text2_column) refuse("text2-column");
+    if (o.label_column != usual.label_column) refuse("label-column");
+    if (o.header != usual.header) refuse("header");
+    if (o.quoting != usual.quoting) refuse("quoting");
+    if (o.truncate != usual.truncate) refuse("no-truncate");
+  }
+  if (head != models::Head::masked_token && o.mlm_probability != usual.mlm_probability)
+    refuse("mlm-probability");
+}
+
+}  // namespace
+
+int eval_main(const infer::EvalOptions& options) {
+  const io::ModelFolder model = open_named_model(options.model);
+  const models::Head head = model.definition->task().head;
+  check_options_for(options, head, model.folder.string());
+  switch (head) {
+    case models::Head::next_token:
+      return eval_language_model(options, model);
+    case models::Head::masked_token:
+      return eval_masked_model(options, model);
+    case models::Head::embedding:
+      user_error("{}: its model is for {}, which have no loss; compare vectors of `brrr embed`",
+                 model.folder.string(), models::description(head));
+    default:
+      return eval_task_model(options, model);
+  }
 }
 
 }  // namespace brrr::cli

@@ -164,9 +164,15 @@ const std::vector<Command>& commands() {
        .run = run_generate,
        .takes_positional = true},
       {.name = "eval",
-       .summary = "loss and perplexity of a model on any text",
-       .synopsis = "[FOLDER] (FILE... | --text FILE... | --data SHARD...) [options]",
-       .notes = "",
+       .summary = "loss and perplexity of a model on any text; its scores on a file of labels",
+       .synopsis = "[FOLDER] (FILE... | --text FILE... | --data FILE...) [options]",
+       .notes =
+           "A language model gets its loss and perplexity, a masked one its loss and accuracy on "
+           "tokens\n"
+           "that are masked. A classifier, regressor or tagger needs a file of texts and labels, "
+           "and gets\n"
+           "accuracy, F1, precision and recall for each label and a confusion matrix, or "
+           "correlations.\n",
        .options = infer::eval_option_table().infos(),
        .run = run_eval,
        .takes_positional = true},

@@ -83,6 +83,38 @@ bool names_option(const std::string& key, const std::vector<OptionInfo>& rows) {
   });
 }
 
+/// Whether the defaults of other options depend on an option.
+bool chooses_defaults(const std::string& name) {
+  constexpr const char* kNames[] = {"preset", "architecture", "task",
+                                    "optim",  "config",       "init-from"};
+  return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
+/// The values that other options have where the heads are given. A file of options that cannot be
+/// read does not keep help from being shown.
+train::TrainOptions resolve_for_help(KeyValues heads) {
+  try {
+    return train::resolve_unchecked(heads);
+  } catch (const UserError&) {
+    const auto is_file = [](const auto& head) { return canonical_key(head.first) == "config"; };
+    if (std::erase_if(heads, is_file) == 0) throw;
+    return train::resolve_unchecked(heads);
+  }
+}
+
+/// The same for a model that is not here or cannot be read.
+void take_folder_for_help(const std::string& folder, train::TrainOptions& chosen) {
+  models::ModelPtr model;
+  try {
+    model = io::read_definition(io::find_model(folder));
+  } catch (const UserError&) {
+    return;
+  }
+  chosen.context = std::min(chosen.context, model->sizes().context);
+  chosen.dropout = model->dropout();
+  train::adopt_definition(chosen, *model, folder);
+}
+
 /// Opens the data as `train` would, for the memory that it takes and for its vocabulary. Texts and
 /// tokenizers that are not there are no obstacle unless they were asked for.
 std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std::string& folder) {
@@ -108,23 +140,19 @@ void add_run_file(const Arguments& args, KeyValues& given) {
 std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given) {
   const auto& table = train::train_option_table();
   const auto rows = table.infos();
+  ::setenv("BRRR_OFFLINE", "1", 1);  // to ask for help downloads nothing
   KeyValues heads;
   std::string folder;
   for (const auto& [key, value] : given) {
-    const std::string name = canonical_key(key);
-    if (name == "preset" || name == "architecture") heads.emplace_back(key, value);
-    if (names_option(key, rows) && names_a_model(key) && value != "scratch") {
-      heads.emplace_back(key, value);
-      folder = value;
-    }
+    if (!names_option(key, rows)) continue;
+    const auto& row = table.find(key);
+    const std::string name = row.stands_for.empty() ? row.name : row.stands_for;
+    const bool is_head = chooses_defaults(name) && value != "scratch" && value != "resume";
+    if (is_head) heads.emplace_back(key, value);
+    if (is_head && name == "init-from") folder = value;
   }
-  train::TrainOptions chosen = train::resolve(heads);
-  if (!folder.empty()) {
-    const models::ModelPtr model = io::read_definition(io::find_model(folder));
-    chosen.context = std::min(chosen.context, model->sizes().context);
-    chosen.dropout = model->dropout();
-    train::adopt_definition(chosen, *model, folder);
-  }
+  train::TrainOptions chosen = resolve_for_help(heads);
+  if (!folder.empty()) take_folder_for_help(folder, chosen);
   std::erase_if(all,
                 [&](const OptionInfo& o) { return train::is_foreign_setting(o.name, chosen); });
   const models::Architecture& architecture = models::find_architecture(chosen.architecture);

@@ -175,11 +175,32 @@ const OptionTable<EvalOptions>& eval_option_table() {
     OptionTable<O> t;
     t.group("input");
     t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
-    t.list("text", &O::text, false, "FILE...", "text files and folders to measure on",
+    t.list("text", &O::text, false, "FILE...",
+           "text files and folders to measure on; for a model with a task its file of texts and "
+           "labels (.csv, .tsv, .jsonl)",
            {"validation-file"});
     t.list("data", &O::data, false, "SHARD...",
-           "token shards (.bin) to measure on; of a prepared folder, the validation shards",
+           "token shards (.bin) to measure on; of a prepared folder, the validation shards; or the "
+           "file of texts and labels",
            {"val-data"});
+    t.group("texts with labels");
+    t.text(
+        "text-column", &O::text_column, "NAME",
+        "column of the text: its name in the header, or its number (default: detected); of .jsonl "
+        "files the field",
+        {"text-column-name"});
+    t.text("text2-column", &O::text2_column, "NAME", "column of a second text");
+    t.text("label-column", &O::label_column, "NAME", "column of the label", {"label-column-name"});
+    t.choice("header", &O::header, {{"auto"}, {"yes"}, {"no"}}, "WHETHER",
+             "whether the first row names the columns");
+    t.choice("quoting", &O::quoting, {{"auto"}, {"csv"}, {"none"}}, "HOW",
+             "how such files use quotes: csv (around fields), none (quotes are text), auto "
+             "(detected)");
+    t.flag("truncate", &O::truncate,
+           "truncate texts longer than the context; --no-truncate makes them an error",
+           {"truncation"});
+    t.real("mlm-probability", &O::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "X",
+           "of a masked language model: fraction of the tokens that are to be told");
     t.group("running");
     t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences per batch",
               {"per-device-eval-batch-size", "eval-batch-size"});
@@ -201,7 +222,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
 EvalOptions resolve_eval(const KeyValues& given) {
   EvalOptions options = apply(eval_option_table(), given);
   if (options.text.empty() == options.data.empty())
-    usage_error("expected either --text FILE... or --data SHARD...; got {}",
+    usage_error("expected either --text FILE... or --data FILE...; got {}",
                 options.text.empty() ? "neither" : "both");
   return options;
 }

@@ -56,8 +56,13 @@ GenerateOptions resolve_generate(const KeyValues& given);
 
 struct EvalOptions {
   std::string model;
-  std::vector<std::string> text;  // files and folders
-  std::vector<std::string> data;  // token shards
+  std::vector<std::string> text;  // files and folders; of a model with a task its file of labels
+  std::vector<std::string> data;  // token shards; or the file of labels
+  // How the file of labels is read, as TrainOptions has it; of .jsonl texts the field.
+  std::string text_column, text2_column, label_column;
+  std::string header = "auto", quoting = "auto";
+  bool truncate = true;
+  double mlm_probability = 0.15;
   int64_t batch_size = 8;
   int64_t context = 0;  // 0: the model's
   bool disable_tqdm = false;

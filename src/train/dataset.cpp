@@ -51,7 +51,8 @@ void check_length(const io::TokenSource& source, const char* what, int64_t conte
 }
 
 // The documents of a text: files, and parts of them apart by the separator, which is left out.
-std::vector<std::string_view> documents_of(const io::Corpus& corpus, const std::string& separator) {
+std::vector<std::string_view> documents_of(const io::Corpus& corpus) {
+  const std::string& separator = corpus.separator;
   std::vector<std::string_view> documents;
   size_t begin = 0;
   for (const size_t end : corpus.document_ends) {
@@ -70,7 +71,7 @@ std::vector<std::string_view> documents_of(const io::Corpus& corpus, const std::
 void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dataset& d) {
   const auto val_begin = split_point(corpus.text, options.val_fraction);
   std::vector<int32_t> train, val;
-  for (const std::string_view document : documents_of(corpus, options.separator)) {
+  for (const std::string_view document : documents_of(corpus)) {
     const auto begin = static_cast<size_t>(document.data() - corpus.text.data());
     const bool validates = begin >= val_begin && !train.empty();
     std::vector<int32_t>& ids = validates ? val : train;
@@ -89,26 +90,7 @@ void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dat
 std::optional<io::MaskOptions> masks_of(const TrainOptions& o, const io::Tokenizer& tokenizer) {
   if (models::find_architecture(o.architecture).head != models::Head::masked_token)
     return std::nullopt;
-  const io::NamedTokens& named = tokenizer.named_tokens();
-  io::MaskOptions m;
-  m.cls = named.classifier;
-  m.sep = named.separator;
-  m.pad = named.pad;
-  m.mask = named.mask;
-  if (m.cls < 0 || m.sep < 0 || m.pad < 0 || m.mask < 0)
-    user_error(
-        "the {} tokenizer has no {} token, which a masked language model needs: use --tokenizer "
-        "wordpiece:N, or the folder of an encoder",
-        tokenizer.kind(),
-        m.mask < 0  ? "mask"
-        : m.pad < 0 ? "padding"
-        : m.cls < 0 ? "class"
-                    : "separator");
-  m.vocab = tokenizer.vocab_size();
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-    if (tokenizer.is_special(id)) m.special_ids.push_back(id);
-  m.probability = o.mlm_probability;
-  m.has_types = true;
+  io::MaskOptions m = mask_options(tokenizer, o.mlm_probability);
   if (o.whole_word_mask) m.continues_word = io::ids_that_continue_words(tokenizer);
   return m;
 }
@@ -165,8 +147,10 @@ Dataset from_text_ahead(const TrainOptions& options, const std::string& tokenize
   const io::Corpus corpus = io::load_corpus(corpus_options);
   const std::string_view text = corpus.text;
   Dataset d;
-  d.tokenizer = known_or_made(options, tokenizer_folder,
-                              [&](const auto& kind) { return learn_tokenizer(text, kind); });
+  d.tokenizer = known_or_made(options, tokenizer_folder, [&](const auto& kind) {
+    std::string without_marks;
+    return learn_tokenizer(io::text_to_learn_from(corpus, without_marks), kind);
+  });
   const io::Tokenizer& tokenizer = *d.tokenizer;
   d.masks = masks_of(options, tokenizer);
   if (by_document(options)) {
@@ -281,6 +265,30 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
 
 }  // namespace
 
+io::MaskOptions mask_options(const io::Tokenizer& tokenizer, double probability) {
+  const io::NamedTokens& named = tokenizer.named_tokens();
+  io::MaskOptions m;
+  m.cls = named.classifier;
+  m.sep = named.separator;
+  m.pad = named.pad;
+  m.mask = named.mask;
+  if (m.cls < 0 || m.sep < 0 || m.pad < 0 || m.mask < 0)
+    user_error(
+        "the {} tokenizer has no {} token, which a masked language model needs: use --tokenizer "
+        "wordpiece:N, or the folder of an encoder",
+        tokenizer.kind(),
+        m.mask < 0  ? "mask"
+        : m.pad < 0 ? "padding"
+        : m.cls < 0 ? "class"
+                    : "separator");
+  m.vocab = tokenizer.vocab_size();
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_special(id)) m.special_ids.push_back(id);
+  m.probability = probability;
+  m.has_types = true;
+  return m;
+}
+
 bool by_document(const TrainOptions& options) {
   if (!options.task.empty()) return false;
   return options.sampling == "documents" || options.sampling == "group_by_length";
@@ -378,6 +386,9 @@ Dataset load_dataset(const TrainOptions& options, const std::string& tokenizer_f
   for (const std::string& t : options.text) corpus_options.text.emplace_back(t);
   corpus_options.accept_bytes = options.tokenizer == "byte";
   corpus_options.offer_bytes = true;
+  corpus_options.text_field = options.text_column;
+  corpus_options.by_document = by_document(options);
+  corpus_options.separator = options.separator;
   const io::CorpusFiles corpus = io::find_corpus(corpus_options);
   if (streams(options, corpus)) return from_text_stream(options, tokenizer_folder, corpus);
   check_room_ahead(options, corpus);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "data/loader.h"
 #include "data/window_batches.h"
@@ -54,16 +55,40 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
 std::string Score::str() const {
   std::string text = fmt::format("loss {:.4f}", loss);
   constexpr size_t kMost = 2;  // the log and --json have all
-  for (size_t i = 0; i < std::min(metrics.size(), kMost); ++i)
-    text += fmt::format(", {} {:.4f}", metrics[i].name, metrics[i].value);
+  const auto value_of = [&](std::string_view name) -> const double* {
+    for (const Metric& m : metrics)
+      if (m.name == name) return &m.value;
+    return nullptr;
+  };
+  const auto add = [&](const Metric& m) {
+    text += fmt::format(", {} {:.4f}", m.name, m.value);
+    const double* majority = value_of("majority_share");
+    if (m.name == "accuracy" && majority)
+      text += fmt::format(" (majority class {:.4f})", *majority);
+  };
+  bool says_what_decides = false;
+  for (size_t i = 0; i < std::min(metrics.size(), kMost); ++i) {
+    add(metrics[i]);
+    says_what_decides = says_what_decides || metrics[i].name == decided_by;
+  }
+  if (const double* value = value_of(decided_by); value && !says_what_decides)
+    add({decided_by, *value});
   return text;
 }
 
 bool Score::is_better_than(const Score& other) const {
-  if (metrics.empty() || other.metrics.empty()) return loss < other.loss;
+  const std::string name =
+      !decided_by.empty() || metrics.empty() ? decided_by : metrics.front().name;
+  const auto value_in = [&](const Score& s) {
+    for (const Metric& m : s.metrics)
+      if (m.name == name) return m.value;
+    return std::numeric_limits<double>::quiet_NaN();
+  };
   // A correlation with a constant is not a number: anything is better.
-  const double own = metrics[0].value, others = other.metrics[0].value;
-  return std::isnan(others) ? !std::isnan(own) || loss < other.loss : own > others;
+  const double own = value_in(*this), others = value_in(other);
+  if (std::isnan(own) && std::isnan(others)) return loss < other.loss;
+  if (std::isnan(own) || std::isnan(others)) return !std::isnan(own);
+  return is_lower_better(name) ? own < others : own > others;
 }
 
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches) {
@@ -79,9 +104,11 @@ Score evaluate(Session& session, const models::Model& model, const Dataset& data
     const std::vector<std::string> labels = model.task().labels;
     task = make_task_metrics(data.task->labels.kind, labels, std::ssize(labels));
   }
-  return score_of(
+  Score score = score_of(
       session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,
       batches, task.get());
+  score.decided_by = options.metric_for_best_model;
+  return score;
 }
 
 Score mean_loss(Session& session, const models::Model& model, const io::TokenSource& source,

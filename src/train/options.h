@@ -35,8 +35,9 @@ struct TrainOptions {
   // Tasks of encoders; `data` and `val_data` are then files of rows.
   std::string task;  // "classify", "regress", "tokens"; "": the model learns to tell tokens
   std::string text_column, text2_column, label_column;  // names, or numbers from 1; "": by the file
-  std::string header = "auto";                          // of those files: auto, yes, no
-  std::string quoting = "auto";                         // auto, csv, none
+  bool any_labels = false;        // labels that look like numbers or ids are classes all the same
+  std::string header = "auto";    // of those files: auto, yes, no
+  std::string quoting = "auto";   // auto, csv, none
   bool truncate = true;           // texts that are longer than the context are cut
   double mlm_probability = 0.15;  // that a token of a masked language model is to be told
   bool whole_word_mask = false;   // masks whole words
@@ -82,6 +83,8 @@ struct TrainOptions {
   int64_t eval_batches = 20;              // 0: the whole validation text
   int64_t eval_batch_size = 0;            // filled: batch_size
   bool load_best_model_at_end = false;    // the run ends with the weights of its best evaluation
+  std::string metric_for_best_model;      // which one that is; "": the task's, or the loss
+  std::optional<bool> greater_is_better;  // what the user believes of that metric
   double logging_steps = 1;               // below 1: a share of all steps
   int64_t samples = 1;                    // texts that the model writes at the end, ...
   double sample_steps = 0;                // and after so many steps; 0: only at the end
@@ -166,6 +169,8 @@ bool is_foreign_setting(std::string_view name, const TrainOptions& options);
 /// fields and validation. Keys may be any alias, with `_` or `-`, with or without dashes. Entries
 /// of the file, or of `given`, that contradict each other are refused: no order decides.
 TrainOptions resolve(const KeyValues& given);
+/// The same without the validation: for help, where the options are not complete.
+TrainOptions resolve_unchecked(const KeyValues& given);
 
 /// `over` and what it leaves of `under`, as one `given`: a setting in `under` goes where `over`
 /// sets the same field, by whatever name; lists add up. Throws UserError (exit 2) for an unknown

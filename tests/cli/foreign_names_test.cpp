@@ -246,6 +246,29 @@ TEST(ForeignNames, WhatChangesNothingLeavesTheOptionsAsTheyAre) {
   }
 }
 
+// The best weights are told by any metric of the task, greater or smaller being better.
+TEST(ForeignNames, TheMetricForTheBestModelIsOneOfTheTask) {
+  const auto with = [](const char* task, const char* metric, const char* greater) {
+    return KeyValues{{"task", task},
+                     {"data", "a.tsv"},
+                     {"init-from", "folder"},
+                     {"metric_for_best_model", metric},
+                     {"greater_is_better", greater}};
+  };
+  EXPECT_EQ(resolve(with("classify", "eval_f1_macro", "True")).metric_for_best_model, "f1_macro");
+  EXPECT_EQ(resolve(with("classify", "eval_loss", "False")).metric_for_best_model, "loss");
+  EXPECT_EQ(resolve(with("regress", "rmse", "False")).metric_for_best_model, "rmse");
+  EXPECT_EQ(resolve(with("tokens", "none", "True")).metric_for_best_model, "");
+  EXPECT_NE(message_of(with("regress", "rmse", "True"))
+                .find("--greater-is-better: expected false, because the best weights of --task "
+                      "regress are told by rmse"),
+            std::string::npos);
+  EXPECT_NE(message_of(with("tokens", "mse", "None"))
+                .find("--metric-for-best-model: expected one of f1, f1_macro, precision, recall, "
+                      "accuracy, loss for --task tokens; got 'mse'"),
+            std::string::npos);
+}
+
 TEST(ForeignNames, WhatIsNotDoneIsRefusedWithAWayOut) {
   const struct {
     const char *key, *value, *part;
@@ -260,7 +283,7 @@ TEST(ForeignNames, WhatIsNotDoneIsRefusedWithAWayOut) {
                {"dataloader_drop_last", "True", "leave it out"},
                {"lr_scheduler_kwargs", "{\"num_cycles\": 2}", "--min-lr"},
                {"optim_args", "a=b", "--adam-beta1"},
-               {"metric_for_best_model", "accuracy", "expected loss"},
+               {"metric_for_best_model", "accuracy", "expected one of loss"},
                {"greater_is_better", "True", "expected false"},
                {"eval_steps", "1.5", "below 1"},
                {"dataset", "no_such_text", "data prepare"},

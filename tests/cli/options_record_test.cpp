@@ -92,7 +92,8 @@ KeyValues unusual_task() {
   return {{"task", "classify"},  {"data", "a.tsv"},     {"init-from", "some folder"},
           {"text-column", "t"},  {"text2-column", "2"}, {"label-column", "l"},
           {"header", "no"},      {"quoting", "csv"},    {"truncate", "false"},
-          {"val-data", "b.tsv"}, {"sampling", "epoch"}};
+          {"val-data", "b.tsv"}, {"sampling", "epoch"}, {"metric-for-best-model", "f1"},
+          {"any-labels", "true"}};
 }
 
 TEST(TrainOptionRecords, JsonRoundTrip) {

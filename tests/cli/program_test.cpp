@@ -111,6 +111,30 @@ TEST_F(Program, HelpIsThatOfTheArchitecture) {
   EXPECT_TRUE(lists(run("train --preset llama-1b --help"), "[500000]"));
 }
 
+// The defaults are those of the preset that the options choose, whatever else a run needs.
+TEST_F(Program, HelpShowsTheDefaultsThatTheOptionsChoose) {
+  const auto default_of = [&](const std::string& options, const std::string& option) {
+    const Outcome o = run(("train " + options + " --help").c_str());
+    EXPECT_EQ(o.code, 0) << options << o.err;
+    const size_t at = o.out.find("  --" + option + " ");
+    const size_t open = o.out.find('[', std::min(at, o.out.size()));
+    return open == std::string::npos ? "" : o.out.substr(open, o.out.find(']', open) - open + 1);
+  };
+  const std::string pretraining = default_of("", "learning-rate");
+  for (const char* fine_tuning :
+       {"--task classify --preset fine-tune", "--preset fine-tune", "--task classify",
+        "--task tokens --data nowhere.tsv", "--task classify --init-from nowhere/at/all",
+        "--task regress --config nowhere.toml"}) {
+    EXPECT_EQ(default_of(fine_tuning, "learning-rate"), "[5e-05]") << fine_tuning;
+    EXPECT_EQ(default_of(fine_tuning, "preset"), "[fine-tune]") << fine_tuning;
+  }
+  EXPECT_NE(pretraining, "[5e-05]");
+  EXPECT_EQ(default_of("--init-from nowhere/at/all", "preset"), "[fine-tune-text]");
+  EXPECT_NE(default_of("--optim lion", "learning-rate"), pretraining);
+  write_file_atomically(folder_ / "a.toml", "preset = \"llama-char\"\n");
+  EXPECT_EQ(default_of("--config " + (folder_ / "a.toml").string(), "preset"), "[llama-char]");
+}
+
 // Architectures that share an option may say of it what holds for them.
 TEST_F(Program, HelpOfASharedOptionIsThatOfTheArchitecture) {
   EXPECT_NE(run("train --help --architecture llama").out.find("0: 8/3 of n-embd"),

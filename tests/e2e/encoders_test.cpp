@@ -256,13 +256,13 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect(fine_tuning("bad", "classify", "classes.tsv", {"--val-data", path("values.tsv")}), 1,
          "values.tsv");
   expect({"train", "--task", "classify", "--data", path("classes.tsv")}, 2,
-         "starts from a trained encoder: expected --init-from");
+         "starts from a trained model: expected --init-from");
   expect({"train", "--task", "classify", "--init-from", model}, 2, "needs --data with one file");
   expect({"train", "--label-column", "x"}, 2, "--label-column applies to labelled texts");
   expect({"train", "--preset", "fine-tune"}, 2, "--preset fine-tune needs --task");
   expect(fine_tuning("bad", "classify", "classes.tsv", {"--sampling", "random"}), 2,
          "--sampling epoch or group_by_length");
-  expect(fine_tuning("bad", "classify", "classes.tsv", {"--init-from", path("gpt")}), 1,
+  expect(fine_tuning("bad", "tokens", "tags.txt", {"--init-from", path("gpt")}), 1,
          "it needs an encoder");
   expect(pretraining("bad", {"--tokenizer", "char"}), 1,
          "the char tokenizer has no mask token, which a masked language model needs");
@@ -270,8 +270,6 @@ TEST_F(Encoders, WhatIsWrongIsNamed) {
   expect(pretraining("bad", {"--tokenizer", "wordpiece:100000"}), 1, "ask for ");
   expect({"embed", "--model", path("gpt").string(), "--text", text_path().string()}, 1,
          "it needs an encoder");
-  expect({"eval", "--model", model, "--text", text_path().string()}, 1,
-         "its model is for masked tokens");
   expect({"embed", "--model", model, "--text", path("nowhere").string()}, 1, "nowhere");
   expect({"embed", "--model", model, "--text", text_path().string(), "--no-truncate",
           "--max-length", "5"},

@@ -31,13 +31,22 @@ def show(*numbers):
 
 
 warnings.simplefilter("ignore")
-print("classes, count, used: accuracy, precision, recall, f1, matthews")
+print("classes, count, used: accuracy, precision, recall, f1, matthews, macro f1, micro f1, largest share")
 for case, (classes, count, used) in enumerate([(2, 200, 2), (2, 30, 1), (3, 200, 3), (5, 100, 4), (7, 5, 7)]):
     truth, predicted = classes_of(case, classes, count, used)
     average = "binary" if classes == 2 else "macro"
     p, r, f, _ = metrics.precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)
     print(f"{{{case}, {classes}, {count}, {used},",
-          show(metrics.accuracy_score(truth, predicted), p, r, f, metrics.matthews_corrcoef(truth, predicted)) + "},")
+          show(metrics.accuracy_score(truth, predicted), p, r, f, metrics.matthews_corrcoef(truth, predicted),
+               metrics.f1_score(truth, predicted, average="macro", zero_division=0),
+               metrics.f1_score(truth, predicted, average="micro", zero_division=0),
+               max(truth.count(c) for c in range(classes)) / count) + "},")
+
+print("label: precision, recall, f1, examples; then the confusion matrix, of 3 classes")
+truth, predicted = classes_of(2, 3, 200, 3)
+for c, (p, r, f, n) in enumerate(zip(*metrics.precision_recall_fscore_support(truth, predicted))):
+    print(f"{{{c},", show(p, r, f, n) + "},")
+print(metrics.confusion_matrix(truth, predicted).tolist())
 
 print("steps of truth, steps of predictions: pearson, spearman, mse, mae")
 for case, (steps, noise) in enumerate([(5, 3), (50, 1000), (1000, 5)]):
@@ -49,7 +58,7 @@ for case, (steps, noise) in enumerate([(5, 3), (50, 1000), (1000, 5)]):
                                               metrics.mean_squared_error(truth, predicted),
                                               metrics.mean_absolute_error(truth, predicted)) + "},")
 
-print("part that is right, of 10: accuracy, precision, recall, f1 of entities")
+print("part that is right, of 10: accuracy, precision, recall, f1, macro f1 of entities")
 for right in (0, 5, 9):
     truth, predicted = [], []
     for row in range(60):
@@ -59,4 +68,5 @@ for right in (0, 5, 9):
         predicted.append([truth[-1][i] if words[4 * i + 1] % 10 < right else words[4 * i + 2] % 5 for i in range(length)])
     truth, predicted = ([[TAGS[i] for i in row] for row in rows] for rows in (truth, predicted))
     print(f"{{{right},", show(entities.accuracy_score(truth, predicted), entities.precision_score(truth, predicted),
-                             entities.recall_score(truth, predicted), entities.f1_score(truth, predicted)) + "},")
+                             entities.recall_score(truth, predicted), entities.f1_score(truth, predicted),
+                             entities.f1_score(truth, predicted, average="macro")) + "},")

@@ -28,17 +28,17 @@ std::vector<uint32_t> metric_words(uint32_t stream, size_t count) {
 TEST(Metrics, ClassesAsScikitLearn) {
   const struct {
     uint32_t stream, classes, count, used;
-    double accuracy, precision, recall, f1, matthews;
+    double accuracy, precision, recall, f1, matthews, f1_macro, majority;
   } cases[] = {
       {0, 2, 200, 2, 0.80500000000000005, 0.80000000000000004, 0.80808080808080807,
-       0.8040201005025126, 0.61003050228769062},
-      {1, 2, 30, 1, 1, 0, 0, 0, 0},
+       0.8040201005025126, 0.61003050228769062, 0.80499512487812197, 0.505},
+      {1, 2, 30, 1, 1, 0, 0, 0, 0, 1, 1},
       {2, 3, 200, 3, 0.71999999999999997, 0.7193530701754387, 0.71957400295286156,
-       0.71896211920998032, 0.57866378577608313},
+       0.71896211920998032, 0.57866378577608313, 0.71896211920998032, 0.365},
       {3, 5, 100, 4, 0.71999999999999997, 0.7171474358974359, 0.72143817204301064,
-       0.71646320011258091, 0.62783384977252199},
+       0.71646320011258091, 0.62783384977252199, 0.71646320011258091, 0.31},
       {4, 7, 5, 7, 0.59999999999999998, 0.29999999999999999, 0.40000000000000002,
-       0.33333333333333331, 0.53033008588991071},
+       0.33333333333333331, 0.53033008588991071, 0.33333333333333331, 0.4},
   };
   for (const auto& c : cases) {
     const auto words = metric_words(c.stream, c.count);
@@ -56,7 +56,42 @@ TEST(Metrics, ClassesAsScikitLearn) {
     EXPECT_NEAR(result.recall, c.recall, 1e-14) << c.stream;
     EXPECT_NEAR(result.f1, c.f1, 1e-14) << c.stream;
     EXPECT_NEAR(result.matthews, c.matthews, 1e-14) << c.stream;
+    EXPECT_NEAR(result.f1_macro, c.f1_macro, 1e-14) << c.stream;
+    EXPECT_EQ(result.f1_micro, result.accuracy) << c.stream;
+    EXPECT_NEAR(result.majority, c.majority, 1e-14) << c.stream;
   }
+}
+
+TEST(Metrics, EachClassAsScikitLearn) {
+  const struct {
+    double precision, recall, f1;
+    int64_t truth;
+  } expected[] = {{0.72368421052631582, 0.75342465753424659, 0.73825503355704702, 73},
+                  {0.734375, 0.6811594202898551, 0.70676691729323304, 69},
+                  {0.69999999999999996, 0.72413793103448276, 0.71186440677966101, 58}};
+  const auto words = metric_words(2, 200);
+  const auto task = make_task_metrics(io::LabelKind::kClasses, {"a", "b", "c"}, 1);
+  for (size_t i = 0; i < 200; ++i) {
+    const auto truth = static_cast<int32_t>(words[4 * i] % 3);
+    const uint32_t predicted = words[4 * i + 1] % 10 < 6 ? words[4 * i] % 3 : words[4 * i + 2] % 3;
+    std::vector<float> logits(3);
+    logits[predicted] = 1;
+    io::Batch batch;
+    batch.targets = {truth};
+    task->add(logits, batch);
+  }
+  const auto labels = task->by_label();
+  ASSERT_EQ(labels.size(), 3u);
+  for (size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(labels[c].score.precision, expected[c].precision, 1e-14);
+    EXPECT_NEAR(labels[c].score.recall, expected[c].recall, 1e-14);
+    EXPECT_NEAR(labels[c].score.f1, expected[c].f1, 1e-14);
+    EXPECT_EQ(labels[c].score.truth, expected[c].truth);
+  }
+  EXPECT_EQ(task->confusion(),
+            (std::vector<std::vector<int64_t>>{{55, 10, 8}, {12, 47, 10}, {9, 7, 42}}));
+  // More classes than anybody reads have no matrix.
+  EXPECT_TRUE(ClassMetrics(ClassMetrics::kMostConfused + 1).confusion().empty());
 }
 
 TEST(Metrics, NumbersAsScipy) {
@@ -94,11 +129,14 @@ TEST(Metrics, NumbersAsScipy) {
 TEST(Metrics, EntitiesAsSeqeval) {
   const struct {
     uint32_t right;
-    double accuracy, precision, recall, f1;
+    double accuracy, precision, recall, f1, f1_macro;
   } cases[] = {
-      {0, 0.19444444444444445, 0.24110671936758893, 0.21631205673758866, 0.22803738317757011},
-      {5, 0.60606060606060608, 0.5714285714285714, 0.51063829787234039, 0.5393258426966292},
-      {9, 0.9494949494949495, 0.93617021276595747, 0.93617021276595747, 0.93617021276595747},
+      {0, 0.19444444444444445, 0.24110671936758893, 0.21631205673758866, 0.22803738317757011,
+       0.22604446684587814},
+      {5, 0.60606060606060608, 0.5714285714285714, 0.51063829787234039, 0.5393258426966292,
+       0.53804836895388075},
+      {9, 0.9494949494949495, 0.93617021276595747, 0.93617021276595747, 0.93617021276595747,
+       0.93601250504235578},
   };
   for (const auto& c : cases) {
     TagMetrics metrics({"B-LOC", "B-PER-X", "I-LOC", "I-PER-X", "O"});
@@ -122,6 +160,8 @@ TEST(Metrics, EntitiesAsSeqeval) {
     EXPECT_NEAR(result.precision, c.precision, 1e-14) << c.right;
     EXPECT_NEAR(result.recall, c.recall, 1e-14) << c.right;
     EXPECT_NEAR(result.f1, c.f1, 1e-14) << c.right;
+    EXPECT_NEAR(result.f1_macro, c.f1_macro, 1e-14) << c.right;
+    EXPECT_EQ(metrics.by_label().size(), 2u);  // LOC and PER-X
   }
 }
 

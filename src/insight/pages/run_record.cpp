@@ -38,6 +38,8 @@ std::optional<double> mean_of_last(const std::vector<double>& values, size_t cou
 /// What decides which weights of a task are best (train/tasks/metrics.h).
 std::string metric_of(const Json& options) {
   const Json task = options.is_object() ? options.value("task", Json()) : Json();
+  const Json named = options.is_object() ? options.value("metric_for_best_model", Json()) : Json();
+  if (named.is_string() && named != "" && named != "loss") return named.get<std::string>();
   if (task == "classify") return "accuracy";
   if (task == "regress") return "pearson";
   return task == "tokens" ? "f1" : "";

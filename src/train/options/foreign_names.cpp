@@ -210,14 +210,6 @@ void check_harmless(const Harmless& h, const std::string& value) {
   }
 }
 
-/// What the best weights of a run are told by.
-std::string metric_of_task(const std::string& task) {
-  return task == "classify"  ? "accuracy"
-         : task == "regress" ? "pearson"
-         : task == "tokens"  ? "f1"
-                             : "loss";
-}
-
 void add_mapped_rows(ForeignTable& t) {
   const auto mixed = [&](const char* name, const char* precision, const char* help) {
     t.foreign(name, Kind::kFlag, "precision", help,
@@ -323,21 +315,9 @@ void add_harmless_rows(ForeignTable& t) {
               [&h](TrainOptions&, const std::string& s) { check_harmless(h, s); });
   t.foreign("full-determinism", Kind::kFlag, "full-determinism", "always so",
             [](TrainOptions&, const std::string& s) { parse_bool(s); });
-  t.foreign("metric-for-best-model", Kind::kText, "metric-for-best-model", "that of the task",
-            [](TrainOptions& o, const std::string& s) {
-              const std::string metric = metric_of_task(o.task);
-              if (s != metric && s != "eval_" + metric && !is_among(s, "none null"))
-                usage_error(
-                    "expected {}, which tells the best weights of {}: leave it out; got '{}'",
-                    metric, o.task.empty() ? "a run without a task" : "--task " + o.task, s);
-            });
   t.foreign("greater-is-better", Kind::kOptional, "greater-is-better", "as the metric says",
             [](TrainOptions& o, const std::string& s) {
-              if (!is_among(s, "none null") && parse_bool(s) == o.task.empty())
-                usage_error(
-                    "expected {}, because the best weights are told by {}: leave it out; "
-                    "got '{}'",
-                    !o.task.empty(), metric_of_task(o.task), s);
+              if (!is_among(s, "none null")) o.greater_is_better = parse_bool(s);
             });
   // Options of ours by another name, or several of them, which in_our_names() has.
   for (const char* name :

@@ -30,10 +30,13 @@ void add_data_rows(Table& t) {
 
   t.group("data");
   t.list("text", &Options::text, false, "FILE...",
-         "text files and folders to train on (default: tiny Shakespeare)", {"train-file"})
+         "text files and folders to train on, .jsonl, .gz and .zst, too (default: tiny "
+         "Shakespeare)",
+         {"train-file"})
       .free_on_resume = true;  // the trainer compares the content's digest
   t.list("data", &Options::data, false, "FILE...",
-         "token shards (.bin), or folders of them; with --task a file of texts and labels (.tsv)")
+         "token shards (.bin), or folders of them; with --task a file of texts and labels (.csv, "
+         ".tsv, .jsonl, packed or not)")
       .free_on_resume = true;
   t.list("val-data", &Options::val_data, false, "FILE...",
          "the same for validation (default: a part of --data)", {"validation-file"})
@@ -50,7 +53,8 @@ void add_data_rows(Table& t) {
   t.choice("tokenize", &Options::tokenize, {{"auto"}, {"ahead"}, {"stream"}}, "WHEN",
            "tokenise the text ahead of the training, as a stream during it, or auto: by its size");
   t.text("separator", &Options::separator, "TEXT",
-         "text that ends a document inside a file (default: a file is a document)");
+         "text that ends a document inside a file (default: a file is a document, or a line of a "
+         ".jsonl file)");
   t.real("val-fraction", &Options::val_fraction,
          {.low = 0, .high = 1, .low_open = true, .high_open = true}, "X",
          "fraction of the text held out for validation, taken from its end; with --task every k-th "
@@ -62,10 +66,11 @@ void add_task_rows(Table& t) {
   t.choice("task", &Options::task,
            {{"", "none"}, {"classify", "classes"}, {"regress", "regression"}, {"tokens", "ner"}},
            "NAME",
-           "what an encoder learns from texts with labels: classify (a class for each text), "
-           "regress (numbers), tokens (a class for each word)");
+           "what a model learns from texts with labels: classify (a class for each text), regress "
+           "(numbers), or an encoder tokens (a class for each word)");
   t.text("text-column", &Options::text_column, "NAME",
-         "column of the text: its name in the header, or its number (default: detected)",
+         "column of the text: its name in the header, or its number (default: detected); of .jsonl "
+         "files the field",
          {"text-column-name"});
   t.text("text2-column", &Options::text2_column, "NAME", "column of a second text");
   t.text("label-column", &Options::label_column, "NAME", "column of the label",
@@ -75,6 +80,8 @@ void add_task_rows(Table& t) {
   t.choice(
       "quoting", &Options::quoting, {{"auto"}, {"csv"}, {"none"}}, "HOW",
       "how such files use quotes: csv (around fields), none (quotes are text), auto (detected)");
+  t.flag("any-labels", &Options::any_labels,
+         "learn labels as classes that look like numbers or ids");
   t.flag("truncate", &Options::truncate,
          "truncate texts longer than the context; --no-truncate makes them an error",
          {"truncation"});
@@ -258,6 +265,17 @@ void add_evaluation_rows(Table& t) {
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
          "end with the weights of the best evaluation instead of the last");
+  t.text(
+       "metric-for-best-model", &Options::metric_for_best_model, "NAME",
+       "what tells the best evaluation: loss, or of a task accuracy, f1, f1_macro, precision, "
+       "recall, matthews_correlation, pearson, spearmanr, mse, rmse, mae (default: loss, accuracy "
+       "of classes, pearson of numbers, f1 of tags)")
+      .set = [](Options& o, const std::string& name) {
+    constexpr std::string_view kPrefix = "eval_";  // as Hugging Face's trainer calls them
+    o.metric_for_best_model = name == "none" || name == "null" ? ""
+                              : name.starts_with(kPrefix)      ? name.substr(kPrefix.size())
+                                                               : name;
+  };
   add_interval(
       t, "logging-steps", &Options::logging_steps,
       "steps between log lines, on the screen and in log.jsonl; below 1: a fraction of all steps "

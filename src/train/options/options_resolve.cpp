@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <set>
 
+#include "base/human.h"
 #include "formats/json_file.h"
 #include "train/options.h"
 #include "train/options/foreign_names.h"
 #include "train/options/option_layer.h"
+#include "train/tasks/metric_names.h"
+#include "train/tasks/metrics.h"
 
 namespace brrr::train {
 namespace {
@@ -75,6 +78,7 @@ void fill(TrainOptions& o) {
     o.max_steps = 0;
   fill_intervals(o);
   if (o.data_seed < 0) o.data_seed = o.seed;
+  if (o.task.empty() && o.metric_for_best_model == "loss") o.metric_for_best_model.clear();
   if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
   // Shards bring their tokenizer; a tokenizer brings its vocabulary.
   if (!o.data.empty() && !o.was_given("tokenizer")) o.tokenizer.clear();
@@ -127,9 +131,10 @@ bool is_set(const TrainOptions& o, const char* name) {
 }
 
 void validate_task(const TrainOptions& o) {
-  for (const char* name :
-       {"text-column", "text2-column", "label-column", "header", "quoting", "truncate"})
-    if (o.task.empty() && is_set(o, name))
+  for (const char* name : {"text-column", "text2-column", "label-column", "header", "quoting",
+                           "truncate", "any-labels"})
+    if (o.task.empty() && is_set(o, name) &&
+        !(std::string_view(name) == "text-column" && !o.text.empty()))  // of a .jsonl file
       usage_error("--{} applies to labelled texts: it needs --task", name);
   const bool masks = o.task.empty() &&
                      (o.init_from != "scratch" || o.wants_resume() ||
@@ -147,7 +152,7 @@ void validate_task(const TrainOptions& o) {
   }
   if (o.wants_resume()) return;
   if (o.init_from == "scratch")
-    usage_error("--task {} starts from a trained encoder: expected --init-from FOLDER", o.task);
+    usage_error("--task {} starts from a trained model: expected --init-from FOLDER", o.task);
   if (!o.text.empty())
     usage_error("--task {} reads texts with labels from --data FILE.tsv; got --text", o.task);
   if (o.data.size() != 1 || o.val_data.size() > 1)
@@ -160,6 +165,19 @@ void validate_task(const TrainOptions& o) {
   if (o.val_data.empty() && o.val_fraction > 0.5)
     usage_error("--task {} holds out every k-th row: expected --val-fraction up to 0.5; got {}",
                 o.task, o.val_fraction);
+}
+
+void validate_metric(const TrainOptions& o) {
+  const std::vector<std::string> known = metric_names(o.task);
+  const std::string& metric =
+      o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
+  const std::string of = o.task.empty() ? "a run without --task" : "--task " + o.task;
+  if (std::ranges::find(known, metric) == known.end())
+    usage_error("--metric-for-best-model: expected one of {} for {}; got '{}'", listed(known), of,
+                metric);
+  if (o.greater_is_better && *o.greater_is_better == is_lower_better(metric))
+    usage_error("--greater-is-better: expected {}, because the best weights of {} are told by {}",
+                is_lower_better(metric) ? "false" : "true", of, metric);
 }
 
 /// Sequences in a step.
@@ -205,6 +223,12 @@ bool is_foreign_setting(std::string_view name, const TrainOptions& options) {
 }
 
 TrainOptions resolve(const KeyValues& given) {
+  TrainOptions options = resolve_unchecked(given);
+  validate(options);
+  return options;
+}
+
+TrainOptions resolve_unchecked(const KeyValues& given) {
   const auto& table = train_option_table();
   // The preset and the file come first whatever their place on the command line.
   TrainOptions heads;
@@ -270,7 +294,6 @@ TrainOptions resolve(const KeyValues& given) {
   if (names.contains("activation-memory")) names.insert("rematerialize");  // it sets both
   options.given.assign(names.begin(), names.end());
   fill(options);
-  validate(options);
   return options;
 }
 
@@ -289,6 +312,7 @@ void validate(const TrainOptions& o) {
                    o.dropout});
   }
   validate_task(o);
+  validate_metric(o);
   if (!o.text.empty() && !o.data.empty())
     usage_error("expected --text or --data, not both: text is tokenized, data already is tokens");
   if (!o.val_data.empty() && o.data.empty())

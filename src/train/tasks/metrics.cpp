@@ -19,11 +19,13 @@ double part_of(int64_t count, int64_t all) {
   return all == 0 ? 0 : static_cast<double>(count) / static_cast<double>(all);
 }
 
-struct Quotients {
-  double precision = 0, recall = 0, f1 = 0;
-};
-Quotients quotients_of(int64_t right, int64_t predicted, int64_t truth) {
-  return {part_of(right, predicted), part_of(right, truth), part_of(2 * right, predicted + truth)};
+ClassScore score_from(int64_t right, int64_t predicted, int64_t truth) {
+  return {right,
+          predicted,
+          truth,
+          part_of(right, predicted),
+          part_of(right, truth),
+          part_of(2 * right, predicted + truth)};
 }
 
 double correlation(const std::vector<double>& x, const std::vector<double>& y) {
@@ -97,8 +99,24 @@ class ClassTask final : public TaskMetrics {
     const auto result = metrics_.result();
     std::vector<Metric> list = quotient_metrics(result);
     list.insert(list.begin(), {"accuracy", result.accuracy});
+    list.push_back({"f1_macro", result.f1_macro});
+    list.push_back({"f1_micro", result.f1_micro});
     list.push_back({"matthews_correlation", result.matthews});
+    list.push_back({"majority_share", result.majority});
     return list;
+  }
+  std::vector<LabelScore> by_label() const override {
+    std::vector<LabelScore> list;
+    for (size_t i = 0; i < labels_.size(); ++i)
+      list.push_back({labels_[i], metrics_.score_of(static_cast<int64_t>(i))});
+    return list;
+  }
+  std::vector<std::vector<int64_t>> confusion() const override {
+    const std::vector<int64_t>& all = metrics_.confusion();
+    std::vector<std::vector<int64_t>> rows;
+    const auto K = static_cast<std::ptrdiff_t>(labels_.size());
+    for (auto row = all.begin(); row != all.end(); row += K) rows.emplace_back(row, row + K);
+    return rows;
   }
   std::string explanation() const override {
     return labels_.size() == 2 ? fmt::format("of the label '{}'", labels_[1])
@@ -121,6 +139,7 @@ class ValueTask final : public TaskMetrics {
     return {{"pearson", result.pearson},
             {"spearmanr", result.spearman},
             {"mse", result.mean_squared_error},
+            {"rmse", std::sqrt(result.mean_squared_error)},
             {"mae", result.mean_absolute_error}};
   }
   std::string explanation() const override { return ""; }
@@ -147,8 +166,11 @@ class TagTask final : public TaskMetrics {
     const auto result = metrics_.result();
     std::vector<Metric> list = quotient_metrics(result);
     list.push_back({"accuracy", result.accuracy});
+    list.push_back({"f1_macro", result.f1_macro});
+    list.push_back({"majority_share", result.majority});
     return list;
   }
+  std::vector<LabelScore> by_label() const override { return metrics_.by_label(); }
   std::string explanation() const override {
     return metrics_.counts_entities() ? "of entities" : "of tags, mean over those that occur";
   }
@@ -159,6 +181,10 @@ class TagTask final : public TaskMetrics {
 };
 
 }  // namespace
+
+bool is_lower_better(std::string_view metric) {
+  return metric == "loss" || metric == "mse" || metric == "rmse" || metric == "mae";
+}
 
 std::vector<int32_t> argmax_rows(std::span<const float> logits, int64_t classes) {
   const auto K = static_cast<size_t>(classes);
@@ -174,6 +200,7 @@ std::vector<int32_t> argmax_rows(std::span<const float> logits, int64_t classes)
 
 ClassMetrics::ClassMetrics(int64_t classes)
     : classes_(classes),
+      confusion_(classes <= kMostConfused ? static_cast<size_t>(classes * classes) : 0),
       right_(static_cast<size_t>(classes)),
       truth_(static_cast<size_t>(classes)),
       predicted_(static_cast<size_t>(classes)) {
@@ -191,7 +218,13 @@ void ClassMetrics::add(std::span<const int32_t> predicted, std::span<const int32
     ++truth_[t];
     ++predicted_[p];
     right_[t] += t == p;
+    if (!confusion_.empty()) ++confusion_[t * static_cast<size_t>(classes_) + p];
   }
+}
+
+ClassScore ClassMetrics::score_of(int64_t label) const {
+  const auto c = static_cast<size_t>(label);
+  return score_from(right_[c], predicted_[c], truth_[c]);
 }
 
 ClassMetrics::Result ClassMetrics::result() const {
@@ -199,12 +232,13 @@ ClassMetrics::Result ClassMetrics::result() const {
   result.count = std::accumulate(truth_.begin(), truth_.end(), int64_t{0});
   const int64_t right = std::accumulate(right_.begin(), right_.end(), int64_t{0});
   if (result.count == 0) {
-    result.accuracy = result.matthews = kNotANumber;
+    result.accuracy = result.f1_micro = result.matthews = kNotANumber;
     return result;
   }
-  result.accuracy = part_of(right, result.count);
+  result.accuracy = result.f1_micro = part_of(right, result.count);
+  result.majority = part_of(*std::max_element(truth_.begin(), truth_.end()), result.count);
   const bool is_binary = classes_ == 2;
-  double occurring = 0;
+  double occurring = 0, all_occurring = 0;
   // Matthews' correlation for any number of classes (Gorodkin, Comput. Biol. Chem. 28, 2004).
   const auto n = static_cast<double>(result.count);
   double covariance = static_cast<double>(right) * n, of_truth = n * n, of_predicted = n * n;
@@ -213,13 +247,17 @@ ClassMetrics::Result ClassMetrics::result() const {
     covariance -= static_cast<double>(t) * static_cast<double>(p);
     of_truth -= static_cast<double>(t) * static_cast<double>(t);
     of_predicted -= static_cast<double>(p) * static_cast<double>(p);
-    if (t + p == 0 || (is_binary && c != 1)) continue;
-    const Quotients q = quotients_of(right_[c], p, t);
+    if (t + p == 0) continue;
+    const ClassScore q = score_from(right_[c], p, t);
+    result.f1_macro += q.f1;
+    ++all_occurring;
+    if (is_binary && c != 1) continue;
     result.precision += q.precision, result.recall += q.recall, result.f1 += q.f1;
     ++occurring;
   }
   if (occurring > 1)
     result.precision /= occurring, result.recall /= occurring, result.f1 /= occurring;
+  result.f1_macro /= all_occurring;
   if (of_truth > 0 && of_predicted > 0)
     result.matthews = covariance / std::sqrt(of_truth) / std::sqrt(of_predicted);
   return result;
@@ -283,11 +321,11 @@ void TagMetrics::add(std::span<const int32_t> predicted, std::span<const int32_t
     tags_true.push_back(labels_[static_cast<size_t>(truth[i])]);
   }
   const auto found = entities_of(tags_predicted), expected = entities_of(tags_true);
-  predicted_entities_ += static_cast<int64_t>(found.size());
-  true_entities_ += static_cast<int64_t>(expected.size());
+  for (const Entity& e : found) ++entities_[std::string(e.type)].predicted;
+  for (const Entity& e : expected) ++entities_[std::string(e.type)].truth;
   // Both are in the order of their beginnings, and no two of a side begin at one place.
   for (size_t i = 0, j = 0; i < found.size() && j < expected.size();) {
-    if (found[i] == expected[j]) ++right_entities_;
+    if (found[i] == expected[j]) ++entities_[std::string(found[i].type)].right;
     if (found[i].begin < expected[j].begin)
       ++i;
     else if (found[i].begin > expected[j].begin)
@@ -299,11 +337,40 @@ void TagMetrics::add(std::span<const int32_t> predicted, std::span<const int32_t
 
 TagMetrics::Result TagMetrics::result() const {
   const ClassMetrics::Result of_tokens = tokens_.result();
-  if (!counts_entities_)
-    return {of_tokens.count, of_tokens.accuracy, of_tokens.precision, of_tokens.recall,
-            of_tokens.f1};
-  const Quotients q = quotients_of(right_entities_, predicted_entities_, true_entities_);
-  return {of_tokens.count, of_tokens.accuracy, q.precision, q.recall, q.f1};
+  Result result;
+  result.count = of_tokens.count;
+  result.accuracy = of_tokens.accuracy;
+  result.majority = of_tokens.majority;
+  if (!counts_entities_) {
+    result.precision = of_tokens.precision;
+    result.recall = of_tokens.recall;
+    result.f1 = of_tokens.f1;
+    result.f1_macro = of_tokens.f1_macro;
+    return result;
+  }
+  int64_t right = 0, predicted = 0, truth = 0;
+  for (const auto& [type, s] : entities_) {
+    right += s.right, predicted += s.predicted, truth += s.truth;
+    result.f1_macro += score_from(s.right, s.predicted, s.truth).f1;
+  }
+  if (!entities_.empty()) result.f1_macro /= static_cast<double>(entities_.size());
+  const ClassScore q = score_from(right, predicted, truth);
+  result.precision = q.precision;
+  result.recall = q.recall;
+  result.f1 = q.f1;
+  return result;
+}
+
+std::vector<LabelScore> TagMetrics::by_label() const {
+  std::vector<LabelScore> list;
+  if (counts_entities_) {
+    for (const auto& [type, s] : entities_)
+      list.push_back({type, score_from(s.right, s.predicted, s.truth)});
+    return list;
+  }
+  for (size_t i = 0; i < labels_.size(); ++i)
+    list.push_back({labels_[i], tokens_.score_of(static_cast<int64_t>(i))});
+  return list;
 }
 
 std::unique_ptr<TaskMetrics> make_task_metrics(io::LabelKind kind,

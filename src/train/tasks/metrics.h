@@ -3,9 +3,11 @@
 // numbers are those of scikit-learn, scipy and seqeval, in double.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/batch_source.h"
@@ -22,9 +24,27 @@ struct Metric {
   double value = 0;
 };
 
+/// Whether smaller values of a metric are better: of the loss and of errors.
+bool is_lower_better(std::string_view metric);
+
+/// How good the predictions of one class are.
+struct ClassScore {
+  int64_t right = 0, predicted = 0, truth = 0;  // examples
+  double precision = 0, recall = 0, f1 = 0;     // 0 where a quotient is 0 / 0
+};
+
+/// One class, or one type of entities, for the user.
+struct LabelScore {
+  std::string label;
+  ClassScore score;
+};
+
 /// Predictions of one class out of some.
 class ClassMetrics {
  public:
+  /// Classes for which examples are counted by truth and prediction.
+  static constexpr int64_t kMostConfused = 256;
+
   explicit ClassMetrics(int64_t classes);
   /// Both [n]. Places whose truth is kIgnoreId do not count; all other ids are in [0, classes).
   void add(std::span<const int32_t> predicted, std::span<const int32_t> truth);
@@ -35,12 +55,19 @@ class ClassMetrics {
     /// They are those of the second of two classes; of more classes the mean over those that occur
     /// in the truth or in the predictions (macro). 0 where a quotient is 0 / 0.
     double precision = 0, recall = 0, f1 = 0;
+    double f1_macro = 0;  // the mean over the classes that occur, two classes or more
+    double f1_micro = 0;  // of all decisions together, which is the accuracy
     double matthews = 0;  // Matthews' correlation; 0 where one side is constant
+    double majority = 0;  // part that the most frequent class has: the accuracy of saying only it
   };
   Result result() const;
+  ClassScore score_of(int64_t label) const;
+  /// [truth, predicted], by rows; empty for more than kMostConfused classes.
+  const std::vector<int64_t>& confusion() const { return confusion_; }
 
  private:
   int64_t classes_;
+  std::vector<int64_t> confusion_;
   std::vector<int64_t> right_, truth_, predicted_;  // by class
 };
 
@@ -83,14 +110,18 @@ class TagMetrics {
     /// They are those of entities, all types together (micro); else those of tags, as ClassMetrics
     /// has them (macro).
     double precision = 0, recall = 0, f1 = 0;
+    double f1_macro = 0;  // the mean over the types that occur, or the tags
+    double majority = 0;  // part of the tokens that the most frequent tag has
   };
   Result result() const;
+  /// Each type of entities that occurs, or each tag.
+  std::vector<LabelScore> by_label() const;
 
  private:
   std::vector<std::string> labels_;
   bool counts_entities_ = false;
   ClassMetrics tokens_;
-  int64_t true_entities_ = 0, predicted_entities_ = 0, right_entities_ = 0;
+  std::map<std::string, ClassScore, std::less<>> entities_;  // by type; only what is counted
 };
 
 /// The metrics of a task, fed with what its model gives for io::LabelledBatches.
@@ -100,8 +131,13 @@ class TaskMetrics {
   /// `outputs`: logits [B, classes] or [B, T, classes], or numbers [B, K]. Empty rows of the batch
   /// do not count.
   virtual void add(std::span<const float> outputs, const io::Batch& batch) = 0;
-  /// The one that tells which model is best comes first; greater is better.
+  /// The one that tells which model is best comes first; greater is better there.
   virtual std::vector<Metric> results() const = 0;
+  /// Of classes and tags: each label, or each type of entities.
+  virtual std::vector<LabelScore> by_label() const { return {}; }
+  /// Of classes: how often a label (row) was taken for a label (column); empty where that is not
+  /// counted.
+  virtual std::vector<std::vector<int64_t>> confusion() const { return {}; }
   /// What precision, recall and F1 are of, for the user: "of the label 'pos'"; empty for numbers.
   virtual std::string explanation() const = 0;
 };

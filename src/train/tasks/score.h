@@ -12,12 +12,15 @@ namespace brrr::train {
 struct Score {
   double loss = 0;     // per target that is scored
   int64_t tokens = 0;  // such targets: tokens, or texts
-  /// A task has some: the first decides which weights are best.
+  /// A task has some.
   std::vector<Metric> metrics = {};
+  /// The metric, or "loss", that decides which weights are best. Empty: the first metric, or the
+  /// loss where there is none.
+  std::string decided_by = {};
 
-  /// "loss 0.4321, accuracy 0.8765"
+  /// "loss 0.4321, accuracy 0.8765 (majority class 0.6000), f1 0.8500"
   std::string str() const;
-  /// By the first metric, which is better where it is larger; without one by the loss.
+  /// By what decides; where that is not a number in both, by the loss.
   bool is_better_than(const Score& other) const;
 };
 

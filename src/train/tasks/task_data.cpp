@@ -23,6 +23,7 @@ io::LabelledFileOptions file_options(const TrainOptions& o, std::vector<std::str
   f.label_column = o.label_column;
   f.header = io::header_from_name(o.header);
   f.quoting = io::quoting_from_name(o.quoting);
+  f.any_labels = o.any_labels;
   f.labels = std::move(labels);
   return f;
 }

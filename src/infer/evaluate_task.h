@@ -1,0 +1,57 @@
+#pragma once
+// How good a model with a task is on a file of texts and labels: classes, ratings and tags. Of a
+// masked language model: how well it tells tokens of a text that are masked as in training.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/labelled/labelled_file.h"
+#include "data/token_source.h"
+#include "folders/model_folder.h"
+#include "infer/room.h"
+#include "runtime/backend.h"
+#include "train/tasks/metrics.h"
+
+namespace brrr::infer {
+
+struct TaskEvaluationOptions {
+  int64_t batch_size = 32;
+  int64_t context = 0;   // 0: the model's
+  bool truncate = true;  // texts that are too long are cut; false: they are an error
+  DType precision = DType::f32;
+  Memory memory = {};
+  std::function<void(int64_t done, int64_t total)> progress = {};  // in texts or rows
+};
+
+struct TaskEvaluation {
+  double loss = 0;     // mean, per scored text, word or masked token
+  int64_t scored = 0;  // such texts, words or tokens
+  int64_t texts = 0;
+  std::vector<train::Metric> metrics;
+  std::vector<train::LabelScore> by_label;
+  std::vector<std::vector<int64_t>> confusion;  // as TaskMetrics has it
+  std::string explanation;                      // what precision, recall and F1 are of
+  std::vector<std::string> notes;               // for the user
+  double seconds = 0;
+};
+
+/// Reads a file for the task of `model`, with the model's labels; where the file has numbers for
+/// labels that the model names, they are the numbers of the labels, and a note says so. Throws
+/// UserError as read_labelled_file does, and for a model without labels or of which several hold.
+io::LabelledFile read_file_for(const models::Model& model, const fs::path& path,
+                               io::LabelledFileOptions options);
+
+/// Throws UserError for a row that does not fit and for a model that gives NaN.
+TaskEvaluation evaluate_task(const io::ModelFolder& model, const io::LabelledFile& file,
+                             const Backend& backend, const TaskEvaluationOptions& options = {});
+
+/// Head::masked_token: every token of the text is seen once, in rows of `context` tokens with
+/// special ones around, and `probability` of them are masked. Metrics: accuracy, perplexity.
+TaskEvaluation evaluate_masked(const io::ModelFolder& model, const io::TokenSource& tokens,
+                               double probability, const Backend& backend,
+                               const TaskEvaluationOptions& options = {});
+
+}  // namespace brrr::infer
