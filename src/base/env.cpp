@@ -26,6 +26,9 @@ constexpr Variable kVariables[] = {
     {"BRRR_DISABLE_PASS", "comma-separated passes to disable"},
     {"BRRR_DISABLE_KERNEL",
      "comma-separated kernels to disable, by the names of --explain-dispatch"},
+    {"BRRR_VERIFY",
+     "1: verify the graph after each pass of the compiler, as tests do; a wrong one ends the "
+     "program with an internal error that names the pass"},
     {"BRRR_FAULT", "tests: fail or pause at a named point, e.g. 'checkpoint.write=enospc'"},
     {"BRRR_TEST_LONG", "tests: run the long proofs whole, as ./brrr test --long does"},
     {"BRRR_FUZZ_GRAPHS", "tests: how many random graphs each test of fusion makes"},

@@ -11,7 +11,8 @@ constexpr uint32_t kNoScope = ~0u;
 
 }  // namespace
 
-Rewriter::Rewriter(const Graph& in) : in_(in), scopes_(in.scopes().size(), kNoScope) {
+Rewriter::Rewriter(const Graph& in, Types types)
+    : in_(in), types_(types), scopes_(in.scopes().size(), kNoScope) {
   first_.reserve(in.size());
   uint32_t values = 0;
   for (const Node& node : in.nodes()) {
@@ -27,6 +28,15 @@ void Rewriter::enter_scope_of(NodeId old) {
   if (scope != kNoScope) return out_.restore_scope(scope);
   out_.set_scope(in_.scope_of(old));
   scope = out_.current_scope_index();
+}
+
+void Rewriter::bind(ValueId old, Value value) {
+  const Type &was = in_.type(old), &is = out_.type(value.id);
+  BRRR_CHECK(types_ == Types::change || is == was,
+             "%{}.{} ({}{}{}) is {}, and what replaces it is {}", old.node, old.port,
+             in_.node(old.node).op->name, in_.scope_of(old.node).empty() ? "" : " at ",
+             in_.scope_of(old.node), was.str(), is.str());
+  map_[first_[old.node] + old.port] = value.id;
 }
 
 Value Rewriter::map(ValueId old) {
@@ -81,8 +91,9 @@ Graph Rewriter::finish() {
   return std::move(out_);
 }
 
-Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite_node) {
-  Rewriter rewriter(graph);
+Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite_node,
+              Types types) {
+  Rewriter rewriter(graph, types);
   for (NodeId id = 0; id < graph.size(); ++id) {
     rewriter.enter_scope_of(id);
     if (!rewrite_node(rewriter, id)) rewriter.copy(id);
@@ -145,7 +156,7 @@ Graph specialize(const Graph& graph, const std::vector<std::pair<std::string, in
     }
     return out;
   };
-  Rewriter rewriter(graph);
+  Rewriter rewriter(graph, Types::change);
   for (NodeId id = 0; id < graph.size(); ++id) {
     Attrs attrs = graph.node(id).attrs;
     for (auto& [name, value] : attrs)

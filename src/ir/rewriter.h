@@ -10,9 +10,13 @@
 
 namespace brrr {
 
+/// Whether a pass keeps the types of the values that it replaces. Those of autocast and of symbolic
+/// dimensions cannot; every other pass gives each value the dtype, shape and storage that it had.
+enum class Types : uint8_t { stay, change };
+
 class Rewriter {
  public:
-  explicit Rewriter(const Graph& in);
+  explicit Rewriter(const Graph& in, Types types = Types::stay);
   Graph& out() { return out_; }
   const Graph& in() const { return in_; }
   /// The new value of an old one.
@@ -22,7 +26,9 @@ class Rewriter {
   NodeId copy(NodeId old);
   /// The same with other attributes.
   NodeId copy(NodeId old, Attrs attrs);
-  void bind(ValueId old, Value value) { map_[first_[old.node] + old.port] = value.id; }
+  /// `value` stands for the old one from now on. Throws InternalError where its type is another,
+  /// unless types change.
+  void bind(ValueId old, Value value);
   /// Builds in the scope of the old node from now on.
   void enter_scope_of(NodeId old);
   /// Maps the outputs and hands the new graph over.
@@ -33,6 +39,7 @@ class Rewriter {
   bool map_operands(NodeId old);
   NodeId bind_all(NodeId old, NodeId id);
   const Graph& in_;
+  Types types_;
   Graph out_;
   std::vector<uint32_t> first_;   // [old node]: where its results stand in map_
   std::vector<ValueId> map_;      // [old value]
@@ -42,7 +49,8 @@ class Rewriter {
 
 /// Copies every node for which `rewrite` returns false. `rewrite` binds all results when it returns
 /// true.
-Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite);
+Graph rewrite(const Graph& graph, const std::function<bool(Rewriter&, NodeId)>& rewrite,
+              Types types = Types::stay);
 
 /// Drops nodes that no output needs; inputs stay unless `drop_inputs`.
 Graph drop_dead(Graph graph, bool drop_inputs = false);

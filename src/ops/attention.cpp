@@ -302,9 +302,25 @@ void set_place(Attrs& attrs, size_t which, size_t source, int64_t column, bool i
   attrs.set(kNames[which], std::vector<int64_t>{static_cast<int64_t>(source), column, in_rows});
 }
 
+/// y and lse as the gradient reads them. Where the graph guards its rows ({guarded}), a query that
+/// sees no key has zeros and an lse of infinity, instead of NaN: no gradient, whatever it is
+/// multiplied by.
+std::pair<Value, Value> statistics(VjpContext& c, const AttentionForm& form) {
+  const Value y = c.result(0), lse = c.result(1);
+  if (!c.attrs().get_or<bool>("guarded", false)) return {y, lse};
+  const Value infinite = scalar(c.graph, INFINITY, lse.dtype());
+  const Value seen = less(abs(lse), infinite);
+  const AttentionPlaces& places = form.places;
+  const Value by_heads = heads_of(y, places.y_in_rows, places.heads, places.value_width);
+  const Value zero = scalar(c.graph, 0, y.dtype());
+  return {joined(where(ops::column(seen), by_heads, zero), places.y_in_rows),
+          where(seen, lse, infinite)};
+}
+
 GradientCall gradient_call(VjpContext& c) {
   GradientCall call;
-  call.attrs = c.attrs();
+  for (const auto& [name, value] : c.attrs())
+    if (name != "guarded") call.attrs.set(name, value);
   std::vector<Value> in;
   for (size_t i = 0; i < c.node().operands.size(); ++i) in.push_back(c.operand(i));
   const AttentionForm form(c.node(), operand_types(c.graph, c.node()));
@@ -323,9 +339,8 @@ GradientCall gradient_call(VjpContext& c) {
     call.origin.push_back({source, stays ? 0 : part.place.column});
     call.in.push_back(stays ? in[source] : columns_of(in[source], part.place.column, part.taken()));
   }
-  const Value y = c.result(0);
-  for (Value v :
-       {y, c.result(1), c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype())})
+  const auto [y, lse] = statistics(c, form);
+  for (Value v : {y, lse, c.has_grad(0) ? c.grad(0) : full(c.graph, y.shape(), 0, y.dtype())})
     call.in.push_back(v);
   call.in.insert(call.in.end(), in.begin() + static_cast<int64_t>(form.sources), in.end());
   if (c.has_grad(1)) call.in.push_back(c.grad(1));
@@ -462,7 +477,8 @@ std::vector<OpDef> attention_ops() {
             "-inf unless key <= query + position ({causal}), key > query + position - {window} "
             "(where it is not 0) and key < length. lse = log sum e^s over S, y = dropout(e^(s - "
             "lse)) v, where dropout takes element i of the [..., H, T, S] probabilities as the op "
-            "dropout does. A query that sees no key gives NaN, as softmax does. ") +
+            "dropout does. A query that sees no key gives NaN, as softmax does, and where "
+            "{guarded} is given and true no gradient. ") +
         kPlacesDoc + kOperandsDoc +
         ". y: [..., T, H Dv] where {y_in_rows}, else [..., H, T, Dv]; lse: [..., H, T] f32 (f64 of "
         "f64); sums and statistics in f32 or wider";

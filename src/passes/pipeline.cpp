@@ -29,7 +29,8 @@ class Pipeline {
       const Stopwatch watch;
       PassResult result = run_on(pass, graph);
       PassRecord record{pass.name, watch.milliseconds(), result.graph.size(), false, {}};
-      if (options_.verify) verify(result.graph);
+      check_interface(pass, graph, result.graph);
+      if (options_.verify) verify_after(pass, result.graph);
       if (is_watched()) record.changed = !(result.graph == graph);
       record.notes = std::move(result.notes);
       graph = std::move(result.graph);
@@ -69,9 +70,53 @@ class Pipeline {
                  name_of(fact));
   }
 
+  /// What the outside gives and reads has the names and types that it had: inputs of each run, and
+  /// outputs that are no gradients (which an optimizer consumes) and no next values of states.
+  static void check_interface(const Pass& pass, const Graph& before, const Graph& after) {
+    const std::vector<Named> was = read_outside(before), is = read_outside(after);
+    BRRR_CHECK(was.size() <= is.size(), "the pass {} drops outputs: {} of {} are left", pass.name,
+               is.size(), was.size());
+    for (size_t i = 0; i < was.size(); ++i) check_same(pass, was[i], is[i], "output");
+    for (const NodeId id : before.inputs(InputKind::data)) {
+      const std::string& name = before.input_name(id);
+      const NodeId now = after.find_input(name);
+      BRRR_CHECK(now != kNoNode, "the pass {} drops the input '{}'", pass.name, name);
+      check_same(pass, {&name, &before.type({id, 0})}, {&name, &after.type({now, 0})}, "input");
+    }
+  }
+  struct Named {
+    const std::string* name;
+    const Type* type;
+  };
+  static std::vector<Named> read_outside(const Graph& g) {
+    std::vector<Named> list;
+    for (const Output& o : g.outputs())
+      if (o.updates == kNoNode && o.gradient_of == kNoNode)
+        list.push_back({&o.name, &g.type(o.value)});
+    return list;
+  }
+  static void check_same(const Pass& pass, const Named& was, const Named& is,
+                         std::string_view what) {
+    BRRR_CHECK(*was.name == *is.name && *was.type == *is.type,
+               "the pass {} makes of the {} '{}' {} the {} '{}' {}", pass.name, what, *was.name,
+               was.type->str(), what, *is.name, is.type->str());
+  }
+
+  static void verify_after(const Pass& pass, const Graph& graph) {
+    try {
+      verify(graph);
+    } catch (const std::exception& e) {
+      throw InternalError(fmt::format("after the pass {}: {}", pass.name, e.what()));
+    }
+  }
+
   Graph finished(Graph graph, size_t from) const {
-    for (const Pass& pass : table_.subspan(from))
-      if (!is_skipped(pass)) graph = run_on(pass, graph).graph;
+    for (const Pass& pass : table_.subspan(from)) {
+      if (is_skipped(pass)) continue;
+      Graph next = run_on(pass, graph).graph;
+      check_interface(pass, graph, next);
+      graph = std::move(next);
+    }
     return graph;
   }
 
@@ -125,6 +170,7 @@ Graph run_passes(std::span<const Pass> table, const Graph& graph, const Target& 
                  const PipelineOptions& given, PipelineReport* report) {
   PipelineOptions options = given;
   options.disabled = disabled_passes(given);
+  options.verify = given.verify || env::get("BRRR_VERIFY").value_or("0") != "0";
   return Pipeline(table, target, options, report).run(graph);
 }
 

@@ -30,6 +30,7 @@ struct PipelineOptions {
   std::set<std::string> disabled;  // names of optional passes
   std::string dump_folder;         // writes NN_pass.txt after each pass when not empty
   std::string dump_prefix;         // names the program in the dump
+  /// Verifies the graph after each pass; BRRR_VERIFY does it for every program.
   bool verify = false;
 };
 

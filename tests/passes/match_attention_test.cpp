@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "ir/text.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -358,6 +360,43 @@ TEST(MatchAttentionGuards, AreNotNeededWhereEveryQuerySeesAKey) {
   const Graph after = match_attention(simplify(p.g));
   EXPECT_EQ(count_ops(after, "attention"), 1u) << print(after);
   EXPECT_EQ(count_ops(after, "where"), 0u) << print(after);
+}
+
+// A finite mask hides no key: where it is all that a query sees, the probabilities are alike, and
+// no guard makes zeros of them. Twice the lowest number is -inf, which does.
+TEST(MatchAttentionGuards, RowsOfAFiniteMaskAreTheMeanOfTheValues) {
+  const double lowest = std::numeric_limits<float>::lowest();
+  for (const double low : {-1e4, -65504.0, -1e9, lowest, double{-INFINITY}})
+    for (const int way : {0, 1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{}, way {}", low, way));
+      Parts p;
+      Value s = matmul(p.q, p.k, false, true);
+      if (way == 0) s = where(p.keep, s, p.number(low));
+      if (way == 1) s = s + where(p.keep, p.number(0), p.number(low));
+      if (way == 2) s = where(p.visible(), where(p.keep, s, p.number(low)), p.hidden());
+      if (way == 3) s = where(p.keep, where(p.visible(), s, p.number(low)), p.number(low));
+      const Value w = softmax(s);
+      p.g.output("y", matmul(where(not_equal(w, w), p.number(0), w), p.v));
+      const Graph before = simplify(p.g), after = match_attention(before);
+      verify(after);
+      EXPECT_EQ(count_ops(after, "attention"), 1u) << print(after);
+      auto in = inputs(before, 1);
+      in["keep"].data = {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1};
+      const RefTensor y = reference::evaluate(before, in).at("y");
+      EXPECT_EQ(y.data[0] == 0, std::isinf(low));
+      EXPECT_LE(test::difference(reference::evaluate(before, in), reference::evaluate(after, in)),
+                1e-12);
+    }
+}
+
+TEST(MatchAttentionGuards, AMaskThatF32CannotHoldIsInfinite) {
+  Parts p;
+  const Value low = p.number(std::numeric_limits<float>::lowest());
+  const Value w = softmax(where(p.keep, p.scores(), low) * 2.0);
+  p.g.output("y", matmul(where(not_equal(w, w), p.number(0), w), p.v));
+  const Graph after = match_attention(simplify(p.g));
+  expect_attributes(after, "mask=true, masked=-inf");
+  EXPECT_EQ(count_ops(after, "where"), 1u) << print(after);
 }
 
 // -- what is left as it is

@@ -165,6 +165,34 @@ TEST(MatchFormulasBeside, WhatIsReadElsewhereStays) {
   EXPECT_EQ(counts["add"], 1);
 }
 
+// Biases and weights of every rank: what a broadcast makes wider is no norm's result, and the type
+// of every value stays.
+TEST(MatchFormulasBeside, BiasesAndWeightsOfEveryRank) {
+  const Shape rows{2, 4};
+  int found = 0;
+  for (const Shape& w : {Shape{4}, Shape{1, 4}, Shape{1, 1, 4}, Shape{2, 4}, Shape{2, 1}, Shape{}})
+    for (const Shape& b :
+         {Shape{4}, Shape{1, 4}, Shape{1, 1, 4}, Shape{3, 1, 4}, Shape{2, 1}, Shape{1}})
+      for (const bool bias_first : {false, true}) {
+        SCOPED_TRACE(fmt::format("weight {}, bias {}, {}", w.str(), b.str(), bias_first));
+        Graph g;
+        const Value x = g.parameter("x", rows), weight = g.parameter("w", w),
+                    bias = g.parameter("b", b);
+        const auto mean = [](Value v) { return sum(v, {1}, true) * 0.25; };
+        const Value d = x - mean(x), scaled = d / sqrt(mean(d * d) + 1e-5) * weight;
+        const Value y = bias_first ? bias + scaled : scaled + bias;
+        g.output("y", y);
+        const Graph before = simplify(g), after = match_formulas(before);
+        verify(after);
+        EXPECT_EQ(after.type(after.outputs()[0].value), y.type());
+        found += computing_ops(after)["layer_norm"];
+        const auto in = test::random_inputs(before, 1, -2, 2, 3);
+        EXPECT_LE(test::difference(reference::evaluate(before, in), reference::evaluate(after, in)),
+                  1e-6);
+      }
+  EXPECT_GT(found, 20);
+}
+
 TEST(MatchFormulasBeside, AGateOfAnActivation) {
   FormulaParts p;
   p.g.output("y", p.x * sigmoid(p.x) * (0.5 * p.x * (1.0 + p.e(kHalfRoot))));

@@ -119,6 +119,86 @@ TEST(PassTable, TheRunnerChecksNeedsAndBefore) {
   EXPECT_EQ(program.failure(std::vector{gives, before}), "");
 }
 
+/// A table of one pass that does this.
+std::vector<Pass> table_of(const char* name, std::function<Graph(const Graph&)> change) {
+  Pass p;
+  p.name = name;
+  p.applies = [](const PassContext&) { return true; };
+  p.run = [change](const Graph& g, const PassContext&) { return PassResult{change(g), {}}; };
+  return {p};
+}
+
+TEST(PassTable, APassThatGivesAnOutputAnotherTypeIsStopped) {
+  TrialProgram program(false, false);
+  const std::string dropped = program.failure(table_of("drops", [](Graph g) {
+    g.outputs().pop_back();
+    return g;
+  }));
+  EXPECT_NE(dropped.find("the pass drops drops outputs: "), std::string::npos) << dropped;
+  const std::string wider = program.failure(table_of("widens", [](Graph g) {
+    g.outputs()[0].value = reshape(g.value(g.outputs()[0].value), {1, 1}).id;
+    return g;
+  }));
+  EXPECT_NE(
+      wider.find("the pass widens makes of the output 'loss' f32[] the output 'loss' f32[1,1]"),
+      std::string::npos)
+      << wider;
+  const std::string renamed = program.failure(table_of("renames", [](const Graph& g) {
+    return rewrite(g, [](Rewriter& r, NodeId id) {
+      if (!r.in().is_input(id) || r.in().input_kind(id) != InputKind::data) return false;
+      r.bind({id, 0}, r.out().input("new " + r.in().input_name(id), r.in().type({id, 0})));
+      return true;
+    });
+  }));
+  EXPECT_NE(renamed.find("the pass renames drops the input 'tokens'"), std::string::npos)
+      << renamed;
+}
+
+// In the middle of a graph, where no output shows it.
+TEST(PassTable, APassThatReplacesAValueByOneOfAnotherTypeIsStopped) {
+  Graph g;
+  g.output("y", sum(exp(g.input("x", {2, 4}, f32)), {0, 1}));
+  const auto replaced = [](std::function<Value(Value)> by) {
+    return [by](const Graph& in) {
+      return rewrite(in, [&](Rewriter& r, NodeId id) {
+        if (in.node(id).op->name != "exp") return false;
+        r.bind({id, 0}, by(r.operands(id)[0]));
+        return true;
+      });
+    };
+  };
+  const std::pair<const char*, std::function<Value(Value)>> wrong[] = {
+      {"f32[1,2,4]",
+       [](Value x) {
+         return reshape(x, {1, 2, 4});
+       }},
+      {"f64[2,4]", [](Value x) { return cast(x, f64); }},
+      {"f32[2,1]", [](Value x) { return max(x, {1}, true); }},
+  };
+  for (const auto& [type, by] : wrong) {
+    TrialProgram program(false, false);
+    program.loss = g;
+    const std::string why = program.failure(table_of("replaces", replaced(by)));
+    EXPECT_NE(why.find(fmt::format("%1.0 (exp) is f32[2,4], and what replaces it is {}", type)),
+              std::string::npos)
+        << why;
+  }
+}
+
+TEST(PassTable, TheEnvironmentAsksForVerification) {
+  TrialProgram program(false, false);
+  const auto table = table_of("breaks", [](Graph g) {  // the types are not what infer says
+    for (NodeId id = 0; id < g.size(); ++id)
+      if (g.node(id).op->name == "gelu") g.node(id).results[0].dtype = DType::f64;
+    return g;
+  });
+  ::setenv("BRRR_VERIFY", "0", 1);
+  EXPECT_EQ(program.failure(table), "");
+  ::setenv("BRRR_VERIFY", "1", 1);
+  const std::string why = program.failure(table);
+  EXPECT_NE(why.find("after the pass breaks: "), std::string::npos) << why;
+}
+
 TEST(PassTable, SomeOrdersThatMustNotBe) {
   const auto index = [](std::string_view name) {
     for (size_t i = 0; i < pass_table().size(); ++i)

@@ -82,8 +82,9 @@ std::optional<Affine> affine_of_op(const Graph& g, ValueId v) {
     if (!a || !b) return std::nullopt;
     return sum_of(*a, *b, name == "add" ? 1 : -1);
   }
-  if (name == "broadcast_to" || name == "cast") {
-    return is_index(g.type(node.operands[0]).dtype) ? affine(g, node.operands[0]) : std::nullopt;
+  if (name == "broadcast_to" || name == "cast") {  // 8 and 16 bits would wrap
+    const bool stays = is_index(g.type(v).dtype) && is_index(g.type(node.operands[0]).dtype);
+    return stays ? affine(g, node.operands[0]) : std::nullopt;
   }
   if (name == "reshape") {
     const auto inner = affine(g, node.operands[0]);
@@ -130,19 +131,21 @@ std::optional<double> constant_of(const Graph& g, ValueId v) {
   if (!is_float(g.type(v).dtype)) return std::nullopt;
   const auto a = constant_of(g, node.operands[0]);
   if (!a) return std::nullopt;
-  if (name == "cast") return a;
-  if (name == "sqrt") return std::sqrt(*a);
-  if (name == "rsqrt") return 1 / std::sqrt(*a);
-  if (name == "reciprocal") return 1 / *a;
-  if (name == "neg") return -*a;
+  // As a kernel computes it: the lowest f64 becomes -inf in f32, -1e9 becomes -inf in f16.
+  const auto as_stored = [&](double x) { return rounded_to(g.type(v).dtype, x); };
+  if (name == "cast") return as_stored(*a);
+  if (name == "sqrt") return as_stored(std::sqrt(*a));
+  if (name == "rsqrt") return as_stored(1 / std::sqrt(*a));
+  if (name == "reciprocal") return as_stored(1 / *a);
+  if (name == "neg") return as_stored(-*a);
   if (node.operands.size() < 2) return std::nullopt;
   const auto b = constant_of(g, node.operands[1]);
   if (!b) return std::nullopt;
-  if (name == "mul") return *a * *b;
-  if (name == "div") return *a / *b;
-  if (name == "add") return *a + *b;
-  if (name == "sub") return *a - *b;
-  if (name == "pow") return std::pow(*a, *b);
+  if (name == "mul") return as_stored(*a * *b);
+  if (name == "div") return as_stored(*a / *b);
+  if (name == "add") return as_stored(*a + *b);
+  if (name == "sub") return as_stored(*a - *b);
+  if (name == "pow") return as_stored(std::pow(*a, *b));
   return std::nullopt;
 }
 

@@ -181,12 +181,16 @@ class Matcher {
       for (size_t i : {size_t{1}, size_t{2}}) {
         const auto constant = constant_of(g_, n.operands[3 - i]);
         if (!constant || !(*constant * factor <= kMasked)) continue;
-        c.maskings.push_back({.condition = {n.operands[0], i == 2}, .value = *constant * factor});
+        c.maskings.push_back(
+            {.condition = {n.operands[0], i == 2}, .value = as_score(*constant * factor)});
         return follow(n.operands[i], factor);
       }
     if (name == "add" || name == "sub") return take_sum(n, factor, c, follow);
     return "its argument comes from " + name + ", not from a product of q and k";
   }
+
+  /// A mask as f32 has it, in which kernels keep scores: twice the lowest number is -inf.
+  static double as_score(double x) { return rounded_to(DType::f32, x); }
 
   // Either term may be the scores.
   template <typename Follow>
@@ -229,7 +233,7 @@ class Matcher {
     const ValueId whole = v;
     auto make = [&](Condition condition, double value) -> std::optional<Masking> {
       if (!(value <= kMasked)) return std::nullopt;
-      return Masking{condition, value, true, whole, factor};
+      return Masking{condition, as_score(value), true, whole, factor};
     };
     if (n.op->name == "where") {
       const auto a = constant_of(g_, n.operands[1]), b = constant_of(g_, n.operands[2]);
@@ -282,6 +286,7 @@ class Builder {
     }
     const Attention attention = brrr::attention(sources_, places_, o);
     Value y = attention.y;
+    if (!c_.guards.empty() && may_be_blind()) g().node(y.id.node).attrs.set("guarded", true);
     for (const RowGuard& guard : c_.guards)
       if (guard.rows || may_be_blind()) y = guarded(y, attention.lse, guard);
     return y;
@@ -298,11 +303,14 @@ class Builder {
   }
 
  private:
-  /// Whether a query may see no key.
+  /// Whether conditions hide keys by -inf. A finite number hides none: where it takes the place of
+  /// all scores of a query, the probabilities are alike.
+  bool conditions_hide() const { return !plan_.conditions.empty() && std::isinf(plan_.masked); }
+  /// Whether a query may see no key, so that its probabilities are NaN.
   bool may_be_blind() const {
     const bool sees_first_key =
         !plan_.causal || (plan_.causal->factor == 0 && plan_.causal->constant >= 0);
-    return !sees_first_key || plan_.first_key || plan_.lengths || !plan_.conditions.empty() ||
+    return !sees_first_key || plan_.first_key || plan_.lengths || conditions_hide() ||
            !plan_.addends.empty();
   }
   /// y with zeros for the rows that the guard names.
@@ -334,11 +342,13 @@ class Builder {
   /// The queries that see a key, [..., T, 1]. Where conditions alone hide keys, all layers share
   /// it.
   Value seeing_rows(Value lse) {
-    if (!plan_.causal && !plan_.first_key && !plan_.lengths && plan_.addends.empty()) {
+    const bool by_position = plan_.causal || plan_.first_key || plan_.lengths;
+    if (!by_position && conditions_hide() && plan_.addends.empty()) {
       const Value visible = cast(*mask(DType::f32), DType::f32);
       return greater(max(visible, {visible.shape().rank() - 1}, true), scalar(g(), 0.0));
     }
     Shape column = lse.shape();
+    if (r_.in().type(c_.q).shape.rank() == 2) column.erase(0);  // the one head that q has not
     column.push_back(Dim(1));
     return reshape(less(abs(lse), scalar(g(), INFINITY, lse.dtype())), column);
   }
@@ -473,8 +483,12 @@ Graph match_attention(const Graph& in, Notes* notes) {
     }
     Builder builder(r, *candidate, plan);
     const Value y = builder.build();
-    r.bind({id, 0}, y);  // as which only the reader that joins its heads may see it
-    if (candidate->reader != kNoNode) joined.emplace(candidate->reader, y);
+    // With its heads joined, y has another shape than the product: only the reader that joins them
+    // may have it.
+    if (candidate->reader != kNoNode)
+      joined.emplace(candidate->reader, y);
+    else
+      r.bind({id, 0}, y);
     note(id, "attention: " + describe(*candidate, plan) + "; " + builder.describe());
     return true;
   });

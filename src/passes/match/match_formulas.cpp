@@ -50,7 +50,9 @@ class FormulaMatcher {
     if (node.op->name == "add")
       for (const size_t i : {0, 1}) {
         const ValueId product = node.operands[i], bias = node.operands[1 - i];
-        if (uses(product) != 1 || !is_row_vector(bias, y)) continue;
+        // A bias of more axes than the product gives the sum more axes, too: no norm's result.
+        if (uses(product) != 1 || g_.type(product) != node.results[0] || !is_row_vector(bias, y))
+          continue;
         auto found = normalised(product);
         if (!found || !found->centred) continue;
         found->bias = bias;

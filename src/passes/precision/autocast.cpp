@@ -12,7 +12,7 @@ namespace {
 
 class Caster {
  public:
-  Caster(const Graph& in, DType low) : rewriter_(in), low_(low) {}
+  Caster(const Graph& in, DType low) : rewriter_(in, Types::change), low_(low) {}
 
   Graph run(Notes* notes) {
     const Graph& in = rewriter_.in();
@@ -180,7 +180,7 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
     if (in.type(rows.operands[0]).dtype != DType::f32) return {};
     return rows.operands[0];
   };
-  Graph out = rewrite(in, [&](Rewriter& r, NodeId id) {
+  const auto widen = [&](Rewriter& r, NodeId id) {
     const Node& node = in.node(id);
     if (const auto rows = wide_rows(node)) {
       std::vector<Value> operands = r.operands(id);
@@ -205,7 +205,8 @@ Graph keep_accumulators(const Graph& in, Notes* notes, bool round_activations) {
     const auto results = call(node.op->name, r.operands(id), std::move(attrs));
     for (uint32_t port = 0; port < ports; ++port) r.bind({id, port}, results[port]);
     return true;
-  });
+  };
+  Graph out = rewrite(in, widen, Types::change);
   if (notes && widened) notes->push_back(fmt::format("{} sums stay f32 without rounding", widened));
   return out;
 }

@@ -8,7 +8,7 @@ namespace brrr {
 
 Graph low_parameters(const Graph& in, DType low, Notes* notes) {
   std::map<ValueId, Value> wide;  // the f32 view of a parameter that is stored in low
-  Rewriter r(in);
+  Rewriter r(in, Types::change);
   auto is_low = [&](ValueId v) {
     return in.is_input(v.node) && in.input_kind(v.node) == InputKind::parameter &&
            in.type(v).dtype == DType::f32 && in.type(v).shape.rank() >= 2;
