@@ -70,19 +70,21 @@ std::vector<OpDef> cross_entropy_ops() {
       Value logits = c.in[0], targets = c.in[1];
       Value top = max(logits, {-1}, true);
       const Shape rows = targets.shape();
-      Value lse = log(sum(exp(logits - top), {-1})) + reshape(top, rows);
+      // The loss from centred logits: of large ones lse has no digits left for the logarithm.
+      Value centred = logits - top, log_total = log(sum(exp(centred), {-1}));
       Value zero = scalar(c.graph, 0, logits.dtype());
-      Value picked = sum(where(is_target(logits, targets), logits, zero), {-1});
-      return std::vector<Value>{where(counts(c, targets), lse - picked, zero), lse};
+      Value picked = sum(where(is_target(logits, targets), centred, zero), {-1});
+      return std::vector<Value>{where(counts(c, targets), log_total - picked, zero),
+                                log_total + reshape(top, rows)};
     };
     d.vjp = [](VjpContext& c) {
-      Value logits = c.operand(0), lse = c.result(1), dx;
+      Value logits = c.operand(0), dx;
       if (c.has_grad(0)) {
-        const Value in[] = {logits, c.operand(1), lse, c.grad(0)};
+        const Value in[] = {logits, c.operand(1), c.result(1), c.grad(0)};
         dx = call("cross_entropy_grad", in, c.attrs())[0];
       }
       if (c.has_grad(1)) {  // d lse / d logits = softmax(logits)
-        Value term = column(c.grad(1)) * exp(logits - column(lse));
+        Value term = column(c.grad(1)) * softmax(logits);
         dx = dx.graph == nullptr ? term : dx + term;
       }
       c.set(0, dx);
@@ -100,6 +102,7 @@ std::vector<OpDef> cross_entropy_ops() {
     d.is_gradient = true;
     d.doc =
         "dlogits = dlosses (e^(logits - lse) - onehot(target)), 0 where target == {ignore_index}. "
+        "Where lse is so large that its last digit matters, kernels take it from the logits again. "
         "logits, dlogits: [..., V]; targets: [...] i32; lse, dlosses: [...]";
     d.op_class = OpClass::normalisation;
     d.autocast = Autocast::fp32;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -80,6 +81,44 @@ TEST(DeviceAttention, Forward) { check_attention(kCases, false); }
 TEST(DeviceAttention, Backward) { check_attention(kCases, true); }
 TEST(DeviceAttention, ForwardByTheSimpleKernel) { check_attention(kSimpleCases, false, false); }
 TEST(DeviceAttention, BackwardByTheSimpleKernel) { check_attention(kSimpleCases, true, false); }
+
+/// Scores in units of log2 must not become -inf, which would hide all keys.
+TEST(DeviceAttention, RowsOfTheLowestNumberAreTheMeanOfTheValues) {
+  const double lowest = std::numeric_limits<float>::lowest();
+  std::vector<Call> calls;
+  for (const bool added : {true, false}) {
+    const Type mask{added ? DType::f32 : DType::boolean, {1, 1, 70}};
+    Sample s{{operand({2, 40, 64}, -1, 1, DType::bf16),
+              operand({2, 70, 64}, -1, 1, DType::bf16),
+              operand({2, 70, 64}, -1, 1, DType::bf16),
+              {mask, added ? lowest : 0, added ? lowest : 0}},
+             test::attention_attrs(2, 2, 64, 64)};
+    s.attrs.set("mask", true);
+    if (!added) s.attrs.set("masked", lowest);
+    calls.emplace_back(op("attention"), s);
+  }
+  int checked = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const Call& call : calls)
+      for (const KernelEntry& entry : backend().kernels) {
+        if (entry.op != "attention" || !entry.accepts(call.view()).empty()) continue;
+        if (pass == 0) {
+          entry.prepare(call.view());
+          continue;
+        }
+        SCOPED_TRACE(call.text() + " by " + std::string(entry.name));
+        const RefTensor wanted = call.wanted()[0];
+        const std::vector<Buffer> got = run_kernel(entry, call);
+        for (int64_t i = 0; i < wanted.type.shape.elements(); ++i)
+          ASSERT_NEAR(load_as_double(DType::bf16, got[0].data(), i),
+                      wanted.number(static_cast<size_t>(i)), 0.01)
+              << i;
+        ++checked;
+      }
+    if (pass == 0) test::compile_emulated();
+  }
+  EXPECT_GE(checked, 4);
+}
 
 /// What the matrix unit's kernels and cuDNN leave to the simple kernel, by name.
 TEST(DeviceAttention, RefusalsHaveAReason) {

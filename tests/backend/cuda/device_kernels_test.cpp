@@ -10,6 +10,7 @@
 #include "passes/passes.h"
 #include "support/cuda_emulator.h"
 #include "support/graph_run.h"
+#include "support/large_logits.h"
 #include "support/panel_samples.h"
 
 namespace brrr::cuda {
@@ -234,6 +235,8 @@ TEST(DeviceKernels, RowsOfEveryWidth) {
   checks.add("sum", {{operand({300000})}, {{"axes", std::vector<int64_t>{0}}, {"keep", false}}});
   checks.run();
 }
+
+TEST(DeviceKernels, LossesAndGradientsOfLargeLogits) { test::check_large_logits(backend()); }
 
 TEST(DeviceKernels, ProductsOfOddSizes) {
   Checks checks;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/products/gemm.h"
@@ -202,10 +203,12 @@ class LossHead final : public Kernel {
     const bool counts = target != p_.ignore;
     const float logit = counts ? logits[target] : 0.0f;
     float lse;
+    std::optional<ExpSum> known;
     if (t.lse_in != nullptr) {
       lse = t.lse_in[row];
     } else {
       const ExpSum sum = rows_.exp_sum(logits, p_.classes);
+      known = sum;
       lse = sum.lse();
       t.losses[row] = counts ? sum.loss(logit) : 0.0f;
       t.lse[row] = lse;
@@ -217,10 +220,13 @@ class LossHead final : public Kernel {
       std::memset(logits, 0, static_cast<size_t>(p_.classes) * bytes_of(p_.dtype));
       return;
     }
-    probabilities_(logits, lse, dloss + dlse, logits, p_.classes);
+    const bool is_large = std::fabs(lse) >= kLargeLse;
+    if (is_large && !known) known = rows_.exp_sum(logits, p_.classes);
+    const Probabilities of = is_large ? Probabilities::of(*known) : Probabilities::of(lse);
+    probabilities_(logits, of.shift, (dloss + dlse) * of.factor, logits, p_.classes);
     if (!counts) return;
     // p - 1 by expm1 keeps its digits where p is near 1.
-    const double x = static_cast<double>(logit) - static_cast<double>(lse);
+    const double x = of.log_of(logit);
     const double d =
         static_cast<double>(dloss) * std::expm1(x) + static_cast<double>(dlse) * std::exp(x);
     store_from_double(p_.dtype, logits, target, static_cast<double>(static_cast<float>(d)));

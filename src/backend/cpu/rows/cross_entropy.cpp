@@ -84,10 +84,12 @@ void backward(const Loss& p, const KernelArgs& args) {
     // Read before the row is overwritten in place; p - 1 by expm1 keeps its digits where p is
     // near 1.
     const float target_logit = logits.get(r * n + t);
-    p.run.probabilities(logits.at(r * n), lse, scale, dlogits.at(r * n), n);
+    const Probabilities of = !p.bf16 && std::fabs(lse) >= kLargeLse
+                                 ? Probabilities::of(p.run.exp_sum(logits.at(r * n), n))
+                                 : Probabilities::of(lse);
+    p.run.probabilities(logits.at(r * n), of.shift, scale * of.factor, dlogits.at(r * n), n);
     dlogits.set(r * n + t, static_cast<float>(static_cast<double>(scale) *
-                                              std::expm1(static_cast<double>(target_logit) -
-                                                         static_cast<double>(lse))));
+                                              std::expm1(of.log_of(target_logit))));
   });
 }
 

@@ -66,10 +66,10 @@ ExpSum exp_sum(const void* row, int64_t n) {
 }
 
 template <typename In, typename Out>
-void probabilities(const void* row, float lse, float scale, void* out, int64_t n) {
+void probabilities(const void* row, float shift_by, float scale, void* out, int64_t n) {
   const In* x = static_cast<const In*>(row);
   Out* y = static_cast<Out*>(out);
-  const VF shift = splat(lse), factor = splat(scale);
+  const VF shift = splat(shift_by), factor = splat(scale);
   each_vector(n, [&](auto w, int64_t i) BRRR_INLINE_BODY {
     __builtin_prefetch(x + i + kBlock, 1, 3);
     w.store(hn::Mul(factor, exp(hn::Sub(w.load(x + i), shift))), y + i);

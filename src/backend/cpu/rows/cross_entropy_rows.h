@@ -23,16 +23,34 @@ struct ExpSum {
   }
 };
 
+/// From here on the last digit of an f32 lse is a part in 2000 of e^(x - lse) and more: gradients
+/// are computed from the largest logit and the sum instead.
+constexpr float kLargeLse = 8192;
+
+/// e^(x - lse) as factor e^(x - shift), and log e^(x - lse) of one logit.
+struct Probabilities {
+  float shift, factor;
+  double log_total;  // lse - shift
+
+  static Probabilities of(float lse) { return {lse, 1.0f, 0.0}; }
+  static Probabilities of(const ExpSum& sum) {
+    return {sum.largest, static_cast<float>(1 / sum.sum), std::log(sum.sum)};
+  }
+  double log_of(float logit) const {
+    return static_cast<double>(logit) - static_cast<double>(shift) - log_total;
+  }
+};
+
 struct CrossEntropyRows {
   /// One pass over x: [n]: each element is read from memory once.
   ExpSum (*exp_sum)(const void* x, int64_t n);
-  /// y = scale e^(x - lse); x, y: [n], y may be x.
-  void (*probabilities)(const void* x, float lse, float scale, void* y, int64_t n);
+  /// y = scale e^(x - shift); x, y: [n], y may be x.
+  void (*probabilities)(const void* x, float shift, float scale, void* y, int64_t n);
 };
 const CrossEntropyRows& cross_entropy_rows(bool bf16);
 
 /// probabilities() of f32 x as f32, bf16 or f16 y, which may begin where x does.
-using ProbabilitiesFunction = void (*)(const void* x, float lse, float scale, void* y, int64_t n);
+using ProbabilitiesFunction = void (*)(const void* x, float shift, float scale, void* y, int64_t n);
 ProbabilitiesFunction probabilities_as(DType y);
 
 /// Targets of either integer type.

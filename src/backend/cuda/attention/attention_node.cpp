@@ -14,6 +14,9 @@ namespace {
 
 using AttentionMatrix = AttentionNode::Matrix;
 
+/// Finite scores stay above it: kernels multiply them by log2 e, and -inf would hide them.
+constexpr double kLowestScore = -2e38;
+
 LaunchArg moved(LaunchArg at, int64_t bytes) {
   at.value += bytes;
   return at;
@@ -123,11 +126,16 @@ AttentionNode::AttentionNode(const NodeView& node) {
     fields += fmt::format("  const {}* mask;\n", stored_type(mask.dtype));
     score += row;
     if (mask.dtype == DType::boolean) {
-      score += fmt::format("    if (!widen(extra.mask[{}])) x = {};\n", index,
-                           literal(DType::f32, a.get<double>("masked")));
+      const double masked = a.get<double>("masked");
+      score += fmt::format(
+          "    if (!widen(extra.mask[{}])) x = {};\n", index,
+          literal(DType::f32, std::isinf(masked) ? masked : std::max(masked, kLowestScore)));
       passes = row + fmt::format("    return widen(extra.mask[{}]);\n", index);
     } else {
-      score += fmt::format("    x += static_cast<float>(widen(extra.mask[{}]));\n", index);
+      score += fmt::format(
+          "    x += static_cast<float>(widen(extra.mask[{}]));\n"
+          "    x = x == -BRRR_INFINITY ? x : larger(x, {});\n",
+          index, literal(DType::f32, kLowestScore));
     }
     extras.push_back(*form.mask);
   }

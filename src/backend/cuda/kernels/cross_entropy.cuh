@@ -18,9 +18,16 @@ BRRR_DEVICE void load_logits(float (&x)[V], const In* logits, u32 col, u32 class
   for (int e = 1; e < V; ++e)
     if (col + e >= classes) x[e] = -BRRR_INFINITY;
 }
-/// log sum e^logits over a row; T threads, V neighbours each (rows lie a multiple of V apart).
+/// The largest logit of a row and the logarithm of the sum of e^(x - largest): lse is the sum of
+/// both, which has no digits left for the logarithm where logits are large.
+struct LogSum {
+  float top, log_total;
+  BRRR_MEMBER float lse() const { return log_total + top; }
+  BRRR_MEMBER float loss(float logit) const { return log_total - (logit - top); }
+};
+/// Of a row by T threads, V neighbours each (rows lie a multiple of V apart).
 template <typename In, int T, int V>
-BRRR_DEVICE float row_lse(const In* logits, u32 classes) {
+BRRR_DEVICE LogSum row_log_sum(const In* logits, u32 classes) {
   Running mine{-BRRR_INFINITY, 0.0f};
   for (u32 col = threadIdx.x * V; col < classes; col += T * V) {
     float x[V];
@@ -37,14 +44,27 @@ BRRR_DEVICE float row_lse(const In* logits, u32 classes) {
   }
   const float top = fold<Larger, T>(mine.top);
   const float scaled = top == -BRRR_INFINITY ? 0.0f : mine.total * op_exp(mine.top - top);
-  return op_log(fold<Add, T>(scaled)) + top;
+  return LogSum{top, op_log(fold<Add, T>(scaled))};
 }
 
-/// What a row's gradient is made of: scale (e^(x - lse) - [col == target]) + more e^(x - lse).
+/// What a row's gradient is made of: scale (p - [col == target]) + more p, where p = e^(x - lse) is
+/// factor e^(x - shift).
 struct RowGradient {
-  float lse, scale, more;
+  float shift, factor, scale, more;
   i64 target;  // -1: none
 };
+/// From this lse on its last digit is a part in 2000 of p and more.
+#define BRRR_LARGE_LSE 8192.0f
+BRRR_DEVICE void set_shift(RowGradient& g, float lse) {
+  g.shift = lse;
+  g.factor = 1.0f;
+}
+BRRR_DEVICE void set_shift(RowGradient& g, LogSum sum) {
+  const float lse = sum.lse();
+  if (fabsf(lse) < BRRR_LARGE_LSE) return set_shift(g, lse);
+  g.shift = sum.top;
+  g.factor = op_exp(-sum.log_total);
+}
 /// `to` may begin where the logits begin, with elements that are no larger and rows as many bytes
 /// apart: elements of one size lie where the thread that writes them has read, smaller ones where
 /// others read. Behind the last class, up to `columns`, a multiple of V, it is zero.
@@ -57,7 +77,7 @@ BRRR_DEVICE void row_gradient(const In* logits, Out* to, u32 classes, u32 column
       load_logits(x, logits, col, classes);
 #pragma unroll
       for (int e = 0; e < V; ++e) {
-        const float p = op_exp(x[e] - g.lse);
+        const float p = op_exp(x[e] - g.shift) * g.factor;
         const float hot = static_cast<i64>(col + e) == g.target ? 1.0f : 0.0f;
         x[e] = g.scale * (p - hot) + g.more * p;
       }
@@ -73,14 +93,14 @@ BRRR_DEVICE void cross_entropy_row(const In* logits, const Id* targets, Out* los
                                    u32* error, u32 classes, i64 ignore, u64 row_stride) {
   const u64 row = blockIdx.x;
   const In* x = logits + row * row_stride;
-  const float value = row_lse<In, T, V>(x, classes);
+  const LogSum sum = row_log_sum<In, T, V>(x, classes);
   if (threadIdx.x != 0) return;
   const i64 target = static_cast<i64>(targets[row]);
   const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
   if (counts && !inside) *error = 1u;
   const float picked = counts && inside ? static_cast<float>(widen(x[inside ? target : 0])) : 0.0f;
-  losses[row] = narrow<Out>(counts ? value - picked : 0.0f);
-  lse[row] = narrow<Out>(value);
+  losses[row] = narrow<Out>(counts ? sum.loss(picked) : 0.0f);
+  lse[row] = narrow<Out>(sum.lse());
 }
 template <typename In, typename Id, typename Out, typename Stat, int T, int V>
 BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, const Stat* lse,
@@ -89,13 +109,20 @@ BRRR_DEVICE void cross_entropy_grad_row(const In* logits, const Id* targets, con
                                         u64 out_stride) {
   const u64 row = blockIdx.x;
   const i64 target = static_cast<i64>(targets[row]);
+  const In* x = logits + row * in_stride;
   RowGradient g;
-  g.lse = static_cast<float>(widen(lse[row]));
+  const float of_row = static_cast<float>(widen(lse[row]));
+  set_shift(g, of_row);
+  if constexpr (sizeof(Stat) == sizeof(float)) {
+    if (fabsf(of_row) >= BRRR_LARGE_LSE) {  // the same for all threads
+      set_shift(g, row_log_sum<In, T, V>(x, classes));
+      if constexpr (T == 32) __syncwarp();  // larger blocks have met
+    }
+  }
   g.scale = target != ignore ? static_cast<float>(widen(dlosses[row])) : 0.0f;
   g.more = dlse != nullptr ? static_cast<float>(widen(dlse[row])) : 0.0f;
   g.target = target;
-  row_gradient<In, Out, T, V>(logits + row * in_stride, dlogits + row * out_stride, classes,
-                              columns, g);
+  row_gradient<In, Out, T, V>(x, dlogits + row * out_stride, classes, columns, g);
 }
 /// Both at once: the logits are read while they are near.
 template <typename In, typename Id, typename Out, int T, int V>
@@ -110,15 +137,16 @@ BRRR_DEVICE void cross_entropy_step_row(const In* logits, const Id* targets, con
   const bool counts = target != ignore, inside = target >= 0 && target < static_cast<i64>(classes);
   // The first thread reads it before anyone overwrites it.
   const float picked = threadIdx.x == 0 && inside ? static_cast<float>(widen(x[target])) : 0.0f;
-  g.lse = row_lse<In, T, V>(x, classes);
-  if constexpr (T == 32) __syncwarp();  // larger blocks have met in row_lse
+  const LogSum sum = row_log_sum<In, T, V>(x, classes);
+  set_shift(g, sum);
+  if constexpr (T == 32) __syncwarp();  // larger blocks have met in row_log_sum
   g.scale = counts ? dlosses[row] : 0.0f;
   g.more = 0.0f;
   g.target = target;
   if (threadIdx.x == 0) {
     if (counts && !inside) *error = 1u;
-    losses[row] = counts ? g.lse - picked : 0.0f;
-    lse[row] = g.lse;
+    losses[row] = counts ? sum.loss(picked) : 0.0f;
+    lse[row] = sum.lse();
   }
   row_gradient<In, Out, T, V>(x, dlogits + row * out_stride, classes, columns, g);
 }

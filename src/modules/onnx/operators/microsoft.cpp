@@ -228,6 +228,10 @@ void multi_head_attention(Call& c) {
   if (c.has(6)) a.offset = c.scalar(c.in(6).shape().size(2), DType::i32);
   a.scale = scale_of(c, a.q);
   a.causal = c.integer("unidirectional", 0) != 0;
+  // Its definition does not say beside which key the first query stands then.
+  if (a.causal && parts[1].shape()[2] != parts[0].shape()[2])
+    c.refuse("unidirectional with {} queries and {} keys", parts[0].shape()[2].str(),
+             parts[1].shape()[2].str());
   mask_keys(c, 4, a);
   add_bias(c, 5, a);
   c.out(join_heads(attend(a).y));

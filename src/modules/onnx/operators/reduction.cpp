@@ -67,13 +67,16 @@ Value of_numbers(Value x, std::vector<int64_t> axes, bool keep) {
   return cast(kOp(cast(x, DType::u8), std::move(axes), keep), DType::boolean);
 }
 
+/// The largest along the axes, and 0 where it is infinite: a difference would be no number there.
+Value finite_top(Value x, const std::vector<int64_t>& axes) {
+  const Value top = max(x, axes, true), zero = scalar(*x.graph, 0, x.dtype());
+  return where(equal(abs(top), scalar(*x.graph, INFINITY, x.dtype())), zero, top);
+}
+
 /// ln sum e^x, from the largest on.
 Value log_sum_exp(Value x, std::vector<int64_t> axes, bool keep) {
   if (!is_float(x.dtype())) x = cast(x, DType::f64);
-  const Value top = max(x, axes, true);
-  // Where the largest is infinite, the difference would be no number.
-  const Value zero = scalar(*x.graph, 0, x.dtype());
-  const Value finite = where(equal(abs(top), scalar(*x.graph, INFINITY, x.dtype())), zero, top);
+  const Value finite = finite_top(x, axes);
   const Value y = log(sum(exp(x - finite), axes, true)) + finite;
   return keep ? y : reshape(y, sum(x, axes, false).shape());
 }
@@ -97,9 +100,14 @@ Value over_axis(Value x, int axis, F f) {
   return transpose(f(transpose(x, swap)), swap);
 }
 
+/// (x - max) - ln sum e^(x - max): the logarithm of the sum is lost in max + ln sum where x is
+/// large.
 Value log_softmax(Value x) {
-  const int64_t last = x.shape().rank() - 1;
-  return x - log_sum_exp(x, {last}, true);
+  const DType dtype = x.dtype();
+  x = cast(x, wide(dtype));
+  const std::vector<int64_t> last{x.shape().rank() - 1};
+  const Value centred = x - finite_top(x, last);
+  return cast(centred - log(sum(exp(centred), last, true)), dtype);
 }
 
 Value hardmax_of(Value x) {
