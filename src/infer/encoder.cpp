@@ -28,7 +28,7 @@ Encoder::Encoder(models::ModelPtr model, const Backend& backend,
   memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastForPrograms, engine_.arena_bytes() / kProgramShare));
-  load_parameters(engine_, weights);
+  load_and_keep(engine_, weights);
 }
 
 Graph Encoder::compiled(const Graph& graph) const {

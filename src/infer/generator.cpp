@@ -39,7 +39,7 @@ Generator::Generator(models::ModelPtr model, const Backend& backend,
   memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastBudget, engine_.arena_bytes() / kBudgetShare));
-  load_parameters(engine_, weights);
+  load_and_keep(engine_, weights);
 }
 
 /// How many tokens a program will read at once, as far as the options tell.

@@ -68,7 +68,12 @@ struct ModuleSession::Segment {
 
 ModuleSession::ModuleSession(std::shared_ptr<const modules::Module> module, const Backend& backend,
                              const ModuleOptions& options)
-    : module_(std::move(module)), options_(options), engine_(backend, WrittenBy::loader) {}
+    : module_(std::move(module)), options_(options), engine_(backend, WrittenBy::loader) {
+  // A program for many small weights costs little more than one for each of them.
+  engine_.keep_source([this](const std::string& name, const Type& type,
+                             std::span<std::byte> to) { load(name, type, to); },
+                      kMostTogether);
+}
 
 ModuleSession::~ModuleSession() = default;
 
@@ -220,34 +225,6 @@ void ModuleSession::load(std::string_view name, const Type& type, std::span<std:
   convert(stored, bytes.data(), type.dtype, to.data(), type.shape.elements());
 }
 
-// allocate() orders the states, so that all are new then.
-void ModuleSession::load_new_states() {
-  if (!engine_.allocated()) engine_.allocate();
-  // A program for many small weights costs little more than one for each of them.
-  std::vector<StateInfo> together;
-  int64_t bytes = 0;
-  const auto make = [&] {
-    if (!together.empty())
-      engine_.make_weights(together, [&](const std::string& source, const Type& type,
-                                         std::span<std::byte> to) { load(source, type, to); });
-    together.clear();
-    bytes = 0;
-  };
-  for (; loaded_ < engine_.states().size(); ++loaded_) {
-    const StateInfo state = engine_.states()[loaded_];
-    if (state.is_lent) continue;
-    if (state.kind() == InputKind::parameter) {
-      engine_.fill_state(state.name,
-                         [&](std::span<std::byte> to) { load(state.name, state.type, to); });
-    } else if (engine_.derived_weight(state) != nullptr) {
-      bytes += state.type.bytes();
-      together.push_back(state);
-      if (bytes >= kMostTogether) make();
-    }
-  }
-  make();
-}
-
 modules::Request ModuleSession::request_of(const ModuleValues& inputs,
                                            const std::vector<std::string>& wanted,
                                            Feed& feed) const {
@@ -302,7 +279,7 @@ std::string ModuleSession::go_on(modules::Request& request, const Segment& segme
 
 ModuleSession::Results ModuleSession::execute(Segment& segment, const Feed& feed,
                                               Timeline* timeline) {
-  load_new_states();
+  if (!engine_.allocated()) engine_.allocate();
   segment.used = runs_;
   last_.push_back(segment.program);
   for (const std::string& name : segment.inputs) {

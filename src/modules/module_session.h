@@ -101,8 +101,6 @@ class ModuleSession {
                          const modules::Request& request, bool& has_built);
   /// Reads a weight as `type` has it, which is that of the file or one for the precision.
   void load(std::string_view name, const Type& type, std::span<std::byte> to) const;
-  /// Allocates, before the first run, and reads the weights that no program had before.
-  void load_new_states();
   Results execute(Segment& segment, const Feed& feed, Timeline* timeline);
   /// The half of the programs that were used longest ago goes, where all take more than their
   /// share.
@@ -120,7 +118,6 @@ class ModuleSession {
   Segments first_;
   uint64_t runs_ = 0;
   std::map<std::string, DType, std::less<>> stored_;  // of the weights, in the file
-  size_t loaded_ = 0;                                 // of the engine's states
   std::vector<size_t> last_;
   std::vector<Notes> notes_;
   size_t built_ = 0;

@@ -18,26 +18,35 @@ Engine::~Engine() = default;
 size_t Engine::add(Program program) {
   check_states(program.graph());
   const std::vector<std::string> to_own = lent_too_oddly(program.graph());
+  // What can fail comes before what changes the engine.
+  WeightRefresher weights = weights_;
+  const bool plans_refresh = weights.add(programs_.size(), program.graph()) &&
+                             weights.refreshable() != weights_.refreshable();
+  std::unique_ptr<Slot> refresh = plans_refresh ? refresh_slot(weights) : nullptr;
   if (allocated()) {
     int64_t needed = bytes_with(std::span(&program, 1));
     for (const std::string& name : to_own) needed += find_state(name)->type.bytes();
+    if (refresh)
+      needed +=
+          constant_bytes(refresh->program) +
+          std::max<int64_t>(0, refresh->program.plan().temporary_bytes -
+                                   std::max(temporary_bytes(), program.plan().temporary_bytes));
     check_limit(needed);
   }
-  // What can fail comes before what changes the engine.
-  WeightRefresher weights = weights_;
-  const bool plans_refresh = weights.add(programs_.size(), program.graph()) && !allocated();
-  std::unique_ptr<Slot> refresh = plans_refresh ? refresh_slot(weights) : nullptr;
   auto slot = std::make_unique<Slot>(std::move(program));
   const Graph& g = slot->program.graph();
   for (NodeId id : g.inputs()) slot->inputs.emplace(g.input_name(id), id);
-  if (allocated()) {
-    slot->own = Arena(*device_, constant_bytes(slot->program));
-    slot->constant = slot->own.data();
-  }
+  if (allocated())
+    for (Slot* const fresh : {slot.get(), refresh.get()})
+      if (fresh != nullptr) {
+        fresh->own = Arena(*device_, constant_bytes(fresh->program));
+        fresh->constant = fresh->own.data();
+      }
   for (const std::string& name : to_own) take_over(name);
   register_states(g);
   weights_ = std::move(weights);
   if (plans_refresh) {
+    if (refresh_ && allocated()) device_->synchronise();
     refresh_ = std::move(refresh);
     if (refresh_)
       for (const std::string& name : lent_too_oddly(refresh_->program.graph())) take_over(name);
@@ -46,8 +55,10 @@ size_t Engine::add(Program program) {
   try {
     if (allocated()) resize_temporary();
   } catch (const UserError&) {
+    const size_t refused = programs_.size() - 1;
+    release(released_with(std::span(&refused, 1)));
     programs_.pop_back();
-    weights_.remove(programs_.size());
+    weights_.remove(refused);
     throw;
   }
   return programs_.size() - 1;
@@ -57,6 +68,7 @@ void Engine::remove(size_t id) {
   BRRR_CHECK(id < programs_.size() && programs_[id], "there is no program {}", id);
   device_->synchronise();
   if (staging_) staging_->forget();
+  release(released_with(std::span(&id, 1)));
   programs_[id].reset();
   weights_.remove(id);
   if (allocated()) resize_temporary();
@@ -101,10 +113,18 @@ int64_t Engine::bytes_with(std::span<const Program> programs,
     if (!allocated() || slot(id).own.data() != nullptr)
       f.constant_bytes -= constant_bytes(slot(id).program);
   f.temporary_bytes = temporary_bytes(without);
+  std::map<std::string, int64_t> fresh;  // bytes of states that are not there yet
+  std::vector<std::string> released = released_with(without);
   for (const Program& program : programs) {
     f.constant_bytes += constant_bytes(program);
     f.temporary_bytes = std::max(f.temporary_bytes, program.plan().temporary_bytes);
+    const Graph& g = program.graph();
+    for (const std::string& name : new_states(g))
+      fresh[name] = state_bytes(g.type({g.find_input(name), 0}));
+    std::erase_if(released, [&](const std::string& name) { return g.find_input(name) != kNoNode; });
   }
+  for (const auto& [name, bytes] : fresh) f.state_bytes += bytes;
+  for (const std::string& name : released) f.state_bytes -= state_bytes(find_state(name)->type);
   return f.total();
 }
 
@@ -147,6 +167,16 @@ void Engine::check_states(const Graph& graph) const {
                "'{}' is lent, and only read", graph.input_name(out.updates));
 }
 
+/// The inputs of the graph that will be states of the engine's own, and are none yet.
+std::vector<std::string> Engine::new_states(const Graph& graph) const {
+  std::vector<std::string> names;
+  for (const NodeId id : graph.inputs())
+    if (graph.input_kind(id) != InputKind::data && find_state(graph.input_name(id)) == nullptr &&
+        lent(graph, id) == nullptr)
+      names.push_back(graph.input_name(id));
+  return names;
+}
+
 void Engine::register_states(const Graph& graph) {
   for (NodeId id : graph.inputs()) {
     const std::string& name = graph.input_name(id);
@@ -157,7 +187,7 @@ void Engine::register_states(const Graph& graph) {
     if (const std::byte* const data = lent(graph, id); data != nullptr) {
       // Programs only read it: what updates it is refused when it is added.
       info.apart = const_cast<std::byte*>(data);
-      info.is_lent = true;
+      info.is_lent = info.is_written = true;
     } else if (allocated()) {
       info.apart = (later_[name] = Arena(*device_, std::max<int64_t>(info.type.bytes(), 1))).data();
     }
@@ -165,9 +195,13 @@ void Engine::register_states(const Graph& graph) {
   }
 }
 
-// The states that lie in the arena.
+int64_t Engine::state_bytes(const Type& type) const {
+  return round_up(std::max<int64_t>(type.bytes(), 1), backend_.alignment);
+}
+
+// What the engine itself holds of a state.
 int64_t Engine::bytes_of_state(const StateInfo& state) const {
-  return state.is_lent ? 0 : round_up(std::max<int64_t>(state.type.bytes(), 1), backend_.alignment);
+  return state.is_lent ? 0 : state_bytes(state.type);
 }
 
 MemoryForecast Engine::forecast() const {
@@ -267,8 +301,10 @@ Engine::Place Engine::state_place(std::string_view name) const {
 
 Engine::Place Engine::state_to_write(std::string_view name) {
   const Place place = state_place(name);
-  BRRR_CHECK(!find_state(name)->is_lent, "'{}' is lent, and only read", name);
-  if (find_state(name)->kind() == InputKind::parameter) weights_.wrote(name);
+  StateInfo& info = states_[state_index_.find(name)->second];
+  BRRR_CHECK(!info.is_lent, "'{}' is lent, and only read", name);
+  if (info.kind() == InputKind::parameter) weights_.wrote(name);
+  info.is_written = true;
   return place;
 }
 
@@ -344,7 +380,7 @@ void Engine::set_inputs(const Call& call) {
 }
 
 std::optional<std::string> Engine::first_non_finite(const Call& call) {
-  refresh_before(call.program);
+  prepare_states(call.program);
   set_inputs(call);
   std::optional<std::string> origin;
   tracked(call.program, [&] {
@@ -355,7 +391,7 @@ std::optional<std::string> Engine::first_non_finite(const Call& call) {
 }
 
 void Engine::run_and_look(const Call& call, const Program::Look& look) {
-  refresh_before(call.program);
+  prepare_states(call.program);
   set_inputs(call);
   tracked(call.program, [&] {
     bound(call.program).run_and_look(look);
@@ -364,7 +400,7 @@ void Engine::run_and_look(const Call& call, const Program::Look& look) {
 }
 
 void Engine::run(size_t program, Timeline* timeline) {
-  refresh_before(program);
+  prepare_states(program);
   tracked(program, [&] {
     bound(program).run(timeline);
     return true;
@@ -402,7 +438,7 @@ bool Engine::can_stage(std::span<const Call> calls) const {
 }
 
 std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) {
-  for (const Call& call : calls) refresh_before(call.program);
+  for (const Call& call : calls) prepare_states(call.program);
   staging_->clear();
   for (const Call& call : calls) {
     bound(call.program).prepare();
@@ -417,7 +453,7 @@ std::vector<std::vector<float>> Engine::run_staged(std::span<const Call> calls) 
       staging_->add_output(output_place(call.program, name).data, sizeof(float));
   }
   const std::span<const std::byte> read = staging_->run();
-  for (const Call& call : calls) weights_.ran(call.program);
+  for (const Call& call : calls) ran(call.program);
   std::vector<std::vector<float>> scalars;
   size_t at = 0;
   for (const Call& call : calls) {

@@ -12,6 +12,11 @@
 // the parameters were written by others than an update that knows them
 // (runtime/weight_refresher.h).
 //
+// No program reads a parameter or a derived weight that was never written: run() fills those that
+// appeared since the last run, from the parameters in the engine or from the source that it was
+// given (keep_source), and a CHECK fails where that is not possible. Every other state (moments,
+// sums, caches, counters) begins as zeros.
+//
 // The memory is that of the backend's device. Where that is the host, what is read and written
 // through the engine is the memory itself; else it is copied.
 
@@ -36,6 +41,7 @@ struct StateInfo {
   /// program brought it after allocate().
   std::byte* apart = nullptr;
   bool is_lent = false;
+  bool is_written = false;  // it holds what somebody put there; set by the engine
   InputKind kind() const { return kind_of(role); }
 };
 
@@ -63,6 +69,10 @@ struct Call {
 
 class Staging;
 
+/// Writes the parameter of that name to `to`, as a tensor of the type.
+using ParameterSource =
+    std::function<void(const std::string& name, const Type& type, std::span<std::byte> to)>;
+
 /// Who writes parameters. By a loader alone: it makes the derived weights, once, and no program
 /// makes them again.
 enum class WrittenBy : uint8_t { anyone, loader };
@@ -78,10 +88,11 @@ class Engine {
   /// The host until allocate() has opened another.
   const Device& device() const { return *device_; }
   /// Adds a program; ids count from 0 and are not used again. Programs must agree on the types of
-  /// the state they share. State that a program brings after allocate() gets memory of its own, and
-  /// starts as zeros. After allocate() its outputs, and the inputs and outputs of the others, are
-  /// there from its next run on. Throws UserError (exit 3) when the engine would then need more
-  /// than its limit; nothing has changed then.
+  /// the state they share. State that a program brings after allocate() gets memory of its own and
+  /// starts as zeros; weights among it are filled before the program's first run. After allocate()
+  /// its outputs, and the inputs and outputs of the others, are there from its next run on. Throws
+  /// UserError (exit 3) when the engine would then need more than its limit; nothing has changed
+  /// then.
   size_t add(Program program);
   /// A parameter that lies, so typed, in memory of somebody else, which outlives the engine and is
   /// only read: pages of a file. Before the first program that has it; on the host alone. Programs
@@ -91,8 +102,9 @@ class Engine {
   size_t add(const Graph& graph, const ProgramOptions& options = {}) {
     return add(Program(graph, backend_, options));
   }
-  /// Drops a program and what only it needed; inputs and outputs of the others are gone until their
-  /// next run.
+  /// Drops a program and what only it needed: its constants, and derived weights that it brought
+  /// after allocate() and that the kept source can make again. Inputs and outputs of the others are
+  /// gone until their next run.
   void remove(size_t id);
   const Program& program(size_t id) const { return slot(id).program; }
   /// The graphs of all programs, the refreshing one included.
@@ -129,12 +141,15 @@ class Engine {
   const DerivedWeight* derived_weight(const StateInfo& state) const {
     return state.role == Role::derived ? &weights_.weight(state.name) : nullptr;
   }
-  /// Makes derived weights out of their sources: those that were lent are read where they lie, for
-  /// the others fill(source, type, room) writes the parameter of that name as it is, and all of
-  /// them are in memory at once meanwhile.
-  void make_weights(
-      std::span<const StateInfo> states,
-      const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill);
+  /// Makes derived weights out of their sources: those that were lent are read where they lie, and
+  /// `fill` writes the others, which are all in memory at once meanwhile.
+  void make_weights(std::span<const StateInfo> states, const ParameterSource& fill);
+  /// Fills every parameter that is not lent, and every derived weight that takes the place of
+  /// parameters. Derived weights are made together until they have `together` bytes; 0: one by one.
+  void load(const ParameterSource& source, int64_t together = 0);
+  /// Fills those that were not written yet, and keeps the source: what later programs bring is
+  /// filled from it before their first run. What the source refers to outlives the engine.
+  void keep_source(ParameterSource source, int64_t together = 0);
   /// The sources, with their types, for which make_weights() asks.
   std::map<std::string, Type> sources_to_fill(const DerivedWeight& weight) const;
   float read_scalar(std::string_view name) const;         // of a state f32[]
@@ -182,6 +197,7 @@ class Engine {
     std::byte* constant = nullptr;  // in the arena, or of its own:
     Arena own;                      // of a program added after allocate()
     uint64_t bound = 0;             // to which temporary region, by temporary_count_; 0: to none
+    bool has_ran = false;           // all that it reads and updates is written
   };
   struct Place {
     std::byte* data;
@@ -189,6 +205,7 @@ class Engine {
   };
   void check_states(const Graph& graph) const;
   void register_states(const Graph& graph);
+  std::vector<std::string> new_states(const Graph& graph) const;
   bool reads_at(const Graph& graph, NodeId input, const std::byte* data) const;
   const std::byte* lent(const Graph& graph, NodeId input) const;
   std::vector<std::string> lent_too_oddly(const Graph& graph) const;
@@ -200,10 +217,19 @@ class Engine {
   Slot* find_slot(size_t id) const;
   std::vector<const Slot*> slots() const;
   std::unique_ptr<Slot> refresh_slot(const WeightRefresher& weights) const;
-  void refresh_before(size_t program);
-  /// Runs it with derived weights that hold, and takes note of those that hold no longer.
+  void fill_from(const ParameterSource& source, int64_t together, bool rewrites);
+  void fill_new_states();
+  void check_written(const Graph& graph) const;
+  std::vector<std::string> released_with(std::span<const size_t> programs) const;
+  void release(const std::vector<std::string>& states);
+  /// Fills the states that are new, and makes stale derived weights again.
+  void prepare_states(size_t program);
+  void refresh(size_t program);
+  /// Runs it and takes note of what it wrote, and of derived weights that hold no longer.
   void tracked(size_t program, const std::function<bool()>& run);
+  void ran(size_t program);
   int64_t constant_bytes(const Program& program) const;
+  int64_t state_bytes(const Type& type) const;
   int64_t bytes_of_state(const StateInfo& state) const;
   int64_t temporary_bytes(std::span<const size_t> without = {}) const;
   void resize_temporary();
@@ -231,6 +257,8 @@ class Engine {
   };
   std::map<std::string, Lent, std::less<>> lent_;
   std::map<std::string, Arena, std::less<>> later_;  // states that came after allocate()
+  ParameterSource source_;                           // null: none was given
+  int64_t together_ = 0;                             // bytes of weights that are made together
   WeightRefresher weights_;
   std::unique_ptr<Slot> refresh_;  // the program that makes derived weights again; null: none are
   int64_t limit_ = 0;

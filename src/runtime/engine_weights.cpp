@@ -1,6 +1,7 @@
 // What an engine does for weights: those that were lent, and those that are derived from others.
 
 #include <algorithm>
+#include <set>
 
 #include "base/integers.h"
 #include "runtime/engine.h"
@@ -41,7 +42,7 @@ void Engine::take_over(const std::string& name) {
   StateInfo& info = states_[state_index_.find(name)->second];
   if (!allocated()) {
     info.apart = nullptr;
-    info.is_lent = false;
+    info.is_lent = info.is_written = false;
     return;
   }
   Arena own(*device_, std::max<int64_t>(info.type.bytes(), 1));
@@ -68,9 +69,7 @@ const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const
   return &weights_.weight(state.name);
 }
 
-void Engine::make_weights(
-    std::span<const StateInfo> states,
-    const std::function<void(const std::string&, const Type&, std::span<std::byte>)>& fill) {
+void Engine::make_weights(std::span<const StateInfo> states, const ParameterSource& fill) {
   std::vector<DerivedWeight> weights;
   for (const StateInfo& state : states) weights.push_back(weights_.weight(state.name));
   Program program(refresh_graph(weights), backend_);
@@ -107,6 +106,8 @@ void Engine::make_weights(
   });
   program.run();
   device_->synchronise();
+  for (const StateInfo& state : states)
+    states_[state_index_.find(state.name)->second].is_written = true;
 }
 
 std::map<std::string, Type> Engine::sources_to_fill(const DerivedWeight& weight) const {
@@ -131,12 +132,118 @@ void Engine::tracked(size_t program, const std::function<bool()>& run) {
     weights_.failed(program);
     throw;
   }
-  ended ? weights_.ran(program) : weights_.failed(program);
+  ended ? ran(program) : weights_.failed(program);
+}
+
+void Engine::ran(size_t program) {
+  weights_.ran(program);
+  Slot& ran = *find_slot(program);
+  if (ran.has_ran) return;
+  const Graph& g = ran.program.graph();
+  for (const Output& out : g.outputs())
+    if (out.updates != kNoNode)
+      states_[state_index_.find(g.input_name(out.updates))->second].is_written = true;
+  ran.has_ran = true;
+}
+
+// -- states that nobody has written yet
+// -----------------------------------------------------------------------------
+
+void Engine::fill_from(const ParameterSource& source, int64_t together, bool rewrites) {
+  std::vector<StateInfo> weights;  // to be made by one program
+  int64_t bytes = 0;
+  const auto make = [&] {
+    if (!weights.empty()) make_weights(weights, source);
+    weights.clear();
+    bytes = 0;
+  };
+  for (const StateInfo& state : states_) {
+    if (state.is_lent || (state.is_written && !rewrites)) continue;
+    if (state.kind() == InputKind::parameter) {
+      fill_state(state.name, [&](std::span<std::byte> to) { source(state.name, state.type, to); });
+    } else if (stands_for_parameters(state) != nullptr) {
+      weights.push_back(state);
+      bytes += state.type.bytes();
+      if (bytes >= together) make();
+    }
+  }
+  make();
+}
+
+void Engine::load(const ParameterSource& source, int64_t together) {
+  fill_from(source, together, true);
+}
+
+void Engine::keep_source(ParameterSource source, int64_t together) {
+  source_ = std::move(source);
+  together_ = together;
+  if (allocated()) fill_new_states();
+}
+
+void Engine::fill_new_states() {
+  if (source_) fill_from(source_, together_, false);
+  const auto is_written = [&](const std::string& name) { return find_state(name)->is_written; };
+  for (const StateInfo& state : states_) {
+    if (state.is_written || state.role != Role::derived || !weights_.is_refreshed(state.name))
+      continue;
+    if (std::ranges::all_of(weights_.weight(state.name).sources, is_written))
+      weights_.must_make(state.name);
+  }
+}
+
+/// In every build: a program that reads zeros for weights gives numbers that look right.
+void Engine::check_written(const Graph& graph) const {
+  std::vector<bool> is_read(graph.size());
+  for (const Node& node : graph.nodes())
+    for (const ValueId& v : node.operands) is_read[v.node] = true;
+  for (const Output& out : graph.outputs())
+    if (out.value != ValueId{out.updates, 0}) is_read[out.value.node] = true;
+  for (const NodeId id : graph.inputs()) {
+    const Role role = graph.role(id);
+    if (!is_read[id] || (role != Role::parameter && role != Role::derived)) continue;
+    const StateInfo* const state = find_state(graph.input_name(id));
+    BRRR_CHECK(state->is_written, "a program reads the {} '{}', which was never written",
+               name_of(role), state->name);
+  }
+}
+
+/// Derived weights that came after allocate(), that no program but these has, and that can be made
+/// again.
+std::vector<std::string> Engine::released_with(std::span<const size_t> programs) const {
+  std::vector<std::string> names;
+  if (!source_) return names;
+  for (const auto& [name, arena] : later_) {
+    if (stands_for_parameters(*find_state(name)) == nullptr) continue;
+    bool is_needed = false;
+    for (size_t id = 0; id < programs_.size(); ++id)
+      if (programs_[id] && std::ranges::find(programs, id) == programs.end())
+        is_needed |= programs_[id]->program.graph().find_input(name) != kNoNode;
+    if (!is_needed) names.push_back(name);
+  }
+  return names;
+}
+
+void Engine::release(const std::vector<std::string>& states) {
+  if (states.empty()) return;
+  const std::set<std::string> gone(states.begin(), states.end());
+  std::erase_if(states_, [&](const StateInfo& state) { return gone.contains(state.name); });
+  for (const std::string& name : states) {
+    later_.erase(name);
+    weights_.forget(name);
+  }
+  state_index_.clear();
+  for (size_t i = 0; i < states_.size(); ++i) state_index_[states_[i].name] = i;
+}
+
+void Engine::prepare_states(size_t program) {
+  const bool is_first_run = !slot(program).has_ran;
+  if (is_first_run) fill_new_states();
+  if (weights_.reads_stale(program)) refresh(program);
+  if (is_first_run) check_written(slot(program).program.graph());
 }
 
 // The inputs of the program, which lie among the temporaries, stay what they are.
-void Engine::refresh_before(size_t program) {
-  if (!weights_.reads_stale(program)) return;
+void Engine::refresh(size_t program) {
   std::map<std::string, std::vector<std::byte>> inputs;
   const Graph& g = slot(program).program.graph();
   for (NodeId id : g.inputs(InputKind::data)) {
@@ -147,6 +254,11 @@ void Engine::refresh_before(size_t program) {
   }
   bound(*refresh_).run();
   weights_.refreshed();
+  const auto is_written = [&](const std::string& source) { return find_state(source)->is_written; };
+  for (StateInfo& state : states_)
+    if (state.role == Role::derived && weights_.is_refreshed(state.name) &&
+        std::ranges::all_of(weights_.weight(state.name).sources, is_written))
+      state.is_written = true;
   for (const auto& [name, kept] : inputs) copy_input(program, name, kept);
 }
 

@@ -7,24 +7,18 @@
 namespace brrr {
 namespace {
 
-class Loader {
- public:
-  using Weights = std::function<void(std::string_view, std::span<float>)>;
-  explicit Loader(const Weights& weights) : weights_(weights) {}
-
-  /// Fills `to` with a parameter of the type, which lies in rows.
-  void read(std::string_view name, const Type& type, std::span<std::byte> to) const {
+/// A source of parameters that lie in rows, rounded from f32.
+ParameterSource source_of(FloatWeights weights) {
+  return [weights = std::move(weights)](const std::string& name, const Type& type,
+                                        std::span<std::byte> to) {
     const auto elements = static_cast<size_t>(type.shape.elements());
     if (type.dtype == DType::f32)
-      return weights_(name, {reinterpret_cast<float*>(to.data()), elements});
+      return weights(name, {reinterpret_cast<float*>(to.data()), elements});
     std::vector<float> wide(elements);
-    weights_(name, wide);
+    weights(name, wide);
     convert(DType::f32, wide.data(), type.dtype, to.data(), type.shape.elements());
-  }
-
- private:
-  const Weights& weights_;
-};
+  };
+}
 
 /// The most bytes that lie between the sources of a derived weight and its result at once.
 int64_t steps_between(const Graph& form) {
@@ -44,19 +38,13 @@ int64_t steps_between(const Graph& form) {
 
 }  // namespace
 
-void load_parameters(Engine& engine,
-                     const std::function<void(std::string_view, std::span<float>)>& weights) {
-  const Loader loader(weights);
-  for (const StateInfo& s : engine.states()) {
-    if (s.kind() == InputKind::parameter)
-      engine.fill_state(s.name, [&](std::span<std::byte> to) { loader.read(s.name, s.type, to); });
-    if (engine.stands_for_parameters(s) == nullptr) continue;
-    // One at a time, so that the sources of no other weight take memory.
-    engine.make_weights(std::span(&s, 1),
-                        [&](const std::string& source, const Type& type, std::span<std::byte> to) {
-                          loader.read(source, type, to);
-                        });
-  }
+// Derived weights are made one at a time, so that the sources of no other weight take memory.
+void load_parameters(Engine& engine, const FloatWeights& weights) {
+  engine.load(source_of(weights));
+}
+
+void load_and_keep(Engine& engine, FloatWeights weights) {
+  engine.keep_source(source_of(std::move(weights)));
 }
 
 int64_t loading_bytes(const Engine& engine, Loading how) {

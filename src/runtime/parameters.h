@@ -9,11 +9,17 @@
 
 namespace brrr {
 
-/// Calls weights(name, room) for each parameter; what it writes is rounded to the nearest number of
-/// the parameter's dtype. A derived weight that takes the place of parameters is made of them; one
+/// weights(name, room) writes the f32 values of a parameter.
+using FloatWeights = std::function<void(std::string_view, std::span<float>)>;
+
+/// Calls `weights` for each parameter; what it writes is rounded to the nearest number of the
+/// parameter's dtype. A derived weight that takes the place of parameters is made of them; one
 /// of which several weights are made is asked for several times.
-void load_parameters(Engine& engine,
-                     const std::function<void(std::string_view, std::span<float>)>& weights);
+void load_parameters(Engine& engine, const FloatWeights& weights);
+/// The same, and the engine keeps `weights`: parameters and derived weights that later programs
+/// bring are filled before the first run of the program. For engines whose programs are compiled
+/// when a size is first asked for.
+void load_and_keep(Engine& engine, FloatWeights weights);
 
 /// How parameters of 16 bits come: through f32, as load_parameters() takes them, or at once.
 enum class Loading : uint8_t { through_f32, as_stored };

@@ -1,7 +1,7 @@
 #pragma once
-// Which derived weights (passes/weights/derived_weight.h) of an engine hold no longer. An update
-// makes those again that its program knows; when others wrote a parameter, or a program reads one
-// that the last update does not know, they are stale until the refresh program has run.
+// Tracks stale derived weights (passes/weights/derived_weight.h). An update makes those again that
+// its program knows; when others wrote a parameter, or a program reads one that the last update
+// does not know, they are stale until the refresh program has run.
 
 #include <map>
 #include <set>
@@ -30,6 +30,14 @@ class WeightRefresher {
   const DerivedWeight& weight(std::string_view name) const { return weights_.find(name)->second; }
   /// Those that are refreshed.
   std::vector<DerivedWeight> refreshable() const;
+
+  /// No program has this derived weight any longer.
+  void forget(const std::string& name) {
+    weights_.erase(name);
+    stale_.erase(name);
+  }
+  /// A derived weight that is refreshed was never made.
+  void must_make(const std::string& name) { stale_.insert(name); }
 
   /// A parameter was written by others than programs.
   void wrote(std::string_view parameter);

@@ -13,6 +13,7 @@
 #include "models/gpt2/gpt2_model.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
+#include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
 
@@ -542,6 +543,8 @@ TEST(Engine, AnIdOutsideTheTableNamesThePlace) {
   Engine engine(reference::backend());
   const size_t p = engine.add(decompose(models::gpt2_logits_graph(config, 1, 4), Target{}));
   engine.allocate();
+  load_parameters(engine,
+                  [](std::string_view, std::span<float> out) { std::ranges::fill(out, 0.0f); });
   const int32_t tokens[] = {1, 2, 13, 3};
   engine.set_input<int32_t>(p, "tokens", tokens);
   try {

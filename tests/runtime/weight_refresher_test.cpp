@@ -89,6 +89,7 @@ TEST(WeightRefresher, CallsInOneRun) {
   const size_t look = engine.add(first), blind = engine.add(update("w", nullptr));
   engine.expect_calls(4);
   engine.allocate();
+  std::ranges::fill(engine.state_f32("w"), 0.0f);
   const std::vector<Call> calls = {
       {look, {}, {"sum"}}, {blind, {}, {}}, {look, {}, {"sum"}}, {look, {}, {"sum"}}};
   const auto sums = engine.run(calls);

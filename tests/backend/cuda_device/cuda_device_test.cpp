@@ -4,11 +4,13 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda_device/on_fake_gpu.h"
 #include "base/clock.h"
 #include "ops/ops.h"
+#include "passes/weights/derived_weight.h"
 #include "support/attention_attrs.h"
 
 namespace brrr::cuda {
@@ -301,6 +303,54 @@ TEST_F(OnFakeGpu, CallsAreOneGraph) {
   EXPECT_EQ(after.graphs - before.graphs, 1);
   EXPECT_EQ(after.graph_launches - before.graph_launches, 2);
   EXPECT_EQ(after.copies_in - before.copies_in, 3);
+}
+
+// Parameters and derived weights that a later program brings are filled before it runs.
+TEST_F(OnFakeGpu, WeightsThatComeLaterAreFilledOnTheDevice) {
+  const Type square{DType::f32, {2, 2}};
+  const auto product_of = [&](const std::string& first, const std::string& second) {
+    Graph form;
+    form.output("0", matmul(form.input("a0", square), form.input("a1", square)));
+    return DerivedWeight{{first, second}, Region(std::move(form))};
+  };
+  const auto reads = [&](const std::optional<DerivedWeight>& weight) {
+    Graph g;
+    const Value w = weight ? derived_input(g, *weight) : g.parameter("u", {2, 2});
+    g.output("y", matmul(g.input("x", {2, 2}, DType::f32), w));
+    return g;
+  };
+  Engine engine(products());
+  engine.allocate();
+  const size_t unwritten = engine.add(reads(std::nullopt));
+  EXPECT_THROW(engine.run(unwritten), InternalError);
+  engine.keep_source([](const std::string& name, const Type&, std::span<std::byte> to) {
+    const float x = name == "u" ? 2 : name == "v" ? 3 : 5;
+    const std::array<float, 4> diagonal{x, 0, 0, x};
+    std::memcpy(to.data(), diagonal.data(), to.size());
+  });
+  const std::array<float, 4> identity{1, 0, 0, 1};
+  const auto corner = [&](size_t program) {
+    Call call{program, {}, {}};
+    call.set("x", std::span<const float>(identity));
+    engine.run(std::span(&call, 1));
+    std::vector<std::byte> room;
+    float y = 0;
+    std::memcpy(&y, engine.read_output(program, "y", room).data(), sizeof y);
+    return y;
+  };
+  EXPECT_EQ(corner(unwritten), 2);
+  const size_t later = engine.add(reads(product_of("v", "w")));
+  EXPECT_EQ(corner(later), 15);
+  // Its source "u" is in the engine, and the engine makes it again when "u" is written.
+  Graph both = reads(product_of("u", "u"));
+  both.output("u", matmul(both.input("z", {2, 2}, DType::f32), both.parameter("u", {2, 2})));
+  const size_t refreshed = engine.add(both);
+  engine.set_input<float>(refreshed, "z", identity);
+  EXPECT_EQ(corner(refreshed), 4);
+  const std::array<float, 4> seven{7, 0, 0, 7};
+  engine.write_state("u", std::as_bytes(std::span(seven)));
+  EXPECT_EQ(corner(refreshed), 49);
+  EXPECT_EQ(corner(later), 15);
 }
 
 /// Every kernel takes a millisecond of this GPU's clock, and so does a copy.
