@@ -81,6 +81,7 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
   infer::StopStrings stop(options_.was_given("stop") ? options_.stop
                                                      : model_.generation.stop_strings);
   made.said = text.add(prompt);
+  made.said += text.settle();
   if (echoes) on_text(made.said);
   const auto add = [&](std::string more) {
     on_text(more);

@@ -164,6 +164,7 @@ CodeCounts decode_lines(const io::Tokenizer& tokenizer, bool skip_special_tokens
     }
     io::DecodeState state{.skip_special_tokens = skip_special_tokens};
     tokenizer.decode(ids, state, chunk.output);
+    tokenizer.finish(state, chunk.output);
     chunk.tokens += static_cast<int64_t>(ids.size());
   });
   counts.bytes = text_bytes;

@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <utility>
+
 #include "base/errors.h"
 #include "base/file.h"
 #include "formats/json_file.h"
@@ -56,8 +58,19 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   return out;
 }
 
+std::string TextStream::settle() {
+  if (state_.held.empty()) return {};
+  DecodeState state = state_;  // the prompt's tokens stay held: what follows may need them
+  std::string text;
+  tokenizer_.finish(state, text);
+  settled_ = text.size();
+  return text;
+}
+
 std::string TextStream::finish() {
   tokenizer_.finish(state_, pending_);
+  // What is pending now is the whole text; its beginning was returned by settle().
+  pending_.erase(0, std::exchange(settled_, 0));
   return std::move(pending_);
 }
 

@@ -154,6 +154,9 @@ class TextStream {
   /// Takes ids and returns the text that is complete now. A prompt belongs into the stream, too,
   /// for decoders treat the beginning of a text differently.
   std::string add(std::span<const int32_t> ids);
+  /// Returns what a decoder that needs all tokens holds back, as if no token followed. Call it at
+  /// the end of a prompt, once: what add() and finish() return from then on is the continuation.
+  std::string settle();
   /// What the decoder held back, and the bytes of a character that was never completed.
   std::string finish();
 
@@ -161,6 +164,7 @@ class TextStream {
   const Tokenizer& tokenizer_;
   DecodeState state_;
   std::string pending_;
+  size_t settled_ = 0;  // bytes that settle() returned
 };
 
 /// Reads the tokenizer of a folder: `tokenizer.json` (Hugging Face), else `tokenizer.model`

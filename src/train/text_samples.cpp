@@ -73,6 +73,7 @@ std::vector<std::string> TextSamples::write(int64_t step, const Continue& more) 
     const auto number = static_cast<uint32_t>(step * count_ + i);  // another one for each text
     io::TextStream stream(tokenizer_);
     std::string text = stream.add(prompt_);
+    text += stream.settle();
     if (!shows_prompt_) text.clear();
     text += stream.add(more(prompt_, tokens_, infer::Sampler(sampling_, number)));
     text += stream.finish();
