@@ -84,6 +84,9 @@ class CausalTextModel final : public Model {
     return std::make_shared<CausalTextModel>(language_->with_vocabulary(size),
                                              trunk_->with_vocabulary(size), task_);
   }
+  ModelPtr with_untied_head() const override {
+    return std::make_shared<CausalTextModel>(language_->with_untied_head(), trunk_, task_);
+  }
   double dropout() const override { return trunk_->dropout(); }
 
   Task task() const override { return task_; }
