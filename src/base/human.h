@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as people read them: 36,012 / 2 threads / 1:02:03 / 12.3 MB.
+// Numbers as people read them: 36,012 / 2 threads / 1:02:03 / 12.3 ms / 12.3 MB.
 
 #include <fmt/format.h>
 
@@ -28,7 +28,8 @@ inline std::string counted(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", with_commas(count), noun, count == 1 ? "" : "s");
 }
 
-/// "0:41", "1:02:03", "2d 03:04:05"; "?" when it is not finite or negative.
+/// A time left or gone by, as clocks show it: "0:41", "1:02:03", "2d 03:04:05"; "?" when it is not
+/// finite or negative.
 inline std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
   const auto total = static_cast<int64_t>(std::llround(seconds));
@@ -37,6 +38,25 @@ inline std::string format_duration(double seconds) {
   if (days > 0) return fmt::format("{}d {:02}:{:02}:{:02}", days, hours, minutes, rest);
   if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, rest);
   return fmt::format("{}:{:02}", minutes, rest);
+}
+
+/// How long something took: "3.20 us", "12.3 ms", "12.0 s", "2 min 5 s", "1 h 2 min"; "?" when it
+/// is not finite or negative.
+inline std::string duration_text(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  if (seconds >= 59.95) {
+    const auto total = static_cast<int64_t>(std::llround(seconds));
+    const int64_t hours = total / 3600, minutes = total / 60 % 60;
+    if (hours > 0) return fmt::format("{} h {} min", with_commas(hours), minutes);
+    return fmt::format("{} min {} s", minutes, total % 60);
+  }
+  constexpr std::pair<double, const char*> kUnits[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+  for (const auto& [length, unit] : kUnits) {
+    const double value = seconds / length;
+    if (value < 0.9995 && length > 1e-6) continue;
+    return fmt::format("{:.{}f} {}", value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, unit);
+  }
+  return "";
 }
 
 /// "just now", "5 minutes ago", "1 hour ago", "3 days ago".
@@ -48,7 +68,8 @@ inline std::string ago(double seconds) {
   return "just now";
 }
 
-/// "812 B", "12.3 MB": powers of 1000, three digits.
+/// "812 B", "12.3 MB": powers of 1000, three digits, for files, text and rates. Memory is in MiB:
+/// memory_text().
 inline std::string format_bytes(double bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   size_t unit = 0;

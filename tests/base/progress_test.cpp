@@ -268,6 +268,21 @@ TEST(Human, Numbers) {
   EXPECT_EQ(format_duration(2 * 86400 + 3 * 3600 + 4 * 60 + 5), "2d 03:04:05");
   EXPECT_EQ(format_duration(std::numeric_limits<double>::quiet_NaN()), "?");
   EXPECT_EQ(format_duration(std::numeric_limits<double>::infinity()), "?");
+  for (const auto& [seconds, text] : {std::pair{0.0, "0.00 us"},
+                                      {3.2e-6, "3.20 us"},
+                                      {9.996e-4, "1.00 ms"},
+                                      {0.0123, "12.3 ms"},
+                                      {0.85, "850 ms"},
+                                      {0.99951, "1.00 s"},
+                                      {12.029, "12.0 s"},
+                                      {59.94, "59.9 s"},
+                                      {59.96, "1 min 0 s"},
+                                      {125.4, "2 min 5 s"},
+                                      {3599.6, "1 h 0 min"},
+                                      {1e7, "2,777 h 46 min"}})
+    EXPECT_EQ(duration_text(seconds), text) << seconds;
+  EXPECT_EQ(duration_text(std::numeric_limits<double>::infinity()), "?");
+  EXPECT_EQ(duration_text(-1), "?");
   EXPECT_EQ(format_bytes(999), "999 B");
   EXPECT_EQ(format_bytes(999.6), "1.00 kB");
   EXPECT_EQ(format_bytes(12'345'678), "12.3 MB");

@@ -147,7 +147,7 @@ std::string Progress::plain_line() const {
   if (f.loss) add(loss_text(*f.loss));
   if (f.learning_rate) add(fmt::format("lr {:.1e}", *f.learning_rate));
   if (f.grad_norm) add(fmt::format("norm {:.2f}", *f.grad_norm));
-  if (f.step_ms) add(fmt::format("{:.1f} ms", *f.step_ms));
+  if (f.step_ms) add(duration_text(1e-3 * *f.step_ms));
   if (f.tokens_per_second) add(rate_text(*f.tokens_per_second));
   if (f.waiting_share) add(waiting_text(*f.waiting_share));
   if (const auto rate = units_per_second(); options_.bytes && rate) add(format_bytes(*rate) + "/s");
