@@ -7,8 +7,10 @@
 `templates`: templates of the shapes that published models have, over conversations. `snippets`: the language, a
 piece at a time. Each has the text that comes out, or "error" where the library raises one. The date is a fixed one.
 """
+import copy
 import datetime
 import json
+import unicodedata
 
 from transformers.utils import chat_template_utils
 
@@ -592,6 +594,229 @@ a {# comment #} b{#- tight -#}   c
 {{ u|length }} {{ u|upper }} {{ u|title }} {{ 'ÉCOLE'|lower }} {{ 'éa'|capitalize }} {{ ' x '|trim|length }} {{ 'ok' }}
 """
 
+# Printing of each type, formatting, scopes of loops and macros.
+TYPES = r"""
+{{ true | round }} {{ false|round(1) }} {{ 1250|round(-2) }} {{ 1350|round(-2) }} {{ -7|round(method='floor') }} {{ 1.005|round(2) }} {{ 25.0|round(-1) }} {{ 15|round(-1) }}
+{% for i in [1, 2] %}{% break %}{% else %}E{% endfor %}|{% for i in [1, 2] %}{% continue %}{% else %}E{% endfor %}|{% for i in [1, 2] %}{{ i }}{% if i == 2 %}{% break %}{% endif %}{% else %}E{% endfor %}
+{% set q = 1 %}{% for i in [] %}{% else %}{% set q = 2 %}{{ q }}{% endfor %}{{ q }}|{% for a in [1, 2] %}{% for b in [] %}{% else %}{% if a == 1 %}{% continue %}{% endif %}{{ a }}{% endfor %}!{% endfor %}
+{{ range(3) }} {{ range(1, 9, 2) }} {{ range(5)[1:3] }} {{ d.items() }} {{ d.keys() }} {{ d.a.values() }} {{ {}.items() }} {{ range(3) == range(0, 3) }} {{ d.keys() == d.keys() }} {{ 'b' in d.keys() }} {{ d.items()[0] }}| {{ d.keys() is sequence }}{{ d.keys() is iterable }}{{ range(2) is sequence }}
+{{ range(3)|tojson }}
+{{ d.items()|tojson }}
+{{ words|map('upper')|tojson }}
+{{ words|map('upper')|length }}
+{{ words|map('upper')|last }}
+{% set it = words|map('upper') %}{{ it|first }}{{ it|list }}{{ it|list }}|{{ (words|map('upper'))[0] }}|{{ 'yes' if []|select else 'no' }}{{ nums|select('odd') is iterable }}{{ nums|select('odd') is sequence }}|{{ none|map('upper')|list }}
+{{ [1]|map('nosuch') is defined }}{{ 5|items is defined }}
+{{ [1]|map('nosuch')|list }}
+{{ "%s and %r" | format('a', 'b') }} {{ '%s' % 1 }} {{ '%s-%s' % (1, 'x') }} {{ '%d%%' % 3.9 }} {{ '%05.1f|%-6s|%+d|%x|%#o|%e|%g|%c' % (3.14159, 'ab', 3, 255, 8, 12345.678, 1e-5, 65) }} {{ '%(a)s' % {'a': 1} }} {{ '%(a)s' | format(a=2) }} {{ '%.2s' % 'abc' }} {{ '%*d' % (5, 3) }} {{ 'abc' % [1] }} {{ '%s' % missing }} {{ '%a' % 'é' }}
+{{ '%s' % () }}
+{{ '%d' % 'a' }}
+{{ 'a' % 1 }}
+{{ '%s %s' % 'a' }}
+{{ '{} {}'.format(1, 'a') }} {{ '{1}{0}'.format(1, 2) }} {{ '{a} {d[b]} {p.name}'.format(a=1, d=d, p=people[0]) }} {{ '{:>6}|{:<6}|{:^6}|{:*^7}'.format('ab', 'cd', 'ef', 3) }} {{ '{:,} {:_} {:,.2f} {:08,}'.format(1234567, 1234567, 1234.5, 1234) }} {{ '{:b} {:o} {:x} {:#X} {:c} {:+d} {: d} {:05d} {:=+6d}'.format(5, 8, 255, 255, 65, 1, 1, -3, 7) }} {{ '{:.2f} {:e} {:g} {:%} {:.3} {:.0f}'.format(2.345, 12345.6, 1e-7, 0.25, 3.14159, 2.5) }} {{ '{!r:>5} {!s} {!a}'.format('a', 'b', 'é') }} {{ '{:{}}'.format('a', 4) }} {{ '{{}}'.format() }} {{ '{:.2}'.format('abc') }} {{ '{a}'.format_map({'a': 1}) }} {{ '{:d}{}'.format(true, true) }}
+{{ '{}'.format() }}
+{{ '{:d}'.format('a') }}
+{{ '{:5}'.format(none) }}
+{{ '{0}{}'.format(1, 2) }}
+{% for g in people|groupby('age') %}{{ g.grouper }}:{{ g.list|map(attribute='name')|join(',') }};{{ g[0] }}{% endfor %} {% for k, v in people|groupby('tags.0', default='-') %}{{ k }}{{ v|length }} {% endfor %}{{ words|groupby(0) }} {{ [{'a': 'X'}, {'a': 'x'}, {'a': 'b'}]|groupby('a') }}
+{% for i in [1, 1, 2, 2, 1] %}{{ i if loop.changed(i) else '-' }}{{ loop.changed(i, 1) }}{% endfor %}|{% for i in nums %}{{ loop }}{% endfor %}
+{% for i in nested recursive %}{{ loop.depth }}{% if i is iterable %}[{{ loop(i) }}]{% else %}{{ i }}{{ loop.last }}{% endif %}{% endfor %}
+{% for i in nums %}{{ loop(i) }}{% endfor %}
+{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{{ caller() if caller }}{% endmacro %}{{ m(1) }} {{ m(1, 2, 3) }} {{ m(1, b=2) }} {{ m(*[1, 2], **{'c': 3}) }} {% call m(1, 2) %}in{% endcall %} {{ m }} {{ m.catch_varargs }}{{ m.catch_kwargs }}{{ m.caller }}{{ m.arguments }}
+{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}
+{% macro m(a) %}{{ a }}{% endmacro %}{{ m(b=2) }}
+{% macro m(a) %}{{ a }}{% endmacro %}{% call m(1) %}x{% endcall %}
+{% macro m(caller=none) %}{{ caller }}{% endmacro %}{{ m() }}{% macro o(x) %}{% call(y) i(x) %}<{{ y }}{{ x }}>{% endcall %}{% endmacro %}{% macro i(x) %}{{ caller(x ~ '!') }}{% endmacro %}{{ o(3) }}
+{{ '7'.zfill(3) }} {{ '-7'.zfill(4) }} {{ 'ab'.ljust(4, '.') }} {{ 'ab'.rjust(4) }} {{ 'abc'.center(6, '*') }}{{ 'ab'.center(5, '*') }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'a'.partition('=') }} {{ 'a'.rpartition('=') }} {{ 'a\tb'.expandtabs(4) }} {{ 'aB'.swapcase() }} {{ 'Straße'.casefold() }} {{ 'ab'|center(6) }}|
+{{ 'ab'.ljust(4, '..') }}
+{{ '\x7f\x80é\u2028😀"\\'|tojson(ensure_ascii=true) }} {{ '\x7f\x80\u2028'|tojson }} {{ '\é' }} {{ {1.5: 1, none: 2, true: 3}|tojson }} {{ [1e400 if no else 1]|tojson }} {{ {'b': 1, 'a': [{}]}|tojson(indent=0) }}
+{{ '<b>'|safe + '<' }} {{ '<' + '<b>'|safe }} {{ '<'|e ~ '<' }} {{ ('<'|e).replace('t', '<') }} {{ ['<'|e] }} {{ ('<b>%s</b>'|safe) % '<' }} {{ ('{}'|safe).format('<') }} {{ '<'|e|e }} {{ '<'|e|forceescape }} {{ '<'|e is escaped }} {{ ('a,<'|e).split(',') }} {{ ('a'|safe)[0] }} {{ 'a'|safe|upper is escaped }} {{ ('x'|safe) * 2 }}
+{{ 9007199254740993 == 9007199254740992.0 }} {{ 2 ** 62 < 4611686018427387905.0 }} {{ 7.5 // 0.1 }} {{ -7.5 // 2 }} {{ 5 % -3 }} {{ -0.0 // 1 }} {{ 5.5 % -2 }} {{ 10 / 3 }} {{ 0x1f + 0b11 + 0o7 }} {{ 1e16 }} {{ 1e15 }} {{ 1e-5 }} {{ 9007199254740993 / 3 }}
+{{ '1_000'|int }} {{ '0x1f'|int(base=16) }} {{ '٣'|int }} {{ '1e3'|int }} {{ 'inf'|int(4) }} {{ '1_0.5'|float }} {{ ' nan '|float }} {{ '-Infinity'|float }} {{ '1__0'|int(9) }} {{ '0b11'|int(base=0) }}
+{{ 5 is divisibleby 2.5 }} {{ 2.5 is odd }} {{ 3.0 is odd }} {{ none is lower }} {{ 'ª' is lower }} {{ 'Ⅷ'.isupper() }} {{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '½'.isnumeric() }} {{ 'ß'.upper() }} {{ 'ΑΣ'.lower() }} {{ 'ǆ'.title() }} {{ 'ﬁx'|title }} {{ 'ŉ'.capitalize() }} {{ 'İ'.lower()|length }}
+{{ 's'.find('s', 1) }} {{ s.find('o', 5) }} {{ s.startswith('ello', 1, 5) }} {{ s.count('l', 4) }} {{ s.rindex('l') }} {{ s.endswith('lo', 0, -7) }} {{ 'a\nb\n'.splitlines(true) }} {{ 'a b'.isidentifier() }}{{ 'ab1'.isidentifier() }} {{ 'Ab Cd'.istitle() }} {{ [1, 2, 1].index(1, 1) }}
+{{ s.startswith(['H']) }}
+{{ s.strip(chars='H') }}
+{{ 5|indent }}
+{{ nums|slice(2)|list }} {{ nums|slice(2, 'x')|list }} {{ people|sort(attribute='age,name')|map(attribute='name')|join }} {{ s|truncate(8) }} {{ s|truncate(8, true) }} {{ 'a b/c&ü'|urlencode }} {{ {'a': 'x y', 'b': 1}|urlencode }} {{ 'x'|attr('upper') is callable }} {{ d|attr('b') is defined }} {{ 1000|filesizeformat }} {{ 1|filesizeformat }} {{ 5000000|filesizeformat(true) }}
+{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}{% set ns = namespace(a=1) %}{{ ns }}{% set ns.a, z = 5, 6 %}{{ ns.a }}{{ z }}{% set f = s.upper %}{{ f() }}{% set r = range %}{{ r(2)|list }} {{ {(1, 2): 3}[(1, 2)] }} {{ dict([('a', 1)]) }} {{ missing in [missing] }}
+{% for i in nums if ns.ok %}{% endfor %}
+{% set ns = namespace(go=true) %}{% for i in nums if ns.go %}{{ i }}{% set ns.go = false %}{% endfor %}|{% for i in nums %}{% filter upper %}a{% break %}{% endfilter %}b{% endfor %}|{% for i in nums %}{% set q %}{% continue %}{% endset %}b{% else %}E{% endfor %}
+"""
+
+# A sample of random templates: filters, tests, methods and operators on values of each type.
+RANDOM = r"""
+{{ ([[1,'a'],[2,'b']])|escape }}
+{{ 'a' is ne 'a' }}
+{{ ((-0.5).0)|sort(case_sensitive=true) }}
+{{ '{:^08d}'.format(-7) }}
+{{ (((range(3))|trim('a')).join(['x', '<'])).rfind('o') }}
+{{ (words|map('upper')).0 }}
+{{ ([1, 'b']|select) is test }}
+{{ ((1e16).x)|title }}
+{{ m is even }}
+{{ ({1: 'x', 'y': none}) != (1, 2) }}
+{{ 'a'|min(case_sensitive=true) }}
+{{ n is not undefined }}
+{{ ('<b>'|safe).x }}
+{{ '<b>'|safe }}
+{{ '3.7'|first }}
+{{ (people|map(attribute='name')) != ((10)|string) }}
+{{ (people|map(attribute='name')) is undefined }}
+{{ (''|float(1) if 1.0 else missing) }}
+{{ 'a'|int }}
+{{ (words|reverse)|join('-', attribute='name') }}
+{% set q = 'a' %}{{ q }}
+{{ (2.5)|int(base=16) }}
+{{ '{:z.1f}'.format(1e-7) }}
+{{ e|string }}
+{{ '3.7'.rfind('o') }}
+{{ s.isnumeric() }}
+{{ (s|int) is ge(2) }}
+{{ no is not ge(2) }}
+{{ '{:<010}'.format(123456789) }}
+{{ '{}'|length }}
+{% set ns = namespace(a=1) %}{{ (ns.a if e else yes)|forceescape }}
+{{ (range(5, 0, -2)) is in [1, 'a', 2.5] }}
+{{ m|round(method='ceil') }}
+{{ '<'|e }}
+{{ none_ is not number }}
+{{ (3) > (-1) }}
+{{ false == none }}
+{{ () is eq 1 }}
+{{ '3.7'.rsplit(' ', 1) }}
+{{ d.items() }}
+{{ '%c' % n }}
+{% set q = (e.isnumeric()) is not string %}{{ q }}
+{{ m|float }}
+{{ ('<b>'|safe) is filter }}
+{{ '%06.1f' % 1 }}
+{{ (range(5, 0, -2)) == nums }}
+{{ ('{:+d}'.format(-7))|join }}
+{{ (({'a': 1})|min(case_sensitive=true)).items }}
+{{ ((-0.5) is not upper) ~ [x, '10'] }}
+{% set ns = namespace(a=1) %}{{ (ns|forceescape)[5] }}
+{{ (d.items()) is not sequence }}
+{{ '%-6s|' % (m,) }}
+{{ [3, 1.5, true]|default('D', true) }}
+{{ (nested ~ (7)) == '' }}
+{{ yes|e }}
+{{ 'äß'|indent(2, true) }}
+{{ (-1)|wordcount }}
+{{ (words|reverse)|int(5) }}
+{{ ('3.7'|tojson(ensure_ascii=true))|lower }}
+{{ people|groupby('age') }}
+{{ ((d.items())|default('D')) is not sameas none }}
+{% set ns = namespace(a=1) %}{{ (ns.a < true)|replace('l', '', 1) }}
+{{ ('ab c'.replace('l', 'L', 1))|trim }}
+{% set ns = namespace(a=1) %}{{ ('%s'.zfill(14)) % (ns.a|capitalize) }}
+{{ ('aXbX'|last)['name'] }}
+{{ '{:^08d}'.format(true) }}
+{{ (e|selectattr('name','in',['Ann'])).0 }}
+{{ (nested.copy())|lower }}
+{{ m + x }}
+{{ '%s' % 'äß' }}
+{{ ('aXbX' is not true) is escaped }}
+{{ ((people[0])|tojson(ensure_ascii=true))|trim }}
+{{ 'x<y&z' > '%s' }}
+{{ (({1: 'x', 'y': none})|unique(attribute='age'))|list }}
+{{ ('aXbX'.count('l', 3, -1))|float(1) }}
+{{ (1.0)|replace('a', 'b') }}
+{{ '%r' % '%s' }}
+{{ missing|sum(attribute='age') }}
+{% set q = '%e' % 1 %}{{ q }}
+{{ d.a.keys() }}
+{{ '{:<010}'.format(1234567.891) }}
+{{ '%a' % (words,) }}
+{{ people.copy() }}
+{{ (-1) is boolean }}
+{{ ({'a': 1})|sort }}
+{{ u is boolean }}
+{{ (range(3)) is not callable }}
+{{ (10)|round(method='ceil') }}
+{{ (('<b>'|safe) is upper)|round }}
+{{ '' is not string }}
+{{ ({1: 'x', 'y': none})|list }}
+{{ (1, 2) != (nums|batch(2)) }}
+{{ [3, 1.5, true] is not true }}
+{{ (words|reverse) is not eq 1 }}
+{{ (nums|select('odd')) is mapping }}
+{{ x is in [1, 'a', 2.5] }}
+{{ [true, d.keys()] }}
+{{ ((people[1].tags)|wordcount)[true] }}
+{% set q = (u|indent)[1] %}{{ q }}
+{{ (d.keys()) is defined }}
+{{ [none, missing]|escape }}
+{{ 'a'.isspace() }}
+{% set ns = namespace(a=1) %}{{ (nums is number) in (ns.a and (d.keys())) }}
+{{ ('<b>'|safe) is not false }}
+{{ (('<'|e) is not sameas none)|trim }}
+{{ 'tab\tq\n'.join(['x', '<']) }}
+{% set q = '%-6s|' % (1e16,) %}{{ q }}
+{{ (7) - (2) }}
+{{ '{:d}'.format(7) }}
+{{ '{:é>4}'.format(1e-7) }}
+{{ 'a-b_c' is lower }}
+{{ ({1: 'x', 'y': none})|center(11) }}
+{{ '{:08.3f}'.format(-0.0) }}
+{{ (nums|batch(2) if false else 7) }}
+{{ (((1, 2)|unique)|batch(2, 'z'))[1.5] }}
+{% set ns = namespace(a=1) %}{{ (ns|lower) == ('{:=6}'.format(0.0001)) }}
+{% set q %}{% set q = yes.age|groupby('name', default='Q') %}{{ q }}{% endset %}[{{ q }}]
+{{ '%r'|format([[1,'a'],[2,'b']]) }}
+{{ u.find('l', 3) }}
+{{ u is defined }}
+{{ ('%%' % nested) is not mapping }}
+{{ '3.7'.endswith('l', 0, 3) }}
+{{ '{:>4}'.format(u) }}
+{{ ('<'|e).count('') }}
+{{ '10'.isalpha() }}
+{% set ns = namespace(a=1) %}{% for (a, b) in words|batch(2) if ns.a < 3 %}{{ k }}{{ v }}{{ [none, missing] }};{% endfor %}{{ q }}
+{{ ('%#.0f'|format(x))|lower }}
+{{ ((nums|batch(2)).b)|sum(attribute='age') }}
+{{ (true is float) is not number }}
+{{ '%.0f' % (m,) }}
+{{ 'ab c'.format_map(d) }}
+{{ ('{:+}'.format(0))[-1] }}
+{{ ['x<y&z' + 'a', 'a'.zfill(14)] }}
+{{ (range(3))|title }}
+{{ '{}'.removeprefix('He') }}
+{{ ('{:.10}'.format(99.95)) in ('{}'|map('length')) }}
+{{ '%s'|length }}
+{% filter replace('1','2') %}{{ ('<'|e)|lower }}{% endfilter %}
+{{ (e|escape) is not iterable }}
+{{ '{:}'.format(0.0001) }}
+{% for i in [] %}{{ loop.revindex }}{{ s.keys() }};{% endfor %}{{ q }}
+{% set ns = namespace(a=1) %}{% for i in [] if ns.a < 3 %}{{ loop.revindex }}{{ (([[1,'a'],[2,'b']])|abs).name }};{% endfor %}{{ q }}
+{{ '% d' % 1e16 }}
+{{ [3, 1.5, true] is not escaped }}
+{% set ns = namespace(a=1) %}{{ '%.2s' % (ns.a,) }}
+{{ x is divisibleby 3 }}
+{{ (x % (7)).age }}
+{{ u is not test }}
+{{ [none, missing]|capitalize }}
+{{ (nums|select('odd')) is not float }}
+{{ 'tab\tq\n'.isprintable() }}
+{{ ('{:.3}'.format(1e-7) if -1 else [1, 'b']) }}
+{{ '%#.0f' % 2 }}
+{{ (1, 2) is not callable }}
+{{ false is ne 'a' }}
+{{ people|truncate(4, true, '..', 0) }}
+{{ (-1)|upper }}
+{{ 'tab\tq\n'|count }}
+{% set q %}{{ people[1].tags }}{% endset %}[{{ q }}]
+{{ ('<'|e).isascii() }}
+{{ '{:.1e}'.format(x) }}
+{{ '{:o}'.format(0) }}
+{{ '10'|upper }}
+{{ (s is not equalto 7)|safe }}
+{{ (range(5, 0, -2))|last }}
+{% filter replace('1','2') %}{{ (people[1].tags) is number }}{% endfilter %}
+{{ '{:z.1f}'.format(100.0) }}
+{{ ('{:.3}'.format(1234567.891)).isidentifier() }}
+{{ '{:.0%}'.format(-7) }}
+"""
+
 # White space, which cannot stand in the lines above.
 BLOCKS = [
     "a\n{% if true %}\nb\n{% endif %}\nc\n",
@@ -617,9 +842,35 @@ BLOCKS = [
 def outcome(text, variables):
     try:
         template = chat_template_utils._compile_jinja_template(text)
-        return {"text": template.render(strftime_now=NOW.strftime, **variables)}
+        return {"text": template.render(strftime_now=NOW.strftime, **copy.deepcopy(variables))}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:120]}
+
+
+def character_cases():
+    """What Python says of every character's case and class, as one number for each question."""
+    questions = {
+        "upper": str.upper, "lower": str.lower, "title": str.title, "swapcase": str.swapcase,
+        **{name: (lambda c, name=name: "01"[getattr(c, name)()]) for name in (
+            "isalpha", "isdecimal", "isdigit", "isnumeric", "isalnum", "isspace", "isupper", "islower", "istitle", "isprintable")},
+    }
+    # Characters that Unicode 14 assigns and that are stable since.
+    letters = [chr(c) for c in range(0x20, 0x2fe0) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
+    out = {}
+    for name, ask in questions.items():
+        value = 0xcbf29ce484222325
+        for byte in "".join(ask(c) for c in letters).encode():
+            value = (value ^ byte) * 0x100000001b3 % 2 ** 64
+        out[name] = f"{value:016x}"
+    ranges, start = [], None
+    for c in range(0x20, 0x2fe1):
+        known = c < 0x2fe0 and unicodedata.category(chr(c)) not in ("Cn", "Cs")
+        if known and start is None:
+            start = c
+        elif not known and start is not None:
+            ranges.append([start, c - 1])
+            start = None
+    return {"ranges": ranges, "hashes": out}
 
 
 def main():
@@ -632,9 +883,9 @@ def main():
             cases.append({"conversation": conversation, **outcome(text, variables)})
         templates.append({"name": name, "template": text, "cases": cases})
     snippets = [{"template": text, **outcome(text, VARIABLES)}
-                for text in SNIPPETS.strip("\n").split("\n") + BLOCKS]
+                for text in [line for block in (SNIPPETS, TYPES, RANDOM) for line in block.strip("\n").split("\n")] + BLOCKS]
     out = {"tokens": {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None, "add_generation_prompt": True},
-           "conversations": CONVERSATIONS, "templates": templates, "variables": VARIABLES, "snippets": snippets}
+           "conversations": CONVERSATIONS, "templates": templates, "variables": VARIABLES, "snippets": snippets, "characters": character_cases()}
     print(json.dumps(out, ensure_ascii=False, indent=1))
 
 

@@ -46,6 +46,36 @@ std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
   return out + stream.finish();
 }
 
+// The text of a prompt ends where settle() is called; what follows is the continuation alone.
+TEST(TokenizerJson, PromptsEndInStreamsOfEveryDecoder) {
+  const Json all = test::read_golden("tokenizer_cases.json");
+  size_t held = 0;
+  for (const Json& item : all["cases"]) {
+    const auto name = item["name"].get<std::string>();
+    const auto tokenizer = test::tokenizer_of(test::tokenizer_json_of(all, item));
+    for (const Json& text : all["texts"]) {
+      const Ids ids = tokenizer->encode(text.get<std::string>());
+      const std::span<const int32_t> prompt = std::span(ids).first(ids.size() / 2);
+      const std::string whole = tokenizer->decode(ids), first = tokenizer->decode(prompt);
+      TextStream stream(*tokenizer);
+      const std::string added = stream.add(prompt), settled = stream.settle();
+      std::string rest;
+      for (const int32_t& id : std::span(ids).subspan(ids.size() / 2))
+        rest += stream.add(std::span(&id, 1));
+      rest += stream.finish();
+      if (!settled.empty()) {
+        ++held;
+        EXPECT_EQ(added, "") << name;
+        EXPECT_EQ(settled, first) << name;
+      }
+      if (whole.starts_with(first)) {
+        EXPECT_EQ(added + settled + rest, whole) << name << ": " << text.dump();
+      }
+    }
+  }
+  EXPECT_GT(held, 100u);
+}
+
 TEST(TokenizerJson, EveryPartAsTheLibraryHasIt) {
   const Json all = test::read_golden("tokenizer_cases.json");
   ASSERT_GT(all["cases"].size(), 50u);

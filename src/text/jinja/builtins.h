@@ -2,6 +2,7 @@
 // What templates call: operators, filters, tests and methods, as Jinja and Python have them. They
 // throw UserError without a place; the interpreter knows at which expression it is.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,8 +57,10 @@ struct Given {
 
   /// The argument at a place or with a name, or null.
   const Value* find(size_t place, std::string_view name) const;
+  /// The same, null also where it is none.
+  const Value* find_some(size_t place, std::string_view name) const;
   /// Throws UserError for more arguments than there are names, unknown names, and fewer than
-  /// `least`.
+  /// `least`. A name that begins with '/' is of an argument that is given by its place alone.
   void check(const std::string& what, const std::vector<std::string_view>& names,
              size_t least = 0) const;
   /// `otherwise` where it is absent. Throws UserError for another type.
@@ -72,8 +75,19 @@ Value binary(Work& work, const std::string& op, const Value& a, const Value& b);
 bool compare(Work& work, const std::string& op, const Value& a, const Value& b);
 /// str() with its cost.
 std::string text_of(Work& work, const Value& value);
-/// What a loop goes over. Throws UserError for what has no elements.
+/// A string that is markup where `like` is.
+Value made_like(Work& work, const Value& like, std::string text);
+/// The text with &, <, >, " and ' as entities of HTML. Markup stays as it is.
+std::string escaped(Work& work, const Value& value);
+
+/// iter(): the elements one by one. Throws UserError for what has none. `work` must outlive the
+/// result.
+Value::Next iterate(Work& work, const Value& value);
+/// All elements; an iterator is consumed.
 std::vector<Value> elements(Work& work, const Value& value);
+/// len(); nothing for what has none.
+std::optional<int64_t> length_of(const Value& value);
+
 /// `value[from:to:step]`; null where nothing stands.
 Value slice(Work& work, const Value& value, const Value* from, const Value* to, const Value* step);
 /// `value.name` and `value[key]`: undefined where there is none. Throws UserError for an undefined

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/python_text.h"
@@ -7,19 +6,17 @@
 namespace brrr::jinja {
 namespace {
 
-bool is_multiple(const Value& value, const Value& of) {
-  if (!value.is_integer() || !of.is_integer() || of.integer() == 0)
-    user_error("divisibleby takes integers, and not 0");
-  return of.integer() == -1 || value.integer() % of.integer() == 0;
+bool rest_is(Work& work, const Value& value, const Value& of, int64_t rest) {
+  return equal(binary(work, "%", value, of), Value(rest));
 }
 
-double rest_of_half(const Value& value) {
-  if (!value.is_number()) user_error("odd and even take a number, found {}", value.type_name());
-  return std::fmod(value.number(), 2);
-}
+bool all_of_case(const Value& value, bool upper) { return all_cased(to_text(value), upper); }
 
-bool all_of_case(const Value& value, bool upper) {
-  return value.is_string() && all_cased(value.text(), upper);
+/// Looking a value up among names takes one that has a hash.
+bool is_named(const Value& value) {
+  if ((value.list() || value.dict()) && !value.is_hashable())
+    user_error("{} cannot be a name", value.type_name());
+  return value.is_string();
 }
 
 using Test = bool (*)(const Value& value);
@@ -31,9 +28,12 @@ constexpr std::pair<std::string_view, Test> kTests[] = {
     {"string", [](const Value& v) { return v.is_string(); }},
     {"mapping", [](const Value& v) { return v.dict() != nullptr; }},
     {"iterable",
-     [](const Value& v) { return v.is_string() || v.list() || v.dict() || v.is_undefined(); }},
+     [](const Value& v) { return length_of(v).has_value() || v.iterator() != nullptr; }},
     {"sequence",
-     [](const Value& v) { return v.is_string() || v.list() || v.dict() || v.is_undefined(); }},
+     [](const Value& v) {
+       return v.is_string() || v.list() || v.dict() || v.range() || v.is_undefined();
+     }},
+    {"escaped", [](const Value& v) { return v.is_markup(); }},
     {"number", [](const Value& v) { return v.is_number(); }},
     {"integer", [](const Value& v) { return v.is_integer() && !v.is_bool(); }},
     {"float", [](const Value& v) { return v.is_number() && !v.is_integer(); }},
@@ -41,13 +41,11 @@ constexpr std::pair<std::string_view, Test> kTests[] = {
     {"true", [](const Value& v) { return v.is_bool() && v.integer() == 1; }},
     {"false", [](const Value& v) { return v.is_bool() && v.integer() == 0; }},
     {"callable",
-     [](const Value& v) { return v.macro() || v.as<Function>() || v.loop() || v.is_undefined(); }},
+     [](const Value& v) { return v.macro() || v.function() || v.loop() || v.is_undefined(); }},
     {"lower", [](const Value& v) { return all_of_case(v, false); }},
     {"upper", [](const Value& v) { return all_of_case(v, true); }},
-    {"odd", [](const Value& v) { return rest_of_half(v) != 0; }},
-    {"even", [](const Value& v) { return rest_of_half(v) == 0; }},
-    {"filter", [](const Value& v) { return v.is_string() && is_filter(v.text()); }},
-    {"test", [](const Value& v) { return v.is_string() && is_test(v.text()); }}};
+    {"filter", [](const Value& v) { return is_named(v) && is_filter(v.text()); }},
+    {"test", [](const Value& v) { return is_named(v) && is_test(v.text()); }}};
 
 constexpr std::pair<std::string_view, const char*> kComparisons[] = {
     {"equalto", "=="},    {"eq", "=="},      {"==", "=="}, {"ne", "!="}, {"!=", "!="}, {"lt", "<"},
@@ -64,7 +62,7 @@ bool same(const Value& a, const Value& b) {
 
 bool is_test(std::string_view name) {
   const auto is_it = [&](const auto& test) { return test.first == name; };
-  return name == "divisibleby" || name == "sameas" ||
+  return name == "divisibleby" || name == "sameas" || name == "odd" || name == "even" ||
          std::any_of(std::begin(kTests), std::end(kTests), is_it) ||
          std::any_of(std::begin(kComparisons), std::end(kComparisons), is_it);
 }
@@ -82,9 +80,13 @@ bool call_test(Work& work, const std::string& name, const Value& value, const Gi
       given.check(name, {"other"}, 1);
       return compare(work, op, value, *given.find(0, "other"));
     }
+  if (name == "odd" || name == "even") {
+    given.check(name, {});
+    return rest_is(work, value, Value(int64_t{2}), name == "odd" ? 1 : 0);
+  }
   if (name == "divisibleby") {
     given.check(name, {"num"}, 1);
-    return is_multiple(value, *given.find(0, "num"));
+    return rest_is(work, value, *given.find(0, "num"), 0);
   }
   if (name == "sameas") {
     given.check(name, {"other"}, 1);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "base/errors.h"
 #include "formats/json_file.h"
+#include "text/jinja/python_numbers.h"
 
 namespace brrr::jinja {
 namespace {
@@ -237,6 +239,7 @@ ExprPtr ExprParser::primary() {
       if (name == "none" || name == "None") return constant(token.at, Value());
       ExprPtr e = made(Expr::Kind::name, token.at);
       e->text = name;
+      mention(name);
       return e;
     }
     case Kind::string: {
@@ -250,12 +253,9 @@ ExprPtr ExprParser::primary() {
     }
     case Kind::real: {
       take();
-      double value = 0;
-      const auto [end, error] =
-          std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
-      if (error != std::errc())
-        source_.fail(token.at, fmt::format("{} is not a 64-bit number", token.text));
-      return constant(token.at, value);
+      const std::optional<double> value = parse_real(token.text);
+      if (!value) source_.fail(token.at, fmt::format("{} is not a number", token.text));
+      return constant(token.at, *value);
     }
     default:
       break;
@@ -264,6 +264,14 @@ ExprPtr ExprParser::primary() {
   if (is_op("[")) return list();
   if (is_op("{")) return dictionary();
   fail(fmt::format("expected an expression, found {}", found()));
+}
+
+void ExprParser::mention(const std::string& name) {
+  for (Mentions& macro : open_macros_) {
+    macro.caller |= name == "caller";
+    macro.varargs |= name == "varargs";
+    macro.kwargs |= name == "kwargs";
+  }
 }
 
 int64_t ExprParser::integer_of(const Token& token) const {
@@ -365,16 +373,24 @@ void ExprParser::arguments(ExprPtr& e) {
   while (!is_op(")")) {
     if (!std::exchange(first, false)) expect_op(",");
     if (is_op(")")) break;
-    if (is_op("*") || is_op("**")) fail("unpacked arguments (*args, **kwargs) are not supported");
-    if (now().kind == Kind::name && after().kind == Kind::op && after().text == "=") {
+    Arguments& given = e->arguments;
+    if (is_op("*") || is_op("**")) {
+      ExprPtr& unpacked = take().text == "*" ? given.list : given.dict;
+      if (unpacked || given.dict)
+        fail("more arguments are unpacked than one list and one dictionary");
+      unpacked = expression();
+      deepen(*e, *unpacked);
+    } else if (now().kind == Kind::name && after().kind == Kind::op && after().text == "=") {
+      if (given.dict) fail("a keyword argument follows an unpacked dictionary");
       const std::string name = take().text;
       take();
-      e->arguments.names.emplace_back(name, expression());
-      deepen(*e, *e->arguments.names.back().second);
+      given.names.emplace_back(name, expression());
+      deepen(*e, *given.names.back().second);
     } else {
-      if (!e->arguments.names.empty()) fail("a positional argument follows a keyword argument");
-      e->arguments.places.push_back(expression());
-      deepen(*e, *e->arguments.places.back());
+      if (!given.names.empty() || given.list || given.dict)
+        fail("a positional argument follows a keyword argument");
+      given.places.push_back(expression());
+      deepen(*e, *given.places.back());
     }
   }
   expect_op(")");

@@ -51,9 +51,15 @@ class ExprParser {
   /// A chain of filters; `bare`: the first stands without a bar.
   ExprPtr filters(ExprPtr e, bool bare = false);
 
+  /// Which of the special names of macros the body of one mentions.
+  struct Mentions {
+    bool caller = false, varargs = false, kwargs = false;
+  };
+
   const Source& source_;
   std::vector<Token> tokens_;
   size_t next_ = 0;
+  std::vector<Mentions> open_macros_;
 
  private:
   ExprPtr made(Expr::Kind kind, size_t at);
@@ -74,6 +80,7 @@ class ExprParser {
   ExprPtr unary();
   ExprPtr unary_with(bool with_filters);
   ExprPtr primary();
+  void mention(const std::string& name);
   int64_t integer_of(const Token& token) const;
   ExprPtr constant(size_t at, Value value);
   ExprPtr parenthesis();

@@ -4,65 +4,11 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "text/jinja/globals.h"
+#include "text/jinja/scope.h"
 
 namespace brrr::jinja {
 namespace {
-
-constexpr int64_t kLongestRange = 100'000;  // as Jinja's sandbox has it
-constexpr std::string_view kFunctions[] = {"range", "namespace", "dict", "raise_exception",
-                                           "strftime_now"};
-
-/// What raise_exception says: the template itself refuses the conversation.
-class Refusal : public UserError {
- public:
-  using UserError::UserError;
-};
-
-/// Variables by name. A scope sees those around it; what is set stays in the innermost.
-class Scope {
- public:
-  explicit Scope(const Scope* outer) : outer_(outer) {}
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-  const Value* find(std::string_view name, Work& work) const {
-    for (const Scope* scope = this; scope; scope = scope->outer_) {
-      work.spend(1 + scope->variables_.size() / 8);
-      for (const auto& [known, value] : scope->variables_)
-        if (known == name) return &value;
-    }
-    return nullptr;
-  }
-  void set(const std::string& name, Value value, Work& work) {
-    work.spend(1 + variables_.size() / 8);
-    for (auto& [known, old] : variables_)
-      if (known == name) {
-        old = std::move(value);
-        return;
-      }
-    variables_.emplace_back(name, std::move(value));
-  }
-
- private:
-  const Scope* outer_;
-  std::vector<std::pair<std::string, Value>> variables_;
-};
-
-/// Macros and the scopes that they were defined in, the innermost last.
-using Homes = std::vector<std::pair<const Macro*, const Scope*>>;
-
-/// A scope that forgets its macros when it ends.
-class InnerScope : public Scope {
- public:
-  InnerScope(const Scope* outer, Homes& homes)
-      : Scope(outer), homes_(homes), count_(homes.size()) {}
-  InnerScope(const InnerScope&) = delete;
-  InnerScope& operator=(const InnerScope&) = delete;
-  ~InnerScope() { homes_.resize(count_); }
-
- private:
-  Homes& homes_;
-  size_t count_;
-};
 
 enum class Flow { goes_on, leaves, next };
 
@@ -130,14 +76,13 @@ class Interpreter {
           if (evaluate(*test, scope).truth()) return execute(body, scope, out);
         return execute(s.otherwise, scope, out);
       case Stmt::Kind::loop:
-        run_loop(s, scope, out);
-        break;
+        return run_loop(s, scope, evaluate(*s.value, scope), 1, out);
       case Stmt::Kind::set:
         assign(s.target, evaluate(*s.value, scope), scope, s.at);
         break;
       case Stmt::Kind::capture:
-        assign(s.target, captured(s, scope), scope, s.at);
-        break;
+        return capture(s, scope,
+                       [&](Value text) { assign(s.target, std::move(text), scope, s.at); });
       case Stmt::Kind::macro:
         define(s.macro, scope);
         break;
@@ -145,8 +90,7 @@ class Interpreter {
         run_call(s, scope, out);
         break;
       case Stmt::Kind::filter:
-        write(text_of(work_, captured(s, scope)), out);
-        break;
+        return capture(s, scope, [&](const Value& text) { write(text_of(work_, text), out); });
       case Stmt::Kind::with:
         return run_with(s, scope, out);
       case Stmt::Kind::generation: {
@@ -171,14 +115,16 @@ class Interpreter {
       write(text_of(work_, value), out);
   }
 
-  /// The text of a block, through its filters.
-  Value captured(const Stmt& s, Scope& scope) {
+  /// Calls take(text) with the text of a block, through its filters, unless `break` or `continue`
+  /// leaves it.
+  template <typename Take>
+  Flow capture(const Stmt& s, Scope& scope, Take&& take) {
     std::string text;
     InnerScope inner(&scope, homes_);
-    execute(s.body, inner, text);
-    Value value(std::move(text));
-    if (!s.filter) return value;
-    return filtered(*s.filter, scope, &value);
+    if (const Flow flow = execute(s.body, inner, text); flow != Flow::goes_on) return flow;
+    const Value value(std::move(text));
+    take(s.filter ? filtered(*s.filter, scope, &value) : value);
+    return Flow::goes_on;
   }
 
   Flow run_with(const Stmt& s, Scope& scope, std::string& out) {
@@ -188,50 +134,59 @@ class Interpreter {
     return execute(s.body, inner, out);
   }
 
-  void run_loop(const Stmt& s, Scope& scope, std::string& out) {
-    std::vector<Value> items = elements(work_, evaluate(*s.value, scope));
-    if (s.test) {
-      std::vector<Value> kept;
-      for (Value& item : items) {
-        InnerScope inner(&scope, homes_);
-        assign(s.target, item, inner, s.at);
-        if (evaluate(*s.test, inner).truth()) kept.push_back(std::move(item));
-      }
-      items = std::move(kept);
-    }
-    if (items.empty()) {
-      execute(s.otherwise, scope, out);
-      return;
-    }
+  Flow run_loop(const Stmt& s, Scope& scope, const Value& over, int64_t depth, std::string& out) {
+    const Level level(*this);
     const auto loop = std::make_shared<Loop>();
-    loop->items = std::move(items);
-    for (; loop->index < loop->items.size(); ++loop->index) {
+    loop->next = iterate(work_, over);
+    loop->depth = depth;
+    loop->home = &scope;
+    if (s.recursive) loop->recursive = &s;
+    if (!s.test) {
+      if (!over.iterator()) loop->total = length_of(over);
+    } else {
+      // The test runs as an element is asked for: what the body has done counts.
+      loop->next = [this, &s, &scope, next = std::move(loop->next)]() -> std::optional<Value> {
+        while (std::optional<Value> item = next()) {
+          InnerScope inner(&scope, homes_);
+          assign(s.target, *item, inner, s.at);
+          if (evaluate(*s.test, inner).truth()) return item;
+        }
+        return std::nullopt;
+      };
+    }
+    bool completed = false;  // an iteration ran to the end of the body
+    while (loop->advance()) {
       InnerScope inner(&scope, homes_);
       inner.set("loop", loop, work_);
-      assign(s.target, loop->items[loop->index], inner, s.at);
-      if (execute(s.body, inner, out) == Flow::leaves) break;
+      assign(s.target, loop->current, inner, s.at);
+      const Flow flow = execute(s.body, inner, out);
+      if (flow == Flow::leaves) break;
+      completed |= flow == Flow::goes_on;
     }
+    if (completed) return Flow::goes_on;
+    InnerScope inner(&scope, homes_);
+    return execute(s.otherwise, inner, out);
   }
 
   void assign(const Target& target, Value value, Scope& scope, size_t at) {
     at_ = at;
-    if (!target.attribute.empty()) {
-      const Value* owner = scope.find(target.names[0], work_);
+    if (target.unpacks) {
+      const std::vector<Value> items = elements(work_, value);
+      if (items.size() != target.parts.size())
+        user_error("{} values cannot be assigned to {} names", items.size(), target.parts.size());
+      for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i], scope, at);
+    } else if (target.attribute.empty()) {
+      scope.set(target.name, std::move(value), work_);
+    } else {
+      const Value* owner = scope.find(target.name, work_);
       Namespace* space = owner ? owner->space() : nullptr;
       if (!space)
-        user_error("'{}' is {}; only attributes of a namespace() can be set", target.names[0],
+        user_error("'{}' is {}; only attributes of a namespace() can be set", target.name,
                    owner ? owner->type_name() : "undefined");
       if (target.attribute.starts_with('_'))
         user_error("the attribute '{}' of a namespace begins with '_'", target.attribute);
       work_.spend(1 + space->members.size() / 8);
       space->set(target.attribute, std::move(value));
-    } else if (!target.unpacks) {
-      scope.set(target.names[0], std::move(value), work_);
-    } else {
-      const std::vector<Value> items = elements(work_, value);
-      if (items.size() != target.names.size())
-        user_error("{} values cannot be assigned to {} names", items.size(), target.names.size());
-      for (size_t i = 0; i < items.size(); ++i) scope.set(target.names[i], items[i], work_);
     }
   }
 
@@ -315,8 +270,7 @@ class Interpreter {
 
   Value named(const Expr& e, const Scope& scope) {
     if (const Value* found = scope.find(e.text, work_)) return *found;
-    for (const std::string_view function : kFunctions)
-      if (e.text == function) return Function();
+    if (is_global(e.text)) return Value(std::make_shared<const Function>(Function{e.text}));
     return Value::undefined("'" + e.text + "'");
   }
 
@@ -354,8 +308,23 @@ class Interpreter {
   Given given_of(const Arguments& arguments, Scope& scope) {
     Given given;
     for (const ExprPtr& value : arguments.places) given.places.push_back(evaluate(*value, scope));
-    for (const auto& [name, value] : arguments.names)
-      given.names.emplace_back(name, evaluate(*value, scope));
+    const auto add = [&](const std::string& name, Value value) {
+      for (const auto& [known, unused] : given.names)
+        if (known == name) user_error("the argument '{}' is given twice", name.substr(0, 100));
+      work_.spend(1 + given.names.size() / 8);
+      given.names.emplace_back(name, std::move(value));
+    };
+    for (const auto& [name, value] : arguments.names) add(name, evaluate(*value, scope));
+    if (arguments.list)
+      for (Value& value : elements(work_, evaluate(*arguments.list, scope)))
+        given.places.push_back(std::move(value));
+    if (!arguments.dict) return given;
+    const Value dict = evaluate(*arguments.dict, scope);
+    if (!dict.dict()) user_error("** unpacks a dictionary, found {}", dict.type_name());
+    for (const auto& [name, value] : dict.dict()->items) {
+      if (!name.is_string()) user_error("the name of an argument is {}", name.type_name());
+      add(name.text(), value);
+    }
     return given;
   }
 
@@ -409,32 +378,73 @@ class Interpreter {
 
   Value call(const Expr& e, Scope& scope, const Value* caller) {
     const Expr& callee = *e.parts[0];
+    const auto read_arguments = [&] {
+      Given given = given_of(e.arguments, scope);
+      if (caller) given.names.emplace_back("caller", *caller);
+      at_ = callee.at;
+      return given;
+    };
     if (callee.kind == Expr::Kind::attribute) {
       const Value owner = evaluate(*callee.parts[0], scope);
-      const Given given = given_of(e.arguments, scope);
       at_ = callee.at;
-      return call_method(work_, owner, callee.text, given);
+      if (is_method(owner, callee.text) || owner.is_undefined() ||
+          attribute_of(work_, owner, callee.text).is_undefined())
+        return call_method(work_, owner, callee.text, read_arguments());
+      return call_value(attribute_of(work_, owner, callee.text), read_arguments());
     }
-    if (callee.kind == Expr::Kind::name && !scope.find(callee.text, work_)) {
-      const Given given = given_of(e.arguments, scope);
-      at_ = e.at;
-      return call_function(callee, given);
-    }
+    if (callee.kind == Expr::Kind::name && !scope.find(callee.text, work_))
+      return call_global(work_, callee.text, read_arguments(), now_);
     const Value value = evaluate(callee, scope);
-    const Given given = given_of(e.arguments, scope);
-    at_ = e.at;
-    if (value.is_undefined()) user_error("{} is undefined", *value.as<Undefined>()->name);
-    if (!value.macro()) user_error("{} cannot be called", value.type_name());
-    return call_macro(*value.macro(), given, caller);
+    return call_value(value, read_arguments());
   }
 
-  Value call_macro(const Macro& macro, const Given& given, const Value* caller) {
-    std::vector<std::string_view> names(macro.parameters.begin(), macro.parameters.end());
-    given.check(fmt::format("the macro '{}'", macro.name), names);
+  Value call_value(const Value& value, const Given& given) {
+    if (value.is_undefined()) user_error("{} is undefined", *value.as<Undefined>()->name);
+    if (const Function* function = value.function())
+      return function->self ? call_method(work_, *function->self, function->name, given)
+                            : call_global(work_, function->name, given, now_);
+    if (const Loop* loop = value.loop()) {
+      if (!loop->recursive) user_error("the loop is not recursive; it cannot be called");
+      given.check("loop", {"iterable"}, 1);
+      std::string out;
+      run_loop(*loop->recursive, *loop->home, *given.find(0, "iterable"), loop->depth + 1, out);
+      return Value(std::move(out));
+    }
+    if (!value.macro()) user_error("{} cannot be called", value.type_name());
+    return call_macro(*value.macro(), given);
+  }
+
+  Value call_macro(const Macro& macro, const Given& given) {
     const auto home = std::find_if(homes_.rbegin(), homes_.rend(),
                                    [&](const auto& one) { return one.first == &macro; });
-    BRRR_CHECK(home != homes_.rend(), "a macro was called that is not defined");
+    if (home == homes_.rend())
+      user_error("the macro '{}' is called outside the block that defines it", macro.name);
     InnerScope scope(home->second, homes_);
+    std::vector<std::pair<Value, Value>> others;  // arguments by name that no parameter takes
+    for (const auto& [name, value] : given.names) {
+      const auto at = std::find(macro.parameters.begin(), macro.parameters.end(), name);
+      const auto place = static_cast<size_t>(at - macro.parameters.begin());
+      if (at != macro.parameters.end() && place >= given.places.size()) continue;
+      if (name == "caller" && macro.uses_caller)
+        scope.set(name, value, work_);
+      else if (macro.uses_kwargs)
+        others.emplace_back(name, value);
+      else
+        user_error("the macro '{}' has no argument '{}', or is given it twice", macro.name,
+                   name.substr(0, 100));
+    }
+    if (macro.uses_caller && !given.find(SIZE_MAX, "caller"))
+      scope.set("caller", Value::undefined("'caller'"), work_);
+    if (macro.uses_kwargs) scope.set("kwargs", Value::dict(std::move(others)), work_);
+    const size_t taken = std::min(given.places.size(), macro.parameters.size());
+    if (macro.uses_varargs) {
+      std::vector<Value> rest(given.places.begin() + static_cast<int64_t>(taken),
+                              given.places.end());
+      scope.set("varargs", Value::list(std::move(rest), true), work_);
+    } else if (taken < given.places.size()) {
+      user_error("the macro '{}' takes at most {} arguments; got {}", macro.name, taken,
+                 given.places.size());
+    }
     const size_t first_default = macro.parameters.size() - macro.defaults.size();
     for (size_t i = 0; i < macro.parameters.size(); ++i) {
       const std::string& name = macro.parameters[i];
@@ -445,85 +455,9 @@ class Interpreter {
       else
         scope.set(name, Value::undefined("the parameter '" + name + "'"), work_);
     }
-    if (caller) scope.set("caller", *caller, work_);
     std::string out;
     execute(macro.body, scope, out);
     return Value(std::move(out));
-  }
-
-  Value call_function(const Expr& callee, const Given& given) {
-    const std::string& name = callee.text;
-    if (name == "range") return range(given);
-    if (name == "namespace" || name == "dict") return name_values(name, given);
-    if (name == "raise_exception") {
-      given.check(name, {"message"}, 1);
-      throw Refusal(text_of(work_, *given.find(0, "message")));
-    }
-    if (name == "strftime_now") {
-      given.check(name, {"format"}, 1);
-      return date(given.text(0, "format", ""));
-    }
-    at_ = callee.at;
-    user_error("'{}' is undefined, or not a supported function", name);
-  }
-
-  Value range(const Given& given) {
-    given.check("range", {"start", "stop", "step"}, 1);
-    int64_t begin = 0, end = given.integer(0, "start", 0);
-    if (given.places.size() > 1) {
-      begin = end;
-      end = given.integer(1, "stop", 0);
-    }
-    const int64_t step = given.integer(2, "step", 1);
-    if (step == 0) user_error("the step of range cannot be 0");
-    std::vector<Value> items;
-    for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-      if (static_cast<int64_t>(items.size()) >= kLongestRange)
-        user_error("range has more than {} values", kLongestRange);
-      items.emplace_back(i);
-      if (__builtin_add_overflow(i, step, &i)) break;
-    }
-    work_.spend(items.size());
-    return Value::list(std::move(items));
-  }
-
-  /// namespace() and dict(): from a dictionary, and from arguments with names.
-  Value name_values(const std::string& what, const Given& given) {
-    if (given.places.size() > 1) user_error("{} takes at most one value without a name", what);
-    std::vector<std::pair<Value, Value>> items;
-    if (!given.places.empty()) {
-      if (!given.places[0].dict())
-        user_error("{} takes a dictionary, found {}", what, given.places[0].type_name());
-      items = given.places[0].dict()->items;
-    }
-    for (const auto& [name, value] : given.names) items.emplace_back(name, value);
-    work_.spend(1 + items.size() * items.size() / 8);
-    if (what == "dict") return Value::dict(std::move(items));
-    auto space = std::make_shared<Namespace>();
-    for (auto& [name, value] : items) {
-      if (!name.is_string() || name.text().starts_with('_'))
-        user_error("the attributes of a namespace are names that do not begin with '_'");
-      space->set(name.text(), std::move(value));
-    }
-    return Value(std::move(space));
-  }
-
-  Value date(const std::string& format) {
-    constexpr size_t kLongestFormat = 200;
-    if (format.size() > kLongestFormat)
-      user_error("the format of a date has more than {} bytes", kLongestFormat);
-    for (size_t i = 0; i < format.size(); ++i) {
-      if (format[i] != '%') continue;
-      ++i;
-      if (i < format.size() && format[i] == '-') ++i;
-      static constexpr std::string_view kKnown = "aAbBcdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%C";
-      if (i >= format.size() || kKnown.find(format[i]) == std::string_view::npos)
-        user_error("the format of a date has a directive that is not supported: '{}'", format);
-    }
-    if (format.empty()) return Value("");
-    char text[1 << 14];
-    const size_t size = std::strftime(text, sizeof text, format.c_str(), &now_);
-    return work_.made(std::string(text, size));
   }
 
   static constexpr size_t kMostHomes = 10'000;

@@ -5,6 +5,7 @@
 
 #include "base/encoding/utf8.h"
 #include "base/errors.h"
+#include "text/jinja/python_numbers.h"
 #include "text/jinja/python_text.h"
 
 namespace brrr::jinja {
@@ -190,7 +191,23 @@ class Lexer {
     }
   }
 
+  /// 0x1f, 0b101, 0o17.
+  bool read_integer_of_base() {
+    const char kind = static_cast<char>(peek(1) | 0x20);
+    const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    if (peek() != '0' || base == 0) return false;
+    const size_t begin = at_;
+    at_ += 2;
+    while (continues_name(peek())) ++at_;
+    const std::string_view text = text_.substr(begin, at_ - begin);
+    const auto value = parse_integer(text, base);
+    if (!value) source_.fail(begin, fmt::format("{} is not an integer", text.substr(0, 100)));
+    add(Token::Kind::integer, std::to_string(*value), begin);
+    return true;
+  }
+
   void read_number() {
+    if (read_integer_of_base()) return;
     const size_t begin = at_;
     const auto digits = [&] {
       while (is_digit(peek()) || (peek() == '_' && is_digit(peek(1)))) ++at_;
@@ -216,6 +233,8 @@ class Lexer {
       source_.fail(begin, "expected a decimal number or a name that begins with a letter");
     std::string text(text_.substr(begin, at_ - begin));
     std::erase(text, '_');
+    if (!real && text[0] == '0' && text.find_first_not_of('0') != std::string::npos)
+      source_.fail(begin, "an integer begins with 0");
     add(real ? Token::Kind::real : Token::Kind::integer, text, begin);
   }
 
@@ -268,8 +287,17 @@ class Lexer {
       append_code_point(read_digits(8, 3, 1, string), text);
     } else if (c == 'N') {
       source_.fail(string, "the escape \\N is not supported; write the character itself");
-    } else {
+    } else if (static_cast<uint8_t>(c) < 0x80) {
       text.append(1, '\\').append(1, c);
+    } else {
+      // Jinja spells such a character in ASCII before it reads the escapes.
+      const std::string_view rest = text_.substr(at_ - 1);
+      const io::DecodedChar character =
+          io::decode_utf8(io::as_bytes(rest.data()), io::as_bytes(rest.data() + rest.size()));
+      at_ += character.bytes - 1;
+      text += character.code < 0x100     ? fmt::format("\\x{:02x}", character.code)
+              : character.code < 0x10000 ? fmt::format("\\u{:04x}", character.code)
+                                         : fmt::format("\\U{:08x}", character.code);
     }
   }
 

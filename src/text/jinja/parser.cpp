@@ -1,5 +1,6 @@
 #include "text/jinja/parser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
@@ -116,11 +117,12 @@ class Parser : public ExprParser {
     expect_name("in");
     s->value = tuple_or_one(false);
     if (skip_name("if")) s->test = expression();
-    if (is_name("recursive")) fail("'recursive' is not supported");
+    s->recursive = skip_name("recursive");
     ++loop_level_;
     s->body = block_of(at, {"else", "endfor"});
     --loop_level_;
-    if (last_ == "else") s->otherwise = block_of(at, {"endfor"});
+    if (last_ == "else")
+      s->otherwise = s->recursive ? closed_body(at, "endfor") : block_of(at, {"endfor"});
     return s;
   }
 
@@ -154,11 +156,25 @@ class Parser : public ExprParser {
   }
 
   /// A body that `break` and `continue` do not leave.
-  Body macro_body(size_t at, std::string_view end) {
+  Body closed_body(size_t at, std::string_view end) {
     const int outside = std::exchange(loop_level_, 0);
     Body body = block_of(at, {end});
     loop_level_ = outside;
     return body;
+  }
+
+  void read_macro_body(Macro& macro, size_t at, std::string_view end) {
+    open_macros_.emplace_back();
+    macro.body = closed_body(at, end);
+    const Mentions mentions = open_macros_.back();
+    open_macros_.pop_back();
+    const auto is_free = [&](const char* name) {
+      return std::find(macro.parameters.begin(), macro.parameters.end(), name) ==
+             macro.parameters.end();
+    };
+    macro.uses_caller = mentions.caller && is_free("caller");
+    macro.uses_varargs = mentions.varargs && is_free("varargs");
+    macro.uses_kwargs = mentions.kwargs && is_free("kwargs");
   }
 
   std::unique_ptr<Stmt> read_macro(size_t at) {
@@ -166,7 +182,7 @@ class Parser : public ExprParser {
     s->macro.name = take_name("the name of the macro");
     if (!is_op("(")) fail(fmt::format("expected '(', found {}", found()));
     s->macro = parameters(std::move(s->macro));
-    s->macro.body = macro_body(at, "endmacro");
+    read_macro_body(s->macro, at, "endmacro");
     return s;
   }
 
@@ -175,7 +191,7 @@ class Parser : public ExprParser {
     s->macro = parameters({.name = "caller"});
     s->value = expression();
     if (s->value->kind != Expr::Kind::call) source_.fail(at, "expected a call of a macro");
-    s->macro.body = macro_body(at, "endcall");
+    read_macro_body(s->macro, at, "endcall");
     return s;
   }
 
@@ -200,7 +216,7 @@ class Parser : public ExprParser {
 
   std::unique_ptr<Stmt> read_generation(size_t at) {
     auto s = statement(Stmt::Kind::generation, at);
-    s->body = macro_body(at, "endgeneration");
+    s->body = closed_body(at, "endgeneration");
     return s;
   }
 
@@ -211,23 +227,31 @@ class Parser : public ExprParser {
     return statement(leaves ? Stmt::Kind::leave : Stmt::Kind::next, at);
   }
 
-  Target target(bool may_be_attribute) {
+  /// A name, an attribute of a namespace where that may be, or a tuple of them in parentheses.
+  Target one_target(bool may_be_attribute) {
+    const Level level(*this, block_level_, kDeepestBlock, "targets");
+    if (skip_op("(")) {
+      Target t = target(may_be_attribute);
+      expect_op(")");
+      return t;
+    }
     Target t;
-    const bool closed = skip_op("(");
-    do {
-      if (closed ? is_op(")") : now().kind != Kind::name && !t.names.empty()) break;
-      const std::string name = take_name("the name of a variable");
-      for (const char* constant : {"true", "false", "none", "True", "False", "None", "loop"})
-        if (name == constant) fail(fmt::format("{} cannot be assigned", io::in_quotes(name)));
-      t.names.push_back(name);
-      if (may_be_attribute && t.names.size() == 1 && skip_op(".")) {
-        t.attribute = take_name("the name of an attribute");
-        return t;
-      }
-      if (is_op(",")) t.unpacks = true;
-    } while (skip_op(","));
-    if (closed) expect_op(")");
+    t.name = take_name("the name of a variable");
+    for (const char* constant : {"true", "false", "none", "True", "False", "None", "loop"})
+      if (t.name == constant) fail(fmt::format("{} cannot be assigned", io::in_quotes(t.name)));
+    if (may_be_attribute && skip_op(".")) t.attribute = take_name("the name of an attribute");
     return t;
+  }
+
+  Target target(bool may_be_attribute) {
+    Target t = one_target(may_be_attribute);
+    if (!is_op(",")) return t;
+    Target all;
+    all.unpacks = true;
+    all.parts.push_back(std::move(t));
+    while (skip_op(",") && (is_op("(") || (now().kind == Kind::name && !is_name("in"))))
+      all.parts.push_back(one_target(may_be_attribute));
+    return all;
   }
 
   std::string last_;                 // the tag that ended the last block

@@ -17,6 +17,7 @@ using ExprPtr = std::unique_ptr<Expr>;
 struct Arguments {
   std::vector<ExprPtr> places;
   std::vector<std::pair<std::string, ExprPtr>> names;
+  ExprPtr list, dict;  // *list, **dict; null where they are absent
 };
 
 struct Expr {
@@ -55,11 +56,12 @@ struct Expr {
 struct Stmt;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
-/// What is assigned: names, or an attribute of a namespace.
+/// What is assigned: a name, an attribute of a namespace, or several of them.
 struct Target {
-  std::vector<std::string> names;
-  bool unpacks = false;   // `a, b` and `a,`
-  std::string attribute;  // of names[0]; "": the name itself
+  std::string name;
+  std::string attribute = {};  // of the namespace `name`; "": the name itself
+  bool unpacks = false;        // `a, b` and `a,`: the parts
+  std::vector<Target> parts = {};
 };
 
 /// A macro, or the body of a `call` block.
@@ -68,6 +70,8 @@ struct Macro {
   std::vector<std::string> parameters = {};
   std::vector<ExprPtr> defaults = {};  // of the last parameters
   Body body = {};
+  // Whether the body mentions these names, which then hold what no parameter takes.
+  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;
 };
 
 struct Stmt {
@@ -75,7 +79,7 @@ struct Stmt {
     data,        // text
     print,       // value
     condition,   // branches, otherwise
-    loop,        // for target in value if test: body; otherwise
+    loop,        // for target in value if test [recursive]: body; otherwise
     set,         // target = value
     capture,     // target = body through filter
     macro,       // macro
@@ -91,6 +95,7 @@ struct Stmt {
   std::string text;
   Target target;
   ExprPtr value, test;
+  bool recursive = false;
   /// A chain of filters whose innermost input is null: what a block gives.
   ExprPtr filter;
   std::vector<std::pair<ExprPtr, Body>> branches;

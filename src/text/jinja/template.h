@@ -1,6 +1,7 @@
 #pragma once
 // Templates of Jinja as chat templates use them, in the environment of Hugging Face's library:
 // trim_blocks, lstrip_blocks, break and continue, `generation`, raise_exception, strftime_now.
+// Values, filters and methods behave as in Python, one-shot iterators and markup included.
 // What is not supported is refused by name, with line and column. A template comes from outside: it
 // cannot read anything but its variables, and it ends, whatever it is (Limits).
 

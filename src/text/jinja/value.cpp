@@ -1,17 +1,16 @@
 #include "text/jinja/value.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/errors.h"
-#include "text/jinja/python_text.h"
+#include "text/jinja/python_numbers.h"
 
 namespace brrr::jinja {
 namespace {
 
 /// Adds a value to the size of a container that holds it.
 void add_part(const Value& value, Value::Size& size) {
-  if (value.space() || value.loop() || value.macro() || value.as<Function>())
+  if (value.space() || value.loop() || value.macro() || value.function())
     user_error("{} cannot be put into a list, a dictionary or a namespace", value.type_name());
   const Value::Size part = value.size();
   size.depth = std::max(size.depth, part.depth + 1);
@@ -22,68 +21,19 @@ void add_part(const Value& value, Value::Size& size) {
     user_error("a value has more than {} parts", Value::kMostParts);
 }
 
-void check_size(const std::string& out, size_t most) {
-  if (out.size() > most) user_error("a value has more than {} bytes as text", most);
+bool equal_items(const std::vector<Value>& a, const std::vector<Value>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
 }
 
-std::string text_of_double(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
-/// A string in JSON's quotes.
-void append_json_string(std::string_view text, bool ascii, std::string& out) {
-  out += '"';
-  for (const uint32_t code : code_points(text)) {
-    switch (code) {
-      case '"':
-        out += "\\\"";
-        continue;
-      case '\\':
-        out += "\\\\";
-        continue;
-      case '\n':
-        out += "\\n";
-        continue;
-      case '\r':
-        out += "\\r";
-        continue;
-      case '\t':
-        out += "\\t";
-        continue;
-      case '\b':
-        out += "\\b";
-        continue;
-      case '\f':
-        out += "\\f";
-        continue;
-      default:
-        break;
-    }
-    if (code < 0x20 || (ascii && code > 0x7e && code < 0x10000)) {
-      if (code == 0x7f)
-        out += '\x7f';
-      else
-        out += fmt::format("\\u{:04x}", code);
-    } else if (ascii && code >= 0x10000) {
-      const uint32_t rest = code - 0x10000;
-      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff));
-    } else {
-      append_code_point(code, out);
-    }
-  }
-  out += '"';
-}
-
-/// How a key is written as the name of a member.
-std::string json_key(const Value& key) {
-  if (key.is_string()) return key.text();
-  if (key.is_bool()) return key.integer() ? "true" : "false";
-  if (key.is_none()) return "null";
-  return to_text(key);
+/// Views of keys and of items are equal as sets are.
+bool equal_views(const View& a, const View& b) {
+  if (a.kind != b.kind || a.kind == View::Kind::values) return &a == &b;
+  if (a.count() != b.count()) return false;
+  return std::all_of(a.dict.dict()->items.begin(), a.dict.dict()->items.end(),
+                     [&](const auto& item) {
+                       const Value* other = b.dict.dict()->find(item.first);
+                       return other && (a.kind == View::Kind::keys || equal(item.second, *other));
+                     });
 }
 
 }  // namespace
@@ -98,7 +48,47 @@ Value Value::list(std::vector<Value> items, bool tuple) {
   Size size{.depth = 1};
   for (const Value& item : items) add_part(item, size);
   Value value;
-  value.data_ = std::make_shared<const List>(List{std::move(items), tuple, size});
+  value.data_ = std::make_shared<const List>(List{std::move(items), tuple, false, size});
+  return value;
+}
+
+Value Value::markup(std::string text) {
+  Value value;
+  value.data_ = Markup{std::make_shared<const std::string>(std::move(text))};
+  return value;
+}
+
+Value Value::group(Value grouper, Value list) {
+  List group;
+  group.items = {std::move(grouper), std::move(list)};
+  group.tuple = group.group = true;
+  group.size.depth = 1;
+  for (const Value& item : group.items) add_part(item, group.size);
+  Value value;
+  value.data_ = std::make_shared<const List>(std::move(group));
+  return value;
+}
+
+Value Value::range(int64_t start, int64_t stop, int64_t step) {
+  Value value;
+  value.data_ = std::make_shared<const Range>(Range{start, stop, step});
+  return value;
+}
+
+Value Value::view(std::string_view what, Value dict) {
+  const View::Kind kind = what == "keys"     ? View::Kind::keys
+                          : what == "values" ? View::Kind::values
+                                             : View::Kind::items;
+  Value value;
+  value.data_ = std::make_shared<const View>(View{kind, std::move(dict)});
+  return value;
+}
+
+Value Value::iterator(Next next, const std::vector<Value>& held) {
+  Iterator iterator{.next = std::move(next), .size = {.depth = 1}};
+  for (const Value& one : held) add_part(one, iterator.size);
+  Value value;
+  value.data_ = std::make_shared<Iterator>(std::move(iterator));
   return value;
 }
 
@@ -106,8 +96,8 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items) {
   Dict dict{.size = {.depth = 1}};
   // A dictionary of literals is short; one of JSON has no key twice.
   for (auto& [key, value] : items) {
-    if (!key.is_string() && !key.is_number() && !key.is_none())
-      user_error("{} cannot be the key of a dictionary", key.type_name());
+    if (!key.is_hashable()) user_error("{} cannot be the key of a dictionary", key.type_name());
+    add_part(key, dict.size);
     add_part(value, dict.size);
     if (const Value* known = dict.find(key))
       *const_cast<Value*>(known) = std::move(value);
@@ -158,22 +148,6 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
   return read(read, json, 0);
 }
 
-const List* Value::list() const {
-  const auto* found = as<std::shared_ptr<const List>>();
-  return found ? found->get() : nullptr;
-}
-const Dict* Value::dict() const {
-  const auto* found = as<std::shared_ptr<const Dict>>();
-  return found ? found->get() : nullptr;
-}
-Namespace* Value::space() const {
-  const auto* found = as<std::shared_ptr<Namespace>>();
-  return found ? found->get() : nullptr;
-}
-const Loop* Value::loop() const {
-  const auto* found = as<std::shared_ptr<Loop>>();
-  return found ? found->get() : nullptr;
-}
 const Macro* Value::macro() const {
   const auto* found = as<const Macro*>();
   return found ? *found : nullptr;
@@ -182,7 +156,13 @@ const Macro* Value::macro() const {
 Value::Size Value::size() const {
   constexpr size_t kBytesOfPart = 64;  // of a string: what compares values also reads their texts
   if (is_string()) return {.parts = 1 + text().size() / kBytesOfPart};
-  return list() ? list()->size : dict() ? dict()->size : Size();
+  if (list()) return list()->size;
+  if (dict()) return dict()->size;
+  if (iterator()) return iterator()->size;
+  if (!view()) return {};
+  Size size = view()->dict.size();
+  ++size.depth;
+  return size;
 }
 
 bool Value::truth() const {
@@ -192,7 +172,16 @@ bool Value::truth() const {
   if (is_string()) return !text().empty();
   if (list()) return !list()->items.empty();
   if (dict()) return !dict()->items.empty();
+  if (range()) return range()->count() > 0;
+  if (view()) return view()->count() > 0;
   return true;
+}
+
+bool Value::is_hashable() const {
+  if (list())
+    return list()->tuple && std::all_of(list()->items.begin(), list()->items.end(),
+                                        [](const Value& item) { return item.is_hashable(); });
+  return is_string() || is_number() || is_none() || range();
 }
 
 const char* Value::type_name() const {
@@ -204,9 +193,63 @@ const char* Value::type_name() const {
   if (is_string()) return "a string";
   if (list()) return list()->tuple ? "a tuple" : "a list";
   if (dict()) return "a dictionary";
+  if (range()) return "a range";
+  if (view()) return "a view of a dictionary";
+  if (iterator()) return "an iterator";
   if (space()) return "a namespace";
   if (loop()) return "the variable loop";
   return macro() ? "a macro" : "a function";
+}
+
+int64_t Range::count() const {
+  const auto distance = static_cast<uint64_t>(stop) - static_cast<uint64_t>(start);
+  if (step > 0)
+    return start < stop ? static_cast<int64_t>((distance - 1) / static_cast<uint64_t>(step)) + 1
+                        : 0;
+  const uint64_t back = 0 - static_cast<uint64_t>(step);
+  return start > stop ? static_cast<int64_t>((0 - distance - 1) / back) + 1 : 0;
+}
+
+bool Range::contains(const Value& value) const {
+  for (int64_t i = 0; value.is_number() && i < count(); ++i)
+    if (equal(at(i), value)) return true;
+  return false;
+}
+
+int64_t View::count() const { return static_cast<int64_t>(dict.dict()->items.size()); }
+
+Value View::at(int64_t index) const {
+  const auto& [key, value] = dict.dict()->items[static_cast<size_t>(index)];
+  return kind == Kind::keys ? key : kind == Kind::values ? value : Value::list({key, value}, true);
+}
+
+bool Loop::advance() {
+  std::optional<Value> item;
+  if (ahead.empty()) {
+    item = next();
+  } else {
+    item = std::move(ahead.front());
+    ahead.pop_front();
+  }
+  if (!item) return false;
+  ++index;
+  before = std::move(current);
+  current = std::move(*item);
+  return true;
+}
+
+int64_t Loop::length() {
+  if (!total) {
+    while (std::optional<Value> item = next()) ahead.push_back(std::move(*item));
+    total = index + 1 + static_cast<int64_t>(ahead.size());
+  }
+  return *total;
+}
+
+const Value* Loop::peek() {
+  if (ahead.empty())
+    if (std::optional<Value> item = next()) ahead.push_back(std::move(*item));
+  return ahead.empty() ? nullptr : &ahead.front();
 }
 
 const Value* Dict::find(const Value& key) const {
@@ -239,16 +282,17 @@ void Namespace::set(const std::string& name, Value value) {
 }
 
 bool equal(const Value& a, const Value& b) {
-  if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
-  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is_number() && b.is_number()) {
+    if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
+    if (a.is_integer()) return compare_exactly(a.integer(), b.number()) == 0;
+    return b.is_integer() ? equal(b, a) : a.number() == b.number();
+  }
   if (a.is_string() && b.is_string()) return a.text() == b.text();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.list() && b.list())
     return a.list()->tuple == b.list()->tuple &&
-           (a.list() == b.list() ||
-            std::equal(a.list()->items.begin(), a.list()->items.end(), b.list()->items.begin(),
-                       b.list()->items.end(), equal));
+           (a.list() == b.list() || equal_items(a.list()->items, b.list()->items));
   if (a.dict() && b.dict()) {
     if (a.dict() == b.dict()) return true;
     if (a.dict()->items.size() != b.dict()->items.size()) return false;
@@ -257,14 +301,26 @@ bool equal(const Value& a, const Value& b) {
       return other && equal(item.second, *other);
     });
   }
+  if (a.range() && b.range()) {
+    const Range &x = *a.range(), &y = *b.range();
+    return x.count() == y.count() &&
+           (x.count() == 0 || (x.start == y.start && (x.count() == 1 || x.step == y.step)));
+  }
+  if (a.view() && b.view()) return equal_views(*a.view(), *b.view());
+  if (a.iterator() || b.iterator()) return a.iterator() == b.iterator();
   if (a.space() || b.space()) return a.space() == b.space();
   if (a.macro() || b.macro()) return a.macro() == b.macro();
-  return false;
+  if (a.loop() || b.loop()) return a.loop() == b.loop();
+  return a.function() && a.function() == b.function();
 }
 
 bool less(const Value& a, const Value& b) {
-  if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
-  if (a.is_number() && b.is_number()) return a.number() < b.number();
+  if (a.is_number() && b.is_number()) {
+    if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
+    if (a.is_integer()) return compare_exactly(a.integer(), b.number()) < 0;
+    if (b.is_integer()) return compare_exactly(b.integer(), a.number()) > 0;
+    return a.number() < b.number();
+  }
   // The order of code points is that of the bytes of UTF-8.
   if (a.is_string() && b.is_string()) return a.text() < b.text();
   if (a.list() && b.list() && a.list()->tuple == b.list()->tuple) {
@@ -274,115 +330,6 @@ bool less(const Value& a, const Value& b) {
     return x.size() < y.size();
   }
   user_error("{} and {} have no order", a.type_name(), b.type_name());
-}
-
-void append_text(const Value& value, bool quoted, size_t most, std::string& out) {
-  if (value.is_undefined()) {
-    if (quoted) out += "Undefined";
-  } else if (value.is_none()) {
-    out += "None";
-  } else if (value.is_bool()) {
-    out += value.integer() ? "True" : "False";
-  } else if (value.is_integer()) {
-    out += std::to_string(value.integer());
-  } else if (value.is_number()) {
-    out += text_of_double(value.number());
-  } else if (value.is_string()) {
-    out += quoted ? python_quoted(value.text()) : value.text();
-  } else if (const List* list = value.list()) {
-    out += list->tuple ? '(' : '[';
-    for (size_t i = 0; i < list->items.size(); ++i) {
-      if (i > 0) out += ", ";
-      append_text(list->items[i], true, most, out);
-    }
-    if (list->tuple && list->items.size() == 1) out += ',';
-    out += list->tuple ? ')' : ']';
-  } else if (const Dict* dict = value.dict()) {
-    out += '{';
-    for (size_t i = 0; i < dict->items.size(); ++i) {
-      if (i > 0) out += ", ";
-      append_text(dict->items[i].first, true, most, out);
-      out += ": ";
-      append_text(dict->items[i].second, true, most, out);
-    }
-    out += '}';
-  } else {
-    user_error("{} cannot be printed", value.type_name());
-  }
-  check_size(out, most);
-}
-
-namespace {
-constexpr size_t kLongestText = size_t{1} << 26;
-}
-
-std::string to_text(const Value& value) {
-  std::string out;
-  append_text(value, false, kLongestText, out);
-  return out;
-}
-
-std::string to_repr(const Value& value) {
-  std::string out;
-  append_text(value, true, kLongestText, out);
-  return out;
-}
-
-void append_json(const Value& value, const JsonStyle& style, int level, size_t most,
-                 std::string& out) {
-  const auto new_line = [&](int deep) {
-    if (style.indent < 0) return;
-    out += '\n';
-    for (int i = 0; i < deep; ++i) {
-      out += style.indent_text;
-      check_size(out, most);
-    }
-  };
-  const auto separate = [&] {
-    out += style.item_separator;
-    check_size(out, most);
-  };
-  if (value.is_none()) {
-    out += "null";
-  } else if (value.is_bool()) {
-    out += value.integer() ? "true" : "false";
-  } else if (value.is_integer()) {
-    out += std::to_string(value.integer());
-  } else if (value.is_number()) {
-    const double number = value.number();
-    out += std::isnan(number)   ? "NaN"
-           : std::isinf(number) ? (number < 0 ? "-Infinity" : "Infinity")
-                                : text_of_double(number);
-  } else if (value.is_string()) {
-    append_json_string(value.text(), style.ascii, out);
-  } else if (const List* list = value.list()) {
-    out += '[';
-    for (size_t i = 0; i < list->items.size(); ++i) {
-      if (i > 0) separate();
-      new_line(level + 1);
-      append_json(list->items[i], style, level + 1, most, out);
-    }
-    if (!list->items.empty()) new_line(level);
-    out += ']';
-  } else if (const Dict* dict = value.dict()) {
-    std::vector<std::pair<Value, Value>> items = dict->items;
-    if (style.sorted)
-      std::stable_sort(items.begin(), items.end(),
-                       [](const auto& a, const auto& b) { return less(a.first, b.first); });
-    out += '{';
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) separate();
-      new_line(level + 1);
-      append_json_string(json_key(items[i].first), style.ascii, out);
-      out += style.key_separator;
-      append_json(items[i].second, style, level + 1, most, out);
-    }
-    if (!items.empty()) new_line(level);
-    out += '}';
-  } else {
-    user_error("{} cannot be written as JSON", value.type_name());
-  }
-  check_size(out, most);
 }
 
 }  // namespace brrr::jinja
