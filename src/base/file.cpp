@@ -12,6 +12,8 @@
 #include <csignal>
 #include <cstring>
 #include <iterator>
+#include <map>
+#include <mutex>
 
 #include "base/env.h"
 #include "base/errors.h"
@@ -382,7 +384,17 @@ constexpr const char* kFaultPoints[] = {"start",
                                         "shard.write",
                                         "prepare.record",
                                         "prepare.publish",
-                                        "hub.write"};
+                                        "hub.write",
+                                        "log.write"};
+
+/// Whether `action` is `name` and a number: "pause:20".
+bool has_number(const std::string& action, const std::string& name) {
+  return action.starts_with(name + ":") && action.size() > name.size() + 1 && action.size() < 16 &&
+         action.find_first_not_of("0123456789", name.size() + 1) == std::string::npos;
+}
+unsigned long number_of(const std::string& action) {
+  return std::stoul(action.substr(action.find(':') + 1));
+}
 
 void check_faults(const std::string& faults) {
   for (size_t begin = 0; begin <= faults.size();) {
@@ -396,10 +408,12 @@ void check_faults(const std::string& faults) {
         std::end(kFaultPoints))
       usage_error("BRRR_FAULT: there is no fault point '{}'; there are: {}", point,
                   fmt::join(kFaultPoints, ", "));
-    const bool pause = action.starts_with("pause:") && action.size() > 6 && action.size() < 16 &&
-                       action.find_first_not_of("0123456789", 6) == std::string::npos;
-    if (action != "enospc" && action != "kill" && !pause)
-      usage_error("BRRR_FAULT: {}: expected enospc, kill or pause:MS; got '{}'", point, action);
+    if (action != "enospc" && action != "kill" && !has_number(action, "pause") &&
+        !has_number(action, "kill") && !has_number(action, "term"))
+      usage_error(
+          "BRRR_FAULT: {}: expected enospc, kill, kill:N or term:N (the N-th time), or pause:MS; "
+          "got '{}'",
+          point, action);
   }
 }
 
@@ -415,8 +429,12 @@ void fault_point(const char* point) {
   const std::string action = faults.substr(begin, faults.find(',', begin) - begin);
   if (action == "enospc") fail("write", point, ENOSPC);
   if (action == "kill") ::raise(SIGKILL);
-  if (action.starts_with("pause:"))
-    ::usleep(static_cast<useconds_t>(1000 * std::stoul(action.substr(6))));
+  if (action.starts_with("pause:")) ::usleep(static_cast<useconds_t>(1000 * number_of(action)));
+  if (!action.starts_with("kill:") && !action.starts_with("term:")) return;
+  static std::mutex mutex;
+  static std::map<std::string, unsigned long> times;
+  const std::lock_guard hold(mutex);
+  if (++times[point] == number_of(action)) ::raise(action.starts_with("kill:") ? SIGKILL : SIGTERM);
 }
 
 }  // namespace brrr

@@ -99,6 +99,8 @@ int run_report(const Arguments& args) {
   if (o.json && (o.serve || !o.output.empty()))
     usage_error("--json writes no page; leave out {}", o.serve ? "--serve" : "--output");
   const std::vector<insight::RunRecord> runs = read_runs(folders, true);
+  if (const std::string note = insight::evaluation_note(runs); !note.empty())
+    tell("note: {}\n", note);
   if (o.json) {
     fmt::print("{}", insight::report_json(runs));
     return 0;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,8 +44,11 @@ class Lines {
     const ssize_t n = ::getline(&line_, &room_, file_);
     if (n < 0 && std::ferror(file_) != 0) fail_reading();
     if (n <= 0 || line_[n - 1] != '\n') return std::nullopt;
+    end_ += n;
     return std::string_view(line_, static_cast<size_t>(n) - 1);
   }
+  /// Where the line that next() gave ends in the file, with its newline.
+  int64_t end() const { return end_; }
 
  private:
   [[noreturn]] void fail_reading() const {
@@ -55,14 +59,21 @@ class Lines {
   std::FILE* file_ = nullptr;
   char* line_ = nullptr;
   size_t room_ = 0;
+  int64_t end_ = 0;
 };
 
 /// Up to the last newline.
-size_t bytes_of_lines(const fs::path& path) {
-  size_t bytes = 0;
+int64_t bytes_of_lines(const fs::path& path) {
   Lines lines(path);
-  while (const auto line = lines.next()) bytes += line->size() + 1;
-  return bytes;
+  while (lines.next()) continue;
+  return lines.end();
+}
+
+/// Whether the file's first `bytes` are whole lines.
+bool ends_line(const fs::path& path, int64_t bytes) {
+  Lines lines(path);
+  while (lines.end() < bytes && lines.next()) continue;
+  return lines.end() == bytes;
 }
 
 void print_damage(const std::string& what) { tell("{}; skipping the line\n", what); }
@@ -82,7 +93,7 @@ void for_each_record(const fs::path& path, Visit&& visit, Damage&& damage = prin
         user_error("{}: expected a JSON object, found {}", what, describe(record));
       if (const auto step = record.find("step"); step != record.end() && !step->is_number())
         user_error("{}: expected a number for \"step\", found {}", what, describe(*step));
-      visit(line, std::move(record));
+      visit(line, std::move(record), lines.end());
     } catch (const UserError& damaged) {
       damage(damaged.what());
     }
@@ -98,7 +109,7 @@ void for_each_record(const fs::path& path, Visit&& visit, Damage&& damage = prin
 }  // namespace
 
 JsonlWriter::JsonlWriter(const fs::path& path) : path_(path) {
-  const auto keep = static_cast<off_t>(bytes_of_lines(path));
+  const off_t keep = bytes_of_lines(path);
   fd_ = open_for_writing(path, WriteMode::append);
   if (::lseek(fd_, 0, SEEK_END) > keep && ::ftruncate(fd_, keep) != 0) {
     const int error = errno;
@@ -111,6 +122,7 @@ JsonlWriter::~JsonlWriter() { ::close(fd_); }
 
 void JsonlWriter::write(const nlohmann::json& record) {
   BRRR_CHECK(record.is_object(), "a record of a log is an object");
+  fault_point("log.write");
   const std::string line = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   for (size_t done = 0; done < line.size();) {
     const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
@@ -122,7 +134,8 @@ void JsonlWriter::write(const nlohmann::json& record) {
 
 std::vector<nlohmann::json> read_jsonl(const fs::path& path) {
   std::vector<Json> out;
-  for_each_record(path, [&](std::string_view, Json record) { out.push_back(std::move(record)); });
+  for_each_record(
+      path, [&](std::string_view, Json record, int64_t) { out.push_back(std::move(record)); });
   return out;
 }
 
@@ -130,7 +143,7 @@ size_t each_jsonl_record(const fs::path& path, const std::function<void(const Js
                          const std::function<void(const std::string&)>& damage) {
   size_t damaged = 0;
   for_each_record(
-      path, [&](std::string_view, const Json& record) { visit(record); },
+      path, [&](std::string_view, const Json& record, int64_t) { visit(record); },
       [&](const std::string& what) {
         ++damaged;
         damage(what);
@@ -138,9 +151,15 @@ size_t each_jsonl_record(const fs::path& path, const std::function<void(const Js
   return damaged;
 }
 
-void truncate_jsonl_after(const fs::path& path, int64_t step) {
+int64_t JsonlWriter::bytes() const { return ::lseek(fd_, 0, SEEK_END); }
+
+void truncate_jsonl_after(const fs::path& path, int64_t step, std::optional<int64_t> bytes) {
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  // A log that somebody edited, or that lost its end with the power, goes by the steps alone.
+  const int64_t limit = bytes && ends_line(path, *bytes) ? *bytes : kNoLimit;
   std::string kept;
-  for_each_record(path, [&](std::string_view line, const Json& record) {
+  for_each_record(path, [&](std::string_view line, const Json& record, int64_t end) {
+    if (end > limit) return;
     const auto at = record.find("step");
     if (at != record.end() && at->get<double>() > static_cast<double>(step)) return;
     kept.append(line) += '\n';

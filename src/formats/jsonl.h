@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class JsonlWriter {
   ~JsonlWriter();
   /// Appends one object as one line, in one write. Numbers that are not finite become null.
   void write(const nlohmann::json& record);
+  /// The size of the file: all records so far.
+  int64_t bytes() const;
 
  private:
   fs::path path_;
@@ -39,8 +42,11 @@ size_t each_jsonl_record(const fs::path& path,
                          const std::function<void(const nlohmann::json&)>& visit,
                          const std::function<void(const std::string&)>& damage);
 
-/// Drops the records whose "step" is greater than `step`, for a run that resumes there. Records
-/// without a step stay, damaged lines go. Atomic: a kill leaves the old file or the new one.
-void truncate_jsonl_after(const fs::path& path, int64_t step);
+/// Drops the records whose "step" is greater than `step`, for a run that resumes there, and those
+/// that were written after the first `bytes`, if `bytes` is given and a line ends there: a record
+/// of the same step may be younger than the checkpoint. Records without a step stay, damaged lines
+/// go. Atomic: a kill leaves the old file or the new one.
+void truncate_jsonl_after(const fs::path& path, int64_t step,
+                          std::optional<int64_t> bytes = std::nullopt);
 
 }  // namespace brrr::io

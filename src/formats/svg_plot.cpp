@@ -335,6 +335,16 @@ void LossCurve::add_train(double step, double loss) {
   }
 }
 
+void LossCurve::add_val(double step, double loss, const std::string& set) {
+  if (!val_loss.empty() && set != val_set) {
+    val_step.push_back(step);
+    val_loss.push_back(std::numeric_limits<double>::quiet_NaN());
+  }
+  val_set = set;
+  val_step.push_back(step);
+  val_loss.push_back(loss);
+}
+
 Plot loss_plot(const LossCurve& curve, const std::string& title, const std::string& subtitle) {
   Plot plot;
   plot.title = title;
@@ -350,8 +360,9 @@ Plot loss_plot(const LossCurve& curve, const std::string& title, const std::stri
     if (v > 0 && v <= kLargest) range.add(v);
   // The first steps would press the rest of the run into a flat line.
   plot.log_y = !range.empty() && range.high > 2 * range.low;
-  plot.series.push_back({"", curve.train_step, curve.train_loss, LineStyle::faint, 0});
-  plot.series.push_back({"train", curve.train_step, trend, LineStyle::line, 0});
+  plot.series.push_back(
+      {"train, each step", curve.train_step, curve.train_loss, LineStyle::faint, 0});
+  plot.series.push_back({"train, smoothed", curve.train_step, trend, LineStyle::line, 0});
   if (!curve.val_loss.empty())
     plot.series.push_back({"validation", curve.val_step, curve.val_loss, LineStyle::markers, 1});
   return plot;

@@ -30,16 +30,20 @@ std::string svg_plot(const Plot& plot);
 
 struct LossCurve {
   std::vector<double> train_step, train_loss;
-  std::vector<double> val_step, val_loss;
+  std::vector<double> val_step, val_loss;  // a NaN where the line has a gap
+  std::string val_set = {};                // that the last validation loss was measured on
 
   /// A training loss. Of a long run every second, every fourth ... is kept: fewer than kMost.
   void add_train(double step, double loss);
+  /// A validation loss; the line is not drawn from one set of tokens to another.
+  void add_val(double step, double loss, const std::string& set);
   static constexpr size_t kMost = 1 << 16;
 
   size_t seen = 0, stride = 1;  // of training losses: all that came, and every which is kept
 };
 
-/// The picture of a run: training loss raw and smoothed, validation loss as markers on a line.
+/// The picture of a run: the training loss of each step and smoothed, the validation loss as
+/// markers on a line.
 Plot loss_plot(const LossCurve& curve, const std::string& title, const std::string& subtitle);
 
 /// Centred average with triangular weights over 2 * `half_width` neighbours to each side; narrower

@@ -1,10 +1,12 @@
 #include "train/mean_loss.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "base/hash.h"
 #include "data/loader.h"
 #include "data/window_batches.h"
 #include "train/parts.h"
@@ -25,6 +27,41 @@ io::LoaderOptions loader_of_evaluation(const TrainOptions& options, int64_t voca
   return l;
 }
 
+/// Identifies what an evaluation reads: the same rows give the same name, in whatever batches and
+/// order they come.
+class SetName {
+ public:
+  /// `rows`: B of the batch.
+  void add(const io::Batch& batch, int64_t rows) {
+    const auto per_row = [&](const auto& values) {
+      return static_cast<int64_t>(values.size()) / rows;
+    };
+    const int64_t width = per_row(batch.inputs), targets = per_row(batch.targets);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t length =
+          batch.lengths.empty() ? width : batch.lengths[static_cast<size_t>(row)];
+      Hash hash;
+      bool is_scored = false;
+      const auto add_part = [&](const auto& values, int64_t begin, int64_t count) {
+        for (int64_t i = begin; i < begin + count; ++i) hash.add(values[static_cast<size_t>(i)]);
+      };
+      for (int64_t i = 0; i < targets; ++i)
+        is_scored |= batch.targets[static_cast<size_t>(row * targets + i)] != io::kIgnoreId;
+      if (!is_scored) continue;
+      add_part(batch.inputs, row * width, length);
+      add_part(batch.targets, row * targets, targets == width ? length : targets);
+      for (int64_t i = 0; i < per_row(batch.values); ++i)
+        hash.add(std::bit_cast<uint32_t>(
+            batch.values[static_cast<size_t>(row * per_row(batch.values) + i)]));
+      sum_ += hash.value();  // the order of rows does not count
+    }
+  }
+  std::string str() const { return fmt::format("{:08x}", static_cast<uint32_t>(sum_ >> 32)); }
+
+ private:
+  uint64_t sum_ = 0;
+};
+
 Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
                const TrainOptions& options, int64_t batches, TaskMetrics* task) {
   io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
@@ -38,15 +75,18 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   }
   io::Loader loader(std::move(source), l);
   Score score;
+  SetName set;
   std::vector<float> logits;
   for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
     const io::Batch& batch = loader.next();
     score.loss += session.loss_sum(batch_of(batch, model), task != nullptr ? &logits : nullptr);
     score.tokens += batch.real_tokens;
+    set.add(batch, l.batch);
     if (task != nullptr) task->add(logits, batch);
   }
   score.loss /= static_cast<double>(std::max<int64_t>(1, score.tokens));
   if (task != nullptr) score.metrics = task->results();
+  score.set = set.str();
   return score;
 }
 

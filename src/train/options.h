@@ -5,6 +5,7 @@
 // and in range, so the trainer checks nothing again. All errors are UserError with exit code 2.
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -172,6 +173,9 @@ TrainOptions resolve(const KeyValues& given);
 /// The same without the validation: for help, where the options are not complete.
 TrainOptions resolve_unchecked(const KeyValues& given);
 
+/// The min_lr of a run that was given none.
+double default_min_lr(const TrainOptions& options);
+
 /// `over` and what it leaves of `under`, as one `given`: a setting in `under` goes where `over`
 /// sets the same field, by whatever name; lists add up. Throws UserError (exit 2) for an unknown
 /// key.
@@ -196,10 +200,27 @@ std::string to_toml(const TrainOptions& options);
 std::string command_to_begin_again(const TrainOptions& recorded, const std::string& run);
 
 /// Options to go on with a run that `recorded` started: the recorded ones, with what the user gave
-/// now where that cannot change the run's bits so far (max_steps, logging, saving, threads...).
-/// Throws UserError when now gives another value for anything else. `what` names the record.
+/// now where that leaves the model, its data and the state of its optimizer as they are: learning
+/// rates and schedules, weight decay, clipping, evaluation, logging, saving, samples, max_steps,
+/// threads... A min_lr that followed from the learning rate follows from the new one. Throws
+/// UserError when now gives another value for anything else. `what` names the record.
 TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
                               const std::string& what);
+
+/// The options of a checkpoint, with what resumed processes have changed since it was written as
+/// far as the record of its run says so (train_config.json in the folder `run`).
+TrainOptions with_later_changes(const TrainOptions& at_checkpoint,
+                                const std::filesystem::path& run);
+
+/// An option of which a resumed run has another value than its checkpoint.
+struct OptionChange {
+  std::string name, before, now;
+};
+/// Those that change what the run learns, or when it evaluates, logs, saves and writes samples.
+std::vector<OptionChange> changes_on_resume(const TrainOptions& at_checkpoint,
+                                            const TrainOptions& now);
+/// "--learning-rate 0.0001 (was 0.001)", for each.
+std::vector<std::string> texts_of(const std::vector<OptionChange>& changes);
 
 /// One key of a TOML file: its value as text, and "run.toml:3" for errors. A list has one entry per
 /// item; tables are headings only.

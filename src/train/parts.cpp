@@ -110,6 +110,29 @@ std::vector<std::string> emulation_notes(const std::string& precision, const Pro
   return notes;
 }
 
+std::string reading_line(const TrainOptions& o) {
+  constexpr uint64_t kMuch = uint64_t{4} << 20;
+  uint64_t bytes = 0;
+  std::error_code ignored;
+  const auto add = [&](const fs::path& file) {
+    if (fs::is_regular_file(file, ignored)) bytes += fs::file_size(file, ignored);
+  };
+  for (const auto* names : {&o.text, &o.data, &o.val_data})
+    for (const fs::path name : *names) {
+      add(name);
+      if (!fs::is_directory(name, ignored)) continue;
+      for (fs::recursive_directory_iterator at(name, ignored), end; at != end;
+           at.increment(ignored))
+        add(at->path());
+    }
+  const std::string amount = format_bytes(static_cast<double>(bytes));
+  if (!o.task.empty()) return bytes < kMuch ? "" : "reading and tokenising " + amount + " of texts";
+  if (!o.data.empty()) return bytes < kMuch ? "" : "checking " + amount + " of token shards";
+  if (learnt_tokenizer(o.tokenizer) && !o.wants_resume())
+    return "learning the tokenizer from the text";
+  return bytes < kMuch ? "" : "reading and tokenising " + amount + " of text";
+}
+
 std::vector<std::string> start_lines(const Session& session, const models::Model& model,
                                      const TrainOptions& o) {
   std::vector<std::string> lines;
@@ -119,8 +142,8 @@ std::vector<std::string> start_lines(const Session& session, const models::Model
                               counted(sizes.layers, "layer"), counted(sizes.heads, "head"),
                               sizes.width, o.context, session.engine().backend().name,
                               counted(thread_count(), "thread")));
-  lines.push_back(fmt::format("memory: {}; compiled in {:.0f} ms", arena_parts(session, o),
-                              1e3 * session.compile_seconds()));
+  lines.push_back(fmt::format("memory: {}; compiled in {}", arena_parts(session, o),
+                              duration_text(session.compile_seconds())));
   if (o.explain)
     for (const std::string& note : notes_of(session.report())) lines.push_back("  " + note);
   const Program& program = session.step_program();

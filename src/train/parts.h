@@ -32,6 +32,10 @@ SessionOptions session_options(const TrainOptions& options);
 /// they are rounded as such a unit would and multiplied in 16.
 std::vector<std::string> emulation_notes(const std::string& precision, const Program& program);
 
+/// "reading and tokenising 45.6 MB of text", where that takes long enough for somebody to wonder;
+/// else "": an error in a small file stands alone.
+std::string reading_line(const TrainOptions& o);
+
 /// What a run says when it is compiled: its model, its memory, and what was asked to be explained.
 std::vector<std::string> start_lines(const Session& session, const models::Model& model,
                                      const TrainOptions& options);

@@ -108,9 +108,9 @@ void refuse_fewer_steps(const TrainOptions& options, int64_t done, const fs::pat
   if (!options.was_given("max-steps") || options.max_steps == 0 || options.max_steps >= done)
     return;
   usage_error(
-      "--max-steps {0}: {1} has done {2} steps already; leave --max-steps out, name more than {2} "
+      "--max-steps {0}: {1} has done {2} already; leave --max-steps out, name more than {4} "
       "to go on, or begin another run from its weights by --init-from {3}",
-      options.max_steps, run.string(), done, shell_word(run.string()));
+      options.max_steps, run.string(), counted(done, "step"), shell_word(run.string()), done);
 }
 
 ResumePoint find_resume_point(const TrainOptions& options) {

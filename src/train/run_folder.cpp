@@ -1,10 +1,12 @@
 #include "train/run_folder.h"
 
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/human.h"
 #include "data/loader.h"
 #include "formats/json_file.h"
 #include "runtime/parameters.h"
@@ -14,55 +16,72 @@ namespace brrr::train {
 
 using Json = nlohmann::json;
 
+namespace {
+
+void put_score(Json& j, const std::string& prefix, const Score& score) {
+  j[prefix + "val_loss"] = score.loss;
+  j[prefix + "val_tokens"] = score.tokens;
+  j[prefix + "val_set"] = score.set;
+  for (const auto& [name, value] : score.metrics)
+    j[prefix + "metrics"].push_back({{"name", name}, {"value", value}});
+}
+
+// JSON has no NaN: it is written as null.
+double number_or_nan(const Json& object, const std::string& key) {
+  const Json& value = object.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+int64_t whole_number(const Json& object, const std::string& key, const std::string& what) {
+  const Json& value = object.at(key);
+  if (!value.is_number_integer() || value > std::numeric_limits<int64_t>::max())
+    user_error("{}: expected a whole number for \"{}\", found {}", what, key, io::describe(value));
+  return value.get<int64_t>();
+}
+
+Score score_in(const Json& j, const std::string& prefix, const std::string& what) {
+  Score score;
+  score.loss = number_or_nan(j, prefix + "val_loss");
+  if (j.contains(prefix + "val_tokens"))
+    score.tokens = whole_number(j, prefix + "val_tokens", what);
+  score.set = j.value(prefix + "val_set", "");
+  for (const Json& metric : j.value(prefix + "metrics", Json::array()))
+    score.metrics.push_back({metric.at("name").get<std::string>(), number_or_nan(metric, "value")});
+  return score;
+}
+
+}  // namespace
+
 std::string to_json(const TrainerState& s) {
   Json j;
   j["step"] = s.step;
   j["evaluated"] = s.evaluated;
-  j["best_val_loss"] = s.best.loss;
-  j["best_val_tokens"] = s.best.tokens;
-  for (const auto& [name, value] : s.best.metrics)
-    j["best_metrics"].push_back({{"name", name}, {"value", value}});
+  if (s.last) put_score(j, "", *s.last);
+  put_score(j, "best_", s.best);
   j["best_step"] = s.best_step;
   j["sampled"] = s.sampled;
   j["tokens"] = s.tokens;
   j["seconds"] = s.seconds;
   j["loader"] = s.loader;
+  if (s.log_bytes) j["log_bytes"] = *s.log_bytes;
   return j.dump(2) + "\n";
 }
-
-namespace {
-
-// JSON has no NaN: it is written as null.
-double number_or_nan(const Json& object, const char* key) {
-  const Json& value = object.at(key);
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
-
-}  // namespace
 
 TrainerState trainer_state_from_json(const std::string& text, const std::string& what) {
   try {
     const Json j = io::parse_json(text, what);
-    const auto whole = [&](const char* key) {
-      const Json& value = j.at(key);
-      if (!value.is_number_integer() || value > std::numeric_limits<int64_t>::max())
-        user_error("{}: expected a whole number for \"{}\", found {}", what, key,
-                   io::describe(value));
-      return value.get<int64_t>();
-    };
+    const auto whole = [&](const char* key) { return whole_number(j, key, what); };
     TrainerState s;
     s.step = whole("step");
     s.evaluated = whole("evaluated");
-    s.best.loss = j.at("best_val_loss").get<double>();
-    if (j.contains("best_val_tokens")) s.best.tokens = whole("best_val_tokens");
-    for (const Json& metric : j.value("best_metrics", Json::array()))
-      s.best.metrics.push_back(
-          {metric.at("name").get<std::string>(), number_or_nan(metric, "value")});
+    if (j.contains("val_loss")) s.last = score_in(j, "", what);
+    s.best = score_in(j, "best_", what);
     s.best_step = whole("best_step");
     if (j.contains("sampled")) s.sampled = whole("sampled");
     s.tokens = whole("tokens");
     s.seconds = j.at("seconds").get<double>();
     s.loader = j.at("loader").get<std::string>();
+    if (j.contains("log_bytes")) s.log_bytes = whole("log_bytes");
     if (s.step < 0) user_error("{}: step must not be negative; got {}", what, s.step);
     return s;
   } catch (const Json::exception& e) {
@@ -195,28 +214,24 @@ TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const model
 }
 
 RunLog::RunLog(const fs::path& run, const TrainOptions& options, const models::ModelSizes& sizes,
-               std::optional<int64_t> resume_step)
+               const TrainerState* resumed)
     : run_(run),
       title_(options.run_name.empty() ? run.filename().string() : options.run_name),
-      subtitle_(fmt::format("{} layers, {} heads, width {}, context {}, batch {} x {}, {} steps",
-                            sizes.layers, sizes.heads, sizes.width, options.context,
-                            options.gradient_accumulation_steps, options.batch_size,
-                            options.max_steps)) {
+      subtitle_(fmt::format("{}, {}, width {}, context {}, batch {} x {}, {}",
+                            counted(sizes.layers, "layer"), counted(sizes.heads, "head"),
+                            sizes.width, options.context, options.gradient_accumulation_steps,
+                            options.batch_size, counted(options.max_steps, "step"))) {
   const fs::path path = run / "log.jsonl";
   remove_dead_temporaries(run);
-  if (resume_step) {
-    io::truncate_jsonl_after(path, *resume_step);
+  if (resumed != nullptr) {
+    io::truncate_jsonl_after(path, resumed->step, resumed->log_bytes);
     for (const Json& record : io::read_jsonl(path)) {
       if (!record.contains("step")) continue;
       const double step = record["step"].get<double>();
-      if (record.contains("loss") && record["loss"].is_number()) {
+      if (record.contains("loss") && record["loss"].is_number())
         curve_.add_train(step, record["loss"].get<double>());
-      }
-      if (record.contains("val_loss") && record["val_loss"].is_number()) {
-        curve_.val_step.push_back(step);
-        curve_.val_loss.push_back(record["val_loss"].get<double>());
-      }
-      if (record.contains("final_val_loss")) last_final_ = record;
+      if (const auto evaluation = logged_evaluation(record))
+        curve_.add_val(step, evaluation->loss, evaluation->set);
     }
   } else {
     std::error_code error;
@@ -225,11 +240,19 @@ RunLog::RunLog(const fs::path& run, const TrainOptions& options, const models::M
   jsonl_.emplace(path);
   if (options.report_to == "tensorboard")
     events_ = std::make_unique<io::EventWriter>(
-        run / "tensorboard", resume_step ? std::optional<int64_t>(*resume_step + 1) : std::nullopt);
+        run / "tensorboard",
+        resumed != nullptr ? std::optional<int64_t>(resumed->step + 1) : std::nullopt);
 }
 
 void RunLog::started(int64_t step, const std::string& machine, int64_t parameters) {
   jsonl_->write({{"step", step}, {"machine", machine}, {"parameters", parameters}});
+}
+
+void RunLog::changed(int64_t step, const std::vector<OptionChange>& changes) {
+  Json list = Json::array();
+  for (const OptionChange& c : changes)
+    list.push_back({{"option", c.name}, {"before", c.before}, {"now", c.now}});
+  jsonl_->write({{"step", step}, {"changed", std::move(list)}});
 }
 
 void RunLog::train_step(const StepRecord& r) {
@@ -298,23 +321,14 @@ void RunLog::evaluation(int64_t step, const Score& score) {
   Json record;
   record["step"] = step;
   record["val_loss"] = score.loss;
+  record["val_tokens"] = score.tokens;
+  record["val_set"] = score.set;
   for (const auto& [name, value] : score.metrics) record[name] = value;
   jsonl_->write(record);
-  curve_.val_step.push_back(static_cast<double>(step));
-  curve_.val_loss.push_back(score.loss);
+  curve_.add_val(static_cast<double>(step), score.loss, score.set);
   if (!events_) return;
   events_->scalar("eval/loss", score.loss, step);
   for (const auto& [name, value] : score.metrics) events_->scalar("eval/" + name, value, step);
-}
-
-void RunLog::final_evaluation(int64_t step, const Score& score) {
-  Json record;
-  record["step"] = step;
-  record["final_val_loss"] = score.loss;
-  record["val_tokens"] = score.tokens;
-  for (const auto& [name, value] : score.metrics) record[name] = value;
-  // A run that was killed right after this record ends once more.
-  if (record != last_final_) jsonl_->write(record);
 }
 
 void RunLog::finished(int64_t step, Json figures) {
@@ -337,7 +351,8 @@ LoggedSoFar read_log(const fs::path& run, int64_t step) {
       return at->get<double>();
     };
     const std::optional<double> of = number("step");
-    if ((number("val_loss") || number("final_val_loss")) && of == static_cast<double>(step))
+    const auto evaluation = logged_evaluation(record);
+    if (evaluation && std::isfinite(evaluation->loss) && of == static_cast<double>(step))
       so_far.sound_step = step;
     if (const auto skipped = number("skipped_steps"); skipped && *skipped >= 0 && *skipped < 1e15)
       so_far.skipped_steps = static_cast<int64_t>(*skipped);
@@ -347,6 +362,16 @@ LoggedSoFar read_log(const fs::path& run, int64_t step) {
     }
   }
   return so_far;
+}
+
+std::string sound_checkpoint(const fs::path& run, int64_t sound_step) {
+  const auto all = io::list_checkpoints(run);
+  if (all.empty()) return "No checkpoint was written before it";
+  const auto after = std::find_if(all.begin(), all.end(),
+                                  [&](const io::Checkpoint& c) { return c.step > sound_step; });
+  if (after == all.begin()) return "No checkpoint before it is known to be good";
+  return fmt::format("The newest checkpoint whose loss was still finite is {}",
+                     std::prev(after)->folder.string());
 }
 
 bool has_finished(const fs::path& run, int64_t step) {

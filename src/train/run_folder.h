@@ -4,7 +4,8 @@
 //
 //   model.safetensors config.json vocab.json ...   the last weights, a Hugging Face folder
 //   train_config.json                              the options, complete
-//   log.jsonl                                      one record per logged step and evaluation
+//   log.jsonl                                      one record per logged step and evaluation, each
+//                                                  once however often the run was killed
 //   tensorboard/                                   the same as events
 //   loss.svg                                       the curve
 //   samples.json                                   texts by the model, and after which step
@@ -31,14 +32,16 @@ namespace brrr::train {
 
 /// Everything besides the tensors that decides how a run goes on.
 struct TrainerState {
-  int64_t step = 0;        // optimizer steps done
-  int64_t evaluated = -1;  // the last step that was evaluated
-  Score best;              // of the best evaluation
-  int64_t best_step = -1;  // -1: not evaluated yet
-  int64_t sampled = -1;    // the last step after which samples were written
-  int64_t tokens = 0;      // trained on so far
-  double seconds = 0;      // spent so far
-  std::string loader;      // io::Loader's state, JSON
+  int64_t step = 0;           // optimizer steps done
+  int64_t evaluated = -1;     // the last step that was evaluated
+  std::optional<Score> last;  // of that evaluation; nothing where an older version wrote the state
+  Score best;                 // of the best evaluation
+  int64_t best_step = -1;     // -1: not evaluated yet
+  int64_t sampled = -1;       // the last step after which samples were written
+  int64_t tokens = 0;         // trained on so far
+  double seconds = 0;         // spent so far
+  std::string loader;         // io::Loader's state, JSON
+  std::optional<int64_t> log_bytes;  // of log.jsonl when this was saved
 };
 std::string to_json(const TrainerState& state);
 /// `what` names the source in errors.
@@ -80,16 +83,18 @@ TrainerState load_checkpoint(const fs::path& folder, Engine& engine, const model
 /// The logs of a run.
 class RunLog {
  public:
-  /// `resume_step`: records after it are dropped. What processes that were killed left of the
-  /// folder's files goes, too.
+  /// `resumed`: the state that the run goes on from; what was logged after it is dropped, so that
+  /// every record stands once. What processes that were killed left of the folder's files goes,
+  /// too.
   RunLog(const fs::path& run, const TrainOptions& options, const models::ModelSizes& sizes,
-         std::optional<int64_t> resume_step);
+         const TrainerState* resumed);
 
   /// A process begins or goes on at that step: what it trains, and on what.
   void started(int64_t step, const std::string& machine, int64_t parameters);
+  /// Options that a resumed run has otherwise than its checkpoint.
+  void changed(int64_t step, const std::vector<OptionChange>& changes);
   void train_step(const StepRecord& record);
   void evaluation(int64_t step, const Score& score);
-  void final_evaluation(int64_t step, const Score& score);
   /// Texts that the model wrote after a step.
   void samples(int64_t step, const std::vector<std::string>& texts);
   /// At once: the run may be about to end.
@@ -99,6 +104,8 @@ class RunLog {
   /// Redraws loss.svg and flushes.
   void draw();
   void flush();
+  /// The size of log.jsonl.
+  int64_t bytes() const { return jsonl_->bytes(); }
 
  private:
   fs::path run_;
@@ -106,11 +113,14 @@ class RunLog {
   std::optional<io::JsonlWriter> jsonl_;
   std::unique_ptr<io::EventWriter> events_;
   io::LossCurve curve_;
-  nlohmann::json last_final_;  // the last record of final_evaluation()
 };
 
 /// Texts that a model wrote after its last step, for `brrr report`.
 void write_samples(const fs::path& run, int64_t step, const std::vector<std::string>& texts);
+
+/// A sentence for the user: the newest checkpoint whose loss was finite, where weights are known to
+/// be good up to `sound_step`, by an evaluation or the step that followed.
+std::string sound_checkpoint(const fs::path& run, int64_t sound_step);
 
 /// What the log of a run that goes on from a step tells and its checkpoint does not.
 struct LoggedSoFar {

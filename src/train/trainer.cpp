@@ -35,7 +35,6 @@ namespace brrr::train {
 namespace {
 
 constexpr double kLeastLossScale = 0x1p-14;  // gradients that overflow below it are no overflow
-constexpr int64_t kFinalEvalShare = 10;  // the final evaluation has at most max_steps / 10 batches
 
 // One run from options to result; the parts that train() strings together.
 class Trainer {
@@ -68,7 +67,8 @@ class Trainer {
     lock(resume_->run);
     if (!resume_->note.empty()) say(resume_->note);
     const fs::path record = resume_->checkpoint / "train_config.json";
-    options_ = merge_for_resume(options_from_json(read_file(record), record.string()), options_,
+    at_checkpoint_ = options_from_json(read_file(record), record.string());
+    options_ = merge_for_resume(with_later_changes(at_checkpoint_, resume_->run), options_,
                                 resume_->run.string());
     const fs::path state = resume_->checkpoint / "trainer_state.json";
     resume_step_ = trainer_state_from_json(read_file(state), state.string()).step;
@@ -97,8 +97,8 @@ class Trainer {
   }
 
   TrainResult report_complete() {
-    say(fmt::format("already complete ({} of {} steps); raise --max-steps to go on", resume_step_,
-                    options_.max_steps));
+    say(fmt::format("already complete ({} of {}); raise --max-steps to go on",
+                    with_commas(resume_step_), counted(options_.max_steps, "step")));
     result_.run_dir = resume_->run;
     result_.steps = resume_step_;
     result_.was_complete = true;
@@ -112,6 +112,7 @@ class Trainer {
       folder = resume_->checkpoint;
     else if (options_.init_from != "scratch")
       folder = io::find_model(options_.init_from);
+    if (const std::string line = reading_line(options_); !line.empty()) say(line);
     std::optional<TaskFiles> files;
     io::OpenOptions open;
     if (!options_.task.empty()) {
@@ -154,6 +155,7 @@ class Trainer {
     result_.parameters = model_->parameter_count();
     const int64_t vocabulary = model_->sizes().vocabulary;
     dataset_->verify_shards(vocabulary);
+    say("compiling the model");
     const ProcessInputs inputs = inputs_of(options_, &*dataset_, vocabulary);
     SettledRun run = settle_run(options_, model_, inputs, say);
     options_ = run.plan.options;
@@ -166,6 +168,8 @@ class Trainer {
     result_.compile_seconds = session_->compile_seconds();
     for (const std::string& line : start_lines(*session_, *model_, options_)) say(line);
     if (options_.writes_samples()) samples_.emplace(options_, *dataset_->tokenizer);
+    say(resume_ ? "allocating memory and loading the checkpoint"
+                : "allocating memory and initialising the weights");
     session_->allocate();
     result_.arena_bytes = session_->engine().arena_bytes();
   }
@@ -206,8 +210,9 @@ class Trainer {
       loader_->restore(io::LoaderState::from_json(state_.loader));
       record_options();
       set_later_checkpoints_aside();
-      log_.emplace(result_.run_dir, options_, model_->sizes(), state_.step);
+      log_.emplace(result_.run_dir, options_, model_->sizes(), &state_);
       read_own_log();
+      if (state_.last) note_score(*state_.last);
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
     }
@@ -222,7 +227,16 @@ class Trainer {
     if (start_from_ && !made.empty())
       say(fmt::format("note: these parameters are new, not in the model: {}", listed(made)));
     start_from_.reset();
-    log_.emplace(result_.run_dir, options_, model_->sizes(), std::nullopt);
+    log_.emplace(result_.run_dir, options_, model_->sizes(), nullptr);
+  }
+
+  // What a resumed run does otherwise than the process that wrote its checkpoint.
+  void note_changes() {
+    if (!resume_) return;
+    const std::vector<OptionChange> changes = changes_on_resume(at_checkpoint_, options_);
+    if (changes.empty()) return;
+    log_->changed(state_.step, changes);
+    say(fmt::format("changed from step {} on: {}", state_.step, listed(texts_of(changes))));
   }
 
   void read_own_log() {
@@ -253,8 +267,11 @@ class Trainer {
     watch_.emplace(health_options(), observer_, [this](const HealthNote& note) { say_note(note); });
     const std::string machine = fmt::format("{}, {} of {}", session_->engine().backend().name,
                                             counted(thread_count(), "thread"), processor_name());
-    if (state_.step < options_.max_steps)  // else it only writes what a process left out at its end
+    if (state_.step <
+        options_.max_steps) {  // else it only writes what a process left out at its end
       log_->started(state_.step, machine, result_.parameters);
+      note_changes();
+    }
     if (observer_)
       observer_->started(
           {result_.run_dir, options_, *session_, state_.step, result_.parameters, machine});
@@ -271,10 +288,9 @@ class Trainer {
 
     for (;;) {
       const int64_t step = state_.step;
-      if (due(step, options_.interval(options_.eval_steps)) && state_.evaluated != step)
-        evaluate(options_.eval_batches);
       const bool last = step >= options_.max_steps;
-      if (last) evaluate_at_the_end();  // before anything of this step is written
+      // The last step is evaluated like those before, and before anything of it is written.
+      if (last || due(step, options_.interval(options_.eval_steps))) evaluate();
       if (step > 0 && (last || due(step, options_.interval(options_.sample_steps))))
         write_samples();
       result_.signal = SignalGuard::received();
@@ -419,35 +435,34 @@ class Trainer {
     user_error(
         "step {}: {}; it began in {}. Try a lower --learning-rate, more --warmup-steps or "
         "--max-grad-norm 1. {}",
-        state_.step, what, origin, sound_checkpoint());
+        state_.step, what, origin, sound_checkpoint(result_.run_dir, sound_step_));
   }
 
-  // A checkpoint is as good as its weights are known to be: by an evaluation, or the next step.
-  std::string sound_checkpoint() const {
-    const auto all = io::list_checkpoints(result_.run_dir);
-    if (all.empty()) return "No checkpoint was written before it";
-    const auto after = std::find_if(all.begin(), all.end(),
-                                    [&](const io::Checkpoint& c) { return c.step > sound_step_; });
-    if (after == all.begin()) return "No checkpoint before it is known to be good";
-    return fmt::format("The newest checkpoint whose loss was still finite is {}",
-                       std::prev(after)->folder.string());
-  }
-
-  Score score(int64_t batches) {
-    return train::evaluate(*session_, *model_, *dataset_, options_, batches);
-  }
-
-  void evaluate(int64_t batches) {
-    if (!dataset_->has_val) return;
-    const Score val = score(batches);
+  // Every evaluation of a run is on the same tokens, which the seed, --eval-batches and
+  // --eval-batch-size fix.
+  void evaluate() {
+    const bool is_known =
+        state_.evaluated == state_.step && (state_.last || state_.step < options_.max_steps);
+    if (!dataset_->has_val || is_known || SignalGuard::received() != 0) return;
+    if (state_.step == 0) progress_->message("evaluating before the first step");
+    const Score val =
+        train::evaluate(*session_, *model_, *dataset_, options_, options_.eval_batches);
     if (SignalGuard::received() != 0) return;  // half an evaluation is none
     state_.evaluated = state_.step;
+    state_.last = val;
     note_score(val);
     log_->evaluation(state_.step, val);
     watch_->evaluation(state_.step, val);
     check_finite(val);
     // A task's head knows nothing at the beginning.
     const bool counts = !dataset_->task || state_.step > 0;
+    if (state_.best_step >= 0 && !val.is_comparable_to(state_.best)) {
+      progress_->message(fmt::format(
+          "note: evaluations are on other tokens than those up to step {}: the best one "
+          "is looked for from here on",
+          state_.best_step));
+      state_.best_step = -1;
+    }
     const bool best = counts && (state_.best_step < 0 || val.is_better_than(state_.best));
     if (best) {
       state_.best = val;
@@ -476,30 +491,11 @@ class Trainer {
   void save() {
     state_.loader = loader_->state().to_json();
     log_->flush();
+    state_.log_bytes = log_->bytes();
     save_checkpoint(result_.run_dir, parts(), options_, state_);
   }
   ModelParts parts() const {
     return {session_->engine(), *model_, *dataset_->tokenizer, generation_config_};
-  }
-
-  // The last word is over as much of the validation text as is reasonable.
-  void evaluate_at_the_end() {
-    const bool whole = options_.eval_batches == 0;
-    const bool is_known = whole && result_.val_loss && state_.evaluated == state_.step;
-    if (SignalGuard::received() != 0 || !dataset_->has_val || is_known) return;
-    const Score val =
-        score(whole ? 0 : std::max(options_.max_steps / kFinalEvalShare, options_.eval_batches));
-    if (SignalGuard::received() != 0) return;  // half an evaluation is none
-    note_score(val);
-    log_->final_evaluation(state_.step, val);
-    watch_->evaluation(state_.step, val);
-    check_finite(val);
-    // The last weights of a task are scored on the same texts as those before: they may be the
-    // best.
-    if (dataset_->task && (state_.best_step < 0 || val.is_better_than(state_.best))) {
-      state_.best = val;
-      state_.best_step = state_.step;
-    }
   }
 
   void note_score(const Score& val) {
@@ -566,8 +562,9 @@ class Trainer {
   std::optional<io::FolderLock> lock_;
   double seconds_before_ = 0;  // of the processes that this one goes on from
   std::optional<ResumePoint> resume_;
-  int64_t resume_step_ = 0;  // of the checkpoint
-  int64_t mapped_peak_ = 0;  // of mapped inputs, as far as it was seen
+  TrainOptions at_checkpoint_;  // with which the checkpoint was written
+  int64_t resume_step_ = 0;     // of the checkpoint
+  int64_t mapped_peak_ = 0;     // of mapped inputs, as far as it was seen
   std::optional<io::ModelFolder> start_from_;
   std::string generation_config_;  // of the model that this run goes on from
   std::optional<Dataset> dataset_;

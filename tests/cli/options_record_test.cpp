@@ -198,9 +198,55 @@ TEST(TrainOptionRecords, ResumeKeepsWhatMustNotChange) {
   EXPECT_USER_ERROR(
       merge_for_resume(recorded, resolve({{"resume", "true"}, {"n_layer", "4"}}), "runs/a"),
       "--resume cannot change --n-layer (3 in runs/a, now 4)");
-  EXPECT_USER_ERROR(
-      merge_for_resume(recorded, resolve({{"resume", "true"}, {"lr", "0.5"}}), "runs/a"),
-      "learning-rate");
+  for (const auto& [name, value] : {std::pair{"batch_size", "3"},
+                                    {"optim", "sgd"},
+                                    {"adam_beta1", "0.5"},
+                                    {"seed", "3"},
+                                    {"sampling", "epoch"},
+                                    {"precision", "bf16"},
+                                    {"dropout", "0.5"},
+                                    {"tokenizer", "byte"}})
+    EXPECT_USER_ERROR(
+        merge_for_resume(recorded, resolve({{"resume", "true"}, {name, value}}), "runs/a"),
+        "--resume cannot change --");
+}
+
+// What decides how the rest of a run learns may change, and what followed from it follows again.
+TEST(TrainOptionRecords, ResumeMayChangeHowARunGoesOn) {
+  TrainOptions recorded = resolve({{"lr", "1e-2"}, {"max_steps", "50"}});
+  recorded.given.clear();
+  const auto resumed = [&](KeyValues now) {
+    now.emplace_back("resume", "runs/a");
+    return merge_for_resume(recorded, resolve(now), "runs/a");
+  };
+  EXPECT_TRUE(changes_on_resume(recorded, resumed({})).empty());
+  const TrainOptions slower = resumed({{"lr", "1e-4"}});
+  EXPECT_EQ(slower.learning_rate, 1e-4);
+  EXPECT_EQ(slower.min_lr, 1e-5) << "a tenth, as before";
+  EXPECT_EQ(texts_of(changes_on_resume(recorded, slower)),
+            (std::vector<std::string>{"--learning-rate 0.0001 (was 0.01)",
+                                      "--min-lr 1e-05 (was 0.001)"}));
+  const TrainOptions many = resumed({{"lr_scheduler_type", "linear"},
+                                     {"warmup_steps", "3"},
+                                     {"lr_decay_steps", "40"},
+                                     {"weight_decay", "0.3"},
+                                     {"max_grad_norm", "0"},
+                                     {"eval_batches", "7"},
+                                     {"load_best_model_at_end", "true"},
+                                     {"logging_steps", "5"},
+                                     {"save_steps", "6"},
+                                     {"sample_steps", "8"}});
+  EXPECT_EQ(many.min_lr, 0) << "of the linear schedule";
+  EXPECT_EQ(many.learning_rate, 1e-2);
+  EXPECT_EQ(changes_on_resume(recorded, many).size(), 11u);
+  // A rate of its own stays; what the preset of the new command line has does not count.
+  EXPECT_EQ(resumed({{"min_lr", "5e-3"}}).min_lr, 5e-3);
+  recorded.min_lr = 3e-3;
+  EXPECT_EQ(resumed({{"lr", "5e-3"}}).min_lr, 3e-3);
+  EXPECT_USER_ERROR(resumed({{"lr", "1e-3"}}), "min-lr must not be above learning-rate");
+  recorded = resolve({{"optim", "adafactor"}});
+  recorded.given.clear();
+  EXPECT_USER_ERROR(resumed({{"lr", "1e-3"}}), "the steps of this run are relative");
 }
 
 TEST(TrainOptionRecords, ResumeTakesTheCommandThatWasFittedEachTime) {

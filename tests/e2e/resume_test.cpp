@@ -1,6 +1,7 @@
 // A run that is killed at any moment and resumed is, bit for bit, the run that was not killed.
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -94,6 +95,124 @@ TEST_F(Resume, KilledAtRandomMoments) {
     EXPECT_EQ(kills, kills_per_way);
   }
   EXPECT_GE(resumed, kills_per_way) << "too few kills hit a run that had a checkpoint";
+}
+
+// Steps, evaluations, samples, notes and ends: whatever was killed when, each stands once, with the
+// values of the run that was not killed. Each case ends a process before its n-th record.
+TEST_F(Resume, EveryRecordStandsOnce) {
+  const auto args = [&](const std::string& name) {
+    std::vector<std::string> all =
+        small_run(name, {"--max-steps", "11", "--eval-steps", "2", "--save-steps", "3",
+                         "--sample-steps", "4", "--samples", "1", "--sample-tokens", "4",
+                         "--lr-scheduler-type", "constant", "--overwrite"});
+    return all;
+  };
+  // By step and kind; times and the starts of processes are left out.
+  const auto records = [&](const std::string& name) {
+    std::vector<std::string> found;
+    std::set<std::string> starts;
+    for (const nlohmann::json& record : io::read_jsonl(path(name) / "log.jsonl")) {
+      const std::string step = record["step"].dump();
+      if (record.contains("machine")) {
+        EXPECT_TRUE(starts.insert(step).second) << name << " starts twice at " << step;
+        continue;
+      }
+      std::string text = step;
+      for (const char* kind : {"loss", "val_loss", "val_tokens", "samples", "health", "finished"})
+        if (record.contains(kind)) text += fmt::format(" {} {}", kind, record[kind].dump());
+      found.push_back(text);
+    }
+    return found;
+  };
+  ASSERT_EQ(run(args("whole")), 0) << err_;
+  const std::vector<std::string> whole = records("whole");
+  ASSERT_EQ(std::set<std::string>(whole.begin(), whole.end()).size(), whole.size());
+  ASSERT_EQ(whole.size(), 11u + 7 + 3 + 1) << "steps, evaluations, samples, the end";
+  const auto goes_on = [&](const std::string& name, const std::string& fault) {
+    const bool resume = has_checkpoint(name);
+    return run(
+        resume ? std::vector<std::string>{"train", "--resume", path(name).string()} : args(name),
+        {"BRRR_FAULT=" + fault});
+  };
+  std::vector<std::pair<int, int>> cases{{12, 2}, {17, 3}, {24, 1}};
+  if (is_long())
+    for (int first = 1; first <= 24; ++first)
+      for (int second = 1; second <= 4; ++second) cases.emplace_back(first, second);
+  for (const char* end : {"kill", "term"})
+    for (const auto& [first, second] : cases) {
+      const std::string name = fmt::format("{}-{}-{}", end, first, second);
+      SCOPED_TRACE(name);
+      // The second process is always killed, and soon: it has saved nothing.
+      const int code = goes_on(name, fmt::format("log.write={}:{}", end, first));
+      if (code != 0) {
+        ASSERT_EQ(code, 128 + (*end == 'k' ? SIGKILL : SIGTERM)) << err_;
+      }
+      const int again = goes_on(name, fmt::format("log.write=kill:{}", second));
+      if (again != 0) {
+        ASSERT_EQ(again, 128 + SIGKILL) << err_;
+      }
+      ASSERT_EQ(goes_on(name, "start=pause:0"), 0) << err_;
+      EXPECT_EQ(records(name), whole);
+      fs::remove_all(path(name));
+    }
+}
+
+// The learning rate and what else decides how a run goes on may change. It is said, recorded and
+// kept, whatever is killed; what the checkpoint holds may not change.
+TEST_F(Resume, ChangesAreRecordedAndKept) {
+  const std::vector<std::string> options{"--max-steps",         "30",      "--save-steps", "10",
+                                         "--lr-scheduler-type", "constant"};
+  const std::vector<std::string> change{"--learning-rate", "1e-4", "--weight-decay", "0.3",
+                                        "--max-grad-norm", "0.5"};
+  for (const char* name : {"plain", "changed", "killed"}) {
+    ASSERT_EQ(run(small_run(name, options), {"BRRR_FAULT=log.write=term:13"}), 128 + SIGTERM)
+        << err_;
+    ASSERT_EQ(io::list_checkpoints(path(name)).back().step, 11);
+  }
+  ASSERT_EQ(run({"train", "--resume", path("plain").string()}), 0) << err_;
+  EXPECT_EQ(err_.find("changed from step"), std::string::npos) << err_;
+  std::vector<std::string> resume{"train", "--resume", path("changed").string()};
+  put_options(resume, change);
+  ASSERT_EQ(run(resume), 0) << err_;
+  EXPECT_NE(err_.find("changed from step 11 on: --learning-rate 0.0001 (was 0.001), --min-lr 1e-05 "
+                      "(was 0.0001), --weight-decay 0.3 (was 0.1), --max-grad-norm 0.5 (was 1)"),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(loss_series("plain"), loss_series("changed"));
+  for (const nlohmann::json& record : io::read_jsonl(path("changed") / "log.jsonl"))
+    if (record.contains("lr")) {
+      EXPECT_EQ(record["lr"], record["step"] <= 11 ? 1e-3 : 1e-4) << record;
+    }
+  // Killed before it saved anything of its own, it goes on with the changes all the same.
+  resume[2] = path("killed").string();
+  ASSERT_EQ(run(resume, {"BRRR_FAULT=log.write=kill:5"}), 128 + SIGKILL) << err_;
+  ASSERT_EQ(run({"train", "--resume", path("killed").string()}), 0) << err_;
+  EXPECT_NE(err_.find("changed from step 11 on: --learning-rate 0.0001 (was 0.001)"),
+            std::string::npos)
+      << err_;
+  expect_same_run("changed", "killed");
+  int changes = 0;
+  for (const nlohmann::json& record : io::read_jsonl(path("killed") / "log.jsonl"))
+    if (record.contains("changed")) {
+      ++changes;
+      EXPECT_EQ(record["step"], 11);
+      EXPECT_EQ(record["changed"][0]["option"], "learning-rate");
+    }
+  EXPECT_EQ(changes, 1);
+  const auto config = nlohmann::json::parse(read_file(path("killed") / "train_config.json"));
+  EXPECT_EQ(config["learning_rate"], 1e-4);
+  ASSERT_EQ(run({"train", "--resume", path("killed").string(), "--max-steps", "32"}), 0) << err_;
+  EXPECT_EQ(err_.find("--learning-rate"), std::string::npos)
+      << "nothing is changed again: " << err_;
+  for (const auto& [name, value] : {std::pair{"--batch-size", "8"},
+                                    {"--n-layer", "2"},
+                                    {"--optim", "sgd"},
+                                    {"--dropout", "0.2"},
+                                    {"--seed", "5"}}) {
+    EXPECT_EQ(run({"train", "--resume", path("killed").string(), name, value}), 2) << name;
+    EXPECT_NE(err_.find(fmt::format("--resume cannot change {} (", name)), std::string::npos)
+        << err_;
+  }
 }
 
 TEST_F(Resume, KilledWhileSaving) {

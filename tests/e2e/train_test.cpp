@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "e2e/run.h"
@@ -268,15 +270,82 @@ TEST_F(Train, Fp16RecoversFromOverflows) {
   EXPECT_EQ(json()["runs"][0]["skipped_steps"].get<int>(), j["skipped_steps"].get<int>());
 }
 
+// However long a run is, every evaluation of it is on the same tokens, the last one among them.
+TEST_F(Train, EveryEvaluationIsOnTheSameTokens) {
+  std::set<std::string> sets;
+  const auto evaluations = [&](const std::string& name, std::vector<std::string> more) {
+    put_options(more, {"--samples", "0"});
+    EXPECT_EQ(run(small_run(name, more)), 0) << err_;
+    std::vector<int64_t> steps;
+    nlohmann::json last;
+    for (const nlohmann::json& record : io::read_jsonl(path(name) / "log.jsonl")) {
+      if (!record.contains("val_loss")) continue;
+      steps.push_back(record["step"]);
+      sets.insert(record["val_set"]);
+      last = record;
+    }
+    EXPECT_EQ(json()["val_loss"], last["val_loss"]) << "the terminal and the log";
+    EXPECT_EQ(json()["val_tokens"], last["val_tokens"]);
+    return std::pair(steps, last["val_tokens"].get<int64_t>());
+  };
+  using Found = std::pair<std::vector<int64_t>, int64_t>;
+  const int64_t tokens = int64_t{3} * 4 * 32;
+  const std::vector<std::string> three{"--eval-batches", "3"};
+  const auto with = [&](std::vector<std::string> more) {
+    put_options(more, three);
+    return more;
+  };
+  EXPECT_EQ(evaluations("short", with({"--max-steps", "25", "--eval-steps", "10"})),
+            (Found{{0, 10, 20, 25}, tokens}));
+  EXPECT_EQ(evaluations("long", with({"--max-steps", "120", "--eval-steps", "0"})),
+            (Found{{120}, tokens}));
+  // As many rows, cut into other batches.
+  EXPECT_EQ(evaluations("cut", {"--max-steps", "2", "--eval-steps", "0", "--eval-batches", "6",
+                                "--eval-batch-size", "2"}),
+            (Found{{2}, tokens}));
+  EXPECT_EQ(sets.size(), 1u);
+  ASSERT_EQ(run({"report", path("short").string(), path("long").string(), "--json"}), 0);
+  EXPECT_TRUE(json()["evaluation_note"].is_null());
+  evaluations("more", {"--max-steps", "2", "--eval-batches", "4"});
+  evaluations("seed", with({"--max-steps", "2", "--seed", "3"}));
+  EXPECT_EQ(sets.size(), 3u);
+  ASSERT_EQ(run({"report", path("short").string(), path("more").string(), "--json"}), 0);
+  const std::string note = json()["evaluation_note"];
+  EXPECT_NE(note.find("short on 384 tokens"), std::string::npos) << note;
+  EXPECT_NE(err_.find(note), std::string::npos) << err_;
+  // With other tokens from a step on, the best evaluation is one of those that can be compared.
+  ASSERT_EQ(run({"train", "--resume", path("short").string(), "--max-steps", "30", "--eval-batches",
+                 "1", "--json"}),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("evaluations are on other tokens than those up to step "), std::string::npos)
+      << err_;
+  EXPECT_EQ(json()["best_step"], 30);
+}
+
+// A better last step is the best, though no evaluation was due there.
+TEST_F(Train, TheLastStepMayBeTheBest) {
+  ASSERT_EQ(run(small_run("run", {"--max-steps", "70", "--eval-steps", "50",
+                                  "--load-best-model-at-end", "--warmup-steps", "0"})),
+            0)
+      << err_;
+  const nlohmann::json j = json();
+  std::map<int64_t, double> losses;
+  for (const nlohmann::json& record : io::read_jsonl(path("run") / "log.jsonl"))
+    if (record.contains("val_loss")) losses[record["step"]] = record["val_loss"];
+  ASSERT_EQ(losses.size(), 3u);
+  ASSERT_LT(losses[70], losses[50]) << "the run learnt nothing: choose another";
+  EXPECT_EQ(j["best_step"], 70);
+  EXPECT_EQ(j["val_loss"], losses[70]);
+  EXPECT_EQ(j["ends_with_best"], false) << "the last weights are the best";
+}
+
 TEST_F(Train, EvaluatesWhatItTrained) {
-  ASSERT_EQ(run(small_run("run")), 0) << err_;
+  ASSERT_EQ(run(small_run("run", {"--eval-batches", "0", "--eval-steps", "0"})), 0) << err_;
   const double val_loss = json()["val_loss"].get<double>();
-  // The whole text is asked for, once: by the last step's evaluation, or at the end.
-  for (const char* every : {"0", "300"}) {
-    ASSERT_EQ(run(small_run("whole", {"--eval-batches", "0", "--eval-steps", every})), 0) << err_;
-    EXPECT_NEAR(json()["val_loss"].get<double>(), val_loss, 1e-9) << every;
-    fs::remove_all(path("whole"));
-  }
+  // Whether or not an evaluation is due at the last step, there is one.
+  ASSERT_EQ(run(small_run("whole", {"--eval-batches", "0", "--eval-steps", "300"})), 0) << err_;
+  EXPECT_EQ(json()["val_loss"].get<double>(), val_loss);
   const std::string text = read_file(text_path());
   write_file_atomically(path("val.txt"),
                         text.substr(static_cast<size_t>(static_cast<double>(text.size()) * 0.9)));
@@ -304,6 +373,22 @@ TEST_F(Train, GenerationWithTheCacheEqualsGenerationWithoutIt) {
     }
     EXPECT_EQ(texts[0], texts[1]) << "temperature " << temperature;
   }
+}
+
+// What is forgotten beyond the context is said once, however many texts there are.
+TEST_F(Train, GenerationBeyondTheContextSaysSo) {
+  ASSERT_EQ(run(small_run("run", {"--max-steps", "2", "--tokenizer", "byte"})), 0) << err_;
+  const auto notes = [&](const std::string& tokens) {
+    EXPECT_EQ(run({"generate", "--model", path("run").string(), "--prompt", "line", "--num-samples",
+                   "3", "--max-new-tokens", tokens}),
+              0)
+        << err_;
+    const size_t first = err_.find("the older half was forgotten");
+    return first == std::string::npos ? 0 : first == err_.rfind("the older half was") ? 1 : 2;
+  };
+  EXPECT_EQ(notes("29"), 0) << "4 + 29 tokens: the last one is not read";
+  EXPECT_EQ(notes("30"), 1);
+  EXPECT_EQ(notes("100"), 1);
 }
 
 TEST_F(Train, BadInputIsOneLine) {

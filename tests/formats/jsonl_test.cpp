@@ -65,6 +65,34 @@ TEST(Jsonl, TruncateKeepsTheStepAndWhatHasNone) {
   EXPECT_EQ(read_jsonl(path).size(), 4u);
 }
 
+// A record of the checkpoint's own step may be younger than the checkpoint.
+TEST(Jsonl, TruncateDropsWhatWasWrittenAfterTheCheckpoint) {
+  TempFolder folder;
+  const fs::path path = folder / "log.jsonl";
+  const std::string before = "{\"step\":1}\n{\"step\":2}\n";
+  const std::string after = "{\"step\":2,\"val_loss\":1}\n{\"step\":3}\n";
+  const auto truncated = [&](std::optional<int64_t> bytes) {
+    write_file_atomically(path, before + after);
+    truncate_jsonl_after(path, 2, bytes);
+    return read_file(path);
+  };
+  {
+    const JsonlWriter log(path);
+    EXPECT_EQ(log.bytes(), 0);
+  }
+  EXPECT_EQ(truncated(std::ssize(before)), before);
+  const std::string by_step = before + "{\"step\":2,\"val_loss\":1}\n";
+  // No line ends there: the log was edited, or lost its end.
+  for (const std::optional<int64_t> bytes : {std::optional<int64_t>(), {5}, {-1}, {1 << 20}})
+    EXPECT_EQ(truncated(bytes), by_step);
+  EXPECT_EQ(truncated(0), "");
+  {
+    JsonlWriter log(path);
+    log.write({{"step", 1}});
+    EXPECT_EQ(log.bytes(), 11);
+  }
+}
+
 /// A line of /proc/self/status in bytes.
 int64_t status_bytes(const std::string& name) {
   std::ifstream file("/proc/self/status");

@@ -168,8 +168,25 @@ TEST(LossPlot, RawIsFaintAndValidationIsMarked) {
   expect_well_formed(svg);
   EXPECT_EQ(paths(svg, "f c0").size(), 1u);
   EXPECT_NE(svg.find("1.6543"), std::string::npos);
+  for (const char* name : {">train, each step</text>", ">train, smoothed ", ">validation "})
+    EXPECT_NE(svg.find(name), std::string::npos) << name;
   EXPECT_FALSE(loss_plot({{1, 2}, {2.0, 1.9}, {}, {}}, "r", "").log_y);
   expect_well_formed(svg_plot(loss_plot({}, "r", "")));
+}
+
+// Losses on other tokens are not joined with those before.
+TEST(LossPlot, TheValidationLineHasAGapWhereItsTokensChange) {
+  LossCurve curve;
+  curve.add_val(10, 3, "a");
+  curve.add_val(20, 2, "a");
+  const auto strokes = [&] {
+    const std::string path = paths(svg_plot(loss_plot(curve, "run", "")), "l k c1").at(0);
+    return std::ranges::count(path, 'M');
+  };
+  EXPECT_EQ(strokes(), 1);
+  curve.add_val(30, 2.5, "b");
+  curve.add_val(40, 2.4, "b");
+  EXPECT_EQ(strokes(), 2);
 }
 
 TEST(Smoothed, KeepsConstantsAndLinesAndGaps) {

@@ -114,8 +114,8 @@ TEST(RunHistory, TheLogTellsWhatTheRunTold) {
     live.add(r);
     read.add_logged(record);
   }
-  live.evaluation(5, 0.75);
-  read.add_logged({{"step", 5}, {"val_loss", 0.75}});
+  live.evaluation(5, 0.75, "ab", 640);
+  read.add_logged({{"step", 5}, {"val_loss", 0.75}, {"val_set", "ab"}, {"val_tokens", 640}});
   live.note(5, "loss_spike", "the loss jumped");
   read.add_logged({{"step", 5}, {"health", "loss_spike"}, {"text", "the loss jumped"}});
   read.add_logged({{"step", 5}, {"finished", true}, {"tokens_per_second", 1e9}});
@@ -125,6 +125,46 @@ TEST(RunHistory, TheLogTellsWhatTheRunTold) {
   EXPECT_EQ(told["tables"].size(), 4u) << told;
   EXPECT_EQ(told["notes"].size(), 1u);
   EXPECT_TRUE(live.news(a).empty());
+}
+
+// A page draws a line for each set of tokens: what came first keeps its number.
+TEST(RunHistory, EvaluationsOnOtherTokensAreAnotherSet) {
+  RunHistory h;
+  h.add_logged({{"step", 1}, {"val_loss", 3.0}, {"val_set", "a"}, {"val_tokens", 640}});
+  h.add_logged({{"step", 2}, {"val_loss", 2.0}, {"val_set", "b"}, {"val_tokens", 64}});
+  h.add_logged({{"step", 3}, {"val_loss", 2.5}, {"val_set", "a"}, {"val_tokens", 640}});
+  // An older version: no names, and other tokens for the last evaluation.
+  h.add_logged({{"step", 4}, {"val_loss", 2.25}});
+  h.add_logged({{"step", 4}, {"final_val_loss", 2.125}, {"val_tokens", 1280}});
+  RunHistory::Place place;
+  const Json news = h.news(place);
+  EXPECT_EQ(news["tables"]["evaluations"]["columns"]["set"].dump(), "[0,1,0,2,3]");
+  EXPECT_EQ(news["sets"].dump(),
+            R"([{"name":"a","tokens":640},{"name":"b","tokens":64},{"name":"","tokens":0},)"
+            R"({"name":"final","tokens":1280}])");
+  EXPECT_TRUE(h.news(place).empty());
+}
+
+TEST(Columns, RowsOfTwoGroupsHaveNoMean) {
+  Columns columns({"step", "set", "loss"}, 2, true);
+  const size_t n = 4 * Columns::kMost;
+  const size_t change = n / 2 + 1;  // in the middle of a pair
+  for (size_t i = 0; i < n; ++i)
+    columns.add({static_cast<double>(i), i < change ? 0.0 : 1.0, i < change ? 3.0 : 7.0});
+  EXPECT_LT(columns.rows(), Columns::kMost);
+  for (size_t i = 0; i < columns.rows(); ++i)
+    ASSERT_EQ(columns.column("loss")[i], columns.column("set")[i] == 0 ? 3 : 7) << i;
+}
+
+TEST(RunHistory, AResumedRunSaysWhatItChanged) {
+  RunHistory h;
+  h.add_logged(Json::parse(R"({"step":7,"changed":[{"option":"learning-rate","before":"0.001",)"
+                           R"("now":"0.0001"},3,{"option":5}]})"));
+  ASSERT_EQ(h.notes().size(), 1u);
+  EXPECT_EQ(h.notes()[0].step, 7);
+  EXPECT_TRUE(h.notes()[0].text.starts_with(
+      "options changed on resume: --learning-rate 0.0001 (was 0.001)"))
+      << h.notes()[0].text;
 }
 
 TEST(RunHistory, NonsenseInALogIsLeftOut) {

@@ -113,8 +113,8 @@ TEST_F(RunPage, DrawsOneRun) {
                            chart(title) + ")"),
           true)
           << title;
-    EXPECT_EQ(browser.evaluate(chart("Share per regime") + ".querySelectorAll('path.area').length"),
-              5);
+    EXPECT_EQ(
+        browser.evaluate(chart("What bounds a step") + ".querySelectorAll('path.area').length"), 5);
     EXPECT_EQ(browser.evaluate(chart("Loss") + ".querySelectorAll('path.mark').length"), 1);
     EXPECT_EQ(browser.evaluate(chart("GPU power, W") + ".hidden"), true);
     const std::string back = browser.evaluate("getComputedStyle(document.body).backgroundColor");
@@ -129,7 +129,7 @@ TEST_F(RunPage, TellsTheValuesUnderThePointer) {
   EXPECT_EQ(browser.tip(), "");
   const std::string tip = browser.tip_over(chart("Loss") + ".querySelector('svg')");
   EXPECT_TRUE(tip.starts_with("step ")) << tip;
-  EXPECT_NE(tip.find("train: "), std::string::npos) << tip;
+  EXPECT_NE(tip.find("train, smoothed: "), std::string::npos) << tip;
   browser.move_mouse(3, 3);
   EXPECT_EQ(browser.tip(), "");
 }
@@ -163,6 +163,25 @@ TEST_F(RunPage, ComparesRuns) {
             true)
       << "heads stand over their cells";
   expect_silent(browser, url);
+}
+
+// One line for each set of tokens, and none from one to the other.
+TEST_F(RunPage, ValidationOnOtherTokensIsAnotherLine) {
+  RunRecord one = run("one", 0.3, kPlain), two = run("two", 0.3, kPlain);
+  one.history.evaluation(410, 2, "ab", 640);
+  one.history.evaluation(420, 2, "ab", 640);
+  one.val_set = "ab", one.val_tokens = 640;
+  test::Browser browser(program_, 1100, 1400, false);
+  open(browser, put({one}));
+  EXPECT_EQ(browser.evaluate(chart("Loss") + ".querySelectorAll('path.points').length"), 2);
+  EXPECT_EQ(browser.evaluate(chart("Loss") + ".textContent.includes('validation on 640 tokens')"),
+            true);
+  EXPECT_EQ(browser.evaluate(chart("Loss") + ".textContent.includes('train, smoothed')"), true);
+  open(browser, put({one, two}));
+  EXPECT_EQ(browser.evaluate(chart("Loss") + ".textContent.includes('cannot be compared')"), true);
+  EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.warning')].some(w => "
+                             "w.textContent.includes('one on 640 tokens'))"),
+            true);
 }
 
 TEST(RunPageText, AFigureSaysWhatItIs) {

@@ -71,6 +71,49 @@ TEST_F(RunRecordTest, ARunThatWentOnAfterItsEndIsNotFinished) {
             "failed");
 }
 
+// The best of a run and losses of several runs are compared on equal tokens only.
+TEST_F(RunRecordTest, LossesOnOtherTokensAreNotCompared) {
+  const auto evaluation = [](int64_t step, double loss, const std::string& set, int64_t tokens) {
+    return Json({{"step", step}, {"val_loss", loss}, {"val_set", set}, {"val_tokens", tokens}})
+               .dump() +
+           "\n";
+  };
+  const RunRecord changed = read_run(put_run("changed", steps(9) + evaluation(3, 0.5, "aa", 640) +
+                                                            evaluation(6, 0.75, "bb", 1280) +
+                                                            evaluation(9, 0.7, "bb", 1280)));
+  EXPECT_EQ(changed.val_loss, 0.7);
+  EXPECT_EQ(changed.best_val_loss, 0.7);
+  EXPECT_EQ(changed.best_step, 9);
+  EXPECT_EQ(changed.val_tokens, 1280);
+  EXPECT_EQ(changed.val_set, "bb");
+  const RunRecord same = read_run(put_run("same", steps(9) + evaluation(9, 0.5, "bb", 1280)));
+  const RunRecord other = read_run(put_run("other", steps(9) + evaluation(9, 0.5, "cc", 640)));
+  const RunRecord old = read_run(put_run("old", steps(9) + "{\"step\":9,\"val_loss\":0.5}\n"));
+  EXPECT_EQ(evaluation_note({changed, same}), "");
+  EXPECT_EQ(evaluation_note({old, old}), "");
+  EXPECT_EQ(evaluation_note({changed, other}),
+            "The validation losses are not measured on the same tokens and cannot be compared: "
+            "changed on "
+            "1,280 tokens (set bb), other on 640 tokens (set cc).");
+  EXPECT_NE(evaluation_note({old, other}).find("old on tokens that its log does not name"),
+            std::string::npos);
+  const Json j = Json::parse(report_json({changed, other}));
+  EXPECT_EQ(j["evaluation_note"], evaluation_note({changed, other}));
+  EXPECT_EQ(j["runs"][0]["val_tokens"], 1280);
+  EXPECT_EQ(j["runs"][1]["val_set"], "cc");
+}
+
+// The train loss is that of the last step, as on the terminal; the smoothed one has its own name.
+TEST_F(RunRecordTest, TheTrainLossIsOfTheLastStep) {
+  std::string log;
+  for (int i = 1; i <= 400; ++i)
+    log += fmt::format("{{\"step\":{},\"loss\":{}}}\n", i, i % 2 == 0 ? 1.0 : 3.0);
+  const RunRecord r = read_run(put_run("a", log));
+  EXPECT_EQ(r.train_loss, 1.0);
+  ASSERT_TRUE(r.smoothed_train_loss.has_value());
+  EXPECT_NEAR(*r.smoothed_train_loss, 2, 0.2);
+}
+
 TEST_F(RunRecordTest, AValidationLossThatIsNoNumberIsTheLastOne) {
   for (const char* key : {"val_loss", "final_val_loss"}) {
     const fs::path run = put_run(

@@ -180,7 +180,7 @@ void LivePage::step(const train::StepRecord& r) {
 
 void LivePage::evaluation(int64_t step, const train::Score& score) {
   const std::lock_guard hold(state_->mutex);
-  state_->history.evaluation(step, score.loss);
+  state_->history.evaluation(step, score.loss, score.set, score.tokens);
   state_->now.val_loss = score.loss;
   state_->now.metrics = score.metrics;
   ++state_->version;

@@ -1,7 +1,7 @@
 // The page of runs: `brrr train --live` feeds it while a run goes on, `brrr report` hands it finished
 // runs. What stands in `#data` and what comes by events has the same form: columns of numbers.
 const data = JSON.parse(document.getElementById('data').textContent);
-const runs = data.runs.map((r) => ({...r, tables: {}, notes: [], samples: []}));
+const runs = data.runs.map((r) => ({...r, tables: {}, sets: [], notes: [], samples: []}));
 const several = runs.length > 1;
 const kSvg = 'http://www.w3.org/2000/svg';
 const by = (id) => document.getElementById(id);
@@ -12,6 +12,7 @@ function merge(run, news) {
     for (const [column, values] of Object.entries(table.columns))
       mine[column] = (mine[column] ?? []).slice(0, table.from).concat(values);
   }
+  run.sets.push(...(news.sets ?? []));
   run.notes.push(...(news.notes ?? []));
   run.samples.push(...(news.samples ?? []));
 }
@@ -100,26 +101,32 @@ function plain(table, column, name) {
 function lossLines(run, i) {
   const t = run.tables.steps, v = run.tables.evaluations, lines = [];
   if (t) {
-    if (!several) lines.push({x: t.step, y: t.loss, colour: i, style: 'faint'});
-    lines.push({name: named(run, 'train'), x: t.step, y: trend(t.loss), colour: i});
+    if (!several) lines.push({name: 'train, each step', x: t.step, y: t.loss, colour: i, style: 'faint'});
+    lines.push({name: named(run, 'train, smoothed'), x: t.step, y: trend(t.loss), colour: i});
   }
-  if (v) lines.push({name: named(run, 'validation'), x: v.step, y: v.val_loss, colour: several ? i : 1, style: 'points'});
+  // Losses on other tokens are another line: between them nothing is to be compared.
+  const sets = [...new Set(v?.set ?? [])];
+  sets.forEach((set, k) => {
+    const of = (column) => column.filter((_, row) => v.set[row] === set), tokens = run.sets[set]?.tokens;
+    const name = 'validation' + (sets.length > 1 ? (tokens ? ` on ${commas(tokens)} tokens` : k ? ' on other tokens' : '') : '');
+    lines.push({name: named(run, name), x: of(v.step), y: of(v.val_loss), colour: several ? i : 1 + k, style: 'points'});
+  });
   return lines;
 }
 const each = (...parts) => (run, i) => parts.flatMap((p, k) => p(run, i).map((l) => (several ? l : {...l, colour: k})));
 const kRegimes = [['share_compute', 'compute-bound', '--compute'], ['share_bandwidth', 'bandwidth-bound', '--bandwidth'],
   ['share_overhead', 'overhead', '--overhead'], ['share_waiting', 'waiting for data', '--c3'], ['share_other', 'other', '--faint']];
 const charts = [
-  {title: 'Loss', y: 'nats', lines: lossLines, log: 'auto', text: short, marks: true},
+  {title: 'Loss', y: 'nats', lines: lossLines, log: 'auto', text: short, marks: true, note: data.evaluations},
   {title: 'Gradient norm', y: 'norm of all gradients', lines: plain('steps', 'grad_norm', 'norm'), log: 'auto', text: short},
   {title: 'Learning rate', y: 'rate', lines: plain('steps', 'lr', 'rate'), zero: true, text: short},
   {title: 'Tokens per second', y: 'tokens/s', lines: plain('steps', 'tokens_per_second', 'tokens/s'), zero: true, text: short},
-  {title: 'Share per regime', y: 'share of the time', regimes: true, text: percent},
+  {title: 'What bounds a step', y: 'share of the time', regimes: true, text: percent},
   {title: 'Waiting for data', y: 'share of the time', lines: plain('steps', 'waiting_share', 'waiting'), zero: true, top: 0.05, text: percent},
   {title: 'Memory', y: 'bytes', lines: each(plain('host', 'process_bytes', 'process'), plain('host', 'arena_bytes', 'arena')), zero: true, base: 1024, text: bytes},
   {title: 'Processors busy', y: 'share of the machine', lines: plain('host', 'cpu_busy', 'of this machine'), zero: true, top: 1, text: percent},
-  {title: 'Processors of this run', y: 'processors', lines: plain('host', 'cpu_processors', 'processors'), zero: true, text: short},
-  {title: 'Processors of other work', y: 'processors', lines: plain('host', 'cpu_other_processors', 'processors'), zero: true, top: 1, text: short, optional: true},
+  {title: 'Processors used by this run', y: 'processors', lines: plain('host', 'cpu_processors', 'processors'), zero: true, text: short},
+  {title: 'Processors used by other programs', y: 'processors', lines: plain('host', 'cpu_other_processors', 'processors'), zero: true, top: 1, text: short, optional: true},
   {title: 'Processor clock, MHz', y: 'MHz', lines: plain('host', 'cpu_clock_mhz', 'clock'), text: short, optional: true},
   {title: 'GPU busy, %', y: '%', lines: plain('gpu', 'gpu_busy_percent', 'busy'), zero: true, text: short, optional: true},
   {title: 'GPU memory', y: 'bytes', lines: plain('gpu', 'gpu_memory_used', 'used'), zero: true, base: 1024, text: bytes, optional: true},
@@ -208,7 +215,10 @@ class Chart {
     this.svg = node('svg', {class: 'plot', role: 'img'});
     this.empty = document.createElement('p');
     this.empty.className = 'faint';
-    this.card.append(head, this.legend, this.svg, this.empty);
+    const note = document.createElement('p');
+    note.className = 'faint';
+    note.textContent = what.note ?? '';
+    this.card.append(head, this.legend, this.svg, this.empty, note);
     parent.append(this.card);
     this.svg.addEventListener('pointermove', (e) => this.hover(e));
     this.svg.addEventListener('pointerleave', () => hideTip());
@@ -293,7 +303,8 @@ class Chart {
       const item = document.createElement('span'), swatch = document.createElement('i');
       const last = [...l.y].reverse().find((v) => v !== null);
       swatch.style.background = colour;
-      item.append(swatch, `${l.name} ${what.text(last)}`);
+      if (l.style === 'faint') swatch.style.opacity = 0.35;
+      item.append(swatch, l.style === 'faint' ? l.name : `${l.name} ${what.text(last)}`);
       this.legend.append(item);
     }
     if (what.marks && !several)
@@ -432,7 +443,7 @@ addEventListener('resize', draw);
 
 // ---- a run that goes on
 
-const tiles = [['step', (n) => commas(n.step) + (n.total ? ' of ' + commas(n.total) : '')], ['loss', (n) => short(n.loss)],
+const tiles = [['step', (n) => commas(n.step) + (n.total ? ' of ' + commas(n.total) : '')], ['train loss', (n) => short(n.loss)],
   ['validation loss', (n) => short(n.val_loss)], ['learning rate', (n) => short(n.lr)], ['gradient norm', (n) => short(n.grad_norm)],
   ['ms a step', (n) => short(n.step_ms)], ['tokens/s', (n) => short(n.tokens_per_second)], ['waiting for data', (n) => percent(n.waiting_share)],
   ['memory', (n) => bytes(n.process_bytes)], ['time left', (n) => duration(n.seconds_left)]];
@@ -458,7 +469,7 @@ if (data.live) {
     if (message.now.state !== 'running') events.close();
   };
   // What comes first after a new connection is everything.
-  events.onopen = () => { runs[0].tables = {}; runs[0].notes = []; runs[0].samples = []; };
+  events.onopen = () => { runs[0].tables = {}; runs[0].sets = []; runs[0].notes = []; runs[0].samples = []; };
   events.onerror = () => {
     by('status').textContent = events.readyState === EventSource.CLOSED ? 'no connection: are too many of these pages open?' : 'connection lost, trying again';
     by('status').dataset.state = 'lost';

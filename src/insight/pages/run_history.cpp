@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/human.h"
 #include "train/runs/run_list.h"
 
 namespace brrr::insight {
@@ -16,6 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kMostSets = 1000;  // of a log that another program wrote
 constexpr const char* kTableNames[] = {"steps", "evaluations", "host", "gpu", "regimes"};
 
 /// Six digits are enough for a picture, and half the page.
@@ -33,16 +35,30 @@ double number_in(const Json& record, const char* name) {
 
 double known(double value) { return value >= 0 ? value : kNone; }
 
+std::vector<train::OptionChange> logged_changes(const Json& list) {
+  const auto text = [](const Json& change, const char* name) {
+    const auto at = change.find(name);
+    return at != change.end() && at->is_string() ? at->get<std::string>() : std::string();
+  };
+  std::vector<train::OptionChange> changes;
+  for (const Json& change : list)
+    if (change.is_object())
+      changes.push_back({text(change, "option"), text(change, "before"), text(change, "now")});
+  return changes;
+}
+
 }  // namespace
 
-Columns::Columns(std::vector<std::string> names, size_t counts)
+Columns::Columns(std::vector<std::string> names, size_t counts, bool grouped)
     : names_(std::move(names)),
       first_mean_(counts),
+      grouped_(grouped),
       columns_(names_.size()),
       sums_(names_.size()),
       counts_(names_.size()) {}
 
 void Columns::add(const std::vector<double>& row) {
+  if (grouped_ && waiting_ > 0 && row[1] != sums_[1]) finish_row();
   for (size_t i = 0; i < first_mean_; ++i) sums_[i] = row[i];
   for (size_t i = first_mean_; i < row.size(); ++i) {
     if (!std::isfinite(row[i])) continue;
@@ -67,11 +83,16 @@ void Columns::halve() {
   stride_ *= 2;
   ++generation_;
   const size_t half = rows() / 2;
+  std::vector<bool> later_only(half);
+  if (grouped_)
+    for (size_t i = 0; i < half; ++i) later_only[i] = columns_[1][2 * i] != columns_[1][2 * i + 1];
   for (size_t c = 0; c < columns_.size(); ++c) {
     std::vector<double>& v = columns_[c];
     for (size_t i = 0; i < half; ++i) {
       const double a = v[2 * i], b = v[2 * i + 1];
-      v[i] = c < first_mean_ || !std::isfinite(a) ? b : !std::isfinite(b) ? a : (a + b) / 2;
+      v[i] = c < first_mean_ || later_only[i] || !std::isfinite(a) ? b
+             : !std::isfinite(b)                                   ? a
+                                                                   : (a + b) / 2;
     }
     v.resize(half);
   }
@@ -107,7 +128,7 @@ RunHistory::RunHistory()
     : tables_{Columns({"step", "seconds", "tokens", "loss", "lr", "grad_norm", "tokens_per_second",
                        "step_ms", "waiting_share"},
                       3),
-              Columns({"step", "val_loss"}),
+              Columns({"step", "set", "val_loss"}, 2, true),
               Columns({"step", "process_bytes", "arena_bytes", "cpu_busy", "cpu_processors",
                        "cpu_other_processors", "cpu_clock_mhz"}),
               Columns({"step", "gpu_memory_used", "gpu_busy_percent", "gpu_watts", "gpu_clock_mhz",
@@ -134,8 +155,11 @@ void RunHistory::add(const train::StepRecord& r) {
                           r.regimes->waiting, r.regimes->other});
 }
 
-void RunHistory::evaluation(int64_t step, double val_loss) {
-  tables_[evaluations].add({static_cast<double>(step), val_loss});
+void RunHistory::evaluation(int64_t step, double val_loss, const std::string& set, int64_t tokens) {
+  auto at = std::ranges::find(sets_, set, &EvaluationSet::name);
+  if (at == sets_.end()) at = sets_.insert(sets_.end(), {set, tokens});
+  tables_[evaluations].add(
+      {static_cast<double>(step), static_cast<double>(at - sets_.begin()), val_loss});
 }
 
 void RunHistory::note(int64_t step, std::string kind, std::string text) {
@@ -162,9 +186,13 @@ void RunHistory::add_logged(const Json& record) {
   if (record.contains("finished")) return;
   for (std::string& text : train::logged_samples(record))
     sample(static_cast<int64_t>(step), std::move(text));
-  for (const char* name : {"val_loss", "final_val_loss"})
-    if (const double loss = number_in(record, name); std::isfinite(loss))
-      evaluation(static_cast<int64_t>(step), loss);
+  if (const auto changed = record.find("changed"); changed != record.end() && changed->is_array())
+    if (const auto texts = train::texts_of(logged_changes(*changed)); !texts.empty())
+      note(static_cast<int64_t>(step), "changed",
+           fmt::format("options changed on resume: {}", listed(texts)));
+  if (const auto logged = train::logged_evaluation(record);
+      logged && std::isfinite(logged->loss) && sets_.size() < kMostSets)
+    evaluation(static_cast<int64_t>(step), logged->loss, logged->set, logged->tokens);
   for (const size_t t : {steps, host, gpu, regimes}) {
     std::vector<double> row{step};
     bool any = false;
@@ -182,6 +210,8 @@ Json RunHistory::news(Place& place) const {
   for (size_t t = 0; t < kTables; ++t)
     if (Json news = tables_[t].news(place.tables[t]); !news.is_null())
       out["tables"][kTableNames[t]] = std::move(news);
+  for (; place.sets < sets_.size(); ++place.sets)
+    out["sets"].push_back({{"name", sets_[place.sets].name}, {"tokens", sets_[place.sets].tokens}});
   for (const Note& n : notes_)
     if (n.number >= place.notes)
       out["notes"].push_back({{"step", n.step}, {"kind", n.kind}, {"text", n.text}});

@@ -16,11 +16,12 @@ namespace brrr::insight {
 
 /// Columns of numbers, the first `counts` of which count (steps, tokens so far). When there are
 /// kMost rows, neighbours become one: its counts are the later one's, its other values are means.
-/// What is not finite is left out of means.
+/// What is not finite is left out of means. With `grouped` the second column names a group, and
+/// rows of two groups have no mean: the later one stays.
 class Columns {
  public:
   static constexpr size_t kMost = 2048;
-  explicit Columns(std::vector<std::string> names, size_t counts = 1);
+  explicit Columns(std::vector<std::string> names, size_t counts = 1, bool grouped = false);
 
   void add(const std::vector<double>& row);
   size_t rows() const { return columns_[0].size(); }
@@ -45,6 +46,7 @@ class Columns {
 
   std::vector<std::string> names_;
   size_t first_mean_;  // the columns before it count
+  bool grouped_;
   std::vector<std::vector<double>> columns_;
   size_t stride_ = 1;  // rows that came to one that is kept
   int64_t generation_ = 0;
@@ -63,7 +65,8 @@ class RunHistory {
   RunHistory();
 
   void add(const train::StepRecord& record);
-  void evaluation(int64_t step, double val_loss);
+  /// `set` and `tokens`: what it was measured on (Score::set); "" and 0 if unknown.
+  void evaluation(int64_t step, double val_loss, const std::string& set, int64_t tokens);
   void note(int64_t step, std::string kind, std::string text);
   /// A text that the model wrote after a step.
   void sample(int64_t step, std::string text);
@@ -72,10 +75,11 @@ class RunHistory {
 
   struct Place {
     std::array<Columns::Place, kTables> tables;
-    size_t notes = 0, samples = 0;  // how many there were
+    size_t notes = 0, samples = 0, sets = 0;  // how many there were
   };
-  /// {"tables": {name: Columns::news}, "notes": [...], "samples": [...]}, without what is not new;
-  /// an empty object when nothing is.
+  /// {"tables": {name: Columns::news}, "sets": [...], "notes": [...], "samples": [...]}, without
+  /// what is not new; an empty object when nothing is. The column "set" of the evaluations counts
+  /// in "sets".
   nlohmann::json news(Place& place) const;
 
   struct Note {
@@ -94,6 +98,12 @@ class RunHistory {
 
  private:
   std::array<Columns, kTables> tables_;
+  /// Validation losses of one set can be compared.
+  struct EvaluationSet {
+    std::string name;
+    int64_t tokens = 0;
+  };
+  std::vector<EvaluationSet> sets_;
   std::vector<Note> notes_;
   size_t notes_there_were_ = 0;
   std::vector<Sample> samples_;

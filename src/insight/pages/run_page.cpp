@@ -117,7 +117,13 @@ std::string figures(const std::vector<RunRecord>& runs) {
       runs,
       {{"steps", [](R r) { return static_cast<double>(r.last_step); }, whole},
        {"train loss", [](R r) { return r.train_loss; }, loss},
+       {"train loss, smoothed", [](R r) { return r.smoothed_train_loss; }, loss},
        {"val. loss", [](R r) { return r.val_loss; }, loss},
+       {"val. tokens",
+        [](R r) {
+          return r.val_tokens ? std::optional(static_cast<double>(*r.val_tokens)) : std::nullopt;
+        },
+        whole},
        {"best val. loss", [](R r) { return r.best_val_loss; },
         [](R r, double v) { return fmt::format("{:.4f} at {}", v, r.best_step); }},
        {"task", [](R r) { return r.metric_value; },
@@ -132,6 +138,7 @@ std::string figures(const std::vector<RunRecord>& runs) {
                                 [](R, double v) { return fmt::format("{:.2f}%", 100 * v); }},
                                {"skipped steps", [](R r) { return r.skipped_steps; }, whole}});
   if (runs.size() == 1) return text;
+  text += warning(evaluation_note(runs));
   std::string items;
   for (const RunRecord& r : runs) items += "<li>" + html_text(r.name + ": " + subject(r)) + "</li>";
   return text + "<ul class=\"faint\">" + items + "</ul>";
@@ -178,6 +185,7 @@ Json page_data(const std::vector<RunRecord>& runs, bool live) {
   return {{"live", live},
           {"regimes", env::as_typed(kNotMeasured)},
           {"disturbing", kDisturbingProcessors},
+          {"evaluations", evaluation_note(runs)},
           {"runs", std::move(list)}};
 }
 

@@ -5,9 +5,11 @@
 #include <map>
 #include <set>
 
+#include "base/human.h"
 #include "folders/folder_lock.h"
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
+#include "formats/svg_plot.h"
 #include "insight/machine/timing.h"
 #include "train/options.h"
 #include "train/runs/run_list.h"
@@ -86,6 +88,7 @@ void read_log(RunRecord& run) {
         run.history.add_logged(record);
         outline.add(record);  // not from the history, where neighbours become one in time
         figure(record, "parameters", run.parameters);
+        figure(record, "loss", run.train_loss);
         if (const auto machine = record.find("machine");
             machine != record.end() && machine->is_string())
           run.machine = machine->get<std::string>();
@@ -110,7 +113,11 @@ void read_log(RunRecord& run) {
                     damaged == 1 ? std::string("a line") : fmt::format("{} lines", damaged),
                     damaged == 1 ? "is" : "are", first_damage));
   run.last_step = outline.last_step;
-  run.val_loss = outline.val_loss;
+  if (outline.evaluation) {
+    run.val_loss = outline.evaluation->loss;
+    if (outline.evaluation->tokens > 0) run.val_tokens = outline.evaluation->tokens;
+    if (outline.evaluation->set != "final") run.val_set = outline.evaluation->set;
+  }
   run.best_val_loss = outline.best_val_loss;
   run.best_step = outline.best_step;
   // A training run holds the lock of its folder.
@@ -122,7 +129,9 @@ void read_log(RunRecord& run) {
 
 void read_figures(RunRecord& run) {
   const Columns& steps = run.history.table(RunHistory::steps);
-  run.train_loss = mean_of_last(steps.column("loss"), std::max<size_t>(1, steps.rows() / 100));
+  const std::vector<double>& losses = steps.column("loss");
+  run.smoothed_train_loss =
+      mean_of_last(io::smoothed(losses, static_cast<int>(losses.size() / 80)), 1);
   run.median_tokens_per_second = finite_median(steps.column("tokens_per_second"));
   if (!run.waiting_share)
     run.waiting_share = mean_of_last(steps.column("waiting_share"), steps.rows());
@@ -197,6 +206,23 @@ void tell_apart(std::vector<RunRecord>& runs) {
     if (bearers[run.name] > 1) run.name += fmt::format(" ({})", run.folder.string());
 }
 
+std::string evaluation_note(const std::vector<RunRecord>& runs) {
+  std::set<std::string> sets;
+  std::vector<std::string> names;
+  for (const RunRecord& run : runs) {
+    if (!run.val_loss) continue;
+    sets.insert(run.val_set);
+    names.push_back(run.val_set.empty()
+                        ? run.name + " on tokens that its log does not name"
+                        : fmt::format("{} on {} (set {})", run.name,
+                                      counted(run.val_tokens.value_or(0), "token"), run.val_set));
+  }
+  if (sets.size() < 2) return "";
+  return fmt::format(
+      "The validation losses are not measured on the same tokens and cannot be compared: {}.",
+      listed(names));
+}
+
 std::vector<std::string> differing_options(const std::vector<RunRecord>& runs) {
   std::set<std::string> names;
   for (const RunRecord& run : runs)
@@ -227,7 +253,10 @@ std::string report_json(const std::vector<RunRecord>& runs) {
     j["steps"] = run.last_step;
     j["max_steps"] = run.max_steps;
     j["train_loss"] = or_null(run.train_loss);
+    j["smoothed_train_loss"] = or_null(run.smoothed_train_loss);
     j["val_loss"] = or_null(run.val_loss);
+    j["val_tokens"] = run.val_tokens ? Json(*run.val_tokens) : Json(nullptr);
+    j["val_set"] = run.val_set.empty() ? Json(nullptr) : Json(run.val_set);
     j["best_val_loss"] = or_null(run.best_val_loss);
     j["best_step"] = run.best_step;
     if (!run.metric.empty()) j[run.metric] = or_null(run.metric_value);
@@ -245,13 +274,17 @@ std::string report_json(const std::vector<RunRecord>& runs) {
     RunHistory::Place place;
     Json news = run.history.news(place);
     j["samples"] = news.contains("samples") ? news["samples"] : Json::array();
+    j["evaluation_sets"] = news.contains("sets") ? news["sets"] : Json::array();
     j["health"] = news.contains("notes") ? news["notes"] : Json::array();
     j["curves"] = Json::object();
     if (news.contains("tables"))
       for (const auto& [name, table] : news["tables"].items()) j["curves"][name] = table["columns"];
     list.push_back(std::move(j));
   }
-  const Json out = {{"runs", std::move(list)}, {"differing_options", differing_options(runs)}};
+  const std::string note = evaluation_note(runs);
+  const Json out = {{"runs", std::move(list)},
+                    {"differing_options", differing_options(runs)},
+                    {"evaluation_note", note.empty() ? Json(nullptr) : Json(note)}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -22,9 +22,12 @@ struct RunRecord {
   RunHistory history;
 
   // Final figures; what is not known is absent.
-  std::optional<double> train_loss;  // mean over the last hundredth of the steps
-  std::optional<double> val_loss;    // the last one; NaN where it was not finite
-  std::optional<double> best_val_loss;
+  std::optional<double> train_loss;           // of the last logged step
+  std::optional<double> smoothed_train_loss;  // where the smoothed curve ends
+  std::optional<double> val_loss;             // the last one; NaN where it was not finite
+  std::optional<int64_t> val_tokens;          // that it was measured on
+  std::string val_set;  // Score::set of these tokens; "" where an older version wrote the log
+  std::optional<double> best_val_loss;  // of the evaluations on the same tokens
   int64_t best_step = -1;
   /// What a task is judged by: "accuracy", "pearson" or "f1", and its last value; "": no task.
   std::string metric;
@@ -44,6 +47,10 @@ RunRecord read_run(const fs::path& folder);
 
 /// Names that several runs have get their folders beside them.
 void tell_apart(std::vector<RunRecord>& runs);
+
+/// Which runs were evaluated on other tokens than others, so that their validation losses cannot be
+/// compared; "" where all are on the same.
+std::string evaluation_note(const std::vector<RunRecord>& runs);
 
 /// Options whose values are not the same in all runs, by name; those that are only about places and
 /// logging are left out.

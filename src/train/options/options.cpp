@@ -264,7 +264,8 @@ void add_evaluation_rows(Table& t) {
                "sequences per evaluation batch (default: the batch size)",
                {"per-device-eval-batch-size", "per-gpu-eval-batch-size"});
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
-         "end with the weights of the best evaluation instead of the last");
+         "end with the weights of the best evaluation instead of the last")
+      .free_on_resume = true;
   t.text(
        "metric-for-best-model", &Options::metric_for_best_model, "NAME",
        "what tells the best evaluation: loss, or of a task accuracy, f1, f1_macro, precision, "

@@ -30,9 +30,7 @@ std::string foreign_setting(const TrainOptions& o) {
   return "";
 }
 
-// min_lr at full precision prints as 5.9999999999999995e-05; a tenth is meant as people write it.
 double rounded(double x, int digits) { return parse_real(fmt::format("{:.{}g}", x, digits), {}); }
-double a_tenth_of(double rate) { return rounded(rate / 10, 12); }
 
 // Presets are written for AdamW; with these optimizers other numbers are usual.
 void fill_for_optimizer(TrainOptions& o) {
@@ -73,7 +71,7 @@ void fill(TrainOptions& o) {
   fill_for_optimizer(o);
   for (const auto& [name, value] : models::find_architecture(o.architecture).defaults())
     o.model_settings.emplace(name, value);
-  if (o.min_lr < 0) o.min_lr = o.lr_scheduler_type == "linear" ? 0 : a_tenth_of(o.learning_rate);
+  if (o.min_lr < 0) o.min_lr = default_min_lr(o);
   if (o.was_given("num-train-epochs") && o.num_train_epochs > 0 && !o.was_given("max-steps"))
     o.max_steps = 0;
   fill_intervals(o);
@@ -180,10 +178,12 @@ void validate_metric(const TrainOptions& o) {
                 is_lower_better(metric) ? "false" : "true", of, metric);
 }
 
-/// Sequences in a step.
-int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
-
 }  // namespace
+
+double default_min_lr(const TrainOptions& o) {
+  // A tenth at full precision would print as 5.9999999999999995e-05.
+  return o.lr_scheduler_type == "linear" ? 0 : rounded(o.learning_rate / 10, 12);
+}
 
 const models::Preset& find_preset(const std::string& name) {
   for (const models::Preset* preset : presets())
@@ -328,7 +328,8 @@ void validate(const TrainOptions& o) {
     usage_error("--separator is for text: shards have an end-of-text token after each document");
   if (o.max_steps == 0 && o.num_train_epochs <= 0)
     usage_error("nothing to do: expected max-steps or num-train-epochs above 0");
-  if (o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear")
+  // A resumed run has rates of its own, which merge_for_resume() compares.
+  if (!o.wants_resume() && (o.lr_scheduler_type == "cosine" || o.lr_scheduler_type == "linear"))
     if (o.min_lr > o.learning_rate)
       usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
                   o.min_lr, o.learning_rate);
@@ -433,39 +434,6 @@ std::string to_toml(const TrainOptions& options) {
     text += fmt::format("{} = {}  # {}\n", with_underscores(row.name), value, row.help);
   }
   return text;
-}
-
-TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
-                              const std::string& what) {
-  TrainOptions result = recorded;
-  result.given = now.given;
-  // What --fit cut the step into may be asked for as a whole again. The command that first did has
-  // --fit, where the record, which is of the last part of the run, may have none.
-  const bool recut = (recorded.wants_fit() || now.wants_fit()) && rows_of(recorded) == rows_of(now);
-  for (const Row& row : train_option_table().rows()) {
-    if (!row.get) continue;
-    const bool given = now.was_given(row.name);
-    const auto before = row.get(recorded), after = row.get(now);
-    const bool cuts = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
-    if (given && !row.free_on_resume && before != after && !(cuts && recut))
-      usage_error(
-          "--resume cannot change --{} ({} in {}, now {}); leave it out, or start a new run with "
-          "--init-from {}",
-          row.name, fmt::join(before, " "), what, fmt::join(after, " "), what);
-    if (!(given && row.free_on_resume) && !is_per_call(row.name)) continue;
-    if (row.clear) row.clear(result);
-    for (const std::string& item : after) row.set(result, item);
-  }
-  // That command names the batches of an evaluation as a whole, too: as many rows in those
-  // recorded.
-  if (recut && now.wants_fit() && recorded.batch_size != now.batch_size &&
-      now.was_given("eval-batches") && !now.was_given("eval-batch-size") &&
-      result.eval_batch_size > 0)
-    result.eval_batches = (now.eval_batches * now.eval_batch_size + result.eval_batch_size - 1) /
-                          result.eval_batch_size;
-  // A longer run goes by steps again.
-  if (now.was_given("num-train-epochs") && now.max_steps == 0) result.max_steps = 0;
-  return result;
 }
 
 }  // namespace brrr::train

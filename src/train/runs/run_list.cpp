@@ -50,19 +50,42 @@ void read_record(const fs::path& run, RunSummary& summary) {
 
 }  // namespace
 
+std::optional<LoggedEvaluation> logged_evaluation(const nlohmann::json& record) {
+  for (const char* name : {"val_loss", "final_val_loss"}) {
+    const auto loss = record.find(name);
+    if (loss == record.end() || !(loss->is_number() || loss->is_null())) continue;
+    LoggedEvaluation evaluation;
+    evaluation.loss = loss->is_null() ? std::nan("") : loss->get<double>();  // JSON has no NaN
+    if (const auto tokens = record.find("val_tokens");
+        tokens != record.end() && tokens->is_number())
+      evaluation.tokens = static_cast<int64_t>(std::clamp(tokens->get<double>(), 0.0, 1e15));
+    const auto set = record.find("val_set");
+    if (set != record.end() && set->is_string())
+      evaluation.set = set->get<std::string>();
+    else if (name == std::string_view("final_val_loss"))
+      evaluation.set = "final";
+    return evaluation;
+  }
+  return std::nullopt;
+}
+
 void RunOutline::add(const nlohmann::json& record) {
   using Json = nlohmann::json;
   int64_t at = 0;
   if (const auto step = record.find("step"); step != record.end() && step->is_number())
     at = static_cast<int64_t>(std::clamp(step->get<double>(), 0.0, 1e15));
   last_step = std::max(last_step, at);
-  for (const char* name : {"val_loss", "final_val_loss"}) {
-    const auto loss = record.find(name);
-    if (loss == record.end() || !(loss->is_number() || loss->is_null())) continue;
-    val_loss = loss->is_null() ? std::nan("") : loss->get<double>();  // JSON has no NaN
-    if (!std::isfinite(*val_loss) || (best_val_loss && *best_val_loss <= *val_loss)) continue;
-    best_val_loss = val_loss;
-    best_step = at;
+  if (const auto now = logged_evaluation(record)) {
+    // Losses on other tokens cannot be compared with those before.
+    if (evaluation && evaluation->set != now->set && std::isfinite(now->loss)) {
+      best_val_loss.reset();
+      best_step = -1;
+    }
+    evaluation = now;
+    if (std::isfinite(now->loss) && !(best_val_loss && *best_val_loss <= now->loss)) {
+      best_val_loss = now->loss;
+      best_step = at;
+    }
   }
   const auto end = record.find("finished");
   is_finished = end != record.end() && *end == true;

@@ -14,13 +14,27 @@
 
 namespace brrr::train {
 
+/// An evaluation as a record of a log tells it. `set` names what it was measured on, as
+/// Score::set does; older versions left it out, and measured the last one on other tokens than
+/// those before.
+struct LoggedEvaluation {
+  double loss = 0;     // NaN where it was not finite
+  int64_t tokens = 0;  // 0: not recorded
+  std::string set;     // "final" for the last one by an older version, "" for its others
+};
+/// Nothing for a record of something else.
+std::optional<LoggedEvaluation> logged_evaluation(const nlohmann::json& record);
+
 /// What the records of a log say of its run as a whole, one after the other.
 class RunOutline {
  public:
   void add(const nlohmann::json& record);
 
   int64_t last_step = 0;
-  std::optional<double> val_loss, best_val_loss;  // the last one may be NaN, the best is finite
+  /// The last evaluation, whose loss may be NaN, and the best of those on the same tokens, which is
+  /// finite.
+  std::optional<LoggedEvaluation> evaluation;
+  std::optional<double> best_val_loss;
   int64_t best_step = -1;
   bool is_finished = false;  // its last record says so; a resumed run goes on after it
   bool has_failed = false;   // a number that is none ended it

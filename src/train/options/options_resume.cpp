@@ -1,0 +1,117 @@
+// What a resumed run takes over from its record, and what may be changed.
+#include <algorithm>
+
+#include "base/file.h"
+#include "train/options.h"
+
+namespace brrr::train {
+namespace {
+
+using ResumeRow = OptionTable<TrainOptions>::Row;
+
+// They decide how the rest of a run learns, and nothing that its checkpoint holds.
+constexpr const char* kLearningOptions[] = {
+    "learning-rate",  "min-lr",       "lr-scheduler-type", "warmup-steps",
+    "lr-decay-steps", "weight-decay", "max-grad-norm",     "muon-learning-rate"};
+
+bool is_learning_option(const std::string& name) {
+  return std::ranges::find(kLearningOptions, name) != std::end(kLearningOptions);
+}
+
+bool may_change(const ResumeRow& row) { return row.free_on_resume || is_learning_option(row.name); }
+
+void copy_option(const ResumeRow& row, const TrainOptions& from, TrainOptions& to) {
+  const std::vector<std::string> items = row.get(from);
+  if (row.clear) row.clear(to);
+  for (const std::string& item : items) row.set(to, item);
+}
+
+/// Sequences in a step.
+int64_t rows_of(const TrainOptions& o) { return o.batch_size * o.gradient_accumulation_steps; }
+
+void settle_rates(const TrainOptions& recorded, const TrainOptions& now, TrainOptions& result) {
+  if (recorded.relative_step && now.was_given("learning-rate"))
+    usage_error(
+        "--resume cannot change --learning-rate: the steps of this run are relative "
+        "(--relative-step), and no learning rate sets them");
+  if (!now.was_given("min-lr") && recorded.min_lr == default_min_lr(recorded))
+    result.min_lr = default_min_lr(result);
+  const bool decays = result.lr_scheduler_type == "cosine" || result.lr_scheduler_type == "linear";
+  if (decays && result.min_lr > result.learning_rate)
+    usage_error("min-lr must not be above learning-rate; got min-lr {} and learning-rate {}",
+                result.min_lr, result.learning_rate);
+}
+
+}  // namespace
+
+TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
+                              const std::string& what) {
+  TrainOptions result = recorded;
+  result.given = now.given;
+  // What --fit cut the step into may be asked for as a whole again. The command that first did has
+  // --fit, where the record, which is of the last part of the run, may have none.
+  const bool recut = (recorded.wants_fit() || now.wants_fit()) && rows_of(recorded) == rows_of(now);
+  for (const ResumeRow& row : train_option_table().rows()) {
+    if (!row.get) continue;
+    const bool given = now.was_given(row.name);
+    const auto before = row.get(recorded), after = row.get(now);
+    const bool cuts = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
+    if (given && !may_change(row) && before != after && !(cuts && recut))
+      usage_error(
+          "--resume cannot change --{} ({} in {}, now {}); leave it out, or start a new run with "
+          "--init-from {}",
+          row.name, fmt::join(before, " "), what, fmt::join(after, " "), what);
+    if ((given && may_change(row)) || is_per_call(row.name)) copy_option(row, now, result);
+  }
+  settle_rates(recorded, now, result);
+  // That command names the batches of an evaluation as a whole, too: as many rows in those
+  // recorded.
+  if (recut && now.wants_fit() && recorded.batch_size != now.batch_size &&
+      now.was_given("eval-batches") && !now.was_given("eval-batch-size") &&
+      result.eval_batch_size > 0)
+    result.eval_batches = (now.eval_batches * now.eval_batch_size + result.eval_batch_size - 1) /
+                          result.eval_batch_size;
+  // A longer run goes by steps again.
+  if (now.was_given("num-train-epochs") && now.max_steps == 0) result.max_steps = 0;
+  return result;
+}
+
+TrainOptions with_later_changes(const TrainOptions& at_checkpoint,
+                                const std::filesystem::path& run) {
+  const std::filesystem::path file = run / "train_config.json";
+  TrainOptions record;
+  try {
+    record = options_from_json(read_file(file), file.string());
+  } catch (const UserError&) {  // the checkpoint has all that is needed
+    return at_checkpoint;
+  }
+  TrainOptions result = at_checkpoint;
+  for (const ResumeRow& row : train_option_table().rows())
+    if (row.get && may_change(row) && !is_per_call(row.name)) copy_option(row, record, result);
+  return result;
+}
+
+std::vector<OptionChange> changes_on_resume(const TrainOptions& at_checkpoint,
+                                            const TrainOptions& now) {
+  std::vector<OptionChange> changes;
+  for (const ResumeRow& row : train_option_table().rows()) {
+    const bool counts = is_learning_option(row.name) || row.group == "evaluation" ||
+                        row.name == "max-steps" || row.name.starts_with("save-");
+    if (!row.get || !counts || is_per_call(row.name)) continue;
+    const auto before = row.get(at_checkpoint), after = row.get(now);
+    if (before != after)
+      changes.push_back({row.name, fmt::format("{}", fmt::join(before, " ")),
+                         fmt::format("{}", fmt::join(after, " "))});
+  }
+  return changes;
+}
+
+std::vector<std::string> texts_of(const std::vector<OptionChange>& changes) {
+  std::vector<std::string> texts;
+  for (const OptionChange& c : changes)
+    texts.push_back(fmt::format("--{} {} (was {})", c.name, c.now.empty() ? "''" : c.now,
+                                c.before.empty() ? "''" : c.before));
+  return texts;
+}
+
+}  // namespace brrr::train
