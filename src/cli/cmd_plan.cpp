@@ -21,6 +21,7 @@ namespace {
 
 // What `plan` understands besides the options of `train`.
 struct PlanOptions {
+  std::string model;
   std::string svg, html, kernel_rates;
   std::string measure = "once";
   bool largest_batch = false, kernels = false;
@@ -31,6 +32,7 @@ const OptionTable<PlanOptions>& plan_table() {
   static const OptionTable<PlanOptions> table = [] {
     OptionTable<PlanOptions> t;
     t.group("plan");
+    add_model_row(t, &PlanOptions::model);
     t.flag("largest-batch", &PlanOptions::largest_batch,
            "find the largest micro-batch that fits in --memory-limit");
     t.flag("kernels", &PlanOptions::kernels,
@@ -155,7 +157,8 @@ int plan_file(const Arguments& args) {
   return fits || o.memory_limit.empty() ? 0 : static_cast<int>(ExitCode::kNoMemory);
 }
 
-int run_plan(const Arguments& args) {
+int run_plan(const Arguments& typed) {
+  const Arguments args = with_model_as_word(typed);
   if (module_named(args)) return plan_file(args);
   PlanOptions own;
   const KeyValues given = options_of_run(args, plan_table(), own);
@@ -217,7 +220,7 @@ Command plan_command() {
   return {
       .name = "plan",
       .summary = "predict what a run needs: every byte, every operation, the time of a step",
-      .synopsis = "[FILE.toml | MODEL_FOLDER | FILE.onnx | FILE.brrr] [any option of train]",
+      .synopsis = "[FILE.toml | [--model] FOLDER | FILE.onnx | FILE.brrr] [any option of train]",
       .notes =
           "Allocates nothing but the plan. Takes the options of `brrr train`, or a run, a\n"
           "checkpoint or a Hugging Face folder whose training to plan. With --memory-limit the\n"

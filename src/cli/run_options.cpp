@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/model_option.h"
 #include "folders/model_folder.h"
 #include "insight/profile/timed_step.h"
 #include "train/parts.h"
@@ -69,6 +70,10 @@ models::ModelPtr definition_to_start_from(const fs::path& folder, train::TrainOp
   return train::to_start_from(model, o);
 }
 
+bool is_options_file(const std::string& word) {
+  return word.ends_with(".toml") || word.ends_with(".py");
+}
+
 bool names_a_model(const std::string& key) {
   if (key == kFolder) return false;
   const auto& info = train::train_option_table().find(key);
@@ -129,12 +134,28 @@ std::optional<train::Dataset> open_data(const train::TrainOptions& o, const std:
 
 }  // namespace
 
+Arguments with_model_as_word(Arguments args) {
+  std::string model;
+  std::erase_if(args.given, [&](const auto& option) {
+    if (canonical_key(option.first) != "model") return false;
+    if (!model.empty()) usage_error("--model is given twice: {} and {}", model, option.second);
+    if (option.second.empty()) usage_error("--model: expected a value; got an empty one");
+    model = option.second;
+    return true;
+  });
+  if (model.empty()) return args;
+  if (is_options_file(model))
+    usage_error("--model: {} is a file of options; name it without --model", model);
+  args.positional.push_back(model);
+  return args;
+}
+
 void add_run_file(const Arguments& args, KeyValues& given) {
   if (args.positional.size() > 1)
     usage_error("expected one file of options or model folder; got '{}' and '{}'",
                 args.positional[0], args.positional[1]);
   for (const std::string& word : args.positional)
-    given.emplace_back(word.ends_with(".toml") || word.ends_with(".py") ? "config" : kFolder, word);
+    given.emplace_back(is_options_file(word) ? "config" : kFolder, word);
 }
 
 std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyValues& given) {
@@ -144,6 +165,11 @@ std::vector<OptionInfo> options_for_help(std::vector<OptionInfo> all, const KeyV
   KeyValues heads;
   std::string folder;
   for (const auto& [key, value] : given) {
+    if (canonical_key(key) == "model") {
+      heads.emplace_back("init-from", value);
+      folder = value;
+      continue;
+    }
     if (!names_option(key, rows)) continue;
     const auto& row = table.find(key);
     const std::string name = row.stands_for.empty() ? row.name : row.stands_for;
@@ -189,7 +215,7 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants) {
       usage_error("expected one model; got {} and --init-from {}", alone->second, value);
   if (of_folder) alone->first = "init-from";
   o = train::resolve(options);
-  if (o.init_from != "scratch") run.folder = io::find_model(o.init_from);
+  if (o.init_from != "scratch") run.folder = find_named_model(o.init_from);
   if (of_folder) o = train::resolve(with_record(run.folder, options));
   use_threads(o.threads);
   ::setenv("BRRR_OFFLINE", "1", 1);  // to look at a run downloads nothing

@@ -32,6 +32,18 @@ DescribedRun describe_run(const KeyValues& given, WantsData wants);
 /// With --init-from: takes over from the folder what `train` takes over.
 void adopt_folder(train::TrainOptions& options);
 
+/// The row --model of `brrr plan` and `brrr profile`, for every kind of model that other verbs
+/// take.
+template <typename T>
+void add_model_row(OptionTable<T>& t, std::string T::*model) {
+  t.text("model", model, "FOLDER",
+         "run, checkpoint or model folder, ORG/NAME of the Hugging Face Hub, or ONNX or .brrr file "
+         "(the same as FOLDER without --model)");
+}
+/// The arguments with the value of --model as a word that stands alone. Throws UserError (exit 2)
+/// for a second model.
+Arguments with_model_as_word(Arguments args);
+
 /// A TOML file or a model folder that stands alone on the command line.
 void add_run_file(const Arguments& args, KeyValues& given);
 

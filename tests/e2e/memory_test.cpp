@@ -214,6 +214,22 @@ TEST_F(Memory, APlanOfInitFromIsTheRunThatTrainStarts) {
   EXPECT_EQ(bytes("batch_size"), batch);
   ASSERT_EQ(run({"plan", path("from").string(), "--json", "--no-measure"}), 0) << err_;
   EXPECT_EQ(bytes("batch_size"), 3);
+  const std::string by_folder = out_;
+  ASSERT_EQ(run({"plan", "--model", path("from").string(), "--json", "--no-measure"}), 0) << err_;
+  EXPECT_EQ(json()["arena_bytes"], nlohmann::json::parse(by_folder)["arena_bytes"]);
+  ASSERT_EQ(run({"profile", "--model", path("from").string(), "--json", "--seconds", "0.1",
+                 "--no-advice"}),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("profile: "), std::string::npos);
+  for (const auto& [model, part] :
+       {std::pair{"a.toml", "is a file of options; name it without --model"}, {"", "empty one"}}) {
+    EXPECT_EQ(run({"plan", "--model", model}), 2);
+    EXPECT_NE(err_.find(part), std::string::npos) << err_;
+  }
+  EXPECT_EQ(run({"plan", "--model", "a", "--model", "b"}), 2);
+  EXPECT_NE(err_.find("--model is given twice: a and b"), std::string::npos) << err_;
+  EXPECT_EQ(run({"profile", "--model", path("from").string(), path("from").string()}), 2);
   EXPECT_EQ(run({"plan", path("from").string(), "--init-from", path("from").string()}), 2);
   EXPECT_NE(err_.find("expected one model"), std::string::npos) << err_;
 }

@@ -78,6 +78,12 @@ TEST_F(ModuleVerbs, APlanTellsWhatARunTakes) {
   EXPECT_EQ(err_, "");
   EXPECT_GT(json()["arena_bytes"], plan["arena_bytes"]);
   plan = json();
+  // --model names the file as it does for `brrr run`.
+  ASSERT_EQ(run({"plan", "--model", at("m.onnx"), "--json", "--no-measure", "--size", "n=256"}), 0)
+      << err_;
+  EXPECT_EQ(json()["arena_bytes"], plan["arena_bytes"]);
+  EXPECT_EQ(run({"plan", at("m.onnx"), "--model", at("m.onnx")}), 2);
+  EXPECT_NE(err_.find("expected one file; got "), std::string::npos) << err_;
   ASSERT_EQ(plan["programs"].size(), 1u);
   const nlohmann::json& program = plan["programs"][0];
   EXPECT_GE(program["temporary_bytes"], 2 * 256 * 2048 * 4);
