@@ -24,6 +24,7 @@ namespace {
 using insight::Mode;
 
 struct ProfileOptions {
+  std::string model;
   bool inference = false, generate = false;
   bool advice = true;
   int64_t prompt = 0;
@@ -37,6 +38,7 @@ const OptionTable<ProfileOptions>& profile_table() {
     using O = ProfileOptions;
     OptionTable<O> t;
     t.group("profile");
+    add_model_row(t, &O::model);
     t.flag("inference", &O::inference, "one forward batch instead of a training step");
     t.flag("generate", &O::generate, "generation of one token at a time, with the KV cache");
     t.integer("prompt", &O::prompt, 0, 1 << 20, "N",
@@ -64,13 +66,15 @@ void check_memory(const insight::Workload& workload, const MemoryLimit& limit) {
                   ExitCode::kNoMemory);
 }
 
-std::string memory_svg(const DescribedRun& run, const insight::Ceilings& ceilings) {
+insight::Pictures memory_pictures(const DescribedRun& run, const insight::Ceilings& ceilings) {
   train::FitContext context;
   context.model = run.model;
   context.inputs = run.inputs();
   std::unique_ptr<train::Session> session;
   const train::Plan plan = train::plan_of(run.options, context, &session);
-  return insight::memory_picture(insight::analyse(plan, run.model, *session, ceilings.speed()));
+  const insight::RunPlan planned = insight::analyse(plan, run.model, *session, ceilings.speed());
+  return {insight::memory_picture(planned),
+          insight::memory_picture(planned, insight::PictureWidth::phone)};
 }
 
 std::string title_of(const DescribedRun& run, Mode mode, int64_t prompt) {
@@ -131,9 +135,9 @@ insight::Ceilings ceilings_of(const insight::Workload& workload, const ProfileOp
                                        0.1 * thoroughness(own));
 }
 
-/// `memory_picture` gives the picture of memory for the page.
+/// `memory_pictures` gives the pictures of memory for the page.
 void write_profile(const insight::Profile& p, bool json, const ProfileOptions& own,
-                   const std::function<std::string()>& memory_picture) {
+                   const std::function<insight::Pictures()>& memory_pictures) {
   // First what needs no place: a disk that is full takes nothing of it.
   fmt::print("{}", json ? insight::report_json(p) : insight::report(p, colour_on_stdout()));
   // One file that cannot be written takes nothing of the other.
@@ -149,7 +153,7 @@ void write_profile(const insight::Profile& p, bool json, const ProfileOptions& o
     }
   };
   write(own.trace, [&] { return insight::chrome_trace(p); });
-  write(own.html, [&] { return insight::profile_page(p, memory_picture()); });
+  write(own.html, [&] { return insight::profile_page(p, memory_pictures()); });
   if (failed) throw UserError(*failed);
 }
 
@@ -181,11 +185,12 @@ int profile_file(const Arguments& args) {
   for (const modules::AxisSize& size : inputs.sizes)
     sizes += fmt::format(", {} = {}", size.name, size.size);
   p.title = fmt::format("{}: a run{}, {}", o.model, sizes, o.precision);
-  write_profile(p, o.json, own, [] { return std::string(); });
+  write_profile(p, o.json, own, [] { return insight::Pictures(); });
   return 0;
 }
 
-int run_profile(const Arguments& args) {
+int run_profile(const Arguments& typed) {
+  const Arguments args = with_model_as_word(typed);
   if (module_named(args)) return profile_file(args);
   ProfileOptions own;
   const KeyValues given = options_of_run(args, profile_table(), own);
@@ -236,8 +241,9 @@ int run_profile(const Arguments& args) {
     p.advised = true;
     p.advice = insight::advise(p, *workload, a);
   }
-  write_profile(p, o.json, own,
-                [&] { return mode == Mode::training ? memory_svg(run, ceilings) : std::string(); });
+  write_profile(p, o.json, own, [&] {
+    return mode == Mode::training ? memory_pictures(run, ceilings) : insight::Pictures();
+  });
   return 0;
 }
 
@@ -247,20 +253,21 @@ Command profile_command() {
   std::vector<OptionInfo> options = profile_table().infos();
   const std::vector<OptionInfo> more = train::train_option_table().infos();
   options.insert(options.end(), more.begin(), more.end());
-  return {.name = "profile",
-          .summary = "where the time of a step goes, kernel by kernel, and what would help",
-          .synopsis = "[FILE.toml | MODEL_FOLDER | FILE.onnx | FILE.brrr] [any option of train]",
-          .notes =
-              "Times a training step (or --inference, --generate) of a preset, a configuration or\n"
-              "a model folder, on random tokens or on --text. Each kernel is compared with the\n"
-              "measured peaks of this machine: it is compute-, bandwidth- or overhead-bound.\n"
-              "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n"
-              "For an ONNX or .brrr file it times one inference run; --input and --size say of\n"
-              "what.\n",
-          .options = std::move(options),
-          .run = run_profile,
-          .takes_positional = true,
-          .options_for_help = options_for_help};
+  return {
+      .name = "profile",
+      .summary = "where the time of a step goes, kernel by kernel, and what would help",
+      .synopsis = "[FILE.toml | [--model] FOLDER | FILE.onnx | FILE.brrr] [any option of train]",
+      .notes =
+          "Times a training step (or --inference, --generate) of a preset, a configuration or\n"
+          "a model folder, on random tokens or on --text. Each kernel is compared with the\n"
+          "measured peaks of this machine: it is compute-, bandwidth- or overhead-bound.\n"
+          "Run it while nothing else uses the machine. Nothing is saved: weights are random.\n"
+          "For an ONNX or .brrr file it times one inference run; --input and --size say of\n"
+          "what.\n",
+      .options = std::move(options),
+      .run = run_profile,
+      .takes_positional = true,
+      .options_for_help = options_for_help};
 }
 
 }  // namespace brrr::cli

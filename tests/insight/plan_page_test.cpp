@@ -41,7 +41,7 @@ TEST_F(PlanPage, TellsWhatIsInMemoryUnderThePointer) {
   test::Browser browser(program_, 1280, 900, false);
   browser.open(url_);
   EXPECT_EQ(browser.tip(), "");
-  const std::string tip = browser.tip_over("document.querySelector('.memory svg circle')");
+  const std::string tip = browser.tip_over("document.querySelector('.desk svg circle')");
   const Peak peak = sample_plan().peak;
   for (const std::string& part : {fmt::format("kernel {} of {}", peak.step, peak.steps), peak.op,
                                   std::string("in use: "), std::string("saved activations: ")})
@@ -69,6 +69,16 @@ TEST_F(PlanPage, SortsItsTables) {
 }
 
 TEST_F(PlanPage, TablesFitADeskAndAPhone) { test::expect_whole_tables(program_, url_); }
+
+TEST_F(PlanPage, ThePictureFitsAPhone) {
+  for (const bool dark : {false, true}) {
+    test::Browser browser(program_, 390, 800, dark);
+    browser.open(url_);
+    test::expect_phone_picture(browser, ".memory svg");
+    const std::string tip = browser.tip_over("document.querySelector('.phone svg circle')");
+    EXPECT_NE(tip.find("in use: "), std::string::npos) << tip;
+  }
+}
 
 TEST_F(PlanPage, IsDarkOrLightOrOnPaper) {
   for (const bool dark : {false, true}) {

@@ -19,7 +19,7 @@ class ProfilePage : public ::testing::Test {
     program_ = test::find_chromium();
     if (program_.empty()) GTEST_SKIP() << "there is no Chromium on this machine";
     write_file_atomically(folder_ / "page.html",
-                          profile_page(advised_profile(), sample_memory_picture()));
+                          profile_page(advised_profile(), sample_memory_pictures()));
     url_ = "file://" + (folder_ / "page.html").string();
   }
   test::TempFolder folder_;
@@ -31,10 +31,11 @@ TEST_F(ProfilePage, IsDrawnAndSilentAndAlone) {
     test::Browser browser(program_, 1100, 1400, dark);
     browser.open(url_);
     const auto kernels = static_cast<int>(sample_profile().kernels.size());
-    EXPECT_EQ(browser.evaluate("document.querySelectorAll('circle.k').length"), kernels);
-    EXPECT_EQ(browser.evaluate("document.querySelectorAll('svg.roof .ceiling').length > 2"), true);
+    EXPECT_EQ(browser.evaluate("document.querySelectorAll('.desk circle.k').length"), kernels);
+    EXPECT_EQ(browser.evaluate("document.querySelectorAll('.desk svg.roof .ceiling').length > 2"),
+              true);
     // Inside the picture, and visible.
-    EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('circle.k')].every(c => {"
+    EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.desk circle.k')].every(c => {"
                                "const b = c.getBoundingClientRect(),"
                                "p = c.ownerSVGElement.getBoundingClientRect();"
                                "return b.width > 2 && b.left > p.left && b.right < p.right + 1"
@@ -57,7 +58,7 @@ TEST_F(ProfilePage, MarkupIsText) {
   for (auto* groups : {&p.by_kind, &p.by_class, &p.by_phase, &p.by_scope})
     for (Group& g : *groups) g.name = test::kHostileMarkup;
   for (Advice& a : p.advice) a.option = a.text = test::kHostileMarkup;
-  write_file_atomically(folder_ / "page.html", profile_page(p, sample_memory_picture()));
+  write_file_atomically(folder_ / "page.html", profile_page(p, sample_memory_pictures()));
   test::Browser browser(program_, 1100, 1400, false);
   browser.open(url_);
   test::expect_harmless(browser, url_);
@@ -67,9 +68,10 @@ TEST_F(ProfilePage, TellsAboutTheKernelUnderThePointer) {
   test::Browser browser(program_, 1100, 1400, false);
   browser.open(url_);
   EXPECT_EQ(browser.tip(), "");
-  const std::string tip = browser.tip_over("[...document.querySelectorAll('circle.k')].at(-1)");
+  const std::string tip =
+      browser.tip_over("[...document.querySelectorAll('.desk circle.k')].at(-1)");
   EXPECT_NE(tip.find("-bound"), std::string::npos) << tip;
-  EXPECT_NE(tip.find("ms a step"), std::string::npos) << tip;
+  EXPECT_NE(tip.find("s a step"), std::string::npos) << tip;
   browser.move_mouse(3, 3);
   EXPECT_EQ(browser.tip(), "");
 }
@@ -93,13 +95,25 @@ TEST_F(ProfilePage, SortsItsTables) {
 
 TEST_F(ProfilePage, TablesFitADeskAndAPhone) { test::expect_whole_tables(program_, url_); }
 
+// The words of a picture are as large as those of the page, and none is cut off or covers another.
+TEST_F(ProfilePage, PicturesFitAPhone) {
+  for (const bool dark : {false, true}) {
+    test::Browser browser(program_, 390, 800, dark);
+    browser.open(url_);
+    test::expect_phone_picture(browser, "svg.roof");
+    EXPECT_EQ(browser.evaluate("[...document.querySelectorAll('.phone img')].every(i => "
+                               "i.naturalWidth <= 340 && i.getBoundingClientRect().right <= 390)"),
+              true);
+  }
+}
+
 TEST(ProfilePageText, SaysThatTheMachineWasBusy) {
   Profile p = sample_profile();
   p.other_processors = 0;
   p.step = {10, 9, 10};
-  EXPECT_EQ(profile_page(p, "").find("class=\"warning\""), std::string::npos);
+  EXPECT_EQ(profile_page(p, {}).find("class=\"warning\""), std::string::npos);
   p.other_processors = 1.26;
-  EXPECT_NE(profile_page(p, "").find("other programs used 1.3 CPUs"), std::string::npos);
+  EXPECT_NE(profile_page(p, {}).find("other programs used 1.3 CPUs"), std::string::npos);
 }
 
 TEST_F(ProfilePage, IsDarkOrLightOrOnPaper) {
@@ -115,7 +129,7 @@ TEST_F(ProfilePage, EscapesWhatIsShown) {
   p.title = "<script>document.title = 'broken'</script>";
   p.kernels[0].name = "\"><img src=x onerror=\"document.title = 'broken'\">";
   p.kernels[0].scope = "'&<b>";
-  write_file_atomically(folder_ / "page.html", profile_page(p, ""));
+  write_file_atomically(folder_ / "page.html", profile_page(p, {}));
   test::Browser browser(program_, 1100, 1400, false);
   browser.open(url_);
   EXPECT_NE(browser.evaluate("document.title"), "broken");

@@ -52,13 +52,14 @@ inline Profile advised_profile() {
   return p;
 }
 
-inline std::string sample_memory_picture() {
+inline Pictures sample_memory_pictures() {
   const WorkloadOptions w = sample_options(Mode::training);
   train::FitContext context;
   context.model = w.model;
   std::unique_ptr<train::Session> session;
   const train::Plan plan = train::plan_of(w.options, context, &session);
-  return memory_picture(analyse(plan, w.model, *session, std::nullopt));
+  const RunPlan planned = analyse(plan, w.model, *session, std::nullopt);
+  return {memory_picture(planned), memory_picture(planned, PictureWidth::phone)};
 }
 
 }  // namespace brrr::insight

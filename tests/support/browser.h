@@ -258,4 +258,29 @@ inline void expect_whole_tables(const std::string& program, const std::string& u
   }
 }
 
+/// In a window of a phone's width: of the pictures that `selector` finds one is shown, as wide as
+/// the window at most; its words are large enough to be read, inside it, and none covers another.
+inline void expect_phone_picture(Browser& browser, const std::string& selector) {
+  const std::string shown =
+      "[...document.querySelectorAll('" + selector + "')].filter(s => s.getClientRects().length)";
+  ASSERT_EQ(browser.evaluate(shown + ".length"), 1) << selector;
+  EXPECT_EQ(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true);
+  const std::string faults = browser.evaluate(
+      "(s => { const p = s.getBoundingClientRect(), faults = [],"
+      " boxes = [...s.querySelectorAll('text')].map(t => [t.textContent, "
+      "t.getBoundingClientRect()]);"
+      "if (p.left < 0 || p.right > innerWidth) faults.push('the picture is cut off');"
+      "for (const [text, b] of boxes) {"
+      " if (Math.min(b.width, b.height) < 9) faults.push('too small: ' + text);"
+      " if (b.left < p.left - 1 || b.right > p.right + 1 || b.bottom > p.bottom + 1)"
+      "  faults.push('outside: ' + text);"
+      " for (const [other, c] of boxes) if (other < text &&"
+      "  Math.min(b.right, c.right) - Math.max(b.left, c.left) > 2 &&"
+      "  Math.min(b.bottom, c.bottom) - Math.max(b.top, c.top) > 4)"
+      "   faults.push(text + ' covers ' + other); }"
+      "return faults.join('; '); })(" +
+      shown + "[0])");
+  EXPECT_EQ(faults, "") << selector;
+}
+
 }  // namespace brrr::test

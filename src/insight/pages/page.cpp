@@ -37,7 +37,9 @@ td.text{white-space:normal;overflow-wrap:anywhere;text-align:left;max-width:420p
 .warning{border:1px solid var(--bandwidth);border-left-width:5px;border-radius:8px;
 padding:8px 12px;margin:12px 0}.warning:empty{display:none}
 .warning::before{content:"\26a0\fe0e\00a0 ";color:var(--bandwidth);font-weight:700}
+.phone{display:none}
 @media screen and (max-width:640px){
+.desk{display:none}.phone{display:block}
 .card{padding:12px}
 table.sorts,table.sorts thead,table.sorts tbody{display:block}
 table.sorts thead tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding-bottom:6px;
@@ -135,6 +137,10 @@ std::string warning(const std::string& text) {
 
 std::string picture(const std::string& svg, const std::string& description) {
   return fmt::format("<img alt=\"{}\" src=\"{}\">", html_text(description), encoded(svg));
+}
+
+std::string fitting(const Pictures& html) {
+  return "<div class=\"desk\">" + html.desk + "</div><div class=\"phone\">" + html.phone + "</div>";
 }
 
 std::string page(const std::string& title, const std::string& body, const std::string& style,

@@ -29,6 +29,15 @@ std::string warning(const std::string& text);
 /// A picture for inside a page: an <img> whose source is the SVG itself.
 std::string picture(const std::string& svg, const std::string& description);
 
+/// For what a picture is drawn. Text keeps its size, so a phone gets a picture of its own.
+enum class PictureWidth { desk, phone };
+/// One picture, as SVG, for both; empty where there is none.
+struct Pictures {
+  std::string desk, phone;
+};
+/// Both as HTML, of which the browser shows the one that fits its window.
+std::string fitting(const Pictures& html);
+
 /// The whole file. `style` and `script` come on top of what every page has.
 std::string page(const std::string& title, const std::string& body, const std::string& style = "",
                  const std::string& script = "");

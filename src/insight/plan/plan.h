@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "insight/pages/page.h"
 #include "train/fit.h"
 
 namespace brrr::insight {
@@ -144,7 +145,7 @@ std::string report(const RunPlan& plan, bool colour);
 std::string report_json(const RunPlan& plan);
 
 /// The memory of a step as stacked areas over the schedule, the peak marked: SVG, self-contained.
-std::string memory_picture(const RunPlan& plan);
+std::string memory_picture(const RunPlan& plan, PictureWidth width = PictureWidth::desk);
 /// The picture, which tells what is under the pointer, and the tables, which sort, as one page.
 std::string memory_page(const RunPlan& plan);
 

@@ -11,7 +11,7 @@ namespace {
 
 // On top of what every page has: the picture takes the colours of its card, shares are bars.
 constexpr const char* kPlanStyle = R"(
-.memory svg{width:100%;height:auto;min-width:640px;display:block}
+.memory svg{width:100%;height:auto;display:block}
 .memory svg .bg{fill:none;stroke:none}
 .memory svg .hair{stroke:var(--text);stroke-width:1}
 .bar{display:inline-block;min-width:120px;padding:0 4px;border-radius:3px;text-align:right;
@@ -28,18 +28,19 @@ h3{font-size:14px;margin:14px 0 4px}
 // The kernel under the pointer, and what memory holds while it runs.
 constexpr const char* kPlanScript = R"(
 const tip=document.getElementById('tip'),data=JSON.parse(document.getElementById('data').textContent);
-const svg=document.querySelector('.memory svg');
+for(const svg of document.querySelectorAll('.memory svg')){
 const hair=document.createElementNS('http://www.w3.org/2000/svg','line');
-hair.setAttribute('class','hair');hair.setAttribute('y1',data.top);hair.setAttribute('y2',data.bottom);
+const left=+svg.dataset.left,right=+svg.dataset.right,width=svg.viewBox.baseVal.width;
+hair.setAttribute('class','hair');hair.setAttribute('y1',svg.dataset.top);hair.setAttribute('y2',svg.dataset.bottom);
 hair.style.visibility='hidden';svg.append(hair);
 function hide(){tip.style.visibility=hair.style.visibility='hidden';}
 svg.addEventListener('pointerleave',hide);
 svg.addEventListener('pointermove',e=>{
- const box=svg.getBoundingClientRect(),x=(e.clientX-box.left)/box.width*data.width;
- const share=(x-data.left)/(data.right-data.left);
+ const box=svg.getBoundingClientRect(),x=(e.clientX-box.left)/box.width*width;
+ const share=(x-left)/(right-left);
  if(share<0||share>=1)return hide();
  const i=Math.floor(share*data.moments.length),m=data.moments[i];
- const middle=data.left+(i+.5)/data.moments.length*(data.right-data.left);
+ const middle=left+(i+.5)/data.moments.length*(right-left);
  hair.setAttribute('x1',middle);hair.setAttribute('x2',middle);
  const rows=[`kernel ${m.kernel} of ${data.count}, ${m.what}`];
  if(m.scope)rows.push('at '+m.scope);
@@ -48,7 +49,7 @@ svg.addEventListener('pointermove',e=>{
  tip.replaceChildren(...rows.map((text,r)=>Object.assign(document.createElement(r?'div':'b'),{textContent:text})));
  tip.style.visibility=hair.style.visibility='visible';
  tip.style.left=Math.max(8,Math.min(e.clientX+14,innerWidth-tip.offsetWidth-8))+'px';
- tip.style.top=Math.max(8,Math.min(e.clientY+14,innerHeight-tip.offsetHeight-8))+'px';});
+ tip.style.top=Math.max(8,Math.min(e.clientY+14,innerHeight-tip.offsetHeight-8))+'px';});}
 )";
 
 std::string text_cell(const std::string& text) {
@@ -102,7 +103,7 @@ std::string work_card(const RunPlan& p) {
     rows += "<tr><td>" + html_text(flops.name) + "</td>";
     for (const double f : {flops.forward, flops.backward, flops.optimizer})
       rows += cell(f, flops_text(f));
-    if (p.time) rows += cell(ms, fmt::format("{:.1f} ms", ms));
+    if (p.time) rows += cell(ms, duration_text(1e-3 * ms));
     rows += "</tr>\n";
   }
   return card("Work", sorting_table(heads, rows) + "<p class=\"faint\">" +
@@ -148,8 +149,8 @@ std::string memory_page(const RunPlan& p) {
   std::string body = "<h1>" + html_text(whole.substr(0, end)) + "</h1><p class=\"faint\">" +
                      html_text(whole.substr(end + 1)) + "</p>\n";
   body += warning(disturbance_text(p));
-  body += "<section class=\"card memory\"><div class=\"wide\">" + memory_picture(p) +
-          "</div></section>\n";
+  body += "<section class=\"card memory\">" +
+          fitting({memory_picture(p), memory_picture(p, PictureWidth::phone)}) + "</section>\n";
   body += memory_cards(p) + work_card(p);
   if (p.kernels) body += kernels_card(p);
   body += rules_card(p);

@@ -14,8 +14,8 @@ constexpr const char* kProfileStyle = R"(
 .bar span{display:block}
 .b-compute{background:var(--compute)}.b-bandwidth{background:var(--bandwidth)}
 .b-overhead{background:var(--overhead)}.b-other{background:var(--faint)}
-svg.roof{width:100%;height:auto;min-width:560px;display:block}
-svg.roof text{fill:var(--faint);font-size:13px}svg.roof .grid{stroke:var(--line)}
+svg.roof{width:100%;height:auto;display:block}
+svg.roof text{fill:var(--faint);font-size:13px;paint-order:stroke;stroke:var(--card);stroke-width:3px}svg.roof .grid{stroke:var(--line)}
 svg.roof .ceiling{stroke:var(--text);stroke-width:1.5;stroke-dasharray:6 4;opacity:.6}
 svg.roof .k{fill-opacity:.45;stroke-width:1.2;cursor:pointer}
 svg.roof .k:hover,svg.roof .k:focus{fill-opacity:.9;outline:none}
@@ -79,8 +79,8 @@ std::string step_bar(const Profile& p) {
     if (p.timed_ms <= 0 || ms <= 0) return;
     const double percent = 100 * ms / p.timed_ms;
     bar += fmt::format("<span class=\"b-{}\" style=\"width:{:.3f}%\"></span>", style, percent);
-    keys += fmt::format("<span class=\"key\"><i class=\"b-{}\"></i>{} {} ms ({:.1f}%)</span>",
-                        style, name, number_text(ms), percent);
+    keys += fmt::format("<span class=\"key\"><i class=\"b-{}\"></i>{} {} ({:.1f}%)</span>", style,
+                        name, duration_text(1e-3 * ms), percent);
   };
   for (size_t i = 0; i < kBounds; ++i) {
     const std::string name(name_of(static_cast<Bound>(i)));
@@ -97,10 +97,10 @@ std::string advice_list(const std::vector<Advice>& advice) {
   if (advice.empty()) return "<p>No option that was looked at would gain more than 1%.</p>";
   std::string items;
   for (size_t i = 0; i < advice.size() && i < 3; ++i)
-    items += fmt::format("<li><b>{:.0f}% less time: {}</b><br>{} ({} &rarr; {} ms{})</li>",
-                         100 * advice[i].gain(), html_text(advice[i].option),
-                         html_text(advice[i].text), number_text(advice[i].ms),
-                         number_text(advice[i].predicted_ms), advice[i].tried ? ", tried" : "");
+    items += fmt::format(
+        "<li><b>{:.0f}% less time: {}</b><br>{} ({} &rarr; {}{})</li>", 100 * advice[i].gain(),
+        html_text(advice[i].option), html_text(advice[i].text), duration_text(1e-3 * advice[i].ms),
+        duration_text(1e-3 * advice[i].predicted_ms), advice[i].tried ? ", tried" : "");
   return "<ol>" + items + "</ol>";
 }
 
@@ -120,13 +120,13 @@ std::string anatomy_table(const Profile& p) {
 
 }  // namespace
 
-std::string profile_page(const Profile& p, const std::string& memory_svg) {
+std::string profile_page(const Profile& p, const Pictures& memory) {
   std::string body = "<h1>" + html_text(p.title) + "</h1>";
   body += fmt::format(
-      "<p class=\"faint\">{}; a step takes {} ms ({}&ndash;{}){}; profiling overhead: "
+      "<p class=\"faint\">{}; a step takes {} ({}&ndash;{}){}; profiling overhead: "
       "{:.1f}%</p>\n",
-      html_text(p.place()), number_text(p.step.median), number_text(p.step.low),
-      number_text(p.step.high),
+      html_text(p.place()), duration_text(1e-3 * p.step.median), duration_text(1e-3 * p.step.low),
+      duration_text(1e-3 * p.step.high),
       p.tokens > 0 && p.step.median > 0
           ? fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(
                                              1e3 * static_cast<double>(p.tokens) / p.step.median)))
@@ -136,8 +136,8 @@ std::string profile_page(const Profile& p, const std::string& memory_svg) {
   if (p.advised) body += card("What would help most", advice_list(p.advice));
   body += card("Where the time goes", step_bar(p));
   body += card("Roofline: every kernel under what this machine was measured to reach",
-               "<div class=\"wide\">" + roofline_picture(p) +
-                   "</div><p class=\"faint\">Area: share of the time. Green: compute-bound, "
+               fitting({roofline_picture(p), roofline_picture(p, PictureWidth::phone)}) +
+                   "<p class=\"faint\">Area: share of the time. Green: compute-bound, "
                    "amber: bandwidth-bound, pink: overhead-bound. Kernels without arithmetic stand "
                    "at the left edge.</p>");
   std::string kinds;
@@ -151,8 +151,9 @@ std::string profile_page(const Profile& p, const std::string& memory_svg) {
   body += group_card("By scope of the model", "scope", p.by_scope);
   if (p.mode == Mode::training)
     body += card("FLOPs against time: the BERT analysis", anatomy_table(p));
-  if (!memory_svg.empty())
-    body += card("Memory over the step", picture(memory_svg, "memory over the step"));
+  if (!memory.desk.empty())
+    body += card("Memory over the step", fitting({picture(memory.desk, "memory over the step"),
+                                                  picture(memory.phone, "memory over the step")}));
   body += "<div id=\"tip\" role=\"status\"></div>";
   return page("brrr profile: " + p.title, body, kProfileStyle, kProfileScript);
 }

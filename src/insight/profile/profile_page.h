@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "insight/pages/page.h"
 #include "insight/profile/profile.h"
 
 namespace brrr::insight {
 
 /// Every kernel in its place under the ceilings: SVG for inside a page, coloured by its classes.
-std::string roofline_picture(const Profile& profile);
+std::string roofline_picture(const Profile& profile, PictureWidth width = PictureWidth::desk);
 
-/// `memory_svg`: the picture of memory over the step, or empty.
-std::string profile_page(const Profile& profile, const std::string& memory_svg);
+/// `memory`: the pictures of memory over the step, or empty ones.
+std::string profile_page(const Profile& profile, const Pictures& memory);
 
 }  // namespace brrr::insight

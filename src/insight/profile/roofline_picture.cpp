@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/human.h"
 #include "insight/pages/page.h"
 #include "insight/profile/profile_page.h"
 
 namespace brrr::insight {
 namespace {
 
-constexpr double kRoofWidth = 960, kRoofHeight = 520, kRoofLeft = 76, kRoofRight = 936,
-                 kRoofTop = 24, kRoofBottom = 452;
+/// Where the parts of a picture stand, and how large kernels are drawn.
+struct RoofFrame {
+  double width, height, left, right, top, bottom, largest;
+};
+RoofFrame roof_frame(PictureWidth width) {
+  if (width == PictureWidth::phone) return {332, 400, 54, 314, 20, 344, 14};
+  return {960, 520, 76, 936, 24, 452, 25.5};
+}
 
 struct Point {
   const KernelProfile* kernel;
@@ -19,7 +26,7 @@ struct Point {
 
 class Picture {
  public:
-  explicit Picture(const Profile& p) : p_(p) {
+  Picture(const Profile& p, PictureWidth width) : p_(p), f_(roof_frame(width)) {
     // Kernels that only move data have no place on a logarithmic axis: they stand at its left end,
     // under the slopes, where their bytes per second put them.
     double low = 1, high = 10;
@@ -51,7 +58,7 @@ class Picture {
     out_ = fmt::format(
         "<svg class=\"roof\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline of every "
         "kernel\">",
-        kRoofWidth, kRoofHeight);
+        f_.width, f_.height);
     axes();
     ceilings();
     for (const Point& q : points_) point(q);
@@ -65,13 +72,11 @@ class Picture {
     return std::clamp(k.flops / std::max(k.bytes, 1.0), x_low_, x_high_);
   }
   double px(double x) const {
-    return kRoofLeft +
-           (kRoofRight - kRoofLeft) * std::log10(x / x_low_) / std::log10(x_high_ / x_low_);
+    return f_.left + (f_.right - f_.left) * std::log10(x / x_low_) / std::log10(x_high_ / x_low_);
   }
   double py(double y) const {
     y = std::clamp(y, y_low_, y_high_);
-    return kRoofBottom -
-           (kRoofBottom - kRoofTop) * std::log10(y / y_low_) / std::log10(y_high_ / y_low_);
+    return f_.bottom - (f_.bottom - f_.top) * std::log10(y / y_low_) / std::log10(y_high_ / y_low_);
   }
   static std::string power(double v) {
     return v >= 0.001 && v < 1e6 ? fmt::format("{:g}", v) : fmt::format("{:.0e}", v);
@@ -87,17 +92,22 @@ class Picture {
   }
 
   void axes() {
+    constexpr double kLabelWidth = 44;
+    double labelled = -kLabelWidth;  // where the last label stands
     for (double x = x_low_; x <= x_high_ * 1.01; x *= 10) {
-      line("grid", px(x), kRoofTop, px(x), kRoofBottom);
-      text(px(x), kRoofBottom + 20, "middle", power(x));
+      line("grid", px(x), f_.top, px(x), f_.bottom);
+      if (px(x) < labelled + kLabelWidth) continue;
+      text(px(x), f_.bottom + 20, "middle", power(x));
+      labelled = px(x);
     }
     for (double y = y_low_; y <= y_high_ * 1.01; y *= 10) {
-      line("grid", kRoofLeft, py(y), kRoofRight, py(y));
-      text(kRoofLeft - 8, py(y) + 4, "end", power(y));
+      line("grid", f_.left, py(y), f_.right, py(y));
+      text(f_.left - 8, py(y) + 4, "end", power(y));
     }
-    text((kRoofLeft + kRoofRight) / 2, kRoofBottom + 44, "middle", "FLOPs per byte");
-    text(18, (kRoofTop + kRoofBottom) / 2, "middle", "GFLOP/s",
-         fmt::format(" transform=\"rotate(-90 18 {:.0f})\"", (kRoofTop + kRoofBottom) / 2).c_str());
+    text((f_.left + f_.right) / 2, f_.bottom + 44, "middle", "FLOPs per byte");
+    const double middle = (f_.top + f_.bottom) / 2;
+    text(14, middle, "middle", "GFLOP/s",
+         fmt::format(" transform=\"rotate(-90 14 {:.0f})\"", middle).c_str());
   }
 
   void ceilings() {
@@ -112,8 +122,8 @@ class Picture {
       });
       if (rate <= 0 || !apart) continue;
       drawn.push_back(rate);
-      line("ceiling", kRoofLeft, py(rate), kRoofRight, py(rate));
-      text(kRoofRight - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
+      line("ceiling", f_.left, py(rate), f_.right, py(rate));
+      text(f_.right - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
     }
     double label = 0.08;
     for (const MemoryLevel& level : p_.ceilings.levels) {
@@ -135,17 +145,18 @@ class Picture {
     const std::string verdict(name_of(k.verdict.bound));
     out_ += fmt::format(
         "<circle class=\"k {}\" tabindex=\"0\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" "
-        "data-name=\"{}\" data-shape=\"{}\" data-scope=\"{}\" data-figures=\"{} ms a step, {:.1f}% "
+        "data-name=\"{}\" data-shape=\"{}\" data-scope=\"{}\" data-figures=\"{} a step, {:.1f}% "
         "of the kernels; {} GFLOP/s, {} GB/s\" data-verdict=\"{}-bound, at {:.0f}% of its "
         "ceiling\"><title>{} {}: {}-bound</title></circle>",
-        verdict, px(q.x), py(q.y), 3.5 + 22 * std::sqrt(share), html_text(k.name),
+        verdict, px(q.x), py(q.y), 3.5 + (f_.largest - 3.5) * std::sqrt(share), html_text(k.name),
         html_text(k.shape), html_text(k.scope.empty() ? k.phase : k.phase + ", " + k.scope),
-        number_text(k.ms), 100 * share, number_text(1e-6 * k.flops / k.ms),
+        duration_text(1e-3 * k.ms), 100 * share, number_text(1e-6 * k.flops / k.ms),
         number_text(1e-6 * k.bytes / k.ms), verdict, 100 * k.ceiling(), html_text(k.name),
         html_text(k.shape), verdict);
   }
 
   const Profile& p_;
+  const RoofFrame f_;
   std::vector<Point> points_;
   double x_low_ = 0, x_high_ = 0, y_low_ = 0, y_high_ = 0;
   std::string out_;
@@ -153,6 +164,8 @@ class Picture {
 
 }  // namespace
 
-std::string roofline_picture(const Profile& p) { return Picture(p).svg(); }
+std::string roofline_picture(const Profile& p, PictureWidth width) {
+  return Picture(p, width).svg();
+}
 
 }  // namespace brrr::insight
