@@ -113,7 +113,7 @@ class Classifier {
         classify_texts();
       flush_output();
     }
-    const double seconds = watch.seconds();
+    const double seconds = watch.seconds() - texts_.seconds_waited();
     if (options_.json) {
       OrderedJson rest{{"texts", texts_.count()},
                        {"seconds", seconds},

@@ -57,7 +57,7 @@ int embed_main(const infer::EmbedOptions& options) {
     }
     flush_output();
   }
-  const double seconds = watch.seconds();
+  const double seconds = watch.seconds() - texts.seconds_waited();
   if (options.json) {
     const io::Json rest{{"dimension", width},
                         {"sentences", texts.count()},

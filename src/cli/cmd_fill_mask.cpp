@@ -118,7 +118,7 @@ int fill_mask_main(const infer::FillMaskOptions& options) {
     }
     flush_output();
   }
-  const double seconds = watch.seconds();
+  const double seconds = watch.seconds() - texts.seconds_waited();
   if (options.json) {
     const Json rest{{"texts", texts.count()},
                     {"seconds", seconds},

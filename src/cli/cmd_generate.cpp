@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
@@ -93,10 +94,11 @@ int generate_main(const infer::GenerateOptions& options) {
                   : options.has_prompt() ? conversation.ask(options.prompt)
                                          : conversation.given(),
                   !chat);
-  if (options.json) return 0;
   flush_output();
-  tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", maker.tokens(), maker.seconds(),
-       maker.tokens_per_second(), model.folder.string());
+  maker.say_notes();
+  if (options.json) return 0;
+  tell("{} in {}, {:.0f} tokens/s ({})\n", counted(maker.tokens(), "token"),
+       duration_text(maker.seconds()), maker.tokens_per_second(), model.folder.string());
   return 0;
 }
 

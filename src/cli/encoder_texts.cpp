@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/encoding/utf8.h"
 #include "base/human.h"
 #include "base/tell.h"
@@ -51,9 +52,11 @@ bool LineReader::refill() {
   if (file_) {
     count = file_->read(buffer_.data(), buffer_.size());
   } else {
+    const Stopwatch watch;
     ssize_t got = -1;
     do got = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
     while (got < 0 && errno == EINTR);
+    seconds_waited_ += watch.seconds();
     if (got < 0) user_error("standard input cannot be read: {}", std::strerror(errno));
     count = static_cast<size_t>(got);
   }
@@ -202,8 +205,9 @@ double rate_of(int64_t texts, double seconds) {
 }
 
 void say_rate(int64_t texts, double seconds, const fs::path& model) {
-  tell("{} in {:.2f} s, {:.0f} texts/s ({})\n", counted(texts, "text"), seconds,
-       rate_of(texts, seconds), model.string());
+  const double rate = rate_of(texts, seconds);
+  tell("{} in {}, {:.{}f} texts/s ({})\n", counted(texts, "text"), duration_text(seconds), rate,
+       rate < 9.95 ? 1 : 0, model.string());
 }
 
 }  // namespace brrr::cli

@@ -22,6 +22,8 @@ class LineReader {
   std::vector<std::string> next(size_t most);
   /// Where line `i` of the last next() stands: "texts.txt, line 3".
   std::string where(size_t i) const;
+  /// Spent in waiting for standard input, for somebody who types or a program that writes.
+  double seconds_waited() const { return seconds_waited_; }
 
  private:
   bool read_line(std::string& line);
@@ -37,6 +39,7 @@ class LineReader {
   std::string buffer_;
   size_t at_ = 0;     // in buffer_
   int64_t line_ = 0;  // lines read of this file
+  double seconds_waited_ = 0;
   std::vector<std::string> places_;
 };
 
@@ -57,6 +60,7 @@ class EncoderTexts {
   /// The same for the words of a line, each with the place of its tokens.
   io::ModelInput encode_words(size_t line, std::span<const std::string_view> words);
   int64_t count() const { return count_; }
+  double seconds_waited() const { return reader_.seconds_waited(); }
   /// Says on stderr, once, what was cut and how many lines were empty.
   void say_notes() const;
 
@@ -103,7 +107,8 @@ int64_t bytes_of_texts(const infer::TextsOptions& options, int64_t width);
 int64_t longest_text(const infer::TextsOptions& options, int64_t context,
                      std::optional<int64_t> folder = std::nullopt);
 
-/// "1,000 texts in 1.20 s, 833 texts/s (FOLDER)" on stderr.
+/// "1,000 texts in 1.20 s, 833 texts/s (FOLDER)" on stderr. `seconds`: without those that texts
+/// were waited for.
 void say_rate(int64_t texts, double seconds, const fs::path& model);
 double rate_of(int64_t texts, double seconds);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/human.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
 #include "sampling/stop_strings.h"
@@ -71,8 +72,8 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
                                 const std::function<bool()>& stops) {
   const int64_t given = std::ssize(prompt);
   if (given > context() && sample == 0)
-    tell("note: the prompt has {} tokens, the model's context {}: only the last {} are read\n",
-         given, context(), infer::kept_at_the_end(context()));
+    tell("note: the prompt has {}, the model's context {}: only the last {} are read\n",
+         counted(given, "token"), context(), infer::kept_at_the_end(context()));
   const int64_t most = most_after(given);
   infer::Generator& generator = generator_for(given, most);
   const Stopwatch watch;
@@ -94,11 +95,23 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
         return !stop.found() && !(stops && stops());
       });
   tokens_ += std::ssize(made.ids);
+  const int64_t made_tokens = std::ssize(made.ids);
   if (!made.ids.empty() && ends_.contains(made.ids.back())) made.ids.pop_back();
   std::string rest = stop.add(text.finish());
   add(rest + stop.finish());
   seconds_ += watch.seconds();
+  // After the last token nothing was read any more.
+  const int64_t read = given > context() ? infer::kept_at_the_end(context()) : given;
+  has_slid_ |= read + made_tokens - 1 > context();
   return made;
+}
+
+void TextMaker::say_notes() const {
+  if (has_slid_)
+    tell(
+        "note: the text is longer than the model's context of {}, whose window slid: each time it "
+        "was full, the older half was forgotten\n",
+        counted(context(), "token"));
 }
 
 int64_t TextMaker::most_after(int64_t prompt) const {

@@ -41,6 +41,8 @@ class TextMaker {
   int64_t tokens() const { return tokens_; }
   double seconds() const { return seconds_; }
   double tokens_per_second() const;
+  /// Says on standard error, once, what the texts so far could not be.
+  void say_notes() const;
 
  private:
   /// A generator with room for a prompt and what continues it, in tokens.
@@ -52,6 +54,7 @@ class TextMaker {
   std::set<int32_t> ends_;
   std::optional<infer::Generator> generator_;
   int64_t room_ = 0;
+  bool has_slid_ = false;  // a text outgrew the context
   int64_t tokens_ = 0;
   double seconds_ = 0;
 };
