@@ -130,12 +130,13 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
   }
   if (!r.fault.empty()) user_error("{}: {}", model.folder.string(), r.fault);
   if (options.json) return 0;
-  fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} tokens of {} ({:.0f} tokens/s)\n",
+  fmt::print("{}: loss {:.4f}, perplexity {:.3f}{} on {} of {} ({:.0f} tokens/s)\n",
              model.folder.string(), r.loss, r.perplexity,
              source.bytes > 0
                  ? fmt::format(", {:.4f} bits per byte", bits / static_cast<double>(source.bytes))
                  : "",
-             r.tokens, source.description, static_cast<double>(r.tokens) / r.seconds);
+             counted(r.tokens, "token"), source.description,
+             static_cast<double>(r.tokens) / r.seconds);
   return 0;
 }
 

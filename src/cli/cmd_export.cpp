@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/target.h"
+#include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/model_option.h"
@@ -301,8 +302,9 @@ int export_onnx(const ExportOptions& o) {
   const auto written = onnx::File::load(place.file());
   if (o.verify) verify_onnx(o, trial, place.file());
   place.finish();
-  tell("wrote {} (ONNX, opset {}, {} nodes), {:.1f} MB{}; try: {} run {}\n", o.output, o.opset,
-       written->graph.nodes.size(), static_cast<double>(written->bytes()) / 1e6,
+  tell("wrote {} (ONNX, opset {}, {}), {:.1f} MB{}; try: {} run {}\n", o.output, o.opset,
+       counted(std::ssize(written->graph.nodes), "node"),
+       static_cast<double>(written->bytes()) / 1e6,
        o.external_data ? " with " + onnx::data_file_of(o.output).filename().string() : "",
        env::program(), o.output);
   return 0;

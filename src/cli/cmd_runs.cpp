@@ -63,7 +63,7 @@ std::string model_text(const ListedRun& run) {
 
 void print_table(const std::vector<ListedRun>& runs) {
   std::vector<std::vector<std::string>> rows{
-      {"run", "model", "step", "best loss", "state", "last written"}};
+      {"run", "model", "step", "best val. loss", "state", "last written"}};
   for (const ListedRun& run : runs) {
     const train::RunSummary& s = run.summary;
     rows.push_back(

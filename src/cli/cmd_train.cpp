@@ -39,20 +39,21 @@ std::string use_of(const train::TrainResult& r) {
 void print_summary(const train::TrainResult& r) {
   const double mib = 1.0 / (1 << 20);
   tell(
-      "\n{} steps in {:.1f} s with start, evaluations and saving; {:.1f} ms a step and {} tokens/s "
-      "at the end; on average {:.1f} samples/s and {} tokens/s while training, {:.2f}% of that "
-      "waiting for data; first step after {:.2f} s\n",
-      r.steps, r.seconds, r.recent.step_ms, with_commas(std::llround(r.recent.tokens_per_second)),
-      r.samples_per_second, with_commas(std::llround(r.tokens_per_second)), 100 * r.waiting_share,
-      r.first_step_seconds);
+      "\n{} in {} with start, evaluations and saving; {} a step and {} tokens/s at the end; on "
+      "average {:.1f} samples/s and {} tokens/s while training, {:.2f}% of that waiting for data; "
+      "first step after {}\n",
+      counted(r.steps, "step"), duration_text(r.seconds), duration_text(1e-3 * r.recent.step_ms),
+      with_commas(std::llround(r.recent.tokens_per_second)), r.samples_per_second,
+      with_commas(std::llround(r.tokens_per_second)), 100 * r.waiting_share,
+      duration_text(r.first_step_seconds));
   if (r.val_loss) {
     const train::Score score{*r.val_loss, r.val_tokens, r.metrics, r.options.metric_for_best_model};
     const bool was_better = r.best_step >= 0 && r.best_step < r.steps && !r.ends_with_best &&
                             *r.best_val_loss < *r.val_loss;
-    tell("validation {} on {} {}{}\n", score.str(), with_commas(r.val_tokens),
-         r.task.labels.empty()                        ? "tokens"
-         : r.task.head == models::Head::token_classes ? "words"
-                                                      : "texts",
+    tell("validation {} on {}{}\n", score.str(),
+         counted(r.val_tokens, r.task.labels.empty()                        ? "token"
+                               : r.task.head == models::Head::token_classes ? "word"
+                                                                            : "text"),
          was_better
              ? fmt::format("; the best evaluation was {:.4f} at step {} (kept as checkpoint-{:06})",
                            *r.best_val_loss, r.best_step, r.best_step)

@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/human.h"
 #include "base/sha256.h"
 #include "data/plain_text.h"
 #include "web/fetch.h"
@@ -95,8 +96,8 @@ std::optional<CorpusFiles> find_headers(const fs::path& root) {
     found.files.push_back(std::move(file));
   }
   if (found.files.empty()) return std::nullopt;
-  found.description =
-      fmt::format("the C++ headers in {} ({} files)", folder.string(), found.files.size());
+  found.description = fmt::format("the C++ headers in {} ({})", folder.string(),
+                                  counted(std::ssize(found.files), "file"));
   return found;
 }
 

@@ -1,9 +1,10 @@
 #include "data/loader.h"
 
+#include <cmath>
 #include <limits>
 
 #include "base/errors.h"
-#include "base/human.h"
+#include "base/memory.h"
 #include "data/window_batches.h"
 #include "formats/json_file.h"
 
@@ -75,7 +76,7 @@ int batches_ahead(const LoaderOptions& o) {
   if (bytes > kMostBytesAhead && ahead > 2)
     usage_error(
         "{} workers x a prefetch factor of {}: prefetched batches would take {}; lower one of them",
-        o.workers, o.prefetch_factor, format_bytes(bytes));
+        o.workers, o.prefetch_factor, memory_text(std::llround(bytes)));
   return static_cast<int>(ahead);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/human.h"
 #include "base/integers.h"
 #include "base/rng.h"
 #include "data/permutation.h"
@@ -18,7 +19,9 @@ WindowBatches::WindowBatches(const TokenSource& source, const BatchOptions& opti
     : source_(source), options_(options) {
   check_options(options);
   const int64_t tokens = source.tokens();
-  if (tokens < 2) user_error("{} has {} tokens; expected at least 2", source.description(), tokens);
+  if (tokens < 2)
+    user_error("{} has {}; expected at least 2 tokens", source.description(),
+               counted(tokens, "token"));
   if (options.mode != Sampling::kSequential && tokens < options.context + 1)
     user_error(
         "the context of {} tokens is longer than the text: {} has {}, at least {} are needed; use "

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/human.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -141,8 +142,8 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, const std::st
 
 void SafetensorsFile::parse(std::span<const std::byte> bytes) {
   if (bytes.size() < kLengthBytes)
-    user_error("{}: not a safetensors file: it has {} bytes, the header length alone takes 8",
-               what_, bytes.size());
+    user_error("{}: not a safetensors file: it has {}, the header length alone takes 8", what_,
+               counted(std::ssize(bytes), "byte"));
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), kLengthBytes);
   if (header_bytes > kLargestHeader)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/human.h"
 #include "base/options.h"
 #include "base/sha256.h"
 #include "formats/json_file.h"
@@ -152,8 +153,8 @@ class BrrrModule final : public Module {
       return n.op->runs_regions ||
              std::ranges::any_of(n.results, [](const Type& t) { return !t.shape.is_static(); });
     });
-    std::string text = fmt::format("brrr {}, a {} of {} nodes", kVersion,
-                                   is_script ? "script" : "trace", graph_.size());
+    std::string text = fmt::format("brrr {}, a {} of {}", kVersion, is_script ? "script" : "trace",
+                                   counted(graph_.size(), "node"));
     const auto type = file_.metadata().find("model_type");
     if (type != file_.metadata().end()) text += ", " + type->second;
     return text;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/human.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
@@ -239,7 +240,7 @@ Graph simplify(const Graph& in, Notes* notes) {
     changed = round.merged + round.simplified > 0;
   }
   if (notes && (total.merged || total.simplified || dead))
-    notes->push_back(fmt::format("{} nodes merged, {} simplified, {} dead", total.merged,
+    notes->push_back(fmt::format("{} merged, {} simplified, {} dead", counted(total.merged, "node"),
                                  total.simplified, dead));
   return out;
 }

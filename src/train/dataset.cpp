@@ -37,17 +37,17 @@ size_t split_point(std::string_view text, double val_fraction) {
 bool enough_for_validation(const io::TokenSource& val, int64_t context,
                            std::vector<std::string>& notes) {
   if (val.tokens() >= context + 1) return true;
-  notes.push_back(fmt::format("no validation: {} has {} tokens, one sample needs {}",
-                              val.description(), val.tokens(), context + 1));
+  notes.push_back(fmt::format("no validation: {} has {}, one sample needs {}", val.description(),
+                              counted(val.tokens(), "token"), context + 1));
   return false;
 }
 
 void check_length(const io::TokenSource& source, const char* what, int64_t context) {
   if (source.tokens() < context + 1)
     user_error(
-        "{} has {} tokens, one sample needs {} (context {} + 1): use more text or a smaller "
+        "{} has {}, one sample needs {} (context {} + 1): use more text or a smaller "
         "--context",
-        what, source.tokens(), context + 1, context);
+        what, counted(source.tokens(), "token"), context + 1, context);
 }
 
 // The documents of a text: files, and parts of them apart by the separator, which is left out.

@@ -210,8 +210,8 @@ void Health::end_block(const StepSigns& s, double median, Usual& usual, Notes& n
   const bool lasts = slow_.is_on() && usual.best > 0 && median > kSlowOver * usual.best;
   if (slow_.update(is_bad || lasts))
     note(notes, s.step, Ailment::slow_steps,
-         fmt::format("steps are {:.1f}x slower ({:.3g} -> {:.3g} ms): {}", median / usual.best,
-                     1e3 * usual.best, 1e3 * median, why_slow(usual)));
+         fmt::format("steps are {:.1f}x slower ({} -> {}): {}", median / usual.best,
+                     duration_text(usual.best), duration_text(median), why_slow(usual)));
   if (usual.slow_blocks >= kNewUsualBlocks) {
     usual.best = 0;
     usual.blocks = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/human.h"
 #include "base/memory.h"
 #include "train/device.h"
 #include "train/fit.h"
@@ -106,9 +107,9 @@ std::vector<std::string> fit_table(const FitResult& result) {
     }
     const std::string policy =
         o.rematerialize + (o.activation_memory.empty() ? "" : " " + o.activation_memory);
-    lines.push_back(fmt::format("{} {:>7} {:>13}  {:<18} {:<11} {:>10} {:>6.0f} ms{}",
-                                chosen ? '>' : ' ', o.batch_size, o.gradient_accumulation_steps,
-                                policy, o.optim, memory_text(p.needed()), p.ms,
+    lines.push_back(fmt::format("{} {:>7} {:>13}  {:<18} {:<11} {:>10} {:>9}{}", chosen ? '>' : ' ',
+                                o.batch_size, o.gradient_accumulation_steps, policy, o.optim,
+                                memory_text(p.needed()), duration_text(1e-3 * p.ms),
                                 p.fits ? "" : "  does not fit"));
   }
   return lines;
@@ -200,9 +201,9 @@ SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model
     throw UserError(refusal(plan_of(options, context), found, context, run.limit),
                     ExitCode::kNoMemory);
   }
-  say(fmt::format("fit: {} in {} ({}); {} plans compiled in {:.1f} s",
-                  description(found.best->options), memory_text(run.limit.bytes), run.limit.source,
-                  found.compiled, found.seconds));
+  say(fmt::format("fit: {} in {} ({}); {} compiled in {}", description(found.best->options),
+                  memory_text(run.limit.bytes), run.limit.source, counted(found.compiled, "plan"),
+                  duration_text(found.seconds)));
   for (const std::string& line : fit_table(found)) say(line);
   if (const ProcessForecast& p = run.plan.process; p.needed() > p.overhead() + p.arena)
     say(fmt::format(

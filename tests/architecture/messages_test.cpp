@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <regex>
 #include <string_view>
 #include <vector>
 
@@ -114,6 +115,21 @@ TEST(Messages, AreAllInOneFileToRead) {
   if (env::get("BRRR_UPDATE")) write_file_atomically(path, page);
   EXPECT_TRUE(read_file(path) == page)
       << "docs/messages.txt is old; write it anew with BRRR_UPDATE=1 and read what changed";
+}
+
+// "1 steps" is what counted() is for (base/human.h). A number that is a limit, or more than one by
+// what was asked before, may stand bare.
+TEST(Messages, CountsAgreeWithTheirNouns) {
+  const std::regex bare(
+      R"(\{[^{}]*\} (steps|texts|layers|kernels|plans|files|nodes|epochs|warnings|checkpoints)\b)");
+  for (const Said& s : all_said()) {
+    const bool is_allowed = std::ranges::any_of(
+        std::initializer_list<const char*>{
+            "more than {} steps", "more than {} nodes", "the last {} steps", "{} layers, {} each",
+            "{} starts, {} ends", "the shape {} for {} texts", "chunks of {}, {} files"},
+        [&](const char* part) { return s.text.find(part) != std::string::npos; });
+    EXPECT_TRUE(is_allowed || !std::regex_search(s.text, bare)) << s.file << ": " << s.text;
+  }
 }
 
 TEST(Messages, AreNotInADialect) {

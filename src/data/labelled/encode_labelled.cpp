@@ -86,9 +86,9 @@ EncodedFile encode_labelled(const LabelledFile& file, const Tokenizer& tokenizer
   for (const int64_t rows : cut) encoded.cut_rows += rows;
   if (encoded.cut_rows > 0)
     encoded.notes.push_back(fmt::format(
-        "{}: {} of {} texts are longer than the context of {} tokens and were truncated", file.name,
-        with_commas(encoded.cut_rows), with_commas(static_cast<int64_t>(file.rows.size())),
-        context));
+        "{}: {} of {} {} longer than the context of {} tokens and {} truncated", file.name,
+        with_commas(encoded.cut_rows), counted(std::ssize(file.rows), "text"),
+        encoded.cut_rows == 1 ? "is" : "are", context, encoded.cut_rows == 1 ? "was" : "were"));
   return encoded;
 }
 

@@ -127,7 +127,8 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   const std::string place =
       p.is_on_device ? p.backend
                      : fmt::format("{} on {}", p.backend, counted(thread_count(), "thread"));
-  r.line(fmt::format("{}{}; {}; planned in {:.0f} ms", sizes, p.precision, place, p.compile_ms));
+  r.line(fmt::format("{}{}; {}; planned in {}", sizes, p.precision, place,
+                     duration_text(1e-3 * p.compile_ms)));
   r.heading("memory of a run");
   const int64_t whole = p.arena.total();
   r.bytes("weights in memory", p.arena.parameter_bytes + p.arena.state_bytes, whole);
@@ -159,7 +160,7 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
                               : fmt::format("program {} of {}", i + 1, p.programs.size()),
                           counted(program.kernels, "kernel"), memory_text(program.temporary_bytes),
                           memory_text(program.constant_bytes)));
-    r.line(fmt::format("  peak: {} of {} nodes: {}{}", program.peak.step + 1, program.peak.steps,
+    r.line(fmt::format("  peak: node {} of {}: {}{}", program.peak.step + 1, program.peak.steps,
                        program.peak.op,
                        program.peak.scope.empty() ? "" : " at " + program.peak.scope));
     for (size_t k = 0; k < program.held.size() && k < kMostTensors; ++k) {
@@ -176,16 +177,17 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   r.heading("work of a run");
   r.line(fmt::format("  {}FLOP, {} read and written by {}{}", flops_text(all.flops),
                      memory_text(static_cast<int64_t>(all.bytes)), counted(all.launches, "kernel"),
-                     p.kernels.rates.empty() ? "" : fmt::format(", predicted {:.2f} ms", all.ms)));
+                     p.kernels.rates.empty() ? "" : ", predicted " + duration_text(1e-3 * all.ms)));
   if (!p.kernels.rates.empty()) r.line("  predicted, not measured: " + p.kernels.rates);
   if (!lists_kernels) return r.take();
   r.heading("kernels of a run");
   const bool is_timed = !p.kernels.rates.empty();
-  r.line(fmt::format("  {:>8} {:>10} {:>9}{}  {}", "launches", "GFLOP", "MB",
+  r.line(fmt::format("  {:>8} {:>10} {:>9}{}  {}", "launches", "GFLOP", "MiB",
                      is_timed ? fmt::format(" {:>9}", "ms") : "", "kernel"));
   for (const PlannedKernel& k : p.kernels.kernels)
     r.line(fmt::format("  {:>8} {:>10.3f} {:>9.3f}{}  {}", with_commas(k.launches), 1e-9 * k.flops,
-                       1e-6 * k.bytes, is_timed ? fmt::format(" {:>9.3f}", k.ms) : "", k.kernel));
+                       0x1p-20 * k.bytes, is_timed ? fmt::format(" {:>9.3f}", k.ms) : "",
+                       k.kernel));
   return r.take();
 }
 

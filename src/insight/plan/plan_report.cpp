@@ -28,7 +28,7 @@ std::string title(const RunPlan& p) {
   const models::ModelSizes sizes = p.model->sizes();
   std::string text = fmt::format(
       "{}: {:.2f}M parameters, {}, {}, width {}, context {}\n"
-      "batch {}{} = {} a step, {}, {}; {} on {}; planned in {:.0f} ms",
+      "batch {}{} = {} a step, {}, {}; {} on {}; planned in {}",
       o.init_from == "scratch" ? o.preset : o.init_from,
       1e-6 * static_cast<double>(p.model->parameter_count()), counted(sizes.layers, "layer"),
       counted(sizes.heads, "head"), sizes.width, o.context, o.batch_size,
@@ -40,7 +40,7 @@ std::string title(const RunPlan& p) {
                      ? ""
                      : ", rematerialize " + o.rematerialize +
                            (o.activation_memory.empty() ? "" : " in " + o.activation_memory)),
-      p.backend, counted(thread_count(), "thread"), p.compile_ms);
+      p.backend, counted(thread_count(), "thread"), duration_text(1e-3 * p.compile_ms));
   return text;
 }
 
@@ -74,7 +74,7 @@ std::vector<NamedBytes> process_rows(const RunPlan& p) {
 }
 
 std::string peak_text(const RunPlan& p) {
-  return fmt::format("peak: {} of {} kernels of program '{}', in the {} pass: {}{}", p.peak.step,
+  return fmt::format("peak: kernel {} of {} of program '{}', in the {} pass: {}{}", p.peak.step,
                      p.peak.steps, p.peak.program, p.peak.phase, p.peak.op,
                      p.peak.scope.empty() ? "" : " at " + p.peak.scope);
 }
@@ -178,7 +178,7 @@ void add_work(Report& r, const RunPlan& p) {
   for (const auto& [flops, ms] : work_rows(p))
     r.line(fmt::format("  {:<16} {:>12} {:>12} {:>12}{}", flops.name, flops_text(flops.forward),
                        flops_text(flops.backward), flops_text(flops.optimizer),
-                       p.time ? fmt::format(" {:>9.1f} ms", ms) : ""));
+                       p.time ? fmt::format(" {:>12}", duration_text(1e-3 * ms)) : ""));
   r.line("  " + predicted_text(p));
   if (const std::string text = disturbance_text(p); !text.empty()) r.line("  " + text);
 }

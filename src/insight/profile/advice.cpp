@@ -73,9 +73,9 @@ class Adviser {
     if (other == nullptr) return;
     const PlanFacts now = forecaster_.here(), then = forecaster_.of(*other);
     Advice a{c.cause,
-             fmt::format("{}: {} kernels move {} a step; otherwise {} kernels move {}", c.what,
-                         with_commas(now.kernels), format_bytes(now.bytes),
-                         with_commas(then.kernels), format_bytes(then.bytes)),
+             fmt::format("{}: {} move {} a step; otherwise {} move {}", c.what,
+                         counted(now.kernels, "kernel"), memory_text(std::llround(now.bytes)),
+                         counted(then.kernels, "kernel"), memory_text(std::llround(then.bytes))),
              c.option,
              now.ms,
              then.ms,
@@ -124,17 +124,17 @@ class Adviser {
       const PlanFacts then = forecaster_.of(*other);
       if (best.ms > 0 && then.ms > 0.98 * best.predicted_ms) continue;
       chosen = std::move(other);
-      best = {
-          "micro-batch",
-          fmt::format(
-              "a step runs as {} micro-batches of {} rows, {} kernels; with {} it runs {}",
-              options_.gradient_accumulation_steps, options_.batch_size, with_commas(now.kernels),
-              rows / batch == 1 ? "one" : std::to_string(rows / batch), with_commas(then.kernels)),
-          fmt::format("--batch-size {} --gradient-accumulation-steps {}", batch, rows / batch),
-          now.ms,
-          then.ms,
-          {{"batch-size", std::to_string(batch)},
-           {"gradient-accumulation-steps", std::to_string(rows / batch)}}};
+      best = {"micro-batch",
+              fmt::format("a step runs as {} micro-batches of {}, {}; with {} it runs {}",
+                          options_.gradient_accumulation_steps, counted(options_.batch_size, "row"),
+                          counted(now.kernels, "kernel"),
+                          rows / batch == 1 ? "one" : std::to_string(rows / batch),
+                          with_commas(then.kernels)),
+              fmt::format("--batch-size {} --gradient-accumulation-steps {}", batch, rows / batch),
+              now.ms,
+              then.ms,
+              {{"batch-size", std::to_string(batch)},
+               {"gradient-accumulation-steps", std::to_string(rows / batch)}}};
     }
     if (best.ms <= 0) return;
     try_out(best, *chosen);
@@ -162,8 +162,8 @@ class Adviser {
     }
     if (more == 0) return;
     Advice a{"dataloader",
-             fmt::format("the step waits {} ms for its batches, which take {} ms to prepare{}",
-                         number_text(waited), number_text(making),
+             fmt::format("the step waits {} for its batches, which take {} to prepare{}",
+                         duration_text(1e-3 * waited), duration_text(1e-3 * making),
                          workers == 0 ? "; none are prepared ahead" : ""),
              fmt::format("--dataloader-num-workers {}", more),
              p_.step.median,
@@ -188,8 +188,9 @@ class Adviser {
     const double digit = std::pow(10.0, std::floor(std::log10(wanted)));
     const double then = std::max(every, std::ceil(wanted / digit) * digit);
     add({"evaluation",
-         fmt::format("an evaluation takes {} ms, every {} steps: {:.0f}% of the run",
-                     number_text(eval), options_.interval(options_.eval_steps), 100 * share(every)),
+         fmt::format("an evaluation takes {}, every {}: {:.0f}% of the run",
+                     duration_text(1e-3 * eval),
+                     counted(options_.interval(options_.eval_steps), "step"), 100 * share(every)),
          fmt::format("--eval-steps {:.0f}", then),
          step + eval / every,
          step + eval / then,
@@ -284,9 +285,9 @@ std::vector<Advice> advise(const Profile& p, Workload& workload, const AdviceOpt
 }
 
 std::string sentence(const Advice& a) {
-  return fmt::format("{}: {:.0f}% less time ({} -> {} ms{}) with {}", a.text, 100 * a.gain(),
-                     number_text(a.ms), number_text(a.predicted_ms), a.tried ? ", tried" : "",
-                     a.option);
+  return fmt::format("{}: {:.0f}% less time ({} -> {}{}) with {}", a.text, 100 * a.gain(),
+                     duration_text(1e-3 * a.ms), duration_text(1e-3 * a.predicted_ms),
+                     a.tried ? ", tried" : "", a.option);
 }
 
 }  // namespace brrr::insight

@@ -300,7 +300,8 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
   constexpr double kLong = 5;
   const double least = static_cast<double>(2 * kLeastSteps + kTraced) * step;
   if (say && least > kLong)
-    say(fmt::format("a step takes {:.1f} s, so timing takes about {:.0f} s", step, least));
+    say(fmt::format("a step takes {}, so timing takes about {}", duration_text(step),
+                    duration_text(least)));
   Collector collector(programs, workload.cache_share());
   std::vector<double> off, ratios;
   HostLoad host;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/human.h"
+#include "base/memory.h"
 #include "insight/profile/advice.h"
 
 namespace brrr::insight {
@@ -49,8 +50,8 @@ class ProfileReport {
 
 void add_step(ProfileReport& r, const Profile& p) {
   r.line(p.title);
-  r.line(fmt::format("{}; compiled in {:.0f} ms, arena {}", p.place(), p.compile_ms,
-                     format_bytes(static_cast<double>(p.memory.total()))));
+  r.line(fmt::format("{}; compiled in {}, arena {}", p.place(), duration_text(1e-3 * p.compile_ms),
+                     memory_text(p.memory.total())));
   // Of a device's clock nobody knows what a look costs.
   const bool reckoned = p.is_disturbed() && p.clock_cost > 0;
   std::string speed;
@@ -58,10 +59,11 @@ void add_step(ProfileReport& r, const Profile& p) {
     speed = fmt::format(
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
-  r.line(fmt::format("a step: {} ms ({}-{}){}; profiling overhead: {:.1f}%{}, {} steps each way",
-                     number_text(p.step.median), number_text(p.step.low), number_text(p.step.high),
-                     speed, 100 * (reckoned ? p.clock_cost : p.timing_cost),
-                     reckoned ? " (estimated)" : "", p.steps));
+  r.line(fmt::format("a step: {} ({} to {}){}; profiling overhead: {:.1f}%{}, {} each way",
+                     duration_text(1e-3 * p.step.median), duration_text(1e-3 * p.step.low),
+                     duration_text(1e-3 * p.step.high), speed,
+                     100 * (reckoned ? p.clock_cost : p.timing_cost),
+                     reckoned ? " (estimated)" : "", counted(p.steps, "step")));
   if (p.is_disturbed()) r.line(r.painted(p.warning(), "33"));
 }
 
@@ -74,29 +76,30 @@ std::array<double, kBounds> bound_ms(const Profile& p) {
 }
 
 void add_parts(ProfileReport& r, const Profile& p) {
-  r.heading(fmt::format("where the time goes: {} ms, the timed steps' middle half",
-                        number_text(p.timed_ms)));
+  r.heading(fmt::format("where the time goes: {}, the timed steps' middle half",
+                        duration_text(1e-3 * p.timed_ms)));
   const auto row = [&](const char* name, double ms, const char* more = "") {
     if (p.timed_ms > 0)
-      r.line(fmt::format("  {:<28} {:>9} ms {:>6.1f}%  {}", name, number_text(ms),
+      r.line(fmt::format("  {:<28} {:>10} {:>6.1f}%  {}", name, duration_text(1e-3 * ms),
                          100 * ms / p.timed_ms, more));
   };
   row("kernels", p.kernels_ms);
   const std::array<double, kBounds> bounds = bound_ms(p);
-  constexpr const char* kMeaning[] = {"limited by arithmetic", "limited by memory traffic",
-                                      "limited by kernel launches"};
+  const bool on_host = p.ceilings.device.empty();
+  const char* const kMeaning[] = {"limited by arithmetic", "limited by memory traffic",
+                                  on_host ? "limited by starting kernels and the team of threads"
+                                          : "limited by kernel launches"};
   for (size_t i = 0; i < kBounds; ++i)
     row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   // A device's clock counts what lies between two kernels with the second.
-  row(p.ceilings.device.empty() ? "between kernels" : "starting, waiting for its end",
-      p.between_ms);
+  row(on_host ? "between kernels" : "starting, waiting for its end", p.between_ms);
   if (p.mode == Mode::training) row("preparing or awaiting batch", p.batch_ms);
   if (p.sampling_ms > 0) row("choosing the token", p.sampling_ms);
   row("inputs, results", p.rest_ms);
   if (p.evaluation_ms > 0 && p.evaluation_every > 0) {
     const double every = p.step.median * static_cast<double>(p.evaluation_every);
-    r.line(fmt::format("  besides the steps: an evaluation of {} ms every {}, {:.1f}% of the run",
-                       number_text(p.evaluation_ms), p.evaluation_every,
+    r.line(fmt::format("  besides the steps: an evaluation of {} every {}, {:.1f}% of the run",
+                       duration_text(1e-3 * p.evaluation_ms), counted(p.evaluation_every, "step"),
                        100 * p.evaluation_ms / (every + p.evaluation_ms)));
   }
 }
@@ -145,8 +148,8 @@ void add_groups(ProfileReport& r, const Profile& p) {
     layers.name =
         layers.kernels == 1
             ? "h.0: the only layer"
-            : fmt::format("h.0 .. h.{}: {} layers, {} ms each", layers.kernels - 1, layers.kernels,
-                          number_text(layers.ms / static_cast<double>(layers.kernels)));
+            : fmt::format("h.0 .. h.{}: {} layers, {} each", layers.kernels - 1, layers.kernels,
+                          duration_text(1e-3 * layers.ms / static_cast<double>(layers.kernels)));
     scopes.push_back(layers);
   }
   std::stable_sort(scopes.begin(), scopes.end(),
@@ -162,8 +165,8 @@ void add_groups(ProfileReport& r, const Profile& p) {
 }
 
 void add_kernels(ProfileReport& r, const Profile& p) {
-  r.columns(fmt::format("kernels, the slowest {} of {} kinds",
-                        std::min(kMostKinds, p.by_kind.size()), p.by_kind.size()));
+  r.columns(fmt::format("kernels, the slowest {} of {}", std::min(kMostKinds, p.by_kind.size()),
+                        counted(static_cast<int64_t>(p.by_kind.size()), "kind")));
   for (size_t i = 0; i < p.by_kind.size() && i < kMostKinds; ++i) {
     const KernelProfile& k = p.kernels[p.by_kind[i].example];
     r.group(fmt::format("{} {}", k.name, k.shape), p.by_kind[i]);
@@ -176,9 +179,9 @@ void add_kernels(ProfileReport& r, const Profile& p) {
     text += fmt::format(", {} {:.0f} GB/s", l.name, 1e-9 * l.read);
   r.line(text);
   r.line(fmt::format(
-      "  starting a kernel {:.2f} us{}; ceil.: what is reached of the nearest ceiling",
-      1e6 * c.launch_seconds,
-      c.device.empty() ? fmt::format(", the team {:.2f} us", 1e6 * c.team_seconds) : ""));
+      "  starting a kernel {}{}; ceil.: what is reached of the nearest ceiling",
+      duration_text(c.launch_seconds),
+      c.device.empty() ? fmt::format(", the team {}", duration_text(c.team_seconds)) : ""));
 }
 
 /// Words as lines of at most `width` characters, all but the first indented.

@@ -106,8 +106,8 @@ class Fuser {
     }
     if (notes)
       for (const auto& [kind, count] : counts_)
-        notes->push_back(fmt::format("{}: {} of {} ops, {:.1f} MB less to read and write", kind,
-                                     count.clusters, count.ops, count.bytes_saved / 1e6));
+        notes->push_back(fmt::format("{}: {} of {} ops, {:.1f} MiB less to read and write", kind,
+                                     count.clusters, count.ops, count.bytes_saved / 0x1p20));
     return drop_dead(r.finish());
   }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/human.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -34,10 +35,8 @@ class BiasGradientFuser {
         r.copy(id);
     }
     if (notes)
-      notes->push_back(
-          fmt::format("{} products that sum the rows of an operand, {:.1f} MB less to "
-                      "read",
-                      sum_of_.size(), bytes_saved_ / 1e6));
+      notes->push_back(fmt::format("rows of an operand summed in {}, {:.1f} MiB less to read",
+                                   counted(std::ssize(sum_of_), "product"), bytes_saved_ / 0x1p20));
     return drop_dead(r.finish());
   }
 

@@ -6,6 +6,7 @@
 #include <queue>
 #include <utility>
 
+#include "base/human.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/fusion/joined_nodes.h"
@@ -78,14 +79,12 @@ class EpilogueFuser {
         r.copy(id);
     }
     if (notes && pairs_ > 0)
-      notes->push_back(
-          fmt::format("{} products with {} element-wise ops, {:.1f} MB less to read "
-                      "and write",
-                      pairs_, ops_, bytes_saved_ / 1e6));
+      notes->push_back(fmt::format("{} with {}, {:.1f} MiB less to read and write",
+                                   counted(pairs_, "product"), counted(ops_, "element-wise op"),
+                                   bytes_saved_ / 0x1p20));
     if (notes && apart_ > 0)
-      notes->push_back(fmt::format(
-          "{} products are not fused with their element-wise ops: {} gains nothing from it", apart_,
-          target_.name));
+      notes->push_back(fmt::format("{} not fused with element-wise ops: {} gains nothing from it",
+                                   counted(apart_, "product"), target_.name));
     return r.finish();
   }
 

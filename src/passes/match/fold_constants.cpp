@@ -1,5 +1,6 @@
 #include <map>
 
+#include "base/human.h"
 #include "ir/evaluate.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
@@ -24,7 +25,7 @@ class ConstantFolder {
       return true;
     });
     if (folded == 0) return in_;
-    if (notes) notes->push_back(fmt::format("{} nodes were computed", folded));
+    if (notes) notes->push_back(fmt::format("{} computed ahead", counted(folded, "node")));
     return drop_dead(std::move(out));
   }
 

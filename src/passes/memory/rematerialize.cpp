@@ -1,11 +1,11 @@
 #include "passes/memory/rematerialize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
 #include "base/errors.h"
-#include "base/human.h"
 #include "base/memory.h"
 #include "passes/memory/recomputation.h"
 #include "passes/memory/recomputation_choice.h"
@@ -31,7 +31,7 @@ void explain(const Recomputation& r, const Rematerialize& options, const Choice&
     std::string text;
     for (const auto& [name, c] : counts)
       text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", c.nodes, name,
-                          format_bytes(c.bytes));
+                          memory_text(std::llround(c.bytes)));
     return text.empty() ? std::string("nothing") : text;
   };
   for (NodeId id = 0; id < g.size(); ++id) {
@@ -52,8 +52,8 @@ void explain(const Recomputation& r, const Rematerialize& options, const Choice&
   const double seconds = copy_seconds(r, options.rates, again);
   notes->push_back(
       fmt::format("{}: activations {} instead of {}, for {:.1f}% more time (predicted)",
-                  name_of(options.policy), format_bytes(static_cast<double>(r.peak_bytes(again))),
-                  format_bytes(static_cast<double>(r.peak_bytes(Choice(g.size())))),
+                  name_of(options.policy), memory_text(r.peak_bytes(again)),
+                  memory_text(r.peak_bytes(Choice(g.size()))),
                   100 * seconds / std::max(1e-30, predicted_seconds(g, options.rates))));
   notes->push_back("runs again: " + total(copied));
   notes->push_back("kept: " + total(kept));

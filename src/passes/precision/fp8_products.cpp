@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/human.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
@@ -48,8 +49,8 @@ class Quantiser {
         rewriter_.copy(id);
     }
     if (notes) {
-      notes->push_back(
-          fmt::format("{} products in 8 bits, of {} tensors", plans_.size(), needs_.size()));
+      notes->push_back(fmt::format("{} in 8 bits, of {}", counted(std::ssize(plans_), "product"),
+                                   counted(std::ssize(needs_), "tensor")));
       if (of_head > 0) notes->push_back(fmt::format("{} of the head stay in 16", of_head));
       if (other_sizes > 0)
         notes->push_back(fmt::format("{} stay in 16: their sizes are not multiples of {}",

@@ -1,6 +1,7 @@
 #include <map>
 #include <set>
 
+#include "base/human.h"
 #include "base/memory.h"
 #include "ops/ops.h"
 #include "ops/update.h"
@@ -282,10 +283,11 @@ class Deriver {
   void report(const Graph& out, Notes& notes) const {
     int64_t bytes = 0;
     for (const auto& [name, state] : states_) bytes += out.type(state).bytes();
-    std::string line = fmt::format("{} derived weights, {}", states_.size(), memory_text(bytes));
+    std::string line =
+        fmt::format("{}, {}", counted(std::ssize(states_), "derived weight"), memory_text(bytes));
     if (!written_.empty()) line += fmt::format("; the update writes {}", written_.size());
     if (updated_.size() > written_.size())
-      line += fmt::format("; {} are recomputed after it", updated_.size() - written_.size());
+      line += fmt::format("; {} to recompute after it", updated_.size() - written_.size());
     notes.push_back(line);
     notes.insert(notes.end(), refusals_.begin(), refusals_.end());
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/human.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
@@ -48,7 +49,7 @@ Graph low_parameters(const Graph& in, DType low, Notes* notes) {
     if (moves) r.bind({id, 0}, cast(r.out().value(copy), DType::f32));
   }
   if (notes && count)
-    notes->push_back(fmt::format("{} parameters stored in {}", count, name_of(low)));
+    notes->push_back(fmt::format("{} stored in {}", counted(count, "parameter"), name_of(low)));
   Graph out = r.finish();
   for (size_t i = 0; i < out.outputs().size(); ++i)
     if (is_low(in.outputs()[i].value) && out.outputs()[i].updates == kNoNode)

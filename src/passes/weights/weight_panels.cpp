@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/human.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 
@@ -122,7 +123,8 @@ Graph weight_panels(const Graph& in, const Target& target, Refresher refresher, 
     return true;
   });
   if (notes && readers > 0)
-    notes->push_back(fmt::format("{} nodes read {} weights in panels", readers, panels.size()));
+    notes->push_back(fmt::format("{} in panels, for {}", counted(std::ssize(panels), "weight"),
+                                 counted(readers, "node")));
   return out;
 }
 

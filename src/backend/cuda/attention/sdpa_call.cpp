@@ -1,8 +1,8 @@
 #include "backend/cuda/attention/sdpa_call.h"
 
 #include "backend/cuda/clusters/cluster.h"
-#include "base/human.h"
 #include "base/integers.h"
+#include "base/memory.h"
 
 namespace brrr::cuda {
 namespace {
@@ -55,7 +55,7 @@ std::string as_sdpa_call(const NodeView& node, const GpuDescription& gpu, SdpaCa
   if (gpu.sm != 90) return "a backward pass with the same bits every time: on sm_90 only";
   if (score_gradient_bytes(call) > gpu.memory_bytes / kMemoryShare)
     return fmt::format("its backward pass would keep {} of scores",
-                       format_bytes(static_cast<double>(score_gradient_bytes(call))));
+                       memory_text(score_gradient_bytes(call)));
   return "";
 }
 
