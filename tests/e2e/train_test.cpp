@@ -270,6 +270,26 @@ TEST_F(Train, Fp16RecoversFromOverflows) {
   EXPECT_EQ(json()["runs"][0]["skipped_steps"].get<int>(), j["skipped_steps"].get<int>());
 }
 
+// Whoever reads a pipe sees what a run is doing before its first step. An error in a small file
+// stands alone all the same (BadInputIsOneLine).
+TEST_F(Train, EveryPhaseBeforeTheFirstStepHasALine) {
+  std::string text;
+  while (text.size() < size_t{5} << 20) text += read_file(text_path());
+  write_file_atomically(path("large.txt"), text);
+  ASSERT_EQ(run(small_run("run", {"--text", path("large.txt").string(), "--max-steps", "1"})), 0)
+      << err_;
+  size_t at = 0;
+  for (const char* line : {"reading and tokenising 5.", "data: ", "compiling the model\n",
+                           "memory: ", "allocating memory and initialising the weights\n",
+                           "evaluating before the first step\n", "step 0: validation loss "}) {
+    const size_t next = err_.find(line, at);
+    ASSERT_NE(next, std::string::npos) << line << " in " << err_;
+    at = next;
+  }
+  ASSERT_EQ(run({"train", "--resume", path("run").string(), "--max-steps", "2"}), 0) << err_;
+  EXPECT_NE(err_.find("allocating memory and loading the checkpoint\n"), std::string::npos) << err_;
+}
+
 // However long a run is, every evaluation of it is on the same tokens, the last one among them.
 TEST_F(Train, EveryEvaluationIsOnTheSameTokens) {
   std::set<std::string> sets;

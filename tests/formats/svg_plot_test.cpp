@@ -166,7 +166,7 @@ TEST(LossPlot, RawIsFaintAndValidationIsMarked) {
   EXPECT_TRUE(plot.log_y);
   const std::string svg = svg_plot(plot);
   expect_well_formed(svg);
-  EXPECT_EQ(paths(svg, "f c0").size(), 1u);
+  EXPECT_EQ(paths(svg, "f c0").size(), 2u) << "the curve, and its sign in the legend";
   EXPECT_NE(svg.find("1.6543"), std::string::npos);
   for (const char* name : {">train, each step</text>", ">train, smoothed ", ">validation "})
     EXPECT_NE(svg.find(name), std::string::npos) << name;
