@@ -27,14 +27,9 @@ inline std::string gzip_of(std::string_view text) {
   return packed;
 }
 
-inline std::string zstd_of(std::string_view text, int window_log = 0) {
+inline std::string zstd_of(std::string_view text) {
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
-  if (window_log > 0) {
-    // Without the size the frame asks for the whole window.
-    ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);
-    ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
-  }
   std::string packed(ZSTD_compressBound(text.size()) + 64, '\0');
   ZSTD_inBuffer in{text.data(), text.size(), 0};
   ZSTD_outBuffer out{packed.data(), packed.size(), 0};

@@ -13,6 +13,7 @@
 #include "insight/machine/timing.h"
 #include "train/options.h"
 #include "train/runs/run_list.h"
+#include "train/tasks/metric_names.h"
 
 namespace brrr::insight {
 namespace {
@@ -39,12 +40,15 @@ std::optional<double> mean_of_last(const std::vector<double>& values, size_t cou
 
 /// What decides which weights of a task are best (train/tasks/metrics.h).
 std::string metric_of(const Json& options) {
-  const Json task = options.is_object() ? options.value("task", Json()) : Json();
-  const Json named = options.is_object() ? options.value("metric_for_best_model", Json()) : Json();
-  if (named.is_string() && named != "" && named != "loss") return named.get<std::string>();
-  if (task == "classify") return "accuracy";
-  if (task == "regress") return "pearson";
-  return task == "tokens" ? "f1" : "";
+  const auto text_of = [&](const char* key) -> std::string {
+    const Json value = options.is_object() ? options.value(key, Json()) : Json();
+    return value.is_string() ? value.get<std::string>() : "";
+  };
+  const std::vector<std::string> known = train::metric_names(text_of("task"));
+  const std::string named = text_of("metric_for_best_model");
+  const bool is_known = std::ranges::find(known, named) != known.end();
+  const std::string& metric = is_known && named != "loss" ? named : known.front();
+  return metric == "loss" ? "" : metric;
 }
 
 void read_options(RunRecord& run) {

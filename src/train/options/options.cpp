@@ -143,9 +143,8 @@ void add_model_rows(Table& t) {
     for (const std::string& type : a->model_types)
       if (type != a->name) names.back().push_back(type);
   }
-  auto& architecture =
-      t.choice("architecture", &Options::architecture, names, "NAME",
-               "kind of model (default: the preset's); has options of its own, see --help with it");
+  auto& architecture = t.choice("architecture", &Options::architecture, names, "NAME",
+                                "kind of model; has options of its own, see --help with it");
   architecture.set = [choose = architecture.set](Options& o, const std::string& s) {
     choose(o, s);
     if (models::find_architecture(o.architecture).find_option("model-type") && s != o.architecture)
@@ -179,7 +178,7 @@ void add_training_rows(Table& t) {
   t.integer("gradient-accumulation-steps", &Options::gradient_accumulation_steps, 1, 1 << 16, "N",
             "micro-batches per optimizer step", {"grad-accum-steps"});
   t.real("learning-rate", &Options::learning_rate, at_least(0), "X",
-         "peak learning rate (default: the preset's; lion a third of it, sgd 0.1)", {"lr"});
+         "peak learning rate; with lion a third of the preset's, with sgd 0.1", {"lr"});
   t.real("min-lr", &Options::min_lr, at_least(0), "X",
          "learning rate at the end of the decay (default: a tenth of the peak; linear: 0)");
   t.choice("lr-scheduler-type", &Options::lr_scheduler_type,
@@ -202,8 +201,7 @@ void add_training_rows(Table& t) {
   t.real("adam-beta1", &Options::adam_beta1, share(), "X",
          "decay of the first moment of adamw, adamw_8bit, lion and muon's adamw", {"beta1"});
   t.real("adam-beta2", &Options::adam_beta2, share(), "X",
-         "decay of the second moment; lion: of its momentum (default: the preset's; lion 0.99)",
-         {"beta2"});
+         "decay of the second moment; lion: of its momentum, 0.99", {"beta2"});
   t.real("momentum", &Options::momentum, share(), "X", "momentum of sgd", {"sgd-momentum"});
   t.real("muon-learning-rate", &Options::muon_learning_rate, at_least(0), "X",
          "muon: peak learning rate of hidden matrices; all other parameters use --learning-rate");
