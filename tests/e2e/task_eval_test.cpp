@@ -195,7 +195,7 @@ TEST_F(TaskEval, CausalModelsLearnClassesAndValues) {
 
 // The form of a file changes nothing.
 TEST_F(TaskEval, FilesOfEveryFormGiveTheSameModel) {
-  make_base();
+  ASSERT_EQ(run(pretraining("base", {"--max-steps", "1", "--eval-steps", "0"})), 0) << err_;
   std::string csv = "\xef\xbb\xbf\"label\",\"text\"\r\n", lines;
   std::istringstream rows(read_file(path("classes.tsv")));
   std::string row;
@@ -211,10 +211,11 @@ TEST_F(TaskEval, FilesOfEveryFormGiveTheSameModel) {
   put("classes.jsonl.zst", zstd_of(lines));
   std::string first;
   for (const char* file : {"classes.tsv", "classes.csv", "classes.csv.gz", "classes.jsonl.zst"}) {
-    ASSERT_EQ(run(fine_tuning(file, "classify", file, {"--max-steps", "2", "--eval-steps", "0"})),
+    const std::string name = std::string("run-") + file;
+    ASSERT_EQ(run(fine_tuning(name, "classify", file, {"--max-steps", "2", "--eval-steps", "0"})),
               0)
         << err_;
-    const std::string weights = read_file(path(file) / "model.safetensors");
+    const std::string weights = read_file(path(name) / "model.safetensors");
     if (first.empty()) first = weights;
     EXPECT_TRUE(weights == first) << file;
   }
