@@ -59,7 +59,7 @@ void add_step(ProfileReport& r, const Profile& p) {
     speed = fmt::format(
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
-  r.line(fmt::format("a step: {} ({} to {}){}; profiling overhead: {:.1f}%{}, {} each way",
+  r.line(fmt::format("a step: {} ({}-{}){}; profiling overhead: {:.1f}%{}, {} each way",
                      duration_text(1e-3 * p.step.median), duration_text(1e-3 * p.step.low),
                      duration_text(1e-3 * p.step.high), speed,
                      100 * (reckoned ? p.clock_cost : p.timing_cost),
@@ -86,9 +86,9 @@ void add_parts(ProfileReport& r, const Profile& p) {
   row("kernels", p.kernels_ms);
   const std::array<double, kBounds> bounds = bound_ms(p);
   const bool on_host = p.ceilings.device.empty();
-  const char* const kMeaning[] = {"limited by arithmetic", "limited by memory traffic",
-                                  on_host ? "limited by starting kernels and the team of threads"
-                                          : "limited by kernel launches"};
+  const char* const kMeaning[] = {
+      "limited by arithmetic", "limited by memory traffic",
+      on_host ? "limited by starting kernels and threads" : "limited by kernel launches"};
   for (size_t i = 0; i < kBounds; ++i)
     row(fmt::format("  {}-bound", name_of(static_cast<Bound>(i))).c_str(), bounds[i], kMeaning[i]);
   // A device's clock counts what lies between two kernels with the second.
