@@ -56,7 +56,7 @@ TEST_F(Train, TheScreenShowsWhatWasAskedFor) {
                       "learning rate reaches 0.00"),
             std::string::npos)
       << err_;
-  EXPECT_NE(err_.find(" ms a step and "), std::string::npos) << err_;
+  EXPECT_NE(err_.find(" a step and "), std::string::npos) << err_;
   EXPECT_NE(err_.find("; on average "), std::string::npos) << err_;
   EXPECT_EQ(err_.find("eta 0:0"), err_.rfind("eta 0:00")) << "sixty fast steps need no estimate";
   const nlohmann::json j = json();
