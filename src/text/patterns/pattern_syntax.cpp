@@ -6,17 +6,13 @@
 #include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "formats/json_file.h"
-#include "text/patterns/pattern_sets.h"
+#include "text/patterns/class_reader.h"
 
 namespace brrr::io {
 namespace {
 
 constexpr size_t kLongestPattern = 10'000;
 constexpr int kDeepestGroup = 100;
-/// Does a backslash before this letter mean a set of characters?
-bool names_set(char letter) {
-  return std::string_view("sSwWdDpP").find(letter) != std::string_view::npos;
-}
 
 /// A part of a pattern: what it begins and ends with, and at which characters it surely matches.
 struct Part {
@@ -26,10 +22,9 @@ struct Part {
   bool look = false;       // a look-around or an anchor
 };
 
-class PatternReader {
+class PatternReader : private ClassReader {
  public:
-  PatternReader(std::string_view pattern, const std::string& where)
-      : where_(where), whole_(pattern), p_(pattern.data()), end_(p_ + pattern.size()) {}
+  PatternReader(std::string_view pattern, const std::string& where) : ClassReader(pattern, where) {}
 
   PatternSyntax read() {
     if (whole_.size() > kLongestPattern)
@@ -40,10 +35,7 @@ class PatternReader {
       if (c.code == kInvalidByte || c.code == 0) refuse("a NUL or a byte that is not UTF-8", "");
       p += c.bytes;
     }
-    if (take("(?i)")) {
-      ignore_case_ = true;
-      out_.pcre2 += "(?i)";
-    }
+    count_groups();
     const Part all = alternatives(0);
     if (p_ != end_) refuse("an unmatched", ")");
     out_.sure = all.sure;
@@ -52,31 +44,49 @@ class PatternReader {
   }
 
  private:
-  [[noreturn]] void refuse(const char* what, std::string_view text) const {
-    user_error("{}: the pattern {} has {} {}, which is not supported", where_, in_quotes(whole_),
-               what, text);
+  void emit(std::string_view text) { out_.pcre2 += text; }
+
+  /// Notes the names and the number of the groups, and whether anything refers to them.
+  void count_groups() {
+    const std::string_view text = whole_;
+    bool in_class = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const std::string_view rest = text.substr(i);
+      if (rest[0] == '\\') {
+        const char next = rest.size() > 1 ? rest[1] : '\0';
+        refers_ |= !in_class && ((next >= '1' && next <= '9') || next == 'k');
+        ++i;
+      } else if (in_class) {
+        in_class = rest[0] != ']';
+      } else if (rest[0] == '[') {
+        in_class = true;
+        if (rest.substr(1).starts_with(']')) ++i;
+        if (rest.substr(1).starts_with("^]")) i += 2;
+      } else if (rest[0] == '(') {
+        if (!rest.starts_with("(?")) {
+          ++unnamed_;
+        } else if (rest.size() > 3 &&
+                   ((rest[2] == '<' && rest[3] != '=' && rest[3] != '!') || rest[2] == '\'')) {
+          const size_t end = rest.find(rest[2] == '<' ? '>' : '\'', 3);
+          names_.emplace_back(rest.substr(3, end == std::string_view::npos ? end : end - 3));
+        }
+      }
+    }
   }
 
-  bool more() const { return p_ < end_; }
-  bool take(std::string_view wanted) {
-    if (!std::string_view(p_, static_cast<size_t>(end_ - p_)).starts_with(wanted)) return false;
-    p_ += wanted.size();
-    return true;
-  }
-  uint32_t code_point() {
-    const DecodedChar c = decode_utf8(as_bytes(p_), as_bytes(end_));
-    p_ += c.bytes;
-    return c.code;
-  }
-
-  void emit_literal(uint32_t code) {
-    const bool plain = code >= 0x80 || (code >= '0' && code <= '9') ||
-                       ((code | 0x20) >= 'a' && (code | 0x20) <= 'z');
-    if (code < 0x20 || code == 0x7f) {
-      out_.pcre2 += fmt::format("\\x{:02x}", code);
-    } else {
-      if (!plain) out_.pcre2 += '\\';
-      append_utf8(out_.pcre2, code);
+  /// Comments and, where spaces mean nothing, spaces.
+  void skip_ignored() {
+    for (;;) {
+      if (take("(?#")) {
+        while (more() && *p_ != ')') p_ += *p_ == '\\' && end_ - p_ > 1 ? 2 : 1;
+        if (!take(")")) refuse("a comment without its", ")");
+      } else if (extended_ && more() && (*p_ == ' ' || (*p_ >= '\t' && *p_ <= '\r'))) {
+        ++p_;
+      } else if (extended_ && take("#")) {
+        while (more() && *p_ != '\n') ++p_;
+      } else {
+        return;
+      }
     }
   }
 
@@ -105,7 +115,7 @@ class PatternReader {
     Part all;
     all.nullable = all.skippable = true;
     bool sure_so_far = false;  // `all.sure` needs the rest to be skippable
-    while (more() && *p_ != '|' && *p_ != ')') {
+    for (skip_ignored(); more() && *p_ != '|' && *p_ != ')'; skip_ignored()) {
       const Part next = repeated(depth);
       join(all.last, next.first);
       if (all.nullable) all.first |= next.first;
@@ -121,47 +131,62 @@ class PatternReader {
     return all;
   }
 
+  /// An atom with its quantifiers; one behind another repeats what stands before it.
   Part repeated(int depth) {
+    const size_t begin_out = out_.pcre2.size();
     Part part = atom(depth);
-    if (!more()) return part;
-    uint32_t least = 1, most = 1;
-    const char* const begin = p_;
-    bool counted = false;
+    for (int count = 0;; ++count) {
+      skip_ignored();
+      if (!more()) return part;
+      const auto wrap = [&] {
+        out_.pcre2.insert(begin_out, "(?:");
+        emit(")");
+      };
+      uint32_t least = 1, most = 1;
+      std::string quantifier;
+      if (!quantified(least, most, quantifier)) return part;
+      // Engines differ in when a repetition that matches nothing ends.
+      if (part.look && part.nullable)
+        refuse("a repeated look-around, or a repeated group with one that may match nothing:",
+               quantifier);
+      if (part.look) out_.local = false;
+      if (count > 0) wrap();
+      emit(quantifier);
+      if (most > 1) join(part.last, part.first);
+      if (least > 1) part.sure.reset();
+      if (least == 0) {
+        part.nullable = true;
+        part.skippable = !quantifier.ends_with("+") || quantifier == "+";
+        part.sure.reset();
+      }
+      if (count > kMostQuantifiers) refuse("too many quantifiers, one behind another:", "");
+    }
+  }
+
+  /// Reads a quantifier in PCRE2's words; false where there is none.
+  bool quantified(uint32_t& least, uint32_t& most, std::string& out) {
     if (take("*")) {
-      least = 0, most = 2;
+      least = 0, most = 2, out = "*";
     } else if (take("+")) {
-      most = 2;
+      most = 2, out = "+";
     } else if (take("?")) {
-      least = 0;
-    } else if (*p_ == '{' && count(least, most)) {
-      counted = true;
+      least = 0, out = "?";
+    } else if (*p_ == '{' && count(least, most, out)) {
+      // A '+' behind a count is a quantifier of its own, and "{2}?" is "(?:{2})?".
+      if (least != most && take("?")) out += "?";
+      return true;
     } else {
-      return part;
+      return false;
     }
-    if (part.look) refuse("a repeated look-around or anchor before", std::string_view(begin, 1));
-    std::string_view suffix;
     if (take("?"))
-      suffix = "?";
+      out += "?";
     else if (take("+"))
-      suffix = "+";
-    if (counted && (suffix == "+" || (suffix == "?" && least == most)))
-      refuse("the quantifier", std::string_view(begin, static_cast<size_t>(p_ - begin)));
-    if (more() && (*p_ == '*' || *p_ == '+' || *p_ == '?'))
-      refuse("the quantifier", std::string_view(begin, static_cast<size_t>(p_ + 1 - begin)));
-    if (!counted) out_.pcre2 += *begin;
-    out_.pcre2 += suffix;
-    if (most > 1) join(part.last, part.first);
-    if (least > 1) part.sure.reset();
-    if (least == 0) {
-      part.nullable = true;
-      part.skippable = suffix != "+";
-      part.sure.reset();
-    }
-    return part;
+      out += "+";
+    return true;
   }
 
   /// {n}, {n,}, {,m}, {n,m}; false for a brace that is itself.
-  bool count(uint32_t& least, uint32_t& most) {
+  bool count(uint32_t& least, uint32_t& most, std::string& out) {
     const char* p = p_ + 1;
     const auto number = [&](uint32_t& value) {
       const auto [stop, error] = std::from_chars(p, end_, value);
@@ -183,9 +208,9 @@ class PatternReader {
     if (least > kMostRepeats || (has_most && most > kMostRepeats) || least > most)
       refuse("the quantifier", std::string_view(p_, static_cast<size_t>(p + 1 - p_)));
     p_ = p + 1;
-    out_.pcre2 += most == 0xffffffffu ? fmt::format("{{{},}}", least)
-                  : most == least     ? fmt::format("{{{}}}", least)
-                                      : fmt::format("{{{},{}}}", least, most);
+    out = most == 0xffffffffu ? fmt::format("{{{},}}", least)
+          : most == least     ? fmt::format("{{{}}}", least)
+                              : fmt::format("{{{},{}}}", least, most);
     return true;
   }
 
@@ -198,34 +223,81 @@ class PatternReader {
     return part;
   }
 
-  Part group(int depth) {
-    static constexpr std::string_view kPrefixes[] = {"?:", "?>", "?=", "?!", "?<=", "?<!", "?i:"};
-    std::string_view prefix;
-    for (const std::string_view candidate : kPrefixes)
-      if (take(candidate)) {
-        prefix = candidate;
+  struct Options {
+    bool ignore_case, dot_all, extended;
+  };
+  Options options() const { return {ignore_case_, dot_all_, extended_}; }
+  void set(const Options& o) {
+    ignore_case_ = o.ignore_case;
+    dot_all_ = o.dot_all;
+    extended_ = o.extended;
+  }
+
+  /// "imx-imx" behind "(?", and the sign that ends it; false where that is something else.
+  bool take_options(Options& given, char& end) {
+    const char* p = p_;
+    bool on = true;
+    for (; p < end_; ++p) {
+      if (*p == '-')
+        on = false;
+      else if (*p == 'i')
+        given.ignore_case = on;
+      else if (*p == 'm')
+        given.dot_all = on;
+      else if (*p == 'x')
+        given.extended = on;
+      else
         break;
-      }
-    if (prefix.empty() && more() && *p_ == '?')
-      refuse("the group",
-             "(" + std::string(p_, std::min<size_t>(4, static_cast<size_t>(end_ - p_))));
-    if (prefix.empty()) prefix = "?:";  // nobody asks for what a group captured
-    out_.pcre2 += '(';
-    out_.pcre2 += prefix;
-    const bool outer_case = ignore_case_;
-    if (prefix == "?i:") ignore_case_ = true;
+    }
+    if (p == p_ || p == end_ || (*p != ')' && *p != ':')) return false;
+    end = *p;
+    p_ = p + 1;
+    return true;
+  }
+
+  Part group(int depth) {
+    const char* const begin = p_ - 1;
+    const Options outer = options();
     Part part;
-    if (prefix == "?=" || prefix == "?!") {
-      part = look(true, depth);
-    } else if (prefix.starts_with("?<")) {
-      part = look(false, depth);
+    Options given = outer;
+    char end = ' ';
+    if (take("?=") || take("?!") || take("?<=") || take("?<!")) {
+      emit("(" + std::string(begin + 1, p_));
+      part = look(p_[-2] != '<', depth);
+    } else if (take("?>")) {
+      emit("(?>");
+      part = alternatives(depth + 1);
+      part.skippable = false;
+      part.sure.reset();
+    } else if (take("?:")) {
+      emit("(?:");
+      part = alternatives(depth + 1);
+    } else if (p_ + 1 < end_ && *p_ == '?' && (p_[1] == '<' || p_[1] == '\'')) {
+      const char close = p_[1] == '<' ? '>' : '\'';
+      p_ = std::find(p_ + 2, end_, close);
+      if (!more()) refuse("a group whose name does not end:", {begin, 4});
+      ++p_;
+      emit(refers_ ? "(" : "(?:");
+      part = alternatives(depth + 1);
+    } else if (more() && *p_ == '?') {
+      ++p_;
+      if (!take_options(given, end))
+        refuse("the group",
+               "(" + std::string(begin + 1,
+                                 std::min<size_t>(4, static_cast<size_t>(end_ - begin - 1))));
+      set(given);
+      // Options that stand alone hold for the rest of the group around them, its alternatives
+      // included.
+      emit(given.ignore_case == outer.ignore_case ? "(?:" : given.ignore_case ? "(?i:" : "(?-i:");
+      part = alternatives(depth + 1);
     } else {
+      emit(refers_ && names_.empty() ? "(" : "(?:");
+      ++opened_;
       part = alternatives(depth + 1);
     }
-    ignore_case_ = outer_case;
-    if (!take(")")) refuse("a group without its", ")");
-    out_.pcre2 += ')';
-    if (prefix == "?>") part.skippable = false, part.sure.reset();
+    set(outer);
+    if (end != ')' && !take(")")) refuse("a group without its", ")");
+    emit(")");
     return part;
   }
 
@@ -241,209 +313,161 @@ class PatternReader {
     }
     if (c == '.') {
       ++p_;
-      out_.pcre2 += "[^\\n]";
-      return one_of(complement(range_of('\n', '\n')));
+      return any_character(dot_all_);
     }
     if (c == '^' || c == '$') {
       ++p_;
-      out_.pcre2 += c;
-      return anchor();
+      return anchor({&c, 1});
     }
     if (c == '*' || c == '+' || c == '?') refuse("nothing before the quantifier", {&c, 1});
+    if (at_set()) {
+      ++p_;
+      return one_of(escaped_set(false));
+    }
     if (c != '\\') {
       const uint32_t code = code_point();
-      emit_literal(code);
-      return one_of(range_of(code, code));
+      return one_of({literal(code), literal(code), range_of(code, code)});
     }
     ++p_;
     if (!more()) refuse("a backslash at its", "end");
-    if (*p_ == 'A' || *p_ == 'z' || *p_ == 'Z') {
-      out_.pcre2 += std::string("\\") + *p_++;
-      return anchor();
-    }
-    const char escape = *p_;
-    const bool is_set = names_set(escape);
-    if (!is_set) {
-      const uint32_t code = escaped_character();
-      emit_literal(code);
-      return one_of(range_of(code, code));
-    }
-    if (escape == 'W') {
-      ++p_;
-      out_.pcre2 += fmt::format("[^{}]", kWordItems);
-      return one_of(complement(word_range()));
-    }
-    out_.pcre2 += '[';
-    const CharacterSet set = escaped_set();
-    out_.pcre2 += ']';
-    return one_of(set);
+    return escape();
   }
 
-  Part anchor() {
+  /// What a backslash begins that is no set; p_ is behind it.
+  Part escape() {
+    const char c = *p_;
+    const std::string word = fmt::format("[{}]", kWideWordItems);
+    switch (c) {
+      case 'A':
+      case 'z':
+      case 'Z':
+      case 'G':
+      case 'K':
+        ++p_;
+        return anchor(std::string("\\") + c);
+      case 'b':
+        ++p_;
+        return anchor(fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word));
+      case 'B':
+        ++p_;
+        return anchor(fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word));
+      case 'N':
+      case 'O':
+        ++p_;
+        return any_character(c == 'O');
+      case 'R': {
+        ++p_;
+        emit("(?>\\r\\n|[\\x0a-\\x0d\\x{85}\\x{2028}\\x{2029}])");
+        Part part = seen(range_of('\n', '\r').may);
+        part.first.set(kWideSymbol);
+        part.last = part.first;
+        join(part.last, part.first);
+        return part;
+      }
+      case 'X': {
+        ++p_;
+        // PCRE2 10.42 takes emoji together that no joiner joins.
+        emit(
+            "(?>\\p{ExtPict}(?:[\\p{Grapheme_Extend}\\p{EMod}]*\\x{200d}\\p{ExtPict})*"
+            "[\\p{Grapheme_Extend}\\p{EMod}\\p{Mc}\\x{200d}]*|\\X)");
+        out_.local = false;
+        Part part = seen(Symbols().set());
+        join(part.last, part.first);
+        return part;
+      }
+      case 'k':
+        ++p_;
+        return reference_in_brackets();
+      default:
+        break;
+    }
+    if (c >= '1' && c <= '9') {
+      int number = 0;
+      const auto read = std::from_chars(p_, end_, number);
+      if (read.ec == std::errc() && (number <= 9 || number <= unnamed_)) {
+        p_ = read.ptr;
+        return reference(number);
+      }
+    }
+    const uint32_t code = escaped_character();
+    return one_of({literal(code), literal(code), range_of(code, code)});
+  }
+
+  /// \k<name>, \k'name', \k<1> and \k<-1>; p_ is behind the k.
+  Part reference_in_brackets() {
+    const char close = take("<") ? '>' : take("'") ? '\'' : '\0';
+    const char* const end = close ? std::find(p_, end_, close) : end_;
+    if (end == end_) refuse("the escape", "\\k");
+    const std::string_view name(p_, static_cast<size_t>(end - p_));
+    p_ = end + 1;
+    int number = 0;
+    const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (read.ec == std::errc() && read.ptr == name.data() + name.size())
+      return reference(number < 0 ? opened_ + 1 + number : number);
+    if (std::count(names_.begin(), names_.end(), name) != 1)
+      refuse("a reference to a group that is not there, or is there twice:", in_quotes(name));
+    const auto at = std::find(names_.begin(), names_.end(), name);
+    return numbered(static_cast<int>(at - names_.begin()) + 1);
+  }
+
+  Part reference(int number) {
+    if (!names_.empty() || number < 1 || number > unnamed_)
+      refuse("a reference to a group that is not there:", std::to_string(number));
+    return numbered(number);
+  }
+
+  Part numbered(int number) {
+    emit(fmt::format("\\g{{{}}}", number));
+    out_.local = false;
+    Part part = seen(Symbols().set());
+    part.nullable = true;
+    join(part.last, part.first);
+    return part;
+  }
+
+  Part any_character(bool with_newline) {
+    emit(with_newline ? "(?s:.)" : "[^\\n]");
+    const CharacterSet newline = range_of('\n', '\n');
+    return with_newline ? seen_set(complement({})) : seen_set(complement(newline));
+  }
+
+  Part anchor(std::string_view text) {
+    emit(text);
     out_.local = false;
     Part part;
     part.nullable = part.look = true;
     return part;
   }
 
-  Part one_of(CharacterSet set) {
+  static Part seen(const Symbols& all) {
+    Part part;
+    part.first = part.last = all;
+    return part;
+  }
+
+  static Part seen_set(const CharacterSet& set) {
+    Part part = seen(set.may);
+    part.sure = set.must;
+    return part;
+  }
+
+  Part one_of(const OneOf& one) {
+    emit(one.text());
+    CharacterSet set = one.set;
     if (ignore_case_) {
       for (size_t c = 'a'; c <= 'z'; ++c)
         if (set.may[c] || set.may[c - 32]) set.may.set(c), set.may.set(c - 32);
       set.may.set(kWideSymbol);  // the Kelvin sign is a k, U+017F an s
     }
-    Part part;
-    part.first = part.last = set.may;
-    part.sure = set.must;
-    return part;
+    return seen_set(set);
   }
 
-  /// \s \S \w \d \D \p{..} \P{..} as items of a class; p_ is at the letter.
-  CharacterSet escaped_set() {
-    const char letter = *p_++;
-    switch (letter) {
-      case 's':
-        out_.pcre2 += kSpaceItems;
-        return space_range();
-      case 'S':
-        out_.pcre2 += kNoSpaceItems;
-        return complement(space_range());
-      case 'w':
-        out_.pcre2 += kWordItems;
-        return word_range();
-      case 'd':
-        out_.pcre2 += "\\p{Nd}";
-        return property_range("Nd");
-      case 'D':
-        out_.pcre2 += "\\P{Nd}";
-        return complement(property_range("Nd"));
-      default:
-        break;
-    }
-    if (letter != 'p' && letter != 'P') refuse("in a class", "\\" + std::string(1, letter));
-    const char* const close = more() && *p_ == '{' ? std::find(p_, end_, '}') : end_;
-    if (close == end_) refuse("a property without braces behind", "\\" + std::string(1, letter));
-    std::string_view name(p_ + 1, static_cast<size_t>(close - p_ - 1));
-    p_ = close + 1;
-    bool negative = letter == 'P';
-    if (name.starts_with('^')) {
-      negative = !negative;
-      name.remove_prefix(1);
-    }
-    for (const char c : name)
-      if (!((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && c != '_')
-        refuse("the property", in_quotes(name));
-    out_.pcre2 += fmt::format("\\{}{{{}}}", negative ? 'P' : 'p', name);
-    const CharacterSet r = property_range(name);
-    return negative ? complement(r) : r;
-  }
+  static constexpr int kMostQuantifiers = 10;
 
-  /// The character that an escape means; p_ is behind the backslash.
-  uint32_t escaped_character() {
-    const uint32_t code = code_point();
-    switch (code) {
-      case 'n':
-        return '\n';
-      case 'r':
-        return '\r';
-      case 't':
-        return '\t';
-      case 'f':
-        return '\f';
-      case 'v':
-        return '\v';
-      case 'a':
-        return '\a';
-      case 'e':
-        return 0x1b;
-      case 'x':
-        if (take("{")) {
-          const uint32_t value = hexadecimal(1, 6);
-          if (!take("}")) refuse("an escape without its", "}");
-          return value;
-        }
-        return hexadecimal(2, 2);
-      case 'u':
-        return hexadecimal(4, 4);
-      default:
-        break;
-    }
-    const bool letter_or_digit = code < 128 && ((code >= '0' && code <= '9') ||
-                                                ((code | 0x20) >= 'a' && (code | 0x20) <= 'z'));
-    if (letter_or_digit || code >= 128) {
-      std::string shown = "\\";
-      append_utf8(shown, code);
-      refuse("the escape", shown);
-    }
-    return code;
-  }
-
-  uint32_t hexadecimal(ptrdiff_t least, ptrdiff_t most) {
-    uint32_t value = 0;
-    const auto [stop, error] = std::from_chars(p_, std::min(end_, p_ + most), value, 16);
-    const bool surrogate = value >= 0xd800 && value < 0xe000;
-    const bool broken_byte = most == 2 && value > 0x7f;
-    if (error != std::errc() || stop - p_ < least || value > 0x10ffff || surrogate || broken_byte)
-      refuse("a hexadecimal escape that means no character:",
-             std::string_view(p_, static_cast<size_t>(stop - p_)));
-    p_ = stop;
-    return value;
-  }
-
-  /// [...]; p_ is behind the bracket.
-  CharacterSet char_class() {
-    const bool negative = take("^");
-    out_.pcre2 += negative ? "[^" : "[";
-    CharacterSet all;
-    bool empty = true;
-    while (!take("]")) {
-      if (!more()) refuse("a class without its", "]");
-      if (*p_ == '[') refuse("a class in a class: an unescaped", "[");
-      if (take("&&")) refuse("an intersection of classes:", "&&");
-      CharacterSet item;
-      const bool is_set = *p_ == '\\' && p_ + 1 < end_ && names_set(p_[1]);
-      if (is_set) {
-        ++p_;
-        item = escaped_set();
-      } else {
-        const uint32_t first = class_character();
-        uint32_t last = first;
-        const bool is_range = end_ - p_ >= 2 && *p_ == '-' && p_[1] != ']';
-        if (is_range) {
-          ++p_;
-          if (*p_ == '[' || *p_ == '-') refuse("the range to", {p_, 1});
-          if (*p_ == '\\' && p_ + 1 < end_ && names_set(p_[1])) refuse("a range to", {p_, 2});
-          last = class_character();
-          if (last < first) refuse("a range whose end comes before its", "beginning");
-        }
-        emit_literal(first);
-        if (is_range) {
-          out_.pcre2 += '-';
-          emit_literal(last);
-        }
-        item = range_of(first, last);
-      }
-      all.may |= item.may;
-      all.must |= item.must;
-      empty = false;
-    }
-    if (empty) refuse("a class of no", "character");
-    out_.pcre2 += ']';
-    if (negative && ignore_case_) return {Symbols().set(), Symbols()};
-    return negative ? complement(all) : all;
-  }
-
-  uint32_t class_character() {
-    if (!take("\\")) return code_point();
-    if (!more()) refuse("a backslash at its", "end");
-    return escaped_character();
-  }
-
-  const std::string& where_;
-  std::string_view whole_;
-  const char* p_;
-  const char* end_;
-  bool ignore_case_ = false;
+  bool dot_all_ = false, extended_ = false;
+  bool refers_ = false;                  // something refers to a group
+  std::vector<std::string_view> names_;  // of groups; then those without one capture nothing
+  int unnamed_ = 0, opened_ = 0;
   PatternSyntax out_;
 };
 
