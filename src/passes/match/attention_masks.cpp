@@ -53,7 +53,8 @@ MaskPlan plan_masks(const Graph& g, const AttentionCandidate& c) {
       finite.push_back(m);
   }
   // A finite value differs from -inf only in a row that sees nothing; under the causal mask alone,
-  // or a window that ends with the query's own key, every query sees a key.
+  // or a window that ends with the query's own key, every query sees a key. A position that the
+  // graph reads is taken to be 0 or more.
   if (finite.size() == 1 && c.maskings.size() == 1 && c.addends.empty()) {
     const auto parts = conjuncts(g, finite[0].condition);
     std::optional<IndexLimit> causal, first_key;
