@@ -22,7 +22,8 @@ struct CorpusOptions {
   bool offer_bytes = false;
   /// The field with the text in .jsonl files; empty: "text", or the only string.
   std::string text_field = {};
-  /// Documents are told apart: files, what lies between separators, and the texts of .jsonl files.
+  /// Whether the caller needs to know where documents end: at the end of a file, at a separator, or
+  /// behind the text of a line of a .jsonl file.
   bool by_document = false;
   /// What ends a document inside a file; empty: nothing.
   std::string separator = {};
@@ -30,7 +31,7 @@ struct CorpusOptions {
   std::filesystem::path header_root = "/usr/include/c++";
 };
 
-/// What ends the text of a line of a .jsonl file where no separator is given.
+/// The separator that ends each text of a .jsonl file if the user gives none.
 inline constexpr const char* kRecordSeparator = "\x1e\x1e\n";
 
 /// The files of a corpus, not read yet.
@@ -38,7 +39,7 @@ struct CorpusFiles {
   std::vector<std::filesystem::path> files;  // plain text
   std::string description;  // one line: "tiny Shakespeare (the cache)", "3 files (notes.txt, ...)"
   std::string note;         // why a better source was passed over; usually empty
-  /// That ends a document inside the files; "": files are documents.
+  /// The text that ends a document inside a file; "" if every file is one document.
   std::string separator = {};
 };
 
@@ -65,7 +66,7 @@ Corpus load_corpus(const CorpusOptions& options);
 std::string_view text_to_learn_from(const Corpus& corpus, std::string& storage);
 
 /// Throws UserError when `bytes`, the beginning of a file, show that it is no text: UTF-16, or more
-/// /// than 1% control characters (10% where there are only a few).
+/// than 1% control characters (10% if there are eight or fewer).
 void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes = true);
 
 /// Throws UserError for a NUL byte or invalid UTF-8. `name` and `offset` (of bytes[0] in the file)

@@ -1,6 +1,6 @@
 #pragma once
-// How good a model with a task is on a file of texts and labels: classes, ratings and tags. Of a
-// masked language model: how well it tells tokens of a text that are masked as in training.
+// Scores a model with a task (classes, ratings, tags) on a file of texts and labels, and a masked
+// language model on a text whose tokens are masked as in training.
 
 #include <cstdint>
 #include <functional>
@@ -40,7 +40,7 @@ struct TaskEvaluation {
 
 /// Reads a file for the task of `model`, with the model's labels; where the file has numbers for
 /// labels that the model names, they are the numbers of the labels, and a note says so. Throws
-/// UserError as read_labelled_file does, and for a model without labels or of which several hold.
+/// UserError as read_labelled_file does, and for a multi-label classifier.
 io::LabelledFile read_file_for(const models::Model& model, const fs::path& path,
                                io::LabelledFileOptions options);
 

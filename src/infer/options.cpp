@@ -200,7 +200,7 @@ const OptionTable<EvalOptions>& eval_option_table() {
            "truncate texts longer than the context; --no-truncate makes them an error",
            {"truncation"});
     t.real("mlm-probability", &O::mlm_probability, {.low = 0, .high = 1, .low_open = true}, "X",
-           "of a masked language model: fraction of the tokens that are to be told");
+           "fraction of the tokens that a masked language model has to predict");
     t.group("running");
     t.integer("batch-size", &O::batch_size, 1, 1 << 16, "N", "sequences per batch",
               {"per-device-eval-batch-size", "eval-batch-size"});

@@ -58,7 +58,8 @@ struct EvalOptions {
   std::string model;
   std::vector<std::string> text;  // files and folders; of a model with a task its file of labels
   std::vector<std::string> data;  // token shards; or the file of labels
-  // How the file of labels is read, as TrainOptions has it; of .jsonl texts the field.
+  // How the file of labels is read, as in TrainOptions; text_column also names the field of a
+  // .jsonl text.
   std::string text_column, text2_column, label_column;
   std::string header = "auto", quoting = "auto";
   bool truncate = true;

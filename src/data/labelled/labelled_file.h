@@ -43,7 +43,7 @@ struct LabelledFileOptions {
   /// one of its fields is a name that stands above for labels.
   TsvHeader header = TsvHeader::kAuto;
   Quoting quoting = Quoting::kAuto;  // for rows of words and tags as kNone
-  /// Classes whose names look like numbers or ids are taken all the same.
+  /// Accept class names that look like measurements or ids, which are refused otherwise.
   bool any_labels = false;
   /// The labels that there are, in the order of their ids. Empty: those of the file, sorted, as
   /// numbers where all are integers, else by code point.

@@ -71,7 +71,7 @@ struct TsvTable {
   std::vector<std::string_view> fields;
   std::vector<int64_t> lines;  // where each row begins
   bool is_json = false;        // the rows are JSON objects; the first has the names of their fields
-  /// Of JSON, for each column: why it cannot be read, "" where it can.
+  /// For each column of JSON rows, why it cannot be read; "" if it can.
   std::vector<std::string> problems = {};
 
   size_t rows() const { return lines.size(); }

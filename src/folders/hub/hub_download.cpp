@@ -205,8 +205,8 @@ std::string HubDownload::transfer(const HubFile& file) {
   FileWriter out(partial, fd);
   const auto is_whole = [&] { return file.bytes && at == *file.bytes; };
   for (int tries = 1; !is_whole(); ++tries) {
-    // A small file is asked for from its beginning each time: the part that is here may be the
-    // beginning of a login page, and only SHA-256 names can tell after any number of parts.
+    // A small file is requested from its beginning on every attempt: the part that is here may be
+    // that of a login page, which must not be joined with the file.
     const uint64_t before = file.has_sha256() ? at : 0;
     bool is_begun = false;
     std::string reason =

@@ -24,7 +24,7 @@ struct Metric {
   double value = 0;
 };
 
-/// Whether smaller values of a metric are better: of the loss and of errors.
+/// Whether smaller values of a metric are better, as for the loss and for errors.
 bool is_lower_better(std::string_view metric);
 
 /// How good the predictions of one class are.
@@ -33,7 +33,7 @@ struct ClassScore {
   double precision = 0, recall = 0, f1 = 0;     // 0 where a quotient is 0 / 0
 };
 
-/// One class, or one type of entities, for the user.
+/// The score of one class, or of one type of entities, under its name.
 struct LabelScore {
   std::string label;
   ClassScore score;
@@ -42,7 +42,7 @@ struct LabelScore {
 /// Predictions of one class out of some.
 class ClassMetrics {
  public:
-  /// Classes for which examples are counted by truth and prediction.
+  /// The most classes for which a confusion matrix is kept.
   static constexpr int64_t kMostConfused = 256;
 
   explicit ClassMetrics(int64_t classes);
@@ -133,10 +133,10 @@ class TaskMetrics {
   virtual void add(std::span<const float> outputs, const io::Batch& batch) = 0;
   /// The one that tells which model is best comes first; greater is better there.
   virtual std::vector<Metric> results() const = 0;
-  /// Of classes and tags: each label, or each type of entities.
+  /// The score of each class or tag, or of each type of entities; empty for numbers.
   virtual std::vector<LabelScore> by_label() const { return {}; }
-  /// Of classes: how often a label (row) was taken for a label (column); empty where that is not
-  /// counted.
+  /// The confusion matrix of classes: rows are true labels, columns are predictions. Empty for
+  /// other tasks and for more than ClassMetrics::kMostConfused classes.
   virtual std::vector<std::vector<int64_t>> confusion() const { return {}; }
   /// What precision, recall and F1 are of, for the user: "of the label 'pos'"; empty for numbers.
   virtual std::string explanation() const = 0;

@@ -23,7 +23,7 @@ struct Score {
 
   /// "loss 0.4321, accuracy 0.8765 (majority class 0.6000), f1 0.8500"
   std::string str() const;
-  /// By what decides; where that is not a number in both, by the loss.
+  /// Compares the metric that decides; if it is NaN in both, the loss.
   bool is_better_than(const Score& other) const;
   /// Whether both were measured on the same targets, as far as is known.
   bool is_comparable_to(const Score& other) const {
