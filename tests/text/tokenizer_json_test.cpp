@@ -57,7 +57,7 @@ TEST(TokenizerJson, PromptsEndInStreamsOfEveryDecoder) {
       const Ids ids = tokenizer->encode(text.get<std::string>());
       const std::span<const int32_t> prompt = std::span(ids).first(ids.size() / 2);
       const std::string whole = tokenizer->decode(ids), first = tokenizer->decode(prompt);
-      TextStream stream(*tokenizer);
+      TextStream stream(*tokenizer, false);
       const std::string added = stream.add(prompt), settled = stream.settle();
       std::string rest;
       for (const int32_t& id : std::span(ids).subspan(ids.size() / 2))

@@ -61,6 +61,8 @@ Value repeated(Work& work, const Value& value, int64_t times) {
   }
   std::vector<Value> items;
   const std::vector<Value>& once = value.list()->items;
+  if (!once.empty() && times > static_cast<int64_t>(work.limits().work / once.size()))
+    work.spend(SIZE_MAX);  // refused before it is made
   for (; times > 0 && !once.empty(); --times) {
     work.spend(once.size());
     items.insert(items.end(), once.begin(), once.end());

@@ -159,7 +159,7 @@ class PatternReader : private ClassReader {
         part.skippable = !quantifier.ends_with("+") || quantifier == "+";
         part.sure.reset();
       }
-      if (count > kMostQuantifiers) refuse("too many quantifiers, one behind another:", "");
+      if (count >= kMostQuantifiers) refuse("too many quantifiers, one behind another:", "");
     }
   }
 
