@@ -148,6 +148,8 @@ class Graph:
     def attention(self):
         self.batch, self.heads = int(self.rng.integers(1, 3)), int(self.any(1, 2, 4))
         self.t, self.s = int(self.rng.integers(1, 6)), int(self.rng.integers(1, 7))
+        # One finite number to a graph: where two are added to all scores of a row, what rounding leaves depends on the order.
+        self.low = self.any(-1e4, -1e4, -65504, -1e9, LOWEST)
         b, h, t, s, d = self.batch, self.heads, self.t, self.s, int(self.any(1, 2, 4))
         q, k = self.operand(t, d, self.grid), self.operand(s, d, self.grid)
         v = self.operand(s, d, lambda *n: self.rng.uniform(-1, 1, n).astype(np.float32))
@@ -198,7 +200,7 @@ class Graph:
         return self.op("And", self.condition(), self.tensor(keep))
 
     def masked(self, scores):
-        low = self.any(-np.inf, -np.inf, -1e4, -1e4, -65504, -1e9, LOWEST, LOWEST, -5)
+        low = self.any(-np.inf, -np.inf, -np.inf, self.low, self.low, self.low, self.low, self.low, -5)
         hidden, zero = self.const(low), self.const(0)
         way = self.rng.integers(6)
         if way == 0:

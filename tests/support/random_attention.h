@@ -27,6 +27,7 @@ class RandomAttention {
     s_ = chance(3) ? t_ : 1 + random_.below(6);
     d_ = any_of<int64_t>({1, 2, 4, 4});
     dv_ = chance(2) ? d_ : 1 + random_.below(4);
+    low_ = any_of<double>({-1e4, -1e4, -65504, -1e9, kLowest});
     place_operands();
     Value s = scores();
     for (int64_t n = any_of<int64_t>({0, 1, 1, 1, 2, 2, 3}); n > 0; --n) {
@@ -285,12 +286,13 @@ class RandomAttention {
         return g_.input(name("keep"), mask_shape(), boolean);
     }
   }
+  /// One finite number to a graph: the sum of two is rounded where all scores are masked, and what
+  /// is left of them depends on the order.
   double hidden() {
-    const double lowest = std::numeric_limits<float>::lowest();
-    const double x = any_of<double>(
-        {-INFINITY, -INFINITY, -INFINITY, -1e4, -1e4, -65504, -1e9, lowest, lowest, -5});
+    const auto kind = random_.below(9);
+    const double x = kind < 3 ? -INFINITY : kind == 3 ? -5 : low_;
     has_large_masks_ = has_large_masks_ || (std::isfinite(x) && x < -2e4);
-    has_lowest_masks_ = has_lowest_masks_ || x == lowest;
+    has_lowest_masks_ = has_lowest_masks_ || x == kLowest;
     return x;
   }
   Value masked(Value s) {
@@ -357,8 +359,11 @@ class RandomAttention {
     return chance(2) ? together : matmul(together, g_.parameter(name("v_out"), {rows.size(-1), 3}));
   }
 
+  static constexpr double kLowest = std::numeric_limits<float>::lowest();
+
   Random random_;
   Graph g_;
+  double low_ = -1e4;
   int rank_;
   Shape batch_;
   int64_t heads_, t_, s_, d_, dv_;
