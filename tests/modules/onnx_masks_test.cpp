@@ -29,8 +29,7 @@ HostTensor floats_of(const Shape& shape, const std::vector<float>& values) {
   return t;
 }
 
-std::vector<double> result_of(const std::string& bytes,
-                              const std::map<std::string, HostTensor>& in) {
+std::vector<double> result_of(const std::string& bytes, const modules::ModuleValues& in) {
   modules::ModuleSession session(onnx::open_module(onnx::File::parse(bytes, "masks.onnx")),
                                  cpu::cpu_backend());
   const HostTensor y = session.run(in).begin()->second.tensor();
@@ -99,7 +98,7 @@ TEST(OnnxMasks, CausalAttentionOfMoreKeysThanQueriesIsRefused) {
               {node("MultiHeadAttention", {"q", "k", "v"}, {"y"},
                     {integer("num_heads", 2), integer("unidirectional", 1)}, "com.microsoft")},
               {}));
-    const std::map<std::string, HostTensor> in = {
+    const modules::ModuleValues in = {
         {"q", floats_of({1, 4, 8}, std::vector<float>(32, 1))},
         {"k", floats_of({1, keys, 8}, std::vector<float>(static_cast<size_t>(keys) * 8, 1))},
         {"v", floats_of({1, keys, 8}, std::vector<float>(static_cast<size_t>(keys) * 8, 1))}};
