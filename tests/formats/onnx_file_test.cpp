@@ -213,8 +213,26 @@ TEST_F(OnnxExternal, LinksOfTheHuggingFaceCacheWork) {
   write_file_atomically(blobs / "bb", raw<float>({3, 4}));
   fs::create_symlink("../../blobs/aa", snapshot / "m.onnx");
   fs::create_symlink("../../blobs/bb", snapshot / "w.bin");
-  const auto file = onnx::File::load(snapshot / "m.onnx");
-  EXPECT_EQ(load_as_double(DType::f32, file->graph.initializers[0].bytes.data(), 1), 4);
+  create_folder(snapshot / "onnx");
+  fs::create_symlink("../../../blobs/aa", snapshot / "onnx/m.onnx");
+  fs::create_symlink("../../../blobs/bb", snapshot / "onnx/w.bin");
+  for (const char* name : {"m.onnx", "onnx/m.onnx"}) {
+    const auto file = onnx::File::load(snapshot / name);
+    EXPECT_EQ(load_as_double(DType::f32, file->graph.initializers[0].bytes.data(), 1), 4) << name;
+  }
+  // Links to elsewhere are refused there, too: another model's blobs, the folder of the snapshots.
+  const fs::path others = folder_.path() / "models--c--d/blobs";
+  create_folder(others);
+  for (const fs::path& target : {others / "bb", snapshot.parent_path() / "bb"}) {
+    fs::copy_file(blobs / "bb", target);
+    fs::remove(snapshot / "onnx/w.bin");
+    fs::create_symlink(target, snapshot / "onnx/w.bin");
+    EXPECT_USER_ERROR(onnx::File::load(snapshot / "onnx/m.onnx"), "leads out of its folder");
+  }
+  // Folders of the same names outside of a cache give links no rights.
+  fs::rename(folder_.path() / "models--a--b", folder_.path() / "mine");
+  EXPECT_USER_ERROR(onnx::File::load(folder_.path() / "mine/snapshots/1/m.onnx"),
+                    "leads out of its folder");
 }
 
 }  // namespace

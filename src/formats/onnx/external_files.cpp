@@ -11,10 +11,16 @@ bool lies_in(const fs::path& file, const fs::path& folder) {
   return !inside.empty() && *inside.begin() != "..";
 }
 
-/// The folder of a Hugging Face cache that the links of one of its snapshots lead to: "" elsewhere.
-fs::path blobs_beside(const fs::path& folder) {
-  const fs::path snapshots = folder.parent_path();
-  return snapshots.filename() == "snapshots" ? snapshots.parent_path() / "blobs" : fs::path();
+/// The folder to which the links of a snapshot in a Hugging Face cache lead: the blobs of the same
+/// model. `folder` is the snapshot, models--ORG--NAME/snapshots/COMMIT, or lies in it, as onnx/
+/// often does. "" elsewhere.
+fs::path blobs_of_snapshot(const fs::path& folder) {
+  for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
+    const fs::path snapshots = at.parent_path(), model = snapshots.parent_path();
+    if (snapshots.filename() == "snapshots" && model.filename().string().starts_with("models--"))
+      return model / "blobs";
+  }
+  return {};
 }
 
 }  // namespace
@@ -38,7 +44,7 @@ std::shared_ptr<const MappedFile> ExternalFiles::open(std::string_view location)
   std::error_code error;
   const fs::path target = fs::canonical(folder_ / name, error);
   if (error) user_error("{}: its tensors lie in '{}', which is missing", what_, location);
-  const fs::path blobs = blobs_beside(folder_);
+  const fs::path blobs = blobs_of_snapshot(folder_);
   if (!lies_in(target, folder_) && (blobs.empty() || !lies_in(target, blobs)))
     refuse("a link that leads out of its folder");
   auto map = std::make_shared<const MappedFile>(target);
