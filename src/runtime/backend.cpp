@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "base/env.h"
+#include "runtime/unaligned_readers.h"
 
 namespace brrr {
 
@@ -37,19 +38,7 @@ Backend::Choice Backend::choose(const NodeView& node) const {
 }
 
 bool Backend::reads_unaligned(const Graph& graph, ValueId value) const {
-  for (NodeId id = 0; id < graph.size(); ++id) {
-    const Node& node = graph.node(id);
-    if (std::ranges::find(node.operands, value) == node.operands.end()) continue;
-    if (view_offset(graph, node)) {
-      if (!reads_unaligned(graph, {id, 0})) return false;
-      continue;
-    }
-    const KernelEntry* const entry = choose(NodeView(graph, id)).entry;
-    if (entry == nullptr) return false;
-    for (size_t i = static_cast<size_t>(entry->unaligned_operands); i < node.operands.size(); ++i)
-      if (node.operands[i] == value) return false;
-  }
-  return true;
+  return UnalignedReaders(*this, graph).take(value.node);
 }
 
 Target Backend::target() const {

@@ -6,6 +6,7 @@
 #include "base/integers.h"
 #include "base/memory.h"
 #include "runtime/staging.h"
+#include "runtime/unaligned_readers.h"
 
 namespace brrr {
 
@@ -178,13 +179,21 @@ std::vector<std::string> Engine::new_states(const Graph& graph) const {
 }
 
 void Engine::register_states(const Graph& graph) {
+  UnalignedReaders readers(backend_, graph);
+  const auto lent_for = [&](NodeId id) -> const std::byte* {
+    const auto at = lent_.find(graph.input_name(id));
+    if (at == lent_.end() || at->second.type != graph.type({id, 0})) return nullptr;
+    const bool has_alignment =
+        reinterpret_cast<uintptr_t>(at->second.data) % bytes_of(at->second.type.dtype) == 0;
+    return has_alignment || readers.take(id) ? at->second.data : nullptr;
+  };
   for (NodeId id : graph.inputs()) {
     const std::string& name = graph.input_name(id);
     if (graph.input_kind(id) == InputKind::data ||
         !state_index_.emplace(name, states_.size()).second)
       continue;
     StateInfo info{name, graph.type({id, 0}), graph.role(id), graph.node(id).attrs};
-    if (const std::byte* const data = lent(graph, id); data != nullptr) {
+    if (const std::byte* const data = lent_for(id); data != nullptr) {
       // Programs only read it: what updates it is refused when it is added.
       info.apart = const_cast<std::byte*>(data);
       info.is_lent = info.is_written = true;

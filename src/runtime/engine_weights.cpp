@@ -5,17 +5,23 @@
 
 #include "base/integers.h"
 #include "runtime/engine.h"
+#include "runtime/unaligned_readers.h"
 
 namespace brrr {
+namespace {
+
+bool is_aligned(const std::byte* data, const Type& type) {
+  return reinterpret_cast<uintptr_t>(data) % bytes_of(type.dtype) == 0;
+}
+
+}  // namespace
 
 // -- lent weights
 // --------------------------------------------------------------------------------
 
 // Whether the program can read an input where it lies.
 bool Engine::reads_at(const Graph& graph, NodeId input, const std::byte* data) const {
-  const auto size = bytes_of(graph.type({input, 0}).dtype);
-  return reinterpret_cast<uintptr_t>(data) % size == 0 ||
-         backend_.reads_unaligned(graph, {input, 0});
+  return is_aligned(data, graph.type({input, 0})) || backend_.reads_unaligned(graph, {input, 0});
 }
 
 // Where an input was lent; null: it was not, or the program cannot read it there.
@@ -29,9 +35,11 @@ const std::byte* Engine::lent(const Graph& graph, NodeId input) const {
 // States that programs read where they were lent, and this one cannot.
 std::vector<std::string> Engine::lent_too_oddly(const Graph& graph) const {
   std::vector<std::string> names;
+  UnalignedReaders readers(backend_, graph);
   for (const NodeId id : graph.inputs()) {
     const StateInfo* const info = find_state(graph.input_name(id));
-    if (info != nullptr && info->is_lent && !reads_at(graph, id, info->apart))
+    if (info != nullptr && info->is_lent && !is_aligned(info->apart, info->type) &&
+        !readers.take(id))
       names.push_back(info->name);
   }
   return names;

@@ -274,6 +274,39 @@ TEST(OnnxExport, ExternalDataLiesBesideTheFile) {
       std::memcmp(file->graph.initializers[0].bytes.data(), w.data(), w.size() * sizeof(float)), 0);
 }
 
+/// A branch in a branch and so on, as a region of the operands (c, x).
+Graph nested_branches(int depth) {
+  Graph g;
+  const Value c = g.input("a0", {}, DType::boolean), x = g.input("a1", {4}, DType::f32);
+  Value y = neg(x);
+  if (depth > 0) {
+    Graph other;
+    other.input("a0", {}, DType::boolean);
+    const Value in = other.input("a1", {4}, DType::f32);
+    other.output("0", in + in);
+    const std::vector<Value> captured{c, x};
+    y = branch(c, Region(nested_branches(depth - 1)), Region(std::move(other)), captured)[0];
+  }
+  g.output("0", y);
+  return g;
+}
+
+// Were the regions of each level entered twice, this would take a million times as long.
+TEST(OnnxExport, NestedBranchesAreRewrittenOnce) {
+  constexpr int kDepth = 20;
+  const Graph graph = nested_branches(kDepth);
+  const auto model = onnx::export_model(source_of(graph));
+  int depth = 0;
+  const onnx::GraphProto* at = &model->model().graph;
+  while (at != nullptr) {
+    const auto node = std::ranges::find(at->nodes, "If", &onnx::NodeProto::op_type);
+    if (node == at->nodes.end()) break;
+    ++depth;
+    at = node->find("then_branch")->graph.get();
+  }
+  EXPECT_EQ(depth, kDepth);
+}
+
 TEST(OnnxExport, MatricesAreStoredInSixteenBits) {
   const std::vector<float> w(24, 0.3f);
   const auto exported = onnx::export_model(sized_source(w), {.storage = DType::bf16});

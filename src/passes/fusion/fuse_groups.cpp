@@ -9,7 +9,8 @@
 namespace brrr {
 namespace {
 
-constexpr size_t kMostTensors = 32;  // operands and results of a group
+constexpr size_t kMostTensors = 32;   // operands and results of a group
+constexpr size_t kMostMembers = 256;  // more of them save no time: memory is no longer the limit
 
 }  // namespace
 
@@ -82,6 +83,8 @@ void FuseGroups::grow() {
 }
 
 void FuseGroups::try_join(uint32_t a, uint32_t b) {
+  // The checks look at all members, and a chain would be looked at once for each of its nodes.
+  if (members(a).size() + members(b).size() > kMostMembers) return;
   const Space &sa = spaces_[a], &sb = spaces_[b];
   if (sa.elements != sb.elements) return;
   if (sa.width != 0 && sb.width != 0 && sa.width != sb.width) return;

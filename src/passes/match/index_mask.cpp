@@ -122,14 +122,19 @@ std::optional<Affine> at_most_zero(const Graph& g, Condition c) {
 
 }  // namespace
 
-std::optional<double> constant_of(const Graph& g, ValueId v) {
+namespace {
+
+/// constant_of() that looks at no more than `left` nodes: it is asked of every node of a graph,
+/// which may be one long chain.
+std::optional<double> constant_within(const Graph& g, ValueId v, int& left) {
   const Node& node = g.node(v.node);
   const std::string& name = node.op->name;
   if (name == "full") return full_value(node);
-  if (node.operands.empty() || node.operands.size() > 2) return std::nullopt;
-  if (name == "reshape" || name == "broadcast_to") return constant_of(g, node.operands[0]);
+  if (node.operands.empty() || node.operands.size() > 2 || --left < 0) return std::nullopt;
+  if (name == "reshape" || name == "broadcast_to")
+    return constant_within(g, node.operands[0], left);
   if (!is_float(g.type(v).dtype)) return std::nullopt;
-  const auto a = constant_of(g, node.operands[0]);
+  const auto a = constant_within(g, node.operands[0], left);
   if (!a) return std::nullopt;
   // As a kernel computes it: the lowest f64 becomes -inf in f32, -1e9 becomes -inf in f16.
   const auto as_stored = [&](double x) { return rounded_to(g.type(v).dtype, x); };
@@ -139,7 +144,7 @@ std::optional<double> constant_of(const Graph& g, ValueId v) {
   if (name == "reciprocal") return as_stored(1 / *a);
   if (name == "neg") return as_stored(-*a);
   if (node.operands.size() < 2) return std::nullopt;
-  const auto b = constant_of(g, node.operands[1]);
+  const auto b = constant_within(g, node.operands[1], left);
   if (!b) return std::nullopt;
   if (name == "mul") return as_stored(*a * *b);
   if (name == "div") return as_stored(*a / *b);
@@ -147,6 +152,13 @@ std::optional<double> constant_of(const Graph& g, ValueId v) {
   if (name == "sub") return as_stored(*a - *b);
   if (name == "pow") return as_stored(std::pow(*a, *b));
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> constant_of(const Graph& g, ValueId v) {
+  int left = kMostConstantNodes;
+  return constant_within(g, v, left);
 }
 
 bool always_holds(const Graph& g, Condition c) {

@@ -11,7 +11,9 @@
 
 namespace brrr {
 
-/// The number that every element of v is, when that is known: constants and arithmetic of them.
+/// The number that every element of v is, when that is known: constants and arithmetic of them, of
+/// up to so many nodes.
+inline constexpr int kMostConstantNodes = 32;
 std::optional<double> constant_of(const Graph& graph, ValueId v);
 
 /// A boolean value, or its negation.

@@ -166,8 +166,10 @@ const FormRule* rule_for(const Graph& g, const Node& node) {
   return nullptr;
 }
 
-Graph apply_rules(const Graph& graph) {
-  return rewrite(change_regions(graph, apply_rules), [](Rewriter& r, NodeId id) {
+/// Applies the rules to the nodes of the graph itself; change_regions() enters the regions, each
+/// once.
+Graph apply_rules_outside_regions(const Graph& graph) {
+  return rewrite(graph, [](Rewriter& r, NodeId id) {
     const Node& node = r.in().node(id);
     if (r.in().is_input(id)) return false;
     if (const FormRule* rule = rule_for(r.in(), node)) {
@@ -197,7 +199,7 @@ Graph onnx_form(const Graph& graph, int64_t opset) {
   const Target target = target_for(opset);
   const auto opened = [&](const Graph& g) { return decompose(inference(g), target); };
   const Graph form = fold_constants(simplify(opened(change_regions(graph, opened))));
-  return drop_dead(apply_rules(form));
+  return drop_dead(apply_rules_outside_regions(change_regions(form, apply_rules_outside_regions)));
 }
 
 }  // namespace brrr::onnx
