@@ -24,11 +24,14 @@ ModuleRunner::ModuleRunner(const std::shared_ptr<const modules::Module>& module,
       output_copies_(output_copies),
       module_(module),
       options_(watched(std::move(options))),
-      session_(std::make_unique<modules::ModuleSession>(module, backend, options_)) {}
+      session_(std::make_unique<modules::ModuleSession>(module, backend, options_)) {
+  // Values that decide about the first program are computed before it is there.
+  room_.measure(session_->engine(), beside_);
+}
 
 modules::ModuleOptions ModuleRunner::watched(modules::ModuleOptions options) {
   options.before_program = [this](Engine& engine, const Graph& next) {
-    room_.set_limit(engine, next, tensor_bytes(&next) + beside_);
+    room_.set_limit(engine, next, tensor_bytes(&next) + session_->known_bytes() + beside_);
   };
   return options;
 }
@@ -62,6 +65,7 @@ void ModuleRunner::prepare(const modules::ModuleValues& inputs,
     options_.disabled.emplace(train::kWeightPanels);
     const Backend backend = session_->engine().backend();
     session_ = std::make_unique<modules::ModuleSession>(module_, backend, options_);
+    room_.measure(session_->engine(), beside_);
     compile(inputs, wanted);
   }
   room_.check(session_->engine());

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ struct Port {
   bool is_tensor = true;
   bool has_shape = false;
   std::vector<PortDim> dims;
-  bool is_optional = false;  // an input that may be left out
+  bool is_optional = false;       // an input that may be left out
+  std::optional<int64_t> lowest;  // of the numbers of an input; nothing: any
   /// "f32[batch,3,?,?]"
   std::string str() const;
 };
@@ -53,6 +55,8 @@ struct Request {
   std::map<std::string, RefTensor> known;  // values by name
   std::map<std::string, Listed> lists;
   std::vector<std::string> wanted;  // outputs of the module
+  /// Bytes that values may take which are computed while the graph is built; 0: any number.
+  int64_t memory = 0;
 };
 
 struct Lowered {
@@ -85,6 +89,8 @@ class Module {
   virtual std::span<const std::byte> weight(std::string_view name) const = 0;
   /// One line for people: "ONNX, opset 17, by pytorch 2.9".
   virtual std::string summary() const = 0;
+  /// Files that it keeps beside its graph, by name: those of a tokenizer and of how texts are made.
+  virtual std::map<std::string, std::string> files() const { return {}; }
   /// The size of the files that hold it.
   virtual uint64_t file_bytes() const = 0;
 };

@@ -4,12 +4,16 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/memory.h"
+#include "base/sha256.h"
 
 namespace brrr::modules {
 namespace {
 
 // What programs may take for themselves: this share of the weights and temporaries, or this.
 constexpr int64_t kModuleShare = 8, kLeastForModule = int64_t{16} << 20;
+// Bytes of an element of a RefTensor.
+constexpr int64_t kKnownBytes = 8;
 // Bytes of derived weights that are made by one program.
 constexpr int64_t kMostTogether = int64_t{4} << 20;
 
@@ -17,10 +21,18 @@ Type type_of(const HostTensor& t) { return {t.dtype, t.shape}; }
 
 RefTensor reference(const HostTensor& t) { return read_tensor(type_of(t), t.bytes.data()); }
 
-void append_bytes(std::string& key, const HostTensor& t) {
+/// The content of a tensor as part of a key: its bytes, or a digest where they are many.
+void append_content(std::string& key, const HostTensor& t) {
+  constexpr size_t kMostInKey = 256;
   key += type_of(t).str();
   key += ':';
-  key.append(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+  if (t.bytes.size() > kMostInKey) {
+    Sha256 sum;
+    sum.update(t.bytes.data(), t.bytes.size());
+    key += sum.finish_hex();
+  } else {
+    key.append(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+  }
   key += ';';
 }
 
@@ -96,6 +108,9 @@ void ModuleSession::check(const ModuleValues& inputs) const {
       fits = size < 0 || size == type.shape.size(static_cast<int>(i));
     }
     if (!fits) user_error("the input '{}' must be {}; got {}", name, port->str(), type.str());
+    for (int64_t i = 0; port->lowest && i < t.shape.elements(); ++i)
+      if (t.number(i) < static_cast<double>(*port->lowest))
+        user_error("the input '{}' must be at least {}; got {}", name, *port->lowest, t.number(i));
   }
   for (const modules::Port& port : ports)
     if (!port.is_optional && !inputs.contains(port.name))
@@ -144,7 +159,38 @@ void ModuleSession::forget_oldest() {
   drop(first_, *middle);
 }
 
-std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Request& request) {
+int64_t ModuleSession::known_bytes() const {
+  int64_t bytes = 0;
+  each(first_, [&](const Segment& segment) {
+    for (const auto& [name, tensor] : segment.known)
+      bytes += static_cast<int64_t>(tensor.size()) * kKnownBytes;
+  });
+  return bytes;
+}
+
+int64_t ModuleSession::left_for_values() const {
+  if (engine_.limit() == 0) return 0;
+  return std::max<int64_t>(1, engine_.limit() - engine_.forecast().total() - known_bytes());
+}
+
+void ModuleSession::check_room_to_read(const Segment& segment, const Results& results) const {
+  // As the request has them, as their segment keeps them, as constants of the graph that is built,
+  // as its values, and what an operator makes of them.
+  constexpr int64_t kCopies = 5;
+  const int64_t left = left_for_values();
+  for (const std::string& name : segment.to_read) {
+    const int64_t bytes = results.at(name).shape.elements() * kKnownBytes * kCopies;
+    if (left > 0 && bytes > left)
+      throw UserError(
+          fmt::format("sizes depend on the values of '{}' ({}), which need {} while a "
+                      "program is built for them, and {} are left",
+                      name, type_of(results.at(name)).str(), memory_text(bytes), memory_text(left)),
+          ExitCode::kNoMemory);
+  }
+}
+
+std::unique_ptr<ModuleSession::Segment> ModuleSession::build(modules::Request request) {
+  request.memory = left_for_values();
   modules::Lowered lowered = module_->lower(request);
   if (!lowered.to_bind.empty()) {
     bool is_new = false;
@@ -174,7 +220,7 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(const modules::Requ
                                        : decompose(lowered.graph, engine_.backend().target());
   if (options_.explain) notes_.push_back(notes_of(report));
   auto segment = std::make_unique<Segment>();
-  segment->known = request.known;
+  segment->known = std::move(request.known);
   for (auto& [name, tensor] : lowered.known) segment->known.insert_or_assign(name, tensor);
   segment->lists = std::move(lowered.lists);
   segment->to_read = std::move(lowered.to_read);
@@ -249,7 +295,7 @@ std::string ModuleSession::begin(modules::Request& request, const Feed& feed) co
   for (const auto& [name, tensor] : feed) {
     key += name + '=';
     if (bound_.contains(name)) {
-      append_bytes(key, *tensor);
+      append_content(key, *tensor);
       request.known.emplace(name, reference(*tensor));
     } else {
       key += type_of(*tensor).str() + ';';
@@ -269,7 +315,7 @@ std::string ModuleSession::go_on(modules::Request& request, const Segment& segme
   request.lists = segment.lists;
   request.data.clear();
   for (const std::string& name : segment.to_read) {
-    append_bytes(key, results.at(name));
+    append_content(key, results.at(name));
     request.known.insert_or_assign(name, reference(results.at(name)));
   }
   for (const auto& [name, tensor] : results)
@@ -334,6 +380,7 @@ ModuleValues ModuleSession::run(const ModuleValues& inputs, const std::vector<st
       if (has_built) forget_oldest();
       return values;
     }
+    check_room_to_read(*segment, next);
     key = go_on(request, *segment, next);
     results = std::move(next);
     feed.clear();

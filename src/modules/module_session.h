@@ -74,6 +74,8 @@ class ModuleSession {
   /// What the passes decided for each program, in the order in which programs were built; nothing
   /// unless it was asked for.
   const std::vector<Notes>& notes() const { return notes_; }
+  /// What values take on which programs depend, on the heap; a part of no program.
+  int64_t known_bytes() const;
   /// The programs that the last run went through, in their order; after prepare(), its program.
   const std::vector<size_t>& last_programs() const { return last_; }
 
@@ -89,12 +91,17 @@ class ModuleSession {
                               Feed& feed) const;
   /// Completes the request of a first program; returns the key by which that program is found.
   std::string begin(modules::Request& request, const Feed& feed) const;
+  /// Bytes that are left within the engine's limit for values that decide about programs; 0: any
+  /// number.
+  int64_t left_for_values() const;
+  /// Throws UserError (exit 3) where values that must be read are more than is left.
+  void check_room_to_read(const Segment& segment, const Results& results) const;
   /// Makes it the request of the program behind `segment`, and returns its key.
   std::string go_on(modules::Request& request, const Segment& segment,
                     const Results& results) const;
   /// Null where the values of further inputs must be known first: they are then in bound_, and all
   /// programs are gone.
-  std::unique_ptr<Segment> build(const modules::Request& request);
+  std::unique_ptr<Segment> build(modules::Request request);
   size_t add(const Graph& graph);
   /// The segment of the key, built where it is not there; null: see build().
   Segment* find_or_build(Segments& segments, const std::string& key,

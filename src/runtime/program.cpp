@@ -1,5 +1,8 @@
 #include "runtime/program.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,14 +10,31 @@
 namespace brrr {
 namespace {
 
-// Last in every list: the op's own loops over converted copies.
+/// Gives the whole pages inside [data, data + bytes), whose content is lost, back to the system.
+void give_pages_back(std::byte* data, int64_t bytes) {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto from = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page,
+             to = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / page * page;
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
+/// Last in every list: the op's own loops over converted copies, which lie on the heap. The scratch
+/// memory stands for them in the plan: as much of it is not resident while they are.
 class ReferenceKernel final : public Kernel {
  public:
-  explicit ReferenceKernel(const NodeView& view) : node_(view.node()), in_types_(view.in) {}
+  explicit ReferenceKernel(const NodeView& view) : node_(view.node()), in_types_(view.in) {
+    for (const Type& t : in_types_) copies_ += t.shape.elements() * kElementBytes;
+    // Reductions of integers compute into a copy.
+    for (const Type& t : node_.results) copies_ += 2 * t.shape.elements() * kElementBytes;
+    // sort orders the indices of a line, and its algorithm takes half as much again.
+    if (node_.op->name == "sort") copies_ += in_types_[0].shape.elements() * kElementBytes * 3 / 2;
+  }
+  int64_t scratch_bytes() const override { return copies_ < kFewBytes ? 0 : copies_; }
   bool in_place() const override {
     return true;
   }  // results are written after every operand is read
   void run(const KernelArgs& args) override {
+    if (args.scratch != nullptr) give_pages_back(args.scratch, copies_);
     std::vector<RefTensor> in, out;
     std::vector<const RefTensor*> pointers;
     for (size_t i = 0; i < in_types_.size(); ++i)
@@ -26,8 +46,11 @@ class ReferenceKernel final : public Kernel {
   }
 
  private:
+  static constexpr int64_t kElementBytes = 8;              // of a RefTensor
+  static constexpr int64_t kFewBytes = int64_t{64} << 10;  // within what a forecast allows the heap
   Node node_;
   std::vector<Type> in_types_;
+  int64_t copies_ = 0;
 };
 
 // How bad the worst element of a tensor is.

@@ -1,6 +1,7 @@
 // What is known of a graph while it is built.
 
 #include "base/errors.h"
+#include "base/memory.h"
 #include "ir/evaluate.h"
 #include "modules/onnx/lowering.h"
 
@@ -43,6 +44,19 @@ std::vector<std::string> Build::small_inputs_of(ValueId v) const {
   return names;
 }
 
+void Build::will_know(const std::vector<Type>& types) {
+  constexpr int64_t kElementBytes = 8;  // of a RefTensor
+  for (const Type& type : types) {
+    if (type.shape.elements() > kMostKnown)
+      user_error("a shape depends on {}, which is too large to be known", type.str());
+    known_bytes_ += type.shape.elements() * kElementBytes;
+  }
+  if (most_bytes_ > 0 && known_bytes_ > most_bytes_)
+    throw UserError(fmt::format("values on which shapes depend need {}, and {} are left for them",
+                                memory_text(known_bytes_), memory_text(most_bytes_)),
+                    ExitCode::kNoMemory);
+}
+
 const RefTensor& Build::evaluate(ValueId v, const Weight& weight) {
   std::set<NodeId> missing;
   std::vector<NodeId> open{v.node};
@@ -53,25 +67,21 @@ const RefTensor& Build::evaluate(ValueId v, const Weight& weight) {
     for (const ValueId operand : graph.node(id).operands) open.push_back(operand.node);
   }
   for (const NodeId id : missing) {  // ascending: operands first
-    std::vector<RefTensor>& results = known_[id];
+    will_know(graph.node(id).results);
     if (graph.is_input(id)) {
       const Type& type = graph.type({id, 0});
-      if (type.shape.elements() > kMostKnown)
-        user_error("a shape depends on {}, which is too large to be known", type.str());
-      results.push_back(read_tensor(type, weight(graph.input_name(id)).data()));
+      known_[id] = {read_tensor(type, weight(graph.input_name(id)).data())};
       continue;
     }
-    for (const Type& type : graph.node(id).results)
-      if (type.shape.elements() > kMostKnown)
-        user_error("a shape depends on {}, which is too large to be known", type.str());
     if (cost_of(graph, id).flops > kMostWork)
       user_error("a shape depends on a constant of {} that takes too long to compute",
                  graph.node(id).op->name);
     std::vector<const RefTensor*> in;
     for (const ValueId operand : graph.node(id).operands)
       in.push_back(&known_[operand.node][operand.port]);
-    results = evaluate_node(graph, id, in);
+    std::vector<RefTensor> results = evaluate_node(graph, id, in);
     for (RefTensor& t : results) round_to_dtype(t);
+    known_[id] = std::move(results);
   }
   return known_[v.node][v.port];
 }

@@ -122,8 +122,16 @@ struct OperatorRow {
 const OperatorRow* find_operator(std::string_view domain, std::string_view op_type,
                                  int64_t version);
 
+/// All rows, in no particular order.
+std::vector<const OperatorRow*> all_operators();
+
 /// How many operands an operator takes at least; 0 where ONNX does not say.
 size_t fewest_operands(std::string_view domain, std::string_view op_type);
+
+/// What is wrong with the number of axes of an operand, as the specification fixes it: "must have 2
+/// axes"; "" where nothing is.
+std::string rank_problem(std::string_view domain, std::string_view op_type, size_t operand,
+                         int rank);
 
 // The tables, a file each.
 std::span<const OperatorRow> arithmetic_operators();
@@ -141,6 +149,7 @@ std::span<const OperatorRow> recurrent_operators();
 std::span<const OperatorRow> reduction_operators();
 std::span<const OperatorRow> resampling_operators();
 std::span<const OperatorRow> sampling_operators();
+std::span<const OperatorRow> selection_operators();
 std::span<const OperatorRow> sequence_operators();
 std::span<const OperatorRow> signal_operators();
 std::span<const OperatorRow> spatial_norm_operators();

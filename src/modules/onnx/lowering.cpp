@@ -65,7 +65,9 @@ Lowering::Lowering(const File& file, const modules::Request& request, Weight wei
       request_(request),
       weight_(std::move(weight)),
       on_weight_(std::move(on_weight)),
-      build_(&main_) {}
+      build_(&main_) {
+  main_.set_limit(request.memory);
+}
 
 modules::Lowered Lowering::run() {
   modules::Lowered lowered;
@@ -351,6 +353,14 @@ void Lowering::lower_node(const NodeProto& node, Names& names) {
     if (node.inputs.size() < fewest || has_blank)
       call.fail("expected at least {} operands; got {}{}", fewest, node.inputs.size(),
                 has_blank ? ", one of them left out" : "");
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!call.has(i) || !call.item(i).is_tensor()) continue;
+      const std::string problem =
+          rank_problem(node.domain, node.op_type, i, call.in(i).shape().rank());
+      if (!problem.empty())
+        call.fail("operand {} ('{}') {}; got {}", i, node.inputs[i], problem,
+                  call.in(i).type().str());
+    }
   }
   const Scope scope(build_->graph, scope_name(names.prefix, node));
   try {
@@ -359,11 +369,10 @@ void Lowering::lower_node(const NodeProto& node, Names& names) {
     else
       row->lower(call);
     keep_range(node, names);
-  } catch (const Unsupported& e) {
-    if (std::string_view(e.what()).starts_with(file_.what())) throw;
-    call.refuse("{}", e.what());
   } catch (const UserError& e) {
-    if (std::string_view(e.what()).starts_with(file_.what())) throw;
+    const bool says_where = std::string_view(e.what()).starts_with(file_.what());
+    if (e.code() == ExitCode::kNoMemory || says_where) throw;
+    if (dynamic_cast<const Unsupported*>(&e) != nullptr) call.refuse("{}", e.what());
     call.fail("{}", e.what());
   } catch (const std::bad_alloc&) {
     throw;
@@ -481,6 +490,7 @@ std::optional<Lowering::RegionParts> Lowering::lower_region(const GraphProto& gr
                                                             const std::vector<Value>& captured) {
   RegionParts parts;
   parts.build = std::make_shared<Build>();
+  parts.build->set_limit(request_.memory);
   Capture capture{build_, parts.build.get(), 0, {}, {}};
   Build* const outer = build_;
   struct Restore {
@@ -511,7 +521,8 @@ std::optional<Lowering::RegionParts> Lowering::lower_region(const GraphProto& gr
     }
   } catch (const RegionCut&) {
     return std::nullopt;
-  } catch (const UserError&) {
+  } catch (const UserError& error) {
+    if (error.code() == ExitCode::kNoMemory) throw;
     // A branch that is not taken need not fit. Where it is taken, it is wrong in place, too.
     return std::nullopt;
   }

@@ -41,11 +41,17 @@ class Build {
   /// bytes of a parameter.
   using Weight = std::function<std::span<const std::byte>(std::string_view)>;
   const RefTensor& evaluate(ValueId v, const Weight& weight);
+  /// The most bytes that known values may take; 0: any number. Throws UserError (exit 3) from
+  /// evaluate() beyond that.
+  void set_limit(int64_t bytes) { most_bytes_ = bytes; }
 
  private:
+  void will_know(const std::vector<Type>& types);
+
   std::vector<uint8_t> dependences_;  // of the nodes so far
   std::set<NodeId> bindable_;
-  std::map<NodeId, std::vector<RefTensor>> known_;
+  std::unordered_map<NodeId, std::vector<RefTensor>> known_;
+  int64_t known_bytes_ = 0, most_bytes_ = 0;
 };
 
 /// The names of one graph: that of the file, of a function, or of a branch or a loop that is

@@ -12,10 +12,13 @@ namespace {
 
 class TileKernel final : public Kernel {
  public:
-  explicit TileKernel(const NodeView& node) : program_(fused_body(node.node())) {}
+  explicit TileKernel(const NodeView& node) : program_(fused_body(node.node())) {
+    // Wide rows make wide tiles: their frames are part of the memory plan, one for each thread.
+    if (program_.frame_bytes() >= kLargeFrame) frames_ = thread_count();
+  }
 
   int64_t scratch_bytes() const override {
-    return program_.chunks() * program_.partial_floats() * static_cast<int64_t>(sizeof(float));
+    return partial_bytes() + frames_ * program_.frame_bytes();
   }
 
   void run(const KernelArgs& args) override {
@@ -27,15 +30,35 @@ class TileKernel final : public Kernel {
   }
 
  private:
+  static constexpr int64_t kLargeFrame = int64_t{64} << 10;
+  static constexpr int64_t kAlignment = 64;
+
+  int64_t partial_bytes() const {
+    const int64_t bytes =
+        program_.chunks() * program_.partial_floats() * static_cast<int64_t>(sizeof(float));
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  /// body(frame, begin, end) for parts of [0, n), each on a thread of its own.
+  template <typename Body>
+  void with_frames(const KernelArgs& args, int64_t n, int64_t grain, Body body) const {
+    int64_t parts = std::min<int64_t>(thread_count(), std::max<int64_t>(1, n / grain));
+    if (frames_ > 0) parts = std::min(parts, frames_);
+    parallel_parts(n, parts, [&](int64_t part, int64_t begin, int64_t end) {
+      std::byte* const storage =
+          frames_ == 0 ? nullptr : args.scratch + partial_bytes() + part * program_.frame_bytes();
+      TileFrame frame(program_, args, storage);
+      body(frame, begin, end);
+    });
+  }
+
   void run_tiles(const KernelArgs& args) const {
     const int64_t tile = program_.tile(), elements = program_.elements();
-    parallel_for((elements + tile - 1) / tile, std::max<int64_t>(1, kElementGrain / tile),
-                 [&](int64_t first, int64_t last) {
-                   TileFrame frame(program_, args);
-                   for (int64_t t = first; t < last; ++t)
-                     program_.run_tile(frame, t * tile, std::min(tile, elements - t * tile),
-                                       nullptr, false);
-                 });
+    with_frames(args, (elements + tile - 1) / tile, std::max<int64_t>(1, kElementGrain / tile),
+                [&](TileFrame& frame, int64_t first, int64_t last) {
+                  for (int64_t t = first; t < last; ++t)
+                    program_.run_tile(frame, t * tile, std::min(tile, elements - t * tile), nullptr,
+                                      false);
+                });
   }
 
   /// The sums of a chunk of rows are made by one thread, tile after tile.
@@ -43,20 +66,20 @@ class TileKernel final : public Kernel {
     auto* partials = reinterpret_cast<float*>(args.scratch);
     const int64_t tile = program_.tile(), elements = program_.elements();
     const int64_t chunk = program_.chunk_rows() * program_.width();
-    parallel_for(program_.chunks(), std::max<int64_t>(1, kElementGrain / chunk),
-                 [&](int64_t first, int64_t last) {
-                   TileFrame frame(program_, args);
-                   for (int64_t c = first; c < last; ++c) {
-                     const int64_t begin = c * chunk, end = std::min(elements, begin + chunk);
-                     for (int64_t at = begin; at < end; at += tile)
-                       program_.run_tile(frame, at, std::min(tile, end - at),
-                                         partials + c * program_.partial_floats(), at > begin);
-                   }
-                 });
+    with_frames(args, program_.chunks(), std::max<int64_t>(1, kElementGrain / chunk),
+                [&](TileFrame& frame, int64_t first, int64_t last) {
+                  for (int64_t c = first; c < last; ++c) {
+                    const int64_t begin = c * chunk, end = std::min(elements, begin + chunk);
+                    for (int64_t at = begin; at < end; at += tile)
+                      program_.run_tile(frame, at, std::min(tile, end - at),
+                                        partials + c * program_.partial_floats(), at > begin);
+                  }
+                });
     program_.combine(args, partials);
   }
 
   TileProgram program_;
+  int64_t frames_ = 0;  // that lie in scratch memory; 0: each thread allocates its own
 };
 
 }  // namespace

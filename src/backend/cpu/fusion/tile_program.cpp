@@ -43,18 +43,29 @@ int64_t TileProgram::chunks() const {
   return (elements_ / width_ + chunk_rows_ - 1) / chunk_rows_;
 }
 
-// Storage of a frame: buffers, slots, stagings, draws, the statistics of the rows of a tile.
-TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args) : in_(args.in), out_(args.out) {
+// Storage of a frame: buffers, slots, stagings, draws, short rows of a product side by side, the
+// statistics of the rows of a tile, and what aligning its beginning takes.
+int64_t TileProgram::frame_bytes() const {
+  const int64_t buffer = aligned(tile_ * 4);
+  int64_t bytes = buffers_ * buffer + slots_ * kTileBlockBytes + kAlign;
+  for (const TileStaging& s : stagings_) bytes += aligned(tile_ * s.bytes);
+  bytes += static_cast<int64_t>(draws_.size()) * drawn_bytes(tile_);
+  if (width_ > 0) bytes += 2 * buffer / width_ + 2 * kAlign;
+  if (has_product()) bytes += static_cast<int64_t>(places_.size()) * gathered_bytes(tile_);
+  return aligned(bytes);
+}
+
+TileFrame::TileFrame(const TileProgram& p, const KernelArgs& args, std::byte* storage)
+    : in_(args.in), out_(args.out) {
   const int64_t buffer = aligned(p.tile_ * 4);
-  int64_t bytes = p.buffers_ * buffer + p.slots_ * kTileBlockBytes;
-  for (const TileStaging& s : p.stagings_) bytes += aligned(p.tile_ * s.bytes);
-  bytes += static_cast<int64_t>(p.draws_.size()) * drawn_bytes(p.tile_);
-  if (p.width_ > 0) bytes += 2 * buffer / p.width_ + 2 * kAlign;
   const int64_t gathered =
       p.has_product() ? static_cast<int64_t>(p.places_.size()) * gathered_bytes(p.tile_) : 0;
-  bytes += gathered;
-  storage_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes + kAlign));
-  base_ = storage_.get() + (kAlign - reinterpret_cast<uintptr_t>(storage_.get()) % kAlign) % kAlign;
+  if (storage == nullptr) {
+    const auto bytes = static_cast<size_t>(p.frame_bytes());
+    storage_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    storage = storage_.get();
+  }
+  base_ = storage + (kAlign - reinterpret_cast<uintptr_t>(storage) % kAlign) % kAlign;
   for (const TileScalar& s : p.scalars_)
     scalars_.push_back(s.operand < 0 ? s.bits
                                      : tile_lane(s.dtype, in_[static_cast<size_t>(s.operand)]));

@@ -76,7 +76,8 @@ class TileProgram;
 /// What one thread needs to run a program: the memory table and buffers.
 class TileFrame {
  public:
-  TileFrame(const TileProgram& program, const KernelArgs& args);
+  /// `storage`: TileProgram::frame_bytes() bytes that it works in; null: it allocates them.
+  TileFrame(const TileProgram& program, const KernelArgs& args, std::byte* storage = nullptr);
 
  private:
   friend class TileProgram;
@@ -108,6 +109,8 @@ class TileProgram {
   int64_t chunks() const;
   /// Floats that hold the partial sums of a chunk.
   int64_t partial_floats() const { return partial_floats_; }
+  /// Bytes that a frame works in: a few tiles, which are as wide as the rows of row steps.
+  int64_t frame_bytes() const;
   /// Whether the body has a product, which is not computed here.
   bool has_product() const { return product_columns_ > 0; }
 

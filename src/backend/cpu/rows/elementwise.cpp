@@ -8,6 +8,7 @@
 #include "backend/cpu/kernel_list.h"
 #include "backend/cpu/rows/elementwise_rows.h"
 #include "backend/cpu/rows/row_space.h"
+#include "base/errors.h"
 
 namespace brrr::cpu {
 namespace {
@@ -93,6 +94,7 @@ bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 struct RowPlan {
   RowFunction run = nullptr;
   RowFunction load = nullptr, store = nullptr;  // of a 16-bit float, by way of f32
+  bool refuses_zero = false;                    // operand 1 divides integers
   int64_t grain = kElementGrain;
 };
 
@@ -109,12 +111,13 @@ RowPlan plan_of(const NodeView& node) {
   if (op == "gelu" || op == "gelu_grad") key += "." + node.attrs().get<std::string>("approximate");
   const DType dtype = node.in[0].dtype;
   const DType compute = is_half(dtype) ? DType::f32 : dtype;
-  for (auto table : {unary_rows(), binary_rows()})
+  for (auto table : {unary_rows(), binary_rows(), integer_rows()})
     if (plan.run == nullptr) plan.run = find(table, key, compute);
   if (plan.run == nullptr) {
     plan.run = find(kLibmRows, key, compute);
     plan.grain = kLibmGrain;
   }
+  plan.refuses_zero = dtype == DType::i64 && (op == "div" || op == "fmod");
   if (is_half(dtype)) {
     plan.load = find(cast_rows(), "from", dtype);
     if (node.out()[0].dtype == dtype) plan.store = find(cast_rows(), "to", dtype);
@@ -131,9 +134,14 @@ class ElementwiseKernel final : public Kernel {
       if (space_.repeated[k]) repeated_ |= 1u << k;
     }
     out_bytes_ = static_cast<int64_t>(bytes_of(node.out()[0].dtype));
+    if (plan_.refuses_zero) divisors_ = node.in[1].shape.elements();
+    op_ = node.node().op->name;
   }
 
   void run(const KernelArgs& args) override {
+    if (divisors_ > 0)
+      check_divisors(static_cast<const int64_t*>(args.in[0]),
+                     static_cast<const int64_t*>(args.in[1]));
     parallel_elements(space_.elements, plan_.grain, [&](int64_t begin, int64_t end) {
       space_.each_row(begin, end, [&](int64_t to, const RowSpace::Offsets& at, int64_t count) {
         Row row;
@@ -152,6 +160,16 @@ class ElementwiseKernel final : public Kernel {
   }
 
  private:
+  // Before the rows, because threads of the team must not throw.
+  void check_divisors(const int64_t* a, const int64_t* b) const {
+    if (std::find(b, b + divisors_, 0) == b + divisors_) return;
+    space_.each_row(0, space_.elements, [&](int64_t, const RowSpace::Offsets& at, int64_t count) {
+      for (int64_t i = 0; i < count; ++i)
+        if (b[at[1] + (space_.repeated[1] ? 0 : i)] == 0)
+          user_error("[{}] an integer divided by zero: {} {} 0", op_,
+                     a[at[0] + (space_.repeated[0] ? 0 : i)], op_ == "div" ? "/" : "mod");
+    });
+  }
   void run_through_f32(const Row& row) const {
     constexpr int64_t kPiece = 512;
     float in[kMaxOperands][kPiece], out[kPiece];
@@ -186,14 +204,16 @@ class ElementwiseKernel final : public Kernel {
   uint32_t repeated_ = 0;
   int64_t bytes_[kMaxOperands] = {};
   int64_t out_bytes_ = 0;
+  int64_t divisors_ = 0;
+  std::string_view op_;
 };
 
 }  // namespace
 
 std::vector<KernelEntry> elementwise_kernels() {
   std::vector<std::string_view> ops;
-  for (auto table :
-       {unary_rows(), binary_rows(), select_rows(), std::span<const RowEntry>(kLibmRows)}) {
+  for (auto table : {unary_rows(), binary_rows(), integer_rows(), select_rows(),
+                     std::span<const RowEntry>(kLibmRows)}) {
     for (const RowEntry& entry : table) {
       const auto op = entry.op.substr(0, entry.op.find('.'));
       if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);

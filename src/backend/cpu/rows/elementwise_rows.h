@@ -27,6 +27,8 @@ struct RowEntry {
 
 std::span<const RowEntry> unary_rows();
 std::span<const RowEntry> binary_rows();
+/// Those of 64-bit integers. Divisors must not be zero.
+std::span<const RowEntry> integer_rows();
 std::span<const RowEntry> select_rows();
 /// Conversions to and from f32: op is "to" or "from", dtype the other type.
 std::span<const RowEntry> cast_rows();

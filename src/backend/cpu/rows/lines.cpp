@@ -17,13 +17,22 @@ namespace {
 struct Lines : AxisSplit {
   explicit Lines(const NodeView& node)
       : AxisSplit(split_at(node.in[0].shape, node.attrs().get<int64_t>("axis"))) {}
-  /// f(line, offset of its first element), elements `inner` apart.
+  /// Among how many threads they are shared.
+  int64_t parts() const {
+    const int64_t grain = std::max<int64_t>(1, row_grain(count, kRowGrain));
+    return std::min<int64_t>(thread_count(), std::max<int64_t>(1, outer * inner / grain));
+  }
+  /// f(part, line, offset of its first element), elements `inner` apart; parts from 0 to `parts`.
+  template <typename F>
+  void each_in(int64_t parts, F f) const {
+    parallel_parts(outer * inner, parts, [&](int64_t part, int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line)
+        f(part, line, line / inner * count * inner + line % inner);
+    });
+  }
   template <typename F>
   void each(F f) const {
-    parallel_for(outer * inner, row_grain(count, kRowGrain), [&](int64_t begin, int64_t end) {
-      for (int64_t line = begin; line < end; ++line)
-        f(line, line / inner * count * inner + line % inner);
-    });
+    each_in(parts(), [&](int64_t, int64_t line, int64_t at) { f(line, at); });
   }
 };
 
@@ -40,27 +49,53 @@ bool is_less(T a, T b) {
   return is_nan(b) || a < b;
 }
 
+/// A kernel whose scratch memory is an array for each thread.
+template <typename F>
+class KernelWithScratch final : public Kernel {
+ public:
+  KernelWithScratch(int64_t scratch_bytes, F f) : bytes_(scratch_bytes), f_(std::move(f)) {}
+  int64_t scratch_bytes() const override { return bytes_; }
+  void run(const KernelArgs& args) override { f_(args); }
+
+ private:
+  int64_t bytes_;
+  F f_;
+};
+template <typename F>
+std::unique_ptr<Kernel> make_kernel_with_scratch(int64_t scratch_bytes, F f) {
+  return std::make_unique<KernelWithScratch<F>>(scratch_bytes, std::move(f));
+}
+
+/// The order of a line is sorted where the indices come to lie, or in scratch memory where lines
+/// are interleaved. Ties are decided by index, so that an unstable sort, which takes no memory of
+/// its own, gives the stable order.
 template <typename T>
 std::unique_ptr<Kernel> sort_kernel(const NodeView& node) {
   const Lines lines(node);
-  return make_kernel(
-      [lines, descending = node.attrs().get<bool>("descending")](const KernelArgs& args) {
+  const int64_t parts = lines.inner == 1 ? 0 : lines.parts();
+  const bool descending = node.attrs().get<bool>("descending");
+  return make_kernel_with_scratch(
+      parts * lines.count * static_cast<int64_t>(sizeof(int64_t)),
+      [lines, parts, descending](const KernelArgs& args) {
         const T* x = static_cast<const T*>(args.in[0]);
         T* values = static_cast<T*>(args.out[0]);
         auto* indices = static_cast<int64_t*>(args.out[1]);
-        lines.each([&](int64_t, int64_t at) {
-          std::vector<int64_t> order(static_cast<size_t>(lines.count));
-          std::iota(order.begin(), order.end(), 0);
-          std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-            const T p = x[at + a * lines.inner], q = x[at + b * lines.inner];
-            return descending ? is_less(q, p) : is_less(p, q);
-          });
-          for (int64_t k = 0; k < lines.count; ++k) {
-            const int64_t from = order[static_cast<size_t>(k)];
-            values[at + k * lines.inner] = x[at + from * lines.inner];
-            indices[at + k * lines.inner] = from;
-          }
-        });
+        lines.each_in(
+            lines.inner == 1 ? lines.parts() : parts, [&](int64_t part, int64_t, int64_t at) {
+              int64_t* order = lines.inner == 1
+                                   ? indices + at
+                                   : reinterpret_cast<int64_t*>(args.scratch) + part * lines.count;
+              std::iota(order, order + lines.count, 0);
+              std::sort(order, order + lines.count, [&](int64_t a, int64_t b) {
+                const T p = x[at + a * lines.inner], q = x[at + b * lines.inner];
+                if (descending ? is_less(q, p) : is_less(p, q)) return true;
+                return !(descending ? is_less(p, q) : is_less(q, p)) && a < b;
+              });
+              for (int64_t k = 0; k < lines.count; ++k) {
+                values[at + k * lines.inner] = x[at + order[k] * lines.inner];
+                if (lines.inner != 1) indices[at + k * lines.inner] = order[k];
+              }
+            });
       });
 }
 
@@ -117,7 +152,8 @@ std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
                 count = node.in[1].shape.elements();
   const bool wide_ids = node.in[1].dtype == DType::i64;
   const std::string& mode = node.attrs().get<std::string>("mode");
-  return make_kernel([=](const KernelArgs& args) {
+  const int64_t scratch = count * static_cast<int64_t>(sizeof(int64_t));
+  return make_kernel_with_scratch(scratch, [=](const KernelArgs& args) {
     const auto id = [&](int64_t i) {
       const int64_t given = wide_ids ? static_cast<const int64_t*>(args.in[1])[i]
                                      : static_cast<const int32_t*>(args.in[1])[i];
@@ -125,8 +161,8 @@ std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
         user_error("[scatter] index {} lies outside an axis of {}", given, rows);
       return given < 0 ? given + rows : given;
     };
-    std::vector<int64_t> ids(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = id(i);
+    auto* const ids = reinterpret_cast<int64_t*>(args.scratch);
+    for (int64_t i = 0; i < count; ++i) ids[i] = id(i);
     T* y = static_cast<T*>(args.out[0]);
     if (args.in[0] != args.out[0])
       std::memcpy(y, args.in[0], static_cast<size_t>(rows * width) * sizeof(T));
@@ -136,7 +172,7 @@ std::unique_ptr<Kernel> scatter_kernel(const NodeView& node) {
       parallel_for(width, row_grain(count, kRowGrain), [&](int64_t begin, int64_t end) {
         for (int64_t i = 0; i < count; ++i)
           for (int64_t k = begin; k < end; ++k) {
-            T& to = y[ids[static_cast<size_t>(i)] * width + k];
+            T& to = y[ids[i] * width + k];
             to = combine(to, updates[i * width + k]);
           }
       });

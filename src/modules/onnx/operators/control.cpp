@@ -21,13 +21,6 @@ constexpr int64_t kMostOpen = int64_t{1} << 20;  // iterations of a loop that gi
 constexpr int64_t kMostStated = std::numeric_limits<int32_t>::max();  // and of one that does
 constexpr int64_t kMostStacked = int64_t{1} << 28;  // bytes of rows, where only some may be used
 
-/// A name that no other node of these names has.
-std::string part_of(const Call& c) {
-  for (const std::string_view out : c.node().outputs)
-    if (!out.empty()) return std::string(out);
-  return std::string(c.node().name);
-}
-
 Region region_of(RegionParts& parts, const std::vector<Value>& outputs) {
   Graph& graph = parts.build->graph;
   for (size_t i = 0; i < outputs.size(); ++i) graph.output(std::to_string(i), outputs[i]);

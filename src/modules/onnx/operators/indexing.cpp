@@ -1,8 +1,4 @@
-// Operators that read and write parts of tensors by index, and those whose result has a size that
-// only data knows.
-
-#include <algorithm>
-#include <numeric>
+// Operators that read and write parts of tensors by index.
 
 #include "modules/onnx/call.h"
 
@@ -46,9 +42,20 @@ Value flat_index(Call& c, const Shape& x, Value ids, int axis) {
   return where(own.is_inside, flat, outside(c));
 }
 
+/// Throws UserError unless the indices have the rank of x and no more elements than x along the
+/// axes but `axis`: those name elements of x by their own place.
+void check_places(Call& c, const Shape& x, const Shape& ids, int axis) {
+  bool fits = ids.rank() == x.rank();
+  for (int a = 0; fits && a < x.rank(); ++a) fits = a == axis || ids.size(a) <= x.size(a);
+  if (!fits)
+    c.fail("indices {} must have the rank of {}, and at most its sizes beside axis {}", ids.str(),
+           x.str(), axis);
+}
+
 void gather_elements(Call& c) {
   const Value x = c.in(0), ids = c.in(1);
   const auto axis = static_cast<int>(c.axis(c.integer("axis", 0), x.shape().rank()));
+  check_places(c, x.shape(), ids.shape(), axis);
   const Value flat = flat_index(c, x.shape(), ids, axis);
   c.out(gather(reshape(x, {x.shape().elements()}), flat, 0));
 }
@@ -67,6 +74,10 @@ void scatter_elements(Call& c) {
   const Value x = c.in(0), ids = c.in(1), updates = c.in(2);
   const auto axis = static_cast<int>(c.axis(c.integer("axis", 0), x.shape().rank()));
   const int64_t n = x.shape().elements(), m = ids.shape().elements();
+  check_places(c, x.shape(), ids.shape(), axis);
+  if (updates.shape() != ids.shape())
+    c.fail("updates {} must have the shape of the indices {}", updates.shape().str(),
+           ids.shape().str());
   const Value flat = flat_index(c, x.shape(), ids, axis);
   const Value y =
       scatter(reshape(x, {n, 1}), reshape(flat, {m}), reshape(updates, {m, 1}), mode_of(c));
@@ -79,6 +90,10 @@ Value flat_rows(Call& c, const Shape& x, Value ids, int batch) {
   const int rank = ids.shape().rank();
   const int64_t depth = ids.shape().size(-1);
   if (batch + depth > x.rank()) c.fail("indices of {} axes into {}", depth, x.str());
+  for (int a = 0; a < batch; ++a)
+    if (ids.shape().size(a) != x.size(a))
+      c.fail("batch axis {} has {} elements in {} and {} in the indices {}", a, x.size(a), x.str(),
+             ids.shape().size(a), ids.shape().str());
   Shape rows = ids.shape().without_last(1);
   Value flat = full(c.graph(), rows, 0, DType::i64);
   // Batch axes come first.
@@ -118,6 +133,10 @@ void scatter_nd(Call& c) {
   int64_t rows = 1, width = 1;
   for (int a = 0; a < x.shape().rank(); ++a) (a < depth ? rows : width) *= x.shape().size(a);
   const int64_t m = flat.shape().elements();
+  Shape wanted = flat.shape();
+  for (int a = depth; a < x.shape().rank(); ++a) wanted.push_back(x.shape()[a]);
+  if (updates.shape() != wanted)
+    c.fail("updates must be {}; got {}", wanted.str(), updates.shape().str());
   const Value y = scatter(reshape(x, {rows, width}), reshape(flat, {m}),
                           reshape(updates, {m, width}), mode_of(c));
   c.out(reshape(y, x.shape()));
@@ -127,6 +146,8 @@ void one_hot(Call& c) {
   const Value ids = c.in(0), values = c.in(2);
   const auto depth = static_cast<int64_t>(c.known_number(1));
   if (depth < 0) c.fail("a depth of {}", depth);
+  if (values.shape().elements() != 2)
+    c.fail("expected two values, for off and on; got {}", values.type().str());
   const int rank = ids.shape().rank() + 1;
   const auto axis = static_cast<int>(c.axis(c.integer("axis", -1), rank));
   Shape column = ids.shape(), shape = ids.shape();
@@ -172,97 +193,6 @@ void space_to_depth(Call& c) {
   c.out(reshape(transpose(parts, {0, 3, 5, 1, 2, 4}), {n, ch * b * b, h / b, w / b}));
 }
 
-// -- what only data knows
-// -------------------------------------------------------------------------
-
-void non_zero(Call& c) {
-  const RefTensor& x = c.known(0);
-  const Shape& shape = x.type.shape;
-  const std::vector<int64_t> strides = shape.strides();
-  std::vector<int64_t> found;
-  for (size_t i = 0; i < x.size(); ++i)
-    if (x.number(i) != 0) found.push_back(static_cast<int64_t>(i));
-  std::vector<int64_t> values;
-  for (int axis = 0; axis < shape.rank(); ++axis)
-    for (const int64_t i : found)
-      values.push_back(i / strides[static_cast<size_t>(axis)] % shape.size(axis));
-  c.out(reshape(c.vector(values), {shape.rank(), std::ssize(found)}));
-}
-
-void compress(Call& c) {
-  Value x = c.in(0);
-  const RefTensor& condition = c.known(1);
-  int axis = 0;
-  if (c.has_attribute("axis"))
-    axis = static_cast<int>(c.axis(c.integer("axis"), x.shape().rank()));
-  else
-    x = reshape(x, {x.shape().elements()});
-  std::vector<Number> ids;
-  for (size_t i = 0; i < condition.size(); ++i) {
-    if (condition.number(i) == 0) continue;
-    if (static_cast<int64_t>(i) >= x.shape().size(axis)) c.fail("the condition is longer than x");
-    ids.emplace_back(static_cast<int64_t>(i));
-  }
-  c.out(gather(x, literal(c.graph(), {std::ssize(ids)}, ids, DType::i64), axis));
-}
-
-void unique(Call& c) {
-  const RefTensor& x = c.known(0);
-  const Shape& shape = x.type.shape;
-  const bool has_axis = c.has_attribute("axis"), sorted = c.integer("sorted", 1) != 0;
-  const int64_t axis = has_axis ? c.axis(c.integer("axis"), shape.rank()) : 0;
-  const AxisSplit around = has_axis ? split_at(shape, axis) : AxisSplit{1, shape.elements(), 1};
-  const int64_t outer = around.outer, count = around.count, inner = around.inner;
-  const auto element = [&](int64_t k, int64_t o, int64_t i) {
-    return static_cast<size_t>((o * count + k) * inner + i);
-  };
-  const auto compare = [&](int64_t a, int64_t b) {
-    for (int64_t o = 0; o < outer; ++o)
-      for (int64_t i = 0; i < inner; ++i) {
-        const size_t p = element(a, o, i), q = element(b, o, i);
-        const int order = x.visit([&](const auto& values) {  // 64 bits are more than a double holds
-          return values[p] == values[q] ? 0 : values[p] < values[q] ? -1 : 1;
-        });
-        if (order != 0) return order;
-      }
-    return 0;
-  };
-  std::vector<int64_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return compare(a, b) < 0; });
-  std::vector<int64_t> first, number(static_cast<size_t>(count)), counts;
-  for (size_t k = 0; k < order.size(); ++k) {
-    if (k == 0 || compare(order[k - 1], order[k]) != 0) {
-      first.push_back(order[k]);
-      counts.push_back(0);
-    }
-    ++counts.back();
-    number[static_cast<size_t>(order[k])] = std::ssize(first) - 1;
-  }
-  if (!sorted) {  // in the order in which they come
-    std::vector<int64_t> by_first(first.size()), place(first.size());
-    std::iota(by_first.begin(), by_first.end(), 0);
-    std::ranges::sort(by_first, {}, [&](int64_t k) { return first[static_cast<size_t>(k)]; });
-    std::vector<int64_t> sorted_first, sorted_counts;
-    for (size_t k = 0; k < by_first.size(); ++k) {
-      const auto from = static_cast<size_t>(by_first[k]);
-      place[from] = static_cast<int64_t>(k);
-      sorted_first.push_back(first[from]);
-      sorted_counts.push_back(counts[from]);
-    }
-    for (int64_t& n : number) n = place[static_cast<size_t>(n)];
-    first = sorted_first;
-    counts = sorted_counts;
-  }
-  const int64_t n = std::ssize(first);
-  const std::vector<Number> ids(first.begin(), first.end());
-  const Value flat = has_axis ? c.in(0) : reshape(c.in(0), {count});
-  c.out(gather(flat, literal(c.graph(), {n}, ids, DType::i64), static_cast<int>(axis)));
-  c.out(1, c.vector(first));
-  c.out(2, c.vector(number));
-  c.out(3, c.vector(counts));
-}
-
 const OperatorRow kIndexingRows[] = {
     {"", "Gather", gather_axis},
     {"", "GatherElements", gather_elements},
@@ -274,9 +204,6 @@ const OperatorRow kIndexingRows[] = {
     {"", "Trilu", trilu},
     {"", "DepthToSpace", depth_to_space},
     {"", "SpaceToDepth", space_to_depth},
-    {"", "NonZero", non_zero},
-    {"", "Compress", compress},
-    {"", "Unique", unique},
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// What a loop that runs in several graphs knows of itself: items under names that no file has,
-// which outlast the end of a graph.
+// What a node that several graphs compute, such as a loop, knows of itself: items under names that
+// no file has, which outlast the end of a graph.
 
 #include <string>
 #include <string_view>
@@ -10,9 +10,16 @@
 
 namespace brrr::onnx {
 
+/// A name that no other node of these names has.
+inline std::string part_of(const Call& c) {
+  for (const std::string_view out : c.node().outputs)
+    if (!out.empty()) return std::string(out);
+  return std::string(c.node().name);
+}
+
 class KeptItems {
  public:
-  /// `part` tells the loop apart.
+  /// `part` tells the node apart.
   KeptItems(Call& c, const std::string& part)
       : lowering_(c.lowering()), names_(c.names()), part_(c.names().prefix + part) {}
 

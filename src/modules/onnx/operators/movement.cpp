@@ -63,8 +63,11 @@ void range(Call& c) {
   if (!(steps <= kMost)) c.fail("a range of {} elements", steps);
   const auto count = static_cast<int64_t>(steps);
   const Value i = iota(c.graph(), {count}, 0, dtype);
-  const Value first = c.lowering().constant(start), by = c.lowering().constant(delta);
-  c.out(reshape(first, {}) + i * reshape(by, {}));
+  // Constants stay in memory: none is made where nothing changes.
+  Value y = i;
+  if (step != 1) y = y * reshape(c.lowering().constant(delta), {});
+  if (start.number(0) != 0) y = y + reshape(c.lowering().constant(start), {});
+  c.out(y);
 }
 
 void eye_like(Call& c) {
@@ -286,7 +289,7 @@ void slice_parts(Call& c) {
 
 constexpr int64_t kMostPadded = int64_t{1} << 24;  // elements of an axis, and of its pads
 
-/// Indices of a padded axis into the axis itself.
+/// Indices of a padded axis into the axis itself; a negative amount cuts what the other one added.
 std::vector<Number> padded_ids(Call& c, const std::string& mode, int64_t size, int64_t before,
                                int64_t after) {
   std::vector<Number> ids;
@@ -307,6 +310,16 @@ std::vector<Number> padded_ids(Call& c, const std::string& mode, int64_t size, i
   return ids;
 }
 
+/// x with an axis whose elements beyond its ends are elements of it.
+Value padded_by_index(Call& c, Value x, int axis, const std::string& mode, int64_t before,
+                      int64_t after) {
+  if (mode != "edge" && mode != "reflect" && mode != "wrap") c.refuse("mode = {}", mode);
+  const int64_t size = x.shape().size(axis);
+  if (size > kMostPadded) c.fail("an axis of {} is padded", size);
+  const std::vector<Number> ids = padded_ids(c, mode, size, before, after);
+  return gather(x, literal(c.graph(), {std::ssize(ids)}, ids, DType::i64), axis);
+}
+
 void pad_axes(Call& c) {
   Value x = c.in(0);
   const int rank = x.shape().rank();
@@ -323,16 +336,25 @@ void pad_axes(Call& c) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<int>(axes[i]);
     int64_t before = pads[i], after = pads[i + axes.size()];
+    if (before > kMostPadded || after > kMostPadded) c.fail("pads of {} and {}", before, after);
     // Negative pads cut.
     const int64_t size = x.shape().size(axis);
     const int64_t cut_before = std::max<int64_t>(-before, 0),
                   cut_after = std::max<int64_t>(-after, 0);
-    if (cut_before + cut_after > size) c.fail("pads cut more than there is of axis {}", axis);
-    if (cut_before + cut_after > 0) x = slice(x, axis, cut_before, size - cut_before - cut_after);
+    if (cut_before > size || cut_after > size - cut_before)
+      c.fail("pads cut more than there is of axis {}", axis);
+    const bool cuts = cut_before + cut_after > 0, adds = before > 0 || after > 0;
+    if (cuts && adds && mode != "constant") {
+      // Pads first, then cuts, as OpenVINO does. ONNX Runtime cuts first: with `reflect` and `edge`
+      // that is the same wherever it answers, with `wrap` it is not.
+      if (mode == "wrap") c.refuse("mode = wrap that pads one end of an axis and cuts the other");
+      x = padded_by_index(c, x, axis, mode, before, after);
+      continue;
+    }
+    if (cuts) x = slice(x, axis, cut_before, size - cut_before - cut_after);
     before = std::max<int64_t>(before, 0);
     after = std::max<int64_t>(after, 0);
     if (before + after == 0) continue;
-    if (before > kMostPadded || after > kMostPadded) c.fail("pads of {} and {}", before, after);
     if (mode == "constant") {
       const auto edge = [&](int64_t count) {
         Shape shape = x.shape();
@@ -346,10 +368,7 @@ void pad_axes(Call& c) {
       x = concat(parts, axis);
       continue;
     }
-    if (mode != "edge" && mode != "reflect" && mode != "wrap") c.refuse("mode = {}", mode);
-    if (x.shape().size(axis) > kMostPadded) c.fail("an axis of {} is padded", x.shape().size(axis));
-    const std::vector<Number> ids = padded_ids(c, mode, x.shape().size(axis), before, after);
-    x = gather(x, literal(c.graph(), {std::ssize(ids)}, ids, DType::i64), axis);
+    x = padded_by_index(c, x, axis, mode, before, after);
   }
   c.out(x);
 }
@@ -376,7 +395,11 @@ void reverse_sequence(Call& c) {
   const Value x = c.in(0);
   const auto time = static_cast<int>(c.integer("time_axis", 0)),
              batch = static_cast<int>(c.integer("batch_axis", 1));
-  if (time + batch != 1) c.fail("time_axis and batch_axis must be 0 and 1");
+  if (time + batch != 1 || time < 0 || batch < 0)
+    c.fail("time_axis and batch_axis must be 0 and 1");
+  if (c.in(1).shape() != Shape{x.shape()[batch]})
+    c.fail("expected a length for each of {} sequences; got {}", x.shape()[batch].str(),
+           c.in(1).type().str());
   // The index of each step: l - 1 - t below the length l, t behind it.
   const Shape two{x.shape()[0], x.shape()[1]};
   const Value t = iota(c.graph(), two, time, DType::i64);

@@ -185,7 +185,12 @@ void gemm(Call& c) {
     return cast(cast(x, DType::f64) * factor, x.dtype());
   };
   y = scaled(y, alpha);
-  if (c.has(2) && beta != 0) y = y + scaled(c.in(2), beta);
+  if (c.has(2) && beta != 0) {
+    const Shape product = y.shape();
+    y = y + scaled(c.in(2), beta);
+    if (y.shape() != product)
+      c.fail("C {} must broadcast to the product, {}", c.in(2).type().str(), product.str());
+  }
   c.out(y);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/errors.h"
+
 namespace brrr::onnx {
 namespace {
 
@@ -387,6 +389,9 @@ std::vector<int64_t> spatial_axes(Call& c, size_t i) {
 }
 
 Value per_channel(Value v, const Value& x) {
+  if (v.shape() != Shape{x.shape()[1]})
+    user_error("a parameter of each channel of {} must be [{}]; got {}", x.type().str(),
+               x.shape()[1].str(), v.type().str());
   Shape shape{v.shape()[0]};
   for (int axis = 2; axis < x.shape().rank(); ++axis) shape.push_back(Dim(1));
   return reshape(v, shape);
