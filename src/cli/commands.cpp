@@ -137,8 +137,17 @@ void flush_output() {
   if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
 }
 
+void check_team() {
+  if (const int team = omp_get_max_threads(); team > kMostThreads)
+    usage_error(
+        "OMP_NUM_THREADS asks for {} threads; expected at most {}: set it to the number of "
+        "processors, or leave it out",
+        team, kMostThreads);
+}
+
 void use_threads(int64_t threads) {
   if (threads > 0) omp_set_num_threads(static_cast<int>(threads));
+  check_team();
 }
 
 bool colour_on_stdout() {

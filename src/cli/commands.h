@@ -32,7 +32,12 @@ struct Command {
 /// All verbs, in the order of the help.
 const std::vector<Command>& commands();
 
-/// Sets the number of threads for everything that follows; 0 leaves it.
+/// The most threads of a team, as --threads has it.
+inline constexpr int kMostThreads = 4096;
+/// Throws UserError (exit 2) where the environment asks for more.
+void check_team();
+/// Sets the number of threads for everything that follows; 0 leaves it as the environment has it,
+/// which is checked.
 void use_threads(int64_t threads);
 /// Throws UserError for a file that cannot be written, before the work is done whose result it is
 /// to hold; "" is no file.

@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <csignal>
@@ -107,6 +108,11 @@ int run(const Command& command, const std::string& full_name, std::vector<std::s
   }
   if (!command.takes_positional && !arguments.positional.empty())
     usage_error("unexpected '{}'; see `{} --help`", arguments.positional[0], full_name);
+  const bool sets_threads = std::ranges::any_of(arguments.given, [](const auto& option) {
+    const std::string name = canonical_key(option.first);
+    return name == "threads" || name == "num-threads";
+  });
+  if (!sets_threads) check_team();
   if (command.works_unread) std::signal(SIGPIPE, SIG_IGN);
   return command.run(arguments);
 }
