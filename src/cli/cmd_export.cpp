@@ -6,8 +6,10 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/exported_decoder.h"
 #include "cli/model_option.h"
 #include "cli/module_option.h"
+#include "folders/chat_template.h"
 #include "folders/sentence_folder.h"
 #include "infer/model_source.h"
 #include "models/greedy_decoder.h"
@@ -68,8 +70,8 @@ const OptionTable<ExportOptions>& export_table() {
     t.integer("length", &O::length, 0, int64_t{1} << 24, "N",
               "tokens of each text, fixed (default: any number)");
     t.integer("generate", &O::generate, 0, int64_t{1} << 24, "N",
-              "export a greedy decoder instead of the forward pass: a loop in the file that makes "
-              "texts of up to N tokens, prompt included");
+              "export a greedy decoder with its tokenizer instead of the forward pass: a loop in "
+              "the file that makes texts of up to N tokens, prompt included");
     return t;
   }();
   return table;
@@ -320,21 +322,56 @@ modules::BrrrProgram program_of_file(const onnx::TrialSource& trial) {
   return program;
 }
 
+/// The files of a folder that say how texts become tokens, and how answers are made of them.
+std::map<std::string, std::string> text_files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  const auto take = [&](const std::string& name) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / name, ignored)) files.emplace(name, read_file(folder / name));
+  };
+  for (const std::string_view name : io::tokenizer_file_names()) take(std::string(name));
+  // Two of them only say more of a tokenizer.
+  if (files.size() == files.count("tokenizer_config.json") + files.count("special_tokens_map.json"))
+    return {};
+  take("chat_template.jinja");
+  take(io::kGenerationConfig);
+  return files;
+}
+
+/// The tokens that end a text, as `brrr generate` takes them.
+std::vector<int32_t> ends_of_text(const io::ModelFolder& folder, bool has_tokenizer) {
+  std::vector<int32_t> ends = folder.generation.ends_of_text;
+  if (ends.empty()) ends = folder.definition->text_ends().ends;
+  if (!has_tokenizer) return ends;
+  const int32_t end = io::load_tokenizer(folder.folder)->end_of_text();
+  const bool ends_turns = io::ChatTemplate::read(folder.folder).has_value();
+  if (end >= 0 && (ends.empty() || ends_turns) && std::ranges::find(ends, end) == ends.end())
+    ends.push_back(end);
+  return ends;
+}
+
 modules::BrrrProgram program_of_model(const ExportOptions& o, const io::ModelFolder& folder) {
   const models::Model& model = *folder.definition;
   modules::BrrrProgram program;
+  program.files = text_files_of(folder.folder);
   if (o.generate > 0) {
-    program.graph = models::greedy_decoder(model, o.generate);
+    const DecoderSettings settings{.ends_of_text = ends_of_text(folder, !program.files.empty()),
+                                   .stop_strings = folder.generation.stop_strings,
+                                   .max_new_tokens = folder.generation.max_new_tokens};
+    program.graph = models::greedy_decoder(model, o.generate, settings.ends_of_text);
     program.most["length"] = o.generate;  // a longer prompt would be cut
+    program.lowest["max_new_tokens"] = 0;
+    if (program.files.empty())
+      tell("note: {} has no tokenizer, so that the file takes and gives token ids alone\n",
+           folder.folder.string());
+    else
+      program.files[kDecoderSettings] = settings_text(settings);
   } else {
     const Dim length = o.length > 0 ? Dim(o.length) : Dim::symbol("length");
     program.graph = model.forward(Dim::symbol("batch"), length);
     if (o.length == 0) program.most["length"] = model.sizes().context;
   }
   program.about["model_type"] = model.architecture().name;
-  std::error_code ignored;
-  const fs::path tokenizer = folder.folder / "tokenizer.json";
-  if (fs::exists(tokenizer, ignored)) program.tokenizer = read_file(tokenizer);
   return program;
 }
 
@@ -359,8 +396,10 @@ int export_brrr(const ExportOptions& o) {
   }
   modules::write_brrr_file(o.output, program);
   const auto module = modules::open_brrr_file(o.output, o.verify);
-  tell("wrote {} ({}), {:.1f} MB; try: {} run {}\n", o.output, module->summary(),
-       static_cast<double>(fs::file_size(o.output)) / 1e6, env::program(), o.output);
+  const bool makes_text = o.generate > 0 && !program.files.empty();
+  tell("wrote {} ({}), {:.1f} MB; try: {} {} {}\n", o.output, module->summary(),
+       static_cast<double>(fs::file_size(o.output)) / 1e6, env::program(),
+       makes_text ? "generate --model" : "run", o.output);
   return 0;
 }
 

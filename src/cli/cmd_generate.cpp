@@ -8,7 +8,9 @@
 #include "base/tell.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
+#include "cli/exported_decoder.h"
 #include "cli/model_option.h"
+#include "cli/module_option.h"
 #include "cli/text_maker.h"
 #include "sampling/prompt.h"
 
@@ -80,6 +82,7 @@ void print_samples(const infer::GenerateOptions& options, const io::ModelFolder&
 }  // namespace
 
 int generate_main(const infer::GenerateOptions& options) {
+  if (is_module_file(options.model)) return generate_with_file(options);
   const io::ModelFolder model = open_named_model(options.model);
   std::optional<io::ChatTemplate> chat;
   if (options.chat) chat = chat_template_of(model, !options.tools.empty());

@@ -175,9 +175,7 @@ int profile_file(const Arguments& args) {
   const insight::Ceilings ceilings =
       ceilings_of(*workload, own, train::memory_budget(o.device, o.memory_limit));
   workload->allocate();
-  if (!inputs.made.empty())
-    tell("note: made up: {} (floats are random, other numbers are 1)\n",
-         fmt::join(inputs.made, ", "));
+  say_made_up(inputs);
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say_progress);
   say_notes(*runner);
   p.mode = Mode::inference;

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/exported_decoder.h"
 #include "cli/module_option.h"
 #include "formats/json_file.h"
 #include "formats/npy.h"
@@ -21,6 +22,7 @@ struct RunOptions : ModuleArguments {
   std::vector<std::string> wanted;  // names of outputs; empty: all
   std::string output_dir;
   int64_t repeats = 1;
+  bool random = false;  // inputs that are not given are made up
 };
 
 const OptionTable<RunOptions>& run_table() {
@@ -29,10 +31,14 @@ const OptionTable<RunOptions>& run_table() {
     OptionTable<O> t;
     t.group("run");
     t.text("model", &O::model, "FILE", "an ONNX file or a .brrr file");
-    t.list(
-        "input", &O::inputs, false, "NAME=FILE.npy",
-        "the tensor of an input, once for each input; without any, the inputs and outputs of the "
-        "file are listed");
+    t.list("input", &O::inputs, false, "NAME=FILE.npy",
+           "the tensor of an input, once for each input; without any, and without --random, the "
+           "inputs and outputs of the file are listed");
+    t.flag("random", &O::random,
+           "make up the inputs that are not given: random floats, ones elsewhere");
+    t.list("size", &O::sizes, false, "NAME=N",
+           "with --random, the size of an axis that the file leaves open; x.1: axis 1 of the input "
+           "x");
     t.list("output", &O::wanted, false, "NAME", "an output to compute (default: all)");
     t.text("output-dir", &O::output_dir, "FOLDER",
            "write each output to NAME.npy there; a / in a name becomes _");
@@ -48,6 +54,8 @@ RunOptions resolve(const Arguments& args) {
   RunOptions options;
   for (const auto& [key, value] : args.given)
     run_table().set(options, run_table().find(key), value, "--" + canonical_key(key));
+  if (!options.sizes.empty() && !options.random)
+    usage_error("--size needs --random: given tensors have their sizes");
   for (const std::string& word : args.positional) {
     if (!options.model.empty())
       usage_error("expected one file; got '{}' and '{}'", options.model, word);
@@ -110,15 +118,51 @@ int list_ports(const modules::Module& module, const RunOptions& options) {
     return 0;
   }
   fmt::print("{}: {}\n", options.model, fit_for_a_line(module.summary()));
-  const auto list = [](const char* title, const std::vector<modules::Port>& ports) {
+  bool has_open_axes = false;
+  const auto list = [&](const char* title, const std::vector<modules::Port>& ports) {
     fmt::print("{}\n", title);
-    for (const modules::Port& p : ports)
+    for (modules::Port p : ports) {
+      // Axes have the names that --size takes.
+      for (size_t axis = 0; axis < p.dims.size(); ++axis) {
+        if (p.dims[axis].size >= 0) continue;
+        has_open_axes = true;
+        p.dims[axis].name = modules::axis_name(p, axis);
+      }
       fmt::print("  {:<24} {}{}\n", fit_for_a_line(p.name), fit_for_a_line(p.str()),
                  p.is_optional ? "  (optional)" : "");
+    }
   };
   list("inputs", module.inputs());
+  const bool has_sizes = has_open_axes;
   list("outputs", module.outputs());
+  fmt::print("run it with --input NAME=FILE.npy for each input, or with --random{}\n",
+             has_sizes ? " (--size NAME=N sets the size of an axis)" : "");
   return 0;
+}
+
+/// "i64[1,40]  101, 7592, 102, ..., from 0 to 7592": numbers that count, or name something.
+std::string described_integers(const HostTensor& t) {
+  constexpr int64_t kShown = 12;
+  const bool is_bool = t.dtype == DType::boolean;
+  const RefTensor values = read_tensor({t.dtype, t.shape}, t.bytes.data());
+  const int64_t n = t.shape.elements();
+  const auto shown = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    if (is_bool) return std::string(values.bits(at) != 0 ? "true" : "false");
+    return is_unsigned_integer(t.dtype) ? std::to_string(values.bits(at))
+                                        : std::to_string(values.integer<int64_t>(at));
+  };
+  std::string text = Type{t.dtype, t.shape}.str() + " ";
+  for (int64_t i = 0; i < std::min(n, kShown); ++i) text += (i == 0 ? " " : ", ") + shown(i);
+  if (n <= kShown) return text;
+  int64_t low = 0, high = 0, trues = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    if (values.number(static_cast<size_t>(i)) < values.number(static_cast<size_t>(low))) low = i;
+    if (values.number(static_cast<size_t>(i)) > values.number(static_cast<size_t>(high))) high = i;
+  }
+  for (int64_t i = 0; is_bool && i < n; ++i) trues += values.bits(static_cast<size_t>(i)) != 0;
+  return text + (is_bool ? fmt::format(", ...; {} of {} are true", trues, n)
+                         : fmt::format(", ..., from {} to {}", shown(low), shown(high)));
 }
 
 /// "f32[2,3]  mean 0.5, from -1 to 2".
@@ -126,6 +170,7 @@ std::string described(const HostTensor& t) {
   std::string text = Type{t.dtype, t.shape}.str();
   const int64_t n = t.shape.elements();
   if (n == 0) return text;
+  if (is_integer(t.dtype) || t.dtype == DType::boolean) return described_integers(t);
   double low = INFINITY, high = -INFINITY, sum = 0;
   int64_t bad = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -157,18 +202,36 @@ std::vector<std::pair<std::string, const HostTensor*>> named(const std::string& 
   return list;
 }
 
+/// The text of a decoder's tokens, where the file keeps a tokenizer.
+void print_text(const modules::Module& module, const modules::ModuleValues& outputs) {
+  const auto tokens = outputs.find("tokens"), count = outputs.find("count");
+  if (tokens == outputs.end() || count == outputs.end() || module.files().empty()) return;
+  const KeptTexts texts = kept_texts(module);
+  if (texts.tokenizer == nullptr || tokens->second.tensor().dtype != DType::i32) return;
+  const auto ids = tokens->second.tensor().as<int32_t>();
+  const auto wanted = static_cast<size_t>(std::max(0.0, count->second.tensor().number(0)));
+  fmt::print("{:<24} {}\n", "text",
+             fit_for_a_line(texts.tokenizer->decode(ids.first(std::min(wanted, ids.size())))));
+}
+
 int run_run(const Arguments& args) {
   const RunOptions options = resolve(args);
   use_threads(options.threads);
-  const modules::ModuleValues inputs = read_inputs(options.inputs);
+  modules::ModuleValues inputs;
+  if (!options.random) inputs = read_inputs(options.inputs);
   if (!options.output_dir.empty()) create_folder(options.output_dir);
 
   const Stopwatch load;
   const std::shared_ptr<const modules::Module> module = modules::open_module(options.model);
   const bool takes_inputs =
       std::ranges::any_of(module->inputs(), [](const modules::Port& p) { return !p.is_optional; });
-  if (inputs.empty() && (takes_inputs || options.output_dir.empty()))
+  if (inputs.empty() && !options.random && (takes_inputs || options.output_dir.empty()))
     return list_ports(*module, options);
+  if (options.random) {
+    modules::MadeInputs made = inputs_of(*module, options);
+    say_made_up(made);
+    inputs = std::move(made.values);
+  }
   if (!options.output_dir.empty()) check_file_names(*module, options.wanted);
   const std::unique_ptr<infer::ModuleRunner> runner = runner_of(module, options);
   modules::ModuleValues outputs = runner->run(inputs, options.wanted);
@@ -210,6 +273,7 @@ int run_run(const Arguments& args) {
     for (const auto& [part, tensor] : named(name, value))
       fmt::print("{:<24} {}\n", fit_for_a_line(part), described(*tensor));
   }
+  print_text(*module, outputs);
   tell("{}: ready after {:.1f} ms, {:.2f} ms a run\n", options.model, load_ms, ms);
   return 0;
 }
@@ -219,8 +283,10 @@ int run_run(const Arguments& args) {
 Command run_command() {
   return {.name = "run",
           .summary = "run an ONNX or .brrr file on tensors from .npy files",
-          .synopsis = "FILE [--input NAME=FILE.npy]... [--output-dir FOLDER] [options]",
-          .notes = "Without inputs, the inputs and outputs of the file are listed.\n",
+          .synopsis = "FILE [--input NAME=FILE.npy]... [--random] [--output-dir FOLDER] [options]",
+          .notes =
+              "Without inputs, the inputs and outputs of the file are listed; --random makes "
+              "them up.\n",
           .options = run_table().infos(),
           .run = run_run,
           .takes_positional = true};

@@ -120,4 +120,10 @@ modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArgumen
   return inputs;
 }
 
+void say_made_up(const modules::MadeInputs& inputs) {
+  if (!inputs.made.empty())
+    tell("note: made up: {} (floats are random, other numbers are 1)\n",
+         fmt::join(inputs.made, ", "));
+}
+
 }  // namespace brrr::cli

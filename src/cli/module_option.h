@@ -93,6 +93,8 @@ void prepare(infer::ModuleRunner& runner, const modules::MadeInputs& inputs);
 void say_notes(const infer::ModuleRunner& runner);
 /// The inputs of --input and --size, and what is missing; says on stderr which sizes were guessed.
 modules::MadeInputs inputs_of(const modules::Module& module, const ModuleArguments& options);
+/// Says on stderr which inputs are made up.
+void say_made_up(const modules::MadeInputs& inputs);
 
 const OptionTable<ModuleArguments>& module_table();
 

@@ -15,6 +15,10 @@ namespace {
 constexpr const char* kModelHelp =
     "run, checkpoint or model folder, or ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded "
     "where its cache does not have it (default: the newest run)";
+constexpr const char* kGenerateModelHelp =
+    "run, checkpoint or model folder, a .brrr file of `brrr export --generate N`, or "
+    "ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded where its cache does not have it "
+    "(default: the newest run)";
 constexpr const char* kEmbedModelHelp =
     "run, checkpoint or model folder, an ONNX file with tokenizer.json beside it, or "
     "ORG/NAME[@REVISION] of the Hugging Face Hub, downloaded where its cache does not have it "
@@ -71,7 +75,7 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     using O = GenerateOptions;
     OptionTable<O> t;
     t.group("input");
-    t.text("model", &O::model, "FOLDER", kModelHelp, {"out-dir", "model-name-or-path"});
+    t.text("model", &O::model, "FOLDER", kGenerateModelHelp, {"out-dir", "model-name-or-path"});
     t.text("prompt", &O::prompt, "TEXT",
            "text to continue; \"\": begin with the model's begin-of-text token", {"start"});
     t.text("prompt-file", &O::prompt_file, "FILE",

@@ -7,12 +7,13 @@
 
 namespace brrr::models {
 
-Graph greedy_decoder(const Model& model, int64_t capacity) {
+Graph greedy_decoder(const Model& model, int64_t capacity, std::span<const int32_t> ends_of_text) {
   const Graph step = model.decode({1, 1, capacity, DType::f32});
   Graph g;
   const Value prompt = g.input("prompt", {Dim::symbol("length")}, DType::i32);
-  const Value most = g.input("max_new_tokens", {}, DType::i32);
+  const Value asked = g.input("max_new_tokens", {}, DType::i32);
   const auto number = [](Graph& in, int64_t value) { return scalar(in, value, DType::i32); };
+  const Value most = maximum(asked, number(g, 0));
   const Value prompt_length = sum(full(g, prompt.shape(), 1, DType::i32), {0});
   // Positions that are computed: the last of them gives the last token.
   const Value last = minimum(prompt_length + most - number(g, 1), number(g, capacity - 1));
@@ -65,8 +66,7 @@ Graph greedy_decoder(const Model& model, int64_t capacity) {
   const Value logits = value_of(step.find_output("logits")->value);
   const Value next = reshape(cast(argmax(logits, 1), DType::i32), {1, 1});
   Value ends = full(body, {1, 1}, 0, DType::boolean);
-  for (const int32_t end : model.text_ends().ends)
-    ends = logical_or(ends, equal(next, number(body, end)));
+  for (const int32_t end : ends_of_text) ends = logical_or(ends, equal(next, number(body, end)));
   const Value behind_prompt = less_equal(length_inside, i + one);
   const Value stops = logical_and(reshape(ends, {}), behind_prompt);
   body.output("0", logical_and(less(i + one, last_inside), logical_not(stops)));

@@ -17,10 +17,13 @@ using io::Json;
 
 constexpr const char* kFormat = "brrr";
 constexpr const char* kVersion = "1";
+constexpr const char* kFiles = "files";
+// The one file that programs kept before the entry `files` named them.
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kHeaderSum = "sha256.header";
 constexpr const char* kDataSum = "sha256.data";
-constexpr const char* kMost = "most.";  // and the name of a size
+constexpr const char* kMost = "most.";      // and the name of a size
+constexpr const char* kLowest = "lowest.";  // and the name of an input
 
 std::span<const std::byte> bytes_of_text(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -115,8 +118,11 @@ class BrrrModule final : public Module {
     }
     check_names("inputs", names_of_inputs(graph_));
     check_names("outputs", names_of_outputs(graph_));
-    for (const auto& [key, value] : about)
-      if (key.starts_with(kMost)) most_of(key, value);
+    for (const auto& [key, value] : about) {
+      if (key.starts_with(kMost)) integer_of(key, value);
+      if (key.starts_with(kLowest)) take_lowest(key, value);
+    }
+    take_file_names();
     for (const Output& out : graph_.outputs()) {
       if (out.updates != kNoNode || out.gradient_of != kNoNode)
         user_error("{}: its graph updates a state; expected outputs only", file_.what());
@@ -147,6 +153,14 @@ class BrrrModule final : public Module {
   std::span<const std::byte> weight(std::string_view name) const override {
     return file_.get(name).bytes;
   }
+  std::map<std::string, std::string> files() const override {
+    std::map<std::string, std::string> files;
+    for (const std::string& name : files_) {
+      const std::span<const std::byte> bytes = file_.get(name).bytes;
+      files.emplace(name, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    }
+    return files;
+  }
 
   std::string summary() const override {
     const bool is_script = std::ranges::any_of(graph_.nodes(), [](const Node& n) {
@@ -173,16 +187,44 @@ class BrrrModule final : public Module {
       user_error("{}: its header does not name the {} of its graph, {}", file_.what(), key,
                  names.dump());
   }
-  int64_t most_of(const std::string& key, const std::string& value) const {
+  int64_t integer_of(const std::string& key, const std::string& value) const {
     try {
       return parse_integer(value, 0, INT64_MAX);
     } catch (const UserError& error) {
       user_error("{}: the entry '{}': {}", file_.what(), key, error.what());
     }
   }
+  void take_lowest(const std::string& key, const std::string& value) {
+    const auto port =
+        std::ranges::find(inputs_, key.substr(std::string_view(kLowest).size()), &Port::name);
+    if (port == inputs_.end()) user_error("{}: the entry '{}' names no input", file_.what(), key);
+    port->lowest = integer_of(key, value);
+  }
+  /// Which tensors are files; their names go to a folder when they are read.
+  void take_file_names() {
+    const auto entry = file_.metadata().find(kFiles);
+    if (entry == file_.metadata().end()) {
+      const auto is_tokenizer = [](const io::TensorView& t) { return t.name == kTokenizer; };
+      if (std::ranges::any_of(file_.tensors(), is_tokenizer)) files_ = {kTokenizer};
+      return;
+    }
+    const Json names = io::parse_json(entry->second, file_.what() + ", entry 'files'");
+    if (!names.is_array()) user_error("{}: the entry 'files' must be a list", file_.what());
+    for (const Json& name : names) {
+      const std::string text = name.is_string() ? name.get<std::string>() : "";
+      if (text.empty() || text == "." || text == ".." || text.find('/') != std::string::npos ||
+          text.find('\0') != std::string::npos)
+        user_error("{}: the entry 'files' has {}; expected names without folders", file_.what(),
+                   io::describe(name));
+      if (const io::TensorView& t = file_.get(text); t.dtype != DType::u8 || t.shape.rank() != 1)
+        user_error("{}: the file '{}' is {}; expected bytes", file_.what(), text,
+                   Type{t.dtype, t.shape}.str());
+      files_.push_back(text);
+    }
+  }
   void check_most(const std::string& input, const std::string& name, int64_t size) const {
     const auto most = file_.metadata().find(kMost + name);
-    if (most != file_.metadata().end() && size > most_of(most->first, most->second))
+    if (most != file_.metadata().end() && size > integer_of(most->first, most->second))
       user_error(
           "the input '{}' has the size {} for '{}'; the file takes at most {}: give "
           "less, or export the model for more",
@@ -215,6 +257,7 @@ class BrrrModule final : public Module {
   io::SafetensorsFile file_;
   Graph graph_;
   std::vector<Port> inputs_, outputs_;
+  std::vector<std::string> files_;
 };
 
 }  // namespace
@@ -225,12 +268,17 @@ void write_brrr_file(const fs::path& path, const BrrrProgram& program) {
   metadata["brrr_version"] = kVersion;
   metadata["graph"] = print(program.graph);
   for (const auto& [name, size] : program.most) metadata[kMost + name] = std::to_string(size);
+  for (const auto& [name, number] : program.lowest)
+    metadata[kLowest + name] = std::to_string(number);
   metadata["inputs"] = names_of_inputs(program.graph).dump();
   metadata["outputs"] = names_of_outputs(program.graph).dump();
   std::vector<io::TensorView> tensors = program.weights;
-  if (!program.tokenizer.empty())
-    tensors.push_back(
-        {kTokenizer, DType::u8, {std::ssize(program.tokenizer)}, bytes_of_text(program.tokenizer)});
+  Json files = Json::array();
+  for (const auto& [name, text] : program.files) {
+    files.push_back(name);
+    tensors.push_back({name, DType::u8, {std::ssize(text)}, bytes_of_text(text)});
+  }
+  metadata[kFiles] = files.dump();
   metadata[kDataSum] = data_sum(tensors);
   metadata[kHeaderSum] = header_sum(metadata, tensors);
   io::write_safetensors(path, tensors, metadata);

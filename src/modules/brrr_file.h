@@ -19,11 +19,12 @@ namespace brrr::modules {
 
 /// What a file is made of.
 struct BrrrProgram {
-  Graph graph;                          // inputs of Role::data and Role::parameter, no updates
-  std::vector<io::TensorView> weights;  // the parameters, by their names
-  std::string tokenizer;                // the text of tokenizer.json; "": none
-  io::Metadata about;                   // further entries: "producer", "model_type", ...
-  std::map<std::string, int64_t> most;  // by the names of sizes: the largest that the graph takes
+  Graph graph;                               // inputs of Role::data and Role::parameter, no updates
+  std::vector<io::TensorView> weights;       // the parameters, by their names
+  std::map<std::string, std::string> files;  // of a tokenizer, by names without folders
+  io::Metadata about;                        // further entries: "producer", "model_type", ...
+  std::map<std::string, int64_t> most;    // by the names of sizes: the largest that the graph takes
+  std::map<std::string, int64_t> lowest;  // by the names of inputs: the lowest number of each
 };
 
 /// Writes it; the name is replaced at once when all is written. Throws UserError.

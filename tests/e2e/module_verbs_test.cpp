@@ -255,6 +255,121 @@ TEST_F(ModuleVerbs, WhatIsWrongIsOneLine) {
         "none of its outputs holds vectors");
 }
 
+TEST_F(ModuleVerbs, ARunMakesUpItsInputsAndShowsNumbersThatCount) {
+  using namespace onnx_bytes;  // NOLINT
+  write("m.onnx",
+        model(input("x", kFloat, {-1, 40}) + node("ArgMax", {"x"}, {"ids"}, attribute("axis", 1)) +
+              node("Greater", {"x", "x"}, {"any"}) + node("Exp", {"x"}, {"y"}) +
+              output("ids", kInt64, {-1, 1}) + output("any", kBool, {-1, 40}) +
+              output("y", kFloat, {-1, 40})));
+  ASSERT_EQ(run({"run", at("m.onnx"), "--random", "--size", "n=20"}), 0) << err_;
+  EXPECT_NE(err_.find("made up: x (floats are random"), std::string::npos) << err_;
+  EXPECT_NE(out_.find("f32[20,40]  mean "), std::string::npos) << out_;
+  EXPECT_NE(out_.find("bool[20,40]  false, false, "), std::string::npos) << out_;
+  EXPECT_NE(out_.find("; 0 of 800 are true"), std::string::npos) << out_;
+  const size_t ids = out_.find("i64[20,1]  ");
+  ASSERT_NE(ids, std::string::npos) << out_;
+  const std::string line = out_.substr(ids, out_.find('\n', ids) - ids);
+  EXPECT_EQ(std::count(line.begin(), line.end(), ','), 1 + 12 + 1) << line;
+  EXPECT_NE(line.find(", ..., from "), std::string::npos) << line;
+  // One input is given, and decides about the size.
+  io::write_npy(at("x.npy"), HostTensor::filled(DType::f32, {2, 40}, 0.5));
+  ASSERT_EQ(run({"run", at("m.onnx"), "--random", "--input", "x=" + at("x.npy")}), 0) << err_;
+  EXPECT_EQ(err_.find("made up"), std::string::npos) << err_;
+  EXPECT_NE(out_.find("i64[2,1]  0, 0\n"), std::string::npos) << out_;
+  // Axes without a name of their own are listed by the names that --size takes.
+  write("open.onnx",
+        model(bytes_field(
+                  11,
+                  bytes_field(1, "x") +
+                      bytes_field(
+                          2, bytes_field(
+                                 1, varint_field(1, 1) +
+                                        bytes_field(2, bytes_field(1, "") +
+                                                           bytes_field(1, varint_field(1, 3)))))) +
+              node("Neg", {"x"}, {"y"}) + output("y", kFloat, {-1, 3})));
+  ASSERT_EQ(run({"run", at("open.onnx")}), 0) << err_;
+  EXPECT_NE(out_.find("f32[x.0,3]"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("--random (--size NAME=N sets"), std::string::npos) << out_;
+  ASSERT_EQ(run({"run", at("open.onnx"), "--random", "--size", "x.0=5"}), 0) << err_;
+  EXPECT_NE(out_.find("f32[5,3]"), std::string::npos) << out_;
+  EXPECT_EQ(run({"run", at("open.onnx"), "--size", "x.0=5"}), 2);
+  EXPECT_NE(err_.find("--size needs --random"), std::string::npos) << err_;
+}
+
+TEST_F(ModuleVerbs, AnExportedDecoderContinuesTexts) {
+  ASSERT_EQ(run(small_run("tiny", {"--max-steps", "3", "--save-steps", "3"})), 0) << err_;
+  ASSERT_EQ(run({"export", at("tiny"), "--output", at("g.brrr"), "--generate", "32"}), 0) << err_;
+  EXPECT_NE(err_.find("generate --model "), std::string::npos) << err_;
+  // What the model's folder gives, with the likeliest token each time.
+  const Options prompt{"--prompt", "line 4", "--max-new-tokens", "12", "--json"};
+  const auto with = [&](Options args, const Options& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  ASSERT_EQ(run(with({"generate", at("tiny"), "--temperature", "0"}, prompt)), 0) << err_;
+  const nlohmann::json wanted = json();
+  ASSERT_EQ(run(with({"generate", "--model", at("g.brrr")}, prompt)), 0) << err_;
+  for (const char* key : {"text", "ids", "prompt", "prompt_ids"})
+    EXPECT_EQ(json()[key], wanted[key]) << key;
+  ASSERT_EQ(run({"generate", at("g.brrr"), "--prompt", "line 4", "--max-new-tokens", "12",
+                 "--temperature", "0"}),
+            0)
+      << err_;
+  EXPECT_EQ(out_, wanted["text"].get<std::string>() + "\n");
+  EXPECT_NE(err_.find("12 tokens in "), std::string::npos) << err_;
+  // The file has room for 32 tokens.
+  ASSERT_EQ(run({"generate", at("g.brrr"), "--prompt", "line 4"}), 0) << err_;
+  EXPECT_NE(err_.find("have at most 32 tokens"), std::string::npos) << err_;
+  // run shows the text, too, and takes no number below 0 as a number of tokens.
+  const auto ids = wanted["prompt_ids"].get<std::vector<int32_t>>();
+  io::write_npy(at("p.npy"), HostTensor::of<int32_t>({std::ssize(ids)}, ids));
+  const auto run_with = [&](int32_t most) {
+    io::write_npy(at("n.npy"), HostTensor::of<int32_t>({}, {most}));
+    return run({"run", at("g.brrr"), "--input", "prompt=" + at("p.npy"), "--input",
+                "max_new_tokens=" + at("n.npy")});
+  };
+  ASSERT_EQ(run_with(12), 0) << err_;
+  EXPECT_NE(out_.find("\ntext  "), std::string::npos) << out_;
+  EXPECT_NE(out_.find("line 4"), std::string::npos) << out_;
+  EXPECT_EQ(run_with(-1), 1);
+  EXPECT_NE(err_.find("the input 'max_new_tokens' must be at least 0; got -1"), std::string::npos)
+      << err_;
+  const auto fails = [&](const Options& more, const std::string& text) {
+    EXPECT_NE(run(with({"generate", at("g.brrr")}, more)), 0) << text;
+    EXPECT_NE(err_.find(text), std::string::npos) << err_;
+  };
+  fails({"--prompt", "a", "--top-k", "3"}, "always takes the most likely token");
+  fails({"--prompt", "a", "--temperature", "0.5"}, "always takes the most likely token");
+  fails({"--prompt", "a", "--no-cache"}, "--no-cache: ");
+  fails({"--interactive"}, "answers one prompt");
+  fails({"--prompt", "a", "--chat"}, "holds no chat template");
+  fails({"--prompt", std::string(40, 'a')}, "takes at most 32");
+  write_products();
+  EXPECT_EQ(run({"generate", "--model", at("m.onnx"), "--prompt", "a"}), 1);
+  EXPECT_NE(err_.find("it is no decoder"), std::string::npos) << err_;
+}
+
+TEST_F(ModuleVerbs, AbsurdNumbersOfThreadsAreRefused) {
+  write_products();
+  const Options file{"run", at("m.onnx"), "--input", "x=" + at("x.npy")};
+  for (const char* number : {"9999999", "5000"}) {
+    EXPECT_EQ(run(file, {std::string("OMP_NUM_THREADS=") + number}), 2);
+    EXPECT_NE(err_.find(fmt::format("OMP_NUM_THREADS asks for {} threads; expected at most 4096",
+                                    number)),
+              std::string::npos)
+        << err_;
+  }
+  EXPECT_EQ(run({"info"}, {"OMP_NUM_THREADS=9999999"}), 2);
+  EXPECT_EQ(run({"--help"}, {"OMP_NUM_THREADS=9999999"}), 0);
+  Options few = file;
+  few.insert(few.end(), {"--threads", "1"});
+  EXPECT_EQ(run(few, {"OMP_NUM_THREADS=9999999"}), 0) << err_;
+  few.back() = "9999999";
+  EXPECT_EQ(run(few), 2);
+  EXPECT_NE(err_.find("--threads: "), std::string::npos) << err_;
+}
+
 TEST_F(ModuleVerbs, PlansOfPublishedFilesHold) {
   const fs::path models = models_folder();
   const fs::path silero = models / "silero/silero_vad_16k_op15.onnx";

@@ -24,7 +24,7 @@ struct Small {
     const Value x = program.graph.input("x", {Dim::symbol("rows"), 4}, DType::f32);
     program.graph.output("y", tanh(matmul(x, program.graph.parameter("w", {4, 3}))));
     program.weights.push_back({"w", DType::f32, {4, 3}, std::as_bytes(std::span(w))});
-    program.tokenizer = "{}";
+    program.files["tokenizer.json"] = "{}";
     program.about["producer"] = "test";
     modules::write_brrr_file(path, program);
   }
@@ -65,6 +65,33 @@ TEST(BrrrFile, InputsOfOtherSizesAreRefused) {
   modules::ModuleSession session(modules::open_module(small.path), cpu::cpu_backend());
   EXPECT_THROW(session.run({{"x", HostTensor(DType::f32, {2, 5})}}), UserError);
   EXPECT_THROW(session.run({}), UserError);
+}
+
+TEST(BrrrFile, KeepsFilesAndTheLowestNumbersOfInputs) {
+  TempFolder folder;
+  const fs::path path = folder.path() / "m.brrr";
+  BrrrProgram program;
+  const Value n = program.graph.input("n", {}, DType::i32);
+  program.graph.output("y", n + n);
+  program.lowest["n"] = 0;
+  program.files["tokenizer.json"] = "{}";
+  program.files["decoder.json"] = "[1]";
+  modules::write_brrr_file(path, program);
+  modules::ModuleSession session(modules::open_module(path), cpu::cpu_backend());
+  EXPECT_EQ(session.module().files(), program.files);
+  const auto run = [&](int32_t number) {
+    return session.run({{"n", HostTensor::of<int32_t>({}, {number})}});
+  };
+  EXPECT_EQ(run(3).find("y")->second.tensor().number(0), 6);
+  EXPECT_USER_ERROR(run(-1), "the input 'n' must be at least 0; got -1");
+  // Names that would leave a folder, or that no tensor has, are refused.
+  program.files = {{"../secret", "x"}};
+  modules::write_brrr_file(path, program);
+  EXPECT_USER_ERROR(modules::open_module(path), "expected names without folders");
+  program.files.clear();
+  program.lowest["m"] = 0;
+  modules::write_brrr_file(path, program);
+  EXPECT_USER_ERROR(modules::open_module(path), "'lowest.m' names no input");
 }
 
 // Whatever byte changes, the file is refused, or computes what it did: never a crash.
