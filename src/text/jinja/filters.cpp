@@ -163,7 +163,7 @@ Value slices_of(Work& work, const std::string& name, const Value& input, const G
                 return [&work, all, slices, each, over, filler,
                         number = int64_t{0}]() mutable -> std::optional<Value> {
                   if (number >= slices) return std::nullopt;
-                  work.spend(1);
+                  work.spend(16);  // a list, though it may be empty
                   const int64_t begin = number * each + std::min(number, over);
                   const int64_t size = each + (number < over ? 1 : 0);
                   std::vector<Value> part(all.begin() + begin, all.begin() + begin + size);

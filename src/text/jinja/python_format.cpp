@@ -155,11 +155,10 @@ std::string padded_number(Work& work, const Specification& s, bool negative,
     const auto width = static_cast<size_t>(s.width);
     if (s.fill == "0" && s.align == '=') {
       // Zeros are grouped, too, and a group never begins with its separator.
-      work.spend_text(width);
-      while (taken + grouped(digits, s.grouping, group).size() < width) {
-        digits.insert(0, 1, '0');
-        work.spend(1 + digits.size() / 16);
-      }
+      size_t count = digits.size();
+      while (taken + count + (count - 1) / group < width) ++count;
+      work.spend_text(count);
+      digits.insert(0, count - digits.size(), '0');
     }
     digits = grouped(digits, s.grouping, group);
   }
