@@ -138,7 +138,6 @@ Arguments with_model_as_word(Arguments args) {
   std::string model;
   std::erase_if(args.given, [&](const auto& option) {
     if (canonical_key(option.first) != "model") return false;
-    if (!model.empty()) usage_error("--model is given twice: {} and {}", model, option.second);
     if (option.second.empty()) usage_error("--model: expected a value; got an empty one");
     model = option.second;
     return true;
