@@ -243,6 +243,7 @@ TEST_F(Errors, Options) {
           2,
           {"--prompt-file", "prompt.txt", "empty"}},
          {{"info"}, 2, {"BRRR_FAULT", "bogus", "checkpoint.write"}, {"BRRR_FAULT=bogus"}},
+         {{"info"}, 2, {"kill:N", "kill:x"}, {"BRRR_FAULT=log.write=kill:x"}},
          {{"info"}, 2, {"BRRR_FAULT", "pause:MS"}, {"BRRR_FAULT=shard.write=pause:x"}}});
 }
 
