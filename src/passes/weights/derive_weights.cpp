@@ -287,7 +287,10 @@ class Deriver {
         fmt::format("{}, {}", counted(std::ssize(states_), "derived weight"), memory_text(bytes));
     if (!written_.empty()) line += fmt::format("; the update writes {}", written_.size());
     if (updated_.size() > written_.size())
-      line += fmt::format("; {} to recompute after it", updated_.size() - written_.size());
+      line += fmt::format("; {} recomputed after it",
+                          updated_.size() - written_.size() == 1
+                              ? "1 is"
+                              : fmt::format("{} are", updated_.size() - written_.size()));
     notes.push_back(line);
     notes.insert(notes.end(), refusals_.begin(), refusals_.end());
   }
