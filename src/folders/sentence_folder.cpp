@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "formats/json_file.h"
+#include "models/torch_activation.h"
 
 namespace brrr::io {
 namespace {
@@ -41,7 +42,8 @@ std::string known_poolings() {
   return known;
 }
 
-std::vector<models::Pooling> read_pooling(const fs::path& path) {
+/// How rows become a vector, into `settings`.
+void read_pooling(const fs::path& path, SentenceSettings& settings) {
   const Json json = read_object(path);
   std::vector<models::Pooling> list;
   for (const auto& [key, value] : json.items()) {
@@ -74,36 +76,202 @@ std::vector<models::Pooling> read_pooling(const fs::path& path) {
   }
   if (list.empty())
     user_error("{}: no pooling is on; expected one of {}", path.string(), known_poolings());
-  if (json.contains("include_prompt") && json["include_prompt"] == false)
-    user_error("{}: include_prompt = false is not supported; expected true", path.string());
-  return list;
+  settings.task.pooling = list;
+  settings.pools_prompt = json.value("include_prompt", Json(true)) != false;
+  settings.is_said = true;
 }
 
-/// The prompt that is put before texts unless another one is asked for.
-std::string default_prompt(const fs::path& path) {
+/// The prompts, and the one that is put before texts unless another one is asked for.
+void read_prompts(const fs::path& path, SentenceSettings& settings) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return "";
+  if (!fs::exists(path, ignored)) return;
   const Json json = read_object(path);
-  const Json name = json.value("default_prompt_name", Json());
-  if (name.is_null()) return "";
   const Json prompts = json.value("prompts", Json::object());
-  const Json prompt = name.is_string() && prompts.is_object()
-                          ? prompts.value(name.get<std::string>(), Json())
-                          : Json();
-  if (!prompt.is_string())
+  if (prompts.is_object())
+    for (const auto& [name, prompt] : prompts.items())
+      if (prompt.is_string()) settings.prompts[name] = prompt.get<std::string>();
+  if (const Json how = json.value("similarity_fn_name", Json()); how.is_string())
+    settings.similarity = how.get<std::string>();
+  const Json name = json.value("default_prompt_name", Json());
+  if (name.is_null()) return;
+  const auto prompt =
+      name.is_string() ? settings.prompts.find(name.get<std::string>()) : settings.prompts.end();
+  if (prompt == settings.prompts.end())
     user_error("{}: default_prompt_name is {}, which names no text in \"prompts\"", path.string(),
                describe(name));
-  return prompt.get<std::string>();
+  settings.prompt = prompt->second;
 }
 
+/// Modules read the vector of the text and write it anew.
+void check_names(const Json& json, const fs::path& path) {
+  for (const char* key : {"module_input_name", "module_output_name"})
+    if (const Json name = json.value(key, Json()); !name.is_null() && name != "sentence_embedding")
+      user_error("{}: {} = {} is not supported; expected 'sentence_embedding'", path.string(), key,
+                 describe(name));
+}
+
+int64_t size_in(const Json& json, const char* key, const fs::path& path) {
+  constexpr int64_t kMost = 1 << 20;
+  const Json size = json.value(key, Json());
+  if (!size.is_number_integer() || size.get<int64_t>() < 1 || size.get<int64_t>() > kMost)
+    user_error("{}: {} must be a number from 1 to {}; found {}", path.string(), key, kMost,
+               describe(size));
+  return size.get<int64_t>();
+}
+
+bool flag_in(const Json& json, const char* key, bool otherwise, const fs::path& path) {
+  const Json value = json.value(key, Json(otherwise));
+  if (!value.is_boolean())
+    user_error("{}: {} must be true or false; found {}", path.string(), key, describe(value));
+  return value.get<bool>();
+}
+
+SentenceLayer read_dense(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  const Json json = read_object(path);
+  check_names(json, path);
+  SentenceLayer layer{.kind = SentenceLayer::Kind::dense, .folder = folder};
+  layer.inputs = size_in(json, "in_features", path);
+  layer.outputs = size_in(json, "out_features", path);
+  layer.has_bias = flag_in(json, "bias", true, path);
+  layer.adds_input = flag_in(json, "use_residual", false, path);
+  const Json activation =
+      json.value("activation_function", Json("torch.nn.modules.activation.Tanh"));
+  layer.activation = activation.is_string() ? activation.get<std::string>() : "";
+  if (models::torch_activation(layer.activation) == nullptr)
+    user_error("{}: activation_function {} is not supported (supported, of torch.nn: {})",
+               path.string(), describe(activation), models::torch_activation_names());
+  return layer;
+}
+
+SentenceLayer read_layer_norm(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  const int64_t width = size_in(read_object(path), "dimension", path);
+  return {
+      .kind = SentenceLayer::Kind::layer_norm, .folder = folder, .inputs = width, .outputs = width};
+}
+
+SentenceTable read_table(SentenceTable::Kind kind, const fs::path& folder,
+                         std::optional<int64_t>& longest) {
+  if (kind == SentenceTable::Kind::static_embedding) return {kind, folder};
+  const fs::path path = folder / "wordembedding_config.json";
+  const Json json = read_object(path);
+  const Json tokenizer = json.value("tokenizer_class", Json());
+  if (!tokenizer.is_string() ||
+      !tokenizer.get<std::string>().ends_with(".TransformersTokenizerWrapper"))
+    user_error(
+        "{}: tokenizer_class {} is not supported; expected TransformersTokenizerWrapper, "
+        "with tokenizer.json beside it",
+        path.string(), describe(tokenizer));
+  if (json.contains("max_seq_length")) longest = size_in(json, "max_seq_length", path);
+  return {kind, folder};
+}
+
+/// Reads the modules one by one.
+class ModuleList {
+ public:
+  ModuleList(const fs::path& folder, SentenceSettings& settings)
+      : folder_(folder), path_(folder / "modules.json"), settings_(settings) {}
+
+  void read() {
+    const Json list = parse_json(read_file(path_), path_.string());
+    if (!list.is_array())
+      user_error("{}: expected a list of modules; found {}", path_.string(), describe(list));
+    for (const Json& module : list) {
+      const Json type = module.is_object() ? module.value("type", Json()) : Json();
+      const Json path = module.is_object() ? module.value("path", Json()) : Json();
+      if (!type.is_string() || !path.is_string())
+        user_error("{}: a module must have a \"type\" and a \"path\"; found {}", path_.string(),
+                   describe(module));
+      add(type.get<std::string>(), path.get<std::string>());
+    }
+    // The usual case needs no layer: the encoder's program does it.
+    if (layers().size() == 1 && layers()[0].kind == SentenceLayer::Kind::normalize) {
+      settings_.task.normalize = true;
+      layers().clear();
+    }
+  }
+
+ private:
+  std::vector<SentenceLayer>& layers() { return settings_.layers; }
+
+  void add(const std::string& type, const std::string& where) {
+    const std::string name = type.substr(type.rfind('.') + 1);
+    if (name == "Transformer") {
+      if (!where.empty() && fs::path(where).filename() == where && where != ".")
+        settings_.model = folder_ / where;
+    } else if (name == "StaticEmbedding" || name == "WordEmbeddings") {
+      add_table(name, where);
+    } else if (name == "Pooling") {
+      if (has_pooled_vectors())
+        user_error("{}: StaticEmbedding gives whole vectors, which are not pooled again",
+                   path_.string());
+      // It starts again from the vectors of the tokens.
+      layers().clear();
+      settings_.task.normalize = false;
+      read_pooling(own_folder(name, where) / "config.json", settings_);
+      has_vector_ = true;
+    } else if (name == "Normalize") {
+      std::error_code ignored;
+      const fs::path config = folder_ / where / "config.json";
+      if (fs::path(where).filename() == where && fs::exists(config, ignored))
+        check_names(read_object(config), config);
+      if (has_vector_)
+        layers().push_back({.kind = SentenceLayer::Kind::normalize});
+      else
+        settings_.task.normalize = true;  // of the mean, if no module pools
+    } else if (name == "Dense" || name == "LayerNorm") {
+      if (!has_vector_)
+        user_error("{}: the module {} stands before Pooling, where there is no vector yet",
+                   path_.string(), name);
+      const fs::path own = own_folder(name, where);
+      layers().push_back(name == "Dense" ? read_dense(own) : read_layer_norm(own));
+    } else if (name != "Dropout") {  // which drops nothing but in training
+      user_error(
+          "{}: the module {} is not supported (supported: Transformer, StaticEmbedding, "
+          "WordEmbeddings, Pooling, Dense, LayerNorm, Normalize, Dropout)",
+          path_.string(), in_quotes(type));
+    }
+  }
+
+  void add_table(const std::string& name, const std::string& where) {
+    const fs::path own = where.empty() || where == "." ? folder_ : own_folder(name, where);
+    const bool pools = name == "StaticEmbedding";
+    settings_.table = read_table(
+        pools ? SentenceTable::Kind::static_embedding : SentenceTable::Kind::word_embeddings, own,
+        settings_.longest);
+    if (!pools) return;
+    settings_.is_said = has_vector_ = true;
+  }
+  bool has_pooled_vectors() const {
+    return settings_.table && settings_.table->kind == SentenceTable::Kind::static_embedding;
+  }
+
+  // A folder in this one: a path could lead anywhere.
+  fs::path own_folder(const std::string& name, const std::string& where) const {
+    if (where.empty() || where == "." || where == ".." || fs::path(where).filename() != where)
+      user_error("{}: the module {} must be in a folder of this folder; found {}", path_.string(),
+                 name, in_quotes(where));
+    return folder_ / where;
+  }
+
+  fs::path folder_, path_;
+  SentenceSettings& settings_;
+  bool has_vector_ = false;  // of the text: something has pooled its tokens
+};
+
 }  // namespace
+
+void SentenceSettings::keep_lengths() {
+  task.normalize = false;
+  if (!layers.empty() && ends_normalized()) layers.pop_back();
+}
 
 SentenceSettings read_sentence_settings(const fs::path& folder) {
   SentenceSettings settings;
   settings.model = folder;
-  settings.prompt = default_prompt(folder / "config_sentence_transformers.json");
+  read_prompts(folder / "config_sentence_transformers.json", settings);
   std::error_code ignored;
-  const fs::path modules = folder / "modules.json";
   if (const fs::path own = folder / "sentence_bert_config.json"; fs::exists(own, ignored)) {
     const Json json = read_object(own);
     settings.lowercase = json.value("do_lower_case", Json()) == true;
@@ -115,35 +283,7 @@ SentenceSettings read_sentence_settings(const fs::path& folder) {
       settings.longest = longest.get<int64_t>();
     }
   }
-  if (!fs::exists(modules, ignored)) return settings;
-  const Json list = parse_json(read_file(modules), modules.string());
-  if (!list.is_array())
-    user_error("{}: expected a list of modules; found {}", modules.string(), describe(list));
-  for (const Json& module : list) {
-    const Json type = module.is_object() ? module.value("type", Json()) : Json();
-    const Json path = module.is_object() ? module.value("path", Json()) : Json();
-    if (!type.is_string() || !path.is_string())
-      user_error("{}: a module must have a \"type\" and a \"path\"; found {}", modules.string(),
-                 describe(module));
-    const auto full = type.get<std::string>();
-    const std::string name = full.substr(full.rfind('.') + 1);
-    const auto where = path.get<std::string>();
-    if (name == "Pooling") {
-      // A folder beside the model: a path could lead anywhere.
-      if (fs::path(where).filename() != where)
-        user_error("{}: the module {} must be in a folder of this folder; found {}",
-                   modules.string(), name, in_quotes(where));
-      settings.task.pooling = read_pooling(folder / where / "config.json");
-      settings.is_said = true;
-    } else if (name == "Normalize") {
-      settings.task.normalize = true;
-    } else if (name == "Transformer") {
-      if (!where.empty() && fs::path(where).filename() == where) settings.model = folder / where;
-    } else {
-      user_error("{}: the module {} is not supported (supported: Transformer, Pooling, Normalize)",
-                 modules.string(), in_quotes(full));
-    }
-  }
+  if (fs::exists(folder / "modules.json", ignored)) ModuleList(folder, settings).read();
   return settings;
 }
 

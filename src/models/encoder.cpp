@@ -1,5 +1,6 @@
 #include "models/encoder.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/errors.h"
@@ -12,8 +13,14 @@ namespace {
 /// Pooling of x: [B, T, C] over the real rows.
 class Pooler {
  public:
-  Pooler(Value x, const EncoderRows& rows)
-      : g_(*x.graph), x_(x), rows_(rows), batch_(x.shape()[0]), width_(x.shape()[2]) {
+  Pooler(Value x, const EncoderRows& rows, int64_t prompt)
+      : g_(*x.graph),
+        x_(x),
+        rows_(rows),
+        batch_(x.shape()[0]),
+        width_(x.shape()[2]),
+        prompt_(prompt) {
+    BRRR_CHECK(prompt == 0 || rows.lengths, "prompts are left out where lengths are known");
     places_ = iota(g_, {Dim(1), x.shape()[1], Dim(1)}, 1);
   }
 
@@ -21,7 +28,7 @@ class Pooler {
   Value by(Pooling pooling) const {
     switch (pooling) {
       case Pooling::cls:
-        return reshape(slice(x_, 1, 0, 1), {batch_, width_});
+        return reshape(slice(x_, 1, first_row(), 1), {batch_, width_});
       case Pooling::max:
         return max(
             where(is_real(), x_, scalar(g_, -std::numeric_limits<double>::infinity(), x_.dtype())),
@@ -41,24 +48,36 @@ class Pooler {
   }
 
  private:
-  /// bool [B, T, 1]
+  /// The first row that is pooled. A program of fewer rows than the prompt has is never run.
+  int64_t first_row() const {
+    return prompt_ == 0 ? 0 : std::min(prompt_, x_.shape()[1].size() - 1);
+  }
+  /// bool [B, T, 1]: the rows that are pooled.
   Value is_real() const {
     const Dim one(1);
-    if (rows_.lengths) return less(places_, reshape(*rows_.lengths, {batch_, one, one}));
+    if (rows_.lengths) {
+      const Value is_text = less(places_, reshape(*rows_.lengths, {batch_, one, one}));
+      if (prompt_ == 0) return is_text;
+      return logical_and(is_text, greater_equal(places_, full(g_, {}, prompt_, DType::i32)));
+    }
     return reshape(*rows_.is_real, {batch_, x_.shape()[1], one});
   }
   /// The sum of x over the real rows: [B, C].
   Value sum_of(Value x) const { return sum(where(is_real(), x, scalar(g_, 0, x.dtype())), {1}); }
   /// How many rows are real: f32 [B, 1].
   Value counts() const {
-    if (rows_.lengths) return reshape(cast(*rows_.lengths, DType::f32), {batch_, Dim(1)});
+    if (rows_.lengths) {
+      const Value lengths = reshape(cast(*rows_.lengths, DType::f32), {batch_, Dim(1)});
+      return prompt_ == 0 ? lengths : lengths - static_cast<double>(prompt_);
+    }
     return sum(where(is_real(), scalar(g_, 1), scalar(g_, 0)), {1});
   }
   /// weights: f32 [1, T, 1]; returns [B, 1].
   Value sum_of_weights(Value weights) const {
     if (!rows_.lengths) return sum(where(is_real(), weights, scalar(g_, 0)), {1});
-    const Value n = counts();
-    return n * (n + 1.0) * 0.5;
+    const Value n = reshape(cast(*rows_.lengths, DType::f32), {batch_, Dim(1)});
+    const Value all = n * (n + 1.0) * 0.5;
+    return prompt_ == 0 ? all : all - 0.5 * static_cast<double>(prompt_ * (prompt_ + 1));
   }
   /// bool [B, T, 1]: the last of the real rows.
   Value is_last() const {
@@ -74,19 +93,23 @@ class Pooler {
   Value x_, places_;
   const EncoderRows& rows_;
   Dim batch_, width_;
+  int64_t prompt_;  // the rows of a prompt, which are not pooled
 };
 
 }  // namespace
 
-Value pooled(Value x, const EncoderRows& rows, const Task& task) {
+Value unit_length(Value x) {
   constexpr double kLeastNorm = 1e-12;  // as torch.nn.functional.normalize has it
-  const Pooler pooler(x, rows);
+  const Value norm = sqrt(sum(square(x), {1}, true));
+  return x / maximum(norm, scalar(*x.graph, kLeastNorm, x.dtype()));
+}
+
+Value pooled(Value x, const EncoderRows& rows, const Task& task) {
+  const Pooler pooler(x, rows, task.prompt_tokens);
   std::vector<Value> parts;
   for (const Pooling pooling : task.pooling) parts.push_back(pooler.by(pooling));
-  Value y = parts.size() == 1 ? parts[0] : concat(parts, 1);
-  if (!task.normalize) return y;
-  const Value norm = sqrt(sum(square(y), {1}, true));
-  return y / maximum(norm, scalar(*y.graph, kLeastNorm, y.dtype()));
+  const Value y = parts.size() == 1 ? parts[0] : concat(parts, 1);
+  return task.normalize ? unit_length(y) : y;
 }
 
 Value text_loss(Value logits, Value targets, const std::optional<Value>& values) {

@@ -33,6 +33,8 @@ class EncoderNet {
   virtual Value tag_logits(Value x) const = 0;
 };
 
+/// x: [B, C], each row divided by its length, or by 1e-12 where that is more.
+Value unit_length(Value x);
 /// The vectors of texts. x: [B, T, C]; returns [B, C * the number of poolings].
 Value pooled(Value x, const EncoderRows& rows, const Task& task);
 

@@ -43,6 +43,9 @@ struct Task {
   /// Head::embedding: the vectors of these stand one behind the other.
   std::vector<Pooling> pooling = {Pooling::mean};
   bool normalize = false;  // to length 1
+  /// Head::embedding: so many tokens at the beginning of each text are a prompt, which pooling
+  /// leaves out. Every text has more.
+  int64_t prompt_tokens = 0;
 
   bool operator==(const Task&) const = default;
 };

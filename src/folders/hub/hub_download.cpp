@@ -60,9 +60,12 @@ class CacheLock {
 /// sentence-transformers makes vectors of texts.
 bool is_wanted(const std::string& file) {
   const size_t slash = file.find('/');
-  if (slash != std::string::npos)
+  if (slash != std::string::npos) {
+    // The modules of sentence-transformers: 1_Pooling/config.json, 2_Dense/model.safetensors.
+    const std::string_view own = std::string_view(file).substr(slash);
     return std::isdigit(static_cast<unsigned char>(file[0])) != 0 &&
-           std::string_view(file).substr(slash) == "/config.json";
+           (own == "/config.json" || own == "/model.safetensors");
+  }
   for (const char* name :
        {"config.json", "generation_config.json", "chat_template.jinja", "modules.json",
         "sentence_bert_config.json", "config_sentence_transformers.json"})
