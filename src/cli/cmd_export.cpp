@@ -191,6 +191,11 @@ std::shared_ptr<const io::ModelFolder> folder_of(const ExportOptions& o) {
       open_named_model(o.model, {.reads_tokenizer = false}));
   if (folder->definition->task().head != models::Head::embedding) return folder;
   const io::SentenceSettings settings = io::read_sentence_settings(folder->folder);
+  if (!settings.layers.empty() || settings.table)
+    user_error(
+        "{}: its vectors are made by modules besides the encoder (Dense, LayerNorm, a table "
+        "of token vectors), which export does not write yet",
+        (folder->folder / "modules.json").string());
   return std::make_shared<const io::ModelFolder>(
       io::open_model(settings.model, {.task = settings.task, .reads_tokenizer = false}));
 }

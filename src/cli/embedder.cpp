@@ -1,17 +1,22 @@
 #include "cli/embedder.h"
 
+#include <utility>
+
 #include "backend/cpu/target.h"
+#include "base/memory.h"
 #include "base/tell.h"
-#include "cli/encoder_texts.h"
 #include "cli/model_option.h"
 #include "cli/module_option.h"
 #include "infer/encoder.h"
+#include "infer/layered_embedder.h"
 #include "infer/module_embedder.h"
+#include "infer/table_embedder.h"
 
 namespace brrr::cli {
 namespace {
 
-constexpr int64_t kUsualContext = 512;  // of an encoder whose files do not say
+constexpr int64_t kUsualContext = 512;                 // of an encoder whose files do not say
+constexpr int64_t kLongestOfTable = int64_t{1} << 24;  // tokens of a text without an encoder
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -51,8 +56,65 @@ io::SentenceSettings settings_of(const fs::path& folder, const infer::EmbedOptio
   io::SentenceSettings settings = io::read_sentence_settings(folder);
   for (const auto& [name, pooling] : models::poolings())
     if (name == options.pooling) settings.task.pooling = {pooling};
-  if (!options.normalize) settings.task.normalize = false;
+  if (!options.normalize) settings.keep_lengths();
   return settings;
+}
+
+/// How many tokens of a text are those of its prompt.
+int64_t prompt_tokens(const io::Tokenizer& tokenizer, const std::string& prompt) {
+  if (prompt.empty()) return 0;
+  const std::vector<int32_t> ids = tokenizer.model_input(prompt).ids;
+  return std::ssize(ids) - (!ids.empty() && tokenizer.is_special(ids.back()) ? 1 : 0);
+}
+
+/// Leaves the prompt's tokens out of pooling, where the folder wants that.
+void leave_prompt_out(OpenEmbedder& open, const infer::EmbedOptions& options, TextRole role) {
+  if (open.settings.pools_prompt) return;
+  open.settings.task.prompt_tokens =
+      prompt_tokens(*open.tokenizer, prompt_of(open.settings, options, role));
+}
+
+/// The modules behind the pooling.
+void add_layers(OpenEmbedder& open) {
+  if (open.settings.layers.empty()) return;
+  open.vectors = std::make_unique<infer::LayeredEmbedder>(std::move(open.vectors),
+                                                          open.settings.layers, cpu::cpu_backend());
+}
+
+OpenEmbedder open_table(io::SentenceSettings settings, const infer::EmbedOptions& options) {
+  const io::SentenceTable& table = *settings.table;
+  const std::string name = table.folder.string();
+  if (options.device == "cuda")
+    usage_error("--device cuda: {} runs on the CPU alone; leave --device out", name);
+  if (options.precision != "fp32")
+    usage_error("--precision {}: the table of {} is read as fp32; leave --precision out",
+                options.precision, name);
+  const bool is_static = table.kind == io::SentenceTable::Kind::static_embedding;
+  if (is_static && !options.pooling.empty())
+    usage_error("--pooling: {} is the mean of token vectors; leave --pooling out", name);
+  OpenEmbedder open;
+  open.path = table.folder;
+  open.own_tokenizer = io::open_tokenizer(table.folder);
+  open.tokenizer = open.own_tokenizer.get();
+  open.form = is_static ? TextForm::without_special_tokens : TextForm::cut_at_end;
+  open.context = kLongestOfTable;
+  // tokenizer.json's own truncation holds for StaticEmbedding, which has no other.
+  if (const auto longest = open.tokenizer->input_lengths().longest; is_static && longest)
+    settings.longest = static_cast<int64_t>(*longest);
+  auto vectors = std::make_unique<infer::TableEmbedder>(table, settings.task);
+  if (open.tokenizer->vocab_size() > vectors->vocabulary())
+    user_error("{}: the tokenizer has {} tokens, and the table {}", name,
+               open.tokenizer->vocab_size(), vectors->vocabulary());
+  const MemoryLimit limit = memory_of(options, "a smaller table").limit;
+  if (const int64_t taken = resident_memory().needed(); limit.bytes > 0 && taken > limit.bytes)
+    throw UserError(fmt::format("the table does not fit in memory: the process takes {}, and {} "
+                                "is {}",
+                                memory_text(taken), limit.source, memory_text(limit.bytes)),
+                    ExitCode::kNoMemory);
+  open.vectors = std::move(vectors);
+  open.settings = std::move(settings);
+  add_layers(open);
+  return open;
 }
 
 void check_case(const io::SentenceSettings& settings, const fs::path& folder,
@@ -70,7 +132,8 @@ void say_pooling(const io::SentenceSettings& settings, const fs::path& folder,
          folder.string());
 }
 
-OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOptions& options) {
+OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOptions& options,
+                                  TextRole role) {
   if (options.device == "cuda")
     usage_error("--device cuda: {} runs on the CPU alone; leave --device out", files.file.string());
   OpenEmbedder open;
@@ -85,6 +148,7 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
   open.tokenizer = open.own_tokenizer.get();
   open.tokenizer->prepare(1);  // before the memory of this process is measured
   check_case(open.settings, folder, *open.tokenizer);
+  leave_prompt_out(open, options, role);
   infer::ModuleEmbedderOptions o;
   o.name = files.file.string();
   o.task = open.settings.task;
@@ -103,28 +167,51 @@ OpenEmbedder open_module_embedder(const ModuleFiles& files, const infer::EmbedOp
                 files.file.string());
   if (!vectors->is_pooled()) say_pooling(open.settings, folder, options);
   open.vectors = std::move(vectors);
+  add_layers(open);
   return open;
 }
 
 }  // namespace
 
-OpenEmbedder open_embedder(const infer::EmbedOptions& options) {
+std::string prompt_of(const io::SentenceSettings& settings, const infer::EmbedOptions& options,
+                      TextRole role) {
+  // As sentence-transformers' encode_query() and encode_document() choose them.
+  std::vector<std::string> names;
+  if (!options.similarity.empty() && role == TextRole::query) names = {"query"};
+  if (!options.similarity.empty() && role == TextRole::document)
+    names = {"document", "passage", "corpus"};
+  if (role == TextRole::document && !options.prompt_name.empty()) names = {options.prompt_name};
+  for (const std::string& name : names)
+    if (const auto at = settings.prompts.find(name); at != settings.prompts.end())
+      return at->second;
+  if (role == TextRole::query || options.prompt_name.empty()) return settings.prompt;
+  std::string known;
+  for (const auto& [name, prompt] : settings.prompts) known += (known.empty() ? "" : ", ") + name;
+  usage_error("--prompt-name {}: {} has no prompt of that name; it has {}", options.prompt_name,
+              settings.model.string(), known.empty() ? "none" : known);
+}
+
+OpenEmbedder open_embedder(const infer::EmbedOptions& options, TextRole role) {
   if (const ModuleFiles files = module_files(options.model); !files.file.empty())
-    return open_module_embedder(files, options);
+    return open_module_embedder(files, options, role);
   OpenEmbedder open;
   // Older folders of sentence-transformers have the encoder in a folder of its own.
   const bool has_modules = is_there(fs::path(options.model) / "modules.json");
   const fs::path folder = has_modules ? fs::path(options.model) : find_named_model(options.model);
   open.settings = settings_of(folder, options);
+  if (open.settings.table) return open_table(std::move(open.settings), options);
   open.folder = std::make_unique<io::ModelFolder>(
       io::open_model(open.settings.model, {.task = open.settings.task}));
   open.path = open.folder->folder;
   open.tokenizer = open.folder->tokenizer.get();
+  leave_prompt_out(open, options, role);
+  open.folder->definition = open.folder->definition->with_task(open.settings.task);
   open.context = open.folder->definition->sizes().context;
   check_case(open.settings, folder, *open.tokenizer);
   say_pooling(open.settings, folder, options);
   open.vectors = std::unique_ptr<infer::Embedder>(
       new infer::Encoder(encoder_of(*open.folder, options)));  // an Encoder cannot be moved
+  add_layers(open);
   return open;
 }
 

@@ -102,10 +102,11 @@ std::vector<std::string> LineReader::next(size_t most) {
 std::string LineReader::where(size_t i) const { return places_[i]; }
 
 EncoderTexts::EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer,
-                           int64_t longest)
+                           int64_t longest, TextForm form)
     : options_(options),
       tokenizer_(tokenizer),
       longest_(static_cast<size_t>(longest)),
+      form_(form),
       reader_(options.text) {}
 
 bool EncoderTexts::next() {
@@ -120,22 +121,44 @@ bool EncoderTexts::next() {
 
 io::ModelInput EncoderTexts::encode(size_t line, std::string_view first,
                                     std::optional<std::string_view> second) {
-  return counted(line, tokenizer_.model_input(first, second, longest_));
+  return checked(where(line), input_of(first, second));
+}
+
+io::ModelInput EncoderTexts::encode_other(std::string_view text, const std::string& where) {
+  return checked(where, input_of(text, std::nullopt));
+}
+
+io::ModelInput EncoderTexts::input_of(std::string_view first,
+                                      std::optional<std::string_view> second) const {
+  if (form_ == TextForm::with_special_tokens)
+    return tokenizer_.model_input(first, second, longest_);
+  io::ModelInput input;
+  if (form_ == TextForm::without_special_tokens)
+    tokenizer_.encode(first, input.ids);
+  else
+    input = tokenizer_.model_input(first);
+  if (input.ids.size() > longest_) {
+    input.left_out = input.ids.size() - longest_;
+    input.ids.resize(longest_);
+  }
+  input.types.assign(input.ids.size(), 0);
+  return input;
 }
 
 io::ModelInput EncoderTexts::encode_words(size_t line, std::span<const std::string_view> words) {
-  return counted(line, tokenizer_.model_input_of_words(words, std::nullopt, longest_));
+  return checked(where(line), tokenizer_.model_input_of_words(words, std::nullopt, longest_));
 }
 
-io::ModelInput EncoderTexts::counted(size_t line, io::ModelInput input) {
-  if (input.ids.empty())
-    user_error("{}: the text has no tokens; expected at least one", where(line));
+io::ModelInput EncoderTexts::checked(const std::string& where, io::ModelInput input) {
+  // Without special tokens a text may have none: its vector is zeros.
+  if (input.ids.empty() && form_ != TextForm::without_special_tokens)
+    user_error("{}: the text has no tokens; expected at least one", where);
   if (input.left_out > 0) {
     if (!options_.truncate)
       user_error(
           "{}: the text has {} tokens, more than the limit of {}; leave --no-truncate out to "
           "truncate such texts",
-          where(line), input.ids.size() + input.left_out, longest_);
+          where, input.ids.size() + input.left_out, longest_);
     ++cut_;
   }
   return input;

@@ -43,11 +43,19 @@ class LineReader {
   std::vector<std::string> places_;
 };
 
+/// The tokens that a model reads of a text.
+enum class TextForm {
+  with_special_tokens,  // a text that is too long is cut, and its special tokens stay
+  without_special_tokens,
+  cut_at_end,  // with special tokens, cut with all others
+};
+
 /// Lines as a model reads them.
 class EncoderTexts {
  public:
   /// `tokenizer` outlives this. `longest`: tokens that a text may have.
-  EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer, int64_t longest);
+  EncoderTexts(const infer::TextsOptions& options, const io::Tokenizer& tokenizer, int64_t longest,
+               TextForm form = TextForm::with_special_tokens);
 
   /// Reads further lines; false when there are none.
   bool next();
@@ -57,6 +65,8 @@ class EncoderTexts {
   /// UserError with --no-truncate.
   io::ModelInput encode(size_t line, std::string_view first,
                         std::optional<std::string_view> second = std::nullopt);
+  /// The same for a text that is no line, `where` in messages.
+  io::ModelInput encode_other(std::string_view text, const std::string& where);
   /// The same for the words of a line, each with the place of its tokens.
   io::ModelInput encode_words(size_t line, std::span<const std::string_view> words);
   int64_t count() const { return count_; }
@@ -65,11 +75,13 @@ class EncoderTexts {
   void say_notes() const;
 
  private:
-  io::ModelInput counted(size_t line, io::ModelInput input);
+  io::ModelInput checked(const std::string& where, io::ModelInput input);
+  io::ModelInput input_of(std::string_view first, std::optional<std::string_view> second) const;
 
   const infer::TextsOptions& options_;
   const io::Tokenizer& tokenizer_;
   size_t longest_;
+  TextForm form_;
   LineReader reader_;
   std::vector<std::string> lines_;
   int64_t count_ = 0, empty_ = 0, cut_ = 0, broken_ = 0;

@@ -10,10 +10,20 @@ namespace brrr::cli {
 
 namespace {
 
+/// Whether a word can only be the name of a text file: no model is called so.
+bool is_text_name(const std::string& word) {
+  const std::string extension = fs::path(word).extension().string();
+  for (const char* known : {".txt", ".text", ".md", ".csv", ".tsv", ".jsonl", ".gz", ".zst"})
+    if (extension == known) return true;
+  return false;
+}
+
 /// The option that a word means.
 std::string option_of(const std::string& word, AlsoReads reads) {
   std::error_code ignored;
   const fs::path path(word);
+  if (word == "-" && (reads == AlsoReads::prompt_file || reads == AlsoReads::text))
+    return reads == AlsoReads::prompt_file ? "prompt-file" : "text";
   if (fs::is_directory(path, ignored)) {
     const bool holds_shards = reads == AlsoReads::text_or_shards &&
                               !fs::exists(path / "config.json", ignored) &&
@@ -31,7 +41,7 @@ std::string option_of(const std::string& word, AlsoReads reads) {
 
 KeyValues with_words(const Arguments& args, AlsoReads reads) {
   KeyValues given = args.given;
-  std::string model;
+  std::string model, missing;  // the model that was named, and a word that is no file here
   for (const auto& [key, value] : args.given)
     if (canonical_key(key) == "model") model = "--model " + value;
   for (const std::string& word : args.positional) {
@@ -43,6 +53,11 @@ KeyValues with_words(const Arguments& args, AlsoReads reads) {
         usage_error(
             "unexpected '{}': there is no such folder; to continue a text, use --prompt TEXT",
             word);
+      const bool is_missing = !fs::exists(word, ignored);
+      if (is_missing && (!model.empty() || is_text_name(word))) missing = word;
+      if (!missing.empty() && (!model.empty() || is_text_name(missing)))
+        usage_error("there is no file or folder '{}'", missing);
+      if (is_missing) missing = word;  // perhaps a model of the Hub
       if (!model.empty()) usage_error("expected one model folder; got {} and '{}'", model, word);
       model = "'" + word + "'";
     }

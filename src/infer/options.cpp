@@ -247,6 +247,17 @@ const OptionTable<EmbedOptions>& embed_option_table() {
     t.flag(
         "normalize", &O::normalize,
         "normalize vectors to length 1 if the folder says so; --no-normalize keeps their lengths");
+    t.integer("truncate-dim", &O::truncate_dim, 0, 1 << 24, "N",
+              "keep the first N numbers of each vector, normalized again where the folder "
+              "normalizes (Matryoshka models; 0: all)");
+    t.text("prompt-name", &O::prompt_name, "NAME",
+           "put this prompt of the folder before each text, for example query (default: the "
+           "folder's default prompt)");
+    t.text("similarity", &O::similarity, "TEXT",
+           "print the texts by their similarity to TEXT, the most similar first, instead of "
+           "vectors; the folder's prompts query and document are used where it has them");
+    t.flag("json-lines", &O::json_lines, "one JSON object per text on standard output, as it comes",
+           {"jsonl"});
     add_running_rows(t);
     return t;
   }();
@@ -256,6 +267,13 @@ EmbedOptions resolve_embed(const KeyValues& given) {
   const EmbedOptions o = apply(embed_option_table(), given);
   if (!o.output.empty() && !o.output.ends_with(".npy"))
     usage_error("--output: expected a name that ends in .npy; got {}", o.output);
+  if (o.json && o.json_lines)
+    usage_error("expected --json or --json-lines, not both: one object, or one per text");
+  if ((o.json || o.json_lines) && !o.output.empty())
+    usage_error("expected --{} or --output, not both: each says where the vectors go",
+                o.json ? "json" : "json-lines");
+  if (!o.similarity.empty() && !o.output.empty())
+    usage_error("--output: with --similarity texts are printed, not vectors; leave one out");
   return o;
 }
 

@@ -96,9 +96,13 @@ struct TextsOptions {
 };
 
 struct EmbedOptions : TextsOptions {
-  std::string output;     // a file of NumPy's format; "": standard output
-  std::string pooling;    // "": as the folder says
-  bool normalize = true;  // false: vectors keep their length; true: as the folder says
+  std::string output;        // a file of NumPy's format; "": standard output
+  std::string pooling;       // "": as the folder says
+  bool normalize = true;     // false: vectors keep their length; true: as the folder says
+  std::string prompt_name;   // of the prompt before each text; "": the folder's default
+  int64_t truncate_dim = 0;  // numbers of a vector that are kept; 0: all
+  std::string similarity;    // a text by whose similarity the others are ranked; "": none
+  bool json_lines = false;   // a JSON object for each text
 
   bool operator==(const EmbedOptions&) const = default;
 };

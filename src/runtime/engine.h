@@ -197,7 +197,7 @@ class Engine {
     std::byte* constant = nullptr;  // in the arena, or of its own:
     Arena own;                      // of a program added after allocate()
     uint64_t bound = 0;             // to which temporary region, by temporary_count_; 0: to none
-    bool has_ran = false;           // all that it reads and updates is written
+    bool has_run = false;           // all that it reads and updates is written
   };
   struct Place {
     std::byte* data;

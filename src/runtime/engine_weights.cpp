@@ -145,13 +145,13 @@ void Engine::tracked(size_t program, const std::function<bool()>& run) {
 
 void Engine::ran(size_t program) {
   weights_.ran(program);
-  Slot& ran = *find_slot(program);
-  if (ran.has_ran) return;
-  const Graph& g = ran.program.graph();
+  Slot& own = *find_slot(program);
+  if (own.has_run) return;
+  const Graph& g = own.program.graph();
   for (const Output& out : g.outputs())
     if (out.updates != kNoNode)
       states_[state_index_.find(g.input_name(out.updates))->second].is_written = true;
-  ran.has_ran = true;
+  own.has_run = true;
 }
 
 // -- states that nobody has written yet
@@ -244,7 +244,7 @@ void Engine::release(const std::vector<std::string>& states) {
 }
 
 void Engine::prepare_states(size_t program) {
-  const bool is_first_run = !slot(program).has_ran;
+  const bool is_first_run = !slot(program).has_run;
   if (is_first_run) fill_new_states();
   if (weights_.reads_stale(program)) refresh(program);
   if (is_first_run) check_written(slot(program).program.graph());
