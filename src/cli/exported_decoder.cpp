@@ -136,7 +136,7 @@ int generate_with_file(const infer::GenerateOptions& o) {
   const int64_t capacity = decoder_capacity(*module, o.model);
   const KeptTexts texts = kept_texts(*module, !o.tools.empty());
   if (texts.tokenizer == nullptr)
-    user_error("{}: it holds no tokenizer; export it anew from a folder that has one", o.model);
+    user_error("{}: it has no tokenizer; export it again from a folder that has one", o.model);
   const std::vector<int32_t> prompt = prompt_for_file(o, texts);
   if (std::ssize(prompt) > capacity)
     user_error("the prompt has {} tokens, and {} takes at most {}; export it with --generate {}",

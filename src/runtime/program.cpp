@@ -26,8 +26,10 @@ class ReferenceKernel final : public Kernel {
     for (const Type& t : in_types_) copies_ += t.shape.elements() * kElementBytes;
     // Reductions of integers compute into a copy.
     for (const Type& t : node_.results) copies_ += 2 * t.shape.elements() * kElementBytes;
-    // sort orders the indices of a line, and its algorithm takes half as much again.
-    if (node_.op->name == "sort") copies_ += in_types_[0].shape.elements() * kElementBytes * 3 / 2;
+    // An op with several results may order indices of its elements, as sort does, whose algorithm
+    // takes half as much again.
+    if (node_.results.size() > 1 && !in_types_.empty())
+      copies_ += in_types_[0].shape.elements() * kElementBytes * 3 / 2;
   }
   int64_t scratch_bytes() const override { return copies_ < kFewBytes ? 0 : copies_; }
   bool in_place() const override {
