@@ -345,6 +345,16 @@ TEST_F(ModuleVerbs, AnExportedDecoderContinuesTexts) {
   fails({"--interactive"}, "answers one prompt");
   fails({"--prompt", "a", "--chat"}, "holds no chat template");
   fails({"--prompt", std::string(40, 'a')}, "takes at most 32");
+  // Without its tokenizer a model is exported all the same, and takes ids alone.
+  for (const auto& entry : fs::recursive_directory_iterator(path("tiny")))
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "checksums.json", "manifest.json"})
+      if (entry.path().filename() == name) fs::remove(entry.path());
+  ASSERT_EQ(run({"export", at("tiny"), "--output", at("g.brrr"), "--generate", "32"}), 0) << err_;
+  EXPECT_NE(err_.find("takes and gives token ids alone"), std::string::npos) << err_;
+  fails({"--prompt", "a"}, "it has no tokenizer");
+  ASSERT_EQ(run_with(12), 0) << err_;
+  EXPECT_EQ(out_.find("\ntext  "), std::string::npos) << out_;
   write_products();
   EXPECT_EQ(run({"generate", "--model", at("m.onnx"), "--prompt", "a"}), 1);
   EXPECT_NE(err_.find("it is no decoder"), std::string::npos) << err_;

@@ -152,6 +152,38 @@ TEST(OperatorMemory, EveryOperatorHasACase) {
         << row->domain << " " << row->op_type << " is read; operator_cases.h needs operands for it";
 }
 
+/// What a run within so many bytes more than the process has is refused with.
+std::string refusal_within(const OneNode& node, int64_t more) {
+  try {
+    runner_within(node, resident_memory().needed() + more)->run(node.inputs);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kNoMemory) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+// Values that are read, or computed, while a graph is built are no part of a program's plan.
+TEST(OperatorMemory, ValuesThatDecideAboutSizesAreRefusedBeforeTheyAreMade) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const OneNode boxes(
+      {"", "NonMaxSuppression", "f32[1,32768,4] f32[1,32,32768] =i64[1]:10 =f32[1]:0.5"});
+  const std::string read = refusal_within(boxes, 40 * kMiB);
+  EXPECT_NE(read.find("sizes depend on the values of "), std::string::npos) << read;
+  EXPECT_NE(read.find("while a program is built for them"), std::string::npos) << read;
+  // The shape is a vector of 4 Mi sizes, the last of which is wrong.
+  const OneNode range({"", "Range", "=i64[]:0 =i64[]:4194304 =i64[]:1"});
+  std::string graph_bytes =
+      graph({}, {value("y", kFloat, {-1})},
+            {node("Range", {"a", "b", "c"}, {"r"}), node("ConstantOfShape", {"r"}, {"y"})},
+            {integers("a", {}, {1}), integers("b", {}, {4194304}), integers("c", {}, {1})});
+  OneNode shape(range);
+  shape.bytes = model(graph_bytes);
+  shape.module = onnx::open_module(onnx::File::parse(shape.bytes, "m.onnx"));
+  const std::string known = refusal_within(shape, 8 * kMiB);
+  EXPECT_NE(known.find("values on which shapes depend need "), std::string::npos) << known;
+}
+
 TEST(OperatorMemory, EveryOperatorKeepsTheLimitThatIsCalledEnough) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer takes memory of its own";
