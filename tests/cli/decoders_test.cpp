@@ -44,7 +44,7 @@ TEST(Decoders, DataDecodePrintsTheTextOfEach) {
     SCOPED_TRACE(c.decoder);
     write_file_atomically(
         folder / "tokenizer.json",
-        std::string(R"({"model":{"type":"BPE","merges":[],"unk_token":"<pad>","vocab":)"
+        std::string(R"({"model":{"type":"WordLevel","unk_token":"<pad>","vocab":)"
                     R"({"<pad>":0,"a":1,"b</w>":2,"a</w>":3}},"decoder":)") +
             c.decoder + "}");
     const auto decoded = [&](const std::string& options) {

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostPrecision = 10'000;
 constexpr int kDeepestField = 3;  // as Python has it: a specification may hold fields
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool starts_number(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
@@ -23,7 +23,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 int64_t take_number(std::string_view& text) {
   int64_t value = -1;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || !is_digit(text[0])) return -1;
+  if (text.empty() || !starts_number(text[0])) return -1;
   if (read.ec != std::errc()) user_error("a width or a precision is too large");
   text.remove_prefix(static_cast<size_t>(read.ptr - text.data()));
   return value;
@@ -364,7 +364,7 @@ class FieldFormatter {
           user_error("the format has a field that is not valid");
         const std::string_view key = name.substr(1, stop - 1);
         std::string_view digits = key;
-        const int64_t index = is_digit(key[0]) ? take_number(digits) : -1;
+        const int64_t index = starts_number(key[0]) ? take_number(digits) : -1;
         value = item_of(work_, value,
                         index >= 0 && digits.empty() ? Value(index) : Value(std::string(key)));
         name.remove_prefix(stop + 1);
