@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "data/labelled/labelled_file.h"
 #include "formats/json_file.h"
