@@ -47,7 +47,8 @@ void print_summary(const train::TrainResult& r) {
       with_commas(std::llround(r.tokens_per_second)), 100 * r.waiting_share,
       duration_text(r.first_step_seconds));
   if (r.val_loss) {
-    const train::Score score{*r.val_loss, r.val_tokens, r.metrics, r.options.metric_for_best_model};
+    train::Score score{*r.val_loss, r.val_tokens, r.metrics};
+    score.decided_by = r.options.metric_for_best_model;
     const bool was_better = r.best_step >= 0 && r.best_step < r.steps && !r.ends_with_best &&
                             *r.best_val_loss < *r.val_loss;
     tell("validation {} on {}{}\n", score.str(),
