@@ -170,11 +170,11 @@ INSTANTIATE_TEST_SUITE_P(Encoders, EncoderBatches, testing::ValuesIn(encoder_bat
                          });
 
 // Batches of 1, of 7 and of 32 rows take turns in one session: of all 200 rows with --long, else of
-// every sixth.
+// every twelfth.
 TEST_P(EncoderBatches, AreThoseOfTransformersWhateverRanBefore) {
   std::vector<size_t> chosen;
   std::vector<EncoderRow> rows;
-  for (size_t row = 0; row < kRows; row += test::is_long() ? 1 : 6) {
+  for (size_t row = 0; row < kRows; row += test::is_long() ? 1 : 12) {
     chosen.push_back(row);
     rows.push_back(rows_.rows[row]);
   }
