@@ -116,7 +116,7 @@ TEST(ModuleSession, ProgramsForWhatWasReadAreForgotten) {
             node("Cast", {"x"}, {"pads"}, attribute("to", kInt64)) +
             node("Pad", {"w", "pads"}, {"y"}) + output("y", kFloat, {-1})));
   const auto run = [&](int number) {
-    const int before = number % 64, behind = number / 64;
+    const int before = 16 * (number % 64), behind = 16 * (number / 64);
     const HostTensor y =
         m.run({{"x", floats({2}, {static_cast<float>(before), static_cast<float>(behind)})}});
     EXPECT_EQ(y.shape.elements(), kNumbers + before + behind);
