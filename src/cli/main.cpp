@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/tell.h"
 #include "cli/commands.h"
+#include "cli/foreign_words.h"
 
 namespace brrr::cli {
 namespace {
@@ -101,7 +102,8 @@ int run(const Command& command, const std::string& full_name, std::vector<std::s
     args.erase(args.begin());
     return run(next, full_name + " " + name, std::move(args));
   }
-  const Arguments arguments = parse_arguments(command.options, args, full_name);
+  const Arguments arguments = parse_arguments(
+      command.options, with_our_options(command.options, args, full_name), full_name);
   if (arguments.help) {
     print_help(command, full_name, arguments.given);
     return 0;
@@ -139,6 +141,7 @@ int dispatch(std::vector<std::string> args) {
     }
     args.emplace_back("--help");
   }
+  args = with_our_verb(std::move(args));
   const std::string name = args[0];
   const Command& command = find_command(commands(), name, "brrr");
   args.erase(args.begin());

@@ -5,6 +5,7 @@
 #include "base/tell.h"
 #include "cli/module_option.h"
 #include "data/token_source.h"
+#include "formats/file_kind.h"
 
 namespace brrr::cli {
 
@@ -30,8 +31,9 @@ std::string option_of(const std::string& word, AlsoReads reads) {
                               (io::TokenSource::has_split(path, ".bin"));
     return holds_shards ? "data" : "model";
   }
+  const auto kind = io::kind_of_file(path);
   const bool is_of_model = path.extension() == ".safetensors" || path.filename() == "config.json" ||
-                           is_module_file(word);
+                           is_module_file(word) || (kind && kind->is_model);
   if (reads == AlsoReads::nothing || is_of_model || !fs::exists(path, ignored)) return "model";
   if (reads == AlsoReads::prompt_file) return "prompt-file";
   return reads == AlsoReads::text_or_shards && path.extension() == ".bin" ? "data" : "text";

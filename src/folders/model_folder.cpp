@@ -8,6 +8,7 @@
 #include "base/tell.h"
 #include "folders/checkpoint.h"
 #include "folders/hub/hub.h"
+#include "formats/file_kind.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {
@@ -163,8 +164,7 @@ fs::path find_model(const std::string& name,
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
     if ((path.extension() == ".safetensors" || path.filename() == kConfig) && holds_model(folder))
       return folder;
-    user_error("{} is a file; expected the folder that holds config.json and model.safetensors",
-               name);
+    refuse_file(name, "the folder that holds config.json and model.safetensors");
   }
   if (const auto hub = parse_hub_name(name))
     if (const fs::path folder = model_from_hub(*hub); !folder.empty()) return folder;

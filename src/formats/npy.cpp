@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "formats/file_kind.h"
 
 namespace brrr::io {
 namespace {
@@ -26,6 +27,12 @@ std::string_view npy_name(DType dtype) {
   for (const auto& [known, name] : kNames)
     if (known == dtype) return name;
   return "";
+}
+
+/// ", but a picture (PNG)"; "" where nobody knows.
+std::string but_is(std::string_view bytes) {
+  const auto kind = kind_of_bytes(bytes.substr(0, 4096));
+  return kind ? ", but " + kind->name : "";
 }
 
 /// The header's Python literal, read piece by piece.
@@ -169,7 +176,7 @@ void write_npy(const std::filesystem::path& path, std::span<const float> numbers
 HostTensor parse_npy(std::string_view bytes, const std::string& what) {
   constexpr size_t kVersionEnd = 8;
   if (!bytes.starts_with(kMagic) || bytes.size() < kVersionEnd + 2)
-    user_error("{}: this is no .npy file", what);
+    user_error("{}: this is no .npy file{}", what, but_is(bytes));
   const int version = bytes[kMagic.size()];
   const size_t length_bytes = version == 1 ? 2 : 4;
   if (version < 1 || version > 3 || bytes.size() < kVersionEnd + length_bytes)

@@ -68,8 +68,11 @@ bool ProtobufReader::next() {
       number_ = fixed_number(take(4));
       return true;
   }
-  user_error("{}: the field {} (at byte {}) has the wire type {}, which is not supported", where_,
-             field_, field_at_, tag & 7);
+  user_error(
+      "{}: the field {} (at byte {}) has an encoding that protocol buffers do not use ({}): the "
+      "file "
+      "is damaged, or of another format",
+      where_, field_, field_at_, tag & 7);
 }
 
 void ProtobufReader::expect(Wire wire) const {

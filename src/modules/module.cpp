@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/file_kind.h"
 #include "modules/brrr_file.h"
 #include "modules/onnx/onnx_module.h"
 
@@ -20,7 +21,10 @@ std::string Port::str() const {
 }
 
 std::shared_ptr<const Module> open_module(const fs::path& path) {
-  return is_brrr_file(path) ? open_brrr_file(path) : onnx::open_module(path);
+  if (is_brrr_file(path)) return open_brrr_file(path);
+  const auto kind = io::kind_of_file(path);
+  if (kind && !kind->is_module) io::refuse_file(path.string(), "an ONNX or .brrr file");
+  return onnx::open_module(path);
 }
 
 }  // namespace brrr::modules

@@ -25,6 +25,12 @@ constexpr const char* kLabelledFile =
     "texts with labels are read from a file: take --task NAME --data FILE.tsv";
 constexpr const char* kOneDevice =
     "a run has one process on one device; leave it out, and choose the device by --device";
+constexpr const char* kNoAdapters =
+    "there are no LoRA adapters yet: every weight is trained; leave it out, and see --optim "
+    "adafactor and --rematerialize for what saves memory";
+constexpr const char* kNoBits =
+    "weights are not loaded in 8 or 4 bits yet; leave it out, and see --precision bf16 and --optim "
+    "adamw_8bit";
 constexpr const char* kNoUpload =
     "nothing is uploaded; leave it out, and upload the run's folder by `hf upload NAME FOLDER`";
 
@@ -175,6 +181,18 @@ constexpr Harmless kHarmless[] = {
      "a word has its label once, at its first token; leave it out"},
     {"return-entity-level-metrics", Kind::kFlag, "", ""},
     {"with-tracking", Kind::kFlag, "", ""},  // log.jsonl and event files are written in any case
+
+    // PEFT and the scripts around it.
+    {"use-peft", Kind::kFlag, "false", kNoAdapters},
+    {"use-lora", Kind::kFlag, "false", kNoAdapters},
+    {"lora-r", Kind::kText, kOff, kNoAdapters},
+    {"lora-rank", Kind::kText, kOff, kNoAdapters},
+    {"lora-alpha", Kind::kText, kOff, kNoAdapters},
+    {"lora-dropout", Kind::kText, kOff, kNoAdapters},
+    {"lora-target-modules", Kind::kText, kOff, kNoAdapters},
+    {"lora-task-type", Kind::kText, kOff, kNoAdapters},
+    {"load-in-8bit", Kind::kFlag, "false", kNoBits},
+    {"load-in-4bit", Kind::kFlag, "false", kNoBits},
 
     // nanoGPT. It keeps its best checkpoint alone where this is false; a run keeps the newest, too.
     {"always-save-checkpoint", Kind::kFlag, "", ""},

@@ -1,0 +1,173 @@
+#include "cli/foreign_words.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace brrr::cli {
+namespace {
+
+struct ForeignVerb {
+  const char* name;
+  std::vector<std::string> ours;  // the words that take its place; empty: refused
+  const char* reason = "";
+};
+
+const std::vector<ForeignVerb>& verbs() {
+  constexpr const char* kServer =
+      "there is no server yet; `brrr generate --interactive`, or with --chat, keeps a model loaded "
+      "and reads from standard input";
+  static const std::vector<ForeignVerb> all{
+      {"chat", {"generate", "--chat"}},
+      {"sample", {"generate"}},
+      {"complete", {"generate"}},
+      {"perplexity", {"eval"}},
+      {"ppl", {"eval"}},
+      {"evaluate", {"eval"}},
+      {"tokenize", {"data", "encode"}},
+      {"encode", {"data", "encode"}},
+      {"detokenize", {"data", "decode"}},
+      {"decode", {"data", "decode"}},
+      {"prepare", {"data", "prepare"}},
+      {"convert", {"export"}},
+      {"benchmark", {"bench"}},
+      {"llama-bench", {"bench"}},
+      {"finetune", {"train"}},
+      {"fine-tune", {"train"}},
+      {"embedding", {"embed"}},
+      {"embeddings", {"embed"}},
+      {"serve", {}, kServer},
+      {"server", {}, kServer},
+      {"quantize",
+       {},
+       "no files with quantized weights are written yet; `brrr export --dtype bf16` writes weights "
+       "in 16 bits, and --precision bf16 runs a model in them"},
+      {"pull",
+       {},
+       "there is nothing to pull: name a model of the Hugging Face Hub, ORG/NAME, and `brrr "
+       "generate --model` or `brrr embed --model` downloads it"},
+      {"download",
+       {},
+       "there is nothing to download first: name a model of the Hugging Face Hub, ORG/NAME, and "
+       "`brrr generate --model` or `brrr embed --model` downloads it"},
+      {"predict",
+       {},
+       "`brrr classify` labels texts, `brrr generate` continues one, `brrr run` runs an ONNX file"},
+      {"infer",
+       {},
+       "`brrr generate` continues a text, `brrr classify` labels texts, `brrr run` runs an ONNX "
+       "file"}};
+  return all;
+}
+
+/// An option of others. `ours` are the names that may take its place, of which the verb has one.
+struct ForeignOption {
+  std::vector<std::string> names;  // as they are typed: "-n", "--n-predict"
+  std::vector<std::string> ours;
+  /// Said where the verb has none of `ours`; "": the option is unknown there.
+  const char* reason = "";
+};
+
+const std::vector<ForeignOption>& options_of_others() {
+  constexpr const char* kAdapters =
+      "there are no LoRA adapters yet: training updates every weight; leave it out, and see "
+      "--optim "
+      "adafactor and --rematerialize for what saves memory";
+  constexpr const char* kBits =
+      "weights are not loaded in 8 or 4 bits yet; leave it out, and see --precision bf16";
+  constexpr const char* kLayers =
+      "a model is on one device as a whole; leave it out, and choose it by --device";
+  static const std::vector<ForeignOption> all{
+      {{"-m"}, {"model", "init-from"}},
+      {{"-p"}, {"prompt"}},
+      {{"-f", "--file"}, {"prompt-file", "text"}},
+      {{"-n", "--n-predict", "--predict"}, {"max-new-tokens"}},
+      {{"-c", "--ctx-size", "--n-ctx", "--max-model-len"},
+       {"context", "max-length"},
+       "the whole context of the model is used, and memory is taken for as much of it as the text "
+       "needs; leave it out"},
+      {{"-t"}, {"threads"}},
+      {{"-b"}, {"batch-size"}},
+      {{"-s"}, {"seed"}},
+      {{"-o"}, {"output", "output-dir"}},
+      {{"-i"}, {"interactive"}},
+      {{"-cnv", "--conversation"}, {"chat"}},
+      {{"--temp"}, {"temperature"}},
+      {{"-sys", "--system-prompt"}, {"system"}},
+      {{"-ngl", "--n-gpu-layers", "--gpu-layers"}, {}, kLayers},
+      {{"--device-map"}, {}, kLayers},
+      {{"--lora", "--lora-r", "--lora-rank", "--lora-alpha", "--lora-dropout",
+        "--lora-target-modules", "--lora-path", "--lora-modules", "--peft-model", "--adapter"},
+       {},
+       kAdapters},
+      {{"--use-peft", "--use-lora", "--qlora"}, {}, kAdapters},
+      {{"--load-in-8bit", "--load-in-4bit"}, {}, kBits},
+      {{"-q", "--quantization", "--quantize"}, {}, kBits}};
+  return all;
+}
+
+bool has_option(std::span<const OptionInfo> options, const std::string& name) {
+  return std::ranges::any_of(options, [&](const OptionInfo& o) {
+    return o.name == name || std::ranges::find(o.aliases, name) != o.aliases.end();
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> with_our_verb(std::vector<std::string> args) {
+  if (args.empty()) return args;
+  for (const ForeignVerb& verb : verbs()) {
+    if (canonical_key(args[0]) != verb.name || args[0].starts_with("-")) continue;
+    if (verb.ours.empty()) usage_error("{}: {}", verb.name, verb.reason);
+    args.erase(args.begin());
+    args.insert(args.begin(), verb.ours.begin(), verb.ours.end());
+    break;
+  }
+  return args;
+}
+
+std::vector<std::string> with_our_options(std::span<const OptionInfo> options,
+                                          std::vector<std::string> args,
+                                          const std::string& command) {
+  const auto kind_of = [&](const std::string& name) {
+    const auto at = std::ranges::find_if(options, [&](const OptionInfo& o) {
+      return o.name == name || std::ranges::find(o.aliases, name) != o.aliases.end();
+    });
+    return at == options.end() ? OptionKind::kFlag : at->kind;
+  };
+  bool is_value = false;  // of the option before it, whatever it looks like
+  for (std::string& arg : args) {
+    if (arg == "--") break;
+    const bool was_value = std::exchange(is_value, false) && !arg.starts_with("--");
+    if (was_value || arg.size() < 2 || arg[0] != '-') continue;
+    const size_t equals = std::min(arg.find('='), arg.size());
+    const bool is_long = arg.starts_with("--");
+    const std::string key =
+        is_long ? "--" + canonical_key(arg.substr(0, equals)) : arg.substr(0, equals);
+    const auto expect_value = [&](const std::string& name) {
+      const OptionKind kind = kind_of(name);
+      is_value = equals == arg.size() && (kind == OptionKind::kText || kind == OptionKind::kReal ||
+                                          kind == OptionKind::kInteger);
+    };
+    if (is_long && has_option(options, canonical_key(key))) {
+      expect_value(canonical_key(key));
+      continue;
+    }
+    for (const ForeignOption& other : options_of_others()) {
+      if (std::ranges::find(other.names, key) == other.names.end()) continue;
+      const auto ours = std::ranges::find_if(
+          other.ours, [&](const std::string& name) { return has_option(options, name); });
+      if (ours != other.ours.end()) {
+        expect_value(*ours);
+        arg = "--" + *ours + arg.substr(equals);
+      } else if (*other.reason != '\0') {
+        usage_error("{} {}: {}", command, key, other.reason);
+      }
+      break;
+    }
+  }
+  return args;
+}
+
+}  // namespace brrr::cli
