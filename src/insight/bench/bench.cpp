@@ -9,12 +9,17 @@
 #include "backend/cpu/peaks.h"
 #include "backend/cpu/target.h"
 #include "base/clock.h"
+#include "insight/bench/number_check.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
 
 namespace brrr::insight {
 namespace {
+
+/// Inputs of this name hold numbers close to 1, by which others can be multiplied often without
+/// becoming subnormal or infinite.
+constexpr const char* kFactor = "factor";
 
 // A compiled graph with random numbers in every input, ready to run.
 class Runner {
@@ -30,6 +35,7 @@ class Runner {
       const Type& type = g.type({id, 0});
       std::vector<std::byte> values(static_cast<size_t>(type.bytes()));
       fill_tensor(type, values.data(), [&](int64_t) -> double {
+        if (g.input_name(id) == kFactor) return 1 + uniform(random) / 256;
         if (is_float(type.dtype)) return uniform(random);
         return type.dtype == DType::i8 ? std::round(127 * uniform(random)) : 1;
       });
@@ -40,6 +46,8 @@ class Runner {
     }
   }
   void run() { engine_.run(id_); }
+  /// After run(): UserError where the results are no usual numbers.
+  void check(const std::string& what) { check_outputs(what, engine_, id_); }
   const Program& program() const { return engine_.program(id_); }
   int64_t temporary_bytes() const { return program().plan().temporary_bytes; }
 
@@ -47,6 +55,12 @@ class Runner {
   Engine engine_;
   size_t id_ = 0;
 };
+
+/// An input that keeps its numbers from one run to the next: a run may write over those that are
+/// only lent to it, and what is multiplied again and again would vanish.
+Value given(Graph& g, const char* name, Shape shape, DType dtype = DType::f32) {
+  return g.input(name, std::move(shape), dtype, InputKind::state);
+}
 
 // The CPU backend with one kernel for the contractions.
 Backend only(const std::string& kernel) {
@@ -56,9 +70,9 @@ Backend only(const std::string& kernel) {
   return b;
 }
 
-Graph product_graph(const MatmulShape& s, DType dtype, InputKind b_kind = InputKind::data) {
+Graph product_graph(const MatmulShape& s, DType dtype, InputKind b_kind = InputKind::state) {
   Graph g;
-  Value a = g.input("a", s.ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, dtype);
+  Value a = given(g, "a", s.ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, dtype);
   Value b = g.input("b", s.tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, dtype, b_kind);
   g.output("c", matmul(a, b, s.ta, s.tb));
   return g;
@@ -161,6 +175,7 @@ std::vector<MatmulRow> bench_matmul(const std::vector<MatmulShape>& shapes,
         rows.push_back(std::move(row));
       }
       const auto timings = interleave(functions, seconds_per_product);
+      for (const auto& runner : runners) runner->check("matmul: " + shape.name);
       const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                            static_cast<double>(shape.k);
       // A narrow product may be computed in f32, so the faster of the two is its ceiling.
@@ -181,7 +196,7 @@ namespace {
 
 Graph multiplications(int64_t elements, int64_t n) {
   Graph g;
-  Value x = g.input("x", {elements}, DType::f32), a = g.input("a", {}, DType::f32);
+  Value x = given(g, "x", {elements}), a = given(g, kFactor, {});
   for (int64_t i = 0; i < n; ++i) x = x * a;
   g.output("y", x);
   return g;
@@ -190,6 +205,8 @@ Graph multiplications(int64_t elements, int64_t n) {
 FusionRow fused_against_unfused(std::string name, int64_t n, const Graph& g, double seconds) {
   Runner fused(g, {}), unfused(g, without({"fuse"}));
   const auto t = interleave({[&] { fused.run(); }, [&] { unfused.run(); }}, seconds);
+  fused.check("fusion: " + name);
+  unfused.check("fusion: " + name);
   return {std::move(name), n, t[0], t[1], {}};
 }
 
@@ -199,6 +216,8 @@ FusionRow multiplications_over_one(int64_t elements, int64_t n, double seconds) 
   Runner one(multiplications(elements, 1), {}), fused(g, {}), unfused(g, without({"fuse"}));
   const auto ms = interleaved_rounds(
       {[&] { unfused.run(); }, [&] { one.run(); }, [&] { fused.run(); }}, seconds);
+  for (Runner* runner : {&one, &fused, &unfused})
+    runner->check(fmt::format("fusion: {} multiplications", n));
   std::vector<double> ratios;
   for (size_t round = 0; round < ms[1].size(); ++round)
     ratios.push_back(ms[2][round] / ms[1][round]);
@@ -220,12 +239,11 @@ std::vector<FusionRow> bench_fusion(int64_t elements, double seconds_per_row) {
   };
   for (int64_t n = 1; n <= 128; n *= 2)
     rows.push_back(multiplications_over_one(elements, n, seconds_per_row));
-  measure("cos(cos x)", 2,
-          [&](Graph& g) { g.output("y", cos(cos(g.input("x", {elements}, DType::f32)))); });
+  measure("cos(cos x)", 2, [&](Graph& g) { g.output("y", cos(cos(given(g, "x", {elements})))); });
   measure("layer_norm(x + y), gelu", 3, [&](Graph& g) {
     constexpr int64_t kWidth = 768;
     const Shape shape{std::max<int64_t>(1, elements / kWidth), kWidth};
-    Value x = g.input("x", shape, DType::f32), y = g.input("y", shape, DType::f32);
+    Value x = given(g, "x", shape), y = given(g, "y", shape);
     Value w = g.parameter("w", {kWidth}), b = g.parameter("b", {kWidth});
     g.output("z", gelu(layer_norm(x + y, w, b).y));
   });
@@ -261,7 +279,7 @@ std::vector<AttentionRow> bench_attention(const std::vector<int64_t>& lengths,
       Graph g;
       const Shape shape{o.batch, o.heads, t, o.head_width};
       auto operand = [&](const char* name) {
-        return backward ? g.parameter(name, shape, o.dtype) : g.input(name, shape, o.dtype);
+        return backward ? g.parameter(name, shape, o.dtype) : given(g, name, shape, o.dtype);
       };
       Value q = operand("q"), k = operand("k"), v = operand("v");
       Value visible = less_equal(iota(g, {1, t}, 1), iota(g, {t, 1}, 0));
@@ -289,6 +307,8 @@ std::vector<AttentionRow> bench_attention(const std::vector<int64_t>& lengths,
         functions.push_back([&] { naive->run(); });
       }
       const auto timings = interleave(functions, seconds_per_row);
+      flash.check("attention: flash");
+      if (naive) naive->check("attention: naive");
       row.flash = timings[0];
       if (naive) row.naive = timings[1];
       rows.push_back(row);
@@ -310,11 +330,10 @@ static int64_t calls_per_look(const std::function<void()>& call) {
 Overhead bench_overhead(double seconds) {
   constexpr int64_t kNodes = 1000;
   Graph chain, single;
-  Value x = chain.input("x", {kSmallOp}, DType::f32), a = chain.input("a", {kSmallOp}, DType::f32);
+  Value x = given(chain, "x", {kSmallOp}), a = given(chain, "a", {kSmallOp});
   for (int64_t i = 0; i < kNodes; ++i) x = x + a;
   chain.output("y", x);
-  single.output(
-      "y", single.input("x", {kSmallOp}, DType::f32) + single.input("a", {kSmallOp}, DType::f32));
+  single.output("y", given(single, "x", {kSmallOp}) + given(single, "a", {kSmallOp}));
   Runner many(chain, without({"fuse"})), one(single, {}), fused(chain, {});
   std::vector<std::function<void()>> looks;
   std::vector<double> calls;
@@ -327,6 +346,7 @@ Overhead bench_overhead(double seconds) {
     });
   }
   const auto t = interleave(looks, seconds);
+  for (Runner* runner : {&many, &one, &fused}) runner->check("overhead");
   const auto us = [&](size_t i) { return 1e3 * t[i].median / calls[i]; };  // of a call
   Overhead o;
   o.node_us = us(0) / static_cast<double>(kNodes);

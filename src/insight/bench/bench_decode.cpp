@@ -10,6 +10,7 @@
 #include "infer/generator.h"
 #include "infer/options.h"
 #include "insight/bench/bench.h"
+#include "insight/bench/number_check.h"
 #include "insight/machine/machine.h"
 #include "insight/profile/timed_step.h"
 #include "models/initialise.h"
@@ -42,7 +43,12 @@ class Decoder {
                   options_.prompt, options_.prompt, kBurst, sizes.context);
     infer::GeneratorOptions g;
     g.precision = dtype_of_precision(options_.precision);
-    generator_.emplace(model_, cpu::cpu_backend(), models::initial_weights(*model_, 1), g);
+    const auto weights = models::initial_weights(*model_, 1);
+    const auto checked = [&](std::string_view name, std::span<float> out) {
+      weights(name, out);
+      check_numbers("decode: " + std::string(name), DType::f32, std::as_bytes(out), Zeros::pass);
+    };
+    generator_.emplace(model_, cpu::cpu_backend(), checked, g);
     std::mt19937 random(7);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(sizes.vocabulary - 1));
     for (int64_t i = 0; i < options_.prompt; ++i) prompt_.push_back(id(random));

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/target.h"
 #include "insight/bench/bench.h"
+#include "insight/bench/number_check.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "passes/pipeline.h"
@@ -148,6 +149,7 @@ std::vector<OptimizerRow> bench_optimizer(int64_t elements, double seconds) {
       engine.run(id);
     });
   const auto timings = interleave(functions, seconds * static_cast<double>(rows.size()));
+  check_states("optimizer", engine);
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].ms = timings[2 * i];
     rows[i].stream_ms = timings[2 * i + 1];

@@ -8,6 +8,7 @@
 #include "backend/cpu/peaks.h"
 #include "folders/model_folder.h"
 #include "insight/bench/bench.h"
+#include "insight/bench/number_check.h"
 #include "insight/profile/timed_step.h"
 #include "insight/profile/verdict.h"
 #include "ops/fused.h"
@@ -140,6 +141,8 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
   const bool measures_peaks = options.at(0).measures_peaks;
   if (!is_on_gpu && measures_peaks) peaks = cpu::measure_compute_peaks(0.2);
   const auto timings = interleave(functions, seconds, static_cast<size_t>(least_steps - 1));
+  for (const std::vector<double>& of_step : losses)
+    check_numbers("step: the losses", DType::f64, std::as_bytes(std::span(of_step)));
   std::vector<StepRow> rows;
   std::vector<double> flops;
   for (size_t i = 0; i < steps.size(); ++i) {

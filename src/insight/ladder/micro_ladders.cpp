@@ -166,8 +166,9 @@ Climbed climb_fusion(const LadderOptions& o) {
   const double seconds = o.quick ? 0.05 : 0.3;
   std::vector<std::string> names;
   for (const int64_t n : kCounts) names.push_back(std::to_string(n));
-  const std::string key =
-      key_here("fusion", {{"elements", std::to_string(elements)}, {"seconds", show_real(seconds)}});
+  const std::string key = key_here("fusion", {{"elements", std::to_string(elements)},
+                                              {"seconds", show_real(seconds)},
+                                              {"values", "close to 1"}});
   const auto visit = [&](size_t i, RungResult& r) {
     const FusionRow row = bench_multiplications(elements, kCounts[i], seconds);
     r.ms.push_back(row.fused.median);
