@@ -4,8 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/host_load.h"
+#include "base/tell.h"
 #include "cli/commands.h"
 #include "insight/bench/bench.h"
+#include "insight/machine/machine.h"
 
 namespace brrr::cli {
 namespace {
@@ -374,8 +377,15 @@ int run_bench(const Arguments& args) {
   for (const Question& q : kQuestions) {
     if (args.positional[0] != q.name) continue;
     use_threads(options.threads);
+    HostLoad load;
     const OrderedJson result = q.run(options);
-    if (options.json) fmt::print("{}\n", result.dump());
+    const double others = load.read().other_processors(machine_processors());
+    const std::string warning = insight::busy_warning(others, "timings are unreliable");
+    if (options.json)
+      fmt::print("{}\n", result.dump());
+    else if (!warning.empty())
+      fmt::print("{}\n", warning);
+    if (options.json && !warning.empty()) tell("{}\n", warning);
     return 0;
   }
   usage_error(

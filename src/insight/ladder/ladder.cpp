@@ -109,9 +109,7 @@ NamedLadder of_steps(const Ladder& ladder, std::string summary) {
   };
   n.climb = [&ladder](const LadderOptions& o) {
     const auto results = climb(ladder, o);
-    Ladder shown = ladder;  // with what is different from what its title says
-    if (const KeyValues changes = changes_of(ladder, o); !changes.empty())
-      shown.title += "; here" + key_of("", changes);
+    const Ladder shown = as_climbed(ladder, o);
     return Climbed{ladder_table(shown, results), ladder_json(shown, results),
                    ladder_section(shown, results), true, disturbance_text(shown.name, results)};
   };
@@ -119,6 +117,13 @@ NamedLadder of_steps(const Ladder& ladder, std::string summary) {
 }
 
 }  // namespace
+
+Ladder as_climbed(const Ladder& ladder, const LadderOptions& options) {
+  Ladder shown = ladder;
+  if (const KeyValues changes = changes_of(ladder, options); !changes.empty())
+    shown.title += "; here" + key_of("", changes);
+  return shown;
+}
 
 std::string key_of(const std::string& ladder, const KeyValues& changes) {
   std::string key = ladder;

@@ -29,6 +29,10 @@ struct Ladder {
 /// Every ladder that is made of training steps.
 const std::vector<Ladder>& step_ladders();
 
+/// The ladder as it is shown: where sizes differ from those that its title names, the title says
+/// so.
+Ladder as_climbed(const Ladder& ladder, const LadderOptions& options);
+
 /// Climbs: each visit is a session of its own, a step to warm up and a step that counts.
 std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options);
 

@@ -30,11 +30,11 @@ std::string percent(double share) {
 }
 
 struct Checked {
-  const Ladder* ladder;
+  Ladder ladder;  // as it was climbed
   std::vector<RungResult> speeds, trainings;
   PrecisionAdvice advice;
   std::vector<Against> against;
-  std::string text;  // what it was trained on
+  std::string model, text;  // what was trained, and on what
 };
 
 /// The lines on where the numbers of the model lie.
@@ -113,7 +113,7 @@ constexpr int64_t kOtherSeeds[] = {1, 2};
 
 Checked check(const Ladder& ladder, const LadderOptions& options) {
   Checked c;
-  c.ladder = &ladder;
+  c.ladder = as_climbed(ladder, options);
   c.speeds = climb(ladder, options);
   FormatTraining training(options);
   std::vector<std::string> names;
@@ -133,6 +133,7 @@ Checked check(const Ladder& ladder, const LadderOptions& options) {
   };
   c.trainings = climb("precision (trainings)", training.key() + files_of(options.options), names,
                       once, train, is_sound_training);
+  c.model = training.model();
   c.text = c.trainings[0].notes["text"];
   std::vector<FormatRun> runs;
   std::vector<double> losses;
@@ -148,12 +149,12 @@ Checked check(const Ladder& ladder, const LadderOptions& options) {
 }
 
 std::string safety_title(const Checked& c) {
-  return fmt::format("a small model trained in each format on {}; fp32's seeds differ by {:.4f}",
+  return fmt::format("{} trained in each format on {}; fp32's seeds differ by {:.4f}", c.model,
                      c.text, c.advice.spread);
 }
 
 std::string table(const Checked& c) {
-  std::string out = ladder_table(*c.ladder, c.speeds);
+  std::string out = ladder_table(c.ladder, c.speeds);
   out += fmt::format("\n{}\n{:<34} {:>8} {:>9} {:>8} {:>6}\n", safety_title(c), "format", "loss",
                      "to fp32", "skipped", "safe");
   for (size_t i = 0; i < c.advice.formats.size(); ++i) {
@@ -168,7 +169,7 @@ std::string table(const Checked& c) {
 }
 
 std::string json(const Checked& c) {
-  OrderedJson j = OrderedJson::parse(ladder_json(*c.ladder, c.speeds));
+  OrderedJson j = OrderedJson::parse(ladder_json(c.ladder, c.speeds));
   OrderedJson formats = OrderedJson::array();
   for (size_t i = 0; i < c.advice.formats.size(); ++i) {
     const RungResult& r = c.trainings[i];
@@ -199,7 +200,7 @@ std::string section(const Checked& c) {
   std::string ranges;
   for (const std::string& line : range_lines(c.trainings[0]))
     ranges += "<p class=\"faint\">" + html_text(line) + "</p>";
-  return ladder_section(*c.ladder, c.speeds) +
+  return ladder_section(c.ladder, c.speeds) +
          card("which of them is safe",
               "<p>" + html_text(safety_title(c)) + "</p>" +
                   sorting_table({"format", "loss", "to fp32", "skipped steps", "safe"}, rows) +
@@ -297,7 +298,7 @@ NamedLadder precision_ladder(const Ladder& speeds) {
           [&speeds](const LadderOptions& o) {
             const Checked c = check(speeds, o);
             return Climbed{table(c), json(c), section(c), true,
-                           disturbance_text(c.ladder->name, c.speeds)};
+                           disturbance_text(c.ladder.name, c.speeds)};
           }};
 }
 

@@ -3,14 +3,17 @@
 #include <cmath>
 #include <set>
 
+#include "base/human.h"
 #include "insight/ladder/ladder.h"
 #include "insight/ladder/precision.h"
+#include "insight/profile/timed_step.h"
 #include "models/initialise.h"
 #include "runtime/parameters.h"
 #include "train/device.h"
 #include "train/fit.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
+#include "train/trainer.h"
 
 namespace brrr::insight {
 namespace {
@@ -66,6 +69,13 @@ FormatTraining::FormatTraining(const LadderOptions& o) {
   const std::set<std::string> of_text{"text", "data", "val-data", "tokenizer", "separator"};
   for (const auto& [key, value] : o.options)
     if (of_text.contains(canonical_key(key))) options_.emplace_back(key, value);
+}
+
+std::string FormatTraining::model() const {
+  const train::TrainOptions o = train::resolve(options_);
+  const models::ModelSizes sizes = train::model_of(o, kCharacters)->sizes();
+  return fmt::format("{} ({}, {}, width {}), {}", o.preset, counted(sizes.layers, "layer"),
+                     counted(sizes.heads, "head"), sizes.width, counted(o.max_steps, "step"));
 }
 
 std::string FormatTraining::key() const {

@@ -13,6 +13,8 @@ class FormatTraining {
   /// Of the user's options it takes those that name a text.
   explicit FormatTraining(const LadderOptions& options);
 
+  /// "char-cpu (2 layers, 2 heads, width 64), 120 steps".
+  std::string model() const;
   /// What the record is kept under.
   std::string key() const;
   /// Trains with the options of a format and adds to the result: figures "loss" (validation),

@@ -13,6 +13,7 @@
 #include "backend/cpu/isa.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/host_load.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/system_text.h"
@@ -137,13 +138,21 @@ Machine read_machine() {
 Peaks measure_peaks(const Machine& machine) {
   constexpr double kSecondsEach = 0.2;
   Peaks peaks;
+  HostLoad load;
   peaks.compute = cpu::measure_compute_peaks(kSecondsEach);
   const int64_t memory = machine.available_bytes > 0
                              ? std::min(machine.available_bytes, machine.usable_memory_bytes())
                              : int64_t{256} << 20;
   peaks.bandwidth =
       cpu::measure_bandwidth(machine.l2_bytes, machine.l3_bytes, memory, kSecondsEach);
+  peaks.other_processors = std::max(0.0, load.read().other_processors(machine_processors()));
   return peaks;
+}
+
+std::string busy_warning(double other_processors, const std::string& effect) {
+  if (other_processors <= kDisturbingProcessors) return "";
+  return fmt::format("other programs used {:.1f} CPUs while this was measured: {}",
+                     other_processors, effect);
 }
 
 std::vector<NumberFormat> number_formats() {

@@ -53,8 +53,13 @@ Gpus find_gpus();
 struct Peaks {
   std::vector<cpu::ComputePeak> compute;
   cpu::Bandwidth bandwidth;
+  double other_processors = 0;  // processors' worth of time that other work had meanwhile
 };
 Peaks measure_peaks(const Machine& machine);
+
+/// What to say of times or rates that were measured while other work had so many processors' worth
+/// of time; "" where it had next to none. `effect`: "rates are too low".
+std::string busy_warning(double other_processors, const std::string& effect);
 
 /// A number format by its facts.
 struct NumberFormat {

@@ -120,6 +120,9 @@ std::string report(const Machine& m, const Gpus& gpus, const std::optional<Peaks
     rate("memory copy", b.copy, "bytes read + bytes written");
     rate("memory write", b.write, "non-temporal stores");
     rate("L2 read", b.l2_read, "half of each L2");
+    if (const std::string text = busy_warning(peaks->other_processors, "peaks may be too low");
+        !text.empty())
+      page.line("  " + page.strong(text));
   }
 
   page.heading("Number formats");
@@ -148,6 +151,7 @@ std::string report_json(const Machine& m, const Gpus& gpus, const std::optional<
                                {"memory_copy", b.copy * 1e-9},
                                {"memory_write", b.write * 1e-9},
                                {"l2_read", b.l2_read * 1e-9}};
+    json["other_processors"] = peaks->other_processors;
     json["peaks"] = OrderedJson::array();
     for (const cpu::ComputePeak& p : peaks->compute)
       json["peaks"].push_back({{"type", p.type},

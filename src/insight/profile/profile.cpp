@@ -336,9 +336,9 @@ Profile profile(Workload& workload, const Ceilings& ceilings, double seconds,
   p.spans = stop_work_spans();
   collector.finish(p);
   p.step = timing_of(off);
-  p.timing_cost = timing_of(ratios).median - 1;
-  p.clock_cost = 1e3 * static_cast<double>(timeline.records.size()) * ceilings.tick_seconds /
-                 std::max(p.step.median, 1e-9);
+  p.overhead = ceilings.tick_seconds > 0 ? 1e3 * static_cast<double>(timeline.records.size()) *
+                                               ceilings.tick_seconds / std::max(p.step.median, 1e-9)
+                                         : std::max(0.0, timing_of(ratios).median - 1);
   p.batches = workload.batches();
   add_groups(p);
   p.anatomy = anatomy_of(p, programs);

@@ -108,9 +108,10 @@ struct Profile {
   int64_t steps = 0;             // timed
   double evaluation_ms = 0;      // one whole evaluation, which is no part of a step
   int64_t evaluation_every = 0;  // steps; 0: only at the end
-  double timing_cost = 0;        // the share by which the clocks slow a step down, measured
-  double clock_cost = 0;         // the same, reckoned from the time of one look
-  double other_processors = 0;   // processors' worth of time that other work had meanwhile
+  /// The share by which the clocks slow a step down: on the host the looks at the counter times
+  /// what one look takes, on a device, whose looks have no known cost, measured.
+  double overhead = 0;
+  double other_processors = 0;  // processors' worth of time that other work had meanwhile
   Workload::Batches batches;
   Ceilings ceilings;
   /// "cpu:avx2 on 2 threads", "cuda:sm_90 on cuda:0 (NVIDIA H200)"

@@ -131,7 +131,7 @@ std::string profile_page(const Profile& p, const Pictures& memory) {
           ? fmt::format(", {} tokens/s", with_commas(static_cast<int64_t>(
                                              1e3 * static_cast<double>(p.tokens) / p.step.median)))
           : "",
-      100 * p.timing_cost);
+      100 * p.overhead);
   body += warning(p.warning());
   if (p.advised) body += card("What would help most", advice_list(p.advice));
   body += card("Where the time goes", step_bar(p));

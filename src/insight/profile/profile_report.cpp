@@ -52,18 +52,15 @@ void add_step(ProfileReport& r, const Profile& p) {
   r.line(p.title);
   r.line(fmt::format("{}; compiled in {}, arena {}", p.place(), duration_text(1e-3 * p.compile_ms),
                      memory_text(p.memory.total())));
-  // Of a device's clock nobody knows what a look costs.
-  const bool reckoned = p.is_disturbed() && p.clock_cost > 0;
   std::string speed;
   if (p.tokens > 0 && p.step.median > 0)
     speed = fmt::format(
         ", {} tokens/s",
         with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens) / p.step.median)));
-  r.line(fmt::format("a step: {} ({}-{}){}; profiling overhead: {:.1f}%{}, {} each way",
+  r.line(fmt::format("a step: {} ({}-{}){}; profiling overhead: {:.1f}%, {} each way",
                      duration_text(1e-3 * p.step.median), duration_text(1e-3 * p.step.low),
-                     duration_text(1e-3 * p.step.high), speed,
-                     100 * (reckoned ? p.clock_cost : p.timing_cost),
-                     reckoned ? " (estimated)" : "", counted(p.steps, "step")));
+                     duration_text(1e-3 * p.step.high), speed, 100 * p.overhead,
+                     counted(p.steps, "step")));
   if (p.is_disturbed()) r.line(r.painted(p.warning(), "33"));
 }
 
@@ -303,8 +300,7 @@ std::string report_json(const Profile& p) {
       {"step_ms", p.step.median},
       {"step_ms_quartiles", {p.step.low, p.step.high}},
       {"timed_step_ms", p.timed_ms},
-      {"timing_cost", p.timing_cost},
-      {"clock_cost", p.clock_cost},
+      {"profiling_overhead", p.overhead},
       {"other_processors", p.other_processors},
       {"steps", p.steps},
       {"evaluation_ms", p.evaluation_ms},
