@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/peaks.h"
@@ -19,17 +20,21 @@
 namespace brrr::train {
 namespace {
 
-constexpr double kSecondsEach = 0.08;                // of a measured rate
+constexpr double kSecondsEach = 0.03;                // of a measured rate
 constexpr int64_t kMeasureBytes = int64_t{2} << 30;  // an eighth of it is one of two buffers
 
-// What kernels reach of the peaks, over GPT-2's shapes.
+constexpr int kFormat = 2;  // of the file in the cache
+// Less memory than this is no room for measuring kernels.
+constexpr int64_t kKernelRoom = int64_t{64} << 20;
+
+// What kernels reach of the peaks over GPT-2's shapes, where the kernels were not measured.
 constexpr double kProductShare = 0.85, kAttentionShare = 0.4, kVectorShare = 0.25;
 constexpr double kMemoryShare = 0.85;
 constexpr double kNodeSeconds = 2e-6;  // to start one
 
 fs::path speed_file() {
-  const std::string machine =
-      fmt::format("{} {} {}", processor_name(), cpu::isa_name(cpu::best_isa()), thread_count());
+  const std::string machine = fmt::format("{} {} {} {}", processor_name(),
+                                          cpu::isa_name(cpu::best_isa()), thread_count(), kFormat);
   return cache_folder() / fmt::format("speed-{}.json", sha256_hex(machine).substr(0, 16));
 }
 
@@ -40,10 +45,19 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
 }
 
+/// Whether the file is older than this program, whose kernels may have become faster since.
+bool is_outdated(const fs::path& file) {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return false;
+  const auto built = fs::last_write_time(self, error);
+  return !error && fs::last_write_time(file) < built;
+}
+
 std::optional<MachineSpeed> read_speed() {
   try {
     const fs::path path = speed_file();
-    if (!fs::exists(path)) return std::nullopt;
+    if (!fs::exists(path) || is_outdated(path)) return std::nullopt;
     const io::Json j = io::parse_json(read_file(path), path.string());
     MachineSpeed s;
     s.f32 = j.at("f32").get<double>();
@@ -53,6 +67,7 @@ std::optional<MachineSpeed> read_speed() {
     s.cache = j.at("cache").get<double>();
     s.cache_bytes = j.at("cache_bytes").get<int64_t>();
     s.when = "measured " + j.at("date").get<std::string>();
+    s.kernels = std::make_shared<KernelSpeed>(kernel_speed_from_json(j.at("kernels").dump()));
     if (!(s.f32 > 0 && s.memory > 0 && s.cache > 0)) return std::nullopt;
     return s;
   } catch (const std::exception&) {
@@ -64,9 +79,10 @@ void keep_speed(const MachineSpeed& s) {
   try {
     const fs::path path = speed_file();
     create_folder(path.parent_path());
-    const io::Json j{{"f32", s.f32},       {"bf16", s.bf16},   {"f16", s.f16},
-                     {"memory", s.memory}, {"cache", s.cache}, {"cache_bytes", s.cache_bytes},
-                     {"date", today()}};
+    const io::Json j{{"f32", s.f32},     {"bf16", s.bf16},
+                     {"f16", s.f16},     {"memory", s.memory},
+                     {"cache", s.cache}, {"cache_bytes", s.cache_bytes},
+                     {"date", today()},  {"kernels", io::Json::parse(to_json(*s.kernels))}};
     write_file_atomically(path, j.dump(2) + "\n");
   } catch (const std::exception&) {  // the next process measures again
   }
@@ -86,6 +102,8 @@ MachineSpeed measure_speed(int64_t memory_limit) {
   s.cache = b.l2_read;
   s.cache_bytes = l2 * thread_count();
   s.when = kMeasuredNow;
+  if (memory_limit >= kKernelRoom)
+    s.kernels = std::make_shared<KernelSpeed>(measure_kernels(memory_limit / 4));
   return s;
 }
 
@@ -98,6 +116,7 @@ double product_rate(const MachineSpeed& s, DType dtype) {
 }  // namespace
 
 double predict_node(const Graph& g, NodeId id, const MachineSpeed& s) {
+  if (s.kernels) return kernel_seconds(g, id, *s.kernels);
   const Node& node = g.node(id);
   const Cost cost = cost_of(g, id);
   const double bytes = cost.bytes_read + cost.bytes_written;
@@ -131,9 +150,37 @@ std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit)
   const HostReading meanwhile = load.read();
   speed.other_processors = std::max(0.0, meanwhile.other_processors(machine_processors()));
   // Figures of buffers that a cache holds are good for this once, too.
-  if (room == kMeasureBytes && !is_disturbed(meanwhile, machine_processors(), thread_count()))
+  if (room == kMeasureBytes && speed.kernels &&
+      !is_disturbed(meanwhile, machine_processors(), thread_count()))
     keep_speed(speed);
   return speed;
+}
+
+/// 0.12, 4.0, 75, 760: two digits.
+static std::string two_digits_text(double value) {
+  if (!(value > 0)) return "0";
+  const double exponent = std::floor(std::log10(value * 1.005));  // of 9.96, which is 10
+  if (exponent >= 2) {
+    const double step = std::pow(10.0, exponent - 1);
+    return fmt::format("{:.0f}", std::round(value / step) * step);
+  }
+  return fmt::format("{:.{}f}", value, std::clamp(1 - static_cast<int>(exponent), 0, 9));
+}
+
+std::string rates_text(const MachineSpeed& s, DType dtype) {
+  const bool is_measured = s.kernels != nullptr;
+  double products = product_rate(s, dtype);
+  if (is_measured)
+    if (const ProductSpeed* p = s.kernels->find_product(dtype, false, false, false))
+      products = product_flops(*p, 768, 768, 768);
+  return fmt::format("{} of {}: {} T{}/s; {} GB/s; {}", is_measured ? "products" : "peak",
+                     name_of(dtype), two_digits_text(1e-12 * products),
+                     is_integer(dtype) ? "OP" : "FLOP",
+                     two_digits_text(1e-9 * (is_measured ? s.kernels->memory : s.memory)), s.when);
+}
+
+std::string predicted_duration(double ms) {
+  return ms >= 995 ? two_digits_text(1e-3 * ms) + " s" : two_digits_text(ms) + " ms";
 }
 
 MachineSpeed nominal_speed() { return {200e9, 0, 0, 25e9, 150e9, 1 << 20, "nominal"}; }
@@ -162,10 +209,11 @@ PredictedTime predict_step(const Session& session, const MachineSpeed& speed) {
       if (g.is_input(id) || use.program->plan().constant[id] || view_offset(g, g.node(id)))
         continue;
       // A fused node counts to the weightiest of its parts.
-      OpClass most = g.node(id).op->op_class;
-      each_part(g, id, [&](const OpDef& op, const Cost&) {
-        if (op.op_class == OpClass::normalisation) most = OpClass::normalisation;
-      });
+      OpClass most = class_of(g.node(id));
+      if (most != OpClass::contraction)
+        each_part(g, id, [&](const OpDef& op, const Cost&) {
+          if (op.op_class == OpClass::normalisation) most = OpClass::normalisation;
+        });
       time.by_class[static_cast<size_t>(most)] +=
           1e3 * static_cast<double>(use.runs) * predict_node(g, id, speed);
     }

@@ -1,15 +1,18 @@
 #pragma once
-// The time of a step before it runs: for every node the longer of its arithmetic and its traffic at
-// the rates that this machine was measured at. Good for choosing between plans; a share of what
-// kernels reach of the peaks stands in predict.cpp.
+// The time of a step before it runs: for every node the longer of its arithmetic and its traffic,
+// at the rates that the kernels of this build reach on this machine (kernel_speed.h). Where only
+// peaks are known, which is good for choosing between plans, the shares of them that kernels reach
+// are those in predict.cpp.
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/host_load.h"
+#include "train/kernel_speed.h"
 #include "train/session.h"
 
 namespace brrr::train {
@@ -23,10 +26,16 @@ struct MachineSpeed {
   int64_t cache_bytes = 0;            // of all second-level caches
   std::string when;                   // kMeasuredNow, "measured 2026-03-01"
   double other_processors = 0;        // processors' worth of time that other work had meanwhile
+  std::shared_ptr<const KernelSpeed> kernels = {};  // null: not measured, only the peaks are known
 };
+/// "products of fp32 at 0.12 TFLOP/s, memory 21 GB/s, measured 2026-03-01": the rates by which a
+/// step is predicted whose products have factors of `dtype`.
+std::string rates_text(const MachineSpeed& speed, DType dtype);
+/// "13 ms", "0.42 ms", "1.3 s": two digits, because a prediction has no more.
+std::string predicted_duration(double ms);
 
 enum class Measure { never, once, again };
-/// The rates in the cache folder; measured (about a second) and kept there when they are absent
+/// The rates in the cache folder; measured (a few seconds) and kept there when they are absent
 /// (once) or in any case (again). The buffers of the measurement take at most a quarter of what
 /// `memory_limit` leaves beside what the process has. Nothing when there is neither. Never throws:
 /// a cache that cannot be read or written is none. What was measured beside other work is good for

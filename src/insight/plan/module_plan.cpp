@@ -177,7 +177,7 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   r.heading("work of a run");
   r.line(fmt::format("  {}FLOP, {} read and written by {}{}", flops_text(all.flops),
                      memory_text(static_cast<int64_t>(all.bytes)), counted(all.launches, "kernel"),
-                     p.kernels.rates.empty() ? "" : ", predicted " + duration_text(1e-3 * all.ms)));
+                     p.kernels.rates.empty() ? "" : ", predicted " + train::predicted_duration(all.ms)));
   if (!p.kernels.rates.empty()) r.line("  predicted, not measured: " + p.kernels.rates);
   if (!lists_kernels) return r.take();
   r.heading("kernels of a run");

@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "insight/plan/anatomy.h"
 #include "insight/plan/plan.h"
+#include "ops/fused.h"
 
 namespace brrr::insight {
 namespace {
@@ -81,8 +82,23 @@ std::string result_text(const Graph& g, NodeId id) {
   return largest == results.end() ? "" : largest->str();
 }
 
-std::string host_rates(const train::MachineSpeed& speed) {
-  return "rates of this machine, " + speed.when;
+/// `dtype`: of the factors of most products.
+std::string host_rates(const train::MachineSpeed& speed, DType dtype) {
+  return "rates of this machine's kernels, " + train::rates_text(speed, dtype);
+}
+
+/// The dtype of the factors in most of the arithmetic of products.
+DType dtype_of_products(std::span<const train::Session::ProgramUse> programs) {
+  std::map<DType, double> flops;
+  for (const train::Session::ProgramUse& use : programs) {
+    const Graph& g = use.program->graph();
+    for (NodeId id = 0; id < g.size(); ++id)
+      if (!g.is_input(id) && class_of(g.node(id)) == OpClass::contraction)
+        flops[g.type(g.node(id).operands[0]).dtype] += cost_of(g, id).flops;
+  }
+  const auto most = std::max_element(
+      flops.begin(), flops.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == flops.end() ? DType::f32 : most->first;
 }
 
 /// Kernels by name and phase.
@@ -232,7 +248,7 @@ KernelPlan kernels_of(std::span<const train::Session::ProgramUse> programs, cons
     kernels.rates = rates_text(rates, *sheet);
     kernels.peak_flops = sheet->bf16;
   } else if (speed && backend.memory_bytes == 0) {
-    kernels.rates = host_rates(*speed);
+    kernels.rates = host_rates(*speed, dtype_of_products(programs));
   }
   return kernels;
 }

@@ -1,5 +1,6 @@
 // The plan of a run as tables for people and as one object for programs.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/human.h"
@@ -131,14 +132,23 @@ std::vector<WorkRow> work_rows(const RunPlan& p) {
   return rows;
 }
 
+namespace {
+
+/// Rounded to the two digits that a prediction has.
+int64_t two_digits(double value) {
+  if (!(value >= 100)) return std::llround(value);
+  const double step = std::pow(10.0, std::floor(std::log10(value)) - 1);
+  return std::llround(std::round(value / step) * step);
+}
+
+}  // namespace
+
 std::string predicted_text(const RunPlan& p) {
   if (!p.time || !p.speed) return "time: not measured";
-  return fmt::format(
-      "predicted: {:.0f} ms a step, {} tokens/s ({:.2f} TFLOP/s f32, {:.0f} GB/s, {})",
-      p.time->total_ms(),
-      with_commas(
-          static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / p.time->total_ms())),
-      1e-12 * p.speed->f32, 1e-9 * p.speed->memory, p.speed->when);
+  const double ms = p.time->total_ms();
+  return fmt::format("predicted: {} a step, {} tokens/s ({})", train::predicted_duration(ms),
+                     with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
+                     train::rates_text(*p.speed, dtype_of_precision(p.plan.options.precision)));
 }
 
 std::string disturbance_text(const RunPlan& p) {
@@ -189,8 +199,8 @@ std::string kernels_text(const RunPlan& p) {
   const KernelPlan& k = *p.kernels;
   const double ms = k.total().ms;
   return fmt::format(
-      "{:.1f} ms a step, {} tokens/s{}", ms,
-      with_commas(static_cast<int64_t>(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
+      "{} a step, {} tokens/s{}", train::predicted_duration(ms),
+      with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
       k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
                                      "TFLOP/s",
                                      100 * predicted_mfu(p, true), 100 * predicted_mfu(p, false),
