@@ -116,6 +116,36 @@ train::Measure measure_of(const PlanOptions& own) {
                                   : train::Measure::once;
 }
 
+/// The given options of `train` that have no part in a plan: where a run is kept, how it is
+/// watched, how fast it learns.
+std::string without_part(const KeyValues& given) {
+  constexpr std::string_view kNames[] = {"learning-rate",     "min-lr",
+                                         "lr-scheduler-type", "warmup-steps",
+                                         "lr-decay-steps",    "adam-beta1",
+                                         "adam-beta2",        "adam-epsilon",
+                                         "weight-decay",      "max-grad-norm",
+                                         "report-to",         "seed",
+                                         "data-seed",         "muon-learning-rate",
+                                         "eval-steps",        "eval-batches",
+                                         "logging-steps",     "load-best-model-at-end",
+                                         "disable-tqdm",      "sample-prompt",
+                                         "output-dir",        "sample-temperature",
+                                         "run-name",          "save-steps",
+                                         "save-total-limit",  "resume",
+                                         "overwrite",         "init-loss-scale"};
+  std::string list;
+  for (const auto& [key, value] : given) {
+    const std::string name = canonical_key(key);
+    const auto& own = plan_table().rows();
+    if (std::ranges::any_of(own, [&](const auto& row) { return row.name == name; })) continue;
+    const OptionInfo& info = train::train_option_table().find(key);
+    if (std::ranges::find(kNames, info.stands_for.empty() ? info.name : info.stands_for) !=
+        std::end(kNames))
+      list += (list.empty() ? "--" : ", --") + name;
+  }
+  return list;
+}
+
 int plan_file(const Arguments& args) {
   PlanOptions own;
   const ModuleArguments o =
@@ -163,6 +193,8 @@ int run_plan(const Arguments& typed) {
   PlanOptions own;
   const KeyValues given = options_of_run(args, plan_table(), own);
   refuse_without_file(own.inputs, own.sizes);
+  if (const std::string list = without_part(args.given); !list.empty())
+    tell("note: no effect on a plan: {}\n", list);
   DescribedRun run = describe_run(given, WantsData::if_there);
   train::TrainOptions& o = run.options;
   const MemoryLimit limit = plan_budget(o);
@@ -196,6 +228,17 @@ int run_plan(const Arguments& typed) {
   }
   o = found.options;
   for (const std::string& line : found.lines) tell("{}\n", line);
+  // Beside a JSON object these lines go to standard error.
+  const auto explain = [&](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines)
+      if (o.json)
+        tell("{}\n", line);
+      else
+        fmt::print("{}\n", line);
+  };
+  if (o.explain) explain(notes_of(session->report()));
+  if (o.explain_dispatch)
+    explain(summary(session->step_program().graph(), session->step_program().dispatch()));
   insight::RunPlan planned = insight::analyse(plan, context.model, *session, context.speed);
   if (own.kernels)
     insight::add_kernels(planned, *session, insight::parse_kernel_rates(own.kernel_rates));
