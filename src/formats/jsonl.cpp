@@ -154,6 +154,8 @@ size_t each_jsonl_record(const fs::path& path, const std::function<void(const Js
 int64_t JsonlWriter::bytes() const { return ::lseek(fd_, 0, SEEK_END); }
 
 void truncate_jsonl_after(const fs::path& path, int64_t step, std::optional<int64_t> bytes) {
+  std::error_code ignored;
+  if (fs::is_symlink(path, ignored)) return;  // JsonlWriter refuses it, and says why
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   // A log that somebody edited, or that lost its end with the power, goes by the steps alone.
   const int64_t limit = bytes && ends_line(path, *bytes) ? *bytes : kNoLimit;
