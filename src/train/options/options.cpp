@@ -264,12 +264,13 @@ void add_evaluation_rows(Table& t) {
   t.flag("load-best-model-at-end", &Options::load_best_model_at_end,
          "end with the weights of the best evaluation instead of the last")
       .free_on_resume = true;
-  t.text(
-       "metric-for-best-model", &Options::metric_for_best_model, "NAME",
-       "what tells the best evaluation: loss, or of a task accuracy, f1, f1_macro, precision, "
-       "recall, matthews_correlation, pearson, spearmanr, mse, rmse, mae (default: loss, accuracy "
-       "of classes, pearson of numbers, f1 of tags)")
-      .set = [](Options& o, const std::string& name) {
+  auto& metric = t.text(
+      "metric-for-best-model", &Options::metric_for_best_model, "NAME",
+      "what tells the best evaluation: loss, or of a task accuracy, f1, f1_macro, precision, "
+      "recall, matthews_correlation, pearson, spearmanr, mse, rmse, mae (default: loss, accuracy "
+      "of classes, pearson of numbers, f1 of tags)");
+  metric.free_on_resume = true;
+  metric.set = [](Options& o, const std::string& name) {
     constexpr std::string_view kPrefix = "eval_";  // as Hugging Face's trainer calls them
     o.metric_for_best_model = name == "none" || name == "null" ? ""
                               : name.starts_with(kPrefix)      ? name.substr(kPrefix.size())
