@@ -48,8 +48,8 @@ class UnpackedFile {
   bool at_end_ = false;  // of the file
 };
 
-/// The whole content. Throws UserError as UnpackedFile does, for more than `limit` bytes, and for an
-/// archive that unpacks to more than this process may use (ExitCode::kNoMemory).
+/// The whole content. Throws UserError as UnpackedFile does, for more than `limit` bytes, and for
+/// an archive that unpacks to more than this process may use (ExitCode::kNoMemory).
 std::string read_unpacked(const fs::path& path, uint64_t limit);
 
 }  // namespace brrr::io

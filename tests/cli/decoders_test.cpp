@@ -42,11 +42,10 @@ TEST(Decoders, DataDecodePrintsTheTextOfEach) {
   write_file_atomically(folder / "in", "1 2 3\n1 2 3\n");
   for (const DecoderCase& c : kDecoders) {
     SCOPED_TRACE(c.decoder);
-    write_file_atomically(
-        folder / "tokenizer.json",
-        std::string(R"({"model":{"type":"WordLevel","unk_token":"<pad>","vocab":)"
-                    R"({"<pad>":0,"a":1,"b</w>":2,"a</w>":3}},"decoder":)") +
-            c.decoder + "}");
+    write_file_atomically(folder / "tokenizer.json",
+                          std::string(R"({"model":{"type":"WordLevel","unk_token":"<pad>","vocab":)"
+                                      R"({"<pad>":0,"a":1,"b</w>":2,"a</w>":3}},"decoder":)") +
+                              c.decoder + "}");
     const auto decoded = [&](const std::string& options) {
       const std::string at = folder.path().string();
       const std::string command = "'" BRRR_BINARY "' data decode --tokenizer '" + at + "' " +

@@ -53,7 +53,8 @@ TEST(Protobuf, RefusesWhatIsNoMessage) {
   EXPECT_USER_ERROR(read(std::string("\x08") + std::string(11, '\xff')),
                     "a number of more than 10 bytes in the field at byte 0");
   EXPECT_USER_ERROR(read(std::string("\0\0", 2)), "a field has the number 0 (at byte 0)");
-  EXPECT_USER_ERROR(read("\x0b"), "the field 1 (at byte 0) has an encoding that protocol buffers do not use (3)");
+  EXPECT_USER_ERROR(read("\x0b"),
+                    "the field 1 (at byte 0) has an encoding that protocol buffers do not use (3)");
   EXPECT_USER_ERROR(read("\x0d"
                          "abc"),
                     "has 4 bytes, but the message ends after 3");

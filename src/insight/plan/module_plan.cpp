@@ -175,9 +175,10 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
                       counted(static_cast<int64_t>(program.held.size() - kMostTensors), "tensor")));
   }
   r.heading("work of a run");
-  r.line(fmt::format("  {}FLOP, {} read and written by {}{}", flops_text(all.flops),
-                     memory_text(static_cast<int64_t>(all.bytes)), counted(all.launches, "kernel"),
-                     p.kernels.rates.empty() ? "" : ", predicted " + train::predicted_duration(all.ms)));
+  r.line(fmt::format(
+      "  {}FLOP, {} read and written by {}{}", flops_text(all.flops),
+      memory_text(static_cast<int64_t>(all.bytes)), counted(all.launches, "kernel"),
+      p.kernels.rates.empty() ? "" : ", predicted " + train::predicted_duration(all.ms)));
   if (!p.kernels.rates.empty()) r.line("  predicted, not measured: " + p.kernels.rates);
   if (!lists_kernels) return r.take();
   r.heading("kernels of a run");
