@@ -635,6 +635,8 @@ TYPES = r"""
 {{ '1_000'|int }} {{ '0x1f'|int(base=16) }} {{ '٣'|int }} {{ '1e3'|int }} {{ 'inf'|int(4) }} {{ '1_0.5'|float }} {{ ' nan '|float }} {{ '-Infinity'|float }} {{ '1__0'|int(9) }} {{ '0b11'|int(base=0) }}
 {{ 5 is divisibleby 2.5 }} {{ 2.5 is odd }} {{ 3.0 is odd }} {{ none is lower }} {{ 'ª' is lower }} {{ 'Ⅷ'.isupper() }} {{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '½'.isnumeric() }} {{ 'ß'.upper() }} {{ 'ΑΣ'.lower() }} {{ 'ǆ'.title() }} {{ 'ﬁx'|title }} {{ 'ŉ'.capitalize() }} {{ 'İ'.lower()|length }}
 {{ 's'.find('s', 1) }} {{ s.find('o', 5) }} {{ s.startswith('ello', 1, 5) }} {{ s.count('l', 4) }} {{ s.rindex('l') }} {{ s.endswith('lo', 0, -7) }} {{ 'a\nb\n'.splitlines(true) }} {{ 'a b'.isidentifier() }}{{ 'ab1'.isidentifier() }} {{ 'Ab Cd'.istitle() }} {{ [1, 2, 1].index(1, 1) }}
+{{ [d]|max(attribute='age') is mapping }} {{ [none]|min }} {{ [1, none]|first }}
+{{ [none, none]|min }}
 {{ s.startswith(['H']) }}
 {{ s.strip(chars='H') }}
 {{ 5|indent }}

@@ -145,6 +145,7 @@ Value extreme(Work& work, const std::string& name, const Value& input, const Giv
   size_t best = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     keys[i] = without_case(work, keys[i], !given.flag(0, "case_sensitive", false));
+    if (i == 0) continue;  // a single value needs no order
     if (name == "min" ? ordered(work, keys[i], keys[best]) : ordered(work, keys[best], keys[i]))
       best = i;
   }
