@@ -176,7 +176,8 @@ TEST(OperatorMemory, ValuesThatDecideAboutSizesAreRefusedBeforeTheyAreMade) {
   std::string graph_bytes =
       graph({}, {value("y", kFloat, {-1})},
             {node("Range", {"a", "b", "c"}, {"r"}), node("ConstantOfShape", {"r"}, {"y"})},
-            {integers("a", {}, {1}), integers("b", {}, {4194304}), integers("c", {}, {1})});
+            {onnx_file::integers("a", {}, {1}), onnx_file::integers("b", {}, {4194304}),
+             onnx_file::integers("c", {}, {1})});
   OneNode shape(range);
   shape.bytes = model(graph_bytes);
   shape.module = onnx::open_module(onnx::File::parse(shape.bytes, "m.onnx"));

@@ -95,7 +95,7 @@ TEST_F(Regimes, AThinProductWaitsForBytes) {
 TEST_F(Regimes, ABigChainWaitsForBytesUntilItComputes) {
   EXPECT_REGIME(Bound::bandwidth, chain(4, 1 << 22));
   EXPECT_REGIME(Bound::overhead, chain(4, 8));
-  EXPECT_REGIME(Bound::compute, chain(512, 1 << 20)) << "fused: one pass, 512 products each";
+  EXPECT_REGIME(Bound::compute, chain(512, 1 << 20));  // fused: one pass, 512 products each
 }
 
 TEST_F(Regimes, AThousandTinyOpsAreOverheadLargeOnesAreNot) {
