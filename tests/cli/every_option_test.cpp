@@ -48,7 +48,7 @@ const std::map<std::string, std::string>& base_lines() {
       {"data prepare", "data prepare --text ../text.txt --tokenizer char --output-dir shards"},
       {"data encode", "data encode --tokenizer ../run"},
       {"data train-tokenizer",
-       "data train-tokenizer --text ../text.txt --output-dir tokens --vocab-size 300"},
+       "data train-tokenizer --text ../text.txt --output-dir tokens --vocab-size 270"},
       {"info", "info --no-measure"}};
   return all;
 }

@@ -156,7 +156,7 @@ TEST_F(Program, WrongUsageIsOneLineAndTwo) {
   expect_one_line(run("train absent.toml"), 2, "absent.toml");
   expect_one_line(run("info extra"), 2, "unexpected 'extra'");
   expect_one_line(run("completion tcsh"), 2, "bash, zsh or fish");
-  expect_one_line(run("eval"), 2, "--text FILE... or --data SHARD...");
+  expect_one_line(run("eval"), 2, "--text FILE... or --data FILE...");
   expect_one_line(run("generate --top-p 0"), 2, "--top-p");
   expect_one_line(run("generate --prompt a --prompt-file in"), 2, "not both");
   expect_one_line(run("data encode"), 2, "--tokenizer");
