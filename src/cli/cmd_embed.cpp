@@ -29,8 +29,8 @@ std::string dumped(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-/// How near two vectors are, by the name that sentence-transformers has for it: more is nearer.
-double similarity_of(std::span<const float> a, std::span<const float> b, const std::string& how) {
+/// How near two vectors are; more is nearer, so distances are negative.
+double similarity_of(std::span<const float> a, std::span<const float> b, io::Similarity how) {
   double dot = 0, aa = 0, bb = 0, squares = 0, sum = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const auto x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
@@ -40,9 +40,16 @@ double similarity_of(std::span<const float> a, std::span<const float> b, const s
     squares += (x - y) * (x - y);
     sum += std::abs(x - y);
   }
-  if (how == "dot" || how == "dot_product") return dot;
-  if (how == "euclidean") return -std::sqrt(squares);
-  if (how == "manhattan") return -sum;
+  switch (how) {
+    case io::Similarity::dot:
+      return dot;
+    case io::Similarity::euclidean:
+      return -std::sqrt(squares);
+    case io::Similarity::manhattan:
+      return -sum;
+    case io::Similarity::cosine:
+      break;
+  }
   return dot / std::max(std::sqrt(aa) * std::sqrt(bb), 1e-24);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/clock.h"
+#include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
@@ -274,7 +275,8 @@ int run_run(const Arguments& args) {
       fmt::print("{:<24} {}\n", fit_for_a_line(part), described(*tensor));
   }
   print_text(*module, outputs);
-  tell("{}: ready after {:.1f} ms, {:.2f} ms a run\n", options.model, load_ms, ms);
+  tell("{}: ready after {}, {} a run\n", options.model, duration_text(1e-3 * load_ms),
+       duration_text(1e-3 * ms));
   return 0;
 }
 

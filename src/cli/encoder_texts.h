@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "data/unpacked_file.h"
 #include "folders/model_folder.h"
 #include "infer/encoder.h"
 #include "infer/options.h"
@@ -16,7 +16,7 @@ namespace brrr::cli {
 /// The lines of files one after the other, or of standard input.
 class LineReader {
  public:
-  /// Throws UserError for a file that cannot be read.
+  /// Files may be packed by gzip or Zstandard. Throws UserError for one that cannot be read.
   explicit LineReader(const std::vector<std::string>& files);
   /// Up to `most` further lines without their ends; at a terminal one. None: there are no more.
   std::vector<std::string> next(size_t most);
@@ -32,7 +32,7 @@ class LineReader {
 
   std::vector<std::string> files_;
   size_t next_file_ = 0;
-  std::optional<InputFile> file_;  // none: standard input, or all is read
+  std::optional<io::UnpackedFile> file_;  // none: standard input, or all is read
   bool reads_stdin_ = false;
   bool is_terminal_ = false;
   std::string name_;

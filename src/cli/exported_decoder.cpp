@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/human.h"
 #include "base/memory.h"
 #include "base/tell.h"
 #include "cli/commands.h"
@@ -188,7 +189,8 @@ int generate_with_file(const infer::GenerateOptions& o) {
   flush_output();
   if (most < asked && !ended)
     tell("note: the texts of {} have at most {} tokens, prompt included\n", o.model, capacity);
-  tell("{} tokens in {:.2f} s, {:.0f} tokens/s ({})\n", tokens, seconds, speed, o.model);
+  tell("{} in {}, {:.0f} tokens/s ({})\n", counted(tokens, "token"), duration_text(seconds), speed,
+       o.model);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 
 #include "base/errors.h"
@@ -81,6 +82,19 @@ void read_pooling(const fs::path& path, SentenceSettings& settings) {
   settings.is_said = true;
 }
 
+Similarity similarity_named(const Json& name, const fs::path& path) {
+  static const std::map<std::string, Similarity> known{{"cosine", Similarity::cosine},
+                                                       {"dot", Similarity::dot},
+                                                       {"dot_product", Similarity::dot},
+                                                       {"euclidean", Similarity::euclidean},
+                                                       {"manhattan", Similarity::manhattan}};
+  const auto found = name.is_string() ? known.find(name.get<std::string>()) : known.end();
+  if (found == known.end())
+    user_error("{}: similarity_fn_name must be cosine, dot, euclidean or manhattan; found {}",
+               path.string(), describe(name));
+  return found->second;
+}
+
 /// The prompts, and the one that is put before texts unless another one is asked for.
 void read_prompts(const fs::path& path, SentenceSettings& settings) {
   std::error_code ignored;
@@ -90,8 +104,8 @@ void read_prompts(const fs::path& path, SentenceSettings& settings) {
   if (prompts.is_object())
     for (const auto& [name, prompt] : prompts.items())
       if (prompt.is_string()) settings.prompts[name] = prompt.get<std::string>();
-  if (const Json how = json.value("similarity_fn_name", Json()); how.is_string())
-    settings.similarity = how.get<std::string>();
+  if (const Json how = json.value("similarity_fn_name", Json()); !how.is_null())
+    settings.similarity = similarity_named(how, path);
   const Json name = json.value("default_prompt_name", Json());
   if (name.is_null()) return;
   const auto prompt =

@@ -38,16 +38,19 @@ struct SentenceTable {
   bool operator==(const SentenceTable&) const = default;
 };
 
+/// The measures of sentence-transformers.
+enum class Similarity { cosine, dot, euclidean, manhattan };
+
 struct SentenceSettings {
   models::Task task{.head = models::Head::embedding};  // the mean, where the folder says nothing
   std::optional<int64_t> longest;                      // tokens of a text, special ones counted
   std::string prompt;                                  // what is put before every text
   std::map<std::string, std::string> prompts;          // every prompt by its name
-  bool pools_prompt = true;     // pooling takes the tokens of the prompt, too
-  bool lowercase = false;       // capitals become small letters before all else
-  std::string similarity;       // how vectors are compared: "cosine", "dot", ...; "": not said
-  std::filesystem::path model;  // the folder of the encoder: this one, or one in it
-  bool is_said = false;         // the folder says how rows become a vector
+  bool pools_prompt = true;                    // pooling takes the tokens of the prompt, too
+  bool lowercase = false;                      // capitals become small letters before all else
+  Similarity similarity = Similarity::cosine;  // how vectors are compared
+  std::filesystem::path model;                 // the folder of the encoder: this one, or one in it
+  bool is_said = false;                        // the folder says how rows become a vector
   /// What follows pooling, but for a single normalisation, which is task.normalize.
   std::vector<SentenceLayer> layers;
   std::optional<SentenceTable> table;

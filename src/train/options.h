@@ -199,6 +199,10 @@ std::string to_toml(const TrainOptions& options);
 /// the folder `run`.
 std::string command_to_begin_again(const TrainOptions& recorded, const std::string& run);
 
+/// Whether a resumed run may have another value: what decides how the rest of it learns, is
+/// evaluated, logged and saved, and nothing that its checkpoint holds.
+bool may_change_on_resume(const OptionTable<TrainOptions>::Row& row);
+
 /// Options to go on with a run that `recorded` started: the recorded ones, with what the user gave
 /// now where that leaves the model, its data and the state of its optimizer as they are: learning
 /// rates and schedules, weight decay, clipping, evaluation, logging, saving, samples, max_steps,

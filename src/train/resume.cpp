@@ -31,7 +31,7 @@ std::string differing_option(const TrainOptions& recorded, const TrainOptions& n
     const bool is_data = row.name == "text" || row.name == "data" || row.name == "val-data";
     // --fit cuts a step into other batches: merge_for_resume() knows which are the same.
     const bool is_cut = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
-    if ((row.free_on_resume && !is_data) || is_cut) continue;
+    if ((may_change_on_resume(row) && !is_data) || is_cut) continue;
     const auto before = row.get(recorded), after = row.get(now);
     if (is_data ? places(before) != places(after) : before != after)
       return fmt::format(

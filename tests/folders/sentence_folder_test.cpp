@@ -49,6 +49,11 @@ TEST_F(SentenceFolder, PromptsAndOlderLayouts) {
   EXPECT_EQ(s.model, folder_.path() / "0_Transformer");
   EXPECT_TRUE(s.lowercase);
   EXPECT_FALSE(s.is_said) << "no module pools";
+  put("config_sentence_transformers.json", R"({"similarity_fn_name":"dot_product"})");
+  EXPECT_EQ(read().similarity, Similarity::dot);
+  put("config_sentence_transformers.json", R"({"similarity_fn_name":"hamming"})");
+  EXPECT_NE(test::user_error_of([&] { read(); }).find("found the string 'hamming'"),
+            std::string::npos);
   put("config_sentence_transformers.json", R"({"default_prompt_name":"passage"})");
   EXPECT_NE(test::user_error_of([&] { read(); }).find("names no text in \"prompts\""),
             std::string::npos);

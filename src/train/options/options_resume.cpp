@@ -18,8 +18,6 @@ bool is_learning_option(const std::string& name) {
   return std::ranges::find(kLearningOptions, name) != std::end(kLearningOptions);
 }
 
-bool may_change(const ResumeRow& row) { return row.free_on_resume || is_learning_option(row.name); }
-
 void copy_option(const ResumeRow& row, const TrainOptions& from, TrainOptions& to) {
   const std::vector<std::string> items = row.get(from);
   if (row.clear) row.clear(to);
@@ -44,6 +42,10 @@ void settle_rates(const TrainOptions& recorded, const TrainOptions& now, TrainOp
 
 }  // namespace
 
+bool may_change_on_resume(const ResumeRow& row) {
+  return row.free_on_resume || is_learning_option(row.name);
+}
+
 TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& now,
                               const std::string& what) {
   TrainOptions result = recorded;
@@ -56,12 +58,13 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
     const bool given = now.was_given(row.name);
     const auto before = row.get(recorded), after = row.get(now);
     const bool cuts = row.name == "batch-size" || row.name == "gradient-accumulation-steps";
-    if (given && !may_change(row) && before != after && !(cuts && recut))
+    if (given && !may_change_on_resume(row) && before != after && !(cuts && recut))
       usage_error(
           "--resume cannot change --{} ({} in {}, now {}); leave it out, or start a new run with "
           "--init-from {}",
           row.name, fmt::join(before, " "), what, fmt::join(after, " "), what);
-    if ((given && may_change(row)) || is_per_call(row.name)) copy_option(row, now, result);
+    if ((given && may_change_on_resume(row)) || is_per_call(row.name))
+      copy_option(row, now, result);
   }
   settle_rates(recorded, now, result);
   // That command names the batches of an evaluation as a whole, too: as many rows in those
@@ -87,7 +90,8 @@ TrainOptions with_later_changes(const TrainOptions& at_checkpoint,
   }
   TrainOptions result = at_checkpoint;
   for (const ResumeRow& row : train_option_table().rows())
-    if (row.get && may_change(row) && !is_per_call(row.name)) copy_option(row, record, result);
+    if (row.get && may_change_on_resume(row) && !is_per_call(row.name))
+      copy_option(row, record, result);
   return result;
 }
 
