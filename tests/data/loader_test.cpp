@@ -341,7 +341,7 @@ TEST(Loader, ImpossibleGeometry) {
   }
   EXPECT_EQ(Loader(source, loader_options(Sampling::kSequential, 1, 1000)).next().real_tokens, 99);
   const TokenSource one = counting(1);
-  EXPECT_USER_ERROR(Loader(one, loader_options(Sampling::kSequential, 1, 8)), "has 1 tokens");
+  EXPECT_USER_ERROR(Loader(one, loader_options(Sampling::kSequential, 1, 8)), "has 1 token;");
   EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, 0, 8)), "batch size is 0");
   EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, 1, 0)), "context is 0");
   EXPECT_USER_ERROR(Loader(source, loader_options(Sampling::kRandom, int64_t{1} << 40, 8)),
