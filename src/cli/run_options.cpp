@@ -34,9 +34,10 @@ KeyValues with_record(const fs::path& folder, const KeyValues& given) {
   }
   // What follows from an option that is given now is worked out again.
   std::set<std::string> open{
-      "architecture", "config",       "resume",       "overwrite", "init-from",    "json",
-      "text",         "data",         "val-data",     "fit",       "memory-limit", "task",
-      "text-column",  "text2-column", "label-column", "header",    "quoting",      "truncate"};
+      "architecture", "config",  "resume",      "overwrite",    "init-from",
+      "json",         "text",    "data",        "val-data",     "fit",
+      "memory-limit", "task",    "text-column", "text2-column", "label-column",
+      "header",       "quoting", "truncate",    "any-labels",   "metric-for-best-model"};
   for (const auto& [key, value] : given) {
     const auto& info = train::train_option_table().find(key);
     const std::string& name = info.stands_for.empty() ? info.name : info.stands_for;

@@ -128,6 +128,7 @@ bool Score::is_better_than(const Score& other) const {
   const double own = value_in(*this), others = value_in(other);
   if (std::isnan(own) && std::isnan(others)) return loss < other.loss;
   if (std::isnan(own) || std::isnan(others)) return !std::isnan(own);
+  if (own == others) return loss < other.loss;
   return is_lower_better(name) ? own < others : own > others;
 }
 

@@ -90,8 +90,10 @@ void keep_speed(const MachineSpeed& s) {
 
 int64_t cache_size(int name) { return std::max<int64_t>(0, ::sysconf(name)); }
 
-MachineSpeed measure_speed(int64_t memory_limit) {
+/// Beside other programs the kernels, which take seconds, are measured only when asked for `again`.
+MachineSpeed measure_speed(int64_t memory_limit, Measure measure) {
   MachineSpeed s;
+  HostLoad load;
   const auto peaks = cpu::measure_compute_peaks(kSecondsEach);
   s.f32 = cpu::fastest_rate(peaks, "f32");
   s.bf16 = cpu::fastest_rate(peaks, "bf16");
@@ -102,7 +104,8 @@ MachineSpeed measure_speed(int64_t memory_limit) {
   s.cache = b.l2_read;
   s.cache_bytes = l2 * thread_count();
   s.when = kMeasuredNow;
-  if (memory_limit >= kKernelRoom)
+  const bool is_quiet = !is_disturbed(load.read(), machine_processors(), thread_count());
+  if (memory_limit >= kKernelRoom && (is_quiet || measure == Measure::again))
     s.kernels = std::make_shared<KernelSpeed>(measure_kernels(memory_limit / 4));
   return s;
 }
@@ -146,7 +149,7 @@ std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit)
   const int64_t room =
       std::clamp<int64_t>(memory_limit - resident_memory().needed(), 0, kMeasureBytes);
   HostLoad load;
-  MachineSpeed speed = measure_speed(room);
+  MachineSpeed speed = measure_speed(room, measure);
   const HostReading meanwhile = load.read();
   speed.other_processors = std::max(0.0, meanwhile.other_processors(machine_processors()));
   // Figures of buffers that a cache holds are good for this once, too.
