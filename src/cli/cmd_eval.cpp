@@ -283,7 +283,7 @@ void check_options_for(const infer::EvalOptions& o, models::Head head, const std
                           head == models::Head::token_classes;
   const infer::EvalOptions usual;
   const auto refuse = [&](const char* name) {
-    usage_error("--{}: {} is for {}, for which it has no meaning; leave it out", name, model,
+    usage_error("--{}: {} is for {}, which does not use it; leave it out", name, model,
                 models::description(head));
   };
   if (!has_labels) {

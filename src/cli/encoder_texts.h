@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/unpacked_file.h"
+#include "data/packed/unpacked_file.h"
 #include "folders/model_folder.h"
 #include "infer/encoder.h"
 #include "infer/options.h"

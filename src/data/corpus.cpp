@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/human.h"
 #include "base/sha256.h"
-#include "data/plain_text.h"
+#include "data/packed/plain_text.h"
 #include "web/fetch.h"
 
 namespace brrr::io {

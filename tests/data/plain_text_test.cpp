@@ -1,6 +1,6 @@
 // Texts in .jsonl files and archives, as corpora take them.
 
-#include "data/plain_text.h"
+#include "data/packed/plain_text.h"
 
 #include <gtest/gtest.h>
 

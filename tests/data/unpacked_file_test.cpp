@@ -1,7 +1,7 @@
 // Archives are read as a stream: whole, joined, damaged, cut off, and such that unpack to absurdly
 // much.
 
-#include "data/unpacked_file.h"
+#include "data/packed/unpacked_file.h"
 
 #include <gtest/gtest.h>
 

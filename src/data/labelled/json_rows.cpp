@@ -5,8 +5,8 @@
 
 #include "base/encoding/ascii.h"
 #include "base/errors.h"
-#include "data/plain_text.h"
-#include "data/unpacked_file.h"
+#include "data/packed/plain_text.h"
+#include "data/packed/unpacked_file.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {

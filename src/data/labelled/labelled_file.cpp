@@ -17,7 +17,7 @@
 #include "data/corpus.h"
 #include "data/labelled/json_rows.h"
 #include "data/labelled/labelled_columns.h"
-#include "data/unpacked_file.h"
+#include "data/packed/unpacked_file.h"
 
 namespace brrr::io {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/encoding/ascii.h"
 #include "base/errors.h"
 #include "base/human.h"
-#include "data/unpacked_file.h"
+#include "data/packed/unpacked_file.h"
 
 namespace brrr::io {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/plain_text.h"
+#include "data/packed/plain_text.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include "base/tell.h"
 #include "data/corpus.h"
 #include "data/file_stamp.h"
-#include "data/unpacked_file.h"
+#include "data/packed/unpacked_file.h"
 #include "formats/json_file.h"
 
 namespace brrr::io {

@@ -1,4 +1,4 @@
-#include "data/unpacked_file.h"
+#include "data/packed/unpacked_file.h"
 
 #include <zlib.h>
 #include <zstd.h>
