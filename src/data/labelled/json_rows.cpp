@@ -93,7 +93,10 @@ TsvTable read_json_rows(std::string_view text, const std::string& name,
       if (is_new) names.push_back(field), table.problems.emplace_back();
       std::string& problem = table.problems[column->second];
       try {
-        fields.emplace_back(column->second, kept.emplace_back(field_of(value, field, where)));
+        const std::string& made = kept.emplace_back(field_of(value, field, where));
+        if (made.find('\0') != std::string::npos)
+          user_error("{}: the field {} holds a NUL character; expected text", where, field);
+        fields.emplace_back(column->second, made);
       } catch (const UserError& e) {
         if (problem.empty()) problem = e.what();
       }
@@ -104,6 +107,10 @@ TsvTable read_json_rows(std::string_view text, const std::string& name,
   }
   table.columns = names.size();
   if (rows.empty()) return table;
+  constexpr size_t kMostCells = size_t{1} << 26;
+  if (rows.size() > kMostCells / table.columns)
+    user_error("{}: {} rows of {} different fields; expected the same few fields in each line",
+               name, rows.size(), table.columns);
   table.fields.resize((rows.size() + 1) * table.columns);
   for (size_t c = 0; c < names.size(); ++c) table.fields[c] = kept.emplace_back(names[c]);
   for (size_t row = 0; row < rows.size(); ++row)

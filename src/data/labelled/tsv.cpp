@@ -193,11 +193,19 @@ std::string_view name_of_separator(char separator) {
 TsvTable read_table(TsvReader& reader, const std::string& name) {
   TsvTable table;
   std::vector<std::string_view> fields;
+  constexpr size_t kMostAbsent = size_t{1} << 24;  // fields that short rows leave out
+  size_t absent = 0;
   const bool pads = reader.separator() != '\t';
   while (reader.next(fields)) {
     if (table.columns == 0) table.columns = fields.size();
     while (fields.size() > table.columns && fields.back().empty()) fields.pop_back();
-    if (fields.size() < table.columns && pads) fields.resize(table.columns);
+    if (fields.size() < table.columns && pads) {
+      absent += table.columns - fields.size();
+      if (absent > kMostAbsent)
+        user_error("{}: line {}: the rows lack more than {} of the {} columns that the first has",
+                   name, reader.line(), kMostAbsent, table.columns);
+      fields.resize(table.columns);
+    }
     if (fields.size() != table.columns) {
       const bool quotes = reader.plain_quotes() > 0;
       user_error("{}: line {}: found {}, expected {} as in the first row, separated by {}{}", name,

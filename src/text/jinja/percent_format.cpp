@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "text/jinja/format_parts.h"
 #include "text/jinja/python_format.h"
@@ -193,7 +194,8 @@ Value format_percent(Work& work, const Value& format, const Value& arguments) {
     if (text.starts_with('*')) {
       text.remove_prefix(1);
       c.width = star(given);
-      if (c.width < 0) c.left = true, c.width = -c.width;
+      c.left = c.left || c.width < 0;
+      c.width = c.width < 0 ? -std::max(c.width, -std::numeric_limits<int64_t>::max()) : c.width;
     } else {
       c.width = std::max<int64_t>(take_number(text), 0);
     }

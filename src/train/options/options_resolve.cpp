@@ -76,7 +76,9 @@ void fill(TrainOptions& o) {
     o.max_steps = 0;
   fill_intervals(o);
   if (o.data_seed < 0) o.data_seed = o.seed;
-  if (o.task.empty() && o.metric_for_best_model == "loss") o.metric_for_best_model.clear();
+  // The task of a resumed run stands in its record.
+  if (o.task.empty() && !o.wants_resume() && o.metric_for_best_model == "loss")
+    o.metric_for_best_model.clear();
   if (o.eval_batch_size == 0) o.eval_batch_size = o.batch_size;
   // Shards bring their tokenizer; a tokenizer brings its vocabulary.
   if (!o.data.empty() && !o.was_given("tokenizer")) o.tokenizer.clear();
@@ -165,7 +167,10 @@ void validate_task(const TrainOptions& o) {
                 o.task, o.val_fraction);
 }
 
+}  // namespace
+
 void validate_metric(const TrainOptions& o) {
+  if (o.wants_resume() && o.task.empty()) return;
   const std::vector<std::string> known = metric_names(o.task);
   const std::string& metric =
       o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
@@ -177,8 +182,6 @@ void validate_metric(const TrainOptions& o) {
     usage_error("--greater-is-better: expected {}, because the best weights of {} are told by {}",
                 is_lower_better(metric) ? "false" : "true", of, metric);
 }
-
-}  // namespace
 
 double default_min_lr(const TrainOptions& o) {
   // A tenth at full precision would print as 5.9999999999999995e-05.

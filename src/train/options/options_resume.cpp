@@ -5,6 +5,9 @@
 #include "train/options.h"
 
 namespace brrr::train {
+
+void validate_metric(const TrainOptions& o);  // options_resolve.cpp
+
 namespace {
 
 using ResumeRow = OptionTable<TrainOptions>::Row;
@@ -74,6 +77,11 @@ TrainOptions merge_for_resume(const TrainOptions& recorded, const TrainOptions& 
       result.eval_batch_size > 0)
     result.eval_batches = (now.eval_batches * now.eval_batch_size + result.eval_batch_size - 1) /
                           result.eval_batch_size;
+  if (now.was_given("metric-for-best-model")) {
+    TrainOptions alone = result;  // as a run that is not resumed
+    alone.resume = "false";
+    validate_metric(alone);
+  }
   // A longer run goes by steps again.
   if (now.was_given("num-train-epochs") && now.max_steps == 0) result.max_steps = 0;
   return result;

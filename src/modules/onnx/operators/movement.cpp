@@ -336,7 +336,8 @@ void pad_axes(Call& c) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<int>(axes[i]);
     int64_t before = pads[i], after = pads[i + axes.size()];
-    if (before > kMostPadded || after > kMostPadded) c.fail("pads of {} and {}", before, after);
+    if (std::max(before, after) > kMostPadded || std::min(before, after) < -kMostPadded)
+      c.fail("pads of {} and {}", before, after);
     // Negative pads cut.
     const int64_t size = x.shape().size(axis);
     const int64_t cut_before = std::max<int64_t>(-before, 0),

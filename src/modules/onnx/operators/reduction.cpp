@@ -106,7 +106,7 @@ Value log_softmax(Value x) {
   const DType dtype = x.dtype();
   x = cast(x, wide(dtype));
   const std::vector<int64_t> last{x.shape().rank() - 1};
-  const Value centred = x - finite_top(x, last);
+  const Value centred = x - max(x, last, true);
   return cast(centred - log(sum(exp(centred), last, true)), dtype);
 }
 
