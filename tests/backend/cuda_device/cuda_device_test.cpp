@@ -310,7 +310,8 @@ TEST_F(OnFakeGpu, WeightsThatComeLaterAreFilledOnTheDevice) {
   const Type square{DType::f32, {2, 2}};
   const auto product_of = [&](const std::string& first, const std::string& second) {
     Graph form;
-    form.output("0", matmul(form.input("a0", square), form.input("a1", square)));
+    const Value left = form.input("a0", square), right = form.input("a1", square);
+    form.output("0", matmul(left, right));
     return DerivedWeight{{first, second}, Region(std::move(form))};
   };
   const auto reads = [&](const std::optional<DerivedWeight>& weight) {
