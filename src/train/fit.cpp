@@ -176,7 +176,10 @@ void trim_heap() {
 void measure_again(Plan& plan, const FitContext& context, const Session& session) {
   trim_heap();
   ResidentMemory now = resident_memory();
-  if (context.plans_only) now.peak = context.now.peak;
+  if (context.plans_only) {
+    now.peak = context.now.peak;
+    if (context.speed) now.anonymous -= std::min(now.anonymous, context.speed->left_bytes);
+  }
   plan.process = forecast_process(plan.options, session, context.inputs, now, true);
   plan.fits = plan.needed() <= context.budget;
 }

@@ -1,5 +1,6 @@
 #include "train/predict.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,6 +108,7 @@ MachineSpeed measure_speed(int64_t memory_limit, Measure measure) {
   const bool is_quiet = !is_disturbed(load.read(), machine_processors(), thread_count());
   if (memory_limit >= kKernelRoom && (is_quiet || measure == Measure::again))
     s.kernels = std::make_shared<KernelSpeed>(measure_kernels(memory_limit / 4));
+  ::malloc_trim(0);  // what is planned next counts what this process has resident
   return s;
 }
 
@@ -149,7 +151,9 @@ std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit)
   const int64_t room =
       std::clamp<int64_t>(memory_limit - resident_memory().needed(), 0, kMeasureBytes);
   HostLoad load;
+  const int64_t before = resident_memory().needed();
   MachineSpeed speed = measure_speed(room, measure);
+  speed.left_bytes = std::max<int64_t>(0, resident_memory().needed() - before);
   const HostReading meanwhile = load.read();
   speed.other_processors = std::max(0.0, meanwhile.other_processors(machine_processors()));
   // Figures of buffers that a cache holds are good for this once, too.

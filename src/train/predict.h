@@ -25,7 +25,8 @@ struct MachineSpeed {
   double memory = 0, cache = 0;       // bytes per second read from memory, from second-level caches
   int64_t cache_bytes = 0;            // of all second-level caches
   std::string when;                   // kMeasuredNow, "measured 2026-03-01"
-  double other_processors = 0;        // processors' worth of time that other work had meanwhile
+  int64_t left_bytes = 0;       // resident memory that measuring left: no other process has it
+  double other_processors = 0;  // processors' worth of time that other work had meanwhile
   std::shared_ptr<const KernelSpeed> kernels = {};  // null: not measured, only the peaks are known
 };
 /// "products of fp32 at 0.12 TFLOP/s, memory 21 GB/s, measured 2026-03-01": the rates by which a

@@ -103,7 +103,7 @@ TEST_P(Architectures, TrainsResumesAndIsContinued) {
   ASSERT_EQ(run({"generate", "--model", model, "--prompt", long_prompt, "--max-new-tokens", "2"}),
             0)
       << err_;
-  EXPECT_NE(err_.find("note: the prompt has 1000 tokens, the model's context "), std::string::npos)
+  EXPECT_NE(err_.find("note: the prompt has 1,000 tokens, the model's context "), std::string::npos)
       << err_;
 
   // The model brings its architecture, its sizes and how its texts are to be made.

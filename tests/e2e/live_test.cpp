@@ -95,7 +95,7 @@ TEST_F(Live, APageChangesNoBit) {
 // What makes a page cheap for the run: a client that is connected to the end gets each step once.
 TEST_F(Live, AStreamSendsEachStepOnce) {
   const auto child =
-      start(small_run("run", {"--live", "--max-steps", "3000", "--logging-steps", "1"}));
+      start(small_run("run", {"--live", "--max-steps", "1500", "--logging-steps", "1"}));
   const Socket client(port_);
   client.send("GET /events HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port_) + "\r\n\r\n");
   const auto all = messages(client.receive());  // to the end of the run
@@ -109,7 +109,7 @@ TEST_F(Live, AStreamSendsEachStepOnce) {
     for (const nlohmann::json& step : tables["steps"]["columns"]["step"])
       EXPECT_EQ(step, ++steps) << "a step is missing or was sent again";
   }
-  EXPECT_EQ(steps, 3000);
+  EXPECT_EQ(steps, 1500);
 }
 
 TEST_F(Live, ALateClientGetsTheHistoryBesideClientsThatReadNothing) {

@@ -184,7 +184,7 @@ TEST_F(SentenceFolders, WeightsThatDoNotFitAreNamed) {
   j["in_features"] = 12;
   j["out_features"] = 11;
   write_file_atomically(dense / "config.json", j.dump());
-  fails(labse, "the tensor linear.weight is [12, 12]; expected [11, 12]");
+  fails(labse, "the tensor linear.weight is [12,12]; expected [11,12]");
   j["out_features"] = 12;
   j["use_residual"] = true;
   j["bias"] = false;

@@ -126,15 +126,17 @@ TEST_F(TaskEval, TheMetricThatIsNamedDecides) {
         metric, "classify", "classes.tsv",
         {"--max-steps", "30", "--eval-steps", "5", "--learning-rate", "0.02", "--save-steps", "0",
          "--metric-for-best-model", metric, "--load-best-model-at-end"}));
-    // By hand, from the log: the first evaluation that no later one exceeds.
+    // By hand, from the log: the first evaluation that no later one exceeds; equal metrics are told
+    // apart by the loss.
     int64_t best_step = -1;
-    double best = 0;
+    std::pair<double, double> best;
     std::istringstream log(read_file(path(metric) / "log.jsonl"));
     for (std::string line; std::getline(log, line);) {
       const Json record = Json::parse(line);
       if (!record.contains("val_loss") || record["step"] == 0) continue;
-      const double value = std::string(metric) == "loss" ? -record["val_loss"].get<double>()
-                                                         : record["accuracy"].get<double>();
+      const double gain = -record["val_loss"].get<double>();
+      const std::pair value(std::string(metric) == "loss" ? gain : record["accuracy"].get<double>(),
+                            gain);
       if (best_step >= 0 && value <= best) continue;
       best = value;
       best_step = record["step"];

@@ -154,6 +154,7 @@ TEST(OperatorMemory, EveryOperatorHasACase) {
 
 /// What a run within so many bytes more than the process has is refused with.
 std::string refusal_within(const OneNode& node, int64_t more) {
+  train::trim_heap();
   try {
     runner_within(node, resident_memory().needed() + more)->run(node.inputs);
   } catch (const UserError& error) {
