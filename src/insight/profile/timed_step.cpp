@@ -28,16 +28,33 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
   session_->allocate();
   load_parameters(session_->engine(), models::initial_weights(*model_, 1));
   std::mt19937 random(7);
-  std::uniform_int_distribution<int32_t> id(0,
-                                            static_cast<int32_t>(model_->sizes().vocabulary - 1));
-  const auto n = static_cast<size_t>(options_.batch_size * options_.context);
-  for (auto* ids : {&tokens_, &targets_})
-    for (size_t i = 0; i < n; ++i) ids->push_back(id(random));
+  const auto ids = [&](size_t count, int64_t below) {
+    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(below - 1));
+    std::vector<int32_t> list(count);
+    for (int32_t& i : list) i = id(random);
+    return list;
+  };
+  const models::Task task = model_->task();
+  const int64_t vocabulary = model_->sizes().vocabulary;
+  const auto rows = static_cast<size_t>(options_.batch_size);
+  const size_t tokens = rows * static_cast<size_t>(options_.context);
+  batch_.inputs = ids(tokens, vocabulary);
+  if (task.head == models::Head::values) {
+    batch_.targets.assign(rows, 0);
+    batch_.values.assign(rows * task.labels.size(), 0.5f);
+  } else if (task.head == models::Head::classes) {
+    batch_.targets = ids(rows, std::ssize(task.labels));
+  } else {
+    const bool by_label = task.head == models::Head::token_classes;
+    batch_.targets = ids(tokens, by_label ? std::ssize(task.labels) : vocabulary);
+  }
+  batch_.types.assign(tokens, 0);
+  batch_.lengths.assign(rows, static_cast<int32_t>(options_.context));
+  batch_.real_tokens = std::ssize(batch_.targets);
 }
 
 double TimedStep::run(Timeline* timeline) {
-  const train::Batch batch =
-      train::token_batch(tokens_, targets_, static_cast<int64_t>(tokens_.size()));
+  const train::Batch batch = train::batch_of(batch_, *model_);
   const std::vector<train::Batch> batches(static_cast<size_t>(options_.gradient_accumulation_steps),
                                           batch);
   return session_->step(done_++, batches, 1e-4, timeline).loss;

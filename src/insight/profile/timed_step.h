@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "data/batch_source.h"
 #include "models/model.h"
 #include "train/options.h"
 #include "train/session.h"
@@ -43,7 +44,7 @@ class TimedStep {
   train::TrainOptions options_;
   models::ModelPtr model_;
   std::unique_ptr<train::Session> session_;
-  std::vector<int32_t> tokens_, targets_;  // of one micro-batch
+  io::Batch batch_;  // of one micro-batch
   int64_t done_ = 0;
 };
 
