@@ -6,6 +6,7 @@
 #include "models/causal_lm.h"
 #include "models/encoder.h"
 #include "models/exchange_names.h"
+#include "models/layers.h"
 #include "models/task_json.h"
 #include "ops/ops.h"
 
