@@ -23,9 +23,9 @@ struct FileKind {
   std::string str() const { return advice.empty() ? name : name + "; " + advice; }
 };
 
-/// Of the beginning of a file; nothing for bytes that no known format begins with.
+/// The kind that the first bytes of a file show; nothing where no known format begins so.
 std::optional<FileKind> kind_of_bytes(std::string_view beginning);
-/// Of a file; nothing where it cannot be read, or is a folder. Never throws.
+/// The kind of a file; nothing where it cannot be read, or is a folder. Never throws.
 std::optional<FileKind> kind_of_file(const fs::path& path);
 
 /// UserError: "NAME is a GGUF file; ...", or, for a file that nobody knows, "NAME is a file" and

@@ -259,7 +259,7 @@ struct GoldenModel {
   GoldenModel(const char* folder, const std::string& name)
       : file(goldens_of_lengths() / (name == kGpt2 ? "" : folder) / (name + ".safetensors")),
         model(models::parse_config(config_of(file, name), name)),
-        // Of the older form: [steps, B, T].
+        // Older goldens hold tokens as [steps, B, T].
         batch(file.get("tokens").shape.size(name == kGpt2 ? 1 : 0)),
         length(file.get("tokens").shape.size(name == kGpt2 ? 2 : 1)),
         tokens(ids_of(file.get("tokens"))) {}

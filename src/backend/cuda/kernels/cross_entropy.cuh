@@ -25,7 +25,7 @@ struct LogSum {
   BRRR_MEMBER float lse() const { return log_total + top; }
   BRRR_MEMBER float loss(float logit) const { return log_total - (logit - top); }
 };
-/// Of a row by T threads, V neighbours each (rows lie a multiple of V apart).
+/// Reduces one row with T threads that read V neighbours each; the row stride is a multiple of V.
 template <typename In, int T, int V>
 BRRR_DEVICE LogSum row_log_sum(const In* logits, u32 classes) {
   Running mine{-BRRR_INFINITY, 0.0f};
