@@ -3,9 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 namespace brrr {
 
@@ -14,11 +11,11 @@ inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Ticks of the processor's counter: cheaper to read than the clock, of no known rate, and almost
-/// in step from core to core. Two looks at both tell the rate between them (runtime/timeline.h).
+/// Ticks of the processor's time-stamp counter: cheaper to read than the clock, of unknown rate, and
+/// almost synchronous between cores. The rate follows from two readings of both (runtime/timeline.h).
 inline uint64_t clock_ticks() {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();  // not <x86intrin.h>: every file would parse it
 #else
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 #endif

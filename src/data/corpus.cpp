@@ -68,7 +68,7 @@ void add_path(const fs::path& path, std::vector<fs::path>& files) {
   files.push_back(path);
 }
 
-std::string describe(const std::vector<fs::path>& files) {
+std::string names_of(const std::vector<fs::path>& files) {
   if (files.size() == 1) return files.front().string();
   return fmt::format("{} files ({}, ...)", files.size(), files.front().string());
 }
@@ -162,7 +162,7 @@ CorpusFiles find_corpus(const CorpusOptions& options) {
   if (options.text.empty()) return default_corpus(options);
   CorpusFiles found;
   for (const fs::path& path : options.text) add_path(path, found.files);
-  found.description = describe(found.files);
+  found.description = names_of(found.files);
   found.separator = options.separator;
   const bool has_records = std::ranges::any_of(found.files, has_name_of_json_lines);
   if (found.separator.empty() && options.by_document && has_records)

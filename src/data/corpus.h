@@ -65,6 +65,9 @@ Corpus load_corpus(const CorpusOptions& options);
 /// The text that a tokenizer learns from: without the marks that Brrr has put between texts.
 std::string_view text_to_learn_from(const Corpus& corpus, std::string& storage);
 
+/// Bytes at the beginning of a file that show whether it is text.
+inline constexpr uint64_t kSniffBytes = 1 << 16;
+
 /// Throws UserError when `bytes`, the beginning of a file, show that it is no text: UTF-16, or more
 /// than 1% control characters (10% if there are eight or fewer).
 void check_not_binary(std::string_view bytes, const std::string& name, bool offer_bytes = true);

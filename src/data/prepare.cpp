@@ -22,7 +22,6 @@ namespace {
 
 constexpr int64_t kDefaultShardTokens = 100'000'000;
 constexpr size_t kMaxWavePieces = 1024;
-constexpr size_t kSniffBytes = 1 << 16;
 
 class Prepare {
  public:

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 
 namespace brrr::io {
 namespace {
-
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 /// Is `offset` the first character of the validation text?
 bool begins_validation(std::string_view text, uint64_t file_begin, const SplitRule& split,

@@ -7,17 +7,11 @@
 #include <cstring>
 #include <utility>
 
+#include "base/encoding/utf8.h"
 #include "base/errors.h"
 #include "data/corpus.h"
 
 namespace brrr::io {
-namespace {
-
-constexpr uint64_t kSniffBytes = 1 << 16;
-
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-
-}  // namespace
 
 TextFiles::TextFiles(const std::vector<fs::path>& files, bool any_bytes) : any_bytes_(any_bytes) {
   for (const fs::path& path : files) {

@@ -213,17 +213,17 @@ uint32_t largest_id(const std::byte* ids, int64_t n) {
 
 void TokenSource::verify(int64_t vocab) const {
   constexpr int64_t kPiece = 1 << 20;
-  struct Piece {
+  struct Range {
     size_t shard;
     int64_t first, tokens;
   };
-  std::vector<Piece> pieces;
+  std::vector<Range> pieces;
   for (size_t shard = 0; shard < views_.size(); ++shard)
     for (int64_t first = 0; first < views_[shard].tokens; first += kPiece)
       pieces.push_back({shard, first, std::min(kPiece, views_[shard].tokens - first)});
   std::vector<char> bad(pieces.size(), 0);
   parallel_chunks(std::ssize(pieces), [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const Range& piece = pieces[static_cast<size_t>(i)];
     const ShardView& view = views_[piece.shard];
     const std::byte* ids = view.ids + piece.first * view.width;
     const uint32_t largest = view.width == 2 ? largest_id<uint16_t>(ids, piece.tokens)
@@ -234,7 +234,7 @@ void TokenSource::verify(int64_t vocab) const {
   });
   const auto found = std::find(bad.begin(), bad.end(), 1);
   if (found == bad.end()) return;
-  const Piece& piece = pieces[static_cast<size_t>(found - bad.begin())];
+  const Range& piece = pieces[static_cast<size_t>(found - bad.begin())];
   std::vector<int32_t> ids(static_cast<size_t>(piece.tokens));
   views_[piece.shard].read(piece.first, ids);
   check_ids(ids, starts_[piece.shard] + piece.first, vocab);

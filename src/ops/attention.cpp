@@ -19,8 +19,6 @@
 namespace brrr {
 namespace {
 
-DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
-
 // -- checks
 
 void check_attributes(const InferContext& c, bool gradient) {
@@ -122,7 +120,7 @@ AttentionForm checked(const InferContext& c, bool gradient) {
 }
 
 Type y_type(const AttentionForm& form) { return {form.dtype, form.y_shape()}; }
-Type lse_type(const AttentionForm& form) { return {work_dtype(form.dtype), form.lse_shape()}; }
+Type lse_type(const AttentionForm& form) { return {ops::work_dtype(form.dtype), form.lse_shape()}; }
 
 // -- the meaning
 
@@ -169,7 +167,7 @@ struct Opened {
         attrs(a),
         in(operands),
         form(a, types_of(operands), gradient),
-        work(work_dtype(form.dtype)),
+        work(ops::work_dtype(form.dtype)),
         q(part(0)),
         k(shared(part(1))),
         v(shared(part(2))) {}

@@ -8,8 +8,6 @@
 namespace brrr {
 namespace {
 
-DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
-
 bool transposed(const Attrs& attrs) { return attrs.get<bool>("transpose_w"); }
 bool is_stored(const Type& w) { return !w.storage.is_plain(); }
 
@@ -43,7 +41,7 @@ Shape check_head(const InferContext& c) {
 }
 
 void check_statistic(const InferContext& c, size_t i, const char* what) {
-  const Type wanted{work_dtype(c.in[0].dtype), ops::leading(c.in[0].shape)};
+  const Type wanted{ops::work_dtype(c.in[0].dtype), ops::leading(c.in[0].shape)};
   if (!(c.in[i] == wanted)) c.fail("{} must be {}; got {}", what, wanted.str(), c.in[i].str());
 }
 
@@ -64,11 +62,11 @@ Attrs head_attrs(int64_t ignore_index, bool transpose_w, bool round_logits) {
 }
 
 Value logits_of(const Attrs& attrs, Value x, Value w) {
-  const DType work = work_dtype(x.dtype()), dtype = rounds(attrs) ? x.dtype() : work;
+  const DType work = ops::work_dtype(x.dtype()), dtype = rounds(attrs) ? x.dtype() : work;
   return cast(matmul(x, w, false, transposed(attrs), dtype), work);
 }
 
-std::vector<Value> backward(const DecomposeContext& c) {
+std::vector<Value> head_gradients(const DecomposeContext& c) {
   const Attrs& attrs = c.node.attrs;
   Value x = c.in[0], lse = c.in[3];
   Value logits = logits_of(attrs, x, c.in[1]);
@@ -87,7 +85,7 @@ std::vector<Value> backward(const DecomposeContext& c) {
   return {dx, dw};
 }
 
-void vjp(VjpContext& c) {
+void head_vjp(VjpContext& c) {
   BRRR_CHECK(!is_stored(c.operand(1).type()), "a loss head of stored weights has no gradient");
   Value x = c.operand(0), lse = c.result(1);
   std::vector<Value> in{x, c.operand(1), c.operand(2), lse};
@@ -151,7 +149,7 @@ std::vector<Sample> head_samples(Head head) {
   return out;
 }
 
-constexpr const char* kOperandsDoc =
+constexpr const char* kHeadOperandsDoc =
     " x: [..., K], w: [V, K] where {transpose_w}, else [K, V]; targets: [...] i32; losses, lse: "
     "[...] f32 (f64 of f64). w may lie in any storage";
 constexpr const char* kGradientsDoc =
@@ -181,13 +179,13 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.doc = std::string(
                 "cross_entropy of the logits x op(w), which are rounded to the dtype of x "
                 "where {round_logits} says so and need never be held at once.") +
-            kOperandsDoc;
+            kHeadOperandsDoc;
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
     d.infer = [](const InferContext& c) {
       expect_operands(c, 3);
-      const Type row{work_dtype(c.in[0].dtype), check_head(c)};
+      const Type row{ops::work_dtype(c.in[0].dtype), check_head(c)};
       return std::vector<Type>{row, row};
     };
     d.decompose = [](const DecomposeContext& c) {
@@ -195,7 +193,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
                                      c.node.attrs.get<int64_t>("ignore_index"));
       return std::vector<Value>{out.losses, out.lse};
     };
-    d.vjp = vjp;
+    d.vjp = head_vjp;
     d.cost = cost_of_products(1);
     d.samples = [] { return head_samples(Head::forward); };
     list.push_back(std::move(d));
@@ -211,7 +209,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
                 "dlogits = dlosses (e^(logits - lse) - onehot(target)), 0 where target == "
                 "{ignore_index}, plus where {dlse} says so dlse e^(logits - lse), dx = "
                 "dlogits op(w)ᵀ and dw = xᵀ dlogits, transposed as w is.") +
-            kOperandsDoc + "; dlosses, {dlse}: as lse" + kGradientsDoc;
+            kHeadOperandsDoc + "; dlosses, {dlse}: as lse" + kGradientsDoc;
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
@@ -225,7 +223,7 @@ std::vector<OpDef> linear_cross_entropy_ops() {
       if (dlse) check_statistic(c, 5, "dlse");
       return std::vector<Type>{dx_type(c), dw_type(c)};
     };
-    d.decompose = backward;
+    d.decompose = head_gradients;
     d.cost = cost_of_products(3);
     d.samples = [] { return head_samples(Head::gradient); };
     list.push_back(std::move(d));
@@ -239,14 +237,14 @@ std::vector<OpDef> linear_cross_entropy_ops() {
     d.doc = std::string(
                 "linear_cross_entropy and its gradients together, where dlosses depends on "
                 "neither of its results: the logits are computed once.") +
-            kOperandsDoc + "; dlosses: as losses" + kGradientsDoc;
+            kHeadOperandsDoc + "; dlosses: as losses" + kGradientsDoc;
     d.op_class = OpClass::contraction;
     d.autocast = Autocast::low;
     d.autocast_operands = 0b011;
     d.accumulator_dtype = {nullptr, nullptr, "dx_dtype", "dw_dtype"};
     d.infer = [](const InferContext& c) {
       expect_gradient_operands(c, 4);
-      const Type row{work_dtype(c.in[0].dtype), check_head(c)};
+      const Type row{ops::work_dtype(c.in[0].dtype), check_head(c)};
       check_statistic(c, 3, "dlosses");
       return std::vector<Type>{row, row, dx_type(c), dw_type(c)};
     };

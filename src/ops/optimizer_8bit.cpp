@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kStates = 4;  // codes of m and v, scales of m and v
 
-std::vector<Type> infer(const InferContext& c) {
+std::vector<Type> infer_8bit(const InferContext& c) {
   const UpdateLayout at = check_update(c, kStates, {"beta1", "beta2"}, {"eps", "weight_decay"});
   std::vector<Type> out;
   for (size_t i = 0; i < at.n; ++i) out.push_back(c.in[at.param(i)]);
@@ -46,7 +46,7 @@ struct Codes {
   }
 };
 
-void evaluate(const EvalContext& c) {
+void evaluate_8bit(const EvalContext& c) {
   const Attrs& a = c.node.attrs;
   const UpdateLayout at(a, c.in.size(), kStates);
   const double lr = c.in[UpdateLayout::kLearningRate]->data[0];
@@ -105,8 +105,8 @@ std::vector<OpDef> optimizer_8bit_ops() {
   d.op_class = OpClass::optimizer;
   d.updates_parameters = true;
   d.no_gradient = "it consumes gradients";
-  d.infer = infer;
-  d.evaluate = evaluate;
+  d.infer = infer_8bit;
+  d.evaluate = evaluate_8bit;
   d.cost = [](const Node& node, std::span<const Type> in) {
     const UpdateLayout at(node.attrs, in.size(), kStates);
     double count = 0;

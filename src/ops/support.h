@@ -23,6 +23,8 @@ const Graph& region_of(const InferContext& c, std::string_view name);
 void expect_same_dtype(const InferContext& c, size_t i, size_t j);
 /// The NumPy broadcast of two shapes; fails naming both.
 Shape broadcast(const InferContext& c, const Shape& a, const Shape& b);
+/// Accumulation dtype of a composite over floating `t`: f64 for f64, otherwise f32.
+inline DType work_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 /// Axis in [0, rank), negative counted from the end.
 int64_t normal_axis(int64_t axis, int rank);
 

@@ -13,7 +13,7 @@ namespace brrr::test {
 namespace {
 
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 class SentenceFolders : public EndToEnd {
  protected:
@@ -41,15 +41,15 @@ class SentenceFolders : public EndToEnd {
     write_file_atomically(path("texts.txt"), text_of("texts") + "\n");
     return path(name).string();
   }
-  Words folders() const {
+  Arguments folders() const {
     std::set<std::string> names;
     for (const io::TensorView& t : golden_.tensors())
       if (t.name.starts_with("truncated/")) names.insert(t.name.substr(10));
     return {names.begin(), names.end()};
   }
   /// The numbers that `embed` prints for the texts, one vector after the other.
-  std::vector<float> embed(const std::string& folder, const Words& more) {
-    Words args{"embed", folder, path("texts.txt").string(), "--json", "--threads", "1"};
+  std::vector<float> embed(const std::string& folder, const Arguments& more) {
+    Arguments args{"embed", folder, path("texts.txt").string(), "--json", "--threads", "1"};
     args.insert(args.end(), more.begin(), more.end());
     EXPECT_EQ(run(args), 0) << err_;
     std::vector<float> all;
@@ -137,7 +137,7 @@ TEST_F(SentenceFolders, StandardInputAndLinesOfJson) {
 TEST_F(SentenceFolders, WhatDoesNotGoTogetherIsRefused) {
   const std::string prompts = unpacked("prompts"), fixed = unpacked("static"),
                     texts = path("texts.txt").string();
-  const auto fails = [&](const Words& args, int code, const std::string& part) {
+  const auto fails = [&](const Arguments& args, int code, const std::string& part) {
     EXPECT_EQ(run(args), code) << out_;
     EXPECT_NE(err_.find(part), std::string::npos) << err_;
   };

@@ -11,6 +11,9 @@
 
 namespace brrr::io {
 
+/// Whether `c` continues a character: 10xxxxxx.
+inline bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
 inline constexpr uint32_t kInvalidByte = 0xffffffffu;
 
 struct DecodedChar {

@@ -22,10 +22,9 @@
 namespace brrr::io {
 namespace {
 
-constexpr size_t kLookedAt = 1 << 16;  // bytes that show whether a file is text
 
 void check_labelled_text(std::string_view text, const std::string& name) {
-  check_not_binary(text.substr(0, kLookedAt), name, false);
+  check_not_binary(text.substr(0, kSniffBytes), name, false);
   const auto place = [&](size_t at) {
     const std::string_view before = text.substr(0, at);
     const size_t begin = before.find_last_of('\n') + 1;  // npos + 1 is 0

@@ -23,7 +23,6 @@ namespace {
 
 constexpr size_t kUnpackedPiece = size_t{1} << 20;
 constexpr size_t kLongestJsonLine = size_t{64} << 20;
-constexpr size_t kSniffedBytes = size_t{1} << 16;
 
 /// The bytes of a piece that end with a whole character.
 size_t whole_characters(std::string_view piece) {
@@ -52,7 +51,7 @@ void write_unpacked(const fs::path& path, const PlainTextOptions& options, FileW
     const std::string_view text = std::string_view(piece).substr(0, whole);
     if (!options.accept_bytes) {
       if (out.bytes_written() == 0)
-        check_not_binary(text.substr(0, kSniffedBytes), path.string(), options.offer_bytes);
+        check_not_binary(text.substr(0, kSniffBytes), path.string(), options.offer_bytes);
       check_is_text(text, path.string(), out.bytes_written(), options.offer_bytes);
     }
     out.write(text);

@@ -15,7 +15,7 @@ struct Run {
 /// An axis as nested runs, outermost first; none: one element.
 using Axis = std::vector<Run>;
 
-struct Placement {
+struct StridedView {
   int64_t offset = 0;
   std::vector<Axis> axes;
 };
@@ -35,8 +35,8 @@ Axis joined_runs(std::vector<Axis>::const_iterator from, std::vector<Axis>::cons
   return all;
 }
 
-Placement whole(const Shape& shape) {
-  Placement p;
+StridedView whole(const Shape& shape) {
+  StridedView p;
   const auto sizes = shape.sizes(), strides = shape.strides();
   for (size_t i = 0; i < sizes.size(); ++i) {
     p.axes.emplace_back();
@@ -45,9 +45,9 @@ Placement whole(const Shape& shape) {
   return p;
 }
 
-std::optional<Placement> reshaped(const Placement& p, const Shape& to) {
+std::optional<StridedView> reshaped(const StridedView& p, const Shape& to) {
   Axis left = joined_runs(p.axes.begin(), p.axes.end());
-  Placement out{p.offset, {}};
+  StridedView out{p.offset, {}};
   size_t at = 0;
   for (int64_t need : to.sizes()) {
     Axis axis;
@@ -72,7 +72,7 @@ std::optional<Placement> reshaped(const Placement& p, const Shape& to) {
   return out;
 }
 
-std::optional<Placement> sliced(Placement p, size_t axis, int64_t start, int64_t size) {
+std::optional<StridedView> sliced(StridedView p, size_t axis, int64_t start, int64_t size) {
   Axis& runs = p.axes[axis];
   if (runs.size() > 1) return std::nullopt;
   if (runs.empty()) return p;
@@ -83,8 +83,8 @@ std::optional<Placement> sliced(Placement p, size_t axis, int64_t start, int64_t
   return p;
 }
 
-Placement broadcast(const Placement& p, const Shape& from, const Shape& to) {
-  Placement out{p.offset, {}};
+StridedView broadcast(const StridedView& p, const Shape& from, const Shape& to) {
+  StridedView out{p.offset, {}};
   const int more = to.rank() - from.rank();
   for (int axis = 0; axis < to.rank(); ++axis) {
     const bool grows = axis < more || (from.size(axis - more) == 1 && to.size(axis) != 1);
@@ -100,7 +100,7 @@ bool is_move(const Node& node) {
 }
 
 /// What the node does to the placement of its operand.
-std::optional<Placement> moved(const Graph& g, const Node& node, const Placement& p) {
+std::optional<StridedView> moved(const Graph& g, const Node& node, const StridedView& p) {
   const std::string& op = node.op->name;
   const Shape& shape = node.results[0].shape;
   if (op == "reshape") return reshaped(p, shape);
@@ -108,14 +108,14 @@ std::optional<Placement> moved(const Graph& g, const Node& node, const Placement
   if (op == "slice")
     return sliced(p, static_cast<size_t>(node.attrs.get<int64_t>("axis")),
                   node.attrs.get<int64_t>("start"), node.attrs.get<int64_t>("size"));
-  Placement out{p.offset, {}};
+  StridedView out{p.offset, {}};
   for (int64_t axis : node.attrs.get<std::vector<int64_t>>("permutation"))
     out.axes.push_back(p.axes[static_cast<size_t>(axis)]);
   return out;
 }
 
 /// Where v lies in `source`; nothing unless only moves lead from there to v.
-std::optional<Placement> placement(const Graph& g, ValueId v, ValueId source) {
+std::optional<StridedView> placement(const Graph& g, ValueId v, ValueId source) {
   if (v == source) return whole(g.type(v).shape);
   const Node& node = g.node(v.node);
   const auto before = placement(g, node.operands[0], source);

@@ -77,7 +77,7 @@ void note_at(Notes* notes, const Graph& g, NodeId id, const std::string& text) {
 // ----------------------------------------------------------------------------
 
 // A linear_cross_entropy and its gradient.
-struct Pair {
+struct HeadAndGradient {
   NodeId head = kNoNode, grad = kNoNode;
 };
 
@@ -86,7 +86,7 @@ class Joiner {
   explicit Joiner(const Graph& g) : g_(g) {}
 
   // The first pair that can be joined; what cannot be goes into `notes`.
-  Pair find(Notes* notes) const {
+  HeadAndGradient find(Notes* notes) const {
     for (NodeId id = 0; id < g_.size(); ++id) {
       if (g_.node(id).op->name != "linear_cross_entropy") continue;
       const NodeId grad = gradient_of(id);
@@ -99,7 +99,7 @@ class Joiner {
   }
 
   // The joined node stands in the place of the forward; what leads to dlosses moves before it.
-  Graph join(const Pair& pair) const {
+  Graph join(const HeadAndGradient& pair) const {
     const ValueId dlosses = g_.node(pair.grad).operands[4];
     std::vector<bool> early(g_.size());
     early[dlosses.node] = true;
@@ -135,7 +135,7 @@ class Joiner {
     return kNoNode;
   }
 
-  std::string explain(const Pair& pair) const {
+  std::string explain(const HeadAndGradient& pair) const {
     const Node& grad = g_.node(pair.grad);
     if (grad.attrs.get<bool>("dlse")) return "the loss depends on lse";
     std::vector<bool> depends(g_.size());
@@ -146,7 +146,7 @@ class Joiner {
     return "";
   }
 
-  void add_step(Rewriter& r, const Pair& pair, ValueId dlosses) const {
+  void add_step(Rewriter& r, const HeadAndGradient& pair, ValueId dlosses) const {
     const Node& grad = g_.node(pair.grad);
     Attrs attrs;
     for (const auto& [name, value] : grad.attrs)
@@ -202,7 +202,7 @@ Graph join_loss_head(const Graph& in, Notes* notes) {
   Graph out = in;
   // One at a time: a joined node depends on more than its forward did, and this may forbid the
   // next (of a product of two losses only one can be joined).
-  for (Pair pair = Joiner(out).find(nullptr); pair.head != kNoNode;
+  for (HeadAndGradient pair = Joiner(out).find(nullptr); pair.head != kNoNode;
        pair = Joiner(out).find(nullptr)) {
     note_at(notes, out, pair.head, "forward and backward of the loss head are one node");
     Graph next = Joiner(out).join(pair);

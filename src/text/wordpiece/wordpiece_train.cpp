@@ -23,7 +23,7 @@ constexpr const char* kSpecial[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 constexpr int32_t kClass = 2, kSeparator = 3;
 // Rare characters are no tokens: they would take the place of words.
 constexpr size_t kMostCharacters = 1000;
-constexpr size_t kLongestPiece = 100;  // characters, as the model has it
+constexpr size_t kLongestWord = 100;  // characters, as the model has it
 
 using PieceCounts = std::unordered_map<std::string, int64_t>;
 
@@ -140,7 +140,7 @@ Json tokenizer_of(const std::vector<std::string>& tokens) {
            {{"type", "WordPiece"},
             {"unk_token", "[UNK]"},
             {"continuing_subword_prefix", kContinuing},
-            {"max_input_chars_per_word", kLongestPiece},
+            {"max_input_chars_per_word", kLongestWord},
             {"vocab", vocabulary}}}};
 }
 
@@ -188,7 +188,7 @@ std::unique_ptr<Tokenizer> train_wordpiece(std::string_view text, int32_t vocab_
   for (const CountedPiece& piece : pieces) {
     symbols.clear();
     const auto characters = characters_of(piece.text);
-    if (characters.size() > kLongestPiece) continue;
+    if (characters.size() > kLongestWord) continue;
     bool is_known = true;
     for (size_t i = 0; i < characters.size() && is_known; ++i) {
       const std::string token =

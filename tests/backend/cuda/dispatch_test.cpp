@@ -21,7 +21,7 @@ namespace {
 
 const fs::path kGoldens = fs::path(BRRR_SOURCE_DIR) / "tests/golden/dispatch";
 
-struct Case {
+struct DispatchCase {
   const char* name;
   models::Gpt2Config config;
   int64_t batch = 8, length = 0;
@@ -45,31 +45,31 @@ models::Gpt2Config gpt2(int64_t layers, int64_t heads, int64_t width, int64_t vo
   return c;
 }
 
-std::vector<Case> cases() {
-  Case odd{"odd_shapes", gpt2(2, 3, 111, 997, 37), 3};
+std::vector<DispatchCase> cases() {
+  DispatchCase odd{"odd_shapes", gpt2(2, 3, 111, 997, 37), 3};
   odd.config.resid_pdrop = odd.config.embd_pdrop = odd.config.attn_pdrop = 0.1;
-  Case dropout{"gpt2_124m_bf16_dropout", gpt2(12, 12, 768), 32};
+  DispatchCase dropout{"gpt2_124m_bf16_dropout", gpt2(12, 12, 768), 32};
   dropout.config.resid_pdrop = dropout.config.embd_pdrop = dropout.config.attn_pdrop = 0.1;
-  Case f32{"gpt2_124m_fp32", gpt2(12, 12, 768), 4};
+  DispatchCase f32{"gpt2_124m_fp32", gpt2(12, 12, 768), 4};
   f32.precision = DType::f32;
-  Case a100{"gpt2_124m_bf16_sm80", gpt2(12, 12, 768), 8};
+  DispatchCase a100{"gpt2_124m_bf16_sm80", gpt2(12, 12, 768), 8};
   a100.gpu = "cuda:sm_80";
-  Case l40{"gpt2_124m_bf16_sm89", gpt2(12, 12, 768), 8};
+  DispatchCase l40{"gpt2_124m_bf16_sm89", gpt2(12, 12, 768), 8};
   l40.gpu = "cuda:sm_89";
-  Case tf32{"gpt2_124m_tf32", gpt2(12, 12, 768), 4};
+  DispatchCase tf32{"gpt2_124m_tf32", gpt2(12, 12, 768), 4};
   tf32.precision = DType::f32;
   tf32.matmul_precision = MatmulPrecision::high;
-  Case fp8{"gpt2_1558m_fp8", gpt2(48, 25, 1600), 4},
+  DispatchCase fp8{"gpt2_1558m_fp8", gpt2(48, 25, 1600), 4},
       fp8_l40{"gpt2_124m_fp8_sm89", gpt2(12, 12, 768), 8},
       no_fp8{"gpt2_124m_fp8_sm80", gpt2(12, 12, 768), 8};
   fp8.fp8 = fp8_l40.fp8 = no_fp8.fp8 = true;
   fp8_l40.gpu = "cuda:sm_89";
   no_fp8.gpu = "cuda:sm_80";
-  Case bert{"bert_base_bf16", {}, 32, 512}, bert_l40{"bert_large_bf16_sm89", {}, 8, 512};
+  DispatchCase bert{"bert_base_bf16", {}, 32, 512}, bert_l40{"bert_large_bf16_sm89", {}, 8, 512};
   bert.bert = test::BertConfig{};
   bert_l40.bert = test::BertConfig{24, 16, 1024};
   bert_l40.gpu = "cuda:sm_89";
-  Case decode{"gpt2_124m_decode", gpt2(12, 12, 768), 1};
+  DispatchCase decode{"gpt2_124m_decode", gpt2(12, 12, 768), 1};
   decode.trains = false;
   return {{"gpt2_124m_bf16", gpt2(12, 12, 768), 32},
           {"gpt2_350m_bf16", gpt2(24, 16, 1024), 16},
@@ -113,7 +113,7 @@ std::string calls_of(const Graph& g, const Backend& backend) {
   return text;
 }
 
-std::string describe(const Case& c) {
+std::string describe(const DispatchCase& c) {
   const Backend backend = described_backend(*gpu_description(c.gpu));
   PipelineOptions p;
   p.precision = c.precision;
@@ -145,7 +145,7 @@ std::string describe(const Case& c) {
   return text + calls_of(program.graph(), backend);
 }
 
-class Dispatch : public testing::TestWithParam<Case> {};
+class Dispatch : public testing::TestWithParam<DispatchCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, Dispatch, testing::ValuesIn(cases()),
                          [](const auto& row) { return row.param.name; });
 

@@ -24,7 +24,7 @@ Value state(Graph& g, std::string_view name, Shape shape, DType dtype = DType::b
 }
 
 /// One size of a family. `flops` and `bytes` are what it does; a family's cases compare by `work`.
-struct Case {
+struct FamilyCase {
   std::string what;
   double work = 0;
   std::function<Graph()> graph;
@@ -39,11 +39,11 @@ class OnGpuFamily : public test::OnGpuTest {
   /// The first case against the reference; then each is timed, the larger ones only where the time
   /// of the one before promises that a run takes less than kMostSeconds. `way`: every node that has
   /// a way of that name has no other, and one node must have it.
-  static void climb(std::string_view family, const std::vector<Case>& cases, double bound,
+  static void climb(std::string_view family, const std::vector<FamilyCase>& cases, double bound,
                     const std::string& way = "") {
     double seconds = 0;
     for (size_t i = 0; i < cases.size(); ++i) {
-      const Case& c = cases[i];
+      const FamilyCase& c = cases[i];
       if (i > 0) seconds *= c.work / cases[i - 1].work;
       if (seconds > kMostSeconds) {
         std::cout << fmt::format("{}: {} and what follows are left out: a run would take {:.0f} s",
@@ -73,8 +73,8 @@ class OnGpuFamily : public test::OnGpuTest {
     }
   }
 
-  static std::vector<Case> products(DType dtype) {
-    std::vector<Case> cases;
+  static std::vector<FamilyCase> products(DType dtype) {
+    std::vector<FamilyCase> cases;
     for (const int64_t n : {64, 512, 2048, 8192}) {
       const double flops = 2.0 * static_cast<double>(n * n) * static_cast<double>(n);
       const auto graph = [n, dtype] {
@@ -103,7 +103,7 @@ class OnGpuFamily : public test::OnGpuTest {
     if ((way == "tma" || way == "wgmma") && sm != kSmOfWgmma)
       GTEST_SKIP() << way << " is for sm_90 alone, and this is sm_" << sm;
     for (const bool backward : {false, true}) {
-      std::vector<Case> cases;
+      std::vector<FamilyCase> cases;
       for (const auto& [batch, heads, t] :
            {std::array<int64_t, 3>{1, 2, 192}, {4, 4, 512}, {32, 12, 1024}}) {
         const auto graph = [batch, heads, t, backward] {
@@ -167,7 +167,7 @@ TEST_F(OnGpuFamily, Copies) {
 
 // The residual sum, its layer norm and a GELU behind it, as the pass `fuse` joins them.
 TEST_F(OnGpuFamily, FusedCluster) {
-  std::vector<Case> cases;
+  std::vector<FamilyCase> cases;
   for (const int64_t rows : {33, 2048, 65536}) {
     constexpr int64_t kWidth = 768;
     const auto graph = [rows] {
@@ -196,7 +196,7 @@ TEST_F(OnGpuFamily, CublasLtFp8) {
 
 // A weight's gradient and its bias' in one call: dW = x^T dY in f32, db = the sum over dY's rows.
 TEST_F(OnGpuFamily, BiasGradient) {
-  std::vector<Case> cases;
+  std::vector<FamilyCase> cases;
   for (const auto& [rows, in, out] :
        {std::array<int64_t, 3>{48, 64, 80}, {1024, 768, 768}, {32768, 768, 3072}}) {
     const auto graph = [rows, in, out] {
@@ -240,7 +240,7 @@ TEST_F(OnGpuFamily, GraphReplay) {
     double ms = INFINITY;
     for (int i = 0; i < kSteps; ++i) {
       const float value = 1.0f / static_cast<float>(i + 3);
-      Call call{p, {}, {"total"}};
+      brrr::Call call{p, {}, {"total"}};
       call.set("a", std::span(&value, 1));
       const Stopwatch watch;
       seen.push_back(engine.run(std::span(&call, 1)).at(0).at(0));

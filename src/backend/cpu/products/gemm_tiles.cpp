@@ -107,7 +107,7 @@ struct ByTiles : Tiles {
 };
 /// What dot() multiplies.
 template <class Tiles>
-struct Bf16 : ByTiles<Tiles> {
+struct Bf16Tiles : ByTiles<Tiles> {
   template <int kSum, int kA, int kB>
   void dot() {
     this->template dot_bf16<kSum, kA, kB>();
@@ -124,7 +124,7 @@ struct Int8 : ByTiles<Tiles> {
 template <class Tiles>
 void run_amx(const GemmBatch& batch) {
   if (batch.args.dtype == DType::i8) return run<Int8<Tiles>>(batch, {});
-  run<Bf16<Tiles>>(batch, RowSums::kAmx);
+  run<Bf16Tiles<Tiles>>(batch, RowSums::kAmx);
 }
 
 }  // namespace
@@ -154,7 +154,7 @@ bool is_small(const GemmArgs& g, int64_t batch, int64_t team) {
 
 void gemm_amx_emulated(const GemmBatch& batch) { run_amx<EmulatedTiles>(batch); }
 void gemm_pairs_emulated(const GemmBatch& batch) {
-  run<Bf16<MemoryTiles<EmulatedPairs>>>(batch, RowSums::kEmulatedPairs);
+  run<Bf16Tiles<MemoryTiles<EmulatedPairs>>>(batch, RowSums::kEmulatedPairs);
 }
 void gemm_vnni_emulated(const GemmBatch& batch) {
   run<Int8<MemoryTiles<EmulatedVnniQuads>>>(batch, {});
@@ -178,7 +178,7 @@ GemmTiles gemm_tiles_packing(const GemmArgs& g, int64_t batch, bool strips) {
   if (is_row(g)) return {std::min(team, ceil_div(g.n, row_columns(g, team)) * batch)};
   if (is_small(g, batch, team)) return {std::min(team, batch)};
   const TileRate rate =
-      strips ? TileRate{kStripBlockTiles, kStripCycles} : tile_rate<Bf16<EmulatedTiles>>();
+      strips ? TileRate{kStripBlockTiles, kStripCycles} : tile_rate<Bf16Tiles<EmulatedTiles>>();
   const TileLayout layout = lay_out_tiles(g, rate, team);
   const int64_t lane_bytes = ceil_div(std::min(layout.k, g.k), tile_terms(g.dtype)) * kTileRowBytes;
   const int64_t rows = round_up(std::min(layout.rows, g.m), kPanel),

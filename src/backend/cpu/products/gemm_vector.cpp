@@ -188,7 +188,7 @@ int64_t tasks_of(const GemmArgs& g, const BlockPlan& plan) {
 
 /// The part of A that one phase packs: rows [i0, i1), terms [k0, k1). Laid out by blocks of terms,
 /// then by row panels.
-struct Chunk {
+struct PackedChunk {
   int64_t i0, i1, k0, k1;
   int64_t panels(const GemmKernels& kernels) const { return ceil_div(i1 - i0, kernels.mr); }
 };
@@ -206,7 +206,7 @@ const void* b_at(const GemmArgs& g, int64_t k, int64_t j) {
 
 /// Packs row panels [p, p + kAPanels) of block `kb` of the chunk.
 void pack_a_group(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels,
-                  const Chunk& chunk, int64_t kb, int64_t p, float* out) {
+                  const PackedChunk& chunk, int64_t kb, int64_t p, float* out) {
   const int64_t panel = panel_floats(plan, kernels);
   const int64_t i = chunk.i0 + p * kernels.mr, k = chunk.k0 + kb * plan.k_step;
   gemm_packing().pack_a(g.dtype, a_at(g, i, k), g.lda, g.trans_a,
@@ -257,7 +257,7 @@ void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kern
 
 /// Sets the block's A: kc terms from k0 of its rows from i0.
 void provide_a(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels,
-               const Chunk& chunk, const float* shared_a, float* row_panels, int64_t k0, int64_t i0,
+               const PackedChunk& chunk, const float* shared_a, float* row_panels, int64_t k0, int64_t i0,
                GemmBlock& block) {
   const int64_t panel = panel_floats(plan, kernels);
   if (!plan.pack_a && !plan.widen_a) {
@@ -283,7 +283,7 @@ void provide_a(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kern
 
 /// Rows [i0, i1) x columns [j0, j1) of product `index`, over the terms of the chunk.
 void run_task(const GemmArgs& g, int64_t index, const BlockPlan& plan, const GemmKernels& kernels,
-              const Chunk& chunk, const float* shared_a, int64_t i0, int64_t i1, int64_t j0,
+              const PackedChunk& chunk, const float* shared_a, int64_t i0, int64_t i1, int64_t j0,
               int64_t j1) {
   const Workspace space = workspace();
   const bool own_sums = needs_sums(g);
@@ -348,7 +348,7 @@ void gemm_vector(const GemmBatch& all) {
   const int64_t tasks = tasks_of(args, plan);
   // Neighbouring tasks share the longer operand's block, which is then still in a cache.
   const bool rows_first = args.n >= args.m;
-  const auto run = [&](int64_t index, const Chunk& chunk, const float* shared_a, int64_t task) {
+  const auto run = [&](int64_t index, const PackedChunk& chunk, const float* shared_a, int64_t task) {
     const GemmArgs g = all.product(index);
     const int64_t row = rows_first ? task % row_blocks : task / col_blocks;
     const int64_t col = rows_first ? task / row_blocks : task % col_blocks;
@@ -362,7 +362,7 @@ void gemm_vector(const GemmBatch& all) {
                                     : tasks * batch));
 
   if (!plan.pack_a) {
-    const Chunk whole{0, args.m, 0, args.k};
+    const PackedChunk whole{0, args.m, 0, args.k};
     if (team <= 1) {
       for (int64_t task = 0; task < tasks * batch; ++task) {
         run(task / tasks, whole, nullptr, task % tasks);
@@ -388,7 +388,7 @@ void gemm_vector(const GemmBatch& all) {
       const GemmArgs g = all.product(i);
       for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
         for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
-          const Chunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
+          const PackedChunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
                             std::min(g.k, k0 + plan.chunk_k)};
           const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
           const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);

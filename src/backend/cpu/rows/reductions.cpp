@@ -41,12 +41,12 @@ struct Offsets {
 };
 
 /// x as kept axes times reduced axes, the innermost run taken out of whichever it belongs to.
-struct Layout {
+struct ReducedLayout {
   Offsets kept, reduced;
   int64_t run = 1;
   bool run_is_kept = false;
 
-  Layout(const Shape& x, const std::vector<int64_t>& axes) {
+  ReducedLayout(const Shape& x, const std::vector<int64_t>& axes) {
     const auto strides = x.strides();
     for (int axis = 0; axis < x.rank(); ++axis) {
       if (x.size(axis) == 1) continue;
@@ -192,7 +192,7 @@ class ReductionKernel final : public Kernel {
     }
   }
 
-  Layout layout_;
+  ReducedLayout layout_;
   Fold fold_;
   bool bf16_;
   const ReductionRows &rows_, &f32_rows_;
@@ -239,7 +239,7 @@ class PlainReduction final : public Kernel {
     if (!is_min_) return a * b;
     return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
   }
-  Layout layout_;
+  ReducedLayout layout_;
   bool is_min_, is_empty_;
   int64_t out_elements_, kept_run_, reduced_run_, reduced_;
 };

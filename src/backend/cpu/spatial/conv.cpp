@@ -89,7 +89,7 @@ std::string float_refusal(const NodeView& v) {
   return "";
 }
 
-const std::byte* bytes_at(const void* base, int64_t bytes) {
+const std::byte* address_at(const void* base, int64_t bytes) {
   return static_cast<const std::byte*>(base) + bytes;
 }
 
@@ -148,7 +148,7 @@ class ConvProducts final : public Kernel {
     g.ldc = s_.out();
     const int64_t e = s_.element();
     for (int64_t n = 0; n < s_.n; ++n) {
-      const std::byte* x = bytes_at(args.in[0], n * s_.c * s_.in() * e);
+      const std::byte* x = address_at(args.in[0], n * s_.c * s_.in() * e);
       auto* y = static_cast<std::byte*>(args.out[0]) + n * s_.m * s_.out() * e;
       if (pointwise_) {
         g.n = g.ldb = s_.out();
@@ -160,7 +160,7 @@ class ConvProducts final : public Kernel {
         continue;
       }
       for (int64_t group = 0; group < s_.groups; ++group) {
-        g.a = bytes_at(args.in[1], group * s_.mg() * g.k * e);
+        g.a = address_at(args.in[1], group * s_.mg() * g.k * e);
         if (bias != nullptr) g.epilogue = {&add_row_bias, bias + group * s_.mg()};
         by_columns(g, x + group * s_.cg() * s_.in() * e, y + group * s_.mg() * s_.out() * e,
                    columns);
@@ -226,10 +226,10 @@ class ConvWindows final : public Kernel {
         reinterpret_cast<float*>(scratch + in_lines(plane_.floats() * int64_t{sizeof(float)}));
     float* weights = row + in_lines(plane_.row_windows() * int64_t{sizeof(float)}) / 4;
     const int64_t e = s_.element(), channel = p % s_.c, image = p / s_.c;
-    plane_.fill(s_.dtype, bytes_at(args.in[0], p * s_.in() * e), plane);
+    plane_.fill(s_.dtype, address_at(args.in[0], p * s_.in() * e), plane);
     for (int64_t k = 0; k < s_.mg(); ++k) {
       const int64_t m = channel * s_.mg() + k;
-      f.read(s_.dtype, bytes_at(args.in[1], m * taps_ * e), taps_, weights);
+      f.read(s_.dtype, address_at(args.in[1], m * taps_ * e), taps_, weights);
       auto* y = static_cast<std::byte*>(args.out[0]) + (image * s_.m + m) * s_.out() * e;
       for (int64_t r = 0; r < plane_.rows(); ++r, y += plane_.row_windows() * e) {
         float* const to = s_.dtype == DType::f32 ? reinterpret_cast<float*>(y) : row;
@@ -272,14 +272,14 @@ class ConvDots final : public Kernel {
     const int64_t e = s_.element(), groups = s_.n * s_.groups;
     for (int64_t i = 0; i < groups; ++i) {
       const int64_t m = i % s_.groups * s_.mg();
-      const std::byte* x = bytes_at(args.in[0], i * s_.cg() * s_.in() * e);
+      const std::byte* x = address_at(args.in[0], i * s_.cg() * s_.in() * e);
       if (!x_is_window_) {
         gather_windows(s_.grid, static_cast<size_t>(e), x, s_.cg(), windows);
         x = windows;
       }
       auto* y = static_cast<std::byte*>(args.out[0]) + i * s_.mg() * s_.out() * e;
       auto* sums = reinterpret_cast<float*>(narrow ? windows + window_bytes() : y);
-      multiply(bytes_at(args.in[1], m * s_.terms() * e), x, bias != nullptr ? bias + m : nullptr,
+      multiply(address_at(args.in[1], m * s_.terms() * e), x, bias != nullptr ? bias + m : nullptr,
                sums);
       if (narrow) window_rows().write(s_.dtype, sums, s_.mg() * s_.out(), y);
     }
@@ -388,9 +388,9 @@ class ConvTransposeProducts final : public Kernel {
     g.lda = s_.terms();
     for (int64_t n = 0; n < s_.n * s_.groups; ++n) {
       const int64_t group = n % s_.groups;
-      const std::byte* w = bytes_at(args.in[1], group * s_.mg() * s_.terms() * e);
+      const std::byte* w = address_at(args.in[1], group * s_.mg() * s_.terms() * e);
       auto* x = static_cast<std::byte*>(args.out[0]) + n * s_.cg() * s_.in() * e;
-      g.b = bytes_at(args.in[0], n * s_.mg() * s_.out() * e);
+      g.b = address_at(args.in[0], n * s_.mg() * s_.out() * e);
       if (pointwise_) {
         g.a = w;
         g.m = s_.cg();
@@ -457,8 +457,8 @@ class ConvWeightGradProducts final : public Kernel {
     g.trans_b = true;
     for (int64_t n = 0; n < s_.n; ++n)
       for (int64_t group = 0; group < s_.groups; ++group) {
-        const std::byte* x = bytes_at(args.in[0], (n * s_.c + group * s_.cg()) * s_.in() * e);
-        const std::byte* dy = bytes_at(args.in[1], (n * s_.m + group * s_.mg()) * s_.out() * e);
+        const std::byte* x = address_at(args.in[0], (n * s_.c + group * s_.cg()) * s_.in() * e);
+        const std::byte* dy = address_at(args.in[1], (n * s_.m + group * s_.mg()) * s_.out() * e);
         for (int64_t first = 0; first < rows; first += step) {
           const int64_t last = std::min(rows, first + step);
           g.k = g.ldb = (last - first) * width;

@@ -12,7 +12,6 @@ using cudnn::Field;
 using cudnn::Kind;
 using cudnn::Pointwise;
 using cudnn::RawDescriptor;
-using cudnn::Reduction;
 
 /// Names of what is in memory, by which addresses are given.
 enum Id : int64_t { kQ = 1, kK, kV, kY, kLse, kDy, kDq, kDk, kDv, kSums, kScale, kOne, kHidden };
@@ -125,7 +124,7 @@ SdpaPlan::Tensor SdpaPlan::matmul(const Tensor& a, const Tensor& b, const Tensor
   return y;
 }
 
-SdpaPlan::Tensor SdpaPlan::reduce(Reduction mode, const Tensor& x, const Sizes& sizes,
+SdpaPlan::Tensor SdpaPlan::reduce(cudnn::Reduction mode, const Tensor& x, const Sizes& sizes,
                                   const Tensor* into) {
   const Tensor y = into != nullptr ? *into : between(sizes, DataType::f32);
   Descriptor what(library_, Kind::reduction);
@@ -171,9 +170,9 @@ void SdpaPlan::write_forward() {
   const Sizes per_query{call_.batch, call_.heads, call_.queries, 1};
   const Tensor products = matmul(q, k);
   const Tensor s = masked(pointwise(Pointwise::mul, products, &scale));
-  const Tensor top = reduce(Reduction::max, s, per_query);
+  const Tensor top = reduce(cudnn::Reduction::max, s, per_query);
   const Tensor e = pointwise(Pointwise::exp, pointwise(Pointwise::sub, s, &top));
-  const Tensor total = reduce(Reduction::add, e, per_query);
+  const Tensor total = reduce(cudnn::Reduction::add, e, per_query);
   const Tensor log_total = pointwise(Pointwise::log, total);
   pointwise(Pointwise::add, top, &log_total, &lse);
   const Tensor p = between(scores_, low());  // rounded for the second product
@@ -192,7 +191,7 @@ void SdpaPlan::write_backward() {
                       call_.keys};
   const Tensor products_of_y = pointwise(Pointwise::mul, dy, &y);
   const Tensor row_sums =
-      reduce(Reduction::add, products_of_y, {call_.batch, call_.heads, call_.queries, 1});
+      reduce(cudnn::Reduction::add, products_of_y, {call_.batch, call_.heads, call_.queries, 1});
   pointwise(Pointwise::mul, row_sums, &one, &sums);
   const Tensor scores = pointwise(Pointwise::mul, matmul(q, k), &scale);
   const Tensor p = pointwise(Pointwise::exp, masked(pointwise(Pointwise::sub, scores, &lse)));
