@@ -126,10 +126,10 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, const
                                  const jinja::Value& tools) const {
   std::vector<jinja::Value> list;
   for (const ChatMessage& message : messages)
-    list.push_back(message.whole.dict() != nullptr
-                       ? message.whole
-                       : jinja::Value::dict({{"role", jinja::Value(message.role)},
-                                             {"content", jinja::Value(message.content)}}));
+    list.push_back(
+        message.whole.dict() != nullptr
+            ? message.whole
+            : jinja::Value::from_json({{"role", message.role}, {"content", message.content}}));
   jinja::Template::Variables variables = tokens_;
   variables.emplace_back("messages", jinja::Value::list(std::move(list)));
   variables.emplace_back("tools", tools);

@@ -242,6 +242,27 @@ std::string repeated(std::string_view text, size_t times) {
   return out;
 }
 
+/// Large tuples as keys, and dictionaries compared with each other: every comparison is charged.
+TEST(ChatTemplate, ComparisonsOfLargeValuesEnd) {
+  // A tuple that holds itself twice, 20 levels deep: a million parts in 20 objects. Its twin is
+  // equal and shares nothing with it.
+  const std::string twins =
+      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(20) %}"
+      "{% set ns.a = (ns.a, ns.a) %}{% set ns.b = (ns.b, ns.b) %}{% endfor %}";
+  const std::string often = "{% for i in range(99999) %}";
+  for (const std::string& text :
+       {twins + "{% set d = {ns.a: 1} %}" + often + "{{ d[ns.b] }}{% endfor %}",
+        twins + "{% set d = {ns.a: 1} %}" + often + "{{ ns.b in d }}{% endfor %}",
+        twins + "{% set d = {ns.a: 1} %}" + often + "{{ d.get(ns.b) }}{% endfor %}",
+        twins + often + "{{ {ns.a: 1, ns.b: 2}|length }}{% endfor %}",
+        twins + often + "{{ loop.changed(ns.a if i % 2 else ns.b) }}{% endfor %}",
+        twins + often + "{{ {}[ns.a] }}{% endfor %}",
+        "{% set x = dict(range(2000)|batch(2)) %}{% set y = dict(range(2000)|batch(2)) %}" + often +
+            "{{ x == y }}{{ x.items() == y.items() }}{% endfor %}"}) {
+    EXPECT_TRUE(outcome(text, Json::object()).starts_with("error: t")) << text;
+  }
+}
+
 TEST(ChatTemplate, HostileTemplatesEnd) {
   const std::string range = "{% for i in range(99999) %}";
   const std::string cases[] = {

@@ -46,9 +46,9 @@ std::optional<Value> macro_attribute(const Macro& macro, std::string_view name) 
 
 std::optional<Value> found_item(Work& work, const Value& value, const Value& key) {
   if (const Dict* dict = value.dict()) {
-    work.spend(1 + dict->items.size() / 8);
-    if (!key.is_hashable()) return std::nullopt;
-    if (const Value* found = dict->find(key)) return *found;
+    work.spend(1);
+    if (!key.is_hashable(work)) return std::nullopt;
+    if (const Value* found = dict->find(work, key)) return *found;
   } else if ((value.list() || value.is_string() || value.range()) && key.is_integer()) {
     const int64_t count = *length_of(value);
     int64_t index = key.integer();

@@ -21,15 +21,14 @@ struct Limits {
 };
 
 /// The effort of one rendering so far.
-class Work {
+class Work final : public Effort {
  public:
   explicit Work(const Limits& limits) : limits_(limits) {}
   const Limits& limits() const { return limits_; }
-  /// Throws UserError once all is spent.
-  void spend(size_t units) {
-    if (units > limits_.work - spent_)
+  void spend(size_t steps) override {
+    if (steps > limits_.work - spent_)
       user_error("the template takes too long: more than {} steps", limits_.work);
-    spent_ += units;
+    spent_ += steps;
   }
   void spend_text(size_t bytes) {
     if (bytes > limits_.output) user_error("a text has more than {} bytes", limits_.output);

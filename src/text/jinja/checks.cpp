@@ -7,14 +7,14 @@ namespace brrr::jinja {
 namespace {
 
 bool rest_is(Work& work, const Value& value, const Value& of, int64_t rest) {
-  return equal(binary(work, "%", value, of), Value(rest));
+  return equal(work, binary(work, "%", value, of), Value(rest));
 }
 
 bool all_of_case(const Value& value, bool upper) { return all_cased(to_text(value), upper); }
 
 /// Looking a value up among names takes one that has a hash.
-bool is_named(const Value& value) {
-  if ((value.list() || value.dict()) && !value.is_hashable())
+bool is_named(Work& work, const Value& value) {
+  if ((value.list() || value.dict()) && !value.is_hashable(work))
     user_error("{} cannot be a name", value.type_name());
   return value.is_string();
 }
@@ -43,19 +43,17 @@ constexpr std::pair<std::string_view, Test> kTests[] = {
     {"callable",
      [](const Value& v) { return v.macro() || v.function() || v.loop() || v.is_undefined(); }},
     {"lower", [](const Value& v) { return all_of_case(v, false); }},
-    {"upper", [](const Value& v) { return all_of_case(v, true); }},
-    {"filter", [](const Value& v) { return is_named(v) && is_filter(v.text()); }},
-    {"test", [](const Value& v) { return is_named(v) && is_test(v.text()); }}};
+    {"upper", [](const Value& v) { return all_of_case(v, true); }}};
 
 constexpr std::pair<std::string_view, const char*> kComparisons[] = {
     {"equalto", "=="},    {"eq", "=="},      {"==", "=="}, {"ne", "!="}, {"!=", "!="}, {"lt", "<"},
     {"<", "<"},           {"lessthan", "<"}, {"le", "<="}, {"<=", "<="}, {"gt", ">"},  {">", ">"},
     {"greaterthan", ">"}, {"ge", ">="},      {">=", ">="}, {"in", "in"}};
 
-bool same(const Value& a, const Value& b) {
+bool same(Work& work, const Value& a, const Value& b) {
   if (a.list() || b.list()) return a.list() == b.list();
   if (a.dict() || b.dict()) return a.dict() == b.dict();
-  return a.is_bool() == b.is_bool() && a.is_integer() == b.is_integer() && equal(a, b);
+  return a.is_bool() == b.is_bool() && a.is_integer() == b.is_integer() && equal(work, a, b);
 }
 
 }  // namespace
@@ -63,6 +61,7 @@ bool same(const Value& a, const Value& b) {
 bool is_test(std::string_view name) {
   const auto is_it = [&](const auto& test) { return test.first == name; };
   return name == "divisibleby" || name == "sameas" || name == "odd" || name == "even" ||
+         name == "filter" || name == "test" ||
          std::any_of(std::begin(kTests), std::end(kTests), is_it) ||
          std::any_of(std::begin(kComparisons), std::end(kComparisons), is_it);
 }
@@ -80,6 +79,11 @@ bool call_test(Work& work, const std::string& name, const Value& value, const Gi
       given.check(name, {"other"}, 1);
       return compare(work, op, value, *given.find(0, "other"));
     }
+  if (name == "filter" || name == "test") {
+    given.check(name, {});
+    return is_named(work, value) &&
+           (name == "filter" ? is_filter(value.text()) : is_test(value.text()));
+  }
   if (name == "odd" || name == "even") {
     given.check(name, {});
     return rest_is(work, value, Value(int64_t{2}), name == "odd" ? 1 : 0);
@@ -90,7 +94,7 @@ bool call_test(Work& work, const std::string& name, const Value& value, const Gi
   }
   if (name == "sameas") {
     given.check(name, {"other"}, 1);
-    return same(value, *given.find(0, "other"));
+    return same(work, value, *given.find(0, "other"));
   }
   user_error("the test '{}' is not supported", name.substr(0, 100));
 }

@@ -113,11 +113,11 @@ Value unique(Work& work, const std::string& name, const Value& input, const Give
       const Value* const path = given.find_some(1, "attribute");
       while (std::optional<Value> item = next()) {
         const Value key = without_case(work, path ? follow(work, *item, *path) : *item, ignores);
-        if (!key.is_hashable() && !key.is_undefined())
+        if (!key.is_hashable(work) && !key.is_undefined())
           user_error("unique cannot compare {}", key.type_name());
         const bool known = std::any_of(seen.begin(), seen.end(), [&](const Value& other) {
-          work.spend(1 + std::min(key.size().parts, other.size().parts));
-          return equal(key, other);
+          work.spend(1);
+          return equal(work, key, other);
         });
         if (known) continue;
         seen.push_back(key);

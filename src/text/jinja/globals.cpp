@@ -42,8 +42,8 @@ Value name_values(Work& work, const std::string& what, const Given& given) {
     }
   }
   for (const auto& [name, value] : given.names) items.emplace_back(name, value);
+  if (what == "dict") return Value::dict(work, std::move(items));
   work.spend(1 + items.size() * items.size() / 8);
-  if (what == "dict") return Value::dict(std::move(items));
   auto space = std::make_shared<Namespace>();
   for (auto& [name, value] : items) {
     if (!name.is_string() || name.text().starts_with('_'))

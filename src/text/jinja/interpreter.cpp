@@ -288,8 +288,7 @@ class Interpreter {
       items.emplace_back(std::move(key), evaluate(*e.parts[i + 1], scope));
     }
     at_ = e.at;
-    work_.spend(1 + items.size() * items.size() / 8);
-    return Value::dict(std::move(items));
+    return Value::dict(work_, std::move(items));
   }
 
   Value sliced(const Expr& e, Scope& scope) {
@@ -435,7 +434,7 @@ class Interpreter {
     }
     if (macro.uses_caller && !given.find(SIZE_MAX, "caller"))
       scope.set("caller", Value::undefined("'caller'"), work_);
-    if (macro.uses_kwargs) scope.set("kwargs", Value::dict(std::move(others)), work_);
+    if (macro.uses_kwargs) scope.set("kwargs", Value::dict(work_, std::move(others)), work_);
     const size_t taken = std::min(given.places.size(), macro.parameters.size());
     if (macro.uses_varargs) {
       std::vector<Value> rest(given.places.begin() + static_cast<int64_t>(taken),

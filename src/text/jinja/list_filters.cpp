@@ -31,11 +31,6 @@ Value without_case(Work& work, const Value& value, bool ignores) {
 
 namespace {
 
-bool ordered(Work& work, const Value& a, const Value& b) {
-  work.spend(std::min(a.size().parts, b.size().parts));
-  return less(a, b);
-}
-
 /// The elements, each as `attribute` asks for.
 std::vector<Value> elements_by(Work& work, const Value& input, const Value* attribute) {
   std::vector<Value> items = elements(work, input);
@@ -51,7 +46,7 @@ std::vector<Value> sorted(Work& work, const std::vector<Value>& items,
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return backwards ? ordered(work, keys[b], keys[a]) : ordered(work, keys[a], keys[b]);
+    return backwards ? less(work, keys[b], keys[a]) : less(work, keys[a], keys[b]);
   });
   std::vector<Value> out;
   for (const size_t i : order) out.push_back(items[i]);
@@ -146,8 +141,7 @@ Value extreme(Work& work, const std::string& name, const Value& input, const Giv
   for (size_t i = 0; i < items.size(); ++i) {
     keys[i] = without_case(work, keys[i], !given.flag(0, "case_sensitive", false));
     if (i == 0) continue;  // a single value needs no order
-    if (name == "min" ? ordered(work, keys[i], keys[best]) : ordered(work, keys[best], keys[i]))
-      best = i;
+    if (name == "min" ? less(work, keys[i], keys[best]) : less(work, keys[best], keys[i])) best = i;
   }
   return items[best];
 }
@@ -199,7 +193,7 @@ Value group_by(Work& work, const std::string& name, const Value& input, const Gi
   };
   for (const Value& item : sorted(work, items, keys, false)) {
     const Value next = key_of(item);
-    if (members.empty() || !equal(key, next)) {
+    if (members.empty() || !equal(work, key, next)) {
       end_group();
       key = next;
     }

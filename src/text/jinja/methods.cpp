@@ -306,10 +306,10 @@ Value view_of_dict(Work&, const Value& value, const std::string& name, const Giv
 
 Value get_from_dict(Work& work, const Value& value, const std::string& name, const Given& given) {
   given.check(name, {"/key", "/default"}, 1);
-  work.spend(1 + value.dict()->items.size() / 8);
-  if (!given.places[0].is_hashable())
+  work.spend(1);
+  if (!given.places[0].is_hashable(work))
     user_error("{} cannot be the key of a dictionary", given.places[0].type_name());
-  if (const Value* found = value.dict()->find(given.places[0])) return *found;
+  if (const Value* found = value.dict()->find(work, given.places[0])) return *found;
   return given.places.size() > 1 ? given.places[1] : Value();
 }
 
@@ -366,11 +366,11 @@ constexpr Method kOfLists[] = {{"index", place_in_sequence},
 
 constexpr Method kOfTuples[] = {{"index", place_in_sequence}, {"count", place_in_sequence}};
 
-Value changed(Work&, const Value& value, const std::string& name, const Given& given) {
+Value changed(Work& work, const Value& value, const std::string& name, const Given& given) {
   if (!given.names.empty()) user_error("loop.{} takes values without names", name);
   Loop& loop = *value.loop();
   Value now = Value::list(given.places, true);
-  if (loop.last_changed && equal(*loop.last_changed, now)) return false;
+  if (loop.last_changed && equal(work, *loop.last_changed, now)) return false;
   loop.last_changed = std::move(now);
   return true;
 }

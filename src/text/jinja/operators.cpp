@@ -77,21 +77,18 @@ bool contains(Work& work, const Value& container, const Value& item) {
     return container.text().find(item.text()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) {
-    if (!item.is_hashable()) user_error("{} cannot be the key of a dictionary", item.type_name());
-    work.spend(1 + dict->items.size() / 8);
-    return dict->find(item) != nullptr;
+    if (!item.is_hashable(work))
+      user_error("{} cannot be the key of a dictionary", item.type_name());
+    return dict->find(work, item) != nullptr;
   }
   if (const Range* range = container.range()) {
-    work.spend(static_cast<size_t>(range->count()));
-    return range->contains(item);
+    return range->contains(work, item);
   }
   if (container.view() && container.view()->kind == View::Kind::keys)
     return contains(work, container.view()->dict, item);
   const Value::Next next = iterate(work, container);
-  while (const std::optional<Value> one = next()) {
-    work.spend(std::min(one->size().parts, item.size().parts));
-    if (equal(*one, item)) return true;
-  }
+  while (const std::optional<Value> one = next())
+    if (equal(work, *one, item)) return true;
   return false;
 }
 
@@ -136,12 +133,11 @@ Value binary(Work& work, const std::string& op, const Value& a, const Value& b) 
 bool compare(Work& work, const std::string& op, const Value& a, const Value& b) {
   if (op == "in") return contains(work, b, a);
   if (op == "not in") return !contains(work, b, a);
-  work.spend(std::min(a.size().parts, b.size().parts));
-  if (op == "==") return equal(a, b);
-  if (op == "!=") return !equal(a, b);
-  if (op == "<") return less(a, b);
-  if (op == ">") return less(b, a);
-  return op == "<=" ? less(a, b) || equal(a, b) : less(b, a) || equal(a, b);
+  if (op == "==") return equal(work, a, b);
+  if (op == "!=") return !equal(work, a, b);
+  if (op == "<") return less(work, a, b);
+  if (op == ">") return less(work, b, a);
+  return (op == "<=" ? less(work, a, b) : less(work, b, a)) || equal(work, a, b);
 }
 
 std::string text_of(Work& work, const Value& value) {

@@ -28,7 +28,7 @@ class PercentArguments {
   Value named(const std::string& name) {
     if (!given_.dict()) user_error("the format names a field; expected a dictionary");
     named_ = true;
-    const Value* found = given_.dict()->find(Value(name));
+    const Value* found = given_.dict()->find(std::string_view(name));
     if (!found)
       user_error("the format names the field '{}', which is not given", name.substr(0, 100));
     work_.spend(1 + given_.dict()->items.size() / 8);

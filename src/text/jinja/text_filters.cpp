@@ -141,7 +141,7 @@ Value format(Work& work, const std::string& name, const Value& input, const Give
   if (!given.places.empty()) user_error("{} takes values by place or by name, not both", name);
   std::vector<std::pair<Value, Value>> members;
   for (const auto& [key, member] : given.names) members.emplace_back(key, member);
-  return format_percent(work, value, Value::dict(std::move(members)));
+  return format_percent(work, value, Value::dict(work, std::move(members)));
 }
 
 /// A text in a URL; `in_query`: also "/" is quoted, and a space is "+".
@@ -201,7 +201,7 @@ Value to_json(Work& work, const std::string& name, const Value& input, const Giv
   }
   work.spend(input.size().parts);
   std::string out;
-  append_json(input, style, 0, work.limits().output, out);
+  append_json(work, input, style, 0, work.limits().output, out);
   return work.made(std::move(out));
 }
 

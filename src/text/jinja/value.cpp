@@ -21,19 +21,23 @@ void add_part(const Value& value, Value::Size& size) {
     user_error("a value has more than {} parts", Value::kMostParts);
 }
 
-bool equal_items(const std::vector<Value>& a, const std::vector<Value>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+/// Steps of reading a text to its end: one for 64 bytes.
+size_t steps_of_text(size_t bytes) { return 1 + bytes / 64; }
+
+bool equal_items(Effort& effort, const std::vector<Value>& a, const std::vector<Value>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const Value& x, const Value& y) { return equal(effort, x, y); });
 }
 
 /// Views of keys and of items are equal as sets are.
-bool equal_views(const View& a, const View& b) {
+bool equal_views(Effort& effort, const View& a, const View& b) {
   if (a.kind != b.kind || a.kind == View::Kind::values) return &a == &b;
   if (a.count() != b.count()) return false;
-  return std::all_of(a.dict.dict()->items.begin(), a.dict.dict()->items.end(),
-                     [&](const auto& item) {
-                       const Value* other = b.dict.dict()->find(item.first);
-                       return other && (a.kind == View::Kind::keys || equal(item.second, *other));
-                     });
+  return std::all_of(
+      a.dict.dict()->items.begin(), a.dict.dict()->items.end(), [&](const auto& item) {
+        const Value* other = b.dict.dict()->find(effort, item.first);
+        return other && (a.kind == View::Kind::keys || equal(effort, item.second, *other));
+      });
 }
 
 }  // namespace
@@ -92,14 +96,14 @@ Value Value::iterator(Next next, const std::vector<Value>& held) {
   return value;
 }
 
-Value Value::dict(std::vector<std::pair<Value, Value>> items) {
+Value Value::dict(Effort& effort, std::vector<std::pair<Value, Value>> items) {
   Dict dict{.size = {.depth = 1}};
-  // A dictionary of literals is short; one of JSON has no key twice.
   for (auto& [key, value] : items) {
-    if (!key.is_hashable()) user_error("{} cannot be the key of a dictionary", key.type_name());
+    if (!key.is_hashable(effort))
+      user_error("{} cannot be the key of a dictionary", key.type_name());
     add_part(key, dict.size);
     add_part(value, dict.size);
-    if (const Value* known = dict.find(key))
+    if (const Value* known = dict.find(effort, key))
       *const_cast<Value*>(known) = std::move(value);
     else
       dict.items.emplace_back(std::move(key), std::move(value));
@@ -177,10 +181,12 @@ bool Value::truth() const {
   return true;
 }
 
-bool Value::is_hashable() const {
+bool Value::is_hashable(Effort& effort) const {
+  effort.spend(1);
   if (list())
-    return list()->tuple && std::all_of(list()->items.begin(), list()->items.end(),
-                                        [](const Value& item) { return item.is_hashable(); });
+    return list()->tuple &&
+           std::all_of(list()->items.begin(), list()->items.end(),
+                       [&](const Value& item) { return item.is_hashable(effort); });
   return is_string() || is_number() || is_none() || range();
 }
 
@@ -210,9 +216,9 @@ int64_t Range::count() const {
   return start > stop ? static_cast<int64_t>((0 - distance - 1) / back) + 1 : 0;
 }
 
-bool Range::contains(const Value& value) const {
+bool Range::contains(Effort& effort, const Value& value) const {
   for (int64_t i = 0; value.is_number() && i < count(); ++i)
-    if (equal(at(i), value)) return true;
+    if (equal(effort, at(i), value)) return true;
   return false;
 }
 
@@ -252,9 +258,9 @@ const Value* Loop::peek() {
   return ahead.empty() ? nullptr : &ahead.front();
 }
 
-const Value* Dict::find(const Value& key) const {
+const Value* Dict::find(Effort& effort, const Value& key) const {
   for (const auto& [name, value] : items)
-    if (equal(name, key)) return &value;
+    if (equal(effort, name, key)) return &value;
   return nullptr;
 }
 
@@ -281,24 +287,29 @@ void Namespace::set(const std::string& name, Value value) {
   members.emplace_back(name, std::move(value));
 }
 
-bool equal(const Value& a, const Value& b) {
+bool equal(Effort& effort, const Value& a, const Value& b) {
+  effort.spend(1);
   if (a.is_number() && b.is_number()) {
     if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
     if (a.is_integer()) return compare_exactly(a.integer(), b.number()) == 0;
-    return b.is_integer() ? equal(b, a) : a.number() == b.number();
+    return b.is_integer() ? equal(effort, b, a) : a.number() == b.number();
   }
-  if (a.is_string() && b.is_string()) return a.text() == b.text();
+  if (a.is_string() && b.is_string()) {
+    if (a.text().size() != b.text().size()) return false;
+    effort.spend(steps_of_text(a.text().size()));
+    return a.text() == b.text();
+  }
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.list() && b.list())
     return a.list()->tuple == b.list()->tuple &&
-           (a.list() == b.list() || equal_items(a.list()->items, b.list()->items));
+           (a.list() == b.list() || equal_items(effort, a.list()->items, b.list()->items));
   if (a.dict() && b.dict()) {
     if (a.dict() == b.dict()) return true;
     if (a.dict()->items.size() != b.dict()->items.size()) return false;
     return std::all_of(a.dict()->items.begin(), a.dict()->items.end(), [&](const auto& item) {
-      const Value* other = b.dict()->find(item.first);
-      return other && equal(item.second, *other);
+      const Value* other = b.dict()->find(effort, item.first);
+      return other && equal(effort, item.second, *other);
     });
   }
   if (a.range() && b.range()) {
@@ -306,7 +317,7 @@ bool equal(const Value& a, const Value& b) {
     return x.count() == y.count() &&
            (x.count() == 0 || (x.start == y.start && (x.count() == 1 || x.step == y.step)));
   }
-  if (a.view() && b.view()) return equal_views(*a.view(), *b.view());
+  if (a.view() && b.view()) return equal_views(effort, *a.view(), *b.view());
   if (a.iterator() || b.iterator()) return a.iterator() == b.iterator();
   if (a.space() || b.space()) return a.space() == b.space();
   if (a.macro() || b.macro()) return a.macro() == b.macro();
@@ -314,7 +325,8 @@ bool equal(const Value& a, const Value& b) {
   return a.function() && a.function() == b.function();
 }
 
-bool less(const Value& a, const Value& b) {
+bool less(Effort& effort, const Value& a, const Value& b) {
+  effort.spend(1);
   if (a.is_number() && b.is_number()) {
     if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
     if (a.is_integer()) return compare_exactly(a.integer(), b.number()) < 0;
@@ -322,11 +334,14 @@ bool less(const Value& a, const Value& b) {
     return a.number() < b.number();
   }
   // The order of code points is that of the bytes of UTF-8.
-  if (a.is_string() && b.is_string()) return a.text() < b.text();
+  if (a.is_string() && b.is_string()) {
+    effort.spend(steps_of_text(std::min(a.text().size(), b.text().size())));
+    return a.text() < b.text();
+  }
   if (a.list() && b.list() && a.list()->tuple == b.list()->tuple) {
     const std::vector<Value>&x = a.list()->items, &y = b.list()->items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)
-      if (!equal(x[i], y[i])) return less(x[i], y[i]);
+      if (!equal(effort, x[i], y[i])) return less(effort, x[i], y[i]);
     return x.size() < y.size();
   }
   user_error("{} and {} have no order", a.type_name(), b.type_name());

@@ -30,6 +30,14 @@ struct Function;
 struct Stmt;
 class Scope;
 
+/// Counts the steps of what can take long on large values.
+class Effort {
+ public:
+  virtual ~Effort() = default;
+  /// Throws UserError once the limit is reached.
+  virtual void spend(size_t steps) = 0;
+};
+
 /// A name that leads to nothing: it prints as "", and most of what is done with it is an error.
 struct Undefined {
   std::shared_ptr<const std::string> name;
@@ -69,7 +77,7 @@ class Value {
   /// A tuple whose parts are also the attributes `grouper` and `list`.
   static Value group(Value grouper, Value list);
   /// The last of equal keys counts, at the place of the first.
-  static Value dict(std::vector<std::pair<Value, Value>> items);
+  static Value dict(Effort& effort, std::vector<std::pair<Value, Value>> items);
   static Value range(int64_t start, int64_t stop, int64_t step);
   /// `dict` is a dictionary; `what` is "keys", "values" or "items".
   static Value view(std::string_view what, Value dict);
@@ -109,7 +117,7 @@ class Value {
 
   bool truth() const;
   /// Whether it may be the key of a dictionary, as Python's hash() has it.
-  bool is_hashable() const;
+  bool is_hashable(Effort& effort) const;
   /// "a string", "an integer": for errors.
   const char* type_name() const;
   /// What a value is in measure: itself, or itself and all that it holds.
@@ -144,7 +152,7 @@ struct Dict {
   std::vector<std::pair<Value, Value>> items = {};
   Value::Size size;
   /// Null where there is none.
-  const Value* find(const Value& key) const;
+  const Value* find(Effort& effort, const Value& key) const;
   const Value* find(std::string_view key) const;
 };
 
@@ -153,7 +161,7 @@ struct Range {
   int64_t start = 0, stop = 0, step = 1;
   int64_t count() const;
   Value at(int64_t index) const { return start + index * step; }
-  bool contains(const Value& value) const;
+  bool contains(Effort& effort, const Value& value) const;
 };
 
 /// What keys(), values() and items() of a dictionary return.
@@ -204,9 +212,9 @@ struct Loop {
 };
 
 /// As Python's ==: 1 == 1.0 == true; lists and tuples differ.
-bool equal(const Value& a, const Value& b);
+bool equal(Effort& effort, const Value& a, const Value& b);
 /// As Python's <. Throws UserError for values that have no order.
-bool less(const Value& a, const Value& b);
+bool less(Effort& effort, const Value& a, const Value& b);
 
 /// str(): what printing shows. repr(): the same with strings in quotes.
 std::string to_text(const Value& value);
@@ -224,7 +232,7 @@ struct JsonStyle {
   std::string item_separator = ", ", key_separator = ": ";
 };
 /// As Python's json.dumps. Throws UserError for what JSON does not have.
-void append_json(const Value& value, const JsonStyle& style, int level, size_t most,
+void append_json(Effort& effort, const Value& value, const JsonStyle& style, int level, size_t most,
                  std::string& out);
 
 }  // namespace brrr::jinja

@@ -162,7 +162,7 @@ std::string to_repr(const Value& value) {
   return out;
 }
 
-void append_json(const Value& value, const JsonStyle& style, int level, size_t most,
+void append_json(Effort& effort, const Value& value, const JsonStyle& style, int level, size_t most,
                  std::string& out) {
   const auto new_line = [&](int deep) {
     if (style.indent < 0) return;
@@ -189,22 +189,23 @@ void append_json(const Value& value, const JsonStyle& style, int level, size_t m
     for (size_t i = 0; i < list->items.size(); ++i) {
       if (i > 0) separate();
       new_line(level + 1);
-      append_json(list->items[i], style, level + 1, most, out);
+      append_json(effort, list->items[i], style, level + 1, most, out);
     }
     if (!list->items.empty()) new_line(level);
     out += ']';
   } else if (const Dict* dict = value.dict()) {
     std::vector<std::pair<Value, Value>> items = dict->items;
     if (style.sorted)
-      std::stable_sort(items.begin(), items.end(),
-                       [](const auto& a, const auto& b) { return less(a.first, b.first); });
+      std::stable_sort(items.begin(), items.end(), [&](const auto& a, const auto& b) {
+        return less(effort, a.first, b.first);
+      });
     out += '{';
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) separate();
       new_line(level + 1);
       append_json_string(json_key(items[i].first), style.ascii, out);
       out += style.key_separator;
-      append_json(items[i].second, style, level + 1, most, out);
+      append_json(effort, items[i].second, style, level + 1, most, out);
     }
     if (!items.empty()) new_line(level);
     out += '}';
