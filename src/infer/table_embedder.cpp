@@ -25,33 +25,21 @@ std::vector<float> read_all(const io::WeightFiles& files, const io::TensorView& 
   return values;
 }
 
-/// model2vec's tables may have a row for several tokens, and a factor for each token.
-std::vector<float> unfolded(const io::WeightFiles& files, const io::TensorView& rows) {
-  std::vector<float> table = read_all(files, rows);
-  const auto columns = static_cast<size_t>(rows.shape.size(1));
-  if (files.find("mapping") != nullptr) {
-    const io::TensorView& mapping = tensor_of(files, "mapping", 1);
-    if (is_float(mapping.dtype))
-      user_error("{}: the tensor mapping is {}; expected integers", files.what(),
-                 name_of(mapping.dtype));
-    std::vector<float> mapped;
-    for (int64_t token = 0; token < mapping.shape.elements(); ++token) {
-      const double row = load_as_double(mapping.dtype, mapping.bytes.data(), token);
-      if (row < 0 || row >= static_cast<double>(rows.shape.size(0)))
-        user_error("{}: mapping names the row {} of {}", files.what(), row, rows.shape.size(0));
-      const auto first = table.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(row) * columns);
-      mapped.insert(mapped.end(), first, first + static_cast<ptrdiff_t>(columns));
-    }
-    table = std::move(mapped);
+/// "mapping": several tokens may share a row of a model2vec table.
+std::vector<int32_t> read_mapping(const io::WeightFiles& files, int64_t rows) {
+  const io::TensorView& mapping = tensor_of(files, "mapping", 1);
+  if (is_float(mapping.dtype))
+    user_error("{}: the tensor mapping is {}; expected integers", files.what(),
+               name_of(mapping.dtype));
+  std::vector<int32_t> row_of(static_cast<size_t>(mapping.shape.elements()));
+  for (size_t token = 0; token < row_of.size(); ++token) {
+    const double row =
+        load_as_double(mapping.dtype, mapping.bytes.data(), static_cast<int64_t>(token));
+    if (row < 0 || row >= static_cast<double>(rows))
+      user_error("{}: mapping names the row {} of {}", files.what(), row, rows);
+    row_of[token] = static_cast<int32_t>(row);
   }
-  if (files.find("weights") != nullptr) {
-    const std::vector<float> factors = read_all(files, tensor_of(files, "weights", 1));
-    if (factors.size() * columns != table.size())
-      user_error("{}: weights has {} numbers for {} tokens", files.what(), factors.size(),
-                 table.size() / columns);
-    for (size_t i = 0; i < table.size(); ++i) table[i] *= factors[i / columns];
-  }
-  return table;
+  return row_of;
 }
 
 }  // namespace
@@ -66,12 +54,31 @@ TableEmbedder::TableEmbedder(const io::SentenceTable& table, models::Task task)
                          files.find(name) == nullptr && files.find("embeddings") != nullptr;
   const io::TensorView& rows = tensor_of(files, is_folded ? "embeddings" : name, 2);
   columns_ = rows.shape.size(1);
-  table_ = is_folded ? unfolded(files, rows) : read_all(files, rows);
+  table_ = read_all(files, rows);
+  if (!is_folded) return;
+  if (files.find("mapping") != nullptr) row_of_ = read_mapping(files, rows.shape.size(0));
+  if (files.find("weights") != nullptr) {
+    factors_ = read_all(files, tensor_of(files, "weights", 1));
+    if (std::ssize(factors_) != vocabulary())
+      user_error("{}: weights has {} numbers for {} tokens", files.what(), factors_.size(),
+                 vocabulary());
+  }
 }
 
 int64_t TableEmbedder::width() const { return columns_ * std::ssize(task_.pooling); }
 
-int64_t TableEmbedder::vocabulary() const { return std::ssize(table_) / columns_; }
+int64_t TableEmbedder::vocabulary() const {
+  return row_of_.empty() ? std::ssize(table_) / columns_ : std::ssize(row_of_);
+}
+
+void TableEmbedder::read_row(int32_t id, std::vector<float>& row) const {
+  const auto token = static_cast<size_t>(id), columns = static_cast<size_t>(columns_);
+  const size_t at = (row_of_.empty() ? token : static_cast<size_t>(row_of_[token])) * columns;
+  row.assign(table_.begin() + static_cast<ptrdiff_t>(at),
+             table_.begin() + static_cast<ptrdiff_t>(at + columns));
+  if (factors_.empty()) return;
+  for (float& x : row) x *= factors_[token];
+}
 
 /// In f64: the order of the tokens changes nothing that is seen.
 std::vector<double> TableEmbedder::pooled(std::span<const int32_t> ids,
@@ -79,20 +86,22 @@ std::vector<double> TableEmbedder::pooled(std::span<const int32_t> ids,
   const auto columns = static_cast<size_t>(columns_);
   std::vector<double> sum(columns);
   if (ids.empty()) return sum;
-  const auto row = [&](int32_t id) {
-    return std::span(table_).subspan(static_cast<size_t>(id) * columns, columns);
-  };
+  std::vector<float> numbers;
   if (pooling == models::Pooling::cls || pooling == models::Pooling::last_token) {
-    std::ranges::copy(row(pooling == models::Pooling::cls ? ids.front() : ids.back()), sum.begin());
+    read_row(pooling == models::Pooling::cls ? ids.front() : ids.back(), numbers);
+    std::ranges::copy(numbers, sum.begin());
     return sum;
   }
-  if (pooling == models::Pooling::max) std::ranges::copy(row(ids[0]), sum.begin());
+  if (pooling == models::Pooling::max) {
+    read_row(ids[0], numbers);
+    std::ranges::copy(numbers, sum.begin());
+  }
   double weights = 0;
   for (size_t t = 0; t < ids.size(); ++t) {
     const double weight =
         pooling == models::Pooling::weighted_mean ? static_cast<double>(t + 1) : 1.0;
     weights += weight;
-    const std::span<const float> numbers = row(ids[t]);
+    read_row(ids[t], numbers);
     for (size_t i = 0; i < columns; ++i) {
       const auto x = static_cast<double>(numbers[i]);
       sum[i] = pooling == models::Pooling::max ? std::max(sum[i], x) : sum[i] + weight * x;

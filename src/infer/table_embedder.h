@@ -24,11 +24,15 @@ class TableEmbedder final : public Embedder {
   void run(std::span<const EncoderRow> rows, const OnRow& on_row) override;
 
  private:
+  /// The vector of a token, times its factor.
+  void read_row(int32_t id, std::vector<float>& row) const;
   std::vector<double> pooled(std::span<const int32_t> ids, models::Pooling pooling) const;
 
   models::Task task_;
   int64_t columns_ = 0;
-  std::vector<float> table_;  // [vocabulary, columns_]
+  std::vector<float> table_;     // [rows, columns_]
+  std::vector<int32_t> row_of_;  // [vocabulary] rows of the table; empty: a token's own row
+  std::vector<float> factors_;   // [vocabulary]; empty: 1
 };
 
 }  // namespace brrr::infer
