@@ -43,6 +43,9 @@ void check_options(const infer::GenerateOptions& o) {
           "--{}: {} always takes the most likely token; leave the option out, or name the model's "
           "folder",
           name, o.model);
+  if (o.context > 0)
+    usage_error("--context: {} was exported for one; export it again with --generate {}", o.model,
+                o.context);
   if (!o.cache) usage_error("--no-cache: {} holds its loop with a cache; leave it out", o.model);
   if (o.reads_turns())
     usage_error("{} answers one prompt; give --prompt TEXT, without --interactive", o.model);

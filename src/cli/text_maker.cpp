@@ -6,8 +6,8 @@
 #include "base/human.h"
 #include "base/tell.h"
 #include "cli/model_option.h"
+#include "machine/device.h"
 #include "sampling/stop_strings.h"
-#include "train/device.h"
 
 namespace brrr::cli {
 namespace {
@@ -39,6 +39,11 @@ infer::Sampling sampling_of(const infer::GenerateOptions& o, const io::Generatio
 TextMaker::TextMaker(const infer::GenerateOptions& options, const io::ModelFolder& model)
     : options_(options), model_(model), sampling_(sampling_of(options, model.generation)) {
   infer::validate(sampling_);
+  const int64_t most = model.definition->sizes().context;
+  if (options.context > most)
+    usage_error("--context {}: the model's context is {}", options.context, counted(most, "token"));
+  if (options.context == 1)
+    usage_error("--context 1 leaves no room for a new token; expected 2 or more");
   for (const std::string& setting : model.generation.ignored)
     tell(
         "note: generation_config.json asks for {}, which is not supported: the text "
@@ -54,13 +59,14 @@ infer::Generator& TextMaker::generator_for(int64_t prompt, int64_t more) {
   if (!generator_ || positions > room_) {
     // A conversation grows by turns: twice the room, so that weights are seldom read again.
     room_ = generator_ ? std::min(std::max(positions, 2 * room_), context()) : positions;
-    const Backend backend = train::backend_for(options_.device);
+    const Backend backend = machine::backend_for(options_.device);
     generator_.reset();
     generator_.emplace(
         model_.definition, backend, infer::weights_of(model_),
         infer::GeneratorOptions{
             .use_cache = options_.cache,
             .precision = dtype_of_precision(options_.precision),
+            .context = options_.context,
             .positions = room_,
             .memory = memory_of(options_, "fewer --max-new-tokens, a shorter prompt")});
   }
@@ -72,8 +78,8 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
                                 const std::function<bool()>& stops) {
   const int64_t given = std::ssize(prompt);
   if (given > context() && sample == 0)
-    tell("note: the prompt has {}, the model's context {}: only the last {} are read\n",
-         counted(given, "token"), context(), infer::kept_at_the_end(context()));
+    tell("note: the prompt has {}, {} {}: only the last {} are read\n", counted(given, "token"),
+         context_name(), context(), infer::kept_at_the_end(context()));
   const int64_t most = most_after(given);
   infer::Generator& generator = generator_for(given, most);
   const Stopwatch watch;
@@ -109,9 +115,10 @@ TextMaker::Text TextMaker::make(std::span<const int32_t> prompt, int64_t sample,
 void TextMaker::say_notes() const {
   if (has_slid_)
     tell(
-        "note: the text is longer than the model's context of {}, whose window slid: each time it "
-        "was full, the older half was forgotten\n",
-        counted(context(), "token"));
+        "note: the text is longer than {} of {}, whose window slid: each time it was full, the "
+        "older "
+        "half was forgotten\n",
+        context_name(), counted(context(), "token"));
 }
 
 int64_t TextMaker::most_after(int64_t prompt) const {

@@ -37,7 +37,12 @@ class TextMaker {
   /// The most tokens that follow a prompt of so many: as the options say, else as the folder does,
   /// else our default. Throws UserError where the folder leaves none.
   int64_t most_after(int64_t prompt) const;
-  int64_t context() const { return model_.definition->sizes().context; }
+  const char* context_name() const {
+    return options_.context > 0 ? "the context" : "the model's context";
+  }
+  int64_t context() const {
+    return options_.context > 0 ? options_.context : model_.definition->sizes().context;
+  }
   int64_t tokens() const { return tokens_; }
   double seconds() const { return seconds_; }
   double tokens_per_second() const;

@@ -23,13 +23,18 @@ int64_t rounded_up(int64_t positions, int64_t most) {
   return std::min(room, most);
 }
 
+int64_t context_of(const models::Model& model, int64_t asked) {
+  const int64_t most = model.sizes().context;
+  return asked > 0 ? std::min(asked, most) : most;
+}
+
 }  // namespace
 
 Generator::Generator(models::ModelPtr model, const Backend& backend,
                      const std::function<void(std::string_view, std::span<float>)>& weights,
                      const GeneratorOptions& options)
     : model_(std::move(model)),
-      context_(rounded_up(options.positions, model_->sizes().context)),
+      context_(rounded_up(options.positions, context_of(*model_, options.context))),
       options_(options),
       memory_(backend, options.memory),
       engine_(backend),

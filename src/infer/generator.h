@@ -18,8 +18,11 @@ namespace brrr::infer {
 struct GeneratorOptions {
   bool use_cache = true;
   DType precision = DType::f32;  // of weights, products and the cache
+  /// The most positions that the model reads at once; beyond them it forgets the older half. 0: the
+  /// model's context, which is also the most.
+  int64_t context = 0;
   /// Positions that prompt and new tokens will need; the cache has room for as many, rounded up,
-  /// and a longer text forgets its older half. 0: the model's context.
+  /// and a longer text forgets its older half. 0: as many as the context.
   int64_t positions = 0;
   /// The tokens of the prompt, which are read at once: whether their program fits is known before
   /// anything is allocated. 0: not known.

@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "machine/device.h"
 #include "models/task.h"
 #include "sampling/sampler.h"
-#include "train/device.h"
 
 namespace brrr::infer {
 namespace {
@@ -46,8 +46,8 @@ void add_running_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
   t.choice("precision", &T::precision, precision_choices(), "NAME",
            "fp32, or bf16 or fp16 weights and products", {"dtype"});
-  train::add_device_row(t);
-  train::add_memory_row(t);
+  machine::add_device_row(t);
+  machine::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
 }
@@ -121,8 +121,11 @@ const OptionTable<GenerateOptions>& generate_option_table() {
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
-    train::add_device_row(t);
-    train::add_memory_row(t);
+    machine::add_device_row(t);
+    machine::add_memory_row(t);
+    t.integer("context", &O::context, 0, 1 << 24, "N",
+              "tokens that are read at once, 2 or more; a longer text forgets its older half (0: "
+              "the model's context)");
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     // What nanoGPT's sample.py takes besides.
@@ -214,8 +217,8 @@ const OptionTable<EvalOptions>& eval_option_table() {
     t.flag("json", &O::json, "one JSON object with the result on standard output");
     t.choice("precision", &O::precision, precision_choices(), "NAME",
              "fp32, or bf16 or fp16 weights and products", {"dtype"});
-    train::add_device_row(t);
-    train::add_memory_row(t);
+    machine::add_device_row(t);
+    machine::add_memory_row(t);
     t.integer("threads", &O::threads, 0, 4096, "N",
               "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
     return t;

@@ -24,6 +24,7 @@ struct GenerateOptions {
   std::string messages;      // a file of the turns so far; "": none
   std::string tools;         // a file of the tools that the template may offer; "": none
   bool interactive = false;  // turns are read from standard input
+  int64_t context = 0;       // positions that are read at once; 0: the model's
   int64_t max_new_tokens = 300;
   int64_t num_samples = 1;
   double temperature = 0.8;  // 0: always the likeliest token

@@ -64,14 +64,14 @@ TEST_F(ForeignWords, ShortOptionsAreOurs) {
   expect("generate -m none --n_predict=x", 2, "--max-new-tokens: expected a whole number");
   expect("eval -m none -f text.txt -c 0 -b 2", 1, "none");
   expect("bench step -t x", 2, "--threads: expected a whole number");
+  expect("generate -m none -c 512 -n 3", 1, "there is no folder none");
+  expect("generate -m none --ctx-size x", 2, "--context: expected a whole number");
   expect("train -c x", 2, "--context: expected a whole number");
   expect("generate --prompt -n --model none", 1, "there is no folder none");
 }
 
 TEST_F(ForeignWords, OptionsThatWeLackSaySo) {
-  expect("generate -m none --ctx-size 512", 2,
-         "--ctx-size: the whole context of the model is used");
-  expect("generate -m none -c 512", 2, "leave it out");
+  expect("export -m none --ctx-size 512", 2, "--ctx-size: the whole context of the model is used");
   expect("generate -m none -ngl 99", 2, "choose it by --device");
   expect("generate -m none --lora a.bin", 2, "there are no LoRA adapters yet");
   expect("generate -m none --load-in-8bit", 2, "not loaded in 8 or 4 bits yet");

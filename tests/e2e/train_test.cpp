@@ -409,6 +409,18 @@ TEST_F(Train, GenerationBeyondTheContextSaysSo) {
   EXPECT_EQ(notes("29"), 0) << "4 + 29 tokens: the last one is not read";
   EXPECT_EQ(notes("30"), 1);
   EXPECT_EQ(notes("100"), 1);
+  const auto with_context = [&](const char* context) {
+    return run({"generate", "--model", path("run").string(), "--prompt", "line", "-n", "14", "-c",
+                context});
+  };
+  EXPECT_EQ(with_context("17"), 0) << err_;
+  EXPECT_EQ(err_.find("forgotten"), std::string::npos) << err_;
+  EXPECT_EQ(with_context("16"), 0) << err_;
+  EXPECT_NE(err_.find("longer than the context of 16 tokens"), std::string::npos) << err_;
+  EXPECT_EQ(with_context("1"), 2);
+  EXPECT_NE(err_.find("--context 1 leaves no room for a new token"), std::string::npos) << err_;
+  EXPECT_EQ(with_context("99"), 2);
+  EXPECT_NE(err_.find("--context 99: the model's context is 32 tokens"), std::string::npos) << err_;
 }
 
 TEST_F(Train, BadInputIsOneLine) {
