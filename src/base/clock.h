@@ -11,8 +11,9 @@ inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Ticks of the processor's time-stamp counter: cheaper to read than the clock, of unknown rate, and
-/// almost synchronous between cores. The rate follows from two readings of both (runtime/timeline.h).
+/// Ticks of the processor's time-stamp counter: cheaper to read than the clock, of unknown rate,
+/// and almost synchronous between cores. The rate follows from two readings of both
+/// (runtime/timeline.h).
 inline uint64_t clock_ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();  // not <x86intrin.h>: every file would parse it

@@ -16,7 +16,7 @@
 #include "data/corpus.h"
 #include "infer/evaluate.h"
 #include "infer/evaluate_task.h"
-#include "train/device.h"
+#include "machine/device.h"
 
 namespace brrr::cli {
 namespace {
@@ -100,7 +100,7 @@ nlohmann::ordered_json json_number(double x) {
 }
 
 int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
-  const Backend backend = train::backend_for(options.device);
+  const Backend backend = machine::backend_for(options.device);
   const infer::Memory memory = memory_of(options, "a smaller --batch-size, a smaller --context");
   const Source source = open_source(options, *model.tokenizer, backend, memory);
   EvalProgress progress(options);
@@ -141,7 +141,7 @@ int eval_language_model(const infer::EvalOptions& options, const io::ModelFolder
 }
 
 /// Each label with its precision, recall and F1, as columns.
-void print_labels(const std::vector<train::LabelScore>& labels) {
+void print_labels(const std::vector<io::LabelScore>& labels) {
   constexpr size_t kMostShown = 50, kWidest = 40;
   size_t width = 5;
   for (const auto& [label, score] : labels)
@@ -185,7 +185,7 @@ nlohmann::ordered_json evaluation_json(const infer::TaskEvaluation& r,
                                        const io::ModelFolder& model) {
   nlohmann::ordered_json j;
   j["loss"] = json_number(r.loss);
-  for (const train::Metric& m : r.metrics) j[m.name] = json_number(m.value);
+  for (const io::Metric& m : r.metrics) j[m.name] = json_number(m.value);
   j["scored"] = r.scored;
   j["texts"] = r.texts;
   if (!r.by_label.empty()) {
@@ -217,10 +217,10 @@ int say_evaluation(const infer::EvalOptions& options, const infer::TaskEvaluatio
     return 0;
   }
   std::string line = fmt::format("loss {:.4f}", r.loss);
-  for (const train::Metric& m : r.metrics)
+  for (const io::Metric& m : r.metrics)
     if (m.name != "majority_share") {
       line += fmt::format(", {} {:.4f}", m.name, m.value);
-      for (const train::Metric& other : r.metrics)
+      for (const io::Metric& other : r.metrics)
         if (m.name == "accuracy" && other.name == "majority_share")
           line += fmt::format(" (majority class {:.4f})", other.value);
     }
@@ -244,7 +244,7 @@ infer::TaskEvaluationOptions task_options(const infer::EvalOptions& options,
 }
 
 int eval_masked_model(const infer::EvalOptions& options, const io::ModelFolder& model) {
-  const Backend backend = train::backend_for(options.device);
+  const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
   const infer::TaskEvaluationOptions e = task_options(options, progress);
   const Source source = open_source(options, *model.tokenizer, backend, e.memory);
@@ -268,7 +268,7 @@ int eval_task_model(const infer::EvalOptions& options, const io::ModelFolder& mo
   f.header = io::header_from_name(options.header);
   f.quoting = io::quoting_from_name(options.quoting);
   const io::LabelledFile file = infer::read_file_for(*model.definition, files[0], f);
-  const Backend backend = train::backend_for(options.device);
+  const Backend backend = machine::backend_for(options.device);
   EvalProgress progress(options);
   const infer::TaskEvaluation r =
       infer::evaluate_task(model, file, backend, task_options(options, progress));

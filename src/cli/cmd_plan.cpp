@@ -14,7 +14,7 @@
 #include "cli/run_options.h"
 #include "insight/plan/module_plan.h"
 #include "insight/plan/plan.h"
-#include "train/device.h"
+#include "machine/device.h"
 
 namespace brrr::cli {
 namespace {
@@ -72,7 +72,7 @@ void print_verdict(bool fits, int64_t needed, const MemoryLimit& limit) {
 MemoryLimit plan_budget(const train::TrainOptions& o) {
   if (o.memory_limit.empty()) return train::memory_budget(o);
   const MemoryLimit limit{parse_memory(o.memory_limit), "--memory-limit"};
-  const Backend backend = train::backend_for(o.device);
+  const Backend backend = machine::backend_for(o.device);
   const bool on_device = backend.memory_bytes > 0;
   const int64_t there = on_device ? backend.memory_bytes : installed_memory();
   if (there > 0 && limit.bytes > there)
@@ -110,10 +110,10 @@ Searched searched(const train::TrainOptions& o, const train::FitContext& context
   return {found.best->options, train::fit_table(found)};
 }
 
-train::Measure measure_of(const PlanOptions& own) {
-  return own.measure == "never"   ? train::Measure::never
-         : own.measure == "again" ? train::Measure::again
-                                  : train::Measure::once;
+machine::Measure measure_of(const PlanOptions& own) {
+  return own.measure == "never"   ? machine::Measure::never
+         : own.measure == "again" ? machine::Measure::again
+                                  : machine::Measure::once;
 }
 
 /// The given options of `train` that have no part in a plan: where a run is kept, how it is
@@ -169,12 +169,12 @@ int plan_file(const Arguments& args) {
   plan.model = o.model;
   plan.precision = o.precision;
   plan.was_run = must_run;
-  const MemoryLimit limit = train::memory_budget(o.device, o.memory_limit);
+  const MemoryLimit limit = machine::memory_budget(o.device, o.memory_limit);
   std::vector<train::Session::ProgramUse> programs;
   for (const Program* program : insight::programs_of(runner->session()))
     programs.push_back({"run", program, 1});
-  std::optional<train::MachineSpeed> speed;
-  if (!plan.is_on_device) speed = train::machine_speed(measure_of(own), limit.bytes);
+  std::optional<machine::MachineSpeed> speed;
+  if (!plan.is_on_device) speed = machine::machine_speed(measure_of(own), limit.bytes);
   plan.kernels = insight::kernels_of(programs, runner->session().engine().backend(), speed,
                                      insight::parse_kernel_rates(own.kernel_rates));
   const bool fits = plan.needed() <= limit.bytes;
@@ -206,8 +206,8 @@ int run_plan(const Arguments& typed) {
   context.now = resident_memory();
   context.plans_only = true;
   // What a GPU reaches is not measured yet: no times are predicted for one.
-  if (train::backend_for(o.device).memory_bytes == 0)
-    context.speed = train::machine_speed(measure_of(own), limit.bytes);
+  if (machine::backend_for(o.device).memory_bytes == 0)
+    context.speed = machine::machine_speed(measure_of(own), limit.bytes);
   // A search takes memory of its own, which shows when it is over: then there is less.
   constexpr int kRounds = 5;
   std::unique_ptr<train::Session> session;

@@ -173,7 +173,7 @@ int profile_file(const Arguments& args) {
   const std::unique_ptr<insight::Workload> workload =
       insight::module_workload(*runner, inputs.values, watch.seconds());
   const insight::Ceilings ceilings =
-      ceilings_of(*workload, own, train::memory_budget(o.device, o.memory_limit));
+      ceilings_of(*workload, own, machine::memory_budget(o.device, o.memory_limit));
   workload->allocate();
   say_made_up(inputs);
   insight::Profile p = insight::profile(*workload, ceilings, own.seconds, say_progress);

@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "infer/generator.h"
 #include "insight/pages/live_page.h"
-#include "train/device.h"
+#include "machine/device.h"
 #include "train/run_folder.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
@@ -80,7 +80,7 @@ void print_samples(train::TrainResult& r) {
     const io::ModelFolder model = io::open_model(r.run_dir);
     const train::TextSamples samples(options, *model.tokenizer);
     infer::Generator generator(
-        model.definition, train::backend_for(options.device), infer::weights_of(model),
+        model.definition, machine::backend_for(options.device), infer::weights_of(model),
         {.precision = dtype_of_precision(options.precision), .positions = samples.positions()});
     const int64_t step = r.ends_with_best ? r.best_step : r.steps;
     r.samples = samples.write(
@@ -127,7 +127,7 @@ nlohmann::json to_json(const train::TrainResult& r) {
   j["forecast_needed_bytes"] = r.process_forecast.needed();
   j["needed_peak_bytes"] = r.needed_peak_bytes;
   j["samples_per_second"] = r.samples_per_second;
-  for (const train::Metric& m : r.metrics) j[m.name] = or_null(m.value);
+  for (const io::Metric& m : r.metrics) j[m.name] = or_null(m.value);
   j["ends_with_best"] = r.ends_with_best;
   j["batch_size"] = r.options.batch_size;
   j["gradient_accumulation_steps"] = r.options.gradient_accumulation_steps;

@@ -12,7 +12,7 @@
 #include "base/tell.h"
 #include "cli/model_option.h"
 #include "infer/generator.h"
-#include "train/device.h"
+#include "machine/device.h"
 
 namespace brrr::cli {
 namespace {
@@ -200,7 +200,7 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 }
 
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
-  const Backend backend = train::backend_for(options.device);
+  const Backend backend = machine::backend_for(options.device);
   model.tokenizer->prepare(1);  // before the memory of this process is measured
   return infer::Encoder(model.definition, backend, infer::weights_of(model),
                         {.precision = dtype_of_precision(options.precision),

@@ -26,7 +26,7 @@ io::ModelFolder open_named_model(const std::string& name, const io::OpenOptions&
 /// what makes it take less besides a lower precision.
 template <typename Options>
 infer::Memory memory_of(const Options& o, const std::string& advice) {
-  return {train::memory_budget(o.device, o.memory_limit),
+  return {machine::memory_budget(o.device, o.memory_limit),
           (o.precision == "fp32" ? "--precision bf16, " : "") + advice + ", a smaller model"};
 }
 

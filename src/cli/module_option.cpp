@@ -5,7 +5,7 @@
 #include "base/tell.h"
 #include "formats/npy.h"
 #include "insight/plan/module_plan.h"
-#include "train/device.h"
+#include "machine/device.h"
 #include "train/fit.h"
 
 namespace brrr::cli {
@@ -86,9 +86,9 @@ std::unique_ptr<infer::ModuleRunner> runner_of(const std::shared_ptr<const modul
   how.dump_folder = options.dump_folder;
   const std::string advice =
       options.precision == "fp32" ? "--precision bf16, smaller inputs" : "smaller inputs";
-  infer::Memory memory{train::memory_budget(options.device, options.memory_limit), advice};
+  infer::Memory memory{machine::memory_budget(options.device, options.memory_limit), advice};
   if (refuses == Refuses::never) memory.limit = {};
-  return std::make_unique<infer::ModuleRunner>(module, train::backend_for(options.device), how,
+  return std::make_unique<infer::ModuleRunner>(module, machine::backend_for(options.device), how,
                                                memory);
 }
 

@@ -12,9 +12,9 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "infer/module_runner.h"
+#include "machine/device.h"
 #include "modules/module_inputs.h"
 #include "modules/module_session.h"
-#include "train/device.h"
 
 namespace brrr::cli {
 
@@ -53,10 +53,10 @@ void add_input_rows(OptionTable<T>& t) {
 template <typename T>
 void add_module_rows(OptionTable<T>& t) {
   t.flag("json", &T::json, "one JSON object with the result on standard output");
-  train::add_device_row(t);
+  machine::add_device_row(t);
   t.choice("precision", &T::precision, precision_choices(), "NAME",
            "fp32, or bf16 or fp16 weights and products", {"dtype"});
-  train::add_memory_row(t);
+  machine::add_memory_row(t);
   t.integer("threads", &T::threads, 0, 4096, "N",
             "threads (0: as many as OMP_NUM_THREADS or the processors allow)", {"num-threads"});
   t.list("disable-pass", &T::disabled, true, "NAME,...", "comma-separated passes to disable");

@@ -19,6 +19,30 @@ uint64_t threshold(double part) { return static_cast<uint64_t>(part * 0x1p32); }
 
 }  // namespace
 
+MaskOptions mask_options(const Tokenizer& tokenizer, double probability) {
+  const NamedTokens& named = tokenizer.named_tokens();
+  MaskOptions m;
+  m.cls = named.classifier;
+  m.sep = named.separator;
+  m.pad = named.pad;
+  m.mask = named.mask;
+  if (m.cls < 0 || m.sep < 0 || m.pad < 0 || m.mask < 0)
+    user_error(
+        "the {} tokenizer has no {} token, which a masked language model needs: use --tokenizer "
+        "wordpiece:N, or the folder of an encoder",
+        tokenizer.kind(),
+        m.mask < 0  ? "mask"
+        : m.pad < 0 ? "padding"
+        : m.cls < 0 ? "class"
+                    : "separator");
+  m.vocab = tokenizer.vocab_size();
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_special(id)) m.special_ids.push_back(id);
+  m.probability = probability;
+  m.has_types = true;
+  return m;
+}
+
 std::vector<bool> ids_that_continue_words(const Tokenizer& tokenizer) {
   const auto is_ascii_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

@@ -29,6 +29,10 @@ struct MaskOptions {
   bool has_types = false;  // types are given, all zero
 };
 
+/// How texts are masked for a masked language model with this tokenizer. Throws UserError where it
+/// lacks a token that this takes.
+MaskOptions mask_options(const Tokenizer& tokenizer, double probability);
+
 /// For each id, whether it continues the word before it, as decoding shows: behind a word its text
 /// follows without a space and begins with a letter or a digit. So do WordPiece's tokens of "##",
 /// and those of byte-level BPE that do not begin with a space. All false where no token is a word.

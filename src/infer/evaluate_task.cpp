@@ -11,7 +11,6 @@
 #include "formats/json_file.h"
 #include "infer/encoder.h"
 #include "infer/generator.h"
-#include "train/dataset.h"
 
 namespace brrr::infer {
 namespace {
@@ -65,7 +64,7 @@ std::vector<std::string> numbers_below(size_t count) {
 }
 
 /// One row as a batch, for the metrics.
-void add_row(train::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow& row,
+void add_row(io::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow& row,
              std::span<const float> outputs, TaskEvaluation& result) {
   io::Batch batch;
   batch.lengths = {static_cast<int32_t>(row.ids.size())};
@@ -153,7 +152,7 @@ TaskEvaluation evaluate_task(const io::ModelFolder& model, const io::LabelledFil
   const models::Task task = model.definition->task();
   const io::EncodedFile encoded =
       io::encode_labelled(file, *model.tokenizer, context_of(model, options), options.truncate);
-  const auto metrics = train::make_task_metrics(file.kind, task.labels, std::ssize(task.labels));
+  const auto metrics = io::make_task_metrics(file.kind, task.labels, std::ssize(task.labels));
   Encoder encoder = encoder_for(model, backend, options);
   TaskEvaluation result;
   result.notes = file.notes;
@@ -189,7 +188,7 @@ TaskEvaluation evaluate_masked(const io::ModelFolder& model, const io::TokenSour
   const Stopwatch watch;
   if (tokens.tokens() < 1) user_error("{} has no tokens", tokens.description());
   tokens.verify(model.definition->sizes().vocabulary);
-  const io::MaskOptions masks = train::mask_options(*model.tokenizer, probability);
+  const io::MaskOptions masks = io::mask_options(*model.tokenizer, probability);
   constexpr int64_t kSpecialTokens = 2;
   io::BatchOptions b;
   b.mode = io::Sampling::kSequential;

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "data/labelled/labelled_file.h"
+#include "data/labelled/metrics.h"
 #include "data/token_source.h"
 #include "folders/model_folder.h"
 #include "infer/room.h"
 #include "runtime/backend.h"
-#include "train/tasks/metrics.h"
 
 namespace brrr::infer {
 
@@ -30,8 +30,8 @@ struct TaskEvaluation {
   double loss = 0;     // mean, per scored text, word or masked token
   int64_t scored = 0;  // such texts, words or tokens
   int64_t texts = 0;
-  std::vector<train::Metric> metrics;
-  std::vector<train::LabelScore> by_label;
+  std::vector<io::Metric> metrics;
+  std::vector<io::LabelScore> by_label;
   std::vector<std::vector<int64_t>> confusion;  // as TaskMetrics has it
   std::string explanation;                      // what precision, recall and F1 are of
   std::vector<std::string> notes;               // for the user

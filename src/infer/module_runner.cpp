@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "train/fit.h"
+#include "machine/memory_budget.h"
 
 namespace brrr::infer {
 namespace {
@@ -49,7 +49,7 @@ int64_t ModuleRunner::tensor_bytes(const Graph* next) const {
 void ModuleRunner::compile(const modules::ModuleValues& inputs,
                            const std::vector<std::string>& wanted) {
   is_complete_ = session_->prepare(inputs, wanted);
-  train::trim_heap();
+  machine::trim_heap();
   now_ = resident_memory();
   room_.measure(session_->engine(), tensor_bytes() + beside_);
 }
@@ -62,7 +62,7 @@ void ModuleRunner::prepare(const modules::ModuleValues& inputs,
   };
   if (!room_.fits(session_->engine()) &&
       std::ranges::any_of(session_->engine().states(), lies_in_panels)) {
-    options_.disabled.emplace(train::kWeightPanels);
+    options_.disabled.emplace(kWeightPanels);
     const Backend backend = session_->engine().backend();
     session_ = std::make_unique<modules::ModuleSession>(module_, backend, options_);
     room_.measure(session_->engine(), beside_);
@@ -86,10 +86,10 @@ int64_t ModuleRunner::lent_bytes() const {
   return bytes;
 }
 
-train::ProcessForecast ModuleRunner::forecast() const {
+machine::ProcessForecast ModuleRunner::forecast() const {
   const Engine& engine = session_->engine();
   const bool is_on_device = engine.backend().memory_bytes > 0;
-  train::ProcessForecast f = train::forecast_running(engine.graphs(), now_, is_on_device);
+  machine::ProcessForecast f = machine::forecast_running(engine.graphs(), now_, is_on_device);
   f.program = now_.needed();
   f.arena = is_on_device ? 0 : room_.most_at_once(engine);
   f.batches = tensor_bytes() + beside_;

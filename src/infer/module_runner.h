@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "infer/room.h"
+#include "machine/process_forecast.h"
 #include "modules/module_session.h"
-#include "train/process_forecast.h"
 
 namespace brrr::infer {
 
@@ -36,7 +36,7 @@ class ModuleRunner {
                             Timeline* timeline = nullptr);
 
   /// What the process takes when what is prepared runs, or has run.
-  train::ProcessForecast forecast() const;
+  machine::ProcessForecast forecast() const;
   /// The weights that stay in the mapped file.
   int64_t lent_bytes() const;
   /// Another one after prepare(), where the weights do not fit in panels.

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/process_forecast.h"
+#include "machine/process_forecast.h"
 
 namespace brrr::infer {
 
@@ -27,7 +27,7 @@ void Room::measure(Engine& engine, int64_t more) {
 
 void Room::set_limit_beside(Engine& engine, const std::vector<const Graph*>& graphs, int64_t more) {
   if (!has_limit()) return;
-  if (!on_device_) beside_ = train::forecast_running(graphs, now_, false).overhead() + more;
+  if (!on_device_) beside_ = machine::forecast_running(graphs, now_, false).overhead() + more;
   engine.set_limit(std::max<int64_t>(1, memory_.limit.bytes - beside_));
 }
 
@@ -49,7 +49,7 @@ void Room::check(const Engine& engine) const {
   const int64_t needed = most_at_once(engine) + beside_;
   const std::string more =
       memory_.limit.source == "--memory-limit"
-          ? fmt::format("--memory-limit {}", memory_at_least(needed + train::kVariesBetweenRuns))
+          ? fmt::format("--memory-limit {}", memory_at_least(needed + machine::kVariesBetweenRuns))
           : fmt::format("a machine or control group with {} for it", memory_text(needed));
   throw UserError(fmt::format("the model does not fit in memory: it needs {} ({} of it weights and "
                               "caches), and {} is {}. Use {}, or {}",

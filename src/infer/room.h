@@ -1,7 +1,7 @@
 #pragma once
 // Whether inference fits into the memory that there is. Programs are compiled first, then what the
-// process will take with them is reckoned as for training (train/process_forecast.h), and only then
-// is anything allocated.
+// process will take with them is reckoned as for training (machine/process_forecast.h), and only
+// then is anything allocated.
 
 #include <cstdint>
 #include <string>

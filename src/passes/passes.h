@@ -123,6 +123,8 @@ Graph fold_channels(const Graph& graph, Notes* notes = nullptr);
 /// are put together. Evaluated in fp64 and rounded once.
 Graph fold_constants(const Graph& graph, Notes* notes = nullptr);
 
+/// The optional pass that takes memory for time, and is left out first where a run does not fit.
+inline constexpr std::string_view kWeightPanels = "weight_panels";
 /// Products and loss heads read weights in panels (base/panels.h). Where the parameters stay: those
 /// of 16 bits made of an f32 parameter, whose reader gains by it. Where the panels take a
 /// parameter's place: what products alone read, in one order; transposed ones also where embeddings

@@ -7,15 +7,15 @@
 #include "base/integers.h"
 #include "base/memory.h"
 #include "data/corpus.h"
+#include "data/labelled/metrics.h"
 #include "data/row_order.h"
 #include "data/stream_batches.h"
 #include "data/text_samples.h"
 #include "data/window_batches.h"
+#include "machine/device.h"
 #include "train/dataset_tokenizer.h"
-#include "train/device.h"
 #include "train/fit.h"
 #include "train/parts.h"
-#include "train/tasks/metrics.h"
 
 namespace brrr::train {
 namespace {
@@ -90,7 +90,7 @@ void encode_documents(const io::Corpus& corpus, const TrainOptions& options, Dat
 std::optional<io::MaskOptions> masks_of(const TrainOptions& o, const io::Tokenizer& tokenizer) {
   if (models::find_architecture(o.architecture).head != models::Head::masked_token)
     return std::nullopt;
-  io::MaskOptions m = mask_options(tokenizer, o.mlm_probability);
+  io::MaskOptions m = io::mask_options(tokenizer, o.mlm_probability);
   if (o.whole_word_mask) m.continues_word = io::ids_that_continue_words(tokenizer);
   return m;
 }
@@ -234,7 +234,7 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
   const bool there_is_room = bytes + ids <= limit.bytes;
   // On a GPU the limit is of its memory.
   bool asked_for = false;
-  if (!options.memory_limit.empty() && backend_for(options.device).memory_bytes == 0)
+  if (!options.memory_limit.empty() && machine::backend_for(options.device).memory_bytes == 0)
     if (const int64_t asked = parse_memory(options.memory_limit); asked < limit.bytes) {
       limit = {asked, "--memory-limit"};
       asked_for = true;
@@ -264,30 +264,6 @@ void check_room_ahead(const TrainOptions& options, const io::CorpusFiles& corpus
 }
 
 }  // namespace
-
-io::MaskOptions mask_options(const io::Tokenizer& tokenizer, double probability) {
-  const io::NamedTokens& named = tokenizer.named_tokens();
-  io::MaskOptions m;
-  m.cls = named.classifier;
-  m.sep = named.separator;
-  m.pad = named.pad;
-  m.mask = named.mask;
-  if (m.cls < 0 || m.sep < 0 || m.pad < 0 || m.mask < 0)
-    user_error(
-        "the {} tokenizer has no {} token, which a masked language model needs: use --tokenizer "
-        "wordpiece:N, or the folder of an encoder",
-        tokenizer.kind(),
-        m.mask < 0  ? "mask"
-        : m.pad < 0 ? "padding"
-        : m.cls < 0 ? "class"
-                    : "separator");
-  m.vocab = tokenizer.vocab_size();
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-    if (tokenizer.is_special(id)) m.special_ids.push_back(id);
-  m.probability = probability;
-  m.has_types = true;
-  return m;
-}
 
 bool by_document(const TrainOptions& options) {
   if (!options.task.empty()) return false;
@@ -368,8 +344,8 @@ Dataset task_dataset(TrainOptions& options, TaskFiles files, const std::string& 
     options.context = std::min(options.context, round_up(static_cast<int64_t>(longest), kStep));
   }
   d.notes = std::move(files.notes);
-  const std::string judged = make_task_metrics(files.train.kind, files.train.labels,
-                                               std::max<int64_t>(files.train.values_per_row, 1))
+  const std::string judged = io::make_task_metrics(files.train.kind, files.train.labels,
+                                                   std::max<int64_t>(files.train.values_per_row, 1))
                                  ->explanation();
   if (!judged.empty()) d.notes.push_back("precision, recall and F1: " + judged);
   const bool has_classes = !files.train.labels.empty();

@@ -42,10 +42,6 @@ struct Dataset {
   int64_t cached_bytes(const io::LoaderOptions& options, int64_t rows) const;
 };
 
-/// How texts are masked for a masked language model with this tokenizer. Throws UserError where it
-/// lacks a token that this takes.
-io::MaskOptions mask_options(const io::Tokenizer& tokenizer, double probability);
-
 /// Whether a row is a document (--sampling documents, group_by_length).
 bool by_document(const TrainOptions& options);
 /// The lengths that the rows of a batch may have; empty: the context only.

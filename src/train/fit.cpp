@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "machine/device.h"
 #include "passes/memory/rematerialize.h"
 #include "train/dataset.h"
-#include "train/device.h"
 #include "train/text_samples.h"
 #include "train/trainer.h"
 
@@ -140,7 +140,8 @@ bool better(const Plan& a, const Plan& b) {
 std::unique_ptr<Session> compile_run(const TrainOptions& o, const models::Model& model) {
   const Graph loss = model.loss(o.batch_size, o.context);
   const Graph eval = model.scored(o.eval_batch_size, o.context);
-  auto session = std::make_unique<Session>(loss, eval, backend_for(o.device), session_options(o));
+  auto session =
+      std::make_unique<Session>(loss, eval, machine::backend_for(o.device), session_options(o));
   for (const int64_t length : row_lengths(o))
     if (length < o.context) {
       // Tasks are evaluated on rows of all lengths, language models on windows.
@@ -162,19 +163,13 @@ Plan plan_of(const TrainOptions& options, const FitContext& context,
     plan.device_bytes = plan.arena.total() + kDeviceReserve;
   plan.has_panels = session->has_panels();
   plan.fits = plan.needed() <= context.budget;
-  plan.ms = predict_step(*session, context.speed.value_or(nominal_speed())).total_ms();
+  plan.ms = predict_step(*session, context.speed.value_or(machine::nominal_speed())).total_ms();
   if (keep != nullptr) *keep = std::move(session);
   return plan;
 }
 
-void trim_heap() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
-}
-
 void measure_again(Plan& plan, const FitContext& context, const Session& session) {
-  trim_heap();
+  machine::trim_heap();
   ResidentMemory now = resident_memory();
   if (context.plans_only) {
     now.peak = context.now.peak;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "machine/memory_budget.h"
 #include "models/model.h"
 #include "train/predict.h"
 #include "train/process_forecast.h"
@@ -20,14 +21,11 @@ namespace brrr::train {
 /// The programs of a run, compiled and not allocated.
 std::unique_ptr<Session> compile_run(const TrainOptions& options, const models::Model& model);
 
-/// The optional pass that takes memory for time, and goes first where a run does not fit.
-inline constexpr std::string_view kWeightPanels = "weight_panels";
-
 /// One way to do the run.
 struct Plan {
   TrainOptions options;
   MemoryForecast arena;
-  ProcessForecast process;
+  machine::ProcessForecast process;
   double ms = 0;  // predicted for a step; on a nominal machine where this one was not measured
   bool fits = false;
   bool has_panels = false;  // derived weights in two orders (the pass weight_panels)
@@ -44,7 +42,7 @@ struct FitContext {
   models::ModelPtr model;
   ProcessInputs inputs;
   ResidentMemory now;
-  std::optional<MachineSpeed> speed;
+  std::optional<machine::MachineSpeed> speed;
   int64_t budget = 0;          // bytes for Plan::needed()
   int64_t left_by_search = 0;  // that an earlier search turned out to leave in the process
   bool plans_only = false;     // the run is another process, without the peak of this one's search
@@ -53,9 +51,6 @@ struct FitContext {
 /// The plan of the options as they are; `keep` gets the compiled session.
 Plan plan_of(const TrainOptions& options, const FitContext& context,
              std::unique_ptr<Session>* keep = nullptr);
-
-/// Gives memory that nobody uses back to the system.
-void trim_heap();
 
 /// What the next search must keep free, after one that kept `left` free and whose choice was
 /// reckoned to need `reckoned` bytes and turned out to need `needed`: all that the searches left
@@ -94,11 +89,9 @@ std::string arena_parts(const Session& session, const TrainOptions& options);
 /// The plans that were looked at as an aligned table, the chosen one marked; a line each.
 std::vector<std::string> fit_table(const FitResult& result);
 
-/// What the run may use: --memory-limit, or less where the system (of a GPU: its memory) allows
-/// less. Throws UserError (exit 2) for a --memory-limit that the machine does not have.
-MemoryLimit memory_budget(const std::string& device, const std::string& memory_limit);
+/// machine::memory_budget of the options.
 inline MemoryLimit memory_budget(const TrainOptions& o) {
-  return memory_budget(o.device, o.memory_limit);
+  return machine::memory_budget(o.device, o.memory_limit);
 }
 
 /// By how much the run does not fit and what would: for a UserError with exit code 3.

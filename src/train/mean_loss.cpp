@@ -9,8 +9,8 @@
 #include "base/hash.h"
 #include "data/loader.h"
 #include "data/window_batches.h"
+#include "machine/process.h"
 #include "train/parts.h"
-#include "train/process.h"
 
 namespace brrr::train {
 namespace {
@@ -63,7 +63,7 @@ class SetName {
 };
 
 Score score_of(Session& session, const models::Model& model, const MakeBatches& make,
-               const TrainOptions& options, int64_t batches, TaskMetrics* task) {
+               const TrainOptions& options, int64_t batches, io::TaskMetrics* task) {
   io::LoaderOptions l = loader_of_evaluation(options, model.sizes().vocabulary);
   if (task != nullptr) l.lengths = row_lengths(options);
   std::unique_ptr<io::BatchSource> source = make(l);
@@ -77,7 +77,7 @@ Score score_of(Session& session, const models::Model& model, const MakeBatches& 
   Score score;
   SetName set;
   std::vector<float> logits;
-  for (int64_t i = 0; i < count && SignalGuard::received() == 0; ++i) {
+  for (int64_t i = 0; i < count && machine::SignalGuard::received() == 0; ++i) {
     const io::Batch& batch = loader.next();
     score.loss += session.loss_sum(batch_of(batch, model), task != nullptr ? &logits : nullptr);
     score.tokens += batch.real_tokens;
@@ -96,11 +96,11 @@ std::string Score::str() const {
   std::string text = fmt::format("loss {:.4f}", loss);
   constexpr size_t kMost = 2;  // the log and --json have all
   const auto value_of = [&](std::string_view name) -> const double* {
-    for (const Metric& m : metrics)
+    for (const io::Metric& m : metrics)
       if (m.name == name) return &m.value;
     return nullptr;
   };
-  const auto add = [&](const Metric& m) {
+  const auto add = [&](const io::Metric& m) {
     text += fmt::format(", {} {:.4f}", m.name, m.value);
     const double* majority = value_of("majority_share");
     if (m.name == "accuracy" && majority)
@@ -120,7 +120,7 @@ bool Score::is_better_than(const Score& other) const {
   const std::string name =
       !decided_by.empty() || metrics.empty() ? decided_by : metrics.front().name;
   const auto value_in = [&](const Score& s) {
-    for (const Metric& m : s.metrics)
+    for (const io::Metric& m : s.metrics)
       if (m.name == name) return m.value;
     return std::numeric_limits<double>::quiet_NaN();
   };
@@ -129,7 +129,7 @@ bool Score::is_better_than(const Score& other) const {
   if (std::isnan(own) && std::isnan(others)) return loss < other.loss;
   if (std::isnan(own) || std::isnan(others)) return !std::isnan(own);
   if (own == others) return loss < other.loss;
-  return is_lower_better(name) ? own < others : own > others;
+  return io::is_lower_better(name) ? own < others : own > others;
 }
 
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches) {
@@ -140,10 +140,10 @@ int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int
 
 Score evaluate(Session& session, const models::Model& model, const Dataset& data,
                const TrainOptions& options, int64_t batches) {
-  std::unique_ptr<TaskMetrics> task;
+  std::unique_ptr<io::TaskMetrics> task;
   if (data.task) {
     const std::vector<std::string> labels = model.task().labels;
-    task = make_task_metrics(data.task->labels.kind, labels, std::ssize(labels));
+    task = io::make_task_metrics(data.task->labels.kind, labels, std::ssize(labels));
   }
   Score score = score_of(
       session, model, [&](const io::BatchOptions& l) { return data.val_batches(l); }, options,

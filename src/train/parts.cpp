@@ -87,7 +87,7 @@ std::vector<std::string> emulation_notes(const std::string& precision, const Pro
   if (precision == "fp32") return notes;
   bool has_scales = false, multiplies = false;  // in 8 bits
   for (NodeId id = 0; id < program.graph().size(); ++id)
-    each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
+    machine::each_part(program.graph(), id, [&](const OpDef& op, const Cost&) {
       has_scales |= op.gives_scale;
       multiplies |= op.product && op.product->is_scaled;
     });

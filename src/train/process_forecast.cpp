@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "backend/cpu/products/packing.h"
-#include "base/parallel.h"
 #include "formats/svg_plot.h"
 #include "train/parts.h"
 
@@ -13,9 +11,7 @@ namespace brrr::train {
 namespace {
 
 // Measured on x86-64 Linux with glibc.
-constexpr int64_t kThreadBytes = int64_t{48} << 10;   // what a thread touches of its stack and heap
 constexpr int64_t kLoaderBytes = int64_t{8} << 10;    // what a worker of a loader does
-constexpr int64_t kCodeBytes = int64_t{1920} << 10;   // kernels, checkpoints, plots: run later
 constexpr int64_t kSavingBytes = int64_t{640} << 10;  // writing a checkpoint
 constexpr int64_t kLiveBytes = int64_t{3} << 20;      // the live page, its server and its meter
 constexpr int64_t kChoiceBytes = 16;                  // of a token that a sampler chooses among
@@ -51,24 +47,6 @@ int64_t row_bytes(const Graph& graph) {
 
 }  // namespace
 
-int64_t ProcessForecast::needed() const { return std::max(peak_before, overhead() + arena); }
-
-ProcessForecast forecast_running(std::span<const Graph* const> programs, const ResidentMemory& now,
-                                 bool on_device) {
-  ProcessForecast f;
-  f.program = now.needed();
-  f.peak_before = now.peak - now.inputs;
-  cpu::Packing packing;
-  for (const Graph* graph : programs) {
-    f.program += static_cast<int64_t>(graph->size()) * Program::kNodeBytes;
-    packing += cpu::packing_of(*graph);
-  }
-  if (!on_device) f.packing = packing.bytes();
-  f.threads = (thread_count() + 1) * kThreadBytes;
-  f.code = kCodeBytes;
-  return f;
-}
-
 ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t vocab_size) {
   ProcessInputs inputs{.vocabulary = vocab_size};
   if (data == nullptr) return inputs;
@@ -78,12 +56,12 @@ ProcessInputs inputs_of(const TrainOptions& o, const Dataset* data, int64_t voca
   return inputs;
 }
 
-ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
-                                 const ProcessInputs& inputs, const ResidentMemory& now,
-                                 bool compiled) {
+machine::ProcessForecast forecast_process(const TrainOptions& o, const Session& session,
+                                          const ProcessInputs& inputs, const ResidentMemory& now,
+                                          bool compiled) {
   const MemoryForecast arena = session.forecast();
   const bool is_on_device = session.engine().backend().memory_bytes > 0;
-  ProcessForecast f = forecast_running(graphs_of(session), now, is_on_device);
+  machine::ProcessForecast f = machine::forecast_running(graphs_of(session), now, is_on_device);
   if (compiled) f.program = now.needed();
   f.arena = is_on_device ? 0 : arena.total();
   const int64_t row = row_bytes(session.step_program().graph());

@@ -4,7 +4,7 @@
 
 #include "base/human.h"
 #include "base/memory.h"
-#include "train/device.h"
+#include "machine/device.h"
 #include "train/fit.h"
 
 namespace brrr::train {
@@ -73,7 +73,7 @@ std::string refusal(const Plan& wanted, const FitResult& found, const FitContext
   const Plan& least = found.smallest;
   const std::string how = description(least.options);
   text += fmt::format("The smallest budget that fits is --memory-limit {}",
-                      memory_at_least(with_search(least, context) + kVariesBetweenRuns));
+                      memory_at_least(with_search(least, context) + machine::kVariesBetweenRuns));
   if (how != description(wanted.options))
     text += fmt::format(" {} ({})",
                         least.options.optim == wanted.options.optim ? "--fit" : "--fit=all", how);
@@ -115,39 +115,11 @@ std::vector<std::string> fit_table(const FitResult& result) {
   return lines;
 }
 
-namespace {
-
-MemoryLimit device_budget(const std::string& memory_limit, const Backend& backend) {
-  const MemoryLimit all{backend.memory_bytes, "the memory of " + backend.name};
-  if (memory_limit.empty()) return all;
-  const int64_t asked = parse_memory(memory_limit);
-  if (asked > all.bytes)
-    usage_error("--memory-limit {} is more than {} has: {}", memory_limit, backend.name,
-                memory_text(all.bytes));
-  return {asked, "--memory-limit"};
-}
-
-}  // namespace
-
-MemoryLimit memory_budget(const std::string& device, const std::string& memory_limit) {
-  if (const Backend backend = backend_for(device); backend.memory_bytes > 0)
-    return device_budget(memory_limit, backend);
-  MemoryLimit limit{std::numeric_limits<int64_t>::max(), "no limit"};
-  if (const auto usable = usable_memory())
-    limit = {usable->bytes, "what this process may use (" + usable->source + ")"};
-  if (memory_limit.empty()) return limit;
-  const int64_t asked = parse_memory(memory_limit);
-  const int64_t installed = installed_memory();
-  if (installed > 0 && asked > installed)
-    usage_error("--memory-limit {} is more than this machine has: {}", memory_limit,
-                memory_text(installed));
-  if (asked <= limit.bytes) limit = {asked, "--memory-limit"};
-  return limit;
-}
+namespace {}  // namespace
 
 /// What the searches up to now have left in the process.
 static int64_t left_on_heap(const FitContext& context) {
-  trim_heap();
+  machine::trim_heap();
   return std::max<int64_t>(0, resident_memory().needed() - context.now.needed());
 }
 
@@ -177,8 +149,8 @@ SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model
     throw UserError(refusal(run.plan, found, context, run.limit), ExitCode::kNoMemory);
   }
   // What a GPU reaches is not measured yet: plans are compared on a nominal machine.
-  if (backend_for(options.device).memory_bytes == 0)
-    context.speed = machine_speed(Measure::once, run.limit.bytes);
+  if (machine::backend_for(options.device).memory_bytes == 0)
+    context.speed = machine::machine_speed(machine::Measure::once, run.limit.bytes);
   const FitFreedom freedom = options.fit == "all" ? FitFreedom::all : FitFreedom::memory;
   // The search itself takes memory, which shows when it is over; then there is less for the run.
   FitResult found;
@@ -205,12 +177,13 @@ SettledRun settle_run(const TrainOptions& options, const models::ModelPtr& model
                   memory_text(run.limit.bytes), run.limit.source, counted(found.compiled, "plan"),
                   duration_text(found.seconds)));
   for (const std::string& line : fit_table(found)) say(line);
-  if (const ProcessForecast& p = run.plan.process; p.needed() > p.overhead() + p.arena)
-    say(fmt::format(
-        "note: the peak of this process was {}{}; the run needs {}", memory_text(p.peak_before),
-        context.speed && context.speed->when == kMeasuredNow ? ", while this machine was measured"
-                                                             : "",
-        memory_text(p.overhead() + p.arena)));
+  if (const machine::ProcessForecast& p = run.plan.process; p.needed() > p.overhead() + p.arena)
+    say(fmt::format("note: the peak of this process was {}{}; the run needs {}",
+                    memory_text(p.peak_before),
+                    context.speed && context.speed->when == machine::kMeasuredNow
+                        ? ", while this machine was measured"
+                        : "",
+                    memory_text(p.overhead() + p.arena)));
   return run;
 }
 

@@ -15,6 +15,7 @@
 #include "base/terminal/progress.h"
 #include "data/loader.h"
 #include "folders/folder_lock.h"
+#include "machine/process.h"
 #include "models/initialise.h"
 #include "optim/schedule.h"
 #include "runtime/parameters.h"
@@ -23,7 +24,6 @@
 #include "train/mean_loss.h"
 #include "train/parts.h"
 #include "train/predict.h"
-#include "train/process.h"
 #include "train/run_folder.h"
 #include "train/run_place.h"
 #include "train/session.h"
@@ -54,7 +54,7 @@ class Trainer {
     compile();
     open_run_folder();
     load_weights();
-    const SignalGuard signals;
+    const machine::SignalGuard signals;
     loop();
     finish();
     result_.options = options_;
@@ -293,7 +293,7 @@ class Trainer {
       if (last || due(step, options_.interval(options_.eval_steps))) evaluate();
       if (step > 0 && (last || due(step, options_.interval(options_.sample_steps))))
         write_samples();
-      result_.signal = SignalGuard::received();
+      result_.signal = machine::SignalGuard::received();
       const bool keeps_best = options_.load_best_model_at_end && state_.best_step == step;
       if (step > first && (last || result_.signal != 0 || keeps_best ||
                            due(step, options_.interval(options_.save_steps)))) {
@@ -310,7 +310,7 @@ class Trainer {
       if (follows_load) omp_set_num_threads(team.threads());
       const Stopwatch computing;
       const StepResult r = session_->step(step, views, rate, watch_->timeline());
-      if (step == first) result_.first_step_seconds = process_age_seconds();
+      if (step == first) result_.first_step_seconds = machine::process_age_seconds();
       team.record(computing.seconds());
       const double seconds = watch.seconds();
       int64_t tokens = 0, positions = 0;
@@ -443,11 +443,11 @@ class Trainer {
   void evaluate() {
     const bool is_known =
         state_.evaluated == state_.step && (state_.last || state_.step < options_.max_steps);
-    if (!dataset_->has_val || is_known || SignalGuard::received() != 0) return;
+    if (!dataset_->has_val || is_known || machine::SignalGuard::received() != 0) return;
     if (state_.step == 0) progress_->message("evaluating before the first step");
     const Score val =
         train::evaluate(*session_, *model_, *dataset_, options_, options_.eval_batches);
-    if (SignalGuard::received() != 0) return;  // half an evaluation is none
+    if (machine::SignalGuard::received() != 0) return;  // half an evaluation is none
     state_.evaluated = state_.step;
     state_.last = val;
     note_score(val);
@@ -476,7 +476,7 @@ class Trainer {
 
   void write_samples() {
     if (!samples_ || state_.sampled == state_.step) return;
-    const auto stops = [] { return SignalGuard::received() != 0; };
+    const auto stops = [] { return machine::SignalGuard::received() != 0; };
     std::vector<std::string> texts =
         samples_->write(state_.step, continue_with(*session_, options_, *model_, stops));
     if (stops()) return;  // half a sample is none
@@ -534,9 +534,9 @@ class Trainer {
       result_.best_val_loss = state_.best.loss;
       result_.best_step = state_.best_step;
     }
-    result_.seconds = seconds_before_ + process_age_seconds();
+    result_.seconds = seconds_before_ + machine::process_age_seconds();
     watch_memory();
-    result_.process_peak_bytes = peak_resident_bytes();
+    result_.process_peak_bytes = machine::peak_resident_bytes();
     if (result_.signal == 0) log_->finished(state_.step, figures());
     if (result_.needed_peak_bytes > result_.memory_limit)
       say(fmt::format("note: {} were needed, more than the limit of {}: please report this",

@@ -28,7 +28,7 @@ struct TrainResult {
   std::optional<double> best_val_loss;
   int64_t best_step = -1;
   /// What a task is judged by, of the weights that the run ends with.
-  std::vector<Metric> metrics;
+  std::vector<io::Metric> metrics;
   /// Texts that the model wrote last while it trained (--sample-steps), and after which step.
   std::vector<std::string> samples;
   int64_t samples_step = -1;
@@ -43,7 +43,7 @@ struct TrainResult {
   double compile_seconds = 0;
   double waiting_share = 0;  // of the step time spent waiting for data
   MemoryForecast forecast;
-  ProcessForecast process_forecast;
+  machine::ProcessForecast process_forecast;
   int64_t memory_limit = 0;  // that the run had to keep
   int64_t arena_bytes = 0;
   int64_t process_peak_bytes = 0;  // the most that was resident, pages of mapped inputs included

@@ -18,10 +18,10 @@ const fs::path kSource = fs::path(BRRR_SOURCE_DIR) / "src";
 // The ground floor first. A folder may include itself and folders above it in this list; entries
 // with the same number stand side by side and may not include each other.
 const std::vector<std::pair<std::string, int>> kFloors = {
-    {"base", 0},    {"ir", 1},      {"ops", 2},      {"passes", 3}, {"runtime", 4},
-    {"backend", 5}, {"formats", 6}, {"modules", 7},  {"web", 8},    {"text", 9},
-    {"models", 10}, {"optim", 11},  {"folders", 12}, {"data", 13},  {"sampling", 14},
-    {"train", 15},  {"infer", 16},  {"insight", 17}, {"cli", 18}};
+    {"base", 0},     {"ir", 1},      {"ops", 2},      {"passes", 3},   {"runtime", 4},
+    {"backend", 5},  {"formats", 6}, {"modules", 7},  {"web", 8},      {"text", 9},
+    {"models", 10},  {"optim", 11},  {"folders", 12}, {"data", 13},    {"sampling", 14},
+    {"machine", 15}, {"infer", 16},  {"train", 16},   {"insight", 17}, {"cli", 18}};
 
 struct Source {
   fs::path path;

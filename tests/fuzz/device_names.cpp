@@ -1,8 +1,8 @@
-// Stands for train/device.cpp, which needs all backends: every name is one of a device.
-#include "train/device.h"
+// Stands for machine/device.cpp, which needs all backends: every name is one of a device.
+#include "machine/device.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 
 void check_device_name(const std::string&) {}
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

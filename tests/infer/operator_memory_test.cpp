@@ -132,7 +132,7 @@ struct OneNode {
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 std::unique_ptr<infer::ModuleRunner> runner_within(const OneNode& node, int64_t limit) {
-  train::trim_heap();
+  machine::trim_heap();
   return std::make_unique<infer::ModuleRunner>(
       node.module, cpu::cpu_backend(), modules::ModuleOptions{},
       infer::Memory{{limit, "--memory-limit"}, "smaller inputs"});
@@ -154,7 +154,7 @@ TEST(OperatorMemory, EveryOperatorHasACase) {
 
 /// What a run within so many bytes more than the process has is refused with.
 std::string refusal_within(const OneNode& node, int64_t more) {
-  train::trim_heap();
+  machine::trim_heap();
   try {
     runner_within(node, resident_memory().needed() + more)->run(node.inputs);
   } catch (const UserError& error) {
@@ -187,7 +187,7 @@ TEST(OperatorMemory, ValuesThatDecideAboutSizesAreRefusedBeforeTheyAreMade) {
 }
 
 TEST(OperatorMemory, EveryOperatorKeepsTheLimitThatIsCalledEnough) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef BRRR_SANITIZED
   GTEST_SKIP() << "the sanitizer takes memory of its own";
 #endif
   constexpr int64_t kAnything = int64_t{1} << 40, kMost = int64_t{1} << 32,
@@ -210,7 +210,7 @@ TEST(OperatorMemory, EveryOperatorKeepsTheLimitThatIsCalledEnough) {
         const auto runner = runner_within(node, kAnything);
         runner->prepare(node.inputs);
         is_complete = runner->is_complete();
-        limit = runner->forecast().needed() + train::kVariesBetweenRuns;
+        limit = runner->forecast().needed() + machine::kVariesBetweenRuns;
       }
       // A module whose sizes depend on data may be refused when they are known; of another one,
       // what the process has beside it varies a little.

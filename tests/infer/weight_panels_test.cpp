@@ -137,7 +137,7 @@ TEST(ModuleRunner, WeightsLieInPanelsWhereTheyFit) {
   std::vector<std::vector<float>> results;
   for (const int64_t room : {12 * kMiB, 300 * kMiB}) {
     infer::Memory memory;
-    train::trim_heap();  // as the runner does before it measures
+    machine::trim_heap();  // as the runner does before it measures
     memory.limit = {resident_memory().needed() + room, "the limit of the test"};
     infer::ModuleRunner runner(onnx::open_module(onnx::File::parse(bytes, "m.onnx")),
                                cpu::cpu_backend(), {}, memory);

@@ -1,5 +1,5 @@
 // Advice: for set-ups that are spoilt on purpose the first advice names the cause. Times are those
-// of the model (train/predict) on a made-up machine, so that no busy neighbour decides; what advice
+// of the model (machine/speed) on a made-up machine, so that no busy neighbour decides; what advice
 // is worth by the clock is for a quiet machine (bench/advice).
 #include "insight/profile/advice.h"
 
@@ -24,7 +24,7 @@ void take_from_model(Profile& p, const Workload& w) {
   for (KernelProfile& k : p.kernels) {
     const Graph& g = programs[k.program].program->graph();
     const double seconds =
-        g.is_input(k.node) ? 0 : train::predict_node(g, k.node, p.ceilings.speed());
+        g.is_input(k.node) ? 0 : machine::predict_node(g, k.node, p.ceilings.speed());
     k.ms = 1e3 * seconds * static_cast<double>(k.calls);
     p.kernels_ms += k.ms;
   }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "insight/profile/timed_step.h"
+#include "support/long_proof.h"
 #include "support/temp_folder.h"
 
 namespace brrr::insight {
@@ -363,7 +364,8 @@ TEST(SlowLadders, TheOneOfFormatsClimbs) {
   FAIL() << "there is none";
 }
 
-TEST(SlowLadders, ATrainingWithoutFiguresIsDoneAnew) {
+TEST(LongLadders, ATrainingWithoutFiguresIsDoneAnew) {
+  if (!test::is_long()) GTEST_SKIP() << "trains for half a minute; ./brrr test --long runs it";
   const test::TempFolder folder;
   LadderOptions o = options_with(folder / "ladder.json");
   o.quick = true;

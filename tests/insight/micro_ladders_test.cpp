@@ -146,7 +146,7 @@ TEST(MicroLadders, OverheadComparesWithThePublishedFigures) {
   }
   EXPECT_FALSE(j["rungs"][3].contains("us_quartiles"));
   EXPECT_GT(j["flops_per_second"].get<double>(), 1e8);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(BRRR_SANITIZED)
   // Fewer of the machine's steps for each op: the reason for compiling at all.
   EXPECT_LT(j["rungs"][2]["us"].get<double>(), j["rungs"][1]["us"].get<double>());
 #endif

@@ -14,7 +14,7 @@ RunPlan sample_plan() {
   const train::TrainOptions o = train::resolve({{"n-layer", "4"}, {"batch-size", "4"}});
   train::FitContext context;
   context.model = train::model_of(o, 65);
-  context.speed = train::MachineSpeed{2e11, 0, 0, 3e10, 2e11, 1 << 20, "for a test"};
+  context.speed = machine::MachineSpeed{2e11, 0, 0, 3e10, 2e11, 1 << 20, "for a test"};
   std::unique_ptr<train::Session> session;
   const train::Plan plan = train::plan_of(o, context, &session);
   RunPlan p = analyse(plan, context.model, *session, context.speed);

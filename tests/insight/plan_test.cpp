@@ -22,7 +22,7 @@ Planned planned(const KeyValues& given) {
   train::FitContext context;
   context.model = train::model_of(o, 65);
   context.now = resident_memory();
-  context.speed = train::MachineSpeed{2e11, 0, 0, 3e10, 2e11, 1 << 20, "for a test"};
+  context.speed = machine::MachineSpeed{2e11, 0, 0, 3e10, 2e11, 1 << 20, "for a test"};
   context.plans_only = true;
   Planned p;
   const train::Plan plan = train::plan_of(o, context, &p.session);

@@ -114,7 +114,7 @@ TEST(Profile, KernelsAndWhatIsNamedBesideThemAreTheStep) {
     SCOPED_TRACE(name_of(mode));
     // Looking is less than a fiftieth of a step of the smallest model.
     EXPECT_GT(p.overhead, 0);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(BRRR_SANITIZED)
     EXPECT_LT(p.overhead, 0.02);
 #endif
     const double named = p.kernels_ms + p.between_ms + p.batch_ms + p.sampling_ms + p.rest_ms;

@@ -337,7 +337,7 @@ TEST_F(Fit, LargestBatchIsAtTheEdge) {
 TEST_F(Fit, FasterIsBetterWhenTheMachineIsKnown) {
   const TrainOptions o = options();
   FitContext c = context(o, int64_t{1} << 30);
-  c.speed = MachineSpeed{1e11, 0, 0, 1e10, 1e11, 1 << 20, "for a test"};
+  c.speed = machine::MachineSpeed{1e11, 0, 0, 1e10, 1e11, 1 << 20, "for a test"};
   const FitResult found = fit(o, c, FitFreedom::memory);
   ASSERT_TRUE(found.best);
   for (const Plan& p : found.tried) EXPECT_GE(p.ms, found.best->ms);
@@ -366,7 +366,7 @@ TEST(RoomToLeave, TheSecondSearchSettlesIt) {
 // A measurement beside other work is no figure of the machine.
 TEST(MachineSpeedTest, OtherWorkDisturbsWhereItTakesProcessorsOfTheTeam) {
   const auto disturbed = [](double busy, double own, int64_t processors, int64_t threads) {
-    return is_disturbed({.busy = busy, .own_processors = own}, processors, threads);
+    return machine::is_disturbed({.busy = busy, .own_processors = own}, processors, threads);
   };
   EXPECT_FALSE(disturbed(1, 2, 2, 2));
   EXPECT_FALSE(disturbed(0.95, 1.8, 2, 2));  // a tenth of a processor each is nothing

@@ -22,7 +22,6 @@
 namespace brrr::io {
 namespace {
 
-
 void check_labelled_text(std::string_view text, const std::string& name) {
   check_not_binary(text.substr(0, kSniffBytes), name, false);
   const auto place = [&](size_t at) {

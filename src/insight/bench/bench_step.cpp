@@ -11,12 +11,12 @@
 #include "insight/bench/number_check.h"
 #include "insight/profile/timed_step.h"
 #include "insight/profile/verdict.h"
+#include "machine/device.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/memory/rematerialize.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
-#include "train/device.h"
 #include "train/trainer.h"
 
 namespace brrr::insight {
@@ -135,7 +135,7 @@ std::vector<StepRow> bench_step(const std::vector<StepOptions>& options) {
     seconds += o.seconds;
     least_steps = std::max(least_steps, o.least_steps);
   }
-  const Backend backend = train::backend_for(options.at(0).device);
+  const Backend backend = machine::backend_for(options.at(0).device);
   const bool is_on_gpu = backend.memory_bytes > 0;
   std::vector<cpu::ComputePeak> peaks;
   const bool measures_peaks = options.at(0).measures_peaks;

@@ -11,8 +11,8 @@
 #include "insight/ladder/precision.h"
 #include "insight/machine/machine.h"
 #include "insight/profile/timed_step.h"
+#include "machine/device.h"
 #include "passes/memory/rematerialize.h"
-#include "train/device.h"
 #include "train/fit.h"
 #include "train/parts.h"
 
@@ -174,7 +174,7 @@ std::vector<RungResult> climb(const Ladder& ladder, const LadderOptions& options
   const train::TrainOptions first = resolved(options_of(ladder, 0, changes));
   const std::string key =
       fmt::format("{}, options {}",
-                  key_on(train::backend_for(first.device).name, ladder.name, of_a_step(changes)),
+                  key_on(machine::backend_for(first.device).name, ladder.name, of_a_step(changes)),
                   digest_of(ladder, of_a_step(changes)));
   return climb(
       ladder.name, key, names, options,

@@ -7,9 +7,9 @@
 #include "insight/ladder/ladder.h"
 #include "insight/ladder/precision.h"
 #include "insight/profile/timed_step.h"
+#include "machine/device.h"
 #include "models/initialise.h"
 #include "runtime/parameters.h"
-#include "train/device.h"
 #include "train/fit.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
@@ -80,7 +80,7 @@ std::string FormatTraining::model() const {
 
 std::string FormatTraining::key() const {
   const std::string device = train::resolve(options_).device;
-  return key_on(train::backend_for(device).name, "precision safety", options_);
+  return key_on(machine::backend_for(device).name, "precision safety", options_);
 }
 
 void FormatTraining::run(const KeyValues& format, int64_t seed, RungResult& result) {

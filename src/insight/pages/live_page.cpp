@@ -29,7 +29,7 @@ struct LiveStep {
   int64_t step = 0, total = 0;
   std::optional<double> loss, val_loss, learning_rate, grad_norm, step_ms, tokens_per_second,
       waiting_share, process_bytes, seconds_left;
-  std::vector<train::Metric> metrics;  // of the task, at the last evaluation
+  std::vector<io::Metric> metrics;  // of the task, at the last evaluation
 
   Json json() const {
     const auto or_null = [](const std::optional<double>& v) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/human.h"
+#include "data/labelled/metric_names.h"
 #include "folders/folder_lock.h"
 #include "formats/json_file.h"
 #include "formats/jsonl.h"
@@ -13,7 +14,6 @@
 #include "insight/machine/timing.h"
 #include "train/options.h"
 #include "train/runs/run_list.h"
-#include "train/tasks/metric_names.h"
 
 namespace brrr::insight {
 namespace {
@@ -38,13 +38,13 @@ std::optional<double> mean_of_last(const std::vector<double>& values, size_t cou
   return n > 0 ? std::optional(sum / static_cast<double>(n)) : std::nullopt;
 }
 
-/// What decides which weights of a task are best (train/tasks/metrics.h).
+/// What decides which weights of a task are best (data/labelled/metrics.h).
 std::string metric_of(const Json& options) {
   const auto text_of = [&](const char* key) -> std::string {
     const Json value = options.is_object() ? options.value(key, Json()) : Json();
     return value.is_string() ? value.get<std::string>() : "";
   };
-  const std::vector<std::string> known = train::metric_names(text_of("task"));
+  const std::vector<std::string> known = io::metric_names(text_of("task"));
   const std::string named = text_of("metric_for_best_model");
   const bool is_known = std::ranges::find(known, named) != known.end();
   const std::string& metric = is_known && named != "loss" ? named : known.front();

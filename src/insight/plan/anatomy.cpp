@@ -17,7 +17,7 @@ bool is_backward(const Graph& g, NodeId id) {
 /// Small scalars of the backward pass may be scheduled anywhere; it begins with real work.
 bool is_work(const Graph& g, NodeId id) {
   bool work = false;
-  train::each_part(g, id, [&](const OpDef& op, const Cost&) {
+  machine::each_part(g, id, [&](const OpDef& op, const Cost&) {
     work |= op.op_class == OpClass::contraction || op.op_class == OpClass::normalisation;
   });
   return work;
@@ -46,7 +46,7 @@ const char* Phases::of(NodeId id) const {
 OpClass weightiest_class(const Graph& g, NodeId id) {
   OpClass most = class_of(g.node(id));
   if (most == OpClass::contraction) return most;
-  train::each_part(g, id, [&](const OpDef& op, const Cost&) {
+  machine::each_part(g, id, [&](const OpDef& op, const Cost&) {
     if (op.op_class == OpClass::normalisation) most = OpClass::normalisation;
   });
   return most;
@@ -62,7 +62,7 @@ std::string layer_of(std::string scope) {
 std::string op_text(const Graph& g, NodeId id) {
   if (!g.node(id).op->has_body) return g.node(id).op->name;
   std::vector<std::string> parts;
-  train::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
+  machine::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
     if (cost.flops > 0 && std::find(parts.begin(), parts.end(), op.name) == parts.end())
       parts.push_back(op.name);
   });

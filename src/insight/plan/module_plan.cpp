@@ -178,7 +178,7 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
   r.line(fmt::format(
       "  {}FLOP, {} read and written by {}{}", flops_text(all.flops),
       memory_text(static_cast<int64_t>(all.bytes)), counted(all.launches, "kernel"),
-      p.kernels.rates.empty() ? "" : ", predicted " + train::predicted_duration(all.ms)));
+      p.kernels.rates.empty() ? "" : ", predicted " + machine::predicted_duration(all.ms)));
   if (!p.kernels.rates.empty()) r.line("  predicted, not measured: " + p.kernels.rates);
   if (!lists_kernels) return r.take();
   r.heading("kernels of a run");
@@ -193,7 +193,7 @@ std::string report(const ModulePlan& p, bool lists_kernels, bool colour) {
 }
 
 std::string report_json(const ModulePlan& p) {
-  const train::ProcessForecast& f = p.process;
+  const machine::ProcessForecast& f = p.process;
   const bool is_timed = !p.kernels.rates.empty();
   OrderedJson sizes = OrderedJson::object(), guessed = OrderedJson::array();
   for (const modules::AxisSize& size : p.sizes) {

@@ -38,7 +38,7 @@ struct ModulePlan {
   MemoryForecast arena;
   int64_t lent_bytes = 0;     // weights that stay in the mapped file
   int64_t loading_bytes = 0;  // beyond the arena in use, while weights are loaded
-  train::ProcessForecast process;
+  machine::ProcessForecast process;
   std::vector<PlannedProgram> programs;  // in the order in which they run
   KernelPlan kernels;
 

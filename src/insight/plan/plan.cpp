@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "insight/plan/anatomy.h"
+#include "machine/device.h"
 #include "runtime/engine.h"
-#include "train/device.h"
 
 namespace brrr::insight {
 namespace {
@@ -196,7 +196,7 @@ void add_flops(RunPlan& p, const Session& session) {
       // One node may be forward and backward at once: a third of its work is the forward's.
       const OpDef& whole = *g.node(id).op;
       const bool both = whole.is_gradient && whole.loss && whole.loss->gives_losses;
-      train::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
+      machine::each_part(g, id, [&](const OpDef& op, const Cost& cost) {
         ClassFlops& c = classes[op.op_class];
         c.name = name_of(op.op_class);
         const double flops = cost.flops * times;
@@ -222,7 +222,7 @@ void add_flops(RunPlan& p, const Session& session) {
 
 InferencePlan inference_of(const train::TrainOptions& o, const models::Model& model) {
   const DType precision = dtype_of_precision(o.precision);
-  const Backend backend = train::backend_for(o.device);
+  const Backend backend = machine::backend_for(o.device);
   PipelineOptions options;
   options.precision = precision;
   options.parameter_dtype = precision;
@@ -292,7 +292,7 @@ int64_t Moment::total() const {
 }
 
 RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model, const Session& session,
-                const std::optional<train::MachineSpeed>& speed) {
+                const std::optional<machine::MachineSpeed>& speed) {
   RunPlan p;
   p.plan = plan;
   p.model = model;

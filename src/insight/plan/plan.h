@@ -108,7 +108,7 @@ struct RunPlan {
   std::vector<ClassFlops> flops;
   double flops_forward = 0, flops_backward = 0, flops_optimizer = 0;  // per token
   std::optional<train::PredictedTime> time;
-  std::optional<train::MachineSpeed> speed;
+  std::optional<machine::MachineSpeed> speed;
   std::optional<KernelPlan> kernels;  // see add_kernels()
   InferencePlan inference;
   std::vector<Rule> rules;
@@ -116,7 +116,7 @@ struct RunPlan {
 
 /// `session` is compiled_run() of the plan's options.
 RunPlan analyse(const train::Plan& plan, const models::ModelPtr& model,
-                const train::Session& session, const std::optional<train::MachineSpeed>& speed);
+                const train::Session& session, const std::optional<machine::MachineSpeed>& speed);
 
 /// What the kernels of a GPU are assumed to reach; 0: a share of the data sheet.
 struct KernelRates {
@@ -133,7 +133,7 @@ void add_kernels(RunPlan& plan, const train::Session& session, const KernelRates
 /// The kernels of programs. `speed` is that of this machine's processor, where it is known, and
 /// `rates` are those of a GPU.
 KernelPlan kernels_of(std::span<const train::Session::ProgramUse> programs, const Backend& backend,
-                      const std::optional<train::MachineSpeed>& speed,
+                      const std::optional<machine::MachineSpeed>& speed,
                       const KernelRates& rates = {});
 /// FLOPs of the model for a token (models::Model::flops_per_token) over the peak of the data sheet,
 /// attention causal or with all scores. 0 where that peak is unknown.

@@ -83,8 +83,8 @@ std::string result_text(const Graph& g, NodeId id) {
 }
 
 /// `dtype`: of the factors of most products.
-std::string host_rates(const train::MachineSpeed& speed, DType dtype) {
-  return "rates of this machine's kernels, " + train::rates_text(speed, dtype);
+std::string host_rates(const machine::MachineSpeed& speed, DType dtype) {
+  return "rates of this machine's kernels, " + machine::rates_text(speed, dtype);
 }
 
 /// The dtype of the factors in most of the arithmetic of products.
@@ -130,7 +130,7 @@ class KernelTable {
 class KernelReader {
  public:
   /// `seconds`: of what a command of a GPU does; null: unknown.
-  KernelReader(const std::optional<train::MachineSpeed>& speed, const Backend& backend,
+  KernelReader(const std::optional<machine::MachineSpeed>& speed, const Backend& backend,
                std::function<double(const CommandWork&)> seconds, KernelTable& table)
       : speed_(speed), backend_(backend), seconds_(std::move(seconds)), table_(table) {}
 
@@ -165,7 +165,7 @@ class KernelReader {
     const Cost cost = cost_of(g, d.node);
     add({fmt::format("{} {} {}", d.kernel, op_text(g, d.node), result_text(g, d.node)), phase, 1,
          cost.flops, cost.bytes_read + cost.bytes_written, 0,
-         speed_ ? 1e3 * train::predict_node(g, d.node, *speed_) : 0},
+         speed_ ? 1e3 * machine::predict_node(g, d.node, *speed_) : 0},
         runs);
   }
   void add(PlannedKernel k, int64_t runs) {
@@ -177,7 +177,7 @@ class KernelReader {
     table_.add(k);
   }
 
-  const std::optional<train::MachineSpeed>& speed_;
+  const std::optional<machine::MachineSpeed>& speed_;
   const Backend& backend_;
   std::function<double(const CommandWork&)> seconds_;
   KernelTable& table_;
@@ -229,7 +229,7 @@ KernelRates parse_kernel_rates(std::string_view text) {
 }
 
 KernelPlan kernels_of(std::span<const train::Session::ProgramUse> programs, const Backend& backend,
-                      const std::optional<train::MachineSpeed>& speed, const KernelRates& given) {
+                      const std::optional<machine::MachineSpeed>& speed, const KernelRates& given) {
   const auto gpu = cuda::gpu_description(backend.name);
   const DataSheet* sheet = gpu ? data_sheet(gpu->sm) : nullptr;
   KernelRates rates;

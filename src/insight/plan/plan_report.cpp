@@ -62,7 +62,7 @@ std::vector<NamedBytes> memory_rows(const RunPlan& p) {
 }
 
 std::vector<NamedBytes> process_rows(const RunPlan& p) {
-  const train::ProcessForecast& f = p.plan.process;
+  const machine::ProcessForecast& f = p.plan.process;
   std::vector<NamedBytes> rows;
   const auto part = [&](const char* name, int64_t bytes) {
     if (bytes > 0) rows.push_back({name, Holds::temporaries, bytes});
@@ -146,9 +146,9 @@ int64_t two_digits(double value) {
 std::string predicted_text(const RunPlan& p) {
   if (!p.time || !p.speed) return "time: not measured";
   const double ms = p.time->total_ms();
-  return fmt::format("predicted: {} a step, {} tokens/s ({})", train::predicted_duration(ms),
+  return fmt::format("predicted: {} a step, {} tokens/s ({})", machine::predicted_duration(ms),
                      with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
-                     train::rates_text(*p.speed, dtype_of_precision(p.plan.options.precision)));
+                     machine::rates_text(*p.speed, dtype_of_precision(p.plan.options.precision)));
 }
 
 std::string disturbance_text(const RunPlan& p) {
@@ -199,7 +199,7 @@ std::string kernels_text(const RunPlan& p) {
   const KernelPlan& k = *p.kernels;
   const double ms = k.total().ms;
   return fmt::format(
-      "{} a step, {} tokens/s{}", train::predicted_duration(ms),
+      "{} a step, {} tokens/s{}", machine::predicted_duration(ms),
       with_commas(two_digits(1e3 * static_cast<double>(p.tokens_per_step) / ms)),
       k.peak_flops > 0 ? fmt::format("; MFU {:.1f}% by 6N + 6LCT, {:.1f}% by 6N + 12LCT, of {:.0f} "
                                      "TFLOP/s",
@@ -293,7 +293,7 @@ std::string report(const RunPlan& p, bool colour) {
 
 std::string report_json(const RunPlan& p) {
   const train::TrainOptions& o = p.plan.options;
-  const train::ProcessForecast& f = p.plan.process;
+  const machine::ProcessForecast& f = p.plan.process;
   OrderedJson components = OrderedJson::object();
   for (const NamedBytes& s : p.states) components[s.name] = s.bytes;
   for (Holds h : {Holds::copies, Holds::gradients, Holds::activations, Holds::recomputed,

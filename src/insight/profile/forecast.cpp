@@ -108,7 +108,7 @@ Forecaster::Forecaster(const Profile& p, const Workload& w, int64_t trial_bytes)
 
 void Forecaster::calibrate() {
   const auto programs = workload_.programs();
-  const train::MachineSpeed speed = profile_.ceilings.speed();
+  const machine::MachineSpeed speed = profile_.ceilings.speed();
   std::array<std::vector<const KernelProfile*>, 6> slowest;
   std::array<double, 6> measured{}, modelled{};
   for (const KernelProfile& k : profile_.kernels) {
@@ -116,7 +116,7 @@ void Forecaster::calibrate() {
     if (program.graph().is_input(k.node)) continue;
     const auto c = static_cast<size_t>(k.op_class);
     measured[c] += k.seconds();
-    modelled[c] += train::predict_node(program.graph(), k.node, speed);
+    modelled[c] += machine::predict_node(program.graph(), k.node, speed);
     slowest[c].push_back(&k);
   }
   double all_measured = 0, all_modelled = 0;
@@ -151,7 +151,7 @@ double Forecaster::alone(const Program& program, NodeId id) {
   const auto [at, is_new] = trials_.emplace(signature(g, id), 0);
   if (!is_new) return at->second;
   if (bytes_alone(g, id) > trial_bytes_ ||
-      train::predict_node(g, id, profile_.ceilings.speed()) > kLongestTrial)
+      machine::predict_node(g, id, profile_.ceilings.speed()) > kLongestTrial)
     return 0;
   Engine engine(workload_.backend());
   const size_t one = engine.add(one_node(g, id));
@@ -181,7 +181,7 @@ double Forecaster::seconds_of(const Program& program, NodeId id, bool* modelled)
   const double cold = tried + work_of(program, id).bytes() / profile_.ceilings.levels.back().read;
   if (tried > 0) return std::min(tried * std::max(1.0, in_step_[c]), cold);
   *modelled = true;
-  return train::predict_node(g, id, profile_.ceilings.speed()) * from_model_[c];
+  return machine::predict_node(g, id, profile_.ceilings.speed()) * from_model_[c];
 }
 
 PlanFacts Forecaster::here() const {

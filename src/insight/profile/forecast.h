@@ -2,7 +2,7 @@
 // How long another plan of the same workload would take, from what was measured of this one. A
 // kernel of the other plan that ran here too (the same op, shapes and types) takes what it took.
 // One that did not is tried alone, on random numbers, and corrected by what kernels of its class
-// took here in a step and take alone. What is too large to try goes by the model (train/predict),
+// took here in a step and take alone. What is too large to try goes by the model (machine/speed),
 // corrected by class in the same way.
 
 #include <map>

@@ -219,7 +219,7 @@ std::vector<ClassShares> anatomy_of(const Profile& p, const std::vector<ProgramR
     const Graph& g = programs[k.program].program->graph();
     list[published_class(k.op_class)].time += k.ms;
     time += k.ms;
-    train::each_part(g, k.node, [&](const OpDef& op, const Cost& cost) {
+    machine::each_part(g, k.node, [&](const OpDef& op, const Cost& cost) {
       const double done = cost.flops * static_cast<double>(k.calls);
       list[published_class(op.op_class)].flops += done;
       flops += done;

@@ -18,7 +18,7 @@ TimedStep::TimedStep(const train::TrainOptions& options, int64_t memory_limit,
   session_ = train::compile_run(options_, *model_);
   int64_t needed = session_->forecast().total();
   if (session_->engine().backend().memory_bytes == 0) {
-    train::trim_heap();  // of what was measured before
+    machine::trim_heap();  // of what was measured before
     needed += resident_memory().needed();
   }
   if (needed > memory_limit)

@@ -72,7 +72,7 @@ const MemoryLevel& Ceilings::level_of(double bytes) const {
   return levels.back();
 }
 
-train::MachineSpeed Ceilings::speed() const {
+machine::MachineSpeed Ceilings::speed() const {
   return {f32,           bf16, f16, levels.back().read, levels.front().read, levels.front().bytes,
           "measured now"};
 }

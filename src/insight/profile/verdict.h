@@ -44,7 +44,7 @@ struct Ceilings {
   std::vector<std::pair<std::string_view, double>> peaks() const;
   /// The level that holds `bytes`.
   const MemoryLevel& level_of(double bytes) const;
-  train::MachineSpeed speed() const;
+  machine::MachineSpeed speed() const;
 };
 /// About `seconds` for each of ten figures in each round; the best of the rounds, so that other
 /// work on this machine has to be there in all of them to show. `memory_limit` bounds the buffers.

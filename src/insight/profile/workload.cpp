@@ -7,10 +7,10 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/work_spans.h"
+#include "machine/device.h"
 #include "models/initialise.h"
 #include "passes/pipeline.h"
 #include "runtime/parameters.h"
-#include "train/device.h"
 #include "train/mean_loss.h"
 #include "train/parts.h"
 
@@ -244,7 +244,7 @@ PipelineOptions forward_options(const train::TrainOptions& o) {
 class ModelWorkload : public OneProgram {
  public:
   ModelWorkload(const WorkloadOptions& o, const Graph& graph, int64_t batch, int64_t length)
-      : OneProgram(graph, forward_options(o.options), train::backend_for(o.options.device),
+      : OneProgram(graph, forward_options(o.options), machine::backend_for(o.options.device),
                    batch * length),
         model_(o.model) {
     std::mt19937 random(kSeed);

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/memory.h"
+#include "machine/device.h"
 #include "optim/optimizer.h"
-#include "train/device.h"
 #include "train/options/foreign_names.h"
 
 namespace brrr::train {
@@ -367,7 +367,7 @@ void add_run_rows(Table& t) {
       .free_on_resume = true;
 
   t.group("machine");
-  add_device_row(t).free_on_resume = true;  // checkpoints move between devices
+  machine::add_device_row(t).free_on_resume = true;  // checkpoints move between devices
   t.choice(
       "precision", &Options::precision, precision_choices(true), "NAME",
       "fp32, or mixed: bf16, fp16 (with a dynamic loss scale), fp8 (bf16, the products of blocks "

@@ -3,12 +3,12 @@
 #include <set>
 
 #include "base/human.h"
+#include "data/labelled/metric_names.h"
+#include "data/labelled/metrics.h"
 #include "formats/json_file.h"
 #include "train/options.h"
 #include "train/options/foreign_names.h"
 #include "train/options/option_layer.h"
-#include "train/tasks/metric_names.h"
-#include "train/tasks/metrics.h"
 
 namespace brrr::train {
 namespace {
@@ -171,16 +171,16 @@ void validate_task(const TrainOptions& o) {
 
 void validate_metric(const TrainOptions& o) {
   if (o.wants_resume() && o.task.empty()) return;
-  const std::vector<std::string> known = metric_names(o.task);
+  const std::vector<std::string> known = io::metric_names(o.task);
   const std::string& metric =
       o.metric_for_best_model.empty() ? known.front() : o.metric_for_best_model;
   const std::string of = o.task.empty() ? "a run without --task" : "--task " + o.task;
   if (std::ranges::find(known, metric) == known.end())
     usage_error("--metric-for-best-model: expected one of {} for {}; got '{}'", listed(known), of,
                 metric);
-  if (o.greater_is_better && *o.greater_is_better == is_lower_better(metric))
+  if (o.greater_is_better && *o.greater_is_better == io::is_lower_better(metric))
     usage_error("--greater-is-better: expected {}, because the best weights of {} are told by {}",
-                is_lower_better(metric) ? "false" : "true", of, metric);
+                io::is_lower_better(metric) ? "false" : "true", of, metric);
 }
 
 double default_min_lr(const TrainOptions& o) {

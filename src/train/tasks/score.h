@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/tasks/metrics.h"
+#include "data/labelled/metrics.h"
 
 namespace brrr::train {
 
@@ -13,7 +13,7 @@ struct Score {
   double loss = 0;     // per target that is scored
   int64_t tokens = 0;  // such targets: tokens, or texts
   /// A task has some.
-  std::vector<Metric> metrics = {};
+  std::vector<io::Metric> metrics = {};
   /// The metric, or "loss", that decides which weights are best. Empty: the first metric, or the
   /// loss where there is none.
   std::string decided_by = {};

@@ -257,8 +257,8 @@ void provide_b(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kern
 
 /// Sets the block's A: kc terms from k0 of its rows from i0.
 void provide_a(const GemmArgs& g, const BlockPlan& plan, const GemmKernels& kernels,
-               const PackedChunk& chunk, const float* shared_a, float* row_panels, int64_t k0, int64_t i0,
-               GemmBlock& block) {
+               const PackedChunk& chunk, const float* shared_a, float* row_panels, int64_t k0,
+               int64_t i0, GemmBlock& block) {
   const int64_t panel = panel_floats(plan, kernels);
   if (!plan.pack_a && !plan.widen_a) {
     block.a = static_cast<const float*>(a_at(g, i0, k0));
@@ -348,7 +348,8 @@ void gemm_vector(const GemmBatch& all) {
   const int64_t tasks = tasks_of(args, plan);
   // Neighbouring tasks share the longer operand's block, which is then still in a cache.
   const bool rows_first = args.n >= args.m;
-  const auto run = [&](int64_t index, const PackedChunk& chunk, const float* shared_a, int64_t task) {
+  const auto run = [&](int64_t index, const PackedChunk& chunk, const float* shared_a,
+                       int64_t task) {
     const GemmArgs g = all.product(index);
     const int64_t row = rows_first ? task % row_blocks : task / col_blocks;
     const int64_t col = rows_first ? task / row_blocks : task % col_blocks;
@@ -389,7 +390,7 @@ void gemm_vector(const GemmBatch& all) {
       for (int64_t i0 = 0; i0 < g.m; i0 += plan.chunk_rows) {
         for (int64_t k0 = 0; k0 < g.k; k0 += plan.chunk_k) {
           const PackedChunk chunk{i0, std::min(g.m, i0 + plan.chunk_rows), k0,
-                            std::min(g.k, k0 + plan.chunk_k)};
+                                  std::min(g.k, k0 + plan.chunk_k)};
           const int64_t groups = ceil_div(chunk.panels(kernels), kAPanels);
           const int64_t blocks = ceil_div(chunk.k1 - chunk.k0, plan.k_step);
           // Both loops end with a barrier: the chunk is complete before it is read, and read before

@@ -1,4 +1,4 @@
-#include "train/process.h"
+#include "machine/process.h"
 
 #include <signal.h>
 #include <time.h>
@@ -16,7 +16,7 @@
 #include "base/env.h"
 #include "base/memory.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -91,4 +91,4 @@ double process_age_seconds() {
 // Not ru_maxrss of getrusage(2): Linux carries that over exec, from whoever started the program.
 int64_t peak_resident_bytes() { return resident_memory().peak; }
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace brrr::train {
+namespace brrr::io {
 
 /// For the task "classify", "regress" or "tokens", the usual one first; for "" the loss alone.
 inline std::vector<std::string> metric_names(const std::string& task) {
@@ -16,4 +16,4 @@ inline std::vector<std::string> metric_names(const std::string& task) {
   return {"loss"};
 }
 
-}  // namespace brrr::train
+}  // namespace brrr::io

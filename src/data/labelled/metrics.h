@@ -13,7 +13,7 @@
 #include "data/batch_source.h"
 #include "data/labelled/labelled_file.h"
 
-namespace brrr::train {
+namespace brrr::io {
 
 /// The index of the largest of each row of `logits` [rows, classes], the first of equals.
 std::vector<int32_t> argmax_rows(std::span<const float> logits, int64_t classes);
@@ -124,13 +124,13 @@ class TagMetrics {
   std::map<std::string, ClassScore, std::less<>> entities_;  // by type; only what is counted
 };
 
-/// The metrics of a task, fed with what its model gives for io::LabelledBatches.
+/// The metrics of a task, fed with what its model gives for LabelledBatches.
 class TaskMetrics {
  public:
   virtual ~TaskMetrics() = default;
   /// `outputs`: logits [B, classes] or [B, T, classes], or numbers [B, K]. Empty rows of the batch
   /// do not count.
-  virtual void add(std::span<const float> outputs, const io::Batch& batch) = 0;
+  virtual void add(std::span<const float> outputs, const Batch& batch) = 0;
   /// The one that tells which model is best comes first; greater is better there.
   virtual std::vector<Metric> results() const = 0;
   /// The score of each class or tag, or of each type of entities; empty for numbers.
@@ -142,8 +142,8 @@ class TaskMetrics {
   virtual std::string explanation() const = 0;
 };
 /// `labels`: of classes and tags; `values_per_row`: of numbers.
-std::unique_ptr<TaskMetrics> make_task_metrics(io::LabelKind kind,
+std::unique_ptr<TaskMetrics> make_task_metrics(LabelKind kind,
                                                const std::vector<std::string>& labels,
                                                int64_t values_per_row);
 
-}  // namespace brrr::train
+}  // namespace brrr::io

@@ -1,15 +1,15 @@
 // Predictions from rates that kernels reach: which rate a node is given, and what stands between
 // the sizes that were measured. No time is judged here.
-#include "train/kernel_speed.h"
+#include "machine/kernel_speed.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "machine/speed.h"
 #include "ops/ops.h"
-#include "train/predict.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 namespace {
 
 constexpr size_t kProductSizes =
@@ -160,4 +160,4 @@ TEST(PredictedTimes, SayByWhichRates) {
 }
 
 }  // namespace
-}  // namespace brrr::train
+}  // namespace brrr::machine

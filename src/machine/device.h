@@ -7,7 +7,7 @@
 #include "base/options.h"
 #include "runtime/backend.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 
 /// What --device takes, for help texts.
 inline constexpr const char* kDeviceHelp =
@@ -44,4 +44,4 @@ void add_memory_row(OptionTable<T>& t) {
 /// UserError when there is no such device here.
 Backend backend_for(const std::string& device);
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

@@ -1,5 +1,5 @@
 // The time of a node from the rates in KernelSpeed.
-#include "train/kernel_speed.h"
+#include "machine/kernel_speed.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "ops/fused.h"
 #include "ops/ops.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 namespace {
 
 /// Where a size stands on an axis of a grid: between `low` and `low + 1`, `share` of the way.
@@ -242,4 +242,4 @@ KernelSpeed kernel_speed_from_json(std::string_view text) {
   return s;
 }
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

@@ -10,13 +10,13 @@
 #include "base/clock.h"
 #include "base/panels.h"
 #include "base/parallel.h"
+#include "machine/kernel_speed.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
 #include "runtime/engine.h"
-#include "train/kernel_speed.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 namespace {
 
 constexpr int kLeastRuns = 2, kMostRuns = 9;
@@ -313,4 +313,4 @@ KernelSpeed measure_kernels(int64_t memory_bytes) {
   return s;
 }
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

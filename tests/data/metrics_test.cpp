@@ -1,7 +1,7 @@
 // How good predictions are, against scikit-learn, scipy and seqeval, and by hand where the answer
 // shows.
 
-#include "train/tasks/metrics.h"
+#include "data/labelled/metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include "base/errors.h"
 #include "support/random_text.h"
 
-namespace brrr::train {
+namespace brrr::io {
 namespace {
 
-constexpr int32_t kIgnore = io::kIgnoreId;
+constexpr int32_t kIgnore = kIgnoreId;
 using Ids = std::vector<int32_t>;
 
 // The tables are what tests/golden/make_metrics_goldens.py prints; both sides make the predictions
@@ -70,13 +70,13 @@ TEST(Metrics, EachClassAsScikitLearn) {
                   {0.734375, 0.6811594202898551, 0.70676691729323304, 69},
                   {0.69999999999999996, 0.72413793103448276, 0.71186440677966101, 58}};
   const auto words = metric_words(2, 200);
-  const auto task = make_task_metrics(io::LabelKind::kClasses, {"a", "b", "c"}, 1);
+  const auto task = make_task_metrics(LabelKind::kClasses, {"a", "b", "c"}, 1);
   for (size_t i = 0; i < 200; ++i) {
     const auto truth = static_cast<int32_t>(words[4 * i] % 3);
     const uint32_t predicted = words[4 * i + 1] % 10 < 6 ? words[4 * i] % 3 : words[4 * i + 2] % 3;
     std::vector<float> logits(3);
     logits[predicted] = 1;
-    io::Batch batch;
+    Batch batch;
     batch.targets = {truth};
     task->add(logits, batch);
   }
@@ -237,10 +237,10 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
     ADD_FAILURE() << "no " << name;
     return 0.0;
   };
-  io::Batch batch;
+  Batch batch;
   batch.targets = {1, 0, kIgnore};
   batch.lengths = {2, 2, 1};
-  const auto classes = make_task_metrics(io::LabelKind::kClasses, {"neg", "pos"}, 0);
+  const auto classes = make_task_metrics(LabelKind::kClasses, {"neg", "pos"}, 0);
   classes->add(std::vector<float>{0, 1, 0, 1, 5, 0}, batch);
   EXPECT_EQ(classes->results()[0].name, "accuracy");
   EXPECT_EQ(classes->results()[0].value, 0.5);
@@ -249,7 +249,7 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
   EXPECT_EQ(classes->explanation(), "of the label 'pos'");
 
   batch.targets = {kIgnore, 1, kIgnore, 0, kIgnore, kIgnore};  // [3, 2]
-  const auto tags = make_task_metrics(io::LabelKind::kTags, {"O", "B-X"}, 0);
+  const auto tags = make_task_metrics(LabelKind::kTags, {"O", "B-X"}, 0);
   tags->add(std::vector<float>{0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0}, batch);
   EXPECT_EQ(tags->results()[0].name, "f1");
   EXPECT_EQ(tags->results()[0].value, 1);
@@ -258,7 +258,7 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
 
   batch.targets = {0, 0, kIgnore};
   batch.values = {1, 2, 0};
-  const auto values = make_task_metrics(io::LabelKind::kValues, {}, 1);
+  const auto values = make_task_metrics(LabelKind::kValues, {}, 1);
   values->add(std::vector<float>{2, 4, 9}, batch);
   EXPECT_EQ(values->results()[0].name, "pearson");
   EXPECT_NEAR(values->results()[0].value, 1, 1e-15);
@@ -266,4 +266,4 @@ TEST(Metrics, TasksTakeWhatModelsGive) {
 }
 
 }  // namespace
-}  // namespace brrr::train
+}  // namespace brrr::io

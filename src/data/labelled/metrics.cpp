@@ -1,4 +1,4 @@
-#include "train/tasks/metrics.h"
+#include "data/labelled/metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 #include "base/errors.h"
 
-namespace brrr::train {
+namespace brrr::io {
 namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
@@ -92,7 +92,7 @@ class ClassTask final : public TaskMetrics {
  public:
   explicit ClassTask(std::vector<std::string> labels)
       : labels_(std::move(labels)), metrics_(static_cast<int64_t>(labels_.size())) {}
-  void add(std::span<const float> outputs, const io::Batch& batch) override {
+  void add(std::span<const float> outputs, const Batch& batch) override {
     metrics_.add(argmax_rows(outputs, static_cast<int64_t>(labels_.size())), batch.targets);
   }
   std::vector<Metric> results() const override {
@@ -131,7 +131,7 @@ class ClassTask final : public TaskMetrics {
 class ValueTask final : public TaskMetrics {
  public:
   explicit ValueTask(int64_t columns) : metrics_(columns) {}
-  void add(std::span<const float> outputs, const io::Batch& batch) override {
+  void add(std::span<const float> outputs, const Batch& batch) override {
     metrics_.add(outputs, batch.values, batch.targets);
   }
   std::vector<Metric> results() const override {
@@ -152,7 +152,7 @@ class TagTask final : public TaskMetrics {
  public:
   explicit TagTask(const std::vector<std::string>& labels)
       : classes_(static_cast<int64_t>(labels.size())), metrics_(labels) {}
-  void add(std::span<const float> outputs, const io::Batch& batch) override {
+  void add(std::span<const float> outputs, const Batch& batch) override {
     const std::vector<int32_t> predicted = argmax_rows(outputs, classes_);
     BRRR_CHECK(predicted.size() == batch.targets.size() && !batch.lengths.empty(),
                "{} predictions, {} targets, {} rows", predicted.size(), batch.targets.size(),
@@ -211,7 +211,7 @@ void ClassMetrics::add(std::span<const int32_t> predicted, std::span<const int32
   BRRR_CHECK(predicted.size() == truth.size(), "{} predictions, {} truths", predicted.size(),
              truth.size());
   for (size_t i = 0; i < truth.size(); ++i) {
-    if (truth[i] == io::kIgnoreId) continue;
+    if (truth[i] == kIgnoreId) continue;
     BRRR_CHECK(truth[i] >= 0 && truth[i] < classes_ && predicted[i] >= 0 && predicted[i] < classes_,
                "{} predicted for {} of {} classes", predicted[i], truth[i], classes_);
     const auto t = static_cast<size_t>(truth[i]), p = static_cast<size_t>(predicted[i]);
@@ -273,7 +273,7 @@ void ValueMetrics::add(std::span<const float> predicted, std::span<const float> 
   BRRR_CHECK(predicted.size() == scored.size() * columns_ && truth.size() == predicted.size(),
              "{} predictions, {} truths, {} rows", predicted.size(), truth.size(), scored.size());
   for (size_t row = 0; row < scored.size(); ++row) {
-    if (scored[row] == io::kIgnoreId) continue;
+    if (scored[row] == kIgnoreId) continue;
     for (size_t c = 0; c < columns_; ++c) {
       predicted_[c].push_back(static_cast<double>(predicted[row * columns_ + c]));
       truth_[c].push_back(static_cast<double>(truth[row * columns_ + c]));
@@ -316,7 +316,7 @@ void TagMetrics::add(std::span<const int32_t> predicted, std::span<const int32_t
   if (!counts_entities_) return;
   std::vector<std::string_view> tags_predicted, tags_true;
   for (size_t i = 0; i < truth.size(); ++i) {
-    if (truth[i] == io::kIgnoreId) continue;
+    if (truth[i] == kIgnoreId) continue;
     tags_predicted.push_back(labels_[static_cast<size_t>(predicted[i])]);
     tags_true.push_back(labels_[static_cast<size_t>(truth[i])]);
   }
@@ -373,12 +373,12 @@ std::vector<LabelScore> TagMetrics::by_label() const {
   return list;
 }
 
-std::unique_ptr<TaskMetrics> make_task_metrics(io::LabelKind kind,
+std::unique_ptr<TaskMetrics> make_task_metrics(LabelKind kind,
                                                const std::vector<std::string>& labels,
                                                int64_t values_per_row) {
-  if (kind == io::LabelKind::kValues) return std::make_unique<ValueTask>(values_per_row);
-  if (kind == io::LabelKind::kTags) return std::make_unique<TagTask>(labels);
+  if (kind == LabelKind::kValues) return std::make_unique<ValueTask>(values_per_row);
+  if (kind == LabelKind::kTags) return std::make_unique<TagTask>(labels);
   return std::make_unique<ClassTask>(labels);
 }
 
-}  // namespace brrr::train
+}  // namespace brrr::io

@@ -1,10 +1,10 @@
-#include "train/device.h"
+#include "machine/device.h"
 
 #include "backend/cpu/target.h"
 #include "backend/cuda/target.h"
 #include "base/errors.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 
 void check_device_name(const std::string& name) {
   if (name == "auto" || name == "cpu" || cuda::is_name(name)) return;
@@ -19,4 +19,4 @@ Backend backend_for(const std::string& device) {
   return cuda::is_name(device) ? cuda::backend_named(device) : cpu::cpu_backend();
 }
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace brrr::train {
+namespace brrr::machine {
 
 /// While it lives, SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process; the
 /// first one says so, a later one ends the process at once. What comes within a second of the first
@@ -26,4 +26,4 @@ double process_age_seconds();
 /// had before it became this program (exec) does not count.
 int64_t peak_resident_bytes();
 
-}  // namespace brrr::train
+}  // namespace brrr::machine

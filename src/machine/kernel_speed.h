@@ -13,7 +13,7 @@
 
 #include "ir/graph.h"
 
-namespace brrr::train {
+namespace brrr::machine {
 
 /// Rates of products y[m, n] = op(a) op(b) of one dtype and one way of reading the operands, over
 /// kProductRows x kProductColumns x kProductTerms.
@@ -77,4 +77,4 @@ double attention_flops(const AttentionSpeed& speed, int64_t length, int64_t widt
 /// Seconds of one node.
 double kernel_seconds(const Graph& graph, NodeId id, const KernelSpeed& speed);
 
-}  // namespace brrr::train
+}  // namespace brrr::machine
