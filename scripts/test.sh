@@ -126,23 +126,26 @@ if [[ -n $filter ]]; then
     pattern="*$filter*"
   fi
 fi
-# Under the sanitizers only what is fast: no whole training runs, no test named Slow. What is
-# measured wants the machine for itself, and the threads' usual way to wait.
-slow=(e2e measured) lonely=(measured)
+# Measurements want the machine for themselves, and the threads' usual way to wait.
+lonely=(measured)
 leave_out() { # PATTERN: adds to what the filter excludes
   if [[ $pattern == *-* ]]; then pattern+=":$1"; else pattern+="-$1"; fi
 }
 if [[ $kind == sanitize ]]; then
-  # Left out is what takes minutes there: kernels that go one number at a time (portable; SSE4 is not
-  # compiled there), emulated tiles, large products and sweeps over all numbers, whose memory smaller
-  # tests touch, too; and measurements (profiles, traces, ladders), which nothing else watches there.
+  # Whole runs and measurements are not built there. Of the rest, what takes minutes is left out:
+  # kernels that go one number at a time (portable; SSE4 is not compiled there), emulated tiles, large
+  # products and sweeps over all numbers, whose memory smaller tests touch, too; profiles, traces and
+  # ladders.
   for part in '*Slow*' '*portable*' '*sse4*' '*emulated_avx512*' '*pairs_emulated*' \
     '*OperandsAreSummed*emulated*' '*NoLayout*emulated*' '*.Large*' '*GemmPaths.InChunks*' \
     '*GemmPaths.SameBits*' '*CpuMath.Relative*' 'TileLayouts.AreAllTested' '*EveryCost*' '*Ladders.*' \
     'Bench.*' 'Forecast.*' 'FormatTraining.*' 'Profile.*' 'Trace.*' 'Columns.*' 'Program.Ladders*' \
     'Program.AProfile*' '*.Copies*_sgd' '*.Copies*_lion' '*.Copies*_muon' '*.CopiesInSixteenBits/*' \
     'DeriveWeights.ChangesNoResult*' '*TokenizerFolder.RandomTexts*' '*TokenizerModel.RandomTexts*' \
-    '*TokenizerModel.Sentences/tekken*' 'Encoder.PublishedEmbeddings'; do
+    '*TokenizerModel.Sentences/tekken*' 'Encoder.PublishedEmbeddings' \
+    '*.ChangeNoBit*OfATraining' 'WeightsInPanels.ChangeNoBit*' 'KernelSpeed.IsMeasured*' \
+    'Fit.ARefusal*' 'Fit.EveryKind*' 'Fit.Recomputation*' '*AttentionKernels.SideBySide*' \
+    '*AttentionKernels.LengthsAndWidths*' '*LossHeadKernels.SixteenBits*'; do
     leave_out "$part"
   done
   # One source is compiled for every instruction set: where the processor has AVX-512, that one runs.
@@ -151,7 +154,7 @@ fi
 # What numbers come out does not depend on a network, data or neighbours: beside busy loops the tests of
 # kernels, passes and models would only take long. Of the whole runs, those that talk and wait.
 heavy=(amx backend backend_cuda backend_cuda_cudnn backend_cuda_device conformance infer insight
-  measured models modules ops optim passes)
+  measured models modules ops optim passes runtime)
 whole_runs='Live.*:RunFolder.*:FirstHour.*:RunChoice.*:Hub*'
 # Those that take longest begin first, so that both cores have work until the end.
 longest=(backend backend_cuda insight e2e amx ops cli backend_cuda_device)
@@ -210,9 +213,7 @@ report() { # BINARY: prints what failed and adds to the counts
 parallel=() alone=()
 for binary in "${binaries[@]}"; do
   name=$(basename "$binary")
-  if [[ $kind == sanitize && $filter != "${name#test_}" && " ${slow[*]} " == *" ${name#test_} "* ]]; then
-    continue
-  elif [[ -n $bare && -z $filter && " ${heavy[*]} " == *" ${name#test_} "* ]]; then
+  if [[ -n $bare && -z $filter && " ${heavy[*]} " == *" ${name#test_} "* ]]; then
     continue
   elif [[ " ${lonely[*]} " == *" ${name#test_} "* ]]; then
     alone+=("$binary")

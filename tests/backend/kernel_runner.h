@@ -17,14 +17,24 @@
 #include "runtime/backend.h"
 #include "support/tolerance.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
 #include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
 
 namespace brrr::test {
+
+/// Makes the kernels' accesses to [address, address + bytes) errors under AddressSanitizer, which
+/// instruments them though not the tests.
+inline void poison([[maybe_unused]] const void* address, [[maybe_unused]] size_t bytes) {
+#if defined(BRRR_SANITIZED)
+  __asan_poison_memory_region(address, bytes);
+#endif
+}
+inline void unpoison([[maybe_unused]] const void* address, [[maybe_unused]] size_t bytes) {
+#if defined(BRRR_SANITIZED)
+  __asan_unpoison_memory_region(address, bytes);
+#endif
+}
 
 /// Bytes at an address of chosen misalignment, with guards that reveal a write outside,
 /// and under AddressSanitizer a read as well.
@@ -47,10 +57,10 @@ class Buffer {
   }
   /// While closed, AddressSanitizer reports any access to the guards.
   void close() const {
-    each_guard([](auto* p, size_t n) { ASAN_POISON_MEMORY_REGION(p, n); });
+    each_guard([](auto* p, size_t n) { poison(p, n); });
   }
   void open() const {
-    each_guard([](auto* p, size_t n) { ASAN_UNPOISON_MEMORY_REGION(p, n); });
+    each_guard([](auto* p, size_t n) { unpoison(p, n); });
   }
   bool operator==(const Buffer& other) const {
     return bytes_ == other.bytes_ && std::memcmp(data(), other.data(), bytes_) == 0;

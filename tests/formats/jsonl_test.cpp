@@ -102,7 +102,7 @@ int64_t status_bytes(const std::string& name) {
 }
 
 TEST(Jsonl, AHugeLogIsNotHeldInMemory) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
   GTEST_SKIP() << "the sanitizer keeps what was freed";
 #endif
   TempFolder folder;

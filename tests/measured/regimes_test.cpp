@@ -74,7 +74,7 @@ Graph chain(int64_t length, int64_t elements) {
 class Regimes : public ::testing::Test {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
     GTEST_SKIP() << "instrumented code is not measured";
 #endif
   }

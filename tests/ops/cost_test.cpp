@@ -113,7 +113,7 @@ const std::map<std::string, std::string>& exceptions() {
 
 TEST_P(EveryCost, BytesAreThoseThatMatter) {
   const OpDef& op = *GetParam();
-  const auto samples = test::sampled(op.samples(), 8, op.name);
+  const auto samples = test::sampled(op.samples(), 4, op.name);
   double said_read = 0, said_written = 0, read = 0, written = 0;
   for (const Sample& sample : samples) {
     const Call call(op, sample);

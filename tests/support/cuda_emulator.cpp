@@ -383,7 +383,7 @@ class Kernels {
   static std::string build(const std::string& text) {
     const fs::path folder = BRRR_EMULATOR_DIR;
     create_folder(folder.string());
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
     const std::string more = " -fsanitize=address";
 #else
     const std::string more = "";

@@ -17,7 +17,7 @@ inline bool is_long() { return env::get("BRRR_TEST_LONG").has_value(); }
 
 /// Whether a sanitizer watches, under which everything takes several times as long.
 constexpr bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BRRR_SANITIZED)
   return true;
 #else
   return false;

@@ -35,10 +35,11 @@ const Backend& small_backend() {
 
 template <typename Cases>
 void check_attention(const Cases& cases, bool backward, bool by_matrix_unit = true) {
-  // Without --long every case in bf16, every third in f32 and in f16, too.
+  // Without --long a sample of the cases in bf16, every third of them in f32 and in f16, too.
   std::vector<Call> calls;
   size_t number = 0;
-  for (const auto& c : cases) {
+  const std::vector all(std::begin(cases), std::end(cases));
+  for (const auto& c : test::sampled(all, by_matrix_unit ? 9 : all.size(), "attention")) {
     const size_t third = number++ % 3;
     calls.push_back(call_of(c, DType::bf16, backward));
     if (test::is_long() || third == 0) calls.push_back(call_of(c, DType::f16, backward));
@@ -72,7 +73,7 @@ void check_attention(const Cases& cases, bool backward, bool by_matrix_unit = tr
     EXPECT_EQ(calls_of["mma"] + calls_of["wgmma"] + calls_of["tma"], 0);
     return;
   }
-  EXPECT_GE(calls_of["mma"], test::rounds(16, 8));
+  EXPECT_GE(calls_of["mma"], test::rounds(16, 4));
   EXPECT_EQ(calls_of["wgmma"], calls_of["mma"]);
   EXPECT_EQ(calls_of["tma"], 2 * calls_of["mma"]);
 }

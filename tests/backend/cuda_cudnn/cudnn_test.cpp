@@ -98,7 +98,7 @@ TEST(RealCudnn, SlowHasAnEngineForEveryCallThatIsMade) {
     device.set_text(cudnn::Field::device_json, device_json(gpu)).finish();
     const std::vector<Case> all(std::begin(kCases), std::end(kCases));
     for (const Case& c :
-         gpu.sm == 90 ? test::sampled(all, 4, name) : std::vector(all.begin(), all.begin() + 2))
+         gpu.sm == 90 ? test::sampled(all, 3, name) : std::vector(all.begin(), all.begin() + 2))
       for (const bool backward : {false, true}) {
         const Graph g = attention_of(c, backward);
         SdpaCall call;
