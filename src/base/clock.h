@@ -12,7 +12,7 @@ inline double now_seconds() {
 }
 
 /// Ticks of the processor's time-stamp counter: cheaper to read than the clock, of unknown rate,
-/// and almost synchronous between cores. The rate follows from two readings of both
+/// and almost synchronous between cores. Reading it and the clock twice gives its rate
 /// (runtime/timeline.h).
 inline uint64_t clock_ticks() {
 #if defined(__x86_64__)

@@ -7,11 +7,12 @@
 
 namespace brrr::machine {
 
-/// What a run on `device` may use: --memory-limit, or less where the system (of a GPU: its memory)
-/// allows less. Throws UserError (exit 2) for a --memory-limit that the machine does not have.
+/// Bytes that a run on `device` may use: --memory-limit, or less if the control group, the free
+/// memory or the GPU allows less. Throws UserError (exit 2) if --memory-limit exceeds the installed
+/// memory.
 MemoryLimit memory_budget(const std::string& device, const std::string& memory_limit);
 
-/// Gives memory that nobody uses back to the system.
+/// Returns free heap pages to the operating system.
 void trim_heap();
 
 }  // namespace brrr::machine

@@ -1,7 +1,7 @@
 #pragma once
-// What a process has resident besides its arena. What is there already is measured, in the process
-// that asks; what comes later is computed from sizes: packed operands of products, batches in
-// flight, threads, logs (train/process_forecast.h adds those of a training run).
+// Forecast of a process' resident memory besides its arena. Memory that is resident already is
+// measured in the calling process; the rest (packed operands, thread stacks, code pages) is
+// computed from sizes. train/process_forecast.h adds the batches and logs of a training run.
 
 #include <cstdint>
 #include <span>
@@ -11,35 +11,35 @@
 
 namespace brrr::machine {
 
-/// What a thread touches of its stack and heap, measured on x86-64 Linux with glibc.
+/// Bytes of stack and heap that a thread touches, measured on x86-64 Linux with glibc.
 inline constexpr int64_t kThreadBytes = int64_t{48} << 10;
 
-/// How many pages of the program the system maps differs between runs: a limit that is advised has
-/// room for so many more.
+/// Slack in bytes that is added to an advised memory limit, because the number of program pages
+/// that the system maps differs between runs.
 inline constexpr int64_t kVariesBetweenRuns = int64_t{1} << 19;
 
 struct ProcessForecast {
   int64_t program = 0;      // the program, libraries, tokenizer, tokens, compiled graphs
   int64_t peak_before = 0;  // the most that was resident until now: a text being tokenised
   int64_t arena = 0;
-  int64_t packing = 0;  // operands of products, see backend/cpu/products/packing.h
+  int64_t packing = 0;  // packed operands of products, see backend/cpu/products/packing.h
   int64_t batches = 0;  // of the loaders
   int64_t threads = 0;  // stacks of the team and of the loaders
   int64_t logging = 0;  // curves of the run, and choosing the tokens of samples
-  int64_t code = 0;     // of the program and its libraries that was not run yet
-  // Pages of mapped inputs (shards). The system takes them back when memory
-  // runs short, so they count to what is resident and not to what must fit.
+  int64_t code = 0;     // pages of the program and its libraries that are not resident yet
+  // Pages of memory-mapped inputs (shards). The system can reclaim them, so they count as resident
+  // but not as needed.
   int64_t mapped = 0;
 
   int64_t overhead() const { return program + packing + batches + threads + logging + code; }
-  /// What must fit into the memory that the process may use.
+  /// Bytes that must fit into the memory limit of the process.
   int64_t needed() const;
-  /// What the system will report as the most that was resident (VmHWM).
+  /// Forecast of the peak resident memory (VmHWM) in bytes.
   int64_t resident() const { return needed() + mapped; }
 };
 
-/// A process in which programs run: what it has `now`, before they were compiled, and what they
-/// take beside their arena.
+/// Forecast of a process that runs compiled programs: the memory that it has `now`, before
+/// compiling them, and what they take besides their arena.
 ProcessForecast forecast_running(std::span<const Graph* const> programs, const ResidentMemory& now,
                                  bool on_device);
 

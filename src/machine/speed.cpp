@@ -1,6 +1,5 @@
 #include "machine/speed.h"
 
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/parallel.h"
 #include "base/sha256.h"
 #include "formats/json_file.h"
+#include "machine/memory_budget.h"
 #include "ops/fused.h"
 #include "ops/ops.h"
 
@@ -28,7 +28,8 @@ constexpr int kFormat = 2;  // of the file in the cache
 // Less memory than this is no room for measuring kernels.
 constexpr int64_t kKernelRoom = int64_t{64} << 20;
 
-// What kernels reach of the peaks over GPT-2's shapes, where the kernels were not measured.
+// Shares of the peak rates that kernels reach on GPT-2's shapes, used when only the peaks are
+// known.
 constexpr double kProductShare = 0.85, kAttentionShare = 0.4, kVectorShare = 0.25;
 constexpr double kMemoryShare = 0.85;
 constexpr double kNodeSeconds = 2e-6;  // to start one
@@ -108,11 +109,11 @@ MachineSpeed measure_speed(int64_t memory_limit, Measure measure) {
   const bool is_quiet = !is_disturbed(load.read(), machine_processors(), thread_count());
   if (memory_limit >= kKernelRoom && (is_quiet || measure == Measure::again))
     s.kernels = std::make_shared<KernelSpeed>(measure_kernels(memory_limit / 4));
-  ::malloc_trim(0);  // what is planned next counts what this process has resident
+  trim_heap();  // the next plan counts what this process has resident
   return s;
 }
 
-/// Products of 16-bit factors without a unit for them run in f32.
+/// Peak FLOP/s of products whose factors are `dtype`; without a 16-bit unit they run in f32.
 double product_rate(const MachineSpeed& s, DType dtype) {
   if (dtype == DType::bf16) return std::max(s.f32, s.bf16);
   return s.f32;
@@ -156,7 +157,7 @@ std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit)
   speed.left_bytes = std::max<int64_t>(0, resident_memory().needed() - before);
   const HostReading meanwhile = load.read();
   speed.other_processors = std::max(0.0, meanwhile.other_processors(machine_processors()));
-  // Figures of buffers that a cache holds are good for this once, too.
+  // Smaller buffers may lie in a cache and overstate the memory rate, so those are not kept either.
   if (room == kMeasureBytes && speed.kernels &&
       !is_disturbed(meanwhile, machine_processors(), thread_count()))
     keep_speed(speed);

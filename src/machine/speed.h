@@ -24,8 +24,8 @@ struct MachineSpeed {
   double memory = 0, cache = 0;       // bytes per second read from memory, from second-level caches
   int64_t cache_bytes = 0;            // of all second-level caches
   std::string when;                   // kMeasuredNow, "measured 2026-03-01"
-  int64_t left_bytes = 0;       // resident memory that measuring left: no other process has it
-  double other_processors = 0;  // processors' worth of time that other work had meanwhile
+  int64_t left_bytes = 0;             // resident bytes that measuring leaked into this process
+  double other_processors = 0;        // processors' worth of time that other work had meanwhile
   std::shared_ptr<const KernelSpeed> kernels = {};  // null: not measured, only the peaks are known
 };
 /// "products of fp32 at 0.12 TFLOP/s, memory 21 GB/s, measured 2026-03-01": the rates by which a
@@ -38,20 +38,21 @@ enum class Measure { never, once, again };
 /// The rates in the cache folder; measured (a few seconds) and kept there when they are absent
 /// (once) or in any case (again). The buffers of the measurement take at most a quarter of what
 /// `memory_limit` leaves beside what the process has. Nothing when there is neither. Never throws:
-/// a cache that cannot be read or written is none. What was measured beside other work is good for
-/// this once and not kept.
+/// a cache that cannot be read or written counts as absent. Rates measured while other work ran are
+/// returned but not cached.
 std::optional<MachineSpeed> machine_speed(Measure measure, int64_t memory_limit);
 
 /// Whether other work left fewer processors than the team has threads.
 bool is_disturbed(const HostReading& load, int64_t processors, int64_t threads);
 
-/// Rates in the proportions of two cores with AVX2: good for telling which of two plans is faster.
+/// Assumed rates of two AVX2 cores, for machines that were not measured. They rank plans; the times
+/// that they predict mean nothing.
 MachineSpeed nominal_speed();
 
 /// Seconds of one node.
 double predict_node(const Graph& graph, NodeId id, const MachineSpeed& speed);
 
-/// What a node does, with the parts of a fused node apart.
+/// Calls `visit` with the op and cost of the node, or of each node inside a fused node.
 void each_part(const Graph& graph, NodeId id,
                const std::function<void(const OpDef& op, const Cost& cost)>& visit);
 

@@ -16,8 +16,8 @@ namespace brrr::train {
 int64_t evaluation_batches(const Dataset& data, const TrainOptions& options, int64_t batches);
 
 /// Over `batches` batches of random windows, the same every time; over all data in order when
-/// `batches` is 0 or enough for them, and always for a task. A signal (machine::SignalGuard) ends
-/// it early: then it is half of one.
+/// `batches` is 0 or enough for them, and always for a task. A signal (machine::SignalGuard) stops
+/// it early; the loss is then that of the batches evaluated so far.
 Score evaluate(Session& session, const models::Model& model, const Dataset& data,
                const TrainOptions& options, int64_t batches);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The process forecast of a training run (machine/process_forecast.h) with its loaders, logs and
-// checkpoints. Forecast and measurement stand side by side at the end of every run.
+// The process forecast (machine/process_forecast.h) of a training run: adds loaders, logs and
+// checkpoints. Every run prints it beside the measured peak at its end.
 
 #include <cstdint>
 

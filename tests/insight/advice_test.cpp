@@ -1,6 +1,6 @@
-// Advice: for set-ups that are spoilt on purpose the first advice names the cause. Times are those
-// of the model (machine/speed) on a made-up machine, so that no busy neighbour decides; what advice
-// is worth by the clock is for a quiet machine (bench/advice).
+// Advice: when a set-up has a deliberate fault, the first advice names it. Times are predicted
+// (machine/speed.h) for a synthetic machine, so other load cannot change the result; bench/advice
+// measures what following the advice gains.
 #include "insight/profile/advice.h"
 
 #include <gtest/gtest.h>

@@ -27,7 +27,7 @@ class EachIsa : public testing::TestWithParam<cpu::Isa> {
     omp_set_num_threads(omp_get_num_procs());
   }
   /// All of a long list on the best instruction set of this machine, `count` of it on the others,
-  /// which run the same source, and a third as many under the sanitizers.
+  /// which run the same source. Under the sanitizers, a third of `count` on every instruction set.
   template <typename T>
   std::vector<T> cases_for(const std::vector<T>& cases, size_t count) const {
     const bool whole = GetParam() == cpu::machine_isa() && !is_sanitized();

@@ -242,7 +242,7 @@ std::string repeated(std::string_view text, size_t times) {
   return out;
 }
 
-/// Large tuples as keys, and dictionaries compared with each other: every comparison is charged.
+/// Comparing large tuples and dictionaries, also as dictionary keys, counts towards the step limit.
 TEST(ChatTemplate, ComparisonsOfLargeValuesEnd) {
   // A tuple that holds itself twice, 20 levels deep: a million parts in 20 objects. Its twin is
   // equal and shares nothing with it.

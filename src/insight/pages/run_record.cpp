@@ -38,7 +38,7 @@ std::optional<double> mean_of_last(const std::vector<double>& values, size_t cou
   return n > 0 ? std::optional(sum / static_cast<double>(n)) : std::nullopt;
 }
 
-/// What decides which weights of a task are best (data/labelled/metrics.h).
+/// The metric by which the best checkpoint of a task is chosen (data/labelled/metrics.h).
 std::string metric_of(const Json& options) {
   const auto text_of = [&](const char* key) -> std::string {
     const Json value = options.is_object() ? options.value(key, Json()) : Json();

@@ -21,7 +21,7 @@ void add_part(const Value& value, Value::Size& size) {
     user_error("a value has more than {} parts", Value::kMostParts);
 }
 
-/// Steps of reading a text to its end: one for 64 bytes.
+/// Steps charged for comparing `bytes` bytes of text: one per 64 bytes.
 size_t steps_of_text(size_t bytes) { return 1 + bytes / 64; }
 
 bool equal_items(Effort& effort, const std::vector<Value>& a, const std::vector<Value>& b) {
