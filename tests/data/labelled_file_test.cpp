@@ -162,6 +162,7 @@ TEST(LabelledFile, ColumnsThatAreWrong) {
   EXPECT_USER_ERROR(parse(""), "f.tsv has no rows");
   EXPECT_USER_ERROR(parse("\n\n"), "f.tsv has no rows");
   EXPECT_USER_ERROR(parse("text\tlabel\n"), "f.tsv has a header and no rows");
+  EXPECT_USER_ERROR(parse_labelled("{}\n{}\n", "f.jsonl", {}), "f.jsonl: no line has a field");
   EXPECT_USER_ERROR(parse("just text\nmore\n"),
                     "expected a text and its label in each row, separated by a tab, a comma or a "
                     "semicolon; line 1 "

@@ -107,6 +107,8 @@ TsvTable read_json_rows(std::string_view text, const std::string& name,
   }
   table.columns = names.size();
   if (rows.empty()) return table;
+  if (names.empty())
+    user_error("{}: no line has a field; expected objects such as {{\"text\": \"...\"}}", name);
   constexpr size_t kMostCells = size_t{1} << 26;
   if (rows.size() > kMostCells / table.columns)
     user_error("{}: {} rows of {} different fields; expected the same few fields in each line",

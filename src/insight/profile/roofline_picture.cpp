@@ -125,18 +125,44 @@ class Picture {
       line("ceiling", f_.left, py(rate), f_.right, py(rate));
       text(f_.right - 6, py(rate) - 6, "end", fmt::format("{} {:.0f} GFLOP/s", name, rate));
     }
-    double label = 0.08;
+    double share = 0.08;  // of the line before its label, so that labels step along the lines
     for (const MemoryLevel& level : p_.ceilings.levels) {
       // From the left edge, or where it enters the picture, to the plateau.
       const double rate = 1e-9 * level.read;
       const double from = std::max(x_low_, y_low_ / rate), to = std::min(x_high_, most / rate);
       if (from >= to) continue;
       line("ceiling", px(from), py(from * rate), px(to), py(to * rate));
-      const double at = from * std::pow(to / from, label);
-      text(px(at) + 6, py(at * rate) + 14, "start",
-           fmt::format("{} {:.0f} GB/s", level.name, rate));
-      label += 0.3;
+      place_label(fmt::format("{} {:.0f} GB/s", level.name, rate), share, [&](double part) {
+        const double at = from * std::pow(to / from, part);
+        return std::pair{px(at) + 6, py(at * rate) + 14};
+      });
+      share += 0.3;
     }
+  }
+
+  /// Writes a label at the point of its line, `position(part)` with part in [0, 1), that is nearest
+  /// to `preferred` and where it covers no earlier label of this kind.
+  template <typename Position>
+  void place_label(const std::string& label, double preferred, const Position& position) {
+    constexpr double kCharacter = 8, kLine = 16, kStep = 0.02;
+    const double width = kCharacter * static_cast<double>(label.size());
+    const auto is_free = [&](double part) {
+      const auto [x, y] = position(part);
+      return part >= 0 && part < 1 && x + width <= f_.right + 6 &&
+             std::none_of(labels_.begin(), labels_.end(), [&](const LabelBox& l) {
+               return x < l.x + l.width && l.x < x + width && std::abs(y - l.y) < kLine;
+             });
+    };
+    double part = preferred;
+    for (double away = 0; away <= 1; away += kStep) {
+      if (!is_free(part = preferred + away) && !is_free(part = preferred - away)) continue;
+      const auto [x, y] = position(part);
+      text(x, y, "start", label);
+      labels_.push_back({x, y, width});
+      return;
+    }
+    const auto [x, y] = position(preferred);
+    text(x, y, "start", label);
   }
 
   void point(const Point& q) {
@@ -158,6 +184,11 @@ class Picture {
   const Profile& p_;
   const RoofFrame f_;
   std::vector<Point> points_;
+  /// Estimated boxes of the memory levels' labels: left end, baseline and width in pixels.
+  struct LabelBox {
+    double x, y, width;
+  };
+  std::vector<LabelBox> labels_;
   double x_low_ = 0, x_high_ = 0, y_low_ = 0, y_high_ = 0;
   std::string out_;
 };
