@@ -245,6 +245,7 @@ void store_floats(DType t, const float* from, void* to, int64_t n) {
   if (t == DType::f32)
     std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
   else if (t == DType::bf16)
+#pragma omp simd
     for (int64_t i = 0; i < n; ++i) bits[i] = bf16_from_float(from[i]);
   else if (t == DType::f16)
     for (int64_t i = 0; i < n; ++i) bits[i] = f16_from_float(from[i]);
@@ -252,12 +253,39 @@ void store_floats(DType t, const float* from, void* to, int64_t n) {
     BRRR_CHECK(false, "floats stored as {}", name_of(t));
 }
 
+namespace {
+
+bool has_blocks(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+/// `n` elements of f32, bf16 or f16, which may lie at any address, as floats; exact.
+void load_floats(DType t, const std::byte* from, float* to, int64_t n) {
+  if (t == DType::f32) {
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  if (t == DType::bf16) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) to[i] = float_from_bf16(element_at<uint16_t>(from, i));
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = float_from_f16(element_at<uint16_t>(from, i));
+  }
+}
+
+}  // namespace
+
 void convert(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n) {
   constexpr int64_t kGrain = 1 << 16, kBlock = 1 << 10;
-  const bool is_narrowed =
-      from_dtype == DType::f32 && (to_dtype == DType::bf16 || to_dtype == DType::f16);
+  const auto from_width = static_cast<int64_t>(bytes_of(from_dtype)),
+             to_width = static_cast<int64_t>(bytes_of(to_dtype));
+  const auto* const read = static_cast<const std::byte*>(from);
+  auto* const write = static_cast<std::byte*>(to);
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    if (!is_narrowed) {
+    if (from_dtype == to_dtype) {
+      std::memcpy(write + begin * to_width, read + begin * from_width,
+                  static_cast<size_t>((end - begin) * to_width));
+      return;
+    }
+    if (!has_blocks(from_dtype) || !has_blocks(to_dtype)) {
       for (int64_t i = begin; i < end; ++i)
         store_from_double(to_dtype, to, i, load_as_double(from_dtype, from, i));
       return;
@@ -265,9 +293,8 @@ void convert(DType from_dtype, const void* from, DType to_dtype, void* to, int64
     std::array<float, kBlock> block;
     for (int64_t at = begin; at < end; at += kBlock) {
       const int64_t count = std::min(kBlock, end - at);
-      std::memcpy(block.data(), static_cast<const std::byte*>(from) + at * int64_t{sizeof(float)},
-                  static_cast<size_t>(count) * sizeof(float));
-      store_floats(to_dtype, block.data(), static_cast<uint16_t*>(to) + at, count);
+      load_floats(from_dtype, read + at * from_width, block.data(), count);
+      store_floats(to_dtype, block.data(), write + at * to_width, count);
     }
   });
 }

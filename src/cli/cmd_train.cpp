@@ -80,7 +80,7 @@ void print_samples(train::TrainResult& r) {
     const io::ModelFolder model = io::open_model(r.run_dir);
     const train::TextSamples samples(options, *model.tokenizer);
     infer::Generator generator(
-        model.definition, machine::backend_for(options.device), infer::weights_of(model),
+        model.definition, machine::backend_for(options.device), model.weights,
         {.precision = dtype_of_precision(options.precision), .positions = samples.positions()});
     const int64_t step = r.ends_with_best ? r.best_step : r.steps;
     r.samples = samples.write(

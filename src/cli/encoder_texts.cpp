@@ -202,7 +202,7 @@ std::vector<infer::EncoderRow> rows_of(const std::vector<io::ModelInput>& inputs
 infer::Encoder encoder_of(const io::ModelFolder& model, const infer::TextsOptions& options) {
   const Backend backend = machine::backend_for(options.device);
   model.tokenizer->prepare(1);  // before the memory of this process is measured
-  return infer::Encoder(model.definition, backend, infer::weights_of(model),
+  return infer::Encoder(model.definition, backend, model.weights,
                         {.precision = dtype_of_precision(options.precision),
                          .batch_size = options.batch_size,
                          .memory = memory_of(options, "a smaller --max-length"),

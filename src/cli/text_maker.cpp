@@ -62,7 +62,7 @@ infer::Generator& TextMaker::generator_for(int64_t prompt, int64_t more) {
     const Backend backend = machine::backend_for(options_.device);
     generator_.reset();
     generator_.emplace(
-        model_.definition, backend, infer::weights_of(model_),
+        model_.definition, backend, model_.weights,
         infer::GeneratorOptions{
             .use_cache = options_.cache,
             .precision = dtype_of_precision(options_.precision),

@@ -204,7 +204,7 @@ models::ModelPtr read_definition(const fs::path& folder) { return definition_of(
 
 void check_readable(const fs::path& folder) {
   const models::ModelPtr model = read_definition(folder);
-  match_tensors(WeightFiles(folder), *model);
+  open_weights(folder, *model);
   load_tokenizer(folder);
   read_generation_settings(folder, *model);
 }
@@ -220,9 +220,9 @@ std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& path) {
 }
 
 void ModelFolder::read(std::string_view parameter, std::span<float> out) const {
-  const auto at = tensors.find(std::string(parameter));
-  BRRR_CHECK(at != tensors.end(), "the model folder has no tensor '{}'", parameter);
-  files->read(at->second, out);
+  const TensorView* const tensor = weights->find(parameter);
+  BRRR_CHECK(tensor != nullptr, "the model folder has no tensor '{}'", parameter);
+  read_as(*weights, *tensor, DType::f32, std::as_writable_bytes(out));
 }
 
 ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
@@ -234,8 +234,7 @@ ModelFolder open_model(const fs::path& folder, const OpenOptions& options) {
   if (!definition.note.empty()) tell("note: {}\n", definition.note);
   model.definition = std::move(definition.model);
   if (options.task) model.definition = model.definition->with_task(*options.task);
-  model.files = std::make_unique<WeightFiles>(folder);
-  model.tensors = match_tensors(*model.files, *model.definition, options.head);
+  model.weights = open_weights(folder, *model.definition, options.head);
   if (options.reads_tokenizer) {
     model.tokenizer = load_tokenizer(folder);
     const int64_t vocabulary = model.definition->sizes().vocabulary;

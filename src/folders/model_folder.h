@@ -17,12 +17,11 @@ namespace brrr::io {
 struct ModelFolder {
   fs::path folder;
   models::ModelPtr definition;
-  std::unique_ptr<WeightFiles> files;
-  std::map<std::string, TensorView> tensors;  // by the parameters' names, views into `files`
+  std::shared_ptr<const WeightList> weights;  // by the parameters' names, memory-mapped
   std::unique_ptr<Tokenizer> tokenizer;       // null: opened without one
   GenerationSettings generation;
 
-  /// The f32 values of a parameter, which the folder must have.
+  /// Writes the f32 values of a parameter, which the folder must have.
   void read(std::string_view parameter, std::span<float> out) const;
 };
 

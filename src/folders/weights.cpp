@@ -111,18 +111,16 @@ std::vector<const SafetensorsFile*> WeightFiles::files() const {
   return list;
 }
 
-void WeightFiles::read(const TensorView& tensor, std::span<float> out) const {
-  constexpr size_t kPiece = size_t{1} << 20;  // elements
-  BRRR_CHECK(static_cast<uint64_t>(tensor.shape.elements()) == out.size(), "{} elements into {}",
-             tensor.shape.elements(), out.size());
-  const size_t width = bytes_of(tensor.dtype);
-  for (size_t at = 0; at < out.size(); at += kPiece) {
-    const std::span<float> to = out.subspan(at, std::min(kPiece, out.size() - at));
-    const TensorView piece{tensor.name, tensor.dtype, Shape({std::ssize(to)}),
-                           tensor.bytes.subspan(at * width, to.size() * width)};
-    copy_as_f32(piece, to);
-    for (const SafetensorsFile& file : files_) file.let_go(piece.bytes);
-  }
+void WeightFiles::each(const std::function<void(const TensorView&)>& see) const {
+  for (const SafetensorsFile& file : files_) file.each(see);
+}
+
+void WeightFiles::each_foreign(const std::function<void(const ForeignTensor&)>& see) const {
+  for (const SafetensorsFile& file : files_) file.each_foreign(see);
+}
+
+void WeightFiles::let_go(std::span<const std::byte> bytes) const {
+  for (const SafetensorsFile& file : files_) file.let_go(bytes);
 }
 
 std::set<std::string> shards_of_index(const fs::path& index) { return read_index(index).files; }
@@ -161,7 +159,7 @@ std::string conversion_command(const std::string& folder) {
 namespace {
 
 /// The tensor of a parameter by its name, by the name without the prefix, or by an older name.
-const TensorView* find_parameter(const WeightFiles& files, const models::FileNames& names,
+const TensorView* find_parameter(const WeightSource& files, const models::FileNames& names,
                                  const std::string& parameter) {
   if (const TensorView* tensor = files.find(parameter)) return tensor;
   if (const TensorView* tensor = files.find(without_prefix(parameter, names.prefix))) return tensor;
@@ -178,10 +176,11 @@ bool is_zero(const TensorView* tensor) {
 
 }  // namespace
 
-std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
+std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSource> source,
                                                 const models::Model& model, TaskHead head) {
+  const WeightSource& files = *source;
   const models::FileNames names = model.file_names();
-  std::map<std::string, TensorView> out;
+  const auto out = std::make_shared<WeightList>(files.what(), source);
   Faults faults;
   for (const models::ParameterInfo& p : model.parameters()) {
     const TensorView* tensor = find_parameter(files, names, p.name);
@@ -198,15 +197,16 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
     if (tensor == nullptr) continue;
     TensorView view = *tensor;
     view.name = p.name;
-    out.emplace(p.name, std::move(view));
+    out->add(std::move(view));
   }
   const auto check_unexpected = [&](const std::string& name, const Shape& shape) {
     const std::string_view inner = without_prefix(name, names.prefix);
     const std::string canonical = names.prefix + std::string(inner);
-    if (out.contains(name) || (out.contains(canonical) && files.find(canonical) == nullptr)) return;
+    const auto is_known = [&](std::string_view n) { return out->find(n) != nullptr; };
+    if (is_known(name) || (is_known(canonical) && files.find(canonical) == nullptr)) return;
     if (names.is_buffer && names.is_buffer(name)) return;
     for (const auto& [older, now] : names.renamed)
-      if (name == older && out.contains(now)) return;
+      if (name == older && is_known(now)) return;
     for (const auto& [absent, its_shape] : names.zeros)
       if (canonical == absent && is_zero(files.find(name))) return;
     if (std::none_of(names.trunk.begin(), names.trunk.end(),
@@ -215,16 +215,18 @@ std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
     faults.add(fmt::format("config.json does not know the tensor {} {} of the file",
                            in_quotes(name), shape.str()));
   };
-  for (const SafetensorsFile* file : files.files()) {
-    for (const TensorView& t : file->tensors()) check_unexpected(t.name, t.shape);
-    for (const ForeignTensor& t : file->foreign()) check_unexpected(t.name, t.shape);
-  }
+  files.each([&](const TensorView& t) { check_unexpected(t.name, t.shape); });
+  files.each_foreign([&](const ForeignTensor& t) { check_unexpected(t.name, t.shape); });
   faults.throw_if_any(files.what(), "the file does not belong to its config.json");
-
   return out;
 }
 
-bool has_other_head(const WeightFiles& files, const models::Model& model) {
+std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
+                                               TaskHead head) {
+  return match_tensors(std::make_shared<WeightFiles>(folder), model, head);
+}
+
+bool has_other_head(const WeightSource& files, const models::Model& model) {
   const models::FileNames names = model.file_names();
   if (!names.tied) return false;
   const TensorView* head = find_parameter(files, names, names.tied->first);

@@ -27,17 +27,17 @@ std::string conversion_command(const std::string& folder);
 
 /// The files with weights of a folder, memory-mapped. Throws UserError for a missing shard, a
 /// tensor in two shards, and an index that says something else than the shards.
-class WeightFiles {
+class WeightFiles final : public WeightSource {
  public:
   explicit WeightFiles(const fs::path& folder);
 
-  const TensorView* find(std::string_view name) const;
+  const TensorView* find(std::string_view name) const override;
+  void each(const std::function<void(const TensorView&)>& see) const override;
+  void each_foreign(const std::function<void(const ForeignTensor&)>& see) const override;
+  void let_go(std::span<const std::byte> bytes) const override;
   std::vector<const SafetensorsFile*> files() const;
-  /// copy_as_f32() of one of the files' tensors, piece by piece: what was read does not stay
-  /// resident beside its copy.
-  void read(const TensorView& tensor, std::span<float> out) const;
-  /// The name of the file, or of the index, for errors.
-  const std::string& what() const { return what_; }
+  /// The name of the file, or of the index.
+  const std::string& what() const override { return what_; }
 
  private:
   std::string what_;
@@ -58,19 +58,22 @@ enum class TaskHead {
   fresh,  // the caller makes it
 };
 
-/// The tensors of the model's parameters by the parameters' names. The prefix may be missing in the
-/// files; buffers, heads for other tasks and a copy of a tied head are passed over
-/// (models::FileNames). Throws UserError for tensors that are missing, have another shape or
-/// are not of floats (named, up to ten), and for weights of the trunk that the configuration does
-/// not know (a deeper model, say). Where the head is not that of the files, its parameters are left
-/// out, and a pooler that the files lack.
-std::map<std::string, TensorView> match_tensors(const WeightFiles& files,
+/// The tensors of the model's parameters by the parameters' names: `files` are kept, and views of
+/// them listed. The prefix may be missing in the files; buffers, heads for other tasks and a copy
+/// of a tied head are passed over (models::FileNames). Throws UserError for tensors that are
+/// missing, have another shape or are not of floats (named, up to ten), and for weights of the
+/// trunk that the configuration does not know (a deeper model, say). Where the head is not that of
+/// the files, its parameters are left out, and a pooler that the files lack.
+std::shared_ptr<const WeightList> match_tensors(std::shared_ptr<const WeightSource> files,
                                                 const models::Model& model,
                                                 TaskHead head = TaskHead::of_files);
+/// Of the files of a folder.
+std::shared_ptr<const WeightList> open_weights(const fs::path& folder, const models::Model& model,
+                                               TaskHead head = TaskHead::of_files);
 
 /// Whether the files hold, for a head that the configuration ties to the table of embeddings, other
 /// weights than that table: such a head is loaded untied, as transformers does.
-bool has_other_head(const WeightFiles& files, const models::Model& model);
+bool has_other_head(const WeightSource& files, const models::Model& model);
 
 /// Writes model.safetensors and config.json into an existing folder. `tensors` are exactly the
 /// model's parameters, in any order.

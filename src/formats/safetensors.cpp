@@ -124,6 +124,14 @@ Metadata read_metadata(const std::string& file, const Json& value) {
 
 }  // namespace
 
+void SafetensorsFile::each(const std::function<void(const TensorView&)>& see) const {
+  std::ranges::for_each(tensors_, see);
+}
+
+void SafetensorsFile::each_foreign(const std::function<void(const ForeignTensor&)>& see) const {
+  std::ranges::for_each(foreign_, see);
+}
+
 void SafetensorsFile::let_go(std::span<const std::byte> bytes) const {
   const std::span<const std::byte> mapped = map_.bytes();
   const bool inside = !bytes.empty() && bytes.data() >= mapped.data() &&
@@ -255,37 +263,13 @@ void write_safetensors(const fs::path& path, std::span<const TensorView> tensors
   file.commit();
 }
 
-namespace {
-
-template <typename Element, typename Convert>
-void convert_elements(const TensorView& tensor, std::span<float> out, Convert&& convert) {
-  const std::byte* source = tensor.bytes.data();
-  for (size_t i = 0; i < out.size(); ++i) {
-    Element element;
-    std::memcpy(&element, source + i * sizeof(Element), sizeof(Element));
-    out[i] = convert(element);
-  }
-}
-
-}  // namespace
-
 void copy_as_f32(const TensorView& tensor, std::span<float> out) {
   BRRR_CHECK(static_cast<uint64_t>(tensor.shape.elements()) == out.size(), "{} elements into {}",
              tensor.shape.elements(), out.size());
-  switch (tensor.dtype) {
-    case DType::f32:
-      if (!out.empty()) std::memcpy(out.data(), tensor.bytes.data(), out.size_bytes());
-      return;
-    case DType::f64:
-      return convert_elements<double>(tensor, out, [](double x) { return static_cast<float>(x); });
-    case DType::bf16:
-      return convert_elements<uint16_t>(tensor, out, float_from_bf16);
-    case DType::f16:
-      return convert_elements<uint16_t>(tensor, out, float_from_f16);
-    default:
-      user_error("tensor {} holds {}; expected floating-point weights", in_quotes(tensor.name),
-                 name_of(tensor.dtype));
-  }
+  if (!is_float(tensor.dtype))
+    user_error("tensor {} holds {}; expected floating-point weights", in_quotes(tensor.name),
+               name_of(tensor.dtype));
+  convert(tensor.dtype, tensor.bytes.data(), DType::f32, out.data(), std::ssize(out));
 }
 
 }  // namespace brrr::io

@@ -18,32 +18,18 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/shape.h"
+#include "base/weight_source.h"
 
 namespace brrr::io {
 
-/// A tensor whose bytes live elsewhere: row-major, little-endian. In a file of another writer the
-/// bytes may start at any address, so read them with memcpy or copy_as_f32, not through a float
-/// pointer.
-struct TensorView {
-  std::string name;
-  DType dtype = DType::f32;
-  Shape shape;
-  std::span<const std::byte> bytes;
-};
-
-/// A tensor whose dtype Brrr does not compute with ("F8_E4M3", "U16"): it can be listed, not used.
-struct ForeignTensor {
-  std::string name;
-  std::string dtype;
-  Shape shape;
-  std::span<const std::byte> bytes;
-};
+using brrr::ForeignTensor;
+using brrr::TensorView;
 
 using Metadata = std::map<std::string, std::string>;
 
 /// Views stay valid as long as the file object (moving it is fine). Reading is safe from any
 /// thread.
-class SafetensorsFile {
+class SafetensorsFile final : public WeightSource {
  public:
   explicit SafetensorsFile(const fs::path& path);
   /// Over bytes that outlive the object; `what` stands for the path in errors.
@@ -53,14 +39,13 @@ class SafetensorsFile {
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const std::vector<ForeignTensor>& foreign() const { return foreign_; }
   const Metadata& metadata() const { return metadata_; }
-  /// The path, for errors.
-  const std::string& what() const { return what_; }
 
-  /// As MappedFile's; nothing happens to bytes that are not of this file.
-  void let_go(std::span<const std::byte> bytes) const;
-
-  /// nullptr when absent. Throws UserError for a tensor of a foreign dtype.
-  const TensorView* find(std::string_view name) const;
+  const std::string& what() const override { return what_; }
+  void each(const std::function<void(const TensorView&)>& see) const override;
+  void each_foreign(const std::function<void(const ForeignTensor&)>& see) const override;
+  /// Nothing happens to bytes that are not of this file.
+  void let_go(std::span<const std::byte> bytes) const override;
+  const TensorView* find(std::string_view name) const override;
   /// Throws UserError when absent or foreign.
   const TensorView& get(std::string_view name) const;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "passes/pipeline.h"
-#include "runtime/parameters.h"
 
 namespace brrr::infer {
 namespace {
@@ -14,21 +13,21 @@ constexpr int64_t kProgramShare = 8, kLeastForPrograms = int64_t{16} << 20;
 }  // namespace
 
 Encoder::Encoder(models::ModelPtr model, const Backend& backend,
-                 const std::function<void(std::string_view, std::span<float>)>& weights,
-                 const EncoderOptions& options)
+                 std::shared_ptr<const WeightSource> weights, const EncoderOptions& options)
     : model_(std::move(model)),
       head_(model_->task().head),
       vocabulary_(model_->sizes().vocabulary),
       context_(model_->sizes().context),
       options_(options),
       memory_(backend, options.memory),
-      engine_(backend),
+      engine_(backend, WrittenBy::loader),
       bindings_(engine_) {
+  engine_.use_weights(std::move(weights));
   program_for(1, padded_length(1, context_));
   memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastForPrograms, engine_.arena_bytes() / kProgramShare));
-  load_and_keep(engine_, weights);
+  engine_.load_weights();
 }
 
 Graph Encoder::compiled(const Graph& graph) const {

@@ -25,10 +25,9 @@ struct EncoderOptions {
 
 class Encoder final : public Embedder {
  public:
-  /// `weights` gives the f32 values of each parameter of the model by name.
+  /// `weights` has each parameter of the model by name.
   Encoder(models::ModelPtr model, const Backend& backend,
-          const std::function<void(std::string_view name, std::span<float> out)>& weights,
-          const EncoderOptions& options = {});
+          std::shared_ptr<const WeightSource> weights, const EncoderOptions& options = {});
 
   /// The numbers of a row are [D] of an embedding, [K] of classes and values, [tokens of the row,
   /// K] of token classes. Any head but Head::masked_token. Batches that do not fit the memory limit

@@ -8,7 +8,6 @@
 #include "data/loader.h"
 #include "infer/generator.h"
 #include "passes/pipeline.h"
-#include "runtime/parameters.h"
 
 namespace brrr::infer {
 namespace {
@@ -16,11 +15,10 @@ namespace {
 std::string fault_of(double loss, const io::ModelFolder& model) {
   const std::string what =
       fmt::format("the loss is {}", std::isnan(loss) ? "not a number" : "infinite");
-  const auto weights = weights_of(model);
   std::vector<float> values;
   for (const models::ParameterInfo& p : model.definition->parameters()) {
     values.resize(static_cast<size_t>(p.shape.elements()));
-    weights(p.name, values);
+    model.read(p.name, values);
     if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
       return fmt::format(
           "{}: {} contains NaN or infinity; the file is damaged, or its run diverged: use an "
@@ -56,7 +54,8 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   l.batch = std::min(options.batch_size, (tokens.tokens() - 2) / l.context + 1);
 
   Room room(backend, options.memory);
-  Engine engine(backend);
+  Engine engine(backend, WrittenBy::loader);
+  engine.use_weights(model.weights);
   PipelineOptions p;
   p.precision = options.precision;
   p.parameter_dtype = options.precision;
@@ -69,7 +68,7 @@ Evaluation evaluate(const io::ModelFolder& model, const io::TokenSource& tokens,
   const size_t program = engine.add(graph);
   room.check(engine);
   engine.allocate();
-  load_parameters(engine, weights_of(model));
+  engine.load_weights();
 
   io::Loader loader(tokens, l);
   Evaluation result;

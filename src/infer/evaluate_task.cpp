@@ -96,7 +96,7 @@ void add_row(io::TaskMetrics& metrics, io::LabelKind kind, const io::EncodedRow&
 Encoder encoder_for(const io::ModelFolder& model, const Backend& backend,
                     const TaskEvaluationOptions& options) {
   return Encoder(
-      model.definition, backend, weights_of(model),
+      model.definition, backend, model.weights,
       {.precision = options.precision, .batch_size = options.batch_size, .memory = options.memory});
 }
 

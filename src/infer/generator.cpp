@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "passes/pipeline.h"
-#include "runtime/parameters.h"
 
 namespace brrr::infer {
 namespace {
@@ -31,20 +30,20 @@ int64_t context_of(const models::Model& model, int64_t asked) {
 }  // namespace
 
 Generator::Generator(models::ModelPtr model, const Backend& backend,
-                     const std::function<void(std::string_view, std::span<float>)>& weights,
-                     const GeneratorOptions& options)
+                     std::shared_ptr<const WeightSource> weights, const GeneratorOptions& options)
     : model_(std::move(model)),
       context_(rounded_up(options.positions, context_of(*model_, options.context))),
       options_(options),
       memory_(backend, options.memory),
-      engine_(backend),
+      engine_(backend, WrittenBy::loader),
       bindings_(engine_) {
+  engine_.use_weights(std::move(weights));
   program_for(1);
   program_for(largest_length());
   memory_.check(engine_);
   engine_.allocate();
   bindings_.set_budget(std::max(kLeastBudget, engine_.arena_bytes() / kBudgetShare));
-  load_and_keep(engine_, weights);
+  engine_.load_weights();
 }
 
 /// How many tokens a program will read at once, as far as the options tell.
@@ -122,10 +121,6 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
   const Window window{context_, model_->sizes().vocabulary,
                       [this](std::span<const int32_t> tokens) { return logits_of(tokens); }};
   return continue_text(window, prompt, count, std::move(sampler), on_token);
-}
-
-std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model) {
-  return [&model](std::string_view name, std::span<float> out) { model.read(name, out); };
 }
 
 }  // namespace brrr::infer

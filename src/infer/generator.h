@@ -32,10 +32,9 @@ struct GeneratorOptions {
 
 class Generator {
  public:
-  /// `weights` gives the f32 values of each parameter of the model by name.
+  /// `weights` has each parameter of the model by name.
   Generator(models::ModelPtr model, const Backend& backend,
-            const std::function<void(std::string_view name, std::span<float> out)>& weights,
-            const GeneratorOptions& options = {});
+            std::shared_ptr<const WeightSource> weights, const GeneratorOptions& options = {});
 
   /// Continues `prompt` (at least one token) by up to `count` tokens; on_token gets each as it
   /// comes and may return false to stop. Returns the new tokens.
@@ -62,8 +61,5 @@ class Generator {
   CachedTokens cached_;
   std::vector<std::byte> room_;  // logits of a device whose memory is not the host's
 };
-
-/// Weights from an opened model folder, which outlives the result.
-std::function<void(std::string_view, std::span<float>)> weights_of(const io::ModelFolder& model);
 
 }  // namespace brrr::infer

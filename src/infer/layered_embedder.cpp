@@ -1,7 +1,6 @@
 #include "infer/layered_embedder.h"
 
 #include <deque>
-#include <map>
 #include <utility>
 
 #include "base/errors.h"
@@ -10,7 +9,6 @@
 #include "models/torch_activation.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
-#include "runtime/parameters.h"
 
 namespace brrr::infer {
 namespace {
@@ -33,19 +31,15 @@ class LayerWeights {
     if (view->shape != shape)
       user_error("{}: the tensor {} is {}; expected {}", files.what(), tensor, view->shape.str(),
                  shape.str());
-    found_[name] = {&files, view};
+    if (list_.find(name) == nullptr)
+      list_.add({name, view->dtype, view->shape, view->bytes, view->storage});
     return g.parameter(name, shape);
   }
-  FloatWeights read() const {
-    return [this](std::string_view name, std::span<float> out) {
-      const auto& [files, view] = found_.at(std::string(name));
-      files->read(*view, out);
-    };
-  }
+  const WeightSource& all() const { return list_; }
 
  private:
   std::deque<std::pair<fs::path, std::unique_ptr<io::WeightFiles>>> folders_;
-  std::map<std::string, std::pair<const io::WeightFiles*, const io::TensorView*>> found_;
+  WeightList list_{"the modules behind the model"};
 };
 
 /// x: [1, C]; returns [1, D].
@@ -88,7 +82,7 @@ LayeredEmbedder::LayeredEmbedder(std::unique_ptr<Embedder> vectors,
   p.refresher = Refresher::loader;
   program_ = engine_.add(run_pipeline(g, engine_.backend().target(), p));
   engine_.allocate();
-  load_parameters(engine_, weights.read());
+  engine_.load(weights.all());
 }
 
 // Row by row: what a row gets does not depend on the others, and beside the encoder it is little.

@@ -19,7 +19,7 @@ int64_t output_bytes(const Graph& graph) {
 ModuleRunner::ModuleRunner(const std::shared_ptr<const modules::Module>& module,
                            const Backend& backend, modules::ModuleOptions options, Memory memory,
                            int64_t beside, int64_t output_copies)
-    : room_(backend, std::move(memory), Loading::as_stored),
+    : room_(backend, std::move(memory)),
       beside_(beside),
       output_copies_(output_copies),
       module_(module),
@@ -77,13 +77,6 @@ modules::ModuleValues ModuleRunner::run(const modules::ModuleValues& inputs,
                                         Timeline* timeline) {
   if (!is_prepared_) prepare(inputs, wanted);
   return room_.run([&] { return session_->run(inputs, wanted, timeline); });
-}
-
-int64_t ModuleRunner::lent_bytes() const {
-  int64_t bytes = 0;
-  for (const StateInfo& state : session_->engine().states())
-    if (state.is_lent) bytes += state.type.bytes();
-  return bytes;
 }
 
 machine::ProcessForecast ModuleRunner::forecast() const {

@@ -37,8 +37,6 @@ class ModuleRunner {
 
   /// What the process takes when what is prepared runs, or has run.
   machine::ProcessForecast forecast() const;
-  /// The weights that stay in the mapped file.
-  int64_t lent_bytes() const;
   /// Another one after prepare(), where the weights do not fit in panels.
   const modules::ModuleSession& session() const { return *session_; }
 

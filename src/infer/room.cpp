@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "machine/process_forecast.h"
+#include "runtime/parameters.h"
 
 namespace brrr::infer {
 
-Room::Room(const Backend& backend, Memory memory, Loading loading)
-    : memory_(std::move(memory)), loading_(loading), on_device_(backend.memory_bytes > 0) {
+Room::Room(const Backend& backend, Memory memory)
+    : memory_(std::move(memory)), on_device_(backend.memory_bytes > 0) {
   if (has_limit()) now_ = resident_memory();
 }
 
@@ -35,7 +36,7 @@ void Room::set_limit_beside(Engine& engine, const std::vector<const Graph*>& gra
 int64_t Room::most_at_once(const Engine& engine) const {
   const MemoryForecast f = engine.forecast();
   return f.total() - f.temporary_bytes +
-         std::max(f.temporary_bytes, on_device_ ? 0 : loading_bytes(engine, loading_));
+         std::max(f.temporary_bytes, on_device_ ? 0 : loading_bytes(engine));
 }
 
 bool Room::fits(const Engine& engine) const {

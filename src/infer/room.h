@@ -9,7 +9,6 @@
 
 #include "base/memory.h"
 #include "runtime/engine.h"
-#include "runtime/parameters.h"
 
 namespace brrr::infer {
 
@@ -22,7 +21,7 @@ struct Memory {
 class Room {
  public:
   /// What the process has now counts as needed: its files should be open, and no engine allocated.
-  Room(const Backend& backend, Memory memory, Loading loading = Loading::through_f32);
+  Room(const Backend& backend, Memory memory);
 
   /// Sets the engine's limit to what is left beside a process that runs its programs and `next`.
   /// `more`: bytes that will be taken outside of programs.
@@ -58,7 +57,6 @@ class Room {
   [[noreturn]] void refuse(const std::string& why) const;
 
   Memory memory_;
-  Loading loading_;
   ResidentMemory now_;
   bool on_device_;
   int64_t beside_ = 0;  // what the process takes beside the engine

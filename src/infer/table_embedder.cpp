@@ -20,8 +20,11 @@ const io::TensorView& tensor_of(const io::WeightFiles& files, const char* name, 
 }
 
 std::vector<float> read_all(const io::WeightFiles& files, const io::TensorView& view) {
+  if (!is_float(view.dtype))
+    user_error("{}: the tensor {} is {}; expected floating-point numbers", files.what(), view.name,
+               name_of(view.dtype));
   std::vector<float> values(static_cast<size_t>(view.shape.elements()));
-  files.read(view, values);
+  read_as(files, view, DType::f32, std::as_writable_bytes(std::span(values)));
   return values;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -58,8 +59,7 @@ void initialise(const ParameterInfo& parameter, uint32_t seed, std::span<float> 
   }
 }
 
-std::function<void(std::string_view, std::span<float>)> initial_weights(const Model& model,
-                                                                        uint32_t seed) {
+FloatWeights initial_weights(const Model& model, uint32_t seed) {
   std::map<std::string, ParameterInfo, std::less<>> by_name;
   for (ParameterInfo& p : model.parameters()) by_name.emplace(p.name, std::move(p));
   return [by_name = std::move(by_name), seed](std::string_view name, std::span<float> out) {
@@ -67,6 +67,17 @@ std::function<void(std::string_view, std::span<float>)> initial_weights(const Mo
     BRRR_CHECK(at != by_name.end(), "the model has no parameter '{}'", name);
     initialise(at->second, seed, out);
   };
+}
+
+std::shared_ptr<const WeightList> made_weights(const Model& model, FloatWeights make,
+                                               std::shared_ptr<const WeightSource> given) {
+  const auto list = std::make_shared<WeightList>(given ? given->what() : "the initial weights",
+                                                 given, std::move(make));
+  for (const ParameterInfo& p : model.parameters()) {
+    const TensorView* const tensor = given ? given->find(p.name) : nullptr;
+    list->add(tensor != nullptr ? *tensor : TensorView{p.name, DType::f32, p.shape, {}});
+  }
+  return list;
 }
 
 }  // namespace brrr::models

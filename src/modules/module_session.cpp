@@ -80,11 +80,12 @@ struct ModuleSession::Segment {
 
 ModuleSession::ModuleSession(std::shared_ptr<const modules::Module> module, const Backend& backend,
                              const ModuleOptions& options)
-    : module_(std::move(module)), options_(options), engine_(backend, WrittenBy::loader) {
+    : module_(std::move(module)),
+      options_(options),
+      engine_(backend, WrittenBy::loader),
+      weights_(std::make_shared<WeightList>("the module's file")) {
   // A program for many small weights costs little more than one for each of them.
-  engine_.keep_source([this](const std::string& name, const Type& type,
-                             std::span<std::byte> to) { load(name, type, to); },
-                      kMostTogether);
+  engine_.use_weights(weights_, kMostTogether);
 }
 
 ModuleSession::~ModuleSession() = default;
@@ -207,10 +208,8 @@ std::unique_ptr<ModuleSession::Segment> ModuleSession::build(modules::Request re
   for (const NodeId id : lowered.graph.inputs(InputKind::parameter)) {
     const std::string& name = lowered.graph.input_name(id);
     const Type& type = lowered.graph.type({id, 0});
-    const bool is_new = stored_.emplace(name, type.dtype).second;
-    const std::span<const std::byte> bytes = module_->weight(name);
-    if (is_new && engine_.backend().open_device == nullptr && std::ssize(bytes) == type.bytes())
-      engine_.lend_state(name, type, bytes);
+    if (weights_->find(name) == nullptr)
+      weights_->add({name, type.dtype, type.shape, module_->weight(name), type.storage});
   }
   p.dump_folder = options_.dump_folder;
   p.dump_prefix = fmt::format("program{}_", built_++);
@@ -256,19 +255,6 @@ ModuleSession::Segment* ModuleSession::find_or_build(Segments& segments, const s
   built->used = runs_;
   has_built = true;
   return segments.emplace(key, std::move(built)).first->second.get();
-}
-
-void ModuleSession::load(std::string_view name, const Type& type, std::span<std::byte> to) const {
-  const std::span<const std::byte> bytes = module_->weight(name);
-  const DType stored = stored_.find(name)->second;
-  BRRR_CHECK(std::ssize(bytes) == type.shape.elements() * static_cast<int64_t>(bytes_of(stored)) &&
-                 std::ssize(to) == type.bytes(),
-             "the weight '{}' has {} bytes for {}", name, bytes.size(), type.str());
-  if (stored == type.dtype) {
-    if (!bytes.empty()) std::memcpy(to.data(), bytes.data(), to.size());
-    return;
-  }
-  convert(stored, bytes.data(), type.dtype, to.data(), type.shape.elements());
 }
 
 modules::Request ModuleSession::request_of(const ModuleValues& inputs,

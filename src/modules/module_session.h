@@ -106,8 +106,6 @@ class ModuleSession {
   /// The segment of the key, built where it is not there; null: see build().
   Segment* find_or_build(Segments& segments, const std::string& key,
                          const modules::Request& request, bool& has_built);
-  /// Reads a weight as `type` has it, which is that of the file or one for the precision.
-  void load(std::string_view name, const Type& type, std::span<std::byte> to) const;
   Results execute(Segment& segment, const Feed& feed, Timeline* timeline);
   /// The half of the programs that were used longest ago goes, where all take more than their
   /// share.
@@ -124,7 +122,7 @@ class ModuleSession {
   std::set<std::string> bound_;  // inputs whose values programs depend on
   Segments first_;
   uint64_t runs_ = 0;
-  std::map<std::string, DType, std::less<>> stored_;  // of the weights, in the file
+  std::shared_ptr<WeightList> weights_;  // those that graphs have named, in the file
   std::vector<size_t> last_;
   std::vector<Notes> notes_;
   size_t built_ = 0;

@@ -164,36 +164,32 @@ void Engine::check_states(const Graph& graph) const {
                graph.type({id, 0}).str());
   }
   for (const Output& out : graph.outputs())
-    BRRR_CHECK(out.updates == kNoNode || !lent_.contains(graph.input_name(out.updates)),
-               "'{}' is lent, and only read", graph.input_name(out.updates));
+    if (out.updates != kNoNode) {
+      const StateInfo* info = find_state(graph.input_name(out.updates));
+      BRRR_CHECK(info == nullptr || !info->is_lent, "'{}' is lent, and only read", info->name);
+    }
 }
 
 /// The inputs of the graph that will be states of the engine's own, and are none yet.
 std::vector<std::string> Engine::new_states(const Graph& graph) const {
   std::vector<std::string> names;
+  UnalignedReaders readers(backend_, graph);
   for (const NodeId id : graph.inputs())
     if (graph.input_kind(id) != InputKind::data && find_state(graph.input_name(id)) == nullptr &&
-        lent(graph, id) == nullptr)
+        lent(graph, id, readers) == nullptr)
       names.push_back(graph.input_name(id));
   return names;
 }
 
 void Engine::register_states(const Graph& graph) {
   UnalignedReaders readers(backend_, graph);
-  const auto lent_for = [&](NodeId id) -> const std::byte* {
-    const auto at = lent_.find(graph.input_name(id));
-    if (at == lent_.end() || at->second.type != graph.type({id, 0})) return nullptr;
-    const bool has_alignment =
-        reinterpret_cast<uintptr_t>(at->second.data) % bytes_of(at->second.type.dtype) == 0;
-    return has_alignment || readers.take(id) ? at->second.data : nullptr;
-  };
   for (NodeId id : graph.inputs()) {
     const std::string& name = graph.input_name(id);
     if (graph.input_kind(id) == InputKind::data ||
         !state_index_.emplace(name, states_.size()).second)
       continue;
     StateInfo info{name, graph.type({id, 0}), graph.role(id), graph.node(id).attrs};
-    if (const std::byte* const data = lent_for(id); data != nullptr) {
+    if (const std::byte* const data = lent(graph, id, readers); data != nullptr) {
       // Programs only read it: what updates it is refused when it is added.
       info.apart = const_cast<std::byte*>(data);
       info.is_lent = info.is_written = true;
@@ -206,6 +202,13 @@ void Engine::register_states(const Graph& graph) {
 
 int64_t Engine::state_bytes(const Type& type) const {
   return round_up(std::max<int64_t>(type.bytes(), 1), backend_.alignment);
+}
+
+int64_t Engine::lent_bytes() const {
+  int64_t bytes = 0;
+  for (const StateInfo& state : states_)
+    if (state.is_lent) bytes += state.type.bytes();
+  return bytes;
 }
 
 // What the engine itself holds of a state.
@@ -355,7 +358,10 @@ void Engine::write_state(std::string_view name, std::span<const std::byte> bytes
 
 void Engine::fill_state(std::string_view name,
                         const std::function<void(std::span<std::byte>)>& fill) {
-  const Place place = state_to_write(name);
+  fill_place(state_to_write(name), fill);
+}
+
+void Engine::fill_place(Place place, const std::function<void(std::span<std::byte>)>& fill) {
   if (device_->is_host()) return fill({place.data, static_cast<size_t>(place.bytes)});
   std::vector<std::byte> room(static_cast<size_t>(place.bytes));
   fill(room);

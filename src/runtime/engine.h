@@ -14,7 +14,7 @@
 //
 // No program reads a parameter or a derived weight that was never written: run() fills those that
 // appeared since the last run, from the parameters in the engine or from the source that it was
-// given (keep_source), and a CHECK fails where that is not possible. Every other state (moments,
+// given (use_weights), and a CHECK fails where that is not possible. Every other state (moments,
 // sums, caches, counters) begins as zeros.
 //
 // The memory is that of the backend's device. Where that is the host, what is read and written
@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/weight_source.h"
 #include "runtime/arena.h"
 #include "runtime/program.h"
 #include "runtime/weight_refresher.h"
@@ -68,10 +69,7 @@ struct Call {
 };
 
 class Staging;
-
-/// Writes the parameter of that name to `to`, as a tensor of the type.
-using ParameterSource =
-    std::function<void(const std::string& name, const Type& type, std::span<std::byte> to)>;
+class UnalignedReaders;
 
 /// Who writes parameters. By a loader alone: it makes the derived weights, once, and no program
 /// makes them again.
@@ -94,11 +92,6 @@ class Engine {
   /// UserError (exit 3) when the engine would then need more than its limit; nothing has changed
   /// then.
   size_t add(Program program);
-  /// A parameter that lies, so typed, in memory of somebody else, which outlives the engine and is
-  /// only read: pages of a file. Before the first program that has it; on the host alone. Programs
-  /// and make_weights() read it there; the engine copies what is not aligned as soon as a program
-  /// has a kernel that needs it so.
-  void lend_state(std::string_view name, const Type& type, std::span<const std::byte> bytes);
   size_t add(const Graph& graph, const ProgramOptions& options = {}) {
     return add(Program(graph, backend_, options));
   }
@@ -141,16 +134,21 @@ class Engine {
   const DerivedWeight* derived_weight(const StateInfo& state) const {
     return state.role == Role::derived ? &weights_.weight(state.name) : nullptr;
   }
-  /// Makes derived weights out of their sources: those that were lent are read where they lie, and
-  /// `fill` writes the others, which are all in memory at once meanwhile.
-  void make_weights(std::span<const StateInfo> states, const ParameterSource& fill);
-  /// Fills every parameter that is not lent, and every derived weight that takes the place of
-  /// parameters. Derived weights are made together until they have `together` bytes; 0: one by one.
-  void load(const ParameterSource& source, int64_t together = 0);
-  /// Fills those that were not written yet, and keeps the source: what later programs bring is
-  /// filled from it before their first run. What the source refers to outlives the engine.
-  void keep_source(ParameterSource source, int64_t together = 0);
-  /// The sources, with their types, for which make_weights() asks.
+  /// Where the weights of a process that only reads them come from. On the host, a parameter that a
+  /// later program brings is lent where its kernels can read the mapped tensor as it lies: dtype,
+  /// storage and alignment are theirs, and no program updates it; the engine copies what is not
+  /// aligned as soon as a program has a kernel that needs it so. Everything else is converted, and
+  /// derived weights are made, `together` so many bytes at a time (0: one by one), before a program
+  /// first reads them, or now by load_weights(). Throws UserError for a tensor that is missing or
+  /// that cannot become what the program has.
+  void use_weights(std::shared_ptr<const WeightSource> source, int64_t together = 0);
+  void load_weights();
+  /// Fills every parameter, and every derived weight that takes the place of parameters, from a
+  /// source that is not kept.
+  void load(const WeightSource& source);
+  /// Bytes that are lent, of a source's mapped files.
+  int64_t lent_bytes() const;
+  /// The parameters, with their types, that have to be converted before the weight can be made.
   std::map<std::string, Type> sources_to_fill(const DerivedWeight& weight) const;
   float read_scalar(std::string_view name) const;         // of a state f32[]
   void write_scalar(std::string_view name, float value);  // of a state f32[]
@@ -206,8 +204,7 @@ class Engine {
   void check_states(const Graph& graph) const;
   void register_states(const Graph& graph);
   std::vector<std::string> new_states(const Graph& graph) const;
-  bool reads_at(const Graph& graph, NodeId input, const std::byte* data) const;
-  const std::byte* lent(const Graph& graph, NodeId input) const;
+  const std::byte* lent(const Graph& graph, NodeId input, UnalignedReaders& readers) const;
   std::vector<std::string> lent_too_oddly(const Graph& graph) const;
   void take_over(const std::string& name);
   void check_limit(int64_t needed) const;
@@ -217,7 +214,8 @@ class Engine {
   Slot* find_slot(size_t id) const;
   std::vector<const Slot*> slots() const;
   std::unique_ptr<Slot> refresh_slot(const WeightRefresher& weights) const;
-  void fill_from(const ParameterSource& source, int64_t together, bool rewrites);
+  void make_weights(std::span<const StateInfo> states, const WeightSource& source, Arena& room);
+  void fill_from(const WeightSource& source, int64_t together, bool rewrites);
   void fill_new_states();
   void check_written(const Graph& graph) const;
   std::vector<std::string> released_with(std::span<const size_t> programs) const;
@@ -235,6 +233,7 @@ class Engine {
   void resize_temporary();
   Place state_place(std::string_view name) const;
   Place state_to_write(std::string_view name);
+  void fill_place(Place place, const std::function<void(std::span<std::byte>)>& fill);
   Place input_place(size_t program, std::string_view name) const;
   Place output_place(size_t program, std::string_view name) const;
   void copy_input(size_t program, std::string_view name, std::span<const std::byte> bytes);
@@ -251,13 +250,8 @@ class Engine {
   std::vector<StateInfo> states_;
   std::map<std::string, size_t, std::less<>> state_index_;
   int64_t state_total_ = 0;
-  struct Lent {
-    Type type;
-    const std::byte* data;
-  };
-  std::map<std::string, Lent, std::less<>> lent_;
   std::map<std::string, Arena, std::less<>> later_;  // states that came after allocate()
-  ParameterSource source_;                           // null: none was given
+  std::shared_ptr<const WeightSource> source_;       // null: none is kept
   int64_t together_ = 0;                             // bytes of weights that are made together
   WeightRefresher weights_;
   std::unique_ptr<Slot> refresh_;  // the program that makes derived weights again; null: none are

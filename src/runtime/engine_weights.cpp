@@ -14,22 +14,43 @@ bool is_aligned(const std::byte* data, const Type& type) {
   return reinterpret_cast<uintptr_t>(data) % bytes_of(type.dtype) == 0;
 }
 
+Type type_of(const TensorView& tensor) { return {tensor.dtype, tensor.shape, tensor.storage}; }
+
+/// Writes a parameter as `type` has it. Floats are rounded to its dtype; nothing else changes.
+void read_parameter(const WeightSource& source, const std::string& name, const Type& type,
+                    std::span<std::byte> to) {
+  const TensorView* const tensor = source.find(name);
+  if (tensor == nullptr)
+    user_error("{}: the tensor {} is missing; the model wants {}", source.what(), name, type.str());
+  const Type stored = type_of(*tensor);
+  const bool converts =
+      stored.storage == Storage{} && is_float(stored.dtype) && is_float(type.dtype);
+  if (stored.shape != type.shape || stored.storage != type.storage ||
+      (stored.dtype != type.dtype && !converts))
+    user_error("{}: the tensor {} is {}; the model wants {}", source.what(), name, stored.str(),
+               type.str());
+  if (stored.storage == Storage{})
+    read_as(source, *tensor, type.dtype, to);
+  else
+    source.read(*tensor, to);
+}
+
 }  // namespace
 
 // -- lent weights
 // --------------------------------------------------------------------------------
 
-// Whether the program can read an input where it lies.
-bool Engine::reads_at(const Graph& graph, NodeId input, const std::byte* data) const {
-  return is_aligned(data, graph.type({input, 0})) || backend_.reads_unaligned(graph, {input, 0});
-}
-
-// Where an input was lent; null: it was not, or the program cannot read it there.
-const std::byte* Engine::lent(const Graph& graph, NodeId input) const {
-  const auto at = lent_.find(graph.input_name(input));
-  const bool is_it = at != lent_.end() && at->second.type == graph.type({input, 0}) &&
-                     reads_at(graph, input, at->second.data);
-  return is_it ? at->second.data : nullptr;
+// Where an input lies in a mapped tensor of the source, so that the program can read it there;
+// null: it does not, or the program cannot.
+const std::byte* Engine::lent(const Graph& graph, NodeId input, UnalignedReaders& readers) const {
+  if (!source_ || backend_.open_device || graph.role(input) != Role::parameter) return nullptr;
+  const TensorView* const tensor = source_->find(graph.input_name(input));
+  if (tensor == nullptr || type_of(*tensor) != graph.type({input, 0}) ||
+      std::ssize(tensor->bytes) != graph.type({input, 0}).bytes() ||
+      std::ranges::any_of(graph.outputs(), [&](const Output& o) { return o.updates == input; }))
+    return nullptr;
+  const std::byte* const data = tensor->bytes.data();
+  return is_aligned(data, graph.type({input, 0})) || readers.take(input) ? data : nullptr;
 }
 
 // States that programs read where they were lent, and this one cannot.
@@ -62,13 +83,6 @@ void Engine::take_over(const std::string& name) {
     if (slot) slot->bound = 0;
 }
 
-void Engine::lend_state(std::string_view name, const Type& type, std::span<const std::byte> bytes) {
-  BRRR_CHECK(find_state(name) == nullptr, "'{}' is there before it is lent", name);
-  BRRR_CHECK(backend_.open_device == nullptr, "only the host reads the memory of others");
-  BRRR_CHECK(type.bytes() == std::ssize(bytes), "'{}' is lent as {} bytes", name, bytes.size());
-  lent_.emplace(name, Lent{type, bytes.data()});
-}
-
 // -- derived weights
 // --------------------------------------------------------------------------------
 
@@ -77,52 +91,59 @@ const DerivedWeight* Engine::stands_for_parameters(const StateInfo& state) const
   return &weights_.weight(state.name);
 }
 
-void Engine::make_weights(std::span<const StateInfo> states, const ParameterSource& fill) {
+// Parameters that are lent to the program are read where they lie. The others are converted into
+// `room`, where the program's temporaries and constants lie, too, and which grows as they need it:
+// pages that the system has cleared once serve every weight.
+void Engine::make_weights(std::span<const StateInfo> states, const WeightSource& source,
+                          Arena& room) {
   std::vector<DerivedWeight> weights;
   for (const StateInfo& state : states) weights.push_back(weights_.weight(state.name));
   Program program(refresh_graph(weights), backend_);
   const Graph& g = program.graph();
+  UnalignedReaders readers(backend_, g);
   std::map<NodeId, std::byte*> places;
-  std::map<NodeId, int64_t> offsets;  // of those that have to be filled
+  std::map<NodeId, int64_t> offsets;  // of those that have to be converted
   int64_t bytes = 0;
   for (const NodeId id : g.inputs(InputKind::parameter)) {
-    if (const std::byte* const data = lent(g, id); data != nullptr) {
+    if (const std::byte* const data = lent(g, id, readers); data != nullptr) {
       places[id] = const_cast<std::byte*>(data);  // the program only reads it
       continue;
     }
     offsets[id] = bytes;
     bytes += round_up(g.type({id, 0}).bytes(), backend_.alignment);
   }
-  const Arena sources(*device_, bytes);
-  std::vector<std::byte> room;
-  for (const auto& [id, offset] : offsets) {
-    const Type& type = g.type({id, 0});
-    std::byte* const to = places[id] = sources.data() + offset;
-    if (device_->is_host()) {
-      fill(g.input_name(id), type, {to, static_cast<size_t>(type.bytes())});
-    } else {
-      room.resize(static_cast<size_t>(type.bytes()));
-      fill(g.input_name(id), type, room);
-      device_->copy_in(to, room.data(), type.bytes());
-    }
+  const int64_t temporary = bytes,
+                constant = bytes + round_up(program.plan().temporary_bytes, backend_.alignment);
+  if (const int64_t needed = constant + constant_bytes(program); needed > room.bytes()) {
+    room = Arena();
+    room = Arena(*device_, needed);
   }
-  const Arena constants(*device_, constant_bytes(program));
-  const Arena temporaries(*device_, program.plan().temporary_bytes);
-  program.bind(*device_, temporaries.data(), constants.data(), [&](NodeId id) {
+  for (const auto& [id, offset] : offsets) {
+    places[id] = room.data() + offset;
+    fill_place({places[id], g.type({id, 0}).bytes()}, [&](std::span<std::byte> to) {
+      read_parameter(source, g.input_name(id), g.type({id, 0}), to);
+    });
+  }
+  program.bind(*device_, room.data() + temporary, room.data() + constant, [&](NodeId id) {
     const auto place = places.find(id);
     return place != places.end() ? place->second : state_place(g.input_name(id)).data;
   });
   program.run();
   device_->synchronise();
+  for (const auto& [id, place] : places)
+    if (const StateInfo* const state = find_state(g.input_name(id));
+        !offsets.contains(id) && (state == nullptr || !state->is_lent))
+      source.let_go({place, static_cast<size_t>(g.type({id, 0}).bytes())});
   for (const StateInfo& state : states)
     states_[state_index_.find(state.name)->second].is_written = true;
 }
 
 std::map<std::string, Type> Engine::sources_to_fill(const DerivedWeight& weight) const {
   const Graph g = refresh_graph(std::span(&weight, 1));
+  UnalignedReaders readers(backend_, g);
   std::map<std::string, Type> sources;
   for (const NodeId id : g.inputs(InputKind::parameter))
-    if (lent(g, id) == nullptr) sources.emplace(g.input_name(id), g.type({id, 0}));
+    if (lent(g, id, readers) == nullptr) sources.emplace(g.input_name(id), g.type({id, 0}));
   return sources;
 }
 
@@ -157,18 +178,21 @@ void Engine::ran(size_t program) {
 // -- states that nobody has written yet
 // -----------------------------------------------------------------------------
 
-void Engine::fill_from(const ParameterSource& source, int64_t together, bool rewrites) {
+void Engine::fill_from(const WeightSource& source, int64_t together, bool rewrites) {
+  Arena room;
   std::vector<StateInfo> weights;  // to be made by one program
   int64_t bytes = 0;
   const auto make = [&] {
-    if (!weights.empty()) make_weights(weights, source);
+    if (!weights.empty()) make_weights(weights, source, room);
     weights.clear();
     bytes = 0;
   };
   for (const StateInfo& state : states_) {
     if (state.is_lent || (state.is_written && !rewrites)) continue;
     if (state.kind() == InputKind::parameter) {
-      fill_state(state.name, [&](std::span<std::byte> to) { source(state.name, state.type, to); });
+      fill_state(state.name, [&](std::span<std::byte> to) {
+        read_parameter(source, state.name, state.type, to);
+      });
     } else if (stands_for_parameters(state) != nullptr) {
       weights.push_back(state);
       bytes += state.type.bytes();
@@ -178,18 +202,19 @@ void Engine::fill_from(const ParameterSource& source, int64_t together, bool rew
   make();
 }
 
-void Engine::load(const ParameterSource& source, int64_t together) {
-  fill_from(source, together, true);
-}
+void Engine::load(const WeightSource& source) { fill_from(source, 0, true); }
 
-void Engine::keep_source(ParameterSource source, int64_t together) {
+void Engine::use_weights(std::shared_ptr<const WeightSource> source, int64_t together) {
   source_ = std::move(source);
   together_ = together;
-  if (allocated()) fill_new_states();
+}
+
+void Engine::load_weights() {
+  if (source_) fill_from(*source_, together_, false);
 }
 
 void Engine::fill_new_states() {
-  if (source_) fill_from(source_, together_, false);
+  load_weights();
   const auto is_written = [&](const std::string& name) { return find_state(name)->is_written; };
   for (const StateInfo& state : states_) {
     if (state.is_written || state.role != Role::derived || !weights_.is_refreshed(state.name))

@@ -7,19 +7,6 @@
 namespace brrr {
 namespace {
 
-/// A source of parameters that lie in rows, rounded from f32.
-ParameterSource source_of(FloatWeights weights) {
-  return [weights = std::move(weights)](const std::string& name, const Type& type,
-                                        std::span<std::byte> to) {
-    const auto elements = static_cast<size_t>(type.shape.elements());
-    if (type.dtype == DType::f32)
-      return weights(name, {reinterpret_cast<float*>(to.data()), elements});
-    std::vector<float> wide(elements);
-    weights(name, wide);
-    convert(DType::f32, wide.data(), type.dtype, to.data(), type.shape.elements());
-  };
-}
-
 /// The most bytes that lie between the sources of a derived weight and its result at once.
 int64_t steps_between(const Graph& form) {
   const ValueId result = form.outputs()[0].value;
@@ -38,32 +25,27 @@ int64_t steps_between(const Graph& form) {
 
 }  // namespace
 
-// Derived weights are made one at a time, so that the sources of no other weight take memory.
 void load_parameters(Engine& engine, const FloatWeights& weights) {
-  engine.load(source_of(weights));
+  std::map<std::string, Shape> shapes;
+  for (const StateInfo& s : engine.states()) {
+    if (s.kind() == InputKind::parameter) shapes.emplace(s.name, s.type.shape);
+    if (const DerivedWeight* derived = engine.stands_for_parameters(s); derived != nullptr)
+      for (const auto& [name, type] : engine.sources_to_fill(*derived))
+        shapes.emplace(name, type.shape);
+  }
+  WeightList list("the initial weights", nullptr, weights);
+  for (const auto& [name, shape] : shapes) list.add({name, DType::f32, shape, {}});
+  engine.load(list);
 }
 
-void load_and_keep(Engine& engine, FloatWeights weights) {
-  engine.keep_source(source_of(std::move(weights)));
-}
-
-int64_t loading_bytes(const Engine& engine, Loading how) {
-  const auto wide = [&](const Type& type) {
-    return how == Loading::as_stored || type.dtype == DType::f32
-               ? 0
-               : type.shape.elements() * int64_t{sizeof(float)};
-  };
+int64_t loading_bytes(const Engine& engine) {
   int64_t most = 0;
   for (const StateInfo& s : engine.states()) {
-    if (s.kind() == InputKind::parameter && !s.is_lent) most = std::max(most, wide(s.type));
     const DerivedWeight* derived = engine.stands_for_parameters(s);
     if (derived == nullptr) continue;
-    int64_t widest = steps_between(derived->form.graph()), bytes = 0;
-    for (const auto& [name, type] : engine.sources_to_fill(*derived)) {
-      bytes += type.bytes();
-      widest = std::max(widest, wide(type));
-    }
-    most = std::max(most, bytes + widest);
+    int64_t bytes = steps_between(derived->form.graph());
+    for (const auto& [name, type] : engine.sources_to_fill(*derived)) bytes += type.bytes();
+    most = std::max(most, bytes);
   }
   return most;
 }

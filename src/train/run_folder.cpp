@@ -9,7 +9,6 @@
 #include "base/human.h"
 #include "data/loader.h"
 #include "formats/json_file.h"
-#include "runtime/parameters.h"
 #include "train/runs/run_list.h"
 
 namespace brrr::train {
@@ -171,11 +170,7 @@ namespace {
 
 void load_weights(const fs::path& folder, Engine& engine, const models::Model& model,
                   const std::function<void()>& loaded = {}) {
-  const io::WeightFiles files(folder);
-  const auto tensors = io::match_tensors(files, model);
-  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    files.read(tensors.at(std::string(name)), out);
-  });
+  engine.load(*io::open_weights(folder, model));
   if (loaded) loaded();
 }
 

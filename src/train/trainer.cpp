@@ -18,7 +18,6 @@
 #include "machine/process.h"
 #include "models/initialise.h"
 #include "optim/schedule.h"
-#include "runtime/parameters.h"
 #include "train/dataset.h"
 #include "train/fit.h"
 #include "train/mean_loss.h"
@@ -216,15 +215,14 @@ class Trainer {
       say(fmt::format("resumed at step {} from {}", state_.step, resume_->checkpoint.string()));
       return;
     }
-    const auto initial = models::initial_weights(*model_, static_cast<uint32_t>(options_.seed));
     std::vector<std::string> made;
-    load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-      if (start_from_ && start_from_->tensors.contains(std::string(name)))
-        return start_from_->read(name, out);
-      made.emplace_back(name);
-      initial(name, out);
-    });
-    if (start_from_ && !made.empty())
+    if (start_from_)
+      for (const models::ParameterInfo& p : model_->parameters())
+        if (start_from_->weights->find(p.name) == nullptr) made.push_back(p.name);
+    engine.load(*models::made_weights(
+        *model_, models::initial_weights(*model_, static_cast<uint32_t>(options_.seed)),
+        start_from_ ? start_from_->weights : nullptr));
+    if (!made.empty())
       say(fmt::format("note: these parameters are new, not in the model: {}", listed(made)));
     start_from_.reset();
     log_.emplace(result_.run_dir, options_, model_->sizes(), nullptr);

@@ -171,7 +171,8 @@ TEST_P(Devices, GenerateTheSameTokens) {
     std::vector<int32_t> tokens[2];
     for (const bool there : {false, true}) {
       infer::Generator g(models::gpt2_model(config_), backend(there ? GetParam() : Where::host),
-                         weights, {.use_cache = cache});
+                         models::made_weights(*models::gpt2_model(config_), weights),
+                         {.use_cache = cache});
       const std::vector<int32_t> prompt{3, 1, 4};
       tokens[there] = g.generate(prompt, 20, infer::Sampler({1.0, 0, 1.0, 7}, 0));
     }

@@ -64,7 +64,8 @@ Results run_all(Encoder& encoder, std::span<const EncoderRow> rows) {
 }
 
 Encoder encoder_for(const models::ModelPtr& model, int64_t batch) {
-  return Encoder(model, cpu::cpu_backend(), models::initial_weights(*model, 3),
+  return Encoder(model, cpu::cpu_backend(),
+                 models::made_weights(*model, models::initial_weights(*model, 3)),
                  {.batch_size = batch});
 }
 
@@ -159,7 +160,7 @@ TEST(Encoder, PublishedEmbeddings) {
   std::vector<EncoderRow> rows;
   for (const io::ModelInput& input : inputs) rows.push_back({input.ids, input.types});
   for (const int64_t batch : {1, 32}) {
-    Encoder encoder(model.definition, cpu::cpu_backend(), weights_of(model), {.batch_size = batch});
+    Encoder encoder(model.definition, cpu::cpu_backend(), model.weights, {.batch_size = batch});
     double worst = 0;
     encoder.run(rows, [&](size_t row, std::span<const float> numbers) {
       ASSERT_EQ(numbers.size(), 384u);

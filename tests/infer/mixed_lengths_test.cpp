@@ -17,11 +17,11 @@
 #include "infer/encoder.h"
 #include "infer/generator.h"
 #include "models/exchange_names.h"
+#include "models/initialise.h"
 #include "modules/module_session.h"
 #include "modules/onnx/export/onnx_export.h"
 #include "modules/onnx/onnx_module.h"
 #include "passes/pipeline.h"
-#include "runtime/parameters.h"
 #include "support/long_proof.h"
 
 namespace brrr::infer {
@@ -144,9 +144,10 @@ class EncoderBatches : public testing::TestWithParam<EncoderCase> {
   Encoder encoder() const {
     const std::string prefix =
         GetParam().head == "embedding" ? model_->file_names().prefix : std::string();
-    return Encoder(model_, cpu::cpu_backend(), [prefix](std::string_view name, auto out) {
+    const auto fill = [prefix](std::string_view name, std::span<float> out) {
       fill_by_name(name.substr(name.starts_with(prefix) ? prefix.size() : 0), out);
-    });
+    };
+    return Encoder(model_, cpu::cpu_backend(), models::made_weights(*model_, fill));
   }
   /// What the golden keeps of a row's numbers.
   Numbers kept(std::span<const float> numbers) const {
@@ -269,9 +270,10 @@ struct GoldenModel {
     if (file.find(key) != nullptr) return file.get(key);
     return file.get("weights/" + std::string(name.substr(model->file_names().prefix.size())));
   }
-  FloatWeights weights() const {
-    return
-        [this](std::string_view name, std::span<float> out) { io::copy_as_f32(weight(name), out); };
+  std::shared_ptr<const WeightSource> weights() const {
+    return models::made_weights(*model, [this](std::string_view name, std::span<float> out) {
+      io::copy_as_f32(weight(name), out);
+    });
   }
   std::vector<int32_t> part(int64_t row, int64_t count) const {
     const auto first = tokens.begin() + row * length;
@@ -320,7 +322,7 @@ TEST_P(DecoderLengths, ASessionTakesProgramsOfAnyLength) {
     };
     const size_t shortest = add(golden.model->forward(Dim(1), Dim(2)));
     engine.allocate();
-    load_and_keep(engine, golden.weights());
+    engine.use_weights(golden.weights());
     run(shortest, 1, 0, 2, false);
     for (const int64_t rows : {int64_t{1}, golden.batch})
       for (const int64_t length : {int64_t{1}, int64_t{9}, golden.length})

@@ -145,7 +145,7 @@ TEST(ModuleRunner, WeightsLieInPanelsWhereTheyFit) {
     const auto values = y.find("y")->second.tensor().as<float>();
     results.emplace_back(values.begin(), values.end());
     const bool in_panels = room > 200 * kMiB;
-    EXPECT_EQ(runner.lent_bytes(), in_panels ? 0 : 4 * kWidth * kWidth);
+    EXPECT_EQ(runner.session().engine().lent_bytes(), in_panels ? 0 : 4 * kWidth * kWidth);
     EXPECT_EQ(runner.session().engine().forecast().total() >= 4 * kWidth * kWidth, in_panels);
   }
   EXPECT_EQ(results[0], results[1]);

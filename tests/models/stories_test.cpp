@@ -39,9 +39,7 @@ TEST(Stories260K, LogitsAreThoseOfTransformers) {
   const size_t p =
       engine.add(run_pipeline(model.definition->forward(1, length), engine.backend().target(), {}));
   engine.allocate();
-  load_parameters(engine, [&](std::string_view name, std::span<float> out) {
-    io::copy_as_f32(model.tensors.at(std::string(name)), out);
-  });
+  engine.load(*model.weights);
   engine.set_input<int32_t>(p, "tokens", tokens);
   engine.run(p);
   std::vector<std::byte> room;

@@ -16,6 +16,7 @@
 #include "runtime/parameters.h"
 #include "support/gpt2.h"
 #include "support/random_graph.h"
+#include "support/temp_folder.h"
 
 namespace brrr {
 namespace {
@@ -386,6 +387,13 @@ TEST(Engine, AProgramAddedLaterSharesTheState) {
   EXPECT_EQ(engine.output_scalar(pb, "twice"), 6.0f);
 }
 
+std::shared_ptr<const WeightList> listed(const char* name, DType dtype, const Shape& shape,
+                                         std::span<const std::byte> bytes) {
+  const auto list = std::make_shared<WeightList>("test.file");
+  list->add({name, dtype, shape, bytes});
+  return list;
+}
+
 // A program that comes later may bring state: it gets memory of its own. Lent memory stays where it
 // is, and is only read.
 TEST(Engine, StateMayComeLaterAndBeLent) {
@@ -396,7 +404,7 @@ TEST(Engine, StateMayComeLaterAndBeLent) {
   engine.add(a);
   engine.allocate();
   const std::vector<float> w{1, 2, 3, 4};
-  engine.lend_state("w", {f32, {4}}, std::as_bytes(std::span(w)));
+  engine.use_weights(listed("w", f32, {4}, std::as_bytes(std::span(w))));
   const int64_t before = engine.arena_bytes();
   const size_t added = engine.add(b);
   engine.state_f32("s")[1] = 10;
@@ -424,7 +432,7 @@ TEST(Engine, UnalignedMemoryIsLentAsFarAsKernelsReadIt) {
   sums.output("y", sums.parameter("w", {kRows, kWidth}) * 2.0);
   for (const bool sums_come_late : {false, true}) {
     Engine engine(cpu::cpu_backend());
-    engine.lend_state("w", {f32, {kRows, kWidth}}, std::span(file).subspan(1));
+    engine.use_weights(listed("w", f32, {kRows, kWidth}, std::span(file).subspan(1)));
     const size_t first = engine.add(rows);
     EXPECT_TRUE(engine.find_state("w")->is_lent);
     EXPECT_EQ(engine.forecast().parameter_bytes, 0);
@@ -440,11 +448,7 @@ TEST(Engine, UnalignedMemoryIsLentAsFarAsKernelsReadIt) {
     const size_t second = engine.add(sums);
     EXPECT_FALSE(engine.find_state("w")->is_lent);
     EXPECT_GT(engine.forecast().parameter_bytes, 0);
-    // What was read already is copied; else it is filled as every state of the engine's own.
-    if (!sums_come_late) {
-      engine.allocate();
-      engine.write_state("w", std::as_bytes(std::span(table)));
-    }
+    if (!sums_come_late) engine.allocate();
     engine.run(second);
     EXPECT_EQ(reinterpret_cast<const float*>(engine.output(second, "y"))[14], 30);
     EXPECT_EQ(row(4), 13);
@@ -458,7 +462,7 @@ TEST(Engine, ACopyOfUnalignedMemoryIsWithinTheLimit) {
   rows.output("y", gather(rows.parameter("w", {1 << 20}), rows.input("id", {1}, i32), 0));
   sums.output("y", sum(sums.parameter("w", {1 << 20}), {0}));
   Engine engine(cpu::cpu_backend());
-  engine.lend_state("w", {f32, {1 << 20}}, std::span(file).subspan(1));
+  engine.use_weights(listed("w", f32, {1 << 20}, std::span(file).subspan(1)));
   engine.add(rows);
   engine.allocate();
   engine.set_limit(int64_t{1} << 20);
@@ -485,14 +489,11 @@ TEST(Engine, DerivedWeightsAreMadeOfUnalignedMemory) {
       g.output("y", matmul(g.input("x", {1, kSize}, dtype), derived_input(g, weight), false,
                            layout == Layout::transposed_panels));
       Engine engine(cpu::cpu_backend());
-      engine.lend_state("w", {dtype, {kSize, kSize}}, std::span(file).subspan(1));
+      engine.use_weights(listed("w", dtype, {kSize, kSize}, std::span(file).subspan(1)));
       engine.add(g);
       engine.allocate();
       EXPECT_TRUE(engine.sources_to_fill(weight).empty());
-      int filled = 0;
-      engine.make_weights(engine.states(),
-                          [&](const std::string&, const Type&, std::span<std::byte>) { ++filled; });
-      EXPECT_EQ(filled, 0);
+      engine.load_weights();
       std::vector<std::byte> room;
       const auto stored = engine.read_state(engine.states()[0].name, room);
       std::vector<double> values(kSize * kSize);
@@ -516,13 +517,73 @@ TEST(Engine, ALoaderMakesDerivedWeightsOnce) {
   EXPECT_EQ(engine.graphs().size(), 1u);
   engine.allocate();
   const std::vector<float> w{1, 2, 3, 4, 5, 6};
-  const auto fill = [&](std::span<std::byte> to) { std::memcpy(to.data(), w.data(), to.size()); };
-  engine.make_weights(engine.states(),
-                      [&](const std::string&, const Type&, std::span<std::byte> to) { fill(to); });
+  engine.load(*listed("w", f32, {2, 3}, std::as_bytes(std::span(w))));
   const size_t later = engine.add(second);
-  engine.fill_state("w", fill);
+  engine.write_state("w", std::as_bytes(std::span(w)));
   engine.run(later);
   EXPECT_EQ(reinterpret_cast<const float*>(engine.output(later, "y"))[5], 18);
+}
+
+// Rows of 16 bits are read in the file, where a program wants them as they lie; another dtype is
+// converted, and what cannot be converted is refused with both types.
+TEST(Engine, AMappedWeightIsLentOrConvertedOrRefused) {
+  const std::vector<uint16_t> halves{0x3f80, 0x4000, 0x4040, 0x4080};  // 1, 2, 3, 4 in bf16
+  const auto bytes = std::as_bytes(std::span(halves));
+  for (const DType wanted : {bf16, f32}) {
+    Graph g;
+    g.output("y", cast(gather(g.parameter("w", {2, 2}, wanted), g.input("id", {1}, i32), 0), f32));
+    Engine engine(cpu::cpu_backend(), WrittenBy::loader);
+    engine.use_weights(listed("w", bf16, {2, 2}, bytes));
+    const size_t p = engine.add(g);
+    engine.allocate();
+    EXPECT_EQ(engine.find_state("w")->is_lent, wanted == bf16);
+    EXPECT_EQ(engine.lent_bytes(), wanted == bf16 ? 8 : 0);
+    EXPECT_EQ(engine.forecast().parameter_bytes > 0, wanted != bf16);
+    engine.set_scalar(p, "id", 1);
+    engine.run(p);
+    EXPECT_EQ(reinterpret_cast<const float*>(engine.output(p, "y"))[1], 4);
+  }
+  const auto refusal_of = [&](TensorView tensor) {
+    Graph g;
+    g.output("y", g.parameter("w", {2, 2}) * 2.0);
+    const auto list = std::make_shared<WeightList>("test.file");
+    list->add(std::move(tensor));
+    Engine engine(cpu::cpu_backend(), WrittenBy::loader);
+    engine.use_weights(list);
+    engine.add(g);
+    engine.allocate();
+    return test::user_error_of([&] { engine.load_weights(); });
+  };
+  EXPECT_EQ(refusal_of({"v", bf16, {2, 2}, bytes}),
+            "test.file: the tensor w is missing; the model wants f32[2,2]");
+  EXPECT_EQ(refusal_of({"w", bf16, {4}, bytes}),
+            "test.file: the tensor w is bf16[4]; the model wants f32[2,2]");
+  EXPECT_EQ(refusal_of({"w", DType::i16, {2, 2}, bytes}),
+            "test.file: the tensor w is i16[2,2]; the model wants f32[2,2]");
+  EXPECT_EQ(refusal_of({"w", bf16, {2, 2}, bytes, {Layout::panels}}),
+            "test.file: the tensor w is bf16[2,2]/panels; the model wants f32[2,2]");
+  WeightList twice("test.file");
+  twice.add({"w", bf16, {2, 2}, bytes});
+  EXPECT_EQ(test::user_error_of([&] {
+              twice.add({"w", bf16, {2, 2}, bytes});
+            }),
+            "test.file: the tensor 'w' is there twice");
+}
+
+// A parameter that a program updates is the engine's own.
+TEST(Engine, WhatAProgramUpdatesIsNotLent) {
+  const std::vector<float> w{1, 2, 3, 4};
+  Graph g;
+  const Value x = g.parameter("w", {4});
+  g.update(x, x * 2.0);
+  Engine engine(cpu::cpu_backend());
+  engine.use_weights(listed("w", f32, {4}, std::as_bytes(std::span(w))));
+  const size_t p = engine.add(g);
+  engine.allocate();
+  EXPECT_FALSE(engine.find_state("w")->is_lent);
+  engine.run(p);
+  engine.run(p);
+  EXPECT_EQ(engine.state_f32("w")[3], 16);
 }
 
 TEST(Engine, RefusesWhatDoesNotFitTogether) {

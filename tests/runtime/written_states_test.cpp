@@ -10,12 +10,12 @@
 #include "backend/cpu/target.h"
 #include "ops/ops.h"
 #include "runtime/engine.h"
-#include "runtime/parameters.h"
 
 namespace brrr {
 namespace {
 
 constexpr int64_t kWidth = 4;
+constexpr int64_t kLarge = int64_t{1} << 18;
 
 /// `parameter` times `factor`.
 DerivedWeight times(const std::string& parameter, double factor) {
@@ -42,12 +42,14 @@ float first_of(Engine& engine, size_t program) {
   return std::atanh(reinterpret_cast<const float*>(engine.output(program, "y"))[0]);
 }
 
-/// Every parameter is `value`, however it is stored.
-ParameterSource all(float value) {
-  return [value](const std::string&, const Type& type, std::span<std::byte> to) {
-    for (int64_t i = 0; i < type.shape.elements(); ++i)
-      store_from_double(type.dtype, to.data(), i, static_cast<double>(value));
-  };
+/// Some f32 parameters, all elements of which are `value`.
+std::shared_ptr<const WeightSource> all(float value) {
+  const auto list = std::make_shared<WeightList>(
+      "test", nullptr,
+      [value](std::string_view, std::span<float> to) { std::ranges::fill(to, value); });
+  for (const char* name : {"u", "v", "w"}) list->add({name, DType::f32, {kWidth}, {}});
+  list->add({"large", DType::f32, {kLarge}, {}});
+  return list;
 }
 
 std::string internal_error_of(const std::function<void()>& action) {
@@ -106,7 +108,7 @@ TEST_P(WrittenStates, WhatLaterProgramsBringIsFilledFromTheSource) {
   Engine engine(cpu::cpu_backend(), GetParam());
   const size_t first = engine.add(reads_weight(times("w", 2)));
   engine.allocate();
-  engine.keep_source(all(0.25f));
+  engine.use_weights(all(0.25f));
   EXPECT_FLOAT_EQ(first_of(engine, first), 0.5f);
   // Another form of the same parameter, the parameter itself, and weights of another one.
   const size_t other_form = engine.add(reads_weight(times("w", 3)));
@@ -125,7 +127,7 @@ TEST(EngineStates, LaterFormsAreMadeOfTheParametersInTheEngine) {
   Engine engine(cpu::cpu_backend());
   const size_t first = engine.add(both);
   engine.allocate();
-  engine.keep_source(all(0.25f));
+  engine.use_weights(all(0.25f));
   EXPECT_FLOAT_EQ(first_of(engine, first), 0.5f);
   std::ranges::fill(engine.state_f32("w"), 0.125f);
   const size_t later = engine.add(reads_weight(times("w", 3)));
@@ -145,12 +147,12 @@ TEST(EngineStates, LaterFormsAreMadeOfTheParametersInTheEngine) {
 TEST_P(WrittenStates, LaterFormsOfLentParametersAreMadeWhereTheseLie) {
   const std::vector<float> w(kWidth, 0.25f);
   Engine engine(cpu::cpu_backend(), GetParam());
-  engine.lend_state("w", {DType::f32, {kWidth}}, std::as_bytes(std::span(w)));
+  const auto list = std::make_shared<WeightList>("test");
+  list->add({"w", DType::f32, {kWidth}, std::as_bytes(std::span(w))});
+  engine.use_weights(list);
   const size_t first = engine.add(reads_parameter("w"));
   engine.allocate();
-  engine.keep_source([](const std::string& name, const Type&, std::span<std::byte>) {
-    ADD_FAILURE() << name << " is lent";
-  });
+  EXPECT_TRUE(engine.find_state("w")->is_lent);
   EXPECT_FLOAT_EQ(first_of(engine, first), 0.25f);
   const size_t later = engine.add(reads_weight(times("w", 3)));
   EXPECT_FLOAT_EQ(first_of(engine, later), 0.75f);
@@ -172,7 +174,7 @@ TEST(EngineStates, WhatOnlyDroppedProgramsReadIsGivenBack) {
   Engine engine(cpu::cpu_backend());
   engine.add(reads_weight(times("w", 2)));
   engine.allocate();
-  engine.keep_source(all(0.25f));
+  engine.use_weights(all(0.25f));
   const Graph g = reads_weight(times("w", 3));
   const auto states = engine.states().size();
   const int64_t bytes = engine.arena_bytes(), forecast = engine.forecast().total();
@@ -197,11 +199,10 @@ TEST(EngineStates, WhatOnlyDroppedProgramsReadIsGivenBack) {
 
 // The states that a program would bring are part of what it needs.
 TEST(EngineStates, LaterStatesCountTowardsTheLimit) {
-  constexpr int64_t kLarge = int64_t{1} << 18;
   Engine engine(cpu::cpu_backend());
   engine.add(reads_parameter("w"));
   engine.allocate();
-  engine.keep_source(all(0.25f));
+  engine.use_weights(all(0.25f));
   Graph g;
   g.output("y", slice(g.parameter("large", {kLarge}), 0, 0, 1));
   const int64_t before = engine.forecast().total();
@@ -218,21 +219,16 @@ TEST(EngineStates, LaterStatesCountTowardsTheLimit) {
   EXPECT_EQ(engine.find_state("large")->is_written, true);
 }
 
-// The loader of f32 numbers keeps its function, and rounds for what comes later, too.
-TEST(EngineStates, LoadAndKeepFillsAnyFormat) {
+// A source is kept, and rounded for what comes later, too.
+TEST(EngineStates, UseWeightsFillsAnyFormat) {
   Engine engine(cpu::cpu_backend());
   engine.add(reads_parameter("w"));
   engine.allocate();
-  std::vector<std::string> asked;
-  load_and_keep(engine, [&](std::string_view name, std::span<float> out) {
-    asked.emplace_back(name);
-    std::ranges::fill(out, 1.0f / 3);
-  });
+  engine.use_weights(all(1.0f / 3));
   Graph narrow;
   narrow.output("y", tanh(cast(narrow.parameter("v", {kWidth}, DType::bf16), DType::f32)));
   const size_t later = engine.add(narrow);
   EXPECT_FLOAT_EQ(first_of(engine, later), 0.333984375f);
-  EXPECT_EQ(asked, (std::vector<std::string>{"w", "v"}));
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ inline std::vector<int32_t> generated(const models::ModelPtr& model,
                                       const infer::GeneratorOptions& options,
                                       const char* disabled = "") {
   if (*disabled != '\0') ::setenv("BRRR_DISABLE_PASS", disabled, 1);
-  infer::Generator generator(model, cpu::cpu_backend(), models::initial_weights(*model, 5),
+  infer::Generator generator(model, cpu::cpu_backend(),
+                             models::made_weights(*model, models::initial_weights(*model, 5)),
                              options);
   infer::Sampling sampling;
   sampling.temperature = 1;

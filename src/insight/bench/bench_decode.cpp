@@ -48,7 +48,7 @@ class Decoder {
       weights(name, out);
       check_numbers("decode: " + std::string(name), DType::f32, std::as_bytes(out), Zeros::pass);
     };
-    generator_.emplace(model_, cpu::cpu_backend(), checked, g);
+    generator_.emplace(model_, cpu::cpu_backend(), models::made_weights(*model_, checked), g);
     std::mt19937 random(7);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(sizes.vocabulary - 1));
     for (int64_t i = 0; i < options_.prompt; ++i) prompt_.push_back(id(random));

@@ -111,7 +111,7 @@ ModulePlan plan_module(const infer::ModuleRunner& runner, const modules::MadeInp
   p.bound = made_and_bound(inputs, session);
   p.is_on_device = session.engine().backend().memory_bytes > 0;
   p.arena = session.engine().forecast();
-  p.lent_bytes = runner.lent_bytes();
+  p.lent_bytes = session.engine().lent_bytes();
   p.process = runner.forecast();
   if (!p.is_on_device) p.loading_bytes = p.process.arena - p.arena.total();
   for (const Program* program : programs_of(session)) p.programs.push_back(planned(*program));

@@ -324,11 +324,13 @@ TEST_F(OnFakeGpu, WeightsThatComeLaterAreFilledOnTheDevice) {
   engine.allocate();
   const size_t unwritten = engine.add(reads(std::nullopt));
   EXPECT_THROW(engine.run(unwritten), InternalError);
-  engine.keep_source([](const std::string& name, const Type&, std::span<std::byte> to) {
-    const float x = name == "u" ? 2 : name == "v" ? 3 : 5;
-    const std::array<float, 4> diagonal{x, 0, 0, x};
-    std::memcpy(to.data(), diagonal.data(), to.size());
-  });
+  const auto list =
+      std::make_shared<WeightList>("test", nullptr, [](std::string_view name, std::span<float> to) {
+        const float x = name == "u" ? 2 : name == "v" ? 3 : 5;
+        std::ranges::copy(std::array<float, 4>{x, 0, 0, x}, to.begin());
+      });
+  for (const char* name : {"u", "v", "w"}) list->add({name, DType::f32, {2, 2}, {}});
+  engine.use_weights(list);
   const std::array<float, 4> identity{1, 0, 0, 1};
   const auto corner = [&](size_t program) {
     Call call{program, {}, {}};

@@ -2,6 +2,7 @@
 // address: it is copied as bytes.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/cpu/kernel_list.h"
@@ -35,15 +36,26 @@ void put_part(const std::byte* x, const PanelPlaces& places, int64_t row, int64_
 /// Columns [column, column + 32) of a matrix [k, n], or of the transpose of [n, k], as a panel.
 void put_f32_panel(const std::byte* x, int64_t k, int64_t n, bool transposed, int64_t column,
                    float* panel) {
-  constexpr int64_t kBytes = sizeof(float);
+  constexpr int64_t kBytes = sizeof(float), kLine = 16;  // elements of a cache line
   const int64_t columns = std::min(kPanelColumns, n - column);
-  for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
-    if (transposed)
-      for (int64_t j = 0; j < columns; ++j)
-        std::memcpy(panel + j, x + kBytes * ((column + j) * k + i), kBytes);
-    else
-      std::memcpy(panel, x + kBytes * (i * n + column), static_cast<size_t>(kBytes * columns));
-    std::fill(panel + columns, panel + kPanelColumns, 0.0f);
+  for (int64_t i = 0; i < k; i += kLine, panel += kLine * kPanelColumns) {
+    const int64_t rows = std::min(kLine, k - i);
+    if (columns < kPanelColumns) std::fill(panel, panel + rows * kPanelColumns, 0.0f);
+    if (!transposed) {
+      for (int64_t r = 0; r < rows; ++r)
+        std::memcpy(panel + r * kPanelColumns, x + kBytes * ((i + r) * n + column),
+                    static_cast<size_t>(kBytes * columns));
+      continue;
+    }
+    // A line of a row of x at a time: rows whose distance is a power of two share a set of the
+    // cache.
+    std::array<float, kLine> line;
+    for (int64_t j = 0; j < columns; ++j) {
+      std::memcpy(line.data(), x + kBytes * ((column + j) * k + i),
+                  static_cast<size_t>(kBytes * rows));
+      for (int64_t r = 0; r < rows; ++r)
+        panel[r * kPanelColumns + j] = line[static_cast<size_t>(r)];
+    }
   }
 }
 

@@ -1,0 +1,91 @@
+#pragma once
+// WeightSource: named tensors that weights are loaded from, whatever holds them: safetensors, a
+// folder of shards, an ONNX file, numbers that a function makes. Each tensor has a dtype, a shape,
+// a storage and bytes, which are memory-mapped or are read when they are asked for. A new kind of
+// file is a new WeightSource; the loader (Engine::use_weights, Engine::load) knows none of them.
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "base/storage.h"
+
+namespace brrr {
+
+/// A tensor whose bytes live elsewhere, little-endian. In a file of another writer the bytes may
+/// start at any address, so read them with memcpy or read_as(), not through a float pointer.
+struct TensorView {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::span<const std::byte> bytes;  // empty: WeightSource::read() writes them
+  Storage storage = {};
+};
+
+/// A tensor whose dtype Brrr does not compute with ("F8_E4M3", "U16"): it can be listed, not used.
+struct ForeignTensor {
+  std::string name;
+  std::string dtype;
+  Shape shape;
+  std::span<const std::byte> bytes;
+};
+
+/// Views and the bytes that they show stay valid as long as the source. Reading is safe from any
+/// thread.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// The name of the file or the folder, for errors.
+  virtual const std::string& what() const = 0;
+  /// nullptr when absent. Throws UserError for a tensor of a foreign dtype.
+  virtual const TensorView* find(std::string_view name) const = 0;
+  /// Calls `see` for every tensor, each name once.
+  virtual void each(const std::function<void(const TensorView&)>& see) const = 0;
+  virtual void each_foreign(const std::function<void(const ForeignTensor&)>& see) const {
+    static_cast<void>(see);
+  }
+  /// Writes the bytes of one of its tensors, as the tensor stores them.
+  virtual void read(const TensorView& tensor, std::span<std::byte> to) const;
+  /// The pages of some mapped bytes, which were read once, no longer count as memory of this
+  /// process.
+  virtual void let_go(std::span<const std::byte> bytes) const { static_cast<void>(bytes); }
+};
+
+/// Writes the f32 values of a parameter.
+using FloatWeights = std::function<void(std::string_view name, std::span<float> to)>;
+
+/// Tensors that are listed one by one: views into memory that outlives the list, and f32 tensors
+/// that have no bytes and that a function makes when they are read.
+class WeightList final : public WeightSource {
+ public:
+  /// `behind`: the source that the views are of; it is kept, and let_go() goes to it.
+  explicit WeightList(std::string what, std::shared_ptr<const WeightSource> behind = nullptr,
+                      FloatWeights make = {});
+  /// Throws UserError for a second tensor of one name.
+  void add(TensorView tensor);
+
+  const std::string& what() const override { return what_; }
+  const TensorView* find(std::string_view name) const override;
+  void each(const std::function<void(const TensorView&)>& see) const override;
+  void read(const TensorView& tensor, std::span<std::byte> to) const override;
+  void let_go(std::span<const std::byte> bytes) const override;
+
+ private:
+  std::string what_;
+  std::shared_ptr<const WeightSource> behind_;
+  FloatWeights make_;
+  std::map<std::string, TensorView, std::less<>> tensors_;
+};
+
+/// Writes a tensor that lies in rows as `dtype`, each element as store_from_double() rounds it,
+/// with all threads. What was read does not stay resident beside its copy.
+void read_as(const WeightSource& source, const TensorView& tensor, DType dtype,
+             std::span<std::byte> to);
+
+}  // namespace brrr
