@@ -33,29 +33,40 @@ void put_part(const std::byte* x, const PanelPlaces& places, int64_t row, int64_
   put_into_panels(padded, kStrip, round_up(columns, kPanelColumns), to);
 }
 
+using Four = float __attribute__((vector_size(16)));
+
+/// The transpose of a block of 4 x 4, whose rows lie `stride` bytes apart, into rows of a panel.
+void put_transposed(const std::byte* x, int64_t stride, float* panel) {
+  std::array<Four, 4> r;
+  for (size_t j = 0; j < 4; ++j)
+    std::memcpy(&r[j], x + static_cast<int64_t>(j) * stride, sizeof(Four));
+  const Four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5),
+             b = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7),
+             c = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5),
+             d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  const std::array<Four, 4> columns = {
+      __builtin_shufflevector(a, c, 0, 1, 4, 5), __builtin_shufflevector(a, c, 2, 3, 6, 7),
+      __builtin_shufflevector(b, d, 0, 1, 4, 5), __builtin_shufflevector(b, d, 2, 3, 6, 7)};
+  for (size_t i = 0; i < 4; ++i) std::memcpy(panel + i * kPanelColumns, &columns[i], sizeof(Four));
+}
+
 /// Columns [column, column + 32) of a matrix [k, n], or of the transpose of [n, k], as a panel.
 void put_f32_panel(const std::byte* x, int64_t k, int64_t n, bool transposed, int64_t column,
                    float* panel) {
-  constexpr int64_t kBytes = sizeof(float), kLine = 16;  // elements of a cache line
+  constexpr int64_t kBytes = sizeof(float);
   const int64_t columns = std::min(kPanelColumns, n - column);
-  for (int64_t i = 0; i < k; i += kLine, panel += kLine * kPanelColumns) {
-    const int64_t rows = std::min(kLine, k - i);
-    if (columns < kPanelColumns) std::fill(panel, panel + rows * kPanelColumns, 0.0f);
-    if (!transposed) {
-      for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(panel + r * kPanelColumns, x + kBytes * ((i + r) * n + column),
-                    static_cast<size_t>(kBytes * columns));
-      continue;
-    }
-    // A line of a row of x at a time: rows whose distance is a power of two share a set of the
-    // cache.
-    std::array<float, kLine> line;
-    for (int64_t j = 0; j < columns; ++j) {
-      std::memcpy(line.data(), x + kBytes * ((column + j) * k + i),
-                  static_cast<size_t>(kBytes * rows));
-      for (int64_t r = 0; r < rows; ++r)
-        panel[r * kPanelColumns + j] = line[static_cast<size_t>(r)];
-    }
+  int64_t i = 0;
+  if (transposed && columns == kPanelColumns)
+    for (; i + 4 <= k; i += 4, panel += 4 * kPanelColumns)
+      for (int64_t j = 0; j < columns; j += 4)
+        put_transposed(x + kBytes * ((column + j) * k + i), kBytes * k, panel + j);
+  for (; i < k; ++i, panel += kPanelColumns) {
+    if (transposed)
+      for (int64_t j = 0; j < columns; ++j)
+        std::memcpy(panel + j, x + kBytes * ((column + j) * k + i), kBytes);
+    else
+      std::memcpy(panel, x + kBytes * (i * n + column), static_cast<size_t>(kBytes * columns));
+    std::fill(panel + columns, panel + kPanelColumns, 0.0f);
   }
 }
 
