@@ -105,12 +105,6 @@ const TensorView* WeightFiles::find(std::string_view name) const {
   return at == shard_tensors_.end() ? nullptr : at->second;
 }
 
-std::vector<const SafetensorsFile*> WeightFiles::files() const {
-  std::vector<const SafetensorsFile*> list;
-  for (const SafetensorsFile& file : files_) list.push_back(&file);
-  return list;
-}
-
 void WeightFiles::each(const std::function<void(const TensorView&)>& see) const {
   for (const SafetensorsFile& file : files_) file.each(see);
 }

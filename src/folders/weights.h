@@ -35,7 +35,6 @@ class WeightFiles final : public WeightSource {
   void each(const std::function<void(const TensorView&)>& see) const override;
   void each_foreign(const std::function<void(const ForeignTensor&)>& see) const override;
   void let_go(std::span<const std::byte> bytes) const override;
-  std::vector<const SafetensorsFile*> files() const;
   /// The name of the file, or of the index.
   const std::string& what() const override { return what_; }
 

@@ -70,18 +70,15 @@ ModuleValues texts_for(const Graph& graph, int64_t vocabulary) {
 }  // namespace
 
 FolderWeights::FolderWeights(std::shared_ptr<const io::ModelFolder> folder)
-    : folder_(std::move(folder)) {
-  for (const models::ParameterInfo& p : folder_->definition->parameters())
-    shapes_.emplace(p.name, p.shape);
-}
+    : folder_(std::move(folder)) {}
 
 std::span<const std::byte> FolderWeights::get(std::string_view parameter) {
-  const auto shape = shapes_.find(parameter);
-  BRRR_CHECK(shape != shapes_.end(), "no parameter '{}'", parameter);
-  const auto [room, is_new] = rooms_.try_emplace(shape->first);
+  const TensorView* const tensor = folder_->weights->find(parameter);
+  BRRR_CHECK(tensor != nullptr, "no parameter '{}'", parameter);
+  const auto [room, is_new] = rooms_.try_emplace(tensor->name);
   if (is_new) {
-    room->second.resize(static_cast<size_t>(shape->second.elements()));
-    folder_->read(shape->first, room->second);
+    room->second.resize(static_cast<size_t>(tensor->shape.elements()));
+    folder_->read(tensor->name, room->second);
   }
   return std::as_bytes(std::span(room->second));
 }

@@ -16,7 +16,6 @@ class FolderWeights {
 
  private:
   std::shared_ptr<const io::ModelFolder> folder_;
-  std::map<std::string, Shape, std::less<>> shapes_;
   std::map<std::string, std::vector<float>> rooms_;
 };
 
