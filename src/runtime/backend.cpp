@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "base/env.h"
-#include "runtime/unaligned_readers.h"
 
 namespace brrr {
 
@@ -35,10 +34,6 @@ Backend::Choice Backend::choose(const NodeView& node) const {
     choice.refusals.push_back(fmt::format("{}: {}", entry.name, reason));
   }
   return choice;
-}
-
-bool Backend::reads_unaligned(const Graph& graph, ValueId value) const {
-  return UnalignedReaders(*this, graph).take(value.node);
 }
 
 Target Backend::target() const {

@@ -102,8 +102,6 @@ struct Backend : Target {
     std::vector<std::string> refusals;   // "name: reason" of the entries before it
   };
   Choice choose(const NodeView& node) const;
-  /// Whether every kernel that reads a value of the graph takes its elements at any address.
-  bool reads_unaligned(const Graph& graph, ValueId value) const;
   /// What passes know of this backend, which must live as long: what it runs is what its kernels
   /// accept.
   Target target() const;
